@@ -1,0 +1,244 @@
+//! Appends instructions to a kernel, region by region; every type comes from [`infer`].
+use crate::diag::{At, Diag};
+use crate::kernel::{
+    DimDecl, DimId, Inst, InstId, Kernel, Loc, Op, Operand, OperandId, Region, RegionId, Type, Value,
+};
+use crate::{DType, Dim, Literal, ScalarOp, infer};
+
+/// A kernel under construction, with a stack of open regions.
+///
+/// ```
+/// use pallas_ir::{Builder, DType, Literal, Loc, Op, ScalarOp};
+/// let mut b = Builder::new("double");
+/// let x = b.constant(Literal::new(DType::F32, 1.5), Loc::NONE);
+/// let y = b.emit(Op::Scalar(ScalarOp::Add), &[x, x], Loc::NONE).unwrap();
+/// assert_eq!(b.kernel().ty(y).to_string(), "f32[]");
+/// ```
+#[derive(Clone, Debug)]
+pub struct Builder {
+    kernel: Kernel,
+    open: Vec<Region>,
+}
+
+impl Builder {
+    /// An empty kernel whose body is open.
+    pub fn new(name: &str) -> Builder {
+        let kernel = Kernel { name: name.into(), regions: vec![Region::default()], ..Kernel::default() };
+        Builder { kernel, open: vec![Region::default()] }
+    }
+    /// Continues in an existing kernel: instructions are appended to a new region until [`Builder::end`], and
+    /// [`Builder::replace`] puts it in place of another. This is how passes rewrite.
+    pub fn edit(kernel: Kernel) -> Builder {
+        Builder { kernel, open: vec![] }
+    }
+    /// What is built so far.
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+    /// What is built so far, for declarations.
+    pub fn kernel_mut(&mut self) -> &mut Kernel {
+        &mut self.kernel
+    }
+    /// Declares a dimension, or finds it.
+    pub fn dim(&mut self, name: &str, size: Option<i64>) -> DimId {
+        let dims = &mut self.kernel.dims;
+        let at = dims.iter().position(|d| d.name == name).unwrap_or_else(|| {
+            dims.push(DimDecl { name: name.into(), size });
+            dims.len() - 1
+        });
+        DimId(at as u32)
+    }
+    /// Declares an operand.
+    pub fn operand(&mut self, operand: Operand) -> OperandId {
+        self.kernel.operands.push(operand);
+        OperandId(self.kernel.operands.len() as u32 - 1)
+    }
+    /// A fresh value that nothing defines yet.
+    pub fn value(&mut self, ty: Type) -> Value {
+        self.kernel.values.push(ty);
+        Value(self.kernel.values.len() as u32 - 1)
+    }
+
+    /// Appends an operation with one result.
+    ///
+    /// # Errors
+    /// What [`infer`] says, or that the operation has no result.
+    pub fn emit(&mut self, op: Op, args: &[Value], loc: Loc) -> Result<Value, Diag> {
+        self.append(op, args, loc)?.ok_or_else(|| Diag::new("result", At::Op, "this operation has no result".into(), ""))
+    }
+    /// Appends an operation without result.
+    ///
+    /// # Errors
+    /// What [`infer`] says.
+    pub fn effect(&mut self, op: Op, args: &[Value], loc: Loc) -> Result<(), Diag> {
+        self.append(op, args, loc).map(|_| ())
+    }
+    fn append(&mut self, op: Op, args: &[Value], loc: Loc) -> Result<Option<Value>, Diag> {
+        let types: Vec<&Type> = args.iter().map(|&v| self.kernel.ty(v)).collect();
+        let result = infer(&self.kernel, &op, &types)?.map(|ty| self.value(ty));
+        self.push(Inst { op, args: args.to_vec(), results: result.into_iter().collect(), regions: vec![] }, loc);
+        Ok(result)
+    }
+    /// Appends an instruction whose result types are already right.
+    pub fn push(&mut self, inst: Inst, loc: Loc) -> InstId {
+        let id = InstId(self.kernel.insts.len() as u32);
+        self.kernel.insts.push(inst);
+        self.kernel.locs.push(loc);
+        self.open.last_mut().expect("a region is open").insts.push(id);
+        id
+    }
+    /// Appends an existing instruction again: passes move instructions this way.
+    pub fn push_id(&mut self, id: InstId) {
+        self.open.last_mut().expect("a region is open").insts.push(id);
+    }
+    /// A scalar constant.
+    pub fn constant(&mut self, x: Literal, loc: Loc) -> Value {
+        self.emit(Op::Const(x), &[], loc).expect("a constant has a type")
+    }
+    /// An i32 constant.
+    pub fn int(&mut self, x: i64, loc: Loc) -> Value {
+        self.constant(Literal::int(DType::I32, x), loc)
+    }
+    /// An elementwise operation on operands known to fit.
+    pub fn scalar(&mut self, op: ScalarOp, args: &[Value], loc: Loc) -> Value {
+        self.emit(Op::Scalar(op), args, loc).unwrap_or_else(|d| panic!("{op} of fitting operands: {d:?}"))
+    }
+
+    /// Opens a region with parameters of these types.
+    pub fn begin(&mut self, params: &[Type]) -> Vec<Value> {
+        let params: Vec<Value> = params.iter().map(|t| self.value(t.clone())).collect();
+        self.open.push(Region { params: params.clone(), ..Region::default() });
+        params
+    }
+    /// Closes the innermost region; it must be handed to an instruction or an operand's map.
+    pub fn end(&mut self, yields: &[Value]) -> RegionId {
+        let region = Region { yields: yields.to_vec(), ..self.open.pop().expect("a region is open") };
+        self.kernel.regions.push(region);
+        RegionId(self.kernel.regions.len() as u32 - 1)
+    }
+    /// Closes the innermost region and puts it in place of `old`.
+    pub fn replace(&mut self, old: RegionId, yields: &[Value]) {
+        let new = self.end(yields);
+        self.kernel.regions.swap(old.index(), new.index());
+    }
+    /// Forgets the innermost region (after an error inside it).
+    pub fn abandon(&mut self) {
+        self.open.pop();
+    }
+
+    /// `if`: regions yield the same types.
+    ///
+    /// # Errors
+    /// The condition is no bool scalar, or the sides give different types.
+    pub fn emit_if(&mut self, condition: Value, then: RegionId, other: RegionId, loc: Loc) -> Result<Vec<Value>, Diag> {
+        let ty = self.kernel.ty(condition);
+        if *ty != Type::scalar(DType::Bool) {
+            return Err(Diag::new("condition", At::Operand(0), format!("a condition is bool[], found {ty}"), ""));
+        }
+        let (a, b) = (self.types(then), self.types(other));
+        if a != b {
+            let message = format!("the sides of this `if` give {a:?} and {b:?}");
+            return Err(Diag::new("if-sides", At::Op, message, "both sides give the same shapes and element types"));
+        }
+        Ok(self.nest(Op::If, vec![condition], a, vec![then, other], loc))
+    }
+    /// `for`: `body` takes the index and the carried values and yields the carried values.
+    ///
+    /// # Errors
+    /// A bound is no i32 scalar, or a carried value changes its type.
+    pub fn emit_for(
+        &mut self,
+        [lo, hi, step]: [Value; 3],
+        reverse: bool,
+        init: &[Value],
+        body: RegionId,
+        loc: Loc,
+    ) -> Result<Vec<Value>, Diag> {
+        for bound in [lo, hi, step] {
+            let ty = self.kernel.ty(bound);
+            if *ty != Type::scalar(DType::I32) {
+                return Err(Diag::new("for-bound", At::Op, format!("a bound of `for` is i32[], found {ty}"), ""));
+            }
+        }
+        let types = self.carried(init, body, loc)?;
+        let args = [lo, hi, step].into_iter().chain(init.iter().copied()).collect();
+        Ok(self.nest(Op::For { reverse }, args, types, vec![body], loc))
+    }
+    /// `while`: see [`Op::While`].
+    ///
+    /// # Errors
+    /// A carried value changes its type.
+    pub fn emit_while(&mut self, init: &[Value], condition: RegionId, body: RegionId, loc: Loc) -> Result<Vec<Value>, Diag> {
+        let first = self.types(condition).first().cloned();
+        if first != Some(Type::scalar(DType::Bool)) {
+            let message = format!("a condition is bool[], found {first:?}");
+            return Err(Diag::new("condition", At::Op, message, ""));
+        }
+        let types = self.carried(init, body, loc)?;
+        Ok(self.nest(Op::While, init.to_vec(), types, vec![condition, body], loc))
+    }
+    fn carried(&self, init: &[Value], body: RegionId, _: Loc) -> Result<Vec<Type>, Diag> {
+        let start: Vec<Type> = init.iter().map(|&v| self.kernel.ty(v).clone()).collect();
+        let end = self.types(body);
+        if let Some((a, b)) = start.iter().zip(&end).find(|(a, b)| a != b) {
+            let message = format!("a variable carried by this loop starts as {a} and ends as {b}");
+            return Err(Diag::new("carried", At::Op, message, "a carried variable keeps its shape and element type"));
+        }
+        Ok(start)
+    }
+    fn types(&self, region: RegionId) -> Vec<Type> {
+        self.kernel.region(region).yields.iter().map(|&v| self.kernel.ty(v).clone()).collect()
+    }
+    fn nest(&mut self, op: Op, args: Vec<Value>, types: Vec<Type>, regions: Vec<RegionId>, loc: Loc) -> Vec<Value> {
+        let results: Vec<Value> = types.into_iter().map(|t| self.value(t)).collect();
+        self.push(Inst { op, args, results: results.clone(), regions }, loc);
+        results
+    }
+
+    /// A size as a run-time i32: dimension names become [`Op::Extent`], numbers constants.
+    pub fn extent(&mut self, dim: &Dim, loc: Loc) -> Value {
+        struct Lower<'a>(&'a mut Builder, Loc);
+        impl crate::dim::Fold for Lower<'_> {
+            type Out = Value;
+            fn number(&mut self, n: i64) -> Value {
+                self.0.int(n, self.1)
+            }
+            fn name(&mut self, name: &str) -> Value {
+                let dim = self.0.dim(name, None);
+                match self.0.kernel.dims[dim.index()].size {
+                    Some(n) => self.0.int(n, self.1),
+                    None => self.0.emit(Op::Extent(dim), &[], self.1).expect("an extent has a type"),
+                }
+            }
+            fn add(&mut self, a: Value, b: Value) -> Value {
+                self.0.scalar(ScalarOp::Add, &[a, b], self.1)
+            }
+            fn mul(&mut self, a: Value, b: Value) -> Value {
+                self.0.scalar(ScalarOp::Mul, &[a, b], self.1)
+            }
+            fn cdiv(&mut self, a: Value, b: Value) -> Value {
+                let one = self.0.int(1, self.1);
+                let last = self.0.scalar(ScalarOp::Sub, &[b, one], self.1);
+                let sum = self.0.scalar(ScalarOp::Add, &[a, last], self.1);
+                self.0.scalar(ScalarOp::Div, &[sum, b], self.1)
+            }
+            fn min(&mut self, a: Value, b: Value) -> Value {
+                self.0.scalar(ScalarOp::Minimum, &[a, b], self.1)
+            }
+            fn max(&mut self, a: Value, b: Value) -> Value {
+                self.0.scalar(ScalarOp::Maximum, &[a, b], self.1)
+            }
+        }
+        dim.fold(&mut Lower(self, loc))
+    }
+
+    /// Closes the body.
+    pub fn finish(mut self) -> Kernel {
+        while let Some(region) = self.open.pop() {
+            if self.open.is_empty() {
+                self.kernel.regions[0] = region;
+            }
+        }
+        self.kernel
+    }
+}

@@ -1,0 +1,144 @@
+//! Result types of an operation: the one rule that the builder, the verifier and eager execution share.
+use crate::diag::{At, Diag};
+use crate::kernel::{Kernel, Op, OperandKind, Type, View};
+use crate::{DType, Dim, Facts, OperandId};
+
+/// The types of an instruction's results, for operations without regions.
+///
+/// # Errors
+/// A [`Diag`] at the operation or at the argument to blame.
+pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, Diag> {
+    Ok(Some(match op {
+        Op::Const(x) => Type::scalar(x.dtype),
+        Op::Scalar(op) => elementwise(*op, args)?,
+        Op::Structural(op) => {
+            let dims: Vec<Vec<Dim>> = args.iter().map(|t| t.dims()).collect();
+            let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
+            let shape = numbers(&op.infer(&dims, &Facts::default())?)?;
+            Type::new(op.dtype(&args.iter().map(|t| t.dtype).collect::<Vec<_>>())?, shape)
+        }
+        Op::ProgramId(axis) | Op::NumPrograms(axis) => {
+            if *axis >= kernel.grid.len() {
+                let message = format!("there is no grid axis {axis}: the grid has {} axes", kernel.grid.len());
+                return Err(Diag::new("grid-axis", At::Op, message, "axes count from 0"));
+            }
+            Type::scalar(DType::I32)
+        }
+        Op::Extent(_) => Type::scalar(DType::I32),
+        Op::Param(o) => Type::scalar(kernel.operand(*o).dtype),
+        Op::Prefetch(o) => {
+            let operand = kernel.operand(*o);
+            indices(args, operand.dims.len(), &operand.name)?;
+            Type::scalar(operand.dtype)
+        }
+        Op::Load { from, view, masked } => {
+            let ty = Type::new(kernel.operand(*from).dtype, view.shape());
+            let mut expected = starts(view);
+            if *masked {
+                expected.push(Type::new(DType::Bool, view.shape()));
+                expected.push(Type::scalar(ty.dtype));
+            }
+            expect(args, &expected, "load")?;
+            ty
+        }
+        Op::Valid { view, axis, .. } => {
+            expect(args, &starts(view), "valid")?;
+            let mut shape = view.shape();
+            if *axis >= shape.len() {
+                let message = format!("there is no axis {axis}: the block has {} axes", shape.len());
+                return Err(Diag::new("axis", At::Op, message, "axes count from 0; squeezed dimensions have none"));
+            }
+            (0..shape.len()).filter(|a| a != axis).for_each(|a| shape[a] = 1);
+            Type::new(DType::Bool, shape)
+        }
+        Op::Store { to, view, masked } => {
+            store(kernel, *to, view, *masked, args)?;
+            return Ok(None);
+        }
+        Op::DebugAssert(_) => {
+            if args[0].dtype != DType::Bool {
+                let message = format!("debug_assert takes bool, found {}", args[0]);
+                return Err(Diag::new("dtype", At::Operand(0), message, "compare first"));
+            }
+            return Ok(None);
+        }
+        Op::DebugPrint(_) | Op::If | Op::For { .. } | Op::While => return Ok(None),
+    }))
+}
+
+fn elementwise(op: crate::ScalarOp, args: &[&Type]) -> Result<Type, Diag> {
+    let dtypes: Vec<DType> = args.iter().map(|t| t.dtype).collect();
+    let dtype = op.infer(&dtypes).map_err(|message| Diag::new("dtype", At::Op, message, "cast one side: `x.cast::<T>()`"))?;
+    let rank = args.iter().map(|t| t.shape.len()).max().unwrap_or(0);
+    let mut shape = vec![1; rank];
+    for (i, arg) in args.iter().enumerate().filter(|(_, t)| !t.is_scalar()) {
+        let fits = arg.shape.len() == rank && shape.iter().zip(&arg.shape).all(|(&a, &b)| a == b || a == 1 || b == 1);
+        if !fits {
+            let so_far = Type::new(dtypes[i], shape.clone());
+            let message = format!("`{op}` of {so_far} and {arg}");
+            return Err(Diag::new("elementwise", At::Operand(i), message, "ranks are equal, and each axis is the same or 1"));
+        }
+        // Extent 0 against 1 is 0.
+        shape.iter_mut().zip(&arg.shape).for_each(|(a, &b)| *a = if *a == 1 { b } else { *a });
+    }
+    Ok(Type::new(dtype, shape))
+}
+
+fn store(kernel: &Kernel, to: OperandId, view: &View, masked: bool, args: &[&Type]) -> Result<(), Diag> {
+    let operand = kernel.operand(to);
+    if !matches!(operand.kind, OperandKind::Output { .. } | OperandKind::Scratch) {
+        let message = format!("`{}` is an input and can't be written", operand.name);
+        return Err(Diag::new("write-input", At::Op, message, "store to an `Out` or `Scratch`"));
+    }
+    let target = Type::new(operand.dtype, view.shape());
+    if *args[0] != target {
+        let message = format!("a store of {} into {target} of `{}`", args[0], operand.name);
+        let help = if args[0].dtype == target.dtype {
+            "a store neither broadcasts nor reshapes: `.broadcast(..)`, `.reshape(..)`, or `fill(x)` for a scalar"
+        } else {
+            "a store does not cast: `.cast::<T>()`"
+        };
+        return Err(Diag::new("store", At::Operand(0), message, help));
+    }
+    let mut expected = vec![target];
+    expected.extend(starts(view));
+    if masked {
+        expected.push(Type::new(DType::Bool, view.shape()));
+    }
+    expect(args, &expected, "store")
+}
+
+fn starts(view: &View) -> Vec<Type> {
+    vec![Type::scalar(DType::I32); view.dynamic()]
+}
+
+fn expect(args: &[&Type], expected: &[Type], what: &str) -> Result<(), Diag> {
+    if args.len() != expected.len() {
+        let message = format!("a {what} takes {} arguments here, found {}", expected.len(), args.len());
+        return Err(Diag::new("arity", At::Op, message, ""));
+    }
+    for (i, (found, want)) in args.iter().zip(expected).enumerate() {
+        if *found != want {
+            let message = format!("argument {i} of this {what} is {want}, found {found}");
+            return Err(Diag::new("argument", At::Operand(i), message, "broadcast or cast it first"));
+        }
+    }
+    Ok(())
+}
+
+fn indices(args: &[&Type], rank: usize, name: &str) -> Result<(), Diag> {
+    if args.len() != rank {
+        let message = format!("`{name}` has {rank} dimensions, found {} indices", args.len());
+        return Err(Diag::new("rank", At::Op, message, "one index per dimension"));
+    }
+    expect(args, &vec![Type::scalar(DType::I32); rank], "prefetch")
+}
+
+/// Sizes that must be known by now.
+fn numbers(dims: &[Dim]) -> Result<Vec<usize>, Diag> {
+    let number = |d: &Dim| {
+        let n = d.as_number().and_then(|n| usize::try_from(n).ok());
+        n.ok_or_else(|| Diag::new("size", At::Op, format!("`{d}` is not a size that is known while tracing"), ""))
+    };
+    dims.iter().map(number).collect()
+}
