@@ -1,0 +1,297 @@
+//! What each pure operation computes: the reference lanes of the scalar table and the access forms of the structural
+//! registry, with poison.
+use super::datum::{Data, Datum, flatten, positions};
+use pallas_ir::structural::{Access, Index, Piece};
+use pallas_ir::{Args, DType, Diag, Elem, Lane, Literal, ScalarOp, Slice, StructuralOp, Type, Visit};
+
+/// Applies a scalar operation's reference to each element; unit axes and scalars stretch.
+///
+/// Poison in any operand poisons the element, except that `select` takes it only from the mask and the chosen side.
+pub fn scalar(op: ScalarOp, args: &[&Datum], ty: Type) -> Datum {
+    let n = ty.elements();
+    let spread: Vec<Datum> = args.iter().map(|a| stretch(a, &ty.shape)).collect();
+    let strips: Vec<Slice<'_>> = spread.iter().map(|a| a.data.slice()).collect();
+    // The dtype that `T` stands for is that of the first operand whose type the row leaves open.
+    let open = op.row().operands.iter().position(|(_, t)| *t == pallas_ir::scalar::Ty::T);
+    let dtype = args[open.unwrap_or(0)].ty.dtype;
+    let data = op.visit(dtype, Reference { strips: &strips, n }).expect("types were inferred");
+    let poisoned = |i: usize| {
+        if op == ScalarOp::Select {
+            let chosen = if spread[0].data.get(i).as_i64() != 0 { 1 } else { 2 };
+            spread[0].is_poison(i) || spread[chosen].is_poison(i)
+        } else {
+            spread.iter().any(|a| a.is_poison(i))
+        }
+    };
+    let poison = if spread.iter().any(|a| a.poison.is_some()) { (0..n).map(poisoned).collect() } else { vec![] };
+    Datum::new(ty, data).with_poison(poison)
+}
+
+struct Reference<'a> {
+    strips: &'a [Slice<'a>],
+    n: usize,
+}
+impl Visit for Reference<'_> {
+    type Out = Data;
+    fn visit<O: Lane<A>, A: Args>(self) -> Data {
+        let strips = A::strips(self.strips, self.n);
+        let mut out = Data::zeros(<O::Out as Elem>::DTYPE, self.n);
+        let elements = <O::Out as Elem>::of_mut(out.slice_mut());
+        for (i, y) in elements.iter_mut().enumerate() {
+            *y = O::reference(A::at(strips, i));
+        }
+        out
+    }
+}
+
+/// One element by a scalar operation's reference.
+fn lane(op: ScalarOp, args: &[Literal]) -> Literal {
+    let args: Vec<Datum> = args.iter().map(|&x| Datum::scalar(x)).collect();
+    let refs: Vec<&Datum> = args.iter().collect();
+    let dtype = op.infer(&refs.iter().map(|a| a.ty.dtype).collect::<Vec<_>>()).expect("types were inferred");
+    scalar(op, &refs, Type::scalar(dtype)).data.get(0)
+}
+
+/// `x` repeated along unit axes (or everywhere, for a scalar) to `shape`.
+fn stretch(x: &Datum, shape: &[usize]) -> Datum {
+    if x.ty.shape == shape {
+        return x.clone();
+    }
+    let from = &x.ty.shape;
+    let at: Vec<usize> = positions(shape)
+        .map(|p| {
+            let p: Vec<usize> = from.iter().zip(&p).map(|(&n, &i)| if n == 1 { 0 } else { i }).collect();
+            flatten(&p, from)
+        })
+        .collect();
+    pick(&[x], Type::new(x.ty.dtype, shape), at.into_iter().map(|i| (0, i)))
+}
+
+/// A value whose elements come from these (operand, position) pairs.
+fn pick(args: &[&Datum], ty: Type, from: impl Iterator<Item = (usize, usize)>) -> Datum {
+    let from: Vec<(usize, usize)> = from.collect();
+    let mut data = Data::zeros(ty.dtype, from.len());
+    if let [x] = args {
+        data = x.data.gather(from.iter().map(|&(_, i)| Some(i)), Literal::new(ty.dtype, 0.0));
+    } else {
+        from.iter().enumerate().for_each(|(to, &(k, i))| data.set(to, args[k].data.get(i)));
+    }
+    let dirty = args.iter().any(|a| a.poison.is_some());
+    let poison = if dirty { from.iter().map(|&(k, i)| args[k].is_poison(i)).collect() } else { vec![] };
+    Datum::new(ty, data).with_poison(poison)
+}
+
+/// Applies a structural operation.
+///
+/// # Errors
+/// A fault of the data: an index out of range or poisoned.
+pub fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum, Diag> {
+    let dims: Vec<_> = args.iter().map(|a| a.ty.dims()).collect();
+    let dims: Vec<_> = dims.iter().map(|d| &d[..]).collect();
+    Ok(match op.access(&dims) {
+        Access::Map(pieces) => {
+            let at: Vec<_> = positions(&ty.shape).map(|p| source(&pieces, args, &p)).collect();
+            pick(args, ty, at.into_iter())
+        }
+        Access::Flat => Datum { ty, ..args[0].clone() },
+        Access::Contract { batch, contract } => dot(args[0], args[1], &batch, &contract, ty),
+        Access::Fold { op, axes } => fold(op, args[0], &axes, ty),
+        Access::Scan { op, axis, reverse } => scan(op, args[0], axis, reverse),
+        Access::Arg { max, axis } => arg(max, args[0], axis, ty),
+        Access::Take { axis } => take(args[0], args[1], axis, ty)?,
+        Access::Iota { axis } => {
+            let mut data = Data::zeros(ty.dtype, ty.elements());
+            for (i, p) in positions(&ty.shape).enumerate() {
+                data.set(i, Literal::int(ty.dtype, p[axis] as i64));
+            }
+            Datum::new(ty, data)
+        }
+        Access::Cast => Datum { data: args[0].data.cast(ty.dtype), ty, poison: args[0].poison.clone() },
+        Access::Bitcast => {
+            let data = Data::from_bytes(ty.dtype, &args[0].data.to_bytes());
+            Datum { data, ty, poison: args[0].poison.clone() }
+        }
+        Access::Powi(exponent) => powi(args[0], exponent),
+    })
+}
+
+/// Where an element of a [`Access::Map`] comes from.
+fn source(pieces: &[Piece], args: &[&Datum], at: &[usize]) -> (usize, usize) {
+    let number = |d: &pallas_ir::Dim| d.as_number().expect("sizes are numbers at run time");
+    let inside = |p: &&Piece| p.bounds.iter().all(|(axis, lo, hi)| (number(lo)..number(hi)).contains(&(at[*axis] as i64)));
+    let piece = pieces.iter().find(inside).expect("pieces cover the result");
+    let position = |i: &Index| number(&i.offset) + i.axis.map_or(0, |a| number(&i.stride) * at[a] as i64);
+    let index: Vec<usize> = piece.index.iter().map(|i| position(i) as usize).collect();
+    (piece.operand, flatten(&index, &args[piece.operand].ty.shape))
+}
+
+/// Powers by repeated multiplication, in the element's own arithmetic.
+fn powi(x: &Datum, exponent: i32) -> Datum {
+    let ty = x.ty.clone();
+    let one = stretch(&Datum::scalar(Literal::new(ty.dtype, 1.0)), &ty.shape);
+    let (mut y, mut square, mut left) = (one.clone(), x.clone(), exponent.unsigned_abs());
+    while left > 0 {
+        if left & 1 == 1 {
+            y = scalar(ScalarOp::Mul, &[&y, &square], ty.clone());
+        }
+        square = scalar(ScalarOp::Mul, &[&square, &square], ty.clone());
+        left >>= 1;
+    }
+    let y = if exponent < 0 { scalar(ScalarOp::Div, &[&one, &y], ty) } else { y };
+    Datum { poison: x.poison.clone(), ..y }
+}
+
+fn dot(a: &Datum, b: &Datum, batch: &[(usize, usize)], contract: &[(usize, usize)], ty: Type) -> Datum {
+    let (wide_a, wide_b) = (a.data.cast(ty.dtype), b.data.cast(ty.dtype));
+    let free = |rank: usize, used: &dyn Fn(usize) -> bool| (0..rank).filter(|&i| !used(i)).collect::<Vec<_>>();
+    let free_a = free(a.ty.shape.len(), &|i| batch.iter().chain(contract).any(|p| p.0 == i));
+    let free_b = free(b.ty.shape.len(), &|i| batch.iter().chain(contract).any(|p| p.1 == i));
+    let inner: Vec<usize> = contract.iter().map(|p| a.ty.shape[p.0]).collect();
+    let (step_a, step_b) = (strides(&a.ty.shape), strides(&b.ty.shape));
+    // Offsets of every contracted position, once.
+    let along = |axes: Vec<usize>, step: &[usize]| -> Vec<usize> {
+        positions(&inner).map(|k| k.iter().zip(&axes).map(|(k, &x)| k * step[x]).sum()).collect()
+    };
+    let ks: Vec<(usize, usize)> = along(contract.iter().map(|p| p.0).collect(), &step_a)
+        .into_iter()
+        .zip(along(contract.iter().map(|p| p.1).collect(), &step_b))
+        .collect();
+    let pairs: Vec<(usize, usize)> = positions(&ty.shape)
+        .map(|at| {
+            let (outer, rest) = at.split_at(batch.len());
+            let (left, right) = rest.split_at(free_a.len());
+            let base = |own: fn(&(usize, usize)) -> usize, free: &[usize], at: &[usize], step: &[usize]| -> usize {
+                let outer: usize = batch.iter().zip(outer).map(|(p, i)| i * step[own(p)]).sum();
+                outer + free.iter().zip(at).map(|(&x, i)| i * step[x]).sum::<usize>()
+            };
+            (base(|p| p.0, &free_a, left, &step_a), base(|p| p.1, &free_b, right, &step_b))
+        })
+        .collect();
+    let data = contract_data(&wide_a, &wide_b, &pairs, &ks);
+    let dirty = a.poison.is_some() || b.poison.is_some();
+    let bad = |&(x, y): &(usize, usize)| ks.iter().any(|(i, j)| a.is_poison(x + i) || b.is_poison(y + j));
+    Datum::new(ty, data).with_poison(if dirty { pairs.iter().map(bad).collect() } else { vec![] })
+}
+
+fn contract_data(a: &Data, b: &Data, pairs: &[(usize, usize)], ks: &[(usize, usize)]) -> Data {
+    macro_rules! sum {
+        ($($Variant:ident $zero:expr, |$s:ident, $x:ident, $y:ident| $step:expr;)*) => {
+            match (a, b) {
+                $((Data::$Variant(a), Data::$Variant(b)) => Data::$Variant(
+                    pairs.iter().map(|&(i, j)| ks.iter().fold($zero, |$s, &(k, l)| { let ($x, $y) = (a[i + k], b[j + l]); $step })).collect()),)*
+                _ => unreachable!("both sides were cast to the accumulator"),
+            }
+        };
+    }
+    sum! {
+        F32 0.0, |s, x, y| s + x * y; F64 0.0, |s, x, y| s + x * y;
+        F16 half::f16::ZERO, |s, x, y| s + x * y; Bf16 half::bf16::ZERO, |s, x, y| s + x * y;
+        I8 0, |s, x, y| s.wrapping_add(x.wrapping_mul(y)); U8 0, |s, x, y| s.wrapping_add(x.wrapping_mul(y));
+        I16 0, |s, x, y| s.wrapping_add(x.wrapping_mul(y)); U16 0, |s, x, y| s.wrapping_add(x.wrapping_mul(y));
+        I32 0, |s, x, y| s.wrapping_add(x.wrapping_mul(y)); U32 0, |s, x, y| s.wrapping_add(x.wrapping_mul(y));
+        I64 0, |s, x, y| s.wrapping_add(x.wrapping_mul(y)); U64 0, |s, x, y| s.wrapping_add(x.wrapping_mul(y));
+        Bool false, |s, x, y| s | (x & y);
+    }
+}
+
+fn strides(shape: &[usize]) -> Vec<usize> {
+    (0..shape.len()).map(|i| shape[i + 1..].iter().product()).collect()
+}
+
+/// The neutral element of a monoid of the table.
+pub fn neutral(op: ScalarOp, dtype: DType) -> Literal {
+    let extreme = |low: bool| match dtype {
+        d if d.is_float() => Literal::new(d, if low { f64::NEG_INFINITY } else { f64::INFINITY }),
+        DType::Bool => Literal::bool(!low),
+        DType::I64 => Literal::int(dtype, if low { i64::MIN } else { i64::MAX }),
+        DType::U64 => Literal { dtype, bits: if low { 0 } else { u64::MAX } },
+        // Saturating conversions give the narrow types' bounds.
+        d => Literal::new(d, if low { f64::MIN } else { f64::MAX }),
+    };
+    match op {
+        ScalarOp::Mul => Literal::new(dtype, 1.0),
+        ScalarOp::Maximum => extreme(true),
+        ScalarOp::Minimum => extreme(false),
+        ScalarOp::BitAnd if dtype == DType::Bool => Literal::bool(true),
+        ScalarOp::BitAnd => Literal { bits: u64::MAX >> (64 - 8 * dtype.bytes()), dtype },
+        _ => Literal::new(dtype, 0.0),
+    }
+}
+
+/// Folds whole slices at a time: step `k` combines element `k` of every group at once.
+fn fold(op: ScalarOp, x: &Datum, axes: &[usize], ty: Type) -> Datum {
+    let extents: Vec<usize> = axes.iter().map(|&a| x.ty.shape[a]).collect();
+    let step = strides(&x.ty.shape);
+    let bases: Vec<usize> = positions(&ty.shape).map(|p| flatten_with(&p, &step)).collect();
+    let start = stretch(&Datum::scalar(neutral(op, ty.dtype)), &ty.shape);
+    positions(&extents).fold(start, |sum, k| {
+        let off: usize = k.iter().zip(axes).map(|(k, &a)| k * step[a]).sum();
+        let slice = pick(&[x], ty.clone(), bases.iter().map(|b| (0, b + off)));
+        scalar(op, &[&sum, &slice], ty.clone())
+    })
+}
+
+fn flatten_with(at: &[usize], step: &[usize]) -> usize {
+    at.iter().zip(step).map(|(i, s)| i * s).sum()
+}
+
+fn scan(op: ScalarOp, x: &Datum, axis: usize, reverse: bool) -> Datum {
+    let (shape, step) = (&x.ty.shape, strides(&x.ty.shape));
+    let mut out = x.clone();
+    let n = shape[axis];
+    let mut groups = shape.clone();
+    groups[axis] = groups[axis].min(1);
+    for base in positions(&groups).map(|p| flatten_with(&p, &step)) {
+        for k in 1..n {
+            let (to, from) = if reverse { (n - 1 - k, n - k) } else { (k, k - 1) };
+            let (to, from) = (base + to * step[axis], base + from * step[axis]);
+            let y = lane(op, &[out.data.get(from), x.data.get(to)]);
+            out.data.set(to, y);
+            if out.is_poison(from) {
+                out.poison.as_mut().expect("it has poison")[to] = true;
+            }
+        }
+    }
+    out
+}
+
+fn arg(max: bool, x: &Datum, axis: usize, ty: Type) -> Datum {
+    let (step, n) = (strides(&x.ty.shape), x.ty.shape[axis]);
+    let better = |a: f64, b: f64| !b.is_nan() && (a.is_nan() || if max { a > b } else { a < b });
+    let (mut data, mut poison) = (Data::zeros(DType::I32, ty.elements()), vec![]);
+    for (i, p) in positions(&ty.shape).enumerate() {
+        let at = |k: usize| flatten_with(&p, &step) + k * step[axis];
+        // Ordered as integers where the type is one: 64-bit values do not fit a double.
+        let wins = |k: usize, best: usize| {
+            let (a, b) = (x.data.get(at(k)), x.data.get(at(best)));
+            match x.ty.dtype {
+                d if d.is_float() => better(a.as_f64(), b.as_f64()),
+                DType::U64 => if max { a.bits > b.bits } else { a.bits < b.bits },
+                _ => if max { a.as_i64() > b.as_i64() } else { a.as_i64() < b.as_i64() },
+            }
+        };
+        let best = (1..n).fold(0, |best, k| if wins(k, best) { k } else { best });
+        data.set(i, Literal::int(DType::I32, best as i64));
+        poison.push((0..n).any(|k| x.is_poison(at(k))));
+    }
+    Datum::new(ty, data).with_poison(poison)
+}
+
+fn take(x: &Datum, index: &Datum, axis: usize, ty: Type) -> Result<Datum, Diag> {
+    let n = x.ty.shape[axis];
+    let mut from = vec![];
+    for (i, mut p) in positions(&ty.shape).enumerate() {
+        if index.is_poison(i) {
+            let message = "an index of take_along_axis is undefined (outside of its array, or uninitialised)".into();
+            return Err(Diag::new("poisoned-index", pallas_ir::At::Operand(1), message, "mask the indices with `select`"));
+        }
+        let k = index.data.get(i).as_i64();
+        if !(0..n as i64).contains(&k) {
+            let message = format!("index {k} at {p:?} is out of range: axis {axis} has {n} elements");
+            return Err(Diag::new("index-range", pallas_ir::At::Operand(1), message, "clamp or mask the indices"));
+        }
+        p[axis] = k as usize;
+        from.push((0, flatten(&p, &x.ty.shape)));
+    }
+    Ok(pick(&[x], ty, from.into_iter()))
+}

@@ -1,0 +1,465 @@
+//! The memory of the strict interpreter: arrays, blocks and scratch, with a record of who touched what.
+//!
+//! Every class of wrong access is found here: poison reaching an output, blocks out of range, illegal revisits, races
+//! between parallel programs, outputs that stay unwritten.
+use super::datum::{Data, Datum, flatten, positions, unflatten};
+use super::fault::Fault;
+use pallas_ir::{BlockDim, Frame, Kernel, Literal, Loc, Op, OperandId, OperandKind, Semantics, Type, View};
+use std::collections::{HashMap, HashSet};
+
+/// One operand's memory and what is known about its elements.
+struct Memory {
+    shape: Vec<usize>,
+    data: Data,
+    /// Not yet written (outputs, scratch).
+    unwritten: Vec<bool>,
+    /// Parallel program that last wrote an element, 0 for none; counted from 1.
+    writer: Vec<u32>,
+    /// Parallel program that read an element, 0 for none.
+    reader: Vec<u32>,
+    /// The operand whose data this shares.
+    alias: Option<OperandId>,
+    /// Which parallel program wrote a block.
+    owner: HashMap<Vec<i64>, (u32, Loc)>,
+    /// Blocks this parallel program has left.
+    left: HashSet<Vec<i64>>,
+    /// The block of the current step, once stored to.
+    current: Option<Vec<i64>>,
+}
+
+/// Runs the accesses of one launch and judges them.
+pub struct Machine<'k> {
+    kernel: &'k Kernel,
+    grid: Vec<i64>,
+    sizes: Vec<i64>,
+    params: Vec<Option<Literal>>,
+    memory: Vec<Memory>,
+    /// Program ids of the current step.
+    program: Vec<i64>,
+    /// Parallel program, counted from 1.
+    lane: u32,
+    /// Origin of each operand's block in this step, filled on demand.
+    blocks: Vec<Option<Vec<i64>>>,
+    /// What the kernel printed.
+    pub log: Vec<String>,
+}
+
+/// A launch's operands: arrays' contents and shapes, or a parameter's value, by [`OperandId`].
+pub enum Argument {
+    /// An input or prefetch.
+    Array(Vec<usize>, Data),
+    /// An output or scratch of this shape.
+    Fresh(Vec<usize>),
+    /// A scalar.
+    Param(Literal),
+}
+
+impl<'k> Machine<'k> {
+    /// A machine about to run `kernel` with these dimension sizes (by `DimId`), grid extents and operands.
+    pub fn new(kernel: &'k Kernel, sizes: Vec<i64>, grid: Vec<i64>, arguments: Vec<Argument>) -> Machine<'k> {
+        let mut params = vec![];
+        let mut memory: Vec<Memory> = vec![];
+        for (operand, argument) in kernel.operands.iter().zip(arguments) {
+            let (shape, data, param) = match argument {
+                Argument::Array(shape, data) => (shape, Some(data), None),
+                Argument::Fresh(shape) => (shape, None, None),
+                Argument::Param(x) => (vec![], None, Some(x)),
+            };
+            let n = shape.iter().product();
+            let unwritten = vec![data.is_none(); n];
+            let data = data.unwrap_or_else(|| Data::zeros(operand.dtype, n));
+            params.push(param);
+            memory.push(Memory {
+                shape,
+                data,
+                unwritten,
+                writer: vec![0; n],
+                reader: vec![0; n],
+                alias: None,
+                owner: HashMap::new(),
+                left: HashSet::new(),
+                current: None,
+            });
+        }
+        for (i, operand) in kernel.operands.iter().enumerate() {
+            if let OperandKind::Output { alias: Some(from), .. } = &operand.kind {
+                memory[i].data = memory[from.index()].data.clone();
+                memory[i].unwritten.fill(false);
+                // Reads of the input are reads of the shared memory.
+                memory[from.index()].alias = Some(OperandId(i as u32));
+            }
+        }
+        let blocks = vec![None; kernel.operands.len()];
+        Machine { kernel, program: vec![0; grid.len()], grid, sizes, params, memory, lane: 0, blocks, log: vec![] }
+    }
+
+    /// The kernel that runs.
+    pub fn kernel(&self) -> &'k Kernel {
+        self.kernel
+    }
+    /// Extent of a dimension.
+    pub fn size(&self, dim: usize) -> i64 {
+        self.sizes[dim]
+    }
+    /// Extent of a grid axis.
+    pub fn grid(&self, axis: usize) -> i64 {
+        self.grid[axis]
+    }
+    /// This step's index along a grid axis.
+    pub fn program(&self, axis: usize) -> i64 {
+        self.program[axis]
+    }
+    /// This step's indices.
+    pub fn program_ids(&self) -> &[i64] {
+        &self.program
+    }
+    /// A parameter's value.
+    pub fn param(&self, operand: OperandId) -> Literal {
+        self.params[operand.index()].expect("a parameter has a value")
+    }
+
+    /// Parallel programs in seeded random order: each a list of its sequential steps, in order.
+    pub fn schedule(&self, seed: u64) -> Vec<Vec<Vec<i64>>> {
+        let extents: Vec<usize> = self.grid.iter().map(|&n| n as usize).collect();
+        let parallel = |a: usize| self.kernel.grid[a].semantics == Semantics::Parallel;
+        let mut order: Vec<Vec<i64>> = vec![];
+        let mut steps: HashMap<Vec<i64>, Vec<Vec<i64>>> = HashMap::new();
+        for p in positions(&extents) {
+            let p: Vec<i64> = p.into_iter().map(|x| x as i64).collect();
+            let key: Vec<i64> = (0..p.len()).filter(|&a| parallel(a)).map(|a| p[a]).collect();
+            let list = steps.entry(key.clone()).or_insert_with(|| {
+                order.push(key);
+                vec![]
+            });
+            list.push(p);
+        }
+        shuffle(&mut order, seed);
+        order.into_iter().map(|key| steps.remove(&key).expect("each program has steps")).collect()
+    }
+    /// Enters the next parallel program: scratch is undefined again.
+    pub fn begin_lane(&mut self) {
+        self.lane += 1;
+        for (operand, memory) in self.kernel.operands.iter().zip(&mut self.memory) {
+            memory.left.clear();
+            memory.current = None;
+            if operand.kind == OperandKind::Scratch {
+                memory.unwritten.fill(true);
+            }
+        }
+    }
+    /// Enters a step of the current parallel program.
+    pub fn begin_step(&mut self, program: Vec<i64>) {
+        self.program = program;
+        self.blocks.fill(None);
+    }
+
+    fn fault(&self, code: &'static str, loc: Loc, message: String, help: &str) -> Fault {
+        Fault { code, kernel: self.kernel.name.clone(), program: self.program.clone(), loc, message, help: help.into() }
+    }
+
+    /// A fault of this step whose message already says what to do.
+    pub fn fault_at(&self, code: &'static str, loc: Loc, message: String) -> Fault {
+        self.fault(code, loc, message, "")
+    }
+    /// First element of the operand's block in each dimension.
+    fn origin(&mut self, operand: OperandId, loc: Loc) -> Result<Vec<i64>, Fault> {
+        if let Some(origin) = &self.blocks[operand.index()] {
+            return Ok(origin.clone());
+        }
+        let o = self.kernel.operand(operand);
+        let index: Vec<i64> = match o.map {
+            None => vec![0; o.block.len()],
+            Some(map) => super::walk::index_map(self, map, operand)?,
+        };
+        let mut origin = vec![];
+        for (axis, (&block, &i)) in o.block.iter().zip(&index).enumerate() {
+            let extent = self.memory[operand.index()].shape[axis] as i64;
+            let (first, legal) = match block {
+                BlockDim::Squeezed => (i, 0..extent),
+                BlockDim::Blocked(n) => (i * n as i64, 0..(extent + n as i64 - 1) / (n as i64).max(1)),
+                BlockDim::Element { size, low, high } => {
+                    (i - low as i64, 0..extent + (low + high + 1) as i64 - (size as i64).min(extent + (low + high) as i64))
+                }
+            };
+            if !legal.contains(&i) {
+                let what = if matches!(block, BlockDim::Element { .. }) { "element offset" } else { "block index" };
+                let message = format!(
+                    "the index map of `{}` gives {what} {i} in dimension {axis}, which has {}",
+                    o.name,
+                    if legal.end == 0 { "none".to_string() } else { format!("0..{}", legal.end) }
+                );
+                return Err(self.fault("block-range", loc, message, "clamp it with `min`, or check the grid"));
+            }
+            origin.push(first);
+        }
+        self.blocks[operand.index()] = Some(origin.clone());
+        Ok(origin)
+    }
+
+    /// Array coordinates of every element of a view, `None` outside of the array.
+    fn coordinates(&mut self, operand: OperandId, view: &View, starts: &[i64], loc: Loc) -> Result<Vec<Option<usize>>, Fault> {
+        let (o, shape) = (self.kernel.operand(operand), self.memory[operand.index()].shape.clone());
+        // Position of the view's zero in the array, and the extent each axis may use.
+        let mut base = vec![0; shape.len()];
+        let mut axes = vec![];
+        match view.frame {
+            Frame::Array => axes.extend(0..shape.len()),
+            Frame::Block => {
+                base = self.origin(operand, loc)?;
+                axes.extend((0..shape.len()).filter(|&a| o.block[a].kept()));
+            }
+        }
+        let mut starts = starts.iter();
+        for (view_axis, &axis) in view.axes.iter().zip(&axes) {
+            let start = view_axis.offset + if view_axis.dynamic { *starts.next().expect("one start per dynamic axis") } else { 0 };
+            let last = start + view_axis.stride * (view_axis.size as i64 - 1);
+            let size = o.block[axis].size() as i64;
+            if view.frame == Frame::Block && view_axis.size > 0 && (start.min(last) < 0 || start.max(last) >= size) {
+                let message = format!("elements {start}..={last} of `{}` along axis {axis}: its block has {size}", o.name);
+                return Err(self.fault("view-range", loc, message, "a view stays inside of its block"));
+            }
+            base[axis] += start;
+        }
+        let sizes: Vec<usize> = view.axes.iter().map(|a| a.size).collect();
+        let place = |p: Vec<usize>| {
+            let mut at = base.clone();
+            p.iter().zip(&view.axes).zip(&axes).for_each(|((&i, v), &axis)| at[axis] += i as i64 * v.stride);
+            let inside = at.iter().zip(&shape).all(|(&x, &n)| (0..n as i64).contains(&x));
+            inside.then(|| flatten(&at.iter().map(|&x| x as usize).collect::<Vec<_>>(), &shape))
+        };
+        Ok(positions(&sizes).map(place).collect())
+    }
+
+    /// What a load sees.
+    ///
+    /// # Errors
+    /// The block or the view is out of range; the mask is poisoned; another parallel program wrote an element.
+    pub fn load(&mut self, op: &Op, args: &[&Datum], loc: Loc) -> Result<Datum, Fault> {
+        let Op::Load { from, view, masked } = op else { unreachable!("called for loads") };
+        let starts = self.starts(view, args, loc)?;
+        let at = self.coordinates(*from, view, &starts, loc)?;
+        let mask = if *masked { Some(self.mask(args[starts.len()], loc)?) } else { None };
+        let operand = self.kernel.operand(*from);
+        let wanted = |i: usize| mask.as_ref().is_none_or(|m| m[i]);
+        // Other programs' writes: of this output, or of the output that took over this input's memory.
+        if let Some(shared) = self.shared(*from) {
+            for at in (0..at.len()).filter(|&i| wanted(i)).filter_map(|i| at[i]) {
+                self.note_read(shared, at, loc)?;
+            }
+        }
+        let memory = &self.memory[from.index()];
+        let zero = Literal::new(operand.dtype, 0.0);
+        let mut data = memory.data.gather(at.iter().copied(), operand.fill.unwrap_or(zero));
+        let mut poison: Vec<bool> =
+            at.iter().map(|at| at.map_or(operand.fill.is_none(), |at| memory.unwritten[at])).collect();
+        if mask.is_some() {
+            let other = args[starts.len() + 1];
+            for i in (0..at.len()).filter(|&i| !wanted(i)) {
+                data.set(i, other.data.get(0));
+                poison[i] = other.is_poison(0);
+            }
+        }
+        Ok(Datum::new(Type::new(operand.dtype, view.shape()), data).with_poison(poison))
+    }
+
+    /// Writes the elements of a view that lie inside the array and are not masked.
+    ///
+    /// # Errors
+    /// As [`Machine::load`]; poison would reach an output; the block was left before, or belongs to another program.
+    pub fn store(&mut self, op: &Op, args: &[&Datum], loc: Loc) -> Result<(), Fault> {
+        let Op::Store { to, view, masked } = op else { unreachable!("called for stores") };
+        let (value, rest) = (args[0], &args[1..]);
+        let starts = self.starts(view, rest, loc)?;
+        let at = self.coordinates(*to, view, &starts, loc)?;
+        let mask = if *masked { Some(self.mask(rest[starts.len()], loc)?) } else { None };
+        let output = matches!(self.kernel.operand(*to).kind, OperandKind::Output { .. });
+        if output {
+            self.visit_block(*to, view, loc)?;
+        }
+        for (i, at) in at.iter().enumerate().filter(|(i, _)| mask.as_ref().is_none_or(|m| m[*i])) {
+            let Some(at) = *at else { continue };
+            if output {
+                if value.is_poison(i) {
+                    return Err(self.poisoned_store(*to, i, at, value, loc));
+                }
+                self.note_write(*to, at, loc)?;
+            }
+            let memory = &mut self.memory[to.index()];
+            memory.data.set(at, value.data.get(i));
+            memory.unwritten[at] = value.is_poison(i);
+        }
+        Ok(())
+    }
+
+    fn poisoned_store(&self, to: OperandId, i: usize, at: usize, value: &Datum, loc: Loc) -> Fault {
+        let element = unflatten(at, &self.memory[to.index()].shape);
+        let in_tile = unflatten(i, &value.ty.shape);
+        let message = format!(
+            "element {element:?} of `{}` (element {in_tile:?} of the tile) comes from an undefined value: one outside of its array, or uninitialised",
+            self.kernel.operand(to).name
+        );
+        self.fault("poison", loc, message, "declare `fill = ..` beside the operand's spec, or mask with `select(x.valid(axis), ..)`")
+    }
+
+    /// Which positions of a view's axis lie inside the array.
+    ///
+    /// # Errors
+    /// As [`Machine::load`].
+    pub fn valid(&mut self, op: &Op, args: &[&Datum], loc: Loc) -> Result<Datum, Fault> {
+        let Op::Valid { of, view, axis } = op else { unreachable!("called for valid") };
+        let starts = self.starts(view, args, loc)?;
+        let o = self.kernel.operand(*of);
+        let origin = if view.frame == Frame::Block { self.origin(*of, loc)? } else { vec![0; o.block.len()] };
+        let frame_axes: Vec<usize> =
+            (0..o.block.len()).filter(|&a| view.frame == Frame::Array || o.block[a].kept()).collect();
+        let kept: Vec<usize> = (0..view.axes.len()).filter(|&a| view.axes[a].kept).collect();
+        let v = view.axes[kept[*axis]];
+        let dynamic_before = view.axes[..kept[*axis]].iter().filter(|a| a.dynamic).count();
+        let array_axis = frame_axes[kept[*axis]];
+        let start = origin[array_axis] + v.offset + if v.dynamic { starts[dynamic_before] } else { 0 };
+        let extent = self.memory[of.index()].shape[array_axis] as i64;
+        let inside = (0..v.size as i64).map(|i| (0..extent).contains(&(start + i * v.stride))).collect();
+        let mut shape = vec![1; kept.len()];
+        shape[*axis] = v.size;
+        Ok(Datum::new(Type::new(pallas_ir::DType::Bool, shape), Data::Bool(inside)))
+    }
+
+    /// An element of a prefetch operand.
+    ///
+    /// # Errors
+    /// The index is poisoned or out of range.
+    pub fn prefetch(&mut self, of: OperandId, args: &[&Datum], loc: Loc) -> Result<Datum, Fault> {
+        let mut at = vec![];
+        for (axis, index) in args.iter().enumerate() {
+            let i = self.integer(index, "an index of a prefetched operand", loc)?;
+            let n = self.memory[of.index()].shape[axis];
+            if !(0..n as i64).contains(&i) {
+                let name = &self.kernel.operand(of).name;
+                let message = format!("index {i} of prefetched `{name}` is out of range: dimension {axis} has {n} elements");
+                return Err(self.fault("prefetch-range", loc, message, "check the host's table, or clamp the index"));
+            }
+            at.push(i as usize);
+        }
+        let memory = &self.memory[of.index()];
+        Ok(Datum::scalar(memory.data.get(flatten(&at, &memory.shape))))
+    }
+
+    /// A scalar that decides something.
+    ///
+    /// # Errors
+    /// It is poison.
+    pub fn integer(&self, x: &Datum, what: &str, loc: Loc) -> Result<i64, Fault> {
+        let fault = || {
+            let message = format!("{what} is an undefined value: one outside of its array, or uninitialised");
+            self.fault("poisoned-decision", loc, message, "initialise it, or declare a `fill`")
+        };
+        x.literal().map(Literal::as_i64).ok_or_else(fault)
+    }
+    fn starts(&self, view: &View, args: &[&Datum], loc: Loc) -> Result<Vec<i64>, Fault> {
+        args[..view.dynamic()].iter().map(|a| self.integer(a, "a view's start", loc)).collect()
+    }
+    fn mask(&self, mask: &Datum, loc: Loc) -> Result<Vec<bool>, Fault> {
+        if mask.poison.is_some() {
+            let message = "the mask has undefined elements: outside of their array, or uninitialised".to_string();
+            return Err(self.fault("poisoned-decision", loc, message, "initialise it, or declare a `fill`"));
+        }
+        Ok((0..mask.data.len()).map(|i| mask.data.get(i).as_i64() != 0).collect())
+    }
+
+    /// The output whose record covers reads of this operand.
+    fn shared(&self, operand: OperandId) -> Option<OperandId> {
+        match self.kernel.operand(operand).kind {
+            OperandKind::Output { .. } => Some(operand),
+            _ => self.memory[operand.index()].alias,
+        }
+    }
+    fn note_read(&mut self, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
+        let lane = self.lane;
+        let memory = &mut self.memory[output.index()];
+        memory.reader[at] = lane;
+        if memory.writer[at] != 0 && memory.writer[at] != lane {
+            return Err(self.race(output, at, "reads what another parallel program wrote", loc));
+        }
+        Ok(())
+    }
+    fn note_write(&mut self, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
+        let lane = self.lane;
+        let memory = &mut self.memory[output.index()];
+        let (writer, reader) = (memory.writer[at], memory.reader[at]);
+        memory.writer[at] = lane;
+        if writer != 0 && writer != lane {
+            return Err(self.race(output, at, "writes what another parallel program wrote", loc));
+        }
+        if reader != 0 && reader != lane {
+            return Err(self.race(output, at, "writes what another parallel program read", loc));
+        }
+        Ok(())
+    }
+    fn race(&self, output: OperandId, at: usize, what: &str, loc: Loc) -> Fault {
+        let element = unflatten(at, &self.memory[output.index()].shape);
+        let name = &self.kernel.operand(output).name;
+        let other = self.memory[output.index()].owner.values().find(|(lane, _)| *lane != self.lane).map(|(_, loc)| *loc);
+        let other = other.map_or(String::new(), |l| format!(" (stored at {l})"));
+        let message = format!("a race: this program {what}, element {element:?} of `{name}`{other}");
+        self.fault("race", loc, message, "make the axis `arbitrary`, or give each program its own block")
+    }
+
+    /// Records that this step writes the current block of an output.
+    fn visit_block(&mut self, output: OperandId, view: &View, loc: Loc) -> Result<(), Fault> {
+        if view.frame == Frame::Array {
+            return Ok(());
+        }
+        let origin = self.origin(output, loc)?;
+        let (lane, name) = (self.lane, self.kernel.operand(output).name.clone());
+        let memory = &mut self.memory[output.index()];
+        if memory.current.as_ref() != Some(&origin) {
+            if let Some(left) = memory.current.replace(origin.clone()) {
+                memory.left.insert(left);
+            }
+            if memory.left.contains(&origin) {
+                let message = format!("the block of `{name}` at {origin:?} is revisited after another block was written");
+                return Err(self.fault("revisit", loc, message, "order the grid so that steps on one block are consecutive"));
+            }
+        }
+        let (owner, first) = *memory.owner.entry(origin.clone()).or_insert((lane, loc));
+        if owner != lane {
+            let message = format!("a race: the block of `{name}` at {origin:?} is written by two parallel programs (first at {first})");
+            return Err(self.fault("race", loc, message, "make the axis `arbitrary`, or let its index choose the block"));
+        }
+        Ok(())
+    }
+
+    /// Ends the launch: the outputs in order.
+    ///
+    /// # Errors
+    /// An element of an output was never written.
+    pub fn finish(mut self) -> Result<(Vec<Data>, Vec<String>), Fault> {
+        let mut outputs = vec![];
+        for (i, operand) in self.kernel.operands.iter().enumerate() {
+            let OperandKind::Output { empty, .. } = &operand.kind else { continue };
+            if self.lane == 0 {
+                let memory = &mut self.memory[i];
+                let unwritten: Vec<usize> = (0..memory.unwritten.len()).filter(|&at| memory.unwritten[at]).collect();
+                unwritten.into_iter().for_each(|at| memory.data.set(at, *empty));
+            } else if let Some(at) = self.memory[i].unwritten.iter().position(|&u| u) {
+                let element = unflatten(at, &self.memory[i].shape);
+                let message = format!("element {element:?} of output `{}` is never written", operand.name);
+                let loc = Loc::NONE;
+                return Err(self.fault("unwritten", loc, message, "check the grid's extents and the index map"));
+            }
+            outputs.push(std::mem::replace(&mut self.memory[i].data, Data::zeros(operand.dtype, 0)));
+        }
+        Ok((outputs, self.log))
+    }
+}
+
+/// Fisher-Yates by a splitmix64 stream.
+fn shuffle<T>(items: &mut [T], seed: u64) {
+    let mut state = seed;
+    for i in (1..items.len()).rev() {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        items.swap(i, ((z ^ (z >> 31)) % (i as u64 + 1)) as usize);
+    }
+}

@@ -1,0 +1,180 @@
+//! Interprets the tile IR, instruction by instruction, on a [`Machine`].
+use super::datum::Datum;
+use super::eval;
+use super::fault::Fault;
+use super::machine::Machine;
+use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, RegionId, Value};
+
+/// The oracle's order of parallel programs is random but fixed, so that a failure repeats.
+const SEED: u64 = 0x5eed;
+
+/// Runs every program of a traced kernel.
+///
+/// # Errors
+/// The first fault.
+pub fn run(machine: &mut Machine<'_>) -> Result<(), Fault> {
+    let body = machine.kernel().body;
+    for steps in machine.schedule(SEED) {
+        machine.begin_lane();
+        for program in steps {
+            machine.begin_step(program);
+            Walk::new(machine).region(body, &[])?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs an operand's index map for the current step.
+///
+/// # Errors
+/// A prefetched value it uses is out of range.
+pub(super) fn index_map(machine: &mut Machine<'_>, map: RegionId, _operand: OperandId) -> Result<Vec<i64>, Fault> {
+    let ids: Vec<Datum> = machine.program_ids().iter().map(|&p| Datum::scalar(Literal::int(DType::I32, p))).collect();
+    let index = Walk::new(machine).region(map, &ids)?;
+    Ok(index.iter().map(|d| d.data.get(0).as_i64()).collect())
+}
+
+struct Walk<'m, 'k> {
+    machine: &'m mut Machine<'k>,
+    kernel: &'k Kernel,
+    values: Vec<Option<Datum>>,
+}
+
+impl<'m, 'k> Walk<'m, 'k> {
+    fn new(machine: &'m mut Machine<'k>) -> Self {
+        let kernel = machine.kernel();
+        Walk { machine, kernel, values: vec![None; kernel.values.len()] }
+    }
+    fn get(&self, v: Value) -> &Datum {
+        self.values[v.index()].as_ref().expect("the verifier checks dominance")
+    }
+    fn region(&mut self, region: RegionId, params: &[Datum]) -> Result<Vec<Datum>, Fault> {
+        let region = self.kernel.region(region);
+        for (&p, x) in region.params.iter().zip(params) {
+            self.values[p.index()] = Some(x.clone());
+        }
+        for &i in &region.insts {
+            self.inst(i)?;
+        }
+        Ok(region.yields.iter().map(|&v| self.get(v).clone()).collect())
+    }
+    fn inst(&mut self, id: InstId) -> Result<(), Fault> {
+        let (inst, loc) = (self.kernel.inst(id), self.kernel.loc(id));
+        let results = match &inst.op {
+            Op::If => self.branch(inst, loc)?,
+            Op::For { reverse } => self.count(inst, *reverse, loc)?,
+            Op::While => self.repeat(inst, loc)?,
+            _ => {
+                let args: Vec<Datum> = inst.args.iter().map(|&v| self.get(v).clone()).collect();
+                let args: Vec<&Datum> = args.iter().collect();
+                let ty = inst.results.first().map(|&v| self.kernel.ty(v).clone());
+                step(self.machine, &inst.op, &args, ty, loc)?.into_iter().collect()
+            }
+        };
+        for (&v, x) in inst.results.iter().zip(results) {
+            self.values[v.index()] = Some(x);
+        }
+        Ok(())
+    }
+    fn integer(&self, v: Value, what: &str, loc: Loc) -> Result<i64, Fault> {
+        self.machine.integer(self.get(v), what, loc)
+    }
+    fn branch(&mut self, inst: &Inst, loc: Loc) -> Result<Vec<Datum>, Fault> {
+        let side = if self.integer(inst.args[0], "the condition of this `if`", loc)? != 0 { 0 } else { 1 };
+        self.region(inst.regions[side], &[])
+    }
+    fn count(&mut self, inst: &Inst, reverse: bool, loc: Loc) -> Result<Vec<Datum>, Fault> {
+        let bound = |i: usize| self.integer(inst.args[i], "a bound of this `for`", loc);
+        let (lo, hi, step) = (bound(0)?, bound(1)?, bound(2)?);
+        let trips = trip_count(lo, hi, step).map_err(|m| self.machine.fault_at("step", loc, m))?;
+        let mut carried: Vec<Datum> = inst.args[3..].iter().map(|&v| self.get(v).clone()).collect();
+        for k in 0..trips {
+            let k = if reverse { trips - 1 - k } else { k };
+            let index = Datum::scalar(Literal::int(DType::I32, lo + k * step));
+            carried = self.region(inst.regions[0], &[vec![index], carried].concat())?;
+        }
+        Ok(carried)
+    }
+    fn repeat(&mut self, inst: &Inst, loc: Loc) -> Result<Vec<Datum>, Fault> {
+        let mut carried: Vec<Datum> = inst.args.iter().map(|&v| self.get(v).clone()).collect();
+        loop {
+            let mut tested = self.region(inst.regions[0], &carried)?;
+            let go = self.machine.integer(&tested.remove(0), "the condition of this `while`", loc)?;
+            if go == 0 {
+                return Ok(tested);
+            }
+            carried = self.region(inst.regions[1], &tested)?;
+        }
+    }
+}
+
+/// How often `for` runs its body.
+///
+/// # Errors
+/// The step is not positive.
+pub fn trip_count(lo: i64, hi: i64, step: i64) -> Result<i64, String> {
+    if step < 1 {
+        return Err(format!("the step of this `for` is {step}; it must be at least 1"));
+    }
+    Ok(((hi - lo).max(0) + step - 1) / step)
+}
+
+/// Computes one operation without regions: shared by the walker and by eager execution.
+///
+/// # Errors
+/// The fault that the machine or the data shows.
+pub fn step(
+    machine: &mut Machine<'_>,
+    op: &Op,
+    args: &[&Datum],
+    ty: Option<pallas_ir::Type>,
+    loc: Loc,
+) -> Result<Option<Datum>, Fault> {
+    let int = |x: i64| Datum::scalar(Literal::int(DType::I32, x));
+    let typed = || ty.clone().expect("the operation has a result");
+    Ok(Some(match op {
+        Op::Const(x) => Datum::scalar(*x),
+        Op::Scalar(op) => eval::scalar(*op, args, typed()),
+        Op::Structural(op) => {
+            let located = |d: pallas_ir::Diag| machine.fault_at(d.code, loc, format!("{}\n  help: {}", d.message, d.help));
+            eval::structural(op, args, typed()).map_err(located)?
+        }
+        Op::ProgramId(axis) => int(machine.program(*axis)),
+        Op::NumPrograms(axis) => int(machine.grid(*axis)),
+        Op::Extent(dim) => int(machine.size(dim.index())),
+        Op::Param(o) => Datum::scalar(machine.param(*o)),
+        Op::Prefetch(o) => machine.prefetch(*o, args, loc)?,
+        Op::Load { .. } => machine.load(op, args, loc)?,
+        Op::Valid { .. } => machine.valid(op, args, loc)?,
+        Op::Store { .. } => {
+            machine.store(op, args, loc)?;
+            return Ok(None);
+        }
+        Op::DebugPrint(label) => {
+            let line = format!("{loc}: program {:?}: {label} = {}", machine.program_ids(), show(args[0]));
+            machine.log.push(line);
+            return Ok(None);
+        }
+        Op::DebugAssert(message) => {
+            if args[0].poison.is_some() {
+                return Err(machine.fault_at("poisoned-decision", loc, "the condition of this assertion is undefined".into()));
+            }
+            if let Some(i) = (0..args[0].data.len()).find(|&i| args[0].data.get(i).as_i64() == 0) {
+                let at = super::datum::unflatten(i, &args[0].ty.shape);
+                return Err(machine.fault_at("assert", loc, format!("assertion failed at {at:?}: {message}")));
+            }
+            return Ok(None);
+        }
+        Op::If | Op::For { .. } | Op::While => unreachable!("regions are walked by their owner"),
+    }))
+}
+
+/// A value as `debug_print` shows it.
+fn show(x: &Datum) -> String {
+    let element = |i: usize| if x.is_poison(i) { "undefined".to_string() } else { x.data.get(i).to_string() };
+    if x.ty.is_scalar() {
+        return element(0);
+    }
+    let shown: Vec<String> = (0..x.data.len().min(64)).map(element).collect();
+    format!("{} [{}{}]", x.ty, shown.join(", "), if x.data.len() > 64 { ", .." } else { "" })
+}
