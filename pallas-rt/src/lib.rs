@@ -1,1 +1,6 @@
-//! (being written)
+//! Kernels over tiles: tracing, interpreter, CPU and WGSL backends, devices.
+extern crate self as pallas_rt;
+
+pub mod interp;
+
+pub use pallas_ir as ir;

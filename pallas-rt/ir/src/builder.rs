@@ -1,8 +1,6 @@
 //! Appends instructions to a kernel, region by region; every type comes from [`infer`].
 use crate::diag::{At, Diag};
-use crate::kernel::{
-    DimDecl, DimId, Inst, InstId, Kernel, Loc, Op, Operand, OperandId, Region, RegionId, Type, Value,
-};
+use crate::kernel::{DimDecl, DimId, Inst, InstId, Kernel, Loc, Op, Operand, OperandId, Region, RegionId, Type, Value};
 use crate::{DType, Dim, Literal, ScalarOp, infer};
 
 /// A kernel under construction, with a stack of open regions.
@@ -64,7 +62,8 @@ impl Builder {
     /// # Errors
     /// What [`infer`] says, or that the operation has no result.
     pub fn emit(&mut self, op: Op, args: &[Value], loc: Loc) -> Result<Value, Diag> {
-        self.append(op, args, loc)?.ok_or_else(|| Diag::new("result", At::Op, "this operation has no result".into(), ""))
+        self.append(op, args, loc)?
+            .ok_or_else(|| Diag::new("result", At::Op, "this operation has no result".into(), ""))
     }
     /// Appends an operation without result.
     ///
@@ -168,7 +167,13 @@ impl Builder {
     ///
     /// # Errors
     /// A carried value changes its type.
-    pub fn emit_while(&mut self, init: &[Value], condition: RegionId, body: RegionId, loc: Loc) -> Result<Vec<Value>, Diag> {
+    pub fn emit_while(
+        &mut self,
+        init: &[Value],
+        condition: RegionId,
+        body: RegionId,
+        loc: Loc,
+    ) -> Result<Vec<Value>, Diag> {
         let first = self.types(condition).first().cloned();
         if first != Some(Type::scalar(DType::Bool)) {
             let message = format!("a condition is bool[], found {first:?}");

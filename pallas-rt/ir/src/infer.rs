@@ -68,7 +68,8 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
 
 fn elementwise(op: crate::ScalarOp, args: &[&Type]) -> Result<Type, Diag> {
     let dtypes: Vec<DType> = args.iter().map(|t| t.dtype).collect();
-    let dtype = op.infer(&dtypes).map_err(|message| Diag::new("dtype", At::Op, message, "cast one side: `x.cast::<T>()`"))?;
+    let dtype =
+        op.infer(&dtypes).map_err(|message| Diag::new("dtype", At::Op, message, "cast one side: `x.cast::<T>()`"))?;
     let rank = args.iter().map(|t| t.shape.len()).max().unwrap_or(0);
     let mut shape = vec![1; rank];
     for (i, arg) in args.iter().enumerate().filter(|(_, t)| !t.is_scalar()) {
@@ -76,7 +77,12 @@ fn elementwise(op: crate::ScalarOp, args: &[&Type]) -> Result<Type, Diag> {
         if !fits {
             let so_far = Type::new(dtypes[i], shape.clone());
             let message = format!("`{op}` of {so_far} and {arg}");
-            return Err(Diag::new("elementwise", At::Operand(i), message, "ranks are equal, and each axis is the same or 1"));
+            return Err(Diag::new(
+                "elementwise",
+                At::Operand(i),
+                message,
+                "ranks are equal, and each axis is the same or 1",
+            ));
         }
         // Extent 0 against 1 is 0.
         shape.iter_mut().zip(&arg.shape).for_each(|(a, &b)| *a = if *a == 1 { b } else { *a });

@@ -430,7 +430,8 @@ impl Kernel {
     }
     /// Operands that are arrays in memory at launch: inputs, prefetches, outputs.
     pub fn arrays(&self) -> impl Iterator<Item = (OperandId, &Operand)> {
-        let array = |k: &OperandKind| matches!(k, OperandKind::Input | OperandKind::Output { .. } | OperandKind::Prefetch);
+        let array =
+            |k: &OperandKind| matches!(k, OperandKind::Input | OperandKind::Output { .. } | OperandKind::Prefetch);
         (0..).map(OperandId).zip(&self.operands).filter(move |(_, o)| array(&o.kind))
     }
     /// Calls `f` with every instruction reachable from `region`, outer before inner.

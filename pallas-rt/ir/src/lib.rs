@@ -1,1 +1,29 @@
-//! (being written)
+//! The tile language of pallas: element types, symbolic sizes, operations and the tile IR. It has no dependencies.
+//!
+//! Read [`kernel`] first: its page is the grammar. [`scalar`] and [`structural`] are the registry of operations;
+//! [`infer`] gives every operation's result type; [`Builder`] appends to a kernel.
+mod builder;
+pub mod diag;
+pub mod dim;
+pub mod dtype;
+#[macro_use]
+pub mod scalar;
+pub mod emit;
+mod infer;
+pub mod kernel;
+mod literal;
+pub mod structural;
+
+pub use builder::Builder;
+pub use diag::{At, Diag};
+pub use dim::{Dim, Facts};
+pub use dtype::{Bf16, DType, Elem, F16, Slice, SliceMut};
+pub use emit::{E, Emit};
+pub use infer::infer;
+pub use kernel::{
+    Axis, BlockDim, DimDecl, DimId, Frame, Inst, InstId, Kernel, Loc, Op, Operand, OperandId, OperandKind, Region,
+    RegionId, Semantics, Type, Value, View, ViewAxis,
+};
+pub use literal::Literal;
+pub use scalar::{Args, Lane, ScalarOp, Visit};
+pub use structural::StructuralOp;

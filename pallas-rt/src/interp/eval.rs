@@ -118,7 +118,8 @@ pub fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum,
 /// Where an element of a [`Access::Map`] comes from.
 fn source(pieces: &[Piece], args: &[&Datum], at: &[usize]) -> (usize, usize) {
     let number = |d: &pallas_ir::Dim| d.as_number().expect("sizes are numbers at run time");
-    let inside = |p: &&Piece| p.bounds.iter().all(|(axis, lo, hi)| (number(lo)..number(hi)).contains(&(at[*axis] as i64)));
+    let inside =
+        |p: &&Piece| p.bounds.iter().all(|(axis, lo, hi)| (number(lo)..number(hi)).contains(&(at[*axis] as i64)));
     let piece = pieces.iter().find(inside).expect("pieces cover the result");
     let position = |i: &Index| number(&i.offset) + i.axis.map_or(0, |a| number(&i.stride) * at[a] as i64);
     let index: Vec<usize> = piece.index.iter().map(|i| position(i) as usize).collect();
@@ -186,10 +187,10 @@ fn contract_data(a: &Data, b: &Data, pairs: &[(usize, usize)], ks: &[(usize, usi
     sum! {
         F32 0.0, |s, x, y| s + x * y; F64 0.0, |s, x, y| s + x * y;
         F16 half::f16::ZERO, |s, x, y| s + x * y; Bf16 half::bf16::ZERO, |s, x, y| s + x * y;
-        I8 0, |s, x, y| s.wrapping_add(x.wrapping_mul(y)); U8 0, |s, x, y| s.wrapping_add(x.wrapping_mul(y));
-        I16 0, |s, x, y| s.wrapping_add(x.wrapping_mul(y)); U16 0, |s, x, y| s.wrapping_add(x.wrapping_mul(y));
-        I32 0, |s, x, y| s.wrapping_add(x.wrapping_mul(y)); U32 0, |s, x, y| s.wrapping_add(x.wrapping_mul(y));
-        I64 0, |s, x, y| s.wrapping_add(x.wrapping_mul(y)); U64 0, |s, x, y| s.wrapping_add(x.wrapping_mul(y));
+        I8 0_i8, |s, x, y| s.wrapping_add(x.wrapping_mul(y)); U8 0_u8, |s, x, y| s.wrapping_add(x.wrapping_mul(y));
+        I16 0_i16, |s, x, y| s.wrapping_add(x.wrapping_mul(y)); U16 0_u16, |s, x, y| s.wrapping_add(x.wrapping_mul(y));
+        I32 0_i32, |s, x, y| s.wrapping_add(x.wrapping_mul(y)); U32 0_u32, |s, x, y| s.wrapping_add(x.wrapping_mul(y));
+        I64 0_i64, |s, x, y| s.wrapping_add(x.wrapping_mul(y)); U64 0_u64, |s, x, y| s.wrapping_add(x.wrapping_mul(y));
         Bool false, |s, x, y| s | (x & y);
     }
 }
@@ -266,8 +267,20 @@ fn arg(max: bool, x: &Datum, axis: usize, ty: Type) -> Datum {
             let (a, b) = (x.data.get(at(k)), x.data.get(at(best)));
             match x.ty.dtype {
                 d if d.is_float() => better(a.as_f64(), b.as_f64()),
-                DType::U64 => if max { a.bits > b.bits } else { a.bits < b.bits },
-                _ => if max { a.as_i64() > b.as_i64() } else { a.as_i64() < b.as_i64() },
+                DType::U64 => {
+                    if max {
+                        a.bits > b.bits
+                    } else {
+                        a.bits < b.bits
+                    }
+                }
+                _ => {
+                    if max {
+                        a.as_i64() > b.as_i64()
+                    } else {
+                        a.as_i64() < b.as_i64()
+                    }
+                }
             }
         };
         let best = (1..n).fold(0, |best, k| if wins(k, best) { k } else { best });
@@ -283,7 +296,12 @@ fn take(x: &Datum, index: &Datum, axis: usize, ty: Type) -> Result<Datum, Diag> 
     for (i, mut p) in positions(&ty.shape).enumerate() {
         if index.is_poison(i) {
             let message = "an index of take_along_axis is undefined (outside of its array, or uninitialised)".into();
-            return Err(Diag::new("poisoned-index", pallas_ir::At::Operand(1), message, "mask the indices with `select`"));
+            return Err(Diag::new(
+                "poisoned-index",
+                pallas_ir::At::Operand(1),
+                message,
+                "mask the indices with `select`",
+            ));
         }
         let k = index.data.get(i).as_i64();
         if !(0..n as i64).contains(&k) {

@@ -177,9 +177,10 @@ impl<'k> Machine<'k> {
             let (first, legal) = match block {
                 BlockDim::Squeezed => (i, 0..extent),
                 BlockDim::Blocked(n) => (i * n as i64, 0..(extent + n as i64 - 1) / (n as i64).max(1)),
-                BlockDim::Element { size, low, high } => {
-                    (i - low as i64, 0..extent + (low + high + 1) as i64 - (size as i64).min(extent + (low + high) as i64))
-                }
+                BlockDim::Element { size, low, high } => (
+                    i - low as i64,
+                    0..extent + (low + high + 1) as i64 - (size as i64).min(extent + (low + high) as i64),
+                ),
             };
             if !legal.contains(&i) {
                 let what = if matches!(block, BlockDim::Element { .. }) { "element offset" } else { "block index" };
@@ -197,7 +198,13 @@ impl<'k> Machine<'k> {
     }
 
     /// Array coordinates of every element of a view, `None` outside of the array.
-    fn coordinates(&mut self, operand: OperandId, view: &View, starts: &[i64], loc: Loc) -> Result<Vec<Option<usize>>, Fault> {
+    fn coordinates(
+        &mut self,
+        operand: OperandId,
+        view: &View,
+        starts: &[i64],
+        loc: Loc,
+    ) -> Result<Vec<Option<usize>>, Fault> {
         let (o, shape) = (self.kernel.operand(operand), self.memory[operand.index()].shape.clone());
         // Position of the view's zero in the array, and the extent each axis may use.
         let mut base = vec![0; shape.len()];
@@ -211,11 +218,13 @@ impl<'k> Machine<'k> {
         }
         let mut starts = starts.iter();
         for (view_axis, &axis) in view.axes.iter().zip(&axes) {
-            let start = view_axis.offset + if view_axis.dynamic { *starts.next().expect("one start per dynamic axis") } else { 0 };
+            let start = view_axis.offset
+                + if view_axis.dynamic { *starts.next().expect("one start per dynamic axis") } else { 0 };
             let last = start + view_axis.stride * (view_axis.size as i64 - 1);
             let size = o.block[axis].size() as i64;
             if view.frame == Frame::Block && view_axis.size > 0 && (start.min(last) < 0 || start.max(last) >= size) {
-                let message = format!("elements {start}..={last} of `{}` along axis {axis}: its block has {size}", o.name);
+                let message =
+                    format!("elements {start}..={last} of `{}` along axis {axis}: its block has {size}", o.name);
                 return Err(self.fault("view-range", loc, message, "a view stays inside of its block"));
             }
             base[axis] += start;
@@ -298,7 +307,12 @@ impl<'k> Machine<'k> {
             "element {element:?} of `{}` (element {in_tile:?} of the tile) comes from an undefined value: one outside of its array, or uninitialised",
             self.kernel.operand(to).name
         );
-        self.fault("poison", loc, message, "declare `fill = ..` beside the operand's spec, or mask with `select(x.valid(axis), ..)`")
+        self.fault(
+            "poison",
+            loc,
+            message,
+            "declare `fill = ..` beside the operand's spec, or mask with `select(x.valid(axis), ..)`",
+        )
     }
 
     /// Which positions of a view's axis lie inside the array.
@@ -335,7 +349,8 @@ impl<'k> Machine<'k> {
             let n = self.memory[of.index()].shape[axis];
             if !(0..n as i64).contains(&i) {
                 let name = &self.kernel.operand(of).name;
-                let message = format!("index {i} of prefetched `{name}` is out of range: dimension {axis} has {n} elements");
+                let message =
+                    format!("index {i} of prefetched `{name}` is out of range: dimension {axis} has {n} elements");
                 return Err(self.fault("prefetch-range", loc, message, "check the host's table, or clamp the index"));
             }
             at.push(i as usize);
@@ -398,7 +413,8 @@ impl<'k> Machine<'k> {
     fn race(&self, output: OperandId, at: usize, what: &str, loc: Loc) -> Fault {
         let element = unflatten(at, &self.memory[output.index()].shape);
         let name = &self.kernel.operand(output).name;
-        let other = self.memory[output.index()].owner.values().find(|(lane, _)| *lane != self.lane).map(|(_, loc)| *loc);
+        let other =
+            self.memory[output.index()].owner.values().find(|(lane, _)| *lane != self.lane).map(|(_, loc)| *loc);
         let other = other.map_or(String::new(), |l| format!(" (stored at {l})"));
         let message = format!("a race: this program {what}, element {element:?} of `{name}`{other}");
         self.fault("race", loc, message, "make the axis `arbitrary`, or give each program its own block")
@@ -417,14 +433,27 @@ impl<'k> Machine<'k> {
                 memory.left.insert(left);
             }
             if memory.left.contains(&origin) {
-                let message = format!("the block of `{name}` at {origin:?} is revisited after another block was written");
-                return Err(self.fault("revisit", loc, message, "order the grid so that steps on one block are consecutive"));
+                let message =
+                    format!("the block of `{name}` at {origin:?} is revisited after another block was written");
+                return Err(self.fault(
+                    "revisit",
+                    loc,
+                    message,
+                    "order the grid so that steps on one block are consecutive",
+                ));
             }
         }
         let (owner, first) = *memory.owner.entry(origin.clone()).or_insert((lane, loc));
         if owner != lane {
-            let message = format!("a race: the block of `{name}` at {origin:?} is written by two parallel programs (first at {first})");
-            return Err(self.fault("race", loc, message, "make the axis `arbitrary`, or let its index choose the block"));
+            let message = format!(
+                "a race: the block of `{name}` at {origin:?} is written by two parallel programs (first at {first})"
+            );
+            return Err(self.fault(
+                "race",
+                loc,
+                message,
+                "make the axis `arbitrary`, or let its index choose the block",
+            ));
         }
         Ok(())
     }

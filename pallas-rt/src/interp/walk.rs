@@ -136,7 +136,8 @@ pub fn step(
         Op::Const(x) => Datum::scalar(*x),
         Op::Scalar(op) => eval::scalar(*op, args, typed()),
         Op::Structural(op) => {
-            let located = |d: pallas_ir::Diag| machine.fault_at(d.code, loc, format!("{}\n  help: {}", d.message, d.help));
+            let located =
+                |d: pallas_ir::Diag| machine.fault_at(d.code, loc, format!("{}\n  help: {}", d.message, d.help));
             eval::structural(op, args, typed()).map_err(located)?
         }
         Op::ProgramId(axis) => int(machine.program(*axis)),
@@ -157,7 +158,11 @@ pub fn step(
         }
         Op::DebugAssert(message) => {
             if args[0].poison.is_some() {
-                return Err(machine.fault_at("poisoned-decision", loc, "the condition of this assertion is undefined".into()));
+                return Err(machine.fault_at(
+                    "poisoned-decision",
+                    loc,
+                    "the condition of this assertion is undefined".into(),
+                ));
             }
             if let Some(i) = (0..args[0].data.len()).find(|&i| args[0].data.get(i).as_i64() == 0) {
                 let at = super::datum::unflatten(i, &args[0].ty.shape);

@@ -1,0 +1,428 @@
+//! Sizes: polynomials with integer coefficients over rigid names, in normal form. A number is a constant polynomial,
+//! so a shape rule is written once and runs with names (in the macro) and with numbers (when traced).
+//!
+//! ```text
+//! Dim  = Poly | "?"
+//! Poly = sum of integer * product of Atom
+//! Atom = name | cdiv(Poly, Poly) | min(Poly, Poly) | max(Poly, Poly)
+//! ```
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::{Add, Mul, Sub};
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+enum Atom {
+    Name(String),
+    Cdiv(Poly, Poly),
+    Min(Poly, Poly),
+    Max(Poly, Poly),
+}
+
+/// Monomial (its atoms, sorted, repeated for powers) -> coefficient, never 0.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+struct Poly(BTreeMap<Vec<Atom>, i64>);
+
+/// A size. `None` inside is Unknown: it agrees with everything.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Dim(Option<Poly>);
+
+/// What is known about two sizes, for every value of the names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Equal, or in order, always.
+    Yes,
+    /// A mistake.
+    No,
+    /// Involves Unknown, or atoms whose algebra the normal form does not know; decided with numbers.
+    Later,
+}
+
+/// An algebra that a size can be rebuilt in: numbers, text, instructions.
+pub trait Fold {
+    /// What a size becomes.
+    type Out;
+    /// A constant.
+    fn number(&mut self, n: i64) -> Self::Out;
+    /// A name.
+    fn name(&mut self, name: &str) -> Self::Out;
+    /// A sum.
+    fn add(&mut self, a: Self::Out, b: Self::Out) -> Self::Out;
+    /// A product.
+    fn mul(&mut self, a: Self::Out, b: Self::Out) -> Self::Out;
+    /// A quotient rounded up.
+    fn cdiv(&mut self, a: Self::Out, b: Self::Out) -> Self::Out;
+    /// The smaller.
+    fn min(&mut self, a: Self::Out, b: Self::Out) -> Self::Out;
+    /// The larger.
+    fn max(&mut self, a: Self::Out, b: Self::Out) -> Self::Out;
+}
+
+impl Poly {
+    fn add(mut self, rhs: &Poly, times: i64) -> Poly {
+        for (m, c) in &rhs.0 {
+            let k = self.0.entry(m.clone()).or_default();
+            *k += c * times;
+            if *k == 0 {
+                self.0.remove(m);
+            }
+        }
+        self
+    }
+    fn mul(&self, rhs: &Poly) -> Poly {
+        let mut out = Poly::default();
+        for (a, x) in &self.0 {
+            for (b, y) in &rhs.0 {
+                let mut m = [a.clone(), b.clone()].concat();
+                m.sort();
+                out = out.add(&Poly(BTreeMap::from([(m, x * y)])), 1);
+            }
+        }
+        out
+    }
+    fn number(n: i64) -> Poly {
+        Poly(if n == 0 { BTreeMap::new() } else { BTreeMap::from([(vec![], n)]) })
+    }
+    fn atom(a: Atom) -> Poly {
+        Poly(BTreeMap::from([(vec![a], 1)]))
+    }
+    fn as_number(&self) -> Option<i64> {
+        match self.0.len() {
+            0 => Some(0),
+            1 => self.0.get(&vec![]).copied(),
+            _ => None,
+        }
+    }
+    fn cdiv(&self, by: &Poly) -> Poly {
+        match (self.as_number(), by.as_number()) {
+            (Some(a), Some(b)) if b > 0 => Poly::number((a + b - 1).div_euclid(b)),
+            (_, Some(1)) => self.clone(),
+            _ if self == by => Poly::number(1),
+            // Every coefficient a multiple of the divisor monomial: exact.
+            _ => match self.exact_div(by) {
+                Some(q) => q,
+                None => Poly::atom(Atom::Cdiv(self.clone(), by.clone())),
+            },
+        }
+    }
+    /// Division by a single monomial, if exact.
+    fn exact_div(&self, by: &Poly) -> Option<Poly> {
+        let ((m, k), 1) = (by.0.iter().next()?, by.0.len()) else { return None };
+        let mut out = BTreeMap::new();
+        for (n, c) in &self.0 {
+            let mut rest = n.clone();
+            for a in m {
+                rest.remove(rest.iter().position(|b| b == a)?);
+            }
+            if c % k != 0 {
+                return None;
+            }
+            out.insert(rest, c / k);
+        }
+        Some(Poly(out))
+    }
+    /// The smaller (or the larger) of two.
+    fn choose(&self, b: &Poly, smaller: bool) -> Poly {
+        match self.clone().add(b, -1).as_number() {
+            Some(d) if (d <= 0) == smaller => self.clone(),
+            Some(_) => b.clone(),
+            None => {
+                let (x, y) = if self < b { (self, b) } else { (b, self) };
+                let atom = if smaller { Atom::Min } else { Atom::Max };
+                Poly::atom(atom(x.clone(), y.clone()))
+            }
+        }
+    }
+    /// Replaces names, rebuilding atoms so that they normalise again.
+    fn subst(&self, f: &dyn Fn(&str) -> Option<Poly>) -> Poly {
+        let mut out = Poly::default();
+        for (m, c) in &self.0 {
+            let mut term = Poly::number(*c);
+            for a in m {
+                term = term.mul(&match a {
+                    Atom::Name(n) => f(n).unwrap_or_else(|| Poly::atom(a.clone())),
+                    Atom::Cdiv(x, y) => x.subst(f).cdiv(&y.subst(f)),
+                    Atom::Min(x, y) => x.subst(f).choose(&y.subst(f), true),
+                    Atom::Max(x, y) => x.subst(f).choose(&y.subst(f), false),
+                });
+            }
+            out = out.add(&term, 1);
+        }
+        out
+    }
+    fn fold<F: Fold>(&self, f: &mut F) -> F::Out {
+        let mut sum: Option<F::Out> = None;
+        for (monomial, &coefficient) in &self.0 {
+            let mut product = (coefficient != 1 || monomial.is_empty()).then(|| f.number(coefficient));
+            for atom in monomial {
+                let x = match atom {
+                    Atom::Name(n) => f.name(n),
+                    Atom::Cdiv(a, b) => {
+                        let (a, b) = (a.fold(f), b.fold(f));
+                        f.cdiv(a, b)
+                    }
+                    Atom::Min(a, b) => {
+                        let (a, b) = (a.fold(f), b.fold(f));
+                        f.min(a, b)
+                    }
+                    Atom::Max(a, b) => {
+                        let (a, b) = (a.fold(f), b.fold(f));
+                        f.max(a, b)
+                    }
+                };
+                product = Some(match product {
+                    Some(p) => f.mul(p, x),
+                    None => x,
+                });
+            }
+            let product = product.expect("a monomial has a coefficient or an atom");
+            sum = Some(match sum {
+                Some(s) => f.add(s, product),
+                None => product,
+            });
+        }
+        match sum {
+            Some(s) => s,
+            None => f.number(0),
+        }
+    }
+    fn is_plain(&self) -> bool {
+        self.0.keys().flatten().all(|a| matches!(a, Atom::Name(_)))
+    }
+}
+
+impl Dim {
+    /// Agrees with everything.
+    pub const UNKNOWN: Dim = Dim(None);
+    /// A rigid name.
+    pub fn name(n: &str) -> Dim {
+        Dim(Some(Poly::atom(Atom::Name(n.into()))))
+    }
+    /// The number, if it is one.
+    pub fn as_number(&self) -> Option<i64> {
+        self.0.as_ref()?.as_number()
+    }
+    /// Quotient rounded up.
+    pub fn cdiv(&self, by: &Dim) -> Dim {
+        Dim(self.0.as_ref().zip(by.0.as_ref()).map(|(a, b)| a.cdiv(b)))
+    }
+    /// The smaller of two.
+    pub fn min(&self, b: &Dim) -> Dim {
+        Dim(self.0.as_ref().zip(b.0.as_ref()).map(|(a, b)| a.choose(b, true)))
+    }
+    /// The larger of two.
+    pub fn max(&self, b: &Dim) -> Dim {
+        Dim(self.0.as_ref().zip(b.0.as_ref()).map(|(a, b)| a.choose(b, false)))
+    }
+    /// Every name it mentions.
+    pub fn names(&self) -> Vec<String> {
+        struct Names(Vec<String>);
+        impl Fold for Names {
+            type Out = ();
+            fn number(&mut self, _: i64) {}
+            fn name(&mut self, name: &str) {
+                self.0.push(name.into());
+            }
+            fn add(&mut self, (): (), (): ()) {}
+            fn mul(&mut self, (): (), (): ()) {}
+            fn cdiv(&mut self, (): (), (): ()) {}
+            fn min(&mut self, (): (), (): ()) {}
+            fn max(&mut self, (): (), (): ()) {}
+        }
+        let mut names = Names(vec![]);
+        if self.0.is_some() {
+            self.fold(&mut names);
+        }
+        names.0
+    }
+    /// The name, if it is nothing else.
+    pub fn as_name(&self) -> Option<String> {
+        let names = self.names();
+        (names.len() == 1 && *self == Dim::name(&names[0])).then(|| names[0].clone())
+    }
+    /// Rebuilds the size in another algebra. Unknown is 0.
+    pub fn fold<F: Fold>(&self, f: &mut F) -> F::Out {
+        match &self.0 {
+            Some(p) => p.fold(f),
+            None => f.number(0),
+        }
+    }
+    /// The size for these values of the names.
+    pub fn bind(&self, values: &[(&str, i64)]) -> Dim {
+        let f = |n: &str| values.iter().find(|(m, _)| *m == n).map(|(_, v)| Poly::number(*v));
+        Dim(self.0.as_ref().map(|p| p.subst(&f)))
+    }
+}
+
+impl From<usize> for Dim {
+    fn from(n: usize) -> Dim {
+        Dim::from(n as i64)
+    }
+}
+impl From<i64> for Dim {
+    fn from(n: i64) -> Dim {
+        Dim(Some(Poly::number(n)))
+    }
+}
+impl Add for &Dim {
+    type Output = Dim;
+    fn add(self, b: &Dim) -> Dim {
+        Dim(self.0.as_ref().zip(b.0.as_ref()).map(|(a, b)| a.clone().add(b, 1)))
+    }
+}
+impl Sub for &Dim {
+    type Output = Dim;
+    fn sub(self, b: &Dim) -> Dim {
+        Dim(self.0.as_ref().zip(b.0.as_ref()).map(|(a, b)| a.clone().add(b, -1)))
+    }
+}
+impl Mul for &Dim {
+    type Output = Dim;
+    fn mul(self, b: &Dim) -> Dim {
+        Dim(self.0.as_ref().zip(b.0.as_ref()).map(|(a, b)| a.mul(b)))
+    }
+}
+
+/// What `assume(..)` says: each fact rewrites one name.
+#[derive(Clone, Default, Debug)]
+pub struct Facts(Vec<(String, Poly)>);
+
+impl Facts {
+    /// Records `a == b`; false if neither side isolates a name (then the fact can't be used).
+    pub fn assume(&mut self, a: &Dim, b: &Dim) -> bool {
+        let (Some(a), Some(b)) = (&self.normal(a).0, &self.normal(b).0) else { return false };
+        let diff = a.clone().add(b, -1);
+        let isolated = diff.0.iter().find_map(|(m, c)| match (&m[..], *c) {
+            ([Atom::Name(n)], 1 | -1) => {
+                let used = diff.0.keys().flatten().filter(|a| **a == m[0]).count();
+                (used == 1 && diff.is_plain()).then(|| (n.clone(), m.clone(), *c))
+            }
+            _ => None,
+        });
+        let Some((name, m, c)) = isolated else { return diff.0.is_empty() };
+        let mut rest = diff;
+        rest.0.remove(&m);
+        let value = Poly::default().add(&rest, -c);
+        // Earlier facts may mention the name.
+        for (_, p) in &mut self.0 {
+            *p = p.subst(&|n| (n == name).then(|| value.clone()));
+        }
+        self.0.push((name, value));
+        true
+    }
+    /// The size with every fact applied.
+    pub fn normal(&self, d: &Dim) -> Dim {
+        let f = |n: &str| self.0.iter().find(|(m, _)| m == n).map(|(_, p)| p.clone());
+        Dim(d.0.as_ref().map(|p| p.subst(&f)))
+    }
+    /// Equality is rigid: two different polynomials differ for some values, and a kernel must be right for all.
+    pub fn same(&self, a: &Dim, b: &Dim) -> Verdict {
+        let Dim(Some(diff)) = &self.normal(a) - &self.normal(b) else { return Verdict::Later };
+        match diff.as_number() {
+            Some(0) => Verdict::Yes,
+            Some(_) => Verdict::No,
+            None if diff.is_plain() => Verdict::No,
+            None => Verdict::Later,
+        }
+    }
+    /// Order is lenient: No only if it fails for every value of the names (each at least 1).
+    pub fn at_most(&self, a: &Dim, b: &Dim) -> Verdict {
+        let Dim(Some(room)) = &self.normal(b) - &self.normal(a) else { return Verdict::Later };
+        let at_one: i64 = room.0.values().sum();
+        let up = room.0.iter().all(|(m, c)| m.is_empty() || *c > 0);
+        let down = room.0.iter().all(|(m, c)| m.is_empty() || *c < 0);
+        match room.as_number() {
+            Some(n) => {
+                if n >= 0 {
+                    Verdict::Yes
+                } else {
+                    Verdict::No
+                }
+            }
+            None if up && at_one >= 0 && room.is_plain() => Verdict::Yes,
+            None if down && at_one < 0 && room.is_plain() => Verdict::No,
+            None => Verdict::Later,
+        }
+    }
+}
+
+impl fmt::Display for Atom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Atom::Name(n) => f.write_str(n),
+            Atom::Cdiv(a, b) => write!(f, "cdiv({a}, {b})"),
+            Atom::Min(a, b) => write!(f, "min({a}, {b})"),
+            Atom::Max(a, b) => write!(f, "max({a}, {b})"),
+        }
+    }
+}
+impl fmt::Display for Poly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("0");
+        }
+        let mut terms: Vec<_> = self.0.iter().collect();
+        terms.sort_by_key(|(m, _)| std::cmp::Reverse(m.len()));
+        for (i, (m, c)) in terms.into_iter().enumerate() {
+            let sign = match (i, *c < 0) {
+                (0, false) => "",
+                (0, true) => "-",
+                (_, false) => " + ",
+                (_, true) => " - ",
+            };
+            let mut parts: Vec<String> = m.iter().map(|a| a.to_string()).collect();
+            if c.abs() != 1 || m.is_empty() {
+                parts.insert(0, c.abs().to_string());
+            }
+            write!(f, "{sign}{}", parts.join("*"))?;
+        }
+        Ok(())
+    }
+}
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(p) => p.fmt(f),
+            None => f.write_str("?"),
+        }
+    }
+}
+impl fmt::Debug for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    fn n(s: &str) -> Dim {
+        Dim::name(s)
+    }
+    #[test]
+    fn normal_forms_print_and_compare() {
+        let two = Dim::from(2i64);
+        let a = &(&two * &n("BK")) + &n("BQ");
+        assert_eq!((&a - &n("BK")).to_string(), "BK + BQ");
+        assert_eq!((&n("S") * &n("D")).cdiv(&n("D")), n("S"));
+        assert_eq!(n("S").cdiv(&n("BQ")).to_string(), "cdiv(S, BQ)");
+        assert_eq!(n("S").cdiv(&n("BQ")).bind(&[("S", 100), ("BQ", 64)]), Dim::from(2i64));
+        assert_eq!(n("S").min(&(&n("S") - &Dim::from(1i64))).to_string(), "S - 1");
+    }
+    #[test]
+    fn equality_is_rigid_and_order_lenient() {
+        let mut f = Facts::default();
+        assert_eq!(f.same(&n("BQ"), &n("BK")), Verdict::No);
+        assert_eq!(f.same(&n("BQ"), &Dim::UNKNOWN), Verdict::Later);
+        let c = |a: &str, b: &str| n(a).cdiv(&n(b));
+        // Two spellings of one value: not an error. One more than itself: an error.
+        let scaled = (&Dim::from(2i64) * &n("S")).cdiv(&(&Dim::from(2i64) * &n("B")));
+        assert_eq!(f.same(&scaled, &c("S", "B")), Verdict::Later);
+        assert_eq!(f.same(&(&c("S", "B") + &Dim::from(1i64)), &c("S", "B")), Verdict::No);
+        assert_eq!(f.at_most(&n("S"), &n("T")), Verdict::Later);
+        assert_eq!(f.at_most(&(&n("S") + &Dim::from(1i64)), &n("S")), Verdict::No);
+        assert!(f.assume(&n("BQ"), &n("BK")));
+        assert_eq!(f.same(&(&n("BQ") * &n("D")), &(&n("BK") * &n("D"))), Verdict::Yes);
+        assert!(f.assume(&(&Dim::from(2i64) * &n("BK")), &n("S")));
+        assert_eq!(f.same(&(&n("BQ") + &n("BQ")), &n("S")), Verdict::Yes);
+    }
+}

@@ -1,0 +1,216 @@
+//! Element types: the enum for data, the traits for rustc.
+
+/// bfloat16; arithmetic goes through `f32`.
+#[cfg(feature = "half")]
+pub use half::bf16 as Bf16;
+/// IEEE binary16; arithmetic goes through `f32`.
+#[cfg(feature = "half")]
+pub use half::f16 as F16;
+
+/// Bits of an IEEE binary16 (the `half` feature puts `half::f16` here).
+#[cfg(not(feature = "half"))]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct F16(u16);
+/// Bits of a bfloat16 (the `half` feature puts `half::bf16` here).
+#[cfg(not(feature = "half"))]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Bf16(u16);
+#[cfg(not(feature = "half"))]
+impl F16 {
+    /// From bits.
+    pub const fn from_bits(bits: u16) -> Self {
+        F16(bits)
+    }
+    /// The bits.
+    pub const fn to_bits(self) -> u16 {
+        self.0
+    }
+}
+#[cfg(not(feature = "half"))]
+impl Bf16 {
+    /// From bits.
+    pub const fn from_bits(bits: u16) -> Self {
+        Bf16(bits)
+    }
+    /// The bits.
+    pub const fn to_bits(self) -> u16 {
+        self.0
+    }
+}
+
+/// A storage type whose arithmetic is done in `f32`, rounded once per operation.
+pub trait Half: Copy {
+    /// Exact.
+    fn wide(self) -> f32;
+    /// To nearest even.
+    fn round(x: f32) -> Self;
+}
+
+impl Half for Bf16 {
+    #[inline(always)]
+    fn wide(self) -> f32 {
+        f32::from_bits((self.to_bits() as u32) << 16)
+    }
+    #[inline(always)]
+    fn round(x: f32) -> Self {
+        let b = x.to_bits();
+        let r = b.wrapping_add(0x7fff + ((b >> 16) & 1)) >> 16;
+        Self::from_bits(if x.is_nan() { (b >> 16) as u16 | 0x40 } else { r as u16 })
+    }
+}
+
+impl Half for F16 {
+    // Branch-free, so that the strip loops vectorise.
+    #[inline(always)]
+    fn wide(self) -> f32 {
+        let h = self.to_bits() as u32;
+        let (sign, mag) = ((h & 0x8000) << 16, h & 0x7fff);
+        // Rebias by a multiplication: it handles subnormals as well.
+        let v = f32::from_bits(mag << 13) * f32::from_bits(0x7780_0000); // 2^112
+        let v = if mag >= 0x7c00 { v.to_bits() | 0x7f80_0000 } else { v.to_bits() };
+        f32::from_bits(v | sign)
+    }
+    #[inline(always)]
+    fn round(x: f32) -> Self {
+        let b = x.to_bits();
+        let (sign, mag) = ((b >> 16) & 0x8000, b & 0x7fff_ffff);
+        // Adding a magic number rounds subnormals to nearest even in hardware.
+        let sub = (f32::from_bits(mag) + 0.5).to_bits().wrapping_sub(0x3f00_0000);
+        let norm = mag.wrapping_add(0xc800_0fff).wrapping_add((mag >> 13) & 1) >> 13;
+        let fin = if mag < 0x3880_0000 { sub } else { norm };
+        let inf = if mag > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
+        Self::from_bits((sign | if mag >= 0x4780_0000 { inf } else { fin }) as u16)
+    }
+}
+
+macro_rules! dtypes {
+    ($($variant:ident $ty:ident $text:literal),* $(,)?) => {
+        /// The element type of a tile or array.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum DType { $(#[doc = concat!("`", $text, "`")] $variant),* }
+        impl DType {
+            /// Every element type.
+            pub const ALL: &[DType] = &[$(DType::$variant),*];
+            /// Size of an element on the host.
+            pub const fn bytes(self) -> usize {
+                match self { $(Self::$variant => std::mem::size_of::<$ty>()),* }
+            }
+            /// A floating type.
+            pub const fn is_float(self) -> bool {
+                matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::Bf16)
+            }
+            /// An integer type with sign.
+            pub const fn is_signed(self) -> bool {
+                matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64)
+            }
+        }
+        impl std::str::FromStr for DType {
+            type Err = String;
+            fn from_str(s: &str) -> Result<Self, String> {
+                match s { $($text => Ok(Self::$variant),)* _ => Err(format!("`{s}` is not an element type")) }
+            }
+        }
+        impl std::fmt::Display for DType {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(match self { $(Self::$variant => $text),* })
+            }
+        }
+        /// A borrowed strip of any element type.
+        #[derive(Clone, Copy)]
+        pub enum Slice<'a> { $(#[doc = $text] $variant(&'a [$ty])),* }
+        /// A mutable strip of any element type.
+        pub enum SliceMut<'a> { $(#[doc = $text] $variant(&'a mut [$ty])),* }
+        $(impl Elem for $ty {
+            const DTYPE: DType = DType::$variant;
+            #[inline(always)]
+            fn of<'a>(s: Slice<'a>) -> &'a [Self] {
+                match s { Slice::$variant(s) => s, _ => panic!("strip is not {}", $text) }
+            }
+            #[inline(always)]
+            fn of_mut<'a>(s: SliceMut<'a>) -> &'a mut [Self] {
+                match s { SliceMut::$variant(s) => s, _ => panic!("strip is not {}", $text) }
+            }
+        })*
+    };
+}
+dtypes! { F32 f32 "f32", F64 f64 "f64", F16 F16 "f16", Bf16 Bf16 "bf16", I8 i8 "i8", U8 u8 "u8", I16 i16 "i16", U16 u16 "u16",
+I32 i32 "i32", U32 u32 "u32", I64 i64 "i64", U64 u64 "u64", Bool bool "bool" }
+
+/// A Rust type that a tile can hold.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an element type of tiles",
+    label = "not an element type",
+    note = "element types are f32 f64 f16 bf16 i8 u8 i16 u16 i32 u32 i64 u64 bool"
+)]
+pub trait Elem: Copy + Default + Send + Sync + std::fmt::Debug + PartialEq + 'static {
+    /// The type as data.
+    const DTYPE: DType;
+    /// A strip of this type; panics if it is of another.
+    fn of<'a>(s: Slice<'a>) -> &'a [Self];
+    /// A mutable strip of this type; panics if it is of another.
+    fn of_mut<'a>(s: SliceMut<'a>) -> &'a mut [Self];
+}
+
+macro_rules! classes {
+    ($($(#[doc = $doc:literal])+ $class:ident: $($ty:ident)*;)*) => {
+        $($(#[doc = $doc])+
+        #[diagnostic::on_unimplemented(message = "this operation is not defined for `{Self}` elements", label = "defined for the types listed below")]
+        pub trait $class: Elem {}
+        $(impl $class for $ty {})*)*
+        /// The element class of an operation: which types its `T` ranges over.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Class { $($(#[doc = $doc])+ $class),* }
+        impl Class {
+            /// The types of the class.
+            pub fn dtypes(self) -> &'static [DType] {
+                match self { $(Self::$class => &[$(<$ty as Elem>::DTYPE),*]),* }
+            }
+        }
+    };
+}
+classes! {
+    /// Every element type.
+    Any: f32 f64 F16 Bf16 i32 u32 i64 u64 i8 u8 i16 u16 bool;
+    /// Floats and integers.
+    Number: f32 f64 F16 Bf16 i32 u32 i64 u64 i8 u8 i16 u16;
+    /// Floats and signed integers.
+    Signed: f32 f64 F16 Bf16 i32 i64 i8 i16;
+    /// Floating point.
+    Real: f32 f64 F16 Bf16;
+    /// Floating point that an `f32` literal stands beside without loss of the type's own precision.
+    Float: f32 F16 Bf16;
+    /// Integers.
+    Int: i32 u32 i64 u64 i8 u8 i16 u16;
+    /// Integers and booleans.
+    Bits: i32 u32 i64 u64 i8 u8 i16 u16 bool;
+    /// Booleans.
+    Bool: bool;
+    /// `f32` alone.
+    Single: f32;
+}
+
+/// The type a lane is computed in: `f32` for 16-bit floats, the type itself for `bool`.
+pub trait Widen: Copy {
+    /// The type computed in.
+    type Wide;
+    /// Exact.
+    fn widen(self) -> Self::Wide;
+    /// Rounded once.
+    fn narrow(x: Self::Wide) -> Self;
+}
+macro_rules! widen {
+    ($($ty:ident $wide:ident |$x:ident| $to:expr, $from:expr;)*) => {$(
+        impl Widen for $ty {
+            type Wide = $wide;
+            #[inline(always)]
+            fn widen(self) -> $wide { let $x = self; $to }
+            #[inline(always)]
+            fn narrow($x: $wide) -> Self { $from }
+        }
+    )*};
+}
+widen! {
+    F16 f32 |x| x.wide(), F16::round(x);
+    Bf16 f32 |x| x.wide(), Bf16::round(x);
+    bool bool |x| x, x;
+}

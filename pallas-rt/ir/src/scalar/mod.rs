@@ -1,0 +1,196 @@
+//! Scalar operations: `table` holds the rows, `row` what a row expands to.
+//!
+//! ```text
+//! Row  = doc+ Variant "=" name "<T:" Class ">(" (operand ":" Type),* ")" "->" result ":" Type "{" Cells "}"
+//! Type = "T" | "bool" | "u32"
+//! ```
+mod fast;
+#[macro_use]
+mod row;
+mod special;
+#[macro_use]
+mod table;
+
+pub use table::*;
+
+use crate::dtype::{Class, DType, Elem, Slice};
+
+/// The type of an operand or result in a row's signature.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ty {
+    /// The row's type parameter.
+    T,
+    /// This type.
+    Is(DType),
+}
+
+/// What a NaN operand does to the result; the laws run it on the reference.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Nan {
+    /// Any NaN operand makes the result NaN.
+    Propagates,
+    /// Any NaN operand makes the result false.
+    False,
+    /// The result says whether an operand is NaN.
+    Tests,
+    /// NaN passes through if its operand is the one chosen.
+    Chosen,
+    /// The operation has no floats, or treats them as bits.
+    Opaque,
+}
+
+/// What the WGSL text promises.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gpu {
+    /// Bit-equal to the reference for every operand.
+    Exact,
+    /// Within so many ulp for finite operands and results; NaN and inf are whatever the driver does.
+    Finite(u32),
+}
+
+/// The data of a row.
+#[derive(Debug)]
+pub struct Row {
+    /// In text and as a method.
+    pub name: &'static str,
+    /// Names and types.
+    pub operands: &'static [(&'static str, Ty)],
+    /// Type of the result.
+    pub result: Ty,
+    /// What `T` ranges over.
+    pub class: Class,
+    /// What a NaN does.
+    pub nan: Nan,
+    /// What the WGSL text promises.
+    pub gpu: Gpu,
+    /// How far the `cpu` cell may be from the reference: relative and absolute; None if they are the same code.
+    pub fast: Option<(f64, f64)>,
+    /// What it computes.
+    pub doc: &'static str,
+}
+
+/// One element's computation, per operand types. A row implements it for every type of its class.
+pub trait Lane<A> {
+    /// Type of the result.
+    type Out: Elem;
+    /// Plain scalar Rust: the meaning of the operation.
+    fn reference(args: A) -> Self::Out;
+    /// What the CPU strips inline: the row's `cpu` cell, or the reference.
+    fn fast(args: A) -> Self::Out;
+}
+
+/// Operands of one lane, and the strips they come from.
+pub trait Args: Copy {
+    /// One typed strip per operand.
+    type Strips<'a>: Copy;
+    /// The typed strips, each cut to length `n`.
+    fn strips<'a>(s: &[Slice<'a>], n: usize) -> Self::Strips<'a>;
+    /// Operands of element `i`.
+    fn at(s: Self::Strips<'_>, i: usize) -> Self;
+}
+
+macro_rules! args {
+    ($($a:ident $i:tt),*) => {
+        impl<$($a: Elem),*> Args for ($($a,)*) {
+            type Strips<'a> = ($(&'a [$a],)*);
+            #[inline(always)]
+            fn strips<'a>(s: &[Slice<'a>], n: usize) -> Self::Strips<'a> { ($(&$a::of(s[$i])[..n],)*) }
+            #[inline(always)]
+            fn at(s: Self::Strips<'_>, i: usize) -> Self { ($(s.$i[i],)*) }
+        }
+    };
+}
+args! { A 0 }
+args! { A 0, B 1 }
+args! { A 0, B 1, C 2 }
+
+/// A computation that wants the types behind `(op, dtype)`: how backends turn data into monomorphised code.
+pub trait Visit {
+    /// What the visit gives.
+    type Out;
+    /// Called with the row and its operand types.
+    fn visit<O: Lane<A>, A: Args>(self) -> Self::Out;
+}
+
+impl ScalarOp {
+    /// In text and as a method.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+    /// Number of operands.
+    pub fn arity(self) -> usize {
+        self.row().operands.len()
+    }
+    /// The row of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|op| op.name() == name)
+    }
+
+    /// The result's type for operands of these types, or why there is none.
+    pub fn infer(self, given: &[DType]) -> Result<DType, String> {
+        let row = self.row();
+        if given.len() != self.arity() {
+            return Err(format!("`{self}` takes {} operands, found {}", self.arity(), given.len()));
+        }
+        let mut t = None;
+        for ((name, want), &got) in row.operands.iter().zip(given) {
+            match *want {
+                Ty::Is(want) if want != got => {
+                    return Err(format!("operand `{name}` of `{self}` is {want}, found {got}"));
+                }
+                Ty::T if t.is_some_and(|t| t != got) => {
+                    return Err(format!("operand `{name}` of `{self}` is {got}, but the one before is {}", t.unwrap()));
+                }
+                Ty::T if !row.class.dtypes().contains(&got) => {
+                    return Err(format!("`{self}` is not defined for {got}, only for {:?}", row.class.dtypes()));
+                }
+                Ty::T => t = Some(got),
+                Ty::Is(_) => {}
+            }
+        }
+        Ok(match row.result {
+            Ty::T => t.expect("a row mentions T"),
+            Ty::Is(t) => t,
+        })
+    }
+}
+
+impl std::fmt::Display for ScalarOp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl ScalarOp {
+    /// The result's shape: equal ranks, each axis equal or 1. The same code for names and for numbers.
+    pub fn infer_shape(self, args: &[&[crate::Dim]], facts: &crate::Facts) -> Result<Vec<crate::Dim>, crate::Diag> {
+        use crate::diag::{At, Diag, shape};
+        if args.len() != self.arity() {
+            let names: Vec<&str> = self.row().operands.iter().map(|o| o.0).collect();
+            let found =
+                format!("`{self}` takes {} operands ({}), found {}", self.arity(), names.join(", "), args.len());
+            return Err(Diag::new("arity", At::Op, found, self.row().doc.trim()));
+        }
+        let mut out = args[0].to_vec();
+        for (i, arg) in args.iter().enumerate().skip(1) {
+            let so_far = out.clone();
+            let disagree = |help: String| {
+                let found = format!("`{self}` of {} and {}", shape(&so_far), shape(arg));
+                Diag::new("elementwise", At::Operand(i), found, help)
+            };
+            if arg.len() != out.len() {
+                return Err(disagree("ranks are equal in an elementwise operation".into()));
+            }
+            for (axis, (a, b)) in so_far.iter().zip(*arg).enumerate() {
+                if a.as_number() == Some(1) {
+                    out[axis] = b.clone();
+                } else if b.as_number() != Some(1) && facts.same(a, b) == crate::dim::Verdict::No {
+                    return Err(disagree(format!(
+                        "axis {axis} is {a} on one side and {b} on the other; if they are always equal, say `assume({a} == {b})`"
+                    )));
+                }
+            }
+        }
+        Ok(out)
+    }
+}

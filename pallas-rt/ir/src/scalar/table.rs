@@ -1,0 +1,555 @@
+//! The scalar operations, one row each. Nothing else lists them.
+use super::{fast, special};
+
+const LOG1P_WGSL: &str = "fn log1p_f32(x: f32) -> f32 {
+    let u = 1.0 + x;
+    return select(log(u) * x / select(u - 1.0, 1.0, u == 1.0), x, u == 1.0);
+}";
+
+const EXPM1_WGSL: &str = "fn expm1_f32(x: f32) -> f32 {
+    let p = x * (1.0 + x * (0.5 + x * (0.16666667 + x * (0.041666668 + x * (0.008333334 + x * (0.0013888889 + x * 0.0001984127))))));
+    return select(exp(x) - 1.0, p, abs(x) < 0.6);
+}";
+
+const ERFC_WGSL: &str = "fn erfc_f32(x: f32) -> f32 {
+    let z = abs(x);
+    let t = 1.0 / (1.0 + 0.5 * z);
+    let p = -1.26551223 + t * (1.00002368 + t * (0.37409196 + t * (0.09678418 + t * (-0.18628806 + t * (0.27886807 + t * (-1.13520398 + t * (1.48851587 + t * (-0.82215223 + t * 0.17087277))))))));
+    let y = t * exp(p - z * z);
+    return select(y, 2.0 - y, x < 0.0);
+}";
+
+const ERF_WGSL: &str = "fn erf_f32(x: f32) -> f32 {
+    let c = clamp(x, -4.0, 4.0);
+    let s = c * c;
+    let p = ((((((-2.7261423e-10 * s + 2.7706814e-8) * s - 2.101024e-6) * s - 5.6925064e-5) * s - 7.3499063e-4) * s - 2.9546e-3) * s - 1.6096033e-2);
+    let q = ((((-1.4566072e-5 * s - 2.1337406e-4) * s - 1.682827e-3) * s - 7.3733292e-3) * s - 1.4264739e-2);
+    return c * p / q;
+}";
+
+scalar_ops! {
+    /// Sum; integers wrap.
+    Add = add<T: Number>(a: T, b: T) -> y: T {
+        eval float: a + b, int: a.wrapping_add(b);
+        cpu  same;
+        wgsl "({a} + {b})" Exact;
+        nan  Propagates;
+        jvp  |da| da, |db| db;
+        rust operator Add;
+    }
+    /// Difference; integers wrap.
+    Sub = sub<T: Number>(a: T, b: T) -> y: T {
+        eval float: a - b, int: a.wrapping_sub(b);
+        cpu  same;
+        wgsl "({a} - {b})" Exact;
+        nan  Propagates;
+        jvp  |da| da, |db| -db;
+        rust operator Sub;
+    }
+    /// Product; integers wrap.
+    Mul = mul<T: Number>(a: T, b: T) -> y: T {
+        eval float: a * b, int: a.wrapping_mul(b);
+        cpu  same;
+        wgsl "({a} * {b})" Exact;
+        nan  Propagates;
+        jvp  |da| da * b, |db| a * db;
+        rust operator Mul;
+    }
+    /// Quotient; integers truncate, and a zero divisor gives all ones.
+    Div = div<T: Number>(a: T, b: T) -> y: T {
+        eval float: a / b, int: if b == 0 { !0 } else { a.wrapping_div(b) };
+        cpu  same;
+        wgsl float: "({a} / {b})", int: "select({a} / {b}, ~{T}(0), {b} == {T}(0))" Finite(3);
+        nan  Propagates;
+        jvp  |da| da / b, |db| -(db * y / b);
+        rust operator Div;
+    }
+    /// Remainder with the sign of `a`; a zero divisor gives `a` for integers.
+    Rem = rem<T: Number>(a: T, b: T) -> y: T {
+        eval float: a % b, int: if b == 0 { a } else { a.wrapping_rem(b) };
+        cpu  same;
+        wgsl float: "({a} % {b})", int: "select({a} % {b}, {a}, {b} == {T}(0))" Finite(8);
+        nan  Propagates;
+        jvp  |da| da, |db| -(db * ((a - y) / b).round());
+        rust operator Rem;
+    }
+    /// `a` to the power `b`.
+    Pow = pow<T: Real>(a: T, b: T) -> y: T {
+        eval float: a.powf(b);
+        cpu  same;
+        wgsl "pow({a}, {b})" Finite(64);
+        nan  Chosen;
+        jvp  |da| da * b * a.pow(b - 1.0), |db| db * y * a.log();
+        rust method;
+    }
+    /// The smaller of two.
+    Minimum = minimum<T: Number>(a: T, b: T) -> y: T {
+        eval float: if a <= b || a.is_nan() { a } else { b }, int: a.min(b);
+        cpu  same;
+        wgsl "min({a}, {b})" Finite(0);
+        nan  Propagates;
+        jvp  |da| a.le(b).select(da, da.zero()), |db| a.le(b).select(db.zero(), db);
+        rust method;
+    }
+    /// The larger of two.
+    Maximum = maximum<T: Number>(a: T, b: T) -> y: T {
+        eval float: if a >= b || a.is_nan() { a } else { b }, int: a.max(b);
+        cpu  same;
+        wgsl "max({a}, {b})" Finite(0);
+        nan  Propagates;
+        jvp  |da| b.le(a).select(da, da.zero()), |db| b.le(a).select(db.zero(), db);
+        rust method;
+    }
+    /// Negation; integers wrap.
+    Neg = neg<T: Signed>(x: T) -> y: T {
+        eval float: -x, int: x.wrapping_neg();
+        cpu  same;
+        wgsl "(-{x})" Exact;
+        nan  Propagates;
+        jvp  |dx| -dx;
+        rust operator Neg;
+    }
+    /// Absolute value; the lowest integer stays as it is.
+    Abs = abs<T: Signed>(x: T) -> y: T {
+        eval float: x.abs(), int: x.wrapping_abs();
+        cpu  same;
+        wgsl "abs({x})" Exact;
+        nan  Propagates;
+        jvp  |dx| x.lt(x.zero()).select(-dx, dx);
+        rust method;
+    }
+    /// Natural exponential `eˣ`.
+    Exp = exp<T: Real>(x: T) -> y: T {
+        eval float: x.exp();
+        cpu  f32: fast::exp(x), rel 3e-7, abs 2e-38;
+        wgsl "exp({x})" Finite(4);
+        nan  Propagates;
+        jvp  |dx| dx * y;
+        rust method;
+    }
+    /// Natural logarithm; NaN below zero.
+    Log = log<T: Real>(x: T) -> y: T {
+        eval float: x.ln();
+        cpu  same;
+        wgsl "log({x})" Finite(4);
+        nan  Propagates;
+        jvp  |dx| dx / x;
+        rust method;
+    }
+    /// Hyperbolic tangent.
+    Tanh = tanh<T: Real>(x: T) -> y: T {
+        eval float: x.tanh();
+        cpu  f32: fast::tanh(x), rel 5e-7, abs 0.0;
+        wgsl "tanh(clamp({x}, {T}(-9.0), {T}(9.0)))" Finite(8);
+        nan  Propagates;
+        jvp  |dx| dx * (1.0 - y * y);
+        rust method;
+    }
+    /// Error function.
+    Erf = erf<T: Real>(x: T) -> y: T {
+        eval float: special::erf(x as f64) as T;
+        cpu  f32: fast::erf(x), rel 5e-7, abs 0.0;
+        wgsl "erf_{T}({x})" Finite(8) with ERF_WGSL;
+        nan  Propagates;
+        jvp  |dx| dx * (-(x * x)).exp() * std::f64::consts::FRAC_2_SQRT_PI;
+        rust method;
+    }
+    /// Gaussian error linear unit `x·Φ(x)`.
+    Gelu = gelu<T: Real>(x: T) -> y: T {
+        eval float: (0.5 * x as f64 * (1.0 + special::erf(x as f64 * std::f64::consts::FRAC_1_SQRT_2))) as T;
+        cpu  f32: 0.5 * x * (1.0 + fast::erf(x * std::f32::consts::FRAC_1_SQRT_2)), rel 1e-6, abs 1e-6;
+        wgsl "({T}(0.5) * {x} * (1.0 + erf_{T}({x} * {T}(0.70710678))))" Finite(16) with ERF_WGSL;
+        nan  Propagates;
+        jvp  |dx| dx * (((x * 0.5f64.sqrt()).erf() + 1.0) * 0.5 + x * (x * x * -0.5).exp() * 0.398_942_280_401_432_7);
+        rust method;
+    }
+    /// Square root; NaN below zero.
+    Sqrt = sqrt<T: Real>(x: T) -> y: T {
+        eval float: x.sqrt();
+        cpu  same;
+        wgsl "sqrt({x})" Finite(3);
+        nan  Propagates;
+        jvp  |dx| dx * 0.5 / y;
+        rust method;
+    }
+    /// Largest whole number not above `x`.
+    Floor = floor<T: Real>(x: T) -> y: T {
+        eval float: x.floor();
+        cpu  same;
+        wgsl "floor({x})" Exact;
+        nan  Propagates;
+        jvp  |_| Zero;
+        rust method;
+    }
+    /// Nearest whole number, ties to even.
+    Round = round<T: Real>(x: T) -> y: T {
+        eval float: x.round_ties_even();
+        cpu  same;
+        wgsl "round({x})" Exact;
+        nan  Propagates;
+        jvp  |_| Zero;
+        rust method;
+    }
+    /// Bitwise, or logical, and.
+    BitAnd = bitand<T: Bits>(a: T, b: T) -> y: T {
+        eval int: a & b, bool: a & b;
+        cpu  same;
+        wgsl "({a} & {b})" Exact;
+        nan  Opaque;
+        jvp  |_| Zero, |_| Zero;
+        rust operator BitAnd;
+    }
+    /// Left shift by `b` modulo the width.
+    Shl = shl<T: Int>(a: T, b: T) -> y: T {
+        eval int: a.wrapping_shl(b as u32);
+        cpu  same;
+        wgsl "({a} << (u32({b}) & 31u))" Exact;
+        nan  Opaque;
+        jvp  |_| Zero, |_| Zero;
+        rust operator Shl;
+    }
+    /// Whether `a` is less than `b`.
+    Lt = lt<T: Number>(a: T, b: T) -> y: bool {
+        eval float: a < b, int: a < b;
+        cpu  same;
+        wgsl "({a} < {b})" Finite(0);
+        nan  False;
+        jvp  |_| Zero, |_| Zero;
+        rust method;
+    }
+    /// Whether `a` is at most `b`.
+    Le = le<T: Number>(a: T, b: T) -> y: bool {
+        eval float: a <= b, int: a <= b;
+        cpu  same;
+        wgsl "({a} <= {b})" Finite(0);
+        nan  False;
+        jvp  |_| Zero, |_| Zero;
+        rust method;
+    }
+    /// Whether two values are equal; NaN equals nothing.
+    Eq = eq<T: Any>(a: T, b: T) -> y: bool {
+        eval float: a == b, int: a == b, bool: a == b;
+        cpu  same;
+        wgsl "({a} == {b})" Finite(0);
+        nan  False;
+        jvp  |_| Zero, |_| Zero;
+        rust method;
+    }
+    /// `a` where the condition holds, else `b`.
+    Select = select<T: Any>(c: bool, a: T, b: T) -> y: T {
+        eval float: if c { a } else { b }, int: if c { a } else { b }, bool: if c { a } else { b };
+        cpu  same;
+        wgsl "select({b}, {a}, {c})" Exact;
+        nan  Chosen;
+        jvp  |_| Zero, |da| c.select(da, da.zero()), |db| c.select(db.zero(), db);
+        rust method;
+    }
+    /// `x` held between `lo` and `hi`.
+    Clamp = clamp<T: Number>(x: T, lo: T, hi: T) -> y: T {
+        eval float: if x < lo { lo } else if x > hi { hi } else { x }, int: if x < lo { lo } else if x > hi { hi } else { x };
+        cpu  same;
+        wgsl "clamp({x}, {lo}, {hi})" Finite(0);
+        nan  Chosen;
+        jvp  |dx| lo.le(x).select(x.le(hi).select(dx, dx.zero()), dx.zero()),
+             |dlo| x.lt(lo).select(dlo, dlo.zero()),
+             |dhi| hi.lt(x).select(dhi, dhi.zero());
+        rust method;
+    }
+    /// Whether `x` is not a number.
+    IsNan = is_nan<T: Real>(x: T) -> y: bool {
+        eval float: x.is_nan();
+        cpu  same;
+        wgsl "((bitcast<u32>({x}) & 0x7fffffffu) > 0x7f800000u)" Exact;
+        nan  Tests;
+        jvp  |_| Zero;
+        rust method;
+    }
+    /// The bits of an `f32`.
+    ToBits = to_bits<T: Single>(x: T) -> y: u32 {
+        eval float: x.to_bits();
+        cpu  same;
+        wgsl "bitcast<u32>({x})" Exact;
+        nan  Opaque;
+        jvp  |_| Zero;
+        rust method;
+    }
+    /// Number of one bits.
+    CountOnes = count_ones<T: Int>(x: T) -> y: T {
+        eval int: x.count_ones() as T;
+        cpu  same;
+        wgsl "countOneBits({x})" Exact;
+        nan  Opaque;
+        jvp  |_| Zero;
+        rust method;
+    }
+    /// Bitwise, or logical, not.
+    Not = not<T: Bits>(x: T) -> y: T {
+        eval int: !x, bool: !x;
+        cpu  same;
+        wgsl int: "(~{x})", bool: "(!{x})" Exact;
+        nan  Opaque;
+        jvp  |_| Zero;
+        rust operator Not;
+    }
+    /// Exponential to base 2.
+    Exp2 = exp2<T: Real>(x: T) -> y: T {
+        eval float: x.exp2();
+        cpu  same;
+        wgsl "exp2({x})" Finite(4);
+        nan  Propagates;
+        jvp  |dx| dx * y * std::f64::consts::LN_2;
+        rust method;
+    }
+    /// `ln(1 + x)`, accurate near zero.
+    Log1p = log1p<T: Real>(x: T) -> y: T {
+        eval float: x.ln_1p();
+        cpu  same;
+        wgsl "log1p_{T}({x})" Finite(8) with LOG1P_WGSL;
+        nan  Propagates;
+        jvp  |dx| dx / (x + 1.0);
+        rust method;
+    }
+    /// `eˣ - 1`, accurate near zero.
+    Expm1 = expm1<T: Real>(x: T) -> y: T {
+        eval float: x.exp_m1();
+        cpu  same;
+        wgsl "expm1_{T}({x})" Finite(16) with EXPM1_WGSL;
+        nan  Propagates;
+        jvp  |dx| dx * (y + 1.0);
+        rust method;
+    }
+    /// Reciprocal square root.
+    Rsqrt = rsqrt<T: Real>(x: T) -> y: T {
+        eval float: 1.0 / x.sqrt();
+        cpu  same;
+        wgsl "inverseSqrt({x})" Finite(4);
+        nan  Propagates;
+        jvp  |dx| dx * -0.5 * y / x;
+        rust method;
+    }
+    /// Reciprocal.
+    Recip = recip<T: Real>(x: T) -> y: T {
+        eval float: 1.0 / x;
+        cpu  same;
+        wgsl "({T}(1.0) / {x})" Finite(3);
+        nan  Propagates;
+        jvp  |dx| -(dx * y * y);
+        rust method;
+    }
+    /// Sine of radians.
+    Sin = sin<T: Real>(x: T) -> y: T {
+        eval float: x.sin();
+        cpu  same;
+        wgsl "sin({x})" Finite(4096);
+        nan  Propagates;
+        jvp  |dx| dx * x.cos();
+        rust method;
+    }
+    /// Cosine of radians.
+    Cos = cos<T: Real>(x: T) -> y: T {
+        eval float: x.cos();
+        cpu  same;
+        wgsl "cos({x})" Finite(4096);
+        nan  Propagates;
+        jvp  |dx| -(dx * x.sin());
+        rust method;
+    }
+    /// Tangent of radians.
+    Tan = tan<T: Real>(x: T) -> y: T {
+        eval float: x.tan();
+        cpu  same;
+        wgsl "tan({x})" Finite(8192);
+        nan  Propagates;
+        jvp  |dx| dx * (y * y + 1.0);
+        rust method;
+    }
+    /// Hyperbolic sine.
+    Sinh = sinh<T: Real>(x: T) -> y: T {
+        eval float: x.sinh();
+        cpu  same;
+        wgsl "sinh({x})" Finite(64);
+        nan  Propagates;
+        jvp  |dx| dx * x.cosh();
+        rust method;
+    }
+    /// Hyperbolic cosine.
+    Cosh = cosh<T: Real>(x: T) -> y: T {
+        eval float: x.cosh();
+        cpu  same;
+        wgsl "cosh({x})" Finite(64);
+        nan  Propagates;
+        jvp  |dx| dx * x.sinh();
+        rust method;
+    }
+    /// Arcsine; NaN outside of [-1, 1].
+    Asin = asin<T: Real>(x: T) -> y: T {
+        eval float: x.asin();
+        cpu  same;
+        wgsl "asin({x})" Finite(4096);
+        nan  Propagates;
+        jvp  |dx| dx / (1.0 - x * x).sqrt();
+        rust method;
+    }
+    /// Arccosine; NaN outside of [-1, 1].
+    Acos = acos<T: Real>(x: T) -> y: T {
+        eval float: x.acos();
+        cpu  same;
+        wgsl "acos({x})" Finite(4096);
+        nan  Propagates;
+        jvp  |dx| -(dx / (1.0 - x * x).sqrt());
+        rust method;
+    }
+    /// Arctangent.
+    Atan = atan<T: Real>(x: T) -> y: T {
+        eval float: x.atan();
+        cpu  same;
+        wgsl "atan({x})" Finite(4096);
+        nan  Propagates;
+        jvp  |dx| dx / (x * x + 1.0);
+        rust method;
+    }
+    /// Angle of the point (b, a): arctangent of `a / b` in the right quadrant.
+    Atan2 = atan2<T: Real>(a: T, b: T) -> y: T {
+        eval float: a.atan2(b);
+        cpu  same;
+        wgsl "atan2({a}, {b})" Finite(4096);
+        nan  Propagates;
+        jvp  |da| da * b / (a * a + b * b), |db| -(db * a / (a * a + b * b));
+        rust method;
+    }
+    /// Complementary error function `1 - erf(x)`.
+    Erfc = erfc<T: Real>(x: T) -> y: T {
+        eval float: special::erfc(x as f64) as T;
+        cpu  same;
+        wgsl "erfc_{T}({x})" Finite(64) with ERFC_WGSL;
+        nan  Propagates;
+        jvp  |dx| -(dx * (-(x * x)).exp() * std::f64::consts::FRAC_2_SQRT_PI);
+        rust method;
+    }
+    /// Logistic sigmoid `1 / (1 + e⁻ˣ)`.
+    Logistic = logistic<T: Real>(x: T) -> y: T {
+        eval float: 1.0 / (1.0 + (-x).exp());
+        cpu  f32: 1.0 / (1.0 + fast::exp(-x)), rel 1e-6, abs 2e-38;
+        wgsl "({T}(1.0) / ({T}(1.0) + exp(-{x})))" Finite(16);
+        nan  Propagates;
+        jvp  |dx| dx * y * (1.0 - y);
+        rust method;
+    }
+    /// Sigmoid linear unit `x·logistic(x)`.
+    Silu = silu<T: Real>(x: T) -> y: T {
+        eval float: x / (1.0 + (-x).exp());
+        cpu  f32: x / (1.0 + fast::exp(-x)), rel 1e-6, abs 1e-35;
+        wgsl "({x} / ({T}(1.0) + exp(-{x})))" Finite(16);
+        nan  Propagates;
+        jvp  |dx| dx * (x.logistic() * (1.0 + x * (1.0 - x.logistic())));
+        rust method;
+    }
+    /// `ln(1 + eˣ)`.
+    Softplus = softplus<T: Real>(x: T) -> y: T {
+        eval float: if x > 0.0 { x + (-x).exp().ln_1p() } else { x.exp().ln_1p() };
+        cpu  same;
+        wgsl "(max({x}, {T}(0.0)) + log1p_{T}(exp(-abs({x}))))" Finite(16) with LOG1P_WGSL;
+        nan  Propagates;
+        jvp  |dx| dx * x.logistic();
+        rust method;
+    }
+    /// Smallest whole number not below `x`.
+    Ceil = ceil<T: Real>(x: T) -> y: T {
+        eval float: x.ceil();
+        cpu  same;
+        wgsl "ceil({x})" Exact;
+        nan  Propagates;
+        jvp  |_| Zero;
+        rust method;
+    }
+    /// Whole part, towards zero.
+    Trunc = trunc<T: Real>(x: T) -> y: T {
+        eval float: x.trunc();
+        cpu  same;
+        wgsl "trunc({x})" Exact;
+        nan  Propagates;
+        jvp  |_| Zero;
+        rust method;
+    }
+    /// -1, 0 or 1 with the sign of `x`; NaN stays NaN.
+    Sign = sign<T: Signed>(x: T) -> y: T {
+        eval float: if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x }, int: x.signum();
+        cpu  same;
+        wgsl "sign({x})" Finite(0);
+        nan  Propagates;
+        jvp  |_| Zero;
+        rust method;
+    }
+    /// Fused `a * b + c`; integers wrap.
+    Fma = mul_add<T: Number>(a: T, b: T, c: T) -> y: T {
+        eval float: a.mul_add(b, c), int: a.wrapping_mul(b).wrapping_add(c);
+        cpu  same;
+        wgsl float: "fma({a}, {b}, {c})", int: "({a} * {b} + {c})" Finite(2);
+        nan  Propagates;
+        jvp  |da| da * b, |db| a * db, |dc| dc;
+        rust method;
+    }
+    /// Bitwise, or logical, or.
+    BitOr = bitor<T: Bits>(a: T, b: T) -> y: T {
+        eval int: a | b, bool: a | b;
+        cpu  same;
+        wgsl "({a} | {b})" Exact;
+        nan  Opaque;
+        jvp  |_| Zero, |_| Zero;
+        rust operator BitOr;
+    }
+    /// Bitwise, or logical, exclusive or.
+    BitXor = bitxor<T: Bits>(a: T, b: T) -> y: T {
+        eval int: a ^ b, bool: a ^ b;
+        cpu  same;
+        wgsl int: "({a} ^ {b})", bool: "({a} != {b})" Exact;
+        nan  Opaque;
+        jvp  |_| Zero, |_| Zero;
+        rust operator BitXor;
+    }
+    /// Right shift by `b` modulo the width; keeps the sign.
+    Shr = shr<T: Int>(a: T, b: T) -> y: T {
+        eval int: a.wrapping_shr(b as u32);
+        cpu  same;
+        wgsl "({a} >> (u32({b}) & 31u))" Exact;
+        nan  Opaque;
+        jvp  |_| Zero, |_| Zero;
+        rust operator Shr;
+    }
+    /// Whether `a` is greater than `b`.
+    Gt = gt<T: Number>(a: T, b: T) -> y: bool {
+        eval float: a > b, int: a > b;
+        cpu  same;
+        wgsl "({a} > {b})" Finite(0);
+        nan  False;
+        jvp  |_| Zero, |_| Zero;
+        rust method;
+    }
+    /// Whether `a` is at least `b`.
+    Ge = ge<T: Number>(a: T, b: T) -> y: bool {
+        eval float: a >= b, int: a >= b;
+        cpu  same;
+        wgsl "({a} >= {b})" Finite(0);
+        nan  False;
+        jvp  |_| Zero, |_| Zero;
+        rust method;
+    }
+    /// Whether two values differ; NaN differs from everything.
+    Ne = ne<T: Any>(a: T, b: T) -> y: bool {
+        eval float: a != b, int: a != b, bool: a != b;
+        cpu  same;
+        wgsl "({a} != {b})" Finite(0);
+        nan  Tests;
+        jvp  |_| Zero, |_| Zero;
+        rust method;
+    }
+    /// Whether `x` is neither infinite nor NaN.
+    IsFinite = is_finite<T: Real>(x: T) -> y: bool {
+        eval float: x.is_finite();
+        cpu  same;
+        wgsl "((bitcast<u32>({x}) & 0x7f800000u) != 0x7f800000u)" Exact;
+        nan  False;
+        jvp  |_| Zero;
+        rust method;
+    }
+}

@@ -1,0 +1,94 @@
+//! How an operation's result is made from its operands: the one interface that the interpreter and every backend lower.
+use crate::{Dim, ScalarOp};
+
+/// The form of a structural operation, for given operand shapes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Access {
+    /// Each result element is one operand element: that of the first piece whose bounds hold.
+    Map(Vec<Piece>),
+    /// The same row-major position of operand 0.
+    Flat,
+    /// Sum of products over pairs of axes; the result has batch axes, free axes of `a`, free axes of `b`.
+    Contract {
+        /// (axis of a, axis of b) that both keep.
+        batch: Vec<(usize, usize)>,
+        /// (axis of a, axis of b) summed over.
+        contract: Vec<(usize, usize)>,
+    },
+    /// A monoid folded over axes, which stay with extent 1.
+    Fold {
+        /// The monoid.
+        op: ScalarOp,
+        /// Axes folded.
+        axes: Vec<usize>,
+    },
+    /// Inclusive running fold along an axis.
+    Scan {
+        /// The monoid.
+        op: ScalarOp,
+        /// The axis.
+        axis: usize,
+        /// From the end.
+        reverse: bool,
+    },
+    /// i32 position of the extreme element along an axis, which stays with extent 1: the first of ties; a NaN wins.
+    Arg {
+        /// Largest, else smallest.
+        max: bool,
+        /// The axis.
+        axis: usize,
+    },
+    /// Element of operand 0 whose coordinate along `axis` operand 1 gives.
+    Take {
+        /// The axis.
+        axis: usize,
+    },
+    /// The coordinate along an axis.
+    Iota {
+        /// The axis.
+        axis: usize,
+    },
+    /// Conversion to the result's type, element by element.
+    Cast,
+    /// The same bits as the result's type.
+    Bitcast,
+    /// Elementwise integer power.
+    Powi(i32),
+}
+
+/// A part of a [`Access::Map`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece {
+    /// The operand read.
+    pub operand: usize,
+    /// One per axis of that operand.
+    pub index: Vec<Index>,
+    /// `lo <= coordinate < hi` of a result axis; no bounds: everywhere.
+    pub bounds: Vec<(usize, Dim, Dim)>,
+}
+
+/// `offset + stride * coordinate` of a result axis; without an axis always `offset`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Index {
+    /// The result axis.
+    pub axis: Option<usize>,
+    /// Factor.
+    pub stride: Dim,
+    /// Constant.
+    pub offset: Dim,
+}
+
+impl Index {
+    /// The result's own coordinate.
+    pub fn of(axis: usize) -> Index {
+        Index { axis: Some(axis), stride: 1i64.into(), offset: 0i64.into() }
+    }
+    /// The coordinate shifted by `offset`.
+    pub fn shifted(axis: usize, offset: Dim) -> Index {
+        Index { offset, ..Index::of(axis) }
+    }
+    /// Always the first element.
+    pub fn first() -> Index {
+        Index { axis: None, stride: 0i64.into(), offset: 0i64.into() }
+    }
+}

@@ -1,0 +1,61 @@
+//! Unit axes stretched to a shape, or a scalar to any shape.
+use super::{Access, Index, Piece, Sample, Structural, arity, list, same_dtype};
+use crate::diag::{At, Diag, shape};
+use crate::dim::Verdict;
+use crate::{DType, Dim, Facts};
+use std::fmt;
+
+/// Each axis of the operand is 1 or already as in `to`; a scalar fits every shape.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Broadcast {
+    /// The result's shape.
+    pub to: Vec<Dim>,
+}
+
+impl fmt::Display for Broadcast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "broadcast to({})", list(&self.to))
+    }
+}
+
+fn one(d: &Dim) -> bool {
+    d.as_number() == Some(1)
+}
+
+impl Structural for Broadcast {
+    const NAME: &'static str = "broadcast";
+    fn dims(&mut self) -> Vec<&mut Dim> {
+        self.to.iter_mut().collect()
+    }
+    fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
+        arity(Self::NAME, args.len(), 1)?;
+        let fits = |(a, b): (&Dim, &Dim)| one(a) || facts.same(a, b) != Verdict::No;
+        let same_rank = args[0].len() == self.to.len();
+        if !args[0].is_empty() && !(same_rank && args[0].iter().zip(&self.to).all(fits)) {
+            let found = format!("{} does not broadcast to {}", shape(args[0]), shape(&self.to));
+            return Err(Diag::new(
+                "broadcast",
+                At::Operand(0),
+                found,
+                "ranks are equal, and each axis is 1 or the same",
+            ));
+        }
+        Ok(self.to.clone())
+    }
+    fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
+        same_dtype(args)
+    }
+    fn access(&self, args: &[&[Dim]]) -> Access {
+        let stretched = |i: usize| one(&args[0][i]) && !one(&self.to[i]);
+        let index = (0..args[0].len()).map(|i| if stretched(i) { Index::first() } else { Index::of(i) }).collect();
+        Access::Map(vec![Piece { operand: 0, index, bounds: vec![] }])
+    }
+    fn samples() -> Vec<Sample<Self>> {
+        let op = Broadcast { to: vec![Dim::name("M"), Dim::name("N")] };
+        let with = &[("M", 2), ("N", 3)];
+        vec![
+            Sample { op: op.clone(), args: &[&["M", "1"]], dtypes: &[DType::F32], with },
+            Sample { op, args: &[&[]], dtypes: &[DType::F32], with },
+        ]
+    }
+}

@@ -1,0 +1,67 @@
+//! Operands one behind the other along an axis.
+use super::{Access, Index, Piece, Sample, Structural, axes_exist, same_dtype};
+use crate::diag::{At, Diag, shape};
+use crate::dim::Verdict;
+use crate::{DType, Dim, Facts};
+use std::fmt;
+
+/// All other axes agree.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Concat {
+    /// The axis.
+    pub axis: usize,
+}
+
+impl fmt::Display for Concat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "concat axis({})", self.axis)
+    }
+}
+
+impl Structural for Concat {
+    const NAME: &'static str = "concat";
+    fn dims(&mut self) -> Vec<&mut Dim> {
+        vec![]
+    }
+    fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
+        let Some(first) = args.first() else {
+            return Err(Diag::new("arity", At::Op, "a concat of no tiles".into(), "at least one"));
+        };
+        axes_exist(Self::NAME, &[self.axis], first)?;
+        let mut out = first.to_vec();
+        for (i, arg) in args.iter().enumerate().skip(1) {
+            let fits = |a: usize| a == self.axis || facts.same(&first[a], &arg[a]) != Verdict::No;
+            if arg.len() != first.len() || !(0..first.len()).all(fits) {
+                let found = format!("a concat along axis {} of {} and {}", self.axis, shape(first), shape(arg));
+                return Err(Diag::new("concat", At::Operand(i), found, "all other axes are the same"));
+            }
+            out[self.axis] = &out[self.axis] + &arg[self.axis];
+        }
+        Ok(out)
+    }
+    fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
+        let first = same_dtype(args)?;
+        match args.iter().position(|&d| d != first) {
+            None => Ok(first),
+            Some(i) => {
+                Err(Diag::new("dtype", At::Operand(i), format!("a concat of {first} and {}", args[i]), "cast one"))
+            }
+        }
+    }
+    fn access(&self, args: &[&[Dim]]) -> Access {
+        let mut lo = Dim::from(0i64);
+        let piece = |(operand, arg): (usize, &&[Dim])| {
+            let hi = &lo + &arg[self.axis];
+            let shift = &Dim::from(0i64) - &lo;
+            let index = |i| if i == self.axis { Index::shifted(i, shift.clone()) } else { Index::of(i) };
+            let bounds = vec![(self.axis, std::mem::replace(&mut lo, hi.clone()), hi)];
+            Piece { operand, index: (0..arg.len()).map(index).collect(), bounds }
+        };
+        Access::Map(args.iter().enumerate().map(piece).collect())
+    }
+    fn samples() -> Vec<Sample<Self>> {
+        let with = &[("M", 2), ("N", 3), ("K", 4)];
+        let dtypes = &[DType::F32, DType::F32];
+        vec![Sample { op: Concat { axis: 1 }, args: &[&["M", "N"], &["M", "K"]], dtypes, with }]
+    }
+}

@@ -1,0 +1,85 @@
+//! Elementwise operations that need a second type or an attribute, so are no rows of the scalar table.
+use super::{Access, Sample, Structural, arity, same_dtype};
+use crate::diag::{At, Diag};
+use crate::{DType, Dim, Facts};
+use std::fmt;
+
+/// Conversion as Rust's `as`: floats saturate into integers and NaN becomes 0; `bool` is `x != 0`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Cast {
+    /// The result's element type.
+    pub to: DType,
+}
+
+/// The same bits read as another type of the same size.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Bitcast {
+    /// The result's element type.
+    pub to: DType,
+}
+
+/// Integer power by repeated multiplication; a negative exponent is the reciprocal.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Powi {
+    /// The exponent.
+    pub exponent: i32,
+}
+
+impl fmt::Display for Cast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cast to({})", self.to)
+    }
+}
+impl fmt::Display for Bitcast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bitcast to({})", self.to)
+    }
+}
+impl fmt::Display for Powi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "powi exponent({})", self.exponent)
+    }
+}
+
+macro_rules! elementwise {
+    ($Op:ident $name:literal $access:expr, $dtype:expr, $samples:expr) => {
+        impl Structural for $Op {
+            const NAME: &'static str = $name;
+            fn dims(&mut self) -> Vec<&mut Dim> {
+                vec![]
+            }
+            fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
+                arity(Self::NAME, args.len(), 1)?;
+                Ok(args[0].to_vec())
+            }
+            fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
+                let rule: fn(&$Op, DType) -> Result<DType, Diag> = $dtype;
+                rule(self, same_dtype(args)?)
+            }
+            fn access(&self, _: &[&[Dim]]) -> Access {
+                let form: fn(&$Op) -> Access = $access;
+                form(self)
+            }
+            fn samples() -> Vec<Sample<Self>> {
+                let case = |(op, dtypes)| Sample { op, args: &[&["M"]], dtypes, with: &[("M", 4)] };
+                $samples.into_iter().map(case).collect()
+            }
+        }
+    };
+}
+elementwise!(Cast "cast" |_| Access::Cast, |op, _| Ok(op.to), [
+    (Cast { to: DType::I32 }, &[DType::F32] as &'static [DType]),
+    (Cast { to: DType::F32 }, &[DType::I32]),
+]);
+elementwise!(Bitcast "bitcast" |_| Access::Bitcast, |op, from| {
+    if from.bytes() == op.to.bytes() && from != DType::Bool && op.to != DType::Bool {
+        return Ok(op.to);
+    }
+    Err(Diag::new("dtype", At::Operand(0), format!("a bitcast of {from} to {}", op.to), "types of equal size, not bool"))
+}, [(Bitcast { to: DType::U32 }, &[DType::F32] as &'static [DType])]);
+elementwise!(Powi "powi" |op| Access::Powi(op.exponent), |_, from| {
+    if from == DType::Bool {
+        return Err(Diag::new("dtype", At::Operand(0), "a power of bool".into(), "a number type"));
+    }
+    Ok(from)
+}, [(Powi { exponent: 3 }, &[DType::F32] as &'static [DType]), (Powi { exponent: -2 }, &[DType::F32])]);

@@ -1,0 +1,100 @@
+//! Contraction of two operands.
+use super::{Access, Sample, Structural, arity};
+use crate::diag::{At, Diag, shape};
+use crate::dim::Verdict;
+use crate::{DType, Dim, Facts};
+use std::fmt;
+
+/// `result[batch.., free of a.., free of b..] = Σ a·b` over `contract`, in type `acc`; pairs are (axis of a, axis of b).
+#[derive(Clone, PartialEq, Debug)]
+pub struct Dot {
+    /// Axes that both keep.
+    pub batch: Vec<(usize, usize)>,
+    /// Axes summed over.
+    pub contract: Vec<(usize, usize)>,
+    /// Type of the products, the sums and the result.
+    pub acc: DType,
+}
+
+impl Dot {
+    /// `[m, k] · [k, n]`.
+    pub fn matmul(acc: DType) -> Self {
+        Dot { batch: vec![], contract: vec![(1, 0)], acc }
+    }
+    /// Axes of `a` (side 0) or `b` (side 1) that are neither batch nor contracted.
+    pub fn free(&self, side: usize, rank: usize) -> Vec<usize> {
+        let own = |p: &(usize, usize)| if side == 0 { p.0 } else { p.1 };
+        let used: Vec<usize> = self.batch.iter().chain(&self.contract).map(own).collect();
+        (0..rank).filter(|i| !used.contains(i)).collect()
+    }
+}
+
+impl fmt::Display for Dot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pairs = |p: &[(usize, usize)]| p.iter().map(|(a, b)| format!("{a}-{b}")).collect::<Vec<_>>().join(", ");
+        write!(f, "dot batch({}) contract({}) acc({})", pairs(&self.batch), pairs(&self.contract), self.acc)
+    }
+}
+
+impl Structural for Dot {
+    const NAME: &'static str = "dot";
+    fn dims(&mut self) -> Vec<&mut Dim> {
+        vec![]
+    }
+    fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
+        arity(Self::NAME, args.len(), 2)?;
+        let (a, b) = (args[0], args[1]);
+        for &(i, j) in self.batch.iter().chain(&self.contract) {
+            let (Some(x), Some(y)) = (a.get(i), b.get(j)) else {
+                let found = format!("dot of {} and {}: there is no axis {i} of `a` or {j} of `b`", shape(a), shape(b));
+                return Err(Diag::new(
+                    "dot-rank",
+                    At::Op,
+                    found,
+                    "a dot takes two tiles of two axes; `dot_general` names others",
+                ));
+            };
+            if facts.same(x, y) == Verdict::No {
+                // Would the other axis have fitted? Then the user forgot a transpose.
+                let other = (b.len() == 2 && self.contract == [(1, 0)]).then(|| facts.same(x, &b[1]));
+                let help = match other {
+                    Some(Verdict::Yes) => format!("axis 1 of the right side is {}: write `.t()` behind it", b[1]),
+                    _ => format!("if {x} and {y} are always equal, say `assume({x} == {y})`"),
+                };
+                let found = format!("dot contracts {x} with {y}: {} · {}", shape(a), shape(b));
+                return Err(Diag::new("dot-contract", At::Operand(1), found, help));
+            }
+        }
+        if self.batch.is_empty() && self.contract == [(1, 0)] && (a.len() != 2 || b.len() != 2) {
+            let found = format!("dot of {} and {}", shape(a), shape(b));
+            return Err(Diag::new(
+                "dot-rank",
+                At::Op,
+                found,
+                "a dot takes two tiles of two axes; `dot_general` names others",
+            ));
+        }
+        let batch = self.batch.iter().map(|p| a[p.0].clone());
+        let free_a = self.free(0, a.len()).into_iter().map(|i| a[i].clone());
+        let free_b = self.free(1, b.len()).into_iter().map(|i| b[i].clone());
+        Ok(batch.chain(free_a).chain(free_b).collect())
+    }
+    fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
+        match args {
+            [a, b] if a == b => Ok(self.acc),
+            _ => Err(Diag::new("dtype", At::Operand(1), format!("a dot of {args:?}"), "cast one side")),
+        }
+    }
+    fn access(&self, _: &[&[Dim]]) -> Access {
+        Access::Contract { batch: self.batch.clone(), contract: self.contract.clone() }
+    }
+    fn samples() -> Vec<Sample<Self>> {
+        let with = &[("M", 2), ("K", 3), ("N", 4), ("B", 2)];
+        let dtypes = &[DType::F32, DType::F32];
+        let batched = Dot { batch: vec![(0, 0)], contract: vec![(2, 2)], acc: DType::F32 };
+        vec![
+            Sample { op: Dot::matmul(DType::F32), args: &[&["M", "K"], &["K", "N"]], dtypes, with },
+            Sample { op: batched, args: &[&["B", "M", "K"], &["B", "N", "K"]], dtypes, with },
+        ]
+    }
+}

@@ -1,0 +1,47 @@
+//! Coordinates along an axis.
+use super::{Access, Sample, Structural, arity, axes_exist, list};
+use crate::diag::{At, Diag};
+use crate::{DType, Dim, Facts};
+use std::fmt;
+
+/// `result[..] = coordinate along axis`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Iota {
+    /// The result's shape.
+    pub shape: Vec<Dim>,
+    /// The axis.
+    pub axis: usize,
+    /// The result's element type: a number.
+    pub dtype: DType,
+}
+
+impl fmt::Display for Iota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "iota shape({}) axis({}) dtype({})", list(&self.shape), self.axis, self.dtype)
+    }
+}
+
+impl Structural for Iota {
+    const NAME: &'static str = "iota";
+    fn dims(&mut self) -> Vec<&mut Dim> {
+        self.shape.iter_mut().collect()
+    }
+    fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
+        arity(Self::NAME, args.len(), 0)?;
+        axes_exist(Self::NAME, &[self.axis], &self.shape)?;
+        Ok(self.shape.clone())
+    }
+    fn dtype(&self, _: &[DType]) -> Result<DType, Diag> {
+        if self.dtype == DType::Bool {
+            return Err(Diag::new("dtype", At::Op, "an iota of bool".into(), "a number type"));
+        }
+        Ok(self.dtype)
+    }
+    fn access(&self, _: &[&[Dim]]) -> Access {
+        Access::Iota { axis: self.axis }
+    }
+    fn samples() -> Vec<Sample<Self>> {
+        let op = Iota { shape: vec![Dim::name("M"), Dim::name("N")], axis: 1, dtype: DType::I32 };
+        vec![Sample { op, args: &[], dtypes: &[], with: &[("M", 2), ("N", 3)] }]
+    }
+}

@@ -1,0 +1,172 @@
+//! Structural operations: one file each, and one line in the registry below.
+mod access;
+mod broadcast;
+mod concat;
+mod convert;
+mod cumulative;
+mod dot;
+mod iota;
+mod pad;
+mod reduce;
+mod reshape;
+mod reverse;
+mod slice;
+mod take_along;
+mod transpose;
+
+pub use access::{Access, Index, Piece};
+pub use broadcast::Broadcast;
+pub use concat::Concat;
+pub use convert::{Bitcast, Cast, Powi};
+pub use cumulative::Cumulative;
+pub use dot::Dot;
+pub use iota::Iota;
+pub use pad::Pad;
+pub use reduce::{ArgReduce, Reduce};
+pub use reshape::Reshape;
+pub use reverse::Reverse;
+pub use slice::Slice;
+pub use take_along::TakeAlong;
+pub use transpose::Transpose;
+
+use crate::diag::{At, Diag, shape};
+use crate::{DType, Dim, Facts};
+use std::fmt::{self, Debug, Display};
+
+/// What a structural operation must say. No method has a default.
+pub trait Structural: Clone + PartialEq + Debug + Display + Sized {
+    /// In text.
+    const NAME: &'static str;
+    /// The sizes among the attributes, so that names can be replaced.
+    fn dims(&mut self) -> Vec<&mut Dim>;
+    /// The result's shape; the same code for names and for numbers.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag>;
+    /// The result's element type.
+    ///
+    /// # Errors
+    /// Types the operation is not defined for.
+    fn dtype(&self, args: &[DType]) -> Result<DType, Diag>;
+    /// How the result is made; `infer` has accepted the shapes.
+    fn access(&self, args: &[&[Dim]]) -> Access;
+    /// Cases the laws run on: the operation, operand shapes over names, values for the names.
+    fn samples() -> Vec<Sample<Self>>;
+}
+
+/// A case: operand shapes with names, values for the names.
+#[derive(Clone, Debug)]
+pub struct Sample<O> {
+    /// The operation.
+    pub op: O,
+    /// Operand shapes: names or numbers.
+    pub args: &'static [&'static [&'static str]],
+    /// Element types of the operands.
+    pub dtypes: &'static [DType],
+    /// Values of the names.
+    pub with: &'static [(&'static str, i64)],
+}
+
+macro_rules! structural_ops {
+    ($($Op:ident),* $(,)?) => {
+        /// Any structural operation.
+        #[derive(Clone, PartialEq, Debug)]
+        pub enum StructuralOp { $(#[doc = concat!("See [`", stringify!($Op), "`].")] $Op($Op)),* }
+        $(impl From<$Op> for StructuralOp {
+            fn from(op: $Op) -> StructuralOp { StructuralOp::$Op(op) }
+        })*
+        impl StructuralOp {
+            /// Every operation's name.
+            pub const NAMES: &[&str] = &[$($Op::NAME),*];
+            /// The operation's name.
+            pub fn name(&self) -> &'static str {
+                match self { $(Self::$Op(_) => $Op::NAME),* }
+            }
+            fn dims(&mut self) -> Vec<&mut Dim> {
+                match self { $(Self::$Op(op) => op.dims()),* }
+            }
+            /// See [`Structural::infer`].
+            ///
+            /// # Errors
+            /// Shapes that do not fit.
+            pub fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
+                match self { $(Self::$Op(op) => op.infer(args, facts)),* }
+            }
+            /// See [`Structural::dtype`].
+            ///
+            /// # Errors
+            /// Types the operation is not defined for.
+            pub fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
+                match self { $(Self::$Op(op) => op.dtype(args)),* }
+            }
+            /// See [`Structural::access`].
+            pub fn access(&self, args: &[&[Dim]]) -> Access {
+                match self { $(Self::$Op(op) => op.access(args)),* }
+            }
+            /// Every sample of every operation.
+            pub fn samples() -> Vec<Sample<StructuralOp>> {
+                let mut all = vec![];
+                $(all.extend($Op::samples().into_iter().map(|s| Sample { op: Self::$Op(s.op), args: s.args, dtypes: s.dtypes, with: s.with }));)*
+                all
+            }
+        }
+        impl Display for StructuralOp {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self { $(Self::$Op(op) => Display::fmt(op, f)),* }
+            }
+        }
+    };
+}
+structural_ops! {
+    ArgReduce, Bitcast, Broadcast, Cast, Concat, Cumulative, Dot, Iota, Pad, Powi, Reduce, Reshape, Reverse, Slice,
+    TakeAlong, Transpose,
+}
+
+impl StructuralOp {
+    /// The operation for these values of the names.
+    pub fn bind(&self, values: &[(&str, i64)]) -> Self {
+        let mut op = self.clone();
+        op.dims().into_iter().for_each(|d| *d = d.bind(values));
+        op
+    }
+}
+
+/// That there are `n` operands.
+fn arity(name: &str, args: usize, n: usize) -> Result<(), Diag> {
+    if args == n {
+        return Ok(());
+    }
+    Err(Diag::new("arity", At::Op, format!("`{name}` takes {n} operands, found {args}"), ""))
+}
+
+/// That `axes` exist in a shape and none repeats.
+fn axes_exist(name: &str, axes: &[usize], dims: &[Dim]) -> Result<(), Diag> {
+    for (i, &axis) in axes.iter().enumerate() {
+        if axis >= dims.len() {
+            let found = format!("`{name}` along axis {axis} of {}, which has {} axes", shape(dims), dims.len());
+            return Err(Diag::new("axis", At::Op, found, "axes count from 0"));
+        }
+        if axes[..i].contains(&axis) {
+            let found = format!("`{name}` names axis {axis} of {} twice", shape(dims));
+            return Err(Diag::new("axis", At::Op, found, "each axis at most once"));
+        }
+    }
+    Ok(())
+}
+
+/// The type of operand 0.
+fn same_dtype(args: &[DType]) -> Result<DType, Diag> {
+    args.first().copied().ok_or_else(|| Diag::new("arity", At::Op, "an operand is missing".into(), ""))
+}
+
+/// That a monoid is defined for an element type.
+fn monoid(name: &str, op: crate::ScalarOp, args: &[DType]) -> Result<DType, Diag> {
+    let dtype = same_dtype(args)?;
+    op.infer(&[dtype, dtype]).map_err(|m| Diag::new("dtype", At::Operand(0), format!("`{name}`: {m}"), "cast it first"))
+}
+
+/// `1, 2, 3`
+fn list<T: Display>(items: &[T]) -> String {
+    items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,61 @@
+//! A scalar around a tile.
+use super::{Access, Index, Piece, Sample, Structural, arity, list};
+use crate::diag::{At, Diag, shape};
+use crate::{DType, Dim, Facts};
+use std::fmt;
+
+/// `low` elements in front of each axis and `high` behind it; operand 1 is their value.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Pad {
+    /// In front.
+    pub low: Vec<Dim>,
+    /// Behind.
+    pub high: Vec<Dim>,
+}
+
+impl fmt::Display for Pad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pad low({}) high({})", list(&self.low), list(&self.high))
+    }
+}
+
+impl Structural for Pad {
+    const NAME: &'static str = "pad";
+    fn dims(&mut self) -> Vec<&mut Dim> {
+        self.low.iter_mut().chain(&mut self.high).collect()
+    }
+    fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
+        arity(Self::NAME, args.len(), 2)?;
+        if !args[1].is_empty() {
+            return Err(Diag::new(
+                "pad",
+                At::Operand(1),
+                format!("a pad value of shape {}", shape(args[1])),
+                "a scalar",
+            ));
+        }
+        if self.low.len() != args[0].len() || self.high.len() != args[0].len() {
+            let found =
+                format!("a pad of {} with {} low and {} high sizes", shape(args[0]), self.low.len(), self.high.len());
+            return Err(Diag::new("pad", At::Op, found, "one of each per axis"));
+        }
+        Ok((0..self.low.len()).map(|i| &(&self.low[i] + &args[0][i]) + &self.high[i]).collect())
+    }
+    fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
+        match args {
+            [x, value] if x == value => Ok(*x),
+            _ => Err(Diag::new("dtype", At::Operand(1), format!("a pad of {args:?}"), "the value has the tile's type")),
+        }
+    }
+    fn access(&self, args: &[&[Dim]]) -> Access {
+        let rank = self.low.len();
+        let index = (0..rank).map(|i| Index::shifted(i, &Dim::from(0i64) - &self.low[i])).collect();
+        let bounds = (0..rank).map(|i| (i, self.low[i].clone(), &self.low[i] + &args[0][i])).collect();
+        Access::Map(vec![Piece { operand: 0, index, bounds }, Piece { operand: 1, index: vec![], bounds: vec![] }])
+    }
+    fn samples() -> Vec<Sample<Self>> {
+        let op = Pad { low: vec![1i64.into(), 0i64.into()], high: vec![Dim::name("P"), 2i64.into()] };
+        let dtypes = &[DType::F32, DType::F32];
+        vec![Sample { op, args: &[&["M", "N"], &[]], dtypes, with: &[("M", 2), ("N", 3), ("P", 2)] }]
+    }
+}

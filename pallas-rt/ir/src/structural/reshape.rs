@@ -1,0 +1,46 @@
+//! The same elements in row-major order under another shape.
+use super::{Access, Sample, Structural, arity, list, same_dtype};
+use crate::diag::{At, Diag, shape};
+use crate::dim::Verdict;
+use crate::{DType, Dim, Facts};
+use std::fmt;
+
+/// As many elements as before.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Reshape {
+    /// The result's shape.
+    pub to: Vec<Dim>,
+}
+
+impl fmt::Display for Reshape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "reshape to({})", list(&self.to))
+    }
+}
+
+impl Structural for Reshape {
+    const NAME: &'static str = "reshape";
+    fn dims(&mut self) -> Vec<&mut Dim> {
+        self.to.iter_mut().collect()
+    }
+    fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
+        arity(Self::NAME, args.len(), 1)?;
+        let count = |dims: &[Dim]| dims.iter().fold(Dim::from(1i64), |n, d| &n * d);
+        let (have, want) = (count(args[0]), count(&self.to));
+        if facts.same(&have, &want) == Verdict::No {
+            let found = format!("{} has {have} elements, {} has {want}", shape(args[0]), shape(&self.to));
+            return Err(Diag::new("reshape", At::Operand(0), found, "a reshape keeps the number of elements"));
+        }
+        Ok(self.to.clone())
+    }
+    fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
+        same_dtype(args)
+    }
+    fn access(&self, _: &[&[Dim]]) -> Access {
+        Access::Flat
+    }
+    fn samples() -> Vec<Sample<Self>> {
+        let op = Reshape { to: vec![&Dim::name("M") * &Dim::name("N")] };
+        vec![Sample { op, args: &[&["M", "N"]], dtypes: &[DType::F32], with: &[("M", 2), ("N", 3)] }]
+    }
+}

@@ -1,0 +1,43 @@
+//! Elements in opposite order along axes.
+use super::{Access, Index, Piece, Sample, Structural, arity, axes_exist, list, same_dtype};
+use crate::diag::Diag;
+use crate::{DType, Dim, Facts};
+use std::fmt;
+
+/// The last element comes first.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Reverse {
+    /// Axes turned round.
+    pub axes: Vec<usize>,
+}
+
+impl fmt::Display for Reverse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "reverse axes({})", list(&self.axes))
+    }
+}
+
+impl Structural for Reverse {
+    const NAME: &'static str = "reverse";
+    fn dims(&mut self) -> Vec<&mut Dim> {
+        vec![]
+    }
+    fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
+        arity(Self::NAME, args.len(), 1)?;
+        axes_exist(Self::NAME, &self.axes, args[0])?;
+        Ok(args[0].to_vec())
+    }
+    fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
+        same_dtype(args)
+    }
+    fn access(&self, args: &[&[Dim]]) -> Access {
+        let last = |i: usize| &args[0][i] - &Dim::from(1i64);
+        let turned = |i: usize| Index { axis: Some(i), stride: (-1i64).into(), offset: last(i) };
+        let index = (0..args[0].len()).map(|i| if self.axes.contains(&i) { turned(i) } else { Index::of(i) }).collect();
+        Access::Map(vec![Piece { operand: 0, index, bounds: vec![] }])
+    }
+    fn samples() -> Vec<Sample<Self>> {
+        let op = Reverse { axes: vec![1] };
+        vec![Sample { op, args: &[&["M", "N"]], dtypes: &[DType::F32], with: &[("M", 2), ("N", 3)] }]
+    }
+}

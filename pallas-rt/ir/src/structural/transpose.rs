@@ -1,0 +1,47 @@
+//! Axes in another order.
+use super::{Access, Index, Piece, Sample, Structural, arity, axes_exist, list, same_dtype};
+use crate::diag::{At, Diag, shape};
+use crate::{DType, Dim, Facts};
+use std::fmt;
+
+/// Result axis `i` is operand axis `axes[i]`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Transpose {
+    /// A permutation of the operand's axes.
+    pub axes: Vec<usize>,
+}
+
+impl fmt::Display for Transpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "transpose axes({})", list(&self.axes))
+    }
+}
+
+impl Structural for Transpose {
+    const NAME: &'static str = "transpose";
+    fn dims(&mut self) -> Vec<&mut Dim> {
+        vec![]
+    }
+    fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
+        arity(Self::NAME, args.len(), 1)?;
+        if self.axes.len() != args[0].len() {
+            let found = format!("a transpose of {} by axes ({})", shape(args[0]), list(&self.axes));
+            return Err(Diag::new("transpose", At::Op, found, "name each axis once; `t()` is for two axes"));
+        }
+        axes_exist(Self::NAME, &self.axes, args[0])?;
+        Ok(self.axes.iter().map(|&a| args[0][a].clone()).collect())
+    }
+    fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
+        same_dtype(args)
+    }
+    fn access(&self, _: &[&[Dim]]) -> Access {
+        let to = |axis| self.axes.iter().position(|&a| a == axis).expect("a permutation");
+        let index = (0..self.axes.len()).map(|axis| Index::of(to(axis))).collect();
+        Access::Map(vec![Piece { operand: 0, index, bounds: vec![] }])
+    }
+    fn samples() -> Vec<Sample<Self>> {
+        let with = &[("M", 2), ("N", 3), ("K", 4)];
+        let op = Transpose { axes: vec![2, 0, 1] };
+        vec![Sample { op, args: &[&["M", "N", "K"]], dtypes: &[DType::F32], with }]
+    }
+}
