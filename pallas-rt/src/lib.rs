@@ -2,5 +2,6 @@
 extern crate self as pallas_rt;
 
 pub mod interp;
+pub mod passes;
 
 pub use pallas_ir as ir;

@@ -1,0 +1,163 @@
+//! Traced form -> lowered form: what backends read.
+//!
+//! ```text
+//! load x block[0.., 0..]            ->  load x array[origin + 0.., ..]       origin = index map of this program · block size
+//! grid B parallel, S arbitrary      ->  grid B parallel; for s in 0..S { body }
+//! program_id(1), num_programs(1)    ->  s, S
+//! ```
+//!
+//! Index maps disappear. Scratch stays memory that a parallel program keeps over its loop.
+use super::rewrite::Rewrite;
+use pallas_ir::{
+    BlockDim, Builder, DType, Dim, Frame, Inst, Kernel, Literal, Loc, Op, OperandId, OperandKind, RegionId, ScalarOp,
+    Semantics, Type, Value, View, ViewAxis,
+};
+
+/// Lowers a traced kernel.
+pub fn lower(kernel: &Kernel) -> Kernel {
+    let mut out = Builder::new(&kernel.name);
+    let declared = out.kernel_mut();
+    declared.dims = kernel.dims.clone();
+    declared.operands = kernel.operands.clone();
+    declared.operands.iter_mut().for_each(|o| o.map = None);
+    declared.grid = kernel.grid.iter().filter(|a| a.semantics == Semantics::Parallel).cloned().collect();
+    let mut lower = Lower { old: kernel, ids: vec![], counts: vec![], origins: vec![None; kernel.operands.len()] };
+    let mut rewrite = Rewrite::new(kernel, out);
+    lower.axes(&mut rewrite, 0);
+    rewrite.finish()
+}
+
+struct Lower<'k> {
+    old: &'k Kernel,
+    /// Index of this program along each axis of the old grid.
+    ids: Vec<Value>,
+    counts: Vec<Value>,
+    /// First element of each operand's block.
+    origins: Vec<Option<Vec<Value>>>,
+}
+
+impl Lower<'_> {
+    /// Opens a loop for each sequential axis from `axis` on, then lowers the body.
+    fn axes(&mut self, r: &mut Rewrite<'_>, axis: usize) {
+        let Some(declared) = self.old.grid.get(axis) else { return self.body(r) };
+        let count = r.out.extent(&declared.extent, Loc::NONE);
+        self.counts.push(count);
+        if declared.semantics == Semantics::Parallel {
+            let parallel = self.old.grid[..axis].iter().filter(|a| a.semantics == Semantics::Parallel).count();
+            let id = r.out.emit(Op::ProgramId(parallel), &[], Loc::NONE).expect("the axis exists");
+            self.ids.push(id);
+            return self.axes(r, axis + 1);
+        }
+        let (zero, one) = (r.out.int(0, Loc::NONE), r.out.int(1, Loc::NONE));
+        let index = r.out.begin(&[Type::scalar(DType::I32)])[0];
+        self.ids.push(index);
+        self.axes(r, axis + 1);
+        let body = r.out.end(&[]);
+        r.out.emit_for([zero, count, one], false, &[], body, Loc::NONE).expect("bounds are i32");
+    }
+
+    fn body(&mut self, r: &mut Rewrite<'_>) {
+        for i in 0..self.old.operands.len() {
+            self.origins[i] = self.origin(r, OperandId(i as u32));
+        }
+        r.region(self.old.body, &mut |r, inst, loc| self.inst(r, inst, loc));
+    }
+
+    /// The block's first element, from the index map.
+    fn origin(&self, r: &mut Rewrite<'_>, id: OperandId) -> Option<Vec<Value>> {
+        let operand = self.old.operand(id);
+        let map: RegionId = operand.map?;
+        let params = self.old.region(map).params.clone();
+        params.iter().zip(&self.ids).for_each(|(&p, &v)| r.set(p, v));
+        let index = r.region(map, &mut |r, inst, loc| self.inst(r, inst, loc));
+        let place = |(i, &block): (Value, &BlockDim)| match block {
+            BlockDim::Squeezed => i,
+            BlockDim::Blocked(n) => {
+                let n = r.out.int(n as i64, Loc::NONE);
+                r.out.scalar(ScalarOp::Mul, &[i, n], Loc::NONE)
+            }
+            BlockDim::Element { low, .. } => {
+                let low = r.out.int(low as i64, Loc::NONE);
+                r.out.scalar(ScalarOp::Sub, &[i, low], Loc::NONE)
+            }
+        };
+        Some(index.into_iter().zip(&operand.block).map(place).collect())
+    }
+
+    /// What becomes of an instruction: `true` if it was replaced.
+    fn inst(&self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
+        match &inst.op {
+            Op::ProgramId(axis) => r.set(inst.results[0], self.ids[*axis]),
+            Op::NumPrograms(axis) => r.set(inst.results[0], self.counts[*axis]),
+            Op::Load { from, view, masked } => {
+                let (view, args) = self.place(r, *from, view, &inst.args, 0, loc);
+                let op = Op::Load { from: *from, view, masked: *masked };
+                r.append(op, args, inst, loc);
+            }
+            Op::Store { to, view, masked } => {
+                let (view, args) = self.place(r, *to, view, &inst.args, 1, loc);
+                r.append(Op::Store { to: *to, view, masked: *masked }, args, inst, loc);
+            }
+            Op::Valid { of, view, axis } => {
+                let (view, args) = self.place(r, *of, view, &inst.args, 0, loc);
+                r.append(Op::Valid { of: *of, view, axis: *axis }, args, inst, loc);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// A view of the block as a view of the array; `args` keep `skip` leading ones and all behind the starts.
+    fn place(
+        &self,
+        r: &mut Rewrite<'_>,
+        id: OperandId,
+        view: &View,
+        args: &[Value],
+        skip: usize,
+        loc: Loc,
+    ) -> (View, Vec<Value>) {
+        let operand = self.old.operand(id);
+        let mapped: Vec<Value> = args.iter().map(|&v| r.get(v)).collect();
+        let (head, rest) = mapped.split_at(skip);
+        let (starts, tail) = rest.split_at(view.dynamic());
+        let (mut starts, mut kept) = (starts.iter().copied(), view.axes.iter());
+        let origin = self.origins[id.index()].as_ref();
+        let (mut axes, mut placed) = (vec![], head.to_vec());
+        for (axis, block) in operand.block.iter().enumerate() {
+            let squeezed = ViewAxis { kept: false, ..ViewAxis::whole(1) };
+            let mut a = if block.kept() { *kept.next().expect("one view axis per kept dimension") } else { squeezed };
+            let own = if a.dynamic { starts.next() } else { None };
+            let start = match (origin.map(|o| o[axis]), own) {
+                (Some(a), Some(b)) => Some(r.out.scalar(ScalarOp::Add, &[a, b], loc)),
+                (a, b) => a.or(b),
+            };
+            a.dynamic = start.is_some();
+            placed.extend(start);
+            axes.push(a);
+        }
+        placed.extend(tail);
+        (View { frame: Frame::Array, axes }, placed)
+    }
+}
+
+/// Whether some operand is scratch.
+pub fn has_scratch(kernel: &Kernel) -> bool {
+    kernel.operands.iter().any(|o| o.kind == OperandKind::Scratch)
+}
+
+/// The grid's extents for these dimension sizes, in order.
+pub fn grid_extents(kernel: &Kernel, sizes: &[(&str, i64)]) -> Vec<i64> {
+    kernel.grid.iter().map(|a| number(&a.extent, sizes)).collect()
+}
+
+/// A size whose names are all bound.
+pub fn number(dim: &Dim, sizes: &[(&str, i64)]) -> i64 {
+    dim.bind(sizes).as_number().expect("every name of a size is bound before a launch")
+}
+
+/// The value loads see outside of an array on the backends.
+pub fn fill(kernel: &Kernel, operand: OperandId) -> Literal {
+    let operand = kernel.operand(operand);
+    operand.fill.unwrap_or(Literal::new(operand.dtype, 0.0))
+}

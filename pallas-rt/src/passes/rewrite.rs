@@ -1,0 +1,69 @@
+//! Copies a kernel instruction by instruction, letting a pass replace some.
+use pallas_ir::{Builder, Inst, Kernel, Loc, Op, RegionId, Type, Value};
+
+/// A copy in progress.
+pub struct Rewrite<'k> {
+    old: &'k Kernel,
+    /// The copy.
+    pub out: Builder,
+    map: Vec<Option<Value>>,
+}
+
+/// Decides about an instruction: `true` if it has been replaced (its results are set), `false` to copy it.
+pub type Decide<'a> = dyn FnMut(&mut Rewrite<'_>, &Inst, Loc) -> bool + 'a;
+
+impl<'k> Rewrite<'k> {
+    /// A copy of `old` into `out`, which has its declarations.
+    pub fn new(old: &'k Kernel, out: Builder) -> Self {
+        Rewrite { map: vec![None; old.values.len()], old, out }
+    }
+    /// The new value of an old one.
+    pub fn get(&self, old: Value) -> Value {
+        self.map[old.index()].expect("a value is defined before its uses")
+    }
+    /// Makes `new` stand for `old`.
+    pub fn set(&mut self, old: Value, new: Value) {
+        self.map[old.index()] = Some(new);
+    }
+    /// Appends `op` in place of `inst`, whose result it gives.
+    pub fn append(&mut self, op: Op, args: Vec<Value>, inst: &Inst, loc: Loc) {
+        let results: Vec<Value> = inst.results.iter().map(|&v| self.define(v)).collect();
+        self.out.push(Inst { op, args, results, regions: vec![] }, loc);
+    }
+    fn define(&mut self, old: Value) -> Value {
+        let new = self.out.value(self.old.ty(old).clone());
+        self.set(old, new);
+        new
+    }
+    /// Copies a region's instructions into the open one; returns what it yields.
+    pub fn region(&mut self, region: RegionId, decide: &mut Decide<'_>) -> Vec<Value> {
+        let old = self.old;
+        for &id in &old.region(region).insts {
+            let (inst, loc) = (old.inst(id), old.loc(id));
+            if !decide(self, inst, loc) {
+                self.copy(inst, loc, decide);
+            }
+        }
+        old.region(region).yields.iter().map(|&v| self.get(v)).collect()
+    }
+    fn copy(&mut self, inst: &Inst, loc: Loc, decide: &mut Decide<'_>) {
+        let args: Vec<Value> = inst.args.iter().map(|&v| self.get(v)).collect();
+        let regions = inst.regions.iter().map(|&r| self.nested(r, decide)).collect();
+        let results: Vec<Value> = inst.results.iter().map(|&v| self.define(v)).collect();
+        self.out.push(Inst { op: inst.op.clone(), args, results, regions }, loc);
+    }
+    /// Copies a region as a region.
+    pub fn nested(&mut self, region: RegionId, decide: &mut Decide<'_>) -> RegionId {
+        let old = self.old;
+        let params = &old.region(region).params;
+        let types: Vec<Type> = params.iter().map(|&p| old.ty(p).clone()).collect();
+        let new = self.out.begin(&types);
+        params.iter().zip(new).for_each(|(&p, n)| self.set(p, n));
+        let yields = self.region(region, decide);
+        self.out.end(&yields)
+    }
+    /// The copy.
+    pub fn finish(self) -> Kernel {
+        self.out.finish()
+    }
+}
