@@ -1,7 +1,12 @@
 //! Kernels over tiles: tracing, interpreter, CPU and WGSL backends, devices.
 extern crate self as pallas_rt;
 
+mod array;
+mod error;
 pub mod interp;
 pub mod passes;
+
+pub use array::{Array, Buffer, Client, Device, DeviceKind, DeviceLimits, MemoryStats, Profile};
+pub use error::{Error, KernelError, Result};
 
 pub use pallas_ir as ir;

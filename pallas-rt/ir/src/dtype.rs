@@ -120,7 +120,8 @@ macro_rules! dtypes {
         pub enum Slice<'a> { $(#[doc = $text] $variant(&'a [$ty])),* }
         /// A mutable strip of any element type.
         pub enum SliceMut<'a> { $(#[doc = $text] $variant(&'a mut [$ty])),* }
-        $(impl Elem for $ty {
+        $(impl sealed::Sealed for $ty {}
+        impl Elem for $ty {
             const DTYPE: DType = DType::$variant;
             #[inline(always)]
             fn of<'a>(s: Slice<'a>) -> &'a [Self] {
@@ -136,13 +137,18 @@ macro_rules! dtypes {
 dtypes! { F32 f32 "f32", F64 f64 "f64", F16 F16 "f16", Bf16 Bf16 "bf16", I8 i8 "i8", U8 u8 "u8", I16 i16 "i16", U16 u16 "u16",
 I32 i32 "i32", U32 u32 "u32", I64 i64 "i64", U64 u64 "u64", Bool bool "bool" }
 
-/// A Rust type that a tile can hold.
+mod sealed {
+    /// Keeps [`Elem`](super::Elem) to the types of this file: arrays rely on their bytes being plain.
+    pub trait Sealed {}
+}
+
+/// A Rust type that a tile can hold: a number or `bool`, without padding.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an element type of tiles",
     label = "not an element type",
     note = "element types are f32 f64 f16 bf16 i8 u8 i16 u16 i32 u32 i64 u64 bool"
 )]
-pub trait Elem: Copy + Default + Send + Sync + std::fmt::Debug + PartialEq + 'static {
+pub trait Elem: sealed::Sealed + Copy + Default + Send + Sync + std::fmt::Debug + PartialEq + 'static {
     /// The type as data.
     const DTYPE: DType;
     /// A strip of this type; panics if it is of another.

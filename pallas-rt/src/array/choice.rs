@@ -1,0 +1,142 @@
+//! Which device: by name, by environment, or the best one.
+use super::client::Client;
+use super::device::{Device, DeviceKind};
+use crate::error::{Error, Result};
+use std::sync::LazyLock;
+
+const VARIABLE: &str = "PALLAS_DEVICE";
+const ALLOWED: &str = "cpu, gpu, gpu:N (N from 0), interpret";
+const ASKED: &str = "asked for by the program";
+
+static CPU: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Cpu, ASKED));
+static INTERPRETER: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Interpreter, ASKED));
+
+/// A device as `PALLAS_DEVICE` names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Choice {
+    Cpu,
+    Interpreter,
+    Gpu(usize),
+}
+
+fn parse(value: &str) -> Result<Choice> {
+    let refused = || Error::Environment { variable: VARIABLE, value: value.into(), allowed: ALLOWED };
+    match value {
+        "cpu" => Ok(Choice::Cpu),
+        "interpret" => Ok(Choice::Interpreter),
+        "gpu" => Ok(Choice::Gpu(0)),
+        _ => {
+            let index = value.strip_prefix("gpu:").ok_or_else(refused)?;
+            index.parse().map(Choice::Gpu).map_err(|_| refused())
+        }
+    }
+}
+
+impl Client {
+    /// The native CPU backend; always there.
+    pub fn cpu() -> Client {
+        CPU.clone()
+    }
+
+    /// The strict interpreter: slow, and every mistake a kernel can make is an error with its place.
+    pub fn interpreter() -> Client {
+        INTERPRETER.clone()
+    }
+
+    /// The adapter `index` behind wgpu, real ones first, then software ones such as lavapipe.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if there are fewer, or the crate was built without the feature `gpu`.
+    pub fn gpu(index: usize) -> Result<Client> {
+        #[cfg(all(feature = "gpu", any()))]
+        return crate::gpu::client(index, ASKED);
+        #[cfg(not(all(feature = "gpu", any())))]
+        Err(Error::NoDevice {
+            asked: format!("gpu:{index}"),
+            found: "this build is without the feature `gpu`; help: `--features gpu`".into(),
+        })
+    }
+
+    /// The best real GPU, else the CPU. A software adapter is not a GPU: the CPU backend is faster.
+    pub fn best() -> Client {
+        #[cfg(all(feature = "gpu", any()))]
+        return crate::gpu::best().unwrap_or_else(|why| Client::cpu().because(&why));
+        #[cfg(not(all(feature = "gpu", any())))]
+        Client::cpu().because("this build is without the feature `gpu`")
+    }
+
+    /// What the environment variable `PALLAS_DEVICE` says (`cpu`, `gpu`, `gpu:N`, `interpret`), without it
+    /// [`Client::best`].
+    ///
+    /// # Errors
+    /// [`Error::Environment`] for another value, [`Error::NoDevice`] if there is no such device.
+    pub fn from_env() -> Result<Client> {
+        match std::env::var(VARIABLE) {
+            Ok(value) => Client::named(&value),
+            Err(std::env::VarError::NotPresent) => Ok(Client::best()),
+            Err(std::env::VarError::NotUnicode(value)) => {
+                let value = value.to_string_lossy().into_owned();
+                Err(Error::Environment { variable: VARIABLE, value, allowed: ALLOWED })
+            }
+        }
+    }
+
+    fn named(value: &str) -> Result<Client> {
+        let client = match parse(value)? {
+            Choice::Cpu => Client::cpu(),
+            Choice::Interpreter => Client::interpreter(),
+            Choice::Gpu(index) => Client::gpu(index)?,
+        };
+        Ok(client.because(&format!("{VARIABLE}={value}")))
+    }
+
+    /// Another client of the same device, with memory, limit and caches of its own. Arrays of the two do not mix.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if the adapter went away.
+    pub fn isolated(&self) -> Result<Client> {
+        let why = "isolated from the other clients of its device";
+        match self.kind() {
+            DeviceKind::Cpu | DeviceKind::Interpreter => Ok(Client::on_host(self.kind(), why)),
+            #[cfg(all(feature = "gpu", any()))]
+            DeviceKind::Gpu => crate::gpu::fresh_client(self.device().index, why),
+            #[cfg(not(all(feature = "gpu", any())))]
+            DeviceKind::Gpu => Client::gpu(self.device().index),
+        }
+    }
+
+    /// All devices of this machine.
+    pub fn devices() -> Vec<Device> {
+        let host = [Client::cpu(), Client::interpreter()].map(|client| client.device().clone());
+        #[cfg(all(feature = "gpu", any()))]
+        return host.into_iter().chain(crate::gpu::devices()).collect();
+        #[cfg(not(all(feature = "gpu", any())))]
+        host.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_devices() {
+        assert_eq!(parse("cpu"), Ok(Choice::Cpu));
+        assert_eq!(parse("gpu"), Ok(Choice::Gpu(0)));
+        assert_eq!(parse("gpu:3"), Ok(Choice::Gpu(3)));
+        assert_eq!(parse("interpret"), Ok(Choice::Interpreter));
+        for wrong in ["", "nonsense", "GPU", "gpu:", "gpu:-1", "gpu:x", "cpu:0"] {
+            let error = parse(wrong).expect_err(wrong);
+            assert!(error.to_string().ends_with("allowed: cpu, gpu, gpu:N (N from 0), interpret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_client_says_why() {
+        assert!(Client::named("cpu").expect("always there").why().ends_with("PALLAS_DEVICE=cpu"));
+        assert!(!Client::best().why().is_empty());
+        assert_eq!(Client::cpu(), Client::cpu());
+        assert_ne!(Client::cpu(), Client::interpreter());
+        assert_ne!(Client::cpu(), Client::cpu().isolated().expect("the host stays"));
+    }
+}

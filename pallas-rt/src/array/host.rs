@@ -1,0 +1,52 @@
+//! Shapes and elements as bytes, checked.
+use super::memory;
+use crate::error::{Error, Result};
+use pallas_ir::{DType, Elem};
+
+/// Bytes of an array.
+///
+/// # Errors
+/// [`Error::Overflow`] if no address space holds it.
+pub(crate) fn byte_count(dtype: DType, shape: &[usize]) -> Result<usize> {
+    let overflow = || Error::Overflow { shape: shape.to_vec(), dtype };
+    // An extent of 0 anywhere makes the array empty, however large the others are.
+    if shape.contains(&0) {
+        return Ok(0);
+    }
+    let bytes =
+        shape.iter().try_fold(dtype.bytes(), |bytes, &extent| bytes.checked_mul(extent)).ok_or_else(overflow)?;
+    if isize::try_from(bytes).is_ok() { Ok(bytes) } else { Err(overflow()) }
+}
+
+/// Refuses data of another length than the shape's.
+pub(crate) fn check_length(shape: &[usize], expected: usize, found: usize, unit: &'static str) -> Result<()> {
+    if expected == found { Ok(()) } else { Err(Error::Length { shape: shape.to_vec(), expected, found, unit }) }
+}
+
+/// Refuses bytes that are no value of the element type: only `bool` has such.
+pub(crate) fn check_values(dtype: DType, bytes: &[u8]) -> Result<()> {
+    if dtype != DType::Bool {
+        return Ok(());
+    }
+    match bytes.iter().position(|&byte| byte > 1) {
+        None => Ok(()),
+        Some(at) => {
+            Err(Error::Value { message: format!("byte {at} of a bool array is {}; a bool is 0 or 1", bytes[at]) })
+        }
+    }
+}
+
+/// The bytes of elements for an array of this shape.
+pub(crate) fn to_bytes<'a, T: Elem>(elements: &'a [T], shape: &[usize]) -> Result<&'a [u8]> {
+    let expected = byte_count(T::DTYPE, shape)? / T::DTYPE.bytes();
+    check_length(shape, expected, elements.len(), "elements")?;
+    Ok(memory::bytes_of(elements))
+}
+
+/// Elements of an array's bytes.
+pub(crate) fn from_bytes<T: Elem>(dtype: DType, bytes: &[u8]) -> Result<Vec<T>> {
+    if dtype != T::DTYPE {
+        return Err(Error::ElementType { array: dtype, asked: T::DTYPE });
+    }
+    Ok(memory::elements_of(bytes))
+}

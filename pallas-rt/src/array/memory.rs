@@ -1,0 +1,185 @@
+//! Host memory: aligned blocks, and elements as bytes. The only `unsafe` of `array`.
+use super::reuse::Reusable;
+use pallas_ir::Elem;
+use std::ptr::NonNull;
+
+/// Every block starts at a multiple of this: a cache line, and the widest vector.
+pub(crate) const ALIGNMENT: usize = 64;
+/// From here on a block is mapped by itself, in huge pages where the system has them.
+const MAPPED: usize = 2 << 20;
+
+/// A block of initialised host memory.
+#[derive(Debug)]
+pub(crate) struct Block {
+    start: NonNull<u8>,
+    size: usize,
+}
+
+// SAFETY: a block owns its memory; shared access goes through `&Block` and only reads.
+unsafe impl Send for Block {}
+// SAFETY: as above: no method of `&Block` writes.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// A fresh block of zeros. `None`: the system has no memory for it.
+    pub(crate) fn zeroed(size: usize) -> Option<Block> {
+        debug_assert!(size > 0, "size classes start at 64");
+        let start = if mapped(size) { map(size) } else { allocate(size) }?;
+        Some(Block { start, size })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const u8 {
+        self.start.as_ptr()
+    }
+
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// The first `len` bytes.
+    pub(crate) fn bytes(&self, len: usize) -> &[u8] {
+        assert!(len <= self.size, "{len} of {} bytes", self.size);
+        // SAFETY: the block owns `size` initialised bytes and is borrowed.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len) }
+    }
+
+    /// The first `len` bytes, to be written.
+    pub(crate) fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
+        assert!(len <= self.size, "{len} of {} bytes", self.size);
+        // SAFETY: as in `bytes`, and the borrow is unique.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), len) }
+    }
+}
+
+impl Reusable for Block {
+    fn size(&self) -> u64 {
+        self.size as u64
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if mapped(self.size) { unmap(self.start, self.size) } else { deallocate(self.start, self.size) }
+    }
+}
+
+fn mapped(size: usize) -> bool {
+    cfg!(target_os = "linux") && size >= MAPPED
+}
+
+fn layout(size: usize) -> Option<std::alloc::Layout> {
+    std::alloc::Layout::from_size_align(size, ALIGNMENT).ok()
+}
+
+fn allocate(size: usize) -> Option<NonNull<u8>> {
+    // SAFETY: the size is not zero.
+    NonNull::new(unsafe { std::alloc::alloc_zeroed(layout(size)?) })
+}
+
+fn deallocate(start: NonNull<u8>, size: usize) {
+    if let Some(layout) = layout(size) {
+        // SAFETY: `start` came from `allocate` with the same size, hence the same layout.
+        unsafe { std::alloc::dealloc(start.as_ptr(), layout) }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn map(size: usize) -> Option<NonNull<u8>> {
+    use libc::{MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE};
+    // SAFETY: a private anonymous mapping touches no memory of ours.
+    let start =
+        unsafe { libc::mmap(std::ptr::null_mut(), size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) };
+    if start == MAP_FAILED {
+        return None;
+    }
+    // SAFETY: the range was mapped just now. A kernel without huge pages answers an error, and small pages serve as well.
+    unsafe { libc::madvise(start, size, MADV_HUGEPAGE) };
+    NonNull::new(start.cast())
+}
+
+#[cfg(target_os = "linux")]
+fn unmap(start: NonNull<u8>, size: usize) {
+    // SAFETY: the range is one mapping made by `map`, and its owner is being dropped.
+    unsafe { libc::munmap(start.as_ptr().cast(), size) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn map(_: usize) -> Option<NonNull<u8>> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+fn unmap(_: NonNull<u8>, _: usize) {}
+
+/// The machine's memory, in bytes; `u64::MAX` where it is not known.
+pub(crate) fn physical_bytes() -> u64 {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: `sysconf` reads a constant of the system.
+        let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+        if let (Ok(pages), Ok(page)) = (u64::try_from(pages), u64::try_from(page)) {
+            return pages.saturating_mul(page);
+        }
+    }
+    u64::MAX
+}
+
+/// The bytes of elements, as they lie in memory.
+pub(crate) fn bytes_of<T: Elem>(elements: &[T]) -> &[u8] {
+    // SAFETY: element types are numbers and `bool`: no padding, no pointers, and `u8` has no alignment.
+    unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
+}
+
+/// Elements from their bytes, which may be unaligned. A `bool` is true where its byte is not zero: a device may have
+/// written any byte.
+pub(crate) fn elements_of<T: Elem>(bytes: &[u8]) -> Vec<T> {
+    let count = bytes.len() / size_of::<T>();
+    let mut elements = Vec::<T>::with_capacity(count);
+    let target = elements.as_mut_ptr().cast::<u8>();
+    // SAFETY: `target` has room for `count` elements, whose bytes are all written before the length is set. Every pattern
+    // is a value of `T`, except for `bool`, whose bytes are made 0 or 1.
+    unsafe {
+        if T::DTYPE == pallas_ir::DType::Bool {
+            bytes.iter().enumerate().for_each(|(i, &byte)| target.add(i).write(u8::from(byte != 0)));
+        } else {
+            target.copy_from_nonoverlapping(bytes.as_ptr(), count * size_of::<T>());
+        }
+        elements.set_len(count);
+    }
+    elements
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_aligned_zeroed_and_writable_to_their_end() {
+        for size in [64, 4096, MAPPED, MAPPED + MAPPED / 4] {
+            let mut block = Block::zeroed(size).expect("a little memory");
+            assert_eq!(block.as_ptr() as usize % ALIGNMENT, 0);
+            assert!(block.bytes(size).iter().all(|&byte| byte == 0));
+            block.bytes_mut(size)[size - 1] = 7;
+            assert_eq!(block.bytes(size)[size - 1], 7);
+        }
+    }
+
+    #[test]
+    fn elements_survive_their_bytes() {
+        let numbers = [1.5f32, f32::NAN, -0.0];
+        let shifted: Vec<u8> = [0].iter().chain(bytes_of(&numbers)).copied().collect();
+        let back = elements_of::<f32>(&shifted[1..]);
+        assert_eq!(back.map_bits(), numbers.to_vec().map_bits());
+        assert_eq!(elements_of::<bool>(&[0, 1, 2, 255]), [false, true, true, true]);
+        assert!(elements_of::<f32>(&[]).is_empty());
+    }
+
+    trait MapBits {
+        fn map_bits(&self) -> Vec<u32>;
+    }
+    impl MapBits for Vec<f32> {
+        fn map_bits(&self) -> Vec<u32> {
+            self.iter().map(|x| x.to_bits()).collect()
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Freed blocks, kept for the next allocation of their size class.
+//!
+//! A fresh 64 MB output costs three times a reused one: its pages fault in one by one. On a GPU a fresh buffer is
+//! cleared first. So freed blocks are kept, but never so many that the total passes the most that was ever in use.
+use super::ledger::Ledger;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A block of memory of some size class.
+pub(crate) trait Reusable {
+    /// Its bytes, a value of [`size_class`].
+    fn size(&self) -> u64;
+}
+
+/// The size that an allocation of `bytes` gets: a power of two or one of the three steps between two of them, at least
+/// 64. A quarter is wasted at most, and sizes that differ by little share their blocks.
+pub(crate) fn size_class(bytes: u64) -> Option<u64> {
+    let bytes = bytes.max(64);
+    let step = 1u64 << (bytes.ilog2().saturating_sub(2));
+    bytes.checked_next_multiple_of(step)
+}
+
+/// The kept blocks of one client.
+#[derive(Debug)]
+pub(crate) struct Stock<B> {
+    ledger: Arc<Ledger>,
+    blocks: Mutex<BTreeMap<u64, Vec<B>>>,
+}
+
+impl<B: Reusable> Stock<B> {
+    pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
+        Stock { ledger, blocks: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// A kept block of exactly this class.
+    pub(crate) fn take(&self, class: u64) -> Option<B> {
+        let mut blocks = self.blocks();
+        let block = blocks.get_mut(&class)?.pop()?;
+        self.ledger.kept.fetch_sub(class, Relaxed);
+        Some(block)
+    }
+
+    /// Keeps a freed block, or drops it where that would pass the high-water mark.
+    pub(crate) fn give(&self, block: B) {
+        let size = block.size();
+        if self.room() < size {
+            return;
+        }
+        self.blocks().entry(size).or_default().push(block);
+        self.ledger.kept.fetch_add(size, Relaxed);
+    }
+
+    /// Drops kept blocks, the largest first, until `bytes` more fit under the high-water mark.
+    pub(crate) fn make_room(&self, bytes: u64) {
+        while self.room() < bytes {
+            let mut blocks = self.blocks();
+            let Some(mut largest) = blocks.last_entry() else { return };
+            match largest.get_mut().pop() {
+                Some(block) => drop(self.ledger.kept.fetch_sub(block.size(), Relaxed)),
+                None => drop(largest.remove()),
+            }
+        }
+    }
+
+    /// Drops all kept blocks.
+    pub(crate) fn clear(&self) {
+        self.make_room(u64::MAX);
+    }
+
+    fn room(&self) -> u64 {
+        let stats = self.ledger.stats();
+        stats.peak.saturating_sub(stats.in_use).saturating_sub(stats.kept)
+    }
+
+    /// A panic elsewhere leaves a map of whole blocks.
+    fn blocks(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<B>>> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Reusable for u64 {
+        fn size(&self) -> u64 {
+            *self
+        }
+    }
+
+    #[test]
+    fn classes_waste_a_quarter_at_most() {
+        for bytes in (0..5000).chain([(1 << 20) + 1, (64 << 20) - 1, 64 << 20]) {
+            let class = size_class(bytes).expect("small");
+            assert!(class >= bytes && class >= 64 && class % 16 == 0, "{bytes} -> {class}");
+            assert!(bytes < 64 || class <= bytes + bytes / 4, "{bytes} -> {class}");
+            assert_eq!(size_class(class), Some(class), "a class is its own class");
+        }
+        assert_eq!(size_class(u64::MAX), None);
+    }
+
+    #[test]
+    fn kept_blocks_stay_under_the_high_water_mark() {
+        let ledger = Ledger::new("cpu".into(), u64::MAX);
+        let stock = Stock::new(ledger.clone());
+        let live = ledger.reserve(256).expect("no limit");
+        stock.give(128u64);
+        assert_eq!(stock.take(128), None, "256 of 256 are in use");
+        drop(live);
+        stock.give(128);
+        stock.give(64);
+        stock.give(128);
+        assert_eq!((ledger.stats().kept, stock.take(256)), (192, None));
+        stock.make_room(192);
+        assert_eq!((stock.take(64), stock.take(128)), (Some(64), None), "the largest goes first");
+        assert_eq!(ledger.stats().kept, 0);
+    }
+}

@@ -1,0 +1,167 @@
+//! How an array prints: like numpy, the middle of long axes left out.
+use super::data::Array;
+use pallas_ir::DType;
+use std::fmt;
+
+/// An array of more elements is abbreviated.
+const WHOLE: usize = 1000;
+/// Elements at either end of an abbreviated axis.
+const EDGE: usize = 3;
+
+/// Nested brackets; `<error>` if the elements cannot be read.
+impl fmt::Display for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.to_bytes() {
+            Ok(bytes) => f.write_str(&text(self.dtype(), self.shape(), &bytes)),
+            Err(error) => write!(f, "<{error}>"),
+        }
+    }
+}
+
+/// Element type, shape and device, then the elements.
+impl fmt::Debug for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?} on {}\n{self}", self.dtype(), self.shape(), self.device().id())
+    }
+}
+
+/// The text of an array.
+fn text(dtype: DType, shape: &[usize], bytes: &[u8]) -> String {
+    let page = Page { dtype, shape, bytes, whole: bytes.len() / dtype.bytes() <= WHOLE };
+    let mut width = 0;
+    page.visit(0, 0, &mut |at| width = width.max(page.element(at).len()));
+    let mut out = String::new();
+    page.write(0, 0, width, &mut out);
+    out
+}
+
+/// What is printed.
+struct Page<'a> {
+    dtype: DType,
+    shape: &'a [usize],
+    bytes: &'a [u8],
+    whole: bool,
+}
+
+impl Page<'_> {
+    /// Positions along an axis that are shown; `None` stands for those left out.
+    fn shown(&self, axis: usize) -> Vec<Option<usize>> {
+        let extent = self.shape[axis];
+        if self.whole || extent <= 2 * EDGE {
+            return (0..extent).map(Some).collect();
+        }
+        (0..EDGE).map(Some).chain([None]).chain((extent - EDGE..extent).map(Some)).collect()
+    }
+
+    /// Calls `f` with the position of each element shown below `start`, a position in the axes before `axis`.
+    fn visit(&self, axis: usize, start: usize, f: &mut impl FnMut(usize)) {
+        if axis == self.shape.len() {
+            return f(start);
+        }
+        for i in self.shown(axis).into_iter().flatten() {
+            self.visit(axis + 1, start * self.shape[axis] + i, f);
+        }
+    }
+
+    fn write(&self, axis: usize, start: usize, width: usize, out: &mut String) {
+        if axis == self.shape.len() {
+            let element = self.element(start);
+            out.extend(std::iter::repeat_n(' ', width - element.len()));
+            out.push_str(&element);
+            return;
+        }
+        // Rows stand below each other, matrices a line apart.
+        let inner_axes = self.shape.len() - axis - 1;
+        let separator = match inner_axes {
+            0 => ", ".to_string(),
+            n => format!(",{}{}", "\n".repeat(n), " ".repeat(axis + 1)),
+        };
+        out.push('[');
+        for (n, i) in self.shown(axis).into_iter().enumerate() {
+            if n > 0 {
+                out.push_str(&separator);
+            }
+            match i {
+                Some(i) => self.write(axis + 1, start * self.shape[axis] + i, width, out),
+                None => out.push_str("..."),
+            }
+        }
+        out.push(']');
+    }
+
+    fn element(&self, at: usize) -> String {
+        let size = self.dtype.bytes();
+        let raw = &self.bytes[at * size..][..size];
+        /// Reads a number of the type from its bytes.
+        macro_rules! read {
+            ($ty:ty) => {
+                <$ty>::from_ne_bytes(raw.try_into().expect("as many bytes as the type has"))
+            };
+        }
+        match self.dtype {
+            DType::F32 => float(f64::from(read!(f32))),
+            DType::F64 => float(read!(f64)),
+            DType::F16 => float(f64::from(read!(half::f16))),
+            DType::Bf16 => float(f64::from(read!(half::bf16))),
+            DType::I32 => read!(i32).to_string(),
+            DType::U32 => read!(u32).to_string(),
+            DType::I64 => read!(i64).to_string(),
+            DType::U64 => read!(u64).to_string(),
+            DType::I16 => read!(i16).to_string(),
+            DType::U16 => read!(u16).to_string(),
+            DType::I8 => read!(i8).to_string(),
+            DType::U8 => read!(u8).to_string(),
+            DType::Bool => (raw[0] != 0).to_string(),
+        }
+    }
+}
+
+/// Four decimals at most, one at least; powers of ten beyond what these show well.
+fn float(x: f64) -> String {
+    let size = x.abs();
+    if !x.is_finite() {
+        return if x.is_nan() {
+            "nan".into()
+        } else if x > 0.0 {
+            "inf".into()
+        } else {
+            "-inf".into()
+        };
+    }
+    if size != 0.0 && !(1e-3..1e7).contains(&size) {
+        return format!("{x:.4e}");
+    }
+    let digits = format!("{x:.4}");
+    let trimmed = digits.trim_end_matches('0');
+    if trimmed.ends_with('.') { format!("{trimmed}0") } else { trimmed.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Client;
+    use pallas_ir::Elem;
+
+    fn check<T: Elem>(elements: &[T], shape: &[usize], expected: &str) {
+        let array = Client::cpu().array(elements, shape).expect("a small array");
+        assert_eq!(array.to_string(), expected);
+    }
+
+    #[test]
+    fn arrays_print_like_numpy() {
+        check(&[2.5f32], &[], "2.5");
+        check(&[0i32; 0], &[0], "[]");
+        check(&[1.0f32, -10.25, 1.0 / 3.0], &[3], "[   1.0, -10.25, 0.3333]");
+        check(&[1i32, 2, 3, 4], &[2, 2], "[[1, 2],\n [3, 4]]");
+        check(&[1i8, 2, 3, 4], &[2, 1, 2], "[[[1, 2]],\n\n [[3, 4]]]");
+        check(&[true, false], &[2], "[ true, false]");
+        check(&[f32::NAN, f32::NEG_INFINITY, 1e-9], &[3], "[      nan,      -inf, 1.0000e-9]");
+        let long: Vec<u32> = (0..2000).collect();
+        check(&long, &[2000], "[   0,    1,    2, ..., 1997, 1998, 1999]");
+    }
+
+    #[test]
+    fn debug_names_type_shape_and_device() {
+        let array = Client::cpu().array(&[1u8, 2], &[2]).expect("a small array");
+        assert_eq!(format!("{array:?}"), "u8[2] on cpu\n[1, 2]");
+    }
+}
