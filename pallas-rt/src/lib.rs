@@ -4,6 +4,7 @@ extern crate self as pallas_rt;
 mod array;
 mod error;
 pub mod interp;
+pub mod lang;
 pub mod passes;
 
 pub use array::{Array, Buffer, Client, Device, DeviceKind, DeviceLimits, MemoryStats, Profile};

@@ -72,7 +72,11 @@ impl Builder {
     pub fn effect(&mut self, op: Op, args: &[Value], loc: Loc) -> Result<(), Diag> {
         self.append(op, args, loc).map(|_| ())
     }
-    fn append(&mut self, op: Op, args: &[Value], loc: Loc) -> Result<Option<Value>, Diag> {
+    /// Appends an operation, with or without a result.
+    ///
+    /// # Errors
+    /// What [`infer`] says.
+    pub fn append(&mut self, op: Op, args: &[Value], loc: Loc) -> Result<Option<Value>, Diag> {
         let types: Vec<&Type> = args.iter().map(|&v| self.kernel.ty(v)).collect();
         let result = infer(&self.kernel, &op, &types)?.map(|ty| self.value(ty));
         self.push(Inst { op, args: args.to_vec(), results: result.into_iter().collect(), regions: vec![] }, loc);

@@ -6,6 +6,7 @@ use super::datum::{Data, Datum, flatten, positions, unflatten};
 use super::fault::Fault;
 use pallas_ir::{BlockDim, Frame, Kernel, Literal, Loc, Op, OperandId, OperandKind, Semantics, Type, View};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// One operand's memory and what is known about its elements.
 struct Memory {
@@ -28,8 +29,8 @@ struct Memory {
 }
 
 /// Runs the accesses of one launch and judges them.
-pub struct Machine<'k> {
-    kernel: &'k Kernel,
+pub struct Machine {
+    kernel: Arc<Kernel>,
     grid: Vec<i64>,
     sizes: Vec<i64>,
     params: Vec<Option<Literal>>,
@@ -54,9 +55,9 @@ pub enum Argument {
     Param(Literal),
 }
 
-impl<'k> Machine<'k> {
+impl Machine {
     /// A machine about to run `kernel` with these dimension sizes (by `DimId`), grid extents and operands.
-    pub fn new(kernel: &'k Kernel, sizes: Vec<i64>, grid: Vec<i64>, arguments: Vec<Argument>) -> Machine<'k> {
+    pub fn new(kernel: Arc<Kernel>, sizes: Vec<i64>, grid: Vec<i64>, arguments: Vec<Argument>) -> Machine {
         let mut params = vec![];
         let mut memory: Vec<Memory> = vec![];
         for (operand, argument) in kernel.operands.iter().zip(arguments) {
@@ -94,8 +95,8 @@ impl<'k> Machine<'k> {
     }
 
     /// The kernel that runs.
-    pub fn kernel(&self) -> &'k Kernel {
-        self.kernel
+    pub fn kernel(&self) -> &Arc<Kernel> {
+        &self.kernel
     }
     /// Extent of a dimension.
     pub fn size(&self, dim: usize) -> i64 {
@@ -166,7 +167,7 @@ impl<'k> Machine<'k> {
         if let Some(origin) = &self.blocks[operand.index()] {
             return Ok(origin.clone());
         }
-        let o = self.kernel.operand(operand);
+        let o = self.kernel.operand(operand).clone();
         let index: Vec<i64> = match o.map {
             None => vec![0; o.block.len()],
             Some(map) => super::walk::index_map(self, map, operand)?,
@@ -205,7 +206,7 @@ impl<'k> Machine<'k> {
         starts: &[i64],
         loc: Loc,
     ) -> Result<Vec<Option<usize>>, Fault> {
-        let (o, shape) = (self.kernel.operand(operand), self.memory[operand.index()].shape.clone());
+        let (o, shape) = (self.kernel.operand(operand).clone(), self.memory[operand.index()].shape.clone());
         // Position of the view's zero in the array, and the extent each axis may use.
         let mut base = vec![0; shape.len()];
         let mut axes = vec![];
@@ -248,7 +249,7 @@ impl<'k> Machine<'k> {
         let starts = self.starts(view, args, loc)?;
         let at = self.coordinates(*from, view, &starts, loc)?;
         let mask = if *masked { Some(self.mask(args[starts.len()], loc)?) } else { None };
-        let operand = self.kernel.operand(*from);
+        let operand = self.kernel.operand(*from).clone();
         let wanted = |i: usize| mask.as_ref().is_none_or(|m| m[i]);
         // Other programs' writes: of this output, or of the output that took over this input's memory.
         if let Some(shared) = self.shared(*from) {
@@ -322,7 +323,7 @@ impl<'k> Machine<'k> {
     pub fn valid(&mut self, op: &Op, args: &[&Datum], loc: Loc) -> Result<Datum, Fault> {
         let Op::Valid { of, view, axis } = op else { unreachable!("called for valid") };
         let starts = self.starts(view, args, loc)?;
-        let o = self.kernel.operand(*of);
+        let o = self.kernel.operand(*of).clone();
         let origin = if view.frame == Frame::Block { self.origin(*of, loc)? } else { vec![0; o.block.len()] };
         let frame_axes: Vec<usize> =
             (0..o.block.len()).filter(|&a| view.frame == Frame::Array || o.block[a].kept()).collect();
@@ -464,7 +465,8 @@ impl<'k> Machine<'k> {
     /// An element of an output was never written.
     pub fn finish(mut self) -> Result<(Vec<Data>, Vec<String>), Fault> {
         let mut outputs = vec![];
-        for (i, operand) in self.kernel.operands.iter().enumerate() {
+        let kernel = Arc::clone(&self.kernel);
+        for (i, operand) in kernel.operands.iter().enumerate() {
             let OperandKind::Output { empty, .. } = &operand.kind else { continue };
             if self.lane == 0 {
                 let memory = &mut self.memory[i];

@@ -4,6 +4,7 @@ use super::eval;
 use super::fault::Fault;
 use super::machine::Machine;
 use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, RegionId, Value};
+use std::sync::Arc;
 
 /// The oracle's order of parallel programs is random but fixed, so that a failure repeats.
 const SEED: u64 = 0x5eed;
@@ -12,7 +13,7 @@ const SEED: u64 = 0x5eed;
 ///
 /// # Errors
 /// The first fault.
-pub fn run(machine: &mut Machine<'_>) -> Result<(), Fault> {
+pub fn run(machine: &mut Machine) -> Result<(), Fault> {
     let body = machine.kernel().body;
     for steps in machine.schedule(SEED) {
         machine.begin_lane();
@@ -28,28 +29,29 @@ pub fn run(machine: &mut Machine<'_>) -> Result<(), Fault> {
 ///
 /// # Errors
 /// A prefetched value it uses is out of range.
-pub(super) fn index_map(machine: &mut Machine<'_>, map: RegionId, _operand: OperandId) -> Result<Vec<i64>, Fault> {
+pub(super) fn index_map(machine: &mut Machine, map: RegionId, _operand: OperandId) -> Result<Vec<i64>, Fault> {
     let ids: Vec<Datum> = machine.program_ids().iter().map(|&p| Datum::scalar(Literal::int(DType::I32, p))).collect();
     let index = Walk::new(machine).region(map, &ids)?;
     Ok(index.iter().map(|d| d.data.get(0).as_i64()).collect())
 }
 
-struct Walk<'m, 'k> {
-    machine: &'m mut Machine<'k>,
-    kernel: &'k Kernel,
+struct Walk<'m> {
+    machine: &'m mut Machine,
+    kernel: Arc<Kernel>,
     values: Vec<Option<Datum>>,
 }
 
-impl<'m, 'k> Walk<'m, 'k> {
-    fn new(machine: &'m mut Machine<'k>) -> Self {
-        let kernel = machine.kernel();
-        Walk { machine, kernel, values: vec![None; kernel.values.len()] }
+impl<'m> Walk<'m> {
+    fn new(machine: &'m mut Machine) -> Self {
+        let kernel = Arc::clone(machine.kernel());
+        Walk { values: vec![None; kernel.values.len()], machine, kernel }
     }
     fn get(&self, v: Value) -> &Datum {
         self.values[v.index()].as_ref().expect("the verifier checks dominance")
     }
     fn region(&mut self, region: RegionId, params: &[Datum]) -> Result<Vec<Datum>, Fault> {
-        let region = self.kernel.region(region);
+        let kernel = Arc::clone(&self.kernel);
+        let region = kernel.region(region);
         for (&p, x) in region.params.iter().zip(params) {
             self.values[p.index()] = Some(x.clone());
         }
@@ -59,7 +61,8 @@ impl<'m, 'k> Walk<'m, 'k> {
         Ok(region.yields.iter().map(|&v| self.get(v).clone()).collect())
     }
     fn inst(&mut self, id: InstId) -> Result<(), Fault> {
-        let (inst, loc) = (self.kernel.inst(id), self.kernel.loc(id));
+        let kernel = Arc::clone(&self.kernel);
+        let (inst, loc) = (kernel.inst(id), kernel.loc(id));
         let results = match &inst.op {
             Op::If => self.branch(inst, loc)?,
             Op::For { reverse } => self.count(inst, *reverse, loc)?,
@@ -124,7 +127,7 @@ pub fn trip_count(lo: i64, hi: i64, step: i64) -> Result<i64, String> {
 /// # Errors
 /// The fault that the machine or the data shows.
 pub fn step(
-    machine: &mut Machine<'_>,
+    machine: &mut Machine,
     op: &Op,
     args: &[&Datum],
     ty: Option<pallas_ir::Type>,

@@ -1,0 +1,359 @@
+//! The kernel being run or traced on this thread, and the one door through which every operation passes.
+//!
+//! Only an expansion of `#[kernel]` enters a context. In *trace* mode an operation is appended to the tile IR; in *eager*
+//! mode it is computed at once by the strict interpreter, so that a debugger steps through the user's own lines.
+use crate::interp::{Datum, Fault, Machine, walk};
+use pallas_ir::{At, Builder, DType, Diag, Kernel, Literal, Loc, Op, RegionId, Type, Value};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A handle's identity: a value and the context it belongs to. Poisoned handles have no value.
+#[derive(Clone, Copy, Debug)]
+pub struct Handle {
+    value: Value,
+    generation: u32,
+}
+
+/// Stands for the result of an operation that failed.
+const POISON: Value = Value(u32::MAX);
+
+/// A mistake and the line that made it.
+#[derive(Clone, Debug)]
+pub struct Mistake {
+    /// What is wrong.
+    pub diag: Diag,
+    /// The user's line.
+    pub loc: Loc,
+}
+
+enum Mode {
+    Trace(Builder),
+    Eager(Eager),
+}
+
+/// Eager execution: the launch's machine, on loan for one step, and the values so far.
+struct Eager {
+    machine: Machine,
+    values: Vec<Datum>,
+    fault: Option<Fault>,
+}
+
+struct Context {
+    generation: u32,
+    mode: Mode,
+    mistake: Option<Mistake>,
+    /// Where the kernel was called.
+    entered: Loc,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Context>> = const { RefCell::new(None) };
+    static TRACING: Cell<bool> = const { Cell::new(false) };
+}
+static GENERATION: AtomicU32 = AtomicU32::new(1);
+
+/// Restores the outer context when the body ends, also by a panic.
+struct Guard {
+    outer: Option<Context>,
+    outer_tracing: bool,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        CURRENT.replace(self.outer.take());
+        TRACING.set(self.outer_tracing);
+    }
+}
+
+fn enter(mode: Mode, entered: Loc) -> Guard {
+    let tracing = matches!(mode, Mode::Trace(_));
+    let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
+    let outer = CURRENT.replace(Some(Context { generation, mode, mistake: None, entered }));
+    Guard { outer, outer_tracing: TRACING.replace(tracing) }
+}
+
+/// Whether a kernel's body is running on this thread, and where it was called.
+pub(crate) fn inside() -> Option<Loc> {
+    CURRENT.with_borrow(|c| c.as_ref().map(|c| c.entered))
+}
+
+/// Whether operations are recorded.
+pub(crate) fn tracing() -> bool {
+    TRACING.get()
+}
+
+/// Runs `f` while operations are appended to `builder`.
+///
+/// # Errors
+/// The first mistake of the body.
+pub(crate) fn trace(builder: Builder, entered: Loc, f: impl FnOnce()) -> Result<Builder, Mistake> {
+    let guard = enter(Mode::Trace(builder), entered);
+    f();
+    let context = CURRENT.take().expect("the guard keeps the context");
+    drop(guard);
+    match (context.mistake, context.mode) {
+        (Some(mistake), _) => Err(mistake),
+        (None, Mode::Trace(builder)) => Ok(builder),
+        (None, Mode::Eager(_)) => unreachable!("the mode does not change"),
+    }
+}
+
+/// Runs `f`, one program step, on a machine.
+///
+/// # Errors
+/// The step's first fault, or a mistake of the body as a fault.
+pub(crate) fn eager(machine: Machine, entered: Loc, f: impl FnOnce()) -> Result<Machine, Fault> {
+    let guard = enter(Mode::Eager(Eager { machine, values: vec![], fault: None }), entered);
+    f();
+    let context = CURRENT.take().expect("the guard keeps the context");
+    drop(guard);
+    let Mode::Eager(Eager { machine, fault, .. }) = context.mode else { unreachable!("the mode does not change") };
+    match (fault, context.mistake) {
+        (Some(fault), _) => Err(fault),
+        (None, Some(m)) => Err(machine.fault_at(m.diag.code, m.loc, m.diag.to_string())),
+        (None, None) => Ok(machine),
+    }
+}
+
+impl Context {
+    fn handle(&self, value: Value) -> Handle {
+        Handle { value, generation: self.generation }
+    }
+    /// Keeps the first mistake.
+    fn blame(&mut self, diag: Diag, loc: Loc) {
+        self.mistake.get_or_insert(Mistake { diag, loc });
+    }
+    /// The values behind handles; `None` if one is poisoned or belongs to another kernel.
+    fn resolve(&mut self, args: &[Handle], loc: Loc) -> Option<Vec<Value>> {
+        if args.iter().any(|a| a.value != POISON && a.generation != self.generation) {
+            let message = format!("a tile of another kernel call is used in the one made at {}", self.entered);
+            self.blame(
+                Diag::new("stale-handle", At::Op, message, "tiles live only while their kernel runs; return arrays"),
+                loc,
+            );
+            return None;
+        }
+        args.iter().all(|a| a.value != POISON).then(|| args.iter().map(|a| a.value).collect())
+    }
+    fn emit(&mut self, op: Op, args: &[Handle], loc: Loc) -> Option<Value> {
+        let args = self.resolve(args, loc)?;
+        let result = match &mut self.mode {
+            Mode::Trace(builder) => builder.append(op, &args, loc).map_err(Err),
+            Mode::Eager(eager) => eager.emit(&op, &args, loc).map_err(Ok),
+        };
+        match result {
+            Ok(value) => value,
+            Err(Err(diag)) => {
+                self.blame(diag, loc);
+                None
+            }
+            Err(Ok(())) => None,
+        }
+    }
+    fn kernel(&self) -> &Kernel {
+        match &self.mode {
+            Mode::Trace(builder) => builder.kernel(),
+            Mode::Eager(eager) => eager.machine.kernel(),
+        }
+    }
+    fn ty(&self, h: Handle) -> Option<Type> {
+        if h.value == POISON || h.generation != self.generation {
+            return None;
+        }
+        Some(match &self.mode {
+            Mode::Trace(builder) => builder.kernel().ty(h.value).clone(),
+            Mode::Eager(eager) => eager.values[h.value.index()].ty.clone(),
+        })
+    }
+}
+
+impl Eager {
+    /// Computes; a fault stops everything after it, since later operations see poisoned handles.
+    fn emit(&mut self, op: &Op, args: &[Value], loc: Loc) -> Result<Option<Value>, ()> {
+        if self.fault.is_some() {
+            return Err(());
+        }
+        let data: Vec<&Datum> = args.iter().map(|v| &self.values[v.index()]).collect();
+        let types: Vec<&Type> = data.iter().map(|d| &d.ty).collect();
+        let step = pallas_ir::infer(self.machine.kernel(), op, &types)
+            .map_err(|d| self.machine.fault_at(d.code, loc, d.to_string()))
+            .and_then(|ty| walk::step(&mut self.machine, op, &data, ty, loc));
+        match step {
+            Ok(result) => Ok(result.map(|d| self.push(d))),
+            Err(fault) => {
+                self.fault = Some(fault);
+                Err(())
+            }
+        }
+    }
+    fn push(&mut self, d: Datum) -> Value {
+        self.values.push(d);
+        Value(self.values.len() as u32 - 1)
+    }
+    /// A scalar that decides something; 0 after a fault.
+    fn decide(&mut self, v: Value, what: &str, loc: Loc) -> i64 {
+        match self.machine.integer(&self.values[v.index()], what, loc) {
+            Ok(x) => x,
+            Err(fault) => {
+                self.fault.get_or_insert(fault);
+                0
+            }
+        }
+    }
+}
+
+/// Runs `f` on the current context; outside of a kernel the result is `None`.
+fn with<R>(f: impl FnOnce(&mut Context) -> R) -> Option<R> {
+    CURRENT.with_borrow_mut(|c| c.as_mut().map(f))
+}
+
+/// The handle of an operation that failed, or was used outside of a kernel.
+const NOTHING: Handle = Handle { value: POISON, generation: 0 };
+
+/// The one door: appends or computes an operation with a result.
+///
+/// A mistake is kept with the caller's line and gives a poisoned handle, which later operations pass on.
+#[track_caller]
+pub(crate) fn emit(op: Op, args: &[Handle]) -> Handle {
+    let loc = Loc::caller();
+    let emitted = with(|c| c.emit(op, args, loc).map_or(NOTHING, |v| c.handle(v)));
+    emitted.unwrap_or_else(|| {
+        panic!("{loc}: a tile operation outside of a kernel: tiles exist only while `#[kernel]` code runs")
+    })
+}
+
+/// As [`emit`], for an operation without result.
+#[track_caller]
+pub(crate) fn effect(op: Op, args: &[Handle]) {
+    let loc = Loc::caller();
+    with(|c| c.emit(op, args, loc));
+}
+
+/// Records a mistake that is not an operation's.
+#[track_caller]
+pub(crate) fn blame(diag: Diag) -> Handle {
+    let loc = Loc::caller();
+    with(|c| c.blame(diag, loc));
+    NOTHING
+}
+
+/// A constant of the element type.
+#[track_caller]
+pub(crate) fn constant(x: Literal) -> Handle {
+    emit(Op::Const(x), &[])
+}
+
+/// The type of a value; `None` for a poisoned handle.
+pub(crate) fn type_of(h: Handle) -> Option<Type> {
+    with(|c| c.ty(h)).flatten()
+}
+
+/// Looks something up in the kernel's declarations.
+pub(crate) fn declared<R>(f: impl FnOnce(&Kernel) -> R) -> Option<R> {
+    with(|c| f(c.kernel()))
+}
+
+/// The value of a scalar in eager mode: a truth value, a bound. 0 once something failed.
+#[track_caller]
+pub(crate) fn decide(h: Handle, what: &str) -> i64 {
+    let loc = Loc::caller();
+    let value = with(|c| {
+        let value = c.resolve(&[h], loc)?[0];
+        match &mut c.mode {
+            Mode::Eager(eager) => Some(eager.decide(value, what, loc)),
+            Mode::Trace(_) => None,
+        }
+    });
+    value.flatten().unwrap_or(0)
+}
+
+/// Whether this step can go on: eager loops stop after a fault.
+pub(crate) fn healthy() -> bool {
+    with(|c| match &c.mode {
+        Mode::Eager(eager) => eager.fault.is_none() && c.mistake.is_none(),
+        Mode::Trace(_) => true,
+    })
+    .unwrap_or(false)
+}
+
+/// How many eager values exist.
+pub(crate) fn mark() -> usize {
+    with(|c| match &c.mode {
+        Mode::Eager(eager) => eager.values.len(),
+        Mode::Trace(_) => 0,
+    })
+    .unwrap_or(0)
+}
+
+/// Frees the eager values since `mark`, except these, which get new handles.
+pub(crate) fn release(mark: usize, keep: &mut [Handle]) {
+    with(|c| {
+        let generation = c.generation;
+        let Mode::Eager(eager) = &mut c.mode else { return };
+        let alive: Vec<Option<Datum>> = keep
+            .iter()
+            .map(|h| {
+                (h.value != POISON && h.generation == generation && h.value.index() >= mark)
+                    .then(|| eager.values[h.value.index()].clone())
+            })
+            .collect();
+        eager.values.truncate(mark);
+        for (h, datum) in keep.iter_mut().zip(alive) {
+            if let Some(datum) = datum {
+                h.value = eager.push(datum);
+            }
+        }
+    });
+}
+
+/// Opens a region of the trace whose parameters have the types of these values, after an optional i32 index.
+pub(crate) fn begin(index: bool, like: &[Handle]) -> Vec<Handle> {
+    with(|c| {
+        let generation = c.generation;
+        let mut types: Vec<Type> = index.then(|| Type::scalar(DType::I32)).into_iter().collect();
+        // A poisoned value has a mistake behind it already; any type keeps the trace going.
+        types.extend(like.iter().map(|&h| c.ty(h).unwrap_or(Type::scalar(DType::I32))));
+        match &mut c.mode {
+            Mode::Trace(b) => b.begin(&types).into_iter().map(|value| Handle { value, generation }).collect(),
+            Mode::Eager(_) => vec![],
+        }
+    })
+    .unwrap_or_default()
+}
+
+/// Closes the innermost region of the trace.
+#[track_caller]
+pub(crate) fn end(yields: &[Handle]) -> RegionId {
+    let loc = Loc::caller();
+    with(|c| {
+        let yields = c.resolve(yields, loc);
+        match &mut c.mode {
+            Mode::Trace(b) => b.end(&yields.unwrap_or_default()),
+            Mode::Eager(_) => RegionId(0),
+        }
+    })
+    .unwrap_or(RegionId(0))
+}
+
+/// Appends an instruction with regions to the trace.
+pub(crate) fn nest(
+    args: &[Handle],
+    results: usize,
+    loc: Loc,
+    f: impl FnOnce(&mut Builder, &[Value]) -> Result<Vec<Value>, Diag>,
+) -> Vec<Handle> {
+    with(|c| {
+        let args = c.resolve(args, loc);
+        let failed = vec![NOTHING; results];
+        // After a mistake regions may lack their yields: nothing more is appended.
+        let (Some(args), None, Mode::Trace(b)) = (args, &c.mistake, &mut c.mode) else { return failed };
+        match f(b, &args) {
+            Ok(values) => values.into_iter().map(|v| c.handle(v)).collect(),
+            Err(diag) => {
+                c.blame(diag, loc);
+                failed
+            }
+        }
+    })
+    .unwrap_or_default()
+}

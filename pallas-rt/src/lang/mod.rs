@@ -1,0 +1,9 @@
+//! The language: what a kernel's body is written with.
+//!
+//! [`context`] the kernel that runs, and the one door of every operation; [`tile`] tiles and scalars; [`cmp`] comparisons
+//! and logic; [`stage`] control flow; [`refs`] blocks of operands.
+pub mod cmp;
+pub(crate) mod context;
+pub mod refs;
+pub mod stage;
+pub mod tile;

@@ -1,0 +1,379 @@
+//! Refs: the blocks of a kernel's operands, their views, loads and stores.
+use super::context::{self, Handle};
+use super::tile::{Choice, Scalar, Tile, misuse};
+use pallas_ir::{DType, Elem, Literal, Op, OperandId, Type, View, ViewAxis, structural};
+use std::marker::PhantomData;
+
+/// Part of an operand's current block: which elements, and the run-time starts of its dynamic axes.
+///
+/// Views chain: each indexes what the one before selected.
+#[derive(Clone, Debug)]
+pub struct Window<T> {
+    operand: OperandId,
+    view: View,
+    /// One per dynamic axis, in order.
+    starts: Vec<Handle>,
+    element: PhantomData<fn() -> T>,
+}
+
+/// An axis of a view.
+#[derive(Clone, Copy, Debug)]
+pub enum Span {
+    /// One element; the axis is dropped.
+    At(Handle),
+    /// One element known while tracing; the axis is dropped.
+    Fixed(usize),
+    /// `size` elements from a run-time start.
+    From(Handle, usize, usize),
+    /// `size` elements from a start known while tracing, `stride` apart.
+    Slice(usize, usize, usize),
+    /// All of it.
+    All,
+}
+
+/// `size` elements from `start`, which is a host number or a run-time scalar.
+pub fn ds(start: impl Start, size: usize) -> Span {
+    start.span(size, 1)
+}
+/// `size` elements from `start`, `stride` apart.
+pub fn strided(start: impl Start, size: usize, stride: usize) -> Span {
+    start.span(size, stride)
+}
+
+/// Where a [`ds`] begins.
+pub trait Start {
+    #[doc(hidden)]
+    fn span(self, size: usize, stride: usize) -> Span;
+}
+impl Start for usize {
+    fn span(self, size: usize, stride: usize) -> Span {
+        Span::Slice(self, size, stride)
+    }
+}
+impl Start for Scalar<i32> {
+    fn span(self, size: usize, stride: usize) -> Span {
+        Span::From(self.handle, size, stride)
+    }
+}
+
+/// What may index one axis: a host number or run-time scalar (drops the axis), a [`ds`], `..`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not index a block's axis",
+    label = "expected a number, a run-time `Scalar<i32>`, `ds(start, size)` or `..`"
+)]
+pub trait AxisIndex {
+    #[doc(hidden)]
+    fn axis(self) -> Span;
+}
+impl AxisIndex for usize {
+    fn axis(self) -> Span {
+        Span::Fixed(self)
+    }
+}
+impl AxisIndex for i32 {
+    fn axis(self) -> Span {
+        // A negative index fails as out of range.
+        Span::Fixed(usize::try_from(self).unwrap_or(usize::MAX >> 1))
+    }
+}
+impl AxisIndex for Scalar<i32> {
+    fn axis(self) -> Span {
+        Span::At(self.handle)
+    }
+}
+impl AxisIndex for Span {
+    fn axis(self) -> Span {
+        self
+    }
+}
+impl AxisIndex for std::ops::RangeFull {
+    fn axis(self) -> Span {
+        Span::All
+    }
+}
+impl AxisIndex for std::ops::Range<usize> {
+    fn axis(self) -> Span {
+        Span::Slice(self.start, self.end.saturating_sub(self.start), 1)
+    }
+}
+
+/// The index of several axes: a tuple, or one index for the first axis.
+pub trait BlockIndex {
+    #[doc(hidden)]
+    fn spans(self) -> Vec<Span>;
+}
+impl<A: AxisIndex> BlockIndex for A {
+    fn spans(self) -> Vec<Span> {
+        vec![self.axis()]
+    }
+}
+macro_rules! tuple_index {
+    ($($A:ident $i:tt),*) => {
+        impl<$($A: AxisIndex),*> BlockIndex for ($($A,)*) {
+            fn spans(self) -> Vec<Span> {
+                vec![$(self.$i.axis()),*]
+            }
+        }
+    };
+}
+tuple_index! { A 0 }
+tuple_index! { A 0, B 1 }
+tuple_index! { A 0, B 1, C 2 }
+tuple_index! { A 0, B 1, C 2, D 3 }
+
+impl<T: Elem> Window<T> {
+    fn whole(operand: OperandId) -> Self {
+        let shape = context::declared(|k| k.operand(operand).block_shape()).unwrap_or_default();
+        Window { operand, view: View::whole(&shape), starts: vec![], element: PhantomData }
+    }
+    /// Extents of the view.
+    pub fn shape(&self) -> Vec<usize> {
+        self.view.shape()
+    }
+    /// A view of this view; axes that the index leaves out stay whole.
+    #[track_caller]
+    #[must_use]
+    pub fn at(&self, index: impl BlockIndex) -> Window<T> {
+        let mut spans = index.spans();
+        let kept: Vec<usize> = (0..self.view.axes.len()).filter(|&a| self.view.axes[a].kept).collect();
+        if spans.len() > kept.len() {
+            let message = format!("{} indices into a view of {} axes", spans.len(), kept.len());
+            context::blame(misuse(message, "squeezed dimensions and dropped axes take no index"));
+            spans.truncate(kept.len());
+        }
+        let mut starts = self.starts.iter().copied();
+        let mut out = Window { operand: self.operand, view: self.view.clone(), starts: vec![], element: PhantomData };
+        for (a, axis) in self.view.axes.iter().enumerate() {
+            let own = axis.dynamic.then(|| starts.next().expect("one start per dynamic axis"));
+            let span = kept.iter().position(|&k| k == a).and_then(|k| spans.get(k)).copied().unwrap_or(Span::All);
+            let (axis, start) = narrow(*axis, own, span);
+            out.view.axes[a] = axis;
+            out.starts.extend(start);
+        }
+        out
+    }
+    /// The elements.
+    #[track_caller]
+    pub fn load(&self) -> Tile<T> {
+        Tile::new(context::emit(Op::Load { from: self.operand, view: self.view.clone(), masked: false }, &self.starts))
+    }
+    /// The elements where the mask holds, `other` elsewhere; masked elements are not read.
+    #[track_caller]
+    pub fn load_masked(&self, mask: Tile<bool>, other: impl Choice<T>) -> Tile<T> {
+        let other = other.choice();
+        let mut args = self.starts.clone();
+        args.extend([mask.handle, other]);
+        Tile::new(context::emit(Op::Load { from: self.operand, view: self.view.clone(), masked: true }, &args))
+    }
+    /// Which positions along an axis lie inside the array; other axes have extent 1.
+    #[track_caller]
+    pub fn valid(&self, axis: usize) -> Tile<bool> {
+        Tile::new(context::emit(Op::Valid { of: self.operand, view: self.view.clone(), axis }, &self.starts))
+    }
+    /// Writes the elements that lie inside the array.
+    #[track_caller]
+    pub fn store(&self, tile: Tile<T>) {
+        self.write(tile.handle, None);
+    }
+    /// Writes the elements where the mask holds.
+    #[track_caller]
+    pub fn store_masked(&self, tile: Tile<T>, mask: Tile<bool>) {
+        self.write(tile.handle, Some(mask.handle));
+    }
+    /// Writes one value everywhere.
+    #[track_caller]
+    pub fn fill(&self, x: impl Choice<T>) {
+        let to = self.shape().into_iter().map(pallas_ir::Dim::from).collect();
+        let op = structural::Broadcast { to };
+        let tile = context::emit(Op::Structural(op.into()), &[x.choice()]);
+        self.write(tile, None);
+    }
+    /// Writes the elements and returns what was there.
+    #[track_caller]
+    pub fn swap(&self, tile: Tile<T>) -> Tile<T> {
+        let old = self.load();
+        self.store(tile);
+        old
+    }
+    #[track_caller]
+    fn write(&self, value: Handle, mask: Option<Handle>) {
+        let mut args = vec![value];
+        args.extend(&self.starts);
+        args.extend(mask);
+        context::effect(Op::Store { to: self.operand, view: self.view.clone(), masked: mask.is_some() }, &args);
+    }
+}
+
+/// One axis of a chained view: positions of `span` within `axis`.
+#[track_caller]
+fn narrow(axis: ViewAxis, start: Option<Handle>, span: Span) -> (ViewAxis, Option<Handle>) {
+    let (offset, dynamic, size, stride, kept) = match span {
+        Span::All => return (axis, start),
+        Span::Fixed(i) => (i, None, 1, 1, false),
+        Span::Slice(i, size, stride) => (i, None, size, stride, true),
+        Span::At(h) => (0, Some(h), 1, 1, false),
+        Span::From(h, size, stride) => (0, Some(h), size, stride, true),
+    };
+    if dynamic.is_none() && (size > 0 && offset + (size - 1) * stride >= axis.size || stride == 0) {
+        let message = format!("elements {offset}..{} of an axis with {}", offset + size, axis.size);
+        context::blame(misuse(message, "a view stays inside of its block"));
+    }
+    // The inner start counts in steps of the outer stride.
+    let scaled = dynamic.map(|h| {
+        if axis.stride == 1 {
+            return h;
+        }
+        let by = context::constant(Literal::int(DType::I32, axis.stride));
+        context::emit(Op::Scalar(pallas_ir::ScalarOp::Mul), &[h, by])
+    });
+    let start = match (start, scaled) {
+        (Some(a), Some(b)) => Some(context::emit(Op::Scalar(pallas_ir::ScalarOp::Add), &[a, b])),
+        (a, b) => a.or(b),
+    };
+    let offset = axis.offset + offset as i64 * axis.stride;
+    let view = ViewAxis { offset, dynamic: start.is_some(), size, stride: axis.stride * stride as i64, kept };
+    (view, start)
+}
+
+macro_rules! refs {
+    ($($(#[$doc:meta])+ $Ref:ident;)*) => {$(
+        $(#[$doc])+
+        #[derive(Debug)]
+        pub struct $Ref<T> {
+            operand: OperandId,
+            element: PhantomData<fn() -> T>,
+        }
+        impl<T> Clone for $Ref<T> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+        impl<T> Copy for $Ref<T> {}
+        impl<T: Elem> $Ref<T> {
+            #[doc(hidden)]
+            pub fn slot(slot: usize) -> Self {
+                $Ref { operand: OperandId(slot as u32), element: PhantomData }
+            }
+            /// The block's extents, without squeezed dimensions.
+            pub fn shape(self) -> Vec<usize> {
+                Window::<T>::whole(self.operand).shape()
+            }
+            /// A view of the block; axes that the index leaves out stay whole.
+            #[track_caller]
+            #[must_use]
+            pub fn at(self, index: impl BlockIndex) -> Window<T> {
+                Window::whole(self.operand).at(index)
+            }
+            /// The whole block.
+            #[track_caller]
+            pub fn load(self) -> Tile<T> {
+                Window::whole(self.operand).load()
+            }
+            /// The elements where the mask holds, `other` elsewhere.
+            #[track_caller]
+            pub fn load_masked(self, mask: Tile<bool>, other: impl Choice<T>) -> Tile<T> {
+                Window::whole(self.operand).load_masked(mask, other)
+            }
+            /// Which positions along an axis lie inside the array; other axes have extent 1.
+            #[track_caller]
+            pub fn valid(self, axis: usize) -> Tile<bool> {
+                Window::<T>::whole(self.operand).valid(axis)
+            }
+        }
+    )*};
+}
+refs! {
+    /// An input's current block.
+    In;
+    /// An output's current block: written, and readable where it was written.
+    Out;
+    /// A buffer private to a parallel program, persistent over its sequential steps, undefined at the first.
+    Scratch;
+}
+macro_rules! writable {
+    ($($Ref:ident)*) => {$(
+        impl<T: Elem> $Ref<T> {
+            /// Writes the whole block; elements outside of the array are dropped.
+            #[track_caller]
+            pub fn store(self, tile: Tile<T>) {
+                Window::whole(self.operand).store(tile);
+            }
+            /// Writes the elements where the mask holds.
+            #[track_caller]
+            pub fn store_masked(self, tile: Tile<T>, mask: Tile<bool>) {
+                Window::whole(self.operand).store_masked(tile, mask);
+            }
+            /// Writes one value everywhere.
+            #[track_caller]
+            pub fn fill(self, x: impl Choice<T>) {
+                Window::<T>::whole(self.operand).fill(x);
+            }
+            /// Writes the whole block and returns what was there.
+            #[track_caller]
+            pub fn swap(self, tile: Tile<T>) -> Tile<T> {
+                Window::whole(self.operand).swap(tile)
+            }
+        }
+    )*};
+}
+writable! { Out Scratch }
+
+/// A scalar-prefetch operand: readable element by element, in index maps too.
+#[derive(Debug)]
+pub struct Prefetch<T> {
+    operand: OperandId,
+    element: PhantomData<fn() -> T>,
+}
+impl<T> Clone for Prefetch<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Prefetch<T> {}
+impl<T: Elem> Prefetch<T> {
+    #[doc(hidden)]
+    pub fn slot(slot: usize) -> Self {
+        Prefetch { operand: OperandId(slot as u32), element: PhantomData }
+    }
+    /// An element; one index per dimension.
+    #[track_caller]
+    pub fn at(self, index: impl ElementIndex) -> Scalar<T> {
+        Scalar::new(context::emit(Op::Prefetch(self.operand), &index.handles()))
+    }
+}
+
+/// Indices of one element: a number or run-time scalar per dimension.
+pub trait ElementIndex {
+    #[doc(hidden)]
+    #[track_caller]
+    fn handles(self) -> Vec<Handle>;
+}
+impl<A: Choice<i32>> ElementIndex for A {
+    #[track_caller]
+    fn handles(self) -> Vec<Handle> {
+        vec![self.choice()]
+    }
+}
+macro_rules! element_index {
+    ($($A:ident $i:tt),*) => {
+        impl<$($A: Choice<i32>),*> ElementIndex for ($($A,)*) {
+            #[track_caller]
+            fn handles(self) -> Vec<Handle> {
+                vec![$(self.$i.choice()),*]
+            }
+        }
+    };
+}
+element_index! { A 0 }
+element_index! { A 0, B 1 }
+element_index! { A 0, B 1, C 2 }
+element_index! { A 0, B 1, C 2, D 3 }
+
+/// The type a parameter of this element type has in the trace.
+pub(crate) fn parameter(operand: OperandId) -> Handle {
+    context::emit(Op::Param(operand), &[])
+}
+/// A scalar's type, for diagnostics.
+pub(crate) fn describe(h: Handle) -> Option<Type> {
+    context::type_of(h)
+}
