@@ -19,7 +19,7 @@ pub struct Buffer {
 enum Storage {
     /// `None` only while being dropped.
     Host(Option<Block>),
-    #[cfg(all(feature = "gpu", any()))]
+    #[cfg(feature = "gpu")]
     Gpu(crate::gpu::Memory),
 }
 
@@ -41,7 +41,7 @@ impl Buffer {
         Ok(buffer)
     }
 
-    #[cfg(all(feature = "gpu", any()))]
+    #[cfg(feature = "gpu")]
     fn allocate(client: &Client, len: usize, zeroed: bool) -> Result<Buffer> {
         match (client.allocate_host(len, zeroed), client.gpu_runtime()) {
             (None, Some(gpu)) => {
@@ -57,7 +57,7 @@ impl Buffer {
         }
     }
 
-    #[cfg(not(all(feature = "gpu", any())))]
+    #[cfg(not(feature = "gpu"))]
     fn allocate(client: &Client, len: usize, zeroed: bool) -> Result<Buffer> {
         Buffer::on_host(client, len, client.allocate_host(len, zeroed))
     }
@@ -69,7 +69,7 @@ impl Buffer {
     }
 
     /// A buffer of the user's own.
-    #[cfg(all(feature = "gpu", any()))]
+    #[cfg(feature = "gpu")]
     pub(crate) fn of_wgpu(client: &Client, memory: crate::gpu::Memory, len: usize) -> Buffer {
         Buffer { client: client.clone(), len, storage: Storage::Gpu(memory), reservation: None }
     }
@@ -93,7 +93,7 @@ impl Buffer {
     pub fn bytes(&self) -> Option<&[u8]> {
         match &self.storage {
             Storage::Host(block) => block.as_ref().map(|block| block.bytes(self.len)),
-            #[cfg(all(feature = "gpu", any()))]
+            #[cfg(feature = "gpu")]
             Storage::Gpu(_) => None,
         }
     }
@@ -102,7 +102,7 @@ impl Buffer {
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.storage {
             Storage::Host(block) => block.as_mut().map(|block| block.bytes_mut(self.len)),
-            #[cfg(all(feature = "gpu", any()))]
+            #[cfg(feature = "gpu")]
             Storage::Gpu(_) => None,
         }
     }
@@ -111,7 +111,7 @@ impl Buffer {
     pub fn as_ptr(&self) -> *const u8 {
         match &self.storage {
             Storage::Host(block) => block.as_ref().map_or(std::ptr::null(), Block::as_ptr),
-            #[cfg(all(feature = "gpu", any()))]
+            #[cfg(feature = "gpu")]
             Storage::Gpu(_) => std::ptr::null(),
         }
     }
@@ -120,13 +120,13 @@ impl Buffer {
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         match &mut self.storage {
             Storage::Host(block) => block.as_mut().map_or(std::ptr::null_mut(), Block::as_mut_ptr),
-            #[cfg(all(feature = "gpu", any()))]
+            #[cfg(feature = "gpu")]
             Storage::Gpu(_) => std::ptr::null_mut(),
         }
     }
 
     /// The wgpu buffer, on a GPU. It is a multiple of 16 bytes and may be longer than [`Buffer::len`].
-    #[cfg(all(feature = "gpu", any()))]
+    #[cfg(feature = "gpu")]
     pub fn wgpu(&self) -> Option<&wgpu::Buffer> {
         match &self.storage {
             Storage::Host(_) => None,
@@ -138,7 +138,7 @@ impl Buffer {
     pub(crate) fn read(&self) -> Result<Vec<u8>> {
         match &self.storage {
             Storage::Host(_) => Ok(self.bytes().unwrap_or_default().to_vec()),
-            #[cfg(all(feature = "gpu", any()))]
+            #[cfg(feature = "gpu")]
             Storage::Gpu(memory) => memory.read(self.len),
         }
     }
@@ -153,7 +153,7 @@ impl Buffer {
                 }
                 Ok(())
             }
-            #[cfg(all(feature = "gpu", any()))]
+            #[cfg(feature = "gpu")]
             Storage::Gpu(memory) => memory.write(bytes),
         }
     }
@@ -169,8 +169,8 @@ impl Drop for Buffer {
                     self.client.free_host(block);
                 }
             }
-            #[cfg(all(feature = "gpu", any()))]
-            Storage::Gpu(memory) => memory.free(),
+            #[cfg(feature = "gpu")]
+            Storage::Gpu(_) => {}
         }
     }
 }

@@ -48,9 +48,9 @@ impl Client {
     /// # Errors
     /// [`Error::NoDevice`] if there are fewer, or the crate was built without the feature `gpu`.
     pub fn gpu(index: usize) -> Result<Client> {
-        #[cfg(all(feature = "gpu", any()))]
+        #[cfg(feature = "gpu")]
         return crate::gpu::client(index, ASKED);
-        #[cfg(not(all(feature = "gpu", any())))]
+        #[cfg(not(feature = "gpu"))]
         Err(Error::NoDevice {
             asked: format!("gpu:{index}"),
             found: "this build is without the feature `gpu`; help: `--features gpu`".into(),
@@ -59,9 +59,9 @@ impl Client {
 
     /// The best real GPU, else the CPU. A software adapter is not a GPU: the CPU backend is faster.
     pub fn best() -> Client {
-        #[cfg(all(feature = "gpu", any()))]
+        #[cfg(feature = "gpu")]
         return crate::gpu::best().unwrap_or_else(|why| Client::cpu().because(&why));
-        #[cfg(not(all(feature = "gpu", any())))]
+        #[cfg(not(feature = "gpu"))]
         Client::cpu().because("this build is without the feature `gpu`")
     }
 
@@ -98,9 +98,9 @@ impl Client {
         let why = "isolated from the other clients of its device";
         match self.kind() {
             DeviceKind::Cpu | DeviceKind::Interpreter => Ok(Client::on_host(self.kind(), why)),
-            #[cfg(all(feature = "gpu", any()))]
+            #[cfg(feature = "gpu")]
             DeviceKind::Gpu => crate::gpu::fresh_client(self.device().index, why),
-            #[cfg(not(all(feature = "gpu", any())))]
+            #[cfg(not(feature = "gpu"))]
             DeviceKind::Gpu => Client::gpu(self.device().index),
         }
     }
@@ -108,9 +108,9 @@ impl Client {
     /// All devices of this machine.
     pub fn devices() -> Vec<Device> {
         let host = [Client::cpu(), Client::interpreter()].map(|client| client.device().clone());
-        #[cfg(all(feature = "gpu", any()))]
+        #[cfg(feature = "gpu")]
         return host.into_iter().chain(crate::gpu::devices()).collect();
-        #[cfg(not(all(feature = "gpu", any())))]
+        #[cfg(not(feature = "gpu"))]
         host.into()
     }
 }

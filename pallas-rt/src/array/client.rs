@@ -36,7 +36,7 @@ struct Shared {
 /// Where a client's buffers are.
 enum Memory {
     Host(Stock<Block>),
-    #[cfg(all(feature = "gpu", any()))]
+    #[cfg(feature = "gpu")]
     Gpu(Arc<crate::gpu::Gpu>),
 }
 
@@ -48,7 +48,7 @@ impl Client {
         Client { shared: Arc::new(Shared { device, ledger, memory }), why: why.into() }
     }
 
-    #[cfg(all(feature = "gpu", any()))]
+    #[cfg(feature = "gpu")]
     pub(crate) fn on_gpu(gpu: crate::gpu::Gpu, why: &str) -> Self {
         let (device, ledger) = (gpu.device().clone(), gpu.ledger().clone());
         let memory = Memory::Gpu(Arc::new(gpu));
@@ -95,7 +95,7 @@ impl Client {
     pub fn release_kept_memory(&self) {
         match &self.shared.memory {
             Memory::Host(stock) => stock.clear(),
-            #[cfg(all(feature = "gpu", any()))]
+            #[cfg(feature = "gpu")]
             Memory::Gpu(gpu) => gpu.release_kept_memory(),
         }
     }
@@ -107,13 +107,13 @@ impl Client {
     pub fn block_until_ready(&self) -> Result<()> {
         match &self.shared.memory {
             Memory::Host(_) => Ok(()),
-            #[cfg(all(feature = "gpu", any()))]
+            #[cfg(feature = "gpu")]
             Memory::Gpu(gpu) => gpu.wait(),
         }
     }
 
     /// The GPU runtime, on a GPU.
-    #[cfg(all(feature = "gpu", any()))]
+    #[cfg(feature = "gpu")]
     pub(crate) fn gpu_runtime(&self) -> Option<&Arc<crate::gpu::Gpu>> {
         match &self.shared.memory {
             Memory::Host(_) => None,
@@ -138,7 +138,7 @@ impl Client {
     pub(crate) fn allocate_host(&self, bytes: usize, zeroed: bool) -> Option<Result<(Block, Reservation)>> {
         match &self.shared.memory {
             Memory::Host(stock) => Some(self.allocate_in(stock, bytes, zeroed)),
-            #[cfg(all(feature = "gpu", any()))]
+            #[cfg(feature = "gpu")]
             Memory::Gpu(_) => None,
         }
     }
@@ -163,7 +163,7 @@ impl Client {
     pub(crate) fn free_host(&self, block: Block) {
         match &self.shared.memory {
             Memory::Host(stock) => stock.give(block),
-            #[cfg(all(feature = "gpu", any()))]
+            #[cfg(feature = "gpu")]
             Memory::Gpu(_) => drop(block),
         }
     }

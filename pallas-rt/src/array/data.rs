@@ -251,7 +251,7 @@ impl Array {
     }
 }
 
-#[cfg(all(feature = "gpu", any()))]
+#[cfg(feature = "gpu")]
 impl Array {
     /// An array in a buffer of the user's own, which must belong to the device of `client` (see [`Client::from_wgpu`]),
     /// have the usages STORAGE, COPY_SRC and COPY_DST, and be long enough: the array's bytes rounded up to 16.

@@ -26,7 +26,7 @@ pub use client::Client;
 pub use data::Array;
 pub use device::{Device, DeviceKind, DeviceLimits, Profile};
 pub use ledger::MemoryStats;
-#[cfg(all(feature = "gpu", any()))]
+#[cfg(feature = "gpu")]
 pub(crate) use {
     ledger::{Ledger, Reservation},
     memory::physical_bytes,

@@ -1,0 +1,146 @@
+//! Adapters: which there are, best first, and what they can do.
+use crate::array::{Device, DeviceKind, DeviceLimits, Profile};
+use crate::error::{Error, Result};
+use std::sync::LazyLock;
+
+/// Loop iterations after which lavapipe before Mesa 23 stops an invocation without a word.
+const OLD_LAVAPIPE_ITERATIONS: u32 = 65_535;
+
+/// An adapter with its description.
+pub(super) struct Found {
+    pub(super) adapter: wgpu::Adapter,
+    pub(super) device: Device,
+}
+
+/// The process' adapters, real ones first. Looked for once: each look starts every driver.
+static FOUND: LazyLock<Vec<Found>> = LazyLock::new(find);
+
+fn find() -> Vec<Found> {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    let adapters = |backends| pollster::block_on(instance.enumerate_adapters(backends));
+    let mut found = adapters(wgpu::Backends::PRIMARY);
+    if found.is_empty() {
+        // GL shows the same hardware again with fewer abilities, so only where nothing else is there.
+        found = adapters(wgpu::Backends::SECONDARY);
+    }
+    found.retain(|adapter| adapter.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS));
+    found.sort_by_key(|adapter| rank(adapter.get_info().device_type));
+    let describe = |(index, adapter): (usize, wgpu::Adapter)| {
+        let device = describe(&adapter.get_info(), &adapter.limits(), adapter.features(), index);
+        Found { adapter, device }
+    };
+    found.into_iter().enumerate().map(describe).collect()
+}
+
+fn rank(kind: wgpu::DeviceType) -> u32 {
+    match kind {
+        wgpu::DeviceType::DiscreteGpu => 0,
+        wgpu::DeviceType::IntegratedGpu => 1,
+        wgpu::DeviceType::VirtualGpu => 2,
+        wgpu::DeviceType::Other => 3,
+        wgpu::DeviceType::Cpu => 4,
+    }
+}
+
+/// All adapters, real ones first.
+pub(crate) fn devices() -> Vec<Device> {
+    FOUND.iter().map(|found| found.device.clone()).collect()
+}
+
+/// The adapter `index`.
+pub(super) fn adapter(index: usize) -> Result<&'static Found> {
+    FOUND.get(index).ok_or_else(|| Error::NoDevice { asked: format!("gpu:{index}"), found: inventory() })
+}
+
+/// What there is, for messages.
+fn inventory() -> String {
+    let names: Vec<String> = FOUND.iter().map(|found| found.device.to_string()).collect();
+    match names.is_empty() {
+        true => "no adapter found; help: install a Vulkan, Metal or DX12 driver (Debian: mesa-vulkan-drivers has a software one), or use `cpu`".into(),
+        false => format!("there are {}", names.join(", ")),
+    }
+}
+
+/// The best real GPU, or why there is none.
+pub(super) fn best_real() -> std::result::Result<usize, String> {
+    match FOUND.first() {
+        None => Err("no GPU found".into()),
+        Some(found) if found.device.software => Err(format!(
+            "the only adapter is software ({}), slower than the CPU backend; PALLAS_DEVICE=gpu uses it",
+            found.device.name
+        )),
+        Some(_) => Ok(0),
+    }
+}
+
+/// Features that kernels use where they are there.
+pub(super) fn wanted(features: wgpu::Features) -> wgpu::Features {
+    features & (wgpu::Features::SUBGROUP | wgpu::Features::SHADER_F16 | wgpu::Features::TIMESTAMP_QUERY)
+}
+
+/// An adapter or device in our words.
+pub(super) fn describe(
+    info: &wgpu::AdapterInfo,
+    limits: &wgpu::Limits,
+    features: wgpu::Features,
+    index: usize,
+) -> Device {
+    let software = info.device_type == wgpu::DeviceType::Cpu;
+    let driver = [info.driver.as_str(), info.driver_info.as_str()].join(" ").trim().to_string();
+    Device {
+        kind: DeviceKind::Gpu,
+        index,
+        name: info.name.clone(),
+        driver,
+        software,
+        limits: DeviceLimits {
+            profile: if software { Profile::SimtCpu } else { Profile::Gpu },
+            workgroup_bytes: u64::from(limits.max_compute_workgroup_storage_size),
+            max_threads: limits.max_compute_invocations_per_workgroup,
+            max_threads_per_axis: [
+                limits.max_compute_workgroup_size_x,
+                limits.max_compute_workgroup_size_y,
+                limits.max_compute_workgroup_size_z,
+            ],
+            max_workgroups_per_axis: limits.max_compute_workgroups_per_dimension,
+            max_loop_iterations: loop_limit(&info.driver, &info.driver_info),
+            storage_bindings: limits.max_storage_buffers_per_shader_stage.min(limits.max_bindings_per_bind_group),
+            max_binding_bytes: limits.max_storage_buffer_binding_size,
+            max_buffer_bytes: limits.max_buffer_size,
+            max_uniform_bytes: limits.max_uniform_buffer_binding_size,
+            subgroup: features
+                .contains(wgpu::Features::SUBGROUP)
+                .then_some((info.subgroup_min_size, info.subgroup_max_size)),
+            has_f16: features.contains(wgpu::Features::SHADER_F16),
+            has_timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+            has_64_bit: false,
+        },
+    }
+}
+
+/// lavapipe of Mesa before 23 stops long loops; of an unreadable version the worst is assumed.
+fn loop_limit(driver: &str, driver_info: &str) -> Option<u32> {
+    if driver != "llvmpipe" {
+        return None;
+    }
+    let major = driver_info.strip_prefix("Mesa ").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
+    match major {
+        Some(major) if major >= 23 => None,
+        _ => Some(OLD_LAVAPIPE_ITERATIONS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_lavapipe_is_known() {
+        let check = |driver, info, expected| assert_eq!(loop_limit(driver, info), expected, "{driver} {info}");
+        check("llvmpipe", "Mesa 22.3.6 (LLVM 15.0.6)", Some(65_535));
+        check("llvmpipe", "Mesa 25.0.7-2 (LLVM 19.1.7)", None);
+        check("llvmpipe", "unheard of", Some(65_535));
+        check("radv", "Mesa 22.3.6", None);
+        check("NVIDIA", "550.54", None);
+    }
+}

@@ -1,0 +1,69 @@
+//! The clients of this process' adapters, and those around a user's own device.
+use super::adapter::{adapter, best_real, describe, wanted};
+use super::pipeline::GpuCounters;
+use super::runtime::Gpu;
+use crate::array::Client;
+use crate::error::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// The shared client of each adapter in use.
+static CLIENTS: Mutex<BTreeMap<usize, Client>> = Mutex::new(BTreeMap::new());
+
+/// The shared client of the adapter `index`; a new one if its device was lost.
+pub(crate) fn client(index: usize, why: &str) -> Result<Client> {
+    let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(client) = clients.get(&index).filter(|client| client.gpu_runtime().is_some_and(|gpu| !gpu.is_lost())) {
+        return Ok(client.clone().because(why));
+    }
+    let client = fresh_client(index, why)?;
+    clients.insert(index, client.clone());
+    Ok(client)
+}
+
+/// A client of the adapter `index` that shares nothing.
+pub(crate) fn fresh_client(index: usize, why: &str) -> Result<Client> {
+    let found = adapter(index)?;
+    let descriptor = wgpu::DeviceDescriptor {
+        label: Some("pallas"),
+        required_features: wanted(found.adapter.features()),
+        // Without asking, every device has 16 KiB of workgroup memory and 256 threads.
+        required_limits: found.adapter.limits(),
+        ..Default::default()
+    };
+    let (device, queue) = pollster::block_on(found.adapter.request_device(&descriptor)).map_err(|error| {
+        let message = format!("{} refused: {error}", found.device);
+        Error::NoDevice { asked: found.device.id(), found: message }
+    })?;
+    Ok(Client::on_gpu(Gpu::owning(found.device.clone(), device, queue), why))
+}
+
+/// The best real GPU, or why there is none.
+pub(crate) fn best() -> std::result::Result<Client, String> {
+    client(best_real()?, "the best GPU of this machine").map_err(|error| error.to_string())
+}
+
+impl Client {
+    /// A client around a device that the program already has. Arrays share its memory ([`Array::from_wgpu`],
+    /// [`Array::wgpu_buffer`]), kernels go to its queue.
+    ///
+    /// The device's callbacks are left alone. Its loss shows at the next read-back. Kernels are limited by what the
+    /// device was requested with: ask for the adapter's limits.
+    ///
+    /// [`Array::from_wgpu`]: crate::Array::from_wgpu
+    /// [`Array::wgpu_buffer`]: crate::Array::wgpu_buffer
+    pub fn from_wgpu(device: wgpu::Device, queue: wgpu::Queue) -> Client {
+        let description = describe(&device.adapter_info(), &device.limits(), device.features(), 0);
+        Client::on_gpu(Gpu::around(description, device, queue), "around the program's own wgpu device")
+    }
+
+    /// The wgpu device and queue, on a GPU.
+    pub fn wgpu(&self) -> Option<(&wgpu::Device, &wgpu::Queue)> {
+        self.gpu_runtime().map(|gpu| (&gpu.wgpu, &gpu.queue))
+    }
+
+    /// What this client has compiled and dispatched so far; zeros off the GPU.
+    pub fn gpu_counters(&self) -> GpuCounters {
+        self.gpu_runtime().map(|gpu| gpu.counters()).unwrap_or_default()
+    }
+}

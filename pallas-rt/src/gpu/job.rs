@@ -1,0 +1,214 @@
+//! One launch: a shader, its bindings, its dispatches.
+use super::memory::Scratch;
+use super::runtime::Gpu;
+use crate::array::Buffer;
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Words of the error flag. All zero: no error; their meaning is the shader's.
+pub(crate) const ERROR_WORDS: usize = 4;
+
+/// A shader and what it runs on. Everything is in group 0:
+///
+/// | binding | what |
+/// |---|---|
+/// | 0 | `var<uniform>`: the dispatch's `uniform` bytes |
+/// | 1.. | `var<storage, read>` or `read_write`: `bindings` in order |
+/// | next, if `scratch_bytes > 0` | `var<storage, read_write>`: scratch, contents unspecified |
+/// | next, if `error_flag` | `var<storage, read_write>`: [`ERROR_WORDS`] words, zero at first |
+///
+/// The entry point is `main`. A buffer that is written must be bound once only.
+pub(crate) struct ShaderJob<'a> {
+    /// The kernel's name, for messages and tools.
+    pub(crate) label: &'a str,
+    /// The text.
+    pub(crate) wgsl: &'a str,
+    /// Whether all accesses, loops and divisions are proven; then the driver gets the text without checks.
+    pub(crate) trusted: bool,
+    /// Threads of a workgroup.
+    pub(crate) workgroup: u32,
+    /// The arrays.
+    pub(crate) bindings: &'a [Binding<'a>],
+    /// Run one after the other; each sees what the ones before it wrote.
+    pub(crate) dispatches: &'a [Dispatch],
+    /// Bytes of scratch, shared by all dispatches.
+    pub(crate) scratch_bytes: u64,
+    /// Whether the shader has an error flag.
+    pub(crate) error_flag: bool,
+}
+
+/// An array's memory in a job.
+pub(crate) struct Binding<'a> {
+    pub(crate) buffer: &'a Buffer,
+    pub(crate) writable: bool,
+}
+
+/// One dispatch of a job.
+pub(crate) struct Dispatch {
+    pub(crate) workgroups: [u32; 3],
+    pub(crate) uniform: Vec<u8>,
+}
+
+/// A job on its way.
+#[must_use = "a launch with an error flag must be asked for it"]
+pub(crate) struct Launch {
+    flag: Option<Scratch>,
+}
+
+impl Launch {
+    /// Waits for the job and reads its error flag; zeros if it has none.
+    pub(crate) fn error_flag(&self) -> Result<[u32; ERROR_WORDS]> {
+        let mut words = [0; ERROR_WORDS];
+        if let Some(flag) = &self.flag {
+            let bytes = flag.memory.read(ERROR_WORDS * 4)?;
+            for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
+                *word = u32::from_le_bytes(bytes.try_into().expect("chunks of four"));
+            }
+        }
+        Ok(words)
+    }
+}
+
+impl Gpu {
+    /// Submits a job and returns without waiting for it.
+    ///
+    /// # Errors
+    /// [`Error::Limit`], [`Error::Shader`], [`Error::Memory`], [`Error::ForeignClient`], [`Error::DeviceLost`]; nothing
+    /// has run then, and the device goes on working.
+    pub(crate) fn run(self: &Arc<Self>, job: &ShaderJob) -> Result<Launch> {
+        self.alive()?;
+        self.check(job)?;
+        let pipeline = self.pipeline(job)?;
+        let scratch = (job.scratch_bytes > 0).then(|| self.scratch(job.scratch_bytes, false)).transpose()?;
+        let flag = job.error_flag.then(|| self.scratch(ShaderJob::ERROR_BYTES, true)).transpose()?;
+        let uniforms = Uniforms::new(self, job)?;
+        let bound = Bound { scratch: scratch.as_ref(), flag: flag.as_ref(), uniforms: &uniforms };
+        self.attempt(&format!("run kernel `{}`", job.label), || self.submit(job, &pipeline, bound))?;
+        self.pipelines.dispatches.fetch_add(job.dispatches.len() as u64, Relaxed);
+        // Frees what finished work held; never waits.
+        self.poll(wgpu::PollType::Poll)?;
+        Ok(Launch { flag })
+    }
+
+    /// Refuses what the driver would refuse, with better words.
+    fn check(&self, job: &ShaderJob) -> Result<()> {
+        let limits = &self.device().limits;
+        let within = |what: &str, asked: u64, limit: u64, help| {
+            let what = format!("{what} in kernel `{}`", job.label);
+            let device = self.device().to_string();
+            if asked <= limit { Ok(()) } else { Err(Error::Limit { what, asked, limit, device, help }) }
+        };
+        let bindings = job.storage().count() as u64;
+        within("storage bindings", bindings, limits.storage_bindings.into(), "pass fewer arrays, or use the CPU")?;
+        within("threads a workgroup", job.workgroup.into(), limits.max_threads.into(), "use smaller blocks")?;
+        within(
+            "bytes of scratch",
+            job.scratch_bytes,
+            limits.max_binding_bytes,
+            "use smaller blocks or a smaller grid",
+        )?;
+        for dispatch in job.dispatches {
+            let most = dispatch.workgroups.into_iter().max().unwrap_or(0);
+            within(
+                "workgroups along an axis",
+                most.into(),
+                limits.max_workgroups_per_axis.into(),
+                "use larger blocks",
+            )?;
+            within("uniform bytes", dispatch.uniform.len() as u64, limits.max_uniform_bytes, "pass fewer scalars")?;
+        }
+        for binding in job.bindings {
+            within("bytes in one array", binding.buffer.len() as u64, limits.max_binding_bytes, "split the array")?;
+            self.check_home(binding.buffer, job.label)?;
+        }
+        Ok(())
+    }
+
+    fn check_home(&self, buffer: &Buffer, kernel: &str) -> Result<()> {
+        let home = buffer.client().gpu_runtime();
+        if home.is_some_and(|home| std::ptr::eq(&**home, self)) {
+            return Ok(());
+        }
+        Err(Error::ForeignClient {
+            what: format!("an array given to kernel `{kernel}`"),
+            found: buffer.client().why(),
+            expected: self.device().to_string(),
+        })
+    }
+
+    fn submit(&self, job: &ShaderJob, pipeline: &wgpu::ComputePipeline, bound: Bound) {
+        let group = self.wgpu.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: Some(job.label),
+            layout: &pipeline.get_bind_group_layout(0),
+            entries: &bound.entries(job),
+        });
+        let mut encoder = self.wgpu.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some(job.label) });
+        let mut pass =
+            encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: Some(job.label), timestamp_writes: None });
+        pass.set_pipeline(pipeline);
+        for (i, dispatch) in job.dispatches.iter().enumerate() {
+            let [x, y, z] = dispatch.workgroups;
+            if x > 0 && y > 0 && z > 0 {
+                pass.set_bind_group(0, &group, &[bound.uniforms.offset(i)]);
+                pass.dispatch_workgroups(x, y, z);
+            }
+        }
+        drop(pass);
+        self.queue.submit([encoder.finish()]);
+    }
+}
+
+/// What a job binds besides its arrays.
+struct Bound<'a> {
+    scratch: Option<&'a Scratch>,
+    flag: Option<&'a Scratch>,
+    uniforms: &'a Uniforms,
+}
+
+impl<'a> Bound<'a> {
+    fn entries(&self, job: &'a ShaderJob) -> Vec<wgpu::BindGroupEntry<'a>> {
+        let whole = |buffer: &'a Buffer| {
+            let size = wgpu::BufferSize::new((buffer.len() as u64).max(16).next_multiple_of(16));
+            let buffer = buffer.wgpu().expect("checked: the array lives on this device");
+            wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: 0, size })
+        };
+        let arrays = job.bindings.iter().map(|binding| whole(binding.buffer));
+        let scratch = self.scratch.map(|scratch| scratch.memory.binding(job.scratch_bytes));
+        let flag = self.flag.map(|flag| flag.memory.binding(ShaderJob::ERROR_BYTES));
+        let resources = [self.uniforms.binding()].into_iter().chain(arrays).chain(scratch).chain(flag);
+        resources.enumerate().map(|(i, resource)| wgpu::BindGroupEntry { binding: i as u32, resource }).collect()
+    }
+}
+
+/// The uniform bytes of all dispatches in one buffer.
+struct Uniforms {
+    memory: Scratch,
+    /// Bytes of one dispatch.
+    size: u64,
+    /// From one dispatch to the next.
+    stride: u64,
+}
+
+impl Uniforms {
+    fn new(gpu: &Arc<Gpu>, job: &ShaderJob) -> Result<Uniforms> {
+        let longest = job.dispatches.iter().map(|dispatch| dispatch.uniform.len()).max().unwrap_or(0);
+        let size = (longest as u64).max(16).next_multiple_of(16);
+        let stride = size.next_multiple_of(gpu.wgpu.limits().min_uniform_buffer_offset_alignment.into());
+        let mut bytes = vec![0; (stride as usize) * job.dispatches.len()];
+        for (place, dispatch) in bytes.chunks_exact_mut(stride as usize).zip(job.dispatches) {
+            place[..dispatch.uniform.len()].copy_from_slice(&dispatch.uniform);
+        }
+        let memory = gpu.scratch(bytes.len() as u64, false)?;
+        memory.memory.write(&bytes)?;
+        Ok(Uniforms { memory, size, stride })
+    }
+
+    fn offset(&self, dispatch: usize) -> u32 {
+        (self.stride * dispatch as u64) as u32
+    }
+
+    fn binding(&self) -> wgpu::BindingResource<'_> {
+        self.memory.memory.binding(self.size)
+    }
+}

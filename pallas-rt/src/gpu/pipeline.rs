@@ -1,0 +1,159 @@
+//! Shader text to compiled pipelines, cached. The only `unsafe` of `gpu`.
+use super::job::{ERROR_WORDS, ShaderJob};
+use super::runtime::{Caught, Gpu};
+use crate::error::{Error, Result};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a GPU client has done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct GpuCounters {
+    /// Pipelines compiled; those found in the cache do not count.
+    pub pipelines_compiled: u64,
+    /// Dispatches submitted.
+    pub dispatches: u64,
+}
+
+/// The compiled pipelines of a device by [`fingerprint`].
+#[derive(Default)]
+pub(super) struct Pipelines {
+    ready: Mutex<HashMap<u128, Slot>>,
+    compiled: AtomicU64,
+    pub(super) dispatches: AtomicU64,
+}
+
+/// Locked while compiling: threads that want the same pipeline wait for it, others do not.
+type Slot = Arc<Mutex<Option<wgpu::ComputePipeline>>>;
+
+impl Pipelines {
+    pub(super) fn counters(&self) -> GpuCounters {
+        GpuCounters { pipelines_compiled: self.compiled.load(Relaxed), dispatches: self.dispatches.load(Relaxed) }
+    }
+
+    fn slot(&self, key: u128) -> Slot {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone()
+    }
+}
+
+/// Identifies a pipeline on a device: its text, whether it is trusted, and what it binds.
+fn fingerprint(job: &ShaderJob) -> u128 {
+    let half = |salt: u64| {
+        let mut hasher = DefaultHasher::new();
+        salt.hash(&mut hasher);
+        (job.wgsl, job.trusted, job.scratch_bytes > 0, job.error_flag).hash(&mut hasher);
+        job.bindings.iter().for_each(|binding| binding.writable.hash(&mut hasher));
+        u128::from(hasher.finish())
+    };
+    half(0) << 64 | half(1)
+}
+
+impl Gpu {
+    /// What this runtime has done so far.
+    pub(crate) fn counters(&self) -> GpuCounters {
+        self.pipelines.counters()
+    }
+
+    /// The pipeline of a job: compiled at its first use, then cached. A refused shader is not cached.
+    pub(super) fn pipeline(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
+        let key = fingerprint(job);
+        let slot = self.pipelines.slot(key);
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pipeline) = &*slot {
+            return Ok(pipeline.clone());
+        }
+        let start = Instant::now();
+        let pipeline = self.compile(job)?;
+        self.pipelines.compiled.fetch_add(1, Relaxed);
+        log_compile(job, key, &self.device().id(), start.elapsed());
+        Ok(slot.insert(pipeline).clone())
+    }
+
+    fn compile(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
+        self.alive()?;
+        self.capture(|| {
+            let module = self.module(job);
+            let layout = self.layout(job);
+            self.wgpu.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: Some(job.label),
+                layout: Some(&layout),
+                module: &module,
+                entry_point: Some("main"),
+                compilation_options: wgpu::PipelineCompilationOptions {
+                    // Kernels write workgroup memory before they read it.
+                    zero_initialize_workgroup_memory: false,
+                    ..Default::default()
+                },
+                cache: None,
+            })
+        })
+        .map_err(|caught| match (self.alive(), caught) {
+            (Err(lost), _) => lost,
+            (Ok(()), Caught::Memory(message) | Caught::Refused(message)) => {
+                Error::Shader { kernel: job.label.into(), message }
+            }
+        })
+    }
+
+    fn module(&self, job: &ShaderJob) -> wgpu::ShaderModule {
+        let source = wgpu::ShaderSource::Wgsl(job.wgsl.into());
+        let descriptor = wgpu::ShaderModuleDescriptor { label: Some(job.label), source };
+        if !job.trusted {
+            return self.wgpu.create_shader_module(descriptor);
+        }
+        // SAFETY: who sets `trusted` has proven each access of the text within its binding, or clamped it, and each of
+        // its loops and divisions bounded.
+        unsafe { self.wgpu.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
+    }
+
+    /// Made from the job rather than from the text, so that a binding the text does not use keeps its number.
+    fn layout(&self, job: &ShaderJob) -> wgpu::PipelineLayout {
+        let buffer = |binding, ty, has_dynamic_offset| wgpu::BindGroupLayoutEntry {
+            binding,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset, min_binding_size: None },
+            count: None,
+        };
+        let mut entries = vec![buffer(0, wgpu::BufferBindingType::Uniform, true)];
+        for writable in job.storage() {
+            let ty = wgpu::BufferBindingType::Storage { read_only: !writable };
+            entries.push(buffer(entries.len() as u32, ty, false));
+        }
+        let group = self
+            .wgpu
+            .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some(job.label), entries: &entries });
+        self.wgpu.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label: Some(job.label),
+            bind_group_layouts: &[Some(&group)],
+            immediate_size: 0,
+        })
+    }
+}
+
+impl ShaderJob<'_> {
+    /// Its storage bindings in order, from binding 1: whether each is written. Arrays, then scratch, then the error flag.
+    pub(super) fn storage(&self) -> impl Iterator<Item = bool> {
+        let own = usize::from(self.scratch_bytes > 0) + usize::from(self.error_flag);
+        self.bindings.iter().map(|binding| binding.writable).chain(std::iter::repeat_n(true, own))
+    }
+
+    /// Bytes of the error flag.
+    pub(super) const ERROR_BYTES: u64 = ERROR_WORDS as u64 * 4;
+}
+
+/// With `PALLAS_LOG_COMPILES=1`, a line on standard error for each compiled pipeline.
+fn log_compile(job: &ShaderJob, key: u128, device: &str, took: Duration) {
+    static WANTED: LazyLock<bool> =
+        LazyLock::new(|| std::env::var("PALLAS_LOG_COMPILES").is_ok_and(|value| value == "1"));
+    if *WANTED {
+        let (ms, lines) = (took.as_secs_f64() * 1e3, job.wgsl.lines().count());
+        let line =
+            format!("pallas: compiled {} for {device} in {ms:.1} ms ({lines} lines, {:016x})", job.label, key as u64);
+        // A closed standard error is no reason to fail a launch.
+        let _ = writeln!(std::io::stderr(), "{line}");
+    }
+}
