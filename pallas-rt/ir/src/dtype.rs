@@ -157,11 +157,22 @@ pub trait Elem: sealed::Sealed + Copy + Default + Send + Sync + std::fmt::Debug 
     fn of_mut<'a>(s: SliceMut<'a>) -> &'a mut [Self];
 }
 
+/// The type that a dot of this one's elements is summed in.
+pub trait Accumulate: Elem {
+    /// `f32` for 16-bit floats, `i32` for 8- and 16-bit integers, else the type itself.
+    type Acc: Number;
+}
+macro_rules! accumulate {
+    ($($ty:ident $acc:ident),*) => { $(impl Accumulate for $ty { type Acc = $acc; })* };
+}
+accumulate! { f32 f32, f64 f64, F16 f32, Bf16 f32, i8 i32, i16 i32, i32 i32, i64 i64, u8 i32, u16 i32, u32 u32, u64 u64 }
+
+/// Class -> its trait, implemented for its types, with the classes that contain it as bounds.
 macro_rules! classes {
-    ($($(#[doc = $doc:literal])+ $class:ident: $($ty:ident)*;)*) => {
+    ($($(#[doc = $doc:literal])+ $class:ident($($bound:tt)+): $($ty:ident)*;)*) => {
         $($(#[doc = $doc])+
         #[diagnostic::on_unimplemented(message = "this operation is not defined for `{Self}` elements", label = "defined for the types listed below")]
-        pub trait $class: Elem {}
+        pub trait $class: $($bound)+ {}
         $(impl $class for $ty {})*)*
         /// The element class of an operation: which types its `T` ranges over.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -176,23 +187,23 @@ macro_rules! classes {
 }
 classes! {
     /// Every element type.
-    Any: f32 f64 F16 Bf16 i32 u32 i64 u64 i8 u8 i16 u16 bool;
+    Any(Elem): f32 f64 F16 Bf16 i32 u32 i64 u64 i8 u8 i16 u16 bool;
     /// Floats and integers.
-    Number: f32 f64 F16 Bf16 i32 u32 i64 u64 i8 u8 i16 u16;
+    Number(Any + Accumulate): f32 f64 F16 Bf16 i32 u32 i64 u64 i8 u8 i16 u16;
     /// Floats and signed integers.
-    Signed: f32 f64 F16 Bf16 i32 i64 i8 i16;
+    Signed(Number): f32 f64 F16 Bf16 i32 i64 i8 i16;
     /// Floating point.
-    Real: f32 f64 F16 Bf16;
+    Real(Signed): f32 f64 F16 Bf16;
     /// Floating point that an `f32` literal stands beside without loss of the type's own precision.
-    Float: f32 F16 Bf16;
+    Float(Real + Accumulate<Acc = f32>): f32 F16 Bf16;
     /// Integers.
-    Int: i32 u32 i64 u64 i8 u8 i16 u16;
+    Int(Number + Bits): i32 u32 i64 u64 i8 u8 i16 u16;
     /// Integers and booleans.
-    Bits: i32 u32 i64 u64 i8 u8 i16 u16 bool;
+    Bits(Any): i32 u32 i64 u64 i8 u8 i16 u16 bool;
     /// Booleans.
-    Bool: bool;
+    Bool(Bits): bool;
     /// `f32` alone.
-    Single: f32;
+    Single(Float): f32;
 }
 
 /// The type a lane is computed in: `f32` for 16-bit floats, the type itself for `bool`.

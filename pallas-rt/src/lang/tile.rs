@@ -486,25 +486,15 @@ fn sizes(shape: &[usize]) -> Vec<Dim> {
     shape.iter().map(|&n| Dim::from(n)).collect()
 }
 
-/// The type that products and sums of a `dot` are held in.
-pub trait Accumulate: Number {
-    /// f32 for 16-bit floats, i32 for 8-bit integers, else the type itself.
-    type Acc: Number;
-}
-macro_rules! accumulate {
-    ($($T:ty: $Acc:ty;)*) => {$(impl Accumulate for $T { type Acc = $Acc; })*};
-}
-accumulate! { f32: f32; f64: f64; half::f16: f32; half::bf16: f32; i8: i32; u8: i32; i16: i32; u16: i32; i32: i32; u32: u32; i64: i64; u64: u64; }
-
-/// The matrix product `[m, k] · [k, n]`, summed in [`Accumulate::Acc`].
+/// The matrix product `[m, k] · [k, n]`, summed in [`Accumulate::Acc`](pallas_ir::dtype::Accumulate::Acc).
 #[track_caller]
-pub fn dot<T: Accumulate>(a: Tile<T>, b: Tile<T>) -> Tile<T::Acc> {
+pub fn dot<T: Number>(a: Tile<T>, b: Tile<T>) -> Tile<T::Acc> {
     Tile::new(structural(structural::Dot::matmul(<T::Acc as Elem>::DTYPE), &[a.handle, b.handle]))
 }
 
 /// The sum of products over pairs of axes, keeping pairs of batch axes: result `[batch.., free of a.., free of b..]`.
 #[track_caller]
-pub fn dot_general<T: Accumulate>(
+pub fn dot_general<T: Number>(
     a: Tile<T>,
     b: Tile<T>,
     contract: &[(usize, usize)],
