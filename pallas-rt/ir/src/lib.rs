@@ -12,6 +12,7 @@ pub mod emit;
 mod infer;
 pub mod kernel;
 mod literal;
+mod print;
 pub mod structural;
 
 pub use builder::Builder;
@@ -26,4 +27,4 @@ pub use kernel::{
 };
 pub use literal::Literal;
 pub use scalar::{Args, Lane, ScalarOp, Visit};
-pub use structural::StructuralOp;
+pub use structural::{Access, StructuralOp};

@@ -321,6 +321,21 @@ pub(crate) fn begin(index: bool, like: &[Handle]) -> Vec<Handle> {
     .unwrap_or_default()
 }
 
+/// Opens a region of the trace with `n` i32 parameters: the program ids of an index map.
+pub(crate) fn begin_scalars(n: usize) -> Vec<Handle> {
+    with(|c| {
+        let generation = c.generation;
+        match &mut c.mode {
+            Mode::Trace(b) => {
+                let types = vec![Type::scalar(DType::I32); n];
+                b.begin(&types).into_iter().map(|value| Handle { value, generation }).collect()
+            }
+            Mode::Eager(_) => vec![],
+        }
+    })
+    .unwrap_or_default()
+}
+
 /// Closes the innermost region of the trace.
 #[track_caller]
 pub(crate) fn end(yields: &[Handle]) -> RegionId {

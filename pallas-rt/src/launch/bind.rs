@@ -1,0 +1,193 @@
+//! From a call's arrays to the sizes of dimensions, and every check that needs numbers.
+use super::spec::{Argument, BlockDim, Kind, Operand, Spec};
+use crate::{Array, Error, Result};
+use pallas_ir::{At, Diag, Dim, Literal};
+use std::collections::BTreeMap;
+
+/// A dimension's size and the operand that bound it.
+type Names = BTreeMap<String, (i64, String)>;
+
+/// What a call fixes.
+pub(super) struct Binding {
+    /// Sizes by name.
+    pub sizes: BTreeMap<String, i64>,
+    /// Names that size a block or a scratch buffer.
+    pub statics: Vec<String>,
+    /// Per operand: the array's shape (inputs, prefetches, outputs, scratch).
+    pub shapes: Vec<Vec<usize>>,
+    /// Per operand.
+    pub params: Vec<Option<Literal>>,
+    /// Per operand: the array and whether it is donated.
+    pub arrays: Vec<Option<(Array, bool)>>,
+    /// Extents of the grid.
+    pub grid: Vec<i64>,
+}
+
+/// Largest grid axis: indices are i32.
+const MAX_EXTENT: i64 = i32::MAX as i64;
+
+pub(super) fn bind(spec: &Spec, arguments: Vec<Argument>) -> Result<Binding> {
+    let fault = |code, message: String, help: &str| {
+        Error::kernel(spec.name, spec.at, "", Diag::new(code, At::Op, message, help))
+    };
+    let mut names: Names = BTreeMap::new();
+    for (name, n) in &spec.given {
+        names.insert((*name).to_string(), (*n, format!("parameter `{name}`")));
+    }
+    let (mut params, mut arrays) = (vec![], vec![]);
+    let mut arguments = arguments.into_iter();
+    for operand in &spec.operands {
+        let takes = matches!(operand.kind, Kind::Input | Kind::Prefetch | Kind::Param);
+        let (param, array) = match takes.then(|| arguments.next()).flatten() {
+            Some(Argument::Param(x)) => (Some(x), None),
+            Some(Argument::Array(array, donated)) => {
+                meet(spec, operand, &array, &mut names)?;
+                (None, Some((array, donated)))
+            }
+            None => (None, None),
+        };
+        params.push(param);
+        arrays.push(array);
+    }
+    let sizes: BTreeMap<String, i64> = names.iter().map(|(n, (x, _))| (n.clone(), *x)).collect();
+    let values: Vec<(&str, i64)> = sizes.iter().map(|(n, x)| (n.as_str(), *x)).collect();
+    let number = |dim: &Dim, what: &str| -> Result<i64> {
+        dim.bind(&values).as_number().ok_or_else(|| {
+            let unbound: Vec<String> = dim.names().into_iter().filter(|n| !sizes.contains_key(n)).collect();
+            let message = format!("dimension `{}` of {what} is bound by no operand", unbound.join("`, `"));
+            fault("unbound", message, "give it at the call: a parameter `#[dim] N: usize`")
+        })
+    };
+    let mut shapes = vec![];
+    for (operand, array) in spec.operands.iter().zip(&arrays) {
+        let mut shape = vec![];
+        match (&operand.dims, array) {
+            (Some(dims), _) => {
+                for (axis, dim) in dims.iter().enumerate() {
+                    let n = number(dim, &format!("`{}`", operand.name))?;
+                    let found = array.as_ref().map(|(a, _)| a.shape()[axis] as i64);
+                    if let Some(found) = found.filter(|f| *f != n) {
+                        let message = format!("dimension {axis} of `{}` is {dim} = {n}, found {found}", operand.name);
+                        return Err(fault("dimension", message, "check the array's shape"));
+                    }
+                    let n = usize::try_from(n).map_err(|_| {
+                        fault(
+                            "dimension",
+                            format!("dimension {axis} of `{}` is {dim} = {n}", operand.name),
+                            "sizes are at least 0",
+                        )
+                    })?;
+                    shape.push(n);
+                }
+            }
+            (None, Some((array, _))) => shape = array.shape().to_vec(),
+            (None, None) => {}
+        }
+        shapes.push(shape);
+    }
+    for (a, b) in &spec.assume {
+        let (x, y) = (number(a, "`assume`")?, number(b, "`assume`")?);
+        if x != y {
+            let message = format!("the kernel assumes {a} == {b}, found {x} and {y}");
+            return Err(fault("assume", message, "choose sizes that agree"));
+        }
+    }
+    blocks(spec, &number, &fault)?;
+    let mut grid = vec![];
+    for (axis, extent) in spec.grid.iter().enumerate() {
+        let n = number(extent, "the grid")?;
+        if !(0..=MAX_EXTENT).contains(&n) {
+            return Err(fault("grid", format!("grid axis {axis} is {extent} = {n}"), "an extent is 0 to 2^31 - 1"));
+        }
+        grid.push(n);
+    }
+    if grid.iter().try_fold(1i64, |p, &n| p.checked_mul(n)).is_none_or(|n| n > MAX_EXTENT) {
+        let message = format!("a grid of {grid:?} has more than 2^31 - 1 programs");
+        return Err(fault("grid", message, "use larger blocks, or several launches"));
+    }
+    let statics = static_names(spec);
+    Ok(Binding { sizes, statics, shapes, params, arrays, grid })
+}
+
+/// Holds an array against its operand's declaration and binds the names it names.
+fn meet(spec: &Spec, operand: &Operand, array: &Array, names: &mut Names) -> Result<()> {
+    let fault = |code, message: String, help: String| {
+        Error::kernel(spec.name, spec.at, "", Diag::new(code, At::Op, message, help))
+    };
+    if array.dtype() != operand.dtype {
+        let message = format!("`{}` holds {}, found an array of {}", operand.name, operand.dtype, array.dtype());
+        return Err(fault("dtype", message, "convert the array, or choose the kernel's element type".into()));
+    }
+    let Some(dims) = &operand.dims else { return Ok(()) };
+    if dims.len() != array.rank() {
+        let message = format!(
+            "`{}` has rank {} {}, found an array of rank {} {:?}",
+            operand.name,
+            dims.len(),
+            pallas_ir::diag::shape(dims),
+            array.rank(),
+            array.shape()
+        );
+        return Err(fault("rank", message, "reshape the array".into()));
+    }
+    for (dim, &n) in dims.iter().zip(array.shape()) {
+        let Some(name) = dim.as_name() else { continue };
+        let n = n as i64;
+        match names.get(&name) {
+            Some((bound, by)) if *bound != n => {
+                let message = format!("dimension {name} is {bound} in {by} and {n} in `{}`", operand.name);
+                return Err(fault("dimension", message, format!("all operands that name {name} agree in it")));
+            }
+            Some(_) => {}
+            None => {
+                names.insert(name, (n, format!("`{}`", operand.name)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Blocks are at least one element (where the array has any).
+fn blocks(
+    spec: &Spec,
+    number: &dyn Fn(&Dim, &str) -> Result<i64>,
+    fault: &dyn Fn(&'static str, String, &str) -> Error,
+) -> Result<()> {
+    for operand in &spec.operands {
+        let Some(block) = &operand.block else { continue };
+        for (axis, b) in block.iter().enumerate() {
+            let size = match b {
+                BlockDim::Squeezed => continue,
+                BlockDim::Blocked(size) | BlockDim::Element { size, .. } => size,
+            };
+            let n = number(size, &format!("the block of `{}`", operand.name))?;
+            // A block that is a whole, empty dimension is legal: no element is ever touched.
+            let whole = operand.dims.as_ref().is_some_and(|d| d[axis] == *size);
+            if n < 0 || (n == 0 && !whole) {
+                let message =
+                    format!("the block of `{}` has {size} = {n} elements along dimension {axis}", operand.name);
+                return Err(fault("block-size", message, "a block has at least one element"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Names that must be numbers while tracing.
+fn static_names(spec: &Spec) -> Vec<String> {
+    let mut names = vec![];
+    for operand in &spec.operands {
+        for block in operand.block.iter().flatten() {
+            if let BlockDim::Blocked(size) | BlockDim::Element { size, .. } = block {
+                names.extend(size.names());
+            }
+        }
+        let whole = operand.block.is_none() && matches!(operand.kind, Kind::Input | Kind::Output | Kind::Scratch);
+        if whole {
+            names.extend(operand.dims.iter().flatten().flat_map(Dim::names));
+        }
+    }
+    names.sort();
+    names.dedup();
+    names
+}

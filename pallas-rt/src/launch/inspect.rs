@@ -1,0 +1,272 @@
+//! Looking at kernels without running them, and running them twice: `explain`, `cost`, `check`.
+//!
+//! Each runs a closure with the door intercepted, so it serves a function that calls several kernels as well.
+use super::bind::Binding;
+use super::cache::Compiled;
+use crate::{Array, Client, Error, Result, interp::Data};
+use pallas_ir::{Access, At, Diag, Kernel, Loc, Op, ScalarOp};
+use std::cell::RefCell;
+use std::fmt;
+
+/// What `explain` found, per kernel the closure called.
+#[derive(Clone, Debug, Default)]
+pub struct Explanation {
+    /// One per call.
+    pub kernels: Vec<Explained>,
+}
+
+/// One call's kernel.
+#[derive(Clone, Debug)]
+pub struct Explained {
+    /// The kernel's name.
+    pub name: String,
+    /// Extents of the grid.
+    pub grid: Vec<i64>,
+    /// The tile IR as traced, and after each pass: name and text.
+    pub stages: Vec<(String, String)>,
+    /// Estimate.
+    pub cost: Cost,
+    /// Bytes of tiles and scratch that a program keeps, by name.
+    pub memory: Vec<(String, usize)>,
+}
+
+/// An estimate of the work of a launch.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Cost {
+    /// Floating or integer operations; a multiply and an add of a dot are two.
+    pub flops: u64,
+    /// Bytes loaded and stored.
+    pub bytes_accessed: u64,
+    /// Elements of exp, log, sin and the like.
+    pub transcendentals: u64,
+}
+
+/// What `check` found: the launches that were compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Checked {
+    /// Kernels whose outputs agreed.
+    pub kernels: usize,
+}
+
+#[derive(Default)]
+enum Door {
+    #[default]
+    Open,
+    Explain(Vec<Explained>),
+    Check(usize),
+}
+thread_local! {
+    static DOOR: RefCell<Door> = const { RefCell::new(Door::Open) };
+}
+
+/// Runs a closure with the door set, and restores it also after a panic.
+fn with_door<R>(door: Door, f: impl FnOnce() -> R) -> (R, Door) {
+    struct Restore(Option<Door>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            if let Some(door) = self.0.take() {
+                DOOR.replace(door);
+            }
+        }
+    }
+    let mut outer = Restore(Some(DOOR.replace(door)));
+    let result = f();
+    let own = DOOR.replace(outer.0.take().expect("set above"));
+    (result, own)
+}
+
+pub(super) fn intercepts() -> bool {
+    DOOR.with_borrow(|d| matches!(d, Door::Explain(_)))
+}
+pub(super) fn checks() -> bool {
+    DOOR.with_borrow(|d| matches!(d, Door::Check(_)))
+}
+
+/// Describes every kernel that `f` calls at the given shapes, without running them.
+///
+/// # Errors
+/// What `f` returns.
+pub fn explain<R>(f: impl FnOnce() -> Result<R>) -> Result<Explanation> {
+    let (result, door) = with_door(Door::Explain(vec![]), f);
+    result?;
+    let Door::Explain(kernels) = door else { unreachable!("the door does not change") };
+    Ok(Explanation { kernels })
+}
+
+/// The estimated work of every kernel that `f` calls, summed.
+///
+/// # Errors
+/// What `f` returns.
+pub fn cost<R>(f: impl FnOnce() -> Result<R>) -> Result<Cost> {
+    let explanation = explain(f)?;
+    Ok(explanation.kernels.iter().fold(Cost::default(), |sum, k| Cost {
+        flops: sum.flops + k.cost.flops,
+        bytes_accessed: sum.bytes_accessed + k.cost.bytes_accessed,
+        transcendentals: sum.transcendentals + k.cost.transcendentals,
+    }))
+}
+
+/// Runs every kernel that `f` calls on the strict interpreter and on its own device, and compares.
+///
+/// # Errors
+/// The interpreter's fault; [`Error::Kernel`] with the first element that differs; what `f` returns.
+pub fn check<R>(f: impl FnOnce() -> Result<R>) -> Result<Checked> {
+    let (result, door) = with_door(Door::Check(0), f);
+    result?;
+    let Door::Check(kernels) = door else { unreachable!("the door does not change") };
+    Ok(Checked { kernels })
+}
+
+pub(super) fn note(compiled: &Compiled, binding: &Binding, _: &Client) -> Result<()> {
+    let kernel = &compiled.traced;
+    let stages = vec![("traced".to_string(), kernel.to_string()), ("lower".to_string(), compiled.lowered.to_string())];
+    let memory = tiles(kernel);
+    let cost = estimate(kernel, binding);
+    let explained = Explained { name: kernel.name.clone(), grid: binding.grid.clone(), stages, cost, memory };
+    DOOR.with_borrow_mut(|d| {
+        if let Door::Explain(kernels) = d {
+            kernels.push(explained);
+        }
+    });
+    Ok(())
+}
+
+/// Largest relative difference `check` accepts, in units of the element type's precision.
+const TOLERANCE: f64 = 1024.0;
+
+/// Compares a launch's outputs with the interpreter's.
+pub(super) fn compare(kernel: &Kernel, reference: &[Array], outputs: &[Array]) -> Result<()> {
+    let names = kernel.operands.iter().filter(|o| super::is_output(&o.kind));
+    for ((operand, want), got) in names.zip(reference).zip(outputs) {
+        let want = Data::from_bytes(operand.dtype, &want.to_bytes()?);
+        let got = Data::from_bytes(operand.dtype, &got.to_bytes()?);
+        let epsilon = match operand.dtype {
+            pallas_ir::DType::F64 => f64::EPSILON,
+            pallas_ir::DType::F16 => 2f64.powi(-11),
+            pallas_ir::DType::Bf16 => 2f64.powi(-8),
+            _ => f64::from(f32::EPSILON),
+        };
+        for i in 0..want.len() {
+            let (a, b) = (want.get(i).as_f64(), got.get(i).as_f64());
+            let same = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= TOLERANCE * epsilon * (1.0 + a.abs());
+            if !same {
+                let message = format!("element {i} of `{}` is {b}, the interpreter has {a}", operand.name);
+                let diag = Diag::new("check", At::Op, message, "report this: the executions of a kernel must agree");
+                return Err(Error::kernel(&kernel.name, Loc::NONE, "", diag));
+            }
+        }
+    }
+    DOOR.with_borrow_mut(|d| {
+        if let Door::Check(n) = d {
+            *n += 1;
+        }
+    });
+    Ok(())
+}
+
+/// The largest tiles of a program and its scratch.
+fn tiles(kernel: &Kernel) -> Vec<(String, usize)> {
+    let mut memory = vec![];
+    for operand in kernel.operands.iter().filter(|o| o.kind == pallas_ir::OperandKind::Scratch) {
+        let elements: usize = operand.block_shape().iter().product();
+        memory.push((format!("scratch `{}`", operand.name), elements * operand.dtype.bytes()));
+    }
+    kernel.walk(kernel.body, &mut |_, inst| {
+        for &v in &inst.results {
+            let ty = kernel.ty(v);
+            if !ty.is_scalar() {
+                memory.push((format!("{v}: {ty}"), ty.bytes()));
+            }
+        }
+    });
+    memory.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    memory
+}
+
+/// Counts a program's operations and multiplies by the programs; both sides of an `if` count, loops of unknown length
+/// count once.
+fn estimate(kernel: &Kernel, binding: &Binding) -> Cost {
+    let programs: u64 = binding.grid.iter().map(|&n| n as u64).product();
+    let mut cost = Cost::default();
+    kernel.walk(kernel.body, &mut |_, inst| {
+        let ty = inst.results.first().map(|&v| kernel.ty(v));
+        let elements = ty.map_or(0, |t| t.elements() as u64);
+        match &inst.op {
+            Op::Scalar(op) if transcendental(*op) => cost.transcendentals += elements,
+            Op::Scalar(_) => cost.flops += elements,
+            Op::Structural(op) => {
+                let dims: Vec<_> = inst.args.iter().map(|&v| kernel.ty(v).dims()).collect();
+                let dims: Vec<_> = dims.iter().map(|d| &d[..]).collect();
+                match op.access(&dims) {
+                    Access::Contract { contract, .. } => {
+                        let inner = contract.iter().map(|p| kernel.ty(inst.args[0]).shape[p.0] as u64).product::<u64>();
+                        cost.flops += 2 * elements * inner;
+                    }
+                    Access::Fold { .. } | Access::Scan { .. } | Access::Arg { .. } => {
+                        cost.flops += kernel.ty(inst.args[0]).elements() as u64;
+                    }
+                    _ => {}
+                }
+            }
+            Op::Load { .. } => cost.bytes_accessed += ty.map_or(0, |t| t.bytes() as u64),
+            Op::Store { .. } => cost.bytes_accessed += kernel.ty(inst.args[0]).bytes() as u64,
+            _ => {}
+        }
+    });
+    Cost {
+        flops: cost.flops * programs,
+        bytes_accessed: cost.bytes_accessed * programs,
+        transcendentals: cost.transcendentals * programs,
+    }
+}
+
+fn transcendental(op: ScalarOp) -> bool {
+    use ScalarOp::*;
+    matches!(
+        op,
+        Exp | Exp2
+            | Log
+            | Log1p
+            | Expm1
+            | Sin
+            | Cos
+            | Tan
+            | Tanh
+            | Sinh
+            | Cosh
+            | Asin
+            | Acos
+            | Atan
+            | Atan2
+            | Pow
+            | Erf
+            | Erfc
+            | Gelu
+            | Silu
+            | Softplus
+            | Logistic
+    )
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for k in &self.kernels {
+            writeln!(f, "kernel `{}` on a grid of {:?}", k.name, k.grid)?;
+            writeln!(
+                f,
+                "  {} flops, {} bytes, {} transcendentals, {:.2} flops per byte",
+                k.cost.flops,
+                k.cost.bytes_accessed,
+                k.cost.transcendentals,
+                k.cost.flops as f64 / k.cost.bytes_accessed.max(1) as f64
+            )?;
+            for (name, bytes) in k.memory.iter().take(8) {
+                writeln!(f, "  {bytes:>8} bytes  {name}")?;
+            }
+            for (stage, text) in &k.stages {
+                writeln!(f, "--- {stage}\n{text}")?;
+            }
+        }
+        Ok(())
+    }
+}

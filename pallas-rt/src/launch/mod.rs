@@ -1,0 +1,124 @@
+//! The door: every call of a kernel comes through [`launch`].
+//!
+//! [`spec`] what the expansion says; [`bind`] sizes from arrays, with every check that needs numbers; [`trace`] to tile
+//! IR; [`cache`] compiled kernels; [`run`] execution on a device; [`inspect`] explain, check and cost.
+mod bind;
+mod cache;
+mod inspect;
+mod run;
+pub mod spec;
+mod trace;
+
+pub use cache::{Counters, counters};
+pub use inspect::{Checked, Cost, Explanation, check, cost, explain};
+
+use crate::lang::context;
+use crate::{Array, Client, DeviceKind, Error, Result};
+use pallas_ir::{At, Diag, OperandKind};
+use spec::{Argument, Body, Map, Spec};
+
+/// What a kernel returns: its outputs, in order.
+#[derive(Debug)]
+pub struct Outputs(Vec<Array>);
+
+impl Outputs {
+    /// The only output.
+    pub fn into_one(self) -> Array {
+        let [one] = self.into_array();
+        one
+    }
+    /// All outputs.
+    pub fn into_array<const N: usize>(self) -> [Array; N] {
+        self.0.try_into().expect("the macro counts the outputs")
+    }
+}
+
+/// Runs a kernel where its arrays live.
+///
+/// # Errors
+/// Shapes, element types or sizes that do not fit the spec; a mistake of the body; on the interpreter any fault; device
+/// trouble.
+pub fn launch(spec: Spec, arguments: Vec<Argument>, maps: &[(usize, Map<'_>)], body: Body<'_>) -> Result<Outputs> {
+    if let Some(outer) = context::inside() {
+        let message = format!("kernel `{}` is called inside of the kernel made at {outer}", spec.name);
+        let help = "call a helper function over tiles instead; kernels are called with arrays";
+        return Err(Error::kernel(spec.name, spec.at, "", Diag::new("nested-kernel", At::Op, message, help)));
+    }
+    let client = client_of(&spec, &arguments)?;
+    let mut binding = bind::bind(&spec, arguments)?;
+    let call = cache::Call::new(&spec, &binding);
+    let compiled = cache::compiled(&call, || trace::trace(&spec, &binding, maps, body))?;
+    if inspect::intercepts() {
+        inspect::note(&compiled, &binding, &client)?;
+        return run::unwritten(&client, &compiled.traced, &binding).map(Outputs);
+    }
+    if inspect::checks() {
+        let reference = interpreted(&compiled, &binding, spec.at, body)?;
+        let outputs = execute(&client, &compiled, &mut binding, spec.at, body)?;
+        inspect::compare(&compiled.traced, &reference, &outputs)?;
+        return Ok(Outputs(outputs));
+    }
+    execute(&client, &compiled, &mut binding, spec.at, body).map(Outputs)
+}
+
+fn execute(
+    client: &Client,
+    compiled: &cache::Compiled,
+    binding: &mut bind::Binding,
+    at: pallas_ir::Loc,
+    body: Body<'_>,
+) -> Result<Vec<Array>> {
+    if binding.grid.contains(&0) {
+        return run::empty(client, &compiled.traced, binding);
+    }
+    match client.kind() {
+        DeviceKind::Interpreter => run::eager(client, compiled, binding, at, body),
+        DeviceKind::Cpu => run::cpu(client, compiled, binding),
+        #[allow(unreachable_patterns, reason = "device kinds depend on features")]
+        _ => run::gpu(client, compiled, binding),
+    }
+}
+
+/// The same call on the strict interpreter, from host copies.
+fn interpreted(
+    compiled: &cache::Compiled,
+    binding: &bind::Binding,
+    at: pallas_ir::Loc,
+    body: Body<'_>,
+) -> Result<Vec<Array>> {
+    let client = Client::interpreter();
+    let mut copies = vec![];
+    for array in &binding.arrays {
+        copies.push(match array {
+            Some((array, _)) => Some((array.to_device(&client)?, false)),
+            None => None,
+        });
+    }
+    let mut binding = bind::Binding {
+        sizes: binding.sizes.clone(),
+        statics: binding.statics.clone(),
+        shapes: binding.shapes.clone(),
+        params: binding.params.clone(),
+        arrays: copies,
+        grid: binding.grid.clone(),
+    };
+    execute(&client, compiled, &mut binding, at, body)
+}
+
+/// All arrays of a call live on one client; without arrays it is the process's.
+fn client_of(spec: &Spec, arguments: &[Argument]) -> Result<Client> {
+    let mut client: Option<Client> = None;
+    for argument in arguments {
+        let Argument::Array(array, _) = argument else { continue };
+        match &client {
+            Some(client) => array.check_client(client, &format!("an operand of kernel `{}`", spec.name))?,
+            None => client = Some(array.client().clone()),
+        }
+    }
+    client.map_or_else(Client::from_env, Ok)
+}
+
+/// Whether an operand is an output.
+fn is_output(kind: &OperandKind) -> bool {
+    matches!(kind, OperandKind::Output { .. })
+}

@@ -1,0 +1,135 @@
+//! Execution of a bound call on each kind of device.
+use super::bind::Binding;
+use super::cache::{Compiled, LAUNCHES};
+use super::spec::Body;
+use super::{is_output, trace};
+use crate::interp::{self, Data, Fault, Machine};
+use crate::lang::context;
+use crate::{Array, Client, Error, Result};
+use pallas_ir::{At, Diag, Kernel, Loc, OperandKind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What backends keep of a kernel.
+#[derive(Debug, Default)]
+pub(super) struct Backends {}
+
+/// Sizes in the order of the kernel's dimensions.
+fn sizes(kernel: &Kernel, binding: &Binding) -> Vec<i64> {
+    kernel.dims.iter().map(|d| d.size.unwrap_or_else(|| binding.sizes[&d.name])).collect()
+}
+
+/// The extents of the parallel axes: the lowered kernel's grid.
+fn parallel_grid(kernel: &Kernel, binding: &Binding) -> Vec<i64> {
+    let axes = kernel.grid.iter().zip(&binding.grid);
+    axes.filter(|(a, _)| a.semantics == pallas_ir::Semantics::Parallel).map(|(_, &n)| n).collect()
+}
+
+/// Outputs nobody has written: what an intercepted call returns.
+pub(super) fn unwritten(client: &Client, kernel: &Kernel, binding: &Binding) -> Result<Vec<Array>> {
+    outputs(kernel).map(|i| client.zeros(kernel.operands[i].dtype, &binding.shapes[i])).collect()
+}
+
+fn outputs(kernel: &Kernel) -> impl Iterator<Item = usize> + '_ {
+    (0..kernel.operands.len()).filter(|&i| is_output(&kernel.operands[i].kind))
+}
+
+/// A launch without programs: outputs take their `empty` value, or keep the input they alias.
+pub(super) fn empty(client: &Client, kernel: &Kernel, binding: &Binding) -> Result<Vec<Array>> {
+    let mut out = vec![];
+    for i in outputs(kernel) {
+        let operand = &kernel.operands[i];
+        let OperandKind::Output { empty, alias } = &operand.kind else { continue };
+        out.push(match alias.and_then(|a| binding.arrays[a.index()].as_ref()) {
+            Some((array, _)) => array.clone(),
+            None => {
+                let n: usize = binding.shapes[i].iter().product();
+                let mut data = Data::zeros(operand.dtype, n);
+                (0..n).for_each(|at| data.set(at, *empty));
+                client.array_from_bytes(operand.dtype, &binding.shapes[i], &data.to_bytes())?
+            }
+        });
+    }
+    Ok(out)
+}
+
+/// The interpreter's machine for a kernel and a call.
+fn machine(kernel: &Arc<Kernel>, binding: &Binding, grid: Vec<i64>) -> Result<Machine> {
+    let mut arguments = vec![];
+    for (i, operand) in kernel.operands.iter().enumerate() {
+        let shape = binding.shapes[i].clone();
+        arguments.push(match (&operand.kind, &binding.arrays[i], binding.params[i]) {
+            (OperandKind::Param, _, Some(x)) => interp::Argument::Param(x),
+            (_, Some((array, _)), _) => {
+                interp::Argument::Array(shape, Data::from_bytes(operand.dtype, &array.to_bytes()?))
+            }
+            _ => interp::Argument::Fresh(shape),
+        });
+    }
+    Ok(Machine::new(kernel.clone(), sizes(kernel, binding), grid, arguments))
+}
+
+fn arrays(client: &Client, kernel: &Kernel, binding: &Binding, data: Vec<Data>) -> Result<Vec<Array>> {
+    let one = |(i, data): (usize, Data)| {
+        client.array_from_bytes(kernel.operands[i].dtype, &binding.shapes[i], &data.to_bytes())
+    };
+    outputs(kernel).zip(data).map(one).collect()
+}
+
+fn fault(f: Fault) -> Error {
+    let context = format!("program {:?}", f.program);
+    Error::kernel(f.kernel, f.loc, context, Diag::new(f.code, At::Op, f.message, f.help))
+}
+
+/// The seed of the interpreter's order of parallel programs.
+const SEED: u64 = 0x5eed;
+
+/// Runs the body as Rust, step by step, on the strict interpreter.
+pub(super) fn eager(
+    client: &Client,
+    compiled: &Compiled,
+    binding: &Binding,
+    at: Loc,
+    body: Body<'_>,
+) -> Result<Vec<Array>> {
+    LAUNCHES.fetch_add(1, Ordering::Relaxed);
+    let kernel = &compiled.traced;
+    let mut machine = machine(kernel, binding, binding.grid.clone())?;
+    let frame = trace::frame(binding);
+    for steps in machine.schedule(SEED) {
+        machine.begin_lane();
+        for program in steps {
+            machine.begin_step(program);
+            machine = context::eager(machine, at, || body(&frame)).map_err(fault)?;
+        }
+    }
+    let (data, log) = machine.finish().map_err(fault)?;
+    print(&log);
+    arrays(client, kernel, binding, data)
+}
+
+/// Runs on the CPU.
+pub(super) fn cpu(client: &Client, compiled: &Compiled, binding: &mut Binding) -> Result<Vec<Array>> {
+    LAUNCHES.fetch_add(1, Ordering::Relaxed);
+    let kernel = &compiled.lowered;
+    let mut machine = machine(kernel, binding, parallel_grid(&compiled.traced, binding))?;
+    interp::walk::run(&mut machine).map_err(fault)?;
+    let (data, log) = machine.finish().map_err(fault)?;
+    print(&log);
+    arrays(client, kernel, binding, data)
+}
+
+/// Runs on a GPU.
+pub(super) fn gpu(client: &Client, compiled: &Compiled, _: &mut Binding) -> Result<Vec<Array>> {
+    Err(Error::Unsupported {
+        what: format!("kernel `{}`", compiled.traced.name),
+        device: client.device().to_string(),
+        help: "run it on the CPU: `PALLAS_DEVICE=cpu`",
+    })
+}
+
+/// What `debug_print` wrote.
+#[allow(clippy::print_stderr, reason = "the user asked to see it")]
+fn print(log: &[String]) {
+    log.iter().for_each(|line| eprintln!("{line}"));
+}

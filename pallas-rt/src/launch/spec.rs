@@ -1,0 +1,312 @@
+//! What an expansion of `#[kernel]` says about its kernel: data, and closures for index maps and body.
+use crate::Array;
+use crate::lang::context::{self, Handle};
+use crate::lang::refs::{self, In, Out, Prefetch, Scratch};
+use crate::lang::tile::{Choice, Scalar};
+use crate::lang::tile::{Host, IntoScalar};
+use pallas_ir::{DType, Dim, Elem, Literal, Loc, Op, OperandId, Semantics};
+use std::any::TypeId;
+use std::cell::RefCell;
+
+/// A kernel as declared, with the values of its const generics filled in.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The function's name.
+    pub name: &'static str,
+    /// The function's line.
+    pub at: Loc,
+    /// Extents over dimension names.
+    pub grid: Vec<Dim>,
+    /// One per grid axis.
+    pub semantics: Vec<Semantics>,
+    /// Sizes declared equal.
+    pub assume: Vec<(Dim, Dim)>,
+    /// `#[dim]` parameters.
+    pub given: Vec<(&'static str, i64)>,
+    /// Everything the trace depends on besides sizes and element types.
+    pub key: Vec<FixedKey>,
+    /// In the order of the function's parameters.
+    pub operands: Vec<Operand>,
+}
+
+/// What a parameter of the kernel is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// `In`.
+    Input,
+    /// `Out`.
+    Output,
+    /// `Prefetch`.
+    Prefetch,
+    /// `Scratch`.
+    Scratch,
+    /// A run-time scalar.
+    Param,
+}
+
+/// A parameter of the kernel.
+#[derive(Clone, Debug)]
+pub struct Operand {
+    /// The parameter's name.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// Element type.
+    pub dtype: DType,
+    /// Extents of the array (or scratch buffer) over dimension names; `None`: whatever the array has.
+    pub dims: Option<Vec<Dim>>,
+    /// One per dimension; `None`: the whole array is one block.
+    pub block: Option<Vec<BlockDim>>,
+    /// What loads see outside of the array.
+    pub fill: Option<f64>,
+    /// What an output holds when no program runs.
+    pub empty: Option<f64>,
+    /// The input whose memory an output takes over.
+    pub alias: Option<&'static str>,
+}
+
+/// How a dimension is cut, over dimension names.
+#[derive(Clone, PartialEq, Debug)]
+pub enum BlockDim {
+    /// `_`
+    Squeezed,
+    /// Blocks of this size.
+    Blocked(Dim),
+    /// `Element(size, low, high)`
+    Element {
+        /// Elements in the block.
+        size: Dim,
+        /// Padding in front of the array.
+        low: Dim,
+        /// Padding behind it.
+        high: Dim,
+    },
+}
+
+/// A value the trace depends on, comparable across calls; `None` inside: not comparable, so the kernel is traced anew.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct FixedKey(pub(super) Option<String>);
+
+/// Chooses how a `#[fixed]` value is compared, by method resolution: by value, by type (closures without captures), or
+/// not at all.
+#[derive(Debug)]
+pub struct Fixed<'a, T: ?Sized>(pub &'a T);
+/// Compared by value.
+pub trait ByValue {
+    /// The key.
+    fn fixed_key(&self) -> FixedKey;
+}
+/// Compared by type.
+pub trait ByType {
+    /// The key.
+    fn fixed_key(&self) -> FixedKey;
+}
+macro_rules! by_value {
+    ($($T:ty)*) => {$(
+        impl ByValue for Fixed<'_, $T> {
+            fn fixed_key(&self) -> FixedKey {
+                FixedKey(Some(format!("{:?}", self.0)))
+            }
+        }
+    )*};
+}
+by_value! { bool char str String &str i8 u8 i16 u16 i32 u32 i64 u64 usize isize DType Option<bool> Option<usize> Option<i32> Option<u32> Option<i64> }
+macro_rules! by_bits {
+    ($($T:ty)*) => {$(
+        impl ByValue for Fixed<'_, $T> {
+            fn fixed_key(&self) -> FixedKey {
+                FixedKey(Some(format!("{:x}", self.0.to_bits())))
+            }
+        }
+    )*};
+}
+by_bits! { f32 f64 }
+impl<T: 'static> ByType for &Fixed<'_, T> {
+    fn fixed_key(&self) -> FixedKey {
+        FixedKey((size_of::<T>() == 0).then(|| format!("{:?}", TypeId::of::<T>())))
+    }
+}
+
+/// The arrays a kernel function takes: `&Array`, or an `Array` by value, whose memory an output may reuse.
+#[diagnostic::on_unimplemented(
+    message = "a kernel takes arrays, found `{Self}`",
+    label = "expected `&Array`, or `Array` to donate its memory",
+    note = "copy host data to a device first: `Array::from_slice(&data, &shape)?`"
+)]
+pub trait Input {
+    #[doc(hidden)]
+    fn into_argument(self) -> Argument;
+}
+impl Input for &Array {
+    fn into_argument(self) -> Argument {
+        Argument::Array(self.clone(), false)
+    }
+}
+impl Input for Array {
+    fn into_argument(self) -> Argument {
+        Argument::Array(self, true)
+    }
+}
+
+/// A value of the call.
+#[derive(Clone, Debug)]
+pub enum Argument {
+    /// An array, and whether it is donated.
+    Array(Array, bool),
+    /// A scalar.
+    Param(Literal),
+}
+/// An array argument.
+pub fn arg(x: impl Input) -> Argument {
+    x.into_argument()
+}
+/// A scalar argument.
+pub fn param<T: ParamValue>(x: T) -> Argument {
+    Argument::Param(x.literal())
+}
+/// Host values of run-time scalar parameters.
+#[diagnostic::on_unimplemented(
+    message = "a run-time parameter is a number or `bool`, found `{Self}`",
+    label = "not a scalar",
+    note = "mark the parameter `#[fixed]` if it is decided while tracing"
+)]
+pub trait ParamValue: Copy {
+    /// The element type of the scalar in the body.
+    type Element: Elem;
+    #[doc(hidden)]
+    fn literal(self) -> Literal;
+}
+macro_rules! param_values {
+    ($($T:ty)*) => {$(
+        impl ParamValue for $T {
+            type Element = <$T as IntoScalar>::Element;
+            fn literal(self) -> Literal {
+                Host::literal(self, <Self::Element as Elem>::DTYPE)
+            }
+        }
+    )*};
+}
+param_values! { f32 f64 i8 u8 i16 u16 i32 u32 i64 u64 usize }
+impl ParamValue for bool {
+    type Element = bool;
+    fn literal(self) -> Literal {
+        Literal::bool(self)
+    }
+}
+
+/// What index maps and body ask about the launch.
+#[derive(Debug)]
+pub struct Frame {
+    /// Sizes of static dimensions.
+    pub(super) sizes: Vec<(String, i64)>,
+    /// Program ids while an index map is traced.
+    pub(super) programs: RefCell<Vec<Handle>>,
+}
+
+impl Frame {
+    /// A grid index, in an index map.
+    pub fn program(&self, axis: usize) -> Scalar<i32> {
+        Scalar::new(self.programs.borrow()[axis])
+    }
+    /// A dimension as a run-time scalar.
+    #[track_caller]
+    pub fn dim(&self, name: &str) -> Scalar<i32> {
+        if let Some((_, n)) = self.sizes.iter().find(|(s, _)| s == name) {
+            return Scalar::new(context::constant(Literal::int(DType::I32, *n)));
+        }
+        let dim = context::declared(|k| k.dims.iter().position(|d| d.name == name)).flatten();
+        let dim = dim.expect("the macro declares every dimension it mentions");
+        Scalar::new(context::emit(Op::Extent(pallas_ir::DimId(dim as u32)), &[]))
+    }
+    /// A dimension that sizes a block.
+    pub fn size(&self, name: &str) -> usize {
+        let found = self.sizes.iter().find(|(s, _)| s == name).map(|(_, n)| *n as usize);
+        found.expect("the macro asks for the size of static dimensions only")
+    }
+    /// An input.
+    pub fn input<T: Elem>(&self, slot: usize) -> In<T> {
+        In::slot(slot)
+    }
+    /// An output.
+    pub fn output<T: Elem>(&self, slot: usize) -> Out<T> {
+        Out::slot(slot)
+    }
+    /// A scratch buffer.
+    pub fn scratch<T: Elem>(&self, slot: usize) -> Scratch<T> {
+        Scratch::slot(slot)
+    }
+    /// A prefetch operand.
+    pub fn prefetch<T: Elem>(&self, slot: usize) -> Prefetch<T> {
+        Prefetch::slot(slot)
+    }
+    /// A scalar parameter.
+    #[track_caller]
+    pub fn param<T: Elem>(&self, slot: usize) -> Scalar<T> {
+        Scalar::new(refs::parameter(OperandId(slot as u32)))
+    }
+}
+
+/// An entry of an index map that is an element offset, for an `Element` dimension.
+#[derive(Clone, Copy, Debug)]
+pub struct ElementOffset<T>(T);
+/// Marks an element offset in an index map.
+pub fn element<T: Choice<i32>>(offset: T) -> ElementOffset<T> {
+    ElementOffset(offset)
+}
+/// An entry of an index map.
+#[diagnostic::on_unimplemented(
+    message = "an index map gives integers, found `{Self}`",
+    label = "expected a number, a grid index or a dimension"
+)]
+pub trait MapEntry {
+    #[doc(hidden)]
+    #[track_caller]
+    fn entry(self) -> Handle;
+}
+impl<T: Choice<i32>> MapEntry for T {
+    #[track_caller]
+    fn entry(self) -> Handle {
+        self.choice()
+    }
+}
+impl<T: Choice<i32>> MapEntry for ElementOffset<T> {
+    #[track_caller]
+    fn entry(self) -> Handle {
+        self.0.choice()
+    }
+}
+/// The result of an index map: a tuple, or one entry.
+pub trait MapResult {
+    #[doc(hidden)]
+    #[track_caller]
+    fn entries(self) -> Vec<Handle>;
+}
+macro_rules! map_result {
+    ($($A:ident $i:tt),*) => {
+        impl<$($A: MapEntry),*> MapResult for ($($A,)*) {
+            #[track_caller]
+            fn entries(self) -> Vec<Handle> {
+                vec![$(self.$i.entry()),*]
+            }
+        }
+    };
+}
+map_result! {}
+map_result! { A 0 }
+map_result! { A 0, B 1 }
+map_result! { A 0, B 1, C 2 }
+map_result! { A 0, B 1, C 2, D 3 }
+map_result! { A 0, B 1, C 2, D 3, E 4 }
+map_result! { A 0, B 1, C 2, D 3, E 4, F 5 }
+map_result! { A 0, B 1, C 2, D 3, E 4, F 5, G 6 }
+map_result! { A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7 }
+/// The indices an index map gives.
+#[track_caller]
+pub fn indices(x: impl MapResult) -> Vec<Handle> {
+    x.entries()
+}
+
+/// An index map.
+pub type Map<'a> = &'a dyn Fn(&Frame) -> Vec<Handle>;
+/// A kernel's body.
+pub type Body<'a> = &'a dyn Fn(&Frame);

@@ -1,0 +1,89 @@
+//! From a spec, a binding and the user's closures to tile IR.
+use super::bind::Binding;
+use super::spec::{BlockDim, Body, Frame, Kind, Map, Spec};
+use crate::lang::context::{self, Mistake};
+use crate::{Error, Result};
+use pallas_ir::{Axis, Builder, Dim, Kernel, Literal, OperandId, OperandKind, RegionId};
+use std::cell::RefCell;
+
+/// Runs the index maps and the body once, recording.
+pub(super) fn trace(spec: &Spec, binding: &Binding, maps: &[(usize, Map<'_>)], body: Body<'_>) -> Result<Kernel> {
+    let mut builder = Builder::new(spec.name);
+    let statics: Vec<(&str, i64)> = binding.statics.iter().map(|n| (n.as_str(), binding.sizes[n])).collect();
+    for name in binding.sizes.keys() {
+        builder.dim(name, statics.iter().find(|(s, _)| s == name).map(|(_, n)| *n));
+    }
+    let axis = |(extent, &semantics): (&Dim, _)| Axis { extent: extent.bind(&statics), semantics };
+    builder.kernel_mut().grid = spec.grid.iter().zip(&spec.semantics).map(axis).collect();
+    for slot in 0..spec.operands.len() {
+        let operand = declare(spec, binding, slot, &statics);
+        builder.operand(operand);
+    }
+    let failed = |m: Mistake| Error::kernel(spec.name, m.loc, "", m.diag);
+    for (slot, map) in maps {
+        builder = index_map(spec, builder, *slot, map, frame(binding)).map_err(failed)?;
+    }
+    let frame = frame(binding);
+    builder = context::trace(builder, spec.at, || body(&frame)).map_err(failed)?;
+    Ok(builder.finish())
+}
+
+/// What the closures ask.
+pub(super) fn frame(binding: &Binding) -> Frame {
+    let sizes = binding.statics.iter().map(|n| (n.clone(), binding.sizes[n])).collect();
+    Frame { sizes, programs: RefCell::new(vec![]) }
+}
+
+fn index_map(spec: &Spec, mut builder: Builder, slot: usize, map: Map<'_>, frame: Frame) -> Result<Builder, Mistake> {
+    let rank = builder.kernel().operands[slot].dims.len();
+    let mut region = RegionId(0);
+    builder = context::trace(builder, spec.at, || {
+        let ids = context::begin_scalars(spec.grid.len());
+        *frame.programs.borrow_mut() = ids;
+        let index = map(&frame);
+        debug_assert_eq!(index.len(), rank, "the macro counts an index map's results");
+        region = context::end(&index);
+    })?;
+    builder.kernel_mut().operands[slot].map = Some(region);
+    Ok(builder)
+}
+
+fn declare(spec: &Spec, binding: &Binding, slot: usize, statics: &[(&str, i64)]) -> pallas_ir::Operand {
+    let operand = &spec.operands[slot];
+    let shape = &binding.shapes[slot];
+    let number = |d: &Dim| d.bind(statics).as_number().expect("block sizes are static") as usize;
+    let literal = |x: f64| Literal::new(operand.dtype, x);
+    let dims: Vec<Dim> = match &operand.dims {
+        Some(dims) => dims.iter().map(|d| d.bind(statics)).collect(),
+        None => shape.iter().map(|&n| Dim::from(n)).collect(),
+    };
+    let block = match &operand.block {
+        Some(block) => block
+            .iter()
+            .map(|b| match b {
+                BlockDim::Squeezed => pallas_ir::BlockDim::Squeezed,
+                BlockDim::Blocked(n) => pallas_ir::BlockDim::Blocked(number(n)),
+                BlockDim::Element { size, low, high } => {
+                    pallas_ir::BlockDim::Element { size: number(size), low: number(low), high: number(high) }
+                }
+            })
+            .collect(),
+        // Prefetches are read element by element: their extents may stay open.
+        None if operand.kind == Kind::Prefetch => vec![pallas_ir::BlockDim::Squeezed; dims.len()],
+        None => shape.iter().map(|&n| pallas_ir::BlockDim::Blocked(n)).collect(),
+    };
+    let kind = match operand.kind {
+        Kind::Input => OperandKind::Input,
+        Kind::Prefetch => OperandKind::Prefetch,
+        Kind::Scratch => OperandKind::Scratch,
+        Kind::Param => OperandKind::Param,
+        Kind::Output => OperandKind::Output {
+            empty: literal(operand.empty.unwrap_or(0.0)),
+            alias: operand
+                .alias
+                .and_then(|name| spec.operands.iter().position(|o| o.name == name).map(|i| OperandId(i as u32))),
+        },
+    };
+    let fill = operand.fill.map(literal);
+    pallas_ir::Operand { name: operand.name.into(), kind, dtype: operand.dtype, dims, block, map: None, fill }
+}
