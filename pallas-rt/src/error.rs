@@ -8,8 +8,8 @@ use std::fmt;
 /// What this crate's fallible functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of this crate.
-#[derive(Clone, Debug, PartialEq)]
+/// An error of this crate. Its `Debug` is the message too, so that `fn main() -> Result<()>` prints it.
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
     /// A kernel, or a call of one, is wrong.
@@ -255,6 +255,12 @@ impl fmt::Display for Error {
             }
             Error::File { path, message } => write!(f, "{path}: {message}"),
         }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -20,6 +20,8 @@ mod ledger;
 mod memory;
 mod reuse;
 mod show;
+#[cfg(test)]
+mod tests;
 
 pub use buffer::Buffer;
 pub use client::Client;

@@ -103,7 +103,7 @@ pub(super) fn describe(
                 limits.max_compute_workgroup_size_z,
             ],
             max_workgroups_per_axis: limits.max_compute_workgroups_per_dimension,
-            max_loop_iterations: loop_limit(&info.driver, &info.driver_info),
+            max_loop_iterations: loop_limit(&info.name, &info.driver_info),
             storage_bindings: limits.max_storage_buffers_per_shader_stage.min(limits.max_bindings_per_bind_group),
             max_binding_bytes: limits.max_storage_buffer_binding_size,
             max_buffer_bytes: limits.max_buffer_size,
@@ -118,12 +118,13 @@ pub(super) fn describe(
     }
 }
 
-/// lavapipe of Mesa before 23 stops long loops; of an unreadable version the worst is assumed.
-fn loop_limit(driver: &str, driver_info: &str) -> Option<u32> {
-    if driver != "llvmpipe" {
+/// llvmpipe (lavapipe is its Vulkan) of Mesa before 23 stops long loops; of an unreadable version the worst is assumed.
+fn loop_limit(name: &str, driver_info: &str) -> Option<u32> {
+    if !name.starts_with("llvmpipe") {
         return None;
     }
-    let major = driver_info.strip_prefix("Mesa ").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
+    let version = driver_info.split("Mesa ").nth(1);
+    let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
     match major {
         Some(major) if major >= 23 => None,
         _ => Some(OLD_LAVAPIPE_ITERATIONS),
@@ -136,11 +137,12 @@ mod tests {
 
     #[test]
     fn old_lavapipe_is_known() {
-        let check = |driver, info, expected| assert_eq!(loop_limit(driver, info), expected, "{driver} {info}");
-        check("llvmpipe", "Mesa 22.3.6 (LLVM 15.0.6)", Some(65_535));
-        check("llvmpipe", "Mesa 25.0.7-2 (LLVM 19.1.7)", None);
+        let check = |name, info, expected| assert_eq!(loop_limit(name, info), expected, "{name}, {info}");
+        check("llvmpipe (LLVM 15.0.6, 256 bits)", "Mesa 22.3.6 (LLVM 15.0.6)", Some(65_535));
+        check("llvmpipe (LLVM 15.0.6, 256 bits)", "4.5 (Core Profile) Mesa 22.3.6", Some(65_535));
+        check("llvmpipe (LLVM 19.1.7, 256 bits)", "Mesa 25.0.7-2 (LLVM 19.1.7)", None);
         check("llvmpipe", "unheard of", Some(65_535));
-        check("radv", "Mesa 22.3.6", None);
-        check("NVIDIA", "550.54", None);
+        check("AMD Radeon RX 6600 (RADV NAVI23)", "Mesa 22.3.6", None);
+        check("NVIDIA H100", "550.54", None);
     }
 }
