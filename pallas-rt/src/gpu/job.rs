@@ -51,7 +51,6 @@ pub(crate) struct Dispatch {
 }
 
 /// A job on its way.
-#[must_use = "a launch with an error flag must be asked for it"]
 pub(crate) struct Launch {
     flag: Option<Scratch>,
 }
@@ -80,8 +79,8 @@ impl Gpu {
         self.alive()?;
         self.check(job)?;
         let pipeline = self.pipeline(job)?;
-        let scratch = (job.scratch_bytes > 0).then(|| self.scratch(job.scratch_bytes, false)).transpose()?;
-        let flag = job.error_flag.then(|| self.scratch(ShaderJob::ERROR_BYTES, true)).transpose()?;
+        let scratch = (job.scratch_bytes > 0).then(|| self.scratch(job.scratch_bytes)).transpose()?;
+        let flag = job.error_flag.then(|| self.scratch(ShaderJob::ERROR_BYTES)).transpose()?;
         let uniforms = Uniforms::new(self, job)?;
         let bound = Bound { scratch: scratch.as_ref(), flag: flag.as_ref(), uniforms: &uniforms };
         self.attempt(&format!("run kernel `{}`", job.label), || self.submit(job, &pipeline, bound))?;
@@ -199,7 +198,7 @@ impl Uniforms {
         for (place, dispatch) in bytes.chunks_exact_mut(stride as usize).zip(job.dispatches) {
             place[..dispatch.uniform.len()].copy_from_slice(&dispatch.uniform);
         }
-        let memory = gpu.scratch(bytes.len() as u64, false)?;
+        let memory = gpu.scratch(bytes.len() as u64)?;
         memory.memory.write(&bytes)?;
         Ok(Uniforms { memory, size, stride })
     }

@@ -66,10 +66,10 @@ impl Gpu {
         Ok((memory, reservation))
     }
 
-    /// Memory for the length of a launch.
-    pub(super) fn scratch(self: &Arc<Self>, len: u64, zeroed: bool) -> Result<Scratch> {
+    /// Memory for the length of a launch, with unspecified contents.
+    pub(super) fn scratch(self: &Arc<Self>, len: u64) -> Result<Scratch> {
         let len = usize::try_from(len).map_err(|_| self.too_large(len, u64::MAX))?;
-        self.allocate(len, zeroed).map(|(memory, reservation)| Scratch { _reservation: reservation, memory })
+        self.allocate(len, false).map(|(memory, reservation)| Scratch { _reservation: reservation, memory })
     }
 
     /// The size class for `len` bytes, or the exact size where only that is within the device's limits.
@@ -96,7 +96,17 @@ impl Gpu {
     fn create_buffer(&self, size: u64) -> Result<wgpu::Buffer> {
         self.stock.make_room(size);
         let descriptor = wgpu::BufferDescriptor { label: None, size, usage: USAGES, mapped_at_creation: false };
-        self.capture(|| self.wgpu.create_buffer(&descriptor)).map_err(|caught| match caught {
+        let create = || self.capture(|| self.wgpu.create_buffer(&descriptor));
+        let created = match create() {
+            // What is kept for reuse may be what is missing; it is free once the work that used it is done.
+            Err(Caught::Memory(_)) => {
+                self.stock.clear();
+                self.wait()?;
+                create()
+            }
+            created => created,
+        };
+        created.map_err(|caught| match caught {
             Caught::Memory(cause) => self.ledger().refused(size, cause),
             Caught::Refused(message) => self.failure("allocate a buffer", message),
         })
