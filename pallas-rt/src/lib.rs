@@ -12,7 +12,7 @@ pub mod passes;
 
 pub use array::{Array, Buffer, Client, Device, DeviceKind, DeviceLimits, MemoryStats, Profile};
 pub use launch::{Checked, Cost, Counters, Explanation, check, cost, counters, explain};
-// kernel
+pub use pallas_macros::kernel;
 pub use error::{Error, KernelError, Result};
 #[cfg(feature = "gpu")]
 pub use {gpu::GpuCounters, wgpu};
@@ -26,7 +26,7 @@ pub mod prelude {
         Scalar, Tile, concat, debug_assert, debug_print, dot, dot_general, full, iota, maximum, minimum, num_programs,
         program_id, scalar, select, tril, triu, zeros,
     };
-    pub use crate::{Array, Client, Error, Result, check, cost, explain};
+    pub use crate::{Array, Client, Error, Result, check, cost, explain, kernel};
     pub use half::{bf16, f16};
     pub use pallas_ir::dtype::{Float, Int, Number, Real};
     pub use pallas_ir::{DType, Elem};
@@ -38,7 +38,7 @@ pub mod __private {
     pub use crate::lang::cmp::{Cmp, HostCmp, Left, Logic};
     pub use crate::lang::refs::{In, Out, Prefetch, Scratch};
     pub use crate::lang::stage::{For, While, condition, leaves_region, pass, range, slot, steady, thaw};
-    pub use crate::lang::tile::Scalar;
+    pub use crate::lang::tile::{Scalar, index};
     pub use crate::launch::spec::{
         Argument, BlockDim, ByType, ByValue, Fixed, FixedKey, Frame, Input, Kind, Operand, ParamValue, Spec, arg,
         element, indices, param,

@@ -616,3 +616,27 @@ pub(crate) fn misuse(message: String, help: &str) -> Diag {
 const _: fn() = || {
     fn used<T: Any + Signed + Int + Bits + Bool + Single + ?Sized>() {}
 };
+
+/// Arithmetic of index maps over run-time scalars and host numbers.
+pub mod index {
+    use super::{Choice, Scalar, ScalarOp, elementwise};
+
+    /// The smaller.
+    #[track_caller]
+    pub fn min(a: impl Choice<i32>, b: impl Choice<i32>) -> Scalar<i32> {
+        let (a, b) = (a.choice(), b.choice());
+        Scalar::new(elementwise(ScalarOp::Minimum, &[a, b]))
+    }
+    /// The larger.
+    #[track_caller]
+    pub fn max(a: impl Choice<i32>, b: impl Choice<i32>) -> Scalar<i32> {
+        let (a, b) = (a.choice(), b.choice());
+        Scalar::new(elementwise(ScalarOp::Maximum, &[a, b]))
+    }
+    /// The quotient rounded up.
+    #[track_caller]
+    pub fn cdiv(a: impl Choice<i32>, b: impl Choice<i32>) -> Scalar<i32> {
+        let (a, b) = (Scalar::<i32>::new(a.choice()), Scalar::<i32>::new(b.choice()));
+        (a + b - 1) / b
+    }
+}

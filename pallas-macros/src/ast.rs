@@ -1,0 +1,223 @@
+//! A kernel as written: attribute, parameters with their specs. Every part keeps its tokens, so errors point at them.
+use proc_macro2::TokenStream;
+use syn::parse::{Parse, ParseStream};
+use syn::punctuated::Punctuated;
+use syn::{Expr, Ident, Pat, Token, Type, bracketed, parenthesized};
+
+/// `#[kernel(..)]`'s arguments.
+#[derive(Default)]
+pub(crate) struct Options {
+    /// Extents, slowest first.
+    pub(crate) grid: Vec<Expr>,
+    /// The tokens of `grid`, for errors.
+    pub(crate) grid_tokens: Option<Expr>,
+    /// `parallel` or `arbitrary`, one per axis.
+    pub(crate) semantics: Option<(Vec<Ident>, TokenStream)>,
+    /// Pairs of sizes declared equal.
+    pub(crate) assume: Vec<(Expr, Expr)>,
+    /// The crate's path, if it is renamed.
+    pub(crate) root: Option<syn::Path>,
+}
+
+/// What a parameter is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    Input,
+    Output,
+    Prefetch,
+    Scratch,
+    /// A run-time scalar.
+    Param,
+    /// `#[fixed]`: decided while tracing.
+    Fixed,
+    /// `#[dim]`: binds a dimension.
+    Dim,
+}
+
+/// A parameter of the kernel.
+pub(crate) struct Parameter {
+    pub(crate) name: Ident,
+    pub(crate) pat: Pat,
+    pub(crate) ty: Type,
+    pub(crate) role: Role,
+    pub(crate) block: Option<Block>,
+    /// Sizes of `#[scratch]` or `#[prefetch]`.
+    pub(crate) sizes: Option<Vec<Expr>>,
+    /// `#[cfg]` and the like, kept on the function's parameter.
+    pub(crate) attrs: Vec<syn::Attribute>,
+}
+
+/// `#[block([dims] => [block], |..| (..), fill = ..)]`
+pub(crate) struct Block {
+    pub(crate) dims: Vec<Expr>,
+    pub(crate) dims_tokens: TokenStream,
+    /// `None`: the whole array.
+    pub(crate) block: Option<Vec<BlockSize>>,
+    pub(crate) block_tokens: TokenStream,
+    pub(crate) map: Option<syn::ExprClosure>,
+    pub(crate) fill: Option<Expr>,
+    pub(crate) empty: Option<Expr>,
+    pub(crate) alias: Option<Ident>,
+}
+
+/// An entry of a block's shape.
+pub(crate) enum BlockSize {
+    /// `_`
+    Squeezed(proc_macro2::Span),
+    /// A size.
+    Blocked(Expr),
+    /// `Element(size, low, high)`
+    Element(Box<[Expr; 3]>, Expr),
+}
+
+impl Parse for BlockSize {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        if input.peek(Token![_]) {
+            return Ok(BlockSize::Squeezed(input.parse::<Token![_]>()?.span));
+        }
+        let e: Expr = input.parse()?;
+        let Expr::Call(call) = &e else { return Ok(BlockSize::Blocked(e)) };
+        if !matches!(&*call.func, Expr::Path(p) if p.path.is_ident("Element")) {
+            return Ok(BlockSize::Blocked(e));
+        }
+        let arg = |i: usize| call.args.get(i).cloned().unwrap_or_else(|| syn::parse_quote!(0));
+        if call.args.is_empty() || call.args.len() > 3 {
+            return Err(syn::Error::new_spanned(&e, "`Element` takes a size, and optionally the padding in front and behind"));
+        }
+        Ok(BlockSize::Element(Box::new([arg(0), arg(1), arg(2)]), e.clone()))
+    }
+}
+
+impl Parse for Block {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let content;
+        bracketed!(content in input);
+        let dims_tokens = content.fork().parse()?;
+        let dims = Punctuated::<Expr, Token![,]>::parse_terminated(&content)?.into_iter().collect();
+        let mut block = Block {
+            dims,
+            dims_tokens,
+            block: None,
+            block_tokens: TokenStream::new(),
+            map: None,
+            fill: None,
+            empty: None,
+            alias: None,
+        };
+        if input.peek(Token![=>]) {
+            input.parse::<Token![=>]>()?;
+            let content;
+            bracketed!(content in input);
+            block.block_tokens = content.fork().parse()?;
+            let sizes = Punctuated::<BlockSize, Token![,]>::parse_terminated(&content)?;
+            block.block = Some(sizes.into_iter().collect());
+        }
+        while !input.is_empty() {
+            input.parse::<Token![,]>()?;
+            if input.is_empty() {
+                break;
+            }
+            if input.peek(Token![|]) || input.peek(Token![||]) {
+                block.map = Some(input.parse()?);
+                continue;
+            }
+            let key: Ident = input.parse()?;
+            input.parse::<Token![=]>()?;
+            match key.to_string().as_str() {
+                "fill" => block.fill = Some(input.parse()?),
+                "empty" => block.empty = Some(input.parse()?),
+                "alias" => block.alias = Some(input.parse()?),
+                other => {
+                    let message = format!("unknown option `{other}`: expected an index map `|i| (i, 0)`, `fill`, `empty` or `alias`");
+                    return Err(syn::Error::new(key.span(), message));
+                }
+            }
+        }
+        Ok(block)
+    }
+}
+
+impl Parse for Options {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let mut options = Options::default();
+        while !input.is_empty() {
+            if input.peek(Token![crate]) {
+                input.parse::<Token![crate]>()?;
+                input.parse::<Token![=]>()?;
+                options.root = Some(input.parse()?);
+            } else {
+                let key: Ident = input.parse()?;
+                option(&mut options, &key, input)?;
+            }
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn option(options: &mut Options, key: &Ident, input: ParseStream<'_>) -> syn::Result<()> {
+    match key.to_string().as_str() {
+        "grid" => {
+            input.parse::<Token![=]>()?;
+            let grid: Expr = input.parse()?;
+            options.grid = match &grid {
+                Expr::Tuple(t) => t.elems.iter().cloned().collect(),
+                Expr::Paren(p) => vec![(*p.expr).clone()],
+                other => vec![other.clone()],
+            };
+            options.grid_tokens = Some(grid);
+        }
+        "semantics" => {
+            input.parse::<Token![=]>()?;
+            let content;
+            parenthesized!(content in input);
+            let tokens = content.fork().parse()?;
+            let names = Punctuated::<Ident, Token![,]>::parse_terminated(&content)?;
+            options.semantics = Some((names.into_iter().collect(), tokens));
+        }
+        "assume" => {
+            let content;
+            parenthesized!(content in input);
+            for fact in Punctuated::<Expr, Token![,]>::parse_terminated(&content)? {
+                match &fact {
+                    Expr::Binary(b) if matches!(b.op, syn::BinOp::Eq(_)) => {
+                        options.assume.push(((*b.left).clone(), (*b.right).clone()));
+                    }
+                    other => return Err(syn::Error::new_spanned(other, "`assume` takes equalities: `assume(BQ == BK)`")),
+                }
+            }
+        }
+        other => {
+            let message = format!("unknown kernel option `{other}`: expected `grid`, `semantics`, `assume` or `crate`");
+            return Err(syn::Error::new(key.span(), message));
+        }
+    }
+    Ok(())
+}
+
+/// Errors gathered over a kernel, reported in one go.
+#[derive(Default)]
+pub(crate) struct Errors(Vec<syn::Error>);
+
+impl Errors {
+    pub(crate) fn push(&mut self, e: syn::Error) {
+        self.0.push(e);
+    }
+    /// An error at some tokens; `help` says what to write instead.
+    pub(crate) fn at(&mut self, tokens: impl quote::ToTokens, message: impl Into<String>, help: &str) {
+        let message: String = message.into();
+        let text = if help.is_empty() { message } else { format!("{message}\n  help: {help}") };
+        self.push(syn::Error::new_spanned(tokens, text));
+    }
+    pub(crate) fn extend(&mut self, errors: Vec<syn::Error>) {
+        self.0.extend(errors);
+    }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    pub(crate) fn into_tokens(self) -> TokenStream {
+        self.0.iter().map(syn::Error::to_compile_error).collect()
+    }
+}

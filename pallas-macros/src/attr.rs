@@ -1,0 +1,112 @@
+//! Reads a kernel's signature: what each parameter is, with its spec.
+use crate::ast::{Block, Errors, Parameter, Role};
+use quote::ToTokens;
+use syn::parse::ParseStream;
+use syn::punctuated::Punctuated;
+use syn::{Expr, FnArg, ItemFn, Pat, Token, Type, bracketed};
+
+/// The parameters, without their own attributes, which are removed from the function.
+pub(crate) fn parameters(f: &mut ItemFn, errors: &mut Errors) -> Vec<Parameter> {
+    let mut out = vec![];
+    for input in &mut f.sig.inputs {
+        match input {
+            FnArg::Receiver(r) => {
+                errors.at(r, "a kernel has no `self`", "make it an associated function; pass host values as `#[fixed]`");
+            }
+            FnArg::Typed(typed) => out.extend(parameter(typed, errors)),
+        }
+    }
+    out
+}
+
+fn parameter(typed: &mut syn::PatType, errors: &mut Errors) -> Option<Parameter> {
+    let Pat::Ident(id) = &*typed.pat else {
+        errors.at(&typed.pat, "a kernel's parameter is a plain name", "take it apart inside of the body");
+        return None;
+    };
+    if let Some(m) = &id.mutability {
+        errors.at(m, "a kernel's parameter is not `mut`", "refs are written by `store`; copy a host value into a `let mut`");
+    }
+    let mut p = Parameter {
+        name: id.ident.clone(),
+        pat: (*typed.pat).clone(),
+        ty: (*typed.ty).clone(),
+        role: role(&typed.ty),
+        block: None,
+        sizes: None,
+        attrs: vec![],
+    };
+    for attr in std::mem::take(&mut typed.attrs) {
+        if let Err(e) = read(&mut p, &attr) {
+            errors.push(e);
+        }
+    }
+    Some(p)
+}
+
+/// From the type's last word.
+fn role(ty: &Type) -> Role {
+    let Type::Path(path) = ty else { return Role::Param };
+    match path.path.segments.last().map(|s| s.ident.to_string()).as_deref() {
+        Some("In") => Role::Input,
+        Some("Out") => Role::Output,
+        Some("Scratch") => Role::Scratch,
+        Some("Prefetch") => Role::Prefetch,
+        _ => Role::Param,
+    }
+}
+
+fn read(p: &mut Parameter, attr: &syn::Attribute) -> syn::Result<()> {
+    let path = attr.path();
+    let refuse = |message: String| Err(syn::Error::new_spanned(attr, message));
+    let name = p.name.to_string();
+    if path.is_ident("block") {
+        if !matches!(p.role, Role::Input | Role::Output) {
+            return refuse(format!("`{name}` is no `In` or `Out`, so it has no blocks"));
+        }
+        if p.block.is_some() {
+            return refuse(format!("`{name}` has two `#[block(..)]`"));
+        }
+        p.block = Some(attr.parse_args::<Block>()?);
+    } else if path.is_ident("scratch") {
+        if p.role != Role::Scratch {
+            return refuse(format!("`{name}` is no `Scratch`\n  help: write `{name}: Scratch<f32>`"));
+        }
+        p.sizes = Some(attr.parse_args_with(sizes)?);
+    } else if path.is_ident("prefetch") {
+        if p.role != Role::Prefetch {
+            return refuse(format!("`{name}` is no `Prefetch`\n  help: write `{name}: Prefetch<i32>`"));
+        }
+        p.sizes = Some(attr.parse_args_with(sizes)?);
+    } else if path.is_ident("fixed") || path.is_ident("dim") {
+        if p.role != Role::Param {
+            return refuse(format!("`{name}` is an operand; only host values are `#[fixed]` or `#[dim]`"));
+        }
+        attr.meta.require_path_only()?;
+        p.role = if path.is_ident("fixed") { Role::Fixed } else { Role::Dim };
+    } else {
+        p.attrs.push(attr.clone());
+    }
+    Ok(())
+}
+
+/// `[a, b]`
+fn sizes(input: ParseStream<'_>) -> syn::Result<Vec<Expr>> {
+    let content;
+    bracketed!(content in input);
+    Ok(Punctuated::<Expr, Token![,]>::parse_terminated(&content)?.into_iter().collect())
+}
+
+/// The element type of `In<f32>`.
+pub(crate) fn element(p: &Parameter) -> syn::Result<Type> {
+    if let Type::Path(path) = &p.ty
+        && let Some(last) = path.path.segments.last()
+        && let syn::PathArguments::AngleBracketed(args) = &last.arguments
+        && args.args.len() == 1
+        && let Some(syn::GenericArgument::Type(t)) = args.args.first()
+    {
+        return Ok(t.clone());
+    }
+    let found = p.ty.to_token_stream().to_string();
+    Err(syn::Error::new_spanned(&p.ty, format!("`{found}` names no element type\n  help: write `{found}<f32>`")))
+}

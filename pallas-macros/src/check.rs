@@ -1,0 +1,183 @@
+//! What can be said about a kernel's specs without numbers.
+use crate::ast::{Block, BlockSize, Errors, Options, Parameter, Role};
+use crate::names::Names;
+use crate::rewrite::idents;
+use quote::{ToTokens, quote};
+use syn::{Expr, ItemFn};
+
+/// Checks signature and specs; each mistake is one error at the user's token.
+pub(crate) fn specs(f: &ItemFn, options: &Options, parameters: &[Parameter], names: &Names, errors: &mut Errors) {
+    signature(f, errors);
+    semantics(options, errors);
+    if options.grid_tokens.is_none() {
+        errors.at(&f.sig.ident, "this kernel has no grid", "write `#[kernel(grid = (cdiv(N, BN)))]`; `grid = ()` is one program");
+    }
+    if !parameters.iter().any(|p| p.role == Role::Output) {
+        errors.at(&f.sig.ident, "this kernel has no output", "add a parameter `out: Out<f32>` with its `#[block(..)]`");
+    }
+    for p in parameters {
+        parameter(p, options, parameters, errors);
+    }
+    usage(f, options, parameters, names, errors);
+}
+
+fn signature(f: &ItemFn, errors: &mut Errors) {
+    if let Some(token) = &f.sig.asyncness {
+        errors.at(token, "a kernel is not `async`", "launches are asynchronous by themselves");
+    }
+    if let Some(token) = &f.sig.unsafety {
+        errors.at(token, "a kernel is not `unsafe`", "remove it");
+    }
+    if let Some(token) = &f.sig.constness {
+        errors.at(token, "a kernel is not `const`", "remove it");
+    }
+    if let syn::ReturnType::Type(_, ty) = &f.sig.output {
+        errors.at(ty, "a kernel returns nothing: its results are `Out` parameters", "store to an `Out`; the call returns its arrays");
+    }
+    if let Some(l) = f.sig.generics.lifetimes().next() {
+        errors.at(l, "a kernel has no lifetimes", "take arrays, numbers and `#[fixed]` values");
+    }
+}
+
+fn semantics(options: &Options, errors: &mut Errors) {
+    let Some((names, tokens)) = &options.semantics else { return };
+    if names.len() != options.grid.len() {
+        let message = format!("{} semantics for a grid of {} axes", names.len(), options.grid.len());
+        errors.at(tokens, message, "one of `parallel`, `arbitrary` per grid axis");
+    }
+    for n in names.iter().filter(|n| *n != "parallel" && *n != "arbitrary") {
+        errors.at(n, format!("unknown semantics `{n}`"), "`parallel`: in any order, at once; `arbitrary`: one after the other");
+    }
+}
+
+fn parameter(p: &Parameter, options: &Options, all: &[Parameter], errors: &mut Errors) {
+    match (p.role, &p.block, &p.sizes) {
+        (Role::Output, None, _) => {
+            errors.at(&p.ty, format!("output `{}` has no `#[block(..)]`", p.name), "its shape comes from the spec: `#[block([M, N] => [BM, BN], |i, j| (i, j))]`");
+        }
+        (Role::Scratch, _, None) => {
+            errors.at(&p.ty, format!("scratch `{}` has no size", p.name), "write `#[scratch([BM, BN])]` before it");
+        }
+        (Role::Prefetch, _, None) => {
+            errors.at(&p.ty, format!("`{}` has no shape", p.name), "write `#[prefetch([B])]` before it");
+        }
+        (Role::Param, ..) if !matches!(&p.ty, syn::Type::Path(_)) => {
+            errors.at(&p.ty, format!("`{}` is neither an operand nor a scalar", p.name), "operands are `In`, `Out`, `Scratch`, `Prefetch`; other host values are `#[fixed]`");
+        }
+        _ => {}
+    }
+    if let Some(b) = &p.block {
+        block(p, b, options, errors);
+        if let Some(alias) = &b.alias {
+            match all.iter().find(|q| q.name == *alias) {
+                Some(q) if q.role == Role::Input && p.role == Role::Output => {}
+                Some(_) => errors.at(alias, format!("`{alias}` can't be aliased"), "an `Out` takes over the memory of an `In`"),
+                None => errors.at(alias, format!("there is no parameter `{alias}`"), "name an `In` of this kernel"),
+            }
+        }
+        if p.role == Role::Input && b.empty.is_some() {
+            errors.at(&b.empty, "`empty` is for outputs", "`fill` is what loads see outside of the array");
+        }
+    }
+}
+
+fn block(p: &Parameter, b: &Block, options: &Options, errors: &mut Errors) {
+    let rank = b.dims.len();
+    for d in b.dims.iter().filter(|d| matches!(d, Expr::Infer(_))) {
+        errors.at(d, "an array's dimension has a name or a size", "`_` squeezes a dimension of the *block*");
+    }
+    let Some(sizes) = &b.block else {
+        if let Some(map) = &b.map {
+            errors.at(map, format!("`{}` is one whole block, so it has no index map", p.name), "give the block's shape: `[dims] => [block], |i| (i, 0)`");
+        }
+        return;
+    };
+    if sizes.len() != rank {
+        let message = format!("the block of `{}` has {} dimensions, the array has {rank}", p.name, sizes.len());
+        errors.at(&b.block_tokens, message, "one entry per dimension; `_` takes one index and drops the dimension");
+    }
+    let Some(map) = &b.map else {
+        if !options.grid.is_empty() && sizes.len() == rank && !whole(b, sizes) {
+            errors.at(&b.block_tokens, format!("the blocks of `{}` have no index map", p.name), "say which block a program takes: `|i, j| (i, j)`");
+        }
+        return;
+    };
+    if map.inputs.len() != options.grid.len() {
+        let message = format!("the index map of `{}` takes {} arguments, the grid has {} axes", p.name, map.inputs.len(), options.grid.len());
+        let inputs = &map.inputs;
+        let at = if inputs.is_empty() { map.to_token_stream() } else { quote!(#inputs) };
+        errors.at(at, message, "one argument per grid axis; `_` for those it does not need");
+    }
+    let entries: Vec<&Expr> = match &*map.body {
+        Expr::Tuple(t) => t.elems.iter().collect(),
+        Expr::Paren(p) => vec![&*p.expr],
+        other => vec![other],
+    };
+    if entries.len() != rank {
+        let message = format!("the index map of `{}` gives {} indices, the array has {rank} dimensions", p.name, entries.len());
+        errors.at(&map.body, message, "one block index per dimension of the array, squeezed ones too");
+        return;
+    }
+    for (entry, size) in entries.iter().zip(sizes) {
+        let offset = matches!(entry, Expr::Call(c) if matches!(&*c.func, Expr::Path(p) if p.path.is_ident("element")));
+        match (size, offset) {
+            (BlockSize::Element(..), false) => {
+                errors.at(entry, "this dimension is `Element(..)`: its map entry is an element offset", "write `element(..)` around it");
+            }
+            (BlockSize::Blocked(_) | BlockSize::Squeezed(_), true) => {
+                errors.at(entry, "`element(..)` gives an element offset, this dimension takes a block index", "write `Element(size)` in the block's shape");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether a block is its whole array, word for word.
+fn whole(b: &Block, sizes: &[BlockSize]) -> bool {
+    b.dims.iter().zip(sizes).all(|(d, s)| match s {
+        BlockSize::Blocked(e) => e.to_token_stream().to_string() == d.to_token_stream().to_string(),
+        BlockSize::Squeezed(_) | BlockSize::Element(..) => false,
+    })
+}
+
+/// Operands that the body never mentions, outputs never stored, inputs written.
+fn usage(f: &ItemFn, options: &Options, parameters: &[Parameter], names: &Names, errors: &mut Errors) {
+    let body = idents(f.block.to_token_stream());
+    let mut shapes: Vec<String> = options.grid.iter().flat_map(|e| idents(e.to_token_stream())).collect();
+    shapes.extend(body.iter().cloned());
+    let text = f.block.to_token_stream().to_string();
+    for p in parameters {
+        let name = p.name.to_string();
+        let hidden = name.starts_with('_');
+        let aliased = parameters.iter().filter_map(|q| q.block.as_ref()?.alias.as_ref()).any(|a| *a == p.name);
+        match p.role {
+            Role::Output if !body.contains(&name) => {
+                errors.at(&p.name, format!("output `{name}` is never stored"), &format!("`{name}.store(tile)`"));
+            }
+            Role::Input if !body.contains(&name) && !hidden && !aliased && !sizes_something(p, parameters, &shapes, names) => {
+                errors.at(&p.name, format!("operand `{name}` is never used"), &format!("load it, or call it `_{name}`"));
+            }
+            Role::Input => {
+                for method in ["store", "fill", "swap", "store_masked"] {
+                    if text.contains(&format!("{name} . {method} (")) && !shadowed(&text, &name) {
+                        errors.at(&p.name, format!("input `{name}` is written by `.{method}(..)`"), "inputs are read only; store to an `Out` or a `Scratch`");
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn shadowed(text: &str, name: &str) -> bool {
+    text.contains(&format!("let {name} ")) || text.contains(&format!("let mut {name} "))
+}
+
+/// Whether an operand binds a dimension that grid, body or another spec uses.
+fn sizes_something(p: &Parameter, parameters: &[Parameter], used: &[String], names: &Names) -> bool {
+    let Some(b) = &p.block else { return false };
+    let own: Vec<String> = b.dims.iter().flat_map(|d| idents(d.to_token_stream())).filter(|n| names.is_dim(n)).collect();
+    let elsewhere = parameters.iter().filter(|q| q.name != p.name).filter_map(|q| q.block.as_ref());
+    let others: Vec<String> = elsewhere.flat_map(|b| b.dims.iter().flat_map(|d| idents(d.to_token_stream()))).collect();
+    own.iter().any(|n| used.contains(n) || others.contains(n))
+}

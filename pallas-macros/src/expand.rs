@@ -1,0 +1,377 @@
+//! The expansion: one function that hands spec, index maps and the rewritten body to the launcher.
+use crate::ast::{Block, BlockSize, Errors, Options, Parameter, Role};
+use crate::attr;
+use crate::check;
+use crate::names::Names;
+use crate::rewrite::{Rewrite, dim_ident, idents};
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use std::collections::HashSet;
+use syn::visit_mut::{self, VisitMut};
+use syn::{Expr, Ident, ItemFn, Type};
+
+/// Expands a kernel; mistakes become errors beside a stub that keeps its callers resolving.
+pub(crate) fn expand(attr: TokenStream, mut f: ItemFn) -> TokenStream {
+    let mut errors = Errors::default();
+    let options: Options = syn::parse2(attr).unwrap_or_else(|e| {
+        errors.push(e);
+        Options::default()
+    });
+    let parameters = attr::parameters(&mut f, &mut errors);
+    let consts = f.sig.generics.const_params().map(|c| c.ident.to_string()).collect();
+    let names = Names::collect(consts, &parameters);
+    let root = match &options.root {
+        Some(path) => quote!(#path::__private),
+        None => quote!(::pallas_rt::__private),
+    };
+    check::specs(&f, &options, &parameters, &names, &mut errors);
+    let kernel = Kernel { options, parameters, names, root };
+    let code = kernel.function(&f, &mut errors);
+    if errors.is_empty() { code } else { kernel.stub(&f, errors) }
+}
+
+struct Kernel {
+    options: Options,
+    parameters: Vec<Parameter>,
+    names: Names,
+    root: TokenStream,
+}
+
+impl Kernel {
+    /// `#[fixed]` and `#[dim]` parameters have no slot among the operands.
+    fn operands(&self) -> impl Iterator<Item = (usize, &Parameter)> {
+        self.parameters.iter().filter(|p| !matches!(p.role, Role::Fixed | Role::Dim)).enumerate()
+    }
+    fn outputs(&self) -> usize {
+        self.parameters.iter().filter(|p| p.role == Role::Output).count()
+    }
+
+    /// `pub fn k<const BQ: usize>(x: impl Input, scale: f32)`'s parameters and result.
+    fn signature(&self) -> (Vec<TokenStream>, TokenStream) {
+        let root = &self.root;
+        let takes = |p: &Parameter| {
+            let (name, attrs) = (&p.name, &p.attrs);
+            let ty = match p.role {
+                Role::Input | Role::Prefetch => quote!(impl #root::Input),
+                Role::Output | Role::Scratch => return None,
+                Role::Fixed => lasting(&p.ty),
+                Role::Param | Role::Dim => p.ty.to_token_stream(),
+            };
+            Some(quote!(#(#attrs)* #name: #ty))
+        };
+        let arrays = (0..self.outputs()).map(|_| quote!(#root::Array));
+        let result = if self.outputs() == 1 { quote!(#root::Array) } else { quote!((#(#arrays),*)) };
+        (self.parameters.iter().filter_map(takes).collect(), result)
+    }
+
+    /// The errors, and a function of the right type in the kernel's place.
+    fn stub(&self, f: &ItemFn, errors: Errors) -> TokenStream {
+        let (inputs, result) = self.signature();
+        let (root, vis, name, attrs) = (&self.root, &f.vis, &f.sig.ident, &f.attrs);
+        let (params, clause) = (&f.sig.generics.params, &f.sig.generics.where_clause);
+        let errors = errors.into_tokens();
+        quote! {
+            #(#attrs)*
+            #[allow(unused_variables, non_snake_case, clippy::too_many_arguments)]
+            #vis fn #name<#params>(#(#inputs),*) -> ::core::result::Result<#result, #root::Error> #clause {
+                ::core::unreachable!()
+            }
+            const _: () = { #errors };
+        }
+    }
+
+    /// ```text
+    /// pub fn k(x: impl Input, scale: f32) -> Result<Array, Error> {
+    ///     let spec = Spec { .. };
+    ///     let outputs = launch(spec, vec![arg(x), param(scale)], &[(0, &|frame| ..)], &|frame| (|x: In<f32>, ..| body)(..))?;
+    ///     Ok(outputs.into_one())
+    /// }
+    /// ```
+    fn function(&self, f: &ItemFn, errors: &mut Errors) -> TokenStream {
+        let (inputs, result) = self.signature();
+        let (root, vis, name, attrs) = (&self.root, &f.vis, &f.sig.ident, &f.attrs);
+        let (params, clause) = (&f.sig.generics.params, &f.sig.generics.where_clause);
+        let spec = self.spec(f, errors);
+        let arguments = self.operands().filter_map(|(_, p)| {
+            let name = &p.name;
+            match p.role {
+                Role::Input | Role::Prefetch => Some(quote!(#root::arg(#name))),
+                Role::Param => Some(quote!(#root::param(#name))),
+                _ => None,
+            }
+        });
+        let maps: Vec<TokenStream> = self.operands().filter_map(|(slot, p)| self.index_map(slot, p)).collect();
+        let body = self.body(f, errors);
+        let mixed = Span::mixed_site();
+        let (outputs, spec_name) = (Ident::new("outputs", mixed), Ident::new("spec", mixed));
+        let unpack = if self.outputs() == 1 {
+            quote!(#outputs.into_one())
+        } else {
+            let each: Vec<Ident> = (0..self.outputs()).map(|i| Ident::new(&format!("output{i}"), mixed)).collect();
+            quote!({ let [#(#each),*] = #outputs.into_array(); (#(#each),*) })
+        };
+        quote_spanned! {mixed=>
+            #(#attrs)*
+            #[allow(non_snake_case, clippy::too_many_arguments)]
+            #vis fn #name<#params>(#(#inputs),*) -> ::core::result::Result<#result, #root::Error> #clause {
+                let #spec_name = #spec;
+                let #outputs = #root::launch(#spec_name, ::std::vec![#(#arguments),*], &[#(#maps),*], #body)?;
+                ::core::result::Result::Ok(#unpack)
+            }
+        }
+    }
+
+    fn spec(&self, f: &ItemFn, errors: &mut Errors) -> TokenStream {
+        let (root, name) = (&self.root, f.sig.ident.to_string());
+        let grid: Vec<TokenStream> = self.options.grid.iter().map(|e| self.names.dim(root, e, errors)).collect();
+        let semantics: Vec<TokenStream> = match &self.options.semantics {
+            None => grid.iter().map(|_| quote!(#root::Semantics::Parallel)).collect(),
+            Some((names, _)) => names
+                .iter()
+                .map(|n| if n == "arbitrary" { quote!(#root::Semantics::Arbitrary) } else { quote!(#root::Semantics::Parallel) })
+                .collect(),
+        };
+        let assume: Vec<TokenStream> = self
+            .options
+            .assume
+            .iter()
+            .map(|(a, b)| {
+                let (a, b) = (self.names.dim(root, a, errors), self.names.dim(root, b, errors));
+                quote!((#a, #b))
+            })
+            .collect();
+        let given = self.parameters.iter().filter(|p| p.role == Role::Dim).map(|p| {
+            let (ident, text) = (&p.name, p.name.to_string());
+            quote!((#text, #ident as i64))
+        });
+        let consts = f.sig.generics.const_params().map(|c| {
+            let ident = &c.ident;
+            quote!(#root::Fixed(&#ident))
+        });
+        let types = f.sig.generics.type_params().map(|t| {
+            let ident = &t.ident;
+            quote!(#root::Fixed(&::core::any::type_name::<#ident>()))
+        });
+        let fixed = self.parameters.iter().filter(|p| p.role == Role::Fixed).map(|p| {
+            let ident = &p.name;
+            quote!(#root::Fixed(&#ident))
+        });
+        let keys = consts.chain(types).chain(fixed);
+        let operands: Vec<TokenStream> = self.operands().map(|(_, p)| self.operand(p, errors)).collect();
+        quote! {{
+            #[allow(unused_imports)]
+            use #root::{ByType as _, ByValue as _};
+            #root::Spec {
+                name: #name,
+                at: #root::Loc { file: ::core::file!(), line: ::core::line!(), column: ::core::column!() },
+                grid: ::std::vec![#(#grid),*],
+                semantics: ::std::vec![#(#semantics),*],
+                assume: ::std::vec![#(#assume),*],
+                given: ::std::vec![#(#given),*],
+                key: ::std::vec![#((&#keys).fixed_key()),*],
+                operands: ::std::vec![#(#operands),*],
+            }
+        }}
+    }
+
+    /// `Operand { name: "x", kind: Kind::Input, .. }`
+    fn operand(&self, p: &Parameter, errors: &mut Errors) -> TokenStream {
+        let (root, name) = (&self.root, p.name.to_string());
+        let kind = match p.role {
+            Role::Input => quote!(Input),
+            Role::Output => quote!(Output),
+            Role::Prefetch => quote!(Prefetch),
+            Role::Scratch => quote!(Scratch),
+            Role::Param | Role::Fixed | Role::Dim => quote!(Param),
+        };
+        let dtype = match self.element(p, errors) {
+            Some(t) => quote!(<#t as #root::Elem>::DTYPE),
+            None => quote!(#root::DType::F32),
+        };
+        let none = || quote!(::core::option::Option::None);
+        let some = |x: TokenStream| quote!(::core::option::Option::Some(#x));
+        let mut sizes = |list: &[Expr]| {
+            let dims: Vec<TokenStream> = list.iter().map(|e| self.names.dim(root, e, errors)).collect();
+            some(quote!(::std::vec![#(#dims),*]))
+        };
+        let (mut dims, mut block, mut fill, mut empty, mut alias) = (none(), none(), none(), none(), none());
+        if let Some(list) = &p.sizes {
+            dims = sizes(list);
+        }
+        if let Some(b) = &p.block {
+            dims = sizes(&b.dims);
+            if let Some(list) = &b.block {
+                let each: Vec<TokenStream> = list.iter().map(|s| self.block_size(s, errors)).collect();
+                block = some(quote!(::std::vec![#(#each),*]));
+            }
+            let number = |e: &Option<Expr>| e.as_ref().map_or_else(none, |e| some(quote!((#e) as f64)));
+            (fill, empty) = (number(&b.fill), number(&b.empty));
+            if let Some(a) = &b.alias {
+                let text = a.to_string();
+                alias = some(quote!(#text));
+            }
+        }
+        quote! {
+            #root::Operand {
+                name: #name, kind: #root::Kind::#kind, dtype: #dtype, dims: #dims, block: #block,
+                fill: #fill, empty: #empty, alias: #alias,
+            }
+        }
+    }
+
+    fn element(&self, p: &Parameter, errors: &mut Errors) -> Option<TokenStream> {
+        let root = &self.root;
+        if p.role == Role::Param {
+            let ty = &p.ty;
+            return Some(quote!(<#ty as #root::ParamValue>::Element));
+        }
+        match attr::element(p) {
+            Ok(t) => Some(t.to_token_stream()),
+            Err(e) => {
+                errors.push(e);
+                None
+            }
+        }
+    }
+
+    fn block_size(&self, size: &BlockSize, errors: &mut Errors) -> TokenStream {
+        let root = &self.root;
+        match size {
+            BlockSize::Squeezed(_) => quote!(#root::BlockDim::Squeezed),
+            BlockSize::Blocked(e) => {
+                let e = self.names.dim(root, e, errors);
+                quote!(#root::BlockDim::Blocked(#e))
+            }
+            BlockSize::Element(parts, _) => {
+                let [size, low, high] = parts.each_ref().map(|e| self.names.dim(root, e, errors));
+                quote!(#root::BlockDim::Element { size: #size, low: #low, high: #high })
+            }
+        }
+    }
+
+    /// `(0, &|frame| { let (b, i) = (frame.program(0), frame.program(1)); indices((b, i, 0)) })`
+    fn index_map(&self, slot: usize, p: &Parameter) -> Option<TokenStream> {
+        let block: &Block = p.block.as_ref()?;
+        let map = block.map.as_ref()?;
+        let (root, frame) = (&self.root, Ident::new("frame", Span::mixed_site()));
+        let axes = 0..map.inputs.len();
+        let patterns = &map.inputs;
+        let mut entries: Vec<Expr> = match &*map.body {
+            Expr::Tuple(t) => t.elems.iter().cloned().collect(),
+            Expr::Paren(p) => vec![(*p.expr).clone()],
+            other => vec![other.clone()],
+        };
+        let mentioned: HashSet<String> = entries.iter().flat_map(|e| idents(e.to_token_stream())).collect();
+        let own: HashSet<String> = idents(patterns.to_token_stream());
+        let dims: Vec<&String> = self.names.dims.iter().filter(|d| mentioned.contains(*d) && !own.contains(*d)).collect();
+        let mut rename = RenameDims { dims: dims.iter().map(|d| (*d).clone()).collect() };
+        entries.iter_mut().for_each(|e| rename.visit_expr_mut(e));
+        let lets = dims.iter().map(|d| {
+            let ident = dim_ident(&Ident::new(d, Span::call_site()));
+            quote!(#[allow(non_snake_case)] let #ident = #frame.dim(#d);)
+        });
+        let prefetches = self.operands().filter(|(_, p)| p.role == Role::Prefetch && mentioned.contains(&p.name.to_string()));
+        let tables = prefetches.map(|(slot, p)| {
+            let (name, ty) = (&p.name, &p.ty);
+            quote!(let #name: #ty = #frame.prefetch(#slot);)
+        });
+        Some(quote! {
+            (#slot, &|#frame: &#root::Frame| {
+                let _ = #frame;
+                #[allow(unused_imports)]
+                use #root::index::{cdiv, max, min};
+                #[allow(unused_imports)]
+                use #root::element;
+                #(#lets)*
+                #(#tables)*
+                #[allow(unused_variables)]
+                let (#patterns,) = (#(#frame.program(#axes),)*);
+                #root::indices((#(#entries,)*))
+            })
+        })
+    }
+
+    /// `&|frame| { let D = frame.size("D"); (|x: In<f32>, ..| { rewritten })(frame.input(0), ..) }`
+    fn body(&self, f: &ItemFn, errors: &mut Errors) -> TokenStream {
+        let (root, frame) = (&self.root, Ident::new("frame", Span::mixed_site()));
+        let mut block = (*f.block).clone();
+        let fixed = self.parameters.iter().filter(|p| p.role == Role::Fixed).map(|p| p.name.to_string());
+        let host = self.names.consts.iter().cloned().chain(fixed).collect();
+        let mut rewrite = Rewrite::new(root.clone(), host);
+        for p in self.parameters.iter().filter(|p| p.role != Role::Dim) {
+            rewrite.declare(&p.name, false, false);
+        }
+        let mentioned = idents(block.to_token_stream());
+        let dims: Vec<Ident> = self
+            .names
+            .dims
+            .iter()
+            .filter(|d| mentioned.contains(*d))
+            .map(|d| Ident::new(d, Span::call_site()))
+            .collect();
+        for d in &dims {
+            rewrite.declare(d, false, false);
+            rewrite.dims.insert(d.to_string());
+        }
+        rewrite.block(&mut block);
+        errors.extend(std::mem::take(&mut rewrite.errors));
+        let lets = dims.iter().map(|d| {
+            let (ident, text) = (dim_ident(d), d.to_string());
+            let value = if self.names.statics.contains(&text) {
+                quote!(let #ident: usize = #frame.size(#text);)
+            } else {
+                quote!(let #ident: #root::Scalar<i32> = #frame.dim(#text);)
+            };
+            quote!(#[allow(non_snake_case, unused_variables)] #value)
+        });
+        let slots = self.operands().map(|(slot, p)| {
+            let (pat, ty) = (&p.pat, &p.ty);
+            match p.role {
+                Role::Input => (quote!(#pat: #ty), quote!(#frame.input(#slot))),
+                Role::Output => (quote!(#pat: #ty), quote!(#frame.output(#slot))),
+                Role::Prefetch => (quote!(#pat: #ty), quote!(#frame.prefetch(#slot))),
+                Role::Scratch => (quote!(#pat: #ty), quote!(#frame.scratch(#slot))),
+                Role::Param | Role::Fixed | Role::Dim => {
+                    (quote!(#pat: #root::Scalar<<#ty as #root::ParamValue>::Element>), quote!(#frame.param(#slot)))
+                }
+            }
+        });
+        let (patterns, values): (Vec<TokenStream>, Vec<TokenStream>) = slots.unzip();
+        quote! {
+            &|#frame: &#root::Frame| {
+                let _ = #frame;
+                #(#lets)*
+                (|#(#patterns),*| -> () #block)(#(#values),*)
+            }
+        }
+    }
+}
+
+/// `impl Fn(..)` of a `#[fixed]` parameter must outlive its identity: it is compared by type.
+fn lasting(ty: &Type) -> TokenStream {
+    match ty {
+        Type::ImplTrait(t) => {
+            let bounds = &t.bounds;
+            quote!(impl #bounds + 'static)
+        }
+        other => other.to_token_stream(),
+    }
+}
+
+/// Dimensions in an index map under their own names, which no item can shadow.
+struct RenameDims {
+    dims: HashSet<String>,
+}
+impl VisitMut for RenameDims {
+    fn visit_expr_mut(&mut self, e: &mut Expr) {
+        if let Expr::Path(p) = e
+            && let Some(i) = p.path.get_ident()
+            && self.dims.contains(&i.to_string())
+        {
+            let renamed = dim_ident(i);
+            *e = syn::parse_quote!(#renamed);
+            return;
+        }
+        visit_mut::visit_expr_mut(self, e);
+    }
+}

@@ -1,0 +1,132 @@
+//! The little language of sizes: names are dimensions or const generics, `{X}` is an outer constant.
+use crate::ast::{BlockSize, Errors, Parameter, Role};
+use proc_macro2::TokenStream;
+use quote::quote;
+use std::collections::BTreeSet;
+use syn::{BinOp, Expr, Ident};
+
+/// What names mean in a kernel.
+#[derive(Default)]
+pub(crate) struct Names {
+    /// Const generics.
+    pub(crate) consts: BTreeSet<String>,
+    /// Dimensions that operands or `#[dim]` parameters bind.
+    pub(crate) dims: BTreeSet<String>,
+    /// Dimensions that size a block or a scratch buffer.
+    pub(crate) statics: BTreeSet<String>,
+}
+
+impl Names {
+    pub(crate) fn collect(consts: BTreeSet<String>, parameters: &[Parameter]) -> Names {
+        let mut names = Names { consts, ..Names::default() };
+        for p in parameters {
+            if p.role == Role::Dim {
+                names.dims.insert(p.name.to_string());
+            }
+            let own = p.block.iter().flat_map(|b| &b.dims);
+            let prefetch = p.sizes.iter().flatten().filter(|_| p.role == Role::Prefetch);
+            for dim in own.chain(prefetch) {
+                names.mentioned(dim, &mut |n, s| {
+                    n.dims.insert(s);
+                });
+            }
+        }
+        for p in parameters {
+            let scratch = p.sizes.iter().flatten().filter(|_| p.role == Role::Scratch);
+            for size in scratch {
+                names.mark(size);
+            }
+            let Some(block) = &p.block else { continue };
+            match &block.block {
+                None => block.dims.iter().for_each(|d| names.mark(d)),
+                Some(sizes) => {
+                    for size in sizes {
+                        match size {
+                            BlockSize::Squeezed(_) => {}
+                            BlockSize::Blocked(e) => names.mark(e),
+                            BlockSize::Element(parts, _) => parts.iter().for_each(|e| names.mark(e)),
+                        }
+                    }
+                }
+            }
+        }
+        names
+    }
+    fn mark(&mut self, size: &Expr) {
+        self.mentioned(size, &mut |n, s| {
+            n.statics.insert(s);
+        });
+    }
+    /// Every name in a size that is no const generic.
+    fn mentioned(&mut self, e: &Expr, f: &mut dyn FnMut(&mut Names, String)) {
+        match e {
+            Expr::Path(p) => {
+                if let Some(name) = p.path.get_ident().map(Ident::to_string).filter(|n| !self.consts.contains(n)) {
+                    f(self, name);
+                }
+            }
+            Expr::Paren(p) => self.mentioned(&p.expr, f),
+            Expr::Group(p) => self.mentioned(&p.expr, f),
+            Expr::Binary(b) => {
+                self.mentioned(&b.left, f);
+                self.mentioned(&b.right, f);
+            }
+            Expr::Call(c) => c.args.iter().for_each(|a| self.mentioned(a, f)),
+            _ => {}
+        }
+    }
+    /// Whether a name is a dimension.
+    pub(crate) fn is_dim(&self, name: &str) -> bool {
+        self.dims.contains(name)
+    }
+
+    /// A size as code that builds a symbolic `Dim`; what it can't say is an error.
+    pub(crate) fn dim(&self, root: &TokenStream, e: &Expr, errors: &mut Errors) -> TokenStream {
+        match e {
+            Expr::Lit(l) => quote!(#root::Dim::from((#l) as i64)),
+            Expr::Block(_) => quote!(#root::Dim::from((#e) as i64)),
+            Expr::Paren(p) => self.dim(root, &p.expr, errors),
+            Expr::Group(p) => self.dim(root, &p.expr, errors),
+            Expr::Path(p) => match p.path.get_ident() {
+                Some(i) if self.consts.contains(&i.to_string()) => quote!(#root::Dim::from(#i as i64)),
+                Some(i) if self.dims.contains(&i.to_string()) => {
+                    let name = i.to_string();
+                    quote!(#root::Dim::name(#name))
+                }
+                _ => {
+                    let name = quote!(#p).to_string().replace(' ', "");
+                    let message = format!("`{name}` is neither a dimension of an operand nor a const generic");
+                    let help = format!("an outer constant is written `{{{name}}}`; a size no operand has is a parameter `#[dim] {name}: usize`");
+                    errors.at(p, message, &help);
+                    quote!(#root::Dim::from(0i64))
+                }
+            },
+            Expr::Binary(b) => {
+                let (l, r) = (self.dim(root, &b.left, errors), self.dim(root, &b.right, errors));
+                match b.op {
+                    BinOp::Add(_) => quote!((&#l + &#r)),
+                    BinOp::Sub(_) => quote!((&#l - &#r)),
+                    BinOp::Mul(_) => quote!((&#l * &#r)),
+                    _ => self.unsupported(root, e, errors),
+                }
+            }
+            Expr::Call(c) => {
+                let function = match &*c.func {
+                    Expr::Path(p) => p.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default(),
+                    _ => String::new(),
+                };
+                if c.args.len() != 2 || !["cdiv", "min", "max"].contains(&function.as_str()) {
+                    return self.unsupported(root, e, errors);
+                }
+                let (l, r) = (self.dim(root, &c.args[0], errors), self.dim(root, &c.args[1], errors));
+                let function = Ident::new(&function, proc_macro2::Span::call_site());
+                quote!(#l.#function(&#r))
+            }
+            _ => self.unsupported(root, e, errors),
+        }
+    }
+    fn unsupported(&self, root: &TokenStream, e: &Expr, errors: &mut Errors) -> TokenStream {
+        errors.at(e, "a size is built from names, numbers, `{CONSTANTS}`, `+`, `-`, `*`, `cdiv`, `min`, `max`", "");
+        quote!(#root::Dim::from(0i64))
+    }
+}
