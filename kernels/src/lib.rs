@@ -1,1 +1,2 @@
-//! (being written)
+//! Kernels ready to call.
+pub mod flash_attention;

@@ -82,7 +82,10 @@ impl Parse for BlockSize {
         }
         let arg = |i: usize| call.args.get(i).cloned().unwrap_or_else(|| syn::parse_quote!(0));
         if call.args.is_empty() || call.args.len() > 3 {
-            return Err(syn::Error::new_spanned(&e, "`Element` takes a size, and optionally the padding in front and behind"));
+            return Err(syn::Error::new_spanned(
+                &e,
+                "`Element` takes a size, and optionally the padding in front and behind",
+            ));
         }
         Ok(BlockSize::Element(Box::new([arg(0), arg(1), arg(2)]), e.clone()))
     }
@@ -128,7 +131,9 @@ impl Parse for Block {
                 "empty" => block.empty = Some(input.parse()?),
                 "alias" => block.alias = Some(input.parse()?),
                 other => {
-                    let message = format!("unknown option `{other}`: expected an index map `|i| (i, 0)`, `fill`, `empty` or `alias`");
+                    let message = format!(
+                        "unknown option `{other}`: expected an index map `|i| (i, 0)`, `fill`, `empty` or `alias`"
+                    );
                     return Err(syn::Error::new(key.span(), message));
                 }
             }
@@ -185,7 +190,9 @@ fn option(options: &mut Options, key: &Ident, input: ParseStream<'_>) -> syn::Re
                     Expr::Binary(b) if matches!(b.op, syn::BinOp::Eq(_)) => {
                         options.assume.push(((*b.left).clone(), (*b.right).clone()));
                     }
-                    other => return Err(syn::Error::new_spanned(other, "`assume` takes equalities: `assume(BQ == BK)`")),
+                    other => {
+                        return Err(syn::Error::new_spanned(other, "`assume` takes equalities: `assume(BQ == BK)`"));
+                    }
                 }
             }
         }

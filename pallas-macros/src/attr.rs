@@ -11,7 +11,11 @@ pub(crate) fn parameters(f: &mut ItemFn, errors: &mut Errors) -> Vec<Parameter> 
     for input in &mut f.sig.inputs {
         match input {
             FnArg::Receiver(r) => {
-                errors.at(r, "a kernel has no `self`", "make it an associated function; pass host values as `#[fixed]`");
+                errors.at(
+                    r,
+                    "a kernel has no `self`",
+                    "make it an associated function; pass host values as `#[fixed]`",
+                );
             }
             FnArg::Typed(typed) => out.extend(parameter(typed, errors)),
         }
@@ -25,7 +29,11 @@ fn parameter(typed: &mut syn::PatType, errors: &mut Errors) -> Option<Parameter>
         return None;
     };
     if let Some(m) = &id.mutability {
-        errors.at(m, "a kernel's parameter is not `mut`", "refs are written by `store`; copy a host value into a `let mut`");
+        errors.at(
+            m,
+            "a kernel's parameter is not `mut`",
+            "refs are written by `store`; copy a host value into a `let mut`",
+        );
     }
     let mut p = Parameter {
         name: id.ident.clone(),

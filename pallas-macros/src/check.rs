@@ -10,7 +10,11 @@ pub(crate) fn specs(f: &ItemFn, options: &Options, parameters: &[Parameter], nam
     signature(f, errors);
     semantics(options, errors);
     if options.grid_tokens.is_none() {
-        errors.at(&f.sig.ident, "this kernel has no grid", "write `#[kernel(grid = (cdiv(N, BN)))]`; `grid = ()` is one program");
+        errors.at(
+            &f.sig.ident,
+            "this kernel has no grid",
+            "write `#[kernel(grid = (cdiv(N, BN)))]`; `grid = ()` is one program",
+        );
     }
     if !parameters.iter().any(|p| p.role == Role::Output) {
         errors.at(&f.sig.ident, "this kernel has no output", "add a parameter `out: Out<f32>` with its `#[block(..)]`");
@@ -32,7 +36,11 @@ fn signature(f: &ItemFn, errors: &mut Errors) {
         errors.at(token, "a kernel is not `const`", "remove it");
     }
     if let syn::ReturnType::Type(_, ty) = &f.sig.output {
-        errors.at(ty, "a kernel returns nothing: its results are `Out` parameters", "store to an `Out`; the call returns its arrays");
+        errors.at(
+            ty,
+            "a kernel returns nothing: its results are `Out` parameters",
+            "store to an `Out`; the call returns its arrays",
+        );
     }
     if let Some(l) = f.sig.generics.lifetimes().next() {
         errors.at(l, "a kernel has no lifetimes", "take arrays, numbers and `#[fixed]` values");
@@ -46,14 +54,22 @@ fn semantics(options: &Options, errors: &mut Errors) {
         errors.at(tokens, message, "one of `parallel`, `arbitrary` per grid axis");
     }
     for n in names.iter().filter(|n| *n != "parallel" && *n != "arbitrary") {
-        errors.at(n, format!("unknown semantics `{n}`"), "`parallel`: in any order, at once; `arbitrary`: one after the other");
+        errors.at(
+            n,
+            format!("unknown semantics `{n}`"),
+            "`parallel`: in any order, at once; `arbitrary`: one after the other",
+        );
     }
 }
 
 fn parameter(p: &Parameter, options: &Options, all: &[Parameter], errors: &mut Errors) {
     match (p.role, &p.block, &p.sizes) {
         (Role::Output, None, _) => {
-            errors.at(&p.ty, format!("output `{}` has no `#[block(..)]`", p.name), "its shape comes from the spec: `#[block([M, N] => [BM, BN], |i, j| (i, j))]`");
+            errors.at(
+                &p.ty,
+                format!("output `{}` has no `#[block(..)]`", p.name),
+                "its shape comes from the spec: `#[block([M, N] => [BM, BN], |i, j| (i, j))]`",
+            );
         }
         (Role::Scratch, _, None) => {
             errors.at(&p.ty, format!("scratch `{}` has no size", p.name), "write `#[scratch([BM, BN])]` before it");
@@ -62,7 +78,11 @@ fn parameter(p: &Parameter, options: &Options, all: &[Parameter], errors: &mut E
             errors.at(&p.ty, format!("`{}` has no shape", p.name), "write `#[prefetch([B])]` before it");
         }
         (Role::Param, ..) if !matches!(&p.ty, syn::Type::Path(_)) => {
-            errors.at(&p.ty, format!("`{}` is neither an operand nor a scalar", p.name), "operands are `In`, `Out`, `Scratch`, `Prefetch`; other host values are `#[fixed]`");
+            errors.at(
+                &p.ty,
+                format!("`{}` is neither an operand nor a scalar", p.name),
+                "operands are `In`, `Out`, `Scratch`, `Prefetch`; other host values are `#[fixed]`",
+            );
         }
         _ => {}
     }
@@ -71,7 +91,9 @@ fn parameter(p: &Parameter, options: &Options, all: &[Parameter], errors: &mut E
         if let Some(alias) = &b.alias {
             match all.iter().find(|q| q.name == *alias) {
                 Some(q) if q.role == Role::Input && p.role == Role::Output => {}
-                Some(_) => errors.at(alias, format!("`{alias}` can't be aliased"), "an `Out` takes over the memory of an `In`"),
+                Some(_) => {
+                    errors.at(alias, format!("`{alias}` can't be aliased"), "an `Out` takes over the memory of an `In`")
+                }
                 None => errors.at(alias, format!("there is no parameter `{alias}`"), "name an `In` of this kernel"),
             }
         }
@@ -88,7 +110,11 @@ fn block(p: &Parameter, b: &Block, options: &Options, errors: &mut Errors) {
     }
     let Some(sizes) = &b.block else {
         if let Some(map) = &b.map {
-            errors.at(map, format!("`{}` is one whole block, so it has no index map", p.name), "give the block's shape: `[dims] => [block], |i| (i, 0)`");
+            errors.at(
+                map,
+                format!("`{}` is one whole block, so it has no index map", p.name),
+                "give the block's shape: `[dims] => [block], |i| (i, 0)`",
+            );
         }
         return;
     };
@@ -98,12 +124,21 @@ fn block(p: &Parameter, b: &Block, options: &Options, errors: &mut Errors) {
     }
     let Some(map) = &b.map else {
         if !options.grid.is_empty() && sizes.len() == rank && !whole(b, sizes) {
-            errors.at(&b.block_tokens, format!("the blocks of `{}` have no index map", p.name), "say which block a program takes: `|i, j| (i, j)`");
+            errors.at(
+                &b.block_tokens,
+                format!("the blocks of `{}` have no index map", p.name),
+                "say which block a program takes: `|i, j| (i, j)`",
+            );
         }
         return;
     };
     if map.inputs.len() != options.grid.len() {
-        let message = format!("the index map of `{}` takes {} arguments, the grid has {} axes", p.name, map.inputs.len(), options.grid.len());
+        let message = format!(
+            "the index map of `{}` takes {} arguments, the grid has {} axes",
+            p.name,
+            map.inputs.len(),
+            options.grid.len()
+        );
         let inputs = &map.inputs;
         let at = if inputs.is_empty() { map.to_token_stream() } else { quote!(#inputs) };
         errors.at(at, message, "one argument per grid axis; `_` for those it does not need");
@@ -114,7 +149,8 @@ fn block(p: &Parameter, b: &Block, options: &Options, errors: &mut Errors) {
         other => vec![other],
     };
     if entries.len() != rank {
-        let message = format!("the index map of `{}` gives {} indices, the array has {rank} dimensions", p.name, entries.len());
+        let message =
+            format!("the index map of `{}` gives {} indices, the array has {rank} dimensions", p.name, entries.len());
         errors.at(&map.body, message, "one block index per dimension of the array, squeezed ones too");
         return;
     }
@@ -122,10 +158,18 @@ fn block(p: &Parameter, b: &Block, options: &Options, errors: &mut Errors) {
         let offset = matches!(entry, Expr::Call(c) if matches!(&*c.func, Expr::Path(p) if p.path.is_ident("element")));
         match (size, offset) {
             (BlockSize::Element(..), false) => {
-                errors.at(entry, "this dimension is `Element(..)`: its map entry is an element offset", "write `element(..)` around it");
+                errors.at(
+                    entry,
+                    "this dimension is `Element(..)`: its map entry is an element offset",
+                    "write `element(..)` around it",
+                );
             }
             (BlockSize::Blocked(_) | BlockSize::Squeezed(_), true) => {
-                errors.at(entry, "`element(..)` gives an element offset, this dimension takes a block index", "write `Element(size)` in the block's shape");
+                errors.at(
+                    entry,
+                    "`element(..)` gives an element offset, this dimension takes a block index",
+                    "write `Element(size)` in the block's shape",
+                );
             }
             _ => {}
         }
@@ -154,13 +198,23 @@ fn usage(f: &ItemFn, options: &Options, parameters: &[Parameter], names: &Names,
             Role::Output if !body.contains(&name) => {
                 errors.at(&p.name, format!("output `{name}` is never stored"), &format!("`{name}.store(tile)`"));
             }
-            Role::Input if !body.contains(&name) && !hidden && !aliased && !sizes_something(p, parameters, &shapes, names) => {
-                errors.at(&p.name, format!("operand `{name}` is never used"), &format!("load it, or call it `_{name}`"));
+            Role::Input
+                if !body.contains(&name) && !hidden && !aliased && !sizes_something(p, parameters, &shapes, names) =>
+            {
+                errors.at(
+                    &p.name,
+                    format!("operand `{name}` is never used"),
+                    &format!("load it, or call it `_{name}`"),
+                );
             }
             Role::Input => {
                 for method in ["store", "fill", "swap", "store_masked"] {
                     if text.contains(&format!("{name} . {method} (")) && !shadowed(&text, &name) {
-                        errors.at(&p.name, format!("input `{name}` is written by `.{method}(..)`"), "inputs are read only; store to an `Out` or a `Scratch`");
+                        errors.at(
+                            &p.name,
+                            format!("input `{name}` is written by `.{method}(..)`"),
+                            "inputs are read only; store to an `Out` or a `Scratch`",
+                        );
                     }
                 }
             }
@@ -176,7 +230,8 @@ fn shadowed(text: &str, name: &str) -> bool {
 /// Whether an operand binds a dimension that grid, body or another spec uses.
 fn sizes_something(p: &Parameter, parameters: &[Parameter], used: &[String], names: &Names) -> bool {
     let Some(b) = &p.block else { return false };
-    let own: Vec<String> = b.dims.iter().flat_map(|d| idents(d.to_token_stream())).filter(|n| names.is_dim(n)).collect();
+    let own: Vec<String> =
+        b.dims.iter().flat_map(|d| idents(d.to_token_stream())).filter(|n| names.is_dim(n)).collect();
     let elsewhere = parameters.iter().filter(|q| q.name != p.name).filter_map(|q| q.block.as_ref());
     let others: Vec<String> = elsewhere.flat_map(|b| b.dims.iter().flat_map(|d| idents(d.to_token_stream()))).collect();
     own.iter().any(|n| used.contains(n) || others.contains(n))

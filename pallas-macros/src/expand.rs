@@ -128,7 +128,13 @@ impl Kernel {
             None => grid.iter().map(|_| quote!(#root::Semantics::Parallel)).collect(),
             Some((names, _)) => names
                 .iter()
-                .map(|n| if n == "arbitrary" { quote!(#root::Semantics::Arbitrary) } else { quote!(#root::Semantics::Parallel) })
+                .map(|n| {
+                    if n == "arbitrary" {
+                        quote!(#root::Semantics::Arbitrary)
+                    } else {
+                        quote!(#root::Semantics::Parallel)
+                    }
+                })
                 .collect(),
         };
         let assume: Vec<TokenStream> = self
@@ -263,14 +269,16 @@ impl Kernel {
         };
         let mentioned: HashSet<String> = entries.iter().flat_map(|e| idents(e.to_token_stream())).collect();
         let own: HashSet<String> = idents(patterns.to_token_stream());
-        let dims: Vec<&String> = self.names.dims.iter().filter(|d| mentioned.contains(*d) && !own.contains(*d)).collect();
+        let dims: Vec<&String> =
+            self.names.dims.iter().filter(|d| mentioned.contains(*d) && !own.contains(*d)).collect();
         let mut rename = RenameDims { dims: dims.iter().map(|d| (*d).clone()).collect() };
         entries.iter_mut().for_each(|e| rename.visit_expr_mut(e));
         let lets = dims.iter().map(|d| {
             let ident = dim_ident(&Ident::new(d, Span::call_site()));
             quote!(#[allow(non_snake_case)] let #ident = #frame.dim(#d);)
         });
-        let prefetches = self.operands().filter(|(_, p)| p.role == Role::Prefetch && mentioned.contains(&p.name.to_string()));
+        let prefetches =
+            self.operands().filter(|(_, p)| p.role == Role::Prefetch && mentioned.contains(&p.name.to_string()));
         let tables = prefetches.map(|(slot, p)| {
             let (name, ty) = (&p.name, &p.ty);
             quote!(let #name: #ty = #frame.prefetch(#slot);)

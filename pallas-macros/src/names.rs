@@ -96,7 +96,9 @@ impl Names {
                 _ => {
                     let name = quote!(#p).to_string().replace(' ', "");
                     let message = format!("`{name}` is neither a dimension of an operand nor a const generic");
-                    let help = format!("an outer constant is written `{{{name}}}`; a size no operand has is a parameter `#[dim] {name}: usize`");
+                    let help = format!(
+                        "an outer constant is written `{{{name}}}`; a size no operand has is a parameter `#[dim] {name}: usize`"
+                    );
                     errors.at(p, message, &help);
                     quote!(#root::Dim::from(0i64))
                 }

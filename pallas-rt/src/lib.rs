@@ -11,9 +11,9 @@ pub mod launch;
 pub mod passes;
 
 pub use array::{Array, Buffer, Client, Device, DeviceKind, DeviceLimits, MemoryStats, Profile};
+pub use error::{Error, KernelError, Result};
 pub use launch::{Checked, Cost, Counters, Explanation, check, cost, counters, explain};
 pub use pallas_macros::kernel;
-pub use error::{Error, KernelError, Result};
 #[cfg(feature = "gpu")]
 pub use {gpu::GpuCounters, wgpu};
 

@@ -44,16 +44,8 @@ struct Var {
     fixed: bool,
 }
 enum Frame {
-    Loop {
-        label: Option<Lifetime>,
-        made: bool,
-        target: Option<Kind>,
-        regions: usize,
-        block: bool,
-    },
-    Fence {
-        regions: usize,
-    },
+    Loop { label: Option<Lifetime>, made: bool, target: Option<Kind>, regions: usize, block: bool },
+    Fence { regions: usize },
 }
 pub struct Rewrite {
     /// `::pallas_rt::__private`, or where the user says it is.
@@ -98,12 +90,7 @@ impl Rewrite {
         quote_spanned!(span=> #root::#item)
     }
     pub fn declare(&mut self, i: &Ident, uninit: bool, by_macro: bool) {
-        self.vars.push(Var {
-            name: i.to_string(),
-            uninit,
-            by_macro,
-            fixed: false,
-        })
+        self.vars.push(Var { name: i.to_string(), uninit, by_macro, fixed: false })
     }
     pub fn block(&mut self, b: &mut Block) {
         self.visit_block_mut(b)
@@ -232,15 +219,19 @@ impl Rewrite {
             Expr::Paren(p) => self.surely_host(&p.expr),
             Expr::Unary(u) => self.surely_host(&u.expr),
             Expr::Binary(b) => self.surely_host(&b.left) && self.surely_host(&b.right),
-            Expr::Path(p) => p
-                .path
-                .get_ident()
-                .is_some_and(|i| self.host.contains(&i.to_string()) && self.vars.iter().filter(|v| i == &v.name).count() < 2),
+            Expr::Path(p) => p.path.get_ident().is_some_and(|i| {
+                self.host.contains(&i.to_string()) && self.vars.iter().filter(|v| i == &v.name).count() < 2
+            }),
             Expr::Macro(m) => m.mac.path.is_ident("cfg"),
             _ => false,
         }
     }
-    fn leave(&mut self, label: Option<&Lifetime>, what: &str, sp: Span) -> Option<(Option<Lifetime>, Vec<TokenStream>)> {
+    fn leave(
+        &mut self,
+        label: Option<&Lifetime>,
+        what: &str,
+        sp: Span,
+    ) -> Option<(Option<Lifetime>, Vec<TokenStream>)> {
         let ret = what == "return";
         let mut from = 0;
         let mut found = None;
@@ -250,9 +241,9 @@ impl Rewrite {
                     from = *regions;
                     break;
                 }
-                Frame::Loop {
-                    label: l, regions, block, ..
-                } if !ret && (if let Some(x) = label { l.as_ref() == Some(x) } else { !block }) => {
+                Frame::Loop { label: l, regions, block, .. }
+                    if !ret && (if let Some(x) = label { l.as_ref() == Some(x) } else { !block }) =>
+                {
                     from = *regions;
                     found = Some(i);
                     break;
@@ -261,10 +252,7 @@ impl Rewrite {
             }
         }
         let mut checks = vec![];
-        if let Some(Frame::Loop {
-            target: Some(Kind::For), ..
-        }) = found.map(|i| &self.frames[i])
-        {
+        if let Some(Frame::Loop { target: Some(Kind::For), .. }) = found.map(|i| &self.frames[i]) {
             self.errors.push(syn::Error::new(sp, format!("`{what}` can't leave a staged `for`: all iterations are recorded at once; use `while`, or guard the rest of the body with `if`, or write `#[unroll]`")));
             return None;
         }
@@ -307,12 +295,16 @@ impl Rewrite {
     }
     fn range(e: &mut Expr) -> Option<(Expr, Vec<(Ident, Option<Expr>)>)> {
         match e {
-            Expr::Range(r) if matches!(r.limits, syn::RangeLimits::HalfOpen(_)) && r.start.is_some() && r.end.is_some() => {
+            Expr::Range(r)
+                if matches!(r.limits, syn::RangeLimits::HalfOpen(_)) && r.start.is_some() && r.end.is_some() =>
+            {
                 Some((Expr::Range(r.clone()), vec![]))
             }
             Expr::Paren(p) => Self::range(&mut p.expr),
             Expr::Group(p) => Self::range(&mut p.expr),
-            Expr::MethodCall(c) if (c.method == "rev" && c.args.is_empty()) || (c.method == "step_by" && c.args.len() == 1) => {
+            Expr::MethodCall(c)
+                if (c.method == "rev" && c.args.is_empty()) || (c.method == "step_by" && c.args.len() == 1) =>
+            {
                 let (b, mut v) = Self::range(&mut c.receiver)?;
                 v.push((c.method.clone(), c.args.first().cloned()));
                 Some((b, v))
@@ -385,11 +377,7 @@ impl VisitMut for Rewrite {
         walk(t, &mut |i| self.mention(i));
     }
     fn visit_stmt_mut(&mut self, s: &mut Stmt) {
-        if let Stmt::Local(l) = s {
-            self.visit_local_mut(l)
-        } else {
-            visit_mut::visit_stmt_mut(self, s)
-        }
+        if let Stmt::Local(l) = s { self.visit_local_mut(l) } else { visit_mut::visit_stmt_mut(self, s) }
     }
     fn visit_arm_mut(&mut self, a: &mut syn::Arm) {
         let p = a.pat.clone();
@@ -453,12 +441,7 @@ impl VisitMut for Rewrite {
                     block: false,
                 });
                 self.visit_block_mut(&mut l.body);
-                if let Some(Frame::Loop {
-                    label: Some(n),
-                    made: true,
-                    ..
-                }) = self.frames.pop()
-                {
+                if let Some(Frame::Loop { label: Some(n), made: true, .. }) = self.frames.pop() {
                     l.label = Some(parse_quote_spanned!(n.span()=> #n:))
                 }
             }
@@ -578,11 +561,7 @@ impl Rewrite {
             BinOp::Eq(_) => "eq",
             BinOp::Ne(_) => "ne",
             BinOp::And(_) | BinOp::Or(_) => {
-                let (lf, rf) = if matches!(b.op, BinOp::And(_)) {
-                    ("left_and", "and")
-                } else {
-                    ("left_or", "or")
-                };
+                let (lf, rf) = if matches!(b.op, BinOp::And(_)) { ("left_and", "and") } else { ("left_or", "or") };
                 let (lf, rf) = (Ident::new(lf, sp), Ident::new(rf, sp));
                 let ms = m.located_at(sp);
                 let root = self.at(ms);
@@ -602,7 +581,8 @@ impl Rewrite {
         };
         // literal on the left: turn the comparison round, so that the typed side leads inference
         let lit = |e: &Expr| {
-            matches!(e, Expr::Lit(_)) || matches!(e, Expr::Unary(u) if matches!((&u.op, &*u.expr), (UnOp::Neg(_), Expr::Lit(_))))
+            matches!(e, Expr::Lit(_))
+                || matches!(e, Expr::Unary(u) if matches!((&u.op, &*u.expr), (UnOp::Neg(_), Expr::Lit(_))))
         };
         let (l, r, name) = if lit(l) && !lit(r) {
             (
@@ -628,10 +608,7 @@ impl Rewrite {
         let rhs = quote_spanned!(mr=> &(#r));
         let mut args = proc_macro2::Group::new(proc_macro2::Delimiter::Parenthesis, rhs);
         args.set_span(sp);
-        *e = braced(
-            sp,
-            quote_spanned!(sp=> #[allow(unused_imports)] use #root::HostCmp as _; #lhs.#f #args),
-        );
+        *e = braced(sp, quote_spanned!(sp=> #[allow(unused_imports)] use #root::HostCmp as _; #lhs.#f #args));
     }
     fn let_binds(&mut self, c: &mut Expr) {
         // conditions with `let`: host; binds names for the then-block
@@ -706,24 +683,13 @@ impl Rewrite {
         let Some((range, chain)) = staged else {
             self.visit_expr_mut(&mut f.expr);
             let r = self.regions.len();
-            self.frames.push(Frame::Loop {
-                label,
-                made: false,
-                target: None,
-                regions: r,
-                block: false,
-            });
+            self.frames.push(Frame::Loop { label, made: false, target: None, regions: r, block: false });
             let p = (*f.pat).clone();
             self.scoped(|s| {
                 s.bind(&p, false);
                 s.visit_block_mut(&mut f.body)
             });
-            if let Some(Frame::Loop {
-                label: Some(n),
-                made: true,
-                ..
-            }) = self.frames.pop()
-            {
+            if let Some(Frame::Loop { label: Some(n), made: true, .. }) = self.frames.pop() {
                 f.label = Some(parse_quote_spanned!(n.span()=> #n:))
             }
             *e = Expr::ForLoop(f);
@@ -737,13 +703,7 @@ impl Rewrite {
         let m = Span::mixed_site().located_at(sp);
         let key = self.open(Kind::For);
         let r = self.regions.len() - 1;
-        self.frames.push(Frame::Loop {
-            label,
-            made: false,
-            target: Some(Kind::For),
-            regions: r,
-            block: false,
-        });
+        self.frames.push(Frame::Loop { label, made: false, target: Some(Kind::For), regions: r, block: false });
         let p = (*f.pat).clone();
         self.scoped(|s| {
             s.bind(&p, false);
@@ -781,23 +741,12 @@ impl Rewrite {
         let label = f.label.as_ref().map(|l| l.name.clone());
         if idents(f.cond.to_token_stream()).contains("let") || self.surely_host(&f.cond) {
             let r = self.regions.len();
-            self.frames.push(Frame::Loop {
-                label,
-                made: false,
-                target: None,
-                regions: r,
-                block: false,
-            });
+            self.frames.push(Frame::Loop { label, made: false, target: None, regions: r, block: false });
             self.scoped(|s| {
                 s.let_binds(&mut f.cond);
                 s.visit_block_mut(&mut f.body)
             });
-            if let Some(Frame::Loop {
-                label: Some(n),
-                made: true,
-                ..
-            }) = self.frames.pop()
-            {
+            if let Some(Frame::Loop { label: Some(n), made: true, .. }) = self.frames.pop() {
                 f.label = Some(parse_quote_spanned!(n.span()=> #n:))
             }
             *e = Expr::While(f);
@@ -807,13 +756,7 @@ impl Rewrite {
         let m = Span::mixed_site().located_at(sp);
         let key = self.open(Kind::While);
         let r = self.regions.len() - 1;
-        self.frames.push(Frame::Loop {
-            label,
-            made: false,
-            target: Some(Kind::While),
-            regions: r,
-            block: false,
-        });
+        self.frames.push(Frame::Loop { label, made: false, target: Some(Kind::While), regions: r, block: false });
         self.visit_expr_mut(&mut f.cond);
         self.visit_block_mut(&mut f.body);
         let lab = match self.frames.pop() {

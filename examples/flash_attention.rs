@@ -1,0 +1,77 @@
+//! Fused attention on the real operands of a sentence encoder's layer (all-MiniLM-L6-v2), held against its stored result.
+//!
+//! `cargo run --release --example flash_attention [-- --device cpu|gpu|interpret] [-- --explain]`
+mod data;
+
+use pallas_kernels::flash_attention::flash_attention_blocks;
+use pallas_rt::{Client, Error, explain};
+use std::process::ExitCode;
+use std::time::Instant;
+
+const BQ: usize = 64;
+const BK: usize = 64;
+const TOLERANCE: f32 = 1e-5;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("error: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn client() -> Result<Client, Error> {
+    let args: Vec<String> = std::env::args().collect();
+    match args.iter().position(|a| a == "--device").and_then(|i| args.get(i + 1)).map(String::as_str) {
+        None => Client::from_env(),
+        Some("cpu") => Ok(Client::cpu()),
+        Some("interpret") => Ok(Client::interpreter()),
+        Some("gpu") => Client::gpu(0),
+        Some(other) => Err(Error::Value { message: format!("--device {other}: expected cpu, gpu or interpret") }),
+    }
+}
+
+fn run() -> Result<bool, Error> {
+    let client = client()?;
+    let mut arrays = data::load(&client, "minilm_attention.safetensors")?;
+    let mut operand = |name: &str| data::take(&mut arrays, name);
+    let (q, k, v, lengths) = (operand("q")?, operand("k")?, operand("v")?, operand("lengths")?);
+    let expected = operand("out")?;
+    let scale = 1.0 / (q.shape()[3] as f32).sqrt();
+    let attend = || flash_attention_blocks::<BQ, BK>(&q, &k, &v, &lengths, scale);
+    if std::env::args().any(|a| a == "--explain") {
+        println!("{}", explain(attend)?);
+        return Ok(true);
+    }
+
+    let first = attend()?;
+    first.block_until_ready()?;
+    let repeats = if client.kind() == pallas_rt::DeviceKind::Cpu { 20 } else { 1 };
+    let mut best = f64::INFINITY;
+    for _ in 0..repeats {
+        let start = Instant::now();
+        attend()?.block_until_ready()?;
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+
+    let [batch, heads, positions, head_dim] = *q.shape() else {
+        return Err(Error::Value { message: format!("q has shape {:?}, expected four dimensions", q.shape()) });
+    };
+    let live: usize = lengths.to_vec::<i32>()?.iter().map(|&n| n as usize).sum();
+    let flops = 4.0 * (heads * positions * live * head_dim) as f64;
+    let error = greatest_error(&first.to_vec::<f32>()?, &expected.to_vec::<f32>()?);
+    println!("device      {} ({})", client.device(), client.why());
+    println!("q, k, v     [{batch}, {heads}, {positions}, {head_dim}] f32, blocks of {BQ} queries and {BK} keys");
+    println!("time        {:.3} ms, {:.2} GFLOP/s", best * 1e3, flops / best / 1e9);
+    println!("error       {error:.2e} at most (allowed {TOLERANCE:.0e})");
+    Ok(error <= TOLERANCE)
+}
+
+/// NaN counts as infinitely wrong.
+fn greatest_error(found: &[f32], expected: &[f32]) -> f32 {
+    let differences = found.iter().zip(expected).map(|(a, b)| (a - b).abs());
+    differences.fold(0.0, |worst, d| if d.is_nan() { f32::INFINITY } else { worst.max(d) })
+}
