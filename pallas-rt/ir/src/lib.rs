@@ -3,6 +3,7 @@
 //! Read [`kernel`] first: its page is the grammar. [`scalar`] and [`structural`] are the registry of operations;
 //! [`infer`] gives every operation's result type; [`Builder`] appends to a kernel.
 mod builder;
+mod cursor;
 pub mod diag;
 pub mod dim;
 pub mod dtype;
@@ -12,10 +13,14 @@ pub mod emit;
 mod infer;
 pub mod kernel;
 mod literal;
-mod print;
+pub mod parse;
+pub mod print;
+mod renumber;
 pub mod structural;
+mod verify;
 
 pub use builder::Builder;
+pub use cursor::ParseError;
 pub use diag::{At, Diag};
 pub use dim::{Dim, Facts};
 pub use dtype::{Bf16, DType, Elem, F16, Slice, SliceMut};
@@ -28,3 +33,4 @@ pub use kernel::{
 pub use literal::Literal;
 pub use scalar::{Args, Lane, ScalarOp, Visit};
 pub use structural::{Access, StructuralOp};
+pub use verify::{Violation, verify};

@@ -1,128 +1,199 @@
-//! The text form of a kernel.
-use crate::kernel::{BlockDim, Inst, Kernel, Op, OperandKind, RegionId, Semantics, Value, View};
-use std::fmt::{self, Write};
+//! The text form of a kernel: one line per instruction, read back by [`crate::parse`].
+//!
+//! ```text
+//! Kernel  = "kernel" name "{" ("dim" name ("=" n)?)* ("grid" Dim Semantics)* Operand*
+//!           ("alias" @name @name)* ("map" @name Region)* "body" Region "}"
+//! Operand = kind name ":" dtype "[" Dim,* "]" ("block" "[" Block,* "]")? ("fill" literal)? ("empty" literal)?
+//! Block   = "_" | n | "element" n n n                          size, padding in front, padding behind
+//! Region  = ("(" Result,* ")")? "{" Inst* ("yield" Value,*)? "}"
+//! Inst    = (Result,* "=")? Op Value,* (Region ("else"? Region)?)?
+//! Result  = Value ":" Type
+//! Op      = "const" literal | scalar | structural attribute(..)* | "program_id" "axis" "(" n ")" | "extent" name
+//!         | "param" @name | "prefetch" @name | "load" @name View "mask"? | "store" @name View "mask"?
+//!         | "valid" @name View "axis" "(" n ")" | "if" | "for" "reverse"? | "while" | "debug_print" string ..
+//! View    = ("block" | "array") "[" Axis,* "]"
+//! Axis    = "dyn +"? offset ":" size (":" stride)? "drop"?
+//! ```
+use crate::kernel::*;
+use std::fmt::{self, Display, Formatter};
 
-impl fmt::Display for Kernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Two spaces per level.
+struct Indent(usize);
+impl Display for Indent {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{:1$}", "", self.0 * 2)
+    }
+}
+
+/// `a, b, c`
+struct List<'a, T>(&'a [T]);
+impl<T: Display> Display for List<'_, T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (i, x) in self.0.iter().enumerate() {
+            write!(f, "{}{x}", if i == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Kernel {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "kernel {} {{", self.name)?;
         for dim in &self.dims {
             match dim.size {
-                Some(n) => writeln!(f, "  dim {} = {n}", dim.name)?,
+                Some(size) => writeln!(f, "  dim {} = {size}", dim.name)?,
                 None => writeln!(f, "  dim {}", dim.name)?,
             }
         }
         for axis in &self.grid {
-            let order = if axis.semantics == Semantics::Parallel { "parallel" } else { "arbitrary" };
-            writeln!(f, "  grid {} {order}", axis.extent)?;
+            writeln!(f, "  grid {} {}", axis.extent, axis.semantics)?;
         }
-        for (i, _) in self.operands.iter().enumerate() {
-            operand(self, i, f)?;
+        for operand in &self.operands {
+            self.print_operand(operand, f)?;
         }
-        write!(f, "  body ")?;
-        region(self, self.body, 1, f)?;
+        for operand in &self.operands {
+            if let OperandKind::Output { alias: Some(input), .. } = operand.kind {
+                writeln!(f, "  alias @{} {}", operand.name, self.operand_name(input))?;
+            }
+        }
+        for operand in &self.operands {
+            if let Some(map) = operand.map {
+                write!(f, "  map @{}", operand.name)?;
+                self.print_region(map, 1, f)?;
+                writeln!(f)?;
+            }
+        }
+        write!(f, "  body")?;
+        self.print_region(self.body, 1, f)?;
         writeln!(f, "\n}}")
     }
 }
 
-fn operand(k: &Kernel, i: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let o = &k.operands[i];
-    let kind = match o.kind {
-        OperandKind::Input => "in",
-        OperandKind::Output { .. } => "out",
-        OperandKind::Prefetch => "prefetch",
-        OperandKind::Scratch => "scratch",
-        OperandKind::Param => "param",
-    };
-    let dims: Vec<String> = o.dims.iter().map(ToString::to_string).collect();
-    write!(f, "  {kind} @{i} {}: {}[{}]", o.name, o.dtype, dims.join(", "))?;
-    if !o.block.is_empty() {
-        let block: Vec<String> = o.block.iter().map(block_dim).collect();
-        write!(f, " block [{}]", block.join(", "))?;
+impl Display for Semantics {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Semantics::Parallel => "parallel",
+            Semantics::Arbitrary => "arbitrary",
+        })
     }
-    if let Some(fill) = o.fill {
-        write!(f, " fill {fill}")?;
-    }
-    if let OperandKind::Output { empty, alias } = &o.kind {
-        write!(f, " empty {empty}")?;
-        if let Some(alias) = alias {
-            write!(f, " alias {alias}")?;
+}
+
+impl Display for BlockDim {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            BlockDim::Squeezed => write!(f, "_"),
+            BlockDim::Blocked(size) => write!(f, "{size}"),
+            BlockDim::Element { size, low, high } => write!(f, "element {size} {low} {high}"),
         }
     }
-    if let Some(map) = o.map {
-        write!(f, " map ")?;
-        region(k, map, 1, f)?;
-    }
-    writeln!(f)
 }
 
-fn block_dim(b: &BlockDim) -> String {
-    match b {
-        BlockDim::Squeezed => "_".into(),
-        BlockDim::Blocked(n) => n.to_string(),
-        BlockDim::Element { size, low, high } => format!("element {size} {low} {high}"),
+impl Display for ViewAxis {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}:{}", if self.dynamic { "dyn + " } else { "" }, self.offset, self.size)?;
+        if self.stride != 1 {
+            write!(f, ":{}", self.stride)?;
+        }
+        if self.kept { Ok(()) } else { write!(f, " drop") }
     }
 }
 
-fn typed(k: &Kernel, values: &[Value]) -> String {
-    values.iter().map(|&v| format!("{v}: {}", k.ty(v))).collect::<Vec<_>>().join(", ")
-}
-fn plain(values: &[Value]) -> String {
-    values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+impl Display for View {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let frame = match self.frame {
+            Frame::Block => "block",
+            Frame::Array => "array",
+        };
+        write!(f, "{frame}[{}]", List(&self.axes))
+    }
 }
 
-fn region(k: &Kernel, id: RegionId, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let (r, pad) = (k.region(id), "  ".repeat(depth));
-    writeln!(f, "({}) {{", typed(k, &r.params))?;
-    for &i in &r.insts {
-        let inst = k.inst(i);
-        write!(f, "{pad}  ")?;
+impl Kernel {
+    fn print_operand(&self, operand: &Operand, f: &mut Formatter<'_>) -> fmt::Result {
+        let kind = match operand.kind {
+            OperandKind::Input => "in",
+            OperandKind::Output { .. } => "out",
+            OperandKind::Prefetch => "prefetch",
+            OperandKind::Scratch => "scratch",
+            OperandKind::Param => "param",
+        };
+        write!(f, "  {kind} {}: {}[{}]", operand.name, operand.dtype, List(&operand.dims))?;
+        if !operand.block.is_empty() {
+            write!(f, " block [{}]", List(&operand.block))?;
+        }
+        if let Some(fill) = operand.fill {
+            write!(f, " fill {fill}")?;
+        }
+        if let OperandKind::Output { empty, .. } = operand.kind {
+            write!(f, " empty {empty}")?;
+        }
+        writeln!(f)
+    }
+    fn operand_name(&self, id: OperandId) -> String {
+        format!("@{}", self.operand(id).name)
+    }
+    fn results(&self, values: &[Value]) -> String {
+        let typed: Vec<String> = values.iter().map(|&v| format!("{v}: {}", self.ty(v))).collect();
+        typed.join(", ")
+    }
+    fn print_region(&self, id: RegionId, level: usize, f: &mut Formatter<'_>) -> fmt::Result {
+        let region = self.region(id);
+        if !region.params.is_empty() {
+            write!(f, " ({})", self.results(&region.params))?;
+        }
+        writeln!(f, " {{")?;
+        for &inst in &region.insts {
+            self.print_inst(inst, level + 1, f)?;
+        }
+        if !region.yields.is_empty() {
+            writeln!(f, "{}yield {}", Indent(level + 1), List(&region.yields))?;
+        }
+        write!(f, "{}}}", Indent(level))
+    }
+    fn print_inst(&self, id: InstId, level: usize, f: &mut Formatter<'_>) -> fmt::Result {
+        let inst = self.inst(id);
+        write!(f, "{}{}", Indent(level), self.inst_text(inst))?;
+        for (i, &region) in inst.regions.iter().enumerate() {
+            if i == 1 && inst.op == Op::If {
+                write!(f, " else")?;
+            }
+            self.print_region(region, level, f)?;
+        }
+        writeln!(f)
+    }
+    /// An instruction without its regions: `%3: f32[4] = add %1, %2`. Error messages quote it.
+    pub fn inst_text(&self, inst: &Inst) -> String {
+        let mut text = String::new();
         if !inst.results.is_empty() {
-            write!(f, "{} = ", typed(k, &inst.results))?;
+            text = format!("{} = ", self.results(&inst.results));
         }
-        write!(f, "{}", operation(k, inst))?;
-        for &nested in &inst.regions {
-            f.write_char(' ')?;
-            region(k, nested, depth + 1, f)?;
+        text += &self.op_text(&inst.op);
+        if !inst.args.is_empty() {
+            text += &format!(" {}", List(&inst.args));
         }
-        writeln!(f)?;
+        text
     }
-    writeln!(f, "{pad}  yield {}", plain(&r.yields))?;
-    write!(f, "{pad}}}")
-}
-
-fn view(v: &View) -> String {
-    let axis = |a: &crate::ViewAxis| {
-        let dynamic = if a.dynamic { "+%" } else { "" };
-        format!("{}{dynamic}:{}:{}{}", a.offset, a.size, a.stride, if a.kept { "" } else { "!" })
-    };
-    let frame = if v.frame == crate::Frame::Block { "block" } else { "array" };
-    format!("{frame}[{}]", v.axes.iter().map(axis).collect::<Vec<_>>().join(", "))
-}
-
-/// The operation and its arguments, without results and regions.
-pub(crate) fn operation(k: &Kernel, inst: &Inst) -> String {
-    let args = plain(&inst.args);
-    let text = match &inst.op {
-        Op::Const(x) => format!("const {x:?}"),
-        Op::Scalar(op) => format!("{op} {args}"),
-        Op::Structural(op) => format!("{op} {args}"),
-        Op::ProgramId(axis) => format!("program_id {axis}"),
-        Op::NumPrograms(axis) => format!("num_programs {axis}"),
-        Op::Extent(dim) => format!("extent {}", k.dims[dim.index()].name),
-        Op::Param(o) => format!("param {o}"),
-        Op::Prefetch(o) => format!("prefetch {o} {args}"),
-        Op::Load { from, view: v, masked } => format!("load{} {from} {} {args}", masked_text(*masked), view(v)),
-        Op::Store { to, view: v, masked } => format!("store{} {to} {} {args}", masked_text(*masked), view(v)),
-        Op::Valid { of, view: v, axis } => format!("valid {of} {} axis({axis}) {args}", view(v)),
-        Op::If => format!("if {args}"),
-        Op::For { reverse } => format!("for{} {args}", if *reverse { " reverse" } else { "" }),
-        Op::While => format!("while {args}"),
-        Op::DebugPrint(label) => format!("debug_print {label:?} {args}"),
-        Op::DebugAssert(message) => format!("debug_assert {message:?} {args}"),
-    };
-    text.trim_end().to_string()
-}
-
-fn masked_text(masked: bool) -> &'static str {
-    if masked { " masked" } else { "" }
+    fn op_text(&self, op: &Op) -> String {
+        let name = |id: &OperandId| self.operand_name(*id);
+        let mask = |masked: &bool| if *masked { " mask" } else { "" };
+        match op {
+            Op::Const(x) => format!("const {x}"),
+            Op::Scalar(op) => op.to_string(),
+            Op::Structural(op) => op.to_string(),
+            Op::ProgramId(axis) => format!("program_id axis({axis})"),
+            Op::NumPrograms(axis) => format!("num_programs axis({axis})"),
+            Op::Extent(dim) => format!("extent {}", self.dims[dim.index()].name),
+            Op::Param(operand) => format!("param {}", name(operand)),
+            Op::Prefetch(operand) => format!("prefetch {}", name(operand)),
+            Op::Load { from, view, masked } => format!("load {} {view}{}", name(from), mask(masked)),
+            Op::Store { to, view, masked } => format!("store {} {view}{}", name(to), mask(masked)),
+            Op::Valid { of, view, axis } => format!("valid {} {view} axis({axis})", name(of)),
+            Op::If => "if".into(),
+            Op::For { reverse: false } => "for".into(),
+            Op::For { reverse: true } => "for reverse".into(),
+            Op::While => "while".into(),
+            Op::DebugPrint(label) => format!("debug_print {label:?}"),
+            Op::DebugAssert(message) => format!("debug_assert {message:?}"),
+        }
+    }
 }

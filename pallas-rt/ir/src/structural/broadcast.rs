@@ -2,6 +2,7 @@
 use super::{Access, Index, Piece, Sample, Structural, arity, list, same_dtype};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
+use crate::parse::Attributes;
 use crate::{DType, Dim, Facts};
 use std::fmt;
 
@@ -24,6 +25,9 @@ fn one(d: &Dim) -> bool {
 
 impl Structural for Broadcast {
     const NAME: &'static str = "broadcast";
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+        Ok(Broadcast { to: attributes.list("to")? })
+    }
     fn dims(&mut self) -> Vec<&mut Dim> {
         self.to.iter_mut().collect()
     }

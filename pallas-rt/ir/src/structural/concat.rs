@@ -2,6 +2,7 @@
 use super::{Access, Index, Piece, Sample, Structural, axes_exist, same_dtype};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
+use crate::parse::Attributes;
 use crate::{DType, Dim, Facts};
 use std::fmt;
 
@@ -20,6 +21,9 @@ impl fmt::Display for Concat {
 
 impl Structural for Concat {
     const NAME: &'static str = "concat";
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+        Ok(Concat { axis: attributes.one("axis")? })
+    }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }

@@ -1,6 +1,7 @@
 //! Elementwise operations that need a second type or an attribute, so are no rows of the scalar table.
 use super::{Access, Sample, Structural, arity, same_dtype};
 use crate::diag::{At, Diag};
+use crate::parse::Attributes;
 use crate::{DType, Dim, Facts};
 use std::fmt;
 
@@ -42,9 +43,12 @@ impl fmt::Display for Powi {
 }
 
 macro_rules! elementwise {
-    ($Op:ident $name:literal $access:expr, $dtype:expr, $samples:expr) => {
+    ($Op:ident $name:literal $attribute:ident $access:expr, $dtype:expr, $samples:expr) => {
         impl Structural for $Op {
             const NAME: &'static str = $name;
+            fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+                Ok($Op { $attribute: attributes.one(stringify!($attribute))? })
+            }
             fn dims(&mut self) -> Vec<&mut Dim> {
                 vec![]
             }
@@ -67,17 +71,17 @@ macro_rules! elementwise {
         }
     };
 }
-elementwise!(Cast "cast" |_| Access::Cast, |op, _| Ok(op.to), [
+elementwise!(Cast "cast" to |_| Access::Cast, |op, _| Ok(op.to), [
     (Cast { to: DType::I32 }, &[DType::F32] as &'static [DType]),
     (Cast { to: DType::F32 }, &[DType::I32]),
 ]);
-elementwise!(Bitcast "bitcast" |_| Access::Bitcast, |op, from| {
+elementwise!(Bitcast "bitcast" to |_| Access::Bitcast, |op, from| {
     if from.bytes() == op.to.bytes() && from != DType::Bool && op.to != DType::Bool {
         return Ok(op.to);
     }
     Err(Diag::new("dtype", At::Operand(0), format!("a bitcast of {from} to {}", op.to), "types of equal size, not bool"))
 }, [(Bitcast { to: DType::U32 }, &[DType::F32] as &'static [DType])]);
-elementwise!(Powi "powi" |op| Access::Powi(op.exponent), |_, from| {
+elementwise!(Powi "powi" exponent |op| Access::Powi(op.exponent), |_, from| {
     if from == DType::Bool {
         return Err(Diag::new("dtype", At::Operand(0), "a power of bool".into(), "a number type"));
     }

@@ -1,6 +1,7 @@
 //! Running folds.
 use super::{Access, Sample, Structural, arity, axes_exist, monoid};
 use crate::diag::Diag;
+use crate::parse::Attributes;
 use crate::{DType, Dim, Facts, ScalarOp};
 use std::fmt;
 
@@ -23,6 +24,9 @@ impl fmt::Display for Cumulative {
 
 impl Structural for Cumulative {
     const NAME: &'static str = "cumulative";
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+        Ok(Cumulative { op: attributes.one("op")?, axis: attributes.one("axis")?, reverse: attributes.one("reverse")? })
+    }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }

@@ -2,6 +2,7 @@
 use super::{Access, Sample, Structural, arity};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
+use crate::parse::Attributes;
 use crate::{DType, Dim, Facts};
 use std::fmt;
 
@@ -38,6 +39,13 @@ impl fmt::Display for Dot {
 
 impl Structural for Dot {
     const NAME: &'static str = "dot";
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+        Ok(Dot {
+            batch: attributes.pairs("batch")?,
+            contract: attributes.pairs("contract")?,
+            acc: attributes.one("acc")?,
+        })
+    }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }

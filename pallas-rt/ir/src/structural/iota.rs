@@ -1,6 +1,7 @@
 //! Coordinates along an axis.
 use super::{Access, Sample, Structural, arity, axes_exist, list};
 use crate::diag::{At, Diag};
+use crate::parse::Attributes;
 use crate::{DType, Dim, Facts};
 use std::fmt;
 
@@ -23,6 +24,9 @@ impl fmt::Display for Iota {
 
 impl Structural for Iota {
     const NAME: &'static str = "iota";
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+        Ok(Iota { shape: attributes.list("shape")?, axis: attributes.one("axis")?, dtype: attributes.one("dtype")? })
+    }
     fn dims(&mut self) -> Vec<&mut Dim> {
         self.shape.iter_mut().collect()
     }

@@ -30,6 +30,7 @@ pub use take_along::TakeAlong;
 pub use transpose::Transpose;
 
 use crate::diag::{At, Diag, shape};
+use crate::parse::Attributes;
 use crate::{DType, Dim, Facts};
 use std::fmt::{self, Debug, Display};
 
@@ -37,6 +38,11 @@ use std::fmt::{self, Debug, Display};
 pub trait Structural: Clone + PartialEq + Debug + Display + Sized {
     /// In text.
     const NAME: &'static str;
+    /// Reads back the attributes that `Display` wrote.
+    ///
+    /// # Errors
+    /// An attribute is missing or not understood.
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String>;
     /// The sizes among the attributes, so that names can be replaced.
     fn dims(&mut self) -> Vec<&mut Dim>;
     /// The result's shape; the same code for names and for numbers.
@@ -82,6 +88,13 @@ macro_rules! structural_ops {
             /// The operation's name.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$Op(_) => $Op::NAME),* }
+            }
+            /// The operation of this name with these attributes.
+            pub(crate) fn parse(name: &str, attributes: &Attributes<'_>) -> Result<StructuralOp, String> {
+                $(if name == $Op::NAME {
+                    return Ok(StructuralOp::$Op($Op::parse(attributes)?));
+                })*
+                Err(format!("there is no operation `{name}`"))
             }
             fn dims(&mut self) -> Vec<&mut Dim> {
                 match self { $(Self::$Op(op) => op.dims()),* }

@@ -1,6 +1,7 @@
 //! A scalar around a tile.
 use super::{Access, Index, Piece, Sample, Structural, arity, list};
 use crate::diag::{At, Diag, shape};
+use crate::parse::Attributes;
 use crate::{DType, Dim, Facts};
 use std::fmt;
 
@@ -21,6 +22,9 @@ impl fmt::Display for Pad {
 
 impl Structural for Pad {
     const NAME: &'static str = "pad";
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+        Ok(Pad { low: attributes.list("low")?, high: attributes.list("high")? })
+    }
     fn dims(&mut self) -> Vec<&mut Dim> {
         self.low.iter_mut().chain(&mut self.high).collect()
     }

@@ -1,6 +1,7 @@
 //! Folds over axes, which stay with extent 1.
 use super::{Access, Sample, Structural, arity, axes_exist, list, monoid};
 use crate::diag::{At, Diag, shape};
+use crate::parse::Attributes;
 use crate::{DType, Dim, Facts, ScalarOp};
 use std::fmt;
 
@@ -29,6 +30,9 @@ fn collapsed(name: &str, axes: &[usize], args: &[&[Dim]]) -> Result<Vec<Dim>, Di
 
 impl Structural for Reduce {
     const NAME: &'static str = "reduce";
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+        Ok(Reduce { op: attributes.one("op")?, axes: attributes.list("axes")? })
+    }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }
@@ -69,6 +73,9 @@ impl fmt::Display for ArgReduce {
 
 impl Structural for ArgReduce {
     const NAME: &'static str = "arg_reduce";
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+        Ok(ArgReduce { max: attributes.one("max")?, axis: attributes.one("axis")? })
+    }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }

@@ -2,6 +2,7 @@
 use super::{Access, Sample, Structural, arity, list, same_dtype};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
+use crate::parse::Attributes;
 use crate::{DType, Dim, Facts};
 use std::fmt;
 
@@ -20,6 +21,9 @@ impl fmt::Display for Reshape {
 
 impl Structural for Reshape {
     const NAME: &'static str = "reshape";
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+        Ok(Reshape { to: attributes.list("to")? })
+    }
     fn dims(&mut self) -> Vec<&mut Dim> {
         self.to.iter_mut().collect()
     }

@@ -1,6 +1,7 @@
 //! Elements in opposite order along axes.
 use super::{Access, Index, Piece, Sample, Structural, arity, axes_exist, list, same_dtype};
 use crate::diag::Diag;
+use crate::parse::Attributes;
 use crate::{DType, Dim, Facts};
 use std::fmt;
 
@@ -19,6 +20,9 @@ impl fmt::Display for Reverse {
 
 impl Structural for Reverse {
     const NAME: &'static str = "reverse";
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+        Ok(Reverse { axes: attributes.list("axes")? })
+    }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }

@@ -2,6 +2,7 @@
 use super::{Access, Index, Piece, Sample, Structural, arity, list, same_dtype};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
+use crate::parse::Attributes;
 use crate::{DType, Dim, Facts};
 use std::fmt;
 
@@ -24,6 +25,13 @@ impl fmt::Display for Slice {
 
 impl Structural for Slice {
     const NAME: &'static str = "slice";
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+        Ok(Slice {
+            start: attributes.list("start")?,
+            size: attributes.list("size")?,
+            stride: attributes.list("stride")?,
+        })
+    }
     fn dims(&mut self) -> Vec<&mut Dim> {
         self.size.iter_mut().collect()
     }

@@ -2,6 +2,7 @@
 use super::{Access, Sample, Structural, arity, axes_exist};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
+use crate::parse::Attributes;
 use crate::{DType, Dim, Facts};
 use std::fmt;
 
@@ -20,6 +21,9 @@ impl fmt::Display for TakeAlong {
 
 impl Structural for TakeAlong {
     const NAME: &'static str = "take_along_axis";
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+        Ok(TakeAlong { axis: attributes.one("axis")? })
+    }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }

@@ -1,6 +1,7 @@
 //! Axes in another order.
 use super::{Access, Index, Piece, Sample, Structural, arity, axes_exist, list, same_dtype};
 use crate::diag::{At, Diag, shape};
+use crate::parse::Attributes;
 use crate::{DType, Dim, Facts};
 use std::fmt;
 
@@ -19,6 +20,9 @@ impl fmt::Display for Transpose {
 
 impl Structural for Transpose {
     const NAME: &'static str = "transpose";
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+        Ok(Transpose { axes: attributes.list("axes")? })
+    }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }

@@ -1,0 +1,188 @@
+//! A position in text that is being parsed.
+use std::fmt;
+
+/// Where a text is not what it should be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParseError {
+    /// From 1.
+    pub line: usize,
+    /// In characters, from 1.
+    pub column: usize,
+    /// What was expected.
+    pub message: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.line, self.column, self.message)
+    }
+}
+impl std::error::Error for ParseError {}
+
+/// What a parsing step gives.
+pub(crate) type Parsed<T> = Result<T, ParseError>;
+
+/// The text and how far it was read. Spaces and line ends only separate.
+pub(crate) struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        Cursor { text, at: 0 }
+    }
+    /// What is left, from the next token on. Reading a token moves behind it, so that an error points at a token's end.
+    fn rest(&self) -> &'a str {
+        self.text[self.at..].trim_start()
+    }
+    /// Moves behind the first `read` bytes of the rest.
+    fn skip(&mut self, read: usize) {
+        self.at = self.text.len() - self.rest().len() + read;
+    }
+    /// Whether the next token stands in the same line.
+    pub(crate) fn same_line(&self) -> bool {
+        let spaces = self.text.len() - self.at - self.rest().len();
+        !self.text[self.at..self.at + spaces].contains('\n')
+    }
+    /// An error here.
+    pub(crate) fn error<T>(&self, message: impl Into<String>) -> Parsed<T> {
+        let before = &self.text[..self.at];
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
+        Err(ParseError { line, column, message: message.into() })
+    }
+    /// Whether the text goes on with this.
+    pub(crate) fn peek(&self, token: &str) -> bool {
+        let rest = self.rest();
+        let word = token.chars().all(is_word);
+        rest.strip_prefix(token).is_some_and(|after| !(word && after.starts_with(is_word)))
+    }
+    /// Reads this, if it is next; a word only as a whole.
+    pub(crate) fn eat(&mut self, token: &str) -> bool {
+        let found = self.peek(token);
+        if found {
+            self.skip(token.len());
+        }
+        found
+    }
+    /// Reads this.
+    pub(crate) fn expect(&mut self, token: &str) -> Parsed<()> {
+        if self.eat(token) { Ok(()) } else { self.error(format!("expected `{token}`")) }
+    }
+    /// Whether a word with an opening bracket behind it is next.
+    pub(crate) fn peek_call(&self) -> bool {
+        let rest = self.rest();
+        let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+        end > 0 && rest[end..].starts_with('(')
+    }
+    /// Everything up to the next comma outside of brackets.
+    pub(crate) fn argument(&mut self) -> &'a str {
+        let rest = self.rest();
+        let mut depth = 0;
+        let end = rest.find(|c| {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            c == ',' && depth == 0
+        });
+        let end = end.unwrap_or(rest.len());
+        self.skip(end);
+        rest[..end].trim_end()
+    }
+    /// Whether all is read.
+    pub(crate) fn is_done(&self) -> bool {
+        self.rest().is_empty()
+    }
+    /// Characters as long as they are `part` of it.
+    pub(crate) fn take(&mut self, what: &str, part: impl Fn(char) -> bool) -> Parsed<&'a str> {
+        let rest = self.rest();
+        let end = rest.find(|c| !part(c)).unwrap_or(rest.len());
+        if end == 0 {
+            return self.error(format!("expected {what}"));
+        }
+        self.skip(end);
+        Ok(&rest[..end])
+    }
+    /// Letters, digits and `_`.
+    pub(crate) fn word(&mut self, what: &str) -> Parsed<&'a str> {
+        self.take(what, is_word)
+    }
+    /// A word that is a value of `T`.
+    pub(crate) fn value<T: std::str::FromStr>(&mut self, what: &str) -> Parsed<T> {
+        let start = self.at;
+        let word = self.take(what, |c| is_word(c) || c == '-')?;
+        match word.parse() {
+            Ok(x) => Ok(x),
+            Err(_) => {
+                self.at = start;
+                self.error(format!("expected {what}, found `{word}`"))
+            }
+        }
+    }
+    /// What stands between an opening bracket here and the closing one that belongs to it.
+    pub(crate) fn parenthesised(&mut self) -> Parsed<&'a str> {
+        self.expect("(")?;
+        let rest = &self.text[self.at..];
+        let mut depth = 1;
+        for (i, c) in rest.char_indices() {
+            depth += match c {
+                '(' => 1,
+                ')' => -1,
+                _ => 0,
+            };
+            if depth == 0 {
+                self.at += i + 1;
+                return Ok(&rest[..i]);
+            }
+        }
+        self.error("this `(` is not closed")
+    }
+    /// A string as `{:?}` writes it.
+    pub(crate) fn string(&mut self) -> Parsed<String> {
+        self.expect("\"")?;
+        let rest = &self.text[self.at..];
+        let mut out = String::new();
+        let mut chars = rest.char_indices();
+        while let Some((i, c)) = chars.next() {
+            match c {
+                '"' => {
+                    self.at += i + 1;
+                    return Ok(out);
+                }
+                '\\' => match chars.next() {
+                    Some((_, 'n')) => out.push('\n'),
+                    Some((_, 't')) => out.push('\t'),
+                    Some((_, 'r')) => out.push('\r'),
+                    Some((_, '0')) => out.push('\0'),
+                    Some((_, 'u')) => {
+                        let digits: String = chars.by_ref().map(|(_, c)| c).skip(1).take_while(|&c| c != '}').collect();
+                        let c = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
+                        let Some(c) = c else { return self.error("expected a character's code") };
+                        out.push(c);
+                    }
+                    Some((_, c)) => out.push(c),
+                    None => break,
+                },
+                c => out.push(c),
+            }
+        }
+        self.error("this string is not closed")
+    }
+    /// Items separated by commas up to `end`, which is read.
+    pub(crate) fn list<T>(&mut self, end: &str, mut item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
+        let mut items = vec![];
+        if self.eat(end) {
+            return Ok(items);
+        }
+        loop {
+            items.push(item(self)?);
+            if self.eat(end) {
+                return Ok(items);
+            }
+            self.expect(",")?;
+        }
+    }
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}

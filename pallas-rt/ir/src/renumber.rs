@@ -1,0 +1,68 @@
+//! Numbers values, instructions and regions in the order of the text, dropping what nothing reaches.
+//!
+//! before: `%7: f32[4] = add %2, %5` somewhere among unused numbers; after: numbers count up from 0 line by line.
+use crate::kernel::*;
+
+impl Kernel {
+    /// The same kernel with dense numbers: two kernels with the same text are equal afterwards, but for their lines.
+    pub fn renumber(&mut self) {
+        let old = std::mem::take(self);
+        let mut dense = Dense {
+            values: vec![None; old.values.len()],
+            new: Kernel { name: old.name.clone(), dims: old.dims.clone(), grid: old.grid.clone(), ..Kernel::default() },
+            old: &old,
+        };
+        dense.new.regions.push(Region::default());
+        for operand in &old.operands {
+            let map = operand.map.map(|map| dense.nested(map));
+            dense.new.operands.push(Operand { map, ..operand.clone() });
+        }
+        dense.new.regions[0] = dense.region(old.body);
+        *self = dense.new;
+    }
+}
+
+struct Dense<'a> {
+    old: &'a Kernel,
+    new: Kernel,
+    /// New number of an old value.
+    values: Vec<Option<Value>>,
+}
+
+impl Dense<'_> {
+    fn define(&mut self, v: Value) -> Value {
+        let new = Value(self.new.values.len() as u32);
+        self.new.values.push(self.old.ty(v).clone());
+        self.values[v.index()] = Some(new);
+        new
+    }
+    fn defined(&mut self, values: &[Value]) -> Vec<Value> {
+        values.iter().map(|&v| self.define(v)).collect()
+    }
+    fn used(&self, values: &[Value]) -> Vec<Value> {
+        values.iter().map(|v| self.values[v.index()].expect("a verified kernel defines before it uses")).collect()
+    }
+    fn nested(&mut self, region: RegionId) -> RegionId {
+        let id = RegionId(self.new.regions.len() as u32);
+        self.new.regions.push(Region::default());
+        self.new.regions[id.index()] = self.region(region);
+        id
+    }
+    fn region(&mut self, region: RegionId) -> Region {
+        let old = self.old.region(region);
+        let params = self.defined(&old.params);
+        let insts = old.insts.iter().map(|&i| self.inst(i)).collect();
+        Region { params, insts, yields: self.used(&old.yields) }
+    }
+    fn inst(&mut self, id: InstId) -> InstId {
+        let old = self.old.inst(id);
+        let new = InstId(self.new.insts.len() as u32);
+        let args = self.used(&old.args);
+        let results = self.defined(&old.results);
+        self.new.insts.push(Inst { op: old.op.clone(), args, results, regions: vec![] });
+        self.new.locs.push(self.old.loc(id));
+        let regions = old.regions.iter().map(|&r| self.nested(r)).collect();
+        self.new.insts[new.index()].regions = regions;
+        new
+    }
+}
