@@ -21,11 +21,12 @@ pub use pallas_ir as ir;
 
 /// What kernels are written with.
 pub mod prelude {
-    pub use crate::lang::refs::{In, Out, Prefetch, Scratch, ds, strided};
-    pub use crate::lang::tile::{
-        Scalar, Tile, concat, debug_assert, debug_print, dot, dot_general, full, iota, maximum, minimum, num_programs,
+    pub use crate::lang::make::{
+        cdiv, concat, debug_assert, debug_print, dot, dot_general, full, iota, maximum, minimum, num_programs,
         program_id, scalar, select, tril, triu, zeros,
     };
+    pub use crate::lang::refs::{In, Out, Prefetch, Scratch, ds, strided};
+    pub use crate::lang::tile::{Scalar, Tile};
     pub use crate::{Array, Client, Error, Result, check, cost, explain, kernel};
     pub use half::{bf16, f16};
     pub use pallas_ir::dtype::{Float, Int, Number, Real};
@@ -36,9 +37,10 @@ pub mod prelude {
 #[doc(hidden)]
 pub mod __private {
     pub use crate::lang::cmp::{Cmp, HostCmp, Left, Logic};
+    pub use crate::lang::make::index;
     pub use crate::lang::refs::{In, Out, Prefetch, Scratch};
     pub use crate::lang::stage::{For, While, condition, leaves_region, pass, range, slot, steady, thaw};
-    pub use crate::lang::tile::{Scalar, index};
+    pub use crate::lang::tile::Scalar;
     pub use crate::launch::spec::{
         Argument, BlockDim, ByType, ByValue, Fixed, FixedKey, Frame, Input, Kind, Operand, ParamValue, Spec, arg,
         element, indices, param,

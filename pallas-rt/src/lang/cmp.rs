@@ -2,80 +2,15 @@
 //!
 //! Handles implement neither `PartialEq` nor `PartialOrd`, whose results would have to be host truth values; helper
 //! functions, which no macro rewrites, call the methods: `t.gt(0.0)`.
-use super::context::{self, Handle};
-use super::tile::{Host, Scalar, Takes, Tile, host_constant};
+use super::operand::{Choice, host_constant};
+use super::operators::elementwise;
+use super::tile::{Scalar, Tile};
 use pallas_ir::dtype::Float;
-use pallas_ir::{DType, Elem, Literal, Op, ScalarOp};
+use pallas_ir::{Elem, ScalarOp};
 
 /// The left side of a comparison.
 #[derive(Debug)]
 pub struct Cmp<'a, A: ?Sized>(pub &'a A);
-
-/// What may stand right of a comparison with elements `T`.
-#[diagnostic::on_unimplemented(
-    message = "can't compare elements of `{T}` with `{Self}`",
-    label = "expected `{T}` elements or a number, found `{Self}`",
-    note = "cast one side: `x.cast::<{T}>()`"
-)]
-pub trait Comparable<T> {
-    /// The mask, when the left side is a tile.
-    type FromTile;
-    /// The result, when the left side is a scalar.
-    type FromScalar;
-    #[doc(hidden)]
-    #[track_caller]
-    fn operand(&self) -> Handle;
-    #[doc(hidden)]
-    fn with_tile(h: Handle) -> Self::FromTile;
-    #[doc(hidden)]
-    fn with_scalar(h: Handle) -> Self::FromScalar;
-}
-impl<T: Elem> Comparable<T> for Tile<T> {
-    type FromTile = Tile<bool>;
-    type FromScalar = Tile<bool>;
-    fn operand(&self) -> Handle {
-        self.handle
-    }
-    fn with_tile(h: Handle) -> Tile<bool> {
-        Tile::new(h)
-    }
-    fn with_scalar(h: Handle) -> Tile<bool> {
-        Tile::new(h)
-    }
-}
-impl<T: Elem> Comparable<T> for Scalar<T> {
-    type FromTile = Tile<bool>;
-    type FromScalar = Scalar<bool>;
-    fn operand(&self) -> Handle {
-        self.handle
-    }
-    fn with_tile(h: Handle) -> Tile<bool> {
-        Tile::new(h)
-    }
-    fn with_scalar(h: Handle) -> Scalar<bool> {
-        Scalar::new(h)
-    }
-}
-#[diagnostic::do_not_recommend]
-impl<T: Elem + Takes<L>, L: Host> Comparable<T> for L {
-    type FromTile = Tile<bool>;
-    type FromScalar = Scalar<bool>;
-    #[track_caller]
-    fn operand(&self) -> Handle {
-        host_constant::<T, L>(*self)
-    }
-    fn with_tile(h: Handle) -> Tile<bool> {
-        Tile::new(h)
-    }
-    fn with_scalar(h: Handle) -> Scalar<bool> {
-        Scalar::new(h)
-    }
-}
-
-#[track_caller]
-fn compare(op: ScalarOp, a: Handle, b: Handle) -> Handle {
-    context::emit(Op::Scalar(op), &[a, b])
-}
 
 /// One comparison -> methods of tiles and scalars, and the trait through which host values keep their own.
 macro_rules! comparisons {
@@ -83,25 +18,27 @@ macro_rules! comparisons {
         impl<T: Elem> Tile<T> {
             $(#[doc = concat!("`self ", stringify!($op), " other`, element by element.")]
             #[track_caller]
-            pub fn $name<R: Comparable<T>>(self, other: R) -> R::FromTile { Cmp(&self).$name(&other) })*
+            #[must_use]
+            pub fn $name(self, other: impl Choice<T>) -> Tile<bool> { Cmp(&self).$name(&other) })*
         }
         impl<T: Elem> Scalar<T> {
             $(#[doc = concat!("`self ", stringify!($op), " other`.")]
             #[track_caller]
-            pub fn $name<R: Comparable<T>>(self, other: R) -> R::FromScalar { Cmp(&self).$name(&other) })*
+            #[must_use]
+            pub fn $name<R: Choice<T>>(self, other: R) -> R::Beside<Scalar<T>, bool> { Cmp(&self).$name(&other) })*
         }
         impl<T: Elem> Cmp<'_, Tile<T>> {
             $(#[doc(hidden)]
             #[track_caller]
-            pub fn $name<R: Comparable<T>>(&self, other: &R) -> R::FromTile {
-                R::with_tile(compare(ScalarOp::$Op, self.0.handle, other.operand()))
+            pub fn $name<R: Choice<T>>(&self, other: &R) -> Tile<bool> {
+                elementwise(ScalarOp::$Op, &[self.0.handle, other.choice()])
             })*
         }
         impl<T: Elem> Cmp<'_, Scalar<T>> {
             $(#[doc(hidden)]
             #[track_caller]
-            pub fn $name<R: Comparable<T>>(&self, other: &R) -> R::FromScalar {
-                R::with_scalar(compare(ScalarOp::$Op, self.0.handle, other.operand()))
+            pub fn $name<R: Choice<T>>(&self, other: &R) -> R::Beside<Scalar<T>, bool> {
+                elementwise(ScalarOp::$Op, &[self.0.handle, other.choice()])
             })*
         }
         $(
@@ -123,21 +60,19 @@ macro_rules! comparisons {
                 #[inline]
                 fn $name(&self, other: &R) -> bool { *self $op *other }
             }
-            left! { $Trait $name $Op i32 i32; u32 u32; usize i32; usize u32; f64 f64 }
+            left! { $Trait $name $Op i8 i8; u8 u8; i16 i16; u16 u16; i32 i32; u32 u32; i64 i64; u64 u64; usize i32; usize u32; f64 f64; bool bool }
             impl<T: Float> $Trait<Tile<T>> for f32 {
                 type Out = Tile<bool>;
                 #[track_caller]
                 fn $name(&self, other: &Tile<T>) -> Tile<bool> {
-                    let own = context::constant(Literal::new(T::DTYPE, f64::from(*self)));
-                    Tile::new(compare(ScalarOp::$Op, own, other.handle))
+                    elementwise(ScalarOp::$Op, &[host_constant::<T, f32>(*self), other.handle])
                 }
             }
             impl<T: Float> $Trait<Scalar<T>> for f32 {
                 type Out = Scalar<bool>;
                 #[track_caller]
                 fn $name(&self, other: &Scalar<T>) -> Scalar<bool> {
-                    let own = context::constant(Literal::new(T::DTYPE, f64::from(*self)));
-                    Scalar::new(compare(ScalarOp::$Op, own, other.handle))
+                    elementwise(ScalarOp::$Op, &[host_constant::<T, f32>(*self), other.handle])
                 }
             }
         )*
@@ -166,14 +101,14 @@ macro_rules! left {
             type Out = Tile<bool>;
             #[track_caller]
             fn $name(&self, other: &Tile<$T>) -> Tile<bool> {
-                Tile::new(compare(ScalarOp::$Op, host_constant::<$T, $H>(*self), other.handle))
+                elementwise(ScalarOp::$Op, &[host_constant::<$T, $H>(*self), other.handle])
             }
         }
         impl $Trait<Scalar<$T>> for $H {
             type Out = Scalar<bool>;
             #[track_caller]
             fn $name(&self, other: &Scalar<$T>) -> Scalar<bool> {
-                Scalar::new(compare(ScalarOp::$Op, host_constant::<$T, $H>(*self), other.handle))
+                elementwise(ScalarOp::$Op, &[host_constant::<$T, $H>(*self), other.handle])
             }
         }
     )*};
@@ -248,40 +183,19 @@ impl Logic<bool> for bool {
         right.unwrap_or(true)
     }
 }
-/// A side of a logical operation as a value.
-trait Truth {
-    #[track_caller]
-    fn truth(self) -> Handle;
-}
-impl Truth for bool {
-    #[track_caller]
-    fn truth(self) -> Handle {
-        context::constant(Literal::bool(self))
-    }
-}
-impl Truth for Scalar<bool> {
-    fn truth(self) -> Handle {
-        self.handle
-    }
-}
-impl Truth for Tile<bool> {
-    fn truth(self) -> Handle {
-        self.handle
-    }
-}
 macro_rules! logic {
     ($($L:ty, $R:ty => $Out:ident;)*) => {$(
         impl Logic<$R> for $L {
             type Out = $Out<bool>;
             #[track_caller]
             fn and(self, right: Option<$R>) -> $Out<bool> {
-                let Some(right) = right else { return $Out::new(context::constant(Literal::new(DType::Bool, 0.0))) };
-                $Out::new(context::emit(Op::Scalar(ScalarOp::BitAnd), &[self.truth(), right.truth()]))
+                let right = right.expect("a run-time side needs the other");
+                elementwise(ScalarOp::BitAnd, &[Choice::<bool>::choice(self), Choice::<bool>::choice(right)])
             }
             #[track_caller]
             fn or(self, right: Option<$R>) -> $Out<bool> {
-                let Some(right) = right else { return $Out::new(context::constant(Literal::new(DType::Bool, 1.0))) };
-                $Out::new(context::emit(Op::Scalar(ScalarOp::BitOr), &[self.truth(), right.truth()]))
+                let right = right.expect("a run-time side needs the other");
+                elementwise(ScalarOp::BitOr, &[Choice::<bool>::choice(self), Choice::<bool>::choice(right)])
             }
         }
     )*};

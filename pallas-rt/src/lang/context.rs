@@ -19,7 +19,7 @@ const POISON: Value = Value(u32::MAX);
 
 /// A mistake and the line that made it.
 #[derive(Clone, Debug)]
-pub struct Mistake {
+pub(crate) struct Mistake {
     /// What is wrong.
     pub diag: Diag,
     /// The user's line.
@@ -232,7 +232,11 @@ pub(crate) fn effect(op: Op, args: &[Handle]) {
 /// Records a mistake that is not an operation's.
 #[track_caller]
 pub(crate) fn blame(diag: Diag) -> Handle {
-    let loc = Loc::caller();
+    blame_at(diag, Loc::caller())
+}
+
+/// As [`blame`], at another line than the caller's.
+pub(crate) fn blame_at(diag: Diag, loc: Loc) -> Handle {
     with(|c| c.blame(diag, loc));
     NOTHING
 }

@@ -4,6 +4,9 @@
 //! and logic; [`stage`] control flow; [`refs`] blocks of operands.
 pub mod cmp;
 pub(crate) mod context;
+pub mod make;
+pub mod operand;
+pub mod operators;
 pub mod refs;
 pub mod stage;
 pub mod tile;

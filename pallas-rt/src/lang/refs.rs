@@ -1,20 +1,27 @@
 //! Refs: the blocks of a kernel's operands, their views, loads and stores.
 use super::context::{self, Handle};
-use super::tile::{Choice, Scalar, Tile, misuse};
-use pallas_ir::{DType, Elem, Literal, Op, OperandId, Type, View, ViewAxis, structural};
+use super::operand::Choice;
+use super::tile::{Scalar, Tile, misuse};
+use pallas_ir::{DType, Elem, Literal, Op, OperandId, View, ViewAxis, structural};
 use std::marker::PhantomData;
 
 /// Part of an operand's current block: which elements, and the run-time starts of its dynamic axes.
 ///
 /// Views chain: each indexes what the one before selected.
-#[derive(Clone, Debug)]
-pub struct Window<T> {
+pub struct Window<T, A> {
     operand: OperandId,
     view: View,
     /// One per dynamic axis, in order.
     starts: Vec<Handle>,
-    element: PhantomData<fn() -> T>,
+    element: PhantomData<fn() -> (T, A)>,
 }
+
+/// A window into an input.
+#[derive(Clone, Copy, Debug)]
+pub enum ReadOnly {}
+/// A window into an output or scratch buffer.
+#[derive(Clone, Copy, Debug)]
+pub enum Writable {}
 
 /// An axis of a view.
 #[derive(Clone, Copy, Debug)]
@@ -120,8 +127,23 @@ tuple_index! { A 0 }
 tuple_index! { A 0, B 1 }
 tuple_index! { A 0, B 1, C 2 }
 tuple_index! { A 0, B 1, C 2, D 3 }
+tuple_index! { A 0, B 1, C 2, D 3, E 4 }
+tuple_index! { A 0, B 1, C 2, D 3, E 4, F 5 }
+tuple_index! { A 0, B 1, C 2, D 3, E 4, F 5, G 6 }
+tuple_index! { A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7 }
 
-impl<T: Elem> Window<T> {
+impl<T, A> Clone for Window<T, A> {
+    fn clone(&self) -> Self {
+        Window { view: self.view.clone(), starts: self.starts.clone(), ..*self }
+    }
+}
+impl<T, A> std::fmt::Debug for Window<T, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.operand, self.view)
+    }
+}
+
+impl<T: Elem, A> Window<T, A> {
     fn whole(operand: OperandId) -> Self {
         let shape = context::declared(|k| k.operand(operand).block_shape()).unwrap_or_default();
         Window { operand, view: View::whole(&shape), starts: vec![], element: PhantomData }
@@ -133,7 +155,7 @@ impl<T: Elem> Window<T> {
     /// A view of this view; axes that the index leaves out stay whole.
     #[track_caller]
     #[must_use]
-    pub fn at(&self, index: impl BlockIndex) -> Window<T> {
+    pub fn at(&self, index: impl BlockIndex) -> Window<T, A> {
         let mut spans = index.spans();
         let kept: Vec<usize> = (0..self.view.axes.len()).filter(|&a| self.view.axes[a].kept).collect();
         if spans.len() > kept.len() {
@@ -170,6 +192,9 @@ impl<T: Elem> Window<T> {
     pub fn valid(&self, axis: usize) -> Tile<bool> {
         Tile::new(context::emit(Op::Valid { of: self.operand, view: self.view.clone(), axis }, &self.starts))
     }
+}
+
+impl<T: Elem> Window<T, Writable> {
     /// Writes the elements that lie inside the array.
     #[track_caller]
     pub fn store(&self, tile: Tile<T>) {
@@ -236,7 +261,7 @@ fn narrow(axis: ViewAxis, start: Option<Handle>, span: Span) -> (ViewAxis, Optio
 }
 
 macro_rules! refs {
-    ($($(#[$doc:meta])+ $Ref:ident;)*) => {$(
+    ($($(#[$doc:meta])+ $Ref:ident $Access:ident;)*) => {$(
         $(#[$doc])+
         #[derive(Debug)]
         pub struct $Ref<T> {
@@ -254,41 +279,44 @@ macro_rules! refs {
             pub fn slot(slot: usize) -> Self {
                 $Ref { operand: OperandId(slot as u32), element: PhantomData }
             }
+            fn window(self) -> Window<T, $Access> {
+                Window::whole(self.operand)
+            }
             /// The block's extents, without squeezed dimensions.
             pub fn shape(self) -> Vec<usize> {
-                Window::<T>::whole(self.operand).shape()
+                self.window().shape()
             }
             /// A view of the block; axes that the index leaves out stay whole.
             #[track_caller]
             #[must_use]
-            pub fn at(self, index: impl BlockIndex) -> Window<T> {
-                Window::whole(self.operand).at(index)
+            pub fn at(self, index: impl BlockIndex) -> Window<T, $Access> {
+                self.window().at(index)
             }
             /// The whole block.
             #[track_caller]
             pub fn load(self) -> Tile<T> {
-                Window::whole(self.operand).load()
+                self.window().load()
             }
             /// The elements where the mask holds, `other` elsewhere.
             #[track_caller]
             pub fn load_masked(self, mask: Tile<bool>, other: impl Choice<T>) -> Tile<T> {
-                Window::whole(self.operand).load_masked(mask, other)
+                self.window().load_masked(mask, other)
             }
             /// Which positions along an axis lie inside the array; other axes have extent 1.
             #[track_caller]
             pub fn valid(self, axis: usize) -> Tile<bool> {
-                Window::<T>::whole(self.operand).valid(axis)
+                self.window().valid(axis)
             }
         }
     )*};
 }
 refs! {
     /// An input's current block.
-    In;
+    In ReadOnly;
     /// An output's current block: written, and readable where it was written.
-    Out;
+    Out Writable;
     /// A buffer private to a parallel program, persistent over its sequential steps, undefined at the first.
-    Scratch;
+    Scratch Writable;
 }
 macro_rules! writable {
     ($($Ref:ident)*) => {$(
@@ -296,22 +324,22 @@ macro_rules! writable {
             /// Writes the whole block; elements outside of the array are dropped.
             #[track_caller]
             pub fn store(self, tile: Tile<T>) {
-                Window::whole(self.operand).store(tile);
+                self.window().store(tile);
             }
             /// Writes the elements where the mask holds.
             #[track_caller]
             pub fn store_masked(self, tile: Tile<T>, mask: Tile<bool>) {
-                Window::whole(self.operand).store_masked(tile, mask);
+                self.window().store_masked(tile, mask);
             }
             /// Writes one value everywhere.
             #[track_caller]
             pub fn fill(self, x: impl Choice<T>) {
-                Window::<T>::whole(self.operand).fill(x);
+                self.window().fill(x);
             }
             /// Writes the whole block and returns what was there.
             #[track_caller]
             pub fn swap(self, tile: Tile<T>) -> Tile<T> {
-                Window::whole(self.operand).swap(tile)
+                self.window().swap(tile)
             }
         }
     )*};
@@ -368,12 +396,12 @@ element_index! { A 0 }
 element_index! { A 0, B 1 }
 element_index! { A 0, B 1, C 2 }
 element_index! { A 0, B 1, C 2, D 3 }
+element_index! { A 0, B 1, C 2, D 3, E 4 }
+element_index! { A 0, B 1, C 2, D 3, E 4, F 5 }
+element_index! { A 0, B 1, C 2, D 3, E 4, F 5, G 6 }
+element_index! { A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7 }
 
 /// The type a parameter of this element type has in the trace.
 pub(crate) fn parameter(operand: OperandId) -> Handle {
     context::emit(Op::Param(operand), &[])
-}
-/// A scalar's type, for diagnostics.
-pub(crate) fn describe(h: Handle) -> Option<Type> {
-    context::type_of(h)
 }

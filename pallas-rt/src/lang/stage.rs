@@ -5,7 +5,8 @@
 //! to the borrow checker as well, and the user's code is plain Rust. For a run-time [`Scalar<bool>`] the pass exists while
 //! tracing, both sides run once, and what changes is carried through the region.
 use super::context::{self, Handle};
-use super::tile::{Host, Scalar, Takes, Tile, host_constant};
+use super::operand::{Host, Takes, host_constant};
+use super::tile::{Scalar, Tile};
 use pallas_ir::{DType, Elem, Literal, Loc, RegionId};
 use std::convert::Infallible;
 use std::marker::PhantomData;
@@ -15,7 +16,7 @@ use std::ops::ControlFlow::{self, Break, Continue};
 #[diagnostic::on_unimplemented(
     message = "a condition must be a `bool` or a run-time `Scalar<bool>`, found `{Self}`",
     label = "this is a `{Self}`",
-    note = "choose between tiles with `select(mask, a, b)`, or reduce the mask: `mask.any().item()`"
+    note = "choose between tiles with `select(mask, a, b)`, or reduce the mask: `mask.any(..).item()`"
 )]
 pub trait Condition: Sized {
     /// When it is decided.
@@ -426,6 +427,7 @@ impl For {
 #[derive(Debug)]
 pub struct While<When> {
     rounds: usize,
+
     init: Vec<Handle>,
     test: Option<RegionId>,
     tested: Option<Handle>,
@@ -437,7 +439,15 @@ impl<When: Decision> While<When> {
     #[track_caller]
     #[allow(clippy::new_without_default, reason = "it stands for a place in the source")]
     pub fn new() -> Self {
-        While { rounds: 0, init: vec![], test: None, tested: None, loc: Loc::caller(), when: PhantomData }
+        While {
+            rounds: 0,
+            mark: context::mark(),
+            init: vec![],
+            test: None,
+            tested: None,
+            loc: Loc::caller(),
+            when: PhantomData,
+        }
     }
     /// Names the decision.
     pub fn key(&self) -> Key<When> {

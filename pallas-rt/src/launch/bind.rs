@@ -39,7 +39,10 @@ pub(super) fn bind(spec: &Spec, arguments: Vec<Argument>) -> Result<Binding> {
     for operand in &spec.operands {
         let takes = matches!(operand.kind, Kind::Input | Kind::Prefetch | Kind::Param);
         let (param, array) = match takes.then(|| arguments.next()).flatten() {
-            Some(Argument::Param(x)) => (Some(x), None),
+            Some(Argument::Param(Ok(x))) => (Some(x), None),
+            Some(Argument::Param(Err(diag))) => {
+                return Err(Error::kernel(spec.name, spec.at, format!("parameter `{}`", operand.name), diag));
+            }
             Some(Argument::Array(array, donated)) => {
                 meet(spec, operand, &array, &mut names)?;
                 (None, Some((array, donated)))

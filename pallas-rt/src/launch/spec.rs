@@ -1,10 +1,11 @@
 //! What an expansion of `#[kernel]` says about its kernel: data, and closures for index maps and body.
 use crate::Array;
 use crate::lang::context::{self, Handle};
+use crate::lang::make::IntoScalar;
+use crate::lang::operand::{Choice, Host};
 use crate::lang::refs::{self, In, Out, Prefetch, Scratch};
-use crate::lang::tile::{Choice, Scalar};
-use crate::lang::tile::{Host, IntoScalar};
-use pallas_ir::{DType, Dim, Elem, Literal, Loc, Op, OperandId, Semantics};
+use crate::lang::tile::Scalar;
+use pallas_ir::{DType, Diag, Dim, Elem, Literal, Loc, Op, OperandId, Semantics};
 use std::any::TypeId;
 use std::cell::RefCell;
 
@@ -153,8 +154,8 @@ impl Input for Array {
 pub enum Argument {
     /// An array, and whether it is donated.
     Array(Array, bool),
-    /// A scalar.
-    Param(Literal),
+    /// A scalar, or why the value is none.
+    Param(std::result::Result<Literal, Diag>),
 }
 /// An array argument.
 pub fn arg(x: impl Input) -> Argument {
@@ -174,26 +175,19 @@ pub trait ParamValue: Copy {
     /// The element type of the scalar in the body.
     type Element: Elem;
     #[doc(hidden)]
-    fn literal(self) -> Literal;
+    fn literal(self) -> std::result::Result<Literal, Diag>;
 }
 macro_rules! param_values {
     ($($T:ty)*) => {$(
         impl ParamValue for $T {
             type Element = <$T as IntoScalar>::Element;
-            fn literal(self) -> Literal {
+            fn literal(self) -> std::result::Result<Literal, Diag> {
                 Host::literal(self, <Self::Element as Elem>::DTYPE)
             }
         }
     )*};
 }
-param_values! { f32 f64 i8 u8 i16 u16 i32 u32 i64 u64 usize }
-impl ParamValue for bool {
-    type Element = bool;
-    fn literal(self) -> Literal {
-        Literal::bool(self)
-    }
-}
-
+param_values! { f32 f64 half::f16 half::bf16 bool i8 u8 i16 u16 i32 u32 i64 u64 usize }
 /// What index maps and body ask about the launch.
 #[derive(Debug)]
 pub struct Frame {

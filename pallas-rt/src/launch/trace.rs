@@ -3,7 +3,7 @@ use super::bind::Binding;
 use super::spec::{BlockDim, Body, Frame, Kind, Map, Spec};
 use crate::lang::context::{self, Mistake};
 use crate::{Error, Result};
-use pallas_ir::{Axis, Builder, Dim, Kernel, Literal, OperandId, OperandKind, RegionId};
+use pallas_ir::{At, Axis, Builder, Diag, Dim, Kernel, Literal, OperandId, OperandKind, RegionId};
 use std::cell::RefCell;
 
 /// Runs the index maps and the body once, recording.
@@ -41,7 +41,17 @@ fn index_map(spec: &Spec, mut builder: Builder, slot: usize, map: Map<'_>, frame
         let ids = context::begin_scalars(spec.grid.len());
         *frame.programs.borrow_mut() = ids;
         let index = map(&frame);
-        debug_assert_eq!(index.len(), rank, "the macro counts an index map's results");
+        if index.len() != rank {
+            let message = format!(
+                "the index map of `{}` gives {} indices for {rank} dimensions",
+                spec.operands[slot].name,
+                index.len()
+            );
+            context::blame_at(
+                Diag::new("index-map", At::Operand(slot), message, "one per dimension of the array"),
+                spec.at,
+            );
+        }
         region = context::end(&index);
     })?;
     builder.kernel_mut().operands[slot].map = Some(region);

@@ -1,0 +1,187 @@
+//! Free functions of the kernel language: what makes values, combines several, or asks about the launch.
+use super::context::{self, Handle};
+use super::operand::{Choice, Host, Shape, Staged, dims};
+use super::operators::elementwise;
+use super::tile::{Scalar, Tile, structural};
+use pallas_ir::dtype::{Accumulate, Number};
+use pallas_ir::{DType, Elem, Literal, Op, ScalarOp, structural as ops};
+
+/// The matrix product `[m, k] · [k, n]`; axes in front of the last two are batch axes of both.
+///
+/// Products and sums are held in [`Accumulate::Acc`]: f32 for 16-bit floats, i32 for 8- and 16-bit integers, else the
+/// element type itself; so is the result.
+#[track_caller]
+#[must_use]
+pub fn dot<T: Number>(a: Tile<T>, b: Tile<T>) -> Tile<<T as Accumulate>::Acc> {
+    let rank = a.rank();
+    if rank <= 2 || rank != b.rank() {
+        return Tile::new(structural(ops::Dot::matmul(T::Acc::DTYPE), &[a.handle, b.handle]));
+    }
+    let batch: Vec<(usize, usize)> = (0..rank - 2).map(|axis| (axis, axis)).collect();
+    dot_general(a, b, &[(rank - 1, rank - 2)], &batch)
+}
+
+/// The sum of products over pairs of axes, keeping pairs of batch axes: result `[batch.., free of a.., free of b..]`.
+///
+/// Accumulates as [`dot`] does.
+#[track_caller]
+#[must_use]
+pub fn dot_general<T: Number>(
+    a: Tile<T>,
+    b: Tile<T>,
+    contract: &[(usize, usize)],
+    batch: &[(usize, usize)],
+) -> Tile<<T as Accumulate>::Acc> {
+    let op = ops::Dot { batch: batch.to_vec(), contract: contract.to_vec(), acc: T::Acc::DTYPE };
+    Tile::new(structural(op, &[a.handle, b.handle]))
+}
+
+/// `a` where the mask holds, else `b`.
+#[track_caller]
+#[must_use]
+pub fn select<T, M, A, B>(mask: M, a: A, b: B) -> B::Beside<A::Beside<M, T>, T>
+where
+    T: Elem,
+    M: Staged<Elem = bool>,
+    A: Choice<T>,
+    B: Choice<T>,
+{
+    elementwise(ScalarOp::Select, &[mask.staged(), a.choice(), b.choice()])
+}
+/// The larger, element by element; a NaN passes through.
+#[track_caller]
+#[must_use]
+pub fn maximum<T: Number, A: Choice<T>, B: Choice<T>>(a: A, b: B) -> B::Beside<A::Beside<Scalar<T>, T>, T> {
+    elementwise(ScalarOp::Maximum, &[a.choice(), b.choice()])
+}
+/// The smaller, element by element; a NaN passes through.
+#[track_caller]
+#[must_use]
+pub fn minimum<T: Number, A: Choice<T>, B: Choice<T>>(a: A, b: B) -> B::Beside<A::Beside<Scalar<T>, T>, T> {
+    elementwise(ScalarOp::Minimum, &[a.choice(), b.choice()])
+}
+
+/// A run-time scalar from a host value.
+#[track_caller]
+#[must_use]
+pub fn scalar<T: IntoScalar>(x: T) -> Scalar<T::Element> {
+    Scalar::new(super::operand::host_constant::<T::Element, T>(x))
+}
+/// Host values that become run-time scalars.
+#[diagnostic::on_unimplemented(
+    message = "a `{Self}` can't become a run-time scalar",
+    label = "expected a number or `bool`"
+)]
+pub trait IntoScalar: Host {
+    /// The element type: `usize` becomes `i32`.
+    type Element: Elem;
+}
+macro_rules! into_scalar {
+    ($($H:ty)*) => {$(
+        impl IntoScalar for $H {
+            type Element = $H;
+        }
+    )*};
+}
+into_scalar! { f32 f64 half::f16 half::bf16 i8 u8 i16 u16 i32 u32 i64 u64 bool }
+impl IntoScalar for usize {
+    type Element = i32;
+}
+
+/// A tile of one value.
+#[track_caller]
+#[must_use]
+pub fn full<T: Elem>(shape: impl Shape, x: impl Choice<T>) -> Tile<T> {
+    Scalar::<T>::new(x.choice()).broadcast(shape)
+}
+/// A tile of zeros.
+#[track_caller]
+#[must_use]
+pub fn zeros<T: Elem>(shape: impl Shape) -> Tile<T> {
+    Scalar::<T>::new(context::constant(Literal::new(T::DTYPE, 0.0))).broadcast(shape)
+}
+/// The coordinate along an axis.
+#[track_caller]
+#[must_use]
+pub fn iota<T: Number>(shape: impl Shape, axis: usize) -> Tile<T> {
+    Tile::new(structural(ops::Iota { shape: dims(&shape), axis, dtype: T::DTYPE }, &[]))
+}
+/// Tiles one behind the other along an axis.
+#[track_caller]
+#[must_use]
+pub fn concat<T: Elem>(tiles: impl AsRef<[Tile<T>]>, axis: usize) -> Tile<T> {
+    let handles: Vec<Handle> = tiles.as_ref().iter().map(|t| t.handle).collect();
+    Tile::new(structural(ops::Concat { axis }, &handles))
+}
+/// Mask of the lower triangle: `row + offset >= column`.
+#[track_caller]
+#[must_use]
+pub fn tril(rows: usize, columns: usize, offset: impl Choice<i32>) -> Tile<bool> {
+    diagonal(rows, offset).ge(iota::<i32>([1, columns], 1))
+}
+/// Mask of the upper triangle: `row + offset <= column`.
+#[track_caller]
+#[must_use]
+pub fn triu(rows: usize, columns: usize, offset: impl Choice<i32>) -> Tile<bool> {
+    diagonal(rows, offset).le(iota::<i32>([1, columns], 1))
+}
+/// The column of the shifted diagonal in each row.
+#[track_caller]
+fn diagonal(rows: usize, offset: impl Choice<i32>) -> Tile<i32> {
+    elementwise(ScalarOp::Add, &[iota::<i32>([rows, 1], 0).handle, offset.choice()])
+}
+
+/// This program's index along a grid axis.
+#[track_caller]
+#[must_use]
+pub fn program_id(axis: usize) -> Scalar<i32> {
+    Scalar::new(context::emit(Op::ProgramId(axis), &[]))
+}
+/// The grid's extent along an axis: a constant where only literals, const generics and static dimensions size it.
+#[track_caller]
+#[must_use]
+pub fn num_programs(axis: usize) -> Scalar<i32> {
+    let extent = context::declared(|kernel| kernel.grid.get(axis).and_then(|axis| axis.extent.as_number())).flatten();
+    Scalar::new(match extent {
+        Some(n) => context::constant(Literal::int(DType::I32, n)),
+        None => context::emit(Op::NumPrograms(axis), &[]),
+    })
+}
+
+/// Prints a tile or scalar with a label, per program; the interpreter and the CPU backend do.
+#[track_caller]
+pub fn debug_print(label: &str, x: impl Staged) {
+    context::effect(Op::DebugPrint(label.into()), &[x.staged()]);
+}
+/// Ends the launch with a message where the condition fails; the interpreter and the CPU backend check it.
+#[track_caller]
+pub fn debug_assert(condition: impl Choice<bool>, message: &str) {
+    let condition = condition.choice();
+    context::effect(Op::DebugAssert(message.into()), &[condition]);
+}
+
+/// The quotient rounded up, of run-time scalars and host numbers.
+#[track_caller]
+#[must_use]
+pub fn cdiv(a: impl Choice<i32>, b: impl Choice<i32>) -> Scalar<i32> {
+    let (a, b) = (Scalar::<i32>::new(a.choice()), Scalar::<i32>::new(b.choice()));
+    (a + b - 1) / b
+}
+
+/// The functions that index maps may use.
+pub mod index {
+    use super::{Choice, Scalar, ScalarOp, elementwise};
+
+    pub use super::cdiv;
+
+    /// The smaller.
+    #[track_caller]
+    pub fn min(a: impl Choice<i32>, b: impl Choice<i32>) -> Scalar<i32> {
+        elementwise(ScalarOp::Minimum, &[a.choice(), b.choice()])
+    }
+    /// The larger.
+    #[track_caller]
+    pub fn max(a: impl Choice<i32>, b: impl Choice<i32>) -> Scalar<i32> {
+        elementwise(ScalarOp::Maximum, &[a.choice(), b.choice()])
+    }
+}

@@ -1,0 +1,210 @@
+//! What may stand where: tiles, run-time scalars and host numbers beside each other, shapes and axes.
+use super::context::{self, Handle};
+use super::tile::{Scalar, Tile};
+use pallas_ir::dtype::Real;
+use pallas_ir::{At, DType, Diag, Dim, Elem, Literal};
+
+/// A tile or a run-time scalar.
+#[diagnostic::on_unimplemented(
+    message = "expected a tile or a run-time scalar, found `{Self}`",
+    label = "not a tile or scalar",
+    note = "make a host value a run-time one by `scalar(x)`"
+)]
+pub trait Staged: Copy {
+    /// Type of its elements.
+    type Elem: Elem;
+    /// The same with other elements.
+    type Of<U: Elem>: Staged<Elem = U>;
+    #[doc(hidden)]
+    fn staged(self) -> Handle;
+    #[doc(hidden)]
+    fn from_handle(handle: Handle) -> Self;
+}
+macro_rules! staged {
+    ($($H:ident)*) => {$(
+        impl<T: Elem> Staged for $H<T> {
+            type Elem = T;
+            type Of<U: Elem> = $H<U>;
+            fn staged(self) -> Handle {
+                self.handle
+            }
+            fn from_handle(handle: Handle) -> Self {
+                $H::new(handle)
+            }
+        }
+    )*};
+}
+staged! { Tile Scalar }
+
+/// Host numbers that may stand beside a tile or a scalar.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't stand beside a tile or a scalar here",
+    label = "not a number, tile or scalar"
+)]
+pub trait Host: Copy {
+    /// The number as an element; an integer out of its range has none.
+    #[doc(hidden)]
+    fn literal(self, dtype: DType) -> Result<Literal, Diag>;
+}
+macro_rules! host_integers {
+    ($($H:ty)*) => {$(
+        impl Host for $H {
+            fn literal(self, dtype: DType) -> Result<Literal, Diag> {
+                integer(self as i128, dtype)
+            }
+        }
+    )*};
+}
+host_integers! { i8 u8 i16 u16 i32 u32 i64 u64 isize usize }
+macro_rules! host_floats {
+    ($($H:ty)*) => {$(
+        impl Host for $H {
+            fn literal(self, dtype: DType) -> Result<Literal, Diag> {
+                Ok(Literal::new(dtype, self.into()))
+            }
+        }
+    )*};
+}
+host_floats! { f32 f64 half::f16 half::bf16 }
+impl Host for bool {
+    fn literal(self, _: DType) -> Result<Literal, Diag> {
+        Ok(Literal::bool(self))
+    }
+}
+
+fn integer(x: i128, dtype: DType) -> Result<Literal, Diag> {
+    let literal = Literal::int(dtype, x as i64);
+    let value = if dtype == DType::U64 { i128::from(literal.bits) } else { i128::from(literal.as_i64()) };
+    if value == x || dtype.is_float() {
+        return Ok(literal);
+    }
+    let message = format!("{x} is out of range for {dtype} elements");
+    Err(Diag::new("literal", At::Op, message, "cast the tile to a wider type first"))
+}
+
+/// Which host numbers an element type takes.
+#[diagnostic::on_unimplemented(
+    message = "a host `{L}` can't be mixed with elements of `{Self}`",
+    label = "elements are `{Self}`, this is `{L}`",
+    note = "write a float literal (`2.0`) beside float tiles and an integer literal beside integer tiles"
+)]
+pub trait Takes<L> {}
+impl<E: Real> Takes<f32> for E {}
+impl<E: Real> Takes<f64> for E {}
+impl Takes<half::f16> for half::f16 {}
+impl Takes<half::bf16> for half::bf16 {}
+impl Takes<bool> for bool {}
+macro_rules! takes_integers {
+    ($($E:ident)*) => {$(takes_integers! { @each $E i8 u8 i16 u16 i32 u32 i64 u64 isize usize })*};
+    (@each $E:ident $($L:ident)*) => {$(impl Takes<$L> for $E {})*};
+}
+takes_integers! { i8 u8 i16 u16 i32 u32 i64 u64 }
+
+/// A host number as an element of `T`.
+#[track_caller]
+pub(crate) fn host_constant<T: Elem, L: Host>(x: L) -> Handle {
+    match x.literal(T::DTYPE) {
+        Ok(literal) => context::constant(literal),
+        Err(diag) => context::blame(diag),
+    }
+}
+
+/// What may be given where elements of `T` are meant: a tile, a run-time scalar or a host number.
+#[diagnostic::on_unimplemented(
+    message = "elements of `{T}` and `{Self}` can't be combined",
+    label = "expected `{T}` elements or a number, found `{Self}`",
+    note = "cast one side: `x.cast::<{T}>()`"
+)]
+pub trait Choice<T: Elem>: Copy {
+    /// The result of combining it with a `V`: a tile if either is one.
+    type Beside<V: Staged, U: Elem>: Staged<Elem = U>;
+    #[doc(hidden)]
+    #[track_caller]
+    fn choice(self) -> Handle;
+}
+impl<T: Elem> Choice<T> for Tile<T> {
+    type Beside<V: Staged, U: Elem> = Tile<U>;
+    fn choice(self) -> Handle {
+        self.handle
+    }
+}
+impl<T: Elem> Choice<T> for Scalar<T> {
+    type Beside<V: Staged, U: Elem> = V::Of<U>;
+    fn choice(self) -> Handle {
+        self.handle
+    }
+}
+#[diagnostic::do_not_recommend]
+impl<T: Elem + Takes<L>, L: Host> Choice<T> for L {
+    type Beside<V: Staged, U: Elem> = V::Of<U>;
+    #[track_caller]
+    fn choice(self) -> Handle {
+        host_constant::<T, L>(self)
+    }
+}
+
+/// Host sizes: of a shape, or of offsets along each axis.
+#[diagnostic::on_unimplemented(
+    message = "a shape is made of host `usize` sizes, found `{Self}`",
+    label = "expected `[usize; N]`, `&[usize]` or `Vec<usize>`"
+)]
+pub trait Shape {
+    #[doc(hidden)]
+    fn sizes(&self) -> Vec<usize>;
+}
+impl<const N: usize> Shape for [usize; N] {
+    fn sizes(&self) -> Vec<usize> {
+        self.to_vec()
+    }
+}
+impl Shape for &[usize] {
+    fn sizes(&self) -> Vec<usize> {
+        self.to_vec()
+    }
+}
+impl Shape for Vec<usize> {
+    fn sizes(&self) -> Vec<usize> {
+        self.clone()
+    }
+}
+
+/// A shape as the registry takes it.
+pub(crate) fn dims(shape: &impl Shape) -> Vec<Dim> {
+    shape.sizes().into_iter().map(Dim::from).collect()
+}
+
+/// Axes of a tile: one, several, or `..` for all.
+#[diagnostic::on_unimplemented(
+    message = "axes are host `usize` numbers, found `{Self}`",
+    label = "expected an axis, `[axis, axis]` or `..`"
+)]
+pub trait Axes {
+    /// The axes of a tile with `rank` axes.
+    #[doc(hidden)]
+    fn axes(self, rank: usize) -> Vec<usize>;
+}
+impl Axes for usize {
+    fn axes(self, _: usize) -> Vec<usize> {
+        vec![self]
+    }
+}
+impl<const N: usize> Axes for [usize; N] {
+    fn axes(self, _: usize) -> Vec<usize> {
+        self.to_vec()
+    }
+}
+impl Axes for &[usize] {
+    fn axes(self, _: usize) -> Vec<usize> {
+        self.to_vec()
+    }
+}
+impl Axes for Vec<usize> {
+    fn axes(self, _: usize) -> Vec<usize> {
+        self
+    }
+}
+impl Axes for std::ops::RangeFull {
+    fn axes(self, rank: usize) -> Vec<usize> {
+        (0..rank).collect()
+    }
+}
