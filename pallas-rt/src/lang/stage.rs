@@ -439,15 +439,7 @@ impl<When: Decision> While<When> {
     #[track_caller]
     #[allow(clippy::new_without_default, reason = "it stands for a place in the source")]
     pub fn new() -> Self {
-        While {
-            rounds: 0,
-            mark: context::mark(),
-            init: vec![],
-            test: None,
-            tested: None,
-            loc: Loc::caller(),
-            when: PhantomData,
-        }
+        While { rounds: 0, init: vec![], test: None, tested: None, loc: Loc::caller(), when: PhantomData }
     }
     /// Names the decision.
     pub fn key(&self) -> Key<When> {
