@@ -2,6 +2,7 @@
 extern crate self as pallas_rt;
 
 mod array;
+pub mod cpu;
 mod error;
 #[cfg(feature = "gpu")]
 mod gpu;

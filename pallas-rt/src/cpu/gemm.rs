@@ -27,7 +27,14 @@ const LANES: usize = 16;
 ///
 /// # Safety
 /// The matrices are readable in these extents and C is writable and overlaps none of them.
-pub(super) unsafe fn gemm([m, n, k]: [usize; 3], a: Matrix, b: Matrix, c: Target, accumulate: bool, pack: &mut Vec<f32>) {
+pub(super) unsafe fn gemm(
+    [m, n, k]: [usize; 3],
+    a: Matrix,
+    b: Matrix,
+    c: Target,
+    accumulate: bool,
+    pack: &mut Vec<f32>,
+) {
     if m == 0 || n == 0 {
         return;
     }
@@ -129,8 +136,8 @@ mod x86 {
 
     /// Picks the micro-kernel of this many rows and vectors.
     macro_rules! choose {
-        ($kernel:ident $rows:ident $vectors:ident ($($args:expr),*) [$($r:literal)*] [$($v:tt)*]) => {
-            match $rows { $($r => choose!(@v $kernel $r $vectors ($($args),*) [$($v)*]),)* _ => unreachable!("rows are bounded") }
+        ($kernel:ident $rows:ident $vectors:ident $args:tt [$($r:literal)*] $v:tt) => {
+            match $rows { $($r => choose!(@v $kernel $r $vectors $args $v),)* _ => unreachable!("rows are bounded") }
         };
         (@v $kernel:ident $r:literal $vectors:ident $args:tt [$($v:literal)*]) => {
             match $vectors { $($v => choose!(@call $kernel $r $v $args),)* _ => unreachable!("vectors are bounded") }
@@ -140,19 +147,44 @@ mod x86 {
 
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
     #[allow(clippy::too_many_arguments, reason = "a micro-kernel's interface")]
-    unsafe fn block512(rows: usize, vectors: usize, k: usize, width: usize, a: Matrix, b: Matrix, c: Target, acc: bool) {
+    unsafe fn block512(
+        rows: usize,
+        vectors: usize,
+        k: usize,
+        width: usize,
+        a: Matrix,
+        b: Matrix,
+        c: Target,
+        acc: bool,
+    ) {
         // SAFETY: the driver's.
         unsafe { choose!(kernel512 rows vectors (k, width, a, b, c, acc) [1 2 3 4 5 6] [1 2 3 4]) }
     }
     #[target_feature(enable = "avx2,fma")]
     #[allow(clippy::too_many_arguments, reason = "a micro-kernel's interface")]
-    unsafe fn block256(rows: usize, vectors: usize, k: usize, width: usize, a: Matrix, b: Matrix, c: Target, acc: bool) {
+    unsafe fn block256(
+        rows: usize,
+        vectors: usize,
+        k: usize,
+        width: usize,
+        a: Matrix,
+        b: Matrix,
+        c: Target,
+        acc: bool,
+    ) {
         // SAFETY: the driver's.
         unsafe { choose!(kernel256 rows vectors (k, width, a, b, c, acc) [1 2 3 4 5 6] [1 2]) }
     }
 
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-    unsafe fn kernel512<const R: usize, const V: usize>(k: usize, width: usize, a: Matrix, b: Matrix, c: Target, acc: bool) {
+    unsafe fn kernel512<const R: usize, const V: usize>(
+        k: usize,
+        width: usize,
+        a: Matrix,
+        b: Matrix,
+        c: Target,
+        acc: bool,
+    ) {
         let last: __mmask16 = u16::MAX >> (V * 16 - width);
         let mask = |v: usize| if v + 1 == V { last } else { u16::MAX };
         let mut sum = [[_mm512_setzero_ps(); V]; R];
@@ -162,7 +194,11 @@ mod x86 {
                 let row = b.ptr.add(p * b.row);
                 let mut x = [_mm512_setzero_ps(); V];
                 for (v, x) in x.iter_mut().enumerate() {
-                    *x = if v + 1 == V { _mm512_maskz_loadu_ps(last, row.add(v * 16)) } else { _mm512_loadu_ps(row.add(v * 16)) };
+                    *x = if v + 1 == V {
+                        _mm512_maskz_loadu_ps(last, row.add(v * 16))
+                    } else {
+                        _mm512_loadu_ps(row.add(v * 16))
+                    };
                 }
                 for (i, sum) in sum.iter_mut().enumerate() {
                     let y = _mm512_set1_ps(*a.ptr.add(i * a.row + p * a.col));
@@ -182,7 +218,14 @@ mod x86 {
     }
 
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn kernel256<const R: usize, const V: usize>(k: usize, width: usize, a: Matrix, b: Matrix, c: Target, acc: bool) {
+    unsafe fn kernel256<const R: usize, const V: usize>(
+        k: usize,
+        width: usize,
+        a: Matrix,
+        b: Matrix,
+        c: Target,
+        acc: bool,
+    ) {
         let left = width - (V - 1) * 8;
         let lanes: [i32; 8] = std::array::from_fn(|i| if i < left { -1 } else { 0 });
         let mut sum = [[_mm256_setzero_ps(); V]; R];
@@ -242,8 +285,10 @@ mod tests {
                         let before = c.clone();
                         let (ar, ac) = if ta { (1, m) } else { (k, 1) };
                         let (br, bc) = if tb { (1, k) } else { (n, 1) };
-                        let (ma, mb) =
-                            (Matrix { ptr: a.as_ptr(), row: ar, col: ac }, Matrix { ptr: b.as_ptr(), row: br, col: bc });
+                        let (ma, mb) = (
+                            Matrix { ptr: a.as_ptr(), row: ar, col: ac },
+                            Matrix { ptr: b.as_ptr(), row: br, col: bc },
+                        );
                         let target = Target { ptr: c.as_mut_ptr(), ld };
                         // SAFETY: the vectors have these extents.
                         unsafe { gemm([m, n, k], ma, mb, target, accumulate, &mut pack) };
@@ -251,7 +296,10 @@ mod tests {
                             for j in 0..ld {
                                 let start = if accumulate { f64::from(before[i * ld + j]) } else { 0.0 };
                                 let sum: f64 = (0..k)
-                                    .map(|p| f64::from(a[i * ar + p * ac]) * f64::from(if j < n { b[p * br + j * bc] } else { 0.0 }))
+                                    .map(|p| {
+                                        f64::from(a[i * ar + p * ac])
+                                            * f64::from(if j < n { b[p * br + j * bc] } else { 0.0 })
+                                    })
                                     .sum();
                                 let want = if j < n { start + sum } else { f64::from(before[i * ld + j]) };
                                 let got = f64::from(c[i * ld + j]);

@@ -90,7 +90,8 @@ pub fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum,
     let dims: Vec<_> = dims.iter().map(|d| &d[..]).collect();
     Ok(match op.access(&dims) {
         Access::Map(pieces) => {
-            let at: Vec<_> = positions(&ty.shape).map(|p| source(&pieces, args, &p)).collect();
+            let shapes: Vec<&[usize]> = args.iter().map(|a| &a.ty.shape[..]).collect();
+            let at: Vec<_> = positions(&ty.shape).map(|p| source(&pieces, &shapes, &p)).collect();
             pick(args, ty, at.into_iter())
         }
         Access::Flat => Datum { ty, ..args[0].clone() },
@@ -116,14 +117,14 @@ pub fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum,
 }
 
 /// Where an element of a [`Access::Map`] comes from.
-fn source(pieces: &[Piece], args: &[&Datum], at: &[usize]) -> (usize, usize) {
+pub(crate) fn source(pieces: &[Piece], shapes: &[&[usize]], at: &[usize]) -> (usize, usize) {
     let number = |d: &pallas_ir::Dim| d.as_number().expect("sizes are numbers at run time");
     let inside =
         |p: &&Piece| p.bounds.iter().all(|(axis, lo, hi)| (number(lo)..number(hi)).contains(&(at[*axis] as i64)));
     let piece = pieces.iter().find(inside).expect("pieces cover the result");
     let position = |i: &Index| number(&i.offset) + i.axis.map_or(0, |a| number(&i.stride) * at[a] as i64);
     let index: Vec<usize> = piece.index.iter().map(|i| position(i) as usize).collect();
-    (piece.operand, flatten(&index, &args[piece.operand].ty.shape))
+    (piece.operand, flatten(&index, shapes[piece.operand]))
 }
 
 /// Powers by repeated multiplication, in the element's own arithmetic.

@@ -178,7 +178,7 @@ pub fn step(
 }
 
 /// A value as `debug_print` shows it.
-fn show(x: &Datum) -> String {
+pub(crate) fn show(x: &Datum) -> String {
     let element = |i: usize| if x.is_poison(i) { "undefined".to_string() } else { x.data.get(i).to_string() };
     if x.ty.is_scalar() {
         return element(0);

@@ -5,14 +5,16 @@ use super::spec::Body;
 use super::{is_output, trace};
 use crate::interp::{self, Data, Fault, Machine};
 use crate::lang::context;
-use crate::{Array, Client, Error, Result};
+use crate::{Array, Client, Error, Result, cpu};
 use pallas_ir::{At, Diag, Kernel, Loc, OperandKind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 /// What backends keep of a kernel.
 #[derive(Debug, Default)]
-pub(super) struct Backends {}
+pub(super) struct Backends {
+    cpu: OnceLock<cpu::Executable>,
+}
 
 /// Sizes in the order of the kernel's dimensions.
 fn sizes(kernel: &Kernel, binding: &Binding) -> Vec<i64> {
@@ -112,11 +114,60 @@ pub(super) fn eager(
 pub(super) fn cpu(client: &Client, compiled: &Compiled, binding: &mut Binding) -> Result<Vec<Array>> {
     LAUNCHES.fetch_add(1, Ordering::Relaxed);
     let kernel = &compiled.lowered;
-    let mut machine = machine(kernel, binding, parallel_grid(&compiled.traced, binding))?;
-    interp::walk::run(&mut machine).map_err(fault)?;
-    let (data, log) = machine.finish().map_err(fault)?;
-    print(&log);
-    arrays(client, kernel, binding, data)
+    let executable = compiled.backends.cpu.get_or_init(|| cpu::Executable::compile(kernel.clone()));
+    let mut results = allocate(client, kernel, binding)?;
+    let mut memory: Vec<cpu::Memory> = vec![];
+    for (i, shape) in binding.shapes.iter().enumerate() {
+        // Inputs are only read; an aliased input shares its output's memory, below.
+        let ptr = binding.arrays[i].as_ref().map_or(std::ptr::null_mut(), |(a, _)| a.buffer().as_ptr().cast_mut());
+        memory.push(cpu::Memory { ptr, shape: shape.clone() });
+    }
+    for (i, array) in outputs(kernel).zip(&mut results) {
+        let buffer = array.buffer_mut().expect("a fresh output is owned by nobody else");
+        memory[i].ptr = buffer.as_mut_ptr();
+        if let OperandKind::Output { alias: Some(from), .. } = &kernel.operands[i].kind {
+            memory[from.index()].ptr = memory[i].ptr;
+        }
+    }
+    let (sizes, grid) = (sizes(kernel, binding), parallel_grid(&compiled.traced, binding));
+    let launch = cpu::Launch { sizes: &sizes, grid: &grid, memory: &memory, params: &binding.params };
+    print(&executable.run(&launch).map_err(fault)?);
+    Ok(results)
+}
+
+/// An array per output: the donated or copied memory of the input it aliases, that of a donated input of its size, or
+/// fresh memory.
+fn allocate(client: &Client, kernel: &Kernel, binding: &mut Binding) -> Result<Vec<Array>> {
+    let mut results = vec![];
+    for i in outputs(kernel).collect::<Vec<_>>() {
+        let (dtype, shape) = (kernel.operands[i].dtype, binding.shapes[i].clone());
+        let OperandKind::Output { alias, .. } = &kernel.operands[i].kind else { continue };
+        let Some(from) = alias else {
+            results.push(client.empty(dtype, &shape)?);
+            continue;
+        };
+        let (array, donated) = binding.arrays[from.index()].take().expect("the macro checks that an alias is an input");
+        let fresh = if donated { array.donate(dtype, &shape) } else { Err(array) };
+        results.push(match fresh {
+            Ok(own) => own,
+            Err(shared) => {
+                let copy = client.array_from_bytes(shared.dtype(), shared.shape(), &shared.to_bytes()?)?;
+                if copy.dtype() != dtype || copy.shape() != shape {
+                    let message = format!(
+                        "output `{}` is {dtype} {shape:?}, the input it aliases {} {:?}",
+                        kernel.operands[i].name,
+                        copy.dtype(),
+                        copy.shape()
+                    );
+                    let diag =
+                        Diag::new("alias", At::Op, message, "an alias has the element type and shape of its input");
+                    return Err(Error::kernel(&kernel.name, Loc::NONE, "", diag));
+                }
+                copy
+            }
+        });
+    }
+    Ok(results)
 }
 
 /// Runs on a GPU.
