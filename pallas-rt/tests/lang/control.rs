@@ -1,0 +1,241 @@
+//! `if`, `for` and `while` at run time: what they carry, nested and with every kind of pattern.
+use crate::both;
+use pallas_rt::prelude::*;
+
+/// Nested regions, a tile and a scalar carried, a shadowing, a variable declared inside, a side left out.
+#[kernel(grid = (1))]
+fn nest(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    let (mut a, mut n) = (x.load(), scalar(0));
+    let untouched = x.load();
+    for i in 0..3 {
+        let t = a * 2.0;
+        if i % 2 == 0 {
+            a += 1.0;
+            for j in 0..i + 1 {
+                n += 1;
+                if j > 0 {
+                    a = a + t;
+                }
+            }
+        } else {
+            let a = a * 100.0;
+            let _ = a;
+            n -= 10;
+        }
+    }
+    let n = n.cast::<f32>();
+    out.store(a + n + untouched * 0.0);
+}
+
+/// The same on one number.
+fn nest_of_one(x: f32) -> f32 {
+    let (mut a, mut n) = (x, 0.0);
+    for i in 0..3 {
+        let t = a * 2.0;
+        if i % 2 == 0 {
+            a += 1.0;
+            for j in 0..i + 1 {
+                n += 1.0;
+                if j > 0 {
+                    a += t;
+                }
+            }
+        } else {
+            n -= 10.0;
+        }
+    }
+    a + n
+}
+
+#[test]
+fn regions_nest() {
+    let x = [0.0, 1.0, 2.0, 3.0];
+    assert_eq!(both(x, |x| nest(x)), x.map(nest_of_one));
+}
+
+/// `while` with a compound condition, `step_by`, `rev`, an `if` with a value, tuples.
+#[kernel(grid = (1))]
+fn loops(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    let mut a = x.load();
+    let mut k = scalar(0);
+    while k < 5 && !(k == 4) {
+        k += 1;
+        a = a + if k > 2 || k == 1 { full([4], 10.0) } else { zeros([4]) };
+    }
+    let mut acc = scalar(0);
+    for i in (0..10).step_by(3).rev() {
+        acc = acc * 10 + i;
+    }
+    let b = if acc > 0 { (a, acc) } else { (a * 0.0, 1 - acc) };
+    out.store(b.0 + b.1.cast::<f32>());
+}
+
+#[test]
+fn loops_carry() {
+    let expected = [0.0, 1.0, 2.0, 3.0].map(|x| x + 30.0 + 9630.0);
+    assert_eq!(both([0.0, 1.0, 2.0, 3.0], |x| loops(x)), expected);
+}
+
+fn bump(t: &mut Tile<f32>) {
+    *t = *t + 1.0
+}
+fn helper(t: Tile<f32>, flag: bool) -> Tile<f32> {
+    if flag { t + 1.0 } else { t }
+}
+
+/// Carried through a mutable reference, an array's elements, a closure.
+#[kernel(grid = (1))]
+fn by_reference(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    let mut a = x.load();
+    for _ in 0..3 {
+        bump(&mut a);
+    }
+    let mut pair = [a, a];
+    for i in 0..2 {
+        pair[0] = pair[0] + 1.0;
+        if i == 1 {
+            pair[1] += 5.0;
+        }
+    }
+    let mut add = |d: f32| a += d;
+    for d in [1.0, 2.0] {
+        add(d)
+    }
+    out.store(helper(pair[0] + pair[1] + a, true));
+}
+
+#[test]
+fn mutable_references_are_seen() {
+    assert_eq!(both([0.0; 4], |x| by_reference(x)), [20.0; 4]);
+}
+
+/// A loop that never runs gives what it carries; a condition on data decides per program.
+#[kernel(grid = (1))]
+fn rarely(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>, n: i32) {
+    let mut a = x.load();
+    for _ in 0..n {
+        a = a * 2.0;
+    }
+    let mut rounds = scalar(0);
+    while a.sum(0).item() < 100.0 && rounds < n {
+        a = a * 2.0;
+        rounds += 1;
+    }
+    out.store(a + rounds.cast::<f32>());
+}
+
+#[test]
+fn trip_counts_are_data() {
+    assert_eq!(both([1.0, 2.0], |x| rarely(x, 0)), [1.0, 2.0]);
+    assert_eq!(both([1.0, 2.0], |x| rarely(x, -3)), [1.0, 2.0]);
+    // 8, 16 after three doublings; 64, 128 after three more reach 100.
+    assert_eq!(both([1.0, 2.0], |x| rarely(x, 3)), [67.0, 131.0]);
+}
+
+/// A host list of tiles, used inside of a staged loop; fields of a tuple carried; a raw identifier.
+#[kernel(grid = (1))]
+fn mixed(
+    #[block([N] => [N], |_i| (0,))] x: In<f32>,
+    #[block([N] => [N], |_i| (0,))] out: Out<f32>,
+    #[fixed] act: fn(Tile<f32>) -> Tile<f32>,
+) {
+    let tiles = vec![x.load(), x.load() * 2.0];
+    let mut acc = zeros([4]);
+    let mut best = (acc, scalar(0));
+    let mut r#type = 0;
+    let gain = |t: Tile<f32>| act(t) * 2.0;
+    for i in 0..2 {
+        for (k, t) in tiles.iter().enumerate() {
+            acc += gain(*t) * k as f32;
+            if k == 1 {
+                continue;
+            }
+            acc += 1.0;
+        }
+        if i == 1 {
+            best.0 = acc;
+            best.1 += i;
+        }
+        let text = format!("{k} {}", 1 < 2, k = 3 < 4);
+        assert!(text == "true true" && is_scalar(i));
+    }
+    if act as usize != 0 {
+        r#type += 1;
+    }
+    let mut seen = Vec::new();
+    for _ in [1, 2] {
+        seen.push(acc);
+        if seen.len() > 1 {
+            seen.truncate(1)
+        }
+    }
+    let first = if let [a, ..] = seen[..]
+        && r#type == 1
+    {
+        a
+    } else {
+        x.load()
+    };
+    let total = tiles.into_iter().fold(first, |a, b| if r#type > 5 { a } else { a + b });
+    out.store(total + best.0 + best.1.cast::<f32>());
+}
+fn is_scalar(_: Scalar<i32>) -> bool {
+    true
+}
+fn relu(t: Tile<f32>) -> Tile<f32> {
+    select(t.gt(0.0), t, 0.0)
+}
+
+#[test]
+fn host_lists_and_closures_over_tiles() {
+    // acc = 2 (gain(2x) + 1) with gain = 2 relu; total = acc + 3x; result = total + acc + 1.
+    let expected = [-1.0, 0.0, 1.0, 2.0].map(|x: f32| {
+        let acc = 2.0 * (4.0 * x.max(0.0) + 1.0);
+        2.0 * acc + 3.0 * x + 1.0
+    });
+    assert_eq!(both([-1.0, 0.0, 1.0, 2.0], |x| mixed(x, relu)), expected);
+}
+
+macro_rules! generated {
+    ($name:ident, $range:expr, $value:expr, $condition:expr) => {
+        #[kernel(grid = (1))]
+        fn $name(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+            let mut a = x.load();
+            for i in $range {
+                if $condition {
+                    a = a + $value;
+                }
+                let _ = i;
+            }
+            out.store(a);
+        }
+    };
+}
+generated!(from_fragments, 0..3, 1.0 + 1.0, program_id(0) < 1);
+
+macro_rules! made {
+    ($name:ident, $ty:ty, $op:tt, $c:expr, $body:block) => {
+        #[kernel(grid = (1))]
+        fn $name(#[block([N] => [N], |_i| (0,))] x: In<$ty>, #[block([N] => [N], |_i| (0,))] out: Out<$ty>) {
+            let mut y = x.load();
+            for _i in 0..2 {
+                if program_id(0) == 0 {
+                    y = y $op $c;
+                }
+            }
+            let z = $body;
+            out.store(y + z)
+        }
+    };
+}
+made!(from_tokens, f32, *, 3.0, { 1.0 + 1.0 });
+
+#[test]
+fn kernels_from_macros() {
+    assert_eq!(both([0.0; 2], |x| from_fragments(x)), [6.0; 2]);
+    assert_eq!(both([1.0; 4], |x| from_tokens(x)), [11.0; 4]);
+    let client = Client::cpu();
+    let x = client.array(&[0.0f32; 2], &[2]).expect("it fits");
+    let text = explain(|| from_fragments(&x)).expect("it explains").to_string();
+    assert!(text.contains("= for") && text.contains("= if"), "{text}");
+}

@@ -1,0 +1,161 @@
+//! Errors carry the file, line and column of the user's token.
+use crate::error;
+use pallas_rt::prelude::*;
+
+/// `file:line:column` of the first character of `needle` behind `marker` in this file.
+fn place(marker: &str, needle: &str) -> String {
+    let text = include_str!("places.rs");
+    let from = text.find(marker).expect("the marker is in this file");
+    let at = from + text[from..].find(needle).expect("the needle stands behind the marker");
+    let line = text[..at].matches('\n').count() + 1;
+    let column = at - text[..at].rfind('\n').expect("not in the first line");
+    format!("{}:{line}:{column}", file!())
+}
+#[track_caller]
+fn blames(message: &str, marker: &str, needle: &str) {
+    let place = place(marker, needle);
+    assert!(message.starts_with(&place), "not {place} but: {message}");
+}
+
+#[kernel(grid = (1))]
+fn operator(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>, n: i32) {
+    let mut s = scalar(0);
+    for i in 0..n {
+        if i > 0 && i < 3 {
+            s += i;
+            debug_assert(s < 100, "small");
+        }
+    }
+    let y = x.load() * 2.0 + full([3], 1.0); // here
+    out.store(y);
+}
+
+#[test]
+fn an_operator_is_blamed_where_it_stands() {
+    let message = error([0.0; 4], |x| operator(x, 4));
+    blames(&message, "    let y = x.load() * 2.0 +", "x.load()");
+    assert!(message.contains("f32[4]") && message.contains("f32[3]"), "{message}");
+}
+
+#[kernel(grid = (1))]
+fn sides(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    let y = if program_id(0) == 0 { x.load() } else { x.load().reshape([2, 2]) }; // sides
+    out.store(y.reshape([4]));
+}
+
+#[kernel(grid = (1))]
+fn carried(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    let mut a = x.load();
+    for _ in 0..2 {
+        a = a.slice([0], [2]); // grows smaller
+    }
+    out.store(a);
+}
+
+#[kernel(grid = (1))]
+fn compared(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    let mask = x.load() < full([3], 1.0); // compared
+    out.store(select(mask, x.load(), 0.0));
+}
+
+#[kernel(grid = (1))]
+fn stored(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    out.store(x.load().sum(0)); // stored
+}
+
+/// The error of a trace: the shapes of regions are only compared there.
+fn trace_error(call: impl Fn(&Array) -> Result<Array>) -> String {
+    let x = Client::cpu().array(&[0.0f32; 4], &[4]).expect("it fits");
+    call(&x).expect_err("the kernel is wrong").to_string()
+}
+
+#[test]
+fn regions_and_accesses_are_blamed_where_they_stand() {
+    blames(&trace_error(|x| sides(x)), "let y = if program_id", "if");
+    blames(&trace_error(|x| carried(x)), "fn carried(", "for _ in");
+    blames(&error([0.0; 4], |x| compared(x)), "let mask =", "<");
+    blames(&error([0.0; 4], |x| stored(x)), "fn stored(", "store(x.load().sum");
+}
+
+#[kernel(grid = (1))]
+fn window(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    out.store(x.at(ds(2, 4)).load()); // window
+}
+#[kernel(grid = (1))]
+fn narrow(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    let y = x.load().cast::<i8>() + 300; // narrow
+    out.store(y.cast());
+}
+
+#[test]
+fn what_numbers_decide_is_said_with_numbers() {
+    let message = error([0.0; 4], |x| window(x));
+    blames(&message, "out.store(x.at(ds", "at(ds");
+    assert!(message.contains("2..6") && message.contains("4"), "{message}");
+    let message = error([0.0; 4], |x| narrow(x));
+    assert!(message.contains("300 is out of range for i8"), "{message}");
+}
+
+#[kernel(grid = (1))]
+fn panics(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    let v: Vec<f32> = vec![];
+    for i in 0..2 {
+        if i == 1 {
+            out.store(x.load() * v[3]);
+        }
+    }
+}
+
+#[kernel(grid = (1))]
+fn calls(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>, #[fixed] y: Array) {
+    let inner = plain(&y);
+    assert!(inner.is_err(), "a kernel inside of a kernel is an error");
+    out.store(x.load());
+}
+#[kernel(grid = (1))]
+fn plain(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    out.store(x.load());
+}
+
+#[test]
+fn a_panic_leaves_the_kernel() {
+    let x = Client::cpu().array(&[1.0f32; 4], &[4]).expect("it fits");
+    let caught = std::panic::catch_unwind(|| panics(&x).is_ok());
+    assert!(caught.is_err(), "the user's own panic passes through");
+    // The context is gone: the next kernel runs.
+    assert_eq!(plain(&x).and_then(|y| y.to_vec::<f32>()).expect("it runs"), [1.0; 4]);
+}
+
+#[test]
+fn kernels_do_not_call_kernels() {
+    let x = Client::cpu().array(&[1.0f32; 4], &[4]).expect("it fits");
+    calls(&x, x.clone()).expect("the inner error was handled");
+}
+
+thread_local! {
+    static LEAKED: std::cell::Cell<Option<Tile<f32>>> = const { std::cell::Cell::new(None) };
+}
+fn leak(t: Tile<f32>) -> Tile<f32> {
+    LEAKED.set(Some(t));
+    t
+}
+fn leaked(t: Tile<f32>) -> Tile<f32> {
+    LEAKED.get().map_or(t, |old| old + t) // stale
+}
+#[kernel(grid = (1))]
+fn apply(
+    #[block([N] => [N], |_i| (0,))] x: In<f32>,
+    #[block([N] => [N], |_i| (0,))] out: Out<f32>,
+    #[fixed] f: fn(Tile<f32>) -> Tile<f32>,
+) {
+    out.store(f(x.load()));
+}
+
+#[test]
+fn a_tile_of_another_call_is_refused() {
+    let x = Client::cpu().array(&[1.0f32; 4], &[4]).expect("it fits");
+    apply(&x, leak).expect("it runs");
+    let message = apply(&x, leaked).expect_err("a stale tile").to_string();
+    blames(&message, "LEAKED.get().map_or", "old + t");
+    assert!(message.contains("another kernel call"), "{message}");
+}
