@@ -12,7 +12,21 @@ pub type Pass = (&'static str, fn(&Kernel) -> Kernel);
 /// From the traced form to what backends read.
 pub const PIPELINE: &[Pass] = &[("lower", lower::lower)];
 
-/// Runs the pipeline.
+/// Runs the pipeline; debug builds verify what goes in and what each pass makes.
 pub fn run(kernel: &Kernel) -> Kernel {
-    PIPELINE.iter().fold(kernel.clone(), |k, (_, pass)| pass(&k))
+    verified("tracing", kernel);
+    PIPELINE.iter().fold(kernel.clone(), |before, (name, pass)| {
+        let after = pass(&before);
+        verified(name, &after);
+        after
+    })
+}
+
+/// Stops at a kernel that is not well formed: a mistake in this crate, not in the user's kernel.
+fn verified(stage: &str, kernel: &Kernel) {
+    if cfg!(debug_assertions)
+        && let Err(violation) = pallas_ir::verify(kernel)
+    {
+        panic!("after {stage}: {violation}\n{kernel}");
+    }
 }
