@@ -50,7 +50,6 @@ pub(crate) struct Parameter {
 /// `#[block([dims] => [block], |..| (..), fill = ..)]`
 pub(crate) struct Block {
     pub(crate) dims: Vec<Expr>,
-    pub(crate) dims_tokens: TokenStream,
     /// `None`: the whole array.
     pub(crate) block: Option<Vec<BlockSize>>,
     pub(crate) block_tokens: TokenStream,
@@ -63,17 +62,18 @@ pub(crate) struct Block {
 /// An entry of a block's shape.
 pub(crate) enum BlockSize {
     /// `_`
-    Squeezed(proc_macro2::Span),
+    Squeezed,
     /// A size.
     Blocked(Expr),
     /// `Element(size, low, high)`
-    Element(Box<[Expr; 3]>, Expr),
+    Element(Box<[Expr; 3]>),
 }
 
 impl Parse for BlockSize {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         if input.peek(Token![_]) {
-            return Ok(BlockSize::Squeezed(input.parse::<Token![_]>()?.span));
+            input.parse::<Token![_]>()?;
+            return Ok(BlockSize::Squeezed);
         }
         let e: Expr = input.parse()?;
         let Expr::Call(call) = &e else { return Ok(BlockSize::Blocked(e)) };
@@ -87,7 +87,7 @@ impl Parse for BlockSize {
                 "`Element` takes a size, and optionally the padding in front and behind",
             ));
         }
-        Ok(BlockSize::Element(Box::new([arg(0), arg(1), arg(2)]), e.clone()))
+        Ok(BlockSize::Element(Box::new([arg(0), arg(1), arg(2)])))
     }
 }
 
@@ -95,11 +95,9 @@ impl Parse for Block {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let content;
         bracketed!(content in input);
-        let dims_tokens = content.fork().parse()?;
         let dims = Punctuated::<Expr, Token![,]>::parse_terminated(&content)?.into_iter().collect();
         let mut block = Block {
             dims,
-            dims_tokens,
             block: None,
             block_tokens: TokenStream::new(),
             map: None,

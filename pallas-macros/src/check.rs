@@ -164,7 +164,7 @@ fn block(p: &Parameter, b: &Block, options: &Options, errors: &mut Errors) {
                     "write `element(..)` around it",
                 );
             }
-            (BlockSize::Blocked(_) | BlockSize::Squeezed(_), true) => {
+            (BlockSize::Blocked(_) | BlockSize::Squeezed, true) => {
                 errors.at(
                     entry,
                     "`element(..)` gives an element offset, this dimension takes a block index",
@@ -180,7 +180,7 @@ fn block(p: &Parameter, b: &Block, options: &Options, errors: &mut Errors) {
 fn whole(b: &Block, sizes: &[BlockSize]) -> bool {
     b.dims.iter().zip(sizes).all(|(d, s)| match s {
         BlockSize::Blocked(e) => e.to_token_stream().to_string() == d.to_token_stream().to_string(),
-        BlockSize::Squeezed(_) | BlockSize::Element(..) => false,
+        BlockSize::Squeezed | BlockSize::Element(..) => false,
     })
 }
 

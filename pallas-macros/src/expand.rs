@@ -243,12 +243,12 @@ impl Kernel {
     fn block_size(&self, size: &BlockSize, errors: &mut Errors) -> TokenStream {
         let root = &self.root;
         match size {
-            BlockSize::Squeezed(_) => quote!(#root::BlockDim::Squeezed),
+            BlockSize::Squeezed => quote!(#root::BlockDim::Squeezed),
             BlockSize::Blocked(e) => {
                 let e = self.names.dim(root, e, errors);
                 quote!(#root::BlockDim::Blocked(#e))
             }
-            BlockSize::Element(parts, _) => {
+            BlockSize::Element(parts) => {
                 let [size, low, high] = parts.each_ref().map(|e| self.names.dim(root, e, errors));
                 quote!(#root::BlockDim::Element { size: #size, low: #low, high: #high })
             }

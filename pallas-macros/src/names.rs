@@ -42,9 +42,9 @@ impl Names {
                 Some(sizes) => {
                     for size in sizes {
                         match size {
-                            BlockSize::Squeezed(_) => {}
+                            BlockSize::Squeezed => {}
                             BlockSize::Blocked(e) => names.mark(e),
-                            BlockSize::Element(parts, _) => parts.iter().for_each(|e| names.mark(e)),
+                            BlockSize::Element(parts) => parts.iter().for_each(|e| names.mark(e)),
                         }
                     }
                 }

@@ -1,12 +1,17 @@
 //! Rewrites staged control flow and comparisons of a kernel body; every other expression stays as the user wrote it.
+//!
+//! [`control`] the regions, [`compare`] comparisons and logic; this file walks the body and knows its variables.
+mod compare;
+mod control;
+
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use std::collections::{BTreeMap, HashSet};
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
-use syn::{BinOp, Block, Expr, Ident, Lifetime, Pat, Stmt, UnOp, parse_quote_spanned};
+use syn::{Block, Expr, Ident, Lifetime, Pat, Stmt, parse_quote_spanned};
 
-pub fn idents(t: TokenStream) -> HashSet<String> {
+pub(crate) fn idents(t: TokenStream) -> HashSet<String> {
     let mut s = HashSet::new();
     walk(t, &mut |i| {
         s.insert(i.to_string());
@@ -47,7 +52,11 @@ enum Frame {
     Loop { label: Option<Lifetime>, made: bool, target: Option<Kind>, regions: usize, block: bool },
     Fence { regions: usize },
 }
-pub struct Rewrite {
+/// Methods called on a staged range: `step_by`, `rev`, each with its argument.
+type Chain = Vec<(Ident, Option<Expr>)>;
+
+/// The rewriting visitor: which variables there are, and which regions and loops are open.
+pub(crate) struct Rewrite {
     /// `::pallas_rt::__private`, or where the user says it is.
     root: TokenStream,
     host: Vec<String>,
@@ -55,18 +64,18 @@ pub struct Rewrite {
     regions: Vec<Region>,
     frames: Vec<Frame>,
     n: usize,
-    pub errors: Vec<syn::Error>,
+    pub(crate) errors: Vec<syn::Error>,
     local_macros: Vec<Ident>,
     expect: Option<syn::Type>,
-    pub dims: HashSet<String>,
+    pub(crate) dims: HashSet<String>,
 }
 /// a dimension's name in the body: renamed, so that an item of the same name can't turn the binding into a pattern
-pub fn dim_ident(i: &Ident) -> Ident {
+pub(crate) fn dim_ident(i: &Ident) -> Ident {
     Ident::new(&format!("__dim_{i}"), i.span())
 }
 
 impl Rewrite {
-    pub fn new(root: TokenStream, host: Vec<String>) -> Self {
+    pub(crate) fn new(root: TokenStream, host: Vec<String>) -> Self {
         Rewrite {
             root,
             host,
@@ -89,10 +98,10 @@ impl Rewrite {
         let (root, item) = (self.at(span), respan(item, span));
         quote_spanned!(span=> #root::#item)
     }
-    pub fn declare(&mut self, i: &Ident, uninit: bool, by_macro: bool) {
+    pub(crate) fn declare(&mut self, i: &Ident, uninit: bool, by_macro: bool) {
         self.vars.push(Var { name: i.to_string(), uninit, by_macro, fixed: false })
     }
-    pub fn block(&mut self, b: &mut Block) {
+    pub(crate) fn block(&mut self, b: &mut Block) {
         self.visit_block_mut(b)
     }
     fn bind(&mut self, p: &Pat, uninit: bool) {
@@ -100,7 +109,9 @@ impl Rewrite {
         impl syn::visit::Visit<'_> for V<'_> {
             fn visit_pat_ident(&mut self, p: &syn::PatIdent) {
                 self.0.declare(&p.ident, self.1, false);
-                self.0.vars.last_mut().unwrap().fixed = p.mutability.is_none();
+                if let Some(var) = self.0.vars.last_mut() {
+                    var.fixed = p.mutability.is_none();
+                }
                 syn::visit::visit_pat_ident(self, p)
             }
             fn visit_expr(&mut self, _: &Expr) {}
@@ -128,8 +139,7 @@ impl Rewrite {
     }
     fn assign(&mut self, e: &Expr) {
         match e {
-            Expr::Path(p) if p.path.get_ident().is_some() => {
-                let i = p.path.get_ident().unwrap();
+            Expr::Path(p) if let Some(i) = p.path.get_ident() => {
                 let n = i.to_string();
                 let at = self.find(&n).map_or(0, |x| x);
                 let uninit = self.find(&n).is_some_and(|a| self.vars[a].uninit);
@@ -176,7 +186,7 @@ impl Rewrite {
     }
     /// (slots, frozen) of the region just walked; spans: the keyword that opens it
     fn close(&mut self, sp: Span) -> (Vec<TokenStream>, Vec<TokenStream>) {
-        let r = self.regions.pop().unwrap();
+        let r = self.regions.pop().expect("opened before");
         let key = &r.key;
         let m = Span::mixed_site().located_at(sp);
         let slots = r
@@ -293,7 +303,7 @@ impl Rewrite {
         }
         Some((new, checks))
     }
-    fn range(e: &mut Expr) -> Option<(Expr, Vec<(Ident, Option<Expr>)>)> {
+    fn range(e: &mut Expr) -> Option<(Expr, Chain)> {
         match e {
             Expr::Range(r)
                 if matches!(r.limits, syn::RangeLimits::HalfOpen(_)) && r.start.is_some() && r.end.is_some() =>
@@ -494,296 +504,6 @@ impl VisitMut for Rewrite {
     }
 }
 
-impl Rewrite {
-    /// an assignment to a variable declared without a value is allowed only where the region is host-decided
-    fn uninit(&mut self, left: &Expr, e: &mut Expr) {
-        let Expr::Path(p) = left else { return };
-        let Some(i) = p.path.get_ident() else { return };
-        let Some(at) = self.find(&i.to_string()) else { return };
-        if !self.vars[at].uninit || self.vars[at].by_macro {
-            return;
-        }
-        let m = Span::mixed_site().located_at(i.span());
-        let c: Vec<TokenStream> = self
-            .regions
-            .iter()
-            .filter(|r| r.start > at && r.kind != Kind::For)
-            .map(|r| {
-                let mut k = r.key.clone();
-                k.set_span(m);
-                {
-                    let path = self.path(m, quote!(leaves_region));
-                    quote_spanned!(m=> #path(#k);)
-                }
-            })
-            .collect();
-        if !c.is_empty() {
-            let x = e.clone();
-            *e = parse_quote_spanned!(m=> { #(#c)* #x })
-        }
-    }
-    fn binary(&mut self, mut b: syn::ExprBinary, e: &mut Expr) {
-        let compound = matches!(
-            b.op,
-            BinOp::AddAssign(_)
-                | BinOp::SubAssign(_)
-                | BinOp::MulAssign(_)
-                | BinOp::DivAssign(_)
-                | BinOp::RemAssign(_)
-                | BinOp::BitXorAssign(_)
-                | BinOp::BitAndAssign(_)
-                | BinOp::BitOrAssign(_)
-                | BinOp::ShlAssign(_)
-                | BinOp::ShrAssign(_)
-        );
-        if compound {
-            self.visit_expr_mut(&mut b.right);
-            self.visit_expr_mut(&mut b.left);
-            self.assign(&b.left);
-            *e = Expr::Binary(b);
-            return;
-        }
-        let host = self.surely_host(&Expr::Binary(b.clone()));
-        self.visit_expr_mut(&mut b.left);
-        self.visit_expr_mut(&mut b.right);
-        if host {
-            *e = Expr::Binary(b);
-            return;
-        }
-        let (l, r) = (bare(&b.left), bare(&b.right));
-        let sp = b.op.span();
-        let m = Span::mixed_site();
-        let name = match b.op {
-            BinOp::Lt(_) => "lt",
-            BinOp::Le(_) => "le",
-            BinOp::Gt(_) => "gt",
-            BinOp::Ge(_) => "ge",
-            BinOp::Eq(_) => "eq",
-            BinOp::Ne(_) => "ne",
-            BinOp::And(_) | BinOp::Or(_) => {
-                let (lf, rf) = if matches!(b.op, BinOp::And(_)) { ("left_and", "and") } else { ("left_or", "or") };
-                let (lf, rf) = (Ident::new(lf, sp), Ident::new(rf, sp));
-                let ms = m.located_at(sp);
-                let root = self.at(ms);
-                let path = self.path(sp, quote!(Logic::#rf));
-                let (lv, rv) = (Ident::new("__left", first(l)), Ident::new("__right", first(r)));
-                let call = call(sp, path, quote!(#lv, #rv));
-                *e = braced(
-                    sp,
-                    quote_spanned!(ms=> let #lv = #l; let #rv = if #root::Left::#lf(&#lv) { Some(#r) } else { None }; #call),
-                );
-                return;
-            }
-            _ => {
-                *e = Expr::Binary(b);
-                return;
-            }
-        };
-        // literal on the left: turn the comparison round, so that the typed side leads inference
-        let lit = |e: &Expr| {
-            matches!(e, Expr::Lit(_))
-                || matches!(e, Expr::Unary(u) if matches!((&u.op, &*u.expr), (UnOp::Neg(_), Expr::Lit(_))))
-        };
-        let (l, r, name) = if lit(l) && !lit(r) {
-            (
-                r,
-                l,
-                match name {
-                    "lt" => "gt",
-                    "le" => "ge",
-                    "gt" => "lt",
-                    "ge" => "le",
-                    x => x,
-                },
-            )
-        } else {
-            (l, r, name)
-        };
-        let f = Ident::new(name, sp);
-        let ml = first(l);
-        let mr = first(r);
-        let root = self.at(sp);
-        let cmp = self.path(ml, quote!(Cmp));
-        let lhs = quote_spanned!(ml=> #cmp(&(#l)));
-        let rhs = quote_spanned!(mr=> &(#r));
-        let mut args = proc_macro2::Group::new(proc_macro2::Delimiter::Parenthesis, rhs);
-        args.set_span(sp);
-        *e = braced(sp, quote_spanned!(sp=> #[allow(unused_imports)] use #root::HostCmp as _; #lhs.#f #args));
-    }
-    fn let_binds(&mut self, c: &mut Expr) {
-        // conditions with `let`: host; binds names for the then-block
-        match c {
-            Expr::Let(l) => {
-                self.visit_expr_mut(&mut l.expr);
-                let p = l.pat.clone();
-                self.bind(&p, false)
-            }
-            Expr::Binary(b) if matches!(b.op, BinOp::And(_)) => {
-                self.let_binds(&mut b.left);
-                self.let_binds(&mut b.right)
-            }
-            c => self.visit_expr_mut(c),
-        }
-    }
-    fn iff(&mut self, e: &mut Expr) {
-        let Expr::If(mut i) = e.clone() else { return };
-        let ty = self.expect.take().map(|t| quote!(: #t));
-        let lets = idents(i.cond.to_token_stream()).contains("let");
-        if lets || self.surely_host(&i.cond) {
-            self.scoped(|s| {
-                s.let_binds(&mut i.cond);
-                s.visit_block_mut(&mut i.then_branch)
-            });
-            if let Some((_, x)) = &mut i.else_branch {
-                self.visit_expr_mut(x)
-            }
-            *e = Expr::If(i);
-            return;
-        }
-        self.visit_expr_mut(&mut i.cond);
-        let key = self.open(Kind::If);
-        self.visit_block_mut(&mut i.then_branch);
-        if let Some((_, x)) = &mut i.else_branch {
-            self.visit_expr_mut(x)
-        }
-        let sp = i.if_token.span;
-        let (slots, frozen) = self.close(sp);
-        let m = Span::mixed_site().located_at(sp);
-        let (c, a) = (&i.cond, &i.then_branch);
-        let attrs = &i.attrs;
-        let b = match &i.else_branch {
-            Some((_, x)) => quote!(else #x),
-            None => quote!(),
-        };
-        let new = self.path(sp, quote!(condition));
-        let mut g = proc_macro2::Group::new(proc_macro2::Delimiter::Parenthesis, quote!(#c));
-        g.set_span(sp);
-        let root = self.at(m);
-        let inner = quote_spanned!(m=>
-            let mut region = #new #g;
-            #[allow(unused_variables)] let #key = region.key();
-            let frozen = match region.gate() { Some(p) => { #root::pass(p); region.begin(&mut [#(#slots),*]); Some((#(#frozen,)*)) } None => None };
-            let value #ty = loop {
-                let value #ty = if region.side() #a #b;
-                match region.leave(value) { ::core::ops::ControlFlow::Break(v) => break v, ::core::ops::ControlFlow::Continue(p) => { #root::pass(p); region.swap(&mut [#(#slots),*]); } }
-            };
-            let value = match region.gate() { Some(p) => { #root::pass(p); region.finish(value, &mut [#(#slots),*]) } None => value };
-            #root::thaw(frozen);
-            value
-        );
-        let _ = attrs;
-        *e = braced(sp, inner);
-    }
-    fn forr(&mut self, e: &mut Expr) {
-        let Expr::ForLoop(mut f) = e.clone() else { return };
-        let unroll = f.attrs.iter().any(|a| a.path().is_ident("unroll"));
-        f.attrs.retain(|a| !a.path().is_ident("unroll"));
-        let staged = if unroll { None } else { Self::range(&mut f.expr) };
-        let label = f.label.as_ref().map(|l| l.name.clone());
-        let Some((range, chain)) = staged else {
-            self.visit_expr_mut(&mut f.expr);
-            let r = self.regions.len();
-            self.frames.push(Frame::Loop { label, made: false, target: None, regions: r, block: false });
-            let p = (*f.pat).clone();
-            self.scoped(|s| {
-                s.bind(&p, false);
-                s.visit_block_mut(&mut f.body)
-            });
-            if let Some(Frame::Loop { label: Some(n), made: true, .. }) = self.frames.pop() {
-                f.label = Some(parse_quote_spanned!(n.span()=> #n:))
-            }
-            *e = Expr::ForLoop(f);
-            return;
-        };
-        let Expr::Range(rg) = range else { return };
-        let (mut a, mut b) = (*rg.start.unwrap(), *rg.end.unwrap());
-        self.visit_expr_mut(&mut a);
-        self.visit_expr_mut(&mut b);
-        let sp = f.for_token.span;
-        let m = Span::mixed_site().located_at(sp);
-        let key = self.open(Kind::For);
-        let r = self.regions.len() - 1;
-        self.frames.push(Frame::Loop { label, made: false, target: Some(Kind::For), regions: r, block: false });
-        let p = (*f.pat).clone();
-        self.scoped(|s| {
-            s.bind(&p, false);
-            s.visit_block_mut(&mut f.body)
-        });
-        self.frames.pop();
-        let (slots, frozen) = self.close(sp);
-        let dots = rg.limits.span();
-        let chain: Vec<TokenStream> = chain
-            .into_iter()
-            .map(|(n, mut x)| {
-                if let Some(x) = &mut x {
-                    self.visit_expr_mut(x)
-                }
-                quote!(.#n(#x))
-            })
-            .collect();
-        let rf = self.path(dots, quote!(range));
-        let new = self.path(sp, quote!(For::new));
-        let (pat, body) = (&f.pat, &f.body);
-        let rg = call(dots, rf, quote!(#a, #b));
-        let new = call(sp, new, quote!(#rg #(#chain)*));
-        let root = self.at(m);
-        let inner = quote_spanned!(m=>
-            let mut region = #new;
-            #[allow(unused_variables)] let #key = region.key();
-            let frozen = (#(#frozen,)*);
-            while let Some(#pat) = region.next(&mut [#(#slots),*]) #body
-            #root::thaw(frozen);
-        );
-        *e = braced(sp, inner);
-    }
-    fn whilee(&mut self, e: &mut Expr) {
-        let Expr::While(mut f) = e.clone() else { return };
-        let label = f.label.as_ref().map(|l| l.name.clone());
-        if idents(f.cond.to_token_stream()).contains("let") || self.surely_host(&f.cond) {
-            let r = self.regions.len();
-            self.frames.push(Frame::Loop { label, made: false, target: None, regions: r, block: false });
-            self.scoped(|s| {
-                s.let_binds(&mut f.cond);
-                s.visit_block_mut(&mut f.body)
-            });
-            if let Some(Frame::Loop { label: Some(n), made: true, .. }) = self.frames.pop() {
-                f.label = Some(parse_quote_spanned!(n.span()=> #n:))
-            }
-            *e = Expr::While(f);
-            return;
-        }
-        let sp = f.while_token.span;
-        let m = Span::mixed_site().located_at(sp);
-        let key = self.open(Kind::While);
-        let r = self.regions.len() - 1;
-        self.frames.push(Frame::Loop { label, made: false, target: Some(Kind::While), regions: r, block: false });
-        self.visit_expr_mut(&mut f.cond);
-        self.visit_block_mut(&mut f.body);
-        let lab = match self.frames.pop() {
-            Some(Frame::Loop { label: Some(n), .. }) => Some(quote!(#n:)),
-            _ => None,
-        };
-        let (slots, frozen) = self.close(sp);
-        let new = self.path(sp, quote!(While::new));
-        let new = quote_spanned!(sp=> #new());
-        let (c, body) = (&f.cond, &f.body);
-        let test = Ident::new("condition", m);
-        let root = self.at(m);
-        let inner = quote_spanned!(m=>
-            let mut region = #new;
-            #[allow(unused_variables)] let #key = region.key();
-            let frozen = match region.gate() { Some(p) => { #root::pass(p); Some((#(#frozen,)*)) } None => None };
-            #lab loop {
-                match region.gate() { Some(p) => { #root::pass(p); if !region.head(&mut [#(#slots),*]) { break } } None => {} }
-                if !region.#test(#c) { break }
-                match region.gate() { Some(p) => { #root::pass(p); region.body(&mut [#(#slots),*]); } None => {} }
-                #body
-            }
-            #root::thaw(frozen);
-        );
-        *e = braced(sp, inner);
-    }
-}
 /// a call whose path and parentheses carry the user's span: `Location::caller()` then gives it
 fn call(sp: Span, path: TokenStream, args: TokenStream) -> TokenStream {
     let mut g = proc_macro2::Group::new(proc_macro2::Delimiter::Parenthesis, args);

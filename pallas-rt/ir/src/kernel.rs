@@ -25,7 +25,7 @@ use std::fmt;
 macro_rules! id {
     ($(#[doc = $doc:literal])+ $Id:ident $sigil:literal) => {
         $(#[doc = $doc])+
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
         pub struct $Id(pub u32);
         impl $Id {
             /// The position in the vector this indexes.
@@ -399,12 +399,6 @@ pub struct Kernel {
     pub regions: Vec<Region>,
     /// What a program does.
     pub body: RegionId,
-}
-
-impl Default for RegionId {
-    fn default() -> Self {
-        RegionId(0)
-    }
 }
 
 impl Kernel {

@@ -93,7 +93,7 @@ mod tests {
     fn classes_waste_a_quarter_at_most() {
         for bytes in (0..5000).chain([(1 << 20) + 1, (64 << 20) - 1, 64 << 20]) {
             let class = size_class(bytes).expect("small");
-            assert!(class >= bytes && class >= 64 && class % 16 == 0, "{bytes} -> {class}");
+            assert!(class >= bytes && class >= 64 && class.is_multiple_of(16), "{bytes} -> {class}");
             assert!(bytes < 64 || class <= bytes + bytes / 4, "{bytes} -> {class}");
             assert_eq!(size_class(class), Some(class), "a class is its own class");
         }

@@ -36,6 +36,10 @@ macro_rules! data {
             pub fn len(&self) -> usize {
                 match self { $(Data::$Variant(v) => v.len()),* }
             }
+            /// Whether there are no elements.
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
             /// The element at `i`.
             pub fn get(&self, i: usize) -> Literal {
                 match self { $(Data::$Variant(v) => v[i].literal()),* }

@@ -138,8 +138,11 @@ impl ScalarOp {
                 Ty::Is(want) if want != got => {
                     return Err(format!("operand `{name}` of `{self}` is {want}, found {got}"));
                 }
-                Ty::T if t.is_some_and(|t| t != got) => {
-                    return Err(format!("operand `{name}` of `{self}` is {got}, but the one before is {}", t.unwrap()));
+                Ty::T
+                    if let Some(before) = t
+                        && before != got =>
+                {
+                    return Err(format!("operand `{name}` of `{self}` is {got}, but the one before is {before}"));
                 }
                 Ty::T if !row.class.dtypes().contains(&got) => {
                     return Err(format!("`{self}` is not defined for {got}, only for {:?}", row.class.dtypes()));

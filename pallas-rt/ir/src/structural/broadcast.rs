@@ -35,7 +35,8 @@ impl Structural for Broadcast {
         arity(Self::NAME, args.len(), 1)?;
         let fits = |(a, b): (&Dim, &Dim)| one(a) || facts.same(a, b) != Verdict::No;
         let same_rank = args[0].len() == self.to.len();
-        if !args[0].is_empty() && !(same_rank && args[0].iter().zip(&self.to).all(fits)) {
+        let scalar = args[0].is_empty();
+        if !(scalar || same_rank && args[0].iter().zip(&self.to).all(fits)) {
             let found = format!("{} does not broadcast to {}", shape(args[0]), shape(&self.to));
             return Err(Diag::new(
                 "broadcast",
