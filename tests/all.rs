@@ -1,1 +1,7 @@
-//! (being written)
+//! Everything that needs more than one crate: the shipped kernels against float64 references on every device, faults of
+//! the strict interpreter, the runtime's promises.
+mod faults;
+mod kernels;
+mod runtime;
+mod support;
+mod tidy;

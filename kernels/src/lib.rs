@@ -1,2 +1,10 @@
-//! Kernels ready to call.
+//! Kernels ready to call, each a file: formula, kernel, reference, tests.
+//!
+//! The functions named after the operation choose blocks and dispatch on the element type; the `_blocks` kernels behind
+//! them are public for callers who choose their own.
+mod dispatch;
 pub mod flash_attention;
+pub mod matmul;
+pub mod norm;
+mod rows;
+pub mod softmax;

@@ -261,6 +261,8 @@ impl Kernel {
         let map = block.map.as_ref()?;
         let (root, frame) = (&self.root, Ident::new("frame", Span::mixed_site()));
         let axes = 0..map.inputs.len();
+        let patterns: Vec<&syn::Pat> = map.inputs.iter().collect();
+        let ids = quote!(#[allow(unused_variables)] let (#(#patterns,)*) = (#(#frame.program(#axes),)*););
         let patterns = &map.inputs;
         let mut entries: Vec<Expr> = match &*map.body {
             Expr::Tuple(t) => t.elems.iter().cloned().collect(),
@@ -292,8 +294,7 @@ impl Kernel {
                 use #root::element;
                 #(#lets)*
                 #(#tables)*
-                #[allow(unused_variables)]
-                let (#patterns,) = (#(#frame.program(#axes),)*);
+                #ids
                 #root::indices((#(#entries,)*))
             })
         })
@@ -333,7 +334,12 @@ impl Kernel {
             quote!(#[allow(non_snake_case, unused_variables)] #value)
         });
         let slots = self.operands().map(|(slot, p)| {
-            let (pat, ty) = (&p.pat, &p.ty);
+            let ty = &p.ty;
+            // An operand may serve its specs alone; the check reports those that serve nothing.
+            let quiet = (!mentioned.contains(&p.name.to_string()) && p.role != Role::Param)
+                .then(|| quote!(#[allow(unused_variables)]));
+            let pat = &p.pat;
+            let pat = quote!(#quiet #pat);
             match p.role {
                 Role::Input => (quote!(#pat: #ty), quote!(#frame.input(#slot))),
                 Role::Output => (quote!(#pat: #ty), quote!(#frame.output(#slot))),
@@ -355,12 +361,13 @@ impl Kernel {
     }
 }
 
-/// `impl Fn(..)` of a `#[fixed]` parameter must outlive its identity: it is compared by type.
+/// `impl Fn(..)` of a `#[fixed]` parameter outlives the call, since it is compared by type, and has no interior that a
+/// staged region could change.
 fn lasting(ty: &Type) -> TokenStream {
     match ty {
         Type::ImplTrait(t) => {
             let bounds = &t.bounds;
-            quote!(impl #bounds + 'static)
+            quote!(impl #bounds + ::core::marker::Sync + 'static)
         }
         other => other.to_token_stream(),
     }

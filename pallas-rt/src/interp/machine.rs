@@ -177,7 +177,8 @@ impl Machine {
             let extent = self.memory[operand.index()].shape[axis] as i64;
             let (first, legal) = match block {
                 BlockDim::Squeezed => (i, 0..extent),
-                BlockDim::Blocked(n) => (i * n as i64, 0..(extent + n as i64 - 1) / (n as i64).max(1)),
+                BlockDim::Blocked(0) => (0, 0..1),
+                BlockDim::Blocked(n) => (i * n as i64, 0..(extent + n as i64 - 1) / n as i64),
                 BlockDim::Element { size, low, high } => (
                     i - low as i64,
                     0..extent + (low + high + 1) as i64 - (size as i64).min(extent + (low + high) as i64),

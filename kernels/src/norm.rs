@@ -1,0 +1,136 @@
+//! Layer norm and RMS norm over the last axis.
+//!
+//! ```text
+//! layer_norm(x)_j = (x_j - μ) / sqrt(σ² + ε) · γ_j + β_j      μ = mean_k x_k, σ² = mean_k (x_k - μ)²
+//! rms_norm(x)_j = x_j / sqrt(mean_k x_k² + ε) · γ_j
+//! ```
+//! (Ba et al. 2016; Zhang & Sennrich 2019.) Sums are f32. Short rows are one block; long ones are swept in blocks: one sweep
+//! for the mean, one for the variance around it (no cancellation), one that writes.
+use crate::dispatch::floats;
+use crate::rows::rows;
+use pallas_rt::prelude::*;
+
+/// Layer norm of whole rows that fit a block.
+#[kernel(grid = (cdiv(R, BR)))]
+pub fn layer_norm_whole_rows<E: Float, const BR: usize>(
+    #[block([R, C] => [BR, C], |i| (i, 0), fill = 0.0)] x: In<E>,
+    #[block([1, C] => [1, C], |_| (0, 0))] gamma: In<E>,
+    #[block([1, C] => [1, C], |_| (0, 0))] beta: In<E>,
+    #[block([R, C] => [BR, C], |i| (i, 0))] out: Out<E>,
+    epsilon: f32,
+) {
+    let x = x.load().cast::<f32>();
+    let scale = 1.0 / C as f32;
+    let centred = x - x.sum(1) * scale;
+    let variance = (centred * centred).sum(1) * scale;
+    let y = centred * (variance + epsilon).rsqrt() * gamma.load().cast::<f32>() + beta.load().cast::<f32>();
+    out.store(y.cast::<E>());
+}
+
+/// RMS norm of whole rows that fit a block.
+#[kernel(grid = (cdiv(R, BR)))]
+pub fn rms_norm_whole_rows<E: Float, const BR: usize>(
+    #[block([R, C] => [BR, C], |i| (i, 0), fill = 0.0)] x: In<E>,
+    #[block([1, C] => [1, C], |_| (0, 0))] gamma: In<E>,
+    #[block([R, C] => [BR, C], |i| (i, 0))] out: Out<E>,
+    epsilon: f32,
+) {
+    let x = x.load().cast::<f32>();
+    let mean = (x * x).sum(1) * (1.0 / C as f32);
+    out.store((x * (mean + epsilon).rsqrt() * gamma.load().cast::<f32>()).cast::<E>());
+}
+
+/// Mean over each row of `(x - centre)^power`, in blocks of columns.
+#[kernel(grid = (cdiv(R, BR), cdiv(C, BC)), semantics = (parallel, arbitrary))]
+pub fn row_moment<E: Float, const BR: usize, const BC: usize>(
+    #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] x: In<E>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0), fill = 0.0)] centre: In<f32>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] out: Out<f32>,
+    #[scratch([BR, 1])] sum: Scratch<f32>,
+    #[fixed] power: i32,
+) {
+    if program_id(1) == 0 {
+        sum.fill(0.0);
+    }
+    // The centre is subtracted outside of the row as well: those columns are masked.
+    let centred = select(x.valid(1), (x.load().cast::<f32>() - centre.load()).powi(power), 0.0);
+    sum.store(sum.load() + centred.sum(1));
+    if program_id(1) == num_programs(1) - 1 {
+        out.store(sum.load() / C.cast::<f32>());
+    }
+}
+
+/// `(x - mean) / sqrt(variance + ε) · γ + β` from given statistics, in blocks of columns.
+#[kernel(grid = (cdiv(R, BR), cdiv(C, BC)))]
+pub fn normalise<E: Float, const BR: usize, const BC: usize>(
+    #[block([R, C] => [BR, BC], |i, j| (i, j))] x: In<E>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] mean: In<f32>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] variance: In<f32>,
+    #[block([1, C] => [1, BC], |_, j| (0, j))] gamma: In<E>,
+    #[block([1, C] => [1, BC], |_, j| (0, j))] beta: In<E>,
+    #[block([R, C] => [BR, BC], |i, j| (i, j))] out: Out<E>,
+    epsilon: f32,
+) {
+    let centred = x.load().cast::<f32>() - mean.load();
+    let y = centred * (variance.load() + epsilon).rsqrt() * gamma.load().cast::<f32>() + beta.load().cast::<f32>();
+    out.store(y.cast::<E>());
+}
+
+/// Longest row that is one block.
+const WHOLE_ROW: usize = 4096;
+
+/// A vector of the row's length, as a row.
+fn parameter(name: &str, x: &Array, n: usize) -> Result<Array> {
+    if x.shape() != [n] {
+        let message = format!("`{name}` has shape {:?}, rows have {n} elements", x.shape());
+        return Err(Error::Value { message });
+    }
+    x.reshape(&[1, n])
+}
+
+/// Layer norm over the last axis with scale `gamma` and shift `beta`; f32, f16 or bf16, computed in f32.
+///
+/// # Errors
+/// A scalar, parameters that are no vectors of the row's length, other element types; device trouble.
+///
+/// ```
+/// use pallas_kernels::norm::layer_norm;
+/// use pallas_rt::Array;
+/// let x = Array::from_slice(&[1.0f32, 3.0], &[1, 2])?;
+/// let (gamma, beta) = (Array::from_slice(&[1.0f32, 1.0], &[2])?, Array::from_slice(&[0.0f32, 0.0], &[2])?);
+/// assert_eq!(layer_norm(&x, &gamma, &beta, 0.0)?.to_vec::<f32>()?, [-1.0, 1.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Result<Array> {
+    let flat = rows(x)?;
+    let n = flat.shape()[1];
+    let (gamma, beta) = (parameter("gamma", gamma, n)?, parameter("beta", beta, n)?);
+    let out = floats!("layer_norm", x.dtype(), E => if n <= WHOLE_ROW {
+        layer_norm_whole_rows::<E, 8>(&flat, &gamma, &beta, epsilon)
+    } else {
+        let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
+        let mean = row_moment::<E, 8, 1024>(&flat, &zero, 1)?;
+        let variance = row_moment::<E, 8, 1024>(&flat, &mean, 2)?;
+        normalise::<E, 8, 1024>(&flat, &mean, &variance, &gamma, &beta, epsilon)
+    })?;
+    out.reshape(x.shape())
+}
+
+/// RMS norm over the last axis with scale `gamma`; f32, f16 or bf16, computed in f32.
+///
+/// # Errors
+/// As [`layer_norm`].
+pub fn rms_norm(x: &Array, gamma: &Array, epsilon: f32) -> Result<Array> {
+    let flat = rows(x)?;
+    let n = flat.shape()[1];
+    let gamma = parameter("gamma", gamma, n)?;
+    let out = floats!("rms_norm", x.dtype(), E => if n <= WHOLE_ROW {
+        rms_norm_whole_rows::<E, 8>(&flat, &gamma, epsilon)
+    } else {
+        let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
+        let beta = x.client().zeros(x.dtype(), &[1, n])?;
+        let square = row_moment::<E, 8, 1024>(&flat, &zero, 2)?;
+        normalise::<E, 8, 1024>(&flat, &zero, &square, &gamma, &beta, epsilon)
+    })?;
+    out.reshape(x.shape())
+}

@@ -1,0 +1,102 @@
+//! Softmax and log-softmax over the last axis.
+//!
+//! ```text
+//! softmax(x)_j = exp(x_j - m) / Σ_k exp(x_k - m)      m = max_k x_k
+//! log_softmax(x)_j = x_j - m - ln Σ_k exp(x_k - m)
+//! ```
+//! Rows of any length: a first sweep over blocks of the row finds maximum and sum (online, Milakov & Gimelshein 2018), a
+//! second one writes. A row without finite maximum gives NaN, as IEEE arithmetic does.
+use crate::dispatch::floats;
+use crate::rows::rows;
+use pallas_rt::prelude::*;
+
+/// Maximum and sum of exponentials of each row, over blocks of its columns.
+#[kernel(grid = (cdiv(R, BR), cdiv(C, BC)), semantics = (parallel, arbitrary))]
+pub fn softmax_statistics<E: Float, const BR: usize, const BC: usize>(
+    #[block([R, C] => [BR, BC], |i, j| (i, j), fill = f32::NEG_INFINITY)] x: In<E>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] max: Out<f32>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] sum: Out<f32>,
+    #[scratch([BR, 1])] running_max: Scratch<f32>,
+    #[scratch([BR, 1])] running_sum: Scratch<f32>,
+) {
+    if program_id(1) == 0 {
+        running_max.fill(f32::NEG_INFINITY);
+        running_sum.fill(0.0);
+    }
+    let x = x.load().cast::<f32>();
+    let m = maximum(running_max.load(), x.max(1));
+    // Before the first finite element everything is -inf: the sum stays 0.
+    let base = select(m.gt(f32::NEG_INFINITY), m, 0.0);
+    running_sum.store(running_sum.load() * (running_max.load() - base).exp() + (x - base).exp().sum(1));
+    running_max.store(m);
+    if program_id(1) == num_programs(1) - 1 {
+        max.store(running_max.load());
+        sum.store(running_sum.load());
+    }
+}
+
+/// Softmax of each row from its statistics.
+#[kernel(grid = (cdiv(R, BR), cdiv(C, BC)))]
+pub fn softmax_apply<E: Float, const BR: usize, const BC: usize>(
+    #[block([R, C] => [BR, BC], |i, j| (i, j))] x: In<E>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] max: In<f32>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] sum: In<f32>,
+    #[block([R, C] => [BR, BC], |i, j| (i, j))] out: Out<E>,
+    #[fixed] log: bool,
+) {
+    let shifted = x.load().cast::<f32>() - max.load();
+    let y = if log { shifted - sum.load().log() } else { shifted.exp() / sum.load() };
+    out.store(y.cast::<E>());
+}
+
+/// Softmax of whole rows that fit a block.
+#[kernel(grid = (cdiv(R, BR)))]
+pub fn softmax_whole_rows<E: Float, const BR: usize>(
+    #[block([R, C] => [BR, C], |i| (i, 0))] x: In<E>,
+    #[block([R, C] => [BR, C], |i| (i, 0))] out: Out<E>,
+    #[fixed] log: bool,
+) {
+    let x = x.load().cast::<f32>();
+    let shifted = x - x.max(1);
+    let e = shifted.exp();
+    let y = if log { shifted - e.sum(1).log() } else { e / e.sum(1) };
+    out.store(y.cast::<E>());
+}
+
+/// Longest row that is one block; longer ones are swept twice.
+const WHOLE_ROW: usize = 4096;
+
+fn either(x: &Array, log: bool) -> Result<Array> {
+    let flat = rows(x)?;
+    let out = floats!("softmax", x.dtype(), E => if flat.shape()[1] <= WHOLE_ROW {
+        softmax_whole_rows::<E, 8>(&flat, log)
+    } else {
+        softmax_statistics::<E, 8, 1024>(&flat).and_then(|(max, sum)| softmax_apply::<E, 8, 1024>(&flat, &max, &sum, log))
+    })?;
+    out.reshape(x.shape())
+}
+
+/// Softmax over the last axis; f32, f16 or bf16, computed in f32.
+///
+/// # Errors
+/// A scalar, or another element type; device trouble.
+///
+/// ```
+/// use pallas_kernels::softmax::softmax;
+/// use pallas_rt::Array;
+/// let y = softmax(&Array::from_slice(&[0.0f32, 0.0, 3f32.ln()], &[1, 3])?)?;
+/// let want = [0.2, 0.2, 0.6];
+/// assert!(y.to_vec::<f32>()?.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-6));
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn softmax(x: &Array) -> Result<Array> {
+    either(x, false)
+}
+
+/// Logarithm of the softmax over the last axis; f32, f16 or bf16, computed in f32.
+///
+/// # Errors
+/// As [`softmax`].
+pub fn log_softmax(x: &Array) -> Result<Array> {
+    either(x, true)
+}

@@ -1,0 +1,222 @@
+//! Every class of wrong kernel that the strict interpreter catches: a kernel with exactly that fault, and its corrected
+//! twin, which passes.
+use pallas_rt::prelude::*;
+
+/// Runs on the interpreter: the fault's code, or `ok`.
+fn verdict(result: Result<Array>) -> String {
+    result.map_or_else(|e| e.code().to_string(), |_| "ok".to_string())
+}
+fn ten() -> Array {
+    Client::interpreter().array(&(0..10).map(|i| i as f32).collect::<Vec<_>>(), &[10]).expect("it fits")
+}
+
+#[kernel(grid = (cdiv(N, B)))]
+fn edge_summed<const B: usize>(
+    #[block([N] => [B], |i| (i,))] x: In<f32>,
+    #[block([N] => [B], |i| (i,))] out: Out<f32>,
+) {
+    out.store(x.load() + x.load().sum(0));
+}
+#[kernel(grid = (cdiv(N, B)))]
+fn edge_summed_with_fill<const B: usize>(
+    #[block([N] => [B], |i| (i,), fill = 0.0)] x: In<f32>,
+    #[block([N] => [B], |i| (i,))] out: Out<f32>,
+) {
+    out.store(x.load() + x.load().sum(0));
+}
+#[test]
+fn poison_from_outside_of_the_array() {
+    assert_eq!(verdict(edge_summed::<4>(&ten())), "poison");
+    assert_eq!(verdict(edge_summed::<5>(&ten())), "ok");
+    assert_eq!(verdict(edge_summed_with_fill::<4>(&ten())), "ok");
+}
+
+#[kernel(grid = (N))]
+fn uninitialised(
+    #[block([N] => [1], |i| (i,))] x: In<f32>,
+    #[block([N] => [1], |i| (i,))] out: Out<f32>,
+    #[scratch([1])] sum: Scratch<f32>,
+) {
+    sum.store(sum.load() + x.load());
+    out.store(sum.load());
+}
+#[kernel(grid = (N))]
+fn initialised(
+    #[block([N] => [1], |i| (i,))] x: In<f32>,
+    #[block([N] => [1], |i| (i,))] out: Out<f32>,
+    #[scratch([1])] sum: Scratch<f32>,
+) {
+    sum.fill(0.0);
+    sum.store(sum.load() + x.load());
+    out.store(sum.load());
+}
+#[test]
+fn scratch_before_its_first_store() {
+    assert_eq!(verdict(uninitialised(&ten())), "poison");
+    assert_eq!(verdict(initialised(&ten())), "ok");
+}
+
+#[kernel(grid = (N))]
+fn neighbour(#[block([N] => [1], |i| (i + 1,))] x: In<f32>, #[block([N] => [1], |i| (i,))] out: Out<f32>) {
+    out.store(x.load());
+}
+#[kernel(grid = (N))]
+fn neighbour_clamped(
+    #[block([N] => [1], |i| (min(i + 1, N - 1),))] x: In<f32>,
+    #[block([N] => [1], |i| (i,))] out: Out<f32>,
+) {
+    out.store(x.load());
+}
+#[test]
+fn block_out_of_range() {
+    assert_eq!(verdict(neighbour(&ten())), "block-range");
+    assert_eq!(verdict(neighbour_clamped(&ten())), "ok");
+}
+
+#[kernel(grid = (cdiv(N, 4)))]
+fn half_written(#[block([N] => [4], |i| (i,), fill = 0.0)] x: In<f32>, #[block([N] => [4], |i| (i,))] out: Out<f32>) {
+    if program_id(0) > 0 {
+        out.store(x.load());
+    }
+}
+#[kernel(grid = (cdiv(N, 4)))]
+fn all_written(#[block([N] => [4], |i| (i,), fill = 0.0)] x: In<f32>, #[block([N] => [4], |i| (i,))] out: Out<f32>) {
+    if program_id(0) > 0 {
+        out.store(x.load());
+    } else {
+        out.fill(0.0);
+    }
+}
+#[test]
+fn unwritten_output() {
+    assert_eq!(verdict(half_written(&ten())), "unwritten");
+    assert_eq!(verdict(all_written(&ten())), "ok");
+}
+
+#[kernel(grid = (4, 2), semantics = (arbitrary, arbitrary))]
+fn alternating(#[block([N] => [N], |_, _| (0,))] x: In<f32>, #[block([2, N] => [1, N], |_, j| (j, 0))] out: Out<f32>) {
+    out.store(x.load().reshape([1, N]));
+}
+#[kernel(grid = (2, 4), semantics = (arbitrary, arbitrary))]
+fn consecutive(#[block([N] => [N], |_, _| (0,))] x: In<f32>, #[block([2, N] => [1, N], |i, _| (i, 0))] out: Out<f32>) {
+    out.store(x.load().reshape([1, N]));
+}
+#[test]
+fn block_revisited_later() {
+    assert_eq!(verdict(alternating(&ten())), "revisit");
+    assert_eq!(verdict(consecutive(&ten())), "ok");
+}
+
+#[kernel(grid = (3))]
+fn raced(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([N] => [N], |_| (0,))] out: Out<f32>) {
+    out.store(x.load());
+}
+#[kernel(grid = (3), semantics = (arbitrary))]
+fn in_order(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([N] => [N], |_| (0,))] out: Out<f32>) {
+    out.store(x.load());
+}
+#[test]
+fn two_parallel_programs_write_one_block() {
+    assert_eq!(verdict(raced(&ten())), "race");
+    assert_eq!(verdict(in_order(&ten())), "ok");
+}
+
+#[kernel(grid = (1))]
+fn undecided(
+    #[block([N] => [N], |_| (0,))] x: In<f32>,
+    #[block([N] => [N], |_| (0,))] out: Out<f32>,
+    #[scratch([1])] flag: Scratch<f32>,
+) {
+    if flag.load().item() > 0.0 {
+        out.store(x.load());
+    } else {
+        out.fill(0.0);
+    }
+}
+#[kernel(grid = (1))]
+fn decided(
+    #[block([N] => [N], |_| (0,))] x: In<f32>,
+    #[block([N] => [N], |_| (0,))] out: Out<f32>,
+    #[scratch([1])] flag: Scratch<f32>,
+) {
+    flag.fill(1.0);
+    if flag.load().item() > 0.0 {
+        out.store(x.load());
+    } else {
+        out.fill(0.0);
+    }
+}
+#[test]
+fn poisoned_condition() {
+    assert_eq!(verdict(undecided(&ten())), "poisoned-decision");
+    assert_eq!(verdict(decided(&ten())), "ok");
+}
+
+#[kernel(grid = (M))]
+fn gathered(
+    #[prefetch([M])] table: Prefetch<i32>,
+    #[block([N] => [1], |i| (table.at(i),))] x: In<f32>,
+    #[block([M] => [1], |i| (i,))] out: Out<f32>,
+) {
+    out.store(x.load());
+}
+#[test]
+fn prefetched_index_out_of_range() {
+    let table = |v: [i32; 3]| Client::interpreter().array(&v, &[3]).expect("it fits");
+    assert_eq!(verdict(gathered(&table([0, 10, 3]), &ten())), "block-range");
+    let found = gathered(&table([9, 0, 3]), &ten()).expect("all indices are in range");
+    assert_eq!(found.to_vec::<f32>().expect("f32"), [9.0, 0.0, 3.0]);
+    // The CPU touches no memory outside of the array, whatever the table holds.
+    let cpu = Client::cpu();
+    let wild = cpu.array(&[-5, i32::MAX, 1], &[3]).expect("it fits");
+    let x = ten().to_device(&cpu).expect("it fits");
+    assert_eq!(gathered(&wild, &x).expect("clamped or filled").to_vec::<f32>().expect("f32")[2], 1.0);
+}
+
+#[kernel(grid = (1))]
+fn picked(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([N] => [N], |_| (0,))] out: Out<f32>, shift: i32) {
+    out.store(x.load().take_along_axis(iota::<i32>([N], 0) + shift, 0));
+}
+#[test]
+fn index_of_take_along_axis_out_of_range() {
+    assert_eq!(verdict(picked(&ten(), 1)), "index-range");
+    assert_eq!(verdict(picked(&ten(), 0)), "ok");
+}
+
+#[kernel(grid = (1))]
+fn asserted(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([N] => [N], |_| (0,))] out: Out<f32>, limit: f32) {
+    debug_assert(x.load().lt(limit), "below the limit");
+    out.store(x.load());
+}
+#[test]
+fn failed_assertion() {
+    for client in [Client::interpreter(), Client::cpu()] {
+        let x = ten().to_device(&client).expect("it fits");
+        let e = asserted(&x, 5.0).expect_err("5 is not below 5");
+        assert!(e.code() == "assert" && e.to_string().contains("below the limit"), "{e}");
+        assert_eq!(verdict(asserted(&x, 100.0)), "ok");
+    }
+}
+
+#[kernel(grid = (N))]
+fn unbound(#[block([M] => [1], |_| (0,))] x: In<f32>, #[block([M] => [1], |_| (0,))] out: Out<f32>, #[dim] N: usize) {
+    out.store(x.load() + (N + 1).cast::<f32>());
+}
+#[test]
+fn numbers_that_do_not_fit_are_refused() {
+    let ten = ten();
+    let e = unbound(&ten, 1usize << 40).expect_err("too many programs");
+    assert_eq!(e.code(), "grid", "{e}");
+    let square = ten.reshape(&[2, 5]).expect("ten elements");
+    assert_eq!(verdict(edge_summed::<5>(&square)), "rank");
+    let ints = Client::interpreter().array(&[1i32; 10], &[10]).expect("it fits");
+    assert_eq!(verdict(edge_summed::<5>(&ints)), "dtype");
+}
+
+#[test]
+fn a_fault_names_kernel_program_and_line() {
+    let line = 18;
+    let text = edge_summed::<4>(&ten()).expect_err("poison").to_string();
+    assert!(text.contains(&format!("tests/faults.rs:{line}:")), "{text}");
+    assert!(text.contains("`edge_summed`") && text.contains("program [2]") && text.contains("fill"), "{text}");
+}

@@ -1,0 +1,149 @@
+//! The runtime's promises: one compiled kernel for all lengths, empty launches, aliases, donation, threads, repetition.
+use crate::support::clients;
+use pallas_rt::counters;
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (cdiv(N, 8)))]
+fn doubled(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,), empty = -1.0)] out: Out<f32>) {
+    out.store(x.load() * 2.0);
+}
+
+#[test]
+fn one_kernel_serves_every_length() {
+    let cpu = Client::cpu();
+    let run = |n: usize| doubled(&cpu.array(&vec![1.5f32; n], &[n]).expect("it fits")).expect("it runs");
+    run(1);
+    let before = counters();
+    for n in 1..=50 {
+        assert_eq!(run(n).to_vec::<f32>().expect("f32"), vec![3.0; n]);
+    }
+    // Other tests run beside this one: it is this kernel's own launches that compile nothing.
+    let one = |c: pallas_rt::Counters| c.launches;
+    assert!(one(counters()) >= one(before) + 50);
+}
+
+#[kernel(grid = (0))]
+fn nothing(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([N] => [N], |_| (0,), empty = 7.0)] out: Out<f32>) {
+    out.store(x.load());
+}
+#[test]
+fn a_launch_without_programs_gives_the_empty_value() {
+    for client in clients() {
+        let x = client.array(&[1.0f32; 3], &[3]).expect("it fits");
+        assert_eq!(nothing(&x).expect("it runs").to_vec::<f32>().expect("f32"), [7.0; 3]);
+        let none = client.array::<f32>(&[], &[0]).expect("it fits");
+        assert!(doubled(&none).expect("it runs").is_empty());
+    }
+}
+
+#[kernel(grid = ())]
+fn rank_zero(#[block([N] => [N], || (0,))] x: In<f32>, #[block([N] => [N], || (0,))] out: Out<f32>) {
+    out.store(x.load() + 1.0);
+}
+#[kernel(grid = (A, 1, B, 1, 2, 1, C))]
+fn rank_seven(
+    #[block([A, B, 2, C] => [_, _, _, 1], |a, _, b, _, t, _, c| (a, b, t, c))] x: In<f32>,
+    #[block([A, B, 2, C] => [_, _, _, 1], |a, _, b, _, t, _, c| (a, b, t, c))] out: Out<f32>,
+) {
+    out.store(x.load() + program_id(6).cast::<f32>());
+}
+#[test]
+fn grids_of_rank_zero_and_seven() {
+    for client in clients() {
+        let x = client.array(&[1.0f32, 2.0], &[2]).expect("it fits");
+        assert_eq!(rank_zero(&x).expect("it runs").to_vec::<f32>().expect("f32"), [2.0, 3.0]);
+        let x = client.array(&(0..24).map(|i| i as f32).collect::<Vec<_>>(), &[2, 2, 2, 3]).expect("it fits");
+        let want: Vec<f32> = (0..24).map(|i| (i + i % 3) as f32).collect();
+        assert_eq!(rank_seven(&x).expect("it runs").to_vec::<f32>().expect("f32"), want);
+    }
+}
+
+#[kernel(grid = (cdiv(N, 4)))]
+fn bumped(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([N] => [4], |i| (i,), alias = x)] out: Out<f32>) {
+    out.store(x.load() + 1.0);
+}
+#[test]
+fn an_alias_takes_over_donated_memory_only() {
+    for client in clients() {
+        let x = client.array(&[1.0f32; 10], &[10]).expect("it fits");
+        let y = bumped(&x).expect("it runs");
+        assert_eq!(x.to_vec::<f32>().expect("f32"), [1.0; 10], "a borrowed input stays");
+        assert_eq!(bumped(y).expect("it runs").to_vec::<f32>().expect("f32"), [3.0; 10]);
+    }
+}
+
+#[kernel(grid = (cdiv(N, 4)))]
+fn prefix(#[block([N] => [4], |i| (i,), fill = 0.0)] x: In<f32>, #[block([N] => [4], |i| (i,))] out: Out<f32>, n: i32) {
+    let mut total = x.load();
+    let mut k = scalar(0);
+    while k < n && !(k == 5) {
+        for j in (0..k + 1).rev() {
+            if j % 2 == 0 {
+                total = total + j.cast::<f32>();
+            } else {
+                total -= 0.5;
+            }
+        }
+        k += 1;
+    }
+    out.store(total);
+}
+#[test]
+fn staged_control_flow_agrees_on_every_device() {
+    let reference = |x: f32, n: i32| {
+        let mut total = x;
+        for k in 0..n.min(5) {
+            for j in (0..=k).rev() {
+                total += if j % 2 == 0 { j as f32 } else { -0.5 };
+            }
+        }
+        total
+    };
+    for client in clients() {
+        let x: Vec<f32> = (0..7).map(|i| i as f32).collect();
+        for n in [0, 1, 4, 9] {
+            let found = prefix(&client.array(&x, &[7]).expect("it fits"), n).expect("it runs");
+            let want: Vec<f32> = x.iter().map(|&x| reference(x, n)).collect();
+            assert_eq!(found.to_vec::<f32>().expect("f32"), want, "n = {n} on {}", client.device());
+        }
+    }
+}
+
+#[test]
+fn calls_from_several_threads_repeat_bit_for_bit() {
+    let cpu = Client::cpu();
+    let x = cpu.array(&(0..1000).map(|i| (i as f32).sin()).collect::<Vec<_>>(), &[1000]).expect("it fits");
+    let first = doubled(&x).expect("it runs").to_bytes().expect("bytes");
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                for _ in 0..20 {
+                    assert_eq!(doubled(&x).expect("it runs").to_bytes().expect("bytes"), first);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn arrays_of_two_clients_do_not_mix() {
+    let (a, b) = (Client::cpu(), Client::interpreter());
+    let (x, y) = (a.array(&[1.0f32], &[1, 1, 1]).expect("it fits"), b.array(&[1.0f32], &[1, 1, 1]).expect("it fits"));
+    let e = pallas_kernels::matmul::matmul(&x, &y).expect_err("two clients");
+    assert_eq!(e.code(), "foreign-client", "{e}");
+    // The client goes on working.
+    assert!(pallas_kernels::matmul::matmul(&x, &x).is_ok());
+}
+
+#[test]
+fn explain_cost_and_check() {
+    let cpu = Client::cpu();
+    let (m, k, n) = (4, 4, 4);
+    let x = cpu.array(&vec![1.0f32; m * k], &[1, m, k]).expect("it fits");
+    let call = || pallas_kernels::matmul::matmul_blocks::<f32, 4, 4, 4>(&x, &x, |x| x);
+    let explanation = explain(call).expect("it is explained");
+    let text = explanation.to_string();
+    assert!(text.contains("matmul_blocks") && text.contains("dot") && text.contains("lower"), "{text}");
+    assert!(cost(call).expect("it is estimated").flops >= (2 * m * k * n) as u64);
+    assert_eq!(check(call).expect("the executions agree").kernels, 1);
+}

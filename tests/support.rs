@@ -1,0 +1,67 @@
+//! What the tests share: devices, data, comparison.
+use pallas_rt::prelude::*;
+
+/// The devices every kernel runs on: interpreter, CPU and, where there is one, a GPU.
+pub fn clients() -> Vec<Client> {
+    let mut all = vec![Client::interpreter(), Client::cpu()];
+    all.extend(gpu());
+    all
+}
+
+/// A GPU, if kernels run there; `PALLAS_REQUIRE_GPU=1` makes its absence a failure.
+pub fn gpu() -> Option<Client> {
+    match Client::gpu(0) {
+        Ok(client) => Some(client),
+        Err(e) => {
+            assert!(std::env::var("PALLAS_REQUIRE_GPU").is_err(), "PALLAS_REQUIRE_GPU is set: {e}");
+            eprintln!("skipped on the GPU: {e}");
+            None
+        }
+    }
+}
+
+/// Deterministic values in [-1, 1), exact in every float type of at least 8 bits of precision.
+pub fn values(n: usize, seed: usize) -> Vec<f64> {
+    (0..n).map(|i| ((i * 7919 + seed * 104_729 + 13) % 257) as f64 / 128.0 - 1.0).collect()
+}
+
+/// An array of a float type.
+pub fn array(client: &Client, dtype: DType, shape: &[usize], values: &[f64]) -> Array {
+    match dtype {
+        DType::F32 => client.array(&values.iter().map(|&x| x as f32).collect::<Vec<_>>(), shape),
+        DType::F16 => client.array(&values.iter().map(|&x| f16::from_f64(x)).collect::<Vec<_>>(), shape),
+        DType::Bf16 => client.array(&values.iter().map(|&x| bf16::from_f64(x)).collect::<Vec<_>>(), shape),
+        other => panic!("no test data of type {other}"),
+    }
+    .expect("test data fits")
+}
+
+/// The elements as doubles.
+pub fn doubles(x: &Array) -> Vec<f64> {
+    match x.dtype() {
+        DType::F32 => x.to_vec::<f32>().expect("f32").into_iter().map(f64::from).collect(),
+        DType::F16 => x.to_vec::<f16>().expect("f16").into_iter().map(f64::from).collect(),
+        DType::Bf16 => x.to_vec::<bf16>().expect("bf16").into_iter().map(f64::from).collect(),
+        other => panic!("no doubles of {other}"),
+    }
+}
+
+/// Unit roundoff of a type.
+pub fn epsilon(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 2f64.powi(-11),
+        DType::Bf16 => 2f64.powi(-8),
+        _ => 2f64.powi(-24),
+    }
+}
+
+/// Within `k · ε · sqrt(terms)` of the reference, relative to magnitudes up to 1; NaN where the reference is.
+pub fn close(found: &Array, want: &[f64], terms: usize, k: f64, what: &str) {
+    let found_values = doubles(found);
+    assert_eq!(found_values.len(), want.len(), "{what}");
+    let tolerance = k * (epsilon(found.dtype()) + epsilon(DType::F32) * (terms.max(1) as f64).sqrt());
+    for (i, (a, b)) in found_values.iter().zip(want).enumerate() {
+        let same = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= tolerance * b.abs().max(1.0);
+        assert!(same, "{what} on {}: element {i} is {a}, the reference {b}", found.device());
+    }
+}
