@@ -7,6 +7,8 @@ pub(crate) mod context;
 pub mod make;
 pub mod operand;
 pub mod operators;
+#[cfg(test)]
+mod random;
 pub mod refs;
 pub mod stage;
 pub mod tile;
