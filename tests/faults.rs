@@ -26,9 +26,9 @@ fn edge_summed_with_fill<const B: usize>(
 }
 #[test]
 fn poison_from_outside_of_the_array() {
-    assert_eq!(verdict(edge_summed::<4>(&ten())), "poison");
-    assert_eq!(verdict(edge_summed::<5>(&ten())), "ok");
-    assert_eq!(verdict(edge_summed_with_fill::<4>(&ten())), "ok");
+    assert_eq!(verdict(edge_summed::<4>(ten())), "poison");
+    assert_eq!(verdict(edge_summed::<5>(ten())), "ok");
+    assert_eq!(verdict(edge_summed_with_fill::<4>(ten())), "ok");
 }
 
 #[kernel(grid = (N))]
@@ -52,8 +52,8 @@ fn initialised(
 }
 #[test]
 fn scratch_before_its_first_store() {
-    assert_eq!(verdict(uninitialised(&ten())), "poison");
-    assert_eq!(verdict(initialised(&ten())), "ok");
+    assert_eq!(verdict(uninitialised(ten())), "poison");
+    assert_eq!(verdict(initialised(ten())), "ok");
 }
 
 #[kernel(grid = (N))]
@@ -69,8 +69,8 @@ fn neighbour_clamped(
 }
 #[test]
 fn block_out_of_range() {
-    assert_eq!(verdict(neighbour(&ten())), "block-range");
-    assert_eq!(verdict(neighbour_clamped(&ten())), "ok");
+    assert_eq!(verdict(neighbour(ten())), "block-range");
+    assert_eq!(verdict(neighbour_clamped(ten())), "ok");
 }
 
 #[kernel(grid = (cdiv(N, 4)))]
@@ -89,8 +89,8 @@ fn all_written(#[block([N] => [4], |i| (i,), fill = 0.0)] x: In<f32>, #[block([N
 }
 #[test]
 fn unwritten_output() {
-    assert_eq!(verdict(half_written(&ten())), "unwritten");
-    assert_eq!(verdict(all_written(&ten())), "ok");
+    assert_eq!(verdict(half_written(ten())), "unwritten");
+    assert_eq!(verdict(all_written(ten())), "ok");
 }
 
 #[kernel(grid = (4, 2), semantics = (arbitrary, arbitrary))]
@@ -103,8 +103,8 @@ fn consecutive(#[block([N] => [N], |_, _| (0,))] x: In<f32>, #[block([2, N] => [
 }
 #[test]
 fn block_revisited_later() {
-    assert_eq!(verdict(alternating(&ten())), "revisit");
-    assert_eq!(verdict(consecutive(&ten())), "ok");
+    assert_eq!(verdict(alternating(ten())), "revisit");
+    assert_eq!(verdict(consecutive(ten())), "ok");
 }
 
 #[kernel(grid = (3))]
@@ -117,8 +117,8 @@ fn in_order(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([N] => [N], |_| (
 }
 #[test]
 fn two_parallel_programs_write_one_block() {
-    assert_eq!(verdict(raced(&ten())), "race");
-    assert_eq!(verdict(in_order(&ten())), "ok");
+    assert_eq!(verdict(raced(ten())), "race");
+    assert_eq!(verdict(in_order(ten())), "ok");
 }
 
 #[kernel(grid = (1))]
@@ -148,8 +148,8 @@ fn decided(
 }
 #[test]
 fn poisoned_condition() {
-    assert_eq!(verdict(undecided(&ten())), "poisoned-decision");
-    assert_eq!(verdict(decided(&ten())), "ok");
+    assert_eq!(verdict(undecided(ten())), "poisoned-decision");
+    assert_eq!(verdict(decided(ten())), "ok");
 }
 
 #[kernel(grid = (M))]
@@ -163,8 +163,8 @@ fn gathered(
 #[test]
 fn prefetched_index_out_of_range() {
     let table = |v: [i32; 3]| Client::interpreter().array(&v, &[3]).expect("it fits");
-    assert_eq!(verdict(gathered(&table([0, 10, 3]), &ten())), "block-range");
-    let found = gathered(&table([9, 0, 3]), &ten()).expect("all indices are in range");
+    assert_eq!(verdict(gathered(&table([0, 10, 3]), ten())), "block-range");
+    let found = gathered(&table([9, 0, 3]), ten()).expect("all indices are in range");
     assert_eq!(found.to_vec::<f32>().expect("f32"), [9.0, 0.0, 3.0]);
     // The CPU touches no memory outside of the array, whatever the table holds.
     let cpu = Client::cpu();
@@ -179,8 +179,8 @@ fn picked(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([N] => [N], |_| (0,
 }
 #[test]
 fn index_of_take_along_axis_out_of_range() {
-    assert_eq!(verdict(picked(&ten(), 1)), "index-range");
-    assert_eq!(verdict(picked(&ten(), 0)), "ok");
+    assert_eq!(verdict(picked(ten(), 1)), "index-range");
+    assert_eq!(verdict(picked(ten(), 0)), "ok");
 }
 
 #[kernel(grid = (1))]
@@ -216,7 +216,7 @@ fn numbers_that_do_not_fit_are_refused() {
 #[test]
 fn a_fault_names_kernel_program_and_line() {
     let line = 18;
-    let text = edge_summed::<4>(&ten()).expect_err("poison").to_string();
+    let text = edge_summed::<4>(ten()).expect_err("poison").to_string();
     assert!(text.contains(&format!("tests/faults.rs:{line}:")), "{text}");
     assert!(text.contains("`edge_summed`") && text.contains("program [2]") && text.contains("fill"), "{text}");
 }
