@@ -163,8 +163,8 @@ fn gathered(
 #[test]
 fn prefetched_index_out_of_range() {
     let table = |v: [i32; 3]| Client::interpreter().array(&v, &[3]).expect("it fits");
-    assert_eq!(verdict(gathered(&table([0, 10, 3]), ten())), "block-range");
-    let found = gathered(&table([9, 0, 3]), ten()).expect("all indices are in range");
+    assert_eq!(verdict(gathered(table([0, 10, 3]), ten())), "block-range");
+    let found = gathered(table([9, 0, 3]), ten()).expect("all indices are in range");
     assert_eq!(found.to_vec::<f32>().expect("f32"), [9.0, 0.0, 3.0]);
     // The CPU touches no memory outside of the array, whatever the table holds.
     let cpu = Client::cpu();

@@ -11,7 +11,7 @@ fn doubled(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i
 #[test]
 fn one_kernel_serves_every_length() {
     let cpu = Client::cpu();
-    let run = |n: usize| doubled(&cpu.array(&vec![1.5f32; n], &[n]).expect("it fits")).expect("it runs");
+    let run = |n: usize| doubled(cpu.array(&vec![1.5f32; n], &[n]).expect("it fits")).expect("it runs");
     run(1);
     let before = counters();
     for n in 1..=50 {
@@ -79,7 +79,7 @@ fn prefix(#[block([N] => [4], |i| (i,), fill = 0.0)] x: In<f32>, #[block([N] => 
     while k < n && !(k == 5) {
         for j in (0..k + 1).rev() {
             if j % 2 == 0 {
-                total = total + j.cast::<f32>();
+                total += j.cast::<f32>();
             } else {
                 total -= 0.5;
             }
@@ -102,7 +102,7 @@ fn staged_control_flow_agrees_on_every_device() {
     for client in clients() {
         let x: Vec<f32> = (0..7).map(|i| i as f32).collect();
         for n in [0, 1, 4, 9] {
-            let found = prefix(&client.array(&x, &[7]).expect("it fits"), n).expect("it runs");
+            let found = prefix(client.array(&x, &[7]).expect("it fits"), n).expect("it runs");
             let want: Vec<f32> = x.iter().map(|&x| reference(x, n)).collect();
             assert_eq!(found.to_vec::<f32>().expect("f32"), want, "n = {n} on {}", client.device());
         }
