@@ -1,5 +1,5 @@
 //! Files of arrays: the real one loads, damaged ones are refused with a message that names the file.
-#[path = "../examples/data/mod.rs"]
+#[path = "../../examples/data/mod.rs"]
 mod data;
 
 use pallas_rt::{Client, Error};

@@ -217,6 +217,6 @@ fn numbers_that_do_not_fit_are_refused() {
 fn a_fault_names_kernel_program_and_line() {
     let line = 18;
     let text = edge_summed::<4>(ten()).expect_err("poison").to_string();
-    assert!(text.contains(&format!("tests/faults.rs:{line}:")), "{text}");
+    assert!(text.contains(&format!("tests/all/faults.rs:{line}:")), "{text}");
     assert!(text.contains("`edge_summed`") && text.contains("program [2]") && text.contains("fill"), "{text}");
 }

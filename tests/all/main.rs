@@ -3,5 +3,6 @@
 mod faults;
 mod kernels;
 mod runtime;
+mod safetensors;
 mod support;
 mod tidy;
