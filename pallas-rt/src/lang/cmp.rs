@@ -47,29 +47,24 @@ macro_rules! comparisons {
                 message = "can't compare `{Self}` with `{R}`",
                 label = "no comparison of `{Self}` with `{R}`"
             )]
-            pub trait $Trait<R: ?Sized> {
-                /// The result.
-                type Out;
+            pub trait $Trait<R: ?Sized, Out> {
                 #[doc(hidden)]
                 #[track_caller]
-                fn $name(&self, other: &R) -> Self::Out;
+                fn $name(&self, other: &R) -> Out;
             }
             #[diagnostic::do_not_recommend]
-            impl<A: std::cmp::$Std<R> + ?Sized, R: ?Sized> $Trait<R> for A {
-                type Out = bool;
+            impl<A: std::cmp::$Std<R> + ?Sized, R: ?Sized> $Trait<R, bool> for A {
                 #[inline]
                 fn $name(&self, other: &R) -> bool { *self $op *other }
             }
             left! { $Trait $name $Op i8 i8; u8 u8; i16 i16; u16 u16; i32 i32; u32 u32; i64 i64; u64 u64; usize i32; usize u32; f64 f64; bool bool }
-            impl<T: Float> $Trait<Tile<T>> for f32 {
-                type Out = Tile<bool>;
+            impl<T: Float> $Trait<Tile<T>, Tile<bool>> for f32 {
                 #[track_caller]
                 fn $name(&self, other: &Tile<T>) -> Tile<bool> {
                     elementwise(ScalarOp::$Op, &[host_constant::<T, f32>(*self), other.handle])
                 }
             }
-            impl<T: Float> $Trait<Scalar<T>> for f32 {
-                type Out = Scalar<bool>;
+            impl<T: Float> $Trait<Scalar<T>, Scalar<bool>> for f32 {
                 #[track_caller]
                 fn $name(&self, other: &Scalar<T>) -> Scalar<bool> {
                     elementwise(ScalarOp::$Op, &[host_constant::<T, f32>(*self), other.handle])
@@ -82,14 +77,14 @@ macro_rules! comparisons {
             type A: ?Sized;
             $(#[doc(hidden)]
             #[track_caller]
-            fn $name<R: ?Sized>(&self, other: &R) -> <Self::A as $Trait<R>>::Out where Self::A: $Trait<R>;)*
+            fn $name<R: ?Sized, Out>(&self, other: &R) -> Out where Self::A: $Trait<R, Out>;)*
         }
         impl<A: ?Sized> HostCmp for Cmp<'_, A> {
             type A = A;
             $(#[track_caller]
             #[inline]
-            fn $name<R: ?Sized>(&self, other: &R) -> <A as $Trait<R>>::Out where A: $Trait<R> {
-                <A as $Trait<R>>::$name(self.0, other)
+            fn $name<R: ?Sized, Out>(&self, other: &R) -> Out where A: $Trait<R, Out> {
+                <A as $Trait<R, Out>>::$name(self.0, other)
             })*
         }
     };
@@ -97,15 +92,13 @@ macro_rules! comparisons {
 /// A host number on the left of its own element type.
 macro_rules! left {
     ($Trait:ident $name:ident $Op:ident $($H:ident $T:ident);*) => {$(
-        impl $Trait<Tile<$T>> for $H {
-            type Out = Tile<bool>;
+        impl $Trait<Tile<$T>, Tile<bool>> for $H {
             #[track_caller]
             fn $name(&self, other: &Tile<$T>) -> Tile<bool> {
                 elementwise(ScalarOp::$Op, &[host_constant::<$T, $H>(*self), other.handle])
             }
         }
-        impl $Trait<Scalar<$T>> for $H {
-            type Out = Scalar<bool>;
+        impl $Trait<Scalar<$T>, Scalar<bool>> for $H {
             #[track_caller]
             fn $name(&self, other: &Scalar<$T>) -> Scalar<bool> {
                 elementwise(ScalarOp::$Op, &[host_constant::<$T, $H>(*self), other.handle])
@@ -162,18 +155,15 @@ always_needed! { Tile Scalar }
     message = "can't combine `{Self}` with `{R}` by `&&` or `||`",
     label = "needs `bool`s, run-time scalars or tiles of `bool`"
 )]
-pub trait Logic<R>: Sized {
-    /// The result.
-    type Out;
+pub trait Logic<R, Out>: Sized {
     #[doc(hidden)]
     #[track_caller]
-    fn and(self, right: Option<R>) -> Self::Out;
+    fn and(self, right: Option<R>) -> Out;
     #[doc(hidden)]
     #[track_caller]
-    fn or(self, right: Option<R>) -> Self::Out;
+    fn or(self, right: Option<R>) -> Out;
 }
-impl Logic<bool> for bool {
-    type Out = bool;
+impl Logic<bool, bool> for bool {
     #[inline]
     fn and(self, right: Option<bool>) -> bool {
         right.unwrap_or(false)
@@ -185,8 +175,7 @@ impl Logic<bool> for bool {
 }
 macro_rules! logic {
     ($($L:ty, $R:ty => $Out:ident;)*) => {$(
-        impl Logic<$R> for $L {
-            type Out = $Out<bool>;
+        impl Logic<$R, $Out<bool>> for $L {
             #[track_caller]
             fn and(self, right: Option<$R>) -> $Out<bool> {
                 let right = right.expect("a run-time side needs the other");

@@ -12,22 +12,22 @@ use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::ops::ControlFlow::{self, Break, Continue};
 
-/// What an `if` or `while` may test.
+/// What an `if` or `while` may test, and when it is decided.
+///
+/// The decision is a parameter, not an associated type: a wrong condition is then reported once, not again for each use
+/// of its decision.
 #[diagnostic::on_unimplemented(
     message = "a condition must be a `bool` or a run-time `Scalar<bool>`, found `{Self}`",
     label = "this is a `{Self}`",
     note = "choose between tiles with `select(mask, a, b)`, or reduce the mask: `mask.any(..).item()`"
 )]
-pub trait Condition: Sized {
-    /// When it is decided.
-    type Decided: Decision;
+pub trait Condition<When: Decision>: Sized {
     #[doc(hidden)]
     fn value(&self) -> bool;
     #[doc(hidden)]
     fn handle(&self) -> Option<Handle>;
 }
-impl Condition for bool {
-    type Decided = AtTrace;
+impl Condition<AtTrace> for bool {
     #[inline]
     fn value(&self) -> bool {
         *self
@@ -36,8 +36,7 @@ impl Condition for bool {
         None
     }
 }
-impl Condition for Scalar<bool> {
-    type Decided = AtRunTime;
+impl Condition<AtRunTime> for Scalar<bool> {
     fn value(&self) -> bool {
         context::decide(self.handle, "a condition") != 0
     }
@@ -234,8 +233,8 @@ pub struct If<When> {
 /// Opens an `if`.
 #[track_caller]
 #[inline]
-pub fn condition<C: Condition>(c: C) -> If<C::Decided> {
-    let side = C::Decided::pass().is_some() || c.value();
+pub fn condition<When: Decision, C: Condition<When>>(c: C) -> If<When> {
+    let side = When::pass().is_some() || c.value();
     If { condition: c.handle(), side, before: vec![], value: vec![], then: None, loc: Loc::caller(), when: PhantomData }
 }
 
@@ -469,7 +468,7 @@ impl<When: Decision> While<When> {
     }
     /// The condition: whether the body runs.
     #[inline]
-    pub fn condition<C: Condition<Decided = When>>(&mut self, c: C) -> bool {
+    pub fn condition<C: Condition<When>>(&mut self, c: C) -> bool {
         if When::pass().is_none() {
             return c.value() && (c.handle().is_none() || context::healthy());
         }
