@@ -1,19 +1,41 @@
 //! The CPU backend: native loops over tiles that stay in cache, parallel programs on rayon's threads.
 //!
-//! [`plan`] decides once per kernel where tiles live; [`run`] executes a program; [`transfer`] moves blocks between arrays
-//! and tiles; [`strips`] elementwise loops; [`gemm`] products.
+//! ```text
+//! lowered kernel --plan--> steps over tiles --run--> parallel programs
+//! ```
+//!
+//! [`plan`] gathers elementwise instructions in chains and decides which tiles need memory of their own, and where it
+//! lies in a program's arena; [`run`] executes the steps of a program. The work is done by [`gemm`] (products), [`strips`]
+//! and [`convert`] (elementwise loops), [`fold`] (reductions) and [`tile`] (strided memory).
+//!
+//! No data can make a program touch memory outside of its operands: accesses are clipped to the array when they run.
+mod convert;
+mod fold;
 mod gemm;
 mod plan;
 mod run;
 mod strips;
-mod transfer;
-
-pub use transfer::Memory;
+mod tile;
 
 use crate::interp::Fault;
 use pallas_ir::{Kernel, Literal};
 use rayon::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// An operand's memory during a launch.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// First element; null for operands without memory.
+    pub ptr: *mut u8,
+    /// The array's extents.
+    pub shape: Vec<usize>,
+}
+
+// SAFETY: a launch shares its operands' memory among its programs; inputs are only read, and programs write disjoint
+// blocks of outputs (the interpreter reports kernels that do not).
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
 
 /// A kernel ready to run on this machine.
 pub struct Executable {
@@ -51,21 +73,23 @@ impl Executable {
     /// Runs every program; returns what the kernel printed.
     ///
     /// # Errors
-    /// The first failed `debug_assert`, by program.
+    /// The first failed `debug_assert`, by program; a loop whose step is not positive.
     pub fn run(&self, launch: &Launch<'_>) -> Result<Vec<String>, Fault> {
         let programs: i64 = launch.grid.iter().product();
         let log = Mutex::new(vec![]);
-        let one = |p: i64| {
-            let lines = run::program(&self.plan, launch, p)?;
-            if !lines.is_empty() {
+        let some = |programs: std::ops::Range<i64>| {
+            run::programs(&self.plan, launch, programs, &mut |p, lines| {
                 log.lock().unwrap_or_else(PoisonError::into_inner).push((p, lines));
-            }
-            Ok(())
+            })
         };
-        if programs <= 1 || self.plan.work.saturating_mul(programs as usize) < INLINE_WORK {
-            (0..programs).try_for_each(one)?;
+        let inline = programs <= 1 || self.plan.work.saturating_mul(programs as usize) < INLINE_WORK;
+        if inline {
+            some(0..programs)?;
         } else {
-            (0..programs).into_par_iter().try_for_each(one)?;
+            // Few tasks a thread: each prepares an arena, and a late one must not leave the others idle.
+            let tasks = (rayon::current_num_threads() * 16).min(programs as usize);
+            let bound = |t: usize| (t as i128 * i128::from(programs) / tasks as i128) as i64;
+            (0..tasks).into_par_iter().with_max_len(1).try_for_each(|t| some(bound(t)..bound(t + 1)))?;
         }
         let mut log = log.into_inner().unwrap_or_else(PoisonError::into_inner);
         log.sort_by_key(|(p, _)| *p);

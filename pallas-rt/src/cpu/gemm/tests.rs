@@ -1,0 +1,107 @@
+//! Every kernel against sums in double precision, over sizes around the panels' edges and all orientations.
+use super::*;
+
+fn numbers(n: usize, seed: u64) -> Vec<f32> {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        (x >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+/// A matrix of `rows` x `cols` inside of `data`, stored by rows or by columns, with gaps or with negative strides.
+fn layouts(rows: usize, cols: usize, data: &[f32]) -> Vec<Matrix<f32>> {
+    let gap = 3;
+    let by_rows = Matrix { start: data.as_ptr(), row: (cols + gap) as isize, col: 1 };
+    let by_cols = Matrix { start: data.as_ptr(), row: 1, col: (rows + gap) as isize };
+    let last = (rows.max(1) - 1) * (cols + gap);
+    let reversed = Matrix { start: data[last..].as_ptr(), row: -((cols + gap) as isize), col: 1 };
+    let constant = Matrix { start: data.as_ptr(), row: 0, col: 0 };
+    vec![by_rows, by_cols, reversed, constant]
+}
+
+fn check(kernel: Kernel<f32>, extents: Extents, a: Matrix<f32>, b: Matrix<f32>, accumulate: bool) {
+    let Extents { m, n, k } = extents;
+    let ldc = n + 2;
+    let start = numbers(m * ldc + 1, 3);
+    let mut c = start.clone();
+    // SAFETY: `layouts` places the matrices inside of their data, C has m rows of n + 2.
+    unsafe {
+        dot_with(kernel, extents, a, b, c.as_mut_ptr(), ldc as isize, accumulate, &mut Packing::default());
+        for i in 0..m {
+            for j in 0..ldc {
+                let product = |p| f64::from(*a.at(i, p).start) * f64::from(*b.at(p, j).start);
+                let old = f64::from(start[i * ldc + j]);
+                let want = match (j < n, accumulate) {
+                    (true, true) => old + (0..k).map(product).sum::<f64>(),
+                    (true, false) => (0..k).map(product).sum::<f64>(),
+                    (false, _) => old,
+                };
+                let found = f64::from(c[i * ldc + j]);
+                assert!((found - want).abs() <= 1e-5 * (k as f64 + 1.0), "{} {extents:?} [{i},{j}]", kernel.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_kernel_agrees_with_doubles() {
+    let sizes = [0, 1, 2, 5, 7, 8, 9, 15, 16, 17, 31, 33, 65];
+    for kernel in kernels_f32() {
+        for (m, n, k) in
+            sizes.iter().flat_map(|&m| sizes.iter().flat_map(move |&n| [0, 1, 3, 8, 17].map(|k| (m, n, k))))
+        {
+            let data = (numbers((m + 3) * (k + 3) + 8, 1), numbers((k + 3) * (n + 3) + 8, 2));
+            for (x, a) in layouts(m, k, &data.0).into_iter().enumerate() {
+                for (y, b) in layouts(k, n, &data.1).into_iter().enumerate() {
+                    check(kernel, Extents { m, n, k }, a, b, (x + y) % 2 == 0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn far_rows_and_deep_products_are_packed_right() {
+    let (m, n, k) = (37, 70, 600);
+    let (a, b) = (numbers(m * 1024, 1), numbers(k * 1024, 2));
+    for kernel in kernels_f32() {
+        let a = Matrix { start: a.as_ptr(), row: 1024, col: 1 };
+        let b = Matrix { start: b.as_ptr(), row: 1024, col: 1 };
+        check(kernel, Extents { m, n, k }, a, b, true);
+        check(kernel, Extents { m, n, k }, a, Matrix { row: 1, col: 1024, ..b }, false);
+    }
+}
+
+#[test]
+fn integers_wrap_and_booleans_join() {
+    let (a, b) = ([100i8, 100, 3, 4], [2i8, 1, 2, 1]);
+    let at = |x: &[i8; 4]| Matrix { start: x.as_ptr(), row: 2, col: 1 };
+    let mut c = [0i8; 4];
+    // SAFETY: 2 x 2 each.
+    unsafe { dot(Extents { m: 2, n: 2, k: 2 }, at(&a), at(&b), c.as_mut_ptr(), 2, false, &mut Packing::default()) };
+    assert_eq!(c, [400u32 as i8, 200u8 as i8, 14, 7]);
+    let (a, b, mut c) = ([true, false], [true, true], [false]);
+    let (row, col) = (Matrix { start: a.as_ptr(), row: 2, col: 1 }, Matrix { start: b.as_ptr(), row: 1, col: 1 });
+    // SAFETY: 1 x 2 times 2 x 1.
+    unsafe { dot(Extents { m: 1, n: 1, k: 2 }, row, col, c.as_mut_ptr(), 1, false, &mut Packing::default()) };
+    assert_eq!(c, [true]);
+}
+
+#[test]
+fn infinities_and_nan_do_not_leak_into_other_columns() {
+    for kernel in kernels_f32() {
+        let a = [f32::INFINITY, 1.0];
+        let b = [0.0, 1.0, 2.0, f32::NAN, 1.0, -1.0];
+        let (a, b) = (Matrix { start: a.as_ptr(), row: 2, col: 1 }, Matrix { start: b.as_ptr(), row: 3, col: 1 });
+        let mut c = [0.0f32; 3];
+        // SAFETY: 1 x 2 times 2 x 3.
+        unsafe {
+            dot_with(kernel, Extents { m: 1, n: 3, k: 2 }, a, b, c.as_mut_ptr(), 3, false, &mut Packing::default());
+        }
+        assert!(c[0].is_nan() && c[1] == f32::INFINITY && c[2] == f32::INFINITY, "{c:?}");
+    }
+}

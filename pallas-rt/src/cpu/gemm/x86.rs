@@ -1,0 +1,151 @@
+//! `f32` micro-kernels for AVX2 and AVX-512, and the packing of transposed matrices.
+use super::{Kernel, Matrix};
+use std::arch::x86_64::*;
+
+/// What this machine runs, best first.
+pub(super) fn kernels() -> Vec<Kernel<f32>> {
+    let mut all = vec![];
+    if is_x86_feature_detected!("avx512f") {
+        all.push(Kernel { name: "avx512 8x32", mr: 8, nr: 32, run: avx512 });
+    }
+    if has_avx2() {
+        all.push(Kernel { name: "avx2 6x16", mr: 6, nr: 16, run: avx2 });
+    }
+    all
+}
+
+/// AVX2 with fused multiply-add.
+pub(super) fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
+}
+
+/// One micro-kernel over a vector type: `R` rows of `V` vectors of sums.
+macro_rules! micro {
+    ($fixed:ident, $entry:ident, $features:literal, $lanes:literal, $vectors:literal, [$($rows:literal)*],
+     $zero:ident, $load:ident, $store:ident, $splat:ident, $fma:ident, $add:ident) => {
+        /// # Safety
+        /// See [`super::MicroFn`].
+        #[inline]
+        #[target_feature(enable = $features)]
+        unsafe fn $fixed<const R: usize>(
+            k: usize,
+            a: Matrix<f32>,
+            b: *const f32,
+            bs: isize,
+            c: *mut f32,
+            cs: isize,
+            add: bool,
+        ) {
+            const V: usize = $vectors;
+            let mut sums = [[$zero(); V]; R];
+            // SAFETY: the caller's: every offset is inside of the extents.
+            unsafe {
+                let (mut a_at, mut b_at) = (a.start, b);
+                let mut step = |a_at: *const f32, b_at: *const f32| {
+                    let mut row = [$zero(); V];
+                    for v in 0..V {
+                        row[v] = $load(b_at.add(v * $lanes));
+                    }
+                    for i in 0..R {
+                        let x = $splat(*a_at.offset(i as isize * a.row));
+                        for v in 0..V {
+                            sums[i][v] = $fma(x, row[v], sums[i][v]);
+                        }
+                    }
+                };
+                for _ in 0..k / 4 {
+                    step(a_at, b_at);
+                    step(a_at.offset(a.col), b_at.offset(bs));
+                    step(a_at.offset(2 * a.col), b_at.offset(2 * bs));
+                    step(a_at.offset(3 * a.col), b_at.offset(3 * bs));
+                    (a_at, b_at) = (a_at.wrapping_offset(4 * a.col), b_at.wrapping_offset(4 * bs));
+                }
+                for _ in 0..k % 4 {
+                    step(a_at, b_at);
+                    (a_at, b_at) = (a_at.wrapping_offset(a.col), b_at.wrapping_offset(bs));
+                }
+                for i in 0..R {
+                    for v in 0..V {
+                        let at = c.offset(i as isize * cs).add(v * $lanes);
+                        $store(at, if add { $add($load(at), sums[i][v]) } else { sums[i][v] });
+                    }
+                }
+            }
+        }
+        /// # Safety
+        /// See [`super::MicroFn`].
+        #[target_feature(enable = $features)]
+        unsafe fn $entry(
+            rows: usize,
+            k: usize,
+            a: Matrix<f32>,
+            b: *const f32,
+            bs: isize,
+            c: *mut f32,
+            cs: isize,
+            add: bool,
+        ) {
+            // SAFETY: the caller's.
+            unsafe {
+                match rows {
+                    $($rows => $fixed::<$rows>(k, a, b, bs, c, cs, add),)*
+                    _ => unreachable!("a kernel is called with at most its own rows"),
+                }
+            }
+        }
+    };
+}
+micro! {
+    avx512_rows, avx512, "avx512f", 16, 2, [1 2 3 4 5 6 7 8],
+    _mm512_setzero_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_add_ps
+}
+micro! {
+    avx2_rows, avx2, "avx2,fma", 8, 2, [1 2 3 4 5 6],
+    _mm256_setzero_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_add_ps
+}
+
+/// Packs `width` columns, each of `k` adjacent elements, into a panel of `nr` columns: 8x8 transposes.
+///
+/// # Safety
+/// Column j begins at `from + j * col`; the panel holds `k * nr` elements of 4 bytes; the machine has AVX2.
+pub(super) unsafe fn pack_transposed(from: *const f32, col: isize, k: usize, width: usize, nr: usize, to: *mut f32) {
+    let (wide, deep) = (width / 8 * 8, k / 8 * 8);
+    // SAFETY: the caller's; blocks of 8 stay inside of both.
+    unsafe {
+        for j in (0..wide).step_by(8) {
+            for p in (0..deep).step_by(8) {
+                transpose(from.offset(j as isize * col).add(p), col, to.add(p * nr + j), nr);
+            }
+        }
+        for j in 0..width {
+            let first = if j < wide { deep } else { 0 };
+            (first..k).for_each(|p| *to.add(p * nr + j) = *from.offset(j as isize * col).add(p));
+        }
+    }
+}
+
+/// An 8x8 block, transposed.
+///
+/// # Safety
+/// Eight rows of eight elements at both places, with these row strides; the machine has AVX2.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn transpose(from: *const f32, from_row: isize, to: *mut f32, to_row: usize) {
+    // SAFETY: the caller's.
+    unsafe {
+        // Rows i and i + 4 in one register: the two halves then transpose side by side.
+        let pair = |i: isize, at: usize| {
+            let low = _mm256_castps128_ps256(_mm_loadu_ps(from.offset(i * from_row).add(at)));
+            _mm256_insertf128_ps::<1>(low, _mm_loadu_ps(from.offset((i + 4) * from_row).add(at)))
+        };
+        for half in [0, 4] {
+            let (r0, r1, r2, r3) = (pair(0, half), pair(1, half), pair(2, half), pair(3, half));
+            let (t0, t1) = (_mm256_unpacklo_ps(r0, r1), _mm256_unpackhi_ps(r0, r1));
+            let (t2, t3) = (_mm256_unpacklo_ps(r2, r3), _mm256_unpackhi_ps(r2, r3));
+            _mm256_storeu_ps(to.add(half * to_row), _mm256_shuffle_ps::<0x44>(t0, t2));
+            _mm256_storeu_ps(to.add((half + 1) * to_row), _mm256_shuffle_ps::<0xee>(t0, t2));
+            _mm256_storeu_ps(to.add((half + 2) * to_row), _mm256_shuffle_ps::<0x44>(t1, t3));
+            _mm256_storeu_ps(to.add((half + 3) * to_row), _mm256_shuffle_ps::<0xee>(t1, t3));
+        }
+    }
+}

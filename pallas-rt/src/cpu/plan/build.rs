@@ -1,0 +1,486 @@
+//! Instructions -> steps: elementwise instructions gather in chains, `x + dot` becomes an accumulating product.
+use super::super::{convert, fold, strips};
+use super::step::{Affine, Block, Chain, Dot, Fixed, Input, Link, Part, Place, Source, Step};
+use pallas_ir::scalar::Ty;
+use pallas_ir::structural::Piece;
+use pallas_ir::{
+    Access, DType, Dim, Inst, InstId, Kernel, Literal, Loc, Op, RegionId, ScalarOp, StructuralOp, Value, View,
+};
+
+/// A table of numbers for [`Step::Count`]: 0, 1, 2 .. of an element type.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Table {
+    pub(crate) dtype: DType,
+    pub(crate) count: usize,
+}
+
+/// A kernel on its way to steps.
+pub(super) struct Build<'k> {
+    kernel: &'k Kernel,
+    /// Uses of each value by instructions and yields.
+    uses: Vec<usize>,
+    /// The value whose memory a value may lie in.
+    pub(super) base: Vec<Option<Value>>,
+    pub(super) fixed: Vec<(Value, Fixed)>,
+    pub(super) tables: Vec<Table>,
+    /// Regions under construction, innermost last.
+    open: Vec<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    region: RegionId,
+    steps: Vec<Step>,
+    chain: Option<Growing>,
+    /// Products whose only use is an addition still to come.
+    waiting: Vec<(Value, InstId)>,
+    /// Results of chains and products of this region: memory that nothing else names.
+    own: Vec<Value>,
+}
+
+/// A chain that may still grow.
+struct Growing {
+    chain: Chain,
+    /// The value each link computes.
+    values: Vec<Option<Value>>,
+    /// Uses of each link's value inside of the chain.
+    inside: Vec<usize>,
+}
+
+impl<'k> Build<'k> {
+    pub(super) fn new(kernel: &'k Kernel) -> Self {
+        let mut uses = vec![0; kernel.values.len()];
+        let mut count = |v: &Value| uses[v.index()] += 1;
+        kernel.walk(kernel.body, &mut |_, inst| {
+            inst.args.iter().for_each(&mut count);
+            inst.regions.iter().for_each(|&r| kernel.region(r).yields.iter().for_each(&mut count));
+        });
+        Build { kernel, uses, base: vec![None; kernel.values.len()], fixed: vec![], tables: vec![], open: vec![] }
+    }
+
+    pub(super) fn region(&mut self, region: RegionId) -> Block {
+        self.open.push(Open { region, ..Open::default() });
+        let kernel = self.kernel;
+        for &i in &kernel.region(region).insts {
+            self.inst(i);
+        }
+        self.flush();
+        let open = self.open.pop().expect("pushed above");
+        Block { steps: open.steps, yields: kernel.region(region).yields.clone() }
+    }
+
+    fn here(&mut self) -> &mut Open {
+        self.open.last_mut().expect("a region is open")
+    }
+    fn push(&mut self, step: Step) {
+        self.here().steps.push(step);
+    }
+    fn shape(&self, v: Value) -> &'k [usize] {
+        &self.kernel.ty(v).shape
+    }
+    fn dtype(&self, v: Value) -> DType {
+        self.kernel.ty(v).dtype
+    }
+
+    fn inst(&mut self, id: InstId) {
+        let (inst, loc) = (self.kernel.inst(id), self.kernel.loc(id));
+        match &inst.op {
+            Op::Const(x) => self.fixed.push((inst.results[0], Fixed::Constant(*x))),
+            Op::NumPrograms(axis) => self.fixed.push((inst.results[0], Fixed::Programs(*axis))),
+            Op::Extent(dim) => self.fixed.push((inst.results[0], Fixed::Extent(*dim))),
+            Op::Param(o) => self.fixed.push((inst.results[0], Fixed::Param(*o))),
+            Op::ProgramId(axis) => self.push(Step::Program { axis: *axis, to: inst.results[0] }),
+            Op::Scalar(op) => self.scalar(*op, inst),
+            Op::Structural(op) => self.structural(op, id, inst),
+            Op::Load { .. } | Op::Store { .. } | Op::Valid { .. } | Op::Prefetch(_) => self.memory(inst),
+            Op::If | Op::For { .. } | Op::While => self.control(inst, loc),
+            Op::DebugPrint(label) => {
+                self.flush();
+                self.push(Step::Print { label: label.clone(), of: inst.args[0], loc });
+            }
+            Op::DebugAssert(message) => {
+                self.flush();
+                self.push(Step::Assert { message: message.clone(), of: inst.args[0], loc });
+            }
+        }
+    }
+
+    // ---- elementwise
+
+    fn scalar(&mut self, op: ScalarOp, inst: &Inst) {
+        let to = inst.results[0];
+        if op == ScalarOp::Add && self.accumulate(inst) {
+            return;
+        }
+        let open = op.row().operands.iter().position(|(_, t)| *t == Ty::T).unwrap_or(0);
+        let strip = strips::strip(op, self.dtype(inst.args[open]));
+        self.elementwise(strip, &inst.args, to);
+    }
+
+    fn elementwise(&mut self, strip: strips::Strip, args: &[Value], to: Value) {
+        if self.kernel.ty(to).is_scalar() {
+            self.ready(args);
+            return self.push(Step::Scalar { strip, args: args.to_vec(), to });
+        }
+        self.join_chain(args, to);
+        let args: Vec<_> = args.iter().map(|&v| (self.source(v), self.dtype(v))).collect();
+        self.link(strip, args, self.dtype(to), Some(to));
+    }
+
+    /// Makes the open chain one of the result's shape that may use `args`.
+    fn join_chain(&mut self, args: &[Value], to: Value) {
+        let shape = self.shape(to);
+        if self.here().chain.as_ref().is_some_and(|g| g.chain.shape != shape) {
+            self.flush_chain();
+        }
+        // An operand of the chain that is stretched can't be read strip by strip while it is being made.
+        let stretched = |v: &&Value| self.kernel.ty(**v).shape != shape;
+        let outside: Vec<Value> = args.iter().filter(stretched).copied().collect();
+        self.ready(&outside);
+        let waiting: Vec<Value> = args.iter().filter(|v| self.waits(**v)).copied().collect();
+        self.ready(&waiting);
+        let start =
+            || Growing { chain: Chain { shape: shape.to_vec(), ..Chain::default() }, values: vec![], inside: vec![] };
+        self.here().chain.get_or_insert_with(start);
+    }
+
+    fn source(&mut self, v: Value) -> Source {
+        let growing = self.here().chain.as_mut().expect("joined before");
+        if let Some(at) = growing.values.iter().position(|x| *x == Some(v)) {
+            growing.inside[at] += 1;
+            return Source::Link(at);
+        }
+        self.input(Input::Value(v))
+    }
+    fn input(&mut self, input: Input) -> Source {
+        let inputs = &mut self.here().chain.as_mut().expect("joined before").chain.inputs;
+        let at = inputs.iter().position(|i| *i == input).unwrap_or_else(|| {
+            inputs.push(input);
+            inputs.len() - 1
+        });
+        Source::Input(at)
+    }
+    fn link(&mut self, strip: strips::Strip, args: Vec<(Source, DType)>, dtype: DType, value: Option<Value>) -> Source {
+        let growing = self.here().chain.as_mut().expect("joined before");
+        growing.chain.links.push(Link { strip, args, dtype, buffer: 0, output: None });
+        growing.values.push(value);
+        growing.inside.push(0);
+        Source::Link(growing.values.len() - 1)
+    }
+
+    /// Repeated squaring, as the interpreter does.
+    fn powi(&mut self, exponent: i32, inst: &Inst) {
+        let (x, to) = (inst.args[0], inst.results[0]);
+        let dtype = self.dtype(x);
+        if self.kernel.ty(to).is_scalar() {
+            // One element: a chain over a shape of one.
+            self.ready(&[x]);
+        }
+        self.join_chain(&[x], to);
+        let (mul, div) = (strips::strip(ScalarOp::Mul, dtype), strips::strip(ScalarOp::Div, dtype));
+        let one = self.input(Input::Constant(Literal::new(dtype, 1.0)));
+        let mut square = self.source(x);
+        let (mut y, mut left) = (one, exponent.unsigned_abs());
+        while left > 0 {
+            let last = left == 1 && exponent > 0;
+            if left & 1 == 1 {
+                y = self.link(mul, vec![(y, dtype), (square, dtype)], dtype, last.then_some(to));
+            }
+            left >>= 1;
+            if left > 0 {
+                square = self.link(mul, vec![(square, dtype), (square, dtype)], dtype, None);
+            }
+        }
+        if exponent <= 0 {
+            self.link(div, vec![(one, dtype), (y, dtype)], dtype, Some(to));
+        }
+        if self.kernel.ty(to).is_scalar() {
+            self.flush_chain();
+        }
+    }
+
+    // ---- order
+
+    fn waits(&self, v: Value) -> bool {
+        self.open.last().is_some_and(|o| o.waiting.iter().any(|w| w.0 == v))
+    }
+    /// Emits what defines these values, if it has not been yet.
+    fn ready(&mut self, values: &[Value]) {
+        for &v in values {
+            let growing = self.here().chain.as_ref();
+            if growing.is_some_and(|g| g.values.contains(&Some(v))) {
+                self.flush_chain();
+            }
+            if let Some(at) = self.here().waiting.iter().position(|w| w.0 == v) {
+                let (_, id) = self.here().waiting.remove(at);
+                self.dot(id, None);
+            }
+        }
+    }
+    /// Emits everything that has been put off.
+    fn flush(&mut self) {
+        self.flush_chain();
+        while !self.here().waiting.is_empty() {
+            let (_, id) = self.here().waiting.remove(0);
+            self.dot(id, None);
+        }
+    }
+    fn flush_chain(&mut self) {
+        let Some(Growing { mut chain, values, inside }) = self.here().chain.take() else { return };
+        for (i, value) in values.iter().enumerate() {
+            let Some(v) = *value else { continue };
+            if self.uses[v.index()] > inside[i] {
+                chain.links[i].output = Some(v);
+                self.here().own.push(v);
+            }
+        }
+        let bytes = chain.links.iter().flat_map(|l| l.args.iter().map(|a| a.1).chain([l.dtype])).map(DType::bytes);
+        chain.widest = bytes.max().unwrap_or(8);
+        assign_buffers(&mut chain);
+        self.push(Step::Chain(chain));
+    }
+
+    // ---- products
+
+    /// `x + dot`, where the product waits for it: accumulates into `x`, or into a copy.
+    fn accumulate(&mut self, inst: &Inst) -> bool {
+        let to = inst.results[0];
+        let [a, b] = inst.args[..] else { return false };
+        let (dot, init) = match (self.waits(a), self.waits(b)) {
+            (_, true) if a != b => (b, a),
+            (true, _) if a != b => (a, b),
+            _ => return false,
+        };
+        if self.shape(init) != self.shape(to) || self.shape(dot) != self.shape(to) {
+            return false;
+        }
+        let at = self.here().waiting.iter().position(|w| w.0 == dot).expect("it waits");
+        let (_, id) = self.here().waiting.remove(at);
+        self.ready(&[init]);
+        self.dot(id, Some((init, to)));
+        true
+    }
+
+    fn dot(&mut self, id: InstId, add: Option<(Value, Value)>) {
+        let inst = self.kernel.inst(id);
+        let Op::Structural(StructuralOp::Dot(op)) = &inst.op else { unreachable!("only products wait") };
+        self.ready(&inst.args);
+        let free = [0, 1].map(|side| op.free(side, self.shape(inst.args[side]).len()));
+        let to = add.map_or(inst.results[0], |(_, to)| to);
+        let in_place = add.is_some_and(|(init, to)| self.may_take_over(init, to));
+        if in_place {
+            self.base[to.index()] = add.map(|(init, _)| init);
+        }
+        self.here().own.push(to);
+        self.push(Step::Dot(Dot {
+            a: inst.args[0],
+            b: inst.args[1],
+            to,
+            init: add.map(|(init, _)| init),
+            in_place,
+            batch: op.batch.clone(),
+            contract: op.contract.clone(),
+            free,
+        }));
+    }
+
+    /// Whether `to` may overwrite `init`: memory of this region that nothing else reads, or a carried value that `to`
+    /// replaces.
+    fn may_take_over(&self, init: Value, to: Value) -> bool {
+        let open = self.open.last().expect("a region is open");
+        if self.uses[init.index()] != 1 {
+            return false;
+        }
+        let region = self.kernel.region(open.region);
+        let carried =
+            |v: &Value| region.params.iter().rev().zip(region.yields.iter().rev()).any(|(p, y)| p == v && *y == to);
+        open.own.contains(&init) || carried(&init)
+    }
+
+    // ---- structure
+
+    fn structural(&mut self, op: &StructuralOp, id: InstId, inst: &Inst) {
+        let to = inst.results[0];
+        let dims: Vec<Vec<Dim>> = inst.args.iter().map(|&v| self.kernel.ty(v).dims()).collect();
+        let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
+        let access = op.access(&dims);
+        match access {
+            Access::Cast => {
+                return self.elementwise(convert::cast(self.dtype(inst.args[0]), self.dtype(to)), &inst.args, to);
+            }
+            Access::Bitcast => {
+                return self.elementwise(convert::bitcast(self.dtype(inst.args[0]), self.dtype(to)), &inst.args, to);
+            }
+            Access::Powi(exponent) => return self.powi(exponent, inst),
+            Access::Contract { .. } => {
+                if self.may_wait(to) {
+                    return self.here().waiting.push((to, id));
+                }
+                return self.dot(id, None);
+            }
+            _ => self.ready(&inst.args),
+        }
+        let from = inst.args.first().copied();
+        let from = || from.expect("the operation has an operand");
+        let step = match access {
+            Access::Map(pieces) => self.map(&pieces, inst),
+            Access::Flat => {
+                self.base[to.index()] = Some(from());
+                Step::Reshape { from: from(), to }
+            }
+            Access::Fold { op, axes } => {
+                let start = crate::interp::eval::neutral(op, self.dtype(to));
+                Step::Fold { fold: fold::fold(op, self.dtype(to)), start, from: from(), axes, to }
+            }
+            Access::Scan { op, axis, reverse } => {
+                Step::Scan { fold: fold::fold(op, self.dtype(to)), from: from(), axis, reverse, to }
+            }
+            Access::Arg { max, axis } => Step::Extreme { max, from: from(), axis, to },
+            Access::Take { axis } => Step::Take { from: from(), index: inst.args[1], axis, to },
+            Access::Iota { axis } => Step::Count { table: self.table(to, axis), axis, to },
+            Access::Cast | Access::Bitcast | Access::Powi(_) | Access::Contract { .. } => {
+                unreachable!("returned above")
+            }
+        };
+        self.push(step);
+    }
+
+    /// Whether a product's only use is an addition in this region.
+    fn may_wait(&self, v: Value) -> bool {
+        let open = self.open.last().expect("a region is open");
+        let wide = !matches!(self.dtype(v), DType::F16 | DType::Bf16 | DType::Bool);
+        let adds = |i: &InstId| {
+            let inst = self.kernel.inst(*i);
+            inst.op == Op::Scalar(ScalarOp::Add) && inst.args.contains(&v)
+        };
+        wide && self.uses[v.index()] == 1
+            && !self.kernel.ty(v).is_scalar()
+            && self.kernel.region(open.region).insts.iter().any(adds)
+    }
+
+    fn table(&mut self, to: Value, axis: usize) -> usize {
+        let table = Table { dtype: self.dtype(to), count: self.shape(to)[axis] };
+        self.tables.iter().position(|t| *t == table).unwrap_or_else(|| {
+            self.tables.push(table);
+            self.tables.len() - 1
+        })
+    }
+
+    fn map(&mut self, pieces: &[Piece], inst: &Inst) -> Step {
+        let to = inst.results[0];
+        let affine = |p: &Piece| -> Vec<Affine> {
+            let number = |d: &Dim| d.as_number().expect("sizes are numbers in a kernel") as isize;
+            p.index
+                .iter()
+                .map(|i| Affine { axis: i.axis, stride: number(&i.stride), offset: number(&i.offset) })
+                .collect()
+        };
+        if let [piece] = pieces
+            && piece.bounds.is_empty()
+        {
+            let from = inst.args[piece.operand];
+            self.base[to.index()] = Some(from);
+            return Step::Restride { from, axes: affine(piece), to };
+        }
+        let part = |p: &Piece| {
+            let (mut start, mut size) = (vec![0; self.shape(to).len()], self.shape(to).to_vec());
+            for (axis, lo, hi) in &p.bounds {
+                let bound = |d: &Dim| d.as_number().expect("sizes are numbers in a kernel").max(0) as usize;
+                let (lo, hi) = (bound(lo).max(start[*axis]), bound(hi).min(start[*axis] + size[*axis]));
+                (start[*axis], size[*axis]) = (lo, hi.saturating_sub(lo));
+            }
+            Part { from: inst.args[p.operand], start, size, axes: affine(p) }
+        };
+        Step::Join { parts: pieces.iter().map(part).collect(), to }
+    }
+
+    // ---- memory and control
+
+    fn memory(&mut self, inst: &Inst) {
+        let place =
+            |operand, view: &View, starts: &[Value]| Place { operand, view: view.clone(), starts: starts.to_vec() };
+        match &inst.op {
+            Op::Load { from, view, masked } => {
+                self.ready(&inst.args);
+                let (starts, rest) = inst.args.split_at(view.dynamic());
+                self.push(Step::Load {
+                    from: place(*from, view, starts),
+                    mask: masked.then(|| (rest[0], rest[1])),
+                    fill: crate::passes::lower::fill(self.kernel, *from),
+                    in_place: false,
+                    to: inst.results[0],
+                });
+            }
+            Op::Store { to, view, masked } => {
+                self.flush();
+                let (starts, rest) = inst.args[1..].split_at(view.dynamic());
+                self.push(Step::Store {
+                    value: inst.args[0],
+                    to: place(*to, view, starts),
+                    mask: masked.then(|| rest[0]),
+                });
+            }
+            Op::Valid { of, view, axis } => {
+                self.ready(&inst.args);
+                self.push(Step::Valid { of: place(*of, view, &inst.args), axis: *axis, to: inst.results[0] });
+            }
+            Op::Prefetch(of) => {
+                self.ready(&inst.args);
+                self.push(Step::Prefetch { of: *of, index: inst.args.clone(), to: inst.results[0] });
+            }
+            _ => unreachable!("called for accesses"),
+        }
+    }
+
+    fn control(&mut self, inst: &Inst, loc: Loc) {
+        self.flush();
+        let kernel = self.kernel;
+        let params = |i: usize| kernel.region(inst.regions[i]).params.clone();
+        let to = inst.results.clone();
+        let step = match &inst.op {
+            Op::If => {
+                let sides = [self.region(inst.regions[0]), self.region(inst.regions[1])];
+                Step::If { condition: inst.args[0], sides, to }
+            }
+            Op::For { reverse } => {
+                let (mut carried, body) = (params(0), self.region(inst.regions[0]));
+                let index = carried.remove(0);
+                to.iter().zip(&carried).for_each(|(&r, &p)| self.base[r.index()] = Some(p));
+                let bounds = [inst.args[0], inst.args[1], inst.args[2]];
+                Step::For { bounds, reverse: *reverse, index, carried, init: inst.args[3..].to_vec(), body, to, loc }
+            }
+            _ => {
+                let (test, body) = (self.region(inst.regions[0]), self.region(inst.regions[1]));
+                let carried = params(1);
+                to.iter().zip(&carried).for_each(|(&r, &p)| self.base[r.index()] = Some(p));
+                Step::While { init: inst.args.clone(), tested: params(0), test, carried, body, to }
+            }
+        };
+        self.push(step);
+    }
+}
+
+/// Gives each link a strip buffer; one is free again after its last use.
+fn assign_buffers(chain: &mut Chain) {
+    let mut last: Vec<usize> = (0..chain.links.len()).collect();
+    for (i, link) in chain.links.iter().enumerate() {
+        for (source, _) in &link.args {
+            if let Source::Link(k) = source {
+                last[*k] = last[*k].max(i);
+            }
+        }
+        // Results are copied out when the whole strip is done.
+        if link.output.is_some() {
+            last[i] = usize::MAX;
+        }
+    }
+    let (mut free, mut total) = (vec![], 0);
+    for i in 0..chain.links.len() {
+        chain.links[i].buffer = free.pop().unwrap_or_else(|| {
+            total += 1;
+            total - 1
+        });
+        free.extend((0..=i).filter(|&k| last[k] == i).map(|k| chain.links[k].buffer));
+    }
+    chain.buffers = total;
+}

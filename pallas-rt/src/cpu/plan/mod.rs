@@ -1,0 +1,80 @@
+//! From a lowered kernel to the steps of a program and the places of its tiles.
+//!
+//! [`step`] is what a program does; [`build`] makes steps of instructions; [`place`] lets loads refer to the operand's
+//! memory and stores be computed in it; [`slots`] lays out the rest in a program's arena.
+mod build;
+mod place;
+mod slots;
+pub(super) mod step;
+
+pub(super) use build::Table;
+
+use pallas_ir::{Kernel, Op, OperandKind, RegionId, StructuralOp, Value};
+use std::sync::Arc;
+use step::{Block, Fixed};
+
+/// A compiled kernel.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) kernel: Arc<Kernel>,
+    pub(super) body: Block,
+    /// Values that are the same for every program.
+    pub(super) fixed: Vec<(Value, Fixed)>,
+    /// Tables of numbers.
+    pub(super) tables: Vec<Table>,
+    /// The value whose memory a value may lie in.
+    pub(super) base: Vec<Option<Value>>,
+    /// Byte offset of each tile's own memory in a program's arena; shared by tiles that are not alive at once.
+    pub(super) slots: Vec<Option<usize>>,
+    /// Byte offset of each scratch operand, behind the slots.
+    pub(super) scratch: Vec<usize>,
+    pub(super) arena_bytes: usize,
+    /// Rough number of elementary operations of one program.
+    pub(super) work: usize,
+}
+
+pub(super) fn plan(kernel: Arc<Kernel>) -> Plan {
+    let mut build = build::Build::new(&kernel);
+    let mut body = build.region(kernel.body);
+    let build::Build { base, fixed, tables, .. } = build;
+    place::refer_to_operands(&kernel, &base, &mut body);
+    place::aim_at_stores(&kernel, &base, &mut body);
+    let (slots, mut arena_bytes) = slots::allocate(&kernel, &base, &body);
+    let mut scratch = vec![];
+    for operand in &kernel.operands {
+        scratch.push(arena_bytes);
+        if operand.kind == OperandKind::Scratch {
+            let elements: usize = operand.block_shape().iter().product();
+            arena_bytes += slots::rounded(elements * operand.dtype.bytes());
+        }
+    }
+    let work = work(&kernel, kernel.body);
+    Plan { body, fixed, tables, base, slots, scratch, arena_bytes, work, kernel }
+}
+
+/// The value whose memory `v` lies in, unless it lies in its own slot.
+pub(super) fn root(base: &[Option<Value>], mut v: Value) -> Value {
+    while let Some(b) = base[v.index()] {
+        v = b;
+    }
+    v
+}
+
+/// Elements computed by one program; loops count eight times.
+fn work(kernel: &Kernel, region: RegionId) -> usize {
+    let mut sum = 0;
+    for &i in &kernel.region(region).insts {
+        let inst = kernel.inst(i);
+        let own: usize = inst.results.iter().map(|&v| kernel.ty(v).elements()).sum();
+        let inner = match &inst.op {
+            Op::Structural(StructuralOp::Dot(d)) => {
+                d.contract.iter().map(|p| kernel.ty(inst.args[0]).shape[p.0]).product()
+            }
+            _ => 1,
+        };
+        let nested: usize = inst.regions.iter().map(|&r| work(kernel, r)).sum();
+        let trips = if inst.op == Op::If { 1 } else { 8 };
+        sum += own * inner + nested * trips;
+    }
+    sum
+}

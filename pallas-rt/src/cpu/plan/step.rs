@@ -1,0 +1,249 @@
+//! What a program does, step by step. A value is a tile (or a scalar) that steps name by its number in the kernel.
+use super::super::fold::Fold;
+use super::super::strips::Strip;
+use pallas_ir::{DType, DimId, Literal, Loc, OperandId, Value, View};
+
+/// Steps and the values they hand to their owner.
+#[derive(Debug, Default)]
+pub(crate) struct Block {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) yields: Vec<Value>,
+}
+
+/// Elements of an operand.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) operand: OperandId,
+    pub(crate) view: View,
+    /// One i32 scalar per dynamic axis.
+    pub(crate) starts: Vec<Value>,
+}
+
+/// An elementwise computation over one shape, run strip by strip through small buffers.
+#[derive(Debug, Default)]
+pub(crate) struct Chain {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) links: Vec<Link>,
+    /// Strip buffers that links need at once.
+    pub(crate) buffers: usize,
+    /// Bytes of the widest element.
+    pub(crate) widest: usize,
+}
+
+/// What a chain reads.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Input {
+    /// A tile or scalar, stretched to the chain's shape.
+    Value(Value),
+    /// A number everywhere.
+    Constant(Literal),
+}
+
+/// Where a link's operand comes from.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Source {
+    /// An input of the chain.
+    Input(usize),
+    /// An earlier link.
+    Link(usize),
+}
+
+/// One operation of a chain.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) strip: Strip,
+    pub(crate) args: Vec<(Source, DType)>,
+    pub(crate) dtype: DType,
+    /// The strip buffer it writes.
+    pub(crate) buffer: usize,
+    /// The value whose memory also gets the result, if steps outside of the chain need it.
+    pub(crate) output: Option<Value>,
+}
+
+/// A part of a result that comes from one operand: `size` elements from `start` on.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) from: Value,
+    pub(crate) start: Vec<usize>,
+    pub(crate) size: Vec<usize>,
+    pub(crate) axes: Vec<Affine>,
+}
+
+/// An operand axis as a function of the result's: `offset + stride * result[axis]`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Affine {
+    pub(crate) axis: Option<usize>,
+    pub(crate) stride: isize,
+    pub(crate) offset: isize,
+}
+
+/// A contraction.
+#[derive(Debug)]
+pub(crate) struct Dot {
+    pub(crate) a: Value,
+    pub(crate) b: Value,
+    pub(crate) to: Value,
+    /// Added to the product; its memory becomes the result's where nothing else needs it.
+    pub(crate) init: Option<Value>,
+    /// Whether the result lies in the memory of `init`.
+    pub(crate) in_place: bool,
+    /// (axis of a, axis of b).
+    pub(crate) batch: Vec<(usize, usize)>,
+    pub(crate) contract: Vec<(usize, usize)>,
+    pub(crate) free: [Vec<usize>; 2],
+}
+
+/// A value that is the same for every program of a launch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fixed {
+    Constant(Literal),
+    Programs(usize),
+    Extent(DimId),
+    Param(OperandId),
+}
+
+/// One step.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "steps are made once per kernel")]
+pub(crate) enum Step {
+    /// The program's index along a grid axis.
+    Program { axis: usize, to: Value },
+    /// One operation on scalars.
+    Scalar { strip: Strip, args: Vec<Value>, to: Value },
+    /// Elementwise operations.
+    Chain(Chain),
+    /// The same memory under other strides.
+    Restride { from: Value, axes: Vec<Affine>, to: Value },
+    /// The same elements under another shape: the same memory where strides allow it.
+    Reshape { from: Value, to: Value },
+    /// Numbers along an axis, from a table.
+    Count { table: usize, axis: usize, to: Value },
+    /// Parts of several operands side by side; earlier parts win.
+    Join { parts: Vec<Part>, to: Value },
+    /// Folds axes.
+    Fold { fold: Fold, start: Literal, from: Value, axes: Vec<usize>, to: Value },
+    /// Running fold along an axis.
+    Scan { fold: Fold, from: Value, axis: usize, reverse: bool, to: Value },
+    /// Position of the extreme along an axis.
+    Extreme { max: bool, from: Value, axis: usize, to: Value },
+    /// Elements at positions given by data.
+    Take { from: Value, index: Value, axis: usize, to: Value },
+    /// A product.
+    Dot(Dot),
+    /// Reads an operand: in place where nothing writes it meanwhile and it lies inside of the array.
+    Load { from: Place, mask: Option<(Value, Value)>, fill: Literal, in_place: bool, to: Value },
+    /// Writes an operand.
+    Store { value: Value, to: Place, mask: Option<Value> },
+    /// Lets the next definition of `value` happen in the operand's memory, where the later store would put it.
+    Aim { value: Value, at: Place },
+    /// Which positions lie inside of the array.
+    Valid { of: Place, axis: usize, to: Value },
+    /// An element of a prefetched array.
+    Prefetch { of: OperandId, index: Vec<Value>, to: Value },
+    /// A choice.
+    If { condition: Value, sides: [Block; 2], to: Vec<Value> },
+    /// A counted loop; results share the memory of `carried`.
+    For {
+        bounds: [Value; 3],
+        reverse: bool,
+        index: Value,
+        carried: Vec<Value>,
+        init: Vec<Value>,
+        body: Block,
+        to: Vec<Value>,
+        loc: Loc,
+    },
+    /// A loop with a condition; results share the memory of `carried`.
+    While { init: Vec<Value>, tested: Vec<Value>, test: Block, carried: Vec<Value>, body: Block, to: Vec<Value> },
+    /// Prints a value.
+    Print { label: String, of: Value, loc: Loc },
+    /// Fails unless all elements are true.
+    Assert { message: String, of: Value, loc: Loc },
+}
+
+impl Step {
+    /// Values read by the step itself, not by blocks inside of it.
+    pub(crate) fn reads(&self) -> Vec<Value> {
+        match self {
+            Step::Program { .. } | Step::Count { .. } => vec![],
+            Step::Scalar { args, .. } => args.clone(),
+            Step::Chain(chain) => chain
+                .inputs
+                .iter()
+                .filter_map(|i| match i {
+                    Input::Value(v) => Some(*v),
+                    Input::Constant(_) => None,
+                })
+                .collect(),
+            Step::Restride { from, .. }
+            | Step::Reshape { from, .. }
+            | Step::Fold { from, .. }
+            | Step::Scan { from, .. }
+            | Step::Extreme { from, .. } => vec![*from],
+            Step::Join { parts, .. } => parts.iter().map(|p| p.from).collect(),
+            Step::Take { from, index, .. } => vec![*from, *index],
+            Step::Dot(dot) => [dot.a, dot.b].into_iter().chain(dot.init).collect(),
+            Step::Load { from, mask, .. } => {
+                from.starts.iter().copied().chain(mask.iter().flat_map(|m| [m.0, m.1])).collect()
+            }
+            Step::Store { value, to, mask } => [*value].into_iter().chain(to.starts.clone()).chain(*mask).collect(),
+            Step::Aim { at, .. } => at.starts.clone(),
+            Step::Valid { of, .. } => of.starts.clone(),
+            Step::Prefetch { index, .. } => index.clone(),
+            Step::If { condition, .. } => vec![*condition],
+            Step::For { bounds, init, .. } => bounds.iter().chain(init).copied().collect(),
+            Step::While { init, .. } => init.clone(),
+            Step::Print { of, .. } | Step::Assert { of, .. } => vec![*of],
+        }
+    }
+    /// Values defined by the step itself.
+    pub(crate) fn defines(&self) -> Vec<Value> {
+        match self {
+            Step::Program { to, .. }
+            | Step::Scalar { to, .. }
+            | Step::Restride { to, .. }
+            | Step::Reshape { to, .. }
+            | Step::Count { to, .. }
+            | Step::Join { to, .. }
+            | Step::Fold { to, .. }
+            | Step::Scan { to, .. }
+            | Step::Extreme { to, .. }
+            | Step::Take { to, .. }
+            | Step::Dot(Dot { to, .. })
+            | Step::Load { to, .. }
+            | Step::Valid { to, .. }
+            | Step::Prefetch { to, .. } => vec![*to],
+            Step::Chain(chain) => chain.links.iter().filter_map(|l| l.output).collect(),
+            Step::If { to, .. } => to.clone(),
+            Step::For { index, carried, to, .. } => [*index].iter().chain(carried).chain(to).copied().collect(),
+            Step::While { tested, carried, to, .. } => tested.iter().chain(carried).chain(to).copied().collect(),
+            Step::Store { .. } | Step::Aim { .. } | Step::Print { .. } | Step::Assert { .. } => vec![],
+        }
+    }
+    /// Blocks inside of the step.
+    pub(crate) fn blocks(&self) -> Vec<&Block> {
+        match self {
+            Step::If { sides, .. } => sides.iter().collect(),
+            Step::For { body, .. } => vec![body],
+            Step::While { test, body, .. } => vec![test, body],
+            _ => vec![],
+        }
+    }
+    /// Blocks inside of the step.
+    pub(crate) fn blocks_mut(&mut self) -> Vec<&mut Block> {
+        match self {
+            Step::If { sides, .. } => sides.iter_mut().collect(),
+            Step::For { body, .. } => vec![body],
+            Step::While { test, body, .. } => vec![test, body],
+            _ => vec![],
+        }
+    }
+    /// The operand written by the step itself.
+    pub(crate) fn stores(&self) -> Option<OperandId> {
+        match self {
+            Step::Store { to, .. } => Some(to.operand),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Loads and stores, clipped to the array.
+use super::super::plan::step::Place;
+use super::super::tile::{self, MAX_RANK, Tile};
+use super::Run;
+use pallas_ir::{Literal, OperandId, Value};
+
+/// A view placed on an operand's memory. Positions are checked here, once per access.
+struct Placed {
+    /// The view's tile, as if it lay inside of the array: only elements of `inside` may be touched.
+    tile: Tile,
+    /// The view's kept extents.
+    shape: Vec<usize>,
+    /// Per kept axis, which positions lie inside of the array.
+    inside: Vec<(usize, usize)>,
+    /// Whether all elements do.
+    whole: bool,
+}
+
+impl Run<'_> {
+    fn placed(&self, place: &Place) -> Placed {
+        let operand = &self.operands[place.operand.index()];
+        let mut placed = Placed {
+            tile: Tile { start: operand.start, strides: [0; MAX_RANK] },
+            shape: Vec::with_capacity(place.view.axes.len()),
+            inside: Vec::with_capacity(place.view.axes.len()),
+            whole: true,
+        };
+        let mut starts = place.starts.iter();
+        let (mut offset, mut none) = (0i64, false);
+        for (axis, a) in place.view.axes.iter().enumerate() {
+            let dynamic = if a.dynamic { starts.next().map_or(0, |&v| self.int(v)) } else { 0 };
+            let start = a.offset.saturating_add(dynamic);
+            let (lo, hi) = clip(start, a.stride, a.size, operand.shape[axis] as i64);
+            placed.whole &= lo == 0 && hi == a.size;
+            let step = operand.strides[axis] as i64;
+            offset = offset.wrapping_add(start.wrapping_mul(step));
+            if a.kept {
+                placed.tile.strides[placed.shape.len()] = (a.stride * step) as isize;
+                placed.shape.push(a.size);
+                placed.inside.push((lo, hi));
+            } else {
+                none |= lo == hi;
+            }
+        }
+        if none {
+            placed.inside.iter_mut().for_each(|i| *i = (0, 0));
+        }
+        // A rank-0 view outside of the array has no axis that says so.
+        if none && placed.inside.is_empty() {
+            placed.shape.push(0);
+        }
+        placed.tile = placed.tile.offset(offset as isize, operand.bytes);
+        placed
+    }
+
+    pub(super) fn load(
+        &mut self,
+        from: &Place,
+        mask: Option<(Value, Value)>,
+        fill: Literal,
+        in_place: bool,
+        to: Value,
+    ) {
+        let placed = self.placed(from);
+        if in_place && placed.whole {
+            self.tiles[to.index()] = placed.tile;
+            return;
+        }
+        let (out, bytes, shape) = (self.define(to), self.bytes(to), self.shape(to));
+        let fill = fill.bits;
+        // SAFETY: the slot holds the shape; of the operand only the clipped box is read.
+        unsafe {
+            if !placed.whole {
+                tile::fill((&raw const fill).cast(), &out, shape, bytes);
+            }
+            let (source, target, size) = placed.clipped(out, bytes);
+            tile::copy(&source, &target, &size, bytes);
+        }
+        if let Some((mask, other)) = mask {
+            let (mask, other) = (self.tile(mask), self.tile(other));
+            let nest = tile::Nest::new(shape, [&out, &mask]);
+            nest.rows(|[o, m]| {
+                for i in 0..nest.inner() as isize {
+                    let (o, m) = (o + i * nest.inner_stride(0), m + i * nest.inner_stride(1));
+                    // SAFETY: mask and tile hold the shape, `other` one element.
+                    unsafe {
+                        if !*mask.start.offset(m).cast::<bool>() {
+                            tile::copy_row(other.start, 0, out.start.offset(o * bytes as isize), 1, 1, bytes);
+                        }
+                    }
+                }
+            });
+        }
+    }
+
+    pub(super) fn store(&mut self, value: Value, to: &Place, mask: Option<Value>) {
+        let (placed, bytes, source) = (self.placed(to), self.bytes(value), self.tile(value));
+        let Some(mask) = mask else {
+            let (target, source, size) = placed.clipped(source, bytes);
+            // SAFETY: the clipped box lies inside of the array, and the value holds it. A value that refers to the same
+            // memory elsewhere was copied when it was loaded.
+            return unsafe { tile::copy(&source, &target, &size, bytes) };
+        };
+        let (target, source, size) = placed.clipped(source, bytes);
+        let (_, mask, _) = placed.clipped(self.tile(mask), 1);
+        let nest = tile::Nest::new(&size, [&source, &target, &mask]);
+        nest.rows(|[s, t, m]| {
+            for i in 0..nest.inner() as isize {
+                let at = |k: usize, first: isize| first + i * nest.inner_stride(k);
+                // SAFETY: as above, and the mask holds the value's shape.
+                unsafe {
+                    if *mask.start.offset(at(2, m)).cast::<bool>() {
+                        let from = source.start.offset(at(0, s) * bytes as isize);
+                        tile::copy_row(from, 1, target.start.offset(at(1, t) * bytes as isize), 1, 1, bytes);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Places the next definition of `value` where it will be stored, if that lies inside of the array in whole rows.
+    pub(super) fn aim(&mut self, value: Value, at: &Place) {
+        let placed = self.placed(at);
+        let rank = placed.shape.len();
+        if placed.whole && rank > 0 && placed.tile.strides[rank - 1] == 1 {
+            self.tiles[value.index()] = placed.tile;
+            self.aimed[value.index()] = true;
+        }
+    }
+
+    pub(super) fn valid(&mut self, of: &Place, axis: usize, to: Value) {
+        let placed = self.placed(of);
+        let ((lo, hi), n, out) = (placed.inside[axis], placed.shape[axis], self.define(to));
+        for i in 0..n {
+            // SAFETY: the result has one element per position of the axis, side by side.
+            unsafe { out.start.add(i).cast::<bool>().write((lo..hi).contains(&i)) };
+        }
+    }
+
+    /// An index out of range reads the nearest element, an empty operand 0: no data reaches other memory.
+    pub(super) fn prefetch(&mut self, of: OperandId, index: &[Value], to: Value) {
+        let operand = &self.operands[of.index()];
+        let mut bits = [0u8; 8];
+        if !operand.shape.contains(&0) {
+            let clamped = |(&v, &n): (&Value, &usize)| self.int(v).clamp(0, n as i64 - 1) as isize;
+            let at = index.iter().zip(&operand.shape).map(clamped);
+            let at: isize = at.zip(&operand.strides).map(|(i, s)| i * s).sum();
+            // SAFETY: every index was clamped into its extent.
+            unsafe {
+                let from = operand.start.offset(at * operand.bytes as isize);
+                std::ptr::copy_nonoverlapping(from, bits.as_mut_ptr(), operand.bytes);
+            }
+        }
+        self.set(to, u64::from_le_bytes(bits));
+    }
+}
+
+impl Placed {
+    /// The operand's tile and another of the view's shape, both cut to the elements inside of the array.
+    fn clipped(&self, mut other: Tile, bytes: usize) -> (Tile, Tile, Vec<usize>) {
+        let mut own = self.tile;
+        let mut size = self.shape.clone();
+        for (axis, &(lo, hi)) in self.inside.iter().enumerate() {
+            size[axis] = hi - lo;
+            own = own.offset(lo as isize * own.strides[axis], bytes);
+            other = other.offset(lo as isize * other.strides[axis], bytes);
+        }
+        (own, other, size)
+    }
+}
+
+/// The indices `i < n` with `0 <= start + stride * i < extent`: a range, since positions are monotonous.
+fn clip(start: i64, stride: i64, n: usize, extent: i64) -> (usize, usize) {
+    let inside = |i: i64| (0..extent).contains(&start.saturating_add(stride.saturating_mul(i)));
+    let count = n as i64;
+    if n > 0 && inside(0) && inside(count - 1) {
+        return (0, n);
+    }
+    let (lo, hi) = match stride.signum() {
+        0 => return if inside(0) { (0, n) } else { (0, 0) },
+        // The first position not below 0, the first one not below the extent.
+        1 => (ceil_div(-start, stride), ceil_div(extent - start, stride)),
+        _ => (ceil_div(start - extent + 1, -stride), ceil_div(start + 1, -stride)),
+    };
+    let (lo, hi) = (lo.clamp(0, count), hi.clamp(0, count));
+    if lo < hi { (lo as usize, hi as usize) } else { (0, 0) }
+}
+
+fn ceil_div(a: i64, b: i64) -> i64 {
+    a.div_euclid(b) + i64::from(a.rem_euclid(b) != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::clip;
+
+    #[test]
+    fn clipping_agrees_with_counting() {
+        for (start, stride, n, extent) in
+            (-7..8).flat_map(|s| (-3..4).flat_map(move |t| (0..6).flat_map(move |n| (0..5).map(move |e| (s, t, n, e)))))
+        {
+            let inside = |i: usize| (0..extent).contains(&(start + stride * i as i64));
+            let (lo, hi) = clip(start, stride, n, extent);
+            assert!((0..n).all(|i| inside(i) == (lo..hi).contains(&i)), "{start} {stride} {n} {extent}: {lo}..{hi}");
+        }
+    }
+}

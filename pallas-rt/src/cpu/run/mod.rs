@@ -1,0 +1,360 @@
+//! Runs programs of a plan.
+//!
+//! [`memory`] loads and stores; [`chain`] elementwise loops; [`shape`] reductions and moved elements; [`product`]
+//! contractions. This file holds a thread's state and control flow.
+mod chain;
+mod memory;
+mod product;
+mod shape;
+
+use super::Launch;
+use super::gemm::Packing;
+use super::plan::step::{Block, Fixed, Step};
+use super::plan::{Plan, root};
+use super::strips::{slice, slice_mut};
+use super::tile::{self, MAX_RANK, Tile};
+use crate::interp::{Data, Datum, Fault, walk};
+use pallas_ir::{Literal, Loc, OperandKind, Type, Value};
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// 64 bytes, aligned so that vectors do not cross cache lines.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Aligned([u64; 8]);
+
+/// Buffers that a thread keeps between launches.
+#[derive(Default)]
+struct Buffers {
+    arena: Vec<Aligned>,
+    strips: Vec<Aligned>,
+    /// Operands of a product in another order, and its result before it is rounded.
+    operands: [Vec<Aligned>; 3],
+    /// Operands of a product in another type.
+    wide: [Vec<Aligned>; 2],
+    packing: Packing<f32>,
+}
+thread_local! {
+    static BUFFERS: RefCell<Buffers> = RefCell::default();
+}
+
+/// At least `bytes` bytes.
+fn room(buffer: &mut Vec<Aligned>, bytes: usize) -> *mut u8 {
+    let lines = bytes.div_ceil(64).max(1);
+    if buffer.len() < lines {
+        buffer.resize(lines, Aligned([0; 8]));
+    }
+    buffer.as_mut_ptr().cast()
+}
+
+/// Runs these programs of the launch's grid, row-major; hands over what each printed.
+///
+/// # Errors
+/// A failed assertion; a loop whose step is not positive.
+pub(super) fn programs(
+    plan: &Plan,
+    launch: &Launch<'_>,
+    programs: Range<i64>,
+    printed: &mut dyn FnMut(i64, Vec<String>),
+) -> Result<(), Fault> {
+    // Taken, not borrowed: a program that waits for the pool may find itself running another launch.
+    let mut buffers = BUFFERS.take();
+    let mut run = Run::new(plan, launch, &mut buffers);
+    let mut result = Ok(());
+    for p in programs {
+        run.enter(p);
+        result = run.block(&plan.body);
+        if !run.log.is_empty() {
+            printed(p, std::mem::take(&mut run.log));
+        }
+        if result.is_err() {
+            break;
+        }
+    }
+    BUFFERS.set(buffers);
+    result
+}
+
+/// A program in progress.
+struct Run<'a> {
+    plan: &'a Plan,
+    launch: &'a Launch<'a>,
+    /// Index of the program along each axis.
+    ids: Vec<i64>,
+    /// Memory of the operands, by operand.
+    operands: Vec<Operand>,
+    /// Where each value is.
+    tiles: Vec<Tile>,
+    /// Whether the next definition of a value keeps the place it was given.
+    aimed: Vec<bool>,
+    /// Scalars.
+    cells: Vec<u64>,
+    arena: *mut u8,
+    tables: Vec<Vec<u64>>,
+    buffers: &'a mut Buffers,
+    log: Vec<String>,
+}
+
+/// An operand's memory and extents.
+struct Operand {
+    start: *mut u8,
+    shape: Vec<usize>,
+    strides: [isize; MAX_RANK],
+    bytes: usize,
+}
+
+impl<'a> Run<'a> {
+    fn new(plan: &'a Plan, launch: &'a Launch<'a>, buffers: &'a mut Buffers) -> Self {
+        let kernel = &plan.kernel;
+        let arena = room(&mut buffers.arena, plan.arena_bytes);
+        let operand = |(i, o): (usize, &pallas_ir::Operand)| {
+            let (start, shape) = match o.kind {
+                // SAFETY: the plan's scratch lies inside of the arena.
+                OperandKind::Scratch => (unsafe { arena.add(plan.scratch[i]) }, o.block_shape()),
+                _ => (launch.memory[i].ptr, launch.memory[i].shape.clone()),
+            };
+            let strides = Tile::contiguous(start, &shape).strides;
+            Operand { start, shape, strides, bytes: o.dtype.bytes() }
+        };
+        let operands = kernel.operands.iter().enumerate().map(operand).collect();
+        let mut cells = vec![0u64; kernel.values.len()];
+        for (v, fixed) in &plan.fixed {
+            let int = |x: i64| Literal::int(kernel.ty(*v).dtype, x).bits;
+            cells[v.index()] = match *fixed {
+                Fixed::Constant(x) => x.bits,
+                Fixed::Programs(axis) => int(launch.grid[axis]),
+                Fixed::Extent(dim) => int(launch.sizes[dim.index()]),
+                Fixed::Param(o) => launch.params[o.index()].map_or(0, |x| x.bits),
+            };
+        }
+        let nowhere = Tile { start: arena, strides: [0; MAX_RANK] };
+        let tables = plan.tables.iter().map(|t| {
+            let mut bytes: Vec<u8> = (0..t.count).flat_map(|i| Literal::int(t.dtype, i as i64).to_bytes()).collect();
+            bytes.resize(bytes.len().next_multiple_of(8).max(8), 0);
+            bytes.as_chunks::<8>().0.iter().map(|b| u64::from_le_bytes(*b)).collect()
+        });
+        let mut run = Run {
+            tables: tables.collect(),
+            ids: vec![0; launch.grid.len()],
+            tiles: vec![nowhere; cells.len()],
+            aimed: vec![false; cells.len()],
+            log: vec![],
+            plan,
+            launch,
+            operands,
+            cells,
+            arena,
+            buffers,
+        };
+        for v in (0..run.cells.len() as u32).map(Value) {
+            run.tiles[v.index()] = run.own(v);
+        }
+        run
+    }
+    fn enter(&mut self, p: i64) {
+        let mut rest = p;
+        for (id, n) in self.ids.iter_mut().zip(self.launch.grid).rev() {
+            (*id, rest) = (rest % n, rest / n);
+        }
+    }
+
+    // ---- values
+
+    fn ty(&self, v: Value) -> &'a Type {
+        self.plan.kernel.ty(v)
+    }
+    fn shape(&self, v: Value) -> &'a [usize] {
+        &self.ty(v).shape
+    }
+    fn bytes(&self, v: Value) -> usize {
+        self.ty(v).dtype.bytes()
+    }
+    fn tile(&self, v: Value) -> Tile {
+        self.tiles[v.index()]
+    }
+    /// The tile's own memory: its slot, or the scalar's cell.
+    fn own(&mut self, v: Value) -> Tile {
+        match self.plan.slots[v.index()] {
+            // SAFETY: slots lie inside of the arena.
+            Some(slot) => Tile::contiguous(unsafe { self.arena.add(slot) }, self.shape(v)),
+            // SAFETY: one cell a value.
+            None => Tile { start: unsafe { self.cells.as_mut_ptr().add(v.index()) }.cast(), strides: [0; MAX_RANK] },
+        }
+    }
+    /// Where a result goes: its own memory, unless it was aimed elsewhere.
+    fn define(&mut self, v: Value) -> Tile {
+        if std::mem::take(&mut self.aimed[v.index()]) {
+            return self.tile(v);
+        }
+        let own = self.own(v);
+        self.tiles[v.index()] = own;
+        own
+    }
+    /// A scalar's bits.
+    fn bits(&self, v: Value) -> u64 {
+        let start = self.tile(v).start;
+        // SAFETY: a scalar's tile holds one element of its type.
+        unsafe {
+            match self.bytes(v) {
+                1 => u64::from(start.read()),
+                2 => u64::from(start.cast::<u16>().read()),
+                4 => u64::from(start.cast::<u32>().read()),
+                _ => start.cast::<u64>().read(),
+            }
+        }
+    }
+    fn int(&self, v: Value) -> i64 {
+        Literal { dtype: self.ty(v).dtype, bits: self.bits(v) }.as_i64()
+    }
+    fn set(&mut self, v: Value, bits: u64) {
+        let own = self.define(v);
+        // SAFETY: scalars own a cell of eight bytes; little-endian machines read any width at its start.
+        unsafe { own.start.cast::<u64>().write(bits) };
+    }
+    fn set_int(&mut self, v: Value, x: i64) {
+        self.set(v, Literal::int(self.ty(v).dtype, x).bits);
+    }
+    /// A copy, for printing.
+    fn datum(&self, v: Value) -> Datum {
+        let ty = self.ty(v);
+        let mut bytes = vec![0; ty.bytes()];
+        let to = Tile::contiguous(bytes.as_mut_ptr(), &ty.shape);
+        // SAFETY: `bytes` holds the tile. (Its rows may be unaligned, so elements are copied as bytes.)
+        unsafe { tile::copy_bytes(&self.tile(v), &to, &ty.shape, ty.dtype.bytes()) };
+        Datum::new(ty.clone(), Data::from_bytes(ty.dtype, &bytes))
+    }
+    fn fault(&self, code: &'static str, loc: Loc, message: String) -> Fault {
+        let kernel = self.plan.kernel.name.clone();
+        Fault { code, kernel, program: self.ids.clone(), loc, message, help: String::new() }
+    }
+
+    // ---- steps
+
+    fn block(&mut self, block: &'a Block) -> Result<(), Fault> {
+        block.steps.iter().try_for_each(|s| self.step(s))
+    }
+
+    fn step(&mut self, step: &'a Step) -> Result<(), Fault> {
+        match step {
+            Step::Program { axis, to } => self.set_int(*to, self.ids[*axis]),
+            Step::Scalar { strip, args, to } => self.scalar(*strip, args, *to),
+            Step::Chain(chain) => self.chain(chain),
+            Step::Restride { from, axes, to } => {
+                self.tiles[to.index()] = self.restride(*from, axes, self.shape(*to).len())
+            }
+            Step::Reshape { from, to } => self.reshape(*from, *to),
+            Step::Count { table, axis, to } => {
+                let mut tile = Tile { start: self.tables[*table].as_mut_ptr().cast(), strides: [0; MAX_RANK] };
+                tile.strides[*axis] = 1;
+                self.tiles[to.index()] = tile;
+            }
+            Step::Join { parts, to } => self.join(parts, *to),
+            Step::Fold { fold, start, from, axes, to } => self.fold(*fold, *start, *from, axes, *to),
+            Step::Scan { fold, from, axis, reverse, to } => self.scan(*fold, *from, *axis, *reverse, *to),
+            Step::Extreme { max, from, axis, to } => self.extreme(*max, *from, *axis, *to),
+            Step::Take { from, index, axis, to } => self.take(*from, *index, *axis, *to),
+            Step::Dot(dot) => self.dot(dot),
+            Step::Load { from, mask, fill, in_place, to } => self.load(from, *mask, *fill, *in_place, *to),
+            Step::Store { value, to, mask } => self.store(*value, to, *mask),
+            Step::Aim { value, at } => self.aim(*value, at),
+            Step::Valid { of, axis, to } => self.valid(of, *axis, *to),
+            Step::Prefetch { of, index, to } => self.prefetch(*of, index, *to),
+            Step::If { .. } | Step::For { .. } | Step::While { .. } => self.control(step)?,
+            Step::Print { label, of, loc } => {
+                let shown = walk::show(&self.datum(*of));
+                self.log.push(format!("{loc}: program {:?}: {label} = {shown}", self.ids));
+            }
+            Step::Assert { message, of, loc } => {
+                let d = self.datum(*of);
+                if let Some(i) = (0..d.data.len()).find(|&i| d.data.get(i).as_i64() == 0) {
+                    let at = crate::interp::datum::unflatten(i, &d.ty.shape);
+                    return Err(self.fault("assert", *loc, format!("assertion failed at {at:?}: {message}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn scalar(&mut self, strip: super::strips::Strip, args: &[Value], to: Value) {
+        let out = self.define(to);
+        // SAFETY: scalars' tiles hold one element each; the result's cell is its own.
+        unsafe {
+            let arg = |v: Value| slice(self.ty(v).dtype, self.tile(v).start, 1);
+            let out = slice_mut(self.ty(to).dtype, out.start, 1);
+            match *args {
+                [a] => strip(&[arg(a)], out, 1),
+                [a, b] => strip(&[arg(a), arg(b)], out, 1),
+                _ => strip(&args.iter().map(|&v| arg(v)).collect::<Vec<_>>(), out, 1),
+            }
+        }
+    }
+
+    // ---- control flow
+
+    fn control(&mut self, step: &'a Step) -> Result<(), Fault> {
+        match step {
+            Step::If { condition, sides, to } => {
+                let side = &sides[usize::from(self.int(*condition) == 0)];
+                self.block(side)?;
+                self.assign(to, &side.yields);
+            }
+            Step::For { bounds, reverse, index, carried, init, body, to, loc } => {
+                let [lo, hi, by] = bounds.map(|v| self.int(v));
+                let trips = walk::trip_count(lo, hi, by).map_err(|m| self.fault("step", *loc, m))?;
+                self.assign(carried, init);
+                for k in 0..trips {
+                    let k = if *reverse { trips - 1 - k } else { k };
+                    self.set_int(*index, lo + k * by);
+                    self.block(body)?;
+                    self.assign(carried, &body.yields);
+                }
+                to.iter().zip(carried).for_each(|(t, c)| self.tiles[t.index()] = self.tiles[c.index()]);
+            }
+            Step::While { init, tested, test, carried, body, to } => {
+                self.assign(tested, init);
+                loop {
+                    self.block(test)?;
+                    self.assign(carried, &test.yields[1..]);
+                    if self.int(test.yields[0]) == 0 {
+                        break;
+                    }
+                    self.block(body)?;
+                    self.assign(tested, &body.yields);
+                }
+                to.iter().zip(carried).for_each(|(t, c)| self.tiles[t.index()] = self.tiles[c.index()]);
+            }
+            _ => unreachable!("called for control flow"),
+        }
+        Ok(())
+    }
+
+    /// Copies values into others, all at once.
+    fn assign(&mut self, to: &[Value], from: &[Value]) {
+        // Sources in a target's memory (variables that changed places) are copied aside first.
+        let crossed = from.iter().enumerate().any(|(i, &f)| {
+            let root = root(&self.plan.base, f);
+            f != to[i] && to.iter().enumerate().any(|(k, &t)| t == root && (k != i || !self.same_place(f, t)))
+        });
+        if crossed {
+            let aside: Vec<Datum> = from.iter().map(|&v| self.datum(v)).collect();
+            for (&t, d) in to.iter().zip(&aside) {
+                let (bytes, own) = (d.data.to_bytes(), self.define(t));
+                // SAFETY: a value's own memory holds its bytes, which are contiguous.
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), own.start, bytes.len()) };
+            }
+            return;
+        }
+        for (&t, &f) in to.iter().zip(from) {
+            if f == t {
+                continue;
+            }
+            let (source, own) = (self.tile(f), self.define(t));
+            // SAFETY: both hold the shape; a value alive at once with another overlaps it nowhere.
+            unsafe { tile::copy(&source, &own, self.shape(t), self.bytes(t)) };
+        }
+    }
+    fn same_place(&self, a: Value, b: Value) -> bool {
+        let (x, y) = (self.tile(a), self.tile(b));
+        x.start == y.start && x.strides == y.strides
+    }
+}

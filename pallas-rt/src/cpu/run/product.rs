@@ -1,0 +1,156 @@
+//! Contractions: operands become matrices by strides where they can, else by one copy.
+use super::super::convert;
+use super::super::gemm::{self, Element, Extents, Matrix, Packing};
+use super::super::plan::step::Dot;
+use super::super::strips::{slice, slice_mut};
+use super::super::tile::{self, MAX_RANK, Nest, Tile};
+use super::{Run, room};
+use pallas_ir::{DType, Value};
+
+/// An operand as one matrix per batch index.
+#[derive(Clone, Copy)]
+struct Side {
+    start: *const u8,
+    /// Strides of the batch axes.
+    batch: [isize; MAX_RANK],
+    /// Distance along the free and the contracted axes.
+    free: isize,
+    contract: isize,
+}
+
+impl Run<'_> {
+    pub(super) fn dot(&mut self, dot: &Dot) {
+        let dtype = self.ty(dot.to).dtype;
+        match dtype {
+            DType::F32 => {
+                let mut packing = std::mem::take(&mut self.buffers.packing);
+                self.product(dot, DType::F32, &mut packing);
+                self.buffers.packing = packing;
+            }
+            // Sums of 16-bit floats are kept in f32 and rounded once.
+            DType::F16 | DType::Bf16 => self.product::<f32>(dot, DType::F32, &mut Packing::default()),
+            DType::F64 => self.product::<f64>(dot, dtype, &mut Packing::default()),
+            DType::I8 => self.product::<i8>(dot, dtype, &mut Packing::default()),
+            DType::U8 => self.product::<u8>(dot, dtype, &mut Packing::default()),
+            DType::I16 => self.product::<i16>(dot, dtype, &mut Packing::default()),
+            DType::U16 => self.product::<u16>(dot, dtype, &mut Packing::default()),
+            DType::I32 => self.product::<i32>(dot, dtype, &mut Packing::default()),
+            DType::U32 => self.product::<u32>(dot, dtype, &mut Packing::default()),
+            DType::I64 => self.product::<i64>(dot, dtype, &mut Packing::default()),
+            DType::U64 => self.product::<u64>(dot, dtype, &mut Packing::default()),
+            DType::Bool => self.product::<bool>(dot, dtype, &mut Packing::default()),
+        }
+    }
+
+    fn product<T: Element>(&mut self, dot: &Dot, compute: DType, packing: &mut Packing<T>) {
+        let (to, bytes) = (dot.to, compute.bytes());
+        let (shape_a, shape_b) = (self.shape(dot.a), self.shape(dot.b));
+        let extent = |axes: &[usize], shape: &[usize]| axes.iter().map(|&a| shape[a]).product::<usize>();
+        let (m, n) = (extent(&dot.free[0], shape_a), extent(&dot.free[1], shape_b));
+        let k: usize = dot.contract.iter().map(|p| shape_a[p.0]).product();
+        let batch: Vec<usize> = dot.batch.iter().map(|p| shape_a[p.0]).collect();
+        let a = self.side(dot.a, &dot.free[0], |p| p.0, dot, compute, 0);
+        let b = self.side(dot.b, &dot.free[1], |p| p.1, dot, compute, 1);
+        let narrow = self.ty(to).dtype != compute;
+        let out = match dot.init {
+            Some(init) if dot.in_place => {
+                self.tiles[to.index()] = self.tile(init);
+                self.tile(init)
+            }
+            Some(init) => {
+                let out = self.define(to);
+                // SAFETY: both hold the shape; the slot is the result's own.
+                unsafe { tile::copy(&self.tile(init), &out, self.shape(to), bytes) };
+                out
+            }
+            None => self.define(to),
+        };
+        let total: usize = self.shape(to).iter().product();
+        let c = if narrow {
+            Tile::contiguous(room(&mut self.buffers.operands[2], total * bytes), self.shape(to))
+        } else {
+            out
+        };
+        // A result that was aimed is a matrix with rows apart; every other is contiguous.
+        let ldc = if c.is_contiguous(self.shape(to)) { n as isize } else { c.strides[batch.len()] };
+        let accumulate = dot.init.is_some();
+        let size: usize = batch.iter().product();
+        for index in 0..size {
+            let (mut rest, mut offsets) = (index, [0, 0]);
+            for axis in (0..batch.len()).rev() {
+                let i = (rest % batch[axis]) as isize;
+                rest /= batch[axis];
+                offsets = [offsets[0] + i * a.batch[axis], offsets[1] + i * b.batch[axis]];
+            }
+            let matrix = |s: &Side, offset: isize| s.start.wrapping_offset(offset * bytes as isize).cast::<T>();
+            let left = Matrix { start: matrix(&a, offsets[0]), row: a.free, col: a.contract };
+            let right = Matrix { start: matrix(&b, offsets[1]), row: b.contract, col: b.free };
+            let target = c.start.wrapping_add(index * m * n * bytes).cast::<T>();
+            // SAFETY: both sides hold their extents at these strides; the result is the slot's, which overlaps neither.
+            unsafe {
+                if n == 1 && ldc == 1 && m > 1 {
+                    // A column is computed as a row.
+                    let extents = Extents { m: 1, n: m, k };
+                    gemm::dot(extents, right.transposed(), left.transposed(), target, m as isize, accumulate, packing);
+                } else {
+                    gemm::dot(Extents { m, n, k }, left, right, target, ldc, accumulate, packing);
+                }
+            }
+        }
+        if narrow {
+            let dtype = self.ty(to).dtype;
+            // SAFETY: both hold the result; the buffer is no slot.
+            unsafe {
+                convert::cast(compute, dtype)(
+                    &[slice(compute, c.start, total)],
+                    slice_mut(dtype, out.start, total),
+                    total,
+                )
+            };
+        }
+    }
+
+    fn side(
+        &mut self,
+        v: Value,
+        free: &[usize],
+        own: impl Fn(&(usize, usize)) -> usize,
+        dot: &Dot,
+        compute: DType,
+        buffer: usize,
+    ) -> Side {
+        let (tile, shape, dtype) = (self.tile(v), self.shape(v), self.ty(v).dtype);
+        let batch: Vec<usize> = dot.batch.iter().map(&own).collect();
+        let contract: Vec<usize> = dot.contract.iter().map(&own).collect();
+        let mut batch_strides = [0; MAX_RANK];
+        if dtype == compute
+            && let (Some(free), Some(contract)) = (merged(&tile, shape, free), merged(&tile, shape, &contract))
+        {
+            batch.iter().enumerate().for_each(|(i, &a)| batch_strides[i] = tile.strides[a]);
+            return Side { start: tile.start, batch: batch_strides, free, contract };
+        }
+        let order = [&batch[..], free, &contract[..]].concat();
+        let total: usize = shape.iter().product();
+        let mut copy = self.ordered(buffer, &tile, shape, &order, dtype.bytes());
+        if dtype != compute {
+            let to = room(&mut self.buffers.wide[buffer], total * compute.bytes());
+            // SAFETY: both buffers hold every element.
+            unsafe {
+                convert::cast(dtype, compute)(&[slice(dtype, copy.start, total)], slice_mut(compute, to, total), total);
+            }
+            copy.start = to;
+        }
+        batch.iter().enumerate().for_each(|(i, _)| batch_strides[i] = copy.strides[i]);
+        let inner: usize = contract.iter().map(|&a| shape[a]).product();
+        Side { start: copy.start, batch: batch_strides, free: inner as isize, contract: 1 }
+    }
+}
+
+/// The distance between neighbours along several axes at once, if there is one.
+fn merged(tile: &Tile, shape: &[usize], axes: &[usize]) -> Option<isize> {
+    let sizes: Vec<usize> = axes.iter().map(|&a| shape[a]).collect();
+    let mut own = Tile { start: tile.start, strides: [0; MAX_RANK] };
+    axes.iter().enumerate().for_each(|(i, &a)| own.strides[i] = tile.strides[a]);
+    let nest = Nest::new(&sizes, [&own]);
+    (nest.rank == 1).then(|| nest.inner_stride(0))
+}

@@ -1,0 +1,210 @@
+//! Reductions, and elements that move.
+use super::super::fold::{self, Fold};
+use super::super::plan::step::{Affine, Part};
+use super::super::tile::{self, MAX_RANK, Nest, Tile};
+use super::{Run, room};
+use pallas_ir::{Literal, Value};
+
+impl Run<'_> {
+    /// The memory of `from` under strides that follow the result's axes.
+    pub(super) fn restride(&self, from: Value, axes: &[Affine], rank: usize) -> Tile {
+        let tile = self.tile(from);
+        let mut out = Tile { start: tile.start, strides: [0; MAX_RANK] };
+        let mut offset = 0;
+        for (a, stride) in axes.iter().zip(tile.strides) {
+            offset += a.offset * stride;
+            if let Some(axis) = a.axis {
+                debug_assert!(axis < rank, "axes are the result's");
+                out.strides[axis] += a.stride * stride;
+            }
+        }
+        out.offset(offset, self.bytes(from))
+    }
+
+    pub(super) fn reshape(&mut self, from: Value, to: Value) {
+        if let Some(tile) = tile::reshaped(&self.tile(from), self.shape(from), self.shape(to)) {
+            self.tiles[to.index()] = tile;
+            return;
+        }
+        let out = self.define(to);
+        let straight = Tile::contiguous(out.start, self.shape(from));
+        // SAFETY: the slot holds as many elements; row-major positions agree.
+        unsafe { tile::copy(&self.tile(from), &straight, self.shape(from), self.bytes(from)) };
+    }
+
+    pub(super) fn join(&mut self, parts: &[Part], to: Value) {
+        let (out, bytes, rank) = (self.define(to), self.bytes(to), self.shape(to).len());
+        // Earlier parts win, so they are written last.
+        for part in parts.iter().rev().filter(|p| !p.size.contains(&0)) {
+            let (mut source, mut target) = (self.restride(part.from, &part.axes, rank), out);
+            for (axis, &start) in part.start.iter().enumerate() {
+                source = source.offset(start as isize * source.strides[axis], bytes);
+                target = target.offset(start as isize * target.strides[axis], bytes);
+            }
+            // SAFETY: a part's box lies inside of the result, and its positions inside of the operand.
+            unsafe { tile::copy(&source, &target, &part.size, bytes) };
+        }
+    }
+
+    /// A copy of a tile with its axes in this order, without gaps, in a buffer.
+    pub(super) fn ordered(
+        &mut self,
+        buffer: usize,
+        from: &Tile,
+        shape: &[usize],
+        order: &[usize],
+        bytes: usize,
+    ) -> Tile {
+        let sizes: Vec<usize> = order.iter().map(|&a| shape[a]).collect();
+        let mut source = Tile { start: from.start, strides: [0; MAX_RANK] };
+        order.iter().enumerate().for_each(|(i, &a)| source.strides[i] = from.strides[a]);
+        let total: usize = sizes.iter().product();
+        let to = Tile::contiguous(room(&mut self.buffers.operands[buffer], total * bytes), &sizes);
+        // SAFETY: the buffer has room for every element.
+        unsafe { tile::copy(&source, &to, &sizes, bytes) };
+        to
+    }
+
+    pub(super) fn fold(&mut self, fold: Fold, start: Literal, from: Value, axes: &[usize], to: Value) {
+        let (shape, bytes) = (self.shape(from), self.bytes(from));
+        let out = self.define(to);
+        let total: usize = shape.iter().product();
+        let start = start.bits;
+        let start: *const u8 = (&raw const start).cast();
+        if total == 0 {
+            // SAFETY: the result's own memory holds its shape.
+            return unsafe { tile::fill(start, &out, self.shape(to), bytes) };
+        }
+        let long = |a: &usize| shape[*a] != 1;
+        let kept: Vec<usize> = (0..shape.len()).filter(|a| !axes.contains(a)).filter(long).collect();
+        let mut folded: Vec<usize> = axes.iter().copied().filter(long).collect();
+        folded.sort_unstable();
+        let mut tile = self.tile(from);
+        let by_rows = folded.last() > kept.last() || kept.is_empty();
+        let straight = |t: &Tile, axes: &[usize]| axes.last().is_none_or(|&a| t.strides[a] == 1);
+        let part = |t: &Tile, axes: &[usize]| {
+            let sizes: Vec<usize> = axes.iter().map(|&a| shape[a]).collect();
+            let mut own = Tile { start: t.start, strides: [0; MAX_RANK] };
+            axes.iter().enumerate().for_each(|(i, &a)| own.strides[i] = t.strides[a]);
+            (own, sizes)
+        };
+        if by_rows {
+            let (own, sizes) = part(&tile, &folded);
+            if !own.is_contiguous(&sizes) {
+                let order = [&kept[..], &folded[..]].concat();
+                let copy = self.ordered(0, &tile, shape, &order, bytes);
+                tile.start = copy.start;
+                order.iter().enumerate().for_each(|(i, &a)| tile.strides[a] = copy.strides[i]);
+            }
+            let n: usize = sizes.iter().product();
+            let (rows, sizes) = part(&tile, &kept);
+            let nest = Nest::new(&sizes, [&rows]);
+            let (mut done, stride) = (0, nest.inner_stride(0) * bytes as isize);
+            nest.rows(|[offset]| {
+                // SAFETY: rows of the nest are rows of the tile, adjacent in `folded`; the result has one element a row.
+                unsafe {
+                    let x = rows.start.offset(offset * bytes as isize);
+                    (fold.rows)(x, stride, nest.inner(), n, start, out.start.add(done * bytes));
+                }
+                done += nest.inner();
+            });
+            return;
+        }
+        if !straight(&tile, &kept) {
+            let order: Vec<usize> = (0..shape.len()).collect();
+            tile = self.ordered(0, &tile, shape, &order, bytes);
+        }
+        let ((steps, step_sizes), (rows, row_sizes)) = (part(&tile, &folded), part(&tile, &kept));
+        let results = Tile::contiguous(out.start, &row_sizes);
+        let (outer, inner) = (Nest::new(&step_sizes, [&steps]), Nest::new(&row_sizes, [&rows, &results]));
+        // SAFETY: the slot holds the result; rows of both nests lie inside of the tile and are adjacent elements.
+        unsafe {
+            tile::fill(start, &results, &row_sizes, bytes);
+            outer.rows(|[first]| {
+                for k in 0..outer.inner() as isize {
+                    let step = first + k * outer.inner_stride(0);
+                    inner.rows(|[x, y]| {
+                        let x = rows.start.offset((step + x) * bytes as isize);
+                        (fold.into)(x, inner.inner(), out.start.offset(y * bytes as isize));
+                    });
+                }
+            });
+        }
+    }
+
+    /// Calls `f` with the starts of every line along `axis` of two tiles, and its position among the lines.
+    fn lines(
+        &self,
+        shape: &[usize],
+        axis: usize,
+        x: &Tile,
+        y: &Tile,
+        bytes: [usize; 2],
+        mut f: impl FnMut(*mut u8, *mut u8),
+    ) {
+        let mut lines = shape.to_vec();
+        lines[axis] = lines[axis].min(1);
+        let nest = Nest::new(&lines, [x, y]);
+        nest.rows(|[a, b]| {
+            for i in 0..nest.inner() as isize {
+                let (a, b) = (a + i * nest.inner_stride(0), b + i * nest.inner_stride(1));
+                f(x.start.wrapping_offset(a * bytes[0] as isize), y.start.wrapping_offset(b * bytes[1] as isize));
+            }
+        });
+    }
+
+    pub(super) fn scan(&mut self, fold: Fold, from: Value, axis: usize, reverse: bool, to: Value) {
+        let (out, x, shape, bytes) = (self.define(to), self.tile(from), self.shape(from), self.bytes(from));
+        let (n, mut strides) = (shape[axis], [x.strides[axis], out.strides[axis]]);
+        let last = n.saturating_sub(1) as isize;
+        let ends = strides.map(|s| if reverse { s * last * bytes as isize } else { 0 });
+        if reverse {
+            strides = strides.map(|s| -s);
+        }
+        self.lines(shape, axis, &x, &out, [bytes; 2], |x, y| {
+            // SAFETY: both tiles hold the shape: a line has `n` elements at the axis' strides.
+            unsafe { (fold.scan)(x.offset(ends[0]), strides[0], y.offset(ends[1]), strides[1], n) };
+        });
+    }
+
+    pub(super) fn extreme(&mut self, max: bool, from: Value, axis: usize, to: Value) {
+        let (out, x, shape) = (self.define(to), self.tile(from), self.shape(from));
+        let (n, dtype) = (shape[axis], self.ty(from).dtype);
+        if n == 0 {
+            let zero = 0u32;
+            // SAFETY: the slot holds the result.
+            return unsafe { tile::fill((&raw const zero).cast(), &out, self.shape(to), 4) };
+        }
+        self.lines(shape, axis, &x, &out, [dtype.bytes(), 4], |x, y| {
+            // SAFETY: a line has `n` elements at the axis' stride; the result is i32.
+            unsafe { y.cast::<i32>().write(fold::extreme(dtype, max, x, self.tile(from).strides[axis], n)) };
+        });
+    }
+
+    /// Positions out of range take the nearest element, those of an empty axis 0.
+    pub(super) fn take(&mut self, from: Value, index: Value, axis: usize, to: Value) {
+        let (out, x, at, shape, bytes) =
+            (self.define(to), self.tile(from), self.tile(index), self.shape(to), self.bytes(from));
+        let n = self.shape(from)[axis];
+        if n == 0 {
+            let zero = 0u64;
+            // SAFETY: the slot holds the result.
+            return unsafe { tile::fill((&raw const zero).cast(), &out, shape, bytes) };
+        }
+        // The operand's own axis is addressed by data, the others by the result's position.
+        let mut others = x;
+        others.strides[axis] = 0;
+        let nest = Nest::new(shape, [&others, &at, &out]);
+        nest.rows(|[o, a, y]| {
+            for i in 0..nest.inner() as isize {
+                let place = |k: usize, first: isize| first + i * nest.inner_stride(k);
+                // SAFETY: the position is clamped into the axis, the others follow the result, whose shape all tiles hold.
+                unsafe {
+                    let k = (*at.start.cast::<i32>().offset(place(1, a)) as isize).clamp(0, n as isize - 1);
+                    let from = x.start.offset((place(0, o) + k * x.strides[axis]) * bytes as isize);
+                    tile::copy_row(from, 1, out.start.offset(place(2, y) * bytes as isize), 1, 1, bytes);
+                }
+            }
+        });
+    }
+}

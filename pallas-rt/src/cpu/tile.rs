@@ -1,0 +1,228 @@
+//! Strided memory of tiles: copies, rows, reshapes.
+
+/// Most axes a tile has.
+pub(super) const MAX_RANK: usize = 8;
+
+/// Where a tile's elements are: element `i` lies `Σ i·stride` elements behind the first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tile {
+    /// The first element.
+    pub(super) start: *mut u8,
+    /// One per axis, in elements.
+    pub(super) strides: [isize; MAX_RANK],
+}
+
+impl Tile {
+    /// Row-major, without gaps.
+    pub(super) fn contiguous(start: *mut u8, shape: &[usize]) -> Tile {
+        let mut strides = [0; MAX_RANK];
+        let mut step = 1;
+        for axis in (0..shape.len()).rev() {
+            strides[axis] = step;
+            step *= shape[axis] as isize;
+        }
+        Tile { start, strides }
+    }
+    /// Whether the elements of `shape` lie row-major without gaps.
+    pub(super) fn is_contiguous(&self, shape: &[usize]) -> bool {
+        let mut step = 1;
+        for axis in (0..shape.len()).rev() {
+            if shape[axis] != 1 && self.strides[axis] != step {
+                return false;
+            }
+            step *= shape[axis] as isize;
+        }
+        true
+    }
+    /// Whether all elements are one.
+    pub(super) fn is_splat(&self, shape: &[usize]) -> bool {
+        shape.iter().zip(&self.strides).all(|(&n, &s)| n == 1 || s == 0)
+    }
+    /// The tile seen as `to`, whose axes are those of `shape` or stretch its unit axes; rank 0 stretches everywhere.
+    pub(super) fn stretched(mut self, shape: &[usize], to: &[usize]) -> Tile {
+        if shape.len() != to.len() {
+            self.strides = [0; MAX_RANK];
+        }
+        for (stride, _) in self.strides.iter_mut().zip(shape).filter(|(_, n)| **n == 1) {
+            *stride = 0;
+        }
+        self
+    }
+    /// Moves the first element.
+    pub(super) fn offset(self, elements: isize, bytes: usize) -> Tile {
+        Tile { start: self.start.wrapping_offset(elements * bytes as isize), ..self }
+    }
+}
+
+/// Axes of one or more tiles, merged where every tile allows it: what loops run over.
+pub(super) struct Nest<const N: usize> {
+    /// Extents, innermost last; at least one.
+    pub(super) shape: [usize; MAX_RANK],
+    /// Per tile.
+    pub(super) strides: [[isize; MAX_RANK]; N],
+    /// Axes used.
+    pub(super) rank: usize,
+}
+
+impl<const N: usize> Nest<N> {
+    /// Drops unit axes and merges neighbours.
+    pub(super) fn new(shape: &[usize], tiles: [&Tile; N]) -> Nest<N> {
+        let mut nest = Nest { shape: [1; MAX_RANK], strides: [[0; MAX_RANK]; N], rank: 0 };
+        for (axis, &n) in shape.iter().enumerate().filter(|(_, n)| **n != 1) {
+            let last = nest.rank.wrapping_sub(1);
+            let merges = nest.rank > 0 && (0..N).all(|t| nest.strides[t][last] == tiles[t].strides[axis] * n as isize);
+            let at = if merges { last } else { nest.rank };
+            nest.shape[at] *= n;
+            nest.strides.iter_mut().zip(tiles).for_each(|(strides, tile)| strides[at] = tile.strides[axis]);
+            nest.rank = at + 1;
+        }
+        if nest.rank == 0 {
+            nest.rank = 1;
+            nest.strides = [[1; MAX_RANK]; N];
+        }
+        nest
+    }
+    /// Extent of the innermost axis.
+    pub(super) fn inner(&self) -> usize {
+        self.shape[self.rank - 1]
+    }
+    /// Stride of a tile along the innermost axis.
+    pub(super) fn inner_stride(&self, tile: usize) -> isize {
+        self.strides[tile][self.rank - 1]
+    }
+    /// Calls `f` with the tiles' offsets (in elements) of each innermost row.
+    pub(super) fn rows(&self, mut f: impl FnMut([isize; N])) {
+        if self.shape[..self.rank].contains(&0) {
+            return;
+        }
+        let outer = self.rank - 1;
+        let (mut at, mut offsets) = ([0usize; MAX_RANK], [0isize; N]);
+        loop {
+            f(offsets);
+            let mut axis = outer;
+            loop {
+                if axis == 0 {
+                    return;
+                }
+                axis -= 1;
+                at[axis] += 1;
+                (0..N).for_each(|t| offsets[t] += self.strides[t][axis]);
+                if at[axis] < self.shape[axis] {
+                    break;
+                }
+                (0..N).for_each(|t| offsets[t] -= self.strides[t][axis] * at[axis] as isize);
+                at[axis] = 0;
+            }
+        }
+    }
+}
+
+/// Copies `n` elements of `bytes` between strides (in elements).
+///
+/// # Safety
+/// Both hold `n` elements at their strides; they are the same elements, or do not overlap.
+#[inline]
+pub(super) unsafe fn copy_row(
+    from: *const u8,
+    from_stride: isize,
+    to: *mut u8,
+    to_stride: isize,
+    n: usize,
+    bytes: usize,
+) {
+    #[inline(always)]
+    unsafe fn each<T: Copy>(from: *const u8, fs: isize, to: *mut u8, ts: isize, n: usize) {
+        let (from, to) = (from.cast::<T>(), to.cast::<T>());
+        // SAFETY: the caller's.
+        unsafe {
+            if fs == 0 && ts == 1 {
+                let x = from.read();
+                (0..n).for_each(|i| to.add(i).write(x));
+            } else {
+                (0..n as isize).for_each(|i| to.offset(i * ts).write(from.offset(i * fs).read()));
+            }
+        }
+    }
+    // SAFETY: the caller's.
+    unsafe {
+        match bytes {
+            _ if from_stride == 1 && to_stride == 1 => std::ptr::copy(from, to, n * bytes),
+            1 => each::<u8>(from, from_stride, to, to_stride, n),
+            2 => each::<u16>(from, from_stride, to, to_stride, n),
+            4 => each::<u32>(from, from_stride, to, to_stride, n),
+            _ => each::<u64>(from, from_stride, to, to_stride, n),
+        }
+    }
+}
+
+/// Copies a tile.
+///
+/// # Safety
+/// Both tiles hold `shape`; they are the same elements in the same places, or do not overlap.
+pub(super) unsafe fn copy(from: &Tile, to: &Tile, shape: &[usize], bytes: usize) {
+    if from.start == to.start && from.strides[..shape.len()] == to.strides[..shape.len()] {
+        return;
+    }
+    let nest = Nest::new(shape, [from, to]);
+    nest.rows(|[f, t]| {
+        let (f, t) = (f * bytes as isize, t * bytes as isize);
+        // SAFETY: the caller's; rows of the nest are rows of the tiles.
+        unsafe {
+            let (f, t) = (from.start.offset(f), to.start.offset(t));
+            copy_row(f, nest.inner_stride(0), t, nest.inner_stride(1), nest.inner(), bytes);
+        }
+    });
+}
+
+/// Copies a tile to memory that may not be aligned.
+///
+/// # Safety
+/// Both tiles hold `shape` and do not overlap.
+pub(super) unsafe fn copy_bytes(from: &Tile, to: &Tile, shape: &[usize], bytes: usize) {
+    let nest = Nest::new(shape, [from, to]);
+    nest.rows(|[f, t]| {
+        for i in 0..nest.inner() as isize {
+            let at = |k: usize, first: isize| (first + i * nest.inner_stride(k)) * bytes as isize;
+            // SAFETY: the caller's; rows of the nest are rows of the tiles.
+            unsafe { std::ptr::copy_nonoverlapping(from.start.offset(at(0, f)), to.start.offset(at(1, t)), bytes) };
+        }
+    });
+}
+
+/// Fills a tile with one element.
+///
+/// # Safety
+/// The tile holds `shape`, `x` one element; it lies outside of the tile.
+pub(super) unsafe fn fill(x: *const u8, to: &Tile, shape: &[usize], bytes: usize) {
+    let from = Tile { start: x.cast_mut(), strides: [0; MAX_RANK] };
+    // SAFETY: the caller's.
+    unsafe { copy(&from, to, shape, bytes) }
+}
+
+/// Strides under which the same elements have another shape, where there are any.
+pub(super) fn reshaped(tile: &Tile, from: &[usize], to: &[usize]) -> Option<Tile> {
+    if from.contains(&0) {
+        return Some(Tile::contiguous(tile.start, to));
+    }
+    let nest = Nest::new(from, [tile]);
+    let mut strides = [0; MAX_RANK];
+    // Both shapes are walked from the right; an axis of `to` must lie inside of one merged axis of `from`.
+    let mut group = nest.rank;
+    let (mut left, mut step) = (1, 0);
+    for axis in (0..to.len()).rev() {
+        if to[axis] == 1 {
+            continue;
+        }
+        while left == 1 {
+            group = group.checked_sub(1)?;
+            (left, step) = (nest.shape[group], nest.strides[0][group]);
+        }
+        if left % to[axis] != 0 {
+            return None;
+        }
+        strides[axis] = step;
+        left /= to[axis];
+        step *= to[axis] as isize;
+    }
+    Some(Tile { start: tile.start, strides })
+}
