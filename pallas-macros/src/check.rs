@@ -3,7 +3,8 @@ use crate::ast::{Block, BlockSize, Errors, Options, Parameter, Role};
 use crate::names::Names;
 use crate::rewrite::idents;
 use quote::{ToTokens, quote};
-use syn::{Expr, ItemFn};
+use syn::visit::Visit;
+use syn::{Expr, Ident, ItemFn};
 
 /// Checks signature and specs; each mistake is one error at the user's token.
 pub(crate) fn specs(f: &ItemFn, options: &Options, parameters: &[Parameter], names: &Names, errors: &mut Errors) {
@@ -189,7 +190,8 @@ fn usage(f: &ItemFn, options: &Options, parameters: &[Parameter], names: &Names,
     let body = idents(f.block.to_token_stream());
     let mut shapes: Vec<String> = options.grid.iter().flat_map(|e| idents(e.to_token_stream())).collect();
     shapes.extend(body.iter().cloned());
-    let text = f.block.to_token_stream().to_string();
+    let mut written = Written::default();
+    written.visit_block(&f.block);
     for p in parameters {
         let name = p.name.to_string();
         let hidden = name.starts_with('_');
@@ -208,14 +210,12 @@ fn usage(f: &ItemFn, options: &Options, parameters: &[Parameter], names: &Names,
                 );
             }
             Role::Input => {
-                for method in ["store", "fill", "swap", "store_masked"] {
-                    if text.contains(&format!("{name} . {method} (")) && !shadowed(&text, &name) {
-                        errors.at(
-                            &p.name,
-                            format!("input `{name}` is written by `.{method}(..)`"),
-                            "inputs are read only; store to an `Out` or a `Scratch`",
-                        );
-                    }
+                for method in written.methods(&name) {
+                    errors.at(
+                        method,
+                        format!("input `{name}` is written by `.{method}(..)`"),
+                        "inputs are read only; store to an `Out` or a `Scratch`",
+                    );
                 }
             }
             _ => {}
@@ -223,8 +223,33 @@ fn usage(f: &ItemFn, options: &Options, parameters: &[Parameter], names: &Names,
     }
 }
 
-fn shadowed(text: &str, name: &str) -> bool {
-    text.contains(&format!("let {name} ")) || text.contains(&format!("let mut {name} "))
+/// Calls of writing methods on plain names, and the names that the body binds anew.
+#[derive(Default)]
+struct Written<'a> {
+    calls: Vec<(&'a Ident, &'a Ident)>,
+    bound: Vec<&'a Ident>,
+}
+impl<'a> Written<'a> {
+    /// The methods that write the parameter of this name; none if the body has a variable of that name.
+    fn methods(&self, name: &str) -> impl Iterator<Item = &'a Ident> {
+        let shadowed = self.bound.iter().any(|b| *b == name);
+        self.calls.iter().filter(move |(receiver, _)| !shadowed && *receiver == name).map(|(_, method)| *method)
+    }
+}
+impl<'a> Visit<'a> for Written<'a> {
+    fn visit_expr_method_call(&mut self, call: &'a syn::ExprMethodCall) {
+        let writes = ["store", "fill", "swap", "store_masked"].iter().any(|m| call.method == m);
+        if let (true, Expr::Path(path)) = (writes, &*call.receiver)
+            && let Some(receiver) = path.path.get_ident()
+        {
+            self.calls.push((receiver, &call.method));
+        }
+        syn::visit::visit_expr_method_call(self, call);
+    }
+    fn visit_pat_ident(&mut self, pattern: &'a syn::PatIdent) {
+        self.bound.push(&pattern.ident);
+        syn::visit::visit_pat_ident(self, pattern);
+    }
 }
 
 /// Whether an operand binds a dimension that grid, body or another spec uses.

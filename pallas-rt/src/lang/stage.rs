@@ -147,18 +147,18 @@ pub trait Changes<When> {
     #[doc(hidden)]
     fn handles(&self, out: &mut Vec<Handle>);
     #[doc(hidden)]
-    fn restore(&mut self, from: &mut dyn Iterator<Item = Handle>);
+    fn put_back(&mut self, from: &mut dyn Iterator<Item = Handle>);
 }
 impl<T> Changes<AtTrace> for T {
     fn handles(&self, _: &mut Vec<Handle>) {}
-    fn restore(&mut self, _: &mut dyn Iterator<Item = Handle>) {}
+    fn put_back(&mut self, _: &mut dyn Iterator<Item = Handle>) {}
 }
 #[diagnostic::do_not_recommend]
 impl<T: Carry> Changes<AtRunTime> for T {
     fn handles(&self, out: &mut Vec<Handle>) {
         self.collect(out);
     }
-    fn restore(&mut self, from: &mut dyn Iterator<Item = Handle>) {
+    fn put_back(&mut self, from: &mut dyn Iterator<Item = Handle>) {
         self.assign(from);
     }
 }
@@ -215,7 +215,7 @@ fn read<When>(slots: &[Slot<'_, When>]) -> Vec<Handle> {
 }
 fn write<When>(slots: &mut [Slot<'_, When>], handles: &[Handle]) {
     let mut from = handles.iter().copied();
-    slots.iter_mut().for_each(|s| Changes::<When>::restore(&mut **s, &mut from));
+    slots.iter_mut().for_each(|s| Changes::<When>::put_back(&mut **s, &mut from));
 }
 
 /// A staged `if`.
@@ -290,7 +290,7 @@ impl<When: Decision> If<When> {
         let loc = self.loc;
         let results = context::nest(&[condition], yields.len(), loc, |b, args| b.emit_if(args[0], then, other, loc));
         let (mine, rest) = results.split_at(own.min(results.len()));
-        Changes::<When>::restore(&mut value, &mut mine.iter().copied());
+        Changes::<When>::put_back(&mut value, &mut mine.iter().copied());
         write(slots, rest);
         value
     }
