@@ -1,5 +1,9 @@
-//! CPU lane functions: branch-free, `#[inline(always)]`, so that a caller with AVX2 vectorises them.
+//! CPU lane functions in `f32`: branch-free and `#[inline(always)]`, so that a loop over a strip vectorises.
+//!
+//! Each states what its row promises; the laws sweep the whole range of `f32` against the `f64` reference.
+//! Coefficients: `exp` from Cephes, `tanh` from Eigen, `erf` from XLA, the rest after N. Juffa's fits.
 
+/// Horner's rule, highest power first.
 #[inline(always)]
 fn poly<const N: usize>(x: f32, c: [f32; N]) -> f32 {
     let mut y = c[0];
@@ -9,51 +13,151 @@ fn poly<const N: usize>(x: f32, c: [f32; N]) -> f32 {
     y
 }
 
-/// eˣ within 2 ulp (Cephes' polynomial); flushes below the normal range.
+/// Adding 1.5·2²³ rounds to nearest even and leaves the integer in the low bits. (`as i32` saturates: 4 times slower.)
+const MAGIC: f32 = 12_582_912.0;
+
+/// The integer that a sum with [`MAGIC`] holds. Wrapping: a NaN brings any bits.
 #[inline(always)]
-pub(super) fn exp(x: f32) -> f32 {
-    let c = if x > 88.8 { 88.8 } else { x };
-    let c = if c < -87.33 { -87.33 } else { c };
-    // Adding 1.5·2²³ rounds to nearest even and leaves the integer in the low bits. (`as i32` saturates: 4 times slower.)
-    const MAGIC: f32 = 12_582_912.0;
-    let shifted = c.mul_add(std::f32::consts::LOG2_E, MAGIC);
-    let n = shifted - MAGIC;
-    let r = n.mul_add(-0.693_359_4, c);
-    let r = n.mul_add(2.121_944_4e-4, r);
-    let p = poly(r, [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_65, 0.5]);
-    let p = p.mul_add(r * r, r) + 1.0;
-    // Two factors, so that 2^128 does not overflow before the product does. Wrapping: a NaN brings any bits.
-    let n = (shifted.to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32);
-    let half = n >> 1;
-    let y = p * pow2(half) * pow2(n.wrapping_sub(half));
-    let y = if x < -87.33 { 0.0 } else { y };
-    if x > 88.8 { f32::INFINITY } else { y }
+fn integer(shifted: f32) -> i32 {
+    (shifted.to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32)
 }
 
+/// 2ⁿ for -126 <= n <= 127.
 #[inline(always)]
 fn pow2(n: i32) -> f32 {
     f32::from_bits((n.wrapping_add(127) as u32) << 23)
 }
 
-/// tanh as Eigen's rational function, 13/6.
+/// Held between two numbers; NaN stays.
+#[inline(always)]
+fn within(x: f32, low: f32, high: f32) -> f32 {
+    let c = if x > high { high } else { x };
+    if c < low { low } else { c }
+}
+
+/// `x = n·ln 2 + r` with `|r| <= ln 2 / 2`: n shifted by [`MAGIC`], and r.
+#[inline(always)]
+fn split(x: f32) -> (f32, f32) {
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, MAGIC);
+    let n = shifted - MAGIC;
+    let r = n.mul_add(-0.693_359_4, x);
+    (shifted, n.mul_add(2.121_944_4e-4, r))
+}
+
+/// `eʳ - 1` for `|r| <= ln 2 / 2`.
+#[inline(always)]
+fn expm1_near_zero(r: f32) -> f32 {
+    let p = poly(r, [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_65, 0.5]);
+    p.mul_add(r * r, r)
+}
+
+/// `x·2ⁿ` in two factors, so that 2¹²⁸ does not overflow before the product does.
+#[inline(always)]
+fn scale(x: f32, n: i32) -> f32 {
+    let half = n >> 1;
+    x * pow2(half) * pow2(n.wrapping_sub(half))
+}
+
+/// eˣ; flushes below the normal range.
+#[inline(always)]
+pub(super) fn exp(x: f32) -> f32 {
+    let (shifted, r) = split(within(x, -87.33, 88.8));
+    let y = scale(expm1_near_zero(r) + 1.0, integer(shifted));
+    let y = if x < -87.33 { 0.0 } else { y };
+    if x > 88.8 { f32::INFINITY } else { y }
+}
+
+/// 2ˣ; flushes below the normal range.
+#[inline(always)]
+pub(super) fn exp2(x: f32) -> f32 {
+    let c = within(x, -126.0, 128.0);
+    let shifted = c + MAGIC;
+    let r = (c - (shifted - MAGIC)) * std::f32::consts::LN_2;
+    let y = scale(expm1_near_zero(r) + 1.0, integer(shifted));
+    let y = if x < -126.0 { 0.0 } else { y };
+    if x >= 128.0 { f32::INFINITY } else { y }
+}
+
+/// `eˣ - 1` without cancellation near 0.
+#[inline(always)]
+pub(super) fn expm1(x: f32) -> f32 {
+    // Below -20 the result is -1.
+    let (shifted, r) = split(within(x, -20.0, 88.8));
+    // Half of 2ⁿ, as 2¹²⁸ is no f32; the sum is exact for n = 0.
+    let half = pow2(integer(shifted).wrapping_sub(1));
+    let y = 2.0 * expm1_near_zero(r).mul_add(half, half - 0.5);
+    if x > 88.8 { f32::INFINITY } else { y }
+}
+
+/// `x = m·2ⁿ` with m in [2/3, 4/3]: m - 1, and n as a float.
+#[inline(always)]
+fn exponent(x: f32) -> (f32, f32) {
+    // Subnormals have no leading one: scale them up.
+    let tiny = x < f32::MIN_POSITIVE;
+    let bits = (if tiny { x * 8_388_608.0 } else { x }).to_bits();
+    let n = bits.wrapping_sub(0x3f2a_aaab) & 0xff80_0000;
+    let m = f32::from_bits(bits.wrapping_sub(n)) - 1.0;
+    let n = n as i32 as f32 * (1.0 / 8_388_608.0);
+    (m, if tiny { n - 23.0 } else { n })
+}
+
+/// Natural logarithm: -inf at 0, NaN below.
+#[inline(always)]
+pub(super) fn log(x: f32) -> f32 {
+    let (m, n) = exponent(x);
+    let s = m * m;
+    // Even and odd powers apart: two short chains instead of a long one.
+    let even = poly(s, [-0.130_310_06, -0.121_483_51, -0.166_846_13, -0.249_996_2]);
+    let odd = poly(s, [0.140_869_14, 0.139_814_85, 0.200_120_35]);
+    let p = poly(m, [odd, even, 0.333_331_97, -0.5]);
+    let y = n.mul_add(std::f32::consts::LN_2, p.mul_add(s, m));
+    let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
+    let y = if x < 0.0 { f32::NAN } else { y };
+    // +inf and NaN give themselves.
+    if x < f32::INFINITY { y } else { x }
+}
+
+/// `ln(1 + x)` without cancellation near 0: -inf at -1, NaN below.
+#[inline(always)]
+pub(super) fn log1p(x: f32) -> f32 {
+    let u = 1.0 + x;
+    // What the sum lost, as a correction of its logarithm; at infinity nothing was.
+    let lost = if x > 1.0 { 1.0 - (u - x) } else { x - (u - 1.0) };
+    let correction = if u > 0.0 && u < f32::INFINITY { lost / u } else { 0.0 };
+    log(u) + correction
+}
+
+/// `1 / (1 + e⁻ˣ)`
+#[inline(always)]
+pub(super) fn logistic(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
+/// `ln(1 + eˣ)`
+#[inline(always)]
+pub(super) fn softplus(x: f32) -> f32 {
+    let positive = if x > 0.0 { x } else { 0.0 };
+    positive + log1p(exp(-x.abs()))
+}
+
+/// tanh as a rational function, 13/6.
 #[inline(always)]
 pub(super) fn tanh(x: f32) -> f32 {
-    let c = if x > 7.905_311 { 7.905_311 } else { x };
-    let c = if c < -7.905_311 { -7.905_311 } else { c };
+    let c = within(x, -7.905_311, 7.905_311);
     let s = c * c;
     let p = poly(
         s,
         [-2.760_768_5e-16, 2.000_188e-13, -8.604_672e-11, 5.122_297e-8, 1.485_722_4e-5, 6.372_619e-4, 4.893_525e-3],
     );
     let q = poly(s, [1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525e-3]);
-    c * p / q
+    // The quotient first: `c * p` would lose bits of a subnormal.
+    c * (p / q)
 }
 
-/// erf as XLA's rational function on [-4, 4].
+/// erf as a rational function on [-4, 4].
 #[inline(always)]
 pub(super) fn erf(x: f32) -> f32 {
-    let c = if x > 4.0 { 4.0 } else { x };
-    let c = if c < -4.0 { -4.0 } else { c };
+    let c = within(x, -4.0, 4.0);
     let s = c * c;
     let p = poly(
         s,
@@ -68,5 +172,41 @@ pub(super) fn erf(x: f32) -> f32 {
         ],
     );
     let q = poly(s, [-1.456_607_2e-5, -2.133_740_6e-4, -1.682_827e-3, -7.373_329_2e-3, -1.426_473_9e-2]);
-    c * p / q
+    // The quotient first: `c * p` would lose bits of a subnormal.
+    c * (p / q)
+}
+
+/// erfc with small relative error in its tail: `exp(-a²)` times a function of `(a - 2) / (a + 2)`.
+#[inline(always)]
+pub(super) fn erfc(x: f32) -> f32 {
+    let a = within(x.abs(), 0.0, 11.0);
+    let q = (a - 2.0) / (a + 2.0);
+    let p = poly(
+        q,
+        [
+            -4.011_392_6e-4,
+            -1.230_752_1e-3,
+            1.313_553_4e-3,
+            8.632_274e-3,
+            -8.059_92e-3,
+            -5.420_466e-2,
+            0.164_055_39,
+            -0.166_031_36,
+            -9.276_398e-2,
+            0.276_978_4,
+        ],
+    );
+    let scaled = (p + 1.0) / a.mul_add(2.0, 1.0);
+    // The square's rounding error is worth a factor near 1.
+    let square = a * a;
+    let lost = (-a).mul_add(a, square);
+    let y = scaled * exp(-square);
+    let y = y.mul_add(lost, y);
+    if x < 0.0 { 2.0 - y } else { y }
+}
+
+/// `x·Φ(x)` by erfc, as `1 + erf` cancels for negative `x`.
+#[inline(always)]
+pub(super) fn gelu(x: f32) -> f32 {
+    0.5 * x * erfc(-x * std::f32::consts::FRAC_1_SQRT_2)
 }

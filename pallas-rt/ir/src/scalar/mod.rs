@@ -7,6 +7,7 @@
 mod fast;
 #[macro_use]
 mod row;
+mod shader;
 mod special;
 #[macro_use]
 mod table;

@@ -1,0 +1,40 @@
+//! WGSL functions that rows name, for what the language lacks. Literals stay finite: WGSL rejects infinities and NaN.
+
+/// Power: WGSL leaves a negative base open. `sqrt` of it makes the NaN of a fraction's power.
+pub(super) const POW: &str = "fn pow_f32(a: f32, b: f32) -> f32 {
+    let whole = b == trunc(b);
+    let odd = fract(abs(b) * 0.5) == 0.5;
+    let y = pow(abs(a), b);
+    let negative = select(sqrt(a), select(y, -y, odd), whole);
+    return select(select(y, negative, a < 0.0), 1.0, b == 0.0);
+}";
+
+/// `ln(1 + x)`: the rounding error of `1 + x` cancels in the quotient.
+pub(super) const LOG1P: &str = "fn log1p_f32(x: f32) -> f32 {
+    let u = 1.0 + x;
+    return select(log(u) * x / select(u - 1.0, 1.0, u == 1.0), x, u == 1.0);
+}";
+
+/// `eˣ - 1`: Taylor where the difference would cancel.
+pub(super) const EXPM1: &str = "fn expm1_f32(x: f32) -> f32 {
+    let p = x * (1.0 + x * (0.5 + x * (0.16666667 + x * (0.041666668 + x * (0.008333334 + x * (0.0013888889 + x * 0.0001984127))))));
+    return select(exp(x) - 1.0, p, abs(x) < 0.6);
+}";
+
+/// Complementary error function, by Chebyshev (Numerical Recipes).
+pub(super) const ERFC: &str = "fn erfc_f32(x: f32) -> f32 {
+    let z = abs(x);
+    let t = 1.0 / (1.0 + 0.5 * z);
+    let p = -1.26551223 + t * (1.00002368 + t * (0.37409196 + t * (0.09678418 + t * (-0.18628806 + t * (0.27886807 + t * (-1.13520398 + t * (1.48851587 + t * (-0.82215223 + t * 0.17087277))))))));
+    let y = t * exp(p - z * z);
+    return select(y, 2.0 - y, x < 0.0);
+}";
+
+/// Error function, as a rational function on [-4, 4].
+pub(super) const ERF: &str = "fn erf_f32(x: f32) -> f32 {
+    let c = clamp(x, -4.0, 4.0);
+    let s = c * c;
+    let p = ((((((-2.7261423e-10 * s + 2.7706814e-8) * s - 2.101024e-6) * s - 5.6925064e-5) * s - 7.3499063e-4) * s - 2.9546e-3) * s - 1.6096033e-2);
+    let q = ((((-1.4566072e-5 * s - 2.1337406e-4) * s - 1.682827e-3) * s - 7.3733292e-3) * s - 1.4264739e-2);
+    return c * p / q;
+}";

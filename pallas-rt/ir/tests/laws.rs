@@ -1,0 +1,263 @@
+//! Laws over both registries. A new row or file is tested by being there.
+use oracle::{Eager, Strip, apply, get, put};
+use pallas_ir::dtype::{Bf16, F16, Half};
+use pallas_ir::scalar::{Nan, Ty};
+use pallas_ir::structural::{Access, Piece, Sample, StructuralOp};
+use pallas_ir::{Args, DType, Dim, E, Facts, Lane, ScalarOp, Slice, SliceMut, Visit};
+use std::cell::RefCell;
+
+mod oracle;
+
+/// Rows with an `f64` lane.
+fn float_rows() -> impl Iterator<Item = ScalarOp> {
+    ScalarOp::ALL.iter().copied().filter(|op| op.row().class.dtypes().contains(&DType::F64))
+}
+
+/// The operands that range over the row's class.
+fn own_operands(op: ScalarOp) -> impl Iterator<Item = usize> {
+    (0..op.arity()).filter(move |&i| op.row().operands[i].1 == Ty::T)
+}
+
+/// Five numbers in (0.2, 0.9), where every function is smooth, without ties between seeds.
+fn smooth(seed: usize) -> Vec<f64> {
+    (0..5).map(|i| 0.2 + 0.7 * (((i * 7919 + seed * 104_729 + 13) % 1009) as f64 / 1009.0)).collect()
+}
+
+#[test]
+fn names_parse_back() {
+    for &op in ScalarOp::ALL {
+        assert_eq!(ScalarOp::parse(&op.to_string()), Some(op));
+    }
+    for sample in StructuralOp::samples() {
+        assert!(ScalarOp::parse(sample.op.name()).is_none(), "{} is in both registries", sample.op.name());
+    }
+    for &dtype in DType::ALL {
+        assert_eq!(dtype.to_string().parse(), Ok(dtype));
+    }
+}
+
+#[test]
+fn class_and_lanes_agree() {
+    struct Exists;
+    impl Visit for Exists {
+        type Out = ();
+        fn visit<O: Lane<A>, A: Args>(self) {}
+    }
+    for &op in ScalarOp::ALL {
+        for &t in DType::ALL {
+            let given: Vec<DType> =
+                op.row().operands.iter().map(|(_, ty)| if let Ty::Is(is) = ty { *is } else { t }).collect();
+            assert_eq!(op.infer(&given).is_ok(), op.visit(t, Exists).is_some(), "{op} of {t}");
+        }
+    }
+}
+
+#[test]
+fn nan_cells_hold() {
+    for op in float_rows() {
+        for i in own_operands(op) {
+            let mut args = vec![[0.7]; op.arity()];
+            args[i] = [f64::NAN];
+            let args: Vec<&[f64]> = args.iter().map(|x| &x[..]).collect();
+            let y = apply(op, &args)[0];
+            match op.row().nan {
+                Nan::Propagates => assert!(y.is_nan(), "{op} of NaN at {i} is {y}"),
+                Nan::False => assert_eq!(y, 0.0, "{op} of NaN at {i}"),
+                Nan::Tests => assert_eq!(y, 1.0, "{op} of NaN at {i}"),
+                Nan::Chosen | Nan::Opaque => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn scalar_jvp_is_finite_differences() {
+    const STEP: f64 = 1e-6;
+    for op in float_rows().filter(|op| op.row().result == Ty::T) {
+        for i in own_operands(op) {
+            let x: Vec<Vec<f64>> = (0..op.arity()).map(|k| smooth(k + 1)).collect();
+            let dx = smooth(9);
+            let g = RefCell::new(Eager::default());
+            let args: Vec<E<'_>> = x.iter().map(|x| put(&g, x.clone())).collect();
+            let y = put(&g, apply(op, &x.iter().map(|x| &x[..]).collect::<Vec<_>>()));
+            let tangents: Vec<Option<E<'_>>> = (0..op.arity()).map(|k| (k == i).then(|| put(&g, dx.clone()))).collect();
+            let got = op.jvp(&args, y, &tangents).map_or(vec![0.0; dx.len()], |t| get(&g, t));
+            let moved = |by: f64| {
+                let mut x = x.clone();
+                x[i].iter_mut().zip(&dx).for_each(|(x, d)| *x += by * d);
+                apply(op, &x.iter().map(|x| &x[..]).collect::<Vec<_>>())
+            };
+            for (k, (up, down)) in moved(STEP).into_iter().zip(moved(-STEP)).enumerate() {
+                let want = (up - down) / (2.0 * STEP);
+                assert!((got[k] - want).abs() <= 1e-6 * (1.0 + want.abs()), "{op}, operand {i}: {} {want}", got[k]);
+            }
+        }
+    }
+}
+
+/// Every exponent and sign, a prime apart, and the edges.
+fn sweep() -> Vec<f32> {
+    let edges = [0.0, 1.0, 88.72, 88.73, 104.0, 127.99, 128.0, 126.0, 3e38, 1e-45, f32::MIN_POSITIVE, f32::INFINITY];
+    let edges = edges.into_iter().flat_map(|x: f32| [x, -x, x.next_up(), -x.next_up(), x.next_down(), -x.next_down()]);
+    (0..=u32::MAX).step_by(16_381).map(f32::from_bits).chain(edges).chain([f32::NAN]).collect()
+}
+
+/// Largest error of the `cpu` cell, as a multiple of what the row states.
+fn excess(op: ScalarOp, rel: f64, abs: f64) -> (f64, f32) {
+    let x = sweep();
+    let wide: Vec<f64> = x.iter().copied().map(f64::from).collect();
+    let (mut got, mut want) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+    let fast = Strip { args: &[Slice::F32(&x)], out: SliceMut::F32(&mut got), fast: true };
+    op.visit(DType::F32, fast).expect("a float row");
+    let reference = Strip { args: &[Slice::F64(&wide)], out: SliceMut::F64(&mut want), fast: false };
+    op.visit(DType::F64, reference).expect("a float row");
+    let mut worst = (0.0, 0.0);
+    for ((&x, got), want) in x.iter().zip(got).zip(want) {
+        // Beyond the largest f32 the reference is infinite too.
+        let want = if want.is_finite() { want } else { f64::from(want as f32) };
+        let overflow =
+            want.abs() > f64::from(f32::MAX) * (1.0 - rel) && f64::from(got).abs() >= f64::from(f32::MAX) * (1.0 - rel);
+        let same = got == want as f32 || got.is_nan() && want.is_nan() || overflow;
+        let error = (f64::from(got) - want).abs() / (rel * want.abs() + abs);
+        let error = if error.is_nan() { f64::INFINITY } else { error };
+        if !same && error > worst.0 {
+            worst = (error, x);
+        }
+    }
+    worst
+}
+
+#[test]
+fn fast_cells_are_within_their_stated_error() {
+    let mut wrong = vec![];
+    for &op in ScalarOp::ALL {
+        let Some((rel, abs)) = op.row().fast else { continue };
+        let (worst, at) = excess(op, rel, abs);
+        // Far below 1, a smaller error should be stated.
+        if !(0.3..=1.0).contains(&worst) {
+            wrong.push(format!("{op}: {worst:.3} times its stated error at {at:e}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn half_conversions_round_trip() {
+    for bits in 0..=u16::MAX {
+        let wide = F16::from_bits(bits).wide();
+        assert!(F16::round(wide).to_bits() == bits || wide.is_nan(), "f16 {bits:x}");
+        let wide = Bf16::from_bits(bits).wide();
+        assert!(Bf16::round(wide).to_bits() == bits || wide.is_nan(), "bf16 {bits:x}");
+    }
+    assert!(F16::round(f32::NAN).wide().is_nan() && Bf16::round(f32::NAN).wide().is_nan());
+    assert_eq!(F16::round(65_519.0).wide(), 65_504.0);
+    assert_eq!(F16::round(65_520.0).wide(), f32::INFINITY);
+}
+
+/// A sample's shapes, with names and with numbers.
+fn shapes(sample: &Sample<StructuralOp>) -> (Vec<Vec<Dim>>, Vec<Vec<Dim>>) {
+    let size = |name: &&str| name.parse::<Dim>().expect("a size");
+    let names: Vec<Vec<Dim>> = sample.args.iter().map(|shape| shape.iter().map(size).collect()).collect();
+    let numbers = names.iter().map(|shape| bind(shape, sample)).collect();
+    (names, numbers)
+}
+
+fn bind(shape: &[Dim], sample: &Sample<StructuralOp>) -> Vec<Dim> {
+    shape.iter().map(|d| d.bind(sample.with)).collect()
+}
+
+fn refs(shapes: &[Vec<Dim>]) -> Vec<&[Dim]> {
+    shapes.iter().map(|s| &s[..]).collect()
+}
+
+fn number(dim: &Dim) -> i64 {
+    dim.as_number().expect("a number")
+}
+
+#[test]
+fn one_shape_rule_for_names_and_numbers() {
+    for sample in StructuralOp::samples() {
+        let (names, numbers) = shapes(&sample);
+        let symbolic = sample.op.infer(&refs(&names), &Facts::default()).expect("a sample fits");
+        let numeric = sample.op.bind(sample.with).infer(&refs(&numbers), &Facts::default()).expect("a sample fits");
+        assert_eq!(bind(&symbolic, &sample), numeric, "{}", sample.op);
+    }
+}
+
+#[test]
+fn an_operand_more_is_an_arity_error() {
+    for sample in StructuralOp::samples().into_iter().filter(|s| s.op.name() != "concat") {
+        let (names, _) = shapes(&sample);
+        let mut args = refs(&names);
+        args.push(&[]);
+        let error = sample.op.infer(&args, &Facts::default()).expect_err("one operand too many");
+        assert_eq!(error.code, "arity", "{}", sample.op);
+    }
+}
+
+/// Every coordinate of a shape.
+fn coordinates(shape: &[i64]) -> Vec<Vec<i64>> {
+    shape
+        .iter()
+        .fold(vec![vec![]], |all, &n| all.iter().flat_map(|at| (0..n).map(move |i| [&at[..], &[i]].concat())).collect())
+}
+
+fn holds(piece: &Piece, at: &[i64]) -> bool {
+    piece.bounds.iter().all(|(axis, lo, hi)| (number(lo)..number(hi)).contains(&at[*axis]))
+}
+
+/// That an access form fits the shapes that `infer` gave.
+fn access_fits(access: &Access, args: &[Vec<i64>], result: &[i64]) {
+    let without = |shape: &[i64], axis: usize| [&shape[..axis], &shape[axis + 1..]].concat();
+    match access {
+        Access::Map(pieces) => {
+            for at in coordinates(result) {
+                let piece = pieces.iter().find(|p| holds(p, &at)).unwrap_or_else(|| panic!("nothing at {at:?}"));
+                let operand = &args[piece.operand];
+                assert_eq!(piece.index.len(), operand.len());
+                for (index, &n) in piece.index.iter().zip(operand) {
+                    let i = number(&index.offset) + index.axis.map_or(0, |a| number(&index.stride) * at[a]);
+                    assert!((0..n).contains(&i), "{at:?} reads {i} of {n}");
+                }
+            }
+        }
+        Access::Flat => assert_eq!(args[0].iter().product::<i64>(), result.iter().product()),
+        Access::Contract { batch, contract } => {
+            assert!(batch.iter().chain(contract).all(|&(a, b)| args[0][a] == args[1][b]));
+            let used = |side: usize, axis: usize| batch.iter().chain(contract).any(|&(a, b)| [a, b][side] == axis);
+            let kept = batch.iter().map(|&(a, _)| args[0][a]);
+            let free = (0..2)
+                .flat_map(|side| (0..args[side].len()).filter(move |&i| !used(side, i)).map(move |i| args[side][i]));
+            assert_eq!(kept.chain(free).collect::<Vec<_>>(), result);
+        }
+        Access::Fold { op, axes } => {
+            let folded: Vec<i64> =
+                args[0].iter().enumerate().map(|(i, &n)| if axes.contains(&i) { 1 } else { n }).collect();
+            assert_eq!((op.arity(), &folded[..]), (2, result));
+        }
+        Access::Scan { op, axis, .. } => {
+            assert_eq!((op.arity(), &args[0][..], *axis < result.len()), (2, result, true))
+        }
+        Access::Arg { axis, .. } => {
+            assert_eq!((without(&args[0], *axis), result[*axis]), (without(result, *axis), 1));
+        }
+        Access::Take { axis } => {
+            assert_eq!(args[1], result);
+            assert_eq!(without(&args[0], *axis), without(result, *axis));
+        }
+        Access::Iota { axis } => assert!(args.is_empty() && *axis < result.len()),
+        Access::Cast | Access::Bitcast | Access::Powi(_) => assert_eq!(args[0], result),
+    }
+}
+
+#[test]
+fn access_agrees_with_the_shape_rule() {
+    for sample in StructuralOp::samples() {
+        let (_, shapes) = shapes(&sample);
+        let op = sample.op.bind(sample.with);
+        let result = op.infer(&refs(&shapes), &Facts::default()).expect("a sample fits");
+        let numbers = |shape: &[Dim]| shape.iter().map(number).collect::<Vec<_>>();
+        let args: Vec<Vec<i64>> = shapes.iter().map(|s| numbers(s)).collect();
+        access_fits(&op.access(&refs(&shapes)), &args, &numbers(&result));
+    }
+}
