@@ -6,9 +6,11 @@
 //! Poly = sum of integer * product of Atom
 //! Atom = name | cdiv(Poly, Poly) | min(Poly, Poly) | max(Poly, Poly)
 //! ```
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Add, Mul, Sub};
+use std::sync::Arc;
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Atom {
@@ -22,9 +24,18 @@ enum Atom {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 struct Poly(BTreeMap<Vec<Atom>, i64>);
 
-/// A size. `None` inside is Unknown: it agrees with everything.
+/// A size. Tracing and launching meet numbers almost only, so a number costs no allocation.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Dim(Option<Poly>);
+pub struct Dim(Size);
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Size {
+    /// Agrees with everything.
+    Unknown,
+    Number(i64),
+    /// Never a constant: [`Dim::of`] sees to it, so that equal sizes have equal representations.
+    Symbolic(Arc<Poly>),
+}
 
 /// What is known about two sizes, for every value of the names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -192,26 +203,43 @@ impl Poly {
 
 impl Dim {
     /// Agrees with everything.
-    pub const UNKNOWN: Dim = Dim(None);
+    pub const UNKNOWN: Dim = Dim(Size::Unknown);
     /// A rigid name.
     pub fn name(n: &str) -> Dim {
-        Dim(Some(Poly::atom(Atom::Name(n.into()))))
+        Dim::of(Poly::atom(Atom::Name(n.into())))
     }
     /// The number, if it is one.
     pub fn as_number(&self) -> Option<i64> {
-        self.0.as_ref()?.as_number()
+        match self.0 {
+            Size::Number(n) => Some(n),
+            Size::Unknown | Size::Symbolic(_) => None,
+        }
     }
     /// Quotient rounded up.
     pub fn cdiv(&self, by: &Dim) -> Dim {
-        Dim(self.0.as_ref().zip(by.0.as_ref()).map(|(a, b)| a.cdiv(b)))
+        self.combine(by, Poly::cdiv)
     }
     /// The smaller of two.
     pub fn min(&self, b: &Dim) -> Dim {
-        Dim(self.0.as_ref().zip(b.0.as_ref()).map(|(a, b)| a.choose(b, true)))
+        self.combine(b, |a, b| a.choose(b, true))
     }
     /// The larger of two.
     pub fn max(&self, b: &Dim) -> Dim {
-        Dim(self.0.as_ref().zip(b.0.as_ref()).map(|(a, b)| a.choose(b, false)))
+        self.combine(b, |a, b| a.choose(b, false))
+    }
+    fn of(p: Poly) -> Dim {
+        Dim(p.as_number().map_or_else(|| Size::Symbolic(Arc::new(p)), Size::Number))
+    }
+    /// The polynomial; None if unknown.
+    fn poly(&self) -> Option<Cow<'_, Poly>> {
+        match &self.0 {
+            Size::Unknown => None,
+            Size::Number(n) => Some(Cow::Owned(Poly::number(*n))),
+            Size::Symbolic(p) => Some(Cow::Borrowed(p)),
+        }
+    }
+    fn combine(&self, b: &Dim, f: impl FnOnce(&Poly, &Poly) -> Poly) -> Dim {
+        self.poly().zip(b.poly()).map_or(Dim::UNKNOWN, |(a, b)| Dim::of(f(&a, &b)))
     }
     /// Every name it mentions.
     pub fn names(&self) -> Vec<String> {
@@ -229,8 +257,8 @@ impl Dim {
             fn max(&mut self, (): (), (): ()) {}
         }
         let mut names = Names(vec![]);
-        if self.0.is_some() {
-            self.fold(&mut names);
+        if let Size::Symbolic(p) = &self.0 {
+            p.fold(&mut names);
         }
         names.0
     }
@@ -242,14 +270,21 @@ impl Dim {
     /// Rebuilds the size in another algebra. Unknown is 0.
     pub fn fold<F: Fold>(&self, f: &mut F) -> F::Out {
         match &self.0 {
-            Some(p) => p.fold(f),
-            None => f.number(0),
+            Size::Unknown => f.number(0),
+            Size::Number(n) => f.number(*n),
+            Size::Symbolic(p) => p.fold(f),
+        }
+    }
+    /// The size with names replaced.
+    fn subst(&self, f: &dyn Fn(&str) -> Option<Poly>) -> Dim {
+        match &self.0 {
+            Size::Unknown | Size::Number(_) => self.clone(),
+            Size::Symbolic(p) => Dim::of(p.subst(f)),
         }
     }
     /// The size for these values of the names.
     pub fn bind(&self, values: &[(&str, i64)]) -> Dim {
-        let f = |n: &str| values.iter().find(|(m, _)| *m == n).map(|(_, v)| Poly::number(*v));
-        Dim(self.0.as_ref().map(|p| p.subst(&f)))
+        self.subst(&|n| values.iter().find(|(m, _)| *m == n).map(|(_, v)| Poly::number(*v)))
     }
 }
 
@@ -260,27 +295,26 @@ impl From<usize> for Dim {
 }
 impl From<i64> for Dim {
     fn from(n: i64) -> Dim {
-        Dim(Some(Poly::number(n)))
+        Dim(Size::Number(n))
     }
 }
-impl Add for &Dim {
-    type Output = Dim;
-    fn add(self, b: &Dim) -> Dim {
-        Dim(self.0.as_ref().zip(b.0.as_ref()).map(|(a, b)| a.clone().add(b, 1)))
-    }
+/// One operator: of numbers directly, of polynomials by a method.
+macro_rules! operator {
+    ($Trait:ident $name:ident |$x:ident, $y:ident| $numbers:expr, |$a:ident, $b:ident| $polys:expr) => {
+        impl $Trait for &Dim {
+            type Output = Dim;
+            fn $name(self, b: &Dim) -> Dim {
+                match (&self.0, &b.0) {
+                    (Size::Number($x), Size::Number($y)) => Dim::from($numbers),
+                    _ => self.combine(b, |$a, $b| $polys),
+                }
+            }
+        }
+    };
 }
-impl Sub for &Dim {
-    type Output = Dim;
-    fn sub(self, b: &Dim) -> Dim {
-        Dim(self.0.as_ref().zip(b.0.as_ref()).map(|(a, b)| a.clone().add(b, -1)))
-    }
-}
-impl Mul for &Dim {
-    type Output = Dim;
-    fn mul(self, b: &Dim) -> Dim {
-        Dim(self.0.as_ref().zip(b.0.as_ref()).map(|(a, b)| a.mul(b)))
-    }
-}
+operator!(Add add |x, y| x + y, |a, b| a.clone().add(b, 1));
+operator!(Sub sub |x, y| x - y, |a, b| a.clone().add(b, -1));
+operator!(Mul mul |x, y| x * y, |a, b| a.mul(b));
 
 /// What `assume(..)` says: each fact rewrites one name.
 #[derive(Clone, Default, Debug)]
@@ -289,8 +323,8 @@ pub struct Facts(Vec<(String, Poly)>);
 impl Facts {
     /// Records `a == b`; false if neither side isolates a name (then the fact can't be used).
     pub fn assume(&mut self, a: &Dim, b: &Dim) -> bool {
-        let (Some(a), Some(b)) = (&self.normal(a).0, &self.normal(b).0) else { return false };
-        let diff = a.clone().add(b, -1);
+        let difference = &self.normal(a) - &self.normal(b);
+        let Some(diff) = difference.poly().map(Cow::into_owned) else { return false };
         let isolated = diff.0.iter().find_map(|(m, c)| match (&m[..], *c) {
             ([Atom::Name(n)], 1 | -1) => {
                 let used = diff.0.keys().flatten().filter(|a| **a == m[0]).count();
@@ -311,36 +345,32 @@ impl Facts {
     }
     /// The size with every fact applied.
     pub fn normal(&self, d: &Dim) -> Dim {
-        let f = |n: &str| self.0.iter().find(|(m, _)| m == n).map(|(_, p)| p.clone());
-        Dim(d.0.as_ref().map(|p| p.subst(&f)))
+        d.subst(&|n| self.0.iter().find(|(m, _)| m == n).map(|(_, p)| p.clone()))
     }
     /// Equality is rigid: two different polynomials differ for some values, and a kernel must be right for all.
     pub fn same(&self, a: &Dim, b: &Dim) -> Verdict {
-        let Dim(Some(diff)) = &self.normal(a) - &self.normal(b) else { return Verdict::Later };
-        match diff.as_number() {
-            Some(0) => Verdict::Yes,
-            Some(_) => Verdict::No,
-            None if diff.is_plain() => Verdict::No,
-            None => Verdict::Later,
+        match (&self.normal(a) - &self.normal(b)).0 {
+            Size::Number(0) => Verdict::Yes,
+            Size::Number(_) => Verdict::No,
+            Size::Symbolic(difference) if difference.is_plain() => Verdict::No,
+            Size::Unknown | Size::Symbolic(_) => Verdict::Later,
         }
     }
     /// Order is lenient: No only if it fails for every value of the names (each at least 1).
     pub fn at_most(&self, a: &Dim, b: &Dim) -> Verdict {
-        let Dim(Some(room)) = &self.normal(b) - &self.normal(a) else { return Verdict::Later };
+        let room = match (&self.normal(b) - &self.normal(a)).0 {
+            Size::Unknown => return Verdict::Later,
+            Size::Number(room) if room >= 0 => return Verdict::Yes,
+            Size::Number(_) => return Verdict::No,
+            Size::Symbolic(room) => room,
+        };
         let at_one: i64 = room.0.values().sum();
         let up = room.0.iter().all(|(m, c)| m.is_empty() || *c > 0);
         let down = room.0.iter().all(|(m, c)| m.is_empty() || *c < 0);
-        match room.as_number() {
-            Some(n) => {
-                if n >= 0 {
-                    Verdict::Yes
-                } else {
-                    Verdict::No
-                }
-            }
-            None if up && at_one >= 0 && room.is_plain() => Verdict::Yes,
-            None if down && at_one < 0 && room.is_plain() => Verdict::No,
-            None => Verdict::Later,
+        match room.is_plain() {
+            true if up && at_one >= 0 => Verdict::Yes,
+            true if down && at_one < 0 => Verdict::No,
+            _ => Verdict::Later,
         }
     }
 }
@@ -381,8 +411,9 @@ impl fmt::Display for Poly {
 impl fmt::Display for Dim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Some(p) => p.fmt(f),
-            None => f.write_str("?"),
+            Size::Unknown => f.write_str("?"),
+            Size::Number(n) => n.fmt(f),
+            Size::Symbolic(p) => p.fmt(f),
         }
     }
 }
