@@ -275,6 +275,15 @@ scalar_ops! {
         jvp  |dx| dx * y * std::f64::consts::LN_2;
         rust method;
     }
+    /// Logarithm to base 2; NaN below zero.
+    Log2 = log2<T: Real>(x: T) -> y: T {
+        eval float: x.log2();
+        cpu  f32: fast::log(x) * std::f32::consts::LOG2_E, rel 2e-7, abs 0.0;
+        wgsl "log2({x})" Finite(4);
+        nan  Propagates;
+        jvp  |dx| dx / (x * std::f64::consts::LN_2);
+        rust method;
+    }
     /// `ln(1 + x)`, accurate near zero.
     Log1p = log1p<T: Real>(x: T) -> y: T {
         eval float: x.ln_1p();
