@@ -22,8 +22,8 @@ pub(super) struct Fold {
     pub(super) scan: unsafe fn(x: *const u8, x_stride: isize, out: *mut u8, out_stride: isize, n: usize),
 }
 
-/// Independent running results of a row: enough for the latency of two vector operations.
-const LANES: usize = 32;
+/// Independent running results of a row: two vectors; more would make short rows wait for their last reduction.
+const LANES: usize = 16;
 
 #[inline(always)]
 unsafe fn rows_body<O: Lane<(T, T), Out = T>, T: Elem>(

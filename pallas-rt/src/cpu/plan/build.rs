@@ -84,6 +84,13 @@ impl<'k> Build<'k> {
 
     fn inst(&mut self, id: InstId) {
         let (inst, loc) = (self.kernel.inst(id), self.kernel.loc(id));
+        let pure = !matches!(
+            inst.op,
+            Op::Store { .. } | Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_)
+        );
+        if pure && inst.results.iter().all(|v| self.uses[v.index()] == 0) {
+            return;
+        }
         match &inst.op {
             Op::Const(x) => self.fixed.push((inst.results[0], Fixed::Constant(*x))),
             Op::NumPrograms(axis) => self.fixed.push((inst.results[0], Fixed::Programs(*axis))),

@@ -12,8 +12,12 @@ enum Reach {
     Straight(*mut u8),
     /// In a strip buffer, where it stays.
     Held(*mut u8),
+    /// In a strip buffer that holds as many copies of one row as a strip has rows.
+    Repeated(*mut u8),
     /// Copied row by row to a strip buffer, or from it for results.
     Rows(Tile, *mut u8),
+    /// For results: copied from a strip buffer to a row-major position.
+    Copied(*mut u8, *mut u8),
 }
 
 /// A box of the chain's shape: rows from `row` on, columns from `col` on.
@@ -48,11 +52,17 @@ impl<'a> Run<'a> {
                     let tile = self.define(v);
                     // Memory of an operand may be an input of this very chain: it is written when the strip is done.
                     let slot = self.own(v);
-                    if tile.start == slot.start { Reach::Straight(tile.start) } else { Reach::Rows(tile, own) }
+                    if tile.start == slot.start {
+                        Reach::Straight(tile.start)
+                    } else if tile.is_contiguous(&chain.shape) {
+                        Reach::Copied(tile.start, own)
+                    } else {
+                        Reach::Rows(tile, own)
+                    }
                 }
             });
         }
-        let rowwise = inputs.iter().chain(&outputs).any(|r| matches!(r, Reach::Rows(..)));
+        let rowwise = inputs.iter().chain(&outputs).any(|r| matches!(r, Reach::Rows(..) | Reach::Repeated(_)));
         let inner = if rowwise { chain.shape.last().copied().unwrap_or(1) } else { total };
         let (rows, height) = (total / inner, (STRIP / inner).max(1));
         for row in (0..rows).step_by(height) {
@@ -82,6 +92,19 @@ impl<'a> Run<'a> {
                     unsafe { copy_row(tile.start, 0, buffer, 1, n, self.bytes(v)) };
                     return Reach::Held(buffer);
                 }
+                let (last, inner) = (chain.shape.len() - 1, chain.shape[chain.shape.len() - 1]);
+                let one_row = chain.shape[..last].iter().zip(&tile.strides).all(|(&n, &s)| n == 1 || s == 0);
+                if one_row && inner <= STRIP {
+                    for r in 0..STRIP / inner {
+                        let bytes = self.bytes(v);
+                        // SAFETY: the buffer holds a strip, the tile a row.
+                        unsafe {
+                            let to = buffer.add(r * inner * bytes);
+                            copy_row(tile.start, tile.strides[last], to, 1, inner, bytes);
+                        }
+                    }
+                    return Reach::Repeated(buffer);
+                }
                 Reach::Rows(tile, buffer)
             }
         }
@@ -90,13 +113,13 @@ impl<'a> Run<'a> {
 
 /// Elements from a tile's first to the first of a row; rows count over all axes but the last.
 fn row_offset(tile: &Tile, shape: &[usize], mut row: usize) -> isize {
-    let outer = &shape[..shape.len().saturating_sub(1)];
     let mut offset = 0;
-    for axis in (0..outer.len()).rev() {
-        offset += (row % outer[axis]) as isize * tile.strides[axis];
-        row /= outer[axis];
+    for axis in (1..shape.len().saturating_sub(1)).rev() {
+        offset += (row % shape[axis]) as isize * tile.strides[axis];
+        row /= shape[axis];
     }
-    offset
+    // What is left counts along the first axis; tiles of two axes need no division.
+    if shape.len() > 1 { offset + row as isize * tile.strides[0] } else { offset }
 }
 
 /// # Safety
@@ -110,7 +133,7 @@ unsafe fn strip(chain: &Chain, inputs: &[Reach], outputs: &[Reach], inner: usize
     };
     let at = |reach: Reach, bytes: usize| match reach {
         Reach::Straight(start) => start.wrapping_add(first * bytes),
-        Reach::Held(buffer) | Reach::Rows(_, buffer) => buffer,
+        Reach::Held(buffer) | Reach::Repeated(buffer) | Reach::Rows(_, buffer) | Reach::Copied(_, buffer) => buffer,
     };
     // Element sizes of the inputs, from the links that read them; copies are made at the first use in a strip.
     let mut copied = [false; 64];
@@ -143,8 +166,12 @@ unsafe fn strip(chain: &Chain, inputs: &[Reach], outputs: &[Reach], inner: usize
         (link.strip)(&strips[..link.args.len()], out, n);
     }
     for (link, reach) in chain.links.iter().zip(outputs) {
-        let Reach::Rows(tile, buffer) = reach else { continue };
         let bytes = link.dtype.bytes();
+        if let Reach::Copied(start, buffer) = reach {
+            // SAFETY: the result holds the chain's shape row-major.
+            unsafe { copy_row(*buffer, 1, start.wrapping_add(first * bytes), 1, n, bytes) };
+        }
+        let Reach::Rows(tile, buffer) = reach else { continue };
         for r in 0..w.rows {
             // SAFETY: as for inputs.
             unsafe {
