@@ -10,6 +10,7 @@ pub mod interp;
 pub mod lang;
 pub mod launch;
 pub mod passes;
+pub mod wgsl;
 
 pub use array::{Array, Buffer, Client, Device, DeviceKind, DeviceLimits, MemoryStats, Profile};
 pub use error::{Error, KernelError, Result};

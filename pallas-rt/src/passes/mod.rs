@@ -1,6 +1,7 @@
 //! Passes over the tile IR, in the order [`PIPELINE`] runs them.
 //!
 //! [`lower`] blocks and sequential axes become array positions and loops; [`rewrite`] is how passes copy a kernel.
+pub mod liveness;
 pub mod lower;
 pub mod rewrite;
 

@@ -1,0 +1,101 @@
+//! When a value's memory is needed, and slots for values that are not alive at once.
+use pallas_ir::{InstId, Kernel, Op, RegionId, Value};
+
+/// First and last instruction, in program order, that a value's memory must survive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Live {
+    /// Where it is first written; `usize::MAX`: nowhere.
+    pub from: usize,
+    /// Where it is last read.
+    pub to: usize,
+}
+
+/// The lives of all values. A value that enters a loop from outside lasts until the loop ends; carried values and
+/// results of regions live through the whole region.
+pub fn lives(kernel: &Kernel) -> Vec<Live> {
+    let mut order = Order {
+        start: vec![0; kernel.insts.len()],
+        end: vec![0; kernel.insts.len()],
+        live: vec![Live { from: usize::MAX, to: 0 }; kernel.values.len()],
+    };
+    order.number(kernel, kernel.body, &mut 0);
+    order.touch(kernel, kernel.body, &mut vec![]);
+    order.live
+}
+
+struct Order {
+    start: Vec<usize>,
+    end: Vec<usize>,
+    live: Vec<Live>,
+}
+
+impl Order {
+    fn number(&mut self, kernel: &Kernel, region: RegionId, at: &mut usize) {
+        for &i in &kernel.region(region).insts {
+            *at += 1;
+            self.start[i.index()] = *at;
+            kernel.inst(i).regions.iter().for_each(|&r| self.number(kernel, r, at));
+            *at += 1;
+            self.end[i.index()] = *at;
+        }
+    }
+    fn touch(&mut self, kernel: &Kernel, region: RegionId, loops: &mut Vec<InstId>) {
+        for &i in &kernel.region(region).insts {
+            let inst = kernel.inst(i);
+            let (start, end) = (self.start[i.index()], self.end[i.index()]);
+            inst.args.iter().for_each(|&v| self.used(v, start, loops));
+            for &v in &inst.results {
+                self.extend(v, start);
+                self.extend(v, end);
+            }
+            let looping = matches!(inst.op, Op::For { .. } | Op::While);
+            if looping {
+                loops.push(i);
+            }
+            for &r in &inst.regions {
+                for &p in &kernel.region(r).params {
+                    self.extend(p, start);
+                    self.extend(p, end);
+                }
+                self.touch(kernel, r, loops);
+                kernel.region(r).yields.iter().for_each(|&v| self.used(v, end, loops));
+            }
+            if looping {
+                loops.pop();
+            }
+        }
+    }
+    fn used(&mut self, v: Value, at: usize, loops: &[InstId]) {
+        let entered = loops.iter().find(|l| self.live[v.index()].from < self.start[l.index()]);
+        self.extend(v, entered.map_or(at, |l| self.end[l.index()].max(at)));
+    }
+    fn extend(&mut self, v: Value, at: usize) {
+        let live = &mut self.live[v.index()];
+        live.from = live.from.min(at);
+        live.to = live.to.max(at);
+    }
+}
+
+/// First-fit offsets for these values of these sizes, and the total: values alive at once do not overlap.
+pub fn first_fit(lives: &[Live], wanted: &[(Value, usize)]) -> (Vec<(Value, usize)>, usize) {
+    let mut wanted = wanted.to_vec();
+    wanted.sort_by_key(|(v, _)| lives[v.index()].from);
+    let mut placed: Vec<(Value, usize, usize)> = vec![];
+    let mut top = 0;
+    for (v, size) in wanted {
+        let live = lives[v.index()];
+        let mut busy: Vec<(usize, usize)> =
+            placed.iter().filter(|p| lives[p.0.index()].to >= live.from).map(|p| (p.1, p.2)).collect();
+        busy.sort_unstable();
+        let mut at = 0;
+        for (from, to) in busy {
+            if at + size <= from {
+                break;
+            }
+            at = at.max(to);
+        }
+        placed.push((v, at, at + size));
+        top = top.max(at + size);
+    }
+    (placed.into_iter().map(|(v, at, _)| (v, at)).collect(), top)
+}

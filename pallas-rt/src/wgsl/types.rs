@@ -1,0 +1,122 @@
+//! Element types as WGSL sees them: what is computed with, how narrow types are rounded, packed and unpacked.
+use pallas_ir::DType;
+
+/// The WGSL type that elements are computed in.
+pub(super) fn name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 | DType::F16 | DType::Bf16 | DType::F64 => "f32",
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => "i32",
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => "u32",
+        DType::Bool => "bool",
+    }
+}
+
+/// An element as the word a tile keeps.
+pub(super) fn to_word(dtype: DType, x: &str) -> String {
+    match name(dtype) {
+        "u32" => x.to_string(),
+        "bool" => format!("select(0u, 1u, {x})"),
+        _ => format!("bitcast<u32>({x})"),
+    }
+}
+
+/// A tile's word as an element.
+pub(super) fn from_word(dtype: DType, word: &str) -> String {
+    match name(dtype) {
+        "u32" => word.to_string(),
+        "bool" => format!("({word} != 0u)"),
+        ty => format!("bitcast<{ty}>({word})"),
+    }
+}
+
+/// A computed value brought back to what its type can hold.
+pub(super) fn wrap(dtype: DType, x: &str) -> String {
+    match dtype {
+        DType::I8 => format!("(({x} << 24u) >> 24u)"),
+        DType::I16 => format!("(({x} << 16u) >> 16u)"),
+        DType::U8 => format!("({x} & 0xffu)"),
+        DType::U16 => format!("({x} & 0xffffu)"),
+        DType::F16 => format!("f16_value(f16_bits({x}))"),
+        DType::Bf16 => format!("bf16_value(bf16_bits({x}))"),
+        _ => x.to_string(),
+    }
+}
+
+/// The bits an array stores for an element, in the low end.
+pub(super) fn pack(dtype: DType, x: &str) -> String {
+    match dtype {
+        DType::F16 => format!("f16_bits({x})"),
+        DType::Bf16 => format!("bf16_bits({x})"),
+        DType::I8 => format!("(bitcast<u32>({x}) & 0xffu)"),
+        DType::I16 => format!("(bitcast<u32>({x}) & 0xffffu)"),
+        _ => to_word(dtype, x),
+    }
+}
+
+/// The element behind the bits an array stores.
+pub(super) fn unpack(dtype: DType, bits: &str) -> String {
+    match dtype {
+        DType::F16 => format!("f16_value({bits})"),
+        DType::Bf16 => format!("bf16_value({bits})"),
+        DType::I8 => format!("(bitcast<i32>({bits} << 24u) >> 24u)"),
+        DType::I16 => format!("(bitcast<i32>({bits} << 16u) >> 16u)"),
+        _ => from_word(dtype, bits),
+    }
+}
+
+/// Conversion as Rust's `as`: floats saturate, NaN is 0.
+pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
+    let (low, high) = match to {
+        DType::I8 => ("-128.0", "127.0"),
+        DType::I16 => ("-32768.0", "32767.0"),
+        DType::I32 => ("-2147483648.0", "2147483520.0"),
+        DType::U8 => ("0.0", "255.0"),
+        DType::U16 => ("0.0", "65535.0"),
+        _ => ("0.0", "4294967040.0"),
+    };
+    match (name(from), name(to)) {
+        ("bool", "bool") => x.to_string(),
+        ("bool", ty) => format!("select({ty}(0), {ty}(1), {x})"),
+        ("f32", "bool") => format!("({x} != 0.0)"),
+        (ty, "bool") => format!("({x} != {ty}(0))"),
+        // The largest float below 2^31 (2^32) is not the largest integer: what is beyond it is chosen apart.
+        ("f32", "i32") if to == DType::I32 => {
+            format!(
+                "select(select(i32(clamp({x}, {low}, {high})), 2147483647, {x} >= 2147483648.0), 0, is_nan_bits({x}))"
+            )
+        }
+        ("f32", "u32") if to == DType::U32 => {
+            format!(
+                "select(select(u32(clamp({x}, {low}, {high})), 4294967295u, {x} >= 4294967296.0), 0u, is_nan_bits({x}))"
+            )
+        }
+        ("f32", ty @ ("i32" | "u32")) => format!("select({ty}(clamp({x}, {low}, {high})), {ty}(0), is_nan_bits({x}))"),
+        ("f32", "f32") => wrap(to, x),
+        (_, ty) => wrap(to, &format!("{ty}({x})")),
+    }
+}
+
+/// Functions the expressions above call.
+pub(super) const HELPERS: &str = "
+fn is_nan_bits(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
+fn bf16_value(b: u32) -> f32 { return bitcast<f32>(b << 16u); }
+fn bf16_bits(x: f32) -> u32 {
+    let b = bitcast<u32>(x);
+    return select((b + 0x7fffu + ((b >> 16u) & 1u)) >> 16u, (b >> 16u) | 0x40u, is_nan_bits(x));
+}
+fn f16_value(h: u32) -> f32 {
+    let mag = h & 0x7fffu;
+    let finite = bitcast<u32>(bitcast<f32>(mag << 13u) * bitcast<f32>(0x77800000u));
+    let bits = select(finite, (mag << 13u) | 0x7f800000u, mag >= 0x7c00u);
+    return bitcast<f32>(bits | ((h & 0x8000u) << 16u));
+}
+fn f16_bits(x: f32) -> u32 {
+    let b = bitcast<u32>(x);
+    let mag = b & 0x7fffffffu;
+    let sub = bitcast<u32>(bitcast<f32>(mag) + 0.5) - 0x3f000000u;
+    let norm = (mag + 0xc8000fffu + ((mag >> 13u) & 1u)) >> 13u;
+    let finite = select(norm, sub, mag < 0x38800000u);
+    let special = select(0x7c00u, 0x7e00u, mag > 0x7f800000u);
+    return ((b >> 16u) & 0x8000u) | select(finite, special, mag >= 0x47800000u);
+}
+";
