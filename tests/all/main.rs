@@ -4,5 +4,6 @@ mod faults;
 mod kernels;
 mod runtime;
 mod safetensors;
+mod shaders;
 mod support;
 mod tidy;

@@ -1,9 +1,23 @@
 //! What the tests share: devices, data, comparison.
 use pallas_rt::prelude::*;
 
-/// The devices every kernel runs on.
+/// The devices every kernel runs on: interpreter, CPU and, where there is one, a GPU.
 pub fn clients() -> Vec<Client> {
-    vec![Client::interpreter(), Client::cpu()]
+    let mut all = vec![Client::interpreter(), Client::cpu()];
+    all.extend(gpu());
+    all
+}
+
+/// A GPU, if there is one; `PALLAS_REQUIRE_GPU=1` makes its absence a failure.
+pub fn gpu() -> Option<Client> {
+    match Client::gpu(0) {
+        Ok(client) => Some(client),
+        Err(e) => {
+            assert!(std::env::var("PALLAS_REQUIRE_GPU").is_err(), "PALLAS_REQUIRE_GPU is set: {e}");
+            eprintln!("skipped on the GPU: {e}");
+            None
+        }
+    }
 }
 
 /// Deterministic values in [-1, 1), exact in every float type of at least 8 bits of precision.

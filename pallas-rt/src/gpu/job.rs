@@ -143,6 +143,10 @@ impl Gpu {
             entries: &bound.entries(job),
         });
         let mut encoder = self.wgpu.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some(job.label) });
+        if let Some(flag) = bound.flag {
+            // Its memory may have served before.
+            encoder.clear_buffer(flag.memory.wgpu(), 0, None);
+        }
         let mut pass =
             encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: Some(job.label), timestamp_writes: None });
         pass.set_pipeline(pipeline);

@@ -16,7 +16,7 @@ mod runtime;
 
 pub(crate) use adapter::devices;
 pub(crate) use clients::{best, client, fresh_client};
-pub(crate) use job::{Binding, Dispatch, ERROR_WORDS, Launch, ShaderJob};
+pub(crate) use job::{Binding, Dispatch, ShaderJob};
 pub(crate) use memory::Memory;
 pub use pipeline::GpuCounters;
 pub(crate) use runtime::Gpu;

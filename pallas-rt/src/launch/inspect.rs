@@ -3,7 +3,7 @@
 //! Each runs a closure with the door intercepted, so it serves a function that calls several kernels as well.
 use super::bind::Binding;
 use super::cache::Compiled;
-use crate::{Array, Client, Error, Result, interp::Data};
+use crate::{Array, Client, Error, Result, interp::Data, wgsl};
 use pallas_ir::{Access, At, Diag, Kernel, Loc, Op, ScalarOp};
 use std::cell::RefCell;
 use std::fmt;
@@ -22,7 +22,7 @@ pub struct Explained {
     pub name: String,
     /// Extents of the grid.
     pub grid: Vec<i64>,
-    /// The tile IR as traced, and after each pass: name and text.
+    /// The tile IR as traced, after each pass, and the WGSL for WebGPU's default limits: name and text.
     pub stages: Vec<(String, String)>,
     /// Estimate.
     pub cost: Cost,
@@ -120,6 +120,13 @@ pub fn check<R>(f: impl FnOnce() -> Result<R>) -> Result<Checked> {
 pub(super) fn note(compiled: &Compiled, binding: &Binding, _: &Client) -> Result<()> {
     let kernel = &compiled.traced;
     let stages = vec![("traced".to_string(), kernel.to_string()), ("lower".to_string(), compiled.lowered.to_string())];
+    let mut stages = stages;
+    // WebGPU's default limits: what runs everywhere.
+    let limits = wgsl::Limits { workgroup_bytes: 16 << 10, max_threads: 256, max_loop_iterations: None };
+    stages.push(match wgsl::emit(&compiled.lowered, &limits) {
+        Ok(shader) => ("wgsl".to_string(), shader.text),
+        Err(d) => ("no wgsl".to_string(), d.to_string()),
+    });
     let memory = tiles(kernel);
     let cost = estimate(kernel, binding);
     let explained = Explained { name: kernel.name.clone(), grid: binding.grid.clone(), stages, cost, memory };

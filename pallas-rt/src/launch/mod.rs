@@ -4,6 +4,8 @@
 //! IR; [`cache`] compiled kernels; [`run`] execution on a device; [`inspect`] explain, check and cost.
 mod bind;
 mod cache;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod inspect;
 mod run;
 pub mod spec;
@@ -74,8 +76,10 @@ fn execute(
     match client.kind() {
         DeviceKind::Interpreter => run::eager(client, compiled, binding, at, body),
         DeviceKind::Cpu => run::cpu(client, compiled, binding),
-        #[allow(unreachable_patterns, reason = "device kinds depend on features")]
-        _ => run::gpu(client, compiled, binding),
+        #[cfg(feature = "gpu")]
+        DeviceKind::Gpu => gpu::run(client, compiled, binding),
+        #[cfg(not(feature = "gpu"))]
+        DeviceKind::Gpu => unreachable!("no client is a GPU's without the feature"),
     }
 }
 

@@ -14,15 +14,36 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug, Default)]
 pub(super) struct Backends {
     cpu: OnceLock<cpu::Executable>,
+    /// One text per set of limits.
+    #[cfg(feature = "gpu")]
+    shaders: std::sync::Mutex<Vec<(crate::wgsl::Limits, Arc<crate::wgsl::Shader>)>>,
+}
+
+#[cfg(feature = "gpu")]
+impl Backends {
+    /// The shader for these limits, emitted at most once.
+    pub(super) fn shader(
+        &self,
+        limits: crate::wgsl::Limits,
+        emit: impl FnOnce() -> std::result::Result<crate::wgsl::Shader, Diag>,
+    ) -> std::result::Result<Arc<crate::wgsl::Shader>, Diag> {
+        let mut shaders = self.shaders.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some((_, found)) = shaders.iter().find(|(l, _)| *l == limits) {
+            return Ok(found.clone());
+        }
+        let shader = Arc::new(emit()?);
+        shaders.push((limits, shader.clone()));
+        Ok(shader)
+    }
 }
 
 /// Sizes in the order of the kernel's dimensions.
-fn sizes(kernel: &Kernel, binding: &Binding) -> Vec<i64> {
+pub(super) fn sizes(kernel: &Kernel, binding: &Binding) -> Vec<i64> {
     kernel.dims.iter().map(|d| d.size.unwrap_or_else(|| binding.sizes[&d.name])).collect()
 }
 
 /// The extents of the parallel axes: the lowered kernel's grid.
-fn parallel_grid(kernel: &Kernel, binding: &Binding) -> Vec<i64> {
+pub(super) fn parallel_grid(kernel: &Kernel, binding: &Binding) -> Vec<i64> {
     let axes = kernel.grid.iter().zip(&binding.grid);
     axes.filter(|(a, _)| a.semantics == pallas_ir::Semantics::Parallel).map(|(_, &n)| n).collect()
 }
@@ -137,7 +158,7 @@ pub(super) fn cpu(client: &Client, compiled: &Compiled, binding: &mut Binding) -
 
 /// An array per output: the donated or copied memory of the input it aliases, that of a donated input of its size, or
 /// fresh memory.
-fn allocate(client: &Client, kernel: &Kernel, binding: &mut Binding) -> Result<Vec<Array>> {
+pub(super) fn allocate(client: &Client, kernel: &Kernel, binding: &mut Binding) -> Result<Vec<Array>> {
     let mut results = vec![];
     for i in outputs(kernel).collect::<Vec<_>>() {
         let (dtype, shape) = (kernel.operands[i].dtype, binding.shapes[i].clone());
@@ -170,13 +191,14 @@ fn allocate(client: &Client, kernel: &Kernel, binding: &mut Binding) -> Result<V
     Ok(results)
 }
 
-/// Runs on a GPU.
-pub(super) fn gpu(client: &Client, compiled: &Compiled, _: &mut Binding) -> Result<Vec<Array>> {
-    Err(Error::Unsupported {
-        what: format!("kernel `{}`", compiled.traced.name),
-        device: client.device().to_string(),
-        help: "run it on the CPU: `PALLAS_DEVICE=cpu`",
-    })
+/// The array behind each operand: an output's result; an aliased input's is its output's.
+#[cfg(feature = "gpu")]
+pub(super) fn buffers<'a>(kernel: &Kernel, binding: &'a Binding, results: &'a [Array]) -> Vec<Option<&'a Array>> {
+    let mut all: Vec<Option<&Array>> = binding.arrays.iter().map(|a| a.as_ref().map(|(a, _)| a)).collect();
+    for (i, result) in outputs(kernel).zip(results) {
+        all[i] = Some(result);
+    }
+    all
 }
 
 /// What `debug_print` wrote.

@@ -101,6 +101,10 @@ impl Emit<'_> {
         self.helpers.iter().for_each(|h| put((*h).to_string()));
         put(format!("@compute @workgroup_size({})", self.threads));
         put("fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {".into());
+        if self.error_flag {
+            // Private memory starts undefined where the driver's zeroing is off.
+            put("    spent = 0u;".into());
+        }
         put("    let local = group.x + groups.x * (group.y + groups.y * group.z);".into());
         put("    let program = word(0u) + local;".into());
         put("    if (local < word(2u) && program < word(1u)) {".into());

@@ -11,7 +11,7 @@ use crate::passes::liveness::{first_fit, lives};
 use pallas_ir::{At, DType, Diag, Kernel, OperandId, OperandKind, Value};
 
 /// What a shader may use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Workgroup memory.
     pub workgroup_bytes: u64,

@@ -1,0 +1,49 @@
+//! Every shipped kernel's shader passes naga's validator and its SPIR-V, MSL and HLSL writers.
+use pallas_kernels::{flash_attention, matmul, norm, softmax};
+use pallas_rt::prelude::*;
+
+/// Parses, validates and writes a shader for every platform.
+fn validate(text: &str) {
+    let module = naga::front::wgsl::parse_str(text).unwrap_or_else(|e| panic!("{}", e.emit_to_string(text)));
+    let mut validator =
+        naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::all());
+    let info = validator.validate(&module).unwrap_or_else(|e| panic!("{}", e.emit_to_string(text)));
+    naga::back::spv::write_vec(&module, &info, &naga::back::spv::Options::default(), None).expect("SPIR-V");
+    let msl = naga::back::msl::Options { fake_missing_bindings: true, lang_version: (2, 4), ..Default::default() };
+    naga::back::msl::write_string(&module, &info, &msl, &naga::back::msl::PipelineOptions::default()).expect("MSL");
+    let hlsl = naga::back::hlsl::Options {
+        fake_missing_bindings: true,
+        shader_model: naga::back::hlsl::ShaderModel::V6_0,
+        ..Default::default()
+    };
+    let mut out = String::new();
+    let options = naga::back::hlsl::PipelineOptions { entry_point: None };
+    naga::back::hlsl::Writer::new(&mut out, &hlsl, &options).write(&module, &info, None).expect("HLSL");
+}
+
+/// Validates the shader of every kernel that `f` calls.
+fn validate_all<R>(f: impl FnOnce() -> Result<R>) {
+    let explanation = explain(f).expect("it is explained");
+    assert!(!explanation.kernels.is_empty());
+    for kernel in explanation.kernels {
+        let (name, text) = kernel.stages.last().expect("the shader comes last");
+        assert_eq!(name, "wgsl", "{text}");
+        validate(text);
+    }
+}
+
+#[test]
+fn shaders_of_the_shipped_kernels_are_valid_everywhere() {
+    let cpu = Client::cpu();
+    for dtype in [DType::F32, DType::F16, DType::Bf16] {
+        let zeros = |shape: &[usize]| cpu.zeros(dtype, shape).expect("it fits");
+        validate_all(|| matmul::matmul(&zeros(&[5, 6]), &zeros(&[6, 7])));
+        validate_all(|| softmax::softmax(&zeros(&[3, 9])));
+        validate_all(|| softmax::log_softmax(&zeros(&[3, 5000])));
+        validate_all(|| norm::layer_norm(&zeros(&[3, 9]), &zeros(&[9]), &zeros(&[9]), 1e-5));
+        validate_all(|| norm::rms_norm(&zeros(&[3, 5000]), &zeros(&[5000]), 1e-5));
+    }
+    let zeros = |shape: &[usize]| cpu.zeros(DType::F32, shape).expect("it fits");
+    let (q, k, lengths) = (zeros(&[1, 2, 9, 8]), zeros(&[1, 2, 7, 8]), cpu.zeros(DType::I32, &[1]).expect("it fits"));
+    validate_all(|| flash_attention::flash_attention_blocks::<16, 16>(&q, &k, &k, &lengths, 0.5));
+}
