@@ -120,7 +120,7 @@ fn plain(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0
 #[test]
 fn a_panic_leaves_the_kernel() {
     let x = Client::cpu().array(&[1.0f32; 4], &[4]).expect("it fits");
-    let caught = std::panic::catch_unwind(|| panics(&x).is_ok());
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| panics(&x).is_ok()));
     assert!(caught.is_err(), "the user's own panic passes through");
     // The context is gone: the next kernel runs.
     assert_eq!(plain(&x).and_then(|y| y.to_vec::<f32>()).expect("it runs"), [1.0; 4]);
