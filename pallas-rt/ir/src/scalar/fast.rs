@@ -1,7 +1,9 @@
 //! CPU lane functions in `f32`: branch-free and `#[inline(always)]`, so that a loop over a strip vectorises.
 //!
 //! Each states what its row promises; the laws sweep the whole range of `f32` against the `f64` reference.
-//! Coefficients: `exp` from Cephes, `tanh` from Eigen, `erf` from XLA, the rest after N. Juffa's fits.
+//! Coefficients: `exp` from Cephes, `tanh` from Eigen, `erf` from XLA, inverse circular functions
+//! from SLEEF, the rest after N. Juffa's fits. Sine, cosine and tangent have none: libm's reduction of any argument to a
+//! quarter turn has no short branch-free form.
 
 /// Horner's rule, highest power first.
 #[inline(always)]
@@ -101,16 +103,46 @@ fn exponent(x: f32) -> (f32, f32) {
     (m, if tiny { n - 23.0 } else { n })
 }
 
-/// Natural logarithm: -inf at 0, NaN below.
+/// Half of eˣ for x >= 0: itself finite where hyperbolic functions are.
 #[inline(always)]
-pub(super) fn log(x: f32) -> f32 {
+fn half_exp(x: f32) -> f32 {
+    let (shifted, r) = split(within(x, 0.0, 89.5));
+    scale(expm1_near_zero(r) + 1.0, integer(shifted).wrapping_sub(1))
+}
+
+/// Hyperbolic cosine.
+#[inline(always)]
+pub(super) fn cosh(x: f32) -> f32 {
+    let h = half_exp(x.abs());
+    h + 0.25 / h
+}
+
+/// Hyperbolic sine, by `expm1` where the exponentials would cancel.
+#[inline(always)]
+pub(super) fn sinh(x: f32) -> f32 {
+    let a = x.abs();
+    let h = half_exp(a);
+    let u = expm1(within(a, 0.0, 1.0));
+    let y = if a < 1.0 { 0.5 * (u + u / (u + 1.0)) } else { h - 0.25 / h };
+    y.copysign(x)
+}
+
+/// Natural logarithm of a finite positive number.
+#[inline(always)]
+fn log_positive(x: f32) -> f32 {
     let (m, n) = exponent(x);
     let s = m * m;
     // Even and odd powers apart: two short chains instead of a long one.
     let even = poly(s, [-0.130_310_06, -0.121_483_51, -0.166_846_13, -0.249_996_2]);
     let odd = poly(s, [0.140_869_14, 0.139_814_85, 0.200_120_35]);
     let p = poly(m, [odd, even, 0.333_331_97, -0.5]);
-    let y = n.mul_add(std::f32::consts::LN_2, p.mul_add(s, m));
+    n.mul_add(std::f32::consts::LN_2, p.mul_add(s, m))
+}
+
+/// Natural logarithm: -inf at 0, NaN below.
+#[inline(always)]
+pub(super) fn log(x: f32) -> f32 {
+    let y = log_positive(x);
     let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
     let y = if x < 0.0 { f32::NAN } else { y };
     // +inf and NaN give themselves.
@@ -137,7 +169,11 @@ pub(super) fn logistic(x: f32) -> f32 {
 #[inline(always)]
 pub(super) fn softplus(x: f32) -> f32 {
     let positive = if x > 0.0 { x } else { 0.0 };
-    positive + log1p(exp(-x.abs()))
+    // `log1p` of a number in [0, 1] has no edges; NaN passes through `lost`.
+    let small = exp(-x.abs());
+    let u = 1.0 + small;
+    let lost = small - (u - 1.0);
+    positive + (log_positive(u) + lost / u)
 }
 
 /// tanh as a rational function, 13/6.
@@ -209,4 +245,77 @@ pub(super) fn erfc(x: f32) -> f32 {
 #[inline(always)]
 pub(super) fn gelu(x: f32) -> f32 {
     0.5 * x * erfc(-x * std::f32::consts::FRAC_1_SQRT_2)
+}
+
+/// Arctangent of a number in [0, 1].
+#[inline(always)]
+fn atan_unit(x: f32) -> f32 {
+    let s = x * x;
+    let p = poly(
+        s,
+        [
+            2.823_639e-3,
+            -1.595_690_3e-2,
+            4.250_499e-2,
+            -7.489_009e-2,
+            0.106_347_93,
+            -0.142_027_36,
+            0.199_926_96,
+            -0.333_331_02,
+        ],
+    );
+    (p * s).mul_add(x, x)
+}
+
+/// Arctangent.
+#[inline(always)]
+pub(super) fn atan(x: f32) -> f32 {
+    let a = x.abs();
+    let steep = a > 1.0;
+    let y = atan_unit(if steep { 1.0 / a } else { a });
+    let y = if steep { std::f32::consts::FRAC_PI_2 - y } else { y };
+    y.copysign(x)
+}
+
+/// Angle of the point (x, y).
+#[inline(always)]
+pub(super) fn atan2(y: f32, x: f32) -> f32 {
+    let (a, b) = (y.abs(), x.abs());
+    let steep = a > b;
+    let (low, high) = if steep { (b, a) } else { (a, b) };
+    // 0/0 is no angle of its own, and neither is inf/inf.
+    let ratio = if low == high { 1.0 } else { low / high };
+    let ratio = if high == 0.0 { 0.0 } else { ratio };
+    let angle = atan_unit(ratio);
+    let angle = if steep { std::f32::consts::FRAC_PI_2 - angle } else { angle };
+    let angle = if x.is_sign_negative() { std::f32::consts::PI - angle } else { angle };
+    if x.is_nan() | y.is_nan() { f32::NAN } else { angle.copysign(y) }
+}
+
+/// Arcsine of |x|, and of its complement: `x` for |x| < 0.5 as it is, else by the half angle.
+#[inline(always)]
+fn asin_parts(x: f32) -> (bool, f32) {
+    let a = x.abs();
+    let small = a < 0.5;
+    let square = if small { a * a } else { 0.5 * (1.0 - a) };
+    let root = if small { a } else { square.sqrt() };
+    let p = poly(square, [4.197_455e-2, 2.424_046e-2, 4.547_424e-2, 7.495_03e-2, 0.166_667_73]);
+    (small, p.mul_add(square * root, root))
+}
+
+/// Arcsine; NaN outside of [-1, 1].
+#[inline(always)]
+pub(super) fn asin(x: f32) -> f32 {
+    let (small, y) = asin_parts(x);
+    let y = if small { y } else { (-2.0f32).mul_add(y, std::f32::consts::FRAC_PI_2) };
+    y.copysign(x)
+}
+
+/// Arccosine; NaN outside of [-1, 1].
+#[inline(always)]
+pub(super) fn acos(x: f32) -> f32 {
+    let (small, y) = asin_parts(x);
+    let near_zero = std::f32::consts::FRAC_PI_2 - y.copysign(x);
+    let beyond = if x < 0.0 { (-2.0f32).mul_add(y, std::f32::consts::PI) } else { 2.0 * y };
+    if small { near_zero } else { beyond }
 }
