@@ -1,0 +1,80 @@
+//! Products over edges, orientations and element types.
+use crate::{check, numbers};
+use pallas_rt::prelude::*;
+
+/// All four orientations, with blocks that do not divide the sizes.
+#[kernel(grid = (cdiv(M, 16), cdiv(N, 24), cdiv(K, 8)), semantics = (parallel, parallel, arbitrary))]
+fn product<E: Float>(
+    #[block([M, K] => [16, 8], |i, _, p| (i, p), fill = 0.0)] a: In<E>,
+    #[block([K, N] => [8, 24], |_, j, p| (p, j), fill = 0.0)] b: In<E>,
+    #[block([M, N] => [16, 24], |i, j, _| (i, j))] out: Out<f32>,
+    #[scratch([16, 24])] acc: Scratch<f32>,
+    #[fixed] orientation: usize,
+) {
+    if program_id(2) == 0 {
+        acc.fill(0.0);
+    }
+    let (a, b) = (a.load(), b.load());
+    let sum = match orientation {
+        0 => dot(a, b),
+        1 => dot(a.t().t(), b),
+        2 => dot(b.t(), a.t()).t(),
+        _ => dot_general(a, b, &[(1, 0)], &[]),
+    };
+    acc.store(acc.load() + sum);
+    if program_id(2) == num_programs(2) - 1 {
+        out.store(acc.load());
+    }
+}
+
+#[test]
+fn products_over_edges() {
+    for (m, n, k) in [(1, 1, 1), (16, 24, 8), (17, 25, 9), (33, 50, 31), (5, 100, 3)] {
+        for orientation in 0..4 {
+            let operands = |client: &Client| (numbers(client, &[m, k], 1), numbers(client, &[k, n], 2));
+            check(|client| {
+                let (a, b) = operands(client);
+                product::<f32>(&a, &b, orientation).map(|y| vec![y])
+            });
+        }
+    }
+}
+
+#[test]
+fn products_of_halves_sum_in_single_precision() {
+    check(|client| {
+        let half = |shape: &[usize], seed| {
+            let x = numbers(client, shape, seed).to_vec::<f32>()?;
+            client.array(&x.iter().map(|&x| bf16::from_f32(x)).collect::<Vec<_>>(), shape)
+        };
+        product::<bf16>(&half(&[20, 9], 1)?, &half(&[9, 30], 2)?, 0).map(|y| vec![y])
+    });
+}
+
+/// Batches, several free and contracted axes, integers and doubles.
+#[kernel(grid = (1))]
+fn general(
+    #[block([A, B] => [A, B], |_i| (0, 0))] x: In<f32>,
+    #[block([A, B] => [A, B], |_i| (0, 0))] ints: Out<i32>,
+    #[block([A, B] => [A, B], |_i| (0, 0))] doubles: Out<f64>,
+    #[block([A, B] => [A, B], |_i| (0, 0))] batched: Out<f32>,
+    #[block([A, B] => [A, B], |_i| (0, 0))] pairs: Out<f32>,
+) {
+    let x = x.load();
+    let i = x.cast::<i32>();
+    ints.store(dot(i, dot(i.t(), i)) + i);
+    let d = x.cast::<f64>();
+    doubles.store(dot(dot(d, d.t()), d));
+    // [2, 3, 4] by batches of the first axis, and of the last.
+    let t = x.reshape([2, A / 2, B]);
+    let squares = dot_general(t, t, &[(2, 2)], &[(0, 0)]);
+    let back = dot_general(squares, t, &[(2, 1)], &[(0, 0)]);
+    batched.store(back.reshape([A, B]));
+    let sums = dot_general(t, t, &[(0, 0), (1, 1)], &[]);
+    pairs.store(dot(x, sums) + dot_general(t, full([2, A / 2], 1.0f32), &[(0, 0), (1, 1)], &[]).reshape([1, B]));
+}
+
+#[test]
+fn products_of_any_rank_and_type() {
+    check(|client| general(numbers(client, &[6, 4], 5)).map(|(a, b, c, d)| vec![a, b, c, d]));
+}

@@ -1,0 +1,95 @@
+//! Elementwise chains and reductions over tiles longer than a strip, with every way an operand can stretch.
+use crate::{check, numbers};
+use pallas_rt::prelude::*;
+
+macro_rules! tiles {
+    ($name:ident, |$x:ident, $row:ident, $col:ident| $body:expr) => {
+        #[kernel(grid = (1))]
+        fn $name<const M: usize, const N: usize>(
+            #[block([M, N] => [M, N], |_i| (0, 0))] $x: In<f32>,
+            #[block([1, N] => [1, N], |_i| (0, 0))] $row: In<f32>,
+            #[block([M, 1] => [M, 1], |_i| (0, 0))] $col: In<f32>,
+            #[block([M, N] => [M, N], |_i| (0, 0))] out: Out<f32>,
+        ) {
+            let ($x, $row, $col) = ($x.load(), $row.load(), $col.load());
+            out.store($body);
+        }
+    };
+}
+tiles!(stretched, |x, row, col| (x + row) * col - select(row.gt(col), x, row * 2.0));
+tiles!(outer, |x, row, col| (row + col) * 1.0 + (x * 0.0));
+tiles!(strided, |x, row, col| {
+    let doubled = concat([x, x + row], 0);
+    doubled.strided_slice([1, 0], [M, N], [1, 1]) + doubled.reverse(1).slice([0, 0], [M, N]) + col
+});
+tiles!(reduced, |x, row, col| {
+    let cube = x.reshape([1, M, N]);
+    x.sum(1)
+        + x.max(0)
+        + x.min([0, 1])
+        + cube.sum([0, 1]).reshape([1, N])
+        + cube.transpose([2, 0, 1]).sum(0).reshape([M, 1])
+        + row
+        + col
+});
+tiles!(scanned, |x, row, col| x.cumsum(0) + x.cummax(1) + x.reverse(1).cummin(1) + row + col);
+tiles!(placed, |x, row, col| (x + x.argmax(1).cast::<f32>() + x.argmin(0).cast::<f32>()) * row.abs() + col);
+tiles!(typed, |x, row, col| {
+    let i = (x + row).cast::<i8>();
+    let wide = (i * 50).cast::<i64>() << 3;
+    let half = (x * col).cast::<f16>().cast::<bf16>();
+    wide.cast::<f32>() + half.cast::<f32>() + x.cast::<bool>().cast::<u16>().cast::<f64>().cast::<f32>()
+});
+tiles!(counted, |x, row, col| select(iota::<i32>([M, N], 0) * 3 > iota::<i32>([M, N], 1), x, row + col));
+
+#[test]
+fn tiles_of_all_sizes() {
+    macro_rules! sizes {
+        ($($name:ident)*; $m:literal $n:literal) => {
+            let operands = |client: &Client| {
+                (numbers(client, &[$m, $n], 1), numbers(client, &[1, $n], 2), numbers(client, &[$m, 1], 3))
+            };
+            $(check(|client| {
+                let (x, row, col) = operands(client);
+                $name::<$m, $n>(&x, &row, &col).map(|y| vec![y])
+            });)*
+        };
+    }
+    macro_rules! all {
+        ($($m:literal $n:literal),*) => {$(
+            sizes! { stretched outer strided reduced scanned placed typed counted; $m $n }
+        )*};
+    }
+    all!(1 1, 1 700, 700 1, 3 5, 64 64, 5 513, 130 7);
+}
+
+/// NaN and infinities go through maxima, minima and choices as IEEE and the table say.
+#[kernel(grid = (1))]
+fn special(
+    #[block([N] => [N], |_i| (0,))] x: In<f32>,
+    #[block([K] => [8], |_i| (0,))] out: Out<f32>,
+    #[dim] N: usize,
+    #[dim] K: usize,
+) {
+    let x = x.load();
+    let parts = [x.max(0), x.min(0), x.sum(0), (x * 0.0).max(0), x.argmax(0).cast::<f32>(), x.argmin(0).cast::<f32>()];
+    out.store(concat(parts, 0).pad([0], [2], 0.0));
+}
+
+#[test]
+fn special_values_survive() {
+    let (inf, nan) = (f32::INFINITY, f32::NAN);
+    for n in [1, 3, 16, 17, 40] {
+        for (at, value) in [(0, nan), (n - 1, nan), (n / 2, inf), (n / 2, -inf), (0, -0.0)] {
+            let mut x = vec![-1.0; n];
+            x[at] = value;
+            let run = |client: Client| {
+                let x = client.array(&x, &[n]).expect("it fits");
+                special(&x, n, 8).and_then(|y| y.to_vec::<f32>()).unwrap_or_else(|e| panic!("{e}"))
+            };
+            let (want, found) = (run(Client::interpreter()), run(Client::cpu()));
+            let same = want.iter().zip(&found).all(|(a, b)| a == b || (a.is_nan() && b.is_nan()));
+            assert!(same, "{n} elements, {value} at {at}: {found:?}, expected {want:?}");
+        }
+    }
+}
