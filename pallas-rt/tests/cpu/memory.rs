@@ -150,3 +150,23 @@ fn data_can_not_reach_foreign_memory() {
         assert_eq!(y.len(), 16);
     }
 }
+
+/// Truth values that nobody wrote: unspecified, but truth values.
+#[kernel(grid = (2))]
+fn unwritten(
+    #[block([N] => [64], |i| (i,))] x: In<f32>,
+    #[block([N] => [64], |i| (i,))] out: Out<f32>,
+    #[scratch([64])] seen: Scratch<bool>,
+) {
+    out.store(select(seen.load(), x.load(), x.load() * 2.0) + seen.load().cast::<f32>());
+}
+
+#[test]
+fn unwritten_memory_holds_values_of_its_type() {
+    let client = Client::cpu();
+    let ones = client.array(&[1.0f32; 128], &[128]).expect("it fits");
+    // Fills the thread's memory with other bytes first.
+    edges(numbers(&client, &[64, 64], 4)).expect("it runs");
+    let y = unwritten(&ones).and_then(|y| y.to_vec::<f32>()).expect("no fault on the CPU");
+    assert!(y.iter().all(|y| *y == 2.0), "{y:?}");
+}

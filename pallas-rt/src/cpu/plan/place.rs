@@ -9,7 +9,7 @@
 //! step runs, which falls back to the tile's own slot.
 use super::root;
 use super::step::{Block, Input, Place, Step};
-use pallas_ir::{Kernel, OperandId, OperandKind, Value};
+use pallas_ir::{DType, Kernel, OperandId, OperandKind, Value};
 
 /// The operand that stands for the memory of `o`: an input that an output takes over is that output.
 fn memory(kernel: &Kernel, o: OperandId) -> OperandId {
@@ -49,8 +49,10 @@ pub(super) fn refer_to_operands(kernel: &Kernel, base: &[Option<Value>], block: 
         let end = if yielded { block.steps.len() } else { last + 1 };
         let writes = |s: &Step| s.stores().is_some_and(|o| memory(kernel, o) == of);
         let written = block.steps[i + 1..end].iter().any(|s| any(s, &writes));
-        if let Step::Load { in_place, .. } = &mut block.steps[i] {
-            *in_place = !written && !kernel.ty(to).is_scalar();
+        if let Step::Load { in_place, from, .. } = &mut block.steps[i] {
+            // Bytes that no kernel has written may be no truth values: such loads are copied, and made ones.
+            let trusted = kernel.ty(to).dtype != DType::Bool || kernel.operand(from.operand).kind == OperandKind::Input;
+            *in_place = !written && trusted && !kernel.ty(to).is_scalar();
         }
     }
 }

@@ -2,7 +2,7 @@
 use super::super::plan::step::Place;
 use super::super::tile::{self, MAX_RANK, Tile};
 use super::Run;
-use pallas_ir::{Literal, OperandId, Value};
+use pallas_ir::{DType, Literal, OperandId, Value};
 
 /// A view placed on an operand's memory. Positions are checked here, once per access.
 struct Placed {
@@ -75,6 +75,10 @@ impl Run<'_> {
             }
             let (source, target, size) = placed.clipped(out, bytes);
             tile::copy(&source, &target, &size, bytes);
+            if self.ty(to).dtype == DType::Bool {
+                let truths = std::slice::from_raw_parts_mut(out.start, self.ty(to).elements());
+                truths.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+            }
         }
         if let Some((mask, other)) = mask {
             let (mask, other) = (self.tile(mask), self.tile(other));
