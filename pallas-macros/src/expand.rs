@@ -3,7 +3,7 @@ use crate::ast::{Block, BlockSize, Errors, Options, Parameter, Role};
 use crate::attr;
 use crate::check;
 use crate::names::Names;
-use crate::rewrite::{Rewrite, dim_ident, idents};
+use crate::rewrite::{Rewrite, dim_ident, idents, named};
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use std::collections::HashSet;
@@ -276,7 +276,7 @@ impl Kernel {
         let mut rename = RenameDims { dims: dims.iter().map(|d| (*d).clone()).collect() };
         entries.iter_mut().for_each(|e| rename.visit_expr_mut(e));
         let lets = dims.iter().map(|d| {
-            let ident = dim_ident(&Ident::new(d, Span::call_site()));
+            let ident = dim_ident(&named(d));
             quote!(#[allow(non_snake_case)] let #ident = #frame.dim(#d);)
         });
         let prefetches =
@@ -311,13 +311,7 @@ impl Kernel {
             rewrite.declare(&p.name, false, false);
         }
         let mentioned = idents(block.to_token_stream());
-        let dims: Vec<Ident> = self
-            .names
-            .dims
-            .iter()
-            .filter(|d| mentioned.contains(*d))
-            .map(|d| Ident::new(d, Span::call_site()))
-            .collect();
+        let dims: Vec<Ident> = self.names.dims.iter().filter(|d| mentioned.contains(*d)).map(|d| named(d)).collect();
         for d in &dims {
             rewrite.declare(d, false, false);
             rewrite.dims.insert(d.to_string());

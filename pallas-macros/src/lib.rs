@@ -8,6 +8,8 @@ mod check;
 mod expand;
 mod names;
 mod rewrite;
+#[cfg(test)]
+mod tests;
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};

@@ -71,7 +71,14 @@ pub(crate) struct Rewrite {
 }
 /// a dimension's name in the body: renamed, so that an item of the same name can't turn the binding into a pattern
 pub(crate) fn dim_ident(i: &Ident) -> Ident {
-    Ident::new(&format!("__dim_{i}"), i.span())
+    Ident::new(&format!("__dim_{}", i.to_string().trim_start_matches("r#")), i.span())
+}
+/// The identifier of a name that may be raw: `r#type`
+pub(crate) fn named(name: &str) -> Ident {
+    match name.strip_prefix("r#") {
+        Some(bare) => Ident::new_raw(bare, Span::call_site()),
+        None => Ident::new(name, Span::call_site()),
+    }
 }
 
 impl Rewrite {
