@@ -5,6 +5,7 @@
 //! ```
 //! Sums are held in f32 for 16-bit floats. Each program computes one block of C; blocks of A and B stream past it.
 use crate::dispatch::floats;
+use pallas_rt::DeviceKind;
 use pallas_rt::prelude::*;
 
 /// How the two matrices lie in memory.
@@ -121,11 +122,21 @@ pub fn matmul_with(
         _ => Ok(x.clone()),
     };
     let (a3, b3) = (batched(a)?, batched(b)?);
+    // A GPU's accumulator lies in workgroup memory, of which every adapter has 16 KiB.
+    let gpu = a.client().kind() == DeviceKind::Gpu;
+    macro_rules! product {
+        ($kernel:ident, $E:ty) => {
+            match gpu {
+                true => $kernel::<$E, 64, 64, 32>(&a3, &b3, epilogue),
+                false => $kernel::<$E, 128, 128, 256>(&a3, &b3, epilogue),
+            }
+        };
+    }
     let out = floats!("matmul", a.dtype(), E => match (layout.a_transposed, layout.b_transposed) {
-        (false, false) => matmul_blocks::<E, 128, 128, 256>(&a3, &b3, epilogue),
-        (true, false) => matmul_tn_blocks::<E, 128, 128, 256>(&a3, &b3, epilogue),
-        (false, true) => matmul_nt_blocks::<E, 128, 128, 256>(&a3, &b3, epilogue),
-        (true, true) => matmul_tt_blocks::<E, 128, 128, 256>(&a3, &b3, epilogue),
+        (false, false) => product!(matmul_blocks, E),
+        (true, false) => product!(matmul_tn_blocks, E),
+        (false, true) => product!(matmul_nt_blocks, E),
+        (true, true) => product!(matmul_tt_blocks, E),
     })?;
     match (a.rank(), out.shape()) {
         (2, &[_, m, n]) => out.reshape(&[m, n]),

@@ -51,6 +51,13 @@ pub enum Error {
         /// The shape asked for.
         to: Vec<usize>,
     },
+    /// An output given to [`into`](crate::into) that does not serve.
+    Output {
+        /// Which one, from 0.
+        index: usize,
+        /// Why not.
+        message: String,
+    },
     /// Arrays of two clients in one call.
     ForeignClient {
         /// Who came from elsewhere: an operand's name, `the output`.
@@ -190,6 +197,7 @@ impl Error {
             Error::Value { .. } => "value",
             Error::Overflow { .. } => "overflow",
             Error::Reshape { .. } => "reshape",
+            Error::Output { .. } => "output",
             Error::ForeignClient { .. } => "foreign-client",
             Error::Memory { .. } => "memory",
             Error::Limit { .. } => "limit",
@@ -226,6 +234,11 @@ impl fmt::Display for Error {
                 "shape {from:?} has {} elements, {to:?} has {}; help: a reshape keeps their number",
                 count(from),
                 count(to)
+            ),
+            Error::Output { index, message } => write!(
+                f,
+                "output {index} cannot be written: {message}; help: give an array of the result's element type, shape and \
+                 client that nobody else holds"
             ),
             Error::ForeignClient { what, found, expected } => write!(
                 f,

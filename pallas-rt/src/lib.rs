@@ -14,7 +14,7 @@ pub mod wgsl;
 
 pub use array::{Array, Buffer, Client, Device, DeviceKind, DeviceLimits, MemoryStats, Profile};
 pub use error::{Error, KernelError, Result};
-pub use launch::{Checked, Cost, Counters, Explanation, check, cost, counters, explain};
+pub use launch::{Checked, Cost, Counters, Explanation, Results, check, cost, counters, explain, into};
 pub use pallas_macros::kernel;
 #[cfg(feature = "gpu")]
 pub use {gpu::GpuCounters, wgpu};
@@ -29,7 +29,7 @@ pub mod prelude {
     };
     pub use crate::lang::refs::{In, Out, Prefetch, Scratch, ds, strided};
     pub use crate::lang::tile::{Scalar, Tile};
-    pub use crate::{Array, Client, Error, Result, check, cost, explain, kernel};
+    pub use crate::{Array, Client, Error, Result, check, cost, explain, into, kernel};
     pub use half::{bf16, f16};
     pub use pallas_ir::dtype::{Float, Int, Number, Real};
     pub use pallas_ir::{DType, Elem};

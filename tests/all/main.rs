@@ -2,6 +2,8 @@
 //! the strict interpreter, the runtime's promises.
 mod faults;
 mod kernels;
+mod memory;
+mod refusals;
 mod runtime;
 mod safetensors;
 mod shaders;

@@ -152,3 +152,20 @@ fn explain_cost_and_check() {
     assert!(cost(call).expect("it is estimated").flops >= (2 * m * k * n) as u64);
     assert_eq!(check(call).expect("the executions agree").kernels, 1);
 }
+
+#[cfg(feature = "gpu")]
+#[test]
+fn fifty_lengths_take_three_pipelines_at_most() {
+    let Some(client) = crate::support::gpu() else { return };
+    let client = client.isolated().expect("the adapter is there");
+    assert_eq!(client.gpu_counters().pipelines_compiled, 0);
+    for n in 1..=50 {
+        let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
+        let array = client.array(&x, &[n]).expect("it fits");
+        let want: Vec<f32> = x.iter().map(|x| 2.0 * x).collect();
+        assert_eq!(doubled(&array).and_then(|y| y.to_vec::<f32>()), Ok(want.clone()), "borrowed, {n} elements");
+        assert_eq!(doubled(array).and_then(|y| y.to_vec::<f32>()), Ok(want), "donated, {n} elements");
+    }
+    let compiled = client.gpu_counters().pipelines_compiled;
+    assert!((1..=3).contains(&compiled), "{compiled} pipelines");
+}

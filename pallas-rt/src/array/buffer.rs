@@ -143,6 +143,20 @@ impl Buffer {
         }
     }
 
+    /// Overwrites all bytes with those of a buffer of the same client and length; the host does not wait.
+    pub(crate) fn copy_from(&mut self, other: &Buffer) -> Result<()> {
+        assert!(self.len == other.len && self.client == other.client, "{other:?} into {self:?}");
+        match (&mut self.storage, &other.storage) {
+            (Storage::Host(Some(to)), Storage::Host(Some(from))) => {
+                to.bytes_mut(self.len).copy_from_slice(from.bytes(self.len));
+                Ok(())
+            }
+            #[cfg(feature = "gpu")]
+            (Storage::Gpu(to), Storage::Gpu(from)) => to.copy_from(from, self.len),
+            _ => unreachable!("living buffers of one client are of one kind"),
+        }
+    }
+
     /// Overwrites the bytes from the start.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
         assert!(bytes.len() <= self.len, "{} bytes into a buffer of {}", bytes.len(), self.len);

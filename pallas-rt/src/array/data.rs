@@ -241,6 +241,18 @@ impl Array {
         Err(Error::ForeignClient { what: what.into(), found: place(self.client()), expected: place(client) })
     }
 
+    /// The same elements in memory of their own, on the same client; the host does not wait.
+    pub(crate) fn copied(&self) -> Result<Array> {
+        let mut buffer = Buffer::uninitialised(self.client(), self.buffer.len())?;
+        buffer.copy_from(&self.buffer)?;
+        Ok(Array::new(self.dtype, &self.shape, buffer))
+    }
+
+    /// Whether both have the same memory.
+    pub(crate) fn shares_memory(&self, other: &Array) -> bool {
+        Arc::ptr_eq(&self.buffer, &other.buffer)
+    }
+
     /// Gives the memory up for an output, if nobody else owns it and the size is the output's; else gives itself back.
     pub(crate) fn donate(mut self, dtype: DType, shape: &[usize]) -> std::result::Result<Array, Array> {
         let fits = host::byte_count(dtype, shape).is_ok_and(|bytes| bytes == self.buffer.len());

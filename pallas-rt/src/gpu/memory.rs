@@ -171,6 +171,18 @@ impl Memory {
         })
     }
 
+    /// Overwrites the first `len` bytes with another buffer's, after all work submitted so far.
+    pub(crate) fn copy_from(&self, other: &Memory, len: usize) -> Result<()> {
+        if len == 0 {
+            return self.gpu.alive();
+        }
+        self.gpu.attempt("copy an array", || {
+            let mut encoder = self.gpu.wgpu.create_command_encoder(&Default::default());
+            encoder.copy_buffer_to_buffer(&other.buffer, 0, &self.buffer, 0, (len as u64).next_multiple_of(4));
+            self.gpu.queue.submit([encoder.finish()]);
+        })
+    }
+
     /// Copies the first `len` bytes to the host. Waits for the work submitted so far and for none that comes later.
     pub(crate) fn read(&self, len: usize) -> Result<Vec<u8>> {
         if len == 0 {

@@ -21,6 +21,8 @@ pub(super) struct Binding {
     pub arrays: Vec<Option<(Array, bool)>>,
     /// Extents of the grid.
     pub grid: Vec<i64>,
+    /// The user's arrays that the launch writes, one per output; or none.
+    pub lent: Vec<Array>,
 }
 
 /// Largest grid axis: indices are i32.
@@ -108,8 +110,9 @@ pub(super) fn bind(spec: &Spec, arguments: Vec<Argument>) -> Result<Binding> {
         let message = format!("a grid of {grid:?} has more than 2^31 - 1 programs");
         return Err(fault("grid", message, "use larger blocks, or several launches"));
     }
+    aliases(spec, &shapes, &fault)?;
     let statics = static_names(spec);
-    Ok(Binding { sizes, statics, shapes, params, arrays, grid })
+    Ok(Binding { sizes, statics, shapes, params, arrays, grid, lent: vec![] })
 }
 
 /// Holds an array against its operand's declaration and binds the names it names.
@@ -172,6 +175,29 @@ fn blocks(
                 return Err(fault("block-size", message, "a block has at least one element"));
             }
         }
+    }
+    Ok(())
+}
+
+/// An output that takes over an input's memory has its element type and shape, and has it for itself.
+fn aliases(spec: &Spec, shapes: &[Vec<usize>], fault: &dyn Fn(&'static str, String, &str) -> Error) -> Result<()> {
+    let mut taken: Vec<(&str, &str)> = vec![];
+    for (operand, shape) in spec.operands.iter().zip(shapes) {
+        let Some(from) = operand.alias else { continue };
+        let input = spec.operands.iter().position(|o| o.name == from).expect("the macro checks that it is an input");
+        let (dtype, found) = (spec.operands[input].dtype, &shapes[input]);
+        if (operand.dtype, shape) != (dtype, found) {
+            let message = format!(
+                "`{}` is {} {shape:?}, `{from}`, which it aliases, {dtype} {found:?}",
+                operand.name, operand.dtype
+            );
+            return Err(fault("alias", message, "an alias has the element type and shape of its input"));
+        }
+        if let Some((_, other)) = taken.iter().find(|(input, _)| *input == from) {
+            let message = format!("`{other}` and `{}` both take over the memory of `{from}`", operand.name);
+            return Err(fault("alias", message, "an input's memory serves one output"));
+        }
+        taken.push((from, operand.name));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 use super::bind::Binding;
 use super::spec::Spec;
 use crate::{Result, passes};
-use pallas_ir::{Kernel, Loc};
+use pallas_ir::{Kernel, Loc, OperandId, OperandKind};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
@@ -46,6 +46,30 @@ pub(super) struct Compiled {
     pub lowered: Arc<Kernel>,
     /// Backend results, made at the first launch on that backend.
     pub backends: super::run::Backends,
+    /// The kernel with outputs that take over inputs' memory, by these pairs.
+    sharing: Mutex<Vec<(Pairs, Arc<Compiled>)>>,
+}
+
+/// Outputs and the inputs whose memory they take over.
+type Pairs = Vec<(OperandId, OperandId)>;
+
+impl Compiled {
+    /// The same kernel, but that these outputs take over these inputs' memory.
+    pub(super) fn sharing(&self, pairs: Pairs) -> Arc<Compiled> {
+        let mut sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, found)) = sharing.iter().find(|(p, _)| *p == pairs) {
+            return found.clone();
+        }
+        let mut kernel = Kernel::clone(&self.traced);
+        for (output, input) in &pairs {
+            if let OperandKind::Output { alias, .. } = &mut kernel.operands[output.index()].kind {
+                *alias = Some(*input);
+            }
+        }
+        let compiled = Arc::new(compile(kernel));
+        sharing.push((pairs, compiled.clone()));
+        compiled
+    }
 }
 
 /// How often things happened in this process.
@@ -96,5 +120,5 @@ fn lookup(call: &Call) -> Entry {
 fn compile(kernel: Kernel) -> Compiled {
     COMPILES.fetch_add(1, Ordering::Relaxed);
     let lowered = Arc::new(passes::run(&kernel));
-    Compiled { traced: Arc::new(kernel), lowered, backends: super::run::Backends::default() }
+    Compiled { traced: Arc::new(kernel), lowered, backends: super::run::Backends::default(), sharing: Mutex::default() }
 }

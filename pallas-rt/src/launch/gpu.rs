@@ -5,7 +5,7 @@ use super::run;
 use crate::gpu::{Binding as Bound, Dispatch, ShaderJob};
 use crate::wgsl::{self, HEADER_WORDS, Shader};
 use crate::{Array, Client, Error, Result};
-use pallas_ir::{At, Diag, Kernel, Loc};
+use pallas_ir::{At, Diag, Kernel, Loc, OperandKind};
 use std::sync::atomic::Ordering;
 
 /// Scratch of one dispatch; more programs than fit run in several dispatches.
@@ -21,6 +21,7 @@ pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding) -
         max_threads: device.max_threads.min(device.max_threads_per_axis[0]),
         max_loop_iterations: device.max_loop_iterations,
     };
+    check_scratch(kernel, client)?;
     // Clients with equal limits share a text; the pipeline cache is the device's own.
     let shader = compiled.backends.shader(limits, || wgsl::emit(kernel, &limits));
     let shader = shader.map_err(|d| Error::kernel(&kernel.name, Loc::NONE, "", d))?;
@@ -56,6 +57,28 @@ pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding) -
     }
     drop(bindings);
     Ok(results)
+}
+
+/// Refuses scratch that the device's workgroup memory does not hold. Tiles that we place ourselves find other homes; scratch
+/// is what the user asked to be fast.
+fn check_scratch(kernel: &Kernel, client: &Client) -> Result<()> {
+    let scratch = kernel.operands.iter().filter(|o| o.kind == OperandKind::Scratch);
+    // A word an element, whatever its type.
+    let mut table: Vec<(&str, usize)> =
+        scratch.map(|o| (o.name.as_str(), 4 * o.block_shape().iter().product::<usize>())).collect();
+    table.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
+    let (total, limit) = (table.iter().map(|(_, bytes)| bytes).sum::<usize>(), client.limits().workgroup_bytes);
+    if total as u64 <= limit {
+        return Ok(());
+    }
+    let rows: Vec<String> = table.iter().map(|(name, bytes)| format!("`{name}` {bytes}")).collect();
+    let message = format!(
+        "its scratch takes {total} bytes of workgroup memory, {} has {limit}: {}",
+        client.device(),
+        rows.join(", ")
+    );
+    let help = format!("make `{}`, the largest, smaller: smaller blocks; or use the CPU", table[0].0);
+    Err(Error::kernel(&kernel.name, Loc::NONE, "", Diag::new("vmem", At::Op, message, help)))
 }
 
 /// The programs of each dispatch, and the dispatch.

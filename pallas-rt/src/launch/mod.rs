@@ -1,18 +1,22 @@
 //! The door: every call of a kernel comes through [`launch`].
 //!
 //! [`spec`] what the expansion says; [`bind`] sizes from arrays, with every check that needs numbers; [`trace`] to tile
-//! IR; [`cache`] compiled kernels; [`run`] execution on a device; [`inspect`] explain, check and cost.
+//! IR; [`cache`] compiled kernels; [`donate`] outputs in donated memory; [`into`](mod@into) outputs in the user's; [`run`]
+//! execution on a device; [`inspect`] explain, check and cost.
 mod bind;
 mod cache;
+mod donate;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod inspect;
+mod into;
 mod run;
 pub mod spec;
 mod trace;
 
 pub use cache::{Counters, counters};
 pub use inspect::{Checked, Cost, Explanation, check, cost, explain};
+pub use into::{Results, into};
 
 use crate::lang::context;
 use crate::{Array, Client, DeviceKind, Error, Result};
@@ -49,10 +53,17 @@ pub fn launch(spec: Spec, arguments: Vec<Argument>, maps: &[(usize, Map<'_>)], b
     let client = client_of(&spec, &arguments)?;
     let mut binding = bind::bind(&spec, arguments)?;
     let call = cache::Call::new(&spec, &binding);
-    let compiled = cache::compiled(&call, || trace::trace(&spec, &binding, maps, body))?;
+    let mut compiled = cache::compiled(&call, || trace::trace(&spec, &binding, maps, body))?;
     if inspect::intercepts() {
         inspect::note(&compiled, &binding, &client)?;
         return run::unwritten(&client, &compiled.traced, &binding).map(Outputs);
+    }
+    if client.kind() != DeviceKind::Interpreter && !binding.grid.contains(&0) {
+        binding.lent = into::take(&compiled.traced, &binding, &client);
+        let pairs = if binding.lent.is_empty() { donate::pairs(&compiled.traced, &mut binding) } else { vec![] };
+        if !pairs.is_empty() {
+            compiled = compiled.sharing(pairs);
+        }
     }
     if inspect::checks() {
         let reference = interpreted(&compiled, &binding, spec.at, body)?;
@@ -104,6 +115,7 @@ fn interpreted(
         shapes: binding.shapes.clone(),
         params: binding.params.clone(),
         arrays: copies,
+        lent: vec![],
         grid: binding.grid.clone(),
     };
     execute(&client, compiled, &mut binding, at, body)

@@ -144,8 +144,11 @@ pub(super) fn cpu(client: &Client, compiled: &Compiled, binding: &mut Binding) -
         memory.push(cpu::Memory { ptr, shape: shape.clone() });
     }
     for (i, array) in outputs(kernel).zip(&mut results) {
-        let buffer = array.buffer_mut().expect("a fresh output is owned by nobody else");
-        memory[i].ptr = buffer.as_mut_ptr();
+        memory[i].ptr = match array.buffer_mut() {
+            Some(buffer) => buffer.as_mut_ptr(),
+            // Lent: its other owner is `into`, which holds it by `&mut` meanwhile.
+            None => array.buffer().as_ptr().cast_mut(),
+        };
         if let OperandKind::Output { alias: Some(from), .. } = &kernel.operands[i].kind {
             memory[from.index()].ptr = memory[i].ptr;
         }
@@ -156,9 +159,11 @@ pub(super) fn cpu(client: &Client, compiled: &Compiled, binding: &mut Binding) -
     Ok(results)
 }
 
-/// An array per output: the donated or copied memory of the input it aliases, that of a donated input of its size, or
-/// fresh memory.
+/// An array per output: the one lent for it, the donated or copied memory of the input it aliases, or fresh memory.
 pub(super) fn allocate(client: &Client, kernel: &Kernel, binding: &mut Binding) -> Result<Vec<Array>> {
+    if !binding.lent.is_empty() {
+        return Ok(std::mem::take(&mut binding.lent));
+    }
     let mut results = vec![];
     for i in outputs(kernel).collect::<Vec<_>>() {
         let (dtype, shape) = (kernel.operands[i].dtype, binding.shapes[i].clone());
@@ -167,26 +172,9 @@ pub(super) fn allocate(client: &Client, kernel: &Kernel, binding: &mut Binding) 
             results.push(client.empty(dtype, &shape)?);
             continue;
         };
-        let (array, donated) = binding.arrays[from.index()].take().expect("the macro checks that an alias is an input");
-        let fresh = if donated { array.donate(dtype, &shape) } else { Err(array) };
-        results.push(match fresh {
-            Ok(own) => own,
-            Err(shared) => {
-                let copy = client.array_from_bytes(shared.dtype(), shared.shape(), &shared.to_bytes()?)?;
-                if copy.dtype() != dtype || copy.shape() != shape {
-                    let message = format!(
-                        "output `{}` is {dtype} {shape:?}, the input it aliases {} {:?}",
-                        kernel.operands[i].name,
-                        copy.dtype(),
-                        copy.shape()
-                    );
-                    let diag =
-                        Diag::new("alias", At::Op, message, "an alias has the element type and shape of its input");
-                    return Err(Error::kernel(&kernel.name, Loc::NONE, "", diag));
-                }
-                copy
-            }
-        });
+        let (array, donated) = binding.arrays[from.index()].take().expect("an alias is an input, and no other's");
+        let own = if donated { array.donate(dtype, &shape) } else { Err(array) };
+        results.push(own.or_else(|shared| shared.copied())?);
     }
     Ok(results)
 }

@@ -1,0 +1,191 @@
+//! Launching into existing outputs: no allocation, the arrays keep their memory.
+//!
+//! While the closure runs, the first launch on this thread whose outputs fit takes over the arrays' memory. A result that
+//! lies elsewhere in the end (the closure called several kernels, or an interpreter computed it) is copied.
+use super::bind::Binding;
+use super::inspect;
+use crate::{Array, Client, Error, Result};
+use pallas_ir::{Kernel, OperandKind};
+use std::cell::RefCell;
+
+/// What a call of kernels returns: an array, or several in a tuple, an array or a vector.
+pub trait Results {
+    #[doc(hidden)]
+    fn arrays(self) -> Vec<Array>;
+}
+impl Results for Array {
+    fn arrays(self) -> Vec<Array> {
+        vec![self]
+    }
+}
+impl Results for Vec<Array> {
+    fn arrays(self) -> Vec<Array> {
+        self
+    }
+}
+impl<const N: usize> Results for [Array; N] {
+    fn arrays(self) -> Vec<Array> {
+        self.into()
+    }
+}
+/// `impl Results for (Array, Array)` and so on, up to eight.
+macro_rules! tuples {
+    ($first:ident $($rest:ident)*) => {
+        impl Results for (Array, $(tuples!(@ $rest),)*) {
+            #[allow(non_snake_case, reason = "named after their position")]
+            fn arrays(self) -> Vec<Array> {
+                let ($first, $($rest,)*) = self;
+                vec![$first, $($rest),*]
+            }
+        }
+        tuples! { $($rest)* }
+    };
+    (@ $x:ident) => { Array };
+    () => {};
+}
+tuples! { A B C D E F G H }
+
+thread_local! {
+    static LENT: RefCell<Vec<Array>> = const { RefCell::new(vec![]) };
+}
+
+/// Runs `f` and leaves its results in `outputs`, whose memory they use: a step that runs many times allocates once.
+///
+/// Element type, shape and client of each output must be those of the result. No clone of an output may be alive, since
+/// it would change too.
+///
+/// ```
+/// use pallas_rt::prelude::*;
+///
+/// #[kernel(grid = (cdiv(N, 8)))]
+/// fn double(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>) {
+///     out.store(x.load() * 2.0);
+/// }
+/// let client = Client::cpu();
+/// let mut y = client.zeros(DType::F32, &[3])?;
+/// for step in 0..10 {
+///     let x = client.full(&[3], step as f32)?;
+///     into([&mut y], || double(&x))?;
+/// }
+/// assert_eq!(y.to_vec::<f32>()?, [18.0; 3]);
+/// # Ok::<(), Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Output`] if an output is shared or a result does not fit it; what `f` returns. Outputs then hold what they
+/// held before, except where a kernel has begun to write them.
+pub fn into<'a, R: Results>(
+    outputs: impl IntoIterator<Item = &'a mut Array>,
+    f: impl FnOnce() -> Result<R>,
+) -> Result<()> {
+    let mut outputs: Vec<&mut Array> = outputs.into_iter().collect();
+    if inspect::intercepts() {
+        return f().map(drop);
+    }
+    for (i, output) in outputs.iter_mut().enumerate() {
+        owned(i, output)?;
+    }
+    let lent = outputs.iter().map(|output| Array::clone(output)).collect();
+    let results = with_lent(lent, f)?.arrays();
+    settle(&mut outputs, results)
+}
+
+/// Refuses an output that somebody else could see change.
+fn owned(i: usize, output: &mut Array) -> Result<&mut crate::Buffer> {
+    let refused = Error::Output { index: i, message: "another array shares its memory and would change too".into() };
+    output.buffer_mut().ok_or(refused)
+}
+
+/// Runs `f` with arrays on loan, and takes them back also after a panic.
+fn with_lent<R>(lent: Vec<Array>, f: impl FnOnce() -> R) -> R {
+    struct Restore(Vec<Array>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            LENT.replace(std::mem::take(&mut self.0));
+        }
+    }
+    let _outer = Restore(LENT.replace(lent));
+    f()
+}
+
+/// The lent arrays, if a launch of this kernel can write its outputs there: one each, in the outputs' shapes.
+pub(super) fn take(kernel: &Kernel, binding: &Binding, client: &Client) -> Vec<Array> {
+    LENT.with_borrow_mut(|lent| {
+        let mut outputs = vec![];
+        for (operand, shape) in kernel.operands.iter().zip(&binding.shapes) {
+            match operand.kind {
+                OperandKind::Output { alias: None, .. } => outputs.push((operand.dtype, shape)),
+                // It takes over its input's memory.
+                OperandKind::Output { .. } => return vec![],
+                _ => {}
+            }
+        }
+        let fits = |(array, (dtype, shape)): (&Array, &(_, &Vec<usize>))| {
+            array.dtype() == *dtype && array.client() == client && merged(array.shape(), shape)
+        };
+        if lent.len() != outputs.len() || !lent.iter().zip(&outputs).all(fits) {
+            return vec![];
+        }
+        let lent = std::mem::take(lent).into_iter().zip(outputs);
+        lent.map(|(array, (_, shape))| array.reshape(shape).expect("as many elements")).collect()
+    })
+}
+
+/// Whether one shape is the other with neighbouring axes merged or axes of extent 1 dropped: `[2, 3, 4]` and `[6, 4]`.
+fn merged(a: &[usize], b: &[usize]) -> bool {
+    let borders = |shape: &[usize]| -> Vec<usize> {
+        let mut borders = vec![1];
+        borders.extend(shape.iter().scan(1usize, |n, &extent| {
+            *n = n.saturating_mul(extent);
+            Some(*n)
+        }));
+        borders
+    };
+    let (x, y) = (borders(a), borders(b));
+    let within = |x: &[usize], y: &[usize]| x.iter().all(|n| y.contains(n));
+    a == b || x.last() == y.last() && !a.contains(&0) && (within(&x, &y) || within(&y, &x))
+}
+
+/// Puts each result in its output, where it is not already.
+fn settle(outputs: &mut [&mut Array], results: Vec<Array>) -> Result<()> {
+    if outputs.len() != results.len() {
+        let message = format!("{} outputs for {} results", outputs.len(), results.len());
+        return Err(Error::Output { index: outputs.len().min(results.len()), message });
+    }
+    for (i, (output, result)) in outputs.iter().zip(&results).enumerate() {
+        result.check_client(output.client(), &format!("result {i}"))?;
+        if (output.dtype(), output.shape()) != (result.dtype(), result.shape()) {
+            let of = |x: &Array| format!("{} {:?}", x.dtype(), x.shape());
+            let message = format!("it is {}, the result {}", of(output), of(result));
+            return Err(Error::Output { index: i, message });
+        }
+        if outputs.iter().enumerate().any(|(k, other)| k != i && result.shares_memory(other)) {
+            let message = "its result is another output: return them in the kernel's order".into();
+            return Err(Error::Output { index: i, message });
+        }
+    }
+    for (i, (output, result)) in outputs.iter_mut().zip(results).enumerate() {
+        if !result.shares_memory(output) {
+            owned(i, output)?.copy_from(result.buffer())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::merged;
+
+    #[test]
+    fn shapes_that_lie_alike_in_memory() {
+        let check = |a: &[usize], b: &[usize], expected| assert_eq!(merged(a, b), expected, "{a:?} {b:?}");
+        check(&[2, 3, 4], &[6, 4], true);
+        check(&[5, 7], &[1, 5, 7], true);
+        check(&[6], &[2, 3], true);
+        check(&[2, 3], &[3, 2], false);
+        check(&[2, 3], &[2, 4], false);
+        check(&[0, 3], &[0, 3], true);
+        check(&[0, 3], &[0, 4], false);
+        check(&[], &[1], true);
+    }
+}
