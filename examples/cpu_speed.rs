@@ -39,7 +39,7 @@ fn main() -> Result<()> {
     macro_rules! attention {
         ($($block:literal),*) => {$(
             let what = format!("flash attention {heads}x{positions}x{width}, blocks {}x{}", $block, $block);
-            let call = || flash_attention_blocks::<$block, $block>(&q, &k, &v, &lengths, 0.125);
+            let call = || flash_attention_blocks::<f32, $block, $block>(&q, &k, &v, &lengths, 0.125, false, false);
             report(&what, flops, best(&what, call)?);
         )*};
     }

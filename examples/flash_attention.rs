@@ -3,13 +3,11 @@
 //! `cargo run --release --example flash_attention [-- --device cpu|gpu|interpret] [-- --explain]`
 mod data;
 
-use pallas_kernels::flash_attention::flash_attention_blocks;
+use pallas_kernels::flash_attention::{Options, block_sizes, flash_attention};
 use pallas_rt::{Client, Error, explain};
 use std::process::ExitCode;
 use std::time::Instant;
 
-const BQ: usize = 64;
-const BK: usize = 64;
 const TOLERANCE: f32 = 1e-5;
 
 fn main() -> ExitCode {
@@ -40,8 +38,8 @@ fn run() -> Result<bool, Error> {
     let mut operand = |name: &str| data::take(&mut arrays, name);
     let (q, k, v, lengths) = (operand("q")?, operand("k")?, operand("v")?, operand("lengths")?);
     let expected = operand("out")?;
-    let scale = 1.0 / (q.shape()[3] as f32).sqrt();
-    let attend = || flash_attention_blocks::<BQ, BK>(&q, &k, &v, &lengths, scale);
+    let options = Options { lengths: Some(&lengths), ..Options::default() };
+    let attend = || flash_attention(&q, &k, &v, &options);
     if std::env::args().any(|a| a == "--explain") {
         println!("{}", explain(attend)?);
         return Ok(true);
@@ -64,7 +62,10 @@ fn run() -> Result<bool, Error> {
     let flops = 4.0 * (heads * positions * live * head_dim) as f64;
     let error = greatest_error(&first.to_vec::<f32>()?, &expected.to_vec::<f32>()?);
     println!("device      {} ({})", client.device(), client.why());
-    println!("q, k, v     [{batch}, {heads}, {positions}, {head_dim}] f32, blocks of {BQ} queries and {BK} keys");
+    let (queries, keys) = block_sizes(client.kind(), positions, head_dim);
+    println!(
+        "q, k, v     [{batch}, {heads}, {positions}, {head_dim}] f32, blocks of {queries} queries and {keys} keys"
+    );
     println!("time        {:.3} ms, {:.2} GFLOP/s", best * 1e3, flops / best / 1e9);
     println!("error       {error:.2e} at most (allowed {TOLERANCE:.0e})");
     Ok(error <= TOLERANCE)

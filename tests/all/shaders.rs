@@ -45,5 +45,5 @@ fn shaders_of_the_shipped_kernels_are_valid_everywhere() {
     }
     let zeros = |shape: &[usize]| cpu.zeros(DType::F32, shape).expect("it fits");
     let (q, k, lengths) = (zeros(&[1, 2, 9, 8]), zeros(&[1, 2, 7, 8]), cpu.zeros(DType::I32, &[1]).expect("it fits"));
-    validate_all(|| flash_attention::flash_attention_blocks::<16, 16>(&q, &k, &k, &lengths, 0.5));
+    validate_all(|| flash_attention::flash_attention_blocks::<f32, 16, 16>(&q, &k, &k, &lengths, 0.5, true, false));
 }

@@ -1,0 +1,108 @@
+//! Matrix products: sizes around the blocks in every layout, epilogues, batches, data that is no number.
+use super::{B, FLOATS, around, runs, typed};
+use crate::support::{array, clients, close, doubles, values};
+use pallas_kernels::matmul::{
+    Layout, matmul, matmul_blocks, matmul_nt_blocks, matmul_tn_blocks, matmul_tt_blocks, matmul_with,
+};
+use pallas_rt::prelude::*;
+
+/// The k of the tolerance.
+const K: f64 = 4.0;
+
+const LAYOUTS: [Layout; 4] = [
+    Layout { a_transposed: false, b_transposed: false },
+    Layout { a_transposed: true, b_transposed: false },
+    Layout { a_transposed: false, b_transposed: true },
+    Layout { a_transposed: true, b_transposed: true },
+];
+
+fn shapes([m, k, n]: [usize; 3], layout: Layout) -> [[usize; 2]; 2] {
+    let a = if layout.a_transposed { [k, m] } else { [m, k] };
+    [a, if layout.b_transposed { [n, k] } else { [k, n] }]
+}
+
+fn reference(a: &[f64], b: &[f64], [m, k, n]: [usize; 3], layout: Layout) -> Vec<f64> {
+    let at = |i: usize, p: usize| if layout.a_transposed { a[p * m + i] } else { a[i * k + p] };
+    let bt = |p: usize, j: usize| if layout.b_transposed { b[j * k + p] } else { b[p * n + j] };
+    (0..m * n).map(|e| (0..k).map(|p| at(e / n.max(1), p) * bt(p, e % n.max(1))).sum()).collect()
+}
+
+/// The kernel of a layout with blocks of [`B`].
+fn product<E: Float>(a: &Array, b: &Array, layout: Layout, f: fn(Tile<f32>) -> Tile<f32>) -> Result<Array> {
+    let epilogue = move |x| f(x);
+    match (layout.a_transposed, layout.b_transposed) {
+        (false, false) => matmul_blocks::<E, B, B, B>(a, b, epilogue),
+        (true, false) => matmul_tn_blocks::<E, B, B, B>(a, b, epilogue),
+        (false, true) => matmul_nt_blocks::<E, B, B, B>(a, b, epilogue),
+        (true, true) => matmul_tt_blocks::<E, B, B, B>(a, b, epilogue),
+    }
+}
+
+#[test]
+fn every_extent_around_its_blocks_in_every_layout() {
+    for client in clients() {
+        for (mkn, size) in around([5, 6, 7]) {
+            let [m, k, n] = mkn;
+            let (a, b) = (values(m * k, 1), values(k * n, 2));
+            for (layout, &dtype) in LAYOUTS.into_iter().flat_map(|l| runs(&client, size).iter().map(move |t| (l, t))) {
+                let [[a0, a1], [b0, b1]] = shapes(mkn, layout);
+                let (x, y) = (array(&client, dtype, &[1, a0, a1], &a), array(&client, dtype, &[1, b0, b1], &b));
+                let out = typed!(dtype, E => product::<E>(&x, &y, layout, |x| x)).expect("it runs");
+                close(&out, &reference(&a, &b, mkn, layout), k, K, &format!("{mkn:?} {layout:?} {dtype}"));
+            }
+        }
+        for g in (0..=2 * B + 1).filter(|g| !runs(&client, *g).is_empty()) {
+            let (a, b) = (values(g * 6, 5), values(g * 6, 6));
+            let (x, y) = (array(&client, DType::F32, &[g, 2, 3], &a), array(&client, DType::F32, &[g, 3, 2], &b));
+            let each = |i: usize| reference(&a[i * 6..][..6], &b[i * 6..][..6], [2, 3, 2], Layout::default());
+            let want: Vec<f64> = (0..g).flat_map(each).collect();
+            let out = product::<f32>(&x, &y, Layout::default(), |x| x).expect("it runs");
+            close(&out, &want, 3, K, &format!("{g} products"));
+        }
+    }
+}
+
+#[test]
+fn an_epilogue_is_applied_to_finished_sums() {
+    let mkn = [9, 7, 5];
+    let (a, b) = (values(9 * 7, 3), values(7 * 5, 4));
+    for (client, layout) in clients().iter().flat_map(|c| LAYOUTS.map(|l| (c, l))) {
+        let want: Vec<f64> = reference(&a, &b, mkn, layout).into_iter().map(|x| (x * 0.5).max(0.0)).collect();
+        let [a_shape, b_shape] = shapes(mkn, layout);
+        let (x, y) = (array(client, DType::F32, &a_shape, &a), array(client, DType::F32, &b_shape, &b));
+        let out = matmul_with(&x, &y, layout, |x| maximum(x * 0.5, 0.0)).expect("it runs");
+        close(&out, &want, 7, K, &format!("{layout:?}"));
+    }
+}
+
+#[test]
+fn numbers_that_are_none_stay_in_their_row_and_column() {
+    let (inf, nan) = (f64::INFINITY, f64::NAN);
+    let mkn = [6, 5, 7];
+    for client in [Client::interpreter(), Client::cpu()] {
+        for (layout, bad) in LAYOUTS.into_iter().flat_map(|l| [inf, -inf, nan].map(|x| (l, x))) {
+            let (mut a, mut b) = (values(30, 1), values(35, 2));
+            (a[3], b[20]) = (bad, -inf);
+            let [[a0, a1], [b0, b1]] = shapes(mkn, layout);
+            let (x, y) = (array(&client, DType::F32, &[a0, a1], &a), array(&client, DType::F32, &[b0, b1], &b));
+            let out = matmul_with(&x, &y, layout, |x| x).expect("it runs");
+            close(&out, &reference(&a, &b, mkn, layout), 5, K, &format!("{bad} {layout:?}"));
+        }
+    }
+}
+
+#[test]
+fn the_function_that_chooses_blocks() {
+    let cpu = Client::cpu();
+    for (mkn, dtype) in [[1, 300, 1], [129, 257, 130], [3, 1, 200]].into_iter().flat_map(|s| FLOATS.map(|t| (s, t))) {
+        let [m, k, n] = mkn;
+        let (x, y) = (
+            array(&cpu, dtype, &[2, m, k], &values(2 * m * k, 1)),
+            array(&cpu, dtype, &[2, k, n], &values(2 * k * n, 2)),
+        );
+        let (a, b) = (doubles(&x), doubles(&y));
+        let each = |i: usize| reference(&a[i * m * k..][..m * k], &b[i * k * n..][..k * n], mkn, Layout::default());
+        let want: Vec<f64> = (0..2).flat_map(each).collect();
+        close(&matmul(&x, &y).expect("it runs"), &want, k, K, &format!("{mkn:?} {dtype}"));
+    }
+}

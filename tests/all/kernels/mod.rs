@@ -1,0 +1,60 @@
+//! The shipped kernels against float64 references: every float type, every size from 0 to two blocks and one along each
+//! axis in turn, on the interpreter and the CPU; on a GPU sizes 0 (f16), 1 (f16), one block (bf16), two blocks and one (f32).
+//!
+//! Each comparison allows `k · (ε of the result + ε of f32 · sqrt(terms))` with the k it states; operands are the
+//! rounded ones for the reference, too.
+mod attention;
+mod matmul;
+mod norm;
+mod softmax;
+
+use pallas_rt::DeviceKind;
+use pallas_rt::prelude::*;
+
+const FLOATS: [DType; 3] = [DType::F16, DType::Bf16, DType::F32];
+/// Block size along every axis.
+const B: usize = 4;
+
+/// The element types that a size is run with: all of them; on a GPU, which compiles each anew, no size but a few has any,
+/// and those have one.
+fn runs(client: &Client, size: usize) -> &'static [DType] {
+    if client.kind() != DeviceKind::Gpu {
+        return &FLOATS;
+    }
+    match [1, B, 2 * B + 1, 0].iter().position(|&x| x == size) {
+        Some(i) => &FLOATS[i % 3..=i % 3],
+        None => &[],
+    }
+}
+
+/// `base` with each axis in turn replaced by every size from 0 to two blocks and one.
+fn around<const N: usize>(base: [usize; N]) -> impl Iterator<Item = ([usize; N], usize)> {
+    (0..N).flat_map(move |axis| {
+        (0..=2 * B + 1).map(move |size| {
+            let mut sizes = base;
+            sizes[axis] = size;
+            (sizes, size)
+        })
+    })
+}
+
+/// A call with `$E` the element type of `$dtype`.
+macro_rules! typed {
+    ($dtype:expr, $E:ident => $call:expr) => {
+        match $dtype {
+            DType::F32 => {
+                type $E = f32;
+                $call
+            }
+            DType::F16 => {
+                type $E = f16;
+                $call
+            }
+            _ => {
+                type $E = bf16;
+                $call
+            }
+        }
+    };
+}
+use typed;

@@ -1,0 +1,67 @@
+//! Softmax and log-softmax: rows and columns around the blocks, whole and swept, data that is no number.
+use super::{B, FLOATS, around, runs, typed};
+use crate::support::{array, clients, close, doubles, values};
+use pallas_kernels::softmax::{log_softmax, softmax, softmax_apply, softmax_statistics, softmax_whole_rows};
+use pallas_rt::prelude::*;
+
+/// The k of the tolerance; logarithms are as wrong as their arguments, up to 16 here.
+const K: f64 = 8.0;
+const K_LOG: f64 = 32.0;
+
+fn reference(x: &[f64], n: usize, log: bool) -> Vec<f64> {
+    let row = |r: &[f64]| -> Vec<f64> {
+        let nan = r.iter().any(|x| x.is_nan());
+        let m = if nan { f64::NAN } else { r.iter().copied().fold(f64::NEG_INFINITY, f64::max) };
+        let sum: f64 = r.iter().map(|x| (x - m).exp()).sum();
+        r.iter().map(|x| if log { x - m - sum.ln() } else { (x - m).exp() / sum }).collect()
+    };
+    x.chunks(n.max(1)).flat_map(row).collect()
+}
+
+/// Whole rows and swept ones, softmax and its logarithm.
+fn check(x: &Array, dtype: DType, n: usize, what: &str) {
+    let exact = doubles(x);
+    for (log, k) in [(false, K), (true, K_LOG)] {
+        let want = reference(&exact, n, log);
+        let whole = typed!(dtype, E => softmax_whole_rows::<E, B>(x, log)).expect("it runs");
+        close(&whole, &want, n, k, &format!("{what} {dtype}, log {log}"));
+        let swept = typed!(dtype, E => {
+            softmax_statistics::<E, B, B>(x).and_then(|(max, sum)| softmax_apply::<E, B, B>(x, &max, &sum, log))
+        });
+        close(&swept.expect("it runs"), &want, n, k, &format!("swept {what} {dtype}, log {log}"));
+    }
+}
+
+#[test]
+fn every_extent_around_its_blocks() {
+    for client in clients() {
+        for ([r, n], size) in around([5, 6]) {
+            let x: Vec<f64> = values(r * n, n).into_iter().map(|x| 8.0 * x).collect();
+            for &dtype in runs(&client, size) {
+                check(&array(&client, dtype, &[r, n], &x), dtype, n, &format!("{r}x{n}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_with_infinities_and_nan() {
+    let (inf, nan) = (f64::INFINITY, f64::NAN);
+    let rows =
+        [[-inf, 1.0, -inf, 0.0, 2.0], [nan, 1.0, 2.0, 3.0, 4.0], [0.0, 1.0, 2.0, 3.0, nan], [0.0, 1.0, inf, 2.0, 3.0]];
+    for client in [Client::interpreter(), Client::cpu()] {
+        check(&array(&client, DType::F32, &[4, 5], &rows.concat()), DType::F32, 5, "not numbers");
+        let whole = softmax(&array(&client, DType::F32, &[1, 3], &[-inf; 3])).expect("it runs");
+        assert!(doubles(&whole).iter().all(|x| x.is_nan()), "a row of -inf has no softmax");
+    }
+}
+
+#[test]
+fn the_functions_that_choose_blocks() {
+    let cpu = Client::cpu();
+    for (n, dtype) in [1, 33, 1025, 5000].into_iter().flat_map(|n| FLOATS.map(|t| (n, t))) {
+        let x = array(&cpu, dtype, &[3, 1, n], &values(3 * n, n));
+        close(&softmax(&x).expect("it runs"), &reference(&doubles(&x), n, false), n, K, &format!("{n} {dtype}"));
+        close(&log_softmax(&x).expect("it runs"), &reference(&doubles(&x), n, true), n, K_LOG, &format!("{n} {dtype}"));
+    }
+}
