@@ -184,6 +184,50 @@ fn index_of_take_along_axis_out_of_range() {
 }
 
 #[kernel(grid = (1))]
+fn picked_by_memory(
+    #[block([N] => [N], |_| (0,))] x: In<f32>,
+    #[block([N] => [N], |_| (0,))] out: Out<f32>,
+    #[scratch([10])] index: Scratch<i32>,
+    #[fixed] initialised: bool,
+) {
+    if initialised {
+        index.fill(3);
+    }
+    out.store(x.load().take_along_axis(index.load(), 0));
+}
+#[test]
+fn undefined_index() {
+    assert_eq!(verdict(picked_by_memory(ten(), false)), "poisoned-index");
+    assert_eq!(verdict(picked_by_memory(ten(), true)), "ok");
+}
+
+#[kernel(grid = (1))]
+fn windowed(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([4] => [4], |_| (0,))] out: Out<f32>, start: i32) {
+    out.store(x.at(ds(start, 4)).load());
+}
+#[test]
+fn view_outside_of_its_block() {
+    for (start, expected) in [(7, "view-range"), (-1, "view-range"), (6, "ok")] {
+        assert_eq!(verdict(windowed(ten(), start)), expected, "from {start}");
+    }
+}
+
+#[kernel(grid = (1))]
+fn in_steps(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([N] => [N], |_| (0,))] out: Out<f32>, step: i32) {
+    let mut sum = x.load();
+    for i in (0..4).step_by(step) {
+        sum += i.cast::<f32>();
+    }
+    out.store(sum);
+}
+#[test]
+fn loop_that_does_not_advance() {
+    for (step, expected) in [(0, "step"), (-2, "step"), (3, "ok")] {
+        assert_eq!(verdict(in_steps(ten(), step)), expected, "in steps of {step}");
+    }
+}
+
+#[kernel(grid = (1))]
 fn asserted(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([N] => [N], |_| (0,))] out: Out<f32>, limit: f32) {
     debug_assert(x.load().lt(limit), "below the limit");
     out.store(x.load());
@@ -198,14 +242,89 @@ fn failed_assertion() {
     }
 }
 
+/// Keeps its tile beyond its program, on purpose.
+fn remembered(x: Tile<f32>) -> Tile<f32> {
+    thread_local! { static KEPT: std::cell::Cell<Option<Tile<f32>>> = const { std::cell::Cell::new(None) }; }
+    KEPT.replace(Some(x)).unwrap_or(x)
+}
 #[kernel(grid = (N))]
-fn unbound(#[block([M] => [1], |_| (0,))] x: In<f32>, #[block([M] => [1], |_| (0,))] out: Out<f32>, #[dim] N: usize) {
+fn stale(#[block([N] => [1], |i| (i,))] x: In<f32>, #[block([N] => [1], |i| (i,))] out: Out<f32>) {
+    out.store(remembered(x.load()) + 1.0);
+}
+#[kernel(grid = (N))]
+fn fresh(#[block([N] => [1], |i| (i,))] x: In<f32>, #[block([N] => [1], |i| (i,))] out: Out<f32>) {
+    let kept = x.load();
+    out.store(kept + 1.0);
+}
+#[kernel(grid = (1))]
+fn calls_another(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([N] => [N], |_| (0,))] out: Out<f32>) {
+    assert_eq!(fresh(ten()).expect_err("kernels do not call kernels").code(), "nested-kernel");
+    out.store(x.load());
+}
+#[test]
+fn handles_of_another_program_or_kernel() {
+    let e = stale(ten()).expect_err("the tile of an earlier program");
+    assert!(e.code() == "stale-handle" && e.to_string().contains("tiles live only while their kernel runs"), "{e}");
+    assert_eq!(verdict(fresh(ten())), "ok");
+    assert_eq!(verdict(calls_another(ten())), "ok");
+}
+
+#[kernel(grid = (N))]
+fn shifted_in_place(
+    #[block([N] => [1], |i| (max(i - 1, 0),))] x: In<f32>,
+    #[block([N] => [1], |i| (i,), alias = x)] out: Out<f32>,
+) {
+    out.store(x.load());
+}
+#[kernel(grid = (N))]
+fn shifted_in_memory_of_its_own(
+    #[block([N] => [1], |i| (max(i - 1, 0),))] x: In<f32>,
+    #[block([N] => [1], |i| (i,))] out: Out<f32>,
+) {
+    out.store(x.load());
+}
+#[test]
+fn an_alias_read_by_one_program_and_written_by_another() {
+    let e = shifted_in_place(ten()).expect_err("programs run in any order");
+    assert!(e.code() == "race" && e.to_string().contains("another parallel program"), "{e}");
+    assert_eq!(verdict(shifted_in_memory_of_its_own(ten())), "ok");
+}
+
+#[kernel(grid = (M))]
+fn beyond_the_table(#[prefetch([M])] table: Prefetch<i32>, #[block([M] => [1], |i| (i,))] out: Out<i32>) {
+    out.fill(table.at(program_id(0) + 1));
+}
+#[kernel(grid = (M))]
+fn within_the_table(#[prefetch([M])] table: Prefetch<i32>, #[block([M] => [1], |i| (i,))] out: Out<i32>) {
+    out.fill(table.at((program_id(0) + 1) % M));
+}
+#[test]
+fn index_of_a_prefetch_out_of_range() {
+    let table = Client::interpreter().array(&[3, 4, 5], &[3]).expect("it fits");
+    let e = beyond_the_table(&table).expect_err("table[3] of 3");
+    assert!(e.code() == "prefetch-range" && e.to_string().contains('3'), "{e}");
+    assert_eq!(verdict(within_the_table(&table)), "ok");
+}
+
+#[kernel(grid = (N))]
+fn unbound(#[block([M] => [1], |_| (0,))] x: In<f32>, #[block([N] => [1], |i| (i,))] out: Out<f32>) {
+    out.store(x.load());
+}
+#[kernel(grid = (N))]
+fn given(#[block([M] => [1], |_| (0,))] x: In<f32>, #[block([N] => [1], |i| (i,))] out: Out<f32>, #[dim] N: usize) {
     out.store(x.load() + (N + 1).cast::<f32>());
 }
 #[test]
+fn a_dimension_that_nothing_binds() {
+    let e = unbound(ten()).expect_err("N is the output's only");
+    assert!(e.code() == "unbound" && e.to_string().contains("`N`") && e.to_string().contains("#[dim] N"), "{e}");
+    assert_eq!(verdict(given(ten(), 4)), "ok");
+}
+
+#[test]
 fn numbers_that_do_not_fit_are_refused() {
     let ten = ten();
-    let e = unbound(&ten, 1usize << 40).expect_err("too many programs");
+    let e = given(&ten, 1usize << 40).expect_err("too many programs");
     assert_eq!(e.code(), "grid", "{e}");
     let square = ten.reshape(&[2, 5]).expect("ten elements");
     assert_eq!(verdict(edge_summed::<5>(&square)), "rank");
