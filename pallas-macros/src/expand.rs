@@ -166,7 +166,7 @@ impl Kernel {
         let operands: Vec<TokenStream> = self.operands().map(|(_, p)| self.operand(p, errors)).collect();
         quote! {{
             #[allow(unused_imports)]
-            use #root::{ByType as _, ByValue as _};
+            use #root::{ByText as _, ByType as _, ByValue as _};
             #root::Spec {
                 name: #name,
                 at: #root::Loc { file: ::core::file!(), line: ::core::line!(), column: ::core::column!() },
@@ -174,7 +174,7 @@ impl Kernel {
                 semantics: ::std::vec![#(#semantics),*],
                 assume: ::std::vec![#(#assume),*],
                 given: ::std::vec![#(#given),*],
-                key: ::std::vec![#((&#keys).fixed_key()),*],
+                key: ::std::vec![#((&&#keys).fixed_key()),*],
                 operands: ::std::vec![#(#operands),*],
             }
         }}

@@ -43,9 +43,9 @@ pub mod __private {
     pub use crate::lang::refs::{In, Out, Prefetch, Scratch};
     pub use crate::lang::stage::{For, While, condition, leaves_region, pass, range, slot, steady, thaw};
     pub use crate::lang::tile::Scalar;
+    pub use crate::launch::key::{ByText, ByType, ByValue, Fixed, FixedKey};
     pub use crate::launch::spec::{
-        Argument, BlockDim, ByType, ByValue, Fixed, FixedKey, Frame, Input, Kind, Operand, ParamValue, Spec, arg,
-        element, indices, param,
+        Argument, BlockDim, Frame, Input, Kind, Operand, ParamValue, Spec, arg, element, indices, param,
     };
     pub use crate::launch::{Outputs, launch};
     pub use crate::{Array, Error};

@@ -27,6 +27,45 @@ fn one_trace_serves_fifty_lengths() {
     assert_eq!(TRACED.load(Ordering::Relaxed), 1);
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Rounding {
+    Down,
+    Multiple(usize),
+}
+static ROUNDED: AtomicUsize = AtomicUsize::new(0);
+
+#[kernel(grid = (cdiv(N, 8)))]
+fn rounded(
+    #[block([N] => [8], |i| (i,))] x: In<f32>,
+    #[block([N] => [8], |i| (i,))] out: Out<f32>,
+    #[fixed] rounding: Rounding,
+    #[fixed] after: fn(Tile<f32>) -> Tile<f32>,
+) {
+    ROUNDED.fetch_add(1, Ordering::Relaxed);
+    let x = x.load();
+    let y = match rounding {
+        Rounding::Down => x.floor(),
+        Rounding::Multiple(n) => (x / n as f32).floor() * n as f32,
+    };
+    out.store(after(y));
+}
+#[test]
+fn fixed_enums_and_functions_are_traced_once_a_value() {
+    let client = Client::cpu();
+    let x = client.array(&[1.5f32, 7.25], &[2]).expect("it fits");
+    let cases: [(Rounding, fn(Tile<f32>) -> Tile<f32>, [f32; 2]); 3] = [
+        (Rounding::Down, |y| y * 2.0, [2.0, 14.0]),
+        (Rounding::Multiple(3), |y| y + 1.0, [1.0, 7.0]),
+        (Rounding::Multiple(4), |y| y + 1.5, [1.5, 5.5]),
+    ];
+    for _ in 0..10 {
+        for (rounding, after, want) in cases {
+            assert_eq!(rounded(&x, rounding, after).and_then(|y| y.to_vec::<f32>()), Ok(want.to_vec()));
+        }
+    }
+    assert_eq!(ROUNDED.load(Ordering::Relaxed), 3);
+}
+
 #[kernel(grid = (0))]
 fn nothing(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([N] => [N], |_| (0,), empty = 7.0)] out: Out<f32>) {
     out.store(x.load());
@@ -116,18 +155,44 @@ fn staged_control_flow_agrees_on_every_device() {
 
 #[test]
 fn calls_from_several_threads_repeat_bit_for_bit() {
-    let cpu = Client::cpu();
-    let x = cpu.array(&(0..1000).map(|i| (i as f32).sin()).collect::<Vec<_>>(), &[1000]).expect("it fits");
-    let first = doubled(&x).expect("it runs").to_bytes().expect("bytes");
-    std::thread::scope(|s| {
-        for _ in 0..4 {
-            s.spawn(|| {
-                for _ in 0..20 {
-                    assert_eq!(doubled(&x).expect("it runs").to_bytes().expect("bytes"), first);
-                }
-            });
+    for client in clients() {
+        let x = client.array(&(0..1000).map(|i| (i as f32).sin()).collect::<Vec<_>>(), &[1000]).expect("it fits");
+        let call = || {
+            let y = doubled(&x)?;
+            pallas_kernels::softmax::softmax(&y)?.to_bytes()
+        };
+        let first = call().expect("it runs");
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| (0..8).for_each(|_| assert_eq!(call().expect("it runs"), first, "{client:?}")));
+            }
+        });
+    }
+}
+
+#[test]
+fn threads_that_compile_at_once_share_one_kernel() {
+    for client in clients() {
+        let client = client.isolated().expect("the device is there");
+        std::thread::scope(|s| {
+            for n in 1..9usize {
+                let client = &client;
+                s.spawn(move || {
+                    let x = client.array(&vec![n as f32; n], &[n]).expect("it fits");
+                    let found = tripled(&x).and_then(|y| y.to_vec::<f32>());
+                    assert_eq!(found, Ok(vec![3.0 * n as f32; n]), "{client:?}");
+                });
+            }
+        });
+        #[cfg(feature = "gpu")]
+        if client.kind() == pallas_rt::DeviceKind::Gpu {
+            assert_eq!(client.gpu_counters().pipelines_compiled, 1);
         }
-    });
+    }
+}
+#[kernel(grid = (cdiv(N, 8)))]
+fn tripled(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>) {
+    out.store(x.load() * 3.0);
 }
 
 #[test]
@@ -168,4 +233,36 @@ fn fifty_lengths_take_three_pipelines_at_most() {
     }
     let compiled = client.gpu_counters().pipelines_compiled;
     assert!((1..=3).contains(&compiled), "{compiled} pipelines");
+    // Also where several dimensions change, sequential steps and prefetched lengths among them.
+    for n in 1..=50 {
+        let array = |shape: &[usize]| client.full(shape, 1.0f32).expect("it fits");
+        let (q, kv) = (array(&[1, 2, n, 4]), array(&[1, 1, 2 * (51 - n), 4]));
+        let found = pallas_kernels::flash_attention::flash_attention(&q, &kv, &kv, &Default::default());
+        found.expect("it runs").block_until_ready().expect("it is done");
+    }
+    let compiled = client.gpu_counters().pipelines_compiled - compiled;
+    assert!((1..=3).contains(&compiled), "{compiled} pipelines of flash attention");
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn a_lost_device_is_an_error_and_the_next_client_works() {
+    let Some(client) = crate::support::gpu() else { return };
+    let client = client.isolated().expect("the adapter is there");
+    let x = client.array(&[1.0f32; 9], &[9]).expect("it fits");
+    let mut y = doubled(&x).expect("it runs");
+    y.block_until_ready().expect("it is done");
+    client.wgpu().expect("a GPU's").0.destroy();
+    // Noticed when the device is polled next; until then calls may fail in the driver's words.
+    let _ = client.block_until_ready();
+    let lost = |e: Error| assert!(e.code() == "device-lost" && e.to_string().contains("make a new client"), "{e}");
+    for _ in 0..2 {
+        lost(doubled(&x).expect_err("lost"));
+        lost(doubled(x.clone()).expect_err("lost"));
+        lost(x.to_vec::<f32>().expect_err("lost"));
+    }
+    lost(into([&mut y], || doubled(&x)).expect_err("lost"));
+    let other = client.isolated().expect("the adapter is still there");
+    let x = other.array(&[1.0f32; 9], &[9]).expect("it fits");
+    assert_eq!(doubled(&x).and_then(|y| y.to_vec::<f32>()), Ok(vec![2.0; 9]));
 }

@@ -2,6 +2,7 @@
 //!
 //! Array extents that size no block are no part of the key: one entry serves every sequence length.
 use super::bind::Binding;
+use super::key::Key;
 use super::spec::Spec;
 use crate::{Result, passes};
 use pallas_ir::{Kernel, Loc, OperandId, OperandKind};
@@ -15,7 +16,7 @@ pub(super) struct Call {
     name: &'static str,
     at: Loc,
     /// `None`: some `#[fixed]` value can't be compared, so the trace itself is the key.
-    fixed: Option<Vec<String>>,
+    fixed: Option<Vec<Key>>,
     sizes: Vec<(String, i64)>,
     operands: Vec<(String, Vec<usize>)>,
     trace: String,

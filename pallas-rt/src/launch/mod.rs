@@ -1,8 +1,8 @@
 //! The door: every call of a kernel comes through [`launch`].
 //!
-//! [`spec`] what the expansion says; [`bind`] sizes from arrays, with every check that needs numbers; [`trace`] to tile
-//! IR; [`cache`] compiled kernels; [`donate`] outputs in donated memory; [`into`](mod@into) outputs in the user's; [`run`]
-//! execution on a device; [`inspect`] explain, check and cost.
+//! [`spec`] what the expansion says; [`key`] how its values are compared; [`bind`] sizes from arrays, with every check that
+//! needs numbers; [`trace`] to tile IR; [`cache`] compiled kernels; [`donate`] outputs in donated memory;
+//! [`into`](mod@into) outputs in the user's; [`run`] execution on a device; [`inspect`] explain, check and cost.
 mod bind;
 mod cache;
 mod donate;
@@ -10,6 +10,7 @@ mod donate;
 mod gpu;
 mod inspect;
 mod into;
+pub mod key;
 mod run;
 pub mod spec;
 mod trace;

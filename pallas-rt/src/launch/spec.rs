@@ -1,4 +1,5 @@
 //! What an expansion of `#[kernel]` says about its kernel: data, and closures for index maps and body.
+use super::key::FixedKey;
 use crate::Array;
 use crate::lang::context::{self, Handle};
 use crate::lang::make::IntoScalar;
@@ -6,7 +7,6 @@ use crate::lang::operand::{Choice, Host};
 use crate::lang::refs::{self, In, Out, Prefetch, Scratch};
 use crate::lang::tile::Scalar;
 use pallas_ir::{DType, Diag, Dim, Elem, Literal, Loc, Op, OperandId, Semantics};
-use std::any::TypeId;
 use std::cell::RefCell;
 
 /// A kernel as declared, with the values of its const generics filled in.
@@ -82,50 +82,6 @@ pub enum BlockDim {
         /// Padding behind it.
         high: Dim,
     },
-}
-
-/// A value the trace depends on, comparable across calls; `None` inside: not comparable, so the kernel is traced anew.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct FixedKey(pub(super) Option<String>);
-
-/// Chooses how a `#[fixed]` value is compared, by method resolution: by value, by type (closures without captures), or
-/// not at all.
-#[derive(Debug)]
-pub struct Fixed<'a, T: ?Sized>(pub &'a T);
-/// Compared by value.
-pub trait ByValue {
-    /// The key.
-    fn fixed_key(&self) -> FixedKey;
-}
-/// Compared by type.
-pub trait ByType {
-    /// The key.
-    fn fixed_key(&self) -> FixedKey;
-}
-macro_rules! by_value {
-    ($($T:ty)*) => {$(
-        impl ByValue for Fixed<'_, $T> {
-            fn fixed_key(&self) -> FixedKey {
-                FixedKey(Some(format!("{:?}", self.0)))
-            }
-        }
-    )*};
-}
-by_value! { bool char str String &str i8 u8 i16 u16 i32 u32 i64 u64 usize isize DType Option<bool> Option<usize> Option<i32> Option<u32> Option<i64> }
-macro_rules! by_bits {
-    ($($T:ty)*) => {$(
-        impl ByValue for Fixed<'_, $T> {
-            fn fixed_key(&self) -> FixedKey {
-                FixedKey(Some(format!("{:x}", self.0.to_bits())))
-            }
-        }
-    )*};
-}
-by_bits! { f32 f64 }
-impl<T: 'static> ByType for &Fixed<'_, T> {
-    fn fixed_key(&self) -> FixedKey {
-        FixedKey((size_of::<T>() == 0).then(|| format!("{:?}", TypeId::of::<T>())))
-    }
 }
 
 /// The arrays a kernel function takes: `&Array`, or an `Array` by value, whose memory an output may reuse.
