@@ -2,9 +2,10 @@
 //!
 //! `cargo run --release --example flash_attention [-- --device cpu|gpu|interpret] [-- --explain]`
 mod data;
+mod device;
 
 use pallas_kernels::flash_attention::{Options, block_sizes, flash_attention};
-use pallas_rt::{Client, Error, explain};
+use pallas_rt::{Error, explain};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -21,19 +22,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn client() -> Result<Client, Error> {
-    let args: Vec<String> = std::env::args().collect();
-    match args.iter().position(|a| a == "--device").and_then(|i| args.get(i + 1)).map(String::as_str) {
-        None => Client::from_env(),
-        Some("cpu") => Ok(Client::cpu()),
-        Some("interpret") => Ok(Client::interpreter()),
-        Some("gpu") => Client::gpu(0),
-        Some(other) => Err(Error::Value { message: format!("--device {other}: expected cpu, gpu or interpret") }),
-    }
-}
-
 fn run() -> Result<bool, Error> {
-    let client = client()?;
+    let client = device::client()?;
     let mut arrays = data::load(&client, "minilm_attention.safetensors")?;
     let mut operand = |name: &str| data::take(&mut arrays, name);
     let (q, k, v, lengths) = (operand("q")?, operand("k")?, operand("v")?, operand("lengths")?);

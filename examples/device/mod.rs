@@ -1,0 +1,17 @@
+//! Where an example runs: `--device cpu|gpu|interpret`, else as `PALLAS_DEVICE` says, else on the best device there is.
+use pallas_rt::{Client, Error, Result};
+
+/// The client an example runs on, as its arguments say.
+///
+/// # Errors
+/// [`Error::Value`] for another name, [`Error::NoDevice`] if there is no such device.
+pub fn client() -> Result<Client> {
+    let args: Vec<String> = std::env::args().collect();
+    match args.iter().position(|a| a == "--device").and_then(|i| args.get(i + 1)).map(String::as_str) {
+        None => Client::from_env(),
+        Some("cpu") => Ok(Client::cpu()),
+        Some("interpret") => Ok(Client::interpreter()),
+        Some("gpu") => Client::gpu(0),
+        Some(other) => Err(Error::Value { message: format!("--device {other}: expected cpu, gpu or interpret") }),
+    }
+}

@@ -1,0 +1,23 @@
+//! The examples run on every device; they assert their own results.
+#![allow(dead_code, clippy::duplicate_mod, reason = "each is a program of its own")]
+use crate::support::clients;
+
+#[path = "../../examples/add.rs"]
+mod add;
+#[path = "../../examples/gather.rs"]
+mod gather;
+#[path = "../../examples/matmul_epilogue.rs"]
+mod matmul_epilogue;
+#[path = "../../examples/ragged_softmax.rs"]
+mod ragged_softmax;
+#[path = "../../examples/wrong_kernel.rs"]
+mod wrong_kernel;
+
+#[test]
+fn examples_run_on_every_device() {
+    for client in clients() {
+        for run in [add::run, gather::run, matmul_epilogue::run, ragged_softmax::run, wrong_kernel::run] {
+            run(&client).unwrap_or_else(|e| panic!("{client:?}: {e}"));
+        }
+    }
+}
