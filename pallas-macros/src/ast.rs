@@ -15,6 +15,8 @@ pub(crate) struct Options {
     pub(crate) semantics: Option<(Vec<Ident>, TokenStream)>,
     /// Pairs of sizes declared equal.
     pub(crate) assume: Vec<(Expr, Expr)>,
+    /// The tokens of each pair, for errors.
+    pub(crate) assumed: Vec<Expr>,
     /// The crate's path, if it is renamed.
     pub(crate) root: Option<syn::Path>,
 }
@@ -187,6 +189,7 @@ fn option(options: &mut Options, key: &Ident, input: ParseStream<'_>) -> syn::Re
                 match &fact {
                     Expr::Binary(b) if matches!(b.op, syn::BinOp::Eq(_)) => {
                         options.assume.push(((*b.left).clone(), (*b.right).clone()));
+                        options.assumed.push(fact.clone());
                     }
                     other => {
                         return Err(syn::Error::new_spanned(other, "`assume` takes equalities: `assume(BQ == BK)`"));

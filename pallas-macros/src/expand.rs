@@ -24,7 +24,7 @@ pub(crate) fn expand(attr: TokenStream, mut f: ItemFn) -> TokenStream {
         Some(path) => quote!(#path::__private),
         None => quote!(::pallas_rt::__private),
     };
-    check::specs(&f, &options, &parameters, &names, &mut errors);
+    check::kernel(&f, &options, &parameters, &names, &mut errors);
     let kernel = Kernel { options, parameters, names, root };
     let code = kernel.function(&f, &mut errors);
     if errors.is_empty() { code } else { kernel.stub(&f, errors) }

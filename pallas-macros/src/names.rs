@@ -1,5 +1,6 @@
 //! The little language of sizes: names are dimensions or const generics, `{X}` is an outer constant.
 use crate::ast::{BlockSize, Errors, Parameter, Role};
+use pallas_ir::Dim;
 use proc_macro2::TokenStream;
 use quote::quote;
 use std::collections::BTreeSet;
@@ -125,6 +126,39 @@ impl Names {
                 quote!(#l.#function(&#r))
             }
             _ => self.unsupported(root, e, errors),
+        }
+    }
+    /// A size as far as it is known without numbers; what [`Names::dim`] refuses is unknown.
+    pub(crate) fn symbolic(&self, e: &Expr) -> Dim {
+        match e {
+            Expr::Lit(syn::ExprLit { lit: syn::Lit::Int(n), .. }) => {
+                n.base10_parse::<i64>().map_or(Dim::UNKNOWN, Dim::from)
+            }
+            Expr::Paren(p) => self.symbolic(&p.expr),
+            Expr::Group(p) => self.symbolic(&p.expr),
+            Expr::Path(p) => match p.path.get_ident().map(Ident::to_string) {
+                Some(name) if self.consts.contains(&name) || self.dims.contains(&name) => Dim::name(&name),
+                _ => Dim::UNKNOWN,
+            },
+            Expr::Binary(b) => {
+                let (l, r) = (self.symbolic(&b.left), self.symbolic(&b.right));
+                match b.op {
+                    BinOp::Add(_) => &l + &r,
+                    BinOp::Sub(_) => &l - &r,
+                    BinOp::Mul(_) => &l * &r,
+                    _ => Dim::UNKNOWN,
+                }
+            }
+            Expr::Call(c) if c.args.len() == 2 => {
+                let (l, r) = (self.symbolic(&c.args[0]), self.symbolic(&c.args[1]));
+                match &*c.func {
+                    Expr::Path(p) if p.path.is_ident("cdiv") => l.cdiv(&r),
+                    Expr::Path(p) if p.path.is_ident("min") => l.min(&r),
+                    Expr::Path(p) if p.path.is_ident("max") => l.max(&r),
+                    _ => Dim::UNKNOWN,
+                }
+            }
+            _ => Dim::UNKNOWN,
         }
     }
     fn unsupported(&self, root: &TokenStream, e: &Expr, errors: &mut Errors) -> TokenStream {

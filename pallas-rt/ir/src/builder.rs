@@ -1,5 +1,5 @@
 //! Appends instructions to a kernel, region by region; every type comes from [`infer`].
-use crate::diag::{At, Diag};
+use crate::diag::{self, At, Diag};
 use crate::kernel::{DimDecl, DimId, Inst, InstId, Kernel, Loc, Op, Operand, OperandId, Region, RegionId, Type, Value};
 use crate::{DType, Dim, Literal, ScalarOp, infer};
 
@@ -140,8 +140,7 @@ impl Builder {
         }
         let (a, b) = (self.types(then), self.types(other));
         if a != b {
-            let message = format!("the sides of this `if` give {a:?} and {b:?}");
-            return Err(Diag::new("if-sides", At::Op, message, "both sides give the same shapes and element types"));
+            return Err(diag::sides(format_args!("{a:?}"), format_args!("{b:?}")));
         }
         Ok(self.nest(Op::If, vec![condition], a, vec![then, other], loc))
     }
@@ -190,8 +189,7 @@ impl Builder {
         let start: Vec<Type> = init.iter().map(|&v| self.kernel.ty(v).clone()).collect();
         let end = self.types(body);
         if let Some((a, b)) = start.iter().zip(&end).find(|(a, b)| a != b) {
-            let message = format!("a variable carried by this loop starts as {a} and ends as {b}");
-            return Err(Diag::new("carried", At::Op, message, "a carried variable keeps its shape and element type"));
+            return Err(diag::carried(a, b));
         }
         Ok(start)
     }

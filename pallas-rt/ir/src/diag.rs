@@ -41,3 +41,77 @@ impl fmt::Display for Diag {
 pub fn shape(dims: &[crate::Dim]) -> String {
     format!("[{}]", dims.iter().map(|d| d.to_string()).collect::<Vec<_>>().join(", "))
 }
+
+/// What to do about two sizes that differ: names may be declared equal, numbers may not.
+pub fn agree(a: &crate::Dim, b: &crate::Dim) -> String {
+    match (a.as_number(), b.as_number()) {
+        (Some(_), Some(_)) => format!("{a} and {b} have to be the same"),
+        _ => format!("if {a} and {b} are always equal, say `assume({a} == {b})`"),
+    }
+}
+
+/// Values of a conditional that do not fit together.
+pub fn sides(a: impl fmt::Display, b: impl fmt::Display) -> Diag {
+    let message = format!("the sides of this `if` give {a} and {b}");
+    Diag::new("if-sides", At::Op, message, "both sides give the same shapes and element types")
+}
+
+/// A variable that a loop changes into something else.
+pub fn carried(before: impl fmt::Display, after: impl fmt::Display) -> Diag {
+    let message = format!("a variable carried by this loop starts as {before} and ends as {after}");
+    Diag::new("carried", At::Op, message, "a carried variable keeps its shape and element type")
+}
+
+/// A store of a tile of another shape.
+pub fn stored(tile: impl fmt::Display, target: impl fmt::Display, name: &str) -> Diag {
+    let help = "a store neither broadcasts nor reshapes: `.broadcast(..)`, `.reshape(..)`, or `fill(x)` for a scalar";
+    Diag::new("store", At::Operand(0), format!("a store of {tile} into {target} of `{name}`"), help)
+}
+
+/// A grid axis that is not there.
+pub fn grid_axis(axis: usize, axes: usize) -> Diag {
+    let message = format!("there is no grid axis {axis}: the grid has {axes} axes");
+    Diag::new("grid-axis", At::Op, message, "axes count from 0")
+}
+
+/// An axis of a block that is not there.
+pub fn block_axis(axis: usize, axes: usize) -> Diag {
+    let message = format!("there is no axis {axis}: the block has {axes} axes");
+    Diag::new("axis", At::Op, message, "axes count from 0; squeezed dimensions have none")
+}
+
+/// A prefetched element with the wrong number of indices.
+pub fn element_rank(name: &str, rank: usize, indices: usize) -> Diag {
+    let message = format!("`{name}` has {rank} dimensions, found {indices} indices");
+    Diag::new("rank", At::Op, message, "one index per dimension")
+}
+
+/// More indices than a view has axes.
+pub fn view_rank(indices: usize, axes: usize) -> Diag {
+    let message = format!("{indices} indices into a view of {axes} axes");
+    Diag::new("misuse", At::Op, message, "squeezed dimensions and dropped axes take no index")
+}
+
+/// Elements outside of a view's axis.
+pub fn view_bounds(start: impl fmt::Display, end: impl fmt::Display, size: impl fmt::Display) -> Diag {
+    let message = format!("elements {start}..{end} of an axis with {size}");
+    Diag::new("misuse", At::Op, message, "a view stays inside of its block")
+}
+
+/// A mask of another shape than the block it masks.
+pub fn masked(mask: impl fmt::Display, target: impl fmt::Display) -> Diag {
+    let message = format!("a mask of {mask} for {target}");
+    Diag::new("mask", At::Operand(0), message, "a mask has the shape of what it masks: `.broadcast(..)` it first")
+}
+
+/// A new axis behind a gap.
+pub fn new_axis(axis: usize, axes: usize) -> Diag {
+    let message = format!("a new axis {axis} of a tile with {axes} axes");
+    Diag::new("misuse", At::Op, message, "axes count from 0; the last place is behind all axes")
+}
+
+/// An axis that can't be dropped.
+pub fn kept_axis(axis: usize, shape: impl fmt::Display) -> Diag {
+    let message = format!("axis {axis} of a tile of shape {shape} can't be dropped");
+    Diag::new("misuse", At::Op, message, "only an axis of extent 1 can")
+}

@@ -24,7 +24,7 @@ enum Atom {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 struct Poly(BTreeMap<Vec<Atom>, i64>);
 
-/// A size. Tracing and launching meet numbers almost only, so a number costs no allocation.
+/// A size. Arithmetic saturates: what passes 2^63 fits no memory. Tracing and launching meet numbers almost only, so a number costs no allocation.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Dim(Size);
 
@@ -72,7 +72,7 @@ impl Poly {
     fn add(mut self, rhs: &Poly, times: i64) -> Poly {
         for (m, c) in &rhs.0 {
             let k = self.0.entry(m.clone()).or_default();
-            *k += c * times;
+            *k = k.saturating_add(c.saturating_mul(times));
             if *k == 0 {
                 self.0.remove(m);
             }
@@ -85,7 +85,7 @@ impl Poly {
             for (b, y) in &rhs.0 {
                 let mut m = [a.clone(), b.clone()].concat();
                 m.sort();
-                out = out.add(&Poly(BTreeMap::from([(m, x * y)])), 1);
+                out = out.add(&Poly(BTreeMap::from([(m, x.saturating_mul(*y))])), 1);
             }
         }
         out
@@ -105,7 +105,7 @@ impl Poly {
     }
     fn cdiv(&self, by: &Poly) -> Poly {
         match (self.as_number(), by.as_number()) {
-            (Some(a), Some(b)) if b > 0 => Poly::number((a + b - 1).div_euclid(b)),
+            (Some(a), Some(b)) if b > 0 => Poly::number(a.saturating_add(b - 1).div_euclid(b)),
             (_, Some(1)) => self.clone(),
             _ if self == by => Poly::number(1),
             // Every coefficient a multiple of the divisor monomial: exact.
@@ -124,7 +124,7 @@ impl Poly {
             for a in m {
                 rest.remove(rest.iter().position(|b| b == a)?);
             }
-            if c % k != 0 {
+            if c.checked_rem(*k) != Some(0) {
                 return None;
             }
             out.insert(rest, c / k);
@@ -312,9 +312,9 @@ macro_rules! operator {
         }
     };
 }
-operator!(Add add |x, y| x + y, |a, b| a.clone().add(b, 1));
-operator!(Sub sub |x, y| x - y, |a, b| a.clone().add(b, -1));
-operator!(Mul mul |x, y| x * y, |a, b| a.mul(b));
+operator!(Add add |x, y| x.saturating_add(*y), |a, b| a.clone().add(b, 1));
+operator!(Sub sub |x, y| x.saturating_sub(*y), |a, b| a.clone().add(b, -1));
+operator!(Mul mul |x, y| x.saturating_mul(*y), |a, b| a.mul(b));
 
 /// What `assume(..)` says: each fact rewrites one name.
 #[derive(Clone, Default, Debug)]
@@ -364,7 +364,7 @@ impl Facts {
             Size::Number(_) => return Verdict::No,
             Size::Symbolic(room) => room,
         };
-        let at_one: i64 = room.0.values().sum();
+        let at_one = room.0.values().fold(0i64, |sum, c| sum.saturating_add(*c));
         let up = room.0.iter().all(|(m, c)| m.is_empty() || *c > 0);
         let down = room.0.iter().all(|(m, c)| m.is_empty() || *c < 0);
         match room.is_plain() {

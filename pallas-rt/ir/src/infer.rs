@@ -1,5 +1,5 @@
 //! Result types of an operation: the one rule that the builder, the verifier and eager execution share.
-use crate::diag::{At, Diag};
+use crate::diag::{self, At, Diag};
 use crate::kernel::{Kernel, Op, OperandKind, Type, View};
 use crate::{DType, Dim, Facts, OperandId};
 
@@ -19,8 +19,7 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
         }
         Op::ProgramId(axis) | Op::NumPrograms(axis) => {
             if *axis >= kernel.grid.len() {
-                let message = format!("there is no grid axis {axis}: the grid has {} axes", kernel.grid.len());
-                return Err(Diag::new("grid-axis", At::Op, message, "axes count from 0"));
+                return Err(diag::grid_axis(*axis, kernel.grid.len()));
             }
             Type::scalar(DType::I32)
         }
@@ -35,6 +34,7 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
             let ty = Type::new(kernel.operand(*from).dtype, view.shape());
             let mut expected = starts(view);
             if *masked {
+                mask(args.get(expected.len()), view)?;
                 expected.push(Type::new(DType::Bool, view.shape()));
                 expected.push(Type::scalar(ty.dtype));
             }
@@ -45,8 +45,7 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
             expect(args, &starts(view), "valid")?;
             let mut shape = view.shape();
             if *axis >= shape.len() {
-                let message = format!("there is no axis {axis}: the block has {} axes", shape.len());
-                return Err(Diag::new("axis", At::Op, message, "axes count from 0; squeezed dimensions have none"));
+                return Err(diag::block_axis(*axis, shape.len()));
             }
             (0..shape.len()).filter(|a| a != axis).for_each(|a| shape[a] = 1);
             Type::new(DType::Bool, shape)
@@ -98,20 +97,27 @@ fn store(kernel: &Kernel, to: OperandId, view: &View, masked: bool, args: &[&Typ
     }
     let target = Type::new(operand.dtype, view.shape());
     if *args[0] != target {
-        let message = format!("a store of {} into {target} of `{}`", args[0], operand.name);
-        let help = if args[0].dtype == target.dtype {
-            "a store neither broadcasts nor reshapes: `.broadcast(..)`, `.reshape(..)`, or `fill(x)` for a scalar"
-        } else {
-            "a store does not cast: `.cast::<T>()`"
-        };
-        return Err(Diag::new("store", At::Operand(0), message, help));
+        let mut wrong = diag::stored(args[0], &target, &operand.name);
+        if args[0].dtype != target.dtype {
+            wrong.help = "a store does not cast: `.cast::<T>()`".into();
+        }
+        return Err(wrong);
     }
     let mut expected = vec![target];
     expected.extend(starts(view));
     if masked {
+        mask(args.get(expected.len()), view)?;
         expected.push(Type::new(DType::Bool, view.shape()));
     }
     expect(args, &expected, "store")
+}
+
+/// That the mask of a load or store has the view's shape.
+fn mask(found: Option<&&Type>, view: &View) -> Result<(), Diag> {
+    match found {
+        Some(found) if found.shape != view.shape() => Err(diag::masked(found, Type::new(DType::Bool, view.shape()))),
+        _ => Ok(()),
+    }
 }
 
 fn starts(view: &View) -> Vec<Type> {
@@ -134,8 +140,7 @@ fn expect(args: &[&Type], expected: &[Type], what: &str) -> Result<(), Diag> {
 
 fn indices(args: &[&Type], rank: usize, name: &str) -> Result<(), Diag> {
     if args.len() != rank {
-        let message = format!("`{name}` has {rank} dimensions, found {} indices", args.len());
-        return Err(Diag::new("rank", At::Op, message, "one index per dimension"));
+        return Err(diag::element_rank(name, rank, args.len()));
     }
     expect(args, &vec![Type::scalar(DType::I32); rank], "prefetch")
 }

@@ -1,8 +1,8 @@
 //! Refs: the blocks of a kernel's operands, their views, loads and stores.
 use super::context::{self, Handle};
 use super::operand::Choice;
-use super::tile::{Scalar, Tile, misuse};
-use pallas_ir::{DType, Elem, Literal, Op, OperandId, View, ViewAxis, structural};
+use super::tile::{Scalar, Tile};
+use pallas_ir::{DType, Elem, Literal, Op, OperandId, View, ViewAxis, diag, structural};
 use std::marker::PhantomData;
 
 /// Part of an operand's current block: which elements, and the run-time starts of its dynamic axes.
@@ -159,8 +159,7 @@ impl<T: Elem, A> Window<T, A> {
         let mut spans = index.spans();
         let kept: Vec<usize> = (0..self.view.axes.len()).filter(|&a| self.view.axes[a].kept).collect();
         if spans.len() > kept.len() {
-            let message = format!("{} indices into a view of {} axes", spans.len(), kept.len());
-            context::blame(misuse(message, "squeezed dimensions and dropped axes take no index"));
+            context::blame(diag::view_rank(spans.len(), kept.len()));
             spans.truncate(kept.len());
         }
         let mut starts = self.starts.iter().copied();
@@ -240,8 +239,7 @@ fn narrow(axis: ViewAxis, start: Option<Handle>, span: Span) -> (ViewAxis, Optio
         Span::From(h, size, stride) => (0, Some(h), size, stride, true),
     };
     if dynamic.is_none() && (size > 0 && offset + (size - 1) * stride >= axis.size || stride == 0) {
-        let message = format!("elements {offset}..{} of an axis with {}", offset + size, axis.size);
-        context::blame(misuse(message, "a view stays inside of its block"));
+        context::blame(diag::view_bounds(offset, offset + size, axis.size));
     }
     // The inner start counts in steps of the outer stride.
     let scaled = dynamic.map(|h| {

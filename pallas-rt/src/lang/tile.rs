@@ -3,7 +3,7 @@ use super::context::{self, Handle};
 use super::make::iota;
 use super::operand::{Axes, Choice, Shape, dims};
 use pallas_ir::dtype::{Int, Number};
-use pallas_ir::{At, Diag, Elem, Op, ScalarOp, StructuralOp, structural as ops};
+use pallas_ir::{Elem, Op, ScalarOp, StructuralOp, diag, structural as ops};
 use std::marker::PhantomData;
 
 /// A block of elements in fast memory: a value of the kernel that runs. Its shape is known while tracing.
@@ -196,8 +196,7 @@ impl<T: Elem> Tile<T> {
     pub fn expand(self, axis: usize) -> Tile<T> {
         let mut shape = self.shape();
         if axis > shape.len() {
-            let message = format!("a new axis {axis} of a tile with {} axes", shape.len());
-            return Tile::new(context::blame(misuse(message, "axes count from 0; the last place is behind all axes")));
+            return Tile::new(context::blame(diag::new_axis(axis, shape.len())));
         }
         shape.insert(axis, 1);
         self.reshape(shape)
@@ -208,8 +207,7 @@ impl<T: Elem> Tile<T> {
     pub fn squeeze(self, axis: usize) -> Tile<T> {
         let mut shape = self.shape();
         if shape.get(axis) != Some(&1) && context::type_of(self.handle).is_some() {
-            let message = format!("axis {axis} of a tile of shape {shape:?} can't be dropped");
-            return Tile::new(context::blame(misuse(message, "only an axis of extent 1 can")));
+            return Tile::new(context::blame(diag::kept_axis(axis, format_args!("{shape:?}"))));
         }
         if axis < shape.len() {
             shape.remove(axis);
@@ -313,9 +311,4 @@ impl<T: Elem> Scalar<T> {
     pub fn broadcast(self, shape: impl Shape) -> Tile<T> {
         Tile::new(structural(ops::Broadcast { to: dims(&shape) }, &[self.handle]))
     }
-}
-
-/// A mistake in how a method was called.
-pub(crate) fn misuse(message: String, help: &str) -> Diag {
-    Diag::new("misuse", At::Op, message, help)
 }

@@ -60,7 +60,7 @@ fn loops(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0
     let mut k = scalar(0);
     while k < 5 && !(k == 4) {
         k += 1;
-        a = a + if k > 2 || k == 1 { full([4], 10.0) } else { zeros([4]) };
+        a = a + if k > 2 || k == 1 { full([N], 10.0) } else { zeros([N]) };
     }
     let mut acc = scalar(0);
     for i in (0..10).step_by(3).rev() {

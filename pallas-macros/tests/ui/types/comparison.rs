@@ -5,7 +5,7 @@ fn k(
     #[block([N] => [N], |_i| (0,))] x: In<f32>,
     #[block([N] => [N], |_i| (0,))] out: Out<f32>,
 ) {
-    let mask = x.load() > iota::<i32>([4], 0);
+    let mask = x.load() > iota::<i32>([N], 0);
     out.store(select(mask, x.load(), 0.0));
 }
 

@@ -166,31 +166,36 @@ impl std::fmt::Display for ScalarOp {
 }
 
 impl ScalarOp {
-    /// The result's shape: equal ranks, each axis equal or 1. The same code for names and for numbers.
+    /// The result's shape: scalars fit every shape, else ranks are equal and each axis is the same or 1. The same code
+    /// for names and for numbers.
     pub fn infer_shape(self, args: &[&[crate::Dim]], facts: &crate::Facts) -> Result<Vec<crate::Dim>, crate::Diag> {
-        use crate::diag::{At, Diag, shape};
+        use crate::diag::{At, Diag, agree, shape};
         if args.len() != self.arity() {
             let names: Vec<&str> = self.row().operands.iter().map(|o| o.0).collect();
             let found =
                 format!("`{self}` takes {} operands ({}), found {}", self.arity(), names.join(", "), args.len());
             return Err(Diag::new("arity", At::Op, found, self.row().doc.trim()));
         }
-        let mut out = args[0].to_vec();
-        for (i, arg) in args.iter().enumerate().skip(1) {
+        let mut tiles = args.iter().enumerate().filter(|(_, arg)| !arg.is_empty());
+        let mut out = tiles.next().map_or(vec![], |(_, first)| first.to_vec());
+        for (i, arg) in tiles {
             let so_far = out.clone();
             let disagree = |help: String| {
                 let found = format!("`{self}` of {} and {}", shape(&so_far), shape(arg));
                 Diag::new("elementwise", At::Operand(i), found, help)
             };
             if arg.len() != out.len() {
-                return Err(disagree("ranks are equal in an elementwise operation".into()));
+                return Err(disagree(
+                    "ranks are equal in an elementwise operation: `.expand(axis)` adds an axis".into(),
+                ));
             }
             for (axis, (a, b)) in so_far.iter().zip(*arg).enumerate() {
                 if a.as_number() == Some(1) {
                     out[axis] = b.clone();
                 } else if b.as_number() != Some(1) && facts.same(a, b) == crate::dim::Verdict::No {
                     return Err(disagree(format!(
-                        "axis {axis} is {a} on one side and {b} on the other; if they are always equal, say `assume({a} == {b})`"
+                        "axis {axis} is {a} on one side and {b} on the other; {}",
+                        agree(a, b)
                     )));
                 }
             }

@@ -1,6 +1,6 @@
 //! Contraction of two operands.
 use super::{Access, Sample, Structural, arity};
-use crate::diag::{At, Diag, shape};
+use crate::diag::{At, Diag, agree, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
 use crate::{DType, Dim, Facts};
@@ -67,7 +67,7 @@ impl Structural for Dot {
                 let other = (b.len() == 2 && self.contract == [(1, 0)]).then(|| facts.same(x, &b[1]));
                 let help = match other {
                     Some(Verdict::Yes) => format!("axis 1 of the right side is {}: write `.t()` behind it", b[1]),
-                    _ => format!("if {x} and {y} are always equal, say `assume({x} == {y})`"),
+                    _ => agree(x, y),
                 };
                 let found = format!("dot contracts {x} with {y}: {} · {}", shape(a), shape(b));
                 return Err(Diag::new("dot-contract", At::Operand(1), found, help));

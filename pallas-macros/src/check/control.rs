@@ -1,0 +1,224 @@
+//! Conditionals and loops: what is decided at run time keeps its shapes, what the host decides may change them.
+use super::body::Walk;
+use super::places::{Changed, Variable, bare};
+use super::value::Value;
+use pallas_ir::diag;
+use quote::ToTokens;
+use syn::visit::{self, Visit};
+use syn::{Expr, ExprForLoop, ExprIf, ExprMatch, ExprWhile};
+
+/// When a condition is decided.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Decided {
+    /// By each program: both sides are recorded.
+    AtRunTime,
+    /// By the host, from values that are independent of sizes.
+    ByHost,
+    /// Perhaps by the host, for some sizes only.
+    Unclear,
+}
+
+/// What is restored behind a branch.
+struct Before {
+    variables: Vec<Variable>,
+    quiet: bool,
+}
+
+impl Walk {
+    fn condition(&mut self, e: &Expr) -> Decided {
+        match bare(e) {
+            Expr::Let(l) => {
+                let value = self.expr(&l.expr);
+                self.variables.bind(&l.pat, value);
+                Decided::Unclear
+            }
+            Expr::Binary(b) if matches!(b.op, syn::BinOp::And(_)) && has_let(e) => {
+                self.condition(&b.left);
+                let quiet = std::mem::replace(&mut self.quiet, true);
+                self.condition(&b.right);
+                self.quiet = quiet;
+                Decided::Unclear
+            }
+            e => match self.expr(e) {
+                Value::Tile(_) => Decided::AtRunTime,
+                Value::Host { sized: false } => Decided::ByHost,
+                _ => Decided::Unclear,
+            },
+        }
+    }
+    /// Walks a branch, and gives its value and the variables behind it; those before it are restored.
+    fn branch(&mut self, when: Decided, scope: usize, walk: impl FnOnce(&mut Self) -> Value) -> (Value, Vec<Variable>) {
+        let before = Before { variables: self.variables.0.clone(), quiet: self.quiet };
+        let facts = self.facts.clone();
+        self.quiet |= when == Decided::Unclear;
+        let value = walk(self);
+        self.variables.0.truncate(scope);
+        let after = std::mem::replace(&mut self.variables.0, before.variables);
+        (self.facts, self.quiet) = (facts, before.quiet);
+        (value, after)
+    }
+
+    pub(super) fn if_(&mut self, e: &ExprIf) -> Value {
+        let scope = self.variables.0.len();
+        let when = self.condition(&e.cond);
+        let (a, then) = self.branch(when, scope, |s| s.block(&e.then_branch));
+        self.variables.0.truncate(scope);
+        let other = e.else_branch.as_ref().map(|(_, other)| &**other);
+        let (b, other) = self.branch(when, scope, |s| other.map_or(Value::Unit, |e| s.expr(e)));
+        let value = a.join(&b, &self.facts);
+        if when == Decided::AtRunTime {
+            if let Some((a, b)) = a.conflict(&b, &self.facts) {
+                let at: &dyn ToTokens = e.else_branch.as_ref().map_or(&e.if_token, |(_, other)| other);
+                self.report(&diag::sides(diag::shape(&a), diag::shape(&b)), at, &[]);
+            }
+            for (before, (a, b)) in self.variables.0.clone().iter().zip(then.iter().zip(&other)) {
+                if let Some((x, y)) = a.value.conflict(&b.value, &self.facts) {
+                    // The side that changed the variable is to blame.
+                    let at = if before.value.conflict(&a.value, &self.facts).is_some() { a } else { b };
+                    self.report(&diag::sides(diag::shape(&x), diag::shape(&y)), &at.given, &[]);
+                }
+            }
+        }
+        self.merge(then, other);
+        self.quiet |= when == Decided::Unclear && jumps(|j| j.visit_expr_if(e));
+        value
+    }
+    /// The variables are what either of two branches left.
+    fn merge(&mut self, a: Vec<Variable>, b: Vec<Variable>) {
+        let join = |(mut a, b): (Variable, Variable)| {
+            if a.mutable {
+                a.value = a.value.join(&b.value, &self.facts);
+            }
+            a
+        };
+        self.variables.0 = a.into_iter().zip(b).map(join).collect();
+    }
+    pub(super) fn match_(&mut self, e: &ExprMatch) -> Value {
+        let when = match self.expr(&e.expr) {
+            Value::Host { sized: false } => Decided::ByHost,
+            _ => Decided::Unclear,
+        };
+        let scope = self.variables.0.len();
+        let mut result: Option<(Value, Vec<Variable>)> = None;
+        for arm in &e.arms {
+            let (value, after) = self.branch(when, scope, |s| {
+                s.variables.bind(&arm.pat, Value::Unknown);
+                if let Some((_, guard)) = &arm.guard {
+                    s.condition(guard);
+                    s.quiet = true;
+                }
+                s.expr(&arm.body)
+            });
+            result = Some(match result {
+                None => (value, after),
+                Some((other, variables)) => {
+                    let joined = other.join(&value, &self.facts);
+                    self.merge(variables, after);
+                    (joined, self.variables.0.clone())
+                }
+            });
+        }
+        self.quiet |= when == Decided::Unclear && jumps(|j| j.visit_expr_match(e));
+        let Some((value, variables)) = result else { return Value::Unknown };
+        self.variables.0 = variables;
+        value
+    }
+
+    /// A loop of the host: what it changes may have any shape in it and behind it.
+    pub(super) fn repeated(&mut self, changed: &Changed, walk: impl FnOnce(&mut Self) -> Value) {
+        let (scope, facts) = (self.variables.0.len(), self.facts.clone());
+        self.variables.forget_all(changed);
+        walk(self);
+        self.facts = facts;
+        self.variables.0.truncate(scope);
+        self.variables.forget_all(changed);
+    }
+    /// A loop at run time: what it changes has the same shape in each iteration.
+    fn recorded(&mut self, walk: impl FnOnce(&mut Self) -> Value) {
+        let (before, facts) = (self.variables.0.clone(), self.facts.clone());
+        walk(self);
+        self.facts = facts;
+        self.variables.0.truncate(before.len());
+        let after = self.variables.0.clone();
+        for (a, b) in before.iter().zip(&after) {
+            if let Some((x, y)) = a.value.conflict(&b.value, &self.facts) {
+                self.report(&diag::carried(diag::shape(&x), diag::shape(&y)), &b.given, &[]);
+            }
+        }
+        self.merge(before, after);
+    }
+    pub(super) fn for_(&mut self, e: &ExprForLoop) {
+        let changed = Changed::by(|c| c.visit_block(&e.body));
+        let over = self.expr(&e.expr);
+        if is_range(&e.expr) && !e.attrs.iter().any(|a| a.path().is_ident("unroll")) {
+            return self.recorded(|s| {
+                s.variables.bind(&e.pat, Value::scalar());
+                s.block(&e.body)
+            });
+        }
+        let item = match over {
+            Value::Span(_) => Value::Host { sized: true },
+            _ => Value::Unknown,
+        };
+        self.repeated(&changed, |s| {
+            s.variables.bind(&e.pat, item);
+            s.block(&e.body)
+        });
+    }
+    pub(super) fn while_(&mut self, e: &ExprWhile) {
+        let changed = Changed::by(|c| c.visit_expr_while(e));
+        let scope = self.variables.0.len();
+        // Once to see who decides it, without judging it twice.
+        let (mut when, quiet) = (Decided::Unclear, std::mem::replace(&mut self.quiet, true));
+        self.branch(Decided::Unclear, scope, |s| {
+            when = s.condition(&e.cond);
+            Value::Unit
+        });
+        self.quiet = quiet;
+        let body = |s: &mut Walk| {
+            s.condition(&e.cond);
+            s.quiet |= when == Decided::Unclear;
+            s.block(&e.body)
+        };
+        if when == Decided::AtRunTime {
+            self.recorded(body);
+        } else {
+            self.repeated(&changed, body);
+        }
+        self.quiet = quiet || when == Decided::Unclear && jumps(|j| j.visit_block(&e.body));
+    }
+}
+
+/// `a..b`, `.step_by(..)` and `.rev()` of it: a `for` over them is recorded.
+fn is_range(e: &Expr) -> bool {
+    match bare(e) {
+        Expr::Range(r) => matches!(r.limits, syn::RangeLimits::HalfOpen(_)) && r.start.is_some() && r.end.is_some(),
+        Expr::MethodCall(m) => (m.method == "rev" || m.method == "step_by") && is_range(&m.receiver),
+        _ => false,
+    }
+}
+
+fn has_let(e: &Expr) -> bool {
+    match bare(e) {
+        Expr::Let(_) => true,
+        Expr::Binary(b) => has_let(&b.left) || has_let(&b.right),
+        _ => false,
+    }
+}
+
+/// Whether code may jump out of the block it stands in: what follows is then for the other case only.
+fn jumps(visit: impl FnOnce(&mut Jumps)) -> bool {
+    let mut found = Jumps(false);
+    visit(&mut found);
+    found.0
+}
+struct Jumps(bool);
+impl Visit<'_> for Jumps {
+    fn visit_expr(&mut self, e: &Expr) {
+        self.0 |= matches!(e, Expr::Return(_) | Expr::Break(_) | Expr::Continue(_) | Expr::Try(_));
+        visit::visit_expr(self, e);
+    }
+    fn visit_macro(&mut self, _: &syn::Macro) {
+        self.0 = true;
+    }
+}

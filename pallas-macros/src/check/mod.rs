@@ -1,0 +1,26 @@
+//! What can be said about a kernel before it has numbers. A valid kernel never gets an error here.
+//!
+//! [`spec`] judges signature and specs, [`usage`] what the body does with its operands, [`body`] the shapes in it: it
+//! walks the body as Rust would run it, with a [`value`] for each expression, and asks pallas-ir's own rules
+//! ([`rules`], [`blocks`]) about each operation.
+mod blocks;
+mod body;
+mod control;
+mod places;
+mod rules;
+mod spec;
+#[cfg(test)]
+mod tests;
+mod usage;
+mod value;
+
+use crate::ast::{Errors, Options, Parameter};
+use crate::names::Names;
+use syn::ItemFn;
+
+/// Checks a kernel; each mistake is one error at the user's token.
+pub(crate) fn kernel(f: &ItemFn, options: &Options, parameters: &[Parameter], names: &Names, errors: &mut Errors) {
+    spec::specs(f, options, parameters, errors);
+    usage::operands(f, options, parameters, names, errors);
+    body::shapes(f, options, parameters, names, errors);
+}

@@ -1,0 +1,247 @@
+//! Variables of a body: what they hold, and which of them change where the check can't see.
+use super::value::Value;
+use proc_macro2::{TokenStream, TokenTree};
+use quote::ToTokens;
+use std::collections::HashSet;
+use syn::visit::{self, Visit};
+use syn::{BinOp, Expr, Ident, Pat};
+
+/// A variable in scope.
+#[derive(Clone, Debug)]
+pub(super) struct Variable {
+    name: String,
+    /// Whether it may get another value: it is `mut`, or its declaration gives it none.
+    pub(super) mutable: bool,
+    /// What it holds.
+    pub(super) value: Value,
+    /// The tokens that gave it this value.
+    pub(super) given: TokenStream,
+}
+
+/// The variables in scope, innermost last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Variables(pub(super) Vec<Variable>);
+
+impl Variables {
+    pub(super) fn declare(&mut self, name: &Ident, mutable: bool, value: Value) {
+        self.0.push(Variable { name: name.to_string(), mutable, value, given: name.to_token_stream() });
+    }
+    pub(super) fn get(&self, name: &Ident) -> Option<&Variable> {
+        self.0.iter().rev().find(|v| *name == v.name)
+    }
+    pub(super) fn set(&mut self, name: &Ident, value: Value, given: TokenStream) {
+        if let Some(v) = self.0.iter_mut().rev().find(|v| *name == v.name) {
+            (v.value, v.given) = (value, given);
+        }
+    }
+    /// The variables from the given one on get their value later.
+    pub(super) fn deferred(&mut self, from: usize) {
+        self.0[from..].iter_mut().for_each(|v| v.mutable = true);
+    }
+    /// A mutable variable may hold anything now.
+    pub(super) fn forget(&mut self, name: &Ident) {
+        if let Some(v) = self.0.iter_mut().rev().find(|v| *name == v.name && v.mutable) {
+            v.value = Value::Unknown;
+        }
+    }
+    /// Whatever some code changes may hold anything now.
+    pub(super) fn forget_all(&mut self, changed: &Changed) {
+        let names = [&changed.assigned, &changed.called];
+        let forgotten = |v: &&mut Variable| v.mutable && names.iter().any(|n| n.contains(&v.name));
+        self.0.iter_mut().filter(forgotten).for_each(|v| v.value = Value::Unknown);
+    }
+    /// Declares a pattern's names: as parts of the value where pattern and value have the same form.
+    pub(super) fn bind(&mut self, pattern: &Pat, value: Value) {
+        match (pattern, value) {
+            (Pat::Ident(id), value) if id.subpat.is_none() => {
+                self.declare(&id.ident, id.mutability.is_some(), value);
+            }
+            (Pat::Type(t), value) => self.bind(&t.pat, value),
+            (Pat::Paren(p), value) => self.bind(&p.pat, value),
+            (Pat::Tuple(syn::PatTuple { elems, .. }) | Pat::Slice(syn::PatSlice { elems, .. }), value) => match value {
+                Value::Several(parts) if parts.len() == elems.len() && !elems.iter().any(is_rest) => {
+                    elems.iter().zip(parts).for_each(|(p, v)| self.bind(p, v));
+                }
+                _ => elems.iter().for_each(|p| self.bind(p, Value::Unknown)),
+            },
+            (other, _) => {
+                struct Names<'a>(&'a mut Variables);
+                impl Visit<'_> for Names<'_> {
+                    fn visit_pat_ident(&mut self, p: &syn::PatIdent) {
+                        self.0.declare(&p.ident, p.mutability.is_some(), Value::Unknown);
+                        visit::visit_pat_ident(self, p);
+                    }
+                }
+                Names(self).visit_pat(other);
+            }
+        }
+    }
+}
+
+fn is_rest(p: &Pat) -> bool {
+    matches!(p, Pat::Rest(_)) || matches!(p, Pat::Ident(id) if id.subpat.is_some())
+}
+
+/// Without parentheses, and the invisible ones of `macro_rules!`.
+pub(super) fn bare(mut e: &Expr) -> &Expr {
+    loop {
+        e = match e {
+            Expr::Paren(p) => &p.expr,
+            Expr::Group(p) => &p.expr,
+            e => return e,
+        }
+    }
+}
+
+/// The variable that a place is, or is a part of.
+pub(super) fn root(e: &Expr) -> Option<&Ident> {
+    match bare(e) {
+        Expr::Path(p) => p.path.get_ident(),
+        Expr::Field(f) => root(&f.base),
+        Expr::Index(i) => root(&i.expr),
+        Expr::Unary(u) if matches!(u.op, syn::UnOp::Deref(_)) => root(&u.expr),
+        _ => None,
+    }
+}
+
+/// Whether an operator assigns: the operation it assigns.
+pub(super) fn assigns(op: &BinOp) -> bool {
+    matches!(
+        op,
+        BinOp::AddAssign(_)
+            | BinOp::SubAssign(_)
+            | BinOp::MulAssign(_)
+            | BinOp::DivAssign(_)
+            | BinOp::RemAssign(_)
+            | BinOp::BitXorAssign(_)
+            | BinOp::BitAndAssign(_)
+            | BinOp::BitOrAssign(_)
+            | BinOp::ShlAssign(_)
+            | BinOp::ShrAssign(_)
+    )
+}
+
+/// The variables that some code changes.
+#[derive(Default)]
+pub(super) struct Changed {
+    /// Assigned.
+    pub(super) assigned: HashSet<String>,
+    /// Receivers of methods, which may borrow them mutably if they are `mut`.
+    pub(super) called: HashSet<String>,
+}
+
+impl Changed {
+    pub(super) fn by(visit: impl FnOnce(&mut Self)) -> Changed {
+        let mut found = Changed::default();
+        visit(&mut found);
+        found
+    }
+    fn place(&mut self, e: &Expr) {
+        match bare(e) {
+            Expr::Tuple(t) => t.elems.iter().for_each(|e| self.place(e)),
+            Expr::Array(t) => t.elems.iter().for_each(|e| self.place(e)),
+            e => self.assigned.extend(root(e).map(Ident::to_string)),
+        }
+    }
+}
+impl Visit<'_> for Changed {
+    fn visit_expr_assign(&mut self, a: &syn::ExprAssign) {
+        self.place(&a.left);
+        visit::visit_expr_assign(self, a);
+    }
+    fn visit_expr_binary(&mut self, b: &syn::ExprBinary) {
+        if assigns(&b.op) {
+            self.place(&b.left);
+        }
+        visit::visit_expr_binary(self, b);
+    }
+    fn visit_expr_method_call(&mut self, m: &syn::ExprMethodCall) {
+        self.called.extend(root(&m.receiver).map(Ident::to_string));
+        visit::visit_expr_method_call(self, m);
+    }
+}
+
+/// What a body changes where the check can't follow: such variables, and functions of such names, are unknown.
+#[derive(Default)]
+pub(super) struct Unseen {
+    names: HashSet<String>,
+    /// Receivers of methods in closures.
+    called: HashSet<String>,
+    /// `ref mut`, or a glob import: anything may be meant by any name.
+    everything: bool,
+}
+
+impl Unseen {
+    pub(super) fn of(body: &syn::Block) -> Unseen {
+        let mut unseen = Unseen::default();
+        unseen.visit_block(body);
+        unseen
+    }
+    /// Whether a function of this name may be another one.
+    pub(super) fn covers(&self, name: &Ident) -> bool {
+        self.everything || self.names.contains(&name.to_string())
+    }
+    /// Whether a variable may change unseen.
+    pub(super) fn changes(&self, v: &Variable) -> bool {
+        self.everything || self.names.contains(&v.name) || v.mutable && self.called.contains(&v.name)
+    }
+    fn mentioned(&mut self, tokens: TokenStream) {
+        for token in tokens {
+            match token {
+                TokenTree::Ident(i) => {
+                    self.names.insert(i.to_string());
+                }
+                TokenTree::Group(g) => self.mentioned(g.stream()),
+                TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+            }
+        }
+    }
+}
+impl Visit<'_> for Unseen {
+    fn visit_expr_closure(&mut self, c: &syn::ExprClosure) {
+        let changed = Changed::by(|a| a.visit_expr(&c.body));
+        self.names.extend(changed.assigned);
+        self.called.extend(changed.called);
+        visit::visit_expr_closure(self, c);
+    }
+    fn visit_expr_reference(&mut self, r: &syn::ExprReference) {
+        if r.mutability.is_some() {
+            self.names.extend(root(&r.expr).map(Ident::to_string));
+        }
+        visit::visit_expr_reference(self, r);
+    }
+    fn visit_pat_ident(&mut self, p: &syn::PatIdent) {
+        self.everything |= p.by_ref.is_some() && p.mutability.is_some();
+        visit::visit_pat_ident(self, p);
+    }
+    fn visit_macro(&mut self, m: &syn::Macro) {
+        const HARMLESS: [&str; 12] = [
+            "assert",
+            "assert_eq",
+            "assert_ne",
+            "debug_assert",
+            "debug_assert_eq",
+            "vec",
+            "print",
+            "println",
+            "eprint",
+            "eprintln",
+            "format",
+            "matches",
+        ];
+        if !m.path.segments.last().is_some_and(|s| HARMLESS.iter().any(|h| s.ident == h)) {
+            self.mentioned(m.tokens.clone());
+        }
+    }
+    fn visit_item(&mut self, item: &syn::Item) {
+        match item {
+            syn::Item::Use(u) => {
+                let text = u.to_token_stream().to_string();
+                self.everything |= text.contains('*') && !text.contains("pallas");
+                self.mentioned(u.to_token_stream());
+            }
+            // Names of its own, and perhaps the item's name: too many are no harm.
+            other => self.mentioned(other.to_token_stream()),
+        }
+    }
+}

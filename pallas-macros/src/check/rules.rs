@@ -1,0 +1,305 @@
+//! Functions and methods of the language, by name: their arguments are read, pallas-ir's rule judges them.
+//!
+//! A function counts as the prelude's unless the body declares another of its name.
+use super::body::Walk;
+use super::places::{bare, root};
+use super::value::{Span, Value};
+use pallas_ir::structural::{
+    ArgReduce, Broadcast, Concat, Cumulative, Dot, Iota, Pad, Reduce, Reshape, Reverse, Slice, TakeAlong, Transpose,
+};
+use pallas_ir::{DType, Diag, Dim, ScalarOp, diag};
+use syn::{Expr, ExprCall, ExprMethodCall};
+
+/// Shapes do not depend on element types: one stands for all.
+const ANY: DType = DType::F32;
+
+/// Rows that are no methods of tiles.
+const NO_METHODS: [ScalarOp; 13] = [
+    ScalarOp::Add,
+    ScalarOp::Sub,
+    ScalarOp::Mul,
+    ScalarOp::Div,
+    ScalarOp::Rem,
+    ScalarOp::Neg,
+    ScalarOp::Not,
+    ScalarOp::BitAnd,
+    ScalarOp::BitOr,
+    ScalarOp::BitXor,
+    ScalarOp::Shl,
+    ScalarOp::Shr,
+    ScalarOp::Select,
+];
+
+impl Walk {
+    /// The name of a function of the language.
+    fn function(&self, callee: &Expr) -> Option<String> {
+        let Expr::Path(p) = bare(callee) else { return None };
+        let segments = &p.path.segments;
+        let last = &segments.last()?.ident;
+        let ours = match segments.len() {
+            1 => self.variables.get(last).is_none() && !self.unseen.covers(last),
+            _ => segments[segments.len() - 2].ident == "prelude",
+        };
+        (ours && p.qself.is_none()).then(|| last.to_string())
+    }
+
+    pub(super) fn call(&mut self, c: &ExprCall) -> Value {
+        let args: Vec<Value> = c.args.iter().map(|a| self.expr(a)).collect();
+        let exprs: Vec<&Expr> = c.args.iter().collect();
+        let Some(name) = self.function(&c.func) else { return Value::Unknown };
+        let at = &c.func;
+        match (name.as_str(), &args[..]) {
+            ("dot", [Value::Tile(a), Value::Tile(b)]) => {
+                let rank = a.len();
+                let op = if rank <= 2 || rank != b.len() {
+                    Dot::matmul(ANY)
+                } else {
+                    let batch = (0..rank - 2).map(|axis| (axis, axis)).collect();
+                    Dot { batch, contract: vec![(rank - 1, rank - 2)], acc: ANY }
+                };
+                self.structural(op, &[a, b], at, &exprs)
+            }
+            ("dot_general", [Value::Tile(a), Value::Tile(b), contract, batch]) => match (pairs(contract), pairs(batch))
+            {
+                (Some(contract), Some(batch)) => {
+                    self.structural(Dot { batch, contract, acc: ANY }, &[a, b], at, &exprs)
+                }
+                _ => Value::Unknown,
+            },
+            ("select", [mask, a, b]) => self.elementwise(ScalarOp::Select, &[mask, a, b], at, &exprs),
+            ("maximum", [a, b]) => self.elementwise(ScalarOp::Maximum, &[a, b], at, &exprs),
+            ("minimum", [a, b]) => self.elementwise(ScalarOp::Minimum, &[a, b], at, &exprs),
+            ("scalar", [_]) | ("cdiv", [_, _]) => Value::scalar(),
+            ("full", [to, x]) => match (to.sizes(), x.operand()) {
+                (Some(to), Some(x)) => self.structural(Broadcast { to }, &[x], at, &exprs[1..]),
+                (to, _) => to.map_or(Value::Unknown, Value::Tile),
+            },
+            ("zeros", [to]) => to.sizes().map_or(Value::Unknown, Value::Tile),
+            ("iota", [shape, axis]) => match (shape.sizes(), axis.axis()) {
+                (Some(shape), Some(axis)) => self.structural(Iota { shape, axis, dtype: ANY }, &[], at, &[]),
+                (shape, _) => shape.map_or(Value::Unknown, Value::Tile),
+            },
+            ("concat", [Value::Several(tiles), axis]) => {
+                let shapes: Option<Vec<&[Dim]>> = tiles.iter().map(tile).collect();
+                let (Some(shapes), Some(axis)) = (shapes, axis.axis()) else { return Value::Unknown };
+                let written: Vec<&Expr> = match bare(exprs[0]) {
+                    Expr::Array(a) => a.elems.iter().collect(),
+                    _ => vec![],
+                };
+                self.structural(Concat { axis }, &shapes, at, &written)
+            }
+            ("tril" | "triu", [rows, columns, _]) => Value::Tile(vec![rows.size(), columns.size()]),
+            ("program_id" | "num_programs", [axis]) => {
+                if let (Some(axis), Some(axes)) = (axis.axis(), self.axes)
+                    && axis >= axes
+                {
+                    self.report(&diag::grid_axis(axis, axes), exprs[0], &[]);
+                }
+                Value::scalar()
+            }
+            ("ds", [start, size]) => span(start, size, &Value::number(1)),
+            ("strided", [start, size, stride]) => span(start, size, stride),
+            _ => Value::Unknown,
+        }
+    }
+
+    pub(super) fn method(&mut self, m: &ExprMethodCall) -> Value {
+        let receiver = self.expr(&m.receiver);
+        let args: Vec<Value> = m.args.iter().map(|a| self.expr(a)).collect();
+        let known = match receiver {
+            Value::View(view) => Some(self.view_method(view, m, &args)),
+            Value::Prefetch(name, rank) => Some(self.prefetched(&name, rank, m, &args)),
+            Value::Tile(ref dims) => self.tile_method(dims, m, &args),
+            Value::Several(ref items) if m.method == "len" => Some(Value::number(items.len() as i64)),
+            ref host if host.is_host() => host_method(host, m, &args),
+            _ => None,
+        };
+        known.unwrap_or_else(|| {
+            // A method nobody knows may borrow its receiver mutably.
+            if let Some(name) = root(&m.receiver) {
+                self.variables.forget(name);
+            }
+            Value::Unknown
+        })
+    }
+    /// A method of a tile or a scalar; None if the language has none of this name.
+    fn tile_method(&mut self, dims: &[Dim], m: &ExprMethodCall, args: &[Value]) -> Option<Value> {
+        let name = m.method.to_string();
+        let exprs: Vec<&Expr> = std::iter::once(&*m.receiver).chain(&m.args).collect();
+        let same = || Value::Tile(dims.to_vec());
+        match (name.as_str(), args) {
+            ("cast" | "bitcast" | "clone" | "tile", []) | ("powi", [_]) => return Some(same()),
+            ("broadcast", [to]) => {
+                return Some(
+                    to.sizes()
+                        .map_or(Value::Unknown, |to| self.structural(Broadcast { to }, &[dims], &m.method, &exprs)),
+                );
+            }
+            _ => {}
+        }
+        if let Some(op) = ScalarOp::parse(&name).filter(|op| !NO_METHODS.contains(op) && op.arity() == exprs.len()) {
+            let receiver = same();
+            let values: Vec<&Value> = std::iter::once(&receiver).chain(args).collect();
+            return Some(self.elementwise(op, &values, &m.method, &exprs));
+        }
+        if dims.is_empty() {
+            // Scalars have no other method.
+            return None;
+        }
+        self.shape_method(dims, m, args, &exprs)
+    }
+    /// A method that changes shapes.
+    fn shape_method(&mut self, dims: &[Dim], m: &ExprMethodCall, args: &[Value], exprs: &[&Expr]) -> Option<Value> {
+        let (name, rank) = (m.method.to_string(), dims.len());
+        let folds = match name.as_str() {
+            "sum" | "cumsum" => ScalarOp::Add,
+            "prod" | "cumprod" => ScalarOp::Mul,
+            "max" | "cummax" => ScalarOp::Maximum,
+            "min" | "cummin" => ScalarOp::Minimum,
+            "any" => ScalarOp::BitOr,
+            _ => ScalarOp::BitAnd,
+        };
+        // Unknown arguments make an unknown result.
+        Some(match (name.as_str(), args) {
+            ("shape", []) => Value::Several(dims.iter().cloned().map(Value::Size).collect()),
+            ("rank", []) => Value::number(rank as i64),
+            ("sum" | "prod" | "max" | "min" | "any" | "all", [axes]) => axes
+                .axes(rank)
+                .map_or(Value::Unknown, |axes| self.structural(Reduce { op: folds, axes }, &[dims], &m.method, exprs)),
+            ("argmax" | "argmin", [axis]) => axis.axis().map_or(Value::Unknown, |axis| {
+                self.structural(ArgReduce { max: name == "argmax", axis }, &[dims], &m.method, exprs)
+            }),
+            ("cumsum" | "cumprod" | "cummax" | "cummin", [axis]) => axis.axis().map_or(Value::Unknown, |axis| {
+                self.structural(Cumulative { op: folds, axis, reverse: false }, &[dims], &m.method, exprs)
+            }),
+            ("t", []) => {
+                let mut axes: Vec<usize> = (0..rank.max(2)).collect();
+                axes.swap(rank.max(2) - 2, rank.max(2) - 1);
+                self.structural(Transpose { axes }, &[dims], &m.method, exprs)
+            }
+            ("transpose", [axes]) => axes
+                .axes(rank)
+                .map_or(Value::Unknown, |axes| self.structural(Transpose { axes }, &[dims], &m.method, exprs)),
+            ("reverse", [axes]) => axes
+                .axes(rank)
+                .map_or(Value::Unknown, |axes| self.structural(Reverse { axes }, &[dims], &m.method, exprs)),
+            ("expand", [axis]) => match axis.axis() {
+                Some(axis) if axis <= rank => {
+                    let mut dims = dims.to_vec();
+                    dims.insert(axis, Dim::from(1i64));
+                    Value::Tile(dims)
+                }
+                Some(axis) => self.refuse(&diag::new_axis(axis, rank), m),
+                None => Value::Unknown,
+            },
+            ("squeeze", [axis]) => match axis.axis() {
+                Some(axis) if dims.get(axis).is_some_and(|d| *d == Dim::UNKNOWN || self.is_one(d)) => {
+                    let mut dims = dims.to_vec();
+                    dims.remove(axis);
+                    Value::Tile(dims)
+                }
+                Some(axis) => self.refuse(&diag::kept_axis(axis, diag::shape(dims)), m),
+                None => Value::Unknown,
+            },
+            ("reshape", [to]) => {
+                to.sizes().map_or(Value::Unknown, |to| self.structural(Reshape { to }, &[dims], &m.method, exprs))
+            }
+            ("item", []) => self.structural(Reshape { to: vec![] }, &[dims], &m.method, exprs),
+            ("slice", [start, size]) => {
+                let every = Value::Several(vec![Value::number(1); rank]);
+                self.slice(dims, [start, size, &every], m, exprs)
+            }
+            ("strided_slice", [start, size, stride]) => self.slice(dims, [start, size, stride], m, exprs),
+            ("pad", [low, high, value]) => match (low.sizes(), high.sizes(), value.operand()) {
+                (Some(low), Some(high), Some(value)) => {
+                    self.structural(Pad { low, high }, &[dims, value], &m.method, &[exprs[0], exprs[3]])
+                }
+                _ => Value::Unknown,
+            },
+            ("take_along_axis", [Value::Tile(index), axis]) => axis
+                .axis()
+                .map_or(Value::Unknown, |axis| self.structural(TakeAlong { axis }, &[dims, index], &m.method, exprs)),
+            ("one_hot", [depth]) => {
+                let mut marks = vec![Dim::from(1i64); rank];
+                marks[rank - 1] = depth.size();
+                let (index, marks) = (Value::Tile(dims.to_vec()), Value::Tile(marks));
+                self.elementwise(ScalarOp::Eq, &[&index, &marks], &m.method, exprs)
+            }
+            _ => return None,
+        })
+    }
+    fn is_one(&self, d: &Dim) -> bool {
+        self.facts.normal(d).as_number() == Some(1)
+    }
+    fn refuse(&mut self, mistake: &Diag, m: &ExprMethodCall) -> Value {
+        self.report(mistake, &m.method, &[]);
+        Value::Unknown
+    }
+    fn slice(&mut self, dims: &[Dim], parts: [&Value; 3], m: &ExprMethodCall, exprs: &[&Expr]) -> Value {
+        let [Some(start), Some(size), Some(stride)] = parts.map(Value::sizes) else { return Value::Unknown };
+        let numbers = |sizes: &[Dim]| sizes.iter().map(Dim::as_number).collect::<Option<Vec<i64>>>();
+        match (numbers(&start), numbers(&stride)) {
+            (Some(start), Some(stride)) => self.structural(Slice { start, size, stride }, &[dims], &m.method, exprs),
+            _ => Value::Tile(size),
+        }
+    }
+}
+
+fn tile(v: &Value) -> Option<&[Dim]> {
+    match v {
+        Value::Tile(dims) => Some(dims),
+        _ => None,
+    }
+}
+
+/// `&[(1, 0)]`
+fn pairs(v: &Value) -> Option<Vec<(usize, usize)>> {
+    let pair = |v: &Value| match v {
+        Value::Several(two) if two.len() == 2 => Some((two[0].axis()?, two[1].axis()?)),
+        _ => None,
+    };
+    match v {
+        Value::Several(items) => items.iter().map(pair).collect(),
+        _ => None,
+    }
+}
+
+fn span(start: &Value, size: &Value, stride: &Value) -> Value {
+    let start = match start {
+        Value::Size(d) => Some(d.clone()),
+        _ => None,
+    };
+    Value::Span(Span::Part { start, size: size.size(), stride: stride.size() })
+}
+
+/// A method of a host number that gives a host number; None if nobody knows.
+fn host_method(host: &Value, m: &ExprMethodCall, args: &[Value]) -> Option<Value> {
+    let name = m.method.to_string();
+    if let (Value::Size(a), [Value::Size(b)]) = (host, args) {
+        match name.as_str() {
+            "min" => return Some(Value::Size(a.min(b))),
+            "max" => return Some(Value::Size(a.max(b))),
+            "div_ceil" => return Some(Value::Size(a.cdiv(b))),
+            _ => {}
+        }
+    }
+    const NUMERIC: [&str; 14] = [
+        "min",
+        "max",
+        "div_ceil",
+        "sqrt",
+        "powi",
+        "powf",
+        "exp",
+        "ln",
+        "recip",
+        "abs",
+        "pow",
+        "ilog2",
+        "is_power_of_two",
+        "clone",
+    ];
+    let numeric = NUMERIC.contains(&name.as_str()) && args.iter().all(Value::is_host);
+    let sized = host.is_sized() || args.iter().any(Value::is_sized);
+    numeric.then_some(Value::Host { sized })
+}
