@@ -187,7 +187,7 @@ fn index_of_take_along_axis_out_of_range() {
 fn picked_by_memory(
     #[block([N] => [N], |_| (0,))] x: In<f32>,
     #[block([N] => [N], |_| (0,))] out: Out<f32>,
-    #[scratch([10])] index: Scratch<i32>,
+    #[scratch([N])] index: Scratch<i32>,
     #[fixed] initialised: bool,
 ) {
     if initialised {
