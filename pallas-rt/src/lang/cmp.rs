@@ -2,7 +2,7 @@
 //!
 //! Handles implement neither `PartialEq` nor `PartialOrd`, whose results would have to be host truth values; helper
 //! functions, which no macro rewrites, call the methods: `t.gt(0.0)`.
-use super::operand::{Choice, host_constant};
+use super::operand::{Choice, Staged, host_constant};
 use super::operators::elementwise;
 use super::tile::{Scalar, Tile};
 use pallas_ir::dtype::Float;
@@ -178,12 +178,14 @@ macro_rules! logic {
         impl Logic<$R, $Out<bool>> for $L {
             #[track_caller]
             fn and(self, right: Option<$R>) -> $Out<bool> {
-                let right = right.expect("a run-time side needs the other");
+                // A host value on the left has decided alone.
+                let Some(right) = right else { return $Out::from_handle(Choice::<bool>::choice(self)) };
                 elementwise(ScalarOp::BitAnd, &[Choice::<bool>::choice(self), Choice::<bool>::choice(right)])
             }
             #[track_caller]
             fn or(self, right: Option<$R>) -> $Out<bool> {
-                let right = right.expect("a run-time side needs the other");
+                // A host value on the left has decided alone.
+                let Some(right) = right else { return $Out::from_handle(Choice::<bool>::choice(self)) };
                 elementwise(ScalarOp::BitOr, &[Choice::<bool>::choice(self), Choice::<bool>::choice(right)])
             }
         }

@@ -132,6 +132,31 @@ fn trip_counts_are_data() {
     assert_eq!(both([1.0, 2.0], |x| rarely(x, 3)), [67.0, 131.0]);
 }
 
+/// A host value on the left decides whether the right is asked at all.
+#[kernel(grid = (1))]
+fn short_circuit(
+    #[block([N] => [N], |_i| (0,))] x: In<f32>,
+    #[block([N] => [N], |_i| (0,))] out: Out<f32>,
+    #[fixed] flag: bool,
+) {
+    let t = x.load();
+    let other = if flag { vec![t - 5.0] } else { vec![] };
+    let mut sum = t;
+    if flag && t.sum(0).item() > 0.0 {
+        sum += 10.0;
+    }
+    if !flag || other[0].sum(0).item() > 0.0 {
+        sum += 100.0;
+    }
+    out.store(select(flag && t > 1.0, sum, -sum))
+}
+
+#[test]
+fn host_conditions_decide_alone() {
+    assert_eq!(both([1.0, 2.0], |x| short_circuit(x, false)), [-101.0, -102.0]);
+    assert_eq!(both([1.0, 2.0], |x| short_circuit(x, true)), [-11.0, 12.0]);
+}
+
 /// A host list of tiles, used inside of a staged loop; fields of a tuple carried; a raw identifier.
 #[kernel(grid = (1))]
 fn mixed(

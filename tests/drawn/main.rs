@@ -1,0 +1,186 @@
+//! Law: a random program means the same as a kernel (run as Rust, as traced and lowered tile IR, on the devices) and on
+//! plain numbers.
+//!
+//! [`draw`] and [`expressions`] draw one program per number, [`program`] writes it as Rust source, [`evaluate`] says what
+//! it must give without tiles, staging or tracing. The source is made while building, by `build.rs`, and goes through
+//! `#[kernel]` like anybody's.
+mod draw;
+mod evaluate;
+mod expressions;
+mod program;
+/// The programs, as kernels.
+#[allow(warnings, clippy::all, reason = "random programs declare and compare things for no reason")]
+mod kernels {
+    use super::{Call, blend, bump, twice};
+    use pallas_rt::prelude::*;
+    include!(concat!(env!("OUT_DIR"), "/drawn.rs"));
+}
+
+use draw::PROGRAMS;
+use pallas_rt::interp::{Argument, Data, Machine, walk};
+use pallas_rt::ir::{Kernel, Literal};
+use pallas_rt::prelude::*;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Rows and columns of the arrays: the second block of two rows overhangs.
+const ROWS: usize = 3;
+const SHAPE: [usize; 2] = [ROWS, 4];
+
+/// Arrays, `n` and `flag` of a call.
+type Call = fn(&Array, &Array, i32, bool) -> Result<(Array, Array)>;
+
+/// Helpers of the programs; no macro rewrites them.
+fn bump(t: &mut Tile<i32>) {
+    *t += 1;
+}
+fn blend(left: bool, a: Tile<i32>, b: Tile<i32>) -> Tile<i32> {
+    if left { a - b } else { b * 2 }
+}
+fn twice<T: Copy + std::ops::Add<Output = T>>(x: T) -> T {
+    x + x
+}
+
+/// Inputs of a program: small whole numbers.
+fn inputs(seed: u64) -> (Vec<i32>, Vec<f32>) {
+    let mut dice = draw::Dice(!seed);
+    let mut next = || dice.below(13) as i32 - 6;
+    ((0..ROWS * 4).map(|_| next()).collect(), (0..ROWS * 4).map(|_| next() as f32).collect())
+}
+
+type Numbers = (Vec<i32>, Vec<f32>);
+
+/// What the program means on plain numbers.
+fn expected(number: usize, n: i32, flag: bool) -> Numbers {
+    let program = draw::program(number as u64);
+    let (ints, floats) = inputs(number as u64);
+    let (mut a, mut b) = (vec![], vec![]);
+    for row in (0..ROWS).step_by(2) {
+        let at = |i: usize| (row * 4 + i < ROWS * 4).then_some(row * 4 + i);
+        let p = (0..8).map(|i| at(i).map_or(7.0, |i| f64::from(ints[i]))).collect();
+        let q = (0..8).map(|i| at(i).map_or(-2.0, |i| f64::from(floats[i]))).collect();
+        let mut state = evaluate::State::new([p, q], n, flag, program.wide, row / 2);
+        state.run(&program);
+        let inside = 8.min(ROWS * 4 - row * 4);
+        a.extend(state.stored[0][..inside].iter().map(|&x| x as i32));
+        b.extend(state.stored[1][..inside].iter().map(|&x| x as f32));
+    }
+    (a, b)
+}
+
+fn run(call: Call, client: &Client, number: usize, n: i32, flag: bool) -> Result<Numbers> {
+    let (ints, floats) = inputs(number as u64);
+    let (p, q) = (client.array(&ints, &SHAPE)?, client.array(&floats, &SHAPE)?);
+    let (a, b) = call(&p, &q, n, flag)?;
+    Ok((a.to_vec()?, b.to_vec()?))
+}
+
+/// The kernel's IR, from its text, on the interpreter.
+fn interpret(text: &str, number: usize, n: i32) -> Numbers {
+    let kernel: Kernel = text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let (ints, floats) = inputs(number as u64);
+    let bytes = |b: &[u8], dtype| Data::from_bytes(dtype, b);
+    let ints: Vec<u8> = ints.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let floats: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let fresh = || Argument::Fresh(SHAPE.to_vec());
+    let arguments = vec![
+        Argument::Array(SHAPE.to_vec(), bytes(&ints, DType::I32)),
+        Argument::Array(SHAPE.to_vec(), bytes(&floats, DType::F32)),
+        fresh(),
+        fresh(),
+        Argument::Fresh(vec![2, 4]),
+        Argument::Param(Literal::int(DType::I32, i64::from(n))),
+    ];
+    let size = |d: &pallas_rt::ir::kernel::DimDecl| d.size.unwrap_or(if d.name == "N" { ROWS as i64 } else { 4 });
+    let sizes = kernel.dims.iter().map(size).collect();
+    let mut machine = Machine::new(Arc::new(kernel), sizes, vec![2], arguments);
+    walk::run(&mut machine).unwrap_or_else(|f| panic!("{f:?}\n{text}"));
+    let (outputs, _) = machine.finish().unwrap_or_else(|f| panic!("{f:?}\n{text}"));
+    let words = |d: &Data| -> Vec<[u8; 4]> {
+        d.to_bytes().chunks_exact(4).map(|c| c.try_into().expect("four bytes")).collect()
+    };
+    let [a, b] = &outputs[..] else { panic!("two outputs") };
+    (words(a).into_iter().map(i32::from_le_bytes).collect(), words(b).into_iter().map(f32::from_le_bytes).collect())
+}
+
+/// What `n` and `flag` the programs are called with.
+const CALLS: [(i32, bool); 3] = [(3, true), (-1, false), (2, false)];
+
+fn source(number: usize) -> String {
+    draw::program(number as u64).source(number)
+}
+
+fn check(name: &str, number: usize, (n, flag): (i32, bool), found: &Numbers) {
+    let want = expected(number, n, flag);
+    assert!(*found == want, "{name}, n {n}, flag {flag}:\n found {found:?}\n want  {want:?}\n{}", source(number));
+}
+
+fn check_on(client: &Client, number: usize, (n, flag): (i32, bool)) {
+    let found = run(kernels::KERNELS[number], client, number, n, flag);
+    let found = found.unwrap_or_else(|e| panic!("{e}\n{}", source(number)));
+    check(&client.device().to_string(), number, (n, flag), &found);
+}
+
+#[test]
+fn drawn_kernels_mean_what_their_source_says() {
+    for (number, &call) in kernels::KERNELS.iter().enumerate() {
+        for (n, flag) in CALLS {
+            check_on(&Client::interpreter(), number, (n, flag));
+            check_on(&Client::cpu(), number, (n, flag));
+            let text = explain(|| run(call, &Client::cpu(), number, n, flag)).expect("it explains");
+            for (stage, text) in text.kernels[0].stages.iter().filter(|(stage, _)| !stage.contains("wgsl")) {
+                check(stage, number, (n, flag), &interpret(text, number, n));
+            }
+        }
+    }
+}
+
+/// Every tenth program; compiling shaders is what takes time.
+#[test]
+fn drawn_kernels_mean_the_same_on_a_gpu() {
+    let client = match Client::gpu(0) {
+        Ok(client) => client,
+        Err(e) => {
+            assert!(std::env::var("PALLAS_REQUIRE_GPU").is_err(), "PALLAS_REQUIRE_GPU is set: {e}");
+            return eprintln!("skipped on the GPU: {e}");
+        }
+    };
+    (0..PROGRAMS).step_by(10).for_each(|number| CALLS.iter().for_each(|&call| check_on(&client, number, call)));
+}
+
+#[test]
+fn drawn_kernels_use_the_whole_language() {
+    let text: String = (0..PROGRAMS).map(source).collect();
+    let needed = [
+        "    for ",
+        ".rev()",
+        ".step_by(2)",
+        "#[unroll]",
+        " in [",
+        "while ",
+        "break;",
+        "continue;",
+        "return;",
+        "} else {",
+        "= if ",
+        "move |it",
+        "let mut add",
+        "bump(&mut ",
+        "blend(",
+        "twice(",
+        " && ",
+        " || ",
+        "!(",
+        ".0 = ",
+        "[1] ",
+        " += ",
+        "K > 1",
+        "flag",
+    ];
+    for construct in needed {
+        let count = text.matches(construct).count();
+        assert!(count >= 5, "`{construct}` is drawn {count} times");
+    }
+    let results: HashSet<Vec<i32>> = (0..PROGRAMS).map(|number| expected(number, 3, true).0).collect();
+    assert!(results.len() > PROGRAMS * 9 / 10, "only {} results differ", results.len());
+}

@@ -1,0 +1,426 @@
+//! A random program as a tree, and the tree as the Rust source of a kernel.
+use std::fmt::Write;
+
+/// What elements are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Elem {
+    Int,
+    Float,
+    Bool,
+}
+/// What holds them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    Tile,
+    Scalar,
+    Host,
+}
+pub(super) type Ty = (Elem, Form);
+
+/// A variable, or a field of a tuple or an element of an array.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// Unique in the program: shadowed names are different variables.
+    pub(super) var: usize,
+    pub(super) part: usize,
+    pub(super) text: String,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) ty: Ty,
+    /// Greatest magnitude a float can have.
+    pub(super) bound: f64,
+    pub(super) expr: Expr,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Op {
+    Add,
+    Sub,
+    Mul,
+    Rem,
+    BitAnd,
+    BitXor,
+    Min,
+    Max,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    Eq,
+    Ne,
+    And,
+    Or,
+    Neg,
+    Not,
+    Abs,
+    Clamp(i32),
+    Cast,
+    Broadcast,
+    Reverse,
+    CumSum,
+    /// Over an axis, stretched again.
+    Along(usize),
+    Sum,
+    Greatest,
+    Any,
+    All,
+    /// A helper function that decides by its first argument.
+    Blend,
+    /// A generic helper function: `x + x`.
+    Twice,
+}
+
+/// What the kernel is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Input {
+    Ints,
+    Floats,
+    Memo,
+    N,
+    Program,
+    Flag,
+    /// The const generic is above 1.
+    Wide,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Expr {
+    Literal(i32),
+    /// A literal as a run-time scalar, or a host number of known type.
+    Constant(i32),
+    Full(i32),
+    Read(Place),
+    Input(Input),
+    Apply(Op, Vec<Node>),
+    Select(Box<[Node; 3]>),
+    If(Box<[Node; 3]>),
+    /// A closure of one parameter.
+    Call(Place, Box<Node>),
+}
+
+pub(super) type Block = Vec<Stmt>;
+
+#[derive(Clone, Debug)]
+pub(super) enum Stmt {
+    /// One value, or a tuple or array of several.
+    Let {
+        var: usize,
+        name: String,
+        mutable: bool,
+        array: bool,
+        values: Vec<Node>,
+    },
+    LetIf {
+        var: usize,
+        name: String,
+        mutable: bool,
+        cond: Node,
+        sides: [(Block, Vec<Node>); 2],
+    },
+    /// Declared first, assigned on both sides of a host condition.
+    Late {
+        var: usize,
+        name: String,
+        cond: Node,
+        sides: [Node; 2],
+    },
+    Closure {
+        var: usize,
+        name: String,
+        param: usize,
+        body: Node,
+    },
+    Assign {
+        to: Place,
+        op: Option<Op>,
+        value: Node,
+    },
+    If {
+        cond: Node,
+        then: Block,
+        other: Option<Block>,
+    },
+    For {
+        var: usize,
+        name: String,
+        range: [Node; 2],
+        step: i32,
+        reverse: bool,
+        body: Block,
+    },
+    Unroll {
+        var: usize,
+        name: String,
+        count: i32,
+        body: Block,
+    },
+    Each {
+        var: usize,
+        name: String,
+        items: Vec<Node>,
+        body: Block,
+    },
+    While {
+        cond: Node,
+        body: Block,
+    },
+    Leave {
+        cond: Node,
+        stop: bool,
+    },
+    Return {
+        cond: Node,
+        ints: Node,
+        floats: Node,
+    },
+    /// Through `&mut`, or through a closure that changes what it captures.
+    Bump {
+        to: Place,
+        by: Vec<Node>,
+    },
+    /// Into scratch, or an output.
+    Store {
+        to: Input,
+        value: Node,
+    },
+}
+
+/// A kernel's body.
+pub(super) struct Program {
+    pub(super) wide: bool,
+    pub(super) body: Block,
+}
+
+impl Node {
+    /// Text, and how tightly it binds.
+    fn parts(&self) -> (String, u8) {
+        const ATOM: u8 = 9;
+        let number = |n: i32| if self.ty.0 == Elem::Float { format!("{n}.0") } else { n.to_string() };
+        match &self.expr {
+            Expr::Literal(n) => (number(*n), if *n < 0 { 8 } else { ATOM }),
+            // A literal whose type only its default decides can't stand left of an operator or comparison.
+            Expr::Constant(n) if self.ty.1 == Form::Host => (format!("{n}i32"), ATOM),
+            Expr::Constant(n) => (format!("scalar({n}{})", if self.ty.0 == Elem::Int { "i32" } else { ".0f32" }), ATOM),
+            Expr::Full(n) => {
+                let element = if self.ty.0 == Elem::Int { "i32" } else { "f32" };
+                (format!("full::<{element}>([2, 4], {})", number(*n)), ATOM)
+            }
+            Expr::Read(place) => (place.text.clone(), ATOM),
+            Expr::Input(input) => (
+                match input {
+                    Input::Ints => "p.load()",
+                    Input::Floats => "q.load()",
+                    Input::Memo => "memo.load()",
+                    Input::N => "n",
+                    Input::Program => "program_id(0)",
+                    Input::Flag => "flag",
+                    Input::Wide => return ("K > 1".into(), 2),
+                }
+                .into(),
+                ATOM,
+            ),
+            Expr::Select(args) => (format!("select({}, {}, {})", args[0].text(), args[1].text(), args[2].text()), ATOM),
+            Expr::If(args) => {
+                (format!("(if {} {{ {} }} else {{ {} }})", args[0].text(), args[1].text(), args[2].text()), ATOM)
+            }
+            Expr::Call(f, x) => (format!("{}({})", f.text, x.text()), ATOM),
+            Expr::Apply(op, args) => self.apply(*op, args),
+        }
+    }
+    fn apply(&self, op: Op, args: &[Node]) -> (String, u8) {
+        let number = |n: i32| if self.ty.0 == Elem::Float { format!("{n}.0") } else { n.to_string() };
+        let infix = |sign: &str, level: u8| {
+            // Comparisons do not associate; the others do to the left.
+            let (left, right) = (args[0].tight(if level == 2 { 3 } else { level }), args[1].tight(level + 1));
+            (format!("{left} {sign} {right}"), level)
+        };
+        let method = |call: String| (format!("{}.{call}", args[0].tight(9)), 9);
+        match op {
+            Op::Or => infix("||", 0),
+            Op::And => infix("&&", 1),
+            Op::Lt => infix("<", 2),
+            Op::Le => infix("<=", 2),
+            Op::Gt => infix(">", 2),
+            Op::Ge => infix(">=", 2),
+            Op::Eq => infix("==", 2),
+            Op::Ne => infix("!=", 2),
+            Op::BitXor => infix("^", 4),
+            Op::BitAnd => infix("&", 5),
+            Op::Add => infix("+", 6),
+            Op::Sub => infix("-", 6),
+            Op::Mul => infix("*", 7),
+            Op::Rem => infix("%", 7),
+            Op::Neg => (format!("-{}", args[0].tight(9)), 8),
+            Op::Not => (format!("!{}", args[0].tight(9)), 8),
+            Op::Min => method(format!("minimum({})", args[1].text())),
+            Op::Max => method(format!("maximum({})", args[1].text())),
+            Op::Abs => method("abs()".into()),
+            Op::Clamp(n) => method(format!("clamp({}, {})", number(-n), number(n))),
+            Op::Cast => method(format!("cast::<{}>()", if self.ty.0 == Elem::Int { "i32" } else { "f32" })),
+            Op::Broadcast => method("broadcast([2, 4])".into()),
+            Op::Reverse => method("reverse(1)".into()),
+            Op::CumSum => method("cumsum(0)".into()),
+            Op::Along(axis) => method(format!("sum({axis}).broadcast([2, 4])")),
+            Op::Sum => method("sum(..).item()".into()),
+            Op::Greatest => method("max(..).item()".into()),
+            Op::Any => method("any(..).item()".into()),
+            Op::All => method("all(..).item()".into()),
+            Op::Blend => (format!("blend({}, {}, {})", args[0].text(), args[1].text(), args[2].text()), 9),
+            Op::Twice => (format!("twice({})", args[0].text()), 9),
+        }
+    }
+    fn text(&self) -> String {
+        let text = self.parts().0;
+        // An `if` stands alone without parentheses.
+        match &self.expr {
+            Expr::If(_) => text[1..text.len() - 1].to_string(),
+            _ => text,
+        }
+    }
+    fn tight(&self, level: u8) -> String {
+        let (text, own) = self.parts();
+        if own < level { format!("({text})") } else { text }
+    }
+}
+
+/// `x`, `(x, y)` or `[x, y]`
+fn group(values: &[Node], array: bool) -> String {
+    let texts: Vec<String> = values.iter().map(Node::text).collect();
+    match (&texts[..], array) {
+        ([one], false) => one.clone(),
+        (_, false) => format!("({})", texts.join(", ")),
+        (_, true) => format!("[{}]", texts.join(", ")),
+    }
+}
+
+struct Printer {
+    out: String,
+    depth: usize,
+}
+
+impl Printer {
+    fn line(&mut self, text: &str) {
+        writeln!(self.out, "{}{text}", "    ".repeat(self.depth)).expect("a string takes everything");
+    }
+    fn block(&mut self, head: &str, body: &Block, value: Option<String>) {
+        self.line(&format!("{head} {{"));
+        self.depth += 1;
+        self.stmts(body);
+        value.into_iter().for_each(|v| self.line(&v));
+        self.depth -= 1;
+    }
+    fn stmts(&mut self, body: &Block) {
+        body.iter().for_each(|s| self.stmt(s));
+    }
+    fn stmt(&mut self, stmt: &Stmt) {
+        let binding = |mutable: &bool, name: &str| format!("{}{name}", if *mutable { "mut " } else { "" });
+        match stmt {
+            Stmt::Let { name, mutable, array, values, .. } => {
+                self.line(&format!("let {} = {};", binding(mutable, name), group(values, *array)));
+            }
+            Stmt::LetIf { name, mutable, cond, sides: [(then, x), (other, y)], .. } => {
+                let head = format!("let {} = if {}", binding(mutable, name), cond.text());
+                self.block(&head, then, Some(group(x, false)));
+                self.block("} else", other, Some(group(y, false)));
+                self.line("};");
+            }
+            Stmt::Late { name, cond, sides: [x, y], .. } => {
+                self.line(&format!("let {name};"));
+                self.line(&format!("if {} {{", cond.text()));
+                self.line(&format!("    {name} = {};", x.text()));
+                self.line("} else {");
+                self.line(&format!("    {name} = {};", y.text()));
+                self.line("}");
+            }
+            Stmt::Closure { name, body, .. } => {
+                self.line(&format!("let {name} = move |it: Tile<i32>| {};", body.text()));
+            }
+            Stmt::Assign { to, op, value } => {
+                let sign = match op {
+                    None => "",
+                    Some(Op::Add) => "+",
+                    Some(Op::Sub) => "-",
+                    Some(Op::Mul) => "*",
+                    Some(op) => unreachable!("{op:?} is not drawn here"),
+                };
+                self.line(&format!("{} {sign}= {};", to.text, value.text()));
+            }
+            Stmt::If { cond, then, other } => {
+                self.block(&format!("if {}", cond.text()), then, None);
+                if let Some(other) = other {
+                    self.block("} else", other, None);
+                }
+                self.line("}");
+            }
+            Stmt::For { name, range: [lo, hi], step, reverse, body, .. } => {
+                let mut range = format!("{}..{}", lo.tight(3), hi.tight(3));
+                if *step > 1 || *reverse {
+                    range = format!("({range})");
+                }
+                if *step > 1 {
+                    write!(range, ".step_by({step})").expect("a string takes everything");
+                }
+                if *reverse {
+                    range.push_str(".rev()");
+                }
+                self.block(&format!("for {name} in {range}"), body, None);
+                self.line("}");
+            }
+            Stmt::Unroll { name, count, body, .. } => {
+                self.line("#[unroll]");
+                self.block(&format!("for {name} in 0i32..{count}"), body, None);
+                self.line("}");
+            }
+            Stmt::Each { name, items, body, .. } => {
+                self.block(&format!("for {name} in {}", group(items, true)), body, None);
+                self.line("}");
+            }
+            Stmt::While { cond, body } => {
+                self.block(&format!("while {}", cond.text()), body, None);
+                self.line("}");
+            }
+            Stmt::Leave { cond, stop } => {
+                self.line(&format!("if {} {{", cond.text()));
+                self.line(if *stop { "    break;" } else { "    continue;" });
+                self.line("}");
+            }
+            Stmt::Return { cond, ints, floats } => {
+                self.line(&format!("if {} {{", cond.text()));
+                self.line(&format!("    ints.store({});", ints.text()));
+                self.line(&format!("    floats.store({});", floats.text()));
+                self.line("    return;");
+                self.line("}");
+            }
+            Stmt::Bump { to, by } if by.is_empty() => self.line(&format!("bump(&mut {});", to.text)),
+            Stmt::Bump { to, by } => {
+                self.line(&format!("let mut add = |by: Tile<i32>| {} += by;", to.text));
+                by.iter().for_each(|x| self.line(&format!("add({});", x.text())));
+            }
+            Stmt::Store { to, value } => {
+                let to = match to {
+                    Input::Memo => "memo",
+                    Input::Ints => "ints",
+                    _ => "floats",
+                };
+                self.line(&format!("{to}.store({});", value.text()));
+            }
+        }
+    }
+}
+
+const SIGNATURE: &str = "    #[block([N, W] => [2, 4], |i| (i, 0), fill = 7)] p: In<i32>, #[block([N, W] => [2, 4], |i| (i, 0), fill = -2.0)] q: In<f32>,
+    #[block([N, W] => [2, 4], |i| (i, 0))] ints: Out<i32>, #[block([N, W] => [2, 4], |i| (i, 0))] floats: Out<f32>,
+    #[scratch([2, 4])] memo: Scratch<i32>, n: i32, #[fixed] flag: bool,
+";
+
+impl Program {
+    /// The kernel of this number.
+    pub(super) fn source(&self, number: usize) -> String {
+        let mut printer = Printer { out: String::new(), depth: 1 };
+        printer.stmts(&self.body);
+        let body = printer.out;
+        format!("#[kernel(grid = (cdiv(N, 2)))]\nfn k{number}<const K: usize>(\n{SIGNATURE}) {{\n{body}}}\n")
+    }
+}
