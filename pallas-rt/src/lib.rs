@@ -1,4 +1,7 @@
 //! Kernels over tiles: tracing, interpreter, CPU and WGSL backends, devices.
+//!
+//! The [`guide`] begins with a first kernel; [`prelude`] is what kernels are written with; [`Client`] and [`Array`] are
+//! devices and their data.
 extern crate self as pallas_rt;
 
 mod array;
@@ -6,6 +9,7 @@ pub mod cpu;
 mod error;
 #[cfg(feature = "gpu")]
 mod gpu;
+pub mod guide;
 pub mod interp;
 pub mod lang;
 pub mod launch;
@@ -20,6 +24,11 @@ pub use pallas_macros::kernel;
 pub use {gpu::GpuCounters, wgpu};
 
 pub use pallas_ir as ir;
+
+/// The README's code is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;
 
 /// What kernels are written with.
 pub mod prelude {

@@ -1,0 +1,30 @@
+//! The guide: from a first kernel to reading what is compiled. Its code runs as tests.
+//!
+//! | page | what |
+//! |---|---|
+//! | [`first_kernel`] | blocks, the grid, what happens at a call, Rust as the meta-language |
+//! | [`index_maps`] | which block a program sees; edges; windows that overlap |
+//! | [`control_flow`] | `if`, `for` and `while` over host numbers and over scalars |
+//! | [`scratch`] | sequential grid axes, scratch memory, several outputs |
+//! | [`prefetch`] | tables that choose blocks, ragged rows |
+//! | [`debugging`] | wrong kernels and the strict interpreter |
+//! | [`explain`] | reading tile IR, estimates and shaders |
+//! | [`devices`] | clients, memory, order, failures, what GPUs do with NaN |
+
+/// Declares the pages: an empty module with the page of its name in `pallas-rt/guide` as its text.
+macro_rules! pages {
+    ($($page:ident: $title:literal,)*) => {$(
+        #[doc = concat!($title, "\n\n", include_str!(concat!("../guide/", stringify!($page), ".md")))]
+        pub mod $page {}
+    )*};
+}
+pages! {
+    first_kernel: "A first kernel.",
+    index_maps: "Index maps and edges.",
+    control_flow: "Control flow.",
+    scratch: "Scratch and sequential grids.",
+    prefetch: "Scalar prefetch.",
+    debugging: "Debugging a wrong kernel.",
+    explain: "Reading `explain`.",
+    devices: "Devices, memory and failures.",
+}
