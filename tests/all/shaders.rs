@@ -1,6 +1,8 @@
-//! Every shipped kernel's shader passes naga's validator and its SPIR-V, MSL and HLSL writers.
+//! Every shipped kernel's shader, for every kind of device, passes naga's validator and its SPIR-V, MSL and HLSL writers,
+//! and the race checker.
 use pallas_kernels::{flash_attention, matmul, norm, softmax};
 use pallas_rt::prelude::*;
+use pallas_rt::wgsl::{Audit, Limits, Profile, audit};
 
 /// Parses, validates and writes a shader for every platform.
 fn validate(text: &str) {
@@ -21,14 +23,25 @@ fn validate(text: &str) {
     naga::back::hlsl::Writer::new(&mut out, &hlsl, &options).write(&module, &info, None).expect("HLSL");
 }
 
-/// Validates the shader of every kernel that `f` calls.
+/// Every kernel that `f` calls, for every kind of device: its shader is valid, its threads meet where they must, and
+/// nowhere else.
 fn validate_all<R>(f: impl FnOnce() -> Result<R>) {
     let explanation = explain(f).expect("it is explained");
     assert!(!explanation.kernels.is_empty());
-    for kernel in explanation.kernels {
-        let (name, text) = kernel.stages.last().expect("the shader comes last");
-        assert_eq!(name, "wgsl", "{text}");
-        validate(text);
+    for (kernel, profile) in explanation.kernels.iter().flat_map(|k| Profile::ALL.map(|p| (k, p))) {
+        // Blocks are the CPU's here.
+        let limits = Limits { workgroup_bytes: 256 << 10, ..Limits::default_of(profile) };
+        let shader = kernel.shader(&limits).expect("it has a shader");
+        validate(&shader.text);
+        let audit = audit(&kernel.lowered, &limits).expect("it has a shader");
+        assert_eq!(audit.barriers, shader.placement.barriers.len());
+        assert_eq!(
+            audit,
+            Audit { barriers: audit.barriers, ..Audit::default() },
+            "{}\n{}",
+            profile.name(),
+            shader.text
+        );
     }
 }
 

@@ -5,7 +5,7 @@ use super::run;
 use crate::gpu::{Binding as Bound, Dispatch, ShaderJob};
 use crate::wgsl::{self, HEADER_WORDS, Shader};
 use crate::{Array, Client, Error, Result};
-use pallas_ir::{At, Diag, Kernel, Loc, OperandKind};
+use pallas_ir::{At, Diag, Kernel, Loc};
 use std::sync::atomic::Ordering;
 
 /// Scratch of one dispatch; more programs than fit run in several dispatches.
@@ -20,8 +20,8 @@ pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding) -
         workgroup_bytes: device.workgroup_bytes,
         max_threads: device.max_threads.min(device.max_threads_per_axis[0]),
         max_loop_iterations: device.max_loop_iterations,
+        profile: profile(device.profile)?,
     };
-    check_scratch(kernel, client)?;
     // Clients with equal limits share a text; the pipeline cache is the device's own.
     let shader = compiled.backends.shader(limits, || wgsl::emit(kernel, &limits));
     let shader = shader.map_err(|d| Error::kernel(&kernel.name, Loc::NONE, "", d))?;
@@ -59,26 +59,19 @@ pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding) -
     Ok(results)
 }
 
-/// Refuses scratch that the device's workgroup memory does not hold. Tiles that we place ourselves find other homes; scratch
-/// is what the user asked to be fast.
-fn check_scratch(kernel: &Kernel, client: &Client) -> Result<()> {
-    let scratch = kernel.operands.iter().filter(|o| o.kind == OperandKind::Scratch);
-    // A word an element, whatever its type.
-    let mut table: Vec<(&str, usize)> =
-        scratch.map(|o| (o.name.as_str(), 4 * o.block_shape().iter().product::<usize>())).collect();
-    table.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
-    let (total, limit) = (table.iter().map(|(_, bytes)| bytes).sum::<usize>(), client.limits().workgroup_bytes);
-    if total as u64 <= limit {
-        return Ok(());
-    }
-    let rows: Vec<String> = table.iter().map(|(name, bytes)| format!("`{name}` {bytes}")).collect();
-    let message = format!(
-        "its scratch takes {total} bytes of workgroup memory, {} has {limit}: {}",
-        client.device(),
-        rows.join(", ")
-    );
-    let help = format!("make `{}`, the largest, smaller: smaller blocks; or use the CPU", table[0].0);
-    Err(Error::kernel(&kernel.name, Loc::NONE, "", Diag::new("vmem", At::Op, message, help)))
+/// How kernels are placed for a device; `PALLAS_PROFILE` overrides.
+fn profile(device: crate::Profile) -> Result<wgsl::Profile> {
+    let Ok(asked) = std::env::var("PALLAS_PROFILE") else {
+        return Ok(match device {
+            crate::Profile::SimtCpu => wgsl::Profile::SimtCpu,
+            _ => wgsl::Profile::Gpu,
+        });
+    };
+    wgsl::Profile::ALL.into_iter().find(|p| p.name() == asked).ok_or_else(|| {
+        let known = wgsl::Profile::ALL.map(wgsl::Profile::name).join(", ");
+        let message = format!("PALLAS_PROFILE is `{asked}`");
+        Error::kernel("", Loc::NONE, "", Diag::new("profile", At::Op, message, format!("one of {known}")))
+    })
 }
 
 /// The programs of each dispatch, and the dispatch.

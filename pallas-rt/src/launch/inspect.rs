@@ -7,6 +7,7 @@ use crate::{Array, Client, Error, Result, interp::Data, wgsl};
 use pallas_ir::{Access, At, Diag, Kernel, Loc, Op, ScalarOp};
 use std::cell::RefCell;
 use std::fmt;
+use std::sync::Arc;
 
 /// What `explain` found, per kernel the closure called.
 #[derive(Clone, Debug, Default)]
@@ -26,8 +27,18 @@ pub struct Explained {
     pub stages: Vec<(String, String)>,
     /// Estimate.
     pub cost: Cost,
-    /// Bytes of tiles and scratch that a program keeps, by name.
-    pub memory: Vec<(String, usize)>,
+    /// The tile IR that backends read.
+    pub lowered: Arc<Kernel>,
+}
+
+impl Explained {
+    /// The kernel's shader for a device that need not be there.
+    ///
+    /// # Errors
+    /// Types that shaders lack, scratch beyond the workgroup memory.
+    pub fn shader(&self, limits: &wgsl::Limits) -> Result<wgsl::Shader> {
+        wgsl::emit(&self.lowered, limits).map_err(|d| Error::kernel(&self.name, Loc::NONE, "", d))
+    }
 }
 
 /// An estimate of the work of a launch.
@@ -39,6 +50,15 @@ pub struct Cost {
     pub bytes_accessed: u64,
     /// Elements of exp, log, sin and the like.
     pub transcendentals: u64,
+}
+
+impl Cost {
+    /// The least time for this work on a device with these peaks, in FLOP/s and bytes/s: whichever takes longer, all
+    /// operations or all traffic (Williams, Waterman, Patterson 2009).
+    pub fn roofline(&self, flops_per_second: f64, bytes_per_second: f64) -> std::time::Duration {
+        let seconds = (self.flops as f64 / flops_per_second).max(self.bytes_accessed as f64 / bytes_per_second);
+        std::time::Duration::try_from_secs_f64(seconds).unwrap_or(std::time::Duration::MAX)
+    }
 }
 
 /// What `check` found: the launches that were compared.
@@ -119,17 +139,20 @@ pub fn check<R>(f: impl FnOnce() -> Result<R>) -> Result<Checked> {
 
 pub(super) fn note(compiled: &Compiled, binding: &Binding, _: &Client) -> Result<()> {
     let kernel = &compiled.traced;
-    let stages = vec![("traced".to_string(), kernel.to_string()), ("lower".to_string(), compiled.lowered.to_string())];
-    let mut stages = stages;
+    let mut stages =
+        vec![("traced".to_string(), kernel.to_string()), ("lower".to_string(), compiled.lowered.to_string())];
     // WebGPU's default limits: what runs everywhere.
-    let limits = wgsl::Limits { workgroup_bytes: 16 << 10, max_threads: 256, max_loop_iterations: None };
-    stages.push(match wgsl::emit(&compiled.lowered, &limits) {
-        Ok(shader) => ("wgsl".to_string(), shader.text),
-        Err(d) => ("no wgsl".to_string(), d.to_string()),
-    });
-    let memory = tiles(kernel);
+    let limits = wgsl::Limits::default_of(wgsl::Profile::Gpu);
+    match wgsl::emit(&compiled.lowered, &limits) {
+        Ok(shader) => {
+            stages.push(("placement".to_string(), shader.placement.to_string()));
+            stages.push(("wgsl".to_string(), shader.text));
+        }
+        Err(d) => stages.push(("no wgsl".to_string(), d.to_string())),
+    }
     let cost = estimate(kernel, binding);
-    let explained = Explained { name: kernel.name.clone(), grid: binding.grid.clone(), stages, cost, memory };
+    let (name, grid, lowered) = (kernel.name.clone(), binding.grid.clone(), compiled.lowered.clone());
+    let explained = Explained { name, grid, stages, cost, lowered };
     DOOR.with_borrow_mut(|d| {
         if let Door::Explain(kernels) = d {
             kernels.push(explained);
@@ -169,25 +192,6 @@ pub(super) fn compare(kernel: &Kernel, reference: &[Array], outputs: &[Array]) -
         }
     });
     Ok(())
-}
-
-/// The largest tiles of a program and its scratch.
-fn tiles(kernel: &Kernel) -> Vec<(String, usize)> {
-    let mut memory = vec![];
-    for operand in kernel.operands.iter().filter(|o| o.kind == pallas_ir::OperandKind::Scratch) {
-        let elements: usize = operand.block_shape().iter().product();
-        memory.push((format!("scratch `{}`", operand.name), elements * operand.dtype.bytes()));
-    }
-    kernel.walk(kernel.body, &mut |_, inst| {
-        for &v in &inst.results {
-            let ty = kernel.ty(v);
-            if !ty.is_scalar() {
-                memory.push((format!("{v}: {ty}"), ty.bytes()));
-            }
-        }
-    });
-    memory.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-    memory
 }
 
 /// Counts a program's operations and multiplies by the programs; both sides of an `if` count, loops of unknown length
@@ -267,9 +271,11 @@ impl fmt::Display for Explanation {
                 k.cost.transcendentals,
                 k.cost.flops as f64 / k.cost.bytes_accessed.max(1) as f64
             )?;
-            for (name, bytes) in k.memory.iter().take(8) {
-                writeln!(f, "  {bytes:>8} bytes  {name}")?;
-            }
+            writeln!(
+                f,
+                "  roofline: at least max({:.3e} / FLOP/s, {:.3e} / byte/s) seconds; see Cost::roofline",
+                k.cost.flops as f64, k.cost.bytes_accessed as f64
+            )?;
             for (stage, text) in &k.stages {
                 writeln!(f, "--- {stage}\n{text}")?;
             }

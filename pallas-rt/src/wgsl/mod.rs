@@ -1,14 +1,20 @@
-//! WGSL from lowered tile IR: the baseline placement, which every kernel has.
+//! WGSL from lowered tile IR.
 //!
-//! One workgroup per program. Every tile lives in workgroup memory or, where that is too small, in a scratch buffer;
-//! threads stride over its elements, and a barrier follows each step. Scalars are computed by every thread alike.
-//!
-//! [`emit`] the text of instructions; [`types`] element types as WGSL sees them.
+//! One workgroup per program. [`place`] decides where every tile lives and which threads hold it, with the numbers of a
+//! [`profile`]; [`emit`] writes the text; [`arena`] gives memory its addresses; [`sync`] finds where threads must meet;
+//! [`choose`] runs these for several grids of threads and keeps the cheapest. [`types`] are element types as WGSL sees them.
+mod arena;
+mod choose;
 mod emit;
+mod place;
+mod profile;
+mod report;
+mod sync;
 mod types;
 
-use crate::passes::liveness::{first_fit, lives};
-use pallas_ir::{At, DType, Diag, Kernel, OperandId, OperandKind, Value};
+use choose::{Addresses, Placed};
+use pallas_ir::{At, DType, Diag, Kernel, OperandId, OperandKind};
+pub use profile::Profile;
 
 /// What a shader may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +25,15 @@ pub struct Limits {
     pub max_threads: u32,
     /// Loop iterations after which the driver silently stops an invocation.
     pub max_loop_iterations: Option<u32>,
+    /// The kind of device.
+    pub profile: Profile,
+}
+
+impl Limits {
+    /// What WebGPU promises everywhere.
+    pub fn default_of(profile: Profile) -> Limits {
+        Limits { workgroup_bytes: 16 << 10, max_threads: 256, max_loop_iterations: None, profile }
+    }
 }
 
 /// A kernel as WGSL, and what a launch must provide.
@@ -38,22 +53,49 @@ pub struct Shader {
     pub threads: u32,
     /// Whether it reports through an error flag.
     pub error_flag: bool,
+    /// Where tiles live, and why threads meet.
+    pub placement: Placement,
+}
+
+/// What placement decided, for people.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// The kind of device it is for.
+    pub profile: Profile,
+    /// Rows and columns of threads.
+    pub grid: (u32, u32),
+    /// Tiles and scratch that have a home, in the order of the tile IR.
+    pub tiles: Vec<PlacedTile>,
+    /// The reason of every barrier, in the order of the text.
+    pub barriers: Vec<String>,
+    /// Registers a thread needs for tiles at once, at most.
+    pub registers: usize,
+    /// Bytes of workgroup memory, and how many the device has.
+    pub workgroup_bytes: (usize, u64),
+}
+
+/// A tile and its home.
+#[derive(Clone, Debug)]
+pub struct PlacedTile {
+    /// Value and name.
+    pub name: String,
+    /// Element type and extents.
+    pub ty: String,
+    /// Where it lives.
+    pub home: String,
+    /// Why there.
+    pub why: &'static str,
+    /// Bytes of workgroup memory it takes.
+    pub workgroup_bytes: usize,
 }
 
 /// Leading words of the uniform: first program, number of programs.
 pub const HEADER_WORDS: usize = 4;
 
-/// Where a tile lives: an offset in words.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Home {
-    Workgroup(usize),
-    Scratch(usize),
-}
-
 /// Emits a lowered kernel.
 ///
 /// # Errors
-/// An element type that adapters have no type for.
+/// An element type that adapters have no type for; scratch beyond workgroup memory.
 pub fn emit(kernel: &Kernel, limits: &Limits) -> Result<Shader, Diag> {
     for operand in &kernel.operands {
         refuse_wide(operand.dtype, &operand.name)?;
@@ -61,28 +103,45 @@ pub fn emit(kernel: &Kernel, limits: &Limits) -> Result<Shader, Diag> {
     for ty in &kernel.values {
         refuse_wide(ty.dtype, "a tile")?;
     }
-    let threads = limits.max_threads.min(256);
-    let (homes, scratches, workgroup_words, scratch_words) = place(kernel, limits);
-    let emitted =
-        emit::text(kernel, &homes, &scratches, threads, workgroup_words, scratch_words, limits.max_loop_iterations);
+    let placed = choose::choose(kernel, limits).ok_or_else(|| refuse_scratch(kernel, limits))?;
+    let error_flag = limits.max_loop_iterations.is_some();
+    let placement = report::placement(&placed, limits);
+    let Placed { kernel, plan, emitted, workgroup_words, scratch_words, .. } = placed;
     Ok(Shader {
-        text: emitted.text,
-        bindings: arrays(kernel),
+        text: emit::module(&kernel, &plan, &emitted, (workgroup_words, scratch_words), error_flag),
+        bindings: emit::arrays(&kernel),
         constants: emitted.constants,
         scratch_words,
         workgroup_bytes: (workgroup_words + 1) * 4,
-        threads,
-        error_flag: emitted.error_flag,
+        threads: plan.threads() as u32,
+        error_flag,
+        placement,
     })
 }
 
-/// Arrays a kernel binds: an aliased input is its output's.
-fn arrays(kernel: &Kernel) -> Vec<(OperandId, bool)> {
-    let aliased = |id: OperandId| {
-        kernel.operands.iter().any(|o| matches!(o.kind, OperandKind::Output { alias: Some(a), .. } if a == id))
-    };
-    let written = |k: &OperandKind| matches!(k, OperandKind::Output { .. });
-    kernel.arrays().filter(|(id, _)| !aliased(*id)).map(|(id, o)| (id, written(&o.kind))).collect()
+/// What the race checker says of a kernel's shader.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Audit {
+    /// Barriers in the text.
+    pub barriers: usize,
+    /// Accesses in conflict that no barrier is between: empty, or the emitter is wrong.
+    pub races: Vec<String>,
+    /// Barriers without which nothing would race.
+    pub idle: Vec<String>,
+}
+
+/// Checks the barriers of a kernel's shader by another algorithm than the one that placed them.
+///
+/// # Errors
+/// As [`emit`].
+pub fn audit(kernel: &Kernel, limits: &Limits) -> Result<Audit, Diag> {
+    let placed = choose::choose(kernel, limits).ok_or_else(|| refuse_scratch(kernel, limits))?;
+    let (nodes, addresses) = (&placed.emitted.nodes, Addresses { k: &placed.kernel, plan: &placed.plan });
+    Ok(Audit {
+        barriers: sync::reasons(nodes).len(),
+        races: sync::races(nodes, &addresses),
+        idle: sync::idle(nodes, &addresses),
+    })
 }
 
 fn refuse_wide(dtype: DType, what: &str) -> Result<(), Diag> {
@@ -93,38 +152,21 @@ fn refuse_wide(dtype: DType, what: &str) -> Result<(), Diag> {
     Err(Diag::new("adapter-dtype", At::Op, message, "use a 32-bit type, or the CPU"))
 }
 
-/// Homes of tiles and of scratch operands; the largest tiles leave workgroup memory first.
-fn place(kernel: &Kernel, limits: &Limits) -> (Vec<Option<Home>>, Vec<Home>, usize, usize) {
-    let lives = lives(kernel);
-    // A word for a value that all threads agree on.
-    let room = (limits.workgroup_bytes as usize / 4).saturating_sub(4);
-    let mut tiles: Vec<(Value, usize)> = (0..kernel.values.len())
-        .filter(|&v| !kernel.values[v].is_scalar() && lives[v].from != usize::MAX)
-        .map(|v| (Value(v as u32), kernel.values[v].elements().max(1)))
-        .collect();
-    tiles.sort_by_key(|(_, words)| *words);
-    let mut outside = vec![];
-    let (mut inside, mut words) = first_fit(&lives, &tiles);
-    while words > room {
-        outside.extend(tiles.pop());
-        (inside, words) = first_fit(&lives, &tiles);
-    }
-    let (spilled, mut scratch_words) = first_fit(&lives, &outside);
-    let mut homes = vec![None; kernel.values.len()];
-    inside.iter().for_each(|(v, at)| homes[v.index()] = Some(Home::Workgroup(*at)));
-    spilled.iter().for_each(|(v, at)| homes[v.index()] = Some(Home::Scratch(*at)));
-    let mut scratches = vec![];
-    for operand in &kernel.operands {
-        let size: usize = operand.block_shape().iter().product();
-        let is_scratch = operand.kind == OperandKind::Scratch;
-        scratches.push(if is_scratch && words + size <= room {
-            words += size;
-            Home::Workgroup(words - size)
-        } else {
-            let at = scratch_words;
-            scratch_words += if is_scratch { size } else { 0 };
-            Home::Scratch(at)
-        });
-    }
-    (homes, scratches, words, scratch_words)
+/// Tiles that we place ourselves find other homes; scratch is what the user asked to be fast.
+fn refuse_scratch(kernel: &Kernel, limits: &Limits) -> Diag {
+    let scratch = kernel.operands.iter().filter(|o| o.kind == OperandKind::Scratch);
+    // A word an element, whatever its type.
+    let mut table: Vec<(&str, usize)> =
+        scratch.map(|o| (o.name.as_str(), 4 * o.block_shape().iter().product::<usize>())).collect();
+    table.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
+    let total: usize = table.iter().map(|(_, bytes)| bytes).sum();
+    let rows: Vec<String> = table.iter().map(|(name, bytes)| format!("`{name}` {bytes}")).collect();
+    let message = format!(
+        "its scratch takes {total} bytes of workgroup memory, the device has {}: {}",
+        limits.workgroup_bytes,
+        rows.join(", ")
+    );
+    let largest = table.first().map_or("", |(name, _)| name);
+    let help = format!("make `{largest}`, the largest, smaller: smaller blocks; or use the CPU");
+    Diag::new("vmem", At::Op, message, help)
 }

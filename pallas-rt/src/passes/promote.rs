@@ -1,0 +1,187 @@
+//! Scratch that is only loaded and stored whole -> values carried by loops and branches.
+//!
+//! ```text
+//! for j { store x %0; %1 = load x; .. }    ->  for j carrying %x { .. }         the load is the last value stored
+//! if c { store x %2 }                      ->  %x' = if c { yield %2 } else { yield %x }
+//! ```
+//!
+//! Reads before the first store give zeros; the strict interpreter has reported them before. Placement wants values: it
+//! keeps them in registers, where scratch would be memory that threads must meet around.
+use super::rewrite::Rewrite;
+use pallas_ir::{
+    Builder, Inst, Kernel, Literal, Loc, Op, OperandId, OperandKind, RegionId, ScalarOp, Type, Value, View, ViewAxis,
+    structural::Broadcast,
+};
+
+/// A kernel whose scratch has become values.
+#[derive(Clone, Debug)]
+pub struct Promoted {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// Values that were stored to a buffer, or that loops and branches carry in its place.
+    pub carried: Vec<(Value, OperandId)>,
+}
+
+/// Promotes every scratch buffer that can be, except those in `keep`.
+pub fn promote(kernel: &Kernel, keep: &[OperandId]) -> Promoted {
+    let mut scratch = promotable(kernel);
+    scratch.retain(|id| !keep.contains(id));
+    if scratch.is_empty() {
+        return Promoted { kernel: kernel.clone(), carried: vec![] };
+    }
+    let mut out = Builder::new(&kernel.name);
+    let declared = out.kernel_mut();
+    declared.dims = kernel.dims.clone();
+    declared.operands = kernel.operands.clone();
+    declared.grid = kernel.grid.clone();
+    let mut rewrite = Rewrite::new(kernel, out);
+    let now = scratch.iter().map(|&id| zeros(&mut rewrite.out, &buffer_type(kernel, id))).collect();
+    let mut promote = Promote { old: kernel, scratch, now, carried: vec![] };
+    rewrite.region(kernel.body, &mut |r, inst, loc| promote.inst(r, inst, loc));
+    Promoted { kernel: rewrite.finish(), carried: promote.carried }
+}
+
+/// Scratch whose every access is the whole buffer.
+fn promotable(kernel: &Kernel) -> Vec<OperandId> {
+    let scratch = |id: OperandId| kernel.operand(id).kind == OperandKind::Scratch;
+    let mut whole: Vec<bool> = (0..kernel.operands.len()).map(|i| scratch(OperandId(i as u32))).collect();
+    kernel.walk(kernel.body, &mut |_, inst| match &inst.op {
+        Op::Load { from: id, view, .. } | Op::Store { to: id, view, .. } => {
+            whole[id.index()] &= is_whole(view, &buffer_type(kernel, *id).shape);
+        }
+        Op::Valid { of, .. } => whole[of.index()] = false,
+        _ => {}
+    });
+    (0..).map(OperandId).zip(whole).filter(|(_, whole)| *whole).map(|(id, _)| id).collect()
+}
+
+fn is_whole(view: &View, shape: &[usize]) -> bool {
+    view.axes.iter().zip(shape).all(|(axis, &n)| *axis == ViewAxis::whole(n)) && view.axes.len() == shape.len()
+}
+
+fn buffer_type(kernel: &Kernel, id: OperandId) -> Type {
+    let operand = kernel.operand(id);
+    Type::new(operand.dtype, operand.block_shape())
+}
+
+fn zeros(out: &mut Builder, ty: &Type) -> Value {
+    let zero = out.constant(Literal::new(ty.dtype, 0.0), Loc::NONE);
+    if ty.is_scalar() {
+        return zero;
+    }
+    let broadcast = Broadcast { to: ty.dims() };
+    out.emit(Op::Structural(broadcast.into()), &[zero], Loc::NONE).expect("a scalar has any shape")
+}
+
+struct Promote<'k> {
+    old: &'k Kernel,
+    scratch: Vec<OperandId>,
+    /// What each buffer holds at this point of the copy.
+    now: Vec<Value>,
+    carried: Vec<(Value, OperandId)>,
+}
+
+impl Promote<'_> {
+    fn position(&self, id: OperandId) -> Option<usize> {
+        self.scratch.iter().position(|s| *s == id)
+    }
+
+    fn inst(&mut self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
+        match &inst.op {
+            Op::Load { from, masked, .. } => {
+                let Some(i) = self.position(*from) else { return false };
+                let loaded = match (masked, &inst.args[..]) {
+                    (true, [mask, other]) => {
+                        let (mask, other) = (r.get(*mask), r.get(*other));
+                        r.out.scalar(ScalarOp::Select, &[mask, self.now[i], other], loc)
+                    }
+                    _ => self.now[i],
+                };
+                r.set(inst.results[0], loaded);
+            }
+            Op::Store { to, masked, .. } => {
+                let Some(i) = self.position(*to) else { return false };
+                let value = r.get(inst.args[0]);
+                self.now[i] = if *masked {
+                    let mask = r.get(inst.args[1]);
+                    r.out.scalar(ScalarOp::Select, &[mask, value, self.now[i]], loc)
+                } else {
+                    value
+                };
+                self.carried.push((self.now[i], *to));
+            }
+            Op::If | Op::For { .. } | Op::While => {
+                let stored = self.stored(&inst.regions);
+                if stored.is_empty() {
+                    return false;
+                }
+                self.nest(r, inst, &stored, loc);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Buffers that some region stores to.
+    fn stored(&self, regions: &[RegionId]) -> Vec<usize> {
+        let mut stored = vec![false; self.scratch.len()];
+        for &region in regions {
+            self.old.walk(region, &mut |_, inst| {
+                if let Op::Store { to, .. } = &inst.op
+                    && let Some(i) = self.position(*to)
+                {
+                    stored[i] = true;
+                }
+            });
+        }
+        (0..stored.len()).filter(|&i| stored[i]).collect()
+    }
+
+    /// Copies control flow with the buffers in `stored` appended to what it carries and yields.
+    fn nest(&mut self, r: &mut Rewrite<'_>, inst: &Inst, stored: &[usize], loc: Loc) {
+        let branch = matches!(inst.op, Op::If);
+        let before = self.now.clone();
+        let mut args: Vec<Value> = inst.args.iter().map(|&v| r.get(v)).collect();
+        if !branch {
+            args.extend(stored.iter().map(|&i| before[i]));
+        }
+        let regions = inst
+            .regions
+            .iter()
+            .map(|&region| {
+                self.now.clone_from(&before);
+                self.region(r, region, if branch { &[] } else { stored }, stored)
+            })
+            .collect();
+        let mut results: Vec<Value> = inst.results.iter().map(|&v| self.define(r, v)).collect();
+        self.now = before;
+        for &i in stored {
+            let result = r.out.value(buffer_type(self.old, self.scratch[i]));
+            self.now[i] = result;
+            self.carried.push((result, self.scratch[i]));
+            results.push(result);
+        }
+        r.out.push(Inst { op: inst.op.clone(), args, results, regions }, loc);
+    }
+
+    fn region(&mut self, r: &mut Rewrite<'_>, region: RegionId, carried: &[usize], yielded: &[usize]) -> RegionId {
+        let params = self.old.region(region).params.clone();
+        let mut types: Vec<Type> = params.iter().map(|&p| self.old.ty(p).clone()).collect();
+        types.extend(carried.iter().map(|&i| buffer_type(self.old, self.scratch[i])));
+        let new = r.out.begin(&types);
+        params.iter().zip(&new).for_each(|(&p, &n)| r.set(p, n));
+        for (&i, &n) in carried.iter().zip(&new[params.len()..]) {
+            self.now[i] = n;
+            self.carried.push((n, self.scratch[i]));
+        }
+        let mut yields = r.region(region, &mut |r, inst, loc| self.inst(r, inst, loc));
+        yields.extend(yielded.iter().map(|&i| self.now[i]));
+        r.out.end(&yields)
+    }
+
+    fn define(&self, r: &mut Rewrite<'_>, old: Value) -> Value {
+        let new = r.out.value(self.old.ty(old).clone());
+        r.set(old, new);
+        new
+    }
+}

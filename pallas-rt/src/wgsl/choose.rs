@@ -1,0 +1,168 @@
+//! The cheapest placement: every thread grid of the profile is emitted, and what a program costs is compared.
+use super::emit::{self, Emitted};
+use super::place::{Analysis, Home, Plan};
+use super::profile::Numbers;
+use super::sync::{self, Memory, Ranges, Space};
+use super::{Limits, arena};
+use crate::passes::liveness::lives;
+use crate::passes::promote::{Promoted, promote};
+use pallas_ir::{Kernel, OperandId, Value};
+
+/// A kernel that is placed, emitted and has its barriers.
+pub(super) struct Placed {
+    pub(super) kernel: Kernel,
+    pub(super) plan: Plan,
+    pub(super) emitted: Emitted,
+    pub(super) workgroup_words: usize,
+    pub(super) scratch_words: usize,
+    /// Registers of tiles a thread holds at once.
+    pub(super) registers: usize,
+    /// Registers the profile grants one tile.
+    pub(super) most_registers: usize,
+    cost: f64,
+}
+
+/// The cheapest placement. None: the user's scratch does not fit.
+pub(super) fn choose(kernel: &Kernel, limits: &Limits) -> Option<Placed> {
+    let numbers = limits.profile.numbers();
+    let most = limits.max_threads;
+    let small = |grid: &&(u32, u32)| grid.0 * grid.1 <= most;
+    let mut grids: Vec<(u32, u32)> = numbers.grids.iter().filter(small).copied().collect();
+    if grids.is_empty() {
+        grids.push((1, most));
+    }
+    let mut forms: Vec<Form> = vec![];
+    let mut best: Option<Placed> = None;
+    for grid in grids {
+        if let Some(placed) = on_grid(kernel, limits, numbers, grid, &mut forms)
+            && best.as_ref().is_none_or(|b| placed.cost < b.cost)
+        {
+            best = Some(placed);
+        }
+    }
+    let mut placed = best?;
+    sync::prune(&mut placed.emitted.nodes, &Addresses { k: &placed.kernel, plan: &placed.plan });
+    Some(placed)
+}
+
+/// A kernel with some of its scratch promoted.
+struct Form {
+    kept: Vec<OperandId>,
+    promoted: Promoted,
+    analysis: Analysis,
+}
+
+/// The placement on one grid of threads. Scratch that finds no registers there stays memory.
+fn on_grid(
+    kernel: &Kernel,
+    limits: &Limits,
+    numbers: &Numbers,
+    grid: (u32, u32),
+    forms: &mut Vec<Form>,
+) -> Option<Placed> {
+    let all = || (0..kernel.operands.len() as u32).map(OperandId).collect();
+    let mut kept: Vec<OperandId> = if numbers.registers == 0 { all() } else { vec![] };
+    loop {
+        let at = forms.iter().position(|f| f.kept == kept).unwrap_or_else(|| {
+            let promoted = promote(kernel, &kept);
+            let analysis = Analysis::new(&promoted.kernel, numbers);
+            forms.push(Form { kept: kept.clone(), promoted, analysis });
+            forms.len() - 1
+        });
+        let Form { promoted, analysis, .. } = &forms[at];
+        let plan = analysis.plan(&promoted.kernel, numbers, grid);
+        let large = |v: Value| promoted.kernel.ty(v).elements() > numbers.registers * plan.threads();
+        let memory = |v: Value| matches!(plan.homes[v.index()], Home::Buffer(_)) || large(v);
+        let mut out: Vec<OperandId> = promoted.carried.iter().filter(|(v, _)| memory(*v)).map(|(_, o)| *o).collect();
+        if out.is_empty() {
+            return fit(&promoted.kernel, plan, limits, numbers);
+        }
+        out.extend(&kept);
+        out.sort_unstable();
+        out.dedup();
+        kept = out;
+    }
+}
+
+/// Emits until every read across threads has its copy and the buffers fit, the largest moving to global memory.
+fn fit(k: &Kernel, mut plan: Plan, limits: &Limits, numbers: &Numbers) -> Option<Placed> {
+    // A word for a value that all threads agree on.
+    let room = (limits.workgroup_bytes as usize / 4).saturating_sub(4);
+    loop {
+        let own = plan.buffers.len();
+        let mut emitted = emit::body(k, &mut plan, numbers, limits.max_loop_iterations);
+        if !emitted.wanted.is_empty() {
+            plan.buffers.truncate(own);
+            emitted.wanted.iter().for_each(|&v| plan.copy(k, v));
+            continue;
+        }
+        let (workgroup_words, scratch_words) = arena::place(&mut plan.buffers, &emitted.nodes, room);
+        if workgroup_words > room {
+            plan.buffers.truncate(own);
+            let movable = |b: &usize| !plan.buffers[*b].outside && !plan.buffers[*b].scratch;
+            let largest = (0..own).filter(movable).max_by_key(|&b| plan.buffers[b].words)?;
+            plan.buffers[largest].outside = true;
+            continue;
+        }
+        sync::insert(&mut emitted.nodes, &Addresses { k, plan: &plan });
+        let registers = registers(k, &plan);
+        let (file, price) = numbers.file;
+        let spilled = registers.saturating_sub(file) as f64 * price;
+        let threads = plan.threads() as f64 / numbers.parallel;
+        let cost = (emitted.work + emitted.barriers() * numbers.barrier + spilled) * threads.max(1.0)
+            + emitted.lines as f64 * numbers.line;
+        return Some(Placed {
+            kernel: k.clone(),
+            plan,
+            emitted,
+            workgroup_words,
+            scratch_words,
+            registers,
+            most_registers: numbers.registers,
+            cost,
+        });
+    }
+}
+
+/// Registers of tiles that are alive at once, at most.
+fn registers(k: &Kernel, plan: &Plan) -> usize {
+    let mut events = vec![];
+    for (v, life) in lives(k).into_iter().enumerate() {
+        if plan.homes[v] == Home::Registers && life.from != usize::MAX {
+            let n = plan.layout.registers(Value(v as u32)) as isize;
+            events.push((life.from, n));
+            events.push((life.to + 1, -n));
+        }
+    }
+    events.sort_unstable();
+    let (mut now, mut most) = (0, 0);
+    for (_, n) in events {
+        now += n;
+        most = most.max(now);
+    }
+    most as usize
+}
+
+/// Where the memory of a plan lies.
+pub(super) struct Addresses<'a> {
+    pub(super) k: &'a Kernel,
+    pub(super) plan: &'a Plan,
+}
+
+impl Ranges for Addresses<'_> {
+    fn range(&self, memory: Memory) -> (Space, usize, usize) {
+        match memory {
+            Memory::Buffer(b) => {
+                let b = &self.plan.buffers[b];
+                (if b.outside { Space::Scratch } else { Space::Workgroup }, b.at, b.at + b.words)
+            }
+            Memory::Array(id) => (Space::Array(id), 0, 1),
+        }
+    }
+    fn name(&self, memory: Memory) -> String {
+        match memory {
+            Memory::Buffer(b) => self.plan.buffers[b].name.clone(),
+            Memory::Array(id) => self.k.operand(OperandId(id)).name.clone(),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Operations on tiles.
+use super::Emit;
+use super::element::{At, Coord, coordinate, moved, offset};
+use crate::wgsl::place::{row_major, views};
+use crate::wgsl::types::{cast, name, pack, unpack, wrap};
+use pallas_ir::structural::Piece;
+use pallas_ir::{Access, DType, Inst, ScalarOp, StructuralOp};
+
+impl Emit<'_> {
+    pub(super) fn elementwise(&mut self, op: ScalarOp, inst: &Inst) {
+        let result = inst.results[0];
+        if self.k.ty(result).is_scalar() {
+            let x = self.expression(op, inst, &At { coords: vec![], flat: None });
+            return self.define(result, &x);
+        }
+        if let Some(side) = inst.args.iter().position(|v| self.plan.fused[v.index()]) {
+            return self.accumulate(inst, side);
+        }
+        self.materialise(inst);
+    }
+    /// `x + a·b`: the product starts from `x`.
+    fn accumulate(&mut self, inst: &Inst, side: usize) {
+        let product = self.k.inst(self.plan.defined[inst.args[side].index()].expect("a product has a definition"));
+        let (start, shape) = (inst.args[1 - side], self.k.ty(inst.results[0]).shape.clone());
+        self.contract(inst.results[0], product, |e, at| e.stretched(start, &shape, at));
+    }
+
+    pub(super) fn structural(&mut self, op: &StructuralOp, inst: &Inst) {
+        let result = inst.results[0];
+        let ty = self.k.ty(result).clone();
+        let access = views::access(self.k, op, inst);
+        if ty.is_scalar() {
+            return self.scalar_result(&access, inst);
+        }
+        match access {
+            Access::Map(pieces) if pieces.len() > 1 => self.pieces(&pieces, inst),
+            Access::Map(_) | Access::Iota { .. } | Access::Cast | Access::Bitcast | Access::Powi(_) => {
+                self.materialise(inst);
+            }
+            Access::Flat => {
+                let from = self.k.ty(inst.args[0]).shape.clone();
+                self.fill(result, |e, at| {
+                    let number =
+                        at.flat.as_ref().map_or_else(|| offset(&at.coords, &row_major(&ty.shape)), |f| f.0.clone());
+                    let coords =
+                        (0..from.len()).map(|a| Coord::text(coordinate(&from, a, &format!("({number})")))).collect();
+                    e.element(inst.args[0], &At { coords, flat: Some((number, from.clone())) })
+                });
+            }
+            Access::Take { axis } => self.take(axis, inst),
+            Access::Contract { .. } => {
+                let zero = format!("{}(0)", name(ty.dtype));
+                self.contract(result, inst, |_, _| zero.clone());
+            }
+            Access::Fold { op, axes } => self.fold(op, &axes, inst),
+            Access::Scan { op, axis, reverse } => self.scan(op, axis, reverse, inst),
+            Access::Arg { max, axis } => self.arg(max, axis, inst),
+        }
+    }
+    /// A scalar from a scalar, or from a tile of one element.
+    fn scalar_result(&mut self, access: &Access, inst: &Inst) {
+        let (result, of) = (inst.results[0], inst.args[0]);
+        let (from, to) = (self.k.ty(of).dtype, self.k.ty(result).dtype);
+        if self.k.ty(of).is_scalar() {
+            let x = self.converted(access, from, to, &self.scalar(of));
+            return self.define(result, &x);
+        }
+        let coords = vec![Coord::text("0u"); self.k.ty(of).shape.len()];
+        self.agree(result, |e| e.element(of, &At { coords, flat: None }));
+    }
+
+    pub(super) fn converted(&mut self, access: &Access, from: DType, to: DType, x: &str) -> String {
+        match access {
+            Access::Cast => cast(from, to, x),
+            Access::Bitcast => unpack(to, &pack(from, x)),
+            Access::Powi(exponent) => {
+                let one = format!("{}(1)", name(to));
+                let power = (0..exponent.unsigned_abs()).fold(String::new(), |p, _| {
+                    if p.is_empty() { x.to_string() } else { wrap(to, &format!("({p} * {x})")) }
+                });
+                let power = if power.is_empty() { one.clone() } else { power };
+                if *exponent < 0 { wrap(to, &format!("({one} / {power})")) } else { power }
+            }
+            _ => x.to_string(),
+        }
+    }
+
+    /// Each element from the first piece whose bounds hold.
+    fn pieces(&mut self, pieces: &[Piece], inst: &Inst) {
+        let result = inst.results[0];
+        let ty = name(self.k.ty(result).dtype);
+        let number = |d: &pallas_ir::Dim| d.as_number().expect("sizes are numbers");
+        self.fill(result, |e, at| {
+            let x = e.fresh("x");
+            e.line(format!("var {x}: {ty};"));
+            for (i, piece) in pieces.iter().enumerate() {
+                let bound = |(a, lo, hi): &(usize, pallas_ir::Dim, pallas_ir::Dim)| {
+                    let c = &at.coords[*a].text;
+                    format!("i32({c}) >= {} && i32({c}) < {}", number(lo), number(hi))
+                };
+                let bounds: Vec<String> = piece.bounds.iter().map(bound).collect();
+                let test = if bounds.is_empty() { "true".to_string() } else { bounds.join(" && ") };
+                let coords = piece.index.iter().map(|i| moved(i, &at.coords)).collect();
+                let element = e.element(inst.args[piece.operand], &At { coords, flat: None });
+                let or = if i > 0 { "else " } else { "" };
+                e.line(format!("{or}if ({test}) {{ {x} = {element}; }}"));
+            }
+            x
+        });
+    }
+
+    fn take(&mut self, axis: usize, inst: &Inst) {
+        let (of, extent) = (inst.args[0], self.k.ty(inst.args[0]).shape[axis]);
+        let zero = super::element::zero(self.k.ty(of).dtype);
+        self.fill(inst.results[0], |e, at| {
+            if extent == 0 {
+                return zero.clone();
+            }
+            let index = e.element(inst.args[1], at);
+            let mut coords = at.coords.clone();
+            coords[axis] = Coord::text(format!("u32(clamp({index}, 0, {}))", extent - 1));
+            e.element(of, &At { coords, flat: None })
+        });
+    }
+}

@@ -1,0 +1,152 @@
+//! Branches, loops, and what is handed from one region to another.
+use super::element::At;
+use super::{Emit, TRIPS};
+use crate::wgsl::place::Home;
+use crate::wgsl::types::name;
+use pallas_ir::{Inst, Value};
+
+impl Emit<'_> {
+    pub(super) fn branch(&mut self, inst: &Inst) {
+        self.charge();
+        self.declare(&inst.results);
+        let test = format!("if ({}) {{", self.scalar(inst.args[0]));
+        let parts = inst
+            .regions
+            .iter()
+            .zip([test, "} else {".into()])
+            .map(|(&r, head)| {
+                let nodes = self.nested(|e| {
+                    e.region(r);
+                    let yields = e.k.region(r).yields.clone();
+                    e.assign(&inst.results, &yields);
+                    e.charge();
+                });
+                (head, nodes)
+            })
+            .collect();
+        self.nest(false, parts);
+    }
+    pub(super) fn count(&mut self, inst: &Inst, reverse: bool) {
+        self.charge();
+        let body = self.k.region(inst.regions[0]);
+        let (index, carried) = (body.params[0], &body.params[1..]);
+        let [lo, hi, step] = [0, 1, 2].map(|i| self.scalar(inst.args[i]));
+        self.declare(carried);
+        self.assign(carried, &inst.args[3..]);
+        let k = self.fresh("k");
+        self.line(format!("let trips{k} = (max({hi} - {lo}, 0) + {step} - 1) / max({step}, 1);"));
+        let stop = self.limit.map_or(String::new(), |l| format!(" && spent <= {l}u"));
+        let head = format!("for (var {k} = 0; {k} < trips{k}{stop}; {k}++) {{");
+        let nodes = self.nested(|e| {
+            e.times(TRIPS, |e| {
+                e.spent += 1;
+                let at = if reverse { format!("(trips{k} - 1 - {k})") } else { k.clone() };
+                e.define(index, &format!("{lo} + {at} * {step}"));
+                e.region(inst.regions[0]);
+                e.assign(carried, &body.yields);
+                e.charge();
+            });
+        });
+        self.nest(true, vec![(head, nodes)]);
+        self.declare(&inst.results);
+        self.assign(&inst.results, carried);
+    }
+    pub(super) fn repeat(&mut self, inst: &Inst) {
+        self.charge();
+        let (test, body) = (self.k.region(inst.regions[0]), self.k.region(inst.regions[1]));
+        self.declare(&test.params);
+        self.declare(&inst.results);
+        self.assign(&test.params, &inst.args);
+        let nodes = self.nested(|e| {
+            e.times(TRIPS, |e| {
+                e.spent += 1;
+                e.region(inst.regions[0]);
+                let stop = e.limit.map_or(String::new(), |l| format!(" || spent > {l}u"));
+                let head = format!("if (!{}{stop}) {{", e.scalar(test.yields[0]));
+                let leave = e.nested(|e| {
+                    e.assign(&inst.results, &test.yields[1..]);
+                    e.line("break;");
+                });
+                e.nest(false, vec![(head, leave), ("} else {".into(), vec![])]);
+                e.declare(&body.params);
+                e.assign(&body.params, &test.yields[1..]);
+                e.region(inst.regions[1]);
+                e.assign(&test.params, &body.yields);
+                e.charge();
+            });
+        });
+        self.nest(true, vec![("loop {".into(), nodes)]);
+    }
+
+    fn declare(&mut self, values: &[Value]) {
+        for &v in values {
+            let ty = name(self.k.ty(v).dtype);
+            if self.k.ty(v).is_scalar() {
+                let s = self.scalar(v);
+                self.line(format!("var {s}: {ty};"));
+            } else if self.registers(v) {
+                for i in 0..self.plan.layout.registers(v) {
+                    let r = self.register(v, i);
+                    self.line(format!("var {r}: {ty};"));
+                }
+            }
+        }
+    }
+    /// Copies values into others, all at once: what is read is read before anything is written.
+    fn assign(&mut self, to: &[Value], from: &[Value]) {
+        let pairs: Vec<(Value, Value)> = to.iter().copied().zip(from.iter().copied()).filter(|(t, f)| t != f).collect();
+        let in_words = |e: &Self, v: Value| e.k.ty(v).is_scalar() || e.registers(v);
+        let mut writes = vec![];
+        self.step(|e| {
+            for &(t, f) in &pairs {
+                if !in_words(e, t) {
+                    continue;
+                }
+                for (name, at) in e.words(t) {
+                    let x = e.element(f, &at);
+                    let aside = e.fresh("t");
+                    e.line(format!("let {aside} = {x};"));
+                    writes.push(format!("{name} = {aside};"));
+                }
+            }
+        });
+        self.assign_memory(&pairs);
+        writes.iter().for_each(|w| self.line(w));
+    }
+    /// The variables of a scalar or of a register tile, with their positions.
+    fn words(&self, v: Value) -> Vec<(String, At)> {
+        if self.k.ty(v).is_scalar() {
+            return vec![(self.scalar(v), At { coords: vec![], flat: None })];
+        }
+        self.positions(v).into_iter().enumerate().map(|(i, at)| (self.register(v, i), at)).collect()
+    }
+    fn assign_memory(&mut self, pairs: &[(Value, Value)]) {
+        let mut copied: Vec<(Value, usize, Value)> = vec![];
+        let mut spread = vec![];
+        for &(t, f) in pairs {
+            if let Home::Buffer(b) = self.plan.homes[t.index()] {
+                if self.registers(f) { spread.push((t, b, f)) } else { copied.push((t, b, f)) }
+            }
+        }
+        // Element by element each thread reads all sources, then writes all targets: tiles of one shape that changed
+        // places are exchanged safely, since a thread owns its positions.
+        while let Some(&(first, ..)) = copied.first() {
+            let shape = self.k.ty(first).shape.clone();
+            let (same, rest): (Vec<_>, Vec<_>) = copied.iter().partition(|(t, ..)| self.k.ty(*t).shape == shape);
+            copied = rest;
+            self.each(shape.iter().product(), |e| {
+                let at = e.linear(&shape);
+                for (i, (_, _, f)) in same.iter().enumerate() {
+                    let x = e.element(*f, &at);
+                    e.line(format!("let w{i} = {x};"));
+                }
+                for (i, (t, b, _)) in same.iter().enumerate() {
+                    e.put(*t, *b, &at, &format!("w{i}"));
+                }
+            });
+        }
+        for (t, b, f) in spread {
+            self.step(|e| e.put_registers(t, f, b));
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! One element of any value, at a position of whoever reads it.
+use super::Emit;
+use crate::wgsl::place::{Home, row_major, views};
+use crate::wgsl::sync::Memory;
+use crate::wgsl::types::{cast, from_word, name, to_word, wrap};
+use pallas_ir::{Access, Dim, Inst, Op, ScalarOp, Value, structural::Index};
+
+/// A coordinate: its text and, where a thread's own elements are meant, the class and which of them.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Coord {
+    pub(super) text: String,
+    pub(super) own: Option<(usize, usize)>,
+}
+
+impl Coord {
+    pub(super) fn text(text: impl Into<String>) -> Coord {
+        Coord { text: text.into(), own: None }
+    }
+}
+
+/// A position: coordinates and, if it strides over a whole shape, the name of the element's number.
+#[derive(Clone, Debug)]
+pub(super) struct At {
+    pub(super) coords: Vec<Coord>,
+    pub(super) flat: Option<(String, Vec<usize>)>,
+}
+
+impl Emit<'_> {
+    /// Positions of a tile's registers, in their order.
+    pub(super) fn positions(&self, v: Value) -> Vec<At> {
+        let mut all = vec![vec![]];
+        for a in 0..self.k.ty(v).shape.len() {
+            let along = self.along(v, a);
+            all = all
+                .iter()
+                .flat_map(|p| along.iter().map(move |c| [&p[..], std::slice::from_ref(c)].concat()))
+                .collect();
+        }
+        all.into_iter().map(|coords| At { coords, flat: None }).collect()
+    }
+    /// A thread's coordinates along an axis.
+    pub(super) fn along(&self, v: Value, axis: usize) -> Vec<Coord> {
+        let Some(c) = self.plan.layout.axes[v.index()][axis] else { return vec![Coord::text("0u")] };
+        (0..self.plan.layout.classes[c].repeats()).map(|r| self.own(c, r)).collect()
+    }
+    /// A thread's element `r` of a class.
+    pub(super) fn own(&self, c: usize, r: usize) -> Coord {
+        let class = self.plan.layout.classes[c];
+        let text = match (class.threads, r) {
+            (1, r) => format!("{r}u"),
+            (_, 0) => format!("c{c}"),
+            (t, r) => format!("(c{c} + {}u)", r * t),
+        };
+        Coord { text, own: Some((c, r)) }
+    }
+    /// The position of element `e` of a shape.
+    pub(super) fn linear(&self, shape: &[usize]) -> At {
+        let coords = (0..shape.len()).map(|a| Coord::text(coordinate(shape, a, "e"))).collect();
+        At { coords, flat: Some(("e".into(), shape.to_vec())) }
+    }
+
+    /// The element of `v` at a position of `v`'s shape.
+    pub(super) fn element(&mut self, v: Value, at: &At) -> String {
+        if self.k.ty(v).is_scalar() {
+            return self.scalar(v);
+        }
+        match self.plan.inline[v.index()] {
+            Some(views::Inline::Pure(n)) => {
+                self.pay(self.numbers.operation * n as f64);
+                let inst = self.k.inst(self.plan.defined[v.index()].expect("a pure value has a definition"));
+                self.computed(inst, at)
+            }
+            Some(views::Inline::View) => {
+                let inst = self.k.inst(self.plan.defined[v.index()].expect("a view has a definition"));
+                let (of, index) = views::view(self.k, inst);
+                let at = self.moved(&index, at);
+                self.element(of, &at)
+            }
+            None => self.kept(v, at),
+        }
+    }
+    /// The element of a tile that has a home.
+    fn kept(&mut self, v: Value, at: &At) -> String {
+        let dtype = self.k.ty(v).dtype;
+        match self.plan.homes[v.index()] {
+            Home::Buffer(b) => self.get(dtype, b, at),
+            Home::Registers => {
+                if let Some(i) = self.register_at(v, at) {
+                    return self.register(v, i);
+                }
+                match self.plan.copies[v.index()] {
+                    Some(b) => self.get(dtype, b, at),
+                    None => {
+                        self.wanted.insert(v);
+                        zero(dtype)
+                    }
+                }
+            }
+            Home::None => unreachable!("{v} is read, so it has a home"),
+        }
+    }
+    /// Which register of this thread has the element; None: maybe another thread's.
+    fn register_at(&self, v: Value, at: &At) -> Option<usize> {
+        let mut i = 0;
+        for (a, class) in self.plan.layout.axes[v.index()].iter().enumerate() {
+            let Some(c) = *class else { continue };
+            let (own, r) = at.coords[a].own?;
+            if own != c {
+                return None;
+            }
+            i = i * self.plan.layout.classes[c].repeats() + r;
+        }
+        Some(i)
+    }
+    pub(super) fn get(&mut self, dtype: pallas_ir::DType, buffer: usize, at: &At) -> String {
+        let (address, owner) = self.address(buffer, at);
+        self.touch(Memory::Buffer(buffer), owner, false);
+        let outside = self.plan.buffers[buffer].outside;
+        self.pay(if outside { self.numbers.global } else { self.numbers.workgroup });
+        from_word(dtype, &address)
+    }
+    /// Writes an element to a buffer.
+    pub(super) fn put(&mut self, v: Value, buffer: usize, at: &At, x: &str) {
+        self.put_word(self.k.ty(v).dtype, buffer, at, x);
+    }
+    pub(super) fn put_word(&mut self, dtype: pallas_ir::DType, buffer: usize, at: &At, x: &str) {
+        let (address, owner) = self.address(buffer, at);
+        self.touch(Memory::Buffer(buffer), owner, true);
+        let outside = self.plan.buffers[buffer].outside;
+        self.pay(if outside { self.numbers.global } else { self.numbers.workgroup });
+        let word = to_word(dtype, x);
+        self.line(format!("{address} = {word};"));
+    }
+    /// Writes the registers of `from` to a buffer with `to`'s shape.
+    pub(super) fn put_registers(&mut self, to: Value, from: Value, buffer: usize) {
+        let owner = self.owner(from);
+        if let Some(test) = &owner {
+            self.line(format!("if ({test}) {{"));
+        }
+        for (i, at) in self.positions(from).iter().enumerate() {
+            let r = self.register(from, i);
+            self.put(to, buffer, at, &r);
+        }
+        if owner.is_some() {
+            self.line("}");
+        }
+    }
+    /// The word of a buffer at a position, and its owner if threads keep to their own words.
+    fn address(&self, buffer: usize, at: &At) -> (String, Option<usize>) {
+        let b = &self.plan.buffers[buffer];
+        let base = format!("at_{}", b.name);
+        let (index, owner) = match &at.flat {
+            Some((e, shape)) if row_major(shape) == b.strides => {
+                (e.clone(), (e == "e").then(|| shape.iter().product()))
+            }
+            _ => (offset(&at.coords, &b.strides), None),
+        };
+        let index = if index == "0u" { base } else { format!("{base} + {index}") };
+        (if b.outside { format!("scratch[own + {index}]") } else { format!("tiles[{index}]") }, owner)
+    }
+    /// A test that one thread of those holding the same elements passes; None: no two threads do.
+    pub(super) fn owner(&self, v: Value) -> Option<String> {
+        self.owner_of(&self.plan.layout.axes[v.index()])
+    }
+    pub(super) fn owner_of(&self, axes: &[Option<usize>]) -> Option<String> {
+        use crate::wgsl::place::layout::Along;
+        let threads = |along: Along| {
+            let of = |c: &Option<usize>| c.map(|c| self.plan.layout.classes[c]).filter(|c| c.along == along);
+            axes.iter().find_map(of).map_or(1, |c| c.threads)
+        };
+        let test = |name: &str, used: usize, all: u32| (used < all as usize).then(|| format!("{name} < {used}u"));
+        let tests =
+            [test("row", threads(Along::Y), self.plan.grid.0), test("column", threads(Along::X), self.plan.grid.1)];
+        let tests: Vec<String> = tests.into_iter().flatten().collect();
+        (!tests.is_empty()).then(|| tests.join(" && "))
+    }
+
+    /// The element that a pure or elementwise instruction gives at a position.
+    pub(super) fn computed(&mut self, inst: &Inst, at: &At) -> String {
+        let ty = self.k.ty(inst.results[0]).clone();
+        match &inst.op {
+            Op::Scalar(op) => self.expression(*op, inst, at),
+            Op::Valid { of, view, axis } => self.inside(*of, view, *axis, inst, &at.coords[*axis].text),
+            Op::Structural(op) => match views::access(self.k, op, inst) {
+                Access::Iota { axis } => wrap(ty.dtype, &format!("{}({})", name(ty.dtype), at.coords[axis].text)),
+                access @ (Access::Cast | Access::Bitcast | Access::Powi(_)) => {
+                    let (from, x) = (self.k.ty(inst.args[0]).dtype, self.element(inst.args[0], at));
+                    self.converted(&access, from, ty.dtype, &x)
+                }
+                Access::Map(_) | Access::Flat => {
+                    let (of, index) = views::view(self.k, inst);
+                    let at = self.moved(&index, at);
+                    self.element(of, &at)
+                }
+                _ => unreachable!("`{}` is not made element by element", op.name()),
+            },
+            _ => unreachable!("not made element by element"),
+        }
+    }
+    /// A row's expression for the operands' elements.
+    pub(super) fn expression(&mut self, op: ScalarOp, inst: &Inst, at: &At) -> String {
+        let result = self.k.ty(inst.results[0]).clone();
+        self.helpers.extend(op.wgsl_helper());
+        let open = op.row().operands.iter().position(|(_, t)| *t == pallas_ir::scalar::Ty::T).unwrap_or(0);
+        let dtype = self.k.ty(inst.args[open]).dtype;
+        let args: Vec<String> = inst.args.iter().map(|&v| self.stretched(v, &result.shape, at)).collect();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        wrap(result.dtype, &op.wgsl(&args, name(dtype)))
+    }
+    /// The element of an operand whose unit axes stretch to `shape`.
+    pub(super) fn stretched(&mut self, v: Value, shape: &[usize], at: &At) -> String {
+        let own = &self.k.ty(v).shape;
+        if own.is_empty() || own == shape {
+            return self.element(v, at);
+        }
+        let coord = |(n, c): (&usize, &Coord)| if *n == 1 { Coord::text("0u") } else { c.clone() };
+        let coords = own.iter().zip(&at.coords).map(coord).collect();
+        self.element(v, &At { coords, flat: None })
+    }
+    /// A position of a view as a position of what it shows.
+    pub(super) fn moved(&self, index: &[Index], at: &At) -> At {
+        At { coords: index.iter().map(|i| moved(i, &at.coords)).collect(), flat: None }
+    }
+}
+
+fn number(d: &Dim) -> i64 {
+    d.as_number().expect("sizes are numbers")
+}
+/// One coordinate of a moved position.
+pub(super) fn moved(i: &Index, coords: &[Coord]) -> Coord {
+    let (stride, offset) = (number(&i.stride), number(&i.offset));
+    match i.axis {
+        None => Coord::text(format!("{offset}u")),
+        Some(a) if stride == 1 && offset == 0 => coords[a].clone(),
+        Some(a) => Coord::text(format!("u32({offset} + {stride} * i32({}))", coords[a].text)),
+    }
+}
+/// `Σ coordinate · stride`.
+pub(super) fn offset(coords: &[Coord], strides: &[usize]) -> String {
+    let terms: Vec<String> = coords
+        .iter()
+        .zip(strides)
+        .filter(|(c, _)| c.text != "0u")
+        .map(|(c, s)| if *s == 1 { c.text.clone() } else { format!("{} * {s}u", c.text) })
+        .collect();
+    if terms.is_empty() { "0u".into() } else { terms.join(" + ") }
+}
+/// Coordinate along an axis of row-major position `e`.
+pub(super) fn coordinate(shape: &[usize], axis: usize, e: &str) -> String {
+    let step: usize = shape[axis + 1..].iter().product();
+    let outer: usize = shape[..axis].iter().product();
+    if shape[axis] == 1 {
+        return "0u".into();
+    }
+    let scaled = if step == 1 { e.to_string() } else { format!("({e} / {}u)", step.max(1)) };
+    if outer == 1 { scaled } else { format!("({scaled} % {}u)", shape[axis].max(1)) }
+}
+pub(super) fn zero(dtype: pallas_ir::DType) -> String {
+    if dtype == pallas_ir::DType::Bool { "false".into() } else { format!("{}(0)", name(dtype)) }
+}
+pub(super) fn convert(from: pallas_ir::DType, to: pallas_ir::DType, x: &str) -> String {
+    if from == to { x.to_string() } else { cast(from, to, x) }
+}

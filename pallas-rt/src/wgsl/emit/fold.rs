@@ -1,0 +1,265 @@
+//! Folds of lines: reductions, running sums, positions of the largest.
+use super::Emit;
+use super::element::{At, Coord, coordinate, offset};
+use crate::wgsl::place::{Buffer, Home, row_major};
+use crate::wgsl::sync::Memory;
+use crate::wgsl::types::{from_word, name, to_word, wrap};
+use pallas_ir::{DType, Inst, ScalarOp, Value};
+use std::fmt::Write;
+
+/// Most partial results combined by lines instead of a loop.
+const COMBINED: usize = 4;
+
+impl Emit<'_> {
+    /// `next` folded with `sum`.
+    fn combine(&mut self, op: ScalarOp, dtype: DType, sum: &str, next: &str) -> String {
+        self.helpers.extend(op.wgsl_helper());
+        self.pay(self.numbers.operation);
+        wrap(dtype, &op.wgsl(&[sum, next], name(dtype)))
+    }
+    pub(super) fn fold(&mut self, op: ScalarOp, axes: &[usize], inst: &Inst) {
+        let (result, x) = (inst.results[0], inst.args[0]);
+        if self.registers(result) {
+            return self.fold_spread(op, axes, result, x);
+        }
+        let shape = self.k.ty(x).shape.clone();
+        let inner: Vec<usize> = axes.iter().map(|&a| shape[a]).collect();
+        let count: usize = inner.iter().product();
+        let dtype = self.k.ty(result).dtype;
+        let start = self.literal(crate::interp::eval::neutral(op, dtype));
+        self.fill(result, |e, at| {
+            e.line(format!("var sum = {start};"));
+            e.line(format!("for (var k = 0u; k < {count}u; k++) {{"));
+            let mut coords = at.coords.clone();
+            axes.iter().enumerate().for_each(|(i, &a)| coords[a] = Coord::text(coordinate(&inner, i, "k")));
+            e.times(count as f64, |e| {
+                let next = e.element(x, &At { coords, flat: None });
+                let next = e.combine(op, dtype, "sum", &next);
+                e.line(format!("    sum = {next};"));
+            });
+            e.line("}");
+            "sum".into()
+        });
+        let elements = self.k.ty(result).elements();
+        self.inner(count, elements);
+    }
+    /// A fold whose result is in registers: each thread its own share, then all partial results of a line.
+    fn fold_spread(&mut self, op: ScalarOp, axes: &[usize], result: Value, x: Value) {
+        let shape = self.k.ty(x).shape.clone();
+        let dtype = self.k.ty(result).dtype;
+        let class = |e: &Self, a: usize| {
+            let (v, axis) = e.plan.source(e.k, x, a)?;
+            e.plan.layout.axes[v.index()][axis]
+        };
+        let classes: Vec<Option<usize>> = axes.iter().map(|&a| class(self, a)).collect();
+        // A line's threads: the folded axes must not lie along the direction of a kept one.
+        let kept: Vec<_> = self.plan.layout.axes[result.index()]
+            .iter()
+            .flatten()
+            .map(|&c| self.plan.layout.classes[c].along)
+            .collect();
+        let classes: Vec<Option<usize>> =
+            classes.into_iter().map(|c| c.filter(|&c| !kept.contains(&self.plan.layout.classes[c].along))).collect();
+        let shares: Vec<usize> = axes
+            .iter()
+            .zip(&classes)
+            .map(|(&a, c)| c.map_or(shape[a], |c| self.plan.layout.classes[c].repeats()))
+            .collect();
+        let count: usize = shares.iter().product();
+        let start = self.literal(crate::interp::eval::neutral(op, dtype));
+        let unrolled = axes.iter().all(|&a| self.plan.source(self.k, x, a).is_some_and(|(v, _)| self.registers(v)))
+            && count <= 2 * self.numbers.registers;
+        let places = self.positions(result);
+        let threads: Vec<(usize, usize)> = classes
+            .iter()
+            .flatten()
+            .map(|&c| (c, self.plan.layout.classes[c].threads))
+            .filter(|(_, t)| *t > 1)
+            .collect();
+        let partial = self.fresh("p");
+        let names: Vec<String> = (0..places.len())
+            .map(|i| if threads.is_empty() { self.register(result, i) } else { format!("{partial}_{i}") })
+            .collect();
+        self.step(|e| {
+            for (at, sum) in places.iter().zip(&names) {
+                e.line(format!("var {sum}: {} = {start};", name(dtype)));
+                let position = |e: &Self, k: &dyn Fn(usize) -> (String, Option<usize>)| {
+                    let mut coords = at.coords.clone();
+                    for (i, &a) in axes.iter().enumerate() {
+                        let (text, number) = k(i);
+                        coords[a] = match (classes[i], number) {
+                            (Some(c), Some(r)) => e.own(c, r),
+                            (Some(c), None) => match e.plan.layout.classes[c].threads {
+                                1 => Coord::text(text),
+                                t => Coord::text(format!("(c{c} + ({text}) * {t}u)")),
+                            },
+                            (None, _) => Coord::text(text),
+                        };
+                    }
+                    At { coords, flat: None }
+                };
+                if unrolled {
+                    for n in 0..count {
+                        let share = |i: usize| {
+                            let step: usize = shares[i + 1..].iter().product();
+                            let r = n / step % shares[i];
+                            (format!("{r}u"), Some(r))
+                        };
+                        let at = position(e, &share);
+                        let next = e.element(x, &at);
+                        let next = e.combine(op, dtype, sum, &next);
+                        e.line(format!("{sum} = {next};"));
+                    }
+                } else if count > 0 {
+                    e.line(format!("for (var k = 0u; k < {count}u; k++) {{"));
+                    e.depth += 1;
+                    e.spent += count as u64;
+                    let at = position(e, &|i| (coordinate(&shares, i, "k"), None));
+                    e.times(count as f64, |e| {
+                        let next = e.element(x, &at);
+                        let next = e.combine(op, dtype, sum, &next);
+                        e.line(format!("{sum} = {next};"));
+                    });
+                    e.depth -= 1;
+                    e.line("}");
+                }
+            }
+        });
+        if !threads.is_empty() {
+            self.fold_across(op, result, &places, &names, &threads);
+        }
+    }
+    /// Combines the partial results that the threads of a line hold.
+    fn fold_across(
+        &mut self,
+        op: ScalarOp,
+        result: Value,
+        places: &[At],
+        names: &[String],
+        threads: &[(usize, usize)],
+    ) {
+        let ty = self.k.ty(result).clone();
+        let count: usize = threads.iter().map(|t| t.1).product();
+        // One thread more than needed, so that lines do not start in one memory bank.
+        let line = count + usize::from(count.is_multiple_of(2));
+        let buffer = self.plan.buffers.len();
+        let strides: Vec<usize> = row_major(&ty.shape).iter().map(|s| s * line).collect();
+        let name_of = format!("partial_{}", result.0);
+        let words = ty.elements() * line;
+        self.plan.buffers.push(Buffer {
+            name: name_of.clone(),
+            strides: strides.clone(),
+            words,
+            outside: false,
+            scratch: false,
+            at: 0,
+        });
+        let word = |at: &At, t: &str| match offset(&at.coords, &strides).as_str() {
+            "0u" => format!("tiles[at_{name_of} + {t}]"),
+            line => format!("tiles[at_{name_of} + {line} + {t}]"),
+        };
+        let own = threads.iter().rfold((String::new(), 1), |(text, step), (c, n)| {
+            let term = if step == 1 { format!("c{c}") } else { format!("c{c} * {step}u") };
+            (if text.is_empty() { term } else { format!("{term} + {text}") }, step * n)
+        });
+        let mut axes = self.plan.layout.axes[result.index()].clone();
+        axes.extend(threads.iter().map(|t| Some(t.0)));
+        let owner = self.owner_of(&axes);
+        self.step(|e| {
+            e.touch(Memory::Buffer(buffer), None, true);
+            if let Some(test) = &owner {
+                e.line(format!("if ({test}) {{"));
+            }
+            for (at, x) in places.iter().zip(names) {
+                e.line(format!("{} = {};", word(at, &own.0), to_word(ty.dtype, x)));
+                e.pay(e.numbers.workgroup);
+            }
+            if owner.is_some() {
+                e.line("}");
+            }
+        });
+        self.step(|e| {
+            e.touch(Memory::Buffer(buffer), None, false);
+            for (i, at) in places.iter().enumerate() {
+                let sum = e.register(result, i);
+                e.line(format!("var {sum}: {} = {};", name(ty.dtype), from_word(ty.dtype, &word(at, "0u"))));
+                if count <= COMBINED {
+                    for t in 1..count {
+                        let next = from_word(ty.dtype, &word(at, &format!("{t}u")));
+                        let next = e.combine(op, ty.dtype, &sum, &next);
+                        e.line(format!("{sum} = {next};"));
+                        e.pay(e.numbers.workgroup);
+                    }
+                    continue;
+                }
+                e.spent += count as u64;
+                let next = from_word(ty.dtype, &word(at, "t"));
+                e.times((count - 1) as f64, |e| {
+                    let next = e.combine(op, ty.dtype, &sum, &next);
+                    e.line(format!("for (var t = 1u; t < {count}u; t++) {{ {sum} = {next}; }}"));
+                    e.pay(e.numbers.workgroup);
+                });
+            }
+        });
+    }
+
+    // ---- along a line
+
+    /// The shape of the first elements of all lines along an axis.
+    fn line_starts(&self, v: Value, axis: usize) -> Vec<usize> {
+        let mut outer = self.k.ty(v).shape.clone();
+        outer[axis] = 1;
+        outer
+    }
+    pub(super) fn scan(&mut self, op: ScalarOp, axis: usize, reverse: bool, inst: &Inst) {
+        let (result, x) = (inst.results[0], inst.args[0]);
+        let Home::Buffer(buffer) = self.plan.homes[result.index()] else { return };
+        let (n, dtype, outer) = (self.k.ty(x).shape[axis], self.k.ty(result).dtype, self.line_starts(x, axis));
+        let lines: usize = outer.iter().product();
+        let start = self.literal(crate::interp::eval::neutral(op, dtype));
+        if n == 0 {
+            return;
+        }
+        self.each(lines, |e| {
+            e.line(format!("var sum = {start};"));
+            e.line(format!("for (var k = 0u; k < {n}u; k++) {{"));
+            e.depth += 1;
+            let mut at = At { flat: None, ..e.linear(&outer) };
+            at.coords[axis] = Coord::text(if reverse { format!("({n}u - 1u - k)") } else { "k".into() });
+            e.times(n as f64, |e| {
+                let next = e.element(x, &at);
+                let next = e.combine(op, dtype, "sum", &next);
+                e.line(format!("sum = {next};"));
+                e.put(result, buffer, &at, "sum");
+            });
+            e.depth -= 1;
+            e.line("}");
+        });
+        self.inner(n, lines);
+    }
+    pub(super) fn arg(&mut self, max: bool, axis: usize, inst: &Inst) {
+        let (result, x) = (inst.results[0], inst.args[0]);
+        let (n, dtype) = (self.k.ty(x).shape[axis], self.k.ty(x).dtype);
+        let sign = if max { ">" } else { "<" };
+        let wins =
+            if name(dtype) == "f32" { "!is_nan_bits(top) && (is_nan_bits(y) || y SIGN top)" } else { "y SIGN top" };
+        let wins = wins.replace("SIGN", sign);
+        self.fill(result, |e, at| {
+            let mut text = String::new();
+            let along = |e: &mut Self, k: &str| {
+                let mut coords = at.coords.clone();
+                coords[axis] = Coord::text(k);
+                e.element(x, &At { coords, flat: None })
+            };
+            let (first, next) = (along(e, "0u"), along(e, "k"));
+            writeln!(text, "var best = 0; var top = {first};").expect("text");
+            writeln!(text, "for (var k = 1u; k < {n}u; k++) {{").expect("text");
+            writeln!(text, "    let y = {next}; if ({wins}) {{ best = i32(k); top = y; }}").expect("text");
+            write!(text, "}}").expect("text");
+            e.line(text);
+            "best".into()
+        });
+        let elements = self.k.ty(result).elements();
+        self.inner(n, elements);
+    }
+}

@@ -1,0 +1,286 @@
+//! Loads and stores: positions in arrays, what lies outside of them, types narrower than a word.
+use super::Emit;
+use super::element::{At, Coord, zero};
+use super::module;
+use crate::passes::lower;
+use crate::wgsl::sync::Memory;
+use crate::wgsl::types::{pack, unpack};
+use pallas_ir::{Inst, OperandId, OperandKind, Value, View};
+use std::cell::RefCell;
+
+/// Coordinates along the axes of an array that have been computed: axis, coordinate, and what came out.
+#[derive(Default)]
+struct Known(Vec<(usize, String, Along)>);
+
+/// One coordinate of an access.
+#[derive(Clone)]
+struct Along {
+    /// The position along the axis, an `i32`.
+    position: String,
+    /// Its share of the element's number.
+    offset: String,
+    /// A test that it lies inside; None: it always does.
+    inside: Option<String>,
+}
+
+/// An access to an array: its operand, the view, the view's starts.
+#[derive(Clone, Copy)]
+struct Access<'a> {
+    of: OperandId,
+    view: &'a View,
+    starts: &'a [Value],
+}
+
+impl Emit<'_> {
+    pub(super) fn prefetch(&mut self, of: OperandId, inst: &Inst) {
+        let mut at = "0".to_string();
+        let mut some = vec![];
+        for (a, &v) in inst.args.iter().enumerate() {
+            let n = module::extent(self.k, of, a);
+            at = format!("({at} * {n} + clamp({}, 0, max({n} - 1, 0)))", self.scalar(v));
+            some.push(format!("{n} > 0"));
+        }
+        let some = if some.is_empty() { "true".to_string() } else { some.join(" && ") };
+        let x = self.fetch(of, &format!("select(0u, u32({at}), {some})"));
+        let zero = zero(self.k.operand(of).dtype);
+        self.define(inst.results[0], &format!("select({zero}, {x}, {some})"));
+    }
+
+    pub(super) fn load(&mut self, from: OperandId, view: &View, masked: bool, inst: &Inst) {
+        let result = inst.results[0];
+        let (starts, rest) = inst.args.split_at(view.dynamic());
+        let access = Access { of: from, view, starts };
+        let known = RefCell::new(Known::default());
+        let read = |e: &mut Self, at: &At| {
+            let x = e.read(access, at, &mut known.borrow_mut());
+            if !masked {
+                return x;
+            }
+            let (mask, other) = (e.element(rest[0], at), e.scalar(rest[1]));
+            format!("select({other}, {x}, {mask})")
+        };
+        if self.k.ty(result).is_scalar() {
+            let at = At { coords: vec![], flat: None };
+            return self.agree(result, |e| read(e, &at));
+        }
+        self.fill(result, read);
+    }
+
+    pub(super) fn store(&mut self, to: OperandId, view: &View, masked: bool, inst: &Inst) {
+        let value = inst.args[0];
+        let (starts, rest) = inst.args[1..].split_at(view.dynamic());
+        let access = Access { of: to, view, starts };
+        let mask = masked.then(|| rest[0]);
+        if self.registers(value) {
+            return self.step(|e| {
+                let owner = e.owner(value);
+                if let Some(test) = &owner {
+                    e.line(format!("if ({test}) {{"));
+                    e.depth += 1;
+                }
+                let mut known = Known::default();
+                for at in e.positions(value) {
+                    e.write(access, value, mask, &at, &mut known);
+                }
+                if owner.is_some() {
+                    e.depth -= 1;
+                    e.line("}");
+                }
+            });
+        }
+        let shape = self.k.ty(value).shape.clone();
+        self.each(shape.iter().product(), |e| {
+            let at = e.linear(&shape);
+            e.write(access, value, mask, &at, &mut Known::default());
+        });
+    }
+
+    /// A test that coordinate `c` along a kept axis of a view lies inside of the array.
+    pub(super) fn inside(&mut self, of: OperandId, view: &View, axis: usize, inst: &Inst, c: &str) -> String {
+        let kept: Vec<usize> = (0..view.axes.len()).filter(|&a| view.axes[a].kept).collect();
+        let access = Access { of, view, starts: &inst.args };
+        let (p, safe) = self.position(access, kept[axis], c);
+        if safe { "true".into() } else { format!("({p} >= 0 && {p} < {})", module::extent(self.k, of, kept[axis])) }
+    }
+
+    /// The element of an array that a view has at a position; what lies outside is the operand's fill.
+    fn read(&mut self, access: Access<'_>, at: &At, known: &mut Known) -> String {
+        let Access { of, view, .. } = access;
+        let fill = self.literal(lower::fill(self.k, of));
+        if let Some(buffer) = self.plan.scratches[of.index()] {
+            let dtype = self.k.operand(of).dtype;
+            if whole(self.k, access) {
+                return self.get(dtype, buffer, at);
+            }
+            let along = self.along_all(access, at, known);
+            let inside = tests(&along);
+            let at = clamped(&along, inside.as_deref());
+            let x = self.get(dtype, buffer, &at);
+            return inside.map_or(x.clone(), |test| format!("select({fill}, {x}, {test})"));
+        }
+        debug_assert!(view.axes.len() == self.k.operand(of).dims.len(), "a lowered view has all of the array's axes");
+        let along = self.along_all(access, at, known);
+        let inside = tests(&along);
+        let number = number(&along);
+        let number = inside.as_ref().map_or(number.clone(), |test| format!("select(0u, {number}, {test})"));
+        self.pay(self.numbers.global);
+        if module::written(self.k, of) {
+            self.touch(Memory::Array(module::memory_of(self.k, of).0), None, false);
+        }
+        let x = self.fetch(of, &number);
+        inside.map_or(x.clone(), |test| format!("select({fill}, {x}, {test})"))
+    }
+
+    /// Writes the element of `value` at a position where the view has it.
+    fn write(&mut self, access: Access<'_>, value: Value, mask: Option<Value>, at: &At, known: &mut Known) {
+        let of = access.of;
+        let x = self.element(value, at);
+        let mask = mask.map(|m| self.element(m, at));
+        if let Some(buffer) = self.plan.scratches[of.index()] {
+            let (at, inside) = if whole(self.k, access) {
+                (at.clone(), None)
+            } else {
+                let along = self.along_all(access, at, known);
+                let inside = tests(&along);
+                (clamped(&along, inside.as_deref()), inside)
+            };
+            return self.guarded([inside, mask], |e| e.put_word(e.k.operand(of).dtype, buffer, &at, &x));
+        }
+        let along = self.along_all(access, at, known);
+        let (inside, number) = (tests(&along), number(&along));
+        self.touch(Memory::Array(module::memory_of(self.k, of).0), None, true);
+        self.pay(self.numbers.global);
+        self.guarded([inside, mask], |e| {
+            let (array, dtype) = (module::array(e.k, of), e.k.operand(of).dtype);
+            let bits = pack(dtype, &x);
+            if dtype.bytes() == 4 {
+                return e.line(format!("{array}[{number}] = {bits};"));
+            }
+            // Neighbours share the word, and another thread or program may own them.
+            let (per, width) = (4 / dtype.bytes(), 8 * dtype.bytes());
+            let ones = (1u64 << width) - 1;
+            e.line(format!(
+                "{{\n    let at = {number};\n    let shift = {width}u * (at % {per}u);\n    let bits = {bits};\n    \
+                 atomicAnd(&{array}[at / {per}u], ~({ones}u << shift));\n    \
+                 atomicOr(&{array}[at / {per}u], bits << shift);\n}}"
+            ));
+        });
+    }
+    fn guarded(&mut self, tests: [Option<String>; 2], body: impl FnOnce(&mut Self)) {
+        let tests: Vec<String> = tests.into_iter().flatten().collect();
+        if tests.is_empty() {
+            return body(self);
+        }
+        self.line(format!("if ({}) {{", tests.join(" && ")));
+        self.depth += 1;
+        body(self);
+        self.depth -= 1;
+        self.line("}");
+    }
+
+    /// Element `number` of an array that is in bounds.
+    fn fetch(&self, of: OperandId, number: &str) -> String {
+        let (array, dtype) = (module::array(self.k, of), self.k.operand(of).dtype);
+        let atomic = module::atomic(self.k, of);
+        let read = |i: String| if atomic { format!("atomicLoad(&{array}[{i}])") } else { format!("{array}[{i}]") };
+        match dtype.bytes() {
+            4 => unpack(dtype, &read(number.to_string())),
+            2 => unpack(dtype, &format!("(({} >> (16u * ({number} % 2u))) & 0xffffu)", read(format!("{number} / 2u")))),
+            _ => unpack(dtype, &format!("(({} >> (8u * ({number} % 4u))) & 0xffu)", read(format!("{number} / 4u")))),
+        }
+    }
+
+    /// The position along an axis of an array of coordinate `c` of a view, and whether it is known to lie inside.
+    fn position(&self, access: Access<'_>, axis: usize, c: &str) -> (String, bool) {
+        let v = access.view.axes[axis];
+        let before = access.view.axes[..axis].iter().filter(|x| x.dynamic).count();
+        let mut terms = vec![];
+        if v.dynamic {
+            terms.push(self.scalar(access.starts[before]));
+        }
+        if v.offset != 0 {
+            terms.push(v.offset.to_string());
+        }
+        if c != "0u" {
+            terms.push(if v.stride == 1 { format!("i32({c})") } else { format!("i32({c}) * {}", v.stride) });
+        }
+        let last = v.offset + (v.size as i64 - 1) * v.stride;
+        let extent = module::size(self.k, access.of, axis);
+        let safe = !v.dynamic && v.offset >= 0 && extent.is_some_and(|n| last >= 0 && last < n);
+        let text = match &terms[..] {
+            [] => "0".into(),
+            [one] => one.clone(),
+            more => format!("({})", more.join(" + ")),
+        };
+        (text, safe)
+    }
+    /// What an access computes along every axis; lines are written once for each coordinate.
+    fn along_all(&mut self, access: Access<'_>, at: &At, known: &mut Known) -> Vec<Along> {
+        let mut coords = at.coords.iter();
+        (0..access.view.axes.len())
+            .map(|a| {
+                let kept = access.view.axes[a].kept;
+                let c = if kept { coords.next().expect("one per kept axis").text.clone() } else { "0u".into() };
+                if let Some((.., found)) = known.0.iter().find(|(axis, coord, _)| *axis == a && *coord == c) {
+                    return found.clone();
+                }
+                let along = self.compute_along(access, a, &c);
+                known.0.push((a, c, along.clone()));
+                along
+            })
+            .collect()
+    }
+    fn compute_along(&mut self, access: Access<'_>, a: usize, c: &str) -> Along {
+        let (text, safe) = self.position(access, a, c);
+        let n = self.fresh("");
+        let simple = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !simple {
+            self.line(format!("let p{n} = {text};"));
+        }
+        let position = if simple { text } else { format!("p{n}") };
+        let inside = (!safe).then(|| {
+            let extent = module::extent(self.k, access.of, a);
+            self.line(format!("let in{n} = {position} >= 0 && {position} < {extent};"));
+            format!("in{n}")
+        });
+        let offset = match module::stride(self.k, access.of, a).as_deref() {
+            _ if position == "0" => "0".into(),
+            None => position.clone(),
+            Some(stride) => {
+                self.line(format!("let o{n} = {position} * {stride};"));
+                format!("o{n}")
+            }
+        };
+        Along { position, offset, inside }
+    }
+}
+
+fn tests(along: &[Along]) -> Option<String> {
+    let tests: Vec<&str> = along.iter().filter_map(|a| a.inside.as_deref()).collect();
+    match &tests[..] {
+        [] => None,
+        [one] => Some((*one).to_string()),
+        more => Some(format!("({})", more.join(" && "))),
+    }
+}
+/// The number of the element, row-major.
+fn number(along: &[Along]) -> String {
+    let terms: Vec<&str> = along.iter().map(|a| a.offset.as_str()).filter(|o| *o != "0").collect();
+    if terms.is_empty() { "0u".into() } else { format!("u32({})", terms.join(" + ")) }
+}
+/// Coordinates of a buffer that are in bounds.
+fn clamped(along: &[Along], inside: Option<&str>) -> At {
+    let coord = |a: &Along| match (a.position.as_str(), inside) {
+        ("0", _) => Coord::text("0u"),
+        (p, None) => Coord::text(format!("u32({p})")),
+        (p, Some(test)) => Coord::text(format!("select(0u, u32({p}), {test})")),
+    };
+    At { coords: along.iter().map(coord).collect(), flat: None }
+}
+/// Whether a view shows all of a scratch buffer in place.
+fn whole(k: &pallas_ir::Kernel, access: Access<'_>) -> bool {
+    let shape = k.operand(access.of).block_shape();
+    debug_assert!(k.operand(access.of).kind == OperandKind::Scratch, "only scratch has buffers");
+    access.view.axes.len() == shape.len()
+        && access.view.axes.iter().zip(&shape).all(|(v, &n)| *v == pallas_ir::ViewAxis::whole(n))
+}

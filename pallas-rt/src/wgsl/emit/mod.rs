@@ -1,0 +1,384 @@
+//! The text of a shader for a placed kernel, step by step.
+//!
+//! Emission records what each step reads and writes, so barriers follow from the text itself, and counts what a thread
+//! executes, so that thread grids can be compared. A register tile read across threads is reported as *wanted*: placement
+//! then gives it a copy in memory and emission runs again.
+//!
+//! [`element`] reads one element of any value; [`compute`], [`product`] and [`fold`] the operations; [`memory`] loads and stores; [`control`]
+//! branches, loops and copies between values; [`module`] what stands around the body.
+mod compute;
+mod control;
+mod element;
+mod fold;
+mod memory;
+mod module;
+mod product;
+
+use super::place::{Home, Plan, pure};
+use super::profile::Numbers;
+use super::sync::{Memory, Nest, Node, Step, Touch};
+use super::types::{from_word, name, to_word, unpack};
+use element::At;
+use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Op, RegionId, Value};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+pub(super) use module::{arrays, module};
+
+/// A kernel's body as nodes, before barriers.
+pub(super) struct Emitted {
+    pub(super) nodes: Vec<Node>,
+    /// Bits of constants that WGSL has no literal for.
+    pub(super) constants: Vec<u32>,
+    /// WGSL functions the text calls.
+    pub(super) helpers: BTreeSet<&'static str>,
+    /// Register tiles that are read across threads and have no copy.
+    pub(super) wanted: BTreeSet<Value>,
+    /// What a thread executes, in the profile's prices.
+    pub(super) work: f64,
+    /// Lines of text.
+    pub(super) lines: usize,
+}
+
+impl Emitted {
+    /// Barriers a thread meets, with the trips assumed for loops.
+    pub(super) fn barriers(&self) -> f64 {
+        fn count(nodes: &[Node]) -> f64 {
+            let of = |n: &Node| match n {
+                Node::Barrier(_) => 1.0,
+                Node::Nest(nest) => {
+                    let inner: f64 = nest.parts.iter().map(|(_, part)| count(part)).sum();
+                    inner * if nest.repeats { TRIPS } else { 1.0 }
+                }
+                Node::Text(_) | Node::Step(_) => 0.0,
+            };
+            nodes.iter().map(of).sum()
+        }
+        count(&self.nodes)
+    }
+}
+
+/// Loop trips assumed where they are known at launch only.
+const TRIPS: f64 = 8.0;
+
+pub(super) struct Emit<'k> {
+    k: &'k Kernel,
+    plan: &'k mut Plan,
+    numbers: &'k Numbers,
+    /// Loop iterations after which the driver silently stops an invocation.
+    limit: Option<u32>,
+    /// Nodes of the open regions.
+    open: Vec<Vec<Node>>,
+    step: Option<Step>,
+    depth: usize,
+    constants: Vec<u32>,
+    helpers: BTreeSet<&'static str>,
+    wanted: BTreeSet<Value>,
+    fresh: usize,
+    /// Loop iterations of an invocation since the counter was last moved.
+    spent: u64,
+    /// How often the present line runs.
+    trips: f64,
+    work: f64,
+    lines: usize,
+}
+
+/// Emits a kernel's body; adds buffers for partial results to the plan.
+pub(super) fn body(k: &Kernel, plan: &mut Plan, numbers: &Numbers, limit: Option<u32>) -> Emitted {
+    let mut e = Emit {
+        k,
+        plan,
+        numbers,
+        limit,
+        open: vec![vec![]],
+        step: None,
+        depth: 2,
+        constants: vec![],
+        helpers: BTreeSet::new(),
+        wanted: BTreeSet::new(),
+        fresh: 0,
+        spent: 0,
+        trips: 1.0,
+        work: 0.0,
+        lines: 0,
+    };
+    e.classes();
+    e.region(k.body);
+    e.charge();
+    let nodes = e.open.pop().expect("the body is open");
+    Emitted { nodes, constants: e.constants, helpers: e.helpers, wanted: e.wanted, work: e.work, lines: e.lines }
+}
+
+impl Emit<'_> {
+    // ---- lines, steps, nodes
+
+    fn line(&mut self, text: impl AsRef<str>) {
+        let pad = "    ".repeat(self.depth);
+        let mut lines = String::new();
+        for l in text.as_ref().lines() {
+            writeln!(lines, "{pad}{l}").expect("a String takes any text");
+            self.lines += 1;
+        }
+        match &mut self.step {
+            Some(step) => step.text.push_str(&lines),
+            None => match self.nodes().last_mut() {
+                Some(Node::Text(text)) => text.push_str(&lines),
+                _ => self.nodes().push(Node::Text(lines)),
+            },
+        }
+    }
+    fn nodes(&mut self) -> &mut Vec<Node> {
+        self.open.last_mut().expect("a region is open")
+    }
+    /// Lines that touch memory, as one step.
+    fn step(&mut self, body: impl FnOnce(&mut Self)) {
+        self.step = Some(Step::default());
+        body(self);
+        if let Some(step) = self.step.take() {
+            // What touches nothing needs no barrier and may join the text around it.
+            let node = if step.reads.is_empty() && step.writes.is_empty() && !step.meets {
+                Node::Text(step.text)
+            } else {
+                Node::Step(step)
+            };
+            self.nodes().push(node);
+        }
+    }
+    fn nested(&mut self, body: impl FnOnce(&mut Self)) -> Vec<Node> {
+        self.open.push(vec![]);
+        self.depth += 1;
+        body(self);
+        self.depth -= 1;
+        self.open.pop().expect("opened above")
+    }
+    fn nest(&mut self, repeats: bool, parts: Vec<(String, Vec<Node>)>) {
+        let pad = "    ".repeat(self.depth);
+        let parts = parts.into_iter().map(|(head, nodes)| (format!("{pad}{head}\n"), nodes)).collect();
+        self.nodes().push(Node::Nest(Nest { repeats, parts, close: format!("{pad}}}\n") }));
+    }
+    fn touch(&mut self, of: Memory, owner: Option<usize>, write: bool) {
+        let touch = Touch { of, owner };
+        let step = self.step.as_mut().expect("memory is touched inside of a step");
+        let list = if write { &mut step.writes } else { &mut step.reads };
+        if !list.contains(&touch) {
+            list.push(touch);
+        }
+    }
+    fn fresh(&mut self, stem: &str) -> String {
+        self.fresh += 1;
+        format!("{stem}{}", self.fresh)
+    }
+    fn pay(&mut self, price: f64) {
+        self.work += price * self.trips;
+    }
+    /// Runs `body` as what happens `trips` times.
+    fn times(&mut self, trips: f64, body: impl FnOnce(&mut Self)) {
+        let before = self.trips;
+        self.trips *= trips;
+        body(self);
+        self.trips = before;
+    }
+    /// A step in which all threads stride over `n` elements.
+    fn each(&mut self, n: usize, body: impl FnOnce(&mut Self)) {
+        if n == 0 {
+            return;
+        }
+        let threads = self.plan.threads();
+        self.spent += n.div_ceil(threads) as u64;
+        self.step(|e| {
+            e.line(format!("for (var e = thread; e < {n}u; e += {threads}u) {{"));
+            e.depth += 1;
+            e.times(n.div_ceil(threads) as f64, body);
+            e.depth -= 1;
+            e.line("}");
+        });
+    }
+    /// Iterations per element of the surrounding `each`.
+    fn inner(&mut self, per_element: usize, elements: usize) {
+        self.spent += (per_element * elements.div_ceil(self.plan.threads())) as u64;
+    }
+    /// Moves the counter of loop iterations on drivers that stop silently.
+    fn charge(&mut self) {
+        let Some(limit) = self.limit else { return };
+        if self.spent > 0 {
+            let spent = std::mem::take(&mut self.spent);
+            self.line(format!("spent += {spent}u;"));
+        }
+        self.line(format!("if (spent > {limit}u) {{ atomicMax(&error_flag[0], 1u); }}"));
+    }
+
+    // ---- names
+
+    fn scalar(&self, v: Value) -> String {
+        format!("s{}", v.0)
+    }
+    fn register(&self, v: Value, i: usize) -> String {
+        format!("v{}_{i}", v.0)
+    }
+    fn registers(&self, v: Value) -> bool {
+        self.plan.homes[v.index()] == Home::Registers
+    }
+    fn define(&mut self, v: Value, x: &str) {
+        let ty = name(self.k.ty(v).dtype);
+        let s = self.scalar(v);
+        self.line(format!("let {s}: {ty} = {x};"));
+    }
+    /// A scalar that thread 0 reads from memory and all threads learn.
+    fn agree(&mut self, v: Value, x: impl FnOnce(&mut Self) -> String) {
+        let dtype = self.k.ty(v).dtype;
+        self.step(|e| {
+            e.line("if (thread == 0u) {");
+            e.depth += 1;
+            let x = x(e);
+            e.line(format!("agreed = {};", to_word(dtype, &x)));
+            e.depth -= 1;
+            e.line("}");
+            let learned = from_word(dtype, "workgroupUniformLoad(&agreed)");
+            e.define(v, &learned);
+            e.step.as_mut().expect("inside of it").meets = true;
+            e.pay(e.numbers.barrier);
+        });
+    }
+    /// The bits of a constant that WGSL has no literal for.
+    fn literal(&mut self, x: Literal) -> String {
+        match x.dtype {
+            DType::Bool => (x.bits != 0).to_string(),
+            d if name(d) == "f32" => {
+                let value = x.as_f64() as f32;
+                let plain = value.is_finite() && (value == 0.0 || value.is_normal());
+                if plain && !(value == 0.0 && value.is_sign_negative()) {
+                    return format!("f32({value:?})");
+                }
+                let bits = value.to_bits();
+                let i = self.constants.iter().position(|&b| b == bits).unwrap_or_else(|| {
+                    self.constants.push(bits);
+                    self.constants.len() - 1
+                });
+                format!("bitcast<f32>({})", module::word(module::constant_word(self.k, i)))
+            }
+            d if name(d) == "u32" => format!("{}u", x.as_i64() as u32),
+            _ => match x.as_i64() as i32 {
+                i32::MIN => "(-2147483647i - 1i)".into(),
+                n => format!("i32({n})"),
+            },
+        }
+    }
+
+    // ---- instructions
+
+    /// The first element each thread has along each class.
+    fn classes(&mut self) {
+        for (c, class) in self.plan.layout.classes.clone().into_iter().enumerate() {
+            let (direction, threads) = match class.along {
+                super::place::layout::Along::Y => ("row", self.plan.grid.0),
+                super::place::layout::Along::X => ("column", self.plan.grid.1),
+                super::place::layout::Along::Each => continue,
+            };
+            if class.threads == threads as usize {
+                self.line(format!("let c{c} = {direction};"));
+            } else {
+                self.line(format!("let c{c} = {direction} % {}u;", class.threads));
+            }
+        }
+    }
+    fn region(&mut self, region: RegionId) {
+        for v in self.k.region(region).params.clone() {
+            self.copy(v);
+        }
+        for &i in &self.k.region(region).insts {
+            self.inst(i);
+        }
+    }
+    fn inst(&mut self, id: InstId) {
+        let (inst, loc) = (self.k.inst(id), self.k.loc(id));
+        let unused = |v: &Value| !self.k.ty(*v).is_scalar() && self.plan.homes[v.index()] == Home::None;
+        let skipped = |v: &Value| self.plan.fused[v.index()];
+        if pure(&inst.op) && inst.results.iter().any(|v| unused(v) || skipped(v)) {
+            return;
+        }
+        if loc.line > 0 && !inst.results.iter().all(|&v| self.k.ty(v).is_scalar()) {
+            self.line(format!("// line {}: {}", loc.line, describe(&inst.op)));
+        }
+        match &inst.op {
+            Op::Const(x) => {
+                let x = self.literal(*x);
+                self.define(inst.results[0], &x);
+            }
+            Op::Scalar(op) => self.elementwise(*op, inst),
+            Op::Structural(op) => self.structural(op, inst),
+            Op::ProgramId(axis) => self.define(inst.results[0], &format!("id{axis}")),
+            Op::NumPrograms(axis) => {
+                let n = module::word(module::grid_word(*axis));
+                self.define(inst.results[0], &format!("i32({n})"));
+            }
+            Op::Extent(dim) => {
+                let n = module::dim(self.k, dim.index());
+                self.define(inst.results[0], &n);
+            }
+            Op::Param(o) => {
+                let bits = module::word(module::param_word(self.k, *o));
+                let x = unpack(self.k.operand(*o).dtype, &bits);
+                self.define(inst.results[0], &x);
+            }
+            Op::Prefetch(o) => self.prefetch(*o, inst),
+            Op::Load { from, view, masked } => self.load(*from, view, *masked, inst),
+            Op::Store { to, view, masked } => self.store(*to, view, *masked, inst),
+            Op::Valid { .. } => self.materialise(inst),
+            Op::If => self.branch(inst),
+            Op::For { reverse } => self.count(inst, *reverse),
+            Op::While => self.repeat(inst),
+            // The interpreter and the CPU print and check.
+            Op::DebugPrint(_) | Op::DebugAssert(_) => {}
+        }
+        inst.results.iter().for_each(|&v| self.copy(v));
+    }
+    /// Writes the copy of a register tile, if it has one.
+    fn copy(&mut self, v: Value) {
+        let Some(buffer) = self.plan.copies[v.index()] else { return };
+        self.step(|e| e.put_registers(v, v, buffer));
+    }
+    /// Writes a value's elements to its home: `x` gives the element at a position.
+    fn fill(&mut self, v: Value, x: impl Fn(&mut Self, &At) -> String) {
+        match self.plan.homes[v.index()] {
+            Home::None => {}
+            Home::Registers => {
+                let ty = name(self.k.ty(v).dtype);
+                self.step(|e| {
+                    for (i, at) in e.positions(v).iter().enumerate() {
+                        let x = x(e, at);
+                        let r = e.register(v, i);
+                        e.line(format!("let {r}: {ty} = {x};"));
+                        e.pay(e.numbers.operation);
+                    }
+                });
+            }
+            Home::Buffer(buffer) => {
+                let shape = self.k.ty(v).shape.clone();
+                self.each(shape.iter().product(), |e| {
+                    let at = e.linear(&shape);
+                    let x = x(e, &at);
+                    e.put(v, buffer, &at, &x);
+                    e.pay(e.numbers.operation);
+                });
+            }
+        }
+    }
+    /// A value whose elements follow from its instruction alone.
+    fn materialise(&mut self, inst: &Inst) {
+        self.fill(inst.results[0], |e, at| e.computed(inst, at));
+    }
+}
+
+fn describe(op: &Op) -> String {
+    match op {
+        Op::Scalar(op) => op.to_string(),
+        Op::Structural(op) => op.name().to_string(),
+        Op::Load { .. } => "load".into(),
+        Op::Store { .. } => "store".into(),
+        Op::Valid { .. } => "valid".into(),
+        Op::If => "if".into(),
+        Op::For { .. } => "for".into(),
+        Op::While => "while".into(),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,208 @@
+//! What stands around a kernel's body: bindings, the uniform, names of dimensions and arrays.
+use super::super::HEADER_WORDS;
+use super::super::place::Plan;
+use super::super::sync::Node;
+use super::super::types::HELPERS;
+use super::Emitted;
+use pallas_ir::{Dim, Kernel, OperandId, OperandKind};
+use std::fmt::Write;
+
+// ---- words of the uniform: header, grid, dimensions, parameters, constants
+
+pub(super) fn word(i: usize) -> String {
+    format!("word({i}u)")
+}
+pub(super) fn grid_word(axis: usize) -> usize {
+    HEADER_WORDS + axis
+}
+pub(super) fn dim_word(k: &Kernel, dim: usize) -> usize {
+    grid_word(k.grid.len()) + dim
+}
+pub(super) fn param_word(k: &Kernel, operand: OperandId) -> usize {
+    dim_word(k, k.dims.len()) + operand.index()
+}
+pub(super) fn constant_word(k: &Kernel, i: usize) -> usize {
+    dim_word(k, k.dims.len()) + k.operands.len() + i
+}
+
+// ---- dimensions
+
+/// A dimension: its number, or the name the text gives it.
+pub(super) fn dim(k: &Kernel, i: usize) -> String {
+    k.dims[i].size.map_or_else(|| format!("dim_{}", ident(&k.dims[i].name, i)), |n| format!("i32({n})"))
+}
+/// The user's name where WGSL takes it, else the number.
+fn ident(name: &str, i: usize) -> String {
+    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if plain { name.to_string() } else { i.to_string() }
+}
+/// An array's size along an axis, bound as far as it is known while tracing.
+fn bound(k: &Kernel, of: OperandId, axis: usize) -> Dim {
+    let known: Vec<(&str, i64)> = k.dims.iter().filter_map(|d| Some((d.name.as_str(), d.size?))).collect();
+    k.operand(of).dims[axis].bind(&known)
+}
+/// An array's size along an axis, if it is known while tracing.
+pub(super) fn size(k: &Kernel, of: OperandId, axis: usize) -> Option<i64> {
+    bound(k, of, axis).as_number()
+}
+/// An array's size along an axis, as text.
+pub(super) fn extent(k: &Kernel, of: OperandId, axis: usize) -> String {
+    bound(k, of, axis).fold(&mut Text(k))
+}
+/// The distance between neighbours along an axis of an array; None: 1.
+pub(super) fn stride(k: &Kernel, of: OperandId, axis: usize) -> Option<String> {
+    let (mut number, mut names) = (1, vec![]);
+    for a in axis + 1..k.operand(of).dims.len() {
+        match size(k, of, a) {
+            Some(n) => number *= n,
+            None => names.push(extent(k, of, a)),
+        }
+    }
+    if number != 1 {
+        names.push(number.to_string());
+    }
+    (!names.is_empty()).then(|| if names.len() == 1 { names[0].clone() } else { format!("({})", names.join(" * ")) })
+}
+
+struct Text<'k>(&'k Kernel);
+impl pallas_ir::dim::Fold for Text<'_> {
+    type Out = String;
+    fn number(&mut self, n: i64) -> String {
+        format!("i32({n})")
+    }
+    fn name(&mut self, name: &str) -> String {
+        dim(self.0, self.0.dims.iter().position(|d| d.name == name).expect("dimensions are declared"))
+    }
+    fn add(&mut self, a: String, b: String) -> String {
+        format!("({a} + {b})")
+    }
+    fn mul(&mut self, a: String, b: String) -> String {
+        format!("({a} * {b})")
+    }
+    fn cdiv(&mut self, a: String, b: String) -> String {
+        format!("(({a} + {b} - 1) / {b})")
+    }
+    fn min(&mut self, a: String, b: String) -> String {
+        format!("min({a}, {b})")
+    }
+    fn max(&mut self, a: String, b: String) -> String {
+        format!("max({a}, {b})")
+    }
+}
+
+// ---- arrays
+
+/// The output that took over an input's memory, or the operand itself.
+pub(super) fn memory_of(k: &Kernel, id: OperandId) -> OperandId {
+    let takes = |o: &pallas_ir::Operand| matches!(o.kind, OperandKind::Output { alias: Some(a), .. } if a == id);
+    k.operands.iter().position(takes).map_or(id, |i| OperandId(i as u32))
+}
+/// The name of an array.
+pub(super) fn array(k: &Kernel, id: OperandId) -> String {
+    let id = memory_of(k, id);
+    format!("array_{}", ident(&k.operand(id).name, id.index()))
+}
+/// Whether a kernel writes to an operand's memory.
+pub(super) fn written(k: &Kernel, id: OperandId) -> bool {
+    matches!(k.operand(memory_of(k, id)).kind, OperandKind::Output { .. })
+}
+/// Whether several programs may write to one word.
+pub(super) fn atomic(k: &Kernel, id: OperandId) -> bool {
+    written(k, id) && k.operand(id).dtype.bytes() < 4
+}
+/// Arrays in the order of their bindings, and whether they are written: an aliased input is its output's.
+pub(in crate::wgsl) fn arrays(k: &Kernel) -> Vec<(OperandId, bool)> {
+    k.arrays().filter(|(id, _)| memory_of(k, *id) == *id).map(|(id, _)| (id, written(k, id))).collect()
+}
+
+// ---- the text
+
+/// The whole shader around a body that has its barriers.
+pub(in crate::wgsl) fn module(
+    k: &Kernel,
+    plan: &Plan,
+    body: &Emitted,
+    words: (usize, usize),
+    error_flag: bool,
+) -> String {
+    let (workgroup_words, scratch_words) = words;
+    let mut m = String::new();
+    let mut put = |s: String| m.push_str(&(s + "\n"));
+    let (rows, columns) = plan.grid;
+    put(format!("// kernel {}: one workgroup of {rows} x {columns} threads a program", k.name));
+    let uniform = constant_word(k, body.constants.len()).div_ceil(4);
+    put(format!("struct Launch {{ words: array<vec4<u32>, {uniform}> }}"));
+    put("@group(0) @binding(0) var<uniform> launch: Launch;".into());
+    let bound = arrays(k);
+    for (i, (id, written)) in bound.iter().enumerate() {
+        let access = if *written { "read_write" } else { "read" };
+        let word = if atomic(k, *id) { "atomic<u32>" } else { "u32" };
+        let (name, dtype) = (array(k, *id), k.operand(*id).dtype);
+        put(format!("@group(0) @binding({}) var<storage, {access}> {name}: array<{word}>; // {dtype}", i + 1));
+    }
+    let mut next = bound.len() + 1;
+    if scratch_words > 0 {
+        put(format!("@group(0) @binding({next}) var<storage, read_write> scratch: array<u32>;"));
+        next += 1;
+    }
+    if error_flag {
+        put(format!("@group(0) @binding({next}) var<storage, read_write> error_flag: array<atomic<u32>>;"));
+        put("var<private> spent: u32;".into());
+    }
+    put(format!("var<workgroup> tiles: array<u32, {}>;", workgroup_words.max(1)));
+    put("var<workgroup> agreed: u32;".into());
+    for b in &plan.buffers {
+        put(format!("const at_{} = {}u;", b.name, b.at));
+    }
+    put("fn word(i: u32) -> u32 { return launch.words[i / 4u][i % 4u]; }".into());
+    put(HELPERS.into());
+    body.helpers.iter().for_each(|h| put((*h).to_string()));
+    put(format!("@compute @workgroup_size({})", plan.threads()));
+    put("fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {".into());
+    if error_flag {
+        // Private memory starts undefined where the driver's zeroing is off.
+        put("    spent = 0u;".into());
+    }
+    put("    let local = group.x + groups.x * (group.y + groups.y * group.z);".into());
+    put("    let program = word(0u) + local;".into());
+    put("    if (local < word(2u) && program < word(1u)) {".into());
+    if scratch_words > 0 {
+        put(format!("        let own = local * {scratch_words}u;"));
+    }
+    put(format!("        let row = thread / {columns}u;"));
+    put(format!("        let column = thread % {columns}u;"));
+    for i in (0..k.dims.len()).filter(|&i| k.dims[i].size.is_none()) {
+        put(format!("        let {} = i32({});", dim(k, i), word(dim_word(k, i))));
+    }
+    let mut rest = "program".to_string();
+    for axis in (0..k.grid.len()).rev() {
+        put(format!("        let id{axis} = i32({rest} % max({}, 1u));", word(grid_word(axis))));
+        rest = format!("({rest} / max({}, 1u))", word(grid_word(axis)));
+    }
+    let mut text = String::new();
+    render(&body.nodes, 2, &mut text);
+    put(text.trim_end().to_string());
+    put("    }".into());
+    put("}".into());
+    m
+}
+
+fn render(nodes: &[Node], depth: usize, out: &mut String) {
+    for node in nodes {
+        match node {
+            Node::Text(text) => out.push_str(text),
+            Node::Step(step) => out.push_str(&step.text),
+            Node::Barrier(b) => {
+                let storage = if b.storage { " storageBarrier();" } else { "" };
+                writeln!(out, "{}workgroupBarrier();{storage} // {}", "    ".repeat(depth), b.why).expect("text");
+            }
+            Node::Nest(nest) => {
+                for (head, part) in &nest.parts {
+                    out.push_str(head);
+                    render(part, depth + 1, out);
+                }
+                out.push_str(&nest.close);
+            }
+        }
+    }
+}

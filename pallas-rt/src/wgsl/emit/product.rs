@@ -1,0 +1,153 @@
+//! Products of tiles: in registers, a thread computes its elements of the result step by step; in memory, one by one.
+use super::Emit;
+use super::element::{At, Coord, convert, coordinate};
+use crate::wgsl::place::{Home, views};
+use crate::wgsl::types::{name, wrap};
+use pallas_ir::{Access, DType, Inst, Op, Value};
+
+/// Most steps of a product's inner loop written out in one trip.
+const UNROLL: usize = 8;
+
+impl Emit<'_> {
+    /// The product of an instruction's operands, from `start` on, into `result`.
+    pub(super) fn contract(&mut self, result: Value, product: &Inst, start: impl Fn(&mut Self, &At) -> String) {
+        let Op::Structural(op) = &product.op else { unreachable!("products are structural") };
+        let Access::Contract { batch, contract } = views::access(self.k, op, product) else {
+            unreachable!("the access of a product")
+        };
+        let dot = Product::new(self, product, &batch, &contract);
+        let ty = self.k.ty(result).dtype;
+        match self.plan.homes[result.index()] {
+            Home::None => {}
+            Home::Registers => self.step(|e| {
+                let places = e.positions(result);
+                for (i, at) in places.iter().enumerate() {
+                    let (x, r) = (start(e, at), e.register(result, i));
+                    e.line(format!("var {r}: {} = {x};", name(ty)));
+                }
+                e.product(&dot, &places, &|e, i| e.register(result, i));
+            }),
+            Home::Buffer(buffer) => {
+                let shape = self.k.ty(result).shape.clone();
+                self.each(shape.iter().product(), |e| {
+                    let at = e.linear(&shape);
+                    let x = start(e, &at);
+                    e.line(format!("var sum: {} = {x};", name(ty)));
+                    e.product(&dot, std::slice::from_ref(&at), &|_, _| "sum".into());
+                    e.put(result, buffer, &at, "sum");
+                });
+                self.inner(dot.steps, shape.iter().product());
+            }
+        }
+    }
+    /// Adds the products at `places` to what `sum` names.
+    fn product(&mut self, dot: &Product, places: &[At], sum: &dyn Fn(&Self, usize) -> String) {
+        let most = (self.numbers.products / places.len().max(1)).clamp(1, UNROLL);
+        let unroll = (1..=most).rev().find(|u| dot.steps.is_multiple_of(*u)).unwrap_or(1);
+        if dot.steps == 0 {
+            return;
+        }
+        let k = self.fresh("k");
+        let rolled = dot.steps > unroll;
+        if rolled {
+            self.line(format!("for (var {k} = 0u; {k} < {}u; {k} += {unroll}u) {{", dot.steps));
+            self.depth += 1;
+            if self.registers_only(places) {
+                self.spent += (dot.steps / unroll) as u64;
+            }
+        }
+        self.times((dot.steps / unroll) as f64, |e| {
+            for u in 0..unroll {
+                let at = match (rolled, u) {
+                    (true, 0) => k.clone(),
+                    (true, u) => format!("({k} + {u}u)"),
+                    (false, u) => format!("{u}u"),
+                };
+                e.line("{");
+                e.depth += 1;
+                e.one_product(dot, places, &at, sum);
+                e.depth -= 1;
+                e.line("}");
+            }
+        });
+        if rolled {
+            self.depth -= 1;
+            self.line("}");
+        }
+    }
+    fn registers_only(&self, places: &[At]) -> bool {
+        places.iter().all(|at| at.flat.is_none())
+    }
+    fn one_product(&mut self, dot: &Product, places: &[At], k: &str, sum: &dyn Fn(&Self, usize) -> String) {
+        let mut read = [vec![], vec![]];
+        let mut factors = vec![];
+        for at in places {
+            let names = [0, 1].map(|side| {
+                let at = At { coords: dot.operand(side, at, k), flat: None };
+                let known =
+                    read[side].iter().find(|(coords, _)| *coords == at.coords).map(|(_, n): &(_, String)| n.clone());
+                known.unwrap_or_else(|| {
+                    let v = dot.args[side];
+                    let (from, x) = (self.k.ty(v).dtype, self.element(v, &at));
+                    let n = format!("{}{}", ["a", "b"][side], read[side].len());
+                    self.line(format!("let {n} = {};", convert(from, dot.dtype, &x)));
+                    read[side].push((at.coords, n.clone()));
+                    n
+                })
+            });
+            factors.push(names);
+        }
+        for (i, [a, b]) in factors.iter().enumerate() {
+            let s = sum(self, i);
+            let next = match dot.dtype {
+                DType::F32 => format!("fma({a}, {b}, {s})"),
+                DType::Bool => format!("{s} || ({a} && {b})"),
+                t => wrap(t, &format!("({s} + {a} * {b})")),
+            };
+            self.line(format!("{s} = {next};"));
+            self.pay(self.numbers.operation);
+        }
+    }
+}
+
+/// A product: which coordinates of the result each operand is read at.
+struct Product {
+    args: [Value; 2],
+    dtype: DType,
+    /// By side and axis of the operand: the axis of the result, or the position among the contracted axes.
+    axes: [Vec<Result<usize, usize>>; 2],
+    inner: Vec<usize>,
+    steps: usize,
+}
+
+impl Product {
+    fn new(e: &Emit<'_>, inst: &Inst, batch: &[(usize, usize)], contract: &[(usize, usize)]) -> Product {
+        let side = |p: &(usize, usize), side: usize| if side == 0 { p.0 } else { p.1 };
+        let mut free = batch.len();
+        let axes = [0, 1].map(|s| {
+            let rank = e.k.ty(inst.args[s]).shape.len();
+            let of = |a: usize, free: &mut usize| {
+                if let Some(r) = batch.iter().position(|p| side(p, s) == a) {
+                    return Ok(r);
+                }
+                if let Some(i) = contract.iter().position(|p| side(p, s) == a) {
+                    return Err(i);
+                }
+                *free += 1;
+                Ok(*free - 1)
+            };
+            (0..rank).map(|a| of(a, &mut free)).collect()
+        });
+        let inner: Vec<usize> = contract.iter().map(|p| e.k.ty(inst.args[0]).shape[p.0]).collect();
+        let steps = inner.iter().product();
+        Product { args: [inst.args[0], inst.args[1]], dtype: e.k.ty(inst.results[0]).dtype, axes, inner, steps }
+    }
+    /// Where an operand is read for the result's element `at` and step `k`.
+    fn operand(&self, side: usize, at: &At, k: &str) -> Vec<Coord> {
+        let coord = |axis: &Result<usize, usize>| match axis {
+            Ok(r) => at.coords[*r].clone(),
+            Err(i) => Coord::text(coordinate(&self.inner, *i, k)),
+        };
+        self.axes[side].iter().map(coord).collect()
+    }
+}

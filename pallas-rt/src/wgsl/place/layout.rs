@@ -1,0 +1,315 @@
+//! Which thread holds which elements of a tile.
+//!
+//! Axes of tiles that meet element by element form a *class*: elementwise operands, kept axes of a reduction, carried
+//! values, free axes of a product. Two axes of one tile must lie along different directions of the thread grid, so classes
+//! are two-coloured; a union that would put two axes of a tile into one class, or break the colouring, is left out, and
+//! the reader takes the operand from memory. Axes in front of the last two long ones are held by every thread.
+use super::views::{Inline, access, view};
+use pallas_ir::{Access, Inst, InstId, Kernel, Op, RegionId, Value};
+use std::collections::BTreeMap;
+
+/// The direction of the thread grid an axis lies along.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::wgsl) enum Along {
+    /// Rows of the thread grid.
+    Y,
+    /// Columns: neighbours in memory.
+    X,
+    /// Every thread has all elements.
+    Each,
+}
+
+/// A class of axes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::wgsl) struct Class {
+    /// Extent of its axes.
+    pub(in crate::wgsl) size: usize,
+    /// Direction.
+    pub(in crate::wgsl) along: Along,
+    /// Threads that share the axis; thread `t` has elements `t`, `t + threads`, ...
+    pub(in crate::wgsl) threads: usize,
+}
+
+impl Class {
+    /// Elements a thread has.
+    pub(in crate::wgsl) fn repeats(self) -> usize {
+        self.size / self.threads
+    }
+}
+
+/// Classes of the axes of every tile; an axis of extent 1 (or 0) has none.
+#[derive(Clone, Debug)]
+pub(in crate::wgsl) struct Layout {
+    /// By value and axis.
+    pub(in crate::wgsl) axes: Vec<Vec<Option<usize>>>,
+    /// By number; `threads` is set by [`Layout::on`].
+    pub(in crate::wgsl) classes: Vec<Class>,
+}
+
+impl Layout {
+    /// The layout on a grid of `y` by `x` threads.
+    pub(in crate::wgsl) fn on(&self, y: u32, x: u32) -> Layout {
+        let threads = |class: &Class| match class.along {
+            Along::Each => 1,
+            Along::Y => divisor(class.size, y as usize),
+            Along::X => divisor(class.size, x as usize),
+        };
+        let classes = self.classes.iter().map(|c| Class { threads: threads(c), ..*c }).collect();
+        Layout { axes: self.axes.clone(), classes }
+    }
+    /// The class of an axis.
+    pub(in crate::wgsl) fn class(&self, v: Value, axis: usize) -> Option<Class> {
+        self.axes[v.index()][axis].map(|c| self.classes[c])
+    }
+    /// Registers a thread needs for a tile.
+    pub(in crate::wgsl) fn registers(&self, v: Value) -> usize {
+        (0..self.axes[v.index()].len()).map(|a| self.class(v, a).map_or(1, Class::repeats)).product()
+    }
+}
+
+/// The largest divisor of `n` up to `most`.
+fn divisor(n: usize, most: usize) -> usize {
+    (1..=most.min(n)).rev().find(|d| n.is_multiple_of(*d)).unwrap_or(1)
+}
+
+/// Finds the classes and their directions.
+pub(in crate::wgsl) fn layout(k: &Kernel, inline: &[Option<Inline>], defined: &[Option<InstId>]) -> Layout {
+    let mut first = vec![0; k.values.len()];
+    let mut axes = 0;
+    for (v, ty) in k.values.iter().enumerate() {
+        first[v] = axes;
+        axes += ty.shape.len();
+    }
+    let mut search =
+        Search { k, inline, defined, first, parent: (0..axes).collect(), pairs: vec![], each: vec![false; axes] };
+    search.pairs();
+    let mut unions = vec![];
+    search.unions(k.body, 0, &mut unions);
+    // Where most elements meet most often decides first.
+    unions.sort_by_key(|u| std::cmp::Reverse(u.weight));
+    for union in unions {
+        search.join(&union.pairs);
+    }
+    search.finish()
+}
+
+/// Axes that should share a class.
+struct Union {
+    weight: usize,
+    pairs: Vec<(usize, usize)>,
+}
+
+struct Search<'k> {
+    k: &'k Kernel,
+    inline: &'k [Option<Inline>],
+    defined: &'k [Option<InstId>],
+    /// Number of a value's axis 0.
+    first: Vec<usize>,
+    parent: Vec<usize>,
+    /// Axes of one tile that lie along different directions.
+    pairs: Vec<(usize, usize)>,
+    /// Axes held by every thread.
+    each: Vec<bool>,
+}
+
+impl Search<'_> {
+    fn long(&self, v: Value) -> Vec<usize> {
+        let shape = &self.k.ty(v).shape;
+        (0..shape.len()).filter(|&a| shape[a] > 1).collect()
+    }
+    fn axis(&self, v: Value, axis: usize) -> usize {
+        self.first[v.index()] + axis
+    }
+    fn homed(&self, v: Value) -> bool {
+        self.inline[v.index()].is_none()
+    }
+    fn pairs(&mut self) {
+        for v in (0..self.k.values.len() as u32).map(Value) {
+            if !self.homed(v) {
+                continue;
+            }
+            let long = self.long(v);
+            if let [front @ .., a, b] = &long[..] {
+                self.pairs.push((self.axis(v, *a), self.axis(v, *b)));
+                for &f in front {
+                    let axis = self.axis(v, f);
+                    self.each[axis] = true;
+                }
+            }
+        }
+    }
+
+    /// Axes of tiles that element `at` of `v` is read from: `at` gives the reader's axis number for each axis of `v`.
+    fn leaves(&self, v: Value, at: &[Option<usize>], pairs: &mut Vec<(usize, usize)>) {
+        match self.inline[v.index()] {
+            Some(Inline::Pure(_)) => {}
+            Some(Inline::View) => {
+                let inst = self.k.inst(self.defined[v.index()].expect("a view has a definition"));
+                let (of, index) = view(self.k, inst);
+                let moved: Vec<Option<usize>> = index
+                    .iter()
+                    .map(|i| {
+                        let still = i.stride.as_number() == Some(1) && i.offset.as_number() == Some(0);
+                        i.axis.filter(|_| still).and_then(|a| at[a])
+                    })
+                    .collect();
+                self.leaves(of, &moved, pairs);
+            }
+            None => {
+                for a in self.long(v) {
+                    if let Some(reader) = at[a] {
+                        pairs.push((self.axis(v, a), reader));
+                    }
+                }
+            }
+        }
+    }
+    fn reads(&self, reader: Value, axes: impl Fn(usize) -> Option<usize>, v: Value) -> Vec<(usize, usize)> {
+        let (from, to) = (&self.k.ty(v).shape, &self.k.ty(reader).shape);
+        let at: Vec<Option<usize>> = (0..from.len())
+            .map(|a| axes(a).filter(|&r| r < to.len() && to[r] == from[a]).map(|r| self.axis(reader, r)))
+            .collect();
+        let mut pairs = vec![];
+        self.leaves(v, &at, &mut pairs);
+        pairs
+    }
+
+    fn unions(&self, region: RegionId, depth: u32, out: &mut Vec<Union>) {
+        for &id in &self.k.region(region).insts {
+            let inst = self.k.inst(id);
+            let deeper = matches!(inst.op, Op::For { .. } | Op::While);
+            inst.regions.iter().for_each(|&r| self.unions(r, depth + u32::from(deeper), out));
+            self.inst(inst, depth, out);
+        }
+    }
+    fn inst(&self, inst: &Inst, depth: u32, out: &mut Vec<Union>) {
+        let trips = 16usize.pow(depth.min(4));
+        let mut push = |v: Value, pairs: Vec<(usize, usize)>| {
+            if !pairs.is_empty() {
+                out.push(Union { weight: self.k.ty(v).elements() * trips, pairs });
+            }
+        };
+        let mut same = |a: Value, b: Value| push(a, self.reads(a, Some, b));
+        match &inst.op {
+            Op::Scalar(_) => inst.args.iter().for_each(|&v| same(inst.results[0], v)),
+            Op::Structural(op) if self.homed(inst.results[0]) => match access(self.k, op, inst) {
+                Access::Cast | Access::Bitcast | Access::Powi(_) => same(inst.results[0], inst.args[0]),
+                Access::Fold { axes, .. } => {
+                    let kept = |a: usize| (!axes.contains(&a)).then_some(a);
+                    push(inst.args[0], self.reads(inst.results[0], kept, inst.args[0]));
+                }
+                _ => {}
+            },
+            Op::If => {
+                for &r in &inst.regions {
+                    inst.results.iter().zip(&self.k.region(r).yields).for_each(|(&a, &b)| same(a, b));
+                }
+            }
+            Op::For { .. } => {
+                let body = self.k.region(inst.regions[0]);
+                for (i, &p) in body.params[1..].iter().enumerate() {
+                    [inst.args[3 + i], body.yields[i], inst.results[i]].into_iter().for_each(|v| same(p, v));
+                }
+            }
+            Op::While => {
+                let (test, body) = (self.k.region(inst.regions[0]), self.k.region(inst.regions[1]));
+                for (i, &p) in test.params.iter().enumerate() {
+                    let met = [inst.args[i], test.yields[1 + i], body.params[i], body.yields[i], inst.results[i]];
+                    met.into_iter().for_each(|v| same(p, v));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn root(&self, mut axis: usize) -> usize {
+        while self.parent[axis] != axis {
+            axis = self.parent[axis];
+        }
+        axis
+    }
+    /// Joins classes unless that breaks the colouring.
+    fn join(&mut self, pairs: &[(usize, usize)]) {
+        let before = self.parent.clone();
+        for &(a, b) in pairs {
+            let (a, b) = (self.root(a), self.root(b));
+            self.parent[a.max(b)] = a.min(b);
+        }
+        if self.parent != before && self.colours(&[]).is_none() {
+            self.parent = before;
+        }
+    }
+    /// Whether each class lies along X, by root; `seeds` are axes that want X. None: there is no colouring.
+    fn colours(&self, seeds: &[usize]) -> Option<BTreeMap<usize, bool>> {
+        let each: Vec<usize> = (0..self.each.len()).filter(|&a| self.each[a]).map(|a| self.root(a)).collect();
+        let mut edges: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for &(a, b) in &self.pairs {
+            let (a, b) = (self.root(a), self.root(b));
+            if each.contains(&a) || each.contains(&b) {
+                continue;
+            }
+            if a == b {
+                return None;
+            }
+            edges.entry(a).or_default().push(b);
+            edges.entry(b).or_default().push(a);
+        }
+        let mut colours: BTreeMap<usize, bool> = BTreeMap::new();
+        let rest: Vec<usize> = edges.keys().copied().collect();
+        for start in seeds.iter().map(|&a| self.root(a)).chain(rest) {
+            if colours.contains_key(&start) {
+                continue;
+            }
+            colours.insert(start, true);
+            let mut next = vec![start];
+            while let Some(a) = next.pop() {
+                let other = !colours[&a];
+                for &b in edges.get(&a).into_iter().flatten() {
+                    match colours.insert(b, other) {
+                        None => next.push(b),
+                        Some(c) if c != other => return None,
+                        Some(_) => {}
+                    }
+                }
+            }
+        }
+        Some(colours)
+    }
+    /// Last axes, in the order they should lie along X: of stored tiles, of loaded ones, of any.
+    fn seeds(&self) -> Vec<usize> {
+        let (mut stored, mut loaded) = (vec![], vec![]);
+        self.k.walk(self.k.body, &mut |_, inst| match &inst.op {
+            Op::Store { .. } => stored.push(inst.args[0]),
+            Op::Load { .. } => loaded.push(inst.results[0]),
+            _ => {}
+        });
+        let any = (0..self.k.values.len() as u32).map(Value);
+        let last = |v: Value| self.long(v).last().map(|&a| self.axis(v, a));
+        stored.into_iter().chain(loaded).chain(any).filter(|&v| self.homed(v)).filter_map(last).collect()
+    }
+    fn finish(self) -> Layout {
+        let colours = self.colours(&self.seeds()).expect("unions kept the colouring");
+        let each: Vec<usize> = (0..self.each.len()).filter(|&a| self.each[a]).map(|a| self.root(a)).collect();
+        let (mut numbers, mut classes) = (BTreeMap::new(), vec![]);
+        let mut axes = vec![];
+        for v in (0..self.k.values.len() as u32).map(Value) {
+            let shape = &self.k.ty(v).shape;
+            let number = |a: usize| {
+                (shape[a] > 1 && self.homed(v)).then(|| {
+                    let root = self.root(self.axis(v, a));
+                    *numbers.entry(root).or_insert_with(|| {
+                        let along = match colours.get(&root) {
+                            _ if each.contains(&root) => Along::Each,
+                            Some(false) => Along::Y,
+                            _ => Along::X,
+                        };
+                        classes.push(Class { size: shape[a], along, threads: 1 });
+                        classes.len() - 1
+                    })
+                })
+            };
+            axes.push((0..shape.len()).map(number).collect());
+        }
+        Layout { axes, classes }
+    }
+}

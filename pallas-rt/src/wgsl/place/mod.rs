@@ -1,0 +1,305 @@
+//! Where every tile lives, and which threads hold it.
+//!
+//! One algorithm for all kernels. [`views`] finds what is recomputed instead of kept; [`layout`] spreads the axes of the
+//! others over a grid of threads; each tile then gets a [`Home`]: registers if a thread's share is small enough,
+//! otherwise a buffer in workgroup memory, and, if that is too small, in global scratch (largest buffers first). A tile in
+//! registers that some step must read across threads has a *copy* in a buffer as well. Thread grids of the profile are
+//! tried in turn; the cheapest emitted program wins, by counts of what it executes.
+pub(super) mod layout;
+pub(super) mod views;
+
+use super::profile::Numbers;
+use layout::Layout;
+use pallas_ir::{Access, InstId, Kernel, Op, OperandKind, RegionId, ScalarOp, Value};
+use views::{Inline, access};
+
+/// Where a tile lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Home {
+    /// Nowhere: unused, recomputed, or a scalar.
+    None,
+    /// Spread over the threads' registers.
+    Registers,
+    /// In a buffer.
+    Buffer(usize),
+}
+
+/// A range of workgroup memory or scratch.
+#[derive(Clone, Debug)]
+pub(super) struct Buffer {
+    /// In the text and in tables.
+    pub(super) name: String,
+    /// Distance between neighbours along each axis.
+    pub(super) strides: Vec<usize>,
+    /// Size.
+    pub(super) words: usize,
+    /// Global scratch instead of workgroup memory.
+    pub(super) outside: bool,
+    /// The user's scratch: needed through the whole kernel, and never moved out.
+    pub(super) scratch: bool,
+    /// First word; set when all lives are known.
+    pub(super) at: usize,
+}
+
+/// A kernel's placement on one grid of threads.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) inline: Vec<Option<Inline>>,
+    pub(super) defined: Vec<Option<InstId>>,
+    pub(super) layout: Layout,
+    pub(super) homes: Vec<Home>,
+    /// By value: the buffer that holds a register tile's elements as well.
+    pub(super) copies: Vec<Option<usize>>,
+    /// By scratch operand.
+    pub(super) scratches: Vec<Option<usize>>,
+    /// Products whose only use adds them to another tile: computed there.
+    pub(super) fused: Vec<bool>,
+    pub(super) buffers: Vec<Buffer>,
+    /// Rows and columns of threads.
+    pub(super) grid: (u32, u32),
+}
+
+impl Plan {
+    pub(super) fn threads(&self) -> usize {
+        (self.grid.0 * self.grid.1) as usize
+    }
+    /// Gives a tile in registers a copy in memory.
+    pub(super) fn copy(&mut self, k: &Kernel, v: Value) {
+        let buffer = self.buffer(k, v, &format!("copy_{}", v.0));
+        self.copies[v.index()] = Some(buffer);
+    }
+    fn buffer(&mut self, k: &Kernel, v: Value, name: &str) -> usize {
+        let shape = &k.ty(v).shape;
+        let mut strides = row_major(shape);
+        // Threads that read down a column would meet in one memory bank.
+        if let [.., rows, columns] = shape[..]
+            && rows > 1
+            && columns > 0
+            && columns.is_multiple_of(2)
+            && self.read_across(k, v)
+        {
+            let pad = |s: usize| s / columns * (columns + 1);
+            let last = strides.len() - 1;
+            strides[..last].iter_mut().for_each(|s| *s = pad(*s));
+        }
+        let words = shape.first().map_or(1, |n| n * strides[0]).max(1);
+        self.push(Buffer { name: name.into(), strides, words, outside: false, scratch: false, at: 0 })
+    }
+    fn push(&mut self, buffer: Buffer) -> usize {
+        self.buffers.push(buffer);
+        self.buffers.len() - 1
+    }
+    /// Whether some product contracts a tile along its last axis with its other axis spread over columns of threads.
+    fn read_across(&self, k: &Kernel, v: Value) -> bool {
+        let last = k.ty(v).shape.len() - 1;
+        let mut across = false;
+        k.walk(k.body, &mut |_, inst| {
+            if let Op::Structural(op) = &inst.op
+                && let Access::Contract { contract, .. } = access(k, op, inst)
+            {
+                for (side, &arg) in inst.args.iter().enumerate() {
+                    let axes = contract.iter().map(|p| if side == 0 { p.0 } else { p.1 });
+                    across |= axes.into_iter().any(|a| self.source(k, arg, a) == Some((v, last)));
+                }
+            }
+        });
+        across
+    }
+    /// The tile and axis that an axis of a view shows.
+    pub(super) fn source(&self, k: &Kernel, v: Value, axis: usize) -> Option<(Value, usize)> {
+        match self.inline[v.index()] {
+            None => Some((v, axis)),
+            Some(Inline::Pure(_)) => None,
+            Some(Inline::View) => {
+                let (of, index) = views::view(k, k.inst(self.defined[v.index()].expect("a view has a definition")));
+                let still = |i: &pallas_ir::structural::Index| {
+                    i.axis == Some(axis) && i.stride.as_number() == Some(1) && i.offset.as_number() == Some(0)
+                };
+                self.source(k, of, index.iter().position(still)?)
+            }
+        }
+    }
+}
+
+/// Distances between neighbours in row-major order.
+pub(super) fn row_major(shape: &[usize]) -> Vec<usize> {
+    (0..shape.len()).map(|a| shape[a + 1..].iter().product()).collect()
+}
+
+/// What does not depend on the grid of threads.
+pub(super) struct Analysis {
+    inline: Vec<Option<Inline>>,
+    defined: Vec<Option<InstId>>,
+    layout: Layout,
+    used: Vec<bool>,
+    staged: Vec<bool>,
+    fused: Vec<bool>,
+}
+
+impl Analysis {
+    pub(super) fn new(k: &Kernel, numbers: &Numbers) -> Analysis {
+        let (mut inline, defined) = views::inline(k);
+        if numbers.registers == 0 {
+            inline.fill(None);
+        }
+        let layout = layout::layout(k, &inline, &defined);
+        let fused = if numbers.registers == 0 { vec![false; k.values.len()] } else { fused(k, &inline) };
+        Analysis { used: used(k), staged: staged(k, &inline), fused, inline, defined, layout }
+    }
+
+    /// Homes on a grid of threads.
+    pub(super) fn plan(&self, k: &Kernel, numbers: &Numbers, grid: (u32, u32)) -> Plan {
+        let mut plan = Plan {
+            inline: self.inline.clone(),
+            defined: self.defined.clone(),
+            layout: self.layout.on(grid.0, grid.1),
+            homes: vec![Home::None; k.values.len()],
+            copies: vec![None; k.values.len()],
+            scratches: vec![None; k.operands.len()],
+            fused: self.fused.clone(),
+            buffers: vec![],
+            grid,
+        };
+        for v in (0..k.values.len() as u32).map(Value) {
+            if k.ty(v).is_scalar() || !self.used[v.index()] || self.inline[v.index()].is_some() {
+                continue;
+            }
+            let spread = self.defined[v.index()].is_none_or(|i| spreads(k, i)) && !self.staged[v.index()];
+            plan.homes[v.index()] = if spread && plan.layout.registers(v) <= numbers.registers {
+                Home::Registers
+            } else {
+                plan.fused[v.index()] = false;
+                Home::Buffer(plan.buffer(k, v, &buffer_name(k, self.defined[v.index()], v)))
+            };
+        }
+        // A product joins a sum that is in registers only.
+        k.walk(k.body, &mut |_, inst| {
+            if let [result] = inst.results[..]
+                && plan.homes[result.index()] != Home::Registers
+            {
+                inst.args.iter().for_each(|v| plan.fused[v.index()] = false);
+            }
+        });
+        let mut touched = vec![false; k.operands.len()];
+        k.walk(k.body, &mut |_, inst| {
+            if let Op::Load { from: id, .. } | Op::Store { to: id, .. } = &inst.op {
+                touched[id.index()] = true;
+            }
+        });
+        for (i, operand) in k.operands.iter().enumerate() {
+            if operand.kind == OperandKind::Scratch && touched[i] {
+                let shape = operand.block_shape();
+                let (strides, words) = (row_major(&shape), shape.iter().product::<usize>().max(1));
+                let name = format!("scratch_{}", operand.name);
+                plan.scratches[i] =
+                    Some(plan.push(Buffer { name, strides, words, outside: false, scratch: true, at: 0 }));
+            }
+        }
+        plan
+    }
+}
+
+fn buffer_name(k: &Kernel, defined: Option<InstId>, v: Value) -> String {
+    match defined.map(|i| &k.inst(i).op) {
+        Some(Op::Load { from, .. }) => format!("tile_{}_{}", k.operand(*from).name, v.0),
+        _ => format!("tile_{}", v.0),
+    }
+}
+
+/// Whether an instruction's elements can be computed by the threads that hold them.
+fn spreads(k: &Kernel, id: InstId) -> bool {
+    let inst = k.inst(id);
+    match &inst.op {
+        Op::Structural(op) => match access(k, op, inst) {
+            Access::Map(pieces) => pieces.len() == 1,
+            Access::Flat | Access::Take { .. } | Access::Scan { .. } | Access::Arg { .. } => false,
+            _ => true,
+        },
+        _ => true,
+    }
+}
+
+/// Values that something needs: effects, control flow, and what they read.
+fn used(k: &Kernel) -> Vec<bool> {
+    fn region(k: &Kernel, r: RegionId, used: &mut [bool]) {
+        k.region(r).yields.iter().for_each(|v| used[v.index()] = true);
+        k.region(r).params.iter().for_each(|v| used[v.index()] = true);
+        for &id in k.region(r).insts.iter().rev() {
+            let inst = k.inst(id);
+            let needed = !pure(&inst.op) || inst.results.iter().any(|v| used[v.index()]);
+            if needed {
+                inst.args.iter().chain(&inst.results).for_each(|v| used[v.index()] = true);
+            }
+            inst.regions.iter().for_each(|&r| region(k, r, used));
+        }
+    }
+    let mut used = vec![false; k.values.len()];
+    region(k, k.body, &mut used);
+    used
+}
+
+/// Whether an instruction without a used result can be left out.
+pub(super) fn pure(op: &Op) -> bool {
+    !matches!(op, Op::Store { .. } | Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_))
+}
+
+/// Loads that only products read: brought to memory by all threads together.
+fn staged(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
+    let mut only_products = vec![true; k.values.len()];
+    let mut order = vec![];
+    k.walk(k.body, &mut |id, _| order.push(id));
+    for r in &k.regions {
+        r.yields.iter().for_each(|v| only_products[v.index()] = false);
+    }
+    for id in order.into_iter().rev() {
+        let inst = k.inst(id);
+        let product = matches!(&inst.op, Op::Structural(op) if matches!(access(k, op, inst), Access::Contract { .. }));
+        let passes = product
+            || inst
+                .results
+                .first()
+                .is_some_and(|v| inline[v.index()] == Some(Inline::View) && only_products[v.index()]);
+        if !passes {
+            inst.args.iter().for_each(|v| only_products[v.index()] = false);
+        }
+    }
+    let mut staged = vec![false; k.values.len()];
+    k.walk(k.body, &mut |_, inst| {
+        if let (Op::Load { .. }, [v]) = (&inst.op, &inst.results[..]) {
+            staged[v.index()] = only_products[v.index()];
+        }
+    });
+    staged
+}
+
+/// Products whose only use, in the same region, adds them to another tile of their type.
+fn fused(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
+    let mut uses = vec![0; k.values.len()];
+    for inst in &k.insts {
+        inst.args.iter().for_each(|v| uses[v.index()] += 1);
+    }
+    for r in &k.regions {
+        r.yields.iter().for_each(|v| uses[v.index()] += 1);
+    }
+    let mut fused = vec![false; k.values.len()];
+    for r in &k.regions {
+        let mut products = vec![];
+        for &id in &r.insts {
+            let inst = k.inst(id);
+            if let Op::Structural(op) = &inst.op
+                && matches!(access(k, op, inst), Access::Contract { .. })
+                && uses[inst.results[0].index()] == 1
+            {
+                products.push(inst.results[0]);
+            }
+            if matches!(inst.op, Op::Scalar(ScalarOp::Add)) && inline[inst.results[0].index()].is_none() {
+                let ty = k.ty(inst.results[0]);
+                // One of the two operands: the other is where the sum starts.
+                if let Some(v) = inst.args.iter().find(|v| products.contains(v) && k.ty(**v) == ty) {
+                    fused[v.index()] = true;
+                }
+            }
+        }
+    }
+    fused
+}

@@ -1,0 +1,146 @@
+//! Values that need no home: recomputed where they are used.
+//!
+//! A *pure* value depends on positions and scalars only (iota, masks, constants); a *view* is one element of another tile
+//! at a moved position (broadcast, transpose, slice, reshape over unit axes).
+use pallas_ir::structural::Index;
+use pallas_ir::{Access, Dim, Inst, InstId, Kernel, Op, RegionId, ScalarOp, StructuralOp, Value};
+
+/// How a value is recomputed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::wgsl) enum Inline {
+    /// From positions and scalars; the number is the operations it takes.
+    Pure(usize),
+    /// From one element of another tile.
+    View,
+}
+
+/// Most operations of a pure value before it gets a home.
+const PURE: usize = 6;
+
+/// Which values are recomputed, and the instruction that defines each value.
+pub(in crate::wgsl) fn inline(k: &Kernel) -> (Vec<Option<Inline>>, Vec<Option<InstId>>) {
+    let mut found = Search { k, inline: vec![None; k.values.len()], defined: vec![None; k.values.len()] };
+    found.region(k.body);
+    // What a region hands over is copied into what receives it: a view of something being overwritten needs a home.
+    for inst in &k.insts {
+        for &r in &inst.regions {
+            for v in &k.region(r).yields {
+                if found.inline[v.index()] == Some(Inline::View) {
+                    found.inline[v.index()] = None;
+                }
+            }
+        }
+    }
+    (found.inline, found.defined)
+}
+
+struct Search<'k> {
+    k: &'k Kernel,
+    inline: Vec<Option<Inline>>,
+    defined: Vec<Option<InstId>>,
+}
+
+impl Search<'_> {
+    fn region(&mut self, region: RegionId) {
+        for &id in &self.k.region(region).insts {
+            let inst = self.k.inst(id);
+            inst.results.iter().for_each(|v| self.defined[v.index()] = Some(id));
+            if let [result] = inst.results[..]
+                && !self.k.ty(result).is_scalar()
+            {
+                self.inline[result.index()] = self.of(inst);
+            }
+            inst.regions.iter().for_each(|&r| self.region(r));
+        }
+    }
+    /// Operations of a pure operand; scalars take none.
+    fn pure(&self, v: Value) -> Option<usize> {
+        match self.inline[v.index()] {
+            Some(Inline::Pure(n)) => Some(n),
+            _ if self.k.ty(v).is_scalar() => Some(0),
+            _ => None,
+        }
+    }
+    fn of(&self, inst: &Inst) -> Option<Inline> {
+        let all = || inst.args.iter().map(|&v| self.pure(v)).sum::<Option<usize>>();
+        let few = |n: usize| (n < PURE).then_some(Inline::Pure(n + 1));
+        match &inst.op {
+            Op::Valid { .. } => Some(Inline::Pure(2)),
+            Op::Scalar(op) if cheap(*op) => few(all()?),
+            Op::Structural(op) => match access(self.k, op, inst) {
+                Access::Iota { .. } => Some(Inline::Pure(1)),
+                Access::Cast => few(all()?),
+                Access::Map(pieces) if pieces.len() == 1 && pieces[0].bounds.is_empty() => {
+                    Some(self.pure(inst.args[pieces[0].operand]).map_or(Inline::View, Inline::Pure))
+                }
+                Access::Flat => {
+                    let (from, to) = (&self.k.ty(inst.args[0]).shape, &self.k.ty(inst.results[0]).shape);
+                    reshaped(from, to)?;
+                    Some(self.pure(inst.args[0]).map_or(Inline::View, Inline::Pure))
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+fn cheap(op: ScalarOp) -> bool {
+    use ScalarOp::*;
+    matches!(
+        op,
+        Add | Sub
+            | Mul
+            | Minimum
+            | Maximum
+            | Neg
+            | BitAnd
+            | BitOr
+            | BitXor
+            | Not
+            | Lt
+            | Le
+            | Gt
+            | Ge
+            | Eq
+            | Ne
+            | Select
+    )
+}
+
+/// An operation's access form for an instruction's operands.
+pub(in crate::wgsl) fn access(k: &Kernel, op: &StructuralOp, inst: &Inst) -> Access {
+    let dims: Vec<Vec<Dim>> = inst.args.iter().map(|&v| k.ty(v).dims()).collect();
+    let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
+    op.access(&dims)
+}
+
+/// A reshape that only adds or drops unit axes, as the index of the operand.
+pub(in crate::wgsl) fn reshaped(from: &[usize], to: &[usize]) -> Option<Vec<Index>> {
+    let long = |shape: &[usize]| -> Vec<usize> { (0..shape.len()).filter(|&a| shape[a] != 1).collect() };
+    let (a, b) = (long(from), long(to));
+    if a.len() != b.len() || a.iter().zip(&b).any(|(&x, &y)| from[x] != to[y]) {
+        return None;
+    }
+    let mut to = b.into_iter();
+    Some(
+        (0..from.len())
+            .map(|x| if from[x] == 1 { Index::first() } else { Index::of(to.next().expect("as many")) })
+            .collect(),
+    )
+}
+
+/// The index of a view's operand, and which operand it is.
+pub(in crate::wgsl) fn view(k: &Kernel, inst: &Inst) -> (Value, Vec<Index>) {
+    let Op::Structural(op) = &inst.op else { unreachable!("only structural operations are views") };
+    match access(k, op, inst) {
+        Access::Map(mut pieces) => {
+            let piece = pieces.pop().expect("a view has one piece");
+            (inst.args[piece.operand], piece.index)
+        }
+        _ => {
+            let (from, to) = (&k.ty(inst.args[0]).shape, &k.ty(inst.results[0]).shape);
+            (inst.args[0], reshaped(from, to).expect("only unit axes change"))
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Profiles: what a kind of device likes. Numbers only; the algorithm is the same for all.
+
+/// A kind of device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Profile {
+    /// Every tile in workgroup memory or scratch, threads striding over its elements: the second opinion.
+    Baseline,
+    /// A real GPU: many threads, cheap workgroup memory, dear global memory.
+    #[default]
+    Gpu,
+    /// lavapipe, SwiftShader: a workgroup is a loop of one CPU thread, eight lanes at a time; long texts compile slowly.
+    SimtCpu,
+}
+
+/// The numbers of a profile.
+#[derive(Debug)]
+pub(super) struct Numbers {
+    /// Thread grids to try: threads along rows, threads along columns.
+    pub(super) grids: &'static [(u32, u32)],
+    /// Most registers of one value; larger tiles live in memory.
+    pub(super) registers: usize,
+    /// Most fused multiply-adds in the text of one step of a product's inner loop.
+    pub(super) products: usize,
+    /// Price of an element read from or written to global memory.
+    pub(super) global: f64,
+    /// Price of a word of workgroup memory.
+    pub(super) workgroup: f64,
+    /// Price of an operation in registers.
+    pub(super) operation: f64,
+    /// Price of a barrier.
+    pub(super) barrier: f64,
+    /// Price of a line of text: compile time.
+    pub(super) line: f64,
+    /// Registers a thread has before it spills, and the price of each beyond.
+    pub(super) file: (usize, f64),
+    /// Threads that run for the price of one.
+    pub(super) parallel: f64,
+}
+
+impl Profile {
+    /// Every profile.
+    pub const ALL: [Profile; 3] = [Profile::Baseline, Profile::Gpu, Profile::SimtCpu];
+
+    /// In `explain` and in `PALLAS_PROFILE`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Profile::Baseline => "baseline",
+            Profile::Gpu => "gpu",
+            Profile::SimtCpu => "simt_cpu",
+        }
+    }
+
+    pub(super) fn numbers(self) -> &'static Numbers {
+        match self {
+            Profile::Baseline => &BASELINE,
+            Profile::Gpu => &GPU,
+            Profile::SimtCpu => &SIMT_CPU,
+        }
+    }
+}
+
+static BASELINE: Numbers = Numbers {
+    grids: &[(1, 256)],
+    registers: 0,
+    products: 1,
+    global: 16.0,
+    workgroup: 1.0,
+    operation: 0.25,
+    barrier: 20.0,
+    line: 0.0,
+    file: (255, 4.0),
+    parallel: 256.0,
+};
+
+static GPU: Numbers = Numbers {
+    grids: &[
+        (16, 16),
+        (8, 32),
+        (32, 8),
+        (4, 64),
+        (1, 256),
+        (8, 16),
+        (16, 8),
+        (4, 32),
+        (1, 128),
+        (8, 8),
+        (4, 16),
+        (16, 4),
+        (2, 32),
+        (1, 64),
+        (64, 1),
+    ],
+    registers: 64,
+    products: 512,
+    global: 16.0,
+    workgroup: 1.0,
+    operation: 0.25,
+    barrier: 20.0,
+    line: 0.02,
+    file: (200, 4.0),
+    parallel: 256.0,
+};
+
+static SIMT_CPU: Numbers = Numbers {
+    grids: &[(8, 1), (16, 1), (32, 1), (64, 1), (1, 8), (1, 16), (1, 32), (1, 64), (8, 8)],
+    registers: 32,
+    products: 128,
+    global: 8.0,
+    workgroup: 8.0,
+    operation: 0.35,
+    barrier: 60.0,
+    line: 20.0,
+    file: (512, 1.0),
+    parallel: 8.0,
+};

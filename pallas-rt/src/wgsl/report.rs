@@ -1,0 +1,113 @@
+//! What placement decided, as a table.
+use super::choose::Placed;
+use super::place::views::Inline;
+use super::place::{Home, Plan};
+use super::{Limits, PlacedTile, Placement, sync};
+use pallas_ir::{Op, OperandId, OperandKind, Value};
+use std::fmt;
+
+pub(super) fn placement(placed: &Placed, limits: &Limits) -> Placement {
+    let Placed { kernel: k, plan, emitted, workgroup_words, registers, .. } = placed;
+    let mut tiles = vec![];
+    for (i, operand) in k.operands.iter().enumerate() {
+        if operand.kind == OperandKind::Scratch {
+            let (home, why, bytes) = match plan.scratches[i] {
+                Some(b) => (memory(plan, b), "read or written in part, or more than registers hold", bytes(plan, b)),
+                None => ("values".into(), "only read and written whole: carried by loops and branches", 0),
+            };
+            let ty = format!("{}{:?}", operand.dtype, operand.block_shape());
+            let name = format!("scratch `{}`", operand.name);
+            tiles.push(PlacedTile { name, ty, home, why, workgroup_bytes: bytes });
+        }
+    }
+    for v in (0..k.values.len() as u32).map(Value).filter(|&v| !k.ty(v).is_scalar()) {
+        let Some((home, why, bytes)) = tile(placed, v) else { continue };
+        let name = match plan.defined[v.index()].map(|i| &k.inst(i).op) {
+            Some(Op::Load { from, .. }) => format!("{v} (load of `{}`)", name(k, *from)),
+            Some(Op::Structural(op)) => format!("{v} ({})", op.name()),
+            Some(Op::Scalar(op)) => format!("{v} ({op})"),
+            Some(Op::Valid { of, .. }) => format!("{v} (valid of `{}`)", name(k, *of)),
+            Some(_) => format!("{v} (result of a branch or loop)"),
+            None => format!("{v} (carried)"),
+        };
+        tiles.push(PlacedTile { name, ty: k.ty(v).to_string(), home, why, workgroup_bytes: bytes });
+    }
+    Placement {
+        profile: limits.profile,
+        grid: plan.grid,
+        tiles,
+        barriers: sync::reasons(&emitted.nodes),
+        registers: *registers,
+        workgroup_bytes: ((workgroup_words + 1) * 4, limits.workgroup_bytes),
+    }
+}
+
+fn name(k: &pallas_ir::Kernel, id: OperandId) -> &str {
+    &k.operand(id).name
+}
+fn memory(plan: &Plan, buffer: usize) -> String {
+    let b = &plan.buffers[buffer];
+    let place = if b.outside { "global scratch" } else { "workgroup memory" };
+    format!("{place}, words {}..{}", b.at, b.at + b.words)
+}
+fn bytes(plan: &Plan, buffer: usize) -> usize {
+    let b = &plan.buffers[buffer];
+    if b.outside { 0 } else { b.words * 4 }
+}
+
+fn tile(placed: &Placed, v: Value) -> Option<(String, &'static str, usize)> {
+    let Placed { kernel: k, plan, .. } = placed;
+    Some(match (plan.inline[v.index()], plan.homes[v.index()]) {
+        (Some(Inline::Pure(_)), _) => ("recomputed".into(), "follows from positions and scalars", 0),
+        (Some(Inline::View), _) => ("view".into(), "moves elements of another tile", 0),
+        (None, Home::None) if plan.fused[v.index()] => {
+            ("fused".into(), "a product whose only use adds it: summed there", 0)
+        }
+        (None, Home::None) => return None,
+        _ if plan.fused[v.index()] => ("fused".into(), "a product whose only use adds it: summed there", 0),
+        (None, Home::Registers) => {
+            let own = format!("{} registers", plan.layout.registers(v));
+            match plan.copies[v.index()] {
+                None => (own, "threads read only their own elements", 0),
+                Some(b) => {
+                    (format!("{own}; copy in {}", memory(plan, b)), "read across threads as well", bytes(plan, b))
+                }
+            }
+        }
+        (None, Home::Buffer(b)) => {
+            let load = plan.defined[v.index()].is_some_and(|i| matches!(k.inst(i).op, Op::Load { .. }));
+            let why = if load && plan.layout.registers(v) <= limit(placed) {
+                "staged: products read it across threads"
+            } else if plan.layout.registers(v) <= limit(placed) {
+                "its elements do not come thread by thread"
+            } else {
+                "more registers than the profile grants a tile"
+            };
+            (memory(plan, b), why, bytes(plan, b))
+        }
+    })
+}
+fn limit(placed: &Placed) -> usize {
+    placed.most_registers
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ((rows, columns), (used, most)) = (self.grid, self.workgroup_bytes);
+        writeln!(
+            f,
+            "profile {}: {rows} x {columns} threads, {} registers of tiles at once",
+            self.profile.name(),
+            self.registers
+        )?;
+        writeln!(f, "VMEM: {used} of {most} bytes of workgroup memory")?;
+        for t in &self.tiles {
+            writeln!(f, "  {:<28} {:<16} {:<44} {}", t.name, t.ty, t.home, t.why)?;
+        }
+        writeln!(f, "{} barriers", self.barriers.len())?;
+        for why in &self.barriers {
+            writeln!(f, "  {why}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,430 @@
+//! Where threads must meet: barriers from what steps read and write, and an independent check of the result.
+//!
+//! [`insert`] walks the program with the accesses made since the last barrier; a step in conflict with one of them gets a
+//! barrier in front. A loop is entered with the accesses before it and those of its own end, to a fixpoint. [`races`]
+//! instead looks, for every two accesses in conflict, for a way from one to the other without a barrier.
+//!
+//! Two accesses conflict if they touch common words, one of them writes, and threads do not each keep to their own words.
+
+/// Part of a program.
+#[derive(Clone, Debug)]
+pub(super) enum Node {
+    /// Lines every thread runs alike, on nothing shared.
+    Text(String),
+    /// Lines that touch memory.
+    Step(Step),
+    /// Control flow.
+    Nest(Nest),
+    /// A barrier, and why it is there.
+    Barrier(Barrier),
+}
+
+/// Lines that touch memory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Step {
+    pub(super) text: String,
+    pub(super) reads: Vec<Touch>,
+    pub(super) writes: Vec<Touch>,
+    /// The step itself makes all threads meet: what they did to workgroup memory before and in it is done.
+    pub(super) meets: bool,
+}
+
+/// An access.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Touch {
+    pub(super) of: Memory,
+    /// With equal owners thread `e % threads` alone touches element `e`.
+    pub(super) owner: Option<usize>,
+}
+
+/// What is touched.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Memory {
+    /// A buffer of the plan.
+    Buffer(usize),
+    /// An array, by operand (an aliased input is its output).
+    Array(u32),
+}
+
+/// Control flow: parts with the line in front of each, and the closing line.
+#[derive(Clone, Debug)]
+pub(super) struct Nest {
+    pub(super) repeats: bool,
+    pub(super) parts: Vec<(String, Vec<Node>)>,
+    pub(super) close: String,
+}
+
+/// A barrier.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Barrier {
+    /// For storage, too, not workgroup memory alone.
+    pub(super) storage: bool,
+    /// What is in conflict.
+    pub(super) why: String,
+}
+
+/// Where memory lies: overlapping ranges of one space are common words.
+pub(super) trait Ranges {
+    /// Space and range of words.
+    fn range(&self, memory: Memory) -> (Space, usize, usize);
+    /// For reasons.
+    fn name(&self, memory: Memory) -> String;
+}
+
+/// An address space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Space {
+    Workgroup,
+    Scratch,
+    Array(u32),
+}
+
+fn conflict(a: &Touch, b: &Touch, r: &dyn Ranges) -> bool {
+    let ((s, lo, hi), (t, low, high)) = (r.range(a.of), r.range(b.of));
+    let own = a.owner.is_some() && a.owner == b.owner && a.of == b.of;
+    s == t && lo < high && low < hi && !own
+}
+
+#[derive(Clone, Default)]
+struct State {
+    reads: Vec<Touch>,
+    writes: Vec<Touch>,
+}
+
+impl State {
+    fn join(&mut self, reads: &[Touch], writes: &[Touch]) {
+        for (mine, new) in [(&mut self.reads, reads), (&mut self.writes, writes)] {
+            for touch in new {
+                if !mine.contains(touch) {
+                    mine.push(touch.clone());
+                }
+            }
+        }
+    }
+    fn covers(&self, other: &State) -> bool {
+        other.reads.iter().all(|t| self.reads.contains(t)) && other.writes.iter().all(|t| self.writes.contains(t))
+    }
+    fn needs(&self, step: &Step, r: &dyn Ranges) -> Option<Barrier> {
+        let kinds = [
+            (&self.writes, &step.reads, "is written above and read below"),
+            (&self.reads, &step.writes, "is read above and overwritten below"),
+            (&self.writes, &step.writes, "is written above and below"),
+        ];
+        let mut found: Option<Barrier> = None;
+        for (before, now, how) in kinds {
+            for (a, b) in before.iter().flat_map(|a| now.iter().map(move |b| (a, b))) {
+                if conflict(a, b, r) {
+                    let storage = r.range(a.of).0 != Space::Workgroup;
+                    let barrier =
+                        found.get_or_insert_with(|| Barrier { storage, why: format!("{} {how}", r.name(a.of)) });
+                    barrier.storage |= storage;
+                }
+            }
+        }
+        found
+    }
+    /// All threads met: workgroup memory is in order, and storage if the barrier was for it.
+    fn met(&mut self, storage: bool, r: &dyn Ranges) {
+        let open = |t: &Touch| !storage && r.range(t.of).0 != Space::Workgroup;
+        self.reads.retain(open);
+        self.writes.retain(open);
+    }
+}
+
+/// Puts barriers into a program that has none.
+pub(super) fn insert(nodes: &mut Vec<Node>, r: &dyn Ranges) {
+    walk(nodes, &mut State::default(), r);
+}
+
+fn walk(nodes: &mut Vec<Node>, state: &mut State, r: &dyn Ranges) {
+    nodes.retain(|n| !matches!(n, Node::Barrier(_)));
+    let mut i = 0;
+    while i < nodes.len() {
+        let mut barrier = None;
+        match &mut nodes[i] {
+            Node::Step(step) => {
+                barrier = state.needs(step, r);
+                if let Some(b) = &barrier {
+                    state.met(b.storage, r);
+                }
+                state.join(&step.reads, &step.writes);
+                if step.meets {
+                    state.met(false, r);
+                }
+            }
+            Node::Nest(nest) if nest.repeats => {
+                let mut entry = state.clone();
+                loop {
+                    let mut end = entry.clone();
+                    nest.parts.iter_mut().for_each(|(_, part)| walk(part, &mut end, r));
+                    if entry.covers(&end) {
+                        break;
+                    }
+                    entry.join(&end.reads, &end.writes);
+                }
+                *state = entry;
+            }
+            Node::Nest(nest) => {
+                let mut after = State::default();
+                for (_, part) in &mut nest.parts {
+                    let mut end = state.clone();
+                    walk(part, &mut end, r);
+                    after.join(&end.reads, &end.writes);
+                }
+                *state = after;
+            }
+            Node::Text(_) | Node::Barrier(_) => {}
+        }
+        if let Some(b) = barrier {
+            nodes.insert(i, Node::Barrier(b));
+            i += 1;
+        }
+        i += 1;
+    }
+}
+
+/// Takes out barriers without which nothing races: a loop's first rounds, with fewer barriers, leave more open at its end
+/// than the last.
+pub(super) fn prune(nodes: &mut Vec<Node>, r: &dyn Ranges) {
+    let mut i = 0;
+    loop {
+        let mut fewer = nodes.clone();
+        if remove(&mut fewer, &mut { i }).is_none() {
+            return;
+        }
+        if races(&fewer, r).is_empty() { *nodes = fewer } else { i += 1 }
+    }
+}
+
+/// Every pair of accesses in conflict that a way without barrier leads between: what must be empty.
+pub(super) fn races(nodes: &[Node], r: &dyn Ranges) -> Vec<String> {
+    let mut graph = Graph { r, points: vec![], next: vec![] };
+    let start = graph.point(Point::Join);
+    graph.add(nodes, start);
+    let mut found = vec![];
+    for from in 0..graph.points.len() {
+        if let Point::Step(a) = graph.points[from] {
+            graph.search(from, a, &mut found);
+        }
+    }
+    found
+}
+
+/// Barriers without which nothing would race: what must be empty as well.
+pub(super) fn idle(nodes: &[Node], r: &dyn Ranges) -> Vec<String> {
+    let mut idle = vec![];
+    for i in 0.. {
+        let mut nodes = nodes.to_vec();
+        let Some(barrier) = remove(&mut nodes, &mut { i }) else { break };
+        if races(&nodes, r).is_empty() {
+            idle.push(barrier.why);
+        }
+    }
+    idle
+}
+
+/// Takes the barrier out that `i` others precede.
+fn remove(nodes: &mut Vec<Node>, i: &mut usize) -> Option<Barrier> {
+    for at in 0..nodes.len() {
+        match &mut nodes[at] {
+            Node::Barrier(barrier) => {
+                if *i == 0 {
+                    let barrier = barrier.clone();
+                    nodes.remove(at);
+                    return Some(barrier);
+                }
+                *i -= 1;
+            }
+            Node::Nest(nest) => {
+                if let Some(found) = nest.parts.iter_mut().find_map(|(_, part)| remove(part, i)) {
+                    return Some(found);
+                }
+            }
+            Node::Text(_) | Node::Step(_) => {}
+        }
+    }
+    None
+}
+
+/// The reason of every barrier, in the order of the text.
+pub(super) fn reasons(nodes: &[Node]) -> Vec<String> {
+    let of = |n: &Node| match n {
+        Node::Barrier(b) => vec![b.why.clone()],
+        Node::Nest(nest) => nest.parts.iter().flat_map(|(_, part)| reasons(part)).collect(),
+        Node::Text(_) | Node::Step(_) => vec![],
+    };
+    nodes.iter().flat_map(of).collect()
+}
+
+#[derive(Clone, Copy)]
+enum Point<'a> {
+    Join,
+    Step(&'a Step),
+    Barrier { storage: bool },
+}
+
+struct Graph<'a> {
+    r: &'a dyn Ranges,
+    points: Vec<Point<'a>>,
+    next: Vec<Vec<usize>>,
+}
+
+impl<'a> Graph<'a> {
+    fn point(&mut self, p: Point<'a>) -> usize {
+        self.points.push(p);
+        self.next.push(vec![]);
+        self.points.len() - 1
+    }
+    fn then(&mut self, from: usize, p: Point<'a>) -> usize {
+        let to = self.point(p);
+        self.next[from].push(to);
+        to
+    }
+    /// Adds nodes behind point `at`; returns the last point.
+    fn add(&mut self, nodes: &'a [Node], mut at: usize) -> usize {
+        for node in nodes {
+            at = match node {
+                Node::Text(_) => at,
+                Node::Step(step) => {
+                    let step_point = self.then(at, Point::Step(step));
+                    if step.meets { self.then(step_point, Point::Barrier { storage: false }) } else { step_point }
+                }
+                Node::Barrier(b) => self.then(at, Point::Barrier { storage: b.storage }),
+                Node::Nest(nest) if nest.repeats => {
+                    let head = self.then(at, Point::Join);
+                    let mut end = head;
+                    for (_, part) in &nest.parts {
+                        end = self.add(part, end);
+                    }
+                    self.next[end].push(head);
+                    // A loop may be left, or not entered, at its head; a `while` also behind its test.
+                    let exit = self.then(head, Point::Join);
+                    self.next[end].push(exit);
+                    exit
+                }
+                Node::Nest(nest) => {
+                    let join = self.point(Point::Join);
+                    for (_, part) in &nest.parts {
+                        let end = self.add(part, at);
+                        self.next[end].push(join);
+                    }
+                    join
+                }
+            };
+        }
+        at
+    }
+    fn search(&self, from: usize, a: &Step, found: &mut Vec<String>) {
+        // What a barrier for workgroup memory alone leaves open is storage: searched apart.
+        for storage in [false, true] {
+            let mut seen = vec![false; self.points.len()];
+            let mut open = self.next[from].clone();
+            while let Some(p) = open.pop() {
+                if std::mem::replace(&mut seen[p], true) {
+                    continue;
+                }
+                match self.points[p] {
+                    Point::Barrier { storage: s } if s || !storage => continue,
+                    Point::Step(b) => self.compare(a, b, storage, found),
+                    Point::Barrier { .. } | Point::Join => {}
+                }
+                open.extend(&self.next[p]);
+            }
+        }
+    }
+    fn compare(&self, a: &Step, b: &Step, storage: bool, found: &mut Vec<String>) {
+        let pairs = [(&a.writes, &b.reads), (&a.reads, &b.writes), (&a.writes, &b.writes)];
+        for (x, y) in pairs.into_iter().flat_map(|(xs, ys)| xs.iter().flat_map(move |x| ys.iter().map(move |y| (x, y))))
+        {
+            let of_kind = (self.r.range(x.of).0 != Space::Workgroup) == storage;
+            if of_kind && conflict(x, y, self.r) {
+                found.push(format!(
+                    "{} and {} touch common words without a barrier between",
+                    self.r.name(x.of),
+                    self.r.name(y.of)
+                ));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Buffer n is words n..n+1 of workgroup memory; 9 is storage.
+    struct Plain;
+    impl Ranges for Plain {
+        fn range(&self, memory: Memory) -> (Space, usize, usize) {
+            match memory {
+                Memory::Buffer(9) => (Space::Scratch, 0, 1),
+                Memory::Buffer(b) => (Space::Workgroup, b, b + 1),
+                Memory::Array(id) => (Space::Array(id), 0, 1),
+            }
+        }
+        fn name(&self, memory: Memory) -> String {
+            format!("{memory:?}")
+        }
+    }
+    fn touch(b: usize) -> Vec<Touch> {
+        vec![Touch { of: Memory::Buffer(b), owner: None }]
+    }
+    fn read(b: usize) -> Node {
+        Node::Step(Step { reads: touch(b), ..Step::default() })
+    }
+    fn write(b: usize) -> Node {
+        Node::Step(Step { writes: touch(b), ..Step::default() })
+    }
+    fn nest(repeats: bool, parts: Vec<Vec<Node>>) -> Node {
+        let parts = parts.into_iter().map(|nodes| (String::new(), nodes)).collect();
+        Node::Nest(Nest { repeats, parts, close: String::new() })
+    }
+    /// Barriers inserted; none is missing, none is idle.
+    fn barriers(mut nodes: Vec<Node>) -> usize {
+        insert(&mut nodes, &Plain);
+        prune(&mut nodes, &Plain);
+        assert_eq!(races(&nodes, &Plain), [""; 0]);
+        assert_eq!(idle(&nodes, &Plain), [""; 0]);
+        reasons(&nodes).len()
+    }
+
+    #[test]
+    fn barriers_stand_between_conflicts_and_nowhere_else() {
+        assert_eq!(barriers(vec![read(0), read(0), write(1)]), 0);
+        assert_eq!(barriers(vec![write(0), read(0)]), 1);
+        assert_eq!(barriers(vec![write(0), write(1), read(0), read(1)]), 1);
+        assert_eq!(barriers(vec![read(0), write(0), write(0)]), 2);
+        assert_eq!(barriers(vec![write(9), write(0), read(0), read(9)]), 2);
+    }
+    #[test]
+    fn a_loop_conflicts_with_itself() {
+        assert_eq!(barriers(vec![nest(true, vec![vec![write(0), read(0)]])]), 2);
+        assert_eq!(barriers(vec![write(0), nest(true, vec![vec![read(0)]]), write(0)]), 2);
+        assert_eq!(barriers(vec![nest(true, vec![vec![nest(true, vec![vec![read(0)]]), write(0)]])]), 2);
+    }
+    #[test]
+    fn branches_join() {
+        assert_eq!(barriers(vec![nest(false, vec![vec![write(0)], vec![]]), read(0)]), 1);
+        assert_eq!(barriers(vec![write(0), nest(false, vec![vec![read(0)], vec![write(0)]])]), 2);
+    }
+    #[test]
+    fn threads_that_keep_to_their_own_words_need_not_meet() {
+        let own = |writes: bool| {
+            let touch = vec![Touch { of: Memory::Buffer(0), owner: Some(8) }];
+            let (reads, writes) = if writes { (vec![], touch) } else { (touch, vec![]) };
+            Node::Step(Step { reads, writes, ..Step::default() })
+        };
+        assert_eq!(barriers(vec![own(true), own(false), own(true)]), 0);
+        assert_eq!(barriers(vec![own(true), read(0)]), 1);
+    }
+    #[test]
+    fn the_checker_sees_what_is_missing() {
+        let found = races(&[write(0), nest(true, vec![vec![read(0)]])], &Plain);
+        assert_eq!(found, ["Buffer(0) and Buffer(0) touch common words without a barrier between"]);
+        let barrier = Node::Barrier(Barrier { storage: false, why: String::new() });
+        assert!(
+            races(&[write(9), barrier, read(9)], &Plain).len() == 1,
+            "a barrier for workgroup memory is none for storage"
+        );
+    }
+}
