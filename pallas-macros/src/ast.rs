@@ -19,6 +19,10 @@ pub(crate) struct Options {
     pub(crate) assumed: Vec<Expr>,
     /// The crate's path, if it is renamed.
     pub(crate) root: Option<syn::Path>,
+    /// Options that are unknown or given twice.
+    pub(crate) wrong: Vec<syn::Error>,
+    /// Whether the rest could not be read: nothing is missing then.
+    pub(crate) unread: bool,
 }
 
 /// What a parameter is.
@@ -47,6 +51,8 @@ pub(crate) struct Parameter {
     pub(crate) sizes: Option<Vec<Expr>>,
     /// `#[cfg]` and the like, kept on the function's parameter.
     pub(crate) attrs: Vec<syn::Attribute>,
+    /// Whether a spec could not be read: nothing is missing then.
+    pub(crate) unread: bool,
 }
 
 /// `#[block([dims] => [block], |..| (..), fill = ..)]`
@@ -59,6 +65,8 @@ pub(crate) struct Block {
     pub(crate) fill: Option<Expr>,
     pub(crate) empty: Option<Expr>,
     pub(crate) alias: Option<Ident>,
+    /// Options that are unknown or given twice.
+    pub(crate) wrong: Vec<syn::Error>,
 }
 
 /// An entry of a block's shape.
@@ -86,7 +94,7 @@ impl Parse for BlockSize {
         if call.args.is_empty() || call.args.len() > 3 {
             return Err(syn::Error::new_spanned(
                 &e,
-                "`Element` takes a size, and optionally the padding in front and behind",
+                "`Element` takes a size, and the padding in front and behind\n  help: write `Element(4)` or `Element(4, 1, 1)`",
             ));
         }
         Ok(BlockSize::Element(Box::new([arg(0), arg(1), arg(2)])))
@@ -106,6 +114,7 @@ impl Parse for Block {
             fill: None,
             empty: None,
             alias: None,
+            wrong: vec![],
         };
         if input.peek(Token![=>]) {
             input.parse::<Token![=>]>()?;
@@ -121,39 +130,52 @@ impl Parse for Block {
                 break;
             }
             if input.peek(Token![|]) || input.peek(Token![||]) {
-                block.map = Some(input.parse()?);
+                let map: syn::ExprClosure = input.parse()?;
+                if block.map.is_some() {
+                    let message = "a second index map\n  help: one map gives all indices: `|i, j| (i, j)`";
+                    block.wrong.push(syn::Error::new_spanned(map, message));
+                } else {
+                    block.map = Some(map);
+                }
                 continue;
             }
             let key: Ident = input.parse()?;
             input.parse::<Token![=]>()?;
-            match key.to_string().as_str() {
-                "fill" => block.fill = Some(input.parse()?),
-                "empty" => block.empty = Some(input.parse()?),
-                "alias" => block.alias = Some(input.parse()?),
+            let again = match key.to_string().as_str() {
+                "fill" => block.fill.replace(input.parse()?).is_some(),
+                "empty" => block.empty.replace(input.parse()?).is_some(),
+                "alias" => block.alias.replace(input.parse()?).is_some(),
                 other => {
-                    let message = format!(
-                        "unknown option `{other}`: expected an index map `|i| (i, 0)`, `fill`, `empty` or `alias`"
-                    );
-                    return Err(syn::Error::new(key.span(), message));
+                    let help = "options are an index map `|i| (i, 0)`, `fill`, `empty` and `alias`";
+                    let message = format!("unknown block option `{other}`\n  help: {help}");
+                    block.wrong.push(syn::Error::new(key.span(), message));
+                    input.parse::<Expr>()?;
+                    false
                 }
+            };
+            if again {
+                block.wrong.push(twice(&key));
             }
         }
         Ok(block)
     }
 }
 
+fn twice(key: &Ident) -> syn::Error {
+    syn::Error::new(key.span(), format!("`{key}` is given twice\n  help: keep one of them"))
+}
+
 impl Parse for Options {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let mut options = Options::default();
+        let mut given: Vec<Ident> = vec![];
         while !input.is_empty() {
-            if input.peek(Token![crate]) {
-                input.parse::<Token![crate]>()?;
-                input.parse::<Token![=]>()?;
-                options.root = Some(input.parse()?);
-            } else {
-                let key: Ident = input.parse()?;
-                option(&mut options, &key, input)?;
+            let key = input.call(<Ident as syn::ext::IdentExt>::parse_any)?;
+            if given.contains(&key) {
+                options.wrong.push(twice(&key));
             }
+            option(&mut options, &key, input)?;
+            given.push(key);
             if !input.is_empty() {
                 input.parse::<Token![,]>()?;
             }
@@ -164,6 +186,10 @@ impl Parse for Options {
 
 fn option(options: &mut Options, key: &Ident, input: ParseStream<'_>) -> syn::Result<()> {
     match key.to_string().as_str() {
+        "crate" => {
+            input.parse::<Token![=]>()?;
+            options.root = Some(input.parse()?);
+        }
         "grid" => {
             input.parse::<Token![=]>()?;
             let grid: Expr = input.parse()?;
@@ -192,17 +218,32 @@ fn option(options: &mut Options, key: &Ident, input: ParseStream<'_>) -> syn::Re
                         options.assumed.push(fact.clone());
                     }
                     other => {
-                        return Err(syn::Error::new_spanned(other, "`assume` takes equalities: `assume(BQ == BK)`"));
+                        let message = "`assume` takes equalities\n  help: write `assume(BQ == BK)`";
+                        options.wrong.push(syn::Error::new_spanned(other, message));
                     }
                 }
             }
         }
         other => {
-            let message = format!("unknown kernel option `{other}`: expected `grid`, `semantics`, `assume` or `crate`");
-            return Err(syn::Error::new(key.span(), message));
+            options.wrong.push(syn::Error::new(key.span(), unknown(other)));
+            while !input.is_empty() && !input.peek(Token![,]) {
+                input.parse::<proc_macro2::TokenTree>()?;
+            }
         }
     }
     Ok(())
+}
+
+/// What is said about an option that there is not.
+fn unknown(key: &str) -> String {
+    match key {
+        "tune" | "tune_if" => format!(
+            "`{key}`: block sizes are not searched for yet\n  help: const generics are sizes that the call chooses: `k::<64, 32>(..)`"
+        ),
+        _ => format!(
+            "unknown kernel option `{key}`\n  help: options are `grid = (..)`, `semantics = (..)`, `assume(..)` and `crate = path`"
+        ),
+    }
 }
 
 /// Errors gathered over a kernel, reported in one go.
@@ -226,6 +267,6 @@ impl Errors {
         self.0.is_empty()
     }
     pub(crate) fn into_tokens(self) -> TokenStream {
-        self.0.iter().map(syn::Error::to_compile_error).collect()
+        self.0.iter().map(syn::Error::to_compile_error).map(|e| quote::quote!(#e;)).collect()
     }
 }

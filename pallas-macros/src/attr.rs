@@ -43,11 +43,16 @@ fn parameter(typed: &mut syn::PatType, errors: &mut Errors) -> Option<Parameter>
         block: None,
         sizes: None,
         attrs: vec![],
+        unread: false,
     };
     for attr in std::mem::take(&mut typed.attrs) {
         if let Err(e) = read(&mut p, &attr) {
+            p.unread = true;
             errors.push(e);
         }
+    }
+    if let Some(b) = &mut p.block {
+        errors.extend(std::mem::take(&mut b.wrong));
     }
     Some(p)
 }
@@ -70,25 +75,37 @@ fn read(p: &mut Parameter, attr: &syn::Attribute) -> syn::Result<()> {
     let name = p.name.to_string();
     if path.is_ident("block") {
         if !matches!(p.role, Role::Input | Role::Output) {
-            return refuse(format!("`{name}` is no `In` or `Out`, so it has no blocks"));
+            return refuse(format!(
+                "`{name}` is no `In` or `Out`, so it has no blocks\n  help: write `{name}: In<f32>`"
+            ));
         }
         if p.block.is_some() {
-            return refuse(format!("`{name}` has two `#[block(..)]`"));
+            return refuse(format!("a second `#[block(..)]` of `{name}`\n  help: keep one of them"));
         }
         p.block = Some(attr.parse_args::<Block>()?);
     } else if path.is_ident("scratch") {
         if p.role != Role::Scratch {
             return refuse(format!("`{name}` is no `Scratch`\n  help: write `{name}: Scratch<f32>`"));
         }
+        if p.sizes.is_some() {
+            return refuse(format!("a second `#[scratch(..)]` of `{name}`\n  help: keep one of them"));
+        }
         p.sizes = Some(attr.parse_args_with(sizes)?);
     } else if path.is_ident("prefetch") {
         if p.role != Role::Prefetch {
             return refuse(format!("`{name}` is no `Prefetch`\n  help: write `{name}: Prefetch<i32>`"));
         }
+        if p.sizes.is_some() {
+            return refuse(format!("a second `#[prefetch(..)]` of `{name}`\n  help: keep one of them"));
+        }
         p.sizes = Some(attr.parse_args_with(sizes)?);
     } else if path.is_ident("fixed") || path.is_ident("dim") {
+        if matches!(p.role, Role::Fixed | Role::Dim) {
+            return refuse(format!("`{name}` is already `#[fixed]` or `#[dim]`\n  help: keep one of them"));
+        }
         if p.role != Role::Param {
-            return refuse(format!("`{name}` is an operand; only host values are `#[fixed]` or `#[dim]`"));
+            let help = "host values are `#[fixed] flag: bool` or `#[dim] N: usize`";
+            return refuse(format!("`{name}` is an operand, and known when the kernel runs\n  help: {help}"));
         }
         attr.meta.require_path_only()?;
         p.role = if path.is_ident("fixed") { Role::Fixed } else { Role::Dim };

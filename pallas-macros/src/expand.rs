@@ -13,10 +13,11 @@ use syn::{Expr, Ident, ItemFn, Type};
 /// Expands a kernel; mistakes become errors beside a stub that keeps its callers resolving.
 pub(crate) fn expand(attr: TokenStream, mut f: ItemFn) -> TokenStream {
     let mut errors = Errors::default();
-    let options: Options = syn::parse2(attr).unwrap_or_else(|e| {
+    let mut options: Options = syn::parse2(attr).unwrap_or_else(|e| {
         errors.push(e);
-        Options::default()
+        Options { unread: true, ..Options::default() }
     });
+    errors.extend(std::mem::take(&mut options.wrong));
     let parameters = attr::parameters(&mut f, &mut errors);
     let consts = f.sig.generics.const_params().map(|c| c.ident.to_string()).collect();
     let names = Names::collect(consts, &parameters);
@@ -74,9 +75,9 @@ impl Kernel {
             #(#attrs)*
             #[allow(unused_variables, non_snake_case, clippy::too_many_arguments)]
             #vis fn #name<#params>(#(#inputs),*) -> ::core::result::Result<#result, #root::Error> #clause {
+                #errors
                 ::core::unreachable!()
             }
-            const _: () = { #errors };
         }
     }
 
@@ -308,12 +309,12 @@ impl Kernel {
         let host = self.names.consts.iter().cloned().chain(fixed).collect();
         let mut rewrite = Rewrite::new(root.clone(), host);
         for p in self.parameters.iter().filter(|p| p.role != Role::Dim) {
-            rewrite.declare(&p.name, false, false);
+            rewrite.declare(&p.name);
         }
         let mentioned = idents(block.to_token_stream());
         let dims: Vec<Ident> = self.names.dims.iter().filter(|d| mentioned.contains(*d)).map(|d| named(d)).collect();
         for d in &dims {
-            rewrite.declare(d, false, false);
+            rewrite.declare(d);
             rewrite.dims.insert(d.to_string());
         }
         rewrite.block(&mut block);

@@ -26,8 +26,33 @@ pub fn kernel(attr: proc_macro::TokenStream, item: proc_macro::TokenStream) -> p
 fn kernel_tokens(attr: TokenStream, item: TokenStream) -> TokenStream {
     match syn::parse2::<ItemFn>(item.clone()) {
         Ok(f) => expand::expand(attr, f),
-        Err(e) => broken(attr, item, &e),
+        Err(e) => match other_item(&item) {
+            Some(e) => {
+                let error = e.to_compile_error();
+                quote!(#item const _: () = { #error };)
+            }
+            None => broken(attr, item, &e),
+        },
     }
+}
+
+/// What is said about an item that is no function.
+fn other_item(item: &TokenStream) -> Option<syn::Error> {
+    let at = match syn::parse2(item.clone()).ok()? {
+        syn::Item::Struct(i) => i.struct_token.to_token_stream(),
+        syn::Item::Enum(i) => i.enum_token.to_token_stream(),
+        syn::Item::Impl(i) => i.impl_token.to_token_stream(),
+        syn::Item::Mod(i) => i.mod_token.to_token_stream(),
+        syn::Item::Trait(i) => i.trait_token.to_token_stream(),
+        syn::Item::Const(i) => i.const_token.to_token_stream(),
+        syn::Item::Static(i) => i.static_token.to_token_stream(),
+        syn::Item::Type(i) => i.type_token.to_token_stream(),
+        syn::Item::Use(i) => i.use_token.to_token_stream(),
+        syn::Item::ForeignMod(i) => i.abi.to_token_stream(),
+        _ => return None,
+    };
+    let message = "a kernel is a function\n  help: write `#[kernel(..)]` in front of each `fn` that is one";
+    Some(syn::Error::new_spanned(at, message))
 }
 
 /// The body does not parse (rustc has said so already): keep the signature, so that callers resolve.
@@ -37,7 +62,11 @@ fn broken(attr: TokenStream, item: TokenStream, e: &syn::Error) -> TokenStream {
         Ok((input.call(syn::Attribute::parse_outer)?, input.parse()?, input.parse()?, input.parse()?))
     };
     let error = e.to_compile_error();
-    let Ok((attrs, vis, sig, _)) = head.parse2(item) else { return error };
+    let Ok((attrs, vis, sig, rest)) = head.parse2(item) else { return error };
+    if rest.to_string() == ";" {
+        let message = "a kernel has a body\n  help: a trait can't declare one; make it a function";
+        return syn::Error::new_spanned(&sig.ident, message).to_compile_error();
+    }
     // Every name is mentioned, so that nothing is called unused because of the broken body.
     let names = sig.inputs.iter().filter_map(|i| match i {
         syn::FnArg::Typed(t) => Some(t.pat.to_token_stream()),

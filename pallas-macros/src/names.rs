@@ -15,11 +15,14 @@ pub(crate) struct Names {
     pub(crate) dims: BTreeSet<String>,
     /// Dimensions that size a block or a scratch buffer.
     pub(crate) statics: BTreeSet<String>,
+    /// Whether a spec could not be read: it may bind any name.
+    unread: bool,
 }
 
 impl Names {
     pub(crate) fn collect(consts: BTreeSet<String>, parameters: &[Parameter]) -> Names {
-        let mut names = Names { consts, ..Names::default() };
+        let unread = parameters.iter().any(|p| p.unread);
+        let mut names = Names { consts, unread, ..Names::default() };
         for p in parameters {
             if p.role == Role::Dim {
                 names.dims.insert(p.name.to_string());
@@ -94,6 +97,7 @@ impl Names {
                     let name = i.to_string();
                     quote!(#root::Dim::name(#name))
                 }
+                _ if self.unread => quote!(#root::Dim::from(0i64)),
                 _ => {
                     let name = quote!(#p).to_string().replace(' ', "");
                     let message = format!("`{name}` is neither a dimension of an operand nor a const generic");

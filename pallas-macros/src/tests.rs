@@ -1,6 +1,7 @@
-//! The expansion never panics, whatever tokens it is given.
+//! The expansion never panics, whatever tokens it is given; what it costs.
 use crate::kernel_tokens;
 use proc_macro2::{Group, Ident, Literal, Punct, Spacing, Span, TokenStream, TokenTree};
+use quote::ToTokens;
 
 const ATTR: &str = "grid = (B, cdiv(S, BQ)), semantics = (parallel, arbitrary), assume(BQ == BK)";
 const ITEM: &str = "pub fn k<const BQ: usize, const BK: usize, E: Float>(
@@ -68,18 +69,56 @@ fn mutate(tokens: TokenStream, at: &mut isize, random: &mut Random) -> TokenStre
     out.into_iter().collect()
 }
 
+/// Attribute and item of every kernel in a file.
+fn kernels(text: &str) -> Vec<(TokenStream, TokenStream)> {
+    let file = syn::parse_file(text).expect("the file is Rust");
+    let kernel = |item| match item {
+        syn::Item::Fn(mut f) => {
+            let at = f.attrs.iter().position(|a| a.path().is_ident("kernel"))?;
+            let attr = f.attrs.remove(at).meta.require_list().expect("a kernel has options").tokens.clone();
+            Some((attr, f.to_token_stream()))
+        }
+        _ => None,
+    };
+    file.items.into_iter().filter_map(kernel).collect()
+}
+
+const FLASH_ATTENTION: &str = include_str!("../../kernels/src/flash_attention.rs");
+
+/// The kernels that are mutated.
+fn seeds() -> Vec<(TokenStream, TokenStream)> {
+    let shipped = [
+        FLASH_ATTENTION,
+        include_str!("../../kernels/src/matmul.rs"),
+        include_str!("../../kernels/src/norm.rs"),
+        include_str!("../../kernels/src/softmax.rs"),
+    ];
+    let parse = |s: &str| s.parse::<TokenStream>().expect("the seed is Rust");
+    let mut seeds = vec![(parse(ATTR), parse(ITEM))];
+    seeds.extend(shipped.iter().flat_map(|text| kernels(text)));
+    seeds
+}
+
+#[test]
+fn shipped_kernels_get_no_error() {
+    for (attr, item) in seeds().into_iter().skip(1) {
+        let code = kernel_tokens(attr, item).to_string();
+        assert!(!code.contains("compile_error"), "{code}");
+    }
+}
+
 #[test]
 fn mutated_kernels_never_panic() {
-    let parse = |s: &str| s.parse::<TokenStream>().expect("the seed is Rust");
-    let (attr, item) = (parse(ATTR), parse(ITEM));
-    let (attrs, items) = (count(&attr), count(&item));
+    let seeds: Vec<_> = seeds().into_iter().map(|(a, i)| (count(&a), count(&i), a, i)).collect();
+    assert!(seeds.len() > 8, "{} kernels", seeds.len());
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut panicked = std::collections::BTreeMap::new();
-    for _ in 0..10_000 {
+    for n in 0..10_000 {
+        let (attrs, items, attr, item) = &seeds[n % seeds.len()];
         let (mut a, mut i) = (attr.clone(), item.clone());
         for _ in 0..1 + random.below(3) {
             let at = random.below(attrs + items);
-            if at < attrs {
+            if at < *attrs {
                 a = mutate(a, &mut (at as isize), &mut random);
             } else {
                 i = mutate(i, &mut ((at - attrs) as isize), &mut random);
@@ -92,4 +131,24 @@ fn mutated_kernels_never_panic() {
         }
     }
     assert!(panicked.is_empty(), "{panicked:#?}");
+}
+
+/// `CARGO_PROFILE_TEST_OPT_LEVEL=0 cargo test -p pallas-macros --lib -- --ignored --nocapture time_of` says what the macro
+/// costs as cargo builds it for debugging.
+#[test]
+#[ignore = "measures time"]
+#[allow(clippy::print_stdout, reason = "the figure")]
+fn time_of_flash_attention() {
+    let (attr, item) = kernels(FLASH_ATTENTION).swap_remove(0);
+    let mut times: Vec<_> = (0..50)
+        .map(|_| {
+            let (attr, item) = (attr.clone(), item.clone());
+            let start = std::time::Instant::now();
+            std::hint::black_box(kernel_tokens(attr, item));
+            start.elapsed()
+        })
+        .collect();
+    let first = times[0];
+    times.sort();
+    println!("flash attention expands in {:?}, at first in {first:?}, at most in {:?}", times[25], times[49]);
 }

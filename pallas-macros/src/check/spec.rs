@@ -7,7 +7,7 @@ use syn::{Expr, ItemFn};
 pub(super) fn specs(f: &ItemFn, options: &Options, parameters: &[Parameter], errors: &mut Errors) {
     signature(f, errors);
     semantics(options, errors);
-    if options.grid_tokens.is_none() {
+    if options.grid_tokens.is_none() && !options.unread {
         errors.at(
             &f.sig.ident,
             "this kernel has no grid",
@@ -23,24 +23,34 @@ pub(super) fn specs(f: &ItemFn, options: &Options, parameters: &[Parameter], err
 }
 
 fn signature(f: &ItemFn, errors: &mut Errors) {
-    if let Some(token) = &f.sig.asyncness {
+    let sig = &f.sig;
+    if let Some(token) = &sig.asyncness {
         errors.at(token, "a kernel is not `async`", "launches are asynchronous by themselves");
     }
-    if let Some(token) = &f.sig.unsafety {
-        errors.at(token, "a kernel is not `unsafe`", "remove it");
+    if let Some(token) = &sig.unsafety {
+        errors.at(token, "a kernel is not `unsafe`", "remove it: refs are checked");
     }
-    if let Some(token) = &f.sig.constness {
-        errors.at(token, "a kernel is not `const`", "remove it");
+    if let Some(token) = &sig.constness {
+        errors.at(token, "a kernel is not `const`", "remove it: kernels run on devices");
     }
-    if let syn::ReturnType::Type(_, ty) = &f.sig.output {
+    if let Some(token) = &sig.abi {
+        errors.at(token, "a kernel is no foreign function", "remove it: Rust calls kernels");
+    }
+    if let Some(token) = &sig.variadic {
+        errors.at(token, "a kernel's parameters are counted", "name each of them");
+    }
+    if let syn::ReturnType::Type(_, ty) = &sig.output {
         errors.at(
             ty,
             "a kernel returns nothing: its results are `Out` parameters",
             "store to an `Out`; the call returns its arrays",
         );
     }
-    if let Some(l) = f.sig.generics.lifetimes().next() {
+    if let Some(l) = sig.generics.lifetimes().next() {
         errors.at(l, "a kernel has no lifetimes", "take arrays, numbers and `#[fixed]` values");
+    }
+    if let Some(second) = f.attrs.iter().find(|a| a.path().segments.last().is_some_and(|s| s.ident == "kernel")) {
+        errors.at(second, "a second `#[kernel(..)]`", "one attribute takes all options: `#[kernel(grid = (..), ..)]`");
     }
 }
 
@@ -61,17 +71,17 @@ fn semantics(options: &Options, errors: &mut Errors) {
 
 fn parameter(p: &Parameter, options: &Options, all: &[Parameter], errors: &mut Errors) {
     match (p.role, &p.block, &p.sizes) {
-        (Role::Output, None, _) => {
+        (Role::Output, None, _) if !p.unread => {
             errors.at(
                 &p.ty,
                 format!("output `{}` has no `#[block(..)]`", p.name),
                 "its shape comes from the spec: `#[block([M, N] => [BM, BN], |i, j| (i, j))]`",
             );
         }
-        (Role::Scratch, _, None) => {
+        (Role::Scratch, _, None) if !p.unread => {
             errors.at(&p.ty, format!("scratch `{}` has no size", p.name), "write `#[scratch([BM, BN])]` before it");
         }
-        (Role::Prefetch, _, None) => {
+        (Role::Prefetch, _, None) if !p.unread => {
             errors.at(&p.ty, format!("`{}` has no shape", p.name), "write `#[prefetch([B])]` before it");
         }
         (Role::Param, ..) if !matches!(&p.ty, syn::Type::Path(_)) => {
@@ -129,7 +139,7 @@ fn block(p: &Parameter, b: &Block, options: &Options, errors: &mut Errors) {
         }
         return;
     };
-    if map.inputs.len() != options.grid.len() {
+    if map.inputs.len() != options.grid.len() && options.grid_tokens.is_some() {
         let message = format!(
             "the index map of `{}` takes {} arguments, the grid has {} axes",
             p.name,

@@ -1,5 +1,6 @@
 //! Comparisons and logic: `a < b` becomes `Cmp(&a).lt(&b)`, `a && b` keeps its short circuit.
-use super::{Rewrite, bare, braced, call, first};
+use super::Rewrite;
+use super::tokens::{bare, braced, call, first};
 use proc_macro2::Span;
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;

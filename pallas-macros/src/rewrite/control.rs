@@ -1,41 +1,39 @@
 //! `if`, `for`, `while`: the user's blocks stay in place between the steps of a region object.
-use super::{Frame, Kind, Rewrite, braced, call, idents};
+use super::Rewrite;
+use super::tokens::{braced, call, idents};
+use super::variables::Kind;
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit_mut::VisitMut;
 use syn::{BinOp, Expr, Ident, parse_quote_spanned};
 
+/// Methods called on a staged range: `step_by`, `rev`, each with its argument.
+type Chain = Vec<(Ident, Option<Expr>)>;
+
 impl Rewrite {
-    /// an assignment to a variable declared without a value is allowed only where the region is host-decided
-    pub(super) fn uninit(&mut self, left: &Expr, e: &mut Expr) {
+    /// An assignment to a variable declared without a value: only where the host decides every region around it.
+    pub(super) fn late_value(&mut self, left: &Expr, e: &mut Expr) {
         let Expr::Path(p) = left else { return };
         let Some(i) = p.path.get_ident() else { return };
-        let Some(at) = self.find(&i.to_string()) else { return };
-        if !self.vars[at].uninit || self.vars[at].by_macro {
-            return;
-        }
-        let m = Span::mixed_site().located_at(i.span());
-        let c: Vec<TokenStream> = self
-            .regions
-            .iter()
-            .filter(|r| r.start > at && r.kind != Kind::For)
+        let Some(at) = self.find(&i.to_string()).filter(|&at| self.vars[at].late) else { return };
+        let here = Span::mixed_site().located_at(i.span());
+        let path = self.path(here, quote!(leaves_region));
+        let inside = self.regions.iter().filter(|r| r.start > at && r.kind != Kind::For);
+        let checks: Vec<TokenStream> = inside
             .map(|r| {
-                let mut k = r.key.clone();
-                k.set_span(m);
-                {
-                    let path = self.path(m, quote!(leaves_region));
-                    quote_spanned!(m=> #path(#k);)
-                }
+                let mut key = r.key.clone();
+                key.set_span(here);
+                quote_spanned!(here=> #path(#key);)
             })
             .collect();
-        if !c.is_empty() {
-            let x = e.clone();
-            *e = parse_quote_spanned!(m=> { #(#c)* #x })
+        if !checks.is_empty() {
+            let assignment = &*e;
+            *e = parse_quote_spanned!(here=> { #(#checks)* #assignment })
         }
     }
+    /// A condition with `let`: the host decides it, and it binds names for what follows.
     pub(super) fn let_binds(&mut self, c: &mut Expr) {
-        // conditions with `let`: host; binds names for the then-block
         match c {
             Expr::Let(l) => {
                 self.visit_expr_mut(&mut l.expr);
@@ -49,7 +47,7 @@ impl Rewrite {
             c => self.visit_expr_mut(c),
         }
     }
-    pub(super) fn iff(&mut self, e: &mut Expr) {
+    pub(super) fn if_(&mut self, e: &mut Expr) {
         let Expr::If(mut i) = e.clone() else { return };
         let ty = self.expect.take().map(|t| quote!(: #t));
         let lets = idents(i.cond.to_token_stream()).contains("let");
@@ -74,7 +72,6 @@ impl Rewrite {
         let (slots, frozen) = self.close(sp);
         let m = Span::mixed_site().located_at(sp);
         let (c, a) = (&i.cond, &i.then_branch);
-        let attrs = &i.attrs;
         let b = match &i.else_branch {
             Some((_, x)) => quote!(else #x),
             None => quote!(),
@@ -95,48 +92,40 @@ impl Rewrite {
             #root::thaw(frozen);
             value
         );
-        let _ = attrs;
         *e = braced(sp, inner);
     }
-    pub(super) fn forr(&mut self, e: &mut Expr) {
+    pub(super) fn for_(&mut self, e: &mut Expr) {
         let Expr::ForLoop(mut f) = e.clone() else { return };
         let unroll = f.attrs.iter().any(|a| a.path().is_ident("unroll"));
         f.attrs.retain(|a| !a.path().is_ident("unroll"));
-        let staged = if unroll { None } else { Self::range(&mut f.expr) };
-        let label = f.label.as_ref().map(|l| l.name.clone());
-        let Some((range, chain)) = staged else {
+        let staged = if unroll { None } else { range(&mut f.expr) };
+        let Some((bounds, chain)) = staged else {
             self.visit_expr_mut(&mut f.expr);
-            let r = self.regions.len();
-            self.frames.push(Frame::Loop { label, made: false, target: None, regions: r, block: false });
+            self.enter(f.label.as_ref(), None);
             let p = (*f.pat).clone();
             self.scoped(|s| {
                 s.bind(&p, false);
                 s.visit_block_mut(&mut f.body)
             });
-            if let Some(Frame::Loop { label: Some(n), made: true, .. }) = self.frames.pop() {
-                f.label = Some(parse_quote_spanned!(n.span()=> #n:))
-            }
+            self.exit_host(&mut f.label);
             *e = Expr::ForLoop(f);
             return;
         };
-        let Expr::Range(rg) = range else { return };
-        let (Some(mut a), Some(mut b)) = (rg.start, rg.end) else { return };
-        let (a, b) = (&mut *a, &mut *b);
-        self.visit_expr_mut(a);
-        self.visit_expr_mut(b);
+        let (Some(mut a), Some(mut b)) = (bounds.start, bounds.end) else { return };
+        self.visit_expr_mut(&mut a);
+        self.visit_expr_mut(&mut b);
         let sp = f.for_token.span;
         let m = Span::mixed_site().located_at(sp);
         let key = self.open(Kind::For);
-        let r = self.regions.len() - 1;
-        self.frames.push(Frame::Loop { label, made: false, target: Some(Kind::For), regions: r, block: false });
+        self.enter(f.label.as_ref(), Some(Kind::For));
         let p = (*f.pat).clone();
         self.scoped(|s| {
             s.bind(&p, false);
             s.visit_block_mut(&mut f.body)
         });
-        self.frames.pop();
+        self.exit();
         let (slots, frozen) = self.close(sp);
-        let dots = rg.limits.span();
+        let dots = bounds.limits.span();
         let chain: Vec<TokenStream> = chain
             .into_iter()
             .map(|(n, mut x)| {
@@ -161,33 +150,25 @@ impl Rewrite {
         );
         *e = braced(sp, inner);
     }
-    pub(super) fn whilee(&mut self, e: &mut Expr) {
+    pub(super) fn while_(&mut self, e: &mut Expr) {
         let Expr::While(mut f) = e.clone() else { return };
-        let label = f.label.as_ref().map(|l| l.name.clone());
         if idents(f.cond.to_token_stream()).contains("let") || self.surely_host(&f.cond) {
-            let r = self.regions.len();
-            self.frames.push(Frame::Loop { label, made: false, target: None, regions: r, block: false });
+            self.enter(f.label.as_ref(), None);
             self.scoped(|s| {
                 s.let_binds(&mut f.cond);
                 s.visit_block_mut(&mut f.body)
             });
-            if let Some(Frame::Loop { label: Some(n), made: true, .. }) = self.frames.pop() {
-                f.label = Some(parse_quote_spanned!(n.span()=> #n:))
-            }
+            self.exit_host(&mut f.label);
             *e = Expr::While(f);
             return;
         }
         let sp = f.while_token.span;
         let m = Span::mixed_site().located_at(sp);
         let key = self.open(Kind::While);
-        let r = self.regions.len() - 1;
-        self.frames.push(Frame::Loop { label, made: false, target: Some(Kind::While), regions: r, block: false });
+        self.enter(f.label.as_ref(), Some(Kind::While));
         self.visit_expr_mut(&mut f.cond);
         self.visit_block_mut(&mut f.body);
-        let lab = match self.frames.pop() {
-            Some(Frame::Loop { label: Some(n), .. }) => Some(quote!(#n:)),
-            _ => None,
-        };
+        let label = self.exit().map(|(label, _)| quote!(#label:));
         let (slots, frozen) = self.close(sp);
         let new = self.path(sp, quote!(While::new));
         let new = quote_spanned!(sp=> #new());
@@ -198,7 +179,7 @@ impl Rewrite {
             let mut region = #new;
             #[allow(unused_variables)] let #key = region.key();
             let frozen = match region.gate() { Some(p) => { #root::pass(p); Some((#(#frozen,)*)) } None => None };
-            #lab loop {
+            #label loop {
                 match region.gate() { Some(p) => { #root::pass(p); if !region.head(&mut [#(#slots),*]) { break } } None => {} }
                 if !region.#test(#c) { break }
                 match region.gate() { Some(p) => { #root::pass(p); region.body(&mut [#(#slots),*]); } None => {} }
@@ -207,5 +188,24 @@ impl Rewrite {
             #root::thaw(frozen);
         );
         *e = braced(sp, inner);
+    }
+}
+
+/// `a..b` and the methods called on it, if a `for` over it is staged.
+fn range(e: &mut Expr) -> Option<(syn::ExprRange, Chain)> {
+    match e {
+        Expr::Range(r) if matches!(r.limits, syn::RangeLimits::HalfOpen(_)) && r.start.is_some() && r.end.is_some() => {
+            Some((r.clone(), vec![]))
+        }
+        Expr::Paren(p) => range(&mut p.expr),
+        Expr::Group(p) => range(&mut p.expr),
+        Expr::MethodCall(c)
+            if (c.method == "rev" && c.args.is_empty()) || (c.method == "step_by" && c.args.len() == 1) =>
+        {
+            let (bounds, mut chain) = range(&mut c.receiver)?;
+            chain.push((c.method.clone(), c.args.first().cloned()));
+            Some((bounds, chain))
+        }
+        _ => None,
     }
 }

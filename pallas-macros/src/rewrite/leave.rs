@@ -1,0 +1,132 @@
+//! `break`, `continue`, `return`: they leave an `if` or `while` only where the host decides it, and never a staged `for`.
+use super::variables::Kind;
+use super::{Rewrite, tokens::first};
+use proc_macro2::{Span, TokenStream};
+use quote::quote;
+use syn::spanned::Spanned;
+use syn::{Expr, Label, Lifetime, parse_quote_spanned};
+
+/// What a jump can lead out of.
+pub(super) enum Frame {
+    Loop(Loop),
+    /// A closure: nothing leads out of it but `return`.
+    Closure {
+        regions: usize,
+    },
+}
+
+/// A loop or a labelled block.
+pub(super) struct Loop {
+    label: Option<Lifetime>,
+    /// Whether the label is one that the expansion needs.
+    made: bool,
+    /// A region of its own, if it may be staged.
+    staged: Option<Kind>,
+    /// How many regions stand outside of it, its own among them.
+    regions: usize,
+    block: bool,
+}
+
+impl Rewrite {
+    /// Enters a loop; if it may be staged, its region is the innermost.
+    pub(super) fn enter(&mut self, label: Option<&Label>, staged: Option<Kind>) {
+        let regions = self.regions.len() - usize::from(staged.is_some());
+        let label = label.map(|l| l.name.clone());
+        self.frames.push(Frame::Loop(Loop { label, made: false, staged, regions, block: false }));
+    }
+    pub(super) fn enter_block(&mut self, label: &Label) {
+        let (label, regions) = (Some(label.name.clone()), self.regions.len());
+        self.frames.push(Frame::Loop(Loop { label, made: false, staged: None, regions, block: true }));
+    }
+    pub(super) fn enter_closure(&mut self) {
+        self.frames.push(Frame::Closure { regions: self.regions.len() });
+    }
+    /// Leaves the innermost frame: its label, and whether that is a new one.
+    pub(super) fn exit(&mut self) -> Option<(Lifetime, bool)> {
+        match self.frames.pop() {
+            Some(Frame::Loop(l)) => l.label.map(|label| (label, l.made)),
+            _ => None,
+        }
+    }
+    /// Leaves a loop of the host; a label made meanwhile becomes its own.
+    pub(super) fn exit_host(&mut self, label: &mut Option<Label>) {
+        if let Some((made, true)) = self.exit() {
+            *label = Some(parse_quote_spanned!(made.span()=> #made:));
+        }
+    }
+
+    /// Puts a check in front of a jump for each region that it leaves, and names its target.
+    pub(super) fn jump(&mut self, e: &mut Expr) {
+        let (word, label) = match e {
+            Expr::Break(b) => ("break", b.label.clone()),
+            Expr::Continue(c) => ("continue", c.label.clone()),
+            _ => ("return", None),
+        };
+        let Some((target, checks)) = self.leave(label, word, first(e)) else { return };
+        match e {
+            Expr::Break(b) => b.label = target,
+            Expr::Continue(c) => c.label = target,
+            _ => {}
+        }
+        if !checks.is_empty() {
+            let jump = &*e;
+            *e = parse_quote_spanned!(e.span()=> { #(#checks)* #jump });
+        }
+    }
+    fn leave(
+        &mut self,
+        label: Option<Lifetime>,
+        word: &str,
+        span: Span,
+    ) -> Option<(Option<Lifetime>, Vec<TokenStream>)> {
+        let (from, target) = self.target(label.as_ref(), word);
+        let loops = target.and_then(|i| match &self.frames[i] {
+            Frame::Loop(l) => l.staged,
+            Frame::Closure { .. } => None,
+        });
+        if loops == Some(Kind::For) || self.regions[from..].iter().any(|r| r.kind == Kind::For) {
+            let message = format!(
+                "`{word}` can't leave a staged `for`: all iterations are recorded at once\n  help: use `while`, or guard the rest of the body with `if`, or write `#[unroll]`"
+            );
+            self.errors.push(syn::Error::new(span, message));
+            return None;
+        }
+        let here = Span::mixed_site().located_at(span);
+        let path = self.path(here, quote!(leaves_region));
+        let check = |r: &super::variables::Region| {
+            let mut key = r.key.clone();
+            key.set_span(here);
+            quote!(#path(#key);)
+        };
+        let checks = self.regions[from..].iter().map(check).collect();
+        // A staged `if` is a loop in the expansion: a jump through it needs a label.
+        let through_if = self.regions[from..].iter().any(|r| r.kind == Kind::If);
+        let target = target.filter(|_| label.is_none() && through_if).map(|i| self.labelled(i));
+        Some((target.flatten().or(label), checks))
+    }
+    /// The frame that a jump leads to, and the first region that it leaves.
+    fn target(&self, label: Option<&Lifetime>, word: &str) -> (usize, Option<usize>) {
+        for (i, frame) in self.frames.iter().enumerate().rev() {
+            match frame {
+                Frame::Closure { regions } => return (*regions, None),
+                Frame::Loop(_) if word == "return" => {}
+                Frame::Loop(l) if label.map_or(!l.block, |label| l.label.as_ref() == Some(label)) => {
+                    return (l.regions, Some(i));
+                }
+                Frame::Loop(_) => {}
+            }
+        }
+        (0, None)
+    }
+    /// The label of a frame, made if it has none.
+    fn labelled(&mut self, frame: usize) -> Option<Lifetime> {
+        let n = self.made;
+        self.made += 1;
+        let Frame::Loop(l) = &mut self.frames[frame] else { return None };
+        if l.label.is_none() {
+            l.made = true;
+            l.label = Some(Lifetime::new(&format!("'kernel{n}"), Span::mixed_site()));
+        }
+        l.label.clone()
+    }
+}

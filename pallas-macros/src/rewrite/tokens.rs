@@ -1,0 +1,76 @@
+//! Tokens and where they point: rustc's carets and `Location::caller()` follow spans.
+use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
+use quote::{ToTokens, quote};
+use std::collections::HashSet;
+use syn::{Expr, Ident};
+
+/// Every identifier within some tokens.
+pub(crate) fn idents(tokens: TokenStream) -> HashSet<String> {
+    let mut found = HashSet::new();
+    each_ident(tokens, &mut |i| {
+        found.insert(i.to_string());
+    });
+    found
+}
+
+pub(super) fn each_ident(tokens: TokenStream, f: &mut impl FnMut(&Ident)) {
+    for token in tokens {
+        match token {
+            TokenTree::Ident(i) => f(&i),
+            TokenTree::Group(g) => each_ident(g.stream(), f),
+            TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+        }
+    }
+}
+
+/// A dimension's name in the body: renamed, so that an item of the same name can't turn the binding into a pattern.
+pub(crate) fn dim_ident(i: &Ident) -> Ident {
+    Ident::new(&format!("__dim_{}", i.to_string().trim_start_matches("r#")), i.span())
+}
+
+/// The identifier of a name that may be raw: `r#type`
+pub(crate) fn named(name: &str) -> Ident {
+    match name.strip_prefix("r#") {
+        Some(bare) => Ident::new_raw(bare, Span::call_site()),
+        None => Ident::new(name, Span::call_site()),
+    }
+}
+
+/// A call whose path and parentheses carry the user's span: `Location::caller()` then gives it.
+pub(super) fn call(span: Span, path: TokenStream, args: TokenStream) -> TokenStream {
+    let mut parentheses = Group::new(Delimiter::Parenthesis, args);
+    parentheses.set_span(span);
+    quote!(#path #parentheses)
+}
+
+/// A block whose braces carry the user's span: an operator beside it keeps its location.
+pub(super) fn braced(span: Span, inner: TokenStream) -> Expr {
+    let mut braces = Group::new(Delimiter::Brace, inner);
+    braces.set_span(span);
+    Expr::Verbatim(quote!(#braces))
+}
+
+/// Without the parentheses that a new place makes superfluous: rustc's `unused_parens` would warn of them.
+pub(super) fn bare(mut e: &Expr) -> &Expr {
+    while let Expr::Paren(p) = e {
+        e = &p.expr
+    }
+    e
+}
+
+/// Where an expression begins.
+pub(super) fn first(e: &Expr) -> Span {
+    e.to_token_stream().into_iter().next().map_or_else(Span::call_site, |t| t.span())
+}
+
+/// The same tokens at another span.
+pub(super) fn respan(tokens: TokenStream, span: Span) -> TokenStream {
+    let moved = |mut token: TokenTree| {
+        if let TokenTree::Group(g) = &token {
+            token = Group::new(g.delimiter(), respan(g.stream(), span)).into();
+        }
+        token.set_span(span);
+        token
+    };
+    tokens.into_iter().map(moved).collect()
+}

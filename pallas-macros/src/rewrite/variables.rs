@@ -1,0 +1,171 @@
+//! The variables in scope, and what each open region does with those declared outside of it.
+//!
+//! A region *carries* the `mut` variables that it assigns or borrows mutably, and *freezes* every other one that it
+//! mentions: a shared borrow, so that a mutation nobody sees here is rustc's error.
+use super::Rewrite;
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
+use std::collections::{BTreeMap, HashSet};
+use syn::visit::{self, Visit};
+use syn::{Expr, Ident, Pat};
+
+/// A variable in scope.
+pub(super) struct Var {
+    pub(super) name: String,
+    /// Declared without a value.
+    pub(super) late: bool,
+    /// Declared without `mut`.
+    fixed: bool,
+}
+
+/// What opens a region.
+#[derive(PartialEq, Clone, Copy)]
+pub(super) enum Kind {
+    If,
+    For,
+    While,
+}
+
+/// An `if`, `for` or `while` that may be staged.
+pub(super) struct Region {
+    pub(super) kind: Kind,
+    /// How many variables stand outside of it.
+    pub(super) start: usize,
+    carried: BTreeMap<String, Ident>,
+    seen: BTreeMap<String, Ident>,
+    /// Assigned without being `mut`.
+    unmut: HashSet<String>,
+    /// The name of its key in the expansion.
+    pub(super) key: Ident,
+}
+
+impl Rewrite {
+    pub(crate) fn declare(&mut self, i: &Ident) {
+        self.vars.push(Var { name: i.to_string(), late: false, fixed: false });
+    }
+    /// Declares the names of a pattern.
+    pub(super) fn bind(&mut self, p: &Pat, late: bool) {
+        struct Names<'a>(&'a mut Vec<Var>, bool);
+        impl Visit<'_> for Names<'_> {
+            fn visit_pat_ident(&mut self, p: &syn::PatIdent) {
+                self.0.push(Var { name: p.ident.to_string(), late: self.1, fixed: p.mutability.is_none() });
+                visit::visit_pat_ident(self, p);
+            }
+            fn visit_expr(&mut self, _: &Expr) {}
+        }
+        Names(&mut self.vars, late).visit_pat(p);
+    }
+    /// The innermost variable of this name.
+    pub(super) fn find(&self, name: &str) -> Option<usize> {
+        self.vars.iter().rposition(|v| v.name == name)
+    }
+    /// Whether a name is a dimension that no variable hides.
+    pub(super) fn is_dim(&self, name: &str) -> bool {
+        self.dims.contains(name) && self.vars.iter().filter(|v| v.name == name).count() == 1
+    }
+    /// Forgets what is declared meanwhile.
+    pub(super) fn scoped<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+        let outside = self.vars.len();
+        let result = f(self);
+        self.vars.truncate(outside);
+        result
+    }
+    /// Decided by literals, const generics and `#[fixed]` parameters alone.
+    pub(super) fn surely_host(&self, e: &Expr) -> bool {
+        match e {
+            Expr::Lit(_) => true,
+            Expr::Paren(p) => self.surely_host(&p.expr),
+            Expr::Unary(u) => self.surely_host(&u.expr),
+            Expr::Binary(b) => self.surely_host(&b.left) && self.surely_host(&b.right),
+            Expr::Path(p) => p.path.get_ident().is_some_and(|i| {
+                self.host.contains(&i.to_string()) && self.vars.iter().filter(|v| i == &v.name).count() < 2
+            }),
+            Expr::Macro(m) => m.mac.path.is_ident("cfg"),
+            _ => false,
+        }
+    }
+
+    /// A variable is read: regions inside of its scope see it.
+    pub(super) fn mention(&mut self, i: &Ident) {
+        let name = i.to_string();
+        if self.is_dim(&name) {
+            return;
+        }
+        let Some(at) = self.find(&name).filter(|&at| !self.vars[at].late) else { return };
+        for r in self.regions.iter_mut().filter(|r| r.start > at) {
+            r.seen.entry(name.clone()).or_insert_with(|| i.clone());
+        }
+    }
+    /// A place is assigned or borrowed mutably: regions inside of its variable's scope carry it.
+    pub(super) fn assign(&mut self, place: &Expr) {
+        match place {
+            Expr::Path(p) => {
+                if let Some(i) = p.path.get_ident() {
+                    self.assign_variable(i);
+                }
+            }
+            Expr::Field(f) => self.assign(&f.base),
+            Expr::Index(f) => self.assign(&f.expr),
+            Expr::Paren(p) => self.assign(&p.expr),
+            Expr::Group(p) => self.assign(&p.expr),
+            Expr::Tuple(t) => t.elems.iter().for_each(|e| self.assign(e)),
+            Expr::Array(t) => t.elems.iter().for_each(|e| self.assign(e)),
+            _ => {}
+        }
+    }
+    fn assign_variable(&mut self, i: &Ident) {
+        let name = i.to_string();
+        // A variable of some macro's own: carried by every region, if it exists at all.
+        let found = self.find(&name);
+        let (at, late, fixed) = found.map_or((0, false, false), |at| (at, self.vars[at].late, self.vars[at].fixed));
+        for r in self.regions.iter_mut().filter(|r| r.start > at) {
+            if late {
+                if r.kind == Kind::For {
+                    let message =
+                        format!("`{name}` has no value before this loop\n  help: give it one where it is declared");
+                    self.errors.push(syn::Error::new(i.span(), message));
+                }
+            } else if fixed {
+                // rustc says so by itself (E0384).
+                r.unmut.insert(name.clone());
+            } else {
+                r.carried.entry(name.clone()).or_insert_with(|| i.clone());
+            }
+        }
+    }
+
+    /// Opens a region; gives the name of its key.
+    pub(super) fn open(&mut self, kind: Kind) -> Ident {
+        self.made += 1;
+        let key = Ident::new(&format!("key{}", self.made), Span::mixed_site());
+        self.regions.push(Region {
+            kind,
+            start: self.vars.len(),
+            carried: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            unmut: HashSet::new(),
+            key: key.clone(),
+        });
+        key
+    }
+    /// Closes the innermost region, opened by a keyword at this span: what it carries and what it freezes.
+    pub(super) fn close(&mut self, span: Span) -> (Vec<TokenStream>, Vec<TokenStream>) {
+        let r = self.regions.pop().expect("opened before");
+        let key = &r.key;
+        let here = Span::mixed_site().located_at(span);
+        let slot = self.path(here, quote!(slot));
+        let carried = r.carried.values().map(|i| {
+            let borrow = quote_spanned!(i.span()=> &mut);
+            quote!(#slot(#key, #borrow #i))
+        });
+        let steady = self.path(here, quote!(steady));
+        let frozen = r.seen.iter().filter(|(name, _)| !r.carried.contains_key(*name) && !r.unmut.contains(*name));
+        let frozen = frozen.map(|(_, i)| {
+            let mut i = i.clone();
+            i.set_span(i.span().located_at(span));
+            let borrow = quote_spanned!(span=> &);
+            quote_spanned!(here=> #steady(#key, #borrow #i))
+        });
+        (carried.collect(), frozen.collect())
+    }
+}
