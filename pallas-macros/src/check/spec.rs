@@ -56,7 +56,7 @@ fn signature(f: &ItemFn, errors: &mut Errors) {
 
 fn semantics(options: &Options, errors: &mut Errors) {
     let Some((names, tokens)) = &options.semantics else { return };
-    if names.len() != options.grid.len() {
+    if names.len() != options.grid.len() && options.grid_tokens.is_some() {
         let message = format!("{} semantics for a grid of {} axes", names.len(), options.grid.len());
         errors.at(tokens, message, "one of `parallel`, `arbitrary` per grid axis");
     }
