@@ -8,5 +8,6 @@ mod refusals;
 mod runtime;
 mod safetensors;
 mod shaders;
+mod steps;
 mod support;
 mod tidy;

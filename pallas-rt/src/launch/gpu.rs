@@ -3,13 +3,23 @@ use super::bind::Binding;
 use super::cache::{Compiled, LAUNCHES};
 use super::run;
 use crate::gpu::{Binding as Bound, Dispatch, ShaderJob};
-use crate::wgsl::{self, HEADER_WORDS, Shader};
+use crate::passes::resume::resume;
+use crate::wgsl::{self, HEADER_WORDS, Iterations, Shader};
 use crate::{Array, Client, Error, Result};
 use pallas_ir::{At, Diag, Kernel, Loc};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Scratch of one dispatch; more programs than fit run in several dispatches.
 const SCRATCH_BYTES: u64 = 64 << 20;
+
+/// What a shader is emitted for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Form {
+    limits: wgsl::Limits,
+    /// Whether each dispatch runs a range of the sequential axes.
+    resumed: bool,
+}
 
 /// Runs a kernel; returns before the device has finished, except where the driver's loop limit must be checked.
 pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding) -> Result<Vec<Array>> {
@@ -22,9 +32,16 @@ pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding) -
         max_loop_iterations: device.max_loop_iterations,
         profile: profile(device.profile)?,
     };
-    // Clients with equal limits share a text; the pipeline cache is the device's own.
-    let shader = compiled.backends.shader(limits, || wgsl::emit(kernel, &limits));
-    let shader = shader.map_err(|d| Error::kernel(&kernel.name, Loc::NONE, "", d))?;
+    let steps = run::sequential_grid(&compiled.traced, binding);
+    let mut shader = shader(compiled, steps.len(), Form { limits, resumed: false })?;
+    let mut ranges = vec![vec![]];
+    if let Some(limit) = limits.max_loop_iterations
+        && !steps.is_empty()
+        && shader.iterations.total(&steps) >= u64::from(limit)
+    {
+        shader = self::shader(compiled, steps.len(), Form { limits, resumed: true })?;
+        ranges = split(&shader.iterations, &steps, u64::from(limit) - 1);
+    }
     let results = run::allocate(client, kernel, binding)?;
     let buffers = run::buffers(kernel, binding, &results);
     let bindings: Vec<Bound<'_>> = shader
@@ -33,7 +50,7 @@ pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding) -
         .map(|&(id, writable)| Bound { buffer: buffers[id.index()].expect("arrays have memory").buffer(), writable })
         .collect();
     let grid = run::parallel_grid(&compiled.traced, binding);
-    let dispatches = dispatches(&shader, kernel, binding, &grid, device.max_workgroups_per_axis);
+    let dispatches = dispatches(&shader, kernel, binding, &grid, &ranges, device.max_workgroups_per_axis);
     let most = dispatches.iter().map(|(programs, _)| *programs).max().unwrap_or(0);
     let dispatches: Vec<Dispatch> = dispatches.into_iter().map(|(_, d)| d).collect();
     let gpu = client.gpu_runtime().expect("the client is a GPU's");
@@ -50,13 +67,50 @@ pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding) -
     let launch = gpu.run(&job)?;
     if shader.error_flag && launch.error_flag()?[0] != 0 {
         let limit = limits.max_loop_iterations.unwrap_or_default();
-        let message =
-            format!("a program needs more than the {limit} loop iterations after which {} stops it", client.device());
-        let help = "use smaller blocks or fewer sequential steps, a newer driver, or the CPU";
+        let what = if steps.is_empty() { "a program" } else { "one sequential step of a program" };
+        let message = format!("{what} needs the {limit} loop iterations after which {} stops it", client.device());
+        let help = "use smaller blocks or shorter loops, a newer driver, or the CPU";
         return Err(Error::kernel(&kernel.name, Loc::NONE, "", Diag::new("loop-limit", At::Op, message, help)));
     }
     drop(bindings);
     Ok(results)
+}
+
+/// The shader of a form. Clients with equal limits share a text; the pipeline cache is the device's own.
+fn shader(compiled: &Compiled, sequential: usize, form: Form) -> Result<Arc<Shader>> {
+    let kernel = &compiled.lowered;
+    let emit = || match form.resumed {
+        false => wgsl::emit(kernel, sequential, &form.limits),
+        true => wgsl::emit_resumed(&resume(kernel, sequential), sequential, &form.limits),
+    };
+    let shader = compiled.backends.shader(form, emit);
+    shader.map_err(|d| Error::kernel(&kernel.name, Loc::NONE, "", d))
+}
+
+/// Ranges of the sequential axes, `from to` for each, outermost first: in every one a thread runs at most `limit` loop
+/// iterations, or a single step.
+fn split(iterations: &Iterations, steps: &[i64], limit: u64) -> Vec<Vec<u32>> {
+    fn axis(d: usize, of: (&Iterations, &[i64]), room: u64, outer: &mut Vec<u32>, out: &mut Vec<Vec<u32>>) {
+        let (iterations, steps) = of;
+        let deeper = Iterations { outside: iterations.axes[d], axes: iterations.axes[d + 1..].to_vec(), more: false };
+        let most = room / deeper.total(&steps[d + 1..]).max(1);
+        let last = d + 1 == steps.len();
+        let chunk = most.clamp(1, steps[d].max(1) as u64) as usize;
+        for from in (0..steps[d]).step_by(chunk) {
+            let bounds = outer.len();
+            outer.extend([from as u32, (from + chunk as i64).min(steps[d]) as u32]);
+            if most == 0 && !last {
+                axis(d + 1, of, room.saturating_sub(iterations.axes[d]), outer, out);
+            } else {
+                let rest = steps[d + 1..].iter().flat_map(|&n| [0, n as u32]);
+                out.push(outer.iter().copied().chain(rest).collect());
+            }
+            outer.truncate(bounds);
+        }
+    }
+    let mut out = vec![];
+    axis(0, (iterations, steps), limit.saturating_sub(iterations.outside), &mut vec![], &mut out);
+    out
 }
 
 /// How kernels are placed for a device; `PALLAS_PROFILE` overrides.
@@ -74,28 +128,62 @@ fn profile(device: crate::Profile) -> Result<wgsl::Profile> {
     })
 }
 
-/// The programs of each dispatch, and the dispatch.
-fn dispatches(shader: &Shader, kernel: &Kernel, binding: &Binding, grid: &[i64], axis: u32) -> Vec<(u64, Dispatch)> {
+/// The programs of each dispatch, and the dispatch: for each part of the grid, all ranges of the sequential axes.
+fn dispatches(
+    shader: &Shader,
+    kernel: &Kernel,
+    binding: &Binding,
+    grid: &[i64],
+    ranges: &[Vec<u32>],
+    axis: u32,
+) -> Vec<(u64, Dispatch)> {
     let total: u64 = grid.iter().map(|&n| n as u64).product();
     let per_program = (shader.scratch_words as u64 * 4).max(1);
     let chunk = (SCRATCH_BYTES / per_program).clamp(1, u64::from(axis) * u64::from(axis)).min(total.max(1));
-    let tail: Vec<u32> = grid
+    let known: Vec<u32> = grid
         .iter()
         .chain(&run::sizes(kernel, binding))
         .map(|&n| n as u32)
         .chain(binding.params.iter().map(|p| p.map_or(0, |x| x.bits as u32)))
-        .chain(shader.constants.iter().copied())
         .collect();
-    (0..total.div_ceil(chunk))
-        .map(|i| {
-            let (first, count) = (i * chunk, chunk.min(total - i * chunk));
+    let parts = (0..total.div_ceil(chunk)).map(|i| (i * chunk, chunk.min(total - i * chunk)));
+    parts
+        .flat_map(|part| ranges.iter().map(move |range| (part, range)))
+        .map(|((first, count), range)| {
             let mut words = vec![0u32; HEADER_WORDS];
             (words[0], words[1], words[2]) = (first as u32, total as u32, count as u32);
-            words.extend(&tail);
+            words.extend(known.iter().chain(range).chain(&shader.constants));
             words.resize(words.len().next_multiple_of(4), 0);
             let x = count.min(u64::from(axis));
             let uniform = words.iter().flat_map(|w| w.to_le_bytes()).collect();
             (count, Dispatch { workgroups: [x as u32, count.div_ceil(x) as u32, 1], uniform })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_keep_to_the_limit_and_cover_every_step_once() {
+        let check = |outside, axes: &[u64], steps: &[i64], limit| {
+            let iterations = Iterations { outside, axes: axes.to_vec(), more: false };
+            let ranges = split(&iterations, steps, limit);
+            let covered: i64 =
+                ranges.iter().map(|r| r.chunks(2).map(|b| i64::from(b[1] - b[0])).product::<i64>()).sum();
+            assert_eq!(covered, steps.iter().product::<i64>(), "{ranges:?}");
+            let long = |r: &Vec<u32>| {
+                let own: Vec<i64> = r.chunks(2).map(|b| i64::from(b[1] - b[0])).collect();
+                iterations.total(&own) > limit && own.iter().any(|&n| n > 1)
+            };
+            assert!(!ranges.iter().any(long), "{ranges:?}");
+            ranges
+        };
+        assert_eq!(check(1, &[10], &[7], 31), [[0, 3], [3, 6], [6, 7]]);
+        assert_eq!(check(0, &[10], &[2], 5), [[0, 1], [1, 2]], "a single step may be longer");
+        assert_eq!(check(0, &[1, 10], &[4, 2], 50), [[0, 2, 0, 2], [2, 4, 0, 2]]);
+        assert_eq!(check(0, &[1, 10], &[2, 3], 21), [[0, 1, 0, 2], [0, 1, 2, 3], [1, 2, 0, 2], [1, 2, 2, 3]]);
+        assert!(check(5, &[1, 2, 3], &[5, 7, 11], 40).len() > 5);
+    }
 }

@@ -37,7 +37,7 @@ impl Explained {
     /// # Errors
     /// Types that shaders lack, scratch beyond the workgroup memory.
     pub fn shader(&self, limits: &wgsl::Limits) -> Result<wgsl::Shader> {
-        wgsl::emit(&self.lowered, limits).map_err(|d| Error::kernel(&self.name, Loc::NONE, "", d))
+        wgsl::emit(&self.lowered, 0, limits).map_err(|d| Error::kernel(&self.name, Loc::NONE, "", d))
     }
 }
 
@@ -143,7 +143,8 @@ pub(super) fn note(compiled: &Compiled, binding: &Binding, _: &Client) -> Result
         vec![("traced".to_string(), kernel.to_string()), ("lower".to_string(), compiled.lowered.to_string())];
     // WebGPU's default limits: what runs everywhere.
     let limits = wgsl::Limits::default_of(wgsl::Profile::Gpu);
-    match wgsl::emit(&compiled.lowered, &limits) {
+    let sequential = super::run::sequential_grid(kernel, binding).len();
+    match wgsl::emit(&compiled.lowered, sequential, &limits) {
         Ok(shader) => {
             stages.push(("placement".to_string(), shader.placement.to_string()));
             stages.push(("wgsl".to_string(), shader.text));

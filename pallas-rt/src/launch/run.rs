@@ -14,25 +14,25 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug, Default)]
 pub(super) struct Backends {
     cpu: OnceLock<cpu::Executable>,
-    /// One text per set of limits.
+    /// One text per set of limits and form.
     #[cfg(feature = "gpu")]
-    shaders: std::sync::Mutex<Vec<(crate::wgsl::Limits, Arc<crate::wgsl::Shader>)>>,
+    shaders: std::sync::Mutex<Vec<(super::gpu::Form, Arc<crate::wgsl::Shader>)>>,
 }
 
 #[cfg(feature = "gpu")]
 impl Backends {
-    /// The shader for these limits, emitted at most once.
+    /// The shader of this form, emitted at most once.
     pub(super) fn shader(
         &self,
-        limits: crate::wgsl::Limits,
+        form: super::gpu::Form,
         emit: impl FnOnce() -> std::result::Result<crate::wgsl::Shader, Diag>,
     ) -> std::result::Result<Arc<crate::wgsl::Shader>, Diag> {
         let mut shaders = self.shaders.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some((_, found)) = shaders.iter().find(|(l, _)| *l == limits) {
+        if let Some((_, found)) = shaders.iter().find(|(f, _)| *f == form) {
             return Ok(found.clone());
         }
         let shader = Arc::new(emit()?);
-        shaders.push((limits, shader.clone()));
+        shaders.push((form, shader.clone()));
         Ok(shader)
     }
 }
@@ -46,6 +46,12 @@ pub(super) fn sizes(kernel: &Kernel, binding: &Binding) -> Vec<i64> {
 pub(super) fn parallel_grid(kernel: &Kernel, binding: &Binding) -> Vec<i64> {
     let axes = kernel.grid.iter().zip(&binding.grid);
     axes.filter(|(a, _)| a.semantics == pallas_ir::Semantics::Parallel).map(|(_, &n)| n).collect()
+}
+
+/// The extents of the sequential axes, outermost first.
+pub(super) fn sequential_grid(kernel: &Kernel, binding: &Binding) -> Vec<i64> {
+    let axes = kernel.grid.iter().zip(&binding.grid);
+    axes.filter(|(a, _)| a.semantics == pallas_ir::Semantics::Arbitrary).map(|(_, &n)| n).collect()
 }
 
 /// Outputs nobody has written: what an intercepted call returns.

@@ -1,10 +1,11 @@
 //! Passes over the tile IR, in the order [`PIPELINE`] runs them.
 //!
-//! [`lower`] blocks and sequential axes become array positions and loops; [`promote`] scratch becomes values;
-//! [`rewrite`] is how passes copy a kernel.
+//! [`lower`] blocks and sequential axes become array positions and loops; [`promote`] scratch becomes values; [`resume`]
+//! sequential axes run range by range; [`rewrite`] is how passes copy a kernel.
 pub mod liveness;
 pub mod lower;
 pub mod promote;
+pub mod resume;
 pub mod rewrite;
 
 use pallas_ir::Kernel;

@@ -22,8 +22,20 @@ pub(super) struct Placed {
     cost: f64,
 }
 
+/// What is placed: the lowered kernel and how it will run.
+#[derive(Clone, Copy)]
+pub(super) struct Task<'k> {
+    pub(super) kernel: &'k Kernel,
+    /// Sequential axes: its outermost loops.
+    pub(super) sequential: usize,
+    /// Scratch keeps its contents between dispatches: it is global memory.
+    pub(super) resumed: bool,
+    pub(super) limits: &'k Limits,
+}
+
 /// The cheapest placement. None: the user's scratch does not fit.
-pub(super) fn choose(kernel: &Kernel, limits: &Limits) -> Option<Placed> {
+pub(super) fn choose(task: Task<'_>) -> Option<Placed> {
+    let limits = task.limits;
     let numbers = limits.profile.numbers();
     let most = limits.max_threads;
     let small = |grid: &&(u32, u32)| grid.0 * grid.1 <= most;
@@ -34,7 +46,7 @@ pub(super) fn choose(kernel: &Kernel, limits: &Limits) -> Option<Placed> {
     let mut forms: Vec<Form> = vec![];
     let mut best: Option<Placed> = None;
     for grid in grids {
-        if let Some(placed) = on_grid(kernel, limits, numbers, grid, &mut forms)
+        if let Some(placed) = on_grid(task, numbers, grid, &mut forms)
             && best.as_ref().is_none_or(|b| placed.cost < b.cost)
         {
             best = Some(placed);
@@ -53,15 +65,10 @@ struct Form {
 }
 
 /// The placement on one grid of threads. Scratch that finds no registers there stays memory.
-fn on_grid(
-    kernel: &Kernel,
-    limits: &Limits,
-    numbers: &Numbers,
-    grid: (u32, u32),
-    forms: &mut Vec<Form>,
-) -> Option<Placed> {
+fn on_grid(task: Task<'_>, numbers: &Numbers, grid: (u32, u32), forms: &mut Vec<Form>) -> Option<Placed> {
+    let kernel = task.kernel;
     let all = || (0..kernel.operands.len() as u32).map(OperandId).collect();
-    let mut kept: Vec<OperandId> = if numbers.registers == 0 { all() } else { vec![] };
+    let mut kept: Vec<OperandId> = if numbers.registers == 0 || task.resumed { all() } else { vec![] };
     loop {
         let at = forms.iter().position(|f| f.kept == kept).unwrap_or_else(|| {
             let promoted = promote(kernel, &kept);
@@ -75,7 +82,7 @@ fn on_grid(
         let memory = |v: Value| matches!(plan.homes[v.index()], Home::Buffer(_)) || large(v);
         let mut out: Vec<OperandId> = promoted.carried.iter().filter(|(v, _)| memory(*v)).map(|(_, o)| *o).collect();
         if out.is_empty() {
-            return fit(&promoted.kernel, plan, limits, numbers);
+            return fit(task, &promoted.kernel, plan, numbers);
         }
         out.extend(&kept);
         out.sort_unstable();
@@ -85,12 +92,14 @@ fn on_grid(
 }
 
 /// Emits until every read across threads has its copy and the buffers fit, the largest moving to global memory.
-fn fit(k: &Kernel, mut plan: Plan, limits: &Limits, numbers: &Numbers) -> Option<Placed> {
+fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers) -> Option<Placed> {
+    let limits = task.limits;
+    plan.buffers.iter_mut().filter(|b| b.scratch).for_each(|b| b.outside = task.resumed);
     // A word for a value that all threads agree on.
     let room = (limits.workgroup_bytes as usize / 4).saturating_sub(4);
     loop {
         let own = plan.buffers.len();
-        let mut emitted = emit::body(k, &mut plan, numbers, limits.max_loop_iterations);
+        let mut emitted = emit::body(k, &mut plan, numbers, task.sequential, limits.max_loop_iterations);
         if !emitted.wanted.is_empty() {
             plan.buffers.truncate(own);
             emitted.wanted.iter().for_each(|&v| plan.copy(k, v));

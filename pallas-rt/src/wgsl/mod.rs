@@ -12,7 +12,8 @@ mod report;
 mod sync;
 mod types;
 
-use choose::{Addresses, Placed};
+use choose::{Addresses, Placed, Task};
+pub use emit::Iterations;
 use pallas_ir::{At, DType, Diag, Kernel, OperandId, OperandKind};
 pub use profile::Profile;
 
@@ -53,6 +54,8 @@ pub struct Shader {
     pub threads: u32,
     /// Whether it reports through an error flag.
     pub error_flag: bool,
+    /// Loop iterations of a thread.
+    pub iterations: Iterations,
     /// Where tiles live, and why threads meet.
     pub placement: Placement,
 }
@@ -92,18 +95,31 @@ pub struct PlacedTile {
 /// Leading words of the uniform: first program, number of programs.
 pub const HEADER_WORDS: usize = 4;
 
-/// Emits a lowered kernel.
+/// Emits a lowered kernel whose outermost loops run over `sequential` axes of the grid.
 ///
 /// # Errors
 /// An element type that adapters have no type for; scratch beyond workgroup memory.
-pub fn emit(kernel: &Kernel, limits: &Limits) -> Result<Shader, Diag> {
+pub fn emit(kernel: &Kernel, sequential: usize, limits: &Limits) -> Result<Shader, Diag> {
+    emit_task(Task { kernel, sequential, resumed: false, limits })
+}
+
+/// Emits a kernel that [`resume`](crate::passes::resume) gave ranges: its scratch outlives a dispatch.
+///
+/// # Errors
+/// As [`emit`].
+pub fn emit_resumed(kernel: &Kernel, sequential: usize, limits: &Limits) -> Result<Shader, Diag> {
+    emit_task(Task { kernel, sequential, resumed: true, limits })
+}
+
+fn emit_task(task: Task<'_>) -> Result<Shader, Diag> {
+    let Task { kernel, limits, .. } = task;
     for operand in &kernel.operands {
         refuse_wide(operand.dtype, &operand.name)?;
     }
     for ty in &kernel.values {
         refuse_wide(ty.dtype, "a tile")?;
     }
-    let placed = choose::choose(kernel, limits).ok_or_else(|| refuse_scratch(kernel, limits))?;
+    let placed = choose::choose(task).ok_or_else(|| refuse_scratch(kernel, limits))?;
     let error_flag = limits.max_loop_iterations.is_some();
     let placement = report::placement(&placed, limits);
     let Placed { kernel, plan, emitted, workgroup_words, scratch_words, .. } = placed;
@@ -115,6 +131,7 @@ pub fn emit(kernel: &Kernel, limits: &Limits) -> Result<Shader, Diag> {
         workgroup_bytes: (workgroup_words + 1) * 4,
         threads: plan.threads() as u32,
         error_flag,
+        iterations: emitted.iterations,
         placement,
     })
 }
@@ -135,7 +152,8 @@ pub struct Audit {
 /// # Errors
 /// As [`emit`].
 pub fn audit(kernel: &Kernel, limits: &Limits) -> Result<Audit, Diag> {
-    let placed = choose::choose(kernel, limits).ok_or_else(|| refuse_scratch(kernel, limits))?;
+    let task = Task { kernel, sequential: 0, resumed: false, limits };
+    let placed = choose::choose(task).ok_or_else(|| refuse_scratch(kernel, limits))?;
     let (nodes, addresses) = (&placed.emitted.nodes, Addresses { k: &placed.kernel, plan: &placed.plan });
     Ok(Audit {
         barriers: sync::reasons(nodes).len(),

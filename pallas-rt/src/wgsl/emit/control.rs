@@ -3,7 +3,7 @@ use super::element::At;
 use super::{Emit, TRIPS};
 use crate::wgsl::place::Home;
 use crate::wgsl::types::name;
-use pallas_ir::{Inst, Value};
+use pallas_ir::{Inst, Op, Value};
 
 impl Emit<'_> {
     pub(super) fn branch(&mut self, inst: &Inst) {
@@ -35,8 +35,9 @@ impl Emit<'_> {
         self.assign(carried, &inst.args[3..]);
         let k = self.fresh("k");
         self.line(format!("let trips{k} = (max({hi} - {lo}, 0) + {step} - 1) / max({step}, 1);"));
-        let stop = self.limit.map_or(String::new(), |l| format!(" && spent <= {l}u"));
+        let stop = self.limit.map_or(String::new(), |l| format!(" && spent < {l}u"));
         let head = format!("for (var {k} = 0; {k} < trips{k}{stop}; {k}++) {{");
+        let axis = self.open_loop();
         let nodes = self.nested(|e| {
             e.times(TRIPS, |e| {
                 e.spent += 1;
@@ -47,6 +48,7 @@ impl Emit<'_> {
                 e.charge();
             });
         });
+        self.close_loop(axis, self.trips_of(inst));
         self.nest(true, vec![(head, nodes)]);
         self.declare(&inst.results);
         self.assign(&inst.results, carried);
@@ -57,11 +59,12 @@ impl Emit<'_> {
         self.declare(&test.params);
         self.declare(&inst.results);
         self.assign(&test.params, &inst.args);
+        self.counted.push(0);
         let nodes = self.nested(|e| {
             e.times(TRIPS, |e| {
                 e.spent += 1;
                 e.region(inst.regions[0]);
-                let stop = e.limit.map_or(String::new(), |l| format!(" || spent > {l}u"));
+                let stop = e.limit.map_or(String::new(), |l| format!(" || spent >= {l}u"));
                 let head = format!("if (!{}{stop}) {{", e.scalar(test.yields[0]));
                 let leave = e.nested(|e| {
                     e.assign(&inst.results, &test.yields[1..]);
@@ -75,7 +78,32 @@ impl Emit<'_> {
                 e.charge();
             });
         });
+        self.close_loop(None, None);
         self.nest(true, vec![("loop {".into(), nodes)]);
+    }
+    /// Which sequential axis the loop that opens runs over, if any: loops over axes are the outermost.
+    fn open_loop(&mut self) -> Option<usize> {
+        self.counted.push(0);
+        let axis = (self.axes_left > 0).then(|| self.iterations.axes.len() - self.axes_left);
+        self.axes_left -= usize::from(axis.is_some());
+        axis
+    }
+    fn close_loop(&mut self, axis: Option<usize>, trips: Option<u64>) {
+        let own = self.counted.pop().expect("opened");
+        match (axis, trips) {
+            (Some(axis), _) => self.iterations.axes[axis] = own,
+            (None, Some(n)) => *self.counted.last_mut().expect("the body is open") += own.saturating_mul(n),
+            (None, None) => self.iterations.more = true,
+        }
+    }
+    /// Trips of a loop between constants.
+    fn trips_of(&self, inst: &Inst) -> Option<u64> {
+        let constant = |v: Value| match self.k.inst(self.plan.defined[v.index()]?).op {
+            Op::Const(x) => Some(x.as_i64()),
+            _ => None,
+        };
+        let (lo, hi, step) = (constant(inst.args[0])?, constant(inst.args[1])?, constant(inst.args[2])?);
+        Some(((hi - lo).max(0) as u64).div_ceil(step.max(1) as u64))
     }
 
     fn declare(&mut self, values: &[Value]) {

@@ -38,6 +38,26 @@ pub(super) struct Emitted {
     pub(super) work: f64,
     /// Lines of text.
     pub(super) lines: usize,
+    pub(super) iterations: Iterations,
+}
+
+/// Loop iterations of a thread, at most.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Iterations {
+    /// Outside of the loops over sequential axes.
+    pub outside: u64,
+    /// In one step of each sequential axis, outermost first, without the steps of the next one.
+    pub axes: Vec<u64>,
+    /// There are loops besides whose trips depend on data.
+    pub more: bool,
+}
+
+impl Iterations {
+    /// In `counts` steps of the sequential axes.
+    pub fn total(&self, counts: &[i64]) -> u64 {
+        let nested = |inner: u64, (own, n): (&u64, &i64)| own.saturating_add(inner).saturating_mul(*n as u64);
+        self.axes.iter().zip(counts).rev().fold(0, nested).saturating_add(self.outside)
+    }
 }
 
 impl Emitted {
@@ -77,6 +97,11 @@ pub(super) struct Emit<'k> {
     fresh: usize,
     /// Loop iterations of an invocation since the counter was last moved.
     spent: u64,
+    /// Sequential axes whose loops are not open yet.
+    axes_left: usize,
+    /// Iterations counted in each open loop, and outside of all.
+    counted: Vec<u64>,
+    iterations: Iterations,
     /// How often the present line runs.
     trips: f64,
     work: f64,
@@ -84,7 +109,7 @@ pub(super) struct Emit<'k> {
 }
 
 /// Emits a kernel's body; adds buffers for partial results to the plan.
-pub(super) fn body(k: &Kernel, plan: &mut Plan, numbers: &Numbers, limit: Option<u32>) -> Emitted {
+pub(super) fn body(k: &Kernel, plan: &mut Plan, numbers: &Numbers, sequential: usize, limit: Option<u32>) -> Emitted {
     let mut e = Emit {
         k,
         plan,
@@ -98,6 +123,9 @@ pub(super) fn body(k: &Kernel, plan: &mut Plan, numbers: &Numbers, limit: Option
         wanted: BTreeSet::new(),
         fresh: 0,
         spent: 0,
+        axes_left: sequential,
+        counted: vec![0],
+        iterations: Iterations { axes: vec![0; sequential], ..Iterations::default() },
         trips: 1.0,
         work: 0.0,
         lines: 0,
@@ -105,8 +133,17 @@ pub(super) fn body(k: &Kernel, plan: &mut Plan, numbers: &Numbers, limit: Option
     e.classes();
     e.region(k.body);
     e.charge();
+    e.iterations.outside = e.counted[0];
     let nodes = e.open.pop().expect("the body is open");
-    Emitted { nodes, constants: e.constants, helpers: e.helpers, wanted: e.wanted, work: e.work, lines: e.lines }
+    Emitted {
+        nodes,
+        constants: e.constants,
+        helpers: e.helpers,
+        wanted: e.wanted,
+        work: e.work,
+        lines: e.lines,
+        iterations: e.iterations,
+    }
 }
 
 impl Emit<'_> {
@@ -199,12 +236,13 @@ impl Emit<'_> {
     }
     /// Moves the counter of loop iterations on drivers that stop silently.
     fn charge(&mut self) {
+        let spent = std::mem::take(&mut self.spent);
+        *self.counted.last_mut().expect("the body is open") += spent;
         let Some(limit) = self.limit else { return };
-        if self.spent > 0 {
-            let spent = std::mem::take(&mut self.spent);
+        if spent > 0 {
             self.line(format!("spent += {spent}u;"));
         }
-        self.line(format!("if (spent > {limit}u) {{ atomicMax(&error_flag[0], 1u); }}"));
+        self.line(format!("if (spent >= {limit}u) {{ atomicMax(&error_flag[0], 1u); }}"));
     }
 
     // ---- names
