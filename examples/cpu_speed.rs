@@ -1,6 +1,9 @@
 //! Speed of the CPU backend as a share of what the machine can do: fused multiply-adds and copied memory, measured here.
 //!
 //! `cargo run --release --no-default-features --example cpu_speed [-- part of a line's name]`
+#[path = "../benches/peak/cpu.rs"]
+mod peak;
+
 use pallas_kernels::flash_attention::flash_attention_blocks;
 use pallas_kernels::matmul::matmul_blocks;
 use pallas_kernels::norm::layer_norm;
@@ -12,7 +15,7 @@ use std::time::Instant;
 fn main() -> Result<()> {
     let client = Client::cpu();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let peak = peak_flops(threads);
+    let peak = peak::flops(threads);
     println!("{threads} threads: {:.0} GFLOP/s of fused multiply-adds in f32", peak / 1e9);
 
     let n = 1024;
@@ -47,7 +50,7 @@ fn main() -> Result<()> {
 
     let x = numbers(&client, &[4096, 1024])?;
     let (gamma, beta) = (numbers(&client, &[1024])?, numbers(&client, &[1024])?);
-    let copy = copy_seconds(x.len(), threads);
+    let copy = peak::copy_seconds(x.len(), threads);
     let rows = |what: &str, seconds: Option<f64>| {
         if let Some(seconds) = seconds {
             println!("{what:<44} {:8.3} ms  {:5.2} copies", seconds * 1e3, seconds / copy);
@@ -77,59 +80,4 @@ fn best<T>(what: &str, mut call: impl FnMut() -> Result<T>) -> Result<Option<f64
         best = best.min(begin.elapsed().as_secs_f64());
     }
     Ok(Some(best))
-}
-
-/// Independent multiply-add chains on every thread: what no product can exceed.
-fn peak_flops(threads: usize) -> f64 {
-    const STEPS: usize = 200_000;
-    #[inline(always)]
-    fn chains(steps: usize) -> f32 {
-        let mut sums = [[1.0f32; 8]; 12];
-        for _ in 0..steps {
-            for sum in &mut sums {
-                for x in sum.iter_mut() {
-                    *x = x.mul_add(0.999, 1e-6);
-                }
-            }
-        }
-        sums.iter().flatten().sum()
-    }
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma")]
-    fn chains_avx2(steps: usize) -> f32 {
-        chains(steps)
-    }
-    let run = || {
-        #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            // SAFETY: the features are there.
-            return unsafe { chains_avx2(black_box(STEPS)) };
-        }
-        chains(black_box(STEPS))
-    };
-    let mut best = f64::INFINITY;
-    for _ in 0..5 {
-        let begin = Instant::now();
-        std::thread::scope(|s| (0..threads).for_each(|_| drop(s.spawn(|| black_box(run())))));
-        best = best.min(begin.elapsed().as_secs_f64());
-    }
-    (threads * STEPS * 12 * 8 * 2) as f64 / best
-}
-
-/// Seconds to copy `n` floats on every thread.
-fn copy_seconds(n: usize, threads: usize) -> f64 {
-    let (from, mut to) = (vec![1.0f32; n], vec![0.0f32; n]);
-    let part = n.div_ceil(threads);
-    let mut best = f64::INFINITY;
-    for _ in 0..20 {
-        let begin = Instant::now();
-        std::thread::scope(|s| {
-            for (from, to) in from.chunks(part).zip(to.chunks_mut(part)) {
-                s.spawn(|| to.copy_from_slice(from));
-            }
-        });
-        best = best.min(begin.elapsed().as_secs_f64());
-        black_box(&mut to);
-    }
-    best
 }

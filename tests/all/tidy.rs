@@ -21,7 +21,7 @@ fn sources() -> Vec<PathBuf> {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut out = vec![];
-    for dir in ["pallas-rt", "pallas-macros", "kernels", "examples", "tests"] {
+    for dir in ["pallas-rt", "pallas-macros", "kernels", "examples", "benches", "tests"] {
         walk(&root.join(dir), &mut out);
     }
     assert!(out.len() > 40, "the sources are found");
