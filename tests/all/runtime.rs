@@ -53,7 +53,8 @@ fn rounded(
 fn fixed_enums_and_functions_are_traced_once_a_value() {
     let client = Client::cpu();
     let x = client.array(&[1.5f32, 7.25], &[2]).expect("it fits");
-    let cases: [(Rounding, fn(Tile<f32>) -> Tile<f32>, [f32; 2]); 3] = [
+    type After = fn(Tile<f32>) -> Tile<f32>;
+    let cases: [(Rounding, After, [f32; 2]); 3] = [
         (Rounding::Down, |y| y * 2.0, [2.0, 14.0]),
         (Rounding::Multiple(3), |y| y + 1.0, [1.0, 7.0]),
         (Rounding::Multiple(4), |y| y + 1.5, [1.5, 5.5]),

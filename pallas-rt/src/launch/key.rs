@@ -127,7 +127,8 @@ mod tests {
 
     #[test]
     fn values_that_can_be_compared_are() {
-        let (double, half): (fn(f32) -> f32, fn(f32) -> f32) = (|x| x * 2.0, |x| x * 0.5);
+        let double: fn(f32) -> f32 = |x| x * 2.0;
+        let half: fn(f32) -> f32 = |x| x * 0.5;
         assert_eq!(key!(Mask::Window(3)), key!(Mask::Window(3)));
         assert_ne!(key!(Mask::Window(3)), key!(Mask::Window(4)));
         assert_ne!(key!(Mask::Window(0)), key!(Mask::Causal));
