@@ -26,6 +26,7 @@ pub(crate) fn expand(attr: TokenStream, mut f: ItemFn) -> TokenStream {
         None => quote!(::pallas_rt::__private),
     };
     check::kernel(&f, &options, &parameters, &names, &mut errors);
+    f.attrs.retain(|a| !check::is_kernel(a));
     let kernel = Kernel { options, parameters, names, root };
     let code = kernel.function(&f, &mut errors);
     if errors.is_empty() { code } else { kernel.stub(&f, errors) }

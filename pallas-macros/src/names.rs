@@ -129,6 +129,8 @@ impl Names {
                 let function = Ident::new(&function, proc_macro2::Span::call_site());
                 quote!(#l.#function(&#r))
             }
+            // The check of the spec has said so.
+            Expr::Infer(_) => quote!(#root::Dim::from(0i64)),
             _ => self.unsupported(root, e, errors),
         }
     }
@@ -166,7 +168,9 @@ impl Names {
         }
     }
     fn unsupported(&self, root: &TokenStream, e: &Expr, errors: &mut Errors) -> TokenStream {
-        errors.at(e, "a size is built from names, numbers, `{CONSTANTS}`, `+`, `-`, `*`, `cdiv`, `min`, `max`", "");
+        let found = quote!(#e).to_string().replace(' ', "");
+        let help = "sizes are built from names, numbers, `{CONSTANTS}`, `+`, `-`, `*`, `cdiv`, `min`, `max`";
+        errors.at(e, format!("`{found}` is no size"), help);
         quote!(#root::Dim::from(0i64))
     }
 }

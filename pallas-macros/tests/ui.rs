@@ -1,4 +1,4 @@
-//! What rustc says to wrong kernels: one folder per cause, one file per mistake, its words beside it.
+//! What rustc says to wrong kernels: one folder per kind, one file per cause, its words beside it.
 //!
 //! `TRYBUILD=overwrite cargo test -p pallas-macros --test ui` writes the words anew. They are those of the pinned
 //! toolchain without the standard library's sources; other compilers word and quote differently, so there the test is
@@ -10,7 +10,18 @@ use std::process::Command;
 const PINNED: &str = "rustc 1.95.0 ";
 
 /// Words of the implementation that no user should read.
-const INTERNAL: [&str; 6] = ["Infallible", "CarriedIn", "HostDecided", "dyn Changes", "PhantomData", "FixedKey"];
+const INTERNAL: [&str; 10] = [
+    "__private",
+    "__dim",
+    "__left",
+    "__right",
+    "Infallible",
+    "CarriedIn",
+    "HostDecided",
+    "dyn Changes",
+    "PhantomData",
+    "FixedKey",
+];
 
 fn rustc(argument: &[&str]) -> String {
     let out = Command::new("rustc").args(argument).output().expect("cargo runs tests beside a rustc");
@@ -50,12 +61,38 @@ fn wrong_kernels() {
 #[test]
 fn every_mistake_has_its_words_and_none_is_internal() {
     let cases = files("rs");
-    assert!(cases.len() >= 30, "{} cases", cases.len());
+    assert!(cases.len() >= 60, "{} cases", cases.len());
     for case in cases {
         let words = std::fs::read_to_string(case.with_extension("stderr"));
         let words = words.unwrap_or_else(|_| panic!("{} has no .stderr", case.display()));
         for word in INTERNAL {
             assert!(!words.contains(word), "{} says `{word}`", case.display());
         }
+    }
+}
+
+/// Every refused kernel stands beside one that differs in a few lines, and `neighbours.rs` runs it.
+#[test]
+fn every_mistake_has_a_neighbour_that_runs() {
+    let listed = include_str!("neighbours.rs");
+    for case in files("rs") {
+        let (name, cause) = (case.file_stem().expect("a file"), case.parent().expect("a folder"));
+        let right = cause.join("ok").join(name).with_extension("rs");
+        let text = std::fs::read_to_string(&right).unwrap_or_else(|_| panic!("there is no {}", right.display()));
+        let wrong = std::fs::read_to_string(&case).expect("a readable case");
+        let kernel = text.split("\n#[test]").next().expect("a kernel in front of its test");
+        let only = |a: &str, b: &str| -> Vec<String> {
+            a.lines().filter(|l| !b.lines().any(|other| other == *l)).map(String::from).collect()
+        };
+        let mut changed = only(wrong.trim_end_matches("\nfn main() {}\n"), kernel);
+        changed.extend(only(kernel, &wrong));
+        assert!((1..=12).contains(&changed.len()), "{} changes {changed:#?}", right.display());
+        assert!(text.contains("#[test]\nfn runs()"), "{} does not run", right.display());
+        let folder = format!("#[path = \"ui/{}/ok\"]\n", cause.file_name().expect("a name").display());
+        let folder = listed.split(&folder).nth(1).and_then(|rest| rest.split("\n}").next());
+        let modules = folder.unwrap_or_else(|| panic!("neighbours.rs lists no folder of {}", case.display()));
+        let name = name.display();
+        let found = [format!("mod {name};"), format!("#[path = \"{name}.rs\"]")].iter().any(|m| modules.contains(m));
+        assert!(found, "neighbours.rs does not list {}", right.display());
     }
 }

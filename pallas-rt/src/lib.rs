@@ -50,7 +50,7 @@ pub mod __private {
     pub use crate::lang::cmp::{Cmp, HostCmp, Left, Logic};
     pub use crate::lang::make::index;
     pub use crate::lang::refs::{In, Out, Prefetch, Scratch};
-    pub use crate::lang::stage::{For, While, condition, leaves_region, pass, range, slot, steady, thaw};
+    pub use crate::lang::stage::{For, While, condition, first_value, leaves_region, pass, range, slot, steady, thaw};
     pub use crate::lang::tile::Scalar;
     pub use crate::launch::key::{ByText, ByType, ByValue, Fixed, FixedKey};
     pub use crate::launch::spec::{

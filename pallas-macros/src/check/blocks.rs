@@ -131,12 +131,12 @@ impl Walk {
             Value::Span(Span::Part { start, size, stride }) => {
                 if let Some(start) = start {
                     let last = start + &(&(size - &one) * stride);
-                    self.inside(start, &(start + size), &last, size, dim, at);
+                    self.inside(start, &last, size, dim, at);
                 }
                 Some(Some(size.clone()))
             }
             Value::Size(at_element) => {
-                self.inside(at_element, &(at_element + &one), at_element, &one, dim, at);
+                self.inside(at_element, at_element, &one, dim, at);
                 Some(None)
             }
             Value::Host { .. } => Some(None),
@@ -145,13 +145,13 @@ impl Walk {
         }
     }
     /// That the first and last of `size` elements are inside of an axis, if there are any.
-    fn inside(&mut self, start: &Dim, end: &Dim, last: &Dim, size: &Dim, dim: &Dim, at: &dyn ToTokens) {
+    fn inside(&mut self, start: &Dim, last: &Dim, size: &Dim, dim: &Dim, at: &dyn ToTokens) {
         let one = Dim::from(1i64);
         let some = self.facts.at_most(&one, size) == Verdict::Yes;
         let before = self.facts.at_most(&Dim::from(0i64), start) == Verdict::No;
         let behind = self.facts.at_most(&(last + &one), dim) == Verdict::No;
         if some && (before || behind) {
-            self.report(&diag::view_bounds(start, end, dim), at, &[]);
+            self.report(&diag::view_bounds(start, last + &one, dim), at, &[]);
         }
     }
 }

@@ -111,7 +111,11 @@ impl Walk {
             At::Operand(i) if i < operands.len() => operands[i].to_token_stream(),
             At::Operand(_) | At::Op => at.to_token_stream(),
         };
-        self.errors.push(syn::Error::new_spanned(tokens, diag));
+        // The user's word for the operation, where the IR has one for several.
+        let user = format!("`{}`", at.to_token_stream());
+        let words =
+            ["`reduce`", "`arg_reduce`", "`cumulative`"].iter().fold(diag.to_string(), |t, ir| t.replace(ir, &user));
+        self.errors.push(syn::Error::new_spanned(tokens, words));
     }
     /// The value that a rule gives, or none and its mistake.
     fn judged(&mut self, rule: Result<Vec<Dim>, Diag>, at: &dyn ToTokens, operands: &[&Expr]) -> Value {

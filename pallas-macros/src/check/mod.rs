@@ -18,6 +18,11 @@ use crate::ast::{Errors, Options, Parameter};
 use crate::names::Names;
 use syn::ItemFn;
 
+/// Whether an attribute is `#[kernel]`.
+pub(crate) fn is_kernel(attribute: &syn::Attribute) -> bool {
+    attribute.path().segments.last().is_some_and(|s| s.ident == "kernel")
+}
+
 /// Checks a kernel; each mistake is one error at the user's token.
 pub(crate) fn kernel(f: &ItemFn, options: &Options, parameters: &[Parameter], names: &Names, errors: &mut Errors) {
     spec::specs(f, options, parameters, errors);

@@ -1,5 +1,6 @@
 //! Signature and specs: ranks, index maps, names, options.
 use crate::ast::{Block, BlockSize, Errors, Options, Parameter, Role};
+use pallas_ir::diag::{axes, dimensions};
 use quote::{ToTokens, quote};
 use syn::{Expr, ItemFn};
 
@@ -49,7 +50,7 @@ fn signature(f: &ItemFn, errors: &mut Errors) {
     if let Some(l) = sig.generics.lifetimes().next() {
         errors.at(l, "a kernel has no lifetimes", "take arrays, numbers and `#[fixed]` values");
     }
-    if let Some(second) = f.attrs.iter().find(|a| a.path().segments.last().is_some_and(|s| s.ident == "kernel")) {
+    if let Some(second) = f.attrs.iter().find(|a| super::is_kernel(a)) {
         errors.at(second, "a second `#[kernel(..)]`", "one attribute takes all options: `#[kernel(grid = (..), ..)]`");
     }
 }
@@ -57,7 +58,7 @@ fn signature(f: &ItemFn, errors: &mut Errors) {
 fn semantics(options: &Options, errors: &mut Errors) {
     let Some((names, tokens)) = &options.semantics else { return };
     if names.len() != options.grid.len() && options.grid_tokens.is_some() {
-        let message = format!("{} semantics for a grid of {} axes", names.len(), options.grid.len());
+        let message = format!("{} semantics for a grid of {}", names.len(), axes(options.grid.len()));
         errors.at(tokens, message, "one of `parallel`, `arbitrary` per grid axis");
     }
     for n in names.iter().filter(|n| *n != "parallel" && *n != "arbitrary") {
@@ -126,7 +127,7 @@ fn block(p: &Parameter, b: &Block, options: &Options, errors: &mut Errors) {
         return;
     };
     if sizes.len() != rank {
-        let message = format!("the block of `{}` has {} dimensions, the array has {rank}", p.name, sizes.len());
+        let message = format!("the block of `{}` has {}, the array has {rank}", p.name, dimensions(sizes.len()));
         errors.at(&b.block_tokens, message, "one entry per dimension; `_` takes one index and drops the dimension");
     }
     let Some(map) = &b.map else {
@@ -141,10 +142,10 @@ fn block(p: &Parameter, b: &Block, options: &Options, errors: &mut Errors) {
     };
     if map.inputs.len() != options.grid.len() && options.grid_tokens.is_some() {
         let message = format!(
-            "the index map of `{}` takes {} arguments, the grid has {} axes",
+            "the index map of `{}` takes {}, the grid has {}",
             p.name,
-            map.inputs.len(),
-            options.grid.len()
+            arguments(map.inputs.len()),
+            axes(options.grid.len())
         );
         let inputs = &map.inputs;
         let at = if inputs.is_empty() { map.to_token_stream() } else { quote!(#inputs) };
@@ -156,8 +157,12 @@ fn block(p: &Parameter, b: &Block, options: &Options, errors: &mut Errors) {
         other => vec![other],
     };
     if entries.len() != rank {
-        let message =
-            format!("the index map of `{}` gives {} indices, the array has {rank} dimensions", p.name, entries.len());
+        let message = format!(
+            "the index map of `{}` gives {}, the array has {}",
+            p.name,
+            indices(entries.len()),
+            dimensions(rank)
+        );
         errors.at(&map.body, message, "one block index per dimension of the array, squeezed ones too");
         return;
     }
@@ -189,4 +194,12 @@ fn whole(b: &Block, sizes: &[BlockSize]) -> bool {
         BlockSize::Blocked(e) => e.to_token_stream().to_string() == d.to_token_stream().to_string(),
         BlockSize::Squeezed | BlockSize::Element(..) => false,
     })
+}
+
+fn arguments(n: usize) -> String {
+    if n == 1 { "1 argument".into() } else { format!("{n} arguments") }
+}
+
+fn indices(n: usize) -> String {
+    if n == 1 { "1 index".into() } else { format!("{n} indices") }
 }

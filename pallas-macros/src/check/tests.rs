@@ -90,6 +90,10 @@ fn what_fits_is_not_mentioned() {
         "let a = y.argmax(1).one_hot(K) & y.gt(0.0); let b = y.take_along_axis(y.argmax(1), 1) + s.load();",
         "let Some(a) = mine() else { return }; out.store(z);",
         "'a: { if causal { break 'a; } out.store(dot(y, z)); }",
+        "out.fill(0.0); out.store(out.load() + dot(y, z));",
+        "if causal { out.store(out.load()); } for i in 0..2 { let a = out.load(); }",
+        "mine(out); out.store(out.load());",
+        "let (r, v) = (out.shape(), out.valid(0)); mine!(out); let a = out.load();",
         "out.fill(scale); out.store_masked(dot(y, z), dot(y, z).gt(0.0)); let l = lens.at(program_id(0));",
     ];
     for body in RIGHT {
@@ -143,6 +147,8 @@ fn what_can_not_fit_is_said() {
         ("let a = if program_id(0) == 0 { y } else { z };", "the sides of this `if` give [BM, K] and [K, BN]"),
         ("let a = full([BM, K], z);", "broadcast"),
         ("let a = y.item();", "elements"),
+        ("let a = out.load();", "output `out` is read before it is written"),
+        ("out.store(dot(y, z) + out.at((.., ..)).load());", "output `out` is read before it is written"),
     ];
     for (body, words) in WRONG {
         let said = said(body);

@@ -18,7 +18,7 @@ impl Rewrite {
         let Some(i) = p.path.get_ident() else { return };
         let Some(at) = self.find(&i.to_string()).filter(|&at| self.vars[at].late) else { return };
         let here = Span::mixed_site().located_at(i.span());
-        let path = self.path(here, quote!(leaves_region));
+        let path = self.path(here, quote!(first_value));
         let inside = self.regions.iter().filter(|r| r.start > at && r.kind != Kind::For);
         let checks: Vec<TokenStream> = inside
             .map(|r| {

@@ -42,6 +42,16 @@ pub fn shape(dims: &[crate::Dim]) -> String {
     format!("[{}]", dims.iter().map(|d| d.to_string()).collect::<Vec<_>>().join(", "))
 }
 
+/// `1 axis`, `2 axes`
+pub fn axes(n: usize) -> String {
+    if n == 1 { "1 axis".into() } else { format!("{n} axes") }
+}
+
+/// `1 dimension`, `2 dimensions`
+pub fn dimensions(n: usize) -> String {
+    if n == 1 { "1 dimension".into() } else { format!("{n} dimensions") }
+}
+
 /// What to do about two sizes that differ: names may be declared equal, numbers may not.
 pub fn agree(a: &crate::Dim, b: &crate::Dim) -> String {
     match (a.as_number(), b.as_number()) {
@@ -69,26 +79,26 @@ pub fn stored(tile: impl fmt::Display, target: impl fmt::Display, name: &str) ->
 }
 
 /// A grid axis that is not there.
-pub fn grid_axis(axis: usize, axes: usize) -> Diag {
-    let message = format!("there is no grid axis {axis}: the grid has {axes} axes");
+pub fn grid_axis(axis: usize, of: usize) -> Diag {
+    let message = format!("there is no grid axis {axis}: the grid has {}", axes(of));
     Diag::new("grid-axis", At::Op, message, "axes count from 0")
 }
 
 /// An axis of a block that is not there.
-pub fn block_axis(axis: usize, axes: usize) -> Diag {
-    let message = format!("there is no axis {axis}: the block has {axes} axes");
+pub fn block_axis(axis: usize, of: usize) -> Diag {
+    let message = format!("there is no axis {axis}: the block has {}", axes(of));
     Diag::new("axis", At::Op, message, "axes count from 0; squeezed dimensions have none")
 }
 
 /// A prefetched element with the wrong number of indices.
 pub fn element_rank(name: &str, rank: usize, indices: usize) -> Diag {
-    let message = format!("`{name}` has {rank} dimensions, found {indices} indices");
+    let message = format!("`{name}` has {}, found {indices} indices", dimensions(rank));
     Diag::new("rank", At::Op, message, "one index per dimension")
 }
 
 /// More indices than a view has axes.
-pub fn view_rank(indices: usize, axes: usize) -> Diag {
-    let message = format!("{indices} indices into a view of {axes} axes");
+pub fn view_rank(indices: usize, of: usize) -> Diag {
+    let message = format!("{indices} indices into a view of {}", axes(of));
     Diag::new("misuse", At::Op, message, "squeezed dimensions and dropped axes take no index")
 }
 
@@ -105,8 +115,8 @@ pub fn masked(mask: impl fmt::Display, target: impl fmt::Display) -> Diag {
 }
 
 /// A new axis behind a gap.
-pub fn new_axis(axis: usize, axes: usize) -> Diag {
-    let message = format!("a new axis {axis} of a tile with {axes} axes");
+pub fn new_axis(axis: usize, of: usize) -> Diag {
+    let message = format!("a new axis {axis} of a tile with {}", axes(of));
     Diag::new("misuse", At::Op, message, "axes count from 0; the last place is behind all axes")
 }
 

@@ -105,6 +105,10 @@ impl AxisIndex for std::ops::Range<usize> {
 }
 
 /// The index of several axes: a tuple, or one index for the first axis.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not index a block",
+    label = "expected an index per axis: a number, a run-time `Scalar<i32>`, `ds(start, size)` or `..`"
+)]
 pub trait BlockIndex {
     #[doc(hidden)]
     fn spans(self) -> Vec<Span>;
@@ -239,7 +243,7 @@ fn narrow(axis: ViewAxis, start: Option<Handle>, span: Span) -> (ViewAxis, Optio
         Span::From(h, size, stride) => (0, Some(h), size, stride, true),
     };
     if dynamic.is_none() && (size > 0 && offset + (size - 1) * stride >= axis.size || stride == 0) {
-        context::blame(diag::view_bounds(offset, offset + size, axis.size));
+        context::blame(diag::view_bounds(offset, offset + size.saturating_sub(1) * stride + 1, axis.size));
     }
     // The inner start counts in steps of the outer stride.
     let scaled = dynamic.map(|h| {

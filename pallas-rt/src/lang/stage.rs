@@ -83,6 +83,15 @@ impl Decision for AtRunTime {
 pub trait MayLeave {}
 impl MayLeave for AtTrace {}
 
+/// Regions in which a variable declared without a value may get one.
+#[diagnostic::on_unimplemented(
+    message = "a variable gets its first value in an `if` or `while` that is decided at run time",
+    label = "has no value before",
+    note = "give it one where it is declared, as `let mut`; or use the value of the `if` itself: `let y = if .. {{ a }} else {{ b }};`"
+)]
+pub trait MayDefer {}
+impl MayDefer for AtTrace {}
+
 /// What a staged region can carry from one side or iteration to the next: tiles, scalars, tuples and arrays of them.
 #[diagnostic::on_unimplemented(
     message = "a `{Self}` is a host value and can't change in a region that is decided at run time",
@@ -199,6 +208,9 @@ pub fn steady<When, T: Steady<When> + ?Sized>(_: Key<When>, x: &T) -> &T {
 /// Stands before a `break`, `continue` or `return` that leaves the region.
 #[inline]
 pub fn leaves_region<When: MayLeave>(_: Key<When>) {}
+/// Stands before the first assignment to a variable from outside of the region.
+#[inline]
+pub fn first_value<When: MayDefer>(_: Key<When>) {}
 /// Diverges when `P` is uninhabited: the compiler, borrow checker included, drops what follows.
 #[inline]
 pub fn pass<P>(p: P) -> P {

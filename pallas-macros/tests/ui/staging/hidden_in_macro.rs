@@ -7,10 +7,7 @@ macro_rules! double {
 }
 
 #[kernel(grid = (1))]
-fn k(
-    #[block([N] => [N], |_i| (0,))] x: In<f32>,
-    #[block([N] => [N], |_i| (0,))] out: Out<f32>,
-) {
+fn k(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
     let mut acc = x.load();
     for _ in 0..4 {
         double!(acc);

@@ -1,10 +1,7 @@
 use pallas_rt::prelude::*;
 
 #[kernel(grid = (1))]
-fn k(
-    #[block([N] => [N], |_i| (0,))] x: In<f32>,
-    #[block([N] => [N], |_i| (0,))] out: Out<f32>,
-) {
+fn k(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
     let acc = x.load();
     for _ in 0..4 {
         acc = acc + x.load();

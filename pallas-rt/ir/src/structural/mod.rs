@@ -157,7 +157,8 @@ fn arity(name: &str, args: usize, n: usize) -> Result<(), Diag> {
 fn axes_exist(name: &str, axes: &[usize], dims: &[Dim]) -> Result<(), Diag> {
     for (i, &axis) in axes.iter().enumerate() {
         if axis >= dims.len() {
-            let found = format!("`{name}` along axis {axis} of {}, which has {} axes", shape(dims), dims.len());
+            let found =
+                format!("`{name}` along axis {axis} of {}, which has {}", shape(dims), crate::diag::axes(dims.len()));
             return Err(Diag::new("axis", At::Op, found, "axes count from 0"));
         }
         if axes[..i].contains(&axis) {

@@ -1,0 +1,210 @@
+//! The nearest kernel that is right for each kernel that is refused: it compiles, and gives what it should.
+//!
+//! `ui/CAUSE/NAME.rs` is refused with the words in `NAME.stderr`; `ui/CAUSE/ok/NAME.rs` runs. Here they are one binary.
+#![allow(unused_must_use, clippy::all, reason = "the kernels differ from the refused ones in the mistake alone")]
+use pallas_rt::prelude::*;
+
+/// What a kernel gives for arrays of 0, 1, 2, .. in some shapes, on the interpreter and on the CPU.
+fn gives<const N: usize>(shapes: [&[usize]; N], call: impl Fn([&Array; N]) -> Result<Array>, expected: &[f32]) {
+    for client in [Client::interpreter(), Client::cpu()] {
+        let array = |shape: &[usize]| {
+            let elements: Vec<f32> = (0..shape.iter().product()).map(|i: usize| i as f32).collect();
+            client.array(&elements, shape).expect("it fits")
+        };
+        let arrays = shapes.map(array);
+        let out = call(arrays.each_ref()).expect("the kernel is right");
+        assert_eq!(out.to_vec::<f32>().expect("f32"), expected);
+    }
+}
+
+/// Integers beside an array.
+fn table(x: &Array, elements: &[i32]) -> Array {
+    x.client().array(elements, &[elements.len()]).expect("it fits")
+}
+
+#[path = "ui/access/ok"]
+mod access {
+    mod block_axis;
+    mod grid_axis;
+    mod index;
+    mod index_type;
+    mod negative_index;
+    mod prefetch_rank;
+    mod strided_window;
+    mod view_rank;
+    mod window;
+}
+#[path = "ui/condition/ok"]
+mod condition {
+    mod helper_operator;
+    mod host_comparison;
+    mod logic;
+    #[path = "match.rs"]
+    mod match_;
+    mod matches;
+    mod number;
+    mod tile;
+    mod while_tile;
+}
+#[path = "ui/operands/ok"]
+mod operands {
+    mod early_read;
+    mod never_stored;
+    mod only_read;
+    mod unused;
+    mod window_of_input;
+    mod write_input;
+}
+#[path = "ui/options/ok"]
+mod options {
+    mod assume_order;
+    mod assume_unusable;
+    mod crate_path;
+    mod no_grid;
+    mod semantics_length;
+    mod semantics_name;
+    mod tune;
+    mod tune_if;
+    mod twice;
+    mod unknown;
+}
+#[path = "ui/shapes/ok"]
+mod shapes {
+    mod all_at_once;
+    mod argmax_axis;
+    mod assume;
+    mod broadcast;
+    mod carried;
+    mod concat;
+    mod cumulative_axis;
+    mod dot;
+    mod dot_forgotten_t;
+    mod dot_same;
+    mod elementwise;
+    mod elementwise_t;
+    mod expand;
+    mod mask_of_load;
+    mod mask_of_store;
+    mod pad;
+    mod ranks;
+    mod reduce_axis;
+    mod reshape;
+    mod reverse_axis;
+    mod select;
+    mod side_of_variable;
+    mod sides;
+    mod slice;
+    mod squeeze;
+    mod squeezed;
+    mod store;
+    mod store_scratch;
+    mod store_view;
+    mod take_along;
+    mod transpose_axes;
+    mod transpose_twice;
+}
+#[path = "ui/signature/ok"]
+mod signature {
+    #[path = "async.rs"]
+    mod async_;
+    mod call;
+    #[path = "const.rs"]
+    mod const_;
+    mod declared;
+    mod dtype_of_call;
+    mod element_type;
+    #[path = "extern.rs"]
+    mod extern_;
+    mod fixed_operand;
+    mod fixed_twice;
+    mod lifetime;
+    #[path = "mut.rs"]
+    mod mut_;
+    mod no_element_type;
+    mod no_output;
+    mod pattern;
+    mod reference;
+    mod returns;
+    mod second_kernel;
+    #[path = "self.rs"]
+    mod self_;
+    mod several;
+    #[path = "type.rs"]
+    mod type_;
+    #[path = "unsafe.rs"]
+    mod unsafe_;
+    mod vec;
+}
+#[path = "ui/spec/ok"]
+mod spec {
+    mod alias_of_output;
+    mod alias_unknown;
+    mod block_of_scratch;
+    mod block_rank;
+    mod element_arguments;
+    mod element_index;
+    mod element_offset;
+    mod empty_of_input;
+    mod fill_twice;
+    mod map_arity;
+    mod map_missing;
+    mod map_of_whole;
+    mod map_results;
+    mod no_block;
+    mod outer_constant;
+    mod placeholder;
+    mod prefetch_of_input;
+    mod prefetch_shape;
+    mod scratch_of_input;
+    mod scratch_size;
+    mod scratch_twice;
+    mod second_block;
+    mod second_map;
+    mod size_expression;
+    mod unknown_extent;
+    mod unknown_name;
+    mod unknown_option;
+}
+#[path = "ui/staging/ok"]
+mod staging {
+    mod break_for;
+    mod cell;
+    mod continue_for;
+    mod element_type_changes;
+    mod hidden_in_closure;
+    mod hidden_in_macro;
+    mod host_count;
+    mod host_push;
+    mod host_value;
+    mod index_by_scalar;
+    mod late_in_loop;
+    mod late_value;
+    mod leave;
+    mod loop_break;
+    mod macro_inside;
+    mod moved;
+    mod not_mut;
+    mod question_mark;
+    mod range_inclusive;
+    mod range_of_floats;
+    mod return_for;
+    mod sides;
+}
+#[path = "ui/types/ok"]
+mod types {
+    mod comparison;
+    mod float_bits;
+    mod function;
+    mod host_left;
+    mod literals;
+    mod mask_arithmetic;
+    mod mask_of_numbers;
+    mod method;
+    mod other_elements;
+    mod scalar_as;
+    mod scalar_of_other_elements;
+    mod select_sides;
+    mod shape_by_scalar;
+    mod stored;
+    mod tile_for_scalar;
+}

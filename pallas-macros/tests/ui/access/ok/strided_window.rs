@@ -1,0 +1,12 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (cdiv(N, 4)))]
+fn k(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([N] => [4], |i| (i,))] out: Out<f32>) {
+    out.fill(0.0);
+    out.at(ds(0, 2)).store(x.at(strided(0, 2, 3)).load());
+}
+
+#[test]
+fn runs() {
+    crate::gives([&[4]], |[x]| k(x), &[0.0, 3.0, 0.0, 0.0]);
+}

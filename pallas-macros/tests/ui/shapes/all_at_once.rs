@@ -1,0 +1,14 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (cdiv(M, BM)))]
+fn k<const BM: usize>(
+    #[block([M, N] => [BM, N], |i| (i, 0))] x: In<f32>,
+    #[block([M, N] => [BM, N], |i| (i, 0))] out: Out<f32>,
+) {
+    let a = x.load().sum(2);
+    let b = dot(x.load(), x.load());
+    out.store(x.load().t());
+    out.store(x.load() + a + b);
+}
+
+fn main() {}

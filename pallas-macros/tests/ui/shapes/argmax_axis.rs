@@ -1,0 +1,12 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (cdiv(M, BM)))]
+fn k<const BM: usize>(
+    #[block([M, N] => [BM, N], |i| (i, 0))] x: In<f32>,
+    #[block([M, N] => [BM, N], |i| (i, 0))] out: Out<f32>,
+) {
+    let best = x.load().argmax(2);
+    out.store(x.load() * best.cast::<f32>());
+}
+
+fn main() {}

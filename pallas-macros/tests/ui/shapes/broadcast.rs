@@ -1,0 +1,12 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (cdiv(M, BM)))]
+fn k<const BM: usize>(
+    #[block([M, N] => [BM, N], |i| (i, 0))] x: In<f32>,
+    #[block([M, N] => [BM, N], |i| (i, 0))] out: Out<f32>,
+) {
+    let first = x.load().slice([0, 0], [BM, 2]);
+    out.store(first.broadcast([BM, N]));
+}
+
+fn main() {}

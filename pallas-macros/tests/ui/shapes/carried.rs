@@ -1,0 +1,15 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (cdiv(M, BM)))]
+fn k<const BM: usize>(
+    #[block([M, N] => [BM, N], |i| (i, 0))] x: In<f32>,
+    #[block([M, N] => [BM, N], |i| (i, 0))] out: Out<f32>,
+) {
+    let mut a = x.load();
+    for _ in 0..2 {
+        a = a.t();
+    }
+    out.store(a);
+}
+
+fn main() {}

@@ -1,0 +1,12 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (cdiv(M, BM)))]
+fn k<const BM: usize>(
+    #[block([M, N] => [BM, N], |i| (i, 0))] x: In<f32>,
+    #[block([M, N] => [BM, N], |i| (i, 0))] out: Out<f32>,
+) {
+    let both = concat([x.load(), x.load().sum(1)], 0);
+    out.store(both.slice([0, 0], [BM, N]));
+}
+
+fn main() {}

@@ -1,0 +1,12 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (cdiv(M, BM)))]
+fn k<const BM: usize>(
+    #[block([M, N] => [BM, N], |i| (i, 0))] x: In<f32>,
+    #[block([M, N] => [BM, N], |i| (i, 0))] out: Out<f32>,
+) {
+    let flat = x.load().reshape([N]);
+    out.store(flat.reshape([BM, N]));
+}
+
+fn main() {}

@@ -1,0 +1,12 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (1))]
+fn k(#[block([N] => [N], |_i| (0,))] x: In<f32>, scale: f32, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    out.store(x.load() * scale);
+}
+
+fn call(x: &Array) -> Result<Array> {
+    k(x, 2)
+}
+
+fn main() {}

@@ -1,0 +1,11 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (cdiv(N, 4)))]
+fn k(
+    #[block([N] => [Element(6, 1, 1, 1)], |i| (element(i * 4),), fill = 0.0)] x: In<f32>,
+    #[block([N] => [4], |i| (i,))] out: Out<f32>,
+) {
+    out.store(x.load().slice([1], [4]));
+}
+
+fn main() {}

@@ -1,0 +1,16 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (1))]
+fn k(
+    #[block([N] => [N], |_i| (0,))] x: In<f32>,
+    #[block([N] => [N], |_i| (0,))] y: Out<f32>,
+    #[block([N] => [N], |_i| (0,), alias = x)] out: Out<f32>,
+) {
+    y.store(x.load() + 1.0);
+    out.store(x.load());
+}
+
+#[test]
+fn runs() {
+    crate::gives([&[4]], |[x]| k(x).map(|(_, out)| out), &[0.0, 1.0, 2.0, 3.0]);
+}

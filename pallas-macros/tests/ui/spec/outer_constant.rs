@@ -1,0 +1,13 @@
+use pallas_rt::prelude::*;
+
+const WIDTH: usize = 2;
+
+#[kernel(grid = (cdiv(M, 2), cdiv(N, 2)))]
+fn k(
+    #[block([M, N] => [WIDTH, 2], |i, j| (i, j))] x: In<f32>,
+    #[block([M, N] => [2, 2], |i, j| (i, j))] out: Out<f32>,
+) {
+    out.store(x.load() * 2.0);
+}
+
+fn main() {}

@@ -1,0 +1,17 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (1))]
+fn k(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    let v = [1.0f32, 2.0];
+    let mut acc = x.load();
+    #[unroll]
+    for j in 0..2 {
+        acc += v[j];
+    }
+    out.store(acc);
+}
+
+#[test]
+fn runs() {
+    crate::gives([&[4]], |[x]| k(x), &[3.0, 4.0, 5.0, 6.0]);
+}

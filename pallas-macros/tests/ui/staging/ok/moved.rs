@@ -1,0 +1,15 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (1))]
+fn k(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    let v = vec![x.load()];
+    if program_id(0) == 0 {
+        drop(v.clone());
+    }
+    out.store(x.load());
+}
+
+#[test]
+fn runs() {
+    crate::gives([&[4]], |[x]| k(x), &[0.0, 1.0, 2.0, 3.0]);
+}

@@ -1,0 +1,9 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (1))]
+fn k(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    let n: f32 = "2".parse()?;
+    out.store(x.load() * n);
+}
+
+fn main() {}

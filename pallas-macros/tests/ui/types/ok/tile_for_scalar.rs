@@ -1,0 +1,12 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (1))]
+fn k(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    let limit: Scalar<f32> = x.load().max(0).item();
+    out.store(x.load() + limit);
+}
+
+#[test]
+fn runs() {
+    crate::gives([&[4]], |[x]| k(x), &[3.0, 4.0, 5.0, 6.0]);
+}

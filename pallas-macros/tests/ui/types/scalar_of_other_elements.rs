@@ -1,0 +1,8 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (1))]
+fn k(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    out.store(x.load() + program_id(0));
+}
+
+fn main() {}

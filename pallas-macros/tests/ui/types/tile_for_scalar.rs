@@ -1,0 +1,9 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (1))]
+fn k(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    let limit: Scalar<f32> = x.load().max(0);
+    out.store(x.load() + limit);
+}
+
+fn main() {}
