@@ -33,7 +33,7 @@ fn validate_all<R>(f: impl FnOnce() -> Result<R>) {
         let limits = Limits { workgroup_bytes: 256 << 10, ..Limits::default_of(profile) };
         let shader = kernel.shader(&limits).expect("it has a shader");
         validate(&shader.text);
-        let audit = audit(&kernel.lowered, &limits).expect("it has a shader");
+        let audit = audit(&kernel.lowered, kernel.sequential, &limits).expect("it has a shader");
         assert_eq!(audit.barriers, shader.placement.barriers.len());
         assert_eq!(
             audit,

@@ -29,6 +29,8 @@ pub struct Explained {
     pub cost: Cost,
     /// The tile IR that backends read.
     pub lowered: Arc<Kernel>,
+    /// Sequential axes of the grid: the outermost loops of the lowered form.
+    pub sequential: usize,
 }
 
 impl Explained {
@@ -37,7 +39,7 @@ impl Explained {
     /// # Errors
     /// Types that shaders lack, scratch beyond the workgroup memory.
     pub fn shader(&self, limits: &wgsl::Limits) -> Result<wgsl::Shader> {
-        wgsl::emit(&self.lowered, 0, limits).map_err(|d| Error::kernel(&self.name, Loc::NONE, "", d))
+        wgsl::emit(&self.lowered, self.sequential, limits).map_err(|d| Error::kernel(&self.name, Loc::NONE, "", d))
     }
 }
 
@@ -153,7 +155,7 @@ pub(super) fn note(compiled: &Compiled, binding: &Binding, _: &Client) -> Result
     }
     let cost = estimate(kernel, binding);
     let (name, grid, lowered) = (kernel.name.clone(), binding.grid.clone(), compiled.lowered.clone());
-    let explained = Explained { name, grid, stages, cost, lowered };
+    let explained = Explained { name, grid, stages, cost, lowered, sequential };
     DOOR.with_borrow_mut(|d| {
         if let Door::Explain(kernels) = d {
             kernels.push(explained);

@@ -1,12 +1,15 @@
 //! Passes over the tile IR, in the order [`PIPELINE`] runs them.
 //!
-//! [`lower`] blocks and sequential axes become array positions and loops; [`promote`] scratch becomes values; [`resume`]
+//! [`lower`] blocks and sequential axes become array positions and loops; [`simplify`] constants and repetitions go;
+//! [`peel`] first and last steps leave their loop; [`promote`] scratch becomes values; [`resume`]
 //! sequential axes run range by range; [`rewrite`] is how passes copy a kernel.
 pub mod liveness;
 pub mod lower;
+pub mod peel;
 pub mod promote;
 pub mod resume;
 pub mod rewrite;
+pub mod simplify;
 
 use pallas_ir::Kernel;
 
@@ -14,7 +17,7 @@ use pallas_ir::Kernel;
 pub type Pass = (&'static str, fn(&Kernel) -> Kernel);
 
 /// From the traced form to what backends read.
-pub const PIPELINE: &[Pass] = &[("lower", lower::lower)];
+pub const PIPELINE: &[Pass] = &[("lower", lower::lower), ("simplify", simplify::simplify)];
 
 /// Runs the pipeline; debug builds verify what goes in and what each pass makes.
 pub fn run(kernel: &Kernel) -> Kernel {

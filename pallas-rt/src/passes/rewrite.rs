@@ -30,6 +30,17 @@ impl<'k> Rewrite<'k> {
         let results: Vec<Value> = inst.results.iter().map(|&v| self.define(v)).collect();
         self.out.push(Inst { op, args, results, regions: vec![] }, loc);
     }
+    /// Appends `op` in place of what defined `old`; its value.
+    pub fn append_value(&mut self, op: Op, args: Vec<Value>, old: Value, loc: Loc) -> Value {
+        let new = self.define(old);
+        self.out.push(Inst { op, args, results: vec![new], regions: vec![] }, loc);
+        new
+    }
+    /// Appends control flow in place of `inst`, whose results it gives.
+    pub fn append_nest(&mut self, inst: &Inst, args: Vec<Value>, regions: Vec<RegionId>, loc: Loc) {
+        let results: Vec<Value> = inst.results.iter().map(|&v| self.define(v)).collect();
+        self.out.push(Inst { op: inst.op.clone(), args, results, regions }, loc);
+    }
     fn define(&mut self, old: Value) -> Value {
         let new = self.out.value(self.old.ty(old).clone());
         self.set(old, new);
@@ -46,11 +57,11 @@ impl<'k> Rewrite<'k> {
         }
         old.region(region).yields.iter().map(|&v| self.get(v)).collect()
     }
-    fn copy(&mut self, inst: &Inst, loc: Loc, decide: &mut Decide<'_>) {
+    /// Copies an instruction.
+    pub fn copy(&mut self, inst: &Inst, loc: Loc, decide: &mut Decide<'_>) {
         let args: Vec<Value> = inst.args.iter().map(|&v| self.get(v)).collect();
         let regions = inst.regions.iter().map(|&r| self.nested(r, decide)).collect();
-        let results: Vec<Value> = inst.results.iter().map(|&v| self.define(v)).collect();
-        self.out.push(Inst { op: inst.op.clone(), args, results, regions }, loc);
+        self.append_nest(inst, args, regions, loc);
     }
     /// Copies a region as a region.
     pub fn nested(&mut self, region: RegionId, decide: &mut Decide<'_>) -> RegionId {

@@ -5,7 +5,9 @@ use super::profile::Numbers;
 use super::sync::{self, Memory, Ranges, Space};
 use super::{Limits, arena};
 use crate::passes::liveness::lives;
+use crate::passes::peel::peel;
 use crate::passes::promote::{Promoted, promote};
+use crate::passes::simplify::simplify;
 use pallas_ir::{Kernel, OperandId, Value};
 
 /// A kernel that is placed, emitted and has its barriers.
@@ -43,10 +45,14 @@ pub(super) fn choose(task: Task<'_>) -> Option<Placed> {
     if grids.is_empty() {
         grids.push((1, most));
     }
+    // A range of steps need not have the first or the last.
+    let peeled = if task.resumed { task.kernel.clone() } else { simplify(&peel(task.kernel, task.sequential)) };
+    let task = Task { kernel: &peeled, ..task };
     let mut forms: Vec<Form> = vec![];
     let mut best: Option<Placed> = None;
     for grid in grids {
-        if let Some(placed) = on_grid(task, numbers, grid, &mut forms)
+        let budget = best.as_ref().map_or(f64::INFINITY, |b| b.cost);
+        if let Some(placed) = on_grid(task, numbers, grid, budget, &mut forms)
             && best.as_ref().is_none_or(|b| placed.cost < b.cost)
         {
             best = Some(placed);
@@ -65,7 +71,7 @@ struct Form {
 }
 
 /// The placement on one grid of threads. Scratch that finds no registers there stays memory.
-fn on_grid(task: Task<'_>, numbers: &Numbers, grid: (u32, u32), forms: &mut Vec<Form>) -> Option<Placed> {
+fn on_grid(task: Task<'_>, numbers: &Numbers, grid: (u32, u32), budget: f64, forms: &mut Vec<Form>) -> Option<Placed> {
     let kernel = task.kernel;
     let all = || (0..kernel.operands.len() as u32).map(OperandId).collect();
     let mut kept: Vec<OperandId> = if numbers.registers == 0 || task.resumed { all() } else { vec![] };
@@ -82,7 +88,7 @@ fn on_grid(task: Task<'_>, numbers: &Numbers, grid: (u32, u32), forms: &mut Vec<
         let memory = |v: Value| matches!(plan.homes[v.index()], Home::Buffer(_)) || large(v);
         let mut out: Vec<OperandId> = promoted.carried.iter().filter(|(v, _)| memory(*v)).map(|(_, o)| *o).collect();
         if out.is_empty() {
-            return fit(task, &promoted.kernel, plan, numbers);
+            return fit(task, &promoted.kernel, plan, numbers, budget);
         }
         out.extend(&kept);
         out.sort_unstable();
@@ -91,15 +97,19 @@ fn on_grid(task: Task<'_>, numbers: &Numbers, grid: (u32, u32), forms: &mut Vec<
     }
 }
 
-/// Emits until every read across threads has its copy and the buffers fit, the largest moving to global memory.
-fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers) -> Option<Placed> {
+/// Emits until every read across threads has its copy and the buffers fit, the largest moving to global memory. None: it
+/// costs more than `budget`, or the user's scratch does not fit.
+fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, budget: f64) -> Option<Placed> {
     let limits = task.limits;
     plan.buffers.iter_mut().filter(|b| b.scratch).for_each(|b| b.outside = task.resumed);
     // A word for a value that all threads agree on.
     let room = (limits.workgroup_bytes as usize / 4).saturating_sub(4);
     loop {
         let own = plan.buffers.len();
-        let mut emitted = emit::body(k, &mut plan, numbers, task.sequential, limits.max_loop_iterations);
+        let mut emitted = emit::body(k, &mut plan, numbers, task.sequential, limits.max_loop_iterations, budget);
+        if emitted.stopped {
+            return None;
+        }
         if !emitted.wanted.is_empty() {
             plan.buffers.truncate(own);
             emitted.wanted.iter().for_each(|&v| plan.copy(k, v));
@@ -117,9 +127,8 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers) -> Option<
         let registers = registers(k, &plan);
         let (file, price) = numbers.file;
         let spilled = registers.saturating_sub(file) as f64 * price;
-        let threads = plan.threads() as f64 / numbers.parallel;
-        let cost = (emitted.work + emitted.barriers() * numbers.barrier + spilled) * threads.max(1.0)
-            + emitted.lines as f64 * numbers.line;
+        let work = emitted.work + emitted.barriers() * numbers.barrier + spilled;
+        let cost = emit::cost(work, emitted.lines, &plan, numbers);
         return Some(Placed {
             kernel: k.clone(),
             plan,

@@ -151,8 +151,8 @@ pub struct Audit {
 ///
 /// # Errors
 /// As [`emit`].
-pub fn audit(kernel: &Kernel, limits: &Limits) -> Result<Audit, Diag> {
-    let task = Task { kernel, sequential: 0, resumed: false, limits };
+pub fn audit(kernel: &Kernel, sequential: usize, limits: &Limits) -> Result<Audit, Diag> {
+    let task = Task { kernel, sequential, resumed: false, limits };
     let placed = choose::choose(task).ok_or_else(|| refuse_scratch(kernel, limits))?;
     let (nodes, addresses) = (&placed.emitted.nodes, Addresses { k: &placed.kernel, plan: &placed.plan });
     Ok(Audit {

@@ -50,6 +50,7 @@ impl Emit<'_> {
         });
         self.close_loop(axis, self.trips_of(inst));
         self.nest(true, vec![(head, nodes)]);
+        self.spent += 1;
         self.declare(&inst.results);
         self.assign(&inst.results, carried);
     }
@@ -80,6 +81,7 @@ impl Emit<'_> {
         });
         self.close_loop(None, None);
         self.nest(true, vec![("loop {".into(), nodes)]);
+        self.spent += 1;
     }
     /// Which sequential axis the loop that opens runs over, if any: loops over axes are the outermost.
     fn open_loop(&mut self) -> Option<usize> {

@@ -113,7 +113,7 @@ impl Emit<'_> {
                 } else if count > 0 {
                     e.line(format!("for (var k = 0u; k < {count}u; k++) {{"));
                     e.depth += 1;
-                    e.spent += count as u64;
+                    e.spent += count as u64 + 1;
                     let at = position(e, &|i| (coordinate(&shares, i, "k"), None));
                     e.times(count as f64, |e| {
                         let next = e.element(x, &at);
@@ -192,7 +192,7 @@ impl Emit<'_> {
                     }
                     continue;
                 }
-                e.spent += count as u64;
+                e.spent += count as u64 + 1;
                 let next = from_word(ty.dtype, &word(at, "t"));
                 e.times((count - 1) as f64, |e| {
                     let next = e.combine(op, ty.dtype, &sum, &next);

@@ -14,10 +14,11 @@ mod memory;
 mod module;
 mod product;
 
-use super::place::{Home, Plan, pure};
+use super::place::{Home, Plan};
 use super::profile::Numbers;
 use super::sync::{Memory, Nest, Node, Step, Touch};
 use super::types::{from_word, name, to_word, unpack};
+use crate::passes::simplify::pure;
 use element::At;
 use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Op, RegionId, Value};
 use std::collections::BTreeSet;
@@ -39,6 +40,8 @@ pub(super) struct Emitted {
     /// Lines of text.
     pub(super) lines: usize,
     pub(super) iterations: Iterations,
+    /// Emission stopped: the program costs more than it may.
+    pub(super) stopped: bool,
 }
 
 /// Loop iterations of a thread, at most.
@@ -78,6 +81,11 @@ impl Emitted {
     }
 }
 
+/// What a program costs whose threads do this work each, in a text of so many lines.
+pub(super) fn cost(work: f64, lines: usize, plan: &Plan, numbers: &Numbers) -> f64 {
+    work * plan.threads() as f64 / numbers.parallel + lines as f64 * numbers.line
+}
+
 /// Loop trips assumed where they are known at launch only.
 const TRIPS: f64 = 8.0;
 
@@ -95,7 +103,7 @@ pub(super) struct Emit<'k> {
     helpers: BTreeSet<&'static str>,
     wanted: BTreeSet<Value>,
     fresh: usize,
-    /// Loop iterations of an invocation since the counter was last moved.
+    /// Loop iterations of an invocation since the counter was last moved; leaving a loop counts as one.
     spent: u64,
     /// Sequential axes whose loops are not open yet.
     axes_left: usize,
@@ -106,10 +114,19 @@ pub(super) struct Emit<'k> {
     trips: f64,
     work: f64,
     lines: usize,
+    /// The most `work` and `lines` may cost.
+    budget: f64,
 }
 
-/// Emits a kernel's body; adds buffers for partial results to the plan.
-pub(super) fn body(k: &Kernel, plan: &mut Plan, numbers: &Numbers, sequential: usize, limit: Option<u32>) -> Emitted {
+/// Emits a kernel's body, unless it costs more than `budget`; adds buffers for partial results to the plan.
+pub(super) fn body(
+    k: &Kernel,
+    plan: &mut Plan,
+    numbers: &Numbers,
+    sequential: usize,
+    limit: Option<u32>,
+    budget: f64,
+) -> Emitted {
     let mut e = Emit {
         k,
         plan,
@@ -129,11 +146,13 @@ pub(super) fn body(k: &Kernel, plan: &mut Plan, numbers: &Numbers, sequential: u
         trips: 1.0,
         work: 0.0,
         lines: 0,
+        budget,
     };
     e.classes();
     e.region(k.body);
     e.charge();
     e.iterations.outside = e.counted[0];
+    let stopped = e.stopped();
     let nodes = e.open.pop().expect("the body is open");
     Emitted {
         nodes,
@@ -143,6 +162,7 @@ pub(super) fn body(k: &Kernel, plan: &mut Plan, numbers: &Numbers, sequential: u
         work: e.work,
         lines: e.lines,
         iterations: e.iterations,
+        stopped,
     }
 }
 
@@ -221,7 +241,7 @@ impl Emit<'_> {
             return;
         }
         let threads = self.plan.threads();
-        self.spent += n.div_ceil(threads) as u64;
+        self.spent += n.div_ceil(threads) as u64 + 1;
         self.step(|e| {
             e.line(format!("for (var e = thread; e < {n}u; e += {threads}u) {{"));
             e.depth += 1;
@@ -232,7 +252,7 @@ impl Emit<'_> {
     }
     /// Iterations per element of the surrounding `each`.
     fn inner(&mut self, per_element: usize, elements: usize) {
-        self.spent += (per_element * elements.div_ceil(self.plan.threads())) as u64;
+        self.spent += ((per_element + 1) * elements.div_ceil(self.plan.threads())) as u64;
     }
     /// Moves the counter of loop iterations on drivers that stop silently.
     fn charge(&mut self) {
@@ -324,8 +344,17 @@ impl Emit<'_> {
             self.copy(v);
         }
         for &i in &self.k.region(region).insts {
-            self.inst(i);
+            if !self.stopped() {
+                self.inst(i);
+            }
         }
+    }
+    /// What a program costs, so far: every thread's work, and the text.
+    fn cost(&self) -> f64 {
+        cost(self.work, self.lines, self.plan, self.numbers)
+    }
+    fn stopped(&self) -> bool {
+        self.cost() > self.budget
     }
     fn inst(&mut self, id: InstId) {
         let (inst, loc) = (self.k.inst(id), self.k.loc(id));

@@ -53,7 +53,7 @@ impl Emit<'_> {
             self.line(format!("for (var {k} = 0u; {k} < {}u; {k} += {unroll}u) {{", dot.steps));
             self.depth += 1;
             if self.registers_only(places) {
-                self.spent += (dot.steps / unroll) as u64;
+                self.spent += (dot.steps / unroll) as u64 + 1;
             }
         }
         self.times((dot.steps / unroll) as f64, |e| {

@@ -9,8 +9,9 @@ pub(super) mod layout;
 pub(super) mod views;
 
 use super::profile::Numbers;
+use crate::passes::simplify::used;
 use layout::Layout;
-use pallas_ir::{Access, InstId, Kernel, Op, OperandKind, RegionId, ScalarOp, Value};
+use pallas_ir::{Access, InstId, Kernel, Op, OperandKind, ScalarOp, Value};
 use views::{Inline, access};
 
 /// Where a tile lives.
@@ -217,30 +218,6 @@ fn spreads(k: &Kernel, id: InstId) -> bool {
         },
         _ => true,
     }
-}
-
-/// Values that something needs: effects, control flow, and what they read.
-fn used(k: &Kernel) -> Vec<bool> {
-    fn region(k: &Kernel, r: RegionId, used: &mut [bool]) {
-        k.region(r).yields.iter().for_each(|v| used[v.index()] = true);
-        k.region(r).params.iter().for_each(|v| used[v.index()] = true);
-        for &id in k.region(r).insts.iter().rev() {
-            let inst = k.inst(id);
-            let needed = !pure(&inst.op) || inst.results.iter().any(|v| used[v.index()]);
-            if needed {
-                inst.args.iter().chain(&inst.results).for_each(|v| used[v.index()] = true);
-            }
-            inst.regions.iter().for_each(|&r| region(k, r, used));
-        }
-    }
-    let mut used = vec![false; k.values.len()];
-    region(k, k.body, &mut used);
-    used
-}
-
-/// Whether an instruction without a used result can be left out.
-pub(super) fn pure(op: &Op) -> bool {
-    !matches!(op, Op::Store { .. } | Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_))
 }
 
 /// Loads that only products read: brought to memory by all threads together.

@@ -1,0 +1,155 @@
+//! Constants folded, equal operations done once, what nothing needs left out.
+//!
+//! ```text
+//! %3 = 64; %4 = 1; %5 = sub %3 %4        ->    %5 = 63
+//! %6 = mul %2 %3; .. %9 = mul %2 %3      ->    %6 = mul %2 %3, also for %9
+//! %7 = if true { .. yield %8 }           ->    .., %8 for %7
+//! ```
+use super::rewrite::Rewrite;
+use crate::interp::{Data, Datum, eval};
+use pallas_ir::{Builder, DType, Inst, Kernel, Literal, Loc, Op, RegionId, ScalarOp, Type, Value};
+use std::collections::BTreeMap;
+
+/// Simplifies a kernel.
+pub fn simplify(kernel: &Kernel) -> Kernel {
+    let mut simplify = Simplify { constants: BTreeMap::new(), scopes: vec![vec![]] };
+    let folded = copy(kernel, &mut |r, inst, loc| simplify.inst(r, inst, loc));
+    let used = used(&folded);
+    let needed = |inst: &Inst| !pure(&inst.op) || inst.results.iter().any(|v| used[v.index()]);
+    copy(&folded, &mut |_, inst, _| !needed(inst))
+}
+
+/// A copy of a kernel in which `decide` replaces instructions.
+fn copy(kernel: &Kernel, decide: &mut super::rewrite::Decide<'_>) -> Kernel {
+    let mut out = Builder::new(&kernel.name);
+    let declared = out.kernel_mut();
+    declared.dims = kernel.dims.clone();
+    declared.operands = kernel.operands.clone();
+    declared.grid = kernel.grid.clone();
+    let mut rewrite = Rewrite::new(kernel, out);
+    rewrite.region(kernel.body, decide);
+    rewrite.finish()
+}
+
+/// Whether an instruction without a used result can be left out.
+pub fn pure(op: &Op) -> bool {
+    !matches!(op, Op::Store { .. } | Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_))
+}
+
+/// Values that something needs: effects, control flow, and what they read.
+pub fn used(k: &Kernel) -> Vec<bool> {
+    fn region(k: &Kernel, r: RegionId, used: &mut [bool]) {
+        k.region(r).yields.iter().for_each(|v| used[v.index()] = true);
+        k.region(r).params.iter().for_each(|v| used[v.index()] = true);
+        for &id in k.region(r).insts.iter().rev() {
+            let inst = k.inst(id);
+            let needed = !pure(&inst.op) || inst.results.iter().any(|v| used[v.index()]);
+            if needed {
+                inst.args.iter().chain(&inst.results).for_each(|v| used[v.index()] = true);
+            }
+            inst.regions.iter().for_each(|&r| region(k, r, used));
+        }
+    }
+    let mut used = vec![false; k.values.len()];
+    region(k, k.body, &mut used);
+    used
+}
+
+struct Simplify {
+    /// Scalars of the copy that are known.
+    constants: BTreeMap<Value, Literal>,
+    /// Operations of the copy whose results are at hand, by open region.
+    scopes: Vec<Vec<(Op, Vec<Value>, Value)>>,
+}
+
+impl Simplify {
+    fn inst(&mut self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
+        let args: Vec<Value> = inst.args.iter().map(|&v| r.get(v)).collect();
+        match &inst.op {
+            Op::If => {
+                let known = self.constants.get(&args[0]).map(|x| x.as_i64() != 0);
+                match known {
+                    Some(condition) => {
+                        let taken = inst.regions[usize::from(!condition)];
+                        let yields = r.region(taken, &mut |r, inst, loc| self.inst(r, inst, loc));
+                        inst.results.iter().zip(yields).for_each(|(&old, new)| r.set(old, new));
+                    }
+                    None => self.nest(r, inst, args, loc),
+                }
+            }
+            Op::For { .. } | Op::While => self.nest(r, inst, args, loc),
+            Op::Load { .. } => return false,
+            op if pure(op) => {
+                let new = self.result(r, inst, &args, loc);
+                r.set(inst.results[0], new);
+            }
+            _ => return false,
+        }
+        true
+    }
+    /// Copies control flow; what its regions compute is not at hand behind them.
+    fn nest(&mut self, r: &mut Rewrite<'_>, inst: &Inst, args: Vec<Value>, loc: Loc) {
+        let regions = inst
+            .regions
+            .iter()
+            .map(|&region| {
+                self.scopes.push(vec![]);
+                let new = r.nested(region, &mut |r, inst, loc| self.inst(r, inst, loc));
+                self.scopes.pop();
+                new
+            })
+            .collect();
+        r.append_nest(inst, args, regions, loc);
+    }
+    /// The value of a pure operation.
+    fn result(&mut self, r: &mut Rewrite<'_>, inst: &Inst, args: &[Value], loc: Loc) -> Value {
+        if let Some(same) = self.neutral(&inst.op, args) {
+            return same;
+        }
+        let op = self.folded(&inst.op, args, r).map_or_else(|| inst.op.clone(), Op::Const);
+        let args = if matches!(op, Op::Const(_)) { vec![] } else { args.to_vec() };
+        let at_hand = self.scopes.iter().flatten().find(|(o, a, _)| *o == op && *a == args);
+        if let Some((.., value)) = at_hand {
+            return *value;
+        }
+        let value = r.append_value(op.clone(), args.clone(), inst.results[0], loc);
+        if let Op::Const(x) = op {
+            self.constants.insert(value, x);
+        }
+        self.scopes.last_mut().expect("the body is open").push((op, args, value));
+        value
+    }
+    /// `x + 0`, `x · 1`, `x / 1`, `x & true`: x.
+    fn neutral(&self, op: &Op, args: &[Value]) -> Option<Value> {
+        let Op::Scalar(op) = op else { return None };
+        let is = |v: &Value, n: i64, dtype: DType| {
+            self.constants.get(v).is_some_and(|x| x.dtype == dtype && x.as_i64() == n)
+        };
+        match (op, args) {
+            (ScalarOp::Add | ScalarOp::Sub, [x, y]) if is(y, 0, DType::I32) => Some(*x),
+            (ScalarOp::Add, [x, y]) if is(x, 0, DType::I32) => Some(*y),
+            (ScalarOp::Mul | ScalarOp::Div, [x, y]) if is(y, 1, DType::I32) => Some(*x),
+            (ScalarOp::Mul, [x, y]) if is(x, 1, DType::I32) => Some(*y),
+            (ScalarOp::BitAnd, [x, y]) if is(y, 1, DType::Bool) => Some(*x),
+            (ScalarOp::BitAnd, [x, y]) if is(x, 1, DType::Bool) => Some(*y),
+            _ => None,
+        }
+    }
+    /// The value of a scalar operation on constants.
+    fn folded(&self, op: &Op, args: &[Value], r: &Rewrite<'_>) -> Option<Literal> {
+        let Op::Scalar(op) = op else { return None };
+        let known: Vec<Datum> = args
+            .iter()
+            .map(|v| {
+                let x = *self.constants.get(v)?;
+                let mut data = Data::zeros(x.dtype, 1);
+                data.set(0, x);
+                Some(Datum::new(Type::scalar(x.dtype), data))
+            })
+            .collect::<Option<_>>()?;
+        let types: Vec<DType> = args.iter().map(|&v| r.out.kernel().ty(v).dtype).collect();
+        let dtype = op.infer(&types).ok()?;
+        let known: Vec<&Datum> = known.iter().collect();
+        Some(eval::scalar(*op, &known, Type::scalar(dtype)).data.get(0))
+    }
+}
