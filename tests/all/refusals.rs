@@ -130,6 +130,33 @@ fn scratch_of_any_size_on_the_cpu() {
     assert_eq!(there_is_no_limit, Ok(vec![1_000_009.0; 3]));
 }
 
+#[kernel(grid = (1))]
+fn outer<const B: usize>(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([N] => [N], |_| (0,))] out: Out<f32>) {
+    out.store(x.load() * iota::<f32>([B, B], 0).sum([0, 1]).item());
+}
+#[test]
+fn tiles_and_scratch_beyond_memory() {
+    for client in clients() {
+        let x = ones(&client, &[3]);
+        let words = ["a tile of f32[1099511627776,1099511627776]", "2^31 - 1 elements", "smaller blocks"];
+        refused(&client, outer::<{ 1 << 40 }>(&x), "tile-size", &words);
+        let words = ["`large` is one block of [1099511627776]", "2^31 - 1 elements", "smaller blocks"];
+        refused(&client, hoarding::<{ 1 << 40 }>(&x), "block-size", &words);
+    }
+    for client in [Client::cpu(), Client::interpreter()] {
+        let client = client.isolated().expect("the device is there");
+        client.set_memory_limit(1 << 30);
+        let x = ones(&client, &[3]);
+        refused(
+            &client,
+            outer::<32_000>(&x),
+            "memory",
+            &["its tiles and scratch take", "1024.00 MiB of memory", "smaller"],
+        );
+        refused(&client, hoarding::<500_000_000>(&x), "memory", &["GiB", "or raise `set_memory_limit`"]);
+    }
+}
+
 /// A kernel that sums this many inputs, and its call with the same array for all of them.
 macro_rules! sum_of {
     ($call:ident by $name:ident: $first:ident $($x:ident)*) => {

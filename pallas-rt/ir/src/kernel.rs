@@ -92,6 +92,11 @@ impl Type {
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
+    /// Whether positions in it are i32, as indices are.
+    pub fn is_indexable(&self) -> bool {
+        let elements = self.shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
+        elements.is_some_and(|n| n <= i32::MAX as usize)
+    }
     /// Size in bytes as stored on the host.
     pub fn bytes(&self) -> usize {
         self.elements() * self.dtype.bytes()

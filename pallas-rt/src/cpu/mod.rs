@@ -70,6 +70,11 @@ impl Executable {
         Executable { plan: plan::plan(kernel) }
     }
 
+    /// Bytes that each thread needs for a program's tiles and scratch.
+    pub fn bytes_a_program(&self) -> usize {
+        self.plan.arena_bytes
+    }
+
     /// Runs every program; returns what the kernel printed.
     ///
     /// # Errors

@@ -97,7 +97,7 @@ pub(super) fn bind(spec: &Spec, arguments: Vec<Argument>) -> Result<Binding> {
             return Err(fault("assume", message, "choose sizes that agree"));
         }
     }
-    blocks(spec, &number, &fault)?;
+    blocks(spec, &shapes, &number, &fault)?;
     let mut grid = vec![];
     for (axis, extent) in spec.grid.iter().enumerate() {
         let n = number(extent, "the grid")?;
@@ -153,14 +153,22 @@ fn meet(spec: &Spec, operand: &Operand, array: &Array, names: &mut Names) -> Res
     Ok(())
 }
 
-/// Blocks are at least one element (where the array has any).
+/// Blocks are at least one element (where the array has any), and have positions that are i32.
 fn blocks(
     spec: &Spec,
+    shapes: &[Vec<usize>],
     number: &dyn Fn(&Dim, &str) -> Result<i64>,
     fault: &dyn Fn(&'static str, String, &str) -> Error,
 ) -> Result<()> {
-    for operand in &spec.operands {
-        let Some(block) = &operand.block else { continue };
+    for (operand, shape) in spec.operands.iter().zip(shapes) {
+        let mut elements = Some(1i64);
+        let Some(block) = &operand.block else {
+            if operand.kind != Kind::Prefetch && !pallas_ir::Type::new(operand.dtype, &shape[..]).is_indexable() {
+                let message = format!("`{}` is one block of {shape:?}, more than 2^31 - 1 elements", operand.name);
+                return Err(fault("block-size", message, "cut it into smaller blocks"));
+            }
+            continue;
+        };
         for (axis, b) in block.iter().enumerate() {
             let size = match b {
                 BlockDim::Squeezed => continue,
@@ -174,6 +182,11 @@ fn blocks(
                     format!("the block of `{}` has {size} = {n} elements along dimension {axis}", operand.name);
                 return Err(fault("block-size", message, "a block has at least one element"));
             }
+            elements = elements.and_then(|product| product.checked_mul(n));
+        }
+        if elements.is_none_or(|n| n > MAX_EXTENT) {
+            let message = format!("the block of `{}` has more than 2^31 - 1 elements", operand.name);
+            return Err(fault("block-size", message, "use smaller blocks"));
         }
     }
     Ok(())

@@ -3,6 +3,7 @@ use super::bind::Binding;
 use super::cache::{Compiled, LAUNCHES};
 use super::spec::Body;
 use super::{is_output, trace};
+use crate::error::Bytes;
 use crate::interp::{self, Data, Fault, Machine};
 use crate::lang::context;
 use crate::{Array, Client, Error, Result, cpu};
@@ -123,6 +124,13 @@ pub(super) fn eager(
 ) -> Result<Vec<Array>> {
     LAUNCHES.fetch_add(1, Ordering::Relaxed);
     let kernel = &compiled.traced;
+    // Per element its value and whether it is defined; of scratch also who read and wrote it.
+    let tiles = kernel.values.iter().filter(|ty| !ty.is_scalar());
+    let scratch = kernel.operands.iter().filter(|o| o.kind == OperandKind::Scratch);
+    let bytes = |elements: usize, each: usize| elements as u64 * each as u64;
+    let tiles: u64 = tiles.map(|ty| bytes(ty.elements(), ty.dtype.bytes() + 1)).sum();
+    let scratch = scratch.map(|o| bytes(o.block_shape().iter().product(), o.dtype.bytes() + 9));
+    check_room(client, kernel, tiles + scratch.sum::<u64>())?;
     let mut machine = machine(kernel, binding, binding.grid.clone())?;
     let frame = trace::frame(binding);
     for steps in machine.schedule(SEED) {
@@ -142,6 +150,8 @@ pub(super) fn cpu(client: &Client, compiled: &Compiled, binding: &mut Binding) -
     LAUNCHES.fetch_add(1, Ordering::Relaxed);
     let kernel = &compiled.lowered;
     let executable = compiled.backends.cpu.get_or_init(|| cpu::Executable::compile(kernel.clone()));
+    let threads = rayon::current_num_threads() as u64;
+    check_room(client, kernel, threads.saturating_mul(executable.bytes_a_program() as u64))?;
     let mut results = allocate(client, kernel, binding)?;
     let mut memory: Vec<cpu::Memory> = vec![];
     for (i, shape) in binding.shapes.iter().enumerate() {
@@ -163,6 +173,19 @@ pub(super) fn cpu(client: &Client, compiled: &Compiled, binding: &mut Binding) -
     let launch = cpu::Launch { sizes: &sizes, grid: &grid, memory: &memory, params: &binding.params };
     print(&executable.run(&launch).map_err(fault)?);
     Ok(results)
+}
+
+/// Refuses tiles and scratch that would exceed the client's memory limit. What a thread's cache may hold is not counted.
+fn check_room(client: &Client, kernel: &Kernel, bytes: u64) -> Result<()> {
+    const SMALL: u64 = 16 << 20;
+    let memory = client.memory();
+    let free = memory.limit.saturating_sub(memory.in_use);
+    if bytes <= free.max(SMALL) {
+        return Ok(());
+    }
+    let message = format!("its tiles and scratch take {}, {} of memory are free", Bytes(bytes), Bytes(free));
+    let diag = Diag::new("memory", At::Op, message, "use smaller blocks, or raise `set_memory_limit`");
+    Err(Error::kernel(&kernel.name, Loc::NONE, "", diag))
 }
 
 /// An array per output: the one lent for it, the donated or copied memory of the input it aliases, or fresh memory.
