@@ -22,13 +22,35 @@ pub(super) struct Fold {
     pub(super) scan: unsafe fn(x: *const u8, x_stride: isize, out: *mut u8, out_stride: isize, n: usize),
 }
 
-/// Independent running results of a row: two vectors; more would make short rows wait for their last reduction.
-const LANES: usize = 16;
+/// Folds a row in `LANES` independent running results: a long row has many, so that none waits for its last step; a short
+/// one few, since they are folded in turn at its end.
+#[inline(always)]
+fn row<O: Lane<(T, T), Out = T>, T: Elem, const LANES: usize>(start: T, x: &[T]) -> T {
+    let (blocks, rest) = x.as_chunks::<LANES>();
+    let mut sum = start;
+    if let Some((first, blocks)) = blocks.split_first() {
+        let mut lanes = *first;
+        for block in blocks {
+            for (lane, &x) in lanes.iter_mut().zip(block) {
+                *lane = O::fast((*lane, x));
+            }
+        }
+        let mut width = LANES / 2;
+        while width > 0 {
+            for i in 0..width {
+                lanes[i] = O::fast((lanes[i], lanes[i + width]));
+            }
+            width /= 2;
+        }
+        sum = O::fast((sum, lanes[0]));
+    }
+    rest.iter().fold(sum, |sum, &x| O::fast((sum, x)))
+}
 
 #[inline(always)]
 unsafe fn rows_body<O: Lane<(T, T), Out = T>, T: Elem>(
     x: *const u8,
-    row: isize,
+    row_bytes: isize,
     rows: usize,
     n: usize,
     start: *const u8,
@@ -38,28 +60,10 @@ unsafe fn rows_body<O: Lane<(T, T), Out = T>, T: Elem>(
     let start = unsafe { *start.cast::<T>() };
     for r in 0..rows {
         // SAFETY: the caller's: row r is readable, out has room.
-        let x = unsafe { std::slice::from_raw_parts(x.offset(r as isize * row).cast::<T>(), n) };
-        let (blocks, rest) = x.as_chunks::<LANES>();
-        let mut sum = start;
-        if let Some((first, blocks)) = blocks.split_first() {
-            let mut lanes = *first;
-            for block in blocks {
-                for (lane, &x) in lanes.iter_mut().zip(block) {
-                    *lane = O::fast((*lane, x));
-                }
-            }
-            let mut width = LANES / 2;
-            while width > 0 {
-                for i in 0..width {
-                    lanes[i] = O::fast((lanes[i], lanes[i + width]));
-                }
-                width /= 2;
-            }
-            sum = O::fast((sum, lanes[0]));
+        unsafe {
+            let x = std::slice::from_raw_parts(x.offset(r as isize * row_bytes).cast::<T>(), n);
+            *out.cast::<T>().add(r) = if n >= 512 { row::<O, T, 64>(start, x) } else { row::<O, T, 16>(start, x) };
         }
-        sum = rest.iter().fold(sum, |sum, &x| O::fast((sum, x)));
-        // SAFETY: as above.
-        unsafe { *out.cast::<T>().add(r) = sum };
     }
 }
 

@@ -24,6 +24,16 @@ fn integer(shifted: f32) -> i32 {
     (shifted.to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32)
 }
 
+/// A sum with this is a sum with [`MAGIC`] of `n + 126`: its low bits, shifted up, are those of 2ⁿ⁻¹ for -126 < n <= 128, and
+/// of 0 for n = -126.
+const MAGIC_126: f32 = MAGIC + 126.0;
+
+/// `y·2ⁿ` from `2·y` and n shifted by [`MAGIC_126`]: 2¹²⁸ is no f32, so the factor is half of it.
+#[inline(always)]
+fn scale_126(twice: f32, shifted: f32) -> f32 {
+    twice * f32::from_bits(shifted.to_bits() << 23)
+}
+
 /// 2ⁿ for -126 <= n <= 127.
 #[inline(always)]
 fn pow2(n: i32) -> f32 {
@@ -41,9 +51,13 @@ fn within(x: f32, low: f32, high: f32) -> f32 {
 #[inline(always)]
 fn split(x: f32) -> (f32, f32) {
     let shifted = x.mul_add(std::f32::consts::LOG2_E, MAGIC);
-    let n = shifted - MAGIC;
-    let r = n.mul_add(-0.693_359_4, x);
-    (shifted, n.mul_add(2.121_944_4e-4, r))
+    (shifted, remainder(x, shifted - MAGIC))
+}
+
+/// `x - n·ln 2`, ln 2 in two parts.
+#[inline(always)]
+fn remainder(x: f32, n: f32) -> f32 {
+    n.mul_add(2.121_944_4e-4, n.mul_add(-0.693_359_4, x))
 }
 
 /// `eʳ - 1` for `|r| <= ln 2 / 2`.
@@ -60,24 +74,23 @@ fn scale(x: f32, n: i32) -> f32 {
     x * pow2(half) * pow2(n.wrapping_sub(half))
 }
 
-/// eˣ; flushes below the normal range.
+/// eˣ; flushes where it is about to leave the normal range.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
-    let (shifted, r) = split(within(x, -87.33, 88.8));
-    let y = scale(expm1_near_zero(r) + 1.0, integer(shifted));
-    let y = if x < -87.33 { 0.0 } else { y };
-    if x > 88.8 { f32::INFINITY } else { y }
+    // At the lower end n is -126 and the factor 0, at the upper one the product overflows.
+    let x = within(x, -87.3, 88.8);
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, MAGIC_126);
+    let r = remainder(x, shifted - MAGIC_126);
+    scale_126(expm1_near_zero(r).mul_add(2.0, 2.0), shifted)
 }
 
-/// 2ˣ; flushes below the normal range.
+/// 2ˣ; flushes where it is about to leave the normal range.
 #[inline(always)]
 pub(super) fn exp2(x: f32) -> f32 {
-    let c = within(x, -126.0, 128.0);
-    let shifted = c + MAGIC;
-    let r = (c - (shifted - MAGIC)) * std::f32::consts::LN_2;
-    let y = scale(expm1_near_zero(r) + 1.0, integer(shifted));
-    let y = if x < -126.0 { 0.0 } else { y };
-    if x >= 128.0 { f32::INFINITY } else { y }
+    let x = within(x, -126.0, 128.0);
+    let shifted = x + MAGIC_126;
+    let r = (x - (shifted - MAGIC_126)) * std::f32::consts::LN_2;
+    scale_126(expm1_near_zero(r).mul_add(2.0, 2.0), shifted)
 }
 
 /// `eˣ - 1` without cancellation near 0.

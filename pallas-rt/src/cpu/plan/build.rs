@@ -169,7 +169,7 @@ impl<'k> Build<'k> {
     }
     fn link(&mut self, strip: strips::Strip, args: Vec<(Source, DType)>, dtype: DType, value: Option<Value>) -> Source {
         let growing = self.here().chain.as_mut().expect("joined before");
-        growing.chain.links.push(Link { strip, args, dtype, buffer: 0, output: None });
+        growing.chain.links.push(Link { strip, args, dtype, buffer: 0, output: None, aside: false });
         growing.values.push(value);
         growing.inside.push(0);
         Source::Link(growing.values.len() - 1)

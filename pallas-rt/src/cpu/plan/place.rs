@@ -63,6 +63,7 @@ pub(super) fn aim_at_stores(kernel: &Kernel, base: &[Option<Value>], block: &mut
     let mut at = 0;
     while at < block.steps.len() {
         if let Some((defined, aim)) = aim(kernel, base, block, at) {
+            set_aside(kernel, base, block, defined, &aim);
             block.steps.insert(defined, aim);
             at += 1;
         }
@@ -115,6 +116,20 @@ fn aim(kernel: &Kernel, base: &[Option<Value>], block: &Block, at: usize) -> Opt
         return None;
     }
     Some((defined, Step::Aim { value, at: place.clone() }))
+}
+
+/// Marks the aimed result of a chain that reads the memory where it goes.
+fn set_aside(kernel: &Kernel, base: &[Option<Value>], block: &mut Block, defined: usize, aim: &Step) {
+    let Step::Aim { value, at } = aim else { return };
+    let of = memory(kernel, at.operand);
+    let (before, rest) = block.steps.split_at_mut(defined);
+    let reads = before.iter().any(|s| match s {
+        Step::Load { from, to, .. } => memory(kernel, from.operand) == of && needs(&rest[0], base, *to),
+        _ => false,
+    });
+    if let Step::Chain(chain) = &mut rest[0] {
+        chain.links.iter_mut().filter(|l| l.output == Some(*value)).for_each(|l| l.aside = reads);
+    }
 }
 
 /// Whether values between the root and the stored one are accumulated products: they lie exactly where the root does.

@@ -59,6 +59,8 @@ pub(crate) struct Link {
     pub(crate) buffer: usize,
     /// The value whose memory also gets the result, if steps outside of the chain need it.
     pub(crate) output: Option<Value>,
+    /// Whether the chain reads the memory where that result goes: it is written when all links are done with a strip.
+    pub(crate) aside: bool,
 }
 
 /// A part of a result that comes from one operand: `size` elements from `start` on.

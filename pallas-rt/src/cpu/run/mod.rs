@@ -14,7 +14,7 @@ use super::plan::{Plan, root};
 use super::strips::{slice, slice_mut};
 use super::tile::{self, MAX_RANK, Tile};
 use crate::interp::{Data, Datum, Fault, walk};
-use pallas_ir::{Literal, Loc, OperandKind, Type, Value};
+use pallas_ir::{DType, Literal, Loc, OperandKind, Type, Value};
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -28,6 +28,9 @@ struct Aligned([u64; 8]);
 struct Buffers {
     arena: Vec<Aligned>,
     strips: Vec<Aligned>,
+    /// Where a chain's operands and results are.
+    inputs: Vec<(chain::Reach, DType)>,
+    outputs: Vec<chain::Reach>,
     /// Operands of a product in another order, and its result before it is rounded.
     operands: [Vec<Aligned>; 3],
     /// Operands of a product in another type.

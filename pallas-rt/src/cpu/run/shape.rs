@@ -75,6 +75,14 @@ impl Run<'_> {
             // SAFETY: the result's own memory holds its shape.
             return unsafe { tile::fill(start, &out, self.shape(to), bytes) };
         }
+        if self.tile(from).is_contiguous(shape)
+            && let ([axis], Some((&n, outer))) = (axes, shape.split_last())
+            && *axis == outer.len()
+        {
+            let (x, rows) = (self.tile(from).start, total / n);
+            // SAFETY: the tile is rows of n adjacent elements side by side; the result has one element a row.
+            return unsafe { (fold.rows)(x, (n * bytes) as isize, rows, n, start, out.start) };
+        }
         let long = |a: &usize| shape[*a] != 1;
         let kept: Vec<usize> = (0..shape.len()).filter(|a| !axes.contains(a)).filter(long).collect();
         let mut folded: Vec<usize> = axes.iter().copied().filter(long).collect();
