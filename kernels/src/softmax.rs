@@ -45,7 +45,7 @@ pub fn softmax_apply<E: Float, const BR: usize, const BC: usize>(
     #[fixed] log: bool,
 ) {
     let shifted = x.load().cast::<f32>() - max.load();
-    let y = if log { shifted - sum.load().log() } else { shifted.exp() / sum.load() };
+    let y = if log { shifted - sum.load().log() } else { shifted.exp() * sum.load().recip() };
     out.store(y.cast::<E>());
 }
 
@@ -59,7 +59,8 @@ pub fn softmax_whole_rows<E: Float, const BR: usize>(
     let x = x.load().cast::<f32>();
     let shifted = x - x.max(1);
     let e = shifted.exp();
-    let y = if log { shifted - e.sum(1).log() } else { e / e.sum(1) };
+    // One division a row.
+    let y = if log { shifted - e.sum(1).log() } else { e * e.sum(1).recip() };
     out.store(y.cast::<E>());
 }
 

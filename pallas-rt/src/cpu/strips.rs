@@ -2,7 +2,7 @@
 use pallas_ir::{Args, DType, Elem, Lane, ScalarOp, Slice, SliceMut, Visit};
 
 /// Elements of a strip: the operands and results of a chain stay in the first level cache.
-pub(super) const STRIP: usize = 512;
+pub(super) const STRIP: usize = 1024;
 
 /// Computes `n` elements from each operand's strip.
 pub(super) type Strip = fn(&[Slice<'_>], SliceMut<'_>, usize);

@@ -136,8 +136,7 @@ pub(super) unsafe fn copy_row(
         // SAFETY: the caller's.
         unsafe {
             if fs == 0 && ts == 1 {
-                let x = from.read();
-                (0..n).for_each(|i| to.add(i).write(x));
+                repeat(from.read(), to, n);
             } else {
                 (0..n as isize).for_each(|i| to.offset(i * ts).write(from.offset(i * fs).read()));
             }
@@ -153,6 +152,32 @@ pub(super) unsafe fn copy_row(
             _ => each::<u64>(from, from_stride, to, to_stride, n),
         }
     }
+}
+
+/// Writes `n` copies of `x`.
+///
+/// # Safety
+/// There is room for them.
+#[inline(always)]
+unsafe fn repeat<T: Copy>(x: T, to: *mut T, n: usize) {
+    #[inline(always)]
+    unsafe fn body<T: Copy>(x: T, to: *mut T, n: usize) {
+        // SAFETY: the caller's.
+        (0..n).for_each(|i| unsafe { to.add(i).write(x) });
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    unsafe fn avx2<T: Copy>(x: T, to: *mut T, n: usize) {
+        // SAFETY: the caller's.
+        unsafe { body(x, to, n) }
+    }
+    #[cfg(target_arch = "x86_64")]
+    if super::strips::has_avx2() {
+        // SAFETY: the caller's, and the feature is there.
+        return unsafe { avx2(x, to, n) };
+    }
+    // SAFETY: the caller's.
+    unsafe { body(x, to, n) }
 }
 
 /// Copies a tile.

@@ -1,11 +1,10 @@
 //! Instructions -> steps: elementwise instructions gather in chains, `x + dot` becomes an accumulating product.
-use super::super::{convert, fold, strips};
-use super::step::{Affine, Block, Chain, Dot, Fixed, Input, Link, Part, Place, Source, Step};
-use pallas_ir::scalar::Ty;
+mod chains;
+
+use super::super::{convert, fold};
+use super::step::{Affine, Block, Dot, Fixed, Part, Place, Step};
 use pallas_ir::structural::Piece;
-use pallas_ir::{
-    Access, DType, Dim, Inst, InstId, Kernel, Literal, Loc, Op, RegionId, ScalarOp, StructuralOp, Value, View,
-};
+use pallas_ir::{Access, DType, Dim, Inst, InstId, Kernel, Loc, Op, RegionId, ScalarOp, StructuralOp, Value, View};
 
 /// A table of numbers for [`Step::Count`]: 0, 1, 2 .. of an element type.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,20 +30,11 @@ pub(super) struct Build<'k> {
 struct Open {
     region: RegionId,
     steps: Vec<Step>,
-    chain: Option<Growing>,
+    chain: Option<chains::Growing>,
     /// Products whose only use is an addition still to come.
     waiting: Vec<(Value, InstId)>,
     /// Results of chains and products of this region: memory that nothing else names.
     own: Vec<Value>,
-}
-
-/// A chain that may still grow.
-struct Growing {
-    chain: Chain,
-    /// The value each link computes.
-    values: Vec<Option<Value>>,
-    /// Uses of each link's value inside of the chain.
-    inside: Vec<usize>,
 }
 
 impl<'k> Build<'k> {
@@ -112,100 +102,6 @@ impl<'k> Build<'k> {
         }
     }
 
-    // ---- elementwise
-
-    fn scalar(&mut self, op: ScalarOp, inst: &Inst) {
-        let to = inst.results[0];
-        if op == ScalarOp::Add && self.accumulate(inst) {
-            return;
-        }
-        let open = op.row().operands.iter().position(|(_, t)| *t == Ty::T).unwrap_or(0);
-        let strip = strips::strip(op, self.dtype(inst.args[open]));
-        self.elementwise(strip, &inst.args, to);
-    }
-
-    fn elementwise(&mut self, strip: strips::Strip, args: &[Value], to: Value) {
-        if self.kernel.ty(to).is_scalar() {
-            self.ready(args);
-            return self.push(Step::Scalar { strip, args: args.to_vec(), to });
-        }
-        self.join_chain(args, to);
-        let args: Vec<_> = args.iter().map(|&v| (self.source(v), self.dtype(v))).collect();
-        self.link(strip, args, self.dtype(to), Some(to));
-    }
-
-    /// Makes the open chain one of the result's shape that may use `args`.
-    fn join_chain(&mut self, args: &[Value], to: Value) {
-        let shape = self.shape(to);
-        if self.here().chain.as_ref().is_some_and(|g| g.chain.shape != shape) {
-            self.flush_chain();
-        }
-        // An operand of the chain that is stretched can't be read strip by strip while it is being made.
-        let stretched = |v: &&Value| self.kernel.ty(**v).shape != shape;
-        let outside: Vec<Value> = args.iter().filter(stretched).copied().collect();
-        self.ready(&outside);
-        let waiting: Vec<Value> = args.iter().filter(|v| self.waits(**v)).copied().collect();
-        self.ready(&waiting);
-        let start =
-            || Growing { chain: Chain { shape: shape.to_vec(), ..Chain::default() }, values: vec![], inside: vec![] };
-        self.here().chain.get_or_insert_with(start);
-    }
-
-    fn source(&mut self, v: Value) -> Source {
-        let growing = self.here().chain.as_mut().expect("joined before");
-        if let Some(at) = growing.values.iter().position(|x| *x == Some(v)) {
-            growing.inside[at] += 1;
-            return Source::Link(at);
-        }
-        self.input(Input::Value(v))
-    }
-    fn input(&mut self, input: Input) -> Source {
-        let inputs = &mut self.here().chain.as_mut().expect("joined before").chain.inputs;
-        let at = inputs.iter().position(|i| *i == input).unwrap_or_else(|| {
-            inputs.push(input);
-            inputs.len() - 1
-        });
-        Source::Input(at)
-    }
-    fn link(&mut self, strip: strips::Strip, args: Vec<(Source, DType)>, dtype: DType, value: Option<Value>) -> Source {
-        let growing = self.here().chain.as_mut().expect("joined before");
-        growing.chain.links.push(Link { strip, args, dtype, buffer: 0, output: None, aside: false });
-        growing.values.push(value);
-        growing.inside.push(0);
-        Source::Link(growing.values.len() - 1)
-    }
-
-    /// Repeated squaring, as the interpreter does.
-    fn powi(&mut self, exponent: i32, inst: &Inst) {
-        let (x, to) = (inst.args[0], inst.results[0]);
-        let dtype = self.dtype(x);
-        if self.kernel.ty(to).is_scalar() {
-            // One element: a chain over a shape of one.
-            self.ready(&[x]);
-        }
-        self.join_chain(&[x], to);
-        let (mul, div) = (strips::strip(ScalarOp::Mul, dtype), strips::strip(ScalarOp::Div, dtype));
-        let one = self.input(Input::Constant(Literal::new(dtype, 1.0)));
-        let mut square = self.source(x);
-        let (mut y, mut left) = (one, exponent.unsigned_abs());
-        while left > 0 {
-            let last = left == 1 && exponent > 0;
-            if left & 1 == 1 {
-                y = self.link(mul, vec![(y, dtype), (square, dtype)], dtype, last.then_some(to));
-            }
-            left >>= 1;
-            if left > 0 {
-                square = self.link(mul, vec![(square, dtype), (square, dtype)], dtype, None);
-            }
-        }
-        if exponent <= 0 {
-            self.link(div, vec![(one, dtype), (y, dtype)], dtype, Some(to));
-        }
-        if self.kernel.ty(to).is_scalar() {
-            self.flush_chain();
-        }
-    }
-
     // ---- order
 
     fn waits(&self, v: Value) -> bool {
@@ -232,21 +128,6 @@ impl<'k> Build<'k> {
             self.dot(id, None);
         }
     }
-    fn flush_chain(&mut self) {
-        let Some(Growing { mut chain, values, inside }) = self.here().chain.take() else { return };
-        for (i, value) in values.iter().enumerate() {
-            let Some(v) = *value else { continue };
-            if self.uses[v.index()] > inside[i] {
-                chain.links[i].output = Some(v);
-                self.here().own.push(v);
-            }
-        }
-        let bytes = chain.links.iter().flat_map(|l| l.args.iter().map(|a| a.1).chain([l.dtype])).map(DType::bytes);
-        chain.widest = bytes.max().unwrap_or(8);
-        assign_buffers(&mut chain);
-        self.push(Step::Chain(chain));
-    }
-
     // ---- products
 
     /// `x + dot`, where the product waits for it: accumulates into `x`, or into a copy.
@@ -325,6 +206,7 @@ impl<'k> Build<'k> {
                 }
                 return self.dot(id, None);
             }
+            Access::Fold { op, ref axes } if self.sink(op, axes, inst) => return,
             _ => self.ready(&inst.args),
         }
         let from = inst.args.first().copied();
@@ -465,29 +347,4 @@ impl<'k> Build<'k> {
         };
         self.push(step);
     }
-}
-
-/// Gives each link a strip buffer; one is free again after its last use.
-fn assign_buffers(chain: &mut Chain) {
-    let mut last: Vec<usize> = (0..chain.links.len()).collect();
-    for (i, link) in chain.links.iter().enumerate() {
-        for (source, _) in &link.args {
-            if let Source::Link(k) = source {
-                last[*k] = last[*k].max(i);
-            }
-        }
-        // Results are copied out when the whole strip is done.
-        if link.output.is_some() {
-            last[i] = usize::MAX;
-        }
-    }
-    let (mut free, mut total) = (vec![], 0);
-    for i in 0..chain.links.len() {
-        chain.links[i].buffer = free.pop().unwrap_or_else(|| {
-            total += 1;
-            total - 1
-        });
-        free.extend((0..=i).filter(|&k| last[k] == i).map(|k| chain.links[k].buffer));
-    }
-    chain.buffers = total;
 }

@@ -1,11 +1,12 @@
 //! From a lowered kernel to the steps of a program and the places of its tiles.
 //!
 //! [`step`] is what a program does; [`build`] makes steps of instructions; [`place`] lets loads refer to the operand's
-//! memory and stores be computed in it; [`slots`] lays out the rest in a program's arena.
+//! memory and stores be computed in it; [`sweeps`] runs chains over the same rows together; [`slots`] lays out the rest in a program's arena.
 mod build;
 mod place;
 mod slots;
 pub(super) mod step;
+mod sweeps;
 
 pub(super) use build::Table;
 
@@ -39,6 +40,7 @@ pub(super) fn plan(kernel: Arc<Kernel>) -> Plan {
     let build::Build { base, fixed, tables, .. } = build;
     place::refer_to_operands(&kernel, &base, &mut body);
     place::aim_at_stores(&kernel, &base, &mut body);
+    sweeps::gather(&kernel, &base, &mut body);
     let (slots, mut arena_bytes) = slots::allocate(&kernel, &base, &body);
     let mut scratch = vec![];
     for operand in &kernel.operands {

@@ -12,7 +12,7 @@ use super::step::{Block, Input, Place, Step};
 use pallas_ir::{DType, Kernel, OperandId, OperandKind, Value};
 
 /// The operand that stands for the memory of `o`: an input that an output takes over is that output.
-fn memory(kernel: &Kernel, o: OperandId) -> OperandId {
+pub(super) fn memory(kernel: &Kernel, o: OperandId) -> OperandId {
     let taken = |k: &OperandKind| matches!(k, OperandKind::Output { alias: Some(from), .. } if *from == o);
     (0..).map(OperandId).zip(&kernel.operands).find(|(_, other)| taken(&other.kind)).map_or(o, |(id, _)| id)
 }
@@ -28,7 +28,7 @@ fn needs(step: &Step, base: &[Option<Value>], v: Value) -> bool {
     any(step, &|s| s.reads().iter().any(lies) || s.blocks().iter().any(|b| b.yields.iter().any(lies)))
 }
 
-fn lies_in(base: &[Option<Value>], mut x: Value, v: Value) -> bool {
+pub(super) fn lies_in(base: &[Option<Value>], mut x: Value, v: Value) -> bool {
     while x != v {
         match base[x.index()] {
             Some(b) => x = b,
@@ -77,7 +77,7 @@ fn aim(kernel: &Kernel, base: &[Option<Value>], block: &Block, at: usize) -> Opt
     let of = memory(kernel, place.operand);
     let defined = block.steps[..at].iter().position(|s| s.defines().contains(&value))?;
     let plain = match &block.steps[defined] {
-        Step::Chain(_) => true,
+        Step::Chain(chain) => chain.links.iter().any(|l| l.output == Some(value)),
         Step::Dot(dot) => dot.batch.is_empty() && dot.free.iter().all(|f| f.len() == 1) && dot.init.is_none(),
         _ => false,
     };

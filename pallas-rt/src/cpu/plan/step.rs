@@ -19,16 +19,29 @@ pub(crate) struct Place {
     pub(crate) starts: Vec<Value>,
 }
 
-/// An elementwise computation over one shape, run strip by strip through small buffers.
+/// An elementwise computation over one shape, and folds of its rows, run strip by strip through small buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
     pub(crate) shape: Vec<usize>,
     pub(crate) inputs: Vec<Input>,
     pub(crate) links: Vec<Link>,
+    pub(crate) sinks: Vec<Sink>,
     /// Strip buffers that links need at once.
     pub(crate) buffers: usize,
     /// Bytes of the widest element.
     pub(crate) widest: usize,
+}
+
+impl Chain {
+    pub(super) fn reads(&self) -> impl Iterator<Item = Value> {
+        self.inputs.iter().filter_map(|i| match i {
+            Input::Value(v) => Some(*v),
+            Input::Constant(_) => None,
+        })
+    }
+    pub(super) fn defines(&self) -> impl Iterator<Item = Value> {
+        self.links.iter().filter_map(|l| l.output).chain(self.sinks.iter().map(|s| s.to))
+    }
 }
 
 /// What a chain reads.
@@ -61,6 +74,17 @@ pub(crate) struct Link {
     pub(crate) output: Option<Value>,
     /// Whether the chain reads the memory where that result goes: it is written when all links are done with a strip.
     pub(crate) aside: bool,
+}
+
+/// A fold of each row of an operand or of a link's results, while they are in the first level cache.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    pub(crate) fold: Fold,
+    pub(crate) start: Literal,
+    pub(crate) of: Source,
+    pub(crate) dtype: DType,
+    /// The folded value: one element a row.
+    pub(crate) to: Value,
 }
 
 /// A part of a result that comes from one operand: `size` elements from `start` on.
@@ -115,6 +139,8 @@ pub(crate) enum Step {
     Scalar { strip: Strip, args: Vec<Value>, to: Value },
     /// Elementwise operations.
     Chain(Chain),
+    /// Chains over the same rows, run for a few rows at a time.
+    Sweep(Vec<Chain>),
     /// The same memory under other strides.
     Restride { from: Value, axes: Vec<Affine>, to: Value },
     /// The same elements under another shape: the same memory where strides allow it.
@@ -170,14 +196,8 @@ impl Step {
         match self {
             Step::Program { .. } | Step::Count { .. } => vec![],
             Step::Scalar { args, .. } => args.clone(),
-            Step::Chain(chain) => chain
-                .inputs
-                .iter()
-                .filter_map(|i| match i {
-                    Input::Value(v) => Some(*v),
-                    Input::Constant(_) => None,
-                })
-                .collect(),
+            Step::Chain(chain) => chain.reads().collect(),
+            Step::Sweep(chains) => chains.iter().flat_map(Chain::reads).collect(),
             Step::Restride { from, .. }
             | Step::Reshape { from, .. }
             | Step::Fold { from, .. }
@@ -216,7 +236,8 @@ impl Step {
             | Step::Load { to, .. }
             | Step::Valid { to, .. }
             | Step::Prefetch { to, .. } => vec![*to],
-            Step::Chain(chain) => chain.links.iter().filter_map(|l| l.output).collect(),
+            Step::Chain(chain) => chain.defines().collect(),
+            Step::Sweep(chains) => chains.iter().flat_map(Chain::defines).collect(),
             Step::If { to, .. } => to.clone(),
             Step::For { index, carried, to, .. } => [*index].iter().chain(carried).chain(to).copied().collect(),
             Step::While { tested, carried, to, .. } => tested.iter().chain(carried).chain(to).copied().collect(),

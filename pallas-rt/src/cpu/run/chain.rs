@@ -2,7 +2,7 @@
 //!
 //! Strips are read and written in place where their elements are adjacent. Chains over tiles with gaps between rows, or with
 //! stretched operands, run in windows: a part of one long row, or several short rows, which are copied side by side.
-use super::super::plan::step::{Chain, Input, Source};
+use super::super::plan::step::{Chain, Input, Sink, Source};
 use super::super::strips::{STRIP, slice, slice_mut};
 use super::super::tile::{Tile, copy_row};
 use super::{Run, room};
@@ -27,6 +27,45 @@ pub(super) enum Reach {
     Copied(*mut u8, *mut u8),
 }
 
+/// Where everything of a chain is.
+#[derive(Default)]
+pub(super) struct Reaches {
+    /// Operands and their element types.
+    inputs: Vec<(Reach, DType)>,
+    /// Results of links.
+    outputs: Vec<Reach>,
+    /// First elements of folded rows.
+    sinks: Vec<*mut u8>,
+    /// Elements of a row.
+    inner: usize,
+}
+
+impl Reaches {
+    /// Whether windows may cross the ends of rows.
+    fn anywhere(&self) -> bool {
+        let flat = |r: &Reach| matches!(r, Reach::Straight(_) | Reach::Held(_) | Reach::Copied(..));
+        self.sinks.is_empty() && self.inputs.iter().all(|i| flat(&i.0)) && self.outputs.iter().all(flat)
+    }
+}
+
+/// Strip buffers: those that chains use in turn, then those that keep what they hold.
+struct Buffers {
+    start: *mut u8,
+    pitch: usize,
+    /// The first one that is free to keep.
+    held: usize,
+}
+
+impl Buffers {
+    fn at(&self, i: usize) -> *mut u8 {
+        self.start.wrapping_add(i * self.pitch)
+    }
+    fn keep(&mut self) -> *mut u8 {
+        self.held += 1;
+        self.at(self.held - 1)
+    }
+}
+
 /// A box of the chain's shape: rows from `row` on, columns from `col` on.
 #[derive(Clone, Copy)]
 struct Window {
@@ -40,27 +79,51 @@ struct Window {
 const LONG: usize = STRIP / 2;
 
 impl<'a> Run<'a> {
-    pub(super) fn chain(&mut self, chain: &'a Chain) {
-        let total: usize = chain.shape.iter().product();
-        if total == 0 {
+    /// Runs chains over the same rows, a few rows at a time.
+    pub(super) fn sweep(&mut self, chains: &'a [Chain]) {
+        let rows = |c: &Chain| c.shape.split_last().map_or(1, |(_, rows)| rows.iter().product::<usize>());
+        let Some(mut rows) = chains.first().map(rows).filter(|_| !chains.iter().any(|c| c.shape.contains(&0))) else {
             return;
+        };
+        // Buffers are a line more than a strip apart, so that they do not fall on the same cache sets. Chains share them,
+        // but for what stays from window to window.
+        let pitch = STRIP * chains.iter().map(|c| c.widest).max().unwrap_or(8) + 64;
+        let shared = chains.iter().map(|c| c.buffers + c.inputs.len()).max().unwrap_or(0);
+        let held: usize = chains.iter().map(|c| c.inputs.len()).sum();
+        let start = room(&mut self.buffers.strips, pitch * (shared + held));
+        let mut buffers = Buffers { start, pitch, held: shared };
+        let mut reaches = std::mem::take(&mut self.buffers.reaches);
+        reaches.resize_with(chains.len().max(reaches.len()), Reaches::default);
+        for (chain, reaches) in chains.iter().zip(&mut reaches) {
+            self.prepare(chain, reaches, &mut buffers);
         }
-        // Buffers are a line more than a strip apart, so that they do not fall on the same cache sets.
-        let pitch = STRIP * chain.widest + 64;
-        let buffers = room(&mut self.buffers.strips, pitch * (chain.buffers + chain.inputs.len()));
-        // SAFETY: the room was asked for.
-        let buffer = |i: usize| unsafe { buffers.add(i * pitch) };
-        let (mut inputs, mut outputs) =
-            (std::mem::take(&mut self.buffers.inputs), std::mem::take(&mut self.buffers.outputs));
-        inputs.clear();
-        outputs.clear();
-        let inner = chain.shape.last().copied().unwrap_or(1);
-        let long = inner >= LONG;
+        if let ([chain], [one, ..]) = (chains, &mut reaches[..])
+            && one.anywhere()
+        {
+            (rows, one.inner) = (1, chain.shape.iter().product());
+        }
+        let parts = || chains.iter().zip(&reaches).map(|(chain, reaches)| Strips { chain, reaches });
+        let widest = reaches[..chains.len()].iter().map(|r| r.inner).max().unwrap_or(1);
+        let height = (STRIP / widest).max(1);
+        for row in (0..rows).step_by(height) {
+            let end = rows.min(row + height);
+            // SAFETY: the rows lie inside of the shape, which every tile holds.
+            parts().for_each(|part| unsafe { part.rows(row, end) });
+        }
+        self.buffers.reaches = reaches;
+    }
+
+    /// Finds everything of a chain.
+    fn prepare(&mut self, chain: &'a Chain, reaches: &mut Reaches, buffers: &mut Buffers) {
+        let Reaches { inputs, outputs, sinks, inner } = reaches;
+        (inputs.clear(), outputs.clear(), sinks.clear());
+        *inner = chain.shape.last().copied().unwrap_or(1);
+        let long = *inner >= LONG;
         for (i, input) in chain.inputs.iter().enumerate() {
-            inputs.push(self.reach(chain, *input, buffer(chain.buffers + i), long, total));
+            inputs.push(self.reach(chain, *input, buffers.at(chain.buffers + i), long, buffers));
         }
         for link in &chain.links {
-            let own = buffer(link.buffer);
+            let own = buffers.at(link.buffer);
             outputs.push(match link.output {
                 None => Reach::Held(own),
                 Some(v) => {
@@ -75,25 +138,15 @@ impl<'a> Run<'a> {
                 }
             });
         }
-        let by_rows = |(r, _): &(Reach, DType)| !matches!(r, Reach::Straight(_) | Reach::Held(_) | Reach::Copied(..));
-        let inner =
-            if inputs.iter().any(by_rows) || outputs.iter().any(|r| by_rows(&(*r, DType::U8))) { inner } else { total };
-        let (rows, height) = (total / inner, if inner >= LONG { 1 } else { STRIP / inner });
-        for row in (0..rows).step_by(height) {
-            for col in (0..inner).step_by(STRIP) {
-                let window = Window { row, rows: height.min(rows - row), col, cols: STRIP.min(inner - col) };
-                // SAFETY: the window lies inside of the shape, which every tile holds.
-                unsafe { strip(chain, &inputs, &outputs, inner, window) };
-            }
-        }
-        (self.buffers.inputs, self.buffers.outputs) = (inputs, outputs);
+        sinks.extend(chain.sinks.iter().map(|s| self.define(s.to).start));
     }
 
     /// How an input's strips are found, and its element type.
-    fn reach(&self, chain: &Chain, input: Input, buffer: *mut u8, long: bool, total: usize) -> (Reach, DType) {
-        let n = STRIP.min(total);
+    fn reach(&self, chain: &Chain, input: Input, own: *mut u8, long: bool, buffers: &mut Buffers) -> (Reach, DType) {
+        let n = STRIP.min(chain.shape.iter().product());
         match input {
             Input::Constant(Literal { dtype, bits }) => {
+                let buffer = buffers.keep();
                 // SAFETY: the buffer holds a strip; the bits lie at the start of their eight bytes.
                 unsafe { copy_row((&raw const bits).cast(), 0, buffer, 1, n, dtype.bytes()) };
                 (Reach::Held(buffer), dtype)
@@ -104,14 +157,16 @@ impl<'a> Run<'a> {
                 let reach = if tile.is_contiguous(&chain.shape) {
                     Reach::Straight(tile.start)
                 } else if tile.is_splat(&chain.shape) {
+                    let buffer = buffers.keep();
                     // SAFETY: the buffer holds a strip, the tile one element.
                     unsafe { copy_row(tile.start, 0, buffer, 1, n, dtype.bytes()) };
                     Reach::Held(buffer)
                 } else if long && tile.strides[last] == 1 {
                     Reach::Row(tile)
                 } else if long && tile.strides[last] == 0 {
-                    Reach::Spread(tile, buffer)
+                    Reach::Spread(tile, own)
                 } else if !long && (0..last).all(|a| chain.shape[a] == 1 || tile.strides[a] == 0) {
+                    let buffer = buffers.keep();
                     for r in 0..STRIP / chain.shape[last] {
                         // SAFETY: the buffer holds a strip, the tile a row.
                         unsafe {
@@ -121,7 +176,7 @@ impl<'a> Run<'a> {
                     }
                     Reach::Repeated(buffer)
                 } else {
-                    Reach::Rows(tile, buffer)
+                    Reach::Rows(tile, own)
                 };
                 (reach, dtype)
             }
@@ -140,69 +195,145 @@ fn row_offset(tile: &Tile, shape: &[usize], mut row: usize) -> isize {
     if shape.len() > 1 { offset + row as isize * tile.strides[0] } else { offset }
 }
 
-/// # Safety
-/// Tiles and buffers hold what the chain says; the window lies inside of its shape, whose rows have `inner` elements.
-unsafe fn strip(chain: &Chain, inputs: &[(Reach, DType)], outputs: &[Reach], inner: usize, w: Window) {
-    let (first, n) = (w.row * inner + w.col, w.rows * w.cols);
-    let last_axis = chain.shape.len().saturating_sub(1);
-    let row_start = |tile: &Tile, r: usize, bytes: usize| {
-        let elements = row_offset(tile, &chain.shape, w.row + r) + w.col as isize * tile.strides[last_axis];
-        tile.start.wrapping_offset(elements * bytes as isize)
-    };
-    for &(input, dtype) in inputs {
-        let bytes = dtype.bytes();
-        match input {
-            Reach::Rows(tile, buffer) => {
-                for r in 0..w.rows {
-                    // SAFETY: the row lies inside of the tile, the buffer holds the strip.
-                    unsafe {
-                        let to = buffer.add(r * w.cols * bytes);
-                        copy_row(row_start(&tile, r, bytes), tile.strides[last_axis], to, 1, w.cols, bytes);
-                    }
-                }
+/// A chain with everything in its place.
+#[derive(Clone, Copy)]
+struct Strips<'r> {
+    chain: &'r Chain,
+    reaches: &'r Reaches,
+}
+
+impl Strips<'_> {
+    /// All links over some rows.
+    ///
+    /// # Safety
+    /// Tiles and buffers hold what the chain says; short rows fit a strip together.
+    unsafe fn rows(&self, from: usize, to: usize) {
+        let inner = self.reaches.inner;
+        if inner < LONG {
+            // SAFETY: the caller's.
+            return unsafe { self.compute(Window { row: from, rows: to - from, col: 0, cols: inner }) };
+        }
+        // Folds alone need no buffers for rows that they read in place.
+        let in_place = |i: &(Reach, DType)| matches!(i.0, Reach::Straight(_) | Reach::Row(_));
+        let width = if self.chain.links.is_empty() && self.reaches.inputs.iter().all(in_place) { inner } else { STRIP };
+        for row in from..to {
+            for col in (0..inner).step_by(width) {
+                // SAFETY: the caller's.
+                unsafe { self.compute(Window { row, rows: 1, col, cols: width.min(inner - col) }) };
             }
-            // The first strip of a row is its longest; the others find it filled.
-            // SAFETY: as above.
-            Reach::Spread(tile, buffer) if w.col == 0 => unsafe {
-                copy_row(row_start(&tile, 0, bytes), 0, buffer, 1, w.cols, bytes);
-            },
-            _ => {}
         }
     }
-    let at = |reach: &Reach, bytes: usize| match reach {
-        Reach::Straight(start) => start.wrapping_add(first * bytes),
-        Reach::Row(tile) => row_start(tile, 0, bytes),
-        Reach::Held(buffer) | Reach::Repeated(buffer) => *buffer,
-        Reach::Spread(_, buffer) | Reach::Rows(_, buffer) | Reach::Copied(_, buffer) => *buffer,
-    };
-    let mut strips = [Slice::U8(&[]); 3];
-    for (i, link) in chain.links.iter().enumerate() {
-        for (k, &(source, dtype)) in link.args.iter().enumerate() {
-            let start = match source {
-                Source::Link(l) => at(&outputs[l], dtype.bytes()),
-                Source::Input(x) => at(&inputs[x].0, dtype.bytes()),
-            };
-            // SAFETY: `start` holds n elements; only results of other links and inputs are read.
-            strips[k] = unsafe { slice(dtype, start, n) };
-        }
-        // SAFETY: a link writes its own buffer or the memory of its value, which no strip it reads lies in.
-        let out = unsafe { slice_mut(link.dtype, at(&outputs[i], link.dtype.bytes()), n) };
-        (link.strip)(&strips[..link.args.len()], out, n);
-    }
-    for (link, reach) in chain.links.iter().zip(outputs) {
-        let bytes = link.dtype.bytes();
-        // SAFETY: the result holds the chain's shape, the buffer the strip.
+
+    /// All links over a window.
+    ///
+    /// # Safety
+    /// Tiles and buffers hold what the chain says; the window lies inside of its shape.
+    unsafe fn compute(&self, w: Window) {
+        let n = w.rows * w.cols;
+        // SAFETY: the caller's; strips have n elements.
         unsafe {
-            match reach {
-                Reach::Copied(start, buffer) => {
-                    copy_row(*buffer, 1, start.wrapping_add(first * bytes), 1, n, bytes);
+            self.bring(w);
+            let mut strips = [Slice::U8(&[]); 3];
+            for (link, out) in self.chain.links.iter().zip(&self.reaches.outputs) {
+                for (strip, &(source, dtype)) in strips.iter_mut().zip(&link.args) {
+                    // Only results of other links and inputs are read.
+                    *strip = slice(dtype, self.at(self.reach(source), w, dtype.bytes()), n);
                 }
-                Reach::Rows(tile, buffer) => {
+                // A link writes its own buffer or the memory of its value, which no strip it reads lies in.
+                let out = slice_mut(link.dtype, self.at(out, w, link.dtype.bytes()), n);
+                (link.strip)(&strips[..link.args.len()], out, n);
+            }
+            for (sink, &to) in self.chain.sinks.iter().zip(&self.reaches.sinks) {
+                self.drain(sink, to, w);
+            }
+            self.take_away(w);
+        }
+    }
+
+    fn reach(&self, source: Source) -> &Reach {
+        match source {
+            Source::Link(l) => &self.reaches.outputs[l],
+            Source::Input(x) => &self.reaches.inputs[x].0,
+        }
+    }
+    /// Where the strip of a window begins.
+    #[inline]
+    fn at(&self, reach: &Reach, w: Window, bytes: usize) -> *mut u8 {
+        match reach {
+            Reach::Straight(start) => start.wrapping_add((w.row * self.reaches.inner + w.col) * bytes),
+            Reach::Row(tile) => self.row(tile, w, 0, bytes),
+            Reach::Held(buffer) | Reach::Repeated(buffer) => *buffer,
+            Reach::Spread(_, buffer) | Reach::Rows(_, buffer) | Reach::Copied(_, buffer) => *buffer,
+        }
+    }
+    /// Where row `r` of a window begins.
+    fn row(&self, tile: &Tile, w: Window, r: usize, bytes: usize) -> *mut u8 {
+        let stride = tile.strides[self.chain.shape.len().saturating_sub(1)];
+        let elements = row_offset(tile, &self.chain.shape, w.row + r) + w.col as isize * stride;
+        tile.start.wrapping_offset(elements * bytes as isize)
+    }
+
+    /// Copies operands that are not read in place.
+    ///
+    /// # Safety
+    /// As [`Strips::compute`].
+    unsafe fn bring(&self, w: Window) {
+        for &(input, dtype) in &self.reaches.inputs {
+            let bytes = dtype.bytes();
+            // SAFETY: rows lie inside of the tile, the buffer holds the strip.
+            match input {
+                Reach::Rows(tile, buffer) => unsafe {
+                    let stride = tile.strides[self.chain.shape.len().saturating_sub(1)];
+                    for r in 0..w.rows {
+                        let to = buffer.add(r * w.cols * bytes);
+                        copy_row(self.row(&tile, w, r, bytes), stride, to, 1, w.cols, bytes);
+                    }
+                },
+                // The first strip of a row is its longest; the others find it filled.
+                Reach::Spread(tile, buffer) if w.col == 0 => unsafe {
+                    copy_row(self.row(&tile, w, 0, bytes), 0, buffer, 1, w.cols, bytes);
+                },
+                _ => {}
+            }
+        }
+    }
+
+    /// Folds the window's part of its rows into the result.
+    ///
+    /// # Safety
+    /// As [`Strips::compute`]; `to` has an element per row.
+    unsafe fn drain(&self, sink: &Sink, to: *mut u8, w: Window) {
+        let bytes = sink.dtype.bytes();
+        let x = self.at(self.reach(sink.of), w, bytes);
+        let start: *const u8 = (&raw const sink.start.bits).cast();
+        // SAFETY: the strip holds the window's rows side by side; windows that continue a row have one.
+        unsafe {
+            let to = to.add(w.row * bytes);
+            let start = if w.col == 0 { start } else { to.cast_const() };
+            (sink.fold.rows)(x, (w.cols * bytes) as isize, w.rows, w.cols, start, to);
+        }
+    }
+
+    /// Copies results that were not written in place.
+    ///
+    /// # Safety
+    /// As [`Strips::compute`].
+    unsafe fn take_away(&self, w: Window) {
+        for (link, reach) in self.chain.links.iter().zip(&self.reaches.outputs) {
+            let bytes = link.dtype.bytes();
+            // SAFETY: the result holds the chain's shape, the buffer the strip.
+            match reach {
+                Reach::Copied(start, buffer) => unsafe {
+                    let to = start.wrapping_add((w.row * self.reaches.inner + w.col) * bytes);
+                    copy_row(*buffer, 1, to, 1, w.rows * w.cols, bytes);
+                },
+                Reach::Rows(tile, buffer) => unsafe {
+                    let stride = tile.strides[self.chain.shape.len().saturating_sub(1)];
                     for r in 0..w.rows {
                         let from = buffer.add(r * w.cols * bytes);
-                        copy_row(from, 1, row_start(tile, r, bytes), tile.strides[last_axis], w.cols, bytes);
+                        copy_row(from, 1, self.row(tile, w, r, bytes), stride, w.cols, bytes);
                     }
-                }
+                },
                 _ => {}
             }
         }

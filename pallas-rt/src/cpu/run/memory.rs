@@ -9,9 +9,11 @@ struct Placed {
     /// The view's tile, as if it lay inside of the array: only elements of `inside` may be touched.
     tile: Tile,
     /// The view's kept extents.
-    shape: Vec<usize>,
+    shape: [usize; MAX_RANK],
     /// Per kept axis, which positions lie inside of the array.
-    inside: Vec<(usize, usize)>,
+    inside: [(usize, usize); MAX_RANK],
+    /// Kept axes.
+    rank: usize,
     /// Whether all elements do.
     whole: bool,
 }
@@ -21,8 +23,9 @@ impl Run<'_> {
         let operand = &self.operands[place.operand.index()];
         let mut placed = Placed {
             tile: Tile { start: operand.start, strides: [0; MAX_RANK] },
-            shape: Vec::with_capacity(place.view.axes.len()),
-            inside: Vec::with_capacity(place.view.axes.len()),
+            shape: [0; MAX_RANK],
+            inside: [(0, 0); MAX_RANK],
+            rank: 0,
             whole: true,
         };
         let mut starts = place.starts.iter();
@@ -35,19 +38,19 @@ impl Run<'_> {
             let step = operand.strides[axis] as i64;
             offset = offset.wrapping_add(start.wrapping_mul(step));
             if a.kept {
-                placed.tile.strides[placed.shape.len()] = (a.stride * step) as isize;
-                placed.shape.push(a.size);
-                placed.inside.push((lo, hi));
+                placed.tile.strides[placed.rank] = (a.stride * step) as isize;
+                (placed.shape[placed.rank], placed.inside[placed.rank]) = (a.size, (lo, hi));
+                placed.rank += 1;
             } else {
                 none |= lo == hi;
             }
         }
         if none {
-            placed.inside.iter_mut().for_each(|i| *i = (0, 0));
+            placed.inside = [(0, 0); MAX_RANK];
         }
-        // A rank-0 view outside of the array has no axis that says so.
-        if none && placed.inside.is_empty() {
-            placed.shape.push(0);
+        // A rank-0 view outside of the array has no axis that says so: it gets an empty one.
+        if none && placed.rank == 0 {
+            placed.rank = 1;
         }
         placed.tile = placed.tile.offset(offset as isize, operand.bytes);
         placed
@@ -74,7 +77,7 @@ impl Run<'_> {
                 tile::fill((&raw const fill).cast(), &out, shape, bytes);
             }
             let (source, target, size) = placed.clipped(out, bytes);
-            tile::copy(&source, &target, &size, bytes);
+            tile::copy(&source, &target, &size[..placed.rank], bytes);
             if self.ty(to).dtype == DType::Bool {
                 let truths = std::slice::from_raw_parts_mut(out.start, self.ty(to).elements());
                 truths.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
@@ -103,11 +106,11 @@ impl Run<'_> {
             let (target, source, size) = placed.clipped(source, bytes);
             // SAFETY: the clipped box lies inside of the array, and the value holds it. A value that refers to the same
             // memory elsewhere was copied when it was loaded.
-            return unsafe { tile::copy(&source, &target, &size, bytes) };
+            return unsafe { tile::copy(&source, &target, &size[..placed.rank], bytes) };
         };
         let (target, source, size) = placed.clipped(source, bytes);
         let (_, mask, _) = placed.clipped(self.tile(mask), 1);
-        let nest = tile::Nest::new(&size, [&source, &target, &mask]);
+        let nest = tile::Nest::new(&size[..placed.rank], [&source, &target, &mask]);
         nest.rows(|[s, t, m]| {
             for i in 0..nest.inner() as isize {
                 let at = |k: usize, first: isize| first + i * nest.inner_stride(k);
@@ -125,7 +128,7 @@ impl Run<'_> {
     /// Places the next definition of `value` where it will be stored, if that lies inside of the array in whole rows.
     pub(super) fn aim(&mut self, value: Value, at: &Place) {
         let placed = self.placed(at);
-        let rank = placed.shape.len();
+        let rank = placed.rank;
         if placed.whole && rank > 0 && placed.tile.strides[rank - 1] == 1 {
             self.tiles[value.index()] = placed.tile;
             self.aimed[value.index()] = true;
@@ -161,10 +164,10 @@ impl Run<'_> {
 
 impl Placed {
     /// The operand's tile and another of the view's shape, both cut to the elements inside of the array.
-    fn clipped(&self, mut other: Tile, bytes: usize) -> (Tile, Tile, Vec<usize>) {
+    fn clipped(&self, mut other: Tile, bytes: usize) -> (Tile, Tile, [usize; MAX_RANK]) {
         let mut own = self.tile;
-        let mut size = self.shape.clone();
-        for (axis, &(lo, hi)) in self.inside.iter().enumerate() {
+        let mut size = self.shape;
+        for (axis, &(lo, hi)) in self.inside[..self.rank].iter().enumerate() {
             size[axis] = hi - lo;
             own = own.offset(lo as isize * own.strides[axis], bytes);
             other = other.offset(lo as isize * other.strides[axis], bytes);

@@ -14,7 +14,7 @@ use super::plan::{Plan, root};
 use super::strips::{slice, slice_mut};
 use super::tile::{self, MAX_RANK, Tile};
 use crate::interp::{Data, Datum, Fault, walk};
-use pallas_ir::{DType, Literal, Loc, OperandKind, Type, Value};
+use pallas_ir::{Literal, Loc, OperandKind, Type, Value};
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -28,9 +28,8 @@ struct Aligned([u64; 8]);
 struct Buffers {
     arena: Vec<Aligned>,
     strips: Vec<Aligned>,
-    /// Where a chain's operands and results are.
-    inputs: Vec<(chain::Reach, DType)>,
-    outputs: Vec<chain::Reach>,
+    /// Where the operands and results of chains are.
+    reaches: Vec<chain::Reaches>,
     /// Operands of a product in another order, and its result before it is rounded.
     operands: [Vec<Aligned>; 3],
     /// Operands of a product in another type.
@@ -88,6 +87,8 @@ struct Run<'a> {
     operands: Vec<Operand>,
     /// Where each value is.
     tiles: Vec<Tile>,
+    /// Each value's own memory: its slot, or the scalar's cell.
+    homes: Vec<Tile>,
     /// Whether the next definition of a value keeps the place it was given.
     aimed: Vec<bool>,
     /// Scalars.
@@ -130,7 +131,6 @@ impl<'a> Run<'a> {
                 Fixed::Param(o) => launch.params[o.index()].map_or(0, |x| x.bits),
             };
         }
-        let nowhere = Tile { start: arena, strides: [0; MAX_RANK] };
         let tables = plan.tables.iter().map(|t| {
             let mut bytes: Vec<u8> = (0..t.count).flat_map(|i| Literal::int(t.dtype, i as i64).to_bytes()).collect();
             bytes.resize(bytes.len().next_multiple_of(8).max(8), 0);
@@ -139,7 +139,8 @@ impl<'a> Run<'a> {
         let mut run = Run {
             tables: tables.collect(),
             ids: vec![0; launch.grid.len()],
-            tiles: vec![nowhere; cells.len()],
+            tiles: vec![],
+            homes: vec![],
             aimed: vec![false; cells.len()],
             log: vec![],
             plan,
@@ -149,9 +150,8 @@ impl<'a> Run<'a> {
             arena,
             buffers,
         };
-        for v in (0..run.cells.len() as u32).map(Value) {
-            run.tiles[v.index()] = run.own(v);
-        }
+        run.homes = (0..run.cells.len() as u32).map(|v| run.home(Value(v))).collect();
+        run.tiles = run.homes.clone();
         run
     }
     fn enter(&mut self, p: i64) {
@@ -175,8 +175,7 @@ impl<'a> Run<'a> {
     fn tile(&self, v: Value) -> Tile {
         self.tiles[v.index()]
     }
-    /// The tile's own memory: its slot, or the scalar's cell.
-    fn own(&mut self, v: Value) -> Tile {
+    fn home(&mut self, v: Value) -> Tile {
         match self.plan.slots[v.index()] {
             // SAFETY: slots lie inside of the arena.
             Some(slot) => Tile::contiguous(unsafe { self.arena.add(slot) }, self.shape(v)),
@@ -189,7 +188,7 @@ impl<'a> Run<'a> {
         if std::mem::take(&mut self.aimed[v.index()]) {
             return self.tile(v);
         }
-        let own = self.own(v);
+        let own = self.homes[v.index()];
         self.tiles[v.index()] = own;
         own
     }
@@ -241,7 +240,8 @@ impl<'a> Run<'a> {
         match step {
             Step::Program { axis, to } => self.set_int(*to, self.ids[*axis]),
             Step::Scalar { strip, args, to } => self.scalar(*strip, args, *to),
-            Step::Chain(chain) => self.chain(chain),
+            Step::Chain(chain) => self.sweep(std::slice::from_ref(chain)),
+            Step::Sweep(chains) => self.sweep(chains),
             Step::Restride { from, axes, to } => {
                 self.tiles[to.index()] = self.restride(*from, axes, self.shape(*to).len())
             }

@@ -1,0 +1,88 @@
+//! Chains over the same rows, run a few rows at a time: what one leaves of a row, the next finds in the first level cache.
+//!
+//! ```text
+//! max = fold(x); e, sum = chain(x, max); y = chain(e, sum)    ->    for each few rows: max = ..; e, sum = ..; y = ..
+//! ```
+//!
+//! Every chain of a sweep reads only its own rows of what the others make, since all have the same axes but the last.
+use super::place::{lies_in, memory};
+use super::step::{Block, Chain, Step};
+use pallas_ir::{Kernel, Value};
+
+/// Turns runs of chains into sweeps.
+pub(super) fn gather(kernel: &Kernel, base: &[Option<Value>], block: &mut Block) {
+    block.steps.iter_mut().flat_map(Step::blocks_mut).for_each(|b| gather(kernel, base, b));
+    let steps = std::mem::take(&mut block.steps);
+    let mut chains: Vec<Chain> = vec![];
+    for step in steps {
+        match step {
+            Step::Chain(chain) if chains.first().is_none_or(|first| same_rows(first, &chain)) => chains.push(chain),
+            step if early(&step) && !follows(base, &step, &chains) => block.steps.push(step),
+            // A place for a result that comes: it is given before the sweep, unless that reads the same memory.
+            Step::Aim { value, at } if !reads(kernel, base, &block.steps, &chains, &at.operand) => {
+                block.steps.push(Step::Aim { value, at });
+            }
+            Step::Chain(chain) => {
+                end(&mut chains, &mut block.steps);
+                chains.push(chain);
+            }
+            other => {
+                end(&mut chains, &mut block.steps);
+                block.steps.push(other);
+            }
+        }
+    }
+    end(&mut chains, &mut block.steps);
+}
+
+/// Steps that can be taken before a sweep: nothing that a chain does changes what they do, but for their operands.
+fn early(step: &Step) -> bool {
+    use Step::{Count, Load, Prefetch, Program, Reshape, Restride, Scalar, Valid};
+    match step {
+        Program { .. } | Scalar { .. } | Restride { .. } | Reshape { .. } | Count { .. } | Valid { .. } => true,
+        // An operand that is stored to meanwhile is stored to by a step that ends the sweep.
+        Prefetch { .. } | Load { mask: None, .. } => true,
+        _ => false,
+    }
+}
+
+/// Whether a step reads what one of the chains makes.
+fn follows(base: &[Option<Value>], step: &Step, chains: &[Chain]) -> bool {
+    let made: Vec<Value> = chains.iter().flat_map(Chain::defines).collect();
+    step.reads().iter().any(|&v| made.iter().any(|&m| lies_in(base, v, m)))
+}
+
+fn end(chains: &mut Vec<Chain>, steps: &mut Vec<Step>) {
+    if chains.len() > 1 {
+        steps.push(Step::Sweep(std::mem::take(chains)));
+    } else {
+        steps.extend(chains.pop().map(Step::Chain));
+    }
+}
+
+fn same_rows(a: &Chain, b: &Chain) -> bool {
+    let rows = |c: &Chain| c.shape.split_last().map(|(_, rows)| rows.to_vec());
+    let several = |rows: &Vec<usize>| rows.iter().product::<usize>() > 1;
+    rows(a) == rows(b) && rows(a).is_some_and(|r| several(&r)) && !a.shape.contains(&0) && !b.shape.contains(&0)
+}
+
+/// Whether one of the chains reads a tile that may refer to an operand's memory.
+fn reads(
+    kernel: &Kernel,
+    base: &[Option<Value>],
+    before: &[Step],
+    chains: &[Chain],
+    of: &pallas_ir::OperandId,
+) -> bool {
+    let of = memory(kernel, *of);
+    chains.iter().flat_map(Chain::reads).any(|v| {
+        let root = super::root(base, v);
+        let own = chains.iter().flat_map(Chain::defines).any(|d| d == root);
+        let loaded = before.iter().find_map(|s| match s {
+            Step::Load { from, to, .. } if lies_in(base, v, *to) => Some(memory(kernel, from.operand)),
+            _ => None,
+        });
+        // What comes from outside of the block may refer to anything.
+        !own && !kernel.ty(root).is_scalar() && loaded.is_none_or(|m| m == of)
+    })
+}
