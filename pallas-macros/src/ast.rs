@@ -260,13 +260,20 @@ impl Errors {
         let text = if help.is_empty() { message } else { format!("{message}\n  help: {help}") };
         self.push(syn::Error::new_spanned(tokens, text));
     }
-    pub(crate) fn extend(&mut self, errors: Vec<syn::Error>) {
+    pub(crate) fn extend(&mut self, errors: impl IntoIterator<Item = syn::Error>) {
         self.0.extend(errors);
     }
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    pub(crate) fn into_tokens(self) -> TokenStream {
+    pub(crate) fn tokens(&self) -> TokenStream {
         self.0.iter().map(syn::Error::to_compile_error).map(|e| quote::quote!(#e;)).collect()
+    }
+}
+impl IntoIterator for Errors {
+    type Item = syn::Error;
+    type IntoIter = std::vec::IntoIter<syn::Error>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
     }
 }

@@ -25,11 +25,16 @@ pub(crate) fn expand(attr: TokenStream, mut f: ItemFn) -> TokenStream {
         Some(path) => quote!(#path::__private),
         None => quote!(::pallas_rt::__private),
     };
-    check::kernel(&f, &options, &parameters, &names, &mut errors);
+    let found = check::kernel(&f, &options, &parameters, &names, &mut errors);
     f.attrs.retain(|a| !check::is_kernel(a));
     let kernel = Kernel { options, parameters, names, root };
-    let code = kernel.function(&f, &mut errors);
-    if errors.is_empty() { code } else { kernel.stub(&f, errors) }
+    // What is wrong with shapes leaves the code one that rustc understands: its own errors appear beside.
+    let code = kernel.function(&f, &found, &mut errors);
+    if errors.is_empty() {
+        return code;
+    }
+    errors.extend(found);
+    kernel.stub(&f, errors)
 }
 
 struct Kernel {
@@ -71,7 +76,7 @@ impl Kernel {
         let (inputs, result) = self.signature();
         let (root, vis, name, attrs) = (&self.root, &f.vis, &f.sig.ident, &f.attrs);
         let (params, clause) = (&f.sig.generics.params, &f.sig.generics.where_clause);
-        let errors = errors.into_tokens();
+        let errors = errors.tokens();
         quote! {
             #(#attrs)*
             #[allow(unused_variables, non_snake_case, clippy::too_many_arguments)]
@@ -89,7 +94,7 @@ impl Kernel {
     ///     Ok(outputs.into_one())
     /// }
     /// ```
-    fn function(&self, f: &ItemFn, errors: &mut Errors) -> TokenStream {
+    fn function(&self, f: &ItemFn, found: &Errors, errors: &mut Errors) -> TokenStream {
         let (inputs, result) = self.signature();
         let (root, vis, name, attrs) = (&self.root, &f.vis, &f.sig.ident, &f.attrs);
         let (params, clause) = (&f.sig.generics.params, &f.sig.generics.where_clause);
@@ -103,7 +108,7 @@ impl Kernel {
             }
         });
         let maps: Vec<TokenStream> = self.operands().filter_map(|(slot, p)| self.index_map(slot, p)).collect();
-        let body = self.body(f, errors);
+        let (body, found) = (self.body(f, errors), found.tokens());
         let mixed = Span::mixed_site();
         let (outputs, spec_name) = (Ident::new("outputs", mixed), Ident::new("spec", mixed));
         let unpack = if self.outputs() == 1 {
@@ -116,6 +121,7 @@ impl Kernel {
             #(#attrs)*
             #[allow(non_snake_case, clippy::too_many_arguments)]
             #vis fn #name<#params>(#(#inputs),*) -> ::core::result::Result<#result, #root::Error> #clause {
+                #found
                 let #spec_name = #spec;
                 let #outputs = #root::launch(#spec_name, ::std::vec![#(#arguments),*], &[#(#maps),*], #body)?;
                 ::core::result::Result::Ok(#unpack)

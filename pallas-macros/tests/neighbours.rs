@@ -73,6 +73,7 @@ mod shapes {
     mod all_at_once;
     mod argmax_axis;
     mod assume;
+    mod beside_types;
     mod broadcast;
     mod carried;
     mod concat;
@@ -207,4 +208,48 @@ mod types {
     mod shape_by_scalar;
     mod stored;
     mod tile_for_scalar;
+}
+
+/// A function of the user's own may have a name of the language: here `dot` multiplies rows by rows.
+mod own_name {
+    use pallas_rt::prelude::*;
+
+    fn dot(a: Tile<f32>, b: Tile<f32>) -> Tile<f32> {
+        pallas_rt::prelude::dot(a, b.t())
+    }
+
+    #[kernel(grid = (cdiv(S, BQ), cdiv(L, BK)))]
+    fn k<const BQ: usize, const BK: usize>(
+        #[block([S, D] => [BQ, D], |i, _| (i, 0))] q: In<f32>,
+        #[block([L, D] => [BK, D], |_, j| (j, 0))] k: In<f32>,
+        #[block([S, L] => [BQ, BK], |i, j| (i, j))] out: Out<f32>,
+    ) {
+        out.store(dot(q.load(), k.load()));
+    }
+
+    #[test]
+    fn runs() {
+        crate::gives([&[2, 2], &[2, 2]], |[a, b]| k::<1, 2>(a, b), &[1.0, 3.0, 3.0, 13.0]);
+    }
+}
+
+/// Grid axes may stand in any order: the programs of a parallel axis each walk the sequential ones.
+mod parallel_behind_arbitrary {
+    use pallas_rt::prelude::*;
+
+    #[kernel(grid = (cdiv(K, 1), cdiv(M, 1)), semantics = (arbitrary, parallel))]
+    fn k(
+        #[block([M, K] => [1, 1], |k, i| (i, k))] x: In<f32>,
+        #[block([M, 1] => [1, 1], |_, i| (i, 0))] out: Out<f32>,
+    ) {
+        if program_id(0) == 0 {
+            out.fill(0.0);
+        }
+        out.store(out.load() + x.load());
+    }
+
+    #[test]
+    fn runs() {
+        crate::gives([&[2, 3]], |[x]| k(x), &[3.0, 12.0]);
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Names are rigid: `BQ` and `BK` differ unless `assume(BQ == BK)` says otherwise, since a kernel is right for all sizes.
 //! What the walk can't follow (functions and macros of the user's own, host conditions on sizes) is unknown.
+use super::own;
 use super::places::{Changed, Unseen, Variables, assigns, bare, root};
 use super::value::{Span, Value, View};
 use crate::ast::{BlockSize, Errors, Options, Parameter, Role};
@@ -10,6 +11,7 @@ use crate::rewrite::named;
 use pallas_ir::dim::Facts;
 use pallas_ir::{At, Diag, Dim, ScalarOp, StructuralOp};
 use quote::ToTokens;
+use std::collections::BTreeSet;
 use syn::visit::Visit;
 use syn::{BinOp, Block, Expr, Ident, ItemFn, Lit, Stmt, Type};
 
@@ -23,28 +25,33 @@ pub(super) fn shapes(f: &ItemFn, options: &Options, parameters: &[Parameter], na
             errors.at(tokens, format!("the check can't use `{x} == {y}`"), help);
         }
     }
-    let mut walk = Walk {
-        facts,
-        axes: options.grid_tokens.is_some().then_some(options.grid.len()),
-        variables: Variables::default(),
-        unseen: Unseen::of(&f.block),
-        quiet: false,
-        errors: vec![],
+    let axes = options.grid_tokens.is_some().then_some(options.grid.len());
+    let walk = |unseen: Unseen| {
+        let mut walk = Walk::new(facts.clone(), axes, unseen);
+        for c in f.sig.generics.const_params() {
+            let is_bool = matches!(&c.ty, Type::Path(p) if p.path.is_ident("bool"));
+            let size = || Value::Size(Dim::name(&c.ident.to_string()));
+            walk.variables.declare(&c.ident, false, if is_bool { Value::Host { sized: false } } else { size() });
+        }
+        for d in &names.dims {
+            let value = if names.statics.contains(d) { Value::Size(Dim::name(d)) } else { Value::scalar() };
+            walk.variables.declare(&named(d), false, value);
+        }
+        for p in parameters.iter().filter(|p| p.role != Role::Dim) {
+            walk.variables.declare(&p.name, false, parameter(p, names));
+        }
+        walk.block(&f.block);
+        walk
     };
-    for c in f.sig.generics.const_params() {
-        let is_bool = matches!(&c.ty, Type::Path(p) if p.path.is_ident("bool"));
-        let value = if is_bool { Value::Host { sized: false } } else { Value::Size(Dim::name(&c.ident.to_string())) };
-        walk.variables.declare(&c.ident, false, value);
+    let mut walked = walk(Unseen::of(&f.block));
+    if !walked.errors.is_empty() {
+        // Unless a function is not the one it seems to be.
+        let own = own::declared(&walked.called);
+        if !own.is_empty() {
+            walked = walk(Unseen::of(&f.block).and(own));
+        }
     }
-    for d in &names.dims {
-        let value = if names.statics.contains(d) { Value::Size(Dim::name(d)) } else { Value::scalar() };
-        walk.variables.declare(&named(d), false, value);
-    }
-    for p in parameters.iter().filter(|p| p.role != Role::Dim) {
-        walk.variables.declare(&p.name, false, parameter(p, names));
-    }
-    walk.block(&f.block);
-    errors.extend(walk.errors);
+    errors.extend(walked.errors);
 }
 
 /// What a parameter is in the body.
@@ -99,9 +106,15 @@ pub(super) struct Walk {
     /// Code that may be meant for some sizes only: followed, not judged.
     pub(super) quiet: bool,
     pub(super) errors: Vec<syn::Error>,
+    /// Names of the functions that are called.
+    pub(super) called: BTreeSet<String>,
 }
 
 impl Walk {
+    fn new(facts: Facts, axes: Option<usize>, unseen: Unseen) -> Walk {
+        let (variables, called) = (Variables::default(), BTreeSet::new());
+        Walk { facts, axes, variables, unseen, quiet: false, errors: vec![], called }
+    }
     /// Reports a mistake at the operation's token, or at the operand it blames.
     pub(super) fn report(&mut self, diag: &Diag, at: &dyn ToTokens, operands: &[&Expr]) {
         if self.quiet {

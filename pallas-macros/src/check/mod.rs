@@ -6,6 +6,7 @@
 mod blocks;
 mod body;
 mod control;
+mod own;
 mod places;
 mod rules;
 mod spec;
@@ -23,9 +24,19 @@ pub(crate) fn is_kernel(attribute: &syn::Attribute) -> bool {
     attribute.path().segments.last().is_some_and(|s| s.ident == "kernel")
 }
 
-/// Checks a kernel; each mistake is one error at the user's token.
-pub(crate) fn kernel(f: &ItemFn, options: &Options, parameters: &[Parameter], names: &Names, errors: &mut Errors) {
+/// Checks a kernel; each mistake is one error at the user's token. Gives those that rustc would not trip over: the
+/// expansion is code nevertheless.
+pub(crate) fn kernel(
+    f: &ItemFn,
+    options: &Options,
+    parameters: &[Parameter],
+    names: &Names,
+    errors: &mut Errors,
+) -> Errors {
     spec::specs(f, options, parameters, errors);
-    usage::operands(f, options, parameters, names, errors);
-    body::shapes(f, options, parameters, names, errors);
+    usage::written(f, parameters, errors);
+    let mut found = Errors::default();
+    usage::operands(f, options, parameters, names, &mut found);
+    body::shapes(f, options, parameters, names, &mut found);
+    found
 }

@@ -177,6 +177,11 @@ impl Unseen {
         unseen.visit_block(body);
         unseen
     }
+    /// The same and some names more.
+    pub(super) fn and(mut self, names: impl IntoIterator<Item = String>) -> Unseen {
+        self.names.extend(names);
+        self
+    }
     /// Whether a function of this name may be another one.
     pub(super) fn covers(&self, name: &Ident) -> bool {
         self.everything || self.names.contains(&name.to_string())

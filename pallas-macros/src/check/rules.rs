@@ -32,12 +32,15 @@ const NO_METHODS: [ScalarOp; 13] = [
 
 impl Walk {
     /// The name of a function of the language.
-    fn function(&self, callee: &Expr) -> Option<String> {
+    fn function(&mut self, callee: &Expr) -> Option<String> {
         let Expr::Path(p) = bare(callee) else { return None };
         let segments = &p.path.segments;
         let last = &segments.last()?.ident;
         let ours = match segments.len() {
-            1 => self.variables.get(last).is_none() && !self.unseen.covers(last),
+            1 => {
+                self.called.insert(last.to_string());
+                self.variables.get(last).is_none() && !self.unseen.covers(last)
+            }
             _ => segments[segments.len() - 2].ident == "prelude",
         };
         (ours && p.qself.is_none()).then(|| last.to_string())

@@ -102,6 +102,14 @@ fn what_fits_is_not_mentioned() {
 }
 
 #[test]
+fn own_functions_are_found() {
+    use super::own::declares;
+    assert!(declares("/// Rows by rows.\nfn dot<T>(a: T, b: T) {}", "dot"));
+    assert!(declares("use crate::tiles::{dot, other as select};", "dot"));
+    assert!(!declares("use pallas_rt::prelude::{dot, kernel};\nlet a = dot(b, c); fn dots() {}", "dot"));
+}
+
+#[test]
 fn what_can_not_fit_is_said() {
     const WRONG: &[(&str, &str)] = &[
         (
@@ -139,7 +147,7 @@ fn what_can_not_fit_is_said() {
         ("let a = x.valid(2);", "there is no axis 2: the block has 2 axes"),
         ("let a = x.at((0, 0, 0)).load();", "3 indices into a view of 2 axes"),
         ("let a = s.at((.., 1)).load();", "elements 1..2 of an axis with 1"),
-        ("let a = lens.at((0, 1));", "`lens` has 1 dimensions, found 2 indices"),
+        ("let a = lens.at((0, 1));", "`lens` has 1 dimension, found 2 indices"),
         (
             "let mut a = y; for i in 0..4 { a = a.t(); }",
             "a variable carried by this loop starts as [BM, K] and ends as [K, BM]",

@@ -6,13 +6,27 @@ use quote::ToTokens;
 use syn::visit::{self, Visit};
 use syn::{Expr, Ident, ItemFn};
 
-/// Operands that the body never mentions, outputs never stored, inputs written.
+/// Inputs that the body writes.
+pub(super) fn written(f: &ItemFn, parameters: &[Parameter], errors: &mut Errors) {
+    let mut written = Written::default();
+    written.visit_block(&f.block);
+    for p in parameters.iter().filter(|p| p.role == Role::Input) {
+        let name = p.name.to_string();
+        for method in written.methods(&name) {
+            errors.at(
+                method,
+                format!("input `{name}` is written by `.{method}(..)`"),
+                "inputs are read only; store to an `Out` or a `Scratch`",
+            );
+        }
+    }
+}
+
+/// Operands that the body never mentions, outputs never stored, or read too early.
 pub(super) fn operands(f: &ItemFn, options: &Options, parameters: &[Parameter], names: &Names, errors: &mut Errors) {
     let body = idents(f.block.to_token_stream());
     let mut shapes: Vec<String> = options.grid.iter().flat_map(|e| idents(e.to_token_stream())).collect();
     shapes.extend(body.iter().cloned());
-    let mut written = Written::default();
-    written.visit_block(&f.block);
     let sequential = options.semantics.iter().any(|(s, _)| s.iter().any(|s| *s != "parallel"));
     for p in parameters {
         let name = p.name.to_string();
@@ -43,15 +57,6 @@ pub(super) fn operands(f: &ItemFn, options: &Options, parameters: &[Parameter], 
                     format!("operand `{name}` is never used"),
                     &format!("load it, or call it `_{name}`"),
                 );
-            }
-            Role::Input => {
-                for method in written.methods(&name) {
-                    errors.at(
-                        method,
-                        format!("input `{name}` is written by `.{method}(..)`"),
-                        "inputs are read only; store to an `Out` or a `Scratch`",
-                    );
-                }
             }
             _ => {}
         }

@@ -1,0 +1,23 @@
+//! Functions of the user's own with a name of the language: what shadows the prelude is declared or imported by name in
+//! the kernel's file, so that is read before a mistake is reported.
+use std::collections::BTreeSet;
+
+/// Which of some names the file of the kernel declares or imports.
+pub(super) fn declared(names: &BTreeSet<String>) -> BTreeSet<String> {
+    if !proc_macro::is_available() {
+        return BTreeSet::new();
+    }
+    let file = proc_macro::Span::call_site().local_file();
+    let text = file.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+    names.iter().filter(|n| declares(&text, n)).cloned().collect()
+}
+
+/// Whether some source has a function of this name, or imports one from elsewhere.
+pub(super) fn declares(text: &str, name: &str) -> bool {
+    let words = |s: &str| -> Vec<String> {
+        s.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|w| !w.is_empty()).map(String::from).collect()
+    };
+    let is_function = words(text).windows(2).any(|w| w[0] == "fn" && w[1] == name);
+    let imports = text.match_indices("use ").filter_map(|(at, _)| text[at..].split(';').next());
+    is_function || imports.map(words).any(|w| w.iter().any(|w| w == name) && !w.iter().any(|w| w == "pallas_rt"))
+}
