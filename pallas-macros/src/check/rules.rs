@@ -4,6 +4,7 @@
 use super::body::Walk;
 use super::places::{bare, root};
 use super::value::{Span, Value};
+use pallas_ir::dim::Verdict;
 use pallas_ir::structural::{
     ArgReduce, Broadcast, Concat, Cumulative, Dot, Iota, Pad, Reduce, Reshape, Reverse, Slice, TakeAlong, Transpose,
 };
@@ -196,7 +197,7 @@ impl Walk {
                 None => Value::Unknown,
             },
             ("squeeze", [axis]) => match axis.axis() {
-                Some(axis) if dims.get(axis).is_some_and(|d| *d == Dim::UNKNOWN || self.is_one(d)) => {
+                Some(axis) if dims.get(axis).is_some_and(|d| self.may_be_one(d)) => {
                     let mut dims = dims.to_vec();
                     dims.remove(axis);
                     Value::Tile(dims)
@@ -231,8 +232,8 @@ impl Walk {
             _ => return None,
         })
     }
-    fn is_one(&self, d: &Dim) -> bool {
-        self.facts.normal(d).as_number() == Some(1)
+    fn may_be_one(&self, d: &Dim) -> bool {
+        self.facts.same(d, &Dim::from(1i64)) != Verdict::No
     }
     fn refuse(&mut self, mistake: &Diag, m: &ExprMethodCall) -> Value {
         self.report(mistake, &m.method, &[]);

@@ -90,6 +90,7 @@ fn what_fits_is_not_mentioned() {
         "let a = y.argmax(1).one_hot(K) & y.gt(0.0); let b = y.take_along_axis(y.argmax(1), 1) + s.load();",
         "let Some(a) = mine() else { return }; out.store(z);",
         "'a: { if causal { break 'a; } out.store(dot(y, z)); }",
+        "let a = full([BM.min(1), K], 1.0).squeeze(0) + full([K], 1.0);",
         "out.fill(0.0); out.store(out.load() + dot(y, z));",
         "if causal { out.store(out.load()); } for i in 0..2 { let a = out.load(); }",
         "mine(out); out.store(out.load());",

@@ -73,6 +73,13 @@ impl Rewrite {
             *e = parse_quote_spanned!(e.span()=> { #(#checks)* #jump });
         }
     }
+    /// `?` leads out of closures of the body's own only.
+    pub(super) fn question_mark(&mut self, span: Span) {
+        if !self.frames.iter().any(|f| matches!(f, Frame::Closure { .. })) {
+            let message = "`?` can't leave a kernel, which returns nothing itself\n  help: `.expect(\"why\")`: a host value's failure is a panic while tracing";
+            self.errors.push(syn::Error::new(span, message));
+        }
+    }
     fn leave(
         &mut self,
         label: Option<Lifetime>,

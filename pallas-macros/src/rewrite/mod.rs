@@ -163,6 +163,11 @@ impl VisitMut for Rewrite {
                 });
                 self.exit();
             }
+            Expr::Async(a) => {
+                self.enter_closure();
+                self.visit_block_mut(&mut a.block);
+                self.exit();
+            }
             Expr::Reference(r) if r.mutability.is_some() => {
                 self.assign(&r.expr);
                 self.visit_expr_mut(&mut r.expr)
@@ -196,6 +201,10 @@ impl VisitMut for Rewrite {
                 self.jump(e);
             }
             Expr::Continue(_) => self.jump(e),
+            Expr::Try(t) => {
+                self.visit_expr_mut(&mut t.expr);
+                self.question_mark(t.question_token.span);
+            }
             _ => visit_mut::visit_expr_mut(self, e),
         }
     }
