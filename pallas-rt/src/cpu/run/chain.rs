@@ -116,7 +116,9 @@ impl<'a> Run<'a> {
     /// Finds everything of a chain.
     fn prepare(&mut self, chain: &'a Chain, reaches: &mut Reaches, buffers: &mut Buffers) {
         let Reaches { inputs, outputs, sinks, inner } = reaches;
-        (inputs.clear(), outputs.clear(), sinks.clear());
+        inputs.clear();
+        outputs.clear();
+        sinks.clear();
         *inner = chain.shape.last().copied().unwrap_or(1);
         let long = *inner >= LONG;
         for (i, input) in chain.inputs.iter().enumerate() {
