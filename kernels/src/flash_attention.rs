@@ -156,19 +156,8 @@ pub fn flash_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -
 /// # Errors
 /// As [`flash_attention`].
 pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Array, Array)> {
-    let ([batch, heads, queries, d], [_, key_heads, keys, _]) = (axes("q", q)?, axes("k", k)?);
-    if heads != 0 && (key_heads == 0 || heads % key_heads != 0) {
-        let message = format!("{heads} heads of queries are no multiple of {key_heads} heads of keys");
-        return Err(Error::Value { message });
-    }
-    let all;
-    let lengths = match options.lengths {
-        Some(lengths) => lengths,
-        None => {
-            all = q.client().array(&vec![i32::try_from(keys).unwrap_or(i32::MAX); batch], &[batch])?;
-            &all
-        }
-    };
+    let lengths = &full_lengths(q, k, options)?;
+    let [.., queries, d] = axes("q", q)?;
     let scale = options.scale.unwrap_or(1.0 / (d as f32).sqrt());
     let (causal, from_end) = (options.causal != Causal::No, options.causal == Causal::FromEnd);
     macro_rules! call {
@@ -182,6 +171,22 @@ pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Optio
         };
     }
     floats!("flash_attention", q.dtype(), E => call!(E 16 32, 16 128, 64 128, 128 128))
+}
+
+/// The given lengths, or as many as there are keys.
+///
+/// # Errors
+/// Ranks or heads that do not fit.
+pub(crate) fn full_lengths(q: &Array, k: &Array, options: &Options<'_>) -> Result<Array> {
+    let ([batch, heads, ..], [_, key_heads, keys, _]) = (axes("q", q)?, axes("k", k)?);
+    if heads != 0 && (key_heads == 0 || heads % key_heads != 0) {
+        let message = format!("{heads} heads of queries are no multiple of {key_heads} heads of keys");
+        return Err(Error::Value { message });
+    }
+    match options.lengths {
+        Some(lengths) => Ok(lengths.clone()),
+        None => q.client().array(&vec![i32::try_from(keys).unwrap_or(i32::MAX); batch], &[batch]),
+    }
 }
 
 /// Extents of an operand.

@@ -4,7 +4,12 @@
 //! them are public for callers who choose their own.
 mod dispatch;
 pub mod flash_attention;
+pub mod flash_attention_backward;
+pub mod gated;
 pub mod matmul;
 pub mod norm;
+pub mod norm_backward;
+pub mod rotary;
 mod rows;
 pub mod softmax;
+pub mod softmax_backward;

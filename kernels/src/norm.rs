@@ -7,7 +7,7 @@
 //! (Ba et al. 2016; Zhang & Sennrich 2019.) Sums are f32. Short rows are one block; long ones are swept in blocks: one sweep
 //! for the mean, one for the variance around it (no cancellation), one that writes.
 use crate::dispatch::floats;
-use crate::rows::rows;
+use crate::rows::{parameter, rows};
 use pallas_rt::prelude::*;
 
 /// Layer norm of whole rows that fit a block.
@@ -78,15 +78,6 @@ pub fn normalise<E: Float, const BR: usize, const BC: usize>(
 
 /// Longest row that is one block.
 const WHOLE_ROW: usize = 4096;
-
-/// A vector of the row's length, as a row.
-fn parameter(name: &str, x: &Array, n: usize) -> Result<Array> {
-    if x.shape() != [n] {
-        let message = format!("`{name}` has shape {:?}, rows have {n} elements", x.shape());
-        return Err(Error::Value { message });
-    }
-    x.reshape(&[1, n])
-}
 
 /// Layer norm over the last axis with scale `gamma` and shift `beta`; f32, f16 or bf16, computed in f32.
 ///

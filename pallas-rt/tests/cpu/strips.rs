@@ -40,6 +40,13 @@ tiles!(typed, |x, row, col| {
     let half = (x * col).cast::<f16>().cast::<bf16>();
     wide.cast::<f32>() + half.cast::<f32>() + x.cast::<bool>().cast::<u16>().cast::<f64>().cast::<f32>()
 });
+// Chains and folds of the same rows, which run a few rows at a time.
+tiles!(swept, |x, row, col| {
+    let a = x - x.max(1) + col;
+    let (low, sum) = (a.min(1), (a * row).sum(1));
+    let b = select(a.gt(low + 2.0), a - low, row) * (sum - col);
+    b + b.max(1) - (a + b * 0.0).sum(1)
+});
 tiles!(counted, |x, row, col| select(iota::<i32>([M, N], 0) * 3 > iota::<i32>([M, N], 1), x, row + col));
 
 #[test]
@@ -57,10 +64,28 @@ fn tiles_of_all_sizes() {
     }
     macro_rules! all {
         ($($m:literal $n:literal),*) => {$(
-            sizes! { stretched outer strided reduced scanned placed typed counted; $m $n }
+            sizes! { stretched outer strided reduced scanned placed typed counted swept; $m $n }
         )*};
     }
-    all!(1 1, 1 700, 700 1, 3 5, 64 64, 5 513, 130 7);
+    all!(1 1, 1 700, 700 1, 3 5, 64 64, 5 513, 130 7, 9 1100, 7 300, 3 2500);
+}
+
+/// Blocks of rows, where the operand's own memory may be overwritten.
+#[kernel(grid = (cdiv(R, 4)))]
+fn in_place(
+    #[block([R, C] => [4, C], |i| (i, 0), fill = 0.0)] x: In<f32>,
+    #[block([R, C] => [4, C], |i| (i, 0))] out: Out<f32>,
+) {
+    let x = x.load();
+    let y = (x - x.max(1)) * (x * x).sum(1);
+    out.store(y + y.min(1) - x);
+}
+
+#[test]
+fn donated_rows_are_read_before_they_are_written() {
+    for [rows, columns] in [[1, 5], [4, 300], [9, 1030], [6, 2100]] {
+        check(|client| in_place(numbers(client, &[rows, columns], 1)).map(|y| vec![y]));
+    }
 }
 
 /// NaN and infinities go through maxima, minima and choices as IEEE and the table say.

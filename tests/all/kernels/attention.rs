@@ -9,47 +9,52 @@ use pallas_rt::prelude::*;
 
 /// The k of the tolerance.
 const K: f64 = 8.0;
-const MASKS: [Causal; 3] = [Causal::No, Causal::FromStart, Causal::FromEnd];
+pub(super) const MASKS: [Causal; 3] = [Causal::No, Causal::FromStart, Causal::FromEnd];
 
 /// Extents, and what the reference needs of the options.
 #[derive(Clone, Copy, Debug)]
-struct Case<'a> {
+pub(super) struct Case<'a> {
     /// Batch, heads, heads of keys, queries, keys, head dimension.
-    sizes: [usize; 6],
-    lengths: &'a [usize],
-    causal: Causal,
-    scale: f64,
+    pub(super) sizes: [usize; 6],
+    pub(super) lengths: &'a [usize],
+    pub(super) causal: Causal,
+    pub(super) scale: f64,
 }
 
 impl Case<'_> {
-    fn q_shape(&self) -> [usize; 4] {
+    pub(super) fn q_shape(&self) -> [usize; 4] {
         let [b, h, _, s, _, d] = self.sizes;
         [b, h, s, d]
     }
-    fn k_shape(&self) -> [usize; 4] {
+    pub(super) fn k_shape(&self) -> [usize; 4] {
         let [b, _, g, _, l, d] = self.sizes;
         [b, g, l, d]
     }
     /// Operands q, k, v of test values.
-    fn operands(&self, client: &Client, dtype: DType) -> [Array; 3] {
+    pub(super) fn operands(&self, client: &Client, dtype: DType) -> [Array; 3] {
         let make = |shape: [usize; 4], seed| array(client, dtype, &shape, &values(shape.iter().product(), seed));
         [make(self.q_shape(), 1), make(self.k_shape(), 2), make(self.k_shape(), 3)]
     }
-    fn lengths(&self, client: &Client) -> Array {
+    pub(super) fn lengths(&self, client: &Client) -> Array {
         let lengths: Vec<i32> = self.lengths.iter().map(|&n| n as i32).collect();
         client.array(&lengths, &[lengths.len()]).expect("it fits")
     }
+    /// How many keys query i of an element of the batch sees.
+    pub(super) fn seen(&self, b: usize, i: usize) -> usize {
+        let [_, _, _, s, l, _] = self.sizes;
+        let length = self.lengths[b].min(l);
+        match self.causal {
+            Causal::No => length,
+            Causal::FromStart => length.min(i + 1),
+            Causal::FromEnd => (i + 1 + length).saturating_sub(s),
+        }
+    }
     /// Output and log-sum-exp. Dead keys are not looked at.
-    fn reference(&self, q: &[f64], k: &[f64], v: &[f64]) -> (Vec<f64>, Vec<f64>) {
+    pub(super) fn reference(&self, q: &[f64], k: &[f64], v: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let [batch, heads, key_heads, s, l, d] = self.sizes;
         let (mut out, mut lse) = (vec![], vec![]);
         for (b, h, i) in (0..batch).flat_map(|b| (0..heads).flat_map(move |h| (0..s).map(move |i| (b, h, i)))) {
-            let length = self.lengths[b].min(l);
-            let end = match self.causal {
-                Causal::No => length,
-                Causal::FromStart => length.min(i + 1),
-                Causal::FromEnd => (i + 1 + length).saturating_sub(s),
-            };
+            let end = self.seen(b, i);
             let key = |j: usize| ((b * key_heads + h / (heads / key_heads)) * l + j) * d;
             let row = ((b * heads + h) * s + i) * d;
             let score = |j: usize| (0..d).map(|c| q[row + c] * k[key(j) + c]).sum::<f64>() * self.scale;

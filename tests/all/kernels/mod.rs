@@ -4,9 +4,14 @@
 //! Each comparison allows `k · (ε of the result + ε of f32 · sqrt(terms))` with the k it states; operands are the
 //! rounded ones for the reference, too.
 mod attention;
+mod attention_backward;
+mod gated;
 mod matmul;
 mod norm;
+mod norm_backward;
+mod rotary;
 mod softmax;
+mod softmax_backward;
 
 use pallas_rt::DeviceKind;
 use pallas_rt::prelude::*;

@@ -6,7 +6,7 @@ use pallas_rt::prelude::*;
 
 /// The k of the tolerance: rows of nearly equal elements are scaled up to `1 / sqrt(EPSILON)`.
 const K: f64 = 32.0;
-const EPSILON: f32 = 1e-3;
+pub(super) const EPSILON: f32 = 1e-3;
 
 /// Layer norm; RMS norm without `beta`.
 fn reference(x: &[f64], gamma: &[f64], beta: Option<&[f64]>) -> Vec<f64> {

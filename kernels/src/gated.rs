@@ -1,0 +1,109 @@
+//! Gated linear units: `act(gate) · up`, elementwise, and their gradients.
+//!
+//! ```text
+//! swiglu = silu(g)·u    silu(g) = g·σ(g)    silu'(g) = σ(g)·(1 + g·(1 - σ(g)))
+//! geglu  = gelu(g)·u    gelu(g) = g·Φ(g)    gelu'(g) = Φ(g) + g·φ(g)
+//! ```
+//! (Shazeer 2020; Hendrycks & Gimpel 2016.) Φ and φ are the normal distribution and its density; no approximation.
+use crate::dispatch::floats;
+use pallas_rt::prelude::*;
+
+/// The function of the gate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gate {
+    /// `g·σ(g)`: SwiGLU.
+    Silu,
+    /// `g·Φ(g)`: GEGLU.
+    Gelu,
+}
+
+/// The function and its derivative.
+fn activation(g: Tile<f32>, gelu: bool) -> (Tile<f32>, Tile<f32>) {
+    if gelu {
+        let below = (g * std::f32::consts::FRAC_1_SQRT_2).erf() * 0.5 + 0.5;
+        let density = (g * g * -0.5).exp() * (std::f32::consts::FRAC_1_SQRT_2 / std::f32::consts::PI.sqrt());
+        (g.gelu(), below + g * density)
+    } else {
+        let s = g.logistic();
+        (g * s, s * (g * (1.0 - s) + 1.0))
+    }
+}
+
+/// `act(gate) · up` of a block.
+#[kernel(grid = (cdiv(N, BN)))]
+pub fn gated_blocks<E: Float, const BN: usize>(
+    #[block([N] => [BN], |i| (i,))] gate: In<E>,
+    #[block([N] => [BN], |i| (i,))] up: In<E>,
+    #[block([N] => [BN], |i| (i,))] out: Out<E>,
+    #[fixed] gelu: bool,
+) {
+    let (y, _) = activation(gate.load().cast::<f32>(), gelu);
+    out.store((y * up.load().cast::<f32>()).cast::<E>());
+}
+
+/// Gradients by gate and up of a block.
+#[kernel(grid = (cdiv(N, BN)))]
+pub fn gated_backward_blocks<E: Float, const BN: usize>(
+    #[block([N] => [BN], |i| (i,))] gate: In<E>,
+    #[block([N] => [BN], |i| (i,))] up: In<E>,
+    #[block([N] => [BN], |i| (i,))] dy: In<E>,
+    #[block([N] => [BN], |i| (i,))] dgate: Out<E>,
+    #[block([N] => [BN], |i| (i,))] dup: Out<E>,
+    #[fixed] gelu: bool,
+) {
+    let (y, slope) = activation(gate.load().cast::<f32>(), gelu);
+    let dy = dy.load().cast::<f32>();
+    dgate.store((dy * up.load().cast::<f32>() * slope).cast::<E>());
+    dup.store((dy * y).cast::<E>());
+}
+
+/// Elements of a block.
+const BLOCK: usize = 2048;
+
+fn flat(x: &Array) -> Result<Array> {
+    x.reshape(&[x.shape().iter().product()])
+}
+
+/// The operands have one shape.
+fn alike(operands: &[(&str, &Array)]) -> Result<()> {
+    let [(_, first), rest @ ..] = operands else { return Ok(()) };
+    match rest.iter().find(|(_, x)| x.shape() != first.shape()) {
+        None => Ok(()),
+        Some((name, x)) => {
+            let message = format!("`{name}` has shape {:?}, `gate` {:?}", x.shape(), first.shape());
+            Err(Error::Value { message })
+        }
+    }
+}
+
+/// `act(gate) · up` of arrays of one shape; f32, f16 or bf16, computed in f32.
+///
+/// # Errors
+/// Shapes or element types that do not fit; device trouble.
+///
+/// ```
+/// use pallas_kernels::gated::{Gate, gated};
+/// use pallas_rt::Array;
+/// let (gate, up) = (Array::from_slice(&[0.0f32, 100.0], &[2])?, Array::from_slice(&[3.0f32, 0.5], &[2])?);
+/// assert_eq!(gated(&gate, &up, Gate::Silu)?.to_vec::<f32>()?, [0.0, 50.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn gated(gate: &Array, up: &Array, by: Gate) -> Result<Array> {
+    alike(&[("gate", gate), ("up", up)])?;
+    let gelu = by == Gate::Gelu;
+    let out = floats!("gated", gate.dtype(), E => gated_blocks::<E, BLOCK>(&flat(gate)?, &flat(up)?, gelu))?;
+    out.reshape(gate.shape())
+}
+
+/// Gradients of [`gated`] by gate and up, from the gradient by its result.
+///
+/// # Errors
+/// As [`gated`].
+pub fn gated_backward(gate: &Array, up: &Array, dy: &Array, by: Gate) -> Result<(Array, Array)> {
+    alike(&[("gate", gate), ("up", up), ("dy", dy)])?;
+    let gelu = by == Gate::Gelu;
+    let (dgate, dup) = floats!("gated_backward", gate.dtype(), E => {
+        gated_backward_blocks::<E, BLOCK>(&flat(gate)?, &flat(up)?, &flat(dy)?, gelu)
+    })?;
+    Ok((dgate.reshape(gate.shape())?, dup.reshape(gate.shape())?))
+}

@@ -1,0 +1,166 @@
+//! Gradients of layer norm and RMS norm over the last axis.
+//!
+//! ```text
+//! x̂ = (x - μ)·r   r = 1 / sqrt(σ² + ε)   g = dy·γ          RMS norm: μ = 0, σ² = mean x²
+//! dx = r·(g - mean g - x̂·mean(g·x̂))                        RMS norm: without mean g
+//! dγ = Σ_rows dy·x̂   dβ = Σ_rows dy
+//! ```
+//! (Ba et al. 2016; Zhang & Sennrich 2019.) Sums are f32. Short rows are one block; long ones are swept: mean and variance
+//! by [`row_moment`], a sweep for the two means of g, one that writes. Gradients of the parameters take blocks of rows in
+//! turn, so that they are the same every time.
+use crate::dispatch::floats;
+use crate::norm::row_moment;
+use crate::rows::{parameter, rows};
+use pallas_rt::prelude::*;
+
+/// The gradient by x and the statistics of whole rows that fit a block; without `centre` that of RMS norm.
+#[kernel(grid = (cdiv(R, BR)))]
+pub fn norm_backward_whole_rows<E: Float, const BR: usize>(
+    #[block([R, C] => [BR, C], |i| (i, 0), fill = 0.0)] x: In<E>,
+    #[block([1, C] => [1, C], |_| (0, 0))] gamma: In<E>,
+    #[block([R, C] => [BR, C], |i| (i, 0), fill = 0.0)] dy: In<E>,
+    #[block([R, C] => [BR, C], |i| (i, 0))] dx: Out<E>,
+    #[block([R, 1] => [BR, 1], |i| (i, 0))] mean: Out<f32>,
+    #[block([R, 1] => [BR, 1], |i| (i, 0))] variance: Out<f32>,
+    epsilon: f32,
+    #[fixed] centre: bool,
+) {
+    let x = x.load().cast::<f32>();
+    let scale = 1.0 / C as f32;
+    let mu = if centre { x.sum(1) * scale } else { zeros([BR, 1]) };
+    let centred = x - mu;
+    let sigma2 = (centred * centred).sum(1) * scale;
+    let r = (sigma2 + epsilon).rsqrt();
+    let (hat, g) = (centred * r, dy.load().cast::<f32>() * gamma.load().cast::<f32>());
+    let along = (g * hat).sum(1) * scale;
+    let level = if centre { g.sum(1) * scale } else { zeros([BR, 1]) };
+    dx.store(((g - level - hat * along) * r).cast::<E>());
+    mean.store(mu);
+    variance.store(sigma2);
+}
+
+/// `mean g` and `mean(g·x̂)` of each row, over blocks of its columns.
+#[kernel(grid = (cdiv(R, BR), cdiv(C, BC)), semantics = (parallel, arbitrary))]
+pub fn norm_backward_means<E: Float, const BR: usize, const BC: usize>(
+    #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] x: In<E>,
+    #[block([1, C] => [1, BC], |_, j| (0, j), fill = 0.0)] gamma: In<E>,
+    #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] dy: In<E>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0), fill = 0.0)] mean: In<f32>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0), fill = 1.0)] variance: In<f32>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] level: Out<f32>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] along: Out<f32>,
+    #[scratch([BR, 1])] sum: Scratch<f32>,
+    #[scratch([BR, 1])] product: Scratch<f32>,
+    epsilon: f32,
+) {
+    if program_id(1) == 0 {
+        sum.fill(0.0);
+        product.fill(0.0);
+    }
+    let hat = (x.load().cast::<f32>() - mean.load()) * (variance.load() + epsilon).rsqrt();
+    let g = dy.load().cast::<f32>() * gamma.load().cast::<f32>();
+    sum.store(sum.load() + g.sum(1));
+    product.store(product.load() + (g * hat).sum(1));
+    if program_id(1) == num_programs(1) - 1 {
+        level.store(sum.load() / C.cast::<f32>());
+        along.store(product.load() / C.cast::<f32>());
+    }
+}
+
+/// The gradient by x from the rows' statistics, in blocks of columns.
+#[kernel(grid = (cdiv(R, BR), cdiv(C, BC)))]
+pub fn norm_backward_apply<E: Float, const BR: usize, const BC: usize>(
+    #[block([R, C] => [BR, BC], |i, j| (i, j))] x: In<E>,
+    #[block([1, C] => [1, BC], |_, j| (0, j))] gamma: In<E>,
+    #[block([R, C] => [BR, BC], |i, j| (i, j))] dy: In<E>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] mean: In<f32>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] variance: In<f32>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] level: In<f32>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] along: In<f32>,
+    #[block([R, C] => [BR, BC], |i, j| (i, j))] dx: Out<E>,
+    epsilon: f32,
+) {
+    let r = (variance.load() + epsilon).rsqrt();
+    let hat = (x.load().cast::<f32>() - mean.load()) * r;
+    let g = dy.load().cast::<f32>() * gamma.load().cast::<f32>();
+    dx.store(((g - level.load() - hat * along.load()) * r).cast::<E>());
+}
+
+/// Gradients of scale and shift: sums over rows, block by block.
+#[kernel(grid = (cdiv(C, BC), cdiv(R, BR)), semantics = (parallel, arbitrary))]
+pub fn norm_backward_parameters<E: Float, const BR: usize, const BC: usize>(
+    #[block([R, C] => [BR, BC], |j, i| (i, j), fill = 0.0)] x: In<E>,
+    #[block([R, C] => [BR, BC], |j, i| (i, j), fill = 0.0)] dy: In<E>,
+    #[block([R, 1] => [BR, 1], |_, i| (i, 0), fill = 0.0)] mean: In<f32>,
+    #[block([R, 1] => [BR, 1], |_, i| (i, 0), fill = 1.0)] variance: In<f32>,
+    #[block([1, C] => [1, BC], |j, _| (0, j))] dgamma: Out<E>,
+    #[block([1, C] => [1, BC], |j, _| (0, j))] dbeta: Out<E>,
+    #[scratch([1, BC])] gammas: Scratch<f32>,
+    #[scratch([1, BC])] betas: Scratch<f32>,
+    epsilon: f32,
+) {
+    if program_id(1) == 0 {
+        gammas.fill(0.0);
+        betas.fill(0.0);
+    }
+    let hat = (x.load().cast::<f32>() - mean.load()) * (variance.load() + epsilon).rsqrt();
+    let dy = dy.load().cast::<f32>();
+    gammas.store(gammas.load() + (dy * hat).sum(0));
+    betas.store(betas.load() + dy.sum(0));
+    if program_id(1) == num_programs(1) - 1 {
+        dgamma.store(gammas.load().cast::<E>());
+        dbeta.store(betas.load().cast::<E>());
+    }
+}
+
+/// Longest row that is one block.
+const WHOLE_ROW: usize = 4096;
+
+/// Gradients by x, gamma and beta.
+fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> Result<(Array, Array, Array)> {
+    let (flat, dy) = (rows(x)?, rows(dy)?);
+    let n = flat.shape()[1];
+    let gamma = parameter("gamma", gamma, n)?;
+    let (dx, dgamma, dbeta) = floats!("norm_backward", x.dtype(), E => {
+        let (dx, mean, variance) = if n <= WHOLE_ROW {
+            norm_backward_whole_rows::<E, 8>(&flat, &gamma, &dy, epsilon, centre)?
+        } else {
+            let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
+            let mean = if centre { row_moment::<E, 8, 1024>(&flat, &zero, 1)? } else { zero.clone() };
+            let variance = row_moment::<E, 8, 1024>(&flat, &mean, 2)?;
+            let (level, along) = norm_backward_means::<E, 8, 1024>(&flat, &gamma, &dy, &mean, &variance, epsilon)?;
+            let level = if centre { level } else { zero };
+            let dx = norm_backward_apply::<E, 8, 1024>(&flat, &gamma, &dy, &mean, &variance, &level, &along, epsilon)?;
+            (dx, mean, variance)
+        };
+        norm_backward_parameters::<E, 32, 256>(&flat, &dy, &mean, &variance, epsilon).map(|(g, b)| (dx, g, b))
+    })?;
+    Ok((dx.reshape(x.shape())?, dgamma.reshape(&[n])?, dbeta.reshape(&[n])?))
+}
+
+/// Gradients of layer norm by x, gamma and beta; f32, f16 or bf16, computed in f32.
+///
+/// # Errors
+/// Scalars, shapes or element types that do not fit; device trouble.
+///
+/// ```
+/// use pallas_kernels::norm_backward::layer_norm_backward;
+/// use pallas_rt::Array;
+/// let x = Array::from_slice(&[1.0f32, 3.0], &[1, 2])?;
+/// let (gamma, dy) = (Array::from_slice(&[1.0f32, 1.0], &[2])?, Array::from_slice(&[5.0f32, 2.0], &[1, 2])?);
+/// let (dx, dgamma, dbeta) = layer_norm_backward(&x, &gamma, &dy, 0.0)?;
+/// assert_eq!(dx.to_vec::<f32>()?, [0.0, 0.0], "two elements are always normalised to -1 and 1");
+/// assert_eq!((dgamma.to_vec::<f32>()?, dbeta.to_vec::<f32>()?), (vec![-5.0, 2.0], vec![5.0, 2.0]));
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn layer_norm_backward(x: &Array, gamma: &Array, dy: &Array, epsilon: f32) -> Result<(Array, Array, Array)> {
+    either(x, gamma, dy, epsilon, true)
+}
+
+/// Gradients of RMS norm by x and gamma; f32, f16 or bf16, computed in f32.
+///
+/// # Errors
+/// As [`layer_norm_backward`].
+pub fn rms_norm_backward(x: &Array, gamma: &Array, dy: &Array, epsilon: f32) -> Result<(Array, Array)> {
+    either(x, gamma, dy, epsilon, false).map(|(dx, dgamma, _)| (dx, dgamma))
+}

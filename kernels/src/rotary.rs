@@ -1,0 +1,101 @@
+//! Rotary position embedding: pairs of elements of a head are turned by angles that grow with the position.
+//!
+//! ```text
+//! (x, y) -> (x·cos θ - y·sin θ, x·sin θ + y·cos θ)      θ = position · base^(-2i/d) for pair i
+//! ```
+//! (Su et al. 2021.) Pairs are halves of the head (GPT-NeoX, Llama in its common form) or neighbours (GPT-J, the paper).
+//! Cosines and sines come as tables, so that any scaling of angles serves; [`tables`] makes the plain ones. The gradient is
+//! the opposite turn.
+use crate::dispatch::floats;
+use pallas_rt::DeviceKind;
+use pallas_rt::prelude::*;
+
+/// Which elements make a pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Pairs {
+    /// Element i and i + d/2.
+    #[default]
+    Halves,
+    /// Element 2i and 2i + 1.
+    Neighbours,
+}
+
+/// Turns the pairs of a block of positions; backwards if `inverse`.
+#[kernel(grid = (N, cdiv(S, BS)), assume(D == 2 * P))]
+pub fn rotary_blocks<E: Float, const BS: usize>(
+    #[block([N, S, D] => [_, BS, D], |n, i| (n, i, 0))] x: In<E>,
+    #[block([S, P] => [BS, P], |_, i| (i, 0))] cos: In<f32>,
+    #[block([S, P] => [BS, P], |_, i| (i, 0))] sin: In<f32>,
+    #[block([N, S, D] => [_, BS, D], |n, i| (n, i, 0))] out: Out<E>,
+    #[fixed] neighbours: bool,
+    #[fixed] inverse: bool,
+) {
+    let (cos, sin) = (cos.load(), sin.load());
+    let sin = if inverse { -sin } else { sin };
+    // [BS, 2, P] or [BS, P, 2]: the axis of two is taken apart.
+    let (shape, axis, part) = if neighbours { ([BS, P, 2], 2, [BS, P, 1]) } else { ([BS, 2, P], 1, [BS, 1, P]) };
+    let pairs = x.load().cast::<f32>().reshape(shape);
+    let mut second = [0, 0, 0];
+    second[axis] = 1;
+    let (a, b) = (pairs.slice([0, 0, 0], part).reshape([BS, P]), pairs.slice(second, part).reshape([BS, P]));
+    let turned = [(a * cos - b * sin).reshape(part), (a * sin + b * cos).reshape(part)];
+    out.store(concat(turned, axis).reshape([BS, D]).cast::<E>());
+}
+
+/// Cosines and sines `[positions, d / 2]` of positions `first ..` for heads of `d` elements; `base` is commonly 10,000.
+///
+/// # Errors
+/// Device trouble.
+pub fn tables(client: &Client, first: usize, positions: usize, d: usize, base: f64) -> Result<(Array, Array)> {
+    let pairs = d / 2;
+    // In double precision: at position 100,000 an angle in single precision is off by a hundredth.
+    let angle = |at: usize| {
+        let (position, pair) = (first + at / pairs, at % pairs);
+        position as f64 * base.powf(-2.0 * pair as f64 / d as f64)
+    };
+    let table = |f: fn(f64) -> f64| -> Result<Array> {
+        let x: Vec<f32> = (0..positions * pairs).map(|at| f(angle(at)) as f32).collect();
+        client.array(&x, &[positions, pairs])
+    };
+    Ok((table(f64::cos)?, table(f64::sin)?))
+}
+
+fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Result<Array> {
+    let [outer @ .., s, d] = x.shape() else {
+        let message = format!("`x` has shape {:?}, expected [.., positions, head dimension]", x.shape());
+        return Err(Error::Value { message });
+    };
+    let flat = x.reshape(&[outer.iter().product(), *s, *d])?;
+    let neighbours = pairs == Pairs::Neighbours;
+    let out = floats!("rotary", x.dtype(), E => match x.client().kind() {
+        DeviceKind::Gpu => rotary_blocks::<E, 8>(&flat, cos, sin, neighbours, inverse),
+        _ => rotary_blocks::<E, 64>(&flat, cos, sin, neighbours, inverse),
+    })?;
+    out.reshape(x.shape())
+}
+
+/// Turns `x` `[.., positions, d]` by tables `[positions, d / 2]` of f32; f32, f16 or bf16, computed in f32.
+///
+/// # Errors
+/// Shapes or element types that do not fit, an odd head dimension; device trouble.
+///
+/// ```
+/// use pallas_kernels::rotary::{Pairs, rotary, tables};
+/// use pallas_rt::{Array, Client};
+/// let x = Array::from_slice(&[1.0f32, 0.0, 1.0, 0.0], &[2, 2])?;
+/// let (cos, sin) = tables(x.client(), 0, 2, 2, 10_000.0)?;
+/// let y = rotary(&x, &cos, &sin, Pairs::Halves)?.to_vec::<f32>()?;
+/// assert_eq!(y, [1.0, 0.0, 1f32.cos(), 1f32.sin()]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn rotary(x: &Array, cos: &Array, sin: &Array, pairs: Pairs) -> Result<Array> {
+    turn(x, cos, sin, pairs, false)
+}
+
+/// The gradient by x of [`rotary`], from the gradient by its result.
+///
+/// # Errors
+/// As [`rotary`].
+pub fn rotary_backward(dy: &Array, cos: &Array, sin: &Array, pairs: Pairs) -> Result<Array> {
+    turn(dy, cos, sin, pairs, true)
+}

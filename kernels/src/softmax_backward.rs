@@ -1,0 +1,102 @@
+//! Gradients of softmax and log-softmax over the last axis, from their results.
+//!
+//! ```text
+//! softmax:      dx_j = y_j · (dy_j - Σ_k y_k·dy_k)
+//! log_softmax:  dx_j = dy_j - exp(y_j) · Σ_k dy_k
+//! ```
+//! (The transpose of the Jacobian `diag(y) - y yᵀ`.) Short rows are one block; long ones are swept twice: one sweep for the
+//! sum, one that writes.
+use crate::dispatch::floats;
+use crate::rows::rows;
+use pallas_rt::prelude::*;
+
+/// What is summed over a row.
+fn summand(y: Tile<f32>, dy: Tile<f32>, log: bool) -> Tile<f32> {
+    if log { dy } else { y * dy }
+}
+
+/// The gradient, given its row's sum.
+fn gradient(y: Tile<f32>, dy: Tile<f32>, sum: Tile<f32>, log: bool) -> Tile<f32> {
+    if log { dy - y.exp() * sum } else { y * (dy - sum) }
+}
+
+/// The gradient of whole rows that fit a block.
+#[kernel(grid = (cdiv(R, BR)))]
+pub fn softmax_backward_whole_rows<E: Float, const BR: usize>(
+    #[block([R, C] => [BR, C], |i| (i, 0))] y: In<E>,
+    #[block([R, C] => [BR, C], |i| (i, 0))] dy: In<E>,
+    #[block([R, C] => [BR, C], |i| (i, 0))] dx: Out<E>,
+    #[fixed] log: bool,
+) {
+    let (y, dy) = (y.load().cast::<f32>(), dy.load().cast::<f32>());
+    dx.store(gradient(y, dy, summand(y, dy, log).sum(1), log).cast::<E>());
+}
+
+/// The sum of each row, over blocks of its columns.
+#[kernel(grid = (cdiv(R, BR), cdiv(C, BC)), semantics = (parallel, arbitrary))]
+pub fn softmax_backward_sums<E: Float, const BR: usize, const BC: usize>(
+    #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] y: In<E>,
+    #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] dy: In<E>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] out: Out<f32>,
+    #[scratch([BR, 1])] sum: Scratch<f32>,
+    #[fixed] log: bool,
+) {
+    if program_id(1) == 0 {
+        sum.fill(0.0);
+    }
+    sum.store(sum.load() + summand(y.load().cast::<f32>(), dy.load().cast::<f32>(), log).sum(1));
+    if program_id(1) == num_programs(1) - 1 {
+        out.store(sum.load());
+    }
+}
+
+/// The gradient from the rows' sums, in blocks of columns.
+#[kernel(grid = (cdiv(R, BR), cdiv(C, BC)))]
+pub fn softmax_backward_apply<E: Float, const BR: usize, const BC: usize>(
+    #[block([R, C] => [BR, BC], |i, j| (i, j))] y: In<E>,
+    #[block([R, C] => [BR, BC], |i, j| (i, j))] dy: In<E>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] sum: In<f32>,
+    #[block([R, C] => [BR, BC], |i, j| (i, j))] dx: Out<E>,
+    #[fixed] log: bool,
+) {
+    dx.store(gradient(y.load().cast::<f32>(), dy.load().cast::<f32>(), sum.load(), log).cast::<E>());
+}
+
+/// Longest row that is one block.
+const WHOLE_ROW: usize = 4096;
+
+fn either(y: &Array, dy: &Array, log: bool) -> Result<Array> {
+    let (y2, dy2) = (rows(y)?, rows(dy)?);
+    let dx = floats!("softmax_backward", y.dtype(), E => if y2.shape()[1] <= WHOLE_ROW {
+        softmax_backward_whole_rows::<E, 8>(&y2, &dy2, log)
+    } else {
+        softmax_backward_sums::<E, 8, 1024>(&y2, &dy2, log)
+            .and_then(|sum| softmax_backward_apply::<E, 8, 1024>(&y2, &dy2, &sum, log))
+    })?;
+    dx.reshape(y.shape())
+}
+
+/// The gradient by x of `softmax(x)`, from its result and the gradient by that; f32, f16 or bf16, computed in f32.
+///
+/// # Errors
+/// Scalars, shapes or element types that do not fit; device trouble.
+///
+/// ```
+/// use pallas_kernels::softmax_backward::softmax_backward;
+/// use pallas_rt::Array;
+/// let y = Array::from_slice(&[0.25f32, 0.75], &[1, 2])?;
+/// let dy = Array::from_slice(&[1.0f32, 0.0], &[1, 2])?;
+/// assert_eq!(softmax_backward(&y, &dy)?.to_vec::<f32>()?, [0.1875, -0.1875]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn softmax_backward(y: &Array, dy: &Array) -> Result<Array> {
+    either(y, dy, false)
+}
+
+/// The gradient by x of `log_softmax(x)`, from its result and the gradient by that; f32, f16 or bf16, computed in f32.
+///
+/// # Errors
+/// As [`softmax_backward`].
+pub fn log_softmax_backward(y: &Array, dy: &Array) -> Result<Array> {
+    either(y, dy, true)
+}

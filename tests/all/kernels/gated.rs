@@ -1,0 +1,76 @@
+//! Gated units and their gradients: lengths around the block; the reference against finite differences.
+use super::{B, FLOATS, around, runs, typed};
+use crate::support::{array, clients, close, doubles, values};
+use pallas_kernels::gated::{Gate, gated, gated_backward, gated_backward_blocks, gated_blocks};
+use pallas_rt::prelude::*;
+
+/// The k of the tolerance.
+const K: f64 = 8.0;
+const GATES: [Gate; 2] = [Gate::Silu, Gate::Gelu];
+
+/// `∫` of the normal density, by Simpson's rule: no error function of ours.
+fn below(g: f64) -> f64 {
+    let density = |x: f64| (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    let steps = 200;
+    let h = g / f64::from(steps);
+    let weight = |i: i32| if i == 0 || i == steps { 1.0 } else { f64::from(2 + 2 * (i % 2)) };
+    0.5 + (0..=steps).map(|i| weight(i) * density(f64::from(i) * h)).sum::<f64>() * h / 3.0
+}
+fn activation(g: f64, by: Gate) -> f64 {
+    match by {
+        Gate::Silu => g / (1.0 + (-g).exp()),
+        Gate::Gelu => g * below(g),
+    }
+}
+fn slope(g: f64, by: Gate) -> f64 {
+    (activation(g + 1e-4, by) - activation(g - 1e-4, by)) / 2e-4
+}
+
+fn check(client: &Client, dtype: DType, n: usize, by: Gate, found: impl Fn(&[Array; 3]) -> Result<[Array; 3]>) {
+    let make = |seed, factor: f64| {
+        let x: Vec<f64> = values(n, seed).into_iter().map(|x| factor * x).collect();
+        array(client, dtype, &[n], &x)
+    };
+    let operands = [make(1, 6.0), make(2, 1.0), make(3, 1.0)];
+    let [gate, up, dy] = operands.each_ref().map(doubles);
+    let each = |f: &dyn Fn(f64, f64, f64) -> f64| -> Vec<f64> { (0..n).map(|i| f(gate[i], up[i], dy[i])).collect() };
+    let want = [
+        each(&|g, u, _| activation(g, by) * u),
+        each(&|g, u, d| d * u * slope(g, by)),
+        each(&|g, _, d| d * activation(g, by)),
+    ];
+    let found = found(&operands).expect("it runs");
+    for (name, (found, want)) in ["y", "dgate", "dup"].iter().zip(found.iter().zip(&want)) {
+        close(found, want, 1, K, &format!("{name}, {n} {dtype} {by:?}"));
+    }
+}
+
+#[test]
+fn every_length_around_its_block() {
+    for client in clients() {
+        for ([n], size) in around([5]) {
+            for (&dtype, by) in runs(&client, size).iter().flat_map(|t| GATES.map(|g| (t, g))) {
+                let gelu = by == Gate::Gelu;
+                check(&client, dtype, n, by, |[gate, up, dy]| {
+                    let y = typed!(dtype, E => gated_blocks::<E, B>(gate, up, gelu))?;
+                    let (dgate, dup) = typed!(dtype, E => gated_backward_blocks::<E, B>(gate, up, dy, gelu))?;
+                    Ok([y, dgate, dup])
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn the_functions_that_choose_blocks() {
+    let cpu = Client::cpu();
+    for (dtype, by) in FLOATS.into_iter().flat_map(|t| GATES.map(|g| (t, g))) {
+        check(&cpu, dtype, 5000, by, |[gate, up, dy]| {
+            let (dgate, dup) = gated_backward(gate, up, dy, by)?;
+            Ok([gated(gate, up, by)?, dgate, dup])
+        });
+    }
+    let (a, b) = (cpu.zeros(DType::F32, &[2, 3]).expect("it fits"), cpu.zeros(DType::F32, &[3, 2]).expect("it fits"));
+    let error = gated(&a, &b, Gate::Silu).expect_err("it is refused").to_string();
+    assert!(error.contains("`up` has shape [3, 2], `gate` [2, 3]"), "{error}");
+}

@@ -1,0 +1,115 @@
+//! Gradients of layer norm and RMS norm: rows and columns around the blocks, whole and swept; the reference against finite
+//! differences.
+use super::norm::EPSILON;
+use super::{B, FLOATS, around, runs, typed};
+use crate::support::{array, clients, close, doubles, values};
+use pallas_kernels::norm::row_moment;
+use pallas_kernels::norm_backward::{
+    layer_norm_backward, norm_backward_apply, norm_backward_means, norm_backward_parameters, norm_backward_whole_rows,
+    rms_norm_backward,
+};
+use pallas_rt::prelude::*;
+
+/// The k of the tolerance: gradients of rows of nearly equal elements are scaled up to `1 / sqrt(EPSILON)`.
+const K: f64 = 64.0;
+
+/// `x̂` and `r` of a row.
+fn normalised(x: &[f64], centre: bool) -> (Vec<f64>, f64) {
+    let n = x.len() as f64;
+    let mean = if centre { x.iter().sum::<f64>() / n } else { 0.0 };
+    let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+    let r = 1.0 / (variance + f64::from(EPSILON)).sqrt();
+    (x.iter().map(|x| (x - mean) * r).collect(), r)
+}
+
+/// Gradients by x, gamma and beta.
+fn reference(x: &[f64], gamma: &[f64], dy: &[f64], centre: bool) -> [Vec<f64>; 3] {
+    let n = gamma.len();
+    let (mut dx, mut dgamma, mut dbeta) = (vec![], vec![0.0; n], vec![0.0; n]);
+    for (x, dy) in x.chunks(n.max(1)).zip(dy.chunks(n.max(1))) {
+        let (hat, r) = normalised(x, centre);
+        let g: Vec<f64> = dy.iter().zip(gamma).map(|(d, g)| d * g).collect();
+        let level = if centre { g.iter().sum::<f64>() / n as f64 } else { 0.0 };
+        let along = g.iter().zip(&hat).map(|(g, h)| g * h).sum::<f64>() / n as f64;
+        for j in 0..n {
+            dx.push(r * (g[j] - level - hat[j] * along));
+            dgamma[j] += dy[j] * hat[j];
+            dbeta[j] += dy[j];
+        }
+    }
+    [dx, dgamma, dbeta]
+}
+
+#[test]
+fn the_reference_agrees_with_finite_differences() {
+    let (x, gamma, dy) = (values(7, 1), values(7, 2), values(7, 3));
+    for centre in [true, false] {
+        let loss = |x: &[f64], gamma: &[f64]| -> f64 {
+            normalised(x, centre).0.iter().zip(gamma).zip(&dy).map(|((h, g), d)| h * g * d).sum()
+        };
+        let [dx, dgamma, _] = reference(&x, &gamma, &dy, centre);
+        for j in 0..7 {
+            let moved = |v: &[f64], by: f64| {
+                let mut moved = v.to_vec();
+                moved[j] += by;
+                moved
+            };
+            let step = 1e-5;
+            let by_x = (loss(&moved(&x, step), &gamma) - loss(&moved(&x, -step), &gamma)) / (2.0 * step);
+            let by_gamma = (loss(&x, &moved(&gamma, step)) - loss(&x, &moved(&gamma, -step))) / (2.0 * step);
+            assert!((by_x - dx[j]).abs() < 1e-7 && (by_gamma - dgamma[j]).abs() < 1e-7, "{centre} {j}");
+        }
+    }
+}
+
+fn compare(found: [&Array; 3], want: &[Vec<f64>; 3], [r, n]: [usize; 2], what: &str) {
+    for ((found, want), (name, terms)) in found.iter().zip(want).zip([("dx", n), ("dgamma", r), ("dbeta", r)]) {
+        close(found, want, terms.max(n), K, &format!("{name}, {what}"));
+    }
+}
+
+fn operands(client: &Client, dtype: DType, [r, n]: [usize; 2]) -> [Array; 3] {
+    [([r, n], 1), ([1, n], 7), ([r, n], 4)].map(|(s, seed)| array(client, dtype, &s, &values(s[0] * s[1], seed)))
+}
+
+#[test]
+fn every_extent_around_its_blocks() {
+    for client in clients() {
+        for (shape, size) in around([5, 6]) {
+            for (&dtype, centre) in runs(&client, size).iter().flat_map(|t| [(t, true), (t, false)]) {
+                let [x, gamma, dy] = operands(&client, dtype, shape);
+                let want = reference(&doubles(&x), &doubles(&gamma), &doubles(&dy), centre);
+                let what = format!("{shape:?} {dtype}, centre {centre}");
+                let whole = typed!(dtype, E => (|| {
+                    let (dx, mean, variance) = norm_backward_whole_rows::<E, B>(&x, &gamma, &dy, EPSILON, centre)?;
+                    let (dgamma, dbeta) = norm_backward_parameters::<E, B, B>(&x, &dy, &mean, &variance, EPSILON)?;
+                    Ok::<_, Error>([dx, dgamma, dbeta])
+                })());
+                compare(whole.expect("it runs").each_ref(), &want, shape, &what);
+                let swept = typed!(dtype, E => (|| {
+                    let zero = client.zeros(DType::F32, &[shape[0], 1])?;
+                    let mean = if centre { row_moment::<E, B, B>(&x, &zero, 1)? } else { zero.clone() };
+                    let variance = row_moment::<E, B, B>(&x, &mean, 2)?;
+                    let (level, along) = norm_backward_means::<E, B, B>(&x, &gamma, &dy, &mean, &variance, EPSILON)?;
+                    let level = if centre { level } else { zero };
+                    norm_backward_apply::<E, B, B>(&x, &gamma, &dy, &mean, &variance, &level, &along, EPSILON)
+                })());
+                close(&swept.expect("it runs"), &want[0], shape[1], K, &format!("swept, {what}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_functions_that_choose_blocks() {
+    let cpu = Client::cpu();
+    for (n, dtype) in [1, 33, 1025, 5000].into_iter().flat_map(|n| FLOATS.map(|t| (n, t))) {
+        let [x, gamma, dy] = operands(&cpu, dtype, [3, n]);
+        let flat = gamma.reshape(&[n]).expect("a vector");
+        let want = |centre| reference(&doubles(&x), &doubles(&gamma), &doubles(&dy), centre);
+        let (dx, dgamma, dbeta) = layer_norm_backward(&x, &flat, &dy, EPSILON).expect("it runs");
+        compare([&dx, &dgamma, &dbeta], &want(true), [3, n], &format!("layer norm {n} {dtype}"));
+        let (dx, dgamma) = rms_norm_backward(&x, &flat, &dy, EPSILON).expect("it runs");
+        compare([&dx, &dgamma, &dbeta], &want(false), [3, n], &format!("RMS norm {n} {dtype}"));
+    }
+}

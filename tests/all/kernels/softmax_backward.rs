@@ -1,0 +1,66 @@
+//! Gradients of softmax and log-softmax: rows and columns around the blocks, whole and swept.
+use super::{B, FLOATS, around, runs, typed};
+use crate::support::{array, clients, close, doubles, values};
+use pallas_kernels::softmax_backward::{
+    log_softmax_backward, softmax_backward, softmax_backward_apply, softmax_backward_sums, softmax_backward_whole_rows,
+};
+use pallas_rt::prelude::*;
+
+/// The k of the tolerance.
+const K: f64 = 8.0;
+
+/// By definition: `Σ_k dy_k · ∂y_k/∂x_j`.
+fn reference(y: &[f64], dy: &[f64], n: usize, log: bool) -> Vec<f64> {
+    let row = |(y, dy): (&[f64], &[f64])| -> Vec<f64> {
+        let slope = |k: usize, j: usize| {
+            let same = if k == j { 1.0 } else { 0.0 };
+            if log { same - y[j].exp() } else { y[k] * (same - y[j]) }
+        };
+        (0..y.len()).map(|j| (0..y.len()).map(|k| dy[k] * slope(k, j)).sum()).collect()
+    };
+    y.chunks(n.max(1)).zip(dy.chunks(n.max(1))).flat_map(row).collect()
+}
+
+/// Results in the range of softmax or its logarithm, and gradients.
+fn operands(client: &Client, dtype: DType, shape: &[usize], log: bool) -> (Array, Array) {
+    let (count, n) = (shape.iter().product(), shape.last().copied().unwrap_or(1).max(1));
+    let y = values(count, 3).into_iter().map(|x| if log { -4.0 * x.abs() } else { (x.abs() + 0.1) / n as f64 });
+    (array(client, dtype, shape, &y.collect::<Vec<_>>()), array(client, dtype, shape, &values(count, 4)))
+}
+
+#[test]
+fn every_extent_around_its_blocks() {
+    for client in clients() {
+        for ([r, n], size) in around([5, 6]) {
+            for (&dtype, log) in runs(&client, size).iter().flat_map(|t| [(t, false), (t, true)]) {
+                let (y, dy) = operands(&client, dtype, &[r, n], log);
+                let want = reference(&doubles(&y), &doubles(&dy), n, log);
+                let whole = typed!(dtype, E => softmax_backward_whole_rows::<E, B>(&y, &dy, log)).expect("it runs");
+                close(&whole, &want, n, K, &format!("{r}x{n} {dtype}, log {log}"));
+                let swept = typed!(dtype, E => softmax_backward_sums::<E, B, B>(&y, &dy, log)
+                    .and_then(|sum| softmax_backward_apply::<E, B, B>(&y, &dy, &sum, log)));
+                close(&swept.expect("it runs"), &want, n, K, &format!("swept {r}x{n} {dtype}, log {log}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_functions_that_choose_blocks() {
+    let cpu = Client::cpu();
+    for (n, dtype) in [1, 33, 1025, 5000].into_iter().flat_map(|n| FLOATS.map(|t| (n, t))) {
+        for (log, function) in
+            [(false, softmax_backward as fn(&Array, &Array) -> Result<Array>), (true, log_softmax_backward)]
+        {
+            let (y, dy) = operands(&cpu, dtype, &[2, 1, n], log);
+            let sums: Vec<(f64, f64)> = doubles(&y).into_iter().zip(doubles(&dy)).collect();
+            // The closed form: the definition takes n² steps.
+            let row = |row: &[(f64, f64)]| -> Vec<f64> {
+                let sum: f64 = row.iter().map(|&(y, dy)| if log { dy } else { y * dy }).sum();
+                row.iter().map(|&(y, dy)| if log { dy - y.exp() * sum } else { y * (dy - sum) }).collect()
+            };
+            let want: Vec<f64> = sums.chunks(n).flat_map(row).collect();
+            close(&function(&y, &dy).expect("it runs"), &want, n, K, &format!("{n} {dtype}, log {log}"));
+        }
+    }
+}
