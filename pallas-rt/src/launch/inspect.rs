@@ -76,6 +76,8 @@ enum Door {
     Open,
     Explain(Vec<Explained>),
     Check(usize),
+    #[cfg(test)]
+    Compile(Vec<[std::sync::Arc<Kernel>; 2]>),
 }
 thread_local! {
     static DOOR: RefCell<Door> = const { RefCell::new(Door::Open) };
@@ -98,7 +100,7 @@ fn with_door<R>(door: Door, f: impl FnOnce() -> R) -> (R, Door) {
 }
 
 pub(super) fn intercepts() -> bool {
-    DOOR.with_borrow(|d| matches!(d, Door::Explain(_)))
+    DOOR.with_borrow(|d| !matches!(d, Door::Open | Door::Check(_)))
 }
 pub(super) fn checks() -> bool {
     DOOR.with_borrow(|d| matches!(d, Door::Check(_)))
@@ -113,6 +115,15 @@ pub fn explain<R>(f: impl FnOnce() -> Result<R>) -> Result<Explanation> {
     result?;
     let Door::Explain(kernels) = door else { unreachable!("the door does not change") };
     Ok(Explanation { kernels })
+}
+
+/// Every kernel that `f` calls, as traced and as lowered.
+#[cfg(test)]
+pub(crate) fn compiled<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<[std::sync::Arc<Kernel>; 2]>> {
+    let (result, door) = with_door(Door::Compile(vec![]), f);
+    result?;
+    let Door::Compile(kernels) = door else { unreachable!("the door does not change") };
+    Ok(kernels)
 }
 
 /// The estimated work of every kernel that `f` calls, summed.
@@ -141,6 +152,16 @@ pub fn check<R>(f: impl FnOnce() -> Result<R>) -> Result<Checked> {
 
 pub(super) fn note(compiled: &Compiled, binding: &Binding, _: &Client) -> Result<()> {
     let kernel = &compiled.traced;
+    #[cfg(test)]
+    if DOOR.with_borrow_mut(|d| match d {
+        Door::Compile(kernels) => {
+            kernels.push([compiled.traced.clone(), compiled.lowered.clone()]);
+            true
+        }
+        _ => false,
+    }) {
+        return Ok(());
+    }
     let mut stages =
         vec![("traced".to_string(), kernel.to_string()), ("lower".to_string(), compiled.lowered.to_string())];
     // WebGPU's default limits: what runs everywhere.

@@ -16,6 +16,8 @@ pub mod spec;
 mod trace;
 
 pub use cache::{Counters, counters};
+#[cfg(test)]
+pub(crate) use inspect::compiled;
 pub use inspect::{Checked, Cost, Explanation, check, cost, explain};
 pub use into::{Results, into};
 

@@ -223,7 +223,7 @@ scalar_ops! {
     Clamp = clamp<T: Number>(x: T, lo: T, hi: T) -> y: T {
         eval float: if x < lo { lo } else if x > hi { hi } else { x }, int: if x < lo { lo } else if x > hi { hi } else { x };
         cpu  same;
-        wgsl "clamp({x}, {lo}, {hi})" Finite(0);
+        wgsl "select(select({x}, {hi}, {x} > {hi}), {lo}, {x} < {lo})" Finite(0);
         nan  Chosen;
         jvp  |dx| lo.le(x).select(x.le(hi).select(dx, dx.zero()), dx.zero()),
              |dlo| x.lt(lo).select(dlo, dlo.zero()),

@@ -79,7 +79,17 @@ impl Emit<'_> {
                     if p.is_empty() { x.to_string() } else { wrap(to, &format!("({p} * {x})")) }
                 });
                 let power = if power.is_empty() { one.clone() } else { power };
-                if *exponent < 0 { wrap(to, &format!("({one} / {power})")) } else { power }
+                match (*exponent < 0, to.is_float()) {
+                    (false, _) => power,
+                    (true, true) => wrap(to, &format!("({one} / {power})")),
+                    // As the table's quotient, all ones for 0; a division by a constant zero would not compile.
+                    (true, false) => {
+                        let ty = name(to);
+                        let minus = if ty == "i32" { format!(" || {power} == -1") } else { String::new() };
+                        let whole = format!("select({ty}(0), {power}, {power} == {ty}(1){minus})");
+                        wrap(to, &format!("select({whole}, ~{ty}(0), {power} == {ty}(0))"))
+                    }
+                }
             }
             _ => x.to_string(),
         }

@@ -1,0 +1,352 @@
+//! Draws operations: what fits by [`pallas_ir::infer`], with a bound on how far devices may be apart.
+use crate::lang::context::{self, Handle};
+use crate::lang::tile::Tile;
+use crate::prelude::*;
+use pallas_ir::scalar::{Gpu, Ty};
+use pallas_ir::{DType, Dim, Literal, Op, ScalarOp, StructuralOp, Type, infer, structural as ops};
+
+/// The shape that all carried tiles have.
+pub(super) const SHAPE: [usize; 2] = [2, 6];
+/// No float is larger.
+const LIMIT: f32 = 4.0;
+/// What a carried float may be off.
+pub(super) const ERROR: f32 = 2e-5;
+/// Rounding of a value up to [`LIMIT`].
+const ROUNDING: f32 = LIMIT * f32::EPSILON;
+/// Values that are further off are not used.
+const USELESS: f32 = 0.1;
+
+/// splitmix64
+pub(super) struct Dice(pub(super) u64);
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    pub(super) fn below(&mut self, n: usize) -> usize {
+        (self.roll() % n.max(1) as u64) as usize
+    }
+    pub(super) fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())]
+    }
+}
+
+/// A value made so far.
+#[derive(Clone)]
+struct Made {
+    handle: Handle,
+    ty: Type,
+    /// How far devices may be apart; 0: bit-equal.
+    error: f32,
+    /// Greatest magnitude of a float.
+    bound: f32,
+    /// Whether nothing was made from it yet.
+    unused: bool,
+}
+
+/// What a result is off if its operands are; `None` for an operation with jumps or steep slopes whose operands are not
+/// bit-equal on every device.
+fn error(op: &Op, args: &[Made], result: &Type) -> Option<f32> {
+    use ScalarOp::*;
+    let (sum, worst) = args.iter().fold((0.0f32, 0.0f32), |(s, w), a| (s + a.error, w.max(a.error)));
+    if !result.dtype.is_float() {
+        return (worst == 0.0).then_some(0.0);
+    }
+    let terms = |shape: &[usize], axes: &[usize]| axes.iter().map(|&a| shape[a]).product::<usize>().max(1) as f32;
+    match op {
+        Op::Scalar(op) => {
+            let own = match op.row().gpu {
+                Gpu::Exact | Gpu::Finite(0) => ROUNDING,
+                Gpu::Finite(ulp) => ulp as f32 * ROUNDING,
+            };
+            match op {
+                Neg | Abs | Minimum | Maximum | Clamp | Select => Some(worst),
+                Add | Sub => Some(sum + 2.0 * own),
+                Mul | Fma => Some(LIMIT * sum + LIMIT * own),
+                Sin | Cos | Tanh | Erf | Erfc | Logistic | Gelu | Silu | Softplus | Atan => Some(1.2 * worst + own),
+                _ if worst > 0.0 => None,
+                Floor | Ceil | Round | Trunc | Sign => Some(0.0),
+                _ => Some(own),
+            }
+        }
+        Op::Structural(op) => match op {
+            StructuralOp::Dot(dot) => {
+                let k = terms(&args[0].ty.shape, &dot.contract.iter().map(|p| p.0).collect::<Vec<_>>());
+                Some(k * LIMIT * sum + k * k * LIMIT * ROUNDING)
+            }
+            StructuralOp::Reduce(ops::Reduce { op: Add, axes }) => {
+                let n = terms(&args[0].ty.shape, axes);
+                Some(n * worst + n * n * ROUNDING)
+            }
+            StructuralOp::Cumulative(ops::Cumulative { op: Add, axis, .. }) => {
+                let n = terms(&args[0].ty.shape, &[*axis]);
+                Some(n * worst + n * n * ROUNDING)
+            }
+            StructuralOp::Reduce(ops::Reduce { op: Mul, .. })
+            | StructuralOp::Cumulative(ops::Cumulative { op: Mul, .. })
+            | StructuralOp::Powi(_) => (worst == 0.0).then_some(16.0 * ROUNDING),
+            StructuralOp::Cast(_) | StructuralOp::Bitcast(_) => (worst == 0.0).then_some(0.0),
+            _ => Some(worst),
+        },
+        _ => Some(worst),
+    }
+}
+
+/// An operand inside of where the operation is defined: outside, a shader's result is whatever the driver does.
+fn defined(op: &Op, operand: usize, x: Tile<f32>) -> Tile<f32> {
+    use ScalarOp::*;
+    let op = match op {
+        Op::Scalar(op) => *op,
+        Op::Structural(StructuralOp::Powi(_)) => return apart(x),
+        Op::Structural(StructuralOp::Bitcast(_) | StructuralOp::Cast(_)) => return plain(x),
+        _ => return x,
+    };
+    match (op, operand) {
+        (Div | Atan2, 1) | (Recip, 0) => apart(x),
+        // Remainders jump at multiples; of this number a multiple is never drawn.
+        (Rem, 1) => select(x.lt(0.0), -0.731_058, 0.731_058),
+        (Log | Log2 | Sqrt | Rsqrt | Pow, 0) => x.abs().maximum(0.25),
+        (Pow, 1) => x.clamp(-3.0, 3.0),
+        (Log1p, 0) => x.maximum(-0.75),
+        (Asin | Acos, 0) => x.clamp(-0.9, 0.9),
+        (Tan, 0) => x.clamp(-1.2, 1.2),
+        (ToBits, 0) => plain(x),
+        _ => x,
+    }
+}
+
+/// Not near zero.
+fn apart(x: Tile<f32>) -> Tile<f32> {
+    select(x.abs().lt(0.25), 0.5, x)
+}
+
+/// Without denormals and the sign of zero, which shaders need not keep.
+fn plain(x: Tile<f32>) -> Tile<f32> {
+    select(x.abs().lt(1e-30), 0.0, x)
+}
+
+/// Greatest magnitude of a result in terms of the operands' own.
+fn bound(op: &Op, args: &[Made]) -> f32 {
+    use ScalarOp::*;
+    let (sum, most) = args.iter().fold((0.0f32, 0.0f32), |(s, m), a| (s + a.bound, m.max(a.bound)));
+    match op {
+        Op::Scalar(op) => match op {
+            Add | Sub => sum,
+            Mul => args[0].bound * args[1].bound,
+            Sin | Cos | Tanh | Erf | Logistic | Sign | Rem => 1.0,
+            Erfc | Atan | Asin | Rsqrt => 2.0,
+            Neg | Abs | Minimum | Maximum | Clamp | Select | Trunc | Sqrt => most.max(1.0),
+            Gelu | Silu | Softplus | Floor | Ceil | Round => most + 1.0,
+            _ => f32::INFINITY,
+        },
+        Op::Structural(op) => match op {
+            StructuralOp::Dot(_)
+            | StructuralOp::Reduce(_)
+            | StructuralOp::Cumulative(_)
+            | StructuralOp::Powi(_)
+            | StructuralOp::Iota(_)
+            | StructuralOp::Cast(_)
+            | StructuralOp::Bitcast(_) => f32::INFINITY,
+            _ => most.max(1.0),
+        },
+        _ => f32::INFINITY,
+    }
+}
+
+/// The values of one stretch of code.
+pub(super) struct Pool {
+    dice: Dice,
+    made: Vec<Made>,
+}
+
+impl Pool {
+    pub(super) fn new(seed: u64) -> Pool {
+        Pool { dice: Dice(seed), made: vec![] }
+    }
+    /// A value to start from.
+    pub(super) fn give(&mut self, handle: Handle, error: f32) {
+        if let Some(ty) = context::type_of(handle) {
+            self.made.push(Made { handle, ty, error, bound: LIMIT, unused: false });
+        }
+    }
+    /// Draws so many operations.
+    pub(super) fn steps(&mut self, steps: usize) {
+        let enough = self.made.len() + steps;
+        // What is drawn may not fit.
+        for _ in 0..8 * steps {
+            if self.made.len() < enough {
+                self.step();
+            }
+        }
+    }
+    /// A value's place, with this element type.
+    fn of(&mut self, dtype: DType) -> Option<usize> {
+        let fitting: Vec<usize> = (0..self.made.len()).filter(|&i| self.made[i].ty.dtype == dtype).collect();
+        (!fitting.is_empty()).then(|| self.dice.pick(&fitting))
+    }
+    /// Emits an operation if its operands fit and its result is small.
+    fn emit(&mut self, op: Op, places: &[usize]) {
+        let mut args: Vec<Made> = places.iter().map(|&i| self.made[i].clone()).collect();
+        let types: Vec<&Type> = args.iter().map(|a| &a.ty).collect();
+        let Some(Ok(Some(ty))) = context::declared(|kernel| infer(kernel, &op, &types)) else { return };
+        let Some(error) = error(&op, &args, &ty) else { return };
+        // 16-bit floats are stored, moved and converted.
+        let narrow = ty.dtype.is_float() && ty.dtype != DType::F32;
+        if ty.elements() > 128 || ty.elements() == 0 || error > USELESS || narrow && error > 0.0 {
+            return;
+        }
+        for (i, arg) in args.iter_mut().enumerate().filter(|(_, a)| a.ty.dtype == DType::F32 && a.error == 0.0) {
+            arg.handle = defined(&op, i, Tile::new(arg.handle)).handle;
+        }
+        let handles: Vec<Handle> = args.iter().map(|a| a.handle).collect();
+        let mut handle = context::emit(op.clone(), &handles);
+        let mut bound = bound(&op, &args);
+        if ty.dtype == DType::F32 && bound > LIMIT {
+            let mut x = Tile::<f32>::new(handle);
+            if matches!(op, Op::Structural(StructuralOp::Bitcast(_))) {
+                x = plain(select(x.is_finite(), x, 0.25));
+            }
+            (handle, bound) = (x.clamp(-LIMIT, LIMIT).handle, LIMIT);
+        }
+        places.iter().for_each(|&i| self.made[i].unused = false);
+        self.made.push(Made { handle, ty, error, bound, unused: true });
+    }
+    fn step(&mut self) {
+        if self.dice.below(2) == 0 {
+            let op = self.dice.pick(ScalarOp::ALL);
+            self.scalar(op);
+        } else {
+            self.structural();
+        }
+    }
+    fn scalar(&mut self, op: ScalarOp) {
+        let common = [DType::F32, DType::F32, DType::F32, DType::I32, DType::I32, DType::U32, DType::Bool];
+        let narrow = [DType::I8, DType::U8, DType::I16, DType::U16];
+        let open = if self.dice.below(8) == 0 { self.dice.pick(&narrow) } else { self.dice.pick(&common) };
+        let mut args = vec![];
+        for (_, ty) in op.row().operands {
+            let dtype = if let Ty::Is(dtype) = ty { *dtype } else { open };
+            let Some(arg) = self.of(dtype) else { return };
+            args.push(arg);
+        }
+        self.emit(Op::Scalar(op), &args);
+    }
+    fn structural(&mut self) {
+        let x = self.dice.below(self.made.len());
+        let Type { dtype, shape: dims } = self.made[x].ty.clone();
+        let rank = dims.len();
+        let axis = self.dice.below(rank);
+        let monoids = [ScalarOp::Add, ScalarOp::Mul, ScalarOp::Minimum, ScalarOp::Maximum, ScalarOp::BitOr];
+        let monoid = self.dice.pick(&monoids);
+        let sizes = |shape: &[usize]| shape.iter().map(|&n| Dim::from(n)).collect::<Vec<_>>();
+        let per_axis = |dice: &mut Dice, n: usize| (0..rank).map(|_| dice.below(n)).collect::<Vec<usize>>();
+        let op: StructuralOp = match self.dice.below(17) {
+            0 => ops::Broadcast { to: sizes(&SHAPE) }.into(),
+            1 => {
+                let mut to = dims;
+                to.rotate_left(axis);
+                ops::Reshape { to: sizes(&to) }.into()
+            }
+            2 => {
+                let mut axes: Vec<usize> = (0..rank).collect();
+                axes.rotate_left(axis);
+                ops::Transpose { axes }.into()
+            }
+            3 => {
+                let start: Vec<i64> = dims.iter().map(|&n| self.dice.below(n) as i64).collect();
+                let stride: Vec<i64> = dims.iter().map(|_| 1 + self.dice.below(2) as i64).collect();
+                let left = |a: usize| (dims[a] as i64 - start[a] + stride[a] - 1) / stride[a];
+                let size = (0..rank).map(|a| Dim::from(left(a).max(1))).collect();
+                ops::Slice { start, size, stride }.into()
+            }
+            4 => {
+                let other = self.of(dtype).unwrap_or(x);
+                return self.emit(Op::Structural(ops::Concat { axis }.into()), &[x, other]);
+            }
+            5 => {
+                let (low, high) = (per_axis(&mut self.dice, 2), per_axis(&mut self.dice, 3));
+                self.give(context::constant(Literal::new(dtype, 1.0)), 0.0);
+                let op = ops::Pad { low: sizes(&low), high: sizes(&high) };
+                return self.emit(Op::Structural(op.into()), &[x, self.made.len() - 1]);
+            }
+            6 => ops::Reverse { axes: if rank > 0 { vec![axis] } else { vec![] } }.into(),
+            7 => {
+                let dtype = self.dice.pick(&[DType::F32, DType::I32, DType::U32, DType::U8]);
+                let op = ops::Iota { shape: sizes(&SHAPE), axis: self.dice.below(2), dtype };
+                return self.emit(Op::Structural(op.into()), &[]);
+            }
+            8 => {
+                let other = self.of(dtype).unwrap_or(x);
+                let contract = vec![(axis, self.dice.below(self.made[other].ty.shape.len()))];
+                let op = ops::Dot { batch: vec![], contract, acc: dtype };
+                return self.emit(Op::Structural(op.into()), &[x, other]);
+            }
+            9 => ops::Reduce { op: monoid, axes: vec![axis] }.into(),
+            10 => ops::ArgReduce { max: self.dice.below(2) == 0, axis }.into(),
+            11 => ops::Cumulative { op: monoid, axis, reverse: self.dice.below(2) == 0 }.into(),
+            12 => {
+                let Some(index) = self.of(DType::I32).filter(|&i| self.made[i].ty.shape.len() == rank && rank > 0)
+                else {
+                    return;
+                };
+                let inside = Tile::<i32>::new(self.made[index].handle).clamp(0, dims[axis] as i32 - 1);
+                self.give(inside.handle, 0.0);
+                return self.emit(Op::Structural(ops::TakeAlong { axis }.into()), &[x, self.made.len() - 1]);
+            }
+            13 => {
+                let same_size = DType::ALL.iter().copied().filter(|d| d.bytes() == dtype.bytes());
+                let same_size: Vec<DType> = same_size.filter(|d| !matches!(d, DType::F16 | DType::Bf16)).collect();
+                ops::Bitcast { to: self.dice.pick(&same_size) }.into()
+            }
+            14 => ops::Powi { exponent: self.dice.below(7) as i32 - 3 }.into(),
+            15 => ops::Cast { to: self.dice.pick(&[DType::F32, DType::I32, DType::U32, DType::Bool]) }.into(),
+            _ => {
+                let narrow = [DType::I8, DType::U8, DType::I16, DType::U16, DType::F16, DType::Bf16];
+                ops::Cast { to: self.dice.pick(&narrow) }.into()
+            }
+        };
+        self.emit(Op::Structural(op), &[x]);
+    }
+
+    /// What all unused floats add up to, scaled so that its error is [`ERROR`] again: loops do not let it grow.
+    pub(super) fn floats(&self, start: Tile<f32>) -> Tile<f32> {
+        let (mut sum, mut error, mut weight) = (start, ERROR, 0.75);
+        for m in self.made.iter().filter(|m| m.unused && m.ty.dtype == DType::F32) {
+            let n = if m.ty.shape == SHAPE { 1.0 } else { m.ty.elements() as f32 };
+            sum = beside(sum, Tile::<f32>::new(m.handle) * weight);
+            error += weight * n * (m.error + ROUNDING * n);
+            weight = 1.75 - 0.9 * weight;
+        }
+        (sum * (ERROR / error).min(0.5)).clamp(-LIMIT, LIMIT)
+    }
+    /// What all unused integers, truth values and narrow floats add up to.
+    pub(super) fn ints(&self, start: Tile<i32>) -> Tile<i32> {
+        let mut sum = start;
+        for m in self.made.iter().filter(|m| m.unused && m.ty.dtype != DType::F32) {
+            let x = match m.ty.dtype {
+                DType::I32 => Tile::new(m.handle),
+                DType::Bf16 => Tile::<bf16>::new(m.handle).cast::<f32>().bitcast(),
+                DType::F16 => Tile::<f16>::new(m.handle).cast::<f32>().bitcast(),
+                _ => {
+                    let op: StructuralOp = ops::Cast { to: DType::I32 }.into();
+                    Tile::new(context::emit(Op::Structural(op), &[m.handle]))
+                }
+            };
+            sum = beside(sum * 31, x);
+        }
+        sum
+    }
+    /// The last tile of floats that is bit-equal on every device.
+    pub(super) fn last_exact(&self) -> Option<Tile<f32>> {
+        let fits = |m: &&Made| m.unused && m.error == 0.0 && m.ty.dtype == DType::F32 && m.ty.shape == SHAPE;
+        self.made.iter().rev().find(fits).map(|m| Tile::new(m.handle))
+    }
+}
+
+/// The sum; a value of another shape stands for the sum of its elements.
+fn beside<T: Number>(sum: Tile<T>, x: Tile<T>) -> Tile<T> {
+    let shape = x.shape();
+    if shape == SHAPE || shape.is_empty() { sum + x } else { sum + x.sum(..).item() }
+}

@@ -1,0 +1,253 @@
+//! Law: a random kernel over the whole registry, with control flow and ragged edges, means the same run as Rust, as traced
+//! and as lowered tile IR, on the CPU and on a GPU.
+//!
+//! A kernel is a seed: [`flow`] draws its control flow, [`draw`] its operations while the body runs. Each value has a bound
+//! on how far devices may be apart, and only operations without jumps take values that are not bit-equal. Integers are
+//! therefore equal everywhere, and floats within a tolerance that follows from what the scalar table promises.
+mod draw;
+mod flow;
+
+use crate::interp::{Argument, Data, Machine, walk};
+use crate::prelude::*;
+use crate::{passes, wgsl};
+use draw::{Dice, ERROR};
+use flow::{Flow, Program, State};
+use pallas_ir::{Kernel, Literal, ScalarOp, StructuralOp};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Most operations of a stretch without control flow.
+const STEPS: usize = 6;
+/// So many seeds draw small kernels.
+const SMALL: u64 = 200;
+
+fn control_flow(seed: u64) -> Vec<Flow> {
+    // Shaders of the largest take minutes to compile; those that GPUs see come first.
+    let (depth, longest) = if seed < SMALL { (1 + seed as usize % 2, 1) } else { (2 + seed as usize % 2, 2) };
+    flow::draw(&mut Dice(seed), depth, longest)
+}
+
+/// Blocks of 2 by 6 overhang the array on both sides; those of a row run one after the other.
+#[kernel(grid = (cdiv(M, 2), cdiv(K, 6)), semantics = (parallel, arbitrary))]
+fn random(
+    #[block([M, K] => [2, 6], |i, j| (i, j), fill = 0.5)] a: In<f32>,
+    #[block([M, K] => [2, 6], |i, j| (i, j), fill = 3)] n: In<i32>,
+    #[block([M, K] => [2, 6], |i, j| (i, j))] floats: Out<f32>,
+    #[block([M, K] => [2, 6], |i, j| (i, j))] ints: Out<i32>,
+    #[scratch([2, 6])] memo: Scratch<i32>,
+    rounds: i32,
+    #[fixed] seed: u64,
+    #[fixed] steps: usize,
+) {
+    if program_id(1) == 0 {
+        memo.store(n.load());
+    }
+    let x = a.load();
+    let inside = a.valid(0) & a.valid(1);
+    let (row, step) = (program_id(0), program_id(1));
+    let inputs = [x.handle, n.load().handle, inside.handle, row.handle, step.handle];
+    let program = Program { steps, inputs: &inputs, rounds };
+    let mut state = State { rough: x * 0.25, exact: x, ints: memo.load(), count: scalar(0) };
+    program.run(&control_flow(seed), &mut state);
+    memo.store(state.ints);
+    floats.store(state.rough + state.exact);
+    ints.store_masked(state.ints + state.count, inside);
+}
+
+type Numbers = (Vec<f32>, Vec<i32>);
+
+/// Inputs of a kernel: extents from one element to several blocks and a part.
+fn inputs(seed: u64) -> ([usize; 2], Vec<f32>, Vec<i32>) {
+    let mut dice = Dice(!seed);
+    let shape = [1 + dice.below(4), 1 + dice.below(10)];
+    let n = shape[0] * shape[1];
+    let floats = (0..n).map(|_| dice.below(4000) as f32 / 1000.0 - 2.0).collect();
+    let ints = (0..n).map(|_| dice.below(40) as i32 - 20).collect();
+    (shape, floats, ints)
+}
+/// The value of `rounds`.
+const ROUNDS: i32 = 2;
+
+fn run(client: &Client, seed: u64, steps: usize) -> Result<Numbers> {
+    let (shape, floats, ints) = inputs(seed);
+    let (floats, ints) = random(&client.array(&floats, &shape)?, &client.array(&ints, &shape)?, ROUNDS, seed, steps)?;
+    Ok((floats.to_vec()?, ints.to_vec()?))
+}
+
+/// The kernel of a seed as traced and as lowered: what tests of passes and backends start from.
+pub(crate) fn kernels(seed: u64, steps: usize) -> [Arc<Kernel>; 2] {
+    let mut found = crate::launch::compiled(|| run(&Client::cpu(), seed, steps)).expect("it is compiled");
+    found.remove(0)
+}
+
+/// Tile IR on the interpreter.
+fn interpret(kernel: &Arc<Kernel>, seed: u64) -> Numbers {
+    let (shape, floats, ints) = inputs(seed);
+    let bytes = |words: Vec<[u8; 4]>, dtype| Data::from_bytes(dtype, &words.concat());
+    let floats = bytes(floats.iter().map(|x| x.to_le_bytes()).collect(), DType::F32);
+    let ints = bytes(ints.iter().map(|x| x.to_le_bytes()).collect(), DType::I32);
+    let array = |x| Argument::Array(shape.to_vec(), x);
+    let fresh = |shape: &[usize]| Argument::Fresh(shape.to_vec());
+    let rounds = Argument::Param(Literal::int(DType::I32, i64::from(ROUNDS)));
+    let arguments = vec![array(floats), array(ints), fresh(&shape), fresh(&shape), fresh(&draw::SHAPE), rounds];
+    let named = |name: &str| shape[usize::from(name == "K")] as i64;
+    let sizes = kernel.dims.iter().map(|d| d.size.unwrap_or_else(|| named(&d.name))).collect();
+    let grid = [shape[0].div_ceil(2) as i64, shape[1].div_ceil(6) as i64];
+    let grid = grid[..kernel.grid.len()].to_vec();
+    let mut machine = Machine::new(kernel.clone(), sizes, grid, arguments);
+    walk::run(&mut machine).unwrap_or_else(|f| panic!("seed {seed}: {f:?}\n{kernel}"));
+    let (outputs, _) = machine.finish().unwrap_or_else(|f| panic!("seed {seed}: {f:?}\n{kernel}"));
+    let words = |d: &Data| -> Vec<[u8; 4]> {
+        d.to_bytes().chunks_exact(4).map(|c| c.try_into().expect("four bytes")).collect()
+    };
+    let [a, b] = &outputs[..] else { panic!("two outputs") };
+    (words(a).into_iter().map(f32::from_le_bytes).collect(), words(b).into_iter().map(i32::from_le_bytes).collect())
+}
+
+fn agree((a, m): &Numbers, (b, n): &Numbers) -> bool {
+    m == n && a.iter().zip(b).all(|(x, y)| (x - y).abs() <= 4.0 * ERROR)
+}
+
+/// The law; a counterexample is reported with the fewest steps that show it.
+fn law(seeds: Range<u64>, device: &str, execute: impl Fn(u64, usize) -> Vec<(String, Numbers)>) {
+    for seed in seeds {
+        let fails = |steps: usize| -> Option<String> {
+            let expected =
+                run(&Client::interpreter(), seed, steps).unwrap_or_else(|e| panic!("seed {seed}, {steps}: {e}"));
+            let wrong = execute(seed, steps).into_iter().find(|(_, found)| !agree(&expected, found));
+            wrong.map(|(name, found)| format!("as Rust {expected:?}\n{name} {found:?}"))
+        };
+        if fails(STEPS).is_some() {
+            let (steps, report) = (0..=STEPS).find_map(|steps| Some((steps, fails(steps)?))).expect("it fails");
+            let text = &kernels(seed, steps)[0];
+            panic!("seed {seed}, {steps} steps, on {device}:\n{report}\n{text}\n{:?}", control_flow(seed));
+        }
+    }
+}
+
+fn on_the_cpu(seeds: Range<u64>) {
+    law(seeds, "the host", |seed, steps| {
+        let [traced, lowered] = kernels(seed, steps);
+        let peeled = Arc::new(passes::peel::peel(&lowered, 1));
+        let promoted = Arc::new(passes::promote::promote(&peeled, &[]).kernel);
+        let stages = [("traced", traced), ("lowered", lowered), ("peeled", peeled), ("promoted", promoted)];
+        let mut all: Vec<(String, Numbers)> =
+            stages.iter().map(|(name, kernel)| (name.to_string(), interpret(kernel, seed))).collect();
+        let cpu = run(&Client::cpu(), seed, steps).unwrap_or_else(|e| panic!("seed {seed}, {steps} steps: {e}"));
+        all.push(("cpu".to_string(), cpu));
+        all
+    });
+}
+
+// Two thousand seeds, in parts that run at the same time.
+#[test]
+fn random_kernels_mean_the_same_on_the_host_1() {
+    on_the_cpu(0..500);
+}
+#[test]
+fn random_kernels_mean_the_same_on_the_host_2() {
+    on_the_cpu(500..1000);
+}
+#[test]
+fn random_kernels_mean_the_same_on_the_host_3() {
+    on_the_cpu(1000..1500);
+}
+#[test]
+fn random_kernels_mean_the_same_on_the_host_4() {
+    on_the_cpu(1500..2000);
+}
+
+/// A GPU, if there is one; `PALLAS_REQUIRE_GPU=1` makes its absence a failure.
+fn gpu() -> Option<Client> {
+    match Client::gpu(0) {
+        Ok(client) => Some(client),
+        Err(e) => {
+            assert!(std::env::var("PALLAS_REQUIRE_GPU").is_err(), "PALLAS_REQUIRE_GPU is set: {e}");
+            None
+        }
+    }
+}
+
+fn on_a_gpu(seeds: Range<u64>) {
+    let Some(client) = gpu() else { return };
+    law(seeds, &client.device().to_string(), |seed, steps| {
+        let found = run(&client, seed, steps).unwrap_or_else(|e| panic!("seed {seed}, {steps} steps: {e}"));
+        vec![("gpu".to_string(), found)]
+    });
+}
+
+// The two hundred small ones; drivers compile their shaders on one thread each.
+#[test]
+fn random_kernels_mean_the_same_on_a_gpu_1() {
+    on_a_gpu(0..SMALL / 2);
+}
+#[test]
+fn random_kernels_mean_the_same_on_a_gpu_2() {
+    on_a_gpu(SMALL / 2..SMALL);
+}
+
+/// The shader of a seed for a profile's usual limits.
+fn shader(seed: u64, profile: wgsl::Profile) -> (wgsl::Shader, wgsl::Audit) {
+    let ([_, lowered], limits) = (kernels(seed, STEPS), wgsl::Limits::default_of(profile));
+    let failed = |d| panic!("seed {seed}: {d}");
+    let emitted = wgsl::emit(&lowered, 1, &limits).unwrap_or_else(failed);
+    let failed = |d| panic!("seed {seed}: {d}");
+    (emitted, wgsl::audit(&lowered, 1, &limits).unwrap_or_else(failed))
+}
+
+#[test]
+fn shaders_of_random_kernels_do_not_race() {
+    for seed in 0..SMALL {
+        for profile in [wgsl::Profile::Gpu, wgsl::Profile::SimtCpu] {
+            let (_, audit) = shader(seed, profile);
+            assert!(audit.races.is_empty(), "seed {seed}: {:?}", audit.races);
+        }
+    }
+}
+
+/// Parses and validates: every adapter's front door.
+#[cfg(feature = "gpu")]
+#[test]
+fn shaders_of_random_kernels_are_valid() {
+    use crate::wgpu::naga;
+    for seed in 0..SMALL {
+        let text = shader(seed, wgsl::Profile::Gpu).0.text;
+        let module = naga::front::wgsl::parse_str(&text);
+        let module = module.unwrap_or_else(|e| panic!("seed {seed}: {}", e.emit_to_string(&text)));
+        let (flags, all) = (naga::valid::ValidationFlags::all(), naga::valid::Capabilities::all());
+        let valid = naga::valid::Validator::new(flags, all).validate(&module);
+        assert!(valid.is_ok(), "seed {seed}: {}", valid.err().map_or(String::new(), |e| e.emit_to_string(&text)));
+    }
+}
+
+#[test]
+fn text_of_random_kernels_parses_back() {
+    for seed in 0..SMALL + 100 {
+        for kernel in kernels(seed, STEPS) {
+            let parse = |text: &str| text.parse::<Kernel>().unwrap_or_else(|e| panic!("seed {seed}: {e}\n{text}"));
+            let parsed = Arc::new(parse(&kernel.to_string()));
+            assert_eq!(interpret(&parsed, seed), interpret(&kernel, seed), "seed {seed}");
+            // Values are numbered as the text names them.
+            assert_eq!(parse(&parsed.to_string()), *parsed, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn random_kernels_are_not_trivial() {
+    // The law is worth something only if programs differ in what they give, and together use most of the registry.
+    let results: Vec<Numbers> =
+        (0..50).map(|seed| run(&Client::interpreter(), seed, STEPS).expect("it runs")).collect();
+    for i in 0..results.len() {
+        assert!((0..i).all(|j| !agree(&results[i], &results[j])), "program {i} gives what an earlier one gave");
+        assert!(results[i].0.iter().all(|x| x.is_finite()), "program {i} does not give numbers");
+    }
+    let text: String = (0..400).map(|seed| kernels(seed, STEPS)[0].to_string()).collect();
+    let missing = |names: Vec<&'static str>| -> Vec<&str> {
+        names.into_iter().filter(|name| text.matches(&format!(" = {name} ")).count() < 3).collect()
+    };
+    let scalar = missing(ScalarOp::ALL.iter().map(|op| op.name()).collect());
+    let structural = missing(StructuralOp::NAMES.to_vec());
+    let control = missing(vec!["if", "for", "while"]);
+    assert!(scalar.is_empty() && structural.is_empty() && control.is_empty(), "{scalar:?} {structural:?} {control:?}");
+}
