@@ -2,7 +2,7 @@
 //! and the race checker.
 use pallas_kernels::{flash_attention, matmul, norm, softmax};
 use pallas_rt::prelude::*;
-use pallas_rt::wgsl::{Audit, Limits, Profile, audit};
+use pallas_rt::wgsl::{Audit, Counts, Limits, PlacedTile, Placement, Profile, audit};
 
 /// Parses, validates and writes a shader for every platform.
 fn validate(text: &str) {
@@ -59,4 +59,49 @@ fn shaders_of_the_shipped_kernels_are_valid_everywhere() {
     let zeros = |shape: &[usize]| cpu.zeros(DType::F32, shape).expect("it fits");
     let (q, k, lengths) = (zeros(&[1, 2, 9, 8]), zeros(&[1, 2, 7, 8]), cpu.zeros(DType::I32, &[1]).expect("it fits"));
     validate_all(|| flash_attention::flash_attention_blocks::<f32, 16, 16>(&q, &k, &k, &lengths, 0.5, true, false));
+}
+
+/// The placement of the kernel that `f` calls, on a GPU with so much workgroup memory.
+fn placed<R>(kib: u64, f: impl FnOnce() -> Result<R>) -> Placement {
+    let explanation = explain(f).expect("it is explained");
+    let limits = Limits { workgroup_bytes: kib << 10, ..Limits::default_of(Profile::Gpu) };
+    explanation.kernels[0].shader(&limits).expect("it has a shader").placement
+}
+
+#[test]
+fn matmul_on_a_gpu_reads_a_word_for_four_multiply_adds() {
+    let x = Client::cpu().zeros(DType::F32, &[1, 256, 256]).expect("it fits");
+    let small = placed(16, || matmul::matmul_blocks::<f32, 64, 64, 16>(&x, &x, |x| x));
+    let large = placed(32, || matmul::matmul_blocks::<f32, 128, 128, 16>(&x, &x, |x| x));
+    for placement in [small, large] {
+        let Counts { fma, product_words, barriers, .. } = placement.step;
+        assert!(fma >= 4.0 * product_words, "{placement}");
+        assert!(barriers <= 2.0, "{placement}");
+        // Fetched a step ahead: carried in registers, copied to workgroup memory for its step.
+        let carried =
+            placement.tiles.iter().filter(|t| t.name.contains("carried") && t.home.contains("copy in workgroup"));
+        assert_eq!(carried.count(), 2, "{placement}");
+    }
+}
+
+#[test]
+fn flash_attention_on_a_gpu_keeps_its_tiles_in_registers() {
+    fn check<const BQ: usize, const BK: usize>(kib: u64, head: usize) {
+        let client = Client::cpu();
+        let x = client.zeros(DType::F32, &[1, 1, 256, head]).expect("it fits");
+        let lengths = client.zeros(DType::I32, &[1]).expect("it fits");
+        let placement = placed(kib, || {
+            flash_attention::flash_attention_blocks::<f32, BQ, BK>(&x, &x, &x, &lengths, 0.5, true, false)
+        });
+        assert!(placement.step.barriers <= 3.0, "{placement}");
+        let own = |t: &&PlacedTile| ["dot", "reduce", "exp", "carried"].iter().any(|n| t.name.contains(n));
+        for tile in placement.tiles.iter().filter(own) {
+            assert!(tile.home.contains("registers") || tile.home == "fused", "{}: {placement}", tile.name);
+        }
+        assert!(placement.tiles.iter().all(|t| !t.home.contains("global")), "{placement}");
+    }
+    check::<64, 16>(32, 64);
+    check::<64, 8>(32, 128);
+    check::<32, 16>(16, 64);
+    check::<32, 8>(16, 128);
 }

@@ -1,11 +1,14 @@
 //! Passes over the tile IR, in the order [`PIPELINE`] runs them.
 //!
 //! [`lower`] blocks and sequential axes become array positions and loops; [`simplify`] constants and repetitions go;
-//! [`peel`] first and last steps leave their loop; [`promote`] scratch becomes values; [`resume`]
+//! [`peel`] first and last steps leave their loop; [`promote`] scratch becomes values;
+//! [`delay`] sums wait until their loop ends; [`prefetch`] loads run a step ahead; [`resume`]
 //! sequential axes run range by range; [`rewrite`] is how passes copy a kernel.
+pub mod delay;
 pub mod liveness;
 pub mod lower;
 pub mod peel;
+pub mod prefetch;
 pub mod promote;
 pub mod resume;
 pub mod rewrite;

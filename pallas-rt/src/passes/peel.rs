@@ -37,7 +37,7 @@ pub fn peel(kernel: &Kernel, sequential: usize) -> Kernel {
 }
 
 /// The loop over the last sequential axis: the first loop of each region down to it.
-fn innermost(k: &Kernel, sequential: usize) -> Option<InstId> {
+pub fn innermost(k: &Kernel, sequential: usize) -> Option<InstId> {
     let (mut region, mut found) = (k.body, None);
     for _ in 0..sequential {
         let axis = *k.region(region).insts.iter().find(|&&i| matches!(k.inst(i).op, Op::For { .. }))?;

@@ -21,6 +21,10 @@ impl<'k> Rewrite<'k> {
     pub fn get(&self, old: Value) -> Value {
         self.map[old.index()].expect("a value is defined before its uses")
     }
+    /// Values of the old kernel that are marked, as values of the copy; what the copy left out loses its mark.
+    pub fn follow<T: Copy>(&self, marked: &mut Vec<(Value, T)>) {
+        *marked = marked.iter().filter_map(|&(v, mark)| Some((self.map[v.index()]?, mark))).collect();
+    }
     /// Makes `new` stand for `old`.
     pub fn set(&mut self, old: Value, new: Value) {
         self.map[old.index()] = Some(new);
@@ -41,7 +45,8 @@ impl<'k> Rewrite<'k> {
         let results: Vec<Value> = inst.results.iter().map(|&v| self.define(v)).collect();
         self.out.push(Inst { op: inst.op.clone(), args, results, regions }, loc);
     }
-    fn define(&mut self, old: Value) -> Value {
+    /// A new value of the type of an old one, in its place.
+    pub fn define(&mut self, old: Value) -> Value {
         let new = self.out.value(self.old.ty(old).clone());
         self.set(old, new);
         new

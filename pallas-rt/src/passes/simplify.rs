@@ -12,15 +12,20 @@ use std::collections::BTreeMap;
 
 /// Simplifies a kernel.
 pub fn simplify(kernel: &Kernel) -> Kernel {
+    simplify_marked::<()>(kernel, &mut vec![])
+}
+
+/// Simplifies a kernel some of whose values are marked.
+pub fn simplify_marked<T: Copy>(kernel: &Kernel, marked: &mut Vec<(Value, T)>) -> Kernel {
     let mut simplify = Simplify { constants: BTreeMap::new(), scopes: vec![vec![]] };
-    let folded = copy(kernel, &mut |r, inst, loc| simplify.inst(r, inst, loc));
+    let folded = copy(kernel, marked, &mut |r, inst, loc| simplify.inst(r, inst, loc));
     let used = used(&folded);
     let needed = |inst: &Inst| !pure(&inst.op) || inst.results.iter().any(|v| used[v.index()]);
-    copy(&folded, &mut |_, inst, _| !needed(inst))
+    copy(&folded, marked, &mut |_, inst, _| !needed(inst))
 }
 
 /// A copy of a kernel in which `decide` replaces instructions.
-fn copy(kernel: &Kernel, decide: &mut super::rewrite::Decide<'_>) -> Kernel {
+fn copy<T: Copy>(kernel: &Kernel, marked: &mut Vec<(Value, T)>, decide: &mut super::rewrite::Decide<'_>) -> Kernel {
     let mut out = Builder::new(&kernel.name);
     let declared = out.kernel_mut();
     declared.dims = kernel.dims.clone();
@@ -28,6 +33,7 @@ fn copy(kernel: &Kernel, decide: &mut super::rewrite::Decide<'_>) -> Kernel {
     declared.grid = kernel.grid.clone();
     let mut rewrite = Rewrite::new(kernel, out);
     rewrite.region(kernel.body, decide);
+    rewrite.follow(marked);
     rewrite.finish()
 }
 

@@ -5,33 +5,62 @@
 use super::place::Buffer;
 use super::sync::{Memory, Node};
 
-/// From the first to the last step that needs a buffer.
-#[derive(Clone, Copy, Debug)]
+/// When a buffer is needed.
+#[derive(Clone, Debug)]
 struct Life {
+    /// The first and the last step.
     from: usize,
     to: usize,
+    /// The branches and loops that all its steps are in, and the side of the branch.
+    sides: Vec<(usize, usize)>,
+    /// The loops among them.
+    loops: Vec<usize>,
+}
+
+/// Who may have the same words.
+#[derive(Clone, Copy, PartialEq)]
+enum Share {
+    Nobody,
+    /// Buffers on different sides of a branch.
+    Sides,
+    /// Those, and buffers needed at different times that no loop has both of: its steps need no barrier for them.
+    Loops,
+    /// All that are needed at different times.
+    Time,
+}
+
+impl Share {
+    fn allows(self, a: &Life, b: &Life) -> bool {
+        let apart = a.to < b.from || b.to < a.from;
+        let sides = a.sides.iter().any(|(at, side)| b.sides.iter().any(|(other, s)| at == other && side != s));
+        match self {
+            Share::Nobody => false,
+            Share::Sides => sides,
+            Share::Loops => sides || apart && !a.loops.iter().any(|l| b.loops.contains(l)),
+            Share::Time => sides || apart,
+        }
+    }
 }
 
 /// Gives every buffer its address; the words of workgroup memory and of scratch that takes.
 pub(super) fn place(buffers: &mut [Buffer], nodes: &[Node], room: usize) -> (usize, usize) {
     let lives = lives(buffers, nodes);
-    let mut words = fit(buffers, &lives, false, false);
-    if words > room {
-        words = fit(buffers, &lives, false, true);
-    }
-    (words, fit(buffers, &lives, true, true))
+    let fits = |share: &Share, buffers: &mut [Buffer]| fit(buffers, &lives, false, *share) <= room;
+    let shares = [Share::Nobody, Share::Sides, Share::Loops];
+    let share = shares.into_iter().find(|share| fits(share, buffers)).unwrap_or(Share::Time);
+    (fit(buffers, &lives, false, share), fit(buffers, &lives, true, Share::Time))
 }
 
-/// First fit, largest first; buffers that share no step may share words.
-fn fit(buffers: &mut [Buffer], lives: &[Option<Life>], outside: bool, share: bool) -> usize {
+/// First fit, largest first.
+fn fit(buffers: &mut [Buffer], lives: &[Option<Life>], outside: bool, share: Share) -> usize {
     let mut order: Vec<usize> =
         (0..buffers.len()).filter(|&b| buffers[b].outside == outside && lives[b].is_some()).collect();
     order.sort_by_key(|&b| std::cmp::Reverse(buffers[b].words));
     let mut placed: Vec<usize> = vec![];
     let mut top = 0;
     for b in order {
-        let meets = |o: usize| match (lives[b], lives[o]) {
-            (Some(x), Some(y)) => !share || x.from <= y.to && y.from <= x.to,
+        let meets = |o: usize| match (&lives[b], &lives[o]) {
+            (Some(x), Some(y)) => !share.allows(x, y),
             _ => false,
         };
         let mut busy: Vec<(usize, usize)> =
@@ -52,11 +81,11 @@ fn fit(buffers: &mut [Buffer], lives: &[Option<Life>], outside: bool, share: boo
 }
 
 fn lives(buffers: &[Buffer], nodes: &[Node]) -> Vec<Option<Life>> {
-    let mut walk = Walk { now: 0, lives: vec![None; buffers.len()] };
+    let mut walk = Walk { now: 0, nests: 0, sides: vec![], loops: vec![], lives: vec![None; buffers.len()] };
     walk.nodes(nodes);
     for (life, buffer) in walk.lives.iter_mut().zip(buffers) {
         if buffer.scratch && life.is_some() {
-            *life = Some(Life { from: 0, to: walk.now });
+            *life = Some(Life { from: 0, to: walk.now, sides: vec![], loops: vec![] });
         }
     }
     walk.lives
@@ -64,6 +93,9 @@ fn lives(buffers: &[Buffer], nodes: &[Node]) -> Vec<Option<Life>> {
 
 struct Walk {
     now: usize,
+    nests: usize,
+    sides: Vec<(usize, usize)>,
+    loops: Vec<usize>,
     lives: Vec<Option<Life>>,
 }
 
@@ -76,14 +108,27 @@ impl Walk {
                 Node::Step(step) => {
                     for touch in step.reads.iter().chain(&step.writes) {
                         if let Memory::Buffer(b) = touch.of {
-                            let life = self.lives[b].get_or_insert(Life { from: self.now, to: self.now });
+                            let (sides, loops) = (&self.sides, &self.loops);
+                            let new =
+                                || Life { from: self.now, to: self.now, sides: sides.clone(), loops: loops.clone() };
+                            let life = self.lives[b].get_or_insert_with(new);
                             life.to = self.now;
+                            life.sides.retain(|side| sides.contains(side));
+                            life.loops.retain(|l| loops.contains(l));
                         }
                     }
                 }
                 Node::Nest(nest) => {
                     let start = self.now;
-                    nest.parts.iter().for_each(|(_, part)| self.nodes(part));
+                    self.nests += 1;
+                    let this = self.nests;
+                    self.loops.extend(nest.repeats.then_some(this));
+                    for (side, (_, part)) in nest.parts.iter().enumerate() {
+                        self.sides.push((this, side));
+                        self.nodes(part);
+                        self.sides.pop();
+                    }
+                    self.loops.retain(|l| *l != this);
                     self.now += 1;
                     if nest.repeats {
                         let end = self.now;

@@ -3,9 +3,10 @@ use super::emit::{self, Emitted};
 use super::place::{Analysis, Home, Plan};
 use super::profile::Numbers;
 use super::sync::{self, Memory, Ranges, Space};
-use super::{Limits, arena};
-use crate::passes::liveness::lives;
+use super::{Limits, arena, pressure};
+use crate::passes::delay::delay;
 use crate::passes::peel::peel;
+use crate::passes::prefetch::prefetch;
 use crate::passes::promote::{Promoted, promote};
 use crate::passes::simplify::simplify;
 use pallas_ir::{Kernel, OperandId, Value};
@@ -19,6 +20,8 @@ pub(super) struct Placed {
     pub(super) scratch_words: usize,
     /// Registers of tiles a thread holds at once.
     pub(super) registers: usize,
+    /// Sequential axes.
+    pub(super) sequential: usize,
     /// Registers the profile grants one tile.
     pub(super) most_registers: usize,
     cost: f64,
@@ -59,7 +62,9 @@ pub(super) fn choose(task: Task<'_>) -> Option<Placed> {
         }
     }
     let mut placed = best?;
-    sync::prune(&mut placed.emitted.nodes, &Addresses { k: &placed.kernel, plan: &placed.plan });
+    let addresses = Addresses { k: &placed.kernel, plan: &placed.plan };
+    sync::settle(&mut placed.emitted.nodes, emit::TRIPS, &addresses);
+    sync::prune(&mut placed.emitted.nodes, &addresses);
     Some(placed)
 }
 
@@ -77,7 +82,13 @@ fn on_grid(task: Task<'_>, numbers: &Numbers, grid: (u32, u32), budget: f64, for
     let mut kept: Vec<OperandId> = if numbers.registers == 0 || task.resumed { all() } else { vec![] };
     loop {
         let at = forms.iter().position(|f| f.kept == kept).unwrap_or_else(|| {
-            let promoted = promote(kernel, &kept);
+            let mut promoted = promote(kernel, &kept);
+            if numbers.registers > 0 {
+                promoted.kernel = delay(&promoted.kernel, &mut promoted.carried);
+            }
+            if numbers.prefetch && !task.resumed {
+                promoted.kernel = prefetch(&promoted.kernel, task.sequential, &mut promoted.carried);
+            }
             let analysis = Analysis::new(&promoted.kernel, numbers);
             forms.push(Form { kept: kept.clone(), promoted, analysis });
             forms.len() - 1
@@ -124,10 +135,10 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, budget: f6
             continue;
         }
         sync::insert(&mut emitted.nodes, &Addresses { k, plan: &plan });
-        let registers = registers(k, &plan);
+        let registers = pressure::registers(k, &plan);
         let (file, price) = numbers.file;
         let spilled = registers.saturating_sub(file) as f64 * price;
-        let work = emitted.work + emitted.barriers() * numbers.barrier + spilled;
+        let work = emitted.work + sync::weight(&emitted.nodes, emit::TRIPS) * numbers.barrier + spilled;
         let cost = emit::cost(work, emitted.lines, &plan, numbers);
         return Some(Placed {
             kernel: k.clone(),
@@ -136,29 +147,11 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, budget: f6
             workgroup_words,
             scratch_words,
             registers,
+            sequential: task.sequential,
             most_registers: numbers.registers,
             cost,
         });
     }
-}
-
-/// Registers of tiles that are alive at once, at most.
-fn registers(k: &Kernel, plan: &Plan) -> usize {
-    let mut events = vec![];
-    for (v, life) in lives(k).into_iter().enumerate() {
-        if plan.homes[v] == Home::Registers && life.from != usize::MAX {
-            let n = plan.layout.registers(Value(v as u32)) as isize;
-            events.push((life.from, n));
-            events.push((life.to + 1, -n));
-        }
-    }
-    events.sort_unstable();
-    let (mut now, mut most) = (0, 0);
-    for (_, n) in events {
-        now += n;
-        most = most.max(now);
-    }
-    most as usize
 }
 
 /// Where the memory of a plan lies.

@@ -7,6 +7,7 @@ mod arena;
 mod choose;
 mod emit;
 mod place;
+mod pressure;
 mod profile;
 mod report;
 mod sync;
@@ -73,8 +74,35 @@ pub struct Placement {
     pub barriers: Vec<String>,
     /// Registers a thread needs for tiles at once, at most.
     pub registers: usize,
+    /// What a thread does in one step of the innermost sequential axis, or in all if there is none.
+    pub step: Counts,
     /// Bytes of workgroup memory, and how many the device has.
     pub workgroup_bytes: (usize, u64),
+}
+
+/// What a thread executes; both sides of branches count.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Counts {
+    /// Multiply-adds of products.
+    pub fma: f64,
+    /// Words of workgroup memory that products read.
+    pub product_words: f64,
+    /// Elements of arrays read and written.
+    pub global: f64,
+    /// Barriers.
+    pub barriers: f64,
+}
+
+impl Counts {
+    /// What was executed since `before`, if that was so many times.
+    fn since(self, before: Counts, times: f64) -> Counts {
+        Counts {
+            fma: (self.fma - before.fma) / times,
+            product_words: (self.product_words - before.product_words) / times,
+            global: (self.global - before.global) / times,
+            barriers: (self.barriers - before.barriers) / times,
+        }
+    }
 }
 
 /// A tile and its home.

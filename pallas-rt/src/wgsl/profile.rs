@@ -19,6 +19,8 @@ pub(super) struct Numbers {
     pub(super) grids: &'static [(u32, u32)],
     /// Most registers of one value; larger tiles live in memory.
     pub(super) registers: usize,
+    /// Whether the next step's operands of products are fetched before this step computes.
+    pub(super) prefetch: bool,
     /// Most fused multiply-adds in the text of one step of a product's inner loop.
     pub(super) products: usize,
     /// Price of an element read from or written to global memory.
@@ -62,6 +64,7 @@ impl Profile {
 static BASELINE: Numbers = Numbers {
     grids: &[(1, 256)],
     registers: 0,
+    prefetch: false,
     products: 1,
     global: 16.0,
     workgroup: 1.0,
@@ -91,19 +94,21 @@ static GPU: Numbers = Numbers {
         (64, 1),
     ],
     registers: 64,
+    prefetch: true,
     products: 512,
     global: 16.0,
     workgroup: 1.0,
     operation: 0.25,
     barrier: 20.0,
     line: 0.02,
-    file: (200, 4.0),
+    file: (192, 400.0),
     parallel: 256.0,
 };
 
 static SIMT_CPU: Numbers = Numbers {
     grids: &[(8, 1), (16, 1), (32, 1), (64, 1), (1, 8), (1, 16), (1, 32), (1, 64), (8, 8)],
     registers: 32,
+    prefetch: false,
     products: 128,
     global: 8.0,
     workgroup: 8.0,

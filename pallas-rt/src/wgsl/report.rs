@@ -2,7 +2,7 @@
 use super::choose::Placed;
 use super::place::views::Inline;
 use super::place::{Home, Plan};
-use super::{Limits, PlacedTile, Placement, sync};
+use super::{Counts, Limits, PlacedTile, Placement, sync};
 use pallas_ir::{Op, OperandId, OperandKind, Value};
 use std::fmt;
 
@@ -38,6 +38,7 @@ pub(super) fn placement(placed: &Placed, limits: &Limits) -> Placement {
         tiles,
         barriers: sync::reasons(&emitted.nodes),
         registers: *registers,
+        step: Counts { barriers: sync::barriers_of_step(&emitted.nodes, placed.sequential), ..emitted.step },
         workgroup_bytes: ((workgroup_words + 1) * 4, limits.workgroup_bytes),
     }
 }
@@ -101,6 +102,13 @@ impl fmt::Display for Placement {
             self.registers
         )?;
         writeln!(f, "VMEM: {used} of {most} bytes of workgroup memory")?;
+        let Counts { fma, product_words, global, barriers } = self.step;
+        writeln!(
+            f,
+            "a thread's step: {fma} multiply-adds of products on {product_words} words of workgroup memory ({:.2} each), \
+             {global} elements of arrays, {barriers} barriers",
+            fma / product_words.max(1.0)
+        )?;
         for t in &self.tiles {
             writeln!(f, "  {:<28} {:<16} {:<44} {}", t.name, t.ty, t.home, t.why)?;
         }

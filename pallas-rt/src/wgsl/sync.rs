@@ -25,6 +25,8 @@ pub(super) struct Step {
     pub(super) text: String,
     pub(super) reads: Vec<Touch>,
     pub(super) writes: Vec<Touch>,
+    /// Nothing but what it writes depends on its place: it may come later.
+    pub(super) floats: bool,
     /// The step itself makes all threads meet: what they did to workgroup memory before and in it is done.
     pub(super) meets: bool,
 }
@@ -183,6 +185,87 @@ fn walk(nodes: &mut Vec<Node>, state: &mut State, r: &dyn Ranges) {
     }
 }
 
+/// Moves steps that float down to where fewer barriers are needed: behind one that is there anyway, say.
+pub(super) fn settle(nodes: &mut Vec<Node>, trips: f64, r: &dyn Ranges) {
+    let mut best = weight(nodes, trips);
+    let mut found = vec![];
+    floating(nodes, &mut found);
+    for what in found {
+        let mut moved = nodes.clone();
+        strip(&mut moved);
+        while sink(&mut moved, what, r) {
+            let mut tried = moved.clone();
+            insert(&mut tried, r);
+            if weight(&tried, trips) < best {
+                best = weight(&tried, trips);
+                *nodes = tried;
+            }
+        }
+    }
+}
+
+/// Takes all barriers out.
+fn strip(nodes: &mut Vec<Node>) {
+    nodes.retain(|n| !matches!(n, Node::Barrier(_)));
+    for node in nodes {
+        if let Node::Nest(nest) = node {
+            nest.parts.iter_mut().for_each(|(_, part)| strip(part));
+        }
+    }
+}
+
+/// Barriers a thread meets, if every loop runs this often.
+pub(super) fn weight(nodes: &[Node], trips: f64) -> f64 {
+    let of = |n: &Node| match n {
+        Node::Barrier(_) => 1.0,
+        Node::Nest(nest) => {
+            let inner: f64 = nest.parts.iter().map(|(_, part)| weight(part, trips)).sum();
+            inner * if nest.repeats { trips } else { 1.0 }
+        }
+        Node::Text(_) | Node::Step(_) => 0.0,
+    };
+    nodes.iter().map(of).sum()
+}
+
+/// The buffers that steps which float write.
+fn floating(nodes: &[Node], found: &mut Vec<Memory>) {
+    for node in nodes {
+        match node {
+            Node::Step(step) if step.floats => found.extend(step.writes.iter().map(|t| t.of)),
+            Node::Nest(nest) => nest.parts.iter().for_each(|(_, part)| floating(part, found)),
+            _ => {}
+        }
+    }
+}
+
+/// Moves the floating step that writes `what` past its neighbour, unless that reads it; whether it could.
+fn sink(nodes: &mut [Node], what: Memory, r: &dyn Ranges) -> bool {
+    let this = |n: &Node| matches!(n, Node::Step(s) if s.floats && s.writes.iter().any(|t| t.of == what));
+    if let Some(at) = nodes.iter().position(this) {
+        let free = nodes.get(at + 1).is_some_and(|next| !touches(next, what, r));
+        if free {
+            nodes.swap(at, at + 1);
+        }
+        return free;
+    }
+    nodes.iter_mut().any(|n| match n {
+        Node::Nest(nest) => nest.parts.iter_mut().any(|(_, part)| sink(part, what, r)),
+        _ => false,
+    })
+}
+
+/// Whether a node touches words of `what`.
+fn touches(node: &Node, what: Memory, r: &dyn Ranges) -> bool {
+    match node {
+        Node::Step(step) => {
+            let it = Touch { of: what, owner: None };
+            step.reads.iter().chain(&step.writes).any(|t| conflict(t, &it, r))
+        }
+        Node::Nest(nest) => nest.parts.iter().any(|(_, part)| part.iter().any(|n| touches(n, what, r))),
+        Node::Text(_) | Node::Barrier(_) => false,
+    }
+}
+
 /// Takes out barriers without which nothing races: a loop's first rounds, with fewer barriers, leave more open at its end
 /// than the last.
 pub(super) fn prune(nodes: &mut Vec<Node>, r: &dyn Ranges) {
@@ -254,6 +337,30 @@ pub(super) fn reasons(nodes: &[Node]) -> Vec<String> {
         Node::Text(_) | Node::Step(_) => vec![],
     };
     nodes.iter().flat_map(of).collect()
+}
+
+/// Barriers a thread meets in one step of the innermost of the `sequential` axes, at most: the first loop inside of each
+/// loop is the next one's.
+pub(super) fn barriers_of_step(nodes: &[Node], sequential: usize) -> f64 {
+    fn most(nodes: &[Node]) -> usize {
+        let of = |n: &Node| match n {
+            Node::Barrier(_) => 1,
+            Node::Step(step) => usize::from(step.meets),
+            Node::Nest(nest) => nest.parts.iter().map(|(_, part)| most(part)).max().unwrap_or(0),
+            Node::Text(_) => 0,
+        };
+        nodes.iter().map(of).sum()
+    }
+    let mut nodes = nodes;
+    for _ in 0..sequential {
+        let axis = nodes.iter().find_map(|n| match n {
+            Node::Nest(nest) if nest.repeats => nest.parts.first(),
+            _ => None,
+        });
+        let Some((_, part)) = axis else { break };
+        nodes = part;
+    }
+    most(nodes) as f64
 }
 
 #[derive(Clone, Copy)]

@@ -38,6 +38,7 @@ impl Emit<'_> {
         let stop = self.limit.map_or(String::new(), |l| format!(" && spent < {l}u"));
         let head = format!("for (var {k} = 0; {k} < trips{k}{stop}; {k}++) {{");
         let axis = self.open_loop();
+        let before = self.counts;
         let nodes = self.nested(|e| {
             e.times(TRIPS, |e| {
                 e.spent += 1;
@@ -49,6 +50,10 @@ impl Emit<'_> {
             });
         });
         self.close_loop(axis, self.trips_of(inst));
+        if axis.is_some() {
+            let times = self.trips * TRIPS;
+            self.per_step.get_or_insert_with(|| self.counts.since(before, times));
+        }
         self.nest(true, vec![(head, nodes)]);
         self.spent += 1;
         self.declare(&inst.results);

@@ -117,6 +117,9 @@ impl Emit<'_> {
         self.touch(Memory::Buffer(buffer), owner, false);
         let outside = self.plan.buffers[buffer].outside;
         self.pay(if outside { self.numbers.global } else { self.numbers.workgroup });
+        if self.product && !outside {
+            self.counts.product_words += self.trips;
+        }
         from_word(dtype, &address)
     }
     /// Writes an element to a buffer.

@@ -3,7 +3,8 @@ use super::Emit;
 use super::element::{At, Coord, zero};
 use super::module;
 use crate::passes::lower;
-use crate::wgsl::sync::Memory;
+use crate::wgsl::place::Home;
+use crate::wgsl::sync::{Memory, Node};
 use crate::wgsl::types::{pack, unpack};
 use pallas_ir::{Inst, OperandId, OperandKind, Value, View};
 use std::cell::RefCell;
@@ -64,6 +65,13 @@ impl Emit<'_> {
             return self.agree(result, |e| read(e, &at));
         }
         self.fill(result, read);
+        // Every thread's elements of an array that nothing writes.
+        let constant = !masked && !module::written(self.k, from) && self.plan.scratches[from.index()].is_none();
+        if let (true, Home::Buffer(_), Some(Node::Step(step))) =
+            (constant, self.plan.homes[result.index()], self.nodes().last_mut())
+        {
+            step.floats = true;
+        }
     }
 
     pub(super) fn store(&mut self, to: OperandId, view: &View, masked: bool, inst: &Inst) {
@@ -124,6 +132,7 @@ impl Emit<'_> {
         let number = number(&along);
         let number = inside.as_ref().map_or(number.clone(), |test| format!("select(0u, {number}, {test})"));
         self.pay(self.numbers.global);
+        self.counts.global += self.trips;
         if module::written(self.k, of) {
             self.touch(Memory::Array(module::memory_of(self.k, of).0), None, false);
         }
@@ -150,6 +159,7 @@ impl Emit<'_> {
         let (inside, number) = (tests(&along), number(&along));
         self.touch(Memory::Array(module::memory_of(self.k, of).0), None, true);
         self.pay(self.numbers.global);
+        self.counts.global += self.trips;
         self.guarded([inside, mask], |e| {
             let (array, dtype) = (module::array(e.k, of), e.k.operand(of).dtype);
             let bits = pack(dtype, &x);

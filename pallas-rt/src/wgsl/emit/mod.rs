@@ -14,6 +14,7 @@ mod memory;
 mod module;
 mod product;
 
+use super::Counts;
 use super::place::{Home, Plan};
 use super::profile::Numbers;
 use super::sync::{Memory, Nest, Node, Step, Touch};
@@ -40,6 +41,8 @@ pub(super) struct Emitted {
     /// Lines of text.
     pub(super) lines: usize,
     pub(super) iterations: Iterations,
+    /// What a thread does in one step of the innermost sequential axis.
+    pub(super) step: Counts,
     /// Emission stopped: the program costs more than it may.
     pub(super) stopped: bool,
 }
@@ -63,31 +66,13 @@ impl Iterations {
     }
 }
 
-impl Emitted {
-    /// Barriers a thread meets, with the trips assumed for loops.
-    pub(super) fn barriers(&self) -> f64 {
-        fn count(nodes: &[Node]) -> f64 {
-            let of = |n: &Node| match n {
-                Node::Barrier(_) => 1.0,
-                Node::Nest(nest) => {
-                    let inner: f64 = nest.parts.iter().map(|(_, part)| count(part)).sum();
-                    inner * if nest.repeats { TRIPS } else { 1.0 }
-                }
-                Node::Text(_) | Node::Step(_) => 0.0,
-            };
-            nodes.iter().map(of).sum()
-        }
-        count(&self.nodes)
-    }
-}
-
 /// What a program costs whose threads do this work each, in a text of so many lines.
 pub(super) fn cost(work: f64, lines: usize, plan: &Plan, numbers: &Numbers) -> f64 {
     work * plan.threads() as f64 / numbers.parallel + lines as f64 * numbers.line
 }
 
 /// Loop trips assumed where they are known at launch only.
-const TRIPS: f64 = 8.0;
+pub(super) const TRIPS: f64 = 8.0;
 
 pub(super) struct Emit<'k> {
     k: &'k Kernel,
@@ -110,6 +95,11 @@ pub(super) struct Emit<'k> {
     /// Iterations counted in each open loop, and outside of all.
     counted: Vec<u64>,
     iterations: Iterations,
+    /// What a thread executes; in one step, once the innermost axis' loop is closed.
+    counts: Counts,
+    per_step: Option<Counts>,
+    /// Operands of a product are being read.
+    product: bool,
     /// How often the present line runs.
     trips: f64,
     work: f64,
@@ -143,6 +133,9 @@ pub(super) fn body(
         axes_left: sequential,
         counted: vec![0],
         iterations: Iterations { axes: vec![0; sequential], ..Iterations::default() },
+        counts: Counts::default(),
+        per_step: None,
+        product: false,
         trips: 1.0,
         work: 0.0,
         lines: 0,
@@ -162,6 +155,7 @@ pub(super) fn body(
         work: e.work,
         lines: e.lines,
         iterations: e.iterations,
+        step: e.per_step.unwrap_or(e.counts),
         stopped,
     }
 }
@@ -402,7 +396,12 @@ impl Emit<'_> {
     /// Writes the copy of a register tile, if it has one.
     fn copy(&mut self, v: Value) {
         let Some(buffer) = self.plan.copies[v.index()] else { return };
-        self.step(|e| e.put_registers(v, v, buffer));
+        // A parameter's registers change at the end of its region.
+        let fixed = self.plan.defined[v.index()].is_some();
+        self.step(|e| {
+            e.put_registers(v, v, buffer);
+            e.step.as_mut().expect("inside of it").floats = fixed;
+        });
     }
     /// Writes a value's elements to its home: `x` gives the element at a position.
     fn fill(&mut self, v: Value, x: impl Fn(&mut Self, &At) -> String) {

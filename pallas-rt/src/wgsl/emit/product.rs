@@ -88,7 +88,9 @@ impl Emit<'_> {
                     read[side].iter().find(|(coords, _)| *coords == at.coords).map(|(_, n): &(_, String)| n.clone());
                 known.unwrap_or_else(|| {
                     let v = dot.args[side];
+                    self.product = true;
                     let (from, x) = (self.k.ty(v).dtype, self.element(v, &at));
+                    self.product = false;
                     let n = format!("{}{}", ["a", "b"][side], read[side].len());
                     self.line(format!("let {n} = {};", convert(from, dot.dtype, &x)));
                     read[side].push((at.coords, n.clone()));
@@ -106,6 +108,7 @@ impl Emit<'_> {
             };
             self.line(format!("{s} = {next};"));
             self.pay(self.numbers.operation);
+            self.counts.fma += self.trips;
         }
     }
 }
