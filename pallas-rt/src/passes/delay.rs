@@ -23,8 +23,7 @@ const WIDE: usize = 4096;
 pub fn delay<T: Copy>(kernel: &Kernel, marked: &mut Vec<(Value, T)>) -> Kernel {
     let mut kernel = kernel.clone();
     let mut tried = BTreeSet::new();
-    loop {
-        let Some((at, reduce)) = sums(&kernel).into_iter().find(|(i, _)| !tried.contains(i)) else { break };
+    while let Some((at, reduce)) = sums(&kernel).into_iter().find(|(i, _)| !tried.contains(i)) {
         let delayed = Class::of(&kernel, &Uses::of(&kernel), at, &reduce).map(|class| class.rewrite(marked));
         match delayed {
             // Instructions are numbered anew.

@@ -3,7 +3,7 @@ use super::emit::{self, Emitted};
 use super::place::{Analysis, Home, Plan};
 use super::profile::Numbers;
 use super::sync::{self, Memory, Ranges, Space};
-use super::{Limits, arena, pressure};
+use super::{Limits, arena, pressure, races, settle};
 use crate::passes::delay::delay;
 use crate::passes::peel::peel;
 use crate::passes::prefetch::prefetch;
@@ -63,8 +63,8 @@ pub(super) fn choose(task: Task<'_>) -> Option<Placed> {
     }
     let mut placed = best?;
     let addresses = Addresses { k: &placed.kernel, plan: &placed.plan };
-    sync::settle(&mut placed.emitted.nodes, emit::TRIPS, &addresses);
-    sync::prune(&mut placed.emitted.nodes, &addresses);
+    settle::settle(&mut placed.emitted.nodes, emit::TRIPS, &addresses);
+    races::prune(&mut placed.emitted.nodes, &addresses);
     Some(placed)
 }
 
@@ -138,7 +138,7 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, budget: f6
         let registers = pressure::registers(k, &plan);
         let (file, price) = numbers.file;
         let spilled = registers.saturating_sub(file) as f64 * price;
-        let work = emitted.work + sync::weight(&emitted.nodes, emit::TRIPS) * numbers.barrier + spilled;
+        let work = emitted.work + settle::weight(&emitted.nodes, emit::TRIPS) * numbers.barrier + spilled;
         let cost = emit::cost(work, emitted.lines, &plan, numbers);
         return Some(Placed {
             kernel: k.clone(),

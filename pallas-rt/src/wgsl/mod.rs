@@ -1,7 +1,8 @@
 //! WGSL from lowered tile IR.
 //!
 //! One workgroup per program. [`place`] decides where every tile lives and which threads hold it, with the numbers of a
-//! [`profile`]; [`emit`] writes the text; [`arena`] gives memory its addresses; [`sync`] finds where threads must meet;
+//! [`profile`]; [`emit`] writes the text; [`arena`] gives memory its addresses; [`sync`] finds where threads must meet,
+//! [`settle`] where they meet less often, [`races`] whether they do;
 //! [`choose`] runs these for several grids of threads and keeps the cheapest. [`types`] are element types as WGSL sees them.
 mod arena;
 mod choose;
@@ -9,7 +10,9 @@ mod emit;
 mod place;
 mod pressure;
 mod profile;
+mod races;
 mod report;
+mod settle;
 mod sync;
 mod types;
 
@@ -185,8 +188,8 @@ pub fn audit(kernel: &Kernel, sequential: usize, limits: &Limits) -> Result<Audi
     let (nodes, addresses) = (&placed.emitted.nodes, Addresses { k: &placed.kernel, plan: &placed.plan });
     Ok(Audit {
         barriers: sync::reasons(nodes).len(),
-        races: sync::races(nodes, &addresses),
-        idle: sync::idle(nodes, &addresses),
+        races: races::races(nodes, &addresses),
+        idle: races::idle(nodes, &addresses),
     })
 }
 

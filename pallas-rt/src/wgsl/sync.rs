@@ -1,8 +1,7 @@
-//! Where threads must meet: barriers from what steps read and write, and an independent check of the result.
+//! Where threads must meet: barriers from what steps read and write.
 //!
 //! [`insert`] walks the program with the accesses made since the last barrier; a step in conflict with one of them gets a
-//! barrier in front. A loop is entered with the accesses before it and those of its own end, to a fixpoint. [`races`]
-//! instead looks, for every two accesses in conflict, for a way from one to the other without a barrier.
+//! barrier in front. A loop is entered with the accesses before it and those of its own end, to a fixpoint.
 //!
 //! Two accesses conflict if they touch common words, one of them writes, and threads do not each keep to their own words.
 
@@ -81,7 +80,7 @@ pub(super) enum Space {
     Array(u32),
 }
 
-fn conflict(a: &Touch, b: &Touch, r: &dyn Ranges) -> bool {
+pub(super) fn conflict(a: &Touch, b: &Touch, r: &dyn Ranges) -> bool {
     let ((s, lo, hi), (t, low, high)) = (r.range(a.of), r.range(b.of));
     let own = a.owner.is_some() && a.owner == b.owner && a.of == b.of;
     s == t && lo < high && low < hi && !own
@@ -185,150 +184,6 @@ fn walk(nodes: &mut Vec<Node>, state: &mut State, r: &dyn Ranges) {
     }
 }
 
-/// Moves steps that float down to where fewer barriers are needed: behind one that is there anyway, say.
-pub(super) fn settle(nodes: &mut Vec<Node>, trips: f64, r: &dyn Ranges) {
-    let mut best = weight(nodes, trips);
-    let mut found = vec![];
-    floating(nodes, &mut found);
-    for what in found {
-        let mut moved = nodes.clone();
-        strip(&mut moved);
-        while sink(&mut moved, what, r) {
-            let mut tried = moved.clone();
-            insert(&mut tried, r);
-            if weight(&tried, trips) < best {
-                best = weight(&tried, trips);
-                *nodes = tried;
-            }
-        }
-    }
-}
-
-/// Takes all barriers out.
-fn strip(nodes: &mut Vec<Node>) {
-    nodes.retain(|n| !matches!(n, Node::Barrier(_)));
-    for node in nodes {
-        if let Node::Nest(nest) = node {
-            nest.parts.iter_mut().for_each(|(_, part)| strip(part));
-        }
-    }
-}
-
-/// Barriers a thread meets, if every loop runs this often.
-pub(super) fn weight(nodes: &[Node], trips: f64) -> f64 {
-    let of = |n: &Node| match n {
-        Node::Barrier(_) => 1.0,
-        Node::Nest(nest) => {
-            let inner: f64 = nest.parts.iter().map(|(_, part)| weight(part, trips)).sum();
-            inner * if nest.repeats { trips } else { 1.0 }
-        }
-        Node::Text(_) | Node::Step(_) => 0.0,
-    };
-    nodes.iter().map(of).sum()
-}
-
-/// The buffers that steps which float write.
-fn floating(nodes: &[Node], found: &mut Vec<Memory>) {
-    for node in nodes {
-        match node {
-            Node::Step(step) if step.floats => found.extend(step.writes.iter().map(|t| t.of)),
-            Node::Nest(nest) => nest.parts.iter().for_each(|(_, part)| floating(part, found)),
-            _ => {}
-        }
-    }
-}
-
-/// Moves the floating step that writes `what` past its neighbour, unless that reads it; whether it could.
-fn sink(nodes: &mut [Node], what: Memory, r: &dyn Ranges) -> bool {
-    let this = |n: &Node| matches!(n, Node::Step(s) if s.floats && s.writes.iter().any(|t| t.of == what));
-    if let Some(at) = nodes.iter().position(this) {
-        let free = nodes.get(at + 1).is_some_and(|next| !touches(next, what, r));
-        if free {
-            nodes.swap(at, at + 1);
-        }
-        return free;
-    }
-    nodes.iter_mut().any(|n| match n {
-        Node::Nest(nest) => nest.parts.iter_mut().any(|(_, part)| sink(part, what, r)),
-        _ => false,
-    })
-}
-
-/// Whether a node touches words of `what`.
-fn touches(node: &Node, what: Memory, r: &dyn Ranges) -> bool {
-    match node {
-        Node::Step(step) => {
-            let it = Touch { of: what, owner: None };
-            step.reads.iter().chain(&step.writes).any(|t| conflict(t, &it, r))
-        }
-        Node::Nest(nest) => nest.parts.iter().any(|(_, part)| part.iter().any(|n| touches(n, what, r))),
-        Node::Text(_) | Node::Barrier(_) => false,
-    }
-}
-
-/// Takes out barriers without which nothing races: a loop's first rounds, with fewer barriers, leave more open at its end
-/// than the last.
-pub(super) fn prune(nodes: &mut Vec<Node>, r: &dyn Ranges) {
-    let mut i = 0;
-    loop {
-        let mut fewer = nodes.clone();
-        if remove(&mut fewer, &mut { i }).is_none() {
-            return;
-        }
-        if races(&fewer, r).is_empty() { *nodes = fewer } else { i += 1 }
-    }
-}
-
-/// Every pair of accesses in conflict that a way without barrier leads between: what must be empty.
-pub(super) fn races(nodes: &[Node], r: &dyn Ranges) -> Vec<String> {
-    let mut graph = Graph { r, points: vec![], next: vec![] };
-    let start = graph.point(Point::Join);
-    graph.add(nodes, start);
-    let mut found = vec![];
-    for from in 0..graph.points.len() {
-        if let Point::Step(a) = graph.points[from] {
-            graph.search(from, a, &mut found);
-        }
-    }
-    found
-}
-
-/// Barriers without which nothing would race: what must be empty as well.
-pub(super) fn idle(nodes: &[Node], r: &dyn Ranges) -> Vec<String> {
-    let mut idle = vec![];
-    for i in 0.. {
-        let mut nodes = nodes.to_vec();
-        let Some(barrier) = remove(&mut nodes, &mut { i }) else { break };
-        if races(&nodes, r).is_empty() {
-            idle.push(barrier.why);
-        }
-    }
-    idle
-}
-
-/// Takes the barrier out that `i` others precede.
-fn remove(nodes: &mut Vec<Node>, i: &mut usize) -> Option<Barrier> {
-    for at in 0..nodes.len() {
-        match &mut nodes[at] {
-            Node::Barrier(barrier) => {
-                if *i == 0 {
-                    let barrier = barrier.clone();
-                    nodes.remove(at);
-                    return Some(barrier);
-                }
-                *i -= 1;
-            }
-            Node::Nest(nest) => {
-                if let Some(found) = nest.parts.iter_mut().find_map(|(_, part)| remove(part, i)) {
-                    return Some(found);
-                }
-            }
-            Node::Text(_) | Node::Step(_) => {}
-        }
-    }
-    None
-}
-
 /// The reason of every barrier, in the order of the text.
 pub(super) fn reasons(nodes: &[Node]) -> Vec<String> {
     let of = |n: &Node| match n {
@@ -363,100 +218,9 @@ pub(super) fn barriers_of_step(nodes: &[Node], sequential: usize) -> f64 {
     most(nodes) as f64
 }
 
-#[derive(Clone, Copy)]
-enum Point<'a> {
-    Join,
-    Step(&'a Step),
-    Barrier { storage: bool },
-}
-
-struct Graph<'a> {
-    r: &'a dyn Ranges,
-    points: Vec<Point<'a>>,
-    next: Vec<Vec<usize>>,
-}
-
-impl<'a> Graph<'a> {
-    fn point(&mut self, p: Point<'a>) -> usize {
-        self.points.push(p);
-        self.next.push(vec![]);
-        self.points.len() - 1
-    }
-    fn then(&mut self, from: usize, p: Point<'a>) -> usize {
-        let to = self.point(p);
-        self.next[from].push(to);
-        to
-    }
-    /// Adds nodes behind point `at`; returns the last point.
-    fn add(&mut self, nodes: &'a [Node], mut at: usize) -> usize {
-        for node in nodes {
-            at = match node {
-                Node::Text(_) => at,
-                Node::Step(step) => {
-                    let step_point = self.then(at, Point::Step(step));
-                    if step.meets { self.then(step_point, Point::Barrier { storage: false }) } else { step_point }
-                }
-                Node::Barrier(b) => self.then(at, Point::Barrier { storage: b.storage }),
-                Node::Nest(nest) if nest.repeats => {
-                    let head = self.then(at, Point::Join);
-                    let mut end = head;
-                    for (_, part) in &nest.parts {
-                        end = self.add(part, end);
-                    }
-                    self.next[end].push(head);
-                    // A loop may be left, or not entered, at its head; a `while` also behind its test.
-                    let exit = self.then(head, Point::Join);
-                    self.next[end].push(exit);
-                    exit
-                }
-                Node::Nest(nest) => {
-                    let join = self.point(Point::Join);
-                    for (_, part) in &nest.parts {
-                        let end = self.add(part, at);
-                        self.next[end].push(join);
-                    }
-                    join
-                }
-            };
-        }
-        at
-    }
-    fn search(&self, from: usize, a: &Step, found: &mut Vec<String>) {
-        // What a barrier for workgroup memory alone leaves open is storage: searched apart.
-        for storage in [false, true] {
-            let mut seen = vec![false; self.points.len()];
-            let mut open = self.next[from].clone();
-            while let Some(p) = open.pop() {
-                if std::mem::replace(&mut seen[p], true) {
-                    continue;
-                }
-                match self.points[p] {
-                    Point::Barrier { storage: s } if s || !storage => continue,
-                    Point::Step(b) => self.compare(a, b, storage, found),
-                    Point::Barrier { .. } | Point::Join => {}
-                }
-                open.extend(&self.next[p]);
-            }
-        }
-    }
-    fn compare(&self, a: &Step, b: &Step, storage: bool, found: &mut Vec<String>) {
-        let pairs = [(&a.writes, &b.reads), (&a.reads, &b.writes), (&a.writes, &b.writes)];
-        for (x, y) in pairs.into_iter().flat_map(|(xs, ys)| xs.iter().flat_map(move |x| ys.iter().map(move |y| (x, y))))
-        {
-            let of_kind = (self.r.range(x.of).0 != Space::Workgroup) == storage;
-            if of_kind && conflict(x, y, self.r) {
-                found.push(format!(
-                    "{} and {} touch common words without a barrier between",
-                    self.r.name(x.of),
-                    self.r.name(y.of)
-                ));
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::races::{idle, prune, races};
     use super::*;
 
     /// Buffer n is words n..n+1 of workgroup memory; 9 is storage.
