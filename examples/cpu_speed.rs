@@ -1,16 +1,27 @@
 //! Speed of the CPU backend as a share of what the machine can do: fused multiply-adds and copied memory, measured here.
+//! What is compared runs in turn, at least 15 times each; the fastest run of each counts.
 //!
 //! `cargo run --release --no-default-features --example cpu_speed [-- part of a line's name]`
 #[path = "../benches/peak/cpu.rs"]
 mod peak;
 
-use pallas_kernels::flash_attention::flash_attention_blocks;
-use pallas_kernels::matmul::matmul_blocks;
+use pallas_kernels::flash_attention::{Causal, Options, flash_attention, flash_attention_blocks};
+use pallas_kernels::matmul::{Layout, matmul, matmul_blocks, matmul_with};
 use pallas_kernels::norm::layer_norm;
 use pallas_kernels::softmax::softmax;
-use pallas_rt::{Array, Client, Result};
+use pallas_rt::prelude::*;
 use std::hint::black_box;
 use std::time::Instant;
+
+/// The smallest of launches.
+#[kernel(grid = (cdiv(M, 16)))]
+fn add(
+    #[block([M, N] => [16, 16], |i| (i, 0))] x: In<f32>,
+    #[block([M, N] => [16, 16], |i| (i, 0))] y: In<f32>,
+    #[block([M, N] => [16, 16], |i| (i, 0))] out: Out<f32>,
+) {
+    out.store(x.load() + y.load());
+}
 
 fn main() -> Result<()> {
     let client = Client::cpu();
@@ -48,6 +59,21 @@ fn main() -> Result<()> {
     }
     attention!(64, 128);
 
+    let side_by_side = |x: &Array| x.reshape(&[heads, positions, width]);
+    let (q3, k3, v3) = (side_by_side(&q)?, side_by_side(&k)?, side_by_side(&v)?);
+    let unfused = || {
+        let by_rows = Layout { b_transposed: true, ..Layout::default() };
+        matmul(&softmax(&matmul_with(&q3, &k3, by_rows, |x| x * 0.125)?)?, &v3)
+    };
+    let options = Options { scale: Some(0.125), ..Options::default() };
+    compare("attention", ["as one kernel", "as three"], || flash_attention(&q, &k, &v, &options), unfused)?;
+    let long = || numbers(&client, &[1, heads, 2048, width]);
+    let (q, k, v) = (long()?, long()?, long()?);
+    let causal = Options { causal: Causal::FromStart, ..options };
+    let masks = ["causal", "full"];
+    let full = || flash_attention(&q, &k, &v, &options);
+    compare("attention 2048", masks, || flash_attention(&q, &k, &v, &causal), full)?;
+
     let x = numbers(&client, &[4096, 1024])?;
     let (gamma, beta) = (numbers(&client, &[1024])?, numbers(&client, &[1024])?);
     let copy = peak::copy_seconds(x.len(), threads);
@@ -58,6 +84,10 @@ fn main() -> Result<()> {
     };
     rows("softmax 4096x1024", best("softmax", || softmax(&x))?);
     rows("layer norm 4096x1024", best("layer norm", || layer_norm(&x, &gamma, &beta, 1e-5))?);
+    let small = numbers(&client, &[16, 16])?;
+    if let Some(seconds) = best("launch of an addition, 16x16", || add(&small, &small))? {
+        println!("{:<44} {:8.2} µs", "launch of an addition, 16x16", seconds * 1e6);
+    }
     Ok(())
 }
 
@@ -67,17 +97,48 @@ fn numbers(client: &Client, shape: &[usize]) -> Result<Array> {
     client.array(&x, shape)
 }
 
-/// Seconds of the fastest call within a third of a second; `None` for lines that were not asked for.
+/// Whether a line was asked for.
+fn asked(what: &str) -> bool {
+    std::env::args().nth(1).is_none_or(|part| what.contains(&part))
+}
+
+/// Seconds of a call.
+fn seconds<T>(call: &mut impl FnMut() -> Result<T>) -> Result<f64> {
+    let begin = Instant::now();
+    black_box(call()?);
+    Ok(begin.elapsed().as_secs_f64())
+}
+
+/// Seconds of the fastest call within a third of a second, of 15 at least; `None` for lines that were not asked for.
 fn best<T>(what: &str, mut call: impl FnMut() -> Result<T>) -> Result<Option<f64>> {
-    if std::env::args().nth(1).is_some_and(|part| !what.contains(&part)) {
+    if !asked(what) {
         return Ok(None);
     }
     call()?;
-    let (start, mut best) = (Instant::now(), f64::INFINITY);
-    while start.elapsed().as_secs_f64() < 0.34 {
-        let begin = Instant::now();
-        black_box(call()?);
-        best = best.min(begin.elapsed().as_secs_f64());
+    let (start, mut best, mut calls) = (Instant::now(), f64::INFINITY, 0);
+    while calls < 15 || start.elapsed().as_secs_f64() < 0.34 {
+        best = best.min(seconds(&mut call)?);
+        calls += 1;
     }
     Ok(Some(best))
+}
+
+/// Two calls in turn, the fastest of 20 each, and their ratio.
+fn compare<T>(
+    what: &str,
+    names: [&str; 2],
+    mut one: impl FnMut() -> Result<T>,
+    mut other: impl FnMut() -> Result<T>,
+) -> Result<()> {
+    if !asked(what) {
+        return Ok(());
+    }
+    let mut best = [f64::INFINITY; 2];
+    for _ in 0..21 {
+        best[0] = best[0].min(seconds(&mut one)?);
+        best[1] = best[1].min(seconds(&mut other)?);
+    }
+    let [one, other] = best.map(|seconds| seconds * 1e3);
+    println!("{what}: {} {one:.3} ms, {} {other:.3} ms: {:.2} of it", names[0], names[1], one / other);
+    Ok(())
 }
