@@ -89,7 +89,10 @@ fn all_written(#[block([N] => [4], |i| (i,), fill = 0.0)] x: In<f32>, #[block([N
 }
 #[test]
 fn unwritten_output() {
-    assert_eq!(verdict(half_written(ten())), "unwritten");
+    let e = half_written(ten()).expect_err("the first block is not written");
+    let (code, text, line) = (e.code(), e.to_string(), line!() - 17);
+    assert!(code == "unwritten" && text.contains("element [0] of `out` (block [0]) is written by no program"), "{e}");
+    assert!(text.contains(&format!("faults.rs:{line}:")) && !text.contains("program ["), "the kernel's line: {e}");
     assert_eq!(verdict(all_written(ten())), "ok");
 }
 
@@ -117,7 +120,12 @@ fn in_order(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([N] => [N], |_| (
 }
 #[test]
 fn two_parallel_programs_write_one_block() {
-    assert_eq!(verdict(raced(ten())), "race");
+    let e = raced(ten()).expect_err("three programs, one block");
+    let text = e.to_string();
+    assert!(
+        e.code() == "race" && text.contains("block of `out` at [0]") && text.contains("the other is program ["),
+        "{e}"
+    );
     assert_eq!(verdict(in_order(ten())), "ok");
 }
 
@@ -286,7 +294,9 @@ fn shifted_in_memory_of_its_own(
 #[test]
 fn an_alias_read_by_one_program_and_written_by_another() {
     let e = shifted_in_place(ten()).expect_err("programs run in any order");
-    assert!(e.code() == "race" && e.to_string().contains("another parallel program"), "{e}");
+    let text = e.to_string();
+    assert!(e.code() == "race" && text.contains("another parallel program") && text.contains("(block ["), "{e}");
+    assert!(text.contains("; the other is program ["), "{e}");
     assert_eq!(verdict(shifted_in_memory_of_its_own(ten())), "ok");
 }
 
@@ -330,6 +340,22 @@ fn numbers_that_do_not_fit_are_refused() {
     assert_eq!(verdict(edge_summed::<5>(&square)), "rank");
     let ints = Client::interpreter().array(&[1i32; 10], &[10]).expect("it fits");
     assert_eq!(verdict(edge_summed::<5>(&ints)), "dtype");
+}
+
+#[kernel(grid = (cdiv(N, 4)))]
+fn amplified(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([N] => [4], |i| (i,))] out: Out<f32>) {
+    // exp(9) is 8103.08: what remains of it is rounding, made large.
+    out.store((x.load().exp() - 8103.0839) * 1e6);
+}
+#[test]
+fn check_names_the_first_difference() {
+    let cpu = Client::cpu();
+    let x: Vec<f32> = (0..64).map(|i| 9.0 + i as f32 * 1e-6).collect();
+    let e = check(|| amplified(&cpu.array(&x, &[64]).expect("it fits"))).expect_err("rounding differs somewhere");
+    let (text, line) = (e.to_string(), line!() - 7);
+    assert!(e.code() == "check" && text.contains("of `out` (block [") && text.contains("the interpreter has"), "{e}");
+    assert!(text.contains(&format!("faults.rs:{line}:")), "the line of the store: {e}");
+    assert_eq!(check(|| fresh(ten().to_device(&cpu)?)).expect("they agree").kernels, 1);
 }
 
 #[test]

@@ -9,36 +9,38 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// One operand's memory and what is known about its elements.
-struct Memory {
-    shape: Vec<usize>,
+pub(super) struct Memory {
+    pub(super) shape: Vec<usize>,
     data: Data,
     /// Not yet written (outputs, scratch).
     unwritten: Vec<bool>,
     /// Parallel program that last wrote an element, 0 for none; counted from 1.
-    writer: Vec<u32>,
+    pub(super) writer: Vec<u32>,
     /// Parallel program that read an element, 0 for none.
-    reader: Vec<u32>,
+    pub(super) reader: Vec<u32>,
     /// The operand whose data this shares.
-    alias: Option<OperandId>,
+    pub(super) alias: Option<OperandId>,
     /// Which parallel program wrote a block.
-    owner: HashMap<Vec<i64>, (u32, Loc)>,
+    pub(super) owner: HashMap<Vec<i64>, (u32, Loc)>,
     /// Blocks this parallel program has left.
-    left: HashSet<Vec<i64>>,
+    pub(super) left: HashSet<Vec<i64>>,
     /// The block of the current step, once stored to.
-    current: Option<Vec<i64>>,
+    pub(super) current: Option<Vec<i64>>,
 }
 
 /// Runs the accesses of one launch and judges them.
 pub struct Machine {
-    kernel: Arc<Kernel>,
+    pub(super) kernel: Arc<Kernel>,
     grid: Vec<i64>,
     sizes: Vec<i64>,
     params: Vec<Option<Literal>>,
-    memory: Vec<Memory>,
+    pub(super) memory: Vec<Memory>,
     /// Program ids of the current step.
     program: Vec<i64>,
     /// Parallel program, counted from 1.
-    lane: u32,
+    pub(super) lane: u32,
+    /// Program ids of each parallel program's first step.
+    pub(super) lanes: Vec<Vec<i64>>,
     /// Origin of each operand's block in this step, filled on demand.
     blocks: Vec<Option<Vec<i64>>>,
     /// What the kernel printed.
@@ -91,7 +93,8 @@ impl Machine {
             }
         }
         let blocks = vec![None; kernel.operands.len()];
-        Machine { kernel, program: vec![0; grid.len()], grid, sizes, params, memory, lane: 0, blocks, log: vec![] }
+        let program = vec![0; grid.len()];
+        Machine { kernel, program, grid, sizes, params, memory, lane: 0, lanes: vec![], blocks, log: vec![] }
     }
 
     /// The kernel that runs.
@@ -150,11 +153,14 @@ impl Machine {
     }
     /// Enters a step of the current parallel program.
     pub fn begin_step(&mut self, program: Vec<i64>) {
+        if self.lanes.len() < self.lane as usize {
+            self.lanes.push(program.clone());
+        }
         self.program = program;
         self.blocks.fill(None);
     }
 
-    fn fault(&self, code: &'static str, loc: Loc, message: String, help: &str) -> Fault {
+    pub(super) fn fault(&self, code: &'static str, loc: Loc, message: String, help: &str) -> Fault {
         Fault { code, kernel: self.kernel.name.clone(), program: self.program.clone(), loc, message, help: help.into() }
     }
 
@@ -163,7 +169,7 @@ impl Machine {
         self.fault(code, loc, message, "")
     }
     /// First element of the operand's block in each dimension.
-    fn origin(&mut self, operand: OperandId, loc: Loc) -> Result<Vec<i64>, Fault> {
+    pub(super) fn origin(&mut self, operand: OperandId, loc: Loc) -> Result<Vec<i64>, Fault> {
         if let Some(origin) = &self.blocks[operand.index()] {
             return Ok(origin.clone());
         }
@@ -303,11 +309,10 @@ impl Machine {
     }
 
     fn poisoned_store(&self, to: OperandId, i: usize, at: usize, value: &Datum, loc: Loc) -> Fault {
-        let element = unflatten(at, &self.memory[to.index()].shape);
         let in_tile = unflatten(i, &value.ty.shape);
         let message = format!(
-            "element {element:?} of `{}` (element {in_tile:?} of the tile) comes from an undefined value: one outside of its array, or uninitialised",
-            self.kernel.operand(to).name
+            "{}, element {in_tile:?} of the tile, comes from an undefined value: one outside of its array, or uninitialised",
+            self.place(to, at)
         );
         self.fault(
             "poison",
@@ -383,83 +388,6 @@ impl Machine {
         Ok((0..mask.data.len()).map(|i| mask.data.get(i).as_i64() != 0).collect())
     }
 
-    /// The output whose record covers reads of this operand.
-    fn shared(&self, operand: OperandId) -> Option<OperandId> {
-        match self.kernel.operand(operand).kind {
-            OperandKind::Output { .. } => Some(operand),
-            _ => self.memory[operand.index()].alias,
-        }
-    }
-    fn note_read(&mut self, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
-        let lane = self.lane;
-        let memory = &mut self.memory[output.index()];
-        memory.reader[at] = lane;
-        if memory.writer[at] != 0 && memory.writer[at] != lane {
-            return Err(self.race(output, at, "reads what another parallel program wrote", loc));
-        }
-        Ok(())
-    }
-    fn note_write(&mut self, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
-        let lane = self.lane;
-        let memory = &mut self.memory[output.index()];
-        let (writer, reader) = (memory.writer[at], memory.reader[at]);
-        memory.writer[at] = lane;
-        if writer != 0 && writer != lane {
-            return Err(self.race(output, at, "writes what another parallel program wrote", loc));
-        }
-        if reader != 0 && reader != lane {
-            return Err(self.race(output, at, "writes what another parallel program read", loc));
-        }
-        Ok(())
-    }
-    fn race(&self, output: OperandId, at: usize, what: &str, loc: Loc) -> Fault {
-        let element = unflatten(at, &self.memory[output.index()].shape);
-        let name = &self.kernel.operand(output).name;
-        let other =
-            self.memory[output.index()].owner.values().find(|(lane, _)| *lane != self.lane).map(|(_, loc)| *loc);
-        let other = other.map_or(String::new(), |l| format!(" (stored at {l})"));
-        let message = format!("a race: this program {what}, element {element:?} of `{name}`{other}");
-        self.fault("race", loc, message, "make the axis `arbitrary`, or give each program its own block")
-    }
-
-    /// Records that this step writes the current block of an output.
-    fn visit_block(&mut self, output: OperandId, view: &View, loc: Loc) -> Result<(), Fault> {
-        if view.frame == Frame::Array {
-            return Ok(());
-        }
-        let origin = self.origin(output, loc)?;
-        let (lane, name) = (self.lane, self.kernel.operand(output).name.clone());
-        let memory = &mut self.memory[output.index()];
-        if memory.current.as_ref() != Some(&origin) {
-            if let Some(left) = memory.current.replace(origin.clone()) {
-                memory.left.insert(left);
-            }
-            if memory.left.contains(&origin) {
-                let message =
-                    format!("the block of `{name}` at {origin:?} is revisited after another block was written");
-                return Err(self.fault(
-                    "revisit",
-                    loc,
-                    message,
-                    "order the grid so that steps on one block are consecutive",
-                ));
-            }
-        }
-        let (owner, first) = *memory.owner.entry(origin.clone()).or_insert((lane, loc));
-        if owner != lane {
-            let message = format!(
-                "a race: the block of `{name}` at {origin:?} is written by two parallel programs (first at {first})"
-            );
-            return Err(self.fault(
-                "race",
-                loc,
-                message,
-                "make the axis `arbitrary`, or let its index choose the block",
-            ));
-        }
-        Ok(())
-    }
-
     /// Ends the launch: the outputs in order.
     ///
     /// # Errors
@@ -474,10 +402,9 @@ impl Machine {
                 let unwritten: Vec<usize> = (0..memory.unwritten.len()).filter(|&at| memory.unwritten[at]).collect();
                 unwritten.into_iter().for_each(|at| memory.data.set(at, *empty));
             } else if let Some(at) = self.memory[i].unwritten.iter().position(|&u| u) {
-                let element = unflatten(at, &self.memory[i].shape);
-                let message = format!("element {element:?} of output `{}` is never written", operand.name);
-                let loc = Loc::NONE;
-                return Err(self.fault("unwritten", loc, message, "check the grid's extents and the index map"));
+                let message = format!("{} is written by no program", self.place(OperandId(i as u32), at));
+                self.program.clear();
+                return Err(self.fault("unwritten", Loc::NONE, message, "check the grid's extents and the index map"));
             }
             outputs.push(std::mem::replace(&mut self.memory[i].data, Data::zeros(operand.dtype, 0)));
         }

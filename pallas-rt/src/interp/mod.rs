@@ -1,11 +1,12 @@
 //! The strict interpreter: the meaning of a kernel, with every fault named.
 //!
-//! [`datum`] typed elements with poison; [`eval`] what pure operations compute; [`machine`] memory and who touched it;
-//! [`walk`] the tile IR. Eager execution of a kernel's Rust body uses the same machine through [`walk::step`].
+//! [`datum`] typed elements with poison; [`eval`] what pure operations compute; [`machine`] memory; [`sharing`] who may
+//! touch what; [`walk`] the tile IR. Eager execution of a kernel's Rust body uses the same machine through [`walk::step`].
 pub mod datum;
 pub mod eval;
 mod fault;
 pub mod machine;
+mod sharing;
 pub mod walk;
 
 pub use datum::{Data, Datum};

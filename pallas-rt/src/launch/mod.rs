@@ -2,9 +2,11 @@
 //!
 //! [`spec`] what the expansion says; [`key`] how its values are compared; [`bind`] sizes from arrays, with every check that
 //! needs numbers; [`trace`] to tile IR; [`cache`] compiled kernels; [`donate`] outputs in donated memory;
-//! [`into`](mod@into) outputs in the user's; [`run`] execution on a device; [`inspect`] explain, check and cost.
+//! [`into`](mod@into) outputs in the user's; [`run`] execution on a device; [`inspect`] explain, check and cost; [`compare`]
+//! two executions.
 mod bind;
 mod cache;
+mod compare;
 mod donate;
 #[cfg(feature = "gpu")]
 mod gpu;
@@ -71,7 +73,8 @@ pub fn launch(spec: Spec, arguments: Vec<Argument>, maps: &[(usize, Map<'_>)], b
     if inspect::checks() {
         let reference = interpreted(&compiled, &binding, spec.at, body)?;
         let outputs = execute(&client, &compiled, &mut binding, spec.at, body)?;
-        inspect::compare(&compiled.traced, &reference, &outputs)?;
+        compare::compare(&compiled.traced, &reference, &outputs)?;
+        inspect::agreed();
         return Ok(Outputs(outputs));
     }
     execute(&client, &compiled, &mut binding, spec.at, body).map(Outputs)

@@ -107,7 +107,8 @@ fn arrays(client: &Client, kernel: &Kernel, binding: &Binding, data: Vec<Data>) 
 }
 
 fn fault(f: Fault) -> Error {
-    let context = format!("program {:?}", f.program);
+    // What no program did, the whole launch did not.
+    let context = if f.program.is_empty() { String::new() } else { format!("program {:?}", f.program) };
     Error::kernel(f.kernel, f.loc, context, Diag::new(f.code, At::Op, f.message, f.help))
 }
 
@@ -140,7 +141,8 @@ pub(super) fn eager(
             machine = context::eager(machine, at, || body(&frame)).map_err(fault)?;
         }
     }
-    let (data, log) = machine.finish().map_err(fault)?;
+    // What is missing at the end has no line but the kernel's.
+    let (data, log) = machine.finish().map_err(|f| fault(Fault { loc: at, ..f }))?;
     print(&log);
     arrays(client, kernel, binding, data)
 }

@@ -1,0 +1,100 @@
+//! Who may touch what: reads and writes of outputs by parallel programs, and the order in which blocks are visited.
+use super::datum::unflatten;
+use super::fault::Fault;
+use super::machine::Machine;
+use pallas_ir::{Frame, Loc, OperandId, OperandKind, View};
+
+impl Machine {
+    /// The output whose record covers reads of this operand.
+    pub(super) fn shared(&self, operand: OperandId) -> Option<OperandId> {
+        match self.kernel.operand(operand).kind {
+            OperandKind::Output { .. } => Some(operand),
+            _ => self.memory[operand.index()].alias,
+        }
+    }
+    pub(super) fn note_read(&mut self, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
+        let lane = self.lane;
+        let memory = &mut self.memory[output.index()];
+        memory.reader[at] = lane;
+        let writer = memory.writer[at];
+        if writer != 0 && writer != lane {
+            return Err(self.race(output, at, "reads what another parallel program wrote", writer, loc));
+        }
+        Ok(())
+    }
+    pub(super) fn note_write(&mut self, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
+        let lane = self.lane;
+        let memory = &mut self.memory[output.index()];
+        let (writer, reader) = (memory.writer[at], memory.reader[at]);
+        memory.writer[at] = lane;
+        if writer != 0 && writer != lane {
+            return Err(self.race(output, at, "writes what another parallel program wrote", writer, loc));
+        }
+        if reader != 0 && reader != lane {
+            return Err(self.race(output, at, "writes what another parallel program read", reader, loc));
+        }
+        Ok(())
+    }
+    fn race(&self, output: OperandId, at: usize, what: &str, other: u32, loc: Loc) -> Fault {
+        let stored = self.memory[output.index()].owner.values().find(|(lane, _)| *lane == other);
+        let stored = stored.map_or(String::new(), |(_, at)| format!(", which stores at {at}"));
+        let message = format!(
+            "a race: this program {what}: {}; the other is {}{stored}",
+            self.place(output, at),
+            self.name(other)
+        );
+        self.fault("race", loc, message, "make the axis `arbitrary`, or give each program its own block")
+    }
+
+    /// A parallel program in words.
+    fn name(&self, lane: u32) -> String {
+        format!("program {:?}", self.lanes[lane as usize - 1])
+    }
+
+    /// An element of an operand in words, with the block it lies in.
+    pub(super) fn place(&self, operand: OperandId, at: usize) -> String {
+        let o = self.kernel.operand(operand);
+        let element = unflatten(at, &self.memory[operand.index()].shape);
+        let block: Vec<usize> = element.iter().zip(&o.block).map(|(i, block)| i / block.size().max(1)).collect();
+        format!("element {element:?} of `{}` (block {block:?})", o.name)
+    }
+
+    /// Records that this step writes the current block of an output.
+    pub(super) fn visit_block(&mut self, output: OperandId, view: &View, loc: Loc) -> Result<(), Fault> {
+        if view.frame == Frame::Array {
+            return Ok(());
+        }
+        let origin = self.origin(output, loc)?;
+        let (lane, name) = (self.lane, self.kernel.operand(output).name.clone());
+        let memory = &mut self.memory[output.index()];
+        if memory.current.as_ref() != Some(&origin) {
+            if let Some(left) = memory.current.replace(origin.clone()) {
+                memory.left.insert(left);
+            }
+            if memory.left.contains(&origin) {
+                let message =
+                    format!("the block of `{name}` at {origin:?} is revisited after another block was written");
+                return Err(self.fault(
+                    "revisit",
+                    loc,
+                    message,
+                    "order the grid so that steps on one block are consecutive",
+                ));
+            }
+        }
+        let (owner, first) = *memory.owner.entry(origin.clone()).or_insert((lane, loc));
+        if owner != lane {
+            let other = self.name(owner);
+            let message = format!(
+                "a race: the block of `{name}` at {origin:?} is written by two parallel programs; the other is {other}, which stores at {first}"
+            );
+            return Err(self.fault(
+                "race",
+                loc,
+                message,
+                "make the axis `arbitrary`, or let its index choose the block",
+            ));
+        }
+        Ok(())
+    }
+}
