@@ -210,6 +210,9 @@ mod types {
     mod tile_for_scalar;
 }
 
+#[path = "right/unusual.rs"]
+mod unusual;
+
 /// A function of the user's own may have a name of the language: here `dot` multiplies rows by rows.
 mod own_name {
     use pallas_rt::prelude::*;

@@ -1,6 +1,6 @@
 //! `if`, `for`, `while`: the user's blocks stay in place between the steps of a region object.
 use super::Rewrite;
-use super::tokens::{braced, call, idents};
+use super::tokens::{bare, braced, call, idents};
 use super::variables::Kind;
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -71,7 +71,7 @@ impl Rewrite {
         let sp = i.if_token.span;
         let (slots, frozen) = self.close(sp);
         let m = Span::mixed_site().located_at(sp);
-        let (c, a) = (&i.cond, &i.then_branch);
+        let (c, a) = (bare(&i.cond), &i.then_branch);
         let b = match &i.else_branch {
             Some((_, x)) => quote!(else #x),
             None => quote!(),
@@ -138,6 +138,7 @@ impl Rewrite {
         let rf = self.path(dots, quote!(range));
         let new = self.path(sp, quote!(For::new));
         let (pat, body) = (&f.pat, &f.body);
+        let (a, b) = (bare(&a), bare(&b));
         let rg = call(dots, rf, quote!(#a, #b));
         let new = call(sp, new, quote!(#rg #(#chain)*));
         let root = self.at(m);
@@ -172,7 +173,7 @@ impl Rewrite {
         let (slots, frozen) = self.close(sp);
         let new = self.path(sp, quote!(While::new));
         let new = quote_spanned!(sp=> #new());
-        let (c, body) = (&f.cond, &f.body);
+        let (c, body) = (bare(&f.cond), &f.body);
         let test = Ident::new("condition", m);
         let root = self.at(m);
         let inner = quote_spanned!(m=>
