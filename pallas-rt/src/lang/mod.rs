@@ -10,5 +10,7 @@ pub mod operators;
 #[cfg(test)]
 mod random;
 pub mod refs;
+#[cfg(test)]
+mod rows;
 pub mod stage;
 pub mod tile;

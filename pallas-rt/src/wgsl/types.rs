@@ -1,5 +1,5 @@
 //! Element types as WGSL sees them: what is computed with, how narrow types are rounded, packed and unpacked.
-use pallas_ir::DType;
+use pallas_ir::{DType, ScalarOp};
 
 /// The WGSL type that elements are computed in.
 pub(super) fn name(dtype: DType) -> &'static str {
@@ -39,6 +39,17 @@ pub(super) fn wrap(dtype: DType, x: &str) -> String {
         DType::F16 => format!("f16_value(f16_bits({x}))"),
         DType::Bf16 => format!("bf16_value(bf16_bits({x}))"),
         _ => x.to_string(),
+    }
+}
+
+/// An operand of a row that counts bits: rows know of 32, a narrow type has fewer.
+pub(super) fn counted(op: ScalarOp, operand: usize, dtype: DType, x: String) -> String {
+    let bits = 8 * dtype.bytes();
+    match (op, operand) {
+        _ if bits >= 32 => x,
+        (ScalarOp::Shl | ScalarOp::Shr, 1) => format!("({x} & {}({}))", name(dtype), bits - 1),
+        (ScalarOp::CountOnes, 0) => format!("({x} & {}({}))", name(dtype), (1 << bits) - 1),
+        _ => x,
     }
 }
 

@@ -45,7 +45,10 @@ pub enum Nan {
 pub enum Gpu {
     /// Bit-equal to the reference for every operand.
     Exact,
-    /// Within so many ulp for finite operands and results; NaN and inf are whatever the driver does.
+    /// Within so many ulp for finite operands and results; NaN and inf are whatever the driver does, denormals may be 0.
+    ///
+    /// A zero's sign need not count. Angles count up to a magnitude of 100. A remainder is that of a quotient which was rounded, and a fused product may
+    /// be rounded twice: they are so many ulp of the dividend, of the product off.
     Finite(u32),
 }
 

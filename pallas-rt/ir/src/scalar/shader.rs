@@ -9,10 +9,26 @@ pub(super) const POW: &str = "fn pow_f32(a: f32, b: f32) -> f32 {
     return select(select(y, negative, a < 0.0), 1.0, b == 0.0);
 }";
 
-/// `ln(1 + x)`: the rounding error of `1 + x` cancels in the quotient.
+/// `ln(1 + x)`: near zero, where drivers' logarithms of nearly 1 lose digits, the series of the inverse tanh.
 pub(super) const LOG1P: &str = "fn log1p_f32(x: f32) -> f32 {
-    let u = 1.0 + x;
-    return select(log(u) * x / select(u - 1.0, 1.0, u == 1.0), x, u == 1.0);
+    let s = x / (2.0 + x);
+    let q = s * s;
+    let p = 2.0 * s * (1.0 + q * (0.33333334 + q * (0.2 + q * (0.14285715 + q * 0.11111111))));
+    return select(log(1.0 + x), p, x > -0.3 && x < 0.5);
+}";
+
+/// Hyperbolic tangent: Taylor near zero, where drivers take the difference of exponentials.
+pub(super) const TANH: &str = "fn tanh_f32(x: f32) -> f32 {
+    let q = x * x;
+    let p = x * (1.0 + q * (-0.33333334 + q * (0.13333334 + q * (-0.053968254 + q * 0.021869488))));
+    return select(tanh(clamp(x, -9.0, 9.0)), p, abs(x) < 0.3);
+}";
+
+/// Hyperbolic sine: as [`TANH`].
+pub(super) const SINH: &str = "fn sinh_f32(x: f32) -> f32 {
+    let q = x * x;
+    let p = x * (1.0 + q * (0.16666667 + q * (0.008333334 + q * 0.0001984127)));
+    return select(sinh(x), p, abs(x) < 0.5);
 }";
 
 /// `eˣ - 1`: Taylor where the difference would cancel.

@@ -158,7 +158,7 @@ fn random_kernels_mean_the_same_on_the_host_4() {
 }
 
 /// A GPU, if there is one; `PALLAS_REQUIRE_GPU=1` makes its absence a failure.
-fn gpu() -> Option<Client> {
+pub(crate) fn gpu() -> Option<Client> {
     match Client::gpu(0) {
         Ok(client) => Some(client),
         Err(e) => {

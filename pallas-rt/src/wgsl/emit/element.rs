@@ -2,7 +2,7 @@
 use super::Emit;
 use crate::wgsl::place::{Home, row_major, views};
 use crate::wgsl::sync::Memory;
-use crate::wgsl::types::{cast, from_word, name, to_word, wrap};
+use crate::wgsl::types::{cast, counted, from_word, name, to_word, wrap};
 use pallas_ir::{Access, Dim, Inst, Op, ScalarOp, Value, structural::Index};
 
 /// A coordinate: its text and, where a thread's own elements are meant, the class and which of them.
@@ -206,7 +206,10 @@ impl Emit<'_> {
         self.helpers.extend(op.wgsl_helper());
         let open = op.row().operands.iter().position(|(_, t)| *t == pallas_ir::scalar::Ty::T).unwrap_or(0);
         let dtype = self.k.ty(inst.args[open]).dtype;
-        let args: Vec<String> = inst.args.iter().map(|&v| self.stretched(v, &result.shape, at)).collect();
+        let mut args = vec![];
+        for (i, &v) in inst.args.iter().enumerate() {
+            args.push(counted(op, i, dtype, self.stretched(v, &result.shape, at)));
+        }
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         wrap(result.dtype, &op.wgsl(&args, name(dtype)))
     }
