@@ -10,9 +10,10 @@ use std::collections::HashSet;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Expr, Ident, ItemFn, Type};
 
-/// Expands a kernel; mistakes become errors beside a stub that keeps its callers resolving.
-pub(crate) fn expand(attr: TokenStream, mut f: ItemFn) -> TokenStream {
+/// Expands a kernel; mistakes, those known before among them, become errors in a stub that keeps its callers resolving.
+pub(crate) fn expand(attr: TokenStream, mut f: ItemFn, known: Option<syn::Error>) -> TokenStream {
     let mut errors = Errors::default();
+    errors.extend(known);
     let mut options: Options = syn::parse2(attr).unwrap_or_else(|e| {
         errors.push(e);
         Options { unread: true, ..Options::default() }

@@ -25,13 +25,13 @@ pub fn kernel(attr: proc_macro::TokenStream, item: proc_macro::TokenStream) -> p
 /// [`kernel`] on tokens that need no compiler.
 fn kernel_tokens(attr: TokenStream, item: TokenStream) -> TokenStream {
     match syn::parse2::<ItemFn>(item.clone()) {
-        Ok(f) => expand::expand(attr, f),
+        Ok(f) => expand::expand(attr, f, None),
         Err(e) => match other_item(&item) {
             Some(e) => {
                 let error = e.to_compile_error();
                 quote!(#item const _: () = { #error };)
             }
-            None => broken(attr, item, &e),
+            None => broken(attr, item, e),
         },
     }
 }
@@ -56,13 +56,12 @@ fn other_item(item: &TokenStream) -> Option<syn::Error> {
 }
 
 /// The body does not parse (rustc has said so already): keep the signature, so that callers resolve.
-fn broken(attr: TokenStream, item: TokenStream, e: &syn::Error) -> TokenStream {
+fn broken(attr: TokenStream, item: TokenStream, e: syn::Error) -> TokenStream {
     type Head = (Vec<syn::Attribute>, syn::Visibility, syn::Signature, TokenStream);
     let head = |input: ParseStream<'_>| -> syn::Result<Head> {
         Ok((input.call(syn::Attribute::parse_outer)?, input.parse()?, input.parse()?, input.parse()?))
     };
-    let error = e.to_compile_error();
-    let Ok((attrs, vis, sig, rest)) = head.parse2(item) else { return error };
+    let Ok((attrs, vis, sig, rest)) = head.parse2(item) else { return e.to_compile_error() };
     if rest.to_string() == ";" {
         let message = "a kernel has a body\n  help: a trait can't declare one; make it a function";
         return syn::Error::new_spanned(&sig.ident, message).to_compile_error();
@@ -73,6 +72,5 @@ fn broken(attr: TokenStream, item: TokenStream, e: &syn::Error) -> TokenStream {
         syn::FnArg::Receiver(_) => None,
     });
     let block = syn::parse_quote!({ #(let _ = #names;)* });
-    let stub = expand::expand(attr, ItemFn { attrs, vis, sig, block: Box::new(block) });
-    quote!(#stub const _: () = { #error };)
+    expand::expand(attr, ItemFn { attrs, vis, sig, block: Box::new(block) }, Some(e))
 }

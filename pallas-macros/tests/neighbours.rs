@@ -108,6 +108,7 @@ mod shapes {
 mod signature {
     #[path = "async.rs"]
     mod async_;
+    mod body_syntax;
     mod call;
     #[path = "const.rs"]
     mod const_;
@@ -165,6 +166,7 @@ mod spec {
     mod unknown_extent;
     mod unknown_name;
     mod unknown_option;
+    mod zero_block;
 }
 #[path = "ui/staging/ok"]
 mod staging {

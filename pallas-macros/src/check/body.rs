@@ -80,12 +80,14 @@ fn parameter(p: &Parameter, names: &Names) -> Value {
     }
 }
 
+/// The size of an axis; one of 0 is reported as such.
 fn block_size(size: &BlockSize, names: &Names) -> Option<Dim> {
-    match size {
-        BlockSize::Squeezed => None,
-        BlockSize::Blocked(e) => Some(names.symbolic(e)),
-        BlockSize::Element(parts) => Some(names.symbolic(&parts[0])),
-    }
+    let size = match size {
+        BlockSize::Squeezed => return None,
+        BlockSize::Blocked(e) => names.symbolic(e),
+        BlockSize::Element(parts) => names.symbolic(&parts[0]),
+    };
+    Some(if size.as_number() == Some(0) { Dim::UNKNOWN } else { size })
 }
 
 /// Whether a name is that of a number type or `bool`.

@@ -116,6 +116,18 @@ fn block(p: &Parameter, b: &Block, options: &Options, errors: &mut Errors) {
     for d in b.dims.iter().filter(|d| matches!(d, Expr::Infer(_))) {
         errors.at(d, "an array's dimension has a name or a size", "`_` squeezes a dimension of the *block*");
     }
+    let sizes = b.block.iter().flatten().filter_map(|s| match s {
+        BlockSize::Squeezed => None,
+        BlockSize::Blocked(e) => Some(e),
+        BlockSize::Element(parts) => Some(&parts[0]),
+    });
+    for zero in sizes.filter(|e| matches!(e, Expr::Lit(_)) && e.to_token_stream().to_string() == "0") {
+        errors.at(
+            zero,
+            format!("a block of `{}` has no elements", p.name),
+            "sizes are at least 1; `_` takes one element",
+        );
+    }
     let Some(sizes) = &b.block else {
         if let Some(map) = &b.map {
             errors.at(
