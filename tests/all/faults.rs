@@ -351,7 +351,7 @@ fn amplified(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([N] => [4], |i| 
 fn check_names_the_first_difference() {
     let cpu = Client::cpu();
     let x: Vec<f32> = (0..64).map(|i| 9.0 + i as f32 * 1e-6).collect();
-    let e = check(|| amplified(&cpu.array(&x, &[64]).expect("it fits"))).expect_err("rounding differs somewhere");
+    let e = check(|| amplified(cpu.array(&x, &[64]).expect("it fits"))).expect_err("rounding differs somewhere");
     let (text, line) = (e.to_string(), line!() - 7);
     assert!(e.code() == "check" && text.contains("of `out` (block [") && text.contains("the interpreter has"), "{e}");
     assert!(text.contains(&format!("faults.rs:{line}:")), "the line of the store: {e}");
