@@ -1,5 +1,5 @@
 //! One builder interface for tile IR and graphs: derivative rules are written against it once.
-use crate::ScalarOp;
+use crate::{ScalarOp, StructuralOp};
 use std::cell::RefCell;
 
 /// A value of whichever builder made it.
@@ -11,8 +11,12 @@ pub struct Id(pub u32);
 pub enum Term {
     /// An elementwise operation.
     Scalar(ScalarOp),
+    /// One of the operations that change shapes or positions.
+    Structural(StructuralOp),
     /// The same number everywhere, shaped and typed like the operand.
     Like(f64),
+    /// A scalar, typed like the operand.
+    Number(f64),
 }
 
 /// Implemented by whatever derivative rules are run on.

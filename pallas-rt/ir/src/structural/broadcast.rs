@@ -1,9 +1,9 @@
 //! Unit axes stretched to a shape, or a scalar to any shape.
-use super::{Access, Index, Piece, Sample, Structural, arity, list, same_dtype};
+use super::{Access, Arg, Batch, Index, Piece, Sample, Structural, arity, derive::linear, list, same_dtype};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
-use crate::{DType, Dim, Facts};
+use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// Each axis of the operand is 1 or already as in `to`; a scalar fits every shape.
@@ -54,6 +54,26 @@ impl Structural for Broadcast {
         let stretched = |i: usize| one(&args[0][i]) && !one(&self.to[i]);
         let index = (0..args[0].len()).map(|i| if stretched(i) { Index::first() } else { Index::of(i) }).collect();
         Access::Map(vec![Piece { operand: 0, index, bounds: vec![] }])
+    }
+    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+        let (x, to) = (batch.front(0, &args[0]), batch.before(&self.to));
+        if !args[0].shape.is_empty() {
+            return Some(x.stretched(&to));
+        }
+        let mut unit = vec![Dim::from(1i64); to.len()];
+        unit[0] = batch.size.clone();
+        Some(x.shaped(&unit).stretched(&to))
+    }
+    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+        linear(self, args, tangents)
+    }
+    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+        let of = args[0].shape;
+        if of.is_empty() {
+            return vec![Some(cotangent.summed((0..self.to.len()).collect()).shaped(&[]))];
+        }
+        let stretched = (0..of.len()).filter(|&i| one(&of[i]) && !one(&self.to[i])).collect();
+        vec![Some(cotangent.summed(stretched))]
     }
     fn samples() -> Vec<Sample<Self>> {
         let op = Broadcast { to: vec![Dim::name("M"), Dim::name("N")] };

@@ -1,9 +1,9 @@
 //! Operands one behind the other along an axis.
-use super::{Access, Index, Piece, Sample, Structural, axes_exist, same_dtype};
+use super::{Access, Arg, Batch, Index, Piece, Sample, Slice, Structural, axes_exist, derive::linear, same_dtype};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
-use crate::{DType, Dim, Facts};
+use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// All other axes agree.
@@ -63,9 +63,30 @@ impl Structural for Concat {
         };
         Access::Map(args.iter().enumerate().map(piece).collect())
     }
+    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+        let all = batch.all(args);
+        Some(all[0].apply(Concat { axis: self.axis + 1 }, &all))
+    }
+    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+        linear(self, args, tangents)
+    }
+    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+        let mut start = 0;
+        let part = |arg: &Arg<'_, 'g>| {
+            let mut at = vec![0; arg.shape.len()];
+            at[self.axis] = start;
+            start += arg.shape[self.axis].as_number().expect("cotangents have sizes of numbers");
+            let slice = Slice { start: at, size: arg.shape.to_vec(), stride: vec![1; arg.shape.len()] };
+            Some(cotangent.apply(slice, &[cotangent]))
+        };
+        args.iter().map(part).collect()
+    }
     fn samples() -> Vec<Sample<Self>> {
         let with = &[("M", 2), ("N", 3), ("K", 4)];
         let dtypes = &[DType::F32, DType::F32];
-        vec![Sample { op: Concat { axis: 1 }, args: &[&["M", "N"], &["M", "K"]], dtypes, with }]
+        vec![
+            Sample { op: Concat { axis: 1 }, args: &[&["M", "N"], &["M", "K"]], dtypes, with },
+            Sample { op: Concat { axis: 0 }, args: &[&["M"], &["N"], &["M"]], dtypes: &[DType::F32; 3], with },
+        ]
     }
 }

@@ -1,8 +1,8 @@
 //! Elementwise operations that need a second type or an attribute, so are no rows of the scalar table.
-use super::{Access, Sample, Structural, arity, same_dtype};
+use super::{Access, Arg, Batch, Sample, Structural, arity, same_dtype};
 use crate::diag::{At, Diag};
 use crate::parse::Attributes;
-use crate::{DType, Dim, Facts};
+use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// Conversion as Rust's `as`: floats saturate into integers and NaN becomes 0; `bool` is `x != 0`.
@@ -43,7 +43,7 @@ impl fmt::Display for Powi {
 }
 
 macro_rules! elementwise {
-    ($Op:ident $name:literal $attribute:ident $access:expr, $dtype:expr, $samples:expr) => {
+    ($Op:ident $name:literal $attribute:ident $access:expr, $dtype:expr, $jvp:expr, $transpose:expr, $samples:expr) => {
         impl Structural for $Op {
             const NAME: &'static str = $name;
             fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
@@ -64,6 +64,18 @@ macro_rules! elementwise {
                 let form: fn(&$Op) -> Access = $access;
                 form(self)
             }
+            fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+                let x = batch.front(0, &args[0]);
+                Some(x.apply(self.clone(), &[x]))
+            }
+            fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+                let rule: fn(&$Op, E<'g>, E<'g>) -> Option<E<'g>> = $jvp;
+                rule(self, args[0].value, tangents[0]?)
+            }
+            fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+                let rule: fn(&$Op, DType, E<'g>) -> Option<E<'g>> = $transpose;
+                vec![rule(self, args[0].dtype, cotangent)]
+            }
             fn samples() -> Vec<Sample<Self>> {
                 let case = |(op, dtypes)| Sample { op, args: &[&["M"]], dtypes, with: &[("M", 4)] };
                 $samples.into_iter().map(case).collect()
@@ -71,8 +83,14 @@ macro_rules! elementwise {
         }
     };
 }
-elementwise!(Cast "cast" to |_| Access::Cast, |op, _| Ok(op.to), [
-    (Cast { to: DType::I32 }, &[DType::F32] as &'static [DType]),
+elementwise!(Cast "cast" to |_| Access::Cast, |op, _| Ok(op.to), |op, _, dx| {
+    // What is rounded to whole numbers has no slope.
+    op.to.is_float().then(|| dx.apply(op.clone(), &[dx]))
+}, |op, from, y| {
+    (op.to.is_float() && from.is_float()).then(|| y.apply(Cast { to: from }, &[y]))
+}, [
+    (Cast { to: DType::F32 }, &[DType::F32] as &'static [DType]),
+    (Cast { to: DType::I32 }, &[DType::F32]),
     (Cast { to: DType::F32 }, &[DType::I32]),
 ]);
 elementwise!(Bitcast "bitcast" to |_| Access::Bitcast, |op, from| {
@@ -80,10 +98,13 @@ elementwise!(Bitcast "bitcast" to |_| Access::Bitcast, |op, from| {
         return Ok(op.to);
     }
     Err(Diag::new("dtype", At::Operand(0), format!("a bitcast of {from} to {}", op.to), "types of equal size, not bool"))
-}, [(Bitcast { to: DType::U32 }, &[DType::F32] as &'static [DType])]);
+}, |_, _, _| None, |_, _, _| None, [(Bitcast { to: DType::U32 }, &[DType::F32] as &'static [DType])]);
 elementwise!(Powi "powi" exponent |op| Access::Powi(op.exponent), |_, from| {
     if from == DType::Bool {
         return Err(Diag::new("dtype", At::Operand(0), "a power of bool".into(), "a number type"));
     }
     Ok(from)
-}, [(Powi { exponent: 3 }, &[DType::F32] as &'static [DType]), (Powi { exponent: -2 }, &[DType::F32])]);
+}, |op, x, dx| {
+    let n = op.exponent;
+    (n != 0).then(|| dx * x.apply(Powi { exponent: n - 1 }, &[x]) * f64::from(n))
+}, |_, _, _| None, [(Powi { exponent: 3 }, &[DType::F32] as &'static [DType]), (Powi { exponent: -2 }, &[DType::F32])]);

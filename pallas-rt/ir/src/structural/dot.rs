@@ -1,9 +1,9 @@
 //! Contraction of two operands.
-use super::{Access, Sample, Structural, arity};
+use super::{Access, Arg, Batch, Sample, Structural, Transpose, arity};
 use crate::diag::{At, Diag, agree, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
-use crate::{DType, Dim, Facts};
+use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// `result[batch.., free of a.., free of b..] = Σ a·b` over `contract`, in type `acc`; pairs are (axis of a, axis of b).
@@ -96,13 +96,58 @@ impl Structural for Dot {
     fn access(&self, _: &[&[Dim]]) -> Access {
         Access::Contract { batch: self.batch.clone(), contract: self.contract.clone() }
     }
+    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+        let all = batch.all(args);
+        let behind = |p: &[(usize, usize)]| p.iter().map(|(a, b)| (a + 1, b + 1)).collect::<Vec<_>>();
+        let op = Dot {
+            batch: [vec![(0, 0)], behind(&self.batch)].concat(),
+            contract: behind(&self.contract),
+            acc: self.acc,
+        };
+        Some(all[0].apply(op, &all))
+    }
+    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+        let (a, b) = (args[0].value, args[1].value);
+        let left = tangents[0].map(|da| da.apply(self.clone(), &[da, b]));
+        let right = tangents[1].map(|db| db.apply(self.clone(), &[a, db]));
+        match (left, right) {
+            (Some(x), Some(y)) => Some(x + y),
+            (x, y) => x.or(y),
+        }
+    }
+    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+        // The cotangent's axes: batch, free of a, free of b. For a side, the other's free axes are summed over.
+        let side = |own: usize| {
+            let (ranks, other) = ([args[0].shape.len(), args[1].shape.len()], 1 - own);
+            let of = |p: &(usize, usize), side: usize| if side == 0 { p.0 } else { p.1 };
+            let (mine, theirs) = (self.free(own, ranks[own]), self.free(other, ranks[other]));
+            let n = self.batch.len();
+            let first = |side: usize| if side == 0 { n } else { n + self.free(0, ranks[0]).len() };
+            let batch = self.batch.iter().enumerate().map(|(i, p)| (i, of(p, other))).collect();
+            let contract = theirs.iter().enumerate().map(|(i, &axis)| (first(other) + i, axis)).collect();
+            let op = Dot { batch, contract, acc: args[own].dtype };
+            let made = cotangent.apply(op, &[cotangent, args[other].value]);
+            // It has batch, own free axes, and what was contracted in the other's order.
+            let mut contracted: Vec<(usize, usize)> =
+                self.contract.iter().map(|p| (of(p, other), of(p, own))).collect();
+            contracted.sort_unstable();
+            let now: Vec<usize> =
+                self.batch.iter().map(|p| of(p, own)).chain(mine).chain(contracted.iter().map(|p| p.1)).collect();
+            let axes =
+                (0..ranks[own]).map(|axis| now.iter().position(|&a| a == axis).expect("every axis is made")).collect();
+            Some(made.apply(Transpose { axes }, &[made]))
+        };
+        vec![side(0), side(1)]
+    }
     fn samples() -> Vec<Sample<Self>> {
-        let with = &[("M", 2), ("K", 3), ("N", 4), ("B", 2)];
+        let with = &[("M", 2), ("K", 3), ("N", 4), ("B", 2), ("L", 5)];
         let dtypes = &[DType::F32, DType::F32];
         let batched = Dot { batch: vec![(0, 0)], contract: vec![(2, 2)], acc: DType::F32 };
+        let crossed = Dot { batch: vec![(1, 2)], contract: vec![(0, 3), (3, 1)], acc: DType::F32 };
         vec![
             Sample { op: Dot::matmul(DType::F32), args: &[&["M", "K"], &["K", "N"]], dtypes, with },
             Sample { op: batched, args: &[&["B", "M", "K"], &["B", "N", "K"]], dtypes, with },
+            Sample { op: crossed, args: &[&["K", "B", "M", "L"], &["N", "L", "B", "K"]], dtypes, with },
         ]
     }
 }

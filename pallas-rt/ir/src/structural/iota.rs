@@ -1,8 +1,8 @@
 //! Coordinates along an axis.
-use super::{Access, Sample, Structural, arity, axes_exist, list};
+use super::{Access, Arg, Batch, Sample, Structural, arity, axes_exist, list};
 use crate::diag::{At, Diag};
 use crate::parse::Attributes;
-use crate::{DType, Dim, Facts};
+use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// `result[..] = coordinate along axis`.
@@ -43,6 +43,15 @@ impl Structural for Iota {
     }
     fn access(&self, _: &[&[Dim]]) -> Access {
         Access::Iota { axis: self.axis }
+    }
+    fn batched<'g>(&self, _: &[Arg<'_, 'g>], _: &Batch<'_>) -> Option<E<'g>> {
+        None
+    }
+    fn jvp<'g>(&self, _: &[Arg<'_, 'g>], _: E<'g>, _: &[Option<E<'g>>]) -> Option<E<'g>> {
+        None
+    }
+    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>) -> Vec<Option<E<'g>>> {
+        vec![None; args.len()]
     }
     fn samples() -> Vec<Sample<Self>> {
         let op = Iota { shape: vec![Dim::name("M"), Dim::name("N")], axis: 1, dtype: DType::I32 };

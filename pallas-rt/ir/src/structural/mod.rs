@@ -4,6 +4,7 @@ mod broadcast;
 mod concat;
 mod convert;
 mod cumulative;
+mod derive;
 mod dot;
 mod iota;
 mod pad;
@@ -19,6 +20,7 @@ pub use broadcast::Broadcast;
 pub use concat::Concat;
 pub use convert::{Bitcast, Cast, Powi};
 pub use cumulative::Cumulative;
+pub use derive::{Arg, Batch};
 pub use dot::Dot;
 pub use iota::Iota;
 pub use pad::Pad;
@@ -31,7 +33,7 @@ pub use transpose::Transpose;
 
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
-use crate::{DType, Dim, Facts};
+use crate::{DType, Dim, E, Facts};
 use std::fmt::{self, Debug, Display};
 
 /// What a structural operation must say. No method has a default.
@@ -57,6 +59,13 @@ pub trait Structural: Clone + PartialEq + Debug + Display + Sized {
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag>;
     /// How the result is made; `infer` has accepted the shapes.
     fn access(&self, args: &[&[Dim]]) -> Access;
+    /// The operation on operands of which some have one axis more, along which it is done independently; the result has
+    /// that axis first. `None` without operands.
+    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>>;
+    /// The tangent of the result `y`; `None` for zero.
+    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>>;
+    /// The cotangent of each operand in which the operation is linear, from that of the result.
+    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>>;
     /// Cases the laws run on: the operation, operand shapes over names, values for the names.
     fn samples() -> Vec<Sample<Self>>;
 }
@@ -116,6 +125,18 @@ macro_rules! structural_ops {
             /// See [`Structural::access`].
             pub fn access(&self, args: &[&[Dim]]) -> Access {
                 match self { $(Self::$Op(op) => op.access(args)),* }
+            }
+            /// See [`Structural::batched`].
+            pub fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+                match self { $(Self::$Op(op) => op.batched(args, batch)),* }
+            }
+            /// See [`Structural::jvp`].
+            pub fn jvp<'g>(&self, args: &[Arg<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+                match self { $(Self::$Op(op) => op.jvp(args, y, tangents)),* }
+            }
+            /// See [`Structural::transpose`].
+            pub fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+                match self { $(Self::$Op(op) => op.transpose(args, cotangent)),* }
             }
             /// Every sample of every operation.
             pub fn samples() -> Vec<Sample<StructuralOp>> {

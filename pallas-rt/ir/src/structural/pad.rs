@@ -1,8 +1,8 @@
 //! A scalar around a tile.
-use super::{Access, Index, Piece, Sample, Structural, arity, list};
+use super::{Access, Arg, Batch, Index, Piece, Sample, Slice, Structural, arity, derive::linear, list};
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
-use crate::{DType, Dim, Facts};
+use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// `low` elements in front of each axis and `high` behind it; operand 1 is their value.
@@ -56,6 +56,31 @@ impl Structural for Pad {
         let index = (0..rank).map(|i| Index::shifted(i, &Dim::from(0i64) - &self.low[i])).collect();
         let bounds = (0..rank).map(|i| (i, self.low[i].clone(), &self.low[i] + &args[0][i])).collect();
         Access::Map(vec![Piece { operand: 0, index, bounds }, Piece { operand: 1, index: vec![], bounds: vec![] }])
+    }
+    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+        let x = batch.front(0, &args[0]);
+        let zero = [Dim::from(0i64)];
+        let pad = Pad { low: [&zero, &self.low[..]].concat(), high: [&zero, &self.high[..]].concat() };
+        if batch.axes[1].is_none() {
+            return Some(x.apply(pad, &[x, args[1].value]));
+        }
+        // Another value for each: chosen where a pad of ones is not one.
+        let inside = x.like(1.0).apply(pad.clone(), &[x.like(1.0), x.number(0.0)]);
+        let mut unit = vec![Dim::from(1i64); self.low.len() + 1];
+        unit[0] = batch.size.clone();
+        let value = args[1].value.shaped(&unit);
+        let padded = x.apply(pad, &[x, x.number(0.0)]);
+        Some(inside.gt(inside.zero()).select(padded, padded.zero() + value))
+    }
+    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+        linear(self, args, tangents)
+    }
+    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+        let start = self.low.iter().map(|d| d.as_number().expect("cotangents have sizes of numbers")).collect();
+        let inside = Slice { start, size: args[0].shape.to_vec(), stride: vec![1; self.low.len()] };
+        let x = cotangent.apply(inside, &[cotangent]);
+        let sum = |x: E<'g>| x.summed((0..self.low.len()).collect()).shaped(&[]);
+        vec![Some(x), Some(sum(cotangent) - sum(x))]
     }
     fn samples() -> Vec<Sample<Self>> {
         let op = Pad { low: vec![1i64.into(), 0i64.into()], high: vec![Dim::name("P"), 2i64.into()] };

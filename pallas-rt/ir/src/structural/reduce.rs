@@ -1,8 +1,10 @@
 //! Folds over axes, which stay with extent 1.
-use super::{Access, Sample, Structural, arity, axes_exist, list, monoid};
+use super::{
+    Access, Arg, Batch, Cumulative, Pad, Sample, Slice, Structural, arity, axes_exist, derive::behind, list, monoid,
+};
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
-use crate::{DType, Dim, Facts, ScalarOp};
+use crate::{DType, Dim, E, Facts, ScalarOp};
 use std::fmt;
 
 /// `result[i, 0] = op over k of x[i, k]`; nothing to fold gives the neutral element.
@@ -28,6 +30,22 @@ fn collapsed(name: &str, axes: &[usize], args: &[&[Dim]]) -> Result<Vec<Dim>, Di
     Ok(out)
 }
 
+/// The product of the elements in front of each along an axis, or behind it.
+fn excluded<'g>(x: E<'g>, shape: &[Dim], axis: usize, reverse: bool) -> E<'g> {
+    let products = x.apply(Cumulative { op: ScalarOp::Mul, axis, reverse }, &[x]);
+    let (mut start, mut size) = (vec![0; shape.len()], shape.to_vec());
+    start[axis] = i64::from(reverse);
+    size[axis] = &size[axis] - &Dim::from(1i64);
+    let cut = products.apply(Slice { start, size, stride: vec![1; shape.len()] }, &[products]);
+    let (mut low, mut high) = (vec![Dim::from(0i64); shape.len()], vec![Dim::from(0i64); shape.len()]);
+    if reverse {
+        high[axis] = 1i64.into()
+    } else {
+        low[axis] = 1i64.into()
+    }
+    cut.apply(Pad { low, high }, &[cut, cut.number(1.0)])
+}
+
 impl Structural for Reduce {
     const NAME: &'static str = "reduce";
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
@@ -45,6 +63,37 @@ impl Structural for Reduce {
     fn access(&self, _: &[&[Dim]]) -> Access {
         Access::Fold { op: self.op, axes: self.axes.clone() }
     }
+    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+        let x = batch.front(0, &args[0]);
+        Some(x.apply(Reduce { op: self.op, axes: behind(&self.axes) }, &[x]))
+    }
+    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+        let (x, dx) = (args[0].value, tangents[0]?);
+        match self.op {
+            ScalarOp::Add => Some(dx.summed(self.axes.clone())),
+            ScalarOp::Minimum | ScalarOp::Maximum => {
+                // Ties share.
+                let chosen = x.eq(y.stretched(args[0].shape));
+                let count = chosen.select(x.like(1.0), x.zero()).summed(self.axes.clone());
+                Some(chosen.select(dx, dx.zero()).summed(self.axes.clone()) / count)
+            }
+            ScalarOp::Mul => {
+                // Axis by axis, each factor's tangent times the factors in front of and behind it: no division by zeros.
+                let (mut x, mut dx, mut shape) = (x, dx, args[0].shape.to_vec());
+                for &axis in &self.axes {
+                    let others = excluded(x, &shape, axis, false) * excluded(x, &shape, axis, true);
+                    dx = (dx * others).summed(vec![axis]);
+                    x = x.apply(Reduce { op: ScalarOp::Mul, axes: vec![axis] }, &[x]);
+                    shape[axis] = 1i64.into();
+                }
+                Some(dx)
+            }
+            _ => None,
+        }
+    }
+    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+        vec![(self.op == ScalarOp::Add).then(|| cotangent.stretched(args[0].shape))]
+    }
     fn samples() -> Vec<Sample<Self>> {
         let case = |op, axes| Sample {
             op: Reduce { op, axes },
@@ -52,7 +101,13 @@ impl Structural for Reduce {
             dtypes: &[DType::F32],
             with: &[("M", 2), ("N", 3)],
         };
-        vec![case(ScalarOp::Add, vec![1]), case(ScalarOp::Maximum, vec![0]), case(ScalarOp::Mul, vec![0, 1])]
+        vec![
+            case(ScalarOp::Add, vec![1]),
+            case(ScalarOp::Add, vec![0, 1]),
+            case(ScalarOp::Maximum, vec![0]),
+            case(ScalarOp::Minimum, vec![1, 0]),
+            case(ScalarOp::Mul, vec![0, 1]),
+        ]
     }
 }
 
@@ -92,6 +147,16 @@ impl Structural for ArgReduce {
     }
     fn access(&self, _: &[&[Dim]]) -> Access {
         Access::Arg { max: self.max, axis: self.axis }
+    }
+    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+        let x = batch.front(0, &args[0]);
+        Some(x.apply(ArgReduce { max: self.max, axis: self.axis + 1 }, &[x]))
+    }
+    fn jvp<'g>(&self, _: &[Arg<'_, 'g>], _: E<'g>, _: &[Option<E<'g>>]) -> Option<E<'g>> {
+        None
+    }
+    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>) -> Vec<Option<E<'g>>> {
+        vec![None; args.len()]
     }
     fn samples() -> Vec<Sample<Self>> {
         let with = &[("M", 2), ("N", 3)];

@@ -1,9 +1,9 @@
 //! The same elements in row-major order under another shape.
-use super::{Access, Sample, Structural, arity, list, same_dtype};
+use super::{Access, Arg, Batch, Sample, Structural, arity, derive::linear, list, same_dtype};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
-use crate::{DType, Dim, Facts};
+use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// As many elements as before.
@@ -42,6 +42,15 @@ impl Structural for Reshape {
     }
     fn access(&self, _: &[&[Dim]]) -> Access {
         Access::Flat
+    }
+    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+        Some(batch.front(0, &args[0]).shaped(&batch.before(&self.to)))
+    }
+    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+        linear(self, args, tangents)
+    }
+    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+        vec![Some(cotangent.shaped(args[0].shape))]
     }
     fn samples() -> Vec<Sample<Self>> {
         let op = Reshape { to: vec![&Dim::name("M") * &Dim::name("N")] };

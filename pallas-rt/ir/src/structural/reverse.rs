@@ -1,8 +1,11 @@
 //! Elements in opposite order along axes.
-use super::{Access, Index, Piece, Sample, Structural, arity, axes_exist, list, same_dtype};
+use super::{
+    Access, Arg, Batch, Index, Piece, Sample, Structural, arity, axes_exist, derive::behind, derive::linear, list,
+    same_dtype,
+};
 use crate::diag::Diag;
 use crate::parse::Attributes;
-use crate::{DType, Dim, Facts};
+use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// The last element comes first.
@@ -39,6 +42,17 @@ impl Structural for Reverse {
         let turned = |i: usize| Index { axis: Some(i), stride: (-1i64).into(), offset: last(i) };
         let index = (0..args[0].len()).map(|i| if self.axes.contains(&i) { turned(i) } else { Index::of(i) }).collect();
         Access::Map(vec![Piece { operand: 0, index, bounds: vec![] }])
+    }
+    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+        let x = batch.front(0, &args[0]);
+        Some(x.apply(Reverse { axes: behind(&self.axes) }, &[x]))
+    }
+    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+        linear(self, args, tangents)
+    }
+    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+        debug_assert_eq!(args.len(), 1);
+        vec![Some(cotangent.apply(self.clone(), &[cotangent]))]
     }
     fn samples() -> Vec<Sample<Self>> {
         let op = Reverse { axes: vec![1] };

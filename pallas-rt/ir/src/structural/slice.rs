@@ -1,9 +1,9 @@
 //! Every `stride`-th element of a range along each axis.
-use super::{Access, Index, Piece, Sample, Structural, arity, list, same_dtype};
+use super::{Access, Arg, Batch, Index, Pad, Piece, Sample, Structural, arity, derive::linear, list, same_dtype};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
-use crate::{DType, Dim, Facts};
+use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// Elements `start + stride * i`, `i < size`, along each axis.
@@ -65,8 +65,40 @@ impl Structural for Slice {
         let index = |i: usize| Index { axis: Some(i), stride: self.stride[i].into(), offset: self.start[i].into() };
         Access::Map(vec![Piece { operand: 0, index: (0..self.start.len()).map(index).collect(), bounds: vec![] }])
     }
+    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+        let x = batch.front(0, &args[0]);
+        let (start, stride) = ([&[0], &self.start[..]].concat(), [&[1], &self.stride[..]].concat());
+        Some(x.apply(Slice { start, size: batch.before(&self.size), stride }, &[x]))
+    }
+    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+        linear(self, args, tangents)
+    }
+    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+        // Along each axis: zeros between the elements, then around them.
+        let (mut x, mut shape) = (cotangent, self.size.clone());
+        for axis in (0..shape.len()).filter(|&a| self.stride[a] > 1) {
+            let (n, stride) = (shape[axis].clone(), Dim::from(self.stride[axis]));
+            let (front, back) = (&shape[..axis], &shape[axis + 1..]);
+            let apart = |k: &Dim| [front, &[n.clone(), k.clone()], back].concat();
+            let mut high = vec![Dim::from(0i64); shape.len() + 1];
+            high[axis + 1] = &stride - &Dim::from(1i64);
+            let pad = Pad { low: vec![0i64.into(); high.len()], high };
+            let padded = x.shaped(&apart(&1i64.into()));
+            let merged =
+                padded.apply(pad, &[padded, padded.number(0.0)]).shaped(&[front, &[&n * &stride], back].concat());
+            // The zeros behind the last element are not the operand's.
+            shape[axis] = &(&(&n - &Dim::from(1i64)) * &stride) + &Dim::from(1i64);
+            let cut = Slice { start: vec![0; shape.len()], size: shape.clone(), stride: vec![1; shape.len()] };
+            x = merged.apply(cut, &[merged]);
+        }
+        let low: Vec<Dim> = self.start.iter().map(|&s| Dim::from(s)).collect();
+        let high = (0..shape.len()).map(|a| &(&args[0].shape[a] - &low[a]) - &shape[a]).collect();
+        vec![Some(x.apply(Pad { low, high }, &[x, x.number(0.0)]))]
+    }
     fn samples() -> Vec<Sample<Self>> {
         let op = Slice { start: vec![1, 0], size: vec![Dim::from(2i64), Dim::name("N")], stride: vec![2, 1] };
-        vec![Sample { op, args: &[&["M", "N"]], dtypes: &[DType::F32], with: &[("M", 5), ("N", 3)] }]
+        let all = Slice { start: vec![1, 2], size: vec![Dim::from(2i64), Dim::from(3i64)], stride: vec![3, 2] };
+        let case = |op, with| Sample { op, args: &[&["M", "N"]], dtypes: &[DType::F32], with };
+        vec![case(op, &[("M", 5), ("N", 3)]), case(all, &[("M", 5), ("N", 9)])]
     }
 }

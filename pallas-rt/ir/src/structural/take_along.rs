@@ -1,9 +1,9 @@
 //! Elements picked by an index tile along an axis.
-use super::{Access, Sample, Structural, arity, axes_exist};
+use super::{Access, Arg, Batch, Iota, Sample, Structural, arity, axes_exist};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
-use crate::{DType, Dim, Facts};
+use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// `result[.., i, ..] = x[.., index[.., i, ..], ..]`; the other axes agree, or are 1 in `x`'s index.
@@ -52,9 +52,30 @@ impl Structural for TakeAlong {
     fn access(&self, _: &[&[Dim]]) -> Access {
         Access::Take { axis: self.axis }
     }
+    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+        let all = batch.all(args);
+        Some(all[0].apply(TakeAlong { axis: self.axis + 1 }, &all))
+    }
+    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+        let dx = tangents[0]?;
+        Some(dx.apply(self.clone(), &[dx, args[1].value]))
+    }
+    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+        // One more axis behind the index's own: all elements of the operand, of which the index names one.
+        let (x, index, at) = (&args[0], &args[1], self.axis);
+        let wide = |n: &Dim| [&index.shape[..=at], std::slice::from_ref(n), &index.shape[at + 1..]].concat();
+        let (unit, all) = (wide(&1i64.into()), wide(&x.shape[at]));
+        let iota = Iota { shape: all.clone(), axis: at + 1, dtype: DType::I32 };
+        let named = index.value.shaped(&unit).stretched(&all).eq(cotangent.apply(iota, &[]));
+        let spread = cotangent.shaped(&unit).stretched(&all);
+        vec![Some(named.select(spread, spread.zero()).summed(vec![at]).shaped(x.shape)), None]
+    }
     fn samples() -> Vec<Sample<Self>> {
         let dtypes = &[DType::F32, DType::I32];
         let with = &[("M", 2), ("N", 3), ("K", 4)];
-        vec![Sample { op: TakeAlong { axis: 1 }, args: &[&["M", "N"], &["M", "K"]], dtypes, with }]
+        vec![
+            Sample { op: TakeAlong { axis: 1 }, args: &[&["M", "N"], &["M", "K"]], dtypes, with },
+            Sample { op: TakeAlong { axis: 0 }, args: &[&["N", "M", "2"], &["K", "M", "2"]], dtypes, with },
+        ]
     }
 }

@@ -1,8 +1,11 @@
 //! Axes in another order.
-use super::{Access, Index, Piece, Sample, Structural, arity, axes_exist, list, same_dtype};
+use super::{
+    Access, Arg, Batch, Index, Piece, Sample, Structural, arity, axes_exist, derive::behind, derive::linear, list,
+    same_dtype,
+};
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
-use crate::{DType, Dim, Facts};
+use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// Result axis `i` is operand axis `axes[i]`.
@@ -42,6 +45,18 @@ impl Structural for Transpose {
         let to = |axis| self.axes.iter().position(|&a| a == axis).expect("a permutation");
         let index = (0..self.axes.len()).map(|axis| Index::of(to(axis))).collect();
         Access::Map(vec![Piece { operand: 0, index, bounds: vec![] }])
+    }
+    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+        let x = batch.front(0, &args[0]);
+        Some(x.apply(Transpose { axes: [vec![0], behind(&self.axes)].concat() }, &[x]))
+    }
+    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+        linear(self, args, tangents)
+    }
+    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+        let back = |axis| self.axes.iter().position(|&a| a == axis).expect("a permutation");
+        let axes = (0..args[0].shape.len()).map(back).collect();
+        vec![Some(cotangent.apply(Transpose { axes }, &[cotangent]))]
     }
     fn samples() -> Vec<Sample<Self>> {
         let with = &[("M", 2), ("N", 3), ("K", 4)];

@@ -1,12 +1,10 @@
-//! Laws over both registries. A new row or file is tested by being there.
-use oracle::{Eager, Strip, apply, get, put};
+//! Laws of rows and of shape rules: a new row or file is tested by being there.
+use crate::oracle::{Eager, Strip, apply, get, put};
 use pallas_ir::dtype::{Bf16, F16, Half};
 use pallas_ir::scalar::{Nan, Ty};
 use pallas_ir::structural::{Access, Piece, Sample, StructuralOp};
 use pallas_ir::{Args, DType, Dim, E, Facts, Lane, ScalarOp, Slice, SliceMut, Visit};
 use std::cell::RefCell;
-
-mod oracle;
 
 /// Rows with an `f64` lane.
 fn float_rows() -> impl Iterator<Item = ScalarOp> {

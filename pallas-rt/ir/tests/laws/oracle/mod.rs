@@ -1,4 +1,6 @@
 //! The oracle of the laws: an eager builder over `f64` that runs each row's reference.
+pub(crate) mod shaped;
+
 use pallas_ir::emit::{Id, Term};
 use pallas_ir::scalar::Ty;
 use pallas_ir::{Args, DType, E, Elem, Emit, Lane, ScalarOp, Slice, SliceMut, Visit};
@@ -12,7 +14,8 @@ impl Emit for Eager {
     fn emit(&mut self, op: Term, args: &[Id]) -> Id {
         let args: Vec<&[f64]> = args.iter().map(|a| &self.0[a.0 as usize][..]).collect();
         let value = match op {
-            Term::Like(x) => vec![x; args[0].len()],
+            Term::Like(x) | Term::Number(x) => vec![x; args[0].len()],
+            Term::Structural(op) => unreachable!("rows do not use `{op}`"),
             Term::Scalar(op) => apply(op, &args),
         };
         self.0.push(value);

@@ -1,0 +1,79 @@
+//! What rules of derivatives and of batching are made from.
+use super::{Broadcast, Reduce, Reshape, StructuralOp, Transpose};
+use crate::emit::Term;
+use crate::{DType, Dim, E, ScalarOp};
+
+/// An operand in a rule.
+#[derive(Clone, Copy)]
+pub struct Arg<'a, 'g> {
+    /// The value.
+    pub value: E<'g>,
+    /// Its shape; in [`Structural::batched`](super::Structural::batched) without the axis more.
+    pub shape: &'a [Dim],
+    /// Its element type.
+    pub dtype: DType,
+}
+
+/// The axis more in [`Structural::batched`](super::Structural::batched).
+#[derive(Clone, Debug)]
+pub struct Batch<'a> {
+    /// Its extent.
+    pub size: Dim,
+    /// Where each operand has it, if it has.
+    pub axes: &'a [Option<usize>],
+}
+
+impl<'g> E<'g> {
+    /// Appends a structural operation.
+    pub fn apply(self, op: impl Into<StructuralOp>, args: &[E<'g>]) -> E<'g> {
+        self.emit(Term::Structural(op.into()), args)
+    }
+    /// A scalar, typed like this value.
+    pub fn number(self, x: f64) -> E<'g> {
+        self.emit(Term::Number(x), &[self])
+    }
+    pub(super) fn shaped(self, to: &[Dim]) -> E<'g> {
+        self.apply(Reshape { to: to.to_vec() }, &[self])
+    }
+    pub(super) fn stretched(self, to: &[Dim]) -> E<'g> {
+        self.apply(Broadcast { to: to.to_vec() }, &[self])
+    }
+    pub(super) fn summed(self, axes: Vec<usize>) -> E<'g> {
+        self.apply(Reduce { op: ScalarOp::Add, axes }, &[self])
+    }
+}
+
+impl Batch<'_> {
+    /// A shape with the axis more in front.
+    pub(super) fn before(&self, shape: &[Dim]) -> Vec<Dim> {
+        [std::slice::from_ref(&self.size), shape].concat()
+    }
+    /// Operand `i` with the axis more in front.
+    pub(super) fn front<'g>(&self, i: usize, arg: &Arg<'_, 'g>) -> E<'g> {
+        let Some(at) = self.axes[i] else {
+            let unit = [&[Dim::from(1i64)], arg.shape].concat();
+            return arg.value.shaped(&unit).stretched(&self.before(arg.shape));
+        };
+        let axes: Vec<usize> = std::iter::once(at).chain((0..=arg.shape.len()).filter(|&a| a != at)).collect();
+        if at == 0 { arg.value } else { arg.value.apply(Transpose { axes }, &[arg.value]) }
+    }
+    pub(super) fn all<'g>(&self, args: &[Arg<'_, 'g>]) -> Vec<E<'g>> {
+        args.iter().enumerate().map(|(i, a)| self.front(i, a)).collect()
+    }
+}
+
+/// The axes one further back.
+pub(super) fn behind(axes: &[usize]) -> Vec<usize> {
+    axes.iter().map(|a| a + 1).collect()
+}
+
+/// The tangent of an operation that is linear in all operands together.
+pub(super) fn linear<'g>(
+    op: &(impl Into<StructuralOp> + Clone),
+    args: &[Arg<'_, 'g>],
+    tangents: &[Option<E<'g>>],
+) -> Option<E<'g>> {
+    let some = tangents.iter().flatten().next()?;
+    let tangents: Vec<E<'g>> = args.iter().zip(tangents).map(|(a, t)| t.unwrap_or_else(|| a.value.zero())).collect();
+    Some(some.apply(op.clone(), &tangents))
+}

@@ -1,0 +1,4 @@
+//! Laws over both registries of operations.
+mod oracle;
+mod registry;
+mod rules;
