@@ -51,7 +51,7 @@ fn run() -> Result<bool, Error> {
     let live: usize = lengths.to_vec::<i32>()?.iter().map(|&n| n as usize).sum();
     let flops = 4.0 * (heads * positions * live * head_dim) as f64;
     let error = greatest_error(&first.to_vec::<f32>()?, &expected.to_vec::<f32>()?);
-    println!("device      {} ({})", client.device(), client.why());
+    println!("device      {}", client.why());
     let (queries, keys) = block_sizes(client.kind(), positions, head_dim);
     println!(
         "q, k, v     [{batch}, {heads}, {positions}, {head_dim}] f32, blocks of {queries} queries and {keys} keys"
