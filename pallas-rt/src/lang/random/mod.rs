@@ -130,7 +130,16 @@ fn on_the_cpu(seeds: Range<u64>) {
         let [traced, lowered] = kernels(seed, steps);
         let peeled = Arc::new(passes::peel::peel(&lowered, 1));
         let promoted = Arc::new(passes::promote::promote(&peeled, &[]).kernel);
-        let stages = [("traced", traced), ("lowered", lowered), ("peeled", peeled), ("promoted", promoted)];
+        let delayed = Arc::new(passes::delay::delay::<()>(&promoted, &mut vec![]));
+        let ahead = Arc::new(passes::prefetch::prefetch::<()>(&delayed, 1, &mut vec![]));
+        let stages = [
+            ("traced", traced),
+            ("lowered", lowered),
+            ("peeled", peeled),
+            ("promoted", promoted),
+            ("delayed", delayed),
+            ("ahead", ahead),
+        ];
         let mut all: Vec<(String, Numbers)> =
             stages.iter().map(|(name, kernel)| (name.to_string(), interpret(kernel, seed))).collect();
         let cpu = run(&Client::cpu(), seed, steps).unwrap_or_else(|e| panic!("seed {seed}, {steps} steps: {e}"));
