@@ -10,8 +10,8 @@
 //! Everything but the operands is f32. Blocks of keys that no row of a program sees are skipped: nothing is loaded or
 //! multiplied for them.
 use crate::dispatch::floats;
-use pallas_rt::DeviceKind;
 use pallas_rt::prelude::*;
+use pallas_rt::{DeviceLimits, Profile};
 
 /// Which keys a query sees; key lengths apply besides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -119,10 +119,12 @@ pub fn flash_attention_blocks<E: Float, const BQ: usize, const BK: usize>(
 }
 
 /// Queries and keys of a block that [`flash_attention`] chooses for this many queries of this size.
-pub fn block_sizes(device: DeviceKind, queries: usize, head_dim: usize) -> (usize, usize) {
-    match (device, queries, head_dim) {
-        // Workgroup memory is small, and threads are many.
-        (DeviceKind::Gpu, ..) => (16, 32),
+pub fn block_sizes(device: &DeviceLimits, queries: usize, head_dim: usize) -> (usize, usize) {
+    match (device.profile, queries, head_dim) {
+        // Keys, values and probabilities of a step share workgroup memory; the rest is in registers.
+        (Profile::Gpu, _, ..=64) if device.workgroup_bytes >= 32 << 10 => (64, 16),
+        (Profile::Gpu, ..) => (32, 16),
+        (Profile::SimtCpu, ..) => (16, 32),
         (_, ..=16, _) => (16, 128),
         (_, _, ..=128) => (128, 128),
         _ => (64, 128),
@@ -162,7 +164,7 @@ pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Optio
     let (causal, from_end) = (options.causal != Causal::No, options.causal == Causal::FromEnd);
     macro_rules! call {
         ($E:ident $($BQ:literal $BK:literal),*) => {
-            match block_sizes(q.client().kind(), queries, d) {
+            match block_sizes(q.client().limits(), queries, d) {
                 $(($BQ, $BK) => {
                     flash_attention_blocks::<$E, $BQ, $BK>(q, k, v, lengths, scale, causal, from_end)
                 })*
@@ -170,7 +172,7 @@ pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Optio
             }
         };
     }
-    floats!("flash_attention", q.dtype(), E => call!(E 16 32, 16 128, 64 128, 128 128))
+    floats!("flash_attention", q.dtype(), E => call!(E 64 16, 32 16, 16 32, 16 128, 64 128, 128 128))
 }
 
 /// The given lengths, or as many as there are keys.

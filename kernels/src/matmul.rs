@@ -5,7 +5,7 @@
 //! ```
 //! Sums are held in f32 for 16-bit floats. Each program computes one block of C; blocks of A and B stream past it.
 use crate::dispatch::floats;
-use pallas_rt::DeviceKind;
+use pallas_rt::Profile;
 use pallas_rt::prelude::*;
 
 /// How the two matrices lie in memory.
@@ -122,13 +122,14 @@ pub fn matmul_with(
         _ => Ok(x.clone()),
     };
     let (a3, b3) = (batched(a)?, batched(b)?);
-    // A GPU's accumulator lies in workgroup memory, of which every adapter has 16 KiB.
-    let gpu = a.client().kind() == DeviceKind::Gpu;
+    let profile = a.client().limits().profile;
     macro_rules! product {
         ($kernel:ident, $E:ty) => {
-            match gpu {
-                true => $kernel::<$E, 64, 64, 32>(&a3, &b3, epilogue),
-                false => $kernel::<$E, 128, 128, 256>(&a3, &b3, epilogue),
+            match profile {
+                // Accumulators in registers: eight by eight a thread, or eight rows of eight threads.
+                Profile::Gpu => $kernel::<$E, 64, 64, 16>(&a3, &b3, epilogue),
+                Profile::SimtCpu => $kernel::<$E, 32, 32, 32>(&a3, &b3, epilogue),
+                _ => $kernel::<$E, 128, 128, 256>(&a3, &b3, epilogue),
             }
         };
     }

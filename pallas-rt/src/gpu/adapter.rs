@@ -94,7 +94,7 @@ pub(super) fn describe(
         driver,
         software,
         limits: DeviceLimits {
-            profile: if software { Profile::SimtCpu } else { Profile::Gpu },
+            profile: profile(software),
             workgroup_bytes: u64::from(limits.max_compute_workgroup_storage_size),
             max_threads: limits.max_compute_invocations_per_workgroup,
             max_threads_per_axis: [
@@ -115,6 +115,16 @@ pub(super) fn describe(
             has_timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
             has_64_bit: false,
         },
+    }
+}
+
+/// What an adapter likes; `PALLAS_PROFILE` overrides, so that a software adapter can run what is made for a real one.
+fn profile(software: bool) -> Profile {
+    match std::env::var("PALLAS_PROFILE").as_deref() {
+        Ok("gpu") => Profile::Gpu,
+        Ok("simt_cpu") => Profile::SimtCpu,
+        _ if software => Profile::SimtCpu,
+        _ => Profile::Gpu,
     }
 }
 
