@@ -62,7 +62,7 @@ unsafe fn rows_body<O: Lane<(T, T), Out = T>, T: Elem>(
         // SAFETY: the caller's: row r is readable, out has room.
         unsafe {
             let x = std::slice::from_raw_parts(x.offset(r as isize * row_bytes).cast::<T>(), n);
-            *out.cast::<T>().add(r) = if n >= 512 { row::<O, T, 64>(start, x) } else { row::<O, T, 16>(start, x) };
+            *out.cast::<T>().add(r) = if n >= 128 { row::<O, T, 64>(start, x) } else { row::<O, T, 16>(start, x) };
         }
     }
 }
