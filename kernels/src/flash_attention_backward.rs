@@ -155,7 +155,7 @@ fn block_sizes(device: DeviceKind) -> (usize, usize) {
     match device {
         // Workgroup memory is small, and threads are many.
         DeviceKind::Gpu => (16, 16),
-        _ => (64, 64),
+        _ => (128, 128),
     }
 }
 
@@ -204,5 +204,5 @@ pub fn flash_attention_backward(
             }
         };
     }
-    floats!("flash_attention_backward", q.dtype(), E => call!(E 16 16, 64 64))
+    floats!("flash_attention_backward", q.dtype(), E => call!(E 16 16, 128 128))
 }

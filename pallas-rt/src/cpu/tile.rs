@@ -180,6 +180,42 @@ unsafe fn repeat<T: Copy>(x: T, to: *mut T, n: usize) {
     unsafe { body(x, to, n) }
 }
 
+/// Copies bytes past the caches, where the machine can; [`settle`] must follow before another thread looks.
+///
+/// # Safety
+/// Both hold as many bytes and do not overlap.
+pub(super) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    unsafe fn avx2(from: *const u8, to: *mut u8, vectors: usize) {
+        use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_stream_si256};
+        let (from, to) = (from.cast::<__m256i>(), to.cast::<__m256i>());
+        for i in 0..vectors {
+            // SAFETY: the caller's; `to` is a multiple of a vector.
+            unsafe { _mm256_stream_si256(to.add(i), _mm256_loadu_si256(from.add(i))) };
+        }
+    }
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    if super::strips::has_avx2() && (to as usize).is_multiple_of(32) {
+        // SAFETY: the caller's, the feature is there, and so is the alignment.
+        unsafe { avx2(from, to, bytes / 32) };
+        done = bytes / 32 * 32;
+    }
+    // SAFETY: the caller's.
+    unsafe { std::ptr::copy_nonoverlapping(from.add(done), to.add(done), bytes - done) };
+}
+
+/// Makes what [`stream`] wrote visible to who synchronises with this thread.
+pub(super) fn settle() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a fence touches no memory of ours.
+    #[allow(unused_unsafe, reason = "it is safe where its feature is always there")]
+    unsafe {
+        std::arch::x86_64::_mm_sfence()
+    };
+}
+
 /// Copies a tile.
 ///
 /// # Safety

@@ -88,6 +88,25 @@ fn donated_rows_are_read_before_they_are_written() {
     }
 }
 
+/// Results past the caches: rows that are whole vectors, and rows that are not.
+#[test]
+fn large_results_are_written_past_the_caches() {
+    let cpu = Client::cpu();
+    for [rows, columns] in [[2100, 1024], [2050, 1030], [2_100_000, 1]] {
+        let x = numbers(&cpu, &[rows, columns], 1);
+        let values = x.to_vec::<f32>().expect("f32");
+        let want = values.chunks(columns).flat_map(|row| {
+            let (max, square) = (row.iter().copied().fold(f32::MIN, f32::max), row.iter().map(|x| x * x).sum::<f32>());
+            let y: Vec<f32> = row.iter().map(|x| (x - max) * square).collect();
+            let min = y.iter().copied().fold(f32::MAX, f32::min);
+            row.iter().zip(y).map(|(x, y)| y + min - x).collect::<Vec<f32>>()
+        });
+        let found = in_place(&x).and_then(|y| y.to_vec::<f32>()).unwrap_or_else(|e| panic!("{e}"));
+        let at = want.zip(&found).position(|(a, b)| a != *b);
+        assert_eq!(at, None, "{rows}x{columns}: the first element that differs");
+    }
+}
+
 /// NaN and infinities go through maxima, minima and choices as IEEE and the table say.
 #[kernel(grid = (1))]
 fn special(

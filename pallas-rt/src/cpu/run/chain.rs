@@ -4,7 +4,7 @@
 //! stretched operands, run in windows: a part of one long row, or several short rows, which are copied side by side.
 use super::super::plan::step::{Chain, Input, Sink, Source};
 use super::super::strips::{STRIP, slice, slice_mut};
-use super::super::tile::{Tile, copy_row};
+use super::super::tile::{Tile, copy_row, stream};
 use super::{Run, room};
 use pallas_ir::{DType, Literal, Slice};
 
@@ -25,6 +25,8 @@ pub(super) enum Reach {
     Rows(Tile, *mut u8),
     /// For results: copied from a strip buffer to a row-major position.
     Copied(*mut u8, *mut u8),
+    /// The same, past the caches: an array as large as they are would only drive out what is still needed.
+    Streamed(*mut u8, *mut u8),
 }
 
 /// Where everything of a chain is.
@@ -43,7 +45,8 @@ pub(super) struct Reaches {
 impl Reaches {
     /// Whether windows may cross the ends of rows.
     fn anywhere(&self) -> bool {
-        let flat = |r: &Reach| matches!(r, Reach::Straight(_) | Reach::Held(_) | Reach::Copied(..));
+        let flat =
+            |r: &Reach| matches!(r, Reach::Straight(_) | Reach::Held(_) | Reach::Copied(..) | Reach::Streamed(..));
         self.sinks.is_empty() && self.inputs.iter().all(|i| flat(&i.0)) && self.outputs.iter().all(flat)
     }
 }
@@ -74,6 +77,9 @@ struct Window {
     col: usize,
     cols: usize,
 }
+
+/// Bytes of an array whose parts are out of the cache before anybody reads them.
+const LARGE: usize = 8 << 20;
 
 /// Shorter rows share a strip with others.
 const LONG: usize = STRIP / 2;
@@ -131,6 +137,7 @@ impl<'a> Run<'a> {
                 Some(v) => {
                     let tile = self.define(v);
                     match (tile.is_contiguous(&chain.shape), link.aside) {
+                        (true, false) if self.in_large_array(tile.start) => Reach::Streamed(tile.start, own),
                         (true, false) => Reach::Straight(tile.start),
                         (true, true) => Reach::Copied(tile.start, own),
                         // Tiles that are aimed have adjacent elements in a row.
@@ -141,6 +148,13 @@ impl<'a> Run<'a> {
             });
         }
         sinks.extend(chain.sinks.iter().map(|s| self.define(s.to).start));
+    }
+
+    fn in_large_array(&self, start: *mut u8) -> bool {
+        self.operands.iter().any(|o| {
+            let bytes = o.bytes * o.shape.iter().product::<usize>();
+            bytes >= LARGE && (o.start as usize..o.start as usize + bytes).contains(&(start as usize))
+        })
     }
 
     /// How an input's strips are found, and its element type.
@@ -265,7 +279,8 @@ impl Strips<'_> {
             Reach::Straight(start) => start.wrapping_add((w.row * self.reaches.inner + w.col) * bytes),
             Reach::Row(tile) => self.row(tile, w, 0, bytes),
             Reach::Held(buffer) | Reach::Repeated(buffer) => *buffer,
-            Reach::Spread(_, buffer) | Reach::Rows(_, buffer) | Reach::Copied(_, buffer) => *buffer,
+            Reach::Spread(_, buffer) | Reach::Rows(_, buffer) => *buffer,
+            Reach::Copied(_, buffer) | Reach::Streamed(_, buffer) => *buffer,
         }
     }
     /// Where row `r` of a window begins.
@@ -328,6 +343,10 @@ impl Strips<'_> {
                 Reach::Copied(start, buffer) => unsafe {
                     let to = start.wrapping_add((w.row * self.reaches.inner + w.col) * bytes);
                     copy_row(*buffer, 1, to, 1, w.rows * w.cols, bytes);
+                },
+                Reach::Streamed(start, buffer) => unsafe {
+                    let to = start.wrapping_add((w.row * self.reaches.inner + w.col) * bytes);
+                    stream(*buffer, to, w.rows * w.cols * bytes);
                 },
                 Reach::Rows(tile, buffer) => unsafe {
                     let stride = tile.strides[self.chain.shape.len().saturating_sub(1)];

@@ -73,6 +73,7 @@ pub(super) fn programs(
             break;
         }
     }
+    tile::settle();
     BUFFERS.set(buffers);
     result
 }
