@@ -182,3 +182,26 @@ fn a_donated_input_serves_an_output_where_that_is_safe() {
         assert_eq!((floats(&whole), rounded.to_vec::<i32>()), (vec![0.0, 0.0, 1.0], Ok(vec![0, 0, 1])));
     }
 }
+
+/// A program that already uses wgpu: its device, its buffers in and out, a kernel in between, nothing copied.
+#[cfg(feature = "gpu")]
+#[test]
+fn the_programs_own_device_and_buffers() {
+    use pallas_rt::wgpu::{BufferDescriptor, BufferUsages};
+    let Some(gpu) = gpu() else { return };
+    let owner = gpu.isolated().expect("the adapter is there");
+    let (device, queue) = owner.wgpu().expect("a GPU's");
+    let client = Client::from_wgpu(device.clone(), queue.clone());
+    let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
+    let buffer = || device.create_buffer(&BufferDescriptor { label: None, size: 48, usage, mapped_at_creation: false });
+    let (input, output) = (buffer(), buffer());
+    let numbers: Vec<u8> = (0..12).flat_map(|i| (i as f32).to_le_bytes()).collect();
+    queue.write_buffer(&input, 0, &numbers);
+    let array = |buffer| Array::from_wgpu(&client, buffer, DType::F32, &[12]).expect("48 bytes");
+    let (x, mut y) = (array(input), array(output.clone()));
+    into([&mut y], || doubled(&x)).expect("it fits");
+    assert_eq!(y.wgpu_buffer(), Some(&output));
+    // As the program itself would see it.
+    let found = floats(&array(output));
+    assert_eq!(found, (0..12).map(|i| 2.0 * i as f32).collect::<Vec<_>>());
+}
