@@ -103,6 +103,20 @@ fn grids_of_rank_zero_and_seven() {
     }
 }
 
+#[kernel(grid = (N, 3))]
+fn numbered(#[block([N] => [_], |i, _| (i,))] x: In<i32>, #[block([N, 3] => [_, 1], |i, j| (i, j))] out: Out<i32>) {
+    out.fill(x.load().item() + program_id(0) * 10 + program_id(1));
+}
+#[test]
+fn more_programs_than_a_dispatch_has_along_an_axis() {
+    let n = 70_001;
+    for client in [Some(Client::cpu()), crate::support::gpu()].into_iter().flatten() {
+        let found = numbered(client.full(&[n], 5).expect("it fits")).and_then(|y| y.to_vec::<i32>());
+        let want: Vec<i32> = (0..n as i32).flat_map(|i| [0, 1, 2].map(|j| 5 + i * 10 + j)).collect();
+        assert!(found.expect("it runs") == want, "{client:?}");
+    }
+}
+
 #[kernel(grid = (cdiv(N, 4)))]
 fn bumped(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([N] => [4], |i| (i,), alias = x)] out: Out<f32>) {
     out.store(x.load() + 1.0);
