@@ -127,26 +127,37 @@ impl Emit<'_> {
             }
         }
     }
-    /// Copies values into others, all at once: what is read is read before anything is written.
+    /// Copies values into others, all at once: what is read is read before it is written.
     fn assign(&mut self, to: &[Value], from: &[Value]) {
         let pairs: Vec<(Value, Value)> = to.iter().copied().zip(from.iter().copied()).filter(|(t, f)| t != f).collect();
-        let in_words = |e: &Self, v: Value| e.k.ty(v).is_scalar() || e.registers(v);
+        let aside = pairs.iter().any(|(_, f)| self.reads(*f, to));
         let mut writes = vec![];
         self.step(|e| {
             for &(t, f) in &pairs {
-                if !in_words(e, t) {
+                if !e.k.ty(t).is_scalar() && !e.registers(t) {
                     continue;
                 }
                 for (name, at) in e.words(t) {
-                    let x = e.element(f, &at);
-                    let aside = e.fresh("t");
-                    e.line(format!("let {aside} = {x};"));
-                    writes.push(format!("{name} = {aside};"));
+                    let mut x = e.element(f, &at);
+                    if aside {
+                        let kept = e.fresh("t");
+                        e.line(format!("let {kept} = {x};"));
+                        x = kept;
+                    }
+                    writes.push(format!("{name} = {x};"));
                 }
+            }
+            if !aside {
+                writes.drain(..).for_each(|w| e.line(w));
             }
         });
         self.assign_memory(&pairs);
         writes.iter().for_each(|w| self.line(w));
+    }
+    /// Whether a value is one of `others`, or recomputed from one.
+    fn reads(&self, v: Value, others: &[Value]) -> bool {
+        let inst = self.plan.defined[v.index()].filter(|_| self.plan.inline[v.index()].is_some());
+        others.contains(&v) || inst.is_some_and(|i| self.k.inst(i).args.iter().any(|&v| self.reads(v, others)))
     }
     /// The variables of a scalar or of a register tile, with their positions.
     fn words(&self, v: Value) -> Vec<(String, At)> {
