@@ -244,16 +244,16 @@ fn text_of_random_kernels_parses_back() {
 
 #[test]
 fn random_kernels_are_not_trivial() {
-    // The law is worth something only if programs differ in what they give, and together use most of the registry.
+    // The law is worth something only if programs differ in what they give, and together use the whole registry: on a GPU too.
     let results: Vec<Numbers> =
         (0..50).map(|seed| run(&Client::interpreter(), seed, STEPS).expect("it runs")).collect();
     for i in 0..results.len() {
         assert!((0..i).all(|j| !agree(&results[i], &results[j])), "program {i} gives what an earlier one gave");
         assert!(results[i].0.iter().all(|x| x.is_finite()), "program {i} does not give numbers");
     }
-    let text: String = (0..400).map(|seed| kernels(seed, STEPS)[0].to_string()).collect();
+    let text: String = (0..SMALL).map(|seed| kernels(seed, STEPS)[0].to_string()).collect();
     let missing = |names: Vec<&'static str>| -> Vec<&str> {
-        names.into_iter().filter(|name| text.matches(&format!(" = {name} ")).count() < 3).collect()
+        names.into_iter().filter(|name| !text.contains(&format!(" = {name} "))).collect()
     };
     let scalar = missing(ScalarOp::ALL.iter().map(|op| op.name()).collect());
     let structural = missing(StructuralOp::NAMES.to_vec());
