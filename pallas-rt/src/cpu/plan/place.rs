@@ -23,7 +23,7 @@ fn any(step: &Step, test: &dyn Fn(&Step) -> bool) -> bool {
 }
 
 /// Whether the step, or one inside of it, reads a value that lies in the memory of `v`.
-fn needs(step: &Step, base: &[Option<Value>], v: Value) -> bool {
+pub(super) fn needs(step: &Step, base: &[Option<Value>], v: Value) -> bool {
     let lies = |x: &Value| lies_in(base, *x, v);
     any(step, &|s| s.reads().iter().any(lies) || s.blocks().iter().any(|b| b.yields.iter().any(lies)))
 }

@@ -74,6 +74,8 @@ pub(crate) struct Link {
     pub(crate) output: Option<Value>,
     /// Whether the chain reads the memory where that result goes: it is written when all links are done with a strip.
     pub(crate) aside: bool,
+    /// Whether only chains of the same sweep need that result: rows may then lie in one place, one after the other.
+    pub(crate) passing: bool,
 }
 
 /// A fold of each row of an operand or of a link's results, while they are in the first level cache.

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Every chain of a sweep reads only its own rows of what the others make, since all have the same axes but the last.
-use super::place::{lies_in, memory};
+use super::place::{lies_in, memory, needs};
 use super::step::{Block, Chain, Step};
 use pallas_ir::{Kernel, Value};
 
@@ -33,6 +33,25 @@ pub(super) fn gather(kernel: &Kernel, base: &[Option<Value>], block: &mut Block)
         }
     }
     end(&mut chains, &mut block.steps);
+    for at in 0..block.steps.len() {
+        mark_passing(base, block, at);
+    }
+}
+
+/// Marks results of a sweep that nothing outside of it reads.
+fn mark_passing(base: &[Option<Value>], block: &mut Block, at: usize) {
+    let Step::Sweep(chains) = &block.steps[at] else { return };
+    let needed = |v: Value| {
+        let elsewhere = |(i, s): (usize, &Step)| i != at && needs(s, base, v);
+        block.steps.iter().enumerate().any(elsewhere) || block.yields.iter().any(|y| lies_in(base, *y, v))
+    };
+    let results = chains.iter().flat_map(|c| &c.links).filter_map(|l| l.output);
+    let passing: Vec<Value> = results.filter(|v| !needed(*v)).collect();
+    if let Step::Sweep(chains) = &mut block.steps[at] {
+        for link in chains.iter_mut().flat_map(|c| &mut c.links) {
+            link.passing = link.output.is_some_and(|v| passing.contains(&v));
+        }
+    }
 }
 
 /// Steps that can be taken before a sweep: nothing that a chain does changes what they do, but for their operands.

@@ -100,17 +100,17 @@ impl<'a> Run<'a> {
         let mut buffers = Buffers { start, pitch, held: shared };
         let mut reaches = std::mem::take(&mut self.buffers.reaches);
         reaches.resize_with(chains.len().max(reaches.len()), Reaches::default);
+        let widest = chains.iter().filter_map(|c| c.shape.last().copied()).max().unwrap_or(1);
+        let mut height = (STRIP / widest).max(1);
         for (chain, reaches) in chains.iter().zip(&mut reaches) {
-            self.prepare(chain, reaches, &mut buffers);
+            self.prepare(chain, reaches, &mut buffers, height == 1);
         }
         if let ([chain], [one, ..]) = (chains, &mut reaches[..])
             && one.anywhere()
         {
-            (rows, one.inner) = (1, chain.shape.iter().product());
+            (rows, height, one.inner) = (1, 1, chain.shape.iter().product());
         }
         let parts = || chains.iter().zip(&reaches).map(|(chain, reaches)| Strips { chain, reaches });
-        let widest = reaches[..chains.len()].iter().map(|r| r.inner).max().unwrap_or(1);
-        let height = (STRIP / widest).max(1);
         for row in (0..rows).step_by(height) {
             let end = rows.min(row + height);
             // SAFETY: the rows lie inside of the shape, which every tile holds.
@@ -119,8 +119,8 @@ impl<'a> Run<'a> {
         self.buffers.reaches = reaches;
     }
 
-    /// Finds everything of a chain.
-    fn prepare(&mut self, chain: &'a Chain, reaches: &mut Reaches, buffers: &mut Buffers) {
+    /// Finds everything of a chain; `singly`: its rows are computed one by one.
+    fn prepare(&mut self, chain: &'a Chain, reaches: &mut Reaches, buffers: &mut Buffers, singly: bool) {
         let Reaches { inputs, outputs, sinks, inner } = reaches;
         inputs.clear();
         outputs.clear();
@@ -135,7 +135,11 @@ impl<'a> Run<'a> {
             outputs.push(match link.output {
                 None => Reach::Held(own),
                 Some(v) => {
-                    let tile = self.define(v);
+                    let mut tile = self.define(v);
+                    if link.passing && singly && long {
+                        tile.strides[..chain.shape.len() - 1].fill(0);
+                        self.tiles[v.index()] = tile;
+                    }
                     match (tile.is_contiguous(&chain.shape), link.aside) {
                         (true, false) if self.in_large_array(tile.start) => Reach::Streamed(tile.start, own),
                         (true, false) => Reach::Straight(tile.start),

@@ -70,7 +70,7 @@ impl Build<'_> {
     }
     fn link(&mut self, strip: strips::Strip, args: Vec<(Source, DType)>, dtype: DType, value: Option<Value>) -> Source {
         let growing = self.here().chain.as_mut().expect("joined before");
-        growing.chain.links.push(Link { strip, args, dtype, buffer: 0, output: None, aside: false });
+        growing.chain.links.push(Link { strip, args, dtype, buffer: 0, output: None, aside: false, passing: false });
         growing.values.push(value);
         growing.inside.push(0);
         Source::Link(growing.values.len() - 1)
