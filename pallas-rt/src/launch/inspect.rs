@@ -23,7 +23,8 @@ pub struct Explained {
     pub name: String,
     /// Extents of the grid.
     pub grid: Vec<i64>,
-    /// The tile IR as traced, after each pass, and the WGSL for WebGPU's default limits: name and text.
+    /// Name and text: the tile IR as traced and after each pass; then, for a GPU with WebGPU's default limits, the tile IR
+    /// that was placed, the placement and the WGSL.
     pub stages: Vec<(String, String)>,
     /// Estimate.
     pub cost: Cost,
@@ -163,13 +164,18 @@ pub(super) fn note(compiled: &Compiled, binding: &Binding, _: &Client) -> Result
     }) {
         return Ok(());
     }
-    let mut stages =
-        vec![("traced".to_string(), kernel.to_string()), ("lower".to_string(), compiled.lowered.to_string())];
+    let mut stages = vec![("traced".to_string(), kernel.to_string())];
+    let mut now = (*compiled.traced).clone();
+    for (name, pass) in crate::passes::PIPELINE {
+        now = pass(&now);
+        stages.push((name.to_string(), now.to_string()));
+    }
     // WebGPU's default limits: what runs everywhere.
     let limits = wgsl::Limits::default_of(wgsl::Profile::Gpu);
     let sequential = super::run::sequential_grid(kernel, binding).len();
     match wgsl::emit(&compiled.lowered, sequential, &limits) {
         Ok(shader) => {
+            stages.push(("placed".to_string(), shader.kernel.to_string()));
             stages.push(("placement".to_string(), shader.placement.to_string()));
             stages.push(("wgsl".to_string(), shader.text));
         }

@@ -60,6 +60,8 @@ pub struct Shader {
     pub error_flag: bool,
     /// Loop iterations of a thread.
     pub iterations: Iterations,
+    /// The tile IR that was placed: the lowered form, peeled, its scratch promoted, its sums delayed.
+    pub kernel: Kernel,
     /// Where tiles live, and why threads meet.
     pub placement: Placement,
 }
@@ -164,6 +166,7 @@ fn emit_task(task: Task<'_>) -> Result<Shader, Diag> {
         error_flag,
         iterations: emitted.iterations,
         placement,
+        kernel,
     })
 }
 
