@@ -11,3 +11,4 @@ mod shaders;
 mod steps;
 mod support;
 mod tidy;
+mod validate;

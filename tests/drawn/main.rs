@@ -8,6 +8,8 @@ mod draw;
 mod evaluate;
 mod expressions;
 mod program;
+#[path = "../all/validate.rs"]
+mod validate;
 /// The programs, as kernels.
 #[allow(warnings, clippy::all, reason = "random programs declare and compare things for no reason")]
 mod kernels {
@@ -20,6 +22,7 @@ use draw::PROGRAMS;
 use pallas_rt::interp::{Argument, Data, Machine, walk};
 use pallas_rt::ir::{Kernel, Literal};
 use pallas_rt::prelude::*;
+use pallas_rt::wgsl::{Audit, Limits, Profile, audit};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -148,6 +151,19 @@ fn drawn_kernels_mean_the_same_on_a_gpu() {
         }
     };
     (0..PROGRAMS).step_by(10).for_each(|number| CALLS.iter().for_each(|&call| check_on(&client, number, call)));
+}
+
+#[test]
+fn shaders_of_drawn_kernels_are_valid_everywhere() {
+    for (number, &call) in kernels::KERNELS.iter().enumerate() {
+        let kernel = explain(|| run(call, &Client::cpu(), number, 1, true)).expect("it explains").kernels.remove(0);
+        for profile in [Profile::Gpu, Profile::SimtCpu] {
+            let limits = Limits::default_of(profile);
+            validate::validate(&kernel.shader(&limits).expect("it has a shader").text);
+            let audit = audit(&kernel.lowered, kernel.sequential, &limits).expect("it has a shader");
+            assert_eq!(audit, Audit { barriers: audit.barriers, ..Audit::default() }, "{}", source(number));
+        }
+    }
 }
 
 #[test]
