@@ -6,6 +6,7 @@ use super::key::Key;
 use super::spec::Spec;
 use crate::{Result, passes};
 use pallas_ir::{Kernel, Loc, OperandId, OperandKind};
+use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
@@ -15,6 +16,8 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 pub(super) struct Call {
     name: &'static str,
     at: Loc,
+    /// The type of the body.
+    instance: TypeId,
     /// `None`: some `#[fixed]` value can't be compared, so the trace itself is the key.
     fixed: Option<Vec<Key>>,
     sizes: Vec<(String, i64)>,
@@ -23,7 +26,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) fn new(spec: &Spec, binding: &Binding) -> Call {
+    pub(super) fn new(spec: &Spec, binding: &Binding, instance: TypeId) -> Call {
         let sizes = binding.statics.iter().map(|n| (n.clone(), binding.sizes[n])).collect();
         let fixed = spec.key.iter().map(|k| k.0.clone()).collect();
         // Blocks and dims may mention const generics and outer constants; an operand without dims has its array's shape.
@@ -34,7 +37,7 @@ impl Call {
         };
         let operands = (0..spec.operands.len()).map(|i| (describe(i), shape(i))).collect();
         let trace = format!("{:?}", spec.grid);
-        Call { name: spec.name, at: spec.at, fixed, sizes, operands, trace }
+        Call { name: spec.name, at: spec.at, instance, fixed, sizes, operands, trace }
     }
 }
 

@@ -26,7 +26,8 @@ pub use into::{Results, into};
 use crate::lang::context;
 use crate::{Array, Client, DeviceKind, Error, Result};
 use pallas_ir::{At, Diag, OperandKind};
-use spec::{Argument, Body, Map, Spec};
+use spec::{Argument, Body, Frame, Map, Spec};
+use std::any::TypeId;
 
 /// What a kernel returns: its outputs, in order.
 #[derive(Debug)]
@@ -49,7 +50,23 @@ impl Outputs {
 /// # Errors
 /// Shapes, element types or sizes that do not fit the spec; a mistake of the body; on the interpreter any fault; device
 /// trouble.
-pub fn launch(spec: Spec, arguments: Vec<Argument>, maps: &[(usize, Map<'_>)], body: Body<'_>) -> Result<Outputs> {
+pub fn launch<F: Fn(&Frame)>(
+    spec: Spec,
+    arguments: Vec<Argument>,
+    maps: &[(usize, Map<'_>)],
+    body: &F,
+) -> Result<Outputs> {
+    // The body's type has every generic argument around it, those of the kernel's `impl` block too.
+    instance(spec, arguments, maps, body, typeid::of::<F>())
+}
+
+fn instance(
+    spec: Spec,
+    arguments: Vec<Argument>,
+    maps: &[(usize, Map<'_>)],
+    body: Body<'_>,
+    instance: TypeId,
+) -> Result<Outputs> {
     if let Some(outer) = context::inside() {
         let message = format!("kernel `{}` is called inside of the kernel made at {outer}", spec.name);
         let help = "call a helper function over tiles instead; kernels are called with arrays";
@@ -57,7 +74,7 @@ pub fn launch(spec: Spec, arguments: Vec<Argument>, maps: &[(usize, Map<'_>)], b
     }
     let client = client_of(&spec, &arguments)?;
     let mut binding = bind::bind(&spec, arguments)?;
-    let call = cache::Call::new(&spec, &binding);
+    let call = cache::Call::new(&spec, &binding, instance);
     let mut compiled = cache::compiled(&call, || trace::trace(&spec, &binding, maps, body))?;
     if inspect::intercepts() {
         inspect::note(&compiled, &binding, &client)?;

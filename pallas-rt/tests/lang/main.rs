@@ -10,6 +10,7 @@
 mod consts;
 mod control;
 mod host;
+mod items;
 mod literals;
 mod operations;
 mod places;
