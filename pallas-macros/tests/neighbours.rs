@@ -46,6 +46,15 @@ mod condition {
     mod tile;
     mod while_tile;
 }
+#[path = "ui/lints/ok"]
+mod lints {
+    mod unreachable_code;
+    mod unused_assignment;
+    mod unused_in_branch;
+    mod unused_mut;
+    mod unused_value;
+    mod unused_variable;
+}
 #[path = "ui/operands/ok"]
 mod operands {
     mod early_read;
