@@ -11,8 +11,7 @@ use super::rewrite::Rewrite;
 use super::simplify::simplify_marked;
 use pallas_ir::structural::Reduce;
 use pallas_ir::{
-    Builder, Dim, Inst, InstId, Kernel, Literal, Loc, Op, RegionId, ScalarOp, StructuralOp, Type, Value,
-    structural::Broadcast,
+    Dim, Inst, InstId, Kernel, Literal, Loc, Op, RegionId, ScalarOp, StructuralOp, Type, Value, structural::Broadcast,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -196,12 +195,7 @@ impl<'k> Class<'k> {
     }
 
     fn rewrite<T: Copy>(&self, marked: &mut Vec<(Value, T)>) -> Kernel {
-        let mut out = Builder::new(&self.k.name);
-        let declared = out.kernel_mut();
-        declared.dims = self.k.dims.clone();
-        declared.operands = self.k.operands.clone();
-        declared.grid = self.k.grid.clone();
-        let mut rewrite = Rewrite::new(self.k, out);
+        let mut rewrite = Rewrite::of(self.k);
         rewrite.region(self.k.body, &mut |r, inst, loc| self.inst(r, inst, loc));
         rewrite.follow(marked);
         rewrite.finish()

@@ -8,7 +8,7 @@
 //! C only if nothing behind it does; neither if it has loops of its own, so that a region's first loop is still its axis.
 use super::rewrite::Rewrite;
 use super::simplify::pure;
-use pallas_ir::{Builder, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, OperandKind, RegionId, ScalarOp, Value};
+use pallas_ir::{Inst, InstId, Kernel, Literal, Loc, Op, OperandId, OperandKind, RegionId, ScalarOp, Value};
 use std::collections::BTreeMap;
 
 /// Peels the innermost of the `sequential` axes.
@@ -26,12 +26,7 @@ pub fn peel(kernel: &Kernel, sequential: usize) -> Kernel {
     if first.is_none() && last.is_none() {
         return kernel.clone();
     }
-    let mut out = Builder::new(&kernel.name);
-    let declared = out.kernel_mut();
-    declared.dims = kernel.dims.clone();
-    declared.operands = kernel.operands.clone();
-    declared.grid = kernel.grid.clone();
-    let mut rewrite = Rewrite::new(kernel, out);
+    let mut rewrite = Rewrite::of(kernel);
     rewrite.region(kernel.body, &mut |r, inst, loc| peel.inst(r, inst, loc, first, last));
     rewrite.finish()
 }

@@ -10,9 +10,7 @@
 use super::peel::innermost;
 use super::rewrite::Rewrite;
 use super::simplify::{pure, simplify_marked};
-use pallas_ir::{
-    Access, Builder, Inst, InstId, Kernel, Loc, Op, OperandId, OperandKind, RegionId, ScalarOp, Type, Value,
-};
+use pallas_ir::{Access, Inst, InstId, Kernel, Loc, Op, OperandId, OperandKind, RegionId, ScalarOp, Type, Value};
 use std::collections::BTreeMap;
 
 /// Fetches ahead in a kernel some of whose values are marked.
@@ -26,12 +24,7 @@ pub fn prefetch<T: Copy>(kernel: &Kernel, sequential: usize, marked: &mut Vec<(V
     if ahead.loads.is_empty() {
         return kernel.clone();
     }
-    let mut out = Builder::new(&kernel.name);
-    let declared = out.kernel_mut();
-    declared.dims = kernel.dims.clone();
-    declared.operands = kernel.operands.clone();
-    declared.grid = kernel.grid.clone();
-    let mut rewrite = Rewrite::new(kernel, out);
+    let mut rewrite = Rewrite::of(kernel);
     rewrite.region(kernel.body, &mut |r, inst, loc| ahead.inst(r, inst, loc));
     rewrite.follow(marked);
     simplify_marked(&rewrite.finish(), marked)

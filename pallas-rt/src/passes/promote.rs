@@ -29,12 +29,7 @@ pub fn promote(kernel: &Kernel, keep: &[OperandId]) -> Promoted {
     if scratch.is_empty() {
         return Promoted { kernel: kernel.clone(), carried: vec![] };
     }
-    let mut out = Builder::new(&kernel.name);
-    let declared = out.kernel_mut();
-    declared.dims = kernel.dims.clone();
-    declared.operands = kernel.operands.clone();
-    declared.grid = kernel.grid.clone();
-    let mut rewrite = Rewrite::new(kernel, out);
+    let mut rewrite = Rewrite::of(kernel);
     let now = scratch.iter().map(|&id| zeros(&mut rewrite.out, &buffer_type(kernel, id))).collect();
     let mut promote = Promote { old: kernel, scratch, now, carried: vec![] };
     rewrite.region(kernel.body, &mut |r, inst, loc| promote.inst(r, inst, loc));

@@ -13,6 +13,15 @@ pub struct Rewrite<'k> {
 pub type Decide<'a> = dyn FnMut(&mut Rewrite<'_>, &Inst, Loc) -> bool + 'a;
 
 impl<'k> Rewrite<'k> {
+    /// A copy with the declarations of `old`.
+    pub fn of(old: &'k Kernel) -> Self {
+        let mut out = Builder::new(&old.name);
+        let declared = out.kernel_mut();
+        declared.dims.clone_from(&old.dims);
+        declared.operands.clone_from(&old.operands);
+        declared.grid.clone_from(&old.grid);
+        Rewrite::new(old, out)
+    }
     /// A copy of `old` into `out`, which has its declarations.
     pub fn new(old: &'k Kernel, out: Builder) -> Self {
         Rewrite { map: vec![None; old.values.len()], old, out }

@@ -7,7 +7,7 @@
 //! ```
 use super::rewrite::Rewrite;
 use crate::interp::{Data, Datum, eval};
-use pallas_ir::{Builder, DType, Inst, Kernel, Literal, Loc, Op, RegionId, ScalarOp, Type, Value};
+use pallas_ir::{DType, Inst, Kernel, Literal, Loc, Op, RegionId, ScalarOp, Type, Value};
 use std::collections::BTreeMap;
 
 /// Simplifies a kernel.
@@ -26,12 +26,7 @@ pub fn simplify_marked<T: Copy>(kernel: &Kernel, marked: &mut Vec<(Value, T)>) -
 
 /// A copy of a kernel in which `decide` replaces instructions.
 fn copy<T: Copy>(kernel: &Kernel, marked: &mut Vec<(Value, T)>, decide: &mut super::rewrite::Decide<'_>) -> Kernel {
-    let mut out = Builder::new(&kernel.name);
-    let declared = out.kernel_mut();
-    declared.dims = kernel.dims.clone();
-    declared.operands = kernel.operands.clone();
-    declared.grid = kernel.grid.clone();
-    let mut rewrite = Rewrite::new(kernel, out);
+    let mut rewrite = Rewrite::of(kernel);
     rewrite.region(kernel.body, decide);
     rewrite.follow(marked);
     rewrite.finish()
