@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Times our kernels against XLA (jax) and torch on the CPU: same inputs, in turn, results compared before timing.
+
+    python3 -m venv .venv && .venv/bin/pip install -r benches/requirements.txt
+    .venv/bin/python benches/compare.py [--only PART,..] [--runs 15] [--table]
+
+One JSON line a case and peer; `ratio` is the peer's time over ours, so more than 1 is ahead. Every time is the minimum of
+at least `--runs` calls, in chunks that alternate between the programs. A peer that is not installed is left out with a
+notice. `--table` prints a Markdown table behind the lines.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+# Freed memory stays with the process: results go to pages that were written before, on every side.
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 28)}
+if any(os.environ.get(name) != value for name, value in KEEP_MEMORY.items()):
+    os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | KEEP_MEMORY)
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+ROOT = Path(__file__).resolve().parent.parent
+# Threads of the last program may spin for a while, waiting for work: a pause before the next one's turn.
+PAUSE = 0.25
+
+
+def numbers(rng, *shape, dtype="float32"):
+    return rng.standard_normal(shape, dtype="float32").astype(dtype)
+
+
+def cases():
+    """Name -> (inputs, floating point operations or None, bytes or None)."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for n in (512, 1024, 2048):
+        found[f"matmul/{n}"] = ({"a": numbers(rng, n, n), "b": numbers(rng, n, n)}, 2 * n**3, None)
+    rows = {"x": numbers(rng, 4096, 1024)}
+    affine = {"gamma": numbers(rng, 1024), "beta": numbers(rng, 1024)}
+    found["softmax/4096x1024"] = (rows, None, 2 * rows["x"].nbytes)
+    found["layer_norm/4096x1024"] = (rows | affine, None, 2 * rows["x"].nbytes)
+    for mask in ("full", "causal"):
+        for s in (512, 1024, 2048):
+            operands = {name: numbers(rng, 1, 8, s, 64) for name in "qkv"}
+            pairs = 8 * (s * s if mask == "full" else s * (s + 1) // 2)
+            found[f"attention_{mask}/8x{s}x64"] = (operands, 4 * pairs * 64, None)
+    for mask in ("full", "causal"):
+        operands = {name: numbers(rng, 1, 8, 2048, 64) for name in ("q", "k", "v", "dout")}
+        pairs = 8 * (2048 * 2048 if mask == "full" else 2048 * 2049 // 2)
+        # Two products forward and five backward.
+        found[f"attention_gradients_{mask}/8x2048x64"] = (operands, 14 * pairs * 64, None)
+    found["add/16x16"] = ({"x": numbers(rng, 16, 16), "y": numbers(rng, 16, 16)}, None, None)
+    return found
+
+
+class Ours:
+    """The bench target `compare`, at the other end of a pipe."""
+
+    def __init__(self, device):
+        features = [] if device == "gpu" else ["--no-default-features"]
+        command = ["cargo", "bench", "--quiet", *features, "--bench", "compare", "--", "--serve", device]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.folder = tempfile.TemporaryDirectory()
+
+    def ask(self, command):
+        print(command, file=self.process.stdin, flush=True)
+        answer = self.process.stdout.readline()
+        if not answer or answer.startswith("error:"):
+            raise RuntimeError(f"{command}: {answer.strip() or 'our program ended'}")
+        return answer
+
+    def prepare(self, name, inputs):
+        given, result = Path(self.folder.name, "in.safetensors"), Path(self.folder.name, "out.safetensors")
+        save_file(inputs, given)
+        self.ask(f"case {name} {given} {result}")
+        outputs = load_file(result)
+        return [outputs[str(i)] for i in range(len(outputs))]
+
+    def times(self, calls):
+        return [int(t) / 1e6 for t in self.ask(f"time {calls}").split()]
+
+
+class Peer:
+    """A library called in this process; `calls` has its function for each case."""
+
+    def prepare(self, name, inputs):
+        self.call = self.function(name.split("/")[0], inputs)
+        return [np.asarray(x) for x in self.call()]
+
+    def times(self, calls):
+        took = []
+        for _ in range(calls):
+            start = time.perf_counter()
+            self.call()
+            took.append((time.perf_counter() - start) * 1e3)
+        return took
+
+
+class Xla(Peer):
+    name = "XLA"
+
+    def __init__(self):
+        import jax
+
+        self.jax = jax
+
+    def function(self, case, inputs):
+        jax, jnp = self.jax, self.jax.numpy
+
+        def softmax_attention(q, k, v, causal):
+            scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) * (q.shape[-1] ** -0.5)
+            if causal:
+                scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -jnp.inf)
+            return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores, -1), v)
+
+        def layer_norm(x, gamma, beta):
+            mean = x.mean(-1, keepdims=True)
+            variance = ((x - mean) ** 2).mean(-1, keepdims=True)
+            return (x - mean) * jax.lax.rsqrt(variance + 1e-5) * gamma + beta
+
+        def gradients(q, k, v, dout, causal):
+            out, back = jax.vjp(lambda q, k, v: softmax_attention(q, k, v, causal), q, k, v)
+            return out, *back(dout)
+
+        function = {
+            "matmul": lambda a, b: (a @ b,),
+            "softmax": lambda x: (jax.nn.softmax(x, -1),),
+            "layer_norm": lambda x, gamma, beta: (layer_norm(x, gamma, beta),),
+            "attention_full": lambda q, k, v: (softmax_attention(q, k, v, False),),
+            "attention_causal": lambda q, k, v: (softmax_attention(q, k, v, True),),
+            "attention_gradients_full": lambda q, k, v, dout: gradients(q, k, v, dout, False),
+            "attention_gradients_causal": lambda q, k, v, dout: gradients(q, k, v, dout, True),
+            "add": lambda x, y: (x + y,),
+        }[case]
+        operands = [jnp.asarray(x) for x in inputs.values()]
+        compiled = jax.jit(function).lower(*operands).compile()
+        return lambda: jax.block_until_ready(compiled(*operands))
+
+
+class Torch(Peer):
+    name = "torch"
+
+    def __init__(self):
+        import torch
+
+        self.torch = torch
+
+    def function(self, case, inputs):
+        torch, F = self.torch, self.torch.nn.functional
+        attend = F.scaled_dot_product_attention
+        x = {name: torch.from_numpy(x) for name, x in inputs.items()}
+        if case.startswith("attention_gradients"):
+            operands = [x[name].requires_grad_() for name in "qkv"]
+
+            def gradients():
+                out = attend(*operands, is_causal=case.endswith("causal"))
+                return out.detach(), *torch.autograd.grad(out, operands, x["dout"])
+
+            return gradients
+        function = {
+            "matmul": lambda: (x["a"] @ x["b"],),
+            "softmax": lambda: (F.softmax(x["x"], -1),),
+            "layer_norm": lambda: (F.layer_norm(x["x"], (x["x"].shape[-1],), x["gamma"], x["beta"], 1e-5),),
+            "attention_full": lambda: (attend(x["q"], x["k"], x["v"]),),
+            "attention_causal": lambda: (attend(x["q"], x["k"], x["v"], is_causal=True),),
+            "add": lambda: (x["x"] + x["y"],),
+        }[case]
+
+        def inference():
+            with torch.no_grad():
+                return function()
+
+        return inference
+
+
+def installed(kind):
+    try:
+        return [kind()]
+    except ImportError as error:
+        print(f"{kind.name} is left out: {error}", file=sys.stderr)
+        return []
+
+
+def best_times(programs, runs):
+    """Minima of at least `runs` calls each, and of a quarter of a second."""
+    times = [[] for _ in programs]
+    rounds = 3
+    for _ in range(rounds):
+        for program, taken in zip(programs, times):
+            time.sleep(PAUSE)
+            start = time.perf_counter()
+            chunk = program.times(-(-runs // rounds))
+            while time.perf_counter() - start < 0.25 / rounds:
+                chunk += program.times(max(1, len(chunk)))
+            taken += chunk
+    return [min(taken) for taken in times]
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--only", default="", help="cases whose name has one of these parts")
+    arguments.add_argument("--runs", type=int, default=15, help="calls of each program, at least")
+    arguments.add_argument("--table", action="store_true", help="print a Markdown table as well")
+    given = arguments.parse_args()
+    ours, peers = Ours("cpu"), installed(Xla) + installed(Torch)
+    flops_peak, bytes_peak = map(float, ours.ask("peak").split())
+    rows = []
+    for name, (inputs, flops, size) in cases().items():
+        if not any(part in name for part in given.only.split(",")):
+            continue
+        results = ours.prepare(name, inputs)
+        for peer in peers:
+            for found, expected in zip(results, peer.prepare(name, inputs), strict=True):
+                np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3, err_msg=f"{name}: ours against {peer.name}")
+        ours_ms, *peer_ms = best_times([ours, *peers], given.runs)
+        share = None
+        if flops:
+            share = round(flops / ours_ms / 1e-3 / flops_peak, 3)
+        elif size:
+            share = round(size / ours_ms / 1e-3 / bytes_peak, 3)
+        for peer, ms in zip(peers, peer_ms):
+            row = {"case": name, "device": "cpu", "ours_ms": round(ours_ms, 4), "peer": peer.name, "peer_ms": round(ms, 4)}
+            row |= {"ratio": round(ms / ours_ms, 3), "share_of_peak": share}
+            print(json.dumps(row), flush=True)
+        rows.append((name, ours_ms, peer_ms, share))
+    if given.table:
+        print("\n| case | ours, ms | " + " | ".join(f"{p.name}, ms" for p in peers) + " | ratio to the better | share of peak |")
+        print("|---|---|" + "---|" * len(peers) + "---|---|")
+        for name, ours_ms, peer_ms, share in rows:
+            cells = [name, f"{ours_ms:.3g}", *(f"{ms:.3g}" for ms in peer_ms), f"{min(peer_ms, default=0) / ours_ms:.2f}"]
+            print("| " + " | ".join([*cells, "" if share is None else f"{share:.2f}"]) + " |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+//! Our side of `compare.py`: runs the shipped kernels on the inputs that its peers get, one call at a time.
+//!
+//! Reads commands from stdin, a line each, and answers each with one line, `error: ..` if it can't be done:
+//!
+//! | command | answer |
+//! |---|---|
+//! | `peak` | measured FLOP/s of fused multiply-adds and copied bytes/s |
+//! | `case NAME INPUTS OUTPUTS` | runs a case once on the arrays of a safetensors file and writes what it returns |
+//! | `time N` | nanoseconds of N calls of the case |
+#[path = "../examples/data/mod.rs"]
+#[expect(dead_code, reason = "examples take arrays out one by one")]
+mod data;
+mod peak;
+
+use pallas_kernels::flash_attention::{Causal, Options, flash_attention, flash_attention_with_lse};
+use pallas_kernels::flash_attention_backward::flash_attention_backward;
+use pallas_kernels::{matmul::matmul, norm::layer_norm, softmax::softmax};
+use pallas_rt::ir::DType;
+use pallas_rt::prelude::*;
+use safetensors::{Dtype, tensor::TensorView};
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
+use std::path::Path;
+use std::time::Instant;
+
+type Arrays = BTreeMap<String, Array>;
+type Case = fn(&Arrays) -> Result<Vec<Array>>;
+
+/// Every case by the first word of its name; the rest of a name says sizes and element types, which the inputs have.
+const CASES: [(&str, Case); 8] = [
+    ("matmul", |x| Ok(vec![matmul(&x["a"], &x["b"])?])),
+    ("softmax", |x| Ok(vec![softmax(&x["x"])?])),
+    ("layer_norm", |x| Ok(vec![layer_norm(&x["x"], &x["gamma"], &x["beta"], 1e-5)?])),
+    ("attention_full", |x| attention(x, Causal::No)),
+    ("attention_causal", |x| attention(x, Causal::FromStart)),
+    ("attention_gradients_full", |x| gradients(x, Causal::No)),
+    ("attention_gradients_causal", |x| gradients(x, Causal::FromStart)),
+    ("add", |x| Ok(vec![add(&x["x"], &x["y"])?])),
+];
+
+/// The smallest of launches.
+#[kernel(grid = (cdiv(M, 16)))]
+fn add(
+    #[block([M, N] => [16, 16], |i| (i, 0))] x: In<f32>,
+    #[block([M, N] => [16, 16], |i| (i, 0))] y: In<f32>,
+    #[block([M, N] => [16, 16], |i| (i, 0))] out: Out<f32>,
+) {
+    out.store(x.load() + y.load());
+}
+
+fn attention(x: &Arrays, causal: Causal) -> Result<Vec<Array>> {
+    let options = Options { causal, ..Options::default() };
+    Ok(vec![flash_attention(&x["q"], &x["k"], &x["v"], &options)?])
+}
+
+fn gradients(x: &Arrays, causal: Causal) -> Result<Vec<Array>> {
+    let (operands, options) = ([&x["q"], &x["k"], &x["v"]], Options { causal, ..Options::default() });
+    let (out, lse) = flash_attention_with_lse(operands[0], operands[1], operands[2], &options)?;
+    let (dq, dk, dv) = flash_attention_backward(operands, [&out, &lse], &x["dout"], &options)?;
+    Ok(vec![out, dq, dk, dv])
+}
+
+struct Server {
+    client: Client,
+    case: Option<(Case, Arrays)>,
+}
+
+impl Server {
+    fn answer(&mut self, command: &str) -> Result<String> {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        match (words.as_slice(), &self.case) {
+            (["peak"], _) => {
+                let peak = peak::measure(&self.client);
+                Ok(format!("{} {}", peak.flops, peak.bytes))
+            }
+            (["case", name, inputs, outputs], _) => {
+                let first = name.split('/').next().unwrap_or_default();
+                let Some((_, case)) = CASES.iter().find(|(known, _)| *known == first) else {
+                    return Err(Error::Value { message: format!("no case `{first}`") });
+                };
+                let inputs = data::load(&self.client, inputs)?;
+                write(outputs, &case(&inputs)?)?;
+                self.case = Some((*case, inputs));
+                Ok("done".into())
+            }
+            (["time", calls], Some((case, inputs))) => {
+                let calls = calls.parse().map_err(|e| Error::Value { message: format!("`{calls}` calls: {e}") })?;
+                let times: Result<Vec<String>> = (0..calls).map(|_| Ok(once(*case, inputs)?.to_string())).collect();
+                Ok(times?.join(" "))
+            }
+            _ => Err(Error::Value { message: format!("`{command}` at this point: expected peak, case or time") }),
+        }
+    }
+}
+
+/// Nanoseconds of a call, until its results are there.
+fn once(case: Case, inputs: &Arrays) -> Result<u128> {
+    let start = Instant::now();
+    for array in case(inputs)? {
+        array.block_until_ready()?;
+    }
+    Ok(start.elapsed().as_nanos())
+}
+
+/// Writes arrays as `0`, `1`, .. in a safetensors file.
+fn write(file: &str, arrays: &[Array]) -> Result<()> {
+    let refused = |message: String| Error::File { path: file.into(), message };
+    let bytes: Vec<Vec<u8>> = arrays.iter().map(Array::to_bytes).collect::<Result<_>>()?;
+    let views = arrays.iter().zip(&bytes).enumerate().map(|(i, (array, bytes))| {
+        let dtype = match array.dtype() {
+            DType::F32 => Dtype::F32,
+            DType::F16 => Dtype::F16,
+            DType::Bf16 => Dtype::BF16,
+            other => return Err(refused(format!("no case returns {other}"))),
+        };
+        let view = TensorView::new(dtype, array.shape().to_vec(), bytes).map_err(|e| refused(e.to_string()))?;
+        Ok((i.to_string(), view))
+    });
+    let views: Vec<_> = views.collect::<Result<_>>()?;
+    safetensors::serialize_to_file(views, None, Path::new(file)).map_err(|e| refused(e.to_string()))
+}
+
+fn main() {
+    // `cargo bench` runs every target; this one only speaks with its script.
+    let Some(device) = std::env::args().skip_while(|a| a != "--serve").nth(1) else {
+        println!("compare: run `python3 benches/compare.py`");
+        return;
+    };
+    let client = match device.as_str() {
+        "cpu" => Ok(Client::cpu()),
+        "gpu" => Client::gpu(0),
+        other => Err(Error::Value { message: format!("--serve {other}: expected cpu or gpu") }),
+    };
+    let mut server = Server { client: client.unwrap_or_else(|e| panic!("{e}")), case: None };
+    for command in std::io::stdin().lock().lines() {
+        let command = command.expect("the script writes text");
+        // Errors have several lines; answers have one.
+        let answer = server.answer(&command).unwrap_or_else(|e| format!("error: {}", e.to_string().replace('\n', " | ")));
+        println!("{answer}");
+        std::io::stdout().flush().expect("the script reads on");
+    }
+}
