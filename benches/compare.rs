@@ -135,7 +135,8 @@ fn main() {
     for command in std::io::stdin().lock().lines() {
         let command = command.expect("the script writes text");
         // Errors have several lines; answers have one.
-        let answer = server.answer(&command).unwrap_or_else(|e| format!("error: {}", e.to_string().replace('\n', " | ")));
+        let answer =
+            server.answer(&command).unwrap_or_else(|e| format!("error: {}", e.to_string().replace('\n', " | ")));
         println!("{answer}");
         std::io::stdout().flush().expect("the script reads on");
     }

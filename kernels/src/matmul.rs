@@ -126,9 +126,9 @@ pub fn matmul_with(
     macro_rules! product {
         ($kernel:ident, $E:ty) => {
             match profile {
-                // Accumulators in registers: eight by eight a thread, or eight rows of eight threads.
+                // Accumulators in registers: eight by eight a thread, or sixteen rows of eight neighbours.
                 Profile::Gpu => $kernel::<$E, 64, 64, 16>(&a3, &b3, epilogue),
-                Profile::SimtCpu => $kernel::<$E, 32, 32, 32>(&a3, &b3, epilogue),
+                Profile::SimtCpu => $kernel::<$E, 16, 64, 64>(&a3, &b3, epilogue),
                 _ => $kernel::<$E, 128, 128, 256>(&a3, &b3, epilogue),
             }
         };

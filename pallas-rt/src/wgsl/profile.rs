@@ -19,6 +19,8 @@ pub(super) struct Numbers {
     pub(super) grids: &'static [(u32, u32)],
     /// Most registers of one value; larger tiles live in memory.
     pub(super) registers: usize,
+    /// Whether products read their operands from workgroup memory rather than from arrays.
+    pub(super) stage: bool,
     /// Whether the next step's operands of products are fetched before this step computes.
     pub(super) prefetch: bool,
     /// Most fused multiply-adds in the text of one step of a product's inner loop.
@@ -64,6 +66,7 @@ impl Profile {
 static BASELINE: Numbers = Numbers {
     grids: &[(1, 256)],
     registers: 0,
+    stage: true,
     prefetch: false,
     products: 1,
     global: 16.0,
@@ -94,6 +97,7 @@ static GPU: Numbers = Numbers {
         (64, 1),
     ],
     registers: 64,
+    stage: true,
     prefetch: true,
     products: 512,
     global: 16.0,
@@ -107,7 +111,8 @@ static GPU: Numbers = Numbers {
 
 static SIMT_CPU: Numbers = Numbers {
     grids: &[(8, 1), (16, 1), (32, 1), (64, 1), (1, 8), (1, 16), (1, 32), (1, 64), (8, 8)],
-    registers: 32,
+    registers: 128,
+    stage: false,
     prefetch: false,
     products: 128,
     global: 8.0,

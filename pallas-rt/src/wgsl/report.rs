@@ -60,6 +60,7 @@ fn tile(placed: &Placed, v: Value) -> Option<(String, &'static str, usize)> {
     let Placed { kernel: k, plan, .. } = placed;
     Some(match (plan.inline[v.index()], plan.homes[v.index()]) {
         (Some(Inline::Pure(_)), _) => ("recomputed".into(), "follows from positions and scalars", 0),
+        (Some(Inline::Fetch), _) => ("fetched".into(), "products read it from its array", 0),
         (Some(Inline::View), _) => ("view".into(), "moves elements of another tile", 0),
         (None, Home::None) if plan.fused[v.index()] => {
             ("fused".into(), "a product whose only use adds it: summed there", 0)

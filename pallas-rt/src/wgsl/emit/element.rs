@@ -76,6 +76,7 @@ impl Emit<'_> {
                 let at = self.moved(&index, at);
                 self.element(of, &at)
             }
+            Some(views::Inline::Fetch) => self.fetched(v, at),
             None => self.kept(v, at),
         }
     }
@@ -219,9 +220,7 @@ impl Emit<'_> {
         if own.is_empty() || own == shape {
             return self.element(v, at);
         }
-        let coord = |(n, c): (&usize, &Coord)| if *n == 1 { Coord::text("0u") } else { c.clone() };
-        let coords = own.iter().zip(&at.coords).map(coord).collect();
-        self.element(v, &At { coords, flat: None })
+        self.element(v, &stretch(own, at))
     }
     /// A position of a view as a position of what it shows.
     pub(super) fn moved(&self, index: &[Index], at: &At) -> At {
@@ -229,6 +228,11 @@ impl Emit<'_> {
     }
 }
 
+/// A position of a tile whose unit axes stretch, as a position of the tile.
+pub(super) fn stretch(own: &[usize], at: &At) -> At {
+    let coord = |(n, c): (&usize, &Coord)| if *n == 1 { Coord::text("0u") } else { c.clone() };
+    At { coords: own.iter().zip(&at.coords).map(coord).collect(), flat: None }
+}
 fn number(d: &Dim) -> i64 {
     d.as_number().expect("sizes are numbers")
 }

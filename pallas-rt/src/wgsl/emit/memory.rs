@@ -1,17 +1,24 @@
 //! Loads and stores: positions in arrays, what lies outside of them, types narrower than a word.
 use super::Emit;
-use super::element::{At, Coord, zero};
+use super::element::{At, Coord, stretch, zero};
 use super::module;
 use crate::passes::lower;
 use crate::wgsl::place::Home;
+use crate::wgsl::place::views::{self, Inline};
 use crate::wgsl::sync::{Memory, Node};
 use crate::wgsl::types::{pack, unpack};
-use pallas_ir::{Inst, OperandId, OperandKind, Value, View};
+use pallas_ir::{Inst, Op, OperandId, OperandKind, Value, View};
 use std::cell::RefCell;
 
 /// Coordinates along the axes of an array that have been computed: axis, coordinate, and what came out.
 #[derive(Default)]
-struct Known(Vec<(usize, String, Along)>);
+pub(super) struct Known(Vec<(usize, String, Along)>);
+
+impl Known {
+    fn find(&self, axis: usize, coord: &str) -> Option<&Along> {
+        self.0.iter().find(|(a, c, _)| *a == axis && *c == coord).map(|(.., found)| found)
+    }
+}
 
 /// One coordinate of an access.
 #[derive(Clone)]
@@ -140,6 +147,63 @@ impl Emit<'_> {
         inside.map_or(x.clone(), |test| format!("select({fill}, {x}, {test})"))
     }
 
+    /// The element of a fetched value.
+    pub(super) fn fetched(&mut self, v: Value, at: &At) -> String {
+        let inst = self.k.inst(self.plan.defined[v.index()].expect("a fetched value has a definition"));
+        let Op::Load { from, view, .. } = &inst.op else { return self.computed(inst, at) };
+        let access = Access { of: *from, view, starts: &inst.args[..view.dynamic()] };
+        let mut known = self.known.remove(&v).unwrap_or_default();
+        let x = self.read(access, at, &mut known);
+        self.known.insert(v, known);
+        x
+    }
+    /// Computes the coordinates of what is fetched for `v` that are the same at both positions.
+    pub(super) fn hoist(&mut self, v: Value, at: &At, other: &At) {
+        let Some(inline) = self.plan.inline[v.index()] else { return };
+        let inst = self.k.inst(self.plan.defined[v.index()].expect("a recomputed value has a definition"));
+        match (inline, &inst.op) {
+            (Inline::Pure(_), _) => {}
+            (Inline::View, _) => {
+                let (of, index) = views::view(self.k, inst);
+                self.hoist(of, &self.moved(&index, at), &self.moved(&index, other));
+            }
+            (Inline::Fetch, Op::Load { from, view, .. }) => {
+                let access = Access { of: *from, view, starts: &inst.args[..view.dynamic()] };
+                let mut known = self.known.remove(&v).unwrap_or_default();
+                let (mut coords, mut others) = (at.coords.iter(), other.coords.iter());
+                for a in 0..view.axes.len() {
+                    let zero = Coord::text("0u");
+                    let kept = view.axes[a].kept;
+                    let c = if kept { coords.next().expect("one per kept axis") } else { &zero };
+                    let same = !kept || others.next() == Some(c);
+                    if same && known.find(a, &c.text).is_none() {
+                        let along = self.compute_along(access, a, &c.text);
+                        known.0.push((a, c.text.clone(), along));
+                    }
+                }
+                self.known.insert(v, known);
+            }
+            (Inline::Fetch, _) => {
+                let shape = &self.k.ty(v).shape;
+                for &arg in &inst.args {
+                    let own = &self.k.ty(arg).shape;
+                    if own.len() == shape.len() {
+                        self.hoist(arg, &stretch(own, at), &stretch(own, other));
+                    }
+                }
+            }
+        }
+    }
+    /// Runs `body`, behind which the coordinates that it computes are out of sight.
+    pub(super) fn scope(&mut self, body: impl FnOnce(&mut Self)) {
+        let before: Vec<(Value, usize)> = self.known.iter().map(|(v, known)| (*v, known.0.len())).collect();
+        body(self);
+        self.known.retain(|v, _| before.iter().any(|(b, _)| b == v));
+        for (v, len) in before {
+            self.known.entry(v).or_default().0.truncate(len);
+        }
+    }
+
     /// Writes the element of `value` at a position where the view has it.
     fn write(&mut self, access: Access<'_>, value: Value, mask: Option<Value>, at: &At, known: &mut Known) {
         let of = access.of;
@@ -231,7 +295,7 @@ impl Emit<'_> {
             .map(|a| {
                 let kept = access.view.axes[a].kept;
                 let c = if kept { coords.next().expect("one per kept axis").text.clone() } else { "0u".into() };
-                if let Some((.., found)) = known.0.iter().find(|(axis, coord, _)| *axis == a && *coord == c) {
+                if let Some(found) = known.find(a, &c) {
                     return found.clone();
                 }
                 let along = self.compute_along(access, a, &c);

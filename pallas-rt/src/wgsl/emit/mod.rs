@@ -15,6 +15,7 @@ mod module;
 mod product;
 
 use super::Counts;
+use super::place::views::Inline;
 use super::place::{Home, Plan};
 use super::profile::Numbers;
 use super::sync::{Memory, Nest, Node, Step, Touch};
@@ -22,7 +23,7 @@ use super::types::{from_word, name, to_word, unpack};
 use crate::passes::simplify::pure;
 use element::At;
 use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Op, RegionId, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 pub(super) use module::{arrays, module};
@@ -100,6 +101,8 @@ pub(super) struct Emit<'k> {
     per_step: Option<Counts>,
     /// Operands of a product are being read.
     product: bool,
+    /// Coordinates of fetched loads that have been computed where the present line sees them.
+    known: BTreeMap<Value, memory::Known>,
     /// How often the present line runs.
     trips: f64,
     work: f64,
@@ -136,6 +139,7 @@ pub(super) fn body(
         counts: Counts::default(),
         per_step: None,
         product: false,
+        known: BTreeMap::new(),
         trips: 1.0,
         work: 0.0,
         lines: 0,
@@ -354,7 +358,8 @@ impl Emit<'_> {
         let (inst, loc) = (self.k.inst(id), self.k.loc(id));
         let unused = |v: &Value| !self.k.ty(*v).is_scalar() && self.plan.homes[v.index()] == Home::None;
         let skipped = |v: &Value| self.plan.fused[v.index()];
-        if pure(&inst.op) && inst.results.iter().any(|v| unused(v) || skipped(v)) {
+        let fetched = |v: &Value| self.plan.inline[v.index()] == Some(Inline::Fetch);
+        if pure(&inst.op) && inst.results.iter().any(|v| unused(v) || skipped(v)) || inst.results.iter().any(fetched) {
             return;
         }
         if loc.line > 0 && !inst.results.iter().all(|&v| self.k.ty(v).is_scalar()) {

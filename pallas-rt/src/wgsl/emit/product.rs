@@ -42,6 +42,15 @@ impl Emit<'_> {
     }
     /// Adds the products at `places` to what `sum` names.
     fn product(&mut self, dot: &Product, places: &[At], sum: &dyn Fn(&Self, usize) -> String) {
+        self.scope(|e| {
+            for (at, side) in places.iter().flat_map(|at| [(at, 0), (at, 1)]) {
+                let [at, other] = ["0u", "1u"].map(|k| At { coords: dot.operand(side, at, k), flat: None });
+                e.hoist(dot.args[side], &at, &other);
+            }
+            e.steps(dot, places, sum);
+        });
+    }
+    fn steps(&mut self, dot: &Product, places: &[At], sum: &dyn Fn(&Self, usize) -> String) {
         let most = (self.numbers.products / places.len().max(1)).clamp(1, UNROLL);
         let unroll = (1..=most).rev().find(|u| dot.steps.is_multiple_of(*u)).unwrap_or(1);
         if dot.steps == 0 {
@@ -65,7 +74,7 @@ impl Emit<'_> {
                 };
                 e.line("{");
                 e.depth += 1;
-                e.one_product(dot, places, &at, sum);
+                e.scope(|e| e.one_product(dot, places, &at, sum));
                 e.depth -= 1;
                 e.line("}");
             }

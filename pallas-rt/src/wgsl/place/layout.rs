@@ -142,7 +142,7 @@ impl Search<'_> {
     /// Axes of tiles that element `at` of `v` is read from: `at` gives the reader's axis number for each axis of `v`.
     fn leaves(&self, v: Value, at: &[Option<usize>], pairs: &mut Vec<(usize, usize)>) {
         match self.inline[v.index()] {
-            Some(Inline::Pure(_)) => {}
+            Some(Inline::Pure(_) | Inline::Fetch) => {}
             Some(Inline::View) => {
                 let inst = self.k.inst(self.defined[v.index()].expect("a view has a definition"));
                 let (of, index) = view(self.k, inst);

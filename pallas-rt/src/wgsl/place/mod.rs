@@ -110,7 +110,7 @@ impl Plan {
     pub(super) fn source(&self, k: &Kernel, v: Value, axis: usize) -> Option<(Value, usize)> {
         match self.inline[v.index()] {
             None => Some((v, axis)),
-            Some(Inline::Pure(_)) => None,
+            Some(Inline::Pure(_) | Inline::Fetch) => None,
             Some(Inline::View) => {
                 let (of, index) = views::view(k, k.inst(self.defined[v.index()].expect("a view has a definition")));
                 let still = |i: &pallas_ir::structural::Index| {
@@ -139,7 +139,7 @@ pub(super) struct Analysis {
 
 impl Analysis {
     pub(super) fn new(k: &Kernel, numbers: &Numbers) -> Analysis {
-        let (mut inline, defined) = views::inline(k);
+        let (mut inline, defined) = views::inline(k, !numbers.stage && numbers.registers > 0);
         if numbers.registers == 0 {
             inline.fill(None);
         }

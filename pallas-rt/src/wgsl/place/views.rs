@@ -1,9 +1,12 @@
 //! Values that need no home: recomputed where they are used.
 //!
 //! A *pure* value depends on positions and scalars only (iota, masks, constants); a *view* is one element of another tile
-//! at a moved position (broadcast, transpose, slice, reshape over unit axes).
+//! at a moved position (broadcast, transpose, slice, reshape over unit axes). Where a profile does not stage, a *fetched*
+//! value is read from its array by every product that needs it.
 use pallas_ir::structural::Index;
-use pallas_ir::{Access, Dim, Inst, InstId, Kernel, Op, RegionId, ScalarOp, StructuralOp, Value};
+use pallas_ir::{
+    Access, Dim, Inst, InstId, Kernel, Op, Operand, OperandId, OperandKind, RegionId, ScalarOp, StructuralOp, Value,
+};
 
 /// How a value is recomputed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,13 +15,15 @@ pub(in crate::wgsl) enum Inline {
     Pure(usize),
     /// From one element of another tile.
     View,
+    /// From elements of arrays that nothing writes, by the products that read it.
+    Fetch,
 }
 
 /// Most operations of a pure value before it gets a home.
 const PURE: usize = 6;
 
-/// Which values are recomputed, and the instruction that defines each value.
-pub(in crate::wgsl) fn inline(k: &Kernel) -> (Vec<Option<Inline>>, Vec<Option<InstId>>) {
+/// Which values are recomputed, and the instruction that defines each value; `fetch`: products read arrays themselves.
+pub(in crate::wgsl) fn inline(k: &Kernel, fetch: bool) -> (Vec<Option<Inline>>, Vec<Option<InstId>>) {
     let mut found = Search { k, inline: vec![None; k.values.len()], defined: vec![None; k.values.len()] };
     found.region(k.body);
     // What a region hands over is copied into what receives it: a view of something being overwritten needs a home.
@@ -30,6 +35,9 @@ pub(in crate::wgsl) fn inline(k: &Kernel) -> (Vec<Option<Inline>>, Vec<Option<In
                 }
             }
         }
+    }
+    if fetch {
+        found.fetches();
     }
     (found.inline, found.defined)
 }
@@ -60,6 +68,48 @@ impl Search<'_> {
             _ if self.k.ty(v).is_scalar() => Some(0),
             _ => None,
         }
+    }
+    /// Marks loads that only products read, and what is made of them element by element on the way.
+    fn fetches(&mut self) {
+        let mut order = vec![];
+        self.k.walk(self.k.body, &mut |id, _| order.push(id));
+        let mut fetch = vec![false; self.k.values.len()];
+        for &id in &order {
+            let inst = self.k.inst(id);
+            let ready = |v: &Value| fetch[v.index()] || self.pure(*v).is_some();
+            let one = |op: &StructuralOp| matches!(access(self.k, op, inst), Access::Cast);
+            let fetched = match &inst.op {
+                Op::Load { from, masked: false, .. } => self.constant(*from),
+                Op::Scalar(op) => cheap(*op) && inst.args.iter().all(ready),
+                Op::Structural(op) if one(op) => ready(&inst.args[0]),
+                _ => false,
+            };
+            if let [result] = inst.results[..] {
+                let view = self.inline[result.index()] == Some(Inline::View);
+                let own = fetched && !self.k.ty(result).is_scalar() && self.inline[result.index()].is_none();
+                fetch[result.index()] = own || view && inst.args.iter().all(ready);
+            }
+        }
+        for r in &self.k.regions {
+            r.yields.iter().for_each(|v| fetch[v.index()] = false);
+        }
+        for id in order.into_iter().rev() {
+            let inst = self.k.inst(id);
+            let product = matches!(&inst.op, Op::Structural(op)
+                if matches!(access(self.k, op, inst), Access::Contract { .. }));
+            let passes = product || inst.results.first().is_some_and(|v| fetch[v.index()]);
+            if !passes {
+                inst.args.iter().for_each(|v| fetch[v.index()] = false);
+            }
+        }
+        for (inline, _) in self.inline.iter_mut().zip(fetch).filter(|(inline, fetch)| *fetch && inline.is_none()) {
+            *inline = Some(Inline::Fetch);
+        }
+    }
+    /// Whether nothing writes to an operand.
+    fn constant(&self, id: OperandId) -> bool {
+        let takes = |o: &Operand| matches!(o.kind, OperandKind::Output { alias: Some(a), .. } if a == id);
+        self.k.operand(id).kind == OperandKind::Input && !self.k.operands.iter().any(takes)
     }
     fn of(&self, inst: &Inst) -> Option<Inline> {
         let all = || inst.args.iter().map(|&v| self.pure(v)).sum::<Option<usize>>();
