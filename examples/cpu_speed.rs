@@ -5,7 +5,11 @@
 #[path = "../benches/peak/cpu.rs"]
 mod peak;
 
-use pallas_kernels::flash_attention::{Causal, Options, flash_attention, flash_attention_blocks};
+use pallas_kernels::flash_attention::{
+    Causal, Options, flash_attention, flash_attention_in_blocks, flash_attention_with_lse,
+};
+use pallas_kernels::flash_attention_backward::{flash_attention_backward, gradients_in_blocks};
+use pallas_kernels::flash_attention_resident::resident_gradients;
 use pallas_kernels::matmul::{Layout, matmul, matmul_blocks, matmul_with};
 use pallas_kernels::norm::layer_norm;
 use pallas_kernels::softmax::softmax;
@@ -48,12 +52,12 @@ fn main() -> Result<()> {
     let (heads, positions, width) = (8, 1024, 64);
     let operand = || numbers(&client, &[1, heads, positions, width]);
     let (q, k, v) = (operand()?, operand()?, operand()?);
-    let lengths = client.array(&[positions as i32], &[1])?;
+    let options = Options { scale: Some(0.125), ..Options::default() };
     let flops = 4.0 * (heads * positions * positions * width) as f64;
     macro_rules! attention {
         ($($block:literal),*) => {$(
             let what = format!("flash attention {heads}x{positions}x{width}, blocks {}x{}", $block, $block);
-            let call = || flash_attention_blocks::<f32, $block, $block>(&q, &k, &v, &lengths, 0.125, false, false);
+            let call = || flash_attention_in_blocks::<f32, f32, $block, $block>(&q, &k, &v, &options);
             report(&what, flops, best(&what, call)?);
         )*};
     }
@@ -65,7 +69,6 @@ fn main() -> Result<()> {
         let by_rows = Layout { b_transposed: true, ..Layout::default() };
         matmul(&softmax(&matmul_with(&q3, &k3, by_rows, |x| x * 0.125)?)?, &v3)
     };
-    let options = Options { scale: Some(0.125), ..Options::default() };
     compare("attention", ["as one kernel", "as three"], || flash_attention(&q, &k, &v, &options), unfused)?;
     let long = || numbers(&client, &[1, heads, 2048, width]);
     let (q, k, v) = (long()?, long()?, long()?);
@@ -73,6 +76,20 @@ fn main() -> Result<()> {
     let masks = ["causal", "full"];
     let full = || flash_attention(&q, &k, &v, &options);
     compare("attention 2048", masks, || flash_attention(&q, &k, &v, &causal), full)?;
+    for (mask, options, part) in [(masks[0], causal, 0.5), (masks[1], options, 1.0)] {
+        let (out, lse) = flash_attention_with_lse(&q, &k, &v, &options)?;
+        let (operands, results) = ([&q, &k, &v], [&out, &lse]);
+        let both = || {
+            let (out, lse) = flash_attention_with_lse(&q, &k, &v, &options)?;
+            flash_attention_backward(operands, [&out, &lse], &out, &options)
+        };
+        let what = format!("attention 2048, forward and backward, {mask}");
+        // Two products forward, five backward, of four times as many scores.
+        report(&what, part * 3.5 * 4.0 * flops, best(&what, both)?);
+        let one = || resident_gradients::<f32, f32, 128, 128>(operands, results, &out, &options);
+        let two = || gradients_in_blocks::<f32, f32, 128, 128>(operands, results, &out, &options);
+        compare(&format!("attention 2048, backward, {mask}"), ["in one pass", "in two"], one, two)?;
+    }
 
     let x = numbers(&client, &[4096, 1024])?;
     let (gamma, beta) = (numbers(&client, &[1024])?, numbers(&client, &[1024])?);

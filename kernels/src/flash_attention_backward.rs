@@ -1,110 +1,72 @@
 //! Gradients of flash attention: the scores are computed anew, block by block, from q, k and the log-sum-exp.
 //!
-//! With `p = exp(q kᵀ·scale - lse)` (Dao et al. 2022, Algorithm 4; Dao 2023):
+//! With `P = exp(s - lse)`, and masks, bias, soft-cap, sinks and dropout as in [`crate::attention_scores`] (Dao et al. 2022,
+//! Algorithm 4; Dao 2023):
 //!
 //! ```text
-//! δ_i = Σ_c dout_ic·out_ic       dv = pᵀ dout       ds = p ∘ (dout vᵀ - δ)·scale       dq = ds k       dk = dsᵀ q
+//! δ_i = Σ_c dout_ic·out_ic      dv = P'ᵀ dout      ds = P ∘ (kept ∘ dout vᵀ - δ)      dx = ds · (1 - tanh²(scale·q kᵀ / cap))
+//! dq = dx k · scale             dk = dxᵀ q · scale     dbias = Σ ds over what it is broadcast to
+//! dsink = -Σ_i exp(sink - lse_i)·δ_i
 //! ```
-//! One kernel sums δ, one gathers dq while keys stream past, one dk and dv while the queries of all heads of a group do:
-//! every element is summed by one program in one order, so gradients are the same every time. Everything but the operands
-//! is f32. Blocks of keys that no row of a block of queries sees are skipped.
+//! Where there are many threads and little memory (a GPU), one kernel gathers dq while keys stream past, one dk and dv while
+//! the queries of all heads of a group do: seven products. On the CPU, [`crate::flash_attention_resident`] has them in one
+//! pass of five. Either way every element is summed by one program in one order, so gradients are the same every time.
+//! Everything but the operands is f32. Blocks of keys that no row of a block of queries sees are skipped.
+use crate::attention_options::{Operands, Options, axes};
+use crate::attention_scores::{Block, Rules, Wide};
 use crate::dispatch::floats;
-use crate::flash_attention::{Causal, Options, full_lengths};
-use pallas_rt::DeviceKind;
+use crate::flash_attention_resident::{is_worth_it, resident_gradients};
 use pallas_rt::prelude::*;
+use pallas_rt::{DeviceLimits, Profile};
 
 /// Inner products of the rows of `out` and its gradient.
 #[kernel(grid = (B, H, cdiv(S, BQ)))]
-pub fn flash_attention_delta<E: Float, const BQ: usize>(
+pub fn flash_attention_delta<E: Real, A: Wide, const BQ: usize>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i| (b, h, i, 0))] out: In<E>,
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i| (b, h, i, 0))] dout: In<E>,
-    #[block([B, H, S] => [_, _, BQ], |b, h, i| (b, h, i))] delta: Out<f32>,
+    #[block([B, H, S] => [_, _, BQ], |b, h, i| (b, h, i))] delta: Out<A>,
 ) {
-    delta.store((out.load().cast::<f32>() * dout.load().cast::<f32>()).sum(1).reshape([BQ]));
-}
-
-/// Which keys of a block the rows of a block of queries see: see [`crate::flash_attention::flash_attention_blocks`].
-#[derive(Clone, Copy)]
-struct Mask {
-    /// First query and key.
-    row: Scalar<i32>,
-    key: Scalar<i32>,
-    /// How many keys are live, and how many queries there are.
-    length: Scalar<i32>,
-    queries: Scalar<i32>,
-    causal: bool,
-    from_end: bool,
-}
-
-impl Mask {
-    fn diagonal(self) -> Scalar<i32> {
-        if self.from_end { self.length - self.queries } else { scalar(0) }
-    }
-    /// Some of the rows see keys below.
-    fn some<const BQ: usize>(self) -> Scalar<i32> {
-        if !self.causal {
-            return self.length;
-        }
-        minimum(self.length, minimum(self.row + BQ, self.queries) + self.diagonal())
-    }
-    fn live<const BQ: usize, const BK: usize>(self) -> Tile<bool> {
-        let keys = iota::<i32>([1, BK], 1) + self.key;
-        let live = keys.lt(self.length);
-        if self.causal {
-            live & keys.le(iota::<i32>([BQ, 1], 0) + (self.row + self.diagonal()))
-        } else {
-            live & full([BQ, 1], true)
-        }
-    }
-}
-
-/// Probabilities and the gradient by scores, from blocks of all operands.
-fn gradients(
-    [q, k, v, dout]: [Tile<f32>; 4],
-    [lse, delta]: [Tile<f32>; 2],
-    live: Tile<bool>,
-    scale: Scalar<f32>,
-) -> (Tile<f32>, Tile<f32>) {
-    // A row without finite score has no gradient.
-    let lse = select(lse.eq(f32::NEG_INFINITY), f32::INFINITY, lse);
-    let p = select(live, (dot(q, k.t()) * scale - lse).exp(), 0.0);
-    let ds = select(live, p * (dot(dout, v.t()) - delta) * scale, 0.0);
-    (p, ds)
+    delta.store((out.load().cast::<A>() * dout.load().cast::<A>()).sum(1).reshape([BQ]));
 }
 
 /// The gradient by queries: one tile of it per program; keys and values stream past.
 #[kernel(grid = (B, H, cdiv(S, BQ), cdiv(L, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
-pub fn flash_attention_dq<E: Float, const BQ: usize, const BK: usize>(
+pub fn flash_attention_dq<E: Real, A: Wide, const BQ: usize, const BK: usize>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] q: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, h, _, j| (b, h / (H / G), j, 0), fill = 0.0)] k: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, h, _, j| (b, h / (H / G), j, 0), fill = 0.0)] v: In<E>,
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] dout: In<E>,
-    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), fill = f32::INFINITY)] lse: In<f32>,
-    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), fill = 0.0)] delta: In<f32>,
+    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), fill = f32::INFINITY)] lse: In<A>,
+    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), fill = 0.0)] delta: In<A>,
     #[prefetch([B])] lengths: Prefetch<i32>,
+    #[block([BB, BH, BS, BL] => [_, _, BQ, BK], |b, h, i, j| (b % BB, h % BH, i, j), fill = 0.0)] bias: In<E>,
+    #[block([B, QS] => [_, BQ], |b, _, i, _| (b, i), fill = 0.0)] query_segments: In<i32>,
+    #[block([B, KS] => [_, BK], |b, _, _, j| (b, j), fill = 0.0)] key_segments: In<i32>,
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0))] dq: Out<E>,
-    #[scratch([BQ, D])] acc: Scratch<f32>,
+    #[scratch([BQ, D])] acc: Scratch<A>,
     scale: f32,
-    #[fixed] causal: bool,
-    #[fixed] from_end: bool,
+    seed_high: u32,
+    seed_low: u32,
+    #[fixed] rules: Rules,
 ) {
     if program_id(3) == 0 {
         acc.fill(0.0);
     }
     let (row, key) = (program_id(2) * BQ, program_id(3) * BK);
-    let mask = Mask { row, key, length: minimum(lengths.at(program_id(0)), L), queries: S, causal, from_end };
-    let some = mask.some::<BQ>();
-    if key < some {
-        // What lies behind the last key may be anything, NaN too, and 0 · NaN is NaN.
-        let seen = (iota::<i32>([BK, 1], 0) + key).lt(some);
-        let k = select(seen, k.load().cast::<f32>(), 0.0);
-        let blocks = [q.load().cast::<f32>(), k, v.load().cast::<f32>(), dout.load().cast::<f32>()];
+    let length = minimum(lengths.at(program_id(0)), L);
+    let position = row + rules.first_position(S, length);
+    let block = Block { rules, size: [BQ, BK], position, rows: S - row, key, length };
+    if block.is_live() {
+        let k = block.seen(k.load().cast::<A>());
+        let blocks = [q.load().cast::<A>(), k, v.load().cast::<A>(), dout.load().cast::<A>()];
         let rows = [lse.load().reshape([BQ, 1]), delta.load().reshape([BQ, 1])];
-        let (_, ds) = gradients(blocks, rows, mask.live::<BQ, BK>(), scale);
-        acc.store(acc.load() + dot(ds, k));
+        let kept = block.kept([seed_high, seed_low], (program_id(0) * H + program_id(1)) * S + row);
+        let live = block.live(Some([query_segments, key_segments]));
+        let back = block.back(blocks, rows, scale.cast::<A>(), [block.bias(bias), kept], Some(live));
+        acc.store(acc.load() + dot(back.by_products, k));
     }
     if program_id(3) == num_programs(3) - 1 {
-        dq.store(acc.load().cast::<E>());
+        dq.store((acc.load() * scale.cast::<A>()).cast::<E>());
     }
 }
 
@@ -113,21 +75,26 @@ pub fn flash_attention_dq<E: Float, const BQ: usize, const BK: usize>(
     grid = (B, G, cdiv(L, BK), cdiv(H, G), cdiv(S, BQ)),
     semantics = (parallel, parallel, parallel, arbitrary, arbitrary)
 )]
-pub fn flash_attention_dkv<E: Float, const BQ: usize, const BK: usize>(
+pub fn flash_attention_dkv<E: Real, A: Wide, const BQ: usize, const BK: usize>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, g, _, h, i| (b, g * (H / G) + h, i, 0), fill = 0.0)] q: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, g, j, _, _| (b, g, j, 0), fill = 0.0)] k: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, g, j, _, _| (b, g, j, 0), fill = 0.0)] v: In<E>,
     #[block([B, H, S, D] => [_, _, BQ, D], |b, g, _, h, i| (b, g * (H / G) + h, i, 0), fill = 0.0)] dout: In<E>,
-    #[block([B, H, S] => [_, _, BQ], |b, g, _, h, i| (b, g * (H / G) + h, i), fill = f32::INFINITY)] lse: In<f32>,
-    #[block([B, H, S] => [_, _, BQ], |b, g, _, h, i| (b, g * (H / G) + h, i), fill = 0.0)] delta: In<f32>,
+    #[block([B, H, S] => [_, _, BQ], |b, g, _, h, i| (b, g * (H / G) + h, i), fill = f32::INFINITY)] lse: In<A>,
+    #[block([B, H, S] => [_, _, BQ], |b, g, _, h, i| (b, g * (H / G) + h, i), fill = 0.0)] delta: In<A>,
     #[prefetch([B])] lengths: Prefetch<i32>,
+    #[block([BB, BH, BS, BL] => [_, _, BQ, BK], |b, g, j, h, i| (b % BB, (g * (H / G) + h) % BH, i, j), fill = 0.0)]
+    bias: In<E>,
+    #[block([B, QS] => [_, BQ], |b, _, _, _, i| (b, i), fill = 0.0)] query_segments: In<i32>,
+    #[block([B, KS] => [_, BK], |b, _, j, _, _| (b, j), fill = 0.0)] key_segments: In<i32>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, g, j, _, _| (b, g, j, 0))] dk: Out<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, g, j, _, _| (b, g, j, 0))] dv: Out<E>,
-    #[scratch([BK, D])] keys: Scratch<f32>,
-    #[scratch([BK, D])] values: Scratch<f32>,
+    #[scratch([BK, D])] keys: Scratch<A>,
+    #[scratch([BK, D])] values: Scratch<A>,
     scale: f32,
-    #[fixed] causal: bool,
-    #[fixed] from_end: bool,
+    seed_high: u32,
+    seed_low: u32,
+    #[fixed] rules: Rules,
 ) {
     let step = program_id(3) * num_programs(4) + program_id(4);
     if step == 0 {
@@ -135,34 +102,40 @@ pub fn flash_attention_dkv<E: Float, const BQ: usize, const BK: usize>(
         values.fill(0.0);
     }
     let (row, key) = (program_id(4) * BQ, program_id(2) * BK);
-    let mask = Mask { row, key, length: minimum(lengths.at(program_id(0)), L), queries: S, causal, from_end };
-    if key < mask.some::<BQ>() {
-        let (q, dout) = (q.load().cast::<f32>(), dout.load().cast::<f32>());
-        let blocks = [q, k.load().cast::<f32>(), v.load().cast::<f32>(), dout];
+    let length = minimum(lengths.at(program_id(0)), L);
+    let position = row + rules.first_position(S, length);
+    let block = Block { rules, size: [BQ, BK], position, rows: S - row, key, length };
+    if block.is_live() {
+        let (q, dout) = (q.load().cast::<A>(), dout.load().cast::<A>());
+        let blocks = [q, k.load().cast::<A>(), v.load().cast::<A>(), dout];
         let rows = [lse.load().reshape([BQ, 1]), delta.load().reshape([BQ, 1])];
-        let (p, ds) = gradients(blocks, rows, mask.live::<BQ, BK>(), scale);
-        values.store(values.load() + dot(p.t(), dout));
-        keys.store(keys.load() + dot(ds.t(), q));
+        let head = program_id(1) * (H / G) + program_id(3);
+        let kept = block.kept([seed_high, seed_low], (program_id(0) * H + head) * S + row);
+        let live = block.live(Some([query_segments, key_segments]));
+        let back = block.back(blocks, rows, scale.cast::<A>(), [block.bias(bias), kept], Some(live));
+        values.store(values.load() + dot(back.kept.t(), dout));
+        keys.store(keys.load() + dot(back.by_products.t(), q));
     }
     if step == num_programs(3) * num_programs(4) - 1 {
-        dk.store(keys.load().cast::<E>());
+        dk.store((keys.load() * scale.cast::<A>()).cast::<E>());
         dv.store(values.load().cast::<E>());
     }
 }
 
-/// Queries and keys of a block that [`flash_attention_backward`] chooses.
-fn block_sizes(device: DeviceKind) -> (usize, usize) {
-    match device {
-        // Workgroup memory is small, and threads are many.
-        DeviceKind::Gpu => (16, 16),
-        _ => (128, 128),
+/// Queries and keys of a block that [`flash_attention_backward`] chooses for heads of this size.
+pub fn block_sizes(device: &DeviceLimits, head_dim: usize) -> (usize, usize) {
+    match (device.profile, head_dim) {
+        (Profile::Gpu | Profile::SimtCpu, _) => (16, 16),
+        (_, ..=128) => (128, 128),
+        _ => (64, 64),
     }
 }
 
 /// Gradients by q, k and v of [`crate::flash_attention::flash_attention`] with the same options, from its result, its
 /// log-sum-exp and the gradient by the result.
 ///
-/// Where scores are -inf or a row has no live key, nothing flows back.
+/// Where scores are -inf or a row has no live key, nothing flows back. The gradients by bias and sinks are
+/// [`crate::flash_attention_bias::bias_gradient`] and [`crate::flash_attention_bias::sinks_gradient`].
 ///
 /// # Errors
 /// Ranks, sizes, element types or heads that do not fit; device trouble.
@@ -180,29 +153,46 @@ fn block_sizes(device: DeviceKind) -> (usize, usize) {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 pub fn flash_attention_backward(
+    operands: [&Array; 3],
+    results: [&Array; 2],
+    dout: &Array,
+    options: &Options<'_>,
+) -> Result<(Array, Array, Array)> {
+    let [q, k, _] = operands;
+    let [.., d] = axes("q", q)?;
+    let resident = q.client().limits().profile == Profile::Cpu && is_worth_it(axes("q", q)?, axes("k", k)?);
+    macro_rules! call {
+        ($E:ident $($BQ:literal $BK:literal),*) => {
+            match block_sizes(q.client().limits(), d) {
+                $(($BQ, $BK) if resident => {
+                    resident_gradients::<$E, f32, $BQ, $BK>(operands, results, dout, options)
+                })*
+                $(($BQ, $BK) => gradients_in_blocks::<$E, f32, $BQ, $BK>(operands, results, dout, options),)*
+                other => unreachable!("no kernel was compiled for blocks of {other:?}"),
+            }
+        };
+    }
+    floats!("flash_attention_backward", q.dtype(), E => call!(E 16 16, 64 64, 128 128))
+}
+
+/// [`flash_attention_backward`] of elements `E`, computed in `A`, as two kernels with blocks of `BQ` queries and `BK` keys.
+///
+/// # Errors
+/// As [`flash_attention_backward`].
+pub fn gradients_in_blocks<E: Real, A: Wide, const BQ: usize, const BK: usize>(
     [q, k, v]: [&Array; 3],
     [out, lse]: [&Array; 2],
     dout: &Array,
     options: &Options<'_>,
 ) -> Result<(Array, Array, Array)> {
-    let lengths = full_lengths(q, k, options)?;
-    let d = q.shape()[3];
-    let scale = options.scale.unwrap_or(1.0 / (d as f32).sqrt());
-    let (causal, from_end) = (options.causal != Causal::No, options.causal == Causal::FromEnd);
-    macro_rules! call {
-        ($E:ident $($BQ:literal $BK:literal),*) => {
-            match block_sizes(q.client().kind()) {
-                $(($BQ, $BK) => {
-                    let delta = &flash_attention_delta::<$E, $BQ>(out, dout)?;
-                    let dq = flash_attention_dq::<$E, $BQ, $BK>(
-                        q, k, v, dout, lse, delta, &lengths, scale, causal, from_end)?;
-                    let (dk, dv) = flash_attention_dkv::<$E, $BQ, $BK>(
-                        q, k, v, dout, lse, delta, &lengths, scale, causal, from_end)?;
-                    Ok((dq, dk, dv))
-                })*
-                other => unreachable!("no kernel was compiled for blocks of {other:?}"),
-            }
-        };
-    }
-    floats!("flash_attention_backward", q.dtype(), E => call!(E 16 16, 128 128))
+    let Operands { lengths, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } =
+        &options.operands(q, k)?;
+    let delta = &flash_attention_delta::<E, A, BQ>(out, dout)?;
+    let dq = flash_attention_dq::<E, A, BQ, BK>(
+        q, k, v, dout, lse, delta, lengths, bias, own, theirs, *scale, *high, *low, *rules,
+    )?;
+    let (dk, dv) = flash_attention_dkv::<E, A, BQ, BK>(
+        q, k, v, dout, lse, delta, lengths, bias, own, theirs, *scale, *high, *low, *rules,
+    )?;
+    Ok((dq, dk, dv))
 }

@@ -2,9 +2,13 @@
 //!
 //! The functions named after the operation choose blocks and dispatch on the element type; the `_blocks` kernels behind
 //! them are public for callers who choose their own.
+pub mod attention_options;
+pub mod attention_scores;
 mod dispatch;
 pub mod flash_attention;
 pub mod flash_attention_backward;
+pub mod flash_attention_bias;
+pub mod flash_attention_resident;
 pub mod gated;
 pub mod matmul;
 pub mod norm;

@@ -18,6 +18,7 @@ pub mod wgsl;
 
 pub use array::{Array, Buffer, Client, Device, DeviceKind, DeviceLimits, MemoryStats, Profile};
 pub use error::{Error, KernelError, Result};
+pub use lang::threefry as random;
 pub use launch::{Checked, Cost, Counters, Explanation, Results, check, cost, counters, explain, into};
 pub use pallas_macros::kernel;
 #[cfg(feature = "gpu")]

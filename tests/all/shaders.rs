@@ -1,7 +1,8 @@
 //! Every shipped kernel's shader, for every kind of device, passes naga's validator and its SPIR-V, MSL and HLSL writers,
 //! and the race checker.
 use crate::validate::validate;
-use pallas_kernels::{flash_attention, matmul, norm, softmax};
+use pallas_kernels::flash_attention::{self, Causal, Options};
+use pallas_kernels::{matmul, norm, softmax};
 use pallas_rt::prelude::*;
 use pallas_rt::wgsl::{Audit, Counts, Limits, PlacedTile, Placement, Profile, audit};
 
@@ -39,8 +40,9 @@ fn shaders_of_the_shipped_kernels_are_valid_everywhere() {
         validate_all(|| norm::rms_norm(&zeros(&[3, 5000]), &zeros(&[5000]), 1e-5));
     }
     let zeros = |shape: &[usize]| cpu.zeros(DType::F32, shape).expect("it fits");
-    let (q, k, lengths) = (zeros(&[1, 2, 9, 8]), zeros(&[1, 2, 7, 8]), cpu.zeros(DType::I32, &[1]).expect("it fits"));
-    validate_all(|| flash_attention::flash_attention_blocks::<f32, 16, 16>(&q, &k, &k, &lengths, 0.5, true, false));
+    let (q, k) = (zeros(&[1, 2, 9, 8]), zeros(&[1, 2, 7, 8]));
+    let causal = Options { causal: Causal::FromStart, ..Options::default() };
+    validate_all(|| flash_attention::flash_attention_in_blocks::<f32, f32, 16, 16>(&q, &k, &k, &causal));
 }
 
 /// The placement of the kernel that `f` calls, on a GPU with so much workgroup memory.
@@ -71,10 +73,9 @@ fn flash_attention_on_a_gpu_keeps_its_tiles_in_registers() {
     fn check<const BQ: usize, const BK: usize>(kib: u64, head: usize) {
         let client = Client::cpu();
         let x = client.zeros(DType::F32, &[1, 1, 256, head]).expect("it fits");
-        let lengths = client.zeros(DType::I32, &[1]).expect("it fits");
-        let placement = placed(kib, || {
-            flash_attention::flash_attention_blocks::<f32, BQ, BK>(&x, &x, &x, &lengths, 0.5, true, false)
-        });
+        let options = Options { causal: Causal::FromStart, ..Options::default() };
+        let placement =
+            placed(kib, || flash_attention::flash_attention_in_blocks::<f32, f32, BQ, BK>(&x, &x, &x, &options));
         assert!(placement.step.barriers <= 3.0, "{placement}");
         let own = |t: &&PlacedTile| ["dot", "reduce", "exp", "carried"].iter().any(|n| t.name.contains(n));
         for tile in placement.tiles.iter().filter(own) {

@@ -1,7 +1,8 @@
 //! The language: what a kernel's body is written with.
 //!
 //! [`context`] the kernel that runs, and the one door of every operation; [`tile`] tiles and scalars; [`cmp`] comparisons
-//! and logic; [`stage`] control flow; [`refs`] blocks of operands.
+//! and logic; [`stage`] control flow; [`refs`] blocks of operands;
+//! [`threefry`] random numbers.
 pub mod cmp;
 pub(crate) mod context;
 pub mod make;
@@ -13,4 +14,5 @@ pub mod refs;
 #[cfg(test)]
 mod rows;
 pub mod stage;
+pub mod threefry;
 pub mod tile;

@@ -15,6 +15,7 @@ mod literals;
 mod operations;
 mod places;
 mod programs;
+mod threefry;
 mod views;
 
 use pallas_rt::{Array, Client, Result};

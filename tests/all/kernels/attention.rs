@@ -2,7 +2,7 @@
 use super::{B, FLOATS, around, runs, typed};
 use crate::support::{array, clients, close, doubles, values};
 use pallas_kernels::flash_attention::{
-    Causal, Options, flash_attention, flash_attention_blocks, flash_attention_with_lse,
+    Causal, Options, flash_attention, flash_attention_in_blocks, flash_attention_with_lse,
 };
 use pallas_rt::DeviceKind;
 use pallas_rt::prelude::*;
@@ -39,6 +39,9 @@ impl Case<'_> {
         let lengths: Vec<i32> = self.lengths.iter().map(|&n| n as i32).collect();
         client.array(&lengths, &[lengths.len()]).expect("it fits")
     }
+    pub(super) fn options<'a>(&self, lengths: &'a Array) -> Options<'a> {
+        Options { scale: Some(self.scale as f32), causal: self.causal, lengths: Some(lengths), ..Options::default() }
+    }
     /// How many keys query i of an element of the batch sees.
     pub(super) fn seen(&self, b: usize, i: usize) -> usize {
         let [_, _, _, s, l, _] = self.sizes;
@@ -74,9 +77,9 @@ impl Case<'_> {
     }
     /// Runs the kernel with blocks of [`B`] and compares.
     fn check(&self, client: &Client, dtype: DType, [q, k, v]: &[Array; 3]) {
-        let (causal, from_end) = (self.causal != Causal::No, self.causal == Causal::FromEnd);
-        let (lengths, scale) = (self.lengths(client), self.scale as f32);
-        let found = typed!(dtype, E => flash_attention_blocks::<E, B, B>(q, k, v, &lengths, scale, causal, from_end));
+        let lengths = self.lengths(client);
+        let options = self.options(&lengths);
+        let found = typed!(dtype, E => flash_attention_in_blocks::<E, f32, B, B>(q, k, v, &options));
         self.compare(found, [q, k, v], dtype);
     }
     fn compare(&self, found: Result<(Array, Array)>, [q, k, v]: [&Array; 3], dtype: DType) {
@@ -208,8 +211,8 @@ fn operands_that_do_not_fit_are_refused() {
     fails(&q, &kv, &zeros(DType::F32, &[2, 2, 6, 8]), None, "dimension L is 7 in `k` and 6 in `v`");
     fails(&q, &zeros(DType::F32, &[2, 2, 7, 4]), &kv, None, "dimension D is 8 in `q` and 4 in `k`");
     fails(&q, &zeros(DType::F16, &[2, 2, 7, 8]), &kv, None, "`k` holds f32, found an array of f16");
-    fails(&q, &kv, &kv, Some(&zeros(DType::I32, &[3])), "dimension B is 2 in `q` and 3 in `lengths`");
-    fails(&q, &kv, &kv, Some(&zeros(DType::F32, &[2])), "`lengths` holds i32, found an array of f32");
+    fails(&q, &kv, &kv, Some(&zeros(DType::I32, &[3])), "`lengths` has shape [3], expected [2]");
+    fails(&q, &kv, &kv, Some(&zeros(DType::F32, &[2])), "`lengths` holds f32, expected i32");
     fails(&zeros(DType::I32, &[2, 4, 5, 8]), &kv, &kv, None, "takes f32, f16 or bf16, found i32");
     // The client goes on working.
     flash_attention(&q, &kv, &kv, &Options::default()).expect("it runs");

@@ -3,9 +3,8 @@ use super::attention::{Case, MASKS};
 use super::{B, FLOATS, around, runs, typed};
 use crate::support::{array, clients, close, doubles, values};
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention_with_lse};
-use pallas_kernels::flash_attention_backward::{
-    flash_attention_backward, flash_attention_delta, flash_attention_dkv, flash_attention_dq,
-};
+use pallas_kernels::flash_attention_backward::{flash_attention_backward, gradients_in_blocks};
+use pallas_kernels::flash_attention_resident::resident_gradients;
 use pallas_rt::DeviceKind;
 use pallas_rt::prelude::*;
 
@@ -92,15 +91,15 @@ fn compare(case: &Case<'_>, found: Result<(Array, Array, Array)>, [q, k, v]: &[A
 fn check(case: &Case<'_>, client: &Client, dtype: DType) {
     let (operands, [out, lse], dout) = operands(case, client, dtype);
     let [q, k, v] = operands.each_ref();
-    let (lengths, scale) = (case.lengths(client), case.scale as f32);
-    let (causal, end) = (case.causal != Causal::No, case.causal == Causal::FromEnd);
-    let found = typed!(dtype, E => (|| {
-        let delta = flash_attention_delta::<E, B>(&out, &dout)?;
-        let dq = flash_attention_dq::<E, B, B>(q, k, v, &dout, &lse, &delta, &lengths, scale, causal, end)?;
-        let (dk, dv) = flash_attention_dkv::<E, B, B>(q, k, v, &dout, &lse, &delta, &lengths, scale, causal, end)?;
-        Ok((dq, dk, dv))
-    })());
+    let lengths = case.lengths(client);
+    let options = case.options(&lengths);
+    let (operands_of, results) = ([q, k, v], [&out, &lse]);
+    let found = typed!(dtype, E => gradients_in_blocks::<E, f32, B, B>(operands_of, results, &dout, &options));
     compare(case, found, &operands, &dout);
+    if client.kind() != DeviceKind::Gpu {
+        let found = typed!(dtype, E => resident_gradients::<E, f32, B, B>(operands_of, results, &dout, &options));
+        compare(case, found, &operands, &dout);
+    }
 }
 
 #[test]
@@ -160,7 +159,7 @@ fn what_lies_behind_the_last_key_does_not_matter() {
             });
             let [q, k, v] = soiled.each_ref();
             let lengths = case.lengths(&client);
-            let options = Options { scale: Some(1.0), causal, lengths: Some(&lengths) };
+            let options = case.options(&lengths);
             compare(&case, flash_attention_backward([q, k, v], [&out, &lse], &dout, &options), &clean, &dout);
         }
     }

@@ -1,0 +1,168 @@
+//! What callers choose of attention, and the operands it becomes.
+use crate::attention_scores::{Causal, Rules};
+use pallas_rt::prelude::*;
+
+/// How attention is computed; `Options::default()` is plain softmax attention. What is left out costs nothing.
+///
+/// The formulas are those of [`crate::attention_scores`]. All options go together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options<'a> {
+    /// Factor of the scores; `None`: `1 / sqrt(head dimension)`.
+    pub scale: Option<f32>,
+    /// Which keys a query sees.
+    pub causal: Causal,
+    /// How far from its own position a query sees keys.
+    pub window: Window,
+    /// i32 array `[batch]`: how many keys of each batch element are live; the others are never looked at. `None`: all.
+    pub lengths: Option<&'a Array>,
+    /// i32 arrays `[batch, queries]` and `[batch, keys]`: a query sees keys of its own segment only.
+    pub segments: Option<[&'a Array; 2]>,
+    /// Added to the scores: `[batch or 1, heads or 1, queries, keys]` of the queries' element type.
+    pub bias: Option<&'a Array>,
+    /// Scores become `cap · tanh(score / cap)`, before the bias.
+    pub soft_cap: Option<f32>,
+    /// `[heads]` of the queries' element type: a score of each head that takes its part of the softmax and gives no value.
+    pub sinks: Option<&'a Array>,
+    /// Sets probabilities to 0 at random.
+    pub dropout: Option<Dropout>,
+}
+
+/// How far from its own position a query sees keys, itself always included; `None`: to the end.
+///
+/// Query i stands at position i, or at `i + keys - queries` with [`Causal::FromEnd`]. [`Causal`] other than `No` is a
+/// right side of 0.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Window {
+    /// Keys before the query.
+    pub left: Option<usize>,
+    /// Keys behind it.
+    pub right: Option<usize>,
+}
+
+/// Dropout of probabilities after the softmax: 0 with probability `rate`, the others divided by `1 - rate`.
+///
+/// The same seed, batch element, head, query and key give the same decision: in the forward and the backward pass, on
+/// every device, whatever the blocks.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Dropout {
+    /// In [0, 1).
+    pub rate: f32,
+    /// Another one for every step of training.
+    pub seed: u64,
+}
+
+/// What kernels take besides queries, keys and values. Absent arrays are others in their stead, which no kernel reads.
+#[derive(Clone, Debug)]
+pub struct Operands {
+    /// See [`Options::lengths`].
+    pub lengths: Array,
+    /// See [`Options::bias`].
+    pub bias: Array,
+    /// See [`Options::segments`].
+    pub segments: [Array; 2],
+    /// See [`Options::sinks`].
+    pub sinks: Array,
+    /// Factor of the scores.
+    pub scale: f32,
+    /// The halves of the seed, the higher one first.
+    pub seed: [u32; 2],
+    /// Which of these there are.
+    pub rules: Rules,
+}
+
+/// Windows of so many keys are as good as none: positions stay far from the end of i32.
+const FAR: usize = 1 << 30;
+
+impl Options<'_> {
+    /// The operands of kernels for these queries and keys.
+    ///
+    /// # Errors
+    /// Ranks or heads that do not fit; an option of another shape or element type, or out of its range.
+    pub fn operands(&self, q: &Array, k: &Array) -> Result<Operands> {
+        let ([batch, heads, queries, d], [_, key_heads, keys, _]) = (axes("q", q)?, axes("k", k)?);
+        if heads != 0 && (key_heads == 0 || heads % key_heads != 0) {
+            return Err(wrong(format!("{heads} heads of queries are no multiple of {key_heads} heads of keys")));
+        }
+        let lengths = match self.lengths {
+            Some(lengths) => fits("lengths", lengths, DType::I32, &[batch])?,
+            None => q.client().array(&vec![i32::try_from(keys).unwrap_or(i32::MAX); batch], &[batch])?,
+        };
+        let segments = match self.segments {
+            Some([own, theirs]) => [
+                fits("segments of queries", own, DType::I32, &[batch, queries])?,
+                fits("segments of keys", theirs, DType::I32, &[batch, keys])?,
+            ],
+            None => [lengths.reshape(&[batch, 1])?, lengths.reshape(&[batch, 1])?],
+        };
+        let bias = match self.bias {
+            Some(bias) => {
+                let or_one = |axis: usize, n: usize| if bias.shape().get(axis) == Some(&1) { 1 } else { n };
+                fits("bias", bias, q.dtype(), &[or_one(0, batch), or_one(1, heads), queries, keys])?
+            }
+            None => q.clone(),
+        };
+        let sinks = match self.sinks {
+            Some(sinks) => fits("sinks", sinks, q.dtype(), &[heads])?,
+            None => q.reshape(&[q.len()])?,
+        };
+        let seed = self.dropout.map_or(0, |dropout| dropout.seed);
+        Ok(Operands {
+            lengths,
+            bias,
+            segments,
+            sinks,
+            scale: self.scale.unwrap_or(1.0 / (d as f32).sqrt()),
+            seed: [(seed >> 32) as u32, seed as u32],
+            rules: self.rules()?,
+        })
+    }
+
+    /// What kernels are traced with.
+    ///
+    /// # Errors
+    /// A soft-cap that is not positive, a rate outside of [0, 1).
+    fn rules(&self) -> Result<Rules> {
+        if let Some(cap) = self.soft_cap.filter(|cap| !(cap.is_finite() && *cap > 0.0)) {
+            return Err(wrong(format!("`soft_cap` is {cap}, expected a positive number")));
+        }
+        if let Some(Dropout { rate, .. }) = self.dropout.filter(|dropout| !(0.0..1.0).contains(&dropout.rate)) {
+            return Err(wrong(format!("the rate of `dropout` is {rate}, expected 0 to below 1")));
+        }
+        let near = |side: Option<usize>| side.filter(|n| *n < FAR).map(|n| n as i32);
+        Ok(Rules {
+            left: near(self.window.left),
+            right: if self.causal == Causal::No { near(self.window.right) } else { Some(0) },
+            from_end: self.causal == Causal::FromEnd,
+            segments: self.segments.is_some(),
+            bias: self.bias.is_some(),
+            sinks: self.sinks.is_some(),
+            soft_cap: self.soft_cap.map(f32::to_bits),
+            dropout: self.dropout.map(|dropout| (f64::from(dropout.rate) * 2f64.powi(32)) as u32),
+        })
+    }
+}
+
+/// Extents of an operand.
+///
+/// # Errors
+/// Another rank.
+pub(crate) fn axes(name: &str, x: &Array) -> Result<[usize; 4]> {
+    <[usize; 4]>::try_from(x.shape()).map_err(|_| {
+        wrong(format!("`{name}` has shape {:?}, expected [batch, heads, positions, head dimension]", x.shape()))
+    })
+}
+
+/// An option's array, if it is what it should be.
+fn fits(name: &str, x: &Array, dtype: DType, shape: &[usize]) -> Result<Array> {
+    if x.dtype() != dtype {
+        return Err(wrong(format!("`{name}` holds {}, expected {dtype}", x.dtype())));
+    }
+    if x.shape() != shape {
+        return Err(wrong(format!("`{name}` has shape {:?}, expected {shape:?}", x.shape())));
+    }
+    Ok(x.clone())
+}
+
+fn wrong(message: String) -> Error {
+    Error::Value { message }
+}

@@ -1,0 +1,157 @@
+//! Gradients of flash attention by its bias and its sinks; the formulas are those of [`crate::flash_attention_backward`].
+//!
+//! The bias's is the gradient by scores itself, summed over the batch elements and heads that share it: a matrix as large as
+//! the bias, so it is computed only when asked for, by a kernel of its own (two products).
+use crate::attention_options::{Operands, Options};
+use crate::attention_scores::{Block, Rules, Wide};
+use crate::dispatch::floats;
+use crate::flash_attention_backward::{block_sizes, flash_attention_delta};
+use pallas_rt::prelude::*;
+
+/// The gradient by the bias: one tile of it per program; the batch elements and heads that share it stream past.
+#[kernel(
+    grid = (BB, BH, cdiv(S, BQ), cdiv(L, BK), cdiv(B, BB), cdiv(H, BH)),
+    semantics = (parallel, parallel, parallel, parallel, arbitrary, arbitrary)
+)]
+pub fn flash_attention_dbias<E: Real, A: Wide, const BQ: usize, const BK: usize>(
+    #[block([B, H, S, D] => [_, _, BQ, D], |x, y, i, _, b, h| (x + b * BB, y + h * BH, i, 0), fill = 0.0)] q: In<E>,
+    #[block([B, G, L, D] => [_, _, BK, D], |x, y, _, j, b, h| (x + b * BB, (y + h * BH) / (H / G), j, 0), fill = 0.0)]
+    k: In<E>,
+    #[block([B, G, L, D] => [_, _, BK, D], |x, y, _, j, b, h| (x + b * BB, (y + h * BH) / (H / G), j, 0), fill = 0.0)]
+    v: In<E>,
+    #[block([B, H, S, D] => [_, _, BQ, D], |x, y, i, _, b, h| (x + b * BB, y + h * BH, i, 0), fill = 0.0)] dout: In<E>,
+    #[block([B, H, S] => [_, _, BQ], |x, y, i, _, b, h| (x + b * BB, y + h * BH, i), fill = f32::INFINITY)] lse: In<A>,
+    #[block([B, H, S] => [_, _, BQ], |x, y, i, _, b, h| (x + b * BB, y + h * BH, i), fill = 0.0)] delta: In<A>,
+    #[prefetch([B])] lengths: Prefetch<i32>,
+    #[block([BB, BH, S, L] => [_, _, BQ, BK], |x, y, i, j, _, _| (x, y, i, j), fill = 0.0)] bias: In<E>,
+    #[block([B, QS] => [_, BQ], |x, _, i, _, b, _| (x + b * BB, i), fill = 0.0)] query_segments: In<i32>,
+    #[block([B, KS] => [_, BK], |x, _, _, j, b, _| (x + b * BB, j), fill = 0.0)] key_segments: In<i32>,
+    #[block([BB, BH, S, L] => [_, _, BQ, BK], |x, y, i, j, _, _| (x, y, i, j))] dbias: Out<E>,
+    #[scratch([BQ, BK])] acc: Scratch<A>,
+    scale: f32,
+    seed_high: u32,
+    seed_low: u32,
+    #[fixed] rules: Rules,
+) {
+    let step = program_id(4) * num_programs(5) + program_id(5);
+    if step == 0 {
+        acc.fill(0.0);
+    }
+    let (row, key) = (program_id(2) * BQ, program_id(3) * BK);
+    let (b, h) = (program_id(0) + program_id(4) * BB, program_id(1) + program_id(5) * BH);
+    let length = minimum(lengths.at(b), L);
+    let position = row + rules.first_position(S, length);
+    let block = Block { rules, size: [BQ, BK], position, rows: S - row, key, length };
+    if block.is_live() {
+        let blocks = [q, k, v, dout].map(|x| x.load().cast::<A>());
+        let rows = [lse.load().reshape([BQ, 1]), delta.load().reshape([BQ, 1])];
+        let kept = block.kept([seed_high, seed_low], (b * H + h) * S + row);
+        let live = block.live(Some([query_segments, key_segments]));
+        let back = block.back(blocks, rows, scale.cast::<A>(), [block.bias(bias), kept], Some(live));
+        acc.store(acc.load() + back.by_scores);
+    }
+    if step == num_programs(4) * num_programs(5) - 1 {
+        dbias.store(acc.load().cast::<E>());
+    }
+}
+
+/// The gradient by the sinks: one head a program; all rows stream past.
+#[kernel(grid = (H, B, cdiv(S, BQ)), semantics = (parallel, arbitrary, arbitrary))]
+pub fn flash_attention_dsinks<E: Real, A: Wide, const BQ: usize>(
+    #[block([B, H, S] => [_, _, BQ], |h, b, i| (b, h, i), fill = f32::INFINITY)] lse: In<A>,
+    #[block([B, H, S] => [_, _, BQ], |h, b, i| (b, h, i), fill = 0.0)] delta: In<A>,
+    #[block([H] => [1], |h, _, _| (h,))] sinks: In<E>,
+    #[block([H] => [1], |h, _, _| (h,))] dsinks: Out<E>,
+    #[scratch([1])] acc: Scratch<A>,
+) {
+    let step = program_id(1) * num_programs(2) + program_id(2);
+    if step == 0 {
+        acc.fill(0.0);
+    }
+    let lse = lse.load();
+    // A row without finite score has no gradient.
+    let lse = select(lse.eq(f32::NEG_INFINITY), f32::INFINITY, lse);
+    acc.store(acc.load() - ((sinks.load().cast::<A>() - lse).exp() * delta.load()).sum(0));
+    if step == num_programs(1) * num_programs(2) - 1 {
+        dsinks.store(acc.load().cast::<E>());
+    }
+}
+
+/// The gradient by [`Options::bias`], of its shape, from the operands q, k and v, results and their gradient as in
+/// [`crate::flash_attention_backward::flash_attention_backward`].
+///
+/// # Errors
+/// Without a bias in the options; ranks, sizes, element types or heads that do not fit; device trouble.
+///
+/// ```
+/// use pallas_kernels::flash_attention::{Options, flash_attention_with_lse};
+/// use pallas_kernels::flash_attention_bias::bias_gradient;
+/// use pallas_rt::Array;
+/// let q = Array::from_slice(&[0.0f32, 0.0], &[1, 1, 1, 2])?;
+/// let kv = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[1, 1, 2, 2])?;
+/// let bias = Array::from_slice(&[0.0f32, 0.0], &[1, 1, 1, 2])?;
+/// let options = Options { bias: Some(&bias), ..Options::default() };
+/// let (out, lse) = flash_attention_with_lse(&q, &kv, &kv, &options)?;
+/// let dout = Array::from_slice(&[1.0f32, 0.0], &[1, 1, 1, 2])?;
+/// let dbias = bias_gradient([&q, &kv, &kv], [&out, &lse], &dout, &options)?;
+/// assert_eq!(dbias.to_vec::<f32>()?, [-0.5, 0.5]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn bias_gradient(
+    operands: [&Array; 3],
+    results: [&Array; 2],
+    dout: &Array,
+    options: &Options<'_>,
+) -> Result<Array> {
+    let [q, ..] = operands;
+    macro_rules! call {
+        ($E:ident $($BQ:literal $BK:literal),*) => {
+            match block_sizes(q.client().limits(), q.shape().last().copied().unwrap_or(0)) {
+                $(($BQ, $BK) => bias_gradient_in_blocks::<$E, f32, $BQ, $BK>(operands, results, dout, options),)*
+                other => unreachable!("no kernel was compiled for blocks of {other:?}"),
+            }
+        };
+    }
+    floats!("bias_gradient", q.dtype(), E => call!(E 16 16, 64 64, 128 128))
+}
+
+/// [`bias_gradient`] of elements `E`, computed in `A`, in blocks of `BQ` queries and `BK` keys.
+///
+/// # Errors
+/// As [`bias_gradient`].
+pub fn bias_gradient_in_blocks<E: Real, A: Wide, const BQ: usize, const BK: usize>(
+    [q, k, v]: [&Array; 3],
+    [out, lse]: [&Array; 2],
+    dout: &Array,
+    options: &Options<'_>,
+) -> Result<Array> {
+    let Operands { lengths, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } =
+        &options.operands(q, k)?;
+    if !rules.bias {
+        return Err(Error::Value { message: "there is no `bias` in the options to have a gradient".into() });
+    }
+    let delta = &flash_attention_delta::<E, A, BQ>(out, dout)?;
+    flash_attention_dbias::<E, A, BQ, BK>(
+        q, k, v, dout, lse, delta, lengths, bias, own, theirs, *scale, *high, *low, *rules,
+    )
+}
+
+/// Rows that the gradient by the sinks takes at a time.
+const ROWS: usize = 256;
+
+/// The gradient by [`Options::sinks`], from the forward pass' result, its log-sum-exp and the gradient by the result.
+///
+/// # Errors
+/// Ranks, sizes or element types that do not fit; device trouble.
+pub fn sinks_gradient([out, lse]: [&Array; 2], dout: &Array, sinks: &Array) -> Result<Array> {
+    floats!("sinks_gradient", out.dtype(), E => sinks_gradient_in::<E, f32>([out, lse], dout, sinks))
+}
+
+/// [`sinks_gradient`] of elements `E`, computed in `A`.
+///
+/// # Errors
+/// As [`sinks_gradient`].
+pub fn sinks_gradient_in<E: Real, A: Wide>([out, lse]: [&Array; 2], dout: &Array, sinks: &Array) -> Result<Array> {
+    let delta = &flash_attention_delta::<E, A, ROWS>(out, dout)?;
+    flash_attention_dsinks::<E, A, ROWS>(lse, delta, sinks)
+}

@@ -1,0 +1,71 @@
+//! Random numbers from counters: the same bits for the same key and counter, wherever and in whatever order they are made.
+//!
+//! Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3; SC 2011), the
+//! generator behind JAX's keys. A kernel counts with the coordinates of its elements, so that what it draws depends neither
+//! on block sizes nor on the device:
+//!
+//! ```
+//! use pallas_rt::prelude::*;
+//! use pallas_rt::random;
+//!
+//! #[kernel(grid = (cdiv(N, 4)))]
+//! fn noise(#[block([N] => [4], |i| (i,))] out: Out<f32>, seed: u32, #[dim] N: usize) {
+//!     let element = iota::<u32>([4], 0) + (program_id(0) * 4).cast::<u32>();
+//!     out.store(random::uniform(random::bits([seed, scalar(0u32)], [element, element * 0])));
+//! }
+//! let x = noise(1, 1000)?.to_vec::<f32>()?;
+//! assert!(x.iter().all(|x| (0.0..1.0).contains(x)));
+//! assert!((x.iter().sum::<f32>() / 1000.0 - 0.5).abs() < 0.05);
+//! # Ok::<(), Error>(())
+//! ```
+use super::tile::{Scalar, Tile};
+
+/// Rotations of the rounds, in turn.
+const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
+/// Keeps a zero key from being one.
+const PARITY: u32 = 0x1bd1_1bda;
+
+/// Two words of random bits for each pair of counters.
+///
+/// Equal to Random123's `threefry2x32` and to JAX's `threefry_2x32`.
+#[track_caller]
+#[must_use]
+pub fn threefry2x32(key: [Scalar<u32>; 2], counter: [Tile<u32>; 2]) -> [Tile<u32>; 2] {
+    let keys = [key[0], key[1], key[0] ^ key[1] ^ PARITY];
+    let [mut x, mut y] = counter;
+    x += keys[0];
+    y += keys[1];
+    for group in 0..5 {
+        for by in ROTATIONS[group % 2] {
+            x += y;
+            y = ((y << by) | (y >> (32 - by))) ^ x;
+        }
+        x += keys[(group + 1) % 3];
+        y += keys[(group + 2) % 3] + (group as u32 + 1);
+    }
+    [x, y]
+}
+
+/// 32 random bits for each pair of counters: the first word of [`threefry2x32`].
+#[track_caller]
+#[must_use]
+pub fn bits(key: [Scalar<u32>; 2], counter: [Tile<u32>; 2]) -> Tile<u32> {
+    let [word, _] = threefry2x32(key, counter);
+    word
+}
+
+/// Random bits as numbers in [0, 1), multiples of 2^-24.
+#[track_caller]
+#[must_use]
+pub fn uniform(bits: Tile<u32>) -> Tile<f32> {
+    (bits >> 8u32).cast::<f32>() * (1.0 / 16_777_216.0)
+}
+
+/// Two words of random bits as normally distributed numbers of mean 0 and variance 1 (Box and Muller 1958).
+#[track_caller]
+#[must_use]
+pub fn normal([a, b]: [Tile<u32>; 2]) -> Tile<f32> {
+    // In (0, 1]: the logarithm is finite.
+    let radius = ((1.0 - uniform(a)).log() * -2.0).sqrt();
+    radius * (uniform(b) * std::f32::consts::TAU).cos()
+}
