@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     macro_rules! products {
         ($($block:literal $depth:literal),*) => {$(
             let what = format!("matmul {n}, blocks {}x{}x{}", $block, $block, $depth);
-            report(&what, flops, best(&what, || matmul_blocks::<f32, $block, $block, $depth>(&a, &b, |x| x))?);
+            report(&what, flops, best(&what, || matmul_blocks::<f32, f32, $block, $block, $depth>(&a, &b, |x| x))?);
         )*};
     }
     products!(64 64, 128 256, 256 256);

@@ -4,7 +4,9 @@
 //! them are public for callers who choose their own.
 pub mod attention_options;
 pub mod attention_scores;
+pub mod cross_entropy;
 mod dispatch;
+pub mod embedding;
 pub mod flash_attention;
 pub mod flash_attention_backward;
 pub mod flash_attention_bias;
@@ -13,6 +15,7 @@ pub mod gated;
 pub mod matmul;
 pub mod norm;
 pub mod norm_backward;
+pub mod quantized_matmul;
 pub mod rotary;
 mod rows;
 pub mod softmax;

@@ -3,7 +3,8 @@
 //! ```text
 //! C[b, i, j] = epilogue(Σ_p A[b, i, p] · B[b, p, j])
 //! ```
-//! Sums are held in f32 for 16-bit floats. Each program computes one block of C; blocks of A and B stream past it.
+//! Sums are held in f32 for 16-bit floats and in i32 for 8- and 16-bit integers; C is of any type. Each program computes
+//! one block of C; blocks of A and B stream past it.
 use crate::dispatch::floats;
 use pallas_rt::Profile;
 use pallas_rt::prelude::*;
@@ -19,77 +20,111 @@ pub struct Layout {
 
 /// Blocks of `[BM, BK]·[BK, BN]`, accumulated over k in scratch; `epilogue` is applied to the finished block.
 #[kernel(grid = (G, cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
-pub fn matmul_blocks<E: Float, const BM: usize, const BN: usize, const BK: usize>(
+pub fn matmul_blocks<E: Number, O: Elem, const BM: usize, const BN: usize, const BK: usize>(
     #[block([G, M, K] => [_, BM, BK], |g, i, _, p| (g, i, p), fill = 0.0)] a: In<E>,
     #[block([G, K, N] => [_, BK, BN], |g, _, j, p| (g, p, j), fill = 0.0)] b: In<E>,
-    #[block([G, M, N] => [_, BM, BN], |g, i, j, _| (g, i, j))] out: Out<E>,
-    #[scratch([BM, BN])] acc: Scratch<f32>,
-    #[fixed] epilogue: impl Fn(Tile<f32>) -> Tile<f32>,
+    #[block([G, M, N] => [_, BM, BN], |g, i, j, _| (g, i, j))] out: Out<O>,
+    #[scratch([BM, BN])] acc: Scratch<E::Acc>,
+    #[fixed] epilogue: impl Fn(Tile<E::Acc>) -> Tile<E::Acc>,
 ) {
     if program_id(3) == 0 {
-        acc.fill(0.0);
+        acc.store(zeros([BM, BN]));
     }
-    acc.store(acc.load() + dot(a.load().cast::<f32>(), b.load().cast::<f32>()));
+    acc.store(acc.load() + dot(a.load(), b.load()));
     if program_id(3) == num_programs(3) - 1 {
-        out.store(epilogue(acc.load()).cast::<E>());
+        out.store(epilogue(acc.load()).cast::<O>());
     }
 }
 
 /// As [`matmul_blocks`] with A given as `[k, m]`.
 #[kernel(grid = (G, cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
-pub fn matmul_tn_blocks<E: Float, const BM: usize, const BN: usize, const BK: usize>(
+pub fn matmul_tn_blocks<E: Number, O: Elem, const BM: usize, const BN: usize, const BK: usize>(
     #[block([G, K, M] => [_, BK, BM], |g, i, _, p| (g, p, i), fill = 0.0)] a: In<E>,
     #[block([G, K, N] => [_, BK, BN], |g, _, j, p| (g, p, j), fill = 0.0)] b: In<E>,
-    #[block([G, M, N] => [_, BM, BN], |g, i, j, _| (g, i, j))] out: Out<E>,
-    #[scratch([BM, BN])] acc: Scratch<f32>,
-    #[fixed] epilogue: impl Fn(Tile<f32>) -> Tile<f32>,
+    #[block([G, M, N] => [_, BM, BN], |g, i, j, _| (g, i, j))] out: Out<O>,
+    #[scratch([BM, BN])] acc: Scratch<E::Acc>,
+    #[fixed] epilogue: impl Fn(Tile<E::Acc>) -> Tile<E::Acc>,
 ) {
     if program_id(3) == 0 {
-        acc.fill(0.0);
+        acc.store(zeros([BM, BN]));
     }
-    acc.store(acc.load() + dot(a.load().cast::<f32>().t(), b.load().cast::<f32>()));
+    acc.store(acc.load() + dot(a.load().t(), b.load()));
     if program_id(3) == num_programs(3) - 1 {
-        out.store(epilogue(acc.load()).cast::<E>());
+        out.store(epilogue(acc.load()).cast::<O>());
     }
 }
 
 /// As [`matmul_blocks`] with B given as `[n, k]`.
 #[kernel(grid = (G, cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
-pub fn matmul_nt_blocks<E: Float, const BM: usize, const BN: usize, const BK: usize>(
+pub fn matmul_nt_blocks<E: Number, O: Elem, const BM: usize, const BN: usize, const BK: usize>(
     #[block([G, M, K] => [_, BM, BK], |g, i, _, p| (g, i, p), fill = 0.0)] a: In<E>,
     #[block([G, N, K] => [_, BN, BK], |g, _, j, p| (g, j, p), fill = 0.0)] b: In<E>,
-    #[block([G, M, N] => [_, BM, BN], |g, i, j, _| (g, i, j))] out: Out<E>,
-    #[scratch([BM, BN])] acc: Scratch<f32>,
-    #[fixed] epilogue: impl Fn(Tile<f32>) -> Tile<f32>,
+    #[block([G, M, N] => [_, BM, BN], |g, i, j, _| (g, i, j))] out: Out<O>,
+    #[scratch([BM, BN])] acc: Scratch<E::Acc>,
+    #[fixed] epilogue: impl Fn(Tile<E::Acc>) -> Tile<E::Acc>,
 ) {
     if program_id(3) == 0 {
-        acc.fill(0.0);
+        acc.store(zeros([BM, BN]));
     }
-    acc.store(acc.load() + dot(a.load().cast::<f32>(), b.load().cast::<f32>().t()));
+    acc.store(acc.load() + dot(a.load(), b.load().t()));
     if program_id(3) == num_programs(3) - 1 {
-        out.store(epilogue(acc.load()).cast::<E>());
+        out.store(epilogue(acc.load()).cast::<O>());
     }
 }
 
 /// As [`matmul_blocks`] with A given as `[k, m]` and B as `[n, k]`.
 #[kernel(grid = (G, cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
-pub fn matmul_tt_blocks<E: Float, const BM: usize, const BN: usize, const BK: usize>(
+pub fn matmul_tt_blocks<E: Number, O: Elem, const BM: usize, const BN: usize, const BK: usize>(
     #[block([G, K, M] => [_, BK, BM], |g, i, _, p| (g, p, i), fill = 0.0)] a: In<E>,
     #[block([G, N, K] => [_, BN, BK], |g, _, j, p| (g, j, p), fill = 0.0)] b: In<E>,
-    #[block([G, M, N] => [_, BM, BN], |g, i, j, _| (g, i, j))] out: Out<E>,
-    #[scratch([BM, BN])] acc: Scratch<f32>,
-    #[fixed] epilogue: impl Fn(Tile<f32>) -> Tile<f32>,
+    #[block([G, M, N] => [_, BM, BN], |g, i, j, _| (g, i, j))] out: Out<O>,
+    #[scratch([BM, BN])] acc: Scratch<E::Acc>,
+    #[fixed] epilogue: impl Fn(Tile<E::Acc>) -> Tile<E::Acc>,
 ) {
     if program_id(3) == 0 {
-        acc.fill(0.0);
+        acc.store(zeros([BM, BN]));
     }
-    acc.store(acc.load() + dot(a.load().cast::<f32>().t(), b.load().cast::<f32>().t()));
+    acc.store(acc.load() + dot(a.load().t(), b.load().t()));
     if program_id(3) == num_programs(3) - 1 {
-        out.store(epilogue(acc.load()).cast::<E>());
+        out.store(epilogue(acc.load()).cast::<O>());
     }
 }
 
-/// `A·B` of matrices `[m, k]·[k, n]`, or of batches of them `[g, m, k]·[g, k, n]`; f32, f16 or bf16.
+/// The kernel of a layout, with the blocks of the device, on operands as batches.
+macro_rules! product {
+    ($E:ty, $O:ty, $a:expr, $b:expr, $layout:expr, $epilogue:expr) => {{
+        let (a, b, epilogue) = (batched($a)?, batched($b)?, $epilogue);
+        let profile = $a.client().limits().profile;
+        let out = match ($layout.a_transposed, $layout.b_transposed) {
+            (false, false) => product!(@ profile, matmul_blocks, $E, $O, a, b, epilogue),
+            (true, false) => product!(@ profile, matmul_tn_blocks, $E, $O, a, b, epilogue),
+            (false, true) => product!(@ profile, matmul_nt_blocks, $E, $O, a, b, epilogue),
+            (true, true) => product!(@ profile, matmul_tt_blocks, $E, $O, a, b, epilogue),
+        }?;
+        match ($a.rank(), out.shape()) {
+            (2, &[_, m, n]) => out.reshape(&[m, n]),
+            _ => Ok(out),
+        }
+    }};
+    (@ $profile:ident, $kernel:ident, $E:ty, $O:ty, $a:ident, $b:ident, $epilogue:ident) => {
+        match $profile {
+            // Accumulators in registers: eight by eight a thread, or sixteen rows of eight neighbours.
+            Profile::Gpu => $kernel::<$E, $O, 64, 64, 16>(&$a, &$b, $epilogue),
+            Profile::SimtCpu => $kernel::<$E, $O, 16, 64, 64>(&$a, &$b, $epilogue),
+            _ => $kernel::<$E, $O, 128, 128, 256>(&$a, &$b, $epilogue),
+        }
+    };
+}
+
+/// A matrix as a batch of one.
+fn batched(x: &Array) -> Result<Array> {
+    match *x.shape() {
+        [m, n] => x.reshape(&[1, m, n]),
+        _ => Ok(x.clone()),
+    }
+}
+
+/// `A·B` of matrices `[m, k]·[k, n]`, or of batches of them `[g, m, k]·[g, k, n]`; f32, f16 or bf16, and i8 with result i32.
 ///
 /// # Errors
 /// Ranks, sizes or element types that do not fit; device trouble.
@@ -103,7 +138,10 @@ pub fn matmul_tt_blocks<E: Float, const BM: usize, const BN: usize, const BK: us
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
-    matmul_with(a, b, Layout::default(), |x| x)
+    match a.dtype() {
+        DType::I8 => matmul_int8(a, b, Layout::default()),
+        _ => matmul_with(a, b, Layout::default(), |x| x),
+    }
 }
 
 /// [`matmul`] with transposed operands and an epilogue: a function of the finished f32 block (bias-free: activations,
@@ -117,30 +155,22 @@ pub fn matmul_with(
     layout: Layout,
     epilogue: impl Fn(Tile<f32>) -> Tile<f32> + Sync + 'static,
 ) -> Result<Array> {
-    let batched = |x: &Array| match *x.shape() {
-        [m, n] => x.reshape(&[1, m, n]),
-        _ => Ok(x.clone()),
-    };
-    let (a3, b3) = (batched(a)?, batched(b)?);
-    let profile = a.client().limits().profile;
-    macro_rules! product {
-        ($kernel:ident, $E:ty) => {
-            match profile {
-                // Accumulators in registers: eight by eight a thread, or sixteen rows of eight neighbours.
-                Profile::Gpu => $kernel::<$E, 64, 64, 16>(&a3, &b3, epilogue),
-                Profile::SimtCpu => $kernel::<$E, 16, 64, 64>(&a3, &b3, epilogue),
-                _ => $kernel::<$E, 128, 128, 256>(&a3, &b3, epilogue),
-            }
-        };
-    }
-    let out = floats!("matmul", a.dtype(), E => match (layout.a_transposed, layout.b_transposed) {
-        (false, false) => product!(matmul_blocks, E),
-        (true, false) => product!(matmul_tn_blocks, E),
-        (false, true) => product!(matmul_nt_blocks, E),
-        (true, true) => product!(matmul_tt_blocks, E),
-    })?;
-    match (a.rank(), out.shape()) {
-        (2, &[_, m, n]) => out.reshape(&[m, n]),
-        _ => Ok(out),
-    }
+    floats!("matmul", a.dtype(), E => product!(E, E, a, b, layout, epilogue))
+}
+
+/// [`matmul`] of i8 operands in any layout: exact i32 sums, which wrap past 2³¹ (k beyond 131,072).
+///
+/// # Errors
+/// As [`matmul`].
+///
+/// ```
+/// use pallas_kernels::matmul::{Layout, matmul_int8};
+/// use pallas_rt::Array;
+/// let a = Array::from_slice(&[-128i8, 127], &[1, 2])?;
+/// let c = matmul_int8(&a, &a, Layout { b_transposed: true, ..Layout::default() })?;
+/// assert_eq!(c.to_vec::<i32>()?, [128 * 128 + 127 * 127]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn matmul_int8(a: &Array, b: &Array, layout: Layout) -> Result<Array> {
+    product!(i8, i32, a, b, layout, |x: Tile<i32>| x)
 }

@@ -2,7 +2,8 @@
 //! and the race checker.
 use crate::validate::validate;
 use pallas_kernels::flash_attention::{self, Causal, Options};
-use pallas_kernels::{matmul, norm, softmax};
+use pallas_kernels::quantized_matmul::{Bits, quantize, quantized_matmul};
+use pallas_kernels::{cross_entropy, embedding, matmul, norm, softmax};
 use pallas_rt::prelude::*;
 use pallas_rt::wgsl::{Audit, Counts, Limits, PlacedTile, Placement, Profile, audit};
 
@@ -45,6 +46,38 @@ fn shaders_of_the_shipped_kernels_are_valid_everywhere() {
     validate_all(|| flash_attention::flash_attention_in_blocks::<f32, f32, 16, 16>(&q, &k, &k, &causal));
 }
 
+#[test]
+fn shaders_of_quantised_products_are_valid_everywhere() {
+    let zeros = |dtype, shape: &[usize]| Client::cpu().zeros(dtype, shape).expect("it fits");
+    let w = zeros(DType::F32, &[70, 9]);
+    for (bits, dtype) in [(Bits::Eight, DType::F32), (Bits::Four, DType::F16)] {
+        for group in [None, Some(32)] {
+            let w = quantize(&w, bits, group).expect("it is a matrix");
+            validate_all(|| quantized_matmul(&zeros(dtype, &[5, 70]), &w));
+        }
+    }
+    let x = zeros(DType::I8, &[9, 9]);
+    for layout in [matmul::Layout::default(), matmul::Layout { a_transposed: true, b_transposed: true }] {
+        validate_all(|| matmul::matmul_int8(&x, &x, layout));
+    }
+}
+
+#[test]
+fn shaders_of_losses_and_tables_are_valid_everywhere() {
+    let cpu = Client::cpu();
+    for dtype in [DType::F32, DType::Bf16] {
+        let zeros = |shape: &[usize]| cpu.zeros(dtype, shape).expect("it fits");
+        let (x, w, labels) = (zeros(&[5, 70]), zeros(&[9, 70]), cpu.zeros(DType::I32, &[5]).expect("it fits"));
+        let (rows, options) = (cpu.zeros(DType::F32, &[5]).expect("it fits"), cross_entropy::Options::default());
+        validate_all(|| cross_entropy::cross_entropy(&x, &w, &labels, &options));
+        validate_all(|| cross_entropy::cross_entropy_backward(&x, &w, &labels, &rows, &rows, &options));
+        validate_all(|| cross_entropy::cross_entropy_of_logits(&x, &labels, &options));
+        validate_all(|| cross_entropy::cross_entropy_of_logits_backward(&x, &labels, &rows, &rows, &options));
+        validate_all(|| embedding::embedding(&w, &labels));
+        validate_all(|| embedding::embedding_backward(&x, &labels, 9, None));
+    }
+}
+
 /// The placement of the kernel that `f` calls, on a GPU with so much workgroup memory.
 fn placed<R>(kib: u64, f: impl FnOnce() -> Result<R>) -> Placement {
     let explanation = explain(f).expect("it is explained");
@@ -55,8 +88,8 @@ fn placed<R>(kib: u64, f: impl FnOnce() -> Result<R>) -> Placement {
 #[test]
 fn matmul_on_a_gpu_reads_a_word_for_four_multiply_adds() {
     let x = Client::cpu().zeros(DType::F32, &[1, 256, 256]).expect("it fits");
-    let small = placed(16, || matmul::matmul_blocks::<f32, 64, 64, 16>(&x, &x, |x| x));
-    let large = placed(32, || matmul::matmul_blocks::<f32, 128, 128, 16>(&x, &x, |x| x));
+    let small = placed(16, || matmul::matmul_blocks::<f32, f32, 64, 64, 16>(&x, &x, |x| x));
+    let large = placed(32, || matmul::matmul_blocks::<f32, f32, 128, 128, 16>(&x, &x, |x| x));
     for placement in [small, large] {
         let Counts { fma, product_words, barriers, .. } = placement.step;
         assert!(fma >= 4.0 * product_words, "{placement}");

@@ -2,8 +2,9 @@
 use super::{B, FLOATS, around, runs, typed};
 use crate::support::{array, clients, close, doubles, values};
 use pallas_kernels::matmul::{
-    Layout, matmul, matmul_blocks, matmul_nt_blocks, matmul_tn_blocks, matmul_tt_blocks, matmul_with,
+    Layout, matmul, matmul_blocks, matmul_int8, matmul_nt_blocks, matmul_tn_blocks, matmul_tt_blocks, matmul_with,
 };
+use pallas_rt::DeviceKind;
 use pallas_rt::prelude::*;
 
 /// The k of the tolerance.
@@ -31,10 +32,10 @@ fn reference(a: &[f64], b: &[f64], [m, k, n]: [usize; 3], layout: Layout) -> Vec
 fn product<E: Float>(a: &Array, b: &Array, layout: Layout, f: fn(Tile<f32>) -> Tile<f32>) -> Result<Array> {
     let epilogue = move |x| f(x);
     match (layout.a_transposed, layout.b_transposed) {
-        (false, false) => matmul_blocks::<E, B, B, B>(a, b, epilogue),
-        (true, false) => matmul_tn_blocks::<E, B, B, B>(a, b, epilogue),
-        (false, true) => matmul_nt_blocks::<E, B, B, B>(a, b, epilogue),
-        (true, true) => matmul_tt_blocks::<E, B, B, B>(a, b, epilogue),
+        (false, false) => matmul_blocks::<E, E, B, B, B>(a, b, epilogue),
+        (true, false) => matmul_tn_blocks::<E, E, B, B, B>(a, b, epilogue),
+        (false, true) => matmul_nt_blocks::<E, E, B, B, B>(a, b, epilogue),
+        (true, true) => matmul_tt_blocks::<E, E, B, B, B>(a, b, epilogue),
     }
 }
 
@@ -105,4 +106,41 @@ fn the_function_that_chooses_blocks() {
         let want: Vec<f64> = (0..2).flat_map(each).collect();
         close(&matmul(&x, &y).expect("it runs"), &want, k, K, &format!("{mkn:?} {dtype}"));
     }
+}
+
+#[test]
+fn eight_bit_integers_are_summed_exactly() {
+    // Every value and the extremes, over extents around panels and pairs.
+    let bytes = |n: usize, seed: usize| -> Vec<i8> {
+        (0..n).map(|i| if i % 5 == 0 { i8::MIN } else { ((i + seed) * 7919 >> 3) as i8 }).collect()
+    };
+    let blocks = |a: &Array, b: &Array, layout: Layout| match (layout.a_transposed, layout.b_transposed) {
+        (false, false) => matmul_blocks::<i8, i32, B, B, B>(a, b, |x| x),
+        (true, false) => matmul_tn_blocks::<i8, i32, B, B, B>(a, b, |x| x),
+        (false, true) => matmul_nt_blocks::<i8, i32, B, B, B>(a, b, |x| x),
+        (true, true) => matmul_tt_blocks::<i8, i32, B, B, B>(a, b, |x| x),
+    };
+    for client in clients() {
+        let small = around([5, 6, 7]).filter(|(_, size)| !runs(&client, *size).is_empty()).map(|(mkn, _)| mkn);
+        let large = [[130, 515, 70], [17, 33, 49]].into_iter().filter(|_| client.kind() == DeviceKind::Cpu);
+        for (mkn, layout) in small.chain(large).flat_map(|s| LAYOUTS.map(|l| (s, l))) {
+            let [m, k, n] = mkn;
+            let (a, b) = (bytes(m * k, 1), bytes(k * n, 2));
+            let wide = |x: &[i8]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
+            let want: Vec<i32> = reference(&wide(&a), &wide(&b), mkn, layout).into_iter().map(|x| x as i32).collect();
+            let [a_shape, b_shape] = shapes(mkn, layout);
+            let (x, y) = (client.array(&a, &a_shape).expect("it fits"), client.array(&b, &b_shape).expect("it fits"));
+            let out = if m > 16 {
+                matmul_int8(&x, &y, layout)
+            } else {
+                let batch = |x: &Array| x.reshape(&[1, x.shape()[0], x.shape()[1]]).expect("a batch of one");
+                blocks(&batch(&x), &batch(&y), layout)
+            };
+            assert_eq!(out.expect("it runs").to_vec::<i32>().expect("i32"), want, "{mkn:?} {layout:?} {client:?}");
+        }
+    }
+    let cpu = Client::cpu();
+    let x = cpu.array(&[1i8, 2], &[1, 2]).expect("it fits");
+    assert!(matmul(&x, &x).is_err(), "two columns times one row");
+    assert!(matmul_int8(&cpu.zeros(DType::F32, &[1, 1]).expect("it fits"), &x, Layout::default()).is_err());
 }

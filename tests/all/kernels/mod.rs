@@ -5,10 +5,13 @@
 //! rounded ones for the reference, too.
 mod attention;
 mod attention_backward;
+mod cross_entropy;
+mod embedding;
 mod gated;
 mod matmul;
 mod norm;
 mod norm_backward;
+mod quantized_matmul;
 mod rotary;
 mod softmax;
 mod softmax_backward;

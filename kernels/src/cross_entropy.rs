@@ -1,0 +1,416 @@
+//! Cross-entropy of a linear classifier without its logits in memory, and of given logits.
+//!
+//! With logits `z = x wᵀ`, rows of `w [vocabulary, d]` being classes, and label y of a row:
+//!
+//! ```text
+//! lse = ln Σ_v exp z_v        loss = lse - (1-ε)·z_y - ε·mean_v z_v + ζ·lse²
+//! g_v = dloss·((1 + 2ζ·lse)·exp(z_v - lse) - (1-ε)·[v = y] - ε/V)        dx = g w        dw = gᵀ x
+//! ```
+//! ε smooths labels (Szegedy et al. 2016), ζ keeps the logits' normaliser near 1 (z-loss, PaLM 2022). Logits live a block at
+//! a time (Liger Kernel, Hsu et al. 2024; Cut Your Losses, Wijmans et al. 2025): forward with a running maximum and sum
+//! over blocks of the vocabulary; backward they are computed anew, once for dx and once for dw, so that each element of a
+//! gradient is summed by one program in one order: the same every time. That is 8·n·V·d multiplications and additions
+//! backward, where stored logits would take 4; memory is n + V rows of d elements instead of n·V. Everything but the
+//! operands is f32.
+use crate::dispatch::floats;
+use crate::rows::rows;
+use pallas_rt::Profile;
+use pallas_rt::prelude::*;
+
+/// What counts as a loss.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Options {
+    /// Rows of this label have no loss and no gradient; it need not be a class. -100, as in PyTorch.
+    pub ignore: i32,
+    /// ε: how much of the target is spread evenly over all classes.
+    pub smoothing: f32,
+    /// ζ: weight of the squared log-sum-exp.
+    pub z_loss: f32,
+}
+impl Default for Options {
+    fn default() -> Self {
+        Options { ignore: -100, smoothing: 0.0, z_loss: 0.0 }
+    }
+}
+
+/// A row's statistics while blocks of its logits pass.
+#[derive(Clone, Copy)]
+struct State {
+    max: Scratch<f32>,
+    sum: Scratch<f32>,
+    /// The label's logit, and the sum of all.
+    target: Scratch<f32>,
+    total: Scratch<f32>,
+}
+
+impl State {
+    fn begin(self) {
+        self.max.fill(f32::NEG_INFINITY);
+        self.sum.fill(0.0);
+        self.target.fill(0.0);
+        self.total.fill(0.0);
+    }
+    /// Takes in logits of classes `class ..`; those from `classes` on are none.
+    fn visit<const BV: usize>(self, z: Tile<f32>, labels: Tile<i32>, class: Scalar<i32>, classes: Scalar<i32>) {
+        let class = iota::<i32>([1, BV], 1) + class;
+        let inside = class.lt(classes);
+        self.target.store(self.target.load() + select(class.eq(labels), z, 0.0).sum(1));
+        self.total.store(self.total.load() + select(inside, z, 0.0).sum(1));
+        let z = select(inside, z, f32::NEG_INFINITY);
+        let m = maximum(self.max.load(), z.max(1));
+        // Until a logit is finite the sum stays 0.
+        let base = select(m.eq(f32::NEG_INFINITY), 0.0, m);
+        self.sum.store(self.sum.load() * (self.max.load() - base).exp() + (z - base).exp().sum(1));
+        self.max.store(m);
+    }
+    /// Loss and log-sum-exp.
+    fn finish(self, labels: Tile<i32>, classes: Scalar<i32>, terms: Terms) -> (Tile<f32>, Tile<f32>) {
+        let lse = self.max.load() + self.sum.load().log();
+        let mut loss = lse - self.target.load() * (1.0 - terms.smoothing) + lse * lse * terms.z_loss;
+        if terms.smooth {
+            // Only then: the mean over a class that is never chosen is -inf.
+            loss = loss - self.total.load() * (terms.smoothing / classes.cast::<f32>());
+        }
+        (select(labels.eq(terms.ignore), 0.0, loss), lse)
+    }
+}
+
+/// [`Options`] inside of a kernel.
+#[derive(Clone, Copy)]
+struct Terms {
+    ignore: Scalar<i32>,
+    smoothing: Scalar<f32>,
+    smooth: bool,
+    z_loss: Scalar<f32>,
+}
+
+/// A block of rows' values: a column each.
+#[derive(Clone, Copy)]
+struct Row {
+    labels: Tile<i32>,
+    lse: Tile<f32>,
+    dloss: Tile<f32>,
+}
+
+impl Row {
+    /// Gradient by the logits of classes `class ..`.
+    fn gradient<const BV: usize>(
+        self,
+        z: Tile<f32>,
+        class: Scalar<i32>,
+        classes: Scalar<i32>,
+        terms: Terms,
+    ) -> Tile<f32> {
+        let class = iota::<i32>([1, BV], 1) + class;
+        let share = terms.smoothing / classes.cast::<f32>();
+        let target = select(class.eq(self.labels), 1.0 - terms.smoothing + share, share);
+        let g = (z - self.lse).exp() * (self.lse * (terms.z_loss * 2.0) + 1.0) - target;
+        select(class.lt(classes) & self.labels.ne(terms.ignore), g * self.dloss, 0.0)
+    }
+}
+
+/// Loss and log-sum-exp of each row. `DP` is d rounded up to blocks of `BD`.
+#[kernel(grid = (cdiv(N, BN), cdiv(V, BV)), semantics = (parallel, arbitrary))]
+pub fn cross_entropy_blocks<E: Float, const BN: usize, const BV: usize, const BD: usize>(
+    #[block([N, D] => [BN, DP], |i, _| (i, 0), fill = 0.0)] x: In<E>,
+    #[block([V, D] => [BV, DP], |_, j| (j, 0), fill = 0.0)] w: In<E>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0), fill = 0)] labels: In<i32>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] loss: Out<f32>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] lse: Out<f32>,
+    #[scratch([BN, 1])] max: Scratch<f32>,
+    #[scratch([BN, 1])] sum: Scratch<f32>,
+    #[scratch([BN, 1])] target: Scratch<f32>,
+    #[scratch([BN, 1])] total: Scratch<f32>,
+    ignore: i32,
+    smoothing: f32,
+    z_loss: f32,
+    #[fixed] smooth: bool,
+    #[dim] DP: usize,
+) {
+    let state = State { max, sum, target, total };
+    if program_id(1) == 0 {
+        state.begin();
+    }
+    let mut z = zeros::<f32>([BN, BV]);
+    for c in 0..scalar(DP / BD) {
+        let at = ds(c * BD, BD);
+        z += dot(x.at((.., at)).load().cast::<f32>(), w.at((.., at)).load().cast::<f32>().t());
+    }
+    state.visit::<BV>(z, labels.load(), program_id(1) * BV, V);
+    if program_id(1) == num_programs(1) - 1 {
+        let (a, b) = state.finish(labels.load(), V, Terms { ignore, smoothing, smooth, z_loss });
+        loss.store(a);
+        lse.store(b);
+    }
+}
+
+/// The gradient by x: rows of it stay with a program, blocks of the vocabulary pass. `DP` as in [`cross_entropy_blocks`].
+#[kernel(grid = (cdiv(N, BN), cdiv(V, BV)), semantics = (parallel, arbitrary))]
+pub fn cross_entropy_dx<E: Float, const BN: usize, const BV: usize, const BD: usize>(
+    #[block([N, D] => [BN, DP], |i, _| (i, 0), fill = 0.0)] x: In<E>,
+    #[block([V, D] => [BV, DP], |_, j| (j, 0), fill = 0.0)] w: In<E>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0), fill = 0)] labels: In<i32>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0), fill = 0.0)] lse: In<f32>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0), fill = 0.0)] dloss: In<f32>,
+    #[block([N, D] => [BN, DP], |i, _| (i, 0))] dx: Out<f32>,
+    ignore: i32,
+    smoothing: f32,
+    z_loss: f32,
+    #[dim] DP: usize,
+) {
+    if program_id(1) == 0 {
+        dx.fill(0.0);
+    }
+    let mut z = zeros::<f32>([BN, BV]);
+    for c in 0..scalar(DP / BD) {
+        let at = ds(c * BD, BD);
+        z += dot(x.at((.., at)).load().cast::<f32>(), w.at((.., at)).load().cast::<f32>().t());
+    }
+    let row = Row { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
+    let g = row.gradient::<BV>(z, program_id(1) * BV, V, Terms { ignore, smoothing, smooth: true, z_loss });
+    for c in 0..scalar(DP / BD) {
+        let at = ds(c * BD, BD);
+        dx.at((.., at)).store(dx.at((.., at)).load() + dot(g, w.at((.., at)).load().cast::<f32>()));
+    }
+}
+
+/// The gradient by w: classes of it stay with a program, blocks of rows pass. `DP` as in [`cross_entropy_blocks`].
+#[kernel(grid = (cdiv(V, BV), cdiv(N, BN)), semantics = (parallel, arbitrary))]
+pub fn cross_entropy_dw<E: Float, const BN: usize, const BV: usize, const BD: usize>(
+    #[block([N, D] => [BN, DP], |_, i| (i, 0), fill = 0.0)] x: In<E>,
+    #[block([V, D] => [BV, DP], |j, _| (j, 0), fill = 0.0)] w: In<E>,
+    #[block([N, 1] => [BN, 1], |_, i| (i, 0), fill = 0)] labels: In<i32>,
+    #[block([N, 1] => [BN, 1], |_, i| (i, 0), fill = 0.0)] lse: In<f32>,
+    #[block([N, 1] => [BN, 1], |_, i| (i, 0), fill = 0.0)] dloss: In<f32>,
+    #[block([V, D] => [BV, DP], |j, _| (j, 0))] dw: Out<f32>,
+    ignore: i32,
+    smoothing: f32,
+    z_loss: f32,
+    #[dim] DP: usize,
+) {
+    if program_id(1) == 0 {
+        dw.fill(0.0);
+    }
+    let mut z = zeros::<f32>([BN, BV]);
+    for c in 0..scalar(DP / BD) {
+        let at = ds(c * BD, BD);
+        z += dot(x.at((.., at)).load().cast::<f32>(), w.at((.., at)).load().cast::<f32>().t());
+    }
+    let row = Row { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
+    let g = row.gradient::<BV>(z, program_id(0) * BV, V, Terms { ignore, smoothing, smooth: true, z_loss });
+    for c in 0..scalar(DP / BD) {
+        let at = ds(c * BD, BD);
+        dw.at((.., at)).store(dw.at((.., at)).load() + dot(g.t(), x.at((.., at)).load().cast::<f32>()));
+    }
+}
+
+/// Loss and log-sum-exp of each row of given logits.
+#[kernel(grid = (cdiv(N, BN), cdiv(V, BV)), semantics = (parallel, arbitrary))]
+pub fn cross_entropy_of_logits_blocks<E: Float, const BN: usize, const BV: usize>(
+    #[block([N, V] => [BN, BV], |i, j| (i, j), fill = 0.0)] z: In<E>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0), fill = 0)] labels: In<i32>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] loss: Out<f32>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] lse: Out<f32>,
+    #[scratch([BN, 1])] max: Scratch<f32>,
+    #[scratch([BN, 1])] sum: Scratch<f32>,
+    #[scratch([BN, 1])] target: Scratch<f32>,
+    #[scratch([BN, 1])] total: Scratch<f32>,
+    ignore: i32,
+    smoothing: f32,
+    z_loss: f32,
+    #[fixed] smooth: bool,
+) {
+    let state = State { max, sum, target, total };
+    if program_id(1) == 0 {
+        state.begin();
+    }
+    state.visit::<BV>(z.load().cast::<f32>(), labels.load(), program_id(1) * BV, V);
+    if program_id(1) == num_programs(1) - 1 {
+        let (a, b) = state.finish(labels.load(), V, Terms { ignore, smoothing, smooth, z_loss });
+        loss.store(a);
+        lse.store(b);
+    }
+}
+
+/// The gradient by given logits.
+#[kernel(grid = (cdiv(N, BN), cdiv(V, BV)))]
+pub fn cross_entropy_of_logits_dz<E: Float, const BN: usize, const BV: usize>(
+    #[block([N, V] => [BN, BV], |i, j| (i, j))] z: In<E>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] labels: In<i32>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] lse: In<f32>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] dloss: In<f32>,
+    #[block([N, V] => [BN, BV], |i, j| (i, j))] dz: Out<E>,
+    ignore: i32,
+    smoothing: f32,
+    z_loss: f32,
+) {
+    let row = Row { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
+    let terms = Terms { ignore, smoothing, smooth: true, z_loss };
+    dz.store(row.gradient::<BV>(z.load().cast::<f32>(), program_id(1) * BV, V, terms).cast::<E>());
+}
+
+/// Sums of f32 as the operands' type.
+#[kernel(grid = (cdiv(N, BN), cdiv(D, BD)))]
+fn rounded<E: Float, const BN: usize, const BD: usize>(
+    #[block([N, D] => [BN, BD], |i, j| (i, j))] x: In<f32>,
+    #[block([N, D] => [BN, BD], |i, j| (i, j))] out: Out<E>,
+) {
+    out.store(x.load().cast::<E>());
+}
+
+/// Refuses what is no class, and no classes at all; gives the labels as a column.
+fn column(labels: &Array, n: usize, classes: usize, options: &Options) -> Result<Array> {
+    let wrong = |message: String| Err(Error::Value { message });
+    if labels.len() != n {
+        return wrong(format!("`labels` has shape {:?} for {n} rows", labels.shape()));
+    }
+    if classes == 0 {
+        return wrong("cross-entropy needs at least one class".into());
+    }
+    let bad = |&(_, &y): &(usize, &i32)| y != options.ignore && usize::try_from(y).map_or(true, |y| y >= classes);
+    if let Some((row, y)) = labels.to_vec::<i32>()?.iter().enumerate().find(bad) {
+        return wrong(format!(
+            "label {y} of row {row} is none of {classes} classes, nor the ignored {}",
+            options.ignore
+        ));
+    }
+    labels.reshape(&[n, 1])
+}
+
+/// Rows of x and w, and their common length rounded up to the block that it is cut into.
+fn operands(x: &Array, w: &Array) -> Result<(Array, usize, Blocks)> {
+    let flat = rows(x)?;
+    let &[_, d] = w.shape() else {
+        let message = format!("`w` has shape {:?}, expected [vocabulary, {}]", w.shape(), flat.shape()[1]);
+        return Err(Error::Value { message });
+    };
+    if d == 0 {
+        return Err(Error::Value { message: "cross-entropy needs rows of at least one element".into() });
+    }
+    let (blocks, depth) = match x.client().limits().profile {
+        Profile::Gpu => (Blocks::Gpu, 16),
+        Profile::SimtCpu => (Blocks::SimtCpu, 32),
+        _ if d % 256 == 0 => (Blocks::Deep, 256),
+        _ => (Blocks::Shallow, 64),
+    };
+    Ok((flat, d.next_multiple_of(depth), blocks))
+}
+
+/// Rows, classes and depth of a block.
+#[derive(Clone, Copy)]
+enum Blocks {
+    Gpu,
+    SimtCpu,
+    Shallow,
+    Deep,
+}
+macro_rules! blocks {
+    ($blocks:expr, $kernel:ident, $E:ty, ($($argument:expr),*)) => {
+        match $blocks {
+            Blocks::Gpu => $kernel::<$E, 32, 64, 16>($($argument),*),
+            Blocks::SimtCpu => $kernel::<$E, 16, 32, 32>($($argument),*),
+            Blocks::Shallow => $kernel::<$E, 128, 128, 64>($($argument),*),
+            Blocks::Deep => $kernel::<$E, 128, 128, 256>($($argument),*),
+        }
+    };
+}
+
+/// Loss and log-sum-exp, f32 `[..]`, of logits `x wᵀ` for `x [.., d]`, `w [vocabulary, d]` (both f32, f16 or bf16) and i32
+/// labels `[..]`. An ignored row has loss 0.
+///
+/// Labels are read on the host to check them: on a GPU the call waits for what makes them.
+///
+/// # Errors
+/// Shapes or element types that do not fit, a label that is no class; device trouble.
+///
+/// ```
+/// use pallas_kernels::cross_entropy::{Options, cross_entropy, cross_entropy_backward};
+/// use pallas_rt::Array;
+/// let x = Array::from_slice(&[1.0f32, 0.0, 0.0, 1.0], &[2, 2])?;
+/// let w = Array::from_slice(&[0.0f32, 0.0, 3f32.ln(), 0.0], &[2, 2])?;
+/// let labels = Array::from_slice(&[0, -100], &[2])?;
+/// let (loss, lse) = cross_entropy(&x, &w, &labels, &Options::default())?;
+/// let want = [4f32.ln(), 0.0];
+/// assert!(loss.to_vec::<f32>()?.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-6));
+/// // The gradient of the mean over rows that count: here there is one.
+/// let dloss = Array::from_slice(&[1.0f32, 1.0], &[2])?;
+/// let (dx, dw) = cross_entropy_backward(&x, &w, &labels, &lse, &dloss, &Options::default())?;
+/// let want = [-0.75f32, 0.0, 0.75, 0.0];
+/// assert!(dw.to_vec::<f32>()?.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-6));
+/// assert_eq!(dx.to_vec::<f32>()?[2..], [0.0, 0.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) -> Result<(Array, Array)> {
+    let (flat, depth, blocks) = operands(x, w)?;
+    let column = column(labels, flat.shape()[0], w.shape()[0], options)?;
+    let Options { ignore, smoothing, z_loss } = *options;
+    let (loss, lse) = floats!("cross_entropy", x.dtype(), E => blocks!(
+        blocks, cross_entropy_blocks, E, (&flat, w, &column, ignore, smoothing, z_loss, smoothing != 0.0, depth)))?;
+    Ok((loss.reshape(labels.shape())?, lse.reshape(labels.shape())?))
+}
+
+/// Gradients of [`cross_entropy`] by x and w, in their element type, from its log-sum-exp and the gradient `dloss` (f32,
+/// shaped as the labels) by its losses. Sums are kept in f32 arrays as large as the gradients.
+///
+/// # Errors
+/// As [`cross_entropy`].
+pub fn cross_entropy_backward(
+    x: &Array,
+    w: &Array,
+    labels: &Array,
+    lse: &Array,
+    dloss: &Array,
+    options: &Options,
+) -> Result<(Array, Array)> {
+    let (flat, depth, blocks) = operands(x, w)?;
+    let n = flat.shape()[0];
+    let labels = column(labels, n, w.shape()[0], options)?;
+    let (lse, dloss) = (lse.reshape(&[n, 1])?, dloss.reshape(&[n, 1])?);
+    let Options { ignore, smoothing, z_loss } = *options;
+    let narrow = |sums: Array| match x.dtype() {
+        DType::F32 => Ok(sums),
+        other => floats!("cross_entropy", other, E => rounded::<E, 8, 1024>(&sums)),
+    };
+    let (dx, dw) = floats!("cross_entropy_backward", x.dtype(), E => {
+        let dx = blocks!(
+            blocks, cross_entropy_dx, E, (&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, depth))?;
+        let dx = narrow(dx)?;
+        blocks!(blocks, cross_entropy_dw, E, (&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, depth))
+            .map(|dw| (dx, dw))
+    })?;
+    Ok((dx.reshape(x.shape())?, narrow(dw)?))
+}
+
+/// Loss and log-sum-exp of given logits `[.., classes]`, as [`cross_entropy`] of those it computes itself.
+///
+/// # Errors
+/// As [`cross_entropy`].
+pub fn cross_entropy_of_logits(z: &Array, labels: &Array, options: &Options) -> Result<(Array, Array)> {
+    let flat = rows(z)?;
+    let column = column(labels, flat.shape()[0], flat.shape()[1], options)?;
+    let Options { ignore, smoothing, z_loss } = *options;
+    let (loss, lse) = floats!("cross_entropy_of_logits", z.dtype(), E => cross_entropy_of_logits_blocks::<E, 8, 1024>(
+        &flat, &column, ignore, smoothing, z_loss, smoothing != 0.0))?;
+    Ok((loss.reshape(labels.shape())?, lse.reshape(labels.shape())?))
+}
+
+/// The gradient by logits of [`cross_entropy_of_logits`].
+///
+/// # Errors
+/// As [`cross_entropy`].
+pub fn cross_entropy_of_logits_backward(
+    z: &Array,
+    labels: &Array,
+    lse: &Array,
+    dloss: &Array,
+    options: &Options,
+) -> Result<Array> {
+    let flat = rows(z)?;
+    let n = flat.shape()[0];
+    let labels = column(labels, n, flat.shape()[1], options)?;
+    let (lse, dloss) = (lse.reshape(&[n, 1])?, dloss.reshape(&[n, 1])?);
+    let Options { ignore, smoothing, z_loss } = *options;
+    let dz = floats!("cross_entropy_of_logits", z.dtype(), E =>
+        cross_entropy_of_logits_dz::<E, 8, 1024>(&flat, &labels, &lse, &dloss, ignore, smoothing, z_loss))?;
+    dz.reshape(z.shape())
+}

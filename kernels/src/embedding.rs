@@ -1,0 +1,117 @@
+//! Embedding: rows of a table by number, and the gradient by the table.
+//!
+//! ```text
+//! out_t = table[ids_t]        dtable_v = Σ_{t: ids_t = v} dout_t
+//! ```
+//! The numbers are a prefetch operand: index maps read them, so a program loads the one row it copies. For the gradient
+//! the positions of each number are gathered on the host (a counting sort, O(positions + vocabulary)); one program then
+//! sums a row's gradients in ascending order of position, in f32: no atomics, the same result every time. It costs one read
+//! of `dout` and one write of `dtable`, as rows that nobody looked up are zeros.
+use crate::dispatch::floats;
+use crate::rows::rows;
+use pallas_rt::Profile;
+use pallas_rt::prelude::*;
+
+/// Copies a row in blocks of `BD` elements.
+#[kernel(grid = (N, cdiv(D, BD)))]
+pub fn embedding_blocks<E: Float, const BD: usize>(
+    #[prefetch([N])] ids: Prefetch<i32>,
+    #[block([V, D] => [_, BD], |t, j| (ids.at(t), j))] table: In<E>,
+    #[block([N, D] => [_, BD], |t, j| (t, j))] out: Out<E>,
+) {
+    out.store(table.load());
+}
+
+/// Sums rows `order[starts[v] .. starts[v + 1]]` of `dout` into row v. `NP` is at least N: kernels are compiled for it.
+#[kernel(grid = (V, cdiv(D, BD)))]
+pub fn embedding_backward_blocks<E: Float, const BD: usize>(
+    #[prefetch([S])] starts: Prefetch<i32>,
+    #[prefetch([T])] order: Prefetch<i32>,
+    #[block([N, D] => [NP, BD], |_, j| (0, j))] dout: In<E>,
+    #[block([V, D] => [_, BD], |v, j| (v, j))] dtable: Out<E>,
+    #[dim] V: usize,
+    #[dim] NP: usize,
+) {
+    let v = program_id(0);
+    let mut sum = zeros::<f32>([BD]);
+    for t in starts.at(v)..starts.at(v + 1) {
+        sum += dout.at((order.at(t), ..)).load().cast::<f32>();
+    }
+    dtable.store(sum.cast::<E>());
+}
+
+/// The numbers, each checked against the table.
+fn checked(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
+    let found = ids.to_vec::<i32>()?;
+    match found.iter().position(|&id| usize::try_from(id).map_or(true, |id| id >= vocabulary)) {
+        None => Ok(found),
+        Some(at) => Err(Error::Value {
+            message: format!("id {} at position {at} is no row of a table of {vocabulary}", found[at]),
+        }),
+    }
+}
+
+/// Rows of `table [vocabulary, d]` (f32, f16 or bf16) by i32 `ids [..]`: `[.., d]`.
+///
+/// The numbers are read on the host to check them: on a GPU the call waits for what makes them. [`embedding_blocks`] does
+/// not check; numbers out of range are faults in the interpreter and the nearest row elsewhere.
+///
+/// # Errors
+/// A table that is no matrix, other element types, a number out of range; device trouble.
+///
+/// ```
+/// use pallas_kernels::embedding::{embedding, embedding_backward};
+/// use pallas_rt::Array;
+/// let table = Array::from_slice(&[0.0f32, 1.0, 10.0, 11.0, 20.0, 21.0], &[3, 2])?;
+/// let ids = Array::from_slice(&[2, 0, 2], &[3])?;
+/// let out = embedding(&table, &ids)?;
+/// assert_eq!(out.to_vec::<f32>()?, [20.0, 21.0, 0.0, 1.0, 20.0, 21.0]);
+/// let dtable = embedding_backward(&out, &ids, 3, Some(0))?;
+/// assert_eq!(dtable.to_vec::<f32>()?, [0.0, 0.0, 0.0, 0.0, 40.0, 42.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn embedding(table: &Array, ids: &Array) -> Result<Array> {
+    let &[vocabulary, d] = table.shape() else {
+        let message = format!("`table` has shape {:?}, expected [vocabulary, d]", table.shape());
+        return Err(Error::Value { message });
+    };
+    checked(ids, vocabulary)?;
+    let flat = ids.reshape(&[ids.len()])?;
+    let out = floats!("embedding", table.dtype(), E => match table.client().limits().profile {
+        Profile::Gpu | Profile::SimtCpu => embedding_blocks::<E, 256>(&flat, table),
+        _ => embedding_blocks::<E, 1024>(&flat, table),
+    })?;
+    out.reshape(&[ids.shape(), &[d]].concat())
+}
+
+/// The gradient `[vocabulary, d]` by the table, from the gradient `dout [.., d]` by [`embedding`]'s result. The row
+/// `padding`, if there is one, gets none, as in PyTorch.
+///
+/// # Errors
+/// As [`embedding`]; `dout` of another shape.
+pub fn embedding_backward(dout: &Array, ids: &Array, vocabulary: usize, padding: Option<i32>) -> Result<Array> {
+    let flat = rows(dout)?;
+    let &[n, d] = flat.shape() else { unreachable!("rows are a matrix") };
+    if [ids.shape(), &[d]].concat() != dout.shape() {
+        let message = format!("`dout` has shape {:?} for ids of shape {:?}", dout.shape(), ids.shape());
+        return Err(Error::Value { message });
+    }
+    let ids = checked(ids, vocabulary)?;
+    let kept = |id: &i32| Some(*id) != padding;
+    // starts[v] counts the numbers below v; each position then goes where its number's next one is due.
+    let mut starts = vec![0i32; vocabulary + 1];
+    ids.iter().filter(|id| kept(id)).for_each(|&id| starts[id as usize + 1] += 1);
+    (0..vocabulary).for_each(|v| starts[v + 1] += starts[v]);
+    let (mut next, mut order) = (starts.clone(), vec![0i32; n.max(1)]);
+    for (at, &id) in ids.iter().enumerate().filter(|(_, id)| kept(id)) {
+        order[next[id as usize] as usize] = at as i32;
+        next[id as usize] += 1;
+    }
+    let client = dout.client();
+    let (starts, order) = (client.array(&starts, &[vocabulary + 1])?, client.array(&order, &[order.len()])?);
+    let room = n.next_power_of_two();
+    floats!("embedding_backward", dout.dtype(), E => match client.limits().profile {
+        Profile::Gpu | Profile::SimtCpu => embedding_backward_blocks::<E, 256>(&starts, &order, &flat, vocabulary, room),
+        _ => embedding_backward_blocks::<E, 1024>(&starts, &order, &flat, vocabulary, room),
+    })
+}

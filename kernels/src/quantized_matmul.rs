@@ -1,0 +1,228 @@
+//! Weight-only quantised matrix products: `x·w` with w held in 8 or 4 bits an element, dequantised inside of the tile.
+//!
+//! ```text
+//! w_pj = scale_gj·(q_pj - zero_gj)        g = p / group        out = x w
+//! ```
+//! (LLM.int8, Dettmers et al. 2022; groups and zero points as in GPTQ and AWQ.) With one group to a step of k the product is
+//! taken over plain q, and scale and zero are applied to its sums, `scale·(x q - zero·Σ x)`: no work per weight but its
+//! conversion. Sums are f32.
+//!
+//! | bits | values | scales | zero points |
+//! |---|---|---|---|
+//! | 8 | i8 `[k, n]` | f32 `[groups, n]` | none: symmetric |
+//! | 4 | u8 `[ceil(k / 2), n]`: byte `(p, j)` has row `2p` in its low half, `2p + 1` in its high half | f32 `[groups, n]` | u8 `[groups, n]` |
+//!
+//! Groups are runs of rows, a power of two from 16 on, or all rows: then there is one scale a column.
+use crate::dispatch::floats;
+use crate::rows::rows;
+use pallas_rt::Profile;
+use pallas_rt::prelude::*;
+
+/// How many bits an element has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bits {
+    /// i8, symmetric.
+    Eight,
+    /// Halves of u8, with zero points.
+    Four,
+}
+
+/// A quantised matrix `[k, n]`: see the [module](self) for its arrays.
+#[derive(Clone, Debug)]
+pub struct Quantized {
+    /// i8 `[k, n]`, or u8 `[ceil(k / 2), n]`.
+    pub values: Array,
+    /// f32 `[groups, n]`.
+    pub scales: Array,
+    /// u8 `[groups, n]`, for four bits.
+    pub zeros: Option<Array>,
+    /// Rows.
+    pub k: usize,
+    /// Rows of a group; `None`: all of them.
+    pub group: Option<usize>,
+}
+
+/// Blocks of x and of 8-bit weights, summed over k in scratch. A block of k has `GB` groups, or `P` blocks are a group.
+#[kernel(grid = (cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, arbitrary))]
+pub fn matmul_int8_blocks<E: Float, const BM: usize, const BN: usize, const BK: usize>(
+    #[block([M, K] => [BM, BK], |i, _, p| (i, p), fill = 0.0)] x: In<E>,
+    #[block([K, N] => [BK, BN], |_, j, p| (p, j), fill = 0)] values: In<i8>,
+    #[block([S, N] => [GB, BN], |_, j, p| (p / P, j), fill = 0.0)] scales: In<f32>,
+    #[block([M, N] => [BM, BN], |i, j, _| (i, j))] out: Out<E>,
+    #[scratch([BM, BN])] acc: Scratch<f32>,
+    #[dim] GB: usize,
+    #[dim] P: usize,
+) {
+    if program_id(2) == 0 {
+        acc.fill(0.0);
+    }
+    let (x, q) = (x.load().cast::<f32>(), values.load().cast::<f32>());
+    if GB == 1 {
+        acc.store(acc.load() + dot(x, q) * scales.load());
+    } else {
+        let w = q.reshape([GB, BK / GB, BN]) * scales.load().expand(1);
+        acc.store(acc.load() + dot(x, w.reshape([BK, BN])));
+    }
+    if program_id(2) == num_programs(2) - 1 {
+        out.store(acc.load().cast::<E>());
+    }
+}
+
+/// As [`matmul_int8_blocks`] with 4-bit weights: even columns of x meet the low halves, odd ones the high halves.
+#[kernel(
+    grid = (cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)),
+    semantics = (parallel, parallel, arbitrary),
+    assume(BK == 2 * HB)
+)]
+pub fn matmul_int4_blocks<E: Float, const BM: usize, const BN: usize, const BK: usize, const HB: usize>(
+    #[block([M, K] => [BM, BK], |i, _, p| (i, p), fill = 0.0)] x: In<E>,
+    #[block([H, N] => [HB, BN], |_, j, p| (p, j), fill = 0)] values: In<u8>,
+    #[block([S, N] => [GB, BN], |_, j, p| (p / P, j), fill = 0.0)] scales: In<f32>,
+    #[block([S, N] => [GB, BN], |_, j, p| (p / P, j), fill = 0)] zero_points: In<u8>,
+    #[block([M, N] => [BM, BN], |i, j, _| (i, j))] out: Out<E>,
+    #[scratch([BM, BN])] acc: Scratch<f32>,
+    #[dim] GB: usize,
+    #[dim] P: usize,
+) {
+    if program_id(2) == 0 {
+        acc.fill(0.0);
+    }
+    let (even, odd) =
+        (x.at((.., strided(0, HB, 2))).load().cast::<f32>(), x.at((.., strided(1, HB, 2))).load().cast::<f32>());
+    let bytes = values.load();
+    let (low, high) = ((bytes & 15).cast::<f32>(), (bytes >> 4).cast::<f32>());
+    let (scale, zero) = (scales.load(), zero_points.load().cast::<f32>());
+    if GB == 1 {
+        let sums = even.sum(1) + odd.sum(1);
+        acc.store(acc.load() + (dot(even, low) + dot(odd, high) - sums * zero) * scale);
+    } else {
+        let (low, high) = (low.reshape([GB, HB / GB, BN]), high.reshape([GB, HB / GB, BN]));
+        let low = ((low - zero.expand(1)) * scale.expand(1)).reshape([HB, BN]);
+        let high = ((high - zero.expand(1)) * scale.expand(1)).reshape([HB, BN]);
+        acc.store(acc.load() + dot(even, low) + dot(odd, high));
+    }
+    if program_id(2) == num_programs(2) - 1 {
+        out.store(acc.load().cast::<E>());
+    }
+}
+
+/// Refuses rows of a group that no block of k is made of.
+fn check_group(group: Option<usize>) -> Result<()> {
+    match group {
+        Some(g) if g < 16 || !g.is_power_of_two() => Err(Error::Value {
+            message: format!("groups of {g} rows: expected a power of two from 16 on, or all rows"),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The quantised form of a matrix `[k, n]` of f32, f16 or bf16, made on the host, with a scale per column and `group` rows.
+///
+/// Eight bits: `scale = max |w| / 127`. Four: the range of the group and 0 in 15 steps. Elements are rounded to the nearest
+/// step, so that each is off by at most half of its scale.
+///
+/// # Errors
+/// No matrix, another element type, a group that is no power of two from 16 on; device trouble.
+pub fn quantize(w: &Array, bits: Bits, group: Option<usize>) -> Result<Quantized> {
+    check_group(group)?;
+    let &[k, n] = w.shape() else {
+        return Err(Error::Value { message: format!("weights have shape {:?}, expected [k, n]", w.shape()) });
+    };
+    let x: Vec<f32> = match w.dtype() {
+        DType::F16 => w.to_vec::<f16>()?.into_iter().map(f16::to_f32).collect(),
+        DType::Bf16 => w.to_vec::<bf16>()?.into_iter().map(bf16::to_f32).collect(),
+        _ => w.to_vec::<f32>()?,
+    };
+    let rows = group.unwrap_or(k).max(1);
+    let groups = k.div_ceil(rows);
+    let (mut scales, mut zeros) = (vec![0f32; groups * n], vec![0u8; groups * n]);
+    for (at, (scale, zero)) in scales.iter_mut().zip(&mut zeros).enumerate() {
+        let (g, j) = (at / n, at % n);
+        let column = (g * rows..k.min((g + 1) * rows)).map(|p| x[p * n + j]);
+        // 0 is always one of the steps.
+        let (low, high) = column.fold((0f32, 0f32), |(low, high), x| (low.min(x), high.max(x)));
+        match bits {
+            Bits::Eight => *scale = high.max(-low) / 127.0,
+            Bits::Four => {
+                *scale = (high - low) / 15.0;
+                *zero = if *scale > 0.0 { (-low / *scale).round() as u8 } else { 0 };
+            }
+        }
+    }
+    let steps = |p: usize, j: usize| {
+        let scale = scales[p / rows * n + j];
+        if scale > 0.0 { (x[p * n + j] / scale).round() } else { 0.0 }
+    };
+    // Behind the last row is nothing: x has no column for it.
+    let half = |p: usize, j: usize| match p < k {
+        true => (steps(p, j) + f32::from(zeros[p / rows * n + j])).clamp(0.0, 15.0) as u8,
+        false => 0,
+    };
+    let client = w.client();
+    let values = match bits {
+        Bits::Eight => {
+            let q: Vec<i8> = (0..k * n).map(|at| steps(at / n, at % n).clamp(-127.0, 127.0) as i8).collect();
+            client.array(&q, &[k, n])?
+        }
+        Bits::Four => {
+            let byte = |at: usize| half(at / n * 2, at % n) | half(at / n * 2 + 1, at % n) << 4;
+            client.array(&(0..k.div_ceil(2) * n).map(byte).collect::<Vec<u8>>(), &[k.div_ceil(2), n])?
+        }
+    };
+    let zeros = if bits == Bits::Four { Some(client.array(&zeros, &[groups, n])?) } else { None };
+    Ok(Quantized { values, scales: client.array(&scales, &[groups, n])?, zeros, k, group })
+}
+
+/// `x·w` of `x [.., k]` (f32, f16 or bf16) and quantised `w [k, n]`: `[.., n]` of x's type.
+///
+/// # Errors
+/// Shapes or element types that do not fit; device trouble.
+///
+/// ```
+/// use pallas_kernels::quantized_matmul::{Bits, quantize, quantized_matmul};
+/// use pallas_rt::Array;
+/// let w = Array::from_slice(&[127.0f32, -1.0, 2.0, 15.0], &[2, 2])?;
+/// let x = Array::from_slice(&[1.0f32, 2.0], &[1, 2])?;
+/// let y = quantized_matmul(&x, &quantize(&w, Bits::Eight, None)?)?.to_vec::<f32>()?;
+/// assert!((y[0] - 131.0).abs() < 1.0 && (y[1] - 29.0).abs() < 0.2, "{y:?}");
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn quantized_matmul(x: &Array, w: &Quantized) -> Result<Array> {
+    check_group(w.group)?;
+    let flat = rows(x)?;
+    let [m, k] = [flat.shape()[0], flat.shape()[1]];
+    let groups = if k == 0 { 0 } else { k.div_ceil(w.group.unwrap_or(k)) };
+    let stored = if w.zeros.is_some() { w.k.div_ceil(2) } else { w.k };
+    if k != w.k || w.values.shape().first() != Some(&stored) || w.scales.shape().first() != Some(&groups) {
+        let message = format!(
+            "`x` has shape {:?}, the weights {} rows in an array {:?} with scales {:?}",
+            x.shape(),
+            w.k,
+            w.values.shape(),
+            w.scales.shape()
+        );
+        return Err(Error::Value { message });
+    }
+    macro_rules! product {
+        ($E:ty, $BM:literal, $BN:literal, $BK:literal, $HB:literal) => {{
+            // Groups are powers of two, as blocks are: one of them is a multiple of the other.
+            let (gb, p) = match w.group {
+                None => (1, k.div_ceil($BK).max(1)),
+                Some(g) => (($BK / g).max(1), (g / $BK).max(1)),
+            };
+            match &w.zeros {
+                None => matmul_int8_blocks::<$E, $BM, $BN, $BK>(&flat, &w.values, &w.scales, gb, p),
+                Some(z) => matmul_int4_blocks::<$E, $BM, $BN, $BK, $HB>(&flat, &w.values, &w.scales, z, gb, p),
+            }
+        }};
+    }
+    let out = floats!("quantized_matmul", x.dtype(), E => match x.client().limits().profile {
+        Profile::Gpu => product!(E, 64, 64, 16, 8),
+        Profile::SimtCpu => product!(E, 32, 32, 32, 16),
+        // A few rows, as when decoding: hardly more work than reading the weights.
+        _ if m <= 8 => product!(E, 8, 256, 256, 128),
+        _ => product!(E, 128, 128, 256, 128),
+    })?;
+    let n = out.shape()[1];
+    out.reshape(&[&x.shape()[..x.rank() - 1], &[n]].concat())
+}
