@@ -97,7 +97,7 @@ pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Resul
     let n = flat.shape()[1];
     let (gamma, beta) = (parameter("gamma", gamma, n)?, parameter("beta", beta, n)?);
     let out = floats!("layer_norm", x.dtype(), E => if n <= WHOLE_ROW {
-        layer_norm_whole_rows::<E, 8>(&flat, &gamma, &beta, epsilon)
+        layer_norm_whole_rows::<E, 32>(&flat, &gamma, &beta, epsilon)
     } else {
         let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
         let mean = row_moment::<E, 8, 1024>(&flat, &zero, 1)?;
@@ -116,7 +116,7 @@ pub fn rms_norm(x: &Array, gamma: &Array, epsilon: f32) -> Result<Array> {
     let n = flat.shape()[1];
     let gamma = parameter("gamma", gamma, n)?;
     let out = floats!("rms_norm", x.dtype(), E => if n <= WHOLE_ROW {
-        rms_norm_whole_rows::<E, 8>(&flat, &gamma, epsilon)
+        rms_norm_whole_rows::<E, 32>(&flat, &gamma, epsilon)
     } else {
         let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
         let beta = x.client().zeros(x.dtype(), &[1, n])?;

@@ -70,7 +70,7 @@ const WHOLE_ROW: usize = 4096;
 fn either(x: &Array, log: bool) -> Result<Array> {
     let flat = rows(x)?;
     let out = floats!("softmax", x.dtype(), E => if flat.shape()[1] <= WHOLE_ROW {
-        softmax_whole_rows::<E, 8>(&flat, log)
+        softmax_whole_rows::<E, 32>(&flat, log)
     } else {
         softmax_statistics::<E, 8, 1024>(&flat).and_then(|(max, sum)| softmax_apply::<E, 8, 1024>(&flat, &max, &sum, log))
     })?;

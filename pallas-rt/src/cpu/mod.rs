@@ -5,13 +5,15 @@
 //! ```
 //!
 //! [`plan`] gathers elementwise instructions in chains and decides which tiles need memory of their own, and where it
-//! lies in a program's arena; [`run`] executes the steps of a program. The work is done by [`gemm`] (products), [`strips`]
-//! and [`convert`] (elementwise loops), [`fold`] (reductions) and [`tile`] (strided memory).
+//! lies in a program's arena; [`run`] executes the steps of a program. The work is done by [`gemm`] (products), [`jit`]
+//! (elementwise chains in machine code), [`strips`] and [`convert`] (elementwise loops for everything else), [`fold`]
+//! (reductions) and [`tile`] (strided memory).
 //!
 //! No data can make a program touch memory outside of its operands: accesses are clipped to the array when they run.
 mod convert;
 mod fold;
 mod gemm;
+mod jit;
 mod plan;
 mod run;
 mod strips;

@@ -1,8 +1,8 @@
 //! Instructions -> steps: elementwise instructions gather in chains, `x + dot` becomes an accumulating product.
 mod chains;
 
-use super::super::{convert, fold};
-use super::step::{Affine, Block, Dot, Fixed, Part, Place, Step};
+use super::super::fold;
+use super::step::{Affine, Block, Dot, Fixed, Operation, Part, Place, Step};
 use pallas_ir::structural::Piece;
 use pallas_ir::{Access, DType, Dim, Inst, InstId, Kernel, Loc, Op, RegionId, ScalarOp, StructuralOp, Value, View};
 
@@ -194,10 +194,10 @@ impl<'k> Build<'k> {
         let access = op.access(&dims);
         match access {
             Access::Cast => {
-                return self.elementwise(convert::cast(self.dtype(inst.args[0]), self.dtype(to)), &inst.args, to);
+                return self.elementwise(Operation::Cast, &inst.args, to);
             }
             Access::Bitcast => {
-                return self.elementwise(convert::bitcast(self.dtype(inst.args[0]), self.dtype(to)), &inst.args, to);
+                return self.elementwise(Operation::Bitcast, &inst.args, to);
             }
             Access::Powi(exponent) => return self.powi(exponent, inst),
             Access::Contract { .. } => {

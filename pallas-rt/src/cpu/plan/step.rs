@@ -1,7 +1,8 @@
 //! What a program does, step by step. A value is a tile (or a scalar) that steps name by its number in the kernel.
 use super::super::fold::Fold;
+use super::super::jit::Codes;
 use super::super::strips::Strip;
-use pallas_ir::{DType, DimId, Literal, Loc, OperandId, Value, View};
+use pallas_ir::{DType, DimId, Literal, Loc, OperandId, ScalarOp, Value, View};
 
 /// Steps and the values they hand to their owner.
 #[derive(Debug, Default)]
@@ -30,6 +31,8 @@ pub(crate) struct Chain {
     pub(crate) buffers: usize,
     /// Bytes of the widest element.
     pub(crate) widest: usize,
+    /// Machine code, where it has been made.
+    pub(crate) codes: Codes,
 }
 
 impl Chain {
@@ -62,9 +65,18 @@ pub(crate) enum Source {
     Link(usize),
 }
 
+/// What a link computes, element by element.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Operation {
+    Scalar(ScalarOp),
+    Cast,
+    Bitcast,
+}
+
 /// One operation of a chain.
 #[derive(Debug)]
 pub(crate) struct Link {
+    pub(crate) op: Operation,
     pub(crate) strip: Strip,
     pub(crate) args: Vec<(Source, DType)>,
     pub(crate) dtype: DType,
@@ -81,6 +93,7 @@ pub(crate) struct Link {
 /// A fold of each row of an operand or of a link's results, while they are in the first level cache.
 #[derive(Debug)]
 pub(crate) struct Sink {
+    pub(crate) op: ScalarOp,
     pub(crate) fold: Fold,
     pub(crate) start: Literal,
     pub(crate) of: Source,

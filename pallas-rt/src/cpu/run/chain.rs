@@ -2,9 +2,11 @@
 //!
 //! Strips are read and written in place where their elements are adjacent. Chains over tiles with gaps between rows, or with
 //! stretched operands, run in windows: a part of one long row, or several short rows, which are copied side by side.
+use super::super::jit::Place;
 use super::super::plan::step::{Chain, Input, Sink, Source};
 use super::super::strips::{STRIP, slice, slice_mut};
 use super::super::tile::{Tile, copy_row, stream};
+use super::native::Native;
 use super::{Run, room};
 use pallas_ir::{DType, Literal, Slice};
 
@@ -40,7 +42,15 @@ pub(super) struct Reaches {
     sinks: Vec<*mut u8>,
     /// Elements of a row.
     inner: usize,
+    /// Results of links that leave the chain.
+    results: Vec<Tile>,
+    /// Machine code, where the chain has any, and the places of its operands; strips are not needed then.
+    native: Option<Native>,
+    places: Vec<Place>,
 }
+
+// SAFETY: pointers are those of the launch that is under way; they are found anew for the next.
+unsafe impl Send for Reaches {}
 
 impl Reaches {
     /// Whether windows may cross the ends of rows.
@@ -103,12 +113,15 @@ impl<'a> Run<'a> {
         let widest = chains.iter().filter_map(|c| c.shape.last().copied()).max().unwrap_or(1);
         let mut height = (STRIP / widest).max(1);
         for (chain, reaches) in chains.iter().zip(&mut reaches) {
-            self.prepare(chain, reaches, &mut buffers, height == 1);
+            let apart = if chains.len() == 1 { rows } else { height };
+            self.prepare(chain, reaches, &mut buffers, (height == 1, apart, rows));
         }
-        if let ([chain], [one, ..]) = (chains, &mut reaches[..])
-            && one.anywhere()
-        {
-            (rows, height, one.inner) = (1, 1, chain.shape.iter().product());
+        if let ([chain], [one, ..]) = (chains, &mut reaches[..]) {
+            if one.native.is_some() {
+                height = rows;
+            } else if one.anywhere() {
+                (rows, height, one.inner) = (1, 1, chain.shape.iter().product());
+            }
         }
         let parts = || chains.iter().zip(&reaches).map(|(chain, reaches)| Strips { chain, reaches });
         for row in (0..rows).step_by(height) {
@@ -119,42 +132,54 @@ impl<'a> Run<'a> {
         self.buffers.reaches = reaches;
     }
 
-    /// Finds everything of a chain; `singly`: its rows are computed one by one.
-    fn prepare(&mut self, chain: &'a Chain, reaches: &mut Reaches, buffers: &mut Buffers, singly: bool) {
-        let Reaches { inputs, outputs, sinks, inner } = reaches;
-        inputs.clear();
-        outputs.clear();
-        sinks.clear();
-        *inner = chain.shape.last().copied().unwrap_or(1);
-        let long = *inner >= LONG;
-        for (i, input) in chain.inputs.iter().enumerate() {
-            inputs.push(self.reach(chain, *input, buffers.at(chain.buffers + i), long, buffers));
-        }
+    /// Finds everything of a chain. Of the sweep: whether rows are computed one by one, how many at most at a time, how many
+    /// there are.
+    fn prepare(
+        &mut self,
+        chain: &'a Chain,
+        reaches: &mut Reaches,
+        buffers: &mut Buffers,
+        (singly, height, rows): (bool, usize, usize),
+    ) {
+        reaches.inner = chain.shape.last().copied().unwrap_or(1);
+        let long = reaches.inner >= LONG;
+        reaches.sinks.clear();
+        reaches.sinks.extend(chain.sinks.iter().map(|s| self.define(s.to).start));
+        reaches.results.clear();
         for link in &chain.links {
-            let own = buffers.at(link.buffer);
-            outputs.push(match link.output {
-                None => Reach::Held(own),
-                Some(v) => {
-                    let mut tile = self.define(v);
-                    if link.passing && singly && long {
-                        tile.strides[..chain.shape.len() - 1].fill(0);
-                        self.tiles[v.index()] = tile;
-                    }
-                    match (tile.is_contiguous(&chain.shape), link.aside) {
-                        (true, false) if self.in_large_array(tile.start) => Reach::Streamed(tile.start, own),
-                        (true, false) => Reach::Straight(tile.start),
-                        (true, true) => Reach::Copied(tile.start, own),
-                        // Tiles that are aimed have adjacent elements in a row.
-                        (false, false) if long => Reach::Row(tile),
-                        (false, _) => Reach::Rows(tile, own),
-                    }
-                }
-            });
+            let Some(v) = link.output else { continue };
+            let mut tile = self.define(v);
+            if link.passing && singly && long {
+                tile.strides[..chain.shape.len() - 1].fill(0);
+                self.tiles[v.index()] = tile;
+            }
+            reaches.results.push(tile);
         }
-        sinks.extend(chain.sinks.iter().map(|s| self.define(s.to).start));
+        reaches.native = self.native(chain, &reaches.results, &reaches.sinks, &mut reaches.places, (height, rows));
+        if reaches.native.is_some() {
+            return;
+        }
+        let inputs = chain.inputs.iter().enumerate();
+        reaches.inputs.clear();
+        reaches.inputs.extend(inputs.map(|(i, x)| self.reach(chain, *x, buffers.at(chain.buffers + i), long, buffers)));
+        let mut results = reaches.results.iter();
+        let outputs = chain.links.iter().map(|link| {
+            let own = buffers.at(link.buffer);
+            let Some(&tile) = link.output.and_then(|_| results.next()) else { return Reach::Held(own) };
+            match (tile.is_contiguous(&chain.shape), link.aside) {
+                (true, false) if self.in_large_array(tile.start) => Reach::Streamed(tile.start, own),
+                (true, false) => Reach::Straight(tile.start),
+                (true, true) => Reach::Copied(tile.start, own),
+                // Tiles that are aimed have adjacent elements in a row.
+                (false, false) if long => Reach::Row(tile),
+                (false, _) => Reach::Rows(tile, own),
+            }
+        });
+        reaches.outputs.clear();
+        reaches.outputs.extend(outputs);
     }
 
-    fn in_large_array(&self, start: *mut u8) -> bool {
+    pub(super) fn in_large_array(&self, start: *mut u8) -> bool {
         self.operands.iter().any(|o| {
             let bytes = o.bytes * o.shape.iter().product::<usize>();
             bytes >= LARGE && (o.start as usize..o.start as usize + bytes).contains(&(start as usize))
@@ -229,6 +254,10 @@ impl Strips<'_> {
     /// Tiles and buffers hold what the chain says; short rows fit a strip together.
     unsafe fn rows(&self, from: usize, to: usize) {
         let inner = self.reaches.inner;
+        if let Some(native) = &self.reaches.native {
+            // SAFETY: the caller's.
+            return unsafe { native.rows(self.chain, &self.reaches.places, from, to, inner) };
+        }
         if inner < LONG {
             // SAFETY: the caller's.
             return unsafe { self.compute(Window { row: from, rows: to - from, col: 0, cols: inner }) };

@@ -1,9 +1,10 @@
 //! Runs programs of a plan.
 //!
-//! [`memory`] loads and stores; [`chain`] elementwise loops; [`shape`] reductions and moved elements; [`product`]
+//! [`memory`] loads and stores; [`chain`] elementwise loops, [`native`] the same in machine code; [`shape`] reductions and moved elements; [`product`]
 //! contractions. This file holds a thread's state and control flow.
 mod chain;
 mod memory;
+mod native;
 mod product;
 mod shape;
 

@@ -1,6 +1,6 @@
 //! Elementwise instructions -> chains, with the folds of their rows.
-use super::super::super::{fold, strips};
-use super::super::step::{Chain, Input, Link, Sink, Source, Step};
+use super::super::super::{convert, fold, strips};
+use super::super::step::{Chain, Input, Link, Operation, Sink, Source, Step};
 use super::Build;
 use pallas_ir::scalar::Ty;
 use pallas_ir::{DType, Inst, Literal, ScalarOp, Value};
@@ -20,19 +20,25 @@ impl Build<'_> {
         if op == ScalarOp::Add && self.accumulate(inst) {
             return;
         }
-        let open = op.row().operands.iter().position(|(_, t)| *t == Ty::T).unwrap_or(0);
-        let strip = strips::strip(op, self.dtype(inst.args[open]));
-        self.elementwise(strip, &inst.args, to);
+        self.elementwise(Operation::Scalar(op), &inst.args, to);
     }
 
-    pub(super) fn elementwise(&mut self, strip: strips::Strip, args: &[Value], to: Value) {
+    pub(super) fn elementwise(&mut self, op: Operation, args: &[Value], to: Value) {
+        let strip = match op {
+            Operation::Scalar(op) => {
+                let open = op.row().operands.iter().position(|(_, t)| *t == Ty::T).unwrap_or(0);
+                strips::strip(op, self.dtype(args[open]))
+            }
+            Operation::Cast => convert::cast(self.dtype(args[0]), self.dtype(to)),
+            Operation::Bitcast => convert::bitcast(self.dtype(args[0]), self.dtype(to)),
+        };
         if self.kernel.ty(to).is_scalar() {
             self.ready(args);
             return self.push(Step::Scalar { strip, args: args.to_vec(), to });
         }
         self.join_chain(args, to);
         let args: Vec<_> = args.iter().map(|&v| (self.source(v), self.dtype(v))).collect();
-        self.link(strip, args, self.dtype(to), Some(to));
+        self.link(op, strip, args, self.dtype(to), Some(to));
     }
 
     /// Makes the open chain one of the result's shape that may use `args`.
@@ -68,9 +74,25 @@ impl Build<'_> {
         });
         Source::Input(at)
     }
-    fn link(&mut self, strip: strips::Strip, args: Vec<(Source, DType)>, dtype: DType, value: Option<Value>) -> Source {
+    fn link(
+        &mut self,
+        op: Operation,
+        strip: strips::Strip,
+        args: Vec<(Source, DType)>,
+        dtype: DType,
+        value: Option<Value>,
+    ) -> Source {
         let growing = self.here().chain.as_mut().expect("joined before");
-        growing.chain.links.push(Link { strip, args, dtype, buffer: 0, output: None, aside: false, passing: false });
+        growing.chain.links.push(Link {
+            op,
+            strip,
+            args,
+            dtype,
+            buffer: 0,
+            output: None,
+            aside: false,
+            passing: false,
+        });
         growing.values.push(value);
         growing.inside.push(0);
         Source::Link(growing.values.len() - 1)
@@ -88,7 +110,8 @@ impl Build<'_> {
         }
         self.join_chain(&[from], from);
         let of = self.source(from);
-        let sink = Sink { fold: fold::fold(op, dtype), start: crate::interp::eval::neutral(op, dtype), of, dtype, to };
+        let sink =
+            Sink { op, fold: fold::fold(op, dtype), start: crate::interp::eval::neutral(op, dtype), of, dtype, to };
         self.here().chain.as_mut().expect("joined before").chain.sinks.push(sink);
         // The result is there when the chain has seen every column.
         self.flush_chain();
@@ -104,22 +127,23 @@ impl Build<'_> {
             self.ready(&[x]);
         }
         self.join_chain(&[x], to);
-        let (mul, div) = (strips::strip(ScalarOp::Mul, dtype), strips::strip(ScalarOp::Div, dtype));
+        let operation = |op| (Operation::Scalar(op), strips::strip(op, dtype));
+        let ((mul, mul_strip), (div, div_strip)) = (operation(ScalarOp::Mul), operation(ScalarOp::Div));
         let one = self.input(Input::Constant(Literal::new(dtype, 1.0)));
         let mut square = self.source(x);
         let (mut y, mut left) = (one, exponent.unsigned_abs());
         while left > 0 {
             let last = left == 1 && exponent > 0;
             if left & 1 == 1 {
-                y = self.link(mul, vec![(y, dtype), (square, dtype)], dtype, last.then_some(to));
+                y = self.link(mul, mul_strip, vec![(y, dtype), (square, dtype)], dtype, last.then_some(to));
             }
             left >>= 1;
             if left > 0 {
-                square = self.link(mul, vec![(square, dtype), (square, dtype)], dtype, None);
+                square = self.link(mul, mul_strip, vec![(square, dtype), (square, dtype)], dtype, None);
             }
         }
         if exponent <= 0 {
-            self.link(div, vec![(one, dtype), (y, dtype)], dtype, Some(to));
+            self.link(div, div_strip, vec![(one, dtype), (y, dtype)], dtype, Some(to));
         }
         if self.kernel.ty(to).is_scalar() {
             self.flush_chain();

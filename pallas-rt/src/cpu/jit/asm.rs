@@ -1,0 +1,326 @@
+//! Machine code for x86-64 with AVX2 and FMA: the few instruction forms that chains need.
+//!
+//! Encodings: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2 (VEX prefixes: section 2.3.5).
+
+/// A vector register, ymm0 to ymm15.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Reg(pub(super) u8);
+
+/// A general register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+#[rustfmt::skip]
+pub(super) enum Gpr { Rax, Rcx, Rdx, Rbx, Rsp, Rbp, Rsi, Rdi, R8, R9, R10, R11, R12, R13, R14, R15 }
+
+/// Memory at `base + index.0 * index.1 + offset`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Mem {
+    pub(super) base: Gpr,
+    /// A register and its factor: 1, 2, 4 or 8.
+    pub(super) index: Option<(Gpr, u8)>,
+    pub(super) offset: i32,
+}
+
+/// An operand that may lie in memory.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Operand {
+    Reg(Reg),
+    Mem(Mem),
+}
+
+/// Opcode maps and mandatory prefixes, as VEX has them.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Map {
+    M0f = 1,
+    M0f38 = 2,
+    M0f3a = 3,
+}
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Prefix {
+    None = 0,
+    P66 = 1,
+    Pf3 = 2,
+}
+
+/// Vector instructions `to = a op b` with `b` in memory or not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[rustfmt::skip]
+pub(super) enum Binary {
+    Add, Sub, Mul, Div,
+    /// `a < b ? a : b`, `a > b ? a : b`: `b` where either is NaN, or both are zero.
+    Min, Max,
+    And, Or, Xor,
+    AddInt, SubInt, MulInt, MinInt, MaxInt, GreaterInt, EqualInt,
+    PackWords, PackBytes,
+}
+
+/// `to = op b`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Unary {
+    Sqrt,
+    IntToFloat,
+    BytesToInts,
+}
+
+/// Predicates of comparisons; all but `NotEqual` and `Unordered` are false for NaN.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(u8)]
+pub(super) enum Predicate {
+    Equal = 0x00,
+    Less = 0x11,
+    LessEqual = 0x12,
+    Unordered = 0x03,
+    NotEqual = 0x04,
+    GreaterEqual = 0x1d,
+    Greater = 0x1e,
+}
+
+/// Which operands of `to = ± x * y + z` are where: the digits of the instruction's name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(u8)]
+pub(super) enum Fma {
+    /// `to = a * to + b`
+    F213 = 0xa8,
+    /// `to = a * b + to`
+    F231 = 0xb8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(u8)]
+pub(super) enum Jump {
+    GreaterEqual = 0x8d,
+    Less = 0x8c,
+    Equal = 0x84,
+}
+
+/// A place in the code; jumps to it may be written first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Label(usize);
+
+/// Code under construction, with constants behind it.
+#[derive(Default)]
+pub(super) struct Asm {
+    code: Vec<u8>,
+    labels: Vec<Option<usize>>,
+    /// Where a distance to a label is missing.
+    jumps: Vec<(usize, Label)>,
+    /// Where the distance to the constants is missing.
+    pool: Vec<usize>,
+}
+
+impl Asm {
+    // ---- vectors
+
+    pub(super) fn binary(&mut self, op: Binary, to: Reg, a: Reg, b: Operand) {
+        use Map::{M0f, M0f38};
+        let (map, prefix, opcode) = match op {
+            Binary::Add => (M0f, Prefix::None, 0x58),
+            Binary::Sub => (M0f, Prefix::None, 0x5c),
+            Binary::Mul => (M0f, Prefix::None, 0x59),
+            Binary::Div => (M0f, Prefix::None, 0x5e),
+            Binary::Min => (M0f, Prefix::None, 0x5d),
+            Binary::Max => (M0f, Prefix::None, 0x5f),
+            Binary::And => (M0f, Prefix::None, 0x54),
+            Binary::Or => (M0f, Prefix::None, 0x56),
+            Binary::Xor => (M0f, Prefix::None, 0x57),
+            Binary::AddInt => (M0f, Prefix::P66, 0xfe),
+            Binary::SubInt => (M0f, Prefix::P66, 0xfa),
+            Binary::MulInt => (M0f38, Prefix::P66, 0x40),
+            Binary::MinInt => (M0f38, Prefix::P66, 0x39),
+            Binary::MaxInt => (M0f38, Prefix::P66, 0x3d),
+            Binary::GreaterInt => (M0f, Prefix::P66, 0x66),
+            Binary::EqualInt => (M0f, Prefix::P66, 0x76),
+            Binary::PackWords => (M0f, Prefix::P66, 0x6b),
+            Binary::PackBytes => (M0f, Prefix::P66, 0x63),
+        };
+        self.vex(true, map, prefix, opcode, to.0, a.0, b);
+    }
+    pub(super) fn unary(&mut self, op: Unary, to: Reg, x: Operand) {
+        let (map, prefix, opcode) = match op {
+            Unary::Sqrt => (Map::M0f, Prefix::None, 0x51),
+            Unary::IntToFloat => (Map::M0f, Prefix::None, 0x5b),
+            Unary::BytesToInts => (Map::M0f38, Prefix::P66, 0x21),
+        };
+        self.vex(true, map, prefix, opcode, to.0, 0, x);
+    }
+    pub(super) fn fma(&mut self, form: Fma, to: Reg, a: Reg, b: Operand) {
+        self.vex(true, Map::M0f38, Prefix::P66, form as u8, to.0, a.0, b);
+    }
+    pub(super) fn compare(&mut self, predicate: Predicate, to: Reg, a: Reg, b: Operand) {
+        self.vex(true, Map::M0f, Prefix::None, 0xc2, to.0, a.0, b);
+        self.code.push(predicate as u8);
+    }
+    /// `to = mask ? yes : no`, by the sign bits of the mask.
+    pub(super) fn blend(&mut self, to: Reg, mask: Reg, yes: Operand, no: Reg) {
+        self.vex(true, Map::M0f3a, Prefix::P66, 0x4a, to.0, no.0, yes);
+        self.code.push(mask.0 << 4);
+    }
+    /// Bits of 32-bit elements, up.
+    pub(super) fn shift_left(&mut self, to: Reg, x: Reg, bits: u8) {
+        // The opcode's extension takes the place of a register; the result is named by VEX.
+        self.vex(true, Map::M0f, Prefix::P66, 0x72, 6, to.0, Operand::Reg(x));
+        self.code.push(bits);
+    }
+    pub(super) fn load(&mut self, to: Reg, from: Operand) {
+        self.vex(true, Map::M0f, Prefix::None, 0x10, to.0, 0, from);
+    }
+    pub(super) fn store(&mut self, to: Mem, x: Reg) {
+        self.vex(true, Map::M0f, Prefix::None, 0x11, x.0, 0, Operand::Mem(to));
+    }
+    /// Past the caches; the address is a multiple of a vector.
+    pub(super) fn stream(&mut self, to: Mem, x: Reg) {
+        self.vex(true, Map::M0f, Prefix::None, 0x2b, x.0, 0, Operand::Mem(to));
+    }
+    /// The element everywhere.
+    pub(super) fn broadcast(&mut self, to: Reg, from: Mem) {
+        self.vex(true, Map::M0f38, Prefix::P66, 0x18, to.0, 0, Operand::Mem(from));
+    }
+    /// Elements whose mask has its sign bit set; others are 0 and not touched.
+    pub(super) fn load_masked(&mut self, to: Reg, mask: Reg, from: Mem) {
+        self.vex(true, Map::M0f38, Prefix::P66, 0x2c, to.0, mask.0, Operand::Mem(from));
+    }
+    pub(super) fn store_masked(&mut self, to: Mem, mask: Reg, x: Reg) {
+        self.vex(true, Map::M0f38, Prefix::P66, 0x2e, x.0, mask.0, Operand::Mem(to));
+    }
+    /// The upper half of a register, in the lower half of another.
+    pub(super) fn upper(&mut self, to: Reg, x: Reg) {
+        self.vex(true, Map::M0f3a, Prefix::P66, 0x19, x.0, 0, Operand::Reg(to));
+        self.code.push(1);
+    }
+    /// Elements of a half, two bits each.
+    pub(super) fn shuffle(&mut self, to: Reg, x: Reg, order: u8) {
+        self.vex(false, Map::M0f, Prefix::None, 0xc6, to.0, x.0, Operand::Reg(x));
+        self.code.push(order);
+    }
+    /// The first element.
+    pub(super) fn store_one(&mut self, to: Mem, x: Reg) {
+        self.vex(false, Map::M0f, Prefix::Pf3, 0x11, x.0, 0, Operand::Mem(to));
+    }
+    /// The first eight bytes.
+    pub(super) fn store_eight_bytes(&mut self, to: Mem, x: Reg) {
+        self.vex(false, Map::M0f, Prefix::P66, 0xd6, x.0, 0, Operand::Mem(to));
+    }
+    /// Before other code runs that may use older instructions.
+    pub(super) fn zero_upper(&mut self) {
+        self.code.extend([0xc5, 0xf8, 0x77]);
+    }
+
+    /// `reg` and `vvvv` are the instruction's first and second register.
+    fn vex(&mut self, wide: bool, map: Map, prefix: Prefix, opcode: u8, reg: u8, vvvv: u8, rm: Operand) {
+        let (x, b) = match rm {
+            Operand::Reg(r) => (0, r.0 >> 3),
+            Operand::Mem(m) => (m.index.map_or(0, |i| i.0 as u8 >> 3), m.base as u8 >> 3),
+        };
+        let inverted = |bit: u8, at: u8| (bit ^ 1) << at;
+        self.code.push(0xc4);
+        self.code.push(inverted(reg >> 3, 7) | inverted(x, 6) | inverted(b, 5) | map as u8);
+        self.code.push((!vvvv & 15) << 3 | u8::from(wide) << 2 | prefix as u8);
+        self.code.push(opcode);
+        match rm {
+            Operand::Reg(r) => self.code.push(0xc0 | (reg & 7) << 3 | r.0 & 7),
+            Operand::Mem(m) => self.address(reg, m),
+        }
+    }
+    /// ModRM, SIB and a distance of four bytes.
+    fn address(&mut self, reg: u8, m: Mem) {
+        self.code.push(0x80 | (reg & 7) << 3 | 4);
+        let (index, factor) = m.index.map_or((4, 1), |(r, factor)| (r as u8 & 7, factor));
+        self.code.push((factor.trailing_zeros() as u8) << 6 | index << 3 | m.base as u8 & 7);
+        self.code.extend(m.offset.to_le_bytes());
+    }
+
+    // ---- numbers
+
+    /// REX.W, opcode, and two registers.
+    fn pair(&mut self, opcode: &[u8], reg: Gpr, rm: Gpr) {
+        self.code.push(0x48 | (reg as u8 >> 3) << 2 | rm as u8 >> 3);
+        self.code.extend(opcode);
+        self.code.push(0xc0 | (reg as u8 & 7) << 3 | rm as u8 & 7);
+    }
+    fn with_memory(&mut self, opcode: &[u8], reg: Gpr, m: Mem) {
+        let x = m.index.map_or(0, |i| i.0 as u8 >> 3);
+        self.code.push(0x48 | (reg as u8 >> 3) << 2 | x << 1 | m.base as u8 >> 3);
+        self.code.extend(opcode);
+        self.address(reg as u8, m);
+    }
+    pub(super) fn mov(&mut self, to: Gpr, from: Gpr) {
+        self.pair(&[0x8b], to, from);
+    }
+    pub(super) fn mov_load(&mut self, to: Gpr, from: Mem) {
+        self.with_memory(&[0x8b], to, from);
+    }
+    /// `to = address`
+    pub(super) fn lea(&mut self, to: Gpr, m: Mem) {
+        self.with_memory(&[0x8d], to, m);
+    }
+    pub(super) fn add(&mut self, to: Gpr, x: Gpr) {
+        self.pair(&[0x03], to, x);
+    }
+    pub(super) fn sub(&mut self, to: Gpr, x: Gpr) {
+        self.pair(&[0x2b], to, x);
+    }
+    /// `to *= [m]`
+    pub(super) fn mul_load(&mut self, to: Gpr, m: Mem) {
+        self.with_memory(&[0x0f, 0xaf], to, m);
+    }
+    pub(super) fn shl(&mut self, to: Gpr, bits: u8) {
+        self.code.extend([0x48 | to as u8 >> 3, 0xc1, 0xe0 | to as u8 & 7, bits]);
+    }
+    pub(super) fn clear(&mut self, to: Gpr) {
+        self.pair(&[0x33], to, to);
+    }
+    pub(super) fn compare_numbers(&mut self, a: Gpr, b: Gpr) {
+        self.pair(&[0x3b], a, b);
+    }
+    /// `to &= x`, x with its sign.
+    pub(super) fn and_number(&mut self, to: Gpr, x: i8) {
+        self.code.extend([0x48 | to as u8 >> 3, 0x83, 0xe0 | to as u8 & 7, x as u8]);
+    }
+    pub(super) fn push(&mut self, r: Gpr) {
+        self.code.extend([0x40 | r as u8 >> 3, 0x50 | r as u8 & 7]);
+    }
+    pub(super) fn pop(&mut self, r: Gpr) {
+        self.code.extend([0x40 | r as u8 >> 3, 0x58 | r as u8 & 7]);
+    }
+    pub(super) fn ret(&mut self) {
+        self.code.push(0xc3);
+    }
+    /// `to` = where the constants begin.
+    pub(super) fn constants(&mut self, to: Gpr) {
+        self.code.extend([0x48 | (to as u8 >> 3) << 2, 0x8d, 0x05 | (to as u8 & 7) << 3]);
+        self.pool.push(self.code.len());
+        self.code.extend([0; 4]);
+    }
+
+    // ---- jumps
+
+    pub(super) fn label(&mut self) -> Label {
+        self.labels.push(None);
+        Label(self.labels.len() - 1)
+    }
+    pub(super) fn here(&mut self, label: Label) {
+        self.labels[label.0] = Some(self.code.len());
+    }
+    pub(super) fn jump_if(&mut self, condition: Jump, label: Label) {
+        self.code.extend([0x0f, condition as u8]);
+        self.jumps.push((self.code.len(), label));
+        self.code.extend([0; 4]);
+    }
+
+    /// The code with all distances filled in, and constants behind it at a multiple of 64 bytes.
+    pub(super) fn finish(mut self, constants: &[u8]) -> Vec<u8> {
+        let pool = self.code.len().next_multiple_of(64);
+        let target = |label: Label| self.labels[label.0].expect("every label is placed");
+        let jumps = self.jumps.iter().map(|&(at, label)| (at, target(label)));
+        let distances: Vec<(usize, usize)> = jumps.chain(self.pool.iter().map(|&at| (at, pool))).collect();
+        for (at, target) in distances {
+            let distance = target as i32 - (at as i32 + 4);
+            self.code[at..at + 4].copy_from_slice(&distance.to_le_bytes());
+        }
+        self.code.resize(pool, 0xcc);
+        self.code.extend(constants);
+        self.code
+    }
+}

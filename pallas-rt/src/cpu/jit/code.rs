@@ -1,0 +1,409 @@
+//! The loops around a chain's vectors, and the memory that code lies in.
+use super::super::plan::step::{Chain, Input, Operation, Source};
+use super::asm::{Gpr, Jump, Mem, Operand, Reg};
+use super::vector::{BYTES, Writer};
+use super::{Form, Place, Rows};
+use memmap2::{Mmap, MmapMut};
+use pallas_ir::{DType, Literal, ScalarOp};
+
+/// Machine code of a chain.
+pub(crate) struct Code {
+    memory: Mmap,
+}
+
+impl Code {
+    /// Runs the code over rows.
+    ///
+    /// # Safety
+    /// Every place is one of the chain in the form that the code was made for; operands overlap as the chain says.
+    pub(in super::super) unsafe fn run(&self, rows: Rows<'_>) {
+        // SAFETY: the memory holds a function of this signature, written by `compile`.
+        let function: extern "sysv64" fn(*const Place, usize, usize, usize) =
+            unsafe { std::mem::transmute(self.memory.as_ptr()) };
+        function(rows.places.as_ptr(), rows.from, rows.to, rows.columns);
+    }
+}
+
+/// Where things are while the code runs. The first four are its arguments.
+const FRAME: Gpr = Gpr::Rdi;
+const ROW: Gpr = Gpr::Rsi;
+const END: Gpr = Gpr::Rdx;
+const COLUMNS: Gpr = Gpr::Rcx;
+const COLUMN: Gpr = Gpr::Rax;
+const LIMIT: Gpr = Gpr::R13;
+const SPARE: Gpr = Gpr::R14;
+const POOL: Gpr = Gpr::R15;
+/// Beginnings of rows.
+const POINTERS: [Gpr; 6] = [Gpr::Rbx, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11, Gpr::R12];
+const SAVED: [Gpr; 5] = [Gpr::Rbx, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15];
+
+/// Elements of a vector.
+const LANES: i32 = 8;
+
+/// A fold in registers.
+struct Folded {
+    op: ScalarOp,
+    start: Operand,
+    running: Vec<Reg>,
+    /// Which lanes have seen NaN, where the instruction forgets.
+    nan: Option<Reg>,
+}
+
+struct Compiler<'c> {
+    chain: &'c Chain,
+    form: Form,
+    w: Writer,
+    /// Index among the places of the first result, the first fold.
+    results: usize,
+    folds: usize,
+    /// The pointer of each place that is walked along.
+    pointers: Vec<Option<Gpr>>,
+    /// Stack slots of inputs with one element a row.
+    slots: Vec<Option<i32>>,
+    folded: Vec<Folded>,
+    /// Uses of each input and link in a vector.
+    uses: [Vec<usize>; 2],
+}
+
+/// Code for a chain whose operands lie like this; `None` where something has no instructions here.
+pub(super) fn compile(chain: &Chain, form: Form) -> Option<Code> {
+    let bytes = Compiler::new(chain, form)?.function()?;
+    let mut memory = MmapMut::map_anon(bytes.len()).ok()?;
+    memory.copy_from_slice(&bytes);
+    Some(Code { memory: memory.make_exec().ok()? })
+}
+
+fn in_four_bytes(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::I32)
+}
+
+impl<'c> Compiler<'c> {
+    fn new(chain: &'c Chain, form: Form) -> Option<Self> {
+        let results = chain.inputs.iter().filter(|i| matches!(i, Input::Value(_))).count();
+        let folds = results + chain.links.iter().filter(|l| l.output.is_some()).count();
+        let mut uses = [vec![0; chain.inputs.len()], vec![0; chain.links.len()]];
+        let sources = chain.links.iter().flat_map(|l| &l.args).map(|a| a.0).chain(chain.sinks.iter().map(|s| s.of));
+        for source in sources {
+            match source {
+                Source::Input(i) => uses[0][i] += 1,
+                Source::Link(l) => uses[1][l] += 1,
+            }
+        }
+        let (pointers, slots) = (vec![None; folds], vec![None; chain.inputs.len()]);
+        Some(Compiler { chain, form, w: Writer::new(), results, folds, pointers, slots, folded: vec![], uses })
+    }
+
+    /// The element type of an input, by its uses.
+    fn input_type(&self, input: usize) -> Option<DType> {
+        let args = self.chain.links.iter().flat_map(|l| &l.args).copied();
+        let all = args.chain(self.chain.sinks.iter().map(|s| (s.of, s.dtype)));
+        all.into_iter().find(|(s, _)| *s == Source::Input(input)).map(|(_, dtype)| dtype)
+    }
+
+    /// Indices of inputs that are values, in the order of places.
+    fn values(&self) -> impl Iterator<Item = usize> + use<'c> {
+        let chain = self.chain;
+        (0..chain.inputs.len()).filter(|&i| matches!(chain.inputs[i], Input::Value(_)))
+    }
+
+    fn function(mut self) -> Option<Vec<u8>> {
+        let masks = self.masks();
+        debug_assert_eq!(masks, 0, "masks come first");
+        let mut free = POINTERS.into_iter();
+        let mut stack = 0;
+        for (place, input) in self.values().enumerate() {
+            let dtype = self.input_type(input)?;
+            if self.form.single >> input & 1 == 1 {
+                (in_four_bytes(dtype)).then_some(())?;
+                self.slots[input] = Some(stack);
+                stack += BYTES;
+            } else {
+                (in_four_bytes(dtype) || (dtype == DType::Bool && self.form.whole)).then_some(())?;
+                self.pointers[place] = Some(free.next()?);
+            }
+        }
+        let outputs = self.chain.links.iter().filter(|l| l.output.is_some()).map(|l| l.dtype);
+        for (k, dtype) in outputs.enumerate() {
+            (in_four_bytes(dtype) || (dtype == DType::Bool && self.form.whole)).then_some(())?;
+            self.pointers[self.results + k] = Some(free.next()?);
+        }
+
+        let asm = &mut self.w.asm;
+        let (next, done) = (asm.label(), asm.label());
+        asm.push(Gpr::Rbp);
+        asm.mov(Gpr::Rbp, Gpr::Rsp);
+        SAVED.into_iter().for_each(|r| asm.push(r));
+        asm.lea(Gpr::Rsp, Mem { base: Gpr::Rsp, index: None, offset: -stack });
+        asm.and_number(Gpr::Rsp, -32);
+        asm.constants(POOL);
+        asm.compare_numbers(ROW, END);
+        asm.jump_if(Jump::GreaterEqual, done);
+        asm.here(next);
+        self.row()?;
+        let asm = &mut self.w.asm;
+        asm.lea(ROW, Mem { base: ROW, index: None, offset: 1 });
+        asm.compare_numbers(ROW, END);
+        asm.jump_if(Jump::Less, next);
+        asm.here(done);
+        asm.zero_upper();
+        asm.lea(Gpr::Rsp, Mem { base: Gpr::Rbp, index: None, offset: -8 * SAVED.len() as i32 });
+        SAVED.into_iter().rev().for_each(|r| asm.pop(r));
+        asm.pop(Gpr::Rbp);
+        asm.ret();
+        let constants = self.w.constants.bytes();
+        Some(self.w.asm.finish(&constants))
+    }
+
+    /// Masks of the first 0 to 7 lanes; gives their offset among the constants.
+    fn masks(&mut self) -> i32 {
+        let mask = |n: u32| std::array::from_fn(|lane| if (lane as u32) < n { !0 } else { 0 });
+        let places: Vec<Mem> = (0..8).map(|n| self.w.constants.vector(mask(n))).collect();
+        places[0].offset
+    }
+
+    /// `to` = where this row of a place begins.
+    fn point(&mut self, place: usize, to: Gpr) {
+        let at = |offset: usize| Mem { base: FRAME, index: None, offset: (place * size_of::<Place>() + offset) as i32 };
+        self.w.asm.mov(to, ROW);
+        self.w.asm.mul_load(to, at(std::mem::offset_of!(Place, row)));
+        self.w.asm.mov_load(SPARE, at(std::mem::offset_of!(Place, start)));
+        self.w.asm.add(to, SPARE);
+    }
+
+    fn row(&mut self) -> Option<()> {
+        for (place, input) in self.values().enumerate() {
+            let Some(slot) = self.slots[input] else { continue };
+            self.point(place, LIMIT);
+            let x = self.w.take()?;
+            self.w.asm.broadcast(x, Mem { base: LIMIT, index: None, offset: 0 });
+            self.w.asm.store(Mem { base: Gpr::Rsp, index: None, offset: slot }, x);
+            self.w.free(x);
+        }
+        for place in 0..self.folds {
+            if let Some(to) = self.pointers[place] {
+                self.point(place, to);
+            }
+        }
+        // Several running results, so that none waits for its last step; several independent vectors otherwise.
+        let unroll = if self.chain.sinks.is_empty() { 2 } else { 4 };
+        for sink in &self.chain.sinks {
+            (sink.dtype == DType::F32).then_some(())?;
+            let start = self.w.word(sink.start.bits as u32);
+            let mut running = vec![];
+            for _ in 0..unroll {
+                running.push(self.w.load(start)?);
+            }
+            let forgets = matches!(sink.op, ScalarOp::Maximum | ScalarOp::Minimum);
+            let zero = self.w.word(0);
+            let nan = if forgets { Some(self.w.load(zero)?) } else { None };
+            self.folded.push(Folded { op: sink.op, start, running, nan });
+        }
+        self.w.asm.clear(COLUMN);
+        self.columns(unroll)?;
+        self.columns(1)?;
+        if !self.form.whole {
+            self.rest()?;
+        }
+        self.fold_away()
+    }
+
+    /// As many steps of `unroll` vectors as fit.
+    fn columns(&mut self, unroll: i32) -> Option<()> {
+        let (next, done) = (self.w.asm.label(), self.w.asm.label());
+        self.w.asm.lea(LIMIT, Mem { base: COLUMNS, index: None, offset: 1 - unroll * LANES });
+        self.w.asm.compare_numbers(COLUMN, LIMIT);
+        self.w.asm.jump_if(Jump::GreaterEqual, done);
+        self.w.asm.here(next);
+        for k in 0..unroll {
+            self.vector(k as usize, None)?;
+        }
+        self.w.asm.lea(COLUMN, Mem { base: COLUMN, index: None, offset: unroll * LANES });
+        self.w.asm.compare_numbers(COLUMN, LIMIT);
+        self.w.asm.jump_if(Jump::Less, next);
+        self.w.asm.here(done);
+        Some(())
+    }
+
+    /// Fewer elements than a vector.
+    fn rest(&mut self) -> Option<()> {
+        let done = self.w.asm.label();
+        self.w.asm.mov(SPARE, COLUMNS);
+        self.w.asm.sub(SPARE, COLUMN);
+        self.w.asm.clear(LIMIT);
+        self.w.asm.compare_numbers(SPARE, LIMIT);
+        self.w.asm.jump_if(Jump::Equal, done);
+        self.w.asm.shl(SPARE, BYTES.trailing_zeros() as u8);
+        let mask = self.w.take()?;
+        self.w.asm.load(mask, Operand::Mem(Mem { base: POOL, index: Some((SPARE, 1)), offset: 0 }));
+        self.vector(0, Some(mask))?;
+        self.w.free(mask);
+        self.w.asm.here(done);
+        Some(())
+    }
+
+    /// Folds of the row are done.
+    fn fold_away(&mut self) -> Option<()> {
+        for (k, Folded { op, running, nan, .. }) in std::mem::take(&mut self.folded).into_iter().enumerate() {
+            let (&first, others) = running.split_first().expect("unrolled at least once");
+            for &r in others {
+                self.w.merge(op, first, r);
+                self.w.free(r);
+            }
+            self.w.across(op, first)?;
+            if let Some(nan) = nan {
+                self.w.across(ScalarOp::BitOr, nan)?;
+                // All bits set are a NaN.
+                self.w.join(first, nan);
+                self.w.free(nan);
+            }
+            self.point(self.folds + k, LIMIT);
+            self.w.asm.store_one(Mem { base: LIMIT, index: None, offset: 0 }, first);
+            self.w.free(first);
+        }
+        Some(())
+    }
+
+    /// Eight elements, `k` vectors behind the column; with a mask only some of them.
+    fn vector(&mut self, k: usize, mask: Option<Reg>) -> Option<()> {
+        let mut left = self.uses.clone();
+        let mut inputs: Vec<Option<Reg>> = vec![None; self.chain.inputs.len()];
+        let mut links: Vec<Reg> = vec![];
+        let mut late = vec![];
+        let mut output = self.results;
+        for (i, link) in self.chain.links.iter().enumerate() {
+            let mut args = vec![];
+            for (source, _) in &link.args {
+                args.push(match source {
+                    Source::Input(x) => self.input(*x, k, mask, &mut inputs, left[0][*x])?,
+                    Source::Link(l) => Operand::Reg(links[*l]),
+                });
+            }
+            let result = match link.op {
+                Operation::Scalar(op) => {
+                    // The type of the table's open operands: those of a selection come behind its condition.
+                    let dtype = link.args.last()?.1;
+                    self.w.scalar(op, dtype, &args)?
+                }
+                Operation::Cast => self.w.cast(link.args[0].1, link.dtype, args[0])?,
+                Operation::Bitcast => return None,
+            };
+            links.push(result);
+            for (source, _) in &link.args {
+                self.used(*source, &mut left, &inputs, &links);
+            }
+            if link.output.is_some() {
+                let place = output;
+                output += 1;
+                if link.aside {
+                    late.push((i, place));
+                    left[1][i] += 1;
+                } else {
+                    self.store(i, place, k, mask, result)?;
+                }
+            }
+            if left[1][i] == 0 {
+                self.w.free(result);
+            }
+        }
+        for at in 0..self.chain.sinks.len() {
+            let source = self.chain.sinks[at].of;
+            let mut x = match source {
+                Source::Input(x) => self.input(x, k, mask, &mut inputs, left[0][x])?,
+                Source::Link(l) => Operand::Reg(links[l]),
+            };
+            let Folded { op, start, ref running, nan } = self.folded[at];
+            let to = running[k];
+            let kept = match mask {
+                Some(mask) => Some(self.w.keep(mask, x, start)?),
+                None => None,
+            };
+            x = kept.map_or(x, Operand::Reg);
+            self.w.accumulate(op, to, nan, x)?;
+            if let Some(kept) = kept {
+                self.w.free(kept);
+            }
+            self.used(source, &mut left, &inputs, &links);
+        }
+        for (i, place) in late {
+            self.store(i, place, k, mask, links[i])?;
+            left[1][i] -= 1;
+            if left[1][i] == 0 {
+                self.w.free(links[i]);
+            }
+        }
+        Some(())
+    }
+
+    /// One use less; frees registers that hold what has none.
+    fn used(&mut self, source: Source, left: &mut [Vec<usize>; 2], inputs: &[Option<Reg>], links: &[Reg]) {
+        let (count, register) = match source {
+            Source::Input(i) => (&mut left[0][i], inputs[i]),
+            Source::Link(l) => (&mut left[1][l], Some(links[l])),
+        };
+        *count -= 1;
+        if let (0, Some(r)) = (*count, register) {
+            self.w.free(r);
+        }
+    }
+
+    /// An input of a vector: from memory as an operand where it is used once, in a register otherwise.
+    fn input(
+        &mut self,
+        input: usize,
+        k: usize,
+        mask: Option<Reg>,
+        inputs: &mut [Option<Reg>],
+        left: usize,
+    ) -> Option<Operand> {
+        if let Some(r) = inputs[input] {
+            return Some(Operand::Reg(r));
+        }
+        if let Input::Constant(Literal { dtype, bits }) = self.chain.inputs[input] {
+            return match dtype {
+                DType::Bool => Some(self.w.word(if bits & 1 == 1 { !0 } else { 0 })),
+                dtype if in_four_bytes(dtype) => Some(self.w.word(bits as u32)),
+                _ => None,
+            };
+        }
+        if let Some(offset) = self.slots[input] {
+            return Some(Operand::Mem(Mem { base: Gpr::Rsp, index: None, offset }));
+        }
+        let place = self.values().position(|i| i == input)?;
+        let dtype = self.input_type(input)?;
+        let at = self.element(place, dtype, k);
+        let r = match (dtype, mask) {
+            (DType::Bool, _) => self.w.mask_of_bytes(at)?,
+            (_, Some(mask)) => {
+                let to = self.w.take()?;
+                self.w.asm.load_masked(to, mask, at);
+                to
+            }
+            _ if left == 1 => return Some(Operand::Mem(at)),
+            _ => self.w.load(Operand::Mem(at))?,
+        };
+        inputs[input] = Some(r);
+        Some(Operand::Reg(r))
+    }
+
+    fn element(&self, place: usize, dtype: DType, k: usize) -> Mem {
+        let bytes = dtype.bytes();
+        let base = self.pointers[place].expect("walked along");
+        Mem { base, index: Some((COLUMN, bytes as u8)), offset: k as i32 * LANES * bytes as i32 }
+    }
+
+    fn store(&mut self, link: usize, place: usize, k: usize, mask: Option<Reg>, x: Reg) -> Option<()> {
+        let dtype = self.chain.links[link].dtype;
+        let at = self.element(place, dtype, k);
+        match (dtype, mask) {
+            (DType::Bool, _) => {
+                let bytes = self.w.bytes_of_mask(x)?;
+                self.w.asm.store_eight_bytes(at, bytes);
+                self.w.free(bytes);
+            }
+            (_, Some(mask)) => self.w.asm.store_masked(at, mask, x),
+            _ if self.form.streamed >> link & 1 == 1 => self.w.asm.stream(at, x),
+            _ => self.w.asm.store(at, x),
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,97 @@
+//! Machine code for elementwise chains: everything between a load and a store, or a fold, stays in registers.
+//!
+//! ```text
+//! for row in from..to                          pointers of this row; elements that are one a row are spread on the stack
+//!     for each 8 U columns, each 8, the rest   all links on 8 elements; outputs stored, folds accumulated
+//!     folds of the row -> memory
+//! ```
+//!
+//! [`vector`] knows operations, [`asm`] their encoding, this file the loops around them. Code is made when a chain first
+//! runs, for the way its operands lie then; what has no code (other processors, other operations) runs strip by strip.
+#[cfg(target_arch = "x86_64")]
+mod asm;
+#[cfg(target_arch = "x86_64")]
+mod code;
+#[cfg(target_arch = "x86_64")]
+mod vector;
+
+use super::plan::step::Chain;
+use std::sync::OnceLock;
+
+/// Where an operand's row `r` begins: `start + r * row` bytes.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Place {
+    pub(super) start: *mut u8,
+    pub(super) row: isize,
+}
+
+/// How a chain's operands lie in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Form {
+    /// Inputs (by bit) that have one element a row; the others' are adjacent.
+    pub(super) single: u32,
+    /// Links whose results go past the caches: whole vectors at multiples of one.
+    pub(super) streamed: u32,
+    /// Whether rows are whole vectors.
+    pub(super) whole: bool,
+}
+
+/// Rows of a chain: places (inputs that are values, results of links, folds), rows, and elements of a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rows<'a> {
+    pub(super) places: &'a [Place],
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) columns: usize,
+}
+
+/// A chain's code for each of the first forms it was met in; `None` where there is none.
+#[derive(Default)]
+pub(crate) struct Codes([OnceLock<(Form, Option<Code>)>; 4]);
+
+impl std::fmt::Debug for Codes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Codes({})", self.0.iter().filter(|c| c.get().is_some_and(|c| c.1.is_some())).count())
+    }
+}
+
+impl Codes {
+    /// Which of these codes is for a form of the chain, if there is any.
+    pub(super) fn find(&self, chain: &Chain, form: Form) -> Option<usize> {
+        let mut met = self.0.iter().map(|slot| slot.get_or_init(|| (form, compile(chain, form))));
+        let slot = met.position(|met| met.0 == form)?;
+        self.at(slot).map(|_| slot)
+    }
+    /// One of them.
+    pub(super) fn at(&self, slot: usize) -> Option<&Code> {
+        self.0[slot].get()?.1.as_ref()
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use code::Code;
+#[cfg(target_arch = "x86_64")]
+fn compile(chain: &Chain, form: Form) -> Option<Code> {
+    // What tests compare with, and a way around a suspected mistake.
+    let off = std::env::var_os("PALLAS_CPU_NATIVE").is_some_and(|v| v == "0");
+    (!off && super::strips::has_avx2()).then(|| code::compile(chain, form)).flatten()
+}
+
+/// There is none for this processor.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) enum Code {}
+#[cfg(not(target_arch = "x86_64"))]
+impl Code {
+    /// Runs the code over rows.
+    ///
+    /// # Safety
+    /// None: it can't be called.
+    pub(super) unsafe fn run(&self, _: Rows<'_>) {
+        match *self {}
+    }
+}
+#[cfg(not(target_arch = "x86_64"))]
+fn compile(_: &Chain, _: Form) -> Option<Code> {
+    None
+}

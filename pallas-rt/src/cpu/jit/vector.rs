@@ -1,0 +1,401 @@
+//! One vector of a chain: eight elements of every link, in registers.
+use super::asm::{Asm, Binary, Fma, Gpr, Mem, Operand, Predicate, Reg, Unary};
+use pallas_ir::{DType, ScalarOp};
+
+/// Bytes of a vector.
+pub(super) const BYTES: i32 = 32;
+
+/// Numbers that code reads from memory, each as a whole vector.
+#[derive(Default)]
+pub(super) struct Constants {
+    words: Vec<[u32; 8]>,
+}
+
+impl Constants {
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        self.words.iter().flatten().flat_map(|w| w.to_le_bytes()).collect()
+    }
+    pub(super) fn vector(&mut self, words: [u32; 8]) -> Mem {
+        let at = self.words.iter().position(|w| *w == words).unwrap_or_else(|| {
+            self.words.push(words);
+            self.words.len() - 1
+        });
+        Mem { base: Gpr::R15, index: None, offset: at as i32 * BYTES }
+    }
+}
+
+/// Writes operations on vectors. Functions that give a register give a new one; who holds one frees it.
+///
+/// Everything is `None` where registers run out or no instructions are known for an operation.
+pub(super) struct Writer {
+    pub(super) asm: Asm,
+    pub(super) constants: Constants,
+    free: Vec<Reg>,
+}
+
+impl Writer {
+    pub(super) fn new() -> Writer {
+        Writer { asm: Asm::default(), constants: Constants::default(), free: (0..16).rev().map(Reg).collect() }
+    }
+
+    // ---- registers
+
+    pub(super) fn take(&mut self) -> Option<Reg> {
+        self.free.pop()
+    }
+    pub(super) fn free(&mut self, r: Reg) {
+        debug_assert!(!self.free.contains(&r), "{r:?} is free already");
+        self.free.push(r);
+    }
+    /// A constant everywhere.
+    pub(super) fn number(&mut self, x: f32) -> Operand {
+        self.word(x.to_bits())
+    }
+    pub(super) fn word(&mut self, bits: u32) -> Operand {
+        Operand::Mem(self.constants.vector([bits; 8]))
+    }
+    pub(super) fn load(&mut self, x: Operand) -> Option<Reg> {
+        let to = self.take()?;
+        self.asm.load(to, x);
+        Some(to)
+    }
+
+    // ---- single instructions
+
+    fn binary(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
+        use Binary::{Add, AddInt, And, EqualInt, MaxInt, MinInt, Mul, MulInt, Or, Xor};
+        let commutes = matches!(op, Add | Mul | And | Or | Xor | AddInt | MulInt | MinInt | MaxInt | EqualInt);
+        let (a, b) = if commutes && matches!(b, Operand::Reg(_)) { (b, a) } else { (a, b) };
+        let to = self.take()?;
+        let a = match a {
+            Operand::Reg(a) => a,
+            Operand::Mem(_) => {
+                self.asm.load(to, a);
+                to
+            }
+        };
+        self.asm.binary(op, to, a, b);
+        Some(to)
+    }
+    fn unary(&mut self, op: Unary, x: Operand) -> Option<Reg> {
+        let to = self.take()?;
+        self.asm.unary(op, to, x);
+        Some(to)
+    }
+    fn compare(&mut self, predicate: Predicate, a: Operand, b: Operand) -> Option<Reg> {
+        let to = self.take()?;
+        let a = match a {
+            Operand::Reg(a) => a,
+            Operand::Mem(_) => {
+                self.asm.load(to, a);
+                to
+            }
+        };
+        self.asm.compare(predicate, to, a, b);
+        Some(to)
+    }
+    fn blend(&mut self, mask: Operand, yes: Operand, no: Operand) -> Option<Reg> {
+        let to = self.take()?;
+        let (mask, loaded) = self.in_register(mask)?;
+        let no = match no {
+            Operand::Reg(no) => no,
+            Operand::Mem(_) => {
+                self.asm.load(to, no);
+                to
+            }
+        };
+        self.asm.blend(to, mask, yes, no);
+        self.release(mask, loaded);
+        Some(to)
+    }
+    /// The operand's register, or a new one that holds it, and whether it is new.
+    fn in_register(&mut self, x: Operand) -> Option<(Reg, bool)> {
+        match x {
+            Operand::Reg(r) => Some((r, false)),
+            Operand::Mem(_) => Some((self.load(x)?, true)),
+        }
+    }
+    fn release(&mut self, r: Reg, loaded: bool) {
+        if loaded {
+            self.free(r);
+        }
+    }
+    /// `x * y + z`
+    pub(super) fn fma(&mut self, x: Operand, y: Operand, z: Operand) -> Option<Reg> {
+        let (x, y) = if matches!(x, Operand::Reg(_)) { (y, x) } else { (x, y) };
+        let to = self.load(x)?;
+        let (y, loaded) = self.in_register(y)?;
+        self.asm.fma(Fma::F213, to, y, z);
+        self.release(y, loaded);
+        Some(to)
+    }
+    /// `to = to * x + c`, for polynomials.
+    fn step(&mut self, to: Reg, x: Reg, c: f32) {
+        let c = self.number(c);
+        self.asm.fma(Fma::F213, to, x, c);
+    }
+    fn poly(&mut self, x: Reg, c: &[f32]) -> Option<Reg> {
+        let first = self.number(c[0]);
+        let y = self.load(first)?;
+        c[1..].iter().for_each(|&c| self.step(y, x, c));
+        Some(y)
+    }
+    /// `x = x op y`
+    fn update(&mut self, op: Binary, x: Reg, y: Operand) {
+        self.asm.binary(op, x, x, y);
+    }
+    /// Held between two numbers; NaN stays.
+    fn within(&mut self, x: Operand, low: f32, high: f32) -> Option<Reg> {
+        let high = self.number(high);
+        let y = self.load(high)?;
+        self.update(Binary::Min, y, x);
+        let low = self.number(low);
+        let z = self.load(low)?;
+        self.update(Binary::Max, z, Operand::Reg(y));
+        self.free(y);
+        Some(z)
+    }
+
+    // ---- folds
+
+    /// Takes `x` into a running result.
+    pub(super) fn accumulate(&mut self, op: ScalarOp, to: Reg, nan: Option<Reg>, x: Operand) -> Option<()> {
+        match (op, nan) {
+            (ScalarOp::Add, _) => self.update(Binary::Add, to, x),
+            (ScalarOp::Mul, _) => self.update(Binary::Mul, to, x),
+            (ScalarOp::Maximum | ScalarOp::Minimum, Some(nan)) => {
+                let op = if op == ScalarOp::Maximum { Binary::Max } else { Binary::Min };
+                let (x, loaded) = self.in_register(x)?;
+                // The instruction forgets a NaN when the next number comes.
+                let unordered = self.compare(Predicate::Unordered, Operand::Reg(x), Operand::Reg(x))?;
+                self.update(Binary::Or, nan, Operand::Reg(unordered));
+                self.free(unordered);
+                self.update(op, to, Operand::Reg(x));
+                self.release(x, loaded);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+    /// Folds two running results into the first.
+    pub(super) fn merge(&mut self, op: ScalarOp, to: Reg, x: Reg) {
+        let op = match op {
+            ScalarOp::Add => Binary::Add,
+            ScalarOp::Mul => Binary::Mul,
+            ScalarOp::Maximum => Binary::Max,
+            ScalarOp::Minimum => Binary::Min,
+            _ => Binary::Or,
+        };
+        self.update(op, to, Operand::Reg(x));
+    }
+    /// Folds the elements of a register into each of them; `op` as [`Writer::merge`] has it.
+    pub(super) fn across(&mut self, op: ScalarOp, x: Reg) -> Option<()> {
+        let t = self.take()?;
+        self.asm.upper(t, x);
+        self.merge(op, x, t);
+        for order in [0x4e, 0xb1] {
+            self.asm.shuffle(t, x, order);
+            self.merge(op, x, t);
+        }
+        self.free(t);
+        Some(())
+    }
+    /// `to |= x`
+    pub(super) fn join(&mut self, to: Reg, x: Reg) {
+        self.update(Binary::Or, to, Operand::Reg(x));
+    }
+    /// `mask ? x : otherwise`
+    pub(super) fn keep(&mut self, mask: Reg, x: Operand, otherwise: Operand) -> Option<Reg> {
+        self.blend(Operand::Reg(mask), x, otherwise)
+    }
+
+    // ---- operations of the language
+
+    /// A conversion of elements.
+    pub(super) fn cast(&mut self, from: DType, to: DType, x: Operand) -> Option<Reg> {
+        match (from, to) {
+            (DType::I32, DType::F32) => self.unary(Unary::IntToFloat, x),
+            (a, b) if a == b => self.load(x),
+            (DType::Bool, DType::F32) => {
+                let one = self.number(1.0);
+                self.binary(Binary::And, x, one)
+            }
+            _ => None,
+        }
+    }
+    /// Bools as bytes, to masks.
+    pub(super) fn mask_of_bytes(&mut self, from: Mem) -> Option<Reg> {
+        let x = self.unary(Unary::BytesToInts, Operand::Mem(from))?;
+        let zero = self.word(0);
+        self.update(Binary::GreaterInt, x, zero);
+        Some(x)
+    }
+    /// The eight low bytes of the result are the mask's bools.
+    pub(super) fn bytes_of_mask(&mut self, x: Reg) -> Option<Reg> {
+        let (low, high) = (self.take()?, self.take()?);
+        self.asm.upper(high, x);
+        self.asm.binary(Binary::PackWords, low, x, Operand::Reg(high));
+        self.asm.binary(Binary::PackBytes, low, low, Operand::Reg(low));
+        let ones = self.word(0x0101_0101);
+        self.update(Binary::And, low, ones);
+        self.free(high);
+        Some(low)
+    }
+
+    /// An operation of the table on operands of a type.
+    pub(super) fn scalar(&mut self, op: ScalarOp, dtype: DType, args: &[Operand]) -> Option<Reg> {
+        match (dtype, args) {
+            (DType::F32, &[x]) => self.float_unary(op, x),
+            (DType::F32, &[a, b]) => self.float_binary(op, a, b),
+            (DType::I32, &[a, b]) => self.int_binary(op, a, b),
+            (DType::Bool, &[x]) if op == ScalarOp::Not => {
+                let ones = self.word(!0);
+                self.binary(Binary::Xor, x, ones)
+            }
+            (DType::Bool, &[a, b]) => match op {
+                ScalarOp::BitAnd => self.binary(Binary::And, a, b),
+                ScalarOp::BitOr => self.binary(Binary::Or, a, b),
+                ScalarOp::BitXor | ScalarOp::Ne => self.binary(Binary::Xor, a, b),
+                _ => None,
+            },
+            (DType::F32 | DType::I32, &[mask, yes, no]) if op == ScalarOp::Select => self.blend(mask, yes, no),
+            (DType::F32, &[x, y, z]) if op == ScalarOp::Fma => self.fma(x, y, z),
+            _ => None,
+        }
+    }
+
+    fn float_binary(&mut self, op: ScalarOp, a: Operand, b: Operand) -> Option<Reg> {
+        let comparison = |p| Some(p);
+        let predicate = match op {
+            ScalarOp::Add => return self.binary(Binary::Add, a, b),
+            ScalarOp::Sub => return self.binary(Binary::Sub, a, b),
+            ScalarOp::Mul => return self.binary(Binary::Mul, a, b),
+            ScalarOp::Div => return self.binary(Binary::Div, a, b),
+            ScalarOp::Minimum => return self.extreme(Binary::Min, a, b),
+            ScalarOp::Maximum => return self.extreme(Binary::Max, a, b),
+            ScalarOp::Lt => comparison(Predicate::Less),
+            ScalarOp::Le => comparison(Predicate::LessEqual),
+            ScalarOp::Gt => comparison(Predicate::Greater),
+            ScalarOp::Ge => comparison(Predicate::GreaterEqual),
+            ScalarOp::Eq => comparison(Predicate::Equal),
+            ScalarOp::Ne => comparison(Predicate::NotEqual),
+            _ => None,
+        };
+        self.compare(predicate?, a, b)
+    }
+
+    /// The instruction gives `a` where `a` is NaN, or both are zero; where `b` is NaN it has to be told.
+    fn extreme(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
+        let (b, loaded) = self.in_register(b)?;
+        let y = self.binary(op, Operand::Reg(b), a)?;
+        let unordered = self.compare(Predicate::Unordered, Operand::Reg(b), Operand::Reg(b))?;
+        self.asm.blend(y, unordered, Operand::Reg(b), y);
+        self.free(unordered);
+        self.release(b, loaded);
+        Some(y)
+    }
+
+    fn int_binary(&mut self, op: ScalarOp, a: Operand, b: Operand) -> Option<Reg> {
+        let inverted = |w: &mut Writer, x: Reg| {
+            let ones = w.word(!0);
+            w.update(Binary::Xor, x, ones);
+            Some(x)
+        };
+        match op {
+            ScalarOp::Add => self.binary(Binary::AddInt, a, b),
+            ScalarOp::Sub => self.binary(Binary::SubInt, a, b),
+            ScalarOp::Mul => self.binary(Binary::MulInt, a, b),
+            ScalarOp::Minimum => self.binary(Binary::MinInt, a, b),
+            ScalarOp::Maximum => self.binary(Binary::MaxInt, a, b),
+            ScalarOp::Gt => self.binary(Binary::GreaterInt, a, b),
+            ScalarOp::Lt => self.binary(Binary::GreaterInt, b, a),
+            ScalarOp::Eq => self.binary(Binary::EqualInt, a, b),
+            ScalarOp::Le => self.binary(Binary::GreaterInt, a, b).and_then(|x| inverted(self, x)),
+            ScalarOp::Ge => self.binary(Binary::GreaterInt, b, a).and_then(|x| inverted(self, x)),
+            ScalarOp::Ne => self.binary(Binary::EqualInt, a, b).and_then(|x| inverted(self, x)),
+            _ => None,
+        }
+    }
+
+    fn float_unary(&mut self, op: ScalarOp, x: Operand) -> Option<Reg> {
+        let sign = self.word(1 << 31);
+        let one = self.number(1.0);
+        match op {
+            ScalarOp::Neg => self.binary(Binary::Xor, x, sign),
+            ScalarOp::Abs => {
+                let rest = self.word(!0 >> 1);
+                self.binary(Binary::And, x, rest)
+            }
+            ScalarOp::Sqrt => self.unary(Unary::Sqrt, x),
+            ScalarOp::Recip => self.binary(Binary::Div, one, x),
+            ScalarOp::Rsqrt => {
+                let root = self.unary(Unary::Sqrt, x)?;
+                let y = self.binary(Binary::Div, one, Operand::Reg(root))?;
+                self.free(root);
+                Some(y)
+            }
+            ScalarOp::Exp => self.exp(x),
+            ScalarOp::Logistic => {
+                let minus = self.binary(Binary::Xor, x, sign)?;
+                let y = self.exp(Operand::Reg(minus))?;
+                self.free(minus);
+                self.update(Binary::Add, y, one);
+                let z = self.binary(Binary::Div, one, Operand::Reg(y))?;
+                self.free(y);
+                Some(z)
+            }
+            ScalarOp::Tanh => self.tanh(x),
+            _ => None,
+        }
+    }
+
+    /// As `pallas_ir`'s lane function, coefficients and all.
+    fn exp(&mut self, x: Operand) -> Option<Reg> {
+        const MAGIC: f32 = 12_582_912.0 + 126.0;
+        let x = self.within(x, -87.3, 88.8)?;
+        let (log2_e, magic) = (self.number(std::f32::consts::LOG2_E), self.number(MAGIC));
+        let shifted = self.fma(Operand::Reg(x), log2_e, magic)?;
+        let n = self.binary(Binary::Sub, Operand::Reg(shifted), magic)?;
+        // What is left of x, ln 2 in two parts.
+        let (high, low) = (self.number(-0.693_359_4), self.number(2.121_944_4e-4));
+        self.asm.fma(Fma::F231, x, n, high);
+        self.asm.fma(Fma::F231, x, n, low);
+        self.free(n);
+        let p = self.poly(x, &[1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_65, 0.5])?;
+        let square = self.binary(Binary::Mul, Operand::Reg(x), Operand::Reg(x))?;
+        self.asm.fma(Fma::F213, p, square, Operand::Reg(x));
+        self.free(square);
+        self.free(x);
+        let two = self.number(2.0);
+        let two = self.load(two)?;
+        self.asm.fma(Fma::F213, p, two, Operand::Reg(two));
+        self.free(two);
+        self.asm.shift_left(shifted, shifted, 23);
+        self.update(Binary::Mul, p, Operand::Reg(shifted));
+        self.free(shifted);
+        Some(p)
+    }
+
+    /// As `pallas_ir`'s lane function.
+    fn tanh(&mut self, x: Operand) -> Option<Reg> {
+        let c = self.within(x, -7.905_311, 7.905_311)?;
+        let s = self.binary(Binary::Mul, Operand::Reg(c), Operand::Reg(c))?;
+        let p = self.poly(
+            s,
+            &[
+                -2.760_768_5e-16,
+                2.000_188e-13,
+                -8.604_672e-11,
+                5.122_297e-8,
+                1.485_722_4e-5,
+                6.372_619e-4,
+                4.893_525e-3,
+            ],
+        )?;
+        let q = self.poly(s, &[1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525e-3])?;
+        self.update(Binary::Div, p, Operand::Reg(q));
+        self.update(Binary::Mul, p, Operand::Reg(c));
+        [c, s, q].into_iter().for_each(|r| self.free(r));
+        Some(p)
+    }
+}
