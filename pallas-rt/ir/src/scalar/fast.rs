@@ -28,10 +28,12 @@ fn integer(shifted: f32) -> i32 {
 /// of 0 for n = -126.
 const MAGIC_126: f32 = MAGIC + 126.0;
 
-/// `y·2ⁿ` from `2·y` and n shifted by [`MAGIC_126`]: 2¹²⁸ is no f32, so the factor is half of it.
+/// `(1 + y)·2ⁿ` from y and n shifted by [`MAGIC_126`]: 2¹²⁸ is no f32, so the factor is half of it.
 #[inline(always)]
-fn scale_126(twice: f32, shifted: f32) -> f32 {
-    twice * f32::from_bits(shifted.to_bits() << 23)
+fn scale_126(y: f32, shifted: f32) -> f32 {
+    let half = f32::from_bits(shifted.to_bits() << 23);
+    let half = y.mul_add(half, half);
+    half + half
 }
 
 /// 2ⁿ for -126 <= n <= 127.
@@ -63,8 +65,12 @@ fn remainder(x: f32, n: f32) -> f32 {
 /// `eʳ - 1` for `|r| <= ln 2 / 2`.
 #[inline(always)]
 fn expm1_near_zero(r: f32) -> f32 {
-    let p = poly(r, [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_65, 0.5]);
-    p.mul_add(r * r, r)
+    // Pairs of powers: steps that need not wait for each other.
+    let square = r * r;
+    let high = r.mul_add(1.987_569_1e-4, 1.398_199_9e-3);
+    let middle = r.mul_add(8.333_452e-3, 4.166_579_6e-2);
+    let low = r.mul_add(0.166_666_65, 0.5);
+    high.mul_add(square, middle).mul_add(square, low).mul_add(square, r)
 }
 
 /// `x·2ⁿ` in two factors, so that 2¹²⁸ does not overflow before the product does.
@@ -81,7 +87,7 @@ pub(super) fn exp(x: f32) -> f32 {
     let x = within(x, -87.3, 88.8);
     let shifted = x.mul_add(std::f32::consts::LOG2_E, MAGIC_126);
     let r = remainder(x, shifted - MAGIC_126);
-    scale_126(expm1_near_zero(r).mul_add(2.0, 2.0), shifted)
+    scale_126(expm1_near_zero(r), shifted)
 }
 
 /// 2ˣ; flushes where it is about to leave the normal range.
@@ -90,7 +96,7 @@ pub(super) fn exp2(x: f32) -> f32 {
     let x = within(x, -126.0, 128.0);
     let shifted = x + MAGIC_126;
     let r = (x - (shifted - MAGIC_126)) * std::f32::consts::LN_2;
-    scale_126(expm1_near_zero(r).mul_add(2.0, 2.0), shifted)
+    scale_126(expm1_near_zero(r), shifted)
 }
 
 /// `eˣ - 1` without cancellation near 0.

@@ -67,7 +67,9 @@ struct Compiler<'c> {
 
 /// Code for a chain whose operands lie like this; `None` where something has no instructions here.
 pub(super) fn compile(chain: &Chain, form: Form) -> Option<Code> {
-    let bytes = Compiler::new(chain, form)?.function()?;
+    // Registers that are left when all is written keep constants when it is written anew.
+    let (_, pinned) = Compiler::new(chain, form, &[])?.function()?;
+    let (bytes, _) = Compiler::new(chain, form, &pinned)?.function()?;
     let mut memory = MmapMut::map_anon(bytes.len()).ok()?;
     memory.copy_from_slice(&bytes);
     Some(Code { memory: memory.make_exec().ok()? })
@@ -78,7 +80,7 @@ fn in_four_bytes(dtype: DType) -> bool {
 }
 
 impl<'c> Compiler<'c> {
-    fn new(chain: &'c Chain, form: Form) -> Option<Self> {
+    fn new(chain: &'c Chain, form: Form, pinned: &[u32]) -> Option<Self> {
         let results = chain.inputs.iter().filter(|i| matches!(i, Input::Value(_))).count();
         let folds = results + chain.links.iter().filter(|l| l.output.is_some()).count();
         let mut uses = [vec![0; chain.inputs.len()], vec![0; chain.links.len()]];
@@ -90,7 +92,8 @@ impl<'c> Compiler<'c> {
             }
         }
         let (pointers, slots) = (vec![None; folds], vec![None; chain.inputs.len()]);
-        Some(Compiler { chain, form, w: Writer::new(), results, folds, pointers, slots, folded: vec![], uses })
+        let w = Writer::new(pinned);
+        Some(Compiler { chain, form, w, results, folds, pointers, slots, folded: vec![], uses })
     }
 
     /// The element type of an input, by its uses.
@@ -106,7 +109,8 @@ impl<'c> Compiler<'c> {
         (0..chain.inputs.len()).filter(|&i| matches!(chain.inputs[i], Input::Value(_)))
     }
 
-    fn function(mut self) -> Option<Vec<u8>> {
+    /// The function, and the constants that might stay in registers.
+    fn function(mut self) -> Option<(Vec<u8>, Vec<u32>)> {
         let masks = self.masks();
         debug_assert_eq!(masks, 0, "masks come first");
         let mut free = POINTERS.into_iter();
@@ -136,6 +140,8 @@ impl<'c> Compiler<'c> {
         asm.lea(Gpr::Rsp, Mem { base: Gpr::Rsp, index: None, offset: -stack });
         asm.and_number(Gpr::Rsp, -32);
         asm.constants(POOL);
+        self.w.pin();
+        let asm = &mut self.w.asm;
         asm.compare_numbers(ROW, END);
         asm.jump_if(Jump::GreaterEqual, done);
         asm.here(next);
@@ -150,8 +156,8 @@ impl<'c> Compiler<'c> {
         SAVED.into_iter().rev().for_each(|r| asm.pop(r));
         asm.pop(Gpr::Rbp);
         asm.ret();
-        let constants = self.w.constants.bytes();
-        Some(self.w.asm.finish(&constants))
+        let (constants, pinned) = (self.w.constants.bytes(), self.w.worth_pinning());
+        Some((self.w.asm.finish(&constants), pinned))
     }
 
     /// Masks of the first 0 to 7 lanes; gives their offset among the constants.

@@ -12,6 +12,8 @@
 mod asm;
 #[cfg(target_arch = "x86_64")]
 mod code;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 

@@ -9,6 +9,8 @@ pub(super) const BYTES: i32 = 32;
 #[derive(Default)]
 pub(super) struct Constants {
     words: Vec<[u32; 8]>,
+    /// How many instructions read each.
+    uses: Vec<usize>,
 }
 
 impl Constants {
@@ -18,8 +20,10 @@ impl Constants {
     pub(super) fn vector(&mut self, words: [u32; 8]) -> Mem {
         let at = self.words.iter().position(|w| *w == words).unwrap_or_else(|| {
             self.words.push(words);
+            self.uses.push(0);
             self.words.len() - 1
         });
+        self.uses[at] += 1;
         Mem { base: Gpr::R15, index: None, offset: at as i32 * BYTES }
     }
 }
@@ -31,17 +35,46 @@ pub(super) struct Writer {
     pub(super) asm: Asm,
     pub(super) constants: Constants,
     free: Vec<Reg>,
+    /// The fewest registers that were free at a time.
+    spare: usize,
+    /// Constants that stay in registers.
+    pinned: Vec<(u32, Reg)>,
 }
 
 impl Writer {
-    pub(super) fn new() -> Writer {
-        Writer { asm: Asm::default(), constants: Constants::default(), free: (0..16).rev().map(Reg).collect() }
+    /// With these constants in registers.
+    pub(super) fn new(pinned: &[u32]) -> Writer {
+        let (used, free) = (0..16).map(Reg).partition::<Vec<_>, _>(|r| usize::from(r.0) < pinned.len());
+        Writer {
+            asm: Asm::default(),
+            constants: Constants::default(),
+            spare: free.len(),
+            free: free.into_iter().rev().collect(),
+            pinned: pinned.iter().copied().zip(used).collect(),
+        }
+    }
+    /// Loads the constants that stay in registers.
+    pub(super) fn pin(&mut self) {
+        for (word, to) in self.pinned.clone() {
+            let from = self.constants.vector([word; 8]);
+            self.asm.load(to, Operand::Mem(from));
+        }
+    }
+    /// Constants worth the registers that were never needed, most used first.
+    pub(super) fn worth_pinning(&self) -> Vec<u32> {
+        let all = self.constants.words.iter().zip(&self.constants.uses);
+        let mut words: Vec<(usize, u32)> =
+            all.filter(|(w, _)| w.iter().all(|x| *x == w[0])).map(|(w, n)| (*n, w[0])).collect();
+        words.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
+        words.into_iter().take(self.spare).map(|(_, word)| word).collect()
     }
 
     // ---- registers
 
     pub(super) fn take(&mut self) -> Option<Reg> {
-        self.free.pop()
+        let r = self.free.pop();
+        self.spare = self.spare.min(self.free.len());
+        r
     }
     pub(super) fn free(&mut self, r: Reg) {
         debug_assert!(!self.free.contains(&r), "{r:?} is free already");
@@ -52,6 +85,9 @@ impl Writer {
         self.word(x.to_bits())
     }
     pub(super) fn word(&mut self, bits: u32) -> Operand {
+        if let Some((_, r)) = self.pinned.iter().find(|(word, _)| *word == bits) {
+            return Operand::Reg(*r);
+        }
         Operand::Mem(self.constants.vector([bits; 8]))
     }
     pub(super) fn load(&mut self, x: Operand) -> Option<Reg> {
@@ -318,24 +354,31 @@ impl Writer {
     }
 
     fn float_unary(&mut self, op: ScalarOp, x: Operand) -> Option<Reg> {
-        let sign = self.word(1 << 31);
-        let one = self.number(1.0);
+        const SIGN: u32 = 1 << 31;
         match op {
-            ScalarOp::Neg => self.binary(Binary::Xor, x, sign),
+            ScalarOp::Neg => {
+                let sign = self.word(SIGN);
+                self.binary(Binary::Xor, x, sign)
+            }
             ScalarOp::Abs => {
                 let rest = self.word(!0 >> 1);
                 self.binary(Binary::And, x, rest)
             }
             ScalarOp::Sqrt => self.unary(Unary::Sqrt, x),
-            ScalarOp::Recip => self.binary(Binary::Div, one, x),
+            ScalarOp::Recip => {
+                let one = self.number(1.0);
+                self.binary(Binary::Div, one, x)
+            }
             ScalarOp::Rsqrt => {
                 let root = self.unary(Unary::Sqrt, x)?;
+                let one = self.number(1.0);
                 let y = self.binary(Binary::Div, one, Operand::Reg(root))?;
                 self.free(root);
                 Some(y)
             }
             ScalarOp::Exp => self.exp(x),
             ScalarOp::Logistic => {
+                let (sign, one) = (self.word(SIGN), self.number(1.0));
                 let minus = self.binary(Binary::Xor, x, sign)?;
                 let y = self.exp(Operand::Reg(minus))?;
                 self.free(minus);
@@ -361,18 +404,21 @@ impl Writer {
         self.asm.fma(Fma::F231, x, n, high);
         self.asm.fma(Fma::F231, x, n, low);
         self.free(n);
-        let p = self.poly(x, &[1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_65, 0.5])?;
         let square = self.binary(Binary::Mul, Operand::Reg(x), Operand::Reg(x))?;
+        let p = self.poly(x, &[1.987_569_1e-4, 1.398_199_9e-3])?;
+        for pair in [[8.333_452e-3, 4.166_579_6e-2], [0.166_666_65, 0.5]] {
+            let lower = self.poly(x, &pair)?;
+            self.asm.fma(Fma::F213, p, square, Operand::Reg(lower));
+            self.free(lower);
+        }
         self.asm.fma(Fma::F213, p, square, Operand::Reg(x));
         self.free(square);
         self.free(x);
-        let two = self.number(2.0);
-        let two = self.load(two)?;
-        self.asm.fma(Fma::F213, p, two, Operand::Reg(two));
-        self.free(two);
+        // 2¹²⁸ is no f32: half of the result, doubled.
         self.asm.shift_left(shifted, shifted, 23);
-        self.update(Binary::Mul, p, Operand::Reg(shifted));
+        self.asm.fma(Fma::F213, p, shifted, Operand::Reg(shifted));
         self.free(shifted);
+        self.update(Binary::Add, p, Operand::Reg(p));
         Some(p)
     }
 
