@@ -42,7 +42,7 @@ fn samples(
     #[dim] N: usize,
 ) {
     let counter = iota::<u32>([512], 0) + (program_id(0) * 512).cast::<u32>();
-    let words = random::threefry2x32([scalar(7u32), scalar(8u32)], [counter, counter * 0]);
+    let words = random::threefry2x32([scalar(7u32), scalar(8u32)], [counter, full([512], 0u32)]);
     uniform.store(random::uniform(words[0]));
     normal.store(random::normal(words));
 }

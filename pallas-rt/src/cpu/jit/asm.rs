@@ -44,6 +44,10 @@ enum Prefix {
     Pf3 = 2,
 }
 
+/// Which instruction, as VEX names it.
+#[derive(Clone, Copy)]
+struct Opcode(Map, Prefix, u8);
+
 /// Vector instructions `to = a op b` with `b` in memory or not.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[rustfmt::skip]
@@ -115,92 +119,92 @@ impl Asm {
 
     pub(super) fn binary(&mut self, op: Binary, to: Reg, a: Reg, b: Operand) {
         use Map::{M0f, M0f38};
-        let (map, prefix, opcode) = match op {
-            Binary::Add => (M0f, Prefix::None, 0x58),
-            Binary::Sub => (M0f, Prefix::None, 0x5c),
-            Binary::Mul => (M0f, Prefix::None, 0x59),
-            Binary::Div => (M0f, Prefix::None, 0x5e),
-            Binary::Min => (M0f, Prefix::None, 0x5d),
-            Binary::Max => (M0f, Prefix::None, 0x5f),
-            Binary::And => (M0f, Prefix::None, 0x54),
-            Binary::Or => (M0f, Prefix::None, 0x56),
-            Binary::Xor => (M0f, Prefix::None, 0x57),
-            Binary::AddInt => (M0f, Prefix::P66, 0xfe),
-            Binary::SubInt => (M0f, Prefix::P66, 0xfa),
-            Binary::MulInt => (M0f38, Prefix::P66, 0x40),
-            Binary::MinInt => (M0f38, Prefix::P66, 0x39),
-            Binary::MaxInt => (M0f38, Prefix::P66, 0x3d),
-            Binary::GreaterInt => (M0f, Prefix::P66, 0x66),
-            Binary::EqualInt => (M0f, Prefix::P66, 0x76),
-            Binary::PackWords => (M0f, Prefix::P66, 0x6b),
-            Binary::PackBytes => (M0f, Prefix::P66, 0x63),
+        let opcode = match op {
+            Binary::Add => Opcode(M0f, Prefix::None, 0x58),
+            Binary::Sub => Opcode(M0f, Prefix::None, 0x5c),
+            Binary::Mul => Opcode(M0f, Prefix::None, 0x59),
+            Binary::Div => Opcode(M0f, Prefix::None, 0x5e),
+            Binary::Min => Opcode(M0f, Prefix::None, 0x5d),
+            Binary::Max => Opcode(M0f, Prefix::None, 0x5f),
+            Binary::And => Opcode(M0f, Prefix::None, 0x54),
+            Binary::Or => Opcode(M0f, Prefix::None, 0x56),
+            Binary::Xor => Opcode(M0f, Prefix::None, 0x57),
+            Binary::AddInt => Opcode(M0f, Prefix::P66, 0xfe),
+            Binary::SubInt => Opcode(M0f, Prefix::P66, 0xfa),
+            Binary::MulInt => Opcode(M0f38, Prefix::P66, 0x40),
+            Binary::MinInt => Opcode(M0f38, Prefix::P66, 0x39),
+            Binary::MaxInt => Opcode(M0f38, Prefix::P66, 0x3d),
+            Binary::GreaterInt => Opcode(M0f, Prefix::P66, 0x66),
+            Binary::EqualInt => Opcode(M0f, Prefix::P66, 0x76),
+            Binary::PackWords => Opcode(M0f, Prefix::P66, 0x6b),
+            Binary::PackBytes => Opcode(M0f, Prefix::P66, 0x63),
         };
-        self.vex(true, map, prefix, opcode, to.0, a.0, b);
+        self.vex(true, opcode, to.0, a.0, b);
     }
     pub(super) fn unary(&mut self, op: Unary, to: Reg, x: Operand) {
-        let (map, prefix, opcode) = match op {
-            Unary::Sqrt => (Map::M0f, Prefix::None, 0x51),
-            Unary::IntToFloat => (Map::M0f, Prefix::None, 0x5b),
-            Unary::BytesToInts => (Map::M0f38, Prefix::P66, 0x21),
+        let opcode = match op {
+            Unary::Sqrt => Opcode(Map::M0f, Prefix::None, 0x51),
+            Unary::IntToFloat => Opcode(Map::M0f, Prefix::None, 0x5b),
+            Unary::BytesToInts => Opcode(Map::M0f38, Prefix::P66, 0x21),
         };
-        self.vex(true, map, prefix, opcode, to.0, 0, x);
+        self.vex(true, opcode, to.0, 0, x);
     }
     pub(super) fn fma(&mut self, form: Fma, to: Reg, a: Reg, b: Operand) {
-        self.vex(true, Map::M0f38, Prefix::P66, form as u8, to.0, a.0, b);
+        self.vex(true, Opcode(Map::M0f38, Prefix::P66, form as u8), to.0, a.0, b);
     }
     pub(super) fn compare(&mut self, predicate: Predicate, to: Reg, a: Reg, b: Operand) {
-        self.vex(true, Map::M0f, Prefix::None, 0xc2, to.0, a.0, b);
+        self.vex(true, Opcode(Map::M0f, Prefix::None, 0xc2), to.0, a.0, b);
         self.code.push(predicate as u8);
     }
     /// `to = mask ? yes : no`, by the sign bits of the mask.
     pub(super) fn blend(&mut self, to: Reg, mask: Reg, yes: Operand, no: Reg) {
-        self.vex(true, Map::M0f3a, Prefix::P66, 0x4a, to.0, no.0, yes);
+        self.vex(true, Opcode(Map::M0f3a, Prefix::P66, 0x4a), to.0, no.0, yes);
         self.code.push(mask.0 << 4);
     }
     /// Bits of 32-bit elements, up.
     pub(super) fn shift_left(&mut self, to: Reg, x: Reg, bits: u8) {
         // The opcode's extension takes the place of a register; the result is named by VEX.
-        self.vex(true, Map::M0f, Prefix::P66, 0x72, 6, to.0, Operand::Reg(x));
+        self.vex(true, Opcode(Map::M0f, Prefix::P66, 0x72), 6, to.0, Operand::Reg(x));
         self.code.push(bits);
     }
     pub(super) fn load(&mut self, to: Reg, from: Operand) {
-        self.vex(true, Map::M0f, Prefix::None, 0x10, to.0, 0, from);
+        self.vex(true, Opcode(Map::M0f, Prefix::None, 0x10), to.0, 0, from);
     }
     pub(super) fn store(&mut self, to: Mem, x: Reg) {
-        self.vex(true, Map::M0f, Prefix::None, 0x11, x.0, 0, Operand::Mem(to));
+        self.vex(true, Opcode(Map::M0f, Prefix::None, 0x11), x.0, 0, Operand::Mem(to));
     }
     /// Past the caches; the address is a multiple of a vector.
     pub(super) fn stream(&mut self, to: Mem, x: Reg) {
-        self.vex(true, Map::M0f, Prefix::None, 0x2b, x.0, 0, Operand::Mem(to));
+        self.vex(true, Opcode(Map::M0f, Prefix::None, 0x2b), x.0, 0, Operand::Mem(to));
     }
     /// The element everywhere.
     pub(super) fn broadcast(&mut self, to: Reg, from: Mem) {
-        self.vex(true, Map::M0f38, Prefix::P66, 0x18, to.0, 0, Operand::Mem(from));
+        self.vex(true, Opcode(Map::M0f38, Prefix::P66, 0x18), to.0, 0, Operand::Mem(from));
     }
     /// Elements whose mask has its sign bit set; others are 0 and not touched.
     pub(super) fn load_masked(&mut self, to: Reg, mask: Reg, from: Mem) {
-        self.vex(true, Map::M0f38, Prefix::P66, 0x2c, to.0, mask.0, Operand::Mem(from));
+        self.vex(true, Opcode(Map::M0f38, Prefix::P66, 0x2c), to.0, mask.0, Operand::Mem(from));
     }
     pub(super) fn store_masked(&mut self, to: Mem, mask: Reg, x: Reg) {
-        self.vex(true, Map::M0f38, Prefix::P66, 0x2e, x.0, mask.0, Operand::Mem(to));
+        self.vex(true, Opcode(Map::M0f38, Prefix::P66, 0x2e), x.0, mask.0, Operand::Mem(to));
     }
     /// The upper half of a register, in the lower half of another.
     pub(super) fn upper(&mut self, to: Reg, x: Reg) {
-        self.vex(true, Map::M0f3a, Prefix::P66, 0x19, x.0, 0, Operand::Reg(to));
+        self.vex(true, Opcode(Map::M0f3a, Prefix::P66, 0x19), x.0, 0, Operand::Reg(to));
         self.code.push(1);
     }
     /// Elements of a half, two bits each.
     pub(super) fn shuffle(&mut self, to: Reg, x: Reg, order: u8) {
-        self.vex(false, Map::M0f, Prefix::None, 0xc6, to.0, x.0, Operand::Reg(x));
+        self.vex(false, Opcode(Map::M0f, Prefix::None, 0xc6), to.0, x.0, Operand::Reg(x));
         self.code.push(order);
     }
     /// The first element.
     pub(super) fn store_one(&mut self, to: Mem, x: Reg) {
-        self.vex(false, Map::M0f, Prefix::Pf3, 0x11, x.0, 0, Operand::Mem(to));
+        self.vex(false, Opcode(Map::M0f, Prefix::Pf3, 0x11), x.0, 0, Operand::Mem(to));
     }
     /// The first eight bytes.
     pub(super) fn store_eight_bytes(&mut self, to: Mem, x: Reg) {
-        self.vex(false, Map::M0f, Prefix::P66, 0xd6, x.0, 0, Operand::Mem(to));
+        self.vex(false, Opcode(Map::M0f, Prefix::P66, 0xd6), x.0, 0, Operand::Mem(to));
     }
     /// Before other code runs that may use older instructions.
     pub(super) fn zero_upper(&mut self) {
@@ -208,7 +212,7 @@ impl Asm {
     }
 
     /// `reg` and `vvvv` are the instruction's first and second register.
-    fn vex(&mut self, wide: bool, map: Map, prefix: Prefix, opcode: u8, reg: u8, vvvv: u8, rm: Operand) {
+    fn vex(&mut self, wide: bool, Opcode(map, prefix, opcode): Opcode, reg: u8, vvvv: u8, rm: Operand) {
         let (x, b) = match rm {
             Operand::Reg(r) => (0, r.0 >> 3),
             Operand::Mem(m) => (m.index.map_or(0, |i| i.0 as u8 >> 3), m.base as u8 >> 3),
