@@ -433,6 +433,16 @@ impl Kernel {
             |k: &OperandKind| matches!(k, OperandKind::Input | OperandKind::Output { .. } | OperandKind::Prefetch);
         (0..).map(OperandId).zip(&self.operands).filter(move |(_, o)| array(&o.kind))
     }
+    /// The output that takes over an operand's memory, or the operand itself.
+    pub fn memory_of(&self, id: OperandId) -> OperandId {
+        let takes = |o: &Operand| matches!(o.kind, OperandKind::Output { alias: Some(a), .. } if a == id);
+        self.operands.iter().position(takes).map_or(id, |i| OperandId(i as u32))
+    }
+    /// Whether nothing writes to an operand's memory: an input, prefetch or parameter that no output takes over.
+    pub fn is_constant(&self, id: OperandId) -> bool {
+        let kind = &self.operand(self.memory_of(id)).kind;
+        matches!(kind, OperandKind::Input | OperandKind::Prefetch | OperandKind::Param)
+    }
     /// Calls `f` with every instruction reachable from `region`, outer before inner.
     pub fn walk(&self, region: RegionId, f: &mut dyn FnMut(InstId, &Inst)) {
         for &i in &self.region(region).insts {

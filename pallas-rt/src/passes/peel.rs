@@ -8,7 +8,7 @@
 //! C only if nothing behind it does; neither if it has loops of its own, so that a region's first loop is still its axis.
 use super::rewrite::Rewrite;
 use super::simplify::pure;
-use pallas_ir::{Inst, InstId, Kernel, Literal, Loc, Op, OperandId, OperandKind, RegionId, ScalarOp, Value};
+use pallas_ir::{Inst, InstId, Kernel, Literal, Loc, Op, RegionId, ScalarOp, Value};
 use std::collections::BTreeMap;
 
 /// Peels the innermost of the `sequential` axes.
@@ -131,13 +131,7 @@ impl Peel<'_> {
     }
     /// Whether an operation gives the same before and after the kernel's stores.
     fn steady(&self, op: &Op) -> bool {
-        let changes = |id: OperandId| {
-            let takes =
-                |o: &pallas_ir::Operand| matches!(o.kind, OperandKind::Output { alias: Some(a), .. } if a == id);
-            !matches!(self.k.operand(id).kind, OperandKind::Input | OperandKind::Prefetch)
-                || self.k.operands.iter().any(takes)
-        };
-        !matches!(op, Op::Load { from, .. } if changes(*from))
+        !matches!(op, Op::Load { from, .. } if !self.k.is_constant(*from))
     }
 
     fn inst(&self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc, first: Option<InstId>, last: Option<InstId>) -> bool {

@@ -10,7 +10,7 @@
 use super::peel::innermost;
 use super::rewrite::Rewrite;
 use super::simplify::{pure, simplify_marked};
-use pallas_ir::{Access, Inst, InstId, Kernel, Loc, Op, OperandId, OperandKind, RegionId, ScalarOp, Type, Value};
+use pallas_ir::{Access, Inst, InstId, Kernel, Loc, Op, RegionId, ScalarOp, Type, Value};
 use std::collections::BTreeMap;
 
 /// Fetches ahead in a kernel some of whose values are marked.
@@ -43,16 +43,11 @@ impl Ahead<'_> {
     fn suits(&self, id: InstId) -> bool {
         let inst = self.k.inst(id);
         let Op::Load { from, masked: false, .. } = &inst.op else { return false };
-        self.constant(*from)
+        self.k.is_constant(*from)
             && !self.k.ty(inst.results[0]).is_scalar()
             && inst.args.iter().any(|&v| self.moves(v))
             && inst.args.iter().all(|&v| self.movable(v))
             && self.only_products(inst.results[0])
-    }
-    /// Whether nothing writes to an operand.
-    fn constant(&self, id: OperandId) -> bool {
-        let takes = |o: &pallas_ir::Operand| matches!(o.kind, OperandKind::Output { alias: Some(a), .. } if a == id);
-        self.k.operand(id).kind == OperandKind::Input && !self.k.operands.iter().any(takes)
     }
     /// Whether a value depends on the step.
     fn moves(&self, v: Value) -> bool {

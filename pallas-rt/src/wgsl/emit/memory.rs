@@ -141,7 +141,7 @@ impl Emit<'_> {
         self.pay(self.numbers.global);
         self.counts.global += self.trips;
         if module::written(self.k, of) {
-            self.touch(Memory::Array(module::memory_of(self.k, of).0), None, false);
+            self.touch(Memory::Array(self.k.memory_of(of).0), None, false);
         }
         let x = self.fetch(of, &number);
         inside.map_or(x.clone(), |test| format!("select({fill}, {x}, {test})"))
@@ -221,7 +221,7 @@ impl Emit<'_> {
         }
         let along = self.along_all(access, at, known);
         let (inside, number) = (tests(&along), number(&along));
-        self.touch(Memory::Array(module::memory_of(self.k, of).0), None, true);
+        self.touch(Memory::Array(self.k.memory_of(of).0), None, true);
         self.pay(self.numbers.global);
         self.counts.global += self.trips;
         self.guarded([inside, mask], |e| {

@@ -92,19 +92,14 @@ impl pallas_ir::dim::Fold for Text<'_> {
 
 // ---- arrays
 
-/// The output that took over an input's memory, or the operand itself.
-pub(super) fn memory_of(k: &Kernel, id: OperandId) -> OperandId {
-    let takes = |o: &pallas_ir::Operand| matches!(o.kind, OperandKind::Output { alias: Some(a), .. } if a == id);
-    k.operands.iter().position(takes).map_or(id, |i| OperandId(i as u32))
-}
 /// The name of an array.
 pub(super) fn array(k: &Kernel, id: OperandId) -> String {
-    let id = memory_of(k, id);
+    let id = k.memory_of(id);
     format!("array_{}", ident(&k.operand(id).name, id.index()))
 }
 /// Whether a kernel writes to an operand's memory.
 pub(super) fn written(k: &Kernel, id: OperandId) -> bool {
-    matches!(k.operand(memory_of(k, id)).kind, OperandKind::Output { .. })
+    matches!(k.operand(k.memory_of(id)).kind, OperandKind::Output { .. })
 }
 /// Whether several programs may write to one word.
 pub(super) fn atomic(k: &Kernel, id: OperandId) -> bool {
@@ -112,7 +107,7 @@ pub(super) fn atomic(k: &Kernel, id: OperandId) -> bool {
 }
 /// Arrays in the order of their bindings, and whether they are written: an aliased input is its output's.
 pub(in crate::wgsl) fn arrays(k: &Kernel) -> Vec<(OperandId, bool)> {
-    k.arrays().filter(|(id, _)| memory_of(k, *id) == *id).map(|(id, _)| (id, written(k, id))).collect()
+    k.arrays().filter(|(id, _)| k.memory_of(*id) == *id).map(|(id, _)| (id, written(k, id))).collect()
 }
 
 // ---- the text
