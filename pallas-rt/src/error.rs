@@ -118,6 +118,13 @@ pub enum Error {
         /// What is allowed.
         allowed: &'static str,
     },
+    /// A choice that holds for the whole process, made differently before.
+    Settled {
+        /// What was chosen.
+        what: &'static str,
+        /// The first use, with its place.
+        by: String,
+    },
     /// The driver refused a shader.
     Shader {
         /// The kernel it was made from.
@@ -204,6 +211,7 @@ impl Error {
             Error::Unsupported { .. } => "unsupported",
             Error::NoDevice { .. } => "no-device",
             Error::Environment { .. } => "environment",
+            Error::Settled { .. } => "settled",
             Error::Shader { .. } => "shader",
             Error::Driver { .. } => "driver",
             Error::DeviceLost { .. } => "device-lost",
@@ -258,6 +266,9 @@ impl fmt::Display for Error {
             Error::NoDevice { asked, found } => write!(f, "no device `{asked}`: {found}"),
             Error::Environment { variable, value, allowed } => {
                 write!(f, "{variable}={value} is not understood; allowed: {allowed}")
+            }
+            Error::Settled { what, by } => {
+                write!(f, "{what} was settled by {by}; help: choose before the first kernel is called")
             }
             Error::Shader { kernel, message } => {
                 write!(f, "the driver refused the shader of kernel `{kernel}`: {message}")

@@ -6,6 +6,7 @@ extern crate self as pallas_rt;
 
 mod array;
 pub mod cpu;
+mod disk;
 mod error;
 #[cfg(feature = "gpu")]
 mod gpu;
@@ -17,6 +18,7 @@ pub mod passes;
 pub mod wgsl;
 
 pub use array::{Array, Buffer, Client, Device, DeviceKind, DeviceLimits, MemoryStats, Profile};
+pub use disk::{DiskCache, disk_cache, set_disk_cache};
 pub use error::{Error, KernelError, Result};
 pub use lang::threefry as random;
 pub use launch::{Checked, Cost, Counters, Explanation, Results, check, cost, counters, explain, into};

@@ -61,6 +61,7 @@ fn the_language_depends_on_nothing_above_it() {
         let rules = [
             ("pallas-rt/ir/", &["pallas_rt", "wgpu"][..]),
             ("pallas-rt/src/interp/", &["crate::cpu", "crate::launch", "crate::array", "wgpu"]),
+            ("pallas-rt/src/disk/", &["crate::launch", "crate::lang", "crate::array", "wgpu"]),
             ("pallas-rt/src/passes/", &["crate::cpu", "crate::wgsl", "crate::launch", "crate::array"]),
             ("pallas-rt/src/cpu/", &["crate::launch", "crate::lang", "wgpu"]),
         ];

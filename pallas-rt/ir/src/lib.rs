@@ -34,3 +34,6 @@ pub use literal::Literal;
 pub use scalar::{Args, Lane, ScalarOp, Visit};
 pub use structural::{Access, StructuralOp};
 pub use verify::{Violation, verify};
+
+/// The version of the language, part of what is kept on disk.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

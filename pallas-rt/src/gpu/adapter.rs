@@ -75,7 +75,8 @@ pub(super) fn best_real() -> std::result::Result<usize, String> {
 
 /// Features that kernels use where they are there.
 pub(super) fn wanted(features: wgpu::Features) -> wgpu::Features {
-    features & (wgpu::Features::SUBGROUP | wgpu::Features::SHADER_F16 | wgpu::Features::TIMESTAMP_QUERY)
+    let used = wgpu::Features::SUBGROUP | wgpu::Features::SHADER_F16 | wgpu::Features::TIMESTAMP_QUERY;
+    features & (used | wgpu::Features::PIPELINE_CACHE)
 }
 
 /// An adapter or device in our words.

@@ -1,6 +1,7 @@
 //! Shader text to compiled pipelines, cached. The only `unsafe` of `gpu`.
 use super::job::{ERROR_WORDS, ShaderJob};
 use super::runtime::{Caught, Gpu};
+use crate::disk::{self, Key};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,8 +14,10 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct GpuCounters {
-    /// Pipelines compiled; those found in the cache do not count.
+    /// Pipelines made; those that this client had already do not count.
     pub pipelines_compiled: u64,
+    /// Pipelines among them that the driver made of a binary from disk.
+    pub binaries_reused: u64,
     /// Dispatches submitted.
     pub dispatches: u64,
 }
@@ -24,6 +27,7 @@ pub struct GpuCounters {
 pub(super) struct Pipelines {
     ready: Mutex<HashMap<u128, Slot>>,
     compiled: AtomicU64,
+    reused: AtomicU64,
     pub(super) dispatches: AtomicU64,
 }
 
@@ -32,7 +36,11 @@ type Slot = Arc<Mutex<Option<wgpu::ComputePipeline>>>;
 
 impl Pipelines {
     pub(super) fn counters(&self) -> GpuCounters {
-        GpuCounters { pipelines_compiled: self.compiled.load(Relaxed), dispatches: self.dispatches.load(Relaxed) }
+        GpuCounters {
+            pipelines_compiled: self.compiled.load(Relaxed),
+            binaries_reused: self.reused.load(Relaxed),
+            dispatches: self.dispatches.load(Relaxed),
+        }
     }
 
     fn slot(&self, key: u128) -> Slot {
@@ -73,8 +81,47 @@ impl Gpu {
         Ok(slot.insert(pipeline).clone())
     }
 
+    /// With the driver's binary from disk where there is one; the binary it made is kept there.
     fn compile(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
         self.alive()?;
+        let key = self.binary_key(job);
+        let stored = key.as_ref().and_then(disk::load_bytes);
+        let binary = key.as_ref().and_then(|_| self.binary(stored.as_deref()));
+        let pipeline = self.create(job, binary.as_ref())?;
+        if let (Some(key), Some(made)) = (key, binary.and_then(|binary| binary.get_data())) {
+            // A driver that takes nothing of a binary makes its own.
+            if stored.is_some_and(|stored| stored == made) {
+                self.pipelines.reused.fetch_add(1, Relaxed);
+                disk::hit(&key);
+            } else {
+                disk::save_bytes(&key, &made);
+            }
+        }
+        Ok(pipeline)
+    }
+
+    /// What a binary follows from; None where drivers give none, or nothing is kept.
+    fn binary_key(&self, job: &ShaderJob) -> Option<Key> {
+        if !disk::wanted() || !self.wgpu.features().contains(wgpu::Features::PIPELINE_CACHE) {
+            return None;
+        }
+        let info = self.wgpu.adapter_info();
+        let adapter = wgpu::util::pipeline_cache_key(&info)?;
+        let bound: Vec<bool> = job.storage().collect();
+        let form = format!("{} {bound:?}", job.trusted);
+        Some(Key::new("binary", &[&adapter, &info.name, &info.driver, &info.driver_info, &form, job.wgsl]))
+    }
+
+    /// A place for one pipeline's binary, with `stored` in it.
+    fn binary(&self, stored: Option<&[u8]>) -> Option<wgpu::PipelineCache> {
+        let label = Some("pallas");
+        let descriptor = wgpu::PipelineCacheDescriptor { label, data: stored, fallback: true };
+        // SAFETY: the bytes were given by `get_data` in a process that had this adapter and driver, which are part of
+        // their key, and their checksum was right. wgpu and the driver look at their own headers besides.
+        self.capture(|| unsafe { self.wgpu.create_pipeline_cache(&descriptor) }).ok()
+    }
+
+    fn create(&self, job: &ShaderJob, binary: Option<&wgpu::PipelineCache>) -> Result<wgpu::ComputePipeline> {
         self.capture(|| {
             let module = self.module(job);
             let layout = self.layout(job);
@@ -88,7 +135,7 @@ impl Gpu {
                     zero_initialize_workgroup_memory: false,
                     ..Default::default()
                 },
-                cache: None,
+                cache: binary,
             })
         })
         .map_err(|caught| match (self.alive(), caught) {

@@ -4,6 +4,8 @@
 use super::bind::Binding;
 use super::key::Key;
 use super::spec::Spec;
+use super::stored;
+use crate::disk::{self, Key as DiskKey};
 use crate::{Result, passes};
 use pallas_ir::{Kernel, Loc, OperandId, OperandKind};
 use std::any::TypeId;
@@ -46,8 +48,10 @@ impl Call {
 pub(super) struct Compiled {
     /// As traced: what the interpreter runs.
     pub traced: Arc<Kernel>,
-    /// What backends read.
-    pub lowered: Arc<Kernel>,
+    /// What backends read; a shader that is on disk needs none.
+    lowered: OnceLock<Arc<Kernel>>,
+    /// What its entries on disk follow from.
+    identity: OnceLock<DiskKey>,
     /// Backend results, made at the first launch on that backend.
     pub backends: super::run::Backends,
     /// The kernel with outputs that take over inputs' memory, by these pairs.
@@ -58,6 +62,31 @@ pub(super) struct Compiled {
 type Pairs = Vec<(OperandId, OperandId)>;
 
 impl Compiled {
+    fn new(kernel: Kernel) -> Compiled {
+        Compiled {
+            traced: Arc::new(kernel),
+            lowered: OnceLock::new(),
+            identity: OnceLock::new(),
+            backends: super::run::Backends::default(),
+            sharing: Mutex::default(),
+        }
+    }
+    /// What backends read: from disk, or by running the passes.
+    pub(super) fn lowered(&self) -> &Arc<Kernel> {
+        self.lowered.get_or_init(|| {
+            let key = self.identity().then("lowered", &[]);
+            Arc::new(stored::kernel(&key, &self.traced).unwrap_or_else(|| {
+                PASSES.fetch_add(passes::PIPELINE.len() as u64, Ordering::Relaxed);
+                let lowered = passes::run(&self.traced);
+                stored::keep_kernel(&key, &self.traced, &lowered);
+                lowered
+            }))
+        })
+    }
+    /// What all that is made of this kernel follows from: the tile IR as traced, and the user's lines.
+    pub(super) fn identity(&self) -> &DiskKey {
+        self.identity.get_or_init(|| DiskKey::new("traced", &[&self.traced.to_string(), &stored::lines(&self.traced)]))
+    }
     /// The same kernel, but that these outputs take over these inputs' memory.
     pub(super) fn sharing(&self, pairs: Pairs) -> Arc<Compiled> {
         let mut sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,31 +99,50 @@ impl Compiled {
                 *alias = Some(*input);
             }
         }
-        let compiled = Arc::new(compile(kernel));
+        let compiled = Arc::new(Compiled::new(kernel));
         sharing.push((pairs, compiled.clone()));
         compiled
     }
 }
 
-/// How often things happened in this process.
+/// How often things happened in this process. What is on disk is neither lowered nor emitted again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Counters {
     /// Kernel bodies traced.
     pub traces: u64,
-    /// Kernels lowered.
-    pub compiles: u64,
+    /// Passes run over traced kernels.
+    pub passes: u64,
+    /// Shaders emitted, the passes of their placement among it.
+    pub shaders: u64,
+    /// Entries on disk that were of use.
+    pub disk_hits: u64,
+    /// Entries written to disk.
+    pub disk_writes: u64,
+    /// Entries on disk that were deleted: torn, of no use, or beyond the limit.
+    pub disk_removed: u64,
     /// Kernels launched.
     pub launches: u64,
 }
 
 static TRACES: AtomicU64 = AtomicU64::new(0);
-static COMPILES: AtomicU64 = AtomicU64::new(0);
+static PASSES: AtomicU64 = AtomicU64::new(0);
+pub(super) static SHADERS: AtomicU64 = AtomicU64::new(0);
 pub(super) static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 
-/// How often kernels were traced, compiled and launched so far.
+/// What happened so far.
 pub fn counters() -> Counters {
     let get = |c: &AtomicU64| c.load(Ordering::Relaxed);
-    Counters { traces: get(&TRACES), compiles: get(&COMPILES), launches: get(&LAUNCHES) }
+    let disk = disk::counts();
+    Counters {
+        traces: get(&TRACES),
+        passes: get(&PASSES),
+        shaders: get(&SHADERS),
+        disk_hits: disk.hits,
+        disk_writes: disk.writes,
+        disk_removed: disk.removed,
+        launches: get(&LAUNCHES),
+    }
 }
 
 type Entry = Arc<OnceLock<Arc<Compiled>>>;
@@ -107,6 +155,7 @@ pub(super) fn compiled(call: &Call, trace: impl Fn() -> Result<Kernel>) -> Resul
     {
         return Ok(found.clone());
     }
+    disk::settle(|| format!("kernel `{}` ({})", call.name, call.at))?;
     TRACES.fetch_add(1, Ordering::Relaxed);
     let kernel = trace()?;
     // Where values can't be compared, equal traces are equal kernels.
@@ -114,15 +163,9 @@ pub(super) fn compiled(call: &Call, trace: impl Fn() -> Result<Kernel>) -> Resul
         Some(_) => call.clone(),
         None => Call { trace: format!("{kernel:?}"), ..call.clone() },
     };
-    Ok(lookup(&key).get_or_init(|| Arc::new(compile(kernel))).clone())
+    Ok(lookup(&key).get_or_init(|| Arc::new(Compiled::new(kernel))).clone())
 }
 
 fn lookup(call: &Call) -> Entry {
     CACHE.lock().unwrap_or_else(PoisonError::into_inner).entry(call.clone()).or_default().clone()
-}
-
-fn compile(kernel: Kernel) -> Compiled {
-    COMPILES.fetch_add(1, Ordering::Relaxed);
-    let lowered = Arc::new(passes::run(&kernel));
-    Compiled { traced: Arc::new(kernel), lowered, backends: super::run::Backends::default(), sharing: Mutex::default() }
 }

@@ -1,10 +1,12 @@
 //! A bound call on a wgpu device.
 use super::bind::Binding;
-use super::cache::{Compiled, LAUNCHES};
+use super::cache::{Compiled, LAUNCHES, SHADERS};
 use super::run;
+use super::stored::Program;
+use crate::disk;
 use crate::gpu::{Binding as Bound, Dispatch, ShaderJob};
 use crate::passes::resume::resume;
-use crate::wgsl::{self, HEADER_WORDS, Iterations, Shader};
+use crate::wgsl::{self, HEADER_WORDS, Iterations};
 use crate::{Array, Client, Error, Result};
 use pallas_ir::{At, Diag, Kernel, Loc};
 use std::sync::Arc;
@@ -24,7 +26,8 @@ pub(super) struct Form {
 /// Runs a kernel; returns before the device has finished, except where the driver's loop limit must be checked.
 pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding) -> Result<Vec<Array>> {
     LAUNCHES.fetch_add(1, Ordering::Relaxed);
-    let kernel = &compiled.lowered;
+    // Operands and dimensions are the same in both forms, and a shader that is on disk needs no lowered one.
+    let kernel = &compiled.traced;
     let device = client.limits();
     let limits = wgsl::Limits {
         workgroup_bytes: device.workgroup_bytes,
@@ -37,17 +40,17 @@ pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding) -
     let mut ranges = vec![vec![]];
     if let Some(limit) = limits.max_loop_iterations
         && !steps.is_empty()
-        && shader.iterations.total(&steps) >= u64::from(limit)
+        && shader.iterations().total(&steps) >= u64::from(limit)
     {
         shader = self::shader(compiled, steps.len(), Form { limits, resumed: true })?;
-        ranges = split(&shader.iterations, &steps, u64::from(limit) - 1);
+        ranges = split(&shader.iterations(), &steps, u64::from(limit) - 1);
     }
     let results = run::allocate(client, kernel, binding)?;
     let buffers = run::buffers(kernel, binding, &results);
     let bindings: Vec<Bound<'_>> = shader
         .bindings
         .iter()
-        .map(|&(id, writable)| Bound { buffer: buffers[id.index()].expect("arrays have memory").buffer(), writable })
+        .map(|&(id, writable)| Bound { buffer: buffers[id as usize].expect("arrays have memory").buffer(), writable })
         .collect();
     let grid = run::parallel_grid(&compiled.traced, binding);
     let dispatches = dispatches(&shader, kernel, binding, &grid, &ranges, device.max_workgroups_per_axis);
@@ -76,15 +79,26 @@ pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding) -
     Ok(results)
 }
 
-/// The shader of a form. Clients with equal limits share a text; the pipeline cache is the device's own.
-fn shader(compiled: &Compiled, sequential: usize, form: Form) -> Result<Arc<Shader>> {
-    let kernel = &compiled.lowered;
-    let emit = || match form.resumed {
-        false => wgsl::emit(kernel, sequential, &form.limits),
-        true => wgsl::emit_resumed(&resume(kernel, sequential), sequential, &form.limits),
+/// The shader of a form: from memory, from disk, or emitted. Clients with equal limits share a text; the pipeline cache is
+/// the device's own.
+fn shader(compiled: &Compiled, sequential: usize, form: Form) -> Result<Arc<Program>> {
+    let emit = || {
+        let key = compiled.identity().then("shader", &[&format!("{sequential} {form:?}")]);
+        if let Some(found) = disk::load(&key, Some) {
+            return Ok(found);
+        }
+        SHADERS.fetch_add(1, Ordering::Relaxed);
+        let kernel = compiled.lowered();
+        let shader = match form.resumed {
+            false => wgsl::emit(kernel, sequential, &form.limits),
+            true => wgsl::emit_resumed(&resume(kernel, sequential), sequential, &form.limits),
+        };
+        let program = Program::from(shader?);
+        disk::save(&key, &program);
+        Ok(program)
     };
     let shader = compiled.backends.shader(form, emit);
-    shader.map_err(|d| Error::kernel(&kernel.name, Loc::NONE, "", d))
+    shader.map_err(|d| Error::kernel(&compiled.traced.name, Loc::NONE, "", d))
 }
 
 /// Ranges of the sequential axes, `from to` for each, outermost first: in every one a thread runs at most `limit` loop
@@ -130,7 +144,7 @@ fn profile(device: crate::Profile) -> Result<wgsl::Profile> {
 
 /// The programs of each dispatch, and the dispatch: for each part of the grid, all ranges of the sequential axes.
 fn dispatches(
-    shader: &Shader,
+    shader: &Program,
     kernel: &Kernel,
     binding: &Binding,
     grid: &[i64],

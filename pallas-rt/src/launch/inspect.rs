@@ -157,7 +157,7 @@ pub(super) fn note(compiled: &Compiled, binding: &Binding, _: &Client) -> Result
     #[cfg(test)]
     if DOOR.with_borrow_mut(|d| match d {
         Door::Compile(kernels) => {
-            kernels.push([compiled.traced.clone(), compiled.lowered.clone()]);
+            kernels.push([compiled.traced.clone(), compiled.lowered().clone()]);
             true
         }
         _ => false,
@@ -173,7 +173,7 @@ pub(super) fn note(compiled: &Compiled, binding: &Binding, _: &Client) -> Result
     // WebGPU's default limits: what runs everywhere.
     let limits = wgsl::Limits::default_of(wgsl::Profile::Gpu);
     let sequential = super::run::sequential_grid(kernel, binding).len();
-    match wgsl::emit(&compiled.lowered, sequential, &limits) {
+    match wgsl::emit(compiled.lowered(), sequential, &limits) {
         Ok(shader) => {
             stages.push(("placed".to_string(), shader.kernel.to_string()));
             stages.push(("placement".to_string(), shader.placement.to_string()));
@@ -182,7 +182,7 @@ pub(super) fn note(compiled: &Compiled, binding: &Binding, _: &Client) -> Result
         Err(d) => stages.push(("no wgsl".to_string(), d.to_string())),
     }
     let cost = estimate(kernel, binding);
-    let (name, grid, lowered) = (kernel.name.clone(), binding.grid.clone(), compiled.lowered.clone());
+    let (name, grid, lowered) = (kernel.name.clone(), binding.grid.clone(), compiled.lowered().clone());
     let explained = Explained { name, grid, stages, cost, lowered, sequential };
     DOOR.with_borrow_mut(|d| {
         if let Door::Explain(kernels) = d {

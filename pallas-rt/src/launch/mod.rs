@@ -1,7 +1,8 @@
 //! The door: every call of a kernel comes through [`launch`].
 //!
 //! [`spec`] what the expansion says; [`key`] how its values are compared; [`bind`] sizes from arrays, with every check that
-//! needs numbers; [`trace`] to tile IR; [`cache`] compiled kernels; [`donate`] outputs in donated memory;
+//! needs numbers; [`trace`] to tile IR; [`cache`] compiled kernels, [`stored`]
+//! on disk; [`donate`] outputs in donated memory;
 //! [`into`](mod@into) outputs in the user's; [`run`] execution on a device; [`inspect`] explain, check and cost; [`compare`]
 //! two executions.
 mod bind;
@@ -15,6 +16,7 @@ mod into;
 pub mod key;
 mod run;
 pub mod spec;
+mod stored;
 mod trace;
 
 pub use cache::{Counters, counters};

@@ -17,7 +17,7 @@ pub(super) struct Backends {
     cpu: OnceLock<cpu::Executable>,
     /// One text per set of limits and form.
     #[cfg(feature = "gpu")]
-    shaders: std::sync::Mutex<Vec<(super::gpu::Form, Arc<crate::wgsl::Shader>)>>,
+    shaders: std::sync::Mutex<Vec<(super::gpu::Form, Arc<super::stored::Program>)>>,
 }
 
 #[cfg(feature = "gpu")]
@@ -26,8 +26,8 @@ impl Backends {
     pub(super) fn shader(
         &self,
         form: super::gpu::Form,
-        emit: impl FnOnce() -> std::result::Result<crate::wgsl::Shader, Diag>,
-    ) -> std::result::Result<Arc<crate::wgsl::Shader>, Diag> {
+        emit: impl FnOnce() -> std::result::Result<super::stored::Program, Diag>,
+    ) -> std::result::Result<Arc<super::stored::Program>, Diag> {
         let mut shaders = self.shaders.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some((_, found)) = shaders.iter().find(|(f, _)| *f == form) {
             return Ok(found.clone());
@@ -150,7 +150,7 @@ pub(super) fn eager(
 /// Runs on the CPU.
 pub(super) fn cpu(client: &Client, compiled: &Compiled, binding: &mut Binding) -> Result<Vec<Array>> {
     LAUNCHES.fetch_add(1, Ordering::Relaxed);
-    let kernel = &compiled.lowered;
+    let kernel = compiled.lowered();
     let executable = compiled.backends.cpu.get_or_init(|| cpu::Executable::compile(kernel.clone()));
     let threads = rayon::current_num_threads() as u64;
     check_room(client, kernel, threads.saturating_mul(executable.bytes_a_program() as u64))?;

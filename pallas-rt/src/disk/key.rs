@@ -1,0 +1,65 @@
+//! The name of an entry: a hash of all that it follows from.
+use sha2::{Digest, Sha256};
+
+/// Of the files' layout.
+const FORMAT: &str = "1";
+
+/// What an entry follows from, hashed.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Key {
+    kind: &'static str,
+    hash: [u8; 32],
+}
+
+impl Key {
+    /// Of something of this kind that follows from `parts`, made by these very sources.
+    pub(crate) fn new(kind: &'static str, parts: &[&str]) -> Key {
+        let versions = [FORMAT, env!("CARGO_PKG_VERSION"), env!("PALLAS_SOURCES"), pallas_ir::VERSION];
+        let mut hasher = Sha256::new();
+        for part in versions.iter().chain(&[kind]).chain(parts) {
+            // With its length, so that no two lists of parts run together.
+            hasher.update((part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+        Key { kind, hash: hasher.finalize().into() }
+    }
+    /// Of something that follows from what this key names, and from `parts`.
+    pub(crate) fn then(&self, kind: &'static str, parts: &[&str]) -> Key {
+        let own = self.text();
+        let parts: Vec<&str> = std::iter::once(own.as_str()).chain(parts.iter().copied()).collect();
+        Key::new(kind, &parts)
+    }
+    /// The hash as text.
+    pub(crate) fn text(&self) -> String {
+        hex(&self.hash)
+    }
+    /// The file's name.
+    pub(super) fn file(&self) -> String {
+        format!("{}-{}", self.kind, self.text())
+    }
+}
+
+/// The hash of an entry's contents.
+pub(super) fn checksum(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_do_not_run_together() {
+        let key = |parts: &[&str]| Key::new("kernel", parts);
+        assert_eq!(key(&["ab", "c"]), key(&["ab", "c"]));
+        assert_ne!(key(&["ab", "c"]), key(&["a", "bc"]));
+        assert_ne!(key(&["ab", ""]), key(&["ab"]));
+        assert_ne!(Key::new("shader", &["ab"]), key(&["ab"]));
+        assert_ne!(key(&["ab"]).then("shader", &["c"]), key(&["ab"]).then("shader", &["d"]));
+        assert_eq!(key(&[]).text().len(), 64);
+    }
+}

@@ -1,0 +1,58 @@
+//! What outlives the process: lowered kernels, shaders, the driver's binaries, tuned choices.
+//!
+//! An entry is a file named by the hash of everything it follows from ([`key`]), so nothing is ever looked up that a
+//! changed kernel, device or version of this crate would make differently. [`store`] reads and writes the files;
+//! [`policy`] says where they lie, and that no longer changes after the first kernel.
+mod key;
+mod policy;
+mod store;
+
+pub(crate) use key::Key;
+pub use policy::{DiskCache, disk_cache, set_disk_cache};
+pub(crate) use policy::{settle, store};
+pub(crate) use store::counts;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// An entry as a value, if it is there and `read` takes it; an entry it does not take is deleted.
+pub(crate) fn load<T: DeserializeOwned, R>(key: &Key, read: impl FnOnce(T) -> Option<R>) -> Option<R> {
+    let store = store()?;
+    let bytes = store.read(key)?;
+    let value = serde_json::from_slice(&bytes).ok().and_then(read);
+    match &value {
+        Some(_) => store.hit(key),
+        None => store.remove(key),
+    }
+    value
+}
+
+/// An entry's bytes, if it is there. Whether they are of use, the caller says by [`hit`].
+#[cfg(feature = "gpu")]
+pub(crate) fn load_bytes(key: &Key) -> Option<Vec<u8>> {
+    store()?.read(key)
+}
+
+/// Counts an entry that was of use.
+#[cfg(feature = "gpu")]
+pub(crate) fn hit(key: &Key) {
+    store().into_iter().for_each(|store| store.hit(key));
+}
+
+/// Writes an entry's bytes.
+#[cfg(feature = "gpu")]
+pub(crate) fn save_bytes(key: &Key, bytes: &[u8]) {
+    store().into_iter().for_each(|store| store.write(key, bytes));
+}
+
+/// Writes an entry. A disk that takes no more is no reason to fail: the next process computes it again.
+pub(crate) fn save<T: Serialize>(key: &Key, value: &T) {
+    if let (Some(store), Ok(bytes)) = (store(), serde_json::to_vec(value)) {
+        store.write(key, &bytes);
+    }
+}
+
+/// Whether entries are kept at all.
+pub(crate) fn wanted() -> bool {
+    store().is_some()
+}

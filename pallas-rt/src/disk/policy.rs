@@ -1,0 +1,101 @@
+//! Where entries lie, decided once: by the program, by the environment, or the user's cache folder.
+use super::store::Store;
+use crate::error::{Error, Result};
+use std::panic::Location;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+const FOLDER: &str = "PALLAS_CACHE_DIR";
+const LIMIT: &str = "PALLAS_CACHE_MIB";
+/// Bytes of entries kept, unless told otherwise.
+const KEPT: u64 = 256 << 20;
+
+/// Where compiled kernels and tuned choices outlive the process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum DiskCache {
+    /// Nowhere.
+    Off,
+    /// In a folder, which is made when the first entry is written.
+    At {
+        /// The folder.
+        folder: PathBuf,
+        /// Bytes; beyond them the entries that were not used for longest are deleted.
+        limit: u64,
+    },
+}
+
+impl DiskCache {
+    /// What the environment says: `PALLAS_CACHE_DIR`, a folder or `off`, and `PALLAS_CACHE_MIB`, the limit. Without them
+    /// `pallas` in the user's cache folder (`~/.cache` on Linux), 256 MiB.
+    ///
+    /// # Errors
+    /// [`Error::Environment`] for a limit that is no number.
+    pub fn from_env() -> Result<DiskCache> {
+        let folder = match std::env::var_os(FOLDER) {
+            Some(value) if value == "off" => return Ok(DiskCache::Off),
+            Some(value) if !value.is_empty() => Some(PathBuf::from(value)),
+            _ => dirs::cache_dir().map(|folder| folder.join("pallas")),
+        };
+        let limit = match std::env::var(LIMIT) {
+            Err(_) => KEPT,
+            Ok(value) => match value.parse::<u64>() {
+                Ok(mib) => mib.saturating_mul(1 << 20),
+                Err(_) => return Err(Error::Environment { variable: LIMIT, value, allowed: "a number of MiB" }),
+            },
+        };
+        Ok(folder.map_or(DiskCache::Off, |folder| DiskCache::At { folder, limit }))
+    }
+}
+
+/// What was decided, and by whom.
+struct Settled {
+    cache: DiskCache,
+    store: Option<Store>,
+    by: String,
+}
+
+static SETTLED: OnceLock<Settled> = OnceLock::new();
+
+fn settled(cache: DiskCache, by: String) -> &'static Settled {
+    SETTLED.get_or_init(|| {
+        let store = match &cache {
+            DiskCache::Off => None,
+            DiskCache::At { folder, limit } => Some(Store::new(folder.clone(), *limit)),
+        };
+        Settled { cache, store, by }
+    })
+}
+
+/// Decides where compiled kernels and tuned choices are kept, before the first kernel is called; else
+/// [`DiskCache::from_env`] does.
+///
+/// # Errors
+/// [`Error::Settled`] once something else was decided; it names the call, or the kernel that was called first.
+#[track_caller]
+pub fn set_disk_cache(cache: DiskCache) -> Result<()> {
+    let now = settled(cache.clone(), format!("`set_disk_cache` at {}", Location::caller()));
+    if now.cache == cache {
+        return Ok(());
+    }
+    Err(Error::Settled { what: "where compiled kernels are kept on disk", by: now.by.clone() })
+}
+
+/// Where compiled kernels and tuned choices are kept, once that is decided.
+pub fn disk_cache() -> Option<DiskCache> {
+    SETTLED.get().map(|settled| settled.cache.clone())
+}
+
+/// Takes the environment's word, if nothing is decided yet; `by` names the first use.
+pub(crate) fn settle(by: impl FnOnce() -> String) -> Result<()> {
+    if SETTLED.get().is_none() {
+        settled(DiskCache::from_env()?, by());
+    }
+    Ok(())
+}
+
+/// The entries, unless they are off.
+pub(crate) fn store() -> Option<&'static Store> {
+    settle(|| "the first compiled kernel".into()).ok()?;
+    SETTLED.get()?.store.as_ref()
+}

@@ -1,0 +1,262 @@
+//! Entries as files that any number of processes read and write at once.
+//!
+//! A file is written under another name and then renamed, so readers see all of it or nothing; a first line holds the
+//! checksum of the rest, so that a file torn by a crash is known, deleted and made again. No failure here is an error of the
+//! caller's: what can't be read is computed, what can't be written is not kept.
+use super::key::{Key, checksum};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, SystemTime};
+
+/// How a name begins that no entry has yet.
+const UNFINISHED: &str = "unfinished-";
+/// After this long nobody is writing a file any more: its writer was killed.
+const ABANDONED: Duration = Duration::from_secs(3600);
+/// Entries used within this time count as used now: a use need not write to the disk.
+const FRESH: Duration = Duration::from_secs(24 * 3600);
+
+/// What happened on disk in this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) hits: u64,
+    pub(crate) writes: u64,
+    pub(crate) removed: u64,
+}
+
+static HITS: AtomicU64 = AtomicU64::new(0);
+static WRITES: AtomicU64 = AtomicU64::new(0);
+static REMOVED: AtomicU64 = AtomicU64::new(0);
+
+pub(crate) fn counts() -> Counts {
+    Counts { hits: HITS.load(Relaxed), writes: WRITES.load(Relaxed), removed: REMOVED.load(Relaxed) }
+}
+
+/// The entries in a folder.
+#[derive(Debug)]
+pub(crate) struct Store {
+    folder: PathBuf,
+    limit: u64,
+    /// Bytes that may still be written before the folder is measured again.
+    unmeasured: AtomicU64,
+}
+
+impl Store {
+    pub(crate) fn new(folder: PathBuf, limit: u64) -> Store {
+        Store { folder, limit, unmeasured: AtomicU64::new(0) }
+    }
+
+    fn path(&self, key: &Key) -> PathBuf {
+        self.folder.join(key.file())
+    }
+
+    /// The contents of an entry, if it is there and whole.
+    pub(crate) fn read(&self, key: &Key) -> Option<Vec<u8>> {
+        let mut bytes = fs::read(self.path(key)).ok()?;
+        let end = bytes.iter().position(|&b| b == b'\n');
+        let body = end.map_or(0, |end| end + 1);
+        if end.is_some_and(|end| bytes[..end] == *checksum(&bytes[body..]).as_bytes()) {
+            bytes.drain(..body);
+            return Some(bytes);
+        }
+        self.remove(key);
+        None
+    }
+
+    /// Counts an entry that was of use, and keeps it from being the oldest.
+    pub(crate) fn hit(&self, key: &Key) {
+        HITS.fetch_add(1, Relaxed);
+        let path = self.path(key);
+        if age(&path).is_some_and(|age| age > FRESH)
+            && let Ok(file) = File::options().append(true).open(&path)
+        {
+            let _ = file.set_modified(SystemTime::now());
+        }
+    }
+
+    /// Deletes an entry that is of no use.
+    pub(crate) fn remove(&self, key: &Key) {
+        if fs::remove_file(self.path(key)).is_ok() {
+            REMOVED.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Writes an entry, or replaces it, as one step.
+    pub(crate) fn write(&self, key: &Key, body: &[u8]) {
+        let size = body.len() as u64;
+        if size > self.limit || self.try_write(key, body).is_err() {
+            return;
+        }
+        WRITES.fetch_add(1, Relaxed);
+        let left = self.unmeasured.load(Relaxed);
+        self.unmeasured.store(left.saturating_sub(size), Relaxed);
+        if left <= size {
+            self.evict();
+            self.unmeasured.store(self.limit / 16, Relaxed);
+        }
+    }
+
+    fn try_write(&self, key: &Key, body: &[u8]) -> std::io::Result<()> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        fs::create_dir_all(&self.folder)?;
+        // Nobody else's name, also where processes of several machines share the folder.
+        let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
+        let name = format!("{UNFINISHED}{}-{}-{now}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
+        let unfinished = self.folder.join(name);
+        let written = File::options().write(true).create_new(true).open(&unfinished).and_then(|mut file| {
+            file.write_all(checksum(body).as_bytes())?;
+            file.write_all(b"\n")?;
+            file.write_all(body)
+        });
+        let done = written.and_then(|()| fs::rename(&unfinished, self.path(key)));
+        if done.is_err() {
+            let _ = fs::remove_file(&unfinished);
+        }
+        done
+    }
+
+    /// Deletes what killed writers left, and beyond the limit what was not used for longest.
+    fn evict(&self) {
+        let Ok(files) = fs::read_dir(&self.folder) else { return };
+        let mut entries: Vec<(SystemTime, u64, PathBuf)> = vec![];
+        for file in files.flatten() {
+            let (path, name) = (file.path(), file.file_name());
+            let Ok(about) = file.metadata() else { continue };
+            let Ok(modified) = about.modified() else { continue };
+            if name.to_string_lossy().starts_with(UNFINISHED) {
+                if age(&path).is_some_and(|age| age > ABANDONED) {
+                    let _ = fs::remove_file(&path);
+                }
+            } else if about.is_file() {
+                entries.push((modified, about.len(), path));
+            }
+        }
+        let mut total: u64 = entries.iter().map(|(_, size, _)| size).sum();
+        if total <= self.limit {
+            return;
+        }
+        entries.sort();
+        for (_, size, path) in entries {
+            // Some room, so that the next entry does not begin this anew.
+            if total <= self.limit / 4 * 3 {
+                return;
+            }
+            if fs::remove_file(&path).is_ok() {
+                REMOVED.fetch_add(1, Relaxed);
+                total -= size;
+            }
+        }
+    }
+}
+
+/// How long ago a file was written or used.
+fn age(path: &Path) -> Option<Duration> {
+    fs::metadata(path).ok()?.modified().ok()?.elapsed().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Folder(PathBuf);
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let path = std::env::temp_dir().join(format!("pallas-store-{}-{name}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            Folder(path)
+        }
+        fn files(&self) -> usize {
+            fs::read_dir(&self.0).map_or(0, Iterator::count)
+        }
+    }
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+    fn key(name: &str) -> Key {
+        Key::new("test", &[name])
+    }
+
+    #[test]
+    fn torn_and_changed_files_are_deleted() {
+        let folder = Folder::new("torn");
+        let store = Store::new(folder.0.clone(), 1 << 20);
+        assert_eq!(store.read(&key("a")), None, "the folder is not there yet");
+        store.write(&key("a"), b"some\nlines\n");
+        assert_eq!(store.read(&key("a")).as_deref(), Some(&b"some\nlines\n"[..]));
+        let path = store.path(&key("a"));
+        let whole = fs::read(&path).expect("written");
+        for end in 0..whole.len() {
+            fs::write(&path, &whole[..end]).expect("the folder is ours");
+            assert_eq!(store.read(&key("a")), None, "{end} of {} bytes", whole.len());
+            assert!(!path.exists(), "deleted");
+        }
+        for at in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 1;
+            fs::write(&path, &changed).expect("the folder is ours");
+            assert_eq!(store.read(&key("a")), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn writers_at_once_leave_one_whole_entry() {
+        let folder = Folder::new("writers");
+        let bodies: Vec<Vec<u8>> = (0..4u8).map(|i| vec![i; 10_000 + usize::from(i)]).collect();
+        std::thread::scope(|s| {
+            for body in &bodies {
+                let store = Store::new(folder.0.clone(), 1 << 20);
+                let bodies = &bodies;
+                s.spawn(move || {
+                    for _ in 0..50 {
+                        store.write(&key("a"), body);
+                        let found = store.read(&key("a")).expect("one of them is there");
+                        assert!(bodies.contains(&found));
+                    }
+                });
+            }
+        });
+        assert_eq!(folder.files(), 1, "nothing is left over");
+    }
+
+    #[test]
+    fn the_oldest_entries_go_and_what_killed_writers_left() {
+        let folder = Folder::new("oldest");
+        let store = Store::new(folder.0.clone(), 4000);
+        let dated = |path: &Path, seconds: u64| {
+            let file = File::options().append(true).open(path).expect("it is there");
+            file.set_modified(SystemTime::now() - Duration::from_secs(seconds)).expect("times can be set");
+        };
+        for (i, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
+            store.write(&key(name), &[7; 900]);
+            dated(&store.path(&key(name)), 10_000_000 - i as u64 * 1000);
+        }
+        for (name, seconds) in [("old", 7200), ("new", 60)] {
+            let path = folder.0.join(format!("{UNFINISHED}{name}"));
+            fs::write(&path, b"half").expect("the folder is ours");
+            dated(&path, seconds);
+        }
+        // Used: no longer the oldest.
+        assert!(store.read(&key("a")).is_some());
+        store.hit(&key("a"));
+        store.write(&key("e"), &[7; 900]);
+        let left: Vec<bool> = ["a", "b", "c", "d", "e"].iter().map(|name| store.path(&key(name)).exists()).collect();
+        assert_eq!(left, [true, false, false, true, true]);
+        assert!(!folder.0.join(format!("{UNFINISHED}old")).exists());
+        assert!(folder.0.join(format!("{UNFINISHED}new")).exists());
+        store.write(&key("large"), &[7; 5000]);
+        assert_eq!(store.read(&key("large")), None, "larger than all that may be kept");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_keeps_nothing() {
+        let folder = Folder::new("file");
+        fs::write(&folder.0, b"a file").expect("the temporary folder is there");
+        let store = Store::new(folder.0.join("inside"), 1 << 20);
+        store.write(&key("a"), b"x");
+        assert_eq!(store.read(&key("a")), None);
+        let _ = fs::remove_file(&folder.0);
+    }
+}
