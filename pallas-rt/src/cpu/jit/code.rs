@@ -18,13 +18,13 @@ impl Code {
     /// Every place is one of the chain in the form that the code was made for; operands overlap as the chain says.
     pub(in super::super) unsafe fn run(&self, rows: Rows<'_>) {
         // SAFETY: the memory holds a function of this signature, written by `compile`.
-        let function: extern "sysv64" fn(*const Place, usize, usize, usize) =
+        let function: extern "sysv64" fn(*const Place, usize, usize) =
             unsafe { std::mem::transmute(self.memory.as_ptr()) };
-        function(rows.places.as_ptr(), rows.from, rows.to, rows.columns);
+        function(rows.places.as_ptr(), rows.from, rows.to);
     }
 }
 
-/// Where things are while the code runs. The first four are its arguments.
+/// Where things are while the code runs. The first three are its arguments.
 const FRAME: Gpr = Gpr::Rdi;
 const ROW: Gpr = Gpr::Rsi;
 const END: Gpr = Gpr::Rdx;
@@ -36,6 +36,11 @@ const POOL: Gpr = Gpr::R15;
 /// Beginnings of rows.
 const POINTERS: [Gpr; 6] = [Gpr::Rbx, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11, Gpr::R12];
 const SAVED: [Gpr; 5] = [Gpr::Rbx, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15];
+
+/// A field of a place.
+fn entry(place: usize, field: usize) -> Mem {
+    Mem { base: FRAME, index: None, offset: (place * size_of::<Place>() + field) as i32 }
+}
 
 /// Elements of a vector.
 const LANES: i32 = 8;
@@ -49,14 +54,87 @@ struct Folded {
     nan: Option<Reg>,
 }
 
+/// Code for chains whose operands lie like this; `None` where something has no instructions here.
+pub(super) fn compile(chains: &[Chain], forms: &[Form]) -> Option<Code> {
+    // Registers that are left when all is written keep constants when it is written anew.
+    let (_, pinned) = function(chains, forms, &[])?;
+    let (bytes, _) = function(chains, forms, &pinned)?;
+    let mut memory = MmapMut::map_anon(bytes.len()).ok()?;
+    memory.copy_from_slice(&bytes);
+    Some(Code { memory: memory.make_exec().ok()? })
+}
+
+/// A function over rows with some constants in registers, and the constants that are worth one.
+fn function(chains: &[Chain], forms: &[Form], pinned: &[u32]) -> Option<(Vec<u8>, Vec<u32>)> {
+    let mut w = Writer::new(pinned);
+    masks(&mut w);
+    // Chains run one after the other: stack slots are used anew.
+    let slots = chains.iter().zip(forms).map(|(chain, form)| {
+        let single = |i: &usize| form.single >> i & 1 == 1;
+        values(chain).filter(single).count() as i32
+    });
+    let stack = slots.max().unwrap_or(0) * BYTES;
+    let asm = &mut w.asm;
+    let (next, done) = (asm.label(), asm.label());
+    asm.push(Gpr::Rbp);
+    asm.mov(Gpr::Rbp, Gpr::Rsp);
+    SAVED.into_iter().for_each(|r| asm.push(r));
+    asm.lea(Gpr::Rsp, Mem { base: Gpr::Rsp, index: None, offset: -stack });
+    asm.and_number(Gpr::Rsp, -32);
+    asm.constants(POOL);
+    w.pin();
+    let asm = &mut w.asm;
+    asm.compare_numbers(ROW, END);
+    asm.jump_if(Jump::GreaterEqual, done);
+    asm.here(next);
+    let mut first = 0;
+    for (chain, form) in chains.iter().zip(forms) {
+        let mut compiler = Compiler::new(chain, *form, w, first)?;
+        compiler.row()?;
+        first = compiler.folds + chain.sinks.len();
+        w = compiler.w;
+    }
+    let asm = &mut w.asm;
+    asm.lea(ROW, Mem { base: ROW, index: None, offset: 1 });
+    asm.compare_numbers(ROW, END);
+    asm.jump_if(Jump::Less, next);
+    asm.here(done);
+    asm.zero_upper();
+    asm.lea(Gpr::Rsp, Mem { base: Gpr::Rbp, index: None, offset: -8 * SAVED.len() as i32 });
+    SAVED.into_iter().rev().for_each(|r| asm.pop(r));
+    asm.pop(Gpr::Rbp);
+    asm.ret();
+    let (constants, pinned) = (w.constants.bytes(), w.worth_pinning());
+    Some((w.asm.finish(&constants), pinned))
+}
+
+/// Masks of the first 0 to 7 lanes, where the constants begin.
+fn masks(w: &mut Writer) {
+    for n in 0..8 {
+        w.constants.vector(std::array::from_fn(|lane| if lane < n { !0 } else { 0 }));
+    }
+}
+
+/// Indices of inputs that are values, in the order of places.
+fn values(chain: &Chain) -> impl Iterator<Item = usize> {
+    (0..chain.inputs.len()).filter(|&i| matches!(chain.inputs[i], Input::Value(_)))
+}
+
+fn in_four_bytes(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::I32)
+}
+
+/// Writes a row of one chain.
 struct Compiler<'c> {
     chain: &'c Chain,
     form: Form,
     w: Writer,
-    /// Index among the places of the first result, the first fold.
+    /// Index among the places of the row's length; behind it are inputs.
+    length: usize,
+    /// .. of the first result, and the first fold.
     results: usize,
     folds: usize,
-    /// The pointer of each place that is walked along.
+    /// The pointer of each place that is walked along, inputs first.
     pointers: Vec<Option<Gpr>>,
     /// Stack slots of inputs with one element a row.
     slots: Vec<Option<i32>>,
@@ -65,24 +143,8 @@ struct Compiler<'c> {
     uses: [Vec<usize>; 2],
 }
 
-/// Code for a chain whose operands lie like this; `None` where something has no instructions here.
-pub(super) fn compile(chain: &Chain, form: Form) -> Option<Code> {
-    // Registers that are left when all is written keep constants when it is written anew.
-    let (_, pinned) = Compiler::new(chain, form, &[])?.function()?;
-    let (bytes, _) = Compiler::new(chain, form, &pinned)?.function()?;
-    let mut memory = MmapMut::map_anon(bytes.len()).ok()?;
-    memory.copy_from_slice(&bytes);
-    Some(Code { memory: memory.make_exec().ok()? })
-}
-
-fn in_four_bytes(dtype: DType) -> bool {
-    matches!(dtype, DType::F32 | DType::I32)
-}
-
 impl<'c> Compiler<'c> {
-    fn new(chain: &'c Chain, form: Form, pinned: &[u32]) -> Option<Self> {
-        let results = chain.inputs.iter().filter(|i| matches!(i, Input::Value(_))).count();
-        let folds = results + chain.links.iter().filter(|l| l.output.is_some()).count();
+    fn new(chain: &'c Chain, form: Form, w: Writer, length: usize) -> Option<Self> {
         let mut uses = [vec![0; chain.inputs.len()], vec![0; chain.links.len()]];
         let sources = chain.links.iter().flat_map(|l| &l.args).map(|a| a.0).chain(chain.sinks.iter().map(|s| s.of));
         for source in sources {
@@ -91,9 +153,40 @@ impl<'c> Compiler<'c> {
                 Source::Link(l) => uses[1][l] += 1,
             }
         }
-        let (pointers, slots) = (vec![None; folds], vec![None; chain.inputs.len()]);
-        let w = Writer::new(pinned);
-        Some(Compiler { chain, form, w, results, folds, pointers, slots, folded: vec![], uses })
+        let results = length + 1 + values(chain).count();
+        let outputs = chain.links.iter().filter(|l| l.output.is_some());
+        let folds = results + outputs.clone().count();
+        let mut compiler = Compiler {
+            chain,
+            form,
+            w,
+            length,
+            results,
+            folds,
+            pointers: vec![None; folds - length - 1],
+            slots: vec![None; chain.inputs.len()],
+            folded: vec![],
+            uses,
+        };
+        let mut free = POINTERS.into_iter();
+        let whole = |dtype| in_four_bytes(dtype) || (dtype == DType::Bool && form.whole);
+        let mut slot = 0;
+        for (place, input) in values(chain).enumerate() {
+            let dtype = compiler.input_type(input)?;
+            if form.single >> input & 1 == 1 {
+                in_four_bytes(dtype).then_some(())?;
+                compiler.slots[input] = Some(slot);
+                slot += BYTES;
+            } else {
+                whole(dtype).then_some(())?;
+                compiler.pointers[place] = Some(free.next()?);
+            }
+        }
+        for (k, link) in outputs.enumerate() {
+            whole(link.dtype).then_some(())?;
+            compiler.pointers[results - length - 1 + k] = Some(free.next()?);
+        }
+        Some(compiler)
     }
 
     /// The element type of an input, by its uses.
@@ -103,73 +196,9 @@ impl<'c> Compiler<'c> {
         all.into_iter().find(|(s, _)| *s == Source::Input(input)).map(|(_, dtype)| dtype)
     }
 
-    /// Indices of inputs that are values, in the order of places.
-    fn values(&self) -> impl Iterator<Item = usize> + use<'c> {
-        let chain = self.chain;
-        (0..chain.inputs.len()).filter(|&i| matches!(chain.inputs[i], Input::Value(_)))
-    }
-
-    /// The function, and the constants that might stay in registers.
-    fn function(mut self) -> Option<(Vec<u8>, Vec<u32>)> {
-        let masks = self.masks();
-        debug_assert_eq!(masks, 0, "masks come first");
-        let mut free = POINTERS.into_iter();
-        let mut stack = 0;
-        for (place, input) in self.values().enumerate() {
-            let dtype = self.input_type(input)?;
-            if self.form.single >> input & 1 == 1 {
-                (in_four_bytes(dtype)).then_some(())?;
-                self.slots[input] = Some(stack);
-                stack += BYTES;
-            } else {
-                (in_four_bytes(dtype) || (dtype == DType::Bool && self.form.whole)).then_some(())?;
-                self.pointers[place] = Some(free.next()?);
-            }
-        }
-        let outputs = self.chain.links.iter().filter(|l| l.output.is_some()).map(|l| l.dtype);
-        for (k, dtype) in outputs.enumerate() {
-            (in_four_bytes(dtype) || (dtype == DType::Bool && self.form.whole)).then_some(())?;
-            self.pointers[self.results + k] = Some(free.next()?);
-        }
-
-        let asm = &mut self.w.asm;
-        let (next, done) = (asm.label(), asm.label());
-        asm.push(Gpr::Rbp);
-        asm.mov(Gpr::Rbp, Gpr::Rsp);
-        SAVED.into_iter().for_each(|r| asm.push(r));
-        asm.lea(Gpr::Rsp, Mem { base: Gpr::Rsp, index: None, offset: -stack });
-        asm.and_number(Gpr::Rsp, -32);
-        asm.constants(POOL);
-        self.w.pin();
-        let asm = &mut self.w.asm;
-        asm.compare_numbers(ROW, END);
-        asm.jump_if(Jump::GreaterEqual, done);
-        asm.here(next);
-        self.row()?;
-        let asm = &mut self.w.asm;
-        asm.lea(ROW, Mem { base: ROW, index: None, offset: 1 });
-        asm.compare_numbers(ROW, END);
-        asm.jump_if(Jump::Less, next);
-        asm.here(done);
-        asm.zero_upper();
-        asm.lea(Gpr::Rsp, Mem { base: Gpr::Rbp, index: None, offset: -8 * SAVED.len() as i32 });
-        SAVED.into_iter().rev().for_each(|r| asm.pop(r));
-        asm.pop(Gpr::Rbp);
-        asm.ret();
-        let (constants, pinned) = (self.w.constants.bytes(), self.w.worth_pinning());
-        Some((self.w.asm.finish(&constants), pinned))
-    }
-
-    /// Masks of the first 0 to 7 lanes; gives their offset among the constants.
-    fn masks(&mut self) -> i32 {
-        let mask = |n: u32| std::array::from_fn(|lane| if (lane as u32) < n { !0 } else { 0 });
-        let places: Vec<Mem> = (0..8).map(|n| self.w.constants.vector(mask(n))).collect();
-        places[0].offset
-    }
-
     /// `to` = where this row of a place begins.
     fn point(&mut self, place: usize, to: Gpr) {
-        let at = |offset: usize| Mem { base: FRAME, index: None, offset: (place * size_of::<Place>() + offset) as i32 };
+        let at = |field: usize| entry(place, field);
         self.w.asm.mov(to, ROW);
         self.w.asm.mul_load(to, at(std::mem::offset_of!(Place, row)));
         self.w.asm.mov_load(SPARE, at(std::mem::offset_of!(Place, start)));
@@ -177,17 +206,19 @@ impl<'c> Compiler<'c> {
     }
 
     fn row(&mut self) -> Option<()> {
-        for (place, input) in self.values().enumerate() {
+        self.w.asm.mov_load(COLUMNS, entry(self.length, std::mem::offset_of!(Place, start)));
+        let first = self.length + 1;
+        for (place, input) in values(self.chain).enumerate() {
             let Some(slot) = self.slots[input] else { continue };
-            self.point(place, LIMIT);
+            self.point(first + place, LIMIT);
             let x = self.w.take()?;
             self.w.asm.broadcast(x, Mem { base: LIMIT, index: None, offset: 0 });
             self.w.asm.store(Mem { base: Gpr::Rsp, index: None, offset: slot }, x);
             self.w.free(x);
         }
-        for place in 0..self.folds {
+        for place in 0..self.pointers.len() {
             if let Some(to) = self.pointers[place] {
-                self.point(place, to);
+                self.point(first + place, to);
             }
         }
         // Several running results, so that none waits for its last step; several independent vectors otherwise.
@@ -275,7 +306,7 @@ impl<'c> Compiler<'c> {
         let mut inputs: Vec<Option<Reg>> = vec![None; self.chain.inputs.len()];
         let mut links: Vec<Reg> = vec![];
         let mut late = vec![];
-        let mut output = self.results;
+        let mut output = self.results - self.length - 1;
         for (i, link) in self.chain.links.iter().enumerate() {
             let mut args = vec![];
             for (source, _) in &link.args {
@@ -374,7 +405,7 @@ impl<'c> Compiler<'c> {
         if let Some(offset) = self.slots[input] {
             return Some(Operand::Mem(Mem { base: Gpr::Rsp, index: None, offset }));
         }
-        let place = self.values().position(|i| i == input)?;
+        let place = values(self.chain).position(|i| i == input)?;
         let dtype = self.input_type(input)?;
         let at = self.element(place, dtype, k);
         let r = match (dtype, mask) {

@@ -1,9 +1,10 @@
 //! Machine code for elementwise chains: everything between a load and a store, or a fold, stays in registers.
 //!
 //! ```text
-//! for row in from..to                          pointers of this row; elements that are one a row are spread on the stack
-//!     for each 8 U columns, each 8, the rest   all links on 8 elements; outputs stored, folds accumulated
-//!     folds of the row -> memory
+//! for row in from..to
+//!     for each chain of a sweep                    pointers of this row; elements that are one a row go to the stack
+//!         for each 8 U columns, each 8, the rest   all links on 8 elements; outputs stored, folds accumulated
+//!         folds of the row -> memory
 //! ```
 //!
 //! [`vector`] knows operations, [`asm`] their encoding, this file the loops around them. Code is made when a chain first
@@ -39,18 +40,25 @@ pub(super) struct Form {
     pub(super) whole: bool,
 }
 
-/// Rows of a chain: places (inputs that are values, results of links, folds), rows, and elements of a row.
+/// Some rows of chains. Of each chain the elements of a row, then places: of inputs that are values, results of links,
+/// folds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows<'a> {
     pub(super) places: &'a [Place],
     pub(super) from: usize,
     pub(super) to: usize,
-    pub(super) columns: usize,
 }
 
-/// A chain's code for each of the first forms it was met in; `None` where there is none.
+impl Place {
+    /// The elements of a chain's rows, before its places.
+    pub(super) fn columns(n: usize) -> Place {
+        Place { start: std::ptr::without_provenance_mut(n), row: 0 }
+    }
+}
+
+/// The code of chains for each of the first forms they were met in; `None` where there is none.
 #[derive(Default)]
-pub(crate) struct Codes([OnceLock<(Form, Option<Code>)>; 4]);
+pub(crate) struct Codes([OnceLock<(Box<[Form]>, Option<Code>)>; 4]);
 
 impl std::fmt::Debug for Codes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -59,25 +67,20 @@ impl std::fmt::Debug for Codes {
 }
 
 impl Codes {
-    /// Which of these codes is for a form of the chain, if there is any.
-    pub(super) fn find(&self, chain: &Chain, form: Form) -> Option<usize> {
-        let mut met = self.0.iter().map(|slot| slot.get_or_init(|| (form, compile(chain, form))));
-        let slot = met.position(|met| met.0 == form)?;
-        self.at(slot).map(|_| slot)
-    }
-    /// One of them.
-    pub(super) fn at(&self, slot: usize) -> Option<&Code> {
-        self.0[slot].get()?.1.as_ref()
+    /// The code for a form of each of the chains that these are of, if there is any.
+    pub(super) fn get(&self, chains: &[Chain], forms: &[Form]) -> Option<&Code> {
+        let mut met = self.0.iter().map(|slot| slot.get_or_init(|| (forms.into(), compile(chains, forms))));
+        met.find(|met| *met.0 == *forms)?.1.as_ref()
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use code::Code;
 #[cfg(target_arch = "x86_64")]
-fn compile(chain: &Chain, form: Form) -> Option<Code> {
+fn compile(chains: &[Chain], forms: &[Form]) -> Option<Code> {
     // What tests compare with, and a way around a suspected mistake.
     let off = std::env::var_os("PALLAS_CPU_NATIVE").is_some_and(|v| v == "0");
-    (!off && super::strips::has_avx2()).then(|| code::compile(chain, form)).flatten()
+    (!off && super::strips::has_avx2()).then(|| code::compile(chains, forms)).flatten()
 }
 
 /// There is none for this processor.
@@ -94,6 +97,6 @@ impl Code {
     }
 }
 #[cfg(not(target_arch = "x86_64"))]
-fn compile(_: &Chain, _: Form) -> Option<Code> {
+fn compile(_: &[Chain], _: &[Form]) -> Option<Code> {
     None
 }

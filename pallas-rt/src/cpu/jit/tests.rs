@@ -112,15 +112,16 @@ fn run(
     columns: usize,
 ) -> bool {
     let codes = Codes::default();
-    let Some(code) = codes.find(chain, form) else { return false };
+    let Some(code) = codes.get(std::slice::from_ref(chain), &[form]) else { return false };
     let wide = |start: *mut u8| Place { start, row: 4 * PITCH as isize };
-    let mut places: Vec<Place> = inputs.iter_mut().map(|x| wide(x.as_mut_ptr().cast())).collect();
+    let mut places = vec![Place::columns(columns)];
+    places.extend(inputs.iter_mut().map(|x| wide(x.as_mut_ptr().cast())));
     if !out.is_empty() {
         places.push(wide(out.as_mut_ptr().cast()));
     }
     places.extend(folds.iter_mut().map(|f| Place { start: f.as_mut_ptr().cast(), row: 4 }));
     // SAFETY: every place holds `ROWS` rows of `PITCH` elements, folds an element a row.
-    unsafe { codes.at(code).expect("found").run(Rows { places: &places, from: 0, to: ROWS, columns }) };
+    unsafe { code.run(Rows { places: &places, from: 0, to: ROWS }) };
     true
 }
 
@@ -227,11 +228,11 @@ fn results_may_take_the_place_of_operands_or_stream() {
         (y * 2.0).to_bits()
     };
     let codes = Codes::default();
-    let code = codes.find(&chain, Form { whole: true, ..Form::default() }).expect("has code");
+    let code = codes.get(std::slice::from_ref(&chain), &[Form { whole: true, ..Form::default() }]).expect("has code");
     let mut y = x.clone();
     let place = Place { start: y.as_mut_ptr().cast(), row: 4 * PITCH as isize };
     // SAFETY: operand and result are the same rows, as the chain says.
-    unsafe { codes.at(code).expect("found").run(Rows { places: &[place; 2], from: 0, to: ROWS, columns: PITCH }) };
+    unsafe { code.run(Rows { places: &[Place::columns(PITCH), place, place], from: 0, to: ROWS }) };
     for (&y, &x) in y.iter().zip(&x) {
         let x = f32::from_bits(x);
         assert!(same(y, expected(x), DType::F32), "exp({x}) * 2");

@@ -47,6 +47,13 @@ impl Chain {
     }
 }
 
+/// Chains over the same rows, and their machine code where it has been made.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    pub(crate) chains: Vec<Chain>,
+    pub(crate) codes: Codes,
+}
+
 /// What a chain reads.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Input {
@@ -155,7 +162,7 @@ pub(crate) enum Step {
     /// Elementwise operations.
     Chain(Chain),
     /// Chains over the same rows, run for a few rows at a time.
-    Sweep(Vec<Chain>),
+    Sweep(Sweep),
     /// The same memory under other strides.
     Restride { from: Value, axes: Vec<Affine>, to: Value },
     /// The same elements under another shape: the same memory where strides allow it.
@@ -212,7 +219,7 @@ impl Step {
             Step::Program { .. } | Step::Count { .. } => vec![],
             Step::Scalar { args, .. } => args.clone(),
             Step::Chain(chain) => chain.reads().collect(),
-            Step::Sweep(chains) => chains.iter().flat_map(Chain::reads).collect(),
+            Step::Sweep(sweep) => sweep.chains.iter().flat_map(Chain::reads).collect(),
             Step::Restride { from, .. }
             | Step::Reshape { from, .. }
             | Step::Fold { from, .. }
@@ -252,7 +259,7 @@ impl Step {
             | Step::Valid { to, .. }
             | Step::Prefetch { to, .. } => vec![*to],
             Step::Chain(chain) => chain.defines().collect(),
-            Step::Sweep(chains) => chains.iter().flat_map(Chain::defines).collect(),
+            Step::Sweep(sweep) => sweep.chains.iter().flat_map(Chain::defines).collect(),
             Step::If { to, .. } => to.clone(),
             Step::For { index, carried, to, .. } => [*index].iter().chain(carried).chain(to).copied().collect(),
             Step::While { tested, carried, to, .. } => tested.iter().chain(carried).chain(to).copied().collect(),

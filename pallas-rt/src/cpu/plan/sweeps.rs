@@ -6,7 +6,7 @@
 //!
 //! Every chain of a sweep reads only its own rows of what the others make, since all have the same axes but the last.
 use super::place::{lies_in, memory, needs};
-use super::step::{Block, Chain, Step};
+use super::step::{Block, Chain, Step, Sweep};
 use pallas_ir::{Kernel, Value};
 
 /// Turns runs of chains into sweeps.
@@ -40,14 +40,14 @@ pub(super) fn gather(kernel: &Kernel, base: &[Option<Value>], block: &mut Block)
 
 /// Marks results of a sweep that nothing outside of it reads.
 fn mark_passing(base: &[Option<Value>], block: &mut Block, at: usize) {
-    let Step::Sweep(chains) = &block.steps[at] else { return };
+    let Step::Sweep(Sweep { chains, .. }) = &block.steps[at] else { return };
     let needed = |v: Value| {
         let elsewhere = |(i, s): (usize, &Step)| i != at && needs(s, base, v);
         block.steps.iter().enumerate().any(elsewhere) || block.yields.iter().any(|y| lies_in(base, *y, v))
     };
     let results = chains.iter().flat_map(|c| &c.links).filter_map(|l| l.output);
     let passing: Vec<Value> = results.filter(|v| !needed(*v)).collect();
-    if let Step::Sweep(chains) = &mut block.steps[at] {
+    if let Step::Sweep(Sweep { chains, .. }) = &mut block.steps[at] {
         for link in chains.iter_mut().flat_map(|c| &mut c.links) {
             link.passing = link.output.is_some_and(|v| passing.contains(&v));
         }
@@ -73,7 +73,7 @@ fn follows(base: &[Option<Value>], step: &Step, chains: &[Chain]) -> bool {
 
 fn end(chains: &mut Vec<Chain>, steps: &mut Vec<Step>) {
     if chains.len() > 1 {
-        steps.push(Step::Sweep(std::mem::take(chains)));
+        steps.push(Step::Sweep(Sweep { chains: std::mem::take(chains), ..Sweep::default() }));
     } else {
         steps.extend(chains.pop().map(Step::Chain));
     }

@@ -2,12 +2,11 @@
 //!
 //! Strips are read and written in place where their elements are adjacent. Chains over tiles with gaps between rows, or with
 //! stretched operands, run in windows: a part of one long row, or several short rows, which are copied side by side.
-use super::super::jit::Place;
+use super::super::jit::Codes;
 use super::super::plan::step::{Chain, Input, Sink, Source};
 use super::super::strips::{STRIP, slice, slice_mut};
 use super::super::tile::{Tile, copy_row, stream};
-use super::native::Native;
-use super::{Run, room};
+use super::{Run, native, room};
 use pallas_ir::{DType, Literal, Slice};
 
 /// How a strip of an operand is found.
@@ -44,9 +43,6 @@ pub(super) struct Reaches {
     inner: usize,
     /// Results of links that leave the chain.
     results: Vec<Tile>,
-    /// Machine code, where the chain has any, and the places of its operands; strips are not needed then.
-    native: Option<Native>,
-    places: Vec<Place>,
 }
 
 // SAFETY: pointers are those of the launch that is under way; they are found anew for the next.
@@ -95,8 +91,8 @@ const LARGE: usize = 8 << 20;
 const LONG: usize = STRIP / 2;
 
 impl<'a> Run<'a> {
-    /// Runs chains over the same rows, a few rows at a time.
-    pub(super) fn sweep(&mut self, chains: &'a [Chain]) {
+    /// Runs chains over the same rows: in machine code, all of a row at a time, or in strips, a few rows at a time.
+    pub(super) fn sweep(&mut self, chains: &'a [Chain], codes: &Codes) {
         let rows = |c: &Chain| c.shape.split_last().map_or(1, |(_, rows)| rows.iter().product::<usize>());
         let Some(mut rows) = chains.first().map(rows).filter(|_| !chains.iter().any(|c| c.shape.contains(&0))) else {
             return;
@@ -112,53 +108,57 @@ impl<'a> Run<'a> {
         reaches.resize_with(chains.len().max(reaches.len()), Reaches::default);
         let widest = chains.iter().filter_map(|c| c.shape.last().copied()).max().unwrap_or(1);
         let mut height = (STRIP / widest).max(1);
+        let (mut places, mut lies) = (std::mem::take(&mut self.buffers.places), std::mem::take(&mut self.buffers.lies));
+        places.clear();
+        lies.clear();
         for (chain, reaches) in chains.iter().zip(&mut reaches) {
-            let apart = if chains.len() == 1 { rows } else { height };
-            self.prepare(chain, reaches, &mut buffers, (height == 1, apart, rows));
+            self.results(chain, reaches, height == 1);
+            let before = places.len();
+            let lie = self.lie(chain, &reaches.results, &reaches.sinks, rows, &mut places);
+            lies.extend(lie.map(|lie| (lie, places.len() - before)));
         }
-        if let ([chain], [one, ..]) = (chains, &mut reaches[..]) {
-            if one.native.is_some() {
-                height = rows;
-            } else if one.anywhere() {
+        let together = if chains.len() == 1 { rows } else { height };
+        if lies.len() < chains.len() || !native::run(chains, codes, &lies, &mut places, rows, together) {
+            for (chain, reaches) in chains.iter().zip(&mut reaches) {
+                self.prepare(chain, reaches, &mut buffers);
+            }
+            if let ([chain], [one, ..]) = (chains, &mut reaches[..])
+                && one.anywhere()
+            {
                 (rows, height, one.inner) = (1, 1, chain.shape.iter().product());
             }
-        }
-        let parts = || chains.iter().zip(&reaches).map(|(chain, reaches)| Strips { chain, reaches });
-        for row in (0..rows).step_by(height) {
-            let end = rows.min(row + height);
-            // SAFETY: the rows lie inside of the shape, which every tile holds.
-            parts().for_each(|part| unsafe { part.rows(row, end) });
+            let parts = || chains.iter().zip(&reaches).map(|(chain, reaches)| Strips { chain, reaches });
+            for row in (0..rows).step_by(height) {
+                let end = rows.min(row + height);
+                // SAFETY: the rows lie inside of the shape, which every tile holds.
+                parts().for_each(|part| unsafe { part.rows(row, end) });
+            }
         }
         self.buffers.reaches = reaches;
+        self.buffers.places = places;
+        self.buffers.lies = lies;
     }
 
-    /// Finds everything of a chain. Of the sweep: whether rows are computed one by one, how many at most at a time, how many
-    /// there are.
-    fn prepare(
-        &mut self,
-        chain: &'a Chain,
-        reaches: &mut Reaches,
-        buffers: &mut Buffers,
-        (singly, height, rows): (bool, usize, usize),
-    ) {
+    /// Where results and folds of a chain go; `singly`: its rows are computed one by one.
+    fn results(&mut self, chain: &Chain, reaches: &mut Reaches, singly: bool) {
         reaches.inner = chain.shape.last().copied().unwrap_or(1);
-        let long = reaches.inner >= LONG;
         reaches.sinks.clear();
         reaches.sinks.extend(chain.sinks.iter().map(|s| self.define(s.to).start));
         reaches.results.clear();
         for link in &chain.links {
             let Some(v) = link.output else { continue };
             let mut tile = self.define(v);
-            if link.passing && singly && long {
+            if link.passing && singly && reaches.inner >= LONG {
                 tile.strides[..chain.shape.len() - 1].fill(0);
                 self.tiles[v.index()] = tile;
             }
             reaches.results.push(tile);
         }
-        reaches.native = self.native(chain, &reaches.results, &reaches.sinks, &mut reaches.places, (height, rows));
-        if reaches.native.is_some() {
-            return;
-        }
+    }
+
+    /// Finds the strips of everything in a chain.
+    fn prepare(&self, chain: &Chain, reaches: &mut Reaches, buffers: &mut Buffers) {
+        let long = reaches.inner >= LONG;
         let inputs = chain.inputs.iter().enumerate();
         reaches.inputs.clear();
         reaches.inputs.extend(inputs.map(|(i, x)| self.reach(chain, *x, buffers.at(chain.buffers + i), long, buffers)));
@@ -254,10 +254,6 @@ impl Strips<'_> {
     /// Tiles and buffers hold what the chain says; short rows fit a strip together.
     unsafe fn rows(&self, from: usize, to: usize) {
         let inner = self.reaches.inner;
-        if let Some(native) = &self.reaches.native {
-            // SAFETY: the caller's.
-            return unsafe { native.rows(self.chain, &self.reaches.places, from, to, inner) };
-        }
         if inner < LONG {
             // SAFETY: the caller's.
             return unsafe { self.compute(Window { row: from, rows: to - from, col: 0, cols: inner }) };

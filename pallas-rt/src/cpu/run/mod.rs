@@ -10,6 +10,7 @@ mod shape;
 
 use super::Launch;
 use super::gemm::Packing;
+use super::jit::Place;
 use super::plan::step::{Block, Fixed, Step};
 use super::plan::{Plan, root};
 use super::strips::{slice, slice_mut};
@@ -31,6 +32,8 @@ struct Buffers {
     strips: Vec<Aligned>,
     /// Where the operands and results of chains are.
     reaches: Vec<chain::Reaches>,
+    places: Vec<Place>,
+    lies: Vec<(native::Lie, usize)>,
     /// Operands of a product in another order, and its result before it is rounded.
     operands: [Vec<Aligned>; 3],
     /// Operands of a product in another type.
@@ -48,6 +51,14 @@ fn room(buffer: &mut Vec<Aligned>, bytes: usize) -> *mut u8 {
         buffer.resize(lines, Aligned([0; 8]));
     }
     buffer.as_mut_ptr().cast()
+}
+
+/// Addresses that differ by a multiple of this are easily confused: a load waits for a store to another array.
+const PAGE: usize = 4096;
+
+/// The first place at least half a page away from where large arrays begin, modulo pages.
+fn apart(start: *mut u8) -> *mut u8 {
+    start.wrapping_add((start as usize).wrapping_neg() % PAGE + PAGE / 2)
 }
 
 /// Runs these programs of the launch's grid, row-major; hands over what each printed.
@@ -112,7 +123,7 @@ struct Operand {
 impl<'a> Run<'a> {
     fn new(plan: &'a Plan, launch: &'a Launch<'a>, buffers: &'a mut Buffers) -> Self {
         let kernel = &plan.kernel;
-        let arena = room(&mut buffers.arena, plan.arena_bytes);
+        let arena = apart(room(&mut buffers.arena, plan.arena_bytes + 2 * PAGE));
         let operand = |(i, o): (usize, &pallas_ir::Operand)| {
             let (start, shape) = match o.kind {
                 // SAFETY: the plan's scratch lies inside of the arena.
@@ -242,8 +253,8 @@ impl<'a> Run<'a> {
         match step {
             Step::Program { axis, to } => self.set_int(*to, self.ids[*axis]),
             Step::Scalar { strip, args, to } => self.scalar(*strip, args, *to),
-            Step::Chain(chain) => self.sweep(std::slice::from_ref(chain)),
-            Step::Sweep(chains) => self.sweep(chains),
+            Step::Chain(chain) => self.sweep(std::slice::from_ref(chain), &chain.codes),
+            Step::Sweep(sweep) => self.sweep(&sweep.chains, &sweep.codes),
             Step::Restride { from, axes, to } => {
                 self.tiles[to.index()] = self.restride(*from, axes, self.shape(*to).len())
             }

@@ -1,38 +1,45 @@
 //! Chains in machine code: where their operands lie, row by row.
-use super::super::jit::{Form, Place, Rows};
+use super::super::jit::{Code, Codes, Form, Place, Rows};
 use super::super::plan::step::{Chain, Input};
 use super::super::tile::Tile;
 use super::Run;
 
-/// A chain's code, for its operands as they lie now.
-#[derive(Clone, Copy)]
-pub(super) struct Native {
-    /// Which of the chain's codes.
-    code: usize,
-    /// Whether rows lie side by side in all operands: several are one.
+/// How a chain's operands lie in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lie {
+    /// Inputs (by bit) that have one element a row.
+    single: u32,
+    /// Links (by bit) whose results may go past the caches.
+    streamed: u32,
+    /// Whether rows lie side by side in all operands: all of them are one.
     flat: bool,
 }
 
-/// How a tile's elements lie: distances (in elements) between rows, and between elements of a row.
+/// Distances (in elements) between a tile's rows, and between elements of a row.
 #[derive(Clone, Copy)]
 struct Lines {
     row: isize,
     step: isize,
 }
 
+impl Lie {
+    /// With rows of whole vectors, or not.
+    fn form(self, whole: bool) -> Form {
+        Form { single: self.single, streamed: if whole { self.streamed } else { 0 }, whole }
+    }
+}
+
 impl Run<'_> {
-    /// The code of a chain with these results and folds, where it has any; fills in the places of its operands. At most
-    /// `height` of the `rows` are computed at a time.
-    pub(super) fn native(
+    /// How operands of a chain lie, given results and folds; nothing where no code could follow. Appends their places.
+    pub(super) fn lie(
         &self,
         chain: &Chain,
         results: &[Tile],
         sinks: &[*mut u8],
+        rows: usize,
         places: &mut Vec<Place>,
-        (height, rows): (usize, usize),
-    ) -> Option<Native> {
-        places.clear();
-        let columns = chain.shape.last().copied().unwrap_or(1);
+    ) -> Option<Lie> {
+        let columns = columns(chain);
         let inputs = chain.inputs.iter().enumerate().filter_map(|(i, input)| match input {
             Input::Value(v) => Some((i, self.tile(*v).stretched(self.shape(*v), &chain.shape), self.bytes(*v))),
             Input::Constant(_) => None,
@@ -40,63 +47,94 @@ impl Run<'_> {
         let links = chain.links.iter().enumerate().filter(|(_, l)| l.output.is_some());
         let outputs = links.zip(results).map(|((i, link), tile)| (i, *tile, link.dtype.bytes()));
 
-        let mut flat = chain.sinks.is_empty();
-        let mut form = Form::default();
+        places.push(Place::columns(columns));
+        let mut lie = Lie { single: 0, streamed: 0, flat: chain.sinks.is_empty() };
         let side_by_side = |l: Lines| l.row == columns as isize && l.step == 1;
         for (i, tile, bytes) in inputs {
             let l = lines(&tile, &chain.shape)?;
             // Of one column (and one row) it does not matter.
             let l = if columns == 1 { Lines { step: if l.row == 0 && rows > 1 { 0 } else { 1 }, ..l } } else { l };
-            flat &= side_by_side(l) || (l.row == 0 && l.step == 0);
+            lie.flat &= side_by_side(l) || (l.row == 0 && l.step == 0);
             match l.step {
-                0 => form.single |= 1u32.checked_shl(i as u32)?,
+                0 => lie.single |= 1u32.checked_shl(i as u32)?,
                 1 => {}
                 _ => return None,
             }
             places.push(Place { start: tile.start, row: l.row * bytes as isize });
         }
-        let mut streamed = vec![];
         for (i, tile, bytes) in outputs {
             let l = lines(&tile, &chain.shape)?;
             let l = if columns == 1 { Lines { step: 1, ..l } } else { l };
-            flat &= side_by_side(l);
+            lie.flat &= side_by_side(l);
             if l.step != 1 {
                 return None;
             }
             let place = Place { start: tile.start, row: l.row * bytes as isize };
             let aligned = (place.start as usize).is_multiple_of(32) && place.row % 32 == 0 && bytes == 4;
             if aligned && !chain.links[i].aside && self.in_large_array(place.start) {
-                streamed.push(i);
+                lie.streamed |= 1u32.checked_shl(i as u32)?;
             }
             places.push(place);
         }
         places.extend(chain.sinks.iter().zip(sinks).map(|(s, &start)| Place { start, row: s.dtype.bytes() as isize }));
-        form.whole = columns % 8 == 0 || (flat && height >= rows && columns * rows % 8 == 0);
-        if form.whole {
-            for i in streamed {
-                form.streamed |= 1u32.checked_shl(i as u32)?;
-            }
-        }
-        let code = chain.codes.find(chain, form)?;
-        Some(Native { code, flat })
+        Some(lie)
     }
 }
 
-impl Native {
-    /// Runs rows of the chain.
-    ///
-    /// # Safety
-    /// The places are those that were found for the chain, and hold these rows of so many columns.
-    pub(super) unsafe fn rows(&self, chain: &Chain, places: &[Place], from: usize, to: usize, columns: usize) {
-        let rows = match self.flat {
-            true => Rows { places, from, to: from + 1, columns: (to - from) * columns },
-            false => Rows { places, from, to, columns },
-        };
-        if let Some(code) = chain.codes.at(self.code) {
-            // SAFETY: the caller's; the code was made for this form.
-            unsafe { code.run(rows) };
+/// Runs chains in machine code, at most `height` rows at a time; false, and nothing is done, if one of them has none. Each
+/// comes with the number of its places.
+pub(super) fn run(
+    chains: &[Chain],
+    codes: &Codes,
+    lies: &[(Lie, usize)],
+    places: &mut [Place],
+    rows: usize,
+    height: usize,
+) -> bool {
+    if height == 1 && chains.len() > 1 {
+        let forms: Vec<Form> =
+            chains.iter().zip(lies).map(|(chain, (lie, _))| lie.form(columns(chain).is_multiple_of(8))).collect();
+        let Some(code) = codes.get(chains, &forms) else { return false };
+        // SAFETY: the places are those of the chains in these forms.
+        unsafe { code.run(Rows { places, from: 0, to: rows }) };
+        return true;
+    }
+    // Several rows of a short tile are one where they lie side by side: those of a column fill vectors then.
+    let together = height.min(rows);
+    let form = |chain: &Chain, lie: Lie| {
+        let some = lie.flat && rows.is_multiple_of(together) && (together * columns(chain)).is_multiple_of(8);
+        lie.form(some || columns(chain).is_multiple_of(8))
+    };
+    if !chains.iter().zip(lies).all(|(chain, (lie, _))| single(chain, form(chain, *lie)).is_some()) {
+        return false;
+    }
+    for from in (0..rows).step_by(height) {
+        let to = rows.min(from + height);
+        let mut rest = &mut *places;
+        for (chain, &(lie, count)) in chains.iter().zip(lies) {
+            let (places, behind) = rest.split_at_mut(count);
+            rest = behind;
+            let Some(code) = single(chain, form(chain, lie)) else { continue };
+            let (from, to) = if lie.flat {
+                places[0] = Place::columns((to - from) * columns(chain));
+                (from, from + 1)
+            } else {
+                (from, to)
+            };
+            // SAFETY: as above; rows that lie side by side are one.
+            unsafe { code.run(Rows { places, from, to }) };
         }
     }
+    true
+}
+
+/// The code of one chain.
+fn single(chain: &Chain, form: Form) -> Option<&Code> {
+    chain.codes.get(std::slice::from_ref(chain), &[form])
+}
+
+fn columns(chain: &Chain) -> usize {
+    chain.shape.last().copied().unwrap_or(1)
 }
 
 /// How a tile of this shape lies, if rows are equally far apart.
