@@ -58,7 +58,10 @@ impl Place {
 
 /// The code of chains for each of the first forms they were met in; `None` where there is none.
 #[derive(Default)]
-pub(crate) struct Codes([OnceLock<(Box<[Form]>, Option<Code>)>; 4]);
+pub(crate) struct Codes([OnceLock<Met>; 4]);
+
+/// A form for each chain, and the code for that.
+type Met = (Box<[Form]>, Option<Code>);
 
 impl std::fmt::Debug for Codes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
