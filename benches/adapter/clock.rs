@@ -42,13 +42,17 @@ fn processors() -> Option<f64> {
     Some(sum)
 }
 
-/// Starts this program anew without the driver's cache of compiled shaders, unless it runs without.
+/// Starts this program anew without caches of compiled shaders, the driver's and ours, unless it runs without.
 pub fn without_caches() {
     const MESA: &str = "MESA_SHADER_CACHE_DISABLE";
     if std::env::var_os(MESA).is_some() {
         return;
     }
     let program = std::env::current_exe().expect("a program has a path");
-    let status = Command::new(program).args(std::env::args_os().skip(1)).env(MESA, "true").status();
+    let status = Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .env(MESA, "true")
+        .env("PALLAS_CACHE_DIR", "off")
+        .status();
     std::process::exit(status.expect("it starts").code().unwrap_or(1));
 }

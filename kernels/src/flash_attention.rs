@@ -108,7 +108,7 @@ pub fn block_sizes(device: &DeviceLimits, queries: usize, head_dim: usize) -> (u
         // Keys, values and probabilities of a step share workgroup memory; the rest is in registers.
         (Profile::Gpu, _, ..=64) if device.workgroup_bytes >= 32 << 10 => (64, 16),
         (Profile::Gpu, ..) => (32, 16),
-        (Profile::SimtCpu, ..) => (16, 64),
+        (Profile::SimtCpu, ..) => (8, 64),
         (_, ..=16, _) => (16, 128),
         (_, _, ..=128) => (128, 128),
         _ => (64, 128),
@@ -151,7 +151,7 @@ pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Optio
             }
         };
     }
-    floats!("flash_attention", q.dtype(), E => call!(E 64 16, 32 16, 16 64, 16 128, 64 128, 128 128))
+    floats!("flash_attention", q.dtype(), E => call!(E 64 16, 32 16, 8 64, 16 128, 64 128, 128 128))
 }
 
 /// [`flash_attention_with_lse`] of elements `E`, computed in `A`, in blocks of `BQ` queries and `BK` keys.

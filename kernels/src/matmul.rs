@@ -108,9 +108,9 @@ macro_rules! product {
     }};
     (@ $profile:ident, $kernel:ident, $E:ty, $O:ty, $a:ident, $b:ident, $epilogue:ident) => {
         match $profile {
-            // Accumulators in registers: eight by eight a thread, or sixteen rows of eight neighbours.
+            // Accumulators in registers: eight by eight a thread, or eight rows of eight columns.
             Profile::Gpu => $kernel::<$E, $O, 64, 64, 16>(&$a, &$b, $epilogue),
-            Profile::SimtCpu => $kernel::<$E, $O, 16, 64, 64>(&$a, &$b, $epilogue),
+            Profile::SimtCpu => $kernel::<$E, $O, 8, 64, 64>(&$a, &$b, $epilogue),
             _ => $kernel::<$E, $O, 128, 128, 256>(&$a, &$b, $epilogue),
         }
     };

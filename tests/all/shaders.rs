@@ -14,18 +14,16 @@ fn validate_all<R>(f: impl FnOnce() -> Result<R>) {
     assert!(!explanation.kernels.is_empty());
     for (kernel, profile) in explanation.kernels.iter().flat_map(|k| Profile::ALL.map(|p| (k, p))) {
         // Blocks are the CPU's here.
-        let limits = Limits { workgroup_bytes: 256 << 10, ..Limits::default_of(profile) };
-        let shader = kernel.shader(&limits).expect("it has a shader");
-        validate(&shader.text);
-        let audit = audit(&kernel.lowered, kernel.sequential, &limits).expect("it has a shader");
-        assert_eq!(audit.barriers, shader.placement.barriers.len());
-        assert_eq!(
-            audit,
-            Audit { barriers: audit.barriers, ..Audit::default() },
-            "{}\n{}",
-            profile.name(),
-            shader.text
-        );
+        let plain = Limits { workgroup_bytes: 256 << 10, ..Limits::default_of(profile) };
+        let more = Limits { lanes: Some(8), multiples: u64::MAX, ..plain };
+        for limits in [plain, more] {
+            let shader = kernel.shader(&limits).expect("it has a shader");
+            validate(&shader.text);
+            let audit = audit(&kernel.lowered, kernel.sequential, &limits).expect("it has a shader");
+            assert_eq!(audit.barriers, shader.placement.barriers.len());
+            let expected = Audit { barriers: audit.barriers, ..Audit::default() };
+            assert_eq!(audit, expected, "{}\n{}", profile.name(), shader.text);
+        }
     }
 }
 

@@ -75,7 +75,10 @@ pub(super) fn best_real() -> std::result::Result<usize, String> {
 
 /// Features that kernels use where they are there.
 pub(super) fn wanted(features: wgpu::Features) -> wgpu::Features {
-    let used = wgpu::Features::SUBGROUP | wgpu::Features::SHADER_F16 | wgpu::Features::TIMESTAMP_QUERY;
+    let used = wgpu::Features::SUBGROUP
+        | wgpu::Features::SUBGROUP_BARRIER
+        | wgpu::Features::SHADER_F16
+        | wgpu::Features::TIMESTAMP_QUERY;
     features & (used | wgpu::Features::PIPELINE_CACHE)
 }
 
@@ -110,7 +113,7 @@ pub(super) fn describe(
             max_buffer_bytes: limits.max_buffer_size,
             max_uniform_bytes: limits.max_uniform_buffer_binding_size,
             subgroup: features
-                .contains(wgpu::Features::SUBGROUP)
+                .contains(wgpu::Features::SUBGROUP | wgpu::Features::SUBGROUP_BARRIER)
                 .then_some((info.subgroup_min_size, info.subgroup_max_size)),
             has_f16: features.contains(wgpu::Features::SHADER_F16),
             has_timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),

@@ -8,7 +8,7 @@ use crate::gpu::{Binding as Bound, Dispatch, ShaderJob};
 use crate::passes::resume::resume;
 use crate::wgsl::{self, HEADER_WORDS, Iterations};
 use crate::{Array, Client, Error, Result};
-use pallas_ir::{At, Diag, Kernel, Loc};
+use pallas_ir::{At, Diag, Kernel, Loc, Operand};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -34,6 +34,9 @@ pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding) -
         max_threads: device.max_threads.min(device.max_threads_per_axis[0]),
         max_loop_iterations: device.max_loop_iterations,
         profile: profile(device.profile)?,
+        // A software adapter computes a subgroup in the lanes of a vector.
+        lanes: device.subgroup.filter(|(least, most)| least == most && client.device().software).map(|(n, _)| n),
+        multiples: multiples(kernel, binding),
     };
     let steps = run::sequential_grid(&compiled.traced, binding);
     let mut shader = shader(compiled, steps.len(), Form { limits, resumed: false })?;
@@ -125,6 +128,17 @@ fn split(iterations: &Iterations, steps: &[i64], limit: u64) -> Vec<Vec<u32>> {
     let mut out = vec![];
     axis(0, (iterations, steps), limit.saturating_sub(iterations.outside), &mut vec![], &mut out);
     out
+}
+
+/// Dimensions, bit by bit, that rows of arrays have and that are multiples of four in this call.
+fn multiples(kernel: &Kernel, binding: &Binding) -> u64 {
+    let rows = |name: &str| {
+        let last = |o: &Operand| o.dims.len() > 1 && o.dims.last().is_some_and(|d| d.names().iter().any(|n| n == name));
+        kernel.arrays().any(|(_, o)| o.dtype.bytes() == 4 && last(o))
+    };
+    let sizes = run::sizes(kernel, binding).into_iter().enumerate();
+    let told = sizes.filter(|&(i, n)| i < 64 && n % 4 == 0 && rows(&kernel.dims[i].name));
+    told.map(|(i, _)| 1 << i).sum()
 }
 
 /// How kernels are placed for a device; `PALLAS_PROFILE` overrides.

@@ -51,12 +51,16 @@ pub(super) fn place(buffers: &mut [Buffer], nodes: &[Node], room: usize) -> (usi
     (fit(buffers, &lives, false, share), fit(buffers, &lives, true, Share::Time))
 }
 
+/// Words that addresses are multiples of: a vector.
+const ALIGN: usize = 4;
+
 /// First fit, largest first.
 fn fit(buffers: &mut [Buffer], lives: &[Option<Life>], outside: bool, share: Share) -> usize {
     let mut order: Vec<usize> =
         (0..buffers.len()).filter(|&b| buffers[b].outside == outside && lives[b].is_some()).collect();
     order.sort_by_key(|&b| std::cmp::Reverse(buffers[b].words));
     let mut placed: Vec<usize> = vec![];
+    let size = |buffers: &[Buffer], b: usize| buffers[b].words.next_multiple_of(ALIGN);
     let mut top = 0;
     for b in order {
         let meets = |o: usize| match (&lives[b], &lives[o]) {
@@ -64,17 +68,17 @@ fn fit(buffers: &mut [Buffer], lives: &[Option<Life>], outside: bool, share: Sha
             _ => false,
         };
         let mut busy: Vec<(usize, usize)> =
-            placed.iter().filter(|&&o| meets(o)).map(|&o| (buffers[o].at, buffers[o].at + buffers[o].words)).collect();
+            placed.iter().filter(|&&o| meets(o)).map(|&o| (buffers[o].at, buffers[o].at + size(buffers, o))).collect();
         busy.sort_unstable();
         let mut at = 0;
         for (from, to) in busy {
-            if at + buffers[b].words <= from {
+            if at + size(buffers, b) <= from {
                 break;
             }
             at = at.max(to);
         }
         buffers[b].at = at;
-        top = top.max(at + buffers[b].words);
+        top = top.max(at + size(buffers, b));
         placed.push(b);
     }
     top

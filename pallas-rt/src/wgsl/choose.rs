@@ -117,7 +117,7 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, budget: f6
     let room = (limits.workgroup_bytes as usize / 4).saturating_sub(4);
     loop {
         let own = plan.buffers.len();
-        let mut emitted = emit::body(k, &mut plan, numbers, task.sequential, limits.max_loop_iterations, budget);
+        let mut emitted = emit::body(k, &mut plan, numbers, task.sequential, limits, budget);
         if emitted.stopped {
             return None;
         }
@@ -138,7 +138,8 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, budget: f6
         let registers = pressure::registers(k, &plan);
         let (file, price) = numbers.file;
         let spilled = registers.saturating_sub(file) as f64 * price;
-        let work = emitted.work + settle::weight(&emitted.nodes, emit::TRIPS) * numbers.barrier + spilled;
+        let barrier = if emitted.lockstep { 0.0 } else { numbers.barrier };
+        let work = emitted.work + settle::weight(&emitted.nodes, emit::TRIPS) * barrier + spilled;
         let cost = emit::cost(work, emitted.lines, &plan, numbers);
         return Some(Placed {
             kernel: k.clone(),

@@ -21,7 +21,7 @@ pub use emit::Iterations;
 use pallas_ir::{At, DType, Diag, Kernel, OperandId, OperandKind};
 pub use profile::Profile;
 
-/// What a shader may use.
+/// What a shader may use and rely on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Workgroup memory.
@@ -32,12 +32,23 @@ pub struct Limits {
     pub max_loop_iterations: Option<u32>,
     /// The kind of device.
     pub profile: Profile,
+    /// Threads of a subgroup, if workgroups up to its size run in lockstep.
+    pub lanes: Option<u32>,
+    /// Dimensions of the kernel, by number, whose extents are multiples of four: bit by bit.
+    pub multiples: u64,
 }
 
 impl Limits {
     /// What WebGPU promises everywhere.
     pub fn default_of(profile: Profile) -> Limits {
-        Limits { workgroup_bytes: 16 << 10, max_threads: 256, max_loop_iterations: None, profile }
+        Limits {
+            workgroup_bytes: 16 << 10,
+            max_threads: 256,
+            max_loop_iterations: None,
+            profile,
+            lanes: None,
+            multiples: 0,
+        }
     }
 }
 

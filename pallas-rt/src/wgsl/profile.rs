@@ -23,10 +23,14 @@ pub(super) struct Numbers {
     pub(super) stage: bool,
     /// Whether the next step's operands of products are fetched before this step computes.
     pub(super) prefetch: bool,
+    /// Neighbouring elements a thread has along columns.
+    pub(super) vector: usize,
     /// Most fused multiply-adds in the text of one step of a product's inner loop.
     pub(super) products: usize,
     /// Price of an element read from or written to global memory.
     pub(super) global: f64,
+    /// Price of four neighbours from global memory at once.
+    pub(super) four: f64,
     /// Price of a word of workgroup memory.
     pub(super) workgroup: f64,
     /// Price of an operation in registers.
@@ -68,8 +72,10 @@ static BASELINE: Numbers = Numbers {
     registers: 0,
     stage: true,
     prefetch: false,
+    vector: 1,
     products: 1,
     global: 16.0,
+    four: 26.0,
     workgroup: 1.0,
     operation: 0.25,
     barrier: 20.0,
@@ -99,8 +105,10 @@ static GPU: Numbers = Numbers {
     registers: 64,
     stage: true,
     prefetch: true,
+    vector: 1,
     products: 512,
     global: 16.0,
+    four: 26.0,
     workgroup: 1.0,
     operation: 0.25,
     barrier: 20.0,
@@ -111,11 +119,13 @@ static GPU: Numbers = Numbers {
 
 static SIMT_CPU: Numbers = Numbers {
     grids: &[(8, 1), (16, 1), (32, 1), (64, 1), (1, 8), (1, 16), (1, 32), (1, 64), (8, 8)],
-    registers: 128,
+    registers: 64,
     stage: false,
     prefetch: false,
-    products: 128,
+    vector: 4,
+    products: 256,
     global: 8.0,
+    four: 18.0,
     workgroup: 8.0,
     operation: 0.35,
     barrier: 60.0,

@@ -195,9 +195,13 @@ fn random_kernels_mean_the_same_on_a_gpu_2() {
     on_a_gpu(SMALL / 2..SMALL);
 }
 
-/// The shader of a seed for a profile's usual limits.
+/// The shader of a seed for a profile's usual limits; every second one for lanes in lockstep and rows of whole vectors.
 fn shader(seed: u64, profile: wgsl::Profile) -> (wgsl::Shader, wgsl::Audit) {
     let ([_, lowered], limits) = (kernels(seed, STEPS), wgsl::Limits::default_of(profile));
+    let limits = match seed % 2 {
+        0 => limits,
+        _ => wgsl::Limits { lanes: Some(8), multiples: u64::MAX, ..limits },
+    };
     let failed = |d| panic!("seed {seed}: {d}");
     let emitted = wgsl::emit(&lowered, 1, &limits).unwrap_or_else(failed);
     let failed = |d| panic!("seed {seed}: {d}");

@@ -3,7 +3,7 @@ use super::element::At;
 use super::{Emit, TRIPS};
 use crate::wgsl::place::Home;
 use crate::wgsl::types::name;
-use pallas_ir::{Inst, Op, Value};
+use pallas_ir::{Inst, Value};
 
 impl Emit<'_> {
     pub(super) fn branch(&mut self, inst: &Inst) {
@@ -105,10 +105,7 @@ impl Emit<'_> {
     }
     /// Trips of a loop between constants.
     fn trips_of(&self, inst: &Inst) -> Option<u64> {
-        let constant = |v: Value| match self.k.inst(self.plan.defined[v.index()]?).op {
-            Op::Const(x) => Some(x.as_i64()),
-            _ => None,
-        };
+        let constant = |v: Value| self.plan.constant(self.k, v);
         let (lo, hi, step) = (constant(inst.args[0])?, constant(inst.args[1])?, constant(inst.args[2])?);
         Some(((hi - lo).max(0) as u64).div_ceil(step.max(1) as u64))
     }

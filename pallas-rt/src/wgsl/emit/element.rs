@@ -5,16 +5,23 @@ use crate::wgsl::sync::Memory;
 use crate::wgsl::types::{cast, counted, from_word, name, to_word, wrap};
 use pallas_ir::{Access, Dim, Inst, Op, ScalarOp, Value, structural::Index};
 
+/// Neighbours that are read and written at once.
+pub(super) const FOUR: usize = 4;
+/// Components of a vector.
+pub(super) const PARTS: [&str; FOUR] = ["x", "y", "z", "w"];
+
 /// A coordinate: its text and, where a thread's own elements are meant, the class and which of them.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Coord {
     pub(super) text: String,
     pub(super) own: Option<(usize, usize)>,
+    /// A multiple of four and what is added to it, where that is known.
+    pub(super) part: Option<(String, usize)>,
 }
 
 impl Coord {
     pub(super) fn text(text: impl Into<String>) -> Coord {
-        Coord { text: text.into(), own: None }
+        Coord { text: text.into(), own: None, part: None }
     }
 }
 
@@ -46,12 +53,22 @@ impl Emit<'_> {
     /// A thread's element `r` of a class.
     pub(super) fn own(&self, c: usize, r: usize) -> Coord {
         let class = self.plan.layout.classes[c];
-        let text = match (class.threads, r) {
+        let text = |r: usize| match (class.threads, class.distance(r)) {
             (1, r) => format!("{r}u"),
             (_, 0) => format!("c{c}"),
-            (t, r) => format!("(c{c} + {}u)", r * t),
+            (_, n) => format!("(c{c} + {n}u)"),
         };
-        Coord { text, own: Some((c, r)) }
+        let part = (class.vector == FOUR).then(|| (text(r - r % FOUR), r % FOUR));
+        Coord { text: text(r), own: Some((c, r)), part }
+    }
+    /// A thread's element of a class whose number is a text.
+    pub(super) fn nth(&self, c: usize, r: &str) -> Coord {
+        let class = self.plan.layout.classes[c];
+        Coord::text(match (class.threads, class.vector) {
+            (1, _) => r.to_string(),
+            (t, 1) => format!("(c{c} + ({r}) * {t}u)"),
+            (t, v) => format!("(c{c} + ({r}) / {v}u * {}u + ({r}) % {v}u)", t * v),
+        })
     }
     /// The position of element `e` of a shape.
     pub(super) fn linear(&self, shape: &[usize]) -> At {
@@ -114,26 +131,56 @@ impl Emit<'_> {
         Some(i)
     }
     pub(super) fn get(&mut self, dtype: pallas_ir::DType, buffer: usize, at: &At) -> String {
-        let (address, owner) = self.address(buffer, at);
+        let (index, owner) = self.index(buffer, at);
         self.touch(Memory::Buffer(buffer), owner, false);
         let outside = self.plan.buffers[buffer].outside;
+        if self.product
+            && let Some((base, part)) = self.four_of(buffer, at)
+        {
+            let name = self.tiles_at(&base);
+            return from_word(dtype, &format!("{name}.{}", PARTS[part]));
+        }
         self.pay(if outside { self.numbers.global } else { self.numbers.workgroup });
         if self.product && !outside {
             self.counts.product_words += self.trips;
         }
-        from_word(dtype, &address)
+        from_word(dtype, &self.word(buffer, &index))
+    }
+    /// The index of the four words of workgroup memory that an element is one of, and which.
+    fn four_of(&self, buffer: usize, at: &At) -> Option<(String, usize)> {
+        let b = &self.plan.buffers[buffer];
+        let (last, outer) = b.strides.split_last()?;
+        if !self.plan.fours || b.outside || *last != 1 || outer.iter().any(|s| !s.is_multiple_of(FOUR)) {
+            return None;
+        }
+        let (base, part) = at.coords.last()?.part.clone()?;
+        let mut coords = at.coords.clone();
+        *coords.last_mut()? = Coord::text(base);
+        Some((self.index(buffer, &At { coords, flat: None }).0, part))
+    }
+    /// The name of four words of workgroup memory.
+    fn tiles_at(&mut self, index: &str) -> String {
+        if let Some((_, name)) = self.tiles.iter().find(|(i, _)| i == index) {
+            return name.clone();
+        }
+        self.pay(self.numbers.workgroup * self.numbers.four / self.numbers.global);
+        self.counts.product_words += FOUR as f64 * self.trips;
+        let name = self.fresh("w");
+        self.line(format!("let {name} = tiles[({index}) / {FOUR}u];"));
+        self.tiles.push((index.into(), name.clone()));
+        name
     }
     /// Writes an element to a buffer.
     pub(super) fn put(&mut self, v: Value, buffer: usize, at: &At, x: &str) {
         self.put_word(self.k.ty(v).dtype, buffer, at, x);
     }
     pub(super) fn put_word(&mut self, dtype: pallas_ir::DType, buffer: usize, at: &At, x: &str) {
-        let (address, owner) = self.address(buffer, at);
+        let (index, owner) = self.index(buffer, at);
         self.touch(Memory::Buffer(buffer), owner, true);
         let outside = self.plan.buffers[buffer].outside;
         self.pay(if outside { self.numbers.global } else { self.numbers.workgroup });
-        let word = to_word(dtype, x);
-        self.line(format!("{address} = {word};"));
+        let (to, word) = (self.word(buffer, &index), to_word(dtype, x));
+        self.line(format!("{to} = {word};"));
     }
     /// Writes the registers of `from` to a buffer with `to`'s shape.
     pub(super) fn put_registers(&mut self, to: Value, from: Value, buffer: usize) {
@@ -141,16 +188,38 @@ impl Emit<'_> {
         if let Some(test) = &owner {
             self.line(format!("if ({test}) {{"));
         }
-        for (i, at) in self.positions(from).iter().enumerate() {
-            let r = self.register(from, i);
-            self.put(to, buffer, at, &r);
+        let (places, dtype) = (self.positions(from), self.k.ty(to).dtype);
+        let mut i = 0;
+        while i < places.len() {
+            match self.four_of(buffer, &places[i]) {
+                Some((index, 0)) => {
+                    self.touch(Memory::Buffer(buffer), None, true);
+                    self.pay(self.numbers.workgroup * self.numbers.four / self.numbers.global);
+                    let words: Vec<String> = (i..i + FOUR).map(|i| to_word(dtype, &self.register(from, i))).collect();
+                    self.line(format!("tiles[({index}) / {FOUR}u] = vec4<u32>({});", words.join(", ")));
+                    i += FOUR;
+                }
+                _ => {
+                    let r = self.register(from, i);
+                    self.put(to, buffer, &places[i], &r);
+                    i += 1;
+                }
+            }
         }
         if owner.is_some() {
             self.line("}");
         }
     }
-    /// The word of a buffer at a position, and its owner if threads keep to their own words.
-    fn address(&self, buffer: usize, at: &At) -> (String, Option<usize>) {
+    /// The word of a buffer's memory at an index.
+    pub(super) fn word(&self, buffer: usize, index: &str) -> String {
+        match (self.plan.buffers[buffer].outside, self.plan.fours) {
+            (true, _) => format!("scratch[own + {index}]"),
+            (false, false) => format!("tiles[{index}]"),
+            (false, true) => format!("tiles[({index}) / {FOUR}u][({index}) % {FOUR}u]"),
+        }
+    }
+    /// The index of a buffer's word at a position, and its owner if threads keep to their own words.
+    fn index(&self, buffer: usize, at: &At) -> (String, Option<usize>) {
         let b = &self.plan.buffers[buffer];
         let base = format!("at_{}", b.name);
         let (index, owner) = match &at.flat {
@@ -159,8 +228,7 @@ impl Emit<'_> {
             }
             _ => (offset(&at.coords, &b.strides), None),
         };
-        let index = if index == "0u" { base } else { format!("{base} + {index}") };
-        (if b.outside { format!("scratch[own + {index}]") } else { format!("tiles[{index}]") }, owner)
+        (if index == "0u" { base } else { format!("{base} + {index}") }, owner)
     }
     /// A test that one thread of those holding the same elements passes; None: no two threads do.
     pub(super) fn owner(&self, v: Value) -> Option<String> {

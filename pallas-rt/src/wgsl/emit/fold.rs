@@ -7,6 +7,20 @@ use crate::wgsl::types::{from_word, name, to_word, wrap};
 use pallas_ir::{DType, Inst, ScalarOp, Value};
 use std::fmt::Write;
 
+/// The function that combines what the threads of a subgroup have.
+fn subgroup(op: ScalarOp, dtype: DType) -> Option<&'static str> {
+    if !matches!(dtype, DType::F32 | DType::I32 | DType::U32) {
+        return None;
+    }
+    match op {
+        ScalarOp::Add => Some("subgroupAdd"),
+        ScalarOp::Mul => Some("subgroupMul"),
+        ScalarOp::Minimum => Some("subgroupMin"),
+        ScalarOp::Maximum => Some("subgroupMax"),
+        _ => None,
+    }
+}
+
 /// Most partial results combined by lines instead of a loop.
 const COMBINED: usize = 4;
 
@@ -89,10 +103,7 @@ impl Emit<'_> {
                         let (text, number) = k(i);
                         coords[a] = match (classes[i], number) {
                             (Some(c), Some(r)) => e.own(c, r),
-                            (Some(c), None) => match e.plan.layout.classes[c].threads {
-                                1 => Coord::text(text),
-                                t => Coord::text(format!("(c{c} + ({text}) * {t}u)")),
-                            },
+                            (Some(c), None) => e.nth(c, &text),
                             (None, _) => Coord::text(text),
                         };
                     }
@@ -140,6 +151,14 @@ impl Emit<'_> {
     ) {
         let ty = self.k.ty(result).clone();
         let count: usize = threads.iter().map(|t| t.1).product();
+        if let Some(all) = subgroup(op, ty.dtype).filter(|_| self.lockstep && count == self.plan.threads()) {
+            for (i, x) in names.iter().enumerate() {
+                let sum = self.register(result, i);
+                self.line(format!("let {sum} = {all}({x});"));
+                self.pay(self.numbers.workgroup);
+            }
+            return;
+        }
         // One thread more than needed, so that lines do not start in one memory bank.
         let line = count + usize::from(count.is_multiple_of(2));
         let buffer = self.plan.buffers.len();
@@ -154,12 +173,16 @@ impl Emit<'_> {
             scratch: false,
             at: 0,
         });
-        let word = |at: &At, t: &str| match offset(&at.coords, &strides).as_str() {
-            "0u" => format!("tiles[at_{name_of} + {t}]"),
-            line => format!("tiles[at_{name_of} + {line} + {t}]"),
+        let word = |e: &Self, at: &At, t: &str| match offset(&at.coords, &strides).as_str() {
+            "0u" => e.word(buffer, &format!("at_{name_of} + {t}")),
+            line => e.word(buffer, &format!("at_{name_of} + {line} + {t}")),
         };
         let own = threads.iter().rfold((String::new(), 1), |(text, step), (c, n)| {
-            let term = if step == 1 { format!("c{c}") } else { format!("c{c} * {step}u") };
+            let thread = match self.plan.layout.classes[*c].vector {
+                1 => format!("c{c}"),
+                v => format!("(c{c} / {v}u)"),
+            };
+            let term = if step == 1 { thread } else { format!("{thread} * {step}u") };
             (if text.is_empty() { term } else { format!("{term} + {text}") }, step * n)
         });
         let mut axes = self.plan.layout.axes[result.index()].clone();
@@ -171,7 +194,7 @@ impl Emit<'_> {
                 e.line(format!("if ({test}) {{"));
             }
             for (at, x) in places.iter().zip(names) {
-                e.line(format!("{} = {};", word(at, &own.0), to_word(ty.dtype, x)));
+                e.line(format!("{} = {};", word(e, at, &own.0), to_word(ty.dtype, x)));
                 e.pay(e.numbers.workgroup);
             }
             if owner.is_some() {
@@ -182,10 +205,10 @@ impl Emit<'_> {
             e.touch(Memory::Buffer(buffer), None, false);
             for (i, at) in places.iter().enumerate() {
                 let sum = e.register(result, i);
-                e.line(format!("var {sum}: {} = {};", name(ty.dtype), from_word(ty.dtype, &word(at, "0u"))));
+                e.line(format!("var {sum}: {} = {};", name(ty.dtype), from_word(ty.dtype, &word(e, at, "0u"))));
                 if count <= COMBINED {
                     for t in 1..count {
-                        let next = from_word(ty.dtype, &word(at, &format!("{t}u")));
+                        let next = from_word(ty.dtype, &word(e, at, &format!("{t}u")));
                         let next = e.combine(op, ty.dtype, &sum, &next);
                         e.line(format!("{sum} = {next};"));
                         e.pay(e.numbers.workgroup);
@@ -193,7 +216,7 @@ impl Emit<'_> {
                     continue;
                 }
                 e.spent += count as u64 + 1;
-                let next = from_word(ty.dtype, &word(at, "t"));
+                let next = from_word(ty.dtype, &word(e, at, "t"));
                 e.times((count - 1) as f64, |e| {
                     let next = e.combine(op, ty.dtype, &sum, &next);
                     e.line(format!("for (var t = 1u; t < {count}u; t++) {{ {sum} = {next}; }}"));

@@ -1,6 +1,6 @@
 //! Loads and stores: positions in arrays, what lies outside of them, types narrower than a word.
 use super::Emit;
-use super::element::{At, Coord, stretch, zero};
+use super::element::{At, Coord, FOUR, PARTS, stretch, zero};
 use super::module;
 use crate::passes::lower;
 use crate::wgsl::place::Home;
@@ -10,13 +10,18 @@ use crate::wgsl::types::{pack, unpack};
 use pallas_ir::{Inst, Op, OperandId, OperandKind, Value, View};
 use std::cell::RefCell;
 
-/// Coordinates along the axes of an array that have been computed: axis, coordinate, and what came out.
+/// What accesses to an array have computed.
 #[derive(Default)]
-pub(super) struct Known(Vec<(usize, String, Along)>);
+pub(super) struct Known {
+    /// Axis, coordinate, and what came out.
+    along: Vec<(usize, String, Along)>,
+    /// Numbers of elements, and the name of the four from there on.
+    fours: Vec<(String, String)>,
+}
 
 impl Known {
     fn find(&self, axis: usize, coord: &str) -> Option<&Along> {
-        self.0.iter().find(|(a, c, _)| *a == axis && *c == coord).map(|(.., found)| found)
+        self.along.iter().find(|(a, c, _)| *a == axis && *c == coord).map(|(.., found)| found)
     }
 }
 
@@ -94,8 +99,21 @@ impl Emit<'_> {
                     e.depth += 1;
                 }
                 let mut known = Known::default();
-                for at in e.positions(value) {
-                    e.write(access, value, mask, &at, &mut known);
+                let places = e.positions(value);
+                let mut rest = &places[..];
+                while let Some(at) = rest.first() {
+                    let four = (rest.len() >= FOUR && mask.is_none()).then(|| e.four(access, at)).flatten();
+                    let step = match four {
+                        Some((base, 0)) => {
+                            e.write_four(access, value, &base, &rest[..FOUR], &mut known);
+                            FOUR
+                        }
+                        _ => {
+                            e.write(access, value, mask, at, &mut known);
+                            1
+                        }
+                    };
+                    rest = &rest[step..];
                 }
                 if owner.is_some() {
                     e.depth -= 1;
@@ -134,16 +152,30 @@ impl Emit<'_> {
             return inside.map_or(x.clone(), |test| format!("select({fill}, {x}, {test})"));
         }
         debug_assert!(view.axes.len() == self.k.operand(of).dims.len(), "a lowered view has all of the array's axes");
-        let along = self.along_all(access, at, known);
-        let inside = tests(&along);
-        let number = number(&along);
-        let number = inside.as_ref().map_or(number.clone(), |test| format!("select(0u, {number}, {test})"));
-        self.pay(self.numbers.global);
-        self.counts.global += self.trips;
         if module::written(self.k, of) {
             self.touch(Memory::Array(self.k.memory_of(of).0), None, false);
         }
-        let x = self.fetch(of, &number);
+        let four = self.four(access, at);
+        let along = self.along_all(access, four.as_ref().map_or(at, |(base, _)| base), known);
+        let inside = tests(&along);
+        let number = number(&along);
+        let number = inside.as_ref().map_or(number.clone(), |test| format!("select(0u, {number}, {test})"));
+        let x = match four {
+            Some((_, part)) => {
+                let name = known.fours.iter().find(|(n, _)| *n == number).map(|(_, name)| name.clone());
+                let name = name.unwrap_or_else(|| {
+                    let name = self.four_at(of, &number);
+                    known.fours.push((number, name.clone()));
+                    name
+                });
+                unpack(self.k.operand(of).dtype, &format!("{name}.{}", PARTS[part]))
+            }
+            None => {
+                self.pay(self.numbers.global);
+                self.counts.global += self.trips;
+                self.fetch(of, &number)
+            }
+        };
         inside.map_or(x.clone(), |test| format!("select({fill}, {x}, {test})"))
     }
 
@@ -170,15 +202,17 @@ impl Emit<'_> {
             (Inline::Fetch, Op::Load { from, view, .. }) => {
                 let access = Access { of: *from, view, starts: &inst.args[..view.dynamic()] };
                 let mut known = self.known.remove(&v).unwrap_or_default();
+                let base = |at: &At| self.four(access, at).map_or_else(|| at.clone(), |(base, _)| base);
+                let (at, other) = (base(at), base(other));
                 let (mut coords, mut others) = (at.coords.iter(), other.coords.iter());
                 for a in 0..view.axes.len() {
                     let zero = Coord::text("0u");
                     let kept = view.axes[a].kept;
                     let c = if kept { coords.next().expect("one per kept axis") } else { &zero };
-                    let same = !kept || others.next() == Some(c);
+                    let same = !kept || others.next().is_some_and(|o| o.text == c.text);
                     if same && known.find(a, &c.text).is_none() {
                         let along = self.compute_along(access, a, &c.text);
-                        known.0.push((a, c.text.clone(), along));
+                        known.along.push((a, c.text.clone(), along));
                     }
                 }
                 self.known.insert(v, known);
@@ -194,13 +228,18 @@ impl Emit<'_> {
             }
         }
     }
-    /// Runs `body`, behind which the coordinates that it computes are out of sight.
+    /// Runs `body`, behind which what it computes of arrays is out of sight.
     pub(super) fn scope(&mut self, body: impl FnOnce(&mut Self)) {
-        let before: Vec<(Value, usize)> = self.known.iter().map(|(v, known)| (*v, known.0.len())).collect();
+        let lengths = |known: &Known| (known.along.len(), known.fours.len());
+        let before: Vec<_> = self.known.iter().map(|(v, known)| (*v, lengths(known))).collect();
+        let tiles = self.tiles.len();
         body(self);
+        self.tiles.truncate(tiles);
         self.known.retain(|v, _| before.iter().any(|(b, _)| b == v));
-        for (v, len) in before {
-            self.known.entry(v).or_default().0.truncate(len);
+        for (v, (along, fours)) in before {
+            let known = self.known.entry(v).or_default();
+            known.along.truncate(along);
+            known.fours.truncate(fours);
         }
     }
 
@@ -227,6 +266,9 @@ impl Emit<'_> {
         self.guarded([inside, mask], |e| {
             let (array, dtype) = (module::array(e.k, of), e.k.operand(of).dtype);
             let bits = pack(dtype, &x);
+            if e.in_fours(of) {
+                return e.line(format!("write_{array}({number}, {bits});"));
+            }
             if dtype.bytes() == 4 {
                 return e.line(format!("{array}[{number}] = {bits};"));
             }
@@ -238,6 +280,22 @@ impl Emit<'_> {
                  atomicAnd(&{array}[at / {per}u], ~({ones}u << shift));\n    \
                  atomicOr(&{array}[at / {per}u], bits << shift);\n}}"
             ));
+        });
+    }
+    /// Writes four neighbours at once.
+    fn write_four(&mut self, access: Access<'_>, value: Value, base: &At, places: &[At], known: &mut Known) {
+        let of = access.of;
+        let dtype = self.k.operand(of).dtype;
+        let words: Vec<String> = places.iter().map(|at| pack(dtype, &self.element(value, at))).collect();
+        let along = self.along_all(access, base, known);
+        let (inside, number) = (tests(&along), number(&along));
+        self.touch(Memory::Array(self.k.memory_of(of).0), None, true);
+        self.pay(self.numbers.four);
+        self.counts.global += FOUR as f64 * self.trips;
+        self.fours.insert(self.k.memory_of(of));
+        self.guarded([inside, None], |e| {
+            let array = module::array(e.k, of);
+            e.line(format!("{array}[{number} / {FOUR}u] = vec4<u32>({});", words.join(", ")));
         });
     }
     fn guarded(&mut self, tests: [Option<String>; 2], body: impl FnOnce(&mut Self)) {
@@ -252,11 +310,46 @@ impl Emit<'_> {
         self.line("}");
     }
 
+    /// Four neighbours as a vector, from an element on that is a multiple of four.
+    fn four_at(&mut self, of: OperandId, number: &str) -> String {
+        self.pay(self.numbers.four);
+        self.counts.global += FOUR as f64 * self.trips;
+        self.fours.insert(self.k.memory_of(of));
+        let (name, array) = (self.fresh("w"), module::array(self.k, of));
+        self.line(format!("let {name} = {array}[{number} / {FOUR}u];"));
+        name
+    }
+    /// Whether an array may be read and written four elements at a time.
+    fn in_fours(&self, of: OperandId) -> bool {
+        self.numbers.registers > 0 && module::fours(self.k, of, self.multiples)
+    }
+    /// The position of the four neighbours that a position is one of, and which: where they lie together in the array, all
+    /// inside or all outside.
+    fn four(&self, access: Access<'_>, at: &At) -> Option<(At, usize)> {
+        let Access { of, view, starts } = access;
+        if !self.in_fours(of) || self.plan.scratches[of.index()].is_some() {
+            return None;
+        }
+        let last = view.axes.last().filter(|v| v.kept && v.stride == 1 && v.offset % FOUR as i64 == 0)?;
+        if last.dynamic && !module::multiple(self.k, &self.plan.defined, *starts.last()?, self.multiples) {
+            return None;
+        }
+        let (base, part) = at.coords.last()?.part.clone()?;
+        let mut at = At { coords: at.coords.clone(), flat: None };
+        *at.coords.last_mut()? = Coord::text(base);
+        Some((at, part))
+    }
+
     /// Element `number` of an array that is in bounds.
     fn fetch(&self, of: OperandId, number: &str) -> String {
         let (array, dtype) = (module::array(self.k, of), self.k.operand(of).dtype);
         let atomic = module::atomic(self.k, of);
-        let read = |i: String| if atomic { format!("atomicLoad(&{array}[{i}])") } else { format!("{array}[{i}]") };
+        let four = self.in_fours(of);
+        let read = |i: String| match (atomic, four) {
+            (true, _) => format!("atomicLoad(&{array}[{i}])"),
+            (_, true) => format!("read_{array}({i})"),
+            _ => format!("{array}[{i}]"),
+        };
         match dtype.bytes() {
             4 => unpack(dtype, &read(number.to_string())),
             2 => unpack(dtype, &format!("(({} >> (16u * ({number} % 2u))) & 0xffffu)", read(format!("{number} / 2u")))),
@@ -278,9 +371,19 @@ impl Emit<'_> {
         if c != "0u" {
             terms.push(if v.stride == 1 { format!("i32({c})") } else { format!("i32({c}) * {}", v.stride) });
         }
-        let last = v.offset + (v.size as i64 - 1) * v.stride;
+        let start = if v.dynamic { self.plan.constant(self.k, access.starts[before]) } else { Some(0) };
         let extent = module::size(self.k, access.of, axis);
-        let safe = !v.dynamic && v.offset >= 0 && extent.is_some_and(|n| last >= 0 && last < n);
+        let within = |start: i64, n: i64| {
+            let first = start + v.offset;
+            let last = first + (v.size as i64 - 1) * v.stride;
+            first.min(last) >= 0 && first.max(last) < n
+        };
+        let covered = v.dynamic && v.size == 1 && v.offset == 0 && {
+            // One program for each position along the axis.
+            let id = self.plan.defined[access.starts[before].index()].map(|i| &self.k.inst(i).op);
+            matches!(id, Some(Op::ProgramId(a)) if self.k.grid[*a].extent == self.k.operand(access.of).dims[axis])
+        };
+        let safe = covered || start.zip(extent).is_some_and(|(start, n)| within(start, n));
         let text = match &terms[..] {
             [] => "0".into(),
             [one] => one.clone(),
@@ -299,7 +402,7 @@ impl Emit<'_> {
                     return found.clone();
                 }
                 let along = self.compute_along(access, a, &c);
-                known.0.push((a, c, along.clone()));
+                known.along.push((a, c, along.clone()));
                 along
             })
             .collect()
@@ -314,7 +417,8 @@ impl Emit<'_> {
         let position = if simple { text } else { format!("p{n}") };
         let inside = (!safe).then(|| {
             let extent = module::extent(self.k, access.of, a);
-            self.line(format!("let in{n} = {position} >= 0 && {position} < {extent};"));
+            // As unsigned numbers, negative positions are beyond any extent.
+            self.line(format!("let in{n} = u32({position}) < u32({extent});"));
             format!("in{n}")
         });
         let offset = match module::stride(self.k, access.of, a).as_deref() {

@@ -14,15 +14,15 @@ mod memory;
 mod module;
 mod product;
 
-use super::Counts;
 use super::place::views::Inline;
 use super::place::{Home, Plan};
 use super::profile::Numbers;
 use super::sync::{Memory, Nest, Node, Step, Touch};
 use super::types::{from_word, name, to_word, unpack};
+use super::{Counts, Limits};
 use crate::passes::simplify::pure;
 use element::At;
-use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Op, RegionId, Value};
+use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Op, OperandId, RegionId, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -42,6 +42,10 @@ pub(super) struct Emitted {
     /// Lines of text.
     pub(super) lines: usize,
     pub(super) iterations: Iterations,
+    /// The workgroup runs in lockstep.
+    pub(super) lockstep: bool,
+    /// Arrays that are read or written four elements at a time.
+    pub(super) fours: BTreeSet<OperandId>,
     /// What a thread does in one step of the innermost sequential axis.
     pub(super) step: Counts,
     /// Emission stopped: the program costs more than it may.
@@ -101,8 +105,16 @@ pub(super) struct Emit<'k> {
     per_step: Option<Counts>,
     /// Operands of a product are being read.
     product: bool,
+    /// Dimensions that are multiples of four.
+    multiples: u64,
+    /// The workgroup is one subgroup, which runs in lockstep.
+    lockstep: bool,
+    /// Arrays that are read or written four elements at a time.
+    fours: BTreeSet<OperandId>,
     /// Coordinates of fetched loads that have been computed where the present line sees them.
     known: BTreeMap<Value, memory::Known>,
+    /// Indices of workgroup memory, and the names of the four words there.
+    tiles: Vec<(String, String)>,
     /// How often the present line runs.
     trips: f64,
     work: f64,
@@ -117,14 +129,15 @@ pub(super) fn body(
     plan: &mut Plan,
     numbers: &Numbers,
     sequential: usize,
-    limit: Option<u32>,
+    limits: &Limits,
     budget: f64,
 ) -> Emitted {
+    let threads = plan.threads() as u32;
     let mut e = Emit {
         k,
         plan,
         numbers,
-        limit,
+        limit: limits.max_loop_iterations,
         open: vec![vec![]],
         step: None,
         depth: 2,
@@ -140,6 +153,10 @@ pub(super) fn body(
         per_step: None,
         product: false,
         known: BTreeMap::new(),
+        tiles: vec![],
+        multiples: limits.multiples,
+        lockstep: limits.lanes.is_some_and(|lanes| threads <= lanes),
+        fours: BTreeSet::new(),
         trips: 1.0,
         work: 0.0,
         lines: 0,
@@ -159,6 +176,8 @@ pub(super) fn body(
         work: e.work,
         lines: e.lines,
         iterations: e.iterations,
+        lockstep: e.lockstep,
+        fours: e.fours,
         step: e.per_step.unwrap_or(e.counts),
         stopped,
     }
@@ -289,10 +308,15 @@ impl Emit<'_> {
             e.line(format!("agreed = {};", to_word(dtype, &x)));
             e.depth -= 1;
             e.line("}");
-            let learned = from_word(dtype, "workgroupUniformLoad(&agreed)");
-            e.define(v, &learned);
+            if e.lockstep {
+                e.line("subgroupBarrier();");
+                e.define(v, &from_word(dtype, "agreed"));
+                e.line("subgroupBarrier();");
+            } else {
+                e.define(v, &from_word(dtype, "workgroupUniformLoad(&agreed)"));
+                e.pay(e.numbers.barrier);
+            }
             e.step.as_mut().expect("inside of it").meets = true;
-            e.pay(e.numbers.barrier);
         });
     }
     /// The bits of a constant that WGSL has no literal for.
@@ -330,10 +354,14 @@ impl Emit<'_> {
                 super::place::layout::Along::X => ("column", self.plan.grid.1),
                 super::place::layout::Along::Each => continue,
             };
-            if class.threads == threads as usize {
-                self.line(format!("let c{c} = {direction};"));
+            let own = if class.threads == threads as usize {
+                direction.to_string()
             } else {
-                self.line(format!("let c{c} = {direction} % {}u;", class.threads));
+                format!("{direction} % {}u", class.threads)
+            };
+            match class.vector {
+                1 => self.line(format!("let c{c} = {own};")),
+                v => self.line(format!("let c{c} = {v}u * ({own});")),
             }
         }
     }

@@ -4,7 +4,8 @@ use super::super::place::Plan;
 use super::super::sync::Node;
 use super::super::types::HELPERS;
 use super::Emitted;
-use pallas_ir::{Dim, Kernel, OperandId, OperandKind};
+use super::element::FOUR;
+use pallas_ir::{Dim, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 use std::fmt::Write;
 
 // ---- words of the uniform: header, grid, dimensions, parameters, constants
@@ -62,6 +63,59 @@ pub(super) fn stride(k: &Kernel, of: OperandId, axis: usize) -> Option<String> {
         names.push(number.to_string());
     }
     (!names.is_empty()).then(|| if names.len() == 1 { names[0].clone() } else { format!("({})", names.join(" * ")) })
+}
+
+/// Whether a dimension is known to be a multiple of four; bits of `multiples` say so of those known at launch only.
+struct Multiple<'k>(&'k Kernel, u64);
+impl pallas_ir::dim::Fold for Multiple<'_> {
+    type Out = bool;
+    fn number(&mut self, n: i64) -> bool {
+        n % FOUR as i64 == 0
+    }
+    fn name(&mut self, name: &str) -> bool {
+        let i = self.0.dims.iter().position(|d| d.name == name).expect("dimensions are declared");
+        self.0.dims[i].size.map_or(i < 64 && self.1 >> i & 1 == 1, |n| self.number(n))
+    }
+    fn add(&mut self, a: bool, b: bool) -> bool {
+        a && b
+    }
+    fn mul(&mut self, a: bool, b: bool) -> bool {
+        a || b
+    }
+    fn cdiv(&mut self, _: bool, _: bool) -> bool {
+        false
+    }
+    fn min(&mut self, a: bool, b: bool) -> bool {
+        a && b
+    }
+    fn max(&mut self, a: bool, b: bool) -> bool {
+        a && b
+    }
+}
+/// Whether a scalar is known to be a multiple of four.
+pub(super) fn multiple(k: &Kernel, defined: &[Option<InstId>], v: Value, multiples: u64) -> bool {
+    let Some(id) = defined[v.index()] else { return false };
+    let inst = k.inst(id);
+    let of = |v: &Value| multiple(k, defined, *v, multiples);
+    match &inst.op {
+        Op::Const(x) => x.as_i64() % FOUR as i64 == 0,
+        Op::Scalar(ScalarOp::Mul) => inst.args.iter().any(of),
+        Op::Scalar(ScalarOp::Add | ScalarOp::Sub) => inst.args.iter().all(of),
+        Op::Extent(dim) => {
+            let i = dim.index();
+            k.dims[i].size.map_or(i < 64 && multiples >> i & 1 == 1, |n| n % FOUR as i64 == 0)
+        }
+        _ => false,
+    }
+}
+/// Whether an array may be bound as vectors of four words: its rows are whole vectors, and so are those of whoever shares
+/// its memory.
+pub(super) fn fours(k: &Kernel, of: OperandId, multiples: u64) -> bool {
+    let memory = k.memory_of(of);
+    k.arrays().filter(|(id, _)| k.memory_of(*id) == memory).all(|(id, o)| {
+        let rows = o.dims.len().checked_sub(1).map(|last| bound(k, id, last));
+        o.dtype.bytes() == FOUR && rows.is_some_and(|n| n.fold(&mut Multiple(k, multiples)))
+    })
 }
 
 struct Text<'k>(&'k Kernel);
@@ -131,7 +185,11 @@ pub(in crate::wgsl) fn module(
     let bound = arrays(k);
     for (i, (id, written)) in bound.iter().enumerate() {
         let access = if *written { "read_write" } else { "read" };
-        let word = if atomic(k, *id) { "atomic<u32>" } else { "u32" };
+        let word = match (atomic(k, *id), body.fours.contains(id)) {
+            (true, _) => "atomic<u32>",
+            (_, true) => "vec4<u32>",
+            _ => "u32",
+        };
         let (name, dtype) = (array(k, *id), k.operand(*id).dtype);
         put(format!("@group(0) @binding({}) var<storage, {access}> {name}: array<{word}>; // {dtype}", i + 1));
     }
@@ -144,12 +202,27 @@ pub(in crate::wgsl) fn module(
         put(format!("@group(0) @binding({next}) var<storage, read_write> error_flag: array<atomic<u32>>;"));
         put("var<private> spent: u32;".into());
     }
-    put(format!("var<workgroup> tiles: array<u32, {}>;", workgroup_words.max(1)));
+    match plan.fours {
+        true => put(format!("var<workgroup> tiles: array<vec4<u32>, {}>;", workgroup_words.div_ceil(4).max(1))),
+        false => put(format!("var<workgroup> tiles: array<u32, {}>;", workgroup_words.max(1))),
+    }
     put("var<workgroup> agreed: u32;".into());
     for b in &plan.buffers {
         put(format!("const at_{} = {}u;", b.name, b.at));
     }
     put("fn word(i: u32) -> u32 { return launch.words[i / 4u][i % 4u]; }".into());
+    let mut text = String::new();
+    render(&body.nodes, 2, body.lockstep, &mut text);
+    for (id, _) in &bound {
+        let name = array(k, *id);
+        let at = if body.fours.contains(id) { "[i / 4u][i % 4u]" } else { "[i]" };
+        if text.contains(&format!("read_{name}(")) {
+            put(format!("fn read_{name}(i: u32) -> u32 {{ return {name}{at}; }}"));
+        }
+        if text.contains(&format!("write_{name}(")) {
+            put(format!("fn write_{name}(i: u32, x: u32) {{ {name}{at} = x; }}"));
+        }
+    }
     put(HELPERS.into());
     body.helpers.iter().for_each(|h| put((*h).to_string()));
     put(format!("@compute @workgroup_size({})", plan.threads()));
@@ -174,27 +247,29 @@ pub(in crate::wgsl) fn module(
         put(format!("        let id{axis} = i32({rest} % max({}, 1u));", word(grid_word(axis))));
         rest = format!("({rest} / max({}, 1u))", word(grid_word(axis)));
     }
-    let mut text = String::new();
-    render(&body.nodes, 2, &mut text);
     put(text.trim_end().to_string());
     put("    }".into());
     put("}".into());
     m
 }
 
-fn render(nodes: &[Node], depth: usize, out: &mut String) {
+fn render(nodes: &[Node], depth: usize, lockstep: bool, out: &mut String) {
     for node in nodes {
         match node {
             Node::Text(text) => out.push_str(text),
             Node::Step(step) => out.push_str(&step.text),
             Node::Barrier(b) => {
-                let storage = if b.storage { " storageBarrier();" } else { "" };
-                writeln!(out, "{}workgroupBarrier();{storage} // {}", "    ".repeat(depth), b.why).expect("text");
+                let barrier = match (b.storage, lockstep) {
+                    (true, _) => "workgroupBarrier(); storageBarrier();",
+                    (false, false) => "workgroupBarrier();",
+                    (false, true) => "subgroupBarrier();",
+                };
+                writeln!(out, "{}{barrier} // {}", "    ".repeat(depth), b.why).expect("text");
             }
             Node::Nest(nest) => {
                 for (head, part) in &nest.parts {
                     out.push_str(head);
-                    render(part, depth + 1, out);
+                    render(part, depth + 1, lockstep, out);
                 }
                 out.push_str(&nest.close);
             }

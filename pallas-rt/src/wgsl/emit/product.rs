@@ -1,6 +1,6 @@
 //! Products of tiles: in registers, a thread computes its elements of the result step by step; in memory, one by one.
 use super::Emit;
-use super::element::{At, Coord, convert, coordinate};
+use super::element::{At, Coord, FOUR, convert, coordinate};
 use crate::wgsl::place::{Home, views};
 use crate::wgsl::types::{name, wrap};
 use pallas_ir::{Access, DType, Inst, Op, Value};
@@ -44,7 +44,10 @@ impl Emit<'_> {
     fn product(&mut self, dot: &Product, places: &[At], sum: &dyn Fn(&Self, usize) -> String) {
         self.scope(|e| {
             for (at, side) in places.iter().flat_map(|at| [(at, 0), (at, 1)]) {
-                let [at, other] = ["0u", "1u"].map(|k| At { coords: dot.operand(side, at, k), flat: None });
+                let [at, other] = ["0u", "4u"].map(|k| {
+                    let k = Coord { part: Some((k.into(), 0)), ..Coord::text(k) };
+                    At { coords: dot.operand(side, at, &k), flat: None }
+                });
                 e.hoist(dot.args[side], &at, &other);
             }
             e.steps(dot, places, sum);
@@ -65,19 +68,25 @@ impl Emit<'_> {
                 self.spent += (dot.steps / unroll) as u64 + 1;
             }
         }
-        self.times((dot.steps / unroll) as f64, |e| {
-            for u in 0..unroll {
-                let at = match (rolled, u) {
-                    (true, 0) => k.clone(),
-                    (true, u) => format!("({k} + {u}u)"),
-                    (false, u) => format!("{u}u"),
-                };
-                e.line("{");
-                e.depth += 1;
-                e.scope(|e| e.one_product(dot, places, &at, sum));
-                e.depth -= 1;
-                e.line("}");
-            }
+        let text = |u: usize| match (rolled, u) {
+            (true, 0) => k.clone(),
+            (true, u) => format!("({k} + {u}u)"),
+            (false, u) => format!("{u}u"),
+        };
+        let times = (dot.steps / unroll) as f64;
+        self.times(times, |e| {
+            e.scope(|e| {
+                // With four operands at hand a sum takes them all before the next one's turn.
+                let at_once = if e.plan.fours { FOUR } else { 1 };
+                let mut factors = vec![];
+                for u in 0..unroll {
+                    let part = unroll.is_multiple_of(FOUR).then(|| (text(u - u % FOUR), u % FOUR));
+                    factors.push(e.factors(dot, places, &Coord { part, ..Coord::text(text(u)) }));
+                    if factors.len() == at_once || u + 1 == unroll {
+                        e.sums(dot, &std::mem::take(&mut factors), sum);
+                    }
+                }
+            });
         });
         if rolled {
             self.depth -= 1;
@@ -87,7 +96,8 @@ impl Emit<'_> {
     fn registers_only(&self, places: &[At]) -> bool {
         places.iter().all(|at| at.flat.is_none())
     }
-    fn one_product(&mut self, dot: &Product, places: &[At], k: &str, sum: &dyn Fn(&Self, usize) -> String) {
+    /// Names of the factors of one step, by place.
+    fn factors(&mut self, dot: &Product, places: &[At], k: &Coord) -> Vec<[String; 2]> {
         let mut read = [vec![], vec![]];
         let mut factors = vec![];
         for at in places {
@@ -100,7 +110,7 @@ impl Emit<'_> {
                     self.product = true;
                     let (from, x) = (self.k.ty(v).dtype, self.element(v, &at));
                     self.product = false;
-                    let n = format!("{}{}", ["a", "b"][side], read[side].len());
+                    let n = self.fresh(["a", "b"][side]);
                     self.line(format!("let {n} = {};", convert(from, dot.dtype, &x)));
                     read[side].push((at.coords, n.clone()));
                     n
@@ -108,16 +118,22 @@ impl Emit<'_> {
             });
             factors.push(names);
         }
-        for (i, [a, b]) in factors.iter().enumerate() {
+        factors
+    }
+    /// Adds the products of the factors of some steps to what `sum` names.
+    fn sums(&mut self, dot: &Product, steps: &[Vec<[String; 2]>], sum: &dyn Fn(&Self, usize) -> String) {
+        for i in 0..steps[0].len() {
             let s = sum(self, i);
-            let next = match dot.dtype {
-                DType::F32 => format!("fma({a}, {b}, {s})"),
-                DType::Bool => format!("{s} || ({a} && {b})"),
-                t => wrap(t, &format!("({s} + {a} * {b})")),
-            };
-            self.line(format!("{s} = {next};"));
-            self.pay(self.numbers.operation);
-            self.counts.fma += self.trips;
+            for [a, b] in steps.iter().map(|factors| &factors[i]) {
+                let next = match dot.dtype {
+                    DType::F32 => format!("fma({a}, {b}, {s})"),
+                    DType::Bool => format!("{s} || ({a} && {b})"),
+                    t => wrap(t, &format!("({s} + {a} * {b})")),
+                };
+                self.line(format!("{s} = {next};"));
+                self.pay(self.numbers.operation);
+                self.counts.fma += self.trips;
+            }
         }
     }
 }
@@ -155,10 +171,11 @@ impl Product {
         Product { args: [inst.args[0], inst.args[1]], dtype: e.k.ty(inst.results[0]).dtype, axes, inner, steps }
     }
     /// Where an operand is read for the result's element `at` and step `k`.
-    fn operand(&self, side: usize, at: &At, k: &str) -> Vec<Coord> {
+    fn operand(&self, side: usize, at: &At, k: &Coord) -> Vec<Coord> {
         let coord = |axis: &Result<usize, usize>| match axis {
             Ok(r) => at.coords[*r].clone(),
-            Err(i) => Coord::text(coordinate(&self.inner, *i, k)),
+            Err(_) if self.inner.len() == 1 => k.clone(),
+            Err(i) => Coord::text(coordinate(&self.inner, *i, &k.text)),
         };
         self.axes[side].iter().map(coord).collect()
     }

@@ -26,14 +26,20 @@ pub(in crate::wgsl) struct Class {
     pub(in crate::wgsl) size: usize,
     /// Direction.
     pub(in crate::wgsl) along: Along,
-    /// Threads that share the axis; thread `t` has elements `t`, `t + threads`, ...
+    /// Threads that share the axis.
     pub(in crate::wgsl) threads: usize,
+    /// Neighbours a thread has: thread `t` has elements `vector * t` and on, `vector * (t + threads)` and on, ...
+    pub(in crate::wgsl) vector: usize,
 }
 
 impl Class {
     /// Elements a thread has.
     pub(in crate::wgsl) fn repeats(self) -> usize {
         self.size / self.threads
+    }
+    /// How far element `r` of a thread is from its first.
+    pub(in crate::wgsl) fn distance(self, r: usize) -> usize {
+        r / self.vector * self.vector * self.threads + r % self.vector
     }
 }
 
@@ -47,14 +53,19 @@ pub(in crate::wgsl) struct Layout {
 }
 
 impl Layout {
-    /// The layout on a grid of `y` by `x` threads.
-    pub(in crate::wgsl) fn on(&self, y: u32, x: u32) -> Layout {
+    /// The layout on a grid of `y` by `x` threads that have `vector` neighbours along x where that divides.
+    pub(in crate::wgsl) fn on(&self, y: u32, x: u32, vector: usize) -> Layout {
         let threads = |class: &Class| match class.along {
             Along::Each => 1,
             Along::Y => divisor(class.size, y as usize),
             Along::X => divisor(class.size, x as usize),
         };
-        let classes = self.classes.iter().map(|c| Class { threads: threads(c), ..*c }).collect();
+        let spread = |c: &Class| {
+            let threads = threads(c);
+            let vector = if c.along == Along::X && c.size.is_multiple_of(threads * vector) { vector } else { 1 };
+            Class { threads, vector, ..*c }
+        };
+        let classes = self.classes.iter().map(spread).collect();
         Layout { axes: self.axes.clone(), classes }
     }
     /// The class of an axis.
@@ -303,7 +314,7 @@ impl Search<'_> {
                             Some(false) => Along::Y,
                             _ => Along::X,
                         };
-                        classes.push(Class { size: shape[a], along, threads: 1 });
+                        classes.push(Class { size: shape[a], along, threads: 1, vector: 1 });
                         classes.len() - 1
                     })
                 })

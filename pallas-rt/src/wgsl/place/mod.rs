@@ -58,6 +58,8 @@ pub(super) struct Plan {
     pub(super) buffers: Vec<Buffer>,
     /// Rows and columns of threads.
     pub(super) grid: (u32, u32),
+    /// Workgroup memory is an array of vectors of four words.
+    pub(super) fours: bool,
 }
 
 impl Plan {
@@ -77,6 +79,7 @@ impl Plan {
             && rows > 1
             && columns > 0
             && columns.is_multiple_of(2)
+            && !self.fours
             && self.read_across(k, v)
         {
             let pad = |s: usize| s / columns * (columns + 1);
@@ -105,6 +108,13 @@ impl Plan {
             }
         });
         across
+    }
+    /// The number that a scalar is.
+    pub(super) fn constant(&self, k: &Kernel, v: Value) -> Option<i64> {
+        match k.inst(self.defined[v.index()]?).op {
+            Op::Const(x) => Some(x.as_i64()),
+            _ => None,
+        }
     }
     /// The tile and axis that an axis of a view shows.
     pub(super) fn source(&self, k: &Kernel, v: Value, axis: usize) -> Option<(Value, usize)> {
@@ -153,13 +163,14 @@ impl Analysis {
         let mut plan = Plan {
             inline: self.inline.clone(),
             defined: self.defined.clone(),
-            layout: self.layout.on(grid.0, grid.1),
+            layout: self.layout.on(grid.0, grid.1, numbers.vector),
             homes: vec![Home::None; k.values.len()],
             copies: vec![None; k.values.len()],
             scratches: vec![None; k.operands.len()],
             fused: self.fused.clone(),
             buffers: vec![],
             grid,
+            fours: numbers.vector == 4,
         };
         for v in (0..k.values.len() as u32).map(Value) {
             if k.ty(v).is_scalar() || !self.used[v.index()] || self.inline[v.index()].is_some() {

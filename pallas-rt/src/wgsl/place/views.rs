@@ -4,9 +4,7 @@
 //! at a moved position (broadcast, transpose, slice, reshape over unit axes). Where a profile does not stage, a *fetched*
 //! value is read from its array by every product that needs it.
 use pallas_ir::structural::Index;
-use pallas_ir::{
-    Access, Dim, Inst, InstId, Kernel, Op, Operand, OperandId, OperandKind, RegionId, ScalarOp, StructuralOp, Value,
-};
+use pallas_ir::{Access, Dim, Inst, InstId, Kernel, Op, RegionId, ScalarOp, StructuralOp, Value};
 
 /// How a value is recomputed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,7 +77,7 @@ impl Search<'_> {
             let ready = |v: &Value| fetch[v.index()] || self.pure(*v).is_some();
             let one = |op: &StructuralOp| matches!(access(self.k, op, inst), Access::Cast);
             let fetched = match &inst.op {
-                Op::Load { from, masked: false, .. } => self.constant(*from),
+                Op::Load { from, masked: false, .. } => self.k.is_constant(*from),
                 Op::Scalar(op) => cheap(*op) && inst.args.iter().all(ready),
                 Op::Structural(op) if one(op) => ready(&inst.args[0]),
                 _ => false,
@@ -105,11 +103,6 @@ impl Search<'_> {
         for (inline, _) in self.inline.iter_mut().zip(fetch).filter(|(inline, fetch)| *fetch && inline.is_none()) {
             *inline = Some(Inline::Fetch);
         }
-    }
-    /// Whether nothing writes to an operand.
-    fn constant(&self, id: OperandId) -> bool {
-        let takes = |o: &Operand| matches!(o.kind, OperandKind::Output { alias: Some(a), .. } if a == id);
-        self.k.operand(id).kind == OperandKind::Input && !self.k.operands.iter().any(takes)
     }
     fn of(&self, inst: &Inst) -> Option<Inline> {
         let all = || inst.args.iter().map(|&v| self.pure(v)).sum::<Option<usize>>();
