@@ -69,7 +69,7 @@ impl State {
         let mut loss = lse - self.target.load() * (1.0 - terms.smoothing) + lse * lse * terms.z_loss;
         if terms.smooth {
             // Only then: the mean over a class that is never chosen is -inf.
-            loss = loss - self.total.load() * (terms.smoothing / classes.cast::<f32>());
+            loss -= self.total.load() * (terms.smoothing / classes.cast::<f32>());
         }
         (select(labels.eq(terms.ignore), 0.0, loss), lse)
     }

@@ -57,7 +57,7 @@ pub(super) enum Binary {
     Min, Max,
     And, Or, Xor,
     AddInt, SubInt, MulInt, MinInt, MaxInt, GreaterInt, EqualInt,
-    PackWords, PackBytes,
+    PackWords, PackBytes, PackUnsigned,
 }
 
 /// `to = op b`.
@@ -66,6 +66,25 @@ pub(super) enum Unary {
     Sqrt,
     IntToFloat,
     BytesToInts,
+    WordsToInts,
+}
+
+/// How numbers become whole.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(u8)]
+pub(super) enum Rounding {
+    Even = 0,
+    Down = 1,
+    Up = 2,
+    Zero = 3,
+}
+
+/// Directions of a shift; zeros come in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(u8)]
+pub(super) enum Shift {
+    Right = 2,
+    Left = 6,
 }
 
 /// Predicates of comparisons; all but `NotEqual` and `Unordered` are false for NaN.
@@ -137,6 +156,7 @@ impl Asm {
             Binary::GreaterInt => Opcode(M0f, Prefix::P66, 0x66),
             Binary::EqualInt => Opcode(M0f, Prefix::P66, 0x76),
             Binary::PackWords => Opcode(M0f, Prefix::P66, 0x6b),
+            Binary::PackUnsigned => Opcode(M0f38, Prefix::P66, 0x2b),
             Binary::PackBytes => Opcode(M0f, Prefix::P66, 0x63),
         };
         self.vex(true, opcode, to.0, a.0, b);
@@ -145,6 +165,7 @@ impl Asm {
         let opcode = match op {
             Unary::Sqrt => Opcode(Map::M0f, Prefix::None, 0x51),
             Unary::IntToFloat => Opcode(Map::M0f, Prefix::None, 0x5b),
+            Unary::WordsToInts => Opcode(Map::M0f38, Prefix::P66, 0x33),
             Unary::BytesToInts => Opcode(Map::M0f38, Prefix::P66, 0x21),
         };
         self.vex(true, opcode, to.0, 0, x);
@@ -161,17 +182,34 @@ impl Asm {
         self.vex(true, Opcode(Map::M0f3a, Prefix::P66, 0x4a), to.0, no.0, yes);
         self.code.push(mask.0 << 4);
     }
-    /// Bits of 32-bit elements, up.
-    pub(super) fn shift_left(&mut self, to: Reg, x: Reg, bits: u8) {
+    /// Bits of 32-bit elements.
+    pub(super) fn shift(&mut self, how: Shift, to: Reg, x: Reg, bits: u8) {
         // The opcode's extension takes the place of a register; the result is named by VEX.
-        self.vex(true, Opcode(Map::M0f, Prefix::P66, 0x72), 6, to.0, Operand::Reg(x));
+        self.vex(true, Opcode(Map::M0f, Prefix::P66, 0x72), how as u8, to.0, Operand::Reg(x));
         self.code.push(bits);
+    }
+    pub(super) fn round(&mut self, how: Rounding, to: Reg, x: Operand) {
+        self.vex(true, Opcode(Map::M0f3a, Prefix::P66, 0x08), to.0, 0, x);
+        // No exception for what is cut off.
+        self.code.push(8 | how as u8);
+    }
+    /// Eight floats of 16 bits to 32, and back to nearest even.
+    pub(super) fn widen(&mut self, to: Reg, from: Operand) {
+        self.vex(true, Opcode(Map::M0f38, Prefix::P66, 0x13), to.0, 0, from);
+    }
+    pub(super) fn narrow(&mut self, to: Operand, x: Reg) {
+        self.vex(true, Opcode(Map::M0f3a, Prefix::P66, 0x1d), x.0, 0, to);
+        self.code.push(0);
     }
     pub(super) fn load(&mut self, to: Reg, from: Operand) {
         self.vex(true, Opcode(Map::M0f, Prefix::None, 0x10), to.0, 0, from);
     }
     pub(super) fn store(&mut self, to: Mem, x: Reg) {
         self.vex(true, Opcode(Map::M0f, Prefix::None, 0x11), x.0, 0, Operand::Mem(to));
+    }
+    /// Its lower half.
+    pub(super) fn store_half(&mut self, to: Mem, x: Reg) {
+        self.vex(false, Opcode(Map::M0f, Prefix::None, 0x11), x.0, 0, Operand::Mem(to));
     }
     /// Past the caches; the address is a multiple of a vector.
     pub(super) fn stream(&mut self, to: Mem, x: Reg) {

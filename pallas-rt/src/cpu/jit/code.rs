@@ -169,7 +169,9 @@ impl<'c> Compiler<'c> {
             uses,
         };
         let mut free = POINTERS.into_iter();
-        let whole = |dtype| in_four_bytes(dtype) || (dtype == DType::Bool && form.whole);
+        // Others have no loads and stores of parts of a vector.
+        let known = |dtype| matches!(dtype, DType::Bool | DType::F16 | DType::Bf16);
+        let whole = |dtype| in_four_bytes(dtype) || (known(dtype) && form.whole);
         let mut slot = 0;
         for (place, input) in values(chain).enumerate() {
             let dtype = compiler.input_type(input)?;
@@ -410,6 +412,7 @@ impl<'c> Compiler<'c> {
         let at = self.element(place, dtype, k);
         let r = match (dtype, mask) {
             (DType::Bool, _) => self.w.mask_of_bytes(at)?,
+            (DType::F16 | DType::Bf16, _) => self.w.load_half(dtype, at)?,
             (_, Some(mask)) => {
                 let to = self.w.take()?;
                 self.w.asm.load_masked(to, mask, at);
@@ -437,6 +440,7 @@ impl<'c> Compiler<'c> {
                 self.w.asm.store_eight_bytes(at, bytes);
                 self.w.free(bytes);
             }
+            (DType::F16 | DType::Bf16, _) => self.w.store_half(dtype, at, x)?,
             (_, Some(mask)) => self.w.asm.store_masked(at, mask, x),
             _ if self.form.streamed >> link & 1 == 1 => self.w.asm.stream(at, x),
             _ => self.w.asm.store(at, x),

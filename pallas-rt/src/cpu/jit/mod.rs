@@ -7,12 +7,14 @@
 //!         folds of the row -> memory
 //! ```
 //!
-//! [`vector`] knows operations, [`asm`] their encoding, this file the loops around them. Code is made when a chain first
+//! [`vector`] and [`math`] know operations, [`asm`] their encoding, this file the loops around them. Code is made when a chain first
 //! runs, for the way its operands lie then; what has no code (other processors, other operations) runs strip by strip.
 #[cfg(target_arch = "x86_64")]
 mod asm;
 #[cfg(target_arch = "x86_64")]
 mod code;
+#[cfg(target_arch = "x86_64")]
+mod math;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;
 #[cfg(target_arch = "x86_64")]
@@ -83,7 +85,9 @@ pub(crate) use code::Code;
 fn compile(chains: &[Chain], forms: &[Form]) -> Option<Code> {
     // What tests compare with, and a way around a suspected mistake.
     let off = std::env::var_os("PALLAS_CPU_NATIVE").is_some_and(|v| v == "0");
-    (!off && super::strips::has_avx2()).then(|| code::compile(chains, forms)).flatten()
+    (!off && super::strips::has_avx2() && is_x86_feature_detected!("f16c"))
+        .then(|| code::compile(chains, forms))
+        .flatten()
 }
 
 /// There is none for this processor.

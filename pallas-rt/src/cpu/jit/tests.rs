@@ -1,7 +1,7 @@
 //! Code against strips, bit by bit: every operation that has code, in every form of operands, for all lengths of a tail.
-use super::super::fold;
 use super::super::plan::step::{Chain, Input, Link, Operation, Sink, Source};
 use super::super::strips::{slice, slice_mut, strip};
+use super::super::{convert, fold};
 use super::{Codes, Form, Place, Rows};
 use pallas_ir::scalar::Ty;
 use pallas_ir::{DType, Literal, ScalarOp, Value};
@@ -160,7 +160,7 @@ fn operations_agree_with_strips() {
     compiled.sort_by_key(|(op, dtype)| (op.row().name, *dtype as usize));
     compiled.dedup();
     let floats = compiled.iter().filter(|c| c.1 == DType::F32).count();
-    assert!(floats >= 20 && compiled.len() - floats >= 9, "only {compiled:?} have code");
+    assert!(floats >= 30 && compiled.len() - floats >= 9, "only {compiled:?} have code");
 }
 
 #[test]
@@ -246,5 +246,62 @@ fn results_may_take_the_place_of_operands_or_stream() {
     for (&y, &x) in out[from..].iter().zip(&x) {
         let x = f32::from_bits(x);
         assert!(same(y, expected(x), DType::F32), "exp({x}) * 2, streamed");
+    }
+}
+
+#[test]
+fn casts_agree_with_strips() {
+    if !super::super::strips::has_avx2() {
+        return;
+    }
+    let mut numbers = operand(DType::F32, 0);
+    // Halfway between two 16-bit floats of each type, and just beside.
+    let near =
+        [0x3f80_8000u32, 0x3f81_8000, 0x3f80_8001, 0x3f80_1000, 0x3f80_3000, 0x3f80_1001, 0x7f7f_ffff, 0x3300_0000];
+    numbers[..near.len()].copy_from_slice(&near);
+    let cast = |from, to| Chain {
+        shape: vec![1, PITCH],
+        inputs: vec![Input::Value(Value(0))],
+        links: vec![Link {
+            op: Operation::Cast,
+            strip: convert::cast(from, to),
+            args: vec![(Source::Input(0), from)],
+            dtype: to,
+            buffer: 0,
+            output: Some(Value(90)),
+            aside: false,
+            passing: false,
+        }],
+        widest: 4,
+        ..Chain::default()
+    };
+    for half in [DType::F16, DType::Bf16] {
+        for (from, to, x) in [(DType::F32, half, &numbers[..PITCH]), (half, DType::F32, &numbers[..PITCH / 2])] {
+            let chain = cast(from, to);
+            let codes = Codes::default();
+            let form = Form { whole: true, ..Form::default() };
+            let code = codes.get(std::slice::from_ref(&chain), &[form]).expect("has code");
+            let (mut x, mut found, mut expected) = (x.to_vec(), vec![0u32; PITCH], vec![0u32; PITCH]);
+            let place = |start: &mut Vec<u32>| Place { start: start.as_mut_ptr().cast(), row: 0 };
+            let places = [Place::columns(PITCH), place(&mut x), place(&mut found)];
+            // SAFETY: operand and results hold a row; `convert` reads and writes the same.
+            unsafe {
+                code.run(Rows { places: &places, from: 0, to: 1 });
+                let x = slice(from, x.as_ptr().cast(), PITCH);
+                (chain.links[0].strip)(&[x], slice_mut(to, expected.as_mut_ptr().cast(), PITCH), PITCH);
+            }
+            let elements = |words: &[u32]| -> Vec<u32> {
+                let halves = words.iter().flat_map(|w| [w & 0xffff, w >> 16]);
+                if to == half { halves.take(PITCH).collect() } else { words.to_vec() }
+            };
+            for (i, (a, b)) in elements(&found).into_iter().zip(elements(&expected)).enumerate() {
+                let nan = match to {
+                    DType::F32 => f32::from_bits(a).is_nan() && f32::from_bits(b).is_nan(),
+                    DType::F16 => a & 0x7fff > 0x7c00 && b & 0x7fff > 0x7c00,
+                    _ => a & 0x7fff > 0x7f80 && b & 0x7fff > 0x7f80,
+                };
+                assert!(a == b || nan, "{from} to {to}, element {i}: {a:x} {b:x}");
+            }
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! One vector of a chain: eight elements of every link, in registers.
-use super::asm::{Asm, Binary, Fma, Gpr, Mem, Operand, Predicate, Reg, Unary};
+use super::asm::{Asm, Binary, Fma, Gpr, Mem, Operand, Predicate, Reg, Rounding, Shift, Unary};
 use pallas_ir::{DType, ScalarOp};
 
 /// Bytes of a vector.
@@ -98,7 +98,7 @@ impl Writer {
 
     // ---- single instructions
 
-    fn binary(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
+    pub(super) fn binary(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
         use Binary::{Add, AddInt, And, EqualInt, MaxInt, MinInt, Mul, MulInt, Or, Xor};
         let commutes = matches!(op, Add | Mul | And | Or | Xor | AddInt | MulInt | MinInt | MaxInt | EqualInt);
         let (a, b) = if commutes && matches!(b, Operand::Reg(_)) { (b, a) } else { (a, b) };
@@ -113,12 +113,12 @@ impl Writer {
         self.asm.binary(op, to, a, b);
         Some(to)
     }
-    fn unary(&mut self, op: Unary, x: Operand) -> Option<Reg> {
+    pub(super) fn unary(&mut self, op: Unary, x: Operand) -> Option<Reg> {
         let to = self.take()?;
         self.asm.unary(op, to, x);
         Some(to)
     }
-    fn compare(&mut self, predicate: Predicate, a: Operand, b: Operand) -> Option<Reg> {
+    pub(super) fn compare(&mut self, predicate: Predicate, a: Operand, b: Operand) -> Option<Reg> {
         let to = self.take()?;
         let a = match a {
             Operand::Reg(a) => a,
@@ -130,7 +130,7 @@ impl Writer {
         self.asm.compare(predicate, to, a, b);
         Some(to)
     }
-    fn blend(&mut self, mask: Operand, yes: Operand, no: Operand) -> Option<Reg> {
+    pub(super) fn blend(&mut self, mask: Operand, yes: Operand, no: Operand) -> Option<Reg> {
         let to = self.take()?;
         let (mask, loaded) = self.in_register(mask)?;
         let no = match no {
@@ -145,13 +145,13 @@ impl Writer {
         Some(to)
     }
     /// The operand's register, or a new one that holds it, and whether it is new.
-    fn in_register(&mut self, x: Operand) -> Option<(Reg, bool)> {
+    pub(super) fn in_register(&mut self, x: Operand) -> Option<(Reg, bool)> {
         match x {
             Operand::Reg(r) => Some((r, false)),
             Operand::Mem(_) => Some((self.load(x)?, true)),
         }
     }
-    fn release(&mut self, r: Reg, loaded: bool) {
+    pub(super) fn release(&mut self, r: Reg, loaded: bool) {
         if loaded {
             self.free(r);
         }
@@ -166,22 +166,22 @@ impl Writer {
         Some(to)
     }
     /// `to = to * x + c`, for polynomials.
-    fn step(&mut self, to: Reg, x: Reg, c: f32) {
+    pub(super) fn step(&mut self, to: Reg, x: Reg, c: f32) {
         let c = self.number(c);
         self.asm.fma(Fma::F213, to, x, c);
     }
-    fn poly(&mut self, x: Reg, c: &[f32]) -> Option<Reg> {
+    pub(super) fn poly(&mut self, x: Reg, c: &[f32]) -> Option<Reg> {
         let first = self.number(c[0]);
         let y = self.load(first)?;
         c[1..].iter().for_each(|&c| self.step(y, x, c));
         Some(y)
     }
     /// `x = x op y`
-    fn update(&mut self, op: Binary, x: Reg, y: Operand) {
+    pub(super) fn update(&mut self, op: Binary, x: Reg, y: Operand) {
         self.asm.binary(op, x, x, y);
     }
     /// Held between two numbers; NaN stays.
-    fn within(&mut self, x: Operand, low: f32, high: f32) -> Option<Reg> {
+    pub(super) fn within(&mut self, x: Operand, low: f32, high: f32) -> Option<Reg> {
         let high = self.number(high);
         let y = self.load(high)?;
         self.update(Binary::Min, y, x);
@@ -190,6 +190,12 @@ impl Writer {
         self.update(Binary::Max, z, Operand::Reg(y));
         self.free(y);
         Some(z)
+    }
+
+    fn round(&mut self, how: Rounding, x: Operand) -> Option<Reg> {
+        let to = self.take()?;
+        self.asm.round(how, to, x);
+        Some(to)
     }
 
     // ---- folds
@@ -251,6 +257,9 @@ impl Writer {
     pub(super) fn cast(&mut self, from: DType, to: DType, x: Operand) -> Option<Reg> {
         match (from, to) {
             (DType::I32, DType::F32) => self.unary(Unary::IntToFloat, x),
+            // Registers hold 16-bit floats as what they are in 32 bits.
+            (DType::F16 | DType::Bf16, DType::F32) => self.load(x),
+            (DType::F32, DType::F16 | DType::Bf16) => self.rounded(to, x),
             (a, b) if a == b => self.load(x),
             (DType::Bool, DType::F32) => {
                 let one = self.number(1.0);
@@ -258,6 +267,55 @@ impl Writer {
             }
             _ => None,
         }
+    }
+    /// A 16-bit float of the type, in 32 bits.
+    fn rounded(&mut self, dtype: DType, x: Operand) -> Option<Reg> {
+        let (x, loaded) = self.in_register(x)?;
+        let y = self.take()?;
+        if dtype == DType::F16 {
+            self.asm.narrow(Operand::Reg(y), x);
+            self.asm.widen(y, Operand::Reg(y));
+        } else {
+            // To nearest even: half of the last place that stays, less one if that is even.
+            self.asm.shift(Shift::Right, y, x, 16);
+            let (one, half, upper) = (self.word(1), self.word(0x7fff), self.word(0xffff_0000));
+            self.update(Binary::And, y, one);
+            self.update(Binary::AddInt, y, half);
+            self.update(Binary::AddInt, y, Operand::Reg(x));
+            let quiet = self.word(0x0040_0000);
+            let nan = self.binary(Binary::Or, Operand::Reg(x), quiet)?;
+            let unordered = self.compare(Predicate::Unordered, Operand::Reg(x), Operand::Reg(x))?;
+            self.asm.blend(y, unordered, Operand::Reg(nan), y);
+            self.update(Binary::And, y, upper);
+            [nan, unordered].into_iter().for_each(|r| self.free(r));
+        }
+        self.release(x, loaded);
+        Some(y)
+    }
+    /// Eight 16-bit floats in memory, in 32 bits.
+    pub(super) fn load_half(&mut self, dtype: DType, from: Mem) -> Option<Reg> {
+        let to = self.take()?;
+        if dtype == DType::F16 {
+            self.asm.widen(to, Operand::Mem(from));
+        } else {
+            self.asm.unary(Unary::WordsToInts, to, Operand::Mem(from));
+            self.asm.shift(Shift::Left, to, to, 16);
+        }
+        Some(to)
+    }
+    /// What [`Writer::rounded`] has made, to memory.
+    pub(super) fn store_half(&mut self, dtype: DType, to: Mem, x: Reg) -> Option<()> {
+        if dtype == DType::F16 {
+            self.asm.narrow(Operand::Mem(to), x);
+            return Some(());
+        }
+        let (low, high) = (self.take()?, self.take()?);
+        self.asm.shift(Shift::Right, low, x, 16);
+        self.asm.upper(high, low);
+        self.asm.binary(Binary::PackUnsigned, low, low, Operand::Reg(high));
+        self.asm.store_half(to, low);
+        [low, high].into_iter().for_each(|r| self.free(r));
+        Some(())
     }
     /// Bools as bytes, to masks.
     pub(super) fn mask_of_bytes(&mut self, from: Mem) -> Option<Reg> {
@@ -387,61 +445,31 @@ impl Writer {
                 self.free(y);
                 Some(z)
             }
+            ScalarOp::Silu => {
+                let (sign, one) = (self.word(SIGN), self.number(1.0));
+                let minus = self.binary(Binary::Xor, x, sign)?;
+                let y = self.exp(Operand::Reg(minus))?;
+                self.update(Binary::Add, y, one);
+                let z = self.binary(Binary::Div, x, Operand::Reg(y))?;
+                [minus, y].into_iter().for_each(|r| self.free(r));
+                Some(z)
+            }
+            ScalarOp::Log => self.log(x),
             ScalarOp::Tanh => self.tanh(x),
+            ScalarOp::Erf => self.erf(x),
+            ScalarOp::Erfc => self.erfc(x),
+            ScalarOp::Gelu => self.gelu(x),
+            ScalarOp::Floor => self.round(Rounding::Down, x),
+            ScalarOp::Ceil => self.round(Rounding::Up, x),
+            ScalarOp::Trunc => self.round(Rounding::Zero, x),
+            ScalarOp::Round => self.round(Rounding::Even, x),
+            ScalarOp::IsNan => {
+                let (x, loaded) = self.in_register(x)?;
+                let y = self.compare(Predicate::Unordered, Operand::Reg(x), Operand::Reg(x))?;
+                self.release(x, loaded);
+                Some(y)
+            }
             _ => None,
         }
-    }
-
-    /// As `pallas_ir`'s lane function, coefficients and all.
-    fn exp(&mut self, x: Operand) -> Option<Reg> {
-        const MAGIC: f32 = 12_582_912.0 + 126.0;
-        let x = self.within(x, -87.3, 88.8)?;
-        let (log2_e, magic) = (self.number(std::f32::consts::LOG2_E), self.number(MAGIC));
-        let shifted = self.fma(Operand::Reg(x), log2_e, magic)?;
-        let n = self.binary(Binary::Sub, Operand::Reg(shifted), magic)?;
-        // What is left of x, ln 2 in two parts.
-        let (high, low) = (self.number(-0.693_359_4), self.number(2.121_944_4e-4));
-        self.asm.fma(Fma::F231, x, n, high);
-        self.asm.fma(Fma::F231, x, n, low);
-        self.free(n);
-        let square = self.binary(Binary::Mul, Operand::Reg(x), Operand::Reg(x))?;
-        let p = self.poly(x, &[1.987_569_1e-4, 1.398_199_9e-3])?;
-        for pair in [[8.333_452e-3, 4.166_579_6e-2], [0.166_666_65, 0.5]] {
-            let lower = self.poly(x, &pair)?;
-            self.asm.fma(Fma::F213, p, square, Operand::Reg(lower));
-            self.free(lower);
-        }
-        self.asm.fma(Fma::F213, p, square, Operand::Reg(x));
-        self.free(square);
-        self.free(x);
-        // 2¹²⁸ is no f32: half of the result, doubled.
-        self.asm.shift_left(shifted, shifted, 23);
-        self.asm.fma(Fma::F213, p, shifted, Operand::Reg(shifted));
-        self.free(shifted);
-        self.update(Binary::Add, p, Operand::Reg(p));
-        Some(p)
-    }
-
-    /// As `pallas_ir`'s lane function.
-    fn tanh(&mut self, x: Operand) -> Option<Reg> {
-        let c = self.within(x, -7.905_311, 7.905_311)?;
-        let s = self.binary(Binary::Mul, Operand::Reg(c), Operand::Reg(c))?;
-        let p = self.poly(
-            s,
-            &[
-                -2.760_768_5e-16,
-                2.000_188e-13,
-                -8.604_672e-11,
-                5.122_297e-8,
-                1.485_722_4e-5,
-                6.372_619e-4,
-                4.893_525e-3,
-            ],
-        )?;
-        let q = self.poly(s, &[1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525e-3])?;
-        self.update(Binary::Div, p, Operand::Reg(q));
-        self.update(Binary::Mul, p, Operand::Reg(c));
-        [c, s, q].into_iter().for_each(|r| self.free(r));
-        Some(p)
     }
 }
