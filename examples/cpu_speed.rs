@@ -13,6 +13,7 @@ use pallas_kernels::flash_attention_resident::resident_gradients;
 use pallas_kernels::matmul::{Layout, matmul, matmul_blocks, matmul_with};
 use pallas_kernels::norm::layer_norm;
 use pallas_kernels::softmax::softmax;
+use pallas_rt::ir::DType;
 use pallas_rt::prelude::*;
 use std::hint::black_box;
 use std::time::Instant;
@@ -91,6 +92,16 @@ fn main() -> Result<()> {
         compare(&format!("attention 2048, backward, {mask}"), ["in one pass", "in two"], one, two)?;
     }
 
+    let n = 1024;
+    let (a, b) = (numbers(&client, &[n, n])?, numbers(&client, &[n, n])?);
+    for dtype in [DType::F16, DType::Bf16] {
+        let [x, y] = [narrow(&a, dtype)?, narrow(&b, dtype)?];
+        compare(&format!("matmul {n}"), [&dtype.to_string(), "f32"], || matmul(&x, &y), || matmul(&a, &b))?;
+        let [x, y, z] = [narrow(&q, dtype)?, narrow(&k, dtype)?, narrow(&v, dtype)?];
+        let half = || flash_attention(&x, &y, &z, &options);
+        compare("attention 2048", [&dtype.to_string(), "f32"], half, full)?;
+    }
+
     let x = numbers(&client, &[4096, 1024])?;
     let (gamma, beta) = (numbers(&client, &[1024])?, numbers(&client, &[1024])?);
     let copy = peak::copy_seconds(x.len(), threads);
@@ -112,6 +123,15 @@ fn numbers(client: &Client, shape: &[usize]) -> Result<Array> {
     let n: usize = shape.iter().product();
     let x: Vec<f32> = (0..n).map(|i| (i.wrapping_mul(2_654_435_761) % 1009) as f32 / 1009.0 - 0.5).collect();
     client.array(&x, shape)
+}
+
+/// The numbers in a 16-bit type.
+fn narrow(x: &Array, dtype: DType) -> Result<Array> {
+    let x32 = x.to_vec::<f32>()?;
+    match dtype {
+        DType::F16 => x.client().array(&x32.into_iter().map(f16::from_f32).collect::<Vec<_>>(), x.shape()),
+        _ => x.client().array(&x32.into_iter().map(bf16::from_f32).collect::<Vec<_>>(), x.shape()),
+    }
 }
 
 /// Whether a line was asked for.
