@@ -119,30 +119,35 @@ impl Run<'_> {
         compute: DType,
         buffer: usize,
     ) -> Side {
-        let (tile, shape, dtype) = (self.tile(v), self.shape(v), self.ty(v).dtype);
+        let shape = self.shape(v);
+        let tile = if self.ty(v).dtype == compute { self.tile(v) } else { self.widened(v, compute, buffer) };
         let batch: Vec<usize> = dot.batch.iter().map(&own).collect();
         let contract: Vec<usize> = dot.contract.iter().map(&own).collect();
         let mut batch_strides = [0; MAX_RANK];
-        if dtype == compute
-            && let (Some(free), Some(contract)) = (merged(&tile, shape, free), merged(&tile, shape, &contract))
-        {
+        if let (Some(free), Some(contract)) = (merged(&tile, shape, free), merged(&tile, shape, &contract)) {
             batch.iter().enumerate().for_each(|(i, &a)| batch_strides[i] = tile.strides[a]);
             return Side { start: tile.start, batch: batch_strides, free, contract };
         }
         let order = [&batch[..], free, &contract[..]].concat();
-        let total: usize = shape.iter().product();
-        let mut copy = self.ordered(buffer, &tile, shape, &order, dtype.bytes());
-        if dtype != compute {
-            let to = room(&mut self.buffers.wide[buffer], total * compute.bytes());
-            // SAFETY: both buffers hold every element.
-            unsafe {
-                convert::cast(dtype, compute)(&[slice(dtype, copy.start, total)], slice_mut(compute, to, total), total);
-            }
-            copy.start = to;
-        }
+        let copy = self.ordered(buffer, &tile, shape, &order, compute.bytes());
         batch.iter().enumerate().for_each(|(i, _)| batch_strides[i] = copy.strides[i]);
         let inner: usize = contract.iter().map(|&a| shape[a]).product();
         Side { start: copy.start, batch: batch_strides, free: inner as isize, contract: 1 }
+    }
+
+    /// An operand in another type, its axes in the order in which they lie in memory.
+    fn widened(&mut self, v: Value, to: DType, buffer: usize) -> Tile {
+        let (tile, shape, dtype) = (self.tile(v), self.shape(v), self.ty(v).dtype);
+        let total: usize = shape.iter().product();
+        let mut order: Vec<usize> = (0..shape.len()).collect();
+        order.sort_by_key(|&axis| std::cmp::Reverse(tile.strides[axis].abs()));
+        let copy = self.ordered(buffer, &tile, shape, &order, dtype.bytes());
+        let start = room(&mut self.buffers.wide[buffer], total * to.bytes());
+        // SAFETY: both buffers hold every element.
+        unsafe { convert::cast(dtype, to)(&[slice(dtype, copy.start, total)], slice_mut(to, start, total), total) };
+        let mut wide = Tile { start, strides: [0; MAX_RANK] };
+        order.iter().zip(copy.strides).for_each(|(&axis, stride)| wide.strides[axis] = stride);
+        wide
     }
 }
 
