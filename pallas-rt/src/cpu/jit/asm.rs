@@ -67,6 +67,8 @@ pub(super) enum Unary {
     IntToFloat,
     BytesToInts,
     WordsToInts,
+    /// The first byte everywhere.
+    Byte,
 }
 
 /// How numbers become whole.
@@ -165,6 +167,7 @@ impl Asm {
         let opcode = match op {
             Unary::Sqrt => Opcode(Map::M0f, Prefix::None, 0x51),
             Unary::IntToFloat => Opcode(Map::M0f, Prefix::None, 0x5b),
+            Unary::Byte => Opcode(Map::M0f38, Prefix::P66, 0x78),
             Unary::WordsToInts => Opcode(Map::M0f38, Prefix::P66, 0x33),
             Unary::BytesToInts => Opcode(Map::M0f38, Prefix::P66, 0x21),
         };

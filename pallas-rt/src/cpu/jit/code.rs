@@ -176,7 +176,7 @@ impl<'c> Compiler<'c> {
         for (place, input) in values(chain).enumerate() {
             let dtype = compiler.input_type(input)?;
             if form.single >> input & 1 == 1 {
-                in_four_bytes(dtype).then_some(())?;
+                (in_four_bytes(dtype) || dtype == DType::Bool).then_some(())?;
                 compiler.slots[input] = Some(slot);
                 slot += BYTES;
             } else {
@@ -213,8 +213,11 @@ impl<'c> Compiler<'c> {
         for (place, input) in values(self.chain).enumerate() {
             let Some(slot) = self.slots[input] else { continue };
             self.point(first + place, LIMIT);
-            let x = self.w.take()?;
-            self.w.asm.broadcast(x, Mem { base: LIMIT, index: None, offset: 0 });
+            let from = Mem { base: LIMIT, index: None, offset: 0 };
+            let x = match self.input_type(input)? {
+                DType::Bool => self.w.mask_of_byte(from)?,
+                _ => self.w.broadcast(from)?,
+            };
             self.w.asm.store(Mem { base: Gpr::Rsp, index: None, offset: slot }, x);
             self.w.free(x);
         }

@@ -250,6 +250,46 @@ fn results_may_take_the_place_of_operands_or_stream() {
 }
 
 #[test]
+fn bools_choose_by_row_and_by_element() {
+    if !super::super::strips::has_avx2() {
+        return;
+    }
+    let args = vec![(Source::Input(0), DType::Bool), (Source::Input(1), DType::F32), (Source::Input(2), DType::F32)];
+    let not = link(ScalarOp::Not, vec![(Source::Input(0), DType::Bool)], DType::Bool, 1, Some(91));
+    let chain = Chain {
+        shape: vec![ROWS, PITCH],
+        inputs: (0..3).map(|i| Input::Value(Value(i))).collect(),
+        links: vec![link(ScalarOp::Select, args, DType::F32, 0, Some(90)), not],
+        widest: 4,
+        ..Chain::default()
+    };
+    for single in [0, 1] {
+        let codes = Codes::default();
+        let code = codes.get(std::slice::from_ref(&chain), &[Form { single, whole: true, ..Form::default() }]);
+        let mut mask: Vec<u8> = (0..ROWS * PITCH).map(|i| u8::from(i % 3 == 0 || i % 7 == 2)).collect();
+        let (mut yes, mut no) = (operand(DType::F32, 0), operand(DType::F32, 1));
+        let (mut out, mut negated) = (vec![0u32; ROWS * PITCH], vec![7u8; ROWS * PITCH]);
+        let wide = |x: &mut Vec<u32>| Place { start: x.as_mut_ptr().cast(), row: 4 * PITCH as isize };
+        let bytes = |x: &mut Vec<u8>| Place { start: x.as_mut_ptr(), row: PITCH as isize };
+        let places = [
+            Place::columns(PITCH),
+            bytes(&mut mask),
+            wide(&mut yes),
+            wide(&mut no),
+            wide(&mut out),
+            bytes(&mut negated),
+        ];
+        // SAFETY: every place holds `ROWS` rows of `PITCH` elements.
+        unsafe { code.expect("has code").run(Rows { places: &places, from: 0, to: ROWS }) };
+        for i in 0..ROWS * PITCH {
+            let chosen = mask[if single == 1 { i / PITCH * PITCH } else { i }];
+            assert_eq!(out[i], if chosen == 1 { yes[i] } else { no[i] }, "element {i}, {single}");
+            assert_eq!(negated[i], 1 - chosen, "element {i}, {single}");
+        }
+    }
+}
+
+#[test]
 fn casts_agree_with_strips() {
     if !super::super::strips::has_avx2() {
         return;

@@ -96,6 +96,12 @@ impl Writer {
         Some(to)
     }
 
+    pub(super) fn broadcast(&mut self, x: Mem) -> Option<Reg> {
+        let to = self.take()?;
+        self.asm.broadcast(to, x);
+        Some(to)
+    }
+
     // ---- single instructions
 
     pub(super) fn binary(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
@@ -319,7 +325,14 @@ impl Writer {
     }
     /// Bools as bytes, to masks.
     pub(super) fn mask_of_bytes(&mut self, from: Mem) -> Option<Reg> {
-        let x = self.unary(Unary::BytesToInts, Operand::Mem(from))?;
+        self.mask(Unary::BytesToInts, from)
+    }
+    /// One bool as a byte, to a mask of all.
+    pub(super) fn mask_of_byte(&mut self, from: Mem) -> Option<Reg> {
+        self.mask(Unary::Byte, from)
+    }
+    fn mask(&mut self, load: Unary, from: Mem) -> Option<Reg> {
+        let x = self.unary(load, Operand::Mem(from))?;
         let zero = self.word(0);
         self.update(Binary::GreaterInt, x, zero);
         Some(x)

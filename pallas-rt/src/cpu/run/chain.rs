@@ -117,7 +117,13 @@ impl<'a> Run<'a> {
             let lie = self.lie(chain, &reaches.results, &reaches.sinks, rows, &mut places);
             lies.extend(lie.map(|lie| (lie, places.len() - before)));
         }
-        let together = if chains.len() == 1 { rows } else { height };
+        let together = if chains.len() == 1 {
+            rows
+        } else if height == 1 {
+            1
+        } else {
+            rows
+        };
         if lies.len() < chains.len() || !native::run(chains, codes, &lies, &mut places, rows, together) {
             for (chain, reaches) in chains.iter().zip(&mut reaches) {
                 self.prepare(chain, reaches, &mut buffers);
