@@ -117,12 +117,11 @@ impl<'a> Run<'a> {
             let lie = self.lie(chain, &reaches.results, &reaches.sinks, rows, &mut places);
             lies.extend(lie.map(|lie| (lie, places.len() - before)));
         }
-        let together = if chains.len() == 1 {
-            rows
-        } else if height == 1 {
-            1
-        } else {
-            rows
+        // Code needs no buffers for strips: tiles of as many rows again stay in the first level cache.
+        let together = match (chains.len(), height) {
+            (1, _) => rows,
+            (_, 1) => 1,
+            _ => 4 * height,
         };
         if lies.len() < chains.len() || !native::run(chains, codes, &lies, &mut places, rows, together) {
             for (chain, reaches) in chains.iter().zip(&mut reaches) {
