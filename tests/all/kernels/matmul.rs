@@ -112,7 +112,7 @@ fn the_function_that_chooses_blocks() {
 fn eight_bit_integers_are_summed_exactly() {
     // Every value and the extremes, over extents around panels and pairs.
     let bytes = |n: usize, seed: usize| -> Vec<i8> {
-        (0..n).map(|i| if i % 5 == 0 { i8::MIN } else { ((i + seed) * 7919 >> 3) as i8 }).collect()
+        (0..n).map(|i| if i % 5 == 0 { i8::MIN } else { (((i + seed) * 7919) >> 3) as i8 }).collect()
     };
     let blocks = |a: &Array, b: &Array, layout: Layout| match (layout.a_transposed, layout.b_transposed) {
         (false, false) => matmul_blocks::<i8, i32, B, B, B>(a, b, |x| x),

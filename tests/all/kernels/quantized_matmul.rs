@@ -42,7 +42,7 @@ fn every_extent_around_its_blocks() {
                 // A group in two blocks, one, and half a block of k; `quantize` makes none so small.
                 for rows in [2 * B, B, B / 2] {
                     let (groups, stored) = (k.div_ceil(rows), k.div_ceil(2));
-                    let bytes = |n: usize| (0..n).map(|i| (i * 7919 >> 3) as u8).collect::<Vec<_>>();
+                    let bytes = |n: usize| (0..n).map(|i| ((i * 7919) >> 3) as u8).collect::<Vec<_>>();
                     let x = array(&client, dtype, &[m, k], &values(m * k, 1));
                     let scales: Vec<f64> = values(groups * n, 2).iter().map(|s| s / 64.0).collect();
                     let scales = array(&client, DType::F32, &[groups, n], &scales);

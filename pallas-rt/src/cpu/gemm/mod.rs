@@ -8,8 +8,10 @@
 //! ```
 //!
 //! The last, narrow panel is padded with zeros, and its sums go through a small buffer: the micro-kernels know whole
-//! panels only. [`micro`] is the portable kernel for every element type, [`x86`] those for `f32` with AVX2 and AVX-512.
+//! panels only. [`micro`] is the portable kernel for every element type, [`x86`] those for `f32` with AVX2 and AVX-512,
+//! [`int8`] products of bytes.
 #![allow(clippy::too_many_arguments, reason = "a product has this many")]
+pub(crate) mod int8;
 mod micro;
 #[cfg(test)]
 mod tests;

@@ -105,3 +105,37 @@ fn infinities_and_nan_do_not_leak_into_other_columns() {
         assert!(c[0].is_nan() && c[1] == f32::INFINITY && c[2] == f32::INFINITY, "{c:?}");
     }
 }
+
+#[test]
+fn bytes_are_summed_exactly_in_every_orientation() {
+    let sizes = [0, 1, 2, 7, 8, 9, 31, 32, 33, 65];
+    let bytes: Vec<i8> = (0..40_000).map(|i: i32| if i % 3 == 0 { i8::MIN } else { ((i * 7919) >> 4) as i8 }).collect();
+    let extents = sizes.iter().flat_map(|&m| sizes.iter().flat_map(move |&n| [0, 1, 2, 5, 16].map(|k| (m, n, k))));
+    for (m, n, k) in extents.chain([(9, 33, 1027), (3, 600, 4)]) {
+        for (kernel, turned, accumulate) in int8::kernels().into_iter().flat_map(|kernel| {
+            [[false, false], [true, false], [false, true], [true, true]].map(|t| (kernel, t, (m + n + k) % 2 == 0))
+        }) {
+            let matrix = |rows: usize, cols: usize, turned: bool| {
+                let (row, col) = if turned { (1, rows as isize + 3) } else { (cols as isize + 3, 1) };
+                Matrix { start: bytes.as_ptr(), row, col }
+            };
+            let (a, b, ldc) = (matrix(m, k, turned[0]), matrix(k, n, turned[1]), n + 2);
+            let mut c = vec![i32::MAX; m * ldc + 1];
+            // SAFETY: the largest matrix ends at element 36,969 of the 40,000, C has m rows of n + 2.
+            unsafe {
+                let c = c.as_mut_ptr();
+                int8::dot(kernel, Extents { m, n, k }, a, b, c, ldc as isize, accumulate, &mut Packing::default());
+            }
+            for (i, j) in (0..m).flat_map(|i| (0..ldc).map(move |j| (i, j))) {
+                // SAFETY: as above.
+                let product = |p| unsafe { i32::from(*a.at(i, p).start) * i32::from(*b.at(p, j).start) };
+                let want = match (j < n, accumulate) {
+                    (true, true) => (0..k).map(product).fold(i32::MAX, i32::wrapping_add),
+                    (true, false) => (0..k).map(product).sum(),
+                    (false, _) => i32::MAX,
+                };
+                assert_eq!(c[i * ldc + j], want, "{} {m}x{n}x{k} [{i},{j}] {turned:?}", kernel.name);
+            }
+        }
+    }
+}

@@ -39,6 +39,7 @@ struct Buffers {
     /// Operands of a product in another type.
     wide: [Vec<Aligned>; 2],
     packing: Packing<f32>,
+    int8: Packing<i32>,
 }
 thread_local! {
     static BUFFERS: RefCell<Buffers> = RefCell::default();

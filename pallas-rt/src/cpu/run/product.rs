@@ -21,36 +21,61 @@ struct Side {
 impl Run<'_> {
     pub(super) fn dot(&mut self, dot: &Dot) {
         let dtype = self.ty(dot.to).dtype;
-        match dtype {
-            DType::F32 => {
+        let bytes = [dot.a, dot.b].iter().all(|&v| self.ty(v).dtype == DType::I8);
+        match (dtype, gemm::int8::kernel()) {
+            (DType::F32, _) => {
                 let mut packing = std::mem::take(&mut self.buffers.packing);
-                self.product(dot, DType::F32, &mut packing);
+                self.of_one_type(dot, DType::F32, &mut packing);
                 self.buffers.packing = packing;
             }
+            (DType::I32, Some(kernel)) if bytes => {
+                let mut packing = std::mem::take(&mut self.buffers.int8);
+                self.product(dot, [DType::I8, DType::I32], |extents, a, b, c, ldc, accumulate| {
+                    // SAFETY: the caller's; the machine has the kernel, or it had not been chosen.
+                    unsafe { gemm::int8::dot(kernel, extents, a, b, c, ldc, accumulate, &mut packing) }
+                });
+                self.buffers.int8 = packing;
+            }
             // Sums of 16-bit floats are kept in f32 and rounded once.
-            DType::F16 | DType::Bf16 => self.product::<f32>(dot, DType::F32, &mut Packing::default()),
-            DType::F64 => self.product::<f64>(dot, dtype, &mut Packing::default()),
-            DType::I8 => self.product::<i8>(dot, dtype, &mut Packing::default()),
-            DType::U8 => self.product::<u8>(dot, dtype, &mut Packing::default()),
-            DType::I16 => self.product::<i16>(dot, dtype, &mut Packing::default()),
-            DType::U16 => self.product::<u16>(dot, dtype, &mut Packing::default()),
-            DType::I32 => self.product::<i32>(dot, dtype, &mut Packing::default()),
-            DType::U32 => self.product::<u32>(dot, dtype, &mut Packing::default()),
-            DType::I64 => self.product::<i64>(dot, dtype, &mut Packing::default()),
-            DType::U64 => self.product::<u64>(dot, dtype, &mut Packing::default()),
-            DType::Bool => self.product::<bool>(dot, dtype, &mut Packing::default()),
+            (DType::F16 | DType::Bf16, _) => self.of_one_type::<f32>(dot, DType::F32, &mut Packing::default()),
+            (DType::F64, _) => self.of_one_type::<f64>(dot, dtype, &mut Packing::default()),
+            (DType::I8, _) => self.of_one_type::<i8>(dot, dtype, &mut Packing::default()),
+            (DType::U8, _) => self.of_one_type::<u8>(dot, dtype, &mut Packing::default()),
+            (DType::I16, _) => self.of_one_type::<i16>(dot, dtype, &mut Packing::default()),
+            (DType::U16, _) => self.of_one_type::<u16>(dot, dtype, &mut Packing::default()),
+            (DType::I32, _) => self.of_one_type::<i32>(dot, dtype, &mut Packing::default()),
+            (DType::U32, _) => self.of_one_type::<u32>(dot, dtype, &mut Packing::default()),
+            (DType::I64, _) => self.of_one_type::<i64>(dot, dtype, &mut Packing::default()),
+            (DType::U64, _) => self.of_one_type::<u64>(dot, dtype, &mut Packing::default()),
+            (DType::Bool, _) => self.of_one_type::<bool>(dot, dtype, &mut Packing::default()),
         }
     }
 
-    fn product<T: Element>(&mut self, dot: &Dot, compute: DType, packing: &mut Packing<T>) {
+    /// Operands and sums of the type `compute`, which is `T`.
+    fn of_one_type<T: Element>(&mut self, dot: &Dot, compute: DType, packing: &mut Packing<T>) {
+        self.product(dot, [compute; 2], |extents, a, b, c, ldc, accumulate| {
+            // SAFETY: the caller's.
+            unsafe { gemm::dot(extents, a, b, c, ldc, accumulate, packing) }
+        });
+    }
+
+    /// One `multiply` for each batch index, of operands as `operand` and a result as `compute`: the types `A` and `T`.
+    ///
+    /// What `multiply` is called with holds its extents at these strides; its result overlaps neither operand.
+    fn product<A, T>(
+        &mut self,
+        dot: &Dot,
+        [operand, compute]: [DType; 2],
+        mut multiply: impl FnMut(Extents, Matrix<A>, Matrix<A>, *mut T, isize, bool),
+    ) {
         let (to, bytes) = (dot.to, compute.bytes());
         let (shape_a, shape_b) = (self.shape(dot.a), self.shape(dot.b));
         let extent = |axes: &[usize], shape: &[usize]| axes.iter().map(|&a| shape[a]).product::<usize>();
         let (m, n) = (extent(&dot.free[0], shape_a), extent(&dot.free[1], shape_b));
         let k: usize = dot.contract.iter().map(|p| shape_a[p.0]).product();
         let batch: Vec<usize> = dot.batch.iter().map(|p| shape_a[p.0]).collect();
-        let a = self.side(dot.a, &dot.free[0], |p| p.0, dot, compute, 0);
-        let b = self.side(dot.b, &dot.free[1], |p| p.1, dot, compute, 1);
+        let a = self.side(dot.a, &dot.free[0], |p| p.0, dot, operand, 0);
+        let b = self.side(dot.b, &dot.free[1], |p| p.1, dot, operand, 1);
         let narrow = self.ty(to).dtype != compute;
         let out = match dot.init {
             Some(init) if dot.in_place => {
@@ -82,19 +107,17 @@ impl Run<'_> {
                 rest /= batch[axis];
                 offsets = [offsets[0] + i * a.batch[axis], offsets[1] + i * b.batch[axis]];
             }
-            let matrix = |s: &Side, offset: isize| s.start.wrapping_offset(offset * bytes as isize).cast::<T>();
+            let matrix =
+                |s: &Side, offset: isize| s.start.wrapping_offset(offset * operand.bytes() as isize).cast::<A>();
             let left = Matrix { start: matrix(&a, offsets[0]), row: a.free, col: a.contract };
             let right = Matrix { start: matrix(&b, offsets[1]), row: b.contract, col: b.free };
             let target = c.start.wrapping_add(index * m * n * bytes).cast::<T>();
-            // SAFETY: both sides hold their extents at these strides; the result is the slot's, which overlaps neither.
-            unsafe {
-                if n == 1 && ldc == 1 && m > 1 {
-                    // A column is computed as a row.
-                    let extents = Extents { m: 1, n: m, k };
-                    gemm::dot(extents, right.transposed(), left.transposed(), target, m as isize, accumulate, packing);
-                } else {
-                    gemm::dot(Extents { m, n, k }, left, right, target, ldc, accumulate, packing);
-                }
+            if n == 1 && ldc == 1 && m > 1 {
+                // A column is computed as a row.
+                let extents = Extents { m: 1, n: m, k };
+                multiply(extents, right.transposed(), left.transposed(), target, m as isize, accumulate);
+            } else {
+                multiply(Extents { m, n, k }, left, right, target, ldc, accumulate);
             }
         }
         if narrow {
