@@ -2,13 +2,12 @@
 //! in the same run. Software adapters only with `PALLAS_DEVICE=gpu`, on smaller arrays.
 //!
 //! `cargo bench [-- part of a name]`; plots in `target/criterion/report/index.html`.
+mod cases;
 mod peak;
 
+use cases::Case;
 use criterion::{BenchmarkId, Criterion, Throughput};
-use pallas_kernels::flash_attention::{Options, flash_attention};
-use pallas_kernels::matmul::{Layout, matmul, matmul_with};
-use pallas_kernels::{norm::layer_norm, softmax::softmax};
-use pallas_rt::{Array, Client, DeviceKind, Result, cost};
+use pallas_rt::{Client, DeviceKind, Result};
 use peak::Peak;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -44,63 +43,35 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn all(&mut self) -> Result<()> {
-        let small = self.client.device().software;
-        for n in if small { vec![128] } else { vec![256, 1024] } {
-            let (a, b) = (self.numbers(&[n, n])?, self.numbers(&[n, n])?);
-            self.one("matmul", &format!("{n}"), 2.0 * (n as f64).powi(3), 12 * n * n, || matmul(&a, &b))?;
+        let mut seconds = vec![];
+        for case in cases::all(self.client)? {
+            seconds.push((case.name, self.one(&case)?));
         }
-
-        let (rows, columns) = if small { (64, 256) } else { (4096, 1024) };
-        let shape = format!("{rows}x{columns}");
-        let x = self.numbers(&[rows, columns])?;
-        let (gamma, beta) = (self.numbers(&[columns])?, self.numbers(&[columns])?);
-        let elements = rows * columns;
-        let flops = |f: &dyn Fn() -> Result<Array>| cost(f).map(|c| (c.flops + c.transcendentals) as f64);
-        let call = || softmax(&x);
-        self.one("softmax", &shape, flops(&call)?, 8 * elements, call)?;
-        let call = || layer_norm(&x, &gamma, &beta, 1e-5);
-        self.one("layer_norm", &shape, flops(&call)?, 8 * elements, call)?;
-
-        let (heads, positions, d) = if small { (1, 64, 32) } else { (8, 1024, 64) };
-        let operand = || self.numbers(&[1, heads, positions, d]);
-        let (q, k, v) = (operand()?, operand()?, operand()?);
-        let shape = format!("{heads}x{positions}x{d}");
-        let (flops, bytes) = (4.0 * (heads * positions * positions * d) as f64, 16 * heads * positions * d);
-        let options = Options { scale: Some(SCALE), ..Options::default() };
-        let fused = self.one("attention fused", &shape, flops, bytes, || flash_attention(&q, &k, &v, &options))?;
-        let unfused = self.one("attention unfused", &shape, flops, bytes, || unfused_attention(&q, &k, &v))?;
-        if let (Some(fused), Some(unfused)) = (fused, unfused) {
-            println!("    fused against three kernels: {:.2} times as fast\n", unfused / fused);
+        let of = |name: &str| seconds.iter().find(|(n, _)| *n == name).and_then(|(_, seconds)| *seconds);
+        for (fused, kernels) in [("attention", "attention unfused"), ("cross-entropy", "cross-entropy unfused")] {
+            if let (Some(a), Some(b)) = (of(fused), of(kernels)) {
+                println!("    {fused}: {:.2} times as fast as several kernels\n", b / a);
+            }
         }
         Ok(())
     }
 
-    fn numbers(&self, shape: &[usize]) -> Result<Array> {
-        let n: usize = shape.iter().product();
-        let x: Vec<f32> = (0..n).map(|i| (i.wrapping_mul(2_654_435_761) % 1009) as f32 / 1009.0 - 0.5).collect();
-        self.client.array(&x, shape)
-    }
-
     /// Measures a call; prints its rates and their shares of the peaks; gives the seconds of the fastest sample, or nothing
     /// where it was not asked for.
-    fn one(
-        &mut self,
-        name: &str,
-        shape: &str,
-        flops: f64,
-        bytes: usize,
-        call: impl Fn() -> Result<Array>,
-    ) -> Result<Option<f64>> {
+    fn one(&mut self, case: &Case) -> Result<Option<f64>> {
+        let Case { name, shape, flops, .. } = case;
         // A mistake shows here, before criterion takes over.
-        call()?.block_until_ready()?;
+        let outputs = case.run()?;
+        self.client.block_until_ready()?;
+        let bytes = case.bytes(&outputs);
         let best = Cell::new(f64::INFINITY);
-        let mut group = self.criterion.benchmark_group(name);
-        group.throughput(Throughput::ElementsAndBytes { elements: flops as u64, bytes: bytes as u64 });
+        let mut group = self.criterion.benchmark_group(*name);
+        group.throughput(Throughput::ElementsAndBytes { elements: *flops as u64, bytes: bytes as u64 });
         group.bench_function(BenchmarkId::new(self.client.device().id(), shape), |b| {
             b.iter_custom(|times| {
                 let start = Instant::now();
                 for _ in 0..times {
-                    call().expect("it ran before");
+                    case.run().expect("it ran before");
                 }
                 // A GPU computes behind the calls.
                 self.client.block_until_ready().expect("it ran before");
@@ -126,15 +97,4 @@ impl Bench<'_> {
         );
         Ok(Some(seconds))
     }
-}
-
-/// 1 / sqrt(64).
-const SCALE: f32 = 0.125;
-
-/// The same mathematics as three kernels, with the matrix of scores in memory between them.
-fn unfused_attention(q: &Array, k: &Array, v: &Array) -> Result<Array> {
-    let [_, heads, positions, d] = *q.shape() else { unreachable!("made above") };
-    let flat = |x: &Array| x.reshape(&[heads, positions, d]);
-    let scores = matmul_with(&flat(q)?, &flat(k)?, Layout { b_transposed: true, ..Layout::default() }, |s| s * SCALE)?;
-    matmul(&softmax(&scores)?, &flat(v)?)
 }
