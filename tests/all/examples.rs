@@ -4,6 +4,8 @@ use crate::support::clients;
 
 #[path = "../../examples/add.rs"]
 mod add;
+#[path = "../../examples/attention_zoo.rs"]
+mod attention_zoo;
 #[path = "../../examples/gather.rs"]
 mod gather;
 #[path = "../../examples/matmul_epilogue.rs"]
@@ -16,7 +18,9 @@ mod wrong_kernel;
 #[test]
 fn examples_run_on_every_device() {
     for client in clients() {
-        for run in [add::run, gather::run, matmul_epilogue::run, ragged_softmax::run, wrong_kernel::run] {
+        for run in
+            [add::run, attention_zoo::run, gather::run, matmul_epilogue::run, ragged_softmax::run, wrong_kernel::run]
+        {
             run(&client).unwrap_or_else(|e| panic!("{client:?}: {e}"));
         }
     }
