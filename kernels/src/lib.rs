@@ -1,4 +1,4 @@
-//! Kernels ready to call, each a file: formula, kernel, reference, tests.
+//! Kernels ready to call, each a file: formula, kernel, reference, tests. The [`guide`] says when to use which.
 //!
 //! The functions named after the operation choose blocks and dispatch on the element type; the `_blocks` kernels behind
 //! them are public for callers who choose their own.
@@ -12,6 +12,7 @@ pub mod flash_attention_backward;
 pub mod flash_attention_bias;
 pub mod flash_attention_resident;
 pub mod gated;
+pub mod guide;
 pub mod matmul;
 pub mod norm;
 pub mod norm_backward;
