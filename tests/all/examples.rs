@@ -1,6 +1,7 @@
 //! The examples run on every device; they assert their own results.
 #![allow(dead_code, clippy::duplicate_mod, reason = "each is a program of its own")]
 use crate::support::clients;
+use pallas_rt::Client;
 
 #[path = "../../examples/add.rs"]
 mod add;
@@ -23,5 +24,13 @@ fn examples_run_on_every_device() {
         {
             run(&client).unwrap_or_else(|e| panic!("{client:?}: {e}"));
         }
+    }
+}
+
+/// Not on a GPU: a shader for each option takes its driver long, and those are tested elsewhere.
+#[test]
+fn the_zoo_is_right() {
+    for client in [Client::interpreter(), Client::cpu()] {
+        attention_zoo::run(&client).unwrap_or_else(|e| panic!("{client:?}: {e}"));
     }
 }
