@@ -102,14 +102,23 @@ pub fn flash_attention_blocks<E: Real, A: Wide, const BQ: usize, const BK: usize
     }
 }
 
-/// Queries and keys of a block that [`flash_attention`] chooses for this many queries of this size.
-pub fn block_sizes(device: &DeviceLimits, queries: usize, head_dim: usize) -> (usize, usize) {
-    match (device.profile, queries, head_dim) {
+/// Queries and keys of a block that [`flash_attention`] chooses for queries `[batch, heads, queries, d]`.
+pub fn block_sizes(
+    device: &DeviceLimits,
+    [batch, heads, queries, d]: [usize; 4],
+    options: &Options<'_>,
+) -> (usize, usize) {
+    // Keys are packed once for all queries of a block. Of keys that only some rows see, wide blocks multiply more in vain.
+    let all_seen = options.causal == Causal::No && options.window == Window::default();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let pays = all_seen && batch * heads * queries / 256 >= 2 * threads;
+    match (device.profile, queries, d) {
         // Keys, values and probabilities of a step share workgroup memory; the rest is in registers.
         (Profile::Gpu, _, ..=64) if device.workgroup_bytes >= 32 << 10 => (64, 16),
         (Profile::Gpu, ..) => (32, 16),
         (Profile::SimtCpu, ..) => (8, 64),
         (_, ..=16, _) => (16, 128),
+        (_, _, ..=128) if pays && 2 * queries.div_ceil(256) == queries.div_ceil(128) => (256, 128),
         (_, _, ..=128) => (128, 128),
         _ => (64, 128),
     }
@@ -142,16 +151,16 @@ pub fn flash_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -
 /// # Errors
 /// As [`flash_attention`].
 pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Array, Array)> {
-    let [.., queries, d] = axes("q", q)?;
+    let shape = axes("q", q)?;
     macro_rules! call {
         ($E:ident $($BQ:literal $BK:literal),*) => {
-            match block_sizes(q.client().limits(), queries, d) {
+            match block_sizes(q.client().limits(), shape, options) {
                 $(($BQ, $BK) => flash_attention_in_blocks::<$E, f32, $BQ, $BK>(q, k, v, options),)*
                 other => unreachable!("no kernel was compiled for blocks of {other:?}"),
             }
         };
     }
-    floats!("flash_attention", q.dtype(), E => call!(E 64 16, 32 16, 8 64, 16 128, 64 128, 128 128))
+    floats!("flash_attention", q.dtype(), E => call!(E 64 16, 32 16, 8 64, 16 128, 64 128, 128 128, 256 128))
 }
 
 /// [`flash_attention_with_lse`] of elements `E`, computed in `A`, in blocks of `BQ` queries and `BK` keys.
