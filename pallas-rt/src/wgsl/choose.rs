@@ -3,13 +3,14 @@ use super::emit::{self, Emitted};
 use super::place::{Analysis, Home, Plan};
 use super::profile::Numbers;
 use super::sync::{self, Memory, Ranges, Space};
-use super::{Limits, arena, pressure, races, settle};
+use super::{Limits, arena, pressure, races, reach, settle};
 use crate::passes::delay::delay;
 use crate::passes::peel::peel;
 use crate::passes::prefetch::prefetch;
 use crate::passes::promote::{Promoted, promote};
 use crate::passes::simplify::simplify;
 use pallas_ir::{Kernel, OperandId, Value};
+use std::collections::BTreeMap;
 
 /// A kernel that is placed, emitted and has its barriers.
 pub(super) struct Placed {
@@ -55,13 +56,19 @@ pub(super) fn choose(task: Task<'_>) -> Option<Placed> {
     let mut best: Option<Placed> = None;
     for grid in grids {
         let budget = best.as_ref().map_or(f64::INFINITY, |b| b.cost);
-        if let Some(placed) = on_grid(task, numbers, grid, budget, &mut forms)
+        if let Some(placed) = on_grid(task, numbers, grid, (budget, &BTreeMap::new()), &mut forms)
             && best.as_ref().is_none_or(|b| placed.cost < b.cost)
         {
             best = Some(placed);
         }
     }
     let mut placed = best?;
+    let pads = reach::pads(&placed.plan, &placed.emitted.accesses);
+    if !pads.is_empty()
+        && let Some(padded) = on_grid(task, numbers, placed.plan.grid, (placed.cost, &pads), &mut forms)
+    {
+        placed = padded;
+    }
     let addresses = Addresses { k: &placed.kernel, plan: &placed.plan };
     settle::settle(&mut placed.emitted.nodes, emit::TRIPS, &addresses);
     races::prune(&mut placed.emitted.nodes, &addresses);
@@ -76,7 +83,13 @@ struct Form {
 }
 
 /// The placement on one grid of threads. Scratch that finds no registers there stays memory.
-fn on_grid(task: Task<'_>, numbers: &Numbers, grid: (u32, u32), budget: f64, forms: &mut Vec<Form>) -> Option<Placed> {
+fn on_grid(
+    task: Task<'_>,
+    numbers: &Numbers,
+    grid: (u32, u32),
+    (budget, pads): (f64, &BTreeMap<String, usize>),
+    forms: &mut Vec<Form>,
+) -> Option<Placed> {
     let kernel = task.kernel;
     let all = || (0..kernel.operands.len() as u32).map(OperandId).collect();
     let mut kept: Vec<OperandId> = if numbers.registers == 0 || task.resumed { all() } else { vec![] };
@@ -94,7 +107,7 @@ fn on_grid(task: Task<'_>, numbers: &Numbers, grid: (u32, u32), budget: f64, for
             forms.len() - 1
         });
         let Form { promoted, analysis, .. } = &forms[at];
-        let plan = analysis.plan(&promoted.kernel, numbers, grid);
+        let plan = analysis.plan(&promoted.kernel, numbers, grid, pads);
         let large = |v: Value| promoted.kernel.ty(v).elements() > numbers.registers * plan.threads();
         let memory = |v: Value| matches!(plan.homes[v.index()], Home::Buffer(_)) || large(v);
         let mut out: Vec<OperandId> = promoted.carried.iter().filter(|(v, _)| memory(*v)).map(|(_, o)| *o).collect();
@@ -141,7 +154,8 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, budget: f6
         let barrier = if emitted.lockstep { 0.0 } else { numbers.barrier };
         let work = emitted.work + settle::weight(&emitted.nodes, emit::TRIPS) * barrier + spilled;
         let cost = emit::cost(work, emitted.lines, &plan, numbers);
-        return Some(Placed {
+        // What a placement may cost, it may.
+        return (cost <= budget).then(|| Placed {
             kernel: k.clone(),
             plan,
             emitted,

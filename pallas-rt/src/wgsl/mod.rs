@@ -2,7 +2,7 @@
 //!
 //! One workgroup per program. [`place`] decides where every tile lives and which threads hold it, with the numbers of a
 //! [`profile`]; [`emit`] writes the text; [`arena`] gives memory its addresses; [`sync`] finds where threads must meet,
-//! [`settle`] where they meet less often, [`races`] whether they do;
+//! [`settle`] where they meet less often, [`races`] whether they do, [`reach`] what neighbouring threads touch at once;
 //! [`choose`] runs these for several grids of threads and keeps the cheapest. [`types`] are element types as WGSL sees them.
 mod arena;
 mod choose;
@@ -11,6 +11,7 @@ mod place;
 mod pressure;
 mod profile;
 mod races;
+mod reach;
 mod report;
 mod settle;
 mod sync;
@@ -20,6 +21,7 @@ use choose::{Addresses, Placed, Task};
 pub use emit::Iterations;
 use pallas_ir::{At, DType, Diag, Kernel, OperandId, OperandKind};
 pub use profile::Profile;
+pub use reach::Reach;
 
 /// What a shader may use and rely on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,6 +90,8 @@ pub struct Placement {
     pub tiles: Vec<PlacedTile>,
     /// The reason of every barrier, in the order of the text.
     pub barriers: Vec<String>,
+    /// What 32 neighbouring threads reach in an access, by line.
+    pub reaches: Vec<Reach>,
     /// Registers a thread needs for tiles at once, at most.
     pub registers: usize,
     /// What a thread does in one step of the innermost sequential axis, or in all if there is none.

@@ -2,7 +2,7 @@
 use super::choose::Placed;
 use super::place::views::Inline;
 use super::place::{Home, Plan};
-use super::{Counts, Limits, PlacedTile, Placement, sync};
+use super::{Counts, Limits, PlacedTile, Placement, reach, sync};
 use pallas_ir::{Op, OperandId, OperandKind, Value};
 use std::fmt;
 
@@ -37,6 +37,7 @@ pub(super) fn placement(placed: &Placed, limits: &Limits) -> Placement {
         grid: plan.grid,
         tiles,
         barriers: sync::reasons(&emitted.nodes),
+        reaches: reach::reaches(k, plan, &emitted.accesses),
         registers: *registers,
         step: Counts { barriers: sync::barriers_of_step(&emitted.nodes, placed.sequential), ..emitted.step },
         workgroup_bytes: ((workgroup_words + 1) * 4, limits.workgroup_bytes),
@@ -112,6 +113,9 @@ impl fmt::Display for Placement {
         )?;
         for t in &self.tiles {
             writeln!(f, "  {:<28} {:<16} {:<44} {}", t.name, t.ty, t.home, t.why)?;
+        }
+        for reach in &self.reaches {
+            writeln!(f, "  {reach}")?;
         }
         writeln!(f, "{} barriers", self.barriers.len())?;
         for why in &self.barriers {

@@ -1,6 +1,7 @@
 //! One element of any value, at a position of whoever reads it.
 use super::Emit;
 use crate::wgsl::place::{Home, row_major, views};
+use crate::wgsl::reach::Access as Reached;
 use crate::wgsl::sync::Memory;
 use crate::wgsl::types::{cast, counted, from_word, name, to_word, wrap};
 use pallas_ir::{Access, Dim, Inst, Op, ScalarOp, Value, structural::Index};
@@ -137,14 +138,28 @@ impl Emit<'_> {
         if self.product
             && let Some((base, part)) = self.four_of(buffer, at)
         {
+            self.reach_buffer(buffer, at, FOUR, false);
             let name = self.tiles_at(&base);
             return from_word(dtype, &format!("{name}.{}", PARTS[part]));
         }
+        self.reach_buffer(buffer, at, 1, false);
         self.pay(if outside { self.numbers.global } else { self.numbers.workgroup });
         if self.product && !outside {
             self.counts.product_words += self.trips;
         }
         from_word(dtype, &self.word(buffer, &index))
+    }
+    /// Records an access to a buffer.
+    fn reach_buffer(&mut self, buffer: usize, at: &At, width: usize, write: bool) {
+        let strides = self.plan.buffers[buffer].strides.clone();
+        let at = at.coords.iter().map(|c| c.text.clone()).zip(strides).collect();
+        self.reach(Memory::Buffer(buffer), at, (width, 4), write);
+    }
+    /// Records an access: elements of a thread, bytes of each.
+    pub(super) fn reach(&mut self, of: Memory, at: Vec<(String, usize)>, size: (usize, usize), write: bool) {
+        let (threads, trips, product) = (self.strided.unwrap_or(usize::MAX), self.trips, self.product);
+        let ((width, bytes), line) = (size, self.at_line);
+        self.accesses.push(Reached { of, line, write, at, width, bytes, threads, trips, product });
     }
     /// The index of the four words of workgroup memory that an element is one of, and which.
     fn four_of(&self, buffer: usize, at: &At) -> Option<(String, usize)> {
@@ -179,6 +194,7 @@ impl Emit<'_> {
         self.touch(Memory::Buffer(buffer), owner, true);
         let outside = self.plan.buffers[buffer].outside;
         self.pay(if outside { self.numbers.global } else { self.numbers.workgroup });
+        self.reach_buffer(buffer, at, 1, true);
         let (to, word) = (self.word(buffer, &index), to_word(dtype, x));
         self.line(format!("{to} = {word};"));
     }
@@ -194,6 +210,7 @@ impl Emit<'_> {
             match self.four_of(buffer, &places[i]) {
                 Some((index, 0)) => {
                     self.touch(Memory::Buffer(buffer), None, true);
+                    self.reach_buffer(buffer, &places[i], FOUR, true);
                     self.pay(self.numbers.workgroup * self.numbers.four / self.numbers.global);
                     let words: Vec<String> = (i..i + FOUR).map(|i| to_word(dtype, &self.register(from, i))).collect();
                     self.line(format!("tiles[({index}) / {FOUR}u] = vec4<u32>({});", words.join(", ")));

@@ -168,6 +168,7 @@ impl Emit<'_> {
         self.plan.buffers.push(Buffer {
             name: name_of.clone(),
             strides: strides.clone(),
+            row: None,
             words,
             outside: false,
             scratch: false,
@@ -176,6 +177,10 @@ impl Emit<'_> {
         let word = |e: &Self, at: &At, t: &str| match offset(&at.coords, &strides).as_str() {
             "0u" => e.word(buffer, &format!("at_{name_of} + {t}")),
             line => e.word(buffer, &format!("at_{name_of} + {line} + {t}")),
+        };
+        let reached = |at: &At, t: &str| {
+            let lines = at.coords.iter().map(|c| c.text.clone()).zip(strides.iter().copied());
+            lines.chain([(t.to_string(), 1)]).collect::<Vec<_>>()
         };
         let own = threads.iter().rfold((String::new(), 1), |(text, step), (c, n)| {
             let thread = match self.plan.layout.classes[*c].vector {
@@ -194,6 +199,7 @@ impl Emit<'_> {
                 e.line(format!("if ({test}) {{"));
             }
             for (at, x) in places.iter().zip(names) {
+                e.reach(Memory::Buffer(buffer), reached(at, &own.0), (1, 4), true);
                 e.line(format!("{} = {};", word(e, at, &own.0), to_word(ty.dtype, x)));
                 e.pay(e.numbers.workgroup);
             }
@@ -205,6 +211,7 @@ impl Emit<'_> {
             e.touch(Memory::Buffer(buffer), None, false);
             for (i, at) in places.iter().enumerate() {
                 let sum = e.register(result, i);
+                e.reach(Memory::Buffer(buffer), reached(at, "0u"), (1, 4), false);
                 e.line(format!("var {sum}: {} = {};", name(ty.dtype), from_word(ty.dtype, &word(e, at, "0u"))));
                 if count <= COMBINED {
                     for t in 1..count {

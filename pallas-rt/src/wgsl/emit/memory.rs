@@ -5,6 +5,7 @@ use super::module;
 use crate::passes::lower;
 use crate::wgsl::place::Home;
 use crate::wgsl::place::views::{self, Inline};
+use crate::wgsl::reach;
 use crate::wgsl::sync::{Memory, Node};
 use crate::wgsl::types::{pack, unpack};
 use pallas_ir::{Inst, Op, OperandId, OperandKind, Value, View};
@@ -156,6 +157,7 @@ impl Emit<'_> {
             self.touch(Memory::Array(self.k.memory_of(of).0), None, false);
         }
         let four = self.four(access, at);
+        self.reach_array(access, at, if four.is_some() { FOUR } else { 1 }, false);
         let along = self.along_all(access, four.as_ref().map_or(at, |(base, _)| base), known);
         let inside = tests(&along);
         let number = number(&along);
@@ -261,6 +263,7 @@ impl Emit<'_> {
         let along = self.along_all(access, at, known);
         let (inside, number) = (tests(&along), number(&along));
         self.touch(Memory::Array(self.k.memory_of(of).0), None, true);
+        self.reach_array(access, at, 1, true);
         self.pay(self.numbers.global);
         self.counts.global += self.trips;
         self.guarded([inside, mask], |e| {
@@ -290,6 +293,7 @@ impl Emit<'_> {
         let along = self.along_all(access, base, known);
         let (inside, number) = (tests(&along), number(&along));
         self.touch(Memory::Array(self.k.memory_of(of).0), None, true);
+        self.reach_array(access, base, FOUR, true);
         self.pay(self.numbers.four);
         self.counts.global += FOUR as f64 * self.trips;
         self.fours.insert(self.k.memory_of(of));
@@ -318,6 +322,16 @@ impl Emit<'_> {
         let (name, array) = (self.fresh("w"), module::array(self.k, of));
         self.line(format!("let {name} = {array}[{number} / {FOUR}u];"));
         name
+    }
+    /// Records an access to an array.
+    fn reach_array(&mut self, access: Access<'_>, at: &At, width: usize, write: bool) {
+        let (k, of) = (self.k, access.of);
+        let extent = |a: usize| module::size(k, of, a).map_or(reach::UNKNOWN, |n| n as usize);
+        let stride = |a: usize| (a + 1..access.view.axes.len()).map(extent).product::<usize>();
+        let kept = (0..access.view.axes.len()).filter(|&a| access.view.axes[a].kept);
+        let step = |a: usize| access.view.axes[a].stride.unsigned_abs() as usize * stride(a);
+        let at = at.coords.iter().zip(kept).map(|(c, a)| (c.text.clone(), step(a))).collect();
+        self.reach(Memory::Array(of.0), at, (width, k.operand(of).dtype.bytes()), write);
     }
     /// Whether an array may be read and written four elements at a time.
     fn in_fours(&self, of: OperandId) -> bool {

@@ -19,7 +19,7 @@ use super::place::{Home, Plan};
 use super::profile::Numbers;
 use super::sync::{Memory, Nest, Node, Step, Touch};
 use super::types::{from_word, name, to_word, unpack};
-use super::{Counts, Limits};
+use super::{Counts, Limits, reach};
 use crate::passes::simplify::pure;
 use element::At;
 use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Op, OperandId, RegionId, Value};
@@ -44,6 +44,8 @@ pub(super) struct Emitted {
     pub(super) iterations: Iterations,
     /// The workgroup runs in lockstep.
     pub(super) lockstep: bool,
+    /// Every access, in the order of the text.
+    pub(super) accesses: Vec<reach::Access>,
     /// Arrays that are read or written four elements at a time.
     pub(super) fours: BTreeSet<OperandId>,
     /// What a thread does in one step of the innermost sequential axis.
@@ -115,6 +117,12 @@ pub(super) struct Emit<'k> {
     known: BTreeMap<Value, memory::Known>,
     /// Indices of workgroup memory, and the names of the four words there.
     tiles: Vec<(String, String)>,
+    /// Accesses so far.
+    accesses: Vec<reach::Access>,
+    /// Elements that threads stride over here.
+    strided: Option<usize>,
+    /// The user's line.
+    at_line: u32,
     /// How often the present line runs.
     trips: f64,
     work: f64,
@@ -157,6 +165,9 @@ pub(super) fn body(
         multiples: limits.multiples,
         lockstep: limits.lanes.is_some_and(|lanes| threads <= lanes),
         fours: BTreeSet::new(),
+        accesses: vec![],
+        strided: None,
+        at_line: 0,
         trips: 1.0,
         work: 0.0,
         lines: 0,
@@ -177,6 +188,7 @@ pub(super) fn body(
         lines: e.lines,
         iterations: e.iterations,
         lockstep: e.lockstep,
+        accesses: e.accesses,
         fours: e.fours,
         step: e.per_step.unwrap_or(e.counts),
         stopped,
@@ -262,7 +274,9 @@ impl Emit<'_> {
         self.step(|e| {
             e.line(format!("for (var e = thread; e < {n}u; e += {threads}u) {{"));
             e.depth += 1;
+            e.strided = Some(n);
             e.times(n.div_ceil(threads) as f64, body);
+            e.strided = None;
             e.depth -= 1;
             e.line("}");
         });
@@ -390,6 +404,7 @@ impl Emit<'_> {
         if pure(&inst.op) && inst.results.iter().any(|v| unused(v) || skipped(v)) || inst.results.iter().any(fetched) {
             return;
         }
+        self.at_line = loc.line;
         if loc.line > 0 && !inst.results.iter().all(|&v| self.k.ty(v).is_scalar()) {
             self.line(format!("// line {}: {}", loc.line, describe(&inst.op)));
         }

@@ -12,6 +12,7 @@ use super::profile::Numbers;
 use crate::passes::simplify::used;
 use layout::Layout;
 use pallas_ir::{Access, InstId, Kernel, Op, OperandKind, ScalarOp, Value};
+use std::collections::BTreeMap;
 use views::{Inline, access};
 
 /// Where a tile lives.
@@ -32,6 +33,8 @@ pub(super) struct Buffer {
     pub(super) name: String,
     /// Distance between neighbours along each axis.
     pub(super) strides: Vec<usize>,
+    /// Elements of a row that may be padded.
+    pub(super) row: Option<usize>,
     /// Size.
     pub(super) words: usize,
     /// Global scratch instead of workgroup memory.
@@ -56,6 +59,8 @@ pub(super) struct Plan {
     /// Products whose only use adds them to another tile: computed there.
     pub(super) fused: Vec<bool>,
     pub(super) buffers: Vec<Buffer>,
+    /// Words between the rows of buffers, by name, where it is not the usual pad.
+    pads: BTreeMap<String, usize>,
     /// Rows and columns of threads.
     pub(super) grid: (u32, u32),
     /// Workgroup memory is an array of vectors of four words.
@@ -74,20 +79,20 @@ impl Plan {
     fn buffer(&mut self, k: &Kernel, v: Value, name: &str) -> usize {
         let shape = &k.ty(v).shape;
         let mut strides = row_major(shape);
-        // Threads that read down a column would meet in one memory bank.
+        let mut row = None;
         if let [.., rows, columns] = shape[..]
             && rows > 1
             && columns > 0
-            && columns.is_multiple_of(2)
-            && !self.fours
-            && self.read_across(k, v)
         {
-            let pad = |s: usize| s / columns * (columns + 1);
+            // Threads that read down a column would meet in one memory bank.
+            let across = columns.is_multiple_of(2) && !self.fours && self.read_across(k, v);
+            let pad = self.pads.get(name).copied().unwrap_or(usize::from(across));
             let last = strides.len() - 1;
-            strides[..last].iter_mut().for_each(|s| *s = pad(*s));
+            strides[..last].iter_mut().for_each(|s| *s = *s / columns * (columns + pad));
+            row = Some(columns);
         }
         let words = shape.first().map_or(1, |n| n * strides[0]).max(1);
-        self.push(Buffer { name: name.into(), strides, words, outside: false, scratch: false, at: 0 })
+        self.push(Buffer { name: name.into(), strides, row, words, outside: false, scratch: false, at: 0 })
     }
     fn push(&mut self, buffer: Buffer) -> usize {
         self.buffers.push(buffer);
@@ -159,7 +164,7 @@ impl Analysis {
     }
 
     /// Homes on a grid of threads.
-    pub(super) fn plan(&self, k: &Kernel, numbers: &Numbers, grid: (u32, u32)) -> Plan {
+    pub(super) fn plan(&self, k: &Kernel, numbers: &Numbers, grid: (u32, u32), pads: &BTreeMap<String, usize>) -> Plan {
         let mut plan = Plan {
             inline: self.inline.clone(),
             defined: self.defined.clone(),
@@ -169,6 +174,7 @@ impl Analysis {
             scratches: vec![None; k.operands.len()],
             fused: self.fused.clone(),
             buffers: vec![],
+            pads: pads.clone(),
             grid,
             fours: numbers.vector == 4,
         };
@@ -204,7 +210,7 @@ impl Analysis {
                 let (strides, words) = (row_major(&shape), shape.iter().product::<usize>().max(1));
                 let name = format!("scratch_{}", operand.name);
                 plan.scratches[i] =
-                    Some(plan.push(Buffer { name, strides, words, outside: false, scratch: true, at: 0 }));
+                    Some(plan.push(Buffer { name, strides, row: None, words, outside: false, scratch: true, at: 0 }));
             }
         }
         plan

@@ -1,0 +1,244 @@
+//! What 32 neighbouring threads reach at once: segments of global memory, banks of workgroup memory.
+//!
+//! Emission records every access as the coordinates it was written with. Here they are computed for each thread of the
+//! first group, loops at their first step and blocks at the start of a segment; what all threads have in common does not
+//! matter. [`pads`] lengthens the rows of buffers until threads stop waiting for each other's banks.
+use super::place::{Buffer, Plan, layout::Along};
+use super::sync::Memory;
+use pallas_ir::{Kernel, OperandId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Threads that a device runs at once.
+const GROUP: usize = 32;
+/// Bytes that global memory moves at once.
+const SEGMENT: i64 = 128;
+/// Banks of workgroup memory, a word wide each.
+const BANKS: i64 = 32;
+/// An extent that is known at launch only.
+pub(super) const UNKNOWN: usize = 1024;
+/// Longest pad of a row that is tried.
+const PAD: usize = 8;
+
+/// An access as it was written.
+#[derive(Clone, Debug)]
+pub(super) struct Access {
+    pub(super) of: Memory,
+    /// The user's line.
+    pub(super) line: u32,
+    pub(super) write: bool,
+    /// Coordinates and the distance between neighbours along each, in elements.
+    pub(super) at: Vec<(String, usize)>,
+    /// Elements of a thread.
+    pub(super) width: usize,
+    /// Bytes of an element.
+    pub(super) bytes: usize,
+    /// Threads that take part.
+    pub(super) threads: usize,
+    /// How often.
+    pub(super) trips: f64,
+    /// An operand of a product's inner loop.
+    pub(super) product: bool,
+}
+
+/// What a group of threads reaches in one access, at worst over the accesses of a line.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Reach {
+    /// The user's name of the array, or the tile's.
+    pub name: String,
+    /// The user's line.
+    pub line: u32,
+    /// It writes.
+    pub write: bool,
+    /// Global memory: segments. Workgroup memory: the most words of one bank.
+    pub global: bool,
+    /// It is read in the inner loop of a product.
+    pub product: bool,
+    /// How many; `None`: it depends on data.
+    pub reached: Option<usize>,
+    /// How many it would be at best.
+    pub ideal: usize,
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = if self.write { "written" } else { "read" };
+        let place = if self.product { " by a product" } else { "" };
+        write!(f, "line {}: {} {how}{place}: ", self.line, self.name)?;
+        match (self.global, self.reached) {
+            (_, None) => f.write_str("where, depends on data"),
+            (true, Some(n)) => write!(f, "{n} segments of {SEGMENT} bytes for {GROUP} threads, {} at best", self.ideal),
+            (false, Some(1)) => f.write_str("no bank conflict"),
+            (false, Some(n)) => write!(f, "{n} words of one bank"),
+        }
+    }
+}
+
+/// What every line's accesses reach.
+pub(super) fn reaches(k: &Kernel, plan: &Plan, accesses: &[Access]) -> Vec<Reach> {
+    let mut found: Vec<Reach> = vec![];
+    for access in accesses {
+        let (name, global) = match access.of {
+            Memory::Array(id) => (k.operand(OperandId(id)).name.clone(), true),
+            Memory::Buffer(b) => (plan.buffers[b].name.clone(), plan.buffers[b].outside),
+        };
+        let lanes = addresses(plan, access, &strides(access));
+        let (reached, ideal) = match (&lanes, global) {
+            (None, _) => (None, 1),
+            (Some(lanes), true) => (Some(segments(lanes, access)), ideal(lanes, access)),
+            (Some(lanes), false) => (Some(conflict(lanes, access.width)), 1),
+        };
+        let Access { line, write, product, .. } = *access;
+        let new = Reach { name: format!("`{name}`"), line, write, global, product, reached, ideal };
+        let same = |r: &&mut Reach| (&r.name, r.line, r.write, r.product) == (&new.name, line, write, product);
+        match found.iter_mut().find(same) {
+            Some(old) if waste(old) < waste(&new) => *old = new,
+            Some(_) => {}
+            None => found.push(new),
+        }
+    }
+    found
+}
+
+fn waste(r: &Reach) -> f64 {
+    r.reached.map_or(f64::INFINITY, |n| n as f64 / r.ideal.max(1) as f64)
+}
+
+/// Rows of buffers, by name, that should be so many words longer than their tiles'.
+pub(super) fn pads(plan: &Plan, accesses: &[Access]) -> BTreeMap<String, usize> {
+    let mut pads = BTreeMap::new();
+    for (b, buffer) in plan.buffers.iter().enumerate() {
+        let Some(columns) = buffer.row.filter(|_| !buffer.outside && !plan.fours) else { continue };
+        let own: Vec<&Access> = accesses.iter().filter(|a| a.of == Memory::Buffer(b)).collect();
+        let price = |pad: usize| -> f64 {
+            let strides = padded(buffer, columns, pad);
+            let wait = |a: &&Access| {
+                let lanes = addresses(plan, a, &strides)?;
+                Some(a.trips * (conflict(&lanes, a.width) - 1) as f64)
+            };
+            own.iter().filter_map(wait).sum()
+        };
+        let now = pitch(buffer) - columns;
+        let best = (0..=PAD).map(|pad| (price(pad), pad)).min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        if let Some((price_of, pad)) = best
+            && price_of < price(now)
+        {
+            pads.insert(buffer.name.clone(), pad);
+        }
+    }
+    pads
+}
+
+/// Words from one row to the next.
+fn pitch(buffer: &Buffer) -> usize {
+    buffer.strides[buffer.strides.len() - 2]
+}
+fn padded(buffer: &Buffer, columns: usize, pad: usize) -> Vec<usize> {
+    let (last, outer) = buffer.strides.split_last().expect("a row has an axis");
+    outer.iter().map(|s| s / pitch(buffer) * (columns + pad)).chain([*last]).collect()
+}
+fn strides(access: &Access) -> Vec<usize> {
+    access.at.iter().map(|(_, s)| *s).collect()
+}
+
+/// The first element of each thread of the group. None: it depends on data.
+fn addresses(plan: &Plan, access: &Access, strides: &[usize]) -> Option<Vec<i64>> {
+    let threads = access.threads.min(plan.threads()).min(GROUP);
+    let address = |t: usize| {
+        let terms = access.at.iter().zip(strides);
+        terms.map(|((c, _), s)| Some(Reader { plan, t, rest: c }.whole()? * *s as i64)).sum::<Option<i64>>()
+    };
+    (0..threads).map(address).collect()
+}
+fn segments(lanes: &[i64], access: &Access) -> usize {
+    let bytes = access.bytes as i64;
+    let ends = |a: &i64| [a * bytes / SEGMENT, ((a + access.width as i64) * bytes - 1) / SEGMENT];
+    lanes.iter().flat_map(ends).collect::<BTreeSet<i64>>().len()
+}
+fn ideal(lanes: &[i64], access: &Access) -> usize {
+    let width = access.width as i64;
+    let all: BTreeSet<i64> = lanes.iter().flat_map(|a| *a..a + width).collect();
+    (all.len() * access.bytes).div_ceil(SEGMENT as usize)
+}
+/// The most words of one bank; wide accesses take several turns, a part of the threads in each.
+fn conflict(lanes: &[i64], width: usize) -> usize {
+    let worst = |turn: &[i64]| {
+        let words: BTreeSet<i64> = turn.iter().flat_map(|a| *a..a + width as i64).collect();
+        let mut banks = BTreeMap::<i64, usize>::new();
+        words.iter().for_each(|w| *banks.entry(w % BANKS).or_default() += 1);
+        banks.into_values().max().unwrap_or(1)
+    };
+    lanes.chunks((GROUP / width).max(1)).map(worst).max().unwrap_or(1)
+}
+
+/// Computes a coordinate's text for a thread: sums and products of positions and numbers.
+struct Reader<'a> {
+    plan: &'a Plan,
+    t: usize,
+    rest: &'a str,
+}
+
+impl Reader<'_> {
+    fn whole(mut self) -> Option<i64> {
+        let x = self.sum()?;
+        self.rest.is_empty().then_some(x)
+    }
+    fn sum(&mut self) -> Option<i64> {
+        let mut x = self.factor()?;
+        loop {
+            match self.eat(&[" + ", " - "]) {
+                Some(" + ") => x += self.factor()?,
+                Some(_) => x -= self.factor()?,
+                None => return Some(x),
+            }
+        }
+    }
+    fn factor(&mut self) -> Option<i64> {
+        let mut x = self.atom()?;
+        loop {
+            match self.eat(&[" * ", " / ", " % "]) {
+                Some(" * ") => x *= self.atom()?,
+                Some(" / ") => x = x.checked_div(self.atom()?)?,
+                Some(_) => x = x.checked_rem(self.atom()?)?,
+                None => return Some(x),
+            }
+        }
+    }
+    fn atom(&mut self) -> Option<i64> {
+        if self.eat(&["(", "u32(", "i32("]).is_some() {
+            let x = self.sum()?;
+            self.eat(&[")"])?;
+            return Some(x);
+        }
+        let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        if let Ok(n) = word.trim_end_matches(['u', 'i']).parse() {
+            return Some(n);
+        }
+        let (letter, number) = word.split_at_checked(1)?;
+        let number: Option<usize> = number.parse().ok();
+        let columns = self.plan.grid.1 as usize;
+        Some(match (letter, number) {
+            _ if word == "thread" => self.t as i64,
+            ("e", None) => self.t as i64,
+            ("c", Some(c)) => {
+                let class = self.plan.layout.classes[c];
+                let thread = match class.along {
+                    Along::Y => self.t / columns,
+                    Along::X => self.t % columns,
+                    Along::Each => 0,
+                };
+                (thread % class.threads * class.vector) as i64
+            }
+            // Counters of loops, and scalars: the same for all.
+            ("k" | "t", _) | ("s", Some(_)) => 0,
+            _ => return None,
+        })
+    }
+    fn eat<'t>(&mut self, any: &[&'t str]) -> Option<&'t str> {
+        let found = any.iter().find(|t| self.rest.starts_with(**t))?;
+        self.rest = &self.rest[found.len()..];
+        Some(found)
+    }
+}
