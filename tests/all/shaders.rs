@@ -76,11 +76,30 @@ fn shaders_of_losses_and_tables_are_valid_everywhere() {
     }
 }
 
-/// The placement of the kernel that `f` calls, on a GPU with so much workgroup memory.
-fn placed<R>(kib: u64, f: impl FnOnce() -> Result<R>) -> Placement {
+/// The placements of the kernel that `f` calls on a GPU with so much workgroup memory: for arrays of any size, and for rows
+/// of whole vectors.
+fn placed<R>(kib: u64, f: impl FnOnce() -> Result<R>) -> [Placement; 2] {
     let explanation = explain(f).expect("it is explained");
-    let limits = Limits { workgroup_bytes: kib << 10, ..Limits::default_of(Profile::Gpu) };
-    explanation.kernels[0].shader(&limits).expect("it has a shader").placement
+    let plain = Limits { workgroup_bytes: kib << 10, ..Limits::default_of(Profile::Gpu) };
+    let placed = |limits: Limits| explanation.kernels[0].shader(&limits).expect("it has a shader").placement;
+    let vectors = placed(Limits { multiples: u64::MAX, ..plain });
+    reaches_no_more_than_it_must(&vectors, kib);
+    [placed(plain), vectors]
+}
+
+/// No product waits for a bank, and threads share segments of arrays: two threads a segment where little workgroup memory
+/// makes for narrow blocks.
+fn reaches_no_more_than_it_must(placement: &Placement, kib: u64) {
+    for reach in &placement.reaches {
+        let n = reach.reached.unwrap_or(usize::MAX);
+        let array = ["`a`", "`b`", "`out`", "`q`", "`k`", "`v`", "`lse`"].contains(&reach.name.as_str());
+        match (reach.global, reach.product) {
+            (true, _) if array => assert!(n <= reach.ideal * if kib < 32 { 2 } else { 1 }, "{reach}\n{placement}"),
+            (false, true) => assert_eq!(n, 1, "{reach}\n{placement}"),
+            _ => {}
+        }
+    }
+    assert!(placement.reaches.iter().any(|r| r.global) && placement.reaches.iter().any(|r| r.product), "{placement}");
 }
 
 #[test]
@@ -88,7 +107,7 @@ fn matmul_on_a_gpu_reads_a_word_for_four_multiply_adds() {
     let x = Client::cpu().zeros(DType::F32, &[1, 256, 256]).expect("it fits");
     let small = placed(16, || matmul::matmul_blocks::<f32, f32, 64, 64, 16>(&x, &x, |x| x));
     let large = placed(32, || matmul::matmul_blocks::<f32, f32, 128, 128, 16>(&x, &x, |x| x));
-    for placement in [small, large] {
+    for placement in small.into_iter().chain(large) {
         let Counts { fma, product_words, barriers, .. } = placement.step;
         assert!(fma >= 4.0 * product_words, "{placement}");
         assert!(barriers <= 2.0, "{placement}");
@@ -105,16 +124,17 @@ fn flash_attention_on_a_gpu_keeps_its_tiles_in_registers() {
         let client = Client::cpu();
         let x = client.zeros(DType::F32, &[1, 1, 256, head]).expect("it fits");
         let options = Options { causal: Causal::FromStart, ..Options::default() };
-        let placement =
-            placed(kib, || flash_attention::flash_attention_in_blocks::<f32, f32, BQ, BK>(&x, &x, &x, &options));
-        assert!(placement.step.barriers <= 3.0, "{placement}");
-        let own = |t: &&PlacedTile| ["dot", "reduce", "exp", "carried"].iter().any(|n| t.name.contains(n));
-        for tile in placement.tiles.iter().filter(own) {
-            assert!(tile.home.contains("registers") || tile.home == "fused", "{}: {placement}", tile.name);
+        let call = || flash_attention::flash_attention_in_blocks::<f32, f32, BQ, BK>(&x, &x, &x, &options);
+        for placement in placed(kib, call) {
+            assert!(placement.step.barriers <= 3.0, "{placement}");
+            let own = |t: &&PlacedTile| ["dot", "reduce", "exp", "carried"].iter().any(|n| t.name.contains(n));
+            for tile in placement.tiles.iter().filter(own) {
+                assert!(tile.home.contains("registers") || tile.home == "fused", "{}: {placement}", tile.name);
+            }
+            // Scaled queries, in registers as well, may leave too little room for their copy.
+            let mut outside = placement.tiles.iter().filter(|t| t.home.contains("global"));
+            assert!(outside.all(|t| t.name.contains("mul")), "{placement}");
         }
-        // Scaled queries, in registers as well, may leave too little room for their copy.
-        let mut outside = placement.tiles.iter().filter(|t| t.home.contains("global"));
-        assert!(outside.all(|t| t.name.contains("mul")), "{placement}");
     }
     check::<64, 16>(32, 64);
     check::<64, 8>(32, 128);

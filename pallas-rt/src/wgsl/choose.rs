@@ -62,17 +62,25 @@ pub(super) fn choose(task: Task<'_>) -> Option<Placed> {
             best = Some(placed);
         }
     }
-    let mut placed = best?;
-    let pads = reach::pads(&placed.plan, &placed.emitted.accesses);
-    if !pads.is_empty()
-        && let Some(padded) = on_grid(task, numbers, placed.plan.grid, (placed.cost, &pads), &mut forms)
-    {
-        placed = padded;
-    }
+    let placed = finish(best?);
+    // All rows that should be longer, or the first of them that there is room for, if no barrier comes with it.
+    let wanted = reach::pads(&placed.plan, &placed.emitted.accesses);
+    let met = settle::weight(&placed.emitted.nodes, emit::TRIPS);
+    let longer = |many: usize| {
+        let pads = wanted[..many].iter().cloned().collect();
+        let padded = finish(on_grid(task, numbers, placed.plan.grid, (placed.cost, &pads), &mut forms)?);
+        (settle::weight(&padded.emitted.nodes, emit::TRIPS) <= met).then_some(padded)
+    };
+    let padded = (1..=wanted.len()).rev().find_map(longer);
+    Some(padded.unwrap_or(placed))
+}
+
+/// Takes out the barriers that can be.
+fn finish(mut placed: Placed) -> Placed {
     let addresses = Addresses { k: &placed.kernel, plan: &placed.plan };
     settle::settle(&mut placed.emitted.nodes, emit::TRIPS, &addresses);
     races::prune(&mut placed.emitted.nodes, &addresses);
-    Some(placed)
+    placed
 }
 
 /// A kernel with some of its scratch promoted.
@@ -91,6 +99,8 @@ fn on_grid(
     forms: &mut Vec<Form>,
 ) -> Option<Placed> {
     let kernel = task.kernel;
+    let whole = numbers.always || emit::whole_vectors(kernel, task.limits.multiples);
+    let vector = if whole { numbers.vector } else { 1 };
     let all = || (0..kernel.operands.len() as u32).map(OperandId).collect();
     let mut kept: Vec<OperandId> = if numbers.registers == 0 || task.resumed { all() } else { vec![] };
     loop {
@@ -107,7 +117,7 @@ fn on_grid(
             forms.len() - 1
         });
         let Form { promoted, analysis, .. } = &forms[at];
-        let plan = analysis.plan(&promoted.kernel, numbers, grid, pads);
+        let plan = analysis.plan(&promoted.kernel, numbers, (grid, vector), pads);
         let large = |v: Value| promoted.kernel.ty(v).elements() > numbers.registers * plan.threads();
         let memory = |v: Value| matches!(plan.homes[v.index()], Home::Buffer(_)) || large(v);
         let mut out: Vec<OperandId> = promoted.carried.iter().filter(|(v, _)| memory(*v)).map(|(_, o)| *o).collect();

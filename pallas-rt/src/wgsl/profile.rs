@@ -23,8 +23,10 @@ pub(super) struct Numbers {
     pub(super) stage: bool,
     /// Whether the next step's operands of products are fetched before this step computes.
     pub(super) prefetch: bool,
-    /// Neighbouring elements a thread has along columns.
+    /// Neighbouring elements a thread has along columns, where rows of arrays are whole vectors.
     pub(super) vector: usize,
+    /// Whether it has them whatever the rows of arrays are.
+    pub(super) always: bool,
     /// Most fused multiply-adds in the text of one step of a product's inner loop.
     pub(super) products: usize,
     /// Price of an element read from or written to global memory.
@@ -73,6 +75,7 @@ static BASELINE: Numbers = Numbers {
     stage: true,
     prefetch: false,
     vector: 1,
+    always: false,
     products: 1,
     global: 16.0,
     four: 26.0,
@@ -105,10 +108,11 @@ static GPU: Numbers = Numbers {
     registers: 64,
     stage: true,
     prefetch: true,
-    vector: 1,
+    vector: 4,
+    always: false,
     products: 512,
     global: 16.0,
-    four: 26.0,
+    four: 64.0,
     workgroup: 1.0,
     operation: 0.25,
     barrier: 20.0,
@@ -123,6 +127,7 @@ static SIMT_CPU: Numbers = Numbers {
     stage: false,
     prefetch: false,
     vector: 4,
+    always: true,
     products: 256,
     global: 8.0,
     four: 18.0,

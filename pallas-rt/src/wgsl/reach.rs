@@ -6,7 +6,7 @@
 use super::place::{Buffer, Plan, layout::Along};
 use super::sync::Memory;
 use pallas_ir::{Kernel, OperandId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 /// Threads that a device runs at once.
@@ -33,6 +33,8 @@ pub(super) struct Access {
     pub(super) width: usize,
     /// Bytes of an element.
     pub(super) bytes: usize,
+    /// Elements that lie together in a block.
+    pub(super) run: usize,
     /// Threads that take part.
     pub(super) threads: usize,
     /// How often.
@@ -74,6 +76,21 @@ impl fmt::Display for Reach {
     }
 }
 
+/// Accesses that are written alike, as one.
+pub(super) fn merged(accesses: Vec<Access>) -> Vec<Access> {
+    let mut at = HashMap::new();
+    let mut merged: Vec<Access> = vec![];
+    for access in accesses {
+        let Access { of, line, write, product, width, .. } = access;
+        let place = at.entry((of, line, write, product, width, access.at.clone())).or_insert(merged.len());
+        match merged.get_mut(*place) {
+            Some(same) => same.trips += access.trips,
+            None => merged.push(access),
+        }
+    }
+    merged
+}
+
 /// What every line's accesses reach.
 pub(super) fn reaches(k: &Kernel, plan: &Plan, accesses: &[Access]) -> Vec<Reach> {
     let mut found: Vec<Reach> = vec![];
@@ -104,11 +121,11 @@ fn waste(r: &Reach) -> f64 {
     r.reached.map_or(f64::INFINITY, |n| n as f64 / r.ideal.max(1) as f64)
 }
 
-/// Rows of buffers, by name, that should be so many words longer than their tiles'.
-pub(super) fn pads(plan: &Plan, accesses: &[Access]) -> BTreeMap<String, usize> {
-    let mut pads = BTreeMap::new();
+/// Rows of buffers, by name, that should be so many words longer than their tiles', what helps most first.
+pub(super) fn pads(plan: &Plan, accesses: &[Access]) -> Vec<(String, usize)> {
+    let mut pads = vec![];
     for (b, buffer) in plan.buffers.iter().enumerate() {
-        let Some(columns) = buffer.row.filter(|_| !buffer.outside && !plan.fours) else { continue };
+        let Some(columns) = buffer.row.filter(|_| !buffer.outside) else { continue };
         let own: Vec<&Access> = accesses.iter().filter(|a| a.of == Memory::Buffer(b)).collect();
         let price = |pad: usize| -> f64 {
             let strides = padded(buffer, columns, pad);
@@ -119,14 +136,18 @@ pub(super) fn pads(plan: &Plan, accesses: &[Access]) -> BTreeMap<String, usize> 
             own.iter().filter_map(wait).sum()
         };
         let now = pitch(buffer) - columns;
-        let best = (0..=PAD).map(|pad| (price(pad), pad)).min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        // Vectors start at multiples of their size.
+        let step = if plan.fours && columns.is_multiple_of(4) { 4 } else { 1 };
+        let best =
+            (0..=PAD).step_by(step).map(|pad| (price(pad), pad)).min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         if let Some((price_of, pad)) = best
             && price_of < price(now)
         {
-            pads.insert(buffer.name.clone(), pad);
+            pads.push((price(now) - price_of, (buffer.name.clone(), pad)));
         }
     }
-    pads
+    pads.sort_by(|a, b| b.0.total_cmp(&a.0));
+    pads.into_iter().map(|(_, pad)| pad).collect()
 }
 
 /// Words from one row to the next.
@@ -155,10 +176,15 @@ fn segments(lanes: &[i64], access: &Access) -> usize {
     let ends = |a: &i64| [a * bytes / SEGMENT, ((a + access.width as i64) * bytes - 1) / SEGMENT];
     lanes.iter().flat_map(ends).collect::<BTreeSet<i64>>().len()
 }
+/// Segments that so many elements of a block have at least.
 fn ideal(lanes: &[i64], access: &Access) -> usize {
     let width = access.width as i64;
     let all: BTreeSet<i64> = lanes.iter().flat_map(|a| *a..a + width).collect();
-    (all.len() * access.bytes).div_ceil(SEGMENT as usize)
+    let of = |elements: usize| (elements * access.bytes).div_ceil(SEGMENT as usize);
+    match access.run.max(1) {
+        run if run >= all.len() => of(all.len()),
+        run => all.len() / run * of(run) + of(all.len() % run),
+    }
 }
 /// The most words of one bank; wide accesses take several turns, a part of the threads in each.
 fn conflict(lanes: &[i64], width: usize) -> usize {
@@ -240,5 +266,49 @@ impl Reader<'_> {
         let found = any.iter().find(|t| self.rest.starts_with(**t))?;
         self.rest = &self.rest[found.len()..];
         Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lanes(address: impl Fn(i64) -> i64) -> Vec<i64> {
+        (0..GROUP as i64).map(address).collect()
+    }
+    #[test]
+    fn banks_are_counted_by_words_and_turns() {
+        assert_eq!(conflict(&lanes(|t| t), 1), 1);
+        assert_eq!(conflict(&lanes(|_| 7), 1), 1, "one word serves all");
+        assert_eq!(conflict(&lanes(|t| 2 * t), 1), 2);
+        assert_eq!(conflict(&lanes(|t| 32 * t), 1), 32);
+        assert_eq!(conflict(&lanes(|t| 33 * t), 1), 1);
+        assert_eq!(conflict(&lanes(|t| 4 * t), 4), 1, "vectors take four turns");
+        assert_eq!(conflict(&lanes(|t| 64 * t), 4), 8);
+        assert_eq!(conflict(&lanes(|t| 68 * t), 4), 1);
+    }
+    #[test]
+    fn segments_are_counted_against_the_fewest() {
+        let access = |width, run| Access {
+            of: Memory::Array(0),
+            line: 1,
+            write: false,
+            at: vec![],
+            width,
+            bytes: 4,
+            run,
+            threads: GROUP,
+            trips: 1.0,
+            product: false,
+        };
+        let check = |lanes: &[i64], access: Access, expected| {
+            assert_eq!((segments(lanes, &access), ideal(lanes, &access)), expected);
+        };
+        check(&lanes(|t| t), access(1, 64), (1, 1));
+        check(&lanes(|t| 4 * t), access(4, 64), (4, 4));
+        check(&lanes(|t| t % 8 + 1024 * (t / 8)), access(1, 64), (4, 1));
+        check(&lanes(|t| t % 16 + 1024 * (t / 16)), access(1, 16), (2, 2));
+        check(&lanes(|t| 1024 * t), access(1, 64), (32, 1));
+        check(&lanes(|_| 0), access(1, 64), (1, 1));
     }
 }

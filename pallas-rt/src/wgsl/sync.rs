@@ -39,7 +39,7 @@ pub(super) struct Touch {
 }
 
 /// What is touched.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum Memory {
     /// A buffer of the plan.
     Buffer(usize),

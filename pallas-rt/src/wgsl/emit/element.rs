@@ -138,7 +138,8 @@ impl Emit<'_> {
         if self.product
             && let Some((base, part)) = self.four_of(buffer, at)
         {
-            self.reach_buffer(buffer, at, FOUR, false);
+            let first = At { coords: at.coords.iter().map(base_of).collect(), flat: None };
+            self.reach_buffer(buffer, &first, FOUR, false);
             let name = self.tiles_at(&base);
             return from_word(dtype, &format!("{name}.{}", PARTS[part]));
         }
@@ -153,13 +154,13 @@ impl Emit<'_> {
     fn reach_buffer(&mut self, buffer: usize, at: &At, width: usize, write: bool) {
         let strides = self.plan.buffers[buffer].strides.clone();
         let at = at.coords.iter().map(|c| c.text.clone()).zip(strides).collect();
-        self.reach(Memory::Buffer(buffer), at, (width, 4), write);
+        self.reach(Memory::Buffer(buffer), at, (width, 4, usize::MAX), write);
     }
-    /// Records an access: elements of a thread, bytes of each.
-    pub(super) fn reach(&mut self, of: Memory, at: Vec<(String, usize)>, size: (usize, usize), write: bool) {
+    /// Records an access: elements of a thread, bytes of each, and how many lie together.
+    pub(super) fn reach(&mut self, of: Memory, at: Vec<(String, usize)>, size: (usize, usize, usize), write: bool) {
         let (threads, trips, product) = (self.strided.unwrap_or(usize::MAX), self.trips, self.product);
-        let ((width, bytes), line) = (size, self.at_line);
-        self.accesses.push(Reached { of, line, write, at, width, bytes, threads, trips, product });
+        let ((width, bytes, run), line) = (size, self.at_line);
+        self.accesses.push(Reached { of, line, write, at, width, bytes, run, threads, trips, product });
     }
     /// The index of the four words of workgroup memory that an element is one of, and which.
     fn four_of(&self, buffer: usize, at: &At) -> Option<(String, usize)> {
@@ -317,6 +318,10 @@ impl Emit<'_> {
 pub(super) fn stretch(own: &[usize], at: &At) -> At {
     let coord = |(n, c): (&usize, &Coord)| if *n == 1 { Coord::text("0u") } else { c.clone() };
     At { coords: own.iter().zip(&at.coords).map(coord).collect(), flat: None }
+}
+/// The coordinate of the first of four neighbours along the last axis.
+fn base_of(c: &Coord) -> Coord {
+    c.part.as_ref().map_or_else(|| c.clone(), |(base, _)| Coord::text(base))
 }
 fn number(d: &Dim) -> i64 {
     d.as_number().expect("sizes are numbers")

@@ -1,6 +1,7 @@
 //! Folds of lines: reductions, running sums, positions of the largest.
 use super::Emit;
 use super::element::{At, Coord, coordinate, offset};
+use crate::wgsl::place::layout::Along;
 use crate::wgsl::place::{Buffer, Home, row_major};
 use crate::wgsl::sync::Memory;
 use crate::wgsl::types::{from_word, name, to_word, wrap};
@@ -159,8 +160,9 @@ impl Emit<'_> {
             }
             return;
         }
-        // One thread more than needed, so that lines do not start in one memory bank.
-        let line = count + usize::from(count.is_multiple_of(2));
+        // Where lines lie across neighbours, one thread more than needed, so that they do not start in one memory bank.
+        let across = threads.iter().any(|t| self.plan.layout.classes[t.0].along == Along::Y);
+        let line = count + usize::from(across && count.is_multiple_of(2));
         let buffer = self.plan.buffers.len();
         let strides: Vec<usize> = row_major(&ty.shape).iter().map(|s| s * line).collect();
         let name_of = format!("partial_{}", result.0);
@@ -199,7 +201,7 @@ impl Emit<'_> {
                 e.line(format!("if ({test}) {{"));
             }
             for (at, x) in places.iter().zip(names) {
-                e.reach(Memory::Buffer(buffer), reached(at, &own.0), (1, 4), true);
+                e.reach(Memory::Buffer(buffer), reached(at, &own.0), (1, 4, usize::MAX), true);
                 e.line(format!("{} = {};", word(e, at, &own.0), to_word(ty.dtype, x)));
                 e.pay(e.numbers.workgroup);
             }
@@ -211,7 +213,7 @@ impl Emit<'_> {
             e.touch(Memory::Buffer(buffer), None, false);
             for (i, at) in places.iter().enumerate() {
                 let sum = e.register(result, i);
-                e.reach(Memory::Buffer(buffer), reached(at, "0u"), (1, 4), false);
+                e.reach(Memory::Buffer(buffer), reached(at, "0u"), (1, 4, usize::MAX), false);
                 e.line(format!("var {sum}: {} = {};", name(ty.dtype), from_word(ty.dtype, &word(e, at, "0u"))));
                 if count <= COMBINED {
                     for t in 1..count {

@@ -157,7 +157,10 @@ impl Emit<'_> {
             self.touch(Memory::Array(self.k.memory_of(of).0), None, false);
         }
         let four = self.four(access, at);
-        self.reach_array(access, at, if four.is_some() { FOUR } else { 1 }, false);
+        match &four {
+            Some((base, _)) => self.reach_array(access, base, FOUR, false),
+            None => self.reach_array(access, at, 1, false),
+        }
         let along = self.along_all(access, four.as_ref().map_or(at, |(base, _)| base), known);
         let inside = tests(&along);
         let number = number(&along);
@@ -325,17 +328,20 @@ impl Emit<'_> {
     }
     /// Records an access to an array.
     fn reach_array(&mut self, access: Access<'_>, at: &At, width: usize, write: bool) {
-        let (k, of) = (self.k, access.of);
+        let (k, of, axes) = (self.k, access.of, &access.view.axes);
         let extent = |a: usize| module::size(k, of, a).map_or(reach::UNKNOWN, |n| n as usize);
-        let stride = |a: usize| (a + 1..access.view.axes.len()).map(extent).product::<usize>();
-        let kept = (0..access.view.axes.len()).filter(|&a| access.view.axes[a].kept);
-        let step = |a: usize| access.view.axes[a].stride.unsigned_abs() as usize * stride(a);
+        let stride = |a: usize| (a + 1..axes.len()).map(extent).product::<usize>();
+        let kept = (0..axes.len()).filter(|&a| axes[a].kept);
+        let step = |a: usize| axes[a].stride.unsigned_abs() as usize * stride(a);
         let at = at.coords.iter().zip(kept).map(|(c, a)| (c.text.clone(), step(a))).collect();
-        self.reach(Memory::Array(of.0), at, (width, k.operand(of).dtype.bytes()), write);
+        // Neighbours in the block that are neighbours in the array.
+        let whole = axes.iter().enumerate().rev().take_while(|(a, v)| v.size == extent(*a)).count();
+        let run = axes[axes.len().saturating_sub(whole + 1)..].iter().map(|v| v.size).product();
+        self.reach(Memory::Array(of.0), at, (width, k.operand(of).dtype.bytes(), run), write);
     }
     /// Whether an array may be read and written four elements at a time.
     fn in_fours(&self, of: OperandId) -> bool {
-        self.numbers.registers > 0 && module::fours(self.k, of, self.multiples)
+        self.plan.fours && module::fours(self.k, of, self.multiples)
     }
     /// The position of the four neighbours that a position is one of, and which: where they lie together in the array, all
     /// inside or all outside.

@@ -26,7 +26,7 @@ use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Op, OperandId, RegionId, V
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-pub(super) use module::{arrays, module};
+pub(super) use module::{arrays, module, whole_vectors};
 
 /// A kernel's body as nodes, before barriers.
 pub(super) struct Emitted {
@@ -188,7 +188,7 @@ pub(super) fn body(
         lines: e.lines,
         iterations: e.iterations,
         lockstep: e.lockstep,
-        accesses: e.accesses,
+        accesses: if stopped { vec![] } else { reach::merged(e.accesses) },
         fours: e.fours,
         step: e.per_step.unwrap_or(e.counts),
         stopped,

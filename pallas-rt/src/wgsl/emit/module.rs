@@ -118,6 +118,12 @@ pub(super) fn fours(k: &Kernel, of: OperandId, multiples: u64) -> bool {
     })
 }
 
+/// Whether the rows of every array but tables of scalars are whole vectors.
+pub(in crate::wgsl) fn whole_vectors(k: &Kernel, multiples: u64) -> bool {
+    let rows = |o: &pallas_ir::Operand| o.kind != OperandKind::Prefetch && o.dims.len() > 1;
+    k.arrays().filter(|(_, o)| rows(o)).all(|(id, _)| fours(k, id, multiples))
+}
+
 struct Text<'k>(&'k Kernel);
 impl pallas_ir::dim::Fold for Text<'_> {
     type Out = String;

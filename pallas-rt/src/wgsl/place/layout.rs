@@ -28,6 +28,8 @@ pub(in crate::wgsl) struct Class {
     pub(in crate::wgsl) along: Along,
     /// Threads that share the axis.
     pub(in crate::wgsl) threads: usize,
+    /// Arrays are read or written along it.
+    pub(in crate::wgsl) row: bool,
     /// Neighbours a thread has: thread `t` has elements `vector * t` and on, `vector * (t + threads)` and on, ...
     pub(in crate::wgsl) vector: usize,
 }
@@ -53,8 +55,9 @@ pub(in crate::wgsl) struct Layout {
 }
 
 impl Layout {
-    /// The layout on a grid of `y` by `x` threads that have `vector` neighbours along x where that divides.
-    pub(in crate::wgsl) fn on(&self, y: u32, x: u32, vector: usize) -> Layout {
+    /// The layout on a grid of `y` by `x` threads that have `vector` neighbours along x where that divides, in classes
+    /// that arrays have rows of, or in `all`.
+    pub(in crate::wgsl) fn on(&self, y: u32, x: u32, vector: usize, all: bool) -> Layout {
         let threads = |class: &Class| match class.along {
             Along::Each => 1,
             Along::Y => divisor(class.size, y as usize),
@@ -62,7 +65,8 @@ impl Layout {
         };
         let spread = |c: &Class| {
             let threads = threads(c);
-            let vector = if c.along == Along::X && c.size.is_multiple_of(threads * vector) { vector } else { 1 };
+            let fits = c.along == Along::X && (c.row || all) && c.size.is_multiple_of(threads * vector);
+            let vector = if fits { vector } else { 1 };
             Class { threads, vector, ..*c }
         };
         let classes = self.classes.iter().map(spread).collect();
@@ -314,13 +318,24 @@ impl Search<'_> {
                             Some(false) => Along::Y,
                             _ => Along::X,
                         };
-                        classes.push(Class { size: shape[a], along, threads: 1, vector: 1 });
+                        classes.push(Class { size: shape[a], along, threads: 1, row: false, vector: 1 });
                         classes.len() - 1
                     })
                 })
             };
             axes.push((0..shape.len()).map(number).collect());
         }
+        let axes: Vec<Vec<Option<usize>>> = axes;
+        self.k.walk(self.k.body, &mut |_, inst| {
+            let v = match &inst.op {
+                Op::Store { .. } => inst.args[0],
+                Op::Load { .. } => inst.results[0],
+                _ => return,
+            };
+            if let Some(&Some(c)) = axes[v.index()].last() {
+                classes[c].row = true;
+            }
+        });
         Layout { axes, classes }
     }
 }

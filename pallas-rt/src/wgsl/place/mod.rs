@@ -164,11 +164,17 @@ impl Analysis {
     }
 
     /// Homes on a grid of threads.
-    pub(super) fn plan(&self, k: &Kernel, numbers: &Numbers, grid: (u32, u32), pads: &BTreeMap<String, usize>) -> Plan {
+    pub(super) fn plan(
+        &self,
+        k: &Kernel,
+        numbers: &Numbers,
+        (grid, vector): ((u32, u32), usize),
+        pads: &BTreeMap<String, usize>,
+    ) -> Plan {
         let mut plan = Plan {
             inline: self.inline.clone(),
             defined: self.defined.clone(),
-            layout: self.layout.on(grid.0, grid.1, numbers.vector),
+            layout: self.layout.on(grid.0, grid.1, vector, numbers.always),
             homes: vec![Home::None; k.values.len()],
             copies: vec![None; k.values.len()],
             scratches: vec![None; k.operands.len()],
@@ -176,7 +182,7 @@ impl Analysis {
             buffers: vec![],
             pads: pads.clone(),
             grid,
-            fours: numbers.vector == 4,
+            fours: vector == 4,
         };
         for v in (0..k.values.len() as u32).map(Value) {
             if k.ty(v).is_scalar() || !self.used[v.index()] || self.inline[v.index()].is_some() {
