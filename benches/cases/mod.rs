@@ -11,7 +11,7 @@ use pallas_kernels::quantized_matmul::{Bits, quantize, quantized_matmul};
 use pallas_kernels::rotary::{Pairs, rotary, tables};
 use pallas_kernels::{softmax, softmax_backward};
 use pallas_rt::ir::DType;
-use pallas_rt::{Array, Client, Result, cost};
+use pallas_rt::{Array, Client, DeviceKind, Result, cost};
 
 type Call = Box<dyn Fn(&[Array]) -> Result<Vec<Array>>>;
 
@@ -36,16 +36,17 @@ impl Case {
     }
 }
 
-/// Every case, on smaller arrays for software adapters.
+/// Every case, on smaller arrays for software adapters, on larger ones for GPUs.
 pub fn all(client: &Client) -> Result<Vec<Case>> {
     let small = client.device().software;
+    let large = client.kind() == DeviceKind::Gpu && !small;
     let mut table = Table { client, cases: vec![] };
-    for n in if small { vec![128] } else { vec![256, 1024] } {
+    for n in if small { vec![128] } else { vec![256, 1024] }.into_iter().chain(large.then_some(4096)) {
         table.products(n, n)?;
     }
     // A few rows, as when decoding.
     table.products(if small { 128 } else { 4096 }, 1)?;
-    table.rows(if small { [64, 256] } else { [4096, 1024] })?;
+    table.rows(if small { [64, 256] } else { [if large { 65_536 } else { 4096 }, 1024] })?;
     table.classes(if small { [32, 500, 64] } else { [512, 8000, 512] })?;
     table.attention(if small { [1, 1, 64, 32] } else { [1, 8, 1024, 64] })?;
     Ok(table.cases)
