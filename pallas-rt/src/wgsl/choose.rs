@@ -53,22 +53,24 @@ pub(super) fn choose(task: Task<'_>) -> Option<Placed> {
     let peeled = if task.resumed { task.kernel.clone() } else { simplify(&peel(task.kernel, task.sequential)) };
     let task = Task { kernel: &peeled, ..task };
     let mut forms: Vec<Form> = vec![];
-    let mut best: Option<Placed> = None;
+    let mut best: Option<((u32, u32), f64)> = None;
+    let none = BTreeMap::new();
     for grid in grids {
-        let budget = best.as_ref().map_or(f64::INFINITY, |b| b.cost);
-        if let Some(placed) = on_grid(task, numbers, grid, (budget, &BTreeMap::new()), &mut forms)
-            && best.as_ref().is_none_or(|b| placed.cost < b.cost)
-        {
-            best = Some(placed);
+        let most = best.map_or(f64::INFINITY, |(_, cost)| cost);
+        let want = Want { most, pads: &none, written: false };
+        if let Some(placed) = on_grid(task, numbers, grid, want, &mut forms).filter(|p| p.cost < most) {
+            best = Some((grid, placed.cost));
         }
     }
-    let placed = finish(best?);
+    let (grid, most) = best?;
+    let placed = finish(on_grid(task, numbers, grid, Want { most, pads: &none, written: true }, &mut forms)?);
     // All rows that should be longer, or the first of them that there is room for, if no barrier comes with it.
     let wanted = reach::pads(&placed.plan, &placed.emitted.accesses);
     let met = settle::weight(&placed.emitted.nodes, emit::TRIPS);
     let longer = |many: usize| {
         let pads = wanted[..many].iter().cloned().collect();
-        let padded = finish(on_grid(task, numbers, placed.plan.grid, (placed.cost, &pads), &mut forms)?);
+        let want = Want { most, pads: &pads, written: true };
+        let padded = finish(on_grid(task, numbers, grid, want, &mut forms)?);
         (settle::weight(&padded.emitted.nodes, emit::TRIPS) <= met).then_some(padded)
     };
     let padded = (1..=wanted.len()).rev().find_map(longer);
@@ -83,6 +85,17 @@ fn finish(mut placed: Placed) -> Placed {
     placed
 }
 
+/// What a placement is made for.
+#[derive(Clone, Copy)]
+struct Want<'a> {
+    /// The most it may cost.
+    most: f64,
+    /// Words between rows of buffers, by name.
+    pads: &'a BTreeMap<String, usize>,
+    /// With its text: without, it is only compared.
+    written: bool,
+}
+
 /// A kernel with some of its scratch promoted.
 struct Form {
     kept: Vec<OperandId>,
@@ -95,7 +108,7 @@ fn on_grid(
     task: Task<'_>,
     numbers: &Numbers,
     grid: (u32, u32),
-    (budget, pads): (f64, &BTreeMap<String, usize>),
+    want: Want<'_>,
     forms: &mut Vec<Form>,
 ) -> Option<Placed> {
     let kernel = task.kernel;
@@ -117,12 +130,12 @@ fn on_grid(
             forms.len() - 1
         });
         let Form { promoted, analysis, .. } = &forms[at];
-        let plan = analysis.plan(&promoted.kernel, numbers, (grid, vector), pads);
+        let plan = analysis.plan(&promoted.kernel, numbers, (grid, vector), want.pads);
         let large = |v: Value| promoted.kernel.ty(v).elements() > numbers.registers * plan.threads();
         let memory = |v: Value| matches!(plan.homes[v.index()], Home::Buffer(_)) || large(v);
         let mut out: Vec<OperandId> = promoted.carried.iter().filter(|(v, _)| memory(*v)).map(|(_, o)| *o).collect();
         if out.is_empty() {
-            return fit(task, &promoted.kernel, plan, numbers, budget);
+            return fit(task, &promoted.kernel, plan, numbers, want);
         }
         out.extend(&kept);
         out.sort_unstable();
@@ -133,14 +146,16 @@ fn on_grid(
 
 /// Emits until every read across threads has its copy and the buffers fit, the largest moving to global memory. None: it
 /// costs more than `budget`, or the user's scratch does not fit.
-fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, budget: f64) -> Option<Placed> {
+fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, want: Want<'_>) -> Option<Placed> {
     let limits = task.limits;
     plan.buffers.iter_mut().filter(|b| b.scratch).for_each(|b| b.outside = task.resumed);
     // A word for a value that all threads agree on.
     let room = (limits.workgroup_bytes as usize / 4).saturating_sub(4);
+    // Where buffers lie is settled before the text is written.
+    let mut written = false;
     loop {
         let own = plan.buffers.len();
-        let mut emitted = emit::body(k, &mut plan, numbers, task.sequential, limits, budget);
+        let mut emitted = emit::body(k, &mut plan, numbers, task.sequential, limits, (want.most, written));
         if emitted.stopped {
             return None;
         }
@@ -157,6 +172,11 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, budget: f6
             plan.buffers[largest].outside = true;
             continue;
         }
+        if want.written && !written {
+            plan.buffers.truncate(own);
+            written = true;
+            continue;
+        }
         sync::insert(&mut emitted.nodes, &Addresses { k, plan: &plan });
         let registers = pressure::registers(k, &plan);
         let (file, price) = numbers.file;
@@ -165,7 +185,7 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, budget: f6
         let work = emitted.work + settle::weight(&emitted.nodes, emit::TRIPS) * barrier + spilled;
         let cost = emit::cost(work, emitted.lines, &plan, numbers);
         // What a placement may cost, it may.
-        return (cost <= budget).then(|| Placed {
+        return (cost <= want.most).then(|| Placed {
             kernel: k.clone(),
             plan,
             emitted,

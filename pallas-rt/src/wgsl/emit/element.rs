@@ -152,6 +152,9 @@ impl Emit<'_> {
     }
     /// Records an access to a buffer.
     fn reach_buffer(&mut self, buffer: usize, at: &At, width: usize, write: bool) {
+        if !self.written {
+            return;
+        }
         let strides = self.plan.buffers[buffer].strides.clone();
         let at = at.coords.iter().map(|c| c.text.clone()).zip(strides).collect();
         self.reach(Memory::Buffer(buffer), at, (width, 4, usize::MAX), write);

@@ -328,6 +328,9 @@ impl Emit<'_> {
     }
     /// Records an access to an array.
     fn reach_array(&mut self, access: Access<'_>, at: &At, width: usize, write: bool) {
+        if !self.written {
+            return;
+        }
         let (k, of, axes) = (self.k, access.of, &access.view.axes);
         let extent = |a: usize| module::size(k, of, a).map_or(reach::UNKNOWN, |n| n as usize);
         let stride = |a: usize| (a + 1..axes.len()).map(extent).product::<usize>();

@@ -5,11 +5,12 @@
 //! then gives it a copy in memory and emission runs again.
 //!
 //! [`element`] reads one element of any value; [`compute`], [`product`] and [`fold`] the operations; [`memory`] loads and stores; [`control`]
-//! branches, loops and copies between values; [`module`] what stands around the body.
+//! branches, loops and copies between values; [`lines`] text and its cost; [`module`] what stands around the body.
 mod compute;
 mod control;
 mod element;
 mod fold;
+mod lines;
 mod memory;
 mod module;
 mod product;
@@ -17,14 +18,13 @@ mod product;
 use super::place::views::Inline;
 use super::place::{Home, Plan};
 use super::profile::Numbers;
-use super::sync::{Memory, Nest, Node, Step, Touch};
+use super::sync::{Node, Step};
 use super::types::{from_word, name, to_word, unpack};
 use super::{Counts, Limits, reach};
 use crate::passes::simplify::pure;
 use element::At;
 use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Op, OperandId, RegionId, Value};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 
 pub(super) use module::{arrays, module, whole_vectors};
 
@@ -117,6 +117,8 @@ pub(super) struct Emit<'k> {
     known: BTreeMap<Value, memory::Known>,
     /// Indices of workgroup memory, and the names of the four words there.
     tiles: Vec<(String, String)>,
+    /// There will be a text.
+    written: bool,
     /// Accesses so far.
     accesses: Vec<reach::Access>,
     /// Elements that threads stride over here.
@@ -131,14 +133,15 @@ pub(super) struct Emit<'k> {
     budget: f64,
 }
 
-/// Emits a kernel's body, unless it costs more than `budget`; adds buffers for partial results to the plan.
+/// Emits a kernel's body, unless it costs more than `budget`; adds buffers for partial results to the plan. What is not
+/// `written` has neither text nor accesses: counts alone, and what steps touch.
 pub(super) fn body(
     k: &Kernel,
     plan: &mut Plan,
     numbers: &Numbers,
     sequential: usize,
     limits: &Limits,
-    budget: f64,
+    (budget, written): (f64, bool),
 ) -> Emitted {
     let threads = plan.threads() as u32;
     let mut e = Emit {
@@ -165,6 +168,7 @@ pub(super) fn body(
         multiples: limits.multiples,
         lockstep: limits.lanes.is_some_and(|lanes| threads <= lanes),
         fours: BTreeSet::new(),
+        written,
         accesses: vec![],
         strided: None,
         at_line: 0,
@@ -196,106 +200,6 @@ pub(super) fn body(
 }
 
 impl Emit<'_> {
-    // ---- lines, steps, nodes
-
-    fn line(&mut self, text: impl AsRef<str>) {
-        let pad = "    ".repeat(self.depth);
-        let mut lines = String::new();
-        for l in text.as_ref().lines() {
-            writeln!(lines, "{pad}{l}").expect("a String takes any text");
-            self.lines += 1;
-        }
-        match &mut self.step {
-            Some(step) => step.text.push_str(&lines),
-            None => match self.nodes().last_mut() {
-                Some(Node::Text(text)) => text.push_str(&lines),
-                _ => self.nodes().push(Node::Text(lines)),
-            },
-        }
-    }
-    fn nodes(&mut self) -> &mut Vec<Node> {
-        self.open.last_mut().expect("a region is open")
-    }
-    /// Lines that touch memory, as one step.
-    fn step(&mut self, body: impl FnOnce(&mut Self)) {
-        self.step = Some(Step::default());
-        body(self);
-        if let Some(step) = self.step.take() {
-            // What touches nothing needs no barrier and may join the text around it.
-            let node = if step.reads.is_empty() && step.writes.is_empty() && !step.meets {
-                Node::Text(step.text)
-            } else {
-                Node::Step(step)
-            };
-            self.nodes().push(node);
-        }
-    }
-    fn nested(&mut self, body: impl FnOnce(&mut Self)) -> Vec<Node> {
-        self.open.push(vec![]);
-        self.depth += 1;
-        body(self);
-        self.depth -= 1;
-        self.open.pop().expect("opened above")
-    }
-    fn nest(&mut self, repeats: bool, parts: Vec<(String, Vec<Node>)>) {
-        let pad = "    ".repeat(self.depth);
-        let parts = parts.into_iter().map(|(head, nodes)| (format!("{pad}{head}\n"), nodes)).collect();
-        self.nodes().push(Node::Nest(Nest { repeats, parts, close: format!("{pad}}}\n") }));
-    }
-    fn touch(&mut self, of: Memory, owner: Option<usize>, write: bool) {
-        let touch = Touch { of, owner };
-        let step = self.step.as_mut().expect("memory is touched inside of a step");
-        let list = if write { &mut step.writes } else { &mut step.reads };
-        if !list.contains(&touch) {
-            list.push(touch);
-        }
-    }
-    fn fresh(&mut self, stem: &str) -> String {
-        self.fresh += 1;
-        format!("{stem}{}", self.fresh)
-    }
-    fn pay(&mut self, price: f64) {
-        self.work += price * self.trips;
-    }
-    /// Runs `body` as what happens `trips` times.
-    fn times(&mut self, trips: f64, body: impl FnOnce(&mut Self)) {
-        let before = self.trips;
-        self.trips *= trips;
-        body(self);
-        self.trips = before;
-    }
-    /// A step in which all threads stride over `n` elements.
-    fn each(&mut self, n: usize, body: impl FnOnce(&mut Self)) {
-        if n == 0 {
-            return;
-        }
-        let threads = self.plan.threads();
-        self.spent += n.div_ceil(threads) as u64 + 1;
-        self.step(|e| {
-            e.line(format!("for (var e = thread; e < {n}u; e += {threads}u) {{"));
-            e.depth += 1;
-            e.strided = Some(n);
-            e.times(n.div_ceil(threads) as f64, body);
-            e.strided = None;
-            e.depth -= 1;
-            e.line("}");
-        });
-    }
-    /// Iterations per element of the surrounding `each`.
-    fn inner(&mut self, per_element: usize, elements: usize) {
-        self.spent += ((per_element + 1) * elements.div_ceil(self.plan.threads())) as u64;
-    }
-    /// Moves the counter of loop iterations on drivers that stop silently.
-    fn charge(&mut self) {
-        let spent = std::mem::take(&mut self.spent);
-        *self.counted.last_mut().expect("the body is open") += spent;
-        let Some(limit) = self.limit else { return };
-        if spent > 0 {
-            self.line(format!("spent += {spent}u;"));
-        }
-        self.line(format!("if (spent >= {limit}u) {{ atomicMax(&error_flag[0], 1u); }}"));
-    }
-
     // ---- names
 
     fn scalar(&self, v: Value) -> String {

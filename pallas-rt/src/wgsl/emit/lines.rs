@@ -1,0 +1,114 @@
+//! Lines of text, the steps and nodes they are part of, and what they cost.
+use super::Emit;
+use crate::wgsl::sync::{Memory, Nest, Node, Step, Touch};
+
+impl Emit<'_> {
+    pub(super) fn line(&mut self, text: impl AsRef<str>) {
+        let text = text.as_ref();
+        self.lines += text.lines().count();
+        if !self.written {
+            return;
+        }
+        let depth = self.depth;
+        let to = match &mut self.step {
+            Some(step) => &mut step.text,
+            None => {
+                let nodes = self.open.last_mut().expect("a region is open");
+                if !matches!(nodes.last(), Some(Node::Text(_))) {
+                    nodes.push(Node::Text(String::new()));
+                }
+                match nodes.last_mut() {
+                    Some(Node::Text(text)) => text,
+                    _ => unreachable!("pushed above"),
+                }
+            }
+        };
+        for l in text.lines() {
+            (0..depth).for_each(|_| to.push_str("    "));
+            to.push_str(l);
+            to.push('\n');
+        }
+    }
+    pub(super) fn nodes(&mut self) -> &mut Vec<Node> {
+        self.open.last_mut().expect("a region is open")
+    }
+    /// Lines that touch memory, as one step.
+    pub(super) fn step(&mut self, body: impl FnOnce(&mut Self)) {
+        self.step = Some(Step::default());
+        body(self);
+        if let Some(step) = self.step.take() {
+            // What touches nothing needs no barrier and may join the text around it.
+            let node = if step.reads.is_empty() && step.writes.is_empty() && !step.meets {
+                Node::Text(step.text)
+            } else {
+                Node::Step(step)
+            };
+            self.nodes().push(node);
+        }
+    }
+    pub(super) fn nested(&mut self, body: impl FnOnce(&mut Self)) -> Vec<Node> {
+        self.open.push(vec![]);
+        self.depth += 1;
+        body(self);
+        self.depth -= 1;
+        self.open.pop().expect("opened above")
+    }
+    pub(super) fn nest(&mut self, repeats: bool, parts: Vec<(String, Vec<Node>)>) {
+        let pad = "    ".repeat(self.depth);
+        let parts = parts.into_iter().map(|(head, nodes)| (format!("{pad}{head}\n"), nodes)).collect();
+        self.nodes().push(Node::Nest(Nest { repeats, parts, close: format!("{pad}}}\n") }));
+    }
+    pub(super) fn touch(&mut self, of: Memory, owner: Option<usize>, write: bool) {
+        let touch = Touch { of, owner };
+        let step = self.step.as_mut().expect("memory is touched inside of a step");
+        let list = if write { &mut step.writes } else { &mut step.reads };
+        if !list.contains(&touch) {
+            list.push(touch);
+        }
+    }
+    pub(super) fn fresh(&mut self, stem: &str) -> String {
+        self.fresh += 1;
+        format!("{stem}{}", self.fresh)
+    }
+    pub(super) fn pay(&mut self, price: f64) {
+        self.work += price * self.trips;
+    }
+    /// Runs `body` as what happens `trips` times.
+    pub(super) fn times(&mut self, trips: f64, body: impl FnOnce(&mut Self)) {
+        let before = self.trips;
+        self.trips *= trips;
+        body(self);
+        self.trips = before;
+    }
+    /// A step in which all threads stride over `n` elements.
+    pub(super) fn each(&mut self, n: usize, body: impl FnOnce(&mut Self)) {
+        if n == 0 {
+            return;
+        }
+        let threads = self.plan.threads();
+        self.spent += n.div_ceil(threads) as u64 + 1;
+        self.step(|e| {
+            e.line(format!("for (var e = thread; e < {n}u; e += {threads}u) {{"));
+            e.depth += 1;
+            e.strided = Some(n);
+            e.times(n.div_ceil(threads) as f64, body);
+            e.strided = None;
+            e.depth -= 1;
+            e.line("}");
+        });
+    }
+    /// Iterations per element of the surrounding `each`.
+    pub(super) fn inner(&mut self, per_element: usize, elements: usize) {
+        self.spent += ((per_element + 1) * elements.div_ceil(self.plan.threads())) as u64;
+    }
+    /// Moves the counter of loop iterations on drivers that stop silently.
+    pub(super) fn charge(&mut self) {
+        let spent = std::mem::take(&mut self.spent);
+        *self.counted.last_mut().expect("the body is open") += spent;
+        let Some(limit) = self.limit else { return };
+        if spent > 0 {
+            self.line(format!("spent += {spent}u;"));
+        }
+        self.line(format!("if (spent >= {limit}u) {{ atomicMax(&error_flag[0], 1u); }}"));
+    }
+}
