@@ -20,12 +20,15 @@ pub struct Layout {
 
 /// Blocks of `[BM, BK]·[BK, BN]`, accumulated over k in scratch; `epilogue` is applied to the finished block.
 #[kernel(grid = (G, cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
-pub fn matmul_blocks<E: Number, O: Elem, const BM: usize, const BN: usize, const BK: usize>(
+pub fn matmul_blocks<E: Number, O: Elem>(
     #[block([G, M, K] => [_, BM, BK], |g, i, _, p| (g, i, p), fill = 0.0)] a: In<E>,
     #[block([G, K, N] => [_, BK, BN], |g, _, j, p| (g, p, j), fill = 0.0)] b: In<E>,
     #[block([G, M, N] => [_, BM, BN], |g, i, j, _| (g, i, j))] out: Out<O>,
     #[scratch([BM, BN])] acc: Scratch<E::Acc>,
     #[fixed] epilogue: impl Fn(Tile<E::Acc>) -> Tile<E::Acc>,
+    #[dim] BM: usize,
+    #[dim] BN: usize,
+    #[dim] BK: usize,
 ) {
     if program_id(3) == 0 {
         acc.store(zeros([BM, BN]));
@@ -38,12 +41,15 @@ pub fn matmul_blocks<E: Number, O: Elem, const BM: usize, const BN: usize, const
 
 /// As [`matmul_blocks`] with A given as `[k, m]`.
 #[kernel(grid = (G, cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
-pub fn matmul_tn_blocks<E: Number, O: Elem, const BM: usize, const BN: usize, const BK: usize>(
+pub fn matmul_tn_blocks<E: Number, O: Elem>(
     #[block([G, K, M] => [_, BK, BM], |g, i, _, p| (g, p, i), fill = 0.0)] a: In<E>,
     #[block([G, K, N] => [_, BK, BN], |g, _, j, p| (g, p, j), fill = 0.0)] b: In<E>,
     #[block([G, M, N] => [_, BM, BN], |g, i, j, _| (g, i, j))] out: Out<O>,
     #[scratch([BM, BN])] acc: Scratch<E::Acc>,
     #[fixed] epilogue: impl Fn(Tile<E::Acc>) -> Tile<E::Acc>,
+    #[dim] BM: usize,
+    #[dim] BN: usize,
+    #[dim] BK: usize,
 ) {
     if program_id(3) == 0 {
         acc.store(zeros([BM, BN]));
@@ -56,12 +62,15 @@ pub fn matmul_tn_blocks<E: Number, O: Elem, const BM: usize, const BN: usize, co
 
 /// As [`matmul_blocks`] with B given as `[n, k]`.
 #[kernel(grid = (G, cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
-pub fn matmul_nt_blocks<E: Number, O: Elem, const BM: usize, const BN: usize, const BK: usize>(
+pub fn matmul_nt_blocks<E: Number, O: Elem>(
     #[block([G, M, K] => [_, BM, BK], |g, i, _, p| (g, i, p), fill = 0.0)] a: In<E>,
     #[block([G, N, K] => [_, BN, BK], |g, _, j, p| (g, j, p), fill = 0.0)] b: In<E>,
     #[block([G, M, N] => [_, BM, BN], |g, i, j, _| (g, i, j))] out: Out<O>,
     #[scratch([BM, BN])] acc: Scratch<E::Acc>,
     #[fixed] epilogue: impl Fn(Tile<E::Acc>) -> Tile<E::Acc>,
+    #[dim] BM: usize,
+    #[dim] BN: usize,
+    #[dim] BK: usize,
 ) {
     if program_id(3) == 0 {
         acc.store(zeros([BM, BN]));
@@ -74,12 +83,15 @@ pub fn matmul_nt_blocks<E: Number, O: Elem, const BM: usize, const BN: usize, co
 
 /// As [`matmul_blocks`] with A given as `[k, m]` and B as `[n, k]`.
 #[kernel(grid = (G, cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
-pub fn matmul_tt_blocks<E: Number, O: Elem, const BM: usize, const BN: usize, const BK: usize>(
+pub fn matmul_tt_blocks<E: Number, O: Elem>(
     #[block([G, K, M] => [_, BK, BM], |g, i, _, p| (g, p, i), fill = 0.0)] a: In<E>,
     #[block([G, N, K] => [_, BN, BK], |g, _, j, p| (g, j, p), fill = 0.0)] b: In<E>,
     #[block([G, M, N] => [_, BM, BN], |g, i, j, _| (g, i, j))] out: Out<O>,
     #[scratch([BM, BN])] acc: Scratch<E::Acc>,
     #[fixed] epilogue: impl Fn(Tile<E::Acc>) -> Tile<E::Acc>,
+    #[dim] BM: usize,
+    #[dim] BN: usize,
+    #[dim] BK: usize,
 ) {
     if program_id(3) == 0 {
         acc.store(zeros([BM, BN]));
@@ -90,30 +102,51 @@ pub fn matmul_tt_blocks<E: Number, O: Elem, const BM: usize, const BN: usize, co
     }
 }
 
+/// Blocks of the CPU, each `[BM, BN, BK]`: large ones copy less of A and B side by side (a block of C takes a quarter of
+/// 128 x 128's traffic at 512 x 512), small ones waste less where the matrices end inside of them.
+const CPU_BLOCKS: [[usize; 3]; 6] =
+    [[512, 512, 512], [512, 512, 256], [256, 256, 512], [256, 256, 256], [128, 128, 256], [32, 128, 64]];
+
+/// The blocks for `g` products `[m, k]·[k, n]`.
+fn blocks(profile: Profile, [g, m, n, k]: [usize; 4]) -> [usize; 3] {
+    // What touching an element of a block costs in multiply-adds: it is copied beside its neighbours, or added to.
+    const TOUCH: usize = 8;
+    match profile {
+        // Accumulators in registers: eight by eight a thread, or eight rows of eight columns.
+        Profile::Gpu => return [64, 64, 16],
+        Profile::SimtCpu => return [8, 64, 64],
+        _ => {}
+    }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    // The busiest thread's work: blocks are multiplied whole, also those over the edge.
+    let cost = |&[bm, bn, bk]: &[usize; 3]| {
+        let programs = g as f64 * (m.div_ceil(bm) * n.div_ceil(bn)) as f64;
+        let step = bm * bn * bk + TOUCH * (bm * bk + bk * bn + bm * bn);
+        (programs / threads as f64).ceil() * k.div_ceil(bk) as f64 * step as f64
+    };
+    let best = CPU_BLOCKS.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
+    *best.expect("there are blocks")
+}
+
 /// The kernel of a layout, with the blocks of the device, on operands as batches.
 macro_rules! product {
     ($E:ty, $O:ty, $a:expr, $b:expr, $layout:expr, $epilogue:expr) => {{
-        let (a, b, epilogue) = (batched($a)?, batched($b)?, $epilogue);
-        let profile = $a.client().limits().profile;
-        let out = match ($layout.a_transposed, $layout.b_transposed) {
-            (false, false) => product!(@ profile, matmul_blocks, $E, $O, a, b, epilogue),
-            (true, false) => product!(@ profile, matmul_tn_blocks, $E, $O, a, b, epilogue),
-            (false, true) => product!(@ profile, matmul_nt_blocks, $E, $O, a, b, epilogue),
-            (true, true) => product!(@ profile, matmul_tt_blocks, $E, $O, a, b, epilogue),
+        let (a, b, layout, epilogue) = (batched($a)?, batched($b)?, $layout, $epilogue);
+        let extent = |x: &Array, axis: usize| x.shape().get(axis).copied().unwrap_or(0);
+        let (m, k) = if layout.a_transposed { (extent(&a, 2), extent(&a, 1)) } else { (extent(&a, 1), extent(&a, 2)) };
+        let n = extent(&b, if layout.b_transposed { 1 } else { 2 });
+        let [bm, bn, bk] = blocks($a.client().limits().profile, [extent(&a, 0), m, n, k]);
+        let out = match (layout.a_transposed, layout.b_transposed) {
+            (false, false) => matmul_blocks::<$E, $O>(&a, &b, epilogue, bm, bn, bk),
+            (true, false) => matmul_tn_blocks::<$E, $O>(&a, &b, epilogue, bm, bn, bk),
+            (false, true) => matmul_nt_blocks::<$E, $O>(&a, &b, epilogue, bm, bn, bk),
+            (true, true) => matmul_tt_blocks::<$E, $O>(&a, &b, epilogue, bm, bn, bk),
         }?;
         match ($a.rank(), out.shape()) {
             (2, &[_, m, n]) => out.reshape(&[m, n]),
             _ => Ok(out),
         }
     }};
-    (@ $profile:ident, $kernel:ident, $E:ty, $O:ty, $a:ident, $b:ident, $epilogue:ident) => {
-        match $profile {
-            // Accumulators in registers: eight by eight a thread, or eight rows of eight columns.
-            Profile::Gpu => $kernel::<$E, $O, 64, 64, 16>(&$a, &$b, $epilogue),
-            Profile::SimtCpu => $kernel::<$E, $O, 8, 64, 64>(&$a, &$b, $epilogue),
-            _ => $kernel::<$E, $O, 128, 128, 256>(&$a, &$b, $epilogue),
-        }
-    };
 }
 
 /// A matrix as a batch of one.

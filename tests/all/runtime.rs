@@ -225,7 +225,7 @@ fn explain_cost_and_check() {
     let cpu = Client::cpu();
     let (m, k, n) = (4, 4, 4);
     let x = cpu.array(&vec![1.0f32; m * k], &[1, m, k]).expect("it fits");
-    let call = || pallas_kernels::matmul::matmul_blocks::<f32, f32, 4, 4, 4>(&x, &x, |x| x);
+    let call = || pallas_kernels::matmul::matmul_blocks::<f32, f32>(&x, &x, |x| x, 4, 4, 4);
     let explanation = explain(call).expect("it is explained");
     let text = explanation.to_string();
     assert!(text.contains("matmul_blocks") && text.contains("dot") && text.contains("lower"), "{text}");

@@ -105,8 +105,8 @@ fn reaches_no_more_than_it_must(placement: &Placement, kib: u64) {
 #[test]
 fn matmul_on_a_gpu_reads_a_word_for_four_multiply_adds() {
     let x = Client::cpu().zeros(DType::F32, &[1, 256, 256]).expect("it fits");
-    let small = placed(16, || matmul::matmul_blocks::<f32, f32, 64, 64, 16>(&x, &x, |x| x));
-    let large = placed(32, || matmul::matmul_blocks::<f32, f32, 128, 128, 16>(&x, &x, |x| x));
+    let small = placed(16, || matmul::matmul_blocks::<f32, f32>(&x, &x, |x| x, 64, 64, 16));
+    let large = placed(32, || matmul::matmul_blocks::<f32, f32>(&x, &x, |x| x, 128, 128, 16));
     for placement in small.into_iter().chain(large) {
         let Counts { fma, product_words, barriers, .. } = placement.step;
         assert!(fma >= 4.0 * product_words, "{placement}");

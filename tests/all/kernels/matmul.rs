@@ -32,10 +32,10 @@ fn reference(a: &[f64], b: &[f64], [m, k, n]: [usize; 3], layout: Layout) -> Vec
 fn product<E: Float>(a: &Array, b: &Array, layout: Layout, f: fn(Tile<f32>) -> Tile<f32>) -> Result<Array> {
     let epilogue = move |x| f(x);
     match (layout.a_transposed, layout.b_transposed) {
-        (false, false) => matmul_blocks::<E, E, B, B, B>(a, b, epilogue),
-        (true, false) => matmul_tn_blocks::<E, E, B, B, B>(a, b, epilogue),
-        (false, true) => matmul_nt_blocks::<E, E, B, B, B>(a, b, epilogue),
-        (true, true) => matmul_tt_blocks::<E, E, B, B, B>(a, b, epilogue),
+        (false, false) => matmul_blocks::<E, E>(a, b, epilogue, B, B, B),
+        (true, false) => matmul_tn_blocks::<E, E>(a, b, epilogue, B, B, B),
+        (false, true) => matmul_nt_blocks::<E, E>(a, b, epilogue, B, B, B),
+        (true, true) => matmul_tt_blocks::<E, E>(a, b, epilogue, B, B, B),
     }
 }
 
@@ -95,7 +95,9 @@ fn numbers_that_are_none_stay_in_their_row_and_column() {
 #[test]
 fn the_function_that_chooses_blocks() {
     let cpu = Client::cpu();
-    for (mkn, dtype) in [[1, 300, 1], [129, 257, 130], [3, 1, 200]].into_iter().flat_map(|s| FLOATS.map(|t| (s, t))) {
+    for (mkn, dtype) in
+        [[1, 300, 1], [129, 257, 130], [3, 1, 200], [500, 70, 520]].into_iter().flat_map(|s| FLOATS.map(|t| (s, t)))
+    {
         let [m, k, n] = mkn;
         let (x, y) = (
             array(&cpu, dtype, &[2, m, k], &values(2 * m * k, 1)),
@@ -115,10 +117,10 @@ fn eight_bit_integers_are_summed_exactly() {
         (0..n).map(|i| if i % 5 == 0 { i8::MIN } else { (((i + seed) * 7919) >> 3) as i8 }).collect()
     };
     let blocks = |a: &Array, b: &Array, layout: Layout| match (layout.a_transposed, layout.b_transposed) {
-        (false, false) => matmul_blocks::<i8, i32, B, B, B>(a, b, |x| x),
-        (true, false) => matmul_tn_blocks::<i8, i32, B, B, B>(a, b, |x| x),
-        (false, true) => matmul_nt_blocks::<i8, i32, B, B, B>(a, b, |x| x),
-        (true, true) => matmul_tt_blocks::<i8, i32, B, B, B>(a, b, |x| x),
+        (false, false) => matmul_blocks::<i8, i32>(a, b, |x| x, B, B, B),
+        (true, false) => matmul_tn_blocks::<i8, i32>(a, b, |x| x, B, B, B),
+        (false, true) => matmul_nt_blocks::<i8, i32>(a, b, |x| x, B, B, B),
+        (true, true) => matmul_tt_blocks::<i8, i32>(a, b, |x| x, B, B, B),
     };
     for client in clients() {
         let small = around([5, 6, 7]).filter(|(_, size)| !runs(&client, *size).is_empty()).map(|(mkn, _)| mkn);
