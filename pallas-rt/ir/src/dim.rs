@@ -85,21 +85,27 @@ impl Poly {
             for (b, y) in &rhs.0 {
                 let mut m = [a.clone(), b.clone()].concat();
                 m.sort();
-                out = out.add(&Poly(BTreeMap::from([(m, x.saturating_mul(*y))])), 1);
+                out = out.add(&Poly::term(m, x.saturating_mul(*y)), 1);
             }
         }
         out
     }
     fn number(n: i64) -> Poly {
-        Poly(if n == 0 { BTreeMap::new() } else { BTreeMap::from([(vec![], n)]) })
+        if n == 0 { Poly::default() } else { Poly::term(vec![], n) }
     }
     fn atom(a: Atom) -> Poly {
-        Poly(BTreeMap::from([(vec![a], 1)]))
+        Poly::term(vec![a], 1)
+    }
+    /// One monomial. (`BTreeMap::from` would sort it first.)
+    fn term(monomial: Vec<Atom>, coefficient: i64) -> Poly {
+        let mut terms = BTreeMap::new();
+        terms.insert(monomial, coefficient);
+        Poly(terms)
     }
     fn as_number(&self) -> Option<i64> {
         match self.0.len() {
             0 => Some(0),
-            1 => self.0.get(&vec![]).copied(),
+            1 => self.0.first_key_value().filter(|(m, _)| m.is_empty()).map(|(_, &n)| n),
             _ => None,
         }
     }

@@ -3,26 +3,64 @@ use super::spec::{Argument, BlockDim, Kind, Operand, Spec};
 use crate::{Array, Error, Result};
 use pallas_ir::{At, Diag, Dim, Literal};
 use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
 
 /// A dimension's size and the operand that bound it.
 type Names = BTreeMap<String, (i64, String)>;
 
-/// What a call fixes.
-pub(super) struct Binding {
+/// What follows from the spec and the shapes of a call's arrays.
+pub(super) struct Sizes {
     /// Sizes by name.
     pub sizes: BTreeMap<String, i64>,
     /// Names that size a block or a scratch buffer.
     pub statics: Vec<String>,
     /// Per operand: the array's shape (inputs, prefetches, outputs, scratch).
     pub shapes: Vec<Vec<usize>>,
+    /// Extents of the grid.
+    pub grid: Vec<i64>,
+}
+
+/// What a call fixes.
+pub(super) struct Binding {
+    /// All sizes, which this type hands through.
+    pub all: Arc<Sizes>,
     /// Per operand.
     pub params: Vec<Option<Literal>>,
     /// Per operand: the array and whether it is donated.
     pub arrays: Vec<Option<(Array, bool)>>,
-    /// Extents of the grid.
-    pub grid: Vec<i64>,
     /// The user's arrays that the launch writes, one per output; or none.
     pub lent: Vec<Array>,
+}
+
+impl Deref for Binding {
+    type Target = Sizes;
+    fn deref(&self) -> &Sizes {
+        &self.all
+    }
+}
+
+impl Binding {
+    /// The arguments of a call whose sizes are known and fit.
+    pub(super) fn again(all: Arc<Sizes>, spec: &Spec, arguments: Vec<Argument>) -> Binding {
+        let mut arguments = arguments.into_iter();
+        let (mut params, mut arrays) = (vec![], vec![]);
+        for operand in &spec.operands {
+            let (param, array) = match takes(operand).then(|| arguments.next()).flatten() {
+                Some(Argument::Param(x)) => (x.ok(), None),
+                Some(Argument::Array(array, donated)) => (None, Some((array, donated))),
+                None => (None, None),
+            };
+            params.push(param);
+            arrays.push(array);
+        }
+        Binding { all, params, arrays, lent: vec![] }
+    }
+}
+
+/// Whether an operand is one of the call's arguments.
+pub(super) fn takes(operand: &Operand) -> bool {
+    matches!(operand.kind, Kind::Input | Kind::Prefetch | Kind::Param)
 }
 
 /// Largest grid axis: indices are i32.
@@ -39,8 +77,7 @@ pub(super) fn bind(spec: &Spec, arguments: Vec<Argument>) -> Result<Binding> {
     let (mut params, mut arrays) = (vec![], vec![]);
     let mut arguments = arguments.into_iter();
     for operand in &spec.operands {
-        let takes = matches!(operand.kind, Kind::Input | Kind::Prefetch | Kind::Param);
-        let (param, array) = match takes.then(|| arguments.next()).flatten() {
+        let (param, array) = match takes(operand).then(|| arguments.next()).flatten() {
             Some(Argument::Param(Ok(x))) => (Some(x), None),
             Some(Argument::Param(Err(diag))) => {
                 return Err(Error::kernel(spec.name, spec.at, format!("parameter `{}`", operand.name), diag));
@@ -111,8 +148,8 @@ pub(super) fn bind(spec: &Spec, arguments: Vec<Argument>) -> Result<Binding> {
         return Err(fault("grid", message, "use larger blocks, or several launches"));
     }
     aliases(spec, &shapes, &fault)?;
-    let statics = static_names(spec);
-    Ok(Binding { sizes, statics, shapes, params, arrays, grid, lent: vec![] })
+    let all = Arc::new(Sizes { sizes, statics: static_names(spec), shapes, grid });
+    Ok(Binding { all, params, arrays, lent: vec![] })
 }
 
 /// Holds an array against its operand's declaration and binds the names it names.

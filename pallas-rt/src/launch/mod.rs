@@ -2,7 +2,7 @@
 //!
 //! [`spec`] what the expansion says; [`key`] how its values are compared; [`bind`] sizes from arrays, with every check that
 //! needs numbers; [`trace`] to tile IR; [`cache`] compiled kernels, [`stored`]
-//! on disk; [`donate`] outputs in donated memory;
+//! on disk, and [`warm`] the last calls, which need none of that again; [`donate`] outputs in donated memory;
 //! [`into`](mod@into) outputs in the user's; [`run`] execution on a device; [`inspect`] explain, check and cost; [`compare`]
 //! two executions.
 mod bind;
@@ -18,6 +18,7 @@ mod run;
 pub mod spec;
 mod stored;
 mod trace;
+mod warm;
 
 pub use cache::{Counters, counters};
 #[cfg(test)]
@@ -75,9 +76,16 @@ fn instance(
         return Err(Error::kernel(spec.name, spec.at, "", Diag::new("nested-kernel", At::Op, message, help)));
     }
     let client = client_of(&spec, &arguments)?;
-    let mut binding = bind::bind(&spec, arguments)?;
-    let call = cache::Call::new(&spec, &binding, instance);
-    let mut compiled = cache::compiled(&call, || trace::trace(&spec, &binding, maps, body))?;
+    let (mut binding, mut compiled) = match warm::recall(&spec, &arguments, instance) {
+        Some((sizes, compiled)) => (bind::Binding::again(sizes, &spec, arguments), compiled),
+        None => {
+            let binding = bind::bind(&spec, arguments)?;
+            let call = cache::Call::new(&spec, &binding, instance);
+            let compiled = cache::compiled(&call, || trace::trace(&spec, &binding, maps, body))?;
+            warm::remember(&spec, instance, &binding.all, &compiled);
+            (binding, compiled)
+        }
+    };
     if inspect::intercepts() {
         inspect::note(&compiled, &binding, &client)?;
         return run::unwritten(&client, &compiled.traced, &binding).map(Outputs);
@@ -134,15 +142,8 @@ fn interpreted(
             None => None,
         });
     }
-    let mut binding = bind::Binding {
-        sizes: binding.sizes.clone(),
-        statics: binding.statics.clone(),
-        shapes: binding.shapes.clone(),
-        params: binding.params.clone(),
-        arrays: copies,
-        lent: vec![],
-        grid: binding.grid.clone(),
-    };
+    let mut binding =
+        bind::Binding { all: binding.all.clone(), params: binding.params.clone(), arrays: copies, lent: vec![] };
     execute(&client, compiled, &mut binding, at, body)
 }
 
