@@ -116,7 +116,10 @@ impl Block {
     pub fn is_live(self) -> Scalar<bool> {
         let [begin, end] = self.some();
         let before = self.key.lt(end);
-        if self.rules.left.is_some() { before & (self.key + self.size[1]).gt(begin) } else { before }
+        if self.rules.left.is_none() {
+            return before;
+        }
+        before & (self.key + self.size[1]).gt(begin) & begin.lt(end)
     }
     /// Whether every query of the block sees every key of it: no mask is needed.
     pub fn is_whole(self) -> Scalar<bool> {

@@ -10,7 +10,7 @@
 //! ```
 //! The formulas are those of [`crate::flash_attention_backward`]. Sums have one order: gradients are the same every time.
 use crate::attention_options::{Operands, Options, axes};
-use crate::attention_scores::{Back, Block, Rules, Wide};
+use crate::attention_scores::{Block, Rules, Wide};
 use crate::flash_attention_backward::flash_attention_delta;
 use pallas_rt::prelude::*;
 
@@ -22,9 +22,27 @@ struct Sums<A> {
     values: Scratch<A>,
 }
 
+/// The operands of a block: queries, keys, values and the gradient by the result; log-sum-exp and δ of queries.
+#[derive(Clone, Copy)]
+struct Inputs<E, A> {
+    matrices: [In<E>; 4],
+    rows: [In<A>; 2],
+}
+
 impl<A: Wide> Sums<A> {
-    /// Adds what a block of scores gives.
-    fn add(self, block: Block, row: Scalar<i32>, back: Back<A>, [q, k, dout]: [Tile<A>; 3]) {
+    /// Adds what a block of scores gives; `live` and `options` as for [`Block::back`].
+    fn add<E: Real>(
+        self,
+        (block, row): (Block, Scalar<i32>),
+        inputs: Inputs<E, A>,
+        scale: Scalar<A>,
+        options: [Option<Tile<A>>; 2],
+        live: Option<Tile<bool>>,
+    ) {
+        let [q, k, v, dout] = inputs.matrices.map(|x| x.load().cast::<A>());
+        let k = if live.is_some() { block.seen(k) } else { k };
+        let rows = inputs.rows.map(|x| x.load().reshape([block.size[0], 1]));
+        let back = block.back([q, k, v, dout], rows, scale, options, live);
         let (queries, keys) = ((ds(row, block.size[0]), ..), (ds(block.key, block.size[1]), ..));
         let (dq, dk, dv) = (self.queries.at(queries), self.keys.at(keys), self.values.at(keys));
         dv.store(dv.load() + dot(back.kept.t(), dout));
@@ -77,21 +95,16 @@ pub fn flash_attention_resident<E: Real, A: Wide, const BQ: usize, const BK: usi
     let position = row + rules.first_position(S, length);
     let block = Block { rules, size: [BQ, BK], position, rows: S - row, key, length };
     if block.is_live() {
-        let (q, v, dout) = (q.load().cast::<A>(), v.load().cast::<A>(), dout.load().cast::<A>());
-        let rows = [lse.load().reshape([BQ, 1]), delta.load().reshape([BQ, 1])];
+        let inputs = Inputs { matrices: [q, k, v, dout], rows: [lse, delta] };
         let head = program_id(1) * (H / G) + program_id(2);
         let kept = block.kept([seed_high, seed_low], (program_id(0) * H + head) * S + row);
         let options = [block.bias(bias), kept];
         let sums = Sums { queries, keys, values };
         if block.is_whole() {
-            let k = k.load().cast::<A>();
-            let back = block.back([q, k, v, dout], rows, scale.cast::<A>(), options, None);
-            sums.add(block, row, back, [q, k, dout]);
+            sums.add((block, row), inputs, scale.cast::<A>(), options, None);
         } else {
-            let k = block.seen(k.load().cast::<A>());
             let live = block.live(Some([query_segments, key_segments]));
-            let back = block.back([q, k, v, dout], rows, scale.cast::<A>(), options, Some(live));
-            sums.add(block, row, back, [q, k, dout]);
+            sums.add((block, row), inputs, scale.cast::<A>(), options, Some(live));
         }
     }
     if step == num_programs(3) * num_programs(4) - 1 {

@@ -1,7 +1,9 @@
 //! Every shipped kernel's shader, for every kind of device, passes naga's validator and its SPIR-V, MSL and HLSL writers,
 //! and the race checker.
 use crate::validate::validate;
-use pallas_kernels::flash_attention::{self, Causal, Options};
+use pallas_kernels::flash_attention::{self, Causal, Dropout, Options, Window};
+use pallas_kernels::flash_attention_backward::gradients_in_blocks;
+use pallas_kernels::flash_attention_bias::{bias_gradient_in_blocks, sinks_gradient};
 use pallas_kernels::quantized_matmul::{Bits, quantize, quantized_matmul};
 use pallas_kernels::{cross_entropy, embedding, matmul, norm, softmax};
 use pallas_rt::prelude::*;
@@ -42,6 +44,55 @@ fn shaders_of_the_shipped_kernels_are_valid_everywhere() {
     let (q, k) = (zeros(&[1, 2, 9, 8]), zeros(&[1, 2, 7, 8]));
     let causal = Options { causal: Causal::FromStart, ..Options::default() };
     validate_all(|| flash_attention::flash_attention_in_blocks::<f32, f32, 16, 16>(&q, &k, &k, &causal));
+}
+
+#[test]
+fn shaders_of_attention_with_every_option_are_valid_everywhere() {
+    with_every_option(|operands, _, every| {
+        let [q, k, v] = operands;
+        validate_all(|| flash_attention::flash_attention_in_blocks::<f16, f32, 16, 16>(q, k, v, every));
+        // The plain way back as well.
+        let lse = &Client::cpu().zeros(DType::F32, &q.shape()[..3]).expect("it fits");
+        validate_all(|| gradients_in_blocks::<f16, f32, 16, 16>(operands, [q, lse], q, &Options::default()));
+    });
+}
+
+#[test]
+fn shaders_of_gradients_of_attention_with_every_option_are_valid_everywhere() {
+    with_every_option(|operands, lse, every| {
+        let (q, results) = (operands[0], [operands[0], lse]);
+        validate_all(|| gradients_in_blocks::<f16, f32, 16, 16>(operands, results, q, every));
+        validate_all(|| sinks_gradient(results, q, every.sinks.expect("there are")));
+    });
+}
+
+#[test]
+fn shaders_of_gradients_of_a_bias_are_valid_everywhere() {
+    with_every_option(|operands, lse, every| {
+        let results = [operands[0], lse];
+        let options = Options { dropout: None, ..*every };
+        validate_all(|| bias_gradient_in_blocks::<f16, f32, 16, 16>(operands, results, operands[0], &options));
+    });
+}
+
+/// Calls with q, k and v, a log-sum-exp, and all options of attention at once.
+fn with_every_option(call: impl Fn([&Array; 3], &Array, &Options<'_>)) {
+    let zeros = |dtype, shape: &[usize]| Client::cpu().zeros(dtype, shape).expect("it fits");
+    let (q, k, lse) = ([1, 2, 9, 8], [1, 1, 7, 8], zeros(DType::F32, &[1, 2, 9]));
+    let (q, k, bias, sinks) = (zeros(DType::F16, &q), zeros(DType::F16, &k), [1, 2, 9, 7], zeros(DType::F16, &[2]));
+    let bias = zeros(DType::F16, &bias);
+    let segments = [zeros(DType::I32, &[1, 9]), zeros(DType::I32, &[1, 7])];
+    let every = Options {
+        causal: Causal::FromEnd,
+        window: Window { left: Some(3), right: None },
+        segments: Some(segments.each_ref()),
+        bias: Some(&bias),
+        soft_cap: Some(2.0),
+        sinks: Some(&sinks),
+        dropout: Some(Dropout { rate: 0.1, seed: 1 }),
+        ..Options::default()
+    };
+    call([&q, &k, &k], &lse, &every);
 }
 
 #[test]

@@ -42,6 +42,7 @@ pub fn doubles(x: &Array) -> Vec<f64> {
         DType::F32 => x.to_vec::<f32>().expect("f32").into_iter().map(f64::from).collect(),
         DType::F16 => x.to_vec::<f16>().expect("f16").into_iter().map(f64::from).collect(),
         DType::Bf16 => x.to_vec::<bf16>().expect("bf16").into_iter().map(f64::from).collect(),
+        DType::F64 => x.to_vec::<f64>().expect("f64"),
         other => panic!("no doubles of {other}"),
     }
 }
@@ -51,6 +52,7 @@ pub fn epsilon(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2f64.powi(-11),
         DType::Bf16 => 2f64.powi(-8),
+        DType::F64 => 2f64.powi(-53),
         _ => 2f64.powi(-24),
     }
 }
@@ -59,7 +61,9 @@ pub fn epsilon(dtype: DType) -> f64 {
 pub fn close(found: &Array, want: &[f64], terms: usize, k: f64, what: &str) {
     let found_values = doubles(found);
     assert_eq!(found_values.len(), want.len(), "{what}");
-    let tolerance = k * (epsilon(found.dtype()) + epsilon(DType::F32) * (terms.max(1) as f64).sqrt());
+    // What is no double is computed in f32.
+    let within = if found.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+    let tolerance = k * (epsilon(found.dtype()) + epsilon(within) * (terms.max(1) as f64).sqrt());
     for (i, (a, b)) in found_values.iter().zip(want).enumerate() {
         let same = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= tolerance * b.abs().max(1.0);
         assert!(same, "{what} on {}: element {i} is {a}, the reference {b}", found.device());

@@ -57,6 +57,18 @@ scratch!(accumulated_twice, |s, t| {
     s.store(y + dot(y, t.load()));
     t.store(y + dot(t.load(), s.load()) + dot(s.load(), s.load()));
 });
+scratch!(accumulated_onto_itself, |s, t| {
+    s.store(s.load() + dot(s.load(), t.load()));
+    t.store(t.load() + dot(s.load(), t.load().t()));
+});
+scratch!(accumulated_in_parts, |s, t| {
+    s.at((ds(2, 4), ..)).store(s.at((ds(2, 4), ..)).load() + dot(t.at((ds(1, 4), ..)).load(), t.load()));
+    s.at((ds(1, 4), ..)).store(s.at((ds(2, 4), ..)).load() + dot(t.at((ds(1, 4), ..)).load(), t.load()));
+    let y = s.at((.., ds(3, 4))).load();
+    s.at((.., ds(3, 4))).store(y + dot(t.load(), t.at((.., ds(0, 4))).load()));
+    t.at((ds(0, 4), ..))
+        .store(t.at((ds(0, 4), ..)).load() + dot(s.at((ds(0, 4), ds(1, 4))).load(), t.at((ds(4, 4), ..)).load()));
+});
 scratch!(parts, |s, t| {
     s.at((ds(2, 4), ..)).store(s.at((ds(1, 4), ..)).load());
     t.at((.., ds(0, 3))).store(s.at((.., strided(1, 3, 2))).load());
@@ -90,7 +102,8 @@ fn scratch_is_read_and_written_in_order() {
         };
     }
     all! {
-        exchanged turned read_before needed_after two_of_one_chain accumulated accumulated_twice parts carried summed masked
+        exchanged turned read_before needed_after two_of_one_chain accumulated accumulated_twice
+        accumulated_onto_itself accumulated_in_parts parts carried summed masked
     }
 }
 

@@ -138,7 +138,7 @@ fn heads_share_keys_in_groups() {
 #[test]
 fn head_dimensions_through_the_function_that_chooses_blocks() {
     let cpu = Client::cpu();
-    for d in [1, 16, 40, 64, 80, 96, 128, 256] {
+    for d in [1, 16, 24, 40, 64, 80, 96, 128, 256] {
         for (dtype, (s, l)) in FLOATS.into_iter().zip([(33, 47), (140, 131), (7, 260)]) {
             let scale = 1.0 / (d as f64).sqrt();
             let case = Case { sizes: [1, 2, 1, s, l, d], lengths: &[l], causal: Causal::FromStart, scale };

@@ -1,7 +1,7 @@
 //! Gradients of flash attention: lengths around the blocks, masks, groups of heads; the reference against finite differences.
 use super::attention::{Case, MASKS};
 use super::{B, FLOATS, around, runs, typed};
-use crate::support::{array, clients, close, doubles, values};
+use crate::support::{array, clients, close, doubles, gpu, values};
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention_with_lse};
 use pallas_kernels::flash_attention_backward::{flash_attention_backward, gradients_in_blocks};
 use pallas_kernels::flash_attention_resident::resident_gradients;
@@ -105,11 +105,11 @@ fn check(case: &Case<'_>, client: &Client, dtype: DType) {
 #[test]
 fn every_extent_around_its_blocks() {
     for client in clients() {
-        let gpu = client.kind() == DeviceKind::Gpu;
+        let is_gpu = client.kind() == DeviceKind::Gpu;
         for ([s, l, d], size) in around([5, 6, 3]) {
             let each = runs(&client, size).iter().flat_map(|&t| MASKS.map(|c| (t, c)));
             // On a GPU one mask per size.
-            for (_, (dtype, causal)) in each.enumerate().filter(|(i, _)| !gpu || *i == size % 3) {
+            for (_, (dtype, causal)) in each.enumerate().filter(|(i, _)| !is_gpu || *i == size % 3) {
                 check(&Case { sizes: [3, 1, 1, s, l, d], lengths: &[l, l / 2, 0], causal, scale: 0.5 }, &client, dtype);
             }
         }
@@ -129,7 +129,7 @@ fn heads_share_keys_in_groups() {
 #[test]
 fn after_the_forward_pass_with_blocks_that_are_chosen() {
     let cpu = Client::cpu();
-    for d in [16, 40, 80, 96, 128] {
+    for d in [16, 24, 40, 64, 80, 96, 128, 256] {
         for (dtype, (s, l)) in FLOATS.into_iter().zip([(33, 47), (70, 131), (7, 100)]) {
             let scale = 1.0 / (d as f64).sqrt();
             let case = Case { sizes: [1, 2, 1, s, l, d], lengths: &[l], causal: Causal::FromStart, scale };
@@ -140,6 +140,18 @@ fn after_the_forward_pass_with_blocks_that_are_chosen() {
             let found = flash_attention_backward([q, k, v], [&out, &lse], &dout, &options);
             compare(&case, found, &operands, &dout);
         }
+    }
+}
+
+#[test]
+fn a_gpu_computes_gradients_with_blocks_that_are_chosen() {
+    let Some(client) = gpu() else { return };
+    for d in [40, 128] {
+        let case = Case { sizes: [1, 2, 1, 37, 70, d], lengths: &[70], causal: Causal::FromEnd, scale: 0.125 };
+        let (operands, [out, lse], dout) = operands(&case, &client, DType::F32);
+        let options = Options { scale: Some(0.125), causal: case.causal, ..Options::default() };
+        let found = flash_attention_backward(operands.each_ref(), [&out, &lse], &dout, &options);
+        compare(&case, found, &operands, &dout);
     }
 }
 

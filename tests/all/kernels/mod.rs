@@ -5,6 +5,8 @@
 //! rounded ones for the reference, too.
 mod attention;
 mod attention_backward;
+mod attention_options;
+mod attention_reference;
 mod cross_entropy;
 mod embedding;
 mod gated;

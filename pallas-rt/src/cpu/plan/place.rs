@@ -78,7 +78,7 @@ fn aim(kernel: &Kernel, base: &[Option<Value>], block: &Block, at: usize) -> Opt
     let defined = block.steps[..at].iter().position(|s| s.defines().contains(&value))?;
     let plain = match &block.steps[defined] {
         Step::Chain(chain) => chain.links.iter().any(|l| l.output == Some(value)),
-        Step::Dot(dot) => dot.batch.is_empty() && dot.free.iter().all(|f| f.len() == 1) && dot.init.is_none(),
+        Step::Dot(dot) => dot.batch.is_empty() && dot.free.iter().all(|f| f.len() == 1),
         _ => false,
     };
     // The whole of the stored value must be the root: a part of a larger tile can't be aimed.
@@ -146,7 +146,7 @@ fn only_products(base: &[Option<Value>], block: &Block, stored: Value) -> bool {
 }
 
 /// Whether a tile that refers to the memory is read from step `defined` to the store at `at`. A chain may read exactly the
-/// elements it writes.
+/// elements it writes, and a product add to them.
 fn referred(
     kernel: &Kernel,
     base: &[Option<Value>],
@@ -168,6 +168,10 @@ fn referred(
                 Step::Chain(chain) if k == 0 && same => {
                     chain.shape == kernel.ty(loaded).shape
                         && !chain.inputs.iter().any(|i| matches!(i, Input::Value(v) if strided(v)))
+                }
+                // What a product is added to.
+                Step::Dot(dot) if k == 0 && same => {
+                    dot.init == Some(loaded) && ![dot.a, dot.b].iter().any(|v| lies_in(base, *v, loaded))
                 }
                 _ => false,
             };

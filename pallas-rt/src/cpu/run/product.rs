@@ -83,9 +83,12 @@ impl Run<'_> {
                 self.tile(init)
             }
             Some(init) => {
-                let out = self.define(to);
-                // SAFETY: both hold the shape; the slot is the result's own.
-                unsafe { tile::copy(&self.tile(init), &out, self.shape(to), bytes) };
+                let (from, out) = (self.tile(init), self.define(to));
+                // Else it was aimed where it begins.
+                if from.start != out.start {
+                    // SAFETY: both hold the shape, and lie apart.
+                    unsafe { tile::copy(&from, &out, self.shape(to), bytes) };
+                }
                 out
             }
             None => self.define(to),

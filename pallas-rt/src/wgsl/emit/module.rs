@@ -165,9 +165,17 @@ pub(super) fn written(k: &Kernel, id: OperandId) -> bool {
 pub(super) fn atomic(k: &Kernel, id: OperandId) -> bool {
     written(k, id) && k.operand(id).dtype.bytes() < 4
 }
-/// Arrays in the order of their bindings, and whether they are written: an aliased input is its output's.
+/// Arrays in the order of their bindings, and whether they are written: an aliased input is its output's, and one that
+/// nothing reads takes none.
 pub(in crate::wgsl) fn arrays(k: &Kernel) -> Vec<(OperandId, bool)> {
-    k.arrays().filter(|(id, _)| k.memory_of(*id) == *id).map(|(id, _)| (id, written(k, id))).collect()
+    let mut touched = vec![false; k.operands.len()];
+    k.walk(k.body, &mut |_, inst| {
+        if let Op::Load { from: id, .. } | Op::Store { to: id, .. } | Op::Prefetch(id) = &inst.op {
+            touched[k.memory_of(*id).index()] = true;
+        }
+    });
+    let bound = |id: &OperandId| k.memory_of(*id) == *id && (touched[id.index()] || written(k, *id));
+    k.arrays().filter(|(id, _)| bound(id)).map(|(id, _)| (id, written(k, id))).collect()
 }
 
 // ---- the text
