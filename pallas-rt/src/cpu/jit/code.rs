@@ -70,7 +70,7 @@ fn function(chains: &[Chain], forms: &[Form], pinned: &[u32]) -> Option<(Vec<u8>
     masks(&mut w);
     // Chains run one after the other: stack slots are used anew.
     let slots = chains.iter().zip(forms).map(|(chain, form)| {
-        let single = |i: &usize| form.single >> i & 1 == 1;
+        let single = |i: &usize| form.is_single(*i);
         values(chain).filter(single).count() as i32
     });
     let stack = slots.max().unwrap_or(0) * BYTES;
@@ -175,7 +175,7 @@ impl<'c> Compiler<'c> {
         let mut slot = 0;
         for (place, input) in values(chain).enumerate() {
             let dtype = compiler.input_type(input)?;
-            if form.single >> input & 1 == 1 {
+            if form.is_single(input) {
                 (in_four_bytes(dtype) || dtype == DType::Bool).then_some(())?;
                 compiler.slots[input] = Some(slot);
                 slot += BYTES;
@@ -445,7 +445,7 @@ impl<'c> Compiler<'c> {
             }
             (DType::F16 | DType::Bf16, _) => self.w.store_half(dtype, at, x)?,
             (_, Some(mask)) => self.w.asm.store_masked(at, mask, x),
-            _ if self.form.streamed >> link & 1 == 1 => self.w.asm.stream(at, x),
+            _ if self.form.is_streamed(link) => self.w.asm.stream(at, x),
             _ => self.w.asm.store(at, x),
         }
         Some(())

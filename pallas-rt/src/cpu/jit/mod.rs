@@ -42,6 +42,21 @@ pub(super) struct Form {
     pub(super) whole: bool,
 }
 
+impl Form {
+    /// Whether an input has one element a row. (Inputs past the bits never do.)
+    fn is_single(&self, input: usize) -> bool {
+        bit(self.single, input)
+    }
+    /// Whether a link's results go past the caches.
+    fn is_streamed(&self, link: usize) -> bool {
+        bit(self.streamed, link)
+    }
+}
+
+fn bit(word: u32, at: usize) -> bool {
+    at < 32 && word >> at & 1 == 1
+}
+
 /// Some rows of chains. Of each chain the elements of a row, then places: of inputs that are values, results of links,
 /// folds.
 #[derive(Clone, Copy, Debug)]
