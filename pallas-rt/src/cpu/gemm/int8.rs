@@ -1,18 +1,21 @@
 //! `i8` products with `i32` sums: neighbours along k are a pair of `i16` in one word, and one instruction multiplies two
 //! pairs and adds both products. Exact: two products of bytes fit an `i32`, whose sums wrap.
 //!
-//! Both sides are widened into buffers: rows of A as rows of words, B as panels, a word for each pair of its rows.
+//! Both sides are widened into buffers of words: A by rows, or by pairs of columns if it lies so; B as panels, a row of
+//! words for each pair of its rows.
+#[cfg(target_arch = "x86_64")]
+use super::x86;
 use super::{Extents, Matrix, Packing, reserve};
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 use std::sync::OnceLock;
 
-/// `rows`, words along k, A with its row distance, a panel of B, C with its row distance, whether to add to C.
+/// `rows`, words along k, A's words, a panel of B, C with its row distance, whether to add to C.
 ///
 /// # Safety
 /// A holds `rows` rows of words, B as many rows of a panel, C `rows` rows of a panel's width; `rows` is at most the
 /// kernel's `mr`; the processor has the kernel's features.
-type MicroFn = unsafe fn(usize, usize, *const i32, isize, *const i32, *mut i32, isize, bool);
+type MicroFn = unsafe fn(usize, usize, Matrix<i32>, *const i32, *mut i32, isize, bool);
 
 /// A micro-kernel and the shape of its panels.
 #[derive(Clone, Copy)]
@@ -40,10 +43,10 @@ pub(super) fn kernels() -> Vec<Kernel> {
     let mut all = vec![];
     #[cfg(target_arch = "x86_64")]
     {
-        if is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512f") {
+        if x86::has_avx2() && is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512f") {
             all.push(Kernel { name: "avx512 vnni 8x32", mr: 8, nr: 32, run: vnni });
         }
-        if is_x86_feature_detected!("avx2") {
+        if x86::has_avx2() {
             all.push(Kernel { name: "avx2 6x16", mr: 6, nr: 16, run: avx2 });
         }
     }
@@ -66,17 +69,28 @@ pub(crate) unsafe fn dot(
     packing: &mut Packing<i32>,
 ) {
     let Kernel { mr, nr, run, .. } = kernel;
-    if k == 0 && !accumulate && n > 0 {
+    if m == 0 || n == 0 {
+        return;
+    }
+    if k == 0 && !accumulate {
         // SAFETY: C has m rows of n elements.
         (0..m).for_each(|i| unsafe { std::slice::from_raw_parts_mut(c.offset(i as isize * ldc), n).fill(0) });
     }
-    reserve(&mut packing.c, mr * nr);
+    reserve(&mut packing.c, mr.max(KC / 2) * nr);
     for p in (0..k).step_by(KC) {
         let depth = KC.min(k - p);
         let words = depth.div_ceil(2);
         reserve(&mut packing.a, m * words);
-        // SAFETY: columns p.. of A exist, and the buffer holds a row of words for each of its rows.
-        unsafe { pack_rows(a.at(0, p), m, depth, packing.a.as_mut_ptr()) };
+        let by_rows = a.row != 1;
+        // SAFETY: columns p.. of A exist, and the buffer holds all of its words.
+        unsafe {
+            match by_rows {
+                true => pack_rows(a.at(0, p), m, depth, packing.a.as_mut_ptr()),
+                false => pack_panel(a.at(0, p).transposed(), depth, m, m, packing.a.as_mut_ptr()),
+            }
+        }
+        let (row, col) = if by_rows { (words as isize, 1) } else { (1, m as isize) };
+        let left = Matrix { start: packing.a.as_ptr(), row, col };
         let accumulate = accumulate || p > 0;
         for j in (0..n).step_by(NC) {
             let columns = NC.min(n - j);
@@ -86,17 +100,25 @@ pub(crate) unsafe fn dot(
                 let panel = packing.b[at * words..].as_mut_ptr();
                 // SAFETY: the panel's columns exist, the buffer holds every panel; C's rows and columns are the caller's.
                 unsafe {
+                    #[cfg(target_arch = "x86_64")]
+                    if b.row == 1 {
+                        pack_rows(b.at(p, j + at).transposed(), width, depth, packing.c.as_mut_ptr());
+                        panel_of_rows(packing.c.as_ptr(), words, width, nr, panel);
+                    } else {
+                        pack_panel(b.at(p, j + at), depth, width, nr, panel);
+                    }
+                    #[cfg(not(target_arch = "x86_64"))]
                     pack_panel(b.at(p, j + at), depth, width, nr, panel);
                     for i in (0..m).step_by(mr) {
                         let rows = mr.min(m - i);
-                        let left = packing.a.as_ptr().add(i * words);
+                        let left = left.at(i, 0);
                         let c = c.offset(i as isize * ldc).add(j + at);
                         if width == nr {
-                            run(rows, words, left, words as isize, panel, c, ldc, accumulate);
+                            run(rows, words, left, panel, c, ldc, accumulate);
                             continue;
                         }
                         let sums = packing.c.as_mut_ptr();
-                        run(rows, words, left, words as isize, panel, sums, nr as isize, false);
+                        run(rows, words, left, panel, sums, nr as isize, false);
                         for r in 0..rows {
                             let to = std::slice::from_raw_parts_mut(c.offset(r as isize * ldc), width);
                             let from = std::slice::from_raw_parts(sums.add(r * nr), width);
@@ -176,6 +198,21 @@ unsafe fn pack_panel(b: Matrix<i8>, k: usize, width: usize, nr: usize, to: *mut 
     }
 }
 
+/// Rows of words, one for each column of B, as a panel.
+///
+/// # Safety
+/// There are `width` rows, the panel holds `words` x `nr`; the machine has AVX2, as all with a kernel here.
+#[cfg(target_arch = "x86_64")]
+unsafe fn panel_of_rows(rows: *const i32, words: usize, width: usize, nr: usize, to: *mut i32) {
+    // SAFETY: the caller's; a word is as large as the elements that are moved.
+    unsafe {
+        if width < nr {
+            std::slice::from_raw_parts_mut(to, words * nr).fill(0);
+        }
+        x86::pack_transposed(rows.cast(), words as isize, words, width, nr, to.cast());
+    }
+}
+
 /// One micro-kernel over a vector type: `R` rows of two vectors of sums.
 #[cfg(target_arch = "x86_64")]
 macro_rules! micro {
@@ -188,8 +225,7 @@ macro_rules! micro {
         #[allow(clippy::too_many_arguments, reason = "a product has this many")]
         unsafe fn $fixed<const R: usize>(
             words: usize,
-            a: *const i32,
-            a_row: isize,
+            a: Matrix<i32>,
             b: *const i32,
             c: *mut i32,
             cs: isize,
@@ -202,7 +238,7 @@ macro_rules! micro {
                     let b = b.add(2 * p * $lanes);
                     let row = [$load(b.cast()), $load(b.add($lanes).cast())];
                     for (i, sums) in sums.iter_mut().enumerate() {
-                        let $x = $splat(*a.offset(i as isize * a_row).add(p));
+                        let $x = $splat(*a.at(i, p).start);
                         for ($s, $y) in sums.iter_mut().zip(row) {
                             *$s = $step;
                         }
@@ -223,8 +259,7 @@ macro_rules! micro {
         unsafe fn $entry(
             rows: usize,
             words: usize,
-            a: *const i32,
-            a_row: isize,
+            a: Matrix<i32>,
             b: *const i32,
             c: *mut i32,
             cs: isize,
@@ -233,7 +268,7 @@ macro_rules! micro {
             // SAFETY: the caller's.
             unsafe {
                 match rows {
-                    $($rows => $fixed::<$rows>(words, a, a_row, b, c, cs, add),)*
+                    $($rows => $fixed::<$rows>(words, a, b, c, cs, add),)*
                     _ => unreachable!("a kernel is called with at most its own rows"),
                 }
             }
