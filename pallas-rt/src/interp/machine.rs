@@ -4,6 +4,7 @@
 //! between parallel programs, outputs that stay unwritten.
 use super::datum::{Data, Datum, flatten, positions, unflatten};
 use super::fault::Fault;
+use super::loads;
 use pallas_ir::{BlockDim, Frame, Kernel, Literal, Loc, Op, OperandId, OperandKind, Semantics, Type, View};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -263,6 +264,10 @@ impl Machine {
             for at in (0..at.len()).filter(|&i| wanted(i)).filter_map(|i| at[i]) {
                 self.note_read(shared, at, loc)?;
             }
+        }
+        if operand.kind == OperandKind::Input {
+            let loaded = || at.iter().enumerate().filter(|(i, at)| at.is_some() && wanted(*i)).count();
+            loads::note(&self.kernel.name, &operand.name, loaded);
         }
         let memory = &self.memory[from.index()];
         let zero = Literal::new(operand.dtype, 0.0);

@@ -5,10 +5,12 @@
 pub mod datum;
 pub mod eval;
 mod fault;
+mod loads;
 pub mod machine;
 mod sharing;
 pub mod walk;
 
 pub use datum::{Data, Datum};
 pub use fault::Fault;
+pub use loads::{Loads, loads};
 pub use machine::{Argument, Machine};
