@@ -1,5 +1,6 @@
 //! What is measured: a row for each kernel, with its operands.
 use pallas_kernels::cross_entropy::{self, cross_entropy, cross_entropy_backward, cross_entropy_of_logits};
+use pallas_kernels::decode_attention::{self, decode_attention};
 use pallas_kernels::embedding::{embedding, embedding_backward};
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention, flash_attention_with_lse};
 use pallas_kernels::flash_attention_backward::flash_attention_backward;
@@ -7,9 +8,11 @@ use pallas_kernels::gated::{Gate, gated, gated_backward};
 use pallas_kernels::matmul::{Layout, matmul, matmul_int8, matmul_with};
 use pallas_kernels::norm::{layer_norm, rms_norm};
 use pallas_kernels::norm_backward::{layer_norm_backward, rms_norm_backward};
+use pallas_kernels::paged_attention::{self, Batch, BatchOptions, PagedCache, Requests};
 use pallas_kernels::quantized_matmul::{Bits, quantize, quantized_matmul};
 use pallas_kernels::rotary::{Pairs, rotary, tables};
-use pallas_kernels::{softmax, softmax_backward};
+use pallas_kernels::splash_mask::{Mask, MaskInfo};
+use pallas_kernels::{softmax, softmax_backward, splash_attention};
 use pallas_rt::ir::DType;
 use pallas_rt::{Array, Client, DeviceKind, Result, cost};
 
@@ -49,6 +52,8 @@ pub fn all(client: &Client) -> Result<Vec<Case>> {
     table.rows(if small { [64, 256] } else { [if large { 65_536 } else { 4096 }, 1024] })?;
     table.classes(if small { [32, 500, 64] } else { [512, 8000, 512] })?;
     table.attention(if small { [1, 1, 64, 32] } else { [1, 8, 1024, 64] })?;
+    table.caches(if small { [4, 2, 64, 32] } else { [32, 8, 8192, 128] })?;
+    table.masks(if small { [1, 1, 64, 32] } else { [1, 4, 2048, 64] })?;
     Ok(table.cases)
 }
 
@@ -163,6 +168,55 @@ impl Table<'_> {
             })?;
         }
         self.add("attention unfused", &[&q, &k, &v], Some(flops), |a| one(unfused(&a[0], &a[1], &a[2])))
+    }
+
+    /// One query against a long cache: bound by the bytes of keys and values.
+    fn caches(&mut self, [heads, key_heads, keys, d]: [usize; 4]) -> Result<()> {
+        let flops = Some(4.0 * (heads * keys * d) as f64);
+        let q = self.numbers(&[1, heads, 1, d])?;
+        let (k, v) = (self.numbers(&[1, key_heads, keys, d])?, self.numbers(&[1, key_heads, keys, d])?);
+        self.add("decode", &[&q, &k, &v], flops, |a| {
+            one(decode_attention(&a[0], &a[1], &a[2], &decode_attention::Options::default()))
+        })?;
+        // As many keys in pages, of requests of a quarter each.
+        let (requests, page) = (4, 16);
+        let pages = keys / page;
+        let shape = [pages, key_heads, page, d];
+        let cache = PagedCache { k: k.reshape(&shape)?, v: v.reshape(&shape)?, scales: None };
+        let tables: Vec<i32> = (0..pages).map(|j| (j * 7 % pages) as i32).collect();
+        let step = Requests { tables: &tables, lengths: &[(keys / requests) as i32; 4], starts: &[0, 1, 2, 3, 4] };
+        let batch = Batch::new(&cache, heads, step, BatchOptions::default())?;
+        let q = self.numbers(&[requests, heads, d])?;
+        self.add("paged", &[&q, &cache.k.clone(), &cache.v.clone()], flops, move |a| {
+            one(batch.attend(&a[0], &cache, &paged_attention::Options::default()))
+        })
+    }
+
+    /// Attention under masks of blocks: time over live blocks.
+    fn masks(&mut self, shape: [usize; 4]) -> Result<()> {
+        let [_, heads, positions, d] = shape;
+        let (q, k, v) = (self.numbers(&shape)?, self.numbers(&shape)?, self.numbers(&shape)?);
+        let window = positions as i32 / 8;
+        for (name, mask) in [
+            ("splash full", Mask::Full),
+            ("splash causal", Mask::causal()),
+            ("splash window", Mask::window(window)),
+            ("splash chunks", Mask::Chunked { size: 2 * window }),
+        ] {
+            let info = MaskInfo::new(self.client, &vec![mask; heads], [positions, positions])?;
+            let [rows, columns] = info.block_size();
+            let flops = 4.0 * (info.live_blocks() * rows * columns * d) as f64;
+            self.add(name, &[&q, &k, &v], Some(flops), move |a| {
+                one(splash_attention::splash_attention(
+                    &a[0],
+                    &a[1],
+                    &a[2],
+                    &info,
+                    &splash_attention::Options::default(),
+                ))
+            })?;
+        }
+        Ok(())
     }
 
     fn numbers(&self, shape: &[usize]) -> Result<Array> {

@@ -122,9 +122,7 @@ impl Options<'_> {
     /// # Errors
     /// A soft-cap that is not positive, a rate outside of [0, 1).
     fn rules(&self) -> Result<Rules> {
-        if let Some(cap) = self.soft_cap.filter(|cap| !(cap.is_finite() && *cap > 0.0)) {
-            return Err(wrong(format!("`soft_cap` is {cap}, expected a positive number")));
-        }
+        let soft_cap = soft_cap(self.soft_cap)?;
         if let Some(Dropout { rate, .. }) = self.dropout.filter(|dropout| !(0.0..1.0).contains(&dropout.rate)) {
             return Err(wrong(format!("the rate of `dropout` is {rate}, expected 0 to below 1")));
         }
@@ -136,9 +134,20 @@ impl Options<'_> {
             segments: self.segments.is_some(),
             bias: self.bias.is_some(),
             sinks: self.sinks.is_some(),
-            soft_cap: self.soft_cap.map(f32::to_bits),
+            soft_cap,
             dropout: self.dropout.map(|dropout| (f64::from(dropout.rate) * 2f64.powi(32)) as u32),
         })
+    }
+}
+
+/// The bits of a soft-cap.
+///
+/// # Errors
+/// It is not positive.
+pub(crate) fn soft_cap(cap: Option<f32>) -> Result<Option<u32>> {
+    match cap.filter(|cap| !(cap.is_finite() && *cap > 0.0)) {
+        Some(cap) => Err(wrong(format!("`soft_cap` is {cap}, expected a positive number"))),
+        None => Ok(cap.map(f32::to_bits)),
     }
 }
 

@@ -7,6 +7,8 @@ use pallas_rt::Client;
 mod add;
 #[path = "../../examples/attention_zoo.rs"]
 mod attention_zoo;
+#[path = "../../examples/decode.rs"]
+mod decode;
 #[path = "../../examples/gather.rs"]
 mod gather;
 #[path = "../../examples/matmul_epilogue.rs"]
@@ -19,9 +21,7 @@ mod wrong_kernel;
 #[test]
 fn examples_run_on_every_device() {
     for client in clients() {
-        for run in
-            [add::run, attention_zoo::run, gather::run, matmul_epilogue::run, ragged_softmax::run, wrong_kernel::run]
-        {
+        for run in [add::run, decode::run, gather::run, matmul_epilogue::run, ragged_softmax::run, wrong_kernel::run] {
             run(&client).unwrap_or_else(|e| panic!("{client:?}: {e}"));
         }
     }

@@ -4,8 +4,10 @@ use crate::validate::validate;
 use pallas_kernels::flash_attention::{self, Causal, Dropout, Options, Window};
 use pallas_kernels::flash_attention_backward::gradients_in_blocks;
 use pallas_kernels::flash_attention_bias::{bias_gradient_in_blocks, sinks_gradient};
+use pallas_kernels::paged_attention::{self, Batch, BatchOptions, PagedCache, Requests};
 use pallas_kernels::quantized_matmul::{Bits, quantize, quantized_matmul};
-use pallas_kernels::{cross_entropy, embedding, matmul, norm, softmax};
+use pallas_kernels::splash_mask::{Mask, MaskInfo};
+use pallas_kernels::{cross_entropy, decode_attention, embedding, matmul, norm, softmax, splash_attention};
 use pallas_rt::prelude::*;
 use pallas_rt::wgsl::{Audit, Counts, Limits, PlacedTile, Placement, Profile, audit};
 
@@ -124,6 +126,34 @@ fn shaders_of_losses_and_tables_are_valid_everywhere() {
         validate_all(|| cross_entropy::cross_entropy_of_logits_backward(&x, &labels, &rows, &rows, &options));
         validate_all(|| embedding::embedding(&w, &labels));
         validate_all(|| embedding::embedding_backward(&x, &labels, 9, None));
+    }
+}
+
+#[test]
+fn shaders_of_attention_over_caches_are_valid_everywhere() {
+    let cpu = Client::cpu();
+    let zeros = |dtype, shape: &[usize]| cpu.zeros(dtype, shape).expect("it fits");
+    let (q, k) = (zeros(DType::F16, &[1, 4, 3, 8]), zeros(DType::F16, &[1, 2, 70, 8]));
+    let options = decode_attention::Options { causal: true, splits: Some(2), ..Default::default() };
+    validate_all(|| decode_attention::decode_attention(&q, &k, &k, &options));
+    for dtype in [DType::F32, DType::I8] {
+        let cache = PagedCache::new(&cpu, dtype, [9, 2, 4, 8]).expect("it fits");
+        let requests = Requests { tables: &[0, 1, 2, 8, 4, 5], lengths: &[9, 12], starts: &[0, 1, 4] };
+        let options = BatchOptions { window: Some(5), pages_per_item: Some(1) };
+        let batch = Batch::new(&cache, 4, requests, options).expect("it is right");
+        let (q, new) = (zeros(DType::F32, &[4, 4, 8]), zeros(DType::F32, &[4, 2, 8]));
+        validate_all(|| batch.attend(&q, &cache, &paged_attention::Options::default()));
+        validate_all(|| cache.clone().append(&batch, &new, &new));
+    }
+    // Masks that are computed, and one that is an array.
+    let x = zeros(DType::F32, &[1, 2, 150, 8]);
+    for mask in [Mask::window(40), Mask::dense(150, 150, |i, j| (i + j) % 5 == 0)] {
+        let info = MaskInfo::in_blocks(&cpu, &[mask, Mask::Full], [150, 150], [16, 16]).expect("it fits");
+        let options = splash_attention::Options { scale: None, soft_cap: Some(3.0) };
+        validate_all(|| {
+            let (out, lse) = splash_attention::splash_attention_with_lse(&x, &x, &x, &info, &options)?;
+            splash_attention::splash_attention_backward([&x; 3], [&out, &lse], &x, &info, &options)
+        });
     }
 }
 

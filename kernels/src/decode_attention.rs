@@ -1,0 +1,235 @@
+//! Attention of few queries over many keys, as in each step of generating text.
+//!
+//! ```text
+//! out = softmax(cap(q kᵀ · scale)) v            cap(s) = c · tanh(s / c), or s
+//! ```
+//! One query has too few rows to keep a machine busy, so the keys are split ("split-k", Flash-Decoding, Dao et al. 2023):
+//! each split gives a result and its log-sum-exp, and a second kernel weighs them:
+//!
+//! ```text
+//! out = Σ_p exp(lse_p - lse) out_p              lse = ln Σ_p exp(lse_p)
+//! ```
+//! The queries of all heads that share a head of keys are rows of one product, so keys and values are read once. A step's
+//! time is that of reading them.
+//!
+//! Take this for 1 to 64 queries against a contiguous cache, [`crate::flash_attention`] for more queries, and
+//! [`crate::paged_attention`] where the cache lies in pages or requests have different numbers of queries.
+use crate::attention_options::{axes, soft_cap};
+use crate::attention_scores::Rules;
+use crate::dispatch::floats;
+use crate::online::{Online, busy, table};
+use pallas_rt::DeviceKind;
+use pallas_rt::prelude::*;
+
+/// How attention is computed; `Options::default()` lets each query see all keys.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options<'a> {
+    /// Factor of the scores; `None`: `1 / sqrt(head dimension)`.
+    pub scale: Option<f32>,
+    /// The last query sees the last live key, query i keys `j <= i + keys - queries`: several queries continue the cache.
+    pub causal: bool,
+    /// i32 array `[batch]`: how many keys of each batch element are live; the others are never looked at. `None`: all.
+    pub lengths: Option<&'a Array>,
+    /// Scores are pressed into `(-c, c)` by `c · tanh(s / c)`.
+    pub soft_cap: Option<f32>,
+    /// Parts that the keys are split in; `None`: as many as keep the device busy.
+    pub splits: Option<usize>,
+}
+
+/// Most queries per sequence.
+const MOST_QUERIES: usize = 64;
+
+/// One split of the keys per program: blocks of keys stream past the rows, which are the queries of a group's heads.
+///
+/// Row r is query `r % queries` of its sequence. The live keys of a batch element are split evenly, by blocks. Of `rules`
+/// the soft-cap counts.
+#[kernel(grid = (B, G, P, M, N), semantics = (parallel, parallel, parallel, parallel, arbitrary))]
+pub fn decode_attention_splits<E: Float, const BK: usize>(
+    #[block([B, G, M, R, D] => [_, _, _, R, D], |b, g, _, m, _| (b, g, m, 0, 0))] q: In<E>,
+    #[block(
+        [B, G, L, D] => [_, _, BK, D],
+        |b, g, p, _, j| (b, g, p * cdiv(cdiv(min(lengths.at(b), L), BK), P) + j, 0), fill = 0.0
+    )]
+    k: In<E>,
+    #[block(
+        [B, G, L, D] => [_, _, BK, D],
+        |b, g, p, _, j| (b, g, p * cdiv(cdiv(min(lengths.at(b), L), BK), P) + j, 0), fill = 0.0
+    )]
+    v: In<E>,
+    #[prefetch([B])] lengths: Prefetch<i32>,
+    #[block([B, G, P, M, R, D] => [_, _, _, _, R, D], |b, g, p, m, _| (b, g, p, m, 0, 0))] out: Out<f32>,
+    #[block([B, G, P, M, R] => [_, _, _, _, R], |b, g, p, m, _| (b, g, p, m, 0), empty = f32::NEG_INFINITY)] lse: Out<
+        f32,
+    >,
+    #[scratch([R, D])] scaled: Scratch<f32>,
+    #[scratch([R, 1])] max: Scratch<f32>,
+    #[scratch([R, 1])] sum: Scratch<f32>,
+    #[scratch([R, D])] acc: Scratch<f32>,
+    scale: f32,
+    queries: i32,
+    #[fixed] causal: bool,
+    #[fixed] rules: Rules,
+    #[dim] P: usize,
+    #[dim] N: usize,
+) {
+    let rows = Online { max, sum, acc };
+    let step = program_id(4);
+    if step == 0 {
+        scaled.store(q.load().cast::<f32>() * scale);
+        rows.begin();
+    }
+    let length = minimum(lengths.at(program_id(0)), L);
+    let blocks = cdiv(length, BK);
+    let each = cdiv(blocks, P);
+    let key = (program_id(2) * each + step) * BK;
+    // Every row sees keys below `every`, the last query those below `length`.
+    let every = if causal { length - queries + 1 } else { length };
+    if step < each && key < length {
+        if key + BK <= every {
+            let (k, v) = (k.load().cast::<f32>(), v.load().cast::<f32>());
+            rows.visit(rules.scores(dot(scaled.load(), k.t()), None).0, |p| dot(p, v));
+        } else {
+            let keys = iota::<i32>([1, BK], 1) + key;
+            let mut live = keys.lt(length);
+            if causal {
+                live &= keys.le(iota::<i32>([R, 1], 0) % queries + (length - queries));
+            }
+            let (scores, _) = rules.scores(dot(scaled.load(), k.load().cast::<f32>().t()), None);
+            // What lies behind the last key may be anything, NaN too, and 0 · NaN is NaN.
+            let v = select((iota::<i32>([BK, 1], 0) + key).lt(length), v.load().cast::<f32>(), 0.0);
+            rows.visit(select(live, scores, f32::NEG_INFINITY), |p| dot(p, v));
+        }
+    }
+    if step == num_programs(4) - 1 {
+        let (result, total) = rows.finish();
+        out.store(result);
+        lse.store(total.reshape([R]));
+    }
+}
+
+/// Weighs partial results `[parts, R, D]` of attention by their log-sum-exps: result t is made of parts
+/// `first, first + stride, ..`, `count` of them, with `[first, stride, count]` the rows of `parts_of`.
+#[kernel(grid = (T, X), semantics = (parallel, arbitrary))]
+pub fn combine_splits<E: Float>(
+    #[prefetch([T, 3])] parts_of: Prefetch<i32>,
+    #[block([U, R, D] => [_, R, D], |t, x| (parts_of.at((t, 0)) + parts_of.at((t, 1)) * x, 0, 0))] parts: In<f32>,
+    #[block([U, R] => [_, R], |t, x| (parts_of.at((t, 0)) + parts_of.at((t, 1)) * x, 0))] part_lse: In<f32>,
+    #[block([T, R, D] => [_, R, D], |t, _| (t, 0, 0))] out: Out<E>,
+    #[block([T, R] => [_, R], |t, _| (t, 0), empty = f32::NEG_INFINITY)] lse: Out<f32>,
+    #[scratch([R, 1])] max: Scratch<f32>,
+    #[scratch([R, 1])] sum: Scratch<f32>,
+    #[scratch([R, D])] acc: Scratch<f32>,
+    #[dim] X: usize,
+) {
+    let rows = Online { max, sum, acc };
+    if program_id(1) == 0 {
+        rows.begin();
+    }
+    if program_id(1) < parts_of.at((program_id(0), 2)) {
+        let part = parts.load();
+        rows.visit(part_lse.load().reshape([R, 1]), |weight| part * weight);
+    }
+    if program_id(1) == num_programs(1) - 1 {
+        let (result, total) = rows.finish();
+        out.store(result.cast::<E>());
+        lse.store(total.reshape([R]));
+    }
+}
+
+/// Keys of a block.
+fn block_size(device: DeviceKind) -> usize {
+    match device {
+        DeviceKind::Gpu => 32,
+        _ => 256,
+    }
+}
+
+/// Attention of queries `[batch, heads, queries, d]`, at most 64 of them, over keys and values `[batch, key heads, keys, d]`;
+/// f32, f16 or bf16, computed in f32.
+///
+/// Heads of queries are a multiple of those of keys: query head h uses key head `h / (heads / key heads)`. A row without
+/// live key gives 0.
+///
+/// # Errors
+/// Ranks, sizes, element types or heads that do not fit, more than 64 queries; device trouble.
+///
+/// ```
+/// use pallas_kernels::decode_attention::{Options, decode_attention};
+/// use pallas_rt::Array;
+/// let q = Array::from_slice(&[0.0f32, 0.0], &[1, 1, 1, 2])?;
+/// let kv = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[1, 1, 2, 2])?;
+/// let out = decode_attention(&q, &kv, &kv, &Options { splits: Some(2), ..Options::default() })?;
+/// assert_eq!(out.to_vec::<f32>()?, [2.0, 3.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn decode_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<Array> {
+    decode_attention_with_lse(q, k, v, options).map(|(out, _)| out)
+}
+
+/// [`decode_attention`] and the logarithm of each row's sum of exponentials, f32 `[batch, heads, queries]`; -inf for rows
+/// without live key.
+///
+/// # Errors
+/// As [`decode_attention`].
+pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Array, Array)> {
+    let client = q.client();
+    let ([batch, heads, queries, d], [_, key_heads, keys, _]) = (axes("q", q)?, axes("k", k)?);
+    if queries > MOST_QUERIES {
+        let message = format!("{queries} queries per sequence are more than {MOST_QUERIES}: take `flash_attention`");
+        return Err(Error::Value { message });
+    }
+    let group = group(heads, key_heads)?;
+    // Rows of one block: the queries of as many heads of a group as make no more than 64.
+    let apart = (1..=group).find(|m| group.is_multiple_of(*m) && group / m * queries <= MOST_QUERIES).unwrap_or(1);
+    let rows = group / apart * queries;
+    let block = block_size(client.kind());
+    let blocks = keys.div_ceil(block);
+    let programs = batch * key_heads * apart;
+    // A split has work for some blocks, or it isn't worth its launch.
+    let worth = busy(client).div_ceil(programs.max(1)).min(blocks / 4);
+    let splits = options.splits.unwrap_or(worth).clamp(1, blocks.max(1));
+    let lengths = match options.lengths {
+        Some(lengths) => lengths.clone(),
+        None => table(client, &vec![keys; batch], &[batch])?,
+    };
+    let rules = Rules { soft_cap: soft_cap(options.soft_cap)?, ..Rules::default() };
+    let scale = options.scale.unwrap_or(1.0 / (d as f32).sqrt());
+    let stacked = q.reshape(&[batch, key_heads, apart, rows, d])?;
+    let steps = blocks.div_ceil(splits);
+    let of = |shape: [usize; 4]| shape.iter().product::<usize>();
+    let parts_of = || {
+        let rows = (0..batch * key_heads * apart).map(|at| [at / apart * splits * apart + at % apart, apart, splits]);
+        table(client, &rows.flatten().collect::<Vec<_>>(), &[batch * key_heads * apart, 3])
+    };
+    let (out, lse) = floats!("decode_attention", q.dtype(), E => (|| {
+        macro_rules! call {
+            ($($BK:literal)*) => {
+                match block {
+                    $($BK => decode_attention_splits::<E, $BK>(
+                        &stacked, k, v, &lengths, scale, queries as i32, options.causal, rules, splits, steps),)*
+                    other => unreachable!("no kernel was compiled for blocks of {other}"),
+                }
+            };
+        }
+        let (out, lse) = call!(32 256)?;
+        if splits == 1 && q.dtype() == DType::F32 {
+            return Ok((out, lse));
+        }
+        let (out, lse) = (out.reshape(&[of([batch, key_heads, splits, apart]), rows, d])?,
+                          lse.reshape(&[of([batch, key_heads, splits, apart]), rows])?);
+        combine_splits::<E>(&parts_of()?, &out, &lse, splits)
+    })())?;
+    Ok((out.reshape(q.shape())?, lse.reshape(&[batch, heads, queries])?))
+}
+
+/// Heads of queries for each head of keys.
+///
+/// # Errors
+/// They are no multiple.
+pub(crate) fn group(heads: usize, key_heads: usize) -> Result<usize> {
+    if key_heads == 0 || !heads.is_multiple_of(key_heads) {
+        let message = format!("{heads} heads of queries are no multiple of {key_heads} heads of keys");
+        return Err(Error::Value { message });
+    }
+    Ok(heads / key_heads)
+}

@@ -1,0 +1,64 @@
+//! Softmax over keys that stream past a block of rows (Milakov & Gimelshein 2018): the kernels of attention over caches,
+//! block lists and pages share it.
+//!
+//! ```text
+//! m' = max(m, max_j s_j)   p_j = exp(s_j - m')   l' = l·exp(m - m') + Σ p_j   a' = a·exp(m - m') + Σ p_j v_j
+//! out = a / l              lse = m + ln l
+//! ```
+use pallas_rt::prelude::*;
+
+/// What a block of rows keeps between blocks of keys.
+#[derive(Clone, Copy)]
+pub(crate) struct Online {
+    pub(crate) max: Scratch<f32>,
+    pub(crate) sum: Scratch<f32>,
+    pub(crate) acc: Scratch<f32>,
+}
+
+impl Online {
+    /// Before the first key.
+    pub(crate) fn begin(self) {
+        self.max.fill(f32::NEG_INFINITY);
+        self.sum.fill(0.0);
+        self.acc.fill(0.0);
+    }
+    /// Takes in a block of scores, -inf for dead keys; `product` multiplies their weights with the block's values.
+    pub(crate) fn visit(self, scores: Tile<f32>, product: impl FnOnce(Tile<f32>) -> Tile<f32>) {
+        let m = maximum(self.max.load(), scores.max(1));
+        // Before a row's first live key its maximum is -inf; its sum stays 0.
+        let base = select(m.eq(f32::NEG_INFINITY), 0.0, m);
+        let (p, alpha) = ((scores - base).exp(), (self.max.load() - base).exp());
+        self.sum.store(self.sum.load() * alpha + p.sum(1));
+        self.acc.store(self.acc.load() * alpha + product(p));
+        self.max.store(m);
+    }
+    /// The rows' results and log-sum-exps `[rows, 1]`: 0 and -inf where no key was live.
+    pub(crate) fn finish(self) -> (Tile<f32>, Tile<f32>) {
+        let total = self.sum.load();
+        let dead = total.eq(0.0);
+        let lse = select(dead, f32::NEG_INFINITY, self.max.load() + total.log());
+        (select(dead, 0.0, self.acc.load() / total), lse)
+    }
+}
+
+/// A table of numbers on the client.
+///
+/// # Errors
+/// A number no i32 holds; device trouble.
+pub(crate) fn table<N>(client: &Client, numbers: &[N], shape: &[usize]) -> Result<Array>
+where
+    N: Copy + std::fmt::Display + TryInto<i32>,
+{
+    let convert = |&n: &N| n.try_into().map_err(|_| Error::Value { message: format!("{n} is no i32") });
+    client.array(&numbers.iter().map(convert).collect::<Result<Vec<i32>>>()?, shape)
+}
+
+/// Programs that keep a device busy.
+pub(crate) fn busy(client: &Client) -> usize {
+    match client.kind() {
+        // The number of cores is not known; a workgroup is one of several on each.
+        pallas_rt::DeviceKind::Gpu => 256,
+        // Some more than threads, so that none waits for another.
+        _ => 4 * std::thread::available_parallelism().map_or(1, usize::from),
+    }
+}

@@ -1,0 +1,288 @@
+//! Attention over a cache of keys and values in pages: requests of different lengths share one pool of memory.
+//!
+//! ```text
+//! out_t = softmax(cap(q_t kᵀ · scale)) v       over the keys of query t's request, up to its own position
+//! ```
+//! (PagedAttention, Kwon et al. 2023.) The cache is `[pages, key heads, page, d]`, so that a page of one head is one
+//! piece of memory: FlashInfer's and vLLM's HND layout. JAX's `paged_attention` has `[key heads, pages, page, d]`, vLLM's
+//! default NHD `[pages, page, key heads, d]`: transpose those once. Page `j` of request r is number `tables[r][j]` of the
+//! pool.
+//!
+//! Queries of all requests lie one behind the other, `[queries, heads, d]`, those of request r from `starts[r]` to
+//! `starts[r + 1]`, as in JAX's `ragged_paged_attention`: a prefill of hundreds of queries and steps of one query each run
+//! in one launch. They are the last tokens of their request: with n queries and `lengths[r]` keys query i sees keys
+//! `j <= i + lengths[r] - n`. So a step first appends its keys and values ([`PagedCache::append`]), then attends.
+//!
+//! What a step attends to is a [`Batch`], made on the host from the scheduler's numbers: it checks each entry of the block
+//! tables that will be read **before anything runs**, and all layers of a model share it. An entry out of the pool's range
+//! is an error, never a read of another page. The functions that take tables as arrays read them back and make a batch
+//! for each call, which waits for the device.
+//!
+//! A batch is cut into items: up to 16 queries of one request, against a run of its pages. Long runs are split, so that a
+//! long request does not keep one core busy alone, and [`combine_splits`] weighs the parts. The queries of all heads that
+//! share a head of keys are rows of one product.
+//!
+//! Keys and values may be 8-bit integers with one f32 scale per token and head, `x ≈ scale · i8` with
+//! `scale = max|x| / 127`, as JAX's quantised `paged_attention` keeps them: a page in use never has to be rescaled.
+//! Scores and weights are multiplied by the scales, not keys and values.
+//!
+//! Take [`crate::decode_attention`] where all requests have contiguous caches.
+use crate::attention_options::soft_cap;
+use crate::attention_scores::Rules;
+use crate::decode_attention::combine_splits;
+use crate::dispatch::floats;
+use crate::online::{Online, table};
+use crate::paged_batch::{COUNT, FIRST, LENGTH, PAGE, PAGES, PART, POSITION, REQUEST};
+use crate::paged_cache::wrong;
+use pallas_rt::prelude::*;
+
+pub use crate::paged_batch::{Batch, BatchOptions, Requests};
+pub use crate::paged_cache::PagedCache;
+
+/// How scores are computed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Factor of the scores; `None`: `1 / sqrt(head dimension)`.
+    pub scale: Option<f32>,
+    /// Scores are pressed into `(-c, c)` by `c · tanh(s / c)`.
+    pub soft_cap: Option<f32>,
+}
+
+/// What an item's rows see of a page.
+#[derive(Clone, Copy)]
+struct Mask {
+    /// First key of the page, and keys of the request.
+    key: Scalar<i32>,
+    length: Scalar<i32>,
+    /// Position of the item's first query.
+    position: Scalar<i32>,
+    window: Option<Scalar<i32>>,
+    /// Heads of a group: rows of one query.
+    group: usize,
+    page: usize,
+}
+
+impl Mask {
+    /// The scores of the keys that each row sees.
+    fn scores(self, scores: Tile<f32>, rows: usize) -> Tile<f32> {
+        let keys = iota::<i32>([1, self.page], 1) + self.key;
+        let own = iota::<i32>([rows, 1], 0) / self.group as i32 + self.position;
+        let mut live = keys.lt(self.length) & keys.le(own);
+        if let Some(window) = self.window {
+            live = live & keys.gt(own - window);
+        }
+        select(live, scores, f32::NEG_INFINITY)
+    }
+    /// Values, without what lies behind the last key: it may be anything, NaN too, and 0 · NaN is NaN.
+    fn values(self, v: Tile<f32>) -> Tile<f32> {
+        select((iota::<i32>([self.page, 1], 0) + self.key).lt(self.length), v, 0.0)
+    }
+}
+
+/// An item per program and head of keys: its pages stream past its rows, which are its queries' heads of the group.
+///
+/// Items of one query have rows of their own size, whatever `BQ` is. `items` has a column for each constant of the module.
+#[kernel(grid = (W, G, N), semantics = (parallel, parallel, arbitrary))]
+pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
+    #[block([T, G, Q, D] => [Element(BQ, 0, BQ), _, Q, D], |w, g, _| (element(items.at((w, FIRST))), g, 0, 0), fill = 0.0)]
+    q: In<E>,
+    #[block([P, G, K, D] => [_, _, K, D], |w, g, j| (tables.at((items.at((w, REQUEST)), items.at((w, PAGE)) + j)), g, 0, 0))]
+    k: In<C>,
+    #[block([P, G, K, D] => [_, _, K, D], |w, g, j| (tables.at((items.at((w, REQUEST)), items.at((w, PAGE)) + j)), g, 0, 0))]
+    v: In<C>,
+    #[block([P1, G1, K] => [_, _, K], |w, g, j| (tables.at((items.at((w, REQUEST)), items.at((w, PAGE)) + j)), g, 0))]
+    k_scales: In<f32>,
+    #[block([P1, G1, K] => [_, _, K], |w, g, j| (tables.at((items.at((w, REQUEST)), items.at((w, PAGE)) + j)), g, 0))]
+    v_scales: In<f32>,
+    #[prefetch([R, M])] tables: Prefetch<i32>,
+    #[prefetch([W, 8])] items: Prefetch<i32>,
+    #[block([U, G, Q, D] => [Element(BQ, 0, BQ), _, Q, D], |w, g, _| (element(items.at((w, PART))), g, 0, 0))] out: Out<
+        f32,
+    >,
+    #[block([U, G, Q] => [Element(BQ, 0, BQ), _, Q], |w, g, _| (element(items.at((w, PART))), g, 0), empty = f32::NEG_INFINITY)]
+    lse: Out<f32>,
+    #[scratch([BQ * Q, D])] scaled: Scratch<f32>,
+    #[scratch([BQ * Q, 1])] max: Scratch<f32>,
+    #[scratch([BQ * Q, 1])] sum: Scratch<f32>,
+    #[scratch([BQ * Q, D])] acc: Scratch<f32>,
+    #[scratch([Q, D])] one_scaled: Scratch<f32>,
+    #[scratch([Q, 1])] one_max: Scratch<f32>,
+    #[scratch([Q, 1])] one_sum: Scratch<f32>,
+    #[scratch([Q, D])] one_acc: Scratch<f32>,
+    scale: f32,
+    window: i32,
+    #[fixed] windowed: bool,
+    #[fixed] quantised: bool,
+    #[fixed] rules: Rules,
+    #[dim] U: usize,
+    #[dim] N: usize,
+) {
+    let rows = Online { max, sum, acc };
+    let one = Online { max: one_max, sum: one_sum, acc: one_acc };
+    let (item, step) = (program_id(0), program_id(2));
+    let count = items.at((item, COUNT));
+    if step == 0 {
+        if count == 1 {
+            one_scaled.store(q.at(0).load().cast::<f32>() * scale);
+            one.begin();
+        } else {
+            scaled.store(q.load().cast::<f32>().reshape([BQ * Q, D]) * scale);
+            rows.begin();
+        }
+    }
+    if step < items.at((item, PAGES)) {
+        let key = (items.at((item, PAGE)) + step) * K;
+        let (length, position) = (items.at((item, LENGTH)), items.at((item, POSITION)));
+        let window = if windowed { Some(window) } else { None };
+        let mask = Mask { key, length, position, window, group: Q, page: K };
+        let (k, v) = (k.load().cast::<f32>(), mask.values(v.load().cast::<f32>()));
+        let scores = |q: Tile<f32>| {
+            let scores = dot(q, k.t());
+            rules.scores(if quantised { scores * k_scales.load().reshape([1, K]) } else { scores }, None).0
+        };
+        let product =
+            |p: Tile<f32>| dot(if quantised { p * mask.values(v_scales.load().reshape([K, 1])).t() } else { p }, v);
+        if count == 1 {
+            one.visit(mask.scores(scores(one_scaled.load()), Q), product);
+        } else {
+            rows.visit(mask.scores(scores(scaled.load()), BQ * Q), product);
+        }
+    }
+    if step == num_programs(2) - 1 {
+        if count == 1 {
+            let (result, total) = one.finish();
+            out.at(0).store(result);
+            lse.at(0).store(total.reshape([Q]));
+        } else {
+            let (result, total) = rows.finish();
+            let own = iota::<i32>([BQ, 1, 1], 0).lt(count);
+            out.store_masked(result.reshape([BQ, Q, D]), own.broadcast([BQ, Q, D]));
+            lse.store_masked(total.reshape([BQ, Q]), own.broadcast([BQ, Q, 1]).reshape([BQ, Q]));
+        }
+    }
+}
+
+impl Batch {
+    /// Attention of the batch's queries `[queries, heads, d]` over a cache.
+    ///
+    /// # Errors
+    /// Shapes or element types that do not fit; device trouble.
+    pub fn attend(&self, q: &Array, cache: &PagedCache, options: &Options) -> Result<Array> {
+        self.attend_with_lse(q, cache, options).map(|(out, _)| out)
+    }
+
+    /// [`Batch::attend`] and the logarithm of each row's sum of exponentials, f32 `[queries, heads]`; -inf for rows that see
+    /// no key.
+    ///
+    /// # Errors
+    /// As [`Batch::attend`].
+    pub fn attend_with_lse(&self, q: &Array, cache: &PagedCache, options: &Options) -> Result<(Array, Array)> {
+        let [_, key_heads, _, group] = self.sizes;
+        let [.., d] = self.fits(cache)?;
+        let (shape, heads) = ([self.queries, key_heads * group, d], key_heads * group);
+        if q.shape() != shape {
+            return wrong(format!("`q` has shape {:?}, the batch and its cache have {shape:?}", q.shape()));
+        }
+        if cache.k.dtype() != DType::I8 && cache.k.dtype() != q.dtype() {
+            return wrong(format!("queries of {} need a cache of {0} or i8, not of {}", q.dtype(), cache.k.dtype()));
+        }
+        let scale = options.scale.unwrap_or(1.0 / (d as f32).sqrt());
+        let stacked = q.reshape(&[self.queries, key_heads, group, d])?;
+        let (quantised, windowed) = (cache.scales.is_some(), self.window.is_some());
+        let window = i32::try_from(self.window.unwrap_or(0)).unwrap_or(i32::MAX);
+        // Not looked at without scales.
+        let none = q.client().zeros(DType::F32, &[1, 1, self.sizes[2]])?;
+        let [k_scales, v_scales] = cache.scales.as_ref().map_or([&none, &none], |s| s.each_ref());
+        let parts = self.parts.as_ref().map_or(self.queries, |p| p.1);
+        let (k, v) = (&cache.k, &cache.v);
+        let rules = Rules { soft_cap: soft_cap(options.soft_cap)?, ..Rules::default() };
+        macro_rules! call {
+            ($E:ident, $C:ident $($BQ:literal)*) => {
+                match self.block {
+                    $($BQ => paged_attention_items::<$E, $C, $BQ>(&stacked, k, v, k_scales, v_scales, &self.tables,
+                        &self.items, scale, window, windowed, quantised, rules, parts, self.steps),)*
+                    other => unreachable!("no kernel was compiled for blocks of {other}"),
+                }
+            };
+        }
+        let (out, lse) = floats!("paged_attention", q.dtype(), E => (|| {
+            let (out, lse) = if quantised { call!(E, i8 1 4 16)? } else { call!(E, E 1 4 16)? };
+            let one;
+            let (rows, most) = match &self.parts {
+                None if q.dtype() == DType::F32 => return Ok((out, lse)),
+                None => {
+                    let rows: Vec<usize> = (0..self.queries).flat_map(|t| [t, 1, 1]).collect();
+                    one = table(q.client(), &rows, &[self.queries, 3])?;
+                    (&one, 1)
+                }
+                Some((rows, _, most)) => (rows, *most),
+            };
+            combine_splits::<E>(rows, &out.reshape(&[parts, heads, d])?, &lse.reshape(&[parts, heads])?, most)
+        })())?;
+        Ok((out.reshape(q.shape())?, lse.reshape(&[self.queries, heads])?))
+    }
+}
+
+/// One query per request, `[requests, heads, d]`, over a cache: `tables` is an i32 array `[requests, most pages]`, `lengths`
+/// `[requests]`. Both are read back and checked; see [`Batch`] for many layers over one step.
+///
+/// # Errors
+/// As [`Batch::new`] and [`Batch::attend`].
+///
+/// ```
+/// use pallas_kernels::paged_attention::{Options, PagedCache, paged_attention};
+/// use pallas_rt::Array;
+/// // Three pages of two keys; the request's three keys lie in pages 2 and 0.
+/// let kv = Array::from_slice(&[3.0f32, 0.0, 0.0, 0.0, 1.0, 2.0], &[3, 1, 2, 1])?;
+/// let q = Array::from_slice(&[0.0f32], &[1, 1, 1])?;
+/// let (tables, lengths) = (Array::from_slice(&[2, 0], &[1, 2])?, Array::from_slice(&[3], &[1])?);
+/// let cache = PagedCache { k: kv.clone(), v: kv, scales: None };
+/// assert_eq!(paged_attention(&q, &cache, &tables, &lengths, &Options::default())?.to_vec::<f32>()?, [2.0]);
+/// // A page that there is not.
+/// let tables = Array::from_slice(&[2, 3], &[1, 2])?;
+/// let error = paged_attention(&q, &cache, &tables, &lengths, &Options::default()).unwrap_err();
+/// assert!(error.to_string().contains("page 1 of request 0 is number 3, the cache has 0..3"));
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn paged_attention(
+    q: &Array,
+    cache: &PagedCache,
+    tables: &Array,
+    lengths: &Array,
+    options: &Options,
+) -> Result<Array> {
+    let starts: Vec<i32> = (0..=lengths.shape().first().map_or(0, |&n| n as i32)).collect();
+    batch_of(q, cache, tables, lengths, &starts)?.attend(q, cache, options)
+}
+
+/// Queries `[queries, heads, d]` of requests one behind the other over a cache; `starts` is an i32 array `[requests + 1]`.
+///
+/// # Errors
+/// As [`Batch::new`] and [`Batch::attend`].
+pub fn ragged_paged_attention(
+    q: &Array,
+    cache: &PagedCache,
+    tables: &Array,
+    lengths: &Array,
+    starts: &Array,
+    options: &Options,
+) -> Result<Array> {
+    batch_of(q, cache, tables, lengths, &starts.to_vec::<i32>()?)?.attend(q, cache, options)
+}
+
+/// A batch from tables on a device.
+fn batch_of(q: &Array, cache: &PagedCache, tables: &Array, lengths: &Array, starts: &[i32]) -> Result<Batch> {
+    let &[_, heads, _] = q.shape() else {
+        return wrong(format!("`q` has shape {:?}, expected [queries, heads, head dimension]", q.shape()));
+    };
+    match (tables.shape(), lengths.shape()) {
+        (&[a, _], &[b]) if a == b => {}
+        (a, b) => {
+            return wrong(format!(
+                "`tables` has shape {a:?} and `lengths` {b:?}, expected [requests, pages] and [requests]"
+            ));
+        }
+    }
+    let (tables, lengths) = (tables.to_vec::<i32>()?, lengths.to_vec::<i32>()?);
+    Batch::new(cache, heads, Requests { tables: &tables, lengths: &lengths, starts }, BatchOptions::default())
+}

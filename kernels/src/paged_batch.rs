@@ -1,0 +1,215 @@
+//! What a step over a cache in pages attends to, checked and cut into items: see [`crate::paged_attention`].
+use crate::decode_attention::group;
+use crate::online::{busy, table};
+use crate::paged_cache::{PagedCache, wrong};
+use pallas_rt::prelude::*;
+
+/// The scheduler's numbers of a step, on the host.
+#[derive(Clone, Copy, Debug)]
+pub struct Requests<'a> {
+    /// Pages of each request, `[requests, most pages]` row by row. Entries behind a request's last page are not looked at.
+    pub tables: &'a [i32],
+    /// Keys of each request, those of this step's tokens included; may be 0.
+    pub lengths: &'a [i32],
+    /// Where the queries of each request begin, and the end: one number more than requests. Two equal ones: no queries.
+    pub starts: &'a [i32],
+}
+
+/// What decides which items a batch is cut into.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BatchOptions {
+    /// A query sees this many keys at most, its own the last. `None`: all up to its own.
+    pub window: Option<usize>,
+    /// Most pages of an item; `None`: so many that the device is busy.
+    pub pages_per_item: Option<usize>,
+}
+
+/// A checked step over a cache: see the module. Used for every layer whose cache has these extents.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// Pages, heads of keys, page size of the cache; heads of queries in a group.
+    pub(crate) sizes: [usize; 4],
+    pub(crate) window: Option<usize>,
+    /// Queries of an item at most.
+    pub(crate) block: usize,
+    pub(crate) queries: usize,
+    /// Longest run of pages of an item.
+    pub(crate) steps: usize,
+    pub(crate) tables: Array,
+    pub(crate) items: Array,
+    /// Where the parts of each query's result are, if any has several: `[first, stride, count]`, their sum, most parts.
+    pub(crate) parts: Option<(Array, usize, usize)>,
+    /// Page and place in it of each query's own key, or the request that has more queries than keys.
+    pub(crate) slots: std::result::Result<Array, usize>,
+}
+
+// Columns of a batch's table of items.
+/// The request.
+pub(crate) const REQUEST: usize = 0;
+/// Its first query in the packed array, and their number.
+pub(crate) const FIRST: usize = 1;
+pub(crate) const COUNT: usize = 2;
+/// Position of the first query in its request; negative with more queries than keys.
+pub(crate) const POSITION: usize = 3;
+/// Keys of the request.
+pub(crate) const LENGTH: usize = 4;
+/// First page in the request's table, and their number.
+pub(crate) const PAGE: usize = 5;
+pub(crate) const PAGES: usize = 6;
+/// Where the results go.
+pub(crate) const PART: usize = 7;
+pub(crate) const COLUMNS: usize = 8;
+
+impl Batch {
+    /// Checks a step of requests over a cache and cuts it into items, for queries of `heads` heads.
+    ///
+    /// # Errors
+    /// Lengths and starts that contradict each other or the tables, with the request; a page that the pool does not have,
+    /// with its place in the table; device trouble.
+    pub fn new(cache: &PagedCache, heads: usize, requests: Requests<'_>, options: BatchOptions) -> Result<Batch> {
+        let [pages, key_heads, page, _] = cache.shape()?;
+        let (client, group) = (cache.k.client(), group(heads, key_heads)?);
+        let rows = Rows::check(requests, pages, page)?;
+        let queries = rows.starts.last().copied().unwrap_or(0);
+        let longest = (1..rows.starts.len()).map(|r| rows.starts[r] - rows.starts[r - 1]).max().unwrap_or(0);
+        // Rows of an item: enough to be worth reading its pages, few enough for registers.
+        let block = match longest {
+            0 | 1 => 1,
+            _ if group <= 8 => 16,
+            _ => 4,
+        };
+        let blocks = rows.blocks(block, page, options.window);
+        let total: usize = blocks.iter().map(|b| b.pages.len()).sum();
+        let wanted = busy(client).div_ceil(key_heads.max(1));
+        let each =
+            options.pages_per_item.unwrap_or_else(|| total.div_ceil(wanted).max(512usize.div_ceil(page.max(1)))).max(1);
+        let (mut items, mut parts, mut part, mut most) = (vec![], vec![0; 3 * queries], 0, 1);
+        for b in &blocks {
+            let runs = b.pages.len().div_ceil(each).max(1);
+            // Evenly: none much shorter than the others.
+            let bound = |i: usize| b.pages.start + b.pages.len() * i / runs;
+            for i in 0..runs {
+                let (first, count) = (bound(i), bound(i + 1) - bound(i));
+                let length = rows.lengths[b.request];
+                let [request, start, rows] = [b.request, b.first, b.count].map(|n| n as i64);
+                let [length, first, count, part] = [length, first, count, part + i * b.count].map(|n| n as i64);
+                items.extend([request, start, rows, b.position, length, first, count, part]);
+            }
+            for i in 0..b.count {
+                parts[3 * (b.first + i)..][..3].copy_from_slice(&[part + i, b.count, runs]);
+            }
+            part += runs * b.count;
+            most = most.max(runs);
+        }
+        let steps = items.chunks(COLUMNS).map(|item| item[PAGES] as usize).max().unwrap_or(0);
+        let columns = rows.columns.max(1);
+        let tables = if rows.columns == 0 { vec![0; rows.lengths.len()] } else { requests.tables.to_vec() };
+        let slots = match rows.slots(page) {
+            Ok(slots) => Ok(table(client, &slots, &[queries, 2])?),
+            Err(request) => Err(request),
+        };
+        Ok(Batch {
+            sizes: [pages, key_heads, page, group],
+            window: options.window,
+            block,
+            queries,
+            steps,
+            tables: client.array(&tables, &[rows.lengths.len(), columns])?,
+            items: table(client, &items, &[items.len() / COLUMNS, COLUMNS])?,
+            parts: if most > 1 { Some((table(client, &parts, &[queries, 3])?, part, most)) } else { None },
+            slots,
+        })
+    }
+
+    /// Refuses a cache of other extents.
+    pub(crate) fn fits(&self, cache: &PagedCache) -> Result<[usize; 4]> {
+        let shape = cache.shape()?;
+        if shape[..3] != self.sizes[..3] {
+            let message = "a batch for a cache [pages, key heads, page] of";
+            return wrong(format!("{message} {:?} does not fit one of {:?}", &self.sizes[..3], &shape[..3]));
+        }
+        Ok(shape)
+    }
+}
+
+/// Requests whose numbers agree.
+struct Rows<'a> {
+    tables: &'a [i32],
+    columns: usize,
+    lengths: Vec<usize>,
+    starts: Vec<usize>,
+}
+
+/// Queries of one request that see the same pages.
+struct Block {
+    request: usize,
+    first: usize,
+    count: usize,
+    position: i64,
+    pages: std::ops::Range<usize>,
+}
+
+impl<'a> Rows<'a> {
+    fn check(Requests { tables, lengths, starts }: Requests<'a>, pages: usize, page: usize) -> Result<Rows<'a>> {
+        let requests = lengths.len();
+        if starts.len() != requests + 1 || starts[0] != 0 {
+            let message = format!("{requests} requests need {} starts, the first 0; found {starts:?}", requests + 1);
+            return wrong(message);
+        }
+        if let Some(r) = (0..requests).find(|&r| starts[r + 1] < starts[r]) {
+            return wrong(format!("queries of request {r} go from {} to {}", starts[r], starts[r + 1]));
+        }
+        let columns = tables.len().checked_div(requests).unwrap_or(0);
+        if columns * requests != tables.len() {
+            return wrong(format!("tables of {} entries for {requests} requests", tables.len()));
+        }
+        for (r, &length) in lengths.iter().enumerate() {
+            let Some(needed) =
+                usize::try_from(length).ok().filter(|_| page > 0 || length == 0).map(|n| n.div_ceil(page.max(1)))
+            else {
+                return wrong(format!("request {r} has {length} keys"));
+            };
+            if needed > columns {
+                let message = format!("request {r} has {length} keys, which take {needed} pages of {page}");
+                return wrong(format!("{message}; its table has {columns}"));
+            }
+            let used = &tables[r * columns..][..needed];
+            if let Some(j) = used.iter().position(|&p| usize::try_from(p).map_or(true, |p| p >= pages)) {
+                return wrong(format!("page {j} of request {r} is number {}, the cache has 0..{pages}", used[j]));
+            }
+        }
+        let sizes = |x: &[i32]| x.iter().map(|&n| n as usize).collect();
+        Ok(Rows { tables, columns, lengths: sizes(lengths), starts: sizes(starts) })
+    }
+
+    /// Blocks of at most `block` queries, and the pages that some query of each sees.
+    fn blocks(&self, block: usize, page: usize, window: Option<usize>) -> Vec<Block> {
+        let mut blocks = vec![];
+        for (r, &length) in self.lengths.iter().enumerate() {
+            let (start, end) = (self.starts[r], self.starts[r + 1]);
+            for first in (start..end).step_by(block) {
+                let count = block.min(end - first);
+                // Keys below this one: the last query's own is the last.
+                let last = (length + first + count - start).saturating_sub(end - start).min(length);
+                let own = (length + first - start).saturating_sub(end - start);
+                let from = window.map_or(0, |w| (own + 1).saturating_sub(w)).min(last);
+                let pages = if from == last { 0..0 } else { from / page..last.div_ceil(page) };
+                let position = (length + first) as i64 - end as i64;
+                blocks.push(Block { request: r, first, count, position, pages });
+            }
+        }
+        blocks
+    }
+
+    /// Page and place of each query's own key; the request that has more queries than keys.
+    fn slots(&self, page: usize) -> std::result::Result<Vec<usize>, usize> {
+        let mut slots = vec![];
+        for (r, &length) in self.lengths.iter().enumerate() {
+            let n = self.starts[r + 1] - self.starts[r];
+            for at in length.checked_sub(n).ok_or(r)?..length {
+                slots.extend([self.tables[r * self.columns + at / page] as usize, at % page]);
+            }
+        }
+        Ok(slots)
+    }
+}

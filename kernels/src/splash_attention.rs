@@ -1,0 +1,374 @@
+//! Block-sparse attention ("splash", after JAX's kernel of that name): time is that of the blocks that a mask leaves.
+//!
+//! ```text
+//! out_i = softmax(cap(q_i kᵀ · scale)) v        over the keys that the mask lets query i see
+//! ```
+//! A [`MaskInfo`] holds for each block of queries the list of blocks of keys that are not empty, and the same by columns.
+//! The lists are prefetched: index maps read them, so that a program's step n loads the n-th *live* block, whichever it is.
+//! A masked block is neither fetched nor visited; the grid is as long as the longest list, not as the row of keys. Blocks
+//! that are seen whole are multiplied without a mask. Others compute it from positions, or load it: each different block of
+//! an array is stored once.
+//!
+//! Gradients are those of [`crate::flash_attention_backward`]: dq over the lists by rows, dk and dv over those by columns.
+//!
+//! Take this for masks that leave large holes: windows, chunks, documents, patterns in an array, different ones for each
+//! head. [`crate::flash_attention`] needs no lists and skips blocks above a diagonal or outside of a window, too; it takes
+//! lengths and segments that change with every batch.
+use crate::attention_options::axes;
+use crate::attention_scores::{Block, Rules};
+use crate::dispatch::floats;
+use crate::flash_attention_backward::flash_attention_delta;
+use crate::online::Online;
+use crate::splash_mask::{Computed, MaskInfo, WHOLE};
+use pallas_rt::prelude::*;
+
+/// How scores are computed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Factor of the scores; `None`: `1 / sqrt(head dimension)`.
+    pub scale: Option<f32>,
+    /// Scores are pressed into `(-c, c)` by `c · tanh(s / c)`.
+    pub soft_cap: Option<f32>,
+}
+
+/// One tile of attention per program; the live blocks of keys and values of its list stream past it.
+#[kernel(grid = (B, H, cdiv(S, BQ), N), semantics = (parallel, parallel, parallel, arbitrary))]
+pub fn splash_attention_blocks<E: Float, const BQ: usize, const BK: usize>(
+    #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] q: In<E>,
+    #[block(
+        [B, G, L, D] => [_, _, BK, D],
+        |b, h, i, n| (b, h / (H / G), lists.at((mask_of.at(h), i, 2 * n + 1)), 0), fill = 0.0
+    )]
+    k: In<E>,
+    #[block(
+        [B, G, L, D] => [_, _, BK, D],
+        |b, h, i, n| (b, h / (H / G), lists.at((mask_of.at(h), i, 2 * n + 1)), 0), fill = 0.0
+    )]
+    v: In<E>,
+    #[prefetch([H])] mask_of: Prefetch<i32>,
+    #[prefetch([M, Q, X])] lists: Prefetch<i32>,
+    #[block([U, BQ, BK] => [_, BQ, BK], |_, h, i, n| (max(lists.at((mask_of.at(h), i, 2 * n + 2)), 0), 0, 0))]
+    partial: In<bool>,
+    #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0))] out: Out<E>,
+    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), empty = f32::NEG_INFINITY)] lse: Out<f32>,
+    #[scratch([BQ, D])] scaled: Scratch<f32>,
+    #[scratch([BQ, 1])] max: Scratch<f32>,
+    #[scratch([BQ, 1])] sum: Scratch<f32>,
+    #[scratch([BQ, D])] acc: Scratch<f32>,
+    scale: f32,
+    #[fixed] rules: Rules,
+    #[fixed] computed: Computed,
+    #[dim] N: usize,
+) {
+    let rows = Online { max, sum, acc };
+    let (mask, i, step) = (mask_of.at(program_id(1)), program_id(2), program_id(3));
+    if step == 0 {
+        scaled.store(q.load().cast::<f32>() * scale);
+        rows.begin();
+    }
+    if step < lists.at((mask, i, 0)) {
+        let (block, number) = (lists.at((mask, i, step * 2 + 1)), lists.at((mask, i, step * 2 + 2)));
+        let (k, v) = (k.load().cast::<f32>(), v.load().cast::<f32>());
+        let (scores, _) = rules.scores(dot(scaled.load(), k.t()), None);
+        if number == WHOLE {
+            rows.visit(scores, |p| dot(p, v));
+        } else {
+            let live = computed.live([number, i * BQ, block * BK, L], partial, [BQ, BK]);
+            rows.visit(select(live, scores, f32::NEG_INFINITY), |p| dot(p, v));
+        }
+    }
+    if step == num_programs(3) - 1 {
+        let (result, total) = rows.finish();
+        out.store(result.cast::<E>());
+        lse.store(total.reshape([BQ]));
+    }
+}
+
+/// The gradient by queries: one tile of it per program; the live blocks of keys and values of its list stream past.
+#[kernel(grid = (B, H, cdiv(S, BQ), N), semantics = (parallel, parallel, parallel, arbitrary))]
+pub fn splash_attention_dq<E: Float, const BQ: usize, const BK: usize>(
+    #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] q: In<E>,
+    #[block(
+        [B, G, L, D] => [_, _, BK, D],
+        |b, h, i, n| (b, h / (H / G), lists.at((mask_of.at(h), i, 2 * n + 1)), 0), fill = 0.0
+    )]
+    k: In<E>,
+    #[block(
+        [B, G, L, D] => [_, _, BK, D],
+        |b, h, i, n| (b, h / (H / G), lists.at((mask_of.at(h), i, 2 * n + 1)), 0), fill = 0.0
+    )]
+    v: In<E>,
+    #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] dout: In<E>,
+    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), fill = f32::INFINITY)] lse: In<f32>,
+    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), fill = 0.0)] delta: In<f32>,
+    #[prefetch([H])] mask_of: Prefetch<i32>,
+    #[prefetch([M, Q, X])] lists: Prefetch<i32>,
+    #[block([U, BQ, BK] => [_, BQ, BK], |_, h, i, n| (max(lists.at((mask_of.at(h), i, 2 * n + 2)), 0), 0, 0))]
+    partial: In<bool>,
+    #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0))] dq: Out<E>,
+    #[scratch([BQ, D])] acc: Scratch<f32>,
+    scale: f32,
+    #[fixed] rules: Rules,
+    #[fixed] computed: Computed,
+    #[dim] N: usize,
+) {
+    let (mask, i, step) = (mask_of.at(program_id(1)), program_id(2), program_id(3));
+    if step == 0 {
+        acc.fill(0.0);
+    }
+    if step < lists.at((mask, i, 0)) {
+        let (j, number) = (lists.at((mask, i, step * 2 + 1)), lists.at((mask, i, step * 2 + 2)));
+        let k = k.load().cast::<f32>();
+        let blocks = [q.load().cast::<f32>(), k, v.load().cast::<f32>(), dout.load().cast::<f32>()];
+        let rows = [lse.load().reshape([BQ, 1]), delta.load().reshape([BQ, 1])];
+        let at =
+            Block { rules, size: [BQ, BK], position: i * BQ, rows: S - i * BQ, key: j * BK, length: scalar(0) + L };
+        if number == WHOLE {
+            let back = at.back(blocks, rows, scale, [None, None], None);
+            acc.store(acc.load() + dot(back.by_products, k));
+        } else {
+            let live = computed.live([number, i * BQ, j * BK, L], partial, [BQ, BK]);
+            let back = at.back(blocks, rows, scale, [None, None], Some(live));
+            acc.store(acc.load() + dot(back.by_products, k));
+        }
+    }
+    if step == num_programs(3) - 1 {
+        dq.store((acc.load() * scale).cast::<E>());
+    }
+}
+
+/// The gradients by keys and values: one tile of both per program; the live blocks of queries of all heads of a group
+/// stream past.
+#[kernel(
+    grid = (B, G, cdiv(L, BK), cdiv(H, G), N),
+    semantics = (parallel, parallel, parallel, arbitrary, arbitrary)
+)]
+pub fn splash_attention_dkv<E: Float, const BQ: usize, const BK: usize>(
+    #[block(
+        [B, H, S, D] => [_, _, BQ, D],
+        |b, g, j, h, n| (b, g * (H / G) + h, lists.at((mask_of.at(g * (H / G) + h), j, 2 * n + 1)), 0), fill = 0.0
+    )]
+    q: In<E>,
+    #[block([B, G, L, D] => [_, _, BK, D], |b, g, j, _, _| (b, g, j, 0), fill = 0.0)] k: In<E>,
+    #[block([B, G, L, D] => [_, _, BK, D], |b, g, j, _, _| (b, g, j, 0), fill = 0.0)] v: In<E>,
+    #[block(
+        [B, H, S, D] => [_, _, BQ, D],
+        |b, g, j, h, n| (b, g * (H / G) + h, lists.at((mask_of.at(g * (H / G) + h), j, 2 * n + 1)), 0), fill = 0.0
+    )]
+    dout: In<E>,
+    #[block(
+        [B, H, S] => [_, _, BQ],
+        |b, g, j, h, n| (b, g * (H / G) + h, lists.at((mask_of.at(g * (H / G) + h), j, 2 * n + 1))), fill = f32::INFINITY
+    )]
+    lse: In<f32>,
+    #[block(
+        [B, H, S] => [_, _, BQ],
+        |b, g, j, h, n| (b, g * (H / G) + h, lists.at((mask_of.at(g * (H / G) + h), j, 2 * n + 1))), fill = 0.0
+    )]
+    delta: In<f32>,
+    #[prefetch([H])] mask_of: Prefetch<i32>,
+    #[prefetch([M, K, X])] lists: Prefetch<i32>,
+    #[block(
+        [U, BQ, BK] => [_, BQ, BK],
+        |_, g, j, h, n| (max(lists.at((mask_of.at(g * (H / G) + h), j, 2 * n + 2)), 0), 0, 0)
+    )]
+    partial: In<bool>,
+    #[block([B, G, L, D] => [_, _, BK, D], |b, g, j, _, _| (b, g, j, 0))] dk: Out<E>,
+    #[block([B, G, L, D] => [_, _, BK, D], |b, g, j, _, _| (b, g, j, 0))] dv: Out<E>,
+    #[scratch([BK, D])] keys: Scratch<f32>,
+    #[scratch([BK, D])] values: Scratch<f32>,
+    scale: f32,
+    #[fixed] rules: Rules,
+    #[fixed] computed: Computed,
+    #[dim] N: usize,
+) {
+    let (j, step) = (program_id(2), program_id(4));
+    if program_id(3) + step == 0 {
+        keys.fill(0.0);
+        values.fill(0.0);
+    }
+    let mask = mask_of.at(program_id(1) * (H / G) + program_id(3));
+    if step < lists.at((mask, j, 0)) {
+        let (i, number) = (lists.at((mask, j, step * 2 + 1)), lists.at((mask, j, step * 2 + 2)));
+        let (q, dout) = (q.load().cast::<f32>(), dout.load().cast::<f32>());
+        let blocks = [q, k.load().cast::<f32>(), v.load().cast::<f32>(), dout];
+        let rows = [lse.load().reshape([BQ, 1]), delta.load().reshape([BQ, 1])];
+        let at =
+            Block { rules, size: [BQ, BK], position: i * BQ, rows: S - i * BQ, key: j * BK, length: scalar(0) + L };
+        if number == WHOLE {
+            let back = at.back(blocks, rows, scale, [None, None], None);
+            values.store(values.load() + dot(back.kept.t(), dout));
+            keys.store(keys.load() + dot(back.by_products.t(), q));
+        } else {
+            let live = computed.live([number, i * BQ, j * BK, L], partial, [BQ, BK]);
+            let back = at.back(blocks, rows, scale, [None, None], Some(live));
+            values.store(values.load() + dot(back.kept.t(), dout));
+            keys.store(keys.load() + dot(back.by_products.t(), q));
+        }
+    }
+    if program_id(3) == num_programs(3) - 1 && step == num_programs(4) - 1 {
+        dk.store((keys.load() * scale).cast::<E>());
+        dv.store(values.load().cast::<E>());
+    }
+}
+
+/// Attention of queries `[batch, heads, queries, d]` over keys and values `[batch, key heads, keys, d]` under the masks of
+/// each head; f32, f16 or bf16, computed in f32.
+///
+/// Heads of queries are a multiple of those of keys: query head h uses key head `h / (heads / key heads)`. A row that sees
+/// no key gives 0.
+///
+/// # Errors
+/// Ranks, sizes, element types or heads that do not fit; device trouble.
+///
+/// ```
+/// use pallas_kernels::splash_attention::{Options, splash_attention};
+/// use pallas_kernels::splash_mask::{Mask, MaskInfo};
+/// use pallas_rt::Array;
+/// let x = Array::from_slice(&[1.0f32, 2.0, 4.0], &[1, 1, 3, 1])?;
+/// // Made once for all calls and layers: two of four blocks are live.
+/// let masks = [Mask::window(1) & !Mask::Chunked { size: 2 }];
+/// let info = MaskInfo::new(x.client(), &masks, [3, 3])?;
+/// let out = splash_attention(&x, &x, &x, &info, &Options::default())?;
+/// assert_eq!(out.to_vec::<f32>()?, [0.0, 0.0, 2.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn splash_attention(q: &Array, k: &Array, v: &Array, info: &MaskInfo, options: &Options) -> Result<Array> {
+    splash_attention_with_lse(q, k, v, info, options).map(|(out, _)| out)
+}
+
+/// The sizes of blocks that kernels are compiled for.
+macro_rules! blocks {
+    ($info:ident, $f:ident::<$E:ident>($($argument:expr),*)) => {
+        match $info.block {
+            [128, 128] => $f::<$E, 128, 128>($($argument),*),
+            [64, 64] => $f::<$E, 64, 64>($($argument),*),
+            [16, 16] => $f::<$E, 16, 16>($($argument),*),
+            other => wrong(format!("no kernel was compiled for blocks of {other:?}: call the one of generic blocks")),
+        }
+    };
+}
+
+/// [`splash_attention`] and the logarithm of each row's sum of exponentials, f32 `[batch, heads, queries]`; -inf for rows
+/// that see no key.
+///
+/// # Errors
+/// As [`splash_attention`].
+pub fn splash_attention_with_lse(
+    q: &Array,
+    k: &Array,
+    v: &Array,
+    info: &MaskInfo,
+    options: &Options,
+) -> Result<(Array, Array)> {
+    floats!("splash_attention", q.dtype(), E => blocks!(info, attention_in_blocks::<E>(q, k, v, info, options)))
+}
+
+/// [`splash_attention_with_lse`] for a [`MaskInfo`] of blocks of `BQ` queries and `BK` keys.
+///
+/// # Errors
+/// As [`splash_attention`], and other blocks.
+pub fn attention_in_blocks<E: Float, const BQ: usize, const BK: usize>(
+    q: &Array,
+    k: &Array,
+    v: &Array,
+    info: &MaskInfo,
+    options: &Options,
+) -> Result<(Array, Array)> {
+    let (scale, rules) = call::<BQ, BK>(q, k, info, options)?;
+    let MaskInfo { mask_of, rows, partial, computed, .. } = info;
+    splash_attention_blocks::<E, BQ, BK>(
+        q,
+        k,
+        v,
+        mask_of,
+        &rows.table,
+        partial,
+        scale,
+        rules,
+        computed.clone(),
+        rows.longest,
+    )
+}
+
+/// Gradients by q, k and v of [`splash_attention`] with the same masks and options, from its result, its log-sum-exp and the
+/// gradient by the result.
+///
+/// # Errors
+/// Ranks, sizes, element types or heads that do not fit; device trouble.
+pub fn splash_attention_backward(
+    operands: [&Array; 3],
+    results: [&Array; 2],
+    dout: &Array,
+    info: &MaskInfo,
+    options: &Options,
+) -> Result<(Array, Array, Array)> {
+    floats!("splash_attention_backward", operands[0].dtype(), E =>
+        blocks!(info, gradients_in_blocks::<E>(operands, results, dout, info, options)))
+}
+
+/// [`splash_attention_backward`] for a [`MaskInfo`] of blocks of `BQ` queries and `BK` keys.
+///
+/// # Errors
+/// As [`splash_attention_backward`], and other blocks.
+pub fn gradients_in_blocks<E: Float, const BQ: usize, const BK: usize>(
+    [q, k, v]: [&Array; 3],
+    [out, lse]: [&Array; 2],
+    dout: &Array,
+    info: &MaskInfo,
+    options: &Options,
+) -> Result<(Array, Array, Array)> {
+    let (scale, rules) = call::<BQ, BK>(q, k, info, options)?;
+    let MaskInfo { mask_of, rows, columns, partial, computed, .. } = info;
+    let delta = &flash_attention_delta::<E, f32, BQ>(out, dout)?;
+    let dq = splash_attention_dq::<E, BQ, BK>(
+        q,
+        k,
+        v,
+        dout,
+        lse,
+        delta,
+        mask_of,
+        &rows.table,
+        partial,
+        scale,
+        rules,
+        computed.clone(),
+        rows.longest,
+    )?;
+    let (dk, dv) = splash_attention_dkv::<E, BQ, BK>(
+        q,
+        k,
+        v,
+        dout,
+        lse,
+        delta,
+        mask_of,
+        &columns.table,
+        partial,
+        scale,
+        rules,
+        computed.clone(),
+        columns.longest,
+    )?;
+    Ok((dq, dk, dv))
+}
+
+/// Scale and rules of a call.
+fn call<const BQ: usize, const BK: usize>(
+    q: &Array,
+    k: &Array,
+    info: &MaskInfo,
+    options: &Options,
+) -> Result<(f32, Rules)> {
+    if info.block != [BQ, BK] {
+        return wrong(format!("masks in blocks of {:?} for a kernel of blocks of {:?}", info.block, [BQ, BK]));
+    }
+    let (q, k) = (axes("q", q)?, axes("k", k)?);
+    let rules = info.fits(q, k, options.soft_cap)?;
+    Ok((options.scale.unwrap_or(1.0 / (q[3] as f32).sqrt()), rules))
+}
+
+fn wrong<T>(message: String) -> Result<T> {
+    Err(Error::Value { message })
+}

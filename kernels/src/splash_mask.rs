@@ -1,0 +1,427 @@
+//! Masks of block-sparse attention: what is seen, in words, and the lists of blocks it comes to.
+//!
+//! A [`Mask`] says which keys a query sees. [`MaskInfo`] cuts the matrix of queries and keys into blocks, once, on the host:
+//!
+//! ```text
+//! full       every query of the block sees every key of it: no mask is needed
+//! partial    some do: the mask is evaluated
+//! empty      none do: the block is in no list, so nothing is loaded or computed for it
+//! ```
+use crate::attention_options::soft_cap;
+use crate::attention_scores::Rules;
+use crate::online::table;
+use pallas_rt::prelude::*;
+use pallas_rt::{DeviceLimits, Profile};
+use std::collections::HashMap;
+use std::ops::{BitAnd, BitOr, Not, Range};
+use std::sync::Arc;
+
+/// Which keys a query sees. `a & b`, `a | b` and `!a` combine masks.
+///
+/// ```
+/// use pallas_kernels::splash_mask::Mask;
+/// // A window of four keys, and everybody sees the first two.
+/// let mask = Mask::causal() & (Mask::window(3) | Mask::dense(9, 9, |_, key| key < 2));
+/// assert!(mask.sees(8, 1) && mask.sees(8, 5) && !mask.sees(8, 4) && !mask.sees(4, 5));
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Mask {
+    /// All keys.
+    Full,
+    /// Keys `j <= i + offset` for query i.
+    Causal {
+        /// How many keys there are before the first query.
+        offset: i32,
+    },
+    /// Keys from `i + offset - left` to `i + offset + right`; `None`: no bound.
+    Local {
+        /// How far back.
+        left: Option<i32>,
+        /// How far ahead.
+        right: Option<i32>,
+        /// How many keys there are before the first query.
+        offset: i32,
+    },
+    /// Keys of the query's own chunk: `j / size == i / size`. Llama 4's chunked attention is `Mask::causal() & chunked`.
+    Chunked {
+        /// Queries and keys of a chunk.
+        size: i32,
+    },
+    /// What an array says.
+    Dense(Arc<Dense>),
+    /// What both see.
+    And(Arc<[Mask; 2]>),
+    /// What either sees.
+    Or(Arc<[Mask; 2]>),
+    /// What it does not see.
+    Not(Arc<Mask>),
+}
+
+/// A mask as an array `[queries, keys]`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Dense {
+    shape: [usize; 2],
+    sees: Vec<bool>,
+}
+
+impl BitAnd for Mask {
+    type Output = Mask;
+    fn bitand(self, other: Mask) -> Mask {
+        Mask::And(Arc::new([self, other]))
+    }
+}
+impl BitOr for Mask {
+    type Output = Mask;
+    fn bitor(self, other: Mask) -> Mask {
+        Mask::Or(Arc::new([self, other]))
+    }
+}
+impl Not for Mask {
+    type Output = Mask;
+    fn not(self) -> Mask {
+        Mask::Not(Arc::new(self))
+    }
+}
+
+/// How much of a block is seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    Full,
+    Partial,
+    Empty,
+}
+
+impl Mask {
+    /// Keys up to the query's own.
+    pub fn causal() -> Mask {
+        Mask::Causal { offset: 0 }
+    }
+    /// The query's own key and so many before it.
+    pub fn window(left: i32) -> Mask {
+        Mask::Local { left: Some(left), right: Some(0), offset: 0 }
+    }
+    /// A mask given element by element.
+    pub fn dense(queries: usize, keys: usize, sees: impl Fn(usize, usize) -> bool) -> Mask {
+        let sees = (0..queries * keys).map(|at| sees(at / keys, at % keys)).collect();
+        Mask::Dense(Arc::new(Dense { shape: [queries, keys], sees }))
+    }
+
+    /// Whether a query sees a key; outside of an array nothing is seen.
+    pub fn sees(&self, query: usize, key: usize) -> bool {
+        let ahead = key as i64 - query as i64;
+        match self {
+            Mask::Full => true,
+            Mask::Causal { offset } => ahead <= i64::from(*offset),
+            Mask::Local { left, right, offset } => {
+                let ahead = ahead - i64::from(*offset);
+                left.is_none_or(|n| ahead >= -i64::from(n)) && right.is_none_or(|n| ahead <= i64::from(n))
+            }
+            Mask::Chunked { size } => query / *size as usize == key / *size as usize,
+            Mask::Dense(dense) => {
+                let [queries, keys] = dense.shape;
+                query < queries && key < keys && dense.sees[query * keys + key]
+            }
+            Mask::And(both) => both.iter().all(|m| m.sees(query, key)),
+            Mask::Or(both) => both.iter().any(|m| m.sees(query, key)),
+            Mask::Not(mask) => !mask.sees(query, key),
+        }
+    }
+
+    /// How much of a block is seen; exact.
+    fn part(&self, queries: Range<usize>, keys: Range<usize>) -> Part {
+        match self.bounds(&queries, &keys) {
+            Part::Partial if matches!(self, Mask::Dense(_) | Mask::And(_) | Mask::Or(_) | Mask::Not(_)) => {
+                // Two masks may leave nothing, or all, of a block that each sees in part.
+                let mut seen = queries.flat_map(|i| keys.clone().map(move |j| (i, j))).map(|(i, j)| self.sees(i, j));
+                let first = seen.next().unwrap_or(false);
+                match (first, seen.all(|s| s == first)) {
+                    (true, true) => Part::Full,
+                    (false, true) => Part::Empty,
+                    _ => Part::Partial,
+                }
+            }
+            part => part,
+        }
+    }
+
+    /// How much of a block is seen, by its corners; of combined masks and arrays `Partial` may be anything.
+    fn bounds(&self, queries: &Range<usize>, keys: &Range<usize>) -> Part {
+        let [q, k] = [queries, keys].map(|r| (r.start as i64, r.end as i64 - 1));
+        // Between these lies `key - query`.
+        let (least, most) = (k.0 - q.1, k.1 - q.0);
+        let band = |low: i64, high: i64| match () {
+            () if least >= low && most <= high => Part::Full,
+            () if most < low || least > high => Part::Empty,
+            () => Part::Partial,
+        };
+        match self {
+            Mask::Full => Part::Full,
+            Mask::Causal { offset } => band(i64::MIN, i64::from(*offset)),
+            Mask::Local { left, right, offset } => {
+                let offset = i64::from(*offset);
+                let low = left.map_or(i64::MIN, |n| offset - i64::from(n));
+                band(low, right.map_or(i64::MAX, |n| offset + i64::from(n)))
+            }
+            Mask::Chunked { size } => {
+                let size = i64::from(*size);
+                let (a, b) = ((q.0 / size, q.1 / size), (k.0 / size, k.1 / size));
+                match () {
+                    () if a.1 < b.0 || b.1 < a.0 => Part::Empty,
+                    () if a.0 == a.1 && a == b => Part::Full,
+                    () => Part::Partial,
+                }
+            }
+            Mask::Dense(_) => Part::Partial,
+            Mask::And(both) => match both.each_ref().map(|m| m.bounds(queries, keys)) {
+                [Part::Full, Part::Full] => Part::Full,
+                [Part::Empty, _] | [_, Part::Empty] => Part::Empty,
+                _ => Part::Partial,
+            },
+            Mask::Or(both) => match both.each_ref().map(|m| m.bounds(queries, keys)) {
+                [Part::Empty, Part::Empty] => Part::Empty,
+                [Part::Full, _] | [_, Part::Full] => Part::Full,
+                _ => Part::Partial,
+            },
+            Mask::Not(mask) => match mask.bounds(queries, keys) {
+                Part::Full => Part::Empty,
+                Part::Empty => Part::Full,
+                Part::Partial => Part::Partial,
+            },
+        }
+    }
+
+    /// Whether kernels can compute it from positions.
+    fn is_computable(&self) -> bool {
+        match self {
+            Mask::Dense(_) => false,
+            Mask::And(both) | Mask::Or(both) => both.iter().all(Mask::is_computable),
+            Mask::Not(mask) => mask.is_computable(),
+            _ => true,
+        }
+    }
+
+    /// The mask of queries `[n, 1]` and keys `[1, m]`, in a kernel; axes may have extent 1.
+    fn tile(&self, queries: Tile<i32>, keys: Tile<i32>) -> Tile<bool> {
+        match self {
+            Mask::Full | Mask::Dense(_) => full([1, 1], true),
+            Mask::Causal { offset } => keys.le(queries + *offset),
+            Mask::Local { left, right, offset } => {
+                let own = queries + *offset;
+                let low = left.map(|n| keys.ge(own - n));
+                let high = right.map(|n| keys.le(own + n));
+                low.into_iter().chain(high).reduce(|a, b| a & b).unwrap_or(full([1, 1], true))
+            }
+            Mask::Chunked { size } => (queries / *size).eq(keys / *size),
+            Mask::And(both) => both[0].tile(queries, keys) & both[1].tile(queries, keys),
+            Mask::Or(both) => both[0].tile(queries, keys) | both[1].tile(queries, keys),
+            Mask::Not(mask) => !mask.tile(queries, keys),
+        }
+    }
+
+    /// Refuses sizes that mean nothing.
+    fn check(&self, shape: [usize; 2]) -> Result<()> {
+        match self {
+            Mask::Chunked { size } if *size < 1 => wrong(format!("chunks of {size} keys")),
+            Mask::Dense(dense) if dense.shape != shape => {
+                wrong(format!("a mask of shape {:?} for {shape:?} queries and keys", dense.shape))
+            }
+            Mask::And(both) | Mask::Or(both) => both.iter().try_for_each(|m| m.check(shape)),
+            Mask::Not(mask) => mask.check(shape),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// In the lists: a block that needs no mask. Any other number is that of its mask among the partial blocks' arrays.
+pub(crate) const WHOLE: i32 = -1;
+/// So many different computable masks are computed in the kernel; more are arrays.
+const COMPUTED: usize = 4;
+
+/// Masks that a kernel computes, by number; none: they are arrays.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Computed(Vec<Mask>);
+
+impl Computed {
+    /// Which scores of a block are live: of keys that there are, by the mask of this number, or by the array.
+    pub(crate) fn live(
+        &self,
+        [number, first_query, first_key, keys]: [Scalar<i32>; 4],
+        array: In<bool>,
+        [rows, columns]: [usize; 2],
+    ) -> Tile<bool> {
+        let own = iota::<i32>([1, columns], 1) + first_key;
+        let seen = match &self.0[..] {
+            [] => array.load(),
+            masks => {
+                let queries = iota::<i32>([rows, 1], 0) + first_query;
+                let tiles = masks.iter().map(|m| m.tile(queries, own).broadcast([rows, columns]));
+                let numbered = (0..).zip(tiles);
+                let one = |a: (i32, Tile<bool>), b: (i32, Tile<bool>)| (b.0, select(number.eq(b.0), b.1, a.1));
+                numbered.reduce(one).map(|(_, tile)| tile).expect("there are masks")
+            }
+        };
+        seen & own.lt(keys)
+    }
+}
+
+/// The blocks that the masks of each head leave, for queries and keys of these numbers: made once, used at every call.
+#[derive(Clone, Debug)]
+pub struct MaskInfo {
+    /// Queries and keys.
+    pub(crate) shape: [usize; 2],
+    /// Queries and keys of a block.
+    pub(crate) block: [usize; 2],
+    /// i32 `[heads]`: which mask a head has.
+    pub(crate) mask_of: Array,
+    /// For each mask and block of queries the number of live blocks of keys, then for each of them its number and mask:
+    /// `[masks, blocks, 1 + 2 · longest]`.
+    pub(crate) rows: Lists,
+    /// As `rows`, for blocks of keys.
+    pub(crate) columns: Lists,
+    /// Partial blocks that are not computed, each once: `[n, queries, keys]`.
+    pub(crate) partial: Array,
+    pub(crate) computed: Computed,
+    heads: usize,
+    live: usize,
+}
+
+/// Lists of blocks on the device.
+#[derive(Clone, Debug)]
+pub(crate) struct Lists {
+    pub(crate) table: Array,
+    pub(crate) longest: usize,
+}
+
+impl Lists {
+    /// From lists of blocks and masks, so many for each mask.
+    fn new(client: &Client, masks: usize, lists: &[Vec<[i32; 2]>]) -> Result<Lists> {
+        let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
+        let columns = 1 + 2 * longest;
+        let mut numbers = vec![];
+        for list in lists {
+            // Behind its end a list repeats its last block: whoever fetches ahead fetches nothing else.
+            let last = list.last().copied().unwrap_or([0, 0]);
+            numbers.push(list.len() as i32);
+            numbers.extend(list.iter().copied().chain(std::iter::repeat_n(last, longest - list.len())).flatten());
+        }
+        let each = lists.len().checked_div(masks).unwrap_or(0);
+        Ok(Lists { table: table(client, &numbers, &[masks, each, columns])?, longest })
+    }
+}
+
+/// Queries and keys of a block that [`MaskInfo::new`] chooses.
+pub fn block_sizes(device: &DeviceLimits) -> [usize; 2] {
+    match device.profile {
+        Profile::Gpu | Profile::SimtCpu => [16, 16],
+        _ => [128, 128],
+    }
+}
+
+impl MaskInfo {
+    /// The live blocks of so many queries and keys, with a mask for each head, in blocks that suit the device.
+    ///
+    /// # Errors
+    /// A mask that does not fit, none at all; device trouble.
+    pub fn new(client: &Client, heads: &[Mask], shape: [usize; 2]) -> Result<MaskInfo> {
+        MaskInfo::in_blocks(client, heads, shape, block_sizes(client.limits()))
+    }
+
+    /// [`MaskInfo::new`] with blocks of so many queries and keys.
+    ///
+    /// # Errors
+    /// As [`MaskInfo::new`].
+    pub fn in_blocks(client: &Client, heads: &[Mask], shape: [usize; 2], block: [usize; 2]) -> Result<MaskInfo> {
+        if block.contains(&0) {
+            return wrong(format!("blocks of {block:?} queries and keys"));
+        }
+        heads.iter().try_for_each(|mask| mask.check(shape))?;
+        let mut masks: Vec<&Mask> = vec![];
+        let mask_of: Vec<usize> = heads
+            .iter()
+            .map(|mask| {
+                masks.iter().position(|m| *m == mask).unwrap_or_else(|| {
+                    masks.push(mask);
+                    masks.len() - 1
+                })
+            })
+            .collect();
+        let computed = masks.len() <= COMPUTED && masks.iter().all(|m| m.is_computable());
+        let [queries, keys] = [0, 1].map(|a| shape[a].div_ceil(block[a]));
+        let range = |axis: usize, i: usize| i * block[axis]..((i + 1) * block[axis]).min(shape[axis]);
+        let (mut unique, mut found) = (vec![], HashMap::<Vec<bool>, i32>::new());
+        let (mut rows, mut columns) = (vec![], vec![]);
+        let mut live = vec![0; masks.len()];
+        for (m, mask) in masks.iter().enumerate() {
+            let (mut by_query, mut by_key) = (vec![vec![]; queries], vec![vec![]; keys]);
+            for (i, j) in (0..queries).flat_map(|i| (0..keys).map(move |j| (i, j))) {
+                let (own, theirs) = (range(0, i), range(1, j));
+                let cut = theirs.len() < block[1];
+                let number = match mask.part(own.clone(), theirs.clone()) {
+                    Part::Empty => continue,
+                    Part::Full if !cut => WHOLE,
+                    _ if computed => m as i32,
+                    _ => {
+                        let inside = |q: usize, k: usize| own.contains(&q) && theirs.contains(&k) && mask.sees(q, k);
+                        let bits = (0..block[0] * block[1])
+                            .map(|at| inside(own.start + at / block[1], theirs.start + at % block[1]));
+                        let next = found.len() as i32;
+                        *found.entry(bits.collect()).or_insert_with_key(|bits| {
+                            unique.extend_from_slice(bits);
+                            next
+                        })
+                    }
+                };
+                by_query[i].push([j as i32, number]);
+                by_key[j].push([i as i32, number]);
+                live[m] += 1;
+            }
+            rows.extend(by_query);
+            columns.extend(by_key);
+        }
+        if unique.is_empty() {
+            unique = vec![false; block[0] * block[1]];
+        }
+        let n = unique.len() / (block[0] * block[1]);
+        Ok(MaskInfo {
+            shape,
+            block,
+            rows: Lists::new(client, masks.len(), &rows)?,
+            columns: Lists::new(client, masks.len(), &columns)?,
+            partial: client.array(&unique, &[n, block[0], block[1]])?,
+            computed: Computed(if computed { masks.into_iter().cloned().collect() } else { vec![] }),
+            heads: heads.len(),
+            live: mask_of.iter().map(|&m| live[m]).sum(),
+            mask_of: table(client, &mask_of, &[heads.len()])?,
+        })
+    }
+
+    /// Live blocks of all heads, which time is proportional to.
+    pub fn live_blocks(&self) -> usize {
+        self.live
+    }
+    /// All blocks of all heads.
+    pub fn blocks(&self) -> usize {
+        self.heads * self.shape[0].div_ceil(self.block[0]) * self.shape[1].div_ceil(self.block[1])
+    }
+    /// Queries and keys of a block.
+    pub fn block_size(&self) -> [usize; 2] {
+        self.block
+    }
+
+    /// Scale and rules of a call with these operands.
+    ///
+    /// # Errors
+    /// Shapes or heads that do not fit, a soft-cap that is not positive.
+    pub(crate) fn fits(&self, q: [usize; 4], k: [usize; 4], cap: Option<f32>) -> Result<Rules> {
+        if [q[2], k[2]] != self.shape || q[1] != self.heads {
+            let message = format!("{} heads, {} queries and {} keys", q[1], q[2], k[2]);
+            return wrong(format!("masks of {} heads and {:?} queries and keys for {message}", self.heads, self.shape));
+        }
+        crate::decode_attention::group(q[1], k[1])?;
+        Ok(Rules { soft_cap: soft_cap(cap)?, ..Rules::default() })
+    }
+}
+
+fn wrong<T>(message: String) -> Result<T> {
+    Err(Error::Value { message })
+}
