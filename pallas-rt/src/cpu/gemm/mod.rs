@@ -3,7 +3,7 @@
 //! ```text
 //! for each block of KC along k                      a packed panel of B stays in the first level cache
 //!     for each panel of NR columns of B             read in place where its columns are adjacent and its rows near
-//!         for each MR rows of A                     broadcast in place: any strides
+//!         for each MR rows of A                     broadcast in place: any strides; packed where rows are far
 //!             micro-kernel: MR x NR sums in registers
 //! ```
 //!
@@ -61,7 +61,8 @@ pub(crate) struct Kernel<T> {
     run: MicroFn<T>,
 }
 
-/// Rows of B that one pass over C takes: a panel of 32 columns of `f32` then fills half of a 64 KiB cache.
+/// Rows of B that one pass over C takes: a panel of 32 columns of `f32` is 32 KiB. Where the first level cache is no
+/// larger, the panel comes from the second, fast enough: 99% of the peak on Zen 4 with B packed.
 const KC: usize = 256;
 /// Columns of B packed at a time.
 const NC: usize = 512;
