@@ -69,7 +69,7 @@ impl Mask {
         let own = iota::<i32>([rows, 1], 0) / self.group as i32 + self.position;
         let mut live = keys.lt(self.length) & keys.le(own);
         if let Some(window) = self.window {
-            live = live & keys.gt(own - window);
+            live &= keys.gt(own - window);
         }
         select(live, scores, f32::NEG_INFINITY)
     }
