@@ -17,6 +17,10 @@ pub(crate) struct Options {
     pub(crate) assume: Vec<(Expr, Expr)>,
     /// The tokens of each pair, for errors.
     pub(crate) assumed: Vec<Expr>,
+    /// `BQ = [32, 64]`, one per tuned size.
+    pub(crate) tune: Option<Vec<Expr>>,
+    /// Which combinations are candidates.
+    pub(crate) tune_if: Option<Expr>,
     /// The crate's path, if it is renamed.
     pub(crate) root: Option<syn::Path>,
     /// Options that are unknown or given twice.
@@ -63,6 +67,7 @@ pub(crate) struct Block {
     pub(crate) block_tokens: TokenStream,
     pub(crate) map: Option<syn::ExprClosure>,
     pub(crate) fill: Option<Expr>,
+    pub(crate) buffered: Option<Expr>,
     pub(crate) empty: Option<Expr>,
     pub(crate) alias: Option<Ident>,
     /// Options that are unknown or given twice.
@@ -112,6 +117,7 @@ impl Parse for Block {
             block_tokens: TokenStream::new(),
             map: None,
             fill: None,
+            buffered: None,
             empty: None,
             alias: None,
             wrong: vec![],
@@ -143,10 +149,11 @@ impl Parse for Block {
             input.parse::<Token![=]>()?;
             let again = match key.to_string().as_str() {
                 "fill" => block.fill.replace(input.parse()?).is_some(),
+                "buffered" => block.buffered.replace(input.parse()?).is_some(),
                 "empty" => block.empty.replace(input.parse()?).is_some(),
                 "alias" => block.alias.replace(input.parse()?).is_some(),
                 other => {
-                    let help = "options are an index map `|i| (i, 0)`, `fill`, `empty` and `alias`";
+                    let help = "options are an index map `|i| (i, 0)`, `fill`, `buffered`, `empty` and `alias`";
                     let message = format!("unknown block option `{other}`\n  help: {help}");
                     block.wrong.push(syn::Error::new(key.span(), message));
                     input.parse::<Expr>()?;
@@ -224,6 +231,15 @@ fn option(options: &mut Options, key: &Ident, input: ParseStream<'_>) -> syn::Re
                 }
             }
         }
+        "tune" => {
+            let content;
+            parenthesized!(content in input);
+            options.tune = Some(Punctuated::<Expr, Token![,]>::parse_terminated(&content)?.into_iter().collect());
+        }
+        "tune_if" => {
+            input.parse::<Token![=]>()?;
+            options.tune_if = Some(input.parse()?);
+        }
         other => {
             options.wrong.push(syn::Error::new(key.span(), unknown(other)));
             while !input.is_empty() && !input.peek(Token![,]) {
@@ -236,14 +252,8 @@ fn option(options: &mut Options, key: &Ident, input: ParseStream<'_>) -> syn::Re
 
 /// What is said about an option that there is not.
 fn unknown(key: &str) -> String {
-    match key {
-        "tune" | "tune_if" => format!(
-            "`{key}`: block sizes are not searched for yet\n  help: const generics are sizes that the call chooses: `k::<64, 32>(..)`"
-        ),
-        _ => format!(
-            "unknown kernel option `{key}`\n  help: options are `grid = (..)`, `semantics = (..)`, `assume(..)` and `crate = path`"
-        ),
-    }
+    let options = "`grid = (..)`, `semantics = (..)`, `assume(..)`, `tune(..)`, `tune_if = ..` and `crate = path`";
+    format!("unknown kernel option `{key}`\n  help: options are {options}")
 }
 
 /// Errors gathered over a kernel, reported in one go.

@@ -4,6 +4,7 @@ use crate::attr;
 use crate::check;
 use crate::names::Names;
 use crate::rewrite::{Rewrite, dim_ident, idents, named};
+use crate::tune::{self, Combinations};
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use std::collections::HashSet;
@@ -27,8 +28,9 @@ pub(crate) fn expand(attr: TokenStream, mut f: ItemFn, known: Option<syn::Error>
         None => quote!(::pallas_rt::__private),
     };
     let found = check::kernel(&f, &options, &parameters, &names, &mut errors);
+    let tuned = tune::combinations(&f, &options, &mut errors);
     f.attrs.retain(|a| !check::is_kernel(a));
-    let kernel = Kernel { options, parameters, names, root };
+    let kernel = Kernel { options, parameters, names, root, tuned };
     // What is wrong with shapes leaves the code one that rustc understands: its own errors appear beside.
     let code = kernel.function(&f, &found, &mut errors);
     if errors.is_empty() {
@@ -43,6 +45,7 @@ struct Kernel {
     parameters: Vec<Parameter>,
     names: Names,
     root: TokenStream,
+    tuned: Option<Combinations>,
 }
 
 impl Kernel {
@@ -55,14 +58,15 @@ impl Kernel {
     }
 
     /// `pub fn k<const BQ: usize>(x: impl Input, scale: f32)`'s parameters and result.
-    fn signature(&self) -> (Vec<TokenStream>, TokenStream) {
+    /// `#[fixed]` values are cloned if the call is tuned.
+    fn signature(&self, tuned: bool) -> (Vec<TokenStream>, TokenStream) {
         let root = &self.root;
         let takes = |p: &Parameter| {
             let (name, attrs) = (&p.name, &p.attrs);
             let ty = match p.role {
                 Role::Input | Role::Prefetch => quote!(impl #root::Input),
                 Role::Output | Role::Scratch => return None,
-                Role::Fixed => lasting(&p.ty),
+                Role::Fixed => lasting(&p.ty, tuned),
                 Role::Param | Role::Dim => p.ty.to_token_stream(),
             };
             Some(quote!(#(#attrs)* #name: #ty))
@@ -74,11 +78,23 @@ impl Kernel {
 
     /// The errors, and a function of the right type in the kernel's place.
     fn stub(&self, f: &ItemFn, errors: Errors) -> TokenStream {
-        let (inputs, result) = self.signature();
+        let (inputs, result) = self.signature(false);
         let (root, vis, name, attrs) = (&self.root, &f.vis, &f.sig.ident, &f.attrs);
         let (params, clause) = (&f.sig.generics.params, &f.sig.generics.where_clause);
         let errors = errors.tokens();
+        let tuned = self.options.tune.as_ref().map(|lists| {
+            let names: HashSet<String> = lists.iter().flat_map(|e| idents(e.to_token_stream())).collect();
+            let is_tuned = |ident: &Ident| names.contains(&ident.to_string());
+            let (own, params) = (tune::name(f), tune::generics(f, &is_tuned));
+            quote! {
+                #[allow(dead_code, unused_variables, non_snake_case, clippy::too_many_arguments)]
+                #vis fn #own<#(#params),*>(#(#inputs),*) -> ::core::result::Result<#result, #root::Error> #clause {
+                    ::core::unreachable!()
+                }
+            }
+        });
         quote! {
+            #tuned
             #(#attrs)*
             #[allow(unused_variables, non_snake_case, clippy::too_many_arguments)]
             #vis fn #name<#params>(#(#inputs),*) -> ::core::result::Result<#result, #root::Error> #clause {
@@ -96,9 +112,13 @@ impl Kernel {
     /// }
     /// ```
     fn function(&self, f: &ItemFn, found: &Errors, errors: &mut Errors) -> TokenStream {
-        let (inputs, result) = self.signature();
+        let (inputs, result) = self.signature(false);
         let (root, vis, name, attrs) = (&self.root, &f.vis, &f.sig.ident, &f.attrs);
         let (params, clause) = (&f.sig.generics.params, &f.sig.generics.where_clause);
+        let tuned = self.tuned.as_ref().map(|found| {
+            let (inputs, result) = self.signature(true);
+            tune::function(root, f, &self.parameters, found, &inputs, &result)
+        });
         let spec = self.spec(f, errors);
         let arguments = self.operands().filter_map(|(_, p)| {
             let name = &p.name;
@@ -127,6 +147,7 @@ impl Kernel {
                 let #outputs = #root::launch(#spec_name, ::std::vec![#(#arguments),*], &[#(#maps),*], #body)?;
                 ::core::result::Result::Ok(#unpack)
             }
+            #tuned
         }
     }
 
@@ -159,19 +180,7 @@ impl Kernel {
             let (ident, text) = (&p.name, p.name.to_string());
             quote!((#text, #ident as i64))
         });
-        let consts = f.sig.generics.const_params().map(|c| {
-            let ident = &c.ident;
-            quote!(#root::Fixed(&#ident))
-        });
-        let types = f.sig.generics.type_params().map(|t| {
-            let ident = &t.ident;
-            quote!(#root::Fixed(&::core::any::type_name::<#ident>()))
-        });
-        let fixed = self.parameters.iter().filter(|p| p.role == Role::Fixed).map(|p| {
-            let ident = &p.name;
-            quote!(#root::Fixed(&#ident))
-        });
-        let keys = consts.chain(types).chain(fixed);
+        let keys = tune::keys(f, &self.parameters, &|_| false, root);
         let operands: Vec<TokenStream> = self.operands().map(|(_, p)| self.operand(p, errors)).collect();
         quote! {{
             #[allow(unused_imports)]
@@ -210,6 +219,7 @@ impl Kernel {
             some(quote!(::std::vec![#(#dims),*]))
         };
         let (mut dims, mut block, mut fill, mut empty, mut alias) = (none(), none(), none(), none(), none());
+        let mut buffered = none();
         if let Some(list) = &p.sizes {
             dims = sizes(list);
         }
@@ -221,6 +231,9 @@ impl Kernel {
             }
             let number = |e: &Option<Expr>| e.as_ref().map_or_else(none, |e| some(quote!((#e) as f64)));
             (fill, empty) = (number(&b.fill), number(&b.empty));
+            if let Some(e) = &b.buffered {
+                buffered = some(quote!((#e) as u32));
+            }
             if let Some(a) = &b.alias {
                 let text = a.to_string();
                 alias = some(quote!(#text));
@@ -229,7 +242,7 @@ impl Kernel {
         quote! {
             #root::Operand {
                 name: #name, kind: #root::Kind::#kind, dtype: #dtype, dims: #dims, block: #block,
-                fill: #fill, empty: #empty, alias: #alias,
+                fill: #fill, buffered: #buffered, empty: #empty, alias: #alias,
             }
         }
     }
@@ -365,12 +378,12 @@ impl Kernel {
 }
 
 /// `impl Fn(..)` of a `#[fixed]` parameter outlives the call, since it is compared by type, and has no interior that a
-/// staged region could change.
-fn lasting(ty: &Type) -> TokenStream {
+/// staged region could change. A tuned call clones it.
+fn lasting(ty: &Type, tuned: bool) -> TokenStream {
     match ty {
         Type::ImplTrait(t) => {
-            let bounds = &t.bounds;
-            quote!(impl #bounds + ::core::marker::Sync + 'static)
+            let (bounds, clone) = (&t.bounds, tuned.then(|| quote!(+ ::core::clone::Clone)));
+            quote!(impl #bounds + ::core::marker::Sync + 'static #clone)
         }
         other => other.to_token_stream(),
     }

@@ -1,7 +1,7 @@
 //! `#[kernel]`: turns a Rust function over blocks into one that traces, launches and returns arrays.
 //!
 //! The crate is a shell over functions on tokens: [`ast`] and [`attr`] read the signature, [`names`] the sizes, [`check`]
-//! judges the specs, [`rewrite`] stages the body's control flow, [`expand`] writes the result.
+//! judges the specs, [`tune`] reads candidates, [`rewrite`] stages the body's control flow, [`expand`] writes the result.
 mod ast;
 mod attr;
 mod check;
@@ -10,6 +10,7 @@ mod names;
 mod rewrite;
 #[cfg(test)]
 mod tests;
+mod tune;
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};

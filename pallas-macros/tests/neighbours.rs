@@ -72,8 +72,6 @@ mod options {
     mod no_grid;
     mod semantics_length;
     mod semantics_name;
-    mod tune;
-    mod tune_if;
     mod twice;
     mod unknown;
 }
@@ -152,6 +150,8 @@ mod spec {
     mod alias_unknown;
     mod block_of_scratch;
     mod block_rank;
+    mod buffered_depth;
+    mod buffered_output;
     mod element_arguments;
     mod element_index;
     mod element_offset;
@@ -201,6 +201,18 @@ mod staging {
     mod range_of_floats;
     mod return_for;
     mod sides;
+}
+#[path = "ui/tune/ok"]
+mod tune {
+    mod empty;
+    mod no_candidates;
+    mod no_combination;
+    mod no_condition;
+    mod no_list;
+    mod no_number;
+    mod twice;
+    mod unknown_in_condition;
+    mod unknown_name;
 }
 #[path = "ui/types/ok"]
 mod types {

@@ -9,6 +9,7 @@
 //! | [`scratch`] | sequential grid axes, scratch memory, several outputs |
 //! | [`prefetch`] | tables that choose blocks, ragged rows |
 //! | [`debugging`] | wrong kernels and the strict interpreter |
+//! | [`tuning`] | block sizes by measurement |
 //! | [`explain`] | reading tile IR, estimates and shaders |
 //! | [`devices`] | clients, memory, order, failures, what GPUs do with NaN |
 
@@ -26,6 +27,7 @@ pages! {
     scratch: "Scratch and sequential grids.",
     prefetch: "Scalar prefetch.",
     debugging: "Debugging a wrong kernel.",
+    tuning: "Block sizes by measurement.",
     explain: "Reading `explain`.",
     devices: "Devices, memory and failures.",
 }

@@ -21,6 +21,7 @@ pub use array::{Array, Buffer, Client, Device, DeviceKind, DeviceLimits, MemoryS
 pub use disk::{DiskCache, disk_cache, set_disk_cache};
 pub use error::{Error, KernelError, Result};
 pub use lang::threefry as random;
+pub use launch::tune::{Candidate, Outcome, Tuning};
 pub use launch::{Checked, Cost, Counters, Explanation, Results, check, cost, counters, explain, into};
 pub use pallas_macros::kernel;
 #[cfg(feature = "gpu")]
@@ -59,6 +60,7 @@ pub mod __private {
     pub use crate::launch::spec::{
         Argument, BlockDim, Frame, Input, Kind, Operand, ParamValue, Spec, arg, element, indices, param,
     };
+    pub use crate::launch::tune::{Candidates, tune};
     pub use crate::launch::{Outputs, launch};
     pub use crate::{Array, Error};
     pub use pallas_ir::{DType, Dim, Elem, Loc, Semantics};

@@ -105,6 +105,15 @@ fn parameter(p: &Parameter, options: &Options, all: &[Parameter], errors: &mut E
                 None => errors.at(alias, format!("there is no parameter `{alias}`"), "name an `In` of this kernel"),
             }
         }
+        if let Some(depth) = &b.buffered {
+            let text = depth.to_token_stream().to_string();
+            if p.role == Role::Output {
+                errors.at(depth, "`buffered` is for inputs", "an output is written where its step ends");
+            } else if matches!(depth, Expr::Lit(_)) && !["1", "2", "3"].contains(&text.as_str()) {
+                let help = "1: fetched when it is needed; 2, 3: one or two steps ahead";
+                errors.at(depth, format!("`{}` is buffered {text} times", p.name), help);
+            }
+        }
         if p.role == Role::Input && b.empty.is_some() {
             errors.at(&b.empty, "`empty` is for outputs", "`fill` is what loads see outside of the array");
         }

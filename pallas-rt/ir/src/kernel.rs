@@ -231,6 +231,9 @@ pub struct Operand {
     pub map: Option<RegionId>,
     /// What a load sees outside of the array; `None`: 0 on the backends, poison in the strict interpreter.
     pub fill: Option<Literal>,
+    /// How many of its blocks are on their way at once, 1 to 3: those of so many sequential steps; `None`: as many as the
+    /// device likes.
+    pub buffered: Option<u32>,
 }
 
 impl Operand {

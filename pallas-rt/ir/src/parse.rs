@@ -131,6 +131,7 @@ impl Parser {
             vec![]
         };
         let fill = if c.eat("fill") { Some(literal(c, dtype)?) } else { None };
+        let buffered = if c.eat("buffered") { Some(c.value("how many blocks")?) } else { None };
         let kind = match kind {
             "in" => OperandKind::Input,
             "out" => {
@@ -142,7 +143,7 @@ impl Parser {
             "param" => OperandKind::Param,
             other => return c.error(format!("operands are in, out, prefetch, scratch or param, found `{other}`")),
         };
-        self.kernel.operands.push(Operand { name, kind, dtype, dims, block, map: None, fill });
+        self.kernel.operands.push(Operand { name, kind, dtype, dims, block, map: None, fill, buffered });
         Ok(())
     }
 

@@ -3,7 +3,8 @@
 //! ```text
 //! Kernel  = "kernel" name "{" ("dim" name ("=" n)?)* ("grid" Dim Semantics)* Operand*
 //!           ("alias" @name @name)* ("map" @name Region)* "body" Region "}"
-//! Operand = kind name ":" dtype "[" Dim,* "]" ("block" "[" Block,* "]")? ("fill" literal)? ("empty" literal)?
+//! Operand = kind name ":" dtype "[" Dim,* "]" ("block" "[" Block,* "]")? ("fill" literal)? ("buffered" n)?
+//!           ("empty" literal)?
 //! Block   = "_" | n | "element" n n n                          size, padding in front, padding behind
 //! Region  = ("(" Result,* ")")? "{" Inst* ("yield" Value,*)? "}"
 //! Inst    = (Result,* "=")? Op Value,* (Region ("else"? Region)?)?
@@ -123,6 +124,9 @@ impl Kernel {
         }
         if let Some(fill) = operand.fill {
             write!(f, " fill {fill}")?;
+        }
+        if let Some(depth) = operand.buffered {
+            write!(f, " buffered {depth}")?;
         }
         if let OperandKind::Output { empty, .. } = operand.kind {
             write!(f, " empty {empty}")?;

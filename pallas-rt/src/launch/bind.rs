@@ -134,6 +134,13 @@ pub(super) fn bind(spec: &Spec, arguments: Vec<Argument>) -> Result<Binding> {
             return Err(fault("assume", message, "choose sizes that agree"));
         }
     }
+    for operand in &spec.operands {
+        if let Some(depth) = operand.buffered.filter(|depth| !(1..=3).contains(depth)) {
+            let message = format!("`{}` is buffered {depth} times", operand.name);
+            let help = "1: fetched when it is needed; 2, 3: one or two steps ahead";
+            return Err(fault("buffered", message, help));
+        }
+    }
     blocks(spec, &shapes, &number, &fault)?;
     let mut grid = vec![];
     for (axis, extent) in spec.grid.iter().enumerate() {

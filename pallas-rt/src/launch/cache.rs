@@ -35,7 +35,8 @@ impl Call {
         let shape = |i: usize| if spec.operands[i].dims.is_none() { binding.shapes[i].clone() } else { vec![] };
         let describe = |i: usize| {
             let o = &spec.operands[i];
-            format!("{}{:?}{:?}{:?}{:?}", o.dtype, o.dims, o.block, o.fill.map(f64::to_bits), o.empty.map(f64::to_bits))
+            let (fill, empty) = (o.fill.map(f64::to_bits), o.empty.map(f64::to_bits));
+            format!("{}{:?}{:?}{fill:?}{empty:?}{:?}", o.dtype, o.dims, o.block, o.buffered)
         };
         let operands = (0..spec.operands.len()).map(|i| (describe(i), shape(i))).collect();
         let trace = format!("{:?}", spec.grid);

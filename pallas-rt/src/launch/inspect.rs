@@ -3,6 +3,7 @@
 //! Each runs a closure with the door intercepted, so it serves a function that calls several kernels as well.
 use super::bind::Binding;
 use super::cache::Compiled;
+use super::tune::Tuning;
 use crate::{Client, Error, Result, wgsl};
 use pallas_ir::{Access, Kernel, Loc, Op, ScalarOp};
 use std::cell::RefCell;
@@ -28,6 +29,8 @@ pub struct Explained {
     pub stages: Vec<(String, String)>,
     /// Estimate.
     pub cost: Cost,
+    /// How its block sizes were chosen, if they are tuned.
+    pub tuning: Option<Arc<Tuning>>,
     /// The tile IR that backends read.
     pub lowered: Arc<Kernel>,
     /// Sequential axes of the grid: the outermost loops of the lowered form.
@@ -77,11 +80,15 @@ enum Door {
     Open,
     Explain(Vec<Explained>),
     Check(usize),
+    /// The traced kernels as text.
+    Trace(String),
     #[cfg(test)]
     Compile(Vec<[std::sync::Arc<Kernel>; 2]>),
 }
 thread_local! {
     static DOOR: RefCell<Door> = const { RefCell::new(Door::Open) };
+    /// Of the kernel that is called next.
+    static TUNING: RefCell<Option<Arc<Tuning>>> = const { RefCell::new(None) };
 }
 
 /// Runs a closure with the door set, and restores it also after a panic.
@@ -116,6 +123,26 @@ pub fn explain<R>(f: impl FnOnce() -> Result<R>) -> Result<Explanation> {
     result?;
     let Door::Explain(kernels) = door else { unreachable!("the door does not change") };
     Ok(Explanation { kernels })
+}
+
+/// The tile IR of every kernel that `f` calls, as traced, without running them.
+pub(super) fn traced(f: impl FnOnce() -> Result<()>) -> Result<String> {
+    let (result, door) = with_door(Door::Trace(String::new()), f);
+    result?;
+    let Door::Trace(text) = door else { unreachable!("the door does not change") };
+    Ok(text)
+}
+
+/// Runs `f` as if nobody looked.
+pub(super) fn openly<R>(f: impl FnOnce() -> R) -> R {
+    with_door(Door::Open, f).0
+}
+
+/// Says how the kernel that is called next was tuned.
+pub(super) fn tuned(tuning: Arc<Tuning>) {
+    if intercepts() {
+        TUNING.replace(Some(tuning));
+    }
 }
 
 /// Every kernel that `f` calls, as traced and as lowered.
@@ -164,6 +191,16 @@ pub(super) fn note(compiled: &Compiled, binding: &Binding, _: &Client) -> Result
     }) {
         return Ok(());
     }
+    if DOOR.with_borrow_mut(|d| match d {
+        Door::Trace(text) => {
+            text.push_str(&kernel.to_string());
+            true
+        }
+        _ => false,
+    }) {
+        return Ok(());
+    }
+    let tuning = TUNING.take();
     let mut stages = vec![("traced".to_string(), kernel.to_string())];
     let mut now = (*compiled.traced).clone();
     for (name, pass) in crate::passes::PIPELINE {
@@ -183,7 +220,7 @@ pub(super) fn note(compiled: &Compiled, binding: &Binding, _: &Client) -> Result
     }
     let cost = estimate(kernel, binding);
     let (name, grid, lowered) = (kernel.name.clone(), binding.grid.clone(), compiled.lowered().clone());
-    let explained = Explained { name, grid, stages, cost, lowered, sequential };
+    let explained = Explained { name, grid, stages, cost, tuning, lowered, sequential };
     DOOR.with_borrow_mut(|d| {
         if let Door::Explain(kernels) = d {
             kernels.push(explained);
@@ -283,6 +320,9 @@ impl fmt::Display for Explanation {
                 "  roofline: at least max({:.3e} / FLOP/s, {:.3e} / byte/s) seconds; see Cost::roofline",
                 k.cost.flops as f64, k.cost.bytes_accessed as f64
             )?;
+            if let Some(tuning) = &k.tuning {
+                write!(f, "{tuning}")?;
+            }
             for (stage, text) in &k.stages {
                 writeln!(f, "--- {stage}\n{text}")?;
             }

@@ -97,7 +97,7 @@ fn owned(i: usize, output: &mut Array) -> Result<&mut crate::Buffer> {
 }
 
 /// Runs `f` with arrays on loan, and takes them back also after a panic.
-fn with_lent<R>(lent: Vec<Array>, f: impl FnOnce() -> R) -> R {
+pub(super) fn with_lent<R>(lent: Vec<Array>, f: impl FnOnce() -> R) -> R {
     struct Restore(Vec<Array>);
     impl Drop for Restore {
         fn drop(&mut self) {

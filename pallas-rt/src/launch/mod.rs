@@ -3,7 +3,8 @@
 //! [`spec`] what the expansion says; [`key`] how its values are compared; [`bind`] sizes from arrays, with every check that
 //! needs numbers; [`trace`] to tile IR; [`cache`] compiled kernels, [`stored`]
 //! on disk, and [`warm`] the last calls, which need none of that again; [`donate`] outputs in donated memory;
-//! [`into`](mod@into) outputs in the user's; [`run`] execution on a device; [`inspect`] explain, check and cost; [`compare`]
+//! [`into`](mod@into) outputs in the user's; [`run`] execution on a device; [`tune`](mod@tune) block sizes by
+//! measurement, [`timing`]; [`inspect`] explain, check and cost; [`compare`]
 //! two executions.
 mod bind;
 mod cache;
@@ -17,7 +18,9 @@ pub mod key;
 mod run;
 pub mod spec;
 mod stored;
+mod timing;
 mod trace;
+pub mod tune;
 mod warm;
 
 pub use cache::{Counters, counters};

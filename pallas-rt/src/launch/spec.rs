@@ -60,6 +60,8 @@ pub struct Operand {
     pub block: Option<Vec<BlockDim>>,
     /// What loads see outside of the array.
     pub fill: Option<f64>,
+    /// How many blocks are on their way at once, 1 to 3; `None`: as many as the device likes.
+    pub buffered: Option<u32>,
     /// What an output holds when no program runs.
     pub empty: Option<f64>,
     /// The input whose memory an output takes over.
@@ -102,6 +104,13 @@ impl Input for &Array {
 impl Input for Array {
     fn into_argument(self) -> Argument {
         Argument::Array(self, true)
+    }
+}
+
+/// A tuned call hands its arrays on.
+impl Input for Argument {
+    fn into_argument(self) -> Argument {
+        self
     }
 }
 

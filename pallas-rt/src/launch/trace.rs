@@ -95,5 +95,6 @@ fn declare(spec: &Spec, binding: &Binding, slot: usize, statics: &[(&str, i64)])
         },
     };
     let fill = operand.fill.map(literal);
-    pallas_ir::Operand { name: operand.name.into(), kind, dtype: operand.dtype, dims, block, map: None, fill }
+    let (name, dtype, buffered) = (operand.name.into(), operand.dtype, operand.buffered);
+    pallas_ir::Operand { name, kind, dtype, dims, block, map: None, fill, buffered }
 }

@@ -53,7 +53,7 @@ fn same(a: &Spec, b: &Spec) -> bool {
     let bits = |x: Option<f64>| x.map(f64::to_bits);
     let operand = |(x, y): (&Operand, &Operand)| {
         (x.name, x.kind, x.dtype, x.alias) == (y.name, y.kind, y.dtype, y.alias)
-            && (bits(x.fill), bits(x.empty)) == (bits(y.fill), bits(y.empty))
+            && (bits(x.fill), bits(x.empty), x.buffered) == (bits(y.fill), bits(y.empty), y.buffered)
             && (&x.dims, &x.block) == (&y.dims, &y.block)
     };
     (a.name, a.at, &a.given, &a.key) == (b.name, b.at, &b.given, &b.key)

@@ -1,33 +1,48 @@
-//! The next step's tiles are fetched before this step computes.
+//! Tiles of later steps are fetched before this step computes.
 //!
 //! ```text
 //! for s in 0..n { %x = load a[s]; .. %x .. }
 //!   ->   %x0 = load a[0]; for s in 0..n carrying %x = %x0 { %y = load a[s + 1]; .. %x ..; yield %y }
+//!   ->   %x0 = load a[0]; %x1 = load a[1];
+//!        for s in 0..n carrying %x = %x0, %z = %x1 { %y = load a[s + 2]; .. %x ..; yield %z, %y }
 //! ```
 //!
-//! For inputs that only products read, loaded in every step of the innermost sequential axis. Behind the last step a load
-//! may lie outside of the array, where it touches nothing, or fetch what nobody reads.
+//! The second form is *depth* 2, the third depth 3: so many steps' tiles are on their way. For inputs loaded in every step of
+//! the innermost sequential axis: those that only products read, to depth 2, and those whose spec says `buffered`, to
+//! that. Behind the last step a load may lie outside of the array, where it touches nothing, or fetch what nobody reads.
 use super::peel::innermost;
 use super::rewrite::Rewrite;
 use super::simplify::{pure, simplify_marked};
-use pallas_ir::{Access, Inst, InstId, Kernel, Loc, Op, RegionId, ScalarOp, Type, Value};
+use pallas_ir::{Access, Inst, InstId, Kernel, Loc, Op, OperandId, RegionId, ScalarOp, Type, Value};
 use std::collections::BTreeMap;
 
-/// Fetches ahead in a kernel some of whose values are marked.
-pub fn prefetch<T: Copy>(kernel: &Kernel, sequential: usize, marked: &mut Vec<(Value, T)>) -> Kernel {
-    let Some(axis) = innermost(kernel, sequential) else { return kernel.clone() };
+/// The depth of what only products read.
+const USUAL: usize = 2;
+
+/// Fetches ahead in a kernel some of whose values are marked, to depth `most` at most. Also says which operands' loads
+/// have which depth.
+pub fn prefetch<T: Copy>(
+    kernel: &Kernel,
+    sequential: usize,
+    most: usize,
+    marked: &mut Vec<(Value, T)>,
+) -> (Kernel, Vec<(OperandId, usize)>) {
+    let unchanged = || (kernel.clone(), vec![]);
+    let Some(axis) = innermost(kernel, sequential) else { return unchanged() };
     let body = kernel.inst(axis).regions[0];
     let insts = &kernel.region(body).insts;
     let defined = insts.iter().flat_map(|&i| kernel.inst(i).results.iter().map(move |&v| (v, i))).collect();
     let mut ahead = Ahead { k: kernel, axis, body, defined, loads: vec![] };
-    ahead.loads = insts.iter().copied().filter(|&i| ahead.suits(i)).collect();
+    let depth = |i: InstId| ahead.depth(i).map(|depth| depth.min(most)).filter(|&depth| depth > 1);
+    ahead.loads = insts.iter().filter_map(|&i| Some((i, depth(i)?))).collect();
     if ahead.loads.is_empty() {
-        return kernel.clone();
+        return unchanged();
     }
     let mut rewrite = Rewrite::of(kernel);
     rewrite.region(kernel.body, &mut |r, inst, loc| ahead.inst(r, inst, loc));
     rewrite.follow(marked);
-    simplify_marked(&rewrite.finish(), marked)
+    let fetched = ahead.loads.iter().filter_map(|&(i, depth)| Some((ahead.operand(i)?, depth))).collect();
+    (simplify_marked(&rewrite.finish(), marked), fetched)
 }
 
 struct Ahead<'k> {
@@ -36,18 +51,28 @@ struct Ahead<'k> {
     body: RegionId,
     /// What the loop's own region defines.
     defined: BTreeMap<Value, InstId>,
-    loads: Vec<InstId>,
+    /// Loads that move, each with its depth, at least 2.
+    loads: Vec<(InstId, usize)>,
 }
 
 impl Ahead<'_> {
-    fn suits(&self, id: InstId) -> bool {
+    /// The operand of an unmasked load.
+    fn operand(&self, id: InstId) -> Option<OperandId> {
+        match self.k.inst(id).op {
+            Op::Load { from, masked: false, .. } => Some(from),
+            _ => None,
+        }
+    }
+    /// How deep a load may be.
+    fn depth(&self, id: InstId) -> Option<usize> {
         let inst = self.k.inst(id);
-        let Op::Load { from, masked: false, .. } = &inst.op else { return false };
-        self.k.is_constant(*from)
+        let from = self.operand(id)?;
+        let moves = self.k.is_constant(from)
             && !self.k.ty(inst.results[0]).is_scalar()
             && inst.args.iter().any(|&v| self.moves(v))
-            && inst.args.iter().all(|&v| self.movable(v))
-            && self.only_products(inst.results[0])
+            && inst.args.iter().all(|&v| self.movable(v));
+        let usual = || self.only_products(inst.results[0]).then_some(USUAL);
+        if moves { self.k.operand(from).buffered.map(|depth| depth as usize).or_else(usual) } else { None }
     }
     /// Whether a value depends on the step.
     fn moves(&self, v: Value) -> bool {
@@ -86,34 +111,58 @@ impl Ahead<'_> {
         if !std::ptr::eq(inst, self.k.inst(self.axis)) {
             return false;
         }
-        let first = r.get(inst.args[0]);
-        let mut args: Vec<Value> = inst.args.iter().map(|&v| r.get(v)).collect();
-        args.extend(self.fetch(r, first));
+        let deepest = self.loads.iter().map(|&(_, depth)| depth).max().unwrap_or(1);
+        let (first, step) = (r.get(inst.args[0]), r.get(inst.args[2]));
+        // In front of the loop: the tiles of its first steps, load by load.
+        let mut heads: Vec<Vec<Value>> = vec![vec![]; self.loads.len()];
+        let mut at = first;
+        for steps in 0..deepest - 1 {
+            if steps > 0 {
+                at = r.out.scalar(ScalarOp::Add, &[at, step], Loc::NONE);
+            }
+            self.fetch(r, at, &|depth| depth > steps + 1, &mut |load, tile| heads[load].push(tile));
+        }
+        let args = inst.args.iter().map(|&v| r.get(v)).chain(heads.iter().flatten().copied()).collect();
         let region = self.k.region(self.body);
-        let loaded = self.loads.iter().map(|&i| self.k.inst(i).results[0]);
-        let types: Vec<Type> =
-            region.params.iter().copied().chain(loaded.clone()).map(|v| self.k.ty(v).clone()).collect();
+        let ahead = self.loads.iter().flat_map(|&(i, depth)| vec![self.k.inst(i).results[0]; depth - 1]);
+        let types: Vec<Type> = region.params.iter().copied().chain(ahead).map(|v| self.k.ty(v).clone()).collect();
         let params = r.out.begin(&types);
         region.params.iter().zip(&params).for_each(|(&old, &new)| r.set(old, new));
         let step = r.get(inst.args[2]);
-        let next = r.out.scalar(ScalarOp::Add, &[params[0], step], Loc::NONE);
-        let fetched = self.fetch(r, next);
+        // What each load carries, the present step's tile first; the tile it fetches comes last.
+        let mut carried = params[region.params.len()..].iter().copied();
+        let mut queues: Vec<Vec<Value>> =
+            self.loads.iter().map(|&(_, depth)| carried.by_ref().take(depth - 1).collect()).collect();
+        let mut later = params[0];
+        for depth in 2..=deepest {
+            later = r.out.scalar(ScalarOp::Add, &[later, step], Loc::NONE);
+            self.fetch(r, later, &|own| own == depth, &mut |load, tile| queues[load].push(tile));
+        }
         r.set(region.params[0], params[0]);
-        loaded.zip(&params[region.params.len()..]).for_each(|(old, &new)| r.set(old, new));
-        let done = |other: &Inst| self.loads.iter().any(|&i| std::ptr::eq(self.k.inst(i), other));
+        for (&(i, _), queue) in self.loads.iter().zip(&queues) {
+            r.set(self.k.inst(i).results[0], queue[0]);
+        }
+        let done = |other: &Inst| self.loads.iter().any(|&(i, _)| std::ptr::eq(self.k.inst(i), other));
         let mut yields = r.region(self.body, &mut |_, inst, _| done(inst));
-        yields.extend(fetched);
+        yields.extend(queues.iter().flat_map(|queue| &queue[1..]));
         let body = r.out.end(&yields);
         let mut results: Vec<Value> = inst.results.iter().map(|&v| r.define(v)).collect();
         results.extend(types[region.params.len()..].iter().map(|ty| r.out.value(ty.clone())));
         r.out.push(Inst { op: inst.op.clone(), args, results, regions: vec![body] }, loc);
         true
     }
-    /// The loads of a step.
-    fn fetch(&self, r: &mut Rewrite<'_>, step: Value) -> Vec<Value> {
+    /// The loads of a step, of those with a depth that is wanted.
+    fn fetch(
+        &self,
+        r: &mut Rewrite<'_>,
+        step: Value,
+        wanted: &dyn Fn(usize) -> bool,
+        give: &mut dyn FnMut(usize, Value),
+    ) {
+        let loads = || self.loads.iter().enumerate().filter(|(_, (_, depth))| wanted(*depth));
         r.set(self.k.region(self.body).params[0], step);
         let mut again = vec![];
-        let mut open: Vec<InstId> = self.loads.clone();
+        let mut open: Vec<InstId> = loads().map(|(_, &(i, _))| i).collect();
         while let Some(id) = open.pop() {
             again.push(id);
             open.extend(self.k.inst(id).args.iter().filter_map(|v| self.defined.get(v)));
@@ -123,6 +172,6 @@ impl Ahead<'_> {
                 r.copy(self.k.inst(id), self.k.loc(id), &mut |_, _, _| false);
             }
         }
-        self.loads.iter().map(|&i| r.get(self.k.inst(i).results[0])).collect()
+        loads().for_each(|(load, &(i, _))| give(load, r.get(self.k.inst(i).results[0])));
     }
 }

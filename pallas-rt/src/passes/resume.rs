@@ -25,6 +25,7 @@ pub fn resume(kernel: &Kernel, sequential: usize) -> Kernel {
         block: vec![],
         map: None,
         fill: None,
+        buffered: None,
     }));
     let mut resume = Resume { old: kernel, sequential, axis: 0 };
     let mut rewrite = Rewrite::new(kernel, out);

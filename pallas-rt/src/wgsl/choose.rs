@@ -3,7 +3,7 @@ use super::emit::{self, Emitted};
 use super::place::{Analysis, Home, Plan};
 use super::profile::Numbers;
 use super::sync::{self, Memory, Ranges, Space};
-use super::{Limits, arena, pressure, races, reach, settle};
+use super::{Limits, arena, pipeline, pressure, races, reach, settle};
 use crate::passes::delay::delay;
 use crate::passes::peel::peel;
 use crate::passes::prefetch::prefetch;
@@ -25,6 +25,9 @@ pub(super) struct Placed {
     pub(super) sequential: usize,
     /// Registers the profile grants one tile.
     pub(super) most_registers: usize,
+    /// Operands fetched ahead, each to its depth; and those that were to be, if all fitted.
+    pub(super) fetched: Vec<(OperandId, usize)>,
+    pub(super) wanted: Vec<(OperandId, usize)>,
     cost: f64,
 }
 
@@ -52,29 +55,36 @@ pub(super) fn choose(task: Task<'_>) -> Option<Placed> {
     // A range of steps need not have the first or the last.
     let peeled = if task.resumed { task.kernel.clone() } else { simplify(&peel(task.kernel, task.sequential)) };
     let task = Task { kernel: &peeled, ..task };
-    let mut forms: Vec<Form> = vec![];
-    let mut best: Option<((u32, u32), f64)> = None;
     let none = BTreeMap::new();
-    for grid in grids {
-        let most = best.map_or(f64::INFINITY, |(_, cost)| cost);
-        let want = Want { most, pads: &none, written: false };
-        if let Some(placed) = on_grid(task, numbers, grid, want, &mut forms).filter(|p| p.cost < most) {
-            best = Some((grid, placed.cost));
+    let (mut best, mut wanted): (Option<Cheapest>, Vec<(OperandId, usize)>) = (None, vec![]);
+    for depth in pipeline::depths(task) {
+        let Some(found) = cheapest(task, &grids, depth) else { continue };
+        if wanted.is_empty() {
+            wanted.clone_from(&found.placed.fetched);
+        }
+        let misfit = pipeline::misfit(&found.placed, limits);
+        let done = found.placed.fetched.is_empty() || misfit == (0, 0);
+        if best.as_ref().is_none_or(|b| misfit < pipeline::misfit(&b.placed, limits)) {
+            best = Some(found);
+        }
+        if done {
+            break;
         }
     }
-    let (grid, most) = best?;
-    let placed = finish(on_grid(task, numbers, grid, Want { most, pads: &none, written: true }, &mut forms)?);
+    let Cheapest { placed, depth, grid, mut forms } = best?;
+    let most = placed.cost;
+    let placed = finish(on_grid(task, depth, grid, Want { most, pads: &none, written: true }, &mut forms)?);
     // All rows that should be longer, or the first of them that there is room for, if no barrier comes with it.
-    let wanted = reach::pads(&placed.plan, &placed.emitted.accesses);
+    let long = reach::pads(&placed.plan, &placed.emitted.accesses);
     let met = settle::weight(&placed.emitted.nodes, emit::TRIPS);
     let longer = |many: usize| {
-        let pads = wanted[..many].iter().cloned().collect();
+        let pads = long[..many].iter().cloned().collect();
         let want = Want { most, pads: &pads, written: true };
-        let padded = finish(on_grid(task, numbers, grid, want, &mut forms)?);
+        let padded = finish(on_grid(task, depth, grid, want, &mut forms)?);
         (settle::weight(&padded.emitted.nodes, emit::TRIPS) <= met).then_some(padded)
     };
-    let padded = (1..=wanted.len()).rev().find_map(longer);
-    Some(padded.unwrap_or(placed))
+    let padded = (1..=long.len()).rev().find_map(longer);
+    Some(Placed { wanted, ..padded.unwrap_or(placed) })
 }
 
 /// Takes out the barriers that can be.
@@ -96,22 +106,39 @@ struct Want<'a> {
     written: bool,
 }
 
+/// The cheapest placement that fetches to a depth, without its text, and what it came from.
+struct Cheapest {
+    placed: Placed,
+    depth: usize,
+    grid: (u32, u32),
+    forms: Vec<Form>,
+}
+
+fn cheapest(task: Task<'_>, grids: &[(u32, u32)], depth: usize) -> Option<Cheapest> {
+    let (none, mut forms) = (BTreeMap::new(), vec![]);
+    let mut best: Option<(Placed, (u32, u32))> = None;
+    for &grid in grids {
+        let most = best.as_ref().map_or(f64::INFINITY, |(b, _)| b.cost);
+        let want = Want { most, pads: &none, written: false };
+        if let Some(placed) = on_grid(task, depth, grid, want, &mut forms).filter(|p| p.cost < most) {
+            best = Some((placed, grid));
+        }
+    }
+    let (placed, grid) = best?;
+    Some(Cheapest { placed, depth, grid, forms })
+}
+
 /// A kernel with some of its scratch promoted.
 struct Form {
     kept: Vec<OperandId>,
     promoted: Promoted,
+    fetched: Vec<(OperandId, usize)>,
     analysis: Analysis,
 }
 
 /// The placement on one grid of threads. Scratch that finds no registers there stays memory.
-fn on_grid(
-    task: Task<'_>,
-    numbers: &Numbers,
-    grid: (u32, u32),
-    want: Want<'_>,
-    forms: &mut Vec<Form>,
-) -> Option<Placed> {
-    let kernel = task.kernel;
+fn on_grid(task: Task<'_>, depth: usize, grid: (u32, u32), want: Want<'_>, forms: &mut Vec<Form>) -> Option<Placed> {
+    let (kernel, numbers) = (task.kernel, task.limits.profile.numbers());
     let whole = numbers.always || emit::whole_vectors(kernel, task.limits.multiples);
     let vector = if whole { numbers.vector } else { 1 };
     let all = || (0..kernel.operands.len() as u32).map(OperandId).collect();
@@ -122,20 +149,22 @@ fn on_grid(
             if numbers.registers > 0 {
                 promoted.kernel = delay(&promoted.kernel, &mut promoted.carried);
             }
-            if numbers.prefetch && !task.resumed {
-                promoted.kernel = prefetch(&promoted.kernel, task.sequential, &mut promoted.carried);
+            let mut fetched = vec![];
+            if depth > 1 {
+                (promoted.kernel, fetched) = prefetch(&promoted.kernel, task.sequential, depth, &mut promoted.carried);
             }
             let analysis = Analysis::new(&promoted.kernel, numbers);
-            forms.push(Form { kept: kept.clone(), promoted, analysis });
+            forms.push(Form { kept: kept.clone(), promoted, fetched, analysis });
             forms.len() - 1
         });
-        let Form { promoted, analysis, .. } = &forms[at];
+        let Form { promoted, fetched, analysis, .. } = &forms[at];
         let plan = analysis.plan(&promoted.kernel, numbers, (grid, vector), want.pads);
         let large = |v: Value| promoted.kernel.ty(v).elements() > numbers.registers * plan.threads();
         let memory = |v: Value| matches!(plan.homes[v.index()], Home::Buffer(_)) || large(v);
         let mut out: Vec<OperandId> = promoted.carried.iter().filter(|(v, _)| memory(*v)).map(|(_, o)| *o).collect();
         if out.is_empty() {
-            return fit(task, &promoted.kernel, plan, numbers, want);
+            let placed = fit(task, &promoted.kernel, plan, numbers, want)?;
+            return Some(Placed { fetched: fetched.clone(), ..placed });
         }
         out.extend(&kept);
         out.sort_unstable();
@@ -194,6 +223,8 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, want: Want
             registers,
             sequential: task.sequential,
             most_registers: numbers.registers,
+            fetched: vec![],
+            wanted: vec![],
             cost,
         });
     }

@@ -7,6 +7,7 @@
 mod arena;
 mod choose;
 mod emit;
+mod pipeline;
 mod place;
 mod pressure;
 mod profile;
@@ -98,6 +99,21 @@ pub struct Placement {
     pub step: Counts,
     /// Bytes of workgroup memory, and how many the device has.
     pub workgroup_bytes: (usize, u64),
+    /// Operands whose blocks are fetched ahead of the innermost sequential axis, or were to be.
+    pub pipeline: Vec<PipelinedOperand>,
+}
+
+/// How far ahead an operand is fetched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PipelinedOperand {
+    /// Its name.
+    pub name: String,
+    /// `buffered` in its spec.
+    pub asked: Option<usize>,
+    /// Sequential steps whose tiles are on their way at once: 1 fetches none ahead.
+    pub depth: usize,
+    /// Why so many.
+    pub why: &'static str,
 }
 
 /// What a thread executes; both sides of branches count.

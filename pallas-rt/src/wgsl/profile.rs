@@ -21,8 +21,8 @@ pub(super) struct Numbers {
     pub(super) registers: usize,
     /// Whether products read their operands from workgroup memory rather than from arrays.
     pub(super) stage: bool,
-    /// Whether the next step's operands of products are fetched before this step computes.
-    pub(super) prefetch: bool,
+    /// Sequential steps whose operands are on their way at once, at most: 1 fetches none ahead.
+    pub(super) depth: usize,
     /// Neighbouring elements a thread has along columns, where rows of arrays are whole vectors.
     pub(super) vector: usize,
     /// Whether it has them whatever the rows of arrays are.
@@ -73,7 +73,7 @@ static BASELINE: Numbers = Numbers {
     grids: &[(1, 256)],
     registers: 0,
     stage: true,
-    prefetch: false,
+    depth: 1,
     vector: 1,
     always: false,
     products: 1,
@@ -107,7 +107,7 @@ static GPU: Numbers = Numbers {
     ],
     registers: 64,
     stage: true,
-    prefetch: true,
+    depth: 3,
     vector: 4,
     always: false,
     products: 512,
@@ -125,7 +125,7 @@ static SIMT_CPU: Numbers = Numbers {
     grids: &[(8, 1), (16, 1), (32, 1), (64, 1), (1, 8), (1, 16), (1, 32), (1, 64), (8, 8)],
     registers: 64,
     stage: false,
-    prefetch: false,
+    depth: 1,
     vector: 4,
     always: true,
     products: 256,

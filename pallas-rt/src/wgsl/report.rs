@@ -2,7 +2,7 @@
 use super::choose::Placed;
 use super::place::views::Inline;
 use super::place::{Home, Plan};
-use super::{Counts, Limits, PlacedTile, Placement, reach, sync};
+use super::{Counts, Limits, PlacedTile, Placement, pipeline, reach, sync};
 use pallas_ir::{Op, OperandId, OperandKind, Value};
 use std::fmt;
 
@@ -41,6 +41,7 @@ pub(super) fn placement(placed: &Placed, limits: &Limits) -> Placement {
         registers: *registers,
         step: Counts { barriers: sync::barriers_of_step(&emitted.nodes, placed.sequential), ..emitted.step },
         workgroup_bytes: ((workgroup_words + 1) * 4, limits.workgroup_bytes),
+        pipeline: pipeline::pipelined(placed, limits),
     }
 }
 
@@ -116,6 +117,11 @@ impl fmt::Display for Placement {
         }
         for reach in &self.reaches {
             writeln!(f, "  {reach}")?;
+        }
+        for operand in &self.pipeline {
+            let super::PipelinedOperand { name, asked, depth, why } = operand;
+            let asked = asked.map_or(String::new(), |asked| format!(", {asked} asked for"));
+            writeln!(f, "pipeline: `{name}` buffered {depth}{asked}: {why}")?;
         }
         writeln!(f, "{} barriers", self.barriers.len())?;
         for why in &self.barriers {

@@ -131,7 +131,10 @@ fn on_the_cpu(seeds: Range<u64>) {
         let peeled = Arc::new(passes::peel::peel(&lowered, 1));
         let promoted = Arc::new(passes::promote::promote(&peeled, &[]).kernel);
         let delayed = Arc::new(passes::delay::delay::<()>(&promoted, &mut vec![]));
-        let ahead = Arc::new(passes::prefetch::prefetch::<()>(&delayed, 1, &mut vec![]));
+        let ahead = Arc::new(passes::prefetch::prefetch::<()>(&delayed, 1, 3, &mut vec![]).0);
+        let mut asked = Kernel::clone(&delayed);
+        asked.operands.iter_mut().for_each(|o| o.buffered = Some(3));
+        let further = Arc::new(passes::prefetch::prefetch::<()>(&asked, 1, 3, &mut vec![]).0);
         let stages = [
             ("traced", traced),
             ("lowered", lowered),
@@ -139,6 +142,7 @@ fn on_the_cpu(seeds: Range<u64>) {
             ("promoted", promoted),
             ("delayed", delayed),
             ("ahead", ahead),
+            ("further", further),
         ];
         let mut all: Vec<(String, Numbers)> =
             stages.iter().map(|(name, kernel)| (name.to_string(), interpret(kernel, seed))).collect();

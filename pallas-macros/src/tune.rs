@@ -1,0 +1,296 @@
+//! `tune(BQ = [32, 64], BK = [16, 32]), tune_if = BQ >= BK`: which combinations there are, and the function beside the
+//! kernel that runs the fastest of them.
+//!
+//! ```text
+//! pub fn k_tuned(x: impl Input, scale: f32) -> Result<Array, Error> {
+//!     let x: Argument = arg(x);
+//!     let call = |which: usize, x: Argument, scale| match which { 0 => k::<32, 16>(x, scale), 1 => k::<32, 32>(x, scale), .. };
+//!     let which = tune(Candidates { .. }, &|which| call(which, x.clone(), scale.clone()).map(|_| ()))?;
+//!     call(which, x, scale)
+//! }
+//! ```
+use crate::ast::{Errors, Options, Parameter, Role};
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::{BinOp, Expr, Ident, ItemFn, UnOp};
+
+/// Most combinations: each is compiled with the program, and timed.
+const MOST: usize = 64;
+
+/// The combinations of sizes to time.
+pub(crate) struct Combinations {
+    pub(crate) names: Vec<Ident>,
+    /// A value for each name.
+    pub(crate) values: Vec<Vec<u64>>,
+}
+
+/// The combinations that the options declare; each mistake is one error at the user's token.
+pub(crate) fn combinations(f: &ItemFn, options: &Options, errors: &mut Errors) -> Option<Combinations> {
+    let Some(lists) = &options.tune else {
+        if let Some(condition) = &options.tune_if {
+            errors.at(condition, "`tune_if` chooses among candidates, and there are none", "add `tune(BQ = [32, 64])`");
+        }
+        return None;
+    };
+    let (mut names, mut values): (Vec<Ident>, Vec<Vec<u64>>) = (vec![], vec![vec![]]);
+    let mut right = true;
+    for entry in lists {
+        match list(f, entry, &names) {
+            Ok((name, sizes)) => {
+                // The last name changes fastest.
+                let with = |v: &Vec<u64>| sizes.iter().map(|&n| v.iter().copied().chain([n]).collect()).collect();
+                values = values.iter().flat_map::<Vec<Vec<u64>>, _>(with).collect();
+                names.push(name);
+            }
+            Err(e) => {
+                errors.push(e);
+                right = false;
+            }
+        }
+    }
+    if names.is_empty() && right {
+        errors.at(&f.sig.ident, "`tune()` names no sizes", "write `tune(BQ = [32, 64], BK = [16, 32])`");
+    }
+    if names.is_empty() || !right {
+        return None;
+    }
+    if let Some(condition) = &options.tune_if {
+        let all = std::mem::take(&mut values);
+        for combination in all {
+            match holds(condition, &names, &combination) {
+                Ok(true) => values.push(combination),
+                Ok(false) => {}
+                Err(e) => {
+                    errors.push(e);
+                    return None;
+                }
+            }
+        }
+        if values.is_empty() {
+            let help = "every combination is left out; change the lists or the condition";
+            errors.at(condition, "no combination of candidates satisfies this", help);
+            return None;
+        }
+    }
+    if values.len() > MOST {
+        let message = format!("{} combinations: each is compiled with the program and timed", values.len());
+        errors.at(lists.last(), message, &format!("at most {MOST}; shorten the lists, or leave some out by `tune_if`"));
+        return None;
+    }
+    Some(Combinations { names, values })
+}
+
+/// `BQ = [32, 64]`
+fn list(f: &ItemFn, entry: &Expr, names: &[Ident]) -> syn::Result<(Ident, Vec<u64>)> {
+    let refuse =
+        |tokens: &dyn ToTokens, message: String| Err(syn::Error::new_spanned(tokens.to_token_stream(), message));
+    let shape = || refuse(entry, "`tune` takes lists of sizes\n  help: write `tune(BQ = [32, 64])`".into());
+    let Expr::Assign(assign) = entry else { return shape() };
+    let (Expr::Path(path), Expr::Array(array)) = (&*assign.left, &*assign.right) else { return shape() };
+    let Some(name) = path.path.get_ident() else { return shape() };
+    if !f.sig.generics.const_params().any(|c| c.ident == *name) {
+        let help = format!("tuned sizes are const generics: `fn {}<const {name}: usize>(..)`", f.sig.ident);
+        return refuse(name, format!("`{name}` is no const generic of this kernel\n  help: {help}"));
+    }
+    if names.contains(name) {
+        return refuse(name, format!("`{name}` is given twice\n  help: keep one of them"));
+    }
+    if array.elems.is_empty() {
+        return refuse(array, format!("`{name}` has no candidates\n  help: list some: `{name} = [32, 64]`"));
+    }
+    let mut sizes = vec![];
+    for e in &array.elems {
+        match number(e) {
+            Some(n) if sizes.contains(&n) => {
+                return refuse(e, format!("{n} is a candidate twice\n  help: keep one of them"));
+            }
+            Some(n) => sizes.push(n),
+            None => {
+                return refuse(e, format!("a candidate is a plain number\n  help: write `{name} = [32, 64]`"));
+            }
+        }
+    }
+    Ok((name.clone(), sizes))
+}
+
+fn number(e: &Expr) -> Option<u64> {
+    match e {
+        Expr::Lit(l) => match &l.lit {
+            syn::Lit::Int(n) => n.base10_parse().ok(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A value of `tune_if`'s little language.
+#[derive(Clone, Copy, PartialEq)]
+enum Value {
+    Number(i128),
+    Truth(bool),
+}
+
+/// Whether a combination satisfies `tune_if`.
+fn holds(condition: &Expr, names: &[Ident], values: &[u64]) -> syn::Result<bool> {
+    match evaluate(condition, names, values)? {
+        Value::Truth(holds) => Ok(holds),
+        Value::Number(_) => Err(unclear(condition)),
+    }
+}
+
+fn unclear(e: &Expr) -> syn::Error {
+    let message = "`tune_if` compares tuned sizes and numbers\n  help: write `tune_if = BQ >= BK && BQ * BK <= 4096`";
+    syn::Error::new_spanned(e, message)
+}
+
+fn evaluate(e: &Expr, names: &[Ident], values: &[u64]) -> syn::Result<Value> {
+    let again = |e: &Expr| evaluate(e, names, values);
+    Ok(match e {
+        Expr::Paren(p) => again(&p.expr)?,
+        Expr::Group(g) => again(&g.expr)?,
+        Expr::Lit(_) => Value::Number(i128::from(number(e).ok_or_else(|| unclear(e))?)),
+        Expr::Path(p) => {
+            let found = p.path.get_ident().and_then(|name| names.iter().position(|n| n == name));
+            let Some(at) = found else {
+                let (text, known) = (p.to_token_stream().to_string(), names.iter().map(|n| format!("`{n}`")));
+                let known = known.collect::<Vec<_>>().join(", ");
+                let message = format!("`{text}` is not tuned\n  help: `tune_if` compares {known} and numbers");
+                return Err(syn::Error::new_spanned(p, message));
+            };
+            Value::Number(i128::from(values[at]))
+        }
+        Expr::Unary(u) => match (&u.op, again(&u.expr)?) {
+            (UnOp::Not(_), Value::Truth(x)) => Value::Truth(!x),
+            (UnOp::Neg(_), Value::Number(x)) => Value::Number(-x),
+            _ => return Err(unclear(e)),
+        },
+        Expr::Binary(b) => binary(&b.op, again(&b.left)?, again(&b.right)?).ok_or_else(|| unclear(e))?,
+        _ => return Err(unclear(e)),
+    })
+}
+
+fn binary(op: &BinOp, a: Value, b: Value) -> Option<Value> {
+    use Value::{Number, Truth};
+    Some(match (op, a, b) {
+        (BinOp::And(_), Truth(a), Truth(b)) => Truth(a && b),
+        (BinOp::Or(_), Truth(a), Truth(b)) => Truth(a || b),
+        (BinOp::Add(_), Number(a), Number(b)) => Number(a.checked_add(b)?),
+        (BinOp::Sub(_), Number(a), Number(b)) => Number(a.checked_sub(b)?),
+        (BinOp::Mul(_), Number(a), Number(b)) => Number(a.checked_mul(b)?),
+        (BinOp::Div(_), Number(a), Number(b)) => Number(a.checked_div(b)?),
+        (BinOp::Rem(_), Number(a), Number(b)) => Number(a.checked_rem(b)?),
+        (BinOp::Eq(_), a, b) => Truth(a == b),
+        (BinOp::Ne(_), a, b) => Truth(a != b),
+        (BinOp::Lt(_), Number(a), Number(b)) => Truth(a < b),
+        (BinOp::Le(_), Number(a), Number(b)) => Truth(a <= b),
+        (BinOp::Gt(_), Number(a), Number(b)) => Truth(a > b),
+        (BinOp::Ge(_), Number(a), Number(b)) => Truth(a >= b),
+        _ => return None,
+    })
+}
+
+/// The tuned function's name.
+pub(crate) fn name(f: &ItemFn) -> Ident {
+    format_ident!("{}_tuned", f.sig.ident, span = f.sig.ident.span())
+}
+
+/// The kernel's generics without those that are tuned.
+pub(crate) fn generics<'a>(
+    f: &'a ItemFn,
+    is_tuned: &'a dyn Fn(&Ident) -> bool,
+) -> impl Iterator<Item = &'a syn::GenericParam> {
+    let kept = |p: &&syn::GenericParam| !matches!(p, syn::GenericParam::Const(c) if is_tuned(&c.ident));
+    f.sig.generics.params.iter().filter(kept)
+}
+
+/// The function that runs the fastest combination.
+pub(crate) fn function(
+    root: &TokenStream,
+    f: &ItemFn,
+    parameters: &[Parameter],
+    found: &Combinations,
+    inputs: &[TokenStream],
+    result: &TokenStream,
+) -> TokenStream {
+    let mixed = Span::mixed_site();
+    let (vis, kernel, own, clause) = (&f.vis, &f.sig.ident, name(f), &f.sig.generics.where_clause);
+    let (kernel_name, names) = (kernel.to_string(), &found.names);
+    let is_tuned = |ident: &Ident| names.contains(ident);
+    let params = generics(f, &is_tuned);
+    let (call, which) = (Ident::new("call", mixed), Ident::new("which", mixed));
+    let taken: Vec<&Parameter> =
+        parameters.iter().filter(|p| !matches!(p.role, Role::Output | Role::Scratch)).collect();
+    let is_array = |p: &&&Parameter| matches!(p.role, Role::Input | Role::Prefetch);
+    let all: Vec<&Ident> = taken.iter().map(|p| &p.name).collect();
+    let arrays: Vec<&Ident> = taken.iter().filter(is_array).map(|p| &p.name).collect();
+    let declared = taken.iter().map(|p| {
+        let name = &p.name;
+        if is_array(&p) { quote!(#name: #root::Argument) } else { quote!(#name) }
+    });
+    let arms = found.values.iter().enumerate().map(|(i, values)| {
+        let arguments = f.sig.generics.params.iter().filter_map(|p| match p {
+            syn::GenericParam::Type(t) => Some(t.ident.to_token_stream()),
+            syn::GenericParam::Const(c) => match names.iter().position(|n| *n == c.ident) {
+                Some(at) => Some(proc_macro2::Literal::u64_unsuffixed(values[at]).to_token_stream()),
+                None => Some(c.ident.to_token_stream()),
+            },
+            syn::GenericParam::Lifetime(_) => None,
+        });
+        quote!(#i => #kernel::<#(#arguments),*>(#(#all),*),)
+    });
+    let keys = keys(f, parameters, &is_tuned, root);
+    let given = parameters.iter().filter(|p| p.role == Role::Dim).map(|p| &p.name);
+    let texts = names.iter().map(Ident::to_string);
+    let values = found.values.iter().map(|v| quote!(&[#(#v),*]));
+    let docs = f.attrs.iter().filter(|a| a.path().is_ident("doc") || a.path().is_ident("cfg"));
+    let about =
+        format!("\nThe fastest of [`{kernel_name}`]'s candidates for these arrays, timed at the first such call.");
+    quote_spanned! {mixed=>
+        #(#docs)*
+        #[doc = #about]
+        #[allow(dead_code, non_snake_case, clippy::too_many_arguments, clippy::clone_on_copy)]
+        #vis fn #own<#(#params),*>(#(#inputs),*) -> ::core::result::Result<#result, #root::Error> #clause {
+            #(let #arrays: #root::Argument = #root::arg(#arrays);)*
+            let #call = |#which: usize, #(#declared),*| match #which { #(#arms)* _ => ::core::unreachable!() };
+            let #which = #root::tune(
+                #root::Candidates {
+                    name: #kernel_name,
+                    at: #root::Loc { file: ::core::file!(), line: ::core::line!(), column: ::core::column!() },
+                    names: &[#(#texts),*],
+                    values: &[#(#values),*],
+                    key: {
+                        #[allow(unused_imports)]
+                        use #root::{ByText as _, ByType as _, ByValue as _};
+                        ::std::vec![#((&&#keys).fixed_key()),*]
+                    },
+                    given: ::std::vec![#(#given as i64),*],
+                    arrays: &[#(&#arrays),*],
+                },
+                &|#which: usize| #call(#which, #(::core::clone::Clone::clone(&#all)),*).map(|_| ()),
+            )?;
+            #call(#which, #(#all),*)
+        }
+    }
+}
+
+/// What a trace depends on besides sizes and element types: `Fixed(&E)` and so on, but for what `left_out` says.
+pub(crate) fn keys(
+    f: &ItemFn,
+    parameters: &[Parameter],
+    left_out: &dyn Fn(&Ident) -> bool,
+    root: &TokenStream,
+) -> Vec<TokenStream> {
+    let consts = f.sig.generics.const_params().filter(|c| !left_out(&c.ident)).map(|c| {
+        let ident = &c.ident;
+        quote!(#root::Fixed(&#ident))
+    });
+    let types = f.sig.generics.type_params().map(|t| {
+        let ident = &t.ident;
+        quote!(#root::Fixed(&::core::any::type_name::<#ident>()))
+    });
+    let fixed = parameters.iter().filter(|p| p.role == Role::Fixed).map(|p| {
+        let ident = &p.name;
+        quote!(#root::Fixed(&#ident))
+    });
+    consts.chain(types).chain(fixed).collect()
+}

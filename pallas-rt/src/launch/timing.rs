@@ -1,0 +1,85 @@
+//! How candidates are timed: each once to compile, then in turns, the shortest run counting; slow ones drop out early.
+use super::tune::{Candidates, Outcome, sizes};
+use crate::{Client, Error, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::{Duration, Instant};
+
+/// Runs of a candidate before it may drop out.
+const FEW: usize = 2;
+/// Most runs of a candidate, and the time after which fewer do.
+const MOST: (usize, Duration) = (15, Duration::from_millis(60));
+/// How much slower than the fastest a candidate may be to get all its runs.
+const HOPELESS: f64 = 1.5;
+/// How much slower than the fastest a candidate may be to be timed again beside it.
+const CLOSE: f64 = 1.15;
+/// Rounds among those that are close.
+const ROUNDS: usize = 8;
+
+/// Replaces each `Untimed` by a time or a reason; returns the reasons as errors. A bar on standard error shows how far it
+/// is, where that is a terminal.
+pub(super) fn time(
+    candidates: &Candidates<'_>,
+    client: &Client,
+    outcomes: &mut [Outcome],
+    run: &dyn Fn(usize) -> Result<()>,
+) -> Result<Vec<Error>> {
+    let style = ProgressStyle::with_template("tuning {prefix} {bar:20} {pos}/{len} {msg}");
+    let bar = ProgressBar::new(outcomes.len() as u64).with_style(style.expect("the template is right"));
+    bar.set_prefix(candidates.name);
+    let once = |i: usize| {
+        let start = Instant::now();
+        run(i)?;
+        client.block_until_ready()?;
+        Ok::<_, Error>(start.elapsed())
+    };
+    let (mut failures, mut times) = (vec![], vec![Duration::MAX; outcomes.len()]);
+    let mut best: Option<usize> = None;
+    for i in 0..outcomes.len() {
+        if outcomes[i] == Outcome::Untimed {
+            match first(i, &once, best.map(|b| times[b])) {
+                Ok(time) => times[i] = time,
+                Err(lost @ Error::DeviceLost { .. }) => return Err(lost),
+                Err(e) => {
+                    outcomes[i] = Outcome::Skipped(e.to_string());
+                    failures.push(e);
+                }
+            }
+            if times[i] < best.map_or(Duration::MAX, |b| times[b]) {
+                best = Some(i);
+            }
+        }
+        if let Some(best) = best {
+            let found = sizes(candidates.names, candidates.values[best]);
+            bar.set_message(format!("{found}: {:.3} ms", times[best].as_secs_f64() * 1e3));
+        }
+        bar.inc(1);
+    }
+    if let Some(best) = best {
+        let limit = times[best].mul_f64(CLOSE);
+        let close: Vec<usize> = (0..times.len()).filter(|&i| times[i] <= limit).collect();
+        for _ in 0..if close.len() > 1 { ROUNDS } else { 0 } {
+            for &i in &close {
+                times[i] = times[i].min(once(i)?);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    for (outcome, time) in outcomes.iter_mut().zip(times).filter(|(_, time)| *time < Duration::MAX) {
+        *outcome = Outcome::Time(time);
+    }
+    Ok(failures)
+}
+
+/// The shortest of a candidate's first runs, after one that compiles it.
+fn first(i: usize, once: &dyn Fn(usize) -> Result<Duration>, best: Option<Duration>) -> Result<Duration> {
+    once(i)?;
+    let (mut shortest, begin) = (Duration::MAX, Instant::now());
+    for n in 1..=MOST.0 {
+        shortest = shortest.min(once(i)?);
+        let hopeless = best.is_some_and(|best| shortest > best.mul_f64(HOPELESS));
+        if n >= FEW && (hopeless || begin.elapsed() > MOST.1) {
+            break;
+        }
+    }
+    Ok(shortest)
+}

@@ -1,0 +1,40 @@
+//! How far ahead operands are fetched: which depth was asked for, which it has, and why.
+use super::choose::{Placed, Task};
+use super::{Limits, PipelinedOperand};
+use pallas_ir::OperandId;
+
+/// What found no place: words of tiles that left for global memory, registers that spill.
+pub(super) fn misfit(placed: &Placed, limits: &Limits) -> (usize, usize) {
+    let left = placed.plan.buffers.iter().filter(|b| b.outside && !b.scratch).map(|b| b.words).sum();
+    (left, placed.registers.saturating_sub(limits.profile.numbers().file.0))
+}
+
+/// The depths to try, deepest first: a shallower one where more fits then.
+pub(super) fn depths(task: Task<'_>) -> impl Iterator<Item = usize> + use<> {
+    let asked = task.kernel.operands.iter().filter_map(|o| o.buffered).max().map_or(2, |depth| depth.max(2));
+    let most = if task.resumed || task.sequential == 0 { 1 } else { task.limits.profile.numbers().depth };
+    (1..=most.min(asked as usize)).rev()
+}
+
+/// The operands that are fetched ahead, or were to be.
+pub(super) fn pipelined(placed: &Placed, limits: &Limits) -> Vec<PipelinedOperand> {
+    let most = limits.profile.numbers().depth;
+    let among = |list: &[(OperandId, usize)], i: usize| {
+        list.iter().filter(|(id, _)| id.index() == i).map(|(_, depth)| *depth).max().unwrap_or(1)
+    };
+    let mut found = vec![];
+    for (i, operand) in placed.kernel.operands.iter().enumerate() {
+        let (depth, wanted) = (among(&placed.fetched, i), among(&placed.wanted, i));
+        let asked = operand.buffered.map(|depth| depth as usize);
+        let why = match asked {
+            _ if depth < wanted => "deeper, its tiles do not fit",
+            None if wanted == 1 => continue,
+            None => "only products read it",
+            Some(asked) if asked == depth => "as asked",
+            Some(asked) if asked > most && depth == most => "more hides nothing on this kind of device",
+            Some(_) => "none of its loads can move ahead",
+        };
+        found.push(PipelinedOperand { name: operand.name.clone(), asked, depth, why });
+    }
+    found
+}

@@ -1,0 +1,123 @@
+//! Operands fetched ahead of a sequential axis: the same results at every depth, and what `explain` says of it.
+use crate::support::{array, clients, close, values};
+use pallas_rt::prelude::*;
+use pallas_rt::wgsl::{Limits, Placement, Profile};
+
+#[kernel(grid = (cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, arbitrary))]
+fn product<const BM: usize, const BN: usize, const BK: usize, const A: usize, const B: usize>(
+    #[block([M, K] => [BM, BK], |i, _, p| (i, p), fill = 0.0, buffered = A)] a: In<f32>,
+    #[block([K, N] => [BK, BN], |_, j, p| (p, j), fill = 0.0, buffered = B)] b: In<f32>,
+    #[block([M, N] => [BM, BN], |i, j, _| (i, j))] out: Out<f32>,
+    #[scratch([BM, BN])] acc: Scratch<f32>,
+) {
+    if program_id(2) == 0 {
+        acc.fill(0.0);
+    }
+    acc.store(acc.load() + dot(a.load(), b.load()));
+    if program_id(2) == num_programs(2) - 1 {
+        out.store(acc.load());
+    }
+}
+
+/// Sums of rows whose blocks no product reads: fetched ahead only where the spec says so.
+#[kernel(grid = (cdiv(N, 8)), semantics = (arbitrary))]
+fn total(
+    #[block([N, 4] => [8, 4], |i| (i, 0), fill = 0.0, buffered = 3)] x: In<f32>,
+    #[block([8, 4] => [8, 4], |_| (0, 0))] out: Out<f32>,
+    #[scratch([8, 4])] sum: Scratch<f32>,
+) {
+    if program_id(0) == 0 {
+        sum.fill(0.0);
+    }
+    sum.store(sum.load() + x.load() * 2.0);
+    if program_id(0) == num_programs(0) - 1 {
+        out.store(sum.load());
+    }
+}
+
+#[test]
+fn every_depth_gives_the_same() {
+    for client in clients() {
+        // The last block overhangs, and there are fewer steps than depths, as many, and more.
+        for k in [5, 16, 40] {
+            let (m, n) = (20, 12);
+            let (x, y) = (values(m * k, 1), values(k * n, 2));
+            let (a, b) = (array(&client, DType::F32, &[m, k], &x), array(&client, DType::F32, &[k, n], &y));
+            let cell = |at: usize| (0..k).map(|p| x[at / n * k + p] * y[p * n + at % n]).sum();
+            let want: Vec<f64> = (0..m * n).map(cell).collect();
+            let all = [
+                product::<16, 8, 8, 1, 1>(&a, &b),
+                product::<16, 8, 8, 2, 2>(&a, &b),
+                product::<16, 8, 8, 3, 3>(&a, &b),
+                product::<16, 8, 8, 1, 3>(&a, &b),
+                product::<16, 8, 8, 3, 2>(&a, &b),
+            ];
+            let all = all.map(|out| out.expect("it runs"));
+            let first = all[0].to_vec::<f32>().expect("f32");
+            for out in &all {
+                close(out, &want, k, 4.0, "a product");
+                assert_eq!(out.to_vec::<f32>().expect("f32"), first, "the same sums in the same order");
+            }
+        }
+        for n in [1, 8, 9, 16, 30] {
+            let x = client.array(&vec![0.5f32; n * 4], &[n, 4]).expect("it fits");
+            let sum: f32 = total(&x).and_then(|y| y.to_vec::<f32>()).expect("it runs").iter().sum();
+            assert_eq!(sum, 4.0 * n as f32, "{client:?}");
+        }
+    }
+}
+
+/// How a call would be placed on a graphics card with so many KiB of workgroup memory.
+fn placed(kib: u64, profile: Profile, call: impl FnOnce() -> Result<Array>) -> Placement {
+    let explanation = explain(call).expect("it is explained");
+    let limits = Limits { workgroup_bytes: kib << 10, ..Limits::default_of(profile) };
+    explanation.kernels[0].shader(&limits).expect("it has a shader").placement
+}
+
+fn depths(placement: &Placement) -> Vec<(&str, Option<usize>, usize)> {
+    placement.pipeline.iter().map(|o| (o.name.as_str(), o.asked, o.depth)).collect()
+}
+
+#[test]
+fn explain_says_how_far_ahead_operands_are() {
+    let client = Client::cpu();
+    let (a, b) = (
+        client.zeros(DType::F32, &[256, 256]).expect("it fits"),
+        client.zeros(DType::F32, &[256, 256]).expect("it fits"),
+    );
+    let one = placed(16, Profile::Gpu, || product::<64, 64, 16, 1, 1>(&a, &b));
+    let two = placed(16, Profile::Gpu, || product::<64, 64, 16, 2, 2>(&a, &b));
+    let three = placed(16, Profile::Gpu, || product::<64, 64, 16, 3, 3>(&a, &b));
+    for (depth, placement) in [(1, &one), (2, &two), (3, &three)] {
+        assert_eq!(depths(placement), [("a", Some(depth), depth), ("b", Some(depth), depth)], "{placement}");
+        assert!(placement.to_string().contains(&format!("pipeline: `a` buffered {depth}")), "{placement}");
+        assert_eq!((placement.step.fma, placement.step.global), (one.step.fma, one.step.global), "{placement}");
+        let carried = placement.tiles.iter().filter(|t| t.name.contains("carried") && t.ty == "f32[64,16]");
+        assert!(carried.clone().all(|t| t.home.contains("registers")), "{placement}");
+        assert_eq!(carried.count(), depth - 1, "{placement}");
+    }
+    // A software adapter hides no latency so.
+    let software = placed(16, Profile::SimtCpu, || product::<64, 64, 16, 3, 3>(&a, &b));
+    assert_eq!(depths(&software), [("a", Some(3), 1), ("b", Some(3), 1)]);
+    assert!(software.to_string().contains("more hides nothing on this kind of device"), "{software}");
+    // By default, what only products read is one step ahead.
+    let x = client.zeros(DType::F32, &[1, 256, 256]).expect("it fits");
+    let usual =
+        placed(16, Profile::Gpu, || pallas_kernels::matmul::matmul_blocks::<f32, f32>(&x, &x, |x| x, 64, 64, 16));
+    assert_eq!(depths(&usual), [("a", None, 2), ("b", None, 2)]);
+    let total = placed(16, Profile::Gpu, || total(&client.zeros(DType::F32, &[64, 4])?));
+    assert_eq!(depths(&total), [("x", Some(3), 3)]);
+}
+
+#[test]
+fn fewer_steps_are_on_their_way_where_more_do_not_fit() {
+    let client = Client::cpu();
+    let a = client.zeros(DType::F32, &[512, 512]).expect("it fits");
+    let placement = placed(96, Profile::Gpu, || product::<128, 128, 64, 3, 3>(&a, &a));
+    for operand in &placement.pipeline {
+        assert!(operand.depth < 3 && operand.why == "deeper, its tiles do not fit", "{placement}");
+    }
+    assert_eq!(placement.pipeline.len(), 2);
+    let e = product::<16, 16, 16, 4, 1>(&a, &a).expect_err("too deep");
+    assert_eq!(e.code(), "buffered", "{e}");
+}

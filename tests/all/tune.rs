@@ -1,0 +1,136 @@
+//! Tuned block sizes: which candidate runs, what is remembered, and when it is not.
+use pallas_rt::prelude::*;
+use pallas_rt::{DiskCache, Outcome, Tuning, counters, set_disk_cache};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+/// Rows in blocks: many small ones take longer than few large ones.
+#[kernel(grid = (cdiv(N, BN)), tune(BN = [1, 64], BK = [1, 2, 4]), tune_if = BN >= 16 * BK || BK == 1)]
+fn scaled<E: Float, const BN: usize, const BK: usize>(
+    #[block([N, D] => [BN, D], |i| (i, 0))] x: In<E>,
+    #[block([N, D] => [BN, D], |i| (i, 0))] out: Out<E>,
+    #[fixed] factor: f32,
+    #[fixed] after: impl Fn(Tile<f32>) -> Tile<f32>,
+    plus: f32,
+) {
+    // The same numbers in as many steps as BK says.
+    let mut y = x.load().cast::<f32>();
+    for _ in 0..BK {
+        y += plus / BK as f32;
+    }
+    out.store(after(y * factor).cast::<E>());
+}
+
+fn tuning_of(call: impl FnOnce() -> Result<Array>) -> Arc<Tuning> {
+    let explanation = explain(call).expect("it is explained");
+    let [kernel] = &explanation.kernels[..] else { panic!("one kernel: {explanation}") };
+    assert!(explanation.to_string().contains("tuned: BN = "), "{explanation}");
+    kernel.tuning.clone().expect("it is tuned")
+}
+
+#[test]
+fn the_fastest_candidate_runs_and_explain_says_so() {
+    for client in crate::support::clients() {
+        let x = client.array(&[1.0f32; 4096], &[1024, 4]).expect("it fits");
+        let call = || scaled_tuned::<f32>(&x, 3.0, |y| y + 0.5, 4.0);
+        let before = tuning_of(call);
+        let combinations: Vec<&[u64]> = before.candidates.iter().map(|c| c.values).collect();
+        assert_eq!(combinations, [[1, 1], [64, 1], [64, 2], [64, 4]], "those that `tune_if` leaves");
+        assert!(before.why.contains("the first that fits"), "{before}");
+        let launches = counters().launches;
+        assert_eq!(call().and_then(|y| y.to_vec::<f32>()), Ok(vec![15.5; 4096]), "{client:?}");
+        let timed = client.kind() != pallas_rt::DeviceKind::Interpreter;
+        assert!(!timed || counters().launches - launches > 4, "each candidate runs more than once");
+        let after = tuning_of(call);
+        if timed {
+            assert_eq!(after.why, "the fastest, timed by this process");
+            let times: Vec<_> = after.candidates.iter().map(|c| c.outcome.clone()).collect();
+            let time = |i: usize| if let Outcome::Time(t) = times[i] { t } else { panic!("timed: {after}") };
+            assert!((0..4).all(|i| time(after.chosen) <= time(i)), "{after}");
+        }
+        // Other shapes, types or functions are other calls.
+        let other = client.array(&[f16::ONE; 64], &[16, 4]).expect("it fits");
+        assert!(tuning_of(|| scaled_tuned::<f16>(&other, 3.0, |y| y, 1.0)).why.contains("the first that fits"));
+        // The plain call takes sizes as ever.
+        let plain = scaled::<f32, 64, 2>(&x, 3.0, |y| y, 1.0);
+        assert_eq!(plain.and_then(|y| y.to_vec::<f32>()), Ok(vec![6.0; 4096]));
+    }
+}
+
+#[test]
+fn donated_arrays_and_given_outputs_serve_the_call_itself() {
+    for client in crate::support::clients() {
+        let array = || client.array(&[1.0f32; 64], &[16, 4]).expect("it fits");
+        let mut y = client.zeros(DType::F32, &[16, 4]).expect("it fits");
+        into([&mut y], || scaled_tuned::<f32>(array(), 2.0, |y| y, 1.0)).expect("it runs");
+        assert_eq!(y.to_vec::<f32>(), Ok(vec![4.0; 64]));
+        let z = scaled_tuned::<f32>(y, 2.0, |y| y, 1.0).and_then(|z| z.to_vec::<f32>());
+        assert_eq!(z, Ok(vec![10.0; 64]));
+        assert_eq!(check(|| scaled_tuned::<f32>(array(), 2.0, |y| y * 2.0, 1.0)).expect("they agree").kernels, 1);
+    }
+}
+
+/// Candidates that do not fit what the call gives.
+#[kernel(grid = (cdiv(N, BN)), tune(BN = [8, 4096, 16]), assume(BN == H))]
+fn fitting<const BN: usize, const H: usize>(
+    #[block([N, 16] => [BN, 16], |i| (i, 0))] x: In<f32>,
+    #[block([N, 16] => [BN, 16], |i| (i, 0))] out: Out<f32>,
+    #[scratch([BN, 16])] s: Scratch<f32>,
+) {
+    s.store(x.load());
+    out.store(s.load());
+}
+
+#[test]
+fn candidates_that_do_not_fit_are_skipped_with_a_reason() {
+    let client = Client::cpu();
+    let x = client.array(&[1.0f32; 1600], &[100, 16]).expect("it fits");
+    fitting_tuned::<16>(&x).expect("one of them fits");
+    let found = tuning_of(|| fitting_tuned::<16>(&x));
+    assert_eq!(found.chosen, 2, "{found}");
+    let skipped = |i: usize| matches!(&found.candidates[i].outcome, Outcome::Skipped(why) if why.contains("assumes"));
+    assert!(skipped(0) && skipped(1), "{found}");
+    let e = fitting_tuned::<3>(&x).expect_err("none fits");
+    assert_eq!(e.code(), "assume", "{e}");
+}
+
+/// What the processes of the test below do.
+#[test]
+#[ignore = "only where another test starts it"]
+fn child() {
+    let (Ok(folder), Ok(factor)) = (std::env::var("PALLAS_TUNE_TEST"), std::env::var("PALLAS_TUNE_FACTOR")) else {
+        return;
+    };
+    set_disk_cache(DiskCache::At { folder: folder.into(), limit: 1 << 20 }).expect("before the first kernel");
+    let factor: f32 = factor.parse().expect("a number");
+    let x = Client::cpu().array(&[1.0f32; 64], &[16, 4]).expect("it fits");
+    let call = || scaled_tuned::<f32>(&x, factor, |y| y, 1.0);
+    assert_eq!(call().and_then(|y| y.to_vec::<f32>()), Ok(vec![2.0 * factor; 64]));
+    println!("tuned {}", tuning_of(call).why);
+}
+
+#[test]
+fn winners_are_remembered_and_stale_ones_are_not() {
+    let folder = std::env::temp_dir().join(format!("pallas-tune-{}", std::process::id()));
+    let why = |factor: &str| {
+        let mut command = Command::new(std::env::current_exe().expect("this binary"));
+        command.args(["tune::child", "--exact", "--ignored", "--nocapture"]).stderr(Stdio::inherit());
+        command.env("PALLAS_TUNE_TEST", &folder).env("PALLAS_TUNE_FACTOR", factor);
+        let output = command.output().expect("it starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{text}");
+        text.lines().find_map(|l| l.split_once("tuned ")).expect("it says why").1.to_string()
+    };
+    assert_eq!(why("2.0"), "the fastest, timed by this process");
+    assert_eq!(why("2.0"), "the fastest, timed earlier");
+    assert_eq!(why("3.0"), "the fastest, timed by this process", "another constant in the kernel");
+    assert_eq!(why("2.0"), "the fastest, timed earlier");
+    let tuned = |path: &std::path::Path| path.to_string_lossy().contains("tuned-");
+    let files: Vec<_> = std::fs::read_dir(&folder).expect("made").flatten().map(|f| f.path()).collect();
+    assert_eq!(files.iter().filter(|p| tuned(p)).count(), 2);
+    for file in files.iter().filter(|p| tuned(p)) {
+        std::fs::write(file, b"torn").expect("ours");
+    }
+    assert_eq!(why("2.0"), "the fastest, timed by this process");
+    std::fs::remove_dir_all(&folder).expect("ours");
+}
