@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! pub fn k_tuned(x: impl Input, scale: f32) -> Result<Array, Error> {
-//!     let x: Argument = arg(x);
-//!     let call = |which: usize, x: Argument, scale| match which { 0 => k::<32, 16>(x, scale), 1 => k::<32, 32>(x, scale), .. };
+//!     let x: Array = array(x);
+//!     let call = |which: usize, x: Array, scale| match which { 0 => k::<32, 16>(x, scale), 1 => k::<32, 32>(x, scale), .. };
 //!     let which = tune(Candidates { .. }, &|which| call(which, x.clone(), scale.clone()).map(|_| ()))?;
 //!     call(which, x, scale)
 //! }
@@ -225,7 +225,7 @@ pub(crate) fn function(
     let arrays: Vec<&Ident> = taken.iter().filter(is_array).map(|p| &p.name).collect();
     let declared = taken.iter().map(|p| {
         let name = &p.name;
-        if is_array(&p) { quote!(#name: #root::Argument) } else { quote!(#name) }
+        if is_array(&p) { quote!(#name: #root::Array) } else { quote!(#name) }
     });
     let arms = found.values.iter().enumerate().map(|(i, values)| {
         let arguments = f.sig.generics.params.iter().filter_map(|p| match p {
@@ -250,7 +250,7 @@ pub(crate) fn function(
         #[doc = #about]
         #[allow(dead_code, non_snake_case, clippy::too_many_arguments, clippy::clone_on_copy)]
         #vis fn #own<#(#params),*>(#(#inputs),*) -> ::core::result::Result<#result, #root::Error> #clause {
-            #(let #arrays: #root::Argument = #root::arg(#arrays);)*
+            #(let #arrays: #root::Array = #root::array(#arrays);)*
             let #call = |#which: usize, #(#declared),*| match #which { #(#arms)* _ => ::core::unreachable!() };
             let #which = #root::tune(
                 #root::Candidates {

@@ -107,13 +107,6 @@ impl Input for Array {
     }
 }
 
-/// A tuned call hands its arrays on.
-impl Input for Argument {
-    fn into_argument(self) -> Argument {
-        self
-    }
-}
-
 /// A value of the call.
 #[derive(Clone, Debug)]
 pub enum Argument {
@@ -125,6 +118,13 @@ pub enum Argument {
 /// An array argument.
 pub fn arg(x: impl Input) -> Argument {
     x.into_argument()
+}
+/// An array of a tuned call, to be handed on by value: one that the caller keeps is shared, so nothing takes its memory.
+pub fn array(x: impl Input) -> Array {
+    match x.into_argument() {
+        Argument::Array(array, _) => array,
+        Argument::Param(_) => unreachable!("an input is an array"),
+    }
 }
 /// A scalar argument.
 pub fn param<T: ParamValue>(x: T) -> Argument {

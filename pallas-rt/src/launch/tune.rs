@@ -5,10 +5,9 @@
 use super::inspect;
 use super::into::with_lent;
 use super::key::{FixedKey, Key};
-use super::spec::Argument;
 use super::timing;
 use crate::disk;
-use crate::{Client, DeviceKind, Error, Result};
+use crate::{Array, Client, DeviceKind, Error, Result};
 use pallas_ir::{At, DType, Diag, Loc};
 use serde::{Deserialize, Serialize};
 use std::any::TypeId;
@@ -33,7 +32,7 @@ pub struct Candidates<'a> {
     /// `#[dim]` parameters.
     pub given: Vec<i64>,
     /// The call's arrays.
-    pub arrays: &'a [&'a Argument],
+    pub arrays: &'a [&'a Array],
 }
 
 /// How the block sizes of a call were chosen.
@@ -130,19 +129,11 @@ fn choose(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instan
 
 /// All arrays live on one client, which the launch checks; without arrays it is the process's.
 fn client_of(candidates: &Candidates<'_>) -> Result<Client> {
-    let mut clients = candidates.arrays.iter().filter_map(|a| match a {
-        Argument::Array(array, _) => Some(array.client().clone()),
-        Argument::Param(_) => None,
-    });
-    clients.next().map_or_else(Client::from_env, Ok)
+    candidates.arrays.first().map_or_else(Client::from_env, |array| Ok(array.client().clone()))
 }
 
 fn shapes(candidates: &Candidates<'_>) -> Vec<(DType, Vec<usize>)> {
-    let array = |a: &&Argument| match a {
-        Argument::Array(array, _) => Some((array.dtype(), array.shape().to_vec())),
-        Argument::Param(_) => None,
-    };
-    candidates.arrays.iter().filter_map(array).collect()
+    candidates.arrays.iter().map(|array| (array.dtype(), array.shape().to_vec())).collect()
 }
 
 fn call(candidates: &Candidates<'_>, client: &Client, instance: TypeId) -> Option<Call> {
