@@ -5,7 +5,7 @@
 //! ```
 //!
 //! [`plan`] gathers elementwise instructions in chains and decides which tiles need memory of their own, and where it
-//! lies in a program's arena; [`run`] executes the steps of a program. The work is done by [`gemm`] (products), [`jit`]
+//! lies in a program's arena; [`shares`] spreads programs over threads, [`run`] executes the steps of one. The work is done by [`gemm`] (products), [`jit`]
 //! (elementwise chains in machine code), [`strips`] and [`convert`] (elementwise loops for everything else), [`fold`]
 //! (reductions) and [`tile`] (strided memory).
 //!
@@ -16,12 +16,14 @@ mod gemm;
 mod jit;
 mod plan;
 mod run;
+mod shares;
 mod strips;
 mod tile;
 
 use crate::interp::Fault;
 use pallas_ir::{Kernel, Literal};
-use rayon::prelude::*;
+use shares::Shares;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// An operand's memory during a launch.
@@ -83,22 +85,63 @@ impl Executable {
     /// The first failed `debug_assert`, by program; a loop whose step is not positive.
     pub fn run(&self, launch: &Launch<'_>) -> Result<Vec<String>, Fault> {
         let programs: i64 = launch.grid.iter().product();
-        let log = Mutex::new(vec![]);
-        let some = |programs: std::ops::Range<i64>| {
-            run::programs(&self.plan, launch, programs, &mut |p, lines| {
-                log.lock().unwrap_or_else(PoisonError::into_inner).push((p, lines));
-            })
-        };
         let inline = programs <= 1 || self.plan.work.saturating_mul(programs as usize) < INLINE_WORK;
-        if inline {
-            some(0..programs)?;
+        let threads = if inline { 1 } else { rayon::current_num_threads().min(programs as usize) };
+        // A late thread must not leave the others idle.
+        let parts = (threads * 32).min(programs as usize);
+        let bound = |part: u32| (i128::from(part) * i128::from(programs) / parts as i128) as i64;
+        let shares = Shares::new(parts as u32, threads as u32);
+        let outcome = Outcome::new();
+        let thread = |t: usize| {
+            let ranges = std::iter::from_fn(|| shares.take(t)).map(|part| bound(part)..bound(part + 1));
+            run::programs(&self.plan, launch, ranges, &outcome);
+        };
+        if threads == 1 {
+            thread(0);
         } else {
-            // Few tasks a thread: each prepares an arena, and a late one must not leave the others idle.
-            let tasks = (rayon::current_num_threads() * 16).min(programs as usize);
-            let bound = |t: usize| (t as i128 * i128::from(programs) / tasks as i128) as i64;
-            (0..tasks).into_par_iter().with_max_len(1).try_for_each(|t| some(bound(t)..bound(t + 1)))?;
+            // The caller is one of the threads: nobody has to be woken for its share.
+            rayon::in_place_scope(|scope| {
+                (1..threads).for_each(|t| scope.spawn(move |_| thread(t)));
+                thread(0);
+            });
         }
-        let mut log = log.into_inner().unwrap_or_else(PoisonError::into_inner);
+        outcome.finish()
+    }
+}
+
+/// What the programs of a launch come to.
+#[derive(Debug)]
+struct Outcome {
+    /// The first program that failed so far. Later ones need not run.
+    failed: AtomicI64,
+    fault: Mutex<Option<Fault>>,
+    /// What programs printed.
+    log: Mutex<Vec<(i64, Vec<String>)>>,
+}
+
+impl Outcome {
+    fn new() -> Outcome {
+        Outcome { failed: AtomicI64::new(i64::MAX), fault: Mutex::default(), log: Mutex::default() }
+    }
+    /// Whether the result of a program still matters.
+    fn wants(&self, program: i64) -> bool {
+        program < self.failed.load(Ordering::Relaxed)
+    }
+    fn printed(&self, program: i64, lines: Vec<String>) {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).push((program, lines));
+    }
+    fn failed(&self, program: i64, fault: Fault) {
+        let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.failed.fetch_min(program, Ordering::Relaxed) > program {
+            *first = Some(fault);
+        }
+    }
+    /// All lines in the order of programs, or the first fault.
+    fn finish(self) -> Result<Vec<String>, Fault> {
+        if let Some(fault) = self.fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(fault);
+        }
+        let mut log = self.log.into_inner().unwrap_or_else(PoisonError::into_inner);
         log.sort_by_key(|(p, _)| *p);
         Ok(log.into_iter().flat_map(|(_, lines)| lines).collect())
     }

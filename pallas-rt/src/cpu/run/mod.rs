@@ -8,13 +8,13 @@ mod native;
 mod product;
 mod shape;
 
-use super::Launch;
 use super::gemm::Packing;
 use super::jit::Place;
 use super::plan::step::{Block, Fixed, Step};
 use super::plan::{Plan, root};
 use super::strips::{slice, slice_mut};
 use super::tile::{self, MAX_RANK, Tile};
+use super::{Launch, Outcome};
 use crate::interp::{Data, Datum, Fault, walk};
 use pallas_ir::{Literal, Loc, OperandKind, Type, Value};
 use std::cell::RefCell;
@@ -62,33 +62,30 @@ fn apart(start: *mut u8) -> *mut u8 {
     start.wrapping_add((start as usize).wrapping_neg() % PAGE + PAGE / 2)
 }
 
-/// Runs these programs of the launch's grid, row-major; hands over what each printed.
-///
-/// # Errors
-/// A failed assertion; a loop whose step is not positive.
-pub(super) fn programs(
-    plan: &Plan,
-    launch: &Launch<'_>,
-    programs: Range<i64>,
-    printed: &mut dyn FnMut(i64, Vec<String>),
-) -> Result<(), Fault> {
+/// Runs these programs of the launch's grid, row-major. Any may fail: an assertion, a loop whose step is not positive.
+pub(super) fn programs(plan: &Plan, launch: &Launch<'_>, ranges: impl Iterator<Item = Range<i64>>, outcome: &Outcome) {
+    let mut programs = ranges.flatten().peekable();
+    if programs.peek().is_none() {
+        return;
+    }
     // Taken, not borrowed: a program that waits for the pool may find itself running another launch.
     let mut buffers = BUFFERS.take();
     let mut run = Run::new(plan, launch, &mut buffers);
-    let mut result = Ok(());
     for p in programs {
-        run.enter(p);
-        result = run.block(&plan.body);
-        if !run.log.is_empty() {
-            printed(p, std::mem::take(&mut run.log));
+        if !outcome.wants(p) {
+            continue;
         }
-        if result.is_err() {
-            break;
+        run.enter(p);
+        let result = run.block(&plan.body);
+        if !run.log.is_empty() {
+            outcome.printed(p, std::mem::take(&mut run.log));
+        }
+        if let Err(fault) = result {
+            outcome.failed(p, fault);
         }
     }
     tile::settle();
     BUFFERS.set(buffers);
-    result
 }
 
 /// A program in progress.
