@@ -250,6 +250,24 @@ fn failed_assertion() {
     }
 }
 
+#[kernel(grid = (N))]
+fn asserted_by_many(
+    #[block([N, 512] => [1, 512], |i| (i, 0))] x: In<f32>,
+    #[block([N] => [1], |i| (i,))] out: Out<f32>,
+) {
+    debug_assert(program_id(0) < 300, "one of the first");
+    out.store(x.load().sum(1).reshape([1]));
+}
+#[test]
+fn the_first_failed_program_is_reported_whichever_thread_ran_it() {
+    let x = Array::from_slice(&vec![1.0f32; 1000 * 512], &[1000, 512]).expect("it fits");
+    let x = x.to_device(&Client::cpu()).expect("it fits");
+    for _ in 0..10 {
+        let e = asserted_by_many(&x).expect_err("700 programs fail").to_string();
+        assert!(e.contains("[300]") && e.contains("one of the first"), "{e}");
+    }
+}
+
 /// Keeps its tile beyond its program, on purpose.
 fn remembered(x: Tile<f32>) -> Tile<f32> {
     thread_local! { static KEPT: std::cell::Cell<Option<Tile<f32>>> = const { std::cell::Cell::new(None) }; }
