@@ -102,6 +102,7 @@ mod shapes {
     mod side_of_variable;
     mod sides;
     mod slice;
+    mod slice_end;
     mod squeeze;
     mod squeezed;
     mod store;
@@ -159,6 +160,7 @@ mod spec {
     mod fill_twice;
     mod map_arity;
     mod map_missing;
+    mod map_of_another_axis;
     mod map_of_whole;
     mod map_results;
     mod no_block;

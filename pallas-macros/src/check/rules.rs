@@ -244,7 +244,13 @@ impl Walk {
         let numbers = |sizes: &[Dim]| sizes.iter().map(Dim::as_number).collect::<Option<Vec<i64>>>();
         match (numbers(&start), numbers(&stride)) {
             (Some(start), Some(stride)) => self.structural(Slice { start, size, stride }, &[dims], &m.method, exprs),
-            _ => Value::Tile(size),
+            _ if [&start, &size, &stride].iter().any(|part| part.len() != dims.len()) => Value::Tile(size),
+            _ => {
+                let part = |axis: usize| [&start[axis], &size[axis], &stride[axis]];
+                let mut axes = 0..dims.len();
+                let outside = axes.find_map(|axis| Slice::within(dims, axis, part(axis), &self.facts).err());
+                outside.map_or(Value::Tile(size.clone()), |mistake| self.refuse(&mistake, m))
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 use crate::ast::{Block, BlockSize, Errors, Options, Parameter, Role};
 use pallas_ir::diag::{axes, dimensions};
 use quote::{ToTokens, quote};
-use syn::{Expr, ItemFn};
+use syn::{Expr, ExprClosure, ItemFn};
 
 /// Checks signature and specs; each mistake is one error at the user's token.
 pub(super) fn specs(f: &ItemFn, options: &Options, parameters: &[Parameter], errors: &mut Errors) {
@@ -206,6 +206,29 @@ fn block(p: &Parameter, b: &Block, options: &Options, errors: &mut Errors) {
             }
             _ => {}
         }
+    }
+    for ((entry, size), dim) in entries.iter().zip(sizes).zip(&b.dims) {
+        counted(entry, size, dim, map, options, errors);
+    }
+}
+
+/// An index that is a grid axis walks along the blocks that this axis counts: not along those of another one.
+fn counted(entry: &Expr, size: &BlockSize, dim: &Expr, map: &ExprClosure, options: &Options, errors: &mut Errors) {
+    let text = |e: &dyn ToTokens| e.to_token_stream().to_string();
+    let blocks = match size {
+        BlockSize::Squeezed => text(dim),
+        BlockSize::Blocked(block) if text(block) == "1" => text(dim),
+        BlockSize::Blocked(block) => text(&quote!(cdiv(#dim, #block))),
+        BlockSize::Element(..) => return,
+    };
+    let counts = |axis: &usize| options.grid.get(*axis).is_some_and(|extent| text(extent) == blocks);
+    let Some(taken) = map.inputs.iter().position(|input| text(input) == text(entry)) else { return };
+    let Some(own) = (0..options.grid.len()).find(counts).filter(|_| !counts(&taken)) else { return };
+    // What is declared equal may be counted by either.
+    if let (Some(other), []) = (options.grid.get(taken), &options.assume[..]) {
+        let spaced = |e: &str| e.replace(" (", "(").replace(" ,", ",").replace("( ", "(").replace(" )", ")");
+        let message = format!("`{}` counts {}, not the blocks of `{}`", text(entry), spaced(&text(other)), text(dim),);
+        errors.at(entry, message, &format!("grid axis {own} counts {}: take its argument", spaced(&blocks)));
     }
 }
 

@@ -54,9 +54,9 @@ pub fn dimensions(n: usize) -> String {
 
 /// What to do about two sizes that differ: names may be declared equal, numbers may not.
 pub fn agree(a: &crate::Dim, b: &crate::Dim) -> String {
-    match (a.as_number(), b.as_number()) {
-        (Some(_), Some(_)) => format!("{a} and {b} have to be the same"),
-        _ => format!("if {a} and {b} are always equal, say `assume({a} == {b})`"),
+    match (a - b).as_number() {
+        Some(_) => format!("{a} and {b} have to be the same"),
+        None => format!("if {a} and {b} are always equal, say `assume({a} == {b})`"),
     }
 }
 

@@ -198,7 +198,14 @@ impl Machine {
                     o.name,
                     if legal.end == 0 { "none".to_string() } else { format!("0..{}", legal.end) }
                 );
-                return Err(self.fault("block-range", loc, message, "clamp it with `min`, or check the grid"));
+                let help = match block {
+                    BlockDim::Element { low, .. } if low > 0 => format!(
+                        "offsets count from the first place a block may begin at, {low} elements before the array: \
+                         its element 0 is at offset {low}"
+                    ),
+                    _ => "clamp it with `min`, or check the grid".to_string(),
+                };
+                return Err(self.fault("block-range", loc, message, &help));
             }
             origin.push(first);
         }

@@ -100,6 +100,8 @@ pub(super) fn bind(spec: &Spec, arguments: Vec<Argument>) -> Result<Binding> {
             fault("unbound", message, "give it at the call: a parameter `#[dim] N: usize`")
         })
     };
+    // `M + 1 = 5`, or a number alone.
+    let value = |dim: &Dim, n: i64| if dim.as_number().is_some() { n.to_string() } else { format!("{dim} = {n}") };
     let mut shapes = vec![];
     for (operand, array) in spec.operands.iter().zip(&arrays) {
         let mut shape = vec![];
@@ -109,13 +111,14 @@ pub(super) fn bind(spec: &Spec, arguments: Vec<Argument>) -> Result<Binding> {
                     let n = number(dim, &format!("`{}`", operand.name))?;
                     let found = array.as_ref().map(|(a, _)| a.shape()[axis] as i64);
                     if let Some(found) = found.filter(|f| *f != n) {
-                        let message = format!("dimension {axis} of `{}` is {dim} = {n}, found {found}", operand.name);
+                        let value = value(dim, n);
+                        let message = format!("dimension {axis} of `{}` is {value}, found {found}", operand.name);
                         return Err(fault("dimension", message, "check the array's shape"));
                     }
                     let n = usize::try_from(n).map_err(|_| {
                         fault(
                             "dimension",
-                            format!("dimension {axis} of `{}` is {dim} = {n}", operand.name),
+                            format!("dimension {axis} of `{}` is {}", operand.name, value(dim, n)),
                             "sizes are at least 0",
                         )
                     })?;

@@ -17,6 +17,23 @@ pub struct Slice {
     pub stride: Vec<i64>,
 }
 
+impl Slice {
+    /// Whether a range with this start, size and stride lies inside of an axis, for all sizes that are possible.
+    ///
+    /// # Errors
+    /// It never does.
+    pub fn within(dims: &[Dim], axis: usize, [start, size, stride]: [&Dim; 3], facts: &Facts) -> Result<(), Diag> {
+        // The last element is start + stride * (size - 1); an empty range has none.
+        let one = Dim::from(1i64);
+        let (dim, end) = (&dims[axis], &(start + &(stride * &(size - &one))) + &one);
+        if size.as_number() == Some(0) || facts.at_most(&end, dim) != Verdict::No {
+            return Ok(());
+        }
+        let found = format!("a slice up to element {end} along axis {axis} of {}", shape(dims));
+        Err(Diag::new("slice", At::Operand(0), found, format!("axis {axis} has {dim} elements")))
+    }
+}
+
 impl fmt::Display for Slice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "slice start({}) size({}) stride({})", list(&self.start), list(&self.size), list(&self.stride))
@@ -43,18 +60,13 @@ impl Structural for Slice {
                 format!("a slice of {} with {} starts and {} sizes", shape(args[0]), self.start.len(), self.size.len());
             return Err(Diag::new("slice", At::Op, found, "one start, size and stride per axis"));
         }
-        for (axis, (dim, size)) in args[0].iter().zip(&self.size).enumerate() {
+        for (axis, size) in self.size.iter().enumerate() {
             let (start, stride) = (self.start[axis], self.stride[axis]);
             if start < 0 || stride < 1 {
                 let found = format!("a slice from {start} by {stride} along axis {axis}");
                 return Err(Diag::new("slice", At::Op, found, "starts are at least 0, strides at least 1"));
             }
-            // The last element is start + stride * (size - 1); an empty slice has none.
-            let end = &(&Dim::from(stride) * &(size - &Dim::from(1i64))) + &Dim::from(start + 1);
-            if size.as_number() != Some(0) && facts.at_most(&end, dim) == Verdict::No {
-                let found = format!("a slice up to element {end} along axis {axis} of {}", shape(args[0]));
-                return Err(Diag::new("slice", At::Operand(0), found, format!("axis {axis} has {dim} elements")));
-            }
+            Self::within(args[0], axis, [&start.into(), size, &stride.into()], facts)?;
         }
         Ok(self.size.clone())
     }
