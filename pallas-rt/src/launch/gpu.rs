@@ -134,7 +134,7 @@ fn split(iterations: &Iterations, steps: &[i64], limit: u64) -> Vec<Vec<u32>> {
 fn multiples(kernel: &Kernel, binding: &Binding) -> u64 {
     let rows = |name: &str| {
         let last = |o: &Operand| o.dims.len() > 1 && o.dims.last().is_some_and(|d| d.names().iter().any(|n| n == name));
-        kernel.arrays().any(|(_, o)| o.dtype.bytes() == 4 && last(o))
+        kernel.arrays().any(|(_, o)| last(o))
     };
     let sizes = run::sizes(kernel, binding).into_iter().enumerate();
     let told = sizes.filter(|&(i, n)| i < 64 && n % 4 == 0 && rows(&kernel.dims[i].name));

@@ -139,8 +139,6 @@ struct Form {
 /// The placement on one grid of threads. Scratch that finds no registers there stays memory.
 fn on_grid(task: Task<'_>, depth: usize, grid: (u32, u32), want: Want<'_>, forms: &mut Vec<Form>) -> Option<Placed> {
     let (kernel, numbers) = (task.kernel, task.limits.profile.numbers());
-    let whole = numbers.always || emit::whole_vectors(kernel, task.limits.multiples);
-    let vector = if whole { numbers.vector } else { 1 };
     let all = || (0..kernel.operands.len() as u32).map(OperandId).collect();
     let mut kept: Vec<OperandId> = if numbers.registers == 0 || task.resumed { all() } else { vec![] };
     loop {
@@ -153,12 +151,13 @@ fn on_grid(task: Task<'_>, depth: usize, grid: (u32, u32), want: Want<'_>, forms
             if depth > 1 {
                 (promoted.kernel, fetched) = prefetch(&promoted.kernel, task.sequential, depth, &mut promoted.carried);
             }
-            let analysis = Analysis::new(&promoted.kernel, numbers);
+            let whole = |of| emit::fours(&promoted.kernel, of, task.limits.multiples);
+            let analysis = Analysis::new(&promoted.kernel, numbers, whole);
             forms.push(Form { kept: kept.clone(), promoted, fetched, analysis });
             forms.len() - 1
         });
         let Form { promoted, fetched, analysis, .. } = &forms[at];
-        let plan = analysis.plan(&promoted.kernel, numbers, (grid, vector), want.pads);
+        let plan = analysis.plan(&promoted.kernel, numbers, grid, want.pads);
         let large = |v: Value| promoted.kernel.ty(v).elements() > numbers.registers * plan.threads();
         let memory = |v: Value| matches!(plan.homes[v.index()], Home::Buffer(_)) || large(v);
         let mut out: Vec<OperandId> = promoted.carried.iter().filter(|(v, _)| memory(*v)).map(|(_, o)| *o).collect();

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 /// Threads that a device runs at once.
-const GROUP: usize = 32;
+pub(super) const GROUP: usize = 32;
 /// Bytes that global memory moves at once.
-const SEGMENT: i64 = 128;
+pub(super) const SEGMENT: i64 = 128;
 /// Banks of workgroup memory, a word wide each.
 const BANKS: i64 = 32;
 /// An extent that is known at launch only.
@@ -150,13 +150,18 @@ pub(super) fn pads(plan: &Plan, accesses: &[Access]) -> Vec<(String, usize)> {
     pads.into_iter().map(|(_, pad)| pad).collect()
 }
 
+/// The axis along which rows follow each other.
+fn outer(buffer: &Buffer) -> usize {
+    let last = buffer.strides.len() - 1;
+    if buffer.inner == last { last - 1 } else { last }
+}
 /// Words from one row to the next.
 fn pitch(buffer: &Buffer) -> usize {
-    buffer.strides[buffer.strides.len() - 2]
+    buffer.strides[outer(buffer)]
 }
 fn padded(buffer: &Buffer, columns: usize, pad: usize) -> Vec<usize> {
-    let (last, outer) = buffer.strides.split_last().expect("a row has an axis");
-    outer.iter().map(|s| s / pitch(buffer) * (columns + pad)).chain([*last]).collect()
+    let of = |(axis, s): (usize, &usize)| if axis == buffer.inner { *s } else { s / pitch(buffer) * (columns + pad) };
+    buffer.strides.iter().enumerate().map(of).collect()
 }
 fn strides(access: &Access) -> Vec<usize> {
     access.at.iter().map(|(_, s)| *s).collect()
@@ -244,12 +249,12 @@ impl Reader<'_> {
         }
         let (letter, number) = word.split_at_checked(1)?;
         let number: Option<usize> = number.parse().ok();
-        let columns = self.plan.grid.1 as usize;
         Some(match (letter, number) {
             _ if word == "thread" => self.t as i64,
             ("e", None) => self.t as i64,
             ("c", Some(c)) => {
                 let class = self.plan.layout.classes[c];
+                let columns = class.grid.1 as usize;
                 let thread = match class.along {
                     Along::Y => self.t / columns,
                     Along::X => self.t % columns,

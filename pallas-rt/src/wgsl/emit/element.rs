@@ -1,5 +1,6 @@
 //! One element of any value, at a position of whoever reads it.
 use super::Emit;
+use crate::wgsl::place::layout::Along;
 use crate::wgsl::place::{Home, row_major, views};
 use crate::wgsl::reach::Access as Reached;
 use crate::wgsl::sync::Memory;
@@ -138,7 +139,9 @@ impl Emit<'_> {
         if self.product
             && let Some((base, part)) = self.four_of(buffer, at)
         {
-            let first = At { coords: at.coords.iter().map(base_of).collect(), flat: None };
+            let mut first = At { coords: at.coords.clone(), flat: None };
+            let along = &mut first.coords[self.plan.buffers[buffer].inner];
+            *along = base_of(along);
             self.reach_buffer(buffer, &first, FOUR, false);
             let name = self.tiles_at(&base);
             return from_word(dtype, &format!("{name}.{}", PARTS[part]));
@@ -168,13 +171,14 @@ impl Emit<'_> {
     /// The index of the four words of workgroup memory that an element is one of, and which.
     fn four_of(&self, buffer: usize, at: &At) -> Option<(String, usize)> {
         let b = &self.plan.buffers[buffer];
-        let (last, outer) = b.strides.split_last()?;
-        if !self.plan.fours || b.outside || *last != 1 || outer.iter().any(|s| !s.is_multiple_of(FOUR)) {
+        let apart =
+            |(axis, s): (usize, &usize)| axis == b.inner && *s == 1 || axis != b.inner && s.is_multiple_of(FOUR);
+        if !self.plan.fours || b.outside || b.strides.is_empty() || !b.strides.iter().enumerate().all(apart) {
             return None;
         }
-        let (base, part) = at.coords.last()?.part.clone()?;
+        let (base, part) = at.coords.get(b.inner)?.part.clone()?;
         let mut coords = at.coords.clone();
-        *coords.last_mut()? = Coord::text(base);
+        coords[b.inner] = Coord::text(base);
         Some((self.index(buffer, &At { coords, flat: None }).0, part))
     }
     /// The name of four words of workgroup memory.
@@ -209,9 +213,11 @@ impl Emit<'_> {
             self.line(format!("if ({test}) {{"));
         }
         let (places, dtype) = (self.positions(from), self.k.ty(to).dtype);
+        // Registers are in the order of rows.
+        let rows = self.plan.buffers[buffer].inner + 1 == self.k.ty(to).shape.len();
         let mut i = 0;
         while i < places.len() {
-            match self.four_of(buffer, &places[i]) {
+            match self.four_of(buffer, &places[i]).filter(|_| rows) {
                 Some((index, 0)) => {
                     self.touch(Memory::Buffer(buffer), None, true);
                     self.reach_buffer(buffer, &places[i], FOUR, true);
@@ -256,15 +262,14 @@ impl Emit<'_> {
         self.owner_of(&self.plan.layout.axes[v.index()])
     }
     pub(super) fn owner_of(&self, axes: &[Option<usize>]) -> Option<String> {
-        use crate::wgsl::place::layout::Along;
-        let threads = |along: Along| {
-            let of = |c: &Option<usize>| c.map(|c| self.plan.layout.classes[c]).filter(|c| c.along == along);
-            axes.iter().find_map(of).map_or(1, |c| c.threads)
+        let classes = || axes.iter().flatten().map(|&c| self.plan.layout.classes[c]);
+        let grid = classes().find(|c| c.along != Along::Each).map_or(self.plan.grid, |c| c.grid);
+        let test = |along: Along| {
+            let used = classes().find(|c| c.along == along).map_or(1, |c| c.threads);
+            let (place, all) = self.direction(along, grid);
+            (used < all).then(|| format!("{place} < {used}u"))
         };
-        let test = |name: &str, used: usize, all: u32| (used < all as usize).then(|| format!("{name} < {used}u"));
-        let tests =
-            [test("row", threads(Along::Y), self.plan.grid.0), test("column", threads(Along::X), self.plan.grid.1)];
-        let tests: Vec<String> = tests.into_iter().flatten().collect();
+        let tests: Vec<String> = [Along::Y, Along::X].into_iter().filter_map(test).collect();
         (!tests.is_empty()).then(|| tests.join(" && "))
     }
 
@@ -322,7 +327,7 @@ pub(super) fn stretch(own: &[usize], at: &At) -> At {
     let coord = |(n, c): (&usize, &Coord)| if *n == 1 { Coord::text("0u") } else { c.clone() };
     At { coords: own.iter().zip(&at.coords).map(coord).collect(), flat: None }
 }
-/// The coordinate of the first of four neighbours along the last axis.
+/// The coordinate of the first of four neighbours.
 fn base_of(c: &Coord) -> Coord {
     c.part.as_ref().map_or_else(|| c.clone(), |(base, _)| Coord::text(base))
 }

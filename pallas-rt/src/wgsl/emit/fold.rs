@@ -24,6 +24,14 @@ fn subgroup(op: ScalarOp, dtype: DType) -> Option<&'static str> {
 
 /// Most partial results combined by lines instead of a loop.
 const COMBINED: usize = 4;
+/// Most partial results that every thread of a line combines alone: more are first combined to fewer.
+const ALONE: usize = 16;
+
+/// To how many partial results so many are combined first: near the square root, so that both rounds take as long.
+fn first_round(count: usize) -> usize {
+    let fits = |n: &usize| count.is_multiple_of(*n) && n * n <= count;
+    if count > ALONE { (1..=count).take_while(|n| n * n <= count).filter(fits).max().unwrap_or(1) } else { count }
+}
 
 impl Emit<'_> {
     /// `next` folded with `sum`.
@@ -171,6 +179,7 @@ impl Emit<'_> {
             name: name_of.clone(),
             strides: strides.clone(),
             row: None,
+            inner: strides.len().saturating_sub(1),
             words,
             outside: false,
             scratch: false,
@@ -209,14 +218,40 @@ impl Emit<'_> {
                 e.line("}");
             }
         });
+        let left = first_round(count);
+        if left < count {
+            self.step(|e| {
+                e.touch(Memory::Buffer(buffer), None, false);
+                e.touch(Memory::Buffer(buffer), None, true);
+                let first = owner.iter().cloned().chain([format!("{} < {left}u", own.0)]).collect::<Vec<_>>();
+                e.line(format!("if ({}) {{", first.join(" && ")));
+                e.depth += 1;
+                for at in places {
+                    let sum = e.fresh("sum");
+                    e.reach(Memory::Buffer(buffer), reached(at, &own.0), (1, 4, usize::MAX), false);
+                    let (mine, next) = (word(e, at, &own.0), from_word(ty.dtype, &word(e, at, "t")));
+                    e.line(format!("var {sum}: {} = {};", name(ty.dtype), from_word(ty.dtype, &mine)));
+                    e.spent += (count / left) as u64 + 1;
+                    e.times((count / left) as f64, |e| {
+                        let next = e.combine(op, ty.dtype, &sum, &next);
+                        let head = format!("for (var t = {} + {left}u; t < {count}u; t += {left}u)", own.0);
+                        e.line(format!("{head} {{ {sum} = {next}; }}"));
+                        e.pay(e.numbers.workgroup);
+                    });
+                    e.line(format!("{mine} = {};", to_word(ty.dtype, &sum)));
+                }
+                e.depth -= 1;
+                e.line("}");
+            });
+        }
         self.step(|e| {
             e.touch(Memory::Buffer(buffer), None, false);
             for (i, at) in places.iter().enumerate() {
                 let sum = e.register(result, i);
                 e.reach(Memory::Buffer(buffer), reached(at, "0u"), (1, 4, usize::MAX), false);
                 e.line(format!("var {sum}: {} = {};", name(ty.dtype), from_word(ty.dtype, &word(e, at, "0u"))));
-                if count <= COMBINED {
-                    for t in 1..count {
+                if left <= COMBINED {
+                    for t in 1..left {
                         let next = from_word(ty.dtype, &word(e, at, &format!("{t}u")));
                         let next = e.combine(op, ty.dtype, &sum, &next);
                         e.line(format!("{sum} = {next};"));
@@ -224,11 +259,11 @@ impl Emit<'_> {
                     }
                     continue;
                 }
-                e.spent += count as u64 + 1;
+                e.spent += left as u64 + 1;
                 let next = from_word(ty.dtype, &word(e, at, "t"));
-                e.times((count - 1) as f64, |e| {
+                e.times((left - 1) as f64, |e| {
                     let next = e.combine(op, ty.dtype, &sum, &next);
-                    e.line(format!("for (var t = 1u; t < {count}u; t++) {{ {sum} = {next}; }}"));
+                    e.line(format!("for (var t = 1u; t < {left}u; t++) {{ {sum} = {next}; }}"));
                     e.pay(e.numbers.workgroup);
                 });
             }

@@ -1,13 +1,12 @@
-//! Loads and stores: positions in arrays, what lies outside of them, types narrower than a word.
+//! Loads and stores: positions in arrays, and what lies outside of them.
 use super::Emit;
-use super::element::{At, Coord, FOUR, PARTS, stretch, zero};
+use super::element::{At, Coord, FOUR, stretch, zero};
 use super::module;
 use crate::passes::lower;
 use crate::wgsl::place::Home;
 use crate::wgsl::place::views::{self, Inline};
 use crate::wgsl::reach;
 use crate::wgsl::sync::{Memory, Node};
-use crate::wgsl::types::{pack, unpack};
 use pallas_ir::{Inst, Op, OperandId, OperandKind, Value, View};
 use std::cell::RefCell;
 
@@ -169,19 +168,31 @@ impl Emit<'_> {
             Some((_, part)) => {
                 let name = known.fours.iter().find(|(n, _)| *n == number).map(|(_, name)| name.clone());
                 let name = name.unwrap_or_else(|| {
-                    let name = self.four_at(of, &number);
+                    self.pay(self.numbers.four * self.scatter(of, at, FOUR));
+                    self.counts.global += FOUR as f64 * self.trips;
+                    let name = self.elements_at(of, &number);
                     known.fours.push((number, name.clone()));
                     name
                 });
-                unpack(self.k.operand(of).dtype, &format!("{name}.{}", PARTS[part]))
+                self.part(of, &name, part)
             }
             None => {
-                self.pay(self.numbers.global);
+                self.pay(self.numbers.global * self.scatter(of, at, 1));
                 self.counts.global += self.trips;
                 self.fetch(of, &number)
             }
         };
         inside.map_or(x.clone(), |test| format!("select({fill}, {x}, {test})"))
+    }
+
+    /// How much longer a read takes whose threads' neighbours along a row are too few to fill a segment. Nobody waits for
+    /// writes.
+    fn scatter(&self, of: OperandId, at: &At, width: usize) -> f64 {
+        let class = at.coords.last().and_then(|c| c.own).map(|(c, _)| self.plan.layout.classes[c]);
+        let Some(class) = class.filter(|_| self.numbers.stage) else { return 1.0 };
+        let row = class.size * self.k.operand(of).dtype.bytes();
+        let together = class.threads.min(reach::GROUP) * width * self.k.operand(of).dtype.bytes();
+        row.min(reach::SEGMENT as usize) as f64 / together.clamp(1, row.min(reach::SEGMENT as usize)) as f64
     }
 
     /// The element of a fetched value.
@@ -269,41 +280,19 @@ impl Emit<'_> {
         self.reach_array(access, at, 1, true);
         self.pay(self.numbers.global);
         self.counts.global += self.trips;
-        self.guarded([inside, mask], |e| {
-            let (array, dtype) = (module::array(e.k, of), e.k.operand(of).dtype);
-            let bits = pack(dtype, &x);
-            if e.in_fours(of) {
-                return e.line(format!("write_{array}({number}, {bits});"));
-            }
-            if dtype.bytes() == 4 {
-                return e.line(format!("{array}[{number}] = {bits};"));
-            }
-            // Neighbours share the word, and another thread or program may own them.
-            let (per, width) = (4 / dtype.bytes(), 8 * dtype.bytes());
-            let ones = (1u64 << width) - 1;
-            e.line(format!(
-                "{{\n    let at = {number};\n    let shift = {width}u * (at % {per}u);\n    let bits = {bits};\n    \
-                 atomicAnd(&{array}[at / {per}u], ~({ones}u << shift));\n    \
-                 atomicOr(&{array}[at / {per}u], bits << shift);\n}}"
-            ));
-        });
+        self.guarded([inside, mask], |e| e.write_element(of, &number, &x));
     }
     /// Writes four neighbours at once.
     fn write_four(&mut self, access: Access<'_>, value: Value, base: &At, places: &[At], known: &mut Known) {
         let of = access.of;
-        let dtype = self.k.operand(of).dtype;
-        let words: Vec<String> = places.iter().map(|at| pack(dtype, &self.element(value, at))).collect();
+        let elements: Vec<String> = places.iter().map(|at| self.element(value, at)).collect();
         let along = self.along_all(access, base, known);
         let (inside, number) = (tests(&along), number(&along));
         self.touch(Memory::Array(self.k.memory_of(of).0), None, true);
         self.reach_array(access, base, FOUR, true);
         self.pay(self.numbers.four);
         self.counts.global += FOUR as f64 * self.trips;
-        self.fours.insert(self.k.memory_of(of));
-        self.guarded([inside, None], |e| {
-            let array = module::array(e.k, of);
-            e.line(format!("{array}[{number} / {FOUR}u] = vec4<u32>({});", words.join(", ")));
-        });
+        self.guarded([inside, None], |e| e.write_elements(of, &number, &elements));
     }
     fn guarded(&mut self, tests: [Option<String>; 2], body: impl FnOnce(&mut Self)) {
         let tests: Vec<String> = tests.into_iter().flatten().collect();
@@ -317,15 +306,6 @@ impl Emit<'_> {
         self.line("}");
     }
 
-    /// Four neighbours as a vector, from an element on that is a multiple of four.
-    fn four_at(&mut self, of: OperandId, number: &str) -> String {
-        self.pay(self.numbers.four);
-        self.counts.global += FOUR as f64 * self.trips;
-        self.fours.insert(self.k.memory_of(of));
-        let (name, array) = (self.fresh("w"), module::array(self.k, of));
-        self.line(format!("let {name} = {array}[{number} / {FOUR}u];"));
-        name
-    }
     /// Records an access to an array.
     fn reach_array(&mut self, access: Access<'_>, at: &At, width: usize, write: bool) {
         if !self.written {
@@ -342,10 +322,6 @@ impl Emit<'_> {
         let run = axes[axes.len().saturating_sub(whole + 1)..].iter().map(|v| v.size).product();
         self.reach(Memory::Array(of.0), at, (width, k.operand(of).dtype.bytes(), run), write);
     }
-    /// Whether an array may be read and written four elements at a time.
-    fn in_fours(&self, of: OperandId) -> bool {
-        self.plan.fours && module::fours(self.k, of, self.multiples)
-    }
     /// The position of the four neighbours that a position is one of, and which: where they lie together in the array, all
     /// inside or all outside.
     fn four(&self, access: Access<'_>, at: &At) -> Option<(At, usize)> {
@@ -361,23 +337,6 @@ impl Emit<'_> {
         let mut at = At { coords: at.coords.clone(), flat: None };
         *at.coords.last_mut()? = Coord::text(base);
         Some((at, part))
-    }
-
-    /// Element `number` of an array that is in bounds.
-    fn fetch(&self, of: OperandId, number: &str) -> String {
-        let (array, dtype) = (module::array(self.k, of), self.k.operand(of).dtype);
-        let atomic = module::atomic(self.k, of);
-        let four = self.in_fours(of);
-        let read = |i: String| match (atomic, four) {
-            (true, _) => format!("atomicLoad(&{array}[{i}])"),
-            (_, true) => format!("read_{array}({i})"),
-            _ => format!("{array}[{i}]"),
-        };
-        match dtype.bytes() {
-            4 => unpack(dtype, &read(number.to_string())),
-            2 => unpack(dtype, &format!("(({} >> (16u * ({number} % 2u))) & 0xffffu)", read(format!("{number} / 2u")))),
-            _ => unpack(dtype, &format!("(({} >> (8u * ({number} % 4u))) & 0xffu)", read(format!("{number} / 4u")))),
-        }
     }
 
     /// The position along an axis of an array of coordinate `c` of a view, and whether it is known to lie inside.

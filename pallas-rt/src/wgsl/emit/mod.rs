@@ -4,7 +4,7 @@
 //! executes, so that thread grids can be compared. A register tile read across threads is reported as *wanted*: placement
 //! then gives it a copy in memory and emission runs again.
 //!
-//! [`element`] reads one element of any value; [`compute`], [`product`] and [`fold`] the operations; [`memory`] loads and stores; [`control`]
+//! [`element`] reads one element of any value; [`compute`], [`product`] and [`fold`] the operations; [`memory`] loads and stores, [`words`] how elements lie in words; [`control`]
 //! branches, loops and copies between values; [`lines`] text and its cost; [`module`] what stands around the body.
 mod compute;
 mod control;
@@ -14,7 +14,9 @@ mod lines;
 mod memory;
 mod module;
 mod product;
+mod words;
 
+use super::place::layout::Along;
 use super::place::views::Inline;
 use super::place::{Home, Plan};
 use super::profile::Numbers;
@@ -26,7 +28,7 @@ use element::At;
 use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Op, OperandId, RegionId, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) use module::{arrays, module, whole_vectors};
+pub(super) use module::{arrays, fours, module};
 
 /// A kernel's body as nodes, before barriers.
 pub(super) struct Emitted {
@@ -267,20 +269,25 @@ impl Emit<'_> {
     /// The first element each thread has along each class.
     fn classes(&mut self) {
         for (c, class) in self.plan.layout.classes.clone().into_iter().enumerate() {
-            let (direction, threads) = match class.along {
-                super::place::layout::Along::Y => ("row", self.plan.grid.0),
-                super::place::layout::Along::X => ("column", self.plan.grid.1),
-                super::place::layout::Along::Each => continue,
-            };
-            let own = if class.threads == threads as usize {
-                direction.to_string()
-            } else {
-                format!("{direction} % {}u", class.threads)
-            };
+            if class.along == Along::Each {
+                continue;
+            }
+            let (direction, threads) = self.direction(class.along, class.grid);
+            let own = if class.threads == threads { direction } else { format!("{direction} % {}u", class.threads) };
             match class.vector {
                 1 => self.line(format!("let c{c} = {own};")),
                 v => self.line(format!("let c{c} = {v}u * ({own});")),
             }
+        }
+    }
+    /// A thread's row or column on a grid, and how many there are.
+    fn direction(&self, along: Along, (rows, columns): (u32, u32)) -> (String, usize) {
+        let main = (rows, columns) == self.plan.grid;
+        match along {
+            Along::Y if main => ("row".into(), rows as usize),
+            Along::X if main => ("column".into(), columns as usize),
+            Along::Y => (format!("thread / {columns}u"), rows as usize),
+            _ => (format!("thread % {columns}u"), columns as usize),
         }
     }
     fn region(&mut self, region: RegionId) {

@@ -5,6 +5,7 @@ use super::super::sync::Node;
 use super::super::types::HELPERS;
 use super::Emitted;
 use super::element::FOUR;
+use super::words;
 use pallas_ir::{Dim, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 use std::fmt::Write;
 
@@ -108,20 +109,14 @@ pub(super) fn multiple(k: &Kernel, defined: &[Option<InstId>], v: Value, multipl
         _ => false,
     }
 }
-/// Whether an array may be bound as vectors of four words: its rows are whole vectors, and so are those of whoever shares
+/// Whether an array may be bound as vectors of four elements: its rows are whole vectors, and so are those of whoever shares
 /// its memory.
-pub(super) fn fours(k: &Kernel, of: OperandId, multiples: u64) -> bool {
+pub(in crate::wgsl) fn fours(k: &Kernel, of: OperandId, multiples: u64) -> bool {
     let memory = k.memory_of(of);
     k.arrays().filter(|(id, _)| k.memory_of(*id) == memory).all(|(id, o)| {
         let rows = o.dims.len().checked_sub(1).map(|last| bound(k, id, last));
-        o.dtype.bytes() == FOUR && rows.is_some_and(|n| n.fold(&mut Multiple(k, multiples)))
+        o.dtype.bytes() <= FOUR && rows.is_some_and(|n| n.fold(&mut Multiple(k, multiples)))
     })
-}
-
-/// Whether the rows of every array but tables of scalars are whole vectors.
-pub(in crate::wgsl) fn whole_vectors(k: &Kernel, multiples: u64) -> bool {
-    let rows = |o: &pallas_ir::Operand| o.kind != OperandKind::Prefetch && o.dims.len() > 1;
-    k.arrays().filter(|(_, o)| rows(o)).all(|(id, _)| fours(k, id, multiples))
 }
 
 struct Text<'k>(&'k Kernel);
@@ -161,10 +156,6 @@ pub(super) fn array(k: &Kernel, id: OperandId) -> String {
 pub(super) fn written(k: &Kernel, id: OperandId) -> bool {
     matches!(k.operand(k.memory_of(id)).kind, OperandKind::Output { .. })
 }
-/// Whether several programs may write to one word.
-pub(super) fn atomic(k: &Kernel, id: OperandId) -> bool {
-    written(k, id) && k.operand(id).dtype.bytes() < 4
-}
 /// Arrays in the order of their bindings, and whether they are written: an aliased input is its output's, and one that
 /// nothing reads takes none.
 pub(in crate::wgsl) fn arrays(k: &Kernel) -> Vec<(OperandId, bool)> {
@@ -185,10 +176,10 @@ pub(in crate::wgsl) fn module(
     k: &Kernel,
     plan: &Plan,
     body: &Emitted,
-    words: (usize, usize),
+    sizes: (usize, usize),
     error_flag: bool,
 ) -> String {
-    let (workgroup_words, scratch_words) = words;
+    let (workgroup_words, scratch_words) = sizes;
     let mut m = String::new();
     let mut put = |s: String| m.push_str(&(s + "\n"));
     let (rows, columns) = plan.grid;
@@ -197,13 +188,13 @@ pub(in crate::wgsl) fn module(
     put(format!("struct Launch {{ words: array<vec4<u32>, {uniform}> }}"));
     put("@group(0) @binding(0) var<uniform> launch: Launch;".into());
     let bound = arrays(k);
+    let mut text = String::new();
+    render(&body.nodes, 2, body.lockstep, &mut text);
+    let mut functions = String::new();
     for (i, (id, written)) in bound.iter().enumerate() {
         let access = if *written { "read_write" } else { "read" };
-        let word = match (atomic(k, *id), body.fours.contains(id)) {
-            (true, _) => "atomic<u32>",
-            (_, true) => "vec4<u32>",
-            _ => "u32",
-        };
+        let (word, own) = words::binding(k, *id, body.fours.contains(id), &text);
+        functions.push_str(&own);
         let (name, dtype) = (array(k, *id), k.operand(*id).dtype);
         put(format!("@group(0) @binding({}) var<storage, {access}> {name}: array<{word}>; // {dtype}", i + 1));
     }
@@ -225,18 +216,7 @@ pub(in crate::wgsl) fn module(
         put(format!("const at_{} = {}u;", b.name, b.at));
     }
     put("fn word(i: u32) -> u32 { return launch.words[i / 4u][i % 4u]; }".into());
-    let mut text = String::new();
-    render(&body.nodes, 2, body.lockstep, &mut text);
-    for (id, _) in &bound {
-        let name = array(k, *id);
-        let at = if body.fours.contains(id) { "[i / 4u][i % 4u]" } else { "[i]" };
-        if text.contains(&format!("read_{name}(")) {
-            put(format!("fn read_{name}(i: u32) -> u32 {{ return {name}{at}; }}"));
-        }
-        if text.contains(&format!("write_{name}(")) {
-            put(format!("fn write_{name}(i: u32, x: u32) {{ {name}{at} = x; }}"));
-        }
-    }
+    put(functions);
     put(HELPERS.into());
     body.helpers.iter().for_each(|h| put((*h).to_string()));
     put(format!("@compute @workgroup_size({})", plan.threads()));

@@ -4,8 +4,12 @@
 //! values, free axes of a product. Two axes of one tile must lie along different directions of the thread grid, so classes
 //! are two-coloured; a union that would put two axes of a tile into one class, or break the colouring, is left out, and
 //! the reader takes the operand from memory. Axes in front of the last two long ones are held by every thread.
+//!
+//! Tiles that only pass through registers on their way between arrays and workgroup memory share no class with what is
+//! computed. Their threads form a grid of their own: as many along a row as it has elements, so that neighbours read
+//! neighbours.
 use super::views::{Inline, access, view};
-use pallas_ir::{Access, Inst, InstId, Kernel, Op, RegionId, Value};
+use pallas_ir::{Access, Inst, InstId, Kernel, Op, OperandId, RegionId, Value};
 use std::collections::BTreeMap;
 
 /// The direction of the thread grid an axis lies along.
@@ -28,8 +32,12 @@ pub(in crate::wgsl) struct Class {
     pub(in crate::wgsl) along: Along,
     /// Threads that share the axis.
     pub(in crate::wgsl) threads: usize,
-    /// Arrays are read or written along it.
+    /// Arrays are read or written along it, all of them in whole vectors.
     pub(in crate::wgsl) row: bool,
+    /// Classes that meet in tiles are on one grid of threads.
+    pub(in crate::wgsl) group: usize,
+    /// Rows and columns of that grid.
+    pub(in crate::wgsl) grid: (u32, u32),
     /// Neighbours a thread has: thread `t` has elements `vector * t` and on, `vector * (t + threads)` and on, ...
     pub(in crate::wgsl) vector: usize,
 }
@@ -52,25 +60,40 @@ pub(in crate::wgsl) struct Layout {
     pub(in crate::wgsl) axes: Vec<Vec<Option<usize>>>,
     /// By number; `threads` is set by [`Layout::on`].
     pub(in crate::wgsl) classes: Vec<Class>,
+    /// By group of classes: products or folds are computed in it.
+    computed: Vec<bool>,
 }
 
 impl Layout {
-    /// The layout on a grid of `y` by `x` threads that have `vector` neighbours along x where that divides, in classes
-    /// that arrays have rows of, or in `all`.
-    pub(in crate::wgsl) fn on(&self, y: u32, x: u32, vector: usize, all: bool) -> Layout {
-        let threads = |class: &Class| match class.along {
-            Along::Each => 1,
-            Along::Y => divisor(class.size, y as usize),
-            Along::X => divisor(class.size, x as usize),
+    /// The layout on a grid of threads that have `vector` neighbours along x where that divides, in classes that arrays have
+    /// rows of, or in `all`. With `own` grids, groups of classes in which nothing is computed have theirs.
+    pub(in crate::wgsl) fn on(&self, grid: (u32, u32), vector: usize, [all, own]: [bool; 2]) -> Layout {
+        let wide = |c: &Class| if c.along == Along::X && (c.row || all) { vector } else { 1 };
+        let grid_of = |group: usize| {
+            let rows = self.classes.iter().filter(|c| c.group == group && c.along == Along::X);
+            let longest = rows.map(|c| c.size.div_ceil(if c.size.is_multiple_of(wide(c)) { wide(c) } else { 1 })).max();
+            let threads = grid.0 * grid.1;
+            match longest {
+                Some(longest) if own && !self.computed[group] => {
+                    let columns = divisor(threads as usize, longest) as u32;
+                    (threads / columns, columns)
+                }
+                _ => grid,
+            }
         };
+        let grids: Vec<(u32, u32)> = (0..self.computed.len()).map(grid_of).collect();
         let spread = |c: &Class| {
-            let threads = threads(c);
-            let fits = c.along == Along::X && (c.row || all) && c.size.is_multiple_of(threads * vector);
-            let vector = if fits { vector } else { 1 };
-            Class { threads, vector, ..*c }
+            let grid = grids[c.group];
+            let threads = match c.along {
+                Along::Each => 1,
+                Along::Y => divisor(c.size, grid.0 as usize),
+                Along::X => divisor(c.size, grid.1 as usize),
+            };
+            let vector = if c.size.is_multiple_of(threads * wide(c)) { wide(c) } else { 1 };
+            Class { threads, vector, grid, ..*c }
         };
         let classes = self.classes.iter().map(spread).collect();
-        Layout { axes: self.axes.clone(), classes }
+        Layout { axes: self.axes.clone(), classes, computed: self.computed.clone() }
     }
     /// The class of an axis.
     pub(in crate::wgsl) fn class(&self, v: Value, axis: usize) -> Option<Class> {
@@ -87,8 +110,13 @@ fn divisor(n: usize, most: usize) -> usize {
     (1..=most.min(n)).rev().find(|d| n.is_multiple_of(*d)).unwrap_or(1)
 }
 
-/// Finds the classes and their directions.
-pub(in crate::wgsl) fn layout(k: &Kernel, inline: &[Option<Inline>], defined: &[Option<InstId>]) -> Layout {
+/// Finds the classes and their directions; `whole` tells whether an array's rows are whole vectors.
+pub(in crate::wgsl) fn layout(
+    k: &Kernel,
+    inline: &[Option<Inline>],
+    defined: &[Option<InstId>],
+    whole: impl Fn(OperandId) -> bool,
+) -> Layout {
     let mut first = vec![0; k.values.len()];
     let mut axes = 0;
     for (v, ty) in k.values.iter().enumerate() {
@@ -105,7 +133,7 @@ pub(in crate::wgsl) fn layout(k: &Kernel, inline: &[Option<Inline>], defined: &[
     for union in unions {
         search.join(&union.pairs);
     }
-    search.finish()
+    search.finish(whole)
 }
 
 /// Axes that should share a class.
@@ -302,7 +330,7 @@ impl Search<'_> {
         let last = |v: Value| self.long(v).last().map(|&a| self.axis(v, a));
         stored.into_iter().chain(loaded).chain(any).filter(|&v| self.homed(v)).filter_map(last).collect()
     }
-    fn finish(self) -> Layout {
+    fn finish(self, whole: impl Fn(OperandId) -> bool) -> Layout {
         let colours = self.colours(&self.seeds()).expect("unions kept the colouring");
         let each: Vec<usize> = (0..self.each.len()).filter(|&a| self.each[a]).map(|a| self.root(a)).collect();
         let (mut numbers, mut classes) = (BTreeMap::new(), vec![]);
@@ -318,7 +346,8 @@ impl Search<'_> {
                             Some(false) => Along::Y,
                             _ => Along::X,
                         };
-                        classes.push(Class { size: shape[a], along, threads: 1, row: false, vector: 1 });
+                        let size = shape[a];
+                        classes.push(Class { size, along, threads: 1, row: false, group: 0, grid: (1, 1), vector: 1 });
                         classes.len() - 1
                     })
                 })
@@ -326,16 +355,61 @@ impl Search<'_> {
             axes.push((0..shape.len()).map(number).collect());
         }
         let axes: Vec<Vec<Option<usize>>> = axes;
+        let groups = self.group(&axes, &mut classes);
+        let alone = |c: usize, classes: &[Class]| classes.iter().filter(|o| o.group == classes[c].group).count() == 1;
+        let mut ragged = vec![false; classes.len()];
         self.k.walk(self.k.body, &mut |_, inst| {
-            let v = match &inst.op {
-                Op::Store { .. } => inst.args[0],
-                Op::Load { .. } => inst.results[0],
+            let (v, of) = match &inst.op {
+                Op::Store { to, .. } => (inst.args[0], *to),
+                Op::Load { from, .. } => (inst.results[0], *from),
                 _ => return,
             };
-            if let Some(&Some(c)) = axes[v.index()].last() {
+            // A vector beside tiles lies along their axis, whichever it is: it is short, and rows count.
+            if let Some(&Some(c)) = axes[v.index()].last()
+                && (self.long(v).len() > 1 || alone(c, &classes))
+            {
                 classes[c].row = true;
+                ragged[c] |= !whole(of);
             }
         });
-        Layout { axes, classes }
+        classes.iter_mut().zip(ragged).for_each(|(class, ragged)| class.row &= !ragged);
+        let mut computed = vec![false; groups];
+        self.k.walk(self.k.body, &mut |_, inst| {
+            let Op::Structural(op) = &inst.op else { return };
+            let touched = match access(self.k, op, inst) {
+                Access::Contract { .. } => vec![inst.results[0]],
+                Access::Fold { .. } => vec![inst.results[0], inst.args[0]],
+                _ => return,
+            };
+            for v in touched {
+                let classes_of = axes[self.shown(v).index()].iter().flatten();
+                classes_of.for_each(|&c| computed[classes[c].group] = true);
+            }
+        });
+        Layout { axes, classes, computed }
+    }
+    /// The tile that a view shows.
+    fn shown(&self, v: Value) -> Value {
+        match self.inline[v.index()] {
+            Some(Inline::View) => {
+                let inst = self.k.inst(self.defined[v.index()].expect("a view has a definition"));
+                self.shown(view(self.k, inst).0)
+            }
+            _ => v,
+        }
+    }
+    /// Numbers the groups of classes that meet in tiles; how many there are.
+    fn group(&self, axes: &[Vec<Option<usize>>], classes: &mut [Class]) -> usize {
+        for (c, class) in classes.iter_mut().enumerate() {
+            class.group = c;
+        }
+        for tile in axes {
+            let met: Vec<usize> = tile.iter().flatten().copied().filter(|&c| classes[c].along != Along::Each).collect();
+            for pair in met.windows(2) {
+                let (from, to) = (classes[pair[0]].group, classes[pair[1]].group);
+                classes.iter_mut().filter(|c| c.group == from).for_each(|c| c.group = to);
+            }
+        }
+        classes.len()
     }
 }

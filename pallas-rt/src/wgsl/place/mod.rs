@@ -11,7 +11,7 @@ pub(super) mod views;
 use super::profile::Numbers;
 use crate::passes::simplify::used;
 use layout::Layout;
-use pallas_ir::{Access, InstId, Kernel, Op, OperandKind, ScalarOp, Value};
+use pallas_ir::{Access, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 use std::collections::BTreeMap;
 use views::{Inline, access};
 
@@ -35,6 +35,8 @@ pub(super) struct Buffer {
     pub(super) strides: Vec<usize>,
     /// Elements of a row that may be padded.
     pub(super) row: Option<usize>,
+    /// The axis whose neighbours are neighbours in memory.
+    pub(super) inner: usize,
     /// Size.
     pub(super) words: usize,
     /// Global scratch instead of workgroup memory.
@@ -79,24 +81,53 @@ impl Plan {
     fn buffer(&mut self, k: &Kernel, v: Value, name: &str) -> usize {
         let shape = &k.ty(v).shape;
         let mut strides = row_major(shape);
-        let mut row = None;
-        if let [.., rows, columns] = shape[..]
+        let (mut row, mut inner) = (None, shape.len().saturating_sub(1));
+        let pad = self.pads.get(name).copied();
+        if self.turned(k, v) {
+            (strides, row, inner) = (vec![1, shape[0] + pad.unwrap_or(0)], Some(shape[0]), 0);
+        } else if let [.., rows, columns] = shape[..]
             && rows > 1
             && columns > 0
         {
             // Threads that read down a column would meet in one memory bank.
             let across = columns.is_multiple_of(2) && !self.fours && self.read_across(k, v);
-            let pad = self.pads.get(name).copied().unwrap_or(usize::from(across));
+            let pad = pad.unwrap_or(usize::from(across));
             let last = strides.len() - 1;
             strides[..last].iter_mut().for_each(|s| *s = *s / columns * (columns + pad));
             row = Some(columns);
         }
-        let words = shape.first().map_or(1, |n| n * strides[0]).max(1);
-        self.push(Buffer { name: name.into(), strides, row, words, outside: false, scratch: false, at: 0 })
+        let words = shape.iter().zip(&strides).map(|(n, s)| n * s).max().unwrap_or(1).max(1);
+        self.push(Buffer { name: name.into(), strides, row, inner, words, outside: false, scratch: false, at: 0 })
     }
     fn push(&mut self, buffer: Buffer) -> usize {
         self.buffers.push(buffer);
         self.buffers.len() - 1
+    }
+    /// Whether a matrix is kept column by column: its products contract it along rows, and threads have vectors of columns of
+    /// the result. Rows that lie four rows apart would be in the same banks, however long they are.
+    fn turned(&self, k: &Kernel, v: Value) -> bool {
+        if k.ty(v).shape.len() != 2 || !self.fours {
+            return false;
+        }
+        let (mut turned, mut plain) = (false, false);
+        k.walk(k.body, &mut |_, inst| {
+            let Op::Structural(op) = &inst.op else { return };
+            let Access::Contract { contract, batch } = access(k, op, inst) else { return };
+            for (side, &arg) in inst.args.iter().enumerate() {
+                let mut axes = contract.iter().map(|p| if side == 0 { p.0 } else { p.1 });
+                let rank = k.ty(inst.results[0]).shape.len();
+                let (Some(axis), None, true) = (axes.next(), axes.next(), batch.is_empty() && rank == 2) else {
+                    continue;
+                };
+                if self.source(k, arg, axis) == Some((v, 1)) {
+                    let free = self.layout.class(inst.results[0], side);
+                    turned |= free.is_some_and(|c| c.vector > 1);
+                    plain |= free.is_none_or(|c| c.vector == 1);
+                }
+                plain |= self.source(k, arg, axis) == Some((v, 0));
+            }
+        });
+        turned && !plain
     }
     /// Whether some product contracts a tile along its last axis with its other axis spread over columns of threads.
     fn read_across(&self, k: &Kernel, v: Value) -> bool {
@@ -153,28 +184,26 @@ pub(super) struct Analysis {
 }
 
 impl Analysis {
-    pub(super) fn new(k: &Kernel, numbers: &Numbers) -> Analysis {
+    /// `whole` tells whether an array's rows are whole vectors.
+    pub(super) fn new(k: &Kernel, numbers: &Numbers, whole: impl Fn(OperandId) -> bool) -> Analysis {
         let (mut inline, defined) = views::inline(k, !numbers.stage && numbers.registers > 0);
         if numbers.registers == 0 {
             inline.fill(None);
         }
-        let layout = layout::layout(k, &inline, &defined);
+        let layout = layout::layout(k, &inline, &defined, whole);
         let fused = if numbers.registers == 0 { vec![false; k.values.len()] } else { fused(k, &inline) };
         Analysis { used: used(k), staged: staged(k, &inline), fused, inline, defined, layout }
     }
 
     /// Homes on a grid of threads.
-    pub(super) fn plan(
-        &self,
-        k: &Kernel,
-        numbers: &Numbers,
-        (grid, vector): ((u32, u32), usize),
-        pads: &BTreeMap<String, usize>,
-    ) -> Plan {
+    pub(super) fn plan(&self, k: &Kernel, numbers: &Numbers, grid: (u32, u32), pads: &BTreeMap<String, usize>) -> Plan {
+        // Workgroup memory is vectors where threads have them.
+        let vectors = numbers.vector > 1 && (numbers.always || self.layout.classes.iter().any(|c| c.row));
+        let vector = if vectors { numbers.vector } else { 1 };
         let mut plan = Plan {
             inline: self.inline.clone(),
             defined: self.defined.clone(),
-            layout: self.layout.on(grid.0, grid.1, vector, numbers.always),
+            layout: self.layout.on(grid, vector, [numbers.always, numbers.stage]),
             homes: vec![Home::None; k.values.len()],
             copies: vec![None; k.values.len()],
             scratches: vec![None; k.operands.len()],
@@ -182,7 +211,7 @@ impl Analysis {
             buffers: vec![],
             pads: pads.clone(),
             grid,
-            fours: vector == 4,
+            fours: vectors,
         };
         for v in (0..k.values.len() as u32).map(Value) {
             if k.ty(v).is_scalar() || !self.used[v.index()] || self.inline[v.index()].is_some() {
@@ -215,8 +244,16 @@ impl Analysis {
                 let shape = operand.block_shape();
                 let (strides, words) = (row_major(&shape), shape.iter().product::<usize>().max(1));
                 let name = format!("scratch_{}", operand.name);
-                plan.scratches[i] =
-                    Some(plan.push(Buffer { name, strides, row: None, words, outside: false, scratch: true, at: 0 }));
+                plan.scratches[i] = Some(plan.push(Buffer {
+                    name,
+                    inner: strides.len().saturating_sub(1),
+                    strides,
+                    row: None,
+                    words,
+                    outside: false,
+                    scratch: true,
+                    at: 0,
+                }));
             }
         }
         plan

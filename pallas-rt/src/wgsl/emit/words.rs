@@ -1,0 +1,153 @@
+//! Elements of arrays as words: one element, or four neighbours at once.
+//!
+//! Where an array's rows are whole vectors of four elements (one, two or four words), it is bound as an array of them, unless
+//! elements narrower than a word are written one by one as well: their neighbours may be another program's, so the words
+//! are atomic then. Which of both it is follows from all of the text: `read_`, `write_` and `four_` functions hide it.
+use super::Emit;
+use super::element::{FOUR, PARTS};
+use super::module;
+use crate::wgsl::types::{pack, unpack};
+use pallas_ir::{Kernel, OperandId};
+use std::fmt::Write;
+
+/// The type of four elements of so many bytes.
+fn vector(bytes: usize) -> &'static str {
+    match bytes {
+        1 => "u32",
+        2 => "vec2<u32>",
+        _ => "vec4<u32>",
+    }
+}
+
+impl Emit<'_> {
+    /// Whether an array may be read and written four elements at a time.
+    pub(super) fn in_fours(&self, of: OperandId) -> bool {
+        self.plan.fours && module::fours(self.k, of, self.multiples)
+    }
+    /// Whether the array's words may be atomic.
+    fn narrow_output(&self, of: OperandId) -> bool {
+        module::written(self.k, of) && self.k.operand(of).dtype.bytes() < 4
+    }
+
+    /// Element `number` of an array that is in bounds.
+    pub(super) fn fetch(&self, of: OperandId, number: &str) -> String {
+        let (array, dtype) = (module::array(self.k, of), self.k.operand(of).dtype);
+        let read = |i: String| match (self.in_fours(of), self.narrow_output(of)) {
+            (true, _) => format!("read_{array}({i})"),
+            (_, true) => format!("atomicLoad(&{array}[{i}])"),
+            _ => format!("{array}[{i}]"),
+        };
+        match dtype.bytes() {
+            4 => unpack(dtype, &read(number.to_string())),
+            2 => unpack(dtype, &format!("(({} >> (16u * ({number} % 2u))) & 0xffffu)", read(format!("{number} / 2u")))),
+            _ => unpack(dtype, &format!("(({} >> (8u * ({number} % 4u))) & 0xffu)", read(format!("{number} / 4u")))),
+        }
+    }
+    /// The name of four elements, from a multiple of four on.
+    pub(super) fn elements_at(&mut self, of: OperandId, number: &str) -> String {
+        self.fours.insert(self.k.memory_of(of));
+        let (name, array) = (self.fresh("w"), module::array(self.k, of));
+        let at = format!("{number} / {FOUR}u");
+        self.line(match self.narrow_output(of) {
+            true => format!("let {name} = four_{array}({at});"),
+            false => format!("let {name} = {array}[{at}];"),
+        });
+        name
+    }
+    /// One of the four elements that [`Emit::elements_at`] named.
+    pub(super) fn part(&self, of: OperandId, name: &str, part: usize) -> String {
+        let dtype = self.k.operand(of).dtype;
+        let bits = match (dtype.bytes(), part) {
+            (4, _) => format!("{name}.{}", PARTS[part]),
+            (2, 0 | 2) => format!("({name}.{} & 0xffffu)", PARTS[part / 2]),
+            (2, _) => format!("({name}.{} >> 16u)", PARTS[part / 2]),
+            (_, 3) => format!("({name} >> 24u)"),
+            _ => format!("(({name} >> {}u) & 0xffu)", 8 * part),
+        };
+        unpack(dtype, &bits)
+    }
+
+    /// Writes element `number` of an array.
+    pub(super) fn write_element(&mut self, of: OperandId, number: &str, x: &str) {
+        let (array, dtype) = (module::array(self.k, of), self.k.operand(of).dtype);
+        let bits = pack(dtype, x);
+        self.line(match dtype.bytes() == 4 && !self.in_fours(of) {
+            true => format!("{array}[{number}] = {bits};"),
+            false => format!("write_{array}({number}, {bits});"),
+        });
+    }
+    /// Writes four elements of an array, from a multiple of four on.
+    pub(super) fn write_elements(&mut self, of: OperandId, number: &str, elements: &[String]) {
+        self.fours.insert(self.k.memory_of(of));
+        let (array, dtype) = (module::array(self.k, of), self.k.operand(of).dtype);
+        let bits: Vec<String> = elements.iter().map(|x| pack(dtype, x)).collect();
+        let width = 8 * dtype.bytes();
+        let word = |bits: &[String]| {
+            let shifted =
+                |(i, x): (usize, &String)| if i == 0 { x.clone() } else { format!("({x} << {}u)", i * width) };
+            bits.iter().enumerate().map(shifted).collect::<Vec<_>>().join(" | ")
+        };
+        let words: Vec<String> = bits.chunks(FOUR / dtype.bytes()).map(word).collect();
+        let (at, all) = (format!("{number} / {FOUR}u"), words.join(", "));
+        self.line(match (self.narrow_output(of), dtype.bytes()) {
+            (false, bytes) => format!("{array}[{at}] = {}({all});", vector(bytes)),
+            (true, bytes) => format!("write_four_{array}({at}, {}({all}));", vector(bytes)),
+        });
+    }
+}
+
+/// What an array is bound as, and the functions that `text` reads and writes it by; `fours`: in vectors as well.
+pub(super) fn binding(k: &Kernel, id: OperandId, fours: bool, text: &str) -> (String, String) {
+    let (name, bytes) = (module::array(k, id), k.operand(id).dtype.bytes());
+    let called = |function: &str| text.contains(&format!("{function}_{name}("));
+    let fours = fours || called("four") || called("write_four");
+    let narrow = bytes < 4 && module::written(k, id);
+    // Neighbours share a word, and another program may own them.
+    let atomic = narrow && (!fours || called("write"));
+    let vectors = fours && !atomic && bytes > 1;
+    let (vector, words) = (vector(bytes), bytes.max(1));
+    let word = match (atomic, vectors) {
+        (true, _) => "atomic<u32>",
+        (_, true) => vector,
+        _ => "u32",
+    };
+    let at = |i: &str| match (atomic, vectors) {
+        (true, _) => format!("atomicLoad(&{name}[{i}])"),
+        (_, true) => format!("{name}[{i} / {words}u][{i} % {words}u]"),
+        _ => format!("{name}[{i}]"),
+    };
+    let mut functions = String::new();
+    let mut put = |called: bool, text: String| {
+        if called {
+            writeln!(functions, "{text}").expect("text");
+        }
+    };
+    put(called("read"), format!("fn read_{name}(i: u32) -> u32 {{ return {}; }}", at("i")));
+    let part = |p: usize| format!("{words}u * i + {p}u");
+    let four = match atomic && bytes > 1 {
+        true => format!("{vector}({})", (0..words).map(|p| at(&part(p))).collect::<Vec<_>>().join(", ")),
+        false if atomic => at("i"),
+        false => format!("{name}[i]"),
+    };
+    put(called("four"), format!("fn four_{name}(i: u32) -> {vector} {{ return {four}; }}"));
+    let store = match (atomic, bytes) {
+        (false, _) => format!("{name}[i] = x;"),
+        (true, 1) => format!("atomicStore(&{name}[i], x);"),
+        _ => (0..words).map(|p| format!("atomicStore(&{name}[{}], x[{p}]); ", part(p))).collect::<String>(),
+    };
+    put(called("write_four"), format!("fn write_four_{name}(i: u32, x: {vector}) {{ {store} }}"));
+    let (per, width) = (4 / bytes, 8 * bytes);
+    let ones = (1u64 << width) - 1;
+    put(
+        called("write"),
+        match atomic {
+            true => format!(
+                "fn write_{name}(i: u32, bits: u32) {{\n    let shift = {width}u * (i % {per}u);\n    \
+                 atomicAnd(&{name}[i / {per}u], ~({ones}u << shift));\n    \
+                 atomicOr(&{name}[i / {per}u], bits << shift);\n}}"
+            ),
+            false => format!("fn write_{name}(i: u32, x: u32) {{ {} = x; }}", at("i")),
+        },
+    );
+    (word.into(), functions)
+}
