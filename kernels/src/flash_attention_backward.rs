@@ -122,10 +122,21 @@ pub fn flash_attention_dkv<E: Real, A: Wide, const BQ: usize, const BK: usize>(
     }
 }
 
-/// Queries and keys of a block that [`flash_attention_backward`] chooses for heads of this size.
+/// Rows whose gradients a program gathers, and rows that stream past it at a time: what [`flash_attention_backward`] chooses
+/// for heads of this size.
 pub fn block_sizes(device: &DeviceLimits, head_dim: usize) -> (usize, usize) {
+    // Two tiles of operands each, probabilities and the gradient by scores share workgroup memory; an eighth more lies
+    // between their rows.
+    let fits = |&(own, past): &(usize, usize)| {
+        let words = 2 * (own + past) * head_dim + 2 * own * past;
+        4 * (words + words / 8) as u64 <= device.workgroup_bytes
+    };
     match (device.profile, head_dim) {
-        (Profile::Gpu | Profile::SimtCpu, _) => (16, 16),
+        (Profile::Gpu, _) => {
+            let blocks = [(32, 32), (32, 16), (16, 16), (16, 8), (8, 8)];
+            blocks.into_iter().find(fits).unwrap_or((8, 4))
+        }
+        (Profile::SimtCpu, _) => (16, 16),
         (_, ..=128) => (128, 128),
         _ => (64, 64),
     }
@@ -162,24 +173,25 @@ pub fn flash_attention_backward(
     let [.., d] = axes("q", q)?;
     let resident = q.client().limits().profile == Profile::Cpu && is_worth_it(axes("q", q)?, axes("k", k)?);
     macro_rules! call {
-        ($E:ident $($BQ:literal $BK:literal),*) => {
+        ($E:ident $($OWN:literal $PAST:literal),*) => {
             match block_sizes(q.client().limits(), d) {
-                $(($BQ, $BK) if resident => {
-                    resident_gradients::<$E, f32, $BQ, $BK>(operands, results, dout, options)
+                $(($OWN, $PAST) if resident => {
+                    resident_gradients::<$E, f32, $OWN, $PAST>(operands, results, dout, options)
                 })*
-                $(($BQ, $BK) => gradients_in_blocks::<$E, f32, $BQ, $BK>(operands, results, dout, options),)*
+                $(($OWN, $PAST) => gradients_in_blocks::<$E, f32, $OWN, $PAST>(operands, results, dout, options),)*
                 other => unreachable!("no kernel was compiled for blocks of {other:?}"),
             }
         };
     }
-    floats!("flash_attention_backward", q.dtype(), E => call!(E 16 16, 64 64, 128 128))
+    floats!("flash_attention_backward", q.dtype(), E => call!(E 8 4, 8 8, 16 8, 16 16, 32 16, 32 32, 64 64, 128 128))
 }
 
-/// [`flash_attention_backward`] of elements `E`, computed in `A`, as two kernels with blocks of `BQ` queries and `BK` keys.
+/// [`flash_attention_backward`] of elements `E`, computed in `A`, as two kernels: a program gathers the gradients of `OWN` rows,
+/// `PAST` rows stream past it at a time.
 ///
 /// # Errors
 /// As [`flash_attention_backward`].
-pub fn gradients_in_blocks<E: Real, A: Wide, const BQ: usize, const BK: usize>(
+pub fn gradients_in_blocks<E: Real, A: Wide, const OWN: usize, const PAST: usize>(
     [q, k, v]: [&Array; 3],
     [out, lse]: [&Array; 2],
     dout: &Array,
@@ -187,11 +199,11 @@ pub fn gradients_in_blocks<E: Real, A: Wide, const BQ: usize, const BK: usize>(
 ) -> Result<(Array, Array, Array)> {
     let Operands { lengths, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } =
         &options.operands(q, k)?;
-    let delta = &flash_attention_delta::<E, A, BQ>(out, dout)?;
-    let dq = flash_attention_dq::<E, A, BQ, BK>(
+    let delta = &flash_attention_delta::<E, A, OWN>(out, dout)?;
+    let dq = flash_attention_dq::<E, A, OWN, PAST>(
         q, k, v, dout, lse, delta, lengths, bias, own, theirs, *scale, *high, *low, *rules,
     )?;
-    let (dk, dv) = flash_attention_dkv::<E, A, BQ, BK>(
+    let (dk, dv) = flash_attention_dkv::<E, A, PAST, OWN>(
         q, k, v, dout, lse, delta, lengths, bias, own, theirs, *scale, *high, *low, *rules,
     )?;
     Ok((dq, dk, dv))

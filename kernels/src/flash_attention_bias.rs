@@ -112,7 +112,7 @@ pub fn bias_gradient(
             }
         };
     }
-    floats!("bias_gradient", q.dtype(), E => call!(E 16 16, 64 64, 128 128))
+    floats!("bias_gradient", q.dtype(), E => call!(E 8 4, 8 8, 16 8, 16 16, 32 16, 32 32, 64 64, 128 128))
 }
 
 /// [`bias_gradient`] of elements `E`, computed in `A`, in blocks of `BQ` queries and `BK` keys.

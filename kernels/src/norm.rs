@@ -7,7 +7,7 @@
 //! (Ba et al. 2016; Zhang & Sennrich 2019.) Sums are f32. Short rows are one block; long ones are swept in blocks: one sweep
 //! for the mean, one for the variance around it (no cancellation), one that writes.
 use crate::dispatch::floats;
-use crate::rows::{parameter, rows};
+use crate::rows::{in_rows, parameter, rows};
 use pallas_rt::prelude::*;
 
 /// Layer norm of whole rows that fit a block.
@@ -97,7 +97,7 @@ pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Resul
     let n = flat.shape()[1];
     let (gamma, beta) = (parameter("gamma", gamma, n)?, parameter("beta", beta, n)?);
     let out = floats!("layer_norm", x.dtype(), E => if n <= WHOLE_ROW {
-        layer_norm_whole_rows::<E, 32>(&flat, &gamma, &beta, epsilon)
+        in_rows!(x, n, 32, BR => layer_norm_whole_rows::<E, BR>(&flat, &gamma, &beta, epsilon))
     } else {
         let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
         let mean = row_moment::<E, 8, 1024>(&flat, &zero, 1)?;
@@ -116,7 +116,7 @@ pub fn rms_norm(x: &Array, gamma: &Array, epsilon: f32) -> Result<Array> {
     let n = flat.shape()[1];
     let gamma = parameter("gamma", gamma, n)?;
     let out = floats!("rms_norm", x.dtype(), E => if n <= WHOLE_ROW {
-        rms_norm_whole_rows::<E, 32>(&flat, &gamma, epsilon)
+        in_rows!(x, n, 32, BR => rms_norm_whole_rows::<E, BR>(&flat, &gamma, epsilon))
     } else {
         let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
         let beta = x.client().zeros(x.dtype(), &[1, n])?;

@@ -10,7 +10,7 @@
 //! turn, so that they are the same every time.
 use crate::dispatch::floats;
 use crate::norm::row_moment;
-use crate::rows::{parameter, rows};
+use crate::rows::{in_rows, parameter, rows};
 use pallas_rt::prelude::*;
 
 /// The gradient by x and the statistics of whole rows that fit a block; without `centre` that of RMS norm.
@@ -123,7 +123,7 @@ fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> R
     let gamma = parameter("gamma", gamma, n)?;
     let (dx, dgamma, dbeta) = floats!("norm_backward", x.dtype(), E => {
         let (dx, mean, variance) = if n <= WHOLE_ROW {
-            norm_backward_whole_rows::<E, 8>(&flat, &gamma, &dy, epsilon, centre)?
+            in_rows!(x, n, 8, BR => norm_backward_whole_rows::<E, BR>(&flat, &gamma, &dy, epsilon, centre))?
         } else {
             let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
             let mean = if centre { row_moment::<E, 8, 1024>(&flat, &zero, 1)? } else { zero.clone() };

@@ -1,4 +1,5 @@
 //! Arrays as matrices of rows.
+use pallas_rt::Profile;
 use pallas_rt::prelude::*;
 
 /// `[.., n]` as `[rows, n]`.
@@ -23,3 +24,38 @@ pub(crate) fn parameter(name: &str, x: &Array, n: usize) -> Result<Array> {
     }
     x.reshape(&[1, n])
 }
+
+/// Elements of a block of whole rows on a GPU: few enough for registers, of which every tile on the way takes its share.
+const REGISTERS: usize = 4096;
+
+/// How many rows of `n` elements are in a block: `most`, or fewer, for a GPU's registers.
+pub(crate) fn rows_of_block(x: &Array, n: usize, most: usize) -> usize {
+    match x.client().limits().profile {
+        Profile::Gpu => [16, 4].into_iter().find(|rows| *rows < most && rows * n <= REGISTERS).unwrap_or(1),
+        _ => most,
+    }
+}
+/// Evaluates an expression with `$BR` the rows of a block that [`rows_of_block`] chooses.
+macro_rules! in_rows {
+    ($x:expr, $n:expr, $most:literal, $BR:ident => $call:expr) => {
+        match $crate::rows::rows_of_block($x, $n, $most) {
+            1 => {
+                const $BR: usize = 1;
+                $call
+            }
+            4 => {
+                const $BR: usize = 4;
+                $call
+            }
+            16 => {
+                const $BR: usize = 16;
+                $call
+            }
+            _ => {
+                const $BR: usize = $most;
+                $call
+            }
+        }
+    };
+}
+pub(crate) use in_rows;

@@ -7,7 +7,7 @@
 //! Rows of any length: a first sweep over blocks of the row finds maximum and sum (online, Milakov & Gimelshein 2018), a
 //! second one writes. A row without finite maximum gives NaN, as IEEE arithmetic does.
 use crate::dispatch::floats;
-use crate::rows::rows;
+use crate::rows::{in_rows, rows};
 use pallas_rt::prelude::*;
 
 /// Maximum and sum of exponentials of each row, over blocks of its columns.
@@ -70,7 +70,7 @@ const WHOLE_ROW: usize = 4096;
 fn either(x: &Array, log: bool) -> Result<Array> {
     let flat = rows(x)?;
     let out = floats!("softmax", x.dtype(), E => if flat.shape()[1] <= WHOLE_ROW {
-        softmax_whole_rows::<E, 32>(&flat, log)
+        in_rows!(&flat, flat.shape()[1], 32, BR => softmax_whole_rows::<E, BR>(&flat, log))
     } else {
         softmax_statistics::<E, 8, 1024>(&flat).and_then(|(max, sum)| softmax_apply::<E, 8, 1024>(&flat, &max, &sum, log))
     })?;

@@ -7,7 +7,7 @@
 //! (The transpose of the Jacobian `diag(y) - y yᵀ`.) Short rows are one block; long ones are swept twice: one sweep for the
 //! sum, one that writes.
 use crate::dispatch::floats;
-use crate::rows::rows;
+use crate::rows::{in_rows, rows};
 use pallas_rt::prelude::*;
 
 /// What is summed over a row.
@@ -68,7 +68,7 @@ const WHOLE_ROW: usize = 4096;
 fn either(y: &Array, dy: &Array, log: bool) -> Result<Array> {
     let (y2, dy2) = (rows(y)?, rows(dy)?);
     let dx = floats!("softmax_backward", y.dtype(), E => if y2.shape()[1] <= WHOLE_ROW {
-        softmax_backward_whole_rows::<E, 8>(&y2, &dy2, log)
+        in_rows!(&y2, y2.shape()[1], 8, BR => softmax_backward_whole_rows::<E, BR>(&y2, &dy2, log))
     } else {
         softmax_backward_sums::<E, 8, 1024>(&y2, &dy2, log)
             .and_then(|sum| softmax_backward_apply::<E, 8, 1024>(&y2, &dy2, &sum, log))

@@ -2,14 +2,14 @@
 //! and the race checker.
 use crate::validate::validate;
 use pallas_kernels::flash_attention::{self, Causal, Dropout, Options, Window};
-use pallas_kernels::flash_attention_backward::gradients_in_blocks;
+use pallas_kernels::flash_attention_backward::{block_sizes, gradients_in_blocks};
 use pallas_kernels::flash_attention_bias::{bias_gradient_in_blocks, sinks_gradient};
 use pallas_kernels::paged_attention::{self, Batch, BatchOptions, PagedCache, Requests};
 use pallas_kernels::quantized_matmul::{Bits, quantize, quantized_matmul};
 use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_kernels::{cross_entropy, decode_attention, embedding, matmul, norm, softmax, splash_attention};
 use pallas_rt::prelude::*;
-use pallas_rt::wgsl::{Audit, Counts, Limits, PlacedTile, Placement, Profile, audit};
+use pallas_rt::wgsl::{Audit, Counts, Limits, PlacedTile, Placement, Profile, Reach, audit};
 
 /// Every kernel that `f` calls, for every kind of device: its shader is valid, its threads meet where they must, and
 /// nowhere else.
@@ -157,38 +157,70 @@ fn shaders_of_attention_over_caches_are_valid_everywhere() {
     }
 }
 
-/// The placements of the kernel that `f` calls on a GPU with so much workgroup memory: for arrays of any size, and for rows
+/// The placements of the kernels that `f` calls on a GPU with so much workgroup memory: for arrays of any size, and for rows
 /// of whole vectors.
-fn placed<R>(kib: u64, f: impl FnOnce() -> Result<R>) -> [Placement; 2] {
+fn placed<R>(kib: u64, f: impl FnOnce() -> Result<R>) -> Vec<[Placement; 2]> {
     let explanation = explain(f).expect("it is explained");
     let plain = Limits { workgroup_bytes: kib << 10, ..Limits::default_of(Profile::Gpu) };
-    let placed = |limits: Limits| explanation.kernels[0].shader(&limits).expect("it has a shader").placement;
-    let vectors = placed(Limits { multiples: u64::MAX, ..plain });
-    reaches_no_more_than_it_must(&vectors, kib);
-    [placed(plain), vectors]
+    let mut both = vec![];
+    for kernel in &explanation.kernels {
+        let placed = |limits: Limits| kernel.shader(&limits).expect("it has a shader").placement;
+        let (ragged, vectors) = (placed(plain), placed(Limits { multiples: u64::MAX, ..plain }));
+        // Threads that hold what a product gives are eight along a row: its result's ragged rows go out in fourths.
+        let parts = if ragged.step.fma > 0.0 { 4 } else { 2 };
+        reaches_no_more_than_it_must(&ragged, |reach| if reach.write { parts * reach.ideal } else { 2 * reach.ideal });
+        reaches_no_more_than_it_must(&vectors, |reach| reach.ideal * if reach.write { parts / 2 } else { 1 });
+        both.push([ragged, vectors]);
+    }
+    both
 }
 
-/// No product waits for a bank, and threads share segments of arrays: two threads a segment where little workgroup memory
-/// makes for narrow blocks.
-fn reaches_no_more_than_it_must(placement: &Placement, kib: u64) {
-    for reach in &placement.reaches {
-        let n = reach.reached.unwrap_or(usize::MAX);
-        let array = ["`a`", "`b`", "`out`", "`q`", "`k`", "`v`", "`lse`"].contains(&reach.name.as_str());
-        match (reach.global, reach.product) {
-            (true, _) if array => assert!(n <= reach.ideal * if kib < 32 { 2 } else { 1 }, "{reach}\n{placement}"),
-            (false, true) => assert_eq!(n, 1, "{reach}\n{placement}"),
-            _ => {}
+/// No product waits for a bank, nothing waits for more than two words of one; threads share segments of arrays.
+fn reaches_no_more_than_it_must(placement: &Placement, segments: impl Fn(&Reach) -> usize) {
+    // What found no room is in the program's own scratch.
+    let arrays = |r: &&Reach| !r.global || !r.name.contains("copy");
+    for reach in placement.reaches.iter().filter(arrays) {
+        let most = match (reach.global, reach.product) {
+            (true, _) => segments(reach),
+            (false, product) => 2 - usize::from(product),
+        };
+        assert!(reach.reached.is_some_and(|n| n <= most), "{reach}\n{placement}");
+    }
+    assert!(placement.reaches.iter().any(|r| r.global), "{placement}");
+}
+
+#[test]
+fn row_kernels_on_a_gpu_stay_in_registers() {
+    let cpu = Client::cpu();
+    for dtype in [DType::F32, DType::F16] {
+        let zeros = |shape: &[usize]| cpu.zeros(dtype, shape).expect("it fits");
+        let (x, row, long) = (zeros(&[8, 1024]), zeros(&[1, 1024]), zeros(&[8, 4096]));
+        let mut all = vec![];
+        if dtype == DType::F32 {
+            all.extend(placed(16, || softmax::softmax_whole_rows::<f32, 4>(&x, false)));
+            all.extend(placed(16, || softmax::softmax_whole_rows::<f32, 1>(&long, true)));
+            all.extend(placed(16, || norm::layer_norm_whole_rows::<f32, 4>(&x, &row, &row, 1e-5)));
+        } else {
+            all.extend(placed(16, || softmax::softmax_whole_rows::<f16, 4>(&x, false)));
+            all.extend(placed(16, || norm::rms_norm_whole_rows::<f16, 4>(&x, &row, 1e-5)));
+        }
+        for placement in all.iter().flatten() {
+            assert!(placement.tiles.iter().all(|t| !t.home.contains("global")), "{placement}");
         }
     }
-    assert!(placement.reaches.iter().any(|r| r.global) && placement.reaches.iter().any(|r| r.product), "{placement}");
 }
 
 #[test]
 fn matmul_on_a_gpu_reads_a_word_for_four_multiply_adds() {
     let x = Client::cpu().zeros(DType::F32, &[1, 256, 256]).expect("it fits");
+    let halves = Client::cpu().zeros(DType::F16, &[1, 256, 256]).expect("it fits");
     let small = placed(16, || matmul::matmul_blocks::<f32, f32>(&x, &x, |x| x, 64, 64, 16));
+    let narrow = placed(16, || matmul::matmul_blocks::<f16, f16>(&halves, &halves, |x| x, 64, 64, 16));
     let large = placed(32, || matmul::matmul_blocks::<f32, f32>(&x, &x, |x| x, 128, 128, 16));
-    for placement in small.into_iter().chain(large) {
+    // The other layouts read and write no worse.
+    placed(16, || matmul::matmul_nt_blocks::<f32, f32>(&x, &x, |x| x, 64, 64, 16));
+    placed(16, || matmul::matmul_tn_blocks::<f32, f32>(&x, &x, |x| x, 64, 64, 16));
+    for placement in [small, narrow, large].into_iter().flatten().flatten() {
         let Counts { fma, product_words, barriers, .. } = placement.step;
         assert!(fma >= 4.0 * product_words, "{placement}");
         assert!(barriers <= 2.0, "{placement}");
@@ -206,7 +238,7 @@ fn flash_attention_on_a_gpu_keeps_its_tiles_in_registers() {
         let x = client.zeros(DType::F32, &[1, 1, 256, head]).expect("it fits");
         let options = Options { causal: Causal::FromStart, ..Options::default() };
         let call = || flash_attention::flash_attention_in_blocks::<f32, f32, BQ, BK>(&x, &x, &x, &options);
-        for placement in placed(kib, call) {
+        for placement in placed(kib, call).into_iter().flatten() {
             assert!(placement.step.barriers <= 3.0, "{placement}");
             let own = |t: &&PlacedTile| ["dot", "reduce", "exp", "carried"].iter().any(|n| t.name.contains(n));
             for tile in placement.tiles.iter().filter(own) {
@@ -221,4 +253,27 @@ fn flash_attention_on_a_gpu_keeps_its_tiles_in_registers() {
     check::<64, 8>(32, 128);
     check::<32, 16>(16, 64);
     check::<32, 8>(16, 128);
+}
+
+#[test]
+fn gradients_of_flash_attention_on_a_gpu_share_workgroup_memory() {
+    fn check<const OWN: usize, const PAST: usize>(kib: u64, head: usize) {
+        let cpu = Client::cpu();
+        let mut device = cpu.limits().clone();
+        (device.profile, device.workgroup_bytes) = (pallas_rt::Profile::Gpu, kib << 10);
+        assert_eq!(block_sizes(&device, head), (OWN, PAST));
+        let x = cpu.zeros(DType::F32, &[1, 1, 64, head]).expect("it fits");
+        let lse = cpu.zeros(DType::F32, &[1, 1, 64]).expect("it fits");
+        let options = Options { causal: Causal::FromStart, ..Options::default() };
+        let call = || gradients_in_blocks::<f32, f32, OWN, PAST>([&x; 3], [&x, &lse], &x, &options);
+        for placement in placed(kib, call).into_iter().flatten() {
+            assert!(placement.step.barriers <= 4.0, "{placement}");
+            assert!(placement.tiles.iter().all(|t| !t.home.contains("global")), "{placement}");
+        }
+    }
+    check::<32, 32>(48, 64);
+    check::<32, 16>(32, 64);
+    check::<16, 8>(32, 128);
+    check::<16, 8>(16, 64);
+    check::<8, 4>(16, 128);
 }
