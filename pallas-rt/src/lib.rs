@@ -52,6 +52,7 @@ pub mod prelude {
 #[doc(hidden)]
 pub mod __private {
     pub use crate::lang::cmp::{Cmp, HostCmp, Left, Logic};
+    pub use crate::lang::context::{named, so_far};
     pub use crate::lang::make::index;
     pub use crate::lang::refs::{In, Out, Prefetch, Scratch};
     pub use crate::lang::stage::{For, While, condition, first_value, leaves_region, pass, range, slot, steady, thaw};

@@ -1,10 +1,11 @@
 //! Rewrites staged control flow and comparisons of a kernel body; every other expression stays as the user wrote it.
 //!
 //! [`control`] the regions, [`leave`] jumps out of them, [`compare`] comparisons and logic, [`variables`] what regions
-//! carry; this file walks the body.
+//! carry, [`names`] what values are called; this file walks the body.
 mod compare;
 mod control;
 mod leave;
+mod names;
 mod tokens;
 mod variables;
 
@@ -104,7 +105,9 @@ impl VisitMut for Rewrite {
             if let (Pat::Type(t), Expr::If(_)) = (&l.pat, &*i.expr) {
                 self.expect = Some((*t.ty).clone())
             }
+            let given = names::given(&l.pat, &i.expr);
             self.visit_expr_mut(&mut i.expr);
+            self.name(&given, &mut i.expr);
             if let Some((_, e)) = &mut i.diverge {
                 self.visit_expr_mut(e)
             }

@@ -63,6 +63,11 @@ pub(super) fn first(e: &Expr) -> Span {
     e.to_token_stream().into_iter().next().map_or_else(Span::call_site, |t| t.span())
 }
 
+/// Where an expression ends.
+pub(super) fn last(e: &Expr) -> Span {
+    e.to_token_stream().into_iter().last().map_or_else(Span::call_site, |t| t.span())
+}
+
 /// The same tokens at another span.
 pub(super) fn respan(tokens: TokenStream, span: Span) -> TokenStream {
     let moved = |mut token: TokenTree| {

@@ -203,6 +203,13 @@ impl Builder {
     }
     fn nest(&mut self, op: Op, args: Vec<Value>, types: Vec<Type>, regions: Vec<RegionId>, loc: Loc) -> Vec<Value> {
         let results: Vec<Value> = types.into_iter().map(|t| self.value(t)).collect();
+        // Variables keep their names: carried ones those of a loop's parameters, others what a branch yields.
+        let named = match op {
+            Op::If => self.kernel.region(regions[0]).yields.clone(),
+            Op::For { .. } => self.kernel.region(regions[0]).params[1..].to_vec(),
+            _ => self.kernel.region(regions[regions.len() - 1]).params.clone(),
+        };
+        results.iter().zip(named).for_each(|(&result, other)| self.kernel.name_as(result, other));
         self.push(Inst { op, args, results: results.clone(), regions }, loc);
         results
     }

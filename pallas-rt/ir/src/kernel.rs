@@ -9,7 +9,7 @@
 //! Map     = Region from program ids to one i32 per dimension: block indices, or element offsets where "element"
 //! Region  = "(" Value,* ")" "{" Inst* "yield" Value,* "}"
 //! Inst    = Value,* "=" Op Value,* Region*
-//! Value   = "%" n ":" dtype "[" n,* "]"                     a tile; rank 0 is a run-time scalar
+//! Value   = "%" n name? ":" dtype "[" n,* "]"               a tile; rank 0 is a run-time scalar; name: the user's
 //! ```
 //!
 //! Everything is a flat vector indexed by a typed `u32`; regions own the order of their instructions, and a value is
@@ -19,6 +19,7 @@
 //! has sequential axes. *Lowered* (what backends read, after `passes::lower`): accesses are [`Frame::Array`], relative to
 //! the array's origin; every grid axis is parallel; sequential axes are `for` loops.
 use crate::{DType, Dim, Literal, ScalarOp, StructuralOp};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Declares a typed index with its one spelling in text.
@@ -399,6 +400,8 @@ pub struct Kernel {
     pub operands: Vec<Operand>,
     /// By [`Value`].
     pub values: Vec<Type>,
+    /// The user's variable that a value was given to first.
+    pub names: BTreeMap<Value, String>,
     /// By [`InstId`].
     pub insts: Vec<Inst>,
     /// The user's line of each instruction, by [`InstId`].
@@ -413,6 +416,21 @@ impl Kernel {
     /// The type of a value.
     pub fn ty(&self, v: Value) -> &Type {
         &self.values[v.index()]
+    }
+    /// Names a value, unless it has a name already or there is none to give.
+    pub fn name_value(&mut self, v: Value, name: Option<&str>) {
+        if let Some(name) = name {
+            self.names.entry(v).or_insert_with(|| name.into());
+        }
+    }
+    /// A value's number and its name, if it has one: `7_sum`
+    pub fn label(&self, v: Value) -> String {
+        self.names.get(&v).map_or_else(|| v.0.to_string(), |name| format!("{}_{name}", v.0))
+    }
+    /// Names a value as another one of this kernel.
+    pub fn name_as(&mut self, v: Value, other: Value) {
+        let name = self.names.get(&other).cloned();
+        self.name_value(v, name.as_deref());
     }
     /// An instruction.
     pub fn inst(&self, i: InstId) -> &Inst {

@@ -187,12 +187,14 @@ impl Parser {
     }
     fn define(&mut self, c: &mut Cursor<'_>) -> Parsed<Value> {
         let number = Self::number(c)?;
+        let name = if c.peek(":") { None } else { Some(c.word("a name or `:`")?) };
         c.expect(":")?;
         let dtype: DType = c.value("an element type")?;
         c.expect("[")?;
         let shape: Vec<usize> = c.list("]", |c| c.value("an extent"))?;
         let value = Value(self.kernel.values.len() as u32);
         self.kernel.values.push(Type { dtype, shape });
+        self.kernel.name_value(value, name);
         if self.values.insert(number, value).is_some() {
             return c.error(format!("%{number} is defined twice"));
         }

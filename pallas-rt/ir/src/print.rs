@@ -137,7 +137,8 @@ impl Kernel {
         format!("@{}", self.operand(id).name)
     }
     fn results(&self, values: &[Value]) -> String {
-        let typed: Vec<String> = values.iter().map(|&v| format!("{v}: {}", self.ty(v))).collect();
+        let named = |v: Value| self.names.get(&v).map_or(v.to_string(), |name| format!("{v} {name}"));
+        let typed: Vec<String> = values.iter().map(|&v| format!("{}: {}", named(v), self.ty(v))).collect();
         typed.join(", ")
     }
     fn print_region(&self, id: RegionId, level: usize, f: &mut Formatter<'_>) -> fmt::Result {

@@ -33,6 +33,7 @@ impl Dense<'_> {
     fn define(&mut self, v: Value) -> Value {
         let new = Value(self.new.values.len() as u32);
         self.new.values.push(self.old.ty(v).clone());
+        self.new.name_value(new, self.old.names.get(&v).map(|n| &n[..]));
         self.values[v.index()] = Some(new);
         new
     }

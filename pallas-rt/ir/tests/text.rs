@@ -34,7 +34,7 @@ const EVERYTHING: &str = r#"kernel everything {
     %13: i32[] = num_programs axis(0)
     %14: i32[] = extent S
     %15: i32[] = const 3
-    %16: f32[32,1] = reduce op(maximum) axes(1) %11
+    %16 most: f32[32,1] = reduce op(maximum) axes(1) %11
     %17: bool[] = lt %12, %15
     %18: f32[32,1] = if %17 {
       %19: f32[32,1] = exp %16
@@ -42,7 +42,7 @@ const EVERYTHING: &str = r#"kernel everything {
     } else {
       yield %16
     }
-    %20: f32[32,1] = for reverse %12, %14, %15, %18 (%21: i32[], %22: f32[32,1]) {
+    %20: f32[32,1] = for reverse %12, %14, %15, %18 (%21: i32[], %22 most: f32[32,1]) {
       %23: f32[64] = load @x block[dyn + 1:1 drop, 0:64] %21
       %24: bool[64] = is_nan %23
       debug_assert "no \"nan\"" %24

@@ -252,6 +252,31 @@ pub(crate) fn type_of(h: Handle) -> Option<Type> {
     with(|c| c.ty(h)).flatten()
 }
 
+/// How many instructions the trace has, for [`named`].
+pub fn so_far() -> usize {
+    with(|c| match &c.mode {
+        Mode::Trace(builder) => builder.kernel().insts.len(),
+        Mode::Eager(_) => 0,
+    })
+    .unwrap_or(0)
+}
+
+/// Hands a variable's value on; what the trace appended last for it gets the variable's name.
+///
+/// `let sum = x.sum(1);` becomes `let sum = named("sum", so_far(), x.sum(1));`, whatever the type of the value is.
+pub fn named<T>(name: &str, before: usize, value: T) -> T {
+    with(|c| {
+        let Mode::Trace(builder) = &mut c.mode else { return };
+        let kernel = builder.kernel_mut();
+        if kernel.insts.len() > before
+            && let Some(&[result]) = kernel.insts.last().map(|inst| &inst.results[..])
+        {
+            kernel.name_value(result, Some(name));
+        }
+    });
+    value
+}
+
 /// Looks something up in the kernel's declarations.
 pub(crate) fn declared<R>(f: impl FnOnce(&Kernel) -> R) -> Option<R> {
     with(|c| f(c.kernel()))
@@ -318,7 +343,14 @@ pub(crate) fn begin(index: bool, like: &[Handle]) -> Vec<Handle> {
         // A poisoned value has a mistake behind it already; any type keeps the trace going.
         types.extend(like.iter().map(|&h| c.ty(h).unwrap_or(Type::scalar(DType::I32))));
         match &mut c.mode {
-            Mode::Trace(b) => b.begin(&types).into_iter().map(|value| Handle { value, generation }).collect(),
+            Mode::Trace(b) => {
+                let params = b.begin(&types);
+                // A variable that a loop carries keeps its name.
+                for (&param, h) in params[usize::from(index)..].iter().zip(like) {
+                    b.kernel_mut().name_as(param, h.value);
+                }
+                params.into_iter().map(|value| Handle { value, generation }).collect()
+            }
             Mode::Eager(_) => vec![],
         }
     })

@@ -153,7 +153,7 @@ impl Promote<'_> {
         for &i in stored {
             let result = r.out.value(buffer_type(self.old, self.scratch[i]));
             self.now[i] = result;
-            self.carried.push((result, self.scratch[i]));
+            self.carry(r, i, result);
             results.push(result);
         }
         r.out.push(Inst { op: inst.op.clone(), args, results, regions }, loc);
@@ -167,13 +167,18 @@ impl Promote<'_> {
         params.iter().zip(&new).for_each(|(&p, &n)| r.set(p, n));
         for (&i, &n) in carried.iter().zip(&new[params.len()..]) {
             self.now[i] = n;
-            self.carried.push((n, self.scratch[i]));
+            self.carry(r, i, n);
         }
         let mut yields = r.region(region, &mut |r, inst, loc| self.inst(r, inst, loc));
         yields.extend(yielded.iter().map(|&i| self.now[i]));
         r.out.end(&yields)
     }
 
+    /// A value stands for a buffer, and has its name.
+    fn carry(&mut self, r: &mut Rewrite<'_>, i: usize, value: Value) {
+        self.carried.push((value, self.scratch[i]));
+        r.out.kernel_mut().name_value(value, Some(&self.old.operand(self.scratch[i]).name));
+    }
     fn define(&self, r: &mut Rewrite<'_>, old: Value) -> Value {
         let new = r.out.value(self.old.ty(old).clone());
         r.set(old, new);

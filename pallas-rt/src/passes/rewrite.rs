@@ -36,6 +36,7 @@ impl<'k> Rewrite<'k> {
     }
     /// Makes `new` stand for `old`.
     pub fn set(&mut self, old: Value, new: Value) {
+        self.out.kernel_mut().name_value(new, self.old.names.get(&old).map(String::as_str));
         self.map[old.index()] = Some(new);
     }
     /// Appends `op` in place of `inst`, whose result it gives.

@@ -248,7 +248,8 @@ impl Reader<'_> {
             return Some(n);
         }
         let (letter, number) = word.split_at_checked(1)?;
-        let number: Option<usize> = number.parse().ok();
+        // A value's name follows its number.
+        let number: Option<usize> = number.split('_').next()?.parse().ok();
         Some(match (letter, number) {
             _ if word == "thread" => self.t as i64,
             ("e", None) => self.t as i64,

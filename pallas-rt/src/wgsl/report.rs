@@ -22,14 +22,16 @@ pub(super) fn placement(placed: &Placed, limits: &Limits) -> Placement {
     }
     for v in (0..k.values.len() as u32).map(Value).filter(|&v| !k.ty(v).is_scalar()) {
         let Some((home, why, bytes)) = tile(placed, v) else { continue };
-        let name = match plan.defined[v.index()].map(|i| &k.inst(i).op) {
-            Some(Op::Load { from, .. }) => format!("{v} (load of `{}`)", name(k, *from)),
-            Some(Op::Structural(op)) => format!("{v} ({})", op.name()),
-            Some(Op::Scalar(op)) => format!("{v} ({op})"),
-            Some(Op::Valid { of, .. }) => format!("{v} (valid of `{}`)", name(k, *of)),
-            Some(_) => format!("{v} (result of a branch or loop)"),
-            None => format!("{v} (carried)"),
+        let what = match plan.defined[v.index()].map(|i| &k.inst(i).op) {
+            Some(Op::Load { from, .. }) => format!("load of `{}`", name(k, *from)),
+            Some(Op::Structural(op)) => op.name().to_string(),
+            Some(Op::Scalar(op)) => op.to_string(),
+            Some(Op::Valid { of, .. }) => format!("valid of `{}`", name(k, *of)),
+            Some(_) => "result of a branch or loop".to_string(),
+            None => "carried".to_string(),
         };
+        let own = k.names.get(&v).map_or_else(String::new, |own| format!(" {own}"));
+        let name = format!("{v}{own} ({what})");
         tiles.push(PlacedTile { name, ty: k.ty(v).to_string(), home, why, workgroup_bytes: bytes });
     }
     Placement {

@@ -107,21 +107,21 @@ pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
     }
 }
 
-/// Functions the expressions above call.
-pub(super) const HELPERS: &str = "
-fn is_nan_bits(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
-fn bf16_value(b: u32) -> f32 { return bitcast<f32>(b << 16u); }
-fn bf16_bits(x: f32) -> u32 {
-    let b = bitcast<u32>(x);
-    return select((b + 0x7fffu + ((b >> 16u) & 1u)) >> 16u, (b >> 16u) | 0x40u, is_nan_bits(x));
-}
-fn f16_value(h: u32) -> f32 {
+/// Functions that the expressions above call, by name; what one calls comes behind it.
+const HELPERS: [(&str, &str); 5] = [
+    (
+        "f16_value",
+        "fn f16_value(h: u32) -> f32 {
     let mag = h & 0x7fffu;
     let finite = bitcast<u32>(bitcast<f32>(mag << 13u) * bitcast<f32>(0x77800000u));
     let bits = select(finite, (mag << 13u) | 0x7f800000u, mag >= 0x7c00u);
     return bitcast<f32>(bits | ((h & 0x8000u) << 16u));
 }
-fn f16_bits(x: f32) -> u32 {
+",
+    ),
+    (
+        "f16_bits",
+        "fn f16_bits(x: f32) -> u32 {
     let b = bitcast<u32>(x);
     let mag = b & 0x7fffffffu;
     let sub = bitcast<u32>(bitcast<f32>(mag) + 0.5) - 0x3f000000u;
@@ -130,4 +130,27 @@ fn f16_bits(x: f32) -> u32 {
     let special = select(0x7c00u, 0x7e00u, mag > 0x7f800000u);
     return ((b >> 16u) & 0x8000u) | select(finite, special, mag >= 0x47800000u);
 }
-";
+",
+    ),
+    ("bf16_value", "fn bf16_value(b: u32) -> f32 { return bitcast<f32>(b << 16u); }\n"),
+    (
+        "bf16_bits",
+        "fn bf16_bits(x: f32) -> u32 {
+    let b = bitcast<u32>(x);
+    return select((b + 0x7fffu + ((b >> 16u) & 1u)) >> 16u, (b >> 16u) | 0x40u, is_nan_bits(x));
+}
+",
+    ),
+    ("is_nan_bits", "fn is_nan_bits(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }\n"),
+];
+
+/// Those of the functions that a module calls.
+pub(super) fn helpers(module: &str) -> String {
+    HELPERS.iter().fold(String::new(), |mut called, (name, text)| {
+        let call = format!("{name}(");
+        if module.contains(&call) || called.contains(&call) {
+            called += text;
+        }
+        called
+    })
+}

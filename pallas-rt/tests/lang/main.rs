@@ -12,6 +12,7 @@ mod control;
 mod host;
 mod items;
 mod literals;
+mod names;
 mod operations;
 mod places;
 mod programs;

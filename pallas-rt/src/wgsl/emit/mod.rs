@@ -205,10 +205,10 @@ impl Emit<'_> {
     // ---- names
 
     fn scalar(&self, v: Value) -> String {
-        format!("s{}", v.0)
+        format!("s{}", self.k.label(v))
     }
     fn register(&self, v: Value, i: usize) -> String {
-        format!("v{}_{i}", v.0)
+        format!("v{}_{i}", self.k.label(v))
     }
     fn registers(&self, v: Value) -> bool {
         self.plan.homes[v.index()] == Home::Registers

@@ -2,7 +2,7 @@
 use super::super::HEADER_WORDS;
 use super::super::place::Plan;
 use super::super::sync::Node;
-use super::super::types::HELPERS;
+use super::super::types::helpers;
 use super::Emitted;
 use super::element::FOUR;
 use super::words;
@@ -217,7 +217,6 @@ pub(in crate::wgsl) fn module(
     }
     put("fn word(i: u32) -> u32 { return launch.words[i / 4u][i % 4u]; }".into());
     put(functions);
-    put(HELPERS.into());
     body.helpers.iter().for_each(|h| put((*h).to_string()));
     put(format!("@compute @workgroup_size({})", plan.threads()));
     put("fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {".into());
@@ -244,6 +243,7 @@ pub(in crate::wgsl) fn module(
     put(text.trim_end().to_string());
     put("    }".into());
     put("}".into());
+    m += &helpers(&m);
     m
 }
 

@@ -75,7 +75,7 @@ impl Plan {
     }
     /// Gives a tile in registers a copy in memory.
     pub(super) fn copy(&mut self, k: &Kernel, v: Value) {
-        let buffer = self.buffer(k, v, &format!("copy_{}", v.0));
+        let buffer = self.buffer(k, v, &format!("copy_{}", k.label(v)));
         self.copies[v.index()] = Some(buffer);
     }
     fn buffer(&mut self, k: &Kernel, v: Value, name: &str) -> usize {
@@ -263,7 +263,7 @@ impl Analysis {
 fn buffer_name(k: &Kernel, defined: Option<InstId>, v: Value) -> String {
     match defined.map(|i| &k.inst(i).op) {
         Some(Op::Load { from, .. }) => format!("tile_{}_{}", k.operand(*from).name, v.0),
-        _ => format!("tile_{}", v.0),
+        _ => format!("tile_{}", k.label(v)),
     }
 }
 
