@@ -296,6 +296,11 @@ impl Asm {
     pub(super) fn mov_load(&mut self, to: Gpr, from: Mem) {
         self.with_memory(&[0x8b], to, from);
     }
+    /// Fetches a cache line; the address may be anything.
+    pub(super) fn prefetch(&mut self, m: Mem) {
+        // The register's number says: to all caches.
+        self.with_memory(&[0x0f, 0x18], Gpr::Rcx, m);
+    }
     /// `to = address`
     pub(super) fn lea(&mut self, to: Gpr, m: Mem) {
         self.with_memory(&[0x8d], to, m);

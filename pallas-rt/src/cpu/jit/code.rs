@@ -31,6 +31,7 @@ const END: Gpr = Gpr::Rdx;
 const COLUMNS: Gpr = Gpr::Rcx;
 const COLUMN: Gpr = Gpr::Rax;
 const LIMIT: Gpr = Gpr::R13;
+/// In a row's loop: where the next row of an input begins.
 const SPARE: Gpr = Gpr::R14;
 const POOL: Gpr = Gpr::R15;
 /// Beginnings of rows.
@@ -44,6 +45,8 @@ fn entry(place: usize, field: usize) -> Mem {
 
 /// Elements of a vector.
 const LANES: i32 = 8;
+/// Bytes of a cache line.
+const LINE: i32 = 64;
 
 /// A fold in registers.
 struct Folded {
@@ -136,6 +139,8 @@ struct Compiler<'c> {
     folds: usize,
     /// The pointer of each place that is walked along, inputs first.
     pointers: Vec<Option<Gpr>>,
+    /// Bytes of an element of the input whose next row is fetched.
+    ahead: Option<i32>,
     /// Stack slots of inputs with one element a row.
     slots: Vec<Option<i32>>,
     folded: Vec<Folded>,
@@ -164,6 +169,7 @@ impl<'c> Compiler<'c> {
             results,
             folds,
             pointers: vec![None; folds - length - 1],
+            ahead: None,
             slots: vec![None; chain.inputs.len()],
             folded: vec![],
             uses,
@@ -225,6 +231,13 @@ impl<'c> Compiler<'c> {
             if let Some(to) = self.pointers[place] {
                 self.point(first + place, to);
             }
+        }
+        let far = values(self.chain).position(|input| self.form.is_ahead(input) && !self.form.is_single(input));
+        if let Some((place, at)) = far.and_then(|place| Some((place, self.pointers[place]?))) {
+            let input = values(self.chain).nth(place)?;
+            self.ahead = Some(self.input_type(input)?.bytes() as i32);
+            self.w.asm.mov_load(SPARE, entry(first + place, std::mem::offset_of!(Place, row)));
+            self.w.asm.add(SPARE, at);
         }
         // Several running results, so that none waits for its last step; several independent vectors otherwise.
         let unroll = if self.chain.sinks.is_empty() { 2 } else { 4 };
@@ -307,6 +320,12 @@ impl<'c> Compiler<'c> {
 
     /// Eight elements, `k` vectors behind the column; with a mask only some of them.
     fn vector(&mut self, k: usize, mask: Option<Reg>) -> Option<()> {
+        if let (Some(bytes), None) = (self.ahead, mask) {
+            let offset = k as i32 * LANES * bytes;
+            if offset % LINE == 0 {
+                self.w.asm.prefetch(Mem { base: SPARE, index: Some((COLUMN, bytes as u8)), offset });
+            }
+        }
         let mut left = self.uses.clone();
         let mut inputs: Vec<Option<Reg>> = vec![None; self.chain.inputs.len()];
         let mut links: Vec<Reg> = vec![];

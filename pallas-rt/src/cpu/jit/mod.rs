@@ -38,6 +38,8 @@ pub(super) struct Form {
     pub(super) single: u32,
     /// Links whose results go past the caches: whole vectors at multiples of one.
     pub(super) streamed: u32,
+    /// Inputs (by bit) whose next row is fetched from afar while this one is computed.
+    pub(super) ahead: u32,
     /// Whether rows are whole vectors.
     pub(super) whole: bool,
 }
@@ -46,6 +48,10 @@ impl Form {
     /// Whether an input has one element a row. (Inputs past the bits never do.)
     fn is_single(&self, input: usize) -> bool {
         bit(self.single, input)
+    }
+    /// Whether the next row of an input is fetched.
+    fn is_ahead(&self, input: usize) -> bool {
+        bit(self.ahead, input)
     }
     /// Whether a link's results go past the caches.
     fn is_streamed(&self, link: usize) -> bool {

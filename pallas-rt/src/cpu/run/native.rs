@@ -11,6 +11,8 @@ pub(super) struct Lie {
     single: u32,
     /// Links (by bit) whose results may go past the caches.
     streamed: u32,
+    /// Inputs (by bit) whose rows lie in an array that no cache holds.
+    far: u32,
     /// Whether rows lie side by side in all operands: all of them are one.
     flat: bool,
 }
@@ -25,7 +27,7 @@ struct Lines {
 impl Lie {
     /// With rows of whole vectors, or not.
     fn form(self, whole: bool) -> Form {
-        Form { single: self.single, streamed: if whole { self.streamed } else { 0 }, whole }
+        Form { single: self.single, streamed: if whole { self.streamed } else { 0 }, ahead: 0, whole }
     }
 }
 
@@ -48,7 +50,7 @@ impl Run<'_> {
         let outputs = links.zip(results).map(|((i, link), tile)| (i, *tile, link.dtype.bytes()));
 
         places.push(Place::columns(columns));
-        let mut lie = Lie { single: 0, streamed: 0, flat: chain.sinks.is_empty() };
+        let mut lie = Lie { single: 0, streamed: 0, far: 0, flat: chain.sinks.is_empty() };
         let side_by_side = |l: Lines| l.row == columns as isize && l.step == 1;
         for (i, tile, bytes) in inputs {
             let l = lines(&tile, &chain.shape)?;
@@ -57,6 +59,7 @@ impl Run<'_> {
             lie.flat &= side_by_side(l) || (l.row == 0 && l.step == 0);
             match l.step {
                 0 => lie.single |= 1u32.checked_shl(i as u32)?,
+                1 if self.in_large_array(tile.start) => lie.far |= 1u32.checked_shl(i as u32)?,
                 1 => {}
                 _ => return None,
             }
@@ -92,8 +95,12 @@ pub(super) fn run(
     height: usize,
 ) -> bool {
     if height == 1 && chains.len() > 1 {
-        let forms: Vec<Form> =
-            chains.iter().zip(lies).map(|(chain, (lie, _))| lie.form(columns(chain).is_multiple_of(8))).collect();
+        // The first chain waits for memory; while the others compute, what it reads next comes.
+        let form = |(at, (chain, (lie, _))): (usize, (&Chain, &(Lie, usize)))| {
+            let ahead = if at == 0 { 0 } else { lie.far };
+            Form { ahead, ..lie.form(columns(chain).is_multiple_of(8)) }
+        };
+        let forms: Vec<Form> = chains.iter().zip(lies).enumerate().map(form).collect();
         let Some(code) = codes.get(chains, &forms) else { return false };
         // SAFETY: the places are those of the chains in these forms.
         unsafe { code.run(Rows { places, from: 0, to: rows }) };
