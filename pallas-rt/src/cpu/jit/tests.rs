@@ -142,7 +142,9 @@ fn operations_agree_with_strips() {
                         continue;
                     }
                     let (mut inputs, mut out) = (all.clone(), vec![0; ROWS * PITCH]);
-                    let form = Form { single, whole, ..Form::default() };
+                    // What is fetched ahead changes nothing.
+                    let ahead = if whole { u32::MAX } else { 0 };
+                    let form = Form { single, ahead, whole, ..Form::default() };
                     if !run(&chain, form, &mut inputs, &mut out, &mut [], columns) {
                         continue;
                     }
