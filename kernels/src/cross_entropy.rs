@@ -304,11 +304,12 @@ enum Blocks {
     Shallow,
     Deep,
 }
+/// Calls a kernel with its blocks; those of a CPU in lockstep, measured, are the kernel's own.
 macro_rules! blocks {
-    ($blocks:expr, $kernel:ident, $E:ty, ($($argument:expr),*)) => {
+    ($blocks:expr, $kernel:ident, [$BN:literal, $BV:literal, $BD:literal], $E:ty, ($($argument:expr),*)) => {
         match $blocks {
             Blocks::Gpu => $kernel::<$E, 32, 64, 16>($($argument),*),
-            Blocks::SimtCpu => $kernel::<$E, 16, 32, 32>($($argument),*),
+            Blocks::SimtCpu => $kernel::<$E, $BN, $BV, $BD>($($argument),*),
             Blocks::Shallow => $kernel::<$E, 128, 128, 64>($($argument),*),
             Blocks::Deep => $kernel::<$E, 128, 128, 256>($($argument),*),
         }
@@ -345,7 +346,7 @@ pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) ->
     let column = column(labels, flat.shape()[0], w.shape()[0], options)?;
     let Options { ignore, smoothing, z_loss } = *options;
     let (loss, lse) = floats!("cross_entropy", x.dtype(), E => blocks!(
-        blocks, cross_entropy_blocks, E, (&flat, w, &column, ignore, smoothing, z_loss, smoothing != 0.0, depth)))?;
+        blocks, cross_entropy_blocks, [8, 64, 32], E, (&flat, w, &column, ignore, smoothing, z_loss, smoothing != 0.0, depth)))?;
     Ok((loss.reshape(labels.shape())?, lse.reshape(labels.shape())?))
 }
 
@@ -373,9 +374,9 @@ pub fn cross_entropy_backward(
     };
     let (dx, dw) = floats!("cross_entropy_backward", x.dtype(), E => {
         let dx = blocks!(
-            blocks, cross_entropy_dx, E, (&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, depth))?;
+            blocks, cross_entropy_dx, [16, 32, 32], E, (&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, depth))?;
         let dx = narrow(dx)?;
-        blocks!(blocks, cross_entropy_dw, E, (&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, depth))
+        blocks!(blocks, cross_entropy_dw, [64, 8, 32], E, (&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, depth))
             .map(|dw| (dx, dw))
     })?;
     Ok((dx.reshape(x.shape())?, narrow(dw)?))

@@ -136,7 +136,8 @@ pub fn block_sizes(device: &DeviceLimits, head_dim: usize) -> (usize, usize) {
             let blocks = [(32, 32), (32, 16), (16, 16), (16, 8), (8, 8)];
             blocks.into_iter().find(fits).unwrap_or((8, 4))
         }
-        (Profile::SimtCpu, _) => (16, 16),
+        // Longer lines of blocks take half the time to run, and ten times as long to compile.
+        (Profile::SimtCpu, _) => (32, 32),
         (_, ..=128) => (128, 128),
         _ => (64, 64),
     }

@@ -218,7 +218,7 @@ pub fn quantized_matmul(x: &Array, w: &Quantized) -> Result<Array> {
     }
     let out = floats!("quantized_matmul", x.dtype(), E => match x.client().limits().profile {
         Profile::Gpu => product!(E, 64, 64, 16, 8),
-        Profile::SimtCpu => product!(E, 32, 32, 32, 16),
+        Profile::SimtCpu => product!(E, 16, 32, 32, 16),
         // A few rows, as when decoding: hardly more work than reading the weights.
         _ if m <= 8 => product!(E, 8, 256, 256, 128),
         _ => product!(E, 128, 128, 256, 128),

@@ -25,15 +25,14 @@ pub(crate) fn parameter(name: &str, x: &Array, n: usize) -> Result<Array> {
     x.reshape(&[1, n])
 }
 
-/// Elements of a block of whole rows on a GPU: few enough for registers, of which every tile on the way takes its share.
-const REGISTERS: usize = 4096;
-
-/// How many rows of `n` elements are in a block: `most`, or fewer, for a GPU's registers.
+/// How many rows of `n` elements are in a block: `most`, or fewer, so that every tile on the way finds registers.
 pub(crate) fn rows_of_block(x: &Array, n: usize, most: usize) -> usize {
-    match x.client().limits().profile {
-        Profile::Gpu => [16, 4].into_iter().find(|rows| *rows < most && rows * n <= REGISTERS).unwrap_or(1),
-        _ => most,
-    }
+    let elements = match x.client().limits().profile {
+        Profile::Gpu => 4096,
+        Profile::SimtCpu => 1024,
+        _ => return most,
+    };
+    [16, 4].into_iter().find(|rows| *rows < most && rows * n <= elements).unwrap_or(1)
 }
 /// Evaluates an expression with `$BR` the rows of a block that [`rows_of_block`] chooses.
 macro_rules! in_rows {

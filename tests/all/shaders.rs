@@ -189,6 +189,29 @@ fn reaches_no_more_than_it_must(placement: &Placement, segments: impl Fn(&Reach)
     assert!(placement.reaches.iter().any(|r| r.global), "{placement}");
 }
 
+/// Rows become columns.
+#[kernel(grid = (cdiv(R, 32), cdiv(C, 32)))]
+fn turned(
+    #[block([R, C] => [32, 32], |i, j| (i, j))] x: In<f32>,
+    #[block([C, R] => [32, 32], |i, j| (j, i))] out: Out<f32>,
+) {
+    out.store(x.load().t() * 2.0);
+}
+
+#[test]
+fn a_transposition_on_a_gpu_reads_and_writes_rows() {
+    let x = Client::cpu().zeros(DType::F32, &[64, 64]).expect("it fits");
+    for placement in placed(16, || turned(&x)).iter().flatten() {
+        assert_eq!(placement.barriers.len(), 1, "{placement}");
+    }
+    if let Some(gpu) = crate::support::gpu() {
+        let numbers: Vec<f32> = (0..33 * 70).map(|i| i as f32).collect();
+        let found = turned(gpu.array(&numbers, &[33, 70]).expect("it fits")).expect("it runs");
+        let found = found.to_vec::<f32>().expect("it runs");
+        assert!((0..33 * 70).all(|i| found[i] == 2.0 * numbers[i % 33 * 70 + i / 33]));
+    }
+}
+
 #[test]
 fn row_kernels_on_a_gpu_stay_in_registers() {
     let cpu = Client::cpu();

@@ -79,7 +79,8 @@ pub(super) fn choose(task: Task<'_>) -> Option<Placed> {
     let met = settle::weight(&placed.emitted.nodes, emit::TRIPS);
     let longer = |many: usize| {
         let pads = long[..many].iter().cloned().collect();
-        let want = Want { most, pads: &pads, written: true };
+        // Elements one by one take some lines more than vectors do.
+        let want = Want { most: most * 1.02, pads: &pads, written: true };
         let padded = finish(on_grid(task, depth, grid, want, &mut forms)?);
         (settle::weight(&padded.emitted.nodes, emit::TRIPS) <= met).then_some(padded)
     };

@@ -131,15 +131,16 @@ pub(super) fn pads(plan: &Plan, accesses: &[Access]) -> Vec<(String, usize)> {
             let strides = padded(buffer, columns, pad);
             let wait = |a: &&Access| {
                 let lanes = addresses(plan, a, &strides)?;
-                Some(a.trips * (conflict(&lanes, a.width) - 1) as f64)
+                let mut outer = strides.iter().enumerate().filter(|(axis, _)| *axis != buffer.inner);
+                // Vectors start at multiples of their size: elsewhere their elements are accessed one by one.
+                let whole = outer.all(|(_, s)| s.is_multiple_of(a.width));
+                let (width, more) = if whole { (a.width, 0) } else { (1, a.width - 1) };
+                Some(a.trips * (conflict(&lanes, width) - 1 + more) as f64)
             };
             own.iter().filter_map(wait).sum()
         };
         let now = pitch(buffer) - columns;
-        // Vectors start at multiples of their size.
-        let step = if plan.fours && columns.is_multiple_of(4) { 4 } else { 1 };
-        let best =
-            (0..=PAD).step_by(step).map(|pad| (price(pad), pad)).min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let best = (0..=PAD).map(|pad| (price(pad), pad)).min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         if let Some((price_of, pad)) = best
             && price_of < price(now)
         {

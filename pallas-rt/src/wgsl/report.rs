@@ -28,7 +28,10 @@ pub(super) fn placement(placed: &Placed, limits: &Limits) -> Placement {
             Some(Op::Scalar(op)) => op.to_string(),
             Some(Op::Valid { of, .. }) => format!("valid of `{}`", name(k, *of)),
             Some(_) => "result of a branch or loop".to_string(),
-            None => "carried".to_string(),
+            None => match plan.origin(k, v).map(|i| &k.inst(i).op) {
+                Some(Op::Load { from, .. }) => format!("carried load of `{}`", name(k, *from)),
+                _ => "carried".to_string(),
+            },
         };
         let own = k.names.get(&v).map_or_else(String::new, |own| format!(" {own}"));
         let name = format!("{v}{own} ({what})");

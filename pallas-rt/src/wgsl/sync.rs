@@ -28,6 +28,8 @@ pub(super) struct Step {
     pub(super) floats: bool,
     /// The step itself makes all threads meet: what they did to workgroup memory before and in it is done.
     pub(super) meets: bool,
+    /// The user's line; 0: none.
+    pub(super) line: u32,
 }
 
 /// An access.
@@ -116,8 +118,9 @@ impl State {
             for (a, b) in before.iter().flat_map(|a| now.iter().map(move |b| (a, b))) {
                 if conflict(a, b, r) {
                     let storage = r.range(a.of).0 != Space::Workgroup;
-                    let barrier =
-                        found.get_or_insert_with(|| Barrier { storage, why: format!("{} {how}", r.name(a.of)) });
+                    let place = if step.line > 0 { format!("before line {}: ", step.line) } else { String::new() };
+                    let why = || format!("{place}{} {how}", r.name(a.of));
+                    let barrier = found.get_or_insert_with(|| Barrier { storage, why: why() });
                     barrier.storage |= storage;
                 }
             }

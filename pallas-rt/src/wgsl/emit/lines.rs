@@ -34,7 +34,7 @@ impl Emit<'_> {
     }
     /// Lines that touch memory, as one step.
     pub(super) fn step(&mut self, body: impl FnOnce(&mut Self)) {
-        self.step = Some(Step::default());
+        self.step = Some(Step { line: self.at_line, ..Step::default() });
         body(self);
         if let Some(step) = self.step.take() {
             // What touches nothing needs no barrier and may join the text around it.

@@ -357,6 +357,10 @@ impl Emit<'_> {
         let Some(buffer) = self.plan.copies[v.index()] else { return };
         // A parameter's registers change at the end of its region.
         let fixed = self.plan.defined[v.index()].is_some();
+        let line = self.plan.origin(self.k, v).map_or(0, |id| self.k.loc(id).line);
+        if line > 0 {
+            self.at_line = line;
+        }
         self.step(|e| {
             e.put_registers(v, v, buffer);
             e.step.as_mut().expect("inside of it").floats = fixed;

@@ -62,6 +62,8 @@ pub(in crate::wgsl) struct Layout {
     pub(in crate::wgsl) classes: Vec<Class>,
     /// By group of classes: products or folds are computed in it.
     computed: Vec<bool>,
+    /// By class: rows of arrays lie along it.
+    rows: Vec<bool>,
 }
 
 impl Layout {
@@ -93,7 +95,15 @@ impl Layout {
             Class { threads, vector, grid, ..*c }
         };
         let classes = self.classes.iter().map(spread).collect();
-        Layout { axes: self.axes.clone(), classes, computed: self.computed.clone() }
+        Layout { axes: self.axes.clone(), classes, computed: self.computed.clone(), rows: self.rows.clone() }
+    }
+    /// Whether rows of arrays lie along both directions of a grid, so that neighbours are far apart in some of them.
+    pub(in crate::wgsl) fn crossed(&self) -> bool {
+        let rows = |along: Along| {
+            let classes = self.classes.iter().zip(&self.rows);
+            classes.filter(move |(c, row)| **row && c.along == along).map(|(c, _)| c.group)
+        };
+        rows(Along::X).any(|group| rows(Along::Y).any(|other| other == group))
     }
     /// The class of an axis.
     pub(in crate::wgsl) fn class(&self, v: Value, axis: usize) -> Option<Class> {
@@ -372,6 +382,7 @@ impl Search<'_> {
                 ragged[c] |= !whole(of);
             }
         });
+        let rows: Vec<bool> = classes.iter().map(|c| c.row).collect();
         classes.iter_mut().zip(ragged).for_each(|(class, ragged)| class.row &= !ragged);
         let mut computed = vec![false; groups];
         self.k.walk(self.k.body, &mut |_, inst| {
@@ -386,7 +397,7 @@ impl Search<'_> {
                 classes_of.for_each(|&c| computed[classes[c].group] = true);
             }
         });
-        Layout { axes, classes, computed }
+        Layout { axes, classes, computed, rows }
     }
     /// The tile that a view shows.
     fn shown(&self, v: Value) -> Value {

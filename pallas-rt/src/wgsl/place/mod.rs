@@ -73,9 +73,22 @@ impl Plan {
     pub(super) fn threads(&self) -> usize {
         (self.grid.0 * self.grid.1) as usize
     }
+    /// The instruction that a value comes from: a loop's parameter comes from where its first value does.
+    pub(super) fn origin(&self, k: &Kernel, v: Value) -> Option<InstId> {
+        self.defined[v.index()].or_else(|| {
+            k.insts.iter().filter(|inst| matches!(inst.op, Op::For { .. })).find_map(|inst| {
+                let i = k.region(inst.regions[0]).params[1..].iter().position(|p| *p == v)?;
+                self.origin(k, inst.args[3 + i])
+            })
+        })
+    }
     /// Gives a tile in registers a copy in memory.
     pub(super) fn copy(&mut self, k: &Kernel, v: Value) {
-        let buffer = self.buffer(k, v, &format!("copy_{}", k.label(v)));
+        let name = match self.origin(k, v).map(|i| &k.inst(i).op) {
+            Some(Op::Load { from, .. }) => format!("copy_{}_{}", k.operand(*from).name, v.0),
+            _ => format!("copy_{}", k.label(v)),
+        };
+        let buffer = self.buffer(k, v, &name);
         self.copies[v.index()] = Some(buffer);
     }
     fn buffer(&mut self, k: &Kernel, v: Value, name: &str) -> usize {
@@ -190,7 +203,11 @@ impl Analysis {
         if numbers.registers == 0 {
             inline.fill(None);
         }
-        let layout = layout::layout(k, &inline, &defined, whole);
+        let mut layout = layout::layout(k, &inline, &defined, &whole);
+        // Rows of arrays that lie along both directions of one grid of threads: somewhere between them tiles change threads.
+        if numbers.stage && layout.crossed() && views::keep_turned(k, &mut inline, &defined) {
+            layout = layout::layout(k, &inline, &defined, &whole);
+        }
         let fused = if numbers.registers == 0 { vec![false; k.values.len()] } else { fused(k, &inline) };
         Analysis { used: used(k), staged: staged(k, &inline), fused, inline, defined, layout }
     }

@@ -151,6 +151,24 @@ fn cheap(op: ScalarOp) -> bool {
     )
 }
 
+/// Gives tiles that are read with rows and columns exchanged, by others than products, a home; whether there are any.
+pub(in crate::wgsl) fn keep_turned(k: &Kernel, inline: &mut [Option<Inline>], defined: &[Option<InstId>]) -> bool {
+    let mut read = vec![false; inline.len()];
+    k.walk(k.body, &mut |_, inst| {
+        let product = matches!(&inst.op, Op::Structural(op) if matches!(access(k, op, inst), Access::Contract { .. }));
+        inst.args.iter().for_each(|v| read[v.index()] |= !product);
+    });
+    let turned = |(v, kept): (usize, &Option<Inline>)| {
+        let inst = k.inst(defined[v].filter(|_| *kept == Some(Inline::View) && read[v])?);
+        let (of, index) = view(k, inst);
+        let long = index.iter().zip(&k.ty(of).shape).filter(|(_, n)| **n > 1).filter_map(|(i, _)| i.axis);
+        (!long.is_sorted()).then_some(v)
+    };
+    let found: Vec<usize> = inline.iter().enumerate().filter_map(turned).collect();
+    found.iter().for_each(|v| inline[*v] = None);
+    !found.is_empty()
+}
+
 /// An operation's access form for an instruction's operands.
 pub(in crate::wgsl) fn access(k: &Kernel, op: &StructuralOp, inst: &Inst) -> Access {
     let dims: Vec<Vec<Dim>> = inst.args.iter().map(|&v| k.ty(v).dims()).collect();
