@@ -223,6 +223,8 @@ fn row_kernels_on_a_gpu_stay_in_registers() {
             all.extend(placed(16, || softmax::softmax_whole_rows::<f32, 4>(&x, false)));
             all.extend(placed(16, || softmax::softmax_whole_rows::<f32, 1>(&long, true)));
             all.extend(placed(16, || norm::layer_norm_whole_rows::<f32, 4>(&x, &row, &row, 1e-5)));
+            all.extend(placed(16, || softmax::softmax_statistics::<f32, 8, 1024>(&long)));
+            all.extend(placed(16, || norm::row_moment::<f32, 8, 1024>(&x, &zeros(&[8, 1]), 1)));
         } else {
             all.extend(placed(16, || softmax::softmax_whole_rows::<f16, 4>(&x, false)));
             all.extend(placed(16, || norm::rms_norm_whole_rows::<f16, 4>(&x, &row, 1e-5)));

@@ -328,7 +328,8 @@ impl Search<'_> {
         }
         Some(colours)
     }
-    /// Last axes, in the order they should lie along X: of stored tiles, of loaded ones, of any.
+    /// Last axes, in the order they should lie along X: of stored matrices, of loaded ones, of what is stored and loaded
+    /// beside them, of any tile.
     fn seeds(&self) -> Vec<usize> {
         let (mut stored, mut loaded) = (vec![], vec![]);
         self.k.walk(self.k.body, &mut |_, inst| match &inst.op {
@@ -337,8 +338,10 @@ impl Search<'_> {
             _ => {}
         });
         let any = (0..self.k.values.len() as u32).map(Value);
+        let mut all: Vec<Value> = stored.into_iter().chain(loaded).collect();
+        all.sort_by_key(|&v| self.long(v).len() < 2);
         let last = |v: Value| self.long(v).last().map(|&a| self.axis(v, a));
-        stored.into_iter().chain(loaded).chain(any).filter(|&v| self.homed(v)).filter_map(last).collect()
+        all.into_iter().chain(any).filter(|&v| self.homed(v)).filter_map(last).collect()
     }
     fn finish(self, whole: impl Fn(OperandId) -> bool) -> Layout {
         let colours = self.colours(&self.seeds()).expect("unions kept the colouring");
