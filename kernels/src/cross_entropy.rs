@@ -13,7 +13,7 @@
 //! backward, where stored logits would take 4; memory is n + V rows of d elements instead of n·V. Everything but the
 //! operands is f32.
 use crate::dispatch::floats;
-use crate::rows::rows;
+use crate::rows::{in_rows, rows};
 use pallas_rt::Profile;
 use pallas_rt::prelude::*;
 
@@ -390,8 +390,9 @@ pub fn cross_entropy_of_logits(z: &Array, labels: &Array, options: &Options) -> 
     let flat = rows(z)?;
     let column = column(labels, flat.shape()[0], flat.shape()[1], options)?;
     let Options { ignore, smoothing, z_loss } = *options;
-    let (loss, lse) = floats!("cross_entropy_of_logits", z.dtype(), E => cross_entropy_of_logits_blocks::<E, 8, 1024>(
-        &flat, &column, ignore, smoothing, z_loss, smoothing != 0.0))?;
+    let (loss, lse) = floats!("cross_entropy_of_logits", z.dtype(), E => in_rows!(z, 1024, 8, BR => {
+        cross_entropy_of_logits_blocks::<E, BR, 1024>(&flat, &column, ignore, smoothing, z_loss, smoothing != 0.0)
+    }))?;
     Ok((loss.reshape(labels.shape())?, lse.reshape(labels.shape())?))
 }
 
@@ -412,6 +413,8 @@ pub fn cross_entropy_of_logits_backward(
     let (lse, dloss) = (lse.reshape(&[n, 1])?, dloss.reshape(&[n, 1])?);
     let Options { ignore, smoothing, z_loss } = *options;
     let dz = floats!("cross_entropy_of_logits", z.dtype(), E =>
-        cross_entropy_of_logits_dz::<E, 8, 1024>(&flat, &labels, &lse, &dloss, ignore, smoothing, z_loss))?;
+    in_rows!(z, 1024, 8, BR => {
+        cross_entropy_of_logits_dz::<E, BR, 1024>(&flat, &labels, &lse, &dloss, ignore, smoothing, z_loss)
+    }))?;
     dz.reshape(z.shape())
 }

@@ -78,6 +78,8 @@ pub fn normalise<E: Float, const BR: usize, const BC: usize>(
 
 /// Longest row that is one block.
 const WHOLE_ROW: usize = 4096;
+/// Columns of a block of longer ones.
+const BLOCK: usize = 1024;
 
 /// Layer norm over the last axis with scale `gamma` and shift `beta`; f32, f16 or bf16, computed in f32.
 ///
@@ -100,9 +102,11 @@ pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Resul
         in_rows!(x, n, 32, BR => layer_norm_whole_rows::<E, BR>(&flat, &gamma, &beta, epsilon))
     } else {
         let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
-        let mean = row_moment::<E, 8, 1024>(&flat, &zero, 1)?;
-        let variance = row_moment::<E, 8, 1024>(&flat, &mean, 2)?;
-        normalise::<E, 8, 1024>(&flat, &mean, &variance, &gamma, &beta, epsilon)
+        in_rows!(x, BLOCK, 8, BR => {
+            let mean = row_moment::<E, BR, BLOCK>(&flat, &zero, 1)?;
+            let variance = row_moment::<E, BR, BLOCK>(&flat, &mean, 2)?;
+            normalise::<E, BR, BLOCK>(&flat, &mean, &variance, &gamma, &beta, epsilon)
+        })
     })?;
     out.reshape(x.shape())
 }
@@ -120,8 +124,10 @@ pub fn rms_norm(x: &Array, gamma: &Array, epsilon: f32) -> Result<Array> {
     } else {
         let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
         let beta = x.client().zeros(x.dtype(), &[1, n])?;
-        let square = row_moment::<E, 8, 1024>(&flat, &zero, 2)?;
-        normalise::<E, 8, 1024>(&flat, &zero, &square, &gamma, &beta, epsilon)
+        in_rows!(x, BLOCK, 8, BR => {
+            let square = row_moment::<E, BR, BLOCK>(&flat, &zero, 2)?;
+            normalise::<E, BR, BLOCK>(&flat, &zero, &square, &gamma, &beta, epsilon)
+        })
     })?;
     out.reshape(x.shape())
 }

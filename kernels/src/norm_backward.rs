@@ -115,6 +115,8 @@ pub fn norm_backward_parameters<E: Float, const BR: usize, const BC: usize>(
 
 /// Longest row that is one block.
 const WHOLE_ROW: usize = 4096;
+/// Columns of a block of longer ones.
+const BLOCK: usize = 1024;
 
 /// Gradients by x, gamma and beta.
 fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> Result<(Array, Array, Array)> {
@@ -126,12 +128,15 @@ fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> R
             in_rows!(x, n, 8, BR => norm_backward_whole_rows::<E, BR>(&flat, &gamma, &dy, epsilon, centre))?
         } else {
             let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
-            let mean = if centre { row_moment::<E, 8, 1024>(&flat, &zero, 1)? } else { zero.clone() };
-            let variance = row_moment::<E, 8, 1024>(&flat, &mean, 2)?;
-            let (level, along) = norm_backward_means::<E, 8, 1024>(&flat, &gamma, &dy, &mean, &variance, epsilon)?;
-            let level = if centre { level } else { zero };
-            let dx = norm_backward_apply::<E, 8, 1024>(&flat, &gamma, &dy, &mean, &variance, &level, &along, epsilon)?;
-            (dx, mean, variance)
+            in_rows!(x, BLOCK, 8, BR => {
+                let mean = if centre { row_moment::<E, BR, BLOCK>(&flat, &zero, 1)? } else { zero.clone() };
+                let variance = row_moment::<E, BR, BLOCK>(&flat, &mean, 2)?;
+                let (level, along) = norm_backward_means::<E, BR, BLOCK>(&flat, &gamma, &dy, &mean, &variance, epsilon)?;
+                let level = if centre { level } else { zero };
+                let dx =
+                    norm_backward_apply::<E, BR, BLOCK>(&flat, &gamma, &dy, &mean, &variance, &level, &along, epsilon)?;
+                (dx, mean, variance)
+            })
         };
         norm_backward_parameters::<E, 32, 256>(&flat, &dy, &mean, &variance, epsilon).map(|(g, b)| (dx, g, b))
     })?;

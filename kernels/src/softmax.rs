@@ -66,13 +66,18 @@ pub fn softmax_whole_rows<E: Float, const BR: usize>(
 
 /// Longest row that is one block; longer ones are swept twice.
 const WHOLE_ROW: usize = 4096;
+/// Columns of a block of longer ones.
+const BLOCK: usize = 1024;
 
 fn either(x: &Array, log: bool) -> Result<Array> {
     let flat = rows(x)?;
     let out = floats!("softmax", x.dtype(), E => if flat.shape()[1] <= WHOLE_ROW {
         in_rows!(&flat, flat.shape()[1], 32, BR => softmax_whole_rows::<E, BR>(&flat, log))
     } else {
-        softmax_statistics::<E, 8, 1024>(&flat).and_then(|(max, sum)| softmax_apply::<E, 8, 1024>(&flat, &max, &sum, log))
+        in_rows!(x, BLOCK, 8, BR => {
+            softmax_statistics::<E, BR, BLOCK>(&flat)
+                .and_then(|(max, sum)| softmax_apply::<E, BR, BLOCK>(&flat, &max, &sum, log))
+        })
     })?;
     out.reshape(x.shape())
 }

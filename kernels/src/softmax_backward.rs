@@ -64,14 +64,18 @@ pub fn softmax_backward_apply<E: Float, const BR: usize, const BC: usize>(
 
 /// Longest row that is one block.
 const WHOLE_ROW: usize = 4096;
+/// Columns of a block of longer ones.
+const BLOCK: usize = 1024;
 
 fn either(y: &Array, dy: &Array, log: bool) -> Result<Array> {
     let (y2, dy2) = (rows(y)?, rows(dy)?);
     let dx = floats!("softmax_backward", y.dtype(), E => if y2.shape()[1] <= WHOLE_ROW {
         in_rows!(&y2, y2.shape()[1], 8, BR => softmax_backward_whole_rows::<E, BR>(&y2, &dy2, log))
     } else {
-        softmax_backward_sums::<E, 8, 1024>(&y2, &dy2, log)
-            .and_then(|sum| softmax_backward_apply::<E, 8, 1024>(&y2, &dy2, &sum, log))
+        in_rows!(y, BLOCK, 8, BR => {
+            softmax_backward_sums::<E, BR, BLOCK>(&y2, &dy2, log)
+                .and_then(|sum| softmax_backward_apply::<E, BR, BLOCK>(&y2, &dy2, &sum, log))
+        })
     })?;
     dx.reshape(y.shape())
 }
