@@ -2,6 +2,8 @@
 # Everything that wants a GPU, in one command: the tests, then the benches; target/gpu.md gets their table.
 #
 #     benches/gpu.sh [--cubek]      with --cubek also against CubeK, whose build takes ten minutes
+#
+# Where the adapter has cooperative matrices, products are timed with and without them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PALLAS_DEVICE=gpu PALLAS_REQUIRE_GPU=1
@@ -10,11 +12,24 @@ cargo test --test all
 mkdir -p target
 cargo bench --bench kernels | tee target/gpu-kernels.txt
 cargo bench --bench adapter -- "$@" | tee target/gpu-adapter.jsonl
+cargo run --quiet --release --example devices > target/gpu-devices.txt
+plain=
+if grep -q 'cooperative matrices' target/gpu-devices.txt; then
+  plain=target/gpu-kernels-plain.txt
+  PALLAS_PROFILE=gpu cargo bench --bench kernels -- 'matmul|attention' | tee $plain
+fi
 
+# The lines of a run as rows of a table.
+rows() {
+  sed -nE 's/^ +(.*) on ([^:]+(:[0-9]+)?): ([0-9.]+) ms, ([0-9.]+) GFLOP\/s \(([0-9]+) %[^)]*\), ([0-9.]+) GB\/s \(([0-9]+) %\)$/| \1 | \2 | \4 | \5 | \6 | \7 | \8 |/p' "$1"
+}
 {
-  cargo run --quiet --release --example devices | sed 's/^/    /'
+  sed 's/^/    /' target/gpu-devices.txt
   printf '\n| kernel | device | ms | GFLOP/s | of the peak, %% | GB/s | of the copy, %% |\n|---|---|---|---|---|---|---|\n'
-  sed -nE 's/^ +(.*) on ([^:]+(:[0-9]+)?): ([0-9.]+) ms, ([0-9.]+) GFLOP\/s \(([0-9]+) %[^)]*\), ([0-9.]+) GB\/s \(([0-9]+) %\)$/| \1 | \2 | \4 | \5 | \6 | \7 | \8 |/p' target/gpu-kernels.txt
+  rows target/gpu-kernels.txt
+  if [ -n "$plain" ]; then
+    rows $plain | sed 's/^| /| without matrices: /'
+  fi
   printf '\n'
   grep 'times as fast' target/gpu-kernels.txt | sed 's/^ */- /' || true
   printf '\n```json\n'

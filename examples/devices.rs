@@ -11,6 +11,9 @@ fn main() -> Result<()> {
             println!("    profile {:?}, {} threads a program", limits.profile, limits.max_threads);
             println!("    VMEM {} bytes, {} operands a kernel", limits.workgroup_bytes, limits.storage_bindings);
             println!("    subgroup {:?}, f16 {}", limits.subgroup, limits.has_f16);
+            if let Some(matrices) = limits.matrices {
+                println!("    cooperative matrices: f16 {:?}, f32 {:?}", matrices.half, matrices.float);
+            }
         }
         if let Some(most) = limits.max_loop_iterations {
             println!("    its driver stops loops after {most} iterations; longer ones are split");

@@ -14,6 +14,7 @@ use pallas_kernels::rotary::{Pairs, rotary, tables};
 use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_kernels::{softmax, softmax_backward, splash_attention};
 use pallas_rt::ir::DType;
+use pallas_rt::prelude::f16;
 use pallas_rt::{Array, Client, DeviceKind, Result, cost};
 
 type Call = Box<dyn Fn(&[Array]) -> Result<Vec<Array>>>;
@@ -96,6 +97,8 @@ impl Table<'_> {
         let (x, w) = (self.numbers(&[m, n])?, self.numbers(&[n, n])?);
         let flops = Some(2.0 * (m * n * n) as f64);
         self.add("matmul", &[&x, &w], flops, |a| one(matmul(&a[0], &a[1])))?;
+        let [x16, w16] = [self.halves(&[m, n])?, self.halves(&[n, n])?];
+        self.add("matmul f16", &[&x16, &w16], flops, |a| one(matmul(&a[0], &a[1])))?;
         let (bytes, byte_weights) = (self.bytes(&[m, n])?, self.bytes(&[n, n])?);
         self.add("matmul int8", &[&bytes, &byte_weights], flops, |a| {
             one(matmul_int8(&a[0], &a[1], Layout::default()))
@@ -167,6 +170,10 @@ impl Table<'_> {
                 three(flash_attention_backward([&a[0], &a[1], &a[2]], [&a[3], &a[4]], &a[5], &options()))
             })?;
         }
+        let halves = [self.halves(&shape)?, self.halves(&shape)?, self.halves(&shape)?];
+        self.add("attention f16", &halves.each_ref(), Some(flops), |a| {
+            one(flash_attention(&a[0], &a[1], &a[2], &Options::default()))
+        })?;
         self.add("attention unfused", &[&q, &k, &v], Some(flops), |a| one(unfused(&a[0], &a[1], &a[2])))
     }
 
@@ -223,6 +230,12 @@ impl Table<'_> {
         let n: usize = shape.iter().product();
         let x: Vec<f32> = (0..n).map(|i| (i.wrapping_mul(2_654_435_761) % 1009) as f32 / 1009.0 - 0.5).collect();
         self.client.array(&x, shape)
+    }
+    /// The numbers above as f16.
+    fn halves(&self, shape: &[usize]) -> Result<Array> {
+        let n: usize = shape.iter().product();
+        let x = (0..n).map(|i| f16::from_f32((i.wrapping_mul(2_654_435_761) % 1009) as f32 / 1009.0 - 0.5));
+        self.client.array(&x.collect::<Vec<_>>(), shape)
     }
     fn bytes(&self, shape: &[usize]) -> Result<Array> {
         let x: Vec<u8> =

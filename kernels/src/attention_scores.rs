@@ -141,7 +141,7 @@ impl Block {
     }
     /// Rows of keys or values `[keys, d]` with 0 where no query of the block looks: anything may lie there, NaN too, and
     /// 0 · NaN is NaN.
-    pub fn seen<A: Wide>(self, rows: Tile<A>) -> Tile<A> {
+    pub fn seen<E: Real>(self, rows: Tile<E>) -> Tile<E> {
         let ([begin, end], keys) = (self.some(), self.keys(0));
         let mut seen = keys.lt(end);
         if self.rules.left.is_some() {

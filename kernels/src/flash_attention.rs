@@ -7,7 +7,9 @@
 //! m' = max(m, max_j s_j)   p_j = exp(s_j - m')   l' = l·exp(m - m') + Σ p_j   a' = a·exp(m - m') + Σ p_j v_j
 //! out = a / l              lse = m + ln l
 //! ```
-//! Masks, bias, soft-cap, sinks and dropout are those of [`crate::attention_scores`]. Everything but the operands is f32.
+//! Masks, bias, soft-cap, sinks and dropout are those of [`crate::attention_scores`]. Everything but the operands is f32;
+//! where the device multiplies f16 by cooperative matrices, probabilities of f16 operands are rounded to f16 before their
+//! product with the values, as on every tensor core.
 //! Blocks of keys that no row of a program sees are skipped: nothing is loaded or multiplied for them.
 use crate::attention_options::axes;
 pub use crate::attention_options::{Dropout, Operands, Options, Window};
@@ -19,33 +21,56 @@ use pallas_rt::{DeviceLimits, Profile};
 
 /// What a program keeps while keys and values stream past it.
 #[derive(Clone, Copy)]
-struct State<A> {
+struct State<E, A> {
     rules: Rules,
+    /// Multiplied by the factor of the scores.
     q: Scratch<A>,
+    /// Where products are of operands as they are: the queries, and that factor.
+    narrow: Option<(Scratch<E>, Scalar<A>)>,
     max: Scratch<A>,
     sum: Scratch<A>,
     acc: Scratch<A>,
 }
 
-impl<A: Wide> State<A> {
-    /// Takes a block of keys `[BK, D]` in. Where `live` does not hold, a key is dead for a query; probabilities are
-    /// multiplied by `kept`.
-    fn visit(self, [k, v]: [Tile<A>; 2], bias: Option<Tile<A>>, live: Option<Tile<bool>>, kept: Option<Tile<A>>) {
-        let (scores, _) = self.rules.scores(dot(self.q.load(), k.t()), bias);
-        let scores = live.map_or(scores, |live| select(live, scores, f32::NEG_INFINITY));
+impl<E: Real, A: Wide> State<E, A> {
+    /// Takes a block of keys `[BK, D]` in. Of a block that is seen in `part`, the rule says which keys are dead for a query;
+    /// probabilities are multiplied by `kept`.
+    fn visit(
+        self,
+        [k, v]: [Tile<E>; 2],
+        bias: Option<Tile<A>>,
+        part: Option<(Block, Tile<bool>)>,
+        kept: Option<Tile<A>>,
+    ) {
+        let products = match self.narrow {
+            Some((q, scale)) => dot(q.load(), k.t()).cast::<A>() * scale,
+            None => dot(self.q.load(), k.cast::<A>().t()),
+        };
+        let (scores, _) = self.rules.scores(products, bias);
+        let scores = part.map_or(scores, |(_, live)| select(live, scores, f32::NEG_INFINITY));
         let m = maximum(self.max.load(), scores.max(1));
         // Before a row's first live key its maximum is -inf; its sum stays 0.
         let base = select(m.eq(f32::NEG_INFINITY), 0.0, m);
         let (p, alpha) = ((scores - base).exp(), (self.max.load() - base).exp());
         self.sum.store(self.sum.load() * alpha + p.sum(1));
-        self.acc.store(self.acc.load() * alpha + dot(kept.map_or(p, |kept| p * kept), v));
+        let p = kept.map_or(p, |kept| p * kept);
+        let sums = match self.narrow {
+            Some(_) => dot(p.cast::<E>(), part.map_or(v, |(block, _)| block.seen(v))).cast::<A>(),
+            None => {
+                let v = v.cast::<A>();
+                dot(p, part.map_or(v, |(block, _)| block.seen(v)))
+            }
+        };
+        self.acc.store(self.acc.load() * alpha + sums);
         self.max.store(m);
     }
 }
 
 /// One tile of attention per program; keys and values stream past it. Heads of queries share heads of keys in groups.
 ///
-/// Which options hold is in `rules`; the arrays of others are not read. [`Options::operands`] makes all of them.
+/// Which options hold is in `rules`; the arrays of others are not read. [`Options::operands`] makes all of them. `narrow`
+/// products are of queries, keys and values as they are, and of probabilities rounded to their type: what cooperative
+/// matrices of f16 multiply. Else all factors are `A`.
 #[kernel(grid = (B, H, cdiv(S, BQ), cdiv(L, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
 pub fn flash_attention_blocks<E: Real, A: Wide, const BQ: usize, const BK: usize>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] q: In<E>,
@@ -59,6 +84,7 @@ pub fn flash_attention_blocks<E: Real, A: Wide, const BQ: usize, const BK: usize
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0))] out: Out<E>,
     #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), empty = f32::NEG_INFINITY)] lse: Out<A>,
     #[scratch([BQ, D])] scaled: Scratch<A>,
+    #[scratch([BQ, D])] queries: Scratch<E>,
     #[scratch([BQ, 1])] max: Scratch<A>,
     #[scratch([BQ, 1])] sum: Scratch<A>,
     #[scratch([BQ, D])] acc: Scratch<A>,
@@ -66,10 +92,15 @@ pub fn flash_attention_blocks<E: Real, A: Wide, const BQ: usize, const BK: usize
     seed_high: u32,
     seed_low: u32,
     #[fixed] rules: Rules,
+    #[fixed] narrow: bool,
 ) {
     let (row, key) = (program_id(2) * BQ, program_id(3) * BK);
     if program_id(3) == 0 {
-        scaled.store(q.load().cast::<A>() * scale.cast::<A>());
+        if narrow {
+            queries.store(q.load());
+        } else {
+            scaled.store(q.load().cast::<A>() * scale.cast::<A>());
+        }
         acc.fill(0.0);
         // A sink is a key that came before all others and has no value.
         if rules.sinks {
@@ -84,14 +115,15 @@ pub fn flash_attention_blocks<E: Real, A: Wide, const BQ: usize, const BK: usize
     let position = row + rules.first_position(S, length);
     let block = Block { rules, size: [BQ, BK], position, rows: S - row, key, length };
     if block.is_live() {
-        let state = State { rules, q: scaled, max, sum, acc };
+        let narrow = narrow.then_some((queries, scale.cast::<A>()));
+        let state = State { rules, q: scaled, narrow, max, sum, acc };
         let bias = block.bias(bias);
         let kept = block.kept([seed_high, seed_low], (program_id(0) * H + program_id(1)) * S + row);
         if block.is_whole() {
-            state.visit([k.load().cast::<A>(), v.load().cast::<A>()], bias, None, kept);
+            state.visit([k.load(), v.load()], bias, None, kept);
         } else {
             let live = block.live(Some([query_segments, key_segments]));
-            state.visit([k.load().cast::<A>(), block.seen(v.load().cast::<A>())], bias, Some(live), kept);
+            state.visit([k.load(), v.load()], bias, Some((block, live)), kept);
         }
     }
     if program_id(3) == num_programs(3) - 1 {
@@ -105,6 +137,7 @@ pub fn flash_attention_blocks<E: Real, A: Wide, const BQ: usize, const BK: usize
 /// Queries and keys of a block that [`flash_attention`] chooses for queries `[batch, heads, queries, d]`.
 pub fn block_sizes(
     device: &DeviceLimits,
+    dtype: DType,
     [batch, heads, queries, d]: [usize; 4],
     options: &Options<'_>,
 ) -> (usize, usize) {
@@ -112,7 +145,11 @@ pub fn block_sizes(
     let all_seen = options.causal == Causal::No && options.window == Window::default();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let pays = all_seen && batch * heads * queries / 256 >= 2 * threads;
+    let roomy = is_narrow(device, dtype) && device.workgroup_bytes >= 48 << 10;
     match (device.profile, queries, d) {
+        // Scores and products leave their accumulators through workgroup memory besides.
+        (Profile::Gpu, _, ..=64) if roomy => (64, 32),
+        (Profile::Gpu, _, ..=128) if roomy => (32, 32),
         // Keys, values and probabilities of a step share workgroup memory; the rest is in registers.
         (Profile::Gpu, _, ..=64) if device.workgroup_bytes >= 32 << 10 => (64, 16),
         (Profile::Gpu, ..) => (32, 16),
@@ -122,6 +159,11 @@ pub fn block_sizes(
         (_, _, ..=128) => (128, 128),
         _ => (64, 128),
     }
+}
+
+/// Whether a device multiplies f16 by cooperative matrices: products are those of [`flash_attention_blocks`]' `narrow`.
+fn is_narrow(device: &DeviceLimits, dtype: DType) -> bool {
+    dtype == DType::F16 && device.matrices.is_some_and(|matrices| matrices.half.is_some())
 }
 
 /// Attention of queries `[batch, heads, queries, d]` over keys and values `[batch, key heads, keys, d]`; f32, f16 or bf16.
@@ -154,13 +196,13 @@ pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Optio
     let shape = axes("q", q)?;
     macro_rules! call {
         ($E:ident $($BQ:literal $BK:literal),*) => {
-            match block_sizes(q.client().limits(), shape, options) {
+            match block_sizes(q.client().limits(), q.dtype(), shape, options) {
                 $(($BQ, $BK) => flash_attention_in_blocks::<$E, f32, $BQ, $BK>(q, k, v, options),)*
                 other => unreachable!("no kernel was compiled for blocks of {other:?}"),
             }
         };
     }
-    floats!("flash_attention", q.dtype(), E => call!(E 64 16, 32 16, 8 64, 16 128, 64 128, 128 128, 256 128))
+    floats!("flash_attention", q.dtype(), E => call!(E 64 32, 32 32, 64 16, 32 16, 8 64, 16 128, 64 128, 128 128, 256 128))
 }
 
 /// [`flash_attention_with_lse`] of elements `E`, computed in `A`, in blocks of `BQ` queries and `BK` keys.
@@ -187,5 +229,6 @@ pub fn flash_attention_in_blocks<E: Real, A: Wide, const BQ: usize, const BK: us
         seed[0],
         seed[1],
         *rules,
+        is_narrow(q.client().limits(), E::DTYPE),
     )
 }

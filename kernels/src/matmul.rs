@@ -6,8 +6,8 @@
 //! Sums are held in f32 for 16-bit floats and in i32 for 8- and 16-bit integers; C is of any type. Each program computes
 //! one block of C; blocks of A and B stream past it.
 use crate::dispatch::floats;
-use pallas_rt::Profile;
 use pallas_rt::prelude::*;
+use pallas_rt::{DeviceLimits, Profile};
 
 /// How the two matrices lie in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -107,11 +107,15 @@ pub fn matmul_tt_blocks<E: Number, O: Elem>(
 const CPU_BLOCKS: [[usize; 3]; 6] =
     [[512, 512, 512], [512, 512, 256], [256, 256, 512], [256, 256, 256], [128, 128, 256], [32, 128, 64]];
 
-/// The blocks for `g` products `[m, k]·[k, n]`.
-fn blocks(profile: Profile, [g, m, n, k]: [usize; 4]) -> [usize; 3] {
+/// The blocks for `g` products `[m, k]·[k, n]` of such elements.
+fn blocks(device: &DeviceLimits, dtype: DType, [g, m, n, k]: [usize; 4]) -> [usize; 3] {
     // What touching an element of a block costs in multiply-adds: it is copied beside its neighbours, or added to.
     const TOUCH: usize = 8;
-    match profile {
+    let matrices = device.matrices.and_then(|m| m.half).filter(|_| dtype == DType::F16);
+    match device.profile {
+        // The sums leave their accumulators through workgroup memory: all at once.
+        Profile::Gpu if matrices.is_some() && device.workgroup_bytes < 32 << 10 => return [32, 32, 32],
+        Profile::Gpu if matrices.is_some() => return [64, 64, 32],
         // Accumulators in registers: eight by eight a thread, or eight rows of eight columns.
         Profile::Gpu => return [64, 64, 16],
         Profile::SimtCpu => return [8, 64, 64],
@@ -135,7 +139,7 @@ macro_rules! product {
         let extent = |x: &Array, axis: usize| x.shape().get(axis).copied().unwrap_or(0);
         let (m, k) = if layout.a_transposed { (extent(&a, 2), extent(&a, 1)) } else { (extent(&a, 1), extent(&a, 2)) };
         let n = extent(&b, if layout.b_transposed { 1 } else { 2 });
-        let [bm, bn, bk] = blocks($a.client().limits().profile, [extent(&a, 0), m, n, k]);
+        let [bm, bn, bk] = blocks($a.client().limits(), <$E as Elem>::DTYPE, [extent(&a, 0), m, n, k]);
         let out = match (layout.a_transposed, layout.b_transposed) {
             (false, false) => matmul_blocks::<$E, $O>(&a, &b, epilogue, bm, bn, bk),
             (true, false) => matmul_tn_blocks::<$E, $O>(&a, &b, epilogue, bm, bn, bk),

@@ -17,7 +17,7 @@ pub mod launch;
 pub mod passes;
 pub mod wgsl;
 
-pub use array::{Array, Buffer, Client, Device, DeviceKind, DeviceLimits, MemoryStats, Profile};
+pub use array::{Array, Buffer, Client, Device, DeviceKind, DeviceLimits, Matrices, MemoryStats, Profile};
 pub use disk::{DiskCache, disk_cache, set_disk_cache};
 pub use error::{Error, KernelError, Result};
 pub use lang::threefry as random;

@@ -1,9 +1,12 @@
 //! Everything that needs more than one crate: the shipped kernels against float64 references on every device, faults of
 //! the strict interpreter, the runtime's promises.
 mod disk;
+#[cfg(feature = "gpu")]
+mod emulation;
 mod examples;
 mod faults;
 mod kernels;
+mod matrices;
 mod memory;
 mod pipeline;
 mod refusals;

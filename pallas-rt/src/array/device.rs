@@ -25,6 +25,17 @@ pub enum Profile {
     SimtCpu,
 }
 
+/// A device's cooperative matrices (tensor cores): products of square matrices, summed in f32.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Matrices {
+    /// Rows and columns where the factors are f16: 8 or 16. `None`: it has no such product.
+    pub half: Option<u32>,
+    /// Rows and columns where the factors are f32.
+    pub float: Option<u32>,
+    /// Threads that compute a product together, at most.
+    pub lanes: u32,
+}
+
 /// What a device can do; a kernel beyond it is refused with the limit's name.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
@@ -51,6 +62,9 @@ pub struct DeviceLimits {
     pub max_uniform_bytes: u64,
     /// Smallest and largest subgroup; subgroup operations are certain only where they agree. `None`: no such operations.
     pub subgroup: Option<(u32, u32)>,
+    /// Products that the threads of a subgroup compute together, where kernels use them. `PALLAS_PROFILE=gpu` turns
+    /// them off.
+    pub matrices: Option<Matrices>,
     /// Whether shaders have a 16-bit float type.
     pub has_f16: bool,
     /// Whether kernels can be timed on the device.
@@ -74,6 +88,7 @@ impl DeviceLimits {
             max_buffer_bytes: u64::MAX,
             max_uniform_bytes: u64::MAX,
             subgroup: None,
+            matrices: None,
             has_f16: true,
             has_timestamps: false,
             has_64_bit: true,

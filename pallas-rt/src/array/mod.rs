@@ -26,7 +26,7 @@ mod tests;
 pub use buffer::Buffer;
 pub use client::Client;
 pub use data::Array;
-pub use device::{Device, DeviceKind, DeviceLimits, Profile};
+pub use device::{Device, DeviceKind, DeviceLimits, Matrices, Profile};
 pub use ledger::MemoryStats;
 #[cfg(feature = "gpu")]
 pub(crate) use {

@@ -1,5 +1,5 @@
 //! Adapters: which there are, best first, and what they can do.
-use crate::array::{Device, DeviceKind, DeviceLimits, Profile};
+use crate::array::{Device, DeviceKind, DeviceLimits, Matrices, Profile};
 use crate::error::{Error, Result};
 use std::sync::LazyLock;
 
@@ -26,7 +26,8 @@ fn find() -> Vec<Found> {
     found.retain(|adapter| adapter.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS));
     found.sort_by_key(|adapter| rank(adapter.get_info().device_type));
     let describe = |(index, adapter): (usize, wgpu::Adapter)| {
-        let device = describe(&adapter.get_info(), &adapter.limits(), adapter.features(), index);
+        let mut device = describe(&adapter.get_info(), &adapter.limits(), adapter.features(), index);
+        device.limits.matrices = matrices(&adapter);
         Found { adapter, device }
     };
     found.into_iter().enumerate().map(describe).collect()
@@ -73,6 +74,37 @@ pub(super) fn best_real() -> std::result::Result<usize, String> {
     }
 }
 
+/// The experimental feature by which a subgroup's threads compute a product together.
+pub(super) const MATRICES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
+
+/// The cooperative matrices that kernels use on an adapter: none on software, or where `PALLAS_PROFILE` asks for another
+/// profile than theirs.
+fn matrices(adapter: &wgpu::Adapter) -> Option<Matrices> {
+    let (info, features) = (adapter.get_info(), adapter.features());
+    let used = match std::env::var("PALLAS_PROFILE") {
+        Ok(asked) => asked == "gpu_coop",
+        Err(_) => info.device_type != wgpu::DeviceType::Cpu,
+    };
+    let there = features.contains(MATRICES | wgpu::Features::SUBGROUP);
+    let half = features.contains(wgpu::Features::SHADER_F16);
+    let found = || matrices_among(&adapter.cooperative_matrix_properties(), half, info.subgroup_max_size);
+    (used && there).then(found).flatten()
+}
+
+/// Of products of square matrices with f32 sums the largest for each type of factors.
+fn matrices_among(products: &[wgpu::CooperativeMatrixProperties], half: bool, lanes: u32) -> Option<Matrices> {
+    use wgpu::CooperativeScalarType::{F16, F32};
+    let largest = |factors| {
+        let fits = |p: &&wgpu::CooperativeMatrixProperties| {
+            let square = p.m_size == p.n_size && p.n_size == p.k_size && [8, 16].contains(&p.m_size);
+            square && p.ab_type == factors && p.cr_type == F32
+        };
+        products.iter().filter(fits).map(|p| p.m_size).max()
+    };
+    let found = Matrices { half: largest(F16).filter(|_| half), float: largest(F32), lanes };
+    (found.half.is_some() || found.float.is_some()).then_some(found)
+}
+
 /// Features that kernels use where they are there.
 pub(super) fn wanted(features: wgpu::Features) -> wgpu::Features {
     let used = wgpu::Features::SUBGROUP
@@ -115,6 +147,8 @@ pub(super) fn describe(
             subgroup: features
                 .contains(wgpu::Features::SUBGROUP | wgpu::Features::SUBGROUP_BARRIER)
                 .then_some((info.subgroup_min_size, info.subgroup_max_size)),
+            // An adapter knows; a device does not say.
+            matrices: None,
             has_f16: features.contains(wgpu::Features::SHADER_F16),
             has_timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
             has_64_bit: false,
@@ -125,7 +159,7 @@ pub(super) fn describe(
 /// What an adapter likes; `PALLAS_PROFILE` overrides, so that a software adapter can run what is made for a real one.
 fn profile(software: bool) -> Profile {
     match std::env::var("PALLAS_PROFILE").as_deref() {
-        Ok("gpu") => Profile::Gpu,
+        Ok("gpu" | "gpu_coop") => Profile::Gpu,
         Ok("simt_cpu") => Profile::SimtCpu,
         _ if software => Profile::SimtCpu,
         _ => Profile::Gpu,
@@ -149,6 +183,29 @@ fn loop_limit(name: &str, driver_info: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn matrices_are_square_and_sum_in_f32() {
+        use wgpu::CooperativeScalarType::{F16, F32, I32};
+        let product = |[m_size, n_size, k_size]: [u32; 3], ab_type, cr_type| wgpu::CooperativeMatrixProperties {
+            m_size,
+            n_size,
+            k_size,
+            ab_type,
+            cr_type,
+            saturating_accumulation: false,
+        };
+        let check = |products: &[_], half, expected: Option<(Option<u32>, Option<u32>)>| {
+            let expected = expected.map(|(half, float)| Matrices { half, float, lanes: 32 });
+            assert_eq!(matrices_among(products, half, 32), expected);
+        };
+        let apple = [product([8; 3], F32, F32), product([8; 3], F16, F16), product([8; 3], F16, F32)];
+        check(&apple, true, Some((Some(8), Some(8))));
+        check(&apple, false, Some((None, Some(8))));
+        let nvidia = [product([16, 8, 16], F16, F32), product([16; 3], F16, F16), product([16; 3], F16, F32)];
+        check(&nvidia, true, Some((Some(16), None)));
+        check(&nvidia, false, None);
+        check(&[product([16; 3], F16, F16), product([8, 16, 16], F16, F32), product([16; 3], I32, I32)], true, None);
+    }
     #[test]
     fn old_lavapipe_is_known() {
         let check = |name, info, expected| assert_eq!(loop_limit(name, info), expected, "{name}, {info}");

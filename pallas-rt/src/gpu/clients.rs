@@ -1,6 +1,6 @@
 //! The clients of this process' adapters, and those around a user's own device.
-use super::adapter::{adapter, best_real, describe, wanted};
-use super::pipeline::GpuCounters;
+use super::adapter::{MATRICES, adapter, best_real, describe, wanted};
+use super::pipeline::{GpuCounters, experimental};
 use super::runtime::Gpu;
 use crate::array::Client;
 use crate::error::{Error, Result};
@@ -24,9 +24,11 @@ pub(crate) fn client(index: usize, why: &str) -> Result<Client> {
 /// A client of the adapter `index` that shares nothing.
 pub(crate) fn fresh_client(index: usize, why: &str) -> Result<Client> {
     let found = adapter(index)?;
+    let matrices = found.device.limits.matrices.is_some();
     let descriptor = wgpu::DeviceDescriptor {
         label: Some("pallas"),
-        required_features: wanted(found.adapter.features()),
+        required_features: wanted(found.adapter.features()) | if matrices { MATRICES } else { wgpu::Features::empty() },
+        experimental_features: if matrices { experimental() } else { wgpu::ExperimentalFeatures::disabled() },
         // Without asking, every device has 16 KiB of workgroup memory and 256 threads.
         required_limits: found.adapter.limits(),
         ..Default::default()

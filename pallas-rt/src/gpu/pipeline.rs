@@ -192,6 +192,13 @@ impl ShaderJob<'_> {
     pub(super) const ERROR_BYTES: u64 = ERROR_WORDS as u64 * 4;
 }
 
+/// Leave to use wgpu's experimental features, for devices whose cooperative matrices kernels use.
+pub(super) fn experimental() -> wgpu::ExperimentalFeatures {
+    // SAFETY: we know that these features may have bugs. Of them shaders use cooperative matrices alone, in control flow
+    // that all threads of a workgroup share, within arrays whose ends we know.
+    unsafe { wgpu::ExperimentalFeatures::enabled() }
+}
+
 /// With `PALLAS_LOG_COMPILES=1`, a line on standard error for each compiled pipeline.
 fn log_compile(job: &ShaderJob, key: u128, device: &str, took: Duration) {
     static WANTED: LazyLock<bool> =

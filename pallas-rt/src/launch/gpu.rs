@@ -28,16 +28,7 @@ pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding) -
     LAUNCHES.fetch_add(1, Ordering::Relaxed);
     // Operands and dimensions are the same in both forms, and a shader that is on disk needs no lowered one.
     let kernel = &compiled.traced;
-    let device = client.limits();
-    let limits = wgsl::Limits {
-        workgroup_bytes: device.workgroup_bytes,
-        max_threads: device.max_threads.min(device.max_threads_per_axis[0]),
-        max_loop_iterations: device.max_loop_iterations,
-        profile: profile(device.profile)?,
-        // A software adapter computes a subgroup in the lanes of a vector.
-        lanes: device.subgroup.filter(|(least, most)| least == most && client.device().software).map(|(n, _)| n),
-        multiples: multiples(kernel, binding),
-    };
+    let (device, limits) = (client.limits(), limits(client, kernel, binding)?);
     let steps = run::sequential_grid(&compiled.traced, binding);
     let mut shader = shader(compiled, steps.len(), Form { limits, resumed: false })?;
     let mut ranges = vec![vec![]];
@@ -80,6 +71,22 @@ pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding) -
     }
     drop(bindings);
     Ok(results)
+}
+
+/// What a call's shader may use and rely on.
+pub(super) fn limits(client: &Client, kernel: &Kernel, binding: &Binding) -> Result<wgsl::Limits> {
+    let device = client.limits();
+    let profile = profile(device)?;
+    Ok(wgsl::Limits {
+        workgroup_bytes: device.workgroup_bytes,
+        max_threads: device.max_threads.min(device.max_threads_per_axis[0]),
+        max_loop_iterations: device.max_loop_iterations,
+        profile,
+        // A software adapter computes a subgroup in the lanes of a vector.
+        lanes: device.subgroup.filter(|(least, most)| least == most && client.device().software).map(|(n, _)| n),
+        matrices: device.matrices.filter(|_| profile == wgsl::Profile::GpuCoop),
+        multiples: multiples(kernel, binding),
+    })
 }
 
 /// The shader of a form: from memory, from disk, or emitted. Clients with equal limits share a text; the pipeline cache is
@@ -142,10 +149,11 @@ fn multiples(kernel: &Kernel, binding: &Binding) -> u64 {
 }
 
 /// How kernels are placed for a device; `PALLAS_PROFILE` overrides.
-fn profile(device: crate::Profile) -> Result<wgsl::Profile> {
+fn profile(device: &crate::DeviceLimits) -> Result<wgsl::Profile> {
     let Ok(asked) = std::env::var("PALLAS_PROFILE") else {
-        return Ok(match device {
+        return Ok(match device.profile {
             crate::Profile::SimtCpu => wgsl::Profile::SimtCpu,
+            _ if device.matrices.is_some() => wgsl::Profile::GpuCoop,
             _ => wgsl::Profile::Gpu,
         });
     };

@@ -24,8 +24,8 @@ pub struct Explained {
     pub name: String,
     /// Extents of the grid.
     pub grid: Vec<i64>,
-    /// Name and text: the tile IR as traced and after each pass; then, for a GPU with WebGPU's default limits, the tile IR
-    /// that was placed, the placement and the WGSL.
+    /// Name and text: the tile IR as traced and after each pass; then, for the GPU of the call, or for one with WebGPU's
+    /// default limits, the tile IR that was placed, the placement and the WGSL.
     pub stages: Vec<(String, String)>,
     /// Estimate.
     pub cost: Cost,
@@ -179,7 +179,7 @@ pub fn check<R>(f: impl FnOnce() -> Result<R>) -> Result<Checked> {
     Ok(Checked { kernels })
 }
 
-pub(super) fn note(compiled: &Compiled, binding: &Binding, _: &Client) -> Result<()> {
+pub(super) fn note(compiled: &Compiled, binding: &Binding, client: &Client) -> Result<()> {
     let kernel = &compiled.traced;
     #[cfg(test)]
     if DOOR.with_borrow_mut(|d| match d {
@@ -207,8 +207,7 @@ pub(super) fn note(compiled: &Compiled, binding: &Binding, _: &Client) -> Result
         now = pass(&now);
         stages.push((name.to_string(), now.to_string()));
     }
-    // WebGPU's default limits: what runs everywhere.
-    let limits = wgsl::Limits::default_of(wgsl::Profile::Gpu);
+    let limits = limits(client, kernel, binding)?;
     let sequential = super::run::sequential_grid(kernel, binding).len();
     match wgsl::emit(compiled.lowered(), sequential, &limits) {
         Ok(shader) => {
@@ -227,6 +226,16 @@ pub(super) fn note(compiled: &Compiled, binding: &Binding, _: &Client) -> Result
         }
     });
     Ok(())
+}
+
+/// The GPU's that a call is for; elsewhere WebGPU's default limits: what runs everywhere.
+fn limits(client: &Client, kernel: &Kernel, binding: &Binding) -> Result<wgsl::Limits> {
+    #[cfg(feature = "gpu")]
+    if client.kind() == crate::DeviceKind::Gpu {
+        return super::gpu::limits(client, kernel, binding);
+    }
+    let _ = (client, kernel, binding);
+    Ok(wgsl::Limits::default_of(wgsl::Profile::Gpu))
 }
 
 /// Counts a kernel whose executions agreed.

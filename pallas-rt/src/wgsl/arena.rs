@@ -3,6 +3,7 @@
 //! A buffer is needed from the first step that touches it to the last; one that enters a loop from outside, to the loop's
 //! end. Sharing may cost a barrier, so buffers share only where they do not fit otherwise.
 use super::place::Buffer;
+use super::place::matrices::Cell;
 use super::sync::{Memory, Node};
 
 /// When a buffer is needed.
@@ -42,25 +43,45 @@ impl Share {
     }
 }
 
-/// Gives every buffer its address; the words of workgroup memory and of scratch that takes.
-pub(super) fn place(buffers: &mut [Buffer], nodes: &[Node], room: usize) -> (usize, usize) {
-    let lives = lives(buffers, nodes);
-    let fits = |share: &Share, buffers: &mut [Buffer]| fit(buffers, &lives, false, *share) <= room;
-    let shares = [Share::Nobody, Share::Sides, Share::Loops];
-    let share = shares.into_iter().find(|share| fits(share, buffers)).unwrap_or(Share::Time);
-    (fit(buffers, &lives, false, share), fit(buffers, &lives, true, Share::Time))
+/// How long the memories of a program are, in elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Sizes {
+    /// Workgroup memory, by [`Cell`].
+    workgroup: [usize; Cell::ALL.len()],
+    /// Words of global scratch.
+    pub(super) scratch: usize,
 }
 
-/// Words that addresses are multiples of: a vector.
-const ALIGN: usize = 4;
+impl Sizes {
+    pub(super) fn of(&self, cell: Cell) -> usize {
+        self.workgroup[cell as usize]
+    }
+    /// With the word that threads agree by.
+    pub(super) fn workgroup_bytes(&self) -> usize {
+        4 + Cell::ALL.iter().map(|&cell| self.of(cell) * cell.bytes()).sum::<usize>()
+    }
+}
 
-/// First fit, largest first.
-fn fit(buffers: &mut [Buffer], lives: &[Option<Life>], outside: bool, share: Share) -> usize {
-    let mut order: Vec<usize> =
-        (0..buffers.len()).filter(|&b| buffers[b].outside == outside && lives[b].is_some()).collect();
+/// Gives every buffer its address; workgroup memory has room for so many bytes, if buffers need no more at once.
+pub(super) fn place(buffers: &mut [Buffer], nodes: &[Node], room: usize) -> Sizes {
+    let lives = lives(buffers, nodes);
+    let mut sizes = |share: Share| Sizes {
+        workgroup: Cell::ALL.map(|cell| fit(buffers, &lives, Some(cell), share)),
+        scratch: fit(buffers, &lives, None, Share::Time),
+    };
+    let shares = [Share::Nobody, Share::Sides, Share::Loops];
+    let roomy = shares.into_iter().map(&mut sizes).find(|sizes| sizes.workgroup_bytes() <= room);
+    roomy.unwrap_or_else(|| sizes(Share::Time))
+}
+
+/// First fit, largest first, in workgroup memory of such cells or (None) in global memory.
+fn fit(buffers: &mut [Buffer], lives: &[Option<Life>], cell: Option<Cell>, share: Share) -> usize {
+    let here = |b: &Buffer| cell.map_or(b.outside, |cell| !b.outside && b.cell == cell);
+    let mut order: Vec<usize> = (0..buffers.len()).filter(|&b| here(&buffers[b]) && lives[b].is_some()).collect();
     order.sort_by_key(|&b| std::cmp::Reverse(buffers[b].words));
     let mut placed: Vec<usize> = vec![];
-    let size = |buffers: &[Buffer], b: usize| buffers[b].words.next_multiple_of(ALIGN);
+    let align = cell.unwrap_or_default().aligned();
+    let size = |buffers: &[Buffer], b: usize| buffers[b].words.next_multiple_of(align);
     let mut top = 0;
     for b in order {
         let meets = |o: usize| match (&lives[b], &lives[o]) {

@@ -1,9 +1,11 @@
 //! The cheapest placement: every thread grid of the profile is emitted, and what a program costs is compared.
+use super::arena::{self, Sizes};
 use super::emit::{self, Emitted};
+use super::place::matrices::Cell;
 use super::place::{Analysis, Home, Plan};
 use super::profile::Numbers;
 use super::sync::{self, Memory, Ranges, Space};
-use super::{Limits, arena, pipeline, pressure, races, reach, settle};
+use super::{Limits, pipeline, pressure, races, reach, settle};
 use crate::passes::delay::delay;
 use crate::passes::peel::peel;
 use crate::passes::prefetch::prefetch;
@@ -17,8 +19,7 @@ pub(super) struct Placed {
     pub(super) kernel: Kernel,
     pub(super) plan: Plan,
     pub(super) emitted: Emitted,
-    pub(super) workgroup_words: usize,
-    pub(super) scratch_words: usize,
+    pub(super) sizes: Sizes,
     /// Registers of tiles a thread holds at once.
     pub(super) registers: usize,
     /// Sequential axes.
@@ -42,8 +43,21 @@ pub(super) struct Task<'k> {
     pub(super) limits: &'k Limits,
 }
 
-/// The cheapest placement. None: the user's scratch does not fit.
+/// The cheapest placement, by cooperative matrices if some product has them and all tiles that fit without still do.
+/// None: the user's scratch does not fit.
 pub(super) fn choose(task: Task<'_>) -> Option<Placed> {
+    let plain = Limits { matrices: None, ..*task.limits };
+    let plainly = || best(Task { limits: &plain, ..task });
+    let Some(placed) = task.limits.matrices.and_then(|_| best(task)) else { return plainly() };
+    let spill = |placed: &Placed| pipeline::misfit(placed, task.limits).0;
+    match (placed.plan.fragments.iter().any(Option::is_some), spill(&placed)) {
+        (false, _) => plainly(),
+        (true, 0) => Some(placed),
+        (true, words) => Some(plainly().filter(|p| spill(p) < words).unwrap_or(placed)),
+    }
+}
+
+fn best(task: Task<'_>) -> Option<Placed> {
     let limits = task.limits;
     let numbers = limits.profile.numbers();
     let most = limits.max_threads;
@@ -153,14 +167,20 @@ fn on_grid(task: Task<'_>, depth: usize, grid: (u32, u32), want: Want<'_>, forms
                 (promoted.kernel, fetched) = prefetch(&promoted.kernel, task.sequential, depth, &mut promoted.carried);
             }
             let whole = |of| emit::fours(&promoted.kernel, of, task.limits.multiples);
-            let analysis = Analysis::new(&promoted.kernel, numbers, whole);
+            let analysis = Analysis::new(&promoted.kernel, numbers, whole, task.limits.matrices);
             forms.push(Form { kept: kept.clone(), promoted, fetched, analysis });
             forms.len() - 1
         });
         let Form { promoted, fetched, analysis, .. } = &forms[at];
         let plan = analysis.plan(&promoted.kernel, numbers, grid, want.pads);
         let large = |v: Value| promoted.kernel.ty(v).elements() > numbers.registers * plan.threads();
-        let memory = |v: Value| matches!(plan.homes[v.index()], Home::Buffer(_)) || large(v);
+        // What loops and branches hand on would be copied from memory to memory; a factor of matrices lies there for good.
+        let handed = |v: Value| plan.defined[v.index()].is_none_or(|i| !promoted.kernel.inst(i).regions.is_empty());
+        let memory = |v: Value| match plan.homes[v.index()] {
+            Home::Buffer(b) => plan.buffers[b].cell == Cell::Word || handed(v),
+            Home::Fragments => false,
+            Home::None | Home::Registers => large(v),
+        };
         let mut out: Vec<OperandId> = promoted.carried.iter().filter(|(v, _)| memory(*v)).map(|(_, o)| *o).collect();
         if out.is_empty() {
             let placed = fit(task, &promoted.kernel, plan, numbers, want)?;
@@ -178,8 +198,8 @@ fn on_grid(task: Task<'_>, depth: usize, grid: (u32, u32), want: Want<'_>, forms
 fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, want: Want<'_>) -> Option<Placed> {
     let limits = task.limits;
     plan.buffers.iter_mut().filter(|b| b.scratch).for_each(|b| b.outside = task.resumed);
-    // A word for a value that all threads agree on.
-    let room = (limits.workgroup_bytes as usize / 4).saturating_sub(4);
+    // Vectors, and a word for a value that all threads agree on.
+    let room = (limits.workgroup_bytes as usize / 4).saturating_sub(3) * 4;
     // Where buffers lie is settled before the text is written.
     let mut written = false;
     loop {
@@ -193,10 +213,14 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, want: Want
             emitted.wanted.iter().for_each(|&v| plan.copy(k, v));
             continue;
         }
-        let (workgroup_words, scratch_words) = arena::place(&mut plan.buffers, &emitted.nodes, room);
-        if workgroup_words > room {
+        let sizes = arena::place(&mut plan.buffers, &emitted.nodes, room);
+        if sizes.workgroup_bytes() > room {
             plan.buffers.truncate(own);
-            let movable = |b: &usize| !plan.buffers[*b].outside && !plan.buffers[*b].scratch;
+            // Matrices are loaded from workgroup memory.
+            let movable = |b: &usize| {
+                let b = &plan.buffers[*b];
+                !b.outside && !b.scratch && b.cell == Cell::Word
+            };
             let largest = (0..own).filter(movable).max_by_key(|&b| plan.buffers[b].words)?;
             plan.buffers[largest].outside = true;
             continue;
@@ -218,8 +242,7 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, want: Want
             kernel: k.clone(),
             plan,
             emitted,
-            workgroup_words,
-            scratch_words,
+            sizes,
             registers,
             sequential: task.sequential,
             most_registers: numbers.registers,
@@ -241,7 +264,7 @@ impl Ranges for Addresses<'_> {
         match memory {
             Memory::Buffer(b) => {
                 let b = &self.plan.buffers[b];
-                (if b.outside { Space::Scratch } else { Space::Workgroup }, b.at, b.at + b.words)
+                (if b.outside { Space::Scratch } else { Space::Workgroup(b.cell) }, b.at, b.at + b.words)
             }
             Memory::Array(id) => (Space::Array(id), 0, 1),
         }

@@ -18,6 +18,7 @@ mod settle;
 mod sync;
 mod types;
 
+use crate::array::Matrices;
 use choose::{Addresses, Placed, Task};
 pub use emit::Iterations;
 use pallas_ir::{At, DType, Diag, Kernel, OperandId, OperandKind};
@@ -37,19 +38,23 @@ pub struct Limits {
     pub profile: Profile,
     /// Threads of a subgroup, if workgroups up to its size run in lockstep.
     pub lanes: Option<u32>,
+    /// Products that subgroups compute together, for [`Profile::GpuCoop`].
+    pub matrices: Option<Matrices>,
     /// Dimensions of the kernel, by number, whose extents are multiples of four: bit by bit.
     pub multiples: u64,
 }
 
 impl Limits {
-    /// What WebGPU promises everywhere.
+    /// What WebGPU promises everywhere; of cooperative matrices, which it doesn't promise, what most devices have.
     pub fn default_of(profile: Profile) -> Limits {
+        let matrices = Matrices { half: Some(16), float: Some(8), lanes: 32 };
         Limits {
             workgroup_bytes: 16 << 10,
             max_threads: 256,
             max_loop_iterations: None,
             profile,
             lanes: None,
+            matrices: (profile == Profile::GpuCoop).then_some(matrices),
             multiples: 0,
         }
     }
@@ -121,6 +126,8 @@ pub struct PipelinedOperand {
 pub struct Counts {
     /// Multiply-adds of products.
     pub fma: f64,
+    /// Products of fragments by cooperative matrices: a subgroup's.
+    pub fragments: f64,
     /// Words of workgroup memory that products read.
     pub product_words: f64,
     /// Elements of arrays read and written.
@@ -134,6 +141,7 @@ impl Counts {
     fn since(self, before: Counts, times: f64) -> Counts {
         Counts {
             fma: (self.fma - before.fma) / times,
+            fragments: (self.fragments - before.fragments) / times,
             product_words: (self.product_words - before.product_words) / times,
             global: (self.global - before.global) / times,
             barriers: (self.barriers - before.barriers) / times,
@@ -186,13 +194,13 @@ fn emit_task(task: Task<'_>) -> Result<Shader, Diag> {
     let placed = choose::choose(task).ok_or_else(|| refuse_scratch(kernel, limits))?;
     let error_flag = limits.max_loop_iterations.is_some();
     let placement = report::placement(&placed, limits);
-    let Placed { kernel, plan, emitted, workgroup_words, scratch_words, .. } = placed;
+    let Placed { kernel, plan, emitted, sizes, .. } = placed;
     Ok(Shader {
-        text: emit::module(&kernel, &plan, &emitted, (workgroup_words, scratch_words), error_flag),
+        text: emit::module(&kernel, &plan, &emitted, sizes, error_flag),
         bindings: emit::arrays(&kernel),
         constants: emitted.constants,
-        scratch_words,
-        workgroup_bytes: (workgroup_words + 1) * 4,
+        scratch_words: sizes.scratch,
+        workgroup_bytes: sizes.workgroup_bytes(),
         threads: plan.threads() as u32,
         error_flag,
         iterations: emitted.iterations,

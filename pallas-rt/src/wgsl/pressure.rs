@@ -24,14 +24,19 @@ pub(super) fn registers(k: &Kernel, plan: &Plan) -> usize {
     let mut needed: Vec<Option<(Live, usize)>> = vec![None; k.values.len()];
     for v in (0..k.values.len() as u32).map(Value) {
         let life = lives[v.index()];
-        if plan.homes[v.index()] != Home::Registers || life.from == usize::MAX {
+        let own_registers = match plan.homes[v.index()] {
+            Home::Registers => plan.layout.registers(v),
+            Home::Fragments => plan.fragments[v.index()].map_or(0, |f| f.registers(plan.lanes)),
+            Home::None | Home::Buffer(_) => 0,
+        };
+        if own_registers == 0 || life.from == usize::MAX {
             continue;
         }
         let flat = plan.defined[v.index()].is_some_and(|i| k.inst(i).regions.is_empty());
         let own = Live { from: life.from + usize::from(flat), to: life.to };
         let (life, registers) = needed[variables.root(v.index())].get_or_insert((own, 0));
         (life.from, life.to) = (life.from.min(own.from), life.to.max(own.to));
-        *registers = (*registers).max(plan.layout.registers(v));
+        *registers = (*registers).max(own_registers);
     }
     let mut events: Vec<(usize, isize)> = needed
         .into_iter()

@@ -8,6 +8,10 @@ pub enum Profile {
     /// A real GPU: many threads, cheap workgroup memory, dear global memory.
     #[default]
     Gpu,
+    /// One whose subgroups compute products together, by wgpu's experimental cooperative matrices of 8 x 8 or 16 x 16
+    /// f16 or f32 factors and f32 sums. A product whose types or extents the device has no matrices for is placed as by
+    /// `Gpu`; so are all bf16 products where it has none of f32, since WGSL has no bf16.
+    GpuCoop,
     /// lavapipe, SwiftShader: a workgroup is a loop of one CPU thread, eight lanes at a time; long texts compile slowly.
     SimtCpu,
 }
@@ -37,6 +41,8 @@ pub(super) struct Numbers {
     pub(super) workgroup: f64,
     /// Price of an operation in registers.
     pub(super) operation: f64,
+    /// Price of a multiply-add of cooperative matrices, a thread's share.
+    pub(super) matrix: f64,
     /// Price of a barrier.
     pub(super) barrier: f64,
     /// Price of a line of text: compile time.
@@ -49,13 +55,14 @@ pub(super) struct Numbers {
 
 impl Profile {
     /// Every profile.
-    pub const ALL: [Profile; 3] = [Profile::Baseline, Profile::Gpu, Profile::SimtCpu];
+    pub const ALL: [Profile; 4] = [Profile::Baseline, Profile::Gpu, Profile::GpuCoop, Profile::SimtCpu];
 
     /// In `explain` and in `PALLAS_PROFILE`.
     pub fn name(self) -> &'static str {
         match self {
             Profile::Baseline => "baseline",
             Profile::Gpu => "gpu",
+            Profile::GpuCoop => "gpu_coop",
             Profile::SimtCpu => "simt_cpu",
         }
     }
@@ -63,7 +70,8 @@ impl Profile {
     pub(super) fn numbers(self) -> &'static Numbers {
         match self {
             Profile::Baseline => &BASELINE,
-            Profile::Gpu => &GPU,
+            // Matrices, where products have them, are all that differs.
+            Profile::Gpu | Profile::GpuCoop => &GPU,
             Profile::SimtCpu => &SIMT_CPU,
         }
     }
@@ -81,6 +89,7 @@ static BASELINE: Numbers = Numbers {
     four: 26.0,
     workgroup: 1.0,
     operation: 0.25,
+    matrix: 0.03,
     barrier: 20.0,
     line: 0.0,
     file: (255, 4.0),
@@ -115,6 +124,7 @@ static GPU: Numbers = Numbers {
     four: 64.0,
     workgroup: 1.0,
     operation: 0.25,
+    matrix: 0.03,
     barrier: 20.0,
     line: 0.02,
     file: (192, 400.0),
@@ -133,6 +143,7 @@ static SIMT_CPU: Numbers = Numbers {
     four: 18.0,
     workgroup: 8.0,
     operation: 0.35,
+    matrix: 0.35,
     barrier: 60.0,
     line: 20.0,
     file: (512, 1.0),

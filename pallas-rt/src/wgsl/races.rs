@@ -1,5 +1,5 @@
 //! The race checker: for every two accesses in conflict, is there a way from one to the other without a barrier?
-use super::sync::{Barrier, Node, Ranges, Space, Step, conflict};
+use super::sync::{Barrier, Node, Ranges, Step, conflict};
 
 /// Every pair of accesses in conflict that a way without barrier leads between: what must be empty.
 pub(super) fn races(nodes: &[Node], r: &dyn Ranges) -> Vec<String> {
@@ -144,7 +144,7 @@ impl<'a> Graph<'a> {
         let pairs = [(&a.writes, &b.reads), (&a.reads, &b.writes), (&a.writes, &b.writes)];
         for (x, y) in pairs.into_iter().flat_map(|(xs, ys)| xs.iter().flat_map(move |x| ys.iter().map(move |y| (x, y))))
         {
-            let of_kind = (self.r.range(x.of).0 != Space::Workgroup) == storage;
+            let of_kind = self.r.range(x.of).0.is_storage() == storage;
             if of_kind && conflict(x, y, self.r) {
                 found.push(format!(
                     "{} and {} touch common words without a barrier between",

@@ -103,7 +103,7 @@ pub(super) fn reaches(k: &Kernel, plan: &Plan, accesses: &[Access]) -> Vec<Reach
         let (reached, ideal) = match (&lanes, global) {
             (None, _) => (None, 1),
             (Some(lanes), true) => (Some(segments(lanes, access)), ideal(lanes, access)),
-            (Some(lanes), false) => (Some(conflict(lanes, access.width)), 1),
+            (Some(lanes), false) => (Some(conflict(&words(lanes, access), access.width)), 1),
         };
         let Access { line, write, product, .. } = *access;
         let new = Reach { name: format!("`{name}`"), line, write, global, product, reached, ideal };
@@ -176,6 +176,10 @@ fn addresses(plan: &Plan, access: &Access, strides: &[usize]) -> Option<Vec<i64>
         terms.map(|((c, _), s)| Some(Reader { plan, t, rest: c }.whole()? * *s as i64)).sum::<Option<i64>>()
     };
     (0..threads).map(address).collect()
+}
+/// The words of workgroup memory that elements are in.
+fn words(lanes: &[i64], access: &Access) -> Vec<i64> {
+    lanes.iter().map(|a| a * access.bytes as i64 / 4).collect()
 }
 fn segments(lanes: &[i64], access: &Access) -> usize {
     let bytes = access.bytes as i64;

@@ -1,13 +1,14 @@
 //! What placement decided, as a table.
 use super::choose::Placed;
+use super::place::matrices::{Cell, Fragments};
 use super::place::views::Inline;
 use super::place::{Home, Plan};
-use super::{Counts, Limits, PlacedTile, Placement, pipeline, reach, sync};
+use super::{Counts, Limits, PlacedTile, Placement, Profile, pipeline, reach, sync};
 use pallas_ir::{Op, OperandId, OperandKind, Value};
 use std::fmt;
 
 pub(super) fn placement(placed: &Placed, limits: &Limits) -> Placement {
-    let Placed { kernel: k, plan, emitted, workgroup_words, registers, .. } = placed;
+    let Placed { kernel: k, plan, emitted, sizes, registers, .. } = placed;
     let mut tiles = vec![];
     for (i, operand) in k.operands.iter().enumerate() {
         if operand.kind == OperandKind::Scratch {
@@ -45,7 +46,7 @@ pub(super) fn placement(placed: &Placed, limits: &Limits) -> Placement {
         reaches: reach::reaches(k, plan, &emitted.accesses),
         registers: *registers,
         step: Counts { barriers: sync::barriers_of_step(&emitted.nodes, placed.sequential), ..emitted.step },
-        workgroup_bytes: ((workgroup_words + 1) * 4, limits.workgroup_bytes),
+        workgroup_bytes: (sizes.workgroup_bytes(), limits.workgroup_bytes),
         pipeline: pipeline::pipelined(placed, limits),
     }
 }
@@ -55,12 +56,16 @@ fn name(k: &pallas_ir::Kernel, id: OperandId) -> &str {
 }
 fn memory(plan: &Plan, buffer: usize) -> String {
     let b = &plan.buffers[buffer];
-    let place = if b.outside { "global scratch" } else { "workgroup memory" };
-    format!("{place}, words {}..{}", b.at, b.at + b.words)
+    let (place, unit) = match (b.outside, b.cell) {
+        (true, _) => ("global scratch", "words"),
+        (false, Cell::Word) => ("workgroup memory", "words"),
+        (false, cell) => ("workgroup memory", cell.arena()),
+    };
+    format!("{place}, {unit} {}..{}", b.at, b.at + b.words)
 }
 fn bytes(plan: &Plan, buffer: usize) -> usize {
     let b = &plan.buffers[buffer];
-    if b.outside { 0 } else { b.words * 4 }
+    if b.outside { 0 } else { b.words * b.cell.bytes() }
 }
 
 fn tile(placed: &Placed, v: Value) -> Option<(String, &'static str, usize)> {
@@ -80,6 +85,18 @@ fn tile(placed: &Placed, v: Value) -> Option<(String, &'static str, usize)> {
                 None => (own, "threads read only their own elements", 0),
                 Some(b) => {
                     (format!("{own}; copy in {}", memory(plan, b)), "read across threads as well", bytes(plan, b))
+                }
+            }
+        }
+        (None, Home::Fragments) => {
+            let of = plan.fragments[v.index()].expect("accumulators are fragments");
+            let Fragments { size, grid: [y, x], own: [rows, columns] } = of;
+            let own = format!("{rows} x {columns} matrices of {size} x {size}, {y} x {x} subgroups");
+            match plan.copies[v.index()] {
+                None => (own, "products add to it, and nothing else reads it", 0),
+                Some(b) => {
+                    let why = "accumulators have no rows or elements: what reads them, reads a copy";
+                    (format!("{own}; copy in {}", memory(plan, b)), why, bytes(plan, b))
                 }
             }
         }
@@ -110,13 +127,21 @@ impl fmt::Display for Placement {
             self.registers
         )?;
         writeln!(f, "VMEM: {used} of {most} bytes of workgroup memory")?;
-        let Counts { fma, product_words, global, barriers } = self.step;
+        let Counts { fma, fragments, product_words, global, barriers } = self.step;
         writeln!(
             f,
             "a thread's step: {fma} multiply-adds of products on {product_words} words of workgroup memory ({:.2} each), \
              {global} elements of arrays, {barriers} barriers",
             fma / product_words.max(1.0)
         )?;
+        if fragments > 0.0 {
+            writeln!(f, "a subgroup's step: {fragments} products of matrices, of which that is each thread's share")?;
+        } else if self.profile == Profile::GpuCoop {
+            writeln!(
+                f,
+                "no product by matrices: the device has none of its types and extents, or its tiles do not fit"
+            )?;
+        }
         for t in &self.tiles {
             writeln!(f, "  {:<28} {:<16} {:<44} {}", t.name, t.ty, t.home, t.why)?;
         }

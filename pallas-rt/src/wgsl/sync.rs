@@ -4,6 +4,7 @@
 //! barrier in front. A loop is entered with the accesses before it and those of its own end, to a fixpoint.
 //!
 //! Two accesses conflict if they touch common words, one of them writes, and threads do not each keep to their own words.
+use super::place::matrices::Cell;
 
 /// Part of a program.
 #[derive(Clone, Debug)]
@@ -77,9 +78,17 @@ pub(super) trait Ranges {
 /// An address space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Space {
-    Workgroup,
+    /// Workgroup memory of such cells.
+    Workgroup(Cell),
     Scratch,
     Array(u32),
+}
+
+impl Space {
+    /// Whether a barrier for workgroup memory leaves it open.
+    pub(super) fn is_storage(self) -> bool {
+        !matches!(self, Space::Workgroup(_))
+    }
 }
 
 pub(super) fn conflict(a: &Touch, b: &Touch, r: &dyn Ranges) -> bool {
@@ -117,7 +126,7 @@ impl State {
         for (before, now, how) in kinds {
             for (a, b) in before.iter().flat_map(|a| now.iter().map(move |b| (a, b))) {
                 if conflict(a, b, r) {
-                    let storage = r.range(a.of).0 != Space::Workgroup;
+                    let storage = r.range(a.of).0.is_storage();
                     let place = if step.line > 0 { format!("before line {}: ", step.line) } else { String::new() };
                     let why = || format!("{place}{} {how}", r.name(a.of));
                     let barrier = found.get_or_insert_with(|| Barrier { storage, why: why() });
@@ -129,7 +138,7 @@ impl State {
     }
     /// All threads met: workgroup memory is in order, and storage if the barrier was for it.
     fn met(&mut self, storage: bool, r: &dyn Ranges) {
-        let open = |t: &Touch| !storage && r.range(t.of).0 != Space::Workgroup;
+        let open = |t: &Touch| !storage && r.range(t.of).0.is_storage();
         self.reads.retain(open);
         self.writes.retain(open);
     }
@@ -232,7 +241,7 @@ mod tests {
         fn range(&self, memory: Memory) -> (Space, usize, usize) {
             match memory {
                 Memory::Buffer(9) => (Space::Scratch, 0, 1),
-                Memory::Buffer(b) => (Space::Workgroup, b, b + 1),
+                Memory::Buffer(b) => (Space::Workgroup(Cell::Word), b, b + 1),
                 Memory::Array(id) => (Space::Array(id), 0, 1),
             }
         }

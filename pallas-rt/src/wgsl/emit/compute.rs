@@ -21,8 +21,7 @@ impl Emit<'_> {
     /// `x + a·b`: the product starts from `x`.
     fn accumulate(&mut self, inst: &Inst, side: usize) {
         let product = self.k.inst(self.plan.defined[inst.args[side].index()].expect("a product has a definition"));
-        let (start, shape) = (inst.args[1 - side], self.k.ty(inst.results[0]).shape.clone());
-        self.contract(inst.results[0], product, |e, at| e.stretched(start, &shape, at));
+        self.contract(inst.results[0], product, Some(inst.args[1 - side]));
     }
 
     pub(super) fn structural(&mut self, op: &StructuralOp, inst: &Inst) {
@@ -48,10 +47,7 @@ impl Emit<'_> {
                 });
             }
             Access::Take { axis } => self.take(axis, inst),
-            Access::Contract { .. } => {
-                let zero = format!("{}(0)", name(ty.dtype));
-                self.contract(result, inst, |_, _| zero.clone());
-            }
+            Access::Contract { .. } => self.contract(result, inst, None),
             Access::Fold { op, axes } => self.fold(op, &axes, inst),
             Access::Scan { op, axis, reverse } => self.scan(op, axis, reverse, inst),
             Access::Arg { max, axis } => self.arg(max, axis, inst),

@@ -1,5 +1,4 @@
 //! Branches, loops, and what is handed from one region to another.
-use super::element::At;
 use super::{Emit, TRIPS};
 use crate::wgsl::place::Home;
 use crate::wgsl::types::name;
@@ -116,6 +115,9 @@ impl Emit<'_> {
             if self.k.ty(v).is_scalar() {
                 let s = self.scalar(v);
                 self.line(format!("var {s}: {ty};"));
+            } else if self.fragments(v).is_some() {
+                let ty = self.accumulator_type(v);
+                self.accumulators(v).into_iter().for_each(|f| self.line(format!("var {f}: {ty};")));
             } else if self.registers(v) {
                 for i in 0..self.plan.layout.registers(v) {
                     let r = self.register(v, i);
@@ -131,11 +133,10 @@ impl Emit<'_> {
         let mut writes = vec![];
         self.step(|e| {
             for &(t, f) in &pairs {
-                if !e.k.ty(t).is_scalar() && !e.registers(t) {
+                if !e.k.ty(t).is_scalar() && !e.registers(t) && e.fragments(t).is_none() {
                     continue;
                 }
-                for (name, at) in e.words(t) {
-                    let mut x = e.element(f, &at);
+                for (name, mut x) in e.copied(t, f) {
                     if aside {
                         let kept = e.fresh("t");
                         e.line(format!("let {kept} = {x};"));
@@ -156,12 +157,16 @@ impl Emit<'_> {
         let inst = self.plan.defined[v.index()].filter(|_| self.plan.inline[v.index()].is_some());
         others.contains(&v) || inst.is_some_and(|i| self.k.inst(i).args.iter().any(|&v| self.reads(v, others)))
     }
-    /// The variables of a scalar or of a register tile, with their positions.
-    fn words(&self, v: Value) -> Vec<(String, At)> {
-        if self.k.ty(v).is_scalar() {
-            return vec![(self.scalar(v), At { coords: vec![], flat: None })];
+    /// The variables of a scalar, of a register tile or of accumulators, with what they get of another value.
+    fn copied(&mut self, to: Value, from: Value) -> Vec<(String, String)> {
+        if self.k.ty(to).is_scalar() {
+            return vec![(self.scalar(to), self.scalar(from))];
         }
-        self.positions(v).into_iter().enumerate().map(|(i, at)| (self.register(v, i), at)).collect()
+        if self.fragments(to).is_some() {
+            return self.accumulators(to).into_iter().zip(self.accumulators_from(to, Some(from))).collect();
+        }
+        let places = self.positions(to).into_iter().enumerate();
+        places.map(|(i, at)| (self.register(to, i), self.element(from, &at))).collect()
     }
     fn assign_memory(&mut self, pairs: &[(Value, Value)]) {
         let mut copied: Vec<(Value, usize, Value)> = vec![];

@@ -1,6 +1,7 @@
 //! One element of any value, at a position of whoever reads it.
 use super::Emit;
 use crate::wgsl::place::layout::Along;
+use crate::wgsl::place::matrices::Cell;
 use crate::wgsl::place::{Home, row_major, views};
 use crate::wgsl::reach::Access as Reached;
 use crate::wgsl::sync::Memory;
@@ -104,7 +105,7 @@ impl Emit<'_> {
         let dtype = self.k.ty(v).dtype;
         match self.plan.homes[v.index()] {
             Home::Buffer(b) => self.get(dtype, b, at),
-            Home::Registers => {
+            Home::Registers | Home::Fragments => {
                 if let Some(i) = self.register_at(v, at) {
                     return self.register(v, i);
                 }
@@ -121,6 +122,9 @@ impl Emit<'_> {
     }
     /// Which register of this thread has the element; None: maybe another thread's.
     fn register_at(&self, v: Value, at: &At) -> Option<usize> {
+        if !self.registers(v) {
+            return None;
+        }
         let mut i = 0;
         for (a, class) in self.plan.layout.axes[v.index()].iter().enumerate() {
             let Some(c) = *class else { continue };
@@ -151,7 +155,12 @@ impl Emit<'_> {
         if self.product && !outside {
             self.counts.product_words += self.trips;
         }
-        from_word(dtype, &self.word(buffer, &index))
+        let x = self.word(buffer, &index);
+        match self.plan.buffers[buffer].cell {
+            Cell::Word => from_word(dtype, &x),
+            Cell::Float => x,
+            Cell::Half => format!("f32({x})"),
+        }
     }
     /// Records an access to a buffer.
     fn reach_buffer(&mut self, buffer: usize, at: &At, width: usize, write: bool) {
@@ -160,7 +169,8 @@ impl Emit<'_> {
         }
         let strides = self.plan.buffers[buffer].strides.clone();
         let at = at.coords.iter().map(|c| c.text.clone()).zip(strides).collect();
-        self.reach(Memory::Buffer(buffer), at, (width, 4, usize::MAX), write);
+        let bytes = self.plan.buffers[buffer].cell.bytes();
+        self.reach(Memory::Buffer(buffer), at, (width, bytes, usize::MAX), write);
     }
     /// Records an access: elements of a thread, bytes of each, and how many lie together.
     pub(super) fn reach(&mut self, of: Memory, at: Vec<(String, usize)>, size: (usize, usize, usize), write: bool) {
@@ -173,7 +183,12 @@ impl Emit<'_> {
         let b = &self.plan.buffers[buffer];
         let apart =
             |(axis, s): (usize, &usize)| axis == b.inner && *s == 1 || axis != b.inner && s.is_multiple_of(FOUR);
-        if !self.plan.fours || b.outside || b.strides.is_empty() || !b.strides.iter().enumerate().all(apart) {
+        if !self.plan.fours
+            || b.outside
+            || b.cell != Cell::Word
+            || b.strides.is_empty()
+            || !b.strides.iter().enumerate().all(apart)
+        {
             return None;
         }
         let (base, part) = at.coords.get(b.inner)?.part.clone()?;
@@ -203,7 +218,12 @@ impl Emit<'_> {
         let outside = self.plan.buffers[buffer].outside;
         self.pay(if outside { self.numbers.global } else { self.numbers.workgroup });
         self.reach_buffer(buffer, at, 1, true);
-        let (to, word) = (self.word(buffer, &index), to_word(dtype, x));
+        let to = self.word(buffer, &index);
+        let word = match self.plan.buffers[buffer].cell {
+            Cell::Word => to_word(dtype, x),
+            Cell::Float => x.to_string(),
+            Cell::Half => format!("f16({x})"),
+        };
         self.line(format!("{to} = {word};"));
     }
     /// Writes the registers of `from` to a buffer with `to`'s shape.
@@ -239,9 +259,10 @@ impl Emit<'_> {
     }
     /// The word of a buffer's memory at an index.
     pub(super) fn word(&self, buffer: usize, index: &str) -> String {
-        match (self.plan.buffers[buffer].outside, self.plan.fours) {
+        let b = &self.plan.buffers[buffer];
+        match (b.outside, self.plan.fours && b.cell == Cell::Word) {
             (true, _) => format!("scratch[own + {index}]"),
-            (false, false) => format!("tiles[{index}]"),
+            (false, false) => format!("{}[{index}]", b.cell.arena()),
             (false, true) => format!("tiles[({index}) / {FOUR}u][({index}) % {FOUR}u]"),
         }
     }

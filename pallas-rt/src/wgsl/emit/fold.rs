@@ -2,6 +2,7 @@
 use super::Emit;
 use super::element::{At, Coord, coordinate, offset};
 use crate::wgsl::place::layout::Along;
+use crate::wgsl::place::matrices::Cell;
 use crate::wgsl::place::{Buffer, Home, row_major};
 use crate::wgsl::sync::Memory;
 use crate::wgsl::types::{from_word, name, to_word, wrap};
@@ -180,6 +181,7 @@ impl Emit<'_> {
             strides: strides.clone(),
             row: None,
             inner: strides.len().saturating_sub(1),
+            cell: Cell::Word,
             words,
             outside: false,
             scratch: false,

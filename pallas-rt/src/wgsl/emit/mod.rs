@@ -4,10 +4,11 @@
 //! executes, so that thread grids can be compared. A register tile read across threads is reported as *wanted*: placement
 //! then gives it a copy in memory and emission runs again.
 //!
-//! [`element`] reads one element of any value; [`compute`], [`product`] and [`fold`] the operations; [`memory`] loads and stores, [`words`] how elements lie in words; [`control`]
+//! [`element`] reads one element of any value; [`compute`], [`product`], [`cooperate`] and [`fold`] the operations; [`memory`] loads and stores, [`words`] how elements lie in words; [`control`]
 //! branches, loops and copies between values; [`lines`] text and its cost; [`module`] what stands around the body.
 mod compute;
 mod control;
+mod cooperate;
 mod element;
 mod fold;
 mod lines;
@@ -362,7 +363,10 @@ impl Emit<'_> {
             self.at_line = line;
         }
         self.step(|e| {
-            e.put_registers(v, v, buffer);
+            match e.plan.homes[v.index()] {
+                Home::Fragments => e.put_accumulators(v, buffer),
+                _ => e.put_registers(v, v, buffer),
+            }
             e.step.as_mut().expect("inside of it").floats = fixed;
         });
     }
@@ -370,6 +374,7 @@ impl Emit<'_> {
     fn fill(&mut self, v: Value, x: impl Fn(&mut Self, &At) -> String) {
         match self.plan.homes[v.index()] {
             Home::None => {}
+            Home::Fragments => unreachable!("accumulators are products and sums of them"),
             Home::Registers => {
                 let ty = name(self.k.ty(v).dtype);
                 self.step(|e| {

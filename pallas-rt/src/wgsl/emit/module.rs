@@ -1,6 +1,8 @@
 //! What stands around a kernel's body: bindings, the uniform, names of dimensions and arrays.
 use super::super::HEADER_WORDS;
+use super::super::arena::Sizes;
 use super::super::place::Plan;
+use super::super::place::matrices::Cell;
 use super::super::sync::Node;
 use super::super::types::helpers;
 use super::Emitted;
@@ -172,17 +174,20 @@ pub(in crate::wgsl) fn arrays(k: &Kernel) -> Vec<(OperandId, bool)> {
 // ---- the text
 
 /// The whole shader around a body that has its barriers.
-pub(in crate::wgsl) fn module(
-    k: &Kernel,
-    plan: &Plan,
-    body: &Emitted,
-    sizes: (usize, usize),
-    error_flag: bool,
-) -> String {
-    let (workgroup_words, scratch_words) = sizes;
+pub(in crate::wgsl) fn module(k: &Kernel, plan: &Plan, body: &Emitted, sizes: Sizes, error_flag: bool) -> String {
+    let (workgroup_words, scratch_words) = (sizes.of(Cell::Word), sizes.scratch);
     let mut m = String::new();
     let mut put = |s: String| m.push_str(&(s + "\n"));
     let (rows, columns) = plan.grid;
+    if plan.halves() {
+        put("enable f16;".into());
+    }
+    let cooperative = plan.fragments.iter().any(Option::is_some);
+    if cooperative {
+        put("enable wgpu_cooperative_matrix;".into());
+        // naga takes every variable for different in each thread. Ours control flow by what all threads agree on.
+        put("diagnostic(off, derivative_uniformity);".into());
+    }
     put(format!("// kernel {}: one workgroup of {rows} x {columns} threads a program", k.name));
     let uniform = constant_word(k, body.constants.len()).div_ceil(4);
     put(format!("struct Launch {{ words: array<vec4<u32>, {uniform}> }}"));
@@ -211,6 +216,9 @@ pub(in crate::wgsl) fn module(
         true => put(format!("var<workgroup> tiles: array<vec4<u32>, {}>;", workgroup_words.div_ceil(4).max(1))),
         false => put(format!("var<workgroup> tiles: array<u32, {}>;", workgroup_words.max(1))),
     }
+    for (cell, ty) in [(Cell::Float, "f32"), (Cell::Half, "f16")].into_iter().filter(|(cell, _)| sizes.of(*cell) > 0) {
+        put(format!("var<workgroup> {}: array<{ty}, {}>;", cell.arena(), sizes.of(cell)));
+    }
     put("var<workgroup> agreed: u32;".into());
     for b in &plan.buffers {
         put(format!("const at_{} = {}u;", b.name, b.at));
@@ -219,7 +227,10 @@ pub(in crate::wgsl) fn module(
     put(functions);
     body.helpers.iter().for_each(|h| put((*h).to_string()));
     put(format!("@compute @workgroup_size({})", plan.threads()));
-    put("fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {".into());
+    let subgroup = if cooperative { ", @builtin(subgroup_id) subgroup: u32" } else { "" };
+    put(format!(
+        "fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32{subgroup}) {{"
+    ));
     if error_flag {
         // Private memory starts undefined where the driver's zeroing is off.
         put("    spent = 0u;".into());

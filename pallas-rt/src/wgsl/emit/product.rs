@@ -1,6 +1,7 @@
-//! Products of tiles: in registers, a thread computes its elements of the result step by step; in memory, one by one.
+//! Products of tiles: in registers, a thread computes its elements of the result step by step; in memory, one by one; in
+//! accumulators, [`cooperate`](super::cooperate) has subgroups compute them.
 use super::Emit;
-use super::element::{At, Coord, FOUR, convert, coordinate};
+use super::element::{At, Coord, FOUR, convert, coordinate, zero};
 use crate::wgsl::place::{Home, views};
 use crate::wgsl::types::{name, wrap};
 use pallas_ir::{Access, DType, Inst, Op, Value};
@@ -9,35 +10,39 @@ use pallas_ir::{Access, DType, Inst, Op, Value};
 const UNROLL: usize = 8;
 
 impl Emit<'_> {
-    /// The product of an instruction's operands, from `start` on, into `result`.
-    pub(super) fn contract(&mut self, result: Value, product: &Inst, start: impl Fn(&mut Self, &At) -> String) {
+    /// The product of an instruction's operands, added to `start`, into `result`.
+    pub(super) fn contract(&mut self, result: Value, product: &Inst, start: Option<Value>) {
         let Op::Structural(op) = &product.op else { unreachable!("products are structural") };
         let Access::Contract { batch, contract } = views::access(self.k, op, product) else {
             unreachable!("the access of a product")
         };
         let dot = Product::new(self, product, &batch, &contract);
-        let ty = self.k.ty(result).dtype;
+        let (ty, shape) = (self.k.ty(result).dtype, self.k.ty(result).shape.clone());
+        let start_at = |e: &mut Self, at: &At| match start {
+            Some(v) => e.stretched(v, &shape, at),
+            None => zero(ty),
+        };
         match self.plan.homes[result.index()] {
             Home::None => {}
             Home::Registers => self.step(|e| {
                 let places = e.positions(result);
                 for (i, at) in places.iter().enumerate() {
-                    let (x, r) = (start(e, at), e.register(result, i));
+                    let (x, r) = (start_at(e, at), e.register(result, i));
                     e.line(format!("var {r}: {} = {x};", name(ty)));
                 }
                 e.product(&dot, &places, &|e, i| e.register(result, i));
             }),
             Home::Buffer(buffer) => {
-                let shape = self.k.ty(result).shape.clone();
                 self.each(shape.iter().product(), |e| {
                     let at = e.linear(&shape);
-                    let x = start(e, &at);
+                    let x = start_at(e, &at);
                     e.line(format!("var sum: {} = {x};", name(ty)));
                     e.product(&dot, std::slice::from_ref(&at), &|_, _| "sum".into());
                     e.put(result, buffer, &at, "sum");
                 });
                 self.inner(dot.steps, shape.iter().product());
             }
+            Home::Fragments => self.cooperate(result, product, &dot, start),
         }
     }
     /// Adds the products at `places` to what `sum` names.
@@ -139,13 +144,13 @@ impl Emit<'_> {
 }
 
 /// A product: which coordinates of the result each operand is read at.
-struct Product {
+pub(super) struct Product {
     args: [Value; 2],
     dtype: DType,
     /// By side and axis of the operand: the axis of the result, or the position among the contracted axes.
     axes: [Vec<Result<usize, usize>>; 2],
     inner: Vec<usize>,
-    steps: usize,
+    pub(super) steps: usize,
 }
 
 impl Product {
@@ -169,6 +174,11 @@ impl Product {
         let inner: Vec<usize> = contract.iter().map(|p| e.k.ty(inst.args[0]).shape[p.0]).collect();
         let steps = inner.iter().product();
         Product { args: [inst.args[0], inst.args[1]], dtype: e.k.ty(inst.results[0]).dtype, axes, inner, steps }
+    }
+    /// The axes of a matrix: the result's, and the contracted one.
+    pub(super) fn axes(&self, side: usize) -> [usize; 2] {
+        let inner = self.axes[side].iter().position(Result::is_err).expect("one axis is contracted");
+        [1 - inner, inner]
     }
     /// Where an operand is read for the result's element `at` and step `k`.
     fn operand(&self, side: usize, at: &At, k: &Coord) -> Vec<Coord> {

@@ -6,11 +6,14 @@
 //! registers that some step must read across threads has a *copy* in a buffer as well. Thread grids of the profile are
 //! tried in turn; the cheapest emitted program wins, by counts of what it executes.
 pub(super) mod layout;
+pub(super) mod matrices;
 pub(super) mod views;
 
 use super::profile::Numbers;
+use crate::array::Matrices;
 use crate::passes::simplify::used;
 use layout::Layout;
+use matrices::{Cell, Cooperative, Fragments};
 use pallas_ir::{Access, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 use std::collections::BTreeMap;
 use views::{Inline, access};
@@ -24,6 +27,8 @@ pub(super) enum Home {
     Registers,
     /// In a buffer.
     Buffer(usize),
+    /// Accumulators of cooperative matrices, spread over subgroups.
+    Fragments,
 }
 
 /// A range of workgroup memory or scratch.
@@ -37,7 +42,9 @@ pub(super) struct Buffer {
     pub(super) row: Option<usize>,
     /// The axis whose neighbours are neighbours in memory.
     pub(super) inner: usize,
-    /// Size.
+    /// What an element is kept in.
+    pub(super) cell: Cell,
+    /// Elements.
     pub(super) words: usize,
     /// Global scratch instead of workgroup memory.
     pub(super) outside: bool,
@@ -60,6 +67,14 @@ pub(super) struct Plan {
     pub(super) scratches: Vec<Option<usize>>,
     /// Products whose only use adds them to another tile: computed there.
     pub(super) fused: Vec<bool>,
+    /// Threads that compute a cooperative product together.
+    pub(super) lanes: usize,
+    /// By value: the accumulators that a tile is, or a cooperative product adds to.
+    pub(super) fragments: Vec<Option<Fragments>>,
+    /// By value: how the product it is the result of is computed.
+    pub(super) products: Vec<Option<Cooperative>>,
+    /// By value: what its elements are kept in.
+    cells: Vec<Cell>,
     pub(super) buffers: Vec<Buffer>,
     /// Words between the rows of buffers, by name, where it is not the usual pad.
     pads: BTreeMap<String, usize>,
@@ -96,7 +111,8 @@ impl Plan {
         let mut strides = row_major(shape);
         let (mut row, mut inner) = (None, shape.len().saturating_sub(1));
         let pad = self.pads.get(name).copied();
-        if self.turned(k, v) {
+        let cell = self.cells[v.index()];
+        if cell == Cell::Word && self.turned(k, v) {
             (strides, row, inner) = (vec![1, shape[0] + pad.unwrap_or(0)], Some(shape[0]), 0);
         } else if let [.., rows, columns] = shape[..]
             && rows > 1
@@ -104,13 +120,18 @@ impl Plan {
         {
             // Threads that read down a column would meet in one memory bank.
             let across = columns.is_multiple_of(2) && !self.fours && self.read_across(k, v);
-            let pad = pad.unwrap_or(usize::from(across));
+            let usual = match cell {
+                Cell::Word => usize::from(across),
+                // Eight rows of 16 bytes lie in different banks, and matrices begin where vectors do.
+                Cell::Float | Cell::Half => cell.aligned(),
+            };
+            let pad = pad.unwrap_or(usual);
             let last = strides.len() - 1;
             strides[..last].iter_mut().for_each(|s| *s = *s / columns * (columns + pad));
-            row = Some(columns);
+            row = (cell == Cell::Word).then_some(columns);
         }
         let words = shape.iter().zip(&strides).map(|(n, s)| n * s).max().unwrap_or(1).max(1);
-        self.push(Buffer { name: name.into(), strides, row, inner, words, outside: false, scratch: false, at: 0 })
+        self.push(Buffer { name: name.into(), strides, row, inner, cell, words, outside: false, scratch: false, at: 0 })
     }
     fn push(&mut self, buffer: Buffer) -> usize {
         self.buffers.push(buffer);
@@ -167,17 +188,11 @@ impl Plan {
     }
     /// The tile and axis that an axis of a view shows.
     pub(super) fn source(&self, k: &Kernel, v: Value, axis: usize) -> Option<(Value, usize)> {
-        match self.inline[v.index()] {
-            None => Some((v, axis)),
-            Some(Inline::Pure(_) | Inline::Fetch) => None,
-            Some(Inline::View) => {
-                let (of, index) = views::view(k, k.inst(self.defined[v.index()].expect("a view has a definition")));
-                let still = |i: &pallas_ir::structural::Index| {
-                    i.axis == Some(axis) && i.stride.as_number() == Some(1) && i.offset.as_number() == Some(0)
-                };
-                self.source(k, of, index.iter().position(still)?)
-            }
-        }
+        views::source(k, &self.inline, &self.defined, v, axis)
+    }
+    /// Whether tiles are kept in the shader's own f16.
+    pub(super) fn halves(&self) -> bool {
+        self.cells.contains(&Cell::Half)
     }
 }
 
@@ -194,11 +209,17 @@ pub(super) struct Analysis {
     used: Vec<bool>,
     staged: Vec<bool>,
     fused: Vec<bool>,
+    matrices: matrices::Found,
 }
 
 impl Analysis {
     /// `whole` tells whether an array's rows are whole vectors.
-    pub(super) fn new(k: &Kernel, numbers: &Numbers, whole: impl Fn(OperandId) -> bool) -> Analysis {
+    pub(super) fn new(
+        k: &Kernel,
+        numbers: &Numbers,
+        whole: impl Fn(OperandId) -> bool,
+        matrices: Option<Matrices>,
+    ) -> Analysis {
         let (mut inline, defined) = views::inline(k, !numbers.stage && numbers.registers > 0);
         if numbers.registers == 0 {
             inline.fill(None);
@@ -209,7 +230,11 @@ impl Analysis {
             layout = layout::layout(k, &inline, &defined, &whole);
         }
         let fused = if numbers.registers == 0 { vec![false; k.values.len()] } else { fused(k, &inline) };
-        Analysis { used: used(k), staged: staged(k, &inline), fused, inline, defined, layout }
+        let matrices = match matrices {
+            Some(matrices) => matrices::Found::new(k, &inline, &defined, &fused, matrices),
+            None => matrices::Found::none(k),
+        };
+        Analysis { used: used(k), staged: staged(k, &inline), fused, inline, defined, layout, matrices }
     }
 
     /// Homes on a grid of threads.
@@ -225,6 +250,10 @@ impl Analysis {
             copies: vec![None; k.values.len()],
             scratches: vec![None; k.operands.len()],
             fused: self.fused.clone(),
+            lanes: self.matrices.lanes,
+            fragments: vec![None; k.values.len()],
+            products: self.matrices.products.clone(),
+            cells: self.matrices.cells.clone(),
             buffers: vec![],
             pads: pads.clone(),
             grid,
@@ -234,6 +263,12 @@ impl Analysis {
             if k.ty(v).is_scalar() || !self.used[v.index()] || self.inline[v.index()].is_some() {
                 continue;
             }
+            let fragments = self.matrices.fragments(k, v, plan.threads());
+            if fragments.is_some() {
+                (plan.homes[v.index()], plan.fragments[v.index()]) = (Home::Fragments, fragments);
+                continue;
+            }
+            plan.products[v.index()] = None;
             let spread = self.defined[v.index()].is_none_or(|i| spreads(k, i)) && !self.staged[v.index()];
             plan.homes[v.index()] = if spread && plan.layout.registers(v) <= numbers.registers {
                 Home::Registers
@@ -242,12 +277,13 @@ impl Analysis {
                 Home::Buffer(plan.buffer(k, v, &buffer_name(k, self.defined[v.index()], v)))
             };
         }
-        // A product joins a sum that is in registers only.
+        // A product joins a sum that is where it would be itself: in registers, or in accumulators.
         k.walk(k.body, &mut |_, inst| {
-            if let [result] = inst.results[..]
-                && plan.homes[result.index()] != Home::Registers
-            {
-                inst.args.iter().for_each(|v| plan.fused[v.index()] = false);
+            if let [result] = inst.results[..] {
+                let home = plan.homes[result.index()];
+                for v in &inst.args {
+                    plan.fused[v.index()] &= home == plan.homes[v.index()] && !matches!(home, Home::Buffer(_));
+                }
             }
         });
         let mut touched = vec![false; k.operands.len()];
@@ -266,6 +302,7 @@ impl Analysis {
                     inner: strides.len().saturating_sub(1),
                     strides,
                     row: None,
+                    cell: Cell::Word,
                     words,
                     outside: false,
                     scratch: true,

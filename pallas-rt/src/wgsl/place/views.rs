@@ -191,6 +191,26 @@ pub(in crate::wgsl) fn reshaped(from: &[usize], to: &[usize]) -> Option<Vec<Inde
     )
 }
 
+/// The tile and axis that an axis of a value shows.
+pub(in crate::wgsl) fn source(
+    k: &Kernel,
+    inline: &[Option<Inline>],
+    defined: &[Option<InstId>],
+    v: Value,
+    axis: usize,
+) -> Option<(Value, usize)> {
+    match inline[v.index()] {
+        None => Some((v, axis)),
+        Some(Inline::Pure(_) | Inline::Fetch) => None,
+        Some(Inline::View) => {
+            let (of, index) = view(k, k.inst(defined[v.index()].expect("a view has a definition")));
+            let still =
+                |i: &Index| i.axis == Some(axis) && i.stride.as_number() == Some(1) && i.offset.as_number() == Some(0);
+            source(k, inline, defined, of, index.iter().position(still)?)
+        }
+    }
+}
+
 /// The index of a view's operand, and which operand it is.
 pub(in crate::wgsl) fn view(k: &Kernel, inst: &Inst) -> (Value, Vec<Index>) {
     let Op::Structural(op) = &inst.op else { unreachable!("only structural operations are views") };

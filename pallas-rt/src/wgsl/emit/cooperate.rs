@@ -1,0 +1,166 @@
+//! Products by cooperative matrices: factors and results of fragments, in workgroup memory and in accumulators.
+//!
+//! Everything here is in uniform control flow with all threads of a subgroup active, whatever the extents of arrays are:
+//! what lies outside of them is in workgroup memory as the operand's fill. A subgroup knows its fragments by its number.
+use super::Emit;
+use super::element::{Coord, offset};
+use super::product::Product;
+use crate::wgsl::place::Home;
+use crate::wgsl::place::matrices::{Cell, Cooperative, Fragments, is_zero};
+use crate::wgsl::sync::Memory;
+use pallas_ir::{Inst, Value};
+
+/// Most products of fragments written out in one trip of a loop.
+const UNROLL: usize = 64;
+
+/// The factor of a product in memory.
+struct Factor {
+    buffer: usize,
+    /// Distances between neighbours along the result's axis and along the contracted one.
+    strides: [usize; 2],
+}
+
+impl Emit<'_> {
+    pub(super) fn fragments(&self, v: Value) -> Option<Fragments> {
+        self.plan.fragments[v.index()].filter(|_| self.plan.homes[v.index()] == Home::Fragments)
+    }
+    /// The names of the accumulators that a tile is.
+    pub(super) fn accumulators(&self, v: Value) -> Vec<String> {
+        let count = self.fragments(v).map_or(0, Fragments::count);
+        (0..count).map(|i| format!("f{}_{i}", self.k.label(v))).collect()
+    }
+    pub(super) fn accumulator_type(&self, v: Value) -> String {
+        let size = self.fragments(v).map_or(0, |f| f.size);
+        format!("coop_mat{size}x{size}<f32, C>")
+    }
+    /// The accumulators of `to` as they begin with the elements of `from`, which is accumulators as well, or zeros.
+    pub(super) fn accumulators_from(&self, to: Value, from: Option<Value>) -> Vec<String> {
+        match from.filter(|&v| !is_zero(self.k, &self.plan.defined, v)) {
+            Some(v) => self.accumulators(v),
+            None => vec![format!("{}()", self.accumulator_type(to)); self.accumulators(to).len()],
+        }
+    }
+
+    /// The product of an instruction's operands, added to `start`, as the accumulators of `result`.
+    pub(super) fn cooperate(&mut self, result: Value, product: &Inst, dot: &Product, start: Option<Value>) {
+        let how = self.plan.products[product.results[0].index()].expect("accumulators come of cooperative products");
+        let fragments = self.fragments(result).expect("the result is accumulators");
+        let factors = [0, 1].map(|side| self.factor(product.args[side], &dot.axes(side)));
+        let [Some(a), Some(b)] = factors else { return };
+        self.step(|e| {
+            let (ty, sums) = (e.accumulator_type(result), e.accumulators(result));
+            for (sum, start) in sums.iter().zip(e.accumulators_from(result, start)) {
+                e.line(format!("var {sum}: {ty} = {start};"));
+            }
+            let first = e.first_of(fragments);
+            let steps = dot.steps / how.size;
+            let most = (UNROLL / fragments.count()).max(1);
+            let unroll = (1..=most).rev().find(|u| steps.is_multiple_of(*u)).unwrap_or(1);
+            let k = e.fresh("k");
+            let rolled = steps > unroll;
+            if rolled {
+                let step = unroll * how.size;
+                e.line(format!("for (var {k} = 0u; {k} < {}u; {k} += {step}u) {{", dot.steps));
+                e.depth += 1;
+                e.spent += (steps / unroll) as u64 + 1;
+            }
+            e.times((steps / unroll) as f64, |e| {
+                for u in 0..unroll {
+                    let inner =
+                        if rolled { format!("({k} + {}u)", u * how.size) } else { format!("{}u", u * how.size) };
+                    e.cooperative_step(how, fragments, [&a, &b], (&first, &inner), &sums);
+                }
+            });
+            if rolled {
+                e.depth -= 1;
+                e.line("}");
+            }
+        });
+    }
+    /// One fragment's extent of the contracted axis.
+    fn cooperative_step(
+        &mut self,
+        how: Cooperative,
+        fragments: Fragments,
+        [a, b]: [&Factor; 2],
+        (first, inner): (&[String; 2], &str),
+        sums: &[String],
+    ) {
+        let load = |e: &mut Self, factor: &Factor, role: &str, own: &str, i: usize| {
+            e.load_fragment(how, factor, role, (&format!("({own} + {}u)", i * how.size), inner))
+        };
+        let rows: Vec<String> = (0..fragments.own[0]).map(|i| load(self, a, "A", &first[0], i)).collect();
+        for j in 0..fragments.own[1] {
+            let column = load(self, b, "B", &first[1], j);
+            for (i, row) in rows.iter().enumerate() {
+                let sum = &sums[i * fragments.own[1] + j];
+                self.line(format!("{sum} = coopMultiplyAdd({row}, {column}, {sum});"));
+                let each = self.share(how.size * how.size * how.size);
+                self.pay(self.numbers.matrix * each);
+                self.counts.fma += each * self.trips;
+                self.counts.fragments += self.trips;
+            }
+        }
+    }
+    /// A thread's share of what a subgroup does.
+    fn share(&self, of: usize) -> f64 {
+        of as f64 / self.plan.lanes as f64
+    }
+    /// A fragment of a factor from memory on.
+    fn load_fragment(&mut self, how: Cooperative, factor: &Factor, role: &str, (own, inner): (&str, &str)) -> String {
+        let Factor { buffer, strides: [along, across] } = *factor;
+        self.touch(Memory::Buffer(buffer), None, false);
+        let Cooperative { size, cell } = how;
+        let words = self.share(size * size) * cell.bytes() as f64 / 4.0;
+        self.pay(self.numbers.workgroup * words);
+        self.counts.product_words += words * self.trips;
+        // Rows of A lie along the result's axis, those of B along the contracted one.
+        let by_rows = if role == "A" { across == 1 } else { along == 1 };
+        let (load, pitch) = (if by_rows { "coopLoadT" } else { "coopLoad" }, along.max(across));
+        let ty = if cell == Cell::Half { "f16" } else { "f32" };
+        let at = offset(&[own, inner].map(Coord::text), &[along, across]);
+        let (arena, base) = (cell.arena(), &self.plan.buffers[buffer].name);
+        let text = format!("{load}<coop_mat{size}x{size}<{ty}, {role}>>(&{arena}[at_{base} + {at}], {pitch}u)");
+        let name = self.fresh(if role == "A" { "a" } else { "b" });
+        self.line(format!("let {name} = {text};"));
+        name
+    }
+    /// Where a factor lies; None: it has no copy yet.
+    fn factor(&mut self, v: Value, axes: &[usize; 2]) -> Option<Factor> {
+        let source = |axis: usize| self.plan.source(self.k, v, axis).expect("factors are tiles or views of some");
+        let [(tile, along), (_, across)] = axes.map(source);
+        let buffer = match self.plan.homes[tile.index()] {
+            Home::Buffer(b) => Some(b),
+            _ => self.plan.copies[tile.index()],
+        };
+        let Some(buffer) = buffer else {
+            self.wanted.insert(tile);
+            return None;
+        };
+        let strides = &self.plan.buffers[buffer].strides;
+        Some(Factor { buffer, strides: [strides[along], strides[across]] })
+    }
+    /// Names of the first row and column of this subgroup's accumulators.
+    fn first_of(&mut self, fragments: Fragments) -> [String; 2] {
+        let Fragments { size, grid: [y, x], own: [rows, columns] } = fragments;
+        let [row, column] = [self.fresh("first_row"), self.fresh("first_column")];
+        self.line(format!("let {row} = subgroup / {x}u % {y}u * {}u;", rows * size));
+        self.line(format!("let {column} = subgroup % {x}u * {}u;", columns * size));
+        [row, column]
+    }
+    /// Writes a tile's accumulators to a buffer.
+    pub(super) fn put_accumulators(&mut self, v: Value, buffer: usize) {
+        let fragments = self.fragments(v).expect("it is accumulators");
+        let [row, column] = self.first_of(fragments);
+        let b = &self.plan.buffers[buffer];
+        let (name, pitch) = (b.name.clone(), b.strides[0]);
+        self.touch(Memory::Buffer(buffer), None, true);
+        let Fragments { size, own, .. } = fragments;
+        for (n, sum) in self.accumulators(v).into_iter().enumerate() {
+            let (i, j) = (n / own[1] * size, n % own[1] * size);
+            let at = format!("at_{name} + ({row} + {i}u) * {pitch}u + {column} + {j}u");
+            self.line(format!("coopStoreT({sum}, &{}[{at}], {pitch}u);", Cell::Float.arena()));
+            self.pay(self.numbers.workgroup * self.share(size * size));
+        }
+    }
+}
