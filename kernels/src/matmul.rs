@@ -107,8 +107,18 @@ pub fn matmul_tt_blocks<E: Number, O: Elem>(
 const CPU_BLOCKS: [[usize; 3]; 6] =
     [[512, 512, 512], [512, 512, 256], [256, 256, 512], [256, 256, 256], [128, 128, 256], [32, 128, 64]];
 
+/// Rows up to which a product takes no longer than reading B.
+const FEW: usize = 8;
+
+/// The blocks for a few rows: runs of B in memory as long as leave each thread some.
+fn few_rows(threads: usize, [g, m, n]: [usize; 3], b_transposed: bool) -> [usize; 3] {
+    let (widths, bk) = if b_transposed { ([256, 128, 64], 1024) } else { ([1024, 512, 256], 256) };
+    let enough = widths.into_iter().find(|bn| g * n.div_ceil(*bn) >= 2 * threads);
+    [m.max(1), enough.unwrap_or(128), bk]
+}
+
 /// The blocks for `g` products `[m, k]·[k, n]` of such elements.
-fn blocks(device: &DeviceLimits, dtype: DType, [g, m, n, k]: [usize; 4]) -> [usize; 3] {
+fn blocks(device: &DeviceLimits, dtype: DType, [g, m, n, k]: [usize; 4], b_transposed: bool) -> [usize; 3] {
     // What touching an element of a block costs in multiply-adds: it is copied beside its neighbours, or added to.
     const TOUCH: usize = 8;
     let matrices = device.matrices.and_then(|m| m.half).filter(|_| dtype == DType::F16);
@@ -122,6 +132,9 @@ fn blocks(device: &DeviceLimits, dtype: DType, [g, m, n, k]: [usize; 4]) -> [usi
         _ => {}
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    if m <= FEW {
+        return few_rows(threads, [g, m, n], b_transposed);
+    }
     // The busiest thread's work: blocks are multiplied whole, also those over the edge.
     let cost = |&[bm, bn, bk]: &[usize; 3]| {
         let programs = g as f64 * (m.div_ceil(bm) * n.div_ceil(bn)) as f64;
@@ -139,7 +152,8 @@ macro_rules! product {
         let extent = |x: &Array, axis: usize| x.shape().get(axis).copied().unwrap_or(0);
         let (m, k) = if layout.a_transposed { (extent(&a, 2), extent(&a, 1)) } else { (extent(&a, 1), extent(&a, 2)) };
         let n = extent(&b, if layout.b_transposed { 1 } else { 2 });
-        let [bm, bn, bk] = blocks($a.client().limits(), <$E as Elem>::DTYPE, [extent(&a, 0), m, n, k]);
+        let extents = [extent(&a, 0), m, n, k];
+        let [bm, bn, bk] = blocks($a.client().limits(), <$E as Elem>::DTYPE, extents, layout.b_transposed);
         let out = match (layout.a_transposed, layout.b_transposed) {
             (false, false) => matmul_blocks::<$E, $O>(&a, &b, epilogue, bm, bn, bk),
             (true, false) => matmul_tn_blocks::<$E, $O>(&a, &b, epilogue, bm, bn, bk),

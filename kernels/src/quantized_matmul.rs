@@ -44,12 +44,15 @@ pub struct Quantized {
 
 /// Blocks of x and of 8-bit weights, summed over k in scratch. A block of k has `GB` groups, or `P` blocks are a group.
 #[kernel(grid = (cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, arbitrary))]
-pub fn matmul_int8_blocks<E: Float, const BM: usize, const BN: usize, const BK: usize>(
+pub fn matmul_int8_blocks<E: Float>(
     #[block([M, K] => [BM, BK], |i, _, p| (i, p), fill = 0.0)] x: In<E>,
     #[block([K, N] => [BK, BN], |_, j, p| (p, j), fill = 0)] values: In<i8>,
     #[block([S, N] => [GB, BN], |_, j, p| (p / P, j), fill = 0.0)] scales: In<f32>,
     #[block([M, N] => [BM, BN], |i, j, _| (i, j))] out: Out<E>,
     #[scratch([BM, BN])] acc: Scratch<f32>,
+    #[dim] BM: usize,
+    #[dim] BN: usize,
+    #[dim] BK: usize,
     #[dim] GB: usize,
     #[dim] P: usize,
 ) {
@@ -74,13 +77,17 @@ pub fn matmul_int8_blocks<E: Float, const BM: usize, const BN: usize, const BK: 
     semantics = (parallel, parallel, arbitrary),
     assume(BK == 2 * HB)
 )]
-pub fn matmul_int4_blocks<E: Float, const BM: usize, const BN: usize, const BK: usize, const HB: usize>(
+pub fn matmul_int4_blocks<E: Float>(
     #[block([M, K] => [BM, BK], |i, _, p| (i, p), fill = 0.0)] x: In<E>,
     #[block([H, N] => [HB, BN], |_, j, p| (p, j), fill = 0)] values: In<u8>,
     #[block([S, N] => [GB, BN], |_, j, p| (p / P, j), fill = 0.0)] scales: In<f32>,
     #[block([S, N] => [GB, BN], |_, j, p| (p / P, j), fill = 0)] zero_points: In<u8>,
     #[block([M, N] => [BM, BN], |i, j, _| (i, j))] out: Out<E>,
     #[scratch([BM, BN])] acc: Scratch<f32>,
+    #[dim] BM: usize,
+    #[dim] BN: usize,
+    #[dim] BK: usize,
+    #[dim] HB: usize,
     #[dim] GB: usize,
     #[dim] P: usize,
 ) {
@@ -103,6 +110,24 @@ pub fn matmul_int4_blocks<E: Float, const BM: usize, const BN: usize, const BK: 
     }
     if program_id(2) == num_programs(2) - 1 {
         out.store(acc.load().cast::<E>());
+    }
+}
+
+/// The blocks for `m` rows and `n` columns, where so many rows of weights have one scale.
+fn blocks(profile: Profile, [m, n, group]: [usize; 3]) -> [usize; 3] {
+    match profile {
+        Profile::Gpu => [64, 64, 16],
+        Profile::SimtCpu => [16, 32, 32],
+        // A few rows, as when decoding: hardly more work than reading the weights, which stay bytes where a block has one
+        // scale a column.
+        _ if m <= 8 => {
+            let threads = std::thread::available_parallelism().map_or(1, usize::from);
+            let width = [1024, 512, 256].into_iter().find(|bn| n.div_ceil(*bn) >= 2 * threads);
+            [m.max(1), width.unwrap_or(128), group.next_power_of_two().clamp(64, 256)]
+        }
+        // Weights are unpacked once for each block of rows.
+        _ if m > 256 => [512, 128, 256],
+        _ => [128, 128, 256],
     }
 }
 
@@ -203,25 +228,15 @@ pub fn quantized_matmul(x: &Array, w: &Quantized) -> Result<Array> {
         );
         return Err(Error::Value { message });
     }
-    macro_rules! product {
-        ($E:ty, $BM:literal, $BN:literal, $BK:literal, $HB:literal) => {{
-            // Groups are powers of two, as blocks are: one of them is a multiple of the other.
-            let (gb, p) = match w.group {
-                None => (1, k.div_ceil($BK).max(1)),
-                Some(g) => (($BK / g).max(1), (g / $BK).max(1)),
-            };
-            match &w.zeros {
-                None => matmul_int8_blocks::<$E, $BM, $BN, $BK>(&flat, &w.values, &w.scales, gb, p),
-                Some(z) => matmul_int4_blocks::<$E, $BM, $BN, $BK, $HB>(&flat, &w.values, &w.scales, z, gb, p),
-            }
-        }};
-    }
-    let out = floats!("quantized_matmul", x.dtype(), E => match x.client().limits().profile {
-        Profile::Gpu => product!(E, 64, 64, 16, 8),
-        Profile::SimtCpu => product!(E, 16, 32, 32, 16),
-        // A few rows, as when decoding: hardly more work than reading the weights.
-        _ if m <= 8 => product!(E, 8, 256, 256, 128),
-        _ => product!(E, 128, 128, 256, 128),
+    let [bm, bn, bk] = blocks(x.client().limits().profile, [m, w.scales.shape()[1], w.group.unwrap_or(k)]);
+    // Groups are powers of two, as blocks are: one of them is a multiple of the other.
+    let (gb, p) = match w.group {
+        None => (1, k.div_ceil(bk).max(1)),
+        Some(g) => ((bk / g).max(1), (g / bk).max(1)),
+    };
+    let out = floats!("quantized_matmul", x.dtype(), E => match &w.zeros {
+        None => matmul_int8_blocks::<E>(&flat, &w.values, &w.scales, bm, bn, bk, gb, p),
+        Some(z) => matmul_int4_blocks::<E>(&flat, &w.values, &w.scales, z, bm, bn, bk, bk / 2, gb, p),
     })?;
     let n = out.shape()[1];
     out.reshape(&[&x.shape()[..x.rank() - 1], &[n]].concat())

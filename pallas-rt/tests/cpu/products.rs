@@ -78,3 +78,53 @@ fn general(
 fn products_of_any_rank_and_type() {
     check(|client| general(numbers(client, &[6, 4], 5)).map(|(a, b, c, d)| vec![a, b, c, d]));
 }
+
+/// A few rows times weights of another type, which lie by rows and by columns, and a column of them times a vector.
+#[kernel(grid = (cdiv(N, 24), cdiv(K, 8)), semantics = (parallel, arbitrary))]
+fn few_rows<E: Number>(
+    #[block([M, K] => [M, 8], |_, p| (0, p), fill = 0.0)] x: In<f32>,
+    #[block([K, N] => [8, 24], |j, p| (p, j), fill = 0)] w: In<E>,
+    #[block([N, K] => [24, 8], |j, p| (j, p), fill = 0)] turned: In<E>,
+    #[block([M, N] => [M, 24], |j, _| (0, j))] out: Out<f32>,
+    #[block([M, N] => [M, 24], |j, _| (0, j))] other: Out<f32>,
+    #[block([N, 1] => [24, 1], |j, _| (j, 0))] column: Out<f32>,
+    #[scratch([M, 24])] acc: Scratch<f32>,
+    #[scratch([M, 24])] second: Scratch<f32>,
+    #[scratch([24, 1])] third: Scratch<f32>,
+) {
+    if program_id(1) == 0 {
+        acc.fill(0.0);
+        second.fill(0.0);
+        third.fill(0.0);
+    }
+    let x = x.load();
+    acc.store(acc.load() + dot(x, w.load().cast::<f32>()));
+    // The transpose of a cast; a sum that is used twice.
+    let product = dot(x, turned.load().cast::<f32>().t());
+    second.store(second.load() + product - product * 0.5);
+    third.store(third.load() + dot(turned.load().cast::<f32>(), full([8, 1], 2.0f32)));
+    if program_id(1) == num_programs(1) - 1 {
+        out.store(acc.load());
+        other.store(second.load());
+        column.store(third.load());
+    }
+}
+
+#[test]
+fn products_of_few_rows_read_weights_of_any_type() {
+    for (m, n, k) in [(1, 24, 8), (3, 50, 19), (8, 7, 33), (9, 30, 9)] {
+        macro_rules! each {
+            ($($T:ty: $from:expr),*) => {$(
+                check(|client| {
+                    let weights = |shape: &[usize]| -> Result<Array> {
+                        let x = numbers(client, shape, 2).to_vec::<f32>()?;
+                        client.array(&x.into_iter().map($from).collect::<Vec<$T>>(), shape)
+                    };
+                    let x = numbers(client, &[m, k], 1);
+                    few_rows::<$T>(&x, &weights(&[k, n])?, &weights(&[n, k])?).map(|(a, b, c)| vec![a, b, c])
+                });
+            )*};
+        }
+        each! { f32: |x| x, f16: f16::from_f32, bf16: bf16::from_f32, i8: |x| x as i8, u8: |x| x.abs() as u8, i16: |x| x as i16 }
+    }
+}

@@ -56,8 +56,8 @@ fn every_extent_around_its_blocks() {
                     };
                     let w = Quantized { values: values.expect("it fits"), scales, zeros, k, group: Some(rows) };
                     let out = typed!(dtype, E => match &w.zeros {
-                        None => matmul_int8_blocks::<E, B, B, B>(&x, &w.values, &w.scales, gb, p),
-                        Some(z) => matmul_int4_blocks::<E, B, B, B, { B / 2 }>(&x, &w.values, &w.scales, z, gb, p),
+                        None => matmul_int8_blocks::<E>(&x, &w.values, &w.scales, B, B, B, gb, p),
+                        Some(z) => matmul_int4_blocks::<E>(&x, &w.values, &w.scales, z, B, B, B, B / 2, gb, p),
                     });
                     let want = product(&doubles(&x), &dequantised(&w, n, rows), [m, k, n]);
                     close(

@@ -9,10 +9,11 @@
 //!
 //! The last, narrow panel is padded with zeros, and its sums go through a small buffer: the micro-kernels know whole
 //! panels only. [`micro`] is the portable kernel for every element type, [`x86`] those for `f32` with AVX2 and AVX-512,
-//! [`int8`] products of bytes.
+//! [`int8`] products of bytes, [`narrow`] those of a few rows.
 #![allow(clippy::too_many_arguments, reason = "a product has this many")]
 pub(crate) mod int8;
 mod micro;
+pub(crate) mod narrow;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
@@ -291,6 +292,10 @@ impl<T> Matrix<T> {
         // SAFETY: the caller's.
         let start = unsafe { self.start.offset(i as isize * self.row + j as isize * self.col) };
         Matrix { start, ..self }
+    }
+    /// The same memory as elements of another type.
+    pub(crate) fn cast<U>(self) -> Matrix<U> {
+        Matrix { start: self.start.cast(), row: self.row, col: self.col }
     }
     /// Rows as columns.
     pub(crate) fn transposed(self) -> Self {

@@ -139,3 +139,53 @@ fn bytes_are_summed_exactly_in_every_orientation() {
         }
     }
 }
+
+#[test]
+fn products_of_few_rows_agree_with_doubles() {
+    use pallas_ir::DType;
+    let (bytes, factors) = (numbers(80_000, 5), numbers(8 * 1200, 6));
+    let bytes: Vec<u8> = bytes.iter().map(|x| (x * 127.0) as i8 as u8 & 0xbb).collect();
+    // The value of element `at` in a type.
+    let value = |dtype: DType, at: usize| match dtype {
+        DType::F32 => f64::from(f32::from_le_bytes(bytes[4 * at..4 * at + 4].try_into().expect("four"))),
+        DType::F16 => half::f16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f64(),
+        DType::Bf16 => half::bf16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f64(),
+        DType::I8 => f64::from(bytes[at] as i8),
+        _ => f64::from(bytes[at]),
+    };
+    let sizes = [0, 1, 3, 4, 5, 8, 16, 21, 67].iter().flat_map(|&n| [0, 1, 2, 7, 8, 16, 37].map(|k| (n, k)));
+    let extents = sizes.flat_map(|(n, k)| [1, 2, 3, 4, 5, 8].map(|m| (m, n, k)));
+    // Rows far apart, and wider than what stays in the cache.
+    for (m, n, k) in extents.chain([(1, 1030, 7), (5, 1030, 9), (1, 9, 1040), (6, 7, 1040)]) {
+        let layouts = [(n as isize + 1, 1), (1, k as isize + 1), (2 * n as isize, 2)];
+        for (layout, (dtype, kernel)) in (0..3).flat_map(|l| narrow::kernels().into_iter().map(move |k| (l, k))) {
+            let (row, col) = layouts[layout];
+            let (a_row, a_col) = if layout == 0 { (1, m as isize) } else { (k as isize, 1) };
+            let a = Matrix { start: factors.as_ptr(), row: a_row, col: a_col };
+            let b = Matrix { start: bytes.as_ptr(), row, col };
+            let (ldc, accumulate) = (n + 2, (m + n + k) % 2 == 0);
+            let mut c = vec![0.5f32; m * ldc + 1];
+            let extents = Extents { m, n, k };
+            // SAFETY: the largest matrix ends at element 18,540 of at most four bytes, A at 6,240; C has m rows of n + 2.
+            unsafe {
+                let c = c.as_mut_ptr();
+                narrow::dot(kernel, extents, a, b, c, ldc as isize, accumulate, &mut Packing::default());
+            }
+            for (i, j) in (0..m).flat_map(|i| (0..ldc).map(move |j| (i, j))) {
+                let at = |p: usize| (p as isize * row + j as isize * col) as usize;
+                // SAFETY: as above.
+                let factor = |p| unsafe { f64::from(*a.at(i, p).start) };
+                let terms = (0..k).map(|p| factor(p) * value(dtype, at(p)));
+                let (want, size) = match j < n {
+                    true => {
+                        (terms.clone().sum::<f64>() + if accumulate { 0.5 } else { 0.0 }, terms.map(f64::abs).sum())
+                    }
+                    false => (0.5, 0.0),
+                };
+                let found = f64::from(c[i * ldc + j]);
+                let near = (found - want).abs() <= 1e-6 * (1.0 + size);
+                assert!(near, "{} {dtype} {extents:?} [{i},{j}] {layout}: {found}, not {want}", kernel.name);
+            }
+        }
+    }
+}

@@ -2,6 +2,7 @@
 mod chains;
 
 use super::super::fold;
+use super::casts;
 use super::step::{Affine, Block, Dot, Fixed, Operation, Part, Place, Step};
 use pallas_ir::structural::Piece;
 use pallas_ir::{Access, DType, Dim, Inst, InstId, Kernel, Loc, Op, RegionId, ScalarOp, StructuralOp, Value, View};
@@ -18,6 +19,8 @@ pub(super) struct Build<'k> {
     kernel: &'k Kernel,
     /// Uses of each value by instructions and yields.
     uses: Vec<usize>,
+    /// The operands of casts that products make.
+    cast: Vec<Option<Value>>,
     /// The value whose memory a value may lie in.
     pub(super) base: Vec<Option<Value>>,
     pub(super) fixed: Vec<(Value, Fixed)>,
@@ -45,7 +48,8 @@ impl<'k> Build<'k> {
             inst.args.iter().for_each(&mut count);
             inst.regions.iter().for_each(|&r| kernel.region(r).yields.iter().for_each(&mut count));
         });
-        Build { kernel, uses, base: vec![None; kernel.values.len()], fixed: vec![], tables: vec![], open: vec![] }
+        let (cast, base) = (casts::in_products(kernel), vec![None; kernel.values.len()]);
+        Build { kernel, uses, cast, base, fixed: vec![], tables: vec![], open: vec![] }
     }
 
     pub(super) fn region(&mut self, region: RegionId) -> Block {
@@ -152,7 +156,8 @@ impl<'k> Build<'k> {
     fn dot(&mut self, id: InstId, add: Option<(Value, Value)>) {
         let inst = self.kernel.inst(id);
         let Op::Structural(StructuralOp::Dot(op)) = &inst.op else { unreachable!("only products wait") };
-        self.ready(&inst.args);
+        let [a, b] = [0, 1].map(|side| self.cast[inst.args[side].index()].unwrap_or(inst.args[side]));
+        self.ready(&[a, b]);
         let free = [0, 1].map(|side| op.free(side, self.shape(inst.args[side]).len()));
         let to = add.map_or(inst.results[0], |(_, to)| to);
         let in_place = add.is_some_and(|(init, to)| self.may_take_over(init, to));
@@ -161,8 +166,8 @@ impl<'k> Build<'k> {
         }
         self.here().own.push(to);
         self.push(Step::Dot(Dot {
-            a: inst.args[0],
-            b: inst.args[1],
+            a,
+            b,
             to,
             init: add.map(|(init, _)| init),
             in_place,
@@ -193,6 +198,7 @@ impl<'k> Build<'k> {
         let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
         let access = op.access(&dims);
         match access {
+            Access::Cast if self.cast[to.index()].is_some() => return,
             Access::Cast => {
                 return self.elementwise(Operation::Cast, &inst.args, to);
             }

@@ -18,65 +18,89 @@ struct Side {
     contract: isize,
 }
 
+/// Where a product goes, and its sizes.
+struct Outcome {
+    extents: Extents,
+    batch: Vec<usize>,
+    /// Where it is computed.
+    tile: Tile,
+    /// Distance between its rows.
+    ldc: isize,
+    /// A column is computed as a row: the operands change places.
+    turned: bool,
+    /// Its memory, where it is computed elsewhere and then rounded.
+    rounded: Option<Tile>,
+}
+
 impl Run<'_> {
     pub(super) fn dot(&mut self, dot: &Dot) {
         let dtype = self.ty(dot.to).dtype;
         let bytes = [dot.a, dot.b].iter().all(|&v| self.ty(v).dtype == DType::I8);
         match (dtype, gemm::int8::kernel()) {
-            (DType::F32, _) => {
-                let mut packing = std::mem::take(&mut self.buffers.packing);
-                self.of_one_type(dot, DType::F32, &mut packing);
-                self.buffers.packing = packing;
-            }
+            // Sums of 16-bit floats are kept in f32 and rounded once.
+            (DType::F32 | DType::F16 | DType::Bf16, _) => self.floats(dot),
             (DType::I32, Some(kernel)) if bytes => {
                 let mut packing = std::mem::take(&mut self.buffers.int8);
-                self.product(dot, [DType::I8, DType::I32], |extents, a, b, c, ldc, accumulate| {
+                let outcome = self.outcome(dot, DType::I32);
+                self.product(dot, &outcome, DType::I32, [DType::I8; 2], |extents, a, b, c, ldc, accumulate| {
                     // SAFETY: the caller's; the machine has the kernel, or it had not been chosen.
-                    unsafe { gemm::int8::dot(kernel, extents, a, b, c, ldc, accumulate, &mut packing) }
+                    unsafe { gemm::int8::dot(kernel, extents, a.cast(), b.cast(), c, ldc, accumulate, &mut packing) }
                 });
                 self.buffers.int8 = packing;
             }
-            // Sums of 16-bit floats are kept in f32 and rounded once.
-            (DType::F16 | DType::Bf16, _) => self.of_one_type::<f32>(dot, DType::F32, &mut Packing::default()),
-            (DType::F64, _) => self.of_one_type::<f64>(dot, dtype, &mut Packing::default()),
-            (DType::I8, _) => self.of_one_type::<i8>(dot, dtype, &mut Packing::default()),
-            (DType::U8, _) => self.of_one_type::<u8>(dot, dtype, &mut Packing::default()),
-            (DType::I16, _) => self.of_one_type::<i16>(dot, dtype, &mut Packing::default()),
-            (DType::U16, _) => self.of_one_type::<u16>(dot, dtype, &mut Packing::default()),
-            (DType::I32, _) => self.of_one_type::<i32>(dot, dtype, &mut Packing::default()),
-            (DType::U32, _) => self.of_one_type::<u32>(dot, dtype, &mut Packing::default()),
-            (DType::I64, _) => self.of_one_type::<i64>(dot, dtype, &mut Packing::default()),
-            (DType::U64, _) => self.of_one_type::<u64>(dot, dtype, &mut Packing::default()),
-            (DType::Bool, _) => self.of_one_type::<bool>(dot, dtype, &mut Packing::default()),
+            (DType::F64, _) => self.of_one_type::<f64>(dot, dtype),
+            (DType::I8, _) => self.of_one_type::<i8>(dot, dtype),
+            (DType::U8, _) => self.of_one_type::<u8>(dot, dtype),
+            (DType::I16, _) => self.of_one_type::<i16>(dot, dtype),
+            (DType::U16, _) => self.of_one_type::<u16>(dot, dtype),
+            (DType::I32, _) => self.of_one_type::<i32>(dot, dtype),
+            (DType::U32, _) => self.of_one_type::<u32>(dot, dtype),
+            (DType::I64, _) => self.of_one_type::<i64>(dot, dtype),
+            (DType::U64, _) => self.of_one_type::<u64>(dot, dtype),
+            (DType::Bool, _) => self.of_one_type::<bool>(dot, dtype),
         }
     }
 
     /// Operands and sums of the type `compute`, which is `T`.
-    fn of_one_type<T: Element>(&mut self, dot: &Dot, compute: DType, packing: &mut Packing<T>) {
-        self.product(dot, [compute; 2], |extents, a, b, c, ldc, accumulate| {
+    fn of_one_type<T: Element>(&mut self, dot: &Dot, compute: DType) {
+        let mut packing = Packing::<T>::default();
+        let outcome = self.outcome(dot, compute);
+        self.product(dot, &outcome, compute, [compute; 2], |extents, a, b, c, ldc, accumulate| {
             // SAFETY: the caller's.
-            unsafe { gemm::dot(extents, a, b, c, ldc, accumulate, packing) }
+            unsafe { gemm::dot(extents, a.cast(), b.cast(), c, ldc, accumulate, &mut packing) }
         });
     }
 
-    /// One `multiply` for each batch index, of operands as `operand` and a result as `compute`: the types `A` and `T`.
-    ///
-    /// What `multiply` is called with holds its extents at these strides; its result overlaps neither operand.
-    fn product<A, T>(
-        &mut self,
-        dot: &Dot,
-        [operand, compute]: [DType; 2],
-        mut multiply: impl FnMut(Extents, Matrix<A>, Matrix<A>, *mut T, isize, bool),
-    ) {
+    /// Sums in f32. A few rows are multiplied with the other side as it lies, in its own type.
+    fn floats(&mut self, dot: &Dot) {
+        let mut packing = std::mem::take(&mut self.buffers.packing);
+        let outcome = self.outcome(dot, DType::F32);
+        let (few, other) = if outcome.turned { (1, dot.a) } else { (outcome.extents.m, dot.b) };
+        let dtype = self.ty(other).dtype;
+        match gemm::narrow::kernel(dtype).filter(|_| few <= gemm::narrow::ROWS) {
+            Some(kernel) => {
+                let operands = if outcome.turned { [dtype, DType::F32] } else { [DType::F32, dtype] };
+                self.product(dot, &outcome, DType::F32, operands, |extents, a, b, c, ldc, accumulate| {
+                    // SAFETY: the caller's.
+                    unsafe { gemm::narrow::dot(kernel, extents, a.cast(), b, c, ldc, accumulate, &mut packing) }
+                });
+            }
+            None => self.product(dot, &outcome, DType::F32, [DType::F32; 2], |extents, a, b, c, ldc, accumulate| {
+                // SAFETY: the caller's.
+                unsafe { gemm::dot(extents, a.cast(), b.cast(), c, ldc, accumulate, &mut packing) }
+            }),
+        }
+        self.buffers.packing = packing;
+    }
+
+    /// Where the product goes, computed as `compute`; what is added to it lies there already.
+    fn outcome(&mut self, dot: &Dot, compute: DType) -> Outcome {
         let (to, bytes) = (dot.to, compute.bytes());
         let (shape_a, shape_b) = (self.shape(dot.a), self.shape(dot.b));
         let extent = |axes: &[usize], shape: &[usize]| axes.iter().map(|&a| shape[a]).product::<usize>();
         let (m, n) = (extent(&dot.free[0], shape_a), extent(&dot.free[1], shape_b));
         let k: usize = dot.contract.iter().map(|p| shape_a[p.0]).product();
         let batch: Vec<usize> = dot.batch.iter().map(|p| shape_a[p.0]).collect();
-        let a = self.side(dot.a, &dot.free[0], |p| p.0, dot, operand, 0);
-        let b = self.side(dot.b, &dot.free[1], |p| p.1, dot, operand, 1);
-        let narrow = self.ty(to).dtype != compute;
         let out = match dot.init {
             Some(init) if dot.in_place => {
                 self.tiles[to.index()] = self.tile(init);
@@ -93,14 +117,35 @@ impl Run<'_> {
             }
             None => self.define(to),
         };
-        let total: usize = self.shape(to).iter().product();
-        let c = if narrow {
-            Tile::contiguous(room(&mut self.buffers.operands[2], total * bytes), self.shape(to))
-        } else {
-            out
+        let rounded = (self.ty(to).dtype != compute).then_some(out);
+        let tile = match rounded {
+            Some(_) => {
+                let total: usize = self.shape(to).iter().product();
+                Tile::contiguous(room(&mut self.buffers.operands[2], total * bytes), self.shape(to))
+            }
+            None => out,
         };
         // A result that was aimed is a matrix with rows apart; every other is contiguous.
-        let ldc = if c.is_contiguous(self.shape(to)) { n as isize } else { c.strides[batch.len()] };
+        let ldc = if tile.is_contiguous(self.shape(to)) { n as isize } else { tile.strides[batch.len()] };
+        let turned = n == 1 && ldc == 1 && m > 1;
+        Outcome { extents: Extents { m, n, k }, batch, tile, ldc, turned, rounded }
+    }
+
+    /// One `multiply` for each batch index, of operands as these types and a result as `compute`, which is `T`.
+    ///
+    /// What `multiply` is called with holds its extents at these strides, counted in elements of those types; its result
+    /// overlaps neither operand.
+    fn product<T>(
+        &mut self,
+        dot: &Dot,
+        outcome: &Outcome,
+        compute: DType,
+        operands: [DType; 2],
+        mut multiply: impl FnMut(Extents, Matrix<u8>, Matrix<u8>, *mut T, isize, bool),
+    ) {
+        let Outcome { extents: Extents { m, n, k }, ref batch, tile, ldc, turned, rounded } = *outcome;
+        let a = self.side(dot.a, &dot.free[0], |p| p.0, dot, operands[0], 0);
+        let b = self.side(dot.b, &dot.free[1], |p| p.1, dot, operands[1], 1);
         let accumulate = dot.init.is_some();
         let size: usize = batch.iter().product();
         for index in 0..size {
@@ -110,25 +155,23 @@ impl Run<'_> {
                 rest /= batch[axis];
                 offsets = [offsets[0] + i * a.batch[axis], offsets[1] + i * b.batch[axis]];
             }
-            let matrix =
-                |s: &Side, offset: isize| s.start.wrapping_offset(offset * operand.bytes() as isize).cast::<A>();
-            let left = Matrix { start: matrix(&a, offsets[0]), row: a.free, col: a.contract };
-            let right = Matrix { start: matrix(&b, offsets[1]), row: b.contract, col: b.free };
-            let target = c.start.wrapping_add(index * m * n * bytes).cast::<T>();
-            if n == 1 && ldc == 1 && m > 1 {
-                // A column is computed as a row.
+            let start = |s: &Side, at: usize| s.start.wrapping_offset(offsets[at] * operands[at].bytes() as isize);
+            let left = Matrix { start: start(&a, 0), row: a.free, col: a.contract };
+            let right = Matrix { start: start(&b, 1), row: b.contract, col: b.free };
+            let target = tile.start.wrapping_add(index * m * n * compute.bytes()).cast::<T>();
+            if turned {
                 let extents = Extents { m: 1, n: m, k };
                 multiply(extents, right.transposed(), left.transposed(), target, m as isize, accumulate);
             } else {
                 multiply(Extents { m, n, k }, left, right, target, ldc, accumulate);
             }
         }
-        if narrow {
-            let dtype = self.ty(to).dtype;
+        if let Some(out) = rounded {
+            let (dtype, total) = (self.ty(dot.to).dtype, size * m * n);
             // SAFETY: both hold the result; the buffer is no slot.
             unsafe {
                 convert::cast(compute, dtype)(
-                    &[slice(compute, c.start, total)],
+                    &[slice(compute, tile.start, total)],
                     slice_mut(dtype, out.start, total),
                     total,
                 )
