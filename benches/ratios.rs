@@ -1,0 +1,218 @@
+//! Floors that are ratios of times, each measured in one run, on the CPU: prints them, and fails where one is missed.
+//!
+//! - Attention under a mask of blocks takes time proportional to its live blocks, forward and backward.
+//! - Products of a few rows, and attention of a few queries over a cache, take hardly longer than reading their weights or
+//!   keys and values.
+//!
+//! Calls take turns, so that a machine that slows down slows all of them; the minimum of their times counts.
+//! `cargo bench --bench ratios [-- masks|reads]`.
+#[expect(dead_code, reason = "other benches ask for other limits")]
+mod peak;
+
+use pallas_kernels::decode_attention::{self, decode_attention};
+use pallas_kernels::matmul::{Layout, matmul, matmul_with};
+use pallas_kernels::paged_attention::{self, Batch, BatchOptions, PagedCache, Requests};
+use pallas_kernels::quantized_matmul::{Quantized, quantized_matmul};
+use pallas_kernels::splash_attention::{Options, splash_attention_backward, splash_attention_with_lse};
+use pallas_kernels::splash_mask::{Mask, MaskInfo};
+use pallas_rt::ir::DType;
+use pallas_rt::{Array, Client, Result};
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Calls of each kind.
+const RUNS: usize = 15;
+
+/// Something to be timed; its work in the unit of its table.
+struct Row {
+    name: String,
+    work: f64,
+    call: Box<dyn Fn() -> Result<()>>,
+}
+
+fn row<R>(name: impl Into<String>, work: f64, call: impl Fn() -> Result<R> + 'static) -> Row {
+    Row { name: name.into(), work, call: Box::new(move || call().map(|_| ())) }
+}
+
+/// Seconds of the fastest call of each.
+fn times(rows: &[Row]) -> Result<Vec<f64>> {
+    let mut best = vec![f64::INFINITY; rows.len()];
+    // The first turn compiles.
+    for turn in 0..=RUNS {
+        for (row, best) in rows.iter().zip(&mut best) {
+            let start = Instant::now();
+            (row.call)()?;
+            if turn > 0 {
+                *best = best.min(start.elapsed().as_secs_f64());
+            }
+        }
+    }
+    Ok(best)
+}
+
+fn main() -> ExitCode {
+    let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let client = Client::cpu();
+    let mut good = true;
+    for (name, table) in [("masks", masks as fn(&Client) -> Result<bool>), ("reads", reads)] {
+        if asked.is_empty() || asked.iter().any(|a| a == name) {
+            good &= table(&client).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Time per live block against that of a full mask: within 15%.
+fn masks(client: &Client) -> Result<bool> {
+    let (heads, n, d) = (4, 2048, 64);
+    let x = numbers(client, &[1, heads, n, d])?;
+    let random = |percent: usize| {
+        // Each query's own block, and some others.
+        let live = move |i: usize, j: usize| i == j || (i * 31 + j * 17 + i * j * 7) % 100 < percent;
+        Mask::dense(n, n, move |i, j| live(i / 128, j / 128))
+    };
+    let masks = [
+        ("full", Mask::Full),
+        ("causal", Mask::causal()),
+        ("window of 512", Mask::window(511)),
+        ("chunks of 512", Mask::Chunked { size: 512 }),
+        ("causal chunks of 512", Mask::causal() & Mask::Chunked { size: 512 }),
+        ("half of the blocks", random(50)),
+        ("a fifth of the blocks", random(20)),
+    ];
+    let (mut forward, mut backward) = (vec![], vec![]);
+    for (name, mask) in masks {
+        let info = MaskInfo::new(client, &vec![mask; heads], [n, n])?;
+        let (out, lse) = splash_attention_with_lse(&x, &x, &x, &info, &Options::default())?;
+        let blocks = info.live_blocks() as f64;
+        let (own, i) = (x.clone(), info.clone());
+        forward.push(row(name, blocks, move || splash_attention_with_lse(&own, &own, &own, &i, &Options::default())));
+        let own = x.clone();
+        backward.push(row(name, blocks, move || {
+            splash_attention_backward([&own; 3], [&out, &lse], &own, &info, &Options::default())
+        }));
+    }
+    let mut good = true;
+    for (name, rows) in [("forward", forward), ("backward", backward)] {
+        println!("\nattention under masks of blocks, {name}, {heads} heads x {n} x {d}");
+        println!("{:24}{:>8}{:>12}{:>26}", "mask", "blocks", "ms", "time a block, full = 1");
+        let times = times(&rows)?;
+        for (row, time) in rows.iter().zip(&times) {
+            let ratio = time / row.work / (times[0] / rows[0].work);
+            println!("{:24}{:>8}{:>12.3}{ratio:>26.3}", row.name, row.work, time * 1e3);
+            good &= ratio <= 1.15;
+        }
+    }
+    Ok(good)
+}
+
+/// Bytes a second of operands that are read once, as a share of what the machine reads.
+fn reads(client: &Client) -> Result<bool> {
+    let mut rows = products(client)?;
+    rows.extend(caches(client)?);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let elements = 16 << 20;
+    let probe = || (4 * elements) as f64 / peak::cpu::read_seconds(elements, threads);
+    let before = probe();
+    let times = times(&rows)?;
+    let rate = probe().max(before);
+    println!("\nreading once, all threads; a sum reads {:.1} GB/s", rate / 1e9);
+    println!("{:44}{:>8}{:>12}{:>10}{:>8}", "operation", "MiB", "ms", "GB/s", "share");
+    for (row, time) in rows.iter().zip(times) {
+        let (name, mib, own) = (&row.name, row.work / f64::from(1 << 20), row.work / time);
+        println!("{name:44}{mib:>8.0}{:>12.3}{:>10.1}{:>8.2}", time * 1e3, own / 1e9, own / rate);
+    }
+    Ok(true)
+}
+
+/// A few rows times a matrix, in each representation.
+fn products(client: &Client) -> Result<Vec<Row>> {
+    let n = 4096;
+    let w = numbers(client, &[n, n])?;
+    let mut rows = vec![];
+    let bytes = |dtype: DType| (n * n * dtype.bytes()) as f64;
+    for m in [1, 4, 8, 16] {
+        let (x, w) = (numbers(client, &[m, n])?, w.clone());
+        rows.push(row(format!("matmul f32, {m} rows"), bytes(DType::F32), move || matmul(&x, &w)));
+    }
+    for m in [1, 8] {
+        let (x, w) = (numbers(client, &[m, n])?, w.clone());
+        let layout = Layout { b_transposed: true, ..Layout::default() };
+        let name = format!("matmul f32, {m} rows, transposed weights");
+        rows.push(row(name, bytes(DType::F32), move || matmul_with(&x, &w, layout, |x| x)));
+    }
+    let patterns: Vec<u8> = (0..2 * n * n).map(|i| (i.wrapping_mul(2_654_435_761) >> 9) as u8 & 0x3f).collect();
+    for dtype in [DType::F16, DType::Bf16] {
+        let of = |m: usize| client.array_from_bytes(dtype, &[m, n], &patterns[..2 * m * n]);
+        let (x, w) = (of(1)?, of(n)?);
+        rows.push(row(format!("matmul {dtype}, 1 row"), bytes(dtype), move || matmul(&x, &w)));
+    }
+    let group = 128;
+    let scales = numbers(client, &[n / group, n])?;
+    let zeros = client.array_from_bytes(DType::U8, &[n / group, n], &patterns[..n * n / group])?;
+    let eight = client.array_from_bytes(DType::I8, &[n, n], &patterns[..n * n])?;
+    let four = client.array_from_bytes(DType::U8, &[n / 2, n], &patterns[..n * n / 2])?;
+    for m in [1, 8] {
+        for (name, values, zeros, share) in [("int8", &eight, None, 1.0), ("int4", &four, Some(&zeros), 0.5)] {
+            let weights = Quantized {
+                values: values.clone(),
+                scales: scales.clone(),
+                zeros: zeros.cloned(),
+                k: n,
+                group: Some(group),
+            };
+            let x = numbers(client, &[m, n])?;
+            rows.push(row(format!("matmul {name} weights, {m} rows"), share * bytes(DType::I8), move || {
+                quantized_matmul(&x, &weights)
+            }));
+        }
+    }
+    Ok(rows)
+}
+
+/// Queries of 32 heads over keys and values of 8.
+fn caches(client: &Client) -> Result<Vec<Row>> {
+    let (heads, key_heads, keys, d) = (32, 8, 8192, 128);
+    let elements = key_heads * keys * d;
+    let mut rows = vec![];
+    for dtype in [DType::F32, DType::F16] {
+        let patterns: Vec<u8> = (0..elements * dtype.bytes()).map(|i| (i * 37 % 61) as u8).collect();
+        let k = client.array_from_bytes(dtype, &[1, key_heads, keys, d], &patterns)?;
+        for queries in [1, 4, 16, 64] {
+            if dtype == DType::F16 && queries > 1 {
+                continue;
+            }
+            let q = client.array_from_bytes(
+                dtype,
+                &[1, heads, queries, d],
+                &patterns[..heads * queries * d * dtype.bytes()],
+            )?;
+            // Keys and values of their own arrays, as ever.
+            let (k, v) = (k.clone(), client.array_from_bytes(dtype, k.shape(), &patterns)?);
+            rows.push(row(
+                format!("decode {dtype}, {queries} queries"),
+                (2 * elements * dtype.bytes()) as f64,
+                move || decode_attention(&q, &k, &v, &decode_attention::Options::default()),
+            ));
+        }
+    }
+    let (requests, page) = (4, 16);
+    let pages = keys / page;
+    for dtype in [DType::F32, DType::I8] {
+        let cache = PagedCache::new(client, dtype, [pages, key_heads, page, d])?;
+        let tables: Vec<i32> = (0..pages).map(|j| (j * 7 % pages) as i32).collect();
+        let step = Requests { tables: &tables, lengths: &[(keys / requests) as i32; 4], starts: &[0, 1, 2, 3, 4] };
+        let batch = Batch::new(&cache, heads, step, BatchOptions::default())?;
+        let q = numbers(client, &[requests, heads, d])?;
+        rows.push(row(format!("paged {dtype}, pages of {page}"), (2 * elements * dtype.bytes()) as f64, move || {
+            batch.attend(&q, &cache, &paged_attention::Options::default())
+        }));
+    }
+    Ok(rows)
+}
+
+fn numbers(client: &Client, shape: &[usize]) -> Result<Array> {
+    let n: usize = shape.iter().product();
+    let x: Vec<f32> = (0..n).map(|i| (i.wrapping_mul(2_654_435_761) % 1009) as f32 / 1009.0 - 0.5).collect();
+    client.array(&x, shape)
+}
