@@ -1,20 +1,62 @@
-//! Every shipped kernel's shader, for every kind of device, passes naga's validator and its SPIR-V, MSL and HLSL writers,
-//! and the race checker.
+//! Every shipped kernel's shader, in every float type, for every kind of device, passes naga's validator and its SPIR-V, MSL
+//! and HLSL writers, and the race checker.
+//!
+//! The groups call them all; a kernel of `kernels/src` that no group calls fails a test.
+use crate::kernels::typed;
 use crate::validate::validate;
-use pallas_kernels::flash_attention::{self, Causal, Dropout, Options, Window};
+use pallas_kernels::flash_attention::{Causal, Dropout, Options, Window, flash_attention_in_blocks};
 use pallas_kernels::flash_attention_backward::{block_sizes, gradients_in_blocks};
 use pallas_kernels::flash_attention_bias::{bias_gradient_in_blocks, sinks_gradient};
+use pallas_kernels::flash_attention_resident::resident_gradients;
+use pallas_kernels::gated::{Gate, gated, gated_backward};
+use pallas_kernels::matmul::{Layout, matmul_int8, matmul_with};
 use pallas_kernels::paged_attention::{self, Batch, BatchOptions, PagedCache, Requests};
 use pallas_kernels::quantized_matmul::{Bits, quantize, quantized_matmul};
+use pallas_kernels::rotary::{Pairs, rotary, rotary_backward};
 use pallas_kernels::splash_mask::{Mask, MaskInfo};
-use pallas_kernels::{cross_entropy, decode_attention, embedding, matmul, norm, softmax, splash_attention};
+use pallas_kernels::{
+    cross_entropy, decode_attention, embedding, matmul, norm, norm_backward, softmax, softmax_backward, splash_attention,
+};
 use pallas_rt::prelude::*;
 use pallas_rt::wgsl::{Audit, Counts, Limits, PlacedTile, Placement, Profile, Reach, audit};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Every kernel that `f` calls, for every kind of device: its shader is valid, its threads meet where they must, and
-/// nowhere else.
-fn validate_all<R>(f: impl FnOnce() -> Result<R>) {
-    let explanation = explain(f).expect("it is explained");
+/// What is done with the kernels of a call.
+type See<'a> = &'a dyn Fn(&Explanation);
+/// Calls of shipped kernels on arrays of an element type.
+type Group = fn(See<'_>, DType);
+
+const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
+
+/// Names the groups, and makes a test of each for each element type.
+macro_rules! groups {
+    ($($group:ident)*) => {
+        const GROUPS: &[Group] = &[$($group),*];
+        $(mod $group {
+            use pallas_rt::prelude::DType;
+            #[test]
+            fn shaders_are_valid_everywhere_in_f32() {
+                super::$group(&super::validate_all, DType::F32);
+            }
+            #[test]
+            fn shaders_are_valid_everywhere_in_f16() {
+                super::$group(&super::validate_all, DType::F16);
+            }
+            #[test]
+            fn shaders_are_valid_everywhere_in_bf16() {
+                super::$group(&super::validate_all, DType::Bf16);
+            }
+        })*
+    };
+}
+groups! {
+    products quantised_products rows gradients_of_rows losses tables attention attention_with_every_option
+    gradients_with_every_option gradients_of_a_bias attention_of_few_queries attention_over_pages attention_under_masks
+}
+
+/// For every kind of device: a kernel's shader is valid, its threads meet where they must, and nowhere else.
+fn validate_all(explanation: &Explanation) {
     assert!(!explanation.kernels.is_empty());
     for (kernel, profile) in explanation.kernels.iter().flat_map(|k| Profile::ALL.map(|p| (k, p))) {
         // Blocks are the CPU's here.
@@ -31,58 +73,158 @@ fn validate_all<R>(f: impl FnOnce() -> Result<R>) {
     }
 }
 
-#[test]
-fn shaders_of_the_shipped_kernels_are_valid_everywhere() {
-    let cpu = Client::cpu();
-    for dtype in [DType::F32, DType::F16, DType::Bf16] {
-        let zeros = |shape: &[usize]| cpu.zeros(dtype, shape).expect("it fits");
-        validate_all(|| matmul::matmul(&zeros(&[5, 6]), &zeros(&[6, 7])));
-        validate_all(|| softmax::softmax(&zeros(&[3, 9])));
-        validate_all(|| softmax::log_softmax(&zeros(&[3, 5000])));
-        validate_all(|| norm::layer_norm(&zeros(&[3, 9]), &zeros(&[9]), &zeros(&[9]), 1e-5));
-        validate_all(|| norm::rms_norm(&zeros(&[3, 5000]), &zeros(&[5000]), 1e-5));
+/// Every `#[kernel]` of `kernels/src`: its name, and whether it has an element type as parameter.
+fn shipped() -> Vec<(String, bool)> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/src");
+    let files = std::fs::read_dir(folder).expect("a folder of the repository").map(|f| f.expect("an entry").path());
+    let mut found = vec![];
+    for file in files {
+        let text = std::fs::read_to_string(file).expect("text");
+        for (at, _) in text.match_indices("\n#[kernel") {
+            let kernel = &text[at..];
+            let head = &kernel[kernel.find("fn ").expect("a function") + 3..];
+            let head = &head[..head.find('(').expect("parameters")];
+            let name = head.split('<').next().expect("a name");
+            found.push((name.to_owned(), head.contains("<E: ")));
+        }
     }
-    let zeros = |shape: &[usize]| cpu.zeros(DType::F32, shape).expect("it fits");
-    let (q, k) = (zeros(&[1, 2, 9, 8]), zeros(&[1, 2, 7, 8]));
-    let causal = Options { causal: Causal::FromStart, ..Options::default() };
-    validate_all(|| flash_attention::flash_attention_in_blocks::<f32, f32, 16, 16>(&q, &k, &k, &causal));
+    found
 }
 
 #[test]
-fn shaders_of_attention_with_every_option_are_valid_everywhere() {
-    with_every_option(|operands, _, every| {
-        let [q, k, v] = operands;
-        validate_all(|| flash_attention::flash_attention_in_blocks::<f16, f32, 16, 16>(q, k, v, every));
-        // The plain way back as well.
-        let lse = &Client::cpu().zeros(DType::F32, &q.shape()[..3]).expect("it fits");
-        validate_all(|| gradients_in_blocks::<f16, f32, 16, 16>(operands, [q, lse], q, &Options::default()));
+fn no_shipped_kernel_is_forgotten() {
+    let seen: RefCell<BTreeMap<String, BTreeSet<String>>> = RefCell::default();
+    let see = |explanation: &Explanation| {
+        for kernel in &explanation.kernels {
+            let types = kernel.lowered.operands.iter().map(|o| o.dtype.to_string());
+            seen.borrow_mut().entry(kernel.name.clone()).or_default().extend(types);
+        }
+    };
+    GROUPS.iter().for_each(|group| FLOATS.iter().for_each(|&dtype| group(&see, dtype)));
+    let shipped = shipped();
+    assert!(shipped.len() > 40, "the kernels are found: {shipped:?}");
+    for (name, generic) in shipped {
+        let seen = seen.borrow();
+        let types = seen.get(&name).unwrap_or_else(|| panic!("no group calls `{name}`: its shader is never validated"));
+        let missing = FLOATS.iter().find(|dtype| generic && !types.contains(&dtype.to_string()));
+        assert_eq!(missing, None, "no group calls `{name}` with that type");
+    }
+}
+
+/// Shows the kernels of a call.
+fn call<R>(see: See<'_>, f: impl FnOnce() -> Result<R>) {
+    see(&explain(f).expect("it is explained"));
+}
+fn zeros(dtype: DType, shape: &[usize]) -> Array {
+    Client::cpu().zeros(dtype, shape).expect("it fits")
+}
+
+fn products(see: See<'_>, dtype: DType) {
+    for (a, b) in [(false, false), (true, false), (false, true), (true, true)] {
+        let layout = Layout { a_transposed: a, b_transposed: b };
+        let (x, y) = (zeros(dtype, if a { &[6, 9] } else { &[9, 6] }), zeros(dtype, if b { &[7, 6] } else { &[6, 7] }));
+        call(see, || matmul_with(&x, &y, layout, |x| x));
+        if dtype == DType::F32 && a == b {
+            let x = zeros(DType::I8, &[9, 9]);
+            call(see, || matmul_int8(&x, &x, layout));
+        }
+    }
+}
+
+fn quantised_products(see: See<'_>, dtype: DType) {
+    let w = zeros(DType::F32, &[70, 9]);
+    for bits in [Bits::Eight, Bits::Four] {
+        for group in [None, Some(32)] {
+            let w = quantize(&w, bits, group).expect("it is a matrix");
+            call(see, || quantized_matmul(&zeros(dtype, &[9, 70]), &w));
+        }
+    }
+}
+
+fn rows(see: See<'_>, dtype: DType) {
+    // Short rows are a block, long ones are swept.
+    for n in [9, 5000] {
+        let (x, parameter) = (zeros(dtype, &[3, n]), zeros(dtype, &[n]));
+        call(see, || softmax::softmax(&x));
+        call(see, || softmax::log_softmax(&x));
+        call(see, || norm::layer_norm(&x, &parameter, &parameter, 1e-5));
+        call(see, || norm::rms_norm(&x, &parameter, 1e-5));
+    }
+    let x = zeros(dtype, &[2, 5, 8]);
+    call(see, || gated(&x, &x, Gate::Gelu));
+    for pairs in [Pairs::Halves, Pairs::Neighbours] {
+        let angles = zeros(DType::F32, &[5, 4]);
+        call(see, || rotary(&x, &angles, &angles, pairs));
+        call(see, || rotary_backward(&x, &angles, &angles, pairs));
+    }
+}
+
+fn gradients_of_rows(see: See<'_>, dtype: DType) {
+    for n in [9, 5000] {
+        let (x, parameter) = (zeros(dtype, &[3, n]), zeros(dtype, &[n]));
+        call(see, || softmax_backward::softmax_backward(&x, &x));
+        call(see, || softmax_backward::log_softmax_backward(&x, &x));
+        call(see, || norm_backward::layer_norm_backward(&x, &parameter, &x, 1e-5));
+        call(see, || norm_backward::rms_norm_backward(&x, &parameter, &x, 1e-5));
+    }
+    let x = zeros(dtype, &[2, 5, 8]);
+    call(see, || gated_backward(&x, &x, &x, Gate::Silu));
+}
+
+fn losses(see: See<'_>, dtype: DType) {
+    let (x, w, labels) = (zeros(dtype, &[5, 70]), zeros(dtype, &[9, 70]), zeros(DType::I32, &[5]));
+    let (rows, options) = (zeros(DType::F32, &[5]), cross_entropy::Options::default());
+    call(see, || cross_entropy::cross_entropy(&x, &w, &labels, &options));
+    call(see, || cross_entropy::cross_entropy_backward(&x, &w, &labels, &rows, &rows, &options));
+    call(see, || cross_entropy::cross_entropy_of_logits(&x, &labels, &options));
+    call(see, || cross_entropy::cross_entropy_of_logits_backward(&x, &labels, &rows, &rows, &options));
+}
+
+fn tables(see: See<'_>, dtype: DType) {
+    let (x, w, labels) = (zeros(dtype, &[5, 70]), zeros(dtype, &[9, 70]), zeros(DType::I32, &[5]));
+    call(see, || embedding::embedding(&w, &labels));
+    call(see, || embedding::embedding_backward(&x, &labels, 9, None));
+}
+
+/// Attention without options, and causal, forward and back; back in one pass as well.
+fn attention(see: See<'_>, dtype: DType) {
+    let (q, k, lse) = (zeros(dtype, &[1, 2, 9, 8]), zeros(dtype, &[1, 2, 7, 8]), zeros(DType::F32, &[1, 2, 9]));
+    for causal in [Causal::No, Causal::FromStart] {
+        let options = Options { causal, ..Options::default() };
+        typed!(dtype, E => {
+            call(see, || flash_attention_in_blocks::<E, f32, 16, 16>(&q, &k, &k, &options));
+            call(see, || gradients_in_blocks::<E, f32, 16, 16>([&q, &k, &k], [&q, &lse], &q, &options));
+            call(see, || resident_gradients::<E, f32, 16, 16>([&q, &k, &k], [&q, &lse], &q, &options));
+        });
+    }
+}
+
+fn attention_with_every_option(see: See<'_>, dtype: DType) {
+    with_every_option(dtype, |[q, k, v], _, every| {
+        typed!(dtype, E => call(see, || flash_attention_in_blocks::<E, f32, 16, 16>(q, k, v, every)));
     });
 }
 
-#[test]
-fn shaders_of_gradients_of_attention_with_every_option_are_valid_everywhere() {
-    with_every_option(|operands, lse, every| {
+fn gradients_with_every_option(see: See<'_>, dtype: DType) {
+    with_every_option(dtype, |operands, lse, every| {
         let (q, results) = (operands[0], [operands[0], lse]);
-        validate_all(|| gradients_in_blocks::<f16, f32, 16, 16>(operands, results, q, every));
-        validate_all(|| sinks_gradient(results, q, every.sinks.expect("there are")));
+        typed!(dtype, E => call(see, || gradients_in_blocks::<E, f32, 16, 16>(operands, results, q, every)));
+        call(see, || sinks_gradient(results, q, every.sinks.expect("there are")));
     });
 }
 
-#[test]
-fn shaders_of_gradients_of_a_bias_are_valid_everywhere() {
-    with_every_option(|operands, lse, every| {
-        let results = [operands[0], lse];
+fn gradients_of_a_bias(see: See<'_>, dtype: DType) {
+    with_every_option(dtype, |operands, lse, every| {
+        let (q, results) = (operands[0], [operands[0], lse]);
         let options = Options { dropout: None, ..*every };
-        validate_all(|| bias_gradient_in_blocks::<f16, f32, 16, 16>(operands, results, operands[0], &options));
+        typed!(dtype, E => call(see, || bias_gradient_in_blocks::<E, f32, 16, 16>(operands, results, q, &options)));
     });
 }
 
 /// Calls with q, k and v, a log-sum-exp, and all options of attention at once.
-fn with_every_option(call: impl Fn([&Array; 3], &Array, &Options<'_>)) {
-    let zeros = |dtype, shape: &[usize]| Client::cpu().zeros(dtype, shape).expect("it fits");
-    let (q, k, lse) = ([1, 2, 9, 8], [1, 1, 7, 8], zeros(DType::F32, &[1, 2, 9]));
-    let (q, k, bias, sinks) = (zeros(DType::F16, &q), zeros(DType::F16, &k), [1, 2, 9, 7], zeros(DType::F16, &[2]));
-    let bias = zeros(DType::F16, &bias);
+fn with_every_option(dtype: DType, call: impl Fn([&Array; 3], &Array, &Options<'_>)) {
+    let (q, k, lse) = (zeros(dtype, &[1, 2, 9, 8]), zeros(dtype, &[1, 1, 7, 8]), zeros(DType::F32, &[1, 2, 9]));
+    let (bias, sinks) = (zeros(dtype, &[1, 2, 9, 7]), zeros(dtype, &[2]));
     let segments = [zeros(DType::I32, &[1, 9]), zeros(DType::I32, &[1, 7])];
     let every = Options {
         causal: Causal::FromEnd,
@@ -97,60 +239,31 @@ fn with_every_option(call: impl Fn([&Array; 3], &Array, &Options<'_>)) {
     call([&q, &k, &k], &lse, &every);
 }
 
-#[test]
-fn shaders_of_quantised_products_are_valid_everywhere() {
-    let zeros = |dtype, shape: &[usize]| Client::cpu().zeros(dtype, shape).expect("it fits");
-    let w = zeros(DType::F32, &[70, 9]);
-    for (bits, dtype) in [(Bits::Eight, DType::F32), (Bits::Four, DType::F16)] {
-        for group in [None, Some(32)] {
-            let w = quantize(&w, bits, group).expect("it is a matrix");
-            validate_all(|| quantized_matmul(&zeros(dtype, &[5, 70]), &w));
-        }
-    }
-    let x = zeros(DType::I8, &[9, 9]);
-    for layout in [matmul::Layout::default(), matmul::Layout { a_transposed: true, b_transposed: true }] {
-        validate_all(|| matmul::matmul_int8(&x, &x, layout));
-    }
-}
-
-#[test]
-fn shaders_of_losses_and_tables_are_valid_everywhere() {
-    let cpu = Client::cpu();
-    for dtype in [DType::F32, DType::Bf16] {
-        let zeros = |shape: &[usize]| cpu.zeros(dtype, shape).expect("it fits");
-        let (x, w, labels) = (zeros(&[5, 70]), zeros(&[9, 70]), cpu.zeros(DType::I32, &[5]).expect("it fits"));
-        let (rows, options) = (cpu.zeros(DType::F32, &[5]).expect("it fits"), cross_entropy::Options::default());
-        validate_all(|| cross_entropy::cross_entropy(&x, &w, &labels, &options));
-        validate_all(|| cross_entropy::cross_entropy_backward(&x, &w, &labels, &rows, &rows, &options));
-        validate_all(|| cross_entropy::cross_entropy_of_logits(&x, &labels, &options));
-        validate_all(|| cross_entropy::cross_entropy_of_logits_backward(&x, &labels, &rows, &rows, &options));
-        validate_all(|| embedding::embedding(&w, &labels));
-        validate_all(|| embedding::embedding_backward(&x, &labels, 9, None));
-    }
-}
-
-#[test]
-fn shaders_of_attention_over_caches_are_valid_everywhere() {
-    let cpu = Client::cpu();
-    let zeros = |dtype, shape: &[usize]| cpu.zeros(dtype, shape).expect("it fits");
-    let (q, k) = (zeros(DType::F16, &[1, 4, 3, 8]), zeros(DType::F16, &[1, 2, 70, 8]));
+fn attention_of_few_queries(see: See<'_>, dtype: DType) {
+    let (q, k) = (zeros(dtype, &[1, 4, 3, 8]), zeros(dtype, &[1, 2, 70, 8]));
     let options = decode_attention::Options { causal: true, splits: Some(2), ..Default::default() };
-    validate_all(|| decode_attention::decode_attention(&q, &k, &k, &options));
-    for dtype in [DType::F32, DType::I8] {
-        let cache = PagedCache::new(&cpu, dtype, [9, 2, 4, 8]).expect("it fits");
+    call(see, || decode_attention::decode_attention(&q, &k, &k, &options));
+}
+
+fn attention_over_pages(see: See<'_>, dtype: DType) {
+    for stored in [dtype, DType::I8] {
+        let cache = PagedCache::new(&Client::cpu(), stored, [9, 2, 4, 8]).expect("it fits");
         let requests = Requests { tables: &[0, 1, 2, 8, 4, 5], lengths: &[9, 12], starts: &[0, 1, 4] };
         let options = BatchOptions { window: Some(5), pages_per_item: Some(1) };
         let batch = Batch::new(&cache, 4, requests, options).expect("it is right");
-        let (q, new) = (zeros(DType::F32, &[4, 4, 8]), zeros(DType::F32, &[4, 2, 8]));
-        validate_all(|| batch.attend(&q, &cache, &paged_attention::Options::default()));
-        validate_all(|| cache.clone().append(&batch, &new, &new));
+        let (q, new) = (zeros(dtype, &[4, 4, 8]), zeros(dtype, &[4, 2, 8]));
+        call(see, || batch.attend(&q, &cache, &paged_attention::Options::default()));
+        call(see, || cache.clone().append(&batch, &new, &new));
     }
+}
+
+fn attention_under_masks(see: See<'_>, dtype: DType) {
+    let x = zeros(dtype, &[1, 2, 150, 8]);
     // Masks that are computed, and one that is an array.
-    let x = zeros(DType::F32, &[1, 2, 150, 8]);
     for mask in [Mask::window(40), Mask::dense(150, 150, |i, j| (i + j) % 5 == 0)] {
-        let info = MaskInfo::in_blocks(&cpu, &[mask, Mask::Full], [150, 150], [16, 16]).expect("it fits");
+        let info = MaskInfo::in_blocks(&Client::cpu(), &[mask, Mask::Full], [150, 150], [16, 16]).expect("it fits");
         let options = splash_attention::Options { scale: None, soft_cap: Some(3.0) };
-        validate_all(|| {
+        call(see, || {
             let (out, lse) = splash_attention::splash_attention_with_lse(&x, &x, &x, &info, &options)?;
             splash_attention::splash_attention_backward([&x; 3], [&out, &lse], &x, &info, &options)
         });
@@ -262,7 +375,7 @@ fn flash_attention_on_a_gpu_keeps_its_tiles_in_registers() {
         let client = Client::cpu();
         let x = client.zeros(DType::F32, &[1, 1, 256, head]).expect("it fits");
         let options = Options { causal: Causal::FromStart, ..Options::default() };
-        let call = || flash_attention::flash_attention_in_blocks::<f32, f32, BQ, BK>(&x, &x, &x, &options);
+        let call = || flash_attention_in_blocks::<f32, f32, BQ, BK>(&x, &x, &x, &options);
         for placement in placed(kib, call).into_iter().flatten() {
             assert!(placement.step.barriers <= 3.0, "{placement}");
             let own = |t: &&PlacedTile| ["dot", "reduce", "exp", "carried"].iter().any(|n| t.name.contains(n));

@@ -71,4 +71,4 @@ macro_rules! typed {
         }
     };
 }
-use typed;
+pub(crate) use typed;
