@@ -97,16 +97,17 @@ pub fn matmul_int4_blocks<E: Float>(
     let (even, odd) =
         (x.at((.., strided(0, HB, 2))).load().cast::<f32>(), x.at((.., strided(1, HB, 2))).load().cast::<f32>());
     let bytes = values.load();
-    let (low, high) = ((bytes & 15).cast::<f32>(), (bytes >> 4).cast::<f32>());
-    let (scale, zero) = (scales.load(), zero_points.load().cast::<f32>());
+    // High halves stay where they are, 16 times as large, and odd columns of x make up for it.
+    let (low, high) = ((bytes & 15).cast::<f32>(), (bytes & 240).cast::<f32>());
+    let (scale, zero, sixteenth) = (scales.load(), zero_points.load().cast::<f32>(), odd * 0.0625);
     if GB == 1 {
         let sums = even.sum(1) + odd.sum(1);
-        acc.store(acc.load() + (dot(even, low) + dot(odd, high) - sums * zero) * scale);
+        acc.store(acc.load() + (dot(even, low) + dot(sixteenth, high) - sums * zero) * scale);
     } else {
         let (low, high) = (low.reshape([GB, HB / GB, BN]), high.reshape([GB, HB / GB, BN]));
         let low = ((low - zero.expand(1)) * scale.expand(1)).reshape([HB, BN]);
-        let high = ((high - zero.expand(1)) * scale.expand(1)).reshape([HB, BN]);
-        acc.store(acc.load() + dot(even, low) + dot(odd, high));
+        let high = ((high - zero.expand(1) * 16.0) * scale.expand(1)).reshape([HB, BN]);
+        acc.store(acc.load() + dot(even, low) + dot(sixteenth, high));
     }
     if program_id(2) == num_programs(2) - 1 {
         out.store(acc.load().cast::<E>());

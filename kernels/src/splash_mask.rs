@@ -237,9 +237,14 @@ pub(crate) const WHOLE: i32 = -1;
 /// So many different computable masks are computed in the kernel; more are arrays.
 const COMPUTED: usize = 4;
 
-/// Masks that a kernel computes, by number; none: they are arrays.
+/// How a kernel masks partial blocks.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Computed(Vec<Mask>);
+pub struct Computed {
+    /// Masks that it computes, by number; none: they are arrays.
+    masks: Vec<Mask>,
+    /// Whether the last block of keys overhangs them.
+    overhangs: bool,
+}
 
 impl Computed {
     /// Which scores of a block are live: of keys that there are, by the mask of this number, or by the array.
@@ -250,7 +255,7 @@ impl Computed {
         [rows, columns]: [usize; 2],
     ) -> Tile<bool> {
         let own = iota::<i32>([1, columns], 1) + first_key;
-        let seen = match &self.0[..] {
+        let seen = match &self.masks[..] {
             [] => array.load(),
             masks => {
                 let queries = iota::<i32>([rows, 1], 0) + first_query;
@@ -260,7 +265,7 @@ impl Computed {
                 numbered.reduce(one).map(|(_, tile)| tile).expect("there are masks")
             }
         };
-        seen & own.lt(keys)
+        if self.overhangs { seen & own.lt(keys) } else { seen }
     }
 }
 
@@ -388,7 +393,10 @@ impl MaskInfo {
             rows: Lists::new(client, masks.len(), &rows)?,
             columns: Lists::new(client, masks.len(), &columns)?,
             partial: client.array(&unique, &[n, block[0], block[1]])?,
-            computed: Computed(if computed { masks.into_iter().cloned().collect() } else { vec![] }),
+            computed: Computed {
+                masks: if computed { masks.into_iter().cloned().collect() } else { vec![] },
+                overhangs: !shape[1].is_multiple_of(block[1]),
+            },
             heads: heads.len(),
             live: mask_of.iter().map(|&m| live[m]).sum(),
             mask_of: table(client, &mask_of, &[heads.len()])?,

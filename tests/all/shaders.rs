@@ -17,6 +17,7 @@ use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_kernels::{
     cross_entropy, decode_attention, embedding, matmul, norm, norm_backward, softmax, softmax_backward, splash_attention,
 };
+use pallas_rt::Explanation;
 use pallas_rt::prelude::*;
 use pallas_rt::wgsl::{Audit, Counts, Limits, PlacedTile, Placement, Profile, Reach, audit};
 use std::cell::RefCell;
