@@ -6,9 +6,6 @@
 //!
 //! Calls take turns, so that a machine that slows down slows all of them; the minimum of their times counts.
 //! `cargo bench --bench ratios [-- masks|reads]`.
-#[expect(dead_code, reason = "other benches ask for other limits")]
-mod peak;
-
 use pallas_kernels::decode_attention::{self, decode_attention};
 use pallas_kernels::matmul::{Layout, matmul, matmul_with};
 use pallas_kernels::paged_attention::{self, Batch, BatchOptions, PagedCache, Requests};
@@ -31,7 +28,8 @@ struct Row {
 }
 
 fn row<R>(name: impl Into<String>, work: f64, call: impl Fn() -> Result<R> + 'static) -> Row {
-    Row { name: name.into(), work, call: Box::new(move || call().map(|_| ())) }
+    let call = move || call().map(|result| drop(std::hint::black_box(result)));
+    Row { name: name.into(), work, call: Box::new(call) }
 }
 
 /// Seconds of the fastest call of each.
@@ -108,21 +106,38 @@ fn masks(client: &Client) -> Result<bool> {
 
 /// Bytes a second of operands that are read once, as a share of what the machine reads.
 fn reads(client: &Client) -> Result<bool> {
-    let mut rows = products(client)?;
+    let numbers = vec![1.0f32; 16 << 20];
+    let bytes = (4 * numbers.len()) as f64;
+    let mut rows = vec![row("a sum", bytes, move || Ok(sum(&numbers)))];
+    rows.extend(products(client)?);
     rows.extend(caches(client)?);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let elements = 16 << 20;
-    let probe = || (4 * elements) as f64 / peak::cpu::read_seconds(elements, threads);
-    let before = probe();
     let times = times(&rows)?;
-    let rate = probe().max(before);
-    println!("\nreading once, all threads; a sum reads {:.1} GB/s", rate / 1e9);
+    println!("\nreading once, all threads");
     println!("{:44}{:>8}{:>12}{:>10}{:>8}", "operation", "MiB", "ms", "GB/s", "share");
-    for (row, time) in rows.iter().zip(times) {
+    for (row, time) in rows.iter().zip(&times) {
         let (name, mib, own) = (&row.name, row.work / f64::from(1 << 20), row.work / time);
-        println!("{name:44}{mib:>8.0}{:>12.3}{:>10.1}{:>8.2}", time * 1e3, own / 1e9, own / rate);
+        let share = own / (bytes / times[0]);
+        println!("{name:44}{mib:>8.0}{:>12.3}{:>10.1}{share:>8.2}", time * 1e3, own / 1e9);
     }
     Ok(true)
+}
+
+/// The sum of all numbers, by all threads.
+fn sum(numbers: &[f32]) -> f32 {
+    // As many independent sums as hide an addition's latency, whatever the width of vectors.
+    let sum = |part: &[f32]| -> f32 {
+        let mut sums = [0.0f32; 128];
+        for row in part.as_chunks::<128>().0 {
+            sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+        }
+        sums.iter().sum()
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|s| {
+        let parts = numbers.chunks(numbers.len().div_ceil(threads));
+        let sums: Vec<_> = parts.map(|part| s.spawn(move || sum(part))).collect();
+        sums.into_iter().map(|sum| sum.join().expect("additions do not panic")).sum()
+    })
 }
 
 /// A few rows times a matrix, in each representation.

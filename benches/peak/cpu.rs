@@ -80,26 +80,6 @@ pub fn copy_seconds(n: usize, threads: usize) -> f64 {
     })
 }
 
-/// Seconds to read `n` floats by all threads.
-pub fn read_seconds(n: usize, threads: usize) -> f64 {
-    let from = vec![1.0f32; n];
-    // As many independent sums as hide an addition's latency, whatever the width of vectors.
-    let sum = |part: &[f32]| -> f32 {
-        let mut sums = [0.0f32; 128];
-        for row in part.as_chunks::<128>().0 {
-            sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
-        }
-        sums.iter().sum()
-    };
-    best(10, || {
-        std::thread::scope(|s| {
-            for part in from.chunks(n.div_ceil(threads)) {
-                s.spawn(move || black_box(sum(part)));
-            }
-        });
-    })
-}
-
 /// Seconds of the fastest of several runs.
 fn best(runs: usize, mut run: impl FnMut()) -> f64 {
     let once = |()| {

@@ -15,7 +15,8 @@ use pallas_kernels::quantized_matmul::{Bits, quantize, quantized_matmul};
 use pallas_kernels::rotary::{Pairs, rotary, rotary_backward};
 use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_kernels::{
-    cross_entropy, decode_attention, embedding, matmul, norm, norm_backward, softmax, softmax_backward, splash_attention,
+    cross_entropy, decode_attention, embedding, matmul, norm, norm_backward, softmax, softmax_backward,
+    splash_attention,
 };
 use pallas_rt::Explanation;
 use pallas_rt::prelude::*;
