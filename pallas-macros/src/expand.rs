@@ -2,7 +2,7 @@
 use crate::ast::{Block, BlockSize, Errors, Options, Parameter, Role};
 use crate::attr;
 use crate::check;
-use crate::names::Names;
+use crate::names::{Names, Sizes};
 use crate::rewrite::{Rewrite, dim_ident, idents, named};
 use crate::tune::{self, Combinations};
 use proc_macro2::{Span, TokenStream};
@@ -87,7 +87,7 @@ impl Kernel {
             let is_tuned = |ident: &Ident| names.contains(&ident.to_string());
             let (own, params) = (tune::name(f), tune::generics(f, &is_tuned));
             quote! {
-                #[allow(dead_code, unused_variables, non_snake_case, clippy::too_many_arguments)]
+                #[allow(warnings, reason = "the kernel's errors come first")]
                 #vis fn #own<#(#params),*>(#(#inputs),*) -> ::core::result::Result<#result, #root::Error> #clause {
                     ::core::unreachable!()
                 }
@@ -96,7 +96,7 @@ impl Kernel {
         quote! {
             #tuned
             #(#attrs)*
-            #[allow(unused_variables, non_snake_case, clippy::too_many_arguments)]
+            #[allow(warnings, reason = "the kernel's errors come first")]
             #vis fn #name<#params>(#(#inputs),*) -> ::core::result::Result<#result, #root::Error> #clause {
                 #errors
                 ::core::unreachable!()
@@ -106,8 +106,11 @@ impl Kernel {
 
     /// ```text
     /// pub fn k(x: impl Input, scale: f32) -> Result<Array, Error> {
-    ///     let spec = Spec { .. };
-    ///     let outputs = launch(spec, vec![arg(x), param(scale)], &[(0, &|frame| ..)], &|frame| (|x: In<f32>, ..| body)(..))?;
+    ///     let (outer, fixed) = ([HEAD as u64], [Fixed(&causal).fixed_key()]);
+    ///     let site = Site { name: "k", .., outer: &outer, fixed: &fixed };
+    ///     let spec = &|| Spec { .. };
+    ///     let maps = &[(0, &|frame| ..)];
+    ///     let outputs = launch(site, [arg(x), param(scale)], spec, maps, &|frame| (|x: In<f32>, ..| body)(..))?;
     ///     Ok(outputs.into_one())
     /// }
     /// ```
@@ -119,7 +122,7 @@ impl Kernel {
             let (inputs, result) = self.signature(true);
             tune::function(root, f, &self.parameters, found, &inputs, &result)
         });
-        let spec = self.spec(f, errors);
+        let (site, spec) = self.site_and_spec(f, errors);
         let arguments = self.operands().filter_map(|(_, p)| {
             let name = &p.name;
             match p.role {
@@ -131,7 +134,7 @@ impl Kernel {
         let maps: Vec<TokenStream> = self.operands().filter_map(|(slot, p)| self.index_map(slot, p)).collect();
         let (body, found) = (self.body(f, errors), found.tokens());
         let mixed = Span::mixed_site();
-        let (outputs, spec_name) = (Ident::new("outputs", mixed), Ident::new("spec", mixed));
+        let outputs = Ident::new("outputs", mixed);
         let unpack = if self.outputs() == 1 {
             quote!(#outputs.into_one())
         } else {
@@ -140,20 +143,22 @@ impl Kernel {
         };
         quote_spanned! {mixed=>
             #(#attrs)*
-            #[allow(non_snake_case, clippy::too_many_arguments)]
+            #[allow(non_snake_case, clippy::too_many_arguments, reason = "dimensions keep their names; operands are many")]
             #vis fn #name<#params>(#(#inputs),*) -> ::core::result::Result<#result, #root::Error> #clause {
                 #found
-                let #spec_name = #spec;
-                let #outputs = #root::launch(#spec_name, ::std::vec![#(#arguments),*], &[#(#maps),*], #body)?;
+                #site
+                let #outputs = #root::launch(site, [#(#arguments),*], &|| #spec, &[#(#maps),*], #body)?;
                 ::core::result::Result::Ok(#unpack)
             }
             #tuned
         }
     }
 
-    fn spec(&self, f: &ItemFn, errors: &mut Errors) -> TokenStream {
+    /// `let outer = ..; let fixed = ..; let site = Site { .. };`, and `Spec { .. }`
+    fn site_and_spec(&self, f: &ItemFn, errors: &mut Errors) -> (TokenStream, TokenStream) {
         let (root, name) = (&self.root, f.sig.ident.to_string());
-        let grid: Vec<TokenStream> = self.options.grid.iter().map(|e| self.names.dim(root, e, errors)).collect();
+        let mut sizes = Sizes { root, errors, outer: vec![] };
+        let grid: Vec<TokenStream> = self.options.grid.iter().map(|e| self.names.dim(&mut sizes, e)).collect();
         let semantics: Vec<TokenStream> = match &self.options.semantics {
             None => grid.iter().map(|_| quote!(#root::Semantics::Parallel)).collect(),
             Some((names, _)) => names
@@ -172,7 +177,7 @@ impl Kernel {
             .assume
             .iter()
             .map(|(a, b)| {
-                let (a, b) = (self.names.dim(root, a, errors), self.names.dim(root, b, errors));
+                let (a, b) = (self.names.dim(&mut sizes, a), self.names.dim(&mut sizes, b));
                 quote!((#a, #b))
             })
             .collect();
@@ -180,26 +185,33 @@ impl Kernel {
             let (ident, text) = (&p.name, p.name.to_string());
             quote!((#text, #ident as i64))
         });
-        let keys = tune::keys(f, &self.parameters, &|_| false, root);
-        let operands: Vec<TokenStream> = self.operands().map(|(_, p)| self.operand(p, errors)).collect();
-        quote! {{
-            #[allow(unused_imports)]
-            use #root::{ByText as _, ByType as _, ByValue as _};
-            #root::Spec {
+        let operands: Vec<TokenStream> = self.operands().map(|(_, p)| self.operand(p, &mut sizes)).collect();
+        let outer = sizes.outer;
+        let (fixed, outers) = (tune::fixed_keys(&self.parameters, root), outer.len());
+        let site = quote_spanned! {Span::mixed_site()=>
+            let outer: [u64; #outers] = [#(#outer),*];
+            let fixed = #fixed;
+            let site = #root::Site {
                 name: #name,
                 at: #root::Loc { file: ::core::file!(), line: ::core::line!(), column: ::core::column!() },
+                given: &[#(#given),*],
+                outer: &outer,
+                fixed: &fixed,
+            };
+        };
+        let spec = quote! {
+            #root::Spec {
                 grid: ::std::vec![#(#grid),*],
                 semantics: ::std::vec![#(#semantics),*],
                 assume: ::std::vec![#(#assume),*],
-                given: ::std::vec![#(#given),*],
-                key: ::std::vec![#((&&#keys).fixed_key()),*],
                 operands: ::std::vec![#(#operands),*],
             }
-        }}
+        };
+        (site, spec)
     }
 
     /// `Operand { name: "x", kind: Kind::Input, .. }`
-    fn operand(&self, p: &Parameter, errors: &mut Errors) -> TokenStream {
+    fn operand(&self, p: &Parameter, sizes: &mut Sizes<'_>) -> TokenStream {
         let (root, name) = (&self.root, p.name.to_string());
         let kind = match p.role {
             Role::Input => quote!(Input),
@@ -208,31 +220,36 @@ impl Kernel {
             Role::Scratch => quote!(Scratch),
             Role::Param | Role::Fixed | Role::Dim => quote!(Param),
         };
-        let dtype = match self.element(p, errors) {
+        let dtype = match self.element(p, sizes.errors) {
             Some(t) => quote!(<#t as #root::Elem>::DTYPE),
             None => quote!(#root::DType::F32),
         };
         let none = || quote!(::core::option::Option::None);
         let some = |x: TokenStream| quote!(::core::option::Option::Some(#x));
-        let mut sizes = |list: &[Expr]| {
-            let dims: Vec<TokenStream> = list.iter().map(|e| self.names.dim(root, e, errors)).collect();
+        let mut list = |list: &[Expr]| {
+            let dims: Vec<TokenStream> = list.iter().map(|e| self.names.dim(sizes, e)).collect();
             some(quote!(::std::vec![#(#dims),*]))
         };
         let (mut dims, mut block, mut fill, mut empty, mut alias) = (none(), none(), none(), none(), none());
         let mut buffered = none();
-        if let Some(list) = &p.sizes {
-            dims = sizes(list);
+        if let Some(own) = &p.sizes {
+            dims = list(own);
         }
         if let Some(b) = &p.block {
-            dims = sizes(&b.dims);
+            dims = list(&b.dims);
             if let Some(list) = &b.block {
-                let each: Vec<TokenStream> = list.iter().map(|s| self.block_size(s, errors)).collect();
+                let each: Vec<TokenStream> = list.iter().map(|s| self.block_size(s, sizes)).collect();
                 block = some(quote!(::std::vec![#(#each),*]));
             }
-            let number = |e: &Option<Expr>| e.as_ref().map_or_else(none, |e| some(quote!((#e) as f64)));
+            let mut number = |e: &Option<Expr>| {
+                let Some(e) = e else { return none() };
+                let bits = sizes.outer(quote!(((#e) as f64).to_bits()));
+                some(quote!(::core::primitive::f64::from_bits(#bits)))
+            };
             (fill, empty) = (number(&b.fill), number(&b.empty));
             if let Some(e) = &b.buffered {
-                buffered = some(quote!((#e) as u32));
+                let depth = sizes.outer(quote!(((#e) as u32) as u64));
+                buffered = some(quote!(#depth as u32));
             }
             if let Some(a) = &b.alias {
                 let text = a.to_string();
@@ -262,16 +279,16 @@ impl Kernel {
         }
     }
 
-    fn block_size(&self, size: &BlockSize, errors: &mut Errors) -> TokenStream {
+    fn block_size(&self, size: &BlockSize, sizes: &mut Sizes<'_>) -> TokenStream {
         let root = &self.root;
         match size {
             BlockSize::Squeezed => quote!(#root::BlockDim::Squeezed),
             BlockSize::Blocked(e) => {
-                let e = self.names.dim(root, e, errors);
+                let e = self.names.dim(sizes, e);
                 quote!(#root::BlockDim::Blocked(#e))
             }
             BlockSize::Element(parts) => {
-                let [size, low, high] = parts.each_ref().map(|e| self.names.dim(root, e, errors));
+                let [size, low, high] = parts.each_ref().map(|e| self.names.dim(sizes, e));
                 quote!(#root::BlockDim::Element { size: #size, low: #low, high: #high })
             }
         }
@@ -284,7 +301,7 @@ impl Kernel {
         let (root, frame) = (&self.root, Ident::new("frame", Span::mixed_site()));
         let axes = 0..map.inputs.len();
         let patterns: Vec<&syn::Pat> = map.inputs.iter().collect();
-        let ids = quote!(#[allow(unused_variables)] let (#(#patterns,)*) = (#(#frame.program(#axes),)*););
+        let ids = quote!(#[allow(unused_variables, reason = "an index may serve other maps alone")] let (#(#patterns,)*) = (#(#frame.program(#axes),)*););
         let patterns = &map.inputs;
         let mut entries: Vec<Expr> = match &*map.body {
             Expr::Tuple(t) => t.elems.iter().cloned().collect(),
@@ -299,7 +316,7 @@ impl Kernel {
         entries.iter_mut().for_each(|e| rename.visit_expr_mut(e));
         let lets = dims.iter().map(|d| {
             let ident = dim_ident(&named(d));
-            quote!(#[allow(non_snake_case)] let #ident = #frame.dim(#d);)
+            quote!(#[allow(non_snake_case, reason = "dimensions keep their names")] let #ident = #frame.dim(#d);)
         });
         let prefetches =
             self.operands().filter(|(_, p)| p.role == Role::Prefetch && mentioned.contains(&p.name.to_string()));
@@ -310,9 +327,9 @@ impl Kernel {
         Some(quote! {
             (#slot, &|#frame: &#root::Frame| {
                 let _ = #frame;
-                #[allow(unused_imports)]
+                #[allow(unused_imports, reason = "what every map may call")]
                 use #root::index::{cdiv, max, min};
-                #[allow(unused_imports)]
+                #[allow(unused_imports, reason = "what every map may call")]
                 use #root::element;
                 #(#lets)*
                 #(#tables)*
@@ -347,13 +364,13 @@ impl Kernel {
             } else {
                 quote!(let #ident: #root::Scalar<i32> = #frame.dim(#text);)
             };
-            quote!(#[allow(non_snake_case, unused_variables)] #value)
+            quote!(#[allow(non_snake_case, unused_variables, reason = "a dimension keeps its name; a macro may mention it")] #value)
         });
         let slots = self.operands().map(|(slot, p)| {
             let ty = &p.ty;
             // An operand may serve its specs alone; the check reports those that serve nothing.
             let quiet = (!mentioned.contains(&p.name.to_string()) && p.role != Role::Param)
-                .then(|| quote!(#[allow(unused_variables)]));
+                .then(|| quote!(#[allow(unused_variables, reason = "it serves specs alone")]));
             let pat = &p.pat;
             let pat = quote!(#quiet #pat);
             match p.role {

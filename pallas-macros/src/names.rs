@@ -1,7 +1,7 @@
 //! The little language of sizes: names are dimensions or const generics, `{X}` is an outer constant.
 use crate::ast::{BlockSize, Errors, Parameter, Role};
 use pallas_ir::Dim;
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use std::collections::BTreeSet;
 use syn::{BinOp, Expr, Ident};
@@ -17,6 +17,23 @@ pub(crate) struct Names {
     pub(crate) statics: BTreeSet<String>,
     /// Whether a spec could not be read: it may bind any name.
     unread: bool,
+}
+
+/// Sizes on their way to code.
+pub(crate) struct Sizes<'a> {
+    pub(crate) root: &'a TokenStream,
+    pub(crate) errors: &'a mut Errors,
+    /// What an expansion can't know: code of type `u64`, evaluated at every call, since calls are told apart by it.
+    pub(crate) outer: Vec<TokenStream>,
+}
+
+impl Sizes<'_> {
+    /// Code of type `u64` as what it was evaluated to: `outer[3]`.
+    pub(crate) fn outer(&mut self, bits: TokenStream) -> TokenStream {
+        let (at, outer) = (self.outer.len(), Ident::new("outer", Span::mixed_site()));
+        self.outer.push(bits);
+        quote!(#outer[#at])
+    }
 }
 
 impl Names {
@@ -85,12 +102,16 @@ impl Names {
     }
 
     /// A size as code that builds a symbolic `Dim`; what it can't say is an error.
-    pub(crate) fn dim(&self, root: &TokenStream, e: &Expr, errors: &mut Errors) -> TokenStream {
+    pub(crate) fn dim(&self, sizes: &mut Sizes<'_>, e: &Expr) -> TokenStream {
+        let root = sizes.root;
         match e {
             Expr::Lit(l) => quote!(#root::Dim::from((#l) as i64)),
-            Expr::Block(_) => quote!(#root::Dim::from((#e) as i64)),
-            Expr::Paren(p) => self.dim(root, &p.expr, errors),
-            Expr::Group(p) => self.dim(root, &p.expr, errors),
+            Expr::Block(_) => {
+                let value = sizes.outer(quote!(((#e) as i64) as u64));
+                quote!(#root::Dim::from(#value as i64))
+            }
+            Expr::Paren(p) => self.dim(sizes, &p.expr),
+            Expr::Group(p) => self.dim(sizes, &p.expr),
             Expr::Path(p) => match p.path.get_ident() {
                 Some(i) if self.consts.contains(&i.to_string()) => quote!(#root::Dim::from(#i as i64)),
                 Some(i) if self.dims.contains(&i.to_string()) => {
@@ -104,17 +125,17 @@ impl Names {
                     let help = format!(
                         "an outer constant is written `{{{name}}}`; a size no operand has is a parameter `#[dim] {name}: usize`"
                     );
-                    errors.at(p, message, &help);
+                    sizes.errors.at(p, message, &help);
                     quote!(#root::Dim::from(0i64))
                 }
             },
             Expr::Binary(b) => {
-                let (l, r) = (self.dim(root, &b.left, errors), self.dim(root, &b.right, errors));
+                let (l, r) = (self.dim(sizes, &b.left), self.dim(sizes, &b.right));
                 match b.op {
                     BinOp::Add(_) => quote!((&#l + &#r)),
                     BinOp::Sub(_) => quote!((&#l - &#r)),
                     BinOp::Mul(_) => quote!((&#l * &#r)),
-                    _ => self.unsupported(root, e, errors),
+                    _ => self.unsupported(sizes, e),
                 }
             }
             Expr::Call(c) => {
@@ -123,15 +144,15 @@ impl Names {
                     _ => String::new(),
                 };
                 if c.args.len() != 2 || !["cdiv", "min", "max"].contains(&function.as_str()) {
-                    return self.unsupported(root, e, errors);
+                    return self.unsupported(sizes, e);
                 }
-                let (l, r) = (self.dim(root, &c.args[0], errors), self.dim(root, &c.args[1], errors));
+                let (l, r) = (self.dim(sizes, &c.args[0]), self.dim(sizes, &c.args[1]));
                 let function = Ident::new(&function, proc_macro2::Span::call_site());
                 quote!(#l.#function(&#r))
             }
             // The check of the spec has said so.
             Expr::Infer(_) => quote!(#root::Dim::from(0i64)),
-            _ => self.unsupported(root, e, errors),
+            _ => self.unsupported(sizes, e),
         }
     }
     /// A size as far as it is known without numbers; what [`Names::dim`] refuses is unknown.
@@ -167,10 +188,11 @@ impl Names {
             _ => Dim::UNKNOWN,
         }
     }
-    fn unsupported(&self, root: &TokenStream, e: &Expr, errors: &mut Errors) -> TokenStream {
+    fn unsupported(&self, sizes: &mut Sizes<'_>, e: &Expr) -> TokenStream {
         let found = quote!(#e).to_string().replace(' ', "");
         let help = "sizes are built from names, numbers, `{CONSTANTS}`, `+`, `-`, `*`, `cdiv`, `min`, `max`";
-        errors.at(e, format!("`{found}` is no size"), help);
+        sizes.errors.at(e, format!("`{found}` is no size"), help);
+        let root = sizes.root;
         quote!(#root::Dim::from(0i64))
     }
 }

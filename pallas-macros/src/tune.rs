@@ -238,7 +238,7 @@ pub(crate) fn function(
         });
         quote!(#i => #kernel::<#(#arguments),*>(#(#all),*),)
     });
-    let keys = keys(f, parameters, &is_tuned, root);
+    let (fixed, keys) = (Ident::new("fixed", mixed), fixed_keys(parameters, root));
     let given = parameters.iter().filter(|p| p.role == Role::Dim).map(|p| &p.name);
     let texts = names.iter().map(Ident::to_string);
     let values = found.values.iter().map(|v| quote!(&[#(#v),*]));
@@ -248,22 +248,21 @@ pub(crate) fn function(
     quote_spanned! {mixed=>
         #(#docs)*
         #[doc = #about]
-        #[allow(dead_code, non_snake_case, clippy::too_many_arguments, clippy::clone_on_copy)]
+        #[allow(dead_code, reason = "who tunes one kernel of a module need not tune all")]
+        #[allow(non_snake_case, clippy::too_many_arguments, reason = "dimensions keep their names; operands are many")]
+        #[allow(clippy::clone_on_copy, reason = "what is cloned is of any type")]
         #vis fn #own<#(#params),*>(#(#inputs),*) -> ::core::result::Result<#result, #root::Error> #clause {
             #(let #arrays: #root::Array = #root::array(#arrays);)*
             let #call = |#which: usize, #(#declared),*| match #which { #(#arms)* _ => ::core::unreachable!() };
+            let #fixed = #keys;
             let #which = #root::tune(
                 #root::Candidates {
                     name: #kernel_name,
                     at: #root::Loc { file: ::core::file!(), line: ::core::line!(), column: ::core::column!() },
                     names: &[#(#texts),*],
                     values: &[#(#values),*],
-                    key: {
-                        #[allow(unused_imports)]
-                        use #root::{ByText as _, ByType as _, ByValue as _};
-                        ::std::vec![#((&&#keys).fixed_key()),*]
-                    },
-                    given: ::std::vec![#(#given as i64),*],
+                    fixed: &#fixed,
+                    given: &[#(#given as i64),*],
                     arrays: &[#(&#arrays),*],
                 },
                 &|#which: usize| #call(#which, #(::core::clone::Clone::clone(&#all)),*).map(|_| ()),
@@ -273,24 +272,16 @@ pub(crate) fn function(
     }
 }
 
-/// What a trace depends on besides sizes and element types: `Fixed(&E)` and so on, but for what `left_out` says.
-pub(crate) fn keys(
-    f: &ItemFn,
-    parameters: &[Parameter],
-    left_out: &dyn Fn(&Ident) -> bool,
-    root: &TokenStream,
-) -> Vec<TokenStream> {
-    let consts = f.sig.generics.const_params().filter(|c| !left_out(&c.ident)).map(|c| {
-        let ident = &c.ident;
-        quote!(#root::Fixed(&#ident))
-    });
-    let types = f.sig.generics.type_params().map(|t| {
-        let ident = &t.ident;
-        quote!(#root::Fixed(&::core::any::type_name::<#ident>()))
-    });
-    let fixed = parameters.iter().filter(|p| p.role == Role::Fixed).map(|p| {
-        let ident = &p.name;
-        quote!(#root::Fixed(&#ident))
-    });
-    consts.chain(types).chain(fixed).collect()
+/// What a trace depends on besides types and sizes: `[Fixed(&causal).fixed_key()]`
+pub(crate) fn fixed_keys(parameters: &[Parameter], root: &TokenStream) -> TokenStream {
+    let fixed: Vec<&Ident> = parameters.iter().filter(|p| p.role == Role::Fixed).map(|p| &p.name).collect();
+    let count = fixed.len();
+    if count == 0 {
+        return quote!([] as [#root::FixedKey<'_>; #count]);
+    }
+    quote! {{
+        #[allow(unused_imports, reason = "which of the three is used depends on the values' types")]
+        use #root::{ByText as _, ByType as _, ByValue as _};
+        [#((&&#root::Fixed(&#fixed)).fixed_key()),*]
+    }}
 }

@@ -60,6 +60,7 @@ mod operands {
     mod early_read;
     mod never_stored;
     mod only_read;
+    mod ref_for_tile;
     mod unused;
     mod window_of_input;
     mod write_input;
@@ -126,6 +127,7 @@ mod signature {
     #[path = "extern.rs"]
     mod extern_;
     mod fixed_operand;
+    mod fixed_reference;
     mod fixed_twice;
     mod lifetime;
     #[path = "mut.rs"]
@@ -157,10 +159,13 @@ mod spec {
     mod element_index;
     mod element_offset;
     mod empty_of_input;
+    mod fill_of_param;
     mod fill_twice;
     mod map_arity;
     mod map_missing;
     mod map_of_another_axis;
+    mod map_of_input;
+    mod map_of_param;
     mod map_of_whole;
     mod map_results;
     mod no_block;

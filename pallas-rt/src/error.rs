@@ -129,6 +129,8 @@ pub enum Error {
     Shader {
         /// The kernel it was made from.
         kernel: String,
+        /// The user's line it comes from, as far as the driver says where it fails; else the kernel's. Empty if unknown.
+        at: String,
         /// The driver's words.
         message: String,
     },
@@ -270,8 +272,10 @@ impl fmt::Display for Error {
             Error::Settled { what, by } => {
                 write!(f, "{what} was settled by {by}; help: choose before the first kernel is called")
             }
-            Error::Shader { kernel, message } => {
-                write!(f, "the driver refused the shader of kernel `{kernel}`: {message}")
+            Error::Shader { kernel, at, message } => {
+                let at = if at.is_empty() { String::new() } else { format!(" ({at})") };
+                let help = "run it on the CPU, and report this with the text of `explain`";
+                write!(f, "the driver refused the shader of kernel `{kernel}`{at}: {message}; help: {help}")
             }
             Error::Driver { action, device, message } => write!(f, "{device} failed to {action}: {message}"),
             Error::DeviceLost { device, message } => {

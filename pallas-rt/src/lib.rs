@@ -59,7 +59,7 @@ pub mod __private {
     pub use crate::lang::tile::Scalar;
     pub use crate::launch::key::{ByText, ByType, ByValue, Fixed, FixedKey};
     pub use crate::launch::spec::{
-        Argument, BlockDim, Frame, Input, Kind, Operand, ParamValue, Spec, arg, array, element, indices, param,
+        Argument, BlockDim, Frame, Input, Kind, Operand, ParamValue, Site, Spec, arg, array, element, indices, param,
     };
     pub use crate::launch::tune::{Candidates, tune};
     pub use crate::launch::{Outputs, launch};

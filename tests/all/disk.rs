@@ -5,7 +5,7 @@ use pallas_rt::{DiskCache, counters};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A folder of entries that goes with its test.
 struct Folder(PathBuf);
@@ -25,13 +25,21 @@ impl Drop for Folder {
     }
 }
 
-/// A process that calls some kernels on a device, with what it shall multiply by.
-fn process(folder: &Path, device: &str, factor: &str) -> Command {
+/// A process that runs an ignored test of this file.
+fn child_process(test: &str, folder: &Path, what: String) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this binary"));
-    command.args(["disk::child", "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
-    command.env("PALLAS_CACHE_DIR", folder).env("PALLAS_DISK_TEST", format!("{device} {factor}"));
+    command.args([&format!("disk::{test}"), "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+    command.env("PALLAS_CACHE_DIR", folder).env("PALLAS_DISK_TEST", what);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
+}
+/// A process that calls some kernels on a device, with what it shall multiply by.
+fn process(folder: &Path, device: &str, factor: &str) -> Command {
+    child_process("child", folder, format!("{device} {factor}"))
+}
+/// A process that compiles so many kernels on the CPU.
+fn many(folder: &Path, kernels: usize) -> Command {
+    child_process("compile_many", folder, kernels.to_string())
 }
 
 /// What a process counted, and the sum of its results.
@@ -74,14 +82,29 @@ fn child() {
     let elsewhere = DiskCache::At { folder: "elsewhere".into(), limit: 1 };
     let refused = pallas_rt::set_disk_cache(elsewhere).expect_err("it is settled").to_string();
     assert!(refused.contains("kernel `times`") && refused.contains("disk.rs"), "{refused}");
-    let c = counters();
-    print!("counted traces={} passes={} shaders={} hits={} ", c.traces, c.passes, c.shaders, c.disk_hits);
-    print!("writes={} removed={} sum={sum:e} ", c.disk_writes, c.disk_removed);
+    print_counters(sum);
     #[cfg(feature = "gpu")]
     {
         let gpu = client.gpu_counters();
         print!("pipelines={} binaries={}", gpu.pipelines_compiled, gpu.binaries_reused);
     }
+    println!();
+}
+
+fn print_counters(sum: f64) {
+    let c = counters();
+    print!("counted traces={} passes={} shaders={} hits={} ", c.traces, c.passes, c.shaders, c.disk_hits);
+    print!("writes={} removed={} sum={sum:e} ", c.disk_writes, c.disk_removed);
+}
+
+/// What the processes do that others kill or disturb.
+#[test]
+#[ignore = "only where another test starts it"]
+fn compile_many() {
+    let Some(kernels) = std::env::var("PALLAS_DISK_TEST").ok().and_then(|n| n.parse().ok()) else { return };
+    let x = Client::cpu().full(&[20], 1.0f32).expect("it fits");
+    let sum = |i: usize| doubles(&times(&x, i as f32).expect("it runs")).into_iter().sum::<f64>();
+    print_counters((0..kernels).map(sum).sum());
     println!();
 }
 
@@ -140,19 +163,176 @@ fn torn_entries_are_made_again() {
 }
 
 #[test]
-fn writers_at_once_and_killed_ones_leave_whole_entries() {
-    let folder = Folder::new("writers");
-    for delay in [1, 3, 6, 10, 15, 25] {
-        let mut killed = process(&folder.0, "cpu", "0.5").spawn().expect("it starts");
-        std::thread::sleep(Duration::from_millis(delay));
+fn killed_writers_leave_whole_entries() {
+    let (folder, kernels) = (Folder::new("killed"), 40);
+    let wait = Instant::now();
+    // Each dies among its writes, a little later than the one before; the next finds what is there.
+    for entries in [1, 6, 12, 18, 24] {
+        let mut killed = many(&folder.0, kernels).spawn().expect("it starts");
+        while folder.entries().len() < entries && wait.elapsed() < Duration::from_secs(60) {
+            std::thread::yield_now();
+        }
         killed.kill().expect("it is ours");
         killed.wait().expect("it is ours");
     }
-    let both: Vec<_> = (0..2).map(|_| process(&folder.0, "cpu", "0.5").spawn().expect("it starts")).collect();
+    let whole = folder.entries().iter().filter(|path| !path.to_string_lossy().contains("unfinished-")).count();
+    assert!((24..kernels).contains(&whole), "killed while they wrote: {whole} entries");
+    let next = counted(many(&folder.0, kernels).output().expect("it starts"));
+    assert_eq!((next["hits"], next["removed"]), (whole as f64, 0.0), "none is torn: {next:?}");
+    assert_eq!(next["sum"], 20.0 * (0..kernels).sum::<usize>() as f64);
+    assert_eq!(counted(many(&folder.0, kernels).output().expect("it starts"))["passes"], 0.0);
+}
+
+#[test]
+fn writers_at_once_leave_whole_entries() {
+    let (folder, kernels) = (Folder::new("writers"), 40);
+    let both: Vec<_> = (0..2).map(|_| many(&folder.0, kernels).spawn().expect("it starts")).collect();
     let both: Vec<_> = both.into_iter().map(|p| counted(p.wait_with_output().expect("it ends"))).collect();
-    assert_eq!(both[0]["sum"], both[1]["sum"]);
-    assert_eq!(both[0]["sum"], run(Path::new("off"), "cpu")["sum"]);
-    assert_warm(&run(&folder.0, "cpu"), &both[0]);
+    for one in &both {
+        assert_eq!((one["sum"], one["removed"]), (20.0 * (0..kernels).sum::<usize>() as f64, 0.0), "{both:?}");
+    }
+    assert_eq!(folder.entries().len(), kernels, "nothing is left over");
+    let next = counted(many(&folder.0, kernels).output().expect("it starts"));
+    assert_eq!((next["hits"], next["passes"], next["removed"]), (kernels as f64, 0.0, 0.0), "{next:?}");
+}
+
+#[test]
+fn an_entry_is_made_again_wherever_it_is_cut_or_changed() {
+    let folder = Folder::new("cut");
+    let first = counted(many(&folder.0, 1).output().expect("it starts"));
+    let [entry] = &folder.entries()[..] else { panic!("one entry") };
+    let whole = std::fs::read(entry).expect("an entry");
+    let (n, body) = (whole.len(), whole.iter().position(|&b| b == b'\n').expect("a first line") + 1);
+    // In the checksum, at the line's end, in the body, at its end; the store's own test tries every byte.
+    for at in [0, 10, body - 1, body, body + 1, (body + n) / 2, n - 1] {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 0x20;
+        for spoilt in [&whole[..at], &flipped[..], &[&whole[..], b" "].concat()] {
+            std::fs::write(entry, spoilt).expect("the folder is ours");
+            let next = counted(many(&folder.0, 1).output().expect("it starts"));
+            assert_eq!((next["hits"], next["removed"], next["writes"]), (0.0, 1.0, 1.0), "byte {at} of {n}: {next:?}");
+            assert_eq!((next["sum"], next["passes"]), (first["sum"], first["passes"]), "byte {at} of {n}");
+            assert_eq!(std::fs::read(entry).ok().as_ref(), Some(&whole), "made again");
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_disk_that_takes_nothing_is_no_reason_to_fail() {
+    use std::os::unix::fs::PermissionsExt;
+    let works = |command: &mut Command, what: &str| {
+        let found = counted(command.output().expect("it starts"));
+        assert_eq!((found["sum"], found["writes"]), (60.0, 0.0), "{what}: {found:?}");
+        found
+    };
+    // No room, as by a quota: each write ends early.
+    let full = Folder::new("full");
+    std::fs::create_dir_all(&full.0).expect("the temporary folder is there");
+    let plain = many(&full.0, 3);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\""]).arg(plain.get_program());
+    limited.args(plain.get_args()).envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    works(&mut limited, "a full disk");
+    assert_eq!(full.entries().len(), 0, "nothing half is left");
+    // A limit that no entry fits in.
+    works(many(&full.0, 3).env("PALLAS_CACHE_MIB", "0"), "no room by the limit");
+    // Not a folder; a folder that nobody may write in, whatever their rights.
+    let file = Folder::new("file");
+    std::fs::write(&file.0, b"a file").expect("the temporary folder is there");
+    works(&mut many(&file.0, 3), "a file");
+    works(&mut many(&file.0.join("inside"), 3), "inside of a file");
+    works(&mut many(Path::new("/proc/pallas"), 3), "a folder of the kernel's");
+    std::fs::remove_file(&file.0).expect("ours");
+    // Readable entries in a folder that is not writable serve.
+    let shared = Folder::new("shared");
+    let first = counted(many(&shared.0, 3).output().expect("it starts"));
+    assert_eq!((first["sum"], first["writes"]), (60.0, 3.0), "{first:?}");
+    let mode = |bits| std::fs::set_permissions(&shared.0, std::fs::Permissions::from_mode(bits)).expect("ours");
+    mode(0o555);
+    let found = works(&mut many(&shared.0, 3), "a folder to read");
+    mode(0o755);
+    assert_eq!((found["passes"], found["hits"]), (0.0, 3.0), "{found:?}");
+    // A folder in an entry's place.
+    let entry = shared.entries().remove(0);
+    std::fs::remove_file(&entry).expect("ours");
+    std::fs::create_dir(&entry).expect("ours");
+    let found = works(&mut many(&shared.0, 3), "a folder in an entry's place");
+    assert_eq!((found["hits"], shared.entries().len()), (2.0, 3), "{found:?}");
+}
+
+#[test]
+fn the_folder_is_kept_below_its_limit() {
+    let folder = Folder::new("limit");
+    let mib = many(&folder.0, 2).env("PALLAS_CACHE_MIB", "1").output().expect("it starts");
+    let entry = counted(mib)["writes"];
+    assert_eq!(entry, 2.0);
+    // Older entries of other versions, and a file of the user's, more than the limit together.
+    let old = |i: usize| folder.0.join(format!("lowered-{:064x}", i));
+    for i in 0..20 {
+        std::fs::write(old(i), vec![0; 100 << 10]).expect("the folder is ours");
+        let file = std::fs::File::options().append(true).open(old(i)).expect("it is there");
+        let hours = Duration::from_secs(3600 * (100 - i as u64));
+        file.set_modified(std::time::SystemTime::now() - hours).expect("times can be set");
+    }
+    let theirs = folder.0.join("thesis.pdf");
+    std::fs::write(&theirs, vec![0; 2 << 20]).expect("the folder is ours");
+    let next = counted(many(&folder.0, 3).env("PALLAS_CACHE_MIB", "1").output().expect("it starts"));
+    assert_eq!((next["hits"], next["writes"]), (2.0, 1.0), "{next:?}");
+    let left: Vec<usize> = (0..20).filter(|&i| old(i).exists()).collect();
+    assert_eq!(left, (20 - left.len()..20).collect::<Vec<_>>(), "the oldest went");
+    assert_eq!(next["removed"], 20.0 - left.len() as f64);
+    assert!((5..=7).contains(&left.len()) && theirs.exists(), "{left:?}");
+    assert_eq!(counted(many(&folder.0, 3).output().expect("it starts"))["hits"], 3.0, "what is new is there");
+}
+
+/// A call whose shader was spoilt, and one that goes on.
+#[cfg(feature = "gpu")]
+#[test]
+#[ignore = "only where another test starts it"]
+fn refused_by_the_driver() {
+    let Ok(client) = Client::gpu(0) else { return };
+    let x = client.full(&[20], 1.0f32).expect("it fits");
+    let mut said = times(&x, 0.5).map_or_else(|e| format!("{} {e}", e.code()), |_| "nothing".into());
+    said.retain(|c| c != '\n');
+    assert_eq!(times(&x, 0.25).and_then(|y| y.to_vec::<f32>()), Ok(vec![0.25; 20]), "the client goes on");
+    println!("refused {said}");
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn a_shader_that_the_driver_refuses_names_kernel_and_line() {
+    use sha2::{Digest, Sha256};
+    if crate::support::gpu().is_none() {
+        return;
+    }
+    let folder = Folder::new("refused");
+    let said = || {
+        let output = child_process("refused_by_the_driver", &folder.0, String::new()).output().expect("it starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+        text.lines().find_map(|line| line.split_once("refused ")).expect("it says something").1.to_string()
+    };
+    assert_eq!(said(), "nothing");
+    // What the driver takes no shader with, in the one that multiplies by a half.
+    let mut spoilt = 0;
+    for path in folder.entries() {
+        let entry = std::fs::read_to_string(&path).unwrap_or_default();
+        let Some((_, body)) = entry.split_once('\n') else { continue };
+        if path.to_string_lossy().contains("shader-") && body.contains("0.5") {
+            let at = body.find("// line ").expect("a shader names lines");
+            let end = at + body[at..].find("\\n").expect("a line's end") + 2;
+            let body = format!("{}let wrong: f32 = 1u;\\n{}", &body[..end], &body[end..]);
+            let sum: String = Sha256::digest(&body).iter().map(|b| format!("{b:02x}")).collect();
+            std::fs::write(&path, format!("{sum}\n{body}")).expect("the folder is ours");
+            spoilt += 1;
+        }
+    }
+    assert_eq!(spoilt, 1);
+    let said = said();
+    for words in ["shader ", "kernel `times`", "tests/all/disk.rs:", "f32", "help: "] {
+        assert!(said.contains(words), "`{words}` is not in: {said}");
+    }
 }
 
 #[test]

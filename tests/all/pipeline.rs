@@ -67,6 +67,68 @@ fn every_depth_gives_the_same() {
     }
 }
 
+/// Blocks that a table names, of which the first `live` count: how many steps compute is known when it runs.
+#[kernel(grid = (T), semantics = (arbitrary))]
+fn gathered<const DEPTH: usize>(
+    #[prefetch([T])] table: Prefetch<i32>,
+    #[prefetch([1])] live: Prefetch<i32>,
+    #[block([P, 4, 8] => [_, 4, 8], |t| (table.at(t), 0, 0), buffered = DEPTH)] x: In<f32>,
+    #[block([8, 4] => [8, 4], |_| (0, 0))] w: In<f32>,
+    #[block([4, 4] => [4, 4], |_| (0, 0))] out: Out<f32>,
+    #[scratch([4, 4])] acc: Scratch<f32>,
+) {
+    if program_id(0) == 0 {
+        acc.fill(0.0);
+    }
+    if program_id(0) < live.at(0) {
+        acc.store(acc.load() + dot(x.load(), w.load()));
+    }
+    if program_id(0) == num_programs(0) - 1 {
+        out.store(acc.load());
+    }
+}
+
+#[test]
+fn steps_that_a_table_names_and_a_length_ends() {
+    let table = [2, 0, 2, 1, 3];
+    let pages: Vec<f32> = (0..4 * 32).map(|i| (i % 13) as f32).collect();
+    let weights: Vec<f32> = (0..32).map(|i| (i % 5) as f32 - 2.0).collect();
+    for client in clients() {
+        let x = client.array(&pages, &[4, 4, 8]).expect("it fits");
+        let w = client.array(&weights, &[8, 4]).expect("it fits");
+        for steps in 1..=table.len() {
+            let named = client.array(&table[..steps], &[steps]).expect("it fits");
+            for live in 0..=steps {
+                let cell = |page: i32, i: usize, j: usize| -> f32 {
+                    (0..8).map(|k| pages[page as usize * 32 + i * 8 + k] * weights[k * 4 + j]).sum()
+                };
+                let sum = |at: usize| table[..live].iter().map(|&page| cell(page, at / 4, at % 4)).sum();
+                let want: Vec<f32> = (0..16).map(sum).collect();
+                let live = client.array(&[live as i32], &[1]).expect("it fits");
+                let all = [
+                    gathered::<1>(&named, &live, &x, &w),
+                    gathered::<2>(&named, &live, &x, &w),
+                    gathered::<3>(&named, &live, &x, &w),
+                ];
+                for out in all {
+                    assert_eq!(out.and_then(|y| y.to_vec::<f32>()), Ok(want.clone()), "{steps} steps on {client:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn no_step_at_all_gives_the_empty_value() {
+    for client in clients() {
+        let (a, b) = (client.zeros(DType::F32, &[20, 0]), client.zeros(DType::F32, &[0, 12]));
+        let (a, b) = (a.expect("no elements"), b.expect("no elements"));
+        for out in [product::<16, 8, 8, 1, 1>(&a, &b), product::<16, 8, 8, 3, 2>(&a, &b)] {
+            assert_eq!(out.and_then(|y| y.to_vec::<f32>()), Ok(vec![0.0; 240]), "{client:?}");
+        }
+    }
+}
+
 /// How a call would be placed on a graphics card with so many KiB of workgroup memory.
 fn placed(kib: u64, profile: Profile, call: impl FnOnce() -> Result<Array>) -> Placement {
     let explanation = explain(call).expect("it is explained");

@@ -1,7 +1,8 @@
 //! Tuned block sizes: which candidate runs, what is remembered, and when it is not.
 use pallas_rt::prelude::*;
 use pallas_rt::{DiskCache, Outcome, Tuning, counters, set_disk_cache};
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 /// Rows in blocks: many small ones take longer than few large ones.
@@ -94,7 +95,36 @@ fn candidates_that_do_not_fit_are_skipped_with_a_reason() {
     assert_eq!(e.code(), "assume", "{e}");
 }
 
-/// What the processes of the test below do.
+/// Candidates of which some fail on the way: while traced, for want of memory.
+#[kernel(grid = (cdiv(N, BN)), tune(BN = [6, 524288, 8]))]
+fn failing<const BN: usize>(
+    #[block([N, 16] => [BN, 16], |i| (i, 0))] x: In<f32>,
+    #[block([N, 16] => [BN, 16], |i| (i, 0))] out: Out<f32>,
+    #[scratch([BN, 16])] s: Scratch<f32>,
+) {
+    s.store(x.load().reshape([BN / 4, 4, 16]).reshape([BN, 16]));
+    out.store(s.load() * 2.0);
+}
+
+#[test]
+fn candidates_that_fail_are_skipped_with_a_reason() {
+    let client = Client::cpu().isolated().expect("the CPU is there");
+    let x = client.array(&[1.0f32; 1600], &[100, 16]).expect("it fits");
+    client.set_memory_limit(client.memory().in_use + (1 << 20));
+    let found = failing_tuned(&x).and_then(|y| y.to_vec::<f32>());
+    assert_eq!(found, Ok(vec![2.0; 1600]));
+    let found = tuning_of(|| failing_tuned(&x));
+    assert_eq!(found.chosen, 2, "{found}");
+    let why = |i: usize| match &found.candidates[i].outcome {
+        Outcome::Skipped(why) => why.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert!(why(0).contains("reshape") && why(0).contains("tune.rs"), "{found}");
+    assert!(why(1).contains("memory"), "{found}");
+    assert!(explain(|| failing_tuned(&x)).expect("it is explained").to_string().contains("skipped: "), "{found}");
+}
+
+/// What the processes of the tests below do.
 #[test]
 #[ignore = "only where another test starts it"]
 fn child() {
@@ -109,28 +139,67 @@ fn child() {
     println!("tuned {}", tuning_of(call).why);
 }
 
+/// A process that tunes a kernel with a constant.
+fn process(folder: &Path, factor: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this binary"));
+    command.args(["tune::child", "--exact", "--ignored", "--nocapture"]);
+    command.env("PALLAS_TUNE_TEST", folder).env("PALLAS_TUNE_FACTOR", factor);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+/// How it came to its choice.
+fn said(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    text.lines().find_map(|l| l.split_once("tuned ")).expect("it says why").1.to_string()
+}
+/// A folder for entries.
+fn folder(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("pallas-tune-{}-{name}", std::process::id()))
+}
+fn winners(folder: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(folder).expect("made").flatten().map(|f| f.path());
+    files.filter(|path| path.to_string_lossy().contains("tuned-")).collect()
+}
+
 #[test]
 fn winners_are_remembered_and_stale_ones_are_not() {
-    let folder = std::env::temp_dir().join(format!("pallas-tune-{}", std::process::id()));
-    let why = |factor: &str| {
-        let mut command = Command::new(std::env::current_exe().expect("this binary"));
-        command.args(["tune::child", "--exact", "--ignored", "--nocapture"]).stderr(Stdio::inherit());
-        command.env("PALLAS_TUNE_TEST", &folder).env("PALLAS_TUNE_FACTOR", factor);
-        let output = command.output().expect("it starts");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{text}");
-        text.lines().find_map(|l| l.split_once("tuned ")).expect("it says why").1.to_string()
-    };
+    let folder = folder("stale");
+    let why = |factor: &str| said(&process(&folder, factor).output().expect("it starts"));
     assert_eq!(why("2.0"), "the fastest, timed by this process");
     assert_eq!(why("2.0"), "the fastest, timed earlier");
     assert_eq!(why("3.0"), "the fastest, timed by this process", "another constant in the kernel");
     assert_eq!(why("2.0"), "the fastest, timed earlier");
-    let tuned = |path: &std::path::Path| path.to_string_lossy().contains("tuned-");
-    let files: Vec<_> = std::fs::read_dir(&folder).expect("made").flatten().map(|f| f.path()).collect();
-    assert_eq!(files.iter().filter(|p| tuned(p)).count(), 2);
-    for file in files.iter().filter(|p| tuned(p)) {
+    assert_eq!(winners(&folder).len(), 2);
+    for file in winners(&folder) {
         std::fs::write(file, b"torn").expect("ours");
     }
     assert_eq!(why("2.0"), "the fastest, timed by this process");
+    std::fs::remove_dir_all(&folder).expect("ours");
+}
+
+#[test]
+fn processes_that_tune_at_once_agree_on_one_entry() {
+    let folder = folder("at-once");
+    let both: Vec<_> = (0..2).map(|_| process(&folder, "2.0").spawn().expect("it starts")).collect();
+    for one in both {
+        let why = said(&one.wait_with_output().expect("it ends"));
+        assert!(why.starts_with("the fastest, timed "), "{why}");
+    }
+    assert_eq!(winners(&folder).len(), 1);
+    assert_eq!(said(&process(&folder, "2.0").output().expect("it starts")), "the fastest, timed earlier");
+    std::fs::remove_dir_all(&folder).expect("ours");
+}
+
+#[test]
+fn the_environment_turns_it_off() {
+    let folder = folder("off");
+    let with = |value: &str| process(&folder, "2.0").env("PALLAS_TUNE", value).output().expect("it starts");
+    assert_eq!(said(&with("off")), "the first that fits: PALLAS_TUNE=off");
+    assert_eq!(said(&with("on")), "the fastest, timed by this process");
+    assert_eq!(said(&with("off")), "the first that fits: PALLAS_TUNE=off", "whatever was timed earlier");
+    let wrong = with("maybe");
+    let text = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(!wrong.status.success() && text.contains("PALLAS_TUNE=maybe is not understood"), "{text}");
     std::fs::remove_dir_all(&folder).expect("ours");
 }

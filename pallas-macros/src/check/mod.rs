@@ -34,7 +34,7 @@ pub(crate) fn kernel(
     errors: &mut Errors,
 ) -> Errors {
     spec::specs(f, options, parameters, errors);
-    usage::written(f, parameters, errors);
+    usage::refs(f, parameters, errors);
     let mut found = Errors::default();
     usage::operands(f, options, parameters, names, &mut found);
     body::shapes(f, options, parameters, names, &mut found);

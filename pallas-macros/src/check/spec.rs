@@ -2,7 +2,9 @@
 use crate::ast::{Block, BlockSize, Errors, Options, Parameter, Role};
 use pallas_ir::diag::{axes, dimensions};
 use quote::{ToTokens, quote};
-use syn::{Expr, ExprClosure, ItemFn};
+use std::collections::HashSet;
+use syn::visit::Visit;
+use syn::{Expr, ExprClosure, Ident, ItemFn};
 
 /// Checks signature and specs; each mistake is one error at the user's token.
 pub(super) fn specs(f: &ItemFn, options: &Options, parameters: &[Parameter], errors: &mut Errors) {
@@ -85,6 +87,13 @@ fn parameter(p: &Parameter, options: &Options, all: &[Parameter], errors: &mut E
         (Role::Prefetch, _, None) if !p.unread => {
             errors.at(&p.ty, format!("`{}` has no shape", p.name), "write `#[prefetch([B])]` before it");
         }
+        (Role::Fixed, ..) if borrowed(&p.ty) => {
+            errors.at(
+                &p.ty,
+                format!("`{}` is borrowed, and `#[fixed]` values are compared with those of later calls", p.name),
+                "take it by value, or as `&'static`; text is `&str`",
+            );
+        }
         (Role::Param, ..) if !matches!(&p.ty, syn::Type::Path(_)) => {
             errors.at(
                 &p.ty,
@@ -95,7 +104,7 @@ fn parameter(p: &Parameter, options: &Options, all: &[Parameter], errors: &mut E
         _ => {}
     }
     if let Some(b) = &p.block {
-        block(p, b, options, errors);
+        block(p, b, options, all, errors);
         if let Some(alias) = &b.alias {
             match all.iter().find(|q| q.name == *alias) {
                 Some(q) if q.role == Role::Input && p.role == Role::Output => {}
@@ -114,13 +123,19 @@ fn parameter(p: &Parameter, options: &Options, all: &[Parameter], errors: &mut E
                 errors.at(depth, format!("`{}` is buffered {text} times", p.name), help);
             }
         }
+        let decided = "it is decided while the kernel is traced: mark the parameter `#[fixed]`";
+        for (option, value) in [("fill", &b.fill), ("empty", &b.empty), ("buffered", &b.buffered)] {
+            if let Some(e) = value {
+                unseen(e, &format!("`{option}`"), (all, &HashSet::new()), decided, errors);
+            }
+        }
         if p.role == Role::Input && b.empty.is_some() {
             errors.at(&b.empty, "`empty` is for outputs", "`fill` is what loads see outside of the array");
         }
     }
 }
 
-fn block(p: &Parameter, b: &Block, options: &Options, errors: &mut Errors) {
+fn block(p: &Parameter, b: &Block, options: &Options, parameters: &[Parameter], errors: &mut Errors) {
     let rank = b.dims.len();
     for d in b.dims.iter().filter(|d| matches!(d, Expr::Infer(_))) {
         errors.at(d, "an array's dimension has a name or a size", "`_` squeezes a dimension of the *block*");
@@ -177,6 +192,11 @@ fn block(p: &Parameter, b: &Block, options: &Options, errors: &mut Errors) {
         Expr::Paren(p) => vec![&*p.expr],
         other => vec![other],
     };
+    let own = crate::rewrite::idents(map.inputs.to_token_stream());
+    for entry in &entries {
+        let help = "maps see grid indices, dimensions, `#[fixed]` values, and numbers in a `#[prefetch]` operand";
+        unseen(entry, &format!("the index map of `{}`", p.name), (parameters, &own), help, errors);
+    }
     if entries.len() != rank {
         let message = format!(
             "the index map of `{}` gives {}, the array has {}",
@@ -229,6 +249,38 @@ fn counted(entry: &Expr, size: &BlockSize, dim: &Expr, map: &ExprClosure, option
         let spaced = |e: &str| e.replace(" (", "(").replace(" ,", ",").replace("( ", "(").replace(" )", ")");
         let message = format!("`{}` counts {}, not the blocks of `{}`", text(entry), spaced(&text(other)), text(dim),);
         errors.at(entry, message, &format!("grid axis {own} counts {}: take its argument", spaced(&blocks)));
+    }
+}
+
+/// Whether a type is a reference that may end with the call; text is copied.
+fn borrowed(ty: &syn::Type) -> bool {
+    let syn::Type::Reference(r) = ty else { return false };
+    let is_static = r.lifetime.as_ref().is_some_and(|l| l.ident == "static");
+    !is_static && !matches!(&*r.elem, syn::Type::Path(p) if p.path.is_ident("str"))
+}
+
+/// Parameters that a part of a spec mentions and that have no value while the kernel is traced. Names in `own` are others.
+fn unseen(e: &Expr, what: &str, (parameters, own): (&[Parameter], &HashSet<String>), help: &str, errors: &mut Errors) {
+    let mut names = Mentioned(vec![]);
+    names.visit_expr(e);
+    for name in names.0.into_iter().filter(|name| !own.contains(&name.to_string())) {
+        let Some(p) = parameters.iter().find(|p| p.name == name) else { continue };
+        let kind = match p.role {
+            Role::Param => "a run-time value",
+            Role::Input => "an input",
+            Role::Output => "an output",
+            Role::Scratch => "scratch",
+            Role::Prefetch | Role::Fixed | Role::Dim => continue,
+        };
+        errors.at(&name, format!("{what} can't read `{name}`, {kind}"), help);
+    }
+}
+
+/// Names that stand for values.
+struct Mentioned(Vec<Ident>);
+impl<'a> Visit<'a> for Mentioned {
+    fn visit_expr_path(&mut self, path: &'a syn::ExprPath) {
+        self.0.extend(path.path.get_ident().cloned());
     }
 }
 

@@ -6,13 +6,19 @@ use quote::ToTokens;
 use syn::visit::{self, Visit};
 use syn::{Expr, Ident, ItemFn};
 
-/// Inputs that the body writes.
-pub(super) fn written(f: &ItemFn, parameters: &[Parameter], errors: &mut Errors) {
-    let mut written = Written::default();
-    written.visit_block(&f.block);
+/// Inputs that the body writes, and refs where it needs tiles.
+pub(super) fn refs(f: &ItemFn, parameters: &[Parameter], errors: &mut Errors) {
+    let mut uses = OfNames::default();
+    uses.visit_block(&f.block);
+    for p in parameters.iter().filter(|p| matches!(p.role, Role::Input | Role::Output | Role::Scratch)) {
+        let name = p.name.to_string();
+        for used in uses.as_tiles(&name) {
+            errors.at(used, format!("`{name}` is a ref, not its tile"), &format!("load it: `{name}.load()`"));
+        }
+    }
     for p in parameters.iter().filter(|p| p.role == Role::Input) {
         let name = p.name.to_string();
-        for method in written.methods(&name) {
+        for method in uses.writes(&name) {
             errors.at(
                 method,
                 format!("input `{name}` is written by `.{method}(..)`"),
@@ -24,7 +30,10 @@ pub(super) fn written(f: &ItemFn, parameters: &[Parameter], errors: &mut Errors)
 
 /// Operands that the body never mentions, outputs never stored, or read too early.
 pub(super) fn operands(f: &ItemFn, options: &Options, parameters: &[Parameter], names: &Names, errors: &mut Errors) {
-    let body = idents(f.block.to_token_stream());
+    let mut body = idents(f.block.to_token_stream());
+    // What maps must not read is an error of its own.
+    let maps = parameters.iter().filter_map(|p| p.block.as_ref()?.map.as_ref());
+    body.extend(maps.flat_map(|map| idents(map.body.to_token_stream())));
     let mut shapes: Vec<String> = options.grid.iter().flat_map(|e| idents(e.to_token_stream())).collect();
     shapes.extend(body.iter().cloned());
     let sequential = options.semantics.iter().any(|(s, _)| s.iter().any(|s| *s != "parallel"));
@@ -63,26 +72,47 @@ pub(super) fn operands(f: &ItemFn, options: &Options, parameters: &[Parameter], 
     }
 }
 
-/// Calls of writing methods on plain names, and the names that the body binds anew.
+/// Calls of writing methods on plain names, plain names in the place of tiles, and the names that the body binds anew.
 #[derive(Default)]
-struct Written<'a> {
+struct OfNames<'a> {
     calls: Vec<(&'a Ident, &'a Ident)>,
+    tiles: Vec<&'a Ident>,
     bound: Vec<&'a Ident>,
 }
-impl<'a> Written<'a> {
-    /// The methods that write the parameter of this name; none if the body has a variable of that name.
-    fn methods(&self, name: &str) -> impl Iterator<Item = &'a Ident> {
-        let shadowed = self.bound.iter().any(|b| *b == name);
+impl<'a> OfNames<'a> {
+    /// Nothing is said of a parameter if the body has a variable of its name.
+    fn shadowed(&self, name: &str) -> bool {
+        self.bound.iter().any(|b| *b == name)
+    }
+    /// The methods that write the parameter of this name.
+    fn writes(&self, name: &str) -> impl Iterator<Item = &'a Ident> {
+        let shadowed = self.shadowed(name);
         self.calls.iter().filter(move |(receiver, _)| !shadowed && *receiver == name).map(|(_, method)| *method)
     }
+    /// Where the parameter of this name stands for a tile.
+    fn as_tiles(&self, name: &str) -> impl Iterator<Item = &'a Ident> {
+        let shadowed = self.shadowed(name);
+        self.tiles.iter().filter(move |tile| !shadowed && **tile == name).copied()
+    }
+    fn tile(&mut self, e: &'a Expr) {
+        if let Expr::Path(path) = e {
+            self.tiles.extend(path.path.get_ident());
+        }
+    }
 }
-impl<'a> Visit<'a> for Written<'a> {
+impl<'a> Visit<'a> for OfNames<'a> {
+    fn visit_expr_binary(&mut self, e: &'a syn::ExprBinary) {
+        self.tile(&e.left);
+        self.tile(&e.right);
+        visit::visit_expr_binary(self, e);
+    }
     fn visit_expr_method_call(&mut self, call: &'a syn::ExprMethodCall) {
         let writes = ["store", "fill", "swap", "store_masked"].iter().any(|m| call.method == m);
         if let (true, Expr::Path(path)) = (writes, &*call.receiver)
             && let Some(receiver) = path.path.get_ident()
         {
             self.calls.push((receiver, &call.method));
+            call.args.iter().for_each(|e| self.tile(e));
         }
         visit::visit_expr_method_call(self, call);
     }

@@ -94,6 +94,9 @@ impl Rewrite {
         let rhs = quote_spanned!(mr=> &(#r));
         let mut args = proc_macro2::Group::new(proc_macro2::Delimiter::Parenthesis, rhs);
         args.set_span(sp);
-        *e = braced(sp, quote_spanned!(sp=> #[allow(unused_imports)] use #root::HostCmp as _; #lhs.#f #args));
+        *e = braced(
+            sp,
+            quote_spanned!(sp=> #[allow(unused_imports, reason = "staged values compare without")] use #root::HostCmp as _; #lhs.#f #args),
+        );
     }
 }

@@ -82,7 +82,7 @@ impl Rewrite {
         let root = self.at(m);
         let inner = quote_spanned!(m=>
             let mut region = #new #g;
-            #[allow(unused_variables)] let #key = region.key();
+            #[allow(unused_variables, reason = "a region may assign nothing")] let #key = region.key();
             let frozen = match region.gate() { Some(p) => { #root::pass(p); region.begin(&mut [#(#slots),*]); Some((#(#frozen,)*)) } None => None };
             let value #ty = loop {
                 let value #ty = if region.side() #a #b;
@@ -144,7 +144,7 @@ impl Rewrite {
         let root = self.at(m);
         let inner = quote_spanned!(m=>
             let mut region = #new;
-            #[allow(unused_variables)] let #key = region.key();
+            #[allow(unused_variables, reason = "a region may assign nothing")] let #key = region.key();
             let frozen = (#(#frozen,)*);
             while let Some(#pat) = region.next(&mut [#(#slots),*]) #body
             #root::thaw(frozen);
@@ -178,7 +178,7 @@ impl Rewrite {
         let root = self.at(m);
         let inner = quote_spanned!(m=>
             let mut region = #new;
-            #[allow(unused_variables)] let #key = region.key();
+            #[allow(unused_variables, reason = "a region may assign nothing")] let #key = region.key();
             let frozen = match region.gate() { Some(p) => { #root::pass(p); Some((#(#frozen,)*)) } None => None };
             #label loop {
                 match region.gate() { Some(p) => { #root::pass(p); if !region.head(&mut [#(#slots),*]) { break } } None => {} }

@@ -28,18 +28,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// An operand's memory during a launch.
 #[derive(Clone, Debug)]
-pub struct Memory {
+pub struct Memory<'a> {
     /// First element; null for operands without memory.
     pub ptr: *mut u8,
     /// The array's extents.
-    pub shape: Vec<usize>,
+    pub shape: &'a [usize],
 }
 
 // SAFETY: a launch shares its operands' memory among its programs; inputs are only read, and programs write disjoint
 // blocks of outputs (the interpreter reports kernels that do not).
-unsafe impl Send for Memory {}
+unsafe impl Send for Memory<'_> {}
 // SAFETY: as above.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for Memory<'_> {}
 
 /// A kernel ready to run on this machine.
 pub struct Executable {
@@ -60,7 +60,7 @@ pub struct Launch<'a> {
     /// Programs along each axis.
     pub grid: &'a [i64],
     /// Memory of inputs, prefetches and outputs.
-    pub memory: &'a [Memory],
+    pub memory: &'a [Memory<'a>],
     /// Values of parameters.
     pub params: &'a [Option<Literal>],
 }
@@ -79,14 +79,21 @@ impl Executable {
         self.plan.arena_bytes
     }
 
+    /// How many threads run the programs of such a grid: the caller's alone, where waking others would take longer than
+    /// the work; the pool is not even started then.
+    pub fn threads(&self, grid: &[i64]) -> usize {
+        let programs: i64 = grid.iter().product();
+        let inline = programs <= 1 || self.plan.work.saturating_mul(programs as usize) < INLINE_WORK;
+        if inline { 1 } else { rayon::current_num_threads().min(programs as usize) }
+    }
+
     /// Runs every program; returns what the kernel printed.
     ///
     /// # Errors
     /// The first failed `debug_assert`, by program; a loop whose step is not positive.
     pub fn run(&self, launch: &Launch<'_>) -> Result<Vec<String>, Fault> {
         let programs: i64 = launch.grid.iter().product();
-        let inline = programs <= 1 || self.plan.work.saturating_mul(programs as usize) < INLINE_WORK;
-        let threads = if inline { 1 } else { rayon::current_num_threads().min(programs as usize) };
+        let threads = self.threads(launch.grid);
         // A late thread must not leave the others idle.
         let parts = (threads * 32).min(programs as usize);
         let bound = |part: u32| (i128::from(part) * i128::from(programs) / parts as i128) as i64;

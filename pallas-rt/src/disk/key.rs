@@ -15,6 +15,9 @@ impl Key {
     /// Of something of this kind that follows from `parts`, made by these very sources.
     pub(crate) fn new(kind: &'static str, parts: &[&str]) -> Key {
         let versions = [FORMAT, env!("CARGO_PKG_VERSION"), env!("PALLAS_SOURCES"), pallas_ir::VERSION];
+        Key::of(versions, kind, parts)
+    }
+    fn of(versions: [&str; 4], kind: &'static str, parts: &[&str]) -> Key {
         let mut hasher = Sha256::new();
         for part in versions.iter().chain(&[kind]).chain(parts) {
             // With its length, so that no two lists of parts run together.
@@ -36,6 +39,12 @@ impl Key {
     /// The file's name.
     pub(super) fn file(&self) -> String {
         format!("{}-{}", self.kind, self.text())
+    }
+    /// Whether a file can be an entry, by its name.
+    pub(super) fn names(file: &str) -> bool {
+        let (kind, hash) = file.rsplit_once('-').unwrap_or_default();
+        let is_hash = hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        is_hash && !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_lowercase())
     }
 }
 
@@ -61,5 +70,31 @@ mod tests {
         assert_ne!(Key::new("shader", &["ab"]), key(&["ab"]));
         assert_ne!(key(&["ab"]).then("shader", &["c"]), key(&["ab"]).then("shader", &["d"]));
         assert_eq!(key(&[]).text().len(), 64);
+    }
+
+    #[test]
+    fn another_version_of_anything_has_other_entries() {
+        let mut keys = vec![Key::of(["1", "0.1.0", "abc", "0.1.0"], "kernel", &["ab"])];
+        for at in 0..4 {
+            let mut versions = ["1", "0.1.0", "abc", "0.1.0"];
+            versions[at] = "next";
+            keys.push(Key::of(versions, "kernel", &["ab"]));
+        }
+        let different: std::collections::BTreeSet<String> = keys.iter().map(Key::file).collect();
+        assert_eq!(different.len(), 5);
+    }
+
+    #[test]
+    fn entries_are_known_by_their_names() {
+        let check = |name: &str, expected| assert_eq!(Key::names(name), expected, "{name}");
+        let own = Key::new("kernel", &[]).file();
+        check(&own, true);
+        check(&own[..own.len() - 1], false);
+        check(&own.to_uppercase(), false);
+        check(&own["kernel".len()..], false);
+        check(&own["kernel-".len()..], false);
+        check(&format!("{own}.bak"), false);
+        check("thesis-final.pdf", false);
+        check("unfinished-12-0-99", false);
     }
 }

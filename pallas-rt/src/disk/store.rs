@@ -116,7 +116,7 @@ impl Store {
         done
     }
 
-    /// Deletes what killed writers left, and beyond the limit what was not used for longest.
+    /// Deletes what killed writers left, and beyond the limit what was not used for longest. Other files are the user's.
     fn evict(&self) {
         let Ok(files) = fs::read_dir(&self.folder) else { return };
         let mut entries: Vec<(SystemTime, u64, PathBuf)> = vec![];
@@ -124,11 +124,12 @@ impl Store {
             let (path, name) = (file.path(), file.file_name());
             let Ok(about) = file.metadata() else { continue };
             let Ok(modified) = about.modified() else { continue };
-            if name.to_string_lossy().starts_with(UNFINISHED) {
+            let (name, numbers) = (name.to_string_lossy(), |b: u8| b.is_ascii_digit() || b == b'-');
+            if name.strip_prefix(UNFINISHED).is_some_and(|rest| rest.bytes().all(numbers)) {
                 if age(&path).is_some_and(|age| age > ABANDONED) {
                     let _ = fs::remove_file(&path);
                 }
-            } else if about.is_file() {
+            } else if about.is_file() && Key::names(&name) {
                 entries.push((modified, about.len(), path));
             }
         }
@@ -233,19 +234,24 @@ mod tests {
             store.write(&key(name), &[7; 900]);
             dated(&store.path(&key(name)), 10_000_000 - i as u64 * 1000);
         }
-        for (name, seconds) in [("old", 7200), ("new", 60)] {
+        for (name, seconds) in [("1-0-2", 7200), ("1-0-3", 60), ("letter", 7200)] {
             let path = folder.0.join(format!("{UNFINISHED}{name}"));
             fs::write(&path, b"half").expect("the folder is ours");
             dated(&path, seconds);
         }
+        let theirs = folder.0.join("thesis-final.pdf");
+        fs::write(&theirs, [7; 9000]).expect("the folder is ours");
+        dated(&theirs, 20_000_000);
         // Used: no longer the oldest.
         assert!(store.read(&key("a")).is_some());
         store.hit(&key("a"));
         store.write(&key("e"), &[7; 900]);
         let left: Vec<bool> = ["a", "b", "c", "d", "e"].iter().map(|name| store.path(&key(name)).exists()).collect();
         assert_eq!(left, [true, false, false, true, true]);
-        assert!(!folder.0.join(format!("{UNFINISHED}old")).exists());
-        assert!(folder.0.join(format!("{UNFINISHED}new")).exists());
+        assert!(!folder.0.join(format!("{UNFINISHED}1-0-2")).exists());
+        assert!(folder.0.join(format!("{UNFINISHED}1-0-3")).exists(), "its writer may still live");
+        assert!(folder.0.join(format!("{UNFINISHED}letter")).exists(), "not ours");
+        assert!(theirs.exists(), "no entry");
         store.write(&key("large"), &[7; 5000]);
         assert_eq!(store.read(&key("large")), None, "larger than all that may be kept");
     }

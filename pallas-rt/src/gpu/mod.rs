@@ -10,7 +10,7 @@ mod adapter;
 mod clients;
 mod job;
 mod memory;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "proven shaders run unchecked")]
 mod pipeline;
 mod runtime;
 

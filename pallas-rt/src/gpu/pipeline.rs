@@ -141,7 +141,7 @@ impl Gpu {
         .map_err(|caught| match (self.alive(), caught) {
             (Err(lost), _) => lost,
             (Ok(()), Caught::Memory(message) | Caught::Refused(message)) => {
-                Error::Shader { kernel: job.label.into(), message }
+                Error::Shader { kernel: job.label.into(), at: String::new(), message }
             }
         })
     }

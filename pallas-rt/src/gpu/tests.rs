@@ -110,7 +110,7 @@ fn a_refused_shader_is_an_error_and_the_client_goes_on() {
     for (wgsl, words) in [(wrong_text, "f32"), (wrong_binding, "9"), ("fn", "expected")] {
         let error = gpu.run(&job(wgsl, &binding, &[dispatch(4, 0.0)])).map(|_| ()).expect_err("refused");
         assert!(
-            matches!(&error, Error::Shader { kernel, message } if kernel == "add" && message.contains(words)),
+            matches!(&error, Error::Shader { kernel, message, .. } if kernel == "add" && message.contains(words)),
             "{error}"
         );
     }

@@ -16,7 +16,7 @@ macro_rules! data {
             pub fn from_bytes(dtype: DType, bytes: &[u8]) -> Data {
                 match dtype {
                     DType::Bool => Data::Bool(bytes.iter().map(|&b| b != 0).collect()),
-                    $(#[allow(unreachable_patterns)] DType::$Variant => Data::$Variant(
+                    $(#[allow(unreachable_patterns, reason = "`Bool` has its own arm")] DType::$Variant => Data::$Variant(
                         bytes.chunks_exact(dtype.bytes()).map(|b| <$T as Host>::read(b)).collect())),*
                 }
             }

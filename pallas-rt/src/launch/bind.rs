@@ -1,7 +1,7 @@
 //! From a call's arrays to the sizes of dimensions, and every check that needs numbers.
-use super::spec::{Argument, BlockDim, Kind, Operand, Spec};
+use super::spec::{Argument, BlockDim, Kind, Operand, Site, Spec};
 use crate::{Array, Error, Result};
-use pallas_ir::{At, Diag, Dim, Literal};
+use pallas_ir::{At, DType, Diag, Dim, Literal};
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -19,6 +19,8 @@ pub(super) struct Sizes {
     pub shapes: Vec<Vec<usize>>,
     /// Extents of the grid.
     pub grid: Vec<i64>,
+    /// Per operand: whether it is one of the call's arguments, and its element type.
+    pub taken: Vec<Option<DType>>,
 }
 
 /// What a call fixes.
@@ -42,11 +44,11 @@ impl Deref for Binding {
 
 impl Binding {
     /// The arguments of a call whose sizes are known and fit.
-    pub(super) fn again(all: Arc<Sizes>, spec: &Spec, arguments: Vec<Argument>) -> Binding {
+    pub(super) fn again(all: Arc<Sizes>, arguments: Vec<Argument>) -> Binding {
         let mut arguments = arguments.into_iter();
         let (mut params, mut arrays) = (vec![], vec![]);
-        for operand in &spec.operands {
-            let (param, array) = match takes(operand).then(|| arguments.next()).flatten() {
+        for taken in &all.taken {
+            let (param, array) = match taken.and_then(|_| arguments.next()) {
                 Some(Argument::Param(x)) => (x.ok(), None),
                 Some(Argument::Array(array, donated)) => (None, Some((array, donated))),
                 None => (None, None),
@@ -59,19 +61,19 @@ impl Binding {
 }
 
 /// Whether an operand is one of the call's arguments.
-pub(super) fn takes(operand: &Operand) -> bool {
+fn takes(operand: &Operand) -> bool {
     matches!(operand.kind, Kind::Input | Kind::Prefetch | Kind::Param)
 }
 
 /// Largest grid axis: indices are i32.
 const MAX_EXTENT: i64 = i32::MAX as i64;
 
-pub(super) fn bind(spec: &Spec, arguments: Vec<Argument>) -> Result<Binding> {
+pub(super) fn bind(site: &Site<'_>, spec: &Spec, arguments: Vec<Argument>) -> Result<Binding> {
     let fault = |code, message: String, help: &str| {
-        Error::kernel(spec.name, spec.at, "", Diag::new(code, At::Op, message, help))
+        Error::kernel(site.name, site.at, "", Diag::new(code, At::Op, message, help))
     };
     let mut names: Names = BTreeMap::new();
-    for (name, n) in &spec.given {
+    for (name, n) in site.given {
         names.insert((*name).to_string(), (*n, format!("parameter `{name}`")));
     }
     let (mut params, mut arrays) = (vec![], vec![]);
@@ -80,10 +82,10 @@ pub(super) fn bind(spec: &Spec, arguments: Vec<Argument>) -> Result<Binding> {
         let (param, array) = match takes(operand).then(|| arguments.next()).flatten() {
             Some(Argument::Param(Ok(x))) => (Some(x), None),
             Some(Argument::Param(Err(diag))) => {
-                return Err(Error::kernel(spec.name, spec.at, format!("parameter `{}`", operand.name), diag));
+                return Err(Error::kernel(site.name, site.at, format!("parameter `{}`", operand.name), diag));
             }
             Some(Argument::Array(array, donated)) => {
-                meet(spec, operand, &array, &mut names)?;
+                meet(site, operand, &array, &mut names)?;
                 (None, Some((array, donated)))
             }
             None => (None, None),
@@ -158,14 +160,15 @@ pub(super) fn bind(spec: &Spec, arguments: Vec<Argument>) -> Result<Binding> {
         return Err(fault("grid", message, "use larger blocks, or several launches"));
     }
     aliases(spec, &shapes, &fault)?;
-    let all = Arc::new(Sizes { sizes, statics: static_names(spec), shapes, grid });
+    let taken = spec.operands.iter().map(|o| takes(o).then_some(o.dtype)).collect();
+    let all = Arc::new(Sizes { sizes, statics: static_names(spec), shapes, grid, taken });
     Ok(Binding { all, params, arrays, lent: vec![] })
 }
 
 /// Holds an array against its operand's declaration and binds the names it names.
-fn meet(spec: &Spec, operand: &Operand, array: &Array, names: &mut Names) -> Result<()> {
+fn meet(site: &Site<'_>, operand: &Operand, array: &Array, names: &mut Names) -> Result<()> {
     let fault = |code, message: String, help: String| {
-        Error::kernel(spec.name, spec.at, "", Diag::new(code, At::Op, message, help))
+        Error::kernel(site.name, site.at, "", Diag::new(code, At::Op, message, help))
     };
     if array.dtype() != operand.dtype {
         let message = format!("`{}` holds {}, found an array of {}", operand.name, operand.dtype, array.dtype());

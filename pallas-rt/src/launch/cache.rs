@@ -2,8 +2,8 @@
 //!
 //! Array extents that size no block are no part of the key: one entry serves every sequence length.
 use super::bind::Binding;
-use super::key::Key;
-use super::spec::Spec;
+use super::key::{FixedKey, Key};
+use super::spec::{Site, Spec};
 use super::stored;
 use crate::disk::{self, Key as DiskKey};
 use crate::{Result, passes};
@@ -28,9 +28,9 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) fn new(spec: &Spec, binding: &Binding, instance: TypeId) -> Call {
+    pub(super) fn new(site: &Site<'_>, spec: &Spec, binding: &Binding, instance: TypeId) -> Call {
         let sizes = binding.statics.iter().map(|n| (n.clone(), binding.sizes[n])).collect();
-        let fixed = spec.key.iter().map(|k| k.0.clone()).collect();
+        let fixed = site.fixed.iter().map(FixedKey::kept).collect();
         // Blocks and dims may mention const generics and outer constants; an operand without dims has its array's shape.
         let shape = |i: usize| if spec.operands[i].dims.is_none() { binding.shapes[i].clone() } else { vec![] };
         let describe = |i: usize| {
@@ -40,7 +40,7 @@ impl Call {
         };
         let operands = (0..spec.operands.len()).map(|i| (describe(i), shape(i))).collect();
         let trace = format!("{:?}", spec.grid);
-        Call { name: spec.name, at: spec.at, instance, fixed, sizes, operands, trace }
+        Call { name: site.name, at: site.at, instance, fixed, sizes, operands, trace }
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Form {
 }
 
 /// Runs a kernel; returns before the device has finished, except where the driver's loop limit must be checked.
-pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding) -> Result<Vec<Array>> {
+pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding, at: Loc) -> Result<Vec<Array>> {
     LAUNCHES.fetch_add(1, Ordering::Relaxed);
     // Operands and dimensions are the same in both forms, and a shader that is on disk needs no lowered one.
     let kernel = &compiled.traced;
@@ -61,7 +61,7 @@ pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding) -
         scratch_bytes: shader.scratch_words as u64 * 4 * most,
         error_flag: shader.error_flag,
     };
-    let launch = gpu.run(&job)?;
+    let launch = gpu.run(&job).map_err(|e| blamed(e, &shader.text, kernel, at))?;
     if shader.error_flag && launch.error_flag()?[0] != 0 {
         let limit = limits.max_loop_iterations.unwrap_or_default();
         let what = if steps.is_empty() { "a program" } else { "one sequential step of a program" };
@@ -87,6 +87,23 @@ pub(super) fn limits(client: &Client, kernel: &Kernel, binding: &Binding) -> Res
         matrices: device.matrices.filter(|_| profile == wgsl::Profile::GpuCoop),
         multiples: multiples(kernel, binding),
     })
+}
+
+/// A refused shader's error with the user's line: the one that the comment above the refused line of WGSL names, else the
+/// kernel's own.
+fn blamed(error: Error, text: &str, traced: &Kernel, kernel: Loc) -> Error {
+    let Error::Shader { kernel: name, message, .. } = error else { return error };
+    let comment = |line: &str| line.trim_start().strip_prefix("// line ")?.split(':').next()?.parse::<u32>().ok();
+    let above = position(&message).and_then(|n| text.lines().take(n).filter_map(comment).last());
+    let known = above.and_then(|line| traced.locs.iter().find(|loc| loc.line == line));
+    Error::Shader { kernel: name, at: known.unwrap_or(&kernel).to_string(), message }
+}
+
+/// The line of WGSL in the words of a compiler: of the first `:line:column`.
+fn position(message: &str) -> Option<usize> {
+    let parts: Vec<&str> = message.split(':').collect();
+    let column = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
+    parts.windows(2).skip(1).find_map(|two| two[0].parse().ok().filter(|_| column(two[1])))
 }
 
 /// The shader of a form: from memory, from disk, or emitted. Clients with equal limits share a text; the pipeline cache is
@@ -200,6 +217,25 @@ fn dispatches(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_shader_is_blamed_on_the_line_it_comes_from() {
+        let own = |line| Loc { file: "k.rs", line, column: 5 };
+        let mut kernel = pallas_ir::Builder::new("k").finish();
+        kernel.locs = vec![own(3), own(4)];
+        let text = "fn main() {\n    // line 3: load\n    let a = 1;\n    // line 4: add\n    let b = wrong;\n}\n";
+        let check = |message: &str, expected: &str| {
+            let error = Error::Shader { kernel: "k".into(), at: String::new(), message: message.into() };
+            let Error::Shader { at, .. } = blamed(error, text, &kernel, own(1)) else { panic!("a shader's error") };
+            assert_eq!(at, expected, "{message}");
+        };
+        check("Shader 'k' parsing error: no definition\n  ┌─ wgsl:5:13\n  │\n5 │ let b = wrong;", "k.rs:4:5");
+        check("in k:3:1: unknown", "k.rs:3:5");
+        check("k:1:1: nothing above", "k.rs:1:5");
+        check("the driver's internal compiler: error 7", "k.rs:1:5");
+        let other = Error::Value { message: "x".into() };
+        assert_eq!(blamed(other.clone(), text, &kernel, own(1)), other);
+    }
 
     #[test]
     fn ranges_keep_to_the_limit_and_cover_every_step_once() {

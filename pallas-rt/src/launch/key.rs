@@ -1,4 +1,4 @@
-//! How `#[fixed]` values are compared across calls: what the trace depends on besides sizes and element types.
+//! How `#[fixed]` values are compared across calls: what the trace depends on besides types, sizes and element types.
 //!
 //! An expansion calls `(&&Fixed(&value)).fixed_key()`. Method resolution takes the first that applies:
 //!
@@ -12,16 +12,51 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A value the trace depends on; `None` inside: not comparable, so the kernel is traced anew at each call.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct FixedKey(pub(super) Option<Key>);
+/// A value the trace depends on, as one call has it: compared without a copy.
+#[derive(Clone, Copy, Debug)]
+pub struct FixedKey<'a>(Seen<'a>);
 
-/// What is compared.
+#[derive(Clone, Copy, Debug)]
+enum Seen<'a> {
+    Text(&'a str),
+    Bits(TypeId, Option<u64>),
+    Value(&'a (dyn Value + 'static)),
+    Type(TypeId),
+    /// Not comparable: the kernel is traced anew at each call.
+    Unknown,
+}
+
+/// A value that later calls are compared with.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Key {
-    Text(String),
+    Text(Arc<str>),
+    /// Of a float, if there is one, and its type.
+    Bits(TypeId, Option<u64>),
     Value(Arc<dyn Value>),
     Type(TypeId),
+}
+
+impl FixedKey<'_> {
+    /// To be kept; `None`: not comparable.
+    pub(super) fn kept(&self) -> Option<Key> {
+        Some(match self.0 {
+            Seen::Text(text) => Key::Text(text.into()),
+            Seen::Bits(ty, bits) => Key::Bits(ty, bits),
+            Seen::Value(value) => Key::Value(value.kept()),
+            Seen::Type(ty) => Key::Type(ty),
+            Seen::Unknown => return None,
+        })
+    }
+    /// Whether this is the value that was kept.
+    pub(super) fn is(&self, kept: &Key) -> bool {
+        match (self.0, kept) {
+            (Seen::Text(text), Key::Text(other)) => *text == **other,
+            (Seen::Bits(ty, bits), Key::Bits(other, others)) => (ty, bits) == (*other, *others),
+            (Seen::Value(value), Key::Value(other)) => *value == **other,
+            (Seen::Type(ty), Key::Type(other)) => ty == *other,
+            _ => false,
+        }
+    }
 }
 
 /// A value of any type, compared as its type compares.
@@ -29,8 +64,9 @@ pub(super) trait Value: Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn equals(&self, other: &dyn Value) -> bool;
     fn hash_into(&self, state: &mut dyn Hasher);
+    fn kept(&self) -> Arc<dyn Value>;
 }
-impl<T: Eq + Hash + Send + Sync + 'static> Value for T {
+impl<T: Clone + Eq + Hash + Send + Sync + 'static> Value for T {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -39,6 +75,9 @@ impl<T: Eq + Hash + Send + Sync + 'static> Value for T {
     }
     fn hash_into(&self, mut state: &mut dyn Hasher) {
         self.hash(&mut state);
+    }
+    fn kept(&self) -> Arc<dyn Value> {
+        Arc::new(self.clone())
     }
 }
 impl PartialEq for dyn Value {
@@ -63,49 +102,49 @@ impl fmt::Debug for dyn Value {
 pub struct Fixed<'a, T: ?Sized>(pub &'a T);
 
 /// Compared by text.
-pub trait ByText {
+pub trait ByText<'a> {
     /// The key.
-    fn fixed_key(&self) -> FixedKey;
+    fn fixed_key(&self) -> FixedKey<'a>;
 }
 /// Compared by value.
-pub trait ByValue {
+pub trait ByValue<'a> {
     /// The key.
-    fn fixed_key(&self) -> FixedKey;
+    fn fixed_key(&self) -> FixedKey<'a>;
 }
 /// Compared by type.
-pub trait ByType {
+pub trait ByType<'a> {
     /// The key.
-    fn fixed_key(&self) -> FixedKey;
+    fn fixed_key(&self) -> FixedKey<'a>;
 }
 
 macro_rules! by_text {
-    ($($T:ty, $x:ident => $text:expr;)*) => {$(
-        impl ByText for &Fixed<'_, $T> {
-            fn fixed_key(&self) -> FixedKey {
+    ($($T:ty, $x:ident => $seen:expr;)*) => {$(
+        impl<'a> ByText<'a> for &Fixed<'a, $T> {
+            fn fixed_key(&self) -> FixedKey<'a> {
                 let $x = self.0;
-                FixedKey(Some(Key::Text($text)))
+                FixedKey($seen)
             }
         }
     )*};
 }
 by_text! {
-    str, x => x.to_string();
-    &str, x => x.to_string();
-    f32, x => format!("{:x}", x.to_bits());
-    f64, x => format!("{:x}", x.to_bits());
-    half::f16, x => format!("{:x}", x.to_bits());
-    half::bf16, x => format!("{:x}", x.to_bits());
-    Option<f32>, x => format!("{:?}", x.map(f32::to_bits));
-    Option<f64>, x => format!("{:?}", x.map(f64::to_bits));
+    str, x => Seen::Text(x);
+    &str, x => Seen::Text(x);
+    f32, x => Seen::Bits(TypeId::of::<f32>(), Some(x.to_bits().into()));
+    f64, x => Seen::Bits(TypeId::of::<f64>(), Some(x.to_bits()));
+    half::f16, x => Seen::Bits(TypeId::of::<half::f16>(), Some(x.to_bits().into()));
+    half::bf16, x => Seen::Bits(TypeId::of::<half::bf16>(), Some(x.to_bits().into()));
+    Option<f32>, x => Seen::Bits(TypeId::of::<Option<f32>>(), x.map(|x| x.to_bits().into()));
+    Option<f64>, x => Seen::Bits(TypeId::of::<Option<f64>>(), x.map(f64::to_bits));
 }
-impl<T: Clone + Eq + Hash + Send + Sync + 'static> ByValue for &&Fixed<'_, T> {
-    fn fixed_key(&self) -> FixedKey {
-        FixedKey(Some(Key::Value(Arc::new(self.0.clone()))))
+impl<'a, T: Clone + Eq + Hash + Send + Sync + 'static> ByValue<'a> for &&Fixed<'a, T> {
+    fn fixed_key(&self) -> FixedKey<'a> {
+        FixedKey(Seen::Value(self.0))
     }
 }
-impl<T: 'static> ByType for Fixed<'_, T> {
-    fn fixed_key(&self) -> FixedKey {
-        FixedKey((size_of::<T>() == 0).then(|| Key::Type(TypeId::of::<T>())))
+impl<'a, T: 'static> ByType<'a> for Fixed<'a, T> {
+    fn fixed_key(&self) -> FixedKey<'a> {
+        FixedKey(if size_of::<T>() == 0 { Seen::Type(TypeId::of::<T>()) } else { Seen::Unknown })
     }
 }
 
@@ -115,7 +154,7 @@ mod tests {
 
     macro_rules! key {
         ($x:expr) => {
-            (&&Fixed(&$x)).fixed_key()
+            (&&Fixed(&$x)).fixed_key().kept()
         };
     }
 
@@ -139,7 +178,30 @@ mod tests {
         assert_eq!(key!(f32::NAN), key!(f32::NAN));
         assert_eq!(key!("causal"), key!(String::from("causal").as_str()));
         for key in [key!((1usize, true)), key!(vec![1, 2]), key!(Some(2.5f32)), key!(Some(Mask::Causal))] {
-            assert!(key.0.is_some());
+            assert!(key.is_some());
+        }
+    }
+
+    #[test]
+    fn a_value_is_what_was_kept_of_an_equal_one() {
+        let (text, other) = (String::from("causal"), "full");
+        let values = [
+            (&&Fixed(text.as_str())).fixed_key(),
+            (&&Fixed(other)).fixed_key(),
+            (&&Fixed(&f32::NAN)).fixed_key(),
+            (&&Fixed(&None::<f32>)).fixed_key(),
+            (&&Fixed(&0.0f64)).fixed_key(),
+            (&&Fixed(&-0.0f64)).fixed_key(),
+            (&&Fixed(&0u64)).fixed_key(),
+            (&&Fixed(&0i64)).fixed_key(),
+            (&&Fixed(&Mask::Window(3))).fixed_key(),
+            (&&Fixed(&Mask::Causal)).fixed_key(),
+            (&&Fixed(&|x: f32| x)).fixed_key(),
+        ];
+        for (i, value) in values.iter().enumerate() {
+            for (j, other) in values.iter().enumerate() {
+                assert_eq!(value.is(&other.kept().expect("comparable")), i == j, "{value:?} {other:?}");
+            }
         }
     }
 
@@ -149,7 +211,7 @@ mod tests {
         let (other, captures) = (|x: f32| x + 1.0, move |x: f32| x + n);
         assert_eq!(key!(plain), key!(plain));
         assert_ne!(key!(plain), key!(other));
-        assert_eq!(key!(captures).0, None);
+        assert_eq!(key!(captures), None);
         assert_eq!((plain(1.0), other(1.0), captures(1.0)), (2.0, 2.0, 3.0));
     }
 }

@@ -32,7 +32,7 @@ pub use into::{Results, into};
 use crate::lang::context;
 use crate::{Array, Client, DeviceKind, Error, Result};
 use pallas_ir::{At, Diag, OperandKind};
-use spec::{Argument, Body, Frame, Map, Spec};
+use spec::{Argument, Body, Frame, Map, Site, Spec};
 use std::any::TypeId;
 
 /// What a kernel returns: its outputs, in order.
@@ -56,36 +56,39 @@ impl Outputs {
 /// # Errors
 /// Shapes, element types or sizes that do not fit the spec; a mistake of the body; on the interpreter any fault; device
 /// trouble.
-pub fn launch<F: Fn(&Frame)>(
-    spec: Spec,
-    arguments: Vec<Argument>,
+pub fn launch<F: Fn(&Frame), const N: usize>(
+    site: Site<'_>,
+    arguments: [Argument; N],
+    spec: &dyn Fn() -> Spec,
     maps: &[(usize, Map<'_>)],
     body: &F,
 ) -> Result<Outputs> {
     // The body's type has every generic argument around it, those of the kernel's `impl` block too.
-    instance(spec, arguments, maps, body, typeid::of::<F>())
+    instance(&site, arguments.into(), spec, maps, body, typeid::of::<F>())
 }
 
 fn instance(
-    spec: Spec,
+    site: &Site<'_>,
     arguments: Vec<Argument>,
+    spec: &dyn Fn() -> Spec,
     maps: &[(usize, Map<'_>)],
     body: Body<'_>,
     instance: TypeId,
 ) -> Result<Outputs> {
     if let Some(outer) = context::inside() {
-        let message = format!("kernel `{}` is called inside of the kernel made at {outer}", spec.name);
+        let message = format!("kernel `{}` is called inside of the kernel made at {outer}", site.name);
         let help = "call a helper function over tiles instead; kernels are called with arrays";
-        return Err(Error::kernel(spec.name, spec.at, "", Diag::new("nested-kernel", At::Op, message, help)));
+        return Err(Error::kernel(site.name, site.at, "", Diag::new("nested-kernel", At::Op, message, help)));
     }
-    let client = client_of(&spec, &arguments)?;
-    let (mut binding, mut compiled) = match warm::recall(&spec, &arguments, instance) {
-        Some((sizes, compiled)) => (bind::Binding::again(sizes, &spec, arguments), compiled),
+    let client = client_of(site, &arguments)?;
+    let (mut binding, mut compiled) = match warm::recall(site, &arguments, instance) {
+        Some((sizes, compiled)) => (bind::Binding::again(sizes, arguments), compiled),
         None => {
-            let binding = bind::bind(&spec, arguments)?;
-            let call = cache::Call::new(&spec, &binding, instance);
-            let compiled = cache::compiled(&call, || trace::trace(&spec, &binding, maps, body))?;
-            warm::remember(&spec, instance, &binding.all, &compiled);
+            let spec = spec();
+            let binding = bind::bind(site, &spec, arguments)?;
+            let call = cache::Call::new(site, &spec, &binding, instance);
+            let compiled = cache::compiled(&call, || trace::trace(site, &spec, &binding, maps, body))?;
+            warm::remember(site, instance, &binding.all, &compiled);
             (binding, compiled)
         }
     };
@@ -101,13 +104,13 @@ fn instance(
         }
     }
     if inspect::checks() {
-        let reference = interpreted(&compiled, &binding, spec.at, body)?;
-        let outputs = execute(&client, &compiled, &mut binding, spec.at, body)?;
+        let reference = interpreted(&compiled, &binding, site.at, body)?;
+        let outputs = execute(&client, &compiled, &mut binding, site.at, body)?;
         compare::compare(&compiled.traced, &reference, &outputs)?;
         inspect::agreed();
         return Ok(Outputs(outputs));
     }
-    execute(&client, &compiled, &mut binding, spec.at, body).map(Outputs)
+    execute(&client, &compiled, &mut binding, site.at, body).map(Outputs)
 }
 
 fn execute(
@@ -124,7 +127,7 @@ fn execute(
         DeviceKind::Interpreter => run::eager(client, compiled, binding, at, body),
         DeviceKind::Cpu => run::cpu(client, compiled, binding),
         #[cfg(feature = "gpu")]
-        DeviceKind::Gpu => gpu::run(client, compiled, binding),
+        DeviceKind::Gpu => gpu::run(client, compiled, binding, at),
         #[cfg(not(feature = "gpu"))]
         DeviceKind::Gpu => unreachable!("no client is a GPU's without the feature"),
     }
@@ -151,12 +154,12 @@ fn interpreted(
 }
 
 /// All arrays of a call live on one client; without arrays it is the process's.
-fn client_of(spec: &Spec, arguments: &[Argument]) -> Result<Client> {
+fn client_of(site: &Site<'_>, arguments: &[Argument]) -> Result<Client> {
     let mut client: Option<Client> = None;
     for argument in arguments {
         let Argument::Array(array, _) = argument else { continue };
         match &client {
-            Some(client) => array.check_client(client, &format!("an operand of kernel `{}`", spec.name))?,
+            Some(client) => array.check_client(client, &format!("an operand of kernel `{}`", site.name))?,
             None => client = Some(array.client().clone()),
         }
     }

@@ -152,14 +152,15 @@ pub(super) fn cpu(client: &Client, compiled: &Compiled, binding: &mut Binding) -
     LAUNCHES.fetch_add(1, Ordering::Relaxed);
     let kernel = compiled.lowered();
     let executable = compiled.backends.cpu.get_or_init(|| cpu::Executable::compile(kernel.clone()));
-    let threads = rayon::current_num_threads() as u64;
+    let (sizes, grid) = (sizes(kernel, binding), parallel_grid(&compiled.traced, binding));
+    let threads = executable.threads(&grid) as u64;
     check_room(client, kernel, threads.saturating_mul(executable.bytes_a_program() as u64))?;
     let mut results = allocate(client, kernel, binding)?;
-    let mut memory: Vec<cpu::Memory> = vec![];
+    let mut memory: Vec<cpu::Memory<'_>> = Vec::with_capacity(binding.shapes.len());
     for (i, shape) in binding.shapes.iter().enumerate() {
         // Inputs are only read; an aliased input shares its output's memory, below.
         let ptr = binding.arrays[i].as_ref().map_or(std::ptr::null_mut(), |(a, _)| a.buffer().as_ptr().cast_mut());
-        memory.push(cpu::Memory { ptr, shape: shape.clone() });
+        memory.push(cpu::Memory { ptr, shape });
     }
     for (i, array) in outputs(kernel).zip(&mut results) {
         memory[i].ptr = match array.buffer_mut() {
@@ -171,7 +172,6 @@ pub(super) fn cpu(client: &Client, compiled: &Compiled, binding: &mut Binding) -
             memory[from.index()].ptr = memory[i].ptr;
         }
     }
-    let (sizes, grid) = (sizes(kernel, binding), parallel_grid(&compiled.traced, binding));
     let launch = cpu::Launch { sizes: &sizes, grid: &grid, memory: &memory, params: &binding.params };
     print(&executable.run(&launch).map_err(fault)?);
     Ok(results)

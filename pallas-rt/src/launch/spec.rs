@@ -9,23 +9,31 @@ use crate::lang::tile::Scalar;
 use pallas_ir::{DType, Diag, Dim, Elem, Literal, Loc, Op, OperandId, Semantics};
 use std::cell::RefCell;
 
-/// A kernel as declared, with the values of its const generics filled in.
-#[derive(Clone, Debug)]
-pub struct Spec {
+/// A call's kernel, by what tells it from others: with the type of the body, which has the generics, all that the
+/// [`Spec`] and the trace follow from besides the arrays. Made for every call, so nothing here is built.
+#[derive(Clone, Copy, Debug)]
+pub struct Site<'a> {
     /// The function's name.
     pub name: &'static str,
     /// The function's line.
     pub at: Loc,
+    /// `#[dim]` parameters.
+    pub given: &'a [(&'static str, i64)],
+    /// Values of outer constants in the spec, as bits.
+    pub outer: &'a [u64],
+    /// `#[fixed]` parameters.
+    pub fixed: &'a [FixedKey<'a>],
+}
+
+/// A kernel as declared, with the values of its const generics filled in. Built where no equal call was before.
+#[derive(Clone, Debug)]
+pub struct Spec {
     /// Extents over dimension names.
     pub grid: Vec<Dim>,
     /// One per grid axis.
     pub semantics: Vec<Semantics>,
     /// Sizes declared equal.
     pub assume: Vec<(Dim, Dim)>,
-    /// `#[dim]` parameters.
-    pub given: Vec<(&'static str, i64)>,
-    /// Everything the trace depends on besides sizes and element types.
-    pub key: Vec<FixedKey>,
     /// In the order of the function's parameters.
     pub operands: Vec<Operand>,
 }

@@ -1,14 +1,20 @@
 //! From a spec, a binding and the user's closures to tile IR.
 use super::bind::Binding;
-use super::spec::{BlockDim, Body, Frame, Kind, Map, Spec};
+use super::spec::{BlockDim, Body, Frame, Kind, Map, Site, Spec};
 use crate::lang::context::{self, Mistake};
 use crate::{Error, Result};
-use pallas_ir::{At, Axis, Builder, Diag, Dim, Kernel, Literal, OperandId, OperandKind, RegionId};
+use pallas_ir::{At, Axis, Builder, Diag, Dim, Kernel, Literal, Loc, OperandId, OperandKind, RegionId};
 use std::cell::RefCell;
 
 /// Runs the index maps and the body once, recording.
-pub(super) fn trace(spec: &Spec, binding: &Binding, maps: &[(usize, Map<'_>)], body: Body<'_>) -> Result<Kernel> {
-    let mut builder = Builder::new(spec.name);
+pub(super) fn trace(
+    site: &Site<'_>,
+    spec: &Spec,
+    binding: &Binding,
+    maps: &[(usize, Map<'_>)],
+    body: Body<'_>,
+) -> Result<Kernel> {
+    let mut builder = Builder::new(site.name);
     let statics: Vec<(&str, i64)> = binding.statics.iter().map(|n| (n.as_str(), binding.sizes[n])).collect();
     for name in binding.sizes.keys() {
         builder.dim(name, statics.iter().find(|(s, _)| s == name).map(|(_, n)| *n));
@@ -19,12 +25,12 @@ pub(super) fn trace(spec: &Spec, binding: &Binding, maps: &[(usize, Map<'_>)], b
         let operand = declare(spec, binding, slot, &statics);
         builder.operand(operand);
     }
-    let failed = |m: Mistake| Error::kernel(spec.name, m.loc, "", m.diag);
+    let failed = |m: Mistake| Error::kernel(site.name, m.loc, "", m.diag);
     for (slot, map) in maps {
-        builder = index_map(spec, builder, *slot, map, frame(binding)).map_err(failed)?;
+        builder = index_map(site.at, spec, builder, *slot, map, frame(binding)).map_err(failed)?;
     }
     let frame = frame(binding);
-    builder = context::trace(builder, spec.at, || body(&frame)).map_err(failed)?;
+    builder = context::trace(builder, site.at, || body(&frame)).map_err(failed)?;
     Ok(builder.finish())
 }
 
@@ -34,10 +40,17 @@ pub(super) fn frame(binding: &Binding) -> Frame {
     Frame { sizes, programs: RefCell::new(vec![]) }
 }
 
-fn index_map(spec: &Spec, mut builder: Builder, slot: usize, map: Map<'_>, frame: Frame) -> Result<Builder, Mistake> {
+fn index_map(
+    at: Loc,
+    spec: &Spec,
+    mut builder: Builder,
+    slot: usize,
+    map: Map<'_>,
+    frame: Frame,
+) -> Result<Builder, Mistake> {
     let rank = builder.kernel().operands[slot].dims.len();
     let mut region = RegionId(0);
-    builder = context::trace(builder, spec.at, || {
+    builder = context::trace(builder, at, || {
         let ids = context::begin_scalars(spec.grid.len());
         *frame.programs.borrow_mut() = ids;
         let index = map(&frame);
@@ -47,10 +60,7 @@ fn index_map(spec: &Spec, mut builder: Builder, slot: usize, map: Map<'_>, frame
                 spec.operands[slot].name,
                 index.len()
             );
-            context::blame_at(
-                Diag::new("index-map", At::Operand(slot), message, "one per dimension of the array"),
-                spec.at,
-            );
+            context::blame_at(Diag::new("index-map", At::Operand(slot), message, "one per dimension of the array"), at);
         }
         region = context::end(&index);
     })?;

@@ -27,10 +27,10 @@ pub struct Candidates<'a> {
     pub names: &'static [&'static str],
     /// Their values, candidate by candidate.
     pub values: &'static [&'static [u64]],
-    /// What else the traces depend on: other generics, `#[fixed]` values.
-    pub key: Vec<FixedKey>,
+    /// `#[fixed]` parameters.
+    pub fixed: &'a [FixedKey<'a>],
     /// `#[dim]` parameters.
-    pub given: Vec<i64>,
+    pub given: &'a [i64],
     /// The call's arrays.
     pub arrays: &'a [&'a Array],
 }
@@ -70,6 +70,10 @@ pub enum Outcome {
 
 const TIMED: &str = "the fastest, timed by this process";
 const STORED: &str = "the fastest, timed earlier";
+const OFF: &str = "the first that fits: PALLAS_TUNE=off";
+const INTERPRETED: &str = "the first that fits: the interpreter is not timed";
+/// Until a call is timed.
+const NOT_YET: &str = "the first that fits: nothing was timed for this call yet";
 
 /// What the disk keeps of a tuning.
 #[derive(Serialize, Deserialize)]
@@ -116,7 +120,7 @@ fn choose(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instan
         Some(tuning) => tuning.clone(),
         None => {
             let tuning = Arc::new(decide(candidates, &client, run)?);
-            if tuning.why == TIMED || tuning.why == STORED {
+            if tuning.why != NOT_YET {
                 *known = Some(tuning.clone());
             }
             tuning
@@ -142,8 +146,8 @@ fn call(candidates: &Candidates<'_>, client: &Client, instance: TypeId) -> Optio
         name: candidates.name,
         at: candidates.at,
         instance,
-        fixed: candidates.key.iter().map(|k| k.0.clone()).collect::<Option<_>>()?,
-        given: candidates.given.clone(),
+        fixed: candidates.fixed.iter().map(FixedKey::kept).collect::<Option<_>>()?,
+        given: candidates.given.to_vec(),
         shapes: shapes(candidates),
         device: (device.kind, device.index, device.name.clone(), device.driver.clone()),
     })
@@ -161,6 +165,12 @@ fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> R
         Some(first) => first,
         None => return Err(refused(candidates, traced.into_iter().filter_map(Result::err).collect())),
     };
+    if client.kind() == DeviceKind::Interpreter {
+        return Ok(tuning(candidates, outcomes, first, INTERPRETED));
+    }
+    if switched_off()? {
+        return Ok(tuning(candidates, outcomes, first, OFF));
+    }
     let key = entry(candidates, client, &traced);
     let stored = |stored: Stored| {
         let runs = |i: usize| matches!(stored.outcomes.get(i), Some(Outcome::Time(_)));
@@ -169,14 +179,8 @@ fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> R
     if let Some(found) = disk::load(&key, stored) {
         return Ok(tuning(candidates, found.outcomes, found.chosen, STORED));
     }
-    let untimed = match () {
-        () if client.kind() == DeviceKind::Interpreter => Some("the first that fits: the interpreter is not timed"),
-        () if inspect::intercepts() => Some("the first that fits: nothing was timed for this call yet"),
-        () if std::env::var("PALLAS_TUNE").is_ok_and(|v| v == "off") => Some("the first that fits: PALLAS_TUNE=off"),
-        () => None,
-    };
-    if let Some(why) = untimed {
-        return Ok(tuning(candidates, outcomes, first, why));
+    if inspect::intercepts() {
+        return Ok(tuning(candidates, outcomes, first, NOT_YET));
     }
     // Arrays on loan are for the call itself, and a check is of the call itself.
     let failures = with_lent(vec![], || inspect::openly(|| timing::time(candidates, client, &mut outcomes, run)))?;
@@ -196,6 +200,16 @@ fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> R
 fn tuning(candidates: &Candidates<'_>, outcomes: Vec<Outcome>, chosen: usize, why: &'static str) -> Tuning {
     let each = candidates.values.iter().zip(outcomes).map(|(values, outcome)| Candidate { values, outcome });
     Tuning { names: candidates.names, candidates: each.collect(), chosen, why }
+}
+
+/// Whether the environment wants no measurement to decide anything.
+fn switched_off() -> Result<bool> {
+    const VARIABLE: &str = "PALLAS_TUNE";
+    match std::env::var(VARIABLE).as_deref() {
+        Err(_) | Ok("on") => Ok(false),
+        Ok("off") => Ok(true),
+        Ok(other) => Err(Error::Environment { variable: VARIABLE, value: other.into(), allowed: "on, off" }),
+    }
 }
 
 /// What the choice follows from.

@@ -1,11 +1,13 @@
 //! A call like one before: what binding and the cache found then, by comparison alone.
 //!
-//! Sizes and the compiled kernel follow from the spec, the type of the body, and the arrays' element types and shapes. Each
-//! thread remembers the last few calls of each kernel with what they came to: a kernel called in a loop is neither bound
-//! nor looked up again, which would take several times as long as a tiny kernel runs.
-use super::bind::{Sizes, takes};
+//! Sizes and the compiled kernel follow from the type of the body, the call's [`Site`], and the arrays' element types and
+//! shapes. Each thread remembers the last few calls of each kernel with what they came to: a kernel called in a loop is
+//! neither bound nor looked up again, and its spec is not even built, which would take several times as long as a tiny
+//! kernel runs.
+use super::bind::Sizes;
 use super::cache::Compiled;
-use super::spec::{Argument, Operand, Spec};
+use super::key::Key;
+use super::spec::{Argument, Site};
 use std::any::TypeId;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,8 +16,11 @@ use std::sync::Arc;
 /// Calls of one kernel that a thread remembers.
 const REMEMBERED: usize = 8;
 
+/// A call as it was, and what it came to.
 struct Seen {
-    spec: Spec,
+    given: Vec<i64>,
+    outer: Vec<u64>,
+    fixed: Vec<Key>,
     sizes: Arc<Sizes>,
     compiled: Arc<Compiled>,
 }
@@ -25,48 +30,78 @@ thread_local! {
 }
 
 /// What an equal call came to.
-pub(super) fn recall(spec: &Spec, arguments: &[Argument], instance: TypeId) -> Option<(Arc<Sizes>, Arc<Compiled>)> {
+pub(super) fn recall(site: &Site<'_>, arguments: &[Argument], instance: TypeId) -> Option<(Arc<Sizes>, Arc<Compiled>)> {
     SEEN.with_borrow(|seen| {
-        let equal = |seen: &&Seen| same(&seen.spec, spec) && fits(&seen.sizes, spec, arguments);
-        let found = seen.get(&instance)?.iter().rev().find(equal)?;
+        let found = seen.get(&instance)?.iter().rev().find(|seen| seen.equals(site) && seen.sizes.fit(arguments))?;
         Some((found.sizes.clone(), found.compiled.clone()))
     })
 }
 
 /// Keeps what a call came to; the oldest of its kernel goes. Nothing where a `#[fixed]` value can't be compared.
-pub(super) fn remember(spec: &Spec, instance: TypeId, sizes: &Arc<Sizes>, compiled: &Arc<Compiled>) {
-    if spec.key.iter().any(|k| k.0.is_none()) {
-        return;
-    }
-    let call = Seen { spec: spec.clone(), sizes: sizes.clone(), compiled: compiled.clone() };
+pub(super) fn remember(site: &Site<'_>, instance: TypeId, sizes: &Arc<Sizes>, compiled: &Arc<Compiled>) {
+    let Some(fixed) = site.fixed.iter().map(|key| key.kept()).collect() else { return };
+    let given = site.given.iter().map(|(_, n)| *n).collect();
+    let (outer, sizes, compiled) = (site.outer.to_vec(), sizes.clone(), compiled.clone());
     SEEN.with_borrow_mut(|seen| {
         let calls = seen.entry(instance).or_default();
         if calls.len() == REMEMBERED {
             calls.remove(0);
         }
-        calls.push(call);
+        calls.push(Seen { given, outer, fixed, sizes, compiled });
     });
 }
 
-/// Whether two specs of one kernel are equal, to the bit.
-fn same(a: &Spec, b: &Spec) -> bool {
-    let bits = |x: Option<f64>| x.map(f64::to_bits);
-    let operand = |(x, y): (&Operand, &Operand)| {
-        (x.name, x.kind, x.dtype, x.alias) == (y.name, y.kind, y.dtype, y.alias)
-            && (bits(x.fill), bits(x.empty), x.buffered) == (bits(y.fill), bits(y.empty), y.buffered)
-            && (&x.dims, &x.block) == (&y.dims, &y.block)
-    };
-    (a.name, a.at, &a.given, &a.key) == (b.name, b.at, &b.given, &b.key)
-        && (&a.grid, &a.semantics, &a.assume) == (&b.grid, &b.semantics, &b.assume)
-        && a.operands.len() == b.operands.len()
-        && a.operands.iter().zip(&b.operands).all(operand)
+impl Seen {
+    /// Whether a call of the same kernel has the same spec and the same trace, if its arrays are alike.
+    fn equals(&self, site: &Site<'_>) -> bool {
+        self.outer == site.outer
+            && self.given.iter().eq(site.given.iter().map(|(_, n)| n))
+            && site.fixed.iter().zip(&self.fixed).all(|(key, kept)| key.is(kept))
+    }
 }
 
-/// Whether arguments are such as these sizes were bound from.
-fn fits(sizes: &Sizes, spec: &Spec, arguments: &[Argument]) -> bool {
-    let taking = spec.operands.iter().zip(&sizes.shapes).filter(|(o, _)| takes(o));
-    taking.zip(arguments).all(|((operand, shape), argument)| match argument {
-        Argument::Array(array, _) => array.dtype() == operand.dtype && array.shape() == &shape[..],
-        Argument::Param(x) => x.is_ok(),
-    })
+impl Sizes {
+    /// Whether arguments are such as these sizes were bound from.
+    fn fit(&self, arguments: &[Argument]) -> bool {
+        let taken = self.taken.iter().zip(&self.shapes).filter_map(|(dtype, shape)| Some(((*dtype)?, shape)));
+        taken.zip(arguments).all(|((dtype, shape), argument)| match argument {
+            Argument::Array(array, _) => array.dtype() == dtype && array.shape() == &shape[..],
+            Argument::Param(x) => x.is_ok(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SEEN;
+    use pallas_rt::prelude::*;
+
+    #[kernel(grid = (cdiv(N, 8)))]
+    fn plus(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>, #[fixed] by: f32) {
+        out.store(x.load() + by);
+    }
+
+    #[test]
+    fn the_last_calls_of_a_kernel_are_remembered_and_no_more() {
+        // A thread of its own, which has seen nothing.
+        std::thread::spawn(|| {
+            let remembered = || SEEN.with_borrow(|seen| seen.values().map(Vec::len).collect::<Vec<_>>());
+            let client = Client::cpu();
+            let call = |n: usize, by: f32| {
+                let x = client.full(&[n], 1.0f32).expect("it fits");
+                assert_eq!(plus(&x, by).and_then(|y| y.to_vec::<f32>()), Ok(vec![1.0 + by; n]));
+            };
+            (0..3).for_each(|_| call(5, 1.0));
+            assert_eq!(remembered(), [1], "equal calls are one");
+            call(5, 2.0);
+            call(6, 1.0);
+            assert_eq!(remembered(), [3], "other values, other lengths");
+            (1..100).for_each(|n| call(n, 1.0));
+            assert_eq!(remembered(), [super::REMEMBERED]);
+            (0..2).for_each(|_| call(1, 1.0));
+            assert_eq!(remembered(), [super::REMEMBERED], "forgotten, and right again");
+        })
+        .join()
+        .expect("nothing fails");
+    }
 }

@@ -46,7 +46,7 @@ macro_rules! scalar_ops {
             }
 
             /// The WGSL expression; `ty` is the operands' WGSL type.
-            #[allow(non_snake_case, unused_variables, clippy::useless_format)]
+            #[allow(non_snake_case, unused_variables, clippy::useless_format, reason = "a text need not mention what a row binds")]
             pub fn wgsl(self, args: &[&str], ty: &str) -> String {
                 let second = match ty { "i32" | "u32" => "int", "bool" => "bool", _ => "float" };
                 match self {
@@ -65,7 +65,7 @@ macro_rules! scalar_ops {
             }
 
             /// The tangent of the result: the sum of each operand's linear cell, or None for zero.
-            #[allow(unused_variables)]
+            #[allow(unused_variables, reason = "a derivative need not mention what a row binds")]
             pub fn jvp<'g>(self, args: &[$crate::E<'g>], y: $crate::E<'g>, tangents: &[Option<$crate::E<'g>>]) -> Option<$crate::E<'g>> {
                 use $crate::emit::{Zero, linear};
                 match self {
@@ -150,11 +150,11 @@ macro_rules! class {
 /// -> `match t { F32 => v.visit::<Exp, (f32,)>(), .. }`
 macro_rules! visit_each {
     ([$($L:ident)*] ($t:ident, $v:ident) $Op:ident $T:ident $args:tt) => {{
-        #[allow(unused_imports)]
+        #[allow(unused_imports, reason = "a class need not have these types")]
         use $crate::dtype::{Bf16, Elem, F16};
         match $t {
             $(<$L as Elem>::DTYPE => { type $T = $L; Some(visit_one!($v $Op $args)) })*
-            #[allow(unreachable_patterns)]
+            #[allow(unreachable_patterns, reason = "a class may have every type")]
             _ => None,
         }
     }};
@@ -214,9 +214,9 @@ macro_rules! lane {
     };
     ($L:ident $Op:ident $T:ident ($($arg:ident: $Arg:ident),+) $Out:ident { $eval:expr } { f32 $fast:expr }) => {
         const _: () = {
-            #[allow(dead_code)]
+            #[allow(dead_code, reason = "an evaluation need not mention its type")]
             type $T = $L;
-            #[allow(clippy::unnecessary_cast)]
+            #[allow(clippy::unnecessary_cast, reason = "necessary for other types of the class")]
             impl $crate::scalar::Lane<($($Arg,)+)> for $Op {
                 type Out = $Out;
                 #[inline(always)]

@@ -150,7 +150,7 @@ impl Run<'_> {
         let mut bits = [0u8; 8];
         if !operand.shape.contains(&0) {
             let clamped = |(&v, &n): (&Value, &usize)| self.int(v).clamp(0, n as i64 - 1) as isize;
-            let at = index.iter().zip(&operand.shape).map(clamped);
+            let at = index.iter().zip(&*operand.shape).map(clamped);
             let at: isize = at.zip(&operand.strides).map(|(i, s)| i * s).sum();
             // SAFETY: every index was clamped into its extent.
             unsafe {

@@ -17,6 +17,7 @@ use super::tile::{self, MAX_RANK, Tile};
 use super::{Launch, Outcome};
 use crate::interp::{Data, Datum, Fault, walk};
 use pallas_ir::{Literal, Loc, OperandKind, Type, Value};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -95,7 +96,7 @@ struct Run<'a> {
     /// Index of the program along each axis.
     ids: Vec<i64>,
     /// Memory of the operands, by operand.
-    operands: Vec<Operand>,
+    operands: Vec<Operand<'a>>,
     /// Where each value is.
     tiles: Vec<Tile>,
     /// Each value's own memory: its slot, or the scalar's cell.
@@ -111,9 +112,9 @@ struct Run<'a> {
 }
 
 /// An operand's memory and extents.
-struct Operand {
+struct Operand<'a> {
     start: *mut u8,
-    shape: Vec<usize>,
+    shape: Cow<'a, [usize]>,
     strides: [isize; MAX_RANK],
     bytes: usize,
 }
@@ -125,8 +126,8 @@ impl<'a> Run<'a> {
         let operand = |(i, o): (usize, &pallas_ir::Operand)| {
             let (start, shape) = match o.kind {
                 // SAFETY: the plan's scratch lies inside of the arena.
-                OperandKind::Scratch => (unsafe { arena.add(plan.scratch[i]) }, o.block_shape()),
-                _ => (launch.memory[i].ptr, launch.memory[i].shape.clone()),
+                OperandKind::Scratch => (unsafe { arena.add(plan.scratch[i]) }, Cow::Owned(o.block_shape())),
+                _ => (launch.memory[i].ptr, Cow::Borrowed(launch.memory[i].shape)),
             };
             let strides = Tile::contiguous(start, &shape).strides;
             Operand { start, shape, strides, bytes: o.dtype.bytes() }

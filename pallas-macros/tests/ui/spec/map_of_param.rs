@@ -1,0 +1,12 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (1))]
+fn k(
+    #[block([N] => [2], |i| (i + first,))] x: In<f32>,
+    #[block([2] => [2], |_| (0,))] out: Out<f32>,
+    first: i32,
+) {
+    out.store(x.load());
+}
+
+fn main() {}
