@@ -280,7 +280,7 @@ fn the_folder_is_kept_below_its_limit() {
     let next = counted(many(&folder.0, 3).env("PALLAS_CACHE_MIB", "1").output().expect("it starts"));
     assert_eq!((next["hits"], next["writes"]), (2.0, 1.0), "{next:?}");
     let left: Vec<usize> = (0..20).filter(|&i| old(i).exists()).collect();
-    assert_eq!(left, (20 - left.len()..20).collect::<Vec<_>>(), "the oldest went");
+    assert_eq!(left, (20 - left.len()..20).collect::<Vec<usize>>(), "the oldest went");
     assert_eq!(next["removed"], 20.0 - left.len() as f64);
     assert!((5..=7).contains(&left.len()) && theirs.exists(), "{left:?}");
     assert_eq!(counted(many(&folder.0, 3).output().expect("it starts"))["hits"], 3.0, "what is new is there");

@@ -279,6 +279,10 @@ fn unseen(e: &Expr, what: &str, (parameters, own): (&[Parameter], &HashSet<Strin
 /// Names that stand for values.
 struct Mentioned(Vec<Ident>);
 impl<'a> Visit<'a> for Mentioned {
+    fn visit_expr_call(&mut self, call: &'a syn::ExprCall) {
+        // `max(..)` is no operand of that name.
+        call.args.iter().for_each(|e| self.visit_expr(e));
+    }
     fn visit_expr_path(&mut self, path: &'a syn::ExprPath) {
         self.0.extend(path.path.get_ident().cloned());
     }
