@@ -152,9 +152,14 @@ impl<'a, T: 'static> ByType<'a> for Fixed<'a, T> {
 mod tests {
     use super::*;
 
+    macro_rules! seen {
+        ($x:expr) => {
+            (&&Fixed(&$x)).fixed_key()
+        };
+    }
     macro_rules! key {
         ($x:expr) => {
-            (&&Fixed(&$x)).fixed_key().kept()
+            seen!($x).kept()
         };
     }
 
@@ -184,19 +189,19 @@ mod tests {
 
     #[test]
     fn a_value_is_what_was_kept_of_an_equal_one() {
-        let (text, other) = (String::from("causal"), "full");
+        let (text, other) = ("causal", "full");
         let values = [
-            (&&Fixed(text.as_str())).fixed_key(),
-            (&&Fixed(other)).fixed_key(),
-            (&&Fixed(&f32::NAN)).fixed_key(),
-            (&&Fixed(&None::<f32>)).fixed_key(),
-            (&&Fixed(&0.0f64)).fixed_key(),
-            (&&Fixed(&-0.0f64)).fixed_key(),
-            (&&Fixed(&0u64)).fixed_key(),
-            (&&Fixed(&0i64)).fixed_key(),
-            (&&Fixed(&Mask::Window(3))).fixed_key(),
-            (&&Fixed(&Mask::Causal)).fixed_key(),
-            (&&Fixed(&|x: f32| x)).fixed_key(),
+            seen!(text),
+            seen!(other),
+            seen!(f32::NAN),
+            seen!(None::<f32>),
+            seen!(0.0f64),
+            seen!(-0.0f64),
+            seen!(0u64),
+            seen!(0i64),
+            seen!(Mask::Window(3)),
+            seen!(Mask::Causal),
+            seen!(|x: f32| x),
         ];
         for (i, value) in values.iter().enumerate() {
             for (j, other) in values.iter().enumerate() {
