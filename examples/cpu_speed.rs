@@ -55,7 +55,7 @@ fn main() -> Result<()> {
     macro_rules! attention {
         ($($block:literal),*) => {$(
             let what = format!("flash attention {heads}x{positions}x{width}, blocks {}x{}", $block, $block);
-            let call = || flash_attention_in_blocks::<f32, f32, $block, $block>(&q, &k, &v, &options);
+            let call = || flash_attention_in_blocks::<f32, $block, $block>(&q, &k, &v, &options);
             report(&what, flops, best(&what, call)?);
         )*};
     }
@@ -74,6 +74,11 @@ fn main() -> Result<()> {
     let masks = ["causal", "full"];
     let full = || flash_attention(&q, &k, &v, &options);
     compare("attention 2048", masks, || flash_attention(&q, &k, &v, &causal), full)?;
+    // Four sequences side by side: a quarter of the scores.
+    let sequence: Vec<i32> = (0..2048).map(|i| i / 512).collect();
+    let sequence = client.array(&sequence, &[1, 2048])?;
+    let packed = Options { segments: Some([&sequence, &sequence]), ..options };
+    compare("attention 2048", ["four packed", "full"], || flash_attention(&q, &k, &v, &packed), full)?;
     for (mask, options, part) in [(masks[0], causal, 0.5), (masks[1], options, 1.0)] {
         let (out, lse) = flash_attention_with_lse(&q, &k, &v, &options)?;
         let (operands, results) = ([&q, &k, &v], [&out, &lse]);
@@ -84,8 +89,8 @@ fn main() -> Result<()> {
         let what = format!("attention 2048, forward and backward, {mask}");
         // Two products forward, five backward, of four times as many scores.
         report(&what, part * 3.5 * 4.0 * flops, best(&what, both)?);
-        let one = || resident_gradients::<f32, f32, 128, 128>(operands, results, &out, &options);
-        let two = || gradients_in_blocks::<f32, f32, 128, 128>(operands, results, &out, &options);
+        let one = || resident_gradients::<f32, 128, 128>(operands, results, &out, &options);
+        let two = || gradients_in_blocks::<f32, 128, 128>(operands, results, &out, &options);
         compare(&format!("attention 2048, backward, {mask}"), ["in one pass", "in two"], one, two)?;
     }
 

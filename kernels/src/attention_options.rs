@@ -1,5 +1,5 @@
 //! What callers choose of attention, and the operands it becomes.
-use crate::attention_scores::{Causal, Rules};
+use crate::attention_scores::{Causal, Rules, segment_spans};
 use pallas_rt::prelude::*;
 
 /// How attention is computed; `Options::default()` is plain softmax attention. What is left out costs nothing.
@@ -16,6 +16,8 @@ pub struct Options<'a> {
     /// i32 array `[batch]`: how many keys of each batch element are live; the others are never looked at. `None`: all.
     pub lengths: Option<&'a Array>,
     /// i32 arrays `[batch, queries]` and `[batch, keys]`: a query sees keys of its own segment only.
+    ///
+    /// Any numbers do; where they ascend, blocks of other segments are skipped. Padding then has the greatest one.
     pub segments: Option<[&'a Array; 2]>,
     /// Added to the scores: `[batch or 1, heads or 1, queries, keys]` of the queries' element type.
     pub bias: Option<&'a Array>,
@@ -68,6 +70,22 @@ pub struct Operands {
     pub seed: [u32; 2],
     /// Which of these there are.
     pub rules: Rules,
+}
+
+impl Operands {
+    /// The least and the greatest segment of each block of so many queries, and of each block of so many keys:
+    /// `[batch, blocks, 2]`.
+    ///
+    /// # Errors
+    /// Device trouble.
+    pub fn spans(&self, block: [usize; 2]) -> Result<[Array; 2]> {
+        let [own, theirs] = &self.segments;
+        let spans = |numbers: &Array, block: usize| match (self.rules.segments, numbers.shape()) {
+            (true, &[_, n]) => segment_spans(numbers, block, n.div_ceil(block)),
+            _ => numbers.reshape(&[numbers.len(), 1, 1]),
+        };
+        Ok([spans(own, block[0])?, spans(theirs, block[1])?])
+    }
 }
 
 /// Windows of so many keys are as good as none: positions stay far from the end of i32.

@@ -17,7 +17,7 @@
 //!
 //! [`Rules`] says which of these there are; it is a `#[fixed]` value, and what is absent leaves no trace in the kernel.
 //! [`Block`] is a block of scores at its place in the matrix of all scores.
-use pallas_rt::ir::dtype::Accumulate;
+use crate::element::{Floating, Wide};
 use pallas_rt::prelude::*;
 use pallas_rt::random;
 
@@ -33,11 +33,6 @@ pub enum Causal {
     /// of keys. With more queries than keys the first ones see none.
     FromEnd,
 }
-
-/// What kernels compute in: the type that sums of operands' products have.
-pub trait Wide: Real + Accumulate<Acc = Self> {}
-impl Wide for f32 {}
-impl Wide for f64 {}
 
 /// The rules of a kernel of attention, fixed while it is traced.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -65,6 +60,22 @@ impl Rules {
     pub fn first_position(self, queries: Scalar<i32>, length: Scalar<i32>) -> Scalar<i32> {
         if self.from_end { length - queries } else { scalar(0) }
     }
+    /// Of batch element b the i-th block along the queries and the j-th along the keys.
+    pub fn block(
+        self,
+        size: [usize; 2],
+        [b, i, j]: [Scalar<i32>; 3],
+        [queries, keys]: [Scalar<i32>; 2],
+        lengths: Prefetch<i32>,
+        segments: Segments,
+    ) -> Block {
+        let (row, key) = (i * size[0], j * size[1]);
+        let length = minimum(lengths.at(b), keys);
+        let position = row + self.first_position(queries, length);
+        let span = |of: Prefetch<i32>, n: Scalar<i32>| [of.at((b, n, 0)), of.at((b, n, 1))];
+        let spans = self.segments.then(|| [span(segments.spans[0], i), span(segments.spans[1], j)]);
+        Block { rules: self, size, row, position, queries, key, length, spans }
+    }
     /// Scores from scaled products, and with a soft-cap the slope of that step for [`Rules::through`].
     pub fn scores<A: Wide>(self, products: Tile<A>, bias: Option<Tile<A>>) -> (Tile<A>, Option<Tile<A>>) {
         let (mut scores, mut slope) = (products, None);
@@ -87,6 +98,28 @@ impl Rules {
     }
 }
 
+/// The numbers of the segments that queries and keys are of, read under the rule of that name only.
+#[derive(Clone, Copy)]
+pub struct Segments {
+    /// The number of each of the block's queries, and of its keys.
+    pub numbers: [In<i32>; 2],
+    /// The least and the greatest number of each block of queries, and of each block of keys: `[batch, blocks, 2]`.
+    pub spans: [Prefetch<i32>; 2],
+}
+
+/// The least and the greatest of each `BN` numbers of a row, of which there are `T` blocks.
+#[kernel(grid = (B, T))]
+pub fn segment_spans(
+    #[block([B, N] => [_, BN], |b, i| (b, i), fill = 0)] numbers: In<i32>,
+    #[block([B, T, 2] => [_, _, 2], |b, i| (b, i, 0))] out: Out<i32>,
+    #[dim] BN: usize,
+    #[dim] T: usize,
+) {
+    let (x, inside) = (numbers.load(), numbers.valid(0));
+    let ends = [select(inside, x, i32::MAX).min(0), select(inside, x, i32::MIN).max(0)];
+    out.store(concat(ends, 0));
+}
+
 /// A block of scores: where it lies, and which of them are live.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
@@ -94,42 +127,53 @@ pub struct Block {
     pub rules: Rules,
     /// Queries and keys of the block.
     pub size: [usize; 2],
-    /// Position of its first query among the keys.
+    /// Its first query.
+    pub row: Scalar<i32>,
+    /// That one's position among the keys.
     pub position: Scalar<i32>,
-    /// How many of its queries there are.
-    pub rows: Scalar<i32>,
+    /// How many queries there are.
+    pub queries: Scalar<i32>,
     /// Its first key.
     pub key: Scalar<i32>,
     /// How many keys are live.
     pub length: Scalar<i32>,
+    /// The least and the greatest segment of its queries and of its keys, where there are segments.
+    pub spans: Option<[[Scalar<i32>; 2]; 2]>,
 }
 
 impl Block {
     /// Some query of the block sees keys from the first of these to before the second.
     fn some(self) -> [Scalar<i32>; 2] {
-        let last = self.position + minimum(self.rows, self.size[0]) - 1;
+        let last = self.position + minimum(self.queries - self.row, self.size[0]) - 1;
         let begin = self.rules.left.map_or(scalar(0), |left| maximum(self.position - left, 0));
         let end = self.rules.right.map_or(self.length, |right| minimum(self.length, last + (right + 1)));
         [begin, end]
     }
     /// Whether some query of the block may see some key of it. Where not, nothing need be loaded.
+    ///
+    /// Of segments their least and greatest numbers are compared: where they ascend without gaps, as those of packed
+    /// sequences do, no dead block is live.
     pub fn is_live(self) -> Scalar<bool> {
         let [begin, end] = self.some();
-        let before = self.key.lt(end);
-        if self.rules.left.is_none() {
-            return before;
+        let mut live = self.key.lt(end);
+        if self.rules.left.is_some() {
+            live = live & (self.key + self.size[1]).gt(begin) & begin.lt(end);
         }
-        before & (self.key + self.size[1]).gt(begin) & begin.lt(end)
+        if let Some([own, theirs]) = self.spans {
+            live = live & own[0].le(theirs[1]) & theirs[0].le(own[1]);
+        }
+        live
     }
     /// Whether every query of the block sees every key of it: no mask is needed.
     pub fn is_whole(self) -> Scalar<bool> {
-        if self.rules.segments {
-            return scalar(false);
-        }
         let end = self.rules.right.map_or(self.length, |right| minimum(self.length, self.position + (right + 1)));
         let mut whole = (self.key + self.size[1]).le(end);
         if let Some(left) = self.rules.left {
             whole &= self.key.ge(self.position + (self.size[0] as i32 - 1 - left));
+        }
+        if let Some([own, theirs]) = self.spans {
+            // Both are of one segment, the same.
+            whole = whole & own[0].eq(theirs[1]) & theirs[0].eq(own[1]) & own[0].eq(own[1]);
         }
         whole
     }
@@ -149,8 +193,8 @@ impl Block {
         }
         select(seen, rows, 0.0)
     }
-    /// Which scores are live, `[queries, keys]`; segments are those of the block's queries and keys, read by this rule only.
-    pub fn live(self, segments: Option<[In<i32>; 2]>) -> Tile<bool> {
+    /// Which scores are live, `[queries, keys]`.
+    pub fn live(self, segments: Segments) -> Tile<bool> {
         let [queries, keys] = self.size;
         let numbers = self.keys(1);
         let mut live = numbers.lt(self.length).broadcast([queries, keys]);
@@ -161,57 +205,91 @@ impl Block {
         if let Some(left) = self.rules.left {
             live &= numbers.ge(positions - left);
         }
-        if let Some([own, theirs]) = segments.filter(|_| self.rules.segments) {
+        if self.rules.segments {
+            let [own, theirs] = segments.numbers;
             live &= own.load().reshape([queries, 1]).eq(theirs.load().reshape([1, keys]));
         }
         live
     }
     /// What is added to the block's scores, read by this rule only.
-    pub fn bias<E: Real, A: Wide>(self, bias: In<E>) -> Option<Tile<A>> {
-        self.rules.bias.then(|| bias.load().cast::<A>())
+    pub fn bias<E: Floating>(self, bias: In<E>) -> Option<Tile<E::Acc>> {
+        self.rules.bias.then(|| bias.load().cast::<E::Acc>())
     }
-    /// What probabilities are multiplied by under dropout, `[queries, keys]`: 0, or 1 / (1 - rate). `row` counts the first
-    /// query among those of all heads and batch elements: `(b · heads + h) · queries + i`.
-    pub fn kept<A: Wide>(self, seed: [Scalar<u32>; 2], row: Scalar<i32>) -> Option<Tile<A>> {
+    /// What probabilities are multiplied by under dropout, `[queries, keys]`: 0, or 1 / (1 - rate). `head` counts the head
+    /// among those of all batch elements: `b · heads + h`.
+    pub fn kept<A: Wide>(self, seed: [Scalar<u32>; 2], head: Scalar<i32>) -> Option<Tile<A>> {
         let below = self.rules.dropout?;
         let [queries, keys] = self.size;
+        let row = head * self.queries + self.row;
         let rows = (iota::<i32>([queries, 1], 0) + row).cast::<u32>().broadcast([queries, keys]);
         let keys = self.keys(1).cast::<u32>().broadcast([queries, keys]);
         let kept = random::bits(seed, [rows, keys]).ge(below);
         Some(select(kept, full::<A>([1, 1], self.rules.factor()), 0.0))
     }
-    /// The way back through a block of scores, from blocks of queries, keys, values and the gradient by the result, and per
-    /// query the log-sum-exp and the inner product `δ` of result and gradient, `[queries, 1]`. Options as in the forward
-    /// pass: the bias, what is live (`None`: all), what dropout keeps.
+}
+
+/// What a kernel of gradients reads of a block of scores.
+#[derive(Clone, Copy)]
+pub(crate) struct Inputs<E: Floating> {
+    pub(crate) rules: Rules,
+    /// Queries, keys, values, and the gradient by the result.
+    pub(crate) matrices: [In<E>; 4],
+    /// The log-sum-exp and the inner product `δ` of result and gradient, of each query.
+    pub(crate) rows: [In<E::Acc>; 2],
+    pub(crate) scale: Scalar<E::Acc>,
+}
+
+impl<E: Floating> Inputs<E> {
+    /// The way back through a block of scores, with the bias and what dropout keeps as in the forward pass. Where `live`
+    /// does not hold, a key is dead for a query; `seen` takes keys out that no query sees.
     ///
     /// With P the probabilities: `dS = P ∘ (kept ∘ dout vᵀ - δ)` (Dao et al. 2022, Algorithm 4).
-    pub fn back<A: Wide>(
+    pub(crate) fn back(
         self,
-        [q, k, v, dout]: [Tile<A>; 4],
-        [lse, delta]: [Tile<A>; 2],
-        scale: Scalar<A>,
-        [bias, kept]: [Option<Tile<A>>; 2],
+        [bias, kept]: [Option<Tile<E::Acc>>; 2],
         live: Option<Tile<bool>>,
-    ) -> Back<A> {
-        let within = |x: Tile<A>| live.map_or(x, |live| select(live, x, 0.0));
-        let dropped = |x: Tile<A>| kept.map_or(x, |kept| x * kept);
-        let (scores, slope) = self.rules.scores(dot(q, k.t()) * scale, bias);
+        seen: impl Fn(Tile<E::Acc>) -> Tile<E::Acc>,
+    ) -> Back<E::Acc> {
+        let [q, k, v, dout] = self.matrices.map(|x| x.load().cast::<E::Acc>());
+        let [lse, delta] = self.rows.map(|x| x.load().expand(1));
+        let k = seen(k);
+        let within = |x: Tile<E::Acc>| live.map_or(x, |live| select(live, x, 0.0));
+        let dropped = |x: Tile<E::Acc>| kept.map_or(x, |kept| x * kept);
+        let (scores, slope) = self.rules.scores(dot(q, k.t()) * self.scale, bias);
         // A row without finite score has no gradient.
         let lse = select(lse.eq(f32::NEG_INFINITY), f32::INFINITY, lse);
         let p = within((scores - lse).exp());
         let by_scores = p * (dropped(dot(dout, v.t())) - delta);
         let by_products = within(self.rules.through(by_scores, slope));
-        Back { kept: dropped(p), by_scores: within(by_scores), by_products }
+        Back { kept: dropped(p), by_scores: within(by_scores), by_products, q, k, dout }
     }
 }
 
-/// What [`Block::back`] finds, `[queries, keys]`.
-#[derive(Clone, Copy, Debug)]
-pub struct Back<A: Elem> {
-    /// Probabilities after dropout: `dv = keptᵀ dout`.
-    pub kept: Tile<A>,
+/// What [`Inputs::back`] finds, `[queries, keys]`, and what it is multiplied with.
+#[derive(Clone, Copy)]
+pub(crate) struct Back<A> {
+    /// Probabilities after dropout.
+    kept: Tile<A>,
     /// The gradient by scores: the bias's.
-    pub by_scores: Tile<A>,
-    /// The gradient by scaled products: `dq = by_products k · scale`, `dk = by_productsᵀ q · scale`.
-    pub by_products: Tile<A>,
+    pub(crate) by_scores: Tile<A>,
+    /// The gradient by scaled products.
+    by_products: Tile<A>,
+    q: Tile<A>,
+    k: Tile<A>,
+    dout: Tile<A>,
+}
+
+impl<A: Wide> Back<A> {
+    /// What the block adds to the gradient by its queries, to be scaled.
+    pub(crate) fn dq(self) -> Tile<A> {
+        dot(self.by_products, self.k)
+    }
+    /// What it adds to the one by its keys, to be scaled.
+    pub(crate) fn dk(self) -> Tile<A> {
+        dot(self.by_products.t(), self.q)
+    }
+    /// What it adds to the one by its values.
+    pub(crate) fn dv(self) -> Tile<A> {
+        dot(self.kept.t(), self.dout)
+    }
 }

@@ -13,6 +13,7 @@
 //! backward, where stored logits would take 4; memory is n + V rows of d elements instead of n·V. Everything but the
 //! operands is f32.
 use crate::dispatch::floats;
+use crate::element::{Floating, Wide};
 use crate::rows::{in_rows, rows};
 use pallas_rt::Profile;
 use pallas_rt::prelude::*;
@@ -35,15 +36,15 @@ impl Default for Options {
 
 /// A row's statistics while blocks of its logits pass.
 #[derive(Clone, Copy)]
-struct State {
-    max: Scratch<f32>,
-    sum: Scratch<f32>,
+struct State<A> {
+    max: Scratch<A>,
+    sum: Scratch<A>,
     /// The label's logit, and the sum of all.
-    target: Scratch<f32>,
-    total: Scratch<f32>,
+    target: Scratch<A>,
+    total: Scratch<A>,
 }
 
-impl State {
+impl<A: Wide> State<A> {
     fn begin(self) {
         self.max.fill(f32::NEG_INFINITY);
         self.sum.fill(0.0);
@@ -51,7 +52,7 @@ impl State {
         self.total.fill(0.0);
     }
     /// Takes in logits of classes `class ..`; those from `classes` on are none.
-    fn visit<const BV: usize>(self, z: Tile<f32>, labels: Tile<i32>, class: Scalar<i32>, classes: Scalar<i32>) {
+    fn visit<const BV: usize>(self, z: Tile<A>, labels: Tile<i32>, class: Scalar<i32>, classes: Scalar<i32>) {
         let class = iota::<i32>([1, BV], 1) + class;
         let inside = class.lt(classes);
         self.target.store(self.target.load() + select(class.eq(labels), z, 0.0).sum(1));
@@ -64,12 +65,12 @@ impl State {
         self.max.store(m);
     }
     /// Loss and log-sum-exp.
-    fn finish(self, labels: Tile<i32>, classes: Scalar<i32>, terms: Terms) -> (Tile<f32>, Tile<f32>) {
+    fn finish(self, labels: Tile<i32>, classes: Scalar<i32>, terms: Terms<A>) -> (Tile<A>, Tile<A>) {
         let lse = self.max.load() + self.sum.load().log();
-        let mut loss = lse - self.target.load() * (1.0 - terms.smoothing) + lse * lse * terms.z_loss;
+        let mut loss = lse - self.target.load() * terms.certain() + lse * lse * terms.z_loss;
         if terms.smooth {
             // Only then: the mean over a class that is never chosen is -inf.
-            loss -= self.total.load() * (terms.smoothing / classes.cast::<f32>());
+            loss -= self.total.load() * (terms.smoothing / classes.cast::<A>());
         }
         (select(labels.eq(terms.ignore), 0.0, loss), lse)
     }
@@ -77,33 +78,43 @@ impl State {
 
 /// [`Options`] inside of a kernel.
 #[derive(Clone, Copy)]
-struct Terms {
+struct Terms<A> {
     ignore: Scalar<i32>,
-    smoothing: Scalar<f32>,
+    smoothing: Scalar<A>,
     smooth: bool,
-    z_loss: Scalar<f32>,
+    z_loss: Scalar<A>,
+}
+
+impl<A: Wide> Terms<A> {
+    fn new(ignore: Scalar<i32>, [smoothing, z_loss]: [Scalar<f32>; 2], smooth: bool) -> Self {
+        Terms { ignore, smoothing: smoothing.cast::<A>(), smooth, z_loss: z_loss.cast::<A>() }
+    }
+    /// The part of the target that its label has for certain.
+    fn certain(self) -> Scalar<A> {
+        -self.smoothing + 1.0
+    }
 }
 
 /// A block of rows' values: a column each.
 #[derive(Clone, Copy)]
-struct Row {
+struct Row<A> {
     labels: Tile<i32>,
-    lse: Tile<f32>,
-    dloss: Tile<f32>,
+    lse: Tile<A>,
+    dloss: Tile<A>,
 }
 
-impl Row {
+impl<A: Wide> Row<A> {
     /// Gradient by the logits of classes `class ..`.
     fn gradient<const BV: usize>(
         self,
-        z: Tile<f32>,
+        z: Tile<A>,
         class: Scalar<i32>,
         classes: Scalar<i32>,
-        terms: Terms,
-    ) -> Tile<f32> {
+        terms: Terms<A>,
+    ) -> Tile<A> {
         let class = iota::<i32>([1, BV], 1) + class;
-        let share = terms.smoothing / classes.cast::<f32>();
-        let target = select(class.eq(self.labels), 1.0 - terms.smoothing + share, share);
+        let share = terms.smoothing / classes.cast::<A>();
+        let target = select(class.eq(self.labels), terms.certain() + share, share);
         let g = (z - self.lse).exp() * (self.lse * (terms.z_loss * 2.0) + 1.0) - target;
         select(class.lt(classes) & self.labels.ne(terms.ignore), g * self.dloss, 0.0)
     }
@@ -111,16 +122,16 @@ impl Row {
 
 /// Loss and log-sum-exp of each row. `DP` is d rounded up to blocks of `BD`.
 #[kernel(grid = (cdiv(N, BN), cdiv(V, BV)), semantics = (parallel, arbitrary))]
-pub fn cross_entropy_blocks<E: Float, const BN: usize, const BV: usize, const BD: usize>(
+pub fn cross_entropy_blocks<E: Floating, const BN: usize, const BV: usize, const BD: usize>(
     #[block([N, D] => [BN, DP], |i, _| (i, 0), fill = 0.0)] x: In<E>,
     #[block([V, D] => [BV, DP], |_, j| (j, 0), fill = 0.0)] w: In<E>,
     #[block([N, 1] => [BN, 1], |i, _| (i, 0), fill = 0)] labels: In<i32>,
-    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] loss: Out<f32>,
-    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] lse: Out<f32>,
-    #[scratch([BN, 1])] max: Scratch<f32>,
-    #[scratch([BN, 1])] sum: Scratch<f32>,
-    #[scratch([BN, 1])] target: Scratch<f32>,
-    #[scratch([BN, 1])] total: Scratch<f32>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] loss: Out<E::Acc>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] lse: Out<E::Acc>,
+    #[scratch([BN, 1])] max: Scratch<E::Acc>,
+    #[scratch([BN, 1])] sum: Scratch<E::Acc>,
+    #[scratch([BN, 1])] target: Scratch<E::Acc>,
+    #[scratch([BN, 1])] total: Scratch<E::Acc>,
     ignore: i32,
     smoothing: f32,
     z_loss: f32,
@@ -131,14 +142,14 @@ pub fn cross_entropy_blocks<E: Float, const BN: usize, const BV: usize, const BD
     if program_id(1) == 0 {
         state.begin();
     }
-    let mut z = zeros::<f32>([BN, BV]);
+    let mut z = zeros::<E::Acc>([BN, BV]);
     for c in 0..scalar(DP / BD) {
         let at = ds(c * BD, BD);
-        z += dot(x.at((.., at)).load().cast::<f32>(), w.at((.., at)).load().cast::<f32>().t());
+        z += dot(x.at((.., at)).load().cast::<E::Acc>(), w.at((.., at)).load().cast::<E::Acc>().t());
     }
     state.visit::<BV>(z, labels.load(), program_id(1) * BV, V);
     if program_id(1) == num_programs(1) - 1 {
-        let (a, b) = state.finish(labels.load(), V, Terms { ignore, smoothing, smooth, z_loss });
+        let (a, b) = state.finish(labels.load(), V, Terms::new(ignore, [smoothing, z_loss], smooth));
         loss.store(a);
         lse.store(b);
     }
@@ -146,13 +157,13 @@ pub fn cross_entropy_blocks<E: Float, const BN: usize, const BV: usize, const BD
 
 /// The gradient by x: rows of it stay with a program, blocks of the vocabulary pass. `DP` as in [`cross_entropy_blocks`].
 #[kernel(grid = (cdiv(N, BN), cdiv(V, BV)), semantics = (parallel, arbitrary))]
-pub fn cross_entropy_dx<E: Float, const BN: usize, const BV: usize, const BD: usize>(
+pub fn cross_entropy_dx<E: Floating, const BN: usize, const BV: usize, const BD: usize>(
     #[block([N, D] => [BN, DP], |i, _| (i, 0), fill = 0.0)] x: In<E>,
     #[block([V, D] => [BV, DP], |_, j| (j, 0), fill = 0.0)] w: In<E>,
     #[block([N, 1] => [BN, 1], |i, _| (i, 0), fill = 0)] labels: In<i32>,
-    #[block([N, 1] => [BN, 1], |i, _| (i, 0), fill = 0.0)] lse: In<f32>,
-    #[block([N, 1] => [BN, 1], |i, _| (i, 0), fill = 0.0)] dloss: In<f32>,
-    #[block([N, D] => [BN, DP], |i, _| (i, 0))] dx: Out<f32>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0), fill = 0.0)] lse: In<E::Acc>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0), fill = 0.0)] dloss: In<E::Acc>,
+    #[block([N, D] => [BN, DP], |i, _| (i, 0))] dx: Out<E::Acc>,
     ignore: i32,
     smoothing: f32,
     z_loss: f32,
@@ -161,28 +172,28 @@ pub fn cross_entropy_dx<E: Float, const BN: usize, const BV: usize, const BD: us
     if program_id(1) == 0 {
         dx.fill(0.0);
     }
-    let mut z = zeros::<f32>([BN, BV]);
+    let mut z = zeros::<E::Acc>([BN, BV]);
     for c in 0..scalar(DP / BD) {
         let at = ds(c * BD, BD);
-        z += dot(x.at((.., at)).load().cast::<f32>(), w.at((.., at)).load().cast::<f32>().t());
+        z += dot(x.at((.., at)).load().cast::<E::Acc>(), w.at((.., at)).load().cast::<E::Acc>().t());
     }
     let row = Row { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
-    let g = row.gradient::<BV>(z, program_id(1) * BV, V, Terms { ignore, smoothing, smooth: true, z_loss });
+    let g = row.gradient::<BV>(z, program_id(1) * BV, V, Terms::new(ignore, [smoothing, z_loss], true));
     for c in 0..scalar(DP / BD) {
         let at = ds(c * BD, BD);
-        dx.at((.., at)).store(dx.at((.., at)).load() + dot(g, w.at((.., at)).load().cast::<f32>()));
+        dx.at((.., at)).store(dx.at((.., at)).load() + dot(g, w.at((.., at)).load().cast::<E::Acc>()));
     }
 }
 
 /// The gradient by w: classes of it stay with a program, blocks of rows pass. `DP` as in [`cross_entropy_blocks`].
 #[kernel(grid = (cdiv(V, BV), cdiv(N, BN)), semantics = (parallel, arbitrary))]
-pub fn cross_entropy_dw<E: Float, const BN: usize, const BV: usize, const BD: usize>(
+pub fn cross_entropy_dw<E: Floating, const BN: usize, const BV: usize, const BD: usize>(
     #[block([N, D] => [BN, DP], |_, i| (i, 0), fill = 0.0)] x: In<E>,
     #[block([V, D] => [BV, DP], |j, _| (j, 0), fill = 0.0)] w: In<E>,
     #[block([N, 1] => [BN, 1], |_, i| (i, 0), fill = 0)] labels: In<i32>,
-    #[block([N, 1] => [BN, 1], |_, i| (i, 0), fill = 0.0)] lse: In<f32>,
-    #[block([N, 1] => [BN, 1], |_, i| (i, 0), fill = 0.0)] dloss: In<f32>,
-    #[block([V, D] => [BV, DP], |j, _| (j, 0))] dw: Out<f32>,
+    #[block([N, 1] => [BN, 1], |_, i| (i, 0), fill = 0.0)] lse: In<E::Acc>,
+    #[block([N, 1] => [BN, 1], |_, i| (i, 0), fill = 0.0)] dloss: In<E::Acc>,
+    #[block([V, D] => [BV, DP], |j, _| (j, 0))] dw: Out<E::Acc>,
     ignore: i32,
     smoothing: f32,
     z_loss: f32,
@@ -191,30 +202,30 @@ pub fn cross_entropy_dw<E: Float, const BN: usize, const BV: usize, const BD: us
     if program_id(1) == 0 {
         dw.fill(0.0);
     }
-    let mut z = zeros::<f32>([BN, BV]);
+    let mut z = zeros::<E::Acc>([BN, BV]);
     for c in 0..scalar(DP / BD) {
         let at = ds(c * BD, BD);
-        z += dot(x.at((.., at)).load().cast::<f32>(), w.at((.., at)).load().cast::<f32>().t());
+        z += dot(x.at((.., at)).load().cast::<E::Acc>(), w.at((.., at)).load().cast::<E::Acc>().t());
     }
     let row = Row { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
-    let g = row.gradient::<BV>(z, program_id(0) * BV, V, Terms { ignore, smoothing, smooth: true, z_loss });
+    let g = row.gradient::<BV>(z, program_id(0) * BV, V, Terms::new(ignore, [smoothing, z_loss], true));
     for c in 0..scalar(DP / BD) {
         let at = ds(c * BD, BD);
-        dw.at((.., at)).store(dw.at((.., at)).load() + dot(g.t(), x.at((.., at)).load().cast::<f32>()));
+        dw.at((.., at)).store(dw.at((.., at)).load() + dot(g.t(), x.at((.., at)).load().cast::<E::Acc>()));
     }
 }
 
 /// Loss and log-sum-exp of each row of given logits.
 #[kernel(grid = (cdiv(N, BN), cdiv(V, BV)), semantics = (parallel, arbitrary))]
-pub fn cross_entropy_of_logits_blocks<E: Float, const BN: usize, const BV: usize>(
+pub fn cross_entropy_of_logits_blocks<E: Floating, const BN: usize, const BV: usize>(
     #[block([N, V] => [BN, BV], |i, j| (i, j), fill = 0.0)] z: In<E>,
     #[block([N, 1] => [BN, 1], |i, _| (i, 0), fill = 0)] labels: In<i32>,
-    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] loss: Out<f32>,
-    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] lse: Out<f32>,
-    #[scratch([BN, 1])] max: Scratch<f32>,
-    #[scratch([BN, 1])] sum: Scratch<f32>,
-    #[scratch([BN, 1])] target: Scratch<f32>,
-    #[scratch([BN, 1])] total: Scratch<f32>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] loss: Out<E::Acc>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] lse: Out<E::Acc>,
+    #[scratch([BN, 1])] max: Scratch<E::Acc>,
+    #[scratch([BN, 1])] sum: Scratch<E::Acc>,
+    #[scratch([BN, 1])] target: Scratch<E::Acc>,
+    #[scratch([BN, 1])] total: Scratch<E::Acc>,
     ignore: i32,
     smoothing: f32,
     z_loss: f32,
@@ -224,9 +235,9 @@ pub fn cross_entropy_of_logits_blocks<E: Float, const BN: usize, const BV: usize
     if program_id(1) == 0 {
         state.begin();
     }
-    state.visit::<BV>(z.load().cast::<f32>(), labels.load(), program_id(1) * BV, V);
+    state.visit::<BV>(z.load().cast::<E::Acc>(), labels.load(), program_id(1) * BV, V);
     if program_id(1) == num_programs(1) - 1 {
-        let (a, b) = state.finish(labels.load(), V, Terms { ignore, smoothing, smooth, z_loss });
+        let (a, b) = state.finish(labels.load(), V, Terms::new(ignore, [smoothing, z_loss], smooth));
         loss.store(a);
         lse.store(b);
     }
@@ -234,25 +245,25 @@ pub fn cross_entropy_of_logits_blocks<E: Float, const BN: usize, const BV: usize
 
 /// The gradient by given logits.
 #[kernel(grid = (cdiv(N, BN), cdiv(V, BV)))]
-pub fn cross_entropy_of_logits_dz<E: Float, const BN: usize, const BV: usize>(
+pub fn cross_entropy_of_logits_dz<E: Floating, const BN: usize, const BV: usize>(
     #[block([N, V] => [BN, BV], |i, j| (i, j))] z: In<E>,
     #[block([N, 1] => [BN, 1], |i, _| (i, 0))] labels: In<i32>,
-    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] lse: In<f32>,
-    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] dloss: In<f32>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] lse: In<E::Acc>,
+    #[block([N, 1] => [BN, 1], |i, _| (i, 0))] dloss: In<E::Acc>,
     #[block([N, V] => [BN, BV], |i, j| (i, j))] dz: Out<E>,
     ignore: i32,
     smoothing: f32,
     z_loss: f32,
 ) {
     let row = Row { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
-    let terms = Terms { ignore, smoothing, smooth: true, z_loss };
-    dz.store(row.gradient::<BV>(z.load().cast::<f32>(), program_id(1) * BV, V, terms).cast::<E>());
+    let terms = Terms::new(ignore, [smoothing, z_loss], true);
+    dz.store(row.gradient::<BV>(z.load().cast::<E::Acc>(), program_id(1) * BV, V, terms).cast::<E>());
 }
 
 /// Sums of f32 as the operands' type.
 #[kernel(grid = (cdiv(N, BN), cdiv(D, BD)))]
-fn rounded<E: Float, const BN: usize, const BD: usize>(
-    #[block([N, D] => [BN, BD], |i, j| (i, j))] x: In<f32>,
+fn rounded<E: Floating, const BN: usize, const BD: usize>(
+    #[block([N, D] => [BN, BD], |i, j| (i, j))] x: In<E::Acc>,
     #[block([N, D] => [BN, BD], |i, j| (i, j))] out: Out<E>,
 ) {
     out.store(x.load().cast::<E>());

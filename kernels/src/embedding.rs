@@ -8,13 +8,14 @@
 //! sums a row's gradients in ascending order of position, in f32: no atomics, the same result every time. It costs one read
 //! of `dout` and one write of `dtable`, as rows that nobody looked up are zeros.
 use crate::dispatch::floats;
+use crate::element::Floating;
 use crate::rows::rows;
 use pallas_rt::Profile;
 use pallas_rt::prelude::*;
 
 /// Copies a row in blocks of `BD` elements.
 #[kernel(grid = (N, cdiv(D, BD)))]
-pub fn embedding_blocks<E: Float, const BD: usize>(
+pub fn embedding_blocks<E: Floating, const BD: usize>(
     #[prefetch([N])] ids: Prefetch<i32>,
     #[block([V, D] => [_, BD], |t, j| (ids.at(t), j))] table: In<E>,
     #[block([N, D] => [_, BD], |t, j| (t, j))] out: Out<E>,
@@ -24,7 +25,7 @@ pub fn embedding_blocks<E: Float, const BD: usize>(
 
 /// Sums rows `order[starts[v] .. starts[v + 1]]` of `dout` into row v. `NP` is at least N: kernels are compiled for it.
 #[kernel(grid = (V, cdiv(D, BD)))]
-pub fn embedding_backward_blocks<E: Float, const BD: usize>(
+pub fn embedding_backward_blocks<E: Floating, const BD: usize>(
     #[prefetch([S])] starts: Prefetch<i32>,
     #[prefetch([T])] order: Prefetch<i32>,
     #[block([N, D] => [NP, BD], |_, j| (0, j))] dout: In<E>,
@@ -33,9 +34,9 @@ pub fn embedding_backward_blocks<E: Float, const BD: usize>(
     #[dim] NP: usize,
 ) {
     let v = program_id(0);
-    let mut sum = zeros::<f32>([BD]);
+    let mut sum = zeros::<E::Acc>([BD]);
     for t in starts.at(v)..starts.at(v + 1) {
-        sum += dout.at((order.at(t), ..)).load().cast::<f32>();
+        sum += dout.at((order.at(t), ..)).load().cast::<E::Acc>();
     }
     dtable.store(sum.cast::<E>());
 }

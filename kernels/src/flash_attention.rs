@@ -14,55 +14,46 @@
 use crate::attention_options::axes;
 pub use crate::attention_options::{Dropout, Operands, Options, Window};
 pub use crate::attention_scores::Causal;
-use crate::attention_scores::{Block, Rules, Wide};
+use crate::attention_scores::{Block, Rules, Segments};
 use crate::dispatch::floats;
+use crate::element::Floating;
+use crate::online::Online;
 use pallas_rt::prelude::*;
 use pallas_rt::{DeviceLimits, Profile};
 
-/// What a program keeps while keys and values stream past it.
+/// What a program multiplies keys and values with that stream past it.
 #[derive(Clone, Copy)]
-struct State<E, A> {
+struct Products<E: Floating> {
     rules: Rules,
     /// Multiplied by the factor of the scores.
-    q: Scratch<A>,
+    q: Scratch<E::Acc>,
     /// Where products are of operands as they are: the queries, and that factor.
-    narrow: Option<(Scratch<E>, Scalar<A>)>,
-    max: Scratch<A>,
-    sum: Scratch<A>,
-    acc: Scratch<A>,
+    narrow: Option<(Scratch<E>, Scalar<E::Acc>)>,
+    bias: Option<Tile<E::Acc>>,
+    /// Probabilities are multiplied by it.
+    kept: Option<Tile<E::Acc>>,
 }
 
-impl<E: Real, A: Wide> State<E, A> {
-    /// Takes a block of keys `[BK, D]` in. Of a block that is seen in `part`, the rule says which keys are dead for a query;
-    /// probabilities are multiplied by `kept`.
-    fn visit(
-        self,
-        [k, v]: [Tile<E>; 2],
-        bias: Option<Tile<A>>,
-        part: Option<(Block, Tile<bool>)>,
-        kept: Option<Tile<A>>,
-    ) {
+impl<E: Floating> Products<E> {
+    /// Scores of a block of keys `[BK, D]`.
+    fn scores(self, k: Tile<E>) -> Tile<E::Acc> {
         let products = match self.narrow {
-            Some((q, scale)) => dot(q.load(), k.t()).cast::<A>() * scale,
-            None => dot(self.q.load(), k.cast::<A>().t()),
+            Some((q, scale)) => dot(q.load(), k.t()) * scale,
+            None => dot(self.q.load(), k.cast::<E::Acc>().t()),
         };
-        let (scores, _) = self.rules.scores(products, bias);
-        let scores = part.map_or(scores, |(_, live)| select(live, scores, f32::NEG_INFINITY));
-        let m = maximum(self.max.load(), scores.max(1));
-        // Before a row's first live key its maximum is -inf; its sum stays 0.
-        let base = select(m.eq(f32::NEG_INFINITY), 0.0, m);
-        let (p, alpha) = ((scores - base).exp(), (self.max.load() - base).exp());
-        self.sum.store(self.sum.load() * alpha + p.sum(1));
-        let p = kept.map_or(p, |kept| p * kept);
-        let sums = match self.narrow {
-            Some(_) => dot(p.cast::<E>(), part.map_or(v, |(block, _)| block.seen(v))).cast::<A>(),
+        self.rules.scores(products, self.bias).0
+    }
+    /// Sums of a block of values, weighed by probabilities; of those of a block that is seen in `part` what no query sees
+    /// counts as 0.
+    fn values(self, p: Tile<E::Acc>, v: Tile<E>, part: Option<Block>) -> Tile<E::Acc> {
+        let p = self.kept.map_or(p, |kept| p * kept);
+        match self.narrow {
+            Some(_) => dot(p.cast::<E>(), part.map_or(v, |block| block.seen(v))),
             None => {
-                let v = v.cast::<A>();
-                dot(p, part.map_or(v, |(block, _)| block.seen(v)))
+                let v = v.cast::<E::Acc>();
+                dot(p, part.map_or(v, |block| block.seen(v)))
             }
-        };
-        self.acc.store(self.acc.load() * alpha + sums);
-        self.max.store(m);
+        }
     }
 }
 
@@ -70,9 +61,9 @@ impl<E: Real, A: Wide> State<E, A> {
 ///
 /// Which options hold is in `rules`; the arrays of others are not read. [`Options::operands`] makes all of them. `narrow`
 /// products are of queries, keys and values as they are, and of probabilities rounded to their type: what cooperative
-/// matrices of f16 multiply. Else all factors are `A`.
+/// matrices of f16 multiply. Else all factors are `E::Acc`.
 #[kernel(grid = (B, H, cdiv(S, BQ), cdiv(L, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
-pub fn flash_attention_blocks<E: Real, A: Wide, const BQ: usize, const BK: usize>(
+pub fn flash_attention_blocks<E: Floating, const BQ: usize, const BK: usize>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] q: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, h, _, j| (b, h / (H / G), j, 0), fill = 0.0)] k: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, h, _, j| (b, h / (H / G), j, 0), fill = 0.0)] v: In<E>,
@@ -80,57 +71,57 @@ pub fn flash_attention_blocks<E: Real, A: Wide, const BQ: usize, const BK: usize
     #[block([BB, BH, BS, BL] => [_, _, BQ, BK], |b, h, i, j| (b % BB, h % BH, i, j), fill = 0.0)] bias: In<E>,
     #[block([B, QS] => [_, BQ], |b, _, i, _| (b, i), fill = 0.0)] query_segments: In<i32>,
     #[block([B, KS] => [_, BK], |b, _, _, j| (b, j), fill = 0.0)] key_segments: In<i32>,
+    #[prefetch([B, QT, QE])] query_spans: Prefetch<i32>,
+    #[prefetch([B, KT, KE])] key_spans: Prefetch<i32>,
     #[block([HS] => [1], |_, h, _, _| (h,))] sinks: In<E>,
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0))] out: Out<E>,
-    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), empty = f32::NEG_INFINITY)] lse: Out<A>,
-    #[scratch([BQ, D])] scaled: Scratch<A>,
+    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), empty = f32::NEG_INFINITY)] lse: Out<E::Acc>,
+    #[scratch([BQ, D])] scaled: Scratch<E::Acc>,
     #[scratch([BQ, D])] queries: Scratch<E>,
-    #[scratch([BQ, 1])] max: Scratch<A>,
-    #[scratch([BQ, 1])] sum: Scratch<A>,
-    #[scratch([BQ, D])] acc: Scratch<A>,
+    #[scratch([BQ, 1])] max: Scratch<E::Acc>,
+    #[scratch([BQ, 1])] sum: Scratch<E::Acc>,
+    #[scratch([BQ, D])] acc: Scratch<E::Acc>,
     scale: f32,
     seed_high: u32,
     seed_low: u32,
     #[fixed] rules: Rules,
     #[fixed] narrow: bool,
 ) {
-    let (row, key) = (program_id(2) * BQ, program_id(3) * BK);
+    let rows = Online { max, sum, acc };
     if program_id(3) == 0 {
         if narrow {
             queries.store(q.load());
         } else {
-            scaled.store(q.load().cast::<A>() * scale.cast::<A>());
+            scaled.store(q.load().cast::<E::Acc>() * scale.cast::<E::Acc>());
         }
-        acc.fill(0.0);
-        // A sink is a key that came before all others and has no value.
         if rules.sinks {
-            max.store(sinks.load().cast::<A>().reshape([1, 1]).broadcast([BQ, 1]));
-            sum.fill(1.0);
+            rows.begin_after(sinks.load().cast::<E::Acc>().reshape([1, 1]).broadcast([BQ, 1]));
         } else {
-            max.fill(f32::NEG_INFINITY);
-            sum.fill(0.0);
+            rows.begin();
         }
     }
-    let length = minimum(lengths.at(program_id(0)), L);
-    let position = row + rules.first_position(S, length);
-    let block = Block { rules, size: [BQ, BK], position, rows: S - row, key, length };
+    let at = [program_id(0), program_id(2), program_id(3)];
+    let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
+    let block = rules.block([BQ, BK], at, [S, L], lengths, segments);
     if block.is_live() {
-        let narrow = narrow.then_some((queries, scale.cast::<A>()));
-        let state = State { rules, q: scaled, narrow, max, sum, acc };
+        let narrow = narrow.then_some((queries, scale.cast::<E::Acc>()));
         let bias = block.bias(bias);
-        let kept = block.kept([seed_high, seed_low], (program_id(0) * H + program_id(1)) * S + row);
+        let kept = block.kept([seed_high, seed_low], program_id(0) * H + program_id(1));
+        let products = Products { rules, q: scaled, narrow, bias, kept };
         if block.is_whole() {
-            state.visit([k.load(), v.load()], bias, None, kept);
+            let (k, v) = (k.load(), v.load());
+            rows.visit(products.scores(k), |p| products.values(p, v, None));
         } else {
-            let live = block.live(Some([query_segments, key_segments]));
-            state.visit([k.load(), v.load()], bias, Some((block, live)), kept);
+            let live = block.live(segments);
+            let (k, v) = (k.load(), v.load());
+            let scores = select(live, products.scores(k), f32::NEG_INFINITY);
+            rows.visit(scores, |p| products.values(p, v, Some(block)));
         }
     }
     if program_id(3) == num_programs(3) - 1 {
-        let total = sum.load();
-        let dead = total.eq(0.0);
-        out.store(select(dead, 0.0, acc.load() / total).cast::<E>());
-        lse.store(select(dead, f32::NEG_INFINITY, max.load() + total.log()).reshape([BQ]));
+        let (result, total) = rows.finish();
+        out.store(result.cast::<E>());
+        lse.store(total.reshape([BQ]));
     }
 }
 
@@ -197,7 +188,7 @@ pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Optio
     macro_rules! call {
         ($E:ident $($BQ:literal $BK:literal),*) => {
             match block_sizes(q.client().limits(), q.dtype(), shape, options) {
-                $(($BQ, $BK) => flash_attention_in_blocks::<$E, f32, $BQ, $BK>(q, k, v, options),)*
+                $(($BQ, $BK) => flash_attention_in_blocks::<$E, $BQ, $BK>(q, k, v, options),)*
                 other => unreachable!("no kernel was compiled for blocks of {other:?}"),
             }
         };
@@ -205,30 +196,21 @@ pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Optio
     floats!("flash_attention", q.dtype(), E => call!(E 64 32, 32 32, 64 16, 32 16, 8 64, 16 128, 64 128, 128 128, 256 128))
 }
 
-/// [`flash_attention_with_lse`] of elements `E`, computed in `A`, in blocks of `BQ` queries and `BK` keys.
+/// [`flash_attention_with_lse`] of elements `E` in blocks of `BQ` queries and `BK` keys.
 ///
 /// # Errors
 /// As [`flash_attention`].
-pub fn flash_attention_in_blocks<E: Real, A: Wide, const BQ: usize, const BK: usize>(
+pub fn flash_attention_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     q: &Array,
     k: &Array,
     v: &Array,
     options: &Options<'_>,
 ) -> Result<(Array, Array)> {
-    let Operands { lengths, bias, segments, sinks, scale, seed, rules } = &options.operands(q, k)?;
-    flash_attention_blocks::<E, A, BQ, BK>(
-        q,
-        k,
-        v,
-        lengths,
-        bias,
-        &segments[0],
-        &segments[1],
-        sinks,
-        *scale,
-        seed[0],
-        seed[1],
-        *rules,
-        is_narrow(q.client().limits(), E::DTYPE),
+    let operands = &options.operands(q, k)?;
+    let Operands { lengths, bias, segments: [own, theirs], sinks, scale, seed: [high, low], rules } = operands;
+    let [queries, keys] = &operands.spans([BQ, BK])?;
+    let narrow = is_narrow(q.client().limits(), E::DTYPE);
+    flash_attention_blocks::<E, BQ, BK>(
+        q, k, v, lengths, bias, own, theirs, queries, keys, sinks, *scale, *high, *low, *rules, narrow,
     )
 }

@@ -13,37 +13,40 @@
 //! pass of five. Either way every element is summed by one program in one order, so gradients are the same every time.
 //! Everything but the operands is f32. Blocks of keys that no row of a block of queries sees are skipped.
 use crate::attention_options::{Operands, Options, axes};
-use crate::attention_scores::{Block, Rules, Wide};
+use crate::attention_scores::{Inputs, Rules, Segments};
 use crate::dispatch::floats;
+use crate::element::Floating;
 use crate::flash_attention_resident::{is_worth_it, resident_gradients};
 use pallas_rt::prelude::*;
 use pallas_rt::{DeviceLimits, Profile};
 
 /// Inner products of the rows of `out` and its gradient.
 #[kernel(grid = (B, H, cdiv(S, BQ)))]
-pub fn flash_attention_delta<E: Real, A: Wide, const BQ: usize>(
+pub fn flash_attention_delta<E: Floating, const BQ: usize>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i| (b, h, i, 0))] out: In<E>,
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i| (b, h, i, 0))] dout: In<E>,
-    #[block([B, H, S] => [_, _, BQ], |b, h, i| (b, h, i))] delta: Out<A>,
+    #[block([B, H, S] => [_, _, BQ], |b, h, i| (b, h, i))] delta: Out<E::Acc>,
 ) {
-    delta.store((out.load().cast::<A>() * dout.load().cast::<A>()).sum(1).reshape([BQ]));
+    delta.store((out.load().cast::<E::Acc>() * dout.load().cast::<E::Acc>()).sum(1).reshape([BQ]));
 }
 
 /// The gradient by queries: one tile of it per program; keys and values stream past.
 #[kernel(grid = (B, H, cdiv(S, BQ), cdiv(L, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
-pub fn flash_attention_dq<E: Real, A: Wide, const BQ: usize, const BK: usize>(
+pub fn flash_attention_dq<E: Floating, const BQ: usize, const BK: usize>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] q: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, h, _, j| (b, h / (H / G), j, 0), fill = 0.0)] k: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, h, _, j| (b, h / (H / G), j, 0), fill = 0.0)] v: In<E>,
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] dout: In<E>,
-    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), fill = f32::INFINITY)] lse: In<A>,
-    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), fill = 0.0)] delta: In<A>,
+    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), fill = f32::INFINITY)] lse: In<E::Acc>,
+    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), fill = 0.0)] delta: In<E::Acc>,
     #[prefetch([B])] lengths: Prefetch<i32>,
     #[block([BB, BH, BS, BL] => [_, _, BQ, BK], |b, h, i, j| (b % BB, h % BH, i, j), fill = 0.0)] bias: In<E>,
     #[block([B, QS] => [_, BQ], |b, _, i, _| (b, i), fill = 0.0)] query_segments: In<i32>,
     #[block([B, KS] => [_, BK], |b, _, _, j| (b, j), fill = 0.0)] key_segments: In<i32>,
+    #[prefetch([B, QT, QE])] query_spans: Prefetch<i32>,
+    #[prefetch([B, KT, KE])] key_spans: Prefetch<i32>,
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0))] dq: Out<E>,
-    #[scratch([BQ, D])] acc: Scratch<A>,
+    #[scratch([BQ, D])] acc: Scratch<E::Acc>,
     scale: f32,
     seed_high: u32,
     seed_low: u32,
@@ -52,21 +55,22 @@ pub fn flash_attention_dq<E: Real, A: Wide, const BQ: usize, const BK: usize>(
     if program_id(3) == 0 {
         acc.fill(0.0);
     }
-    let (row, key) = (program_id(2) * BQ, program_id(3) * BK);
-    let length = minimum(lengths.at(program_id(0)), L);
-    let position = row + rules.first_position(S, length);
-    let block = Block { rules, size: [BQ, BK], position, rows: S - row, key, length };
+    let at = [program_id(0), program_id(2), program_id(3)];
+    let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
+    let block = rules.block([BQ, BK], at, [S, L], lengths, segments);
     if block.is_live() {
-        let k = block.seen(k.load().cast::<A>());
-        let blocks = [q.load().cast::<A>(), k, v.load().cast::<A>(), dout.load().cast::<A>()];
-        let rows = [lse.load().reshape([BQ, 1]), delta.load().reshape([BQ, 1])];
-        let kept = block.kept([seed_high, seed_low], (program_id(0) * H + program_id(1)) * S + row);
-        let live = block.live(Some([query_segments, key_segments]));
-        let back = block.back(blocks, rows, scale.cast::<A>(), [block.bias(bias), kept], Some(live));
-        acc.store(acc.load() + dot(back.by_products, k));
+        let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
+        let kept = block.kept([seed_high, seed_low], program_id(0) * H + program_id(1));
+        let options = [block.bias(bias), kept];
+        if block.is_whole() {
+            acc.store(acc.load() + inputs.back(options, None, |k| k).dq());
+        } else {
+            let back = inputs.back(options, Some(block.live(segments)), |k| block.seen(k));
+            acc.store(acc.load() + back.dq());
+        }
     }
     if program_id(3) == num_programs(3) - 1 {
-        dq.store((acc.load() * scale.cast::<A>()).cast::<E>());
+        dq.store((acc.load() * scale.cast::<E::Acc>()).cast::<E>());
     }
 }
 
@@ -75,22 +79,24 @@ pub fn flash_attention_dq<E: Real, A: Wide, const BQ: usize, const BK: usize>(
     grid = (B, G, cdiv(L, BK), cdiv(H, G), cdiv(S, BQ)),
     semantics = (parallel, parallel, parallel, arbitrary, arbitrary)
 )]
-pub fn flash_attention_dkv<E: Real, A: Wide, const BQ: usize, const BK: usize>(
+pub fn flash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, g, _, h, i| (b, g * (H / G) + h, i, 0), fill = 0.0)] q: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, g, j, _, _| (b, g, j, 0), fill = 0.0)] k: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, g, j, _, _| (b, g, j, 0), fill = 0.0)] v: In<E>,
     #[block([B, H, S, D] => [_, _, BQ, D], |b, g, _, h, i| (b, g * (H / G) + h, i, 0), fill = 0.0)] dout: In<E>,
-    #[block([B, H, S] => [_, _, BQ], |b, g, _, h, i| (b, g * (H / G) + h, i), fill = f32::INFINITY)] lse: In<A>,
-    #[block([B, H, S] => [_, _, BQ], |b, g, _, h, i| (b, g * (H / G) + h, i), fill = 0.0)] delta: In<A>,
+    #[block([B, H, S] => [_, _, BQ], |b, g, _, h, i| (b, g * (H / G) + h, i), fill = f32::INFINITY)] lse: In<E::Acc>,
+    #[block([B, H, S] => [_, _, BQ], |b, g, _, h, i| (b, g * (H / G) + h, i), fill = 0.0)] delta: In<E::Acc>,
     #[prefetch([B])] lengths: Prefetch<i32>,
     #[block([BB, BH, BS, BL] => [_, _, BQ, BK], |b, g, j, h, i| (b % BB, (g * (H / G) + h) % BH, i, j), fill = 0.0)]
     bias: In<E>,
     #[block([B, QS] => [_, BQ], |b, _, _, _, i| (b, i), fill = 0.0)] query_segments: In<i32>,
     #[block([B, KS] => [_, BK], |b, _, j, _, _| (b, j), fill = 0.0)] key_segments: In<i32>,
+    #[prefetch([B, QT, QE])] query_spans: Prefetch<i32>,
+    #[prefetch([B, KT, KE])] key_spans: Prefetch<i32>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, g, j, _, _| (b, g, j, 0))] dk: Out<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, g, j, _, _| (b, g, j, 0))] dv: Out<E>,
-    #[scratch([BK, D])] keys: Scratch<A>,
-    #[scratch([BK, D])] values: Scratch<A>,
+    #[scratch([BK, D])] keys: Scratch<E::Acc>,
+    #[scratch([BK, D])] values: Scratch<E::Acc>,
     scale: f32,
     seed_high: u32,
     seed_low: u32,
@@ -101,23 +107,26 @@ pub fn flash_attention_dkv<E: Real, A: Wide, const BQ: usize, const BK: usize>(
         keys.fill(0.0);
         values.fill(0.0);
     }
-    let (row, key) = (program_id(4) * BQ, program_id(2) * BK);
-    let length = minimum(lengths.at(program_id(0)), L);
-    let position = row + rules.first_position(S, length);
-    let block = Block { rules, size: [BQ, BK], position, rows: S - row, key, length };
+    let at = [program_id(0), program_id(4), program_id(2)];
+    let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
+    let block = rules.block([BQ, BK], at, [S, L], lengths, segments);
     if block.is_live() {
-        let (q, dout) = (q.load().cast::<A>(), dout.load().cast::<A>());
-        let blocks = [q, k.load().cast::<A>(), v.load().cast::<A>(), dout];
-        let rows = [lse.load().reshape([BQ, 1]), delta.load().reshape([BQ, 1])];
+        let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let head = program_id(1) * (H / G) + program_id(3);
-        let kept = block.kept([seed_high, seed_low], (program_id(0) * H + head) * S + row);
-        let live = block.live(Some([query_segments, key_segments]));
-        let back = block.back(blocks, rows, scale.cast::<A>(), [block.bias(bias), kept], Some(live));
-        values.store(values.load() + dot(back.kept.t(), dout));
-        keys.store(keys.load() + dot(back.by_products.t(), q));
+        let options = [block.bias(bias), block.kept([seed_high, seed_low], program_id(0) * H + head)];
+        let add = |live: Option<Tile<bool>>| {
+            let back = inputs.back(options, live, |k| k);
+            values.store(values.load() + back.dv());
+            keys.store(keys.load() + back.dk());
+        };
+        if block.is_whole() {
+            add(None);
+        } else {
+            add(Some(block.live(segments)));
+        }
     }
     if step == num_programs(3) * num_programs(4) - 1 {
-        dk.store((keys.load() * scale.cast::<A>()).cast::<E>());
+        dk.store((keys.load() * scale.cast::<E::Acc>()).cast::<E>());
         dv.store(values.load().cast::<E>());
     }
 }
@@ -177,9 +186,9 @@ pub fn flash_attention_backward(
         ($E:ident $($OWN:literal $PAST:literal),*) => {
             match block_sizes(q.client().limits(), d) {
                 $(($OWN, $PAST) if resident => {
-                    resident_gradients::<$E, f32, $OWN, $PAST>(operands, results, dout, options)
+                    resident_gradients::<$E, $OWN, $PAST>(operands, results, dout, options)
                 })*
-                $(($OWN, $PAST) => gradients_in_blocks::<$E, f32, $OWN, $PAST>(operands, results, dout, options),)*
+                $(($OWN, $PAST) => gradients_in_blocks::<$E, $OWN, $PAST>(operands, results, dout, options),)*
                 other => unreachable!("no kernel was compiled for blocks of {other:?}"),
             }
         };
@@ -187,25 +196,27 @@ pub fn flash_attention_backward(
     floats!("flash_attention_backward", q.dtype(), E => call!(E 8 4, 8 8, 16 8, 16 16, 32 16, 32 32, 64 64, 128 128))
 }
 
-/// [`flash_attention_backward`] of elements `E`, computed in `A`, as two kernels: a program gathers the gradients of `OWN` rows,
+/// [`flash_attention_backward`] of elements `E`, as two kernels: a program gathers the gradients of `OWN` rows,
 /// `PAST` rows stream past it at a time.
 ///
 /// # Errors
 /// As [`flash_attention_backward`].
-pub fn gradients_in_blocks<E: Real, A: Wide, const OWN: usize, const PAST: usize>(
+pub fn gradients_in_blocks<E: Floating, const OWN: usize, const PAST: usize>(
     [q, k, v]: [&Array; 3],
     [out, lse]: [&Array; 2],
     dout: &Array,
     options: &Options<'_>,
 ) -> Result<(Array, Array, Array)> {
-    let Operands { lengths, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } =
-        &options.operands(q, k)?;
-    let delta = &flash_attention_delta::<E, A, OWN>(out, dout)?;
-    let dq = flash_attention_dq::<E, A, OWN, PAST>(
-        q, k, v, dout, lse, delta, lengths, bias, own, theirs, *scale, *high, *low, *rules,
+    let operands = &options.operands(q, k)?;
+    let Operands { lengths, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } = operands;
+    let delta = &flash_attention_delta::<E, OWN>(out, dout)?;
+    let [queries, keys] = &operands.spans([OWN, PAST])?;
+    let dq = flash_attention_dq::<E, OWN, PAST>(
+        q, k, v, dout, lse, delta, lengths, bias, own, theirs, queries, keys, *scale, *high, *low, *rules,
     )?;
-    let (dk, dv) = flash_attention_dkv::<E, A, PAST, OWN>(
-        q, k, v, dout, lse, delta, lengths, bias, own, theirs, *scale, *high, *low, *rules,
+    let [queries, keys] = &operands.spans([PAST, OWN])?;
+    let (dk, dv) = flash_attention_dkv::<E, PAST, OWN>(
+        q, k, v, dout, lse, delta, lengths, bias, own, theirs, queries, keys, *scale, *high, *low, *rules,
     )?;
     Ok((dq, dk, dv))
 }

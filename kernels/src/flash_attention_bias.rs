@@ -3,8 +3,9 @@
 //! The bias's is the gradient by scores itself, summed over the batch elements and heads that share it: a matrix as large as
 //! the bias, so it is computed only when asked for, by a kernel of its own (two products).
 use crate::attention_options::{Operands, Options};
-use crate::attention_scores::{Block, Rules, Wide};
+use crate::attention_scores::{Inputs, Rules, Segments};
 use crate::dispatch::floats;
+use crate::element::Floating;
 use crate::flash_attention_backward::{block_sizes, flash_attention_delta};
 use pallas_rt::prelude::*;
 
@@ -13,21 +14,25 @@ use pallas_rt::prelude::*;
     grid = (BB, BH, cdiv(S, BQ), cdiv(L, BK), cdiv(B, BB), cdiv(H, BH)),
     semantics = (parallel, parallel, parallel, parallel, arbitrary, arbitrary)
 )]
-pub fn flash_attention_dbias<E: Real, A: Wide, const BQ: usize, const BK: usize>(
+pub fn flash_attention_dbias<E: Floating, const BQ: usize, const BK: usize>(
     #[block([B, H, S, D] => [_, _, BQ, D], |x, y, i, _, b, h| (x + b * BB, y + h * BH, i, 0), fill = 0.0)] q: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |x, y, _, j, b, h| (x + b * BB, (y + h * BH) / (H / G), j, 0), fill = 0.0)]
     k: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |x, y, _, j, b, h| (x + b * BB, (y + h * BH) / (H / G), j, 0), fill = 0.0)]
     v: In<E>,
     #[block([B, H, S, D] => [_, _, BQ, D], |x, y, i, _, b, h| (x + b * BB, y + h * BH, i, 0), fill = 0.0)] dout: In<E>,
-    #[block([B, H, S] => [_, _, BQ], |x, y, i, _, b, h| (x + b * BB, y + h * BH, i), fill = f32::INFINITY)] lse: In<A>,
-    #[block([B, H, S] => [_, _, BQ], |x, y, i, _, b, h| (x + b * BB, y + h * BH, i), fill = 0.0)] delta: In<A>,
+    #[block([B, H, S] => [_, _, BQ], |x, y, i, _, b, h| (x + b * BB, y + h * BH, i), fill = f32::INFINITY)] lse: In<
+        E::Acc,
+    >,
+    #[block([B, H, S] => [_, _, BQ], |x, y, i, _, b, h| (x + b * BB, y + h * BH, i), fill = 0.0)] delta: In<E::Acc>,
     #[prefetch([B])] lengths: Prefetch<i32>,
     #[block([BB, BH, S, L] => [_, _, BQ, BK], |x, y, i, j, _, _| (x, y, i, j), fill = 0.0)] bias: In<E>,
     #[block([B, QS] => [_, BQ], |x, _, i, _, b, _| (x + b * BB, i), fill = 0.0)] query_segments: In<i32>,
     #[block([B, KS] => [_, BK], |x, _, _, j, b, _| (x + b * BB, j), fill = 0.0)] key_segments: In<i32>,
+    #[prefetch([B, QT, QE])] query_spans: Prefetch<i32>,
+    #[prefetch([B, KT, KE])] key_spans: Prefetch<i32>,
     #[block([BB, BH, S, L] => [_, _, BQ, BK], |x, y, i, j, _, _| (x, y, i, j))] dbias: Out<E>,
-    #[scratch([BQ, BK])] acc: Scratch<A>,
+    #[scratch([BQ, BK])] acc: Scratch<E::Acc>,
     scale: f32,
     seed_high: u32,
     seed_low: u32,
@@ -37,18 +42,17 @@ pub fn flash_attention_dbias<E: Real, A: Wide, const BQ: usize, const BK: usize>
     if step == 0 {
         acc.fill(0.0);
     }
-    let (row, key) = (program_id(2) * BQ, program_id(3) * BK);
     let (b, h) = (program_id(0) + program_id(4) * BB, program_id(1) + program_id(5) * BH);
-    let length = minimum(lengths.at(b), L);
-    let position = row + rules.first_position(S, length);
-    let block = Block { rules, size: [BQ, BK], position, rows: S - row, key, length };
+    let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
+    let block = rules.block([BQ, BK], [b, program_id(2), program_id(3)], [S, L], lengths, segments);
     if block.is_live() {
-        let blocks = [q, k, v, dout].map(|x| x.load().cast::<A>());
-        let rows = [lse.load().reshape([BQ, 1]), delta.load().reshape([BQ, 1])];
-        let kept = block.kept([seed_high, seed_low], (b * H + h) * S + row);
-        let live = block.live(Some([query_segments, key_segments]));
-        let back = block.back(blocks, rows, scale.cast::<A>(), [block.bias(bias), kept], Some(live));
-        acc.store(acc.load() + back.by_scores);
+        let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
+        let options = [block.bias(bias), block.kept([seed_high, seed_low], b * H + h)];
+        if block.is_whole() {
+            acc.store(acc.load() + inputs.back(options, None, |k| k).by_scores);
+        } else {
+            acc.store(acc.load() + inputs.back(options, Some(block.live(segments)), |k| k).by_scores);
+        }
     }
     if step == num_programs(4) * num_programs(5) - 1 {
         dbias.store(acc.load().cast::<E>());
@@ -57,12 +61,12 @@ pub fn flash_attention_dbias<E: Real, A: Wide, const BQ: usize, const BK: usize>
 
 /// The gradient by the sinks: one head a program; all rows stream past.
 #[kernel(grid = (H, B, cdiv(S, BQ)), semantics = (parallel, arbitrary, arbitrary))]
-pub fn flash_attention_dsinks<E: Real, A: Wide, const BQ: usize>(
-    #[block([B, H, S] => [_, _, BQ], |h, b, i| (b, h, i), fill = f32::INFINITY)] lse: In<A>,
-    #[block([B, H, S] => [_, _, BQ], |h, b, i| (b, h, i), fill = 0.0)] delta: In<A>,
+pub fn flash_attention_dsinks<E: Floating, const BQ: usize>(
+    #[block([B, H, S] => [_, _, BQ], |h, b, i| (b, h, i), fill = f32::INFINITY)] lse: In<E::Acc>,
+    #[block([B, H, S] => [_, _, BQ], |h, b, i| (b, h, i), fill = 0.0)] delta: In<E::Acc>,
     #[block([H] => [1], |h, _, _| (h,))] sinks: In<E>,
     #[block([H] => [1], |h, _, _| (h,))] dsinks: Out<E>,
-    #[scratch([1])] acc: Scratch<A>,
+    #[scratch([1])] acc: Scratch<E::Acc>,
 ) {
     let step = program_id(1) * num_programs(2) + program_id(2);
     if step == 0 {
@@ -71,7 +75,7 @@ pub fn flash_attention_dsinks<E: Real, A: Wide, const BQ: usize>(
     let lse = lse.load();
     // A row without finite score has no gradient.
     let lse = select(lse.eq(f32::NEG_INFINITY), f32::INFINITY, lse);
-    acc.store(acc.load() - ((sinks.load().cast::<A>() - lse).exp() * delta.load()).sum(0));
+    acc.store(acc.load() - ((sinks.load().cast::<E::Acc>() - lse).exp() * delta.load()).sum(0));
     if step == num_programs(1) * num_programs(2) - 1 {
         dsinks.store(acc.load().cast::<E>());
     }
@@ -107,7 +111,7 @@ pub fn bias_gradient(
     macro_rules! call {
         ($E:ident $($BQ:literal $BK:literal),*) => {
             match block_sizes(q.client().limits(), q.shape().last().copied().unwrap_or(0)) {
-                $(($BQ, $BK) => bias_gradient_in_blocks::<$E, f32, $BQ, $BK>(operands, results, dout, options),)*
+                $(($BQ, $BK) => bias_gradient_in_blocks::<$E, $BQ, $BK>(operands, results, dout, options),)*
                 other => unreachable!("no kernel was compiled for blocks of {other:?}"),
             }
         };
@@ -115,24 +119,25 @@ pub fn bias_gradient(
     floats!("bias_gradient", q.dtype(), E => call!(E 8 4, 8 8, 16 8, 16 16, 32 16, 32 32, 64 64, 128 128))
 }
 
-/// [`bias_gradient`] of elements `E`, computed in `A`, in blocks of `BQ` queries and `BK` keys.
+/// [`bias_gradient`] of elements `E`, in blocks of `BQ` queries and `BK` keys.
 ///
 /// # Errors
 /// As [`bias_gradient`].
-pub fn bias_gradient_in_blocks<E: Real, A: Wide, const BQ: usize, const BK: usize>(
+pub fn bias_gradient_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     [q, k, v]: [&Array; 3],
     [out, lse]: [&Array; 2],
     dout: &Array,
     options: &Options<'_>,
 ) -> Result<Array> {
-    let Operands { lengths, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } =
-        &options.operands(q, k)?;
+    let operands = &options.operands(q, k)?;
+    let Operands { lengths, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } = operands;
+    let [queries, keys] = &operands.spans([BQ, BK])?;
     if !rules.bias {
         return Err(Error::Value { message: "there is no `bias` in the options to have a gradient".into() });
     }
-    let delta = &flash_attention_delta::<E, A, BQ>(out, dout)?;
-    flash_attention_dbias::<E, A, BQ, BK>(
-        q, k, v, dout, lse, delta, lengths, bias, own, theirs, *scale, *high, *low, *rules,
+    let delta = &flash_attention_delta::<E, BQ>(out, dout)?;
+    flash_attention_dbias::<E, BQ, BK>(
+        q, k, v, dout, lse, delta, lengths, bias, own, theirs, queries, keys, *scale, *high, *low, *rules,
     )
 }
 
@@ -144,14 +149,14 @@ const ROWS: usize = 256;
 /// # Errors
 /// Ranks, sizes or element types that do not fit; device trouble.
 pub fn sinks_gradient([out, lse]: [&Array; 2], dout: &Array, sinks: &Array) -> Result<Array> {
-    floats!("sinks_gradient", out.dtype(), E => sinks_gradient_in::<E, f32>([out, lse], dout, sinks))
+    floats!("sinks_gradient", out.dtype(), E => sinks_gradient_in::<E>([out, lse], dout, sinks))
 }
 
-/// [`sinks_gradient`] of elements `E`, computed in `A`.
+/// [`sinks_gradient`] of elements `E`.
 ///
 /// # Errors
 /// As [`sinks_gradient`].
-pub fn sinks_gradient_in<E: Real, A: Wide>([out, lse]: [&Array; 2], dout: &Array, sinks: &Array) -> Result<Array> {
-    let delta = &flash_attention_delta::<E, A, ROWS>(out, dout)?;
-    flash_attention_dsinks::<E, A, ROWS>(lse, delta, sinks)
+pub fn sinks_gradient_in<E: Floating>([out, lse]: [&Array; 2], dout: &Array, sinks: &Array) -> Result<Array> {
+    let delta = &flash_attention_delta::<E, ROWS>(out, dout)?;
+    flash_attention_dsinks::<E, ROWS>(lse, delta, sinks)
 }

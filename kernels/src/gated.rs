@@ -6,7 +6,9 @@
 //! ```
 //! (Shazeer 2020; Hendrycks & Gimpel 2016.) Φ and φ are the normal distribution and its density; no approximation.
 use crate::dispatch::floats;
+use crate::element::{Floating, Wide};
 use pallas_rt::prelude::*;
+use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 /// The function of the gate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,32 +20,33 @@ pub enum Gate {
 }
 
 /// The function and its derivative.
-fn activation(g: Tile<f32>, gelu: bool) -> (Tile<f32>, Tile<f32>) {
+fn activation<A: Wide>(g: Tile<A>, gelu: bool) -> (Tile<A>, Tile<A>) {
     if gelu {
-        let below = (g * std::f32::consts::FRAC_1_SQRT_2).erf() * 0.5 + 0.5;
-        let density = (g * g * -0.5).exp() * (std::f32::consts::FRAC_1_SQRT_2 / std::f32::consts::PI.sqrt());
+        let below = (g * FRAC_1_SQRT_2).erf() * 0.5 + 0.5;
+        let density = (g * g * -0.5).exp() * (FRAC_1_SQRT_2 / PI.sqrt());
         (g.gelu(), below + g * density)
     } else {
         let s = g.logistic();
-        (g * s, s * (g * (1.0 - s) + 1.0))
+        let y = g * s;
+        (y, y - y * s + s)
     }
 }
 
 /// `act(gate) · up` of a block.
 #[kernel(grid = (cdiv(N, BN)))]
-pub fn gated_blocks<E: Float, const BN: usize>(
+pub fn gated_blocks<E: Floating, const BN: usize>(
     #[block([N] => [BN], |i| (i,))] gate: In<E>,
     #[block([N] => [BN], |i| (i,))] up: In<E>,
     #[block([N] => [BN], |i| (i,))] out: Out<E>,
     #[fixed] gelu: bool,
 ) {
-    let (y, _) = activation(gate.load().cast::<f32>(), gelu);
-    out.store((y * up.load().cast::<f32>()).cast::<E>());
+    let (y, _) = activation(gate.load().cast::<E::Acc>(), gelu);
+    out.store((y * up.load().cast::<E::Acc>()).cast::<E>());
 }
 
 /// Gradients by gate and up of a block.
 #[kernel(grid = (cdiv(N, BN)))]
-pub fn gated_backward_blocks<E: Float, const BN: usize>(
+pub fn gated_backward_blocks<E: Floating, const BN: usize>(
     #[block([N] => [BN], |i| (i,))] gate: In<E>,
     #[block([N] => [BN], |i| (i,))] up: In<E>,
     #[block([N] => [BN], |i| (i,))] dy: In<E>,
@@ -51,9 +54,9 @@ pub fn gated_backward_blocks<E: Float, const BN: usize>(
     #[block([N] => [BN], |i| (i,))] dup: Out<E>,
     #[fixed] gelu: bool,
 ) {
-    let (y, slope) = activation(gate.load().cast::<f32>(), gelu);
-    let dy = dy.load().cast::<f32>();
-    dgate.store((dy * up.load().cast::<f32>() * slope).cast::<E>());
+    let (y, slope) = activation(gate.load().cast::<E::Acc>(), gelu);
+    let dy = dy.load().cast::<E::Acc>();
+    dgate.store((dy * up.load().cast::<E::Acc>() * slope).cast::<E>());
     dup.store((dy * y).cast::<E>());
 }
 

@@ -7,6 +7,7 @@ pub mod attention_scores;
 pub mod cross_entropy;
 pub mod decode_attention;
 mod dispatch;
+pub mod element;
 pub mod embedding;
 pub mod flash_attention;
 pub mod flash_attention_backward;

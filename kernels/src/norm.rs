@@ -7,72 +7,75 @@
 //! (Ba et al. 2016; Zhang & Sennrich 2019.) Sums are f32. Short rows are one block; long ones are swept in blocks: one sweep
 //! for the mean, one for the variance around it (no cancellation), one that writes.
 use crate::dispatch::floats;
+use crate::element::Floating;
 use crate::rows::{in_rows, parameter, rows};
 use pallas_rt::prelude::*;
 
 /// Layer norm of whole rows that fit a block.
 #[kernel(grid = (cdiv(R, BR)))]
-pub fn layer_norm_whole_rows<E: Float, const BR: usize>(
+pub fn layer_norm_whole_rows<E: Floating, const BR: usize>(
     #[block([R, C] => [BR, C], |i| (i, 0), fill = 0.0)] x: In<E>,
     #[block([1, C] => [1, C], |_| (0, 0))] gamma: In<E>,
     #[block([1, C] => [1, C], |_| (0, 0))] beta: In<E>,
     #[block([R, C] => [BR, C], |i| (i, 0))] out: Out<E>,
     epsilon: f32,
 ) {
-    let x = x.load().cast::<f32>();
-    let scale = 1.0 / C as f32;
+    let x = x.load().cast::<E::Acc>();
+    let scale = 1.0 / C as f64;
     let centred = x - x.sum(1) * scale;
     let variance = (centred * centred).sum(1) * scale;
-    let y = centred * (variance + epsilon).rsqrt() * gamma.load().cast::<f32>() + beta.load().cast::<f32>();
+    let y = centred * (variance + epsilon.cast::<E::Acc>()).rsqrt() * gamma.load().cast::<E::Acc>()
+        + beta.load().cast::<E::Acc>();
     out.store(y.cast::<E>());
 }
 
 /// RMS norm of whole rows that fit a block.
 #[kernel(grid = (cdiv(R, BR)))]
-pub fn rms_norm_whole_rows<E: Float, const BR: usize>(
+pub fn rms_norm_whole_rows<E: Floating, const BR: usize>(
     #[block([R, C] => [BR, C], |i| (i, 0), fill = 0.0)] x: In<E>,
     #[block([1, C] => [1, C], |_| (0, 0))] gamma: In<E>,
     #[block([R, C] => [BR, C], |i| (i, 0))] out: Out<E>,
     epsilon: f32,
 ) {
-    let x = x.load().cast::<f32>();
-    let mean = (x * x).sum(1) * (1.0 / C as f32);
-    out.store((x * (mean + epsilon).rsqrt() * gamma.load().cast::<f32>()).cast::<E>());
+    let x = x.load().cast::<E::Acc>();
+    let mean = (x * x).sum(1) * (1.0 / C as f64);
+    out.store((x * (mean + epsilon.cast::<E::Acc>()).rsqrt() * gamma.load().cast::<E::Acc>()).cast::<E>());
 }
 
 /// Mean over each row of `(x - centre)^power`, in blocks of columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)), semantics = (parallel, arbitrary))]
-pub fn row_moment<E: Float, const BR: usize, const BC: usize>(
+pub fn row_moment<E: Floating, const BR: usize, const BC: usize>(
     #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] x: In<E>,
-    #[block([R, 1] => [BR, 1], |i, _| (i, 0), fill = 0.0)] centre: In<f32>,
-    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] out: Out<f32>,
-    #[scratch([BR, 1])] sum: Scratch<f32>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0), fill = 0.0)] centre: In<E::Acc>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] out: Out<E::Acc>,
+    #[scratch([BR, 1])] sum: Scratch<E::Acc>,
     #[fixed] power: i32,
 ) {
     if program_id(1) == 0 {
         sum.fill(0.0);
     }
     // The centre is subtracted outside of the row as well: those columns are masked.
-    let centred = select(x.valid(1), (x.load().cast::<f32>() - centre.load()).powi(power), 0.0);
+    let centred = select(x.valid(1), (x.load().cast::<E::Acc>() - centre.load()).powi(power), 0.0);
     sum.store(sum.load() + centred.sum(1));
     if program_id(1) == num_programs(1) - 1 {
-        out.store(sum.load() / C.cast::<f32>());
+        out.store(sum.load() / C.cast::<E::Acc>());
     }
 }
 
 /// `(x - mean) / sqrt(variance + ε) · γ + β` from given statistics, in blocks of columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)))]
-pub fn normalise<E: Float, const BR: usize, const BC: usize>(
+pub fn normalise<E: Floating, const BR: usize, const BC: usize>(
     #[block([R, C] => [BR, BC], |i, j| (i, j))] x: In<E>,
-    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] mean: In<f32>,
-    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] variance: In<f32>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] mean: In<E::Acc>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] variance: In<E::Acc>,
     #[block([1, C] => [1, BC], |_, j| (0, j))] gamma: In<E>,
     #[block([1, C] => [1, BC], |_, j| (0, j))] beta: In<E>,
     #[block([R, C] => [BR, BC], |i, j| (i, j))] out: Out<E>,
     epsilon: f32,
 ) {
-    let centred = x.load().cast::<f32>() - mean.load();
-    let y = centred * (variance.load() + epsilon).rsqrt() * gamma.load().cast::<f32>() + beta.load().cast::<f32>();
+    let centred = x.load().cast::<E::Acc>() - mean.load();
+    let y = centred * (variance.load() + epsilon.cast::<E::Acc>()).rsqrt() * gamma.load().cast::<E::Acc>()
+        + beta.load().cast::<E::Acc>();
     out.store(y.cast::<E>());
 }
 

@@ -9,29 +9,30 @@
 //! by [`row_moment`], a sweep for the two means of g, one that writes. Gradients of the parameters take blocks of rows in
 //! turn, so that they are the same every time.
 use crate::dispatch::floats;
+use crate::element::Floating;
 use crate::norm::row_moment;
 use crate::rows::{in_rows, parameter, rows};
 use pallas_rt::prelude::*;
 
 /// The gradient by x and the statistics of whole rows that fit a block; without `centre` that of RMS norm.
 #[kernel(grid = (cdiv(R, BR)))]
-pub fn norm_backward_whole_rows<E: Float, const BR: usize>(
+pub fn norm_backward_whole_rows<E: Floating, const BR: usize>(
     #[block([R, C] => [BR, C], |i| (i, 0), fill = 0.0)] x: In<E>,
     #[block([1, C] => [1, C], |_| (0, 0))] gamma: In<E>,
     #[block([R, C] => [BR, C], |i| (i, 0), fill = 0.0)] dy: In<E>,
     #[block([R, C] => [BR, C], |i| (i, 0))] dx: Out<E>,
-    #[block([R, 1] => [BR, 1], |i| (i, 0))] mean: Out<f32>,
-    #[block([R, 1] => [BR, 1], |i| (i, 0))] variance: Out<f32>,
+    #[block([R, 1] => [BR, 1], |i| (i, 0))] mean: Out<E::Acc>,
+    #[block([R, 1] => [BR, 1], |i| (i, 0))] variance: Out<E::Acc>,
     epsilon: f32,
     #[fixed] centre: bool,
 ) {
-    let x = x.load().cast::<f32>();
-    let scale = 1.0 / C as f32;
+    let x = x.load().cast::<E::Acc>();
+    let scale = 1.0 / C as f64;
     let mu = if centre { x.sum(1) * scale } else { zeros([BR, 1]) };
     let centred = x - mu;
     let sigma2 = (centred * centred).sum(1) * scale;
-    let r = (sigma2 + epsilon).rsqrt();
-    let (hat, g) = (centred * r, dy.load().cast::<f32>() * gamma.load().cast::<f32>());
+    let r = (sigma2 + epsilon.cast::<E::Acc>()).rsqrt();
+    let (hat, g) = (centred * r, dy.load().cast::<E::Acc>() * gamma.load().cast::<E::Acc>());
     let along = (g * hat).sum(1) * scale;
     let level = if centre { g.sum(1) * scale } else { zeros([BR, 1]) };
     dx.store(((g - level - hat * along) * r).cast::<E>());
@@ -41,70 +42,70 @@ pub fn norm_backward_whole_rows<E: Float, const BR: usize>(
 
 /// `mean g` and `mean(g·x̂)` of each row, over blocks of its columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)), semantics = (parallel, arbitrary))]
-pub fn norm_backward_means<E: Float, const BR: usize, const BC: usize>(
+pub fn norm_backward_means<E: Floating, const BR: usize, const BC: usize>(
     #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] x: In<E>,
     #[block([1, C] => [1, BC], |_, j| (0, j), fill = 0.0)] gamma: In<E>,
     #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] dy: In<E>,
-    #[block([R, 1] => [BR, 1], |i, _| (i, 0), fill = 0.0)] mean: In<f32>,
-    #[block([R, 1] => [BR, 1], |i, _| (i, 0), fill = 1.0)] variance: In<f32>,
-    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] level: Out<f32>,
-    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] along: Out<f32>,
-    #[scratch([BR, 1])] sum: Scratch<f32>,
-    #[scratch([BR, 1])] product: Scratch<f32>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0), fill = 0.0)] mean: In<E::Acc>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0), fill = 1.0)] variance: In<E::Acc>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] level: Out<E::Acc>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] along: Out<E::Acc>,
+    #[scratch([BR, 1])] sum: Scratch<E::Acc>,
+    #[scratch([BR, 1])] product: Scratch<E::Acc>,
     epsilon: f32,
 ) {
     if program_id(1) == 0 {
         sum.fill(0.0);
         product.fill(0.0);
     }
-    let hat = (x.load().cast::<f32>() - mean.load()) * (variance.load() + epsilon).rsqrt();
-    let g = dy.load().cast::<f32>() * gamma.load().cast::<f32>();
+    let hat = (x.load().cast::<E::Acc>() - mean.load()) * (variance.load() + epsilon.cast::<E::Acc>()).rsqrt();
+    let g = dy.load().cast::<E::Acc>() * gamma.load().cast::<E::Acc>();
     sum.store(sum.load() + g.sum(1));
     product.store(product.load() + (g * hat).sum(1));
     if program_id(1) == num_programs(1) - 1 {
-        level.store(sum.load() / C.cast::<f32>());
-        along.store(product.load() / C.cast::<f32>());
+        level.store(sum.load() / C.cast::<E::Acc>());
+        along.store(product.load() / C.cast::<E::Acc>());
     }
 }
 
 /// The gradient by x from the rows' statistics, in blocks of columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)))]
-pub fn norm_backward_apply<E: Float, const BR: usize, const BC: usize>(
+pub fn norm_backward_apply<E: Floating, const BR: usize, const BC: usize>(
     #[block([R, C] => [BR, BC], |i, j| (i, j))] x: In<E>,
     #[block([1, C] => [1, BC], |_, j| (0, j))] gamma: In<E>,
     #[block([R, C] => [BR, BC], |i, j| (i, j))] dy: In<E>,
-    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] mean: In<f32>,
-    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] variance: In<f32>,
-    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] level: In<f32>,
-    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] along: In<f32>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] mean: In<E::Acc>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] variance: In<E::Acc>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] level: In<E::Acc>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] along: In<E::Acc>,
     #[block([R, C] => [BR, BC], |i, j| (i, j))] dx: Out<E>,
     epsilon: f32,
 ) {
-    let r = (variance.load() + epsilon).rsqrt();
-    let hat = (x.load().cast::<f32>() - mean.load()) * r;
-    let g = dy.load().cast::<f32>() * gamma.load().cast::<f32>();
+    let r = (variance.load() + epsilon.cast::<E::Acc>()).rsqrt();
+    let hat = (x.load().cast::<E::Acc>() - mean.load()) * r;
+    let g = dy.load().cast::<E::Acc>() * gamma.load().cast::<E::Acc>();
     dx.store(((g - level.load() - hat * along.load()) * r).cast::<E>());
 }
 
 /// Gradients of scale and shift: sums over rows, block by block.
 #[kernel(grid = (cdiv(C, BC), cdiv(R, BR)), semantics = (parallel, arbitrary))]
-pub fn norm_backward_parameters<E: Float, const BR: usize, const BC: usize>(
+pub fn norm_backward_parameters<E: Floating, const BR: usize, const BC: usize>(
     #[block([R, C] => [BR, BC], |j, i| (i, j), fill = 0.0)] x: In<E>,
     #[block([R, C] => [BR, BC], |j, i| (i, j), fill = 0.0)] dy: In<E>,
-    #[block([R, 1] => [BR, 1], |_, i| (i, 0), fill = 0.0)] mean: In<f32>,
-    #[block([R, 1] => [BR, 1], |_, i| (i, 0), fill = 1.0)] variance: In<f32>,
+    #[block([R, 1] => [BR, 1], |_, i| (i, 0), fill = 0.0)] mean: In<E::Acc>,
+    #[block([R, 1] => [BR, 1], |_, i| (i, 0), fill = 1.0)] variance: In<E::Acc>,
     #[block([1, C] => [1, BC], |j, _| (0, j))] dgamma: Out<E>,
     #[block([1, C] => [1, BC], |j, _| (0, j))] dbeta: Out<E>,
-    #[scratch([1, BC])] gammas: Scratch<f32>,
-    #[scratch([1, BC])] betas: Scratch<f32>,
+    #[scratch([1, BC])] gammas: Scratch<E::Acc>,
+    #[scratch([1, BC])] betas: Scratch<E::Acc>,
     epsilon: f32,
 ) {
     if program_id(1) == 0 {
         gammas.fill(0.0);
         betas.fill(0.0);
     }
-    let hat = (x.load().cast::<f32>() - mean.load()) * (variance.load() + epsilon).rsqrt();
-    let dy = dy.load().cast::<f32>();
+    let hat = (x.load().cast::<E::Acc>() - mean.load()) * (variance.load() + epsilon.cast::<E::Acc>()).rsqrt();
+    let dy = dy.load().cast::<E::Acc>();
     gammas.store(gammas.load() + (dy * hat).sum(0));
     betas.store(betas.load() + dy.sum(0));
     if program_id(1) == num_programs(1) - 1 {

@@ -1,29 +1,35 @@
-//! Softmax over keys that stream past a block of rows (Milakov & Gimelshein 2018): the kernels of attention over caches,
-//! block lists and pages share it.
+//! Softmax over keys that stream past a block of rows (Milakov & Gimelshein 2018): the kernels of attention share it.
 //!
 //! ```text
 //! m' = max(m, max_j s_j)   p_j = exp(s_j - m')   l' = l·exp(m - m') + Σ p_j   a' = a·exp(m - m') + Σ p_j v_j
 //! out = a / l              lse = m + ln l
 //! ```
+use crate::element::Wide;
 use pallas_rt::prelude::*;
 
 /// What a block of rows keeps between blocks of keys.
 #[derive(Clone, Copy)]
-pub(crate) struct Online {
-    pub(crate) max: Scratch<f32>,
-    pub(crate) sum: Scratch<f32>,
-    pub(crate) acc: Scratch<f32>,
+pub(crate) struct Online<A> {
+    pub(crate) max: Scratch<A>,
+    pub(crate) sum: Scratch<A>,
+    pub(crate) acc: Scratch<A>,
 }
 
-impl Online {
+impl<A: Wide> Online<A> {
     /// Before the first key.
     pub(crate) fn begin(self) {
         self.max.fill(f32::NEG_INFINITY);
         self.sum.fill(0.0);
         self.acc.fill(0.0);
     }
+    /// After a key of these scores `[rows, 1]` that has no value.
+    pub(crate) fn begin_after(self, scores: Tile<A>) {
+        self.max.store(scores);
+        self.sum.fill(1.0);
+        self.acc.fill(0.0);
+    }
     /// Takes in a block of scores, -inf for dead keys; `product` multiplies their weights with the block's values.
-    pub(crate) fn visit(self, scores: Tile<f32>, product: impl FnOnce(Tile<f32>) -> Tile<f32>) {
+    pub(crate) fn visit(self, scores: Tile<A>, product: impl FnOnce(Tile<A>) -> Tile<A>) {
         let m = maximum(self.max.load(), scores.max(1));
         // Before a row's first live key its maximum is -inf; its sum stays 0.
         let base = select(m.eq(f32::NEG_INFINITY), 0.0, m);
@@ -33,7 +39,7 @@ impl Online {
         self.max.store(m);
     }
     /// The rows' results and log-sum-exps `[rows, 1]`: 0 and -inf where no key was live.
-    pub(crate) fn finish(self) -> (Tile<f32>, Tile<f32>) {
+    pub(crate) fn finish(self) -> (Tile<A>, Tile<A>) {
         let total = self.sum.load();
         let dead = total.eq(0.0);
         let lse = select(dead, f32::NEG_INFINITY, self.max.load() + total.log());

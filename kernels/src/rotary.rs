@@ -7,6 +7,7 @@
 //! Cosines and sines come as tables, so that any scaling of angles serves; [`tables`] makes the plain ones. The gradient is
 //! the opposite turn.
 use crate::dispatch::floats;
+use crate::element::Floating;
 use pallas_rt::DeviceKind;
 use pallas_rt::prelude::*;
 
@@ -22,7 +23,7 @@ pub enum Pairs {
 
 /// Turns the pairs of a block of positions; backwards if `inverse`.
 #[kernel(grid = (N, cdiv(S, BS)), assume(D == 2 * P))]
-pub fn rotary_blocks<E: Float, const BS: usize>(
+pub fn rotary_blocks<E: Floating, const BS: usize>(
     #[block([N, S, D] => [_, BS, D], |n, i| (n, i, 0))] x: In<E>,
     #[block([S, P] => [BS, P], |_, i| (i, 0))] cos: In<f32>,
     #[block([S, P] => [BS, P], |_, i| (i, 0))] sin: In<f32>,
@@ -30,11 +31,11 @@ pub fn rotary_blocks<E: Float, const BS: usize>(
     #[fixed] neighbours: bool,
     #[fixed] inverse: bool,
 ) {
-    let (cos, sin) = (cos.load(), sin.load());
+    let (cos, sin) = (cos.load().cast::<E::Acc>(), sin.load().cast::<E::Acc>());
     let sin = if inverse { -sin } else { sin };
     // [BS, 2, P] or [BS, P, 2]: the axis of two is taken apart.
     let (shape, axis, part) = if neighbours { ([BS, P, 2], 2, [BS, P, 1]) } else { ([BS, 2, P], 1, [BS, 1, P]) };
-    let pairs = x.load().cast::<f32>().reshape(shape);
+    let pairs = x.load().cast::<E::Acc>().reshape(shape);
     let mut second = [0, 0, 0];
     second[axis] = 1;
     let (a, b) = (pairs.slice([0, 0, 0], part).reshape([BS, P]), pairs.slice(second, part).reshape([BS, P]));

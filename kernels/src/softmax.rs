@@ -7,23 +7,24 @@
 //! Rows of any length: a first sweep over blocks of the row finds maximum and sum (online, Milakov & Gimelshein 2018), a
 //! second one writes. A row without finite maximum gives NaN, as IEEE arithmetic does.
 use crate::dispatch::floats;
+use crate::element::Floating;
 use crate::rows::{in_rows, rows};
 use pallas_rt::prelude::*;
 
 /// Maximum and sum of exponentials of each row, over blocks of its columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)), semantics = (parallel, arbitrary))]
-pub fn softmax_statistics<E: Float, const BR: usize, const BC: usize>(
+pub fn softmax_statistics<E: Floating, const BR: usize, const BC: usize>(
     #[block([R, C] => [BR, BC], |i, j| (i, j), fill = f32::NEG_INFINITY)] x: In<E>,
-    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] max: Out<f32>,
-    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] sum: Out<f32>,
-    #[scratch([BR, 1])] running_max: Scratch<f32>,
-    #[scratch([BR, 1])] running_sum: Scratch<f32>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] max: Out<E::Acc>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] sum: Out<E::Acc>,
+    #[scratch([BR, 1])] running_max: Scratch<E::Acc>,
+    #[scratch([BR, 1])] running_sum: Scratch<E::Acc>,
 ) {
     if program_id(1) == 0 {
         running_max.fill(f32::NEG_INFINITY);
         running_sum.fill(0.0);
     }
-    let x = x.load().cast::<f32>();
+    let x = x.load().cast::<E::Acc>();
     let m = maximum(running_max.load(), x.max(1));
     // Before the first finite element everything is -inf: the sum stays 0.
     let base = select(m.gt(f32::NEG_INFINITY), m, 0.0);
@@ -37,26 +38,26 @@ pub fn softmax_statistics<E: Float, const BR: usize, const BC: usize>(
 
 /// Softmax of each row from its statistics.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)))]
-pub fn softmax_apply<E: Float, const BR: usize, const BC: usize>(
+pub fn softmax_apply<E: Floating, const BR: usize, const BC: usize>(
     #[block([R, C] => [BR, BC], |i, j| (i, j))] x: In<E>,
-    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] max: In<f32>,
-    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] sum: In<f32>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] max: In<E::Acc>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] sum: In<E::Acc>,
     #[block([R, C] => [BR, BC], |i, j| (i, j))] out: Out<E>,
     #[fixed] log: bool,
 ) {
-    let shifted = x.load().cast::<f32>() - max.load();
+    let shifted = x.load().cast::<E::Acc>() - max.load();
     let y = if log { shifted - sum.load().log() } else { shifted.exp() * sum.load().recip() };
     out.store(y.cast::<E>());
 }
 
 /// Softmax of whole rows that fit a block.
 #[kernel(grid = (cdiv(R, BR)))]
-pub fn softmax_whole_rows<E: Float, const BR: usize>(
+pub fn softmax_whole_rows<E: Floating, const BR: usize>(
     #[block([R, C] => [BR, C], |i| (i, 0))] x: In<E>,
     #[block([R, C] => [BR, C], |i| (i, 0))] out: Out<E>,
     #[fixed] log: bool,
 ) {
-    let x = x.load().cast::<f32>();
+    let x = x.load().cast::<E::Acc>();
     let shifted = x - x.max(1);
     let e = shifted.exp();
     // One division a row.

@@ -7,44 +7,45 @@
 //! (The transpose of the Jacobian `diag(y) - y yᵀ`.) Short rows are one block; long ones are swept twice: one sweep for the
 //! sum, one that writes.
 use crate::dispatch::floats;
+use crate::element::{Floating, Wide};
 use crate::rows::{in_rows, rows};
 use pallas_rt::prelude::*;
 
 /// What is summed over a row.
-fn summand(y: Tile<f32>, dy: Tile<f32>, log: bool) -> Tile<f32> {
+fn summand<A: Wide>(y: Tile<A>, dy: Tile<A>, log: bool) -> Tile<A> {
     if log { dy } else { y * dy }
 }
 
 /// The gradient, given its row's sum.
-fn gradient(y: Tile<f32>, dy: Tile<f32>, sum: Tile<f32>, log: bool) -> Tile<f32> {
+fn gradient<A: Wide>(y: Tile<A>, dy: Tile<A>, sum: Tile<A>, log: bool) -> Tile<A> {
     if log { dy - y.exp() * sum } else { y * (dy - sum) }
 }
 
 /// The gradient of whole rows that fit a block.
 #[kernel(grid = (cdiv(R, BR)))]
-pub fn softmax_backward_whole_rows<E: Float, const BR: usize>(
+pub fn softmax_backward_whole_rows<E: Floating, const BR: usize>(
     #[block([R, C] => [BR, C], |i| (i, 0))] y: In<E>,
     #[block([R, C] => [BR, C], |i| (i, 0))] dy: In<E>,
     #[block([R, C] => [BR, C], |i| (i, 0))] dx: Out<E>,
     #[fixed] log: bool,
 ) {
-    let (y, dy) = (y.load().cast::<f32>(), dy.load().cast::<f32>());
+    let (y, dy) = (y.load().cast::<E::Acc>(), dy.load().cast::<E::Acc>());
     dx.store(gradient(y, dy, summand(y, dy, log).sum(1), log).cast::<E>());
 }
 
 /// The sum of each row, over blocks of its columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)), semantics = (parallel, arbitrary))]
-pub fn softmax_backward_sums<E: Float, const BR: usize, const BC: usize>(
+pub fn softmax_backward_sums<E: Floating, const BR: usize, const BC: usize>(
     #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] y: In<E>,
     #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] dy: In<E>,
-    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] out: Out<f32>,
-    #[scratch([BR, 1])] sum: Scratch<f32>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] out: Out<E::Acc>,
+    #[scratch([BR, 1])] sum: Scratch<E::Acc>,
     #[fixed] log: bool,
 ) {
     if program_id(1) == 0 {
         sum.fill(0.0);
     }
-    sum.store(sum.load() + summand(y.load().cast::<f32>(), dy.load().cast::<f32>(), log).sum(1));
+    sum.store(sum.load() + summand(y.load().cast::<E::Acc>(), dy.load().cast::<E::Acc>(), log).sum(1));
     if program_id(1) == num_programs(1) - 1 {
         out.store(sum.load());
     }
@@ -52,14 +53,14 @@ pub fn softmax_backward_sums<E: Float, const BR: usize, const BC: usize>(
 
 /// The gradient from the rows' sums, in blocks of columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)))]
-pub fn softmax_backward_apply<E: Float, const BR: usize, const BC: usize>(
+pub fn softmax_backward_apply<E: Floating, const BR: usize, const BC: usize>(
     #[block([R, C] => [BR, BC], |i, j| (i, j))] y: In<E>,
     #[block([R, C] => [BR, BC], |i, j| (i, j))] dy: In<E>,
-    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] sum: In<f32>,
+    #[block([R, 1] => [BR, 1], |i, _| (i, 0))] sum: In<E::Acc>,
     #[block([R, C] => [BR, BC], |i, j| (i, j))] dx: Out<E>,
     #[fixed] log: bool,
 ) {
-    dx.store(gradient(y.load().cast::<f32>(), dy.load().cast::<f32>(), sum.load(), log).cast::<E>());
+    dx.store(gradient(y.load().cast::<E::Acc>(), dy.load().cast::<E::Acc>(), sum.load(), log).cast::<E>());
 }
 
 /// Longest row that is one block.

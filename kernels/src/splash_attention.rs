@@ -15,8 +15,9 @@
 //! head. [`crate::flash_attention`] needs no lists and skips blocks above a diagonal or outside of a window, too; it takes
 //! lengths and segments that change with every batch.
 use crate::attention_options::axes;
-use crate::attention_scores::{Block, Rules};
+use crate::attention_scores::{Inputs, Rules};
 use crate::dispatch::floats;
+use crate::element::Floating;
 use crate::flash_attention_backward::flash_attention_delta;
 use crate::online::Online;
 use crate::splash_mask::{Computed, MaskInfo, WHOLE};
@@ -33,7 +34,7 @@ pub struct Options {
 
 /// One tile of attention per program; the live blocks of keys and values of its list stream past it.
 #[kernel(grid = (B, H, cdiv(S, BQ), N), semantics = (parallel, parallel, parallel, arbitrary))]
-pub fn splash_attention_blocks<E: Float, const BQ: usize, const BK: usize>(
+pub fn splash_attention_blocks<E: Floating, const BQ: usize, const BK: usize>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] q: In<E>,
     #[block(
         [B, G, L, D] => [_, _, BK, D],
@@ -50,11 +51,11 @@ pub fn splash_attention_blocks<E: Float, const BQ: usize, const BK: usize>(
     #[block([U, BQ, BK] => [_, BQ, BK], |_, h, i, n| (max(lists.at((mask_of.at(h), i, 2 * n + 2)), 0), 0, 0))]
     partial: In<bool>,
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0))] out: Out<E>,
-    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), empty = f32::NEG_INFINITY)] lse: Out<f32>,
-    #[scratch([BQ, D])] scaled: Scratch<f32>,
-    #[scratch([BQ, 1])] max: Scratch<f32>,
-    #[scratch([BQ, 1])] sum: Scratch<f32>,
-    #[scratch([BQ, D])] acc: Scratch<f32>,
+    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), empty = f32::NEG_INFINITY)] lse: Out<E::Acc>,
+    #[scratch([BQ, D])] scaled: Scratch<E::Acc>,
+    #[scratch([BQ, 1])] max: Scratch<E::Acc>,
+    #[scratch([BQ, 1])] sum: Scratch<E::Acc>,
+    #[scratch([BQ, D])] acc: Scratch<E::Acc>,
     scale: f32,
     #[fixed] rules: Rules,
     #[fixed] computed: Computed,
@@ -63,12 +64,12 @@ pub fn splash_attention_blocks<E: Float, const BQ: usize, const BK: usize>(
     let rows = Online { max, sum, acc };
     let (mask, i, step) = (mask_of.at(program_id(1)), program_id(2), program_id(3));
     if step == 0 {
-        scaled.store(q.load().cast::<f32>() * scale);
+        scaled.store(q.load().cast::<E::Acc>() * scale.cast::<E::Acc>());
         rows.begin();
     }
     if step < lists.at((mask, i, 0)) {
         let (block, number) = (lists.at((mask, i, step * 2 + 1)), lists.at((mask, i, step * 2 + 2)));
-        let (k, v) = (k.load().cast::<f32>(), v.load().cast::<f32>());
+        let (k, v) = (k.load().cast::<E::Acc>(), v.load().cast::<E::Acc>());
         let (scores, _) = rules.scores(dot(scaled.load(), k.t()), None);
         if number == WHOLE {
             rows.visit(scores, |p| dot(p, v));
@@ -86,7 +87,7 @@ pub fn splash_attention_blocks<E: Float, const BQ: usize, const BK: usize>(
 
 /// The gradient by queries: one tile of it per program; the live blocks of keys and values of its list stream past.
 #[kernel(grid = (B, H, cdiv(S, BQ), N), semantics = (parallel, parallel, parallel, arbitrary))]
-pub fn splash_attention_dq<E: Float, const BQ: usize, const BK: usize>(
+pub fn splash_attention_dq<E: Floating, const BQ: usize, const BK: usize>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] q: In<E>,
     #[block(
         [B, G, L, D] => [_, _, BK, D],
@@ -99,14 +100,14 @@ pub fn splash_attention_dq<E: Float, const BQ: usize, const BK: usize>(
     )]
     v: In<E>,
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] dout: In<E>,
-    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), fill = f32::INFINITY)] lse: In<f32>,
-    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), fill = 0.0)] delta: In<f32>,
+    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), fill = f32::INFINITY)] lse: In<E::Acc>,
+    #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), fill = 0.0)] delta: In<E::Acc>,
     #[prefetch([H])] mask_of: Prefetch<i32>,
     #[prefetch([M, Q, X])] lists: Prefetch<i32>,
     #[block([U, BQ, BK] => [_, BQ, BK], |_, h, i, n| (max(lists.at((mask_of.at(h), i, 2 * n + 2)), 0), 0, 0))]
     partial: In<bool>,
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0))] dq: Out<E>,
-    #[scratch([BQ, D])] acc: Scratch<f32>,
+    #[scratch([BQ, D])] acc: Scratch<E::Acc>,
     scale: f32,
     #[fixed] rules: Rules,
     #[fixed] computed: Computed,
@@ -118,22 +119,16 @@ pub fn splash_attention_dq<E: Float, const BQ: usize, const BK: usize>(
     }
     if step < lists.at((mask, i, 0)) {
         let (j, number) = (lists.at((mask, i, step * 2 + 1)), lists.at((mask, i, step * 2 + 2)));
-        let k = k.load().cast::<f32>();
-        let blocks = [q.load().cast::<f32>(), k, v.load().cast::<f32>(), dout.load().cast::<f32>()];
-        let rows = [lse.load().reshape([BQ, 1]), delta.load().reshape([BQ, 1])];
-        let at =
-            Block { rules, size: [BQ, BK], position: i * BQ, rows: S - i * BQ, key: j * BK, length: scalar(0) + L };
+        let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         if number == WHOLE {
-            let back = at.back(blocks, rows, scale, [None, None], None);
-            acc.store(acc.load() + dot(back.by_products, k));
+            acc.store(acc.load() + inputs.back([None, None], None, |k| k).dq());
         } else {
             let live = computed.live([number, i * BQ, j * BK, L], partial, [BQ, BK]);
-            let back = at.back(blocks, rows, scale, [None, None], Some(live));
-            acc.store(acc.load() + dot(back.by_products, k));
+            acc.store(acc.load() + inputs.back([None, None], Some(live), |k| k).dq());
         }
     }
     if step == num_programs(3) - 1 {
-        dq.store((acc.load() * scale).cast::<E>());
+        dq.store((acc.load() * scale.cast::<E::Acc>()).cast::<E>());
     }
 }
 
@@ -143,7 +138,7 @@ pub fn splash_attention_dq<E: Float, const BQ: usize, const BK: usize>(
     grid = (B, G, cdiv(L, BK), cdiv(H, G), N),
     semantics = (parallel, parallel, parallel, arbitrary, arbitrary)
 )]
-pub fn splash_attention_dkv<E: Float, const BQ: usize, const BK: usize>(
+pub fn splash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
     #[block(
         [B, H, S, D] => [_, _, BQ, D],
         |b, g, j, h, n| (b, g * (H / G) + h, lists.at((mask_of.at(g * (H / G) + h), j, 2 * n + 1)), 0), fill = 0.0
@@ -160,12 +155,12 @@ pub fn splash_attention_dkv<E: Float, const BQ: usize, const BK: usize>(
         [B, H, S] => [_, _, BQ],
         |b, g, j, h, n| (b, g * (H / G) + h, lists.at((mask_of.at(g * (H / G) + h), j, 2 * n + 1))), fill = f32::INFINITY
     )]
-    lse: In<f32>,
+    lse: In<E::Acc>,
     #[block(
         [B, H, S] => [_, _, BQ],
         |b, g, j, h, n| (b, g * (H / G) + h, lists.at((mask_of.at(g * (H / G) + h), j, 2 * n + 1))), fill = 0.0
     )]
-    delta: In<f32>,
+    delta: In<E::Acc>,
     #[prefetch([H])] mask_of: Prefetch<i32>,
     #[prefetch([M, K, X])] lists: Prefetch<i32>,
     #[block(
@@ -175,8 +170,8 @@ pub fn splash_attention_dkv<E: Float, const BQ: usize, const BK: usize>(
     partial: In<bool>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, g, j, _, _| (b, g, j, 0))] dk: Out<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, g, j, _, _| (b, g, j, 0))] dv: Out<E>,
-    #[scratch([BK, D])] keys: Scratch<f32>,
-    #[scratch([BK, D])] values: Scratch<f32>,
+    #[scratch([BK, D])] keys: Scratch<E::Acc>,
+    #[scratch([BK, D])] values: Scratch<E::Acc>,
     scale: f32,
     #[fixed] rules: Rules,
     #[fixed] computed: Computed,
@@ -190,24 +185,20 @@ pub fn splash_attention_dkv<E: Float, const BQ: usize, const BK: usize>(
     let mask = mask_of.at(program_id(1) * (H / G) + program_id(3));
     if step < lists.at((mask, j, 0)) {
         let (i, number) = (lists.at((mask, j, step * 2 + 1)), lists.at((mask, j, step * 2 + 2)));
-        let (q, dout) = (q.load().cast::<f32>(), dout.load().cast::<f32>());
-        let blocks = [q, k.load().cast::<f32>(), v.load().cast::<f32>(), dout];
-        let rows = [lse.load().reshape([BQ, 1]), delta.load().reshape([BQ, 1])];
-        let at =
-            Block { rules, size: [BQ, BK], position: i * BQ, rows: S - i * BQ, key: j * BK, length: scalar(0) + L };
+        let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
+        let add = |live: Option<Tile<bool>>| {
+            let back = inputs.back([None, None], live, |k| k);
+            values.store(values.load() + back.dv());
+            keys.store(keys.load() + back.dk());
+        };
         if number == WHOLE {
-            let back = at.back(blocks, rows, scale, [None, None], None);
-            values.store(values.load() + dot(back.kept.t(), dout));
-            keys.store(keys.load() + dot(back.by_products.t(), q));
+            add(None);
         } else {
-            let live = computed.live([number, i * BQ, j * BK, L], partial, [BQ, BK]);
-            let back = at.back(blocks, rows, scale, [None, None], Some(live));
-            values.store(values.load() + dot(back.kept.t(), dout));
-            keys.store(keys.load() + dot(back.by_products.t(), q));
+            add(Some(computed.live([number, i * BQ, j * BK, L], partial, [BQ, BK])));
         }
     }
     if program_id(3) == num_programs(3) - 1 && step == num_programs(4) - 1 {
-        dk.store((keys.load() * scale).cast::<E>());
+        dk.store((keys.load() * scale.cast::<E::Acc>()).cast::<E>());
         dv.store(values.load().cast::<E>());
     }
 }
@@ -268,7 +259,7 @@ pub fn splash_attention_with_lse(
 ///
 /// # Errors
 /// As [`splash_attention`], and other blocks.
-pub fn attention_in_blocks<E: Float, const BQ: usize, const BK: usize>(
+pub fn attention_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     q: &Array,
     k: &Array,
     v: &Array,
@@ -311,7 +302,7 @@ pub fn splash_attention_backward(
 ///
 /// # Errors
 /// As [`splash_attention_backward`], and other blocks.
-pub fn gradients_in_blocks<E: Float, const BQ: usize, const BK: usize>(
+pub fn gradients_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     [q, k, v]: [&Array; 3],
     [out, lse]: [&Array; 2],
     dout: &Array,
@@ -320,7 +311,7 @@ pub fn gradients_in_blocks<E: Float, const BQ: usize, const BK: usize>(
 ) -> Result<(Array, Array, Array)> {
     let (scale, rules) = call::<BQ, BK>(q, k, info, options)?;
     let MaskInfo { mask_of, rows, columns, partial, computed, .. } = info;
-    let delta = &flash_attention_delta::<E, f32, BQ>(out, dout)?;
+    let delta = &flash_attention_delta::<E, BQ>(out, dout)?;
     let dq = splash_attention_dq::<E, BQ, BK>(
         q,
         k,

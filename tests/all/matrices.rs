@@ -129,12 +129,15 @@ mod emulated {
 }
 
 /// Attention whose products are of the operands as they are.
-fn narrow_attention<E: pallas_rt::ir::dtype::Real, const BQ: usize, const BK: usize>(
+fn narrow_attention<E: pallas_kernels::element::Floating, const BQ: usize, const BK: usize>(
     [q, k, v]: [&Array; 3],
     o: &Operands,
 ) -> Result<(Array, Array)> {
     let Operands { lengths, bias, segments: [own, theirs], sinks, scale, rules, .. } = o;
-    flash_attention_blocks::<E, f32, BQ, BK>(q, k, v, lengths, bias, own, theirs, sinks, *scale, 0, 0, *rules, true)
+    let [queries, keys] = &o.spans([BQ, BK])?;
+    flash_attention_blocks::<E, BQ, BK>(
+        q, k, v, lengths, bias, own, theirs, queries, keys, sinks, *scale, 0, 0, *rules, true,
+    )
 }
 
 #[test]

@@ -194,23 +194,23 @@ fn attention(see: See<'_>, dtype: DType) {
     for causal in [Causal::No, Causal::FromStart] {
         let options = Options { causal, ..Options::default() };
         typed!(dtype, E => {
-            call(see, || flash_attention_in_blocks::<E, f32, 16, 16>(&q, &k, &k, &options));
-            call(see, || gradients_in_blocks::<E, f32, 16, 16>([&q, &k, &k], [&q, &lse], &q, &options));
-            call(see, || resident_gradients::<E, f32, 16, 16>([&q, &k, &k], [&q, &lse], &q, &options));
+            call(see, || flash_attention_in_blocks::<E, 16, 16>(&q, &k, &k, &options));
+            call(see, || gradients_in_blocks::<E, 16, 16>([&q, &k, &k], [&q, &lse], &q, &options));
+            call(see, || resident_gradients::<E, 16, 16>([&q, &k, &k], [&q, &lse], &q, &options));
         });
     }
 }
 
 fn attention_with_every_option(see: See<'_>, dtype: DType) {
     with_every_option(dtype, |[q, k, v], _, every| {
-        typed!(dtype, E => call(see, || flash_attention_in_blocks::<E, f32, 16, 16>(q, k, v, every)));
+        typed!(dtype, E => call(see, || flash_attention_in_blocks::<E, 16, 16>(q, k, v, every)));
     });
 }
 
 fn gradients_with_every_option(see: See<'_>, dtype: DType) {
     with_every_option(dtype, |operands, lse, every| {
         let (q, results) = (operands[0], [operands[0], lse]);
-        typed!(dtype, E => call(see, || gradients_in_blocks::<E, f32, 16, 16>(operands, results, q, every)));
+        typed!(dtype, E => call(see, || gradients_in_blocks::<E, 16, 16>(operands, results, q, every)));
         call(see, || sinks_gradient(results, q, every.sinks.expect("there are")));
     });
 }
@@ -219,7 +219,7 @@ fn gradients_of_a_bias(see: See<'_>, dtype: DType) {
     with_every_option(dtype, |operands, lse, every| {
         let (q, results) = (operands[0], [operands[0], lse]);
         let options = Options { dropout: None, ..*every };
-        typed!(dtype, E => call(see, || bias_gradient_in_blocks::<E, f32, 16, 16>(operands, results, q, &options)));
+        typed!(dtype, E => call(see, || bias_gradient_in_blocks::<E, 16, 16>(operands, results, q, &options)));
     });
 }
 
@@ -377,7 +377,7 @@ fn flash_attention_on_a_gpu_keeps_its_tiles_in_registers() {
         let client = Client::cpu();
         let x = client.zeros(DType::F32, &[1, 1, 256, head]).expect("it fits");
         let options = Options { causal: Causal::FromStart, ..Options::default() };
-        let call = || flash_attention_in_blocks::<f32, f32, BQ, BK>(&x, &x, &x, &options);
+        let call = || flash_attention_in_blocks::<f32, BQ, BK>(&x, &x, &x, &options);
         for placement in placed(kib, call).into_iter().flatten() {
             assert!(placement.step.barriers <= 3.0, "{placement}");
             let own = |t: &&PlacedTile| ["dot", "reduce", "exp", "carried"].iter().any(|n| t.name.contains(n));
@@ -405,7 +405,7 @@ fn gradients_of_flash_attention_on_a_gpu_share_workgroup_memory() {
         let x = cpu.zeros(DType::F32, &[1, 1, 64, head]).expect("it fits");
         let lse = cpu.zeros(DType::F32, &[1, 1, 64]).expect("it fits");
         let options = Options { causal: Causal::FromStart, ..Options::default() };
-        let call = || gradients_in_blocks::<f32, f32, OWN, PAST>([&x; 3], [&x, &lse], &x, &options);
+        let call = || gradients_in_blocks::<f32, OWN, PAST>([&x; 3], [&x, &lse], &x, &options);
         for placement in placed(kib, call).into_iter().flatten() {
             assert!(placement.step.barriers <= 4.0, "{placement}");
             assert!(placement.tiles.iter().all(|t| !t.home.contains("global")), "{placement}");

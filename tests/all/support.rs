@@ -28,6 +28,7 @@ pub fn values(n: usize, seed: usize) -> Vec<f64> {
 /// An array of a float type.
 pub fn array(client: &Client, dtype: DType, shape: &[usize], values: &[f64]) -> Array {
     match dtype {
+        DType::F64 => client.array(values, shape),
         DType::F32 => client.array(&values.iter().map(|&x| x as f32).collect::<Vec<_>>(), shape),
         DType::F16 => client.array(&values.iter().map(|&x| f16::from_f64(x)).collect::<Vec<_>>(), shape),
         DType::Bf16 => client.array(&values.iter().map(|&x| bf16::from_f64(x)).collect::<Vec<_>>(), shape),

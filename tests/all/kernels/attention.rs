@@ -76,10 +76,10 @@ impl Case<'_> {
         (out, lse)
     }
     /// Runs the kernel with blocks of [`B`] and compares.
-    fn check(&self, client: &Client, dtype: DType, [q, k, v]: &[Array; 3]) {
+    pub(super) fn check(&self, client: &Client, dtype: DType, [q, k, v]: &[Array; 3]) {
         let lengths = self.lengths(client);
         let options = self.options(&lengths);
-        let found = typed!(dtype, E => flash_attention_in_blocks::<E, f32, B, B>(q, k, v, &options));
+        let found = typed!(dtype, E => flash_attention_in_blocks::<E, B, B>(q, k, v, &options));
         self.compare(found, [q, k, v], dtype);
     }
     fn compare(&self, found: Result<(Array, Array)>, [q, k, v]: [&Array; 3], dtype: DType) {
@@ -138,7 +138,7 @@ fn heads_share_keys_in_groups() {
 #[test]
 fn head_dimensions_through_the_function_that_chooses_blocks() {
     let cpu = Client::cpu();
-    for d in [1, 16, 24, 40, 64, 80, 96, 128, 256] {
+    for d in [1, 16, 24, 40, 64, 80, 96, 112, 128, 256] {
         for (dtype, (s, l)) in FLOATS.into_iter().zip([(33, 47), (140, 131), (7, 260)]) {
             let scale = 1.0 / (d as f64).sqrt();
             let case = Case { sizes: [1, 2, 1, s, l, d], lengths: &[l], causal: Causal::FromStart, scale };
@@ -209,6 +209,9 @@ fn operands_that_do_not_fit_are_refused() {
     fails(&q, &zeros(DType::F32, &[2, 3, 7, 8]), &kv, None, "4 heads of queries are no multiple of 3 heads of keys");
     fails(&q, &zeros(DType::F32, &[2, 0, 7, 8]), &kv, None, "4 heads of queries are no multiple of 0 heads of keys");
     fails(&q, &kv, &zeros(DType::F32, &[2, 2, 6, 8]), None, "dimension L is 7 in `k` and 6 in `v`");
+    fails(&q, &zeros(DType::F32, &[3, 2, 7, 8]), &kv, None, "dimension B is 2 in `q` and 3 in `k`");
+    fails(&q, &kv, &zeros(DType::F16, &[2, 2, 7, 8]), None, "`v` holds f32, found an array of f16");
+    fails(&q, &kv, &zeros(DType::F32, &[2, 7, 8]), None, "`v`");
     fails(&q, &zeros(DType::F32, &[2, 2, 7, 4]), &kv, None, "dimension D is 8 in `q` and 4 in `k`");
     fails(&q, &zeros(DType::F16, &[2, 2, 7, 8]), &kv, None, "`k` holds f32, found an array of f16");
     fails(&q, &kv, &kv, Some(&zeros(DType::I32, &[3])), "`lengths` has shape [3], expected [2]");

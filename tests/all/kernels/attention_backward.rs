@@ -2,8 +2,9 @@
 use super::attention::{Case, MASKS};
 use super::{B, FLOATS, around, runs, typed};
 use crate::support::{array, clients, close, doubles, gpu, values};
-use pallas_kernels::flash_attention::{Causal, Options, flash_attention_with_lse};
+use pallas_kernels::flash_attention::{Causal, Options, Window, flash_attention_with_lse};
 use pallas_kernels::flash_attention_backward::{flash_attention_backward, gradients_in_blocks};
+use pallas_kernels::flash_attention_bias::{bias_gradient, sinks_gradient};
 use pallas_kernels::flash_attention_resident::resident_gradients;
 use pallas_rt::DeviceKind;
 use pallas_rt::prelude::*;
@@ -94,10 +95,10 @@ fn check(case: &Case<'_>, client: &Client, dtype: DType) {
     let lengths = case.lengths(client);
     let options = case.options(&lengths);
     let (operands_of, results) = ([q, k, v], [&out, &lse]);
-    let found = typed!(dtype, E => gradients_in_blocks::<E, f32, B, B>(operands_of, results, &dout, &options));
+    let found = typed!(dtype, E => gradients_in_blocks::<E, B, B>(operands_of, results, &dout, &options));
     compare(case, found, &operands, &dout);
     if client.kind() != DeviceKind::Gpu {
-        let found = typed!(dtype, E => resident_gradients::<E, f32, B, B>(operands_of, results, &dout, &options));
+        let found = typed!(dtype, E => resident_gradients::<E, B, B>(operands_of, results, &dout, &options));
         compare(case, found, &operands, &dout);
     }
 }
@@ -129,7 +130,7 @@ fn heads_share_keys_in_groups() {
 #[test]
 fn after_the_forward_pass_with_blocks_that_are_chosen() {
     let cpu = Client::cpu();
-    for d in [16, 24, 40, 64, 80, 96, 128, 256] {
+    for d in [16, 24, 40, 64, 80, 96, 112, 128, 256] {
         for (dtype, (s, l)) in FLOATS.into_iter().zip([(33, 47), (70, 131), (7, 100)]) {
             let scale = 1.0 / (d as f64).sqrt();
             let case = Case { sizes: [1, 2, 1, s, l, d], lengths: &[l], causal: Causal::FromStart, scale };
@@ -141,6 +142,99 @@ fn after_the_forward_pass_with_blocks_that_are_chosen() {
             compare(&case, found, &operands, &dout);
         }
     }
+}
+
+/// Head dimensions of models, powers of two and others, there and back on every device; a GPU, which compiles each anew, has
+/// some of them with one element type each.
+#[test]
+fn head_dimensions_there_and_back() {
+    for client in clients() {
+        for (i, d) in [16, 80, 96, 112, 256].into_iter().enumerate() {
+            let types = match (client.kind(), d) {
+                (DeviceKind::Gpu, 16 | 96) => continue,
+                (DeviceKind::Gpu, _) => &FLOATS[i % 3..=i % 3],
+                _ => &FLOATS,
+            };
+            let scale = 1.0 / (d as f64).sqrt();
+            let case = Case { sizes: [1, 2, 1, 9, 11, d], lengths: &[11], causal: Causal::FromEnd, scale };
+            for &dtype in types {
+                case.check(&client, dtype, &case.operands(&client, dtype));
+                check(&case, &client, dtype);
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_has_no_gradient() {
+    for client in clients() {
+        for [batch, heads, s, l] in [[0, 2, 5, 6], [2, 0, 5, 6], [2, 2, 0, 6], [2, 2, 5, 0]] {
+            let zeros = |dtype, shape: &[usize]| client.zeros(dtype, shape).expect("it fits");
+            let (q, k) = (zeros(DType::F32, &[batch, heads, s, 8]), zeros(DType::F32, &[batch, heads / 2, l, 8]));
+            let (own, theirs) = (zeros(DType::I32, &[batch, s]), zeros(DType::I32, &[batch, l]));
+            let (bias, sinks) = (zeros(DType::F32, &[batch, heads, s, l]), zeros(DType::F32, &[heads]));
+            let every = Options {
+                segments: Some([&own, &theirs]),
+                bias: Some(&bias),
+                sinks: Some(&sinks),
+                window: Window { left: Some(1), right: Some(1) },
+                ..Options::default()
+            };
+            for options in [Options::default(), every] {
+                let what = format!("{batch} {heads} {s} {l} on {}", client.device());
+                let run = || -> Result<()> {
+                    let (out, lse) = flash_attention_with_lse(&q, &k, &k, &options)?;
+                    assert!(doubles(&out).iter().all(|&x| x == 0.0));
+                    let (dq, dk, dv) = flash_attention_backward([&q, &k, &k], [&out, &lse], &out, &options)?;
+                    for (found, operand) in [(dq, &q), (dk, &k), (dv, &k)] {
+                        assert_eq!(found.shape(), operand.shape());
+                        assert!(doubles(&found).iter().all(|&x| x == 0.0), "{what}");
+                    }
+                    if options.bias.is_some() {
+                        let dbias = bias_gradient([&q, &k, &k], [&out, &lse], &out, &options)?;
+                        assert_eq!((dbias.shape(), doubles(&dbias)), (bias.shape(), doubles(&bias)));
+                        let dsinks = sinks_gradient([&out, &lse], &out, &sinks)?;
+                        assert_eq!((dsinks.shape(), doubles(&dsinks)), (sinks.shape(), doubles(&sinks)));
+                    }
+                    Ok(())
+                };
+                run().unwrap_or_else(|e| panic!("{what}: {e}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn operands_that_do_not_fit_are_refused() {
+    let cpu = Client::cpu();
+    let zeros = |dtype, shape: &[usize]| cpu.zeros(dtype, shape).expect("it fits");
+    let float = |shape: &[usize]| zeros(DType::F32, shape);
+    let (q, kv, lse) = (float(&[2, 4, 5, 8]), float(&[2, 2, 7, 8]), float(&[2, 4, 5]));
+    let bias = float(&[1, 1, 5, 7]);
+    let options = Options { bias: Some(&bias), ..Options::default() };
+    let fails = |operands: [&Array; 3], results: [&Array; 2], dout: &Array, says: &str| {
+        let gradients = flash_attention_backward(operands, results, dout, &options).map(|_| ());
+        let dbias = bias_gradient(operands, results, dout, &options).map(|_| ());
+        for found in [gradients, dbias] {
+            let error = found.expect_err("it is refused").to_string();
+            assert!(error.contains(says), "{error}\n expected: {says}");
+        }
+    };
+    let right = [&q, &kv, &kv];
+    fails([&float(&[4, 5, 8]), &kv, &kv], [&q, &lse], &q, "`q` has shape [4, 5, 8], expected [batch, heads");
+    fails([&q, &float(&[2, 7, 8]), &kv], [&q, &lse], &q, "`k` has shape [2, 7, 8], expected [batch, heads");
+    fails([&q, &float(&[2, 3, 7, 8]), &kv], [&q, &lse], &q, "4 heads of queries are no multiple of 3 heads of keys");
+    fails([&q, &kv, &float(&[2, 2, 6, 8])], [&q, &lse], &q, "`v`");
+    fails([&q, &float(&[3, 2, 7, 8]), &kv], [&q, &lse], &q, "`k`");
+    fails(right, [&float(&[2, 4, 6, 8]), &lse], &q, "dimension S is 6 in `out` and 5 in `dout`");
+    fails(right, [&q, &float(&[2, 4, 6])], &q, "`lse`");
+    fails(right, [&q, &zeros(DType::F16, &[2, 4, 5])], &q, "`lse` holds f32, found an array of f16");
+    fails(right, [&q, &lse], &float(&[2, 4, 5, 4]), "dimension D is 8 in `out` and 4 in `dout`");
+    fails(right, [&q, &lse], &zeros(DType::F16, &[2, 4, 5, 8]), "`dout` holds f32, found an array of f16");
+    let none = bias_gradient(right, [&q, &lse], &q, &Options::default()).expect_err("it is refused").to_string();
+    assert!(none.contains("there is no `bias` in the options"), "{none}");
+    let sinks = sinks_gradient([&q, &lse], &q, &float(&[3])).expect_err("it is refused").to_string();
+    assert!(sinks.contains("`sinks`"), "{sinks}");
 }
 
 #[test]

@@ -4,7 +4,8 @@
 use super::attention_reference::{Scene, Tensors};
 use super::{B, typed};
 use crate::support::{array, close, doubles, gpu, values};
-use pallas_kernels::attention_scores::{Block, Rules, Wide};
+use pallas_kernels::attention_scores::{Block, Rules};
+use pallas_kernels::element::Floating;
 use pallas_kernels::flash_attention::{Causal, Dropout, Options, Window, flash_attention_in_blocks};
 use pallas_kernels::flash_attention_backward::gradients_in_blocks;
 use pallas_kernels::flash_attention_bias::{bias_gradient_in_blocks, sinks_gradient_in};
@@ -14,7 +15,7 @@ use pallas_rt::prelude::*;
 /// The k of the tolerance: of results, of gradients.
 const K: [f64; 2] = [8.0, 32.0];
 /// How many levels each option has, in the order that [`scene`] reads them.
-const LEVELS: [usize; 12] = [3, 3, 2, 2, 2, 5, 2, 2, 2, 3, 2, 3];
+const LEVELS: [usize; 12] = [3, 3, 2, 2, 3, 5, 2, 2, 2, 3, 2, 3];
 const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 
 /// Rows of levels, one per option, in which every pair of levels of two options stands: each new row takes the levels that
@@ -53,13 +54,20 @@ fn scene(row: &[usize], queries: usize, keys: usize) -> (Scene, DType) {
     let (batch, pick) = (2, |option: usize, of: &[usize]| of[row[option]]);
     let heads = [[2, 2], [4, 2], [3, 1]][row[9]];
     let segments = |n: usize, parts: usize| (0..batch * n).map(|i| (i % n * parts / n + i / n) as i32).collect();
+    let scattered = |n: usize, of: usize| (0..batch * n).map(|i| (i * i * 7 % 11 % of) as i32 - 1).collect();
     let scene = Scene {
         sizes: [batch, heads[0], heads[1], queries, keys, pick(10, &[8, 3])],
         scale: 0.5,
         causal: [Causal::No, Causal::FromStart, Causal::FromEnd][row[0]],
         window: Window { left: [None, Some(2), Some(0)][row[1]], right: [None, Some(1)][row[2]] },
         lengths: [None, Some(vec![keys * 2 / 3, keys])][row[3]].clone(),
-        segments: [None, Some([segments(queries, 2), segments(keys, 3)])][row[4]].clone(),
+        segments: [
+            None,
+            Some([segments(queries, 2), segments(keys, 3)]),
+            // In no order, the second numbers not in the first ones.
+            Some([scattered(queries, 3), scattered(keys, 5)]),
+        ][row[4]]
+            .clone(),
         bias: [None, Some([1, 1]), Some([batch, 1]), Some([1, heads[0]]), Some([batch, heads[0]])][row[5]],
         soft_cap: [None, Some(1.5)][row[6]],
         sinks: row[7] == 1,
@@ -137,13 +145,13 @@ impl<'a> Run<'a> {
         let [batch, heads, _, queries, keys, d] = scene.sizes;
         let shapes = scene.shapes();
         let operands: Vec<Array> =
-            scene.tensors().iter().zip(&shapes).map(|(x, shape)| tensor(client, dtype, shape, x)).collect();
+            scene.tensors().iter().zip(&shapes).map(|(x, shape)| array(client, dtype, shape, x)).collect();
         let operands: [Array; 5] = operands.try_into().expect("there are five");
         let rounded = operands.each_ref().map(doubles);
-        let dout = tensor(client, dtype, &shapes[0], &values(batch * heads * queries * d, 9));
+        let dout = array(client, dtype, &shapes[0], &values(batch * heads * queries * d, 9));
         let (want, gradients) = (scene.forward(&rounded), scene.backward(&rounded, &doubles(&dout)));
         let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
-        let results = [tensor(client, dtype, &shapes[0], &want.0), tensor(client, wide, &shapes[0][..3], &want.1)];
+        let results = [array(client, dtype, &shapes[0], &want.0), array(client, wide, &shapes[0][..3], &want.1)];
         let numbers = |x: &[i32], n: usize| client.array(x, &[batch, n]).expect("it fits");
         let lengths = scene.lengths.as_ref().map(|lengths| {
             let lengths: Vec<i32> = lengths.iter().map(|&n| n as i32).collect();
@@ -153,7 +161,9 @@ impl<'a> Run<'a> {
         Run { scene, dtype, operands, lengths, segments, results, dout, want, gradients }
     }
     fn options(&self) -> Options<'_> {
-        let [_, _, _, bias, sinks] = &self.operands;
+        self.options_with(&self.operands)
+    }
+    fn options_with<'b>(&'b self, [_, _, _, bias, sinks]: &'b [Array; 5]) -> Options<'b> {
         Options {
             scale: Some(self.scene.scale as f32),
             causal: self.scene.causal,
@@ -174,16 +184,16 @@ impl<'a> Run<'a> {
     fn failed<T>(&self, result: Result<T>) -> T {
         result.unwrap_or_else(|e| panic!("{:?} of {}: {e}", self.scene, self.dtype))
     }
-    fn forward<E: Real, A: Wide>(&self) {
+    fn forward<E: Floating>(&self) {
         let [q, k, v, ..] = &self.operands;
-        let (out, lse) = self.failed(flash_attention_in_blocks::<E, A, B, B>(q, k, v, &self.options()));
+        let (out, lse) = self.failed(flash_attention_in_blocks::<E, B, B>(q, k, v, &self.options()));
         self.compare("out", &out, &self.want.0, K[0]);
         self.compare("log-sum-exp", &lse, &self.want.1, K[0]);
     }
-    fn backward<E: Real, A: Wide>(&self, one_pass: bool) {
+    fn backward<E: Floating>(&self, one_pass: bool) {
         let [q, k, v, _, sinks] = &self.operands;
         let ([out, lse], options) = (&self.results, self.options());
-        let gradients = if one_pass { resident_gradients::<E, A, B, B> } else { gradients_in_blocks::<E, A, B, B> };
+        let gradients = if one_pass { resident_gradients::<E, B, B> } else { gradients_in_blocks::<E, B, B> };
         let (dq, dk, dv) = self.failed(gradients([q, k, v], [out, lse], &self.dout, &options));
         for (name, (found, want)) in ["dq", "dk", "dv"].iter().zip([dq, dk, dv].iter().zip(&self.gradients)) {
             self.compare(name, found, want, K[1]);
@@ -191,23 +201,16 @@ impl<'a> Run<'a> {
         if one_pass {
             return;
         }
-        let dbias = bias_gradient_in_blocks::<E, A, B, B>([q, k, v], [out, lse], &self.dout, &options);
+        let dbias = bias_gradient_in_blocks::<E, B, B>([q, k, v], [out, lse], &self.dout, &options);
         match dbias {
             Ok(dbias) => self.compare("dbias", &dbias, &self.gradients[3], K[1]),
             Err(e) => assert!(self.scene.bias.is_none() && e.to_string().contains("no `bias`"), "{e}"),
         }
         if self.scene.sinks {
-            let dsinks = self.failed(sinks_gradient_in::<E, A>([out, lse], &self.dout, sinks));
+            let dsinks = self.failed(sinks_gradient_in::<E>([out, lse], &self.dout, sinks));
             self.compare("dsinks", &dsinks, &self.gradients[4], K[1]);
         }
     }
-}
-
-fn tensor(client: &Client, dtype: DType, shape: &[usize], x: &[f64]) -> Array {
-    if dtype == DType::F64 {
-        return client.array(x, shape).expect("it fits");
-    }
-    array(client, dtype, shape, x)
 }
 
 /// Queries and keys of the i-th row of the table.
@@ -223,9 +226,9 @@ fn every_pair_of_options() {
             let (scene, dtype) = scene(&row, queries, keys);
             let run = Run::new(&scene, &client, dtype);
             typed!(dtype, E => {
-                run.forward::<E, f32>();
-                run.backward::<E, f32>(false);
-                run.backward::<E, f32>(true);
+                run.forward::<E>();
+                run.backward::<E>(false);
+                run.backward::<E>(true);
             });
         }
     }
@@ -240,12 +243,12 @@ fn pairs_of_options_on_a_gpu() {
         let (queries, keys) = lengths(i);
         let (scene, dtype) = scene(&row, queries, keys);
         let run = Run::new(&scene, &client, dtype);
-        typed!(dtype, E => run.forward::<E, f32>());
+        typed!(dtype, E => run.forward::<E>());
     }
     let (scene, _) = scene(&[2, 1, 0, 1, 1, 2, 1, 1, 1, 1, 0, 0], 5, 7);
     let run = Run::new(&scene, &client, DType::F32);
-    run.forward::<f32, f32>();
-    run.backward::<f32, f32>(false);
+    run.forward::<f32>();
+    run.backward::<f32>(false);
 }
 
 #[test]
@@ -254,38 +257,40 @@ fn every_pair_of_options_in_double_precision() {
         for row in covering(&LEVELS) {
             let (scene, _) = scene(&row, 5, 6);
             let run = Run::new(&scene, &client, DType::F64);
-            run.forward::<f64, f64>();
-            run.backward::<f64, f64>(false);
-            run.backward::<f64, f64>(true);
+            run.forward::<f64>();
+            run.backward::<f64>(false);
+            run.backward::<f64>(true);
         }
     }
 }
 
-/// The kernels' own slopes, not the reference's.
+/// The kernels' own slopes, not the reference's: see [`super::slopes`].
 #[test]
-fn gradients_are_slopes_of_the_forward_kernel() {
-    let client = Client::interpreter();
-    for (causal, dropout) in [(0, 0), (1, 1), (2, 1)] {
-        // Everything else at once.
-        let (scene, _) = scene(&[causal, 1, 1, 1, 1, 4, 1, 1, dropout, 1, 1, 0], 3, 5);
-        let run = Run::new(&scene, &client, DType::F64);
-        let dout = doubles(&run.dout);
-        for (which, gradient) in run.gradients.iter().enumerate() {
-            for i in (0..gradient.len()).step_by(7) {
-                let loss = |by: f64| -> f64 {
-                    let mut moved = Run::new(&scene, &client, DType::F64);
-                    let mut x = doubles(&moved.operands[which]);
-                    x[i] += by;
-                    moved.operands[which] = tensor(&client, DType::F64, &scene.shapes()[which], &x);
-                    let [q, k, v, ..] = &moved.operands;
-                    let found = flash_attention_in_blocks::<f64, f64, B, B>(q, k, v, &moved.options());
-                    doubles(&run.failed(found).0).iter().zip(&dout).map(|(o, d)| o * d).sum()
-                };
-                let (slope, found) = ((loss(1e-5) - loss(-1e-5)) / 2e-5, gradient[i]);
-                assert!((slope - found).abs() < 1e-7, "{scene:?}, operand {which}, element {i}: {found}, {slope}");
-            }
+fn gradients_are_slopes_of_the_forward_kernel() -> Result<()> {
+    for row in covering(&LEVELS) {
+        let (scene, _) = scene(&row, 5, 6);
+        let run = Run::new(&scene, &Client::interpreter(), DType::F64);
+        let forward =
+            |x: &[Array; 5]| flash_attention_in_blocks::<f64, B, B>(&x[0], &x[1], &x[2], &run.options_with(x));
+        let (out, lse) = &forward(&run.operands)?;
+        let [q, k, v, _, sinks] = &run.operands;
+        let (options, dout) = (run.options(), &run.dout);
+        let one = resident_gradients::<f64, B, B>([q, k, v], [out, lse], dout, &options)?;
+        let two = gradients_in_blocks::<f64, B, B>([q, k, v], [out, lse], dout, &options)?;
+        let mut gradients = [vec![one.0, two.0], vec![one.1, two.1], vec![one.2, two.2], vec![], vec![]];
+        if scene.bias.is_some() {
+            gradients[3].push(bias_gradient_in_blocks::<f64, B, B>([q, k, v], [out, lse], dout, &options)?);
+        }
+        if scene.sinks {
+            gradients[4].push(sinks_gradient_in::<f64>([out, lse], dout, sinks)?);
+        }
+        for (which, gradients) in gradients.iter().enumerate() {
+            let gradients: Vec<&Array> = gradients.iter().collect();
+            let forward = |x: &[Array; 5]| forward(x).map(|(out, _)| out);
+            super::slopes::check(&format!("{scene:?}"), &run.operands, which, dout, forward, &gradients);
         }
     }
+    Ok(())
 }
 
 /// What [`Block`] says of every block.
@@ -301,7 +306,7 @@ fn verdicts<const BQ: usize, const BK: usize>(
 ) {
     let (row, key) = (program_id(0) * BQ, program_id(1) * BK);
     let position = row + rules.first_position(queries, length);
-    let block = Block { rules, size: [BQ, BK], position, rows: queries - row, key, length };
+    let block = Block { rules, size: [BQ, BK], row, position, queries, key, length, spans: None };
     live.store(full([1, 1], block.is_live().cast::<i32>()));
     whole.store(full([1, 1], block.is_whole().cast::<i32>()));
 }
@@ -345,9 +350,9 @@ fn options_that_do_not_fit_are_refused() {
     let zeros = |dtype, shape: &[usize]| cpu.zeros(dtype, shape).expect("it fits");
     let (q, k) = (zeros(DType::F32, &[2, 4, 5, 8]), zeros(DType::F32, &[2, 2, 7, 8]));
     let fails = |options: Options<'_>, says: &str| {
-        let forward = flash_attention_in_blocks::<f32, f32, B, B>(&q, &k, &k, &options).map(|_| ());
+        let forward = flash_attention_in_blocks::<f32, B, B>(&q, &k, &k, &options).map(|_| ());
         let (out, lse) = (&q, &zeros(DType::F32, &[2, 4, 5]));
-        let backward = gradients_in_blocks::<f32, f32, B, B>([&q, &k, &k], [out, lse], &q, &options).map(|_| ());
+        let backward = gradients_in_blocks::<f32, B, B>([&q, &k, &k], [out, lse], &q, &options).map(|_| ());
         for result in [forward, backward] {
             let error = result.expect_err("it is refused").to_string();
             assert!(error.contains(says), "{error}\n expected: {says}");

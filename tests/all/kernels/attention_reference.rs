@@ -32,6 +32,12 @@ struct Live {
     kept: f64,
 }
 
+/// What dropout multiplies the probability of row n and key j by.
+pub(super) fn kept(Dropout { rate, seed }: Dropout, n: usize, j: usize) -> f64 {
+    let random = word([(seed >> 32) as u32, seed as u32], [n as u32, j as u32]);
+    if f64::from(random) < f64::from(rate) * 2f64.powi(32) { 0.0 } else { 1.0 / (1.0 - f64::from(rate)) }
+}
+
 /// Threefry-2x32's first word.
 fn word([a, b]: [u32; 2], [mut x, mut y]: [u32; 2]) -> u32 {
     let keys = [a, b, a ^ b ^ 0x1bd1_1bda];
@@ -71,7 +77,7 @@ impl Scene {
         let at = move |n: usize| [n / queries / heads, n / queries % heads, n % queries];
         (0..batch * heads * queries).map(move |n| (n, at(n)))
     }
-    fn sees(&self, b: usize, i: usize, j: usize) -> bool {
+    pub(super) fn sees(&self, b: usize, i: usize, j: usize) -> bool {
         let [_, _, _, queries, keys, _] = self.sizes;
         let length = self.lengths.as_ref().map_or(keys, |lengths| lengths[b]);
         let position = i as i64 + if self.causal == Causal::FromEnd { length as i64 - queries as i64 } else { 0 };
@@ -97,10 +103,7 @@ impl Scene {
             let [bb, bh] = self.bias.unwrap_or([1, 1]);
             let at = ((b % bb * bh + h % bh) * queries + i) * keys + j;
             score += bias.get(at).copied().unwrap_or(0.0);
-            let kept = self.dropout.map_or(1.0, |Dropout { rate, seed }| {
-                let random = word([(seed >> 32) as u32, seed as u32], [n as u32, j as u32]);
-                if f64::from(random) < f64::from(rate) * 2f64.powi(32) { 0.0 } else { 1.0 / (1.0 - f64::from(rate)) }
-            });
+            let kept = self.dropout.map_or(1.0, |dropout| kept(dropout, n, j));
             live.push(Live { key, bias: at, p: score, tanh, kept });
         }
         let sink = sinks.get(h).copied();

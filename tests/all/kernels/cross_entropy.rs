@@ -12,7 +12,7 @@ use pallas_rt::prelude::*;
 /// The k of the tolerance.
 const K: f64 = 8.0;
 
-const OPTIONS: [Options; 4] = [
+pub(super) const OPTIONS: [Options; 4] = [
     Options { ignore: -100, smoothing: 0.0, z_loss: 0.0 },
     Options { ignore: 1, smoothing: 0.0, z_loss: 0.0 },
     Options { ignore: -1, smoothing: 0.25, z_loss: 0.0 },

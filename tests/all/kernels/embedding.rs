@@ -7,8 +7,17 @@ use pallas_rt::prelude::*;
 /// The k of the tolerance.
 const K: f64 = 4.0;
 
-fn numbers(n: usize, vocabulary: usize) -> Vec<i32> {
+pub(super) fn numbers(n: usize, vocabulary: usize) -> Vec<i32> {
     (0..n).map(|i| (i * i * 5 % vocabulary) as i32).collect()
+}
+
+/// Where each number's positions begin in the order of numbers, and the positions in that order.
+pub(super) fn places(client: &Client, ids: &[i32], vocabulary: usize) -> (Array, Array) {
+    let mut order: Vec<i32> = (0..ids.len() as i32).collect();
+    order.sort_by_key(|&t| ids[t as usize]);
+    let starts: Vec<i32> = (0..=vocabulary as i32).map(|v| ids.iter().filter(|&&id| id < v).count() as i32).collect();
+    let array = |x: &[i32]| client.array(x, &[x.len()]).expect("it fits");
+    (array(&starts), array(&order))
 }
 
 fn sums(dout: &[f64], ids: &[i32], [v, d]: [usize; 2], padding: Option<i32>) -> Vec<f64> {
@@ -31,13 +40,7 @@ fn every_extent_around_its_blocks() {
                 let rows = doubles(&table);
                 let want: Vec<f64> = ids.iter().flat_map(|&id| &rows[id as usize * d..][..d]).copied().collect();
                 close(&out, &want, 1, 0.0, &what);
-                // Positions in order of their number.
-                let mut order: Vec<i32> = (0..n as i32).collect();
-                order.sort_by_key(|&t| ids[t as usize]);
-                let starts: Vec<i32> =
-                    (0..=v as i32).map(|v| ids.iter().filter(|&&id| id < v).count() as i32).collect();
-                let (starts, order) = (client.array(&starts, &[v + 1]), client.array(&order, &[n]));
-                let (starts, order) = (starts.expect("it fits"), order.expect("it fits"));
+                let (starts, order) = places(&client, &ids, v);
                 let dout = array(&client, dtype, &[n, d], &values(n * d, 2));
                 let room = n.next_power_of_two();
                 let dtable = typed!(dtype, E => embedding_backward_blocks::<E, B>(&starts, &order, &dout, v, room));

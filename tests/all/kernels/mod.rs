@@ -5,6 +5,8 @@
 //! rounded ones for the reference, too.
 mod attention;
 mod attention_backward;
+mod attention_dropout;
+mod attention_loads;
 mod attention_options;
 mod attention_reference;
 mod cross_entropy;
@@ -18,6 +20,7 @@ mod norm_backward;
 mod paged_attention;
 mod quantized_matmul;
 mod rotary;
+mod slopes;
 mod softmax;
 mod softmax_backward;
 mod splash_attention;
