@@ -75,7 +75,7 @@ mod emulated {
     }
 
     /// Attention of `s` queries over `l` keys, two heads of extent `d`.
-    fn attention<E: pallas_rt::ir::dtype::Real, const BQ: usize, const BK: usize>(
+    fn attention<E: pallas_kernels::element::Floating, const BQ: usize, const BK: usize>(
         [s, l, d]: [usize; 3],
         options: &Options<'_>,
         limits: &Limits,
@@ -88,6 +88,7 @@ mod emulated {
         let call = || narrow_attention::<E, BQ, BK>([&q, &k, &v], &o);
         let (kernel, shader) = shader(limits, call);
         assert!(shader.text.contains("coopMultiplyAdd"), "{}", shader.placement);
+        let spans = o.spans([BQ, BK]).expect("they fit");
         let inputs = [
             ("q", &q),
             ("k", &k),
@@ -96,6 +97,8 @@ mod emulated {
             ("bias", &o.bias),
             ("query_segments", &o.segments[0]),
             ("key_segments", &o.segments[1]),
+            ("query_spans", &spans[0]),
+            ("key_spans", &spans[1]),
             ("sinks", &o.sinks),
         ];
         let outputs = [("out", vec![1, 2, s, d]), ("lse", vec![1, 2, s])];
@@ -142,7 +145,7 @@ fn narrow_attention<E: pallas_kernels::element::Floating, const BQ: usize, const
 
 #[test]
 fn attention_by_matrices_is_valid_and_keeps_its_sums_in_registers() {
-    fn check<E: pallas_rt::ir::dtype::Real, const BQ: usize, const BK: usize>(limits: &Limits, d: usize) {
+    fn check<E: pallas_kernels::element::Floating, const BQ: usize, const BK: usize>(limits: &Limits, d: usize) {
         let x = Client::cpu().zeros(E::DTYPE, &[1, 1, 256, d]).expect("it fits");
         let o = Options { causal: Causal::FromStart, ..Options::default() }.operands(&x, &x).expect("they fit");
         let (explanation, shader) = shader(limits, || narrow_attention::<E, BQ, BK>([&x; 3], &o));
