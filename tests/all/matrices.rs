@@ -2,6 +2,7 @@
 //! emulates matrices, and are those of the profile `gpu` where a device has none.
 use crate::validate::validate;
 use pallas_kernels::attention_options::Operands;
+use pallas_kernels::element::Floating;
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention_blocks};
 use pallas_kernels::matmul::matmul_blocks;
 use pallas_rt::prelude::*;
@@ -75,7 +76,7 @@ mod emulated {
     }
 
     /// Attention of `s` queries over `l` keys, two heads of extent `d`.
-    fn attention<E: pallas_kernels::element::Floating, const BQ: usize, const BK: usize>(
+    fn attention<E: Floating, const BQ: usize, const BK: usize>(
         [s, l, d]: [usize; 3],
         options: &Options<'_>,
         limits: &Limits,
@@ -132,7 +133,7 @@ mod emulated {
 }
 
 /// Attention whose products are of the operands as they are.
-fn narrow_attention<E: pallas_kernels::element::Floating, const BQ: usize, const BK: usize>(
+fn narrow_attention<E: Floating, const BQ: usize, const BK: usize>(
     [q, k, v]: [&Array; 3],
     o: &Operands,
 ) -> Result<(Array, Array)> {
@@ -145,7 +146,7 @@ fn narrow_attention<E: pallas_kernels::element::Floating, const BQ: usize, const
 
 #[test]
 fn attention_by_matrices_is_valid_and_keeps_its_sums_in_registers() {
-    fn check<E: pallas_kernels::element::Floating, const BQ: usize, const BK: usize>(limits: &Limits, d: usize) {
+    fn check<E: Floating, const BQ: usize, const BK: usize>(limits: &Limits, d: usize) {
         let x = Client::cpu().zeros(E::DTYPE, &[1, 1, 256, d]).expect("it fits");
         let o = Options { causal: Causal::FromStart, ..Options::default() }.operands(&x, &x).expect("they fit");
         let (explanation, shader) = shader(limits, || narrow_attention::<E, BQ, BK>([&x; 3], &o));

@@ -53,8 +53,9 @@ macro_rules! groups {
     };
 }
 groups! {
-    products quantised_products rows gradients_of_rows losses tables attention attention_with_every_option
-    gradients_with_every_option gradients_of_a_bias attention_of_few_queries attention_over_pages attention_under_masks
+    products quantised_products rows gradients_of_rows losses tables attention gradients_of_attention gradients_in_one_pass
+    attention_with_every_option gradients_with_every_option gradients_of_a_bias attention_of_few_queries
+    attention_over_pages attention_under_masks
 }
 
 /// For every kind of device: a kernel's shader is valid, its threads meet where they must, and nowhere else.
@@ -188,16 +189,26 @@ fn tables(see: See<'_>, dtype: DType) {
     call(see, || embedding::embedding_backward(&x, &labels, 9, None));
 }
 
-/// Attention without options, and causal, forward and back; back in one pass as well.
+/// Attention without options, and causal.
 fn attention(see: See<'_>, dtype: DType) {
+    plain_and_causal(dtype, |[q, k, _], options| {
+        typed!(dtype, E => call(see, || flash_attention_in_blocks::<E, 16, 16>(q, k, k, options)));
+    });
+}
+fn gradients_of_attention(see: See<'_>, dtype: DType) {
+    plain_and_causal(dtype, |[q, k, lse], options| {
+        typed!(dtype, E => call(see, || gradients_in_blocks::<E, 16, 16>([q, k, k], [q, lse], q, options)));
+    });
+}
+fn gradients_in_one_pass(see: See<'_>, dtype: DType) {
+    plain_and_causal(dtype, |[q, k, lse], options| {
+        typed!(dtype, E => call(see, || resident_gradients::<E, 16, 16>([q, k, k], [q, lse], q, options)));
+    });
+}
+fn plain_and_causal(dtype: DType, f: impl Fn([&Array; 3], &Options<'_>)) {
     let (q, k, lse) = (zeros(dtype, &[1, 2, 9, 8]), zeros(dtype, &[1, 2, 7, 8]), zeros(DType::F32, &[1, 2, 9]));
     for causal in [Causal::No, Causal::FromStart] {
-        let options = Options { causal, ..Options::default() };
-        typed!(dtype, E => {
-            call(see, || flash_attention_in_blocks::<E, 16, 16>(&q, &k, &k, &options));
-            call(see, || gradients_in_blocks::<E, 16, 16>([&q, &k, &k], [&q, &lse], &q, &options));
-            call(see, || resident_gradients::<E, 16, 16>([&q, &k, &k], [&q, &lse], &q, &options));
-        });
+        f([&q, &k, &lse], &Options { causal, ..Options::default() });
     }
 }
 
