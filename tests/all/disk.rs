@@ -165,18 +165,21 @@ fn torn_entries_are_made_again() {
 #[test]
 fn killed_writers_leave_whole_entries() {
     let (folder, kernels) = (Folder::new("killed"), 40);
-    let wait = Instant::now();
-    // Each dies among its writes, a little later than the one before; the next finds what is there.
+    let whole = || folder.entries().iter().filter(|path| !path.to_string_lossy().contains("unfinished-")).count();
+    let (wait, mut among) = (Instant::now(), 0);
+    // Each dies among its writes, a little later than the one before; the next finds what is there. On a busy machine the
+    // later ones may be done before they are killed.
     for entries in [1, 6, 12, 18, 24] {
         let mut killed = many(&folder.0, kernels).spawn().expect("it starts");
-        while folder.entries().len() < entries && wait.elapsed() < Duration::from_secs(60) {
+        while whole() < entries && wait.elapsed() < Duration::from_secs(60) {
             std::thread::yield_now();
         }
         killed.kill().expect("it is ours");
         killed.wait().expect("it is ours");
+        among += usize::from((1..kernels).contains(&whole()));
     }
-    let whole = folder.entries().iter().filter(|path| !path.to_string_lossy().contains("unfinished-")).count();
-    assert!((24..kernels).contains(&whole), "killed while they wrote: {whole} entries");
+    assert!(among > 0, "none was killed while it wrote");
+    let whole = whole();
     let next = counted(many(&folder.0, kernels).output().expect("it starts"));
     assert_eq!((next["hits"], next["removed"]), (whole as f64, 0.0), "none is torn: {next:?}");
     assert_eq!(next["sum"], 20.0 * (0..kernels).sum::<usize>() as f64);
