@@ -73,6 +73,12 @@ pub struct Checked {
     /// Kernels whose outputs agreed.
     pub kernels: usize,
 }
+impl fmt::Display for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = if self.kernels == 1 { "" } else { "s" };
+        write!(f, "{} kernel{s} checked: interpreter and device agree", self.kernels)
+    }
+}
 
 #[derive(Default)]
 enum Door {

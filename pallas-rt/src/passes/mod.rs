@@ -13,6 +13,8 @@ pub mod promote;
 pub mod resume;
 pub mod rewrite;
 pub mod simplify;
+#[cfg(test)]
+mod tests;
 
 use pallas_ir::Kernel;
 

@@ -4,6 +4,8 @@
 //! %3 = 64; %4 = 1; %5 = sub %3 %4        ->    %5 = 63
 //! %6 = mul %2 %3; .. %9 = mul %2 %3      ->    %6 = mul %2 %3, also for %9
 //! %7 = if true { .. yield %8 }           ->    .., %8 for %7
+//! %9 = eq %2 %2                          ->    %9 = true, for integers
+//! %1 = load @x ..; .. %2 = load @x ..    ->    %1 = load @x .., also for %2, where nothing writes to x
 //! ```
 use super::rewrite::Rewrite;
 use crate::interp::{Data, Datum, eval};
@@ -79,7 +81,7 @@ impl Simplify {
                 }
             }
             Op::For { .. } | Op::While => self.nest(r, inst, args, loc),
-            Op::Load { .. } => return false,
+            Op::Load { from, .. } if !r.out.kernel().is_constant(*from) => return false,
             op if pure(op) => {
                 let new = self.result(r, inst, &args, loc);
                 r.set(inst.results[0], new);
@@ -139,6 +141,13 @@ impl Simplify {
     /// The value of a scalar operation on constants.
     fn folded(&self, op: &Op, args: &[Value], r: &Rewrite<'_>) -> Option<Literal> {
         let Op::Scalar(op) = op else { return None };
+        if let (Some(holds), [x, y]) = (holds_of_equals(*op), args)
+            && x == y
+            && r.out.kernel().ty(*x).is_scalar()
+            && !r.out.kernel().ty(*x).dtype.is_float()
+        {
+            return Some(Literal::new(DType::Bool, f64::from(holds)));
+        }
         let known: Vec<Datum> = args
             .iter()
             .map(|v| {
@@ -152,5 +161,14 @@ impl Simplify {
         let dtype = op.infer(&types).ok()?;
         let known: Vec<&Datum> = known.iter().collect();
         Some(eval::scalar(*op, &known, Type::scalar(dtype)).data.get(0))
+    }
+}
+
+/// What a comparison says of a number and itself. A NaN would say otherwise.
+fn holds_of_equals(op: ScalarOp) -> Option<bool> {
+    match op {
+        ScalarOp::Eq | ScalarOp::Le | ScalarOp::Ge => Some(true),
+        ScalarOp::Ne | ScalarOp::Lt | ScalarOp::Gt => Some(false),
+        _ => None,
     }
 }

@@ -1,0 +1,492 @@
+//! What each pass makes of a kernel, as text. `UPDATE_EXPECT=1 cargo test -p pallas-rt --lib passes` writes the texts
+//! anew; that they mean the same is tested with random kernels in `lang::random`.
+use super::{delay::delay, lower::lower, peel::peel, prefetch::prefetch, promote::promote, resume::resume, simplify};
+use expect_test::{Expect, expect};
+use pallas_ir::Kernel;
+
+fn parse(text: &str) -> Kernel {
+    text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+/// Compares a kernel's body, after verification.
+fn body(kernel: &Kernel, expected: Expect) {
+    super::verified("a pass", kernel);
+    let text = kernel.to_string();
+    let begin = text.find("  body {").expect("a kernel has a body");
+    expected.assert_eq(&text[begin..]);
+}
+fn fetched(kernel: &Kernel) -> (Kernel, usize) {
+    let (kernel, loads) = prefetch::<()>(kernel, 1, 3, &mut vec![]);
+    (kernel, loads.len())
+}
+
+/// Row sums, of which what came before counts half: scratch, a first step and a last one.
+const SUMS: &str = "
+kernel sums {
+  dim R
+  dim C
+  grid cdiv(R, 4) parallel
+  grid cdiv(C, 8) arbitrary
+  in x: f32[R, C] block [4, 8] fill 0.0 buffered 3
+  out y: f32[R, 1] block [4, 1] empty 0.0
+  scratch acc: f32[4, 1] block [4, 1]
+  map @x (%0: i32[], %1: i32[]) {
+    yield %0, %1
+  }
+  map @y (%2: i32[], %3: i32[]) {
+    %4: i32[] = const 0
+    yield %2, %4
+  }
+  body {
+    %5: i32[] = program_id axis(1)
+    %6: i32[] = const 0
+    %7: bool[] = eq %5, %6
+    if %7 {
+      %8: f32[] = const 0.0
+      %9: f32[4,1] = broadcast to(4, 1) %8
+      store @acc block[0:4, 0:1] %9
+    } else {
+    }
+    %10: f32[4,1] = load @acc block[0:4, 0:1]
+    %11: f32[] = const 0.5
+    %12: f32[4,1] = broadcast to(4, 1) %11
+    %13: f32[4,1] = mul %10, %12
+    %14: f32[4,8] = load @x block[0:4, 0:8]
+    %15: f32[4,1] = reduce op(add) axes(1) %14
+    %16: f32[4,1] = add %13, %15
+    store @acc block[0:4, 0:1] %16
+    %17: i32[] = num_programs axis(1)
+    %18: i32[] = const 1
+    %19: i32[] = sub %17, %18
+    %20: bool[] = eq %5, %19
+    if %20 {
+      %21: f32[4,1] = load @acc block[0:4, 0:1]
+      store @y block[0:4, 0:1] %21
+    } else {
+    }
+  }
+}
+";
+
+#[test]
+fn one_kernel_goes_through_all_passes() {
+    let lowered = lower(&parse(SUMS));
+    body(
+        &lowered,
+        expect![[r#"
+          body {
+            %0: i32[] = extent R
+            %1: i32[] = const 4
+            %2: i32[] = const 1
+            %3: i32[] = sub %1, %2
+            %4: i32[] = add %0, %3
+            %5: i32[] = div %4, %1
+            %6: i32[] = program_id axis(0)
+            %7: i32[] = extent C
+            %8: i32[] = const 8
+            %9: i32[] = const 1
+            %10: i32[] = sub %8, %9
+            %11: i32[] = add %7, %10
+            %12: i32[] = div %11, %8
+            %13: i32[] = const 0
+            %14: i32[] = const 1
+            for %13, %12, %14 (%15: i32[]) {
+              %16: i32[] = const 4
+              %17: i32[] = mul %6, %16
+              %18: i32[] = const 8
+              %19: i32[] = mul %15, %18
+              %20: i32[] = const 0
+              %21: i32[] = const 4
+              %22: i32[] = mul %6, %21
+              %23: i32[] = const 1
+              %24: i32[] = mul %20, %23
+              %25: i32[] = const 0
+              %26: bool[] = eq %15, %25
+              if %26 {
+                %27: f32[] = const 0.0
+                %28: f32[4,1] = broadcast to(4, 1) %27
+                store @acc array[0:4, 0:1] %28
+              } else {
+              }
+              %29: f32[4,1] = load @acc array[0:4, 0:1]
+              %30: f32[] = const 0.5
+              %31: f32[4,1] = broadcast to(4, 1) %30
+              %32: f32[4,1] = mul %29, %31
+              %33: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %17, %19
+              %34: f32[4,1] = reduce op(add) axes(1) %33
+              %35: f32[4,1] = add %32, %34
+              store @acc array[0:4, 0:1] %35
+              %36: i32[] = const 1
+              %37: i32[] = sub %12, %36
+              %38: bool[] = eq %15, %37
+              if %38 {
+                %39: f32[4,1] = load @acc array[0:4, 0:1]
+                store @y array[dyn + 0:4, dyn + 0:1] %39, %22, %24
+              } else {
+              }
+            }
+          }
+        }
+    "#]],
+    );
+    let simple = simplify::simplify(&lowered);
+    body(
+        &simple,
+        expect![[r#"
+          body {
+            %0: i32[] = const 4
+            %1: i32[] = const 1
+            %2: i32[] = program_id axis(0)
+            %3: i32[] = extent C
+            %4: i32[] = const 8
+            %5: i32[] = const 7
+            %6: i32[] = add %3, %5
+            %7: i32[] = div %6, %4
+            %8: i32[] = const 0
+            for %8, %7, %1 (%9: i32[]) {
+              %10: i32[] = mul %2, %0
+              %11: i32[] = mul %9, %4
+              %12: bool[] = eq %9, %8
+              if %12 {
+                %13: f32[] = const 0.0
+                %14: f32[4,1] = broadcast to(4, 1) %13
+                store @acc array[0:4, 0:1] %14
+              } else {
+              }
+              %15: f32[4,1] = load @acc array[0:4, 0:1]
+              %16: f32[] = const 0.5
+              %17: f32[4,1] = broadcast to(4, 1) %16
+              %18: f32[4,1] = mul %15, %17
+              %19: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %10, %11
+              %20: f32[4,1] = reduce op(add) axes(1) %19
+              %21: f32[4,1] = add %18, %20
+              store @acc array[0:4, 0:1] %21
+              %22: i32[] = sub %7, %1
+              %23: bool[] = eq %9, %22
+              if %23 {
+                %24: f32[4,1] = load @acc array[0:4, 0:1]
+                store @y array[dyn + 0:4, dyn + 0:1] %24, %10, %8
+              } else {
+              }
+            }
+          }
+        }
+    "#]],
+    );
+    let peeled = simplify::simplify(&peel(&simple, 1));
+    body(
+        &peeled,
+        expect![[r#"
+          body {
+            %0: i32[] = const 4
+            %1: i32[] = const 1
+            %2: i32[] = program_id axis(0)
+            %3: i32[] = extent C
+            %4: i32[] = const 8
+            %5: i32[] = const 7
+            %6: i32[] = add %3, %5
+            %7: i32[] = div %6, %4
+            %8: i32[] = const 0
+            %9: f32[] = const 0.0
+            %10: f32[4,1] = broadcast to(4, 1) %9
+            store @acc array[0:4, 0:1] %10
+            for %8, %7, %1 (%11: i32[]) {
+              %12: i32[] = mul %2, %0
+              %13: i32[] = mul %11, %4
+              %14: f32[4,1] = load @acc array[0:4, 0:1]
+              %15: f32[] = const 0.5
+              %16: f32[4,1] = broadcast to(4, 1) %15
+              %17: f32[4,1] = mul %14, %16
+              %18: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %12, %13
+              %19: f32[4,1] = reduce op(add) axes(1) %18
+              %20: f32[4,1] = add %17, %19
+              store @acc array[0:4, 0:1] %20
+            }
+            %21: i32[] = mul %2, %0
+            %22: f32[4,1] = load @acc array[0:4, 0:1]
+            store @y array[dyn + 0:4, dyn + 0:1] %22, %21, %8
+          }
+        }
+    "#]],
+    );
+    let promoted = promote(&peeled, &[]).kernel;
+    body(
+        &promoted,
+        expect![[r#"
+          body {
+            %0: f32[] = const 0.0
+            %1: f32[4,1] = broadcast to(4, 1) %0
+            %2: i32[] = const 4
+            %3: i32[] = const 1
+            %4: i32[] = program_id axis(0)
+            %5: i32[] = extent C
+            %6: i32[] = const 8
+            %7: i32[] = const 7
+            %8: i32[] = add %5, %7
+            %9: i32[] = div %8, %6
+            %10: i32[] = const 0
+            %11: f32[] = const 0.0
+            %12: f32[4,1] = broadcast to(4, 1) %11
+            %23 acc: f32[4,1] = for %10, %9, %3, %12 (%13: i32[], %14 acc: f32[4,1]) {
+              %15: i32[] = mul %4, %2
+              %16: i32[] = mul %13, %6
+              %17: f32[] = const 0.5
+              %18: f32[4,1] = broadcast to(4, 1) %17
+              %19: f32[4,1] = mul %14, %18
+              %20: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %15, %16
+              %21: f32[4,1] = reduce op(add) axes(1) %20
+              %22: f32[4,1] = add %19, %21
+              yield %22
+            }
+            %24: i32[] = mul %4, %2
+            store @y array[dyn + 0:4, dyn + 0:1] %23, %24, %10
+          }
+        }
+    "#]],
+    );
+    let delayed = delay::<()>(&promoted, &mut vec![]);
+    body(
+        &delayed,
+        expect![[r#"
+          body {
+            %0: f32[] = const 0.0
+            %1: i32[] = const 4
+            %2: i32[] = const 1
+            %3: i32[] = program_id axis(0)
+            %4: i32[] = extent C
+            %5: i32[] = const 8
+            %6: i32[] = const 7
+            %7: i32[] = add %4, %6
+            %8: i32[] = div %7, %5
+            %9: i32[] = const 0
+            %10: f32[4,8] = broadcast to(4, 8) %0
+            %20 acc: f32[4,8] = for %9, %8, %2, %10 (%11: i32[], %12 acc: f32[4,8]) {
+              %13: i32[] = mul %3, %1
+              %14: i32[] = mul %11, %5
+              %15: f32[] = const 0.5
+              %16: f32[4,1] = broadcast to(4, 1) %15
+              %17: f32[4,8] = mul %12, %16
+              %18: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %13, %14
+              %19: f32[4,8] = add %17, %18
+              yield %19
+            }
+            %21: i32[] = mul %3, %1
+            %22: f32[4,1] = reduce op(add) axes(1) %20
+            store @y array[dyn + 0:4, dyn + 0:1] %22, %21, %9
+          }
+        }
+    "#]],
+    );
+    let (ahead, loads) = fetched(&delayed);
+    assert_eq!(loads, 1);
+    body(
+        &ahead,
+        expect![[r#"
+          body {
+            %0: f32[] = const 0.0
+            %1: i32[] = const 4
+            %2: i32[] = const 1
+            %3: i32[] = program_id axis(0)
+            %4: i32[] = extent C
+            %5: i32[] = const 8
+            %6: i32[] = const 7
+            %7: i32[] = add %4, %6
+            %8: i32[] = div %7, %5
+            %9: i32[] = const 0
+            %10: f32[4,8] = broadcast to(4, 8) %0
+            %11: i32[] = mul %3, %1
+            %12: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %11, %9
+            %13: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %11, %5
+            %26 acc: f32[4,8], %27: f32[4,8], %28: f32[4,8] = for %9, %8, %2, %10, %12, %13 (%14: i32[], %15 acc: f32[4,8], %16: f32[4,8], %17: f32[4,8]) {
+              %18: i32[] = add %14, %2
+              %19: i32[] = add %18, %2
+              %20: i32[] = mul %19, %5
+              %21: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %11, %20
+              %22: f32[] = const 0.5
+              %23: f32[4,1] = broadcast to(4, 1) %22
+              %24: f32[4,8] = mul %15, %23
+              %25: f32[4,8] = add %24, %16
+              yield %25, %17, %21
+            }
+            %29: f32[4,1] = reduce op(add) axes(1) %26
+            store @y array[dyn + 0:4, dyn + 0:1] %29, %11, %9
+          }
+        }
+    "#]],
+    );
+}
+
+#[test]
+fn a_step_range_is_a_parameter_where_dispatches_share_the_steps() {
+    body(
+        &resume(&simplify::simplify(&lower(&parse(SUMS))), 1),
+        expect![[r#"
+          body {
+            %0: i32[] = const 4
+            %1: i32[] = const 1
+            %2: i32[] = program_id axis(0)
+            %3: i32[] = extent C
+            %4: i32[] = const 8
+            %5: i32[] = const 7
+            %6: i32[] = add %3, %5
+            %7: i32[] = div %6, %4
+            %8: i32[] = const 0
+            %9: i32[] = param @from0
+            %10: i32[] = param @to0
+            %11: i32[] = minimum %7, %10
+            for %9, %11, %1 (%12: i32[]) {
+              %13: i32[] = mul %2, %0
+              %14: i32[] = mul %12, %4
+              %15: bool[] = eq %12, %8
+              if %15 {
+                %16: f32[] = const 0.0
+                %17: f32[4,1] = broadcast to(4, 1) %16
+                store @acc array[0:4, 0:1] %17
+              } else {
+              }
+              %18: f32[4,1] = load @acc array[0:4, 0:1]
+              %19: f32[] = const 0.5
+              %20: f32[4,1] = broadcast to(4, 1) %19
+              %21: f32[4,1] = mul %18, %20
+              %22: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %13, %14
+              %23: f32[4,1] = reduce op(add) axes(1) %22
+              %24: f32[4,1] = add %21, %23
+              store @acc array[0:4, 0:1] %24
+              %25: i32[] = sub %7, %1
+              %26: bool[] = eq %12, %25
+              if %26 {
+                %27: f32[4,1] = load @acc array[0:4, 0:1]
+                store @y array[dyn + 0:4, dyn + 0:1] %27, %13, %8
+              } else {
+              }
+            }
+          }
+        }
+    "#]],
+    );
+}
+
+#[test]
+fn loads_are_done_once_where_nothing_writes() {
+    // z takes over the memory of x: behind the store its second load may see something else. Nothing writes to w.
+    let kernel = parse(
+        "
+kernel loads {
+  dim N
+  grid cdiv(N, 4) parallel
+  in x: f32[N] block [4]
+  in w: f32[N] block [4]
+  out z: f32[N] block [4] empty 0.0
+  alias @z @x
+  body {
+    %0: i32[] = const 4
+    %1: i32[] = program_id axis(0)
+    %2: i32[] = mul %0, %1
+    %3: f32[4] = load @x array[dyn + 0:4] %2
+    %4: f32[4] = load @w array[dyn + 0:4] %2
+    %5: f32[4] = add %3, %4
+    store @z array[dyn + 0:4] %5, %2
+    %6: f32[4] = load @x array[dyn + 0:4] %2
+    %7: f32[4] = load @w array[dyn + 0:4] %2
+    %8: f32[4] = mul %6, %7
+    store @z array[dyn + 0:4] %8, %2
+  }
+}
+",
+    );
+    body(
+        &simplify::simplify(&kernel),
+        expect![[r#"
+          body {
+            %0: i32[] = const 4
+            %1: i32[] = program_id axis(0)
+            %2: i32[] = mul %0, %1
+            %3: f32[4] = load @x array[dyn + 0:4] %2
+            %4: f32[4] = load @w array[dyn + 0:4] %2
+            %5: f32[4] = add %3, %4
+            store @z array[dyn + 0:4] %5, %2
+            %6: f32[4] = load @x array[dyn + 0:4] %2
+            %7: f32[4] = mul %6, %4
+            store @z array[dyn + 0:4] %7, %2
+          }
+        }
+    "#]],
+    );
+}
+
+#[test]
+fn constants_decide_branches() {
+    let kernel = parse(
+        "
+kernel decided {
+  grid 4 parallel
+  in x: i32[4] block [4]
+  out y: i32[4] block [4] empty 0
+  body {
+    %0: i32[] = program_id axis(0)
+    %1: i32[] = const 3
+    %2: i32[] = const 0
+    %3: bool[] = lt %1, %2
+    %4: i32[1] = if %3 {
+      %5: i32[1] = load @x array[dyn + 0:1] %0
+      yield %5
+    } else {
+      %6: i32[] = add %0, %2
+      %7: i32[1] = broadcast to(1) %6
+      %8: i32[] = mul %1, %1
+      %9: i32[1] = broadcast to(1) %8
+      %10: i32[1] = add %7, %9
+      yield %10
+    }
+    store @y array[dyn + 0:1] %4, %0
+  }
+}
+",
+    );
+    body(
+        &simplify::simplify(&kernel),
+        expect![[r#"
+          body {
+            %0: i32[] = program_id axis(0)
+            %1: i32[1] = broadcast to(1) %0
+            %2: i32[] = const 9
+            %3: i32[1] = broadcast to(1) %2
+            %4: i32[1] = add %1, %3
+            store @y array[dyn + 0:1] %4, %0
+          }
+        }
+    "#]],
+    );
+}
+
+#[test]
+fn what_touches_memory_keeps_its_place() {
+    // The first step's store may not leave the loop in front of the store before it.
+    let kernel = parse(
+        "
+kernel ordered {
+  dim N
+  grid 1 parallel
+  in x: f32[N]
+  out y: f32[1] block [1] empty 0.0
+  scratch s: f32[1] block [1]
+  body {
+    %0: i32[] = const 0
+    %1: i32[] = extent N
+    %2: i32[] = const 1
+    for %0, %1, %2 (%3: i32[]) {
+      %4: f32[1] = load @x array[dyn + 0:1] %3
+      store @s array[0:1] %4
+      %5: bool[] = eq %3, %0
+      if %5 {
+        %6: f32[1] = load @s array[0:1]
+        store @y array[0:1] %6
+      } else {
+      }
+    }
+  }
+}
+",
+    );
+    let peeled = peel(&kernel, 1);
+    assert_eq!(peeled.to_string(), kernel.to_string());
+}
