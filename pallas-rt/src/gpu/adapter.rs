@@ -16,15 +16,11 @@ pub(super) struct Found {
 static FOUND: LazyLock<Vec<Found>> = LazyLock::new(find);
 
 fn find() -> Vec<Found> {
-    let adapters = |backends| {
-        let descriptor =
-            wgpu::InstanceDescriptor { backends, ..wgpu::InstanceDescriptor::new_without_display_handle() };
-        pollster::block_on(wgpu::Instance::new(descriptor).enumerate_adapters(backends))
-    };
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    let adapters = |backends| pollster::block_on(instance.enumerate_adapters(backends));
     let mut found = adapters(wgpu::Backends::PRIMARY);
     if found.is_empty() {
-        // GL shows the same hardware again with fewer abilities, and its library prints complaints where there is no
-        // display: only where nothing else is there.
+        // GL shows the same hardware again with fewer abilities, so only where nothing else is there.
         found = adapters(wgpu::Backends::SECONDARY);
     }
     found.retain(|adapter| adapter.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS));
