@@ -57,10 +57,13 @@ mod lints {
 }
 #[path = "ui/operands/ok"]
 mod operands {
+    mod begun_by_one;
     mod early_read;
+    mod early_scratch;
     mod never_stored;
     mod only_read;
     mod ref_for_tile;
+    mod shared_block;
     mod unused;
     mod window_of_input;
     mod write_input;

@@ -6,6 +6,7 @@
 mod blocks;
 mod body;
 mod control;
+mod order;
 mod own;
 mod places;
 mod rules;
@@ -37,6 +38,7 @@ pub(crate) fn kernel(
     usage::refs(f, parameters, errors);
     let mut found = Errors::default();
     usage::operands(f, options, parameters, names, &mut found);
+    order::writes(f, options, parameters, &mut found);
     body::shapes(f, options, parameters, names, &mut found);
     found
 }

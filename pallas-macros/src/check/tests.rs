@@ -37,7 +37,7 @@ fn said(body: &str) -> Vec<String> {
             #[prefetch([M])] lens: Prefetch<i32>,
             #[scratch([BM, 1])] s: Scratch<f32>,
             scale: f32, #[fixed] causal: bool, #[fixed] n: usize,
-        ) {{ let (y, z) = (x.load(), w.load()); let keep = (lens.at(0), s.load(), scale, causal, n); {body} out.fill(0.0); }}"
+        ) {{ s.fill(0.0); let (y, z) = (x.load(), w.load()); let keep = (lens.at(0), s.load(), scale, causal, n); {body} out.fill(0.0); }}"
     ));
     let mut found = vec![];
     words(kernel_tokens(attr, item), &mut found);

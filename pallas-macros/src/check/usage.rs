@@ -28,7 +28,7 @@ pub(super) fn refs(f: &ItemFn, parameters: &[Parameter], errors: &mut Errors) {
     }
 }
 
-/// Operands that the body never mentions, outputs never stored, or read too early.
+/// Operands that nothing mentions.
 pub(super) fn operands(f: &ItemFn, options: &Options, parameters: &[Parameter], names: &Names, errors: &mut Errors) {
     let mut body = idents(f.block.to_token_stream());
     // What maps must not read is an error of its own.
@@ -36,38 +36,12 @@ pub(super) fn operands(f: &ItemFn, options: &Options, parameters: &[Parameter], 
     body.extend(maps.flat_map(|map| idents(map.body.to_token_stream())));
     let mut shapes: Vec<String> = options.grid.iter().flat_map(|e| idents(e.to_token_stream())).collect();
     shapes.extend(body.iter().cloned());
-    let sequential = options.semantics.iter().any(|(s, _)| s.iter().any(|s| *s != "parallel"));
-    for p in parameters {
+    for p in parameters.iter().filter(|p| p.role == Role::Input) {
         let name = p.name.to_string();
-        let hidden = name.starts_with('_');
         let aliased = parameters.iter().filter_map(|q| q.block.as_ref()?.alias.as_ref()).any(|a| *a == p.name);
-        match p.role {
-            Role::Output => {
-                let mut uses = Uses { name: &p.name, branches: 0, stored: false, early: None };
-                uses.visit_block(&f.block);
-                if !uses.stored {
-                    errors.at(&p.name, format!("output `{name}` is never stored"), &format!("`{name}.store(tile)`"));
-                } else if let Some(read) = uses.early.filter(|_| {
-                    // Another step may have written the block, or an input.
-                    !sequential && p.block.as_ref().is_some_and(|b| b.alias.is_none())
-                }) {
-                    errors.at(
-                        read,
-                        format!("output `{name}` is read before it is written"),
-                        "an output holds nothing at first: store to it, or read an `In`",
-                    );
-                }
-            }
-            Role::Input
-                if !body.contains(&name) && !hidden && !aliased && !sizes_something(p, parameters, &shapes, names) =>
-            {
-                errors.at(
-                    &p.name,
-                    format!("operand `{name}` is never used"),
-                    &format!("load it, or call it `_{name}`"),
-                );
-            }
-            _ => {}
+        let used = body.contains(&name) || name.starts_with('_') || aliased;
+        if !used && !sizes_something(p, parameters, &shapes, names) {
+            errors.at(&p.name, format!("operand `{name}` is never used"), &format!("load it, or call it `_{name}`"));
         }
     }
 }
@@ -130,88 +104,4 @@ fn sizes_something(p: &Parameter, parameters: &[Parameter], used: &[String], nam
     let elsewhere = parameters.iter().filter(|q| q.name != p.name).filter_map(|q| q.block.as_ref());
     let others: Vec<String> = elsewhere.flat_map(|b| b.dims.iter().flat_map(|d| idents(d.to_token_stream()))).collect();
     own.iter().any(|n| used.contains(n) || others.contains(n))
-}
-
-/// What a body does with an output, in the order of the source.
-struct Uses<'a> {
-    name: &'a Ident,
-    /// Branches, loops and closures around.
-    branches: usize,
-    /// Whether it may be stored to.
-    stored: bool,
-    /// The first read in front of anything that may store, in every run of the body.
-    early: Option<Ident>,
-}
-impl Uses<'_> {
-    fn is_output(&self, e: &Expr) -> bool {
-        match e {
-            Expr::Paren(p) => self.is_output(&p.expr),
-            Expr::Group(p) => self.is_output(&p.expr),
-            Expr::Path(p) => p.path.is_ident(self.name),
-            _ => false,
-        }
-    }
-    fn branch(&mut self, visit: impl FnOnce(&mut Self)) {
-        self.branches += 1;
-        visit(self);
-        self.branches -= 1;
-    }
-}
-impl Visit<'_> for Uses<'_> {
-    fn visit_expr_method_call(&mut self, call: &syn::ExprMethodCall) {
-        // `out.at(..).load()`
-        let mut receiver = &*call.receiver;
-        let mut views = vec![];
-        while let Expr::MethodCall(inner) = receiver
-            && inner.method == "at"
-        {
-            views.push(inner);
-            receiver = &inner.receiver;
-        }
-        if !self.is_output(receiver) {
-            return visit::visit_expr_method_call(self, call);
-        }
-        views.iter().flat_map(|v| &v.args).chain(&call.args).for_each(|a| self.visit_expr(a));
-        match call.method.to_string().as_str() {
-            "load" | "load_masked" if !self.stored && self.branches == 0 => {
-                self.early.get_or_insert_with(|| call.method.clone());
-            }
-            "load" | "load_masked" | "shape" | "valid" => {}
-            _ => self.stored = true,
-        }
-    }
-    fn visit_path(&mut self, p: &syn::Path) {
-        self.stored |= p.is_ident(self.name);
-    }
-    fn visit_macro(&mut self, m: &syn::Macro) {
-        self.stored |= idents(m.tokens.clone()).contains(&self.name.to_string());
-    }
-    fn visit_stmt(&mut self, s: &syn::Stmt) {
-        // `#[cfg(..)]`
-        let conditional = s.to_token_stream().into_iter().next().is_some_and(|t| t.to_string() == "#");
-        if conditional { self.branch(|u| visit::visit_stmt(u, s)) } else { visit::visit_stmt(self, s) }
-    }
-    fn visit_expr_if(&mut self, e: &syn::ExprIf) {
-        self.branch(|u| visit::visit_expr_if(u, e));
-    }
-    fn visit_expr_match(&mut self, e: &syn::ExprMatch) {
-        self.branch(|u| visit::visit_expr_match(u, e));
-    }
-    fn visit_expr_for_loop(&mut self, e: &syn::ExprForLoop) {
-        self.branch(|u| visit::visit_expr_for_loop(u, e));
-    }
-    fn visit_expr_while(&mut self, e: &syn::ExprWhile) {
-        self.branch(|u| visit::visit_expr_while(u, e));
-    }
-    fn visit_expr_loop(&mut self, e: &syn::ExprLoop) {
-        self.branch(|u| visit::visit_expr_loop(u, e));
-    }
-    fn visit_expr_closure(&mut self, e: &syn::ExprClosure) {
-        self.branch(|u| visit::visit_expr_closure(u, e));
-    }
-    fn visit_pat_ident(&mut self, p: &syn::PatIdent) {
-        // Another variable of this name: nothing is said about it.
-        self.stored |= p.ident == *self.name;
-        visit::visit_pat_ident(self, p);
-    }
 }

@@ -330,7 +330,7 @@ impl Machine {
             "poison",
             loc,
             message,
-            "declare `fill = ..` beside the operand's spec, or mask with `select(x.valid(axis), ..)`",
+            "declare `fill = ..` beside the operand's spec, mask with `select(x.valid(axis), ..)`, or store to scratch first",
         )
     }
 

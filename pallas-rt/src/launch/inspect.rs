@@ -75,8 +75,10 @@ pub struct Checked {
 }
 impl fmt::Display for Checked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let s = if self.kernels == 1 { "" } else { "s" };
-        write!(f, "{} kernel{s} checked: interpreter and device agree", self.kernels)
+        match self.kernels {
+            1 => f.write_str("1 kernel agrees with the interpreter"),
+            n => write!(f, "{n} kernels agree with the interpreter"),
+        }
     }
 }
 

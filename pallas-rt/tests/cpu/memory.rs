@@ -171,7 +171,10 @@ fn unwritten(
     #[block([N] => [64], |i| (i,))] out: Out<f32>,
     #[scratch([64])] seen: Scratch<bool>,
 ) {
-    out.store(select(seen.load(), x.load(), x.load() * 2.0) + seen.load().cast::<f32>());
+    // Without the condition this does not compile.
+    if program_id(0) < 2 {
+        out.store(select(seen.load(), x.load(), x.load() * 2.0) + seen.load().cast::<f32>());
+    }
 }
 
 #[test]

@@ -1,0 +1,207 @@
+//! When outputs and scratch are written, and by which programs.
+use crate::ast::{Errors, Options, Parameter, Role};
+use crate::rewrite::idents;
+use quote::ToTokens;
+use syn::visit::{self, Visit};
+use syn::{Expr, Ident, ItemFn};
+
+/// Outputs never stored, reads in front of writes, and blocks that programs of a parallel axis share.
+pub(super) fn writes(f: &ItemFn, options: &Options, parameters: &[Parameter], errors: &mut Errors) {
+    let sequential = (0..options.grid.len()).any(|axis| !is_parallel(options, axis));
+    for p in parameters.iter().filter(|p| matches!(p.role, Role::Output | Role::Scratch)) {
+        let mut uses = Uses::of(&p.name, options);
+        uses.visit_block(&f.block);
+        let name = &p.name;
+        if p.role == Role::Output && !uses.stored && uses.begun.is_none() {
+            errors.at(name, format!("output `{name}` is never stored"), &format!("`{name}.store(tile)`"));
+        } else if let Some(read) = uses.early.filter(|read| {
+            // Another step may have written the block, or an input.
+            (!sequential || matches!(read, Early::Begun(..))) && p.block.as_ref().is_none_or(|b| b.alias.is_none())
+        }) {
+            read.report(p, errors);
+        } else if p.role == Role::Output && uses.always {
+            shared_block(p, options, errors);
+        }
+    }
+}
+
+/// Whether programs along an axis know nothing of each other.
+fn is_parallel(options: &Options, axis: usize) -> bool {
+    match &options.semantics {
+        Some((names, _)) => names.get(axis).is_some_and(|n| n == "parallel"),
+        None => axis < options.grid.len(),
+    }
+}
+
+/// A parallel axis that the map of an output leaves out, though every program stores.
+fn shared_block(p: &Parameter, options: &Options, errors: &mut Errors) {
+    let Some(map) = p.block.as_ref().and_then(|b| b.map.as_ref()) else { return };
+    if map.inputs.len() != options.grid.len() {
+        return;
+    }
+    let read = idents(map.body.to_token_stream());
+    let left_out = |axis: &usize| idents(map.inputs[*axis].to_token_stream()).iter().all(|name| !read.contains(name));
+    let several = |axis: &usize| !matches!(options.grid[*axis].to_token_stream().to_string().as_str(), "0" | "1");
+    let shared = (0..options.grid.len()).filter(|&axis| is_parallel(options, axis)).filter(several).find(left_out);
+    if let Some(axis) = shared {
+        errors.at(
+            map,
+            format!("all programs of axis {axis} store to the same block of `{}`, and the axis is parallel", p.name),
+            "take the axis into the index map, or make it `arbitrary` in `semantics = (..)`: steps in order",
+        );
+    }
+}
+
+/// A read in front of anything that may store, in every run of the body.
+enum Early {
+    /// At this method.
+    At(Ident),
+    /// All stores in front of it are of the programs whose number along a parallel axis is this one.
+    Begun(Begun),
+}
+impl Early {
+    fn report(self, p: &Parameter, errors: &mut Errors) {
+        let (what, name) = (if p.role == Role::Output { "output" } else { "scratch" }, &p.name);
+        match self {
+            Early::At(read) if p.role == Role::Output => errors.at(
+                read,
+                format!("output `{name}` is read before it is written"),
+                "an output holds nothing at first: store to it, or read an `In`",
+            ),
+            Early::At(read) => errors.at(
+                read,
+                format!("scratch `{name}` is read before it is written"),
+                "scratch holds nothing at first, and no step of a sequential axis came before: store to it",
+            ),
+            Early::Begun(Begun { condition, axis }) => errors.at(
+                condition,
+                format!(
+                    "{what} `{name}` is begun by one program of axis {axis}, which is parallel: the others read nothing"
+                ),
+                "steps that share memory run in order: make the axis `arbitrary` in `semantics = (..)`",
+            ),
+        }
+    }
+}
+
+/// A condition on the number along a parallel axis.
+#[derive(Clone)]
+struct Begun {
+    condition: Expr,
+    axis: usize,
+}
+
+/// What a body does with an output or a scratch buffer, in the order of the source.
+struct Uses<'a> {
+    name: &'a Ident,
+    options: &'a Options,
+    /// Branches, loops and closures around.
+    branches: usize,
+    /// Whether it may be stored to.
+    stored: bool,
+    /// Whether every run of the body stores to the whole of it.
+    always: bool,
+    /// Where no other store may have come before, the first condition that guards one.
+    begun: Option<Begun>,
+    /// The first read that comes too early.
+    early: Option<Early>,
+}
+impl<'a> Uses<'a> {
+    fn of(name: &'a Ident, options: &'a Options) -> Self {
+        Uses { name, options, branches: 0, stored: false, always: false, begun: None, early: None }
+    }
+    /// `program_id(axis) == n` of a parallel axis.
+    fn begins(&self, condition: &Expr) -> Option<Begun> {
+        let Expr::Binary(syn::ExprBinary { left, op: syn::BinOp::Eq(_), right, .. }) = condition else { return None };
+        let (Expr::Call(call), Expr::Lit(_)) = (&**left, &**right) else { return None };
+        let Expr::Path(function) = &*call.func else { return None };
+        let (true, [Expr::Lit(syn::ExprLit { lit: syn::Lit::Int(axis), .. })]) =
+            (function.path.is_ident("program_id"), &*call.args.iter().cloned().collect::<Vec<_>>())
+        else {
+            return None;
+        };
+        let axis: usize = axis.base10_parse().ok()?;
+        is_parallel(self.options, axis).then(|| Begun { condition: condition.clone(), axis })
+    }
+    fn is_ours(&self, e: &Expr) -> bool {
+        match e {
+            Expr::Paren(p) => self.is_ours(&p.expr),
+            Expr::Group(p) => self.is_ours(&p.expr),
+            Expr::Path(p) => p.path.is_ident(self.name),
+            _ => false,
+        }
+    }
+    fn branch(&mut self, visit: impl FnOnce(&mut Self)) {
+        self.branches += 1;
+        visit(self);
+        self.branches -= 1;
+    }
+}
+impl Visit<'_> for Uses<'_> {
+    fn visit_expr_method_call(&mut self, call: &syn::ExprMethodCall) {
+        // `out.at(..).load()`
+        let mut receiver = &*call.receiver;
+        let mut views = vec![];
+        while let Expr::MethodCall(inner) = receiver
+            && inner.method == "at"
+        {
+            views.push(inner);
+            receiver = &inner.receiver;
+        }
+        if !self.is_ours(receiver) {
+            return visit::visit_expr_method_call(self, call);
+        }
+        views.iter().flat_map(|v| &v.args).chain(&call.args).for_each(|a| self.visit_expr(a));
+        match call.method.to_string().as_str() {
+            "load" | "load_masked" if !self.stored && self.branches == 0 => {
+                let begun = self.begun.clone().map(Early::Begun);
+                self.early.get_or_insert_with(|| begun.unwrap_or_else(|| Early::At(call.method.clone())));
+            }
+            "load" | "load_masked" | "shape" | "valid" => {}
+            method => {
+                self.stored = true;
+                let whole = views.is_empty() && ["store", "fill", "swap"].contains(&method);
+                self.always |= whole && self.branches == 0;
+            }
+        }
+    }
+    fn visit_path(&mut self, p: &syn::Path) {
+        self.stored |= p.is_ident(self.name);
+    }
+    fn visit_macro(&mut self, m: &syn::Macro) {
+        self.stored |= idents(m.tokens.clone()).contains(&self.name.to_string());
+    }
+    fn visit_stmt(&mut self, s: &syn::Stmt) {
+        // `#[cfg(..)]`
+        let conditional = s.to_token_stream().into_iter().next().is_some_and(|t| t.to_string() == "#");
+        if conditional { self.branch(|u| visit::visit_stmt(u, s)) } else { visit::visit_stmt(self, s) }
+    }
+    fn visit_expr_if(&mut self, e: &syn::ExprIf) {
+        let begins = self.begins(&e.cond).filter(|_| e.else_branch.is_none() && self.branches == 0 && !self.stored);
+        self.branch(|u| visit::visit_expr_if(u, e));
+        if let (Some(begins), true) = (begins, self.stored) {
+            self.stored = false;
+            self.begun.get_or_insert(begins);
+        }
+    }
+    fn visit_expr_match(&mut self, e: &syn::ExprMatch) {
+        self.branch(|u| visit::visit_expr_match(u, e));
+    }
+    fn visit_expr_for_loop(&mut self, e: &syn::ExprForLoop) {
+        self.branch(|u| visit::visit_expr_for_loop(u, e));
+    }
+    fn visit_expr_while(&mut self, e: &syn::ExprWhile) {
+        self.branch(|u| visit::visit_expr_while(u, e));
+    }
+    fn visit_expr_loop(&mut self, e: &syn::ExprLoop) {
+        self.branch(|u| visit::visit_expr_loop(u, e));
+    }
+    fn visit_expr_closure(&mut self, e: &syn::ExprClosure) {
+        self.branch(|u| visit::visit_expr_closure(u, e));
+    }
+    fn visit_pat_ident(&mut self, p: &syn::PatIdent) {
+        // Another variable of this name: nothing is said about it.
+        self.stored |= p.ident == *self.name;
+        visit::visit_pat_ident(self, p);
+    }
+}
