@@ -15,13 +15,16 @@ mod gather;
 mod matmul_epilogue;
 #[path = "../../examples/ragged_softmax.rs"]
 mod ragged_softmax;
+#[path = "../../examples/state_space.rs"]
+mod state_space;
 #[path = "../../examples/wrong_kernel.rs"]
 mod wrong_kernel;
 
 #[test]
 fn examples_run_on_every_device() {
     for client in clients() {
-        for run in [add::run, decode::run, gather::run, matmul_epilogue::run, ragged_softmax::run, wrong_kernel::run] {
+        let simple = [add::run, gather::run, matmul_epilogue::run, ragged_softmax::run];
+        for run in simple.into_iter().chain([decode::run, state_space::run, wrong_kernel::run]) {
             run(&client).unwrap_or_else(|e| panic!("{client:?}: {e}"));
         }
     }
