@@ -149,10 +149,9 @@ fn attention_by_matrices_is_valid_and_keeps_its_sums_in_registers() {
     fn check<E: Floating, const BQ: usize, const BK: usize>(limits: &Limits, d: usize) {
         let x = Client::cpu().zeros(E::DTYPE, &[1, 1, 256, d]).expect("it fits");
         let o = Options { causal: Causal::FromStart, ..Options::default() }.operands(&x, &x).expect("they fit");
-        let (explanation, shader) = shader(limits, || narrow_attention::<E, BQ, BK>([&x; 3], &o));
+        let kernel = &explain(|| narrow_attention::<E, BQ, BK>([&x; 3], &o)).expect("it is explained").kernels[0];
+        let (shader, found) = audit(&kernel.lowered, kernel.sequential, limits).expect("it has a shader");
         validate(&shader.text);
-        let kernel = &explanation.kernels[0];
-        let found = audit(&kernel.lowered, kernel.sequential, limits).expect("it has a shader");
         assert_eq!((found.races, found.idle), (vec![], vec![]), "{}", shader.placement);
         let step = shader.placement.step;
         assert!(step.fragments > 0.0 && step.barriers <= 7.0, "{}", shader.placement);

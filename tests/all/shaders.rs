@@ -66,9 +66,8 @@ fn validate_all(explanation: &Explanation) {
         let plain = Limits { workgroup_bytes: 256 << 10, ..Limits::default_of(profile) };
         let more = Limits { lanes: Some(8), multiples: u64::MAX, ..plain };
         for limits in [plain, more] {
-            let shader = kernel.shader(&limits).expect("it has a shader");
+            let (shader, audit) = audit(&kernel.lowered, kernel.sequential, &limits).expect("it has a shader");
             validate(&shader.text);
-            let audit = audit(&kernel.lowered, kernel.sequential, &limits).expect("it has a shader");
             assert_eq!(audit.barriers, shader.placement.barriers.len());
             let expected = Audit { barriers: audit.barriers, ..Audit::default() };
             assert_eq!(audit, expected, "{}\n{}", profile.name(), shader.text);

@@ -130,11 +130,9 @@ fn drawn_kernels_mean_what_their_source_says() {
         for (n, flag) in CALLS {
             check_on(&Client::interpreter(), number, (n, flag));
             check_on(&Client::cpu(), number, (n, flag));
-            let text = explain(|| run(call, &Client::cpu(), number, n, flag)).expect("it explains");
-            for (stage, text) in
-                text.kernels[0].stages.iter().filter(|(stage, _)| ["traced", "lower"].contains(&stage.as_str()))
-            {
-                check(stage, number, (n, flag), &interpret(text, number, n));
+            let kernel = &explain(|| run(call, &Client::cpu(), number, n, flag)).expect("it explains").kernels[0];
+            for (stage, kernel) in [("traced", &kernel.traced), ("lowered", &kernel.lowered)] {
+                check(stage, number, (n, flag), &interpret(&kernel.to_string(), number, n));
             }
         }
     }
@@ -159,8 +157,8 @@ fn shaders_of_drawn_kernels_are_valid_everywhere() {
         let kernel = explain(|| run(call, &Client::cpu(), number, 1, true)).expect("it explains").kernels.remove(0);
         for profile in [Profile::Gpu, Profile::SimtCpu] {
             let limits = Limits::default_of(profile);
-            validate::validate(&kernel.shader(&limits).expect("it has a shader").text);
-            let audit = audit(&kernel.lowered, kernel.sequential, &limits).expect("it has a shader");
+            let (shader, audit) = audit(&kernel.lowered, kernel.sequential, &limits).expect("it has a shader");
+            validate::validate(&shader.text);
             assert_eq!(audit, Audit { barriers: audit.barriers, ..Audit::default() }, "{}", source(number));
         }
     }

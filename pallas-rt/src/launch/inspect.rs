@@ -24,20 +24,40 @@ pub struct Explained {
     pub name: String,
     /// Extents of the grid.
     pub grid: Vec<i64>,
-    /// Name and text: the tile IR as traced and after each pass; then, for the GPU of the call, or for one with WebGPU's
-    /// default limits, the tile IR that was placed, the placement and the WGSL.
-    pub stages: Vec<(String, String)>,
     /// Estimate.
     pub cost: Cost,
     /// How its block sizes were chosen, if they are tuned.
     pub tuning: Option<Arc<Tuning>>,
+    /// The tile IR as traced.
+    pub traced: Arc<Kernel>,
     /// The tile IR that backends read.
     pub lowered: Arc<Kernel>,
     /// Sequential axes of the grid: the outermost loops of the lowered form.
     pub sequential: usize,
+    /// Of the GPU of the call, or what WebGPU promises everywhere.
+    pub limits: wgsl::Limits,
 }
 
 impl Explained {
+    /// Name and text: the tile IR as traced and after each pass; then, for a device of its [`limits`](Explained::limits), the
+    /// tile IR that was placed, the placement and the WGSL.
+    pub fn stages(&self) -> Vec<(String, String)> {
+        let mut stages = vec![("traced".to_string(), self.traced.to_string())];
+        let mut now = Kernel::clone(&self.traced);
+        for (name, pass) in crate::passes::PIPELINE {
+            now = pass(&now);
+            stages.push((name.to_string(), now.to_string()));
+        }
+        match wgsl::emit(&self.lowered, self.sequential, &self.limits) {
+            Ok(shader) => {
+                stages.push(("placed".to_string(), shader.kernel.to_string()));
+                stages.push(("placement".to_string(), shader.placement.to_string()));
+                stages.push(("wgsl".to_string(), shader.text));
+            }
+            Err(d) => stages.push(("no wgsl".to_string(), d.to_string())),
+        }
+        stages
+    }
     /// The kernel's shader for a device that need not be there.
     ///
     /// # Errors
@@ -209,25 +229,16 @@ pub(super) fn note(compiled: &Compiled, binding: &Binding, client: &Client) -> R
         return Ok(());
     }
     let tuning = TUNING.take();
-    let mut stages = vec![("traced".to_string(), kernel.to_string())];
-    let mut now = (*compiled.traced).clone();
-    for (name, pass) in crate::passes::PIPELINE {
-        now = pass(&now);
-        stages.push((name.to_string(), now.to_string()));
-    }
-    let limits = limits(client, kernel, binding)?;
-    let sequential = super::run::sequential_grid(kernel, binding).len();
-    match wgsl::emit(compiled.lowered(), sequential, &limits) {
-        Ok(shader) => {
-            stages.push(("placed".to_string(), shader.kernel.to_string()));
-            stages.push(("placement".to_string(), shader.placement.to_string()));
-            stages.push(("wgsl".to_string(), shader.text));
-        }
-        Err(d) => stages.push(("no wgsl".to_string(), d.to_string())),
-    }
-    let cost = estimate(kernel, binding);
-    let (name, grid, lowered) = (kernel.name.clone(), binding.grid.clone(), compiled.lowered().clone());
-    let explained = Explained { name, grid, stages, cost, tuning, lowered, sequential };
+    let explained = Explained {
+        name: kernel.name.clone(),
+        grid: binding.grid.clone(),
+        cost: estimate(kernel, binding),
+        tuning,
+        traced: kernel.clone(),
+        lowered: compiled.lowered().clone(),
+        sequential: super::run::sequential_grid(kernel, binding).len(),
+        limits: limits(client, kernel, binding)?,
+    };
     DOOR.with_borrow_mut(|d| {
         if let Door::Explain(kernels) = d {
             kernels.push(explained);
@@ -340,7 +351,7 @@ impl fmt::Display for Explanation {
             if let Some(tuning) = &k.tuning {
                 write!(f, "{tuning}")?;
             }
-            for (stage, text) in &k.stages {
+            for (stage, text) in k.stages() {
                 writeln!(f, "--- {stage}\n{text}")?;
             }
         }

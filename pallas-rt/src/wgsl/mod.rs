@@ -184,6 +184,11 @@ pub fn emit_resumed(kernel: &Kernel, sequential: usize, limits: &Limits) -> Resu
 }
 
 fn emit_task(task: Task<'_>) -> Result<Shader, Diag> {
+    Ok(written(place(task)?, task.limits))
+}
+
+/// The cheapest placement.
+fn place(task: Task<'_>) -> Result<Placed, Diag> {
     let Task { kernel, limits, .. } = task;
     for operand in &kernel.operands {
         refuse_wide(operand.dtype, &operand.name)?;
@@ -191,11 +196,14 @@ fn emit_task(task: Task<'_>) -> Result<Shader, Diag> {
     for ty in &kernel.values {
         refuse_wide(ty.dtype, "a tile")?;
     }
-    let placed = choose::choose(task).ok_or_else(|| refuse_scratch(kernel, limits))?;
+    choose::choose(task).ok_or_else(|| refuse_scratch(kernel, limits))
+}
+
+fn written(placed: Placed, limits: &Limits) -> Shader {
     let error_flag = limits.max_loop_iterations.is_some();
     let placement = report::placement(&placed, limits);
     let Placed { kernel, plan, emitted, sizes, .. } = placed;
-    Ok(Shader {
+    Shader {
         text: emit::module(&kernel, &plan, &emitted, sizes, error_flag),
         bindings: emit::arrays(&kernel),
         constants: emitted.constants,
@@ -206,7 +214,7 @@ fn emit_task(task: Task<'_>) -> Result<Shader, Diag> {
         iterations: emitted.iterations,
         placement,
         kernel,
-    })
+    }
 }
 
 /// What the race checker says of a kernel's shader.
@@ -220,19 +228,19 @@ pub struct Audit {
     pub idle: Vec<String>,
 }
 
-/// Checks the barriers of a kernel's shader by another algorithm than the one that placed them.
+/// A kernel's shader, as [`emit`] gives it, and its barriers checked by another algorithm than the one that placed them.
 ///
 /// # Errors
 /// As [`emit`].
-pub fn audit(kernel: &Kernel, sequential: usize, limits: &Limits) -> Result<Audit, Diag> {
-    let task = Task { kernel, sequential, resumed: false, limits };
-    let placed = choose::choose(task).ok_or_else(|| refuse_scratch(kernel, limits))?;
+pub fn audit(kernel: &Kernel, sequential: usize, limits: &Limits) -> Result<(Shader, Audit), Diag> {
+    let placed = place(Task { kernel, sequential, resumed: false, limits })?;
     let (nodes, addresses) = (&placed.emitted.nodes, Addresses { k: &placed.kernel, plan: &placed.plan });
-    Ok(Audit {
+    let audit = Audit {
         barriers: sync::reasons(nodes).len(),
         races: races::races(nodes, &addresses),
         idle: races::idle(nodes, &addresses),
-    })
+    };
+    Ok((written(placed, limits), audit))
 }
 
 fn refuse_wide(dtype: DType, what: &str) -> Result<(), Diag> {

@@ -1,91 +1,106 @@
 //! The race checker: for every two accesses in conflict, is there a way from one to the other without a barrier?
-use super::sync::{Barrier, Node, Ranges, Step, conflict};
+use super::sync::{Node, Ranges, Step, Touch, conflict, reasons};
+use std::collections::BTreeSet;
 
 /// Every pair of accesses in conflict that a way without barrier leads between: what must be empty.
 pub(super) fn races(nodes: &[Node], r: &dyn Ranges) -> Vec<String> {
-    let mut graph = Graph { r, points: vec![], next: vec![] };
-    let start = graph.point(Point::Join);
-    graph.add(nodes, start);
+    let graph = Graph::new(nodes, r);
+    let all = vec![true; graph.barriers.len()];
     let mut found = vec![];
-    for from in 0..graph.points.len() {
-        if let Point::Step(a) = graph.points[from] {
-            graph.search(from, a, &mut found);
+    for (from, point) in graph.points.iter().enumerate() {
+        let Point::Step(a) = point else { continue };
+        // What a barrier for workgroup memory alone leaves open is storage: searched apart.
+        for storage in [false, true].into_iter().filter(|&storage| graph.touches(a, storage)) {
+            let below = graph.touched(&graph.steps(from, &graph.next, storage, &all), storage);
+            found.extend(graph.conflicts(&graph.touched(&[a], storage), &below).map(|(x, y)| {
+                let (x, y) = (r.name(x.of), r.name(y.of));
+                format!("{x} and {y} touch common words without a barrier between")
+            }));
         }
     }
     found
 }
 
-/// Barriers without which nothing would race: what must be empty as well.
+/// Barriers without which nothing more would race: what must be empty as well.
 pub(super) fn idle(nodes: &[Node], r: &dyn Ranges) -> Vec<String> {
+    let graph = Graph::new(nodes, r);
+    let mut stand = vec![true; graph.barriers.len()];
     let mut idle = vec![];
-    for i in 0.. {
-        let mut nodes = nodes.to_vec();
-        let Some(barrier) = remove(&mut nodes, &mut { i }) else { break };
-        if races(&nodes, r).is_empty() {
-            idle.push(barrier.why);
+    for (i, why) in reasons(nodes).into_iter().enumerate() {
+        stand[i] = false;
+        if !graph.race_through(i, &stand) {
+            idle.push(why);
         }
+        stand[i] = true;
     }
     idle
-}
-
-/// Takes the barrier out that `i` others precede.
-fn remove(nodes: &mut Vec<Node>, i: &mut usize) -> Option<Barrier> {
-    for at in 0..nodes.len() {
-        match &mut nodes[at] {
-            Node::Barrier(barrier) => {
-                if *i == 0 {
-                    let barrier = barrier.clone();
-                    nodes.remove(at);
-                    return Some(barrier);
-                }
-                *i -= 1;
-            }
-            Node::Nest(nest) => {
-                if let Some(found) = nest.parts.iter_mut().find_map(|(_, part)| remove(part, i)) {
-                    return Some(found);
-                }
-            }
-            Node::Text(_) | Node::Step(_) => {}
-        }
-    }
-    None
 }
 
 /// Takes out barriers without which nothing races: a loop's first rounds, with fewer barriers, leave more open at its end
 /// than the last.
 pub(super) fn prune(nodes: &mut Vec<Node>, r: &dyn Ranges) {
-    let mut i = 0;
-    loop {
-        let mut fewer = nodes.clone();
-        if remove(&mut fewer, &mut { i }).is_none() {
-            return;
-        }
-        if races(&fewer, r).is_empty() { *nodes = fewer } else { i += 1 }
+    let graph = Graph::new(nodes, r);
+    let mut stand = vec![true; graph.barriers.len()];
+    for i in 0..stand.len() {
+        stand[i] = false;
+        stand[i] = graph.race_through(i, &stand);
     }
+    keep(nodes, &mut stand.into_iter());
+}
+
+/// Takes out the barriers that do not stand, said of each in the order of the text.
+fn keep(nodes: &mut Vec<Node>, stand: &mut dyn Iterator<Item = bool>) {
+    nodes.retain_mut(|node| match node {
+        Node::Barrier(_) => stand.next().expect("one for each barrier"),
+        Node::Nest(nest) => {
+            nest.parts.iter_mut().for_each(|(_, part)| keep(part, stand));
+            true
+        }
+        Node::Text(_) | Node::Step(_) => true,
+    });
 }
 
 #[derive(Clone, Copy)]
 enum Point<'a> {
     Join,
     Step(&'a Step),
-    Barrier { storage: bool },
+    Barrier {
+        /// Among the program's barriers; none where a step makes threads meet.
+        number: Option<usize>,
+        storage: bool,
+    },
 }
 
 struct Graph<'a> {
     r: &'a dyn Ranges,
     points: Vec<Point<'a>>,
+    /// By point: those behind it, those before it.
     next: Vec<Vec<usize>>,
+    before: Vec<Vec<usize>>,
+    /// The points of barriers, in the order of the text.
+    barriers: Vec<usize>,
 }
 
 impl<'a> Graph<'a> {
+    fn new(nodes: &'a [Node], r: &'a dyn Ranges) -> Graph<'a> {
+        let mut graph = Graph { r, points: vec![], next: vec![], before: vec![], barriers: vec![] };
+        let start = graph.point(Point::Join);
+        graph.add(nodes, start);
+        graph
+    }
     fn point(&mut self, p: Point<'a>) -> usize {
         self.points.push(p);
         self.next.push(vec![]);
+        self.before.push(vec![]);
         self.points.len() - 1
+    }
+    fn way(&mut self, from: usize, to: usize) {
+        self.next[from].push(to);
+        self.before[to].push(from);
     }
     fn then(&mut self, from: usize, p: Point<'a>) -> usize {
         let to = self.point(p);
-        self.next[from].push(to);
+        self.way(from, to);
         to
     }
     /// Adds nodes behind point `at`; returns the last point.
@@ -95,26 +110,32 @@ impl<'a> Graph<'a> {
                 Node::Text(_) => at,
                 Node::Step(step) => {
                     let step_point = self.then(at, Point::Step(step));
-                    if step.meets { self.then(step_point, Point::Barrier { storage: false }) } else { step_point }
+                    let met = Point::Barrier { number: None, storage: false };
+                    if step.meets { self.then(step_point, met) } else { step_point }
                 }
-                Node::Barrier(b) => self.then(at, Point::Barrier { storage: b.storage }),
+                Node::Barrier(b) => {
+                    let number = Some(self.barriers.len());
+                    let barrier = self.then(at, Point::Barrier { number, storage: b.storage });
+                    self.barriers.push(barrier);
+                    barrier
+                }
                 Node::Nest(nest) if nest.repeats => {
                     let head = self.then(at, Point::Join);
                     let mut end = head;
                     for (_, part) in &nest.parts {
                         end = self.add(part, end);
                     }
-                    self.next[end].push(head);
+                    self.way(end, head);
                     // A loop may be left, or not entered, at its head; a `while` also behind its test.
                     let exit = self.then(head, Point::Join);
-                    self.next[end].push(exit);
+                    self.way(end, exit);
                     exit
                 }
                 Node::Nest(nest) => {
                     let join = self.point(Point::Join);
                     for (_, part) in &nest.parts {
                         let end = self.add(part, at);
-                        self.next[end].push(join);
+                        self.way(end, join);
                     }
                     join
                 }
@@ -122,36 +143,62 @@ impl<'a> Graph<'a> {
         }
         at
     }
-    fn search(&self, from: usize, a: &Step, found: &mut Vec<String>) {
-        // What a barrier for workgroup memory alone leaves open is storage: searched apart.
-        for storage in [false, true] {
-            let mut seen = vec![false; self.points.len()];
-            let mut open = self.next[from].clone();
-            while let Some(p) = open.pop() {
-                if std::mem::replace(&mut seen[p], true) {
-                    continue;
-                }
-                match self.points[p] {
-                    Point::Barrier { storage: s } if s || !storage => continue,
-                    Point::Step(b) => self.compare(a, b, storage, found),
-                    Point::Barrier { .. } | Point::Join => {}
-                }
-                open.extend(&self.next[p]);
+    /// The steps that a way without a barrier leads to from a point, along such edges. Of barriers there are those that
+    /// `stand`; for storage those alone that are for it, too.
+    fn steps(&self, from: usize, edges: &[Vec<usize>], storage: bool, stand: &[bool]) -> Vec<&'a Step> {
+        let mut seen = vec![false; self.points.len()];
+        let (mut open, mut found) = (edges[from].clone(), vec![]);
+        while let Some(p) = open.pop() {
+            if std::mem::replace(&mut seen[p], true) {
+                continue;
             }
+            match self.points[p] {
+                Point::Barrier { number, storage: s } if (s || !storage) && number.is_none_or(|i| stand[i]) => continue,
+                Point::Step(step) if self.touches(step, storage) => found.push(step),
+                Point::Step(_) | Point::Barrier { .. } | Point::Join => {}
+            }
+            open.extend(&edges[p]);
         }
+        found
     }
-    fn compare(&self, a: &Step, b: &Step, storage: bool, found: &mut Vec<String>) {
+    /// Whether two accesses in conflict have a way between them through barrier `i`, which does not stand.
+    fn race_through(&self, i: usize, stand: &[bool]) -> bool {
+        let at = self.barriers[i];
+        let kinds: &[bool] = match self.points[at] {
+            Point::Barrier { storage: true, .. } => &[false, true],
+            _ => &[false],
+        };
+        kinds.iter().any(|&storage| {
+            let above = self.steps(at, &self.before, storage, stand);
+            let below = self.steps(at, &self.next, storage, stand);
+            let (above, below) = (self.touched(&above, storage), self.touched(&below, storage));
+            self.conflicts(&above, &below).next().is_some()
+        })
+    }
+    fn is_of(&self, touch: &Touch, storage: bool) -> bool {
+        self.r.range(touch.of).0.is_storage() == storage
+    }
+    fn touches(&self, step: &Step, storage: bool) -> bool {
+        step.reads.iter().chain(&step.writes).any(|touch| self.is_of(touch, storage))
+    }
+    /// What steps touch of storage, or of workgroup memory, each once.
+    fn touched(&self, steps: &[&'a Step], storage: bool) -> Touched<'a> {
+        let mut all = Touched::default();
+        for step in steps {
+            all.reads.extend(step.reads.iter().filter(|touch| self.is_of(touch, storage)));
+            all.writes.extend(step.writes.iter().filter(|touch| self.is_of(touch, storage)));
+        }
+        all
+    }
+    fn conflicts<'t>(&self, a: &'t Touched<'a>, b: &'t Touched<'a>) -> impl Iterator<Item = (&'t Touch, &'t Touch)> {
         let pairs = [(&a.writes, &b.reads), (&a.reads, &b.writes), (&a.writes, &b.writes)];
-        for (x, y) in pairs.into_iter().flat_map(|(xs, ys)| xs.iter().flat_map(move |x| ys.iter().map(move |y| (x, y))))
-        {
-            let of_kind = self.r.range(x.of).0.is_storage() == storage;
-            if of_kind && conflict(x, y, self.r) {
-                found.push(format!(
-                    "{} and {} touch common words without a barrier between",
-                    self.r.name(x.of),
-                    self.r.name(y.of)
-                ));
-            }
-        }
+        let all = pairs.into_iter().flat_map(|(xs, ys)| xs.iter().flat_map(move |x| ys.iter().map(move |y| (*x, *y))));
+        all.filter(|(x, y)| conflict(x, y, self.r))
     }
+}
+
+#[derive(Default)]
+struct Touched<'a> {
+    reads: BTreeSet<&'a Touch>,
+    writes: BTreeSet<&'a Touch>,
 }

@@ -34,7 +34,7 @@ pub(super) struct Step {
 }
 
 /// An access.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Touch {
     pub(super) of: Memory,
     /// With equal owners thread `e % threads` alone touches element `e`.

@@ -28,10 +28,8 @@ fn centred(
 fn variables_name_values() {
     let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 5.0, 8.0, 13.0], &[3, 2]).expect("it fits");
     let explanation = explain(|| centred(&x)).expect("it traces");
-    let stage = |name: &str| {
-        let stages = &explanation.kernels[0].stages;
-        stages.iter().find(|s| s.0 == name).unwrap_or_else(|| panic!("no stage {name}")).1.clone()
-    };
+    let stages = explanation.kernels[0].stages();
+    let stage = |name: &str| stages.iter().find(|s| s.0 == name).unwrap_or_else(|| panic!("no stage {name}")).1.clone();
     let named = |text: &str, name: &str, rest: &str| {
         text.lines().any(|l| l.contains(&format!(" {name}: f32[4,")) && l.contains(rest))
     };

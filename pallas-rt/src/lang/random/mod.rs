@@ -206,10 +206,7 @@ fn shader(seed: u64, profile: wgsl::Profile) -> (wgsl::Shader, wgsl::Audit) {
         0 => limits,
         _ => wgsl::Limits { lanes: Some(8), multiples: u64::MAX, ..limits },
     };
-    let failed = |d| panic!("seed {seed}: {d}");
-    let emitted = wgsl::emit(&lowered, 1, &limits).unwrap_or_else(failed);
-    let failed = |d| panic!("seed {seed}: {d}");
-    (emitted, wgsl::audit(&lowered, 1, &limits).unwrap_or_else(failed))
+    wgsl::audit(&lowered, 1, &limits).unwrap_or_else(|d| panic!("seed {seed}: {d}"))
 }
 
 #[test]
