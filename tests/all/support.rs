@@ -20,6 +20,22 @@ pub fn gpu() -> Option<Client> {
     }
 }
 
+/// Runs the test of this name once more, in a process of its own that keeps nothing on disk: what the user's cache holds,
+/// wherever it lies, is no part of it. False in that process, which goes on.
+pub fn apart_from_disk(test: &str) -> bool {
+    const APART: &str = "PALLAS_TEST_APART";
+    if std::env::var(APART).as_deref() == Ok(test) {
+        return false;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().expect("this binary"));
+    command.args([test, "--exact", "--include-ignored", "--nocapture"]);
+    let output = command.env("PALLAS_CACHE_DIR", "off").env(APART, test).output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("1 passed"), "the test's name is `{test}`: {text}");
+    true
+}
+
 /// Deterministic values in [-1, 1), exact in every float type of at least 8 bits of precision.
 pub fn values(n: usize, seed: usize) -> Vec<f64> {
     (0..n).map(|i| ((i * 7919 + seed * 104_729 + 13) % 257) as f64 / 128.0 - 1.0).collect()

@@ -8,7 +8,7 @@ use crate::gpu::{Binding as Bound, Dispatch, ShaderJob};
 use crate::passes::resume::resume;
 use crate::wgsl::{self, HEADER_WORDS, Iterations};
 use crate::{Array, Client, Error, Result};
-use pallas_ir::{At, Diag, Kernel, Loc, Operand};
+use pallas_ir::{At, Diag, Kernel, Loc, Operand, OperandKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -26,6 +26,50 @@ pub(super) struct Form {
 /// Runs a kernel; returns before the device has finished, except where the driver's loop limit must be checked.
 pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding, at: Loc) -> Result<Vec<Array>> {
     LAUNCHES.fetch_add(1, Ordering::Relaxed);
+    let kernel = &compiled.traced;
+    let Planned { shader, dispatches, scratch_bytes, limits, steps } = plan(client, compiled, binding)?;
+    let results = run::allocate(client, kernel, binding)?;
+    let buffers = run::buffers(kernel, binding, &results);
+    let bindings: Vec<Bound<'_>> = shader
+        .bindings
+        .iter()
+        .map(|&(id, writable)| Bound { buffer: buffers[id as usize].expect("arrays have memory").buffer(), writable })
+        .collect();
+    let gpu = client.gpu_runtime().expect("the client is a GPU's");
+    let job = ShaderJob {
+        label: &kernel.name,
+        wgsl: &shader.text,
+        trusted: true,
+        workgroup: shader.threads,
+        bindings: &bindings,
+        dispatches: &dispatches,
+        scratch_bytes,
+        error_flag: shader.error_flag,
+    };
+    let launch = gpu.run(&job).map_err(|e| blamed(e, &shader.text, kernel, at))?;
+    if shader.error_flag && launch.error_flag()?[0] != 0 {
+        let limit = limits.max_loop_iterations.unwrap_or_default();
+        let what = if steps == 0 { "a program" } else { "one sequential step of a program" };
+        let message = format!("{what} needs the {limit} loop iterations after which {} stops it", client.device());
+        let help = "use smaller blocks or shorter loops, a newer driver, or the CPU";
+        return Err(Error::kernel(&kernel.name, Loc::NONE, "", Diag::new("loop-limit", At::Op, message, help)));
+    }
+    drop(bindings);
+    Ok(results)
+}
+
+/// What a launch dispatches.
+struct Planned {
+    shader: Arc<Program>,
+    dispatches: Vec<Dispatch>,
+    /// Of the dispatch that needs most.
+    scratch_bytes: u64,
+    limits: wgsl::Limits,
+    /// Sequential axes.
+    steps: usize,
+}
+
+fn plan(client: &Client, compiled: &Compiled, binding: &Binding) -> Result<Planned> {
     // Operands and dimensions are the same in both forms, and a shader that is on disk needs no lowered one.
     let kernel = &compiled.traced;
     let (device, limits) = (client.limits(), limits(client, kernel, binding)?);
@@ -39,38 +83,20 @@ pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding, a
         shader = self::shader(compiled, steps.len(), Form { limits, resumed: true })?;
         ranges = split(&shader.iterations(), &steps, u64::from(limit) - 1);
     }
-    let results = run::allocate(client, kernel, binding)?;
-    let buffers = run::buffers(kernel, binding, &results);
-    let bindings: Vec<Bound<'_>> = shader
-        .bindings
-        .iter()
-        .map(|&(id, writable)| Bound { buffer: buffers[id as usize].expect("arrays have memory").buffer(), writable })
-        .collect();
     let grid = run::parallel_grid(&compiled.traced, binding);
     let dispatches = dispatches(&shader, kernel, binding, &grid, &ranges, device.max_workgroups_per_axis);
     let most = dispatches.iter().map(|(programs, _)| *programs).max().unwrap_or(0);
-    let dispatches: Vec<Dispatch> = dispatches.into_iter().map(|(_, d)| d).collect();
-    let gpu = client.gpu_runtime().expect("the client is a GPU's");
-    let job = ShaderJob {
-        label: &kernel.name,
-        wgsl: &shader.text,
-        trusted: true,
-        workgroup: shader.threads,
-        bindings: &bindings,
-        dispatches: &dispatches,
-        scratch_bytes: shader.scratch_words as u64 * 4 * most,
-        error_flag: shader.error_flag,
-    };
-    let launch = gpu.run(&job).map_err(|e| blamed(e, &shader.text, kernel, at))?;
-    if shader.error_flag && launch.error_flag()?[0] != 0 {
-        let limit = limits.max_loop_iterations.unwrap_or_default();
-        let what = if steps.is_empty() { "a program" } else { "one sequential step of a program" };
-        let message = format!("{what} needs the {limit} loop iterations after which {} stops it", client.device());
-        let help = "use smaller blocks or shorter loops, a newer driver, or the CPU";
-        return Err(Error::kernel(&kernel.name, Loc::NONE, "", Diag::new("loop-limit", At::Op, message, help)));
-    }
-    drop(bindings);
-    Ok(results)
+    let scratch_bytes = shader.scratch_words as u64 * 4 * most;
+    let dispatches = dispatches.into_iter().map(|(_, d)| d).collect();
+    Ok(Planned { shader, dispatches, scratch_bytes, limits, steps: steps.len() })
+}
+
+/// The memory that a launch takes for scratch and its results.
+pub(super) fn room(client: &Client, compiled: &Compiled, binding: &Binding) -> Result<u64> {
+    let results = compiled.traced.operands.iter().zip(&binding.shapes);
+    let results = results.filter(|(o, _)| matches!(o.kind, OperandKind::Output { alias: None, .. }));
+    let bytes = results.map(|(o, shape)| shape.iter().product::<usize>() as u64 * o.dtype.bytes() as u64);
+    Ok(bytes.sum::<u64>() + plan(client, compiled, binding)?.scratch_bytes)
 }
 
 /// What a call's shader may use and rely on.

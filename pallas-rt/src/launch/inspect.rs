@@ -110,6 +110,8 @@ enum Door {
     Check(usize),
     /// The traced kernels as text.
     Trace(String),
+    /// The most memory that a launch takes besides its arrays.
+    Room(u64),
     #[cfg(test)]
     Compile(Vec<[std::sync::Arc<Kernel>; 2]>),
 }
@@ -159,6 +161,17 @@ pub(super) fn traced(f: impl FnOnce() -> Result<()>) -> Result<String> {
     result?;
     let Door::Trace(text) = door else { unreachable!("the door does not change") };
     Ok(text)
+}
+
+/// The most memory that a launch of the kernels that `f` calls takes besides its arrays, without running them.
+///
+/// # Errors
+/// What `f` returns, and what makes a kernel not run on the device at all.
+pub(super) fn room(f: impl FnOnce() -> Result<()>) -> Result<u64> {
+    let (result, door) = with_door(Door::Room(0), f);
+    result?;
+    let Door::Room(most) = door else { unreachable!("the door does not change") };
+    Ok(most)
 }
 
 /// Runs `f` as if nobody looked.
@@ -226,6 +239,15 @@ pub(super) fn note(compiled: &Compiled, binding: &Binding, client: &Client) -> R
         }
         _ => false,
     }) {
+        return Ok(());
+    }
+    if DOOR.with_borrow(|d| matches!(d, Door::Room(_))) {
+        let room = super::run::room(client, compiled, binding)?;
+        DOOR.with_borrow_mut(|d| {
+            if let Door::Room(most) = d {
+                *most = room.max(*most);
+            }
+        });
         return Ok(());
     }
     let tuning = TUNING.take();

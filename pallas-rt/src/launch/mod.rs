@@ -2,7 +2,7 @@
 //!
 //! [`spec`] what the expansion says; [`key`] how its values are compared; [`bind`] sizes from arrays, with every check that
 //! needs numbers; [`trace`] to tile IR; [`cache`] compiled kernels, [`stored`]
-//! on disk, and [`warm`] the last calls, which need none of that again; [`donate`] outputs in donated memory;
+//! on disk, and [`warm`] the last calls, [`recent`] ones of the thread, which need none of that again; [`donate`] outputs in donated memory;
 //! [`into`](mod@into) outputs in the user's; [`run`] execution on a device; [`tune`](mod@tune) block sizes by
 //! measurement, [`timing`]; [`inspect`] explain, check and cost; [`compare`]
 //! two executions.
@@ -15,6 +15,7 @@ mod gpu;
 mod inspect;
 mod into;
 pub mod key;
+mod recent;
 mod run;
 pub mod spec;
 mod stored;

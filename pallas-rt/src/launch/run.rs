@@ -6,7 +6,7 @@ use super::{is_output, trace};
 use crate::error::Bytes;
 use crate::interp::{self, Data, Fault, Machine};
 use crate::lang::context;
-use crate::{Array, Client, Error, Result, cpu};
+use crate::{Array, Client, DeviceKind, Error, Result, cpu};
 use pallas_ir::{At, Diag, Kernel, Loc, OperandKind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -125,13 +125,7 @@ pub(super) fn eager(
 ) -> Result<Vec<Array>> {
     LAUNCHES.fetch_add(1, Ordering::Relaxed);
     let kernel = &compiled.traced;
-    // Per element its value and whether it is defined; of scratch also who read and wrote it.
-    let tiles = kernel.values.iter().filter(|ty| !ty.is_scalar());
-    let scratch = kernel.operands.iter().filter(|o| o.kind == OperandKind::Scratch);
-    let bytes = |elements: usize, each: usize| elements as u64 * each as u64;
-    let tiles: u64 = tiles.map(|ty| bytes(ty.elements(), ty.dtype.bytes() + 1)).sum();
-    let scratch = scratch.map(|o| bytes(o.block_shape().iter().product(), o.dtype.bytes() + 9));
-    check_room(client, kernel, tiles + scratch.sum::<u64>())?;
+    check_room(client, &kernel.name, watched(kernel))?;
     let mut machine = machine(kernel, binding, binding.grid.clone())?;
     let frame = trace::frame(binding);
     for steps in machine.schedule(SEED) {
@@ -147,14 +141,17 @@ pub(super) fn eager(
     arrays(client, kernel, binding, data)
 }
 
+fn executable(compiled: &Compiled) -> &cpu::Executable {
+    compiled.backends.cpu.get_or_init(|| cpu::Executable::compile(compiled.lowered().clone()))
+}
+
 /// Runs on the CPU.
 pub(super) fn cpu(client: &Client, compiled: &Compiled, binding: &mut Binding) -> Result<Vec<Array>> {
     LAUNCHES.fetch_add(1, Ordering::Relaxed);
     let kernel = compiled.lowered();
-    let executable = compiled.backends.cpu.get_or_init(|| cpu::Executable::compile(kernel.clone()));
+    let executable = executable(compiled);
     let (sizes, grid) = (sizes(kernel, binding), parallel_grid(&compiled.traced, binding));
-    let threads = executable.threads(&grid) as u64;
-    check_room(client, kernel, threads.saturating_mul(executable.bytes_a_program() as u64))?;
+    check_room(client, &kernel.name, working(executable, &grid))?;
     let mut results = allocate(client, kernel, binding)?;
     let mut memory: Vec<cpu::Memory<'_>> = Vec::with_capacity(binding.shapes.len());
     for (i, shape) in binding.shapes.iter().enumerate() {
@@ -177,17 +174,58 @@ pub(super) fn cpu(client: &Client, compiled: &Compiled, binding: &mut Binding) -
     Ok(results)
 }
 
-/// Refuses tiles and scratch that would exceed the client's memory limit. What a thread's cache may hold is not counted.
-fn check_room(client: &Client, kernel: &Kernel, bytes: u64) -> Result<()> {
-    const SMALL: u64 = 16 << 20;
-    let memory = client.memory();
-    let free = memory.limit.saturating_sub(memory.in_use);
-    if bytes <= free.max(SMALL) {
+/// The memory that a launch takes at once besides its arrays; on a GPU with its results.
+///
+/// # Errors
+/// No shader on this device.
+pub(super) fn room(client: &Client, compiled: &Compiled, binding: &Binding) -> Result<u64> {
+    if binding.grid.contains(&0) {
+        return Ok(0);
+    }
+    match client.kind() {
+        DeviceKind::Interpreter => Ok(watched(&compiled.traced)),
+        DeviceKind::Cpu => Ok(working(executable(compiled), &parallel_grid(&compiled.traced, binding))),
+        #[cfg(feature = "gpu")]
+        DeviceKind::Gpu => super::gpu::room(client, compiled, binding),
+        #[cfg(not(feature = "gpu"))]
+        DeviceKind::Gpu => unreachable!("no client is a GPU's without the feature"),
+    }
+}
+
+/// What the interpreter keeps: per element its value and whether it is defined; of scratch also who read and wrote it.
+fn watched(kernel: &Kernel) -> u64 {
+    let tiles = kernel.values.iter().filter(|ty| !ty.is_scalar());
+    let scratch = kernel.operands.iter().filter(|o| o.kind == OperandKind::Scratch);
+    let bytes = |elements: usize, each: usize| elements as u64 * each as u64;
+    let tiles: u64 = tiles.map(|ty| bytes(ty.elements(), ty.dtype.bytes() + 1)).sum();
+    tiles + scratch.map(|o| bytes(o.block_shape().iter().product(), o.dtype.bytes() + 9)).sum::<u64>()
+}
+
+/// Tiles and scratch of the programs that run at the same time.
+fn working(executable: &cpu::Executable, grid: &[i64]) -> u64 {
+    (executable.threads(grid) as u64).saturating_mul(executable.bytes_a_program() as u64)
+}
+
+/// Refuses tiles and scratch that would exceed the client's memory limit.
+pub(super) fn check_room(client: &Client, kernel: &str, bytes: u64) -> Result<()> {
+    if has_room(client, bytes) {
         return Ok(());
     }
-    let message = format!("its tiles and scratch take {}, {} of memory are free", Bytes(bytes), Bytes(free));
+    let message = format!("its tiles and scratch take {}, {} of memory are free", Bytes(bytes), Bytes(free(client)));
     let diag = Diag::new("memory", At::Op, message, "use smaller blocks, or raise `set_memory_limit`");
-    Err(Error::kernel(&kernel.name, Loc::NONE, "", diag))
+    Err(Error::kernel(kernel, Loc::NONE, "", diag))
+}
+
+/// Whether a launch finds so much memory. On the host, what a thread's cache may hold is not counted.
+pub(super) fn has_room(client: &Client, bytes: u64) -> bool {
+    const SMALL: u64 = 16 << 20;
+    let uncounted = if client.kind() == DeviceKind::Gpu { 0 } else { SMALL };
+    bytes <= free(client).max(uncounted)
+}
+
+fn free(client: &Client) -> u64 {
+    let memory = client.memory();
+    memory.limit.saturating_sub(memory.in_use)
 }
 
 /// An array per output: the one lent for it, the donated or copied memory of the input it aliases, or fresh memory.

@@ -5,7 +5,8 @@
 use super::inspect;
 use super::into::with_lent;
 use super::key::{FixedKey, Key};
-use super::timing;
+use super::recent::Recent;
+use super::{run, timing};
 use crate::disk;
 use crate::{Array, Client, DeviceKind, Error, Result};
 use pallas_ir::{At, DType, Diag, Loc};
@@ -55,6 +56,8 @@ pub struct Candidate {
     pub values: &'static [u64],
     /// What became of it.
     pub outcome: Outcome,
+    /// Bytes of memory that a launch takes besides its arrays, on a GPU with its results; 0 for one that was not looked at.
+    pub room: u64,
 }
 
 /// What became of a candidate.
@@ -70,6 +73,7 @@ pub enum Outcome {
 
 const TIMED: &str = "the fastest, timed by this process";
 const STORED: &str = "the fastest, timed earlier";
+const ROOM: &str = "the fastest that memory has room for";
 const OFF: &str = "the first that fits: PALLAS_TUNE=off";
 const INTERPRETED: &str = "the first that fits: the interpreter is not timed";
 /// Until a call is timed.
@@ -81,6 +85,7 @@ struct Stored {
     kernel: String,
     chosen: usize,
     outcomes: Vec<Outcome>,
+    rooms: Vec<u64>,
 }
 
 /// What a call looks like: equal calls have the same candidates, on the same device.
@@ -92,11 +97,15 @@ struct Call {
     fixed: Vec<Key>,
     given: Vec<i64>,
     shapes: Vec<(DType, Vec<usize>)>,
-    device: (DeviceKind, usize, String, String),
+    device: (DeviceKind, usize),
 }
 
 type Entry = Arc<Mutex<Option<Arc<Tuning>>>>;
 static TUNED: LazyLock<Mutex<HashMap<Call, Entry>>> = LazyLock::new(Mutex::default);
+thread_local! {
+    /// The last tuned calls, which need not be looked up.
+    static RECENT: Recent<(Call, Arc<Tuning>)> = Recent::default();
+}
 
 /// The number of the candidate that is fastest for this call; `run` launches one. The first such call times all.
 ///
@@ -109,26 +118,62 @@ pub fn tune<F: Fn(usize) -> Result<()>>(candidates: Candidates<'_>, run: &F) -> 
 
 fn choose(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instance: TypeId) -> Result<usize> {
     let client = client_of(candidates)?;
-    let entry = match call(candidates, &client, instance) {
-        Some(call) => TUNED.lock().unwrap_or_else(PoisonError::into_inner).entry(call).or_default().clone(),
-        // Some `#[fixed]` value can't be compared: the candidates' traces decide, each time.
-        None => Entry::default(),
+    let same = |(call, tuning): &(Call, Arc<Tuning>)| call.is(candidates, &client).then(|| tuning.clone());
+    let tuning = match RECENT.with(|recent| recent.find(instance, same)) {
+        Some(tuning) => tuning,
+        None => known(candidates, &client, run, instance)?,
     };
-    // Held while timing: who makes the same call meanwhile waits for its outcome.
-    let mut known = entry.lock().unwrap_or_else(PoisonError::into_inner);
-    let tuning = match &*known {
-        Some(tuning) => tuning.clone(),
-        None => {
-            let tuning = Arc::new(decide(candidates, &client, run)?);
-            if tuning.why != NOT_YET {
-                *known = Some(tuning.clone());
-            }
-            tuning
+    // Memory may have become scarce since.
+    let tuning = match tuning.within(&client) {
+        Some(chosen) if chosen == tuning.chosen => tuning,
+        Some(chosen) => Arc::new(Tuning { chosen, why: ROOM, ..Tuning::clone(&tuning) }),
+        None if tuning.candidates[tuning.chosen].outcome == Outcome::Untimed => {
+            Arc::new(decide(candidates, &client, run)?)
         }
+        // The call itself says how much it lacks.
+        None => tuning,
     };
     let chosen = tuning.chosen;
     inspect::tuned(tuning);
     Ok(chosen)
+}
+
+/// What this process knows of such calls; nothing yet: it is found out.
+fn known(
+    candidates: &Candidates<'_>,
+    client: &Client,
+    run: &dyn Fn(usize) -> Result<()>,
+    instance: TypeId,
+) -> Result<Arc<Tuning>> {
+    // Some `#[fixed]` value can't be compared: the candidates' traces decide, each time.
+    let Some(call) = call(candidates, client, instance) else { return decide(candidates, client, run).map(Arc::new) };
+    let entry = TUNED.lock().unwrap_or_else(PoisonError::into_inner).entry(call.clone()).or_default().clone();
+    // Held while timing: who makes the same call meanwhile waits for its outcome.
+    let mut known = entry.lock().unwrap_or_else(PoisonError::into_inner);
+    let tuning = match &*known {
+        Some(tuning) => tuning.clone(),
+        None => Arc::new(decide(candidates, client, run)?),
+    };
+    if tuning.why != NOT_YET {
+        *known = Some(tuning.clone());
+        RECENT.with(|recent| recent.keep(instance, (call, tuning.clone())));
+    }
+    Ok(tuning)
+}
+
+impl Tuning {
+    /// The fastest candidate that memory has room for now: the one that was chosen, if it can be.
+    fn within(&self, client: &Client) -> Option<usize> {
+        let fits = |i: &usize| run::has_room(client, self.candidates[*i].room);
+        if fits(&self.chosen) {
+            return Some(self.chosen);
+        }
+        let timed = self.candidates.iter().enumerate().filter_map(|(i, candidate)| match candidate.outcome {
+            Outcome::Time(time) => Some((time, i)),
+            Outcome::Skipped(_) | Outcome::Untimed => None,
+        });
+        timed.filter(|(_, i)| fits(i)).min().map(|(_, i)| i)
+    }
 }
 
 /// All arrays live on one client, which the launch checks; without arrays it is the process's.
@@ -149,8 +194,22 @@ fn call(candidates: &Candidates<'_>, client: &Client, instance: TypeId) -> Optio
         fixed: candidates.fixed.iter().map(FixedKey::kept).collect::<Option<_>>()?,
         given: candidates.given.to_vec(),
         shapes: shapes(candidates),
-        device: (device.kind, device.index, device.name.clone(), device.driver.clone()),
+        device: (device.kind, device.index),
     })
+}
+
+impl Call {
+    /// Whether a call of the same instance looks like this one.
+    fn is(&self, candidates: &Candidates<'_>, client: &Client) -> bool {
+        let device = client.device();
+        let alike = |(array, (dtype, shape)): (&&Array, &(DType, Vec<usize>))| {
+            array.dtype() == *dtype && array.shape() == &shape[..]
+        };
+        self.device == (device.kind, device.index)
+            && self.given == candidates.given
+            && candidates.fixed.iter().zip(&self.fixed).all(|(key, kept)| key.is(kept))
+            && candidates.arrays.iter().zip(&self.shapes).all(alike)
+    }
 }
 
 fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> Result<()>) -> Result<Tuning> {
@@ -165,22 +224,41 @@ fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> R
         Some(first) => first,
         None => return Err(refused(candidates, traced.into_iter().filter_map(Result::err).collect())),
     };
-    if client.kind() == DeviceKind::Interpreter {
-        return Ok(tuning(candidates, outcomes, first, INTERPRETED));
-    }
-    if switched_off()? {
-        return Ok(tuning(candidates, outcomes, first, OFF));
+    let mut rooms = vec![0; count];
+    let untimed = match client.kind() == DeviceKind::Interpreter {
+        true => Some(INTERPRETED),
+        false => switched_off()?.then_some(OFF),
+    };
+    if let Some(why) = untimed {
+        let mut failures: Vec<Error> = traced.into_iter().filter_map(Result::err).collect();
+        for i in 0..count {
+            if outcomes[i] != Outcome::Untimed {
+                continue;
+            }
+            match fits(candidates, client, run, i) {
+                Ok(room) => {
+                    rooms[i] = room;
+                    return Ok(tuning(candidates, outcomes, rooms, i, why));
+                }
+                Err(e) => {
+                    outcomes[i] = Outcome::Skipped(e.to_string());
+                    failures.push(e);
+                }
+            }
+        }
+        return Err(refused(candidates, failures));
     }
     let key = entry(candidates, client, &traced);
     let stored = |stored: Stored| {
         let runs = |i: usize| matches!(stored.outcomes.get(i), Some(Outcome::Time(_)));
-        (stored.outcomes.len() == count && runs(stored.chosen)).then_some(stored)
+        let whole = [stored.outcomes.len(), stored.rooms.len()] == [count; 2];
+        (whole && runs(stored.chosen)).then_some(stored)
     };
     if let Some(found) = disk::load(&key, stored) {
-        return Ok(tuning(candidates, found.outcomes, found.chosen, STORED));
+        return Ok(tuning(candidates, found.outcomes, found.rooms, found.chosen, STORED));
     }
     if inspect::intercepts() {
-        return Ok(tuning(candidates, outcomes, first, NOT_YET));
+        return Ok(tuning(candidates, outcomes, rooms, first, NOT_YET));
     }
     // Arrays on loan are for the call itself, and a check is of the call itself.
     let failures = with_lent(vec![], || inspect::openly(|| timing::time(candidates, client, &mut outcomes, run)))?;
@@ -193,12 +271,30 @@ fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> R
         let errors = traced.into_iter().filter_map(Result::err).chain(failures).collect();
         return Err(refused(candidates, errors));
     };
-    disk::save(&key, &Stored { kernel: candidates.name.into(), chosen, outcomes: outcomes.clone() });
-    Ok(tuning(candidates, outcomes, chosen, TIMED))
+    for (i, room) in rooms.iter_mut().enumerate().filter(|(i, _)| time(i) < Duration::MAX) {
+        *room = inspect::room(|| run(i))?;
+    }
+    let stored = Stored { kernel: candidates.name.into(), chosen, outcomes, rooms };
+    disk::save(&key, &stored);
+    Ok(tuning(candidates, stored.outcomes, stored.rooms, chosen, TIMED))
 }
 
-fn tuning(candidates: &Candidates<'_>, outcomes: Vec<Outcome>, chosen: usize, why: &'static str) -> Tuning {
-    let each = candidates.values.iter().zip(outcomes).map(|(values, outcome)| Candidate { values, outcome });
+/// The memory that a candidate takes, if there is so much.
+fn fits(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> Result<()>, i: usize) -> Result<u64> {
+    let room = inspect::room(|| run(i))?;
+    run::check_room(client, candidates.name, room)?;
+    Ok(room)
+}
+
+fn tuning(
+    candidates: &Candidates<'_>,
+    outcomes: Vec<Outcome>,
+    rooms: Vec<u64>,
+    chosen: usize,
+    why: &'static str,
+) -> Tuning {
+    let each = candidates.values.iter().zip(outcomes).zip(rooms);
+    let each = each.map(|((values, outcome), room)| Candidate { values, outcome, room });
     Tuning { names: candidates.names, candidates: each.collect(), chosen, why }
 }
 
@@ -263,5 +359,47 @@ impl fmt::Display for Tuning {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TUNED;
+    use pallas_rt::prelude::*;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[kernel(grid = (cdiv(N, BN)), tune(BN = [8, 16]))]
+    fn plus<const BN: usize>(
+        #[block([N] => [BN], |i| (i,))] x: In<f32>,
+        #[block([N] => [BN], |i| (i,))] out: Out<f32>,
+        #[fixed] by: f32,
+    ) {
+        out.store(x.load() + by);
+    }
+
+    #[test]
+    fn a_call_like_one_before_looks_nothing_up() {
+        let call = |n: usize, by: f32| {
+            let x = Client::cpu().full(&[n], 1.0f32).expect("it fits");
+            assert_eq!(plus_tuned(&x, by).and_then(|y| y.to_vec::<f32>()), Ok(vec![1.0 + by; n]));
+        };
+        let (done, seen) = channel();
+        let (go, wait) = channel();
+        let thread = std::thread::spawn(move || {
+            let all = || [(20, 1.0), (20, 2.0), (30, 1.0)].into_iter().for_each(|(n, by)| call(n, by));
+            all();
+            done.send(()).expect("it is waited for");
+            wait.recv().expect("it comes");
+            all();
+            done.send(()).expect("it is waited for");
+        });
+        seen.recv().expect("the first calls are right");
+        let locked = TUNED.lock().expect("nobody panicked");
+        go.send(()).expect("it waits");
+        let alone = seen.recv_timeout(Duration::from_secs(20));
+        drop(locked);
+        thread.join().expect("the results are right");
+        assert_eq!(alone, Ok(()), "what all threads share was asked");
     }
 }

@@ -7,14 +7,10 @@
 use super::bind::Sizes;
 use super::cache::Compiled;
 use super::key::Key;
+use super::recent::Recent;
 use super::spec::{Argument, Site};
 use std::any::TypeId;
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Calls of one kernel that a thread remembers.
-const REMEMBERED: usize = 8;
 
 /// A call as it was, and what it came to.
 struct Seen {
@@ -26,15 +22,16 @@ struct Seen {
 }
 
 thread_local! {
-    static SEEN: RefCell<HashMap<TypeId, Vec<Seen>>> = RefCell::default();
+    static SEEN: Recent<Seen> = Recent::default();
 }
 
 /// What an equal call came to.
 pub(super) fn recall(site: &Site<'_>, arguments: &[Argument], instance: TypeId) -> Option<(Arc<Sizes>, Arc<Compiled>)> {
-    SEEN.with_borrow(|seen| {
-        let found = seen.get(&instance)?.iter().rev().find(|seen| seen.equals(site) && seen.sizes.fit(arguments))?;
-        Some((found.sizes.clone(), found.compiled.clone()))
-    })
+    let same = |seen: &Seen| {
+        let same = seen.equals(site) && seen.sizes.fit(arguments);
+        same.then(|| (seen.sizes.clone(), seen.compiled.clone()))
+    };
+    SEEN.with(|seen| seen.find(instance, same))
 }
 
 /// Keeps what a call came to; the oldest of its kernel goes. Nothing where a `#[fixed]` value can't be compared.
@@ -42,13 +39,7 @@ pub(super) fn remember(site: &Site<'_>, instance: TypeId, sizes: &Arc<Sizes>, co
     let Some(fixed) = site.fixed.iter().map(|key| key.kept()).collect() else { return };
     let given = site.given.iter().map(|(_, n)| *n).collect();
     let (outer, sizes, compiled) = (site.outer.to_vec(), sizes.clone(), compiled.clone());
-    SEEN.with_borrow_mut(|seen| {
-        let calls = seen.entry(instance).or_default();
-        if calls.len() == REMEMBERED {
-            calls.remove(0);
-        }
-        calls.push(Seen { given, outer, fixed, sizes, compiled });
-    });
+    SEEN.with(|seen| seen.keep(instance, Seen { given, outer, fixed, sizes, compiled }));
 }
 
 impl Seen {
@@ -73,6 +64,7 @@ impl Sizes {
 
 #[cfg(test)]
 mod tests {
+    use super::super::recent::{REMEMBERED, Recent};
     use super::SEEN;
     use pallas_rt::prelude::*;
 
@@ -85,7 +77,7 @@ mod tests {
     fn the_last_calls_of_a_kernel_are_remembered_and_no_more() {
         // A thread of its own, which has seen nothing.
         std::thread::spawn(|| {
-            let remembered = || SEEN.with_borrow(|seen| seen.values().map(Vec::len).collect::<Vec<_>>());
+            let remembered = || SEEN.with(Recent::lengths);
             let client = Client::cpu();
             let call = |n: usize, by: f32| {
                 let x = client.full(&[n], 1.0f32).expect("it fits");
@@ -97,9 +89,9 @@ mod tests {
             call(6, 1.0);
             assert_eq!(remembered(), [3], "other values, other lengths");
             (1..100).for_each(|n| call(n, 1.0));
-            assert_eq!(remembered(), [super::REMEMBERED]);
+            assert_eq!(remembered(), [REMEMBERED]);
             (0..2).for_each(|_| call(1, 1.0));
-            assert_eq!(remembered(), [super::REMEMBERED], "forgotten, and right again");
+            assert_eq!(remembered(), [REMEMBERED], "forgotten, and right again");
         })
         .join()
         .expect("nothing fails");

@@ -1,0 +1,38 @@
+//! The last few calls of each kernel that a thread made, with what they came to: found by comparison alone, with nothing
+//! hashed but the kernel's instance, and nothing locked or allocated.
+use std::any::TypeId;
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// Calls of one kernel that a thread remembers.
+pub(super) const REMEMBERED: usize = 8;
+
+/// What a thread remembers of its calls, by the kernel's instance.
+pub(super) struct Recent<C>(RefCell<HashMap<TypeId, Vec<C>>>);
+
+impl<C> Default for Recent<C> {
+    fn default() -> Recent<C> {
+        Recent(RefCell::default())
+    }
+}
+
+impl<C> Recent<C> {
+    /// What the latest call came to of which `of` says it.
+    pub(super) fn find<R>(&self, instance: TypeId, of: impl Fn(&C) -> Option<R>) -> Option<R> {
+        self.0.borrow().get(&instance)?.iter().rev().find_map(of)
+    }
+    /// Keeps a call; the oldest of its kernel goes.
+    pub(super) fn keep(&self, instance: TypeId, call: C) {
+        let mut kernels = self.0.borrow_mut();
+        let calls = kernels.entry(instance).or_default();
+        if calls.len() == REMEMBERED {
+            calls.remove(0);
+        }
+        calls.push(call);
+    }
+    /// How many calls are kept of each kernel.
+    #[cfg(test)]
+    pub(super) fn lengths(&self) -> Vec<usize> {
+        self.0.borrow().values().map(Vec::len).collect()
+    }
+}
