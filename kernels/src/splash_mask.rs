@@ -190,6 +190,25 @@ impl Mask {
         }
     }
 
+    /// A mask that sees the same in a block, without the parts of combinations that do not matter there.
+    fn within(&self, queries: &Range<usize>, keys: &Range<usize>) -> Mask {
+        let parts = |both: &[Mask; 2]| both.each_ref().map(|m| (m.bounds(queries, keys), m.within(queries, keys)));
+        match self {
+            Mask::And(both) => match parts(both) {
+                [(Part::Full, _), (_, rest)] | [(_, rest), (Part::Full, _)] => rest,
+                [(_, a), (_, b)] => a & b,
+            },
+            Mask::Or(both) => match parts(both) {
+                [(Part::Empty, _), (_, rest)] | [(_, rest), (Part::Empty, _)] => rest,
+                [(_, a), (_, b)] => a | b,
+            },
+            Mask::Not(mask) => !mask.within(queries, keys),
+            Mask::Full | Mask::Causal { .. } | Mask::Local { .. } | Mask::Chunked { .. } | Mask::Dense(_) => {
+                self.clone()
+            }
+        }
+    }
+
     /// Whether kernels can compute it from positions.
     fn is_computable(&self) -> bool {
         match self {
@@ -290,6 +309,32 @@ pub struct MaskInfo {
     live: usize,
 }
 
+/// What kernels compute of these masks in their live blocks: what is left of them there, or all of each; nothing where
+/// arrays are better.
+fn computed(
+    masks: &[&Mask],
+    live: &[Vec<([usize; 2], bool)>],
+    range: impl Fn(usize, usize) -> Range<usize>,
+) -> Vec<Mask> {
+    if !masks.iter().all(|mask| mask.is_computable()) {
+        return vec![];
+    }
+    let mut left: Vec<Mask> = vec![];
+    for (mask, live) in masks.iter().zip(live) {
+        for ([i, j], _) in live.iter().filter(|(_, whole)| !whole) {
+            let own = mask.within(&range(0, *i), &range(1, *j));
+            if !left.contains(&own) {
+                left.push(own);
+            }
+        }
+    }
+    match (left.len(), masks.len()) {
+        (..=COMPUTED, _) => left,
+        (_, ..=COMPUTED) => masks.iter().copied().cloned().collect(),
+        _ => vec![],
+    }
+}
+
 /// Lists of blocks on the device.
 #[derive(Clone, Debug)]
 pub(crate) struct Lists {
@@ -350,35 +395,42 @@ impl MaskInfo {
                 })
             })
             .collect();
-        let computed = masks.len() <= COMPUTED && masks.iter().all(|m| m.is_computable());
         let [queries, keys] = [0, 1].map(|a| shape[a].div_ceil(block[a]));
         let range = |axis: usize, i: usize| i * block[axis]..((i + 1) * block[axis]).min(shape[axis]);
+        // The live blocks of each mask: where they lie, and whether they need no mask.
+        let live: Vec<Vec<([usize; 2], bool)>> = masks
+            .iter()
+            .map(|mask| {
+                let all = (0..queries).flat_map(|i| (0..keys).map(move |j| [i, j]));
+                let parts = all.map(|[i, j]| ([i, j], mask.part(range(0, i), range(1, j))));
+                let seen = parts.filter(|(_, part)| *part != Part::Empty);
+                seen.map(|([i, j], part)| ([i, j], part == Part::Full && range(1, j).len() == block[1])).collect()
+            })
+            .collect();
+        let computed = computed(&masks, &live, range);
         let (mut unique, mut found) = (vec![], HashMap::<Vec<bool>, i32>::new());
         let (mut rows, mut columns) = (vec![], vec![]);
-        let mut live = vec![0; masks.len()];
-        for (m, mask) in masks.iter().enumerate() {
+        for (mask, live) in masks.iter().zip(&live) {
             let (mut by_query, mut by_key) = (vec![vec![]; queries], vec![vec![]; keys]);
-            for (i, j) in (0..queries).flat_map(|i| (0..keys).map(move |j| (i, j))) {
+            for &([i, j], whole) in live {
                 let (own, theirs) = (range(0, i), range(1, j));
-                let cut = theirs.len() < block[1];
-                let number = match mask.part(own.clone(), theirs.clone()) {
-                    Part::Empty => continue,
-                    Part::Full if !cut => WHOLE,
-                    _ if computed => m as i32,
-                    _ => {
-                        let inside = |q: usize, k: usize| own.contains(&q) && theirs.contains(&k) && mask.sees(q, k);
-                        let bits = (0..block[0] * block[1])
-                            .map(|at| inside(own.start + at / block[1], theirs.start + at % block[1]));
-                        let next = found.len() as i32;
-                        *found.entry(bits.collect()).or_insert_with_key(|bits| {
-                            unique.extend_from_slice(bits);
-                            next
-                        })
-                    }
+                let number = if whole {
+                    WHOLE
+                } else if !computed.is_empty() {
+                    let at = |mask: &Mask| computed.iter().position(|m| m == mask);
+                    at(&mask.within(&own, &theirs)).or_else(|| at(mask)).expect("every mask is computed") as i32
+                } else {
+                    let inside = |q: usize, k: usize| own.contains(&q) && theirs.contains(&k) && mask.sees(q, k);
+                    let bits = (0..block[0] * block[1])
+                        .map(|at| inside(own.start + at / block[1], theirs.start + at % block[1]));
+                    let next = found.len() as i32;
+                    *found.entry(bits.collect()).or_insert_with_key(|bits| {
+                        unique.extend_from_slice(bits);
+                        next
+                    })
                 };
                 by_query[i].push([j as i32, number]);
                 by_key[j].push([i as i32, number]);
-                live[m] += 1;
             }
             rows.extend(by_query);
             columns.extend(by_key);
@@ -393,12 +445,9 @@ impl MaskInfo {
             rows: Lists::new(client, masks.len(), &rows)?,
             columns: Lists::new(client, masks.len(), &columns)?,
             partial: client.array(&unique, &[n, block[0], block[1]])?,
-            computed: Computed {
-                masks: if computed { masks.into_iter().cloned().collect() } else { vec![] },
-                overhangs: !shape[1].is_multiple_of(block[1]),
-            },
+            computed: Computed { masks: computed, overhangs: !shape[1].is_multiple_of(block[1]) },
             heads: heads.len(),
-            live: mask_of.iter().map(|&m| live[m]).sum(),
+            live: mask_of.iter().map(|&m| live[m].len()).sum(),
             mask_of: table(client, &mask_of, &[heads.len()])?,
         })
     }

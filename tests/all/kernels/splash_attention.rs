@@ -32,6 +32,7 @@ fn masks(queries: usize, keys: usize) -> Vec<(&'static str, Vec<Mask>)> {
         ("local on one side", vec![local(None, Some(1), 0)]),
         ("chunks", vec![Mask::Chunked { size: 3 }]),
         ("causal in chunks", vec![Mask::Chunked { size: 5 } & Mask::causal()]),
+        ("parts that matter in some blocks", vec![(Mask::Chunked { size: 8 } | Mask::window(2)) & Mask::causal()]),
         ("or", vec![Mask::window(1) | Mask::Local { left: Some(9), right: Some(-7), offset: 0 }]),
         ("not", vec![!Mask::window(6)]),
         ("nothing", vec![Mask::causal() & !Mask::causal()]),
