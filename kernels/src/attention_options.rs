@@ -17,7 +17,8 @@ pub struct Options<'a> {
     pub lengths: Option<&'a Array>,
     /// i32 arrays `[batch, queries]` and `[batch, keys]`: a query sees keys of its own segment only.
     ///
-    /// Any numbers do; where they ascend, blocks of other segments are skipped. Padding then has the greatest one.
+    /// Numbers below 0 are padding: it sees nothing and nobody sees it. Where the others ascend, blocks of other segments are
+    /// skipped; those of padding always are.
     pub segments: Option<[&'a Array; 2]>,
     /// Added to the scores: `[batch or 1, heads or 1, queries, keys]` of the queries' element type.
     pub bias: Option<&'a Array>,
@@ -73,8 +74,7 @@ pub struct Operands {
 }
 
 impl Operands {
-    /// The least and the greatest segment of each block of so many queries, and of each block of so many keys:
-    /// `[batch, blocks, 2]`.
+    /// What [`segment_spans`] finds of each block of so many queries, and of each block of so many keys: `[batch, blocks, 3]`.
     ///
     /// # Errors
     /// Device trouble.

@@ -8,7 +8,7 @@
 //! bias        s = s + bias_pj                                          T5 (Raffel et al. 2020), ALiBi (Press et al. 2022)
 //! live        j < length                                               padded batches
 //!             p - left <= j <= p + right                               causal: right = 0; windows: Longformer (Beltagy et al. 2020)
-//!             segment_p = segment_j                                    packed sequences
+//!             segment_p = segment_j, not below 0                       packed sequences, padding
 //! sinks       P = exp(s) / (exp(sink) + Σ_live exp(s))                 gpt-oss (2025), after Xiao et al. 2024
 //! dropout     P' = P / (1 - rate), or 0 with probability `rate`        Srivastava et al. 2014
 //! ```
@@ -72,9 +72,10 @@ impl Rules {
         let (row, key) = (i * size[0], j * size[1]);
         let length = minimum(lengths.at(b), keys);
         let position = row + self.first_position(queries, length);
-        let span = |of: Prefetch<i32>, n: Scalar<i32>| [of.at((b, n, 0)), of.at((b, n, 1))];
+        let span = |of: Prefetch<i32>, n: Scalar<i32>| [0, 1, 2].map(|end| of.at((b, n, end)));
         let spans = self.segments.then(|| [span(segments.spans[0], i), span(segments.spans[1], j)]);
-        Block { rules: self, size, row, position, queries, key, length, spans }
+        let segments = self.segments.then_some(segments.numbers);
+        Block { rules: self, size, row, position, queries, key, length, segments, spans }
     }
     /// Scores from scaled products, and with a soft-cap the slope of that step for [`Rules::through`].
     pub fn scores<A: Wide>(self, products: Tile<A>, bias: Option<Tile<A>>) -> (Tile<A>, Option<Tile<A>>) {
@@ -101,23 +102,25 @@ impl Rules {
 /// The numbers of the segments that queries and keys are of, read under the rule of that name only.
 #[derive(Clone, Copy)]
 pub struct Segments {
-    /// The number of each of the block's queries, and of its keys.
+    /// The number of each of the block's queries, and of its keys; below 0: padding.
     pub numbers: [In<i32>; 2],
-    /// The least and the greatest number of each block of queries, and of each block of keys: `[batch, blocks, 2]`.
+    /// What [`segment_spans`] finds of each block of queries, and of each block of keys: `[batch, blocks, 3]`.
     pub spans: [Prefetch<i32>; 2],
 }
 
-/// The least and the greatest of each `BN` numbers of a row, of which there are `T` blocks.
+/// The least and the greatest segment of each `BN` numbers of a row, of which there are `T` blocks, and the least number,
+/// that of padding included.
 #[kernel(grid = (B, T))]
 pub fn segment_spans(
     #[block([B, N] => [_, BN], |b, i| (b, i), fill = 0)] numbers: In<i32>,
-    #[block([B, T, 2] => [_, _, 2], |b, i| (b, i, 0))] out: Out<i32>,
+    #[block([B, T, 3] => [_, _, 3], |b, i| (b, i, 0))] out: Out<i32>,
     #[dim] BN: usize,
     #[dim] T: usize,
 ) {
     let (x, inside) = (numbers.load(), numbers.valid(0));
-    let ends = [select(inside, x, i32::MAX).min(0), select(inside, x, i32::MIN).max(0)];
-    out.store(concat(ends, 0));
+    let real = inside & x.ge(0);
+    let least = |of: Tile<bool>| select(of, x, i32::MAX).min(0);
+    out.store(concat([least(real), select(real, x, i32::MIN).max(0), least(inside)], 0));
 }
 
 /// A block of scores: where it lies, and which of them are live.
@@ -137,8 +140,10 @@ pub struct Block {
     pub key: Scalar<i32>,
     /// How many keys are live.
     pub length: Scalar<i32>,
-    /// The least and the greatest segment of its queries and of its keys, where there are segments.
-    pub spans: Option<[[Scalar<i32>; 2]; 2]>,
+    /// The numbers of the segments of its queries and of its keys, where there are segments; below 0: padding.
+    pub segments: Option<[In<i32>; 2]>,
+    /// The least and the greatest segment of its queries and of its keys, and the least number, that of padding included.
+    pub spans: Option<[[Scalar<i32>; 3]; 2]>,
 }
 
 impl Block {
@@ -152,7 +157,7 @@ impl Block {
     /// Whether some query of the block may see some key of it. Where not, nothing need be loaded.
     ///
     /// Of segments their least and greatest numbers are compared: where they ascend without gaps, as those of packed
-    /// sequences do, no dead block is live.
+    /// sequences do, no dead block is live. Padding is of no segment.
     pub fn is_live(self) -> Scalar<bool> {
         let [begin, end] = self.some();
         let mut live = self.key.lt(end);
@@ -172,8 +177,8 @@ impl Block {
             whole &= self.key.ge(self.position + (self.size[0] as i32 - 1 - left));
         }
         if let Some([own, theirs]) = self.spans {
-            // Both are of one segment, the same.
-            whole = whole & own[0].eq(theirs[1]) & theirs[0].eq(own[1]) & own[0].eq(own[1]);
+            // Both are of one segment, the same, and nothing is padding.
+            whole = whole & own[2].eq(theirs[1]) & theirs[2].eq(own[1]) & own[2].eq(own[1]);
         }
         whole
     }
@@ -191,10 +196,17 @@ impl Block {
         if self.rules.left.is_some() {
             seen &= keys.ge(begin);
         }
+        if let Some([_, theirs]) = self.segments {
+            seen &= theirs.load().expand(1).ge(0);
+        }
         select(seen, rows, 0.0)
     }
+    /// Rows of queries, or of the gradient by their results, `[queries, d]` with 0 for padding, whatever lies there.
+    pub fn asking<E: Real>(self, rows: Tile<E>) -> Tile<E> {
+        self.segments.map_or(rows, |[own, _]| select(own.load().expand(1).ge(0), rows, 0.0))
+    }
     /// Which scores are live, `[queries, keys]`.
-    pub fn live(self, segments: Segments) -> Tile<bool> {
+    pub fn live(self) -> Tile<bool> {
         let [queries, keys] = self.size;
         let numbers = self.keys(1);
         let mut live = numbers.lt(self.length).broadcast([queries, keys]);
@@ -205,9 +217,11 @@ impl Block {
         if let Some(left) = self.rules.left {
             live &= numbers.ge(positions - left);
         }
-        if self.rules.segments {
-            let [own, theirs] = segments.numbers;
-            live &= own.load().reshape([queries, 1]).eq(theirs.load().reshape([1, keys]));
+        if let Some([own, theirs]) = self.segments {
+            // Padding of queries and of keys is never equal.
+            let (own, theirs) = (maximum(own.load(), -1), theirs.load());
+            let theirs = select(theirs.ge(0), theirs, -2);
+            live &= own.expand(1).eq(theirs.expand(0));
         }
         live
     }
@@ -241,18 +255,19 @@ pub(crate) struct Inputs<E: Floating> {
 
 impl<E: Floating> Inputs<E> {
     /// The way back through a block of scores, with the bias and what dropout keeps as in the forward pass. Where `live`
-    /// does not hold, a key is dead for a query; `seen` takes keys out that no query sees.
+    /// does not hold, a key is dead for a query; `clean` takes out of queries, keys and the gradient by the result what may be
+    /// anything because it is nobody's: 0 · NaN is NaN.
     ///
     /// With P the probabilities: `dS = P ∘ (kept ∘ dout vᵀ - δ)` (Dao et al. 2022, Algorithm 4).
     pub(crate) fn back(
         self,
         [bias, kept]: [Option<Tile<E::Acc>>; 2],
         live: Option<Tile<bool>>,
-        seen: impl Fn(Tile<E::Acc>) -> Tile<E::Acc>,
+        clean: impl Fn([Tile<E::Acc>; 3]) -> [Tile<E::Acc>; 3],
     ) -> Back<E::Acc> {
         let [q, k, v, dout] = self.matrices.map(|x| x.load().cast::<E::Acc>());
         let [lse, delta] = self.rows.map(|x| x.load().expand(1));
-        let k = seen(k);
+        let [q, k, dout] = clean([q, k, dout]);
         let within = |x: Tile<E::Acc>| live.map_or(x, |live| select(live, x, 0.0));
         let dropped = |x: Tile<E::Acc>| kept.map_or(x, |kept| x * kept);
         let (scores, slope) = self.rules.scores(dot(q, k.t()) * self.scale, bias);

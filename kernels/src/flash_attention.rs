@@ -112,7 +112,7 @@ pub fn flash_attention_blocks<E: Floating, const BQ: usize, const BK: usize>(
             let (k, v) = (k.load(), v.load());
             rows.visit(products.scores(k), |p| products.values(p, v, None));
         } else {
-            let live = block.live(segments);
+            let live = block.live();
             let (k, v) = (k.load(), v.load());
             let scores = select(live, products.scores(k), f32::NEG_INFINITY);
             rows.visit(scores, |p| products.values(p, v, Some(block)));
@@ -160,7 +160,12 @@ fn is_narrow(device: &DeviceLimits, dtype: DType) -> bool {
 /// Attention of queries `[batch, heads, queries, d]` over keys and values `[batch, key heads, keys, d]`; f32, f16 or bf16.
 ///
 /// Heads of queries are a multiple of those of keys: query head h uses key head `h / (heads / key heads)`. A row without
-/// live key gives 0, and so does one whose live scores are all -inf. NaN in a row, or in a live key or value, passes on.
+/// live key gives 0, and so does one whose live scores are all -inf.
+///
+/// Keys past [`Options::lengths`], and queries and keys of padding (a segment below 0), may hold anything: it
+/// reaches no result, on any device, forward or backward. Of other keys a NaN passes on to the queries that see them; and
+/// since 0 · NaN is NaN, a NaN or infinite *value* also to queries that do not, if they share a block with one that does.
+/// Garbage behind a causal mask or a window is padding, too: say so.
 ///
 /// # Errors
 /// Ranks, sizes, element types or heads that do not fit; device trouble.

@@ -13,7 +13,7 @@
 //! pass of five. Either way every element is summed by one program in one order, so gradients are the same every time.
 //! Everything but the operands is f32. Blocks of keys that no row of a block of queries sees are skipped.
 use crate::attention_options::{Operands, Options, axes};
-use crate::attention_scores::{Inputs, Rules, Segments};
+use crate::attention_scores::{Back, Inputs, Rules, Segments};
 use crate::dispatch::floats;
 use crate::element::Floating;
 use crate::flash_attention_resident::{is_worth_it, resident_gradients};
@@ -63,9 +63,9 @@ pub fn flash_attention_dq<E: Floating, const BQ: usize, const BK: usize>(
         let kept = block.kept([seed_high, seed_low], program_id(0) * H + program_id(1));
         let options = [block.bias(bias), kept];
         if block.is_whole() {
-            acc.store(acc.load() + inputs.back(options, None, |k| k).dq());
+            acc.store(acc.load() + inputs.back(options, None, |x| x).dq());
         } else {
-            let back = inputs.back(options, Some(block.live(segments)), |k| block.seen(k));
+            let back = inputs.back(options, Some(block.live()), |[q, k, dout]| [q, block.seen(k), dout]);
             acc.store(acc.load() + back.dq());
         }
     }
@@ -114,15 +114,15 @@ pub fn flash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
         let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let head = program_id(1) * (H / G) + program_id(3);
         let options = [block.bias(bias), block.kept([seed_high, seed_low], program_id(0) * H + head)];
-        let add = |live: Option<Tile<bool>>| {
-            let back = inputs.back(options, live, |k| k);
+        let add = |back: Back<E::Acc>| {
             values.store(values.load() + back.dv());
             keys.store(keys.load() + back.dk());
         };
         if block.is_whole() {
-            add(None);
+            add(inputs.back(options, None, |x| x));
         } else {
-            add(Some(block.live(segments)));
+            let clean = |[q, k, dout]: [_; 3]| [block.asking(q), k, block.asking(dout)];
+            add(inputs.back(options, Some(block.live()), clean));
         }
     }
     if step == num_programs(3) * num_programs(4) - 1 {

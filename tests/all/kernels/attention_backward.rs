@@ -2,7 +2,7 @@
 use super::attention::{Case, MASKS};
 use super::{B, FLOATS, around, runs, typed};
 use crate::support::{array, clients, close, doubles, gpu, values};
-use pallas_kernels::flash_attention::{Causal, Options, Window, flash_attention_with_lse};
+use pallas_kernels::flash_attention::{Causal, Options, Window, flash_attention_in_blocks, flash_attention_with_lse};
 use pallas_kernels::flash_attention_backward::{flash_attention_backward, gradients_in_blocks};
 use pallas_kernels::flash_attention_bias::{bias_gradient, sinks_gradient};
 use pallas_kernels::flash_attention_resident::resident_gradients;
@@ -246,6 +246,33 @@ fn a_gpu_computes_gradients_with_blocks_that_are_chosen() {
         let options = Options { scale: Some(0.125), causal: case.causal, ..Options::default() };
         let found = flash_attention_backward(operands.each_ref(), [&out, &lse], &dout, &options);
         compare(&case, found, &operands, &dout);
+    }
+}
+
+/// Padding is of no segment: others are computed as if it were not there.
+#[test]
+fn padding_may_hold_anything() {
+    let (n, d) = (11, 2);
+    let numbers = [0, 0, 0, 1, 1, 1, -1, 1, -5, -1, -1];
+    for client in clients() {
+        let segments = client.array(&numbers, &[1, n]).expect("it fits");
+        let options = Options { segments: Some([&segments, &segments]), ..Options::default() };
+        let results = |padding: f64| {
+            let [q, k, v, dout] = [1, 2, 3, 4].map(|seed| {
+                let mut x = values(n * d, seed);
+                x.chunks_mut(d).zip(numbers).filter(|(_, number)| *number < 0).for_each(|(row, _)| row.fill(padding));
+                array(&client, DType::F32, &[1, 1, n, d], &x)
+            });
+            let (out, lse) = flash_attention_in_blocks::<f32, B, B>(&q, &k, &v, &options)?;
+            let (operands, results) = ([&q, &k, &v], [&out, &lse]);
+            let (dq, dk, dv) = gradients_in_blocks::<f32, B, B>(operands, results, &dout, &options)?;
+            let resident = resident_gradients::<f32, B, B>(operands, results, &dout, &options)?;
+            Ok([out, lse, dq, dk, dv, resident.0, resident.1, resident.2].each_ref().map(doubles))
+        };
+        let want = results(0.0).unwrap_or_else(|e: Error| panic!("{e}"));
+        for padding in [f64::NAN, f64::INFINITY] {
+            assert_eq!(results(padding).expect("it runs"), want, "padding of {padding} on {client:?}");
+        }
     }
 }
 

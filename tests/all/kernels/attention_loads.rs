@@ -8,6 +8,7 @@ use pallas_kernels::flash_attention_bias::bias_gradient_in_blocks;
 use pallas_kernels::flash_attention_resident::resident_gradients;
 use pallas_rt::interp::loads;
 use pallas_rt::prelude::*;
+use std::ops::Range;
 
 const BATCH: usize = 2;
 const HEADS: usize = 2;
@@ -113,10 +114,10 @@ fn of_keys_within_their_lengths() {
     }
 }
 
-/// Numbers `0, 0, .., 1, 1, ..` of segments of these lengths, plus another negative number in each batch element.
+/// Numbers `0, 0, .., 1, 1, ..` of segments of these lengths, plus another number in each batch element.
 fn packed(lengths: &[usize]) -> Vec<i32> {
     let one: Vec<i32> = lengths.iter().enumerate().flat_map(|(i, &n)| vec![i as i32; n]).collect();
-    (0..BATCH as i32).flat_map(|b| one.iter().map(move |i| i + 3 * b - 9)).collect()
+    (0..BATCH as i32).flat_map(|b| one.iter().map(move |i| i + 3 * b)).collect()
 }
 
 #[test]
@@ -132,6 +133,20 @@ fn of_blocks_of_packed_segments() {
     }
     // Queries and keys of different numbers: an encoder's.
     check(&Scene { segments: Some([packed(&[3, 6, 2]), packed(&[9, 2, 7])]), ..plain(11, 18) });
+}
+
+/// Padding, between segments and at the end, is skipped with whole blocks, and needs a mask elsewhere.
+#[test]
+fn of_blocks_that_are_not_all_padding() {
+    let padded = |mut numbers: Vec<i32>, padding: &[Range<usize>]| {
+        padding.iter().cloned().for_each(|range| numbers[20 + range.start..20 + range.end].fill(-1));
+        numbers
+    };
+    for padding in [&[8..20][..], &[3..5, 8..12, 19..20], &[0..20], &[13..20]] {
+        let numbers = padded(packed(&[8, 12]), padding);
+        let share = check(&Scene { segments: Some([numbers.clone(), numbers]), ..plain(20, 20) });
+        assert!(share < 0.6, "{share} of the blocks are live");
+    }
 }
 
 /// Where a block lies within one segment, its numbers are not looked at: no mask is needed.

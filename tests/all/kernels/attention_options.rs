@@ -306,7 +306,7 @@ fn verdicts<const BQ: usize, const BK: usize>(
 ) {
     let (row, key) = (program_id(0) * BQ, program_id(1) * BK);
     let position = row + rules.first_position(queries, length);
-    let block = Block { rules, size: [BQ, BK], row, position, queries, key, length, spans: None };
+    let block = Block { rules, size: [BQ, BK], row, position, queries, key, length, segments: None, spans: None };
     live.store(full([1, 1], block.is_live().cast::<i32>()));
     whole.store(full([1, 1], block.is_whole().cast::<i32>()));
 }

@@ -82,7 +82,9 @@ impl Scene {
         let length = self.lengths.as_ref().map_or(keys, |lengths| lengths[b]);
         let position = i as i64 + if self.causal == Causal::FromEnd { length as i64 - queries as i64 } else { 0 };
         let behind = j as i64 - position;
-        let same = self.segments.as_ref().is_none_or(|[own, theirs]| own[b * queries + i] == theirs[b * keys + j]);
+        let of = |numbers: &[i32], at: usize| Some(numbers[at]).filter(|number| *number >= 0);
+        let both = |[own, theirs]: &[Vec<i32>; 2]| [of(own, b * queries + i), of(theirs, b * keys + j)];
+        let same = self.segments.as_ref().map(both).is_none_or(|[own, theirs]| own.is_some() && own == theirs);
         j < length
             && same
             && (self.causal == Causal::No || behind <= 0)
