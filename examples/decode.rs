@@ -1,12 +1,13 @@
 //! Generating text, without the text: requests of different lengths grow token by token over one pool of pages. Each step
 //! appends keys and values in place and attends; what a request had is never copied, and pages are taken as they are needed.
+//! Times are those of one layer's attention, without the model around it.
 //!
 //! `cargo run --release --example decode [-- --device cpu|gpu|interpret]`
 mod device;
 
 use pallas_kernels::paged_attention::{Batch, BatchOptions, Options, PagedCache, Requests};
 use pallas_rt::prelude::*;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Sizes of a model's attention, of the pool and of the work.
 struct Sizes {
@@ -38,7 +39,7 @@ fn decode(client: &Client, sizes: &Sizes) -> Result<()> {
     let mut tables = vec![-1; prompts.len() * most];
     let mut lengths = vec![0i32; prompts.len()];
     let mut last = None;
-    let mut begun = Instant::now();
+    let mut spent = [Duration::ZERO; 2];
     for step in 0..=tokens {
         // First the prompts, then one token of each request.
         let new: Vec<usize> = if step == 0 { prompts.to_vec() } else { vec![1; prompts.len()] };
@@ -51,26 +52,34 @@ fn decode(client: &Client, sizes: &Sizes) -> Result<()> {
             }
             starts.push(starts[r] + n as i32);
         }
-        let requests = Requests { tables: &tables, lengths: &lengths, starts: &starts };
-        let batch = Batch::new(&cache, heads, requests, BatchOptions::default())?;
         // What a model's projections would give.
         let rows: usize = new.iter().sum();
-        let [q, k, v] =
-            [(1, heads), (2, key_heads), (3, key_heads)].map(|(seed, h)| noise(step * 3 + seed, rows, h, head_dim));
-        let q = client.array(&q, &[rows, heads, head_dim])?;
-        let (k, v) = (client.array(&k, &[rows, key_heads, head_dim])?, client.array(&v, &[rows, key_heads, head_dim])?);
+        let given = |seed: usize, heads: usize| {
+            client.array(&noise(step * 3 + seed, rows, heads, head_dim), &[rows, heads, head_dim])
+        };
+        let (q, k, v) = (given(1, heads)?, given(2, key_heads)?, given(3, key_heads)?);
+        let begun = Instant::now();
+        let requests = Requests { tables: &tables, lengths: &lengths, starts: &starts };
+        let batch = Batch::new(&cache, heads, requests, BatchOptions::default())?;
         cache.append(&batch, &k, &v)?;
         let out = batch.attend(&q, &cache, &Options::default())?;
         out.block_until_ready()?;
-        if step == 0 {
-            println!("prompts   {rows} tokens in {:.1} ms", begun.elapsed().as_secs_f64() * 1e3);
-            begun = Instant::now();
+        match step {
+            0 => println!("prompts   {rows} tokens in {:.1} ms, kernels compiled", begun.elapsed().as_secs_f64() * 1e3),
+            // The first step compiles, too.
+            _ => spent[usize::from(step > 1)] += begun.elapsed(),
         }
         last = Some(out);
     }
-    let (seconds, keys) = (begun.elapsed().as_secs_f64(), lengths.iter().sum::<i32>() as usize);
-    let generated = tokens * prompts.len();
-    println!("decoding  {generated} tokens of {} requests, {:.0} tokens/s", prompts.len(), generated as f64 / seconds);
+    let keys = lengths.iter().sum::<i32>() as usize;
+    let [first, others] = spent.map(|time| time.as_secs_f64());
+    println!(
+        "decoding  {} tokens a step: {:.2} ms, {:.0} tokens/s; the first step {:.2} ms, kernels compiled",
+        prompts.len(),
+        others * 1e3 / (tokens - 1) as f64,
+        ((tokens - 1) * prompts.len()) as f64 / others,
+        first * 1e3,
+    );
     let used = pool - free.len();
     let bytes = |keys: usize| (2 * 4 * keys * key_heads * head_dim) as f64 / 1e6;
     println!(
