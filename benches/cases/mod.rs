@@ -1,9 +1,12 @@
 //! What is measured: a row for each kernel, with its operands.
-use pallas_kernels::cross_entropy::{self, cross_entropy, cross_entropy_backward, cross_entropy_of_logits};
+use pallas_kernels::cross_entropy::{
+    self, cross_entropy, cross_entropy_backward, cross_entropy_of_logits, cross_entropy_of_logits_backward,
+};
 use pallas_kernels::decode_attention::{self, decode_attention};
 use pallas_kernels::embedding::{embedding, embedding_backward};
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention, flash_attention_with_lse};
 use pallas_kernels::flash_attention_backward::flash_attention_backward;
+use pallas_kernels::flash_attention_bias::bias_gradient;
 use pallas_kernels::gated::{Gate, gated, gated_backward};
 use pallas_kernels::matmul::{Layout, matmul, matmul_int8, matmul_with};
 use pallas_kernels::norm::{layer_norm, rms_norm};
@@ -116,6 +119,10 @@ impl Table<'_> {
         let (cos, sin) = tables(self.client, 0, rows, columns, 10_000.0)?;
         self.add("softmax", &[&x], None, |a| one(softmax::softmax(&a[0])))?;
         self.add("softmax backward", &[&x, &dy], None, |a| one(softmax_backward::softmax_backward(&a[0], &a[1])))?;
+        self.add("log_softmax", &[&x], None, |a| one(softmax::log_softmax(&a[0])))?;
+        self.add("log_softmax backward", &[&x, &dy], None, |a| {
+            one(softmax_backward::log_softmax_backward(&a[0], &a[1]))
+        })?;
         self.add("layer_norm", &[&x, &gamma, &beta], None, |a| one(layer_norm(&a[0], &a[1], &a[2], 1e-5)))?;
         self.add("layer_norm backward", &[&x, &gamma, &dy], None, |a| {
             three(layer_norm_backward(&a[0], &a[1], &a[2], 1e-5))
@@ -144,6 +151,10 @@ impl Table<'_> {
             two(cross_entropy_of_logits(&z, &a[2], &options))
         };
         self.add("cross-entropy unfused", &[&x, &w, &labels], Some(product), unfused)?;
+        let z = self.numbers(&[n, vocabulary])?;
+        self.add("cross-entropy of logits backward", &[&z, &labels, &lse, &dloss], None, move |a| {
+            one(cross_entropy_of_logits_backward(&a[0], &a[1], &a[2], &a[3], &options))
+        })?;
         // Only the rows asked for are read.
         self.add("embedding", &[&x, &labels], Some(0.0), {
             let w = w.clone();
@@ -170,6 +181,13 @@ impl Table<'_> {
                 three(flash_attention_backward([&a[0], &a[1], &a[2]], [&a[3], &a[4]], &a[5], &options()))
             })?;
         }
+        let bias = self.numbers(&[1, 1, positions, positions])?;
+        let (out, lse) = flash_attention_with_lse(&q, &k, &v, &Options { bias: Some(&bias), ..Options::default() })?;
+        // Two products: the scores, and the gradient by probabilities.
+        self.add("attention bias gradient", &[&q, &k, &v, &out, &lse, &v, &bias], Some(flops), |a| {
+            let options = Options { bias: Some(&a[6]), ..Options::default() };
+            one(bias_gradient([&a[0], &a[1], &a[2]], [&a[3], &a[4]], &a[5], &options))
+        })?;
         let halves = [self.halves(&shape)?, self.halves(&shape)?, self.halves(&shape)?];
         self.add("attention f16", &halves.each_ref(), Some(flops), |a| {
             one(flash_attention(&a[0], &a[1], &a[2], &Options::default()))
@@ -194,9 +212,13 @@ impl Table<'_> {
         let step = Requests { tables: &tables, lengths: &[(keys / requests) as i32; 4], starts: &[0, 1, 2, 3, 4] };
         let batch = Batch::new(&cache, heads, step, BatchOptions::default())?;
         let q = self.numbers(&[requests, heads, d])?;
-        self.add("paged", &[&q, &cache.k.clone(), &cache.v.clone()], flops, move |a| {
-            one(batch.attend(&a[0], &cache, &paged_attention::Options::default()))
-        })
+        for (name, cache) in [("paged", cache), ("paged int8", PagedCache::new(self.client, DType::I8, shape)?)] {
+            let batch = batch.clone();
+            self.add(name, &[&q, &cache.k.clone(), &cache.v.clone()], flops, move |a| {
+                one(batch.attend(&a[0], &cache, &paged_attention::Options::default()))
+            })?;
+        }
+        Ok(())
     }
 
     /// Attention under masks of blocks: time over live blocks.
@@ -213,14 +235,17 @@ impl Table<'_> {
             let info = MaskInfo::new(self.client, &vec![mask; heads], [positions, positions])?;
             let [rows, columns] = info.block_size();
             let flops = 4.0 * (info.live_blocks() * rows * columns * d) as f64;
+            let options = splash_attention::Options::default();
+            if name == "splash causal" {
+                let (out, lse) = splash_attention::splash_attention_with_lse(&q, &k, &v, &info, &options)?;
+                let info = info.clone();
+                self.add("splash causal backward", &[&q, &k, &v, &out, &lse, &v], Some(2.5 * flops), move |a| {
+                    let (operands, results) = ([&a[0], &a[1], &a[2]], [&a[3], &a[4]]);
+                    three(splash_attention::splash_attention_backward(operands, results, &a[5], &info, &options))
+                })?;
+            }
             self.add(name, &[&q, &k, &v], Some(flops), move |a| {
-                one(splash_attention::splash_attention(
-                    &a[0],
-                    &a[1],
-                    &a[2],
-                    &info,
-                    &splash_attention::Options::default(),
-                ))
+                one(splash_attention::splash_attention(&a[0], &a[1], &a[2], &info, &options))
             })?;
         }
         Ok(())

@@ -397,6 +397,18 @@ pub fn cross_entropy_backward(
 ///
 /// # Errors
 /// As [`cross_entropy`].
+///
+/// ```
+/// use pallas_kernels::cross_entropy::{Options, cross_entropy_of_logits, cross_entropy_of_logits_backward};
+/// use pallas_rt::Array;
+/// let z = Array::from_slice(&[0.0f32, 3f32.ln()], &[1, 2])?;
+/// let (labels, dloss) = (Array::from_slice(&[0], &[1])?, Array::from_slice(&[1.0f32], &[1])?);
+/// let (loss, lse) = cross_entropy_of_logits(&z, &labels, &Options::default())?;
+/// assert!((loss.to_vec::<f32>()?[0] - 4f32.ln()).abs() < 1e-6);
+/// let dz = cross_entropy_of_logits_backward(&z, &labels, &lse, &dloss, &Options::default())?.to_vec::<f32>()?;
+/// assert!((dz[0] + 0.75).abs() < 1e-6 && (dz[1] - 0.75).abs() < 1e-6);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
 pub fn cross_entropy_of_logits(z: &Array, labels: &Array, options: &Options) -> Result<(Array, Array)> {
     let flat = rows(z)?;
     let column = column(labels, flat.shape()[0], flat.shape()[1], options)?;

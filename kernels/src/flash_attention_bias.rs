@@ -49,9 +49,9 @@ pub fn flash_attention_dbias<E: Floating, const BQ: usize, const BK: usize>(
         let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let options = [block.bias(bias), block.kept([seed_high, seed_low], b * H + h)];
         if block.is_whole() {
-            acc.store(acc.load() + inputs.back(options, None, |k| k).by_scores);
+            acc.store(acc.load() + inputs.back(options, None, |x| x).by_scores);
         } else {
-            acc.store(acc.load() + inputs.back(options, Some(block.live(segments)), |k| k).by_scores);
+            acc.store(acc.load() + inputs.back(options, Some(block.live()), |x| x).by_scores);
         }
     }
     if step == num_programs(4) * num_programs(5) - 1 {
@@ -144,10 +144,23 @@ pub fn bias_gradient_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
 /// Rows that the gradient by the sinks takes at a time.
 const ROWS: usize = 256;
 
-/// The gradient by [`Options::sinks`], from the forward pass' result, its log-sum-exp and the gradient by the result.
+/// The gradient by [`Options::sinks`], from the forward pass' result, its log-sum-exp and the gradient by the result. That of
+/// padding has to be numbers here, too: segments are not among the operands.
 ///
 /// # Errors
 /// Ranks, sizes or element types that do not fit; device trouble.
+///
+/// ```
+/// use pallas_kernels::flash_attention::{Options, flash_attention_with_lse};
+/// use pallas_kernels::flash_attention_bias::sinks_gradient;
+/// use pallas_rt::Array;
+/// let (q, v) = (Array::from_slice(&[0.0f32], &[1, 1, 1, 1])?, Array::from_slice(&[1.0f32], &[1, 1, 1, 1])?);
+/// let sinks = Array::from_slice(&[0.0f32], &[1])?;
+/// let (out, lse) = flash_attention_with_lse(&q, &q, &v, &Options { sinks: Some(&sinks), ..Options::default() })?;
+/// let dsinks = sinks_gradient([&out, &lse], &v, &sinks)?.to_vec::<f32>()?;
+/// assert!((dsinks[0] + 0.25).abs() < 1e-6, "half of the weight is the sink's, and a half of that the key's");
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
 pub fn sinks_gradient([out, lse]: [&Array; 2], dout: &Array, sinks: &Array) -> Result<Array> {
     floats!("sinks_gradient", out.dtype(), E => sinks_gradient_in::<E>([out, lse], dout, sinks))
 }

@@ -102,6 +102,15 @@ pub fn gated(gate: &Array, up: &Array, by: Gate) -> Result<Array> {
 ///
 /// # Errors
 /// As [`gated`].
+///
+/// ```
+/// use pallas_kernels::gated::{Gate, gated_backward};
+/// use pallas_rt::Array;
+/// let (gate, up) = (Array::from_slice(&[0.0f32], &[1])?, Array::from_slice(&[3.0f32], &[1])?);
+/// let (dgate, dup) = gated_backward(&gate, &up, &Array::from_slice(&[2.0f32], &[1])?, Gate::Silu)?;
+/// assert_eq!((dgate.to_vec::<f32>()?, dup.to_vec::<f32>()?), (vec![3.0], vec![0.0]));
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
 pub fn gated_backward(gate: &Array, up: &Array, dy: &Array, by: Gate) -> Result<(Array, Array)> {
     alike(&[("gate", gate), ("up", up), ("dy", dy)])?;
     let gelu = by == Gate::Gelu;

@@ -4,7 +4,7 @@
 //! C[b, i, j] = epilogue(Σ_p A[b, i, p] · B[b, p, j])
 //! ```
 //! Sums are held in f32 for 16-bit floats and in i32 for 8- and 16-bit integers; C is of any type. Each program computes
-//! one block of C; blocks of A and B stream past it.
+//! one block of C; blocks of A and B stream past it (Goto & van de Geijn 2008).
 use crate::dispatch::floats;
 use pallas_rt::prelude::*;
 use pallas_rt::{DeviceLimits, Profile};
@@ -200,6 +200,16 @@ pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
 ///
 /// # Errors
 /// As [`matmul`].
+///
+/// ```
+/// use pallas_kernels::matmul::{Layout, matmul_with};
+/// use pallas_rt::prelude::*;
+/// // max(x wᵀ, 0), w as it lies: a row per output.
+/// let (x, w) = (Array::from_slice(&[1.0f32, -2.0], &[1, 2])?, Array::from_slice(&[3.0f32, 1.0, 0.0, 1.0], &[2, 2])?);
+/// let y = matmul_with(&x, &w, Layout { b_transposed: true, ..Layout::default() }, |y| maximum(y, 0.0))?;
+/// assert_eq!(y.to_vec::<f32>()?, [1.0, 0.0]);
+/// # Ok::<(), Error>(())
+/// ```
 pub fn matmul_with(
     a: &Array,
     b: &Array,

@@ -118,6 +118,14 @@ pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Resul
 ///
 /// # Errors
 /// As [`layer_norm`].
+///
+/// ```
+/// use pallas_kernels::norm::rms_norm;
+/// use pallas_rt::Array;
+/// let (x, gamma) = (Array::from_slice(&[2.0f32, -2.0], &[1, 2])?, Array::from_slice(&[1.0f32, 3.0], &[2])?);
+/// assert_eq!(rms_norm(&x, &gamma, 0.0)?.to_vec::<f32>()?, [1.0, -3.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
 pub fn rms_norm(x: &Array, gamma: &Array, epsilon: f32) -> Result<Array> {
     let flat = rows(x)?;
     let n = flat.shape()[1];

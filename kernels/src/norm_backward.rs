@@ -167,6 +167,15 @@ pub fn layer_norm_backward(x: &Array, gamma: &Array, dy: &Array, epsilon: f32) -
 ///
 /// # Errors
 /// As [`layer_norm_backward`].
+///
+/// ```
+/// use pallas_kernels::norm_backward::rms_norm_backward;
+/// use pallas_rt::Array;
+/// let (x, gamma) = (Array::from_slice(&[2.0f32, 2.0], &[1, 2])?, Array::from_slice(&[1.0f32, 1.0], &[2])?);
+/// let (dx, dgamma) = rms_norm_backward(&x, &gamma, &Array::from_slice(&[1.0f32, -1.0], &[1, 2])?, 0.0)?;
+/// assert_eq!((dx.to_vec::<f32>()?, dgamma.to_vec::<f32>()?), (vec![0.5, -0.5], vec![1.0, -1.0]));
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
 pub fn rms_norm_backward(x: &Array, gamma: &Array, dy: &Array, epsilon: f32) -> Result<(Array, Array)> {
     either(x, gamma, dy, epsilon, false).map(|(dx, dgamma, _)| (dx, dgamma))
 }

@@ -259,6 +259,19 @@ pub fn paged_attention(
 ///
 /// # Errors
 /// As [`Batch::new`] and [`Batch::attend`].
+///
+/// ```
+/// use pallas_kernels::paged_attention::{Options, PagedCache, ragged_paged_attention};
+/// use pallas_rt::Array;
+/// // Pages of two keys. The first request is a prompt of two tokens, the second a step behind two others.
+/// let kv = Array::from_slice(&[1.0f32, 3.0, 6.0, 0.0, 2.0, 4.0], &[3, 1, 2, 1])?;
+/// let cache = PagedCache { k: kv.clone(), v: kv, scales: None };
+/// let (tables, lengths) = (Array::from_slice(&[0, 0, 2, 1], &[2, 2])?, Array::from_slice(&[2, 3], &[2])?);
+/// let (q, starts) = (Array::from_slice(&[0.0f32; 3], &[3, 1, 1])?, Array::from_slice(&[0, 2, 3], &[3])?);
+/// let out = ragged_paged_attention(&q, &cache, &tables, &lengths, &starts, &Options::default())?;
+/// assert_eq!(out.to_vec::<f32>()?, [1.0, 2.0, 4.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
 pub fn ragged_paged_attention(
     q: &Array,
     cache: &PagedCache,

@@ -66,6 +66,21 @@ impl Batch {
     /// # Errors
     /// Lengths and starts that contradict each other or the tables, with the request; a page that the pool does not have,
     /// with its place in the table; device trouble.
+    ///
+    /// ```
+    /// use pallas_kernels::paged_attention::{Batch, BatchOptions, Options, PagedCache, Requests};
+    /// use pallas_rt::ir::DType;
+    /// use pallas_rt::{Array, Client};
+    /// // A pool of two pages of two keys; one request of one token, which lies in page 1.
+    /// let mut cache = PagedCache::new(&Client::cpu(), DType::F32, [2, 1, 2, 1])?;
+    /// let step = Requests { tables: &[1], lengths: &[1], starts: &[0, 1] };
+    /// let batch = Batch::new(&cache, 1, step, BatchOptions::default())?;
+    /// let x = cache.k.client().array(&[5.0f32], &[1, 1, 1])?;
+    /// cache.append(&batch, &x, &x)?;
+    /// assert_eq!(cache.v.to_vec::<f32>()?, [0.0, 0.0, 5.0, 0.0]);
+    /// assert_eq!(batch.attend(&x, &cache, &Options::default())?.to_vec::<f32>()?, [5.0]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
     pub fn new(cache: &PagedCache, heads: usize, requests: Requests<'_>, options: BatchOptions) -> Result<Batch> {
         let [pages, key_heads, page, _] = cache.shape()?;
         let (client, group) = (cache.k.client(), group(heads, key_heads)?);

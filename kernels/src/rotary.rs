@@ -97,6 +97,15 @@ pub fn rotary(x: &Array, cos: &Array, sin: &Array, pairs: Pairs) -> Result<Array
 ///
 /// # Errors
 /// As [`rotary`].
+///
+/// ```
+/// use pallas_kernels::rotary::{Pairs, rotary_backward, tables};
+/// use pallas_rt::Array;
+/// let dy = Array::from_slice(&[1.0f32, 0.0], &[1, 2])?;
+/// let (cos, sin) = tables(dy.client(), 1, 1, 2, 10_000.0)?;
+/// assert_eq!(rotary_backward(&dy, &cos, &sin, Pairs::Halves)?.to_vec::<f32>()?, [1f32.cos(), -1f32.sin()]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
 pub fn rotary_backward(dy: &Array, cos: &Array, sin: &Array, pairs: Pairs) -> Result<Array> {
     turn(dy, cos, sin, pairs, true)
 }

@@ -104,6 +104,14 @@ pub fn softmax(x: &Array) -> Result<Array> {
 ///
 /// # Errors
 /// As [`softmax`].
+///
+/// ```
+/// use pallas_kernels::softmax::log_softmax;
+/// use pallas_rt::Array;
+/// let y = log_softmax(&Array::from_slice(&[0.0f32, 0.0, 0.0, 0.0], &[1, 4])?)?;
+/// assert!(y.to_vec::<f32>()?.iter().all(|y| (y + 4f32.ln()).abs() < 1e-6));
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
 pub fn log_softmax(x: &Array) -> Result<Array> {
     either(x, true)
 }

@@ -102,6 +102,15 @@ pub fn softmax_backward(y: &Array, dy: &Array) -> Result<Array> {
 ///
 /// # Errors
 /// As [`softmax_backward`].
+///
+/// ```
+/// use pallas_kernels::softmax_backward::log_softmax_backward;
+/// use pallas_rt::Array;
+/// let y = Array::from_slice(&[0.25f32.ln(), 0.75f32.ln()], &[1, 2])?;
+/// let dx = log_softmax_backward(&y, &Array::from_slice(&[1.0f32, 0.0], &[1, 2])?)?.to_vec::<f32>()?;
+/// assert!((dx[0] - 0.75).abs() < 1e-6 && (dx[1] + 0.75).abs() < 1e-6);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
 pub fn log_softmax_backward(y: &Array, dy: &Array) -> Result<Array> {
     either(y, dy, true)
 }

@@ -121,10 +121,10 @@ pub fn splash_attention_dq<E: Floating, const BQ: usize, const BK: usize>(
         let (j, number) = (lists.at((mask, i, step * 2 + 1)), lists.at((mask, i, step * 2 + 2)));
         let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         if number == WHOLE {
-            acc.store(acc.load() + inputs.back([None, None], None, |k| k).dq());
+            acc.store(acc.load() + inputs.back([None, None], None, |x| x).dq());
         } else {
             let live = computed.live([number, i * BQ, j * BK, L], partial, [BQ, BK]);
-            acc.store(acc.load() + inputs.back([None, None], Some(live), |k| k).dq());
+            acc.store(acc.load() + inputs.back([None, None], Some(live), |x| x).dq());
         }
     }
     if step == num_programs(3) - 1 {
@@ -187,7 +187,7 @@ pub fn splash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
         let (i, number) = (lists.at((mask, j, step * 2 + 1)), lists.at((mask, j, step * 2 + 2)));
         let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let add = |live: Option<Tile<bool>>| {
-            let back = inputs.back([None, None], live, |k| k);
+            let back = inputs.back([None, None], live, |x| x);
             values.store(values.load() + back.dv());
             keys.store(keys.load() + back.dk());
         };
@@ -207,7 +207,8 @@ pub fn splash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
 /// each head; f32, f16 or bf16, computed in f32.
 ///
 /// Heads of queries are a multiple of those of keys: query head h uses key head `h / (heads / key heads)`. A row that sees
-/// no key gives 0.
+/// no key gives 0. Blocks that no query sees may hold anything; in the others values are numbers, as a masked one is
+/// multiplied by 0: padding inside of a block is for [`crate::flash_attention`].
 ///
 /// # Errors
 /// Ranks, sizes, element types or heads that do not fit; device trouble.
@@ -287,6 +288,19 @@ pub fn attention_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
 ///
 /// # Errors
 /// Ranks, sizes, element types or heads that do not fit; device trouble.
+///
+/// ```
+/// use pallas_kernels::splash_attention::{Options, splash_attention_backward, splash_attention_with_lse};
+/// use pallas_kernels::splash_mask::{Mask, MaskInfo};
+/// use pallas_rt::Array;
+/// let x = Array::from_slice(&[0.0f32, 0.0], &[1, 1, 2, 1])?;
+/// let info = MaskInfo::new(x.client(), &[Mask::causal()], [2, 2])?;
+/// let (out, lse) = splash_attention_with_lse(&x, &x, &x, &info, &Options::default())?;
+/// let dout = Array::from_slice(&[1.0f32, 2.0], &[1, 1, 2, 1])?;
+/// let (_, _, dv) = splash_attention_backward([&x; 3], [&out, &lse], &dout, &info, &Options::default())?;
+/// assert_eq!(dv.to_vec::<f32>()?, [2.0, 1.0], "the first key has all of the first query and half of the second");
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
 pub fn splash_attention_backward(
     operands: [&Array; 3],
     results: [&Array; 2],

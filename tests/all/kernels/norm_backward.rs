@@ -101,6 +101,23 @@ fn every_extent_around_its_blocks() {
 }
 
 #[test]
+fn wrong_inputs() {
+    let cpu = Client::cpu();
+    let zeros = |dtype, shape: &[usize]| cpu.zeros(dtype, shape).expect("it fits");
+    let (x, gamma) = (zeros(DType::F32, &[2, 3]), zeros(DType::F32, &[3]));
+    for (gamma, dy, says) in [
+        (&zeros(DType::F32, &[2]), &x, "`gamma` has shape [2], rows have 3 elements"),
+        (&gamma, &zeros(DType::F32, &[4, 3]), "dimension R is 2 in `x` and 4 in `dy`"),
+        (&gamma, &zeros(DType::Bf16, &[2, 3]), "`dy` holds f32, found an array of bf16"),
+    ] {
+        let error = layer_norm_backward(&x, gamma, dy, EPSILON).expect_err("it is refused").to_string();
+        assert!(error.contains(says), "{error}");
+        let error = rms_norm_backward(&x, gamma, dy, EPSILON).expect_err("it is refused").to_string();
+        assert!(error.contains(says), "{error}");
+    }
+}
+
+#[test]
 fn the_functions_that_choose_blocks() {
     let cpu = Client::cpu();
     for (n, dtype) in [1, 33, 1025, 5000].into_iter().flat_map(|n| FLOATS.map(|t| (n, t))) {

@@ -57,6 +57,18 @@ fn rows_with_infinities_and_nan() {
 }
 
 #[test]
+fn wrong_inputs() {
+    let cpu = Client::cpu();
+    for softmax in [softmax, log_softmax] {
+        let integers =
+            softmax(&cpu.zeros(DType::I32, &[2, 3]).expect("it fits")).expect_err("it is refused").to_string();
+        assert!(integers.contains("takes f32, f16 or bf16, found i32"), "{integers}");
+        let scalar = softmax(&cpu.zeros(DType::F32, &[]).expect("it fits")).expect_err("it is refused").to_string();
+        assert!(scalar.contains("at least one dimension"), "{scalar}");
+    }
+}
+
+#[test]
 fn the_functions_that_choose_blocks() {
     let cpu = Client::cpu();
     for (n, dtype) in [1, 33, 1025, 5000].into_iter().flat_map(|n| FLOATS.map(|t| (n, t))) {

@@ -46,6 +46,20 @@ fn every_extent_around_its_blocks() {
 }
 
 #[test]
+fn wrong_inputs() {
+    let cpu = Client::cpu();
+    let zeros = |dtype, shape: &[usize]| cpu.zeros(dtype, shape).expect("it fits");
+    for backward in [softmax_backward, log_softmax_backward] {
+        let fails = |y: &Array, dy: &Array| backward(y, dy).expect_err("it is refused").to_string();
+        let shapes = fails(&zeros(DType::F32, &[2, 3]), &zeros(DType::F32, &[2, 4]));
+        assert!(shapes.contains("dimension C is 3 in `y` and 4 in `dy`"), "{shapes}");
+        let types = fails(&zeros(DType::F32, &[2, 3]), &zeros(DType::F16, &[2, 3]));
+        assert!(types.contains("`dy` holds f32, found an array of f16"), "{types}");
+        assert!(fails(&zeros(DType::I32, &[3]), &zeros(DType::I32, &[3])).contains("found i32"));
+    }
+}
+
+#[test]
 fn the_functions_that_choose_blocks() {
     let cpu = Client::cpu();
     for (n, dtype) in [1, 33, 1025, 5000].into_iter().flat_map(|n| FLOATS.map(|t| (n, t))) {
