@@ -3,16 +3,18 @@
 #
 #     benches/gpu.sh [--cubek]      with --cubek also against CubeK, whose build takes ten minutes
 #
-# Where the adapter has cooperative matrices, products are timed with and without them.
+# Where the adapter has cooperative matrices, products are timed with and without them. Tests that fail do not keep the
+# benches from running: the table begins with them, and the script fails in the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PALLAS_DEVICE=gpu PALLAS_REQUIRE_GPU=1
 
-cargo test --test all
 mkdir -p target
+cargo run --quiet --release --example devices | tee target/gpu-devices.txt
+failed=
+cargo test --test all 2>&1 | tee target/gpu-tests.txt || failed=1
 cargo bench --bench kernels | tee target/gpu-kernels.txt
 cargo bench --bench adapter -- "$@" | tee target/gpu-adapter.jsonl
-cargo run --quiet --release --example devices > target/gpu-devices.txt
 plain=
 if grep -q 'cooperative matrices' target/gpu-devices.txt; then
   plain=target/gpu-kernels-plain.txt
@@ -24,6 +26,11 @@ rows() {
   sed -nE 's/^ +(.*) on ([^:]+(:[0-9]+)?): ([0-9.]+) ms, ([0-9.]+) GFLOP\/s \(([0-9]+) %[^)]*\), ([0-9.]+) GB\/s \(([0-9]+) %\)$/| \1 | \2 | \4 | \5 | \6 | \7 | \8 |/p' "$1"
 }
 {
+  if [ -n "$failed" ]; then
+    printf 'Tests failed:\n\n'
+    grep -E '^(test .* FAILED|error)|panicked at' target/gpu-tests.txt | sed 's/^/    /' || true
+    printf '\n'
+  fi
   sed 's/^/    /' target/gpu-devices.txt
   printf '\n| kernel | device | ms | GFLOP/s | of the peak, %% | GB/s | of the copy, %% |\n|---|---|---|---|---|---|---|\n'
   rows target/gpu-kernels.txt
@@ -37,3 +44,4 @@ rows() {
   printf '```\n'
 } > target/gpu.md
 echo "the table is in target/gpu.md"
+[ -z "$failed" ] || exit 1

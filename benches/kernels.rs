@@ -28,10 +28,12 @@ fn main() {
     criterion.final_summary();
 }
 
-/// The CPU, and the adapters. A software adapter is no GPU, unless asked for.
+/// The CPU, and the adapters. A software adapter is no GPU, unless one is asked for and there is no other.
 fn clients() -> Vec<Client> {
     let asked = std::env::var("PALLAS_DEVICE").is_ok_and(|device| device.starts_with("gpu"));
-    let gpus = Client::devices().into_iter().filter(|d| d.kind == DeviceKind::Gpu && (asked || !d.software));
+    let gpus = || Client::devices().into_iter().filter(|d| d.kind == DeviceKind::Gpu);
+    let software = asked && gpus().all(|d| d.software);
+    let gpus = gpus().filter(|d| software || !d.software);
     [Client::cpu()].into_iter().chain(gpus.filter_map(|d| Client::gpu(d.index).ok())).collect()
 }
 

@@ -240,9 +240,19 @@ mod on_a_gpu {
         refused(&client, hundred(&ones(&client, &[5])), "limit", &words);
     }
 
+    /// In 64 bits on the way.
+    #[kernel(grid = (cdiv(N, 8)))]
+    fn doubly(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>) {
+        out.store((x.load().cast::<f64>() * 3.0).cast::<f32>());
+    }
+
     #[test]
     fn types_no_adapter_has() {
         let Some(client) = gpu() else { return };
+        let words = ["a tile holds f64, which shaders have no type for", "`doubly`", "use a 32-bit type, or the CPU"];
+        refused(&client, doubly(ones(&client, &[3])), "adapter-dtype", &words);
+        let cpu = Client::cpu();
+        assert_eq!(doubly(ones(&cpu, &[3])).and_then(|y| y.to_vec::<f32>()), Ok(vec![3.0; 3]));
         refused(
             &client,
             client.zeros(DType::F64, &[3]),

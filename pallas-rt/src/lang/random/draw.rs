@@ -127,6 +127,12 @@ fn plain(x: Tile<f32>) -> Tile<f32> {
     select(x.abs().lt(1e-30), 0.0, x)
 }
 
+/// As [`plain`], and a number, if not of which the operation is defined.
+fn plain_double(x: Tile<f64>) -> Tile<f64> {
+    let x = select(x.is_finite(), x, 0.25);
+    select(x.abs().lt(1e-30), 0.0, x).clamp(-f64::from(LIMIT), f64::from(LIMIT))
+}
+
 /// Greatest magnitude of a result in terms of the operands' own.
 fn bound(op: &Op, args: &[Made]) -> f32 {
     use ScalarOp::*;
@@ -158,12 +164,14 @@ fn bound(op: &Op, args: &[Made]) -> f32 {
 /// The values of one stretch of code.
 pub(super) struct Pool {
     dice: Dice,
+    /// Whether values of 64 bits are among them, which shaders have not.
+    wide: bool,
     made: Vec<Made>,
 }
 
 impl Pool {
-    pub(super) fn new(seed: u64) -> Pool {
-        Pool { dice: Dice(seed), made: vec![] }
+    pub(super) fn new(seed: u64, wide: bool) -> Pool {
+        Pool { dice: Dice(seed), wide, made: vec![] }
     }
     /// A value to start from.
     pub(super) fn give(&mut self, handle: Handle, error: f32) {
@@ -193,7 +201,7 @@ impl Pool {
         let Some(Ok(Some(ty))) = context::declared(|kernel| infer(kernel, &op, &types)) else { return };
         let Some(error) = error(&op, &args, &ty) else { return };
         // 16-bit floats are stored, moved and converted.
-        let narrow = ty.dtype.is_float() && ty.dtype != DType::F32;
+        let narrow = matches!(ty.dtype, DType::F16 | DType::Bf16);
         if ty.elements() > 128 || ty.elements() == 0 || error > USELESS || narrow && error > 0.0 {
             return;
         }
@@ -210,6 +218,9 @@ impl Pool {
             }
             (handle, bound) = (x.clamp(-LIMIT, LIMIT).handle, LIMIT);
         }
+        if ty.dtype == DType::F64 {
+            (handle, bound) = (plain_double(Tile::new(handle)).handle, LIMIT);
+        }
         places.iter().for_each(|&i| self.made[i].unused = false);
         self.made.push(Made { handle, ty, error, bound, unused: true });
     }
@@ -224,7 +235,12 @@ impl Pool {
     fn scalar(&mut self, op: ScalarOp) {
         let common = [DType::F32, DType::F32, DType::F32, DType::I32, DType::I32, DType::U32, DType::Bool];
         let narrow = [DType::I8, DType::U8, DType::I16, DType::U16];
-        let open = if self.dice.below(8) == 0 { self.dice.pick(&narrow) } else { self.dice.pick(&common) };
+        let wide = [DType::F64, DType::F64, DType::I64, DType::U64];
+        let open = match self.dice.below(8) {
+            0 => self.dice.pick(&narrow),
+            1..4 if self.wide => self.dice.pick(&wide),
+            _ => self.dice.pick(&common),
+        };
         let mut args = vec![];
         for (_, ty) in op.row().operands {
             let dtype = if let Ty::Is(dtype) = ty { *dtype } else { open };
@@ -273,7 +289,8 @@ impl Pool {
             }
             6 => ops::Reverse { axes: if rank > 0 { vec![axis] } else { vec![] } }.into(),
             7 => {
-                let dtype = self.dice.pick(&[DType::F32, DType::I32, DType::U32, DType::U8]);
+                let dtypes = [DType::F32, DType::I32, DType::U32, DType::U8, DType::F64, DType::I64, DType::U64];
+                let dtype = self.dice.pick(if self.wide { &dtypes } else { &dtypes[..4] });
                 let op = ops::Iota { shape: sizes(&SHAPE), axis: self.dice.below(2), dtype };
                 return self.emit(Op::Structural(op.into()), &[]);
             }
@@ -301,7 +318,10 @@ impl Pool {
                 ops::Bitcast { to: self.dice.pick(&same_size) }.into()
             }
             14 => ops::Powi { exponent: self.dice.below(7) as i32 - 3 }.into(),
-            15 => ops::Cast { to: self.dice.pick(&[DType::F32, DType::I32, DType::U32, DType::Bool]) }.into(),
+            15 => {
+                let to = [DType::F32, DType::I32, DType::U32, DType::Bool, DType::F64, DType::I64, DType::U64];
+                ops::Cast { to: self.dice.pick(if self.wide { &to } else { &to[..4] }) }.into()
+            }
             _ => {
                 let narrow = [DType::I8, DType::U8, DType::I16, DType::U16, DType::F16, DType::Bf16];
                 ops::Cast { to: self.dice.pick(&narrow) }.into()
@@ -313,9 +333,13 @@ impl Pool {
     /// What all unused floats add up to, scaled so that its error is [`ERROR`] again: loops do not let it grow.
     pub(super) fn floats(&self, start: Tile<f32>) -> Tile<f32> {
         let (mut sum, mut error, mut weight) = (start, ERROR, 0.75);
-        for m in self.made.iter().filter(|m| m.unused && m.ty.dtype == DType::F32) {
+        for m in self.made.iter().filter(|m| m.unused && is_rough(m)) {
             let n = if m.ty.shape == SHAPE { 1.0 } else { m.ty.elements() as f32 };
-            sum = beside(sum, Tile::<f32>::new(m.handle) * weight);
+            let x = match m.ty.dtype {
+                DType::F64 => Tile::<f64>::new(m.handle).cast::<f32>(),
+                _ => Tile::new(m.handle),
+            };
+            sum = beside(sum, x * weight);
             error += weight * n * (m.error + ROUNDING * n);
             weight = 1.75 - 0.9 * weight;
         }
@@ -324,11 +348,13 @@ impl Pool {
     /// What all unused integers, truth values and narrow floats add up to.
     pub(super) fn ints(&self, start: Tile<i32>) -> Tile<i32> {
         let mut sum = start;
-        for m in self.made.iter().filter(|m| m.unused && m.ty.dtype != DType::F32) {
+        for m in self.made.iter().filter(|m| m.unused && !is_rough(m)) {
             let x = match m.ty.dtype {
                 DType::I32 => Tile::new(m.handle),
                 DType::Bf16 => Tile::<bf16>::new(m.handle).cast::<f32>().bitcast(),
                 DType::F16 => Tile::<f16>::new(m.handle).cast::<f32>().bitcast(),
+                DType::I64 => folded(Tile::new(m.handle)),
+                DType::U64 => folded(Tile::<u64>::new(m.handle).bitcast()),
                 _ => {
                     let op: StructuralOp = ops::Cast { to: DType::I32 }.into();
                     Tile::new(context::emit(Op::Structural(op), &[m.handle]))
@@ -343,6 +369,16 @@ impl Pool {
         let fits = |m: &&Made| m.unused && m.error == 0.0 && m.ty.dtype == DType::F32 && m.ty.shape == SHAPE;
         self.made.iter().rev().find(fits).map(|m| Tile::new(m.handle))
     }
+}
+
+/// Whether devices may be apart in a value.
+fn is_rough(m: &Made) -> bool {
+    matches!(m.ty.dtype, DType::F32 | DType::F64)
+}
+
+/// Both halves of each element.
+fn folded(x: Tile<i64>) -> Tile<i32> {
+    (x ^ (x >> 32)).cast()
 }
 
 /// The sum; a value of another shape stands for the sum of its elements.

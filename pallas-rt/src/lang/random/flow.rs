@@ -58,6 +58,8 @@ pub(super) struct Program<'a> {
     /// Values that are the same everywhere, bit-equal on every device.
     pub(super) inputs: &'a [Handle],
     pub(super) rounds: Scalar<i32>,
+    /// Whether it has values of 64 bits.
+    pub(super) wide: bool,
 }
 
 impl Carry for State {
@@ -83,9 +85,14 @@ impl Program<'_> {
         }
     }
     fn straight(&self, seed: u64, state: &mut State) {
-        let mut pool = Pool::new(seed);
+        let mut pool = Pool::new(seed, self.wide);
         self.inputs.iter().for_each(|&x| pool.give(x, 0.0));
         [state.exact.handle, state.ints.handle, state.count.handle].into_iter().for_each(|x| pool.give(x, 0.0));
+        if self.wide {
+            let wide =
+                [state.exact.cast::<f64>().handle, state.ints.cast::<i64>().handle, state.ints.cast::<u64>().handle];
+            wide.into_iter().for_each(|x| pool.give(x, 0.0));
+        }
         pool.give(state.rough.handle, ERROR);
         pool.steps(self.steps);
         *state = State {

@@ -1,5 +1,5 @@
 //! Law: a random kernel over the whole registry, with control flow and ragged edges, means the same run as Rust, as traced
-//! and as lowered tile IR, on the CPU and on a GPU.
+//! and as lowered tile IR, on the CPU and, if it has no type of 64 bits, on a GPU.
 //!
 //! A kernel is a seed: [`flow`] draws its control flow, [`draw`] its operations while the body runs. Each value has a bound
 //! on how far devices may be apart, and only operations without jumps take values that are not bit-equal. Integers are
@@ -12,13 +12,15 @@ use crate::prelude::*;
 use crate::{passes, wgsl};
 use draw::{Dice, ERROR};
 use flow::{Flow, Program, State};
+use pallas_ir::scalar::Ty;
 use pallas_ir::{Kernel, Literal, ScalarOp, StructuralOp};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Most operations of a stretch without control flow.
 const STEPS: usize = 6;
-/// So many seeds draw small kernels.
+/// So many seeds draw small kernels, without the 64-bit types that shaders have not; all others have these as well.
 const SMALL: u64 = 200;
 
 fn control_flow(seed: u64) -> Vec<Flow> {
@@ -46,7 +48,7 @@ fn random(
     let inside = a.valid(0) & a.valid(1);
     let (row, step) = (program_id(0), program_id(1));
     let inputs = [x.handle, n.load().handle, inside.handle, row.handle, step.handle];
-    let program = Program { steps, inputs: &inputs, rounds };
+    let program = Program { steps, inputs: &inputs, rounds, wide: seed >= SMALL };
     let mut state = State { rough: x * 0.25, exact: x, ints: memo.load(), count: scalar(0) };
     program.run(&control_flow(seed), &mut state);
     memo.store(state.ints);
@@ -264,4 +266,35 @@ fn random_kernels_are_not_trivial() {
     let structural = missing(StructuralOp::NAMES.to_vec());
     let control = missing(vec!["if", "for", "while"]);
     assert!(scalar.is_empty() && structural.is_empty() && control.is_empty(), "{scalar:?} {structural:?} {control:?}");
+}
+
+#[test]
+fn random_kernels_use_every_operation_in_64_bits() {
+    let text: String = (SMALL..SMALL + 1000).map(|seed| kernels(seed, STEPS)[0].to_string()).collect();
+    let mut drawn: BTreeSet<(&str, &str)> = BTreeSet::new();
+    for line in text.lines() {
+        // `%4: f64[2, 6] = mul %3, %2`
+        let Some((value, op)) = line.split_once(" = ") else { continue };
+        let (Some((_, ty)), Some(op)) = (value.split_once(": "), op.split(' ').next()) else { continue };
+        drawn.insert((op, ty.split('[').next().unwrap_or_default()));
+    }
+    for dtype in [DType::F64, DType::I64, DType::U64] {
+        let of_type = |op: &&ScalarOp| op.row().result == Ty::T && op.row().class.dtypes().contains(&dtype);
+        let scalar = ScalarOp::ALL.iter().filter(of_type).map(|op| op.name());
+        // What is of one type alone gives no other.
+        let structural = StructuralOp::NAMES.iter().copied().filter(|&name| name != "arg_reduce");
+        let wanted = scalar.chain(structural).filter(|name| !drawn.contains(&(*name, &dtype.to_string())));
+        let missing: Vec<&str> = wanted.collect();
+        assert!(missing.is_empty(), "{dtype}: {missing:?}");
+    }
+}
+
+/// A shader has no such types: a kernel with one inside is refused by name.
+#[test]
+fn random_kernels_of_64_bits_are_refused_as_shaders() {
+    let limits = wgsl::Limits::default_of(wgsl::Profile::Gpu);
+    for seed in SMALL..SMALL + 20 {
+        let refused = wgsl::emit(&kernels(seed, STEPS)[1], 1, &limits).expect_err("64 bits");
+        assert_eq!(refused.code, "adapter-dtype", "seed {seed}: {refused}");
+    }
 }
