@@ -38,7 +38,8 @@ fn the_fastest_candidate_runs_and_explain_says_so() {
     }
     for client in crate::support::clients() {
         let x = client.array(&[1.0f32; 4096], &[1024, 4]).expect("it fits");
-        let call = || scaled_tuned::<f32>(&x, 3.0, |y| y + 0.5, 4.0);
+        let scaled_by = |x: &Array, factor: f32| scaled_tuned::<f32>(x, factor, |y| y + 0.5, 4.0);
+        let call = || scaled_by(&x, 3.0);
         let before = tuning_of(call);
         let combinations: Vec<&[u64]> = before.candidates.iter().map(|c| c.values).collect();
         assert_eq!(combinations, [[1, 1], [64, 1], [64, 2], [64, 4]], "those that `tune_if` leaves");
@@ -54,7 +55,11 @@ fn the_fastest_candidate_runs_and_explain_says_so() {
             let time = |i: usize| if let Outcome::Time(t) = times[i] { t } else { panic!("timed: {after}") };
             assert!((0..4).all(|i| time(after.chosen) <= time(i)), "{after}");
         }
-        // Other shapes, types or functions are other calls.
+        // Other values, shapes, types or functions are other calls.
+        let short = client.array(&[1.0f32; 64], &[16, 4]).expect("it fits");
+        for (x, factor) in [(&x, 5.0), (&short, 3.0)] {
+            assert!(tuning_of(|| scaled_by(x, factor)).why.contains("the first that fits"));
+        }
         let other = client.array(&[f16::ONE; 64], &[16, 4]).expect("it fits");
         assert!(tuning_of(|| scaled_tuned::<f16>(&other, 3.0, |y| y, 1.0)).why.contains("the first that fits"));
         // The plain call takes sizes as ever.

@@ -170,3 +170,33 @@ pub(super) fn compiled(call: &Call, trace: impl Fn() -> Result<Kernel>) -> Resul
 fn lookup(call: &Call) -> Entry {
     CACHE.lock().unwrap_or_else(PoisonError::into_inner).entry(call.clone()).or_default().clone()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pallas_rt::prelude::*;
+
+    #[kernel(grid = (cdiv(N, 8)))]
+    fn times(
+        #[block([N] => [8], |i| (i,))] x: In<f32>,
+        #[block([N] => [8], |i| (i,))] out: Out<f32>,
+        #[fixed] factor: f32,
+    ) {
+        out.store(x.load() * factor);
+    }
+
+    #[test]
+    fn kernels_are_apart_on_disk_by_constants_and_lines() {
+        let x = Client::cpu().full(&[8], 1.0f32).expect("it fits");
+        let traced = |factor: f32| {
+            let [traced, _] = &crate::launch::compiled(|| times(&x, factor)).expect("it is compiled")[0];
+            Kernel::clone(traced)
+        };
+        let identity = |kernel: Kernel| Compiled::new(kernel).identity().clone();
+        let mut moved = traced(2.0);
+        moved.locs.iter_mut().for_each(|loc| loc.line += 1);
+        assert_eq!(identity(traced(2.0)), identity(traced(2.0)));
+        assert_ne!(identity(traced(2.0)), identity(traced(3.0)), "another constant");
+        assert_ne!(identity(traced(2.0)), identity(moved), "shaders name lines");
+    }
+}

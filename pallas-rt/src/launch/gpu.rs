@@ -136,7 +136,7 @@ fn position(message: &str) -> Option<usize> {
 /// the device's own.
 fn shader(compiled: &Compiled, sequential: usize, form: Form) -> Result<Arc<Program>> {
     let emit = || {
-        let key = compiled.identity().then("shader", &[&format!("{sequential} {form:?}")]);
+        let key = key(compiled.identity(), sequential, form);
         if let Some(found) = disk::load(&key, Some) {
             return Ok(found);
         }
@@ -152,6 +152,11 @@ fn shader(compiled: &Compiled, sequential: usize, form: Form) -> Result<Arc<Prog
     };
     let shader = compiled.backends.shader(form, emit);
     shader.map_err(|d| Error::kernel(&compiled.traced.name, Loc::NONE, "", d))
+}
+
+/// What a shader on disk follows from.
+fn key(identity: &disk::Key, sequential: usize, form: Form) -> disk::Key {
+    identity.then("shader", &[&format!("{sequential} {form:?}")])
 }
 
 /// Ranges of the sequential axes, `from to` for each, outermost first: in every one a thread runs at most `limit` loop
@@ -261,6 +266,25 @@ mod tests {
         check("the driver's internal compiler: error 7", "k.rs:1:5");
         let other = Error::Value { message: "x".into() };
         assert_eq!(blamed(other.clone(), text, &kernel, own(1)), other);
+    }
+
+    #[test]
+    fn a_shader_for_anything_else_is_another_on_disk() {
+        let limits = wgsl::Limits::default_of(wgsl::Profile::Gpu);
+        let form = |limits| Form { limits, resumed: false };
+        let (one, other) = (disk::Key::new("traced", &["one"]), disk::Key::new("traced", &["other"]));
+        let all = [
+            key(&one, 1, form(limits)),
+            key(&other, 1, form(limits)),
+            key(&one, 2, form(limits)),
+            key(&one, 1, Form { limits, resumed: true }),
+            key(&one, 1, form(wgsl::Limits::default_of(wgsl::Profile::SimtCpu))),
+            key(&one, 1, form(wgsl::Limits { workgroup_bytes: 32 << 10, ..limits })),
+            key(&one, 1, form(wgsl::Limits { multiples: 1, ..limits })),
+            key(&one, 1, form(wgsl::Limits { max_loop_iterations: Some(65_535), ..limits })),
+        ];
+        let names: std::collections::BTreeSet<String> = all.iter().map(disk::Key::text).collect();
+        assert_eq!(names.len(), all.len());
     }
 
     #[test]
