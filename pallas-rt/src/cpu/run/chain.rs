@@ -6,7 +6,8 @@ use super::super::jit::Codes;
 use super::super::plan::step::{Chain, Input, Sink, Source};
 use super::super::strips::{STRIP, slice, slice_mut};
 use super::super::tile::{Tile, copy_row, stream};
-use super::{Run, native, room};
+use super::native::{self, Laid};
+use super::{Run, room};
 use pallas_ir::{DType, Literal, Slice};
 
 /// How a strip of an operand is found.
@@ -38,11 +39,11 @@ pub(super) struct Reaches {
     /// Results of links.
     outputs: Vec<Reach>,
     /// First elements of folded rows.
-    sinks: Vec<*mut u8>,
+    pub(super) sinks: Vec<*mut u8>,
     /// Elements of a row.
     inner: usize,
     /// Results of links that leave the chain.
-    results: Vec<Tile>,
+    pub(super) results: Vec<Tile>,
 }
 
 // SAFETY: pointers are those of the launch that is under way; they are found anew for the next.
@@ -91,10 +92,10 @@ const LARGE: usize = 8 << 20;
 const LONG: usize = STRIP / 2;
 
 impl<'a> Run<'a> {
-    /// Runs chains over the same rows: in machine code, all of a row at a time, or in strips, a few rows at a time.
+    /// Runs chains over the same rows, each in machine code or in strips: all of a row at a time, or of a few rows.
     pub(super) fn sweep(&mut self, chains: &'a [Chain], codes: &Codes) {
         let rows = |c: &Chain| c.shape.split_last().map_or(1, |(_, rows)| rows.iter().product::<usize>());
-        let Some(mut rows) = chains.first().map(rows).filter(|_| !chains.iter().any(|c| c.shape.contains(&0))) else {
+        let Some(rows) = chains.first().map(rows).filter(|_| !chains.iter().any(|c| c.shape.contains(&0))) else {
             return;
         };
         // Buffers are a line more than a strip apart, so that they do not fall on the same cache sets. Chains share them,
@@ -113,30 +114,45 @@ impl<'a> Run<'a> {
         lies.clear();
         for (chain, reaches) in chains.iter().zip(&mut reaches) {
             self.results(chain, reaches, height == 1);
-            let before = places.len();
-            let lie = self.lie(chain, &reaches.results, &reaches.sinks, rows, &mut places);
-            lies.extend(lie.map(|lie| (lie, places.len() - before)));
+            lies.push(self.lay(chain, reaches, rows, &mut places));
         }
-        // Code needs no buffers for strips: tiles of as many rows again stay in the first level cache.
-        let together = match (chains.len(), height) {
-            (1, _) => rows,
-            (_, 1) => 1,
-            _ => 4 * height,
-        };
-        if lies.len() < chains.len() || !native::run(chains, codes, &lies, &mut places, rows, together) {
-            for (chain, reaches) in chains.iter().zip(&mut reaches) {
-                self.prepare(chain, reaches, &mut buffers);
+        // Rows of several chains that lie in one place are computed one by one, all in the same way.
+        let singly = height == 1 && chains.len() > 1;
+        if !singly || !native::row_by_row(chains, codes, &lies, &places, rows) {
+            // Code needs no buffers for strips: tiles of as many rows again stay in the first level cache.
+            let together = match chains {
+                [_] => rows,
+                _ if singly => 1,
+                _ => 4 * height,
+            };
+            for ((chain, reaches), laid) in chains.iter().zip(&mut reaches).zip(&mut lies) {
+                laid.lie = laid.lie.filter(|lie| !singly && native::code(chain, *lie, rows, together).is_some());
+                if laid.lie.is_none() {
+                    self.prepare(chain, reaches, &mut buffers);
+                }
             }
-            if let ([chain], [one, ..]) = (chains, &mut reaches[..])
+            let mut end = rows;
+            if let ([chain], [Laid { lie: None, .. }], [one, ..]) = (chains, &lies[..], &mut reaches[..])
                 && one.anywhere()
             {
-                (rows, height, one.inner) = (1, 1, chain.shape.iter().product());
+                (end, height, one.inner) = (1, 1, chain.shape.iter().product());
             }
-            let parts = || chains.iter().zip(&reaches).map(|(chain, reaches)| Strips { chain, reaches });
-            for row in (0..rows).step_by(height) {
-                let end = rows.min(row + height);
-                // SAFETY: the rows lie inside of the shape, which every tile holds.
-                parts().for_each(|part| unsafe { part.rows(row, end) });
+            for from in (0..end).step_by(together) {
+                let to = end.min(from + together);
+                let mut rest = &mut places[..];
+                for ((chain, reaches), laid) in chains.iter().zip(&reaches).zip(&lies) {
+                    let (own, behind) = rest.split_at_mut(laid.places);
+                    rest = behind;
+                    let code = laid.lie.and_then(|lie| Some((native::code(chain, lie, rows, together)?, lie)));
+                    if let Some((code, lie)) = code {
+                        native::run(code, chain, lie, own, from..to);
+                        continue;
+                    }
+                    for row in (from..to).step_by(height) {
+                        // SAFETY: the rows lie inside of the shape, which every tile holds.
+                        unsafe { Strips { chain, reaches }.rows(row, to.min(row + height)) };
+                    }
+                }
             }
         }
         self.buffers.reaches = reaches;

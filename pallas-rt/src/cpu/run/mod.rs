@@ -34,7 +34,7 @@ struct Buffers {
     /// Where the operands and results of chains are.
     reaches: Vec<chain::Reaches>,
     places: Vec<Place>,
-    lies: Vec<(native::Lie, usize)>,
+    lies: Vec<native::Laid>,
     /// Operands of a product in another order, and its result before it is rounded.
     operands: [Vec<Aligned>; 3],
     /// Operands of a product in another type.

@@ -3,6 +3,8 @@ use super::super::jit::{Code, Codes, Form, Place, Rows};
 use super::super::plan::step::{Chain, Input};
 use super::super::tile::Tile;
 use super::Run;
+use super::chain::Reaches;
+use std::ops::Range;
 
 /// How a chain's operands lie in memory.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +17,15 @@ pub(super) struct Lie {
     far: u32,
     /// Whether rows lie side by side in all operands: all of them are one.
     flat: bool,
+}
+
+/// A chain of a sweep.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Laid {
+    /// How its operands lie, if code could follow.
+    pub(super) lie: Option<Lie>,
+    /// How many places it has among those of the sweep.
+    pub(super) places: usize,
 }
 
 /// Distances (in elements) between a tile's rows, and between elements of a row.
@@ -32,8 +43,15 @@ impl Lie {
 }
 
 impl Run<'_> {
-    /// How operands of a chain lie, given results and folds; nothing where no code could follow. Appends their places.
-    pub(super) fn lie(
+    /// How operands of a chain lie, given results and folds. Appends their places.
+    pub(super) fn lay(&self, chain: &Chain, reaches: &Reaches, rows: usize, places: &mut Vec<Place>) -> Laid {
+        let before = places.len();
+        let lie = self.lie(chain, &reaches.results, &reaches.sinks, rows, places);
+        Laid { lie, places: places.len() - before }
+    }
+
+    /// [`Run::lay`]; nothing where no code could follow.
+    fn lie(
         &self,
         chain: &Chain,
         results: &[Tile],
@@ -84,60 +102,40 @@ impl Run<'_> {
     }
 }
 
-/// Runs chains in machine code, at most `height` rows at a time; false, and nothing is done, if one of them has none. Each
-/// comes with the number of its places.
-pub(super) fn run(
-    chains: &[Chain],
-    codes: &Codes,
-    lies: &[(Lie, usize)],
-    places: &mut [Place],
-    rows: usize,
-    height: usize,
-) -> bool {
-    if height == 1 && chains.len() > 1 {
-        // The first chain waits for memory; while the others compute, what it reads next comes.
-        let form = |(at, (chain, (lie, _))): (usize, (&Chain, &(Lie, usize)))| {
-            let ahead = if at == 0 { 0 } else { lie.far };
-            Form { ahead, ..lie.form(columns(chain).is_multiple_of(8)) }
-        };
-        let forms: Vec<Form> = chains.iter().zip(lies).enumerate().map(form).collect();
-        let Some(code) = codes.get(chains, &forms) else { return false };
-        // SAFETY: the places are those of the chains in these forms.
-        unsafe { code.run(Rows { places, from: 0, to: rows }) };
-        return true;
-    }
-    // Several rows of a short tile are one where they lie side by side: those of a column fill vectors then.
-    let together = height.min(rows);
-    let form = |chain: &Chain, lie: Lie| {
-        let some = lie.flat && rows.is_multiple_of(together) && (together * columns(chain)).is_multiple_of(8);
-        lie.form(some || columns(chain).is_multiple_of(8))
+/// Runs several chains in machine code, each row through all of them; false, and nothing is done, if one of them has none.
+pub(super) fn row_by_row(chains: &[Chain], codes: &Codes, lies: &[Laid], places: &[Place], rows: usize) -> bool {
+    // The first chain waits for memory; while the others compute, what it reads next comes.
+    let form = |(at, (chain, laid)): (usize, (&Chain, &Laid))| {
+        let lie = laid.lie?;
+        let ahead = if at == 0 { 0 } else { lie.far };
+        Some(Form { ahead, ..lie.form(columns(chain).is_multiple_of(8)) })
     };
-    if !chains.iter().zip(lies).all(|(chain, (lie, _))| single(chain, form(chain, *lie)).is_some()) {
-        return false;
-    }
-    for from in (0..rows).step_by(height) {
-        let to = rows.min(from + height);
-        let mut rest = &mut *places;
-        for (chain, &(lie, count)) in chains.iter().zip(lies) {
-            let (places, behind) = rest.split_at_mut(count);
-            rest = behind;
-            let Some(code) = single(chain, form(chain, lie)) else { continue };
-            let (from, to) = if lie.flat {
-                places[0] = Place::columns((to - from) * columns(chain));
-                (from, from + 1)
-            } else {
-                (from, to)
-            };
-            // SAFETY: as above; rows that lie side by side are one.
-            unsafe { code.run(Rows { places, from, to }) };
-        }
-    }
+    let forms: Option<Vec<Form>> = chains.iter().zip(lies).enumerate().map(form).collect();
+    let Some(code) = forms.and_then(|forms| codes.get(chains, &forms)) else { return false };
+    // SAFETY: the places are those of the chains in these forms.
+    unsafe { code.run(Rows { places, from: 0, to: rows }) };
     true
 }
 
-/// The code of one chain.
-fn single(chain: &Chain, form: Form) -> Option<&Code> {
+/// The code of a chain whose operands lie so, for `height` of these rows at a time.
+pub(super) fn code(chain: &Chain, lie: Lie, rows: usize, height: usize) -> Option<&Code> {
+    // Several rows of a short tile are one where they lie side by side: those of a column fill vectors then.
+    let together = height.min(rows);
+    let some = lie.flat && rows.is_multiple_of(together) && (together * columns(chain)).is_multiple_of(8);
+    let form = lie.form(some || columns(chain).is_multiple_of(8));
     chain.codes.get(std::slice::from_ref(chain), &[form])
+}
+
+/// Runs the code of a chain whose operands lie so over some rows.
+pub(super) fn run(code: &Code, chain: &Chain, lie: Lie, places: &mut [Place], rows: Range<usize>) {
+    let (from, to) = if lie.flat {
+        places[0] = Place::columns(rows.len() * columns(chain));
+        (rows.start, rows.start + 1)
+    } else {
+        (rows.start, rows.end)
+    };
+    // SAFETY: the places are those of the chain in this form; rows that lie side by side are one.
+    unsafe { code.run(Rows { places, from, to }) };
 }
 
 fn columns(chain: &Chain) -> usize {
