@@ -18,8 +18,8 @@ use crate::attention_options::{axes, soft_cap};
 use crate::attention_scores::Rules;
 use crate::dispatch::floats;
 use crate::online::{Online, busy, table};
-use pallas_rt::DeviceKind;
 use pallas_rt::prelude::*;
+use pallas_rt::{DeviceLimits, Profile};
 
 /// How attention is computed; `Options::default()` lets each query see all keys.
 #[derive(Clone, Copy, Debug, Default)]
@@ -136,10 +136,16 @@ pub fn combine_splits<E: Float>(
     }
 }
 
-/// Keys of a block.
-fn block_size(device: DeviceKind) -> usize {
-    match device {
-        DeviceKind::Gpu => 32,
+/// Keys of a block that [`decode_attention`] chooses where a program has so many rows of queries of heads of this size.
+pub fn block_size(device: &DeviceLimits, rows: usize, head_dim: usize) -> usize {
+    // Queries, keys, values and probabilities share workgroup memory; an eighth more lies between their rows.
+    let fits = |keys: &usize| {
+        let words = (2 * keys + rows) * head_dim + rows * keys;
+        4 * (words + words / 8) as u64 <= device.workgroup_bytes
+    };
+    match device.profile {
+        Profile::Gpu => [32, 16].into_iter().find(fits).unwrap_or(8),
+        Profile::SimtCpu => 32,
         _ => 256,
     }
 }
@@ -182,7 +188,7 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
     // Rows of one block: the queries of as many heads of a group as make no more than 64.
     let apart = (1..=group).find(|m| group.is_multiple_of(*m) && group / m * queries <= MOST_QUERIES).unwrap_or(1);
     let rows = group / apart * queries;
-    let block = block_size(client.kind());
+    let block = block_size(client.limits(), rows, d);
     let blocks = keys.div_ceil(block);
     let programs = batch * key_heads * apart;
     // A split has work for some blocks, or it isn't worth its launch.
@@ -211,7 +217,7 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
                 }
             };
         }
-        let (out, lse) = call!(32 256)?;
+        let (out, lse) = call!(8 16 32 256)?;
         if splits == 1 && q.dtype() == DType::F32 {
             return Ok((out, lse));
         }

@@ -126,7 +126,9 @@ fn blocks(device: &DeviceLimits, dtype: DType, [g, m, n, k]: [usize; 4], b_trans
         // The sums leave their accumulators through workgroup memory: all at once.
         Profile::Gpu if matrices.is_some() && device.workgroup_bytes < 32 << 10 => return [32, 32, 32],
         Profile::Gpu if matrices.is_some() => return [64, 64, 32],
-        // Accumulators in registers: eight by eight a thread, or eight rows of eight columns.
+        // Accumulators in registers, eight by eight a thread. Where rows of C are no whole vectors, 16 threads along a row
+        // write a half of a segment at once.
+        Profile::Gpu if n % 4 != 0 && n > 64 => return [64, 128, 16],
         Profile::Gpu => return [64, 64, 16],
         Profile::SimtCpu => return [8, 64, 64],
         _ => {}

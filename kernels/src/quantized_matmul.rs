@@ -117,6 +117,8 @@ pub fn matmul_int4_blocks<E: Float>(
 /// The blocks for `m` rows and `n` columns, where so many rows of weights have one scale.
 fn blocks(profile: Profile, [m, n, group]: [usize; 3]) -> [usize; 3] {
     match profile {
+        // As those of `matmul`.
+        Profile::Gpu if n % 4 != 0 && n > 64 => [64, 128, 16],
         Profile::Gpu => [64, 64, 16],
         Profile::SimtCpu => [16, 32, 32],
         // A few rows, as when decoding: hardly more work than reading the weights, which stay bytes where a block has one

@@ -235,7 +235,10 @@ macro_rules! blocks {
         match $info.block {
             [128, 128] => $f::<$E, 128, 128>($($argument),*),
             [64, 64] => $f::<$E, 64, 64>($($argument),*),
+            [32, 32] => $f::<$E, 32, 32>($($argument),*),
+            [32, 16] => $f::<$E, 32, 16>($($argument),*),
             [16, 16] => $f::<$E, 16, 16>($($argument),*),
+            [16, 8] => $f::<$E, 16, 8>($($argument),*),
             other => wrong(format!("no kernel was compiled for blocks of {other:?}: call the one of generic blocks")),
         }
     };

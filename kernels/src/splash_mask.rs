@@ -9,6 +9,7 @@
 //! ```
 use crate::attention_options::soft_cap;
 use crate::attention_scores::Rules;
+use crate::flash_attention_backward;
 use crate::online::table;
 use pallas_rt::prelude::*;
 use pallas_rt::{DeviceLimits, Profile};
@@ -359,10 +360,11 @@ impl Lists {
     }
 }
 
-/// Queries and keys of a block that [`MaskInfo::new`] chooses.
+/// Queries and keys of a block that [`MaskInfo::new`] chooses: on a GPU what finds room for the gradients of heads of 64.
 pub fn block_sizes(device: &DeviceLimits) -> [usize; 2] {
     match device.profile {
-        Profile::Gpu | Profile::SimtCpu => [16, 16],
+        Profile::Gpu => flash_attention_backward::block_sizes(device, 64).into(),
+        Profile::SimtCpu => [16, 16],
         _ => [128, 128],
     }
 }

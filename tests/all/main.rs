@@ -15,6 +15,7 @@ mod safetensors;
 mod shaders;
 mod special_values;
 mod steps;
+mod structure;
 mod support;
 mod tidy;
 mod tune;

@@ -2,7 +2,7 @@
 use super::arena::{self, Sizes};
 use super::emit::{self, Emitted};
 use super::place::matrices::Cell;
-use super::place::{Analysis, Home, Plan};
+use super::place::{Analysis, Home, Pad, Plan};
 use super::profile::Numbers;
 use super::sync::{self, Memory, Ranges, Space};
 use super::{Limits, pipeline, pressure, races, reach, settle};
@@ -115,8 +115,8 @@ fn finish(mut placed: Placed) -> Placed {
 struct Want<'a> {
     /// The most it may cost.
     most: f64,
-    /// Words between rows of buffers, by name.
-    pads: &'a BTreeMap<String, usize>,
+    /// What lies between rows of buffers, by name.
+    pads: &'a BTreeMap<String, Pad>,
     /// With its text: without, it is only compared.
     written: bool,
 }
@@ -177,7 +177,7 @@ fn on_grid(task: Task<'_>, depth: usize, grid: (u32, u32), want: Want<'_>, forms
         // What loops and branches hand on would be copied from memory to memory; a factor of matrices lies there for good.
         let handed = |v: Value| plan.defined[v.index()].is_none_or(|i| !promoted.kernel.inst(i).regions.is_empty());
         let memory = |v: Value| match plan.homes[v.index()] {
-            Home::Buffer(b) => plan.buffers[b].cell == Cell::Word || handed(v),
+            Home::Buffer(b) => plan.buffers[b].cell.is_bits() || handed(v),
             Home::Fragments => false,
             Home::None | Home::Registers => large(v),
         };
@@ -213,13 +213,18 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, want: Want
             emitted.wanted.iter().for_each(|&v| plan.copy(k, v));
             continue;
         }
+        if !emitted.singles.is_empty() {
+            plan.buffers.truncate(own);
+            emitted.singles.iter().for_each(|&b| plan.buffers[b].cell = Cell::Word);
+            continue;
+        }
         let sizes = arena::place(&mut plan.buffers, &emitted.nodes, room);
         if sizes.workgroup_bytes() > room {
             plan.buffers.truncate(own);
             // Matrices are loaded from workgroup memory.
             let movable = |b: &usize| {
                 let b = &plan.buffers[*b];
-                !b.outside && !b.scratch && b.cell == Cell::Word
+                !b.outside && !b.scratch && b.cell.is_bits()
             };
             let largest = (0..own).filter(movable).max_by_key(|&b| plan.buffers[b].words)?;
             plan.buffers[largest].outside = true;
@@ -231,7 +236,7 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, want: Want
             continue;
         }
         sync::insert(&mut emitted.nodes, &Addresses { k, plan: &plan });
-        let registers = pressure::registers(k, &plan);
+        let registers = pressure::registers(k, &plan, &emitted.held);
         let (file, price) = numbers.file;
         let spilled = registers.saturating_sub(file) as f64 * price;
         let barrier = if emitted.lockstep { 0.0 } else { numbers.barrier };

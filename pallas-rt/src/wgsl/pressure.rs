@@ -5,9 +5,10 @@
 use super::place::{Home, Plan};
 use crate::passes::liveness::{Live, lives};
 use pallas_ir::{Kernel, Op, Value};
+use std::collections::BTreeSet;
 
-/// Registers of tiles that are alive at once, at most.
-pub(super) fn registers(k: &Kernel, plan: &Plan) -> usize {
+/// Registers of tiles that are alive at once, at most; those of `held` are read, others with a copy are only written there.
+pub(super) fn registers(k: &Kernel, plan: &Plan, held: &BTreeSet<Value>) -> usize {
     let lives = lives(k);
     let mut variables = Variables { parent: (0..k.values.len()).collect() };
     for inst in &k.insts {
@@ -33,7 +34,8 @@ pub(super) fn registers(k: &Kernel, plan: &Plan) -> usize {
             continue;
         }
         let flat = plan.defined[v.index()].is_some_and(|i| k.inst(i).regions.is_empty());
-        let own = Live { from: life.from + usize::from(flat), to: life.to };
+        let passing = flat && plan.copies[v.index()].is_some() && !held.contains(&v);
+        let own = Live { from: life.from + usize::from(flat), to: if passing { life.from + 1 } else { life.to } };
         let (life, registers) = needed[variables.root(v.index())].get_or_insert((own, 0));
         (life.from, life.to) = (life.from.min(own.from), life.to.max(own.to));
         *registers = (*registers).max(own_registers);

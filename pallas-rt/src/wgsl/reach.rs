@@ -3,7 +3,8 @@
 //! Emission records every access as the coordinates it was written with. Here they are computed for each thread of the
 //! first group, loops at their first step and blocks at the start of a segment; what all threads have in common does not
 //! matter. [`pads`] lengthens the rows of buffers until threads stop waiting for each other's banks.
-use super::place::{Buffer, Plan, layout::Along};
+use super::place::{Buffer, Pad, Plan, layout::Along, padded};
+use super::report::counted;
 use super::sync::Memory;
 use pallas_ir::{Kernel, OperandId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,8 +18,8 @@ pub(super) const SEGMENT: i64 = 128;
 const BANKS: i64 = 32;
 /// An extent that is known at launch only.
 pub(super) const UNKNOWN: usize = 1024;
-/// Longest pad of a row that is tried.
-const PAD: usize = 8;
+/// Most words behind a row that are tried.
+const PAD: usize = 16;
 
 /// An access as it was written.
 #[derive(Clone, Debug)]
@@ -69,7 +70,10 @@ impl fmt::Display for Reach {
         write!(f, "line {}: {} {how}{place}: ", self.line, self.name)?;
         match (self.global, self.reached) {
             (_, None) => f.write_str("where, depends on data"),
-            (true, Some(n)) => write!(f, "{n} segments of {SEGMENT} bytes for {GROUP} threads, {} at best", self.ideal),
+            (true, Some(n)) => {
+                let segments = counted(n, "segment");
+                write!(f, "{segments} of {SEGMENT} bytes for {GROUP} threads, {} at best", self.ideal)
+            }
             (false, Some(1)) => f.write_str("no bank conflict"),
             (false, Some(n)) => write!(f, "{n} words of one bank"),
         }
@@ -99,7 +103,7 @@ pub(super) fn reaches(k: &Kernel, plan: &Plan, accesses: &[Access]) -> Vec<Reach
             Memory::Array(id) => (k.operand(OperandId(id)).name.clone(), true),
             Memory::Buffer(b) => (plan.buffers[b].name.clone(), plan.buffers[b].outside),
         };
-        let lanes = addresses(plan, access, &strides(access));
+        let lanes = addresses(plan, access);
         let (reached, ideal) = match (&lanes, global) {
             (None, _) => (None, 1),
             (Some(lanes), true) => (Some(segments(lanes, access)), ideal(lanes, access)),
@@ -121,61 +125,67 @@ fn waste(r: &Reach) -> f64 {
     r.reached.map_or(f64::INFINITY, |n| n as f64 / r.ideal.max(1) as f64)
 }
 
-/// Rows of buffers, by name, that should be so many words longer than their tiles', what helps most first.
-pub(super) fn pads(plan: &Plan, accesses: &[Access]) -> Vec<(String, usize)> {
+/// What should lie between the rows of buffers, by name, what helps most first.
+pub(super) fn pads(plan: &Plan, accesses: &[Access]) -> Vec<(String, Pad)> {
+    let longer = (0..=PAD).map(|row| Pad { row, ..Pad::default() });
+    let grouped =
+        [2, 4, 8, 16, 32].into_iter().flat_map(|rows| [1, 2, 4, 8, 16].map(|group| Pad { row: 0, group, rows }));
+    let all: Vec<Pad> = longer.chain(grouped).collect();
     let mut pads = vec![];
     for (b, buffer) in plan.buffers.iter().enumerate() {
-        let Some(columns) = buffer.row.filter(|_| !buffer.outside) else { continue };
-        let own: Vec<&Access> = accesses.iter().filter(|a| a.of == Memory::Buffer(b)).collect();
-        let price = |pad: usize| -> f64 {
-            let strides = padded(buffer, columns, pad);
-            let wait = |a: &&Access| {
-                let lanes = addresses(plan, a, &strides)?;
-                let mut outer = strides.iter().enumerate().filter(|(axis, _)| *axis != buffer.inner);
+        let Some(now) = buffer.pad.filter(|_| !buffer.outside) else { continue };
+        let own = accesses.iter().filter(|a| a.of == Memory::Buffer(b));
+        let own: Vec<(&Access, Vec<Vec<i64>>)> = own.filter_map(|a| Some((a, coordinates(plan, a)?))).collect();
+        let price = |pad: Pad| -> f64 {
+            let strides = padded(&buffer.shape, pad);
+            let wait = |(a, lanes): &(&Access, Vec<Vec<i64>>)| {
+                let mut outer = strides[..strides.len() - 1].iter();
                 // Vectors start at multiples of their size: elsewhere their elements are accessed one by one.
-                let whole = outer.all(|(_, s)| s.is_multiple_of(a.width));
+                let whole = outer.all(|s| s.is_multiple_of(a.width)) && pad.group.is_multiple_of(a.width);
                 let (width, more) = if whole { (a.width, 0) } else { (1, a.width - 1) };
-                Some(a.trips * (conflict(&lanes, width) - 1 + more) as f64)
+                let lanes: Vec<i64> = lanes.iter().map(|at| address(at, &strides, pad)).collect();
+                a.trips * (conflict(&lanes, width) - 1 + more) as f64
             };
-            own.iter().filter_map(wait).sum()
+            own.iter().map(wait).sum()
         };
-        let now = pitch(buffer) - columns;
-        let best = (0..=PAD).map(|pad| (price(pad), pad)).min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        if let Some((price_of, pad)) = best
-            && price_of < price(now)
+        let priced = all.iter().map(|&pad| (price(pad), pad));
+        let best = priced.min_by(|a, b| a.0.total_cmp(&b.0).then_with(|| extra(buffer, a.1).cmp(&extra(buffer, b.1))));
+        let before = price(now);
+        if let Some((after, pad)) = best
+            && after < before
         {
-            pads.push((price(now) - price_of, (buffer.name.clone(), pad)));
+            pads.push((before - after, (buffer.name.clone(), pad)));
         }
     }
     pads.sort_by(|a, b| b.0.total_cmp(&a.0));
     pads.into_iter().map(|(_, pad)| pad).collect()
 }
 
-/// The axis along which rows follow each other.
-fn outer(buffer: &Buffer) -> usize {
-    let last = buffer.strides.len() - 1;
-    if buffer.inner == last { last - 1 } else { last }
-}
-/// Words from one row to the next.
-fn pitch(buffer: &Buffer) -> usize {
-    buffer.strides[outer(buffer)]
-}
-fn padded(buffer: &Buffer, columns: usize, pad: usize) -> Vec<usize> {
-    let of = |(axis, s): (usize, &usize)| if axis == buffer.inner { *s } else { s / pitch(buffer) * (columns + pad) };
-    buffer.strides.iter().enumerate().map(of).collect()
-}
-fn strides(access: &Access) -> Vec<usize> {
-    access.at.iter().map(|(_, s)| *s).collect()
+/// Words that a matrix is longer by.
+fn extra(buffer: &Buffer, pad: Pad) -> usize {
+    let rows = buffer.shape[buffer.shape.len() - 2];
+    rows * pad.row + rows.checked_div(pad.rows).unwrap_or(0) * pad.group
 }
 
-/// The first element of each thread of the group. None: it depends on data.
-fn addresses(plan: &Plan, access: &Access, strides: &[usize]) -> Option<Vec<i64>> {
+/// The coordinates of each thread of the group. None: they depend on data.
+fn coordinates(plan: &Plan, access: &Access) -> Option<Vec<Vec<i64>>> {
     let threads = access.threads.min(plan.threads()).min(GROUP);
-    let address = |t: usize| {
-        let terms = access.at.iter().zip(strides);
-        terms.map(|((c, _), s)| Some(Reader { plan, t, rest: c }.whole()? * *s as i64)).sum::<Option<i64>>()
+    let of = |t: usize| access.at.iter().map(|(c, _)| Reader { plan, t, rest: c }.whole()).collect();
+    (0..threads).map(of).collect()
+}
+/// The element at such coordinates, where `pad` lies between rows.
+fn address(at: &[i64], strides: &[usize], pad: Pad) -> i64 {
+    let groups = if pad.group > 0 { at[at.len() - 2] / pad.rows as i64 * pad.group as i64 } else { 0 };
+    groups + at.iter().zip(strides).map(|(c, s)| c * *s as i64).sum::<i64>()
+}
+/// The first element of each thread of the group. None: it depends on data.
+fn addresses(plan: &Plan, access: &Access) -> Option<Vec<i64>> {
+    let strides: Vec<usize> = access.at.iter().map(|(_, s)| *s).collect();
+    let pad = match access.of {
+        Memory::Buffer(b) => plan.buffers[b].pad.unwrap_or_default(),
+        Memory::Array(_) => Pad::default(),
     };
-    (0..threads).map(address).collect()
+    Some(coordinates(plan, access)?.iter().map(|at| address(at, &strides, pad)).collect())
 }
 /// The words of workgroup memory that elements are in.
 fn words(lanes: &[i64], access: &Access) -> Vec<i64> {

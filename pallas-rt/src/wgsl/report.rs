@@ -58,7 +58,7 @@ fn memory(plan: &Plan, buffer: usize) -> String {
     let b = &plan.buffers[buffer];
     let (place, unit) = match (b.outside, b.cell) {
         (true, _) => ("global scratch", "words"),
-        (false, Cell::Word) => ("workgroup memory", "words"),
+        (false, Cell::Word | Cell::Four) => ("workgroup memory", "words"),
         (false, cell) => ("workgroup memory", cell.arena()),
     };
     format!("{place}, {unit} {}..{}", b.at, b.at + b.words)
@@ -117,6 +117,11 @@ fn limit(placed: &Placed) -> usize {
     placed.most_registers
 }
 
+/// So many of what is called this.
+pub(super) fn counted<N: fmt::Display + PartialEq + From<u8>>(n: N, what: &str) -> String {
+    format!("{n} {what}{}", if n == N::from(1) { "" } else { "s" })
+}
+
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ((rows, columns), (used, most)) = (self.grid, self.workgroup_bytes);
@@ -128,14 +133,16 @@ impl fmt::Display for Placement {
         )?;
         writeln!(f, "VMEM: {used} of {most} bytes of workgroup memory")?;
         let Counts { fma, fragments, product_words, global, barriers } = self.step;
-        writeln!(
-            f,
-            "a thread's step: {fma} multiply-adds of products on {product_words} words of workgroup memory ({:.2} each), \
-             {global} elements of arrays, {barriers} barriers",
-            fma / product_words.max(1.0)
-        )?;
+        write!(f, "a thread's step: ")?;
+        if fma > 0.0 {
+            let (products, words) = (counted(fma, "multiply-add"), counted(product_words, "word"));
+            let each = fma / product_words.max(1.0);
+            write!(f, "{products} of products on {words} of workgroup memory ({each:.2} each), ")?;
+        }
+        writeln!(f, "{} of arrays, {}", counted(global, "element"), counted(barriers, "barrier"))?;
         if fragments > 0.0 {
-            writeln!(f, "a subgroup's step: {fragments} products of matrices, of which that is each thread's share")?;
+            let products = counted(fragments, "product");
+            writeln!(f, "a subgroup's step: {products} of matrices, of which that is each thread's share")?;
         } else if self.profile == Profile::GpuCoop {
             writeln!(
                 f,
@@ -153,7 +160,7 @@ impl fmt::Display for Placement {
             let asked = asked.map_or(String::new(), |asked| format!(", {asked} asked for"));
             writeln!(f, "pipeline: `{name}` buffered {depth}{asked}: {why}")?;
         }
-        writeln!(f, "{} barriers", self.barriers.len())?;
+        writeln!(f, "{}", counted(self.barriers.len(), "barrier"))?;
         for why in &self.barriers {
             writeln!(f, "  {why}")?;
         }

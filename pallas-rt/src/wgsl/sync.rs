@@ -4,6 +4,7 @@
 //! barrier in front. A loop is entered with the accesses before it and those of its own end, to a fixpoint.
 //!
 //! Two accesses conflict if they touch common words, one of them writes, and threads do not each keep to their own words.
+use super::place::layout::Class;
 use super::place::matrices::Cell;
 
 /// Part of a program.
@@ -37,8 +38,18 @@ pub(super) struct Step {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Touch {
     pub(super) of: Memory,
-    /// With equal owners thread `e % threads` alone touches element `e`.
-    pub(super) owner: Option<usize>,
+    /// With equal owners every word is touched by one thread alone.
+    pub(super) owner: Option<Owner>,
+}
+
+/// How words belong to threads.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Owner {
+    /// Threads stride over so many elements.
+    Strides(usize),
+    /// Blocks of an array lie side by side: by axis its extent in a block and the threads that share it. An element's place
+    /// in its block tells the thread.
+    Blocks(Vec<(usize, Option<Class>)>),
 }
 
 /// What is touched.
@@ -293,7 +304,7 @@ mod tests {
     #[test]
     fn threads_that_keep_to_their_own_words_need_not_meet() {
         let own = |writes: bool| {
-            let touch = vec![Touch { of: Memory::Buffer(0), owner: Some(8) }];
+            let touch = vec![Touch { of: Memory::Buffer(0), owner: Some(Owner::Strides(8)) }];
             let (reads, writes) = if writes { (vec![], touch) } else { (touch, vec![]) };
             Node::Step(Step { reads, writes, ..Step::default() })
         };

@@ -2,9 +2,9 @@
 use super::Emit;
 use crate::wgsl::place::layout::Along;
 use crate::wgsl::place::matrices::Cell;
-use crate::wgsl::place::{Home, row_major, views};
+use crate::wgsl::place::{Buffer, Home, row_major, views};
 use crate::wgsl::reach::Access as Reached;
-use crate::wgsl::sync::Memory;
+use crate::wgsl::sync::{Memory, Owner};
 use crate::wgsl::types::{cast, counted, from_word, name, to_word, wrap};
 use pallas_ir::{Access, Dim, Inst, Op, ScalarOp, Value, structural::Index};
 
@@ -79,6 +79,19 @@ impl Emit<'_> {
         At { coords, flat: Some(("e".into(), shape.to_vec())) }
     }
 
+    /// The position of part `part` of vector `e` of a shape whose rows are vectors.
+    pub(super) fn linear_fours(&self, shape: &[usize], part: usize) -> At {
+        let mut vectors = shape.to_vec();
+        vectors.last_mut().into_iter().for_each(|n| *n /= FOUR);
+        let mut coords: Vec<Coord> = (0..shape.len()).map(|a| Coord::text(coordinate(&vectors, a, "e"))).collect();
+        if let Some(last) = coords.last_mut().filter(|_| shape.last().is_some_and(|n| n.is_multiple_of(FOUR))) {
+            let base = if last.text == "0u" { "0u".to_string() } else { format!("{FOUR}u * {}", last.text) };
+            let text = if part == 0 { base.clone() } else { format!("({base} + {part}u)") };
+            *last = Coord { part: Some((base, part)), ..Coord::text(text) };
+        }
+        At { coords, flat: None }
+    }
+
     /// The element of `v` at a position of `v`'s shape.
     pub(super) fn element(&mut self, v: Value, at: &At) -> String {
         if self.k.ty(v).is_scalar() {
@@ -107,6 +120,7 @@ impl Emit<'_> {
             Home::Buffer(b) => self.get(dtype, b, at),
             Home::Registers | Home::Fragments => {
                 if let Some(i) = self.register_at(v, at) {
+                    self.held.insert(v);
                     return self.register(v, i);
                 }
                 match self.plan.copies[v.index()] {
@@ -144,8 +158,9 @@ impl Emit<'_> {
             && let Some((base, part)) = self.four_of(buffer, at)
         {
             let mut first = At { coords: at.coords.clone(), flat: None };
-            let along = &mut first.coords[self.plan.buffers[buffer].inner];
-            *along = base_of(along);
+            if let Some(along) = first.coords.last_mut() {
+                *along = base_of(along);
+            }
             self.reach_buffer(buffer, &first, FOUR, false);
             let name = self.tiles_at(&base);
             return from_word(dtype, &format!("{name}.{}", PARTS[part]));
@@ -157,7 +172,7 @@ impl Emit<'_> {
         }
         let x = self.word(buffer, &index);
         match self.plan.buffers[buffer].cell {
-            Cell::Word => from_word(dtype, &x),
+            Cell::Word | Cell::Four => from_word(dtype, &x),
             Cell::Float => x,
             Cell::Half => format!("f32({x})"),
         }
@@ -179,21 +194,19 @@ impl Emit<'_> {
         self.accesses.push(Reached { of, line, write, at, width, bytes, run, threads, trips, product });
     }
     /// The index of the four words of workgroup memory that an element is one of, and which.
-    fn four_of(&self, buffer: usize, at: &At) -> Option<(String, usize)> {
+    pub(super) fn four_of(&self, buffer: usize, at: &At) -> Option<(String, usize)> {
         let b = &self.plan.buffers[buffer];
-        let apart =
-            |(axis, s): (usize, &usize)| axis == b.inner && *s == 1 || axis != b.inner && s.is_multiple_of(FOUR);
-        if !self.plan.fours
-            || b.outside
-            || b.cell != Cell::Word
-            || b.strides.is_empty()
-            || !b.strides.iter().enumerate().all(apart)
+        let Some((1, outer)) = b.strides.split_last().map(|(inner, outer)| (*inner, outer)) else { return None };
+        if b.outside
+            || b.cell != Cell::Four
+            || !outer.iter().all(|s| s.is_multiple_of(FOUR))
+            || b.groups().is_some_and(|(_, words)| !words.is_multiple_of(FOUR))
         {
             return None;
         }
-        let (base, part) = at.coords.get(b.inner)?.part.clone()?;
+        let (base, part) = at.coords.last()?.part.clone()?;
         let mut coords = at.coords.clone();
-        coords[b.inner] = Coord::text(base);
+        *coords.last_mut()? = Coord::text(base);
         Some((self.index(buffer, &At { coords, flat: None }).0, part))
     }
     /// The name of four words of workgroup memory.
@@ -204,7 +217,7 @@ impl Emit<'_> {
         self.pay(self.numbers.workgroup * self.numbers.four / self.numbers.global);
         self.counts.product_words += FOUR as f64 * self.trips;
         let name = self.fresh("w");
-        self.line(format!("let {name} = tiles[({index}) / {FOUR}u];"));
+        self.line(format!("let {name} = {}[({index}) / {FOUR}u];", Cell::Four.arena()));
         self.tiles.push((index.into(), name.clone()));
         name
     }
@@ -219,12 +232,24 @@ impl Emit<'_> {
         self.pay(if outside { self.numbers.global } else { self.numbers.workgroup });
         self.reach_buffer(buffer, at, 1, true);
         let to = self.word(buffer, &index);
-        let word = match self.plan.buffers[buffer].cell {
-            Cell::Word => to_word(dtype, x),
+        let cell = self.plan.buffers[buffer].cell;
+        if cell == Cell::Four {
+            self.singles.insert(buffer);
+        }
+        let word = match cell {
+            Cell::Word | Cell::Four => to_word(dtype, x),
             Cell::Float => x.to_string(),
             Cell::Half => format!("f16({x})"),
         };
         self.line(format!("{to} = {word};"));
+    }
+    /// Writes four words to a buffer of vectors.
+    pub(super) fn put_four(&mut self, buffer: usize, at: &At, index: &str, words: &[String]) {
+        self.touch(Memory::Buffer(buffer), None, true);
+        self.reach_buffer(buffer, at, FOUR, true);
+        self.pay(self.numbers.workgroup * self.numbers.four / self.numbers.global);
+        let (arena, ty) = (Cell::Four.arena(), Cell::Four.wgsl());
+        self.line(format!("{arena}[({index}) / {FOUR}u] = {ty}({});", words.join(", ")));
     }
     /// Writes the registers of `from` to a buffer with `to`'s shape.
     pub(super) fn put_registers(&mut self, to: Value, from: Value, buffer: usize) {
@@ -233,17 +258,12 @@ impl Emit<'_> {
             self.line(format!("if ({test}) {{"));
         }
         let (places, dtype) = (self.positions(from), self.k.ty(to).dtype);
-        // Registers are in the order of rows.
-        let rows = self.plan.buffers[buffer].inner + 1 == self.k.ty(to).shape.len();
         let mut i = 0;
         while i < places.len() {
-            match self.four_of(buffer, &places[i]).filter(|_| rows) {
+            match self.four_of(buffer, &places[i]) {
                 Some((index, 0)) => {
-                    self.touch(Memory::Buffer(buffer), None, true);
-                    self.reach_buffer(buffer, &places[i], FOUR, true);
-                    self.pay(self.numbers.workgroup * self.numbers.four / self.numbers.global);
                     let words: Vec<String> = (i..i + FOUR).map(|i| to_word(dtype, &self.register(from, i))).collect();
-                    self.line(format!("tiles[({index}) / {FOUR}u] = vec4<u32>({});", words.join(", ")));
+                    self.put_four(buffer, &places[i], &index, &words);
                     i += FOUR;
                 }
                 _ => {
@@ -260,21 +280,21 @@ impl Emit<'_> {
     /// The word of a buffer's memory at an index.
     pub(super) fn word(&self, buffer: usize, index: &str) -> String {
         let b = &self.plan.buffers[buffer];
-        match (b.outside, self.plan.fours && b.cell == Cell::Word) {
+        match (b.outside, b.cell) {
             (true, _) => format!("scratch[own + {index}]"),
-            (false, false) => format!("{}[{index}]", b.cell.arena()),
-            (false, true) => format!("tiles[({index}) / {FOUR}u][({index}) % {FOUR}u]"),
+            (false, Cell::Four) => format!("{}[({index}) / {FOUR}u][({index}) % {FOUR}u]", b.cell.arena()),
+            (false, _) => format!("{}[{index}]", b.cell.arena()),
         }
     }
     /// The index of a buffer's word at a position, and its owner if threads keep to their own words.
-    fn index(&self, buffer: usize, at: &At) -> (String, Option<usize>) {
+    fn index(&self, buffer: usize, at: &At) -> (String, Option<Owner>) {
         let b = &self.plan.buffers[buffer];
         let base = format!("at_{}", b.name);
         let (index, owner) = match &at.flat {
-            Some((e, shape)) if row_major(shape) == b.strides => {
-                (e.clone(), (e == "e").then(|| shape.iter().product()))
+            Some((e, shape)) if row_major(shape) == b.strides && b.groups().is_none() => {
+                (e.clone(), (e == "e").then(|| Owner::Strides(shape.iter().product())))
             }
-            _ => (offset(&at.coords, &b.strides), None),
+            _ => (distance(b, &at.coords), None),
         };
         (if index == "0u" { base } else { format!("{base} + {index}") }, owner)
     }
@@ -373,6 +393,17 @@ pub(super) fn offset(coords: &[Coord], strides: &[usize]) -> String {
         .map(|(c, s)| if *s == 1 { c.text.clone() } else { format!("{} * {s}u", c.text) })
         .collect();
     if terms.is_empty() { "0u".into() } else { terms.join(" + ") }
+}
+/// A position's distance from the first element of a buffer.
+fn distance(b: &Buffer, coords: &[Coord]) -> String {
+    let (mut coords, mut strides) = (coords.to_vec(), b.strides.clone());
+    if let (Some((rows, words)), [.., row, _]) = (b.groups(), &coords[..])
+        && row.text != "0u"
+    {
+        coords.push(Coord::text(format!("({} / {rows}u)", row.text)));
+        strides.push(words);
+    }
+    offset(&coords, &strides)
 }
 /// Coordinate along an axis of row-major position `e`.
 pub(super) fn coordinate(shape: &[usize], axis: usize, e: &str) -> String {

@@ -3,7 +3,7 @@ use super::Emit;
 use super::element::{At, Coord, coordinate, offset};
 use crate::wgsl::place::layout::Along;
 use crate::wgsl::place::matrices::Cell;
-use crate::wgsl::place::{Buffer, Home, row_major};
+use crate::wgsl::place::{Buffer, Home};
 use crate::wgsl::sync::Memory;
 use crate::wgsl::types::{from_word, name, to_word, wrap};
 use pallas_ir::{DType, Inst, ScalarOp, Value};
@@ -169,40 +169,30 @@ impl Emit<'_> {
             }
             return;
         }
-        // Where lines lie across neighbours, one thread more than needed, so that they do not start in one memory bank.
-        let across = threads.iter().any(|t| self.plan.layout.classes[t.0].along == Along::Y);
-        let line = count + usize::from(across && count.is_multiple_of(2));
+        let (line, own, step, words) = self.partial_places(result, threads);
         let buffer = self.plan.buffers.len();
-        let strides: Vec<usize> = row_major(&ty.shape).iter().map(|s| s * line).collect();
         let name_of = format!("partial_{}", result.0);
-        let words = ty.elements() * line;
         self.plan.buffers.push(Buffer {
             name: name_of.clone(),
-            strides: strides.clone(),
-            row: None,
-            inner: strides.len().saturating_sub(1),
+            shape: vec![],
+            strides: vec![],
+            pad: None,
             cell: Cell::Word,
-            words,
+            words: places.len() * words,
             outside: false,
             scratch: false,
             at: 0,
         });
-        let word = |e: &Self, at: &At, t: &str| match offset(&at.coords, &strides).as_str() {
-            "0u" => e.word(buffer, &format!("at_{name_of} + {t}")),
-            line => e.word(buffer, &format!("at_{name_of} + {line} + {t}")),
+        // Register `i` of all threads, then the next one: neighbours write neighbours.
+        let coords = |i: usize, t: &str| {
+            let own = [(format!("{i}u"), words), (t.to_string(), step)];
+            line.iter().cloned().chain(own).collect::<Vec<_>>()
         };
-        let reached = |at: &At, t: &str| {
-            let lines = at.coords.iter().map(|c| c.text.clone()).zip(strides.iter().copied());
-            lines.chain([(t.to_string(), 1)]).collect::<Vec<_>>()
+        let word = |e: &Self, i: usize, t: &str| {
+            let (coords, strides): (Vec<_>, Vec<_>) =
+                coords(i, t).into_iter().map(|(text, stride)| (Coord::text(text), stride)).unzip();
+            e.word(buffer, &format!("at_{name_of} + {}", offset(&coords, &strides)))
         };
-        let own = threads.iter().rfold((String::new(), 1), |(text, step), (c, n)| {
-            let thread = match self.plan.layout.classes[*c].vector {
-                1 => format!("c{c}"),
-                v => format!("(c{c} / {v}u)"),
-            };
-            let term = if step == 1 { thread } else { format!("{thread} * {step}u") };
-            (if text.is_empty() { term } else { format!("{term} + {text}") }, step * n)
-        });
         let mut axes = self.plan.layout.axes[result.index()].clone();
         axes.extend(threads.iter().map(|t| Some(t.0)));
         let owner = self.owner_of(&axes);
@@ -211,9 +201,9 @@ impl Emit<'_> {
             if let Some(test) = &owner {
                 e.line(format!("if ({test}) {{"));
             }
-            for (at, x) in places.iter().zip(names) {
-                e.reach(Memory::Buffer(buffer), reached(at, &own.0), (1, 4, usize::MAX), true);
-                e.line(format!("{} = {};", word(e, at, &own.0), to_word(ty.dtype, x)));
+            for (i, x) in names.iter().enumerate() {
+                e.reach(Memory::Buffer(buffer), coords(i, &own), (1, 4, usize::MAX), true);
+                e.line(format!("{} = {};", word(e, i, &own), to_word(ty.dtype, x)));
                 e.pay(e.numbers.workgroup);
             }
             if owner.is_some() {
@@ -225,18 +215,18 @@ impl Emit<'_> {
             self.step(|e| {
                 e.touch(Memory::Buffer(buffer), None, false);
                 e.touch(Memory::Buffer(buffer), None, true);
-                let first = owner.iter().cloned().chain([format!("{} < {left}u", own.0)]).collect::<Vec<_>>();
+                let first = owner.iter().cloned().chain([format!("{own} < {left}u")]).collect::<Vec<_>>();
                 e.line(format!("if ({}) {{", first.join(" && ")));
                 e.depth += 1;
-                for at in places {
+                for i in 0..places.len() {
                     let sum = e.fresh("sum");
-                    e.reach(Memory::Buffer(buffer), reached(at, &own.0), (1, 4, usize::MAX), false);
-                    let (mine, next) = (word(e, at, &own.0), from_word(ty.dtype, &word(e, at, "t")));
+                    e.reach(Memory::Buffer(buffer), coords(i, &own), (1, 4, usize::MAX), false);
+                    let (mine, next) = (word(e, i, &own), from_word(ty.dtype, &word(e, i, "t")));
                     e.line(format!("var {sum}: {} = {};", name(ty.dtype), from_word(ty.dtype, &mine)));
                     e.spent += (count / left) as u64 + 1;
                     e.times((count / left) as f64, |e| {
                         let next = e.combine(op, ty.dtype, &sum, &next);
-                        let head = format!("for (var t = {} + {left}u; t < {count}u; t += {left}u)", own.0);
+                        let head = format!("for (var t = {own} + {left}u; t < {count}u; t += {left}u)");
                         e.line(format!("{head} {{ {sum} = {next}; }}"));
                         e.pay(e.numbers.workgroup);
                     });
@@ -248,13 +238,13 @@ impl Emit<'_> {
         }
         self.step(|e| {
             e.touch(Memory::Buffer(buffer), None, false);
-            for (i, at) in places.iter().enumerate() {
+            for i in 0..places.len() {
                 let sum = e.register(result, i);
-                e.reach(Memory::Buffer(buffer), reached(at, "0u"), (1, 4, usize::MAX), false);
-                e.line(format!("var {sum}: {} = {};", name(ty.dtype), from_word(ty.dtype, &word(e, at, "0u"))));
+                e.reach(Memory::Buffer(buffer), coords(i, "0u"), (1, 4, usize::MAX), false);
+                e.line(format!("var {sum}: {} = {};", name(ty.dtype), from_word(ty.dtype, &word(e, i, "0u"))));
                 if left <= COMBINED {
                     for t in 1..left {
-                        let next = from_word(ty.dtype, &word(e, at, &format!("{t}u")));
+                        let next = from_word(ty.dtype, &word(e, i, &format!("{t}u")));
                         let next = e.combine(op, ty.dtype, &sum, &next);
                         e.line(format!("{sum} = {next};"));
                         e.pay(e.numbers.workgroup);
@@ -262,7 +252,7 @@ impl Emit<'_> {
                     continue;
                 }
                 e.spent += left as u64 + 1;
-                let next = from_word(ty.dtype, &word(e, at, "t"));
+                let next = from_word(ty.dtype, &word(e, i, "t"));
                 e.times((left - 1) as f64, |e| {
                     let next = e.combine(op, ty.dtype, &sum, &next);
                     e.line(format!("for (var t = 1u; t < {left}u; t++) {{ {sum} = {next}; }}"));
@@ -270,6 +260,33 @@ impl Emit<'_> {
                 });
             }
         });
+    }
+    /// Where the threads of a line keep a register's partial results: the coordinates of the line and words between
+    /// neighbours along each, a thread's number in its line, words between such neighbours, and words of all threads.
+    fn partial_places(
+        &self,
+        result: Value,
+        threads: &[(usize, usize)],
+    ) -> (Vec<(String, usize)>, String, usize, usize) {
+        let thread = |c: usize| match self.plan.layout.classes[c].vector {
+            1 => format!("c{c}"),
+            v => format!("(c{c} / {v}u)"),
+        };
+        let kept = self.plan.layout.axes[result.index()].iter().flatten().copied();
+        let all: Vec<usize> = threads.iter().map(|t| t.0).chain(kept).collect();
+        // Threads along x are neighbours.
+        let (mut line, mut own, mut step, mut words) = (vec![], String::new(), 0, 1);
+        for along in [Along::X, Along::Y] {
+            let Some(&c) = all.iter().find(|c| self.plan.layout.classes[**c].along == along) else { continue };
+            match threads.iter().any(|t| t.0 == c) {
+                false => line.push((thread(c), words)),
+                true if own.is_empty() => (own, step) = (thread(c), words),
+                // Both directions are folded: the line is all of the grid.
+                true => own = format!("({} * {words}u + {own})", thread(c)),
+            }
+            words *= self.plan.layout.classes[c].threads;
+        }
+        (line, own, step, words)
     }
 
     // ---- along a line

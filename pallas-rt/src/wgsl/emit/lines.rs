@@ -1,6 +1,6 @@
 //! Lines of text, the steps and nodes they are part of, and what they cost.
 use super::Emit;
-use crate::wgsl::sync::{Memory, Nest, Node, Step, Touch};
+use crate::wgsl::sync::{Memory, Nest, Node, Owner, Step, Touch};
 
 impl Emit<'_> {
     pub(super) fn line(&mut self, text: impl AsRef<str>) {
@@ -58,7 +58,7 @@ impl Emit<'_> {
         let parts = parts.into_iter().map(|(head, nodes)| (format!("{pad}{head}\n"), nodes)).collect();
         self.nodes().push(Node::Nest(Nest { repeats, parts, close: format!("{pad}}}\n") }));
     }
-    pub(super) fn touch(&mut self, of: Memory, owner: Option<usize>, write: bool) {
+    pub(super) fn touch(&mut self, of: Memory, owner: Option<Owner>, write: bool) {
         let touch = Touch { of, owner };
         let step = self.step.as_mut().expect("memory is touched inside of a step");
         let list = if write { &mut step.writes } else { &mut step.reads };

@@ -6,7 +6,8 @@ use crate::passes::lower;
 use crate::wgsl::place::Home;
 use crate::wgsl::place::views::{self, Inline};
 use crate::wgsl::reach;
-use crate::wgsl::sync::{Memory, Node};
+use crate::wgsl::sync::{Memory, Node, Owner};
+use crate::wgsl::types::to_word;
 use pallas_ir::{Inst, Op, OperandId, OperandKind, Value, View};
 use std::cell::RefCell;
 
@@ -76,7 +77,9 @@ impl Emit<'_> {
             let at = At { coords: vec![], flat: None };
             return self.agree(result, |e| read(e, &at));
         }
-        self.fill(result, read);
+        if masked || !self.load_fours(access, result) {
+            self.fill(result, read);
+        }
         // Every thread's elements of an array that nothing writes.
         let constant = !masked && !module::written(self.k, from) && self.plan.scratches[from.index()].is_none();
         if let (true, Home::Buffer(_), Some(Node::Step(step))) =
@@ -153,7 +156,8 @@ impl Emit<'_> {
         }
         debug_assert!(view.axes.len() == self.k.operand(of).dims.len(), "a lowered view has all of the array's axes");
         if module::written(self.k, of) {
-            self.touch(Memory::Array(self.k.memory_of(of).0), None, false);
+            let owner = self.keeper(access, at).filter(|(_, replicas)| !replicas);
+            self.touch(Memory::Array(self.k.memory_of(of).0), owner.map(|(owner, _)| owner), false);
         }
         let four = self.four(access, at);
         match &four {
@@ -276,7 +280,8 @@ impl Emit<'_> {
         }
         let along = self.along_all(access, at, known);
         let (inside, number) = (tests(&along), number(&along));
-        self.touch(Memory::Array(self.k.memory_of(of).0), None, true);
+        let owner = self.keeper(access, at).map(|(owner, _)| owner);
+        self.touch(Memory::Array(self.k.memory_of(of).0), owner, true);
         self.reach_array(access, at, 1, true);
         self.pay(self.numbers.global);
         self.counts.global += self.trips;
@@ -288,7 +293,8 @@ impl Emit<'_> {
         let elements: Vec<String> = places.iter().map(|at| self.element(value, at)).collect();
         let along = self.along_all(access, base, known);
         let (inside, number) = (tests(&along), number(&along));
-        self.touch(Memory::Array(self.k.memory_of(of).0), None, true);
+        let owner = self.keeper(access, &places[0]).map(|(owner, _)| owner);
+        self.touch(Memory::Array(self.k.memory_of(of).0), owner, true);
         self.reach_array(access, base, FOUR, true);
         self.pay(self.numbers.four);
         self.counts.global += FOUR as f64 * self.trips;
@@ -304,6 +310,21 @@ impl Emit<'_> {
         body(self);
         self.depth -= 1;
         self.line("}");
+    }
+
+    /// Copies an array's vectors to a buffer of such: false where one of the two has none.
+    fn load_fours(&mut self, access: Access<'_>, result: Value) -> bool {
+        let Home::Buffer(buffer) = self.plan.homes[result.index()] else { return false };
+        let (dtype, shape) = (self.k.ty(result).dtype, self.k.ty(result).shape.clone());
+        let parts: Vec<At> = (0..FOUR).map(|part| self.linear_fours(&shape, part)).collect();
+        let to = self.four_of(buffer, &parts[0]).filter(|_| self.four(access, &parts[0]).is_some());
+        let Some((to, _)) = to else { return false };
+        self.each(shape.iter().product::<usize>() / FOUR, |e| {
+            let known = &mut Known::default();
+            let words: Vec<String> = parts.iter().map(|at| to_word(dtype, &e.read(access, at, known))).collect();
+            e.put_four(buffer, &parts[0], &to, &words);
+        });
+        true
     }
 
     /// Records an access to an array.
@@ -330,13 +351,39 @@ impl Emit<'_> {
             return None;
         }
         let last = view.axes.last().filter(|v| v.kept && v.stride == 1 && v.offset % FOUR as i64 == 0)?;
-        if last.dynamic && !module::multiple(self.k, &self.plan.defined, *starts.last()?, self.multiples) {
+        if last.dynamic && !self.multiple(*starts.last()?, FOUR) {
             return None;
         }
         let (base, part) = at.coords.last()?.part.clone()?;
         let mut at = At { coords: at.coords.clone(), flat: None };
         *at.coords.last_mut()? = Coord::text(base);
         Some((at, part))
+    }
+
+    fn multiple(&self, v: Value, n: usize) -> bool {
+        module::multiple(self.k, &self.plan.defined, v, n as i64, self.multiples)
+    }
+    /// Whose the element of an array at one of a thread's own positions is, and whether several threads have that position:
+    /// where blocks lie side by side, a step that stores another block than the last did meets nobody else's elements.
+    fn keeper(&self, access: Access<'_>, at: &At) -> Option<(Owner, bool)> {
+        let (mut coords, mut starts) = (at.coords.iter(), access.starts.iter());
+        let mut classes = vec![];
+        for axis in &access.view.axes {
+            let own = if axis.kept { coords.next()?.own } else { None };
+            let start = if axis.dynamic { starts.next() } else { None };
+            let beside = || {
+                let whole = axis.stride == 1 && axis.offset % axis.size as i64 == 0;
+                whole && start.is_none_or(|v| self.multiple(*v, axis.size))
+            };
+            match own {
+                _ if axis.size == 1 => classes.push(None),
+                Some((c, _)) if beside() => classes.push(Some(c)),
+                _ => return None,
+            }
+        }
+        let blocks = access.view.axes.iter().zip(&classes);
+        let blocks = blocks.map(|(axis, c)| (axis.size, c.map(|c| self.plan.layout.classes[c]))).collect();
+        Some((Owner::Blocks(blocks), self.owner_of(&classes).is_some()))
     }
 
     /// The position along an axis of an array of coordinate `c` of a view, and whether it is known to lie inside.

@@ -40,6 +40,8 @@ pub(super) struct Emitted {
     pub(super) helpers: BTreeSet<&'static str>,
     /// Register tiles that are read across threads and have no copy.
     pub(super) wanted: BTreeSet<Value>,
+    /// Register tiles that threads read their own elements of; others with a copy are read there alone.
+    pub(super) held: BTreeSet<Value>,
     /// What a thread executes, in the profile's prices.
     pub(super) work: f64,
     /// Lines of text.
@@ -51,6 +53,8 @@ pub(super) struct Emitted {
     pub(super) accesses: Vec<reach::Access>,
     /// Arrays that are read or written four elements at a time.
     pub(super) fours: BTreeSet<OperandId>,
+    /// Buffers of vectors that words are written to one by one.
+    pub(super) singles: BTreeSet<usize>,
     /// What a thread does in one step of the innermost sequential axis.
     pub(super) step: Counts,
     /// Emission stopped: the program costs more than it may.
@@ -97,6 +101,7 @@ pub(super) struct Emit<'k> {
     constants: Vec<u32>,
     helpers: BTreeSet<&'static str>,
     wanted: BTreeSet<Value>,
+    held: BTreeSet<Value>,
     fresh: usize,
     /// Loop iterations of an invocation since the counter was last moved; leaving a loop counts as one.
     spent: u64,
@@ -116,6 +121,8 @@ pub(super) struct Emit<'k> {
     lockstep: bool,
     /// Arrays that are read or written four elements at a time.
     fours: BTreeSet<OperandId>,
+    /// Buffers of vectors that words are written to one by one.
+    singles: BTreeSet<usize>,
     /// Coordinates of fetched loads that have been computed where the present line sees them.
     known: BTreeMap<Value, memory::Known>,
     /// Indices of workgroup memory, and the names of the four words there.
@@ -158,6 +165,7 @@ pub(super) fn body(
         constants: vec![],
         helpers: BTreeSet::new(),
         wanted: BTreeSet::new(),
+        held: BTreeSet::new(),
         fresh: 0,
         spent: 0,
         axes_left: sequential,
@@ -171,6 +179,7 @@ pub(super) fn body(
         multiples: limits.multiples,
         lockstep: limits.lanes.is_some_and(|lanes| threads <= lanes),
         fours: BTreeSet::new(),
+        singles: BTreeSet::new(),
         written,
         accesses: vec![],
         strided: None,
@@ -191,12 +200,14 @@ pub(super) fn body(
         constants: e.constants,
         helpers: e.helpers,
         wanted: e.wanted,
+        held: e.held,
         work: e.work,
         lines: e.lines,
         iterations: e.iterations,
         lockstep: e.lockstep,
         accesses: if stopped { vec![] } else { reach::merged(e.accesses) },
         fours: e.fours,
+        singles: e.singles,
         step: e.per_step.unwrap_or(e.counts),
         stopped,
     }

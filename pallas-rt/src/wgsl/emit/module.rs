@@ -95,18 +95,19 @@ impl pallas_ir::dim::Fold for Multiple<'_> {
         a && b
     }
 }
-/// Whether a scalar is known to be a multiple of four.
-pub(super) fn multiple(k: &Kernel, defined: &[Option<InstId>], v: Value, multiples: u64) -> bool {
+/// Whether a scalar is known to be a multiple of `n`; of what is known at launch only, `multiples` tells whether four is.
+pub(super) fn multiple(k: &Kernel, defined: &[Option<InstId>], v: Value, n: i64, multiples: u64) -> bool {
     let Some(id) = defined[v.index()] else { return false };
     let inst = k.inst(id);
-    let of = |v: &Value| multiple(k, defined, *v, multiples);
+    let of = |v: &Value| multiple(k, defined, *v, n, multiples);
     match &inst.op {
-        Op::Const(x) => x.as_i64() % FOUR as i64 == 0,
+        Op::Const(x) => x.as_i64() % n == 0,
         Op::Scalar(ScalarOp::Mul) => inst.args.iter().any(of),
         Op::Scalar(ScalarOp::Add | ScalarOp::Sub) => inst.args.iter().all(of),
         Op::Extent(dim) => {
             let i = dim.index();
-            k.dims[i].size.map_or(i < 64 && multiples >> i & 1 == 1, |n| n % FOUR as i64 == 0)
+            let four = || FOUR as i64 % n == 0 && i < 64 && multiples >> i & 1 == 1;
+            k.dims[i].size.map_or_else(four, |size| size % n == 0)
         }
         _ => false,
     }
@@ -175,7 +176,7 @@ pub(in crate::wgsl) fn arrays(k: &Kernel) -> Vec<(OperandId, bool)> {
 
 /// The whole shader around a body that has its barriers.
 pub(in crate::wgsl) fn module(k: &Kernel, plan: &Plan, body: &Emitted, sizes: Sizes, error_flag: bool) -> String {
-    let (workgroup_words, scratch_words) = (sizes.of(Cell::Word), sizes.scratch);
+    let scratch_words = sizes.scratch;
     let mut m = String::new();
     let mut put = |s: String| m.push_str(&(s + "\n"));
     let (rows, columns) = plan.grid;
@@ -212,12 +213,9 @@ pub(in crate::wgsl) fn module(k: &Kernel, plan: &Plan, body: &Emitted, sizes: Si
         put(format!("@group(0) @binding({next}) var<storage, read_write> error_flag: array<atomic<u32>>;"));
         put("var<private> spent: u32;".into());
     }
-    match plan.fours {
-        true => put(format!("var<workgroup> tiles: array<vec4<u32>, {}>;", workgroup_words.div_ceil(4).max(1))),
-        false => put(format!("var<workgroup> tiles: array<u32, {}>;", workgroup_words.max(1))),
-    }
-    for (cell, ty) in [(Cell::Float, "f32"), (Cell::Half, "f16")].into_iter().filter(|(cell, _)| sizes.of(*cell) > 0) {
-        put(format!("var<workgroup> {}: array<{ty}, {}>;", cell.arena(), sizes.of(cell)));
+    for cell in Cell::ALL.into_iter().filter(|&cell| sizes.of(cell) > 0) {
+        let count = sizes.of(cell).div_ceil(cell.width());
+        put(format!("var<workgroup> {}: array<{}, {count}>;", cell.arena(), cell.wgsl()));
     }
     put("var<workgroup> agreed: u32;".into());
     for b in &plan.buffers {

@@ -1,8 +1,9 @@
 //! Elements of arrays as words: one element, or four neighbours at once.
 //!
 //! Where an array's rows are whole vectors of four elements (one, two or four words), it is bound as an array of them, unless
-//! elements narrower than a word are written one by one as well: their neighbours may be another program's, so the words
-//! are atomic then. Which of both it is follows from all of the text: `read_`, `write_` and `four_` functions hide it.
+//! elements are written one by one as well: their neighbours may be another thread's, so it is one of words then, and
+//! these are atomic where elements are narrower. What it is follows from all of the text: `read_`, `write_` and `four_`
+//! functions hide it.
 use super::Emit;
 use super::element::{FOUR, PARTS};
 use super::module;
@@ -26,7 +27,11 @@ impl Emit<'_> {
     }
     /// Whether the array's words may be atomic.
     fn narrow_output(&self, of: OperandId) -> bool {
-        module::written(self.k, of) && self.k.operand(of).dtype.bytes() < 4
+        self.is_written(of) && self.k.operand(of).dtype.bytes() < 4
+    }
+    /// Whether the array may be one of words after all.
+    fn is_written(&self, of: OperandId) -> bool {
+        module::written(self.k, of)
     }
 
     /// Element `number` of an array that is in bounds.
@@ -48,7 +53,7 @@ impl Emit<'_> {
         self.fours.insert(self.k.memory_of(of));
         let (name, array) = (self.fresh("w"), module::array(self.k, of));
         let at = format!("{number} / {FOUR}u");
-        self.line(match self.narrow_output(of) {
+        self.line(match self.is_written(of) {
             true => format!("let {name} = four_{array}({at});"),
             false => format!("let {name} = {array}[{at}];"),
         });
@@ -89,10 +94,7 @@ impl Emit<'_> {
         };
         let words: Vec<String> = bits.chunks(FOUR / dtype.bytes()).map(word).collect();
         let (at, all) = (format!("{number} / {FOUR}u"), words.join(", "));
-        self.line(match (self.narrow_output(of), dtype.bytes()) {
-            (false, bytes) => format!("{array}[{at}] = {}({all});", vector(bytes)),
-            (true, bytes) => format!("write_four_{array}({at}, {}({all}));", vector(bytes)),
-        });
+        self.line(format!("write_four_{array}({at}, {}({all}));", vector(dtype.bytes())));
     }
 }
 
@@ -101,10 +103,10 @@ pub(super) fn binding(k: &Kernel, id: OperandId, fours: bool, text: &str) -> (St
     let (name, bytes) = (module::array(k, id), k.operand(id).dtype.bytes());
     let called = |function: &str| text.contains(&format!("{function}_{name}("));
     let fours = fours || called("four") || called("write_four");
-    let narrow = bytes < 4 && module::written(k, id);
-    // Neighbours share a word, and another program may own them.
-    let atomic = narrow && (!fours || called("write"));
-    let vectors = fours && !atomic && bytes > 1;
+    // Neighbours in a vector, or in a word, may be another thread's.
+    let single = module::written(k, id) && (!fours || called("write"));
+    let atomic = bytes < 4 && single;
+    let vectors = fours && !single && bytes > 1;
     let (vector, words) = (vector(bytes), bytes.max(1));
     let word = match (atomic, vectors) {
         (true, _) => "atomic<u32>",
@@ -124,16 +126,17 @@ pub(super) fn binding(k: &Kernel, id: OperandId, fours: bool, text: &str) -> (St
     };
     put(called("read"), format!("fn read_{name}(i: u32) -> u32 {{ return {}; }}", at("i")));
     let part = |p: usize| format!("{words}u * i + {p}u");
-    let four = match atomic && bytes > 1 {
+    let four = match single && bytes > 1 {
         true => format!("{vector}({})", (0..words).map(|p| at(&part(p))).collect::<Vec<_>>().join(", ")),
         false if atomic => at("i"),
         false => format!("{name}[i]"),
     };
-    put(called("four"), format!("fn four_{name}(i: u32) -> {vector} {{ return {four}; }}"));
-    let store = match (atomic, bytes) {
+    put(called(" four"), format!("fn four_{name}(i: u32) -> {vector} {{ return {four}; }}"));
+    let store = match (single, bytes) {
         (false, _) => format!("{name}[i] = x;"),
         (true, 1) => format!("atomicStore(&{name}[i], x);"),
-        _ => (0..words).map(|p| format!("atomicStore(&{name}[{}], x[{p}]); ", part(p))).collect::<String>(),
+        (true, 2) => (0..words).map(|p| format!("atomicStore(&{name}[{}], x[{p}]); ", part(p))).collect(),
+        (true, _) => (0..words).map(|p| format!("{name}[{}] = x[{p}]; ", part(p))).collect::<String>(),
     };
     put(called("write_four"), format!("fn write_four_{name}(i: u32, x: {vector}) {{ {store} }}"));
     let (per, width) = (4 / bytes, 8 * bytes);

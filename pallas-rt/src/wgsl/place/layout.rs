@@ -13,7 +13,7 @@ use pallas_ir::{Access, Inst, InstId, Kernel, Op, OperandId, RegionId, Value};
 use std::collections::BTreeMap;
 
 /// The direction of the thread grid an axis lies along.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::wgsl) enum Along {
     /// Rows of the thread grid.
     Y,
@@ -24,7 +24,7 @@ pub(in crate::wgsl) enum Along {
 }
 
 /// A class of axes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::wgsl) struct Class {
     /// Extent of its axes.
     pub(in crate::wgsl) size: usize,
@@ -120,12 +120,14 @@ fn divisor(n: usize, most: usize) -> usize {
     (1..=most.min(n)).rev().find(|d| n.is_multiple_of(*d)).unwrap_or(1)
 }
 
-/// Finds the classes and their directions; `whole` tells whether an array's rows are whole vectors.
+/// Finds the classes and their directions; `whole` tells whether an array's rows are whole vectors, `products` whether
+/// those of products go before vectors beside them.
 pub(in crate::wgsl) fn layout(
     k: &Kernel,
     inline: &[Option<Inline>],
     defined: &[Option<InstId>],
     whole: impl Fn(OperandId) -> bool,
+    products: bool,
 ) -> Layout {
     let mut first = vec![0; k.values.len()];
     let mut axes = 0;
@@ -143,7 +145,7 @@ pub(in crate::wgsl) fn layout(
     for union in unions {
         search.join(&union.pairs);
     }
-    search.finish(whole)
+    search.finish(whole, products)
 }
 
 /// Axes that should share a class.
@@ -328,23 +330,26 @@ impl Search<'_> {
         }
         Some(colours)
     }
-    /// Last axes, in the order they should lie along X: of stored matrices, of loaded ones, of what is stored and loaded
-    /// beside them, of any tile.
-    fn seeds(&self) -> Vec<usize> {
-        let (mut stored, mut loaded) = (vec![], vec![]);
+    /// Last axes, in the order they should lie along X: of stored matrices, of loaded ones, of products where asked for, of
+    /// what is stored and loaded beside them, of any tile.
+    fn seeds(&self, products: bool) -> Vec<usize> {
+        let (mut stored, mut loaded, mut multiplied) = (vec![], vec![], vec![]);
         self.k.walk(self.k.body, &mut |_, inst| match &inst.op {
             Op::Store { .. } => stored.push(inst.args[0]),
             Op::Load { .. } => loaded.push(inst.results[0]),
+            Op::Structural(op) if products && matches!(access(self.k, op, inst), Access::Contract { .. }) => {
+                multiplied.push(inst.results[0]);
+            }
             _ => {}
         });
         let any = (0..self.k.values.len() as u32).map(Value);
-        let mut all: Vec<Value> = stored.into_iter().chain(loaded).collect();
+        let mut all: Vec<Value> = stored.into_iter().chain(loaded).chain(multiplied).collect();
         all.sort_by_key(|&v| self.long(v).len() < 2);
         let last = |v: Value| self.long(v).last().map(|&a| self.axis(v, a));
         all.into_iter().chain(any).filter(|&v| self.homed(v)).filter_map(last).collect()
     }
-    fn finish(self, whole: impl Fn(OperandId) -> bool) -> Layout {
-        let colours = self.colours(&self.seeds()).expect("unions kept the colouring");
+    fn finish(self, whole: impl Fn(OperandId) -> bool, products: bool) -> Layout {
+        let colours = self.colours(&self.seeds(products)).expect("unions kept the colouring");
         let each: Vec<usize> = (0..self.each.len()).filter(|&a| self.each[a]).map(|a| self.root(a)).collect();
         let (mut numbers, mut classes) = (BTreeMap::new(), vec![]);
         let mut axes = vec![];

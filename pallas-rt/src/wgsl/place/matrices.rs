@@ -17,6 +17,9 @@ pub(in crate::wgsl) enum Cell {
     /// A word of any type's bits.
     #[default]
     Word,
+    /// Such a word where threads write vectors of four and nothing less: components of one vector, written by several
+    /// threads, would be a data race. On Metal and D3D a component's write is one of the whole vector.
+    Four,
     /// An f32 that matrices are loaded from and stored to.
     Float,
     /// An f16 that matrices are loaded from.
@@ -24,15 +27,33 @@ pub(in crate::wgsl) enum Cell {
 }
 
 impl Cell {
-    pub(in crate::wgsl) const ALL: [Cell; 3] = [Cell::Word, Cell::Float, Cell::Half];
+    pub(in crate::wgsl) const ALL: [Cell; 4] = [Cell::Word, Cell::Four, Cell::Float, Cell::Half];
 
     /// The array of workgroup memory.
     pub(in crate::wgsl) fn arena(self) -> &'static str {
         match self {
             Cell::Word => "tiles",
+            Cell::Four => "fours",
             Cell::Float => "floats",
             Cell::Half => "halves",
         }
+    }
+    /// The type of the array's elements.
+    pub(in crate::wgsl) fn wgsl(self) -> &'static str {
+        match self {
+            Cell::Word => "u32",
+            Cell::Four => "vec4<u32>",
+            Cell::Float => "f32",
+            Cell::Half => "f16",
+        }
+    }
+    /// Elements of a tile in one element of the array.
+    pub(in crate::wgsl) fn width(self) -> usize {
+        if self == Cell::Four { 4 } else { 1 }
+    }
+    /// Whether it holds bits, of any type: no matrix is loaded from there.
+    pub(in crate::wgsl) fn is_bits(self) -> bool {
+        matches!(self, Cell::Word | Cell::Four)
     }
     pub(in crate::wgsl) fn bytes(self) -> usize {
         if self == Cell::Half { 2 } else { 4 }

@@ -36,12 +36,12 @@ pub(super) enum Home {
 pub(super) struct Buffer {
     /// In the text and in tables.
     pub(super) name: String,
+    /// The tile's.
+    pub(super) shape: Vec<usize>,
     /// Distance between neighbours along each axis.
     pub(super) strides: Vec<usize>,
-    /// Elements of a row that may be padded.
-    pub(super) row: Option<usize>,
-    /// The axis whose neighbours are neighbours in memory.
-    pub(super) inner: usize,
+    /// What lies between rows, if there may be any.
+    pub(super) pad: Option<Pad>,
     /// What an element is kept in.
     pub(super) cell: Cell,
     /// Elements.
@@ -52,6 +52,41 @@ pub(super) struct Buffer {
     pub(super) scratch: bool,
     /// First word; set when all lives are known.
     pub(super) at: usize,
+}
+
+impl Buffer {
+    /// Rows to a group and words behind each, if there are such.
+    pub(super) fn groups(&self) -> Option<(usize, usize)> {
+        self.pad.filter(|pad| pad.group > 0).map(|pad| (pad.rows, pad.group))
+    }
+}
+
+/// Words between the rows of a buffer, by which what threads touch at once lies in different banks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Pad {
+    /// Behind each row.
+    pub(super) row: usize,
+    /// Behind each group of `rows`.
+    pub(super) group: usize,
+    /// Rows of a group.
+    pub(super) rows: usize,
+}
+
+impl Pad {
+    /// Words behind the groups of so many rows, but the last one.
+    fn behind(self, rows: usize) -> usize {
+        (rows.max(1) - 1).checked_div(self.rows).unwrap_or(0) * self.group
+    }
+}
+
+/// Distances between neighbours of matrices with such a pad.
+pub(super) fn padded(shape: &[usize], pad: Pad) -> Vec<usize> {
+    let [front @ .., rows, columns] = shape else { unreachable!("matrices have rows and columns") };
+    let pitch = columns + pad.row;
+    let matrix = rows * pitch + pad.behind(*rows);
+    let mut strides: Vec<usize> = row_major(front).into_iter().map(|n| n * matrix).collect();
+    strides.extend([pitch, 1]);
+    strides
 }
 
 /// A kernel's placement on one grid of threads.
@@ -76,11 +111,11 @@ pub(super) struct Plan {
     /// By value: what its elements are kept in.
     cells: Vec<Cell>,
     pub(super) buffers: Vec<Buffer>,
-    /// Words between the rows of buffers, by name, where it is not the usual pad.
-    pads: BTreeMap<String, usize>,
+    /// What lies between the rows of buffers, by name, where it is not the usual pad.
+    pads: BTreeMap<String, Pad>,
     /// Rows and columns of threads.
     pub(super) grid: (u32, u32),
-    /// Workgroup memory is an array of vectors of four words.
+    /// Threads have vectors of four elements, in registers and in workgroup memory.
     pub(super) fours: bool,
 }
 
@@ -107,61 +142,36 @@ impl Plan {
         self.copies[v.index()] = Some(buffer);
     }
     fn buffer(&mut self, k: &Kernel, v: Value, name: &str) -> usize {
-        let shape = &k.ty(v).shape;
-        let mut strides = row_major(shape);
-        let (mut row, mut inner) = (None, shape.len().saturating_sub(1));
-        let pad = self.pads.get(name).copied();
+        let shape = k.ty(v).shape.clone();
+        let (mut pad, mut behind) = (None, 0);
         let cell = self.cells[v.index()];
-        if cell == Cell::Word && self.turned(k, v) {
-            (strides, row, inner) = (vec![1, shape[0] + pad.unwrap_or(0)], Some(shape[0]), 0);
-        } else if let [.., rows, columns] = shape[..]
+        if let [.., rows, columns] = shape[..]
             && rows > 1
             && columns > 0
         {
             // Threads that read down a column would meet in one memory bank.
             let across = columns.is_multiple_of(2) && !self.fours && self.read_across(k, v);
             let usual = match cell {
-                Cell::Word => usize::from(across),
+                Cell::Word | Cell::Four => usize::from(across),
                 // Eight rows of 16 bytes lie in different banks, and matrices begin where vectors do.
                 Cell::Float | Cell::Half => cell.aligned(),
             };
-            let pad = pad.unwrap_or(usual);
-            let last = strides.len() - 1;
-            strides[..last].iter_mut().for_each(|s| *s = *s / columns * (columns + pad));
-            row = (cell == Cell::Word).then_some(columns);
+            let own = self.pads.get(name).copied().unwrap_or(Pad { row: usual, ..Pad::default() });
+            (pad, behind) = (Some(own), own.behind(rows));
         }
-        let words = shape.iter().zip(&strides).map(|(n, s)| n * s).max().unwrap_or(1).max(1);
-        self.push(Buffer { name: name.into(), strides, row, inner, cell, words, outside: false, scratch: false, at: 0 })
+        let strides = pad.map_or_else(|| row_major(&shape), |pad| padded(&shape, pad));
+        let words = shape.iter().zip(&strides).map(|(n, s)| n * s).max().unwrap_or(1).max(1) + behind;
+        let pad = pad.filter(|_| cell == Cell::Word);
+        let cell = if cell.is_bits() { self.bits() } else { cell };
+        self.push(Buffer { name: name.into(), shape, strides, pad, cell, words, outside: false, scratch: false, at: 0 })
+    }
+    /// What a tile's bits lie in, until it turns out that a thread writes a word alone.
+    fn bits(&self) -> Cell {
+        if self.fours { Cell::Four } else { Cell::Word }
     }
     fn push(&mut self, buffer: Buffer) -> usize {
         self.buffers.push(buffer);
         self.buffers.len() - 1
-    }
-    /// Whether a matrix is kept column by column: its products contract it along rows, and threads have vectors of columns of
-    /// the result. Rows that lie four rows apart would be in the same banks, however long they are.
-    fn turned(&self, k: &Kernel, v: Value) -> bool {
-        if k.ty(v).shape.len() != 2 || !self.fours {
-            return false;
-        }
-        let (mut turned, mut plain) = (false, false);
-        k.walk(k.body, &mut |_, inst| {
-            let Op::Structural(op) = &inst.op else { return };
-            let Access::Contract { contract, batch } = access(k, op, inst) else { return };
-            for (side, &arg) in inst.args.iter().enumerate() {
-                let mut axes = contract.iter().map(|p| if side == 0 { p.0 } else { p.1 });
-                let rank = k.ty(inst.results[0]).shape.len();
-                let (Some(axis), None, true) = (axes.next(), axes.next(), batch.is_empty() && rank == 2) else {
-                    continue;
-                };
-                if self.source(k, arg, axis) == Some((v, 1)) {
-                    let free = self.layout.class(inst.results[0], side);
-                    turned |= free.is_some_and(|c| c.vector > 1);
-                    plain |= free.is_none_or(|c| c.vector == 1);
-                }
-                plain |= self.source(k, arg, axis) == Some((v, 0));
-            }
-        });
-        turned && !plain
     }
     /// Whether some product contracts a tile along its last axis with its other axis spread over columns of threads.
     fn read_across(&self, k: &Kernel, v: Value) -> bool {
@@ -224,10 +234,10 @@ impl Analysis {
         if numbers.registers == 0 {
             inline.fill(None);
         }
-        let mut layout = layout::layout(k, &inline, &defined, &whole);
+        let mut layout = layout::layout(k, &inline, &defined, &whole, numbers.stage);
         // Rows of arrays that lie along both directions of one grid of threads: somewhere between them tiles change threads.
         if numbers.stage && layout.crossed() && views::keep_turned(k, &mut inline, &defined) {
-            layout = layout::layout(k, &inline, &defined, &whole);
+            layout = layout::layout(k, &inline, &defined, &whole, numbers.stage);
         }
         let fused = if numbers.registers == 0 { vec![false; k.values.len()] } else { fused(k, &inline) };
         let matrices = match matrices {
@@ -238,7 +248,7 @@ impl Analysis {
     }
 
     /// Homes on a grid of threads.
-    pub(super) fn plan(&self, k: &Kernel, numbers: &Numbers, grid: (u32, u32), pads: &BTreeMap<String, usize>) -> Plan {
+    pub(super) fn plan(&self, k: &Kernel, numbers: &Numbers, grid: (u32, u32), pads: &BTreeMap<String, Pad>) -> Plan {
         // Workgroup memory is vectors where threads have them.
         let vectors = numbers.vector > 1 && (numbers.always || self.layout.classes.iter().any(|c| c.row));
         let vector = if vectors { numbers.vector } else { 1 };
@@ -296,13 +306,13 @@ impl Analysis {
             if operand.kind == OperandKind::Scratch && touched[i] {
                 let shape = operand.block_shape();
                 let (strides, words) = (row_major(&shape), shape.iter().product::<usize>().max(1));
-                let name = format!("scratch_{}", operand.name);
+                let (name, cell) = (format!("scratch_{}", operand.name), plan.bits());
                 plan.scratches[i] = Some(plan.push(Buffer {
                     name,
-                    inner: strides.len().saturating_sub(1),
+                    shape,
                     strides,
-                    row: None,
-                    cell: Cell::Word,
+                    pad: None,
+                    cell,
                     words,
                     outside: false,
                     scratch: true,
