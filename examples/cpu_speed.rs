@@ -12,6 +12,7 @@ use pallas_kernels::flash_attention_backward::{flash_attention_backward, gradien
 use pallas_kernels::flash_attention_resident::resident_gradients;
 use pallas_kernels::matmul::{Layout, matmul, matmul_blocks, matmul_with};
 use pallas_kernels::norm::layer_norm;
+use pallas_kernels::norm_backward::{layer_norm_backward, rms_norm_backward};
 use pallas_kernels::softmax::softmax;
 use pallas_rt::ir::DType;
 use pallas_rt::prelude::*;
@@ -114,6 +115,10 @@ fn main() -> Result<()> {
     };
     rows("softmax 4096x1024", best("softmax", || softmax(&x))?);
     rows("layer norm 4096x1024", best("layer norm", || layer_norm(&x, &gamma, &beta, 1e-5))?);
+    let dy = numbers(&client, &[4096, 1024])?;
+    let backward = || layer_norm_backward(&x, &gamma, &dy, 1e-5);
+    rows("layer norm backward 4096x1024", best("layer norm backward", backward)?);
+    rows("RMS norm backward 4096x1024", best("RMS norm backward", || rms_norm_backward(&x, &gamma, &dy, 1e-5))?);
     let small = numbers(&client, &[16, 16])?;
     if let Some(seconds) = best("launch of an addition, 16x16", || add(&small, &small))? {
         println!("{:<44} {:8.2} µs", "launch of an addition, 16x16", seconds * 1e6);

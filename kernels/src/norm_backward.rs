@@ -7,12 +7,43 @@
 //! ```
 //! (Ba et al. 2016; Zhang & Sennrich 2019.) Sums are f32. Short rows are one block; long ones are swept: mean and variance
 //! by [`row_moment`], a sweep for the two means of g, one that writes. Gradients of the parameters take blocks of rows in
-//! turn, so that they are the same every time.
+//! turn, so that they are the same every time; on a CPU short rows are read once for all gradients, in as many parts as
+//! keep it busy.
 use crate::dispatch::floats;
-use crate::element::Floating;
+use crate::element::{Floating, Wide};
 use crate::norm::row_moment;
+use crate::online::busy;
 use crate::rows::{in_rows, parameter, rows};
+use pallas_rt::DeviceKind;
 use pallas_rt::prelude::*;
+
+/// What is found of whole rows.
+#[derive(Clone, Copy)]
+struct Back<A> {
+    dx: Tile<A>,
+    mean: Tile<A>,
+    variance: Tile<A>,
+    hat: Tile<A>,
+}
+
+/// From rows and the gradient by what γ scales; `variance` may change the variances of rows.
+fn back<A: Wide>(
+    x: Tile<A>,
+    g: Tile<A>,
+    epsilon: Scalar<A>,
+    centre: bool,
+    variance: impl Fn(Tile<A>) -> Tile<A>,
+) -> Back<A> {
+    let (rows, scale) = (x.shape()[0], 1.0 / x.shape()[1] as f64);
+    let mean = if centre { x.sum(1) * scale } else { zeros([rows, 1]) };
+    let centred = x - mean;
+    let variance = variance((centred * centred).sum(1) * scale);
+    let r = (variance + epsilon).rsqrt();
+    let hat = centred * r;
+    let along = (g * hat).sum(1) * scale;
+    let level = if centre { g.sum(1) * scale } else { zeros([rows, 1]) };
+    Back { dx: (g - level - hat * along) * r, mean, variance, hat }
+}
 
 /// The gradient by x and the statistics of whole rows that fit a block; without `centre` that of RMS norm.
 #[kernel(grid = (cdiv(R, BR)))]
@@ -26,18 +57,62 @@ pub fn norm_backward_whole_rows<E: Floating, const BR: usize>(
     epsilon: f32,
     #[fixed] centre: bool,
 ) {
-    let x = x.load().cast::<E::Acc>();
-    let scale = 1.0 / C as f64;
-    let mu = if centre { x.sum(1) * scale } else { zeros([BR, 1]) };
-    let centred = x - mu;
-    let sigma2 = (centred * centred).sum(1) * scale;
-    let r = (sigma2 + epsilon.cast::<E::Acc>()).rsqrt();
-    let (hat, g) = (centred * r, dy.load().cast::<E::Acc>() * gamma.load().cast::<E::Acc>());
-    let along = (g * hat).sum(1) * scale;
-    let level = if centre { g.sum(1) * scale } else { zeros([BR, 1]) };
-    dx.store(((g - level - hat * along) * r).cast::<E>());
-    mean.store(mu);
-    variance.store(sigma2);
+    let g = dy.load().cast::<E::Acc>() * gamma.load().cast::<E::Acc>();
+    let found = back(x.load().cast::<E::Acc>(), g, epsilon.cast::<E::Acc>(), centre, |variance| variance);
+    dx.store(found.dx.cast::<E>());
+    mean.store(found.mean);
+    variance.store(found.variance);
+}
+
+/// All gradients of whole rows that fit a block, read once; those of the parameters are sums over the rows of each of `P`
+/// parts, which have `S` blocks.
+#[kernel(grid = (P, S), semantics = (parallel, arbitrary))]
+pub fn norm_backward_parts<E: Floating, const BR: usize>(
+    #[block([R, C] => [BR, C], |p, s| (p * S + s, 0), fill = 0.0)] x: In<E>,
+    #[block([1, C] => [1, C], |_, _| (0, 0))] gamma: In<E>,
+    #[block([R, C] => [BR, C], |p, s| (p * S + s, 0), fill = 0.0)] dy: In<E>,
+    #[block([R, C] => [BR, C], |p, s| (p * S + s, 0))] dx: Out<E>,
+    #[block([P, C] => [1, C], |p, _| (p, 0))] dgammas: Out<E::Acc>,
+    #[block([P, C] => [1, C], |p, _| (p, 0))] dbetas: Out<E::Acc>,
+    #[scratch([1, C])] gammas: Scratch<E::Acc>,
+    #[scratch([1, C])] betas: Scratch<E::Acc>,
+    epsilon: f32,
+    #[fixed] centre: bool,
+    #[dim] P: usize,
+    #[dim] S: usize,
+) {
+    if program_id(1) == 0 {
+        gammas.fill(0.0);
+        betas.fill(0.0);
+    }
+    let dy = dy.load().cast::<E::Acc>();
+    let g = dy * gamma.load().cast::<E::Acc>();
+    // Behind the last row 0 / 0 is no 0.
+    let live = x.valid(0).reshape([BR, 1]);
+    let variance = |variance: Tile<E::Acc>| select(live, variance, 1.0);
+    let found = back(x.load().cast::<E::Acc>(), g, epsilon.cast::<E::Acc>(), centre, variance);
+    dx.store(found.dx.cast::<E>());
+    gammas.store(gammas.load() + (dy * found.hat).sum(0));
+    if centre {
+        betas.store(betas.load() + dy.sum(0));
+    }
+    if program_id(1) == num_programs(1) - 1 {
+        dgammas.store(gammas.load());
+        dbetas.store(betas.load());
+    }
+}
+
+/// Sums over parts, of which there are at most `NP`.
+#[kernel(grid = (cdiv(C, BC)))]
+pub fn norm_backward_sums<E: Floating, const BC: usize>(
+    #[block([P, C] => [NP, BC], |j| (0, j), fill = 0.0)] dgammas: In<E::Acc>,
+    #[block([P, C] => [NP, BC], |j| (0, j), fill = 0.0)] dbetas: In<E::Acc>,
+    #[block([1, C] => [1, BC], |j| (0, j))] dgamma: Out<E>,
+    #[block([1, C] => [1, BC], |j| (0, j))] dbeta: Out<E>,
+    #[dim] NP: usize,
+) {
+    dgamma.store(dgammas.load().sum(0).cast::<E>());
+    dbeta.store(dbetas.load().sum(0).cast::<E>());
 }
 
 /// `mean g` and `mean(g·x̂)` of each row, over blocks of its columns.
@@ -119,12 +194,22 @@ const WHOLE_ROW: usize = 4096;
 /// Columns of a block of longer ones.
 const BLOCK: usize = 1024;
 
+/// Rows of a block where they are read once: so few that they stay in cache.
+const ROWS: usize = 8;
+
 /// Gradients by x, gamma and beta.
 fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> Result<(Array, Array, Array)> {
     let (flat, dy) = (rows(x)?, rows(dy)?);
     let n = flat.shape()[1];
     let gamma = parameter("gamma", gamma, n)?;
-    let (dx, dgamma, dbeta) = floats!("norm_backward", x.dtype(), E => {
+    floats!("norm_backward", x.dtype(), E => {
+        if n <= WHOLE_ROW && x.client().kind() != DeviceKind::Gpu {
+            let parts = busy(x.client());
+            let steps = flat.shape()[0].div_ceil(parts * ROWS);
+            let (dx, dgammas, dbetas) =
+                norm_backward_parts::<E, ROWS>(&flat, &gamma, &dy, epsilon, centre, parts, steps)?;
+            return gradients(x, dx, norm_backward_sums::<E, 256>(&dgammas, &dbetas, parts)?);
+        }
         let (dx, mean, variance) = if n <= WHOLE_ROW {
             in_rows!(x, n, 8, BR => norm_backward_whole_rows::<E, BR>(&flat, &gamma, &dy, epsilon, centre))?
         } else {
@@ -139,8 +224,13 @@ fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> R
                 (dx, mean, variance)
             })
         };
-        norm_backward_parameters::<E, 32, 256>(&flat, &dy, &mean, &variance, epsilon).map(|(g, b)| (dx, g, b))
-    })?;
+        gradients(x, dx, norm_backward_parameters::<E, 32, 256>(&flat, &dy, &mean, &variance, epsilon)?)
+    })
+}
+
+/// In the shapes of what they are gradients by.
+fn gradients(x: &Array, dx: Array, (dgamma, dbeta): (Array, Array)) -> Result<(Array, Array, Array)> {
+    let n = dx.shape()[1];
     Ok((dx.reshape(x.shape())?, dgamma.reshape(&[n])?, dbeta.reshape(&[n])?))
 }
 

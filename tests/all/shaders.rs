@@ -168,6 +168,13 @@ fn gradients_of_rows(see: See<'_>, dtype: DType) {
         call(see, || norm_backward::layer_norm_backward(&x, &parameter, &x, 1e-5));
         call(see, || norm_backward::rms_norm_backward(&x, &parameter, &x, 1e-5));
     }
+    // What a GPU takes for short rows.
+    let (x, gamma) = (zeros(dtype, &[3, 9]), zeros(dtype, &[1, 9]));
+    call(see, || match dtype {
+        DType::F16 => norm_backward::norm_backward_whole_rows::<f16, 4>(&x, &gamma, &x, 1e-5, true),
+        DType::Bf16 => norm_backward::norm_backward_whole_rows::<bf16, 4>(&x, &gamma, &x, 1e-5, true),
+        _ => norm_backward::norm_backward_whole_rows::<f32, 4>(&x, &gamma, &x, 1e-5, true),
+    });
     let x = zeros(dtype, &[2, 5, 8]);
     call(see, || gated_backward(&x, &x, &x, Gate::Silu));
 }

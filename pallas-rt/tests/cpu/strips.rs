@@ -47,6 +47,12 @@ tiles!(swept, |x, row, col| {
     let b = select(a.gt(low + 2.0), a - low, row) * (sum - col);
     b + b.max(1) - (a + b * 0.0).sum(1)
 });
+// Folds of rows and of columns by the same chains.
+tiles!(both_ways, |x, row, col| {
+    let a = (x - x.max(1)) * row;
+    let (columns, most, rows) = (a.sum(0), (a + col).max(0), a.sum(1) + x.sum(1));
+    x + columns - most * 2.0 + rows + (a + x).sum(0) + row.sum(0)
+});
 tiles!(counted, |x, row, col| select(iota::<i32>([M, N], 0) * 3 > iota::<i32>([M, N], 1), x, row + col));
 
 #[test]
@@ -64,7 +70,7 @@ fn tiles_of_all_sizes() {
     }
     macro_rules! all {
         ($($m:literal $n:literal),*) => {$(
-            sizes! { stretched outer strided reduced scanned placed typed counted swept; $m $n }
+            sizes! { stretched outer strided reduced scanned placed typed counted swept both_ways; $m $n }
         )*};
     }
     all!(1 1, 1 700, 700 1, 3 5, 64 64, 5 513, 130 7, 9 1100, 7 300, 3 2500);

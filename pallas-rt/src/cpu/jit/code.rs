@@ -1,28 +1,9 @@
-//! The loops around a chain's vectors, and the memory that code lies in.
-use super::super::plan::step::{Chain, Input, Operation, Source};
-use super::asm::{Gpr, Jump, Mem, Operand, Reg};
+//! The loops around a chain's vectors.
+use super::super::plan::step::{Along, Chain, Input, Operation, Source};
+use super::asm::{Binary, Gpr, Jump, Mem, Operand, Reg};
 use super::vector::{BYTES, Writer};
-use super::{Form, Place, Rows};
-use memmap2::{Mmap, MmapMut};
+use super::{Code, Form, Place};
 use pallas_ir::{DType, Literal, ScalarOp};
-
-/// Machine code of a chain.
-pub(crate) struct Code {
-    memory: Mmap,
-}
-
-impl Code {
-    /// Runs the code over rows.
-    ///
-    /// # Safety
-    /// Every place is one of the chain in the form that the code was made for; operands overlap as the chain says.
-    pub(in super::super) unsafe fn run(&self, rows: Rows<'_>) {
-        // SAFETY: the memory holds a function of this signature, written by `compile`.
-        let function: extern "sysv64" fn(*const Place, usize, usize) =
-            unsafe { std::mem::transmute(self.memory.as_ptr()) };
-        function(rows.places.as_ptr(), rows.from, rows.to);
-    }
-}
 
 /// Where things are while the code runs. The first three are its arguments.
 const FRAME: Gpr = Gpr::Rdi;
@@ -59,16 +40,16 @@ struct Folded {
 
 /// Code for chains whose operands lie like this; `None` where something has no instructions here.
 pub(super) fn compile(chains: &[Chain], forms: &[Form]) -> Option<Code> {
+    // Several running results, so that none waits for its last step, as far as there are registers.
+    let (running, pinned) = [4, 2, 1].into_iter().find_map(|n| Some((n, function(chains, forms, n, &[])?.1)))?;
     // Registers that are left when all is written keep constants when it is written anew.
-    let (_, pinned) = function(chains, forms, &[])?;
-    let (bytes, _) = function(chains, forms, &pinned)?;
-    let mut memory = MmapMut::map_anon(bytes.len()).ok()?;
-    memory.copy_from_slice(&bytes);
-    Some(Code { memory: memory.make_exec().ok()? })
+    let (bytes, _) = function(chains, forms, running, &pinned)?;
+    Code::new(&bytes)
 }
 
-/// A function over rows with some constants in registers, and the constants that are worth one.
-fn function(chains: &[Chain], forms: &[Form], pinned: &[u32]) -> Option<(Vec<u8>, Vec<u32>)> {
+/// A function over rows, with so many running results of each fold and some constants in registers, and the constants that
+/// are worth one.
+fn function(chains: &[Chain], forms: &[Form], running: i32, pinned: &[u32]) -> Option<(Vec<u8>, Vec<u32>)> {
     let mut w = Writer::new(pinned);
     masks(&mut w);
     // Chains run one after the other: stack slots are used anew.
@@ -93,7 +74,7 @@ fn function(chains: &[Chain], forms: &[Form], pinned: &[u32]) -> Option<(Vec<u8>
     let mut first = 0;
     for (chain, form) in chains.iter().zip(forms) {
         let mut compiler = Compiler::new(chain, *form, w, first)?;
-        compiler.row()?;
+        compiler.row(running)?;
         first = compiler.folds + chain.sinks.len();
         w = compiler.w;
     }
@@ -143,7 +124,8 @@ struct Compiler<'c> {
     ahead: Option<i32>,
     /// Stack slots of inputs with one element a row.
     slots: Vec<Option<i32>>,
-    folded: Vec<Folded>,
+    /// Running results of each sink that folds rows.
+    folded: Vec<Option<Folded>>,
     /// Uses of each input and link in a vector.
     uses: [Vec<usize>; 2],
 }
@@ -168,7 +150,7 @@ impl<'c> Compiler<'c> {
             length,
             results,
             folds,
-            pointers: vec![None; folds - length - 1],
+            pointers: vec![None; folds + chain.sinks.len() - length - 1],
             ahead: None,
             slots: vec![None; chain.inputs.len()],
             folded: vec![],
@@ -194,6 +176,11 @@ impl<'c> Compiler<'c> {
             whole(link.dtype).then_some(())?;
             compiler.pointers[results - length - 1 + k] = Some(free.next()?);
         }
+        for (k, sink) in chain.sinks.iter().enumerate().filter(|(_, s)| s.along == Along::Columns) {
+            // Of the others a vector can't be added to in one instruction.
+            (sink.op == ScalarOp::Add).then_some(())?;
+            compiler.pointers[folds - length - 1 + k] = Some(free.next()?);
+        }
         Some(compiler)
     }
 
@@ -213,7 +200,7 @@ impl<'c> Compiler<'c> {
         self.w.asm.add(to, SPARE);
     }
 
-    fn row(&mut self) -> Option<()> {
+    fn row(&mut self, running: i32) -> Option<()> {
         self.w.asm.mov_load(COLUMNS, entry(self.length, std::mem::offset_of!(Place, start)));
         let first = self.length + 1;
         for (place, input) in values(self.chain).enumerate() {
@@ -239,10 +226,14 @@ impl<'c> Compiler<'c> {
             self.w.asm.mov_load(SPARE, entry(first + place, std::mem::offset_of!(Place, row)));
             self.w.asm.add(SPARE, at);
         }
-        // Several running results, so that none waits for its last step; several independent vectors otherwise.
-        let unroll = if self.chain.sinks.is_empty() { 2 } else { 4 };
+        // Without folds two independent vectors.
+        let unroll = if self.chain.sinks.iter().any(|s| s.along == Along::Rows) { running } else { running.min(2) };
         for sink in &self.chain.sinks {
             (sink.dtype == DType::F32).then_some(())?;
+            if sink.along == Along::Columns {
+                self.folded.push(None);
+                continue;
+            }
             let start = self.w.word(sink.start.bits as u32);
             let mut running = vec![];
             for _ in 0..unroll {
@@ -251,11 +242,13 @@ impl<'c> Compiler<'c> {
             let forgets = matches!(sink.op, ScalarOp::Maximum | ScalarOp::Minimum);
             let zero = self.w.word(0);
             let nan = if forgets { Some(self.w.load(zero)?) } else { None };
-            self.folded.push(Folded { op: sink.op, start, running, nan });
+            self.folded.push(Some(Folded { op: sink.op, start, running, nan }));
         }
         self.w.asm.clear(COLUMN);
         self.columns(unroll)?;
-        self.columns(1)?;
+        if unroll > 1 {
+            self.columns(1)?;
+        }
         if !self.form.whole {
             self.rest()?;
         }
@@ -298,7 +291,8 @@ impl<'c> Compiler<'c> {
 
     /// Folds of the row are done.
     fn fold_away(&mut self) -> Option<()> {
-        for (k, Folded { op, running, nan, .. }) in std::mem::take(&mut self.folded).into_iter().enumerate() {
+        for (k, folded) in std::mem::take(&mut self.folded).into_iter().enumerate() {
+            let Some(Folded { op, running, nan, .. }) = folded else { continue };
             let (&first, others) = running.split_first().expect("unrolled at least once");
             for &r in others {
                 self.w.merge(op, first, r);
@@ -372,16 +366,19 @@ impl<'c> Compiler<'c> {
                 Source::Input(x) => self.input(x, k, mask, &mut inputs, left[0][x])?,
                 Source::Link(l) => Operand::Reg(links[l]),
             };
-            let Folded { op, start, ref running, nan } = self.folded[at];
-            let to = running[k];
-            let kept = match mask {
-                Some(mask) => Some(self.w.keep(mask, x, start)?),
-                None => None,
-            };
-            x = kept.map_or(x, Operand::Reg);
-            self.w.accumulate(op, to, nan, x)?;
-            if let Some(kept) = kept {
-                self.w.free(kept);
+            if let Some(Folded { op, start, ref running, nan }) = self.folded[at] {
+                let to = running[k];
+                let kept = match mask {
+                    Some(mask) => Some(self.w.keep(mask, x, start)?),
+                    None => None,
+                };
+                x = kept.map_or(x, Operand::Reg);
+                self.w.accumulate(op, to, nan, x)?;
+                if let Some(kept) = kept {
+                    self.w.free(kept);
+                }
+            } else {
+                self.add_to_columns(at, k, mask, x)?;
             }
             self.used(source, &mut left, &inputs, &links);
         }
@@ -392,6 +389,23 @@ impl<'c> Compiler<'c> {
                 self.w.free(links[i]);
             }
         }
+        Some(())
+    }
+
+    /// Adds a vector to the columns that a sink folds.
+    fn add_to_columns(&mut self, sink: usize, k: usize, mask: Option<Reg>, x: Operand) -> Option<()> {
+        let at = self.element(self.folds - self.length - 1 + sink, DType::F32, k);
+        let sum = self.w.take()?;
+        match mask {
+            Some(mask) => self.w.asm.load_masked(sum, mask, at),
+            None => self.w.asm.load(sum, Operand::Mem(at)),
+        }
+        self.w.update(Binary::Add, sum, x);
+        match mask {
+            Some(mask) => self.w.asm.store_masked(at, mask, sum),
+            None => self.w.asm.store(at, sum),
+        }
+        self.w.free(sum);
         Some(())
     }
 

@@ -7,7 +7,7 @@
 //!         folds of the row -> memory
 //! ```
 //!
-//! [`vector`] and [`math`] know operations, [`asm`] their encoding, this file the loops around them. Code is made when a chain first
+//! [`vector`] and [`math`] know operations, [`asm`] their encoding, [`code`] the loops around them, [`memory`] where it lies. Code is made when a chain first
 //! runs, for the way its operands lie then; what has no code (other processors, other operations) runs strip by strip.
 #[cfg(target_arch = "x86_64")]
 mod asm;
@@ -15,6 +15,8 @@ mod asm;
 mod code;
 #[cfg(target_arch = "x86_64")]
 mod math;
+#[cfg(target_arch = "x86_64")]
+mod memory;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;
 #[cfg(target_arch = "x86_64")]
@@ -101,7 +103,7 @@ impl Codes {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use code::Code;
+pub(crate) use memory::Code;
 #[cfg(target_arch = "x86_64")]
 fn compile(chains: &[Chain], forms: &[Form]) -> Option<Code> {
     // What tests compare with, and a way around a suspected mistake.

@@ -1,5 +1,5 @@
 //! Code against strips, bit by bit: every operation that has code, in every form of operands, for all lengths of a tail.
-use super::super::plan::step::{Chain, Input, Link, Operation, Sink, Source};
+use super::super::plan::step::{Along, Chain, Input, Link, Operation, Sink, Source};
 use super::super::strips::{slice, slice_mut, strip};
 use super::super::{convert, fold};
 use super::{Codes, Form, Place, Rows};
@@ -173,7 +173,7 @@ fn folds_agree_with_loops() {
     for op in [ScalarOp::Add, ScalarOp::Mul, ScalarOp::Maximum, ScalarOp::Minimum] {
         let start = crate::interp::eval::neutral(op, DType::F32);
         let fold = fold::fold(op, DType::F32);
-        let sink = Sink { op, fold, start, of: Source::Input(0), dtype: DType::F32, to: Value(9) };
+        let sink = Sink { along: Along::Rows, op, fold, start, of: Source::Input(0), dtype: DType::F32, to: Value(9) };
         let chain = Chain {
             shape: vec![ROWS, COLUMNS],
             inputs: vec![Input::Value(Value(0))],

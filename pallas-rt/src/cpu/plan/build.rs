@@ -115,7 +115,7 @@ impl<'k> Build<'k> {
     fn ready(&mut self, values: &[Value]) {
         for &v in values {
             let growing = self.here().chain.as_ref();
-            if growing.is_some_and(|g| g.values.contains(&Some(v))) {
+            if growing.is_some_and(|g| g.values.contains(&Some(v)) || g.folds(v)) {
                 self.flush_chain();
             }
             if let Some(at) = self.here().waiting.iter().position(|w| w.0 == v) {

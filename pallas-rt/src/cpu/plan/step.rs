@@ -97,15 +97,25 @@ pub(crate) struct Link {
     pub(crate) passing: bool,
 }
 
-/// A fold of each row of an operand or of a link's results, while they are in the first level cache.
+/// Which way a sink folds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Along {
+    /// Each row: its result is there with the row's last element.
+    Rows,
+    /// Each column: its result is there with the last row.
+    Columns,
+}
+
+/// A fold of rows or columns of an operand or of a link's results, while they are in the first level cache.
 #[derive(Debug)]
 pub(crate) struct Sink {
+    pub(crate) along: Along,
     pub(crate) op: ScalarOp,
     pub(crate) fold: Fold,
     pub(crate) start: Literal,
     pub(crate) of: Source,
     pub(crate) dtype: DType,
-    /// The folded value: one element a row.
+    /// The folded value: one element a row, or a column.
     pub(crate) to: Value,
 }
 

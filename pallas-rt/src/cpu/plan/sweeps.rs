@@ -4,9 +4,10 @@
 //! max = fold(x); e, sum = chain(x, max); y = chain(e, sum)    ->    for each few rows: max = ..; e, sum = ..; y = ..
 //! ```
 //!
-//! Every chain of a sweep reads only its own rows of what the others make, since all have the same axes but the last.
+//! Every chain of a sweep reads only its own rows of what the others make, since all have the same axes but the last; folded
+//! columns are there when all rows have been seen, and end the sweep.
 use super::place::{lies_in, memory, needs};
-use super::step::{Block, Chain, Step, Sweep};
+use super::step::{Along, Block, Chain, Step, Sweep};
 use pallas_ir::{Kernel, Value};
 
 /// Turns runs of chains into sweeps.
@@ -16,7 +17,11 @@ pub(super) fn gather(kernel: &Kernel, base: &[Option<Value>], block: &mut Block)
     let mut chains: Vec<Chain> = vec![];
     for step in steps {
         match step {
-            Step::Chain(chain) if chains.first().is_none_or(|first| same_rows(first, &chain)) => chains.push(chain),
+            Step::Chain(chain)
+                if chains.first().is_none_or(|first| same_rows(first, &chain) && !waits(&chain, &chains)) =>
+            {
+                chains.push(chain);
+            }
             step if early(&step) && !follows(base, &step, &chains) => block.steps.push(step),
             // A place for a result that comes: it is given before the sweep, unless that reads the same memory.
             Step::Aim { value, at } if !reads(kernel, base, &block.steps, &chains, &at.operand) => {
@@ -69,6 +74,12 @@ fn early(step: &Step) -> bool {
 fn follows(base: &[Option<Value>], step: &Step, chains: &[Chain]) -> bool {
     let made: Vec<Value> = chains.iter().flat_map(Chain::defines).collect();
     step.reads().iter().any(|&v| made.iter().any(|&m| lies_in(base, v, m)))
+}
+
+/// Whether a chain reads columns that one of the others folds.
+fn waits(chain: &Chain, chains: &[Chain]) -> bool {
+    let columns = |v: Value| chains.iter().flat_map(|c| &c.sinks).any(|s| s.along == Along::Columns && s.to == v);
+    chain.reads().any(columns)
 }
 
 fn end(chains: &mut Vec<Chain>, steps: &mut Vec<Step>) {

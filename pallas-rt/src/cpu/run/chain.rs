@@ -3,7 +3,7 @@
 //! Strips are read and written in place where their elements are adjacent. Chains over tiles with gaps between rows, or with
 //! stretched operands, run in windows: a part of one long row, or several short rows, which are copied side by side.
 use super::super::jit::Codes;
-use super::super::plan::step::{Chain, Input, Sink, Source};
+use super::super::plan::step::{Along, Chain, Input, Sink, Source};
 use super::super::strips::{STRIP, slice, slice_mut};
 use super::super::tile::{Tile, copy_row, stream};
 use super::native::{self, Laid};
@@ -164,7 +164,14 @@ impl<'a> Run<'a> {
     fn results(&mut self, chain: &Chain, reaches: &mut Reaches, singly: bool) {
         reaches.inner = chain.shape.last().copied().unwrap_or(1);
         reaches.sinks.clear();
-        reaches.sinks.extend(chain.sinks.iter().map(|s| self.define(s.to).start));
+        for sink in &chain.sinks {
+            let to = self.define(sink.to).start;
+            if sink.along == Along::Columns {
+                // SAFETY: the folded value has an element a column; rows are added to it.
+                unsafe { copy_row((&raw const sink.start.bits).cast(), 0, to, 1, reaches.inner, sink.dtype.bytes()) };
+            }
+            reaches.sinks.push(to);
+        }
         reaches.results.clear();
         for link in &chain.links {
             let Some(v) = link.output else { continue };
@@ -365,16 +372,20 @@ impl Strips<'_> {
         }
     }
 
-    /// Folds the window's part of its rows into the result.
+    /// Folds the window's part of its rows or columns into the result.
     ///
     /// # Safety
-    /// As [`Strips::compute`]; `to` has an element per row.
+    /// As [`Strips::compute`]; `to` has an element per row, or column.
     unsafe fn drain(&self, sink: &Sink, to: *mut u8, w: Window) {
         let bytes = sink.dtype.bytes();
         let x = self.at(self.reach(sink.of), w, bytes);
         let start: *const u8 = (&raw const sink.start.bits).cast();
         // SAFETY: the strip holds the window's rows side by side; windows that continue a row have one.
         unsafe {
+            if sink.along == Along::Columns {
+                let row = w.cols * bytes;
+                return (0..w.rows).for_each(|r| (sink.fold.into)(x.add(r * row), w.cols, to.add(w.col * bytes)));
+            }
             let to = to.add(w.row * bytes);
             let start = if w.col == 0 { start } else { to.cast_const() };
             (sink.fold.rows)(x, (w.cols * bytes) as isize, w.rows, w.cols, start, to);

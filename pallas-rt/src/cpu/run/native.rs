@@ -1,6 +1,6 @@
 //! Chains in machine code: where their operands lie, row by row.
 use super::super::jit::{Code, Codes, Form, Place, Rows};
-use super::super::plan::step::{Chain, Input};
+use super::super::plan::step::{Along, Chain, Input};
 use super::super::tile::Tile;
 use super::Run;
 use super::chain::Reaches;
@@ -97,7 +97,10 @@ impl Run<'_> {
             }
             places.push(place);
         }
-        places.extend(chain.sinks.iter().zip(sinks).map(|(s, &start)| Place { start, row: s.dtype.bytes() as isize }));
+        places.extend(chain.sinks.iter().zip(sinks).map(|(s, &start)| {
+            let row = if s.along == Along::Rows { s.dtype.bytes() as isize } else { 0 };
+            Place { start, row }
+        }));
         Some(lie)
     }
 }

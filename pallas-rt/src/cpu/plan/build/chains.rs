@@ -1,6 +1,6 @@
 //! Elementwise instructions -> chains, with the folds of their rows.
 use super::super::super::{convert, fold, strips};
-use super::super::step::{Chain, Input, Link, Operation, Sink, Source, Step};
+use super::super::step::{Along, Chain, Input, Link, Operation, Sink, Source, Step};
 use super::Build;
 use pallas_ir::scalar::Ty;
 use pallas_ir::{DType, Inst, Literal, ScalarOp, Value};
@@ -13,6 +13,16 @@ pub(super) struct Growing {
     /// Uses of each link's value inside of the chain.
     inside: Vec<usize>,
 }
+
+impl Growing {
+    /// Whether a value is there only when the chain has run.
+    pub(super) fn folds(&self, v: Value) -> bool {
+        self.chain.sinks.iter().any(|s| s.to == v)
+    }
+}
+
+/// Columns from which on they are folded by vectors, row by row.
+const LEAST_COLUMNS: usize = 8;
 
 impl Build<'_> {
     pub(super) fn scalar(&mut self, op: ScalarOp, inst: &Inst) {
@@ -47,9 +57,11 @@ impl Build<'_> {
         if self.here().chain.as_ref().is_some_and(|g| g.chain.shape != shape) {
             self.flush_chain();
         }
-        // An operand of the chain that is stretched can't be read strip by strip while it is being made.
-        let stretched = |v: &&Value| self.kernel.ty(**v).shape != shape;
-        let outside: Vec<Value> = args.iter().filter(stretched).copied().collect();
+        // An operand of the chain that is stretched, or folded, can't be read strip by strip while it is being made.
+        let growing = self.open.last().and_then(|o| o.chain.as_ref());
+        let folded = |v: Value| growing.is_some_and(|g| g.folds(v));
+        let later = |v: &&Value| self.kernel.ty(**v).shape != shape || folded(**v);
+        let outside: Vec<Value> = args.iter().filter(later).copied().collect();
         self.ready(&outside);
         let waiting: Vec<Value> = args.iter().filter(|v| self.waits(**v)).copied().collect();
         self.ready(&waiting);
@@ -98,23 +110,34 @@ impl Build<'_> {
         Source::Link(growing.values.len() - 1)
     }
 
-    /// Folds rows as part of the chain that computes them, or of one of their own; false for other folds.
+    /// Folds rows or columns as part of the chain that computes them, or of one of their own; false for other folds.
     pub(super) fn sink(&mut self, op: ScalarOp, axes: &[usize], inst: &Inst) -> bool {
         let (from, to) = (inst.args[0], inst.results[0]);
         let (shape, dtype) = (self.shape(from), self.dtype(from));
-        if axes != shape.len().checked_sub(1).as_slice() || shape.contains(&0) {
+        let Some((&columns, outer)) = shape.split_last().filter(|_| !shape.contains(&0)) else { return false };
+        let along = if *axes == [outer.len()] {
+            Along::Rows
+        } else if !outer.is_empty() && axes.iter().copied().eq(0..outer.len()) && columns >= LEAST_COLUMNS {
+            Along::Columns
+        } else {
             return false;
-        }
-        if !self.here().chain.as_ref().is_some_and(|g| g.values.contains(&Some(from))) {
+        };
+        let reads = |g: &Growing| g.values.contains(&Some(from)) || g.chain.inputs.contains(&Input::Value(from));
+        if !self.here().chain.as_ref().is_some_and(reads) {
             self.flush_chain();
         }
         self.join_chain(&[from], from);
         let of = self.source(from);
-        let sink =
-            Sink { op, fold: fold::fold(op, dtype), start: crate::interp::eval::neutral(op, dtype), of, dtype, to };
+        let sink = Sink {
+            along,
+            op,
+            fold: fold::fold(op, dtype),
+            start: crate::interp::eval::neutral(op, dtype),
+            of,
+            dtype,
+            to,
+        };
         self.here().chain.as_mut().expect("joined before").chain.sinks.push(sink);
-        // The result is there when the chain has seen every column.
-        self.flush_chain();
         true
     }
 
