@@ -34,6 +34,7 @@ use crate::dispatch::floats;
 use crate::online::{Online, table};
 use crate::paged_batch::{COUNT, FIRST, LENGTH, PAGE, PAGES, PART, POSITION, REQUEST};
 use crate::paged_cache::wrong;
+use pallas_rt::DeviceKind;
 use pallas_rt::prelude::*;
 
 pub use crate::paged_batch::{Batch, BatchOptions, Requests};
@@ -48,52 +49,101 @@ pub struct Options {
     pub soft_cap: Option<f32>,
 }
 
-/// What an item's rows see of a page.
+/// What an item's rows see of the pages of a step.
 #[derive(Clone, Copy)]
 struct Mask {
-    /// First key of the page, and keys of the request.
+    /// First key of the pages, and where the item's keys end.
     key: Scalar<i32>,
-    length: Scalar<i32>,
-    /// Position of the item's first query.
+    end: Scalar<i32>,
+    /// Position of the item's first query, and how many queries there are.
     position: Scalar<i32>,
+    count: Scalar<i32>,
     window: Option<Scalar<i32>>,
     /// Heads of a group: rows of one query.
     group: usize,
-    page: usize,
 }
 
 impl Mask {
-    /// The scores of the keys that each row sees.
-    fn scores(self, scores: Tile<f32>, rows: usize) -> Tile<f32> {
-        let keys = iota::<i32>([1, self.page], 1) + self.key;
+    /// Whether all rows see so many keys.
+    fn is_seen(self, keys: usize) -> Scalar<bool> {
+        let behind = self.key + keys as i32;
+        let seen = behind.le(self.end) & behind.le(self.position + 1);
+        self.window.map_or(seen, |window| seen & self.key.gt(self.position + self.count - 1 - window))
+    }
+    /// The scores `[rows, keys]` of the keys that each row sees.
+    fn scores(self, scores: Tile<f32>) -> Tile<f32> {
+        let [rows, keys] = [0, 1].map(|axis| scores.shape()[axis]);
+        let keys = iota::<i32>([1, keys], 1) + self.key;
         let own = iota::<i32>([rows, 1], 0) / self.group as i32 + self.position;
-        let mut live = keys.lt(self.length) & keys.le(own);
+        let mut live = keys.lt(self.end) & keys.le(own);
         if let Some(window) = self.window {
             live &= keys.gt(own - window);
         }
         select(live, scores, f32::NEG_INFINITY)
     }
-    /// Values, without what lies behind the last key: it may be anything, NaN too, and 0 · NaN is NaN.
-    fn values(self, v: Tile<f32>) -> Tile<f32> {
-        select((iota::<i32>([self.page, 1], 0) + self.key).lt(self.length), v, 0.0)
+    /// Rows of values from key `first` of the step on, without what lies behind the last key: it may be anything, NaN too,
+    /// and 0 · NaN is NaN.
+    fn values(self, values: Tile<f32>, first: usize) -> Tile<f32> {
+        let keys = iota::<i32>([values.shape()[0], 1], 0) + (self.key + first as i32);
+        select(keys.lt(self.end), values, 0.0)
     }
 }
 
-/// An item per program and head of keys: its pages stream past its rows, which are its queries' heads of the group.
+/// Keys and values of a step, page by page, and the scales of all of them if they have some.
+struct Pages<C: Number> {
+    k: Vec<Tile<C>>,
+    v: Vec<Tile<C>>,
+    scales: Option<[Tile<f32>; 2]>,
+    rules: Rules,
+}
+
+impl<C: Number> Pages<C> {
+    /// Shows them to the rows of scaled queries, all their keys to each row if there is no mask.
+    fn visit(&self, rows: Online<f32>, q: Tile<f32>, mask: Option<Mask>) {
+        // Keys and values become f32 while they are multiplied.
+        let scores = beside(self.k.iter().map(|k| dot(q, k.cast::<f32>().t())).collect(), 1);
+        let scores = self.scales.map_or(scores, |[k, _]| scores * k.expand(0));
+        let scores = self.rules.scores(scores, None).0;
+        let scores = mask.map_or(scores, |mask| mask.scores(scores));
+        rows.visit(scores, |p| {
+            let p = self.scales.map_or(p, |[_, v]| {
+                let v = v.expand(1);
+                p * mask.map_or(v, |mask| mask.values(v, 0)).t()
+            });
+            let mut sum = None;
+            for (page, v) in self.v.iter().enumerate() {
+                let (v, size) = (v.cast::<f32>(), v.shape()[0]);
+                let v = mask.map_or(v, |mask| mask.values(v, page * size));
+                let p = if self.v.len() == 1 { p } else { p.slice([0, page * size], [p.shape()[0], size]) };
+                let product = dot(p, v);
+                sum = Some(sum.map_or(product, |sum: Tile<f32>| sum + product));
+            }
+            sum.expect("a step has a page")
+        });
+    }
+}
+
+/// Tiles side by side along an axis.
+fn beside(tiles: Vec<Tile<f32>>, axis: usize) -> Tile<f32> {
+    match tiles[..] {
+        [one] => one,
+        _ => concat(tiles, axis),
+    }
+}
+
+/// An item per program and head of keys: its pages stream past its rows, which are its queries' heads of the group, so many
+/// `pages` in a step.
 ///
 /// Items of one query have rows of their own size, whatever `BQ` is. `items` has a column for each constant of the module.
+/// `NP` is at least P: kernels are compiled for it.
 #[kernel(grid = (W, G, N), semantics = (parallel, parallel, arbitrary))]
 pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
     #[block([T, G, Q, D] => [Element(BQ, 0, BQ), _, Q, D], |w, g, _| (element(items.at((w, FIRST))), g, 0, 0), fill = 0.0)]
     q: In<E>,
-    #[block([P, G, K, D] => [_, _, K, D], |w, g, j| (tables.at((items.at((w, REQUEST)), items.at((w, PAGE)) + j)), g, 0, 0))]
-    k: In<C>,
-    #[block([P, G, K, D] => [_, _, K, D], |w, g, j| (tables.at((items.at((w, REQUEST)), items.at((w, PAGE)) + j)), g, 0, 0))]
-    v: In<C>,
-    #[block([P1, G1, K] => [_, _, K], |w, g, j| (tables.at((items.at((w, REQUEST)), items.at((w, PAGE)) + j)), g, 0))]
-    k_scales: In<f32>,
-    #[block([P1, G1, K] => [_, _, K], |w, g, j| (tables.at((items.at((w, REQUEST)), items.at((w, PAGE)) + j)), g, 0))]
-    v_scales: In<f32>,
+    #[block([P, G, K, D] => [NP, _, K, D], |_, g, _| (0, g, 0, 0))] k: In<C>,
+    #[block([P, G, K, D] => [NP, _, K, D], |_, g, _| (0, g, 0, 0))] v: In<C>,
+    #[block([P1, G1, K] => [NP, _, K], |_, g, _| (0, g, 0))] k_scales: In<f32>,
+    #[block([P1, G1, K] => [NP, _, K], |_, g, _| (0, g, 0))] v_scales: In<f32>,
     #[prefetch([R, M])] tables: Prefetch<i32>,
     #[prefetch([W, 8])] items: Prefetch<i32>,
     #[block([U, G, Q, D] => [Element(BQ, 0, BQ), _, Q, D], |w, g, _| (element(items.at((w, PART))), g, 0, 0))] out: Out<
@@ -114,6 +164,8 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
     #[fixed] windowed: bool,
     #[fixed] quantised: bool,
     #[fixed] rules: Rules,
+    #[fixed] pages: usize,
+    #[dim] NP: usize,
     #[dim] U: usize,
     #[dim] N: usize,
 ) {
@@ -130,22 +182,39 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
             rows.begin();
         }
     }
-    if step < items.at((item, PAGES)) {
-        let key = (items.at((item, PAGE)) + step) * K;
-        let (length, position) = (items.at((item, LENGTH)), items.at((item, POSITION)));
-        let window = if windowed { Some(window) } else { None };
-        let mask = Mask { key, length, position, window, group: Q, page: K };
-        let (k, v) = (k.load().cast::<f32>(), mask.values(v.load().cast::<f32>()));
-        let scores = |q: Tile<f32>| {
-            let scores = dot(q, k.t());
-            rules.scores(if quantised { scores * k_scales.load().reshape([1, K]) } else { scores }, None).0
+    let (first, run) = (step * pages as i32, items.at((item, PAGES)));
+    if first < run {
+        let (request, start) = (items.at((item, REQUEST)), items.at((item, PAGE)));
+        // Behind the item's last page that one again, of which no row sees anything then.
+        let page = |i: usize| tables.at((request, start + minimum(first + i as i32, run - 1)));
+        let numbers = Vec::from_iter((0..pages).map(page));
+        let mask = Mask {
+            key: (start + first) * K as i32,
+            end: minimum(items.at((item, LENGTH)), (start + run) * K as i32),
+            position: items.at((item, POSITION)),
+            count,
+            window: if windowed { Some(window) } else { None },
+            group: Q,
         };
-        let product =
-            |p: Tile<f32>| dot(if quantised { p * mask.values(v_scales.load().reshape([K, 1])).t() } else { p }, v);
-        if count == 1 {
-            one.visit(mask.scores(scores(one_scaled.load()), Q), product);
+        let of = |scales: In<f32>| beside(Vec::from_iter(numbers.iter().map(|page| scales.at(*page).load())), 0);
+        let visited = Pages {
+            k: Vec::from_iter(numbers.iter().map(|page| k.at(*page).load())),
+            v: Vec::from_iter(numbers.iter().map(|page| v.at(*page).load())),
+            scales: if quantised { Some([of(k_scales), of(v_scales)]) } else { None },
+            rules,
+        };
+        if mask.is_seen(pages * K) {
+            if count == 1 {
+                visited.visit(one, one_scaled.load(), None);
+            } else {
+                visited.visit(rows, scaled.load(), None);
+            }
         } else {
-            rows.visit(mask.scores(scores(scaled.load()), BQ * Q), product);
+            if count == 1 {
+                visited.visit(one, one_scaled.load(), Some(mask));
+            } else {
+                visited.visit(rows, scaled.load(), Some(mask));
+            }
         }
     }
     if step == num_programs(2) - 1 {
@@ -159,6 +228,14 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
             out.store_masked(result.reshape([BQ, Q, D]), own.broadcast([BQ, Q, D]));
             lse.store_masked(total.reshape([BQ, Q]), own.broadcast([BQ, Q, 1]).reshape([BQ, Q]));
         }
+    }
+}
+
+/// Pages of a step: on the CPU so many keys that a step's own time does not count.
+fn pages_of_step(device: DeviceKind, page: usize) -> usize {
+    match device {
+        DeviceKind::Gpu => 1,
+        _ => (128 / page.max(1)).max(1),
     }
 }
 
@@ -196,11 +273,15 @@ impl Batch {
         let parts = self.parts.as_ref().map_or(self.queries, |p| p.1);
         let (k, v) = (&cache.k, &cache.v);
         let rules = Rules { soft_cap: soft_cap(options.soft_cap)?, ..Rules::default() };
+        // Pools of about a size share a kernel.
+        let (pool, pages) = (self.sizes[0].next_power_of_two(), pages_of_step(q.client().kind(), self.sizes[2]));
+        let pages = pages.min(self.steps.next_power_of_two());
+        let steps = self.steps.div_ceil(pages);
         macro_rules! call {
             ($E:ident, $C:ident $($BQ:literal)*) => {
                 match self.block {
                     $($BQ => paged_attention_items::<$E, $C, $BQ>(&stacked, k, v, k_scales, v_scales, &self.tables,
-                        &self.items, scale, window, windowed, quantised, rules, parts, self.steps),)*
+                        &self.items, scale, window, windowed, quantised, rules, pages, pool, parts, steps),)*
                     other => unreachable!("no kernel was compiled for blocks of {other}"),
                 }
             };
