@@ -108,7 +108,7 @@ const CPU_BLOCKS: [[usize; 3]; 6] =
     [[512, 512, 512], [512, 512, 256], [256, 256, 512], [256, 256, 256], [128, 128, 256], [32, 128, 64]];
 
 /// Rows up to which a product takes no longer than reading B.
-const FEW: usize = 8;
+const FEW: usize = 16;
 
 /// The blocks for a few rows: runs of B in memory as long as leave each thread some.
 fn few_rows(threads: usize, [g, m, n]: [usize; 3], b_transposed: bool) -> [usize; 3] {

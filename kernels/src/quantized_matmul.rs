@@ -123,7 +123,7 @@ fn blocks(profile: Profile, [m, n, group]: [usize; 3]) -> [usize; 3] {
         Profile::SimtCpu => [16, 32, 32],
         // A few rows, as when decoding: hardly more work than reading the weights, which stay bytes where a block has one
         // scale a column.
-        _ if m <= 8 => {
+        _ if m <= 16 => {
             let threads = std::thread::available_parallelism().map_or(1, usize::from);
             let width = [1024, 512, 256].into_iter().find(|bn| n.div_ceil(*bn) >= 2 * threads);
             [m.max(1), width.unwrap_or(128), group.next_power_of_two().clamp(64, 256)]

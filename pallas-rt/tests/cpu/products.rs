@@ -128,3 +128,26 @@ fn products_of_few_rows_read_weights_of_any_type() {
         each! { f32: |x| x, f16: f16::from_f32, bf16: bf16::from_f32, i8: |x| x as i8, u8: |x| x.abs() as u8, i16: |x| x as i16 }
     }
 }
+
+#[kernel(grid = (1))]
+fn halves(
+    #[block([M, K] => [M, K], |_i| (0, 0))] x: In<f32>,
+    #[block([K, N] => [K, N], |_i| (0, 0))] w: In<u8>,
+    #[block([M, N] => [M, N], |_i| (0, 0))] out: Out<f32>,
+    #[block([K, N] => [K, N], |_i| (0, 0))] plain: Out<u8>,
+) {
+    let (x, bytes) = (x.load(), w.load());
+    let (low, high) = (bytes & 15, (bytes & 240).cast::<f32>());
+    out.store(dot(x, low.cast::<f32>()) - dot(x, high) + dot(x, (bytes & 48).cast::<f32>()));
+    plain.store(low + 1);
+}
+
+#[test]
+fn products_take_halves_of_bytes() {
+    for (m, n, k) in [(1, 40, 8), (3, 1, 19), (8, 70, 33), (20, 30, 9)] {
+        check(|client| {
+            let bytes: Vec<u8> = (0..k * n).map(|i| (i * 37 + i / 7) as u8).collect();
+            halves(numbers(client, &[m, k], 1), client.array(&bytes, &[k, n])?).map(|(a, b)| vec![a, b])
+        });
+    }
+}

@@ -1,20 +1,19 @@
 //! Products of a few rows, as when a language model makes one token: B is read once, so their time is that of reading it.
 //!
 //! Micro-kernels walk down a panel of B, a line or two of each row, and the rest of the row is out of the cache when the
-//! next panel wants it. Here B is read in the order in which it lies, in the type that it has:
+//! next panel wants it. Here a few rows of B are taken at a time, in the type that they have, and what comes next of each is
+//! fetched meanwhile:
 //!
 //! ```text
-//! rows side by side       C[i, ..] += Σ_q A[i, p + q] · B[p + q, ..]       C stays in the first level cache
-//! columns side by side    C[i, j]  += A[i, ..] · B[.., j]                  sums in registers
+//! rows side by side       C[i, panel] += Σ_p A[i, p] · B[p, panel]         for a few p; sums in registers
+//! columns side by side    C[i, j]     += A[i, ..] · B[.., j]               sums in registers
 //! ```
-//! Where rows (or columns) of B are near each other they are one stream, read from end to end; where they lie apart several
-//! are read at once, or each would end before the processor has begun to fetch ahead.
 use super::{Extents, Matrix, Packing, reserve};
 use pallas_ir::DType;
 use std::sync::OnceLock;
 
 /// Rows of A up to which reading B takes longer than multiplying.
-pub(crate) const ROWS: usize = 8;
+pub(crate) const ROWS: usize = 16;
 
 /// Rows of A and the distance between them, `k` elements side by side; B; rows of C and the distance between them.
 ///
@@ -33,15 +32,19 @@ pub(crate) struct Kernel {
     pub(super) name: &'static str,
 }
 
-/// This machine's kernel for matrices of an element type.
-pub(crate) fn kernel(dtype: DType) -> Option<Kernel> {
-    static KERNELS: OnceLock<Vec<(DType, Kernel)>> = OnceLock::new();
-    let of_type = |&&(d, _): &&(DType, Kernel)| d == dtype;
-    KERNELS.get_or_init(kernels).iter().find(of_type).map(|k| k.1)
+/// Bits of elements of which all count, and the halves of a byte.
+pub(crate) const ALL: u8 = 0xff;
+const LOW: u8 = 0x0f;
+const HIGH: u8 = 0xf0;
+
+/// This machine's kernel for matrices of an element type, of which these bits count: other than all the halves of `u8` alone.
+pub(crate) fn kernel(dtype: DType, bits: u8) -> Option<Kernel> {
+    static KERNELS: OnceLock<Vec<(DType, u8, Kernel)>> = OnceLock::new();
+    KERNELS.get_or_init(kernels).iter().find(|k| (k.0, k.1) == (dtype, bits)).map(|k| k.2)
 }
 
 /// Every kernel this machine can run, best first.
-pub(super) fn kernels() -> Vec<(DType, Kernel)> {
+pub(super) fn kernels() -> Vec<(DType, u8, Kernel)> {
     #[allow(unused_mut, reason = "other processors have none")]
     let mut all = vec![];
     #[cfg(target_arch = "x86_64")]
@@ -96,30 +99,36 @@ pub(crate) unsafe fn dot(
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::{Extents, FAR, Matrix, x86::has_avx2};
-    use super::Kernel;
+    use super::{ALL, HIGH, Kernel, LOW};
     use half::{bf16, f16};
     use pallas_ir::DType;
     use pallas_ir::dtype::Half;
     use std::arch::x86_64::*;
 
-    /// Rows of A that are multiplied at once: their factors stay in registers.
-    const HEIGHT: usize = 4;
-    /// Columns of C that stay in the first level cache.
-    const WIDTH: usize = 1024;
-    /// Columns of B whose inner products are taken together.
+    /// Rows of B that are read together: as many as stay in the first level cache, where rows that are far apart may all
+    /// fall on one set.
+    const DEPTH: usize = 16;
+    const FAR_DEPTH: usize = 4;
+    /// Bytes of a cache line.
+    const LINE: usize = 64;
+    /// Columns of B whose inner products are summed up together.
     const COLUMNS: usize = 4;
 
-    pub(super) fn kernels(all: &mut Vec<(DType, Kernel)>) {
+    pub(super) fn kernels(all: &mut Vec<(DType, u8, Kernel)>) {
         macro_rules! of_types {
-            ($entry:ident, $name:literal, $($V:ident $T:ty),*) => {
-                all.extend([$((DType::$V, Kernel { run: $entry::<$T>, bytes: size_of::<$T>(), name: $name })),*])
+            ($entry:ident, $name:literal) => {
+                of_types!(@ $entry, $name, ALL F32 f32, ALL F16 f16, ALL Bf16 bf16, ALL I8 i8, ALL U8 u8,
+                    LOW U8 Bits<LOW>, HIGH U8 Bits<HIGH>)
+            };
+            (@ $entry:ident, $name:literal, $($bits:ident $V:ident $T:ty),*) => {
+                all.extend([$((DType::$V, $bits, Kernel { run: $entry::<$T>, bytes: size_of::<$T>(), name: $name })),*])
             };
         }
         if has_avx2() && is_x86_feature_detected!("f16c") {
             if is_x86_feature_detected!("avx512f") {
-                of_types!(avx512, "avx512", F32 f32, F16 f16, Bf16 bf16, I8 i8, U8 u8);
+                of_types!(avx512, "avx512");
             }
-            of_types!(avx2, "avx2", F32 f32, F16 f16, Bf16 bf16, I8 i8, U8 u8);
+            of_types!(avx2, "avx2");
         }
     }
 
@@ -168,6 +177,34 @@ mod x86 {
             _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())));
     }
 
+    /// A byte of which some bits count.
+    #[derive(Clone, Copy)]
+    #[repr(transparent)]
+    struct Bits<const MASK: u8>(u8);
+
+    impl<const MASK: u8> Weight for Bits<MASK> {
+        #[inline(always)]
+        fn wide(self) -> f32 {
+            f32::from(self.0 & MASK)
+        }
+        #[inline(always)]
+        unsafe fn eight(from: *const Self) -> __m256 {
+            // SAFETY: the caller's.
+            unsafe {
+                let bytes = _mm_and_si128(_mm_loadl_epi64(from.cast()), _mm_set1_epi8(MASK as i8));
+                _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes))
+            }
+        }
+        #[inline(always)]
+        unsafe fn sixteen(from: *const Self) -> __m512 {
+            // SAFETY: the caller's.
+            unsafe {
+                let bytes = _mm_and_si128(_mm_loadu_si128(from.cast()), _mm_set1_epi8(MASK as i8));
+                _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes))
+            }
+        }
+    }
+
     /// The sums of four vectors' lanes.
     #[inline]
     #[target_feature(enable = "avx2")]
@@ -187,85 +224,96 @@ mod x86 {
     }
 
     macro_rules! narrow {
-        ($entry:ident, $slab:ident, $rows:ident, $columns:ident, $features:literal, $lanes:literal, $widen:ident,
+        ($entry:ident, $panel:ident, $panels:ident, $columns:ident, $features:literal, $lanes:literal, $widen:ident,
+         wide $wide:literal, tall [$($tall:literal)?],
          $zero:ident, $splat:ident, $load:ident, $store:ident, $fma:ident, $sums:ident) => {
-            /// `R` rows of C plus as many rows of A times `D` rows of B.
+            /// `R` rows of C plus as many rows of A times `depth` rows of B, over `V` vectors of columns. What lies `ahead` of
+            /// each row of B is fetched.
             ///
             /// # Safety
-            /// See [`super::NarrowFn`]; `D` columns of A and rows of B, `n` columns of B and C.
+            /// See [`super::NarrowFn`]; the matrices hold these extents.
             #[inline]
             #[target_feature(enable = $features)]
-            unsafe fn $rows<W: Weight, const R: usize, const D: usize>(
+            unsafe fn $panel<W: Weight, const R: usize, const V: usize>(
+                depth: usize,
+                a: Matrix<f32>,
+                b: Matrix<W>,
+                c: *mut f32,
+                ldc: isize,
+                ahead: isize,
+            ) {
+                let mut sums = [[$zero(); V]; R];
+                // SAFETY: the caller's: every offset is inside of the extents; what is fetched may be anywhere.
+                unsafe {
+                    for (i, sums) in sums.iter_mut().enumerate() {
+                        for (v, sum) in sums.iter_mut().enumerate() {
+                            *sum = $load(c.offset(i as isize * ldc).add(v * $lanes));
+                        }
+                    }
+                    for p in 0..depth {
+                        let from = b.at(p, 0).start;
+                        for line in (0..V * $lanes * size_of::<W>()).step_by(LINE) {
+                            let next = from.wrapping_offset(ahead).cast::<i8>().wrapping_add(line);
+                            _mm_prefetch::<_MM_HINT_T0>(next);
+                        }
+                        let mut row = [$zero(); V];
+                        for (v, x) in row.iter_mut().enumerate() {
+                            *x = W::$widen(from.add(v * $lanes));
+                        }
+                        for (i, sums) in sums.iter_mut().enumerate() {
+                            let factor = $splat(*a.at(i, p).start);
+                            for (sum, &x) in sums.iter_mut().zip(&row) {
+                                *sum = $fma(factor, x, *sum);
+                            }
+                        }
+                    }
+                    for (i, sums) in sums.iter().enumerate() {
+                        for (v, &sum) in sums.iter().enumerate() {
+                            $store(c.offset(i as isize * ldc).add(v * $lanes), sum);
+                        }
+                    }
+                }
+            }
+
+            /// `R` rows of C plus as many rows of A times `depth` rows of B, of which the first panel of the next rows is
+            /// fetched last.
+            ///
+            /// # Safety
+            /// As for a panel.
+            #[inline]
+            #[target_feature(enable = $features)]
+            unsafe fn $panels<W: Weight, const R: usize, const V: usize>(
                 n: usize,
+                depth: usize,
                 a: Matrix<f32>,
                 b: Matrix<W>,
                 c: *mut f32,
                 ldc: isize,
             ) {
-                let mut factors = [[$zero(); R]; D];
-                // SAFETY: the caller's: every offset is inside of the extents.
+                let width = V * $lanes;
+                let wide = n / width * width;
+                let whole = n / $lanes * $lanes;
+                // SAFETY: the caller's.
                 unsafe {
-                    for (q, factors) in factors.iter_mut().enumerate() {
-                        for (i, factor) in factors.iter_mut().enumerate() {
-                            *factor = $splat(*a.at(i, q).start);
-                        }
+                    for j in (0..wide).step_by(width) {
+                        let last = j + width == wide;
+                        let ahead = if last { depth as isize * b.row - j as isize } else { width as isize };
+                        $panel::<W, R, V>(depth, a, b.at(0, j), c.add(j), ldc, ahead);
                     }
-                    let whole = n / $lanes * $lanes;
-                    for j in (0..whole).step_by($lanes) {
-                        let mut sums = [$zero(); R];
-                        for i in 0..R {
-                            sums[i] = $load(c.offset(i as isize * ldc).add(j));
-                        }
-                        for q in 0..D {
-                            let row = W::$widen(b.at(q, j).start);
-                            for i in 0..R {
-                                sums[i] = $fma(factors[q][i], row, sums[i]);
-                            }
-                        }
-                        for i in 0..R {
-                            $store(c.offset(i as isize * ldc).add(j), sums[i]);
-                        }
+                    for j in (wide..whole).step_by($lanes) {
+                        $panel::<W, R, 1>(depth, a, b.at(0, j), c.add(j), ldc, depth as isize * b.row);
                     }
                     for (i, j) in (0..R).flat_map(|i| (whole..n).map(move |j| (i, j))) {
                         let c = c.offset(i as isize * ldc).add(j);
-                        for q in 0..D {
-                            let x = (*b.at(q, j).start).wide();
-                            *c = (*a.at(i, q).start).mul_add(x, *c);
+                        for p in 0..depth {
+                            *c = (*a.at(i, p).start).mul_add((*b.at(p, j).start).wide(), *c);
                         }
                     }
                 }
             }
 
-            /// All rows of C plus as many rows of A times `D` rows of B; gives `D`.
-            ///
-            /// # Safety
-            /// As for the rows.
-            #[inline]
-            #[target_feature(enable = $features)]
-            unsafe fn $slab<W: Weight, const D: usize>(
-                m: usize,
-                n: usize,
-                a: Matrix<f32>,
-                b: Matrix<W>,
-                c: *mut f32,
-                ldc: isize,
-            ) -> usize {
-                for i in (0..m).step_by(HEIGHT) {
-                    // SAFETY: the caller's.
-                    unsafe {
-                        let (a, c) = (a.at(i, 0), c.offset(i as isize * ldc));
-                        match m - i {
-                            1 => $rows::<W, 1, D>(n, a, b, c, ldc),
-                            2 => $rows::<W, 2, D>(n, a, b, c, ldc),
-                            3 => $rows::<W, 3, D>(n, a, b, c, ldc),
-                            _ => $rows::<W, HEIGHT, D>(n, a, b, c, ldc),
-                        }
-                    }
-                }
-                D
-            }
-
-            /// `R` rows of up to four columns of C plus inner products of A's rows and B's columns.
+            /// `R` rows of up to four columns of C plus inner products of A's rows and B's columns, one after the other: near
+            /// each other they are one stream.
             ///
             /// # Safety
             /// See [`super::NarrowFn`].
@@ -285,33 +333,19 @@ mod x86 {
                 unsafe {
                     // What lies behind the last column is the last column.
                     let columns: [*const W; COLUMNS] = std::array::from_fn(|j| b.at(0, j.min(n - 1)).start);
-                    if b.col.unsigned_abs() * size_of::<W>() > FAR {
+                    for (j, column) in columns.iter().enumerate() {
+                        let mut own = [$zero(); R];
                         for p in (0..whole).step_by($lanes) {
-                            let rows = columns.map(|column| W::$widen(column.add(p)));
-                            for i in 0..R {
-                                let x = $load(a.at(i, p).start);
-                                for j in 0..COLUMNS {
-                                    sums[i][j] = $fma(x, rows[j], sums[i][j]);
-                                }
+                            let x = W::$widen(column.add(p));
+                            for (i, sum) in own.iter_mut().enumerate() {
+                                *sum = $fma($load(a.at(i, p).start), x, *sum);
                             }
                         }
-                    } else {
-                        for j in 0..COLUMNS {
-                            let mut own = [$zero(); R];
-                            for p in (0..whole).step_by($lanes) {
-                                let row = W::$widen(columns[j].add(p));
-                                for i in 0..R {
-                                    own[i] = $fma($load(a.at(i, p).start), row, own[i]);
-                                }
-                            }
-                            for i in 0..R {
-                                sums[i][j] = own[i];
-                            }
-                        }
+                        sums.iter_mut().zip(own).for_each(|(sums, own)| sums[j] = own);
                     }
-                    for i in 0..R {
+                    for (i, &sums) in sums.iter().enumerate() {
                         let mut total = [0.0f32; COLUMNS];
-                        _mm_storeu_ps(total.as_mut_ptr(), $sums(sums[i]));
+                        _mm_storeu_ps(total.as_mut_ptr(), $sums(sums));
                         for j in 0..n {
                             let rest = (whole..k).map(|p| *a.at(i, p).start * (*columns[j].add(p)).wide());
                             *c.offset(i as isize * ldc).add(j) += total[j] + rest.sum::<f32>();
@@ -333,31 +367,35 @@ mod x86 {
             ) {
                 let b = Matrix { start: b.start.cast::<W>(), row: b.row, col: b.col };
                 let a = Matrix { start: a, row: a_row, col: 1 };
+                let by_columns = b.col != 1;
+                let far = b.row.unsigned_abs() * size_of::<W>() > FAR;
+                let depth = if far { FAR_DEPTH } else { DEPTH };
                 // SAFETY: the caller's: parts lie inside of the extents.
                 unsafe {
-                    if b.col != 1 {
-                        for j in (0..n).step_by(COLUMNS) {
-                            for i in (0..m).step_by(HEIGHT) {
-                                let (n, b, c) = (COLUMNS.min(n - j), b.at(0, j), c.offset(i as isize * ldc).add(j));
-                                match m - i {
-                                    1 => $columns::<W, 1>(n, k, a.at(i, 0), b, c, ldc),
-                                    2 => $columns::<W, 2>(n, k, a.at(i, 0), b, c, ldc),
-                                    3 => $columns::<W, 3>(n, k, a.at(i, 0), b, c, ldc),
-                                    _ => $columns::<W, HEIGHT>(n, k, a.at(i, 0), b, c, ldc),
-                                }
+                    let blocks = if by_columns { n.div_ceil(COLUMNS) } else { k.div_ceil(depth) };
+                    for block in 0..blocks {
+                        // Columns of C, or a part of the sums of all columns; A's rows see them while they are in the cache.
+                        let (j, p) = if by_columns { (block * COLUMNS, 0) } else { (0, block * depth) };
+                        let (n, k) = if by_columns { (COLUMNS.min(n - j), k) } else { (n, depth.min(k - p)) };
+                        let (b, mut i) = (b.at(p, j), 0);
+                        while i < m {
+                            let (a, c) = (a.at(i, p), c.offset(i as isize * ldc).add(j));
+                            macro_rules! rows {
+                                ($R:literal, $V:expr) => {{
+                                    if by_columns {
+                                        $columns::<W, $R>(n, k, a, b, c, ldc);
+                                    } else {
+                                        $panels::<W, $R, { $V }>(n, k, a, b, c, ldc);
+                                    }
+                                    $R
+                                }};
                             }
-                        }
-                        return;
-                    }
-                    let far = b.row.unsigned_abs() * size_of::<W>() > FAR;
-                    for j in (0..n).step_by(WIDTH) {
-                        let (n, mut p) = (WIDTH.min(n - j), 0);
-                        while p < k {
-                            let (a, b, c) = (a.at(0, p), b.at(p, j), c.add(j));
-                            p += match k - p {
-                                4.. if far => $slab::<W, 4>(m, n, a, b, c, ldc),
-                                2.. => $slab::<W, 2>(m, n, a, b, c, ldc),
-                                _ => $slab::<W, 1>(m, n, a, b, c, ldc),
+                            i += match m - i {
+                                $($tall.. => rows!($tall, 2),)?
+                                4.. => rows!(4, $wide),
+                                3 => rows!(3, 2 * $wide),
+                                2 => rows!(2, 2 * $wide),
+                                _ => rows!(1, 2 * $wide),
                             };
                         }
                     }
@@ -366,11 +404,11 @@ mod x86 {
         };
     }
     narrow! {
-        avx512, avx512_slab, avx512_rows, avx512_columns, "avx512f,avx2,fma,f16c", 16, sixteen,
+        avx512, avx512_panel, avx512_panels, avx512_columns, "avx512f,avx2,fma,f16c", 16, sixteen, wide 4, tall [8],
         _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps, sums_of_sixteen
     }
     narrow! {
-        avx2, avx2_slab, avx2_rows, avx2_columns, "avx2,fma,f16c", 8, eight,
+        avx2, avx2_panel, avx2_panels, avx2_columns, "avx2,fma,f16c", 8, eight, wide 2, tall [],
         _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps, sums_of_eight
     }
 }

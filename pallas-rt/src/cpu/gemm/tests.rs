@@ -146,19 +146,19 @@ fn products_of_few_rows_agree_with_doubles() {
     let (bytes, factors) = (numbers(80_000, 5), numbers(8 * 1200, 6));
     let bytes: Vec<u8> = bytes.iter().map(|x| (x * 127.0) as i8 as u8 & 0xbb).collect();
     // The value of element `at` in a type.
-    let value = |dtype: DType, at: usize| match dtype {
+    let value = |(dtype, bits): (DType, u8), at: usize| match dtype {
         DType::F32 => f64::from(f32::from_le_bytes(bytes[4 * at..4 * at + 4].try_into().expect("four"))),
         DType::F16 => half::f16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f64(),
         DType::Bf16 => half::bf16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f64(),
         DType::I8 => f64::from(bytes[at] as i8),
-        _ => f64::from(bytes[at]),
+        _ => f64::from(bytes[at] & bits),
     };
     let sizes = [0, 1, 3, 4, 5, 8, 16, 21, 67].iter().flat_map(|&n| [0, 1, 2, 7, 8, 16, 37].map(|k| (n, k)));
-    let extents = sizes.flat_map(|(n, k)| [1, 2, 3, 4, 5, 8].map(|m| (m, n, k)));
+    let extents = sizes.flat_map(|(n, k)| [1, 2, 3, 4, 5, 8, 9, 15, 16].map(|m| (m, n, k)));
     // Rows far apart, and wider than what stays in the cache.
     for (m, n, k) in extents.chain([(1, 1030, 7), (5, 1030, 9), (1, 9, 1040), (6, 7, 1040)]) {
         let layouts = [(n as isize + 1, 1), (1, k as isize + 1), (2 * n as isize, 2)];
-        for (layout, (dtype, kernel)) in (0..3).flat_map(|l| narrow::kernels().into_iter().map(move |k| (l, k))) {
+        for (layout, (dtype, bits, kernel)) in (0..3).flat_map(|l| narrow::kernels().into_iter().map(move |k| (l, k))) {
             let (row, col) = layouts[layout];
             let (a_row, a_col) = if layout == 0 { (1, m as isize) } else { (k as isize, 1) };
             let a = Matrix { start: factors.as_ptr(), row: a_row, col: a_col };
@@ -175,7 +175,7 @@ fn products_of_few_rows_agree_with_doubles() {
                 let at = |p: usize| (p as isize * row + j as isize * col) as usize;
                 // SAFETY: as above.
                 let factor = |p| unsafe { f64::from(*a.at(i, p).start) };
-                let terms = (0..k).map(|p| factor(p) * value(dtype, at(p)));
+                let terms = (0..k).map(|p| factor(p) * value((dtype, bits), at(p)));
                 let (want, size) = match j < n {
                     true => {
                         (terms.clone().sum::<f64>() + if accumulate { 0.5 } else { 0.0 }, terms.map(f64::abs).sum())
@@ -184,7 +184,7 @@ fn products_of_few_rows_agree_with_doubles() {
                 };
                 let found = f64::from(c[i * ldc + j]);
                 let near = (found - want).abs() <= 1e-6 * (1.0 + size);
-                assert!(near, "{} {dtype} {extents:?} [{i},{j}] {layout}: {found}, not {want}", kernel.name);
+                assert!(near, "{} {dtype} {bits:x} {extents:?} [{i},{j}] {layout}: {found}, not {want}", kernel.name);
             }
         }
     }

@@ -2,6 +2,7 @@
 mod chains;
 
 use super::super::fold;
+use super::super::gemm::narrow;
 use super::casts;
 use super::step::{Affine, Block, Dot, Fixed, Operation, Part, Place, Step};
 use pallas_ir::structural::Piece;
@@ -20,7 +21,7 @@ pub(super) struct Build<'k> {
     /// Uses of each value by instructions and yields.
     uses: Vec<usize>,
     /// The operands of casts that products make.
-    cast: Vec<Option<Value>>,
+    cast: Vec<Option<casts::Source>>,
     /// The value whose memory a value may lie in.
     pub(super) base: Vec<Option<Value>>,
     pub(super) fixed: Vec<(Value, Fixed)>,
@@ -49,6 +50,8 @@ impl<'k> Build<'k> {
             inst.regions.iter().for_each(|&r| kernel.region(r).yields.iter().for_each(&mut count));
         });
         let (cast, base) = (casts::in_products(kernel), vec![None; kernel.values.len()]);
+        // What takes the other bits away is not needed then.
+        cast.iter().flatten().filter_map(|source| source.masked).for_each(|v| uses[v.index()] -= 1);
         Build { kernel, uses, cast, base, fixed: vec![], tables: vec![], open: vec![] }
     }
 
@@ -156,7 +159,9 @@ impl<'k> Build<'k> {
     fn dot(&mut self, id: InstId, add: Option<(Value, Value)>) {
         let inst = self.kernel.inst(id);
         let Op::Structural(StructuralOp::Dot(op)) = &inst.op else { unreachable!("only products wait") };
-        let [a, b] = [0, 1].map(|side| self.cast[inst.args[side].index()].unwrap_or(inst.args[side]));
+        let sources = [0, 1].map(|side| self.cast[inst.args[side].index()]);
+        let [a, b] = [0, 1].map(|side| sources[side].map_or(inst.args[side], |source| source.value));
+        let bits = sources[1].map_or(narrow::ALL, |source| source.bits);
         self.ready(&[a, b]);
         let free = [0, 1].map(|side| op.free(side, self.shape(inst.args[side]).len()));
         let to = add.map_or(inst.results[0], |(_, to)| to);
@@ -165,14 +170,17 @@ impl<'k> Build<'k> {
             self.base[to.index()] = add.map(|(init, _)| init);
         }
         self.here().own.push(to);
+        let sides =
+            |pairs: &[(usize, usize)]| [pairs.iter().map(|p| p.0).collect(), pairs.iter().map(|p| p.1).collect()];
         self.push(Step::Dot(Dot {
             a,
             b,
             to,
+            bits,
             init: add.map(|(init, _)| init),
             in_place,
-            batch: op.batch.clone(),
-            contract: op.contract.clone(),
+            batch: sides(&op.batch),
+            contract: sides(&op.contract),
             free,
         }));
     }

@@ -1,14 +1,23 @@
-//! Casts that products make on their own: a few rows are multiplied with f16, bf16 or bytes as they lie in memory, and what
-//! is read once need not be written as f32 before.
+//! Casts that products make on their own: a few rows are multiplied with f16, bf16, bytes or halves of them as they lie in
+//! memory, and what is read once need not be written as f32 before.
 use super::super::gemm::narrow;
 use crate::passes::rewrite::Rewrite;
-use pallas_ir::{DType, Inst, Kernel, Op, StructuralOp, Type, Value};
+use pallas_ir::{DType, Inst, Kernel, Op, ScalarOp, StructuralOp, Type, Value};
+
+/// What a product reads instead of a cast's result.
+#[derive(Clone, Copy)]
+pub(super) struct Source {
+    pub(super) value: Value,
+    /// Which bits of its bytes count, and the value that has those alone.
+    pub(super) bits: u8,
+    pub(super) masked: Option<Value>,
+}
 
 /// The operand of a cast that a product may make.
 fn widened(kernel: &Kernel, inst: &Inst) -> Option<Value> {
     let Op::Structural(StructuralOp::Cast(cast)) = &inst.op else { return None };
     let from = inst.args[0];
-    let known = narrow::kernel(kernel.ty(from).dtype).is_some() && !kernel.ty(from).is_scalar();
+    let known = narrow::kernel(kernel.ty(from).dtype, narrow::ALL).is_some() && !kernel.ty(from).is_scalar();
     (cast.to == DType::F32 && known).then_some(from)
 }
 
@@ -47,23 +56,29 @@ pub(super) fn behind_transposes(kernel: &Kernel) -> Option<Kernel> {
     Some(rewrite.finish())
 }
 
-/// For each cast that all its products make on their own, its operand: the other side has few rows.
-pub(super) fn in_products(kernel: &Kernel) -> Vec<Option<Value>> {
+/// For each cast that all its products make on their own, what they read: the other side has few rows.
+pub(super) fn in_products(kernel: &Kernel) -> Vec<Option<Source>> {
     let mut source = vec![None; kernel.values.len()];
+    let masks = masks(kernel);
     kernel.walk(kernel.body, &mut |_, inst| {
         if let Some(from) = widened(kernel, inst) {
-            source[inst.results[0].index()] = Some(from);
+            let plain = Source { value: from, bits: narrow::ALL, masked: None };
+            source[inst.results[0].index()] = Some(masks[from.index()].unwrap_or(plain));
         }
     });
     kernel.walk(kernel.body, &mut |_, inst| {
         for (side, v) in inst.args.iter().enumerate() {
             let few = match &inst.op {
                 Op::Structural(StructuralOp::Dot(dot)) => {
-                    let other = &kernel.ty(inst.args[1 - side]).shape;
-                    let rows: usize = dot.free(1 - side, other.len()).iter().map(|&axis| other[axis]).product();
-                    // The other side is multiplied from the left, unless it is a column.
+                    let free = |side: usize| -> usize {
+                        let shape = &kernel.ty(inst.args[side]).shape;
+                        dot.free(side, shape.len()).iter().map(|&axis| shape[axis]).product()
+                    };
+                    // The other side is multiplied from the left, unless it is a column; of a row's bytes all bits count.
+                    let masked = source[v.index()].is_some_and(|source| source.masked.is_some());
                     kernel.ty(inst.results[0]).dtype == DType::F32
-                        && if side == 1 { rows <= narrow::ROWS } else { rows == 1 }
+                        && if side == 1 { free(0) <= narrow::ROWS } else { free(1) == 1 }
+                        && !(masked && (side == 0 || free(1) == 1))
                 }
                 _ => false,
             };
@@ -75,4 +90,20 @@ pub(super) fn in_products(kernel: &Kernel) -> Vec<Option<Value>> {
     });
     kernel.region(kernel.body).yields.iter().for_each(|v| source[v.index()] = None);
     source
+}
+
+/// Bytes of which some bits are taken, by the result: where a product can do that.
+fn masks(kernel: &Kernel) -> Vec<Option<Source>> {
+    let (mut number, mut found) = (vec![None; kernel.values.len()], vec![None; kernel.values.len()]);
+    kernel.walk(kernel.body, &mut |_, inst| match (&inst.op, &inst.args[..]) {
+        (Op::Const(x), _) => number[inst.results[0].index()] = Some(x.bits as u8),
+        (Op::Scalar(ScalarOp::BitAnd), &[value, mask]) if kernel.ty(value).dtype == DType::U8 => {
+            let bits = number[mask.index()].filter(|&bits| narrow::kernel(DType::U8, bits).is_some());
+            let to = inst.results[0];
+            let same = kernel.ty(value).shape == kernel.ty(to).shape;
+            found[to.index()] = bits.filter(|_| same).map(|bits| Source { value, bits, masked: Some(to) });
+        }
+        _ => {}
+    });
+    found
 }

@@ -78,7 +78,7 @@ fn aim(kernel: &Kernel, base: &[Option<Value>], block: &Block, at: usize) -> Opt
     let defined = block.steps[..at].iter().position(|s| s.defines().contains(&value))?;
     let plain = match &block.steps[defined] {
         Step::Chain(chain) => chain.links.iter().any(|l| l.output == Some(value)),
-        Step::Dot(dot) => dot.batch.is_empty() && dot.free.iter().all(|f| f.len() == 1),
+        Step::Dot(dot) => dot.batch[0].is_empty() && dot.free.iter().all(|f| f.len() == 1),
         _ => false,
     };
     // The whole of the stored value must be the root: a part of a larger tile can't be aimed.

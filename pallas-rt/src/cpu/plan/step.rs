@@ -142,13 +142,15 @@ pub(crate) struct Dot {
     pub(crate) a: Value,
     pub(crate) b: Value,
     pub(crate) to: Value,
+    /// Which bits of the bytes of `b` count.
+    pub(crate) bits: u8,
     /// Added to the product; its memory becomes the result's where nothing else needs it.
     pub(crate) init: Option<Value>,
     /// Whether the result lies in the memory of `init`.
     pub(crate) in_place: bool,
-    /// (axis of a, axis of b).
-    pub(crate) batch: Vec<(usize, usize)>,
-    pub(crate) contract: Vec<(usize, usize)>,
+    /// Axes of a, and of b.
+    pub(crate) batch: [Vec<usize>; 2],
+    pub(crate) contract: [Vec<usize>; 2],
     pub(crate) free: [Vec<usize>; 2],
 }
 

@@ -3,7 +3,7 @@ use super::super::convert;
 use super::super::gemm::{self, Element, Extents, Matrix, Packing};
 use super::super::plan::step::Dot;
 use super::super::strips::{slice, slice_mut};
-use super::super::tile::{self, MAX_RANK, Nest, Tile};
+use super::super::tile::{self, MAX_RANK, Tile};
 use super::{Run, room};
 use pallas_ir::{DType, Value};
 
@@ -77,7 +77,9 @@ impl Run<'_> {
         let outcome = self.outcome(dot, DType::F32);
         let (few, other) = if outcome.turned { (1, dot.a) } else { (outcome.extents.m, dot.b) };
         let dtype = self.ty(other).dtype;
-        match gemm::narrow::kernel(dtype).filter(|_| few <= gemm::narrow::ROWS) {
+        match gemm::narrow::kernel(dtype, if outcome.turned { gemm::narrow::ALL } else { dot.bits })
+            .filter(|_| few <= gemm::narrow::ROWS)
+        {
             Some(kernel) => {
                 let operands = if outcome.turned { [dtype, DType::F32] } else { [DType::F32, dtype] };
                 self.product(dot, &outcome, DType::F32, operands, |extents, a, b, c, ldc, accumulate| {
@@ -99,8 +101,8 @@ impl Run<'_> {
         let (shape_a, shape_b) = (self.shape(dot.a), self.shape(dot.b));
         let extent = |axes: &[usize], shape: &[usize]| axes.iter().map(|&a| shape[a]).product::<usize>();
         let (m, n) = (extent(&dot.free[0], shape_a), extent(&dot.free[1], shape_b));
-        let k: usize = dot.contract.iter().map(|p| shape_a[p.0]).product();
-        let batch: Vec<usize> = dot.batch.iter().map(|p| shape_a[p.0]).collect();
+        let k = extent(&dot.contract[0], shape_a);
+        let batch: Vec<usize> = dot.batch[0].iter().map(|&axis| shape_a[axis]).collect();
         let out = match dot.init {
             Some(init) if dot.in_place => {
                 self.tiles[to.index()] = self.tile(init);
@@ -144,8 +146,7 @@ impl Run<'_> {
         mut multiply: impl FnMut(Extents, Matrix<u8>, Matrix<u8>, *mut T, isize, bool),
     ) {
         let Outcome { extents: Extents { m, n, k }, ref batch, tile, ldc, turned, rounded } = *outcome;
-        let a = self.side(dot.a, &dot.free[0], |p| p.0, dot, operands[0], 0);
-        let b = self.side(dot.b, &dot.free[1], |p| p.1, dot, operands[1], 1);
+        let (a, b) = (self.side(dot, 0, operands[0]), self.side(dot, 1, operands[1]));
         let accumulate = dot.init.is_some();
         let size: usize = batch.iter().product();
         for index in 0..size {
@@ -179,27 +180,20 @@ impl Run<'_> {
         }
     }
 
-    fn side(
-        &mut self,
-        v: Value,
-        free: &[usize],
-        own: impl Fn(&(usize, usize)) -> usize,
-        dot: &Dot,
-        compute: DType,
-        buffer: usize,
-    ) -> Side {
+    /// The operand on a side (0 or 1), as `compute`; copies lie in that side's buffers.
+    fn side(&mut self, dot: &Dot, side: usize, compute: DType) -> Side {
+        let v = [dot.a, dot.b][side];
+        let (batch, free, contract) = (&dot.batch[side], &dot.free[side], &dot.contract[side]);
         let shape = self.shape(v);
-        let tile = if self.ty(v).dtype == compute { self.tile(v) } else { self.widened(v, compute, buffer) };
-        let batch: Vec<usize> = dot.batch.iter().map(&own).collect();
-        let contract: Vec<usize> = dot.contract.iter().map(&own).collect();
+        let tile = if self.ty(v).dtype == compute { self.tile(v) } else { self.widened(v, compute, side) };
         let mut batch_strides = [0; MAX_RANK];
-        if let (Some(free), Some(contract)) = (merged(&tile, shape, free), merged(&tile, shape, &contract)) {
-            batch.iter().enumerate().for_each(|(i, &a)| batch_strides[i] = tile.strides[a]);
+        if let (Some(free), Some(contract)) = (merged(&tile, shape, free), merged(&tile, shape, contract)) {
+            batch_strides.iter_mut().zip(batch).for_each(|(stride, &axis)| *stride = tile.strides[axis]);
             return Side { start: tile.start, batch: batch_strides, free, contract };
         }
-        let order = [&batch[..], free, &contract[..]].concat();
-        let copy = self.ordered(buffer, &tile, shape, &order, compute.bytes());
-        batch.iter().enumerate().for_each(|(i, _)| batch_strides[i] = copy.strides[i]);
+        let order = [&batch[..], free, contract].concat();
+        let copy = self.ordered(side, &tile, shape, &order, compute.bytes());
+        batch_strides[..batch.len()].copy_from_slice(&copy.strides[..batch.len()]);
         let inner: usize = contract.iter().map(|&a| shape[a]).product();
         Side { start: copy.start, batch: batch_strides, free: inner as isize, contract: 1 }
     }
@@ -222,9 +216,14 @@ impl Run<'_> {
 
 /// The distance between neighbours along several axes at once, if there is one.
 fn merged(tile: &Tile, shape: &[usize], axes: &[usize]) -> Option<isize> {
-    let sizes: Vec<usize> = axes.iter().map(|&a| shape[a]).collect();
-    let mut own = Tile { start: tile.start, strides: [0; MAX_RANK] };
-    axes.iter().enumerate().for_each(|(i, &a)| own.strides[i] = tile.strides[a]);
-    let nest = Nest::new(&sizes, [&own]);
-    (nest.rank == 1).then(|| nest.inner_stride(0))
+    let mut found = None;
+    for &axis in axes.iter().rev().filter(|&&axis| shape[axis] != 1) {
+        let (stride, next) = (tile.strides[axis], tile.strides[axis] * shape[axis] as isize);
+        found = match found {
+            None => Some((stride, next)),
+            Some((first, expected)) if stride == expected => Some((first, next)),
+            Some(_) => return None,
+        };
+    }
+    Some(found.map_or(1, |(first, _)| first))
 }
