@@ -91,10 +91,12 @@ pub fn norm_backward_parts<E: Floating, const BR: usize>(
     let live = x.valid(0).reshape([BR, 1]);
     let variance = |variance: Tile<E::Acc>| select(live, variance, 1.0);
     let found = back(x.load().cast::<E::Acc>(), g, epsilon.cast::<E::Acc>(), centre, variance);
+    // Before anything is stored: a CPU does all of a row at once then.
+    let (scales, shifts) = ((dy * found.hat).sum(0), dy.sum(0));
     dx.store(found.dx.cast::<E>());
-    gammas.store(gammas.load() + (dy * found.hat).sum(0));
+    gammas.store(gammas.load() + scales);
     if centre {
-        betas.store(betas.load() + dy.sum(0));
+        betas.store(betas.load() + shifts);
     }
     if program_id(1) == num_programs(1) - 1 {
         dgammas.store(gammas.load());
