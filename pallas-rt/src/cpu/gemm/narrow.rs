@@ -113,6 +113,8 @@ mod x86 {
     const LINE: usize = 64;
     /// Columns of B whose inner products are summed up together.
     const COLUMNS: usize = 4;
+    /// Bytes of a column from which on it is a stream of its own: four of them are read at a time.
+    const LONG: usize = 2048;
 
     pub(super) fn kernels(all: &mut Vec<(DType, u8, Kernel)>) {
         macro_rules! of_types {
@@ -312,8 +314,8 @@ mod x86 {
                 }
             }
 
-            /// `R` rows of up to four columns of C plus inner products of A's rows and B's columns, one after the other: near
-            /// each other they are one stream.
+            /// `R` rows of up to four columns of C plus inner products of A's rows and B's columns: long ones all at once, short
+            /// ones, which follow each other closely, one after the other.
             ///
             /// # Safety
             /// See [`super::NarrowFn`].
@@ -333,7 +335,18 @@ mod x86 {
                 unsafe {
                     // What lies behind the last column is the last column.
                     let columns: [*const W; COLUMNS] = std::array::from_fn(|j| b.at(0, j.min(n - 1)).start);
-                    for (j, column) in columns.iter().enumerate() {
+                    if k * size_of::<W>() >= LONG {
+                        for p in (0..whole).step_by($lanes) {
+                            let row = columns.map(|column| W::$widen(column.add(p)));
+                            for (i, sums) in sums.iter_mut().enumerate() {
+                                let factors = $load(a.at(i, p).start);
+                                for (sum, &x) in sums.iter_mut().zip(&row) {
+                                    *sum = $fma(factors, x, *sum);
+                                }
+                            }
+                        }
+                    } else {
+                      for (j, column) in columns.iter().enumerate() {
                         let mut own = [$zero(); R];
                         for p in (0..whole).step_by($lanes) {
                             let x = W::$widen(column.add(p));
@@ -342,6 +355,7 @@ mod x86 {
                             }
                         }
                         sums.iter_mut().zip(own).for_each(|(sums, own)| sums[j] = own);
+                      }
                     }
                     for (i, &sums) in sums.iter().enumerate() {
                         let mut total = [0.0f32; COLUMNS];
@@ -391,7 +405,8 @@ mod x86 {
                                 }};
                             }
                             i += match m - i {
-                                $($tall.. => rows!($tall, 2),)?
+                                // More sums than there are registers.
+                                $($tall.. if !(by_columns && k * size_of::<W>() >= LONG) => rows!($tall, 2),)?
                                 4.. => rows!(4, $wide),
                                 3 => rows!(3, 2 * $wide),
                                 2 => rows!(2, 2 * $wide),
