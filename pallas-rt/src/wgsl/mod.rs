@@ -1,6 +1,6 @@
 //! WGSL from lowered tile IR.
 //!
-//! One workgroup per program. [`place`] decides where every tile lives and which threads hold it, with the numbers of a
+//! One workgroup per program. [`mod@place`] decides where every tile lives and which threads hold it, with the numbers of a
 //! [`profile`]; [`emit`] writes the text; [`arena`] gives memory its addresses; [`sync`] finds where threads must meet,
 //! [`settle`] where they meet less often, [`races`] whether they do, [`reach`] what neighbouring threads touch at once;
 //! [`choose`] runs these for several grids of threads and keeps the cheapest. [`types`] are element types as WGSL sees them.
