@@ -37,7 +37,7 @@ use crate::paged_cache::wrong;
 use pallas_rt::DeviceKind;
 use pallas_rt::prelude::*;
 
-pub use crate::paged_batch::{Batch, BatchOptions, Requests};
+pub use crate::paged_batch::{Batch, BatchOptions, Requests, block_size};
 pub use crate::paged_cache::PagedCache;
 
 /// How scores are computed.

@@ -3,6 +3,7 @@ use crate::decode_attention::group;
 use crate::online::{busy, table};
 use crate::paged_cache::{PagedCache, wrong};
 use pallas_rt::prelude::*;
+use pallas_rt::{DeviceLimits, Profile};
 
 /// The scheduler's numbers of a step, on the host.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +61,19 @@ pub(crate) const PAGES: usize = 6;
 pub(crate) const PART: usize = 7;
 pub(crate) const COLUMNS: usize = 8;
 
+/// Queries of an item whose `group` heads each attend to keys in pages: enough to be worth reading the pages, few enough for
+/// registers; on a GPU, their rows and a page's keys and values fit workgroup memory together.
+pub fn block_size(device: &DeviceLimits, group: usize, page: usize, d: usize) -> usize {
+    let usual = if group <= 8 { 16 } else { 4 };
+    let room = device.workgroup_bytes as usize / 4;
+    // Queries, results and what lies between rows; keys and values, masked ones too.
+    let fits = |block: usize| 3 * (block * group + page) * d <= room;
+    match device.profile {
+        Profile::Gpu => [16, 4].into_iter().find(|&block| block <= usual && fits(block)).unwrap_or(1),
+        _ => usual,
+    }
+}
+
 impl Batch {
     /// Checks a step of requests over a cache and cuts it into items, for queries of `heads` heads.
     ///
@@ -82,17 +96,12 @@ impl Batch {
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
     pub fn new(cache: &PagedCache, heads: usize, requests: Requests<'_>, options: BatchOptions) -> Result<Batch> {
-        let [pages, key_heads, page, _] = cache.shape()?;
+        let [pages, key_heads, page, d] = cache.shape()?;
         let (client, group) = (cache.k.client(), group(heads, key_heads)?);
         let rows = Rows::check(requests, pages, page)?;
         let queries = rows.starts.last().copied().unwrap_or(0);
         let longest = (1..rows.starts.len()).map(|r| rows.starts[r] - rows.starts[r - 1]).max().unwrap_or(0);
-        // Rows of an item: enough to be worth reading its pages, few enough for registers.
-        let block = match longest {
-            0 | 1 => 1,
-            _ if group <= 8 => 16,
-            _ => 4,
-        };
+        let block = if longest <= 1 { 1 } else { block_size(client.limits(), group, page, d) };
         let blocks = rows.blocks(block, page, options.window);
         let total: usize = blocks.iter().map(|b| b.pages.len()).sum();
         let wanted = busy(client).div_ceil(key_heads.max(1));

@@ -6,6 +6,7 @@ use pallas_kernels::attention_scores::Rules;
 use pallas_kernels::element::Floating;
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention_in_blocks};
 use pallas_kernels::flash_attention_backward::{block_sizes, gradients_in_blocks};
+use pallas_kernels::paged_attention::{self, Batch, BatchOptions, PagedCache, Requests};
 use pallas_kernels::splash_mask::{self, Mask, MaskInfo};
 use pallas_kernels::{
     cross_entropy, decode_attention, embedding, gated, matmul, norm, norm_backward, quantized_matmul, rotary, softmax,
@@ -305,4 +306,30 @@ fn attention_of_few_queries_on_a_gpu_takes_blocks_that_fit() {
     check::<16>(16, 4, 64);
     check::<16>(32, 12, 128);
     check::<8>(16, 4, 128);
+}
+
+/// A step of decoding: one query a request. Items of more queries take as many as have room.
+#[test]
+fn attention_over_pages_on_a_gpu_takes_blocks_that_fit() {
+    let device = |kib: u64| {
+        let mut device = Client::cpu().limits().clone();
+        (device.profile, device.workgroup_bytes) = (pallas_rt::Profile::Gpu, kib << 10);
+        device
+    };
+    let chosen = |kib, group, d| paged_attention::block_size(&device(kib), group, 16, d);
+    assert_eq!([chosen(32, 4, 64), chosen(48, 4, 128), chosen(32, 4, 128), chosen(16, 8, 128)], [4, 4, 1, 1]);
+    let Some(gpu) = crate::support::gpu() else { return };
+    for (kib, d) in [(32, 64), (32, 128), (48, 128)] {
+        let cache = PagedCache::new(&gpu, DType::F32, [16, 2, 16, d]).expect("it fits");
+        let requests = Requests { tables: &[0, 1, 2, 3], lengths: &[30, 17], starts: &[0, 1, 2] };
+        let batch = Batch::new(&cache, 8, requests, BatchOptions::default()).expect("it is right");
+        let q = gpu.zeros(DType::F32, &[2, 8, d]).expect("it fits");
+        let explanation = explain(|| batch.attend(&q, &cache, &paged_attention::Options::default()));
+        let kernel = &explanation.expect("it is explained").kernels[0];
+        let limits = Limits { workgroup_bytes: kib << 10, multiples: u64::MAX, ..Limits::default_of(Profile::Gpu) };
+        let placement = kernel.shader(&limits).expect("it has a shader").placement;
+        reaches_no_more_than_it_must(&placement, true);
+        assert!(placement.step.barriers <= 3.0, "{placement}");
+        assert!(placement.tiles.iter().all(|t| !t.home.contains("global")), "{placement}");
+    }
 }
