@@ -85,18 +85,21 @@ pub fn norm_backward_parts<E: Floating, const BR: usize>(
         gammas.fill(0.0);
         betas.fill(0.0);
     }
-    let dy = dy.load().cast::<E::Acc>();
-    let g = dy * gamma.load().cast::<E::Acc>();
-    // Behind the last row 0 / 0 is no 0.
-    let live = x.valid(0).reshape([BR, 1]);
-    let variance = |variance: Tile<E::Acc>| select(live, variance, 1.0);
-    let found = back(x.load().cast::<E::Acc>(), g, epsilon.cast::<E::Acc>(), centre, variance);
-    // Before anything is stored: a CPU does all of a row at once then.
-    let (scales, shifts) = ((dy * found.hat).sum(0), dy.sum(0));
-    dx.store(found.dx.cast::<E>());
-    gammas.store(gammas.load() + scales);
-    if centre {
-        betas.store(betas.load() + shifts);
+    // Parts may have more steps than there are blocks.
+    if program_id(0) * S + program_id(1) < cdiv(R, BR) {
+        let dy = dy.load().cast::<E::Acc>();
+        let g = dy * gamma.load().cast::<E::Acc>();
+        // Behind the last row 0 / 0 is no 0.
+        let live = x.valid(0).reshape([BR, 1]);
+        let variance = |variance: Tile<E::Acc>| select(live, variance, 1.0);
+        let found = back(x.load().cast::<E::Acc>(), g, epsilon.cast::<E::Acc>(), centre, variance);
+        // Before anything is stored: a CPU does all of a row at once then.
+        let (scales, shifts) = ((dy * found.hat).sum(0), dy.sum(0));
+        dx.store(found.dx.cast::<E>());
+        gammas.store(gammas.load() + scales);
+        if centre {
+            betas.store(betas.load() + shifts);
+        }
     }
     if program_id(1) == num_programs(1) - 1 {
         dgammas.store(gammas.load());

@@ -119,14 +119,23 @@ fn wrong_inputs() {
 
 #[test]
 fn the_functions_that_choose_blocks() {
-    let cpu = Client::cpu();
-    for (n, dtype) in [1, 33, 1025, 5000].into_iter().flat_map(|n| FLOATS.map(|t| (n, t))) {
-        let [x, gamma, dy] = operands(&cpu, dtype, [3, n]);
-        let flat = gamma.reshape(&[n]).expect("a vector");
+    let some = |client: &Client, shape: [usize; 2], dtype: DType| {
+        let [x, gamma, dy] = operands(client, dtype, shape);
+        let flat = gamma.reshape(&[shape[1]]).expect("a vector");
         let want = |centre| reference(&doubles(&x), &doubles(&gamma), &doubles(&dy), centre);
+        let what = format!("{shape:?} {dtype} {client:?}");
         let (dx, dgamma, dbeta) = layer_norm_backward(&x, &flat, &dy, EPSILON).expect("it runs");
-        compare([&dx, &dgamma, &dbeta], &want(true), [3, n], &format!("layer norm {n} {dtype}"));
+        compare([&dx, &dgamma, &dbeta], &want(true), shape, &format!("layer norm {what}"));
         let (dx, dgamma) = rms_norm_backward(&x, &flat, &dy, EPSILON).expect("it runs");
-        compare([&dx, &dgamma, &dbeta], &want(false), [3, n], &format!("RMS norm {n} {dtype}"));
+        compare([&dx, &dgamma, &dbeta], &want(false), shape, &format!("RMS norm {what}"));
+    };
+    for (n, dtype) in [1, 33, 1025, 5000].into_iter().flat_map(|n| FLOATS.map(|t| (n, t))) {
+        some(&Client::cpu(), [3, n], dtype);
+    }
+    // Rows that fill some parts, all of them, and more than a step of each.
+    for client in clients() {
+        for rows in [0, 1, 9, 64, 150] {
+            some(&client, [rows, 6], DType::F32);
+        }
     }
 }
