@@ -56,6 +56,18 @@ fn scratch_before_its_first_store() {
     assert_eq!(verdict(initialised(ten())), "ok");
 }
 
+/// A mistake, and what Rust makes of a tile that is none.
+#[kernel(grid = (N))]
+fn behind(#[block([N] => [1], |i| (i + 1,))] x: In<f32>, #[block([N] => [1], |i| (i,))] out: Out<f32>) {
+    let x = x.load();
+    let half = 1.0 / x.shape()[0] as f32;
+    out.store(x * half);
+}
+#[test]
+fn the_first_mistake_is_told_and_not_what_follows() {
+    assert_eq!(verdict(behind(ten())), "block-range");
+}
+
 #[kernel(grid = (N))]
 fn neighbour(#[block([N] => [1], |i| (i + 1,))] x: In<f32>, #[block([N] => [1], |i| (i,))] out: Out<f32>) {
     out.store(x.load());

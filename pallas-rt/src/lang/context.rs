@@ -4,7 +4,9 @@
 //! mode it is computed at once by the strict interpreter, so that a debugger steps through the user's own lines.
 use crate::interp::{Datum, Fault, Machine, walk};
 use pallas_ir::{At, Builder, DType, Diag, Kernel, Literal, Loc, Op, RegionId, Type, Value};
+use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A handle's identity: a value and the context it belongs to. Poisoned handles have no value.
@@ -87,14 +89,12 @@ pub(crate) fn tracing() -> bool {
 /// # Errors
 /// The first mistake of the body.
 pub(crate) fn trace(builder: Builder, entered: Loc, f: impl FnOnce()) -> Result<Builder, Mistake> {
-    let guard = enter(Mode::Trace(builder), entered);
-    f();
-    let context = CURRENT.take().expect("the guard keeps the context");
-    drop(guard);
-    match (context.mistake, context.mode) {
-        (Some(mistake), _) => Err(mistake),
-        (None, Mode::Trace(builder)) => Ok(builder),
-        (None, Mode::Eager(_)) => unreachable!("the mode does not change"),
+    let (context, panic) = run(Mode::Trace(builder), entered, f);
+    match (context.mistake, panic, context.mode) {
+        (Some(mistake), ..) => Err(mistake),
+        (None, Some(panic), _) => resume_unwind(panic),
+        (None, None, Mode::Trace(builder)) => Ok(builder),
+        (None, None, Mode::Eager(_)) => unreachable!("the mode does not change"),
     }
 }
 
@@ -103,16 +103,23 @@ pub(crate) fn trace(builder: Builder, entered: Loc, f: impl FnOnce()) -> Result<
 /// # Errors
 /// The step's first fault, or a mistake of the body as a fault.
 pub(crate) fn eager(machine: Machine, entered: Loc, f: impl FnOnce()) -> Result<Machine, Fault> {
-    let guard = enter(Mode::Eager(Eager { machine, values: vec![], fault: None }), entered);
-    f();
+    let (context, panic) = run(Mode::Eager(Eager { machine, values: vec![], fault: None }), entered, f);
+    let Mode::Eager(Eager { machine, fault, .. }) = context.mode else { unreachable!("the mode does not change") };
+    match (fault, context.mistake, panic) {
+        (Some(fault), ..) => Err(fault),
+        (None, Some(m), _) => Err(machine.fault_at(m.diag.code, m.loc, m.diag.to_string())),
+        (None, None, Some(panic)) => resume_unwind(panic),
+        (None, None, None) => Ok(machine),
+    }
+}
+
+/// Runs a body. Behind its first mistake tiles have no shape, so what the body then panics of may be no mistake of its own.
+fn run(mode: Mode, entered: Loc, f: impl FnOnce()) -> (Context, Option<Box<dyn Any + Send>>) {
+    let guard = enter(mode, entered);
+    let panic = catch_unwind(AssertUnwindSafe(f)).err();
     let context = CURRENT.take().expect("the guard keeps the context");
     drop(guard);
-    let Mode::Eager(Eager { machine, fault, .. }) = context.mode else { unreachable!("the mode does not change") };
-    match (fault, context.mistake) {
-        (Some(fault), _) => Err(fault),
-        (None, Some(m)) => Err(machine.fault_at(m.diag.code, m.loc, m.diag.to_string())),
-        (None, None) => Ok(machine),
-    }
+    (context, panic)
 }
 
 impl Context {
