@@ -12,6 +12,7 @@ use pallas_kernels::{
     cross_entropy, decode_attention, embedding, gated, matmul, norm, norm_backward, quantized_matmul, rotary, softmax,
     softmax_backward, splash_attention,
 };
+use pallas_rt::DeviceLimits;
 use pallas_rt::prelude::*;
 use pallas_rt::wgsl::{Counts, Limits, PlacedTile, Placement, Profile};
 
@@ -19,6 +20,12 @@ fn zeros(dtype: DType, shape: &[usize]) -> Array {
     Client::cpu().zeros(dtype, shape).expect("it fits")
 }
 
+/// What kernels choose their blocks by on a GPU with so much workgroup memory.
+fn gpu(kib: u64) -> DeviceLimits {
+    let mut limits = Client::cpu().limits().clone();
+    (limits.profile, limits.workgroup_bytes) = (pallas_rt::Profile::Gpu, kib << 10);
+    limits
+}
 /// The placements of the kernels that `f` calls on a GPU with so much workgroup memory: for arrays of any size, and for rows
 /// of whole vectors.
 fn placed<R>(kib: u64, f: impl Fn() -> Result<R>) -> Vec<Placement> {
@@ -241,9 +248,7 @@ fn flash_attention_on_a_gpu_keeps_its_tiles_in_registers() {
 fn gradients_of_flash_attention_on_a_gpu_share_workgroup_memory() {
     fn check<const OWN: usize, const PAST: usize>(kib: u64, head: usize) {
         let cpu = Client::cpu();
-        let mut device = cpu.limits().clone();
-        (device.profile, device.workgroup_bytes) = (pallas_rt::Profile::Gpu, kib << 10);
-        assert_eq!(block_sizes(&device, head), (OWN, PAST));
+        assert_eq!(block_sizes(&gpu(kib), head), (OWN, PAST));
         let x = cpu.zeros(DType::F32, &[1, 1, 64, head]).expect("it fits");
         let lse = cpu.zeros(DType::F32, &[1, 1, 64]).expect("it fits");
         let options = Options { causal: Causal::FromStart, ..Options::default() };
@@ -263,9 +268,7 @@ fn gradients_of_flash_attention_on_a_gpu_share_workgroup_memory() {
 #[test]
 fn splash_attention_on_a_gpu_takes_blocks_that_fit() {
     fn check<const BQ: usize, const BK: usize>(kib: u64, barriers: f64) {
-        let mut device = Client::cpu().limits().clone();
-        (device.profile, device.workgroup_bytes) = (pallas_rt::Profile::Gpu, kib << 10);
-        assert_eq!(splash_mask::block_sizes(&device), [BQ, BK]);
+        assert_eq!(splash_mask::block_sizes(&gpu(kib)), [BQ, BK]);
         let (x, lse) = (zeros(DType::F32, &[1, 2, 256, 64]), zeros(DType::F32, &[1, 2, 256]));
         let masks = [Mask::window(40), Mask::dense(256, 256, |i, j| (i + j) % 5 == 0)];
         let info = MaskInfo::in_blocks(&Client::cpu(), &masks, [256, 256], [BQ, BK]).expect("it fits");
@@ -288,9 +291,7 @@ fn splash_attention_on_a_gpu_takes_blocks_that_fit() {
 #[test]
 fn attention_of_few_queries_on_a_gpu_takes_blocks_that_fit() {
     fn check<const BK: usize>(kib: u64, rows: usize, head: usize) {
-        let mut device = Client::cpu().limits().clone();
-        (device.profile, device.workgroup_bytes) = (pallas_rt::Profile::Gpu, kib << 10);
-        assert_eq!(decode_attention::block_size(&device, rows, head), BK);
+        assert_eq!(decode_attention::block_size(&gpu(kib), rows, head), BK);
         let (q, k) = (zeros(DType::F32, &[1, 2, 1, rows, head]), zeros(DType::F32, &[1, 2, 512, head]));
         let lengths = zeros(DType::I32, &[1]);
         let call = || {
@@ -311,19 +312,14 @@ fn attention_of_few_queries_on_a_gpu_takes_blocks_that_fit() {
 /// A step of decoding: one query a request. Items of more queries take as many as have room.
 #[test]
 fn attention_over_pages_on_a_gpu_takes_blocks_that_fit() {
-    let device = |kib: u64| {
-        let mut device = Client::cpu().limits().clone();
-        (device.profile, device.workgroup_bytes) = (pallas_rt::Profile::Gpu, kib << 10);
-        device
-    };
-    let chosen = |kib, group, d| paged_attention::block_size(&device(kib), group, 16, d);
+    let chosen = |kib, group, d| paged_attention::block_size(&gpu(kib), group, 16, d);
     assert_eq!([chosen(32, 4, 64), chosen(48, 4, 128), chosen(32, 4, 128), chosen(16, 8, 128)], [4, 4, 1, 1]);
-    let Some(gpu) = crate::support::gpu() else { return };
+    let Some(adapter) = crate::support::gpu() else { return };
     for (kib, d) in [(32, 64), (32, 128), (48, 128)] {
-        let cache = PagedCache::new(&gpu, DType::F32, [16, 2, 16, d]).expect("it fits");
+        let cache = PagedCache::new(&adapter, DType::F32, [16, 2, 16, d]).expect("it fits");
         let requests = Requests { tables: &[0, 1, 2, 3], lengths: &[30, 17], starts: &[0, 1, 2] };
         let batch = Batch::new(&cache, 8, requests, BatchOptions::default()).expect("it is right");
-        let q = gpu.zeros(DType::F32, &[2, 8, d]).expect("it fits");
+        let q = adapter.zeros(DType::F32, &[2, 8, d]).expect("it fits");
         let explanation = explain(|| batch.attend(&q, &cache, &paged_attention::Options::default()));
         let kernel = &explanation.expect("it is explained").kernels[0];
         let limits = Limits { workgroup_bytes: kib << 10, multiples: u64::MAX, ..Limits::default_of(Profile::Gpu) };
