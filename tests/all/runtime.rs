@@ -1,6 +1,8 @@
 //! The runtime's promises: one compiled kernel for all lengths, empty launches, aliases, donation, threads, repetition.
 use crate::support::clients;
+use crate::validate::validate;
 use pallas_rt::prelude::*;
+use pallas_rt::wgsl::{Limits, Profile};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[kernel(grid = (cdiv(N, 8)))]
@@ -280,4 +282,35 @@ fn a_lost_device_is_an_error_and_the_next_client_works() {
     let other = client.isolated().expect("the adapter is still there");
     let x = other.array(&[1.0f32; 9], &[9]).expect("it fits");
     assert_eq!(doubled(&x).and_then(|y| y.to_vec::<f32>()), Ok(vec![2.0; 9]));
+}
+
+/// Whole rows, of which one element is stored again by itself.
+#[kernel(grid = (cdiv(R, 4)))]
+fn patched<E: Real>(
+    #[block([R, C] => [4, C], |i| (i, 0), fill = 0.0)] x: In<E>,
+    #[block([R, C] => [4, C], |i| (i, 0))] out: Out<E>,
+) {
+    let x = x.load();
+    out.store(x + 1.0);
+    out.at((.., ds(5, 1))).store(out.at((.., ds(5, 1))).load() * 2.0);
+}
+#[test]
+fn rows_stored_whole_and_in_parts() {
+    let numbers: Vec<f32> = (0..7 * 8).map(|i| i as f32).collect();
+    let halves: Vec<f16> = numbers.iter().map(|&x| f16::from_f32(x)).collect();
+    let want: Vec<f32> = (0..56).map(|i| (i as f32 + 1.0) * if i % 8 == 5 { 2.0 } else { 1.0 }).collect();
+    for client in clients() {
+        let whole = patched::<f32>(client.array(&numbers, &[7, 8]).expect("it fits")).expect("it runs");
+        assert_eq!(whole.to_vec::<f32>().expect("f32"), want, "{client:?}");
+        let half = patched::<f16>(client.array(&halves, &[7, 8]).expect("it fits")).expect("it runs");
+        let half: Vec<f32> = half.to_vec::<f16>().expect("f16").into_iter().map(f32::from).collect();
+        assert_eq!(half, want, "{client:?}");
+    }
+    // Written both ways, the array is one of words.
+    let x = Client::cpu().array(&numbers, &[7, 8]).expect("it fits");
+    let limits = Limits { multiples: u64::MAX, ..Limits::default_of(Profile::Gpu) };
+    let explained = explain(|| patched::<f32>(&x)).expect("it is explained");
+    let text = explained.kernels[0].shader(&limits).expect("it has a shader").text;
+    assert!(text.contains("fn write_four_array_out(") && text.contains("fn write_array_out("), "{text}");
+    validate(&text);
 }
