@@ -141,3 +141,31 @@ fn a_constant_infinity_masks_on_every_device() {
         }
     }
 }
+
+/// Quotients of positions along an axis of one element.
+#[kernel(grid = (1))]
+fn by_position(
+    #[block([1, 8] => [1, 8], |_| (0, 0))] x: In<u32>,
+    #[block([1, 8] => [1, 8], |_| (0, 0))] quotient: Out<u32>,
+    #[block([1, 8] => [1, 8], |_| (0, 0))] remainder: Out<u32>,
+    #[block([1, 8] => [1, 8], |_| (0, 0))] inverse: Out<f32>,
+) {
+    // A window whose position is known: sums with 0 are, too.
+    let (zero, same) = (iota::<u32>([1, 8], 0), iota::<u32>([2, 8], 0).slice([0, 0], [1, 8]));
+    quotient.store(zero / same);
+    remainder.store(x.load() % zero + same % zero);
+    let zero = iota::<f32>([1, 8], 0);
+    inverse.store(select(x.load().lt(9), 0.5, zero.recip()));
+}
+
+#[test]
+fn a_divisor_known_to_be_zero_is_no_error_of_a_shader() {
+    let data: Vec<u32> = (0..8).collect();
+    for client in clients() {
+        let x = client.array(&data, &[1, 8]).expect("it fits");
+        let (quotient, remainder, inverse) = by_position(&x).expect("it runs");
+        assert_eq!(quotient.to_vec::<u32>(), Ok(vec![u32::MAX; 8]), "{client:?}");
+        assert_eq!(remainder.to_vec::<u32>(), Ok(data.clone()), "{client:?}");
+        assert_eq!(inverse.to_vec::<f32>(), Ok(vec![0.5; 8]), "{client:?}");
+    }
+}

@@ -107,8 +107,15 @@ pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
     }
 }
 
+/// A coordinate that no compiler computes with: it would refuse a shader that divides by a position known to be 0.
+pub(super) fn at_run_time(coordinate: &str) -> String {
+    let without_types = coordinate.replace("u32", "").replace("i32", "").replace('u', "");
+    let known = !without_types.contains(char::is_alphabetic);
+    if known { format!("at_run_time({coordinate})") } else { coordinate.to_string() }
+}
+
 /// Functions that the expressions above call, by name; what one calls comes behind it.
-const HELPERS: [(&str, &str); 5] = [
+const HELPERS: [(&str, &str); 6] = [
     (
         "f16_value",
         "fn f16_value(h: u32) -> f32 {
@@ -141,6 +148,7 @@ const HELPERS: [(&str, &str); 5] = [
 }
 ",
     ),
+    ("at_run_time", "fn at_run_time(x: u32) -> u32 { return x; }\n"),
     ("is_nan_bits", "fn is_nan_bits(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }\n"),
 ];
 

@@ -5,7 +5,7 @@ use crate::wgsl::place::matrices::Cell;
 use crate::wgsl::place::{Buffer, Home, row_major, views};
 use crate::wgsl::reach::Access as Reached;
 use crate::wgsl::sync::{Memory, Owner};
-use crate::wgsl::types::{cast, counted, from_word, name, to_word, wrap};
+use crate::wgsl::types::{at_run_time, cast, counted, from_word, name, to_word, wrap};
 use pallas_ir::{Access, Dim, Inst, Op, ScalarOp, Value, structural::Index};
 
 /// Neighbours that are read and written at once.
@@ -321,7 +321,10 @@ impl Emit<'_> {
             Op::Scalar(op) => self.expression(*op, inst, at),
             Op::Valid { of, view, axis } => self.inside(*of, view, *axis, inst, &at.coords[*axis].text),
             Op::Structural(op) => match views::access(self.k, op, inst) {
-                Access::Iota { axis } => wrap(ty.dtype, &format!("{}({})", name(ty.dtype), at.coords[axis].text)),
+                Access::Iota { axis } => {
+                    let position = at_run_time(&at.coords[axis].text);
+                    wrap(ty.dtype, &format!("{}({position})", name(ty.dtype)))
+                }
                 access @ (Access::Cast | Access::Bitcast | Access::Powi(_)) => {
                     let (from, x) = (self.k.ty(inst.args[0]).dtype, self.element(inst.args[0], at));
                     self.converted(&access, from, ty.dtype, &x)
