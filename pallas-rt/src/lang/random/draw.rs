@@ -1,4 +1,5 @@
 //! Draws operations: what fits by [`pallas_ir::infer`], with a bound on how far devices may be apart.
+use super::memory::Memory;
 use crate::lang::context::{self, Handle};
 use crate::lang::tile::Tile;
 use crate::prelude::*;
@@ -35,9 +36,9 @@ impl Dice {
 
 /// A value made so far.
 #[derive(Clone)]
-struct Made {
-    handle: Handle,
-    ty: Type,
+pub(super) struct Made {
+    pub(super) handle: Handle,
+    pub(super) ty: Type,
     /// How far devices may be apart; 0: bit-equal.
     error: f32,
     /// Greatest magnitude of a float.
@@ -163,21 +164,27 @@ fn bound(op: &Op, args: &[Made]) -> f32 {
 
 /// The values of one stretch of code.
 pub(super) struct Pool {
-    dice: Dice,
+    pub(super) dice: Dice,
     /// Whether values of 64 bits are among them, which shaders have not.
     wide: bool,
-    made: Vec<Made>,
+    pub(super) memory: Memory,
+    pub(super) made: Vec<Made>,
 }
 
 impl Pool {
-    pub(super) fn new(seed: u64, wide: bool) -> Pool {
-        Pool { dice: Dice(seed), wide, made: vec![] }
+    pub(super) fn new(seed: u64, wide: bool, memory: Memory) -> Pool {
+        Pool { dice: Dice(seed), wide, memory, made: vec![] }
     }
     /// A value to start from.
     pub(super) fn give(&mut self, handle: Handle, error: f32) {
         if let Some(ty) = context::type_of(handle) {
             self.made.push(Made { handle, ty, error, bound: LIMIT, unused: false });
         }
+    }
+    /// A value that is bit-equal on every device, and that something must be made from.
+    pub(super) fn drawn(&mut self, handle: Handle) {
+        self.give(handle, 0.0);
+        self.made.last_mut().into_iter().for_each(|m| m.unused = true);
     }
     /// Draws so many operations.
     pub(super) fn steps(&mut self, steps: usize) {
@@ -190,7 +197,7 @@ impl Pool {
         }
     }
     /// A value's place, with this element type.
-    fn of(&mut self, dtype: DType) -> Option<usize> {
+    pub(super) fn of(&mut self, dtype: DType) -> Option<usize> {
         let fitting: Vec<usize> = (0..self.made.len()).filter(|&i| self.made[i].ty.dtype == dtype).collect();
         (!fitting.is_empty()).then(|| self.dice.pick(&fitting))
     }
@@ -225,11 +232,13 @@ impl Pool {
         self.made.push(Made { handle, ty, error, bound, unused: true });
     }
     fn step(&mut self) {
-        if self.dice.below(2) == 0 {
-            let op = self.dice.pick(ScalarOp::ALL);
-            self.scalar(op);
-        } else {
-            self.structural();
+        match self.dice.below(11) {
+            0 => self.load(),
+            1..6 => {
+                let op = self.dice.pick(ScalarOp::ALL);
+                self.scalar(op);
+            }
+            _ => self.structural(),
         }
     }
     fn scalar(&mut self, op: ScalarOp) {

@@ -1,5 +1,6 @@
 //! Draws control flow, and stages it by the steps that `#[kernel]` writes for a user's `if`, `for` and `while`.
 use super::draw::{Dice, ERROR, Pool, SHAPE};
+use super::memory::Memory;
 use crate::lang::context::Handle;
 use crate::lang::stage::{Carry, For, While, condition, range, slot};
 use crate::prelude::*;
@@ -57,6 +58,7 @@ pub(super) struct Program<'a> {
     pub(super) steps: usize,
     /// Values that are the same everywhere, bit-equal on every device.
     pub(super) inputs: &'a [Handle],
+    pub(super) memory: Memory,
     pub(super) rounds: Scalar<i32>,
     /// Whether it has values of 64 bits.
     pub(super) wide: bool,
@@ -85,7 +87,7 @@ impl Program<'_> {
         }
     }
     fn straight(&self, seed: u64, state: &mut State) {
-        let mut pool = Pool::new(seed, self.wide);
+        let mut pool = Pool::new(seed, self.wide, self.memory);
         self.inputs.iter().for_each(|&x| pool.give(x, 0.0));
         [state.exact.handle, state.ints.handle, state.count.handle].into_iter().for_each(|x| pool.give(x, 0.0));
         if self.wide {
@@ -95,6 +97,9 @@ impl Program<'_> {
         }
         pool.give(state.rough.handle, ERROR);
         pool.steps(self.steps);
+        if seed.is_multiple_of(3) {
+            pool.store(state.exact);
+        }
         *state = State {
             rough: pool.floats(state.rough),
             exact: pool.last_exact().unwrap_or(state.exact),
@@ -144,7 +149,8 @@ impl Program<'_> {
         let key = region.key();
         while let Some(i) = region.next(&mut [slot(key, state)]) {
             state.ints += i;
-            self.run(body, state);
+            let inputs = [self.inputs, &[i.handle]].concat();
+            Program { inputs: &inputs, ..*self }.run(body, state);
         }
     }
     fn repeat(&self, test: u64, body: &[Flow], state: &mut State) {

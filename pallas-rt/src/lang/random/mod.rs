@@ -1,20 +1,24 @@
-//! Law: a random kernel over the whole registry, with control flow and ragged edges, means the same run as Rust, as traced
-//! and as lowered tile IR, on the CPU and, if it has no type of 64 bits, on a GPU.
+//! Law: a random kernel over the whole registry, with control flow, ragged edges, blocks that a table chooses and windows at
+//! run-time positions, means the same run as Rust, as traced and as lowered tile IR, on the CPU and, if it has no type of
+//! 64 bits, on a GPU.
 //!
-//! A kernel is a seed: [`flow`] draws its control flow, [`draw`] its operations while the body runs. Each value has a bound
-//! on how far devices may be apart, and only operations without jumps take values that are not bit-equal. Integers are
-//! therefore equal everywhere, and floats within a tolerance that follows from what the scalar table promises.
+//! A kernel is a seed: [`flow`] draws its control flow, [`draw`] its operations and [`memory`] its loads while the body
+//! runs. Each value has a bound on how far devices may be apart, and only operations without jumps take values that are not
+//! bit-equal. Integers are therefore equal everywhere, and floats within a tolerance that follows from what the scalar
+//! table promises.
 mod draw;
 mod flow;
+mod memory;
 
 use crate::interp::{Argument, Data, Machine, walk};
 use crate::prelude::*;
 use crate::{passes, wgsl};
 use draw::{Dice, ERROR};
 use flow::{Flow, Program, State};
+use memory::Memory;
 use pallas_ir::scalar::Ty;
-use pallas_ir::{Kernel, Literal, ScalarOp, StructuralOp};
-use std::collections::BTreeSet;
+use pallas_ir::{Kernel, Literal, Op, ScalarOp, StructuralOp};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -34,21 +38,27 @@ fn control_flow(seed: u64) -> Vec<Flow> {
 fn random(
     #[block([M, K] => [2, 6], |i, j| (i, j), fill = 0.5)] a: In<f32>,
     #[block([M, K] => [2, 6], |i, j| (i, j), fill = 3)] n: In<i32>,
+    #[prefetch([P, Q])] table: Prefetch<i32>,
+    #[block([L, R] => [4, 8], |i, j| (table.at((i, j)), min(j, cdiv(R, 8) - 1)), fill = 0.25)] far: In<f32>,
+    #[block([L, R] => [_, 8], |i, j| (table.at((i, j)), 0))] bare: In<i32>,
     #[block([M, K] => [2, 6], |i, j| (i, j))] floats: Out<f32>,
     #[block([M, K] => [2, 6], |i, j| (i, j))] ints: Out<i32>,
     #[scratch([2, 6])] memo: Scratch<i32>,
+    #[scratch([4, 8])] shelf: Scratch<f32>,
     rounds: i32,
     #[fixed] seed: u64,
     #[fixed] steps: usize,
 ) {
     if program_id(1) == 0 {
         memo.store(n.load());
+        shelf.fill(1.5);
     }
     let x = a.load();
     let inside = a.valid(0) & a.valid(1);
     let (row, step) = (program_id(0), program_id(1));
     let inputs = [x.handle, n.load().handle, inside.handle, row.handle, step.handle];
-    let program = Program { steps, inputs: &inputs, rounds, wide: seed >= SMALL };
+    let memory = Memory { table, near: a, far, bare, shelf };
+    let program = Program { steps, inputs: &inputs, memory, rounds, wide: seed >= SMALL };
     let mut state = State { rough: x * 0.25, exact: x, ints: memo.load(), count: scalar(0) };
     program.run(&control_flow(seed), &mut state);
     memo.store(state.ints);
@@ -58,21 +68,49 @@ fn random(
 
 type Numbers = (Vec<f32>, Vec<i32>);
 
-/// Inputs of a kernel: extents from one element to several blocks and a part.
-fn inputs(seed: u64) -> ([usize; 2], Vec<f32>, Vec<i32>) {
+/// What a kernel is given.
+struct Inputs {
+    /// Extents from one element to several blocks and a part.
+    shape: [usize; 2],
+    floats: Vec<f32>,
+    ints: Vec<i32>,
+    /// Extents of the arrays from which a table chooses blocks.
+    far: [usize; 2],
+    far_floats: Vec<f32>,
+    far_ints: Vec<i32>,
+    /// An entry for each program, and what stands behind them.
+    entries: [usize; 2],
+    table: Vec<i32>,
+}
+
+fn inputs(seed: u64) -> Inputs {
     let mut dice = Dice(!seed);
     let shape = [1 + dice.below(4), 1 + dice.below(10)];
-    let n = shape[0] * shape[1];
-    let floats = (0..n).map(|_| dice.below(4000) as f32 / 1000.0 - 2.0).collect();
-    let ints = (0..n).map(|_| dice.below(40) as i32 - 20).collect();
-    (shape, floats, ints)
+    let far = [1 + dice.below(7), 1 + dice.below(12)];
+    let mut floats =
+        |n: [usize; 2]| (0..n[0] * n[1]).map(|_| dice.below(4000) as f32 / 1000.0 - 2.0).collect::<Vec<_>>();
+    let (near_floats, far_floats) = (floats(shape), floats(far));
+    let mut ints = |n: [usize; 2]| (0..n[0] * n[1]).map(|_| dice.below(40) as i32 - 20).collect::<Vec<_>>();
+    let (near_ints, far_ints) = (ints(shape), ints(far));
+    let grid = grid(shape);
+    // Steps that are fetched ahead read entries behind the last one; nothing may come of it.
+    let entries = [grid[0], grid[1] + 2];
+    let blocks = far[0].div_ceil(4);
+    let entry = |i: usize| if i % entries[1] < grid[1] { dice.below(blocks) as i32 } else { dice.pick(&[-9, 1 << 20]) };
+    let table = (0..entries[0] * entries[1]).map(entry).collect();
+    Inputs { shape, floats: near_floats, ints: near_ints, far, far_floats, far_ints, entries, table }
+}
+fn grid(shape: [usize; 2]) -> [usize; 2] {
+    [shape[0].div_ceil(2), shape[1].div_ceil(6)]
 }
 /// The value of `rounds`.
 const ROUNDS: i32 = 2;
 
 fn run(client: &Client, seed: u64, steps: usize) -> Result<Numbers> {
-    let (shape, floats, ints) = inputs(seed);
-    let (floats, ints) = random(&client.array(&floats, &shape)?, &client.array(&ints, &shape)?, ROUNDS, seed, steps)?;
+    let x = inputs(seed);
+    let (a, n) = (client.array(&x.floats, &x.shape)?, client.array(&x.ints, &x.shape)?);
+    let (far, bare) = (client.array(&x.far_floats, &x.far)?, client.array(&x.far_ints, &x.far)?);
+    let (floats, ints) = random(&a, &n, &client.array(&x.table, &x.entries)?, &far, &bare, ROUNDS, seed, steps)?;
     Ok((floats.to_vec()?, ints.to_vec()?))
 }
 
@@ -84,17 +122,28 @@ pub(crate) fn kernels(seed: u64, steps: usize) -> [Arc<Kernel>; 2] {
 
 /// Tile IR on the interpreter.
 fn interpret(kernel: &Arc<Kernel>, seed: u64) -> Numbers {
-    let (shape, floats, ints) = inputs(seed);
-    let bytes = |words: Vec<[u8; 4]>, dtype| Data::from_bytes(dtype, &words.concat());
-    let floats = bytes(floats.iter().map(|x| x.to_le_bytes()).collect(), DType::F32);
-    let ints = bytes(ints.iter().map(|x| x.to_le_bytes()).collect(), DType::I32);
-    let array = |x| Argument::Array(shape.to_vec(), x);
+    let x = inputs(seed);
+    let array = |shape: [usize; 2], dtype, words: Vec<[u8; 4]>| {
+        Argument::Array(shape.to_vec(), Data::from_bytes(dtype, &words.concat()))
+    };
+    let floats = |shape, x: &[f32]| array(shape, DType::F32, x.iter().map(|x| x.to_le_bytes()).collect());
+    let ints = |shape, x: &[i32]| array(shape, DType::I32, x.iter().map(|x| x.to_le_bytes()).collect());
     let fresh = |shape: &[usize]| Argument::Fresh(shape.to_vec());
     let rounds = Argument::Param(Literal::int(DType::I32, i64::from(ROUNDS)));
-    let arguments = vec![array(floats), array(ints), fresh(&shape), fresh(&shape), fresh(&draw::SHAPE), rounds];
-    let named = |name: &str| shape[usize::from(name == "K")] as i64;
-    let sizes = kernel.dims.iter().map(|d| d.size.unwrap_or_else(|| named(&d.name))).collect();
-    let grid = [shape[0].div_ceil(2) as i64, shape[1].div_ceil(6) as i64];
+    let near = [floats(x.shape, &x.floats), ints(x.shape, &x.ints)];
+    let chosen = [ints(x.entries, &x.table), floats(x.far, &x.far_floats), ints(x.far, &x.far_ints)];
+    let written = [fresh(&x.shape), fresh(&x.shape), fresh(&draw::SHAPE), fresh(&[4, 8]), rounds];
+    let arguments = near.into_iter().chain(chosen).chain(written).collect();
+    let named = |name: &str| match name {
+        "M" => x.shape[0],
+        "K" => x.shape[1],
+        "P" => x.entries[0],
+        "Q" => x.entries[1],
+        "L" => x.far[0],
+        _ => x.far[1],
+    };
+    let sizes = kernel.dims.iter().map(|d| d.size.unwrap_or_else(|| named(&d.name) as i64)).collect();
+    let grid = grid(x.shape).map(|n| n as i64);
     let grid = grid[..kernel.grid.len()].to_vec();
     let mut machine = Machine::new(kernel.clone(), sizes, grid, arguments);
     walk::run(&mut machine).unwrap_or_else(|f| panic!("seed {seed}: {f:?}\n{kernel}"));
@@ -154,22 +203,24 @@ fn on_the_cpu(seeds: Range<u64>) {
     });
 }
 
-// Two thousand seeds, in parts that run at the same time.
-#[test]
-fn random_kernels_mean_the_same_on_the_host_1() {
-    on_the_cpu(0..500);
+/// Two thousand seeds, in parts that run at the same time.
+macro_rules! parts {
+    ($($name:ident: $seeds:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            on_the_cpu($seeds);
+        }
+    )*};
 }
-#[test]
-fn random_kernels_mean_the_same_on_the_host_2() {
-    on_the_cpu(500..1000);
-}
-#[test]
-fn random_kernels_mean_the_same_on_the_host_3() {
-    on_the_cpu(1000..1500);
-}
-#[test]
-fn random_kernels_mean_the_same_on_the_host_4() {
-    on_the_cpu(1500..2000);
+parts! {
+    random_kernels_mean_the_same_on_the_host_1: 0..250;
+    random_kernels_mean_the_same_on_the_host_2: 250..500;
+    random_kernels_mean_the_same_on_the_host_3: 500..750;
+    random_kernels_mean_the_same_on_the_host_4: 750..1000;
+    random_kernels_mean_the_same_on_the_host_5: 1000..1250;
+    random_kernels_mean_the_same_on_the_host_6: 1250..1500;
+    random_kernels_mean_the_same_on_the_host_7: 1500..1750;
+    random_kernels_mean_the_same_on_the_host_8: 1750..2000;
 }
 
 /// A GPU, if there is one; `PALLAS_REQUIRE_GPU=1` makes its absence a failure.
@@ -266,6 +317,29 @@ fn random_kernels_are_not_trivial() {
     let structural = missing(StructuralOp::NAMES.to_vec());
     let control = missing(vec!["if", "for", "while"]);
     assert!(scalar.is_empty() && structural.is_empty() && control.is_empty(), "{scalar:?} {structural:?} {control:?}");
+}
+
+#[test]
+fn random_kernels_read_and_write_at_run_time_positions() {
+    let mut drawn: BTreeMap<(&str, String, bool), usize> = BTreeMap::new();
+    for seed in 0..SMALL {
+        let kernel = &kernels(seed, STEPS)[0];
+        kernel.walk(kernel.body, &mut |_, inst| {
+            let (what, of, masked) = match &inst.op {
+                Op::Load { from, view, masked } if view.dynamic() > 0 => ("load", from, *masked),
+                Op::Store { to, view, masked } if view.dynamic() > 0 => ("store", to, *masked),
+                Op::Prefetch(of) => ("prefetch", of, false),
+                _ => return,
+            };
+            *drawn.entry((what, kernel.operand(*of).name.clone(), masked)).or_default() += 1;
+        });
+    }
+    let wanted = [("load", "a"), ("load", "far"), ("load", "shelf"), ("store", "shelf")];
+    let wanted = wanted.into_iter().flat_map(|(what, of)| [(what, of, false), (what, of, true)]);
+    for (what, of, masked) in wanted.chain([("load", "bare", true), ("prefetch", "table", false)]) {
+        let count = drawn.get(&(what, of.to_string(), masked)).copied().unwrap_or(0);
+        assert!(count >= 5, "{what} {of}, masked {masked}: drawn {count} times of {drawn:?}");
+    }
 }
 
 #[test]
