@@ -53,6 +53,9 @@ pub struct Rules {
     pub soft_cap: Option<u32>,
     /// Probabilities are dropped where their random word is below.
     pub dropout: Option<u32>,
+    /// Whether a block that every query sees whole is treated as the others are: for devices that run both sides of a
+    /// branch, whichever is taken.
+    pub one_way: bool,
 }
 
 impl Rules {
@@ -171,6 +174,9 @@ impl Block {
     }
     /// Whether every query of the block sees every key of it: no mask is needed.
     pub fn is_whole(self) -> Scalar<bool> {
+        if self.rules.one_way {
+            return scalar(false);
+        }
         let end = self.rules.right.map_or(self.length, |right| minimum(self.length, self.position + (right + 1)));
         let mut whole = (self.key + self.size[1]).le(end);
         if let Some(left) = self.rules.left {
