@@ -19,7 +19,8 @@ fn main() {
         let program = draw::program(number as u64);
         text.push_str(&program.source(number));
         let width = if program.wide { 2 } else { 1 };
-        table.push_str(&format!("    |p, q, n, flag| k{number}::<{width}>(p, q, n, flag),\n"));
+        table
+            .push_str(&format!("    |[p, q, table, far], n, flag| k{number}::<{width}>(p, q, table, far, n, flag),\n"));
     }
     text.push_str(&format!("pub(super) const KERNELS: [Call; {}] = [\n{table}];\n", draw::PROGRAMS));
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it")).join("drawn.rs");

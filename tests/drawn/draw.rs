@@ -143,7 +143,7 @@ impl Draw {
                 self.declare(mutable, false, vec![value])
             }
             2 => {
-                let (array, ty) = (self.dice.one_in(2), self.staged_ty());
+                let (array, ty) = (self.dice.one_in(3), self.staged_ty());
                 let types = if array { vec![ty; 2] } else { vec![ty, self.staged_ty()] };
                 let values = types.into_iter().map(|ty| self.value(ty, 1)).collect();
                 self.declare(true, array, values)
@@ -318,7 +318,10 @@ impl Draw {
     /// Every value in sight counts in what the kernel writes.
     fn digest(&mut self) -> (Node, Node) {
         let (int, float) = ((Elem::Int, Form::Tile), (Elem::Float, Form::Tile));
-        let mut ints = node(int, Expr::Input(Input::Memo));
+        // Every operand is read, as a kernel's have to be.
+        let at = [Input::Program, Input::N].map(|x| node((Elem::Int, Form::Scalar), Expr::Input(x)));
+        let far = node(int, Expr::Window(Box::new(at)));
+        let mut ints = apply(int, Op::Add, vec![node(int, Expr::Input(Input::Memo)), far]);
         let mut floats = node(float, Expr::Input(Input::Floats));
         for (place, ty) in self.places(&self.visible()) {
             let x = node(ty, Expr::Read(place));

@@ -10,11 +10,16 @@ pub(super) type Value = Vec<f64>;
 /// Elements of a tile, row by row.
 const ELEMENTS: usize = 8;
 const COLUMNS: usize = 4;
+/// Elements of a row of the block that the table chooses.
+const WIDTH: usize = 6;
 
 /// What one program of the grid is given, and what it writes.
 pub(super) struct State {
     pub(super) ints: Value,
     pub(super) floats: Value,
+    /// Every program's block number, and this one's block: four rows of [`WIDTH`].
+    pub(super) table: Value,
+    pub(super) far: Value,
     pub(super) n: f64,
     pub(super) flag: bool,
     pub(super) wide: bool,
@@ -37,10 +42,10 @@ enum Exit {
 }
 
 impl State {
-    pub(super) fn new([ints, floats]: [Value; 2], n: i32, flag: bool, wide: bool, program: usize) -> State {
+    pub(super) fn new([ints, floats, table, far]: [Value; 4], n: i32, flag: bool, wide: bool, program: usize) -> State {
         let (n, program, stored) = (f64::from(n), program as f64, [vec![], vec![]]);
         let (memo, vars, closures) = (vec![], HashMap::new(), HashMap::new());
-        State { ints, floats, n, flag, wide, program, memo, stored, vars, closures }
+        State { ints, floats, table, far, n, flag, wide, program, memo, stored, vars, closures }
     }
     pub(super) fn run(&mut self, program: &Program) {
         let _ = self.block(&program.body);
@@ -63,6 +68,18 @@ impl State {
             Expr::Apply(op, args) => {
                 let args: Vec<Value> = args.iter().map(|a| self.value(a)).collect();
                 apply(*op, &args, node.ty)
+            }
+            Expr::Window(at) => {
+                let [row, column] = at.each_ref().map(|x| (self.value(x)[0] as i32 & 3).min(2) as usize);
+                (0..ELEMENTS).map(|i| self.far[(row + i / COLUMNS) * WIDTH + column + i % COLUMNS]).collect()
+            }
+            Expr::Masked(from, mask, n) => {
+                let [x, mask] = [from, mask].map(|x| self.value(x));
+                each(&[mask, x], |x| if x[0] != 0.0 { x[1] } else { f64::from(*n) })
+            }
+            Expr::Entry(at) => {
+                let at = (self.value(at)[0] as i32 & 3).min(1);
+                vec![self.table[at as usize]]
             }
             Expr::Select(args) => {
                 let [c, a, b] = args.each_ref().map(|a| self.value(a));

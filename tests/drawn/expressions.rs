@@ -130,7 +130,9 @@ impl Draw {
                     _ => form,
                 };
                 let mut sides = vec![self.truth(form, depth - 1), self.truth(other, depth - 1)];
-                if self.dice.one_in(2) {
+                // A host value on the left that decides alone has no shape of a tile.
+                let shaped = form == Form::Tile && other == Form::Host;
+                if !shaped && self.dice.one_in(2) {
                     sides.swap(0, 1);
                 }
                 let op = self.dice.pick(&[Op::And, Op::Or]);
@@ -148,7 +150,8 @@ impl Draw {
         }
         let (elem, form) = ty;
         let depth = depth - 1;
-        match self.dice.below(9) {
+        match self.dice.below(10) {
+            9 if elem == Elem::Int => self.loaded(form, depth),
             0..=2 => self.arithmetic(ty, depth),
             3 => {
                 let mut ops = vec![Op::Neg, Op::Abs, Op::Clamp(99), Op::Twice];
@@ -200,6 +203,23 @@ impl Draw {
             }
             _ => self.arithmetic(ty, depth),
         }
+    }
+    /// What the table holds, or a load that it or a run-time number directs.
+    fn loaded(&mut self, form: Form, depth: usize) -> Node {
+        let int = (Elem::Int, Form::Scalar);
+        if form == Form::Scalar {
+            return node(int, Expr::Entry(Box::new(self.value(int, depth))));
+        }
+        let tile = (Elem::Int, Form::Tile);
+        let mut from = node(tile, Expr::Window(Box::new([self.value(int, depth), self.value(int, depth)])));
+        if self.dice.one_in(2) {
+            return from;
+        }
+        if self.dice.one_in(2) {
+            from = node(tile, Expr::Input(Input::Ints));
+        }
+        let (mask, other) = (self.truth(Form::Tile, depth), self.dice.below(9) as i32 - 4);
+        node(tile, Expr::Masked(Box::new(from), Box::new(mask), other))
     }
     fn arithmetic(&mut self, ty: Ty, depth: usize) -> Node {
         let (elem, form) = ty;

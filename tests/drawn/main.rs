@@ -29,9 +29,11 @@ use std::sync::Arc;
 /// Rows and columns of the arrays: the second block of two rows overhangs.
 const ROWS: usize = 3;
 const SHAPE: [usize; 2] = [ROWS, 4];
+/// The array from which the table chooses blocks of 4 by 6: the last of either axis overhangs.
+const FAR: [usize; 2] = [5, 5];
 
 /// Arrays, `n` and `flag` of a call.
-type Call = fn(&Array, &Array, i32, bool) -> Result<(Array, Array)>;
+type Call = fn([&Array; 4], i32, bool) -> Result<(Array, Array)>;
 
 /// Helpers of the programs; no macro rewrites them.
 fn bump(t: &mut Tile<i32>) {
@@ -45,10 +47,20 @@ fn twice<T: Copy + std::ops::Add<Output = T>>(x: T) -> T {
 }
 
 /// Inputs of a program: small whole numbers.
-fn inputs(seed: u64) -> (Vec<i32>, Vec<f32>) {
+struct Inputs {
+    ints: Vec<i32>,
+    floats: Vec<f32>,
+    /// A block number for each program.
+    table: Vec<i32>,
+    far: Vec<i32>,
+}
+
+fn inputs(seed: u64) -> Inputs {
     let mut dice = draw::Dice(!seed);
     let mut next = || dice.below(13) as i32 - 6;
-    ((0..ROWS * 4).map(|_| next()).collect(), (0..ROWS * 4).map(|_| next() as f32).collect())
+    let (ints, floats) = ((0..ROWS * 4).map(|_| next()).collect(), (0..ROWS * 4).map(|_| next() as f32).collect());
+    let far = (0..FAR[0] * FAR[1]).map(|_| next()).collect();
+    Inputs { ints, floats, table: (0..2).map(|_| dice.below(2) as i32).collect(), far }
 }
 
 type Numbers = (Vec<i32>, Vec<f32>);
@@ -56,13 +68,19 @@ type Numbers = (Vec<i32>, Vec<f32>);
 /// What the program means on plain numbers.
 fn expected(number: usize, n: i32, flag: bool) -> Numbers {
     let program = draw::program(number as u64);
-    let (ints, floats) = inputs(number as u64);
+    let Inputs { ints, floats, table, far } = inputs(number as u64);
+    let block = |row: usize, column: usize| {
+        if row < FAR[0] && column < FAR[1] { f64::from(far[row * FAR[1] + column]) } else { -5.0 }
+    };
     let (mut a, mut b) = (vec![], vec![]);
     for row in (0..ROWS).step_by(2) {
         let at = |i: usize| (row * 4 + i < ROWS * 4).then_some(row * 4 + i);
         let p = (0..8).map(|i| at(i).map_or(7.0, |i| f64::from(ints[i]))).collect();
         let q = (0..8).map(|i| at(i).map_or(-2.0, |i| f64::from(floats[i]))).collect();
-        let mut state = evaluate::State::new([p, q], n, flag, program.wide, row / 2);
+        let first = table[row / 2] as usize * 4;
+        let far = (0..24).map(|i| block(first + i / 6, i % 6)).collect();
+        let entries = table.iter().map(|&x| f64::from(x)).collect();
+        let mut state = evaluate::State::new([p, q, entries, far], n, flag, program.wide, row / 2);
         state.run(&program);
         let inside = 8.min(ROWS * 4 - row * 4);
         a.extend(state.stored[0][..inside].iter().map(|&x| x as i32));
@@ -72,30 +90,39 @@ fn expected(number: usize, n: i32, flag: bool) -> Numbers {
 }
 
 fn run(call: Call, client: &Client, number: usize, n: i32, flag: bool) -> Result<Numbers> {
-    let (ints, floats) = inputs(number as u64);
+    let Inputs { ints, floats, table, far } = inputs(number as u64);
     let (p, q) = (client.array(&ints, &SHAPE)?, client.array(&floats, &SHAPE)?);
-    let (a, b) = call(&p, &q, n, flag)?;
+    let (a, b) = call([&p, &q, &client.array(&table, &[2])?, &client.array(&far, &FAR)?], n, flag)?;
     Ok((a.to_vec()?, b.to_vec()?))
 }
 
 /// The kernel's IR, from its text, on the interpreter.
 fn interpret(text: &str, number: usize, n: i32) -> Numbers {
     let kernel: Kernel = text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"));
-    let (ints, floats) = inputs(number as u64);
-    let bytes = |b: &[u8], dtype| Data::from_bytes(dtype, b);
-    let ints: Vec<u8> = ints.iter().flat_map(|x| x.to_le_bytes()).collect();
-    let floats: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let Inputs { ints, floats, table, far } = inputs(number as u64);
+    let array = |shape: &[usize], dtype, words: Vec<[u8; 4]>| {
+        Argument::Array(shape.to_vec(), Data::from_bytes(dtype, &words.concat()))
+    };
+    let whole = |shape: &[usize], x: &[i32]| array(shape, DType::I32, x.iter().map(|x| x.to_le_bytes()).collect());
     let fresh = || Argument::Fresh(SHAPE.to_vec());
     let arguments = vec![
-        Argument::Array(SHAPE.to_vec(), bytes(&ints, DType::I32)),
-        Argument::Array(SHAPE.to_vec(), bytes(&floats, DType::F32)),
+        whole(&SHAPE, &ints),
+        array(&SHAPE, DType::F32, floats.iter().map(|x| x.to_le_bytes()).collect()),
+        whole(&[2], &table),
+        whole(&FAR, &far),
         fresh(),
         fresh(),
         Argument::Fresh(vec![2, 4]),
         Argument::Param(Literal::int(DType::I32, i64::from(n))),
     ];
-    let size = |d: &pallas_rt::ir::kernel::DimDecl| d.size.unwrap_or(if d.name == "N" { ROWS as i64 } else { 4 });
-    let sizes = kernel.dims.iter().map(size).collect();
+    let named = |name: &str| match name {
+        "N" => ROWS,
+        "W" => 4,
+        "T" => 2,
+        "L" => FAR[0],
+        _ => FAR[1],
+    };
+    let sizes = kernel.dims.iter().map(|d| d.size.unwrap_or_else(|| named(&d.name) as i64)).collect();
     let mut machine = Machine::new(Arc::new(kernel), sizes, vec![2], arguments);
     walk::run(&mut machine).unwrap_or_else(|f| panic!("{f:?}\n{text}"));
     let (outputs, _) = machine.finish().unwrap_or_else(|f| panic!("{f:?}\n{text}"));
@@ -184,6 +211,10 @@ fn drawn_kernels_use_the_whole_language() {
         "bump(&mut ",
         "blend(",
         "twice(",
+        "far.at((ds(minimum((",
+        "table.at(",
+        "p.load_masked(",
+        ".load_masked(",
         " && ",
         " || ",
         "!(",

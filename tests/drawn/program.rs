@@ -94,6 +94,12 @@ pub(super) enum Expr {
     Read(Place),
     Input(Input),
     Apply(Op, Vec<Node>),
+    /// A window of the block that the table chose, from two run-time positions.
+    Window(Box<[Node; 2]>),
+    /// Where the mask holds; a number elsewhere.
+    Masked(Box<Node>, Box<Node>, i32),
+    /// The entry of the table at a run-time position.
+    Entry(Box<Node>),
     Select(Box<[Node; 3]>),
     If(Box<[Node; 3]>),
     /// A closure of one parameter.
@@ -221,12 +227,25 @@ impl Node {
                 .into(),
                 ATOM,
             ),
+            Expr::Window(_) => (format!("{}.load()", self.view()), ATOM),
+            Expr::Masked(from, mask, n) => (format!("{}.load_masked({}, {n})", from.view(), mask.text()), ATOM),
+            Expr::Entry(at) => (format!("table.at(minimum({} & 3, 1))", at.tight(5)), ATOM),
             Expr::Select(args) => (format!("select({}, {}, {})", args[0].text(), args[1].text(), args[2].text()), ATOM),
             Expr::If(args) => {
                 (format!("(if {} {{ {} }} else {{ {} }})", args[0].text(), args[1].text(), args[2].text()), ATOM)
             }
             Expr::Call(f, x) => (format!("{}({})", f.text, x.text()), ATOM),
             Expr::Apply(op, args) => self.apply(*op, args),
+        }
+    }
+    /// What a load reads.
+    fn view(&self) -> String {
+        match &self.expr {
+            Expr::Window(at) => {
+                let start = |i: usize| format!("ds(minimum({} & 3, 2), {})", at[i].tight(5), [2, 4][i]);
+                format!("far.at(({}, {}))", start(0), start(1))
+            }
+            _ => "p".into(),
         }
     }
     fn apply(&self, op: Op, args: &[Node]) -> (String, u8) {
@@ -411,6 +430,7 @@ impl Printer {
 }
 
 const SIGNATURE: &str = "    #[block([N, W] => [2, 4], |i| (i, 0), fill = 7)] p: In<i32>, #[block([N, W] => [2, 4], |i| (i, 0), fill = -2.0)] q: In<f32>,
+    #[prefetch([T])] table: Prefetch<i32>, #[block([L, V] => [4, 6], |i| (table.at(i), 0), fill = -5)] far: In<i32>,
     #[block([N, W] => [2, 4], |i| (i, 0))] ints: Out<i32>, #[block([N, W] => [2, 4], |i| (i, 0))] floats: Out<f32>,
     #[scratch([2, 4])] memo: Scratch<i32>, n: i32, #[fixed] flag: bool,
 ";
