@@ -21,3 +21,4 @@ mod tidy;
 mod tune;
 mod validate;
 mod warm;
+mod written_again;

@@ -1,5 +1,5 @@
 //! Operands fetched ahead of a sequential axis: the same results at every depth, and what `explain` says of it.
-use crate::support::{array, clients, close, values};
+use crate::support::{again, array, clients, close, gpu, values};
 use pallas_rt::prelude::*;
 use pallas_rt::wgsl::{Limits, Placement, Profile};
 
@@ -114,6 +114,16 @@ fn steps_that_a_table_names_and_a_length_ends() {
                     assert_eq!(out.and_then(|y| y.to_vec::<f32>()), Ok(want.clone()), "{steps} steps on {client:?}");
                 }
             }
+        }
+    }
+}
+
+/// A software adapter fetches nothing ahead, unless it is taken for a graphics card.
+#[test]
+fn steps_fetched_ahead_as_on_a_graphics_card() {
+    if gpu().is_some() {
+        for test in ["every_depth_gives_the_same", "steps_that_a_table_names_and_a_length_ends"] {
+            again(&format!("pipeline::{test}"), &[("PALLAS_PROFILE", "gpu")]);
         }
     }
 }
