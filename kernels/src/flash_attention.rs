@@ -43,16 +43,31 @@ impl<E: Floating> Products<E> {
         };
         self.rules.scores(products, self.bias).0
     }
-    /// Sums of a block of values, weighed by probabilities; of those of a block that is seen in `part` what no query sees
-    /// counts as 0.
-    fn values(self, p: Tile<E::Acc>, v: Tile<E>, part: Option<Block>) -> Tile<E::Acc> {
+    /// What sums of a block of values are a product of: probabilities that dropout keeps, and the values. Of those of a block
+    /// that is seen in `part` what no query sees counts as 0.
+    fn factors(self, p: Tile<E::Acc>, v: Tile<E>, part: Option<Block>) -> Factors<E> {
         let p = self.kept.map_or(p, |kept| p * kept);
         match self.narrow {
-            Some(_) => dot(p.cast::<E>(), part.map_or(v, |block| block.seen(v))),
+            Some(_) => Factors::Narrow(p.cast::<E>(), part.map_or(v, |block| block.seen(v))),
             None => {
                 let v = v.cast::<E::Acc>();
-                dot(p, part.map_or(v, |block| block.seen(v)))
+                Factors::Wide(p, part.map_or(v, |block| block.seen(v)))
             }
+        }
+    }
+}
+
+/// Probabilities and values.
+enum Factors<E: Floating> {
+    Narrow(Tile<E>, Tile<E>),
+    Wide(Tile<E::Acc>, Tile<E::Acc>),
+}
+
+impl<E: Floating> Factors<E> {
+    fn product(self) -> Tile<E::Acc> {
+        match self {
+            Factors::Narrow(p, v) => dot(p, v),
+            Factors::Wide(p, v) => dot(p, v),
         }
     }
 }
@@ -110,12 +125,12 @@ pub fn flash_attention_blocks<E: Floating, const BQ: usize, const BK: usize>(
         let products = Products { rules, q: scaled, narrow, bias, kept };
         if block.is_whole() {
             let (k, v) = (k.load(), v.load());
-            rows.visit(products.scores(k), |p| products.values(p, v, None));
+            rows.visit_with(products.scores(k), |p| products.factors(p, v, None), Factors::product);
         } else {
             let live = block.live();
             let (k, v) = (k.load(), v.load());
             let scores = select(live, products.scores(k), f32::NEG_INFINITY);
-            rows.visit(scores, |p| products.values(p, v, Some(block)));
+            rows.visit_with(scores, |p| products.factors(p, v, Some(block)), Factors::product);
         }
     }
     if program_id(3) == num_programs(3) - 1 {
@@ -141,9 +156,16 @@ pub fn block_sizes(
         // Scores and products leave their accumulators through workgroup memory besides.
         (Profile::Gpu, _, ..=64) if roomy => (64, 32),
         (Profile::Gpu, _, ..=128) if roomy => (32, 32),
-        // Keys, values and probabilities of a step share workgroup memory; the rest is in registers.
-        (Profile::Gpu, _, ..=64) if device.workgroup_bytes >= 32 << 10 => (64, 16),
-        (Profile::Gpu, ..) => (32, 16),
+        // Queries, keys, values, those without padding, and probabilities share workgroup memory; the rest is in registers.
+        (Profile::Gpu, ..) => {
+            // With a bias or segments tiles of keys and of scores have copies besides.
+            let more = usize::from(options.bias.is_some() || options.segments.is_some());
+            let fits = |&(own, keys): &(usize, usize)| {
+                let words = (own + (3 + more) * keys) * d + (1 + more) * own * keys;
+                4 * words as u64 <= device.workgroup_bytes
+            };
+            [(64, 16), (32, 16), (32, 8), (16, 8)].into_iter().find(fits).unwrap_or((8, 8))
+        }
         (Profile::SimtCpu, ..) => (8, 64),
         (_, ..=16, _) => (16, 128),
         (_, _, ..=128) if pays && 2 * queries.div_ceil(256) == queries.div_ceil(128) => (256, 128),
@@ -198,7 +220,7 @@ pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Optio
             }
         };
     }
-    floats!("flash_attention", q.dtype(), E => call!(E 64 32, 32 32, 64 16, 32 16, 8 64, 16 128, 64 128, 128 128, 256 128))
+    floats!("flash_attention", q.dtype(), E => call!(E 64 32, 32 32, 64 16, 32 16, 32 8, 16 8, 8 8, 8 64, 16 128, 64 128, 128 128, 256 128))
 }
 
 /// [`flash_attention_with_lse`] of elements `E` in blocks of `BQ` queries and `BK` keys.

@@ -30,12 +30,23 @@ impl<A: Wide> Online<A> {
     }
     /// Takes in a block of scores, -inf for dead keys; `product` multiplies their weights with the block's values.
     pub(crate) fn visit(self, scores: Tile<A>, product: impl FnOnce(Tile<A>) -> Tile<A>) {
+        self.visit_with(scores, |p| p, product);
+    }
+    /// [`Online::visit`] where `product` multiplies what `factors` makes of the weights.
+    pub(crate) fn visit_with<F>(
+        self,
+        scores: Tile<A>,
+        factors: impl FnOnce(Tile<A>) -> F,
+        product: impl FnOnce(F) -> Tile<A>,
+    ) {
         let m = maximum(self.max.load(), scores.max(1));
         // Before a row's first live key its maximum is -inf; its sum stays 0.
         let base = select(m.eq(f32::NEG_INFINITY), 0.0, m);
         let (p, alpha) = ((scores - base).exp(), (self.max.load() - base).exp());
+        // Before the sum: threads of a GPU meet once for both.
+        let factors = factors(p);
         self.sum.store(self.sum.load() * alpha + p.sum(1));
-        self.acc.store(self.acc.load() * alpha + product(p));
+        self.acc.store(self.acc.load() * alpha + product(factors));
         self.max.store(m);
     }
     /// The rows' results and log-sum-exps `[rows, 1]`: 0 and -inf where no key was live.
@@ -61,10 +72,10 @@ where
 
 /// Programs that keep a device busy.
 pub(crate) fn busy(client: &Client) -> usize {
-    match client.kind() {
-        // The number of cores is not known; a workgroup is one of several on each.
-        pallas_rt::DeviceKind::Gpu => 256,
+    match client.limits().profile {
         // Some more than threads, so that none waits for another.
-        _ => 4 * std::thread::available_parallelism().map_or(1, usize::from),
+        pallas_rt::Profile::Cpu => 4 * std::thread::available_parallelism().map_or(1, usize::from),
+        // The number of cores is not known; a workgroup is one of several on each.
+        _ => 256,
     }
 }

@@ -32,10 +32,10 @@ use crate::attention_scores::Rules;
 use crate::decode_attention::combine_splits;
 use crate::dispatch::floats;
 use crate::online::{Online, table};
-use crate::paged_batch::{COUNT, FIRST, LENGTH, PAGE, PAGES, PART, POSITION, REQUEST};
+use crate::paged_batch::{COUNT, FIRST, LENGTH, PAGE, PAGES, PART, POSITION, REQUEST, fits};
 use crate::paged_cache::wrong;
-use pallas_rt::DeviceKind;
 use pallas_rt::prelude::*;
+use pallas_rt::{DeviceLimits, Profile};
 
 pub use crate::paged_batch::{Batch, BatchOptions, Requests, block_size};
 pub use crate::paged_cache::PagedCache;
@@ -89,7 +89,7 @@ impl Mask {
     }
 }
 
-/// Keys and values of a step, page by page, and the scales of all of them if they have some.
+/// Keys and values of a step, page by page or of a piece of a page, and the scales of all of them if they have some.
 struct Pages<C: Number> {
     k: Vec<Tile<C>>,
     v: Vec<Tile<C>>,
@@ -105,11 +105,13 @@ impl<C: Number> Pages<C> {
         let scores = self.scales.map_or(scores, |[k, _]| scores * k.expand(0));
         let scores = self.rules.scores(scores, None).0;
         let scores = mask.map_or(scores, |mask| mask.scores(scores));
-        rows.visit(scores, |p| {
-            let p = self.scales.map_or(p, |[_, v]| {
+        let weigh = |p: Tile<f32>| {
+            self.scales.map_or(p, |[_, v]| {
                 let v = v.expand(1);
                 p * mask.map_or(v, |mask| mask.values(v, 0)).t()
-            });
+            })
+        };
+        rows.visit_with(scores, weigh, |p| {
             let mut sum = None;
             for (page, v) in self.v.iter().enumerate() {
                 let (v, size) = (v.cast::<f32>(), v.shape()[0]);
@@ -132,7 +134,7 @@ fn beside(tiles: Vec<Tile<f32>>, axis: usize) -> Tile<f32> {
 }
 
 /// An item per program and head of keys: its pages stream past its rows, which are its queries' heads of the group, so many
-/// `pages` in a step.
+/// `pages` in a step, or one of the equal `pieces` of a page.
 ///
 /// Items of one query have rows of their own size, whatever `BQ` is. `items` has a column for each constant of the module.
 /// `NP` is at least P: kernels are compiled for it.
@@ -165,6 +167,7 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
     #[fixed] quantised: bool,
     #[fixed] rules: Rules,
     #[fixed] pages: usize,
+    #[fixed] pieces: usize,
     #[dim] NP: usize,
     #[dim] U: usize,
     #[dim] N: usize,
@@ -172,7 +175,7 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
     let rows = Online { max, sum, acc };
     let one = Online { max: one_max, sum: one_sum, acc: one_acc };
     let (item, step) = (program_id(0), program_id(2));
-    let count = items.at((item, COUNT));
+    let count = if BQ == 1 { scalar(1) } else { items.at((item, COUNT)) };
     if step == 0 {
         if count == 1 {
             one_scaled.store(q.at(0).load().cast::<f32>() * scale);
@@ -182,28 +185,31 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
             rows.begin();
         }
     }
-    let (first, run) = (step * pages as i32, items.at((item, PAGES)));
+    let (size, behind) = (K / pieces, step % pieces as i32 * (K / pieces) as i32);
+    let (first, run) = (step / pieces as i32 * pages as i32, items.at((item, PAGES)));
     if first < run {
         let (request, start) = (items.at((item, REQUEST)), items.at((item, PAGE)));
         // Behind the item's last page that one again, of which no row sees anything then.
         let page = |i: usize| tables.at((request, start + minimum(first + i as i32, run - 1)));
         let numbers = Vec::from_iter((0..pages).map(page));
         let mask = Mask {
-            key: (start + first) * K as i32,
+            key: (start + first) * K as i32 + behind,
             end: minimum(items.at((item, LENGTH)), (start + run) * K as i32),
             position: items.at((item, POSITION)),
             count,
             window: if windowed { Some(window) } else { None },
             group: Q,
         };
-        let of = |scales: In<f32>| beside(Vec::from_iter(numbers.iter().map(|page| scales.at(*page).load())), 0);
+        let keys = ds(behind, size);
+        let of =
+            |scales: In<f32>| beside(Vec::from_iter(numbers.iter().map(|page| scales.at((*page, keys)).load())), 0);
         let visited = Pages {
-            k: Vec::from_iter(numbers.iter().map(|page| k.at(*page).load())),
-            v: Vec::from_iter(numbers.iter().map(|page| v.at(*page).load())),
+            k: Vec::from_iter(numbers.iter().map(|page| k.at((*page, keys)).load())),
+            v: Vec::from_iter(numbers.iter().map(|page| v.at((*page, keys)).load())),
             scales: if quantised { Some([of(k_scales), of(v_scales)]) } else { None },
             rules,
         };
-        if mask.is_seen(pages * K) {
+        if mask.is_seen(pages * size) {
             if count == 1 {
                 visited.visit(one, one_scaled.load(), None);
             } else {
@@ -231,11 +237,15 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
     }
 }
 
-/// Pages of a step: on the CPU so many keys that a step's own time does not count.
-fn pages_of_step(device: DeviceKind, page: usize) -> usize {
-    match device {
-        DeviceKind::Gpu => 1,
-        _ => (128 / page.max(1)).max(1),
+/// Pages of a step and pieces of a page, one of the two being 1: on the CPU so many keys that a step's own time does not count,
+/// on a GPU a page, or as much of it as has room in workgroup memory beside the queries of an item.
+fn pages_of_step(device: &DeviceLimits, [block, group, page, d]: [usize; 4]) -> [usize; 2] {
+    let fits = |pieces: &usize| fits(device, block * group, page / pieces, d);
+    let pieces = || [1, 2, 4].into_iter().filter(|pieces| page.is_multiple_of(*pieces));
+    match device.profile {
+        Profile::Gpu => [1, pieces().find(fits).or(pieces().next_back()).unwrap_or(1)],
+        Profile::SimtCpu => [1, 1],
+        _ => [(128 / page.max(1)).max(1), 1],
     }
 }
 
@@ -274,14 +284,15 @@ impl Batch {
         let (k, v) = (&cache.k, &cache.v);
         let rules = Rules { soft_cap: soft_cap(options.soft_cap)?, ..Rules::default() };
         // Pools of about a size share a kernel.
-        let (pool, pages) = (self.sizes[0].next_power_of_two(), pages_of_step(q.client().kind(), self.sizes[2]));
+        let pool = self.sizes[0].next_power_of_two();
+        let [pages, pieces] = pages_of_step(q.client().limits(), [self.block, group, self.sizes[2], d]);
         let pages = pages.min(self.steps.next_power_of_two());
-        let steps = self.steps.div_ceil(pages);
+        let steps = self.steps.div_ceil(pages) * pieces;
         macro_rules! call {
             ($E:ident, $C:ident $($BQ:literal)*) => {
                 match self.block {
                     $($BQ => paged_attention_items::<$E, $C, $BQ>(&stacked, k, v, k_scales, v_scales, &self.tables,
-                        &self.items, scale, window, windowed, quantised, rules, pages, pool, parts, steps),)*
+                        &self.items, scale, window, windowed, quantised, rules, pages, pieces, pool, parts, steps),)*
                     other => unreachable!("no kernel was compiled for blocks of {other}"),
                 }
             };

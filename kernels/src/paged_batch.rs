@@ -65,13 +65,17 @@ pub(crate) const COLUMNS: usize = 8;
 /// registers; on a GPU, their rows and a page's keys and values fit workgroup memory together.
 pub fn block_size(device: &DeviceLimits, group: usize, page: usize, d: usize) -> usize {
     let usual = if group <= 8 { 16 } else { 4 };
-    let room = device.workgroup_bytes as usize / 4;
-    // Queries, results and what lies between rows; keys and values, masked ones too.
-    let fits = |block: usize| 3 * (block * group + page) * d <= room;
+    let fits = |block: &usize| *block <= usual && fits(device, block * group, page, d);
     match device.profile {
-        Profile::Gpu => [16, 4].into_iter().find(|&block| block <= usual && fits(block)).unwrap_or(1),
+        Profile::Gpu => [16, 4].into_iter().find(fits).unwrap_or(1),
         _ => usual,
     }
+}
+
+/// Whether so many rows of queries and so many keys and values of heads of `d` fit workgroup memory together.
+pub(crate) fn fits(device: &DeviceLimits, rows: usize, keys: usize, d: usize) -> bool {
+    // Queries, results and what lies between rows; keys and values, masked ones too.
+    (12 * (rows + keys) * d) as u64 <= device.workgroup_bytes
 }
 
 impl Batch {

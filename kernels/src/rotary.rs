@@ -8,7 +8,7 @@
 //! the opposite turn.
 use crate::dispatch::floats;
 use crate::element::Floating;
-use pallas_rt::DeviceKind;
+use pallas_rt::Profile;
 use pallas_rt::prelude::*;
 
 /// Which elements make a pair.
@@ -68,9 +68,9 @@ fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Res
     };
     let flat = x.reshape(&[outer.iter().product(), *s, *d])?;
     let neighbours = pairs == Pairs::Neighbours;
-    let out = floats!("rotary", x.dtype(), E => match x.client().kind() {
-        DeviceKind::Gpu => rotary_blocks::<E, 8>(&flat, cos, sin, neighbours, inverse),
-        _ => rotary_blocks::<E, 64>(&flat, cos, sin, neighbours, inverse),
+    let out = floats!("rotary", x.dtype(), E => match x.client().limits().profile {
+        Profile::Cpu => rotary_blocks::<E, 64>(&flat, cos, sin, neighbours, inverse),
+        _ => rotary_blocks::<E, 8>(&flat, cos, sin, neighbours, inverse),
     })?;
     out.reshape(x.shape())
 }

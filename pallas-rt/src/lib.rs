@@ -22,7 +22,7 @@ pub use disk::{DiskCache, disk_cache, set_disk_cache};
 pub use error::{Error, KernelError, Result};
 pub use lang::threefry as random;
 pub use launch::tune::{Candidate, Outcome, Tuning};
-pub use launch::{Checked, Cost, Counters, Explanation, Results, check, cost, counters, explain, into};
+pub use launch::{Checked, Cost, Counters, Explained, Explanation, Results, check, cost, counters, explain, into};
 pub use pallas_macros::kernel;
 #[cfg(feature = "gpu")]
 pub use {gpu::GpuCounters, wgpu};

@@ -9,6 +9,7 @@ mod kernels;
 mod matrices;
 mod memory;
 mod pipeline;
+mod reaches;
 mod refusals;
 mod runtime;
 mod safetensors;

@@ -75,7 +75,7 @@ fn validate_all(explanation: &Explanation) {
 }
 
 /// Every `#[kernel]` of `kernels/src`: its name, and whether it has an element type as parameter.
-fn shipped() -> Vec<(String, bool)> {
+pub fn shipped() -> Vec<(String, bool)> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/src");
     let files = std::fs::read_dir(folder).expect("a folder of the repository").map(|f| f.expect("an entry").path());
     let mut found = vec![];

@@ -42,7 +42,24 @@ enum Memory {
 
 impl Client {
     pub(crate) fn on_host(kind: DeviceKind, why: &str) -> Self {
-        let device = Device::host(kind);
+        Client::in_host_memory(Device::host(kind), why)
+    }
+
+    /// The CPU, telling whoever asks that it is a device with such limits: functions choose blocks for that one, and
+    /// [`explain`](crate::explain) has its shaders, whether it is there or not.
+    ///
+    /// ```
+    /// use pallas_rt::{Client, Profile};
+    /// let mut limits = Client::cpu().limits().clone();
+    /// (limits.profile, limits.workgroup_bytes) = (Profile::Gpu, 48 << 10);
+    /// (limits.max_threads, limits.max_threads_per_axis) = (256, [256, 256, 64]);
+    /// assert_eq!(Client::cpu_as(limits).limits().workgroup_bytes, 48 << 10);
+    /// ```
+    pub fn cpu_as(limits: DeviceLimits) -> Self {
+        Client::in_host_memory(Device { limits, ..Device::host(DeviceKind::Cpu) }, "with the limits of another device")
+    }
+
+    fn in_host_memory(device: Device, why: &str) -> Self {
         let ledger = Ledger::new(device.id(), physical_bytes());
         let memory = Memory::Host(Stock::new(ledger.clone()));
         Client { shared: Arc::new(Shared { device, ledger, memory }), why: why.into() }

@@ -1,6 +1,7 @@
 //! A bound call on a wgpu device.
 use super::bind::Binding;
 use super::cache::{Compiled, LAUNCHES, SHADERS};
+use super::limits::limits;
 use super::run;
 use super::stored::Program;
 use crate::disk;
@@ -8,7 +9,7 @@ use crate::gpu::{Binding as Bound, Dispatch, ShaderJob};
 use crate::passes::resume::resume;
 use crate::wgsl::{self, HEADER_WORDS, Iterations};
 use crate::{Array, Client, Error, Result};
-use pallas_ir::{At, Diag, Kernel, Loc, Operand, OperandKind};
+use pallas_ir::{At, Diag, Kernel, Loc, OperandKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -99,22 +100,6 @@ pub(super) fn room(client: &Client, compiled: &Compiled, binding: &Binding) -> R
     Ok(bytes.sum::<u64>() + plan(client, compiled, binding)?.scratch_bytes)
 }
 
-/// What a call's shader may use and rely on.
-pub(super) fn limits(client: &Client, kernel: &Kernel, binding: &Binding) -> Result<wgsl::Limits> {
-    let device = client.limits();
-    let profile = profile(device)?;
-    Ok(wgsl::Limits {
-        workgroup_bytes: device.workgroup_bytes,
-        max_threads: device.max_threads.min(device.max_threads_per_axis[0]),
-        max_loop_iterations: device.max_loop_iterations,
-        profile,
-        // A software adapter computes a subgroup in the lanes of a vector.
-        lanes: device.subgroup.filter(|(least, most)| least == most && client.device().software).map(|(n, _)| n),
-        matrices: device.matrices.filter(|_| profile == wgsl::Profile::GpuCoop),
-        multiples: multiples(kernel, binding),
-    })
-}
-
 /// A refused shader's error with the user's line: the one that the comment above the refused line of WGSL names, else the
 /// kernel's own.
 fn blamed(error: Error, text: &str, traced: &Kernel, kernel: Loc) -> Error {
@@ -183,33 +168,6 @@ fn split(iterations: &Iterations, steps: &[i64], limit: u64) -> Vec<Vec<u32>> {
     let mut out = vec![];
     axis(0, (iterations, steps), limit.saturating_sub(iterations.outside), &mut vec![], &mut out);
     out
-}
-
-/// Dimensions, bit by bit, that rows of arrays have and that are multiples of four in this call.
-fn multiples(kernel: &Kernel, binding: &Binding) -> u64 {
-    let rows = |name: &str| {
-        let last = |o: &Operand| o.dims.len() > 1 && o.dims.last().is_some_and(|d| d.names().iter().any(|n| n == name));
-        kernel.arrays().any(|(_, o)| last(o))
-    };
-    let sizes = run::sizes(kernel, binding).into_iter().enumerate();
-    let told = sizes.filter(|&(i, n)| i < 64 && n % 4 == 0 && rows(&kernel.dims[i].name));
-    told.map(|(i, _)| 1 << i).sum()
-}
-
-/// How kernels are placed for a device; `PALLAS_PROFILE` overrides.
-fn profile(device: &crate::DeviceLimits) -> Result<wgsl::Profile> {
-    let Ok(asked) = std::env::var("PALLAS_PROFILE") else {
-        return Ok(match device.profile {
-            crate::Profile::SimtCpu => wgsl::Profile::SimtCpu,
-            _ if device.matrices.is_some() => wgsl::Profile::GpuCoop,
-            _ => wgsl::Profile::Gpu,
-        });
-    };
-    wgsl::Profile::ALL.into_iter().find(|p| p.name() == asked).ok_or_else(|| {
-        let known = wgsl::Profile::ALL.map(wgsl::Profile::name).join(", ");
-        let message = format!("PALLAS_PROFILE is `{asked}`");
-        Error::kernel("", Loc::NONE, "", Diag::new("profile", At::Op, message, format!("one of {known}")))
-    })
 }
 
 /// The programs of each dispatch, and the dispatch: for each part of the grid, all ranges of the sequential axes.

@@ -34,7 +34,7 @@ pub struct Explained {
     pub lowered: Arc<Kernel>,
     /// Sequential axes of the grid: the outermost loops of the lowered form.
     pub sequential: usize,
-    /// Of the GPU of the call, or what WebGPU promises everywhere.
+    /// Of the GPU of the call or of [`Client::cpu_as`], else what WebGPU promises everywhere.
     pub limits: wgsl::Limits,
 }
 
@@ -269,14 +269,12 @@ pub(super) fn note(compiled: &Compiled, binding: &Binding, client: &Client) -> R
     Ok(())
 }
 
-/// The GPU's that a call is for; elsewhere WebGPU's default limits: what runs everywhere.
+/// The GPU's that a call is for, or that its client has the limits of; elsewhere WebGPU's default limits: what runs everywhere.
 fn limits(client: &Client, kernel: &Kernel, binding: &Binding) -> Result<wgsl::Limits> {
-    #[cfg(feature = "gpu")]
-    if client.kind() == crate::DeviceKind::Gpu {
-        return super::gpu::limits(client, kernel, binding);
+    match client.limits().profile {
+        crate::Profile::Cpu => Ok(wgsl::Limits::default_of(wgsl::Profile::Gpu)),
+        _ => super::limits::limits(client, kernel, binding),
     }
-    let _ = (client, kernel, binding);
-    Ok(wgsl::Limits::default_of(wgsl::Profile::Gpu))
 }
 
 /// Counts a kernel whose executions agreed.

@@ -1,7 +1,7 @@
 //! The door: every call of a kernel comes through [`launch`].
 //!
 //! [`spec`] what the expansion says; [`key`] how its values are compared; [`bind`] sizes from arrays, with every check that
-//! needs numbers; [`trace`] to tile IR; [`cache`] compiled kernels, [`stored`]
+//! needs numbers; [`limits`] of a call's shader; [`trace`] to tile IR; [`cache`] compiled kernels, [`stored`]
 //! on disk, and [`warm`] the last calls, [`recent`] ones of the thread, which need none of that again; [`donate`] outputs in donated memory;
 //! [`into`](mod@into) outputs in the user's; [`run`] execution on a device; [`tune`](mod@tune) block sizes by
 //! measurement, [`timing`]; [`inspect`] explain, check and cost; [`compare`]
@@ -15,6 +15,7 @@ mod gpu;
 mod inspect;
 mod into;
 pub mod key;
+mod limits;
 mod recent;
 mod run;
 pub mod spec;
@@ -27,7 +28,7 @@ mod warm;
 pub use cache::{Counters, counters};
 #[cfg(test)]
 pub(crate) use inspect::compiled;
-pub use inspect::{Checked, Cost, Explanation, check, cost, explain};
+pub use inspect::{Checked, Cost, Explained, Explanation, check, cost, explain};
 pub use into::{Results, into};
 
 use crate::lang::context;

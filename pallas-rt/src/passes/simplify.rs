@@ -48,7 +48,7 @@ pub fn used(k: &Kernel) -> Vec<bool> {
             let inst = k.inst(id);
             let needed = !pure(&inst.op) || inst.results.iter().any(|v| used[v.index()]);
             if needed {
-                inst.args.iter().chain(&inst.results).for_each(|v| used[v.index()] = true);
+                inst.args.iter().for_each(|v| used[v.index()] = true);
             }
             inst.regions.iter().for_each(|&r| region(k, r, used));
         }

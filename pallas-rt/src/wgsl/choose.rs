@@ -88,18 +88,24 @@ fn best(task: Task<'_>) -> Option<Placed> {
     let Cheapest { placed, depth, grid, mut forms } = best?;
     let most = placed.cost;
     let placed = finish(on_grid(task, depth, grid, Want { most, pads: &none, written: true }, &mut forms)?);
-    // All rows that should be longer, or the first of them that there is room for, if no barrier comes with it.
-    let long = reach::pads(&placed.plan, &placed.emitted.accesses);
+    // All rows that should be longer, or the first of them that there is room for, and other orders of columns for the
+    // rest; if no barrier comes with it.
+    let remedies = reach::remedies(&placed.plan, &placed.emitted.accesses);
     let met = settle::weight(&placed.emitted.nodes, emit::TRIPS);
-    let longer = |many: usize| {
-        let pads = long[..many].iter().cloned().collect();
+    let remedied = |longer: usize| {
+        let of = |(i, remedy): (usize, &reach::Remedy)| {
+            let swizzled = remedy.swizzled.filter(|_| numbers.stage);
+            let pad = if i < longer { remedy.longer.or(swizzled) } else { swizzled };
+            Some((remedy.of.clone(), pad?))
+        };
+        let pads = remedies.iter().enumerate().filter_map(of).collect();
         // Elements one by one take some lines more than vectors do.
         let want = Want { most: most * 1.02, pads: &pads, written: true };
-        let padded = finish(on_grid(task, depth, grid, want, &mut forms)?);
-        (settle::weight(&padded.emitted.nodes, emit::TRIPS) <= met).then_some(padded)
+        let found = finish(on_grid(task, depth, grid, want, &mut forms)?);
+        (settle::weight(&found.emitted.nodes, emit::TRIPS) <= met).then_some(found)
     };
-    let padded = (1..=long.len()).rev().find_map(longer);
-    Some(Placed { wanted, ..padded.unwrap_or(placed) })
+    let remedied = if remedies.is_empty() { None } else { (0..=remedies.len()).rev().find_map(remedied) };
+    Some(Placed { wanted, ..remedied.unwrap_or(placed) })
 }
 
 /// Takes out the barriers that can be.

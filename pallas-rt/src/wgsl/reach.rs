@@ -2,8 +2,9 @@
 //!
 //! Emission records every access as the coordinates it was written with. Here they are computed for each thread of the
 //! first group, loops at their first step and blocks at the start of a segment; what all threads have in common does not
-//! matter. [`pads`] lengthens the rows of buffers until threads stop waiting for each other's banks.
-use super::place::{Buffer, Pad, Plan, layout::Along, padded};
+//! matter. [`remedies`] lengthens the rows of buffers, or has their columns change places, until threads stop waiting for each
+//! other's banks.
+use super::place::{Buffer, Pad, Plan, Swizzle, layout::Along, padded};
 use super::report::counted;
 use super::sync::Memory;
 use pallas_ir::{Kernel, OperandId};
@@ -125,40 +126,74 @@ fn waste(r: &Reach) -> f64 {
     r.reached.map_or(f64::INFINITY, |n| n as f64 / r.ideal.max(1) as f64)
 }
 
-/// What should lie between the rows of buffers, by name, what helps most first.
-pub(super) fn pads(plan: &Plan, accesses: &[Access]) -> Vec<(String, Pad)> {
-    let longer = (0..=PAD).map(|row| Pad { row, ..Pad::default() });
-    let grouped =
-        [2, 4, 8, 16, 32].into_iter().flat_map(|rows| [1, 2, 4, 8, 16].map(|group| Pad { row: 0, group, rows }));
-    let all: Vec<Pad> = longer.chain(grouped).collect();
-    let mut pads = vec![];
+/// How the rows of a buffer should lie.
+pub(super) struct Remedy {
+    /// The buffer's name.
+    pub(super) of: String,
+    /// With words between them.
+    pub(super) longer: Option<Pad>,
+    /// With columns that change places, which takes no room.
+    pub(super) swizzled: Option<Pad>,
+    /// What the better of the two saves.
+    saves: f64,
+}
+
+/// How the rows of buffers should lie, what helps most first.
+pub(super) fn remedies(plan: &Plan, accesses: &[Access]) -> Vec<Remedy> {
+    let row = (0..=PAD).map(|row| Pad { row, ..Pad::default() });
+    let group = [2, 4, 8, 16, 32]
+        .into_iter()
+        .flat_map(|rows| [1, 2, 4, 8, 16].map(|group| Pad { group, rows, ..Pad::default() }));
+    let longer: Vec<Pad> = row.chain(group).collect();
+    let mut remedies = vec![];
     for (b, buffer) in plan.buffers.iter().enumerate() {
         let Some(now) = buffer.pad.filter(|_| !buffer.outside) else { continue };
         let own = accesses.iter().filter(|a| a.of == Memory::Buffer(b));
         let own: Vec<(&Access, Vec<Vec<i64>>)> = own.filter_map(|a| Some((a, coordinates(plan, a)?))).collect();
-        let price = |pad: Pad| -> f64 {
-            let strides = padded(&buffer.shape, pad);
-            let wait = |(a, lanes): &(&Access, Vec<Vec<i64>>)| {
-                let mut outer = strides[..strides.len() - 1].iter();
-                // Vectors start at multiples of their size: elsewhere their elements are accessed one by one.
-                let whole = outer.all(|s| s.is_multiple_of(a.width)) && pad.group.is_multiple_of(a.width);
-                let (width, more) = if whole { (a.width, 0) } else { (1, a.width - 1) };
-                let lanes: Vec<i64> = lanes.iter().map(|at| address(at, &strides, pad)).collect();
-                a.trips * (conflict(&lanes, width) - 1 + more) as f64
-            };
-            own.iter().map(wait).sum()
-        };
-        let priced = all.iter().map(|&pad| (price(pad), pad));
-        let best = priced.min_by(|a, b| a.0.total_cmp(&b.0).then_with(|| extra(buffer, a.1).cmp(&extra(buffer, b.1))));
+        let price = |pad: Pad| -> f64 { own.iter().map(|(a, lanes)| a.trips * wait(buffer, pad, a, lanes)).sum() };
         let before = price(now);
-        if let Some((after, pad)) = best
-            && after < before
-        {
-            pads.push((before - after, (buffer.name.clone(), pad)));
+        let best = |pads: &[Pad]| {
+            let priced = pads.iter().map(|&pad| (price(pad), pad));
+            let cheaper = |a: &(f64, Pad), b: &(f64, Pad)| {
+                a.0.total_cmp(&b.0).then_with(|| extra(buffer, a.1).cmp(&extra(buffer, b.1)))
+            };
+            priced.min_by(cheaper).filter(|(after, _)| *after < before)
+        };
+        let found = [best(&longer), best(&swizzles(buffer))];
+        let saves = found.iter().flatten().map(|(after, _)| before - after).fold(0.0, f64::max);
+        let [longer, swizzled] = found.map(|found| found.map(|(_, pad)| pad));
+        if saves > 0.0 {
+            remedies.push(Remedy { of: buffer.name.clone(), longer, swizzled, saves });
         }
     }
-    pads.sort_by(|a, b| b.0.total_cmp(&a.0));
-    pads.into_iter().map(|(_, pad)| pad).collect()
+    remedies.sort_by(|a, b| b.saves.total_cmp(&a.saves));
+    remedies
+}
+
+/// The ways in which a buffer's columns may change places: of vectors, of words.
+fn swizzles(buffer: &Buffer) -> Vec<Pad> {
+    let columns = buffer.shape[buffer.shape.len() - 1];
+    let of = |(unit, rows): (usize, usize)| {
+        // As many orders as there are banks, or as a row has units; both are powers of two then.
+        let most = BANKS as usize / unit;
+        let period =
+            if columns.is_multiple_of(unit) { most.min(1 << (columns / unit).trailing_zeros().min(5)) } else { 1 };
+        let swizzle = Some(Swizzle { unit, period, rows });
+        (period > 1).then_some(Pad { swizzle, ..Pad::default() })
+    };
+    [4, 1].into_iter().flat_map(|unit| [1, 2, 4, 8, 16].map(|rows| (unit, rows))).filter_map(of).collect()
+}
+
+/// How often an access's threads wait for each other where rows lie so.
+fn wait(buffer: &Buffer, pad: Pad, access: &Access, lanes: &[Vec<i64>]) -> f64 {
+    let strides = padded(&buffer.shape, pad);
+    let mut outer = strides[..strides.len() - 1].iter();
+    let unit = pad.swizzle.map_or(access.width, |s| s.unit);
+    // Vectors start at multiples of their size: elsewhere their elements are accessed one by one.
+    let whole = [pad.group, unit].iter().chain(&mut outer).all(|n| n.is_multiple_of(access.width));
+    let (width, more) = if whole { (access.width, 0) } else { (1, access.width - 1) };
+    let lanes: Vec<i64> = lanes.iter().map(|at| address(at, &strides, pad)).collect();
+    (conflict(&lanes, width) - 1 + more) as f64
 }
 
 /// Words that a matrix is longer by.
@@ -173,10 +208,14 @@ fn coordinates(plan: &Plan, access: &Access) -> Option<Vec<Vec<i64>>> {
     let of = |t: usize| access.at.iter().map(|(c, _)| Reader { plan, t, rest: c }.whole()).collect();
     (0..threads).map(of).collect()
 }
-/// The element at such coordinates, where `pad` lies between rows.
+/// The element at such coordinates, where rows lie so.
 fn address(at: &[i64], strides: &[usize], pad: Pad) -> i64 {
     let groups = if pad.group > 0 { at[at.len() - 2] / pad.rows as i64 * pad.group as i64 } else { 0 };
-    groups + at.iter().zip(strides).map(|(c, s)| c * *s as i64).sum::<i64>()
+    let moved = match (pad.swizzle, at) {
+        (Some(swizzle), [.., row, column]) => swizzle.column(*row, *column) - column,
+        _ => 0,
+    };
+    groups + moved + at.iter().zip(strides).map(|(c, s)| c * *s as i64).sum::<i64>()
 }
 /// The first element of each thread of the group. None: it depends on data.
 fn addresses(plan: &Plan, access: &Access) -> Option<Vec<i64>> {
@@ -307,6 +346,17 @@ mod tests {
         assert_eq!(conflict(&lanes(|t| 4 * t), 4), 1, "vectors take four turns");
         assert_eq!(conflict(&lanes(|t| 64 * t), 4), 8);
         assert_eq!(conflict(&lanes(|t| 68 * t), 4), 1);
+    }
+    #[test]
+    fn columns_that_change_places_meet_in_no_bank() {
+        let columns_of_vectors = |columns: i64, swizzle: Option<Swizzle>| {
+            let pad = Pad { swizzle, ..Pad::default() };
+            conflict(&lanes(|t| address(&[t, 4], &[columns as usize, 1], pad)), 4)
+        };
+        for (columns, period, rows) in [(8, 2, 4), (16, 4, 2), (32, 8, 1), (64, 8, 1), (80, 4, 2)] {
+            assert!(columns_of_vectors(columns, None) > 1);
+            assert_eq!(columns_of_vectors(columns, Some(Swizzle { unit: 4, period, rows })), 1, "{columns} columns");
+        }
     }
     #[test]
     fn segments_are_counted_against_the_fewest() {

@@ -112,6 +112,9 @@ impl Emit<'_> {
     fn declare(&mut self, values: &[Value]) {
         for &v in values {
             let ty = name(self.k.ty(v).dtype);
+            if !self.plan.used[v.index()] {
+                continue;
+            }
             if self.k.ty(v).is_scalar() {
                 let s = self.scalar(v);
                 self.line(format!("var {s}: {ty};"));
@@ -126,9 +129,10 @@ impl Emit<'_> {
             }
         }
     }
-    /// Copies values into others, all at once: what is read is read before it is written.
+    /// Copies values into others, all at once: what is read is read before it is written. What nothing reads stays as it is.
     fn assign(&mut self, to: &[Value], from: &[Value]) {
-        let pairs: Vec<(Value, Value)> = to.iter().copied().zip(from.iter().copied()).filter(|(t, f)| t != f).collect();
+        let read = |(t, f): &(Value, Value)| t != f && self.plan.used[t.index()];
+        let pairs: Vec<(Value, Value)> = to.iter().copied().zip(from.iter().copied()).filter(read).collect();
         let aside = pairs.iter().any(|(_, f)| self.reads(*f, to));
         let mut writes = vec![];
         self.step(|e| {

@@ -2,7 +2,7 @@
 use super::Emit;
 use crate::wgsl::place::layout::Along;
 use crate::wgsl::place::matrices::Cell;
-use crate::wgsl::place::{Buffer, Home, row_major, views};
+use crate::wgsl::place::{Buffer, Home, Swizzle, row_major, views};
 use crate::wgsl::reach::Access as Reached;
 use crate::wgsl::sync::{Memory, Owner};
 use crate::wgsl::types::{at_run_time, cast, counted, from_word, name, to_word, wrap};
@@ -201,6 +201,7 @@ impl Emit<'_> {
             || b.cell != Cell::Four
             || !outer.iter().all(|s| s.is_multiple_of(FOUR))
             || b.groups().is_some_and(|(_, words)| !words.is_multiple_of(FOUR))
+            || b.swizzle().is_some_and(|s| !s.unit.is_multiple_of(FOUR))
         {
             return None;
         }
@@ -291,7 +292,7 @@ impl Emit<'_> {
         let b = &self.plan.buffers[buffer];
         let base = format!("at_{}", b.name);
         let (index, owner) = match &at.flat {
-            Some((e, shape)) if row_major(shape) == b.strides && b.groups().is_none() => {
+            Some((e, shape)) if row_major(shape) == b.strides && b.groups().is_none() && b.swizzle().is_none() => {
                 (e.clone(), (e == "e").then(|| Owner::Strides(shape.iter().product())))
             }
             _ => (distance(b, &at.coords), None),
@@ -405,6 +406,11 @@ fn distance(b: &Buffer, coords: &[Coord]) -> String {
     {
         coords.push(Coord::text(format!("({} / {rows}u)", row.text)));
         strides.push(words);
+    }
+    if let (Some(Swizzle { unit, period, rows }), [.., row, column]) = (b.swizzle(), &mut coords[..])
+        && row.text != "0u"
+    {
+        *column = Coord::text(format!("(({}) ^ ({} / {rows}u % {period}u * {unit}u))", column.text, row.text));
     }
     offset(&coords, &strides)
 }

@@ -59,9 +59,14 @@ impl Buffer {
     pub(super) fn groups(&self) -> Option<(usize, usize)> {
         self.pad.filter(|pad| pad.group > 0).map(|pad| (pad.rows, pad.group))
     }
+    /// How columns change places, if they do.
+    pub(super) fn swizzle(&self) -> Option<Swizzle> {
+        self.pad.and_then(|pad| pad.swizzle)
+    }
 }
 
-/// Words between the rows of a buffer, by which what threads touch at once lies in different banks.
+/// How the rows of a buffer lie, by which what threads touch at once is in different banks: with words between them or, where
+/// memory has no room for these, with columns that change places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Pad {
     /// Behind each row.
@@ -70,6 +75,27 @@ pub(super) struct Pad {
     pub(super) group: usize,
     /// Rows of a group.
     pub(super) rows: usize,
+    /// Columns change places.
+    pub(super) swizzle: Option<Swizzle>,
+}
+
+/// Columns of a row that change places: column `c` of row `r` lies where `c ^ (r / rows % period * unit)` would. Units and
+/// periods are powers of two, and whole periods of units make a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Swizzle {
+    /// Neighbours that stay together.
+    pub(super) unit: usize,
+    /// Different orders of columns.
+    pub(super) period: usize,
+    /// Rows that share one.
+    pub(super) rows: usize,
+}
+
+impl Swizzle {
+    /// Where column `column` of row `row` lies.
+    pub(super) fn column(self, row: i64, column: i64) -> i64 {
+        column ^ (row / self.rows as i64 % self.period as i64 * self.unit as i64)
+    }
 }
 
 impl Pad {
@@ -94,6 +120,8 @@ pub(super) fn padded(shape: &[usize], pad: Pad) -> Vec<usize> {
 pub(super) struct Plan {
     pub(super) inline: Vec<Option<Inline>>,
     pub(super) defined: Vec<Option<InstId>>,
+    /// By value: something reads it.
+    pub(super) used: Vec<bool>,
     pub(super) layout: Layout,
     pub(super) homes: Vec<Home>,
     /// By value: the buffer that holds a register tile's elements as well.
@@ -255,6 +283,7 @@ impl Analysis {
         let mut plan = Plan {
             inline: self.inline.clone(),
             defined: self.defined.clone(),
+            used: self.used.clone(),
             layout: self.layout.on(grid, vector, [numbers.always, numbers.stage]),
             homes: vec![Home::None; k.values.len()],
             copies: vec![None; k.values.len()],
