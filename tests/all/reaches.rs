@@ -3,6 +3,7 @@
 //! one elsewhere) and touch as few segments of arrays as they can, and those of attention meet three times a step. What
 //! cannot be so is listed, with the reason.
 use crate::shaders::shipped;
+use crate::support::gpu_limits;
 use pallas_kernels::flash_attention::{self, Causal, Dropout, Options, Window};
 use pallas_kernels::flash_attention_backward::flash_attention_backward;
 use pallas_kernels::flash_attention_bias::{bias_gradient, sinks_gradient};
@@ -17,7 +18,7 @@ use pallas_kernels::{
 };
 use pallas_rt::prelude::*;
 use pallas_rt::wgsl::Placement;
-use pallas_rt::{Explained, Explanation, Profile};
+use pallas_rt::{Explained, Explanation};
 use std::collections::BTreeSet;
 
 /// A device and an element type, and what is done with each kernel.
@@ -175,19 +176,8 @@ const SPREAD: [(&str, &[&str], usize); 2] = [
     ("flash_attention", &["`q`", "`k`", "`v`", "`dout`"], 8),
 ];
 
-/// Most barriers of a step.
-fn most_barriers(kernel: &Explained, kib: u64) -> f64 {
-    match kernel.name.as_str() {
-        // Probabilities lie in vectors under a mask that is an array, in words without: too much for both beside four tiles of
-        // operands.
-        "splash_attention_dkv" if kib == 48 => 4.0,
-        name if name.contains("attention") => 3.0,
-        _ => f64::INFINITY,
-    }
-}
-
 /// What is wrong with a placement, if anything.
-fn faults(kernel: &Explained, placement: &Placement, kib: u64, odd: bool) -> Vec<String> {
+fn faults(kernel: &Explained, placement: &Placement, odd: bool) -> Vec<String> {
     let outside = placement.tiles.iter().filter(|t| t.home.contains("global"));
     let mut found: Vec<String> = outside.map(|t| format!("{} finds no room in workgroup memory", t.name)).collect();
     for reach in &placement.reaches {
@@ -207,7 +197,7 @@ fn faults(kernel: &Explained, placement: &Placement, kib: u64, odd: bool) -> Vec
             found.push(reach.to_string());
         }
     }
-    if placement.step.barriers > most_barriers(kernel, kib) {
+    if kernel.name.contains("attention") && placement.step.barriers > 3.0 {
         found.push(format!("{} barriers a step: {:#?}", placement.step.barriers, placement.barriers));
     }
     found
@@ -236,19 +226,22 @@ fn unread(text: &str) -> impl Iterator<Item = String> {
     declared.into_iter().filter(move |name| !read.contains(name))
 }
 
+#[test]
+fn a_variable_that_is_only_written_is_found() {
+    let text = "var a: f32;\nvar b: f32;\na = f32(1);\nb = f32(2);\nout[0u] = b;\n";
+    assert_eq!(unread(text).collect::<Vec<_>>(), ["a"]);
+}
+
 /// Places all kernels on GPUs with so much workgroup memory, for elements of a type, and rows of arrays so much longer than
 /// whole vectors.
 fn check(kib: u64, runs: &[(DType, usize)]) {
-    let mut limits = Client::cpu().limits().clone();
-    (limits.profile, limits.workgroup_bytes) = (Profile::Gpu, kib << 10);
-    (limits.max_threads, limits.max_threads_per_axis) = (256, [256, 256, 64]);
-    let client = Client::cpu_as(limits);
+    let client = Client::cpu_as(gpu_limits(kib));
     let (mut seen, mut found) = (BTreeSet::new(), vec![]);
     for &(dtype, odd) in runs {
         let mut see = |kernel: &Explained| {
             seen.insert(kernel.name.clone());
             let shader = kernel.shader(&kernel.limits).expect("it has a shader");
-            let mut faults = faults(kernel, &shader.placement, kib, odd != 0);
+            let mut faults = faults(kernel, &shader.placement, odd != 0);
             faults.extend(unread(&shader.text).map(|name| format!("`{name}` is never read")));
             found.extend(faults.iter().map(|fault| format!("{} of {dtype}, {odd} odd: {fault}", kernel.name)));
         };

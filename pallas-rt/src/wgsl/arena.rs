@@ -50,24 +50,31 @@ pub(super) struct Sizes {
     workgroup: [usize; Cell::ALL.len()],
     /// Words of global scratch.
     pub(super) scratch: usize,
+    /// There is a word besides that threads agree by.
+    pub(super) agreed: bool,
 }
+
+/// Bytes that each of a shader's memories is rounded up to.
+const ROUNDED: usize = 16;
 
 impl Sizes {
     pub(super) fn of(&self, cell: Cell) -> usize {
         self.workgroup[cell as usize]
     }
-    /// With the word that threads agree by.
     pub(super) fn workgroup_bytes(&self) -> usize {
-        4 + Cell::ALL.iter().map(|&cell| self.of(cell) * cell.bytes()).sum::<usize>()
+        let of = |&cell: &Cell| (self.of(cell) * cell.bytes()).next_multiple_of(ROUNDED);
+        Cell::ALL.iter().map(of).sum::<usize>() + if self.agreed { ROUNDED } else { 0 }
     }
 }
 
-/// Gives every buffer its address; workgroup memory has room for so many bytes, if buffers need no more at once.
-pub(super) fn place(buffers: &mut [Buffer], nodes: &[Node], room: usize) -> Sizes {
+/// Gives every buffer its address; workgroup memory has room for so many bytes, if buffers need no more at once, beside a
+/// word that threads agree by if they do.
+pub(super) fn place(buffers: &mut [Buffer], nodes: &[Node], agreed: bool, room: usize) -> Sizes {
     let lives = lives(buffers, nodes);
     let mut sizes = |share: Share| Sizes {
         workgroup: Cell::ALL.map(|cell| fit(buffers, &lives, Some(cell), share)),
         scratch: fit(buffers, &lives, None, Share::Time),
+        agreed,
     };
     let shares = [Share::Nobody, Share::Sides, Share::Loops];
     let roomy = shares.into_iter().map(&mut sizes).find(|sizes| sizes.workgroup_bytes() <= room);

@@ -204,8 +204,7 @@ fn on_grid(task: Task<'_>, depth: usize, grid: (u32, u32), want: Want<'_>, forms
 fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, want: Want<'_>) -> Option<Placed> {
     let limits = task.limits;
     plan.buffers.iter_mut().filter(|b| b.scratch).for_each(|b| b.outside = task.resumed);
-    // Vectors, and a word for a value that all threads agree on.
-    let room = (limits.workgroup_bytes as usize / 4).saturating_sub(3) * 4;
+    let room = limits.workgroup_bytes as usize;
     // Where buffers lie is settled before the text is written.
     let mut written = false;
     loop {
@@ -224,7 +223,7 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, want: Want
             emitted.singles.iter().for_each(|&b| plan.buffers[b].cell = Cell::Word);
             continue;
         }
-        let sizes = arena::place(&mut plan.buffers, &emitted.nodes, room);
+        let sizes = arena::place(&mut plan.buffers, &emitted.nodes, emitted.agrees, room);
         if sizes.workgroup_bytes() > room {
             plan.buffers.truncate(own);
             // Matrices are loaded from workgroup memory.

@@ -47,6 +47,8 @@ pub(super) struct Emitted {
     /// Lines of text.
     pub(super) lines: usize,
     pub(super) iterations: Iterations,
+    /// Threads agree on scalars that one of them reads.
+    pub(super) agrees: bool,
     /// The workgroup runs in lockstep.
     pub(super) lockstep: bool,
     /// Every access, in the order of the text.
@@ -117,6 +119,8 @@ pub(super) struct Emit<'k> {
     product: bool,
     /// Dimensions that are multiples of four.
     multiples: u64,
+    /// Threads agree on scalars that one of them reads.
+    agrees: bool,
     /// The workgroup is one subgroup, which runs in lockstep.
     lockstep: bool,
     /// Arrays that are read or written four elements at a time.
@@ -177,6 +181,7 @@ pub(super) fn body(
         known: BTreeMap::new(),
         tiles: vec![],
         multiples: limits.multiples,
+        agrees: false,
         lockstep: limits.lanes.is_some_and(|lanes| threads <= lanes),
         fours: BTreeSet::new(),
         singles: BTreeSet::new(),
@@ -204,6 +209,7 @@ pub(super) fn body(
         work: e.work,
         lines: e.lines,
         iterations: e.iterations,
+        agrees: e.agrees,
         lockstep: e.lockstep,
         accesses: if stopped { vec![] } else { reach::merged(e.accesses) },
         fours: e.fours,
@@ -232,6 +238,7 @@ impl Emit<'_> {
     }
     /// A scalar that thread 0 reads from memory and all threads learn.
     fn agree(&mut self, v: Value, x: impl FnOnce(&mut Self) -> String) {
+        self.agrees = true;
         let dtype = self.k.ty(v).dtype;
         self.step(|e| {
             e.line("if (thread == 0u) {");

@@ -217,7 +217,9 @@ pub(in crate::wgsl) fn module(k: &Kernel, plan: &Plan, body: &Emitted, sizes: Si
         let count = sizes.of(cell).div_ceil(cell.width());
         put(format!("var<workgroup> {}: array<{}, {count}>;", cell.arena(), cell.wgsl()));
     }
-    put("var<workgroup> agreed: u32;".into());
+    if body.agrees {
+        put("var<workgroup> agreed: u32;".into());
+    }
     for b in &plan.buffers {
         put(format!("const at_{} = {}u;", b.name, b.at));
     }
