@@ -3,10 +3,13 @@
 //! - Attention under a mask of blocks takes time proportional to its live blocks, forward and backward.
 //! - Products of a few rows, and attention of a few queries over a cache, take hardly longer than reading their weights or
 //!   keys and values.
+//! - Dropout makes attention less than twice as slow, forward and backward.
 //!
 //! Calls take turns, so that a machine that slows down slows all of them; the minimum of their times counts.
-//! `cargo bench --bench ratios [-- masks|reads]`.
+//! `cargo bench --bench ratios [-- masks|dropout|reads]`.
 use pallas_kernels::decode_attention::{self, decode_attention};
+use pallas_kernels::flash_attention::{self, Dropout, flash_attention_with_lse};
+use pallas_kernels::flash_attention_backward::flash_attention_backward;
 use pallas_kernels::matmul::{Layout, matmul, matmul_with};
 use pallas_kernels::paged_attention::{self, Batch, BatchOptions, PagedCache, Requests};
 use pallas_kernels::quantized_matmul::{Quantized, quantized_matmul};
@@ -52,7 +55,7 @@ fn main() -> ExitCode {
     let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let client = Client::cpu();
     let mut good = true;
-    for (name, table) in [("masks", masks as fn(&Client) -> Result<bool>), ("reads", reads)] {
+    for (name, table) in [("masks", masks as fn(&Client) -> Result<bool>), ("dropout", dropout), ("reads", reads)] {
         if asked.is_empty() || asked.iter().any(|a| a == name) {
             good &= table(&client).unwrap_or_else(|e| panic!("{e}"));
         }
@@ -99,6 +102,36 @@ fn masks(client: &Client) -> Result<bool> {
             let ratio = time / row.work / (times[0] / rows[0].work);
             println!("{:24}{:>8}{:>12.3}{ratio:>26.3}", row.name, row.work, time * 1e3);
             good &= ratio <= 1.15;
+        }
+    }
+    Ok(good)
+}
+
+/// Attention with dropout of probabilities against plain attention.
+fn dropout(client: &Client) -> Result<bool> {
+    let (heads, n, d) = (8, 1024, 64);
+    let x = numbers(client, &[1, heads, n, d])?;
+    let plain = flash_attention::Options::default();
+    let dropped = flash_attention::Options { dropout: Some(Dropout { rate: 0.1, seed: 1 }), ..plain };
+    let (mut forward, mut both) = (vec![], vec![]);
+    for (name, options) in [("plain", plain), ("with dropout", dropped)] {
+        let own = x.clone();
+        forward.push(row(name, 1.0, move || flash_attention_with_lse(&own, &own, &own, &options)));
+        let own = x.clone();
+        both.push(row(name, 1.0, move || {
+            let (out, lse) = flash_attention_with_lse(&own, &own, &own, &options)?;
+            flash_attention_backward([&own; 3], [&out, &lse], &own, &options)
+        }));
+    }
+    let mut good = true;
+    for (name, rows) in [("forward", forward), ("forward and backward", both)] {
+        println!("\nattention with dropout, {name}, {heads} heads x {n} x {d}");
+        println!("{:24}{:>12}{:>26}", "", "ms", "time, plain = 1");
+        let times = times(&rows)?;
+        for (row, time) in rows.iter().zip(&times) {
+            let ratio = time / times[0];
+            println!("{:24}{:>12.3}{ratio:>26.3}", row.name, time * 1e3);
+            good &= ratio <= 2.0;
         }
     }
     Ok(good)

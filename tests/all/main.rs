@@ -8,6 +8,8 @@ mod faults;
 mod kernels;
 mod matrices;
 mod memory;
+#[cfg(target_arch = "x86_64")]
+mod native;
 mod pipeline;
 mod reaches;
 mod refusals;

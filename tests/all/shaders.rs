@@ -24,16 +24,16 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is done with the kernels of a call.
-type See<'a> = &'a dyn Fn(&Explanation);
+pub(crate) type See<'a> = &'a dyn Fn(&Explanation);
 /// Calls of shipped kernels on arrays of an element type.
-type Group = fn(See<'_>, DType);
+pub(crate) type Group = fn(See<'_>, DType);
 
-const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
+pub(crate) const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 
 /// Names the groups, and makes a test of each for each element type.
 macro_rules! groups {
     ($($group:ident)*) => {
-        const GROUPS: &[Group] = &[$($group),*];
+        pub(crate) const GROUPS: &[Group] = &[$($group),*];
         $(mod $group {
             use pallas_rt::prelude::DType;
             #[test]

@@ -79,6 +79,12 @@ impl Executable {
         self.plan.arena_bytes
     }
 
+    /// Of each elementwise chain that has no machine code, and so runs strip by strip, the shape and the operations that are to
+    /// blame. Rows that are not whole vectors may keep others from theirs.
+    pub fn without_code(&self) -> Vec<String> {
+        jit::missing(&self.plan)
+    }
+
     /// How many threads run the programs of such a grid: the caller's alone, where waking others would take longer than
     /// the work; the pool is not even started then.
     pub fn threads(&self, grid: &[i64]) -> usize {

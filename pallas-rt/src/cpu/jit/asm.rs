@@ -57,7 +57,13 @@ pub(super) enum Binary {
     Min, Max,
     And, Or, Xor,
     AddInt, SubInt, MulInt, MinInt, MaxInt, GreaterInt, EqualInt,
-    PackWords, PackBytes, PackUnsigned,
+    /// Of elements without sign.
+    Least, Most,
+    /// By as many bits as each element of `b` says, below 32; `ShiftSign` brings the sign in.
+    ShiftLeft, ShiftRight, ShiftSign,
+    /// Bytes of `a` at the positions that `b` has.
+    ShuffleBytes,
+    PackWords, PackBytes, PackUnsigned, PackUnsignedBytes,
 }
 
 /// `to = op b`.
@@ -65,10 +71,15 @@ pub(super) enum Binary {
 pub(super) enum Unary {
     Sqrt,
     IntToFloat,
+    /// Cut off; `i32::MIN` for what no i32 holds.
+    FloatToInt,
+    AbsInt,
     BytesToInts,
+    BytesToUnsigned,
     WordsToInts,
-    /// The first byte everywhere.
+    /// The first byte, or the first two, everywhere.
     Byte,
+    Word,
 }
 
 /// How numbers become whole.
@@ -81,11 +92,12 @@ pub(super) enum Rounding {
     Zero = 3,
 }
 
-/// Directions of a shift; zeros come in.
+/// Directions of a shift; zeros come in, or the sign.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(u8)]
 pub(super) enum Shift {
     Right = 2,
+    Sign = 4,
     Left = 6,
 }
 
@@ -98,6 +110,7 @@ pub(super) enum Predicate {
     LessEqual = 0x12,
     Unordered = 0x03,
     NotEqual = 0x04,
+    Ordered = 0x07,
     GreaterEqual = 0x1d,
     Greater = 0x1e,
 }
@@ -157,8 +170,15 @@ impl Asm {
             Binary::MaxInt => Opcode(M0f38, Prefix::P66, 0x3d),
             Binary::GreaterInt => Opcode(M0f, Prefix::P66, 0x66),
             Binary::EqualInt => Opcode(M0f, Prefix::P66, 0x76),
+            Binary::Least => Opcode(M0f38, Prefix::P66, 0x3b),
+            Binary::Most => Opcode(M0f38, Prefix::P66, 0x3f),
+            Binary::ShiftLeft => Opcode(M0f38, Prefix::P66, 0x47),
+            Binary::ShiftRight => Opcode(M0f38, Prefix::P66, 0x45),
+            Binary::ShiftSign => Opcode(M0f38, Prefix::P66, 0x46),
+            Binary::ShuffleBytes => Opcode(M0f38, Prefix::P66, 0x00),
             Binary::PackWords => Opcode(M0f, Prefix::P66, 0x6b),
             Binary::PackUnsigned => Opcode(M0f38, Prefix::P66, 0x2b),
+            Binary::PackUnsignedBytes => Opcode(M0f, Prefix::P66, 0x67),
             Binary::PackBytes => Opcode(M0f, Prefix::P66, 0x63),
         };
         self.vex(true, opcode, to.0, a.0, b);
@@ -167,8 +187,12 @@ impl Asm {
         let opcode = match op {
             Unary::Sqrt => Opcode(Map::M0f, Prefix::None, 0x51),
             Unary::IntToFloat => Opcode(Map::M0f, Prefix::None, 0x5b),
+            Unary::FloatToInt => Opcode(Map::M0f, Prefix::Pf3, 0x5b),
+            Unary::AbsInt => Opcode(Map::M0f38, Prefix::P66, 0x1e),
             Unary::Byte => Opcode(Map::M0f38, Prefix::P66, 0x78),
+            Unary::Word => Opcode(Map::M0f38, Prefix::P66, 0x79),
             Unary::WordsToInts => Opcode(Map::M0f38, Prefix::P66, 0x33),
+            Unary::BytesToUnsigned => Opcode(Map::M0f38, Prefix::P66, 0x31),
             Unary::BytesToInts => Opcode(Map::M0f38, Prefix::P66, 0x21),
         };
         self.vex(true, opcode, to.0, 0, x);
@@ -190,6 +214,12 @@ impl Asm {
         // The opcode's extension takes the place of a register; the result is named by VEX.
         self.vex(true, Opcode(Map::M0f, Prefix::P66, 0x72), how as u8, to.0, Operand::Reg(x));
         self.code.push(bits);
+    }
+    /// Bits of 32-bit elements, to the left and in again from the right: AVX-512VL.
+    pub(super) fn rotate(&mut self, to: Reg, x: Reg, bits: u8) {
+        // Four bytes where VEX has three (volume 2, section 2.7.1); this form has no operand that needs more of them.
+        self.code.extend([0x62, 0xd1 | (x.0 >> 3 ^ 1) << 5, 0x05 | (!to.0 & 15) << 3, 0x28]);
+        self.code.extend([0x72, 0xc8 | x.0 & 7, bits]);
     }
     pub(super) fn round(&mut self, how: Rounding, to: Reg, x: Operand) {
         self.vex(true, Opcode(Map::M0f3a, Prefix::P66, 0x08), to.0, 0, x);
@@ -296,6 +326,9 @@ impl Asm {
     pub(super) fn mov_load(&mut self, to: Gpr, from: Mem) {
         self.with_memory(&[0x8b], to, from);
     }
+    pub(super) fn mov_store(&mut self, to: Mem, from: Gpr) {
+        self.with_memory(&[0x89], from, to);
+    }
     /// Fetches a cache line; the address may be anything.
     pub(super) fn prefetch(&mut self, m: Mem) {
         // The register's number says: to all caches.
@@ -307,6 +340,10 @@ impl Asm {
     }
     pub(super) fn add(&mut self, to: Gpr, x: Gpr) {
         self.pair(&[0x03], to, x);
+    }
+    /// `to += [m]`
+    pub(super) fn add_load(&mut self, to: Gpr, m: Mem) {
+        self.with_memory(&[0x03], to, m);
     }
     pub(super) fn sub(&mut self, to: Gpr, x: Gpr) {
         self.pair(&[0x2b], to, x);

@@ -7,20 +7,30 @@
 //!         folds of the row -> memory
 //! ```
 //!
-//! [`vector`] and [`math`] know operations, [`asm`] their encoding, [`code`] the loops around them, [`memory`] where it lies. Code is made when a chain first
-//! runs, for the way its operands lie then; what has no code (other processors, other operations) runs strip by strip.
+//! [`vector`], [`math`] and [`integer`] know operations, [`types`] element types, [`asm`] their encoding, [`links`] the order of a chain, [`code`] the loops
+//! around it, [`memory`] where it lies. Code is made when a chain first runs, for the way its operands lie then; what has no code (other processors, other
+//! operations) runs strip by strip.
 #[cfg(target_arch = "x86_64")]
 mod asm;
 #[cfg(target_arch = "x86_64")]
 mod code;
 #[cfg(target_arch = "x86_64")]
+mod integer;
+#[cfg(target_arch = "x86_64")]
+mod links;
+#[cfg(target_arch = "x86_64")]
 mod math;
 #[cfg(target_arch = "x86_64")]
 mod memory;
+mod missing;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;
 #[cfg(target_arch = "x86_64")]
+mod types;
+#[cfg(target_arch = "x86_64")]
 mod vector;
+
+pub(super) use missing::missing;
 
 use super::plan::step::Chain;
 use std::sync::OnceLock;
@@ -109,7 +119,7 @@ fn compile(chains: &[Chain], forms: &[Form]) -> Option<Code> {
     // What tests compare with, and a way around a suspected mistake.
     let off = std::env::var_os("PALLAS_CPU_NATIVE").is_some_and(|v| v == "0");
     (!off && super::strips::has_avx2() && is_x86_feature_detected!("f16c"))
-        .then(|| code::compile(chains, forms))
+        .then(|| code::compile(chains, forms, is_x86_feature_detected!("avx512vl")))
         .flatten()
 }
 

@@ -1,12 +1,15 @@
 //! Code against strips, bit by bit: every operation that has code, in every form of operands, for all lengths of a tail.
-use super::super::plan::step::{Along, Chain, Input, Link, Operation, Sink, Source};
-use super::super::strips::{slice, slice_mut, strip};
-use super::super::{convert, fold};
-use super::{Codes, Form, Place, Rows};
+mod forms;
+
+use super::super::convert;
+use super::super::plan::step::{Chain, Input, Link, Operation, Source};
+use super::super::strips::{Strip, slice, slice_mut, strip};
+use super::code::compile;
+use super::{Code, Codes, Form, Place, Rows};
 use pallas_ir::scalar::Ty;
 use pallas_ir::{DType, Literal, ScalarOp, Value};
 
-const EDGES: [f32; 24] = [
+const EDGES: [f32; 43] = [
     0.0,
     -0.0,
     1.0,
@@ -31,53 +34,129 @@ const EDGES: [f32; 24] = [
     f32::NEG_INFINITY,
     f32::NAN,
     f32::MIN_POSITIVE,
+    // At the ends of integers.
+    0.99,
+    -0.99,
+    1.5e9,
+    3e9,
+    2_147_483_520.0,
+    2_147_483_648.0,
+    -2_147_483_648.0,
+    -2_147_483_904.0,
+    4_294_967_040.0,
+    4_294_967_296.0,
+    65_504.0,
+    // Halfway between two 16-bit floats of each type, and just beside.
+    f32::from_bits(0x3f80_8000),
+    f32::from_bits(0x3f81_8000),
+    f32::from_bits(0x3f80_8001),
+    f32::from_bits(0x3f80_1000),
+    f32::from_bits(0x3f80_3000),
+    f32::from_bits(0x3f80_1001),
+    f32::from_bits(0x7f7f_ffff),
+    f32::from_bits(0x3300_0000),
 ];
+const WORDS: [u32; 16] = [
+    0,
+    1,
+    !0,
+    5,
+    i32::MAX as u32,
+    i32::MIN as u32,
+    77,
+    !77,
+    31,
+    32,
+    // Halfway between two floats, and beside.
+    0x0100_0001,
+    0x0100_0003,
+    0x8000_0080,
+    0x8000_0081,
+    0xffff_ff7f,
+    0xffff_ff80,
+];
+/// The types that have code.
+const TYPES: [DType; 8] =
+    [DType::F32, DType::I32, DType::U32, DType::Bool, DType::F16, DType::Bf16, DType::I8, DType::U8];
 const ROWS: usize = 3;
 /// More than four vectors and a tail.
 const COLUMNS: usize = 45;
+/// Words from a row to the next.
+const PITCH: usize = 48;
 
 /// An operand of `ROWS` rows, a multiple of a vector apart; `seed` tells operands apart.
 fn operand(dtype: DType, seed: usize) -> Vec<u32> {
+    let number = |i: usize| EDGES[(i * 7 + i / 24 * seed + seed * 5) % EDGES.len()];
+    let half = |i: usize| match dtype {
+        DType::F16 => u32::from(half::f16::from_f32(number(i)).to_bits()),
+        _ => u32::from(half::bf16::from_f32(number(i)).to_bits()),
+    };
     let element = |i: usize| match dtype {
-        DType::F32 => EDGES[(i * 7 + i / 24 * seed + seed * 5) % EDGES.len()].to_bits(),
-        DType::I32 => [0, 1, -1, 5, i32::MAX, i32::MIN, 77, -78][(i * 3 + seed * (i / 8 + 1)) % 8] as u32,
+        DType::F32 => number(i).to_bits(),
+        DType::I32 | DType::U32 | DType::I8 | DType::U8 => WORDS[(i * 3 + seed * (i / 8 + 1)) % WORDS.len()],
+        DType::F16 | DType::Bf16 => half(2 * i) | half(2 * i + 1) << 16,
+        DType::Bool => [0x0001_0100, 0x0101_0001, 0, 0x0100_0000, 0x0101_0101][(i * 3 + seed * (i / 8 + 1)) % 5],
         other => unreachable!("no operand of {other}"),
     };
     (0..ROWS * PITCH).map(element).collect()
 }
-const PITCH: usize = 48;
 
-fn link(op: ScalarOp, args: Vec<(Source, DType)>, dtype: DType, buffer: usize, output: Option<u32>) -> Link {
+/// A link without an output, or with the chain's only one.
+fn link_of(op: Operation, strip: Strip, args: Vec<(Source, DType)>, dtype: DType, leaves: bool) -> Link {
+    let output = leaves.then_some(Value(90));
+    Link { op, strip, args, dtype, buffer: 0, output, aside: false, passing: false }
+}
+fn link(op: ScalarOp, args: Vec<(Source, DType)>, dtype: DType, leaves: bool) -> Link {
     let open = op.row().operands.iter().position(|(_, t)| *t == Ty::T).unwrap_or(0);
     let strip = strip(op, args[open].1);
-    let output = output.map(Value);
-    Link { op: Operation::Scalar(op), strip, args, dtype, buffer, output, aside: false, passing: false }
+    link_of(Operation::Scalar(op), strip, args, dtype, leaves)
+}
+fn chain_of(inputs: Vec<Input>, links: Vec<Link>) -> Chain {
+    Chain { shape: vec![ROWS, COLUMNS], inputs, links, buffers: 2, widest: 4, ..Chain::default() }
+}
+fn values(n: usize) -> Vec<Input> {
+    (0..n as u32).map(|i| Input::Value(Value(i))).collect()
 }
 
-/// `select(y < x0, y, x1)`, or for bools `select(y, x0, x1)`, so that every result leaves as 32 bits; y is the operation's.
+/// An operation on operands of a type; where 32 bits become bools `select(y, x0, x1)`, which leaves in parts of vectors, too.
 fn chain(op: ScalarOp, dtype: DType, arity: usize) -> Option<Chain> {
     let result = op.infer(&vec![dtype; arity]).ok()?;
     let args: Vec<_> = (0..arity).map(|i| (Source::Input(i), dtype)).collect();
     let (x0, x1) = ((Source::Input(0), dtype), (Source::Input(arity - 1), dtype));
-    let mut links = vec![link(op, args, result, 0, (result == dtype).then_some(90))];
-    if result == DType::Bool {
-        links.push(link(ScalarOp::Select, vec![(Source::Link(0), DType::Bool), x0, x1], dtype, 1, Some(90)));
-    } else if result != dtype {
-        return None;
+    let chosen = result == DType::Bool && dtype.bytes() == 4;
+    let mut links = vec![link(op, args, result, !chosen)];
+    if chosen {
+        links.push(link(ScalarOp::Select, vec![(Source::Link(0), DType::Bool), x0, x1], dtype, true));
     }
-    let inputs = (0..arity as u32).map(|i| Input::Value(Value(i))).collect();
-    Some(Chain { shape: vec![ROWS, COLUMNS], inputs, links, buffers: 2, widest: 4, ..Chain::default() })
+    Some(chain_of(values(arity), links))
 }
 
 /// What strips make of the chain's rows.
 fn expected(chain: &Chain, inputs: &[Vec<u32>], single: u32, columns: usize) -> Vec<u32> {
+    let types: Vec<DType> = (0..chain.inputs.len())
+        .map(|i| {
+            let mut args = chain.links.iter().flat_map(|l| &l.args);
+            args.find(|(s, _)| *s == Source::Input(i)).expect("every input is read").1
+        })
+        .collect();
     let mut out = vec![0u32; ROWS * PITCH];
     for row in 0..ROWS {
-        let of = |i: usize| -> Vec<u32> {
-            let at = |c| if single >> i & 1 == 1 { inputs[i][row * PITCH] } else { inputs[i][row * PITCH + c] };
-            (0..columns).map(at).collect()
+        let mut values = inputs.iter();
+        let of = |i: usize| -> Vec<u8> {
+            let bytes = types[i].bytes();
+            let repeated = |word: &[u8]| word[..bytes].repeat(columns);
+            match chain.inputs[i] {
+                Input::Constant(x) => repeated(&x.bits.to_le_bytes()),
+                Input::Value(_) => {
+                    let words = &values.next().expect("one for each value")[row * PITCH..][..PITCH];
+                    let row: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+                    if single >> i & 1 == 1 { repeated(&row) } else { row }
+                }
+            }
         };
-        let inputs: Vec<Vec<u32>> = (0..inputs.len()).map(of).collect();
+        let inputs: Vec<Vec<u8>> = (0..chain.inputs.len()).map(of).collect();
+        // Elements lie at multiples of their size: the strips' memory is words.
+        let inputs: Vec<Vec<u32>> = inputs.iter().map(|bytes| words(bytes)).collect();
         let mut results: Vec<Vec<u32>> = vec![];
         for link in &chain.links {
             let mut y = vec![0u32; columns];
@@ -97,8 +176,26 @@ fn expected(chain: &Chain, inputs: &[Vec<u32>], single: u32, columns: usize) -> 
     out
 }
 
+fn words(bytes: &[u8]) -> Vec<u32> {
+    let mut bytes = bytes.to_vec();
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes.as_chunks::<4>().0.iter().map(|w| u32::from_le_bytes(*w)).collect()
+}
+
+/// Elements that words hold, each in the low bits of one.
+fn elements(words: &[u32], dtype: DType) -> Vec<u32> {
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    let element = |e: &[u8]| e.iter().rev().fold(0, |x, b| x << 8 | u32::from(*b));
+    bytes.chunks(dtype.bytes()).map(element).collect()
+}
+
 fn same(a: u32, b: u32, dtype: DType) -> bool {
-    let nan = |x: u32| dtype == DType::F32 && f32::from_bits(x).is_nan();
+    let nan = |x: u32| match dtype {
+        DType::F32 => f32::from_bits(x).is_nan(),
+        DType::F16 => x & 0x7fff > 0x7c00,
+        DType::Bf16 => x & 0x7fff > 0x7f80,
+        _ => false,
+    };
     a == b || (nan(a) && nan(b))
 }
 
@@ -113,6 +210,10 @@ fn run(
 ) -> bool {
     let codes = Codes::default();
     let Some(code) = codes.get(std::slice::from_ref(chain), &[form]) else { return false };
+    run_code(code, inputs, out, folds, columns);
+    true
+}
+fn run_code(code: &Code, inputs: &mut [Vec<u32>], out: &mut [u32], folds: &mut [Vec<f32>], columns: usize) {
     let wide = |start: *mut u8| Place { start, row: 4 * PITCH as isize };
     let mut places = vec![Place::columns(columns)];
     places.extend(inputs.iter_mut().map(|x| wide(x.as_mut_ptr().cast())));
@@ -120,9 +221,36 @@ fn run(
         places.push(wide(out.as_mut_ptr().cast()));
     }
     places.extend(folds.iter_mut().map(|f| Place { start: f.as_mut_ptr().cast(), row: 4 }));
-    // SAFETY: every place holds `ROWS` rows of `PITCH` elements, folds an element a row.
+    // SAFETY: every place holds `ROWS` rows of `PITCH` words, folds an element a row.
     unsafe { code.run(Rows { places: &places, from: 0, to: ROWS }) };
-    true
+}
+
+/// Code and strips agree on a chain over operands of these types, for every length; false where it never has code.
+fn agrees(chain: &Chain, types: &[DType], what: &str) -> bool {
+    let all: Vec<Vec<u32>> = types.iter().enumerate().map(|(i, dtype)| operand(*dtype, i)).collect();
+    let dtype = chain.links.last().expect("a link").dtype;
+    let mut compiled = false;
+    for (columns, single) in (1..=COLUMNS).flat_map(|c| [(c, 0), (c, 1), (c, 1 << (types.len() - 1))]) {
+        for whole in [false, true] {
+            if whole && columns % 8 != 0 {
+                continue;
+            }
+            let (mut inputs, mut out) = (all.clone(), vec![0; ROWS * PITCH]);
+            // What is fetched ahead changes nothing.
+            let ahead = if whole { u32::MAX } else { 0 };
+            let form = Form { single, ahead, whole, ..Form::default() };
+            if !run(chain, form, &mut inputs, &mut out, &mut [], columns) {
+                continue;
+            }
+            compiled = true;
+            assert_eq!(inputs, all, "{what} wrote its operands");
+            let (found, expected) = (elements(&out, dtype), elements(&expected(chain, &all, single, columns), dtype));
+            for (i, (&a, &b)) in found.iter().zip(&expected).enumerate() {
+                assert!(same(a, b, dtype), "{what}, {columns} columns, {form:?}, at {i}: {a:x}, expected {b:x}");
+            }
+        }
+    }
+    compiled
 }
 
 #[test]
@@ -133,161 +261,27 @@ fn operations_agree_with_strips() {
     let mut compiled = vec![];
     for op in ScalarOp::ALL.iter().copied() {
         let arity = op.row().operands.len();
-        for dtype in [DType::F32, DType::I32] {
+        for dtype in TYPES {
             let Some(chain) = chain(op, dtype, arity) else { continue };
-            let all: Vec<Vec<u32>> = (0..arity).map(|i| operand(dtype, i)).collect();
-            for (columns, single) in (1..=COLUMNS).flat_map(|c| [(c, 0), (c, 1), (c, 1 << (arity - 1))]) {
-                for whole in [false, true] {
-                    if whole && columns % 8 != 0 {
-                        continue;
-                    }
-                    let (mut inputs, mut out) = (all.clone(), vec![0; ROWS * PITCH]);
-                    // What is fetched ahead changes nothing.
-                    let ahead = if whole { u32::MAX } else { 0 };
-                    let form = Form { single, ahead, whole, ..Form::default() };
-                    if !run(&chain, form, &mut inputs, &mut out, &mut [], columns) {
-                        continue;
-                    }
-                    compiled.push((op, dtype));
-                    assert_eq!(inputs, all, "{op} of {dtype} wrote its operands");
-                    let expected = expected(&chain, &all, single, columns);
-                    for (i, (&a, &b)) in out.iter().zip(&expected).enumerate() {
-                        let (x, y) = (f32::from_bits(a), f32::from_bits(b));
-                        assert!(same(a, b, dtype), "{op} of {dtype}, {columns} columns, {form:?}, at {i}: {x:e} {y:e}");
-                    }
-                }
+            if agrees(&chain, &vec![dtype; arity], &format!("{op} of {dtype}")) {
+                compiled.push((op, dtype));
             }
         }
     }
-    compiled.sort_by_key(|(op, dtype)| (op.row().name, *dtype as usize));
-    compiled.dedup();
-    let floats = compiled.iter().filter(|c| c.1 == DType::F32).count();
-    assert!(floats >= 30 && compiled.len() - floats >= 9, "only {compiled:?} have code");
+    let many = |dtype, n| compiled.iter().filter(|c| c.1 == dtype).count() >= n;
+    let enough = [(DType::F32, 30), (DType::I32, 18), (DType::U32, 17), (DType::Bool, 6), (DType::U8, 11)];
+    assert!(enough.into_iter().all(|(dtype, n)| many(dtype, n)), "only {compiled:?} have code");
 }
 
 #[test]
-fn folds_agree_with_loops() {
+fn choices_agree_with_strips() {
     if !super::super::strips::has_avx2() {
         return;
     }
-    for op in [ScalarOp::Add, ScalarOp::Mul, ScalarOp::Maximum, ScalarOp::Minimum] {
-        let start = crate::interp::eval::neutral(op, DType::F32);
-        let fold = fold::fold(op, DType::F32);
-        let sink = Sink { along: Along::Rows, op, fold, start, of: Source::Input(0), dtype: DType::F32, to: Value(9) };
-        let chain = Chain {
-            shape: vec![ROWS, COLUMNS],
-            inputs: vec![Input::Value(Value(0))],
-            sinks: vec![sink],
-            widest: 4,
-            ..Chain::default()
-        };
-        for columns in 1..=COLUMNS {
-            // Small integers: every order of adding gives the same. A NaN in one row, somewhere.
-            let mut x: Vec<f32> = (0..ROWS * PITCH).map(|i| [1.0, 2.0, -1.0, 0.5][(i * 5 + i / 9) % 4]).collect();
-            x[PITCH + columns / 2] = f32::NAN;
-            let mut inputs = [x.iter().map(|x| x.to_bits()).collect()];
-            let mut folds = [vec![0.0f32; ROWS]];
-            assert!(run(&chain, Form::default(), &mut inputs, &mut [], &mut folds, columns), "{op} has code");
-            for row in 0..ROWS {
-                let mut expected = 0.0f32;
-                // SAFETY: a row of `columns` elements, and one result.
-                unsafe {
-                    let (x, start) = (x[row * PITCH..].as_ptr().cast(), (&raw const start.bits).cast());
-                    (fold.rows)(x, 0, 1, columns, start, (&raw mut expected).cast());
-                }
-                let found = folds[0][row];
-                assert!(same(found.to_bits(), expected.to_bits(), DType::F32), "{op} of {columns}: {found} {expected}");
-            }
-        }
-    }
-}
-
-#[test]
-fn results_may_take_the_place_of_operands_or_stream() {
-    if !super::super::strips::has_avx2() {
-        return;
-    }
-    // x = exp(x) * 2, in place.
-    let args = |x| vec![(x, DType::F32)];
-    let two = Input::Constant(Literal::new(DType::F32, 2.0));
-    let double = vec![(Source::Link(0), DType::F32), (Source::Input(1), DType::F32)];
-    let mut chain = Chain {
-        shape: vec![ROWS, PITCH],
-        inputs: vec![Input::Value(Value(0)), two],
-        links: vec![
-            link(ScalarOp::Exp, args(Source::Input(0)), DType::F32, 0, None),
-            link(ScalarOp::Mul, double, DType::F32, 1, Some(90)),
-        ],
-        widest: 4,
-        ..Chain::default()
-    };
-    chain.links[1].aside = true;
-    let x = operand(DType::F32, 0);
-    let expected = |x: f32| {
-        let mut y = 0.0f32;
-        let exp = strip(ScalarOp::Exp, DType::F32);
-        exp(&[pallas_ir::Slice::F32(&[x])], pallas_ir::SliceMut::F32(std::slice::from_mut(&mut y)), 1);
-        (y * 2.0).to_bits()
-    };
-    let codes = Codes::default();
-    let code = codes.get(std::slice::from_ref(&chain), &[Form { whole: true, ..Form::default() }]).expect("has code");
-    let mut y = x.clone();
-    let place = Place { start: y.as_mut_ptr().cast(), row: 4 * PITCH as isize };
-    // SAFETY: operand and result are the same rows, as the chain says.
-    unsafe { code.run(Rows { places: &[Place::columns(PITCH), place, place], from: 0, to: ROWS }) };
-    for (&y, &x) in y.iter().zip(&x) {
-        let x = f32::from_bits(x);
-        assert!(same(y, expected(x), DType::F32), "exp({x}) * 2");
-    }
-
-    chain.links[1].aside = false;
-    let form = Form { whole: true, streamed: 0b10, ..Form::default() };
-    let mut out = vec![0u32; ROWS * PITCH + 8];
-    let from = (0..8).find(|&i| (&raw const out[i] as usize).is_multiple_of(32)).expect("one of eight is");
-    assert!(run(&chain, form, &mut [x.clone()], &mut out[from..], &mut [], PITCH));
-    for (&y, &x) in out[from..].iter().zip(&x) {
-        let x = f32::from_bits(x);
-        assert!(same(y, expected(x), DType::F32), "exp({x}) * 2, streamed");
-    }
-}
-
-#[test]
-fn bools_choose_by_row_and_by_element() {
-    if !super::super::strips::has_avx2() {
-        return;
-    }
-    let args = vec![(Source::Input(0), DType::Bool), (Source::Input(1), DType::F32), (Source::Input(2), DType::F32)];
-    let not = link(ScalarOp::Not, vec![(Source::Input(0), DType::Bool)], DType::Bool, 1, Some(91));
-    let chain = Chain {
-        shape: vec![ROWS, PITCH],
-        inputs: (0..3).map(|i| Input::Value(Value(i))).collect(),
-        links: vec![link(ScalarOp::Select, args, DType::F32, 0, Some(90)), not],
-        widest: 4,
-        ..Chain::default()
-    };
-    for single in [0, 1] {
-        let codes = Codes::default();
-        let code = codes.get(std::slice::from_ref(&chain), &[Form { single, whole: true, ..Form::default() }]);
-        let mut mask: Vec<u8> = (0..ROWS * PITCH).map(|i| u8::from(i % 3 == 0 || i % 7 == 2)).collect();
-        let (mut yes, mut no) = (operand(DType::F32, 0), operand(DType::F32, 1));
-        let (mut out, mut negated) = (vec![0u32; ROWS * PITCH], vec![7u8; ROWS * PITCH]);
-        let wide = |x: &mut Vec<u32>| Place { start: x.as_mut_ptr().cast(), row: 4 * PITCH as isize };
-        let bytes = |x: &mut Vec<u8>| Place { start: x.as_mut_ptr(), row: PITCH as isize };
-        let places = [
-            Place::columns(PITCH),
-            bytes(&mut mask),
-            wide(&mut yes),
-            wide(&mut no),
-            wide(&mut out),
-            bytes(&mut negated),
-        ];
-        // SAFETY: every place holds `ROWS` rows of `PITCH` elements.
-        unsafe { code.expect("has code").run(Rows { places: &places, from: 0, to: ROWS }) };
-        for i in 0..ROWS * PITCH {
-            let chosen = mask[if single == 1 { i / PITCH * PITCH } else { i }];
-            assert_eq!(out[i], if chosen == 1 { yes[i] } else { no[i] }, "element {i}, {single}");
-            assert_eq!(negated[i], 1 - chosen, "element {i}, {single}");
-        }
+    for dtype in TYPES {
+        let args = vec![(Source::Input(0), DType::Bool), (Source::Input(1), dtype), (Source::Input(2), dtype)];
+        let chain = chain_of(values(3), vec![link(ScalarOp::Select, args, dtype, true)]);
+        assert!(agrees(&chain, &[DType::Bool, dtype, dtype], &format!("select of {dtype}")));
     }
 }
 
@@ -296,54 +290,87 @@ fn casts_agree_with_strips() {
     if !super::super::strips::has_avx2() {
         return;
     }
-    let mut numbers = operand(DType::F32, 0);
-    // Halfway between two 16-bit floats of each type, and just beside.
-    let near =
-        [0x3f80_8000u32, 0x3f81_8000, 0x3f80_8001, 0x3f80_1000, 0x3f80_3000, 0x3f80_1001, 0x7f7f_ffff, 0x3300_0000];
-    numbers[..near.len()].copy_from_slice(&near);
-    let cast = |from, to| Chain {
-        shape: vec![1, PITCH],
-        inputs: vec![Input::Value(Value(0))],
-        links: vec![Link {
-            op: Operation::Cast,
-            strip: convert::cast(from, to),
-            args: vec![(Source::Input(0), from)],
-            dtype: to,
-            buffer: 0,
-            output: Some(Value(90)),
-            aside: false,
-            passing: false,
-        }],
-        widest: 4,
-        ..Chain::default()
-    };
-    for half in [DType::F16, DType::Bf16] {
-        for (from, to, x) in [(DType::F32, half, &numbers[..PITCH]), (half, DType::F32, &numbers[..PITCH / 2])] {
-            let chain = cast(from, to);
-            let codes = Codes::default();
-            let form = Form { whole: true, ..Form::default() };
-            let code = codes.get(std::slice::from_ref(&chain), &[form]).expect("has code");
-            let (mut x, mut found, mut expected) = (x.to_vec(), vec![0u32; PITCH], vec![0u32; PITCH]);
-            let place = |start: &mut Vec<u32>| Place { start: start.as_mut_ptr().cast(), row: 0 };
-            let places = [Place::columns(PITCH), place(&mut x), place(&mut found)];
-            // SAFETY: operand and results hold a row; `convert` reads and writes the same.
-            unsafe {
-                code.run(Rows { places: &places, from: 0, to: 1 });
-                let x = slice(from, x.as_ptr().cast(), PITCH);
-                (chain.links[0].strip)(&[x], slice_mut(to, expected.as_mut_ptr().cast(), PITCH), PITCH);
+    for (from, to) in TYPES.into_iter().flat_map(|from| TYPES.map(|to| (from, to))) {
+        let cast = link_of(Operation::Cast, convert::cast(from, to), vec![(Source::Input(0), from)], to, true);
+        let compiled = agrees(&chain_of(values(1), vec![cast]), &[from], &format!("cast of {from} to {to}"));
+        // Those are rounded once, from more bits than registers hold.
+        let wide = matches!(from, DType::I32 | DType::U32) && matches!(to, DType::F16 | DType::Bf16);
+        assert_eq!(compiled, !wide, "{from} to {to}");
+        if from.bytes() == 4 && to.bytes() == 4 {
+            let bits =
+                link_of(Operation::Bitcast, convert::bitcast(from, to), vec![(Source::Input(0), from)], to, true);
+            assert!(agrees(&chain_of(values(1), vec![bits]), &[from], &format!("bits of {from} as {to}")));
+        }
+    }
+}
+
+#[test]
+fn shifts_by_constants_agree_with_strips() {
+    if !super::super::strips::has_avx2() {
+        return;
+    }
+    let wide = [ScalarOp::Shl, ScalarOp::Shr].into_iter().flat_map(|op| [(op, DType::U32), (op, DType::I32)]);
+    for (op, dtype) in wide.chain([(ScalarOp::Shr, DType::U8), (ScalarOp::Shr, DType::I8)]) {
+        for by in (0..=40).chain([255, -1]) {
+            let inputs = vec![Input::Value(Value(0)), Input::Constant(Literal::int(dtype, by))];
+            let args = vec![(Source::Input(0), dtype), (Source::Input(1), dtype)];
+            let chain = chain_of(inputs, vec![link(op, args, dtype, true)]);
+            assert!(agrees(&chain, &[dtype], &format!("{op} of {dtype} by {by}")));
+        }
+    }
+}
+
+/// With the instruction for it and without, and where shifts only look like parts of a rotation.
+#[test]
+fn rotations_agree_with_strips() {
+    if !super::super::strips::has_avx2() {
+        return;
+    }
+    let u32s = |sources: [Source; 2]| sources.map(|s| (s, DType::U32)).to_vec();
+    for (left, right) in (0..=34).flat_map(|by| [(by, 32 - by), (by, 31)]) {
+        for turned in [false, true] {
+            let number = |by: i64| Input::Constant(Literal::int(DType::U32, by));
+            let inputs = vec![Input::Value(Value(0)), number(left), number(right)];
+            let mut shifts = [(ScalarOp::Shl, 1), (ScalarOp::Shr, 2)];
+            if turned {
+                shifts.reverse();
             }
-            let elements = |words: &[u32]| -> Vec<u32> {
-                let halves = words.iter().flat_map(|w| [w & 0xffff, w >> 16]);
-                if to == half { halves.take(PITCH).collect() } else { words.to_vec() }
-            };
-            for (i, (a, b)) in elements(&found).into_iter().zip(elements(&expected)).enumerate() {
-                let nan = match to {
-                    DType::F32 => f32::from_bits(a).is_nan() && f32::from_bits(b).is_nan(),
-                    DType::F16 => a & 0x7fff > 0x7c00 && b & 0x7fff > 0x7c00,
-                    _ => a & 0x7fff > 0x7f80 && b & 0x7fff > 0x7f80,
-                };
-                assert!(a == b || nan, "{from} to {to}, element {i}: {a:x} {b:x}");
+            let shift = |(op, by)| link(op, u32s([Source::Input(0), Source::Input(by)]), DType::U32, false);
+            let mut links: Vec<Link> = shifts.map(shift).into();
+            links.push(link(ScalarOp::BitOr, u32s([Source::Link(0), Source::Link(1)]), DType::U32, true));
+            let chain = chain_of(inputs, links);
+            let x = operand(DType::U32, 0);
+            let expected = expected(&chain, std::slice::from_ref(&x), 0, COLUMNS);
+            for rotates in [false, is_x86_feature_detected!("avx512vl")] {
+                let code = compile(std::slice::from_ref(&chain), &[Form::default()], rotates).expect("has code");
+                let mut out = vec![0; ROWS * PITCH];
+                run_code(&code, &mut [x.clone()], &mut out, &mut [], COLUMNS);
+                assert_eq!(out, expected, "{left} and {right}, an instruction: {rotates}");
             }
         }
     }
+}
+
+/// Vectors of a long chain are computed abreast: rounds of random bits, as kernels draw them.
+#[test]
+fn long_chains_agree_with_strips() {
+    if !super::super::strips::has_avx2() {
+        return;
+    }
+    let (mut inputs, mut links) = (values(2), vec![]);
+    let (mut x, mut y) = (Source::Input(0), Source::Input(1));
+    for by in [13, 15, 26, 6, 17, 29, 16, 24] {
+        inputs.extend([by, 32 - by].map(|by| Input::Constant(Literal::int(DType::U32, by))));
+        let (left, right) = (Source::Input(inputs.len() - 2), Source::Input(inputs.len() - 1));
+        let mut next = |op, a, b| {
+            links.push(link(op, vec![(a, DType::U32), (b, DType::U32)], DType::U32, false));
+            Source::Link(links.len() - 1)
+        };
+        x = next(ScalarOp::Add, x, y);
+        let (upper, lower) = (next(ScalarOp::Shl, y, left), next(ScalarOp::Shr, y, right));
+        let turned = next(ScalarOp::BitOr, upper, lower);
+        y = next(ScalarOp::BitXor, turned, x);
+    }
+    links.last_mut().expect("eight rounds").output = Some(Value(90));
+    assert!(agrees(&chain_of(inputs, links), &[DType::U32; 2], "rounds of random bits"));
 }

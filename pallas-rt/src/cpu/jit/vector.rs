@@ -1,5 +1,5 @@
 //! One vector of a chain: eight elements of every link, in registers.
-use super::asm::{Asm, Binary, Fma, Gpr, Mem, Operand, Predicate, Reg, Rounding, Shift, Unary};
+use super::asm::{Asm, Binary, Fma, Gpr, Mem, Operand, Predicate, Reg, Rounding, Unary};
 use pallas_ir::{DType, ScalarOp};
 
 /// Bytes of a vector.
@@ -39,11 +39,13 @@ pub(super) struct Writer {
     spare: usize,
     /// Constants that stay in registers.
     pinned: Vec<(u32, Reg)>,
+    /// Whether the processor has an instruction that rotates bits.
+    rotates: bool,
 }
 
 impl Writer {
     /// With these constants in registers.
-    pub(super) fn new(pinned: &[u32]) -> Writer {
+    pub(super) fn new(pinned: &[u32], rotates: bool) -> Writer {
         let (used, free) = (0..16).map(Reg).partition::<Vec<_>, _>(|r| usize::from(r.0) < pinned.len());
         Writer {
             asm: Asm::default(),
@@ -51,7 +53,11 @@ impl Writer {
             spare: free.len(),
             free: free.into_iter().rev().collect(),
             pinned: pinned.iter().copied().zip(used).collect(),
+            rotates,
         }
+    }
+    pub(super) fn rotates(&self) -> bool {
+        self.rotates
     }
     /// Loads the constants that stay in registers.
     pub(super) fn pin(&mut self) {
@@ -259,113 +265,29 @@ impl Writer {
 
     // ---- operations of the language
 
-    /// A conversion of elements.
-    pub(super) fn cast(&mut self, from: DType, to: DType, x: Operand) -> Option<Reg> {
-        match (from, to) {
-            (DType::I32, DType::F32) => self.unary(Unary::IntToFloat, x),
-            // Registers hold 16-bit floats as what they are in 32 bits.
-            (DType::F16 | DType::Bf16, DType::F32) => self.load(x),
-            (DType::F32, DType::F16 | DType::Bf16) => self.rounded(to, x),
-            (a, b) if a == b => self.load(x),
-            (DType::Bool, DType::F32) => {
-                let one = self.number(1.0);
-                self.binary(Binary::And, x, one)
-            }
-            _ => None,
-        }
-    }
-    /// A 16-bit float of the type, in 32 bits.
-    fn rounded(&mut self, dtype: DType, x: Operand) -> Option<Reg> {
-        let (x, loaded) = self.in_register(x)?;
-        let y = self.take()?;
-        if dtype == DType::F16 {
-            self.asm.narrow(Operand::Reg(y), x);
-            self.asm.widen(y, Operand::Reg(y));
-        } else {
-            // To nearest even: half of the last place that stays, less one if that is even.
-            self.asm.shift(Shift::Right, y, x, 16);
-            let (one, half, upper) = (self.word(1), self.word(0x7fff), self.word(0xffff_0000));
-            self.update(Binary::And, y, one);
-            self.update(Binary::AddInt, y, half);
-            self.update(Binary::AddInt, y, Operand::Reg(x));
-            let quiet = self.word(0x0040_0000);
-            let nan = self.binary(Binary::Or, Operand::Reg(x), quiet)?;
-            let unordered = self.compare(Predicate::Unordered, Operand::Reg(x), Operand::Reg(x))?;
-            self.asm.blend(y, unordered, Operand::Reg(nan), y);
-            self.update(Binary::And, y, upper);
-            [nan, unordered].into_iter().for_each(|r| self.free(r));
-        }
-        self.release(x, loaded);
-        Some(y)
-    }
-    /// Eight 16-bit floats in memory, in 32 bits.
-    pub(super) fn load_half(&mut self, dtype: DType, from: Mem) -> Option<Reg> {
-        let to = self.take()?;
-        if dtype == DType::F16 {
-            self.asm.widen(to, Operand::Mem(from));
-        } else {
-            self.asm.unary(Unary::WordsToInts, to, Operand::Mem(from));
-            self.asm.shift(Shift::Left, to, to, 16);
-        }
-        Some(to)
-    }
-    /// What [`Writer::rounded`] has made, to memory.
-    pub(super) fn store_half(&mut self, dtype: DType, to: Mem, x: Reg) -> Option<()> {
-        if dtype == DType::F16 {
-            self.asm.narrow(Operand::Mem(to), x);
-            return Some(());
-        }
-        let (low, high) = (self.take()?, self.take()?);
-        self.asm.shift(Shift::Right, low, x, 16);
-        self.asm.upper(high, low);
-        self.asm.binary(Binary::PackUnsigned, low, low, Operand::Reg(high));
-        self.asm.store_half(to, low);
-        [low, high].into_iter().for_each(|r| self.free(r));
-        Some(())
-    }
-    /// Bools as bytes, to masks.
-    pub(super) fn mask_of_bytes(&mut self, from: Mem) -> Option<Reg> {
-        self.mask(Unary::BytesToInts, from)
-    }
-    /// One bool as a byte, to a mask of all.
-    pub(super) fn mask_of_byte(&mut self, from: Mem) -> Option<Reg> {
-        self.mask(Unary::Byte, from)
-    }
-    fn mask(&mut self, load: Unary, from: Mem) -> Option<Reg> {
-        let x = self.unary(load, Operand::Mem(from))?;
-        let zero = self.word(0);
-        self.update(Binary::GreaterInt, x, zero);
-        Some(x)
-    }
-    /// The eight low bytes of the result are the mask's bools.
-    pub(super) fn bytes_of_mask(&mut self, x: Reg) -> Option<Reg> {
-        let (low, high) = (self.take()?, self.take()?);
-        self.asm.upper(high, x);
-        self.asm.binary(Binary::PackWords, low, x, Operand::Reg(high));
-        self.asm.binary(Binary::PackBytes, low, low, Operand::Reg(low));
-        let ones = self.word(0x0101_0101);
-        self.update(Binary::And, low, ones);
-        self.free(high);
-        Some(low)
-    }
-
     /// An operation of the table on operands of a type.
     pub(super) fn scalar(&mut self, op: ScalarOp, dtype: DType, args: &[Operand]) -> Option<Reg> {
         match (dtype, args) {
             (DType::F32, &[x]) => self.float_unary(op, x),
             (DType::F32, &[a, b]) => self.float_binary(op, a, b),
-            (DType::I32, &[a, b]) => self.int_binary(op, a, b),
-            (DType::Bool, &[x]) if op == ScalarOp::Not => {
-                let ones = self.word(!0);
-                self.binary(Binary::Xor, x, ones)
+            (DType::I32 | DType::U32, &[x]) => self.integer_unary(op, x),
+            (DType::I32 | DType::U32, &[a, b]) => self.integer_binary(op, dtype, a, b),
+            // What neither carries nor comes in from beyond a byte.
+            (DType::I8 | DType::U8, &[a, b]) => {
+                use ScalarOp::{BitAnd, BitOr, BitXor, Eq, Ge, Gt, Le, Lt, Maximum, Minimum, Ne};
+                let within = [BitAnd, BitOr, BitXor, Eq, Ne, Lt, Le, Gt, Ge, Minimum, Maximum].contains(&op);
+                within.then(|| self.integer_binary(op, DType::I32, a, b))?
             }
+            (DType::Bool, &[x]) if op == ScalarOp::Not => self.integer_unary(op, x),
             (DType::Bool, &[a, b]) => match op {
                 ScalarOp::BitAnd => self.binary(Binary::And, a, b),
                 ScalarOp::BitOr => self.binary(Binary::Or, a, b),
                 ScalarOp::BitXor | ScalarOp::Ne => self.binary(Binary::Xor, a, b),
+                ScalarOp::Eq => self.binary(Binary::EqualInt, a, b),
                 _ => None,
             },
-            (DType::F32 | DType::I32, &[mask, yes, no]) if op == ScalarOp::Select => self.blend(mask, yes, no),
+            // Of every type that registers hold.
+            (_, &[mask, yes, no]) if op == ScalarOp::Select => self.blend(mask, yes, no),
             (DType::F32, &[x, y, z]) if op == ScalarOp::Fma => self.fma(x, y, z),
             _ => None,
         }
@@ -400,28 +322,6 @@ impl Writer {
         self.free(unordered);
         self.release(b, loaded);
         Some(y)
-    }
-
-    fn int_binary(&mut self, op: ScalarOp, a: Operand, b: Operand) -> Option<Reg> {
-        let inverted = |w: &mut Writer, x: Reg| {
-            let ones = w.word(!0);
-            w.update(Binary::Xor, x, ones);
-            Some(x)
-        };
-        match op {
-            ScalarOp::Add => self.binary(Binary::AddInt, a, b),
-            ScalarOp::Sub => self.binary(Binary::SubInt, a, b),
-            ScalarOp::Mul => self.binary(Binary::MulInt, a, b),
-            ScalarOp::Minimum => self.binary(Binary::MinInt, a, b),
-            ScalarOp::Maximum => self.binary(Binary::MaxInt, a, b),
-            ScalarOp::Gt => self.binary(Binary::GreaterInt, a, b),
-            ScalarOp::Lt => self.binary(Binary::GreaterInt, b, a),
-            ScalarOp::Eq => self.binary(Binary::EqualInt, a, b),
-            ScalarOp::Le => self.binary(Binary::GreaterInt, a, b).and_then(|x| inverted(self, x)),
-            ScalarOp::Ge => self.binary(Binary::GreaterInt, b, a).and_then(|x| inverted(self, x)),
-            ScalarOp::Ne => self.binary(Binary::EqualInt, a, b).and_then(|x| inverted(self, x)),
-            _ => None,
-        }
     }
 
     fn float_unary(&mut self, op: ScalarOp, x: Operand) -> Option<Reg> {
@@ -476,6 +376,13 @@ impl Writer {
             ScalarOp::Ceil => self.round(Rounding::Up, x),
             ScalarOp::Trunc => self.round(Rounding::Zero, x),
             ScalarOp::Round => self.round(Rounding::Even, x),
+            ScalarOp::ToBits => self.load(x),
+            ScalarOp::IsFinite => {
+                let (rest, infinity) = (self.word(!0 >> 1), self.number(f32::INFINITY));
+                let size = self.binary(Binary::And, x, rest)?;
+                self.asm.compare(Predicate::Less, size, size, infinity);
+                Some(size)
+            }
             ScalarOp::IsNan => {
                 let (x, loaded) = self.in_register(x)?;
                 let y = self.compare(Predicate::Unordered, Operand::Reg(x), Operand::Reg(x))?;

@@ -1,6 +1,6 @@
 //! Elementwise instructions -> chains, with the folds of their rows.
 use super::super::super::{convert, fold, strips};
-use super::super::step::{Along, Chain, Input, Link, Operation, Sink, Source, Step};
+use super::super::step::{Along, Chain, Fixed, Input, Link, Operation, Sink, Source, Step};
 use super::Build;
 use pallas_ir::scalar::Ty;
 use pallas_ir::{DType, Inst, Literal, ScalarOp, Value};
@@ -76,7 +76,12 @@ impl Build<'_> {
             growing.inside[at] += 1;
             return Source::Link(at);
         }
-        self.input(Input::Value(v))
+        let constant = |(value, fixed): &(Value, Fixed)| match fixed {
+            Fixed::Constant(x) if *value == v => Some(*x),
+            _ => None,
+        };
+        let constant = self.fixed.iter().find_map(constant);
+        self.input(constant.map_or(Input::Value(v), Input::Constant))
     }
     fn input(&mut self, input: Input) -> Source {
         let inputs = &mut self.here().chain.as_mut().expect("joined before").chain.inputs;

@@ -1,0 +1,250 @@
+//! The links of a chain on eight elements, and what becomes of their results.
+use super::super::plan::step::{Chain, Input, Link, Operation, Source};
+use super::asm::{Binary, Gpr, Mem, Operand, Reg};
+use super::code::{COLUMN, Compiler, Folded, LANES, SPARE, values};
+use super::types::{held, in_fewer_bytes};
+use pallas_ir::{DType, Literal, ScalarOp};
+use std::ops::Range;
+
+/// Bytes of a cache line.
+const LINE: i32 = 64;
+
+/// A link that is `x << by | x >> (32 - by)`: one instruction, or fewer than those.
+#[derive(Clone, Copy)]
+pub(super) struct Rotation {
+    of: Source,
+    by: u32,
+    /// The links that shift, which nothing else reads.
+    parts: [usize; 2],
+}
+
+/// Which links of a chain rotate; `uses` has those of each link.
+pub(super) fn rotations(chain: &Chain, uses: &[usize]) -> Vec<Option<Rotation>> {
+    let shift = |source: Source| {
+        let Source::Link(at) = source else { return None };
+        let link = &chain.links[at];
+        let Operation::Scalar(op @ (ScalarOp::Shl | ScalarOp::Shr)) = link.op else { return None };
+        let by = constant(chain, link.args[1].0)?.bits as u32;
+        let alone = uses[at] == 1 && link.output.is_none() && link.dtype == DType::U32;
+        alone.then_some((at, op, link.args[0].0, by))
+    };
+    let rotation = |link: &Link| {
+        let (Operation::Scalar(ScalarOp::BitOr), [a, b]) = (link.op, &link.args[..]) else { return None };
+        let (a, b) = (shift(a.0)?, shift(b.0)?);
+        let (left, right) = if a.1 == ScalarOp::Shl { (a, b) } else { (b, a) };
+        let both = left.1 == ScalarOp::Shl && right.1 == ScalarOp::Shr && left.2 == right.2;
+        let whole = (1..32).contains(&left.3) && left.3.checked_add(right.3) == Some(32);
+        (both && whole).then_some(Rotation { of: left.2, by: left.3, parts: [left.0, right.0] })
+    };
+    chain.links.iter().map(rotation).collect()
+}
+
+/// A link's operand that is a number everywhere.
+fn constant(chain: &Chain, source: Source) -> Option<Literal> {
+    match source {
+        Source::Input(i) => match chain.inputs[i] {
+            Input::Constant(x) => Some(x),
+            Input::Value(_) => None,
+        },
+        Source::Link(_) => None,
+    }
+}
+
+/// Eight elements on their way.
+struct Eight {
+    /// How many vectors they lie behind the column.
+    k: usize,
+    /// Which of them there are, if not all.
+    mask: Option<Reg>,
+    /// Uses of each input and link that are still to come.
+    left: [Vec<usize>; 2],
+    /// Where inputs and results are, if in registers.
+    inputs: Vec<Option<Reg>>,
+    links: Vec<Option<Reg>>,
+}
+
+impl Compiler<'_> {
+    /// Vectors of eight elements, `which` of them behind the column, one link of all after the other; with a mask only some
+    /// elements.
+    pub(super) fn vectors(&mut self, which: Range<usize>, mask: Option<Reg>) -> Option<()> {
+        if let (Some(bytes), None) = (self.ahead, mask) {
+            let lines = which.clone().map(|k| k as i32 * LANES * bytes).filter(|offset| offset % LINE == 0);
+            lines.for_each(|offset| {
+                self.w.asm.prefetch(Mem { base: SPARE, index: Some((COLUMN, bytes as u8)), offset })
+            });
+        }
+        let (inputs, links) = (vec![None; self.chain.inputs.len()], vec![None; self.chain.links.len()]);
+        let eight = |k| Eight { k, mask, left: self.uses.clone(), inputs: inputs.clone(), links: links.clone() };
+        let mut all: Vec<Eight> = which.map(eight).collect();
+        let mut places = self.results - self.length - 1..;
+        let mut late = vec![];
+        for (i, link) in self.chain.links.iter().enumerate() {
+            if self.rotations.iter().flatten().any(|r| r.parts.contains(&i)) {
+                continue;
+            }
+            let place = link.output.and_then(|_| places.next());
+            late.extend(place.filter(|_| link.aside).map(|place| (i, place)));
+            for at in &mut all {
+                let result = self.link(i, at)?;
+                at.links[i] = Some(result);
+                match place {
+                    Some(_) if link.aside => at.left[1][i] += 1,
+                    Some(place) => self.store(i, place, at, result)?,
+                    None => {}
+                }
+                if at.left[1][i] == 0 {
+                    self.w.free(result);
+                }
+            }
+        }
+        for at in &mut all {
+            for sink in 0..self.chain.sinks.len() {
+                self.sink(sink, at)?;
+            }
+            for &(i, place) in &late {
+                self.store(i, place, at, at.links[i]?)?;
+                self.used(Source::Link(i), at);
+            }
+        }
+        Some(())
+    }
+
+    /// The result of a link.
+    fn link(&mut self, i: usize, at: &mut Eight) -> Option<Reg> {
+        let link = &self.chain.links[i];
+        if let Some(Rotation { of, by, .. }) = self.rotations[i] {
+            let x = self.operand(of, at)?;
+            let result = self.w.rotate(x, by)?;
+            // By both of its parts.
+            (0..2).for_each(|_| self.used(of, at));
+            return Some(result);
+        }
+        let result = match (link.op, &link.args[..]) {
+            (Operation::Scalar(op @ (ScalarOp::Shl | ScalarOp::Shr)), &[(x, dtype), (by, _)])
+                if constant(self.chain, by).is_some() =>
+            {
+                let by = constant(self.chain, by)?.bits as u32;
+                let x = self.operand(x, at)?;
+                self.w.shift(op, dtype, x, by)?
+            }
+            (op, sources) => {
+                let mut args = vec![];
+                for (source, _) in sources {
+                    args.push(self.operand(*source, at)?);
+                }
+                match op {
+                    // The type of the table's open operands: those of a selection come behind its condition.
+                    Operation::Scalar(op) => self.w.scalar(op, sources.last()?.1, &args)?,
+                    Operation::Cast => self.w.cast(sources[0].1, link.dtype, args[0])?,
+                    Operation::Bitcast => self.w.bitcast(sources[0].1, link.dtype, args[0])?,
+                }
+            }
+        };
+        link.args.iter().for_each(|(source, _)| self.used(*source, at));
+        Some(result)
+    }
+
+    /// Takes an operand into a fold.
+    fn sink(&mut self, sink: usize, at: &mut Eight) -> Option<()> {
+        let source = self.chain.sinks[sink].of;
+        let mut x = self.operand(source, at)?;
+        if let Some(Folded { op, start, ref running, nan }) = self.folded[sink] {
+            let to = running[at.k];
+            let kept = match at.mask {
+                Some(mask) => Some(self.w.keep(mask, x, start)?),
+                None => None,
+            };
+            x = kept.map_or(x, Operand::Reg);
+            self.w.accumulate(op, to, nan, x)?;
+            if let Some(kept) = kept {
+                self.w.free(kept);
+            }
+        } else {
+            self.add_to_columns(sink, at, x)?;
+        }
+        self.used(source, at);
+        Some(())
+    }
+
+    /// Adds a vector to the columns that a sink folds.
+    fn add_to_columns(&mut self, sink: usize, at: &Eight, x: Operand) -> Option<()> {
+        let to = self.element(self.folds - self.length - 1 + sink, DType::F32, at.k);
+        let sum = self.w.take()?;
+        match at.mask {
+            Some(mask) => self.w.asm.load_masked(sum, mask, to),
+            None => self.w.asm.load(sum, Operand::Mem(to)),
+        }
+        self.w.update(Binary::Add, sum, x);
+        match at.mask {
+            Some(mask) => self.w.asm.store_masked(to, mask, sum),
+            None => self.w.asm.store(to, sum),
+        }
+        self.w.free(sum);
+        Some(())
+    }
+
+    /// One use less; frees registers that hold what has none.
+    fn used(&mut self, source: Source, at: &mut Eight) {
+        let (count, register) = match source {
+            Source::Input(i) => (&mut at.left[0][i], at.inputs[i]),
+            Source::Link(l) => (&mut at.left[1][l], at.links[l]),
+        };
+        *count -= 1;
+        if let (0, Some(r)) = (*count, register) {
+            self.w.free(r);
+        }
+    }
+
+    fn operand(&mut self, source: Source, at: &mut Eight) -> Option<Operand> {
+        match source {
+            Source::Input(input) => self.input(input, at),
+            Source::Link(link) => at.links[link].map(Operand::Reg),
+        }
+    }
+
+    /// An input of a vector: from memory as an operand where it is used once, in a register otherwise.
+    fn input(&mut self, input: usize, at: &mut Eight) -> Option<Operand> {
+        if let Some(r) = at.inputs[input] {
+            return Some(Operand::Reg(r));
+        }
+        if let Input::Constant(x) = self.chain.inputs[input] {
+            return held(x).map(|bits| self.w.word(bits));
+        }
+        if let Some(offset) = self.slots[input] {
+            return Some(Operand::Mem(Mem { base: Gpr::Rsp, index: None, offset }));
+        }
+        let place = values(self.chain).position(|i| i == input)?;
+        let dtype = self.input_type(input)?;
+        let from = self.element(place, dtype, at.k);
+        let r = match (dtype, at.mask) {
+            (dtype, _) if in_fewer_bytes(dtype) => self.w.load_narrow(dtype, from)?,
+            (_, Some(mask)) => {
+                let to = self.w.take()?;
+                self.w.asm.load_masked(to, mask, from);
+                to
+            }
+            _ if at.left[0][input] == 1 => return Some(Operand::Mem(from)),
+            _ => self.w.load(Operand::Mem(from))?,
+        };
+        at.inputs[input] = Some(r);
+        Some(Operand::Reg(r))
+    }
+
+    fn element(&self, place: usize, dtype: DType, k: usize) -> Mem {
+        let bytes = dtype.bytes();
+        let base = self.pointers[place].expect("walked along");
+        Mem { base, index: Some((COLUMN, bytes as u8)), offset: k as i32 * LANES * bytes as i32 }
+    }
+
+    fn store(&mut self, link: usize, place: usize, at: &Eight, x: Reg) -> Option<()> {
+        let dtype = self.chain.links[link].dtype;
+        let to = self.element(place, dtype, at.k);
+        match (dtype, at.mask) {
+            (dtype, _) if in_fewer_bytes(dtype) => self.w.store_narrow(dtype, to, x)?,
+            (_, Some(mask)) => self.w.asm.store_masked(to, mask, x),
+            _ if self.form.is_streamed(link) => self.w.asm.stream(to, x),
+            _ => self.w.asm.store(to, x),
+        }
+        Some(())
+    }
+}

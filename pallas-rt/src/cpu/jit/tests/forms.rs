@@ -1,0 +1,180 @@
+//! Folds, results in the place of operands or past the caches, and as many operands as there are pointers.
+use super::super::super::fold;
+use super::super::super::plan::step::{Along, Sink};
+use super::*;
+
+#[test]
+fn folds_agree_with_loops() {
+    if !super::super::super::strips::has_avx2() {
+        return;
+    }
+    for op in [ScalarOp::Add, ScalarOp::Mul, ScalarOp::Maximum, ScalarOp::Minimum] {
+        let start = crate::interp::eval::neutral(op, DType::F32);
+        let fold = fold::fold(op, DType::F32);
+        let sink = Sink { along: Along::Rows, op, fold, start, of: Source::Input(0), dtype: DType::F32, to: Value(9) };
+        let chain = Chain {
+            shape: vec![ROWS, COLUMNS],
+            inputs: vec![Input::Value(Value(0))],
+            sinks: vec![sink],
+            widest: 4,
+            ..Chain::default()
+        };
+        for columns in 1..=COLUMNS {
+            // Small integers: every order of adding gives the same. A NaN in one row, somewhere.
+            let mut x: Vec<f32> = (0..ROWS * PITCH).map(|i| [1.0, 2.0, -1.0, 0.5][(i * 5 + i / 9) % 4]).collect();
+            x[PITCH + columns / 2] = f32::NAN;
+            let mut inputs = [x.iter().map(|x| x.to_bits()).collect()];
+            let mut folds = [vec![0.0f32; ROWS]];
+            assert!(run(&chain, Form::default(), &mut inputs, &mut [], &mut folds, columns), "{op} has code");
+            for row in 0..ROWS {
+                let mut expected = 0.0f32;
+                // SAFETY: a row of `columns` elements, and one result.
+                unsafe {
+                    let (x, start) = (x[row * PITCH..].as_ptr().cast(), (&raw const start.bits).cast());
+                    (fold.rows)(x, 0, 1, columns, start, (&raw mut expected).cast());
+                }
+                let found = folds[0][row];
+                assert!(same(found.to_bits(), expected.to_bits(), DType::F32), "{op} of {columns}: {found} {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn results_may_take_the_place_of_operands_or_stream() {
+    if !super::super::super::strips::has_avx2() {
+        return;
+    }
+    // x = exp(x) * 2, in place.
+    let args = |x| vec![(x, DType::F32)];
+    let two = Input::Constant(Literal::new(DType::F32, 2.0));
+    let double = vec![(Source::Link(0), DType::F32), (Source::Input(1), DType::F32)];
+    let mut chain = Chain {
+        shape: vec![ROWS, PITCH],
+        inputs: vec![Input::Value(Value(0)), two],
+        links: vec![
+            link(ScalarOp::Exp, args(Source::Input(0)), DType::F32, false),
+            link(ScalarOp::Mul, double, DType::F32, true),
+        ],
+        widest: 4,
+        ..Chain::default()
+    };
+    chain.links[1].aside = true;
+    let x = operand(DType::F32, 0);
+    let expected = |x: f32| {
+        let mut y = 0.0f32;
+        let exp = strip(ScalarOp::Exp, DType::F32);
+        exp(&[pallas_ir::Slice::F32(&[x])], pallas_ir::SliceMut::F32(std::slice::from_mut(&mut y)), 1);
+        (y * 2.0).to_bits()
+    };
+    let codes = Codes::default();
+    let code = codes.get(std::slice::from_ref(&chain), &[Form { whole: true, ..Form::default() }]).expect("has code");
+    let mut y = x.clone();
+    let place = Place { start: y.as_mut_ptr().cast(), row: 4 * PITCH as isize };
+    // SAFETY: operand and result are the same rows, as the chain says.
+    unsafe { code.run(Rows { places: &[Place::columns(PITCH), place, place], from: 0, to: ROWS }) };
+    for (&y, &x) in y.iter().zip(&x) {
+        let x = f32::from_bits(x);
+        assert!(same(y, expected(x), DType::F32), "exp({x}) * 2");
+    }
+
+    chain.links[1].aside = false;
+    let form = Form { whole: true, streamed: 0b10, ..Form::default() };
+    let mut out = vec![0u32; ROWS * PITCH + 8];
+    let from = (0..8).find(|&i| (&raw const out[i] as usize).is_multiple_of(32)).expect("one of eight is");
+    assert!(run(&chain, form, &mut [x.clone()], &mut out[from..], &mut [], PITCH));
+    for (&y, &x) in out[from..].iter().zip(&x) {
+        let x = f32::from_bits(x);
+        assert!(same(y, expected(x), DType::F32), "exp({x}) * 2, streamed");
+    }
+}
+
+#[test]
+fn bools_choose_by_row_and_by_element() {
+    if !super::super::super::strips::has_avx2() {
+        return;
+    }
+    let args = vec![(Source::Input(0), DType::Bool), (Source::Input(1), DType::F32), (Source::Input(2), DType::F32)];
+    let not = link(ScalarOp::Not, vec![(Source::Input(0), DType::Bool)], DType::Bool, true);
+    let chain = Chain {
+        shape: vec![ROWS, PITCH],
+        inputs: (0..3).map(|i| Input::Value(Value(i))).collect(),
+        links: vec![link(ScalarOp::Select, args, DType::F32, true), not],
+        widest: 4,
+        ..Chain::default()
+    };
+    for single in [0, 1] {
+        let codes = Codes::default();
+        let code = codes.get(std::slice::from_ref(&chain), &[Form { single, whole: true, ..Form::default() }]);
+        let mut mask: Vec<u8> = (0..ROWS * PITCH).map(|i| u8::from(i % 3 == 0 || i % 7 == 2)).collect();
+        let (mut yes, mut no) = (operand(DType::F32, 0), operand(DType::F32, 1));
+        let (mut out, mut negated) = (vec![0u32; ROWS * PITCH], vec![7u8; ROWS * PITCH]);
+        let wide = |x: &mut Vec<u32>| Place { start: x.as_mut_ptr().cast(), row: 4 * PITCH as isize };
+        let bytes = |x: &mut Vec<u8>| Place { start: x.as_mut_ptr(), row: PITCH as isize };
+        let places = [
+            Place::columns(PITCH),
+            bytes(&mut mask),
+            wide(&mut yes),
+            wide(&mut no),
+            wide(&mut out),
+            bytes(&mut negated),
+        ];
+        // SAFETY: every place holds `ROWS` rows of `PITCH` elements.
+        unsafe { code.expect("has code").run(Rows { places: &places, from: 0, to: ROWS }) };
+        for i in 0..ROWS * PITCH {
+            let chosen = mask[if single == 1 { i / PITCH * PITCH } else { i }];
+            assert_eq!(out[i], if chosen == 1 { yes[i] } else { no[i] }, "element {i}, {single}");
+            assert_eq!(negated[i], 1 - chosen, "element {i}, {single}");
+        }
+    }
+}
+
+/// The last pointers take the place of what the loop over rows needs.
+#[test]
+fn many_operands_are_added() {
+    if !super::super::super::strips::has_avx2() {
+        return;
+    }
+    let (count, dtype) = (8, DType::F32);
+    let mut links: Vec<Link> = vec![];
+    for i in 1..count {
+        let sum = if i == 1 { Source::Input(0) } else { Source::Link(i - 2) };
+        links.push(link(ScalarOp::Add, vec![(sum, dtype), (Source::Input(i), dtype)], dtype, i == count - 1));
+    }
+    let sink = |along| Sink {
+        along,
+        op: ScalarOp::Add,
+        fold: fold::fold(ScalarOp::Add, dtype),
+        start: Literal::new(dtype, 0.0),
+        of: Source::Link(count - 2),
+        dtype,
+        to: Value(9),
+    };
+    let mut chain = chain_of(values(count), links);
+    chain.sinks = vec![sink(Along::Rows), sink(Along::Columns)];
+    for columns in 1..=COLUMNS {
+        // Small whole numbers: every order of adding gives the same.
+        let number = |i: usize, at: usize| ((at * 7 + i * 3) % 11) as f32;
+        let operand = |i| (0..ROWS * PITCH).map(|at| number(i, at).to_bits()).collect();
+        let mut inputs: Vec<Vec<u32>> = (0..count).map(operand).collect();
+        let (mut out, mut rows, mut sums) = (vec![0.0f32; ROWS * PITCH], [0.0f32; ROWS], [0.0f32; PITCH]);
+        let code = compile(std::slice::from_ref(&chain), &[Form::default()], false).expect("has code");
+        let place = |start: *mut u8, row: usize| Place { start, row: 4 * row as isize };
+        let mut places = vec![Place::columns(columns)];
+        places.extend(inputs.iter_mut().map(|x| place(x.as_mut_ptr().cast(), PITCH)));
+        places.push(place(out.as_mut_ptr().cast(), PITCH));
+        places.push(place(rows.as_mut_ptr().cast(), 1));
+        places.push(place(sums.as_mut_ptr().cast(), 0));
+        // SAFETY: every place holds `ROWS` rows of `PITCH` elements, folds an element a row, or a column.
+        unsafe { code.run(Rows { places: &places, from: 0, to: ROWS }) };
+        let at = |row: usize, c: usize| (0..count).map(|i| number(i, row * PITCH + c)).sum::<f32>();
+        for row in 0..ROWS {
+            assert!((0..columns).all(|c| out[row * PITCH + c] == at(row, c)), "{columns} columns, row {row}");
+            assert_eq!(rows[row], (0..columns).map(|c| at(row, c)).sum::<f32>(), "{columns} columns, row {row}");
+        }
+        for (c, found) in sums.into_iter().enumerate() {
+            let sum = if c < columns { (0..ROWS).map(|row| at(row, c)).sum::<f32>() } else { 0.0 };
+            assert_eq!(found, sum, "{columns} columns, column {c}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Element types in registers: conversions between them, and between registers and memory.
+//!
+//! ```text
+//! f32, i32, u32    as they are
+//! f16, bf16        the same number as f32
+//! i8, u8           the same number as i32
+//! bool             all bits of the element, or none
+//! ```
+use super::asm::{Binary, Fma, Mem, Operand, Predicate, Reg, Shift, Unary};
+use super::vector::Writer;
+use pallas_ir::{DType, Literal};
+
+/// Whether registers hold an element as memory does.
+pub(super) fn in_four_bytes(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::I32 | DType::U32)
+}
+
+/// Whether registers hold an element as an `f32`.
+fn as_float(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::Bf16)
+}
+
+/// Whether elements of less than four bytes have code, whole vectors at a time.
+pub(super) fn in_fewer_bytes(dtype: DType) -> bool {
+    matches!(dtype, DType::Bool | DType::F16 | DType::Bf16 | DType::I8 | DType::U8)
+}
+
+/// A constant as registers hold it; `None` for types that they do not.
+pub(super) fn held(x: Literal) -> Option<u32> {
+    match x.dtype {
+        DType::Bool => Some(if x.bits & 1 == 1 { !0 } else { 0 }),
+        DType::F16 | DType::Bf16 => Some((x.as_f64() as f32).to_bits()),
+        DType::I8 | DType::U8 => Some(x.as_i64() as u32),
+        dtype if in_four_bytes(dtype) => Some(x.bits as u32),
+        _ => None,
+    }
+}
+
+impl Writer {
+    /// A conversion of elements.
+    pub(super) fn cast(&mut self, from: DType, to: DType, x: Operand) -> Option<Reg> {
+        use DType::{Bf16, Bool, F16, F32, I8, I32, U8, U32};
+        match (from, to) {
+            (a, b) if a == b => self.load(x),
+            (I8 | U8 | I32 | U32, I32 | U32) | (F16 | Bf16, F32) => self.load(x),
+            (I8 | U8 | I32, F32) => self.unary(Unary::IntToFloat, x),
+            // They have the bits for it.
+            (I8 | U8, F16 | Bf16) => self.unary(Unary::IntToFloat, x),
+            (U32, F32) => self.float_of_unsigned(x),
+            (F32 | F16 | Bf16, F16 | Bf16) => self.rounded(to, x),
+            (F32 | F16 | Bf16, I32) => self.signed_of_float(x),
+            (F32 | F16 | Bf16, U32) => self.unsigned_of_float(x),
+            (F32 | F16 | Bf16, I8 | U8) => self.byte_of_float(to, x),
+            (I8 | U8 | I32 | U32, I8 | U8) => self.lowest_byte(to, x),
+            (Bool, to) if in_four_bytes(to) || in_fewer_bytes(to) => {
+                let one = if as_float(to) { self.number(1.0) } else { self.word(1) };
+                self.binary(Binary::And, x, one)
+            }
+            (from, Bool) if as_float(from) => {
+                let zero = self.number(0.0);
+                self.compare(Predicate::NotEqual, x, zero)
+            }
+            (I8 | U8 | I32 | U32, Bool) => {
+                let (zero, ones) = (self.word(0), self.word(!0));
+                let y = self.binary(Binary::EqualInt, x, zero)?;
+                self.update(Binary::Xor, y, ones);
+                Some(y)
+            }
+            _ => None,
+        }
+    }
+    /// The same bits as another type.
+    pub(super) fn bitcast(&mut self, from: DType, to: DType, x: Operand) -> Option<Reg> {
+        (in_four_bytes(from) && in_four_bytes(to)).then(|| self.load(x))?
+    }
+
+    /// Both halves exactly, and rounded once when they are added.
+    fn float_of_unsigned(&mut self, x: Operand) -> Option<Reg> {
+        let (x, loaded) = self.in_register(x)?;
+        let high = self.take()?;
+        self.asm.shift(Shift::Right, high, x, 16);
+        self.asm.unary(Unary::IntToFloat, high, Operand::Reg(high));
+        let lower = self.word(0xffff);
+        let y = self.binary(Binary::And, Operand::Reg(x), lower)?;
+        self.asm.unary(Unary::IntToFloat, y, Operand::Reg(y));
+        let place = self.number(65_536.0);
+        self.asm.fma(Fma::F231, y, high, place);
+        self.free(high);
+        self.release(x, loaded);
+        Some(y)
+    }
+    /// Cut off; what is too large becomes the largest, NaN becomes 0.
+    fn signed_of_float(&mut self, x: Operand) -> Option<Reg> {
+        let (x, loaded) = self.in_register(x)?;
+        let y = self.unary(Unary::FloatToInt, Operand::Reg(x))?;
+        // The instruction gives the least for all of them; the largest are its other bits.
+        let beyond = self.number(2_147_483_648.0);
+        let above = self.compare(Predicate::GreaterEqual, Operand::Reg(x), beyond)?;
+        self.update(Binary::Xor, y, Operand::Reg(above));
+        self.asm.compare(Predicate::Ordered, above, x, Operand::Reg(x));
+        self.update(Binary::And, y, Operand::Reg(above));
+        self.free(above);
+        self.release(x, loaded);
+        Some(y)
+    }
+    /// Cut off; what is below 0 and NaN become 0, what is too large becomes the largest.
+    fn unsigned_of_float(&mut self, x: Operand) -> Option<Reg> {
+        let (zero, half, beyond) = (self.number(0.0), self.number(2_147_483_648.0), self.number(4_294_967_296.0));
+        let x = self.binary(Binary::Max, x, zero)?;
+        // The upper half is converted without its highest bit.
+        let upper = self.compare(Predicate::GreaterEqual, Operand::Reg(x), half)?;
+        let less = self.binary(Binary::And, Operand::Reg(upper), half)?;
+        self.asm.binary(Binary::Sub, less, x, Operand::Reg(less));
+        self.asm.unary(Unary::FloatToInt, less, Operand::Reg(less));
+        self.asm.shift(Shift::Left, upper, upper, 31);
+        self.update(Binary::Xor, less, Operand::Reg(upper));
+        self.asm.compare(Predicate::GreaterEqual, upper, x, beyond);
+        self.update(Binary::Or, less, Operand::Reg(upper));
+        [x, upper].into_iter().for_each(|r| self.free(r));
+        Some(less)
+    }
+    /// Cut off, and held among the type's numbers; NaN becomes 0.
+    fn byte_of_float(&mut self, to: DType, x: Operand) -> Option<Reg> {
+        let y = self.signed_of_float(x)?;
+        let (least, most) = if to == DType::I8 { (-128i32, 127) } else { (0, 255) };
+        let (least, most) = (self.word(least as u32), self.word(most));
+        self.update(Binary::MaxInt, y, least);
+        self.update(Binary::MinInt, y, most);
+        Some(y)
+    }
+    fn lowest_byte(&mut self, to: DType, x: Operand) -> Option<Reg> {
+        if to == DType::U8 {
+            let byte = self.word(0xff);
+            return self.binary(Binary::And, x, byte);
+        }
+        let y = self.load(x)?;
+        self.asm.shift(Shift::Left, y, y, 24);
+        self.asm.shift(Shift::Sign, y, y, 24);
+        Some(y)
+    }
+    /// A 16-bit float of the type, in 32 bits.
+    fn rounded(&mut self, dtype: DType, x: Operand) -> Option<Reg> {
+        let (x, loaded) = self.in_register(x)?;
+        let y = self.take()?;
+        if dtype == DType::F16 {
+            self.asm.narrow(Operand::Reg(y), x);
+            self.asm.widen(y, Operand::Reg(y));
+        } else {
+            // To nearest even: half of the last place that stays, less one if that is even.
+            self.asm.shift(Shift::Right, y, x, 16);
+            let (one, half, upper) = (self.word(1), self.word(0x7fff), self.word(0xffff_0000));
+            self.update(Binary::And, y, one);
+            self.update(Binary::AddInt, y, half);
+            self.update(Binary::AddInt, y, Operand::Reg(x));
+            let quiet = self.word(0x0040_0000);
+            let nan = self.binary(Binary::Or, Operand::Reg(x), quiet)?;
+            let unordered = self.compare(Predicate::Unordered, Operand::Reg(x), Operand::Reg(x))?;
+            self.asm.blend(y, unordered, Operand::Reg(nan), y);
+            self.update(Binary::And, y, upper);
+            [nan, unordered].into_iter().for_each(|r| self.free(r));
+        }
+        self.release(x, loaded);
+        Some(y)
+    }
+
+    // ---- memory
+
+    /// Eight elements of fewer than four bytes.
+    pub(super) fn load_narrow(&mut self, dtype: DType, from: Mem) -> Option<Reg> {
+        let load = match dtype {
+            DType::F16 => {
+                let to = self.take()?;
+                self.asm.widen(to, Operand::Mem(from));
+                return Some(to);
+            }
+            DType::Bf16 => Unary::WordsToInts,
+            DType::U8 => Unary::BytesToUnsigned,
+            _ => Unary::BytesToInts,
+        };
+        let x = self.unary(load, Operand::Mem(from))?;
+        self.loaded(dtype, x);
+        Some(x)
+    }
+    /// One of them, everywhere.
+    pub(super) fn broadcast_narrow(&mut self, dtype: DType, from: Mem) -> Option<Reg> {
+        let load = if dtype.bytes() == 1 { Unary::Byte } else { Unary::Word };
+        let x = self.unary(load, Operand::Mem(from))?;
+        match dtype {
+            DType::F16 => self.asm.widen(x, Operand::Reg(x)),
+            DType::U8 => self.asm.shift(Shift::Right, x, x, 24),
+            DType::I8 => self.asm.shift(Shift::Sign, x, x, 24),
+            _ => self.loaded(dtype, x),
+        }
+        Some(x)
+    }
+    /// From memory's bits in the lower end to what registers hold.
+    fn loaded(&mut self, dtype: DType, x: Reg) {
+        match dtype {
+            DType::Bf16 => self.asm.shift(Shift::Left, x, x, 16),
+            DType::Bool => {
+                let zero = self.word(0);
+                self.update(Binary::GreaterInt, x, zero);
+            }
+            _ => {}
+        }
+    }
+    /// To memory.
+    pub(super) fn store_narrow(&mut self, dtype: DType, to: Mem, x: Reg) -> Option<()> {
+        if dtype == DType::F16 {
+            self.asm.narrow(Operand::Mem(to), x);
+            return Some(());
+        }
+        let (low, high) = (self.take()?, self.take()?);
+        if dtype == DType::Bf16 {
+            self.asm.shift(Shift::Right, low, x, 16);
+            self.asm.upper(high, low);
+            self.asm.binary(Binary::PackUnsigned, low, low, Operand::Reg(high));
+            self.asm.store_half(to, low);
+        } else {
+            self.asm.upper(high, x);
+            self.asm.binary(Binary::PackWords, low, x, Operand::Reg(high));
+            let pack = if dtype == DType::U8 { Binary::PackUnsignedBytes } else { Binary::PackBytes };
+            self.asm.binary(pack, low, low, Operand::Reg(low));
+            if dtype == DType::Bool {
+                let ones = self.word(0x0101_0101);
+                self.update(Binary::And, low, ones);
+            }
+            self.asm.store_eight_bytes(to, low);
+        }
+        [low, high].into_iter().for_each(|r| self.free(r));
+        Some(())
+    }
+}
