@@ -13,22 +13,12 @@
 //! pass of five. Either way every element is summed by one program in one order, so gradients are the same every time.
 //! Everything but the operands is f32. Blocks of keys that no row of a block of queries sees are skipped.
 use crate::attention_options::{Operands, Options, axes};
-use crate::attention_scores::{Back, Inputs, Rules, Segments};
+use crate::attention_scores::{Back, Inputs, Rules, Segments, flash_attention_delta};
 use crate::dispatch::floats;
 use crate::element::Floating;
 use crate::flash_attention_resident::{is_worth_it, resident_gradients};
 use pallas_rt::prelude::*;
 use pallas_rt::{DeviceLimits, Profile};
-
-/// Inner products of the rows of `out` and its gradient.
-#[kernel(grid = (B, H, cdiv(S, BQ)))]
-pub fn flash_attention_delta<E: Floating, const BQ: usize>(
-    #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i| (b, h, i, 0))] out: In<E>,
-    #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i| (b, h, i, 0))] dout: In<E>,
-    #[block([B, H, S] => [_, _, BQ], |b, h, i| (b, h, i))] delta: Out<E::Acc>,
-) {
-    delta.store((out.load().cast::<E::Acc>() * dout.load().cast::<E::Acc>()).sum(1).reshape([BQ]));
-}
 
 /// The gradient by queries: one tile of it per program; keys and values stream past.
 #[kernel(grid = (B, H, cdiv(S, BQ), cdiv(L, BK)), semantics = (parallel, parallel, parallel, arbitrary))]

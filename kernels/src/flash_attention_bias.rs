@@ -3,10 +3,10 @@
 //! The bias's is the gradient by scores itself, summed over the batch elements and heads that share it: a matrix as large as
 //! the bias, so it is computed only when asked for, by a kernel of its own (two products).
 use crate::attention_options::{Operands, Options};
-use crate::attention_scores::{Inputs, Rules, Segments};
+use crate::attention_scores::{Inputs, Rules, Segments, flash_attention_delta};
 use crate::dispatch::floats;
 use crate::element::Floating;
-use crate::flash_attention_backward::{block_sizes, flash_attention_delta};
+use crate::flash_attention_backward::block_sizes;
 use pallas_rt::prelude::*;
 
 /// The gradient by the bias: one tile of it per program; the batch elements and heads that share it stream past.

@@ -10,9 +10,8 @@
 //! ```
 //! The formulas are those of [`crate::flash_attention_backward`]. Sums have one order: gradients are the same every time.
 use crate::attention_options::{Operands, Options, axes};
-use crate::attention_scores::{Inputs, Rules, Segments};
+use crate::attention_scores::{Inputs, Rules, Segments, flash_attention_delta};
 use crate::element::Floating;
-use crate::flash_attention_backward::flash_attention_delta;
 use pallas_rt::prelude::*;
 
 /// The gradients by queries, keys and values, one head of keys a program. `R` and `C` are the numbers of queries and keys in

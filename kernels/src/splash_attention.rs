@@ -15,10 +15,9 @@
 //! head. [`crate::flash_attention`] needs no lists and skips blocks above a diagonal or outside of a window, too; it takes
 //! lengths and segments that change with every batch.
 use crate::attention_options::axes;
-use crate::attention_scores::{Inputs, Rules};
+use crate::attention_scores::{Inputs, Rules, flash_attention_delta};
 use crate::dispatch::floats;
 use crate::element::Floating;
-use crate::flash_attention_backward::flash_attention_delta;
 use crate::online::Online;
 use crate::splash_mask::{Computed, MaskInfo, WHOLE};
 use pallas_rt::prelude::*;
