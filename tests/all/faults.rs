@@ -56,6 +56,39 @@ fn scratch_before_its_first_store() {
     assert_eq!(verdict(initialised(ten())), "ok");
 }
 
+/// Sums in an output along an axis that has no order. Who comes first follows from the data: no error while compiling.
+#[kernel(grid = (N), semantics = (parallel))]
+fn summed_by_anyone(
+    #[prefetch([N])] first: Prefetch<i32>,
+    #[block([N] => [1], |i| (i,))] x: In<f32>,
+    #[block([1] => [1], |_| (0,))] out: Out<f32>,
+) {
+    if first.at(program_id(0)) == 1 {
+        out.store(x.load());
+    } else {
+        out.store(out.load() + x.load());
+    }
+}
+#[kernel(grid = (N), semantics = (arbitrary))]
+fn summed_in_order(
+    #[prefetch([N])] first: Prefetch<i32>,
+    #[block([N] => [1], |i| (i,))] x: In<f32>,
+    #[block([1] => [1], |_| (0,))] out: Out<f32>,
+) {
+    if first.at(program_id(0)) == 1 {
+        out.store(x.load());
+    } else {
+        out.store(out.load() + x.load());
+    }
+}
+#[test]
+fn a_sum_over_a_parallel_axis() {
+    let first = Client::interpreter().array(&[1, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[10]).expect("it fits");
+    assert_eq!(verdict(summed_in_order(&first, ten())), "ok");
+    let found = summed_by_anyone(&first, ten()).expect_err("programs have no order").to_string();
+    assert!(found.contains("sum along an `arbitrary` axis"), "{found}");
+}
+
 /// A mistake, and what Rust makes of a tile that is none.
 #[kernel(grid = (N))]
 fn behind(#[block([N] => [1], |i| (i + 1,))] x: In<f32>, #[block([N] => [1], |i| (i,))] out: Out<f32>) {

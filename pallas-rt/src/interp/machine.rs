@@ -326,12 +326,13 @@ impl Machine {
             "{}, element {in_tile:?} of the tile, comes from an undefined value: one outside of its array, or uninitialised",
             self.place(to, at)
         );
-        self.fault(
-            "poison",
-            loc,
-            message,
-            "declare `fill = ..` beside the operand's spec, mask with `select(x.valid(axis), ..)`, or store to scratch first",
-        )
+        let hint = if self.memory[to.index()].reader[at] != 0 {
+            "the element was read before this program stored to it; what other programs of a parallel axis store is not \
+             there to be read: sum along an `arbitrary` axis"
+        } else {
+            "declare `fill = ..` beside the operand's spec, mask with `select(x.valid(axis), ..)`, or store to scratch first"
+        };
+        self.fault("poison", loc, message, hint)
     }
 
     /// Which positions of a view's axis lie inside the array.
