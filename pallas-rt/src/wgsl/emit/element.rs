@@ -410,7 +410,13 @@ fn distance(b: &Buffer, coords: &[Coord]) -> String {
     if let (Some(Swizzle { unit, period, rows }), [.., row, column]) = (b.swizzle(), &mut coords[..])
         && row.text != "0u"
     {
-        *column = Coord::text(format!("(({}) ^ ({} / {rows}u % {period}u * {unit}u))", column.text, row.text));
+        // WGSL has no order between `^` and arithmetic.
+        let inner = match column.text.contains(' ') && !column.text.starts_with('(') {
+            true => format!("({})", column.text),
+            false => column.text.clone(),
+        };
+        let group = if rows == 1 { row.text.clone() } else { format!("{} / {rows}u", row.text) };
+        *column = Coord::text(format!("({inner} ^ ({group} % {period}u * {unit}u))"));
     }
     offset(&coords, &strides)
 }
