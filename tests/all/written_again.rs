@@ -2,6 +2,7 @@
 //!
 //! Every device gives memory and variables new names in its own way: values that branches and loops carry, tiles that refer
 //! to memory instead of copying it, registers that change places.
+#![allow(clippy::manual_swap, reason = "variables change places by hand: that is what kernels are tested for")]
 use crate::support::{again, clients, gpu};
 use pallas_rt::prelude::*;
 
@@ -164,11 +165,78 @@ fn variables_that_are_written_again() {
     }
 }
 
+/// Loops that exchange and do little else: what a round hands on is what another variable held, whole or turned.
+#[kernel(grid = (1))]
+fn exchanged(
+    #[block([4, 4] => [4, 4], |_| (0, 0))] x: In<i32>,
+    #[block([4, 4] => [4, 4], |_| (0, 0))] y: In<i32>,
+    #[block([4, 4] => [4, 4], |_| (0, 0))] plain: Out<i32>,
+    #[block([4, 4] => [4, 4], |_| (0, 0))] turned: Out<i32>,
+    #[block([4, 4] => [4, 4], |_| (0, 0))] factors: Out<i32>,
+    n: i32,
+) {
+    let (mut a, mut b) = (x.load(), y.load());
+    let (mut s, mut t) = (scalar(3), scalar(5));
+    for _ in 0..n {
+        let (kept, count) = (a, s);
+        a = b;
+        b = kept;
+        s = t;
+        t = count;
+    }
+    plain.store(a * 31 + b * s - t);
+    let (mut a, mut b) = (x.load(), y.load());
+    for _ in 0..n {
+        let kept = a;
+        a = b.t();
+        b = kept;
+    }
+    turned.store(a * 31 + b);
+    let (mut a, mut b, mut sum) = (x.load(), y.load(), zeros::<i32>([4, 4]));
+    for _ in 0..n {
+        sum = sum * 3 + dot(a, b);
+        let kept = a;
+        a = b;
+        b = kept;
+    }
+    factors.store(sum + a * 31 + b);
+}
+
+#[test]
+fn variables_that_change_places() {
+    let (x, y): (Vec<i32>, Vec<i32>) = (0..16).map(|i| (i * i % 13 - 4, i * 5 % 11 - 6)).unzip();
+    let each = |f: &dyn Fn(usize) -> i32| (0..16).map(f).collect::<Vec<i32>>();
+    let turn = |x: &[i32]| each(&|i| x[i % 4 * 4 + i / 4]);
+    for client in clients() {
+        let (left, right) = (client.array(&x, &[4, 4]).expect("it fits"), client.array(&y, &[4, 4]).expect("it fits"));
+        for n in 0..5 {
+            let (mut a, mut b, mut c, mut d, mut sum) = (x.clone(), y.clone(), x.clone(), y.clone(), vec![0; 16]);
+            for _ in 0..n {
+                sum = each(&|i| sum[i] * 3 + (0..4).map(|k| a[i / 4 * 4 + k] * b[k * 4 + i % 4]).sum::<i32>());
+                (a, b) = (b, a);
+                (c, d) = (turn(&d), c);
+            }
+            let (s, t) = if n % 2 == 0 { (3, 5) } else { (5, 3) };
+            let (plain, turned, factors) = exchanged(&left, &right, n).expect("it runs");
+            let want = [
+                each(&|i| a[i] * 31 + b[i] * s - t),
+                each(&|i| c[i] * 31 + d[i]),
+                each(&|i| sum[i] + a[i] * 31 + b[i]),
+            ];
+            for (found, want) in [plain, turned, factors].iter().zip(want) {
+                assert_eq!(found.to_vec::<i32>(), Ok(want), "{n} rounds on {client:?}");
+            }
+        }
+    }
+}
+
 /// A software adapter, placed as a graphics card: there more lies in registers.
 #[test]
 fn written_again_as_on_a_graphics_card() {
     if gpu().is_some() {
-        for test in ["scratch_that_is_written_again", "variables_that_are_written_again"] {
+        let tests =
+            ["scratch_that_is_written_again", "variables_that_are_written_again", "variables_that_change_places"];
+        for test in tests {
             again(&format!("written_again::{test}"), &[("PALLAS_PROFILE", "gpu")]);
         }
     }

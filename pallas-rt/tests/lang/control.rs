@@ -264,3 +264,29 @@ fn kernels_from_macros() {
     let text = explain(|| from_fragments(&x)).expect("it explains").to_string();
     assert!(text.contains("= for") && text.contains("= if"), "{text}");
 }
+
+/// Values beside themselves: what a pass may decide of whole numbers, it may not of floats.
+#[kernel(grid = (1))]
+fn itself(#[block([N] => [1], |_i| (0,))] x: In<f32>, #[block([N] => [1], |_i| (0,))] out: Out<f32>, k: i32) {
+    let s = x.load().sum(0).item();
+    let mut found = scalar(0.0f32);
+    if s == s {
+        found += 1.0;
+    }
+    if s >= s {
+        found += 2.0;
+    }
+    if k <= k {
+        found += 4.0;
+    }
+    if k != k {
+        found += 8.0;
+    }
+    out.fill(found);
+}
+
+#[test]
+fn only_a_nan_differs_from_itself() {
+    assert_eq!(both([1.5], |x| itself(x, 3)), [7.0]);
+    assert_eq!(both([f32::NAN], |x| itself(x, 3)), [4.0]);
+}
