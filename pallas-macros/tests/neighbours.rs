@@ -37,6 +37,7 @@ mod access {
 #[path = "ui/condition/ok"]
 mod condition {
     mod helper_operator;
+    mod host_before_tile;
     mod host_comparison;
     mod logic;
     #[path = "match.rs"]

@@ -150,10 +150,11 @@ macro_rules! always_needed {
 }
 always_needed! { Tile Scalar }
 
-/// `a && b`, `a || b`: host truth values short-circuit, run-time ones are both computed.
+/// `a && b`, `a || b`: host truth values short-circuit, run-time ones are both computed. Nothing has a host value before a
+/// tile: where that decides alone, the tile is never made, and nobody knows the result's shape.
 #[diagnostic::on_unimplemented(
     message = "can't combine `{Self}` with `{R}` by `&&` or `||`",
-    label = "needs `bool`s, run-time scalars or tiles of `bool`"
+    label = "needs `bool`s, run-time scalars or tiles of `bool`; a host value stands behind a tile: `tile && host`"
 )]
 pub trait Logic<R, Out>: Sized {
     #[doc(hidden)]
@@ -197,7 +198,6 @@ logic! {
     bool, Scalar<bool> => Scalar;
     Tile<bool>, Tile<bool> => Tile;
     Tile<bool>, bool => Tile;
-    bool, Tile<bool> => Tile;
     Tile<bool>, Scalar<bool> => Tile;
     Scalar<bool>, Tile<bool> => Tile;
 }

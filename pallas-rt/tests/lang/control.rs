@@ -148,7 +148,7 @@ fn short_circuit(
     if !flag || other[0].sum(0).item() > 0.0 {
         sum += 100.0;
     }
-    out.store(select(flag && t > 1.0, sum, -sum))
+    out.store(select(t > 1.0 && flag, sum, -sum))
 }
 
 #[test]
