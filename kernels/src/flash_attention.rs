@@ -164,7 +164,10 @@ pub fn block_sizes(
                 let words = (own + (3 + more) * keys) * d + (1 + more) * own * keys;
                 4 * words as u64 <= device.workgroup_bytes
             };
-            [(64, 16), (32, 16), (32, 8), (16, 8)].into_iter().find(fits).unwrap_or((8, 8))
+            let blocks = [(64, 16), (64, 8), (32, 16), (32, 8), (16, 8)].into_iter().find(fits).unwrap_or((8, 8));
+            // Sooner than that keys are read for fewer queries, the queries' own copy leaves workgroup memory.
+            let least = if device.workgroup_bytes >= 32 << 10 { 64 } else { 32 };
+            if blocks.0 < least && more == 0 && d <= 128 { (least, 8) } else { blocks }
         }
         (Profile::SimtCpu, ..) => (8, 64),
         (_, ..=16, _) => (16, 128),
@@ -220,7 +223,7 @@ pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Optio
             }
         };
     }
-    floats!("flash_attention", q.dtype(), E => call!(E 64 32, 32 32, 64 16, 32 16, 32 8, 16 8, 8 8, 8 64, 16 128, 64 128, 128 128, 256 128))
+    floats!("flash_attention", q.dtype(), E => call!(E 64 32, 32 32, 64 16, 64 8, 32 16, 32 8, 16 8, 8 8, 8 64, 16 128, 64 128, 128 128, 256 128))
 }
 
 /// [`flash_attention_with_lse`] of elements `E` in blocks of `BQ` queries and `BK` keys.
