@@ -326,7 +326,7 @@ impl Machine {
             "{}, element {in_tile:?} of the tile, comes from an undefined value: one outside of its array, or uninitialised",
             self.place(to, at)
         );
-        let hint = if self.memory[to.index()].reader[at] != 0 {
+        let hint = if self.memory[to.index()].reader[at] == self.lane {
             "the element was read before this program stored to it; what other programs of a parallel axis store is not \
              there to be read: sum along an `arbitrary` axis"
         } else {
