@@ -6,10 +6,10 @@ extern crate self as pallas_rt;
 
 mod array;
 pub mod cpu;
+mod device;
 mod disk;
 mod error;
-#[cfg(feature = "gpu")]
-mod gpu;
+pub mod exec;
 pub mod guide;
 pub mod interp;
 pub mod lang;
@@ -17,15 +17,19 @@ pub mod launch;
 pub mod passes;
 pub mod wgsl;
 
-pub use array::{Array, Buffer, Client, Device, DeviceKind, DeviceLimits, Matrices, MemoryStats, Profile};
+pub use array::Array;
+pub use device::{
+    Buffer, CacheLimits, Client, Counters, Device, DeviceKind, DeviceLimits, Matrices, MemoryStats, Profile, counters,
+    set_cache_limits,
+};
 pub use disk::{DiskCache, disk_cache, set_disk_cache};
 pub use error::{Error, KernelError, Result};
 pub use lang::threefry as random;
 pub use launch::tune::{Candidate, Outcome, Tuning};
-pub use launch::{Checked, Cost, Counters, Explained, Explanation, Results, check, cost, counters, explain, into};
+pub use launch::{Checked, Cost, Explained, Explanation, Results, check, cost, explain, into};
 pub use pallas_macros::kernel;
 #[cfg(feature = "gpu")]
-pub use {gpu::GpuCounters, wgpu};
+pub use {device::GpuCounters, wgpu};
 
 pub use pallas_ir as ir;
 

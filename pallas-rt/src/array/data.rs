@@ -1,8 +1,6 @@
 //! Arrays: a shape, an element type and a buffer on a device.
-use super::buffer::Buffer;
-use super::client::Client;
-use super::device::Device;
 use super::host;
+use crate::device::{Buffer, Client, Device};
 use crate::error::{Error, Result};
 use pallas_ir::{DType, Elem};
 use std::sync::Arc;
@@ -126,7 +124,7 @@ impl Array {
 }
 
 impl Array {
-    fn new(dtype: DType, shape: &[usize], buffer: Buffer) -> Array {
+    pub(super) fn new(dtype: DType, shape: &[usize], buffer: Buffer) -> Array {
         Array { shape: shape.into(), dtype, buffer: Arc::new(buffer) }
     }
 
@@ -233,12 +231,12 @@ impl Array {
     }
 
     /// Refuses an array of another client; `what` names it in the message.
-    pub(crate) fn check_client(&self, client: &Client, what: &str) -> Result<()> {
+    pub(crate) fn check_client(&self, client: &Client, what: impl FnOnce() -> String) -> Result<()> {
         if self.client() == client {
             return Ok(());
         }
         let place = |client: &Client| client.why();
-        Err(Error::ForeignClient { what: what.into(), found: place(self.client()), expected: place(client) })
+        Err(Error::ForeignClient { what: what(), found: place(self.client()), expected: place(client) })
     }
 
     /// The same elements in memory of their own, on the same client; the host does not wait.
@@ -260,33 +258,5 @@ impl Array {
             return Err(self);
         }
         Ok(Array { shape: shape.into(), dtype, buffer: self.buffer })
-    }
-}
-
-#[cfg(feature = "gpu")]
-impl Array {
-    /// An array in a buffer of the user's own, which must belong to the device of `client` (see [`Client::from_wgpu`]),
-    /// have the usages STORAGE, COPY_SRC and COPY_DST, and be long enough: the array's bytes rounded up to 16.
-    /// 8- and 16-bit elements lie packed, as on the host.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] or [`Error::Length`] if it is not so.
-    pub fn from_wgpu(client: &Client, buffer: wgpu::Buffer, dtype: DType, shape: &[usize]) -> Result<Array> {
-        client.check_dtype(dtype)?;
-        let bytes = host::byte_count(dtype, shape)?;
-        let Some(gpu) = client.gpu_runtime() else {
-            return Err(Error::Unsupported {
-                what: "wgpu buffers".into(),
-                device: client.device().to_string(),
-                help: "make the client with `Client::from_wgpu`",
-            });
-        };
-        let memory = gpu.adopt(buffer, bytes, shape)?;
-        Ok(Array::new(dtype, shape, Buffer::of_wgpu(client, memory, bytes)))
-    }
-
-    /// The wgpu buffer behind it, on a GPU; at least the array's bytes rounded up to 16.
-    pub fn wgpu_buffer(&self) -> Option<&wgpu::Buffer> {
-        self.buffer.wgpu()
     }
 }

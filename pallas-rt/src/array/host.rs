@@ -1,5 +1,5 @@
 //! Shapes and elements as bytes, checked.
-use super::memory;
+use crate::device::memory;
 use crate::error::{Error, Result};
 use pallas_ir::{DType, Elem};
 

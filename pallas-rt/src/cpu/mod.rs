@@ -74,6 +74,12 @@ impl Executable {
         Executable { plan: plan::plan(kernel) }
     }
 
+    /// Bytes that the plan and its machine code hold, estimated: a chain's code is at least a page.
+    pub(crate) fn bytes(&self) -> u64 {
+        let kernel = &self.plan.kernel;
+        (kernel.insts.len() + kernel.values.len()) as u64 * 200 + self.plan.body.steps.len() as u64 * 4096
+    }
+
     /// Bytes that each thread needs for a program's tiles and scratch.
     pub fn bytes_a_program(&self) -> usize {
         self.plan.arena_bytes

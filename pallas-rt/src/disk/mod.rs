@@ -28,19 +28,19 @@ pub(crate) fn load<T: DeserializeOwned, R>(key: &Key, read: impl FnOnce(T) -> Op
 }
 
 /// An entry's bytes, if it is there. Whether they are of use, the caller says by [`hit`].
-#[cfg(feature = "gpu")]
+#[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
 pub(crate) fn load_bytes(key: &Key) -> Option<Vec<u8>> {
     store()?.read(key)
 }
 
 /// Counts an entry that was of use.
-#[cfg(feature = "gpu")]
+#[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
 pub(crate) fn hit(key: &Key) {
     store().into_iter().for_each(|store| store.hit(key));
 }
 
 /// Writes an entry's bytes.
-#[cfg(feature = "gpu")]
+#[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
 pub(crate) fn save_bytes(key: &Key, bytes: &[u8]) {
     store().into_iter().for_each(|store| store.write(key, bytes));
 }

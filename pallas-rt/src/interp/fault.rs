@@ -1,5 +1,6 @@
 //! A wrong kernel, caught while it runs.
-use pallas_ir::Loc;
+use crate::error::Error;
+use pallas_ir::{At, Diag, Loc};
 use std::fmt;
 
 /// What went wrong, in which program, at which line of the user's source.
@@ -32,3 +33,11 @@ impl fmt::Display for Fault {
     }
 }
 impl std::error::Error for Fault {}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Error {
+        // What no program did, the whole launch did not.
+        let context = if fault.program.is_empty() { String::new() } else { format!("program {:?}", fault.program) };
+        Error::kernel(fault.kernel, fault.loc, context, Diag::new(fault.code, At::Op, fault.message, fault.help))
+    }
+}

@@ -14,3 +14,9 @@ pub use datum::{Data, Datum};
 pub use fault::Fault;
 pub use loads::{Loads, loads};
 pub use machine::{Argument, Machine};
+
+/// Prints what a kernel's `debug_print` wrote.
+#[allow(clippy::print_stderr, reason = "the user asked to see it")]
+pub(crate) fn print(log: &[String]) {
+    log.iter().for_each(|line| eprintln!("{line}"));
+}

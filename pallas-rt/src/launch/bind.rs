@@ -1,5 +1,6 @@
 //! From a call's arrays to the sizes of dimensions, and every check that needs numbers.
 use super::spec::{Argument, BlockDim, Kind, Operand, Site, Spec};
+use crate::device::Geometry;
 use crate::{Array, Error, Result};
 use pallas_ir::{At, DType, Diag, Dim, Literal};
 use std::collections::BTreeMap;
@@ -15,10 +16,8 @@ pub(super) struct Sizes {
     pub sizes: BTreeMap<String, i64>,
     /// Names that size a block or a scratch buffer.
     pub statics: Vec<String>,
-    /// Per operand: the array's shape (inputs, prefetches, outputs, scratch).
-    pub shapes: Vec<Vec<usize>>,
-    /// Extents of the grid.
-    pub grid: Vec<i64>,
+    /// The same in the order of the kernel's dimensions, shapes of operands, and extents of the grid.
+    pub geometry: Geometry,
     /// Per operand: whether it is one of the call's arguments, and its element type.
     pub taken: Vec<Option<DType>>,
 }
@@ -31,8 +30,6 @@ pub(super) struct Binding {
     pub params: Vec<Option<Literal>>,
     /// Per operand: the array and whether it is donated.
     pub arrays: Vec<Option<(Array, bool)>>,
-    /// The user's arrays that the launch writes, one per output; or none.
-    pub lent: Vec<Array>,
 }
 
 impl Deref for Binding {
@@ -56,7 +53,7 @@ impl Binding {
             params.push(param);
             arrays.push(array);
         }
-        Binding { all, params, arrays, lent: vec![] }
+        Binding { all, params, arrays }
     }
 }
 
@@ -161,8 +158,11 @@ pub(super) fn bind(site: &Site<'_>, spec: &Spec, arguments: Vec<Argument>) -> Re
     }
     aliases(spec, &shapes, &fault)?;
     let taken = spec.operands.iter().map(|o| takes(o).then_some(o.dtype)).collect();
-    let all = Arc::new(Sizes { sizes, statics: static_names(spec), shapes, grid, taken });
-    Ok(Binding { all, params, arrays, lent: vec![] })
+    let statics = static_names(spec);
+    // Tracing declares dimensions in the order of their names.
+    let geometry = Geometry::new(sizes.values().copied().collect(), grid, spec.semantics.iter().copied(), shapes);
+    let all = Arc::new(Sizes { sizes, statics, geometry, taken });
+    Ok(Binding { all, params, arrays })
 }
 
 /// Holds an array against its operand's declaration and binds the names it names.

@@ -1,5 +1,5 @@
 //! A launch's outputs held against the interpreter's.
-use super::is_output;
+use crate::device;
 use crate::interp::Data;
 use crate::{Array, Error, Result};
 use pallas_ir::{At, DType, Diag, Kernel, Loc, Op, OperandId};
@@ -12,7 +12,7 @@ const TOLERANCE: f64 = 1024.0;
 /// # Errors
 /// The first element that differs, with its block and the line of the last store to its array.
 pub(super) fn compare(kernel: &Kernel, reference: &[Array], outputs: &[Array]) -> Result<()> {
-    let names = kernel.operands.iter().enumerate().filter(|(_, o)| is_output(&o.kind));
+    let names = device::outputs(kernel).map(|i| (i, &kernel.operands[i]));
     for (((index, operand), want), got) in names.zip(reference).zip(outputs) {
         let (shape, want) = (want.shape(), Data::from_bytes(operand.dtype, &want.to_bytes()?));
         let got = Data::from_bytes(operand.dtype, &got.to_bytes()?);

@@ -1,12 +1,13 @@
 //! Looking at kernels without running them, and running them twice: `explain`, `cost`, `check`.
 //!
-//! Each runs a closure with the door intercepted, so it serves a function that calls several kernels as well.
-use super::bind::Binding;
-use super::cache::Compiled;
+//! Each runs a closure in a scope of its own, so it serves a function that calls several kernels as well.
+use super::scope::{Purpose, purposed};
 use super::tune::Tuning;
+use crate::device::{Geometry, shader_limits};
+use crate::exec::Compiled;
 use crate::{Client, Error, Result, wgsl};
 use pallas_ir::{Access, Kernel, Loc, Op, ScalarOp};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
 
@@ -102,97 +103,44 @@ impl fmt::Display for Checked {
     }
 }
 
-#[derive(Default)]
-enum Door {
-    #[default]
-    Open,
-    Explain(Vec<Explained>),
-    Check(usize),
-    /// The traced kernels as text.
-    Trace(String),
-    /// The most memory that a launch takes besides its arrays.
-    Room(u64),
-    #[cfg(test)]
-    Compile(Vec<[std::sync::Arc<Kernel>; 2]>),
-}
-thread_local! {
-    static DOOR: RefCell<Door> = const { RefCell::new(Door::Open) };
-    /// Of the kernel that is called next.
-    static TUNING: RefCell<Option<Arc<Tuning>>> = const { RefCell::new(None) };
-}
-
-/// Runs a closure with the door set, and restores it also after a panic.
-fn with_door<R>(door: Door, f: impl FnOnce() -> R) -> (R, Door) {
-    struct Restore(Option<Door>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            if let Some(door) = self.0.take() {
-                DOOR.replace(door);
-            }
-        }
-    }
-    let mut outer = Restore(Some(DOOR.replace(door)));
-    let result = f();
-    let own = DOOR.replace(outer.0.take().expect("set above"));
-    (result, own)
-}
-
-pub(super) fn intercepts() -> bool {
-    DOOR.with_borrow(|d| !matches!(d, Door::Open | Door::Check(_)))
-}
-pub(super) fn checks() -> bool {
-    DOOR.with_borrow(|d| matches!(d, Door::Check(_)))
-}
-
 /// Describes every kernel that `f` calls at the given shapes, without running them.
 ///
 /// # Errors
 /// What `f` returns.
 pub fn explain<R>(f: impl FnOnce() -> Result<R>) -> Result<Explanation> {
-    let (result, door) = with_door(Door::Explain(vec![]), f);
+    let explaining = Purpose::Explain { kernels: RefCell::default(), tuning: RefCell::default() };
+    let (result, purpose) = purposed(explaining, f);
     result?;
-    let Door::Explain(kernels) = door else { unreachable!("the door does not change") };
-    Ok(Explanation { kernels })
+    let Purpose::Explain { kernels, .. } = purpose else { unreachable!("a purpose stays what it is") };
+    Ok(Explanation { kernels: kernels.into_inner() })
 }
 
 /// The tile IR of every kernel that `f` calls, as traced, without running them.
 pub(super) fn traced(f: impl FnOnce() -> Result<()>) -> Result<String> {
-    let (result, door) = with_door(Door::Trace(String::new()), f);
+    let (result, purpose) = purposed(Purpose::Trace(RefCell::default()), f);
     result?;
-    let Door::Trace(text) = door else { unreachable!("the door does not change") };
-    Ok(text)
+    let Purpose::Trace(text) = purpose else { unreachable!("a purpose stays what it is") };
+    Ok(text.into_inner())
 }
 
 /// The most memory that a launch of the kernels that `f` calls takes besides its arrays, without running them.
 ///
 /// # Errors
 /// What `f` returns, and what makes a kernel not run on the device at all.
-pub(super) fn room(f: impl FnOnce() -> Result<()>) -> Result<u64> {
-    let (result, door) = with_door(Door::Room(0), f);
+pub(super) fn memory_needed(f: impl FnOnce() -> Result<()>) -> Result<u64> {
+    let (result, purpose) = purposed(Purpose::Memory(Cell::new(0)), f);
     result?;
-    let Door::Room(most) = door else { unreachable!("the door does not change") };
-    Ok(most)
-}
-
-/// Runs `f` as if nobody looked.
-pub(super) fn openly<R>(f: impl FnOnce() -> R) -> R {
-    with_door(Door::Open, f).0
-}
-
-/// Says how the kernel that is called next was tuned.
-pub(super) fn tuned(tuning: Arc<Tuning>) {
-    if intercepts() {
-        TUNING.replace(Some(tuning));
-    }
+    let Purpose::Memory(most) = purpose else { unreachable!("a purpose stays what it is") };
+    Ok(most.get())
 }
 
 /// Every kernel that `f` calls, as traced and as lowered.
 #[cfg(test)]
-pub(crate) fn compiled<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<[std::sync::Arc<Kernel>; 2]>> {
-    let (result, door) = with_door(Door::Compile(vec![]), f);
+pub(crate) fn compiled<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<[Arc<Kernel>; 2]>> {
+    let (result, purpose) = purposed(Purpose::Compile(RefCell::default()), f);
     result?;
-    let Door::Compile(kernels) = door else { unreachable!("the door does not change") };
-    Ok(kernels)
+    let Purpose::Compile(kernels) = purpose else { unreachable!("a purpose stays what it is") };
+    Ok(kernels.into_inner())
 }
 
 /// The estimated work of every kernel that `f` calls, summed.
@@ -214,82 +162,50 @@ pub fn cost<R>(f: impl FnOnce() -> Result<R>) -> Result<Cost> {
 /// The interpreter's fault; [`Error::Kernel`] with the first element that differs, its block, and the line of the store
 /// that wrote it; what `f` returns.
 pub fn check<R>(f: impl FnOnce() -> Result<R>) -> Result<Checked> {
-    let (result, door) = with_door(Door::Check(0), f);
+    let (result, purpose) = purposed(Purpose::Check(Cell::new(0)), f);
     result?;
-    let Door::Check(kernels) = door else { unreachable!("the door does not change") };
-    Ok(Checked { kernels })
+    let Purpose::Check(kernels) = purpose else { unreachable!("a purpose stays what it is") };
+    Ok(Checked { kernels: kernels.get() })
 }
 
-pub(super) fn note(compiled: &Compiled, binding: &Binding, client: &Client) -> Result<()> {
-    let kernel = &compiled.traced;
-    #[cfg(test)]
-    if DOOR.with_borrow_mut(|d| match d {
-        Door::Compile(kernels) => {
-            kernels.push([compiled.traced.clone(), compiled.lowered().clone()]);
-            true
+/// Looks at a call that does not run.
+pub(super) fn note(purpose: &Purpose, compiled: &Compiled, geometry: &Geometry, client: &Client) -> Result<()> {
+    let kernel = compiled.traced();
+    match purpose {
+        Purpose::Run | Purpose::Check(_) => {}
+        #[cfg(test)]
+        Purpose::Compile(kernels) => kernels.borrow_mut().push([kernel.clone(), compiled.lowered().clone()]),
+        Purpose::Trace(text) => text.borrow_mut().push_str(&kernel.to_string()),
+        Purpose::Memory(most) => most.set(compiled.memory_needed(client, geometry)?.max(most.get())),
+        Purpose::Explain { kernels, tuning } => {
+            let explained = Explained {
+                name: kernel.name.clone(),
+                grid: geometry.grid.clone(),
+                cost: estimate(kernel, geometry),
+                tuning: tuning.take(),
+                traced: kernel.clone(),
+                lowered: compiled.lowered().clone(),
+                sequential: geometry.sequential.len(),
+                limits: limits(client, kernel, geometry)?,
+            };
+            kernels.borrow_mut().push(explained);
         }
-        _ => false,
-    }) {
-        return Ok(());
     }
-    if DOOR.with_borrow_mut(|d| match d {
-        Door::Trace(text) => {
-            text.push_str(&kernel.to_string());
-            true
-        }
-        _ => false,
-    }) {
-        return Ok(());
-    }
-    if DOOR.with_borrow(|d| matches!(d, Door::Room(_))) {
-        let room = super::run::room(client, compiled, binding)?;
-        DOOR.with_borrow_mut(|d| {
-            if let Door::Room(most) = d {
-                *most = room.max(*most);
-            }
-        });
-        return Ok(());
-    }
-    let tuning = TUNING.take();
-    let explained = Explained {
-        name: kernel.name.clone(),
-        grid: binding.grid.clone(),
-        cost: estimate(kernel, binding),
-        tuning,
-        traced: kernel.clone(),
-        lowered: compiled.lowered().clone(),
-        sequential: super::run::sequential_grid(kernel, binding).len(),
-        limits: limits(client, kernel, binding)?,
-    };
-    DOOR.with_borrow_mut(|d| {
-        if let Door::Explain(kernels) = d {
-            kernels.push(explained);
-        }
-    });
     Ok(())
 }
 
 /// The GPU's that a call is for, or that its client has the limits of; elsewhere WebGPU's default limits: what runs everywhere.
-fn limits(client: &Client, kernel: &Kernel, binding: &Binding) -> Result<wgsl::Limits> {
+fn limits(client: &Client, kernel: &Kernel, geometry: &Geometry) -> Result<wgsl::Limits> {
     match client.limits().profile {
         crate::Profile::Cpu => Ok(wgsl::Limits::default_of(wgsl::Profile::Gpu)),
-        _ => super::limits::limits(client, kernel, binding),
+        _ => shader_limits(client, kernel, geometry),
     }
-}
-
-/// Counts a kernel whose executions agreed.
-pub(super) fn agreed() {
-    DOOR.with_borrow_mut(|d| {
-        if let Door::Check(n) = d {
-            *n += 1;
-        }
-    });
 }
 
 /// Counts a program's operations and multiplies by the programs; both sides of an `if` count, loops of unknown length
 /// count once.
-fn estimate(kernel: &Kernel, binding: &Binding) -> Cost {
-    let programs: u64 = binding.grid.iter().map(|&n| n as u64).product();
+fn estimate(kernel: &Kernel, geometry: &Geometry) -> Cost {
+    let programs: u64 = geometry.grid.iter().map(|&n| n as u64).product();
     let mut cost = Cost::default();
     kernel.walk(kernel.body, &mut |_, inst| {
         let ty = inst.results.first().map(|&v| kernel.ty(v));

@@ -2,10 +2,11 @@
 //!
 //! While the closure runs, the first launch on this thread whose outputs fit takes over the arrays' memory. A result that
 //! lies elsewhere in the end (the closure called several kernels, or an interpreter computed it) is copied.
-use super::bind::Binding;
-use super::inspect;
-use crate::{Array, Client, Error, Result};
-use pallas_ir::{Kernel, OperandKind};
+use super::scope;
+use crate::device::Geometry;
+use crate::exec::{Compiled, owned};
+use crate::{Array, Client, DeviceKind, Error, Result};
+use pallas_ir::OperandKind;
 use std::cell::RefCell;
 
 /// What a call of kernels returns: an array, or several in a tuple, an array or a vector.
@@ -45,10 +46,6 @@ macro_rules! tuples {
 }
 tuples! { A B C D E F G H }
 
-thread_local! {
-    static LENT: RefCell<Vec<Array>> = const { RefCell::new(vec![]) };
-}
-
 /// Runs `f` and leaves its results in `outputs`, whose memory they use: a step that runs many times allocates once.
 ///
 /// Element type, shape and client of each output must be those of the result. No clone of an output may be alive, since
@@ -79,56 +76,46 @@ pub fn into<'a, R: Results>(
     f: impl FnOnce() -> Result<R>,
 ) -> Result<()> {
     let mut outputs: Vec<&mut Array> = outputs.into_iter().collect();
-    if inspect::intercepts() {
+    if scope::current().purpose.intercepts() {
         return f().map(drop);
     }
     for (i, output) in outputs.iter_mut().enumerate() {
         owned(i, output)?;
     }
     let lent = outputs.iter().map(|output| Array::clone(output)).collect();
-    let results = with_lent(lent, f)?.arrays();
+    let results = scope::lending(lent, f)?.arrays();
     settle(&mut outputs, results)
 }
 
-/// Refuses an output that somebody else could see change.
-fn owned(i: usize, output: &mut Array) -> Result<&mut crate::Buffer> {
-    let refused = Error::Output { index: i, message: "another array shares its memory and would change too".into() };
-    output.buffer_mut().ok_or(refused)
-}
-
-/// Runs `f` with arrays on loan, and takes them back also after a panic.
-pub(super) fn with_lent<R>(lent: Vec<Array>, f: impl FnOnce() -> R) -> R {
-    struct Restore(Vec<Array>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            LENT.replace(std::mem::take(&mut self.0));
+/// The lent arrays, if a launch of this kernel can write its outputs there: one each, in the outputs' shapes.
+pub(super) fn take(
+    lent: &RefCell<Vec<Array>>,
+    compiled: &Compiled,
+    client: &Client,
+    geometry: &Geometry,
+) -> Vec<Array> {
+    let mut lent = lent.borrow_mut();
+    // The interpreter's results are copied in the end.
+    if lent.is_empty() || client.kind() == DeviceKind::Interpreter || geometry.is_empty() {
+        return vec![];
+    }
+    let mut outputs = vec![];
+    for (operand, shape) in compiled.traced().operands.iter().zip(&geometry.shapes) {
+        match operand.kind {
+            OperandKind::Output { alias: None, .. } => outputs.push((operand.dtype, shape)),
+            // It takes over its input's memory.
+            OperandKind::Output { .. } => return vec![],
+            _ => {}
         }
     }
-    let _outer = Restore(LENT.replace(lent));
-    f()
-}
-
-/// The lent arrays, if a launch of this kernel can write its outputs there: one each, in the outputs' shapes.
-pub(super) fn take(kernel: &Kernel, binding: &Binding, client: &Client) -> Vec<Array> {
-    LENT.with_borrow_mut(|lent| {
-        let mut outputs = vec![];
-        for (operand, shape) in kernel.operands.iter().zip(&binding.shapes) {
-            match operand.kind {
-                OperandKind::Output { alias: None, .. } => outputs.push((operand.dtype, shape)),
-                // It takes over its input's memory.
-                OperandKind::Output { .. } => return vec![],
-                _ => {}
-            }
-        }
-        let fits = |(array, (dtype, shape)): (&Array, &(_, &Vec<usize>))| {
-            array.dtype() == *dtype && array.client() == client && merged(array.shape(), shape)
-        };
-        if lent.len() != outputs.len() || !lent.iter().zip(&outputs).all(fits) {
-            return vec![];
-        }
-        let lent = std::mem::take(lent).into_iter().zip(outputs);
-        lent.map(|(array, (_, shape))| array.reshape(shape).expect("as many elements")).collect()
-    })
+    let fits = |(array, (dtype, shape)): (&Array, &(_, &Vec<usize>))| {
+        array.dtype() == *dtype && array.client() == client && merged(array.shape(), shape)
+    };
+    if lent.len() != outputs.len() || !lent.iter().zip(&outputs).all(fits) {
+        return vec![];
+    }
+    let lent = std::mem::take(&mut *lent).into_iter().zip(outputs);
+    lent.map(|(array, (_, shape))| array.reshape(shape).expect("as many elements")).collect()
 }
 
 /// Whether one shape is the other with neighbouring axes merged or axes of extent 1 dropped: `[2, 3, 4]` and `[6, 4]`.
@@ -153,7 +140,7 @@ fn settle(outputs: &mut [&mut Array], results: Vec<Array>) -> Result<()> {
         return Err(Error::Output { index: outputs.len().min(results.len()), message });
     }
     for (i, (output, result)) in outputs.iter().zip(&results).enumerate() {
-        result.check_client(output.client(), &format!("result {i}"))?;
+        result.check_client(output.client(), || format!("result {i}"))?;
         if (output.dtype(), output.shape()) != (result.dtype(), result.shape()) {
             let of = |x: &Array| format!("{} {:?}", x.dtype(), x.shape());
             let message = format!("it is {}, the result {}", of(output), of(result));

@@ -1,39 +1,36 @@
-//! The door: every call of a kernel comes through [`launch`].
+//! Calls of `#[kernel]` functions: every one comes through [`launch`].
 //!
 //! [`spec`] what the expansion says; [`key`] how its values are compared; [`bind`] sizes from arrays, with every check that
-//! needs numbers; [`limits`] of a call's shader; [`trace`] to tile IR; [`cache`] compiled kernels, [`stored`]
-//! on disk, and [`warm`] the last calls, [`recent`] ones of the thread, which need none of that again; [`donate`] outputs in donated memory;
-//! [`into`](mod@into) outputs in the user's; [`run`] execution on a device; [`tune`](mod@tune) block sizes by
-//! measurement, [`timing`]; [`inspect`] explain, check and cost; [`compare`]
-//! two executions.
+//! needs numbers; [`scope`] what the call is for; [`trace`] to tile IR; [`cache`] compiled kernels by call, and [`warm`]
+//! the last calls, [`recent`] ones of the thread, which need none of that again; [`eager`] the body on the interpreter;
+//! [`into`](mod@into) outputs in the user's arrays; [`tune`](mod@tune) block sizes by measurement, [`timing`]; [`inspect`]
+//! explain, check and cost; [`compare`] two executions.
 mod bind;
 mod cache;
 mod compare;
-mod donate;
-#[cfg(feature = "gpu")]
-mod gpu;
+mod eager;
 mod inspect;
 mod into;
 pub mod key;
-mod limits;
 mod recent;
-mod run;
+mod scope;
 pub mod spec;
-mod stored;
 mod timing;
 mod trace;
 pub mod tune;
 mod warm;
 
-pub use cache::{Counters, counters};
 #[cfg(test)]
 pub(crate) use inspect::compiled;
 pub use inspect::{Checked, Cost, Explained, Explanation, check, cost, explain};
 pub use into::{Results, into};
 
+use crate::device::{Geometry, outputs};
+use crate::exec::{self, Call, Compiled};
 use crate::lang::context;
 use crate::{Array, Client, DeviceKind, Error, Result};
-use pallas_ir::{At, Diag, OperandKind};
+use pallas_ir::{At, Diag, Kernel};
+use scope::Purpose;
 use spec::{Argument, Body, Frame, Map, Site, Spec};
 use std::any::TypeId;
 
@@ -82,8 +79,9 @@ fn instance(
         let help = "call a helper function over tiles instead; kernels are called with arrays";
         return Err(Error::kernel(site.name, site.at, "", Diag::new("nested-kernel", At::Op, message, help)));
     }
+    let scope = scope::current();
     let client = client_of(site, &arguments)?;
-    let (mut binding, mut compiled) = match warm::recall(site, &arguments, instance) {
+    let (binding, compiled) = match warm::recall(site, &arguments, instance) {
         Some((sizes, compiled)) => (bind::Binding::again(sizes, arguments), compiled),
         None => {
             let spec = spec();
@@ -94,65 +92,46 @@ fn instance(
             (binding, compiled)
         }
     };
-    if inspect::intercepts() {
-        inspect::note(&compiled, &binding, &client)?;
-        return run::unwritten(&client, &compiled.traced, &binding).map(Outputs);
+    let bind::Binding { all, params, arrays } = binding;
+    let geometry = &all.geometry;
+    if scope.purpose.intercepts() {
+        inspect::note(&scope.purpose, &compiled, geometry, &client)?;
+        return unwritten(&client, compiled.traced(), geometry).map(Outputs);
     }
-    if client.kind() != DeviceKind::Interpreter && !binding.grid.contains(&0) {
-        binding.lent = into::take(&compiled.traced, &binding, &client);
-        let pairs = if binding.lent.is_empty() { donate::pairs(&compiled.traced, &mut binding) } else { vec![] };
-        if !pairs.is_empty() {
-            compiled = compiled.sharing(pairs);
-        }
-    }
-    if inspect::checks() {
-        let reference = interpreted(&compiled, &binding, site.at, body)?;
-        let outputs = execute(&client, &compiled, &mut binding, site.at, body)?;
-        compare::compare(&compiled.traced, &reference, &outputs)?;
-        inspect::agreed();
-        return Ok(Outputs(outputs));
-    }
-    execute(&client, &compiled, &mut binding, site.at, body).map(Outputs)
+    let mut call = Call { geometry, at: site.at, params: &params, arrays, lent: vec![] };
+    let Purpose::Check(agreed) = &*scope.purpose else {
+        call.lent = into::take(&scope.lent, &compiled, &client, geometry);
+        return execute(&client, &compiled, call, &all, body).map(Outputs);
+    };
+    let interpreter = Client::interpreter();
+    let copied = |(array, _): &(Array, bool)| Ok((array.to_device(&interpreter)?, false));
+    let copies = call.arrays.iter().map(|array| array.as_ref().map(copied).transpose()).collect::<Result<Vec<_>>>()?;
+    let reference = Call { geometry, at: site.at, params: &params, arrays: copies, lent: vec![] };
+    let reference = eager::run(&interpreter, compiled.traced(), reference, &all, body)?;
+    call.lent = into::take(&scope.lent, &compiled, &client, geometry);
+    let outputs = execute(&client, &compiled, call, &all, body)?;
+    compare::compare(compiled.traced(), &reference, &outputs)?;
+    agreed.set(agreed.get() + 1);
+    Ok(Outputs(outputs))
 }
 
+/// Runs a call: its body as Rust on the interpreter, its compiled kernel elsewhere.
 fn execute(
     client: &Client,
-    compiled: &cache::Compiled,
-    binding: &mut bind::Binding,
-    at: pallas_ir::Loc,
+    compiled: &Compiled,
+    call: Call<'_>,
+    sizes: &bind::Sizes,
     body: Body<'_>,
 ) -> Result<Vec<Array>> {
-    if binding.grid.contains(&0) {
-        return run::empty(client, &compiled.traced, binding);
-    }
     match client.kind() {
-        DeviceKind::Interpreter => run::eager(client, compiled, binding, at, body),
-        DeviceKind::Cpu => run::cpu(client, compiled, binding),
-        #[cfg(feature = "gpu")]
-        DeviceKind::Gpu => gpu::run(client, compiled, binding, at),
-        #[cfg(not(feature = "gpu"))]
-        DeviceKind::Gpu => unreachable!("no client is a GPU's without the feature"),
+        DeviceKind::Interpreter => eager::run(client, compiled.traced(), call, sizes, body),
+        DeviceKind::Cpu | DeviceKind::Gpu => exec::run(compiled, client, call),
     }
 }
 
-/// The same call on the strict interpreter, from host copies.
-fn interpreted(
-    compiled: &cache::Compiled,
-    binding: &bind::Binding,
-    at: pallas_ir::Loc,
-    body: Body<'_>,
-) -> Result<Vec<Array>> {
-    let client = Client::interpreter();
-    let mut copies = vec![];
-    for array in &binding.arrays {
-        copies.push(match array {
-            Some((array, _)) => Some((array.to_device(&client)?, false)),
-            None => None,
-        });
-    }
-    let mut binding =
-        bind::Binding { all: binding.all.clone(), params: binding.params.clone(), arrays: copies, lent: vec![] };
-    execute(&client, compiled, &mut binding, at, body)
+/// Outputs that nobody has written: the results of a call that does not run.
+fn unwritten(client: &Client, kernel: &Kernel, geometry: &Geometry) -> Result<Vec<Array>> {
+    outputs(kernel).map(|i| client.zeros(kernel.operands[i].dtype, &geometry.shapes[i])).collect()
 }
 
 /// All arrays of a call live on one client; without arrays it is the process's.
@@ -161,14 +140,9 @@ fn client_of(site: &Site<'_>, arguments: &[Argument]) -> Result<Client> {
     for argument in arguments {
         let Argument::Array(array, _) = argument else { continue };
         match &client {
-            Some(client) => array.check_client(client, &format!("an operand of kernel `{}`", site.name))?,
+            Some(client) => array.check_client(client, || format!("an operand of kernel `{}`", site.name))?,
             None => client = Some(array.client().clone()),
         }
     }
     client.map_or_else(Client::from_env, Ok)
-}
-
-/// Whether an operand is an output.
-fn is_output(kind: &OperandKind) -> bool {
-    matches!(kind, OperandKind::Output { .. })
 }

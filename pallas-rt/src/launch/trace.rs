@@ -1,5 +1,5 @@
 //! From a spec, a binding and the user's closures to tile IR.
-use super::bind::Binding;
+use super::bind::{Binding, Sizes};
 use super::spec::{BlockDim, Body, Frame, Kind, Map, Site, Spec};
 use crate::lang::context::{self, Mistake};
 use crate::{Error, Result};
@@ -35,9 +35,9 @@ pub(super) fn trace(
 }
 
 /// What the closures ask.
-pub(super) fn frame(binding: &Binding) -> Frame {
-    let sizes = binding.statics.iter().map(|n| (n.clone(), binding.sizes[n])).collect();
-    Frame { sizes, programs: RefCell::new(vec![]) }
+pub(super) fn frame(sizes: &Sizes) -> Frame {
+    let statics = sizes.statics.iter().map(|n| (n.clone(), sizes.sizes[n])).collect();
+    Frame { sizes: statics, programs: RefCell::new(vec![]) }
 }
 
 fn index_map(
@@ -70,7 +70,7 @@ fn index_map(
 
 fn declare(spec: &Spec, binding: &Binding, slot: usize, statics: &[(&str, i64)]) -> pallas_ir::Operand {
     let operand = &spec.operands[slot];
-    let shape = &binding.shapes[slot];
+    let shape = &binding.geometry.shapes[slot];
     let number = |d: &Dim| d.bind(statics).as_number().expect("block sizes are static") as usize;
     let literal = |x: f64| Literal::new(operand.dtype, x);
     let dims: Vec<Dim> = match &operand.dims {

@@ -3,10 +3,10 @@
 //! In memory by what a call looks like; on disk by the tile IR of every candidate, the arrays' shapes and types, device and
 //! driver: whatever changes in the kernel changes the name of its entry, so an old one is never found.
 use super::inspect;
-use super::into::with_lent;
 use super::key::{FixedKey, Key};
 use super::recent::Recent;
-use super::{run, timing};
+use super::scope::{self, Purpose};
+use super::timing;
 use crate::disk;
 use crate::{Array, Client, DeviceKind, Error, Result};
 use pallas_ir::{At, DType, Diag, Loc};
@@ -134,7 +134,9 @@ fn choose(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instan
         None => tuning,
     };
     let chosen = tuning.chosen;
-    inspect::tuned(tuning);
+    if let Purpose::Explain { tuning: told, .. } = &*scope::current().purpose {
+        told.replace(Some(tuning));
+    }
     Ok(chosen)
 }
 
@@ -164,7 +166,7 @@ fn known(
 impl Tuning {
     /// The fastest candidate that memory has room for now: the one that was chosen, if it can be.
     fn within(&self, client: &Client) -> Option<usize> {
-        let fits = |i: &usize| run::has_room(client, self.candidates[*i].room);
+        let fits = |i: &usize| client.has_room(self.candidates[*i].room);
         if fits(&self.chosen) {
             return Some(self.chosen);
         }
@@ -257,11 +259,12 @@ fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> R
     if let Some(found) = disk::load(&key, stored) {
         return Ok(tuning(candidates, found.outcomes, found.rooms, found.chosen, STORED));
     }
-    if inspect::intercepts() {
+    if scope::current().purpose.intercepts() {
         return Ok(tuning(candidates, outcomes, rooms, first, NOT_YET));
     }
     // Arrays on loan are for the call itself, and a check is of the call itself.
-    let failures = with_lent(vec![], || inspect::openly(|| timing::time(candidates, client, &mut outcomes, run)))?;
+    let (failures, _) = scope::purposed(Purpose::Run, || timing::time(candidates, client, &mut outcomes, run));
+    let failures = failures?;
     let time = |i: &usize| match outcomes[*i] {
         Outcome::Time(time) => time,
         Outcome::Skipped(_) | Outcome::Untimed => Duration::MAX,
@@ -272,7 +275,7 @@ fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> R
         return Err(refused(candidates, errors));
     };
     for (i, room) in rooms.iter_mut().enumerate().filter(|(i, _)| time(i) < Duration::MAX) {
-        *room = inspect::room(|| run(i))?;
+        *room = inspect::memory_needed(|| run(i))?;
     }
     let stored = Stored { kernel: candidates.name.into(), chosen, outcomes, rooms };
     disk::save(&key, &stored);
@@ -281,8 +284,8 @@ fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> R
 
 /// The memory that a candidate takes, if there is so much.
 fn fits(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> Result<()>, i: usize) -> Result<u64> {
-    let room = inspect::room(|| run(i))?;
-    run::check_room(client, candidates.name, room)?;
+    let room = inspect::memory_needed(|| run(i))?;
+    client.check_room(candidates.name, room)?;
     Ok(room)
 }
 

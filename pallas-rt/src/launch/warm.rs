@@ -5,10 +5,10 @@
 //! neither bound nor looked up again, and its spec is not even built, which would take several times as long as a tiny
 //! kernel runs.
 use super::bind::Sizes;
-use super::cache::Compiled;
 use super::key::Key;
 use super::recent::Recent;
 use super::spec::{Argument, Site};
+use crate::exec::Compiled;
 use std::any::TypeId;
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ struct Seen {
     outer: Vec<u64>,
     fixed: Vec<Key>,
     sizes: Arc<Sizes>,
-    compiled: Arc<Compiled>,
+    compiled: Compiled,
 }
 
 thread_local! {
@@ -26,7 +26,7 @@ thread_local! {
 }
 
 /// What an equal call came to.
-pub(super) fn recall(site: &Site<'_>, arguments: &[Argument], instance: TypeId) -> Option<(Arc<Sizes>, Arc<Compiled>)> {
+pub(super) fn recall(site: &Site<'_>, arguments: &[Argument], instance: TypeId) -> Option<(Arc<Sizes>, Compiled)> {
     let same = |seen: &Seen| {
         let same = seen.equals(site) && seen.sizes.fit(arguments);
         same.then(|| (seen.sizes.clone(), seen.compiled.clone()))
@@ -35,7 +35,7 @@ pub(super) fn recall(site: &Site<'_>, arguments: &[Argument], instance: TypeId) 
 }
 
 /// Keeps what a call came to; the oldest of its kernel goes. Nothing where a `#[fixed]` value can't be compared.
-pub(super) fn remember(site: &Site<'_>, instance: TypeId, sizes: &Arc<Sizes>, compiled: &Arc<Compiled>) {
+pub(super) fn remember(site: &Site<'_>, instance: TypeId, sizes: &Arc<Sizes>, compiled: &Compiled) {
     let Some(fixed) = site.fixed.iter().map(|key| key.kept()).collect() else { return };
     let given = site.given.iter().map(|(_, n)| *n).collect();
     let (outer, sizes, compiled) = (site.outer.to_vec(), sizes.clone(), compiled.clone());
@@ -54,7 +54,7 @@ impl Seen {
 impl Sizes {
     /// Whether arguments are such as these sizes were bound from.
     fn fit(&self, arguments: &[Argument]) -> bool {
-        let taken = self.taken.iter().zip(&self.shapes).filter_map(|(dtype, shape)| Some(((*dtype)?, shape)));
+        let taken = self.taken.iter().zip(&self.geometry.shapes).filter_map(|(dtype, shape)| Some(((*dtype)?, shape)));
         taken.zip(arguments).all(|((dtype, shape), argument)| match argument {
             Argument::Array(array, _) => array.dtype() == dtype && array.shape() == &shape[..],
             Argument::Param(x) => x.is_ok(),

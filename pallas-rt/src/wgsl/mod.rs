@@ -18,7 +18,7 @@ mod settle;
 mod sync;
 mod types;
 
-use crate::array::Matrices;
+use crate::device::Matrices;
 use choose::{Addresses, Placed, Task};
 pub use emit::Iterations;
 use pallas_ir::{At, DType, Diag, Kernel, OperandId, OperandKind};

@@ -10,7 +10,7 @@ pub(super) mod matrices;
 pub(super) mod views;
 
 use super::profile::Numbers;
-use crate::array::Matrices;
+use crate::device::Matrices;
 use crate::passes::simplify::used;
 use layout::Layout;
 use matrices::{Cell, Cooperative, Fragments};

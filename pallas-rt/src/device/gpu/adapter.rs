@@ -1,5 +1,5 @@
 //! Adapters: which there are, best first, and what they can do.
-use crate::array::{Device, DeviceKind, DeviceLimits, Matrices, Profile};
+use crate::device::{Device, DeviceKind, DeviceLimits, Matrices, Profile};
 use crate::error::{Error, Result};
 use std::sync::LazyLock;
 

@@ -1,7 +1,8 @@
 //! One launch: a shader, its bindings, its dispatches.
 use super::memory::Scratch;
 use super::runtime::Gpu;
-use crate::array::Buffer;
+use crate::device::Buffer;
+use crate::device::runtime::{DeviceMemory, Runtime};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -75,7 +76,7 @@ impl Gpu {
     /// # Errors
     /// [`Error::Limit`], [`Error::Shader`], [`Error::Memory`], [`Error::ForeignClient`], [`Error::DeviceLost`]; nothing
     /// has run then, and the device goes on working.
-    pub(crate) fn run(self: &Arc<Self>, job: &ShaderJob) -> Result<Launch> {
+    pub(super) fn run(self: &Arc<Self>, job: &ShaderJob) -> Result<Launch> {
         self.alive()?;
         self.check(job)?;
         let pipeline = self.pipeline(job)?;
@@ -126,7 +127,7 @@ impl Gpu {
 
     fn check_home(&self, buffer: &Buffer, kernel: &str) -> Result<()> {
         let home = buffer.client().gpu_runtime();
-        if home.is_some_and(|home| std::ptr::eq(&**home, self)) {
+        if home.is_some_and(|home| std::ptr::eq(&*home, self)) {
             return Ok(());
         }
         Err(Error::ForeignClient {

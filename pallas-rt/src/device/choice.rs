@@ -1,6 +1,7 @@
 //! Which device: by name, by environment, or the best one.
 use super::client::Client;
-use super::device::{Device, DeviceKind};
+use super::gpu;
+use super::limits::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use std::sync::LazyLock;
 
@@ -48,21 +49,12 @@ impl Client {
     /// # Errors
     /// [`Error::NoDevice`] if there are fewer, or the crate was built without the feature `gpu`.
     pub fn gpu(index: usize) -> Result<Client> {
-        #[cfg(feature = "gpu")]
-        return crate::gpu::client(index, ASKED);
-        #[cfg(not(feature = "gpu"))]
-        Err(Error::NoDevice {
-            asked: format!("gpu:{index}"),
-            found: "this build is without the feature `gpu`; help: `--features gpu`".into(),
-        })
+        gpu::client(index, ASKED)
     }
 
     /// The best real GPU, else the CPU. A software adapter is not a GPU: the CPU backend is faster.
     pub fn best() -> Client {
-        #[cfg(feature = "gpu")]
-        return crate::gpu::best().unwrap_or_else(|why| Client::cpu().because(&why));
-        #[cfg(not(feature = "gpu"))]
-        Client::cpu().because("this build is without the feature `gpu`")
+        gpu::best().unwrap_or_else(|why| Client::cpu().because(&why))
     }
 
     /// What the environment variable `PALLAS_DEVICE` says (`cpu`, `gpu`, `gpu:N`, `interpret`), without it
@@ -98,20 +90,14 @@ impl Client {
         let why = "isolated from the other clients of its device";
         match self.kind() {
             DeviceKind::Cpu | DeviceKind::Interpreter => Ok(Client::on_host(self.kind(), why)),
-            #[cfg(feature = "gpu")]
-            DeviceKind::Gpu => crate::gpu::fresh_client(self.device().index, why),
-            #[cfg(not(feature = "gpu"))]
-            DeviceKind::Gpu => Client::gpu(self.device().index),
+            DeviceKind::Gpu => gpu::fresh_client(self.device().index, why),
         }
     }
 
     /// All devices of this machine.
     pub fn devices() -> Vec<Device> {
         let host = [Client::cpu(), Client::interpreter()].map(|client| client.device().clone());
-        #[cfg(feature = "gpu")]
-        return host.into_iter().chain(crate::gpu::devices()).collect();
-        #[cfg(not(feature = "gpu"))]
-        host.into()
+        host.into_iter().chain(gpu::devices()).collect()
     }
 }
 

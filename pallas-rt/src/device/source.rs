@@ -1,10 +1,49 @@
-//! What the disk keeps of a kernel: its lowered form, and its shaders with what a launch must know of them.
+//! A kernel as traced, with the lowered form that backends read, which the disk keeps.
 //!
 //! A CPU's plan is not kept: making it of the lowered form takes less time than reading it would.
+use super::counters::PASSES;
 use crate::disk::{self, Key};
+use crate::passes;
 use pallas_ir::{Kernel, Loc, RegionId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+/// What devices compile.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// As traced: the interpreter runs this form.
+    pub traced: Arc<Kernel>,
+    /// The form that backends read. A shader that is on disk needs none.
+    lowered: OnceLock<Arc<Kernel>>,
+    identity: OnceLock<Key>,
+}
+
+impl Source {
+    /// A traced kernel, not lowered yet.
+    pub(crate) fn new(kernel: Kernel) -> Source {
+        Source { traced: Arc::new(kernel), lowered: OnceLock::new(), identity: OnceLock::new() }
+    }
+
+    /// The lowered form: from disk, or by running the passes.
+    pub(crate) fn lowered(&self) -> &Arc<Kernel> {
+        self.lowered.get_or_init(|| {
+            let key = self.identity().then("lowered", &[]);
+            Arc::new(kernel(&key, &self.traced).unwrap_or_else(|| {
+                PASSES.fetch_add(passes::PIPELINE.len() as u64, Ordering::Relaxed);
+                let lowered = passes::run(&self.traced);
+                keep_kernel(&key, &self.traced, &lowered);
+                lowered
+            }))
+        })
+    }
+
+    /// Names everything that is made of this kernel on disk: the tile IR as traced, and the user's lines.
+    pub(crate) fn identity(&self) -> &Key {
+        self.identity.get_or_init(|| Key::new("traced", &[&self.traced.to_string(), &lines(&self.traced)]))
+    }
+}
 
 /// A lowered kernel.
 #[derive(Serialize, Deserialize)]
@@ -15,7 +54,7 @@ struct Lowered {
 }
 
 /// The lowered form of `traced`, if it is on disk.
-pub(super) fn kernel(key: &Key, traced: &Kernel) -> Option<Kernel> {
+fn kernel(key: &Key, traced: &Kernel) -> Option<Kernel> {
     disk::load(key, |stored: Lowered| {
         let mut kernel: Kernel = stored.text.parse().ok()?;
         let order = order(&kernel);
@@ -33,7 +72,7 @@ pub(super) fn kernel(key: &Key, traced: &Kernel) -> Option<Kernel> {
 }
 
 /// Writes the lowered form of `traced`.
-pub(super) fn keep_kernel(key: &Key, traced: &Kernel, lowered: &Kernel) {
+fn keep_kernel(key: &Key, traced: &Kernel, lowered: &Kernel) {
     if !disk::wanted() {
         return;
     }
@@ -53,48 +92,8 @@ fn order(kernel: &Kernel) -> Vec<usize> {
 }
 
 /// The user's lines of a kernel's instructions.
-pub(super) fn lines(kernel: &Kernel) -> String {
+fn lines(kernel: &Kernel) -> String {
     order(kernel).into_iter().map(|at| format!("{}\n", kernel.locs[at])).collect()
-}
-
-/// A shader as a launch needs it.
-#[cfg(feature = "gpu")]
-#[derive(Serialize, Deserialize, Debug)]
-pub(super) struct Program {
-    pub(super) text: String,
-    /// Arrays in the order of their bindings, and whether they are written.
-    pub(super) bindings: Vec<(u32, bool)>,
-    pub(super) constants: Vec<u32>,
-    pub(super) scratch_words: usize,
-    pub(super) threads: u32,
-    pub(super) error_flag: bool,
-    /// Loop iterations: outside of the sequential axes, in one step of each, and whether there are more.
-    iterations: (u64, Vec<u64>, bool),
-}
-
-#[cfg(feature = "gpu")]
-impl Program {
-    /// Loop iterations of a thread.
-    pub(super) fn iterations(&self) -> crate::wgsl::Iterations {
-        let (outside, axes, more) = self.iterations.clone();
-        crate::wgsl::Iterations { outside, axes, more }
-    }
-}
-
-#[cfg(feature = "gpu")]
-impl From<crate::wgsl::Shader> for Program {
-    fn from(shader: crate::wgsl::Shader) -> Program {
-        let crate::wgsl::Iterations { outside, axes, more } = shader.iterations;
-        Program {
-            text: shader.text,
-            bindings: shader.bindings.iter().map(|&(id, written)| (id.0, written)).collect(),
-            constants: shader.constants,
-            scratch_words: shader.scratch_words,
-            threads: shader.threads,
-            error_flag: shader.error_flag,
-            iterations: (outside, axes, more),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -119,7 +118,7 @@ mod tests {
         let back: Kernel = stored.text.parse().expect("it round-trips");
         assert_eq!(back.to_string(), lowered.to_string());
         assert_eq!(order(&back).len(), order(lowered).len());
-        assert!(lines(traced).contains("stored.rs"), "{}", lines(traced));
+        assert!(lines(traced).contains("source.rs"), "{}", lines(traced));
         assert_ne!(lines(traced), lines(&back), "a text has no lines");
     }
 }

@@ -1,11 +1,13 @@
 //! The clients of this process' adapters, and those around a user's own device.
 use super::adapter::{MATRICES, adapter, best_real, describe, wanted};
+use super::memory::Memory;
 use super::pipeline::{GpuCounters, experimental};
 use super::runtime::Gpu;
-use crate::array::Client;
+use crate::device::{Buffer, Client};
 use crate::error::{Error, Result};
+use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The shared client of each adapter in use.
 static CLIENTS: Mutex<BTreeMap<usize, Client>> = Mutex::new(BTreeMap::new());
@@ -13,7 +15,7 @@ static CLIENTS: Mutex<BTreeMap<usize, Client>> = Mutex::new(BTreeMap::new());
 /// The shared client of the adapter `index`; a new one if its device was lost.
 pub(crate) fn client(index: usize, why: &str) -> Result<Client> {
     let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(client) = clients.get(&index).filter(|client| client.gpu_runtime().is_some_and(|gpu| !gpu.is_lost())) {
+    if let Some(client) = clients.get(&index).filter(|client| !client.runtime().is_lost()) {
         return Ok(client.clone().because(why));
     }
     let client = fresh_client(index, why)?;
@@ -37,7 +39,7 @@ pub(crate) fn fresh_client(index: usize, why: &str) -> Result<Client> {
         let message = format!("{} refused: {error}", found.device);
         Error::NoDevice { asked: found.device.id(), found: message }
     })?;
-    Ok(Client::on_gpu(Gpu::owning(found.device.clone(), device, queue), why))
+    Ok(Client::new(Gpu::owning(found.device.clone(), device, queue), why))
 }
 
 /// The best real GPU, or why there is none.
@@ -56,16 +58,43 @@ impl Client {
     /// [`Array::wgpu_buffer`]: crate::Array::wgpu_buffer
     pub fn from_wgpu(device: wgpu::Device, queue: wgpu::Queue) -> Client {
         let description = describe(&device.adapter_info(), &device.limits(), device.features(), 0);
-        Client::on_gpu(Gpu::around(description, device, queue), "around the program's own wgpu device")
+        Client::new(Gpu::around(description, device, queue), "around the program's own wgpu device")
     }
 
     /// The wgpu device and queue, on a GPU.
     pub fn wgpu(&self) -> Option<(&wgpu::Device, &wgpu::Queue)> {
-        self.gpu_runtime().map(|gpu| (&gpu.wgpu, &gpu.queue))
+        let gpu = (&**self.runtime() as &dyn Any).downcast_ref::<Gpu>()?;
+        Some((&gpu.wgpu, &gpu.queue))
     }
 
     /// What this client has compiled and dispatched so far; zeros off the GPU.
     pub fn gpu_counters(&self) -> GpuCounters {
         self.gpu_runtime().map(|gpu| gpu.counters()).unwrap_or_default()
+    }
+
+    /// The runtime, on a GPU.
+    pub(super) fn gpu_runtime(&self) -> Option<Arc<Gpu>> {
+        let runtime: Arc<dyn Any + Send + Sync> = self.runtime().clone();
+        runtime.downcast().ok()
+    }
+
+    /// A wgpu buffer of the user's own as `bytes` bytes of memory for an array of this shape.
+    pub(crate) fn adopt(&self, buffer: wgpu::Buffer, bytes: usize, shape: &[usize]) -> Result<Buffer> {
+        let Some(gpu) = self.gpu_runtime() else {
+            return Err(Error::Unsupported {
+                what: "wgpu buffers".into(),
+                device: self.device().to_string(),
+                help: "make the client with `Client::from_wgpu`",
+            });
+        };
+        Ok(Buffer::of_user(self, bytes, Box::new(gpu.adopt(buffer, bytes, shape)?)))
+    }
+}
+
+impl Buffer {
+    /// The wgpu buffer, on a GPU. It is a multiple of 16 bytes and may be longer than [`Buffer::len`].
+    pub fn wgpu(&self) -> Option<&wgpu::Buffer> {
+        let memory: &dyn Any = self.device_memory()?;
+        memory.downcast_ref::<Memory>().map(Memory::wgpu)
     }
 }

@@ -3,8 +3,11 @@
 //! Elements lie in a buffer as on the host: 32-bit types a word each, smaller ones packed, little-endian. A buffer is a
 //! multiple of 16 bytes, so that shaders may view it as `vec4`s.
 use super::runtime::{Caught, Gpu};
-use crate::array::{Reservation, Reusable, size_class};
+use crate::device::ledger::Reservation;
+use crate::device::reuse::{Reusable, size_class};
+use crate::device::runtime::{DeviceMemory, Runtime};
 use crate::error::{Error, Result};
+use std::any::Any;
 use std::sync::{Arc, mpsc};
 
 /// Uploads from here on are submitted at once, so that wgpu's staging memory does not pile up.
@@ -50,7 +53,7 @@ pub(crate) struct Scratch {
 
 impl Gpu {
     /// A buffer of at least `len` bytes, zeros if `zeroed`, else with unspecified contents.
-    pub(crate) fn allocate(self: &Arc<Self>, len: usize, zeroed: bool) -> Result<(Memory, Reservation)> {
+    pub(super) fn buffer(self: &Arc<Self>, len: usize, zeroed: bool) -> Result<(Memory, Reservation)> {
         self.alive()?;
         let size = self.buffer_size(len as u64)?;
         let reservation = self.ledger().reserve(size)?;
@@ -69,7 +72,7 @@ impl Gpu {
     /// Memory for the length of a launch, with unspecified contents.
     pub(super) fn scratch(self: &Arc<Self>, len: u64) -> Result<Scratch> {
         let len = usize::try_from(len).map_err(|_| self.too_large(len, u64::MAX))?;
-        self.allocate(len, false).map(|(memory, reservation)| Scratch { _reservation: reservation, memory })
+        self.buffer(len, false).map(|(memory, reservation)| Scratch { _reservation: reservation, memory })
     }
 
     /// The size class for `len` bytes, or the exact size where only that is within the device's limits.
@@ -151,9 +154,11 @@ impl Memory {
             self.gpu.queue.submit([encoder.finish()]);
         })
     }
+}
 
+impl DeviceMemory for Memory {
     /// Overwrites the bytes from the start, after all work submitted so far.
-    pub(crate) fn write(&self, bytes: &[u8]) -> Result<()> {
+    fn write(&self, bytes: &[u8]) -> Result<()> {
         let (words, tail) = bytes.split_at(bytes.len() & !3);
         let mut last = [0; 4];
         last[..tail.len()].copy_from_slice(tail);
@@ -172,7 +177,8 @@ impl Memory {
     }
 
     /// Overwrites the first `len` bytes with another buffer's, after all work submitted so far.
-    pub(crate) fn copy_from(&self, other: &Memory, len: usize) -> Result<()> {
+    fn copy_from(&self, other: &dyn DeviceMemory, len: usize) -> Result<()> {
+        let other = (other as &dyn Any).downcast_ref::<Memory>().expect("memory of one device is of one kind");
         if len == 0 {
             return self.gpu.alive();
         }
@@ -184,7 +190,7 @@ impl Memory {
     }
 
     /// Copies the first `len` bytes to the host. Waits for the work submitted so far and for none that comes later.
-    pub(crate) fn read(&self, len: usize) -> Result<Vec<u8>> {
+    fn read(&self, len: usize) -> Result<Vec<u8>> {
         if len == 0 {
             return self.gpu.alive().map(|()| Vec::new());
         }

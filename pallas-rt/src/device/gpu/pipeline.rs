@@ -1,9 +1,10 @@
 //! Shader text to compiled pipelines, cached. The only `unsafe` of `gpu`.
 use super::job::{ERROR_WORDS, ShaderJob};
 use super::runtime::{Caught, Gpu};
+use crate::device::lru::Lru;
+use crate::device::runtime::Runtime;
 use crate::disk::{self, Key};
 use crate::error::{Error, Result};
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,9 +24,8 @@ pub struct GpuCounters {
 }
 
 /// The compiled pipelines of a device by [`fingerprint`].
-#[derive(Default)]
 pub(super) struct Pipelines {
-    ready: Mutex<HashMap<u128, Slot>>,
+    ready: Lru<u128, Slot>,
     compiled: AtomicU64,
     reused: AtomicU64,
     pub(super) dispatches: AtomicU64,
@@ -33,6 +33,14 @@ pub(super) struct Pipelines {
 
 /// Locked while compiling: threads that want the same pipeline wait for it, others do not.
 type Slot = Arc<Mutex<Option<wgpu::ComputePipeline>>>;
+
+impl Default for Pipelines {
+    fn default() -> Pipelines {
+        // The bytes of a pipeline are counted with its text, in the cache of kernels.
+        let zero = AtomicU64::default;
+        Pipelines { ready: Lru::new(|_| 0), compiled: zero(), reused: zero(), dispatches: zero() }
+    }
+}
 
 impl Pipelines {
     pub(super) fn counters(&self) -> GpuCounters {
@@ -44,7 +52,7 @@ impl Pipelines {
     }
 
     fn slot(&self, key: u128) -> Slot {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone()
+        self.ready.get(&key).unwrap_or_else(|| self.ready.insert(key, Slot::default()))
     }
 }
 

@@ -5,15 +5,15 @@
 //! - both are cut into the same blocks by the same index map, without overlap;
 //! - each parallel program has a block of its own, and there are no sequential steps;
 //! - every load of the input comes before every store of the output.
-use super::bind::Binding;
+use crate::array::Array;
 use pallas_ir::{BlockDim, Frame, InstId, Kernel, Op, OperandId, OperandKind, RegionId, Semantics, Value, View};
 use std::collections::HashMap;
 
 /// Outputs and the donated inputs whose memory they may take over.
-pub(super) fn pairs(kernel: &Kernel, binding: &mut Binding) -> Vec<(OperandId, OperandId)> {
-    let free = |a: &mut Option<(crate::Array, bool)>| a.as_mut().is_some_and(|(a, d)| *d && a.buffer_mut().is_some());
+pub(super) fn pairs(kernel: &Kernel, arrays: &mut [Option<(Array, bool)>]) -> Vec<(OperandId, OperandId)> {
+    let free = |a: &mut Option<(Array, bool)>| a.as_mut().is_some_and(|(a, d)| *d && a.buffer_mut().is_some());
     let mut donated: Vec<OperandId> =
-        (0..).map(OperandId).zip(&mut binding.arrays).filter_map(|(id, a)| free(a).then_some(id)).collect();
+        (0..).map(OperandId).zip(arrays).filter_map(|(id, a)| free(a).then_some(id)).collect();
     // An input that an output aliases is spoken for.
     donated.retain(|&id| !kernel.operands.iter().any(|o| aliases(&o.kind) == Some(id)));
     let mut pairs = vec![];

@@ -1,25 +1,27 @@
-//! The runtime behind wgpu: adapters, memory, pipelines, dispatch. Nothing here knows a kernel.
+//! The runtime behind wgpu: adapters, memory, pipelines, dispatch; in `launch`, kernels as shaders.
 //!
 //! - `adapter`: which adapters there are and what they can do;
 //! - `runtime`: one device and its queue, and how its errors become ours;
 //! - `memory`: buffers, uploads, read-back;
 //! - `pipeline`: shader text to compiled pipelines, cached;
 //! - `job`: bindings and dispatches of one launch;
+//! - `launch`: shaders of a kernel and their dispatches; `program`: a shader as it is kept on disk;
 //! - `clients`: the clients of this process' adapters, and those around a user's own device.
 mod adapter;
 mod clients;
 mod job;
+mod launch;
 mod memory;
 #[allow(unsafe_code, reason = "proven shaders run unchecked")]
 mod pipeline;
+mod program;
 mod runtime;
 
-pub(crate) use adapter::devices;
-pub(crate) use clients::{best, client, fresh_client};
+pub(super) use adapter::devices;
+pub(super) use clients::{best, client, fresh_client};
+#[cfg(test)]
 pub(crate) use job::{Binding, Dispatch, ShaderJob};
-pub(crate) use memory::Memory;
 pub use pipeline::GpuCounters;
-pub(crate) use runtime::Gpu;
 
 #[cfg(test)]
 mod tests;

@@ -1,62 +1,84 @@
-//! A bound call on a wgpu device.
-use super::bind::Binding;
-use super::cache::{Compiled, LAUNCHES, SHADERS};
-use super::limits::limits;
-use super::run;
-use super::stored::Program;
+//! Kernels on a wgpu device: shaders of their lowered form, and the dispatches of a launch.
+use super::job::{Binding, Dispatch, ShaderJob};
+use super::program::Program;
+use crate::device::client::Client;
+use crate::device::counters::SHADERS;
+use crate::device::runtime::{Executable, Geometry, Launch};
+use crate::device::shader::shader_limits;
+use crate::device::source::Source;
 use crate::disk;
-use crate::gpu::{Binding as Bound, Dispatch, ShaderJob};
+use crate::error::{Error, Result};
 use crate::passes::resume::resume;
 use crate::wgsl::{self, HEADER_WORDS, Iterations};
-use crate::{Array, Client, Error, Result};
-use pallas_ir::{At, Diag, Kernel, Loc, OperandKind};
-use std::sync::Arc;
+use pallas_ir::{At, Diag, Kernel, Literal, Loc, OperandKind};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Scratch of one dispatch; more programs than fit run in several dispatches.
 const SCRATCH_BYTES: u64 = 64 << 20;
 
 /// What a shader is emitted for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Form {
+struct Form {
     limits: wgsl::Limits,
     /// Whether each dispatch runs a range of the sequential axes.
     resumed: bool,
 }
 
-/// Runs a kernel; returns before the device has finished, except where the driver's loop limit must be checked.
-pub(super) fn run(client: &Client, compiled: &Compiled, binding: &mut Binding, at: Loc) -> Result<Vec<Array>> {
-    LAUNCHES.fetch_add(1, Ordering::Relaxed);
-    let kernel = &compiled.traced;
-    let Planned { shader, dispatches, scratch_bytes, limits, steps } = plan(client, compiled, binding)?;
-    let results = run::allocate(client, kernel, binding)?;
-    let buffers = run::buffers(kernel, binding, &results);
-    let bindings: Vec<Bound<'_>> = shader
-        .bindings
-        .iter()
-        .map(|&(id, writable)| Bound { buffer: buffers[id as usize].expect("arrays have memory").buffer(), writable })
-        .collect();
-    let gpu = client.gpu_runtime().expect("the client is a GPU's");
-    let job = ShaderJob {
-        label: &kernel.name,
-        wgsl: &shader.text,
-        trusted: true,
-        workgroup: shader.threads,
-        bindings: &bindings,
-        dispatches: &dispatches,
-        scratch_bytes,
-        error_flag: shader.error_flag,
-    };
-    let launch = gpu.run(&job).map_err(|e| blamed(e, &shader.text, kernel, at))?;
-    if shader.error_flag && launch.error_flag()?[0] != 0 {
-        let limit = limits.max_loop_iterations.unwrap_or_default();
-        let what = if steps == 0 { "a program" } else { "one sequential step of a program" };
-        let message = format!("{what} needs the {limit} loop iterations after which {} stops it", client.device());
-        let help = "use smaller blocks or shorter loops, a newer driver, or the CPU";
-        return Err(Error::kernel(&kernel.name, Loc::NONE, "", Diag::new("loop-limit", At::Op, message, help)));
+/// The shaders of a kernel. Clients with equal limits share a text; the cache of pipelines is the device's own.
+pub(super) struct Shaders {
+    source: Arc<Source>,
+    forms: Mutex<Vec<(Form, Arc<Program>)>>,
+}
+
+impl Executable for Shaders {
+    fn memory_needed(&self, client: &Client, geometry: &Geometry) -> Result<u64> {
+        let results = self.source.traced.operands.iter().zip(&geometry.shapes);
+        let results = results.filter(|(o, _)| matches!(o.kind, OperandKind::Output { alias: None, .. }));
+        let bytes = results.map(|(o, shape)| shape.iter().product::<usize>() as u64 * o.dtype.bytes() as u64);
+        Ok(bytes.sum::<u64>() + self.plan(client, geometry, &[])?.scratch_bytes)
     }
-    drop(bindings);
-    Ok(results)
+
+    fn bytes(&self) -> u64 {
+        // A driver's pipeline holds about ten times its text.
+        let forms = self.forms.lock().unwrap_or_else(PoisonError::into_inner);
+        forms.iter().map(|(_, program)| program.text.len() as u64 * 11).sum()
+    }
+
+    /// Returns before the device has finished, except where the driver's loop limit must be checked.
+    unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
+        let kernel = launch.kernel;
+        let Planned { shader, dispatches, scratch_bytes, limits, steps } =
+            self.plan(client, launch.geometry, launch.params)?;
+        let bindings: Vec<Binding<'_>> = shader
+            .bindings
+            .iter()
+            .map(|&(id, writable)| Binding {
+                buffer: launch.buffers[id as usize].expect("arrays have memory"),
+                writable,
+            })
+            .collect();
+        let gpu = client.gpu_runtime().expect("the client is a GPU's");
+        let job = ShaderJob {
+            label: &kernel.name,
+            wgsl: &shader.text,
+            trusted: true,
+            workgroup: shader.threads,
+            bindings: &bindings,
+            dispatches: &dispatches,
+            scratch_bytes,
+            error_flag: shader.error_flag,
+        };
+        let running = gpu.run(&job).map_err(|e| blamed(e, &shader.text, kernel, launch.at))?;
+        if shader.error_flag && running.error_flag()?[0] != 0 {
+            let limit = limits.max_loop_iterations.unwrap_or_default();
+            let what = if steps == 0 { "a program" } else { "one sequential step of a program" };
+            let message = format!("{what} needs the {limit} loop iterations after which {} stops it", client.device());
+            let help = "use smaller blocks or shorter loops, a newer driver, or the CPU";
+            return Err(Error::kernel(&kernel.name, Loc::NONE, "", Diag::new("loop-limit", At::Op, message, help)));
+        }
+        Ok(())
+    }
 }
 
 /// What a launch dispatches.
@@ -70,34 +92,57 @@ struct Planned {
     steps: usize,
 }
 
-fn plan(client: &Client, compiled: &Compiled, binding: &Binding) -> Result<Planned> {
-    // Operands and dimensions are the same in both forms, and a shader that is on disk needs no lowered one.
-    let kernel = &compiled.traced;
-    let (device, limits) = (client.limits(), limits(client, kernel, binding)?);
-    let steps = run::sequential_grid(&compiled.traced, binding);
-    let mut shader = shader(compiled, steps.len(), Form { limits, resumed: false })?;
-    let mut ranges = vec![vec![]];
-    if let Some(limit) = limits.max_loop_iterations
-        && !steps.is_empty()
-        && shader.iterations().total(&steps) >= u64::from(limit)
-    {
-        shader = self::shader(compiled, steps.len(), Form { limits, resumed: true })?;
-        ranges = split(&shader.iterations(), &steps, u64::from(limit) - 1);
+impl Shaders {
+    pub(super) fn new(source: Arc<Source>) -> Shaders {
+        Shaders { source, forms: Mutex::default() }
     }
-    let grid = run::parallel_grid(&compiled.traced, binding);
-    let dispatches = dispatches(&shader, kernel, binding, &grid, &ranges, device.max_workgroups_per_axis);
-    let most = dispatches.iter().map(|(programs, _)| *programs).max().unwrap_or(0);
-    let scratch_bytes = shader.scratch_words as u64 * 4 * most;
-    let dispatches = dispatches.into_iter().map(|(_, d)| d).collect();
-    Ok(Planned { shader, dispatches, scratch_bytes, limits, steps: steps.len() })
-}
 
-/// The memory that a launch takes for scratch and its results.
-pub(super) fn room(client: &Client, compiled: &Compiled, binding: &Binding) -> Result<u64> {
-    let results = compiled.traced.operands.iter().zip(&binding.shapes);
-    let results = results.filter(|(o, _)| matches!(o.kind, OperandKind::Output { alias: None, .. }));
-    let bytes = results.map(|(o, shape)| shape.iter().product::<usize>() as u64 * o.dtype.bytes() as u64);
-    Ok(bytes.sum::<u64>() + plan(client, compiled, binding)?.scratch_bytes)
+    fn plan(&self, client: &Client, geometry: &Geometry, params: &[Option<Literal>]) -> Result<Planned> {
+        // Operands and dimensions are the same in both forms, and a shader that is on disk needs no lowered one.
+        let (device, limits) = (client.limits(), shader_limits(client, &self.source.traced, geometry)?);
+        let steps = &geometry.sequential;
+        let mut shader = self.shader(steps.len(), Form { limits, resumed: false })?;
+        let mut ranges = vec![vec![]];
+        if let Some(limit) = limits.max_loop_iterations
+            && !steps.is_empty()
+            && shader.iterations().total(steps) >= u64::from(limit)
+        {
+            shader = self.shader(steps.len(), Form { limits, resumed: true })?;
+            ranges = split(&shader.iterations(), steps, u64::from(limit) - 1);
+        }
+        let dispatches = dispatches(&shader, geometry, params, &ranges, device.max_workgroups_per_axis);
+        let most = dispatches.iter().map(|(programs, _)| *programs).max().unwrap_or(0);
+        let scratch_bytes = shader.scratch_words as u64 * 4 * most;
+        let dispatches = dispatches.into_iter().map(|(_, d)| d).collect();
+        Ok(Planned { shader, dispatches, scratch_bytes, limits, steps: steps.len() })
+    }
+
+    /// The shader of a form: from memory, from disk, or emitted.
+    fn shader(&self, sequential: usize, form: Form) -> Result<Arc<Program>> {
+        let mut forms = self.forms.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, found)) = forms.iter().find(|(f, _)| *f == form) {
+            return Ok(found.clone());
+        }
+        let key = key(self.source.identity(), sequential, form);
+        let program = match disk::load(&key, Some) {
+            Some(found) => found,
+            None => {
+                SHADERS.fetch_add(1, Ordering::Relaxed);
+                let kernel = self.source.lowered();
+                let shader = match form.resumed {
+                    false => wgsl::emit(kernel, sequential, &form.limits),
+                    true => wgsl::emit_resumed(&resume(kernel, sequential), sequential, &form.limits),
+                };
+                let refused = |diag| Error::kernel(&kernel.name, Loc::NONE, "", diag);
+                let program = Program::from(shader.map_err(refused)?);
+                disk::save(&key, &program);
+                program
+            }
+        };
+        let program = Arc::new(program);
+        forms.push((form, program.clone()));
+        Ok(program)
+    }
 }
 
 /// A refused shader's error with the user's line: the one that the comment above the refused line of WGSL names, else the
@@ -115,28 +160,6 @@ fn position(message: &str) -> Option<usize> {
     let parts: Vec<&str> = message.split(':').collect();
     let column = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
     parts.windows(2).skip(1).find_map(|two| two[0].parse().ok().filter(|_| column(two[1])))
-}
-
-/// The shader of a form: from memory, from disk, or emitted. Clients with equal limits share a text; the pipeline cache is
-/// the device's own.
-fn shader(compiled: &Compiled, sequential: usize, form: Form) -> Result<Arc<Program>> {
-    let emit = || {
-        let key = key(compiled.identity(), sequential, form);
-        if let Some(found) = disk::load(&key, Some) {
-            return Ok(found);
-        }
-        SHADERS.fetch_add(1, Ordering::Relaxed);
-        let kernel = compiled.lowered();
-        let shader = match form.resumed {
-            false => wgsl::emit(kernel, sequential, &form.limits),
-            true => wgsl::emit_resumed(&resume(kernel, sequential), sequential, &form.limits),
-        };
-        let program = Program::from(shader?);
-        disk::save(&key, &program);
-        Ok(program)
-    };
-    let shader = compiled.backends.shader(form, emit);
-    shader.map_err(|d| Error::kernel(&compiled.traced.name, Loc::NONE, "", d))
 }
 
 /// What a shader on disk follows from.
@@ -173,20 +196,20 @@ fn split(iterations: &Iterations, steps: &[i64], limit: u64) -> Vec<Vec<u32>> {
 /// The programs of each dispatch, and the dispatch: for each part of the grid, all ranges of the sequential axes.
 fn dispatches(
     shader: &Program,
-    kernel: &Kernel,
-    binding: &Binding,
-    grid: &[i64],
+    geometry: &Geometry,
+    params: &[Option<Literal>],
     ranges: &[Vec<u32>],
     axis: u32,
 ) -> Vec<(u64, Dispatch)> {
+    let grid = &geometry.parallel;
     let total: u64 = grid.iter().map(|&n| n as u64).product();
     let per_program = (shader.scratch_words as u64 * 4).max(1);
     let chunk = (SCRATCH_BYTES / per_program).clamp(1, u64::from(axis) * u64::from(axis)).min(total.max(1));
     let known: Vec<u32> = grid
         .iter()
-        .chain(&run::sizes(kernel, binding))
+        .chain(&geometry.sizes)
         .map(|&n| n as u32)
-        .chain(binding.params.iter().map(|p| p.map_or(0, |x| x.bits as u32)))
+        .chain(params.iter().map(|p| p.map_or(0, |x| x.bits as u32)))
         .collect();
     let parts = (0..total.div_ceil(chunk)).map(|i| (i * chunk, chunk.min(total - i * chunk)));
     parts

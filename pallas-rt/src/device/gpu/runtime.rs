@@ -1,7 +1,13 @@
 //! One wgpu device and its queue, and how its errors become ours.
+use super::launch::Shaders;
 use super::memory::Block;
 use super::pipeline::Pipelines;
-use crate::array::{Device, Ledger, Stock, physical_bytes};
+use crate::device::ledger::{Ledger, Reservation};
+use crate::device::limits::Device;
+use crate::device::memory::physical_bytes;
+use crate::device::reuse::Stock;
+use crate::device::runtime::{Executable, Runtime, Storage};
+use crate::device::source::Source;
 use crate::error::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -58,24 +64,6 @@ impl Gpu {
         gpu
     }
 
-    pub(crate) fn device(&self) -> &Device {
-        &self.device
-    }
-
-    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
-        &self.ledger
-    }
-
-    /// Gives kept buffers back to the driver.
-    pub(crate) fn release_kept_memory(&self) {
-        self.stock.clear();
-    }
-
-    /// Whether the device is gone for good.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.trouble.lost.get().is_some()
-    }
-
     /// Refuses to go on without a device.
     pub(super) fn alive(&self) -> Result<()> {
         match self.trouble.lost.get() {
@@ -125,15 +113,6 @@ impl Gpu {
         }
     }
 
-    /// Waits until all work submitted so far is done.
-    pub(crate) fn wait(&self) -> Result<()> {
-        self.poll(wgpu::PollType::wait_indefinitely())?;
-        match self.trouble.stray.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            None => Ok(()),
-            Some(message) => Err(self.failure("run earlier work", message)),
-        }
-    }
-
     /// Lets wgpu do its housekeeping, waiting as `kind` says.
     pub(super) fn poll(&self, kind: wgpu::PollType) -> Result<()> {
         self.alive()?;
@@ -143,5 +122,40 @@ impl Gpu {
             Ok(Err(error)) => Err(self.failure("wait for its work", error.to_string())),
             Err(_) => Err(self.lose("it failed while its work was waited for".into())),
         }
+    }
+}
+
+impl Runtime for Gpu {
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    fn allocate(self: Arc<Self>, bytes: usize, zeroed: bool) -> Result<(Storage, Reservation)> {
+        let (memory, reservation) = self.buffer(bytes, zeroed)?;
+        Ok((Storage::Device(Box::new(memory)), reservation))
+    }
+
+    fn release_kept_memory(&self) {
+        self.stock.clear();
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.poll(wgpu::PollType::wait_indefinitely())?;
+        match self.trouble.stray.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            None => Ok(()),
+            Some(message) => Err(self.failure("run earlier work", message)),
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.trouble.lost.get().is_some()
+    }
+
+    fn compile(&self, source: Arc<Source>) -> Box<dyn Executable> {
+        Box::new(Shaders::new(source))
     }
 }

@@ -1,11 +1,13 @@
 //! What a call's shader may use and rely on.
-use super::bind::Binding;
-use super::run;
-use crate::{Client, Error, Result, wgsl};
+use super::client::Client;
+use super::limits::{DeviceLimits, Profile};
+use super::runtime::Geometry;
+use crate::error::{Error, Result};
+use crate::wgsl;
 use pallas_ir::{At, Diag, Kernel, Loc, Operand};
 
 /// What the device has, and what is known of this call's sizes.
-pub(super) fn limits(client: &Client, kernel: &Kernel, binding: &Binding) -> Result<wgsl::Limits> {
+pub(crate) fn shader_limits(client: &Client, kernel: &Kernel, geometry: &Geometry) -> Result<wgsl::Limits> {
     let device = client.limits();
     let profile = profile(device)?;
     Ok(wgsl::Limits {
@@ -16,26 +18,26 @@ pub(super) fn limits(client: &Client, kernel: &Kernel, binding: &Binding) -> Res
         // A software adapter computes a subgroup in the lanes of a vector.
         lanes: device.subgroup.filter(|(least, most)| least == most && client.device().software).map(|(n, _)| n),
         matrices: device.matrices.filter(|_| profile == wgsl::Profile::GpuCoop),
-        multiples: multiples(kernel, binding),
+        multiples: multiples(kernel, geometry),
     })
 }
 
 /// Dimensions, bit by bit, that rows of arrays have and that are multiples of four in this call.
-fn multiples(kernel: &Kernel, binding: &Binding) -> u64 {
+fn multiples(kernel: &Kernel, geometry: &Geometry) -> u64 {
     let rows = |name: &str| {
         let last = |o: &Operand| o.dims.len() > 1 && o.dims.last().is_some_and(|d| d.names().iter().any(|n| n == name));
         kernel.arrays().any(|(_, o)| last(o))
     };
-    let sizes = run::sizes(kernel, binding).into_iter().enumerate();
+    let sizes = geometry.sizes.iter().enumerate();
     let told = sizes.filter(|&(i, n)| i < 64 && n % 4 == 0 && rows(&kernel.dims[i].name));
     told.map(|(i, _)| 1 << i).sum()
 }
 
 /// How kernels are placed for a device; `PALLAS_PROFILE` overrides.
-fn profile(device: &crate::DeviceLimits) -> Result<wgsl::Profile> {
+fn profile(device: &DeviceLimits) -> Result<wgsl::Profile> {
     let Ok(asked) = std::env::var("PALLAS_PROFILE") else {
         return Ok(match device.profile {
-            crate::Profile::SimtCpu => wgsl::Profile::SimtCpu,
+            Profile::SimtCpu => wgsl::Profile::SimtCpu,
             _ if device.matrices.is_some() => wgsl::Profile::GpuCoop,
             _ => wgsl::Profile::Gpu,
         });

@@ -1,0 +1,155 @@
+//! Bytes on a device.
+use super::client::Client;
+use super::ledger::Reservation;
+use super::runtime::{DeviceMemory, Storage};
+use crate::error::Result;
+use std::fmt;
+
+/// A piece of a client's memory. Dropped, it is kept for the next allocation of its size.
+///
+/// Shared buffers are only read; writing needs `&mut`, which the uniquely owned [`Array`](crate::Array) gives.
+pub struct Buffer {
+    client: Client,
+    len: usize,
+    /// Given back before the memory is kept for reuse, which is limited by what is not booked. `None` for memory that the
+    /// user owns.
+    _reservation: Option<Reservation>,
+    storage: Storage,
+}
+
+impl Buffer {
+    /// `len` bytes with unspecified contents.
+    pub(crate) fn uninitialised(client: &Client, len: usize) -> Result<Buffer> {
+        Buffer::allocate(client, len, false)
+    }
+
+    /// `len` zeros.
+    pub(crate) fn zeroed(client: &Client, len: usize) -> Result<Buffer> {
+        Buffer::allocate(client, len, true)
+    }
+
+    fn allocate(client: &Client, len: usize, zeroed: bool) -> Result<Buffer> {
+        let (storage, reservation) = client.runtime().clone().allocate(len, zeroed)?;
+        Ok(Buffer { client: client.clone(), len, _reservation: Some(reservation), storage })
+    }
+
+    /// Memory of the user's own.
+    #[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
+    pub(super) fn of_user(client: &Client, len: usize, memory: Box<dyn DeviceMemory>) -> Buffer {
+        Buffer { client: client.clone(), len, _reservation: None, storage: Storage::Device(memory) }
+    }
+
+    /// These bytes.
+    pub(crate) fn holding(client: &Client, bytes: &[u8]) -> Result<Buffer> {
+        let mut buffer = Buffer::uninitialised(client, bytes.len())?;
+        buffer.write(bytes)?;
+        Ok(buffer)
+    }
+
+    /// The client it belongs to.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes in place, where they are in host memory.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match &self.storage {
+            Storage::Host(memory) => Some(memory.block().bytes(self.len)),
+            Storage::Device(_) => None,
+        }
+    }
+
+    /// The bytes in place, to be written, where they are in host memory.
+    pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        match &mut self.storage {
+            Storage::Host(memory) => Some(memory.block_mut().bytes_mut(self.len)),
+            Storage::Device(_) => None,
+        }
+    }
+
+    /// Start of the host memory, a multiple of 64; null on a GPU.
+    pub fn as_ptr(&self) -> *const u8 {
+        match &self.storage {
+            Storage::Host(memory) => memory.block().as_ptr(),
+            Storage::Device(_) => std::ptr::null(),
+        }
+    }
+
+    /// Start of the host memory, to be written; null on a GPU.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        match &mut self.storage {
+            Storage::Host(memory) => memory.block_mut().as_mut_ptr(),
+            Storage::Device(_) => std::ptr::null_mut(),
+        }
+    }
+
+    /// The memory, where it is a device's.
+    #[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
+    pub(super) fn device_memory(&self) -> Option<&dyn DeviceMemory> {
+        match &self.storage {
+            Storage::Host(_) => None,
+            Storage::Device(memory) => Some(&**memory),
+        }
+    }
+
+    /// Copies the bytes to the host; waits for the kernels that write them.
+    pub(crate) fn read(&self) -> Result<Vec<u8>> {
+        match &self.storage {
+            Storage::Host(memory) => Ok(memory.block().bytes(self.len).to_vec()),
+            Storage::Device(memory) => memory.read(self.len),
+        }
+    }
+
+    /// Overwrites all bytes with those of a buffer of the same client and length; the host does not wait.
+    pub(crate) fn copy_from(&mut self, other: &Buffer) -> Result<()> {
+        assert!(self.len == other.len && self.client == other.client, "{other:?} into {self:?}");
+        match (&mut self.storage, &other.storage) {
+            (Storage::Host(to), Storage::Host(from)) => {
+                to.block_mut().bytes_mut(self.len).copy_from_slice(from.block().bytes(self.len));
+                Ok(())
+            }
+            (Storage::Device(to), Storage::Device(from)) => to.copy_from(&**from, self.len),
+            (Storage::Host(_), Storage::Device(_)) | (Storage::Device(_), Storage::Host(_)) => {
+                unreachable!("buffers of one client are of one kind")
+            }
+        }
+    }
+
+    /// Overwrites the bytes from the start, in host memory.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes the buffer meanwhile.
+    pub(super) unsafe fn overwrite(&self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.len, "{} bytes into a buffer of {}", bytes.len(), self.len);
+        // SAFETY: the block holds `len` bytes, and the caller has them for itself.
+        unsafe { self.as_ptr().cast_mut().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// Overwrites the bytes from the start.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        assert!(bytes.len() <= self.len, "{} bytes into a buffer of {}", bytes.len(), self.len);
+        match &mut self.storage {
+            Storage::Host(memory) => {
+                memory.block_mut().bytes_mut(bytes.len()).copy_from_slice(bytes);
+                Ok(())
+            }
+            Storage::Device(memory) => memory.write(bytes),
+        }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes on {})", self.len, self.client.device())
+    }
+}

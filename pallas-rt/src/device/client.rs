@@ -1,0 +1,164 @@
+//! A client: one device with its memory.
+use super::cpu::Cpu;
+use super::host::Host;
+use super::interpreter::Interpreter;
+use super::ledger::MemoryStats;
+use super::limits::{Device, DeviceKind, DeviceLimits};
+use super::runtime::Runtime;
+use crate::error::{Bytes, Error, Result};
+use pallas_ir::{At, DType, Diag, Loc};
+use std::fmt;
+use std::sync::Arc;
+
+/// A device that runs kernels, with its memory. Cheap to clone; usable from several threads at once.
+///
+/// Arrays live on a client, and a call runs where its arrays live. `Client::cpu()` twice is the same client;
+/// [`Client::isolated`] makes another one of the same device.
+///
+/// ```
+/// use pallas_rt::{Array, Client};
+/// let client = Client::from_env()?; // PALLAS_DEVICE, else the best GPU, else the CPU
+/// println!("{}", client.why());
+/// let x = client.array(&[1.0f32, 2.0, 3.0], &[3])?;
+/// assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0, 3.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    runtime: Arc<dyn Runtime>,
+    why: Arc<str>,
+}
+
+impl Client {
+    pub(super) fn new(runtime: impl Runtime, why: &str) -> Self {
+        Client { runtime: Arc::new(runtime), why: why.into() }
+    }
+
+    pub(super) fn on_host(kind: DeviceKind, why: &str) -> Self {
+        let host = Host::new(Device::host(kind));
+        match kind {
+            DeviceKind::Interpreter => Client::new(Interpreter(host), why),
+            DeviceKind::Cpu | DeviceKind::Gpu => Client::new(Cpu(host), why),
+        }
+    }
+
+    /// The CPU, with the limits of another device: functions choose blocks for that one, and
+    /// [`explain`](crate::explain) has its shaders, on any machine.
+    ///
+    /// ```
+    /// use pallas_rt::{Client, Profile};
+    /// let mut limits = Client::cpu().limits().clone();
+    /// (limits.profile, limits.workgroup_bytes) = (Profile::Gpu, 48 << 10);
+    /// (limits.max_threads, limits.max_threads_per_axis) = (256, [256, 256, 64]);
+    /// assert_eq!(Client::cpu_as(limits).limits().workgroup_bytes, 48 << 10);
+    /// ```
+    pub fn cpu_as(limits: DeviceLimits) -> Self {
+        let device = Device { limits, ..Device::host(DeviceKind::Cpu) };
+        Client::new(Cpu(Host::new(device)), "with the limits of another device")
+    }
+
+    /// The same client, chosen for another reason.
+    pub(crate) fn because(mut self, why: &str) -> Self {
+        self.why = why.into();
+        self
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        self.runtime.device()
+    }
+
+    /// Which executor runs this client's kernels.
+    pub fn kind(&self) -> DeviceKind {
+        self.device().kind
+    }
+
+    /// What the device can do.
+    pub fn limits(&self) -> &DeviceLimits {
+        &self.device().limits
+    }
+
+    /// Which device this is and why it was chosen.
+    pub fn why(&self) -> String {
+        format!("{}: {}", self.device(), self.why)
+    }
+
+    /// Memory in use, its peak, and the limit.
+    pub fn memory(&self) -> MemoryStats {
+        self.runtime.ledger().stats()
+    }
+
+    /// Sets the most bytes that arrays and scratch may occupy; an allocation beyond it is an error and changes nothing.
+    pub fn set_memory_limit(&self, bytes: u64) {
+        self.runtime.ledger().set_limit(bytes);
+    }
+
+    /// Gives freed memory that was kept for reuse back to the system.
+    pub fn release_kept_memory(&self) {
+        self.runtime.release_kept_memory();
+    }
+
+    /// Waits until everything launched so far is done.
+    ///
+    /// # Errors
+    /// The first error of that work that no reader was told of; [`Error::DeviceLost`].
+    pub fn block_until_ready(&self) -> Result<()> {
+        self.runtime.wait()
+    }
+
+    /// Refuses tiles and scratch of a kernel that exceed the memory limit.
+    pub(crate) fn check_room(&self, kernel: &str, bytes: u64) -> Result<()> {
+        if self.has_room(bytes) {
+            return Ok(());
+        }
+        let message = format!("its tiles and scratch take {}, {} of memory are free", Bytes(bytes), Bytes(self.free()));
+        let diag = Diag::new("memory", At::Op, message, "use smaller blocks, or raise `set_memory_limit`");
+        Err(Error::kernel(kernel, Loc::NONE, "", diag))
+    }
+
+    /// Whether a launch that takes `bytes` besides its arrays is within the memory limit. On the host, what fits the cache
+    /// of a thread is not counted.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        const SMALL: u64 = 16 << 20;
+        let uncounted = if self.kind() == DeviceKind::Gpu { 0 } else { SMALL };
+        bytes <= uncounted || bytes <= self.free()
+    }
+
+    fn free(&self) -> u64 {
+        let memory = self.memory();
+        memory.limit.saturating_sub(memory.in_use)
+    }
+
+    /// What runs this client's kernels.
+    pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.runtime
+    }
+
+    /// Refuses element types that the device cannot hold.
+    pub(crate) fn check_dtype(&self, dtype: DType) -> Result<()> {
+        let is_64_bit = matches!(dtype, DType::F64 | DType::I64 | DType::U64);
+        if !is_64_bit || self.limits().has_64_bit {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            what: format!("element type {dtype}"),
+            device: self.device().to_string(),
+            help: "use a type of 32 bits or less, or the CPU: `Client::cpu()`",
+        })
+    }
+}
+
+/// Two clients are equal if arrays of one can be used with the other.
+impl PartialEq for Client {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.runtime, &other.runtime)
+    }
+}
+
+impl Eq for Client {}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({})", self.why())
+    }
+}

@@ -1,0 +1,111 @@
+//! The strict interpreter: runs the tile IR as traced, or, step by step, the body that it was traced from.
+use super::client::Client;
+use super::host::Host;
+use super::ledger::{Ledger, Reservation};
+use super::limits::Device;
+use super::runtime::{Executable, Geometry, Launch, Runtime, Storage, outputs};
+use super::source::Source;
+use crate::error::Result;
+use crate::interp::{self, Argument, Data, Fault, Machine, walk};
+use pallas_ir::{Kernel, OperandKind};
+use std::sync::Arc;
+
+/// The runtime of the strict interpreter.
+pub(super) struct Interpreter(pub(super) Host);
+
+impl Runtime for Interpreter {
+    fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    fn ledger(&self) -> &Arc<Ledger> {
+        &self.0.ledger
+    }
+
+    fn allocate(self: Arc<Self>, bytes: usize, zeroed: bool) -> Result<(Storage, Reservation)> {
+        self.0.allocate(bytes, zeroed).map(|(memory, reservation)| (Storage::Host(memory), reservation))
+    }
+
+    fn release_kept_memory(&self) {
+        self.0.stock.clear();
+    }
+
+    fn wait(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn compile(&self, source: Arc<Source>) -> Box<dyn Executable> {
+        Box::new(Traced(source))
+    }
+}
+
+/// A kernel as traced.
+struct Traced(Arc<Source>);
+
+impl Executable for Traced {
+    fn memory_needed(&self, _: &Client, _: &Geometry) -> Result<u64> {
+        Ok(memory_needed(&self.0.traced))
+    }
+
+    fn bytes(&self) -> u64 {
+        0
+    }
+
+    unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
+        check_room(client, launch.kernel)?;
+        let mut machine = machine(&self.0.traced, launch)?;
+        walk::run(&mut machine)?;
+        // SAFETY: the caller has the outputs for itself.
+        unsafe { finish(machine, launch) }
+    }
+}
+
+/// Per element of a tile its value and whether it is defined; of scratch also its reader and writer.
+fn memory_needed(kernel: &Kernel) -> u64 {
+    let tiles = kernel.values.iter().filter(|ty| !ty.is_scalar());
+    let scratch = kernel.operands.iter().filter(|o| o.kind == OperandKind::Scratch);
+    let bytes = |elements: usize, each: usize| elements as u64 * each as u64;
+    let tiles: u64 = tiles.map(|ty| bytes(ty.elements(), ty.dtype.bytes() + 1)).sum();
+    tiles + scratch.map(|o| bytes(o.block_shape().iter().product(), o.dtype.bytes() + 9)).sum::<u64>()
+}
+
+/// Refuses tiles and scratch that exceed the client's memory limit.
+pub(crate) fn check_room(client: &Client, kernel: &Kernel) -> Result<()> {
+    client.check_room(&kernel.name, memory_needed(kernel))
+}
+
+/// A machine that is about to run a launch, with copies of its inputs.
+pub(crate) fn machine(kernel: &Arc<Kernel>, launch: &Launch<'_>) -> Result<Machine> {
+    let geometry = launch.geometry;
+    let mut arguments = vec![];
+    for (i, operand) in kernel.operands.iter().enumerate() {
+        let shape = geometry.shapes[i].clone();
+        arguments.push(match (&operand.kind, launch.buffers[i], launch.params[i]) {
+            (OperandKind::Param, _, Some(x)) => Argument::Param(x),
+            (OperandKind::Input | OperandKind::Prefetch, Some(buffer), _) => {
+                Argument::Array(shape, Data::from_bytes(operand.dtype, &buffer.read()?))
+            }
+            _ => Argument::Fresh(shape),
+        });
+    }
+    Ok(Machine::new(kernel.clone(), geometry.sizes.clone(), geometry.grid.clone(), arguments))
+}
+
+/// Ends a launch: writes the outputs to their buffers and prints what the kernel printed.
+///
+/// # Errors
+/// An element of an output that no program wrote.
+///
+/// # Safety
+/// That of [`Executable::run`].
+pub(crate) unsafe fn finish(machine: Machine, launch: &Launch<'_>) -> Result<()> {
+    // What is missing at the end has no line but the kernel's.
+    let (data, log) = machine.finish().map_err(|fault| Fault { loc: launch.at, ..fault })?;
+    interp::print(&log);
+    for (i, data) in outputs(launch.kernel).zip(data) {
+        let buffer = launch.buffers[i].expect("outputs have memory");
+        // SAFETY: the caller has the outputs for itself.
+        unsafe { buffer.overwrite(&data.to_bytes()) };
+    }
+    Ok(())
+}

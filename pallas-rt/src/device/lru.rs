@@ -1,0 +1,123 @@
+//! A cache with limits, which the least recently used entries leave first.
+use super::counters::EVICTIONS;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The most that this process keeps of compiled kernels. One that has left is compiled again when it is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheLimits {
+    /// Number of kernels; on each GPU also of pipelines.
+    pub kernels: usize,
+    /// Bytes of tile IR, plans, machine code and shaders, estimated.
+    pub bytes: u64,
+}
+
+impl CacheLimits {
+    const DEFAULT: CacheLimits = CacheLimits { kernels: 4096, bytes: 512 << 20 };
+}
+
+impl Default for CacheLimits {
+    /// 4,096 kernels and 512 MiB.
+    fn default() -> CacheLimits {
+        CacheLimits::DEFAULT
+    }
+}
+
+static LIMITS: Mutex<CacheLimits> = Mutex::new(CacheLimits::DEFAULT);
+
+/// Sets how much is kept of compiled kernels; it holds from the next compile on.
+pub fn set_cache_limits(limits: CacheLimits) {
+    *LIMITS.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+}
+
+/// Values by key.
+pub(crate) struct Lru<K, V> {
+    entries: Mutex<Entries<K, V>>,
+    /// Bytes of a value; it may grow while it is kept.
+    weigh: fn(&V) -> u64,
+}
+
+struct Entries<K, V> {
+    slots: HashMap<K, (u64, V)>,
+    /// Number of lookups: the time of a use.
+    now: u64,
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
+    pub(crate) fn new(weigh: fn(&V) -> u64) -> Self {
+        Lru { entries: Mutex::new(Entries { slots: HashMap::new(), now: 0 }), weigh }
+    }
+
+    /// The value of a key, which counts as used.
+    pub(crate) fn get(&self, key: &K) -> Option<V> {
+        let mut entries = self.entries();
+        entries.now += 1;
+        let now = entries.now;
+        let (used, value) = entries.slots.get_mut(key)?;
+        *used = now;
+        Some(value.clone())
+    }
+
+    /// Keeps a value, unless the key has one by now, and returns the one that is kept.
+    pub(crate) fn insert(&self, key: K, value: V) -> V {
+        let mut entries = self.entries();
+        entries.now += 1;
+        let now = entries.now;
+        let kept = entries.slots.entry(key).or_insert((now, value));
+        kept.0 = now;
+        let kept = kept.1.clone();
+        self.shrink(&mut entries);
+        kept
+    }
+
+    /// Drops entries until the limits hold, except the one used last.
+    fn shrink(&self, entries: &mut Entries<K, V>) {
+        let limits = *LIMITS.lock().unwrap_or_else(PoisonError::into_inner);
+        // Weighing looks at every entry, so it is not done for each.
+        let weighed = entries.slots.len() > limits.kernels || entries.now.is_multiple_of(8);
+        let mut bytes: u64 = if weighed { entries.slots.values().map(|(_, v)| (self.weigh)(v)).sum() } else { 0 };
+        while entries.slots.len() > 1 && (entries.slots.len() > limits.kernels || bytes > limits.bytes) {
+            let oldest = entries.slots.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
+            let Some((_, value)) = oldest.and_then(|key| entries.slots.remove(&key)) else { return };
+            bytes = bytes.saturating_sub((self.weigh)(&value));
+            EVICTIONS.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Number of entries.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.entries().slots.len()
+    }
+
+    /// A panic elsewhere leaves whole entries.
+    fn entries(&self) -> MutexGuard<'_, Entries<K, V>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_recently_used_leave_first() {
+        let cache = Lru::new(|bytes: &u64| *bytes);
+        let most = CacheLimits::DEFAULT.kernels;
+        for key in 0..most {
+            cache.insert(key, 1);
+        }
+        assert_eq!((cache.get(&0), cache.len()), (Some(1), most));
+        cache.insert(most, 1);
+        assert_eq!((cache.get(&0), cache.get(&1), cache.len()), (Some(1), None, most), "0 was used after 1");
+        assert_eq!(cache.insert(0, 7), 1, "the first value stays");
+        let heavy = Lru::new(|bytes: &u64| *bytes);
+        for key in 0..64 {
+            heavy.insert(key, CacheLimits::DEFAULT.bytes / 4);
+        }
+        assert!((1..=12).contains(&heavy.len()), "{} entries of a quarter of the bytes", heavy.len());
+        assert!(heavy.get(&63).is_some());
+    }
+}

@@ -1,0 +1,48 @@
+//! Devices, their memory, and what runs on them, in their order of dependence:
+//!
+//! - `limits`: names and limits of a device;
+//! - `ledger`: memory in use, and its limit;
+//! - `reuse`: freed blocks kept for the next allocation, by size class;
+//! - `memory`: host blocks, and elements as bytes;
+//! - `counters`: numbers of traces, compiles and launches; `lru`: a cache with limits;
+//! - `source`: a traced kernel with its lowered form, from disk where it is there;
+//! - `shader`: limits of a call's shader;
+//! - `runtime`: the trait that every kind of device implements;
+//! - `host`: memory of the CPU and the interpreter; `cpu`, `interpreter`: their runtimes;
+//! - `gpu`: the runtime behind wgpu, or, in a build without it, the errors that say so;
+//! - `client`: one device with its memory; `choice`: the device by name, by environment, or the best one;
+//! - `buffer`: bytes on a device.
+mod buffer;
+mod choice;
+mod client;
+mod counters;
+mod cpu;
+#[cfg(feature = "gpu")]
+pub(crate) mod gpu;
+#[cfg(not(feature = "gpu"))]
+#[path = "no_gpu.rs"]
+mod gpu;
+mod host;
+pub(crate) mod interpreter;
+mod ledger;
+mod limits;
+mod lru;
+pub(crate) mod memory;
+mod reuse;
+mod runtime;
+mod shader;
+mod source;
+
+pub use buffer::Buffer;
+pub use client::Client;
+pub(crate) use counters::{CACHE_HITS, LAUNCHES, TRACES};
+pub use counters::{Counters, counters};
+#[cfg(feature = "gpu")]
+pub use gpu::GpuCounters;
+pub use ledger::MemoryStats;
+pub use limits::{Device, DeviceKind, DeviceLimits, Matrices, Profile};
+pub(crate) use lru::Lru;
+pub use lru::{CacheLimits, set_cache_limits};
+pub(crate) use runtime::{Executable, Geometry, Launch, outputs};
+pub(crate) use shader::shader_limits;
+pub(crate) use source::Source;

@@ -1,0 +1,132 @@
+//! A launch that repeats: everything but its arrays and parameters is found once.
+use super::compiled::Compiled;
+use super::run::empty_bytes;
+use crate::array::Array;
+use crate::device::{Buffer, Client, Geometry, LAUNCHES, Launch};
+use crate::error::{Error, Result};
+use pallas_ir::{Literal, Loc, OperandKind};
+use std::sync::atomic::Ordering;
+
+/// Operands of a launch that need no memory from the heap.
+const FEW: usize = 16;
+
+/// A kernel with a client and sizes, ready to be launched often. Launches write existing arrays and allocate nothing.
+///
+/// ```
+/// use pallas_rt::exec::Compiled;
+/// use pallas_rt::{Client, DType, ir::Kernel};
+///
+/// let kernel: Kernel = "
+/// kernel double {
+///   dim N
+///   grid cdiv(N, 8) parallel
+///   in x: f32[N] block [8]
+///   out out: f32[N] block [8] empty 0.0
+///   map @x (%0: i32[]) { yield %0 }
+///   map @out (%1: i32[]) { yield %1 }
+///   body {
+///     %2: f32[8] = load @x block[0:8]
+///     %3: f32[8] = add %2, %2
+///     store @out block[0:8] %3
+///   }
+/// }".parse().expect("tile IR");
+/// let client = Client::cpu();
+/// let double = Compiled::new(kernel)?.prepare(&client, &[3])?;
+/// let x = client.array(&[1.0f32, 2.0, 3.0], &[3])?;
+/// let mut y = client.zeros(DType::F32, &[3])?;
+/// double.launch(&[&x], &[], &mut [&mut y])?;
+/// assert_eq!(y.to_vec::<f32>()?, [2.0, 4.0, 6.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    compiled: Compiled,
+    client: Client,
+    geometry: Geometry,
+}
+
+impl Prepared {
+    pub(super) fn new(compiled: Compiled, client: Client, geometry: Geometry) -> Prepared {
+        Prepared { compiled, client, geometry }
+    }
+
+    /// Shape of each output, in order.
+    pub fn shapes(&self) -> Vec<&[usize]> {
+        self.compiled.outputs().map(|i| &self.geometry.shapes[i][..]).collect()
+    }
+
+    /// Runs the kernel: `inputs` and prefetches in the order of the operands, `params` in theirs, results in `outputs`. An
+    /// input that an output aliases is that output's array, and is left out of `inputs`.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] or [`Error::Output`] for arguments that do not fit; on the interpreter any fault; device trouble.
+    pub fn launch(&self, inputs: &[&Array], params: &[Literal], outputs: &mut [&mut Array]) -> Result<()> {
+        let kernel = self.compiled.traced();
+        for (index, output) in outputs.iter_mut().enumerate() {
+            owned(index, output)?;
+        }
+        let count = kernel.operands.len();
+        let (mut few_buffers, mut few_values) = ([None::<&Buffer>; FEW], [None::<Literal>; FEW]);
+        let (mut many_buffers, mut many_values) = (vec![], vec![]);
+        let (buffers, values) = if count <= FEW {
+            (&mut few_buffers[..count], &mut few_values[..count])
+        } else {
+            many_buffers.resize(count, None);
+            many_values.resize(count, None);
+            (&mut many_buffers[..], &mut many_values[..])
+        };
+        let mut results = outputs.iter();
+        for i in self.compiled.outputs() {
+            let array = self.operand(i, results.next().map(|array| &**array))?;
+            buffers[i] = Some(array.buffer());
+            if let OperandKind::Output { alias: Some(from), .. } = &kernel.operands[i].kind {
+                buffers[from.index()] = buffers[i];
+            }
+        }
+        let (mut inputs, mut params) = (inputs.iter(), params.iter());
+        for (i, operand) in kernel.operands.iter().enumerate() {
+            match operand.kind {
+                OperandKind::Input | OperandKind::Prefetch if buffers[i].is_none() => {
+                    buffers[i] = Some(self.operand(i, inputs.next().copied())?.buffer());
+                }
+                OperandKind::Param => values[i] = Some(self.compiled.check_param(i, params.next())?),
+                OperandKind::Input | OperandKind::Prefetch | OperandKind::Output { .. } | OperandKind::Scratch => {}
+            }
+        }
+        let rest = inputs.len() + params.len() + results.len();
+        if rest > 0 {
+            return Err(self.compiled.too_many(rest));
+        }
+        if self.geometry.is_empty() {
+            return self.fill_empty(outputs);
+        }
+        LAUNCHES.fetch_add(1, Ordering::Relaxed);
+        let launch = Launch { kernel, at: Loc::NONE, geometry: &self.geometry, params: values, buffers };
+        // SAFETY: `operand` has checked the shapes; outputs are borrowed mutably, and `owned` says that no other array
+        // shares their memory.
+        unsafe { self.compiled.on(&self.client).run(&self.client, &launch) }
+    }
+
+    /// The array of an operand, if it is one of its element type and shape on this client.
+    fn operand<'a>(&self, i: usize, array: Option<&'a Array>) -> Result<&'a Array> {
+        self.compiled.check_array(&self.client, i, &self.geometry.shapes[i], array)
+    }
+
+    /// The outputs of a launch without programs. Those that alias an input hold it already.
+    fn fill_empty(&self, outputs: &mut [&mut Array]) -> Result<()> {
+        let kernel = self.compiled.traced();
+        for ((index, i), output) in self.compiled.outputs().enumerate().zip(outputs) {
+            if let OperandKind::Output { empty, alias: None } = &kernel.operands[i].kind {
+                let bytes = empty_bytes(*empty, output.len());
+                owned(index, output)?.write(&bytes)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The memory of an output, if no other array would change with it.
+pub(crate) fn owned(index: usize, output: &mut Array) -> Result<&mut Buffer> {
+    let message = "another array shares its memory and would change too".into();
+    output.buffer_mut().ok_or(Error::Output { index, message })
+}
