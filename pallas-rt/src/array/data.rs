@@ -178,7 +178,7 @@ impl Array {
     /// # Errors
     /// [`Error::ElementType`] if `T` is not the element type; [`Error::DeviceLost`].
     pub fn to_vec<T: Elem>(&self) -> Result<Vec<T>> {
-        match self.buffer.bytes() {
+        match self.buffer.bytes()? {
             Some(bytes) => host::from_bytes(self.dtype, bytes),
             None if self.dtype != T::DTYPE => Err(Error::ElementType { array: self.dtype, asked: T::DTYPE }),
             None => host::from_bytes(self.dtype, &self.buffer.read()?),
@@ -202,7 +202,7 @@ impl Array {
             return Ok(self.clone());
         }
         client.check_dtype(self.dtype)?;
-        let buffer = match self.buffer.bytes() {
+        let buffer = match self.buffer.bytes()? {
             Some(bytes) => Buffer::holding(client, bytes)?,
             None => Buffer::holding(client, &self.buffer.read()?)?,
         };
@@ -214,7 +214,7 @@ impl Array {
     /// # Errors
     /// [`Error::DeviceLost`].
     pub fn block_until_ready(&self) -> Result<()> {
-        self.client().block_until_ready()
+        self.buffer.wait()
     }
 
     /// The same elements, row-major, under another shape; no copy.

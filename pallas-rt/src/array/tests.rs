@@ -65,7 +65,8 @@ fn a_reshape_and_a_clone_share_memory() {
     assert_eq!(x.buffer().as_ptr(), y.buffer().as_ptr());
     assert!(y.buffer_mut().is_none(), "shared memory is not written");
     drop(x);
-    y.buffer_mut().and_then(|buffer| buffer.bytes_mut()).expect("now its own")[0] = 9;
+    let bytes = y.buffer_mut().expect("now its own").bytes_mut().expect("nothing failed");
+    bytes.expect("on the host")[0] = 9;
     assert_eq!(y.to_vec::<u8>(), Ok(vec![9, 2, 3, 4, 5, 6]));
 }
 

@@ -91,12 +91,17 @@ impl Executable {
         jit::missing(&self.plan)
     }
 
+    /// Whether a launch is done sooner than another thread could take it over.
+    pub(crate) fn is_little(&self, grid: &[i64]) -> bool {
+        let programs: i64 = grid.iter().product();
+        self.plan.work.saturating_mul(programs as usize) < INLINE_WORK
+    }
+
     /// How many threads run the programs of such a grid: the caller's alone, where waking others would take longer than
     /// the work; the pool is not even started then.
     pub fn threads(&self, grid: &[i64]) -> usize {
         let programs: i64 = grid.iter().product();
-        let inline = programs <= 1 || self.plan.work.saturating_mul(programs as usize) < INLINE_WORK;
-        if inline { 1 } else { rayon::current_num_threads().min(programs as usize) }
+        if programs <= 1 || self.is_little(grid) { 1 } else { rayon::current_num_threads().min(programs as usize) }
     }
 
     /// Runs every program; returns what the kernel printed.

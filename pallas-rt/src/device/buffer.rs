@@ -1,6 +1,7 @@
 //! Bytes on a device.
 use super::client::Client;
 use super::ledger::Reservation;
+use super::memory::Block;
 use super::runtime::{DeviceMemory, Storage};
 use crate::error::Result;
 use std::fmt;
@@ -61,35 +62,53 @@ impl Buffer {
         self.len == 0
     }
 
-    /// The bytes in place, where they are in host memory.
-    pub fn bytes(&self) -> Option<&[u8]> {
+    /// The bytes in place, where they are in host memory; waits for the kernels that write them.
+    ///
+    /// # Errors
+    /// That of the last of these kernels.
+    pub fn bytes(&self) -> Result<Option<&[u8]>> {
         match &self.storage {
-            Storage::Host(memory) => Some(memory.block().bytes(self.len)),
-            Storage::Device(_) => None,
+            Storage::Host(memory) => memory.block().bytes(self.len).map(Some),
+            Storage::Device(_) => Ok(None),
         }
     }
 
-    /// The bytes in place, to be written, where they are in host memory.
-    pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+    /// The bytes in place, to be written, where they are in host memory; waits for the kernels that use them.
+    ///
+    /// # Errors
+    /// That of the last kernel that wrote them.
+    pub fn bytes_mut(&mut self) -> Result<Option<&mut [u8]>> {
         match &mut self.storage {
-            Storage::Host(memory) => Some(memory.block_mut().bytes_mut(self.len)),
-            Storage::Device(_) => None,
+            Storage::Host(memory) => memory.block_mut().bytes_mut(self.len).map(Some),
+            Storage::Device(_) => Ok(None),
         }
     }
 
-    /// Start of the host memory, a multiple of 64; null on a GPU.
+    /// Start of the host memory, a multiple of 64; null on a GPU. Waits for the kernels that write it.
     pub fn as_ptr(&self) -> *const u8 {
-        match &self.storage {
-            Storage::Host(memory) => memory.block().as_ptr(),
-            Storage::Device(_) => std::ptr::null(),
-        }
+        // An error is for those who read the array.
+        let _ = self.bytes();
+        self.start()
     }
 
-    /// Start of the host memory, to be written; null on a GPU.
+    /// Start of the host memory, to be written; null on a GPU. Waits for the kernels that use it.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
-        match &mut self.storage {
-            Storage::Host(memory) => memory.block_mut().as_mut_ptr(),
-            Storage::Device(_) => std::ptr::null_mut(),
+        if let Some(block) = self.block() {
+            block.uses().wait_for_all();
+        }
+        self.start()
+    }
+
+    /// Start of the host memory, which kernels may be using; null on a GPU.
+    pub(super) fn start(&self) -> *mut u8 {
+        self.block().map_or(std::ptr::null_mut(), Block::start)
+    }
+
+    /// The host memory.
+    pub(super) fn block(&self) -> Option<&Block> {
+        match &self.storage {
+            Storage::Host(memory) => Some(memory.block()),
+            Storage::Device(_) => None,
         }
     }
 
@@ -102,10 +121,21 @@ impl Buffer {
         }
     }
 
+    /// Waits for the kernels that write the bytes.
+    ///
+    /// # Errors
+    /// That of the last of these kernels; a lost device.
+    pub(crate) fn wait(&self) -> Result<()> {
+        match &self.storage {
+            Storage::Host(memory) => memory.block().uses().wait_for_writes(),
+            Storage::Device(_) => self.client.block_until_ready(),
+        }
+    }
+
     /// Copies the bytes to the host; waits for the kernels that write them.
     pub(crate) fn read(&self) -> Result<Vec<u8>> {
         match &self.storage {
-            Storage::Host(memory) => Ok(memory.block().bytes(self.len).to_vec()),
+            Storage::Host(memory) => Ok(memory.block().bytes(self.len)?.to_vec()),
             Storage::Device(memory) => memory.read(self.len),
         }
     }
@@ -115,7 +145,7 @@ impl Buffer {
         assert!(self.len == other.len && self.client == other.client, "{other:?} into {self:?}");
         match (&mut self.storage, &other.storage) {
             (Storage::Host(to), Storage::Host(from)) => {
-                to.block_mut().bytes_mut(self.len).copy_from_slice(from.block().bytes(self.len));
+                to.block_mut().overwritten(self.len).copy_from_slice(from.block().bytes(self.len)?);
                 Ok(())
             }
             (Storage::Device(to), Storage::Device(from)) => to.copy_from(&**from, self.len),
@@ -132,7 +162,7 @@ impl Buffer {
     pub(super) unsafe fn overwrite(&self, bytes: &[u8]) {
         assert!(bytes.len() <= self.len, "{} bytes into a buffer of {}", bytes.len(), self.len);
         // SAFETY: the block holds `len` bytes, and the caller has them for itself.
-        unsafe { self.as_ptr().cast_mut().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        unsafe { self.start().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
     /// Overwrites the bytes from the start.
@@ -140,7 +170,7 @@ impl Buffer {
         assert!(bytes.len() <= self.len, "{} bytes into a buffer of {}", bytes.len(), self.len);
         match &mut self.storage {
             Storage::Host(memory) => {
-                memory.block_mut().bytes_mut(bytes.len()).copy_from_slice(bytes);
+                memory.block_mut().overwritten(bytes.len()).copy_from_slice(bytes);
                 Ok(())
             }
             Storage::Device(memory) => memory.write(bytes),

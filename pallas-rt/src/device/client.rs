@@ -35,10 +35,10 @@ impl Client {
     }
 
     pub(super) fn on_host(kind: DeviceKind, why: &str) -> Self {
-        let host = Host::new(Device::host(kind));
+        let device = Device::host(kind);
         match kind {
-            DeviceKind::Interpreter => Client::new(Interpreter(host), why),
-            DeviceKind::Cpu | DeviceKind::Gpu => Client::new(Cpu(host), why),
+            DeviceKind::Interpreter => Client::new(Interpreter(Host::new(device)), why),
+            DeviceKind::Cpu | DeviceKind::Gpu => Client::new(Cpu::new(device), why),
         }
     }
 
@@ -54,7 +54,7 @@ impl Client {
     /// ```
     pub fn cpu_as(limits: DeviceLimits) -> Self {
         let device = Device { limits, ..Device::host(DeviceKind::Cpu) };
-        Client::new(Cpu(Host::new(device)), "with the limits of another device")
+        Client::new(Cpu::new(device), "with the limits of another device")
     }
 
     /// The same client, chosen for another reason.

@@ -1,36 +1,50 @@
 //! The CPU: plans of lowered kernels on the host's threads.
+use super::buffer::Buffer;
 use super::client::Client;
 use super::host::Host;
 use super::ledger::{Ledger, Reservation};
 use super::limits::Device;
-use super::runtime::{Executable, Geometry, Launch, Runtime, Storage};
+use super::memory::Block;
+use super::queue::{Queue, Uses};
+use super::runtime::{Executable, Geometry, Launch, Runtime, Storage, outputs};
 use super::source::Source;
 use crate::cpu;
 use crate::error::{Error, Result};
+use pallas_ir::{Kernel, Literal, OperandKind};
+use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 /// The runtime of the CPU backend.
-pub(super) struct Cpu(pub(super) Host);
+pub(super) struct Cpu {
+    host: Host,
+    queue: Queue,
+}
+
+impl Cpu {
+    pub(super) fn new(device: Device) -> Cpu {
+        Cpu { host: Host::new(device), queue: Queue::default() }
+    }
+}
 
 impl Runtime for Cpu {
     fn device(&self) -> &Device {
-        &self.0.device
+        &self.host.device
     }
 
     fn ledger(&self) -> &Arc<Ledger> {
-        &self.0.ledger
+        &self.host.ledger
     }
 
     fn allocate(self: Arc<Self>, bytes: usize, zeroed: bool) -> Result<(Storage, Reservation)> {
-        self.0.allocate(bytes, zeroed).map(|(memory, reservation)| (Storage::Host(memory), reservation))
+        self.host.allocate(bytes, zeroed).map(|(memory, reservation)| (Storage::Host(memory), reservation))
     }
 
     fn release_kept_memory(&self) {
-        self.0.stock.clear();
+        self.host.stock.clear();
     }
 
     fn wait(&self) -> Result<()> {
-        Ok(())
+        self.queue.wait()
     }
 
     fn compile(&self, source: Arc<Source>) -> Box<dyn Executable> {
@@ -41,12 +55,12 @@ impl Runtime for Cpu {
 /// A kernel for the CPU, compiled at its first launch.
 struct Native {
     source: Arc<Source>,
-    executable: OnceLock<cpu::Executable>,
+    executable: OnceLock<Arc<cpu::Executable>>,
 }
 
 impl Native {
-    fn executable(&self) -> &cpu::Executable {
-        self.executable.get_or_init(|| cpu::Executable::compile(self.source.lowered().clone()))
+    fn executable(&self) -> &Arc<cpu::Executable> {
+        self.executable.get_or_init(|| Arc::new(cpu::Executable::compile(self.source.lowered().clone())))
     }
 }
 
@@ -59,22 +73,75 @@ impl Executable for Native {
     }
 
     fn bytes(&self) -> u64 {
-        self.executable.get().map_or(0, cpu::Executable::bytes)
+        self.executable.get().map_or(0, |executable| executable.bytes())
     }
 
+    /// Little work is done at once, unless it needs what has not ended. Other work is left to the queue's thread; a call
+    /// from a thread of rayon's does it itself, in its own pool.
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
-        let geometry = launch.geometry;
+        let (executable, geometry) = (self.executable(), launch.geometry);
         client.check_room(&launch.kernel.name, self.memory_needed(client, geometry)?)?;
-        let memory = launch.buffers.iter().zip(&geometry.shapes).map(|(buffer, shape)| {
-            // Inputs are only read. Outputs are written through a shared reference: `exec` holds the only array that uses
-            // their memory, or `into` does by `&mut`.
-            let ptr = buffer.map_or(std::ptr::null_mut(), |buffer| buffer.as_ptr().cast_mut());
-            cpu::Memory { ptr, shape }
-        });
-        let memory: Vec<cpu::Memory<'_>> = memory.collect();
-        let (sizes, grid, params) = (&geometry.sizes[..], &geometry.parallel[..], launch.params);
-        let log = self.executable().run(&cpu::Launch { sizes, grid, memory: &memory, params });
-        crate::interp::print(&log.map_err(Error::from)?);
+        let blocks = || launch.buffers.iter().filter_map(|buffer| buffer.and_then(Buffer::block));
+        let own_pool = rayon::current_thread_index().is_some();
+        if own_pool || (executable.is_little(&geometry.parallel) && !blocks().any(|block| block.uses().is_busy())) {
+            for block in blocks() {
+                block.uses().wait_for_all();
+            }
+            for i in reads(launch.kernel) {
+                launch.buffers[i].map_or(Ok(()), Buffer::wait)?;
+            }
+            for i in outputs(launch.kernel) {
+                launch.buffers[i].and_then(Buffer::block).into_iter().for_each(|block| block.uses().forget_outcome());
+            }
+            let start = |i: usize| launch.buffers[i].map_or(std::ptr::null_mut(), Buffer::start);
+            // SAFETY: no launch uses the blocks, and the caller has those of outputs for itself.
+            return unsafe { execute(executable, geometry, launch.params, start) };
+        }
+        let starts: Vec<Start> =
+            launch.buffers.iter().map(|buffer| Start(buffer.map_or(std::ptr::null_mut(), Buffer::start))).collect();
+        let uses = |i: usize| launch.buffers[i].and_then(Buffer::block).map(Block::uses);
+        let (reads, writes) = (reads(launch.kernel).filter_map(uses), outputs(launch.kernel).filter_map(uses));
+        let (reads, writes): (Vec<&Uses>, Vec<&Uses>) = (reads.collect(), writes.collect());
+        let (executable, geometry, params) = (executable.clone(), geometry.clone(), launch.params.to_vec());
+        // SAFETY: the queue runs it when every launch before it has ended, and blocks wait for it before they are read,
+        // written or freed.
+        let work = move || unsafe { execute(&executable, &geometry, &params, |i| starts[i].0) };
+        let runtime: &dyn Any = &**client.runtime();
+        let Cpu { queue, .. } = runtime.downcast_ref().expect("the client is a CPU's");
+        // SAFETY: `work` uses the memory of the launch's buffers alone, whose blocks are named here.
+        unsafe { queue.add(&launch.kernel.name, &reads, &writes, work) };
         Ok(())
     }
+}
+
+/// Operands whose contents matter: inputs, prefetches, and outputs that hold an input.
+fn reads(kernel: &Kernel) -> impl Iterator<Item = usize> + '_ {
+    (0..kernel.operands.len()).filter(|&i| match kernel.operands[i].kind {
+        OperandKind::Input | OperandKind::Prefetch => true,
+        OperandKind::Output { alias, .. } => alias.is_some(),
+        OperandKind::Scratch | OperandKind::Param => false,
+    })
+}
+
+/// Start of an operand's memory, null without.
+struct Start(*mut u8);
+// SAFETY: an address; `Queue::add` says who may use it when.
+unsafe impl Send for Start {}
+
+/// Runs every program.
+///
+/// # Safety
+/// `start` gives the memory of each operand, which has the bytes of its shape. Nobody else writes it meanwhile, and nobody
+/// reads that of outputs.
+unsafe fn execute(
+    executable: &cpu::Executable,
+    geometry: &Geometry,
+    params: &[Option<Literal>],
+    start: impl Fn(usize) -> *mut u8,
+) -> Result<()> {
+    let memory = geometry.shapes.iter().enumerate().map(|(i, shape)| cpu::Memory { ptr: start(i), shape });
+    let memory: Vec<cpu::Memory<'_>> = memory.collect();
+    let launch = cpu::Launch { sizes: &geometry.sizes, grid: &geometry.parallel, memory: &memory, params };
+    crate::interp::print(&executable.run(&launch).map_err(Error::from)?);
+    Ok(())
 }

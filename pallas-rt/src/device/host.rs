@@ -28,8 +28,10 @@ impl Host {
         let reservation = ledger.reserve(class as u64)?;
         let block = match stock.take(class as u64) {
             Some(mut block) => {
+                // Launches of its last owner may go on; those of its next one come after them.
+                block.uses().forget_outcome();
                 if zeroed {
-                    block.bytes_mut(bytes).fill(0);
+                    block.overwritten(bytes).fill(0);
                 }
                 block
             }

@@ -1,5 +1,7 @@
 //! Host memory: aligned blocks, and elements as bytes. The only `unsafe` of `array`.
+use super::queue::Uses;
 use super::reuse::Reusable;
+use crate::error::Result;
 use pallas_ir::Elem;
 use std::ptr::NonNull;
 
@@ -9,15 +11,16 @@ pub(crate) const ALIGNMENT: usize = 64;
 const MAPPED: usize = 2 << 20;
 
 /// A block of initialised host memory.
-#[derive(Debug)]
 pub(crate) struct Block {
     start: NonNull<u8>,
     size: usize,
+    /// The launches that use it: whoever reads, writes or frees the memory waits for them.
+    uses: Uses,
 }
 
 // SAFETY: a block owns its memory; shared access goes through `&Block` and only reads.
 unsafe impl Send for Block {}
-// SAFETY: as above: no method of `&Block` writes.
+// SAFETY: as above: no safe method of `&Block` writes.
 unsafe impl Sync for Block {}
 
 impl Block {
@@ -25,28 +28,45 @@ impl Block {
     pub(crate) fn zeroed(size: usize) -> Option<Block> {
         debug_assert!(size > 0, "size classes start at 64");
         let start = if mapped(size) { map(size) } else { allocate(size) }?;
-        Some(Block { start, size })
+        Some(Block { start, size, uses: Uses::default() })
     }
 
-    pub(crate) fn as_ptr(&self) -> *const u8 {
+    /// Start of the memory. Launches may be using it: see [`Block::uses`].
+    pub(super) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.start.as_ptr()
+    /// The launches that use it.
+    pub(super) fn uses(&self) -> &Uses {
+        &self.uses
     }
 
-    /// The first `len` bytes.
-    pub(crate) fn bytes(&self, len: usize) -> &[u8] {
+    /// The first `len` bytes, after the launches that write them.
+    ///
+    /// # Errors
+    /// That of the last of these launches.
+    pub(super) fn bytes(&self, len: usize) -> Result<&[u8]> {
         assert!(len <= self.size, "{len} of {} bytes", self.size);
-        // SAFETY: the block owns `size` initialised bytes and is borrowed.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len) }
+        self.uses.wait_for_writes()?;
+        // SAFETY: the block owns `size` initialised bytes and is borrowed; no launch writes them.
+        Ok(unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len) })
     }
 
-    /// The first `len` bytes, to be written.
-    pub(crate) fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
+    /// The first `len` bytes, to be written, after the launches that use them.
+    ///
+    /// # Errors
+    /// That of the last launch that wrote them.
+    pub(super) fn bytes_mut(&mut self, len: usize) -> Result<&mut [u8]> {
+        self.uses.wait_for_writes()?;
+        Ok(self.overwritten(len))
+    }
+
+    /// The first `len` bytes, whose contents are of no use, to be written, after the launches that use them.
+    pub(super) fn overwritten(&mut self, len: usize) -> &mut [u8] {
         assert!(len <= self.size, "{len} of {} bytes", self.size);
-        // SAFETY: as in `bytes`, and the borrow is unique.
+        self.uses.wait_for_all();
+        self.uses.forget_outcome();
+        // SAFETY: as in `bytes`, the borrow is unique, and no launch uses the memory.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), len) }
     }
 }
@@ -59,6 +79,7 @@ impl Reusable for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        self.uses.wait_for_all();
         if mapped(self.size) { unmap(self.start, self.size) } else { deallocate(self.start, self.size) }
     }
 }
@@ -157,10 +178,10 @@ mod tests {
     fn blocks_are_aligned_zeroed_and_writable_to_their_end() {
         for size in [64, 4096, MAPPED, MAPPED + MAPPED / 4] {
             let mut block = Block::zeroed(size).expect("a little memory");
-            assert_eq!(block.as_ptr() as usize % ALIGNMENT, 0);
-            assert!(block.bytes(size).iter().all(|&byte| byte == 0));
-            block.bytes_mut(size)[size - 1] = 7;
-            assert_eq!(block.bytes(size)[size - 1], 7);
+            assert_eq!(block.start() as usize % ALIGNMENT, 0);
+            assert!(block.bytes(size).expect("nothing writes it").iter().all(|&byte| byte == 0));
+            block.overwritten(size)[size - 1] = 7;
+            assert_eq!(block.bytes(size).expect("nothing writes it")[size - 1], 7);
         }
     }
 

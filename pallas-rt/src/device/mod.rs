@@ -3,7 +3,7 @@
 //! - `limits`: names and limits of a device;
 //! - `ledger`: memory in use, and its limit;
 //! - `reuse`: freed blocks kept for the next allocation, by size class;
-//! - `memory`: host blocks, and elements as bytes;
+//! - `queue`: launches of the CPU that go on after their call; `memory`: host blocks, and elements as bytes;
 //! - `counters`: numbers of traces, compiles and launches; `lru`: a cache with limits;
 //! - `source`: a traced kernel with its lowered form, from disk where it is there;
 //! - `shader`: limits of a call's shader;
@@ -28,6 +28,7 @@ mod ledger;
 mod limits;
 mod lru;
 pub(crate) mod memory;
+mod queue;
 mod reuse;
 mod runtime;
 mod shader;

@@ -14,7 +14,7 @@ const FEW: usize = 16;
 ///
 /// ```
 /// use pallas_rt::exec::Compiled;
-/// use pallas_rt::{Client, DType, ir::Kernel};
+/// use pallas_rt::{Client, ir::{DType, Kernel}};
 ///
 /// let kernel: Kernel = "
 /// kernel double {

@@ -1,0 +1,300 @@
+//! Work of a CPU client that goes on after its call has returned: one launch after the other, in the order of the calls.
+//!
+//! A launch gets a [`Ticket`]. Blocks of memory remember the tickets of the launches that use them ([`Uses`]), so whoever
+//! reads, writes or frees a block waits for those alone. A block may be freed and allocated again meanwhile: the launches
+//! of its next owner come later in the same queue.
+use crate::error::{Error, Result};
+use pallas_ir::{At, Diag, Loc};
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Number of a launch, from 1. Launches end in the order of their numbers.
+type Ticket = u64;
+
+/// The error of a launch, if it failed.
+type Outcome = Arc<OnceLock<Error>>;
+
+/// The launches of one client that have not ended. Dropped, it lets its thread end after the last of them.
+pub(super) struct Queue(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// A launch was added, or the queue was closed.
+    added: Condvar,
+    /// A launch has ended.
+    ended: Condvar,
+    /// The last launch that has ended.
+    done: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    last: Ticket,
+    running: bool,
+    closed: bool,
+    /// The first error that `wait` has not returned.
+    error: Option<Error>,
+}
+
+struct Job {
+    kernel: String,
+    work: Box<dyn FnOnce() -> Result<()> + Send>,
+    /// Of the launches that write its inputs.
+    needs: Vec<Outcome>,
+    outcome: Outcome,
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        let (added, ended) = (Condvar::new(), Condvar::new());
+        Queue(Arc::new(Shared { state: Mutex::default(), added, ended, done: AtomicU64::new(0) }))
+    }
+}
+
+impl Queue {
+    /// Runs `work` after all launches so far, on the queue's thread. It fails without running where a launch failed that
+    /// wrote a block of `reads`.
+    ///
+    /// # Safety
+    /// Of the blocks' memory, `work` reads only that of `reads` and writes only that of `writes`.
+    pub(super) unsafe fn add(
+        &self,
+        kernel: &str,
+        reads: &[&Uses],
+        writes: &[&Uses],
+        work: impl FnOnce() -> Result<()> + Send + 'static,
+    ) {
+        let needs = reads.iter().filter_map(|uses| uses.outcome()).collect();
+        let outcome = Outcome::default();
+        let job = Job { kernel: kernel.into(), work: Box::new(work), needs, outcome: outcome.clone() };
+        let mut state = self.0.state();
+        state.last += 1;
+        for uses in reads {
+            uses.note(&self.0, &uses.used, state.last);
+        }
+        for uses in writes {
+            uses.note(&self.0, &uses.used, state.last);
+            uses.note(&self.0, &uses.written, state.last);
+            uses.set_outcome(Some(outcome.clone()));
+        }
+        state.jobs.push_back(job);
+        if state.running {
+            drop(state);
+            self.0.added.notify_one();
+            return;
+        }
+        state.running = true;
+        drop(state);
+        let shared = self.0.clone();
+        let thread = std::thread::Builder::new().name("pallas-cpu".into());
+        if thread.spawn(move || shared.work()).is_err() {
+            // The system has no more threads: this one does the work.
+            self.0.state().running = false;
+            loop {
+                let job = self.0.state().jobs.pop_front();
+                let Some(job) = job else { break };
+                self.0.run(job);
+            }
+        }
+    }
+
+    /// Waits until all launches have ended.
+    ///
+    /// # Errors
+    /// The first error among them that no `wait` has returned before.
+    pub(super) fn wait(&self) -> Result<()> {
+        let last = self.0.state().last;
+        self.0.wait(last);
+        self.0.state().error.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.0.state().closed = true;
+        self.0.added.notify_one();
+    }
+}
+
+impl Shared {
+    /// A panic elsewhere leaves a list of whole jobs.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The queue's thread.
+    fn work(&self) {
+        let next = || {
+            let mut state = self.state();
+            loop {
+                match state.jobs.pop_front() {
+                    None if !state.closed => state = self.added.wait(state).unwrap_or_else(PoisonError::into_inner),
+                    job => return job,
+                }
+            }
+        };
+        while let Some(job) = next() {
+            self.run(job);
+        }
+    }
+
+    fn run(&self, job: Job) {
+        let Job { kernel, work, needs, outcome } = job;
+        let result = match needs.iter().find_map(|needed| needed.get()) {
+            Some(error) => Err(error.clone()),
+            None => catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(panicked(&kernel, &*panic))),
+        };
+        let mut state = self.state();
+        if let Err(error) = result {
+            state.error.get_or_insert_with(|| error.clone());
+            outcome.get_or_init(|| error);
+        }
+        self.done.fetch_add(1, Ordering::Release);
+        drop(state);
+        self.ended.notify_all();
+    }
+
+    fn has_ended(&self, ticket: Ticket) -> bool {
+        self.done.load(Ordering::Acquire) >= ticket
+    }
+
+    fn wait(&self, ticket: Ticket) {
+        if self.has_ended(ticket) {
+            return;
+        }
+        if rayon::current_thread_index().is_some() {
+            // The launch may wait for this very thread to take a part of it.
+            while !self.has_ended(ticket) {
+                if rayon::yield_now() != Some(rayon::Yield::Executed) {
+                    std::thread::yield_now();
+                }
+            }
+            return;
+        }
+        let mut state = self.state();
+        while !self.has_ended(ticket) {
+            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// A panic of a launch as an error: a mistake in this crate, not in the user's kernel.
+fn panicked(kernel: &str, panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    let message = format!("its launch panicked: {}", text.unwrap_or("without a message"));
+    Error::kernel(kernel, Loc::NONE, "", Diag::new("panic", At::Op, message, "report it, with the kernel"))
+}
+
+/// The launches that use a block of memory.
+#[derive(Default)]
+pub(super) struct Uses {
+    /// The queue of the launches, once there was one.
+    queue: OnceLock<Arc<Shared>>,
+    used: AtomicU64,
+    written: AtomicU64,
+    /// Of the last launch that wrote the block.
+    outcome: Mutex<Option<Outcome>>,
+}
+
+impl Uses {
+    fn note(&self, queue: &Arc<Shared>, of: &AtomicU64, ticket: Ticket) {
+        self.queue.get_or_init(|| queue.clone());
+        of.fetch_max(ticket, Ordering::Relaxed);
+    }
+
+    fn wait(&self, ticket: Ticket) {
+        if let Some(queue) = self.queue.get() {
+            queue.wait(ticket);
+        }
+    }
+
+    /// Whether a launch that uses the block has not ended.
+    pub(super) fn is_busy(&self) -> bool {
+        self.queue.get().is_some_and(|queue| !queue.has_ended(self.used.load(Ordering::Relaxed)))
+    }
+
+    /// Waits until nothing uses the block.
+    pub(super) fn wait_for_all(&self) {
+        self.wait(self.used.load(Ordering::Relaxed));
+    }
+
+    /// Waits until nothing writes the block.
+    ///
+    /// # Errors
+    /// That of the launch that wrote it last.
+    pub(super) fn wait_for_writes(&self) -> Result<()> {
+        self.wait(self.written.load(Ordering::Relaxed));
+        self.outcome().and_then(|outcome| outcome.get().cloned()).map_or(Ok(()), Err)
+    }
+
+    /// Forgets how the last launch ended that wrote the block: something else is written now.
+    pub(super) fn forget_outcome(&self) {
+        if self.queue.get().is_some() {
+            self.set_outcome(None);
+        }
+    }
+
+    fn set_outcome(&self, outcome: Option<Outcome>) {
+        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = outcome;
+    }
+
+    fn outcome(&self) -> Option<Outcome> {
+        self.queue.get()?;
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn failure() -> Error {
+        Error::Value { message: "on purpose".into() }
+    }
+
+    /// Adds work that touches no memory.
+    fn add(queue: &Queue, reads: &[&Uses], writes: &[&Uses], work: impl FnOnce() -> Result<()> + Send + 'static) {
+        // SAFETY: the work uses no block.
+        unsafe { queue.add("k", reads, writes, work) }
+    }
+
+    #[test]
+    fn launches_end_in_order_and_readers_wait_for_theirs() {
+        let (queue, x, y) = (Queue::default(), Uses::default(), Uses::default());
+        let (go, wait) = mpsc::channel();
+        add(&queue, &[], &[&x], move || wait.recv().map_err(|_| failure()));
+        add(&queue, &[&x], &[&y], || Ok(()));
+        assert!(x.is_busy() && y.is_busy());
+        go.send(()).expect("the first launch waits");
+        assert_eq!(y.wait_for_writes(), Ok(()));
+        assert!(!x.is_busy(), "it came before");
+        assert_eq!(queue.wait(), Ok(()));
+    }
+
+    #[test]
+    fn an_error_reaches_every_reader_and_whoever_waits_once() {
+        let (queue, x, y, z) = (Queue::default(), Uses::default(), Uses::default(), Uses::default());
+        add(&queue, &[], &[&x], || Err(failure()));
+        add(&queue, &[&x], &[&y], || panic!("must not run"));
+        add(&queue, &[], &[&z], || panic!("as it is made to"));
+        assert_eq!((x.wait_for_writes(), y.wait_for_writes()), (Err(failure()), Err(failure())));
+        let panicked = z.wait_for_writes().expect_err("it panicked").to_string();
+        assert!(panicked.contains("its launch panicked: as it is made to"), "{panicked}");
+        assert_eq!((queue.wait(), queue.wait()), (Err(failure()), Ok(())));
+        x.forget_outcome();
+        assert_eq!(x.wait_for_writes(), Ok(()));
+    }
+
+    #[test]
+    fn a_dropped_queue_ends_its_launches() {
+        let (queue, x) = (Queue::default(), Uses::default());
+        (0..100).for_each(|_| add(&queue, &[], &[&x], || Ok(())));
+        drop(queue);
+        assert_eq!(x.wait_for_writes(), Ok(()));
+    }
+}
