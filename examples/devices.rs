@@ -5,17 +5,17 @@ use pallas_rt::{Client, DeviceKind, Result};
 
 fn main() -> Result<()> {
     for device in Client::devices() {
-        let limits = &device.limits;
+        let target = &device.target;
         println!("{device}");
         if device.kind == DeviceKind::Gpu {
-            println!("    profile {:?}, {} threads a program", limits.profile, limits.max_threads);
-            println!("    VMEM {} bytes, {} operands a kernel", limits.workgroup_bytes, limits.storage_bindings);
-            println!("    subgroup {:?}, f16 {}", limits.subgroup, limits.has_f16);
-            if let Some(matrices) = limits.matrices {
+            println!("    profile {}, {} threads a program", target.name(), target.max_threads);
+            println!("    VMEM {} bytes, {} operands a kernel", target.workgroup_bytes, target.storage_bindings);
+            println!("    subgroup {:?}, f16 {}", target.subgroup, target.has_f16);
+            if let Some(matrices) = target.matrices {
                 println!("    cooperative matrices: f16 {:?}, f32 {:?}", matrices.half, matrices.float);
             }
         }
-        if let Some(most) = limits.max_loop_iterations {
+        if let Some(most) = target.max_loop_iterations {
             println!("    its driver stops loops after {most} iterations; longer ones are split");
         }
     }

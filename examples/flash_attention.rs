@@ -52,7 +52,7 @@ fn run() -> Result<bool, Error> {
     let flops = 4.0 * (heads * positions * live * head_dim) as f64;
     let error = greatest_error(&first.to_vec::<f32>()?, &expected.to_vec::<f32>()?);
     println!("device      {}", client.why());
-    let (queries, keys) = block_sizes(client.limits(), q.dtype(), [batch, heads, positions, head_dim], &options);
+    let (queries, keys) = block_sizes(client.target(), q.dtype(), [batch, heads, positions, head_dim], &options);
     println!(
         "q, k, v     [{batch}, {heads}, {positions}, {head_dim}] f32, blocks of {queries} queries and {keys} keys"
     );

@@ -1,6 +1,6 @@
 //! What callers choose of attention, and the operands it becomes.
 use crate::attention_scores::{Causal, Rules, segment_spans};
-use pallas_rt::Profile;
+use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
 /// How attention is computed; `Options::default()` is plain softmax attention. What is left out costs nothing.
@@ -132,7 +132,7 @@ impl Options<'_> {
             sinks,
             scale: self.scale.unwrap_or(1.0 / (d as f32).sqrt()),
             seed: [(seed >> 32) as u32, seed as u32],
-            rules: self.rules(q.client().limits().profile)?,
+            rules: self.rules(q.client().target())?,
         })
     }
 
@@ -140,7 +140,7 @@ impl Options<'_> {
     ///
     /// # Errors
     /// A soft-cap that is not positive, a rate outside of [0, 1).
-    fn rules(&self, profile: Profile) -> Result<Rules> {
+    fn rules(&self, target: &Target) -> Result<Rules> {
         let soft_cap = soft_cap(self.soft_cap)?;
         if let Some(Dropout { rate, .. }) = self.dropout.filter(|dropout| !(0.0..1.0).contains(&dropout.rate)) {
             return Err(wrong(format!("the rate of `dropout` is {rate}, expected 0 to below 1")));
@@ -155,7 +155,7 @@ impl Options<'_> {
             sinks: self.sinks.is_some(),
             soft_cap,
             dropout: self.dropout.map(|dropout| (f64::from(dropout.rate) * 2f64.powi(32)) as u32),
-            one_way: profile == Profile::SimtCpu,
+            one_way: target.budget().lockstep,
         })
     }
 }

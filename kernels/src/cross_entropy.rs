@@ -12,10 +12,10 @@
 //! gradient is summed by one program in one order: the same every time. That is 8·n·V·d multiplications and additions
 //! backward, where stored logits would take 4; memory is n + V rows of d elements instead of n·V. Everything but the
 //! operands is f32.
+use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::floats;
 use crate::element::{Floating, Wide};
 use crate::rows::{in_rows, rows};
-use pallas_rt::Profile;
 use pallas_rt::prelude::*;
 
 /// What counts as a loss.
@@ -288,8 +288,8 @@ fn column(labels: &Array, n: usize, classes: usize, options: &Options) -> Result
     labels.reshape(&[n, 1])
 }
 
-/// Rows of x and w, and their common length rounded up to the block that it is cut into.
-fn operands(x: &Array, w: &Array) -> Result<(Array, usize, Blocks)> {
+/// The rows of x. Refuses a `w` of no rows like them.
+fn operands(x: &Array, w: &Array) -> Result<Array> {
     let flat = rows(x)?;
     let &[_, d] = w.shape() else {
         let message = format!("`w` has shape {:?}, expected [vocabulary, {}]", w.shape(), flat.shape()[1]);
@@ -298,33 +298,30 @@ fn operands(x: &Array, w: &Array) -> Result<(Array, usize, Blocks)> {
     if d == 0 {
         return Err(Error::Value { message: "cross-entropy needs rows of at least one element".into() });
     }
-    let (blocks, depth) = match x.client().limits().profile {
-        Profile::Gpu => (Blocks::Gpu, 16),
-        Profile::SimtCpu => (Blocks::SimtCpu, 32),
-        _ if d % 256 == 0 => (Blocks::Deep, 256),
-        _ => (Blocks::Shallow, 64),
-    };
-    Ok((flat, d.next_multiple_of(depth), blocks))
+    Ok(flat)
 }
 
-/// Rows, classes and depth of a block.
-#[derive(Clone, Copy)]
-enum Blocks {
-    Gpu,
-    SimtCpu,
-    Shallow,
-    Deep,
+/// Rows, classes and depth of a block for rows of `d` elements.
+fn block_sizes(choice: Choice, x: &Array, d: usize) -> [usize; 3] {
+    // Blocks of x and w, and the logits' for their product with one of them.
+    let need = |[n, v, d]: [usize; 3]| Need::staged_words((n + v) * d + n * v);
+    let all = [[128, 128, if d.is_multiple_of(256) { 256 } else { 64 }], [32, 64, 16]];
+    choose(choice, x.client().target(), all.map(|blocks| (blocks, need(blocks))))
 }
-/// Calls a kernel with its blocks; those of a CPU in lockstep, measured, are the kernel's own.
+/// Calls a kernel with the block sizes that are chosen for it, one of which is its own; `DP` is the last argument.
 macro_rules! blocks {
-    ($blocks:expr, $kernel:ident, [$BN:literal, $BV:literal, $BD:literal], $E:ty, ($($argument:expr),*)) => {
-        match $blocks {
-            Blocks::Gpu => $kernel::<$E, 32, 64, 16>($($argument),*),
-            Blocks::SimtCpu => $kernel::<$E, $BN, $BV, $BD>($($argument),*),
-            Blocks::Shallow => $kernel::<$E, 128, 128, 64>($($argument),*),
-            Blocks::Deep => $kernel::<$E, 128, 128, 256>($($argument),*),
+    ($choice:ident, $kernel:ident, [$BN:literal, $BV:literal, $BD:literal], $E:ty, ($x:expr, $w:expr, $($argument:expr),*)) => {{
+        let d = $w.shape()[1];
+        let blocks = block_sizes(Choice::$choice, $x, d);
+        let depth = d.next_multiple_of(blocks[2]);
+        match blocks {
+            [32, 64, 16] => $kernel::<$E, 32, 64, 16>($x, $w, $($argument,)* depth),
+            [128, 128, 64] => $kernel::<$E, 128, 128, 64>($x, $w, $($argument,)* depth),
+            [128, 128, 256] => $kernel::<$E, 128, 128, 256>($x, $w, $($argument,)* depth),
+            [$BN, $BV, $BD] => $kernel::<$E, $BN, $BV, $BD>($x, $w, $($argument,)* depth),
+            other => unreachable!("no kernel was compiled for blocks of {other:?}"),
         }
-    };
+    }};
 }
 
 /// Loss and log-sum-exp, f32 `[..]`, of logits `x wᵀ` for `x [.., d]`, `w [vocabulary, d]` (both f32, f16 or bf16) and i32
@@ -353,11 +350,11 @@ macro_rules! blocks {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) -> Result<(Array, Array)> {
-    let (flat, depth, blocks) = operands(x, w)?;
+    let flat = operands(x, w)?;
     let column = column(labels, flat.shape()[0], w.shape()[0], options)?;
     let Options { ignore, smoothing, z_loss } = *options;
     let (loss, lse) = floats!("cross_entropy", x.dtype(), E => blocks!(
-        blocks, cross_entropy_blocks, [8, 64, 32], E, (&flat, w, &column, ignore, smoothing, z_loss, smoothing != 0.0, depth)))?;
+        CrossEntropy, cross_entropy_blocks, [8, 64, 32], E, (&flat, w, &column, ignore, smoothing, z_loss, smoothing != 0.0)))?;
     Ok((loss.reshape(labels.shape())?, lse.reshape(labels.shape())?))
 }
 
@@ -374,7 +371,7 @@ pub fn cross_entropy_backward(
     dloss: &Array,
     options: &Options,
 ) -> Result<(Array, Array)> {
-    let (flat, depth, blocks) = operands(x, w)?;
+    let flat = operands(x, w)?;
     let n = flat.shape()[0];
     let labels = column(labels, n, w.shape()[0], options)?;
     let (lse, dloss) = (lse.reshape(&[n, 1])?, dloss.reshape(&[n, 1])?);
@@ -385,9 +382,9 @@ pub fn cross_entropy_backward(
     };
     let (dx, dw) = floats!("cross_entropy_backward", x.dtype(), E => {
         let dx = blocks!(
-            blocks, cross_entropy_dx, [16, 32, 32], E, (&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, depth))?;
+            CrossEntropyDx, cross_entropy_dx, [16, 32, 32], E, (&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss))?;
         let dx = narrow(dx)?;
-        blocks!(blocks, cross_entropy_dw, [64, 8, 32], E, (&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, depth))
+        blocks!(CrossEntropyDw, cross_entropy_dw, [64, 8, 32], E, (&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss))
             .map(|dw| (dx, dw))
     })?;
     Ok((dx.reshape(x.shape())?, narrow(dw)?))

@@ -16,10 +16,11 @@
 //! [`crate::paged_attention`] where the cache lies in pages or requests have different numbers of queries.
 use crate::attention_options::{axes, soft_cap};
 use crate::attention_scores::Rules;
+use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::floats;
 use crate::online::{Online, busy, table};
+use pallas_rt::Target;
 use pallas_rt::prelude::*;
-use pallas_rt::{DeviceLimits, Profile};
 
 /// How attention is computed; `Options::default()` lets each query see all keys.
 #[derive(Clone, Copy, Debug, Default)]
@@ -136,18 +137,17 @@ pub fn combine_splits<E: Float>(
     }
 }
 
-/// Keys of a block that [`decode_attention`] chooses where a program has so many rows of queries of heads of this size.
-pub fn block_size(device: &DeviceLimits, rows: usize, head_dim: usize) -> usize {
+/// Number of keys in a block that [`decode_attention`] chooses where a program has `rows` rows of queries.
+pub fn block_size(target: &Target, rows: usize, head_dim: usize) -> usize {
     // Queries, keys, values and probabilities share workgroup memory; an eighth more lies between their rows.
-    let fits = |keys: &usize| {
+    let need = |keys: usize| {
         let words = (2 * keys + rows) * head_dim + rows * keys;
-        4 * (words + words / 8) as u64 <= device.workgroup_bytes
+        Need::staged_words(words + words / 8)
     };
-    match device.profile {
-        Profile::Gpu => [32, 16].into_iter().find(fits).unwrap_or(8),
-        Profile::SimtCpu => 32,
-        _ => 256,
-    }
+    // A core takes so many keys in a step that a step's own time does not count.
+    let keys = target.cores.map(|_| 256).into_iter().chain([32, 16, 8]);
+    let [keys] = choose(Choice::DecodeAttention, target, keys.map(|keys| ([keys], need(keys))));
+    keys
 }
 
 /// Attention of queries `[batch, heads, queries, d]`, at most 64 of them, over keys and values `[batch, key heads, keys, d]`;
@@ -188,7 +188,7 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
     // Rows of one block: the queries of as many heads of a group as make no more than 64.
     let apart = (1..=group).find(|m| group.is_multiple_of(*m) && group / m * queries <= MOST_QUERIES).unwrap_or(1);
     let rows = group / apart * queries;
-    let block = block_size(client.limits(), rows, d);
+    let block = block_size(client.target(), rows, d);
     let blocks = keys.div_ceil(block);
     let programs = batch * key_heads * apart;
     // A split has work for some blocks, or it isn't worth its launch.

@@ -7,10 +7,10 @@
 //! the positions of each number are gathered on the host (a counting sort, O(positions + vocabulary)); one program then
 //! sums a row's gradients in ascending order of position, in f32: no atomics, the same result every time. It costs one read
 //! of `dout` and one write of `dtable`, as rows that nobody looked up are zeros.
+use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::floats;
 use crate::element::Floating;
 use crate::rows::rows;
-use pallas_rt::Profile;
 use pallas_rt::prelude::*;
 
 /// Copies a row in blocks of `BD` elements.
@@ -39,6 +39,14 @@ pub fn embedding_backward_blocks<E: Floating, const BD: usize>(
         sum += dout.at((order.at(t), ..)).load().cast::<E::Acc>();
     }
     dtable.store(sum.cast::<E>());
+}
+
+/// Elements of a block of a row.
+fn width(x: &Array) -> usize {
+    // Threads have one element each where there are registers for 64, so that a few rows are many programs.
+    let candidates = [1024, 256].map(|width| ([width], Need::live_elements(64 * width)));
+    let [width] = choose(Choice::Embedding, x.client().target(), candidates);
+    width
 }
 
 /// The numbers, each checked against the table.
@@ -78,8 +86,8 @@ pub fn embedding(table: &Array, ids: &Array) -> Result<Array> {
     };
     checked(ids, vocabulary)?;
     let flat = ids.reshape(&[ids.len()])?;
-    let out = floats!("embedding", table.dtype(), E => match table.client().limits().profile {
-        Profile::Gpu | Profile::SimtCpu => embedding_blocks::<E, 256>(&flat, table),
+    let out = floats!("embedding", table.dtype(), E => match width(table) {
+        256 => embedding_blocks::<E, 256>(&flat, table),
         _ => embedding_blocks::<E, 1024>(&flat, table),
     })?;
     out.reshape(&[ids.shape(), &[d]].concat())
@@ -111,8 +119,8 @@ pub fn embedding_backward(dout: &Array, ids: &Array, vocabulary: usize, padding:
     let client = dout.client();
     let (starts, order) = (client.array(&starts, &[vocabulary + 1])?, client.array(&order, &[order.len()])?);
     let room = n.next_power_of_two();
-    floats!("embedding_backward", dout.dtype(), E => match client.limits().profile {
-        Profile::Gpu | Profile::SimtCpu => embedding_backward_blocks::<E, 256>(&starts, &order, &flat, vocabulary, room),
+    floats!("embedding_backward", dout.dtype(), E => match width(dout) {
+        256 => embedding_backward_blocks::<E, 256>(&starts, &order, &flat, vocabulary, room),
         _ => embedding_backward_blocks::<E, 1024>(&starts, &order, &flat, vocabulary, room),
     })
 }

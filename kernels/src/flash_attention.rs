@@ -15,11 +15,12 @@ use crate::attention_options::axes;
 pub use crate::attention_options::{Dropout, Operands, Options, Window};
 pub use crate::attention_scores::Causal;
 use crate::attention_scores::{Block, Rules, Segments};
+use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::floats;
 use crate::element::Floating;
 use crate::online::Online;
+use pallas_rt::Target;
 use pallas_rt::prelude::*;
-use pallas_rt::{DeviceLimits, Profile};
 
 /// What a program multiplies keys and values with that stream past it.
 #[derive(Clone, Copy)]
@@ -142,44 +143,51 @@ pub fn flash_attention_blocks<E: Floating, const BQ: usize, const BK: usize>(
 
 /// Queries and keys of a block that [`flash_attention`] chooses for queries `[batch, heads, queries, d]`.
 pub fn block_sizes(
-    device: &DeviceLimits,
+    target: &Target,
     dtype: DType,
     [batch, heads, queries, d]: [usize; 4],
     options: &Options<'_>,
 ) -> (usize, usize) {
     // Keys are packed once for all queries of a block. Of keys that only some rows see, wide blocks multiply more in vain.
     let all_seen = options.causal == Causal::No && options.window == Window::default();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let pays = all_seen && batch * heads * queries / 256 >= 2 * threads;
-    let roomy = is_narrow(device, dtype) && device.workgroup_bytes >= 48 << 10;
-    match (device.profile, queries, d) {
-        // Scores and products leave their accumulators through workgroup memory besides.
-        (Profile::Gpu, _, ..=64) if roomy => (64, 32),
-        (Profile::Gpu, _, ..=128) if roomy => (32, 32),
-        // Queries, keys, values, those without padding, and probabilities share workgroup memory; the rest is in registers.
-        (Profile::Gpu, ..) => {
-            // With a bias or segments tiles of keys and of scores have copies besides.
-            let more = usize::from(options.bias.is_some() || options.segments.is_some());
-            let fits = |&(own, keys): &(usize, usize)| {
-                let words = (own + (3 + more) * keys) * d + (1 + more) * own * keys;
-                4 * words as u64 <= device.workgroup_bytes
-            };
-            let blocks = [(64, 16), (64, 8), (32, 16), (32, 8), (16, 8)].into_iter().find(fits).unwrap_or((8, 8));
-            // Sooner than that keys are read for fewer queries, the queries' own copy leaves workgroup memory.
-            let least = if device.workgroup_bytes >= 32 << 10 { 64 } else { 32 };
-            if blocks.0 < least && more == 0 && d <= 128 { (least, 8) } else { blocks }
-        }
-        (Profile::SimtCpu, ..) => (8, 64),
-        (_, ..=16, _) => (16, 128),
-        (_, _, ..=128) if pays && 2 * queries.div_ceil(256) == queries.div_ceil(128) => (256, 128),
-        (_, _, ..=128) => (128, 128),
-        _ => (64, 128),
-    }
+    let whole = 2 * queries.div_ceil(256) == queries.div_ceil(128);
+    let on_cores = |cores: usize| match (queries, d) {
+        (..=16, _) => [16, 128],
+        (_, ..=128) if all_seen && whole && batch * heads * queries / 256 >= 2 * cores => [256, 128],
+        (_, ..=128) => [128, 128],
+        // Sums of more than 64 KiB leave the inner caches.
+        _ => [64, 128],
+    };
+    // With a bias or segments tiles of keys and of scores have copies besides.
+    let more = usize::from(options.bias.is_some() || options.segments.is_some());
+    // Queries, keys, values, those without padding, and probabilities share workgroup memory; the rest is in registers.
+    let staged = |[own, keys]: [usize; 2]| {
+        let words = (own + (3 + more) * keys) * d + (1 + more) * own * keys;
+        ([own, keys], Need::staged_words(words))
+    };
+    // Scores and products leave the accumulators of matrices through workgroup memory besides.
+    let roomy = |blocks| (blocks, Need { staged_bytes: 48 << 10, live_elements: 0 });
+    let narrow = is_narrow(target, dtype);
+    // Sooner than that keys are read for fewer queries, the queries' own copy leaves workgroup memory.
+    let leaves = more == 0 && d <= 128;
+    let candidates = [
+        target.cores.map(|cores| staged(on_cores(cores))),
+        (narrow && d <= 64).then(|| roomy([64, 32])),
+        (narrow && d <= 128).then(|| roomy([32, 32])),
+        Some(staged([64, 16])),
+        Some(staged([64, 8])),
+        leaves.then_some(([64, 8], Need { staged_bytes: 32 << 10, live_elements: 0 })),
+        Some(staged([32, 16])),
+        Some(staged([32, 8])),
+        (!leaves).then(|| staged([16, 8])),
+        (!leaves).then(|| staged([8, 8])),
+    ];
+    choose(Choice::Attention, target, candidates.into_iter().flatten()).into()
 }
 
 /// Whether a device multiplies f16 by cooperative matrices: products are those of [`flash_attention_blocks`]' `narrow`.
-fn is_narrow(device: &DeviceLimits, dtype: DType) -> bool {
-    dtype == DType::F16 && device.matrices.is_some_and(|matrices| matrices.half.is_some())
+fn is_narrow(target: &Target, dtype: DType) -> bool {
+    dtype == DType::F16 && target.matrices.is_some_and(|matrices| matrices.half.is_some())
 }
 
 /// Attention of queries `[batch, heads, queries, d]` over keys and values `[batch, key heads, keys, d]`; f32, f16 or bf16.
@@ -217,7 +225,7 @@ pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Optio
     let shape = axes("q", q)?;
     macro_rules! call {
         ($E:ident $($BQ:literal $BK:literal),*) => {
-            match block_sizes(q.client().limits(), q.dtype(), shape, options) {
+            match block_sizes(q.client().target(), q.dtype(), shape, options) {
                 $(($BQ, $BK) => flash_attention_in_blocks::<$E, $BQ, $BK>(q, k, v, options),)*
                 other => unreachable!("no kernel was compiled for blocks of {other:?}"),
             }
@@ -239,7 +247,7 @@ pub fn flash_attention_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     let operands = &options.operands(q, k)?;
     let Operands { lengths, bias, segments: [own, theirs], sinks, scale, seed: [high, low], rules } = operands;
     let [queries, keys] = &operands.spans([BQ, BK])?;
-    let narrow = is_narrow(q.client().limits(), E::DTYPE);
+    let narrow = is_narrow(q.client().target(), E::DTYPE);
     flash_attention_blocks::<E, BQ, BK>(
         q, k, v, lengths, bias, own, theirs, queries, keys, sinks, *scale, *high, *low, *rules, narrow,
     )

@@ -14,11 +14,12 @@
 //! Everything but the operands is f32. Blocks of keys that no row of a block of queries sees are skipped.
 use crate::attention_options::{Operands, Options, axes};
 use crate::attention_scores::{Back, Inputs, Rules, Segments, flash_attention_delta};
+use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::floats;
 use crate::element::Floating;
 use crate::flash_attention_resident::{is_worth_it, resident_gradients};
+use pallas_rt::Target;
 use pallas_rt::prelude::*;
-use pallas_rt::{DeviceLimits, Profile};
 
 /// The gradient by queries: one tile of it per program; keys and values stream past.
 #[kernel(grid = (B, H, cdiv(S, BQ), cdiv(L, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
@@ -121,25 +122,19 @@ pub fn flash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
     }
 }
 
-/// Rows whose gradients a program gathers, and rows that stream past it at a time: what [`flash_attention_backward`] chooses
-/// for heads of this size.
-pub fn block_sizes(device: &DeviceLimits, head_dim: usize) -> (usize, usize) {
+/// Number of rows whose gradients a program of [`flash_attention_backward`] gathers, and of rows that stream past it at a
+/// time.
+pub fn block_sizes(target: &Target, head_dim: usize) -> (usize, usize) {
     // Two tiles of operands each, probabilities and the gradient by scores share workgroup memory; an eighth more lies
     // between their rows.
-    let fits = |&(own, past): &(usize, usize)| {
+    let need = |own: usize, past: usize| {
         let words = 2 * (own + past) * head_dim + 2 * own * past;
-        4 * (words + words / 8) as u64 <= device.workgroup_bytes
+        Need::staged_words(words + words / 8)
     };
-    match (device.profile, head_dim) {
-        (Profile::Gpu, _) => {
-            let blocks = [(32, 32), (32, 16), (16, 16), (16, 8), (8, 8)];
-            blocks.into_iter().find(fits).unwrap_or((8, 4))
-        }
-        // Longer lines of blocks take half the time to run, and ten times as long to compile.
-        (Profile::SimtCpu, _) => (32, 32),
-        (_, ..=128) => (128, 128),
-        _ => (64, 64),
-    }
+    // For a CPU, whose inner caches sums of more than 64 KiB leave.
+    let widest = if head_dim <= 128 { [128, 128] } else { [64, 64] };
+    let all = [widest, [32, 32], [32, 16], [16, 16], [16, 8], [8, 8], [8, 4]];
+    choose(Choice::AttentionGradients, target, all.map(|[own, past]| ([own, past], need(own, past)))).into()
 }
 
 /// Gradients by q, k and v of [`crate::flash_attention::flash_attention`] with the same options, from its result, its
@@ -171,10 +166,11 @@ pub fn flash_attention_backward(
 ) -> Result<(Array, Array, Array)> {
     let [q, k, _] = operands;
     let [.., d] = axes("q", q)?;
-    let resident = q.client().limits().profile == Profile::Cpu && is_worth_it(axes("q", q)?, axes("k", k)?);
+    let target = q.client().target();
+    let resident = is_worth_it(target, axes("q", q)?, axes("k", k)?);
     macro_rules! call {
         ($E:ident $($OWN:literal $PAST:literal),*) => {
-            match block_sizes(q.client().limits(), d) {
+            match block_sizes(target, d) {
                 $(($OWN, $PAST) if resident => {
                     resident_gradients::<$E, $OWN, $PAST>(operands, results, dout, options)
                 })*

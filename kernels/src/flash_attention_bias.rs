@@ -110,7 +110,7 @@ pub fn bias_gradient(
     let [q, ..] = operands;
     macro_rules! call {
         ($E:ident $($BQ:literal $BK:literal),*) => {
-            match block_sizes(q.client().limits(), q.shape().last().copied().unwrap_or(0)) {
+            match block_sizes(q.client().target(), q.shape().last().copied().unwrap_or(0)) {
                 $(($BQ, $BK) => bias_gradient_in_blocks::<$E, $BQ, $BK>(operands, results, dout, options),)*
                 other => unreachable!("no kernel was compiled for blocks of {other:?}"),
             }

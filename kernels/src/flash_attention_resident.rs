@@ -12,6 +12,7 @@
 use crate::attention_options::{Operands, Options, axes};
 use crate::attention_scores::{Inputs, Rules, Segments, flash_attention_delta};
 use crate::element::Floating;
+use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
 /// The gradients by queries, keys and values, one head of keys a program. `R` and `C` are the numbers of queries and keys in
@@ -89,12 +90,17 @@ pub fn flash_attention_resident<E: Floating, const BQ: usize, const BK: usize>(
 /// Most bytes of sums that a program keeps.
 const RESIDENT: usize = 64 << 20;
 
-/// Whether five products, a program for each head of keys, take less time than seven spread over all threads.
-pub(crate) fn is_worth_it([batch, .., queries, d]: [usize; 4], [_, key_heads, keys, _]: [usize; 4]) -> bool {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+/// Whether five products, a program for each head of keys, take less time than seven spread over all cores: not where there
+/// are so many cores that their number is unknown.
+pub(crate) fn is_worth_it(
+    target: &Target,
+    [batch, .., queries, d]: [usize; 4],
+    [_, key_heads, keys, _]: [usize; 4],
+) -> bool {
+    let Some(cores) = target.cores else { return false };
     let programs = batch * key_heads;
-    let rounds = programs.div_ceil(threads);
-    5 * rounds * threads <= 7 * programs && (queries + 2 * keys).saturating_mul(d * size_of::<f32>()) <= RESIDENT
+    let rounds = programs.div_ceil(cores);
+    5 * rounds * cores <= 7 * programs && (queries + 2 * keys).saturating_mul(d * size_of::<f32>()) <= RESIDENT
 }
 
 /// [`crate::flash_attention_backward::flash_attention_backward`] of elements `E`, in one pass with blocks of

@@ -1,9 +1,10 @@
 //! Kernels ready to call, each a file: formula, kernel, reference, tests. The [`guide`] says when to use which.
 //!
-//! The functions named after the operation choose blocks and dispatch on the element type; the `_blocks` kernels behind
-//! them are public for callers who choose their own.
+//! The functions named after the operation choose block sizes by the device's [`Target`](pallas_rt::Target) and dispatch on the
+//! element type; the `_blocks` kernels that they call are public, for callers who choose their own.
 pub mod attention_options;
 pub mod attention_scores;
+mod blocks;
 pub mod cross_entropy;
 pub mod decode_attention;
 mod dispatch;

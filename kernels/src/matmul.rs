@@ -5,9 +5,10 @@
 //! ```
 //! Sums are held in f32 for 16-bit floats and in i32 for 8- and 16-bit integers; C is of any type. Each program computes
 //! one block of C; blocks of A and B stream past it (Goto & van de Geijn 2008).
+use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::floats;
+use pallas_rt::Target;
 use pallas_rt::prelude::*;
-use pallas_rt::{DeviceLimits, Profile};
 
 /// How the two matrices lie in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -110,41 +111,47 @@ const CPU_BLOCKS: [[usize; 3]; 6] =
 /// Rows up to which a product takes no longer than reading B.
 const FEW: usize = 16;
 
-/// The blocks for a few rows: runs of B in memory as long as leave each thread some.
-fn few_rows(threads: usize, [g, m, n]: [usize; 3], b_transposed: bool) -> [usize; 3] {
+/// The blocks for a few rows: runs of B in memory as long as leave each core some.
+fn few_rows(cores: usize, [g, m, n]: [usize; 3], b_transposed: bool) -> [usize; 3] {
     let (widths, bk) = if b_transposed { ([256, 128, 64], 1024) } else { ([1024, 512, 256], 256) };
-    let enough = widths.into_iter().find(|bn| g * n.div_ceil(*bn) >= 2 * threads);
+    let enough = widths.into_iter().find(|bn| g * n.div_ceil(*bn) >= 2 * cores);
     [m.max(1), enough.unwrap_or(128), bk]
 }
 
-/// The blocks for `g` products `[m, k]·[k, n]` of such elements.
-fn blocks(device: &DeviceLimits, dtype: DType, [g, m, n, k]: [usize; 4], b_transposed: bool) -> [usize; 3] {
+/// The blocks for `g` products `[m, k]·[k, n]` on a number of cores.
+fn on_cores(cores: usize, [g, m, n, k]: [usize; 4], b_transposed: bool) -> [usize; 3] {
     // What touching an element of a block costs in multiply-adds: it is copied beside its neighbours, or added to.
     const TOUCH: usize = 8;
-    let matrices = device.matrices.and_then(|m| m.half).filter(|_| dtype == DType::F16);
-    match device.profile {
-        // The sums leave their accumulators through workgroup memory: all at once.
-        Profile::Gpu if matrices.is_some() && device.workgroup_bytes < 32 << 10 => return [32, 32, 32],
-        Profile::Gpu if matrices.is_some() => return [64, 64, 32],
-        // Accumulators in registers, eight by eight a thread. Where rows of C are no whole vectors, 16 threads along a row
-        // write a half of a segment at once.
-        Profile::Gpu if n % 4 != 0 && n > 64 => return [64, 128, 16],
-        Profile::Gpu => return [64, 64, 16],
-        Profile::SimtCpu => return [8, 64, 64],
-        _ => {}
-    }
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     if m <= FEW {
-        return few_rows(threads, [g, m, n], b_transposed);
+        return few_rows(cores, [g, m, n], b_transposed);
     }
-    // The busiest thread's work: blocks are multiplied whole, also those over the edge.
+    // The busiest core's work: blocks are multiplied whole, also those over the edge.
     let cost = |&[bm, bn, bk]: &[usize; 3]| {
         let programs = g as f64 * (m.div_ceil(bm) * n.div_ceil(bn)) as f64;
         let step = bm * bn * bk + TOUCH * (bm * bk + bk * bn + bm * bn);
-        (programs / threads as f64).ceil() * k.div_ceil(bk) as f64 * step as f64
+        (programs / cores as f64).ceil() * k.div_ceil(bk) as f64 * step as f64
     };
     let best = CPU_BLOCKS.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
     *best.expect("there are blocks")
+}
+
+/// The blocks for `g` products `[m, k]·[k, n]` of such elements.
+fn blocks(target: &Target, dtype: DType, extents: [usize; 4], b_transposed: bool) -> [usize; 3] {
+    let [_, _, n, _] = extents;
+    let matrices = dtype == DType::F16 && target.matrices.is_some_and(|m| m.half.is_some());
+    let candidates = [
+        target.cores.map(|cores| (on_cores(cores, extents, b_transposed), Need::NOTHING)),
+        // The sums leave their accumulators through workgroup memory: all at once.
+        matrices.then_some(([64, 64, 32], Need { staged_bytes: 32 << 10, live_elements: 0 })),
+        matrices.then_some(([32, 32, 32], Need::NOTHING)),
+    ];
+    choose(Choice::Matmul, target, candidates.into_iter().flatten().chain([(threads_blocks(n), Need::NOTHING)]))
+}
+
+/// The blocks of threads that hold accumulators in registers, eight by eight each. Where rows of C are no whole vectors, 16
+/// threads along a row write a half of a segment at once.
+pub(crate) fn threads_blocks(n: usize) -> [usize; 3] {
+    if n % 4 != 0 && n > 64 { [64, 128, 16] } else { [64, 64, 16] }
 }
 
 /// The kernel of a layout, with the blocks of the device, on operands as batches.
@@ -155,7 +162,7 @@ macro_rules! product {
         let (m, k) = if layout.a_transposed { (extent(&a, 2), extent(&a, 1)) } else { (extent(&a, 1), extent(&a, 2)) };
         let n = extent(&b, if layout.b_transposed { 1 } else { 2 });
         let extents = [extent(&a, 0), m, n, k];
-        let [bm, bn, bk] = blocks($a.client().limits(), <$E as Elem>::DTYPE, extents, layout.b_transposed);
+        let [bm, bn, bk] = blocks($a.client().target(), <$E as Elem>::DTYPE, extents, layout.b_transposed);
         let out = match (layout.a_transposed, layout.b_transposed) {
             (false, false) => matmul_blocks::<$E, $O>(&a, &b, epilogue, bm, bn, bk),
             (true, false) => matmul_tn_blocks::<$E, $O>(&a, &b, epilogue, bm, bn, bk),

@@ -14,7 +14,6 @@ use crate::element::{Floating, Wide};
 use crate::norm::row_moment;
 use crate::online::busy;
 use crate::rows::{in_rows, parameter, rows};
-use pallas_rt::Profile;
 use pallas_rt::prelude::*;
 
 /// What is found of whole rows.
@@ -208,7 +207,8 @@ fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> R
     let n = flat.shape()[1];
     let gamma = parameter("gamma", gamma, n)?;
     floats!("norm_backward", x.dtype(), E => {
-        if n <= WHOLE_ROW && x.client().limits().profile == Profile::Cpu {
+        // Where the number of cores is known, there are as many parts as keep them busy.
+        if n <= WHOLE_ROW && x.client().target().cores.is_some() {
             let parts = busy(x.client());
             let steps = flat.shape()[0].div_ceil(parts * ROWS);
             let (dx, dgammas, dbetas) =

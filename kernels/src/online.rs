@@ -72,10 +72,5 @@ where
 
 /// Programs that keep a device busy.
 pub(crate) fn busy(client: &Client) -> usize {
-    match client.limits().profile {
-        // Some more than threads, so that none waits for another.
-        pallas_rt::Profile::Cpu => 4 * std::thread::available_parallelism().map_or(1, usize::from),
-        // The number of cores is not known; a workgroup is one of several on each.
-        _ => 256,
-    }
+    client.target().budget().programs
 }

@@ -29,13 +29,14 @@
 //! Take [`crate::decode_attention`] where all requests have contiguous caches.
 use crate::attention_options::soft_cap;
 use crate::attention_scores::Rules;
+use crate::blocks::{Choice, choose};
 use crate::decode_attention::combine_splits;
 use crate::dispatch::floats;
 use crate::online::{Online, table};
-use crate::paged_batch::{COUNT, FIRST, LENGTH, PAGE, PAGES, PART, POSITION, REQUEST, fits};
+use crate::paged_batch::{COUNT, FIRST, LENGTH, PAGE, PAGES, PART, POSITION, REQUEST, need};
 use crate::paged_cache::wrong;
+use pallas_rt::Target;
 use pallas_rt::prelude::*;
-use pallas_rt::{DeviceLimits, Profile};
 
 pub use crate::paged_batch::{Batch, BatchOptions, Requests, block_size};
 pub use crate::paged_cache::PagedCache;
@@ -237,16 +238,14 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
     }
 }
 
-/// Pages of a step and pieces of a page, one of the two being 1: on the CPU so many keys that a step's own time does not count,
-/// on a GPU a page, or as much of it as has room in workgroup memory beside the queries of an item.
-fn pages_of_step(device: &DeviceLimits, [block, group, page, d]: [usize; 4]) -> [usize; 2] {
-    let fits = |pieces: &usize| fits(device, block * group, page / pieces, d);
-    let pieces = || [1, 2, 4].into_iter().filter(|pieces| page.is_multiple_of(*pieces));
-    match device.profile {
-        Profile::Gpu => [1, pieces().find(fits).or(pieces().next_back()).unwrap_or(1)],
-        Profile::SimtCpu => [1, 1],
-        _ => [(128 / page.max(1)).max(1), 1],
-    }
+/// Pages of a step and pieces of a page, one of the two being 1: a page, or as much of it as has room in workgroup memory
+/// beside the queries of an item. A core of a CPU takes 128 keys in a step, so that a step's own time does not count.
+fn pages_of_step(target: &Target, [block, group, page, d]: [usize; 4]) -> [usize; 2] {
+    let need = |keys: usize| need(block * group, keys, d);
+    let several = target.cores.map(|_| (128 / page.max(1)).max(1)).map(|pages| ([pages, 1], need(pages * page)));
+    let pieces = [1, 2, 4].into_iter().filter(|pieces| page.is_multiple_of(*pieces));
+    let pieces = pieces.map(|pieces| ([1, pieces], need(page / pieces)));
+    choose(Choice::PagedKeys, target, several.into_iter().chain(pieces))
 }
 
 impl Batch {
@@ -285,7 +284,7 @@ impl Batch {
         let rules = Rules { soft_cap: soft_cap(options.soft_cap)?, ..Rules::default() };
         // Pools of about a size share a kernel.
         let pool = self.sizes[0].next_power_of_two();
-        let [pages, pieces] = pages_of_step(q.client().limits(), [self.block, group, self.sizes[2], d]);
+        let [pages, pieces] = pages_of_step(q.client().target(), [self.block, group, self.sizes[2], d]);
         let pages = pages.min(self.steps.next_power_of_two());
         let steps = self.steps.div_ceil(pages) * pieces;
         macro_rules! call {

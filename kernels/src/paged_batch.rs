@@ -1,9 +1,10 @@
 //! What a step over a cache in pages attends to, checked and cut into items: see [`crate::paged_attention`].
+use crate::blocks::{Choice, Need, choose};
 use crate::decode_attention::group;
 use crate::online::{busy, table};
 use crate::paged_cache::{PagedCache, wrong};
+use pallas_rt::Target;
 use pallas_rt::prelude::*;
-use pallas_rt::{DeviceLimits, Profile};
 
 /// The scheduler's numbers of a step, on the host.
 #[derive(Clone, Copy, Debug)]
@@ -61,21 +62,19 @@ pub(crate) const PAGES: usize = 6;
 pub(crate) const PART: usize = 7;
 pub(crate) const COLUMNS: usize = 8;
 
-/// Queries of an item whose `group` heads each attend to keys in pages: enough to be worth reading the pages, few enough for
-/// registers; on a GPU, their rows and a page's keys and values fit workgroup memory together.
-pub fn block_size(device: &DeviceLimits, group: usize, page: usize, d: usize) -> usize {
-    let usual = if group <= 8 { 16 } else { 4 };
-    let fits = |block: &usize| *block <= usual && fits(device, block * group, page, d);
-    match device.profile {
-        Profile::Gpu => [16, 4].into_iter().find(fits).unwrap_or(1),
-        _ => usual,
-    }
+/// Number of queries of an item whose `group` heads each attend to keys in pages: enough to be worth reading the pages, few
+/// enough for registers; on a GPU, their rows and a page's keys and values fit workgroup memory together.
+pub fn block_size(target: &Target, group: usize, page: usize, d: usize) -> usize {
+    let most = if group <= 8 { 16 } else { 4 };
+    let candidates = [16, 4, 1].into_iter().filter(|block| *block <= most);
+    let [block] = choose(Choice::PagedQueries, target, candidates.map(|block| ([block], need(block * group, page, d))));
+    block
 }
 
-/// Whether so many rows of queries and so many keys and values of heads of `d` fit workgroup memory together.
-pub(crate) fn fits(device: &DeviceLimits, rows: usize, keys: usize, d: usize) -> bool {
+/// Workgroup memory for `rows` rows of queries together with the keys and values of heads of `d`.
+pub(crate) fn need(rows: usize, keys: usize, d: usize) -> Need {
     // Queries, results and what lies between rows; keys and values, masked ones too.
-    (12 * (rows + keys) * d) as u64 <= device.workgroup_bytes
+    Need::staged_words(3 * (rows + keys) * d)
 }
 
 impl Batch {
@@ -105,7 +104,7 @@ impl Batch {
         let rows = Rows::check(requests, pages, page)?;
         let queries = rows.starts.last().copied().unwrap_or(0);
         let longest = (1..rows.starts.len()).map(|r| rows.starts[r] - rows.starts[r - 1]).max().unwrap_or(0);
-        let block = if longest <= 1 { 1 } else { block_size(client.limits(), group, page, d) };
+        let block = if longest <= 1 { 1 } else { block_size(client.target(), group, page, d) };
         let blocks = rows.blocks(block, page, options.window);
         let total: usize = blocks.iter().map(|b| b.pages.len()).sum();
         let wanted = busy(client).div_ceil(key_heads.max(1));

@@ -13,9 +13,11 @@
 //! | 4 | u8 `[ceil(k / 2), n]`: byte `(p, j)` has row `2p` in its low half, `2p + 1` in its high half | f32 `[groups, n]` | u8 `[groups, n]` |
 //!
 //! Groups are runs of rows, a power of two from 16 on, or all rows: then there is one scale a column.
+use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::floats;
+use crate::matmul::threads_blocks;
 use crate::rows::rows;
-use pallas_rt::Profile;
+use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
 /// How many bits an element has.
@@ -114,24 +116,26 @@ pub fn matmul_int4_blocks<E: Float>(
     }
 }
 
-/// The blocks for `m` rows and `n` columns, where so many rows of weights have one scale.
-fn blocks(profile: Profile, [m, n, group]: [usize; 3]) -> [usize; 3] {
-    match profile {
-        // As those of `matmul`.
-        Profile::Gpu if n % 4 != 0 && n > 64 => [64, 128, 16],
-        Profile::Gpu => [64, 64, 16],
-        Profile::SimtCpu => [16, 32, 32],
+/// The blocks for `m` rows and `n` columns on a number of cores, where `group` rows of weights have one scale.
+fn on_cores(cores: usize, [m, n, group]: [usize; 3]) -> [usize; 3] {
+    match m {
         // A few rows, as when decoding: hardly more work than reading the weights, which stay bytes where a block has one
         // scale a column.
-        _ if m <= 16 => {
-            let threads = std::thread::available_parallelism().map_or(1, usize::from);
-            let width = [1024, 512, 256].into_iter().find(|bn| n.div_ceil(*bn) >= 2 * threads);
+        ..=16 => {
+            let width = [1024, 512, 256].into_iter().find(|bn| n.div_ceil(*bn) >= 2 * cores);
             [m.max(1), width.unwrap_or(128), group.next_power_of_two().clamp(64, 256)]
         }
+        17..=256 => [128, 128, 256],
         // Weights are unpacked once for each block of rows.
-        _ if m > 256 => [512, 128, 256],
-        _ => [128, 128, 256],
+        _ => [512, 128, 256],
     }
+}
+
+/// The blocks for `m` rows and `n` columns, where `group` rows of weights have one scale.
+fn blocks(target: &Target, extents: [usize; 3]) -> [usize; 3] {
+    let [_, n, _] = extents;
+    let blocks = target.cores.map_or(threads_blocks(n), |cores| on_cores(cores, extents));
+    choose(Choice::QuantizedMatmul, target, [(blocks, Need::NOTHING)])
 }
 
 /// Refuses rows of a group that no block of k is made of.
@@ -231,7 +235,7 @@ pub fn quantized_matmul(x: &Array, w: &Quantized) -> Result<Array> {
         );
         return Err(Error::Value { message });
     }
-    let [bm, bn, bk] = blocks(x.client().limits().profile, [m, w.scales.shape()[1], w.group.unwrap_or(k)]);
+    let [bm, bn, bk] = blocks(x.client().target(), [m, w.scales.shape()[1], w.group.unwrap_or(k)]);
     // Groups are powers of two, as blocks are: one of them is a multiple of the other.
     let (gb, p) = match w.group {
         None => (1, k.div_ceil(bk).max(1)),

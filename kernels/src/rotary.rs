@@ -6,9 +6,9 @@
 //! (Su et al. 2021.) Pairs are halves of the head (GPT-NeoX, Llama in its common form) or neighbours (GPT-J, the paper).
 //! Cosines and sines come as tables, so that any scaling of angles serves; [`tables`] makes the plain ones. The gradient is
 //! the opposite turn.
+use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::floats;
 use crate::element::Floating;
-use pallas_rt::Profile;
 use pallas_rt::prelude::*;
 
 /// Which elements make a pair.
@@ -68,8 +68,11 @@ fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Res
     };
     let flat = x.reshape(&[outer.iter().product(), *s, *d])?;
     let neighbours = pairs == Pairs::Neighbours;
-    let out = floats!("rotary", x.dtype(), E => match x.client().limits().profile {
-        Profile::Cpu => rotary_blocks::<E, 64>(&flat, cos, sin, neighbours, inverse),
+    // The heads, both halves of them and of the result, the tables, and the result.
+    let need = |rows: usize| Need::live_elements(6 * rows * d);
+    let rows = choose(Choice::Rotary, x.client().target(), [64, 8].map(|rows| ([rows], need(rows))));
+    let out = floats!("rotary", x.dtype(), E => match rows {
+        [64] => rotary_blocks::<E, 64>(&flat, cos, sin, neighbours, inverse),
         _ => rotary_blocks::<E, 8>(&flat, cos, sin, neighbours, inverse),
     })?;
     out.reshape(x.shape())

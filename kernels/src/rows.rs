@@ -1,5 +1,5 @@
 //! Arrays as matrices of rows.
-use pallas_rt::Profile;
+use crate::blocks::{Choice, Need, choose};
 use pallas_rt::prelude::*;
 
 /// `[.., n]` as `[rows, n]`.
@@ -25,14 +25,14 @@ pub(crate) fn parameter(name: &str, x: &Array, n: usize) -> Result<Array> {
     x.reshape(&[1, n])
 }
 
-/// How many rows of `n` elements are in a block: `most`, or fewer, so that every tile on the way finds registers.
+/// Number of rows of `n` elements in a block: at most `most`, and so few that every tile on the way finds registers.
 pub(crate) fn rows_of_block(x: &Array, n: usize, most: usize) -> usize {
-    let elements = match x.client().limits().profile {
-        Profile::Gpu => 4096,
-        Profile::SimtCpu => 1024,
-        _ => return most,
-    };
-    [16, 4].into_iter().find(|rows| *rows < most && rows * n <= elements).unwrap_or(1)
+    // The rows, what they become, a gradient or a parameter, and the result.
+    const TILES: usize = 4;
+    let smaller = [16, 4, 1].into_iter().filter(|rows| *rows < most);
+    let candidates = [most].into_iter().chain(smaller).map(|rows| ([rows], Need::live_elements(TILES * rows * n)));
+    let [rows] = choose(Choice::Rows, x.client().target(), candidates);
+    rows
 }
 /// Evaluates an expression with `$BR` the rows of a block that [`rows_of_block`] chooses.
 macro_rules! in_rows {

@@ -9,10 +9,11 @@
 //! ```
 use crate::attention_options::soft_cap;
 use crate::attention_scores::Rules;
+use crate::blocks::{Choice, Need, choose};
 use crate::flash_attention_backward;
 use crate::online::table;
+use pallas_rt::Target;
 use pallas_rt::prelude::*;
-use pallas_rt::{DeviceLimits, Profile};
 use std::collections::HashMap;
 use std::ops::{BitAnd, BitOr, Not, Range};
 use std::sync::Arc;
@@ -360,13 +361,10 @@ impl Lists {
     }
 }
 
-/// Queries and keys of a block that [`MaskInfo::new`] chooses: on a GPU what finds room for the gradients of heads of 64.
-pub fn block_sizes(device: &DeviceLimits) -> [usize; 2] {
-    match device.profile {
-        Profile::Gpu => flash_attention_backward::block_sizes(device, 64).into(),
-        Profile::SimtCpu => [16, 16],
-        _ => [128, 128],
-    }
+/// Queries and keys of a block that [`MaskInfo::new`] chooses: those of the gradients of heads of 64.
+pub fn block_sizes(target: &Target) -> [usize; 2] {
+    let (own, past) = flash_attention_backward::block_sizes(target, 64);
+    choose(Choice::SplashMask, target, [([own, past], Need::NOTHING)])
 }
 
 impl MaskInfo {
@@ -375,7 +373,7 @@ impl MaskInfo {
     /// # Errors
     /// A mask that does not fit, none at all; device trouble.
     pub fn new(client: &Client, heads: &[Mask], shape: [usize; 2]) -> Result<MaskInfo> {
-        MaskInfo::in_blocks(client, heads, shape, block_sizes(client.limits()))
+        MaskInfo::in_blocks(client, heads, shape, block_sizes(client.target()))
     }
 
     /// [`MaskInfo::new`] with blocks of so many queries and keys.

@@ -15,19 +15,18 @@ pub mod interp;
 pub mod lang;
 pub mod launch;
 pub mod passes;
+mod target;
 pub mod wgsl;
 
 pub use array::Array;
-pub use device::{
-    Buffer, CacheLimits, Client, Counters, Device, DeviceKind, DeviceLimits, Matrices, MemoryStats, Profile, counters,
-    set_cache_limits,
-};
+pub use device::{Buffer, CacheLimits, Client, Counters, Device, DeviceKind, MemoryStats, counters, set_cache_limits};
 pub use disk::{DiskCache, disk_cache, set_disk_cache};
 pub use error::{Error, KernelError, Result};
 pub use lang::threefry as random;
 pub use launch::tune::{Candidate, Outcome, Tuning};
 pub use launch::{Checked, Cost, Explained, Explanation, Results, check, cost, explain, into};
 pub use pallas_macros::kernel;
+pub use target::{Budget, Matrices, Profile, Target};
 #[cfg(feature = "gpu")]
 pub use {device::GpuCounters, wgpu};
 

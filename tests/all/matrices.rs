@@ -6,20 +6,20 @@ use pallas_kernels::element::Floating;
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention_blocks};
 use pallas_kernels::matmul::matmul_blocks;
 use pallas_rt::prelude::*;
-use pallas_rt::wgsl::{Limits, Profile, Shader, audit};
-use pallas_rt::{Explanation, Matrices};
+use pallas_rt::wgsl::{Shader, audit};
+use pallas_rt::{Explanation, Matrices, Target};
 
 /// A device with matrices of these sizes.
-fn with(half: Option<u32>, float: Option<u32>) -> Limits {
+fn with(half: Option<u32>, float: Option<u32>) -> Target {
     let matrices = Matrices { half, float, lanes: 32 };
-    Limits { matrices: Some(matrices), workgroup_bytes: 32 << 10, ..Limits::default_of(Profile::GpuCoop) }
+    Target { matrices: Some(matrices), workgroup_bytes: 32 << 10, ..Target::webgpu() }
 }
 
 /// The only kernel that `f` calls, and its shader.
-fn shader<R>(limits: &Limits, f: impl FnOnce() -> Result<R>) -> (Explanation, Shader) {
+fn shader<R>(target: &Target, multiples: u64, f: impl FnOnce() -> Result<R>) -> (Explanation, Shader) {
     let explanation = explain(f).expect("it is explained");
     assert_eq!(explanation.kernels.len(), 1);
-    let shader = explanation.kernels[0].shader(limits).expect("it has a shader");
+    let shader = explanation.kernels[0].shader(target, multiples).expect("it has a shader");
     (explanation, shader)
 }
 
@@ -35,7 +35,7 @@ mod emulated {
         [m, n, k]: [usize; 3],
         [bm, bn, bk]: [usize; 3],
         layout: Layout,
-        limits: &Limits,
+        (target, multiples): (&Target, u64),
         lanes: usize,
     ) {
         let Some(client) = gpu() else { return };
@@ -51,11 +51,11 @@ mod emulated {
             (false, true) => matmul_nt_blocks::<E, O>(&a, &b, |x| x, bm, bn, bk),
             (true, true) => matmul_tt_blocks::<E, O>(&a, &b, |x| x, bm, bn, bk),
         };
-        let (kernel, shader) = shader(limits, call);
+        let (kernel, shader) = shader(target, multiples, call);
         assert!(shader.text.contains("coopMultiplyAdd"), "{}", shader.placement);
         let inputs = [("a", &a), ("b", &b)];
         let found = run(&client, &kernel, (&shader, lanes), &inputs, &[], &[("out", vec![1, m, n])]);
-        let what = format!("{m}x{n}x{k} of {} {layout:?} for {limits:?}\n{}", E::DTYPE, shader.placement);
+        let what = format!("{m}x{n}x{k} of {} {layout:?} for {target:?}\n{}", E::DTYPE, shader.placement);
         agrees(&found["out"], &call().expect("it runs"), k, 4.0, &what);
     }
 
@@ -63,23 +63,23 @@ mod emulated {
     fn products_of_any_size_are_the_interpreters() {
         let plain = Layout::default();
         let (half, float) = (with(Some(16), None), with(None, Some(8)));
-        product::<f16, f16>([33, 70, 41], [32, 32, 16], plain, &half, 32);
-        product::<f16, f32>([64, 64, 64], [64, 64, 32], plain, &half, 32);
-        product::<f16, f32>([5, 3, 1], [16, 16, 16], plain, &half, 32);
-        product::<f16, f16>([20, 50, 50], [32, 32, 16], plain, &with(Some(8), Some(8)), 32);
-        product::<f32, f32>([33, 25, 41], [32, 16, 8], plain, &float, 32);
-        product::<bf16, f32>([20, 25, 17], [16, 16, 16], plain, &float, 32);
+        product::<f16, f16>([33, 70, 41], [32, 32, 16], plain, (&half, 0), 32);
+        product::<f16, f32>([64, 64, 64], [64, 64, 32], plain, (&half, 0), 32);
+        product::<f16, f32>([5, 3, 1], [16, 16, 16], plain, (&half, 0), 32);
+        product::<f16, f16>([20, 50, 50], [32, 32, 16], plain, (&with(Some(8), Some(8)), 0), 32);
+        product::<f32, f32>([33, 25, 41], [32, 16, 8], plain, (&float, 0), 32);
+        product::<bf16, f32>([20, 25, 17], [16, 16, 16], plain, (&float, 0), 32);
         // Rows of whole vectors.
-        product::<f32, f32>([40, 24, 40], [32, 32, 8], plain, &Limits { multiples: u64::MAX, ..float }, 32);
+        product::<f32, f32>([40, 24, 40], [32, 32, 8], plain, (&float, u64::MAX), 32);
         // Subgroups may turn out smaller than they may be: further ones do again what others do.
-        product::<f16, f16>([33, 70, 41], [32, 32, 16], plain, &half, 8);
+        product::<f16, f16>([33, 70, 41], [32, 32, 16], plain, (&half, 0), 8);
     }
 
     /// Attention of `s` queries over `l` keys, two heads of extent `d`.
     fn attention<E: Floating, const BQ: usize, const BK: usize>(
         [s, l, d]: [usize; 3],
         options: &Options<'_>,
-        limits: &Limits,
+        target: &Target,
     ) {
         let Some(client) = gpu() else { return };
         let host = Client::interpreter();
@@ -87,7 +87,7 @@ mod emulated {
         let (q, k, v) = (of(s, 1), of(l, 2), of(l, 3));
         let o = options.operands(&q, &k).expect("they fit");
         let call = || narrow_attention::<E, BQ, BK>([&q, &k, &v], &o);
-        let (kernel, shader) = shader(limits, call);
+        let (kernel, shader) = shader(target, 0, call);
         assert!(shader.text.contains("coopMultiplyAdd"), "{}", shader.placement);
         let spans = o.spans([BQ, BK]).expect("they fit");
         let inputs = [
@@ -126,8 +126,8 @@ mod emulated {
         let (half, float) = (with(Some(16), None), with(None, Some(8)));
         for (a_transposed, b_transposed) in [(false, true), (true, false), (true, true)] {
             let layout = Layout { a_transposed, b_transposed };
-            product::<f16, f16>([33, 50, 41], [32, 32, 16], layout, &half, 32);
-            product::<f32, f32>([17, 25, 12], [16, 32, 8], layout, &float, 32);
+            product::<f16, f16>([33, 50, 41], [32, 32, 16], layout, (&half, 0), 32);
+            product::<f32, f32>([17, 25, 12], [16, 32, 8], layout, (&float, 0), 32);
         }
     }
 }
@@ -146,11 +146,11 @@ fn narrow_attention<E: Floating, const BQ: usize, const BK: usize>(
 
 #[test]
 fn attention_by_matrices_is_valid_and_keeps_its_sums_in_registers() {
-    fn check<E: Floating, const BQ: usize, const BK: usize>(limits: &Limits, d: usize) {
+    fn check<E: Floating, const BQ: usize, const BK: usize>(target: &Target, d: usize) {
         let x = Client::cpu().zeros(E::DTYPE, &[1, 1, 256, d]).expect("it fits");
         let o = Options { causal: Causal::FromStart, ..Options::default() }.operands(&x, &x).expect("they fit");
         let kernel = &explain(|| narrow_attention::<E, BQ, BK>([&x; 3], &o)).expect("it is explained").kernels[0];
-        let (shader, found) = audit(&kernel.lowered, kernel.sequential, limits).expect("it has a shader");
+        let (shader, found) = audit(&kernel.lowered, kernel.sequential, target, 0).expect("it has a shader");
         validate(&shader.text);
         assert_eq!((found.races, found.idle), (vec![], vec![]), "{}", shader.placement);
         let step = shader.placement.step;
@@ -160,7 +160,7 @@ fn attention_by_matrices_is_valid_and_keeps_its_sums_in_registers() {
         let dots = tiles.iter().filter(|t| t.name.contains("dot"));
         assert!(dots.clone().all(|t| t.home.contains("matrices")) && dots.count() > 1, "{}", shader.placement);
     }
-    let roomy = |limits| Limits { workgroup_bytes: 48 << 10, ..limits };
+    let roomy = |target| Target { workgroup_bytes: 48 << 10, ..target };
     let (half, float) = (roomy(with(Some(16), None)), roomy(with(None, Some(8))));
     check::<f16, 64, 32>(&half, 64);
     check::<f16, 32, 32>(&half, 128);
@@ -173,8 +173,12 @@ fn attention_by_matrices_is_valid_and_keeps_its_sums_in_registers() {
 #[test]
 fn a_matrix_product_takes_few_words_and_barriers() {
     let zeros = |dtype| Client::cpu().zeros(dtype, &[1, 256, 256]).expect("it fits");
-    let check = |x: &Array, call: &dyn Fn(&Array) -> Result<Array>, limits: &Limits, products: f64, words: f64| {
-        let (_, shader) = shader(limits, || call(x));
+    let check = |x: &Array,
+                 call: &dyn Fn(&Array) -> Result<Array>,
+                 (target, multiples): (&Target, u64),
+                 products: f64,
+                 words: f64| {
+        let (_, shader) = shader(target, multiples, || call(x));
         let step = shader.placement.step;
         assert!(step.barriers <= 2.0, "{}", shader.placement);
         let subgroups = f64::from(shader.threads) / 32.0;
@@ -188,23 +192,23 @@ fn a_matrix_product_takes_few_words_and_barriers() {
         assert!(sums.clone().all(|t| t.home.contains("matrices") && !t.home.contains("copy")), "{text}");
     };
     let half = |x: &Array| matmul_blocks::<f16, f16>(x, x, |x| x, 64, 64, 32);
-    check(&zeros(DType::F16), &half, &with(Some(16), None), 32.0, 0.1);
+    check(&zeros(DType::F16), &half, (&with(Some(16), None), 0), 32.0, 0.1);
     let float = |x: &Array| matmul_blocks::<f32, f32>(x, x, |x| x, 64, 64, 16);
-    check(&zeros(DType::F32), &float, &with(None, Some(8)), 128.0, 0.15);
-    let multiples = Limits { multiples: u64::MAX, ..with(None, Some(8)) };
-    check(&zeros(DType::F32), &float, &multiples, 128.0, 0.15);
+    for multiples in [0, u64::MAX] {
+        check(&zeros(DType::F32), &float, (&with(None, Some(8)), multiples), 128.0, 0.15);
+    }
 }
 
 #[test]
 fn without_matrices_the_shader_is_that_of_a_gpu() {
     let zeros = |dtype| Client::cpu().zeros(dtype, &[1, 40, 40]).expect("it fits");
-    let check = |limits: Limits, f: &dyn Fn() -> Result<Array>| {
-        let (_, coop) = shader(&limits, f);
-        let (_, plain) = shader(&Limits { profile: Profile::Gpu, matrices: None, ..limits }, f);
+    let check = |target: Target, f: &dyn Fn() -> Result<Array>| {
+        let (_, coop) = shader(&target, 0, f);
+        let (_, plain) = shader(&Target { matrices: None, ..target }, 0, f);
         assert_eq!(coop.text, plain.text);
         assert!(coop.placement.to_string().contains("no product by matrices"), "{}", coop.placement);
     };
-    let none = Limits { matrices: None, ..with(None, None) };
+    let none = with(None, None);
     let [single, half, brain] = [DType::F32, DType::F16, DType::Bf16].map(zeros);
     check(none, &|| matmul_blocks::<f16, f16>(&half, &half, |x| x, 32, 32, 16));
     // f32 does not become f16, nor does bf16; extents that are no multiples; no room for the results.
@@ -213,6 +217,6 @@ fn without_matrices_the_shader_is_that_of_a_gpu() {
     check(halves, &|| matmul_blocks::<bf16, f32>(&brain, &brain, |x| x, 32, 32, 16));
     check(halves, &|| matmul_blocks::<f16, f16>(&half, &half, |x| x, 32, 32, 8));
     check(halves, &|| matmul_blocks::<f16, f16>(&half, &half, |x| x, 24, 32, 16));
-    let little = Limits { workgroup_bytes: 4 << 10, ..halves };
+    let little = Target { workgroup_bytes: 4 << 10, ..halves };
     check(little, &|| matmul_blocks::<f16, f16>(&half, &half, |x| x, 32, 32, 16));
 }

@@ -1,7 +1,8 @@
 //! Operands fetched ahead of a sequential axis: the same results at every depth, and what `explain` says of it.
 use crate::support::{again, array, clients, close, gpu, values};
 use pallas_rt::prelude::*;
-use pallas_rt::wgsl::{Limits, Placement, Profile};
+use pallas_rt::wgsl::Placement;
+use pallas_rt::{Profile, Target};
 
 #[kernel(grid = (cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, arbitrary))]
 fn product<const BM: usize, const BN: usize, const BK: usize, const A: usize, const B: usize>(
@@ -142,8 +143,8 @@ fn no_step_at_all_gives_the_empty_value() {
 /// How a call would be placed on a graphics card with so many KiB of workgroup memory.
 fn placed(kib: u64, profile: Profile, call: impl FnOnce() -> Result<Array>) -> Placement {
     let explanation = explain(call).expect("it is explained");
-    let limits = Limits { workgroup_bytes: kib << 10, ..Limits::default_of(profile) };
-    explanation.kernels[0].shader(&limits).expect("it has a shader").placement
+    let target = Target { profile, workgroup_bytes: kib << 10, ..Target::webgpu() };
+    explanation.kernels[0].shader(&target, 0).expect("it has a shader").placement
 }
 
 fn depths(placement: &Placement) -> Vec<(&str, Option<usize>, usize)> {

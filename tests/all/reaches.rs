@@ -3,7 +3,7 @@
 //! one elsewhere) and touch as few segments of arrays as they can, and those of attention meet three times a step. What
 //! cannot be so is listed (`may_leave`, `SPREAD`), with the reason.
 use crate::shaders::shipped;
-use crate::support::gpu_limits;
+use crate::support::gpu_target;
 use pallas_kernels::flash_attention::{self, Causal, Dropout, Options, Window};
 use pallas_kernels::flash_attention_backward::flash_attention_backward;
 use pallas_kernels::flash_attention_bias::{bias_gradient, sinks_gradient};
@@ -244,12 +244,12 @@ fn a_variable_that_is_only_written_is_found() {
 /// Places all kernels on GPUs with so much workgroup memory, for elements of a type, and rows of arrays so much longer than
 /// whole vectors.
 fn check(kib: u64, runs: &[(DType, usize)]) {
-    let client = Client::cpu_as(gpu_limits(kib));
+    let client = Client::cpu_as(gpu_target(kib));
     let (mut seen, mut found) = (BTreeSet::new(), vec![]);
     for &(dtype, odd) in runs {
         let mut see = |kernel: &Explained| {
             seen.insert(kernel.name.clone());
-            let shader = kernel.shader(&kernel.limits).expect("it has a shader");
+            let shader = kernel.shader(&kernel.target, kernel.multiples).expect("it has a shader");
             let mut faults = faults(kernel, &shader.placement, odd != 0);
             faults.extend(unread(&shader.text).map(|name| format!("`{name}` is never read")));
             found.extend(faults.iter().map(|fault| format!("{} of {dtype}, {odd} odd: {fault}", kernel.name)));

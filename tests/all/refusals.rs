@@ -220,7 +220,7 @@ mod on_a_gpu {
         let Some(gpu) = gpu() else { return };
         let client = gpu.isolated().expect("the adapter is there");
         let x = ones(&client, &[3]);
-        let limit = client.limits().workgroup_bytes;
+        let limit = client.target().workgroup_bytes;
         assert!(limit < 4_000_000, "a workgroup with {limit} bytes");
         let words =
             ["takes 4000016 bytes", &format!("has {limit}: `large` 4000000, `small` 16"), "make `large`, the largest"];
@@ -234,7 +234,7 @@ mod on_a_gpu {
     #[test]
     fn more_operands_than_bindings() {
         let Some(client) = modest() else { return };
-        let limit = client.limits().storage_bindings;
+        let limit = client.target().storage_bindings;
         assert!(limit < 101, "the default is 8");
         let words = ["storage bindings in kernel `sum_of_100`", &format!("the limit is {limit}"), "fewer arrays"];
         refused(&client, hundred(&ones(&client, &[5])), "limit", &words);
@@ -264,7 +264,7 @@ mod on_a_gpu {
     #[test]
     fn arrays_longer_than_a_binding() {
         let Some(client) = modest() else { return };
-        let most = usize::try_from(client.limits().max_binding_bytes).expect("128 MiB");
+        let most = usize::try_from(client.target().max_binding_bytes).expect("128 MiB");
         refused(&client, client.zeros(DType::U8, &[most + 1]), "limit", &["bytes in one array", "split the array"]);
     }
 }

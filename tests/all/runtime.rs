@@ -1,8 +1,8 @@
 //! The runtime's promises: one compiled kernel for all lengths, empty launches, aliases, donation, threads, repetition.
 use crate::support::clients;
 use crate::validate::validate;
+use pallas_rt::Target;
 use pallas_rt::prelude::*;
-use pallas_rt::wgsl::{Limits, Profile};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[kernel(grid = (cdiv(N, 8)))]
@@ -308,9 +308,8 @@ fn rows_stored_whole_and_in_parts() {
     }
     // Written both ways, the array is one of words.
     let x = Client::cpu().array(&numbers, &[7, 8]).expect("it fits");
-    let limits = Limits { multiples: u64::MAX, ..Limits::default_of(Profile::Gpu) };
     let explained = explain(|| patched::<f32>(&x)).expect("it is explained");
-    let text = explained.kernels[0].shader(&limits).expect("it has a shader").text;
+    let text = explained.kernels[0].shader(&Target::webgpu(), u64::MAX).expect("it has a shader").text;
     assert!(text.contains("fn write_four_array_out(") && text.contains("fn write_array_out("), "{text}");
     validate(&text);
 }

@@ -17,9 +17,9 @@ use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_kernels::{
     cross_entropy, decode_attention, embedding, norm, norm_backward, softmax, softmax_backward, splash_attention,
 };
-use pallas_rt::Explanation;
 use pallas_rt::prelude::*;
-use pallas_rt::wgsl::{Audit, Limits, Profile, audit};
+use pallas_rt::wgsl::{Audit, audit};
+use pallas_rt::{Explanation, Matrices, Profile, Target};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,16 +60,19 @@ groups! {
 /// For every kind of device: a kernel's shader is valid, its threads meet where they must, and nowhere else.
 fn validate_all(explanation: &Explanation) {
     assert!(!explanation.kernels.is_empty());
-    for (kernel, profile) in explanation.kernels.iter().flat_map(|k| Profile::ALL.map(|p| (k, p))) {
-        // Blocks are the CPU's here.
-        let plain = Limits { workgroup_bytes: 256 << 10, ..Limits::default_of(profile) };
-        let more = Limits { lanes: Some(8), multiples: u64::MAX, ..plain };
-        for limits in [plain, more] {
-            let (shader, audit) = audit(&kernel.lowered, kernel.sequential, &limits).expect("it has a shader");
+    // Blocks are the CPU's here.
+    let plain = Target { workgroup_bytes: 256 << 10, ..Target::webgpu() };
+    let matrices = Matrices { half: Some(16), float: Some(8), lanes: 32 };
+    let targets = Profile::SHADERS.map(|profile| Target { profile, ..plain });
+    let targets = targets.into_iter().chain([Target { matrices: Some(matrices), ..plain }]);
+    for (kernel, plain) in explanation.kernels.iter().flat_map(|k| targets.clone().map(move |t| (k, t))) {
+        for (target, multiples) in [(plain, 0), (Target { lanes: Some(8), ..plain }, u64::MAX)] {
+            let found = audit(&kernel.lowered, kernel.sequential, &target, multiples);
+            let (shader, audit) = found.expect("it has a shader");
             validate(&shader.text);
             assert_eq!(audit.barriers, shader.placement.barriers.len());
             let expected = Audit { barriers: audit.barriers, ..Audit::default() };
-            assert_eq!(audit, expected, "{}\n{}", profile.name(), shader.text);
+            assert_eq!(audit, expected, "{}\n{}", target.name(), shader.text);
         }
     }
 }

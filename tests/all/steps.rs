@@ -71,7 +71,7 @@ fn a_step_over_the_loop_limit_is_refused_by_name() {
     let zero = gpu.array(&[0], &[1]).expect("it fits");
     let run = |n: i32| counting(&zero, n).and_then(|out| out.to_vec::<i32>());
     assert_eq!(run(1000), Ok(vec![1000]));
-    match gpu.limits().max_loop_iterations {
+    match gpu.target().max_loop_iterations {
         None => assert_eq!(run(100_000), Ok(vec![100_000])),
         Some(limit) => {
             assert_eq!(run(limit as i32 / 16), Ok(vec![limit as i32 / 16]));

@@ -2,7 +2,7 @@
 //! segments and banks that 32 neighbouring threads reach at once.
 //!
 //! Blocks are those that the kernels choose there. What holds for all shipped kernels is in `reaches`.
-use crate::support::gpu_limits;
+use crate::support::gpu_target;
 use pallas_kernels::element::Floating;
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention_in_blocks};
 use pallas_kernels::flash_attention_backward::{block_sizes, gradients_in_blocks};
@@ -10,7 +10,7 @@ use pallas_kernels::{
     cross_entropy, flash_attention, matmul, norm, norm_backward, quantized_matmul, softmax, softmax_backward,
 };
 use pallas_rt::prelude::*;
-use pallas_rt::wgsl::{Counts, Limits, PlacedTile, Placement, Profile};
+use pallas_rt::wgsl::{Counts, PlacedTile, Placement};
 
 fn zeros(dtype: DType, shape: &[usize]) -> Array {
     Client::cpu().zeros(dtype, shape).expect("it fits")
@@ -29,8 +29,8 @@ fn vectors<R>(kib: u64, f: impl Fn() -> Result<R>) -> Vec<Placement> {
 }
 fn placements<R>(kib: u64, multiples: u64, f: impl Fn() -> Result<R>) -> Vec<Placement> {
     let explanation = explain(f).expect("it is explained");
-    let limits = Limits { workgroup_bytes: kib << 10, multiples, ..Limits::default_of(Profile::Gpu) };
-    let shaders = explanation.kernels.iter().map(|kernel| kernel.shader(&limits).expect("it has a shader"));
+    let target = gpu_target(kib);
+    let shaders = explanation.kernels.iter().map(|kernel| kernel.shader(&target, multiples).expect("it has a shader"));
     let placements: Vec<Placement> = shaders.map(|shader| shader.placement).collect();
     placements.iter().for_each(|placement| reaches_no_more_than_it_must(placement, multiples != 0));
     placements
@@ -203,7 +203,7 @@ fn flash_attention_on_a_gpu_keeps_its_tiles_in_registers() {
     fn check<const BQ: usize, const BK: usize>(kib: u64, head: usize) {
         let x = zeros(DType::F32, &[1, 1, 256, head]);
         let options = Options { causal: Causal::FromStart, ..Options::default() };
-        let chosen = flash_attention::block_sizes(&gpu_limits(kib), DType::F32, [1, 1, 256, head], &options);
+        let chosen = flash_attention::block_sizes(&gpu_target(kib), DType::F32, [1, 1, 256, head], &options);
         assert_eq!(chosen, (BQ, BK));
         let call = || flash_attention_in_blocks::<f32, BQ, BK>(&x, &x, &x, &options);
         for placement in placed(kib, call) {
@@ -228,7 +228,7 @@ fn flash_attention_on_a_gpu_keeps_its_tiles_in_registers() {
 fn gradients_of_flash_attention_on_a_gpu_share_workgroup_memory() {
     fn check<const OWN: usize, const PAST: usize>(kib: u64, head: usize) {
         let cpu = Client::cpu();
-        assert_eq!(block_sizes(&gpu_limits(kib), head), (OWN, PAST));
+        assert_eq!(block_sizes(&gpu_target(kib), head), (OWN, PAST));
         let x = cpu.zeros(DType::F32, &[1, 1, 64, head]).expect("it fits");
         let lse = cpu.zeros(DType::F32, &[1, 1, 64]).expect("it fits");
         let options = Options { causal: Causal::FromStart, ..Options::default() };
@@ -243,4 +243,15 @@ fn gradients_of_flash_attention_on_a_gpu_share_workgroup_memory() {
     check::<16, 8>(32, 128);
     check::<16, 8>(16, 64);
     check::<8, 4>(16, 128);
+}
+
+/// Kernels choose block sizes by the rule of `blocks.rs`, which alone has rows for kinds of devices.
+#[test]
+fn no_kernel_names_a_profile() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/src");
+    for entry in std::fs::read_dir(folder).expect("a folder of the repository") {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).expect("text");
+        assert!(!text.contains("Profile") || path.ends_with("blocks.rs"), "{} names a profile", path.display());
+    }
 }

@@ -1,6 +1,6 @@
 //! What the tests share: devices, data, comparison.
+use pallas_rt::Target;
 use pallas_rt::prelude::*;
-use pallas_rt::{DeviceLimits, Profile};
 
 /// The devices every kernel runs on: interpreter, CPU and, where there is one, a GPU.
 pub fn clients() -> Vec<Client> {
@@ -21,12 +21,9 @@ pub fn gpu() -> Option<Client> {
     }
 }
 
-/// The limits of a GPU with so much workgroup memory, that need not be there.
-pub fn gpu_limits(kib: u64) -> DeviceLimits {
-    let mut limits = Client::cpu().limits().clone();
-    (limits.profile, limits.workgroup_bytes) = (Profile::Gpu, kib << 10);
-    (limits.max_threads, limits.max_threads_per_axis) = (256, [256, 256, 64]);
-    limits
+/// A GPU with `kib` KiB of workgroup memory, which need not be there.
+pub fn gpu_target(kib: u64) -> Target {
+    Target { workgroup_bytes: kib << 10, has_64_bit: true, ..Target::webgpu() }
 }
 
 /// Runs the test of this name once more, in a process of its own that keeps nothing on disk: what the user's cache holds,

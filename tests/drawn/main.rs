@@ -22,7 +22,8 @@ use draw::PROGRAMS;
 use pallas_rt::interp::{Argument, Data, Machine, walk};
 use pallas_rt::ir::{Kernel, Literal};
 use pallas_rt::prelude::*;
-use pallas_rt::wgsl::{Audit, Limits, Profile, audit};
+use pallas_rt::wgsl::{Audit, audit};
+use pallas_rt::{Profile, Target};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -183,8 +184,9 @@ fn shaders_of_drawn_kernels_are_valid_everywhere() {
     for (number, &call) in kernels::KERNELS.iter().enumerate() {
         let kernel = explain(|| run(call, &Client::cpu(), number, 1, true)).expect("it explains").kernels.remove(0);
         for profile in [Profile::Gpu, Profile::SimtCpu] {
-            let limits = Limits::default_of(profile);
-            let (shader, audit) = audit(&kernel.lowered, kernel.sequential, &limits).expect("it has a shader");
+            let target = Target { profile, ..Target::webgpu() };
+            let found = audit(&kernel.lowered, kernel.sequential, &target, 0);
+            let (shader, audit) = found.expect("it has a shader");
             validate::validate(&shader.text);
             assert_eq!(audit, Audit { barriers: audit.barriers, ..Audit::default() }, "{}", source(number));
         }

@@ -1,7 +1,7 @@
 //! Which device: by name, by environment, or the best one.
 use super::client::Client;
 use super::gpu;
-use super::limits::{Device, DeviceKind};
+use super::name::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use std::sync::LazyLock;
 

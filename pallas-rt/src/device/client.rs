@@ -3,9 +3,10 @@ use super::cpu::Cpu;
 use super::host::Host;
 use super::interpreter::Interpreter;
 use super::ledger::MemoryStats;
-use super::limits::{Device, DeviceKind, DeviceLimits};
+use super::name::{Device, DeviceKind};
 use super::runtime::Runtime;
 use crate::error::{Bytes, Error, Result};
+use crate::target::Target;
 use pallas_ir::{At, DType, Diag, Loc};
 use std::fmt;
 use std::sync::Arc;
@@ -42,19 +43,17 @@ impl Client {
         }
     }
 
-    /// The CPU, with the limits of another device: functions choose blocks for that one, and
-    /// [`explain`](crate::explain) has its shaders, on any machine.
+    /// The CPU, with the [`target`](Client::target) of another device, which need not be there: functions choose blocks for
+    /// that one, and [`explain`](crate::explain) shows its shaders.
     ///
     /// ```
-    /// use pallas_rt::{Client, Profile};
-    /// let mut limits = Client::cpu().limits().clone();
-    /// (limits.profile, limits.workgroup_bytes) = (Profile::Gpu, 48 << 10);
-    /// (limits.max_threads, limits.max_threads_per_axis) = (256, [256, 256, 64]);
-    /// assert_eq!(Client::cpu_as(limits).limits().workgroup_bytes, 48 << 10);
+    /// use pallas_rt::{Client, Target};
+    /// let target = Target { workgroup_bytes: 48 << 10, has_64_bit: true, ..Target::webgpu() };
+    /// assert_eq!(Client::cpu_as(target).target().workgroup_bytes, 48 << 10);
     /// ```
-    pub fn cpu_as(limits: DeviceLimits) -> Self {
-        let device = Device { limits, ..Device::host(DeviceKind::Cpu) };
-        Client::new(Cpu::new(device), "with the limits of another device")
+    pub fn cpu_as(target: Target) -> Self {
+        let device = Device { target, ..Device::host(DeviceKind::Cpu) };
+        Client::new(Cpu::new(device), "with the target of another device")
     }
 
     /// The same client, chosen for another reason.
@@ -73,9 +72,9 @@ impl Client {
         self.device().kind
     }
 
-    /// What the device can do.
-    pub fn limits(&self) -> &DeviceLimits {
-        &self.device().limits
+    /// Limits of the device, and how it executes kernels.
+    pub fn target(&self) -> &Target {
+        &self.device().target
     }
 
     /// Which device this is and why it was chosen.
@@ -137,7 +136,7 @@ impl Client {
     /// Refuses element types that the device cannot hold.
     pub(crate) fn check_dtype(&self, dtype: DType) -> Result<()> {
         let is_64_bit = matches!(dtype, DType::F64 | DType::I64 | DType::U64);
-        if !is_64_bit || self.limits().has_64_bit {
+        if !is_64_bit || self.target().has_64_bit {
             return Ok(());
         }
         Err(Error::Unsupported {

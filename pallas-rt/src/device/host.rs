@@ -1,7 +1,7 @@
 //! Host memory as the CPU and the interpreter use it: booked, and kept for reuse.
 use super::ledger::{Ledger, Reservation};
-use super::limits::Device;
 use super::memory::{Block, physical_bytes};
+use super::name::Device;
 use super::reuse::{Stock, size_class};
 use crate::error::Result;
 use std::sync::Arc;

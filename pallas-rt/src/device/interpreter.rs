@@ -2,7 +2,7 @@
 use super::client::Client;
 use super::host::Host;
 use super::ledger::{Ledger, Reservation};
-use super::limits::Device;
+use super::name::Device;
 use super::runtime::{Executable, Geometry, Launch, Runtime, Storage, outputs};
 use super::source::Source;
 use crate::error::Result;

@@ -1,12 +1,11 @@
 //! Devices, their memory, and what runs on them, in their order of dependence:
 //!
-//! - `limits`: names and limits of a device;
+//! - `name`: names and kinds of devices;
 //! - `ledger`: memory in use, and its limit;
 //! - `reuse`: freed blocks kept for the next allocation, by size class;
 //! - `queue`: launches of the CPU that go on after their call; `memory`: host blocks, and elements as bytes;
 //! - `counters`: numbers of traces, compiles and launches; `lru`: a cache with limits;
 //! - `source`: a traced kernel with its lowered form, from disk where it is there;
-//! - `shader`: limits of a call's shader;
 //! - `runtime`: the trait that every kind of device implements;
 //! - `host`: memory of the CPU and the interpreter; `cpu`, `interpreter`: their runtimes;
 //! - `gpu`: the runtime behind wgpu, or, in a build without it, the errors that say so;
@@ -25,13 +24,12 @@ mod gpu;
 mod host;
 pub(crate) mod interpreter;
 mod ledger;
-mod limits;
 mod lru;
 pub(crate) mod memory;
+mod name;
 mod queue;
 mod reuse;
 mod runtime;
-mod shader;
 mod source;
 
 pub use buffer::Buffer;
@@ -41,9 +39,8 @@ pub use counters::{Counters, counters};
 #[cfg(feature = "gpu")]
 pub use gpu::GpuCounters;
 pub use ledger::MemoryStats;
-pub use limits::{Device, DeviceKind, DeviceLimits, Matrices, Profile};
 pub(crate) use lru::Lru;
 pub use lru::{CacheLimits, set_cache_limits};
-pub(crate) use runtime::{Executable, Geometry, Launch, outputs};
-pub(crate) use shader::shader_limits;
+pub use name::{Device, DeviceKind};
+pub(crate) use runtime::{Executable, Geometry, Launch, multiples, outputs};
 pub(crate) use source::Source;

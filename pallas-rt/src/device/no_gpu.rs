@@ -1,6 +1,6 @@
 //! Stands in for the wgpu runtime in a build without the feature `gpu`: there are no adapters.
 use super::client::Client;
-use super::limits::Device;
+use super::name::Device;
 use crate::error::{Error, Result};
 
 const WITHOUT: &str = "this build is without the feature `gpu`";

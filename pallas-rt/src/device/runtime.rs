@@ -2,10 +2,10 @@
 use super::client::Client;
 use super::host::HostMemory;
 use super::ledger::{Ledger, Reservation};
-use super::limits::Device;
+use super::name::Device;
 use super::source::Source;
 use crate::error::Result;
-use pallas_ir::{Kernel, Literal, Loc, OperandKind, Semantics};
+use pallas_ir::{Kernel, Literal, Loc, Operand, OperandKind, Semantics};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -136,4 +136,15 @@ pub(crate) struct Launch<'a> {
 pub(crate) fn outputs(kernel: &Kernel) -> impl Iterator<Item = usize> + Clone + '_ {
     let output = |kind: &OperandKind| matches!(kind, OperandKind::Output { .. });
     (0..kernel.operands.len()).filter(move |&i| output(&kernel.operands[i].kind))
+}
+
+/// Dimensions, bit by bit, that rows of arrays have and that are multiples of four in this launch.
+pub(crate) fn multiples(kernel: &Kernel, geometry: &Geometry) -> u64 {
+    let rows = |name: &str| {
+        let last = |o: &Operand| o.dims.len() > 1 && o.dims.last().is_some_and(|d| d.names().iter().any(|n| n == name));
+        kernel.arrays().any(|(_, o)| last(o))
+    };
+    let sizes = geometry.sizes.iter().enumerate();
+    let told = sizes.filter(|&(i, n)| i < 64 && n % 4 == 0 && rows(&kernel.dims[i].name));
+    told.map(|(i, _)| 1 << i).sum()
 }

@@ -3,8 +3,9 @@
 //! Each runs a closure in a scope of its own, so it serves a function that calls several kernels as well.
 use super::scope::{Purpose, purposed};
 use super::tune::Tuning;
-use crate::device::{Geometry, shader_limits};
+use crate::device::{Geometry, multiples};
 use crate::exec::Compiled;
+use crate::target::{Profile, Target};
 use crate::{Client, Error, Result, wgsl};
 use pallas_ir::{Access, Kernel, Loc, Op, ScalarOp};
 use std::cell::{Cell, RefCell};
@@ -35,12 +36,15 @@ pub struct Explained {
     pub lowered: Arc<Kernel>,
     /// Sequential axes of the grid: the outermost loops of the lowered form.
     pub sequential: usize,
-    /// Of the GPU of the call or of [`Client::cpu_as`], else what WebGPU promises everywhere.
-    pub limits: wgsl::Limits,
+    /// The target of the call's GPU or of [`Client::cpu_as`], else [`Target::webgpu`].
+    pub target: Target,
+    /// A bit for each dimension of the kernel, in order: 1 where its extent is a multiple of four, so that rows are whole
+    /// vectors. 0 on the CPU.
+    pub multiples: u64,
 }
 
 impl Explained {
-    /// Name and text: the tile IR as traced and after each pass; then, for a device of its [`limits`](Explained::limits), the
+    /// Name and text: the tile IR as traced and after each pass; then, for its [`target`](Explained::target), the
     /// tile IR that was placed, the placement and the WGSL.
     pub fn stages(&self) -> Vec<(String, String)> {
         let mut stages = vec![("traced".to_string(), self.traced.to_string())];
@@ -49,7 +53,7 @@ impl Explained {
             now = pass(&now);
             stages.push((name.to_string(), now.to_string()));
         }
-        match wgsl::emit(&self.lowered, self.sequential, &self.limits) {
+        match wgsl::emit(&self.lowered, self.sequential, &self.target, self.multiples) {
             Ok(shader) => {
                 stages.push(("placed".to_string(), shader.kernel.to_string()));
                 stages.push(("placement".to_string(), shader.placement.to_string()));
@@ -59,12 +63,13 @@ impl Explained {
         }
         stages
     }
-    /// The kernel's shader for a device that need not be there.
+    /// The kernel's shader for a device that need not be there, and [`multiples`](Explained::multiples) of any call.
     ///
     /// # Errors
-    /// Types that shaders lack, scratch beyond the workgroup memory.
-    pub fn shader(&self, limits: &wgsl::Limits) -> Result<wgsl::Shader> {
-        wgsl::emit(&self.lowered, self.sequential, limits).map_err(|d| Error::kernel(&self.name, Loc::NONE, "", d))
+    /// Types that shaders lack, scratch beyond the workgroup memory, the CPU as target.
+    pub fn shader(&self, target: &Target, multiples: u64) -> Result<wgsl::Shader> {
+        let shader = wgsl::emit(&self.lowered, self.sequential, target, multiples);
+        shader.map_err(|d| Error::kernel(&self.name, Loc::NONE, "", d))
     }
 }
 
@@ -178,6 +183,7 @@ pub(super) fn note(purpose: &Purpose, compiled: &Compiled, geometry: &Geometry, 
         Purpose::Trace(text) => text.borrow_mut().push_str(&kernel.to_string()),
         Purpose::Memory(most) => most.set(compiled.memory_needed(client, geometry)?.max(most.get())),
         Purpose::Explain { kernels, tuning } => {
+            let (target, multiples) = target(client, kernel, geometry);
             let explained = Explained {
                 name: kernel.name.clone(),
                 grid: geometry.grid.clone(),
@@ -186,7 +192,8 @@ pub(super) fn note(purpose: &Purpose, compiled: &Compiled, geometry: &Geometry, 
                 traced: kernel.clone(),
                 lowered: compiled.lowered().clone(),
                 sequential: geometry.sequential.len(),
-                limits: limits(client, kernel, geometry)?,
+                target,
+                multiples,
             };
             kernels.borrow_mut().push(explained);
         }
@@ -194,11 +201,11 @@ pub(super) fn note(purpose: &Purpose, compiled: &Compiled, geometry: &Geometry, 
     Ok(())
 }
 
-/// The GPU's that a call is for, or that its client has the limits of; elsewhere WebGPU's default limits: what runs everywhere.
-fn limits(client: &Client, kernel: &Kernel, geometry: &Geometry) -> Result<wgsl::Limits> {
-    match client.limits().profile {
-        crate::Profile::Cpu => Ok(wgsl::Limits::default_of(wgsl::Profile::Gpu)),
-        _ => shader_limits(client, kernel, geometry),
+/// The target and the multiples of four that a call's shader is generated for; WebGPU's, and none, for a call on the CPU.
+fn target(client: &Client, kernel: &Kernel, geometry: &Geometry) -> (Target, u64) {
+    match client.target().profile {
+        Profile::Cpu => (Target::webgpu(), 0),
+        _ => (*client.target(), multiples(kernel, geometry)),
     }
 }
 

@@ -5,12 +5,13 @@ use super::place::matrices::Cell;
 use super::place::{Analysis, Home, Pad, Plan};
 use super::profile::Numbers;
 use super::sync::{self, Memory, Ranges, Space};
-use super::{Limits, pipeline, pressure, races, reach, settle};
+use super::{pipeline, pressure, races, reach, settle};
 use crate::passes::delay::delay;
 use crate::passes::peel::peel;
 use crate::passes::prefetch::prefetch;
 use crate::passes::promote::{Promoted, promote};
 use crate::passes::simplify::simplify;
+use crate::target::Target;
 use pallas_ir::{Kernel, OperandId, Value};
 use std::collections::BTreeMap;
 
@@ -40,16 +41,18 @@ pub(super) struct Task<'k> {
     pub(super) sequential: usize,
     /// Scratch keeps its contents between dispatches: it is global memory.
     pub(super) resumed: bool,
-    pub(super) limits: &'k Limits,
+    pub(super) target: &'k Target,
+    /// Dimensions of the kernel whose extents are multiples of four, bit by bit.
+    pub(super) multiples: u64,
 }
 
 /// The cheapest placement, by cooperative matrices if some product has them and all tiles that fit without still do.
 /// None: the user's scratch does not fit.
 pub(super) fn choose(task: Task<'_>) -> Option<Placed> {
-    let plain = Limits { matrices: None, ..*task.limits };
-    let plainly = || best(Task { limits: &plain, ..task });
-    let Some(placed) = task.limits.matrices.and_then(|_| best(task)) else { return plainly() };
-    let spill = |placed: &Placed| pipeline::misfit(placed, task.limits).0;
+    let plain = Target { matrices: None, ..*task.target };
+    let plainly = || best(Task { target: &plain, ..task });
+    let Some(placed) = task.target.matrices.and_then(|_| best(task)) else { return plainly() };
+    let spill = |placed: &Placed| pipeline::misfit(placed, task.target).0;
     match (placed.plan.fragments.iter().any(Option::is_some), spill(&placed)) {
         (false, _) => plainly(),
         (true, 0) => Some(placed),
@@ -58,9 +61,8 @@ pub(super) fn choose(task: Task<'_>) -> Option<Placed> {
 }
 
 fn best(task: Task<'_>) -> Option<Placed> {
-    let limits = task.limits;
-    let numbers = limits.profile.numbers();
-    let most = limits.max_threads;
+    let numbers = task.target.profile.numbers();
+    let most = task.target.max_threads;
     let small = |grid: &&(u32, u32)| grid.0 * grid.1 <= most;
     let mut grids: Vec<(u32, u32)> = numbers.grids.iter().filter(small).copied().collect();
     if grids.is_empty() {
@@ -76,9 +78,9 @@ fn best(task: Task<'_>) -> Option<Placed> {
         if wanted.is_empty() {
             wanted.clone_from(&found.placed.fetched);
         }
-        let misfit = pipeline::misfit(&found.placed, limits);
+        let misfit = pipeline::misfit(&found.placed, task.target);
         let done = found.placed.fetched.is_empty() || misfit == (0, 0);
-        if best.as_ref().is_none_or(|b| misfit < pipeline::misfit(&b.placed, limits)) {
+        if best.as_ref().is_none_or(|b| misfit < pipeline::misfit(&b.placed, task.target)) {
             best = Some(found);
         }
         if done {
@@ -159,7 +161,7 @@ struct Form {
 
 /// The placement on one grid of threads. Scratch that finds no registers there stays memory.
 fn on_grid(task: Task<'_>, depth: usize, grid: (u32, u32), want: Want<'_>, forms: &mut Vec<Form>) -> Option<Placed> {
-    let (kernel, numbers) = (task.kernel, task.limits.profile.numbers());
+    let (kernel, numbers) = (task.kernel, task.target.profile.numbers());
     let all = || (0..kernel.operands.len() as u32).map(OperandId).collect();
     let mut kept: Vec<OperandId> = if numbers.registers == 0 || task.resumed { all() } else { vec![] };
     loop {
@@ -172,8 +174,8 @@ fn on_grid(task: Task<'_>, depth: usize, grid: (u32, u32), want: Want<'_>, forms
             if depth > 1 {
                 (promoted.kernel, fetched) = prefetch(&promoted.kernel, task.sequential, depth, &mut promoted.carried);
             }
-            let whole = |of| emit::fours(&promoted.kernel, of, task.limits.multiples);
-            let analysis = Analysis::new(&promoted.kernel, numbers, whole, task.limits.matrices);
+            let whole = |of| emit::fours(&promoted.kernel, of, task.multiples);
+            let analysis = Analysis::new(&promoted.kernel, numbers, whole, task.target.matrices);
             forms.push(Form { kept: kept.clone(), promoted, fetched, analysis });
             forms.len() - 1
         });
@@ -202,14 +204,13 @@ fn on_grid(task: Task<'_>, depth: usize, grid: (u32, u32), want: Want<'_>, forms
 /// Emits until every read across threads has its copy and the buffers fit, the largest moving to global memory. None: it
 /// costs more than `budget`, or the user's scratch does not fit.
 fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, want: Want<'_>) -> Option<Placed> {
-    let limits = task.limits;
     plan.buffers.iter_mut().filter(|b| b.scratch).for_each(|b| b.outside = task.resumed);
-    let room = limits.workgroup_bytes as usize;
+    let room = task.target.workgroup_bytes as usize;
     // Where buffers lie is settled before the text is written.
     let mut written = false;
     loop {
         let own = plan.buffers.len();
-        let mut emitted = emit::body(k, &mut plan, numbers, task.sequential, limits, (want.most, written));
+        let mut emitted = emit::body(k, &mut plan, numbers, task, (want.most, written));
         if emitted.stopped {
             return None;
         }

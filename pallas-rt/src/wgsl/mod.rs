@@ -18,47 +18,11 @@ mod settle;
 mod sync;
 mod types;
 
-use crate::device::Matrices;
+use crate::target::{Profile, Target};
 use choose::{Addresses, Placed, Task};
 pub use emit::Iterations;
 use pallas_ir::{At, DType, Diag, Kernel, OperandId, OperandKind};
-pub use profile::Profile;
 pub use reach::Reach;
-
-/// What a shader may use and rely on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// Workgroup memory.
-    pub workgroup_bytes: u64,
-    /// Threads of a workgroup.
-    pub max_threads: u32,
-    /// Loop iterations after which the driver silently stops an invocation.
-    pub max_loop_iterations: Option<u32>,
-    /// The kind of device.
-    pub profile: Profile,
-    /// Threads of a subgroup, if workgroups up to its size run in lockstep.
-    pub lanes: Option<u32>,
-    /// Products that subgroups compute together, for [`Profile::GpuCoop`].
-    pub matrices: Option<Matrices>,
-    /// Dimensions of the kernel, by number, whose extents are multiples of four: bit by bit.
-    pub multiples: u64,
-}
-
-impl Limits {
-    /// What WebGPU promises everywhere; of cooperative matrices, which it doesn't promise, what most devices have.
-    pub fn default_of(profile: Profile) -> Limits {
-        let matrices = Matrices { half: Some(16), float: Some(8), lanes: 32 };
-        Limits {
-            workgroup_bytes: 16 << 10,
-            max_threads: 256,
-            max_loop_iterations: None,
-            profile,
-            lanes: None,
-            matrices: (profile == Profile::GpuCoop).then_some(matrices),
-            multiples: 0,
-        }
-    }
-}
 
 /// A kernel as WGSL, and what a launch must provide.
 #[derive(Clone, Debug)]
@@ -88,8 +52,8 @@ pub struct Shader {
 /// What placement decided, for people.
 #[derive(Clone, Debug)]
 pub struct Placement {
-    /// The kind of device it is for.
-    pub profile: Profile,
+    /// The device it is for.
+    pub target: Target,
     /// Rows and columns of threads.
     pub grid: (u32, u32),
     /// Tiles and scratch that have a home, in the order of the tile IR.
@@ -102,8 +66,8 @@ pub struct Placement {
     pub registers: usize,
     /// What a thread does in one step of the innermost sequential axis, or in all if there is none.
     pub step: Counts,
-    /// Bytes of workgroup memory, and how many the device has.
-    pub workgroup_bytes: (usize, u64),
+    /// Bytes of workgroup memory.
+    pub workgroup_bytes: usize,
     /// Operands whose blocks are fetched ahead of the innermost sequential axis, or were to be.
     pub pipeline: Vec<PipelinedOperand>,
 }
@@ -167,41 +131,46 @@ pub struct PlacedTile {
 /// Leading words of the uniform: first program, number of programs.
 pub const HEADER_WORDS: usize = 4;
 
-/// Emits a lowered kernel whose outermost loops run over `sequential` axes of the grid.
+/// Emits a lowered kernel whose outermost loops run over `sequential` axes of the grid. `multiples` has a bit for each dimension
+/// of the kernel, in order: 1 where its extent is a multiple of four.
 ///
 /// # Errors
-/// An element type that adapters have no type for; scratch beyond workgroup memory.
-pub fn emit(kernel: &Kernel, sequential: usize, limits: &Limits) -> Result<Shader, Diag> {
-    emit_task(Task { kernel, sequential, resumed: false, limits })
+/// An element type that adapters have no type for; scratch beyond workgroup memory; a target that runs no shaders.
+pub fn emit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<Shader, Diag> {
+    emit_task(Task { kernel, sequential, resumed: false, target, multiples })
 }
 
 /// Emits a kernel that [`resume`](crate::passes::resume) gave ranges: its scratch outlives a dispatch.
 ///
 /// # Errors
 /// As [`emit`].
-pub fn emit_resumed(kernel: &Kernel, sequential: usize, limits: &Limits) -> Result<Shader, Diag> {
-    emit_task(Task { kernel, sequential, resumed: true, limits })
+pub fn emit_resumed(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<Shader, Diag> {
+    emit_task(Task { kernel, sequential, resumed: true, target, multiples })
 }
 
 fn emit_task(task: Task<'_>) -> Result<Shader, Diag> {
-    Ok(written(place(task)?, task.limits))
+    Ok(written(place(task)?, task.target))
 }
 
 /// The cheapest placement.
 fn place(task: Task<'_>) -> Result<Placed, Diag> {
-    let Task { kernel, limits, .. } = task;
+    let Task { kernel, target, .. } = task;
+    if target.profile == Profile::Cpu {
+        let help = "take the target of a GPU, or `Target::webgpu()`";
+        return Err(Diag::new("target", At::Op, "the target is the CPU, which runs no shaders".into(), help));
+    }
     for operand in &kernel.operands {
         refuse_wide(operand.dtype, &operand.name)?;
     }
     for ty in &kernel.values {
         refuse_wide(ty.dtype, "a tile")?;
     }
-    choose::choose(task).ok_or_else(|| refuse_scratch(kernel, limits))
+    choose::choose(task).ok_or_else(|| refuse_scratch(kernel, target))
 }
 
-fn written(placed: Placed, limits: &Limits) -> Shader {
-    let error_flag = limits.max_loop_iterations.is_some();
-    let placement = report::placement(&placed, limits);
+fn written(placed: Placed, target: &Target) -> Shader {
+    let error_flag = target.max_loop_iterations.is_some();
+    let placement = report::placement(&placed, target);
     let Placed { kernel, plan, emitted, sizes, .. } = placed;
     Shader {
         text: emit::module(&kernel, &plan, &emitted, sizes, error_flag),
@@ -232,15 +201,15 @@ pub struct Audit {
 ///
 /// # Errors
 /// As [`emit`].
-pub fn audit(kernel: &Kernel, sequential: usize, limits: &Limits) -> Result<(Shader, Audit), Diag> {
-    let placed = place(Task { kernel, sequential, resumed: false, limits })?;
+pub fn audit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<(Shader, Audit), Diag> {
+    let placed = place(Task { kernel, sequential, resumed: false, target, multiples })?;
     let (nodes, addresses) = (&placed.emitted.nodes, Addresses { k: &placed.kernel, plan: &placed.plan });
     let audit = Audit {
         barriers: sync::reasons(nodes).len(),
         races: races::races(nodes, &addresses),
         idle: races::idle(nodes, &addresses),
     };
-    Ok((written(placed, limits), audit))
+    Ok((written(placed, target), audit))
 }
 
 fn refuse_wide(dtype: DType, what: &str) -> Result<(), Diag> {
@@ -252,7 +221,7 @@ fn refuse_wide(dtype: DType, what: &str) -> Result<(), Diag> {
 }
 
 /// Tiles that we place ourselves find other homes; scratch is what the user asked to be fast.
-fn refuse_scratch(kernel: &Kernel, limits: &Limits) -> Diag {
+fn refuse_scratch(kernel: &Kernel, target: &Target) -> Diag {
     let scratch = kernel.operands.iter().filter(|o| o.kind == OperandKind::Scratch);
     // A word an element, whatever its type.
     let mut table: Vec<(&str, usize)> =
@@ -262,7 +231,7 @@ fn refuse_scratch(kernel: &Kernel, limits: &Limits) -> Diag {
     let rows: Vec<String> = table.iter().map(|(name, bytes)| format!("`{name}` {bytes}")).collect();
     let message = format!(
         "its scratch takes {total} bytes of workgroup memory, the device has {}: {}",
-        limits.workgroup_bytes,
+        target.workgroup_bytes,
         rows.join(", ")
     );
     let largest = table.first().map_or("", |(name, _)| name);

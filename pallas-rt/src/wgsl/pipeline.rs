@@ -1,24 +1,25 @@
 //! How far ahead operands are fetched: which depth was asked for, which it has, and why.
+use super::PipelinedOperand;
 use super::choose::{Placed, Task};
-use super::{Limits, PipelinedOperand};
+use crate::target::Target;
 use pallas_ir::OperandId;
 
 /// What found no place: words of tiles that left for global memory, registers that spill.
-pub(super) fn misfit(placed: &Placed, limits: &Limits) -> (usize, usize) {
+pub(super) fn misfit(placed: &Placed, target: &Target) -> (usize, usize) {
     let left = placed.plan.buffers.iter().filter(|b| b.outside && !b.scratch).map(|b| b.words).sum();
-    (left, placed.registers.saturating_sub(limits.profile.numbers().file.0))
+    (left, placed.registers.saturating_sub(target.profile.numbers().file.0))
 }
 
 /// The depths to try, deepest first: a shallower one where more fits then.
 pub(super) fn depths(task: Task<'_>) -> impl Iterator<Item = usize> + use<> {
     let asked = task.kernel.operands.iter().filter_map(|o| o.buffered).max().map_or(2, |depth| depth.max(2));
-    let most = if task.resumed || task.sequential == 0 { 1 } else { task.limits.profile.numbers().depth };
+    let most = if task.resumed || task.sequential == 0 { 1 } else { task.target.profile.numbers().depth };
     (1..=most.min(asked as usize)).rev()
 }
 
 /// The operands that are fetched ahead, or were to be.
-pub(super) fn pipelined(placed: &Placed, limits: &Limits) -> Vec<PipelinedOperand> {
-    let most = limits.profile.numbers().depth;
+pub(super) fn pipelined(placed: &Placed, target: &Target) -> Vec<PipelinedOperand> {
+    let most = target.profile.numbers().depth;
     let among = |list: &[(OperandId, usize)], i: usize| {
         list.iter().filter(|(id, _)| id.index() == i).map(|(_, depth)| *depth).max().unwrap_or(1)
     };

@@ -1,20 +1,6 @@
-//! Profiles: what a kind of device likes. Numbers only; the algorithm is the same for all.
-
-/// A kind of device.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Profile {
-    /// Every tile in workgroup memory or scratch, threads striding over its elements: the second opinion.
-    Baseline,
-    /// A real GPU: many threads, cheap workgroup memory, dear global memory.
-    #[default]
-    Gpu,
-    /// One whose subgroups compute products together, by wgpu's experimental cooperative matrices of 8 x 8 or 16 x 16
-    /// f16 or f32 factors and f32 sums. A product whose types or extents the device has no matrices for is placed as by
-    /// `Gpu`; so are all bf16 products where it has none of f32, since WGSL has no bf16.
-    GpuCoop,
-    /// lavapipe, SwiftShader: a workgroup is a loop of one CPU thread, eight lanes at a time; long texts compile slowly.
-    SimtCpu,
-}
+//! Prices and preferences of the kinds of devices that shaders are generated for. Numbers only; the algorithm is the same for
+//! all.
+use crate::target::Profile;
 
 /// The numbers of a profile.
 #[derive(Debug)]
@@ -54,24 +40,11 @@ pub(super) struct Numbers {
 }
 
 impl Profile {
-    /// Every profile.
-    pub const ALL: [Profile; 4] = [Profile::Baseline, Profile::Gpu, Profile::GpuCoop, Profile::SimtCpu];
-
-    /// In `explain` and in `PALLAS_PROFILE`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Profile::Baseline => "baseline",
-            Profile::Gpu => "gpu",
-            Profile::GpuCoop => "gpu_coop",
-            Profile::SimtCpu => "simt_cpu",
-        }
-    }
-
+    /// Those of the CPU, for which no shader is generated ([`super::place`] refuses it), are the baseline's.
     pub(super) fn numbers(self) -> &'static Numbers {
         match self {
-            Profile::Baseline => &BASELINE,
-            // Matrices, where products have them, are all that differs.
-            Profile::Gpu | Profile::GpuCoop => &GPU,
+            Profile::Cpu | Profile::Baseline => &BASELINE,
+            Profile::Gpu => &GPU,
             Profile::SimtCpu => &SIMT_CPU,
         }
     }

@@ -3,11 +3,12 @@ use super::choose::Placed;
 use super::place::matrices::{Cell, Fragments};
 use super::place::views::Inline;
 use super::place::{Home, Plan};
-use super::{Counts, Limits, PlacedTile, Placement, Profile, pipeline, reach, sync};
+use super::{Counts, PlacedTile, Placement, pipeline, reach, sync};
+use crate::target::Target;
 use pallas_ir::{Op, OperandId, OperandKind, Value};
 use std::fmt;
 
-pub(super) fn placement(placed: &Placed, limits: &Limits) -> Placement {
+pub(super) fn placement(placed: &Placed, target: &Target) -> Placement {
     let Placed { kernel: k, plan, emitted, sizes, registers, .. } = placed;
     let mut tiles = vec![];
     for (i, operand) in k.operands.iter().enumerate() {
@@ -39,15 +40,15 @@ pub(super) fn placement(placed: &Placed, limits: &Limits) -> Placement {
         tiles.push(PlacedTile { name, ty: k.ty(v).to_string(), home, why, workgroup_bytes: bytes });
     }
     Placement {
-        profile: limits.profile,
+        target: *target,
         grid: plan.grid,
         tiles,
         barriers: sync::reasons(&emitted.nodes),
         reaches: reach::reaches(k, plan, &emitted.accesses),
         registers: *registers,
         step: Counts { barriers: sync::barriers_of_step(&emitted.nodes, placed.sequential), ..emitted.step },
-        workgroup_bytes: (sizes.workgroup_bytes(), limits.workgroup_bytes),
-        pipeline: pipeline::pipelined(placed, limits),
+        workgroup_bytes: sizes.workgroup_bytes(),
+        pipeline: pipeline::pipelined(placed, target),
     }
 }
 
@@ -124,11 +125,11 @@ pub(super) fn counted<N: fmt::Display + PartialEq + From<u8>>(n: N, what: &str) 
 
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ((rows, columns), (used, most)) = (self.grid, self.workgroup_bytes);
+        let ((rows, columns), used, most) = (self.grid, self.workgroup_bytes, self.target.workgroup_bytes);
         writeln!(
             f,
             "profile {}: {rows} x {columns} threads, {} registers of tiles at once",
-            self.profile.name(),
+            self.target.name(),
             self.registers
         )?;
         writeln!(f, "VMEM: {used} of {most} bytes of workgroup memory")?;
@@ -143,7 +144,7 @@ impl fmt::Display for Placement {
         if fragments > 0.0 {
             let products = counted(fragments, "product");
             writeln!(f, "a subgroup's step: {products} of matrices, of which that is each thread's share")?;
-        } else if self.profile == Profile::GpuCoop {
+        } else if self.target.matrices.is_some() {
             writeln!(
                 f,
                 "no product by matrices: the device has none of its types and extents, or its tiles do not fit"

@@ -10,7 +10,6 @@ use pallas_kernels::flash_attention::{Causal, Dropout, Options, Window, flash_at
 use pallas_kernels::flash_attention_backward::gradients_in_blocks;
 use pallas_kernels::flash_attention_bias::{bias_gradient_in_blocks, sinks_gradient_in};
 use pallas_kernels::flash_attention_resident::resident_gradients;
-use pallas_rt::Profile;
 use pallas_rt::prelude::*;
 
 /// The k of the tolerance: of results, of gradients.
@@ -353,7 +352,7 @@ fn whole_blocks_have_a_branch_where_it_is_worth_one() {
         let o = Options { causal: Causal::FromStart, ..Options::default() };
         let found = explain(|| flash_attention_in_blocks::<f32, B, B>(&x, &x, &x, &o)).expect("it is explained");
         let products = found.kernels[0].lowered.to_string().matches(" = dot ").count();
-        let both_run = client.limits().profile == Profile::SimtCpu;
+        let both_run = client.target().budget().lockstep;
         assert_eq!(products, if both_run { 2 } else { 4 }, "{}", found.kernels[0].lowered);
     }
 }

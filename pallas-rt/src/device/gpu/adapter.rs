@@ -1,6 +1,7 @@
 //! Adapters: which there are, best first, and what they can do.
-use crate::device::{Device, DeviceKind, DeviceLimits, Matrices, Profile};
+use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
+use crate::target::{Matrices, Profile, Target};
 use std::sync::LazyLock;
 
 /// Loop iterations after which lavapipe before Mesa 23 stops an invocation without a word.
@@ -27,7 +28,7 @@ fn find() -> Vec<Found> {
     found.sort_by_key(|adapter| rank(adapter.get_info().device_type));
     let describe = |(index, adapter): (usize, wgpu::Adapter)| {
         let mut device = describe(&adapter.get_info(), &adapter.limits(), adapter.features(), index);
-        device.limits.matrices = matrices(&adapter);
+        device.target.matrices = matrices(&adapter);
         Found { adapter, device }
     };
     found.into_iter().enumerate().map(describe).collect()
@@ -50,6 +51,7 @@ pub(crate) fn devices() -> Vec<Device> {
 
 /// The adapter `index`.
 pub(super) fn adapter(index: usize) -> Result<&'static Found> {
+    asked()?;
     FOUND.get(index).ok_or_else(|| Error::NoDevice { asked: format!("gpu:{index}"), found: inventory() })
 }
 
@@ -81,9 +83,10 @@ pub(super) const MATRICES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERA
 /// profile than theirs.
 fn matrices(adapter: &wgpu::Adapter) -> Option<Matrices> {
     let (info, features) = (adapter.get_info(), adapter.features());
-    let used = match std::env::var("PALLAS_PROFILE") {
-        Ok(asked) => asked == "gpu_coop",
-        Err(_) => info.device_type != wgpu::DeviceType::Cpu,
+    let used = match asked() {
+        Ok(None) => info.device_type != wgpu::DeviceType::Cpu,
+        Ok(Some((_, matrices))) => matrices,
+        Err(_) => false,
     };
     let there = features.contains(MATRICES | wgpu::Features::SUBGROUP);
     let half = features.contains(wgpu::Features::SHADER_F16);
@@ -123,30 +126,30 @@ pub(super) fn describe(
 ) -> Device {
     let software = info.device_type == wgpu::DeviceType::Cpu;
     let driver = [info.driver.as_str(), info.driver_info.as_str()].join(" ").trim().to_string();
+    let subgroup = features
+        .contains(wgpu::Features::SUBGROUP | wgpu::Features::SUBGROUP_BARRIER)
+        .then_some((info.subgroup_min_size, info.subgroup_max_size));
     Device {
         kind: DeviceKind::Gpu,
         index,
         name: info.name.clone(),
         driver,
         software,
-        limits: DeviceLimits {
+        target: Target {
             profile: profile(software),
+            // wgpu does not say.
+            cores: None,
             workgroup_bytes: u64::from(limits.max_compute_workgroup_storage_size),
-            max_threads: limits.max_compute_invocations_per_workgroup,
-            max_threads_per_axis: [
-                limits.max_compute_workgroup_size_x,
-                limits.max_compute_workgroup_size_y,
-                limits.max_compute_workgroup_size_z,
-            ],
+            max_threads: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),
             max_workgroups_per_axis: limits.max_compute_workgroups_per_dimension,
             max_loop_iterations: loop_limit(&info.name, &info.driver_info),
             storage_bindings: limits.max_storage_buffers_per_shader_stage.min(limits.max_bindings_per_bind_group),
             max_binding_bytes: limits.max_storage_buffer_binding_size,
             max_buffer_bytes: limits.max_buffer_size,
             max_uniform_bytes: limits.max_uniform_buffer_binding_size,
-            subgroup: features
-                .contains(wgpu::Features::SUBGROUP | wgpu::Features::SUBGROUP_BARRIER)
-                .then_some((info.subgroup_min_size, info.subgroup_max_size)),
+            subgroup,
+            // A software adapter computes a subgroup in the lanes of a vector.
+            lanes: subgroup.filter(|(least, most)| software && least == most).map(|(lanes, _)| lanes),
             // An adapter knows; a device does not say.
             matrices: None,
             has_f16: features.contains(wgpu::Features::SHADER_F16),
@@ -156,13 +159,27 @@ pub(super) fn describe(
     }
 }
 
-/// What an adapter likes; `PALLAS_PROFILE` overrides, so that a software adapter can run what is made for a real one.
+/// The profile of an adapter. `PALLAS_PROFILE` overrides it, so that a software adapter can run what is made for a real one.
 fn profile(software: bool) -> Profile {
-    match std::env::var("PALLAS_PROFILE").as_deref() {
-        Ok("gpu" | "gpu_coop") => Profile::Gpu,
-        Ok("simt_cpu") => Profile::SimtCpu,
-        _ if software => Profile::SimtCpu,
-        _ => Profile::Gpu,
+    let own = if software { Profile::SimtCpu } else { Profile::Gpu };
+    asked().ok().flatten().map_or(own, |(profile, _)| profile)
+}
+
+/// The profile that `PALLAS_PROFILE` asks for, and whether products use cooperative matrices.
+///
+/// # Errors
+/// It is none of those that shaders are generated for.
+fn asked() -> Result<Option<(Profile, bool)>> {
+    let Ok(value) = std::env::var("PALLAS_PROFILE") else { return Ok(None) };
+    if value == "gpu_coop" {
+        return Ok(Some((Profile::Gpu, true)));
+    }
+    match Profile::SHADERS.into_iter().find(|profile| profile.name() == value) {
+        Some(profile) => Ok(Some((profile, false))),
+        None => {
+            let allowed = "baseline, gpu, gpu_coop, simt_cpu";
+            Err(Error::Environment { variable: "PALLAS_PROFILE", value, allowed })
+        }
     }
 }
 

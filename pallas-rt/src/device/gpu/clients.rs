@@ -26,7 +26,7 @@ pub(crate) fn client(index: usize, why: &str) -> Result<Client> {
 /// A client of the adapter `index` that shares nothing.
 pub(crate) fn fresh_client(index: usize, why: &str) -> Result<Client> {
     let found = adapter(index)?;
-    let matrices = found.device.limits.matrices.is_some();
+    let matrices = found.device.target.matrices.is_some();
     let descriptor = wgpu::DeviceDescriptor {
         label: Some("pallas"),
         required_features: wanted(found.adapter.features()) | if matrices { MATRICES } else { wgpu::Features::empty() },

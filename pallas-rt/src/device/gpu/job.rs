@@ -93,7 +93,7 @@ impl Gpu {
 
     /// Refuses what the driver would refuse, with better words.
     fn check(&self, job: &ShaderJob) -> Result<()> {
-        let limits = &self.device().limits;
+        let limits = &self.device().target;
         let within = |what: &str, asked: u64, limit: u64, help| {
             let what = format!("{what} in kernel `{}`", job.label);
             let device = self.device().to_string();

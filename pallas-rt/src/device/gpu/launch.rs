@@ -3,12 +3,13 @@ use super::job::{Binding, Dispatch, ShaderJob};
 use super::program::Program;
 use crate::device::client::Client;
 use crate::device::counters::SHADERS;
+use crate::device::runtime::multiples;
 use crate::device::runtime::{Executable, Geometry, Launch};
-use crate::device::shader::shader_limits;
 use crate::device::source::Source;
 use crate::disk;
 use crate::error::{Error, Result};
 use crate::passes::resume::resume;
+use crate::target::Target;
 use crate::wgsl::{self, HEADER_WORDS, Iterations};
 use pallas_ir::{At, Diag, Kernel, Literal, Loc, OperandKind};
 use std::sync::atomic::Ordering;
@@ -20,12 +21,14 @@ const SCRATCH_BYTES: u64 = 64 << 20;
 /// What a shader is emitted for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Form {
-    limits: wgsl::Limits,
+    target: Target,
+    /// Dimensions whose extents are multiples of four in the call, bit by bit.
+    multiples: u64,
     /// Whether each dispatch runs a range of the sequential axes.
     resumed: bool,
 }
 
-/// The shaders of a kernel. Clients with equal limits share a text; the cache of pipelines is the device's own.
+/// The shaders of a kernel. Clients with equal targets share a text; the cache of pipelines is the device's own.
 pub(super) struct Shaders {
     source: Arc<Source>,
     forms: Mutex<Vec<(Form, Arc<Program>)>>,
@@ -48,8 +51,7 @@ impl Executable for Shaders {
     /// Returns before the device has finished, except where the driver's loop limit must be checked.
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
         let kernel = launch.kernel;
-        let Planned { shader, dispatches, scratch_bytes, limits, steps } =
-            self.plan(client, launch.geometry, launch.params)?;
+        let Planned { shader, dispatches, scratch_bytes, steps } = self.plan(client, launch.geometry, launch.params)?;
         let bindings: Vec<Binding<'_>> = shader
             .bindings
             .iter()
@@ -71,7 +73,7 @@ impl Executable for Shaders {
         };
         let running = gpu.run(&job).map_err(|e| blamed(e, &shader.text, kernel, launch.at))?;
         if shader.error_flag && running.error_flag()?[0] != 0 {
-            let limit = limits.max_loop_iterations.unwrap_or_default();
+            let limit = client.target().max_loop_iterations.unwrap_or_default();
             let what = if steps == 0 { "a program" } else { "one sequential step of a program" };
             let message = format!("{what} needs the {limit} loop iterations after which {} stops it", client.device());
             let help = "use smaller blocks or shorter loops, a newer driver, or the CPU";
@@ -87,7 +89,6 @@ struct Planned {
     dispatches: Vec<Dispatch>,
     /// Of the dispatch that needs most.
     scratch_bytes: u64,
-    limits: wgsl::Limits,
     /// Sequential axes.
     steps: usize,
 }
@@ -99,22 +100,22 @@ impl Shaders {
 
     fn plan(&self, client: &Client, geometry: &Geometry, params: &[Option<Literal>]) -> Result<Planned> {
         // Operands and dimensions are the same in both forms, and a shader that is on disk needs no lowered one.
-        let (device, limits) = (client.limits(), shader_limits(client, &self.source.traced, geometry)?);
+        let (target, multiples) = (*client.target(), multiples(&self.source.traced, geometry));
         let steps = &geometry.sequential;
-        let mut shader = self.shader(steps.len(), Form { limits, resumed: false })?;
+        let mut shader = self.shader(steps.len(), Form { target, multiples, resumed: false })?;
         let mut ranges = vec![vec![]];
-        if let Some(limit) = limits.max_loop_iterations
+        if let Some(limit) = target.max_loop_iterations
             && !steps.is_empty()
             && shader.iterations().total(steps) >= u64::from(limit)
         {
-            shader = self.shader(steps.len(), Form { limits, resumed: true })?;
+            shader = self.shader(steps.len(), Form { target, multiples, resumed: true })?;
             ranges = split(&shader.iterations(), steps, u64::from(limit) - 1);
         }
-        let dispatches = dispatches(&shader, geometry, params, &ranges, device.max_workgroups_per_axis);
+        let dispatches = dispatches(&shader, geometry, params, &ranges, target.max_workgroups_per_axis);
         let most = dispatches.iter().map(|(programs, _)| *programs).max().unwrap_or(0);
         let scratch_bytes = shader.scratch_words as u64 * 4 * most;
         let dispatches = dispatches.into_iter().map(|(_, d)| d).collect();
-        Ok(Planned { shader, dispatches, scratch_bytes, limits, steps: steps.len() })
+        Ok(Planned { shader, dispatches, scratch_bytes, steps: steps.len() })
     }
 
     /// The shader of a form: from memory, from disk, or emitted.
@@ -130,8 +131,8 @@ impl Shaders {
                 SHADERS.fetch_add(1, Ordering::Relaxed);
                 let kernel = self.source.lowered();
                 let shader = match form.resumed {
-                    false => wgsl::emit(kernel, sequential, &form.limits),
-                    true => wgsl::emit_resumed(&resume(kernel, sequential), sequential, &form.limits),
+                    false => wgsl::emit(kernel, sequential, &form.target, form.multiples),
+                    true => wgsl::emit_resumed(&resume(kernel, sequential), sequential, &form.target, form.multiples),
                 };
                 let refused = |diag| Error::kernel(&kernel.name, Loc::NONE, "", diag);
                 let program = Program::from(shader.map_err(refused)?);
@@ -229,6 +230,7 @@ fn dispatches(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::Profile;
 
     #[test]
     fn a_refused_shader_is_blamed_on_the_line_it_comes_from() {
@@ -251,18 +253,18 @@ mod tests {
 
     #[test]
     fn a_shader_for_anything_else_is_another_on_disk() {
-        let limits = wgsl::Limits::default_of(wgsl::Profile::Gpu);
-        let form = |limits| Form { limits, resumed: false };
+        let target = Target::webgpu();
+        let form = |target| Form { target, multiples: 0, resumed: false };
         let (one, other) = (disk::Key::new("traced", &["one"]), disk::Key::new("traced", &["other"]));
         let all = [
-            key(&one, 1, form(limits)),
-            key(&other, 1, form(limits)),
-            key(&one, 2, form(limits)),
-            key(&one, 1, Form { limits, resumed: true }),
-            key(&one, 1, form(wgsl::Limits::default_of(wgsl::Profile::SimtCpu))),
-            key(&one, 1, form(wgsl::Limits { workgroup_bytes: 32 << 10, ..limits })),
-            key(&one, 1, form(wgsl::Limits { multiples: 1, ..limits })),
-            key(&one, 1, form(wgsl::Limits { max_loop_iterations: Some(65_535), ..limits })),
+            key(&one, 1, form(target)),
+            key(&other, 1, form(target)),
+            key(&one, 2, form(target)),
+            key(&one, 1, Form { resumed: true, ..form(target) }),
+            key(&one, 1, form(Target { profile: Profile::SimtCpu, ..target })),
+            key(&one, 1, form(Target { workgroup_bytes: 32 << 10, ..target })),
+            key(&one, 1, Form { multiples: 1, ..form(target) }),
+            key(&one, 1, form(Target { max_loop_iterations: Some(65_535), ..target })),
         ];
         let names: std::collections::BTreeSet<String> = all.iter().map(disk::Key::text).collect();
         assert_eq!(names.len(), all.len());

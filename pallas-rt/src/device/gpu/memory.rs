@@ -77,7 +77,7 @@ impl Gpu {
 
     /// The size class for `len` bytes, or the exact size where only that is within the device's limits.
     fn buffer_size(&self, len: u64) -> Result<u64> {
-        let limits = &self.device().limits;
+        let limits = &self.device().target;
         let most = limits.max_buffer_bytes.min(limits.max_binding_bytes);
         let exact = len.max(16).next_multiple_of(16);
         if exact > most {

@@ -129,7 +129,7 @@ fn a_refused_shader_is_an_error_and_the_client_goes_on() {
 fn limits_are_checked_before_the_driver_sees_them() {
     let Some(client) = gpu() else { return };
     let gpu = client.gpu_runtime().expect("a GPU client");
-    let limits = client.limits().clone();
+    let limits = *client.target();
     assert!(limits.max_threads >= 256 && limits.workgroup_bytes >= 16 << 10, "{limits:?}");
     let refused = |job: &ShaderJob| gpu.run(job).map(|_| ()).expect_err("beyond a limit").to_string();
 

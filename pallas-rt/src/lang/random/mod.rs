@@ -12,6 +12,7 @@ mod memory;
 
 use crate::interp::{Argument, Data, Machine, walk};
 use crate::prelude::*;
+use crate::target::{Profile, Target};
 use crate::{passes, wgsl};
 use draw::{Dice, ERROR};
 use flow::{Flow, Program, State};
@@ -252,20 +253,18 @@ fn random_kernels_mean_the_same_on_a_gpu_2() {
     on_a_gpu(SMALL / 2..SMALL);
 }
 
-/// The shader of a seed for a profile's usual limits; every second one for lanes in lockstep and rows of whole vectors.
-fn shader(seed: u64, profile: wgsl::Profile) -> (wgsl::Shader, wgsl::Audit) {
-    let ([_, lowered], limits) = (kernels(seed, STEPS), wgsl::Limits::default_of(profile));
-    let limits = match seed % 2 {
-        0 => limits,
-        _ => wgsl::Limits { lanes: Some(8), multiples: u64::MAX, ..limits },
-    };
-    wgsl::audit(&lowered, 1, &limits).unwrap_or_else(|d| panic!("seed {seed}: {d}"))
+/// The shader of a seed for a profile and WebGPU's limits; every second one for lanes in lockstep and rows of whole vectors.
+fn shader(seed: u64, profile: Profile) -> (wgsl::Shader, wgsl::Audit) {
+    let [_, lowered] = kernels(seed, STEPS);
+    let (lanes, multiples) = if seed.is_multiple_of(2) { (None, 0) } else { (Some(8), u64::MAX) };
+    let target = Target { profile, lanes, ..Target::webgpu() };
+    wgsl::audit(&lowered, 1, &target, multiples).unwrap_or_else(|d| panic!("seed {seed}: {d}"))
 }
 
 #[test]
 fn shaders_of_random_kernels_do_not_race() {
     for seed in 0..SMALL {
-        for profile in [wgsl::Profile::Gpu, wgsl::Profile::SimtCpu] {
+        for profile in [Profile::Gpu, Profile::SimtCpu] {
             let (_, audit) = shader(seed, profile);
             assert!(audit.races.is_empty(), "seed {seed}: {:?}", audit.races);
         }
@@ -278,7 +277,7 @@ fn shaders_of_random_kernels_do_not_race() {
 fn shaders_of_random_kernels_are_valid() {
     use crate::wgpu::naga;
     for seed in 0..SMALL {
-        let text = shader(seed, wgsl::Profile::Gpu).0.text;
+        let text = shader(seed, Profile::Gpu).0.text;
         let module = naga::front::wgsl::parse_str(&text);
         let module = module.unwrap_or_else(|e| panic!("seed {seed}: {}", e.emit_to_string(&text)));
         let (flags, all) = (naga::valid::ValidationFlags::all(), naga::valid::Capabilities::all());
@@ -366,9 +365,8 @@ fn random_kernels_use_every_operation_in_64_bits() {
 /// A shader has no such types: a kernel with one inside is refused by name.
 #[test]
 fn random_kernels_of_64_bits_are_refused_as_shaders() {
-    let limits = wgsl::Limits::default_of(wgsl::Profile::Gpu);
     for seed in SMALL..SMALL + 20 {
-        let refused = wgsl::emit(&kernels(seed, STEPS)[1], 1, &limits).expect_err("64 bits");
+        let refused = wgsl::emit(&kernels(seed, STEPS)[1], 1, &Target::webgpu(), 0).expect_err("64 bits");
         assert_eq!(refused.code, "adapter-dtype", "seed {seed}: {refused}");
     }
 }

@@ -17,13 +17,14 @@ mod module;
 mod product;
 mod words;
 
+use super::choose::Task;
 use super::place::layout::Along;
 use super::place::views::Inline;
 use super::place::{Home, Plan};
 use super::profile::Numbers;
 use super::sync::{Node, Step};
 use super::types::{from_word, name, to_word, unpack};
-use super::{Counts, Limits, reach};
+use super::{Counts, reach};
 use crate::passes::simplify::pure;
 use element::At;
 use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Op, OperandId, RegionId, Value};
@@ -153,8 +154,7 @@ pub(super) fn body(
     k: &Kernel,
     plan: &mut Plan,
     numbers: &Numbers,
-    sequential: usize,
-    limits: &Limits,
+    task: Task<'_>,
     (budget, written): (f64, bool),
 ) -> Emitted {
     let threads = plan.threads() as u32;
@@ -162,7 +162,7 @@ pub(super) fn body(
         k,
         plan,
         numbers,
-        limit: limits.max_loop_iterations,
+        limit: task.target.max_loop_iterations,
         open: vec![vec![]],
         step: None,
         depth: 2,
@@ -172,17 +172,17 @@ pub(super) fn body(
         held: BTreeSet::new(),
         fresh: 0,
         spent: 0,
-        axes_left: sequential,
+        axes_left: task.sequential,
         counted: vec![0],
-        iterations: Iterations { axes: vec![0; sequential], ..Iterations::default() },
+        iterations: Iterations { axes: vec![0; task.sequential], ..Iterations::default() },
         counts: Counts::default(),
         per_step: None,
         product: false,
         known: BTreeMap::new(),
         tiles: vec![],
-        multiples: limits.multiples,
+        multiples: task.multiples,
         agrees: false,
-        lockstep: limits.lanes.is_some_and(|lanes| threads <= lanes),
+        lockstep: task.target.lanes.is_some_and(|lanes| threads <= lanes),
         fours: BTreeSet::new(),
         singles: BTreeSet::new(),
         written,

@@ -8,7 +8,7 @@
 //! No product changes its meaning: f16 factors are multiplied as f16, or, exactly, as f32; bf16, which shaders have no
 //! matrices of, is multiplied as f32 where the device has such matrices, else as without any. Sums are f32.
 use super::views::{self, Inline, access};
-use crate::device::Matrices;
+use crate::target::Matrices;
 use pallas_ir::{Access, DType, Inst, InstId, Kernel, Op, ScalarOp, StructuralOp, Value};
 
 /// What an element of a buffer is kept in.

@@ -10,8 +10,8 @@ pub(super) mod matrices;
 pub(super) mod views;
 
 use super::profile::Numbers;
-use crate::device::Matrices;
 use crate::passes::simplify::used;
+use crate::target::Matrices;
 use layout::Layout;
 use matrices::{Cell, Cooperative, Fragments};
 use pallas_ir::{Access, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value};

@@ -1,0 +1,67 @@
+//! Names and kinds of devices.
+use crate::target::Target;
+use std::fmt;
+
+/// Which executor runs the kernels of a client.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum DeviceKind {
+    /// The native CPU backend.
+    Cpu,
+    /// The strict interpreter, in host memory.
+    Interpreter,
+    /// An adapter behind wgpu, real or software.
+    Gpu,
+}
+
+/// One device of this machine.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct Device {
+    /// Which executor it has.
+    pub kind: DeviceKind,
+    /// Its number among devices of its kind, as in `gpu:1`.
+    pub index: usize,
+    /// The maker's name: `NVIDIA H100`, `llvmpipe (LLVM 15.0.6, 256 bits)`.
+    pub name: String,
+    /// The driver and its version; empty on the host.
+    pub driver: String,
+    /// Whether a "GPU" is a program on the CPU.
+    pub software: bool,
+    /// Its limits, and how it executes kernels.
+    pub target: Target,
+}
+
+impl Device {
+    /// The host under one of its two executors.
+    pub(crate) fn host(kind: DeviceKind) -> Self {
+        let target = Target::host();
+        Device {
+            kind,
+            index: 0,
+            name: format!("{} with {} threads", std::env::consts::ARCH, target.cores.unwrap_or(1)),
+            driver: String::new(),
+            software: false,
+            target,
+        }
+    }
+
+    /// What `PALLAS_DEVICE` calls it: `cpu`, `interpret`, `gpu:0`.
+    pub fn id(&self) -> String {
+        match self.kind {
+            DeviceKind::Cpu => "cpu".into(),
+            DeviceKind::Interpreter => "interpret".into(),
+            DeviceKind::Gpu => format!("gpu:{}", self.index),
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}", self.id(), self.name)?;
+        if !self.driver.is_empty() {
+            write!(f, ", {}", self.driver)?;
+        }
+        f.write_str(if self.software { ", software)" } else { ")" })
+    }
+}
