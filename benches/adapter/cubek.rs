@@ -14,7 +14,7 @@ pub fn program(path: &str) -> std::io::Result<PathBuf> {
     if !path.is_empty() {
         return Ok(path.into());
     }
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/cubek");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cubek");
     eprintln!("building {}: ten minutes on two processors", folder.display());
     let built = Command::new("cargo").args(["build", "--release"]).current_dir(&folder).status()?;
     if !built.success() {
