@@ -57,18 +57,18 @@ scalar_ops! {
         jvp  |da| da * b * a.pow(b - 1.0), |db| db * y * a.log();
         rust method;
     }
-    /// The smaller of two.
+    /// The smaller of two; -0 is below +0 (IEEE 754-2019), and NaN wins. On a GPU the zero may have either sign.
     Minimum = minimum<T: Number>(a: T, b: T) -> y: T {
-        eval float: if a <= b || a.is_nan() { a } else { b }, int: a.min(b);
+        eval float: if a < b || a.is_nan() || (a == b && a.is_sign_negative()) { a } else { b }, int: a.min(b);
         cpu  same;
         wgsl "min({a}, {b})" Finite(0);
         nan  Propagates;
         jvp  |da| a.le(b).select(da, da.zero()), |db| a.le(b).select(db.zero(), db);
         rust method;
     }
-    /// The larger of two.
+    /// The larger of two; +0 is above -0 (IEEE 754-2019), and NaN wins. On a GPU the zero may have either sign.
     Maximum = maximum<T: Number>(a: T, b: T) -> y: T {
-        eval float: if a >= b || a.is_nan() { a } else { b }, int: a.max(b);
+        eval float: if a > b || a.is_nan() || (a == b && a.is_sign_positive()) { a } else { b }, int: a.max(b);
         cpu  same;
         wgsl "max({a}, {b})" Finite(0);
         nan  Propagates;

@@ -41,9 +41,8 @@ pub(super) const LANES: i32 = 8;
 pub(super) struct Folded {
     pub(super) op: ScalarOp,
     pub(super) start: Operand,
+    /// Negated where the fold is a maximum.
     pub(super) running: Vec<Reg>,
-    /// Which lanes have seen NaN, where the instruction forgets.
-    pub(super) nan: Option<Reg>,
 }
 
 /// Code for chains whose operands lie like this; `None` where something has no instructions here. `rotates`: the processor
@@ -251,10 +250,10 @@ impl<'c> Compiler<'c> {
             for _ in 0..unroll {
                 running.push(self.w.load(start)?);
             }
-            let forgets = matches!(sink.op, ScalarOp::Maximum | ScalarOp::Minimum);
-            let zero = self.w.word(0);
-            let nan = if forgets { Some(self.w.load(zero)?) } else { None };
-            self.folded.push(Some(Folded { op: sink.op, start, running, nan }));
+            if sink.op == ScalarOp::Maximum {
+                running.iter().for_each(|&r| self.w.negate(r));
+            }
+            self.folded.push(Some(Folded { op: sink.op, start, running }));
         }
         self.w.asm.clear(COLUMN);
         self.columns(unroll, order.abreast && self.chain.links.len() >= LONG)?;
@@ -330,18 +329,15 @@ impl<'c> Compiler<'c> {
     /// Folds of the row are done.
     fn fold_away(&mut self) -> Option<()> {
         for (k, folded) in std::mem::take(&mut self.folded).into_iter().enumerate() {
-            let Some(Folded { op, running, nan, .. }) = folded else { continue };
+            let Some(Folded { op, running, .. }) = folded else { continue };
             let (&first, others) = running.split_first().expect("unrolled at least once");
             for &r in others {
-                self.w.merge(op, first, r);
+                self.w.merge(op, first, r)?;
                 self.w.free(r);
             }
             self.w.across(op, first)?;
-            if let Some(nan) = nan {
-                self.w.across(ScalarOp::BitOr, nan)?;
-                // All bits set are a NaN.
-                self.w.join(first, nan);
-                self.w.free(nan);
+            if op == ScalarOp::Maximum {
+                self.w.negate(first);
             }
             self.point(self.folds + k, LIMIT);
             self.w.asm.store_one(Mem { base: LIMIT, index: None, offset: 0 }, first);

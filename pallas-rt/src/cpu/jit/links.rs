@@ -148,14 +148,14 @@ impl Compiler<'_> {
     fn sink(&mut self, sink: usize, at: &mut Eight) -> Option<()> {
         let source = self.chain.sinks[sink].of;
         let mut x = self.operand(source, at)?;
-        if let Some(Folded { op, start, ref running, nan }) = self.folded[sink] {
+        if let Some(Folded { op, start, ref running }) = self.folded[sink] {
             let to = running[at.k];
             let kept = match at.mask {
                 Some(mask) => Some(self.w.keep(mask, x, start)?),
                 None => None,
             };
             x = kept.map_or(x, Operand::Reg);
-            self.w.accumulate(op, to, nan, x)?;
+            self.w.accumulate(op, to, x)?;
             if let Some(kept) = kept {
                 self.w.free(kept);
             }

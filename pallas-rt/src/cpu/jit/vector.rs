@@ -2,6 +2,8 @@
 use super::asm::{Asm, Binary, Fma, Gpr, Mem, Operand, Predicate, Reg, Rounding, Unary};
 use pallas_ir::{DType, ScalarOp};
 
+/// The sign bit of a float.
+const SIGN: u32 = 1 << 31;
 /// Bytes of a vector.
 pub(super) const BYTES: i32 = 32;
 
@@ -212,51 +214,57 @@ impl Writer {
 
     // ---- folds
 
-    /// Takes `x` into a running result.
-    pub(super) fn accumulate(&mut self, op: ScalarOp, to: Reg, nan: Option<Reg>, x: Operand) -> Option<()> {
-        match (op, nan) {
-            (ScalarOp::Add, _) => self.update(Binary::Add, to, x),
-            (ScalarOp::Mul, _) => self.update(Binary::Mul, to, x),
-            (ScalarOp::Maximum | ScalarOp::Minimum, Some(nan)) => {
-                let op = if op == ScalarOp::Maximum { Binary::Max } else { Binary::Min };
+    /// Takes `x` into a running result; that of a maximum is negated.
+    pub(super) fn accumulate(&mut self, op: ScalarOp, to: Reg, x: Operand) -> Option<()> {
+        match op {
+            ScalarOp::Add => self.update(Binary::Add, to, x),
+            ScalarOp::Mul => self.update(Binary::Mul, to, x),
+            ScalarOp::Minimum => {
                 let (x, loaded) = self.in_register(x)?;
-                // The instruction forgets a NaN when the next number comes.
-                let unordered = self.compare(Predicate::Unordered, Operand::Reg(x), Operand::Reg(x))?;
-                self.update(Binary::Or, nan, Operand::Reg(unordered));
-                self.free(unordered);
-                self.update(op, to, Operand::Reg(x));
+                self.merge(op, to, x)?;
                 self.release(x, loaded);
+            }
+            ScalarOp::Maximum => {
+                let sign = self.word(SIGN);
+                let x = self.binary(Binary::Xor, x, sign)?;
+                self.merge(op, to, x)?;
+                self.free(x);
             }
             _ => return None,
         }
         Some(())
     }
     /// Folds two running results into the first.
-    pub(super) fn merge(&mut self, op: ScalarOp, to: Reg, x: Reg) {
-        let op = match op {
-            ScalarOp::Add => Binary::Add,
-            ScalarOp::Mul => Binary::Mul,
-            ScalarOp::Maximum => Binary::Max,
-            ScalarOp::Minimum => Binary::Min,
-            _ => Binary::Or,
-        };
-        self.update(op, to, Operand::Reg(x));
+    pub(super) fn merge(&mut self, op: ScalarOp, to: Reg, x: Reg) -> Option<()> {
+        match op {
+            ScalarOp::Add => self.update(Binary::Add, to, Operand::Reg(x)),
+            ScalarOp::Mul => self.update(Binary::Mul, to, Operand::Reg(x)),
+            // In both orders: where they differ, one is NaN or -0, whose bits the other has not.
+            _ => {
+                let least = self.binary(Binary::Min, Operand::Reg(to), Operand::Reg(x))?;
+                self.asm.binary(Binary::Min, to, x, Operand::Reg(to));
+                self.update(Binary::Or, to, Operand::Reg(least));
+                self.free(least);
+            }
+        }
+        Some(())
     }
     /// Folds the elements of a register into each of them; `op` as [`Writer::merge`] has it.
     pub(super) fn across(&mut self, op: ScalarOp, x: Reg) -> Option<()> {
         let t = self.take()?;
         self.asm.upper(t, x);
-        self.merge(op, x, t);
+        self.merge(op, x, t)?;
         for order in [0x4e, 0xb1] {
             self.asm.shuffle(t, x, order);
-            self.merge(op, x, t);
+            self.merge(op, x, t)?;
         }
         self.free(t);
         Some(())
     }
-    /// `to |= x`
-    pub(super) fn join(&mut self, to: Reg, x: Reg) {
-        self.update(Binary::Or, to, Operand::Reg(x));
+    /// Negates each element.
+    pub(super) fn negate(&mut self, x: Reg) {
+        let sign = self.word(SIGN);
+        self.update(Binary::Xor, x, sign);
     }
     /// `mask ? x : otherwise`
     pub(super) fn keep(&mut self, mask: Reg, x: Operand, otherwise: Operand) -> Option<Reg> {
@@ -313,19 +321,25 @@ impl Writer {
         self.compare(predicate?, a, b)
     }
 
-    /// The instruction gives `a` where `a` is NaN, or both are zero; where `b` is NaN it has to be told.
+    /// The instruction gives its second operand where one is NaN or both are zero, so both orders are joined: of two zeros
+    /// the one with the sign bit, or without it; where one is NaN all bits are set, or those of both.
     fn extreme(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
-        let (b, loaded) = self.in_register(b)?;
-        let y = self.binary(op, Operand::Reg(b), a)?;
-        let unordered = self.compare(Predicate::Unordered, Operand::Reg(b), Operand::Reg(b))?;
-        self.asm.blend(y, unordered, Operand::Reg(b), y);
-        self.free(unordered);
-        self.release(b, loaded);
+        let ((a, a_loaded), (b, b_loaded)) = (self.in_register(a)?, self.in_register(b)?);
+        let y = self.binary(op, Operand::Reg(a), Operand::Reg(b))?;
+        let z = self.binary(op, Operand::Reg(b), Operand::Reg(a))?;
+        self.update(if op == Binary::Min { Binary::Or } else { Binary::And }, y, Operand::Reg(z));
+        self.free(z);
+        if op == Binary::Max {
+            let unordered = self.compare(Predicate::Unordered, Operand::Reg(a), Operand::Reg(b))?;
+            self.update(Binary::Or, y, Operand::Reg(unordered));
+            self.free(unordered);
+        }
+        self.release(a, a_loaded);
+        self.release(b, b_loaded);
         Some(y)
     }
 
     fn float_unary(&mut self, op: ScalarOp, x: Operand) -> Option<Reg> {
-        const SIGN: u32 = 1 << 31;
         match op {
             ScalarOp::Neg => {
                 let sign = self.word(SIGN);
