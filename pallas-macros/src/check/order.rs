@@ -18,7 +18,7 @@ pub(super) fn writes(f: &ItemFn, options: &Options, parameters: &[Parameter], er
             // Another step may have written the block, or an input.
             (!sequential || matches!(read, Early::Begun(..))) && p.block.as_ref().is_none_or(|b| b.alias.is_none())
         }) {
-            read.report(p, errors);
+            read.report(p, options, errors);
         } else if p.role == Role::Output && uses.always {
             shared_block(p, options, errors);
         }
@@ -60,7 +60,7 @@ enum Early {
     Begun(Begun),
 }
 impl Early {
-    fn report(self, p: &Parameter, errors: &mut Errors) {
+    fn report(self, p: &Parameter, options: &Options, errors: &mut Errors) {
         let (what, name) = (if p.role == Role::Output { "output" } else { "scratch" }, &p.name);
         match self {
             Early::At(read) if p.role == Role::Output => errors.at(
@@ -78,9 +78,26 @@ impl Early {
                 format!(
                     "{what} `{name}` is begun by one program of axis {axis}, which is parallel: the others read nothing"
                 ),
-                "steps that share memory run in order: make the axis `arbitrary` in `semantics = (..)`",
+                &begin_help(p, options, axis),
             ),
         }
+    }
+}
+
+/// How an output or scratch is begun, instead of by one program of the parallel axis `axis`.
+fn begin_help(p: &Parameter, options: &Options, axis: usize) -> String {
+    let others = (0..options.grid.len()).filter(|&other| other != axis);
+    let map = p.block.as_ref().and_then(|b| b.map.as_ref()).filter(|map| map.inputs.len() == options.grid.len());
+    let chooses = map.is_some_and(|map| {
+        let read = idents(map.body.to_token_stream());
+        idents(map.inputs[axis].to_token_stream()).iter().any(|name| read.contains(name))
+    });
+    match others.clone().find(|&other| !is_parallel(options, other)) {
+        Some(steps) => format!("its steps run along axis {steps}, which is `arbitrary`: test `program_id({steps})`"),
+        None if chooses && others.count() > 0 => format!(
+            "axis {axis} chooses its block: test the axis along which programs share a block, and make that `arbitrary`"
+        ),
+        None => "steps that share memory run in order: make the axis `arbitrary` in `semantics = (..)`".to_string(),
     }
 }
 

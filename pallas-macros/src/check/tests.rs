@@ -166,3 +166,37 @@ fn what_can_not_fit_is_said() {
     }
     assert_eq!(said("let a = y + z; let b = dot(y, y); out.store(z);").len(), 3, "all mistakes at once");
 }
+
+/// What is said about an accumulator that one program of an axis begins, under these semantics.
+fn said_of_begun(semantics: &str, axis: usize, memory: &str) -> String {
+    let attr = parse(&format!("grid = (R, cdiv(C, 4)), semantics = ({semantics})"));
+    let item = parse(&format!(
+        "fn sums(
+            #[block([R, C] => [_, 4], |r, j| (r, j), fill = 0.0)] x: In<f32>,
+            #[block([R] => [1], |r, _| (r,))] out: Out<f32>,
+            #[scratch([1])] sum: Scratch<f32>,
+        ) {{
+            if program_id({axis}) == 0 {{ {memory}.fill(0.0); }}
+            {memory}.store({memory}.load() + x.load().sum(0));
+            out.store({memory}.load());
+        }}"
+    ));
+    let mut found = vec![];
+    words(kernel_tokens(attr, item), &mut found);
+    found.into_iter().find(|m| m.contains("is begun by one program")).unwrap_or_default()
+}
+#[test]
+fn an_accumulator_is_cleared_along_the_axis_of_its_steps() {
+    let cases = [
+        ("parallel, parallel", 1, "sum", "make the axis `arbitrary`"),
+        ("parallel, arbitrary", 0, "sum", "test `program_id(1)`"),
+        ("arbitrary, parallel", 1, "sum", "test `program_id(0)`"),
+        ("parallel, parallel", 0, "out", "axis 0 chooses its block"),
+        ("parallel, parallel", 1, "out", "make the axis `arbitrary`"),
+    ];
+    for (semantics, axis, memory, help) in cases {
+        let found = said_of_begun(semantics, axis, memory);
+        assert!(found.contains(help), "({semantics}), axis {axis}, {memory}: {found}");
+    }
+    assert_eq!(said_of_begun("parallel, arbitrary", 1, "sum"), "");
+}
