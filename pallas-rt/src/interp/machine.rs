@@ -7,7 +7,10 @@ use super::fault::Fault;
 use super::loads;
 use pallas_ir::{BlockDim, Frame, Kernel, Literal, Loc, Op, OperandId, OperandKind, Semantics, Type, View};
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+
+/// Turns of one `while` after which the interpreter reports it as endless, unless `PALLAS_INTERPRET_TURNS` says otherwise.
+const TURNS: u64 = 1_000_000;
 
 /// One operand's memory and what is known about its elements.
 pub(super) struct Memory {
@@ -17,8 +20,8 @@ pub(super) struct Memory {
     unwritten: Vec<bool>,
     /// Parallel program that last wrote an element, 0 for none; counted from 1.
     pub(super) writer: Vec<u32>,
-    /// Parallel program that read an element, 0 for none.
-    pub(super) reader: Vec<u32>,
+    /// The first two parallel programs that read an element, 0 for none: among two, one is not the writer.
+    pub(super) readers: Vec<[u32; 2]>,
     /// The operand whose data this shares.
     pub(super) alias: Option<OperandId>,
     /// Which parallel program wrote a block.
@@ -78,7 +81,7 @@ impl Machine {
                 data,
                 unwritten,
                 writer: vec![0; n],
-                reader: vec![0; n],
+                readers: vec![[0; 2]; n],
                 alias: None,
                 owner: HashMap::new(),
                 left: HashSet::new(),
@@ -213,12 +216,14 @@ impl Machine {
         Ok(origin)
     }
 
-    /// Array coordinates of every element of a view, `None` outside of the array.
+    /// Array coordinates of every element of a view, `None` outside of the array. Elements that the mask leaves out may
+    /// lie outside of the block.
     fn coordinates(
         &mut self,
         operand: OperandId,
         view: &View,
         starts: &[i64],
+        mask: Option<&[bool]>,
         loc: Loc,
     ) -> Result<Vec<Option<usize>>, Fault> {
         let (o, shape) = (self.kernel.operand(operand).clone(), self.memory[operand.index()].shape.clone());
@@ -233,19 +238,25 @@ impl Machine {
             }
         }
         let mut starts = starts.iter();
-        for (view_axis, &axis) in view.axes.iter().zip(&axes) {
+        let sizes: Vec<usize> = view.axes.iter().map(|a| a.size).collect();
+        for (k, (view_axis, &axis)) in view.axes.iter().zip(&axes).enumerate() {
             let start = view_axis.offset
                 + if view_axis.dynamic { *starts.next().expect("one start per dynamic axis") } else { 0 };
             let last = start + view_axis.stride * (view_axis.size as i64 - 1);
             let size = o.block[axis].size() as i64;
-            if view.frame == Frame::Block && view_axis.size > 0 && (start.min(last) < 0 || start.max(last) >= size) {
+            let beyond = |i: usize| !(0..size).contains(&(start + i as i64 * view_axis.stride));
+            let wanted = |i: usize| mask.is_none_or(|m| m[i]);
+            if view.frame == Frame::Block
+                && view_axis.size > 0
+                && (beyond(0) || beyond(view_axis.size - 1))
+                && positions(&sizes).enumerate().any(|(i, p)| wanted(i) && beyond(p[k]))
+            {
                 let message =
                     format!("elements {start}..={last} of `{}` along axis {axis}: its block has {size}", o.name);
                 return Err(self.fault("view-range", loc, message, "a view stays inside of its block"));
             }
             base[axis] += start;
         }
-        let sizes: Vec<usize> = view.axes.iter().map(|a| a.size).collect();
         let place = |p: Vec<usize>| {
             let mut at = base.clone();
             p.iter().zip(&view.axes).zip(&axes).for_each(|((&i, v), &axis)| at[axis] += i as i64 * v.stride);
@@ -262,14 +273,14 @@ impl Machine {
     pub fn load(&mut self, op: &Op, args: &[&Datum], loc: Loc) -> Result<Datum, Fault> {
         let Op::Load { from, view, masked } = op else { unreachable!("called for loads") };
         let starts = self.starts(view, args, loc)?;
-        let at = self.coordinates(*from, view, &starts, loc)?;
         let mask = if *masked { Some(self.mask(args[starts.len()], loc)?) } else { None };
+        let at = self.coordinates(*from, view, &starts, mask.as_deref(), loc)?;
         let operand = self.kernel.operand(*from).clone();
         let wanted = |i: usize| mask.as_ref().is_none_or(|m| m[i]);
         // Other programs' writes: of this output, or of the output that took over this input's memory.
         if let Some(shared) = self.shared(*from) {
             for at in (0..at.len()).filter(|&i| wanted(i)).filter_map(|i| at[i]) {
-                self.note_read(shared, at, loc)?;
+                self.note_read(*from, shared, at, loc)?;
             }
         }
         if operand.kind == OperandKind::Input {
@@ -299,8 +310,8 @@ impl Machine {
         let Op::Store { to, view, masked } = op else { unreachable!("called for stores") };
         let (value, rest) = (args[0], &args[1..]);
         let starts = self.starts(view, rest, loc)?;
-        let at = self.coordinates(*to, view, &starts, loc)?;
         let mask = if *masked { Some(self.mask(rest[starts.len()], loc)?) } else { None };
+        let at = self.coordinates(*to, view, &starts, mask.as_deref(), loc)?;
         let output = matches!(self.kernel.operand(*to).kind, OperandKind::Output { .. });
         if output {
             self.visit_block(*to, view, loc)?;
@@ -326,7 +337,8 @@ impl Machine {
             "{}, element {in_tile:?} of the tile, comes from an undefined value: one outside of its array, or uninitialised",
             self.place(to, at)
         );
-        let hint = if self.memory[to.index()].reader[at] == self.lane {
+        let memory = &self.memory[to.index()];
+        let hint = if memory.unwritten[at] && memory.readers[at].contains(&self.lane) {
             "the element was read before this program stored to it; what other programs of a parallel axis store is not \
              there to be read: sum along an `arbitrary` axis"
         } else {
@@ -389,6 +401,28 @@ impl Machine {
             self.fault("poisoned-decision", loc, message, "initialise it, or declare a `fill`")
         };
         x.literal().map(Literal::as_i64).ok_or_else(fault)
+    }
+    /// Counts the turns that a `while` has begun.
+    ///
+    /// # Errors
+    /// More than `PALLAS_INTERPRET_TURNS`, or [`TURNS`]: it would hang.
+    pub fn turn(&self, turns: u64, loc: Loc) -> Result<(), Fault> {
+        static LIMIT: LazyLock<Result<u64, String>> = LazyLock::new(|| match std::env::var("PALLAS_INTERPRET_TURNS") {
+            Ok(value) => value.parse().map_err(|_| value),
+            Err(_) => Ok(TURNS),
+        });
+        let (code, message, help) = match &*LIMIT {
+            Ok(most) if turns <= *most => return Ok(()),
+            Ok(most) => (
+                "endless",
+                format!("this `while` has run {most} turns, and its condition still holds"),
+                "its body has to change what the condition tests; PALLAS_INTERPRET_TURNS=n allows n turns",
+            ),
+            Err(value) => {
+                ("environment", format!("PALLAS_INTERPRET_TURNS={value} is not understood"), "a number of turns")
+            }
+        };
+        Err(self.fault(code, loc, message, help))
     }
     fn starts(&self, view: &View, args: &[&Datum], loc: Loc) -> Result<Vec<i64>, Fault> {
         args[..view.dynamic()].iter().map(|a| self.integer(a, "a view's start", loc)).collect()

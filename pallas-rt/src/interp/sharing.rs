@@ -12,25 +12,34 @@ impl Machine {
             _ => self.memory[operand.index()].alias,
         }
     }
-    pub(super) fn note_read(&mut self, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
+    /// Records that this program reads an element of an output's memory, through the output or the input it aliases.
+    pub(super) fn note_read(&mut self, from: OperandId, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
         let lane = self.lane;
         let memory = &mut self.memory[output.index()];
-        memory.reader[at] = lane;
+        if let Some(reader) = memory.readers[at].iter_mut().find(|r| [0, lane].contains(r)) {
+            *reader = lane;
+        }
         let writer = memory.writer[at];
         if writer != 0 && writer != lane {
             return Err(self.race(output, at, "reads what another parallel program wrote", writer, loc));
+        }
+        if writer != 0 && from != output {
+            let (input, output) = (self.place(from, at), &self.kernel.operand(output).name);
+            let message = format!("{input} is read after a store to `{output}`, which takes over its memory");
+            let help = format!("load it before that store, or read what was stored from `{output}`");
+            return Err(self.fault("overwritten", loc, message, &help));
         }
         Ok(())
     }
     pub(super) fn note_write(&mut self, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
         let lane = self.lane;
         let memory = &mut self.memory[output.index()];
-        let (writer, reader) = (memory.writer[at], memory.reader[at]);
+        let (writer, readers) = (memory.writer[at], memory.readers[at]);
         memory.writer[at] = lane;
         if writer != 0 && writer != lane {
             return Err(self.race(output, at, "writes what another parallel program wrote", writer, loc));
         }
-        if reader != 0 && reader != lane {
+        if let Some(&reader) = readers.iter().find(|&&reader| reader != 0 && reader != lane) {
             return Err(self.race(output, at, "writes what another parallel program read", reader, loc));
         }
         Ok(())

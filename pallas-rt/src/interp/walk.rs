@@ -100,7 +100,8 @@ impl<'m> Walk<'m> {
     }
     fn repeat(&mut self, inst: &Inst, loc: Loc) -> Result<Vec<Datum>, Fault> {
         let mut carried: Vec<Datum> = inst.args.iter().map(|&v| self.get(v).clone()).collect();
-        loop {
+        for turns in 0.. {
+            self.machine.turn(turns, loc)?;
             let mut tested = self.region(inst.regions[0], &carried)?;
             let go = self.machine.integer(&tested.remove(0), "the condition of this `while`", loc)?;
             if go == 0 {
@@ -108,6 +109,7 @@ impl<'m> Walk<'m> {
             }
             carried = self.region(inst.regions[1], &tested)?;
         }
+        unreachable!("a turn too many is an error")
     }
 }
 
