@@ -104,7 +104,9 @@ fn outputs_that_do_not_fit_are_refused() {
         assert!(e.to_string().contains("2 outputs for 1 results"), "{e}");
         let elsewhere = client.isolated().expect("the device is there");
         let mut y = elsewhere.zeros(DType::F32, &[6]).expect("it fits");
-        assert_eq!(into([&mut y], || doubled(&x)).expect_err("two clients").code(), "foreign-client");
+        let e = into([&mut y], || doubled(&x)).expect_err("two clients");
+        let expected = format!("output 0 lives on {}, the call runs on {}", y.client().why(), x.client().why());
+        assert!(e.code() == "foreign-client" && e.to_string().starts_with(&expected), "{e}");
         let (mut a, mut b) = (zeros(DType::F32, &[6]), zeros(DType::F32, &[6]));
         let swapped = into([&mut a, &mut b], || Ok([doubled(&x)?, doubled(&x)?]));
         swapped.expect("each result is copied to its place");

@@ -9,11 +9,13 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A handle's identity: a value and the context it belongs to. Poisoned handles have no value.
+/// Identity of a value: its number, the context it belongs to, and the region that computed it. Poisoned handles have no
+/// value.
 #[derive(Clone, Copy, Debug)]
 pub struct Handle {
     value: Value,
     generation: u32,
+    region: u32,
 }
 
 /// Stands for the result of an operation that failed.
@@ -43,6 +45,10 @@ struct Eager {
 struct Context {
     generation: u32,
     mode: Mode,
+    /// Numbers of the open regions, outermost first; a value is usable while the region that computed it is open.
+    open: Vec<u32>,
+    /// Number of the region opened last.
+    regions: u32,
     mistake: Option<Mistake>,
     /// Where the kernel was called.
     entered: Loc,
@@ -70,7 +76,7 @@ impl Drop for Guard {
 fn enter(mode: Mode, entered: Loc) -> Guard {
     let tracing = matches!(mode, Mode::Trace(_));
     let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
-    let outer = CURRENT.replace(Some(Context { generation, mode, mistake: None, entered }));
+    let outer = CURRENT.replace(Some(Context { generation, mode, open: vec![0], regions: 0, mistake: None, entered }));
     Guard { outer, outer_tracing: TRACING.replace(tracing) }
 }
 
@@ -124,23 +130,39 @@ fn run(mode: Mode, entered: Loc, f: impl FnOnce()) -> (Context, Option<Box<dyn A
 
 impl Context {
     fn handle(&self, value: Value) -> Handle {
-        Handle { value, generation: self.generation }
+        Handle { value, generation: self.generation, region: *self.open.last().expect("the body is open") }
+    }
+    fn open_region(&mut self) {
+        self.regions += 1;
+        self.open.push(self.regions);
+    }
+    /// Whether the handle's value is of this kernel and its region is open.
+    fn holds(&self, h: &Handle) -> bool {
+        h.generation == self.generation && self.open.contains(&h.region)
     }
     /// Keeps the first mistake.
     fn blame(&mut self, diag: Diag, loc: Loc) {
         self.mistake.get_or_insert(Mistake { diag, loc });
     }
-    /// The values behind handles; `None` if one is poisoned or belongs to another kernel.
+    /// The values of handles; `None` if one is poisoned, or is no longer usable here, which is a mistake.
     fn resolve(&mut self, args: &[Handle], loc: Loc) -> Option<Vec<Value>> {
-        if args.iter().any(|a| a.value != POISON && a.generation != self.generation) {
-            let message = format!("a tile of another kernel call is used in the one made at {}", self.entered);
-            self.blame(
-                Diag::new("stale-handle", At::Op, message, "tiles live only while their kernel runs; return arrays"),
-                loc,
-            );
+        if let Some(stale) = args.iter().find(|a| a.value != POISON && !self.holds(a)) {
+            if stale.generation == self.generation {
+                let message = "a tile is used outside of the branch or the turn of a loop that computed it".to_string();
+                let help = "compute it before the `if` or loop, or assign it to a `let mut` variable declared there";
+                self.blame(Diag::new("stale-handle", At::Op, message, help), loc);
+            } else {
+                self.stale("tile", loc);
+            }
             return None;
         }
         args.iter().all(|a| a.value != POISON).then(|| args.iter().map(|a| a.value).collect())
+    }
+    /// Blames the use of something that belongs to another kernel call.
+    fn stale(&mut self, what: &str, loc: Loc) {
+        let message = format!("a {what} of another kernel call is used in the one made at {}", self.entered);
+        let help = format!("{what}s live only while their kernel runs; return arrays");
+        self.blame(Diag::new("stale-handle", At::Op, message, help), loc);
     }
     fn emit(&mut self, op: Op, args: &[Handle], loc: Loc) -> Option<Value> {
         let args = self.resolve(args, loc)?;
@@ -157,6 +179,13 @@ impl Context {
             Err(Ok(())) => None,
         }
     }
+    /// Opens a region of the trace with parameters of these types.
+    fn begin(&mut self, types: &[Type]) -> Vec<Handle> {
+        let Mode::Trace(builder) = &mut self.mode else { return vec![] };
+        let params = builder.begin(types);
+        self.open_region();
+        params.into_iter().map(|value| self.handle(value)).collect()
+    }
     fn kernel(&self) -> &Kernel {
         match &self.mode {
             Mode::Trace(builder) => builder.kernel(),
@@ -164,7 +193,7 @@ impl Context {
         }
     }
     fn ty(&self, h: Handle) -> Option<Type> {
-        if h.value == POISON || h.generation != self.generation {
+        if h.value == POISON || !self.holds(&h) {
             return None;
         }
         Some(match &self.mode {
@@ -215,7 +244,7 @@ fn with<R>(f: impl FnOnce(&mut Context) -> R) -> Option<R> {
 }
 
 /// The handle of an operation that failed, or was used outside of a kernel.
-const NOTHING: Handle = Handle { value: POISON, generation: 0 };
+pub(crate) const NOTHING: Handle = Handle { value: POISON, generation: 0, region: 0 };
 
 /// The one door: appends or computes an operation with a result.
 ///
@@ -254,9 +283,33 @@ pub(crate) fn constant(x: Literal) -> Handle {
     emit(Op::Const(x), &[])
 }
 
-/// The type of a value; `None` for a poisoned handle.
+/// The type of a value; `None` for a poisoned handle, and for a stale one, which is a mistake.
+#[track_caller]
 pub(crate) fn type_of(h: Handle) -> Option<Type> {
+    let loc = Loc::caller();
+    with(|c| c.resolve(&[h], loc).and_then(|_| c.ty(h))).flatten()
+}
+/// As [`type_of`], to show a handle: a stale one is no mistake.
+pub(crate) fn shown_type(h: Handle) -> Option<Type> {
     with(|c| c.ty(h)).flatten()
+}
+
+/// Number of the kernel call that runs, which its refs remember; 0 outside of kernels.
+pub(crate) fn generation() -> u32 {
+    with(|c| c.generation).unwrap_or(0)
+}
+/// Whether a ref belongs to the kernel call that runs; a foreign one is a mistake.
+#[track_caller]
+pub(crate) fn owns(generation: u32) -> bool {
+    let loc = Loc::caller();
+    with(|c| {
+        let own = generation == c.generation;
+        if !own {
+            c.stale("block", loc);
+        }
+        own
+    })
+    .unwrap_or(true)
 }
 
 /// How many instructions the trace has, for [`named`].
@@ -303,6 +356,17 @@ pub(crate) fn decide(h: Handle, what: &str) -> i64 {
     value.flatten().unwrap_or(0)
 }
 
+/// Counts the turns that an eager `while` has begun; one too many is a fault.
+pub(crate) fn count_turns(turns: u64, loc: Loc) {
+    with(|c| {
+        if let Mode::Eager(eager) = &mut c.mode
+            && let Err(fault) = eager.machine.turn(turns, loc)
+        {
+            eager.fault.get_or_insert(fault);
+        }
+    });
+}
+
 /// Whether this step can go on: eager loops stop after a fault.
 pub(crate) fn healthy() -> bool {
     with(|c| match &c.mode {
@@ -312,81 +376,92 @@ pub(crate) fn healthy() -> bool {
     .unwrap_or(false)
 }
 
-/// How many eager values exist.
-pub(crate) fn mark() -> usize {
-    with(|c| match &c.mode {
-        Mode::Eager(eager) => eager.values.len(),
-        Mode::Trace(_) => 0,
-    })
-    .unwrap_or(0)
+/// Place where eager execution opened a region: how many regions and values there were.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mark {
+    regions: usize,
+    values: usize,
 }
 
-/// Frees the eager values since `mark`, except these, which get new handles.
-pub(crate) fn release(mark: usize, keep: &mut [Handle]) {
+/// Opens a region of eager execution; [`close`] ends it.
+pub(crate) fn open() -> Mark {
     with(|c| {
-        let generation = c.generation;
-        let Mode::Eager(eager) = &mut c.mode else { return };
-        let alive: Vec<Option<Datum>> = keep
+        let Mode::Eager(eager) = &c.mode else { return Mark::default() };
+        let mark = Mark { regions: c.open.len(), values: eager.values.len() };
+        c.open_region();
+        mark
+    })
+    .unwrap_or_default()
+}
+
+/// Closes the region of eager execution opened at `mark` and those inside of it. Their values are freed, except these,
+/// which get new handles: of the region around, or, `again`, of the next turn of the same loop, which is opened.
+pub(crate) fn close(mark: Mark, keep: &mut [Handle], again: bool) {
+    with(|c| {
+        let kept: Vec<Option<Datum>> = keep
             .iter()
-            .map(|h| {
-                (h.value != POISON && h.generation == generation && h.value.index() >= mark)
-                    .then(|| eager.values[h.value.index()].clone())
+            .map(|h| match &c.mode {
+                Mode::Eager(eager) if h.value != POISON && c.holds(h) && h.value.index() >= mark.values => {
+                    Some(eager.values[h.value.index()].clone())
+                }
+                _ => None,
             })
             .collect();
-        eager.values.truncate(mark);
-        for (h, datum) in keep.iter_mut().zip(alive) {
-            if let Some(datum) = datum {
-                h.value = eager.push(datum);
+        c.open.truncate(mark.regions);
+        if again {
+            c.open_region();
+        }
+        let Mode::Eager(eager) = &mut c.mode else { return };
+        eager.values.truncate(mark.values);
+        let values: Vec<Option<Value>> = kept.into_iter().map(|datum| datum.map(|d| eager.push(d))).collect();
+        for (h, value) in keep.iter_mut().zip(values) {
+            if let Some(value) = value {
+                *h = c.handle(value);
             }
         }
     });
 }
 
-/// Opens a region of the trace whose parameters have the types of these values, after an optional i32 index.
-pub(crate) fn begin(index: bool, like: &[Handle]) -> Vec<Handle> {
+/// The types of values, before the region that computed them closes. A stale one is a mistake of the region at `loc`.
+pub(crate) fn types(of: &[Handle], loc: Loc) -> Vec<Type> {
     with(|c| {
-        let generation = c.generation;
-        let mut types: Vec<Type> = index.then(|| Type::scalar(DType::I32)).into_iter().collect();
-        // A poisoned value has a mistake behind it already; any type keeps the trace going.
-        types.extend(like.iter().map(|&h| c.ty(h).unwrap_or(Type::scalar(DType::I32))));
-        match &mut c.mode {
-            Mode::Trace(b) => {
-                let params = b.begin(&types);
-                // A variable that a loop carries keeps its name.
-                for (&param, h) in params[usize::from(index)..].iter().zip(like) {
-                    b.kernel_mut().name_as(param, h.value);
-                }
-                params.into_iter().map(|value| Handle { value, generation }).collect()
+        c.resolve(of, loc);
+        // After a mistake a value may have no type; any type keeps the trace going.
+        of.iter().map(|&h| c.ty(h).unwrap_or(Type::scalar(DType::I32))).collect()
+    })
+    .unwrap_or_default()
+}
+
+/// Opens a region of the trace whose parameters have these types, after an optional i32 index, and the names of `like`.
+pub(crate) fn begin(index: bool, types: Vec<Type>, like: &[Handle]) -> Vec<Handle> {
+    with(|c| {
+        let index: Vec<Type> = index.then(|| Type::scalar(DType::I32)).into_iter().collect();
+        let params = c.begin(&[&index[..], &types].concat());
+        if let Mode::Trace(b) = &mut c.mode {
+            // A variable that a loop carries keeps its name.
+            for (&param, h) in params[index.len().min(params.len())..].iter().zip(like) {
+                b.kernel_mut().name_as(param.value, h.value);
             }
-            Mode::Eager(_) => vec![],
         }
+        params
     })
     .unwrap_or_default()
 }
 
 /// Opens a region of the trace with `n` i32 parameters: the program ids of an index map.
 pub(crate) fn begin_scalars(n: usize) -> Vec<Handle> {
-    with(|c| {
-        let generation = c.generation;
-        match &mut c.mode {
-            Mode::Trace(b) => {
-                let types = vec![Type::scalar(DType::I32); n];
-                b.begin(&types).into_iter().map(|value| Handle { value, generation }).collect()
-            }
-            Mode::Eager(_) => vec![],
-        }
-    })
-    .unwrap_or_default()
+    with(|c| c.begin(&vec![Type::scalar(DType::I32); n])).unwrap_or_default()
 }
 
-/// Closes the innermost region of the trace.
-#[track_caller]
-pub(crate) fn end(yields: &[Handle]) -> RegionId {
-    let loc = Loc::caller();
+/// Closes the innermost region of the trace, which begins at `loc`.
+pub(crate) fn end(yields: &[Handle], loc: Loc) -> RegionId {
     with(|c| {
         let yields = c.resolve(yields, loc);
         match &mut c.mode {
-            Mode::Trace(b) => b.end(&yields.unwrap_or_default()),
+            Mode::Trace(b) => {
+                c.open.pop();
+                b.end(&yields.unwrap_or_default())
+            }
             Mode::Eager(_) => RegionId(0),
         }
     })

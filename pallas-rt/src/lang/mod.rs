@@ -1,7 +1,7 @@
 //! The language: what a kernel's body is written with.
 //!
 //! [`context`] the kernel that runs, and the one door of every operation; [`tile`] tiles and scalars; [`cmp`] comparisons
-//! and logic; [`stage`] control flow; [`refs`] blocks of operands;
+//! and logic; [`stage`] control flow, [`repeat`] its `while`; [`refs`] blocks of operands;
 //! [`threefry`] random numbers.
 pub mod cmp;
 pub(crate) mod context;
@@ -11,6 +11,7 @@ pub mod operators;
 #[cfg(test)]
 mod random;
 pub mod refs;
+mod repeat;
 #[cfg(test)]
 mod rows;
 pub mod stage;

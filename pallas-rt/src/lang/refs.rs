@@ -10,6 +10,8 @@ use std::marker::PhantomData;
 /// Views chain: each indexes what the one before selected.
 pub struct Window<T, A> {
     operand: OperandId,
+    /// Kernel call that the operand belongs to.
+    generation: u32,
     view: View,
     /// One per dynamic axis, in order.
     starts: Vec<Handle>,
@@ -28,8 +30,8 @@ pub enum Writable {}
 pub enum Span {
     /// One element; the axis is dropped.
     At(Handle),
-    /// One element known while tracing; the axis is dropped.
-    Fixed(usize),
+    /// One element known while tracing; the axis is dropped. A negative one is out of range.
+    Fixed(i64),
     /// `size` elements from a run-time start.
     From(Handle, usize, usize),
     /// `size` elements from a start known while tracing, `stride` apart.
@@ -74,13 +76,12 @@ pub trait AxisIndex {
 }
 impl AxisIndex for usize {
     fn axis(self) -> Span {
-        Span::Fixed(self)
+        Span::Fixed(host(self))
     }
 }
 impl AxisIndex for i32 {
     fn axis(self) -> Span {
-        // A negative index fails as out of range.
-        Span::Fixed(usize::try_from(self).unwrap_or(usize::MAX >> 1))
+        Span::Fixed(self.into())
     }
 }
 impl AxisIndex for Scalar<i32> {
@@ -148,9 +149,17 @@ impl<T, A> std::fmt::Debug for Window<T, A> {
 }
 
 impl<T: Elem, A> Window<T, A> {
-    fn whole(operand: OperandId) -> Self {
-        let shape = context::declared(|k| k.operand(operand).block_shape()).unwrap_or_default();
-        Window { operand, view: View::whole(&shape), starts: vec![], element: PhantomData }
+    #[track_caller]
+    fn whole(operand: OperandId, generation: u32) -> Self {
+        let own = context::owns(generation);
+        let shape = context::declared(|k| if own { k.operand(operand).block_shape() } else { vec![] });
+        let view = View::whole(&shape.unwrap_or_default());
+        Window { operand, generation, view, starts: vec![], element: PhantomData }
+    }
+    /// An access of the operand, if that belongs to the kernel that runs.
+    #[track_caller]
+    fn access(&self, op: Op, args: &[Handle]) -> Handle {
+        if context::owns(self.generation) { context::emit(op, args) } else { context::NOTHING }
     }
     /// Extents of the view.
     pub fn shape(&self) -> Vec<usize> {
@@ -167,7 +176,7 @@ impl<T: Elem, A> Window<T, A> {
             spans.truncate(kept.len());
         }
         let mut starts = self.starts.iter().copied();
-        let mut out = Window { operand: self.operand, view: self.view.clone(), starts: vec![], element: PhantomData };
+        let mut out = Window { view: self.view.clone(), starts: vec![], ..*self };
         for (a, axis) in self.view.axes.iter().enumerate() {
             let own = axis.dynamic.then(|| starts.next().expect("one start per dynamic axis"));
             let span = kept.iter().position(|&k| k == a).and_then(|k| spans.get(k)).copied().unwrap_or(Span::All);
@@ -180,20 +189,21 @@ impl<T: Elem, A> Window<T, A> {
     /// The elements.
     #[track_caller]
     pub fn load(&self) -> Tile<T> {
-        Tile::new(context::emit(Op::Load { from: self.operand, view: self.view.clone(), masked: false }, &self.starts))
+        Tile::new(self.access(Op::Load { from: self.operand, view: self.view.clone(), masked: false }, &self.starts))
     }
-    /// The elements where the mask holds, `other` elsewhere; masked elements are not read.
+    /// The elements where the mask holds, `other` elsewhere; masked elements are not read. They may lie outside of the
+    /// block, where a window that starts at a run-time scalar reaches beyond it.
     #[track_caller]
     pub fn load_masked(&self, mask: Tile<bool>, other: impl Choice<T>) -> Tile<T> {
         let other = other.choice();
         let mut args = self.starts.clone();
         args.extend([mask.handle, other]);
-        Tile::new(context::emit(Op::Load { from: self.operand, view: self.view.clone(), masked: true }, &args))
+        Tile::new(self.access(Op::Load { from: self.operand, view: self.view.clone(), masked: true }, &args))
     }
     /// Which positions along an axis lie inside the array; other axes have extent 1.
     #[track_caller]
     pub fn valid(&self, axis: usize) -> Tile<bool> {
-        Tile::new(context::emit(Op::Valid { of: self.operand, view: self.view.clone(), axis }, &self.starts))
+        Tile::new(self.access(Op::Valid { of: self.operand, view: self.view.clone(), axis }, &self.starts))
     }
 }
 
@@ -203,7 +213,7 @@ impl<T: Elem> Window<T, Writable> {
     pub fn store(&self, tile: Tile<T>) {
         self.write(tile.handle, None);
     }
-    /// Writes the elements where the mask holds.
+    /// Writes the elements where the mask holds; the others may lie outside of the block, as in [`Window::load_masked`].
     #[track_caller]
     pub fn store_masked(&self, tile: Tile<T>, mask: Tile<bool>) {
         self.write(tile.handle, Some(mask.handle));
@@ -228,8 +238,15 @@ impl<T: Elem> Window<T, Writable> {
         let mut args = vec![value];
         args.extend(&self.starts);
         args.extend(mask);
-        context::effect(Op::Store { to: self.operand, view: self.view.clone(), masked: mask.is_some() }, &args);
+        if context::owns(self.generation) {
+            context::effect(Op::Store { to: self.operand, view: self.view.clone(), masked: mask.is_some() }, &args);
+        }
     }
+}
+
+/// A size of the host as the IR counts.
+fn host(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
 }
 
 /// One axis of a chained view: positions of `span` within `axis`.
@@ -238,12 +255,13 @@ fn narrow(axis: ViewAxis, start: Option<Handle>, span: Span) -> (ViewAxis, Optio
     let (offset, dynamic, size, stride, kept) = match span {
         Span::All => return (axis, start),
         Span::Fixed(i) => (i, None, 1, 1, false),
-        Span::Slice(i, size, stride) => (i, None, size, stride, true),
+        Span::Slice(i, size, stride) => (host(i), None, size, stride, true),
         Span::At(h) => (0, Some(h), 1, 1, false),
         Span::From(h, size, stride) => (0, Some(h), size, stride, true),
     };
-    if dynamic.is_none() && (size > 0 && offset + (size - 1) * stride >= axis.size || stride == 0) {
-        context::blame(diag::view_bounds(offset, offset + size.saturating_sub(1) * stride + 1, axis.size));
+    let end = offset.saturating_add(host(size.saturating_sub(1).saturating_mul(stride))).saturating_add(1);
+    if dynamic.is_none() && (size > 0 && (offset < 0 || end > host(axis.size)) || stride == 0) {
+        context::blame(diag::view_bounds(offset, end, axis.size));
     }
     // The inner start counts in steps of the outer stride.
     let scaled = dynamic.map(|h| {
@@ -257,8 +275,9 @@ fn narrow(axis: ViewAxis, start: Option<Handle>, span: Span) -> (ViewAxis, Optio
         (Some(a), Some(b)) => Some(context::emit(Op::Scalar(pallas_ir::ScalarOp::Add), &[a, b])),
         (a, b) => a.or(b),
     };
-    let offset = axis.offset + offset as i64 * axis.stride;
-    let view = ViewAxis { offset, dynamic: start.is_some(), size, stride: axis.stride * stride as i64, kept };
+    let offset = axis.offset.saturating_add(offset.saturating_mul(axis.stride));
+    let stride = axis.stride.saturating_mul(host(stride));
+    let view = ViewAxis { offset, dynamic: start.is_some(), size, stride, kept };
     (view, start)
 }
 
@@ -268,6 +287,7 @@ macro_rules! refs {
         #[derive(Debug)]
         pub struct $Ref<T> {
             operand: OperandId,
+            generation: u32,
             element: PhantomData<fn() -> T>,
         }
         impl<T> Clone for $Ref<T> {
@@ -279,12 +299,14 @@ macro_rules! refs {
         impl<T: Elem> $Ref<T> {
             #[doc(hidden)]
             pub fn slot(slot: usize) -> Self {
-                $Ref { operand: OperandId(slot as u32), element: PhantomData }
+                $Ref { operand: OperandId(slot as u32), generation: context::generation(), element: PhantomData }
             }
+            #[track_caller]
             fn window(self) -> Window<T, $Access> {
-                Window::whole(self.operand)
+                Window::whole(self.operand, self.generation)
             }
             /// The block's extents, without squeezed dimensions.
+            #[track_caller]
             pub fn shape(self) -> Vec<usize> {
                 self.window().shape()
             }
@@ -352,6 +374,7 @@ writable! { Out Scratch }
 #[derive(Debug)]
 pub struct Prefetch<T> {
     operand: OperandId,
+    generation: u32,
     element: PhantomData<fn() -> T>,
 }
 impl<T> Clone for Prefetch<T> {
@@ -363,12 +386,16 @@ impl<T> Copy for Prefetch<T> {}
 impl<T: Elem> Prefetch<T> {
     #[doc(hidden)]
     pub fn slot(slot: usize) -> Self {
-        Prefetch { operand: OperandId(slot as u32), element: PhantomData }
+        Prefetch { operand: OperandId(slot as u32), generation: context::generation(), element: PhantomData }
     }
     /// An element; one index per dimension.
     #[track_caller]
     pub fn at(self, index: impl ElementIndex) -> Scalar<T> {
-        Scalar::new(context::emit(Op::Prefetch(self.operand), &index.handles()))
+        let index = index.handles();
+        if !context::owns(self.generation) {
+            return Scalar::new(context::NOTHING);
+        }
+        Scalar::new(context::emit(Op::Prefetch(self.operand), &index))
     }
 }
 

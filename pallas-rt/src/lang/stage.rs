@@ -4,8 +4,9 @@
 //! condition selects a *pass*: for a host `bool` the pass is uninhabited, so every staged step behind it is unreachable,
 //! to the borrow checker as well, and the user's code is plain Rust. For a run-time [`Scalar<bool>`] the pass exists while
 //! tracing, both sides run once, and what changes is carried through the region.
-use super::context::{self, Handle};
+use super::context::{self, Handle, Mark};
 use super::operand::{Host, Takes, host_constant};
+pub use super::repeat::While;
 use super::tile::{Scalar, Tile};
 use pallas_ir::{DType, Elem, Literal, Loc, RegionId};
 use std::convert::Infallible;
@@ -54,7 +55,7 @@ pub enum AtRunTime {}
 
 /// When a condition is decided.
 pub trait Decision: Sized {
-    /// Exists only where both sides are recorded.
+    /// Exists only where a region is decided at run time.
     type Pass;
     #[doc(hidden)]
     fn pass() -> Option<Self::Pass>;
@@ -70,7 +71,7 @@ impl Decision for AtRunTime {
     type Pass = ();
     #[inline]
     fn pass() -> Option<()> {
-        context::tracing().then_some(())
+        Some(())
     }
 }
 
@@ -186,6 +187,11 @@ impl<T: Sync + ?Sized> Steady<AtRunTime> for T {}
 /// Names a region's decision in the expansion.
 #[derive(Debug)]
 pub struct Key<When>(PhantomData<When>);
+impl<When> Key<When> {
+    pub(super) fn new() -> Self {
+        Key(PhantomData)
+    }
+}
 impl<When> Clone for Key<When> {
     fn clone(&self) -> Self {
         *self
@@ -220,12 +226,12 @@ pub fn pass<P>(p: P) -> P {
 #[inline]
 pub fn thaw<G>(_: G) {}
 
-fn read<When>(slots: &[Slot<'_, When>]) -> Vec<Handle> {
+pub(super) fn read<When>(slots: &[Slot<'_, When>]) -> Vec<Handle> {
     let mut out = vec![];
     slots.iter().for_each(|s| Changes::<When>::handles(&**s, &mut out));
     out
 }
-fn write<When>(slots: &mut [Slot<'_, When>], handles: &[Handle]) {
+pub(super) fn write<When>(slots: &mut [Slot<'_, When>], handles: &[Handle]) {
     let mut from = handles.iter().copied();
     slots.iter_mut().for_each(|s| Changes::<When>::put_back(&mut **s, &mut from));
 }
@@ -238,6 +244,7 @@ pub struct If<When> {
     before: Vec<Handle>,
     value: Vec<Handle>,
     then: Option<(RegionId, usize)>,
+    mark: Mark,
     loc: Loc,
     when: PhantomData<When>,
 }
@@ -246,14 +253,16 @@ pub struct If<When> {
 #[track_caller]
 #[inline]
 pub fn condition<When: Decision, C: Condition<When>>(c: C) -> If<When> {
-    let side = When::pass().is_some() || c.value();
-    If { condition: c.handle(), side, before: vec![], value: vec![], then: None, loc: Loc::caller(), when: PhantomData }
+    let condition = c.handle();
+    let side = condition.is_some() && context::tracing() || c.value();
+    let (mark, loc) = (Mark::default(), Loc::caller());
+    If { condition, side, before: vec![], value: vec![], then: None, mark, loc, when: PhantomData }
 }
 
 impl<When: Decision> If<When> {
     /// Names the decision.
     pub fn key(&self) -> Key<When> {
-        Key(PhantomData)
+        Key::new()
     }
     /// Whether both sides are recorded.
     #[inline]
@@ -268,13 +277,14 @@ impl<When: Decision> If<When> {
     /// Opens the region of the first side.
     pub fn begin(&mut self, slots: &mut [Slot<'_, When>]) {
         self.before = read(slots);
-        context::begin(false, &[]);
+        self.mark = context::open();
+        context::begin(false, vec![], &[]);
     }
     /// After a side: its value, or on to the other side.
     #[inline]
     pub fn leave<V: Changes<When>>(&mut self, value: V) -> ControlFlow<V, When::Pass> {
         match When::pass() {
-            Some(pass) if self.then.is_none() => {
+            Some(pass) if self.then.is_none() && context::tracing() => {
                 Changes::<When>::handles(&value, &mut self.value);
                 Continue(pass)
             }
@@ -285,22 +295,29 @@ impl<When: Decision> If<When> {
     pub fn swap(&mut self, slots: &mut [Slot<'_, When>]) {
         let mut yields = std::mem::take(&mut self.value);
         yields.extend(read(slots));
-        self.then = Some((context::end(&yields), yields.len()));
-        context::begin(false, &[]);
+        self.then = Some((context::end(&yields, self.loc), yields.len()));
+        context::begin(false, vec![], &[]);
         self.side = false;
         write(slots, &self.before);
     }
-    /// Closes the second side: the value and the variables are now the region's results.
+    /// Closes the last side: the value and the variables are now the region's results.
     pub fn finish<V: Changes<When>>(&mut self, mut value: V, slots: &mut [Slot<'_, When>]) -> V {
         let mut yields = vec![];
         Changes::<When>::handles(&value, &mut yields);
         let own = yields.len();
         yields.extend(read(slots));
-        let other = context::end(&yields);
-        let (then, _) = self.then.take().expect("the first side was closed");
-        let condition = self.condition.expect("a run-time condition has a handle");
-        let loc = self.loc;
-        let results = context::nest(&[condition], yields.len(), loc, |b, args| b.emit_if(args[0], then, other, loc));
+        let results = match self.then.take() {
+            Some((then, _)) => {
+                let (condition, loc) = (self.condition.expect("a run-time condition has a handle"), self.loc);
+                let other = context::end(&yields, loc);
+                context::nest(&[condition], yields.len(), loc, |b, args| b.emit_if(args[0], then, other, loc))
+            }
+            // Eager: one side ran.
+            None => {
+                context::close(self.mark, &mut yields, false);
+                yields
+            }
+        };
         let (mine, rest) = results.split_at(own.min(results.len()));
         Changes::<When>::put_back(&mut value, &mut mine.iter().copied());
         write(slots, rest);
@@ -370,7 +387,7 @@ pub struct For {
     /// Eager: lo, step, iterations.
     count: (i64, i64, i64),
     init: Vec<Handle>,
-    mark: usize,
+    mark: Mark,
     loc: Loc,
 }
 impl For {
@@ -388,7 +405,7 @@ impl For {
                 }
             }
         }
-        For { range, at: -1, count, init: vec![], mark: 0, loc: Loc::caller() }
+        For { range, at: -1, count, init: vec![], mark: Mark::default(), loc: Loc::caller() }
     }
     /// Names the decision.
     pub fn key(&self) -> Key<AtRunTime> {
@@ -402,12 +419,12 @@ impl For {
     fn record(&mut self, slots: &mut [Slot<'_, AtRunTime>]) -> Option<Scalar<i32>> {
         if self.at == 0 {
             self.init = read(slots);
-            let params = context::begin(true, &self.init);
+            let params = context::begin(true, context::types(&self.init, self.loc), &self.init);
             let (&index, carried) = params.split_first()?;
             write(slots, carried);
             return Some(Scalar::new(index));
         }
-        let body = context::end(&read(slots));
+        let body = context::end(&read(slots), self.loc);
         let Range { lo, hi, step, reverse } = self.range;
         let args: Vec<Handle> = [lo, hi, step].into_iter().chain(self.init.iter().copied()).collect();
         let loc = self.loc;
@@ -419,14 +436,9 @@ impl For {
     }
     fn iterate(&mut self, slots: &mut [Slot<'_, AtRunTime>]) -> Option<Scalar<i32>> {
         let (lo, step, trips) = self.count;
-        if self.at == 0 {
-            self.mark = context::mark();
-        } else {
-            let mut carried = read(slots);
-            context::release(self.mark, &mut carried);
-            write(slots, &carried);
-        }
-        if self.at >= trips || !context::healthy() {
+        let more = self.at < trips && context::healthy();
+        turn(&mut self.mark, self.at == 0, more, slots);
+        if !more {
             return None;
         }
         let k = if self.range.reverse { trips - 1 - self.at } else { self.at };
@@ -434,67 +446,13 @@ impl For {
     }
 }
 
-/// A staged `while`.
-#[derive(Debug)]
-pub struct While<When> {
-    rounds: usize,
-
-    init: Vec<Handle>,
-    test: Option<RegionId>,
-    tested: Option<Handle>,
-    loc: Loc,
-    when: PhantomData<When>,
-}
-impl<When: Decision> While<When> {
-    /// Opens the loop.
-    #[track_caller]
-    #[allow(clippy::new_without_default, reason = "it stands for a place in the source")]
-    pub fn new() -> Self {
-        While { rounds: 0, init: vec![], test: None, tested: None, loc: Loc::caller(), when: PhantomData }
-    }
-    /// Names the decision.
-    pub fn key(&self) -> Key<When> {
-        Key(PhantomData)
-    }
-    /// Whether the loop is recorded.
-    #[inline]
-    pub fn gate(&self) -> Option<When::Pass> {
-        When::pass()
-    }
-    /// Before the condition: `false` ends the recording.
-    pub fn head(&mut self, slots: &mut [Slot<'_, When>]) -> bool {
-        self.rounds += 1;
-        if self.rounds == 1 {
-            self.init = read(slots);
-            let params = context::begin(false, &self.init);
-            write(slots, &params);
-            return true;
-        }
-        let body = context::end(&read(slots));
-        let test = self.test.take().expect("the condition was recorded");
-        let loc = self.loc;
-        let init = std::mem::take(&mut self.init);
-        let results = context::nest(&init, init.len(), loc, |b, args| b.emit_while(args, test, body, loc));
-        write(slots, &results);
-        false
-    }
-    /// The condition: whether the body runs.
-    #[inline]
-    pub fn condition<C: Condition<When>>(&mut self, c: C) -> bool {
-        if When::pass().is_none() {
-            return c.value() && (c.handle().is_none() || context::healthy());
-        }
-        self.tested = c.handle();
-        true
-    }
-    /// Closes the condition and opens the body, from the variables as the condition left them.
-    pub fn body(&mut self, slots: &mut [Slot<'_, When>]) {
-        let carried = read(slots);
-        let mut yields: Vec<Handle> = self.tested.into_iter().collect();
-        yields.extend(&carried);
-        // Types are read before the region closes.
-        self.test = Some(context::end(&yields));
-        let params = context::begin(false, &carried);
-        write(slots, &params);
+/// Eager: ends a turn of a loop, and opens the next one if there are `more`.
+pub(super) fn turn<When>(mark: &mut Mark, first: bool, more: bool, slots: &mut [Slot<'_, When>]) {
+    if !first {
+        let mut carried = read(slots);
+        context::close(*mark, &mut carried, more);
+        write(slots, &carried);
+    } else if more {
+        *mark = context::open();
     }
 }

@@ -35,7 +35,7 @@ macro_rules! handles {
         }
         impl<T: Elem> std::fmt::Debug for $H<T> {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                match context::type_of(self.handle) {
+                match context::shown_type(self.handle) {
                     Some(ty) => write!(f, concat!(stringify!($H), " {}"), ty),
                     None => f.write_str(concat!(stringify!($H), " of another kernel")),
                 }
@@ -76,10 +76,12 @@ pub(crate) fn structural(op: impl Into<StructuralOp>, args: &[Handle]) -> Handle
 
 impl<T: Elem> Tile<T> {
     /// Extents; empty once an operation has failed.
+    #[track_caller]
     pub fn shape(self) -> Vec<usize> {
         context::type_of(self.handle).map_or(vec![], |t| t.shape)
     }
     /// Number of axes.
+    #[track_caller]
     pub fn rank(self) -> usize {
         self.shape().len()
     }

@@ -62,7 +62,7 @@ fn index_map(
             );
             context::blame_at(Diag::new("index-map", At::Operand(slot), message, "one per dimension of the array"), at);
         }
-        region = context::end(&index);
+        region = context::end(&index, at);
     })?;
     builder.kernel_mut().operands[slot].map = Some(region);
     Ok(builder)

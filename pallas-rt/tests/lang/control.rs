@@ -290,3 +290,32 @@ fn only_a_nan_differs_from_itself() {
     assert_eq!(both([1.5], |x| itself(x, 3)), [7.0]);
     assert_eq!(both([f32::NAN], |x| itself(x, 3)), [4.0]);
 }
+
+#[kernel(grid = (1))]
+fn turns(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>, n: i32) {
+    let mut t = x.load();
+    let mut i = scalar(0);
+    while i < n {
+        i += 1;
+        t += 1.0;
+    }
+    out.store(t);
+}
+
+/// In a process of its own, where few turns are allowed: the body as Rust, and the tile IR.
+#[test]
+fn a_while_without_an_end_is_reported() {
+    if std::env::var("PALLAS_TEST_PROCESS").is_ok() {
+        let x = Client::interpreter().array(&[0.0f32], &[1]).expect("it fits");
+        assert_eq!(turns(&x, 50).and_then(|y| y.to_vec::<f32>()), Ok(vec![50.0]));
+        let e = turns(&x, 1000).expect_err("51 turns");
+        assert!(e.code() == "endless" && e.to_string().contains("this `while` has run 50 turns"), "{e}");
+        return;
+    }
+    let process = std::process::Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "control::a_while_without_an_end_is_reported"])
+        .envs([("PALLAS_TEST_PROCESS", "1"), ("PALLAS_INTERPRET_TURNS", "50")])
+        .output()
+        .expect("it starts");
+    assert!(process.status.success(), "{}", String::from_utf8_lossy(&process.stdout));
+}

@@ -7,6 +7,7 @@
     clippy::useless_vec,
     reason = "kernels are tested in every spelling, the clumsy ones too"
 )]
+mod aliases;
 mod consts;
 mod control;
 mod host;
@@ -16,6 +17,7 @@ mod names;
 mod operations;
 mod places;
 mod programs;
+mod regions;
 mod threefry;
 mod views;
 

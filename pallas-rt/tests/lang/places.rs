@@ -85,6 +85,13 @@ fn regions_and_accesses_are_blamed_where_they_stand() {
 fn window(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
     out.store(x.at(ds(2, hidden(4))).load()); // window
 }
+fn hidden_sign(n: i32) -> i32 {
+    n
+}
+#[kernel(grid = (1))]
+fn before(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>, #[fixed] i: i32) {
+    out.fill(x.at(hidden_sign(i)).load().item());
+}
 #[kernel(grid = (1))]
 fn narrow(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
     let y = x.load().cast::<i8>() + 300; // narrow
@@ -96,6 +103,9 @@ fn what_numbers_decide_is_said_with_numbers() {
     let message = error([0.0; 4], |x| window(x));
     blames(&message, "out.store(x.at(ds", "at(ds");
     assert!(message.contains("2..6") && message.contains("4"), "{message}");
+    let message = error([0.0; 4], |x| before(x, -1));
+    blames(&message, "out.fill(x.at(hidden_sign", "at(hidden_sign");
+    assert!(message.contains("elements -1..0 of an axis with 4"), "{message}");
     let message = error([0.0; 4], |x| narrow(x));
     assert!(message.contains("300 is out of range for i8"), "{message}");
 }

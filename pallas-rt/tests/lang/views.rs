@@ -65,3 +65,26 @@ fn an_undefined_element_is_a_fault() {
     let error = run(Client::interpreter()).expect_err("poison reaches the output");
     assert_eq!(error.code(), "poison", "{error}");
 }
+
+/// A sum over steps in order, of which the last block overhangs; `by_step` forgets to begin it.
+#[kernel(grid = (cdiv(N, 4)), semantics = (arbitrary))]
+fn ragged_sum(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([1] => [1], |_| (0,))] out: Out<f32>, first: i32) {
+    if program_id(0) == first {
+        out.fill(0.0);
+    }
+    out.store(out.load() + x.load().sum(0));
+}
+
+#[test]
+fn the_hint_for_an_undefined_sum_fits_what_is_undefined() {
+    let hint = |first: i32| {
+        let x = Client::interpreter().array(&[1.0f32; 6], &[6]).expect("it fits");
+        let e = ragged_sum(&x, first).expect_err("poison reaches the output");
+        assert_eq!(e.code(), "poison", "{e}");
+        e.to_string()
+    };
+    let ragged = hint(0);
+    assert!(ragged.contains("declare `fill = ..`") && !ragged.contains("arbitrary"), "{ragged}");
+    let begun = hint(1);
+    assert!(begun.contains("the element was read before this program stored to it"), "{begun}");
+}

@@ -1,0 +1,76 @@
+//! The region object of a staged `while`.
+use super::context::{self, Handle, Mark};
+use super::stage::{Condition, Decision, Key, Slot, read, turn, write};
+use pallas_ir::{Loc, RegionId};
+use std::marker::PhantomData;
+
+/// A staged `while`.
+#[derive(Debug)]
+pub struct While<When> {
+    rounds: u64,
+    mark: Mark,
+    init: Vec<Handle>,
+    test: Option<RegionId>,
+    tested: Option<Handle>,
+    loc: Loc,
+    when: PhantomData<When>,
+}
+impl<When: Decision> While<When> {
+    /// Opens the loop.
+    #[track_caller]
+    #[allow(clippy::new_without_default, reason = "it stands for a place in the source")]
+    pub fn new() -> Self {
+        let (mark, loc) = (Mark::default(), Loc::caller());
+        While { rounds: 0, mark, init: vec![], test: None, tested: None, loc, when: PhantomData }
+    }
+    /// Names the decision.
+    pub fn key(&self) -> Key<When> {
+        Key::new()
+    }
+    /// Whether the loop is recorded.
+    #[inline]
+    pub fn gate(&self) -> Option<When::Pass> {
+        When::pass()
+    }
+    /// Before the condition: `false` ends the recording.
+    pub fn head(&mut self, slots: &mut [Slot<'_, When>]) -> bool {
+        self.rounds += 1;
+        if !context::tracing() {
+            turn(&mut self.mark, self.rounds == 1, true, slots);
+            context::count_turns(self.rounds - 1, self.loc);
+            return true;
+        }
+        if self.rounds == 1 {
+            self.init = read(slots);
+            let params = context::begin(false, context::types(&self.init, self.loc), &self.init);
+            write(slots, &params);
+            return true;
+        }
+        let body = context::end(&read(slots), self.loc);
+        let test = self.test.take().expect("the condition was recorded");
+        let loc = self.loc;
+        let init = std::mem::take(&mut self.init);
+        let results = context::nest(&init, init.len(), loc, |b, args| b.emit_while(args, test, body, loc));
+        write(slots, &results);
+        false
+    }
+    /// The condition: whether the body runs. The region of an eager loop's last condition ends with the one around it.
+    #[inline]
+    pub fn condition<C: Condition<When>>(&mut self, c: C) -> bool {
+        self.tested = c.handle();
+        self.tested.is_some() && context::tracing() || c.value() && (self.tested.is_none() || context::healthy())
+    }
+    /// Closes the condition and opens the body, from the variables as the condition left them.
+    pub fn body(&mut self, slots: &mut [Slot<'_, When>]) {
+        if !context::tracing() {
+            return;
+        }
+        let carried = read(slots);
+        let mut yields: Vec<Handle> = self.tested.into_iter().collect();
+        yields.extend(&carried);
+        let types = context::types(&carried, self.loc);
+        self.test = Some(context::end(&yields, self.loc));
+        let params = context::begin(false, types, &carried);
+        write(slots, &params);
+    }
+}
