@@ -20,7 +20,7 @@ fn main() {
         text.push_str(&program.source(number));
         let width = if program.wide { 2 } else { 1 };
         table
-            .push_str(&format!("    |[p, q, table, far], n, flag| k{number}::<{width}>(p, q, table, far, n, flag),\n"));
+            .push_str(&format!("    |[p, q, table, far, slots, old], n, flag| k{number}::<{width}>(p, q, table, far, p, slots, old, n, flag),\n"));
     }
     text.push_str(&format!("pub(super) const KERNELS: [Call; {}] = [\n{table}];\n", draw::PROGRAMS));
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it")).join("drawn.rs");

@@ -58,7 +58,7 @@ pub(super) fn program(seed: u64) -> Program {
     let dice = Dice(seed);
     let mut draw =
         Draw { dice, scope: vec![], declared: 0, staged: 0, host_loop: None, depth: 0, hidden: None, budget: 8 };
-    let wide = draw.dice.one_in(2);
+    let (wide, alias) = (draw.dice.one_in(2), draw.dice.one_in(2));
     let mut body =
         vec![Stmt::Store { to: Input::Memo, value: node((Elem::Int, Form::Tile), Expr::Input(Input::Ints)) }];
     let starts = [(Elem::Int, Form::Tile), (Elem::Float, Form::Tile), (Elem::Int, Form::Scalar)];
@@ -70,9 +70,11 @@ pub(super) fn program(seed: u64) -> Program {
         draw.stmts(&mut body);
     }
     let (ints, floats) = draw.digest();
+    let kept = draw.value((Elem::Int, Form::Tile), 2);
     body.push(Stmt::Store { to: Input::Ints, value: ints });
+    body.push(Stmt::Store { to: Input::Old, value: kept });
     body.push(Stmt::Store { to: Input::Floats, value: floats });
-    Program { wide, body }
+    Program { wide, alias, body }
 }
 
 impl Draw {
@@ -175,6 +177,10 @@ impl Draw {
                 self.scope.pop();
                 let (var, name) = self.bind(vec![], false, false);
                 Stmt::Closure { var, name, param, body }
+            }
+            5 if self.dice.one_in(2) => {
+                let at = [(); 2].map(|()| self.value((Elem::Int, Form::Scalar), 1));
+                Stmt::Place { at, value: self.value((Elem::Int, Form::Tile), 2) }
             }
             5 => Stmt::Store { to: Input::Memo, value: self.value((Elem::Int, Form::Tile), 2) },
             6 => match self.bump() {
@@ -320,8 +326,12 @@ impl Draw {
         let (int, float) = ((Elem::Int, Form::Tile), (Elem::Float, Form::Tile));
         // Every operand is read, as a kernel's have to be.
         let at = [Input::Program, Input::N].map(|x| node((Elem::Int, Form::Scalar), Expr::Input(x)));
-        let far = node(int, Expr::Window(Box::new(at)));
+        let far = node(int, Expr::Window(Box::new(at.clone())));
         let mut ints = apply(int, Op::Add, vec![node(int, Expr::Input(Input::Memo)), far]);
+        for read in [Expr::Input(Input::Ints), Expr::Input(Input::Near), Expr::Input(Input::Old), Expr::Room(at.into())]
+        {
+            ints = apply(int, Op::BitXor, vec![ints, node(int, read)]);
+        }
         let mut floats = node(float, Expr::Input(Input::Floats));
         for (place, ty) in self.places(&self.visible()) {
             let x = node(ty, Expr::Read(place));

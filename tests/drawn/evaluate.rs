@@ -10,8 +10,9 @@ pub(super) type Value = Vec<f64>;
 /// Elements of a tile, row by row.
 const ELEMENTS: usize = 8;
 const COLUMNS: usize = 4;
-/// Elements of a row of the block that the table chooses.
+/// Elements of a row of the block that the table chooses, and of the large scratch.
 const WIDTH: usize = 6;
+const ROOM: usize = 8;
 
 /// What one program of the grid is given, and what it writes.
 pub(super) struct State {
@@ -20,12 +21,17 @@ pub(super) struct State {
     /// Every program's block number, and this one's block: four rows of [`WIDTH`].
     pub(super) table: Value,
     pub(super) far: Value,
+    pub(super) near: Value,
+    pub(super) old: Value,
     pub(super) n: f64,
     pub(super) flag: bool,
     pub(super) wide: bool,
     pub(super) program: f64,
     pub(super) memo: Value,
-    pub(super) stored: [Value; 2],
+    /// Four rows of [`ROOM`].
+    room: Value,
+    /// The outputs' blocks; a block that is not stored stays empty.
+    pub(super) stored: [Value; 3],
     vars: Vars,
     /// Parameter and body, with the variables of where it was written.
     closures: HashMap<usize, (usize, Node, Vars)>,
@@ -42,10 +48,18 @@ enum Exit {
 }
 
 impl State {
-    pub(super) fn new([ints, floats, table, far]: [Value; 4], n: i32, flag: bool, wide: bool, program: usize) -> State {
-        let (n, program, stored) = (f64::from(n), program as f64, [vec![], vec![]]);
+    pub(super) fn new(inputs: [Value; 6], n: i32, flag: bool, wide: bool, program: usize) -> State {
+        let [ints, floats, table, far, near, old] = inputs;
+        let (n, program, stored) = (f64::from(n), program as f64, [vec![], vec![], vec![]]);
         let (memo, vars, closures) = (vec![], HashMap::new(), HashMap::new());
-        State { ints, floats, table, far, n, flag, wide, program, memo, stored, vars, closures }
+        let room = (0..4 * ROOM).map(|i| (i % ROOM * 3 + i / ROOM) as f64).collect();
+        State { ints, floats, table, far, near, old, n, flag, wide, program, memo, room, stored, vars, closures }
+    }
+    /// Where the elements of a window of the large scratch are.
+    fn room(&mut self, at: &[Node; 2]) -> [usize; ELEMENTS] {
+        let [row, column] = at.each_ref().map(|x| self.value(x)[0] as i32);
+        let (row, column) = ((row & 3).min(2) as usize, (column & 7).min(4) as usize);
+        std::array::from_fn(|i| (row + i / COLUMNS) * ROOM + column + i % COLUMNS)
     }
     pub(super) fn run(&mut self, program: &Program) {
         let _ = self.block(&program.body);
@@ -60,6 +74,8 @@ impl State {
                 Input::Ints => self.ints.clone(),
                 Input::Floats => self.floats.clone(),
                 Input::Memo => self.memo.clone(),
+                Input::Near => self.near.clone(),
+                Input::Old => self.old.clone(),
                 Input::N => vec![self.n],
                 Input::Program => vec![self.program],
                 Input::Flag => vec![f64::from(u8::from(self.flag))],
@@ -73,6 +89,14 @@ impl State {
                 let [row, column] = at.each_ref().map(|x| (self.value(x)[0] as i32 & 3).min(2) as usize);
                 (0..ELEMENTS).map(|i| self.far[(row + i / COLUMNS) * WIDTH + column + i % COLUMNS]).collect()
             }
+            Expr::Cut(scale, [a, b]) => {
+                let scale = self.value(scale)[0] as i128;
+                let cut = |[row, column]: [usize; 2], i: usize| {
+                    element(self.far[(row + i / COLUMNS) * WIDTH + column + i % COLUMNS] as i128 * scale, node.ty)
+                };
+                (0..ELEMENTS).map(|i| element(cut(*a, i) as i128 + cut(*b, i) as i128, node.ty)).collect()
+            }
+            Expr::Room(at) => self.room(at).map(|i| self.room[i]).to_vec(),
             Expr::Masked(from, mask, n) => {
                 let [x, mask] = [from, mask].map(|x| self.value(x));
                 each(&[mask, x], |x| if x[0] != 0.0 { x[1] } else { f64::from(*n) })
@@ -193,7 +217,7 @@ impl State {
             }
             Stmt::Return { cond, ints, floats } => {
                 if self.truth(cond) {
-                    self.stored = [self.value(ints), self.value(floats)];
+                    (self.stored[0], self.stored[1]) = (self.value(ints), self.value(floats));
                     return Break(Exit::Return);
                 }
             }
@@ -205,10 +229,16 @@ impl State {
                     self.assign(to, apply(Op::Add, &[old, x], tile));
                 }
             }
+            Stmt::Place { at, value } => {
+                let at = self.room(at);
+                let value = self.value(value);
+                at.into_iter().zip(value).for_each(|(i, x)| self.room[i] = x);
+            }
             Stmt::Store { to, value } => {
                 let value = self.value(value);
                 match to {
                     Input::Memo => self.memo = value,
+                    Input::Old => self.stored[2] = value,
                     Input::Ints => self.stored[0] = value,
                     _ => self.stored[1] = value,
                 }
@@ -222,6 +252,11 @@ impl State {
 fn each(args: &[Value], f: impl Fn(&[f64]) -> f64) -> Value {
     let n = args.iter().map(Vec::len).max().unwrap_or(1);
     (0..n).map(|i| f(&args.iter().map(|a| a[i % a.len()]).collect::<Vec<_>>())).collect()
+}
+
+/// A tile by its rows and columns.
+fn moved(f: impl Fn(usize, usize) -> f64) -> Value {
+    (0..ELEMENTS).map(|i| f(i / COLUMNS, i % COLUMNS)).collect()
 }
 
 /// An exact result as an element: integers wrap.
@@ -256,7 +291,32 @@ fn apply(op: Op, args: &[Value], ty: Ty) -> Value {
         Op::Clamp(n) => each(args, |x| x[0].clamp(f64::from(-n), f64::from(n))),
         Op::Cast => args[0].clone(),
         Op::Broadcast => vec![args[0][0]; ELEMENTS],
-        Op::Reverse => (0..ELEMENTS).map(|i| args[0][i / COLUMNS * COLUMNS + COLUMNS - 1 - i % COLUMNS]).collect(),
+        Op::Reverse(axes) => moved(|row, column| {
+            args[0][if axes == 1 { row } else { 1 - row } * COLUMNS + if axes == 0 { column } else { 3 - column }]
+        }),
+        Op::Join(axis, from) => moved(|row, column| {
+            let (at, extent, step) = if axis == 0 { (row, 2, COLUMNS) } else { (column, 4, 1) };
+            let other = row * COLUMNS + column - at * step;
+            if at + from < extent {
+                args[0][other + (at + from) * step]
+            } else {
+                args[1][other + (at + from - extent) * step]
+            }
+        }),
+        Op::Shift(axis, up) => moved(|row, column| {
+            let (at, extent, step) = if axis == 0 { (row, 2, COLUMNS) } else { (column, 4, 1) };
+            let from = if up { at.wrapping_sub(1) } else { at + 1 };
+            if from < extent { args[0][row * COLUMNS + column - at * step + from * step] } else { 5.0 }
+        }),
+        Op::Turn => moved(|row, column| args[0][2 * column + row]),
+        Op::Take(axis) => moved(|row, column| {
+            let at = args[1][row * COLUMNS + column] as i32;
+            args[0][if axis == 0 { (at & 1) as usize * COLUMNS + column } else { row * COLUMNS + (at & 3) as usize }]
+        }),
+        Op::Halves([a, b], stride) => moved(|row, column| {
+            let both = |at: usize| args[at / COLUMNS][row * COLUMNS + at % COLUMNS] as i128;
+            element(both(a + column) - both(b + stride * column), ty)
+        }),
         Op::CumSum => {
             (0..ELEMENTS).map(|i| sum(&mut (0..=i / COLUMNS).map(|r| args[0][r * COLUMNS + i % COLUMNS]))).collect()
         }

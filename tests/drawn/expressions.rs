@@ -17,6 +17,9 @@ pub(super) fn apply(ty: Ty, op: Op, args: Vec<Node>) -> Node {
         Op::Along(_) => 4.0 * bound(0),
         Op::Sum => 8.0 * bound(0),
         Op::Min | Op::Max => bound(0).max(bound(1)),
+        Op::Join(..) => bound(0).max(bound(1)),
+        Op::Shift(..) => bound(0).max(5.0),
+        Op::Halves(..) => 2.0 * bound(0).max(bound(1)),
         _ => bound(0),
     };
     Node { ty, bound, expr: Expr::Apply(op, args) }
@@ -65,7 +68,8 @@ impl Draw {
         let small = self.dice.below(9) as i32 - 2;
         let expr = match ty {
             (Elem::Int, Form::Tile) => {
-                self.dice.pick(&[Expr::Input(Input::Ints), Expr::Input(Input::Memo), Expr::Full(small)])
+                let inputs = [Input::Ints, Input::Memo, Input::Near, Input::Old].map(Expr::Input);
+                if self.dice.one_in(4) { Expr::Full(small) } else { self.dice.pick(&inputs) }
             }
             (Elem::Float, Form::Tile) => self.dice.pick(&[Expr::Input(Input::Floats), Expr::Full(small)]),
             (Elem::Int, Form::Scalar) => {
@@ -150,13 +154,14 @@ impl Draw {
         }
         let (elem, form) = ty;
         let depth = depth - 1;
-        match self.dice.below(10) {
+        match self.dice.below(if form == Form::Tile { 13 } else { 10 }) {
+            10..=12 => self.structural(ty, depth),
             9 if elem == Elem::Int => self.loaded(form, depth),
             0..=2 => self.arithmetic(ty, depth),
             3 => {
                 let mut ops = vec![Op::Neg, Op::Abs, Op::Clamp(99), Op::Twice];
                 if form == Form::Tile {
-                    ops.extend([Op::Reverse, Op::CumSum, Op::Along(0), Op::Along(1)]);
+                    ops.extend([Op::CumSum, Op::Along(0), Op::Along(1)]);
                 }
                 let (op, x) = (self.dice.pick(&ops), self.value(ty, depth));
                 apply(ty, op, vec![within(LIMIT, x)])
@@ -204,6 +209,28 @@ impl Draw {
             _ => self.arithmetic(ty, depth),
         }
     }
+    /// Elements of computed tiles in other places.
+    fn structural(&mut self, ty: Ty, depth: usize) -> Node {
+        let axis = self.dice.below(2);
+        let op = match self.dice.below(7) {
+            0 => Op::Reverse(self.dice.below(3)),
+            1 => Op::Join(axis, 1 + self.dice.below([1, 3][axis])),
+            2 => Op::Shift(axis, self.dice.one_in(2)),
+            3 => Op::Turn,
+            4 => Op::Take(axis),
+            _ => {
+                let (stride, first) = (1 + self.dice.below(2), self.dice.pick(&[0, 0, 1, 4]));
+                Op::Halves([first, self.dice.below([5, 2][stride - 1])], stride)
+            }
+        };
+        let mut args = vec![within(LIMIT, self.value(ty, depth))];
+        match op {
+            Op::Join(..) | Op::Halves(..) => args.push(within(LIMIT, self.value(ty, depth))),
+            Op::Take(_) => args.push(self.value((Elem::Int, Form::Tile), depth)),
+            _ => {}
+        }
+        apply(ty, op, args)
+    }
     /// What the table holds, or a load that it or a run-time number directs.
     fn loaded(&mut self, form: Form, depth: usize) -> Node {
         let int = (Elem::Int, Form::Scalar);
@@ -211,7 +238,19 @@ impl Draw {
             return node(int, Expr::Entry(Box::new(self.value(int, depth))));
         }
         let tile = (Elem::Int, Form::Tile);
-        let mut from = node(tile, Expr::Window(Box::new([self.value(int, depth), self.value(int, depth)])));
+        let at = [self.value(int, depth), self.value(int, depth)];
+        match self.dice.below(4) {
+            0 => return node(tile, Expr::Room(Box::new(at))),
+            1 => {
+                let mut corner = || [self.dice.below(3), self.dice.below(3)];
+                let corners = [corner(), corner()];
+                let first = if self.dice.one_in(2) { [0, 0] } else { corners[0] };
+                let [scale, _] = at;
+                return node(tile, Expr::Cut(Box::new(scale), [first, corners[1]]));
+            }
+            _ => {}
+        }
+        let mut from = node(tile, Expr::Window(Box::new(at)));
         if self.dice.one_in(2) {
             return from;
         }

@@ -13,7 +13,7 @@ mod validate;
 /// The programs, as kernels.
 #[allow(warnings, clippy::all, reason = "random programs declare and compare things for no reason")]
 mod kernels {
-    use super::{Call, blend, bump, twice};
+    use super::{Call, blend, bump, cut, halves, twice};
     use pallas_rt::prelude::*;
     include!(concat!(env!("OUT_DIR"), "/drawn.rs"));
 }
@@ -33,8 +33,11 @@ const SHAPE: [usize; 2] = [ROWS, 4];
 /// The array from which the table chooses blocks of 4 by 6: the last of either axis overhangs.
 const FAR: [usize; 2] = [5, 5];
 
+/// The array to which blocks are scattered: the last of four overhangs.
+const OLD: [usize; 2] = [7, 4];
+
 /// Arrays, `n` and `flag` of a call.
-type Call = fn([&Array; 4], i32, bool) -> Result<(Array, Array)>;
+type Call = fn([&Array; 6], i32, bool) -> Result<(Array, Array, Array)>;
 
 /// Helpers of the programs; no macro rewrites them.
 fn bump(t: &mut Tile<i32>) {
@@ -42,6 +45,16 @@ fn bump(t: &mut Tile<i32>) {
 }
 fn blend(left: bool, a: Tile<i32>, b: Tile<i32>) -> Tile<i32> {
     if left { a - b } else { b * 2 }
+}
+/// Slices of one computed tile.
+fn cut(x: Tile<i32>, a: [usize; 2], b: [usize; 2]) -> Tile<i32> {
+    x.slice(a, [2, 4]) + x.slice(b, [2, 4])
+}
+fn halves<T: Elem>(both: Tile<T>, a: usize, b: usize, stride: usize) -> Tile<T>
+where
+    Tile<T>: std::ops::Sub<Output = Tile<T>>,
+{
+    both.slice([0, a], [2, 4]) - both.strided_slice([0, b], [2, 4], [1, stride])
 }
 fn twice<T: Copy + std::ops::Add<Output = T>>(x: T) -> T {
     x + x
@@ -54,6 +67,9 @@ struct Inputs {
     /// A block number for each program.
     table: Vec<i32>,
     far: Vec<i32>,
+    /// A block of its own for each program.
+    slots: Vec<i32>,
+    old: Vec<i32>,
 }
 
 fn inputs(seed: u64) -> Inputs {
@@ -61,19 +77,22 @@ fn inputs(seed: u64) -> Inputs {
     let mut next = || dice.below(13) as i32 - 6;
     let (ints, floats) = ((0..ROWS * 4).map(|_| next()).collect(), (0..ROWS * 4).map(|_| next() as f32).collect());
     let far = (0..FAR[0] * FAR[1]).map(|_| next()).collect();
-    Inputs { ints, floats, table: (0..2).map(|_| dice.below(2) as i32).collect(), far }
+    let old = (0..OLD[0] * OLD[1]).map(|_| next()).collect();
+    let table = (0..2).map(|_| dice.below(2) as i32).collect();
+    let slot = dice.below(4) as i32;
+    Inputs { ints, floats, table, far, slots: vec![slot, (slot + 1 + dice.below(3) as i32) % 4], old }
 }
 
-type Numbers = (Vec<i32>, Vec<f32>);
+type Numbers = (Vec<i32>, Vec<f32>, Vec<i32>);
 
 /// What the program means on plain numbers.
 fn expected(number: usize, n: i32, flag: bool) -> Numbers {
     let program = draw::program(number as u64);
-    let Inputs { ints, floats, table, far } = inputs(number as u64);
+    let Inputs { ints, floats, table, far, slots, old } = inputs(number as u64);
     let block = |row: usize, column: usize| {
         if row < FAR[0] && column < FAR[1] { f64::from(far[row * FAR[1] + column]) } else { -5.0 }
     };
-    let (mut a, mut b) = (vec![], vec![]);
+    let (mut a, mut b, mut kept) = (vec![], vec![], old.clone());
     for row in (0..ROWS).step_by(2) {
         let at = |i: usize| (row * 4 + i < ROWS * 4).then_some(row * 4 + i);
         let p = (0..8).map(|i| at(i).map_or(7.0, |i| f64::from(ints[i]))).collect();
@@ -81,26 +100,33 @@ fn expected(number: usize, n: i32, flag: bool) -> Numbers {
         let first = table[row / 2] as usize * 4;
         let far = (0..24).map(|i| block(first + i / 6, i % 6)).collect();
         let entries = table.iter().map(|&x| f64::from(x)).collect();
-        let mut state = evaluate::State::new([p, q, entries, far], n, flag, program.wide, row / 2);
+        let other = (ROWS / 2 - row / 2) * 2;
+        let near = (0..8).map(|i| ints.get(other * 4 + i).map_or(6.0, |&x| f64::from(x))).collect();
+        let slot = slots[row / 2] as usize * 8;
+        let before = (0..8).map(|i| old.get(slot + i).map_or(3.0, |&x| f64::from(x))).collect();
+        let mut state = evaluate::State::new([p, q, entries, far, near, before], n, flag, program.wide, row / 2);
         state.run(&program);
+        kept.iter_mut().skip(slot).zip(&state.stored[2]).for_each(|(to, &x)| *to = x as i32);
         let inside = 8.min(ROWS * 4 - row * 4);
         a.extend(state.stored[0][..inside].iter().map(|&x| x as i32));
         b.extend(state.stored[1][..inside].iter().map(|&x| x as f32));
     }
-    (a, b)
+    (a, b, kept)
 }
 
 fn run(call: Call, client: &Client, number: usize, n: i32, flag: bool) -> Result<Numbers> {
-    let Inputs { ints, floats, table, far } = inputs(number as u64);
+    let Inputs { ints, floats, table, far, slots, old } = inputs(number as u64);
     let (p, q) = (client.array(&ints, &SHAPE)?, client.array(&floats, &SHAPE)?);
-    let (a, b) = call([&p, &q, &client.array(&table, &[2])?, &client.array(&far, &FAR)?], n, flag)?;
-    Ok((a.to_vec()?, b.to_vec()?))
+    let (table, slots) = (client.array(&table, &[2])?, client.array(&slots, &[2])?);
+    let (far, old) = (client.array(&far, &FAR)?, client.array(&old, &OLD)?);
+    let (a, b, kept) = call([&p, &q, &table, &far, &slots, &old], n, flag)?;
+    Ok((a.to_vec()?, b.to_vec()?, kept.to_vec()?))
 }
 
 /// The kernel's IR, from its text, on the interpreter.
 fn interpret(text: &str, number: usize, n: i32) -> Numbers {
     let kernel: Kernel = text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"));
-    let Inputs { ints, floats, table, far } = inputs(number as u64);
+    let Inputs { ints, floats, table, far, slots, old } = inputs(number as u64);
     let array = |shape: &[usize], dtype, words: Vec<[u8; 4]>| {
         Argument::Array(shape.to_vec(), Data::from_bytes(dtype, &words.concat()))
     };
@@ -111,9 +137,14 @@ fn interpret(text: &str, number: usize, n: i32) -> Numbers {
         array(&SHAPE, DType::F32, floats.iter().map(|x| x.to_le_bytes()).collect()),
         whole(&[2], &table),
         whole(&FAR, &far),
+        whole(&SHAPE, &ints),
+        whole(&[2], &slots),
+        whole(&OLD, &old),
         fresh(),
         fresh(),
+        Argument::Fresh(OLD.to_vec()),
         Argument::Fresh(vec![2, 4]),
+        Argument::Fresh(vec![4, 8]),
         Argument::Param(Literal::int(DType::I32, i64::from(n))),
     ];
     let named = |name: &str| match name {
@@ -121,6 +152,7 @@ fn interpret(text: &str, number: usize, n: i32) -> Numbers {
         "W" => 4,
         "T" => 2,
         "L" => FAR[0],
+        "M" => OLD[0],
         _ => FAR[1],
     };
     let sizes = kernel.dims.iter().map(|d| d.size.unwrap_or_else(|| named(&d.name) as i64)).collect();
@@ -130,8 +162,9 @@ fn interpret(text: &str, number: usize, n: i32) -> Numbers {
     let words = |d: &Data| -> Vec<[u8; 4]> {
         d.to_bytes().chunks_exact(4).map(|c| c.try_into().expect("four bytes")).collect()
     };
-    let [a, b] = &outputs[..] else { panic!("two outputs") };
-    (words(a).into_iter().map(i32::from_le_bytes).collect(), words(b).into_iter().map(f32::from_le_bytes).collect())
+    let [a, b, kept] = &outputs[..] else { panic!("three outputs") };
+    let ints = |d: &Data| words(d).into_iter().map(i32::from_le_bytes).collect();
+    (ints(a), words(b).into_iter().map(f32::from_le_bytes).collect(), ints(kept))
 }
 
 /// What `n` and `flag` the programs are called with.
@@ -216,6 +249,24 @@ fn drawn_kernels_use_the_whole_language() {
         "far.at((ds(minimum((",
         "table.at(",
         "p.load_masked(",
+        "near.load()",
+        "old.load()",
+        "kept.store(",
+        "alias = q",
+        ".reverse([0])",
+        ".reverse([0, 1])",
+        "concat([",
+        ".pad([1, 0]",
+        ".pad([0, 0], [0, 1]",
+        ".reshape([4, 2]).t()",
+        ".take_along_axis(",
+        "halves(concat([",
+        ", 1), 0, ",
+        ", 1), 0, 1, 2)",
+        "cut(far.load() * ",
+        ", [0, 0], [",
+        "room.at((ds(minimum(",
+        "    room.at(",
         ".load_masked(",
         " && ",
         " || ",

@@ -58,8 +58,19 @@ pub(super) enum Op {
     Clamp(i32),
     Cast,
     Broadcast,
-    Reverse,
+    /// Along axis 0, 1 or both.
+    Reverse(usize),
     CumSum,
+    /// The first from a column on, then the second's first columns; or rows.
+    Join(usize, usize),
+    /// By a place along an axis, up or down; a number comes in.
+    Shift(usize, bool),
+    /// Other rows of the same elements, transposed.
+    Turn,
+    /// The first's elements along an axis where the second says.
+    Take(usize),
+    /// Two slices of one computed tile of both, the second perhaps of every other column.
+    Halves([usize; 2], usize),
     /// Over an axis, stretched again.
     Along(usize),
     Sum,
@@ -78,6 +89,10 @@ pub(super) enum Input {
     Ints,
     Floats,
     Memo,
+    /// The first array again, in blocks from its end.
+    Near,
+    /// What the scattered output takes over.
+    Old,
     N,
     Program,
     Flag,
@@ -96,6 +111,10 @@ pub(super) enum Expr {
     Apply(Op, Vec<Node>),
     /// A window of the block that the table chose, from two run-time positions.
     Window(Box<[Node; 2]>),
+    /// Two slices of the block that the table chose times a scalar.
+    Cut(Box<Node>, [[usize; 2]; 2]),
+    /// A window of the large scratch, at run-time positions.
+    Room(Box<[Node; 2]>),
     /// Where the mask holds; a number elsewhere.
     Masked(Box<Node>, Box<Node>, i32),
     /// The entry of the table at a run-time position.
@@ -186,6 +205,11 @@ pub(super) enum Stmt {
         to: Place,
         by: Vec<Node>,
     },
+    /// Into a window of the large scratch.
+    Place {
+        at: [Node; 2],
+        value: Node,
+    },
     /// Into scratch, or an output.
     Store {
         to: Input,
@@ -196,6 +220,8 @@ pub(super) enum Stmt {
 /// A kernel's body.
 pub(super) struct Program {
     pub(super) wide: bool,
+    /// Whether the floats take over their input's memory.
+    pub(super) alias: bool,
     pub(super) body: Block,
 }
 
@@ -219,6 +245,8 @@ impl Node {
                     Input::Ints => "p.load()",
                     Input::Floats => "q.load()",
                     Input::Memo => "memo.load()",
+                    Input::Near => "near.load()",
+                    Input::Old => "old.load()",
                     Input::N => "n",
                     Input::Program => "program_id(0)",
                     Input::Flag => "flag",
@@ -227,6 +255,8 @@ impl Node {
                 .into(),
                 ATOM,
             ),
+            Expr::Cut(scale, at) => (format!("cut(far.load() * {}, {:?}, {:?})", scale.tight(8), at[0], at[1]), ATOM),
+            Expr::Room(at) => (format!("{}.load()", room(at)), ATOM),
             Expr::Window(_) => (format!("{}.load()", self.view()), ATOM),
             Expr::Masked(from, mask, n) => (format!("{}.load_masked({}, {n})", from.view(), mask.text()), ATOM),
             Expr::Entry(at) => (format!("table.at(minimum({} & 3, 1))", at.tight(5)), ATOM),
@@ -279,7 +309,23 @@ impl Node {
             Op::Clamp(n) => method(format!("clamp({}, {})", number(-n), number(n))),
             Op::Cast => method(format!("cast::<{}>()", if self.ty.0 == Elem::Int { "i32" } else { "f32" })),
             Op::Broadcast => method("broadcast([2, 4])".into()),
-            Op::Reverse => method("reverse(1)".into()),
+            Op::Reverse(axes) => method(format!("reverse({})", ["[0]", "[1]", "[0, 1]"][axes])),
+            Op::Join(axis, from) => {
+                let extent = |n: usize| if axis == 0 { format!("[{n}, 4]") } else { format!("[2, {n}]") };
+                let start = if axis == 0 { format!("[{from}, 0]") } else { format!("[0, {from}]") };
+                let first = format!("{}.slice({start}, {})", args[0].tight(9), extent([2, 4][axis] - from));
+                (format!("concat([{first}, {}.slice([0, 0], {})], {axis})", args[1].tight(9), extent(from)), 9)
+            }
+            Op::Shift(axis, up) => {
+                let one = ["[1, 0]", "[0, 1]"][axis];
+                let (start, low, high) = if up { ("[0, 0]", one, "[0, 0]") } else { (one, "[0, 0]", one) };
+                method(format!("slice({start}, {}).pad({low}, {high}, {})", ["[1, 4]", "[2, 3]"][axis], number(5)))
+            }
+            Op::Turn => method("reshape([4, 2]).t()".into()),
+            Op::Take(axis) => method(format!("take_along_axis({} & {}, {axis})", args[1].tight(5), [1, 3][axis])),
+            Op::Halves([a, b], stride) => {
+                (format!("halves(concat([{}, {}], 1), {a}, {b}, {stride})", args[0].text(), args[1].text()), 9)
+            }
             Op::CumSum => method("cumsum(0)".into()),
             Op::Along(axis) => method(format!("sum({axis}).broadcast([2, 4])")),
             Op::Sum => method("sum(..).item()".into()),
@@ -302,6 +348,12 @@ impl Node {
         let (text, own) = self.parts();
         if own < level { format!("({text})") } else { text }
     }
+}
+
+/// A window of the large scratch.
+fn room(at: &[Node; 2]) -> String {
+    let [row, column] = at.each_ref().map(|x| x.tight(5));
+    format!("room.at((ds(minimum({row} & 3, 2), 2), ds(minimum({column} & 7, 4), 4)))")
 }
 
 /// `x`, `(x, y)` or `[x, y]`
@@ -417,9 +469,11 @@ impl Printer {
                 self.line(&format!("let mut add = |by: Tile<i32>| {} += by;", to.text));
                 by.iter().for_each(|x| self.line(&format!("add({});", x.text())));
             }
+            Stmt::Place { at, value } => self.line(&format!("{}.store({});", room(at), value.text())),
             Stmt::Store { to, value } => {
                 let to = match to {
                     Input::Memo => "memo",
+                    Input::Old => "kept",
                     Input::Ints => "ints",
                     _ => "floats",
                 };
@@ -429,10 +483,14 @@ impl Printer {
     }
 }
 
+/// `ALIAS` stands for what the floats take over.
 const SIGNATURE: &str = "    #[block([N, W] => [2, 4], |i| (i, 0), fill = 7)] p: In<i32>, #[block([N, W] => [2, 4], |i| (i, 0), fill = -2.0)] q: In<f32>,
     #[prefetch([T])] table: Prefetch<i32>, #[block([L, V] => [4, 6], |i| (table.at(i), 0), fill = -5)] far: In<i32>,
-    #[block([N, W] => [2, 4], |i| (i, 0))] ints: Out<i32>, #[block([N, W] => [2, 4], |i| (i, 0))] floats: Out<f32>,
-    #[scratch([2, 4])] memo: Scratch<i32>, n: i32, #[fixed] flag: bool,
+    #[block([N, W] => [2, 4], |i| (cdiv(N, 2) - 1 - i, 0), fill = 6)] near: In<i32>,
+    #[prefetch([T])] slots: Prefetch<i32>, #[block([M, W] => [2, 4], |i| (slots.at(i), 0), fill = 3)] old: In<i32>,
+    #[block([N, W] => [2, 4], |i| (i, 0))] ints: Out<i32>, #[block([N, W] => [2, 4], |i| (i, 0)ALIAS)] floats: Out<f32>,
+    #[block([M, W] => [2, 4], |i| (slots.at(i), 0), alias = old)] kept: Out<i32>,
+    #[scratch([2, 4])] memo: Scratch<i32>, #[scratch([4, 8])] room: Scratch<i32>, n: i32, #[fixed] flag: bool,
 ";
 
 impl Program {
@@ -441,6 +499,8 @@ impl Program {
         let mut printer = Printer { out: String::new(), depth: 1 };
         printer.stmts(&self.body);
         let body = printer.out;
-        format!("#[kernel(grid = (cdiv(N, 2)))]\nfn k{number}<const K: usize>(\n{SIGNATURE}) {{\n{body}}}\n")
+        let signature = SIGNATURE.replace("ALIAS", if self.alias { ", alias = q" } else { "" });
+        let room = "    room.store(iota::<i32>([4, 8], 1) * 3 + iota::<i32>([4, 8], 0));\n";
+        format!("#[kernel(grid = (cdiv(N, 2)))]\nfn k{number}<const K: usize>(\n{signature}) {{\n{room}{body}}}\n")
     }
 }
