@@ -1,5 +1,6 @@
 //! What a person would write for this one adapter: no staging, register tiles, eight invocations a workgroup, sizes that
 //! fit. Lines that repeat are written out by loops here.
+#![allow(unsafe_code, reason = "shaders without checks, as the library compiles its own")]
 use crate::clock::{self, Took};
 use crate::{Case, HEAD, Peer, numbers};
 use pallas_rt::{Client, Result, wgpu};

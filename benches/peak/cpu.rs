@@ -1,4 +1,5 @@
 //! The processor: chains of fused multiply-adds that wait for nothing but themselves, and a copy by all threads.
+#![allow(unsafe_code, reason = "the fastest loops of the machine")]
 use std::hint::black_box;
 use std::time::Instant;
 

@@ -2,6 +2,7 @@
 //!
 //! The functions named after the operation choose block sizes by the device's [`Target`](pallas_rt::Target) and dispatch on the
 //! element type; the `_blocks` kernels that they call are public, for callers who choose their own.
+#![warn(clippy::print_stdout)]
 pub mod attention_options;
 pub mod attention_scores;
 mod blocks;

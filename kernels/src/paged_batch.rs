@@ -5,6 +5,7 @@ use crate::online::{busy, table};
 use crate::paged_cache::{PagedCache, wrong};
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
+use std::collections::HashMap;
 
 /// The scheduler's numbers of a step, on the host.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +42,8 @@ pub struct Batch {
     pub(crate) items: Array,
     /// Where the parts of each query's result are, if any has several: `[first, stride, count]`, their sum, most parts.
     pub(crate) parts: Option<(Array, usize, usize)>,
-    /// Page and place in it of each query's own key, or the request that has more queries than keys.
-    pub(crate) slots: std::result::Result<Array, usize>,
+    /// Page and place in it of each query's own key, or why nothing can be appended.
+    pub(crate) slots: std::result::Result<Array, String>,
 }
 
 // Columns of a batch's table of items.
@@ -133,7 +134,7 @@ impl Batch {
         let tables = if rows.columns == 0 { vec![0; rows.lengths.len()] } else { requests.tables.to_vec() };
         let slots = match rows.slots(page) {
             Ok(slots) => Ok(table(client, &slots, &[queries, 2])?),
-            Err(request) => Err(request),
+            Err(message) => Err(message),
         };
         Ok(Batch {
             sizes: [pages, key_heads, page, group],
@@ -228,13 +229,19 @@ impl<'a> Rows<'a> {
         blocks
     }
 
-    /// Page and place of each query's own key; the request that has more queries than keys.
-    fn slots(&self, page: usize) -> std::result::Result<Vec<usize>, usize> {
-        let mut slots = vec![];
+    /// Page and place of each query's own key, which is no other query's; else what is wrong.
+    fn slots(&self, page: usize) -> std::result::Result<Vec<usize>, String> {
+        let (mut slots, mut owners) = (vec![], HashMap::new());
         for (r, &length) in self.lengths.iter().enumerate() {
             let n = self.starts[r + 1] - self.starts[r];
-            for at in length.checked_sub(n).ok_or(r)?..length {
-                slots.extend([self.tables[r * self.columns + at / page] as usize, at % page]);
+            let more = || format!("request {r} has more queries than keys: nothing to append");
+            for at in length.checked_sub(n).ok_or_else(more)?..length {
+                let slot = [self.tables[r * self.columns + at / page] as usize, at % page];
+                if let Some(other) = owners.insert(slot, r) {
+                    let [number, place] = slot;
+                    return Err(format!("requests {other} and {r} both append to place {place} of page {number}"));
+                }
+                slots.extend(slot);
             }
         }
         Ok(slots)

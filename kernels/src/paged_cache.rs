@@ -89,7 +89,8 @@ impl PagedCache {
     /// cache is alive.
     ///
     /// # Errors
-    /// Shapes or element types that do not fit; a request with more queries than keys; device trouble, after which the
+    /// Shapes or element types that do not fit; a request with more queries than keys; two queries whose tokens have one place;
+    /// device trouble, after which the
     /// cache is empty.
     pub fn append(&mut self, batch: &Batch, k: &Array, v: &Array) -> Result<()> {
         let [.., d] = self.shape()?;
@@ -110,7 +111,7 @@ impl PagedCache {
         }
         let slots = match &batch.slots {
             Ok(slots) => slots,
-            Err(request) => return wrong(format!("request {request} has more queries than keys: nothing to append")),
+            Err(message) => return wrong(message.clone()),
         };
         // Held by the launch alone, memory is written in place.
         let take = |x: &mut Array| -> Result<Array> {

@@ -2,10 +2,11 @@
 //!
 //! The [`guide`] begins with a first kernel; [`prelude`] is what kernels are written with; [`Client`] and [`Array`] are
 //! devices and their data.
+#![warn(clippy::print_stdout)]
 extern crate self as pallas_rt;
 
 mod array;
-pub mod cpu;
+mod cpu;
 mod device;
 mod disk;
 mod error;

@@ -75,3 +75,24 @@ fn the_language_depends_on_nothing_above_it() {
         }
     }
 }
+
+/// The signature up to its result, or the field, that begins after each `pub ` of a text.
+fn public_parts(text: &str) -> impl Iterator<Item = &str> {
+    text.split("\n").flat_map(|line| line.find("pub ").map(|_| line)).chain(text.split("pub fn ").skip(1)).map(|part| {
+        let end = part.find(['{', ';']).unwrap_or(part.len());
+        part[..end].split("->").next().unwrap_or_default()
+    })
+}
+
+#[test]
+fn nothing_public_takes_an_address() {
+    for path in sources().into_iter().filter(|p| name(p).contains("/src/")) {
+        let text = std::fs::read_to_string(&path).expect("text");
+        for part in public_parts(&text).filter(|part| !part.trim_start().starts_with("//")) {
+            let taken = part.contains("*mut ") || part.contains("*const ");
+            assert!(!taken, "{}: `{}` lets safe code name memory by its address", name(&path), part.trim());
+        }
+    }
+    assert_eq!(public_parts("pub fn a(\n    x: *mut u8,\n) -> u8 {").filter(|part| part.contains("*mut")).count(), 1);
+    assert_eq!(public_parts("pub fn a() -> *mut u8 {").filter(|part| part.contains("*mut")).count(), 0);
+}

@@ -79,10 +79,7 @@ impl Builder {
     pub fn append(&mut self, op: Op, args: &[Value], loc: Loc) -> Result<Option<Value>, Diag> {
         let types: Vec<&Type> = args.iter().map(|&v| self.kernel.ty(v)).collect();
         let result = infer(&self.kernel, &op, &types)?;
-        if let Some(ty) = result.as_ref().filter(|ty| !ty.is_indexable()) {
-            let message = format!("a tile of {ty} has more than 2^31 - 1 elements");
-            return Err(Diag::new("tile-size", At::Op, message, "use smaller blocks"));
-        }
+        result.iter().try_for_each(Type::check)?;
         let result = result.map(|ty| self.value(ty));
         self.push(Inst { op, args: args.to_vec(), results: result.into_iter().collect(), regions: vec![] }, loc);
         Ok(result)

@@ -1,4 +1,5 @@
 //! Element types: the enum for data, the traits for rustc.
+#![warn(clippy::wildcard_enum_match_arm)]
 
 /// bfloat16; arithmetic goes through `f32`.
 #[cfg(feature = "half")]

@@ -2,6 +2,7 @@
 //!
 //! Read [`kernel`] first: its page is the grammar. [`scalar`] and [`structural`] are the registry of operations;
 //! [`infer`] gives every operation's result type; [`Builder`] appends to a kernel.
+#![warn(clippy::print_stdout)]
 mod builder;
 mod cursor;
 pub mod diag;
@@ -27,8 +28,8 @@ pub use dtype::{Bf16, DType, Elem, F16, Slice, SliceMut};
 pub use emit::{E, Emit};
 pub use infer::infer;
 pub use kernel::{
-    Axis, BlockDim, DimDecl, DimId, Frame, Inst, InstId, Kernel, Loc, Op, Operand, OperandId, OperandKind, Region,
-    RegionId, Semantics, Type, Value, View, ViewAxis,
+    Axis, BlockDim, DimDecl, DimId, Frame, Inst, InstId, Kernel, Loc, MAX_RANK, Op, Operand, OperandId, OperandKind,
+    Region, RegionId, Semantics, Type, Value, View, ViewAxis,
 };
 pub use literal::Literal;
 pub use scalar::{Args, Lane, ScalarOp, Visit};

@@ -1,4 +1,5 @@
 //! A constant of any element type, compared bit by bit.
+#![warn(clippy::wildcard_enum_match_arm)]
 use crate::DType;
 use std::fmt;
 
@@ -52,7 +53,15 @@ impl Literal {
             DType::F64 => f64::from_bits(self.bits),
             DType::F16 => f16_value(self.bits as u16),
             DType::Bf16 => f64::from(f32::from_bits((self.bits as u32) << 16)),
-            _ => self.as_i64() as f64,
+            DType::Bool
+            | DType::I8
+            | DType::U8
+            | DType::I16
+            | DType::U16
+            | DType::I32
+            | DType::U32
+            | DType::I64
+            | DType::U64 => self.as_i64() as f64,
         }
     }
     /// The value as an integer; floats truncate.
@@ -115,18 +124,20 @@ impl fmt::Display for Literal {
         match self.dtype {
             DType::Bool => write!(f, "{}", self.bits != 0),
             DType::U64 => write!(f, "{}", self.bits),
-            d if d.is_float() => {
+            DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => {
                 let x = self.as_f64();
                 // A NaN's payload is part of the constant; everything else reads back from its shortest decimal.
                 if x.is_nan() {
                     write!(f, "nan:{:x}", self.bits)
-                } else if d == DType::F64 {
+                } else if self.dtype == DType::F64 {
                     write!(f, "{x:?}")
                 } else {
                     write!(f, "{:?}", x as f32)
                 }
             }
-            _ => write!(f, "{}", self.as_i64()),
+            DType::I8 | DType::U8 | DType::I16 | DType::U16 | DType::I32 | DType::U32 | DType::I64 => {
+                write!(f, "{}", self.as_i64())
+            }
         }
     }
 }
@@ -145,8 +156,10 @@ impl Literal {
         Some(match dtype {
             DType::Bool => Literal::bool(text.parse().ok()?),
             DType::U64 => Literal { dtype, bits: text.parse().ok()? },
-            d if d.is_float() => Literal::new(d, text.parse().ok()?),
-            _ => Literal::int(dtype, text.parse().ok()?),
+            DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => Literal::new(dtype, text.parse().ok()?),
+            DType::I8 | DType::U8 | DType::I16 | DType::U16 | DType::I32 | DType::U32 | DType::I64 => {
+                Literal::int(dtype, text.parse().ok()?)
+            }
         })
     }
 }

@@ -29,12 +29,15 @@ impl std::error::Error for Violation {}
 /// Checks that
 ///
 /// - dimensions and operands have unique names;
-/// - an array operand has one block dimension per array dimension, a parameter none, and scratch is one whole block;
-/// - `fill` and `empty` have the operand's element type; an output takes over an input of its own type;
+/// - an array operand has at most [`MAX_RANK`] dimensions, one block dimension for each, a parameter none, and scratch is one
+///   whole block;
+/// - `fill` and `empty` have the operand's element type; an output takes over an input of its own
+///   type, and each input is taken over once;
 /// - an index map has one i32 parameter per grid axis, yields one i32 per dimension, and neither loads, stores nor prints;
 /// - the body has no parameters and yields nothing;
 /// - every region belongs to one owner, and each instruction stands in one region;
 /// - every value is defined once, and before its uses, in the same region or one around it;
+/// - tiles have at most [`MAX_RANK`] axes and 2^31 - 1 elements ([`Type::check`]);
 /// - results have the types that [`infer`] gives; an instruction has as many regions as its operation takes;
 /// - `if` tests a bool, its sides have no parameters and yield the results' types;
 /// - `for` counts with i32, its region takes the index and what is carried, and yields what is carried;
@@ -83,9 +86,15 @@ impl<'a> Checker<'a> {
         if let Some(dim) = self.kernel.dims.iter().find(|d| !names.insert(&d.name)) {
             return self.fail(format!("dim {}", dim.name), Loc::NONE, "is declared twice");
         }
-        let mut names = HashSet::new();
+        let (mut names, mut aliased) = (HashSet::new(), HashSet::new());
         for operand in &self.kernel.operands {
-            let broken = if names.insert(&operand.name) { self.operand(operand) } else { Some("is declared twice") };
+            let broken = match &operand.kind {
+                _ if !names.insert(&operand.name) => Some("is declared twice"),
+                OperandKind::Output { alias: Some(from), .. } if !aliased.insert(from) => {
+                    Some("takes over another's input")
+                }
+                _ => self.operand(operand),
+            };
             if let Some(message) = broken {
                 return self.fail(format!("@{}", operand.name), Loc::NONE, message);
             }
@@ -98,6 +107,9 @@ impl<'a> Checker<'a> {
         let whole = |(b, d): (&BlockDim, &crate::Dim)| b.kept() && d.as_number() == Some(b.size() as i64);
         if operand.block.len() != operand.dims.len() {
             return Some("has another number of block dimensions than of dimensions");
+        }
+        if operand.dims.len() > MAX_RANK {
+            return Some("has too many dimensions");
         }
         if param && !operand.dims.is_empty() {
             return Some("is a parameter with dimensions");
@@ -175,7 +187,7 @@ impl<'a> Checker<'a> {
         match self.defined.get_mut(v.index()) {
             Some(defined) if !*defined => {
                 *defined = true;
-                Ok(())
+                self.kernel.ty(v).check().or_else(|diag| self.fail(owner, loc, diag.message))
             }
             Some(_) => self.fail(owner, loc, format!("defines {v} again")),
             None => self.fail(owner, loc, format!("defines {v}, which has no type")),

@@ -1,4 +1,5 @@
 //! Conversions between element types as strips: Rust's `as`; floats saturate into integers, `bool` is `x != 0`.
+#![warn(clippy::wildcard_enum_match_arm)]
 use super::strips::Strip;
 use half::{bf16, f16};
 use pallas_ir::dtype::Half;

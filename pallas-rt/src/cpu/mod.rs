@@ -5,19 +5,28 @@
 //! ```
 //!
 //! [`plan`] gathers elementwise instructions in chains and decides which tiles need memory of their own, and where it
-//! lies in a program's arena; [`shares`] spreads programs over threads, [`run`] executes the steps of one. The work is done by [`gemm`] (products), [`jit`]
+//! lies in a program's arena; [`apart`] says which programs may run at once, [`shares`] spreads them over threads, [`run`]
+//! executes the steps of one. The work is done by [`gemm`] (products), [`jit`]
 //! (elementwise chains in machine code), [`strips`] and [`convert`] (elementwise loops for everything else), [`fold`]
 //! (reductions) and [`tile`] (strided memory).
 //!
 //! No data can make a program touch memory outside of its operands: accesses are clipped to the array when they run.
+#[allow(unsafe_code, reason = "reads tables of the launch")]
+mod apart;
+#[allow(unsafe_code, reason = "loops compiled for the machine's vectors; bits copied between types")]
 mod convert;
+#[allow(unsafe_code, reason = "loops over raw rows")]
 mod fold;
+#[allow(unsafe_code, reason = "micro-kernels over raw matrices")]
 mod gemm;
 mod jit;
 mod plan;
+#[allow(unsafe_code, reason = "tiles are raw memory")]
 mod run;
 mod shares;
+#[allow(unsafe_code, reason = "loops compiled for the machine's vectors; raw memory as slices")]
 mod strips;
+#[allow(unsafe_code, reason = "copies between raw tiles")]
 mod tile;
 
 use crate::interp::Fault;
@@ -28,22 +37,66 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// An operand's memory during a launch.
 #[derive(Clone, Debug)]
-pub struct Memory<'a> {
+pub(crate) struct Memory<'a> {
     /// First element; null for operands without memory.
-    pub ptr: *mut u8,
+    pub(crate) ptr: *mut u8,
     /// The array's extents.
-    pub shape: &'a [usize],
+    pub(crate) shape: &'a [usize],
 }
 
-// SAFETY: a launch shares its operands' memory among its programs; inputs are only read, and programs write disjoint
-// blocks of outputs (the interpreter reports kernels that do not).
+// SAFETY: a launch shares its operands' memory among its programs; inputs are only read, and programs that run at once
+// touch different elements of what is written ([`apart`]).
+#[allow(unsafe_code, reason = "see above")]
 unsafe impl Send for Memory<'_> {}
 // SAFETY: as above.
+#[allow(unsafe_code, reason = "see above")]
 unsafe impl Sync for Memory<'_> {}
 
 /// A kernel ready to run on this machine.
-pub struct Executable {
+pub(crate) struct Executable {
     plan: plan::Plan,
+    apart: apart::Apart,
+}
+
+/// Why a launch ended early.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The kernel is wrong.
+    Fault(Fault),
+    /// The system has no memory for so many bytes of tiles.
+    Memory(usize),
+}
+
+/// How the programs of a grid are numbered where only those that differ in some axes may run at once: by those axes, then by
+/// the others. For each axis its extent, and how far neighbours are from each other in the row-major order of programs.
+struct Order {
+    outer: Vec<[i64; 2]>,
+    inner: Vec<[i64; 2]>,
+}
+
+impl Order {
+    fn new(grid: &[i64], at_once: &[bool]) -> Order {
+        let (mut order, mut stride) = (Order { outer: vec![], inner: vec![] }, 1);
+        for (&extent, &outer) in grid.iter().zip(at_once).rev() {
+            if outer { &mut order.outer } else { &mut order.inner }.push([extent, stride]);
+            stride *= extent;
+        }
+        order
+    }
+    /// The programs that one thread runs in order, as the part of a launch of this number.
+    fn programs(&self, part: i64) -> impl Iterator<Item = i64> + '_ {
+        let place = |axes: &[[i64; 2]], mut rest: i64| {
+            let step = |&[extent, stride]: &[i64; 2]| {
+                let at = rest % extent * stride;
+                rest /= extent;
+                at
+            };
+            axes.iter().map(step).sum::<i64>()
+        };
+        let first = place(&self.outer, part);
+        let count: i64 = self.inner.iter().map(|[extent, _]| extent).product();
+        (0..count).map(move |k| first + place(&self.inner, k))
+    }
 }
 
 impl std::fmt::Debug for Executable {
@@ -54,24 +107,29 @@ impl std::fmt::Debug for Executable {
 
 /// A launch: sizes by `DimId`, extents of the (parallel) grid, memory and parameters by `OperandId`.
 #[derive(Debug)]
-pub struct Launch<'a> {
+pub(crate) struct Launch<'a> {
     /// Size of each dimension.
-    pub sizes: &'a [i64],
+    pub(crate) sizes: &'a [i64],
     /// Programs along each axis.
-    pub grid: &'a [i64],
+    pub(crate) grid: &'a [i64],
     /// Memory of inputs, prefetches and outputs.
-    pub memory: &'a [Memory<'a>],
+    pub(crate) memory: &'a [Memory<'a>],
     /// Values of parameters.
-    pub params: &'a [Option<Literal>],
+    pub(crate) params: &'a [Option<Literal>],
 }
 
 /// Below this many elementary operations a launch runs on the caller's thread: waking the pool costs 10 µs.
 const INLINE_WORK: usize = 40_000;
 
 impl Executable {
-    /// Compiles a lowered kernel.
-    pub fn compile(kernel: Arc<Kernel>) -> Executable {
-        Executable { plan: plan::plan(kernel) }
+    /// Compiles a lowered kernel. Every build verifies it: programs touch raw memory by its types.
+    pub(crate) fn compile(traced: Arc<Kernel>, lowered: Arc<Kernel>) -> Executable {
+        for kernel in [&traced, &lowered] {
+            if let Err(violation) = pallas_ir::verify(kernel) {
+                panic!("the CPU backend was given a kernel that is not well formed: {violation}");
+            }
+        }
+        Executable { apart: apart::Apart::new(traced), plan: plan::plan(lowered) }
     }
 
     /// Bytes that the plan and its machine code hold, estimated: a chain's code is at least a page.
@@ -81,13 +139,12 @@ impl Executable {
     }
 
     /// Bytes that each thread needs for a program's tiles and scratch.
-    pub fn bytes_a_program(&self) -> usize {
+    pub(crate) fn bytes_a_program(&self) -> usize {
         self.plan.arena_bytes
     }
 
-    /// Of each elementwise chain that has no machine code, and so runs strip by strip, the shape and the operations that are to
-    /// blame. Rows that are not whole vectors may keep others from theirs.
-    pub fn without_code(&self) -> Vec<String> {
+    /// See [`crate::Explained::without_code`].
+    pub(crate) fn without_code(&self) -> Vec<String> {
         jit::missing(&self.plan)
     }
 
@@ -99,26 +156,40 @@ impl Executable {
 
     /// How many threads run the programs of such a grid: the caller's alone, where waking others would take longer than
     /// the work; the pool is not even started then.
-    pub fn threads(&self, grid: &[i64]) -> usize {
+    pub(crate) fn threads(&self, grid: &[i64]) -> usize {
         let programs: i64 = grid.iter().product();
         if programs <= 1 || self.is_little(grid) { 1 } else { rayon::current_num_threads().min(programs as usize) }
     }
 
     /// Runs every program; returns what the kernel printed.
     ///
+    /// # Safety
+    /// `launch` has an entry per dimension, grid axis and operand of the kernel. The memory of inputs, prefetches and outputs
+    /// holds their shapes, aligned to elements and initialised; nobody else writes inputs or touches outputs meanwhile.
+    /// Outputs share memory with no other operand but the input that they alias.
+    ///
     /// # Errors
-    /// The first failed `debug_assert`, by program; a loop whose step is not positive.
-    pub fn run(&self, launch: &Launch<'_>) -> Result<Vec<String>, Fault> {
-        let programs: i64 = launch.grid.iter().product();
-        let threads = self.threads(launch.grid);
+    /// The first failed `debug_assert`, by program; a loop whose step is not positive; programs that write the same elements
+    /// ([`apart`]); no memory for tiles.
+    #[allow(unsafe_code, reason = "the caller vouches for raw memory")]
+    pub(crate) unsafe fn run(&self, launch: &Launch<'_>) -> Result<Vec<String>, Stop> {
+        let order = self.apart.axes(launch)?.map(|at_once| Order::new(launch.grid, &at_once));
+        let units: i64 = match &order {
+            None => launch.grid.iter().product(),
+            Some(order) => order.outer.iter().map(|[extent, _]| extent).product(),
+        };
+        let threads = self.threads(launch.grid).min(units as usize).max(1);
         // A late thread must not leave the others idle.
-        let parts = (threads * 32).min(programs as usize);
-        let bound = |part: u32| (i128::from(part) * i128::from(programs) / parts as i128) as i64;
+        let parts = (threads * 32).min(units as usize);
+        let bound = |part: u32| (i128::from(part) * i128::from(units) / parts as i128) as i64;
         let shares = Shares::new(parts as u32, threads as u32);
         let outcome = Outcome::new();
         let thread = |t: usize| {
-            let ranges = std::iter::from_fn(|| shares.take(t)).map(|part| bound(part)..bound(part + 1));
-            run::programs(&self.plan, launch, ranges, &outcome);
+            let units = std::iter::from_fn(|| shares.take(t)).flat_map(|part| bound(part)..bound(part + 1));
+            match &order {
+                None => run::programs(&self.plan, launch, units, &outcome),
+                Some(order) => run::programs(&self.plan, launch, units.flat_map(|u| order.programs(u)), &outcome),
+            }
         };
         if threads == 1 {
             thread(0);
@@ -138,7 +209,7 @@ impl Executable {
 struct Outcome {
     /// The first program that failed so far. Later ones need not run.
     failed: AtomicI64,
-    fault: Mutex<Option<Fault>>,
+    fault: Mutex<Option<Stop>>,
     /// What programs printed.
     log: Mutex<Vec<(i64, Vec<String>)>>,
 }
@@ -154,14 +225,14 @@ impl Outcome {
     fn printed(&self, program: i64, lines: Vec<String>) {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).push((program, lines));
     }
-    fn failed(&self, program: i64, fault: Fault) {
+    fn failed(&self, program: i64, stop: Stop) {
         let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
         if self.failed.fetch_min(program, Ordering::Relaxed) > program {
-            *first = Some(fault);
+            *first = Some(stop);
         }
     }
     /// All lines in the order of programs, or the first fault.
-    fn finish(self) -> Result<Vec<String>, Fault> {
+    fn finish(self) -> Result<Vec<String>, Stop> {
         if let Some(fault) = self.fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(fault);
         }

@@ -1,7 +1,6 @@
 //! Strided memory of tiles: copies, rows, reshapes.
 
-/// Most axes a tile has.
-pub(super) const MAX_RANK: usize = 8;
+pub(super) use pallas_ir::MAX_RANK;
 
 /// Where a tile's elements are: element `i` lies `Σ i·stride` elements behind the first.
 #[derive(Clone, Copy, Debug)]
@@ -16,10 +15,11 @@ impl Tile {
     /// Row-major, without gaps.
     pub(super) fn contiguous(start: *mut u8, shape: &[usize]) -> Tile {
         let mut strides = [0; MAX_RANK];
-        let mut step = 1;
+        let mut step = 1isize;
         for axis in (0..shape.len()).rev() {
             strides[axis] = step;
-            step *= shape[axis] as isize;
+            // Of an empty array the other extents may be anything.
+            step = step.wrapping_mul(shape[axis] as isize);
         }
         Tile { start, strides }
     }
@@ -180,7 +180,7 @@ unsafe fn repeat<T: Copy>(x: T, to: *mut T, n: usize) {
     unsafe { body(x, to, n) }
 }
 
-/// Copies bytes past the caches, where the machine can; [`settle`] must follow before another thread looks.
+/// Copies bytes past the caches, where the machine can; [`Settled`] must be dropped before another thread looks.
 ///
 /// # Safety
 /// Both hold as many bytes and do not overlap.
@@ -206,14 +206,18 @@ pub(super) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from.add(done), to.add(done), bytes - done) };
 }
 
-/// Makes what [`stream`] wrote visible to who synchronises with this thread.
-pub(super) fn settle() {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a fence touches no memory of ours.
-    #[allow(unused_unsafe, reason = "it is safe where its feature is always there")]
-    unsafe {
-        std::arch::x86_64::_mm_sfence()
-    };
+/// Dropped, makes what [`stream`] wrote visible to threads that synchronise with this one.
+pub(super) struct Settled;
+
+impl Drop for Settled {
+    fn drop(&mut self) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a fence touches no memory of ours.
+        #[allow(unused_unsafe, reason = "it is safe where its feature is always there")]
+        unsafe {
+            std::arch::x86_64::_mm_sfence()
+        };
+    }
 }
 
 /// Copies a tile.

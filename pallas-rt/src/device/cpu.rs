@@ -60,7 +60,9 @@ struct Native {
 
 impl Native {
     fn executable(&self) -> &Arc<cpu::Executable> {
-        self.executable.get_or_init(|| Arc::new(cpu::Executable::compile(self.source.lowered().clone())))
+        self.executable.get_or_init(|| {
+            Arc::new(cpu::Executable::compile(self.source.traced.clone(), self.source.lowered().clone()))
+        })
     }
 }
 
@@ -80,6 +82,13 @@ impl Executable for Native {
     /// from a thread of rayon's does it itself, in its own pool.
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
         let (executable, geometry) = (self.executable(), launch.geometry);
+        for ((operand, shape), buffer) in launch.kernel.operands.iter().zip(&geometry.shapes).zip(launch.buffers) {
+            let array = !matches!(operand.kind, OperandKind::Scratch | OperandKind::Param);
+            let bytes = shape.iter().try_fold(operand.dtype.bytes(), |bytes, &n| bytes.checked_mul(n));
+            let whole = |buffer: &&Buffer| shape.contains(&0) || bytes == Some(buffer.len());
+            assert!(!array || buffer.as_ref().is_some_and(whole), "`{}` has no memory of {shape:?}", operand.name);
+        }
+        let ledger = client.runtime().ledger();
         client.check_room(&launch.kernel.name, self.memory_needed(client, geometry)?)?;
         let blocks = || launch.buffers.iter().filter_map(|buffer| buffer.and_then(Buffer::block));
         let own_pool = rayon::current_thread_index().is_some();
@@ -95,7 +104,7 @@ impl Executable for Native {
             }
             let start = |i: usize| launch.buffers[i].map_or(std::ptr::null_mut(), Buffer::start);
             // SAFETY: no launch uses the blocks, and the caller has those of outputs for itself.
-            return unsafe { execute(executable, geometry, launch.params, start) };
+            return unsafe { execute(executable, geometry, launch.params, ledger, start) };
         }
         let starts: Vec<Start> =
             launch.buffers.iter().map(|buffer| Start(buffer.map_or(std::ptr::null_mut(), Buffer::start))).collect();
@@ -103,9 +112,10 @@ impl Executable for Native {
         let (reads, writes) = (reads(launch.kernel).filter_map(uses), outputs(launch.kernel).filter_map(uses));
         let (reads, writes): (Vec<&Uses>, Vec<&Uses>) = (reads.collect(), writes.collect());
         let (executable, geometry, params) = (executable.clone(), geometry.clone(), launch.params.to_vec());
+        let ledger = ledger.clone();
         // SAFETY: the queue runs it when every launch before it has ended, and blocks wait for it before they are read,
         // written or freed.
-        let work = move || unsafe { execute(&executable, &geometry, &params, |i| starts[i].0) };
+        let work = move || unsafe { execute(&executable, &geometry, &params, &ledger, |i| starts[i].0) };
         let runtime: &dyn Any = &**client.runtime();
         let Cpu { queue, .. } = runtime.downcast_ref().expect("the client is a CPU's");
         // SAFETY: `work` uses the memory of the launch's buffers alone, whose blocks are named here.
@@ -137,11 +147,17 @@ unsafe fn execute(
     executable: &cpu::Executable,
     geometry: &Geometry,
     params: &[Option<Literal>],
+    ledger: &Ledger,
     start: impl Fn(usize) -> *mut u8,
 ) -> Result<()> {
     let memory = geometry.shapes.iter().enumerate().map(|(i, shape)| cpu::Memory { ptr: start(i), shape });
     let memory: Vec<cpu::Memory<'_>> = memory.collect();
     let launch = cpu::Launch { sizes: &geometry.sizes, grid: &geometry.parallel, memory: &memory, params };
-    crate::interp::print(&executable.run(&launch).map_err(Error::from)?);
+    let stopped = |stop| match stop {
+        cpu::Stop::Fault(fault) => Error::from(fault),
+        cpu::Stop::Memory(bytes) => ledger.refused(bytes as u64, "out of memory for tiles".into()),
+    };
+    // SAFETY: the caller's. Sizes, grid, shapes and parameters are in the order of the kernel's declarations.
+    crate::interp::print(&unsafe { executable.run(&launch) }.map_err(stopped)?);
     Ok(())
 }

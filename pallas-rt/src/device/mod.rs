@@ -11,10 +11,12 @@
 //! - `gpu`: the runtime behind wgpu, or, in a build without it, the errors that say so;
 //! - `client`: one device with its memory; `choice`: the device by name, by environment, or the best one;
 //! - `buffer`: bytes on a device.
+#[allow(unsafe_code, reason = "the interpreter overwrites outputs")]
 mod buffer;
 mod choice;
 mod client;
 mod counters;
+#[allow(unsafe_code, reason = "vouches for the memory of launches")]
 mod cpu;
 #[cfg(feature = "gpu")]
 pub(crate) mod gpu;
@@ -22,13 +24,17 @@ pub(crate) mod gpu;
 #[path = "no_gpu.rs"]
 mod gpu;
 mod host;
+#[allow(unsafe_code, reason = "overwrites outputs")]
 pub(crate) mod interpreter;
 mod ledger;
 mod lru;
+#[allow(unsafe_code, reason = "allocates, and sees elements as bytes")]
 pub(crate) mod memory;
 mod name;
+#[allow(unsafe_code, reason = "work goes on that uses raw memory")]
 mod queue;
 mod reuse;
+#[allow(unsafe_code, reason = "launches trust their caller with memory")]
 mod runtime;
 mod source;
 

@@ -93,10 +93,14 @@ impl Queue {
         let thread = std::thread::Builder::new().name("pallas-cpu".into());
         if thread.spawn(move || shared.work()).is_err() {
             // The system has no more threads: this one does the work.
-            self.0.state().running = false;
+            // Others leave theirs to it until it stops: launches end in their order.
             loop {
-                let job = self.0.state().jobs.pop_front();
-                let Some(job) = job else { break };
+                let mut state = self.0.state();
+                let Some(job) = state.jobs.pop_front() else {
+                    state.running = false;
+                    break;
+                };
+                drop(state);
                 self.0.run(job);
             }
         }

@@ -174,6 +174,14 @@ impl Compiled {
             _ => operand.dims.iter().map(|dim| number(dim).map(|n| n as usize)).collect::<Result<Vec<_>>>(),
         };
         let shapes = kernel.operands.iter().map(shape).collect::<Result<Vec<_>>>()?;
+        for (operand, shape) in kernel.operands.iter().zip(&shapes) {
+            let OperandKind::Output { alias: Some(from), .. } = operand.kind else { continue };
+            if shapes[from.index()] != *shape {
+                let message =
+                    format!("`{}` is {shape:?}, the input that it aliases {:?}", operand.name, shapes[from.index()]);
+                return Err(self.refused("alias", message, "an alias has the shape of its input"));
+            }
+        }
         let grid = kernel.grid.iter().map(|axis| number(&axis.extent)).collect::<Result<Vec<_>>>()?;
         let programs = grid.iter().try_fold(1i64, |product, &n| product.checked_mul(n));
         if programs.is_none_or(|n| n > i64::from(i32::MAX)) {

@@ -36,7 +36,9 @@
 //! - `prepared`: launches that repeat with equal numbers.
 mod compiled;
 mod donate;
+#[allow(unsafe_code, reason = "launches of arrays that were checked")]
 mod prepared;
+#[allow(unsafe_code, reason = "launches of arrays that were checked")]
 mod run;
 
 pub use compiled::{Argument, Compiled};

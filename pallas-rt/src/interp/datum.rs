@@ -1,4 +1,5 @@
 //! Typed elements with a poison bit each: what the strict interpreter computes on.
+#![warn(clippy::wildcard_enum_match_arm)]
 use half::{bf16, f16};
 use pallas_ir::{DType, Elem, Literal, Slice, SliceMut, Type};
 

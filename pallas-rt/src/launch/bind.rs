@@ -2,7 +2,7 @@
 use super::spec::{Argument, BlockDim, Kind, Operand, Site, Spec};
 use crate::device::Geometry;
 use crate::{Array, Error, Result};
-use pallas_ir::{At, DType, Diag, Dim, Literal};
+use pallas_ir::{At, DType, Diag, Dim, Literal, MAX_RANK};
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ pub(super) struct Sizes {
     pub statics: Vec<String>,
     /// The same in the order of the kernel's dimensions, shapes of operands, and extents of the grid.
     pub geometry: Geometry,
-    /// Per operand: whether it is one of the call's arguments, and its element type.
-    pub taken: Vec<Option<DType>>,
+    /// Per operand that is one of the call's arguments: whether it is an array, and its element type.
+    pub taken: Vec<Option<(bool, DType)>>,
 }
 
 /// What a call fixes.
@@ -62,8 +62,10 @@ fn takes(operand: &Operand) -> bool {
     matches!(operand.kind, Kind::Input | Kind::Prefetch | Kind::Param)
 }
 
-/// Largest grid axis: indices are i32.
+/// Largest grid axis, and largest dimension: indices and positions are i32.
 const MAX_EXTENT: i64 = i32::MAX as i64;
+const BEYOND: &str =
+    "positions end at 2^31 - 1, with the last block and its padding: reshape the array to more dimensions, or cut it";
 
 pub(super) fn bind(site: &Site<'_>, spec: &Spec, arguments: Vec<Argument>) -> Result<Binding> {
     let fault = |code, message: String, help: &str| {
@@ -76,21 +78,36 @@ pub(super) fn bind(site: &Site<'_>, spec: &Spec, arguments: Vec<Argument>) -> Re
     let (mut params, mut arrays) = (vec![], vec![]);
     let mut arguments = arguments.into_iter();
     for operand in &spec.operands {
-        let (param, array) = match takes(operand).then(|| arguments.next()).flatten() {
-            Some(Argument::Param(Ok(x))) => (Some(x), None),
-            Some(Argument::Param(Err(diag))) => {
+        let (param, array) = match (takes(operand).then(|| arguments.next()).flatten(), operand.kind) {
+            (Some(Argument::Param(Ok(x))), Kind::Param) if x.dtype == operand.dtype => (Some(x), None),
+            (Some(Argument::Param(Err(diag))), Kind::Param) => {
                 return Err(Error::kernel(site.name, site.at, format!("parameter `{}`", operand.name), diag));
             }
-            Some(Argument::Array(array, donated)) => {
+            (Some(Argument::Array(array, donated)), Kind::Input | Kind::Prefetch) => {
                 meet(site, operand, &array, &mut names)?;
                 (None, Some((array, donated)))
             }
-            None => (None, None),
+            (None, Kind::Output | Kind::Scratch) => (None, None),
+            // The macro's calls never come here; an `Input` of the user's own may.
+            (found, _) => {
+                let found = match found {
+                    Some(Argument::Param(_)) => "another scalar",
+                    Some(Argument::Array(..)) => "an array",
+                    None => "nothing",
+                };
+                let what = if operand.kind == Kind::Param { "a scalar" } else { "an array" };
+                let message = format!("`{}` is {what} of {}, found {found}", operand.name, operand.dtype);
+                return Err(fault("argument", message, "pass `&Array`, an `Array`, or the scalar"));
+            }
         };
         params.push(param);
         arrays.push(array);
     }
     let sizes: BTreeMap<String, i64> = names.iter().map(|(n, (x, _))| (n.clone(), *x)).collect();
+    if let Some((name, (n, by))) = names.iter().find(|(_, (n, _))| *n > MAX_EXTENT) {
+        let message = format!("dimension {name} is {n} in {by}");
+        return Err(fault("extent", message, BEYOND));
+    }
     let values: Vec<(&str, i64)> = sizes.iter().map(|(n, x)| (n.as_str(), *x)).collect();
     let number = |dim: &Dim, what: &str| -> Result<i64> {
         dim.bind(&values).as_number().ok_or_else(|| {
@@ -157,7 +174,7 @@ pub(super) fn bind(site: &Site<'_>, spec: &Spec, arguments: Vec<Argument>) -> Re
         return Err(fault("grid", message, "use larger blocks, or several launches"));
     }
     aliases(spec, &shapes, &fault)?;
-    let taken = spec.operands.iter().map(|o| takes(o).then_some(o.dtype)).collect();
+    let taken = spec.operands.iter().map(|o| takes(o).then_some((o.kind != Kind::Param, o.dtype))).collect();
     let statics = static_names(spec);
     // Tracing declares dimensions in the order of their names.
     let geometry = Geometry::new(sizes.values().copied().collect(), grid, spec.semantics.iter().copied(), shapes);
@@ -211,6 +228,13 @@ fn blocks(
     fault: &dyn Fn(&'static str, String, &str) -> Error,
 ) -> Result<()> {
     for (operand, shape) in spec.operands.iter().zip(shapes) {
+        if shape.len() > MAX_RANK {
+            let message = format!("`{}` has rank {}", operand.name, shape.len());
+            return Err(fault("rank", message, "operands have at most 8 dimensions: merge some by `reshape`"));
+        }
+        if let Some((axis, n)) = shape.iter().enumerate().find(|(_, n)| **n > MAX_EXTENT as usize) {
+            return Err(fault("extent", format!("dimension {axis} of `{}` has {n} elements", operand.name), BEYOND));
+        }
         let mut elements = Some(1i64);
         let Some(block) = &operand.block else {
             if operand.kind != Kind::Prefetch && !pallas_ir::Type::new(operand.dtype, &shape[..]).is_indexable() {
@@ -233,11 +257,45 @@ fn blocks(
                 return Err(fault("block-size", message, "a block has at least one element"));
             }
             elements = elements.and_then(|product| product.checked_mul(n));
+            positions(operand, axis, shape[axis], b, n, number, fault)?;
         }
         if elements.is_none_or(|n| n > MAX_EXTENT) {
             let message = format!("the block of `{}` has more than 2^31 - 1 elements", operand.name);
             return Err(fault("block-size", message, "use smaller blocks"));
         }
+    }
+    Ok(())
+}
+
+/// Positions along a dimension are i32: all that lie in blocks of this size, padding included.
+fn positions(
+    operand: &Operand,
+    axis: usize,
+    extent: usize,
+    block: &BlockDim,
+    size: i64,
+    number: &dyn Fn(&Dim, &str) -> Result<i64>,
+    fault: &dyn Fn(&'static str, String, &str) -> Error,
+) -> Result<()> {
+    let mut pads = [0; 2];
+    if let BlockDim::Element { low, high, .. } = block {
+        for (pad, dim) in pads.iter_mut().zip([low, high]) {
+            *pad = number(dim, &format!("the block of `{}`", operand.name))?;
+            if !(0..=MAX_EXTENT).contains(pad) {
+                let message =
+                    format!("the block of `{}` has padding {dim} = {pad} along dimension {axis}", operand.name);
+                return Err(fault("block-size", message, "padding is 0 to 2^31 - 1"));
+            }
+        }
+    }
+    // Whole blocks: also those of which the array has a part.
+    let whole = i64::try_from(extent).ok().and_then(|n| n.checked_add(size.max(1) - 1)).map(|n| n - n % size.max(1));
+    if whole.and_then(|n| n.checked_add(pads[0] + pads[1])).is_none_or(|n| n > MAX_EXTENT) {
+        let message = format!(
+            "dimension {axis} of `{}` has {extent} elements, beyond the positions that its blocks of {size} can have",
+            operand.name
+        );
+        return Err(fault("extent", message, BEYOND));
     }
     Ok(())
 }
@@ -270,8 +328,12 @@ fn static_names(spec: &Spec) -> Vec<String> {
     let mut names = vec![];
     for operand in &spec.operands {
         for block in operand.block.iter().flatten() {
-            if let BlockDim::Blocked(size) | BlockDim::Element { size, .. } = block {
-                names.extend(size.names());
+            match block {
+                BlockDim::Squeezed => {}
+                BlockDim::Blocked(size) => names.extend(size.names()),
+                BlockDim::Element { size, low, high } => {
+                    names.extend([size, low, high].into_iter().flat_map(Dim::names));
+                }
             }
         }
         let whole = operand.block.is_none() && matches!(operand.kind, Kind::Input | Kind::Output | Kind::Scratch);

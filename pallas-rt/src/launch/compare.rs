@@ -1,4 +1,5 @@
 //! A launch's outputs held against the interpreter's.
+#![warn(clippy::wildcard_enum_match_arm)]
 use crate::device;
 use crate::interp::Data;
 use crate::{Array, Error, Result};
@@ -34,7 +35,17 @@ fn agree(dtype: DType, a: f64, b: f64) -> bool {
         DType::F64 => f64::EPSILON,
         DType::F16 => 2f64.powi(-11),
         DType::Bf16 => 2f64.powi(-8),
-        _ => f64::from(f32::EPSILON),
+        DType::F32 => f64::from(f32::EPSILON),
+        // Integers and truth values that differ do so by 1.
+        DType::I8
+        | DType::U8
+        | DType::I16
+        | DType::U16
+        | DType::I32
+        | DType::U32
+        | DType::I64
+        | DType::U64
+        | DType::Bool => f64::from(f32::EPSILON),
     };
     a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= TOLERANCE * epsilon * (1.0 + a.abs())
 }

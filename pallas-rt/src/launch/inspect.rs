@@ -63,6 +63,11 @@ impl Explained {
         }
         stages
     }
+    /// For each elementwise chain that has no machine code on this machine's CPU, and so runs strip by strip: its shape and
+    /// the operations that are to blame. Rows that are not whole vectors may keep others from their code.
+    pub fn without_code(&self) -> Vec<String> {
+        crate::cpu::Executable::compile(self.traced.clone(), self.lowered.clone()).without_code()
+    }
     /// The kernel's shader for a device that need not be there, and [`multiples`](Explained::multiples) of any call.
     ///
     /// # Errors

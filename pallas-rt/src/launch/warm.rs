@@ -55,10 +55,13 @@ impl Sizes {
     /// Whether arguments are such as these sizes were bound from.
     fn fit(&self, arguments: &[Argument]) -> bool {
         let taken = self.taken.iter().zip(&self.geometry.shapes).filter_map(|(dtype, shape)| Some(((*dtype)?, shape)));
-        taken.zip(arguments).all(|((dtype, shape), argument)| match argument {
-            Argument::Array(array, _) => array.dtype() == dtype && array.shape() == &shape[..],
-            Argument::Param(x) => x.is_ok(),
-        })
+        let mut arguments = arguments.iter();
+        let fit = taken.into_iter().all(|((is_array, dtype), shape)| match arguments.next() {
+            Some(Argument::Array(array, _)) => is_array && array.dtype() == dtype && array.shape() == &shape[..],
+            Some(Argument::Param(x)) => !is_array && x.as_ref().is_ok_and(|x| x.dtype == dtype),
+            None => false,
+        });
+        fit && arguments.next().is_none()
     }
 }
 

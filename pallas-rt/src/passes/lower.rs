@@ -70,13 +70,26 @@ impl Lower<'_> {
         let params = self.old.region(map).params.clone();
         params.iter().zip(&self.ids).for_each(|(&p, &v)| r.set(p, v));
         let index = r.region(map, &mut |r, inst, loc| self.inst(r, inst, loc));
+        // Data may hold any index: one whose position would wrap becomes one outside of the array, which ends before it.
+        let clamped = by_data(self.old, id);
+        let clamp = |r: &mut Rewrite<'_>, i: Value, op: ScalarOp, bound: i64| {
+            if !clamped {
+                return i;
+            }
+            let bound = r.out.int(bound, Loc::NONE);
+            r.out.scalar(op, &[i, bound], Loc::NONE)
+        };
         let place = |(i, &block): (Value, &BlockDim)| match block {
             BlockDim::Squeezed => i,
             BlockDim::Blocked(n) => {
+                let most = i64::from(i32::MAX) / (n as i64).max(1);
+                let i = clamp(r, i, ScalarOp::Minimum, most);
+                let i = clamp(r, i, ScalarOp::Maximum, -most);
                 let n = r.out.int(n as i64, Loc::NONE);
                 r.out.scalar(ScalarOp::Mul, &[i, n], Loc::NONE)
             }
             BlockDim::Element { low, .. } => {
+                let i = clamp(r, i, ScalarOp::Maximum, i64::from(i32::MIN) + low as i64);
                 let low = r.out.int(low as i64, Loc::NONE);
                 r.out.scalar(ScalarOp::Sub, &[i, low], Loc::NONE)
             }
@@ -139,6 +152,15 @@ impl Lower<'_> {
         placed.extend(tail);
         (View { frame: Frame::Array, axes }, placed)
     }
+}
+
+/// Whether the index map of an operand reads tables or run-time scalars.
+pub fn by_data(kernel: &Kernel, operand: OperandId) -> bool {
+    let mut found = false;
+    if let Some(map) = kernel.operand(operand).map {
+        kernel.walk(map, &mut |_, inst| found |= matches!(inst.op, Op::Prefetch(_) | Op::Param(_)));
+    }
+    found
 }
 
 /// Whether some operand is scratch.

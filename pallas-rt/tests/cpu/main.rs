@@ -3,6 +3,7 @@
 //! gives the same bits.
 mod memory;
 mod products;
+mod safety;
 mod strips;
 
 use pallas_rt::{Array, Client, Result};

@@ -313,6 +313,16 @@ fn what_does_not_fit_is_an_error() {
     let short = Batch::new(&cache, 4, requests, BatchOptions::default()).expect("it is right");
     let error = cache.append(&short, &k, &k).expect_err("it is refused").to_string();
     assert!(error.contains("request 1 has more queries than keys"), "{error}");
+    let shared = Batch::new(
+        &cache,
+        4,
+        Requests { tables: &[3, 3], lengths: &[2, 2], starts: &[0, 1, 2] },
+        BatchOptions::default(),
+    );
+    let k = zeros(DType::F32, &[2, 2, 3]);
+    let error = cache.append(&shared.expect("it is right"), &k, &k).expect_err("it is refused").to_string();
+    assert!(error.contains("requests 0 and 1 both append to place 1 of page 3"), "{error}");
+    let k = zeros(DType::F32, &[3, 2, 3]);
     // The cache is still there.
     cache.append(&batch, &k, &k).expect("it fits");
 

@@ -21,9 +21,11 @@ mod links;
 #[cfg(target_arch = "x86_64")]
 mod math;
 #[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code, reason = "runs machine code")]
 mod memory;
 mod missing;
 #[cfg(all(test, target_arch = "x86_64"))]
+#[allow(unsafe_code, reason = "runs machine code")]
 mod tests;
 #[cfg(target_arch = "x86_64")]
 mod types;
@@ -132,6 +134,7 @@ impl Code {
     ///
     /// # Safety
     /// None: it can't be called.
+    #[allow(unsafe_code, reason = "as where there is code")]
     pub(super) unsafe fn run(&self, _: Rows<'_>) {
         match *self {}
     }

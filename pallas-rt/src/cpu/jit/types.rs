@@ -6,6 +6,7 @@
 //! i8, u8           the same number as i32
 //! bool             all bits of the element, or none
 //! ```
+#![warn(clippy::wildcard_enum_match_arm)]
 use super::asm::{Binary, Fma, Mem, Operand, Predicate, Reg, Shift, Unary};
 use super::vector::Writer;
 use pallas_ir::{DType, Literal};
@@ -31,8 +32,8 @@ pub(super) fn held(x: Literal) -> Option<u32> {
         DType::Bool => Some(if x.bits & 1 == 1 { !0 } else { 0 }),
         DType::F16 | DType::Bf16 => Some((x.as_f64() as f32).to_bits()),
         DType::I8 | DType::U8 => Some(x.as_i64() as u32),
-        dtype if in_four_bytes(dtype) => Some(x.bits as u32),
-        _ => None,
+        DType::F32 | DType::I32 | DType::U32 => Some(x.bits as u32),
+        DType::F64 | DType::I16 | DType::U16 | DType::I64 | DType::U64 => None,
     }
 }
 
@@ -175,7 +176,10 @@ impl Writer {
             }
             DType::Bf16 => Unary::WordsToInts,
             DType::U8 => Unary::BytesToUnsigned,
-            _ => Unary::BytesToInts,
+            DType::Bool | DType::I8 => Unary::BytesToInts,
+            DType::F32 | DType::F64 | DType::I16 | DType::U16 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => {
+                return None;
+            }
         };
         let x = self.unary(load, Operand::Mem(from))?;
         self.loaded(dtype, x);
@@ -189,7 +193,10 @@ impl Writer {
             DType::F16 => self.asm.widen(x, Operand::Reg(x)),
             DType::U8 => self.asm.shift(Shift::Right, x, x, 24),
             DType::I8 => self.asm.shift(Shift::Sign, x, x, 24),
-            _ => self.loaded(dtype, x),
+            DType::Bf16 | DType::Bool => self.loaded(dtype, x),
+            DType::F32 | DType::F64 | DType::I16 | DType::U16 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => {
+                return None;
+            }
         }
         Some(x)
     }
@@ -201,7 +208,8 @@ impl Writer {
                 let zero = self.word(0);
                 self.update(Binary::GreaterInt, x, zero);
             }
-            _ => {}
+            DType::F16 | DType::I8 | DType::U8 => {}
+            DType::F32 | DType::F64 | DType::I16 | DType::U16 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => {}
         }
     }
     /// To memory.

@@ -49,9 +49,10 @@ pub(super) fn refer_to_operands(kernel: &Kernel, base: &[Option<Value>], block: 
         let end = if yielded { block.steps.len() } else { last + 1 };
         let writes = |s: &Step| s.stores().is_some_and(|o| memory(kernel, o) == of);
         let written = block.steps[i + 1..end].iter().any(|s| any(s, &writes));
-        if let Step::Load { in_place, from, .. } = &mut block.steps[i] {
-            // Bytes that no kernel has written may be no truth values: such loads are copied, and made ones.
-            let trusted = kernel.ty(to).dtype != DType::Bool || kernel.operand(from.operand).kind == OperandKind::Input;
+        if let Step::Load { in_place, .. } = &mut block.steps[i] {
+            // Bytes of arrays may be neither 0 nor 1: users write them, and fresh memory holds any. Loads copy them, and make
+            // truth values of them.
+            let trusted = kernel.ty(to).dtype != DType::Bool;
             *in_place = !written && trusted && !kernel.ty(to).is_scalar();
         }
     }

@@ -7,7 +7,7 @@ use super::super::plan::step::{Along, Chain, Input, Sink, Source};
 use super::super::strips::{STRIP, slice, slice_mut};
 use super::super::tile::{Tile, copy_row, stream};
 use super::native::{self, Laid};
-use super::{Run, room};
+use super::{Run, Stop, room};
 use pallas_ir::{DType, Literal, Slice};
 
 /// How a strip of an operand is found.
@@ -45,9 +45,6 @@ pub(super) struct Reaches {
     /// Results of links that leave the chain.
     pub(super) results: Vec<Tile>,
 }
-
-// SAFETY: pointers are those of the launch that is under way; they are found anew for the next.
-unsafe impl Send for Reaches {}
 
 impl Reaches {
     /// Whether windows may cross the ends of rows.
@@ -93,17 +90,17 @@ const LONG: usize = STRIP / 2;
 
 impl<'a> Run<'a> {
     /// Runs chains over the same rows, each in machine code or in strips: all of a row at a time, or of a few rows.
-    pub(super) fn sweep(&mut self, chains: &'a [Chain], codes: &Codes) {
+    pub(super) fn sweep(&mut self, chains: &'a [Chain], codes: &Codes) -> Result<(), Stop> {
         let rows = |c: &Chain| c.shape.split_last().map_or(1, |(_, rows)| rows.iter().product::<usize>());
         let Some(rows) = chains.first().map(rows).filter(|_| !chains.iter().any(|c| c.shape.contains(&0))) else {
-            return;
+            return Ok(());
         };
         // Buffers are a line more than a strip apart, so that they do not fall on the same cache sets. Chains share them,
         // but for what stays from window to window.
         let pitch = STRIP * chains.iter().map(|c| c.widest).max().unwrap_or(8) + 64;
         let shared = chains.iter().map(|c| c.buffers + c.inputs.len()).max().unwrap_or(0);
         let held: usize = chains.iter().map(|c| c.inputs.len()).sum();
-        let start = room(&mut self.buffers.strips, pitch * (shared + held));
+        let start = room(&mut self.buffers.strips, pitch * (shared + held))?;
         let mut buffers = Buffers { start, pitch, held: shared };
         let mut reaches = std::mem::take(&mut self.buffers.reaches);
         reaches.resize_with(chains.len().max(reaches.len()), Reaches::default);
@@ -158,6 +155,7 @@ impl<'a> Run<'a> {
         self.buffers.reaches = reaches;
         self.buffers.places = places;
         self.buffers.lies = lies;
+        Ok(())
     }
 
     /// Where results and folds of a chain go; `singly`: its rows are computed one by one.

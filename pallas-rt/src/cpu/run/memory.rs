@@ -1,7 +1,8 @@
 //! Loads and stores, clipped to the array.
+use super::super::Memory;
 use super::super::plan::step::Place;
 use super::super::tile::{self, MAX_RANK, Tile};
-use super::Run;
+use super::{Run, truth};
 use pallas_ir::{DType, Literal, OperandId, Value};
 
 /// A view placed on an operand's memory. Positions are checked here, once per access.
@@ -38,7 +39,7 @@ impl Run<'_> {
             let step = operand.strides[axis] as i64;
             offset = offset.wrapping_add(start.wrapping_mul(step));
             if a.kept {
-                placed.tile.strides[placed.rank] = (a.stride * step) as isize;
+                placed.tile.strides[placed.rank] = a.stride.wrapping_mul(step) as isize;
                 (placed.shape[placed.rank], placed.inside[placed.rank]) = (a.size, (lo, hi));
                 placed.rank += 1;
             } else {
@@ -146,20 +147,28 @@ impl Run<'_> {
 
     /// An index out of range reads the nearest element, an empty operand 0: no data reaches other memory.
     pub(super) fn prefetch(&mut self, of: OperandId, index: &[Value], to: Value) {
-        let operand = &self.operands[of.index()];
-        let mut bits = [0u8; 8];
-        if !operand.shape.contains(&0) {
-            let clamped = |(&v, &n): (&Value, &usize)| self.int(v).clamp(0, n as i64 - 1) as isize;
-            let at = index.iter().zip(&*operand.shape).map(clamped);
-            let at: isize = at.zip(&operand.strides).map(|(i, s)| i * s).sum();
-            // SAFETY: every index was clamped into its extent.
-            unsafe {
-                let from = operand.start.offset(at * operand.bytes as isize);
-                std::ptr::copy_nonoverlapping(from, bits.as_mut_ptr(), operand.bytes);
-            }
-        }
-        self.set(to, u64::from_le_bytes(bits));
+        // SAFETY: the launch's memory holds its shape.
+        let read =
+            unsafe { element(&self.launch.memory[of.index()], self.ty(to).dtype, index.iter().map(|&v| self.int(v))) };
+        self.set(to, read.bits);
     }
+}
+
+/// An element of an operand: the nearest one to an index out of range, 0 of an empty operand.
+///
+/// # Safety
+/// The memory holds elements of this type in its shape.
+pub(in super::super) unsafe fn element(memory: &Memory<'_>, dtype: DType, index: impl Iterator<Item = i64>) -> Literal {
+    let mut bits = [0u8; 8];
+    if !memory.shape.contains(&0) {
+        let nearest = index.zip(memory.shape).fold(0, |at, (i, &n)| at * n + i.clamp(0, n as i64 - 1) as usize);
+        // SAFETY: every index was clamped into its extent.
+        unsafe {
+            let from = memory.ptr.add(nearest * dtype.bytes());
+            std::ptr::copy_nonoverlapping(from, bits.as_mut_ptr(), dtype.bytes());
+        }
+    }
+    truth(Literal { dtype, bits: u64::from_le_bytes(bits) })
 }
 
 impl Placed {

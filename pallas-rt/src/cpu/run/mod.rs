@@ -8,18 +8,19 @@ mod native;
 mod product;
 mod shape;
 
+pub(super) use memory::element;
+
 use super::gemm::Packing;
 use super::jit::Place;
 use super::plan::step::{Block, Fixed, Step};
 use super::plan::{Plan, root};
 use super::strips::{slice, slice_mut};
 use super::tile::{self, MAX_RANK, Tile};
-use super::{Launch, Outcome};
+use super::{Launch, Outcome, Stop};
 use crate::interp::{Data, Datum, Fault, walk};
-use pallas_ir::{Literal, Loc, OperandKind, Type, Value};
+use pallas_ir::{DType, Literal, Loc, OperandKind, Type, Value};
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::ops::Range;
 
 /// 64 bytes, aligned so that vectors do not cross cache lines.
 #[derive(Clone, Copy, Debug)]
@@ -46,13 +47,15 @@ thread_local! {
     static BUFFERS: RefCell<Buffers> = RefCell::default();
 }
 
-/// At least `bytes` bytes.
-fn room(buffer: &mut Vec<Aligned>, bytes: usize) -> *mut u8 {
+/// At least `bytes` bytes; what the buffer held is lost where it grows.
+fn room(buffer: &mut Vec<Aligned>, bytes: usize) -> Result<*mut u8, Stop> {
     let lines = bytes.div_ceil(64).max(1);
     if buffer.len() < lines {
+        buffer.clear();
+        buffer.try_reserve_exact(lines).map_err(|_| Stop::Memory(bytes))?;
         buffer.resize(lines, Aligned([0; 8]));
     }
-    buffer.as_mut_ptr().cast()
+    Ok(buffer.as_mut_ptr().cast())
 }
 
 /// Addresses that differ by a multiple of this are easily confused: a load waits for a store to another array.
@@ -64,14 +67,17 @@ fn apart(start: *mut u8) -> *mut u8 {
 }
 
 /// Runs these programs of the launch's grid, row-major. Any may fail: an assertion, a loop whose step is not positive.
-pub(super) fn programs(plan: &Plan, launch: &Launch<'_>, ranges: impl Iterator<Item = Range<i64>>, outcome: &Outcome) {
-    let mut programs = ranges.flatten().peekable();
-    if programs.peek().is_none() {
-        return;
-    }
+pub(super) fn programs(plan: &Plan, launch: &Launch<'_>, programs: impl Iterator<Item = i64>, outcome: &Outcome) {
+    let mut programs = programs.peekable();
+    let Some(&first) = programs.peek() else { return };
+    // Also after a panic: late stores would reach memory that has another owner by then.
+    let _settled = tile::Settled;
     // Taken, not borrowed: a program that waits for the pool may find itself running another launch.
     let mut buffers = BUFFERS.take();
-    let mut run = Run::new(plan, launch, &mut buffers);
+    let mut run = match Run::new(plan, launch, &mut buffers) {
+        Ok(run) => run,
+        Err(stop) => return outcome.failed(first, stop),
+    };
     for p in programs {
         if !outcome.wants(p) {
             continue;
@@ -81,12 +87,16 @@ pub(super) fn programs(plan: &Plan, launch: &Launch<'_>, ranges: impl Iterator<I
         if !run.log.is_empty() {
             outcome.printed(p, std::mem::take(&mut run.log));
         }
-        if let Err(fault) = result {
-            outcome.failed(p, fault);
+        if let Err(stop) = result {
+            outcome.failed(p, stop);
         }
     }
-    tile::settle();
     BUFFERS.set(buffers);
+}
+
+/// A `bool` from outside as 0 or 1.
+fn truth(x: Literal) -> Literal {
+    if x.dtype == DType::Bool { Literal::bool(x.bits != 0) } else { x }
 }
 
 /// A program in progress.
@@ -120,9 +130,9 @@ struct Operand<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(plan: &'a Plan, launch: &'a Launch<'a>, buffers: &'a mut Buffers) -> Self {
+    fn new(plan: &'a Plan, launch: &'a Launch<'a>, buffers: &'a mut Buffers) -> Result<Self, Stop> {
         let kernel = &plan.kernel;
-        let arena = apart(room(&mut buffers.arena, plan.arena_bytes + 2 * PAGE));
+        let arena = apart(room(&mut buffers.arena, plan.arena_bytes + 2 * PAGE)?);
         let operand = |(i, o): (usize, &pallas_ir::Operand)| {
             let (start, shape) = match o.kind {
                 // SAFETY: the plan's scratch lies inside of the arena.
@@ -137,10 +147,10 @@ impl<'a> Run<'a> {
         for (v, fixed) in &plan.fixed {
             let int = |x: i64| Literal::int(kernel.ty(*v).dtype, x).bits;
             cells[v.index()] = match *fixed {
-                Fixed::Constant(x) => x.bits,
+                Fixed::Constant(x) => truth(x).bits,
                 Fixed::Programs(axis) => int(launch.grid[axis]),
                 Fixed::Extent(dim) => int(launch.sizes[dim.index()]),
-                Fixed::Param(o) => launch.params[o.index()].map_or(0, |x| x.bits),
+                Fixed::Param(o) => launch.params[o.index()].map_or(0, |x| truth(x).bits),
             };
         }
         let tables = plan.tables.iter().map(|t| {
@@ -164,7 +174,7 @@ impl<'a> Run<'a> {
         };
         run.homes = (0..run.cells.len() as u32).map(|v| run.home(Value(v))).collect();
         run.tiles = run.homes.clone();
-        run
+        Ok(run)
     }
     fn enter(&mut self, p: i64) {
         let mut rest = p;
@@ -237,23 +247,23 @@ impl<'a> Run<'a> {
         unsafe { tile::copy_bytes(&self.tile(v), &to, &ty.shape, ty.dtype.bytes()) };
         Datum::new(ty.clone(), Data::from_bytes(ty.dtype, &bytes))
     }
-    fn fault(&self, code: &'static str, loc: Loc, message: String) -> Fault {
+    fn fault(&self, code: &'static str, loc: Loc, message: String) -> Stop {
         let kernel = self.plan.kernel.name.clone();
-        Fault { code, kernel, program: self.ids.clone(), loc, message, help: String::new() }
+        Stop::Fault(Fault { code, kernel, program: self.ids.clone(), loc, message, help: String::new() })
     }
 
     // ---- steps
 
-    fn block(&mut self, block: &'a Block) -> Result<(), Fault> {
+    fn block(&mut self, block: &'a Block) -> Result<(), Stop> {
         block.steps.iter().try_for_each(|s| self.step(s))
     }
 
-    fn step(&mut self, step: &'a Step) -> Result<(), Fault> {
+    fn step(&mut self, step: &'a Step) -> Result<(), Stop> {
         match step {
             Step::Program { axis, to } => self.set_int(*to, self.ids[*axis]),
             Step::Scalar { strip, args, to } => self.scalar(*strip, args, *to),
-            Step::Chain(chain) => self.sweep(std::slice::from_ref(chain), &chain.codes),
-            Step::Sweep(sweep) => self.sweep(&sweep.chains, &sweep.codes),
+            Step::Chain(chain) => self.sweep(std::slice::from_ref(chain), &chain.codes)?,
+            Step::Sweep(sweep) => self.sweep(&sweep.chains, &sweep.codes)?,
             Step::Restride { from, axes, to } => {
                 self.tiles[to.index()] = self.restride(*from, axes, self.shape(*to).len())
             }
@@ -264,11 +274,11 @@ impl<'a> Run<'a> {
                 self.tiles[to.index()] = tile;
             }
             Step::Join { parts, to } => self.join(parts, *to),
-            Step::Fold { fold, start, from, axes, to } => self.fold(*fold, *start, *from, axes, *to),
+            Step::Fold { fold, start, from, axes, to } => self.fold(*fold, *start, *from, axes, *to)?,
             Step::Scan { fold, from, axis, reverse, to } => self.scan(*fold, *from, *axis, *reverse, *to),
             Step::Extreme { max, from, axis, to } => self.extreme(*max, *from, *axis, *to),
             Step::Take { from, index, axis, to } => self.take(*from, *index, *axis, *to),
-            Step::Dot(dot) => self.dot(dot),
+            Step::Dot(dot) => self.dot(dot)?,
             Step::Load { from, mask, fill, in_place, to } => self.load(from, *mask, *fill, *in_place, *to),
             Step::Store { value, to, mask } => self.store(*value, to, *mask),
             Step::Aim { value, at } => self.aim(*value, at),
@@ -306,7 +316,7 @@ impl<'a> Run<'a> {
 
     // ---- control flow
 
-    fn control(&mut self, step: &'a Step) -> Result<(), Fault> {
+    fn control(&mut self, step: &'a Step) -> Result<(), Stop> {
         match step {
             Step::If { condition, sides, to } => {
                 let side = &sides[usize::from(self.int(*condition) == 0)];

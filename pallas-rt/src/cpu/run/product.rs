@@ -1,10 +1,11 @@
 //! Contractions: operands become matrices by strides where they can, else by one copy.
+#![warn(clippy::wildcard_enum_match_arm)]
 use super::super::convert;
 use super::super::gemm::{self, Element, Extents, Matrix, Packing};
 use super::super::plan::step::Dot;
 use super::super::strips::{slice, slice_mut};
 use super::super::tile::{self, MAX_RANK, Tile};
-use super::{Run, room};
+use super::{Run, Stop, room};
 use pallas_ir::{DType, Value};
 
 /// An operand as one matrix per batch index.
@@ -33,7 +34,7 @@ struct Outcome {
 }
 
 impl Run<'_> {
-    pub(super) fn dot(&mut self, dot: &Dot) {
+    pub(super) fn dot(&mut self, dot: &Dot) -> Result<(), Stop> {
         let dtype = self.ty(dot.to).dtype;
         let bytes = [dot.a, dot.b].iter().all(|&v| self.ty(v).dtype == DType::I8);
         match (dtype, gemm::int8::kernel()) {
@@ -41,12 +42,16 @@ impl Run<'_> {
             (DType::F32 | DType::F16 | DType::Bf16, _) => self.floats(dot),
             (DType::I32, Some(kernel)) if bytes => {
                 let mut packing = std::mem::take(&mut self.buffers.int8);
-                let outcome = self.outcome(dot, DType::I32);
-                self.product(dot, &outcome, DType::I32, [DType::I8; 2], |extents, a, b, c, ldc, accumulate| {
-                    // SAFETY: the caller's; the machine has the kernel, or it had not been chosen.
-                    unsafe { gemm::int8::dot(kernel, extents, a.cast(), b.cast(), c, ldc, accumulate, &mut packing) }
-                });
+                let outcome = self.outcome(dot, DType::I32)?;
+                let done =
+                    self.product(dot, &outcome, DType::I32, [DType::I8; 2], |extents, a, b, c, ldc, accumulate| {
+                        // SAFETY: the caller's; the machine has the kernel, or it had not been chosen.
+                        unsafe {
+                            gemm::int8::dot(kernel, extents, a.cast(), b.cast(), c, ldc, accumulate, &mut packing)
+                        }
+                    });
                 self.buffers.int8 = packing;
+                done
             }
             (DType::F64, _) => self.of_one_type::<f64>(dot, dtype),
             (DType::I8, _) => self.of_one_type::<i8>(dot, dtype),
@@ -62,22 +67,22 @@ impl Run<'_> {
     }
 
     /// Operands and sums of the type `compute`, which is `T`.
-    fn of_one_type<T: Element>(&mut self, dot: &Dot, compute: DType) {
+    fn of_one_type<T: Element>(&mut self, dot: &Dot, compute: DType) -> Result<(), Stop> {
         let mut packing = Packing::<T>::default();
-        let outcome = self.outcome(dot, compute);
+        let outcome = self.outcome(dot, compute)?;
         self.product(dot, &outcome, compute, [compute; 2], |extents, a, b, c, ldc, accumulate| {
             // SAFETY: the caller's.
             unsafe { gemm::dot(extents, a.cast(), b.cast(), c, ldc, accumulate, &mut packing) }
-        });
+        })
     }
 
     /// Sums in f32. A few rows are multiplied with the other side as it lies, in its own type.
-    fn floats(&mut self, dot: &Dot) {
+    fn floats(&mut self, dot: &Dot) -> Result<(), Stop> {
         let mut packing = std::mem::take(&mut self.buffers.packing);
-        let outcome = self.outcome(dot, DType::F32);
+        let outcome = self.outcome(dot, DType::F32)?;
         let (few, other) = if outcome.turned { (1, dot.a) } else { (outcome.extents.m, dot.b) };
         let dtype = self.ty(other).dtype;
-        match gemm::narrow::kernel(dtype, if outcome.turned { gemm::narrow::ALL } else { dot.bits })
+        let done = match gemm::narrow::kernel(dtype, if outcome.turned { gemm::narrow::ALL } else { dot.bits })
             .filter(|_| few <= gemm::narrow::ROWS)
         {
             Some(kernel) => {
@@ -85,18 +90,19 @@ impl Run<'_> {
                 self.product(dot, &outcome, DType::F32, operands, |extents, a, b, c, ldc, accumulate| {
                     // SAFETY: the caller's.
                     unsafe { gemm::narrow::dot(kernel, extents, a.cast(), b, c, ldc, accumulate, &mut packing) }
-                });
+                })
             }
             None => self.product(dot, &outcome, DType::F32, [DType::F32; 2], |extents, a, b, c, ldc, accumulate| {
                 // SAFETY: the caller's.
                 unsafe { gemm::dot(extents, a.cast(), b.cast(), c, ldc, accumulate, &mut packing) }
             }),
-        }
+        };
         self.buffers.packing = packing;
+        done
     }
 
     /// Where the product goes, computed as `compute`; what is added to it lies there already.
-    fn outcome(&mut self, dot: &Dot, compute: DType) -> Outcome {
+    fn outcome(&mut self, dot: &Dot, compute: DType) -> Result<Outcome, Stop> {
         let (to, bytes) = (dot.to, compute.bytes());
         let (shape_a, shape_b) = (self.shape(dot.a), self.shape(dot.b));
         let extent = |axes: &[usize], shape: &[usize]| axes.iter().map(|&a| shape[a]).product::<usize>();
@@ -123,14 +129,14 @@ impl Run<'_> {
         let tile = match rounded {
             Some(_) => {
                 let total: usize = self.shape(to).iter().product();
-                Tile::contiguous(room(&mut self.buffers.operands[2], total * bytes), self.shape(to))
+                Tile::contiguous(room(&mut self.buffers.operands[2], total * bytes)?, self.shape(to))
             }
             None => out,
         };
         // A result that was aimed is a matrix with rows apart; every other is contiguous.
         let ldc = if tile.is_contiguous(self.shape(to)) { n as isize } else { tile.strides[batch.len()] };
         let turned = n == 1 && ldc == 1 && m > 1;
-        Outcome { extents: Extents { m, n, k }, batch, tile, ldc, turned, rounded }
+        Ok(Outcome { extents: Extents { m, n, k }, batch, tile, ldc, turned, rounded })
     }
 
     /// One `multiply` for each batch index, of operands as these types and a result as `compute`, which is `T`.
@@ -144,9 +150,9 @@ impl Run<'_> {
         compute: DType,
         operands: [DType; 2],
         mut multiply: impl FnMut(Extents, Matrix<u8>, Matrix<u8>, *mut T, isize, bool),
-    ) {
+    ) -> Result<(), Stop> {
         let Outcome { extents: Extents { m, n, k }, ref batch, tile, ldc, turned, rounded } = *outcome;
-        let (a, b) = (self.side(dot, 0, operands[0]), self.side(dot, 1, operands[1]));
+        let (a, b) = (self.side(dot, 0, operands[0])?, self.side(dot, 1, operands[1])?);
         let accumulate = dot.init.is_some();
         let size: usize = batch.iter().product();
         for index in 0..size {
@@ -178,39 +184,40 @@ impl Run<'_> {
                 )
             };
         }
+        Ok(())
     }
 
     /// The operand on a side (0 or 1), as `compute`; copies lie in that side's buffers.
-    fn side(&mut self, dot: &Dot, side: usize, compute: DType) -> Side {
+    fn side(&mut self, dot: &Dot, side: usize, compute: DType) -> Result<Side, Stop> {
         let v = [dot.a, dot.b][side];
         let (batch, free, contract) = (&dot.batch[side], &dot.free[side], &dot.contract[side]);
         let shape = self.shape(v);
-        let tile = if self.ty(v).dtype == compute { self.tile(v) } else { self.widened(v, compute, side) };
+        let tile = if self.ty(v).dtype == compute { self.tile(v) } else { self.widened(v, compute, side)? };
         let mut batch_strides = [0; MAX_RANK];
         if let (Some(free), Some(contract)) = (merged(&tile, shape, free), merged(&tile, shape, contract)) {
             batch_strides.iter_mut().zip(batch).for_each(|(stride, &axis)| *stride = tile.strides[axis]);
-            return Side { start: tile.start, batch: batch_strides, free, contract };
+            return Ok(Side { start: tile.start, batch: batch_strides, free, contract });
         }
         let order = [&batch[..], free, contract].concat();
-        let copy = self.ordered(side, &tile, shape, &order, compute.bytes());
+        let copy = self.ordered(side, &tile, shape, &order, compute.bytes())?;
         batch_strides[..batch.len()].copy_from_slice(&copy.strides[..batch.len()]);
         let inner: usize = contract.iter().map(|&a| shape[a]).product();
-        Side { start: copy.start, batch: batch_strides, free: inner as isize, contract: 1 }
+        Ok(Side { start: copy.start, batch: batch_strides, free: inner as isize, contract: 1 })
     }
 
     /// An operand in another type, its axes in the order in which they lie in memory.
-    fn widened(&mut self, v: Value, to: DType, buffer: usize) -> Tile {
+    fn widened(&mut self, v: Value, to: DType, buffer: usize) -> Result<Tile, Stop> {
         let (tile, shape, dtype) = (self.tile(v), self.shape(v), self.ty(v).dtype);
         let total: usize = shape.iter().product();
         let mut order: Vec<usize> = (0..shape.len()).collect();
         order.sort_by_key(|&axis| std::cmp::Reverse(tile.strides[axis].abs()));
-        let copy = self.ordered(buffer, &tile, shape, &order, dtype.bytes());
-        let start = room(&mut self.buffers.wide[buffer], total * to.bytes());
+        let copy = self.ordered(buffer, &tile, shape, &order, dtype.bytes())?;
+        let start = room(&mut self.buffers.wide[buffer], total * to.bytes())?;
         // SAFETY: both buffers hold every element.
         unsafe { convert::cast(dtype, to)(&[slice(dtype, copy.start, total)], slice_mut(to, start, total), total) };
         let mut wide = Tile { start, strides: [0; MAX_RANK] };
         order.iter().zip(copy.strides).for_each(|(&axis, stride)| wide.strides[axis] = stride);
-        wide
+        Ok(wide)
     }
 }
 

@@ -2,7 +2,7 @@
 use super::super::fold::{self, Fold};
 use super::super::plan::step::{Affine, Part};
 use super::super::tile::{self, MAX_RANK, Nest, Tile};
-use super::{Run, room};
+use super::{Run, Stop, room};
 use pallas_ir::{Literal, Value};
 
 impl Run<'_> {
@@ -54,18 +54,25 @@ impl Run<'_> {
         shape: &[usize],
         order: &[usize],
         bytes: usize,
-    ) -> Tile {
+    ) -> Result<Tile, Stop> {
         let sizes: Vec<usize> = order.iter().map(|&a| shape[a]).collect();
         let mut source = Tile { start: from.start, strides: [0; MAX_RANK] };
         order.iter().enumerate().for_each(|(i, &a)| source.strides[i] = from.strides[a]);
         let total: usize = sizes.iter().product();
-        let to = Tile::contiguous(room(&mut self.buffers.operands[buffer], total * bytes), &sizes);
+        let to = Tile::contiguous(room(&mut self.buffers.operands[buffer], total * bytes)?, &sizes);
         // SAFETY: the buffer has room for every element.
         unsafe { tile::copy(&source, &to, &sizes, bytes) };
-        to
+        Ok(to)
     }
 
-    pub(super) fn fold(&mut self, fold: Fold, start: Literal, from: Value, axes: &[usize], to: Value) {
+    pub(super) fn fold(
+        &mut self,
+        fold: Fold,
+        start: Literal,
+        from: Value,
+        axes: &[usize],
+        to: Value,
+    ) -> Result<(), Stop> {
         let (shape, bytes) = (self.shape(from), self.bytes(from));
         let out = self.define(to);
         let total: usize = shape.iter().product();
@@ -73,7 +80,8 @@ impl Run<'_> {
         let start: *const u8 = (&raw const start).cast();
         if total == 0 {
             // SAFETY: the result's own memory holds its shape.
-            return unsafe { tile::fill(start, &out, self.shape(to), bytes) };
+            unsafe { tile::fill(start, &out, self.shape(to), bytes) };
+            return Ok(());
         }
         if self.tile(from).is_contiguous(shape)
             && let ([axis], Some((&n, outer))) = (axes, shape.split_last())
@@ -81,7 +89,8 @@ impl Run<'_> {
         {
             let (x, rows) = (self.tile(from).start, total / n);
             // SAFETY: the tile is rows of n adjacent elements side by side; the result has one element a row.
-            return unsafe { (fold.rows)(x, (n * bytes) as isize, rows, n, start, out.start) };
+            unsafe { (fold.rows)(x, (n * bytes) as isize, rows, n, start, out.start) };
+            return Ok(());
         }
         let long = |a: &usize| shape[*a] != 1;
         let kept: Vec<usize> = (0..shape.len()).filter(|a| !axes.contains(a)).filter(long).collect();
@@ -100,7 +109,7 @@ impl Run<'_> {
             let (own, sizes) = part(&tile, &folded);
             if !own.is_contiguous(&sizes) {
                 let order = [&kept[..], &folded[..]].concat();
-                let copy = self.ordered(0, &tile, shape, &order, bytes);
+                let copy = self.ordered(0, &tile, shape, &order, bytes)?;
                 tile.start = copy.start;
                 order.iter().enumerate().for_each(|(i, &a)| tile.strides[a] = copy.strides[i]);
             }
@@ -116,11 +125,11 @@ impl Run<'_> {
                 }
                 done += nest.inner();
             });
-            return;
+            return Ok(());
         }
         if !straight(&tile, &kept) {
             let order: Vec<usize> = (0..shape.len()).collect();
-            tile = self.ordered(0, &tile, shape, &order, bytes);
+            tile = self.ordered(0, &tile, shape, &order, bytes)?;
         }
         let ((steps, step_sizes), (rows, row_sizes)) = (part(&tile, &folded), part(&tile, &kept));
         let results = Tile::contiguous(out.start, &row_sizes);
@@ -138,6 +147,7 @@ impl Run<'_> {
                 }
             });
         }
+        Ok(())
     }
 
     /// Calls `f` with the starts of every line along `axis` of two tiles, and its position among the lines.

@@ -1,0 +1,336 @@
+//! Which programs of a launch may run at once: those that touch different elements of all memory that is written.
+//!
+//! The contract, for every output that a kernel stores to and the input that it aliases:
+//!
+//! 1. Programs that differ in a parallel axis run at once if the spec proves them apart: the index along that axis is itself
+//!    an entry of every index map of that memory, in a dimension that is cut into equal blocks, and no access addresses that
+//!    dimension by a run-time start. This is decided when the kernel is compiled and costs a launch nothing.
+//! 2. For the other axes the launch evaluates the maps, tables included. If no two programs have blocks in common of which
+//!    one is stored to, all programs run at once.
+//! 3. If two programs certainly touch one element, by accesses that no condition or mask guards, and one of them stores, the
+//!    launch is refused with the interpreter's `race`.
+//! 4. Otherwise programs that are not apart by 1. run in order, on one thread.
+use super::{Launch, Stop, run};
+use crate::interp::{Datum, Fault, eval};
+use crate::passes::lower;
+use pallas_ir::{
+    BlockDim, DType, Frame, Inst, Kernel, Literal, Loc, Op, OperandId, OperandKind, RegionId, Semantics, Value, View,
+};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// More blocks than this are not evaluated, nor are more pairs of them compared.
+const MOST: usize = 1 << 16;
+
+/// What is known of a kernel before its launches.
+#[derive(Debug)]
+pub(super) struct Apart {
+    /// As traced: it has the index maps.
+    kernel: Arc<Kernel>,
+    /// For each parallel axis, whether the spec proves its programs apart.
+    proven: Vec<bool>,
+    /// Parallel axes and the block sizes that their indices are multiplied with.
+    sizes: Vec<(usize, i64)>,
+    /// Memory whose programs the spec does not prove apart.
+    open: Vec<Shared>,
+    /// The last launch whose maps read no tables, by sizes, and whether its programs were apart.
+    last: Mutex<Option<(Vec<i64>, bool)>>,
+}
+
+/// Memory that is stored to: an output, and the input that it aliases.
+#[derive(Debug)]
+struct Shared {
+    accesses: Vec<Access>,
+    /// For each grid axis, whether its index is an entry of the maps that no access leaves.
+    own: Vec<bool>,
+}
+
+/// A load or store.
+#[derive(Clone, Debug)]
+struct Access {
+    operand: OperandId,
+    view: View,
+    stores: bool,
+    /// Every program makes it, with all of its elements.
+    certain: bool,
+    loc: Loc,
+}
+
+/// Elements that an access of a program may touch: a range for each dimension.
+struct Touched<'a> {
+    program: Vec<i64>,
+    ranges: Vec<(i64, i64)>,
+    access: &'a Access,
+}
+
+impl Apart {
+    pub(super) fn new(kernel: Arc<Kernel>) -> Apart {
+        let all: Vec<Shared> = (0..kernel.operands.len()).filter_map(|o| shared(&kernel, o)).collect();
+        let parallel = |axis: &usize| kernel.grid[*axis].semantics == Semantics::Parallel;
+        let axes: Vec<usize> = (0..kernel.grid.len()).filter(parallel).collect();
+        let proven: Vec<bool> = axes.iter().map(|&a| all.iter().all(|s| s.own[a])).collect();
+        let mut sizes = vec![];
+        for (at, &axis) in axes.iter().enumerate() {
+            for access in all.iter().filter(|s| s.own[axis]).flat_map(|s| &s.accesses) {
+                let entry = own_entry(&kernel, access.operand, axis).map(|k| kernel.operand(access.operand).block[k]);
+                sizes.extend(entry.map(|block| (at, block.size() as i64)).filter(|s| s.1 > 1));
+            }
+        }
+        sizes.sort_unstable();
+        sizes.dedup();
+        let open = all.into_iter().filter(|s| !axes.iter().all(|&a| s.own[a])).collect();
+        Apart { proven, sizes, open, last: Mutex::default(), kernel }
+    }
+
+    /// For each parallel axis of the launch, whether programs that differ in it may run at once.
+    ///
+    /// # Errors
+    /// Two programs certainly touch one element that one of them stores to.
+    pub(super) fn axes(&self, launch: &Launch<'_>) -> Result<Option<Vec<bool>>, Stop> {
+        // Positions are i32: where they would wrap, different indices are no different blocks.
+        let wraps = |&(axis, size): &(usize, i64)| launch.grid[axis] > i64::from(i32::MAX) / size;
+        if self.sizes.iter().any(wraps) {
+            return Ok(Some(vec![false; self.proven.len()]));
+        }
+        if self.open.is_empty() || self.apart(launch)? { Ok(None) } else { Ok(Some(self.proven.clone())) }
+    }
+
+    /// Whether all programs are apart in all memory that the spec leaves open.
+    fn apart(&self, launch: &Launch<'_>) -> Result<bool, Stop> {
+        let mut operands = self.open.iter().flat_map(|s| &s.accesses).map(|a| a.operand);
+        let by_data = operands.any(|o| lower::by_data(&self.kernel, o));
+        let key = || -> Vec<i64> {
+            let extents = launch.memory.iter().flat_map(|m| m.shape).map(|&n| n as i64);
+            launch.sizes.iter().copied().chain(extents).collect()
+        };
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, apart)) = last.as_ref().filter(|(sizes, _)| !by_data && *sizes == key()) {
+            return Ok(*apart);
+        }
+        let names: Vec<(&str, i64)> =
+            self.kernel.dims.iter().zip(launch.sizes).map(|(d, &n)| (d.name.as_str(), n)).collect();
+        let grid = lower::grid_extents(&self.kernel, &names);
+        let mut apart = true;
+        for shared in &self.open {
+            apart &= match self.touched(shared, &grid, launch) {
+                Some(touched) => self.compare(touched)?,
+                None => false,
+            };
+        }
+        *last = (!by_data).then(|| (key(), apart));
+        Ok(apart)
+    }
+
+    /// What the accesses of all programs may touch; `None` where that is not known, or too much to look at.
+    fn touched<'a>(&self, shared: &'a Shared, grid: &[i64], launch: &Launch<'_>) -> Option<Vec<Touched<'a>>> {
+        let maps: Vec<RegionId> = shared.accesses.iter().filter_map(|a| self.kernel.operand(a.operand).map).collect();
+        // One index stands for all of an axis that only keeps programs apart, two for an axis that no map knows.
+        let needed = |axis: usize| match self.kernel.grid[axis].semantics {
+            _ if maps.iter().any(|&m| reads(&self.kernel, m, axis)) => grid[axis],
+            Semantics::Parallel if !shared.own[axis] => grid[axis].min(2),
+            Semantics::Parallel | Semantics::Arbitrary => grid[axis].min(1),
+        };
+        let extents: Vec<i64> = (0..grid.len()).map(needed).collect();
+        let count = extents.iter().try_fold(shared.accesses.len() as i64, |n, &extent| n.checked_mul(extent))?;
+        if count > MOST as i64 {
+            return None;
+        }
+        let mut all = Vec::with_capacity(count as usize);
+        // Steps of a program come back to its blocks.
+        let steps = (0..extents.len()).any(|a| self.kernel.grid[a].semantics == Semantics::Arbitrary && extents[a] > 1);
+        let mut seen = HashSet::new();
+        for mut rest in 0..extents.iter().product() {
+            let mut ids = vec![0; extents.len()];
+            for (id, &n) in ids.iter_mut().zip(&extents).rev() {
+                (*id, rest) = (rest % n, rest / n);
+            }
+            let parallel = ids.iter().zip(&self.kernel.grid).filter(|(_, a)| a.semantics == Semantics::Parallel);
+            let program: Vec<i64> = parallel.map(|(&id, _)| id).collect();
+            for (at, access) in shared.accesses.iter().enumerate() {
+                let ranges = self.ranges(access, &ids, grid, launch)?;
+                let empty = ranges.iter().any(|(from, to)| from >= to);
+                if !empty && (!steps || seen.insert((at, program.clone(), ranges.clone()))) {
+                    all.push(Touched { program: program.clone(), ranges, access });
+                }
+            }
+        }
+        Some(all)
+    }
+
+    /// Whether no two programs have elements in common that one of them stores to.
+    fn compare(&self, mut all: Vec<Touched<'_>>) -> Result<bool, Stop> {
+        let rank = all.first().map_or(0, |t| t.ranges.len());
+        let distinct = |k: &usize| all.iter().map(|t| t.ranges[*k].0).collect::<HashSet<_>>().len();
+        // Along the dimension in which they begin at the most places, few overlap.
+        let along = (0..rank).max_by_key(distinct);
+        if let Some(k) = along {
+            all.sort_by_key(|t| t.ranges[k].0);
+        }
+        let (mut apart, mut pairs) = (true, 0);
+        for (i, a) in all.iter().enumerate() {
+            for b in all[i + 1..].iter().take_while(|b| along.is_none_or(|k| b.ranges[k].0 < a.ranges[k].1)) {
+                pairs += 1;
+                if pairs > MOST {
+                    return Ok(false);
+                }
+                let shares = a.ranges.iter().zip(&b.ranges).all(|(x, y)| x.0.max(y.0) < x.1.min(y.1));
+                if a.program == b.program || !shares || !(a.access.stores || b.access.stores) {
+                    continue;
+                }
+                apart = false;
+                if a.access.certain && b.access.certain {
+                    return Err(Stop::Fault(self.race(a, b)));
+                }
+            }
+        }
+        Ok(apart)
+    }
+
+    fn race(&self, a: &Touched<'_>, b: &Touched<'_>) -> Fault {
+        let (writer, other) = if a.access.stores { (a, b) } else { (b, a) };
+        let first: Vec<i64> = a.ranges.iter().zip(&b.ranges).map(|(x, y)| x.0.max(y.0)).collect();
+        let message = format!(
+            "a race: program {:?} stores to element {first:?} of `{}`, which program {:?} {} at {}",
+            writer.program,
+            self.kernel.operand(writer.access.operand).name,
+            other.program,
+            if other.access.stores { "stores to" } else { "reads" },
+            other.access.loc,
+        );
+        let (code, kernel, program) = ("race", self.kernel.name.clone(), writer.program.clone());
+        let help = "make the axis `arbitrary`, or give each program its own block".into();
+        Fault { code, kernel, program, loc: writer.access.loc, message, help }
+    }
+
+    /// What an access of the program with these ids may touch; `None`: not known.
+    fn ranges(&self, access: &Access, ids: &[i64], grid: &[i64], launch: &Launch<'_>) -> Option<Vec<(i64, i64)>> {
+        let operand = self.kernel.operand(access.operand);
+        let shape = launch.memory[access.operand.index()].shape;
+        let origin = match operand.map {
+            Some(map) => self.index(map, ids, grid, launch)?,
+            None => vec![0; shape.len()],
+        };
+        let mut axes = access.view.axes.iter();
+        let mut ranges = vec![];
+        for ((&block, &index), &extent) in operand.block.iter().zip(&origin).zip(shape) {
+            let first = match block {
+                BlockDim::Squeezed => index,
+                BlockDim::Blocked(n) => index * n as i64,
+                BlockDim::Element { low, .. } => index - low as i64,
+            };
+            let whole = (0, extent as i64);
+            let within = |from: i64, to: i64| (from.max(whole.0), to.min(whole.1));
+            let inner = if block.kept() || access.view.frame == Frame::Array { axes.next() } else { None };
+            ranges.push(match inner {
+                _ if access.view.frame == Frame::Array => whole,
+                // Positions of the machine wrap here, unless `lower` clamped them because they come from data.
+                _ if i32::try_from(first).is_err() && !lower::by_data(&self.kernel, access.operand) => return None,
+                Some(axis) if axis.dynamic => whole,
+                Some(axis) if axis.size == 0 => (0, 0),
+                Some(axis) => {
+                    let from = first + axis.offset;
+                    within(from, from + axis.stride * (axis.size as i64 - 1) + 1)
+                }
+                None => within(first, first + 1),
+            });
+        }
+        Some(ranges)
+    }
+
+    /// The entries that an index map yields, computed as the interpreter does; `None`: it has control flow.
+    fn index(&self, map: RegionId, ids: &[i64], grid: &[i64], launch: &Launch<'_>) -> Option<Vec<i64>> {
+        let kernel = &*self.kernel;
+        let region = kernel.region(map);
+        let int = |x: i64| Literal::int(DType::I32, x);
+        let mut values: Vec<(Value, Literal)> = region.params.iter().zip(ids).map(|(&v, &id)| (v, int(id))).collect();
+        let get = |values: &[(Value, Literal)], v: Value| values.iter().find(|(x, _)| *x == v).map(|(_, x)| *x);
+        for &id in &region.insts {
+            let Inst { op, args, results, .. } = kernel.inst(id);
+            let [to] = results[..] else { return None };
+            let args: Vec<Literal> = args.iter().map(|&v| get(&values, v)).collect::<Option<_>>()?;
+            let computed = |f: &dyn Fn(&[&Datum]) -> Option<Datum>| {
+                let data: Vec<Datum> = args.iter().map(|&x| Datum::scalar(x)).collect();
+                f(&data.iter().collect::<Vec<_>>()).map(|d| d.data.get(0))
+            };
+            let ty = || kernel.ty(to).clone();
+            let value = match op {
+                Op::Const(x) => *x,
+                Op::Scalar(op) => computed(&|args| Some(eval::scalar(*op, args, ty())))?,
+                Op::Structural(op) => computed(&|args| eval::structural(op, args, ty()).ok())?,
+                Op::ProgramId(axis) => int(ids[*axis]),
+                Op::NumPrograms(axis) => int(grid[*axis]),
+                Op::Extent(dim) => int(launch.sizes[dim.index()]),
+                Op::Param(o) => launch.params[o.index()]?,
+                Op::Prefetch(o) => {
+                    let at = args.iter().map(|x| x.as_i64());
+                    // SAFETY: the caller of `Executable::run` vouches for the memory.
+                    unsafe { run::element(&launch.memory[o.index()], kernel.operand(*o).dtype, at) }
+                }
+                Op::Load { .. } | Op::Store { .. } | Op::Valid { .. } => return None,
+                Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => return None,
+            };
+            values.push((to, value));
+        }
+        region.yields.iter().map(|&v| Some(get(&values, v)?.as_i64())).collect()
+    }
+}
+
+/// The accesses to an output that is stored to, and to its input; `None` for every other operand.
+fn shared(kernel: &Kernel, output: usize) -> Option<Shared> {
+    let OperandKind::Output { alias, .. } = &kernel.operands[output].kind else { return None };
+    let of = |o: OperandId| o.index() == output || *alias == Some(o);
+    let mut accesses: Vec<Access> = vec![];
+    kernel.walk(kernel.body, &mut |id, inst| {
+        let (operand, view, masked, stores) = match &inst.op {
+            Op::Load { from, view, masked } if of(*from) => (*from, view, *masked, false),
+            Op::Store { to, view, masked } if of(*to) => (*to, view, *masked, true),
+            _ => return,
+        };
+        let certain = !masked
+            && kernel.region(kernel.body).insts.contains(&id)
+            && view.frame == Frame::Block
+            && view.axes.iter().all(|a| !a.dynamic && a.stride == 1);
+        let access = Access { operand, view: view.clone(), stores, certain, loc: kernel.loc(id) };
+        let same = |a: &Access| (a.operand, &a.view, a.stores) == (access.operand, &access.view, access.stores);
+        match accesses.iter_mut().find(|a| same(a)) {
+            Some(known) if !known.certain => *known = access,
+            Some(_) => {}
+            None => accesses.push(access),
+        }
+    });
+    if !accesses.iter().any(|a| a.stores) {
+        return None;
+    }
+    let own = (0..kernel.grid.len()).map(|axis| keeps_apart(kernel, &accesses, axis)).collect();
+    Some(Shared { accesses, own })
+}
+
+/// Whether programs that differ along a grid axis touch different elements by these accesses.
+fn keeps_apart(kernel: &Kernel, accesses: &[Access], axis: usize) -> bool {
+    let Some(dim) = accesses.first().and_then(|a| own_entry(kernel, a.operand, axis)) else { return false };
+    let block = kernel.operand(accesses[0].operand).block[dim];
+    accesses.iter().all(|a| {
+        let operand = kernel.operand(a.operand);
+        let same = own_entry(kernel, a.operand, axis) == Some(dim) && operand.block[dim] == block;
+        let kept = operand.block[..dim].iter().filter(|b| b.kept()).count();
+        let still = !block.kept() || a.view.axes.get(kept).is_some_and(|view| !view.dynamic);
+        same && still && a.view.frame == Frame::Block
+    })
+}
+
+/// The dimension of equal blocks whose number is the index along a grid axis.
+fn own_entry(kernel: &Kernel, operand: OperandId, axis: usize) -> Option<usize> {
+    let operand = kernel.operand(operand);
+    let map = kernel.region(operand.map?);
+    let blocks = |k: &usize| !matches!(operand.block[*k], BlockDim::Element { .. });
+    (0..map.yields.len()).filter(blocks).find(|&k| map.yields[k] == map.params[axis])
+}
+
+/// Whether a map needs a grid axis for more than an entry of its own.
+fn reads(kernel: &Kernel, map: RegionId, axis: usize) -> bool {
+    let (region, mut used) = (kernel.region(map), 0);
+    let id = region.params[axis];
+    kernel.walk(map, &mut |_, inst| used += usize::from(inst.args.contains(&id) || inst.op == Op::ProgramId(axis)));
+    let entries = region.yields.iter().filter(|&&v| v == id).count();
+    used > 0 || entries > 1 || (entries == 1 && kernel.grid[axis].semantics == Semantics::Arbitrary)
+}
