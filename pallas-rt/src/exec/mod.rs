@@ -44,4 +44,4 @@ mod run;
 pub use compiled::{Argument, Compiled};
 pub use prepared::Prepared;
 pub(crate) use prepared::owned;
-pub(crate) use run::{Call, empty, run, with_outputs};
+pub(crate) use run::{Call, interpret, run};

@@ -2,9 +2,11 @@
 use super::compiled::Compiled;
 use super::donate;
 use crate::array::Array;
-use crate::device::{Client, DeviceKind, Geometry, LAUNCHES, Launch, outputs};
+use crate::device::{Client, DeviceKind, Geometry, LAUNCHES, Launch, interpreter, outputs};
 use crate::error::Result;
+use crate::interp::Machine;
 use pallas_ir::{Kernel, Literal, Loc, OperandKind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What a launch is given, besides the kernel and the client.
@@ -40,8 +42,26 @@ pub(crate) fn run(compiled: &Compiled, client: &Client, mut call: Call<'_>) -> R
     })
 }
 
+/// Runs a kernel on an interpreter's client: `run` takes the machine through every program.
+pub(crate) fn interpret(
+    client: &Client,
+    kernel: &Arc<Kernel>,
+    call: Call<'_>,
+    run: impl FnOnce(Machine) -> Result<Machine>,
+) -> Result<Vec<Array>> {
+    if call.geometry.is_empty() {
+        return empty(client, kernel, &call);
+    }
+    interpreter::check_room(client, kernel)?;
+    with_outputs(client, kernel, call, |launch| {
+        let machine = run(interpreter::machine(kernel, launch)?)?;
+        // SAFETY: as in `run`.
+        unsafe { interpreter::finish(machine, launch) }
+    })
+}
+
 /// Calls `f` with a launch whose outputs have memory, and returns them.
-pub(crate) fn with_outputs(
+fn with_outputs(
     client: &Client,
     kernel: &Kernel,
     mut call: Call<'_>,
@@ -64,7 +84,7 @@ pub(crate) fn with_outputs(
 }
 
 /// The outputs of a launch without programs: their `empty` value, or the input that they alias.
-pub(crate) fn empty(client: &Client, kernel: &Kernel, call: &Call<'_>) -> Result<Vec<Array>> {
+fn empty(client: &Client, kernel: &Kernel, call: &Call<'_>) -> Result<Vec<Array>> {
     let mut out = vec![];
     for i in outputs(kernel) {
         let (operand, shape) = (&kernel.operands[i], &call.geometry.shapes[i]);

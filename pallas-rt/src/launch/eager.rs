@@ -2,7 +2,6 @@
 use super::bind::Sizes;
 use super::spec::Body;
 use super::trace;
-use crate::device::interpreter::{check_room, finish, machine};
 use crate::exec::{self, Call};
 use crate::lang::context;
 use crate::{Array, Client, Result};
@@ -20,21 +19,16 @@ pub(super) fn run(
     sizes: &Sizes,
     body: Body<'_>,
 ) -> Result<Vec<Array>> {
-    if call.geometry.is_empty() {
-        return exec::empty(client, kernel, &call);
-    }
-    check_room(client, kernel)?;
     let frame = trace::frame(sizes);
-    exec::with_outputs(client, kernel, call, |launch| {
-        let mut machine = machine(kernel, launch)?;
+    let at = call.at;
+    exec::interpret(client, kernel, call, |mut machine| {
         for steps in machine.schedule(SEED) {
             machine.begin_lane();
             for program in steps {
                 machine.begin_step(program);
-                machine = context::eager(machine, launch.at, || body(&frame))?;
+                machine = context::eager(machine, at, || body(&frame))?;
             }
         }
-        // SAFETY: the outputs' memory is fresh, donated, or lent by a caller who has it for itself.
-        unsafe { finish(machine, launch) }
+        Ok(machine)
     })
 }

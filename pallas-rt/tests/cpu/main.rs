@@ -3,6 +3,7 @@
 //! gives the same bits.
 mod memory;
 mod products;
+mod queue;
 mod safety;
 mod strips;
 

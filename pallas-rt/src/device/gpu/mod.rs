@@ -10,6 +10,7 @@
 mod adapter;
 mod clients;
 mod job;
+#[allow(unsafe_code, reason = "launches trust their caller with memory")]
 mod launch;
 mod memory;
 #[allow(unsafe_code, reason = "proven shaders run unchecked")]
