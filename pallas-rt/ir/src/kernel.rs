@@ -323,7 +323,7 @@ impl View {
 }
 
 /// An operation. Arguments and results belong to the instruction.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
     /// A scalar constant.
     Const(Literal),

@@ -205,14 +205,16 @@ impl<'a> Checker<'a> {
         if inst.regions.len() != region_count(&inst.op) {
             return self.fail_at(id, format!("has {} regions, not {}", inst.regions.len(), region_count(&inst.op)));
         }
-        let text = self.kernel.inst_text(inst);
         for &region in &inst.regions {
-            self.region(region, &text, self.kernel.loc(id))?;
+            self.region(region, &self.kernel.inst_text(inst), self.kernel.loc(id))?;
         }
         if let Some(message) = self.access(&inst.op).or_else(|| self.types(inst)) {
             return self.fail_at(id, message);
         }
-        inst.results.iter().try_for_each(|&v| self.define(v, &text, self.kernel.loc(id)))
+        match inst.results.iter().try_for_each(|&v| self.define(v, "", self.kernel.loc(id))) {
+            Err(violation) => self.fail_at(id, violation.message),
+            Ok(()) => Ok(()),
+        }
     }
 
     fn types_of(&self, values: &[Value]) -> Vec<&'a Type> {

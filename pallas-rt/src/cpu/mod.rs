@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// An operand's memory during a launch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory<'a> {
     /// First element; null for operands without memory.
     pub(crate) ptr: *mut u8,
@@ -56,6 +56,16 @@ unsafe impl Sync for Memory<'_> {}
 pub(crate) struct Executable {
     plan: plan::Plan,
     apart: apart::Apart,
+    /// The sizes and the grid of the last launch.
+    last: Mutex<Option<Arc<Prepared>>>,
+}
+
+/// What launches over the same sizes and grid share: they find the places of tiles and scalars resolved. One on the caller's
+/// thread alone allocates nothing.
+struct Prepared {
+    sizes: Box<[i64]>,
+    grid: Box<[i64]>,
+    states: run::States,
 }
 
 /// Why a launch ended early.
@@ -129,7 +139,7 @@ impl Executable {
                 panic!("the CPU backend was given a kernel that is not well formed: {violation}");
             }
         }
-        Executable { apart: apart::Apart::new(traced), plan: plan::plan(lowered) }
+        Executable { apart: apart::Apart::new(traced), plan: plan::plan(lowered), last: Mutex::default() }
     }
 
     /// Bytes that the plan and its machine code hold, estimated: a chain's code is at least a page.
@@ -173,34 +183,57 @@ impl Executable {
     /// ([`apart`]); no memory for tiles.
     #[allow(unsafe_code, reason = "the caller vouches for raw memory")]
     pub(crate) unsafe fn run(&self, launch: &Launch<'_>) -> Result<Vec<String>, Stop> {
+        #[cfg(guarded)]
+        return run::guard::launch(&self.plan.kernel, launch, |launch| self.programs(launch));
+        #[cfg(not(guarded))]
+        self.programs(launch)
+    }
+
+    fn programs(&self, launch: &Launch<'_>) -> Result<Vec<String>, Stop> {
         let order = self.apart.axes(launch)?.map(|at_once| Order::new(launch.grid, &at_once));
         let units: i64 = match &order {
             None => launch.grid.iter().product(),
             Some(order) => order.outer.iter().map(|[extent, _]| extent).product(),
         };
         let threads = self.threads(launch.grid).min(units as usize).max(1);
+        let (prepared, outcome) = (self.prepared(launch.sizes, launch.grid), Outcome::new());
+        let run = |units: &mut dyn Iterator<Item = i64>| match &order {
+            None => run::programs(&self.plan, &prepared.states, launch, units, &outcome),
+            Some(order) => {
+                let programs = units.flat_map(|unit| order.programs(unit));
+                run::programs(&self.plan, &prepared.states, launch, programs, &outcome);
+            }
+        };
+        if threads == 1 {
+            run(&mut (0..units));
+            return outcome.finish();
+        }
         // A late thread must not leave the others idle.
         let parts = (threads * 32).min(units as usize);
         let bound = |part: u32| (i128::from(part) * i128::from(units) / parts as i128) as i64;
         let shares = Shares::new(parts as u32, threads as u32);
-        let outcome = Outcome::new();
         let thread = |t: usize| {
-            let units = std::iter::from_fn(|| shares.take(t)).flat_map(|part| bound(part)..bound(part + 1));
-            match &order {
-                None => run::programs(&self.plan, launch, units, &outcome),
-                Some(order) => run::programs(&self.plan, launch, units.flat_map(|u| order.programs(u)), &outcome),
-            }
+            let parts = std::iter::from_fn(|| shares.take(t));
+            run(&mut parts.flat_map(|part| bound(part)..bound(part + 1)));
         };
-        if threads == 1 {
+        // The caller is one of the threads: nobody has to be woken for its share.
+        rayon::in_place_scope(|scope| {
+            (1..threads).for_each(|t| scope.spawn(move |_| thread(t)));
             thread(0);
-        } else {
-            // The caller is one of the threads: nobody has to be woken for its share.
-            rayon::in_place_scope(|scope| {
-                (1..threads).for_each(|t| scope.spawn(move |_| thread(t)));
-                thread(0);
-            });
-        }
+        });
         outcome.finish()
+    }
+
+    /// What launches over these sizes and this grid share: of the last launch, or nothing yet.
+    fn prepared(&self, sizes: &[i64], grid: &[i64]) -> Arc<Prepared> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some(prepared) if *prepared.sizes == *sizes && *prepared.grid == *grid => prepared.clone(),
+            _ => {
+                let prepared = Prepared { sizes: sizes.into(), grid: grid.into(), states: run::States::default() };
+                last.insert(Arc::new(prepared)).clone()
+            }
+        }
     }
 }
 

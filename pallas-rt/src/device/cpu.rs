@@ -52,6 +52,9 @@ impl Runtime for Cpu {
     }
 }
 
+/// Operands of a launch that need no memory from the heap.
+const FEW: usize = 16;
+
 /// A kernel for the CPU, compiled at its first launch.
 struct Native {
     source: Arc<Source>,
@@ -150,9 +153,14 @@ unsafe fn execute(
     ledger: &Ledger,
     start: impl Fn(usize) -> *mut u8,
 ) -> Result<()> {
-    let memory = geometry.shapes.iter().enumerate().map(|(i, shape)| cpu::Memory { ptr: start(i), shape });
-    let memory: Vec<cpu::Memory<'_>> = memory.collect();
-    let launch = cpu::Launch { sizes: &geometry.sizes, grid: &geometry.parallel, memory: &memory, params };
+    let count = geometry.shapes.len();
+    let (mut few, mut many) = ([cpu::Memory { ptr: std::ptr::null_mut(), shape: &[] }; FEW], vec![]);
+    many.resize(if count > FEW { count } else { 0 }, few[0]);
+    let memory = if count > FEW { &mut many[..] } else { &mut few[..count] };
+    for (i, (own, shape)) in memory.iter_mut().zip(&geometry.shapes).enumerate() {
+        *own = cpu::Memory { ptr: start(i), shape };
+    }
+    let launch = cpu::Launch { sizes: &geometry.sizes, grid: &geometry.parallel, memory, params };
     let stopped = |stop| match stop {
         cpu::Stop::Fault(fault) => Error::from(fault),
         cpu::Stop::Memory(bytes) => ledger.refused(bytes as u64, "out of memory for tiles".into()),

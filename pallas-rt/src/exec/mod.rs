@@ -40,6 +40,9 @@ mod donate;
 mod prepared;
 #[allow(unsafe_code, reason = "launches of arrays that were checked")]
 mod run;
+#[cfg(test)]
+#[allow(unsafe_code, reason = "an allocator that counts")]
+mod tests;
 
 pub use compiled::{Argument, Compiled};
 pub use prepared::Prepared;

@@ -10,7 +10,7 @@
 use super::rewrite::Rewrite;
 use crate::interp::{Data, Datum, eval};
 use pallas_ir::{DType, Inst, Kernel, Literal, Loc, Op, RegionId, ScalarOp, Type, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Simplifies a kernel.
 pub fn simplify(kernel: &Kernel) -> Kernel {
@@ -19,7 +19,7 @@ pub fn simplify(kernel: &Kernel) -> Kernel {
 
 /// Simplifies a kernel some of whose values are marked.
 pub fn simplify_marked<T: Copy>(kernel: &Kernel, marked: &mut Vec<(Value, T)>) -> Kernel {
-    let mut simplify = Simplify { constants: BTreeMap::new(), scopes: vec![vec![]] };
+    let mut simplify = Simplify { constants: BTreeMap::new(), scopes: vec![HashMap::new()] };
     let folded = copy(kernel, marked, &mut |r, inst, loc| simplify.inst(r, inst, loc));
     let used = used(&folded);
     let needed = |inst: &Inst| !pure(&inst.op) || inst.results.iter().any(|v| used[v.index()]);
@@ -62,7 +62,7 @@ struct Simplify {
     /// Scalars of the copy that are known.
     constants: BTreeMap<Value, Literal>,
     /// Operations of the copy whose results are at hand, by open region.
-    scopes: Vec<Vec<(Op, Vec<Value>, Value)>>,
+    scopes: Vec<HashMap<(Op, Vec<Value>), Value>>,
 }
 
 impl Simplify {
@@ -96,7 +96,7 @@ impl Simplify {
             .regions
             .iter()
             .map(|&region| {
-                self.scopes.push(vec![]);
+                self.scopes.push(HashMap::new());
                 let new = r.nested(region, &mut |r, inst, loc| self.inst(r, inst, loc));
                 self.scopes.pop();
                 new
@@ -111,15 +111,15 @@ impl Simplify {
         }
         let op = self.folded(&inst.op, args, r).map_or_else(|| inst.op.clone(), Op::Const);
         let args = if matches!(op, Op::Const(_)) { vec![] } else { args.to_vec() };
-        let at_hand = self.scopes.iter().flatten().find(|(o, a, _)| *o == op && *a == args);
-        if let Some((.., value)) = at_hand {
+        let computed = (op, args);
+        if let Some(value) = self.scopes.iter().find_map(|scope| scope.get(&computed)) {
             return *value;
         }
-        let value = r.append_value(op.clone(), args.clone(), inst.results[0], loc);
-        if let Op::Const(x) = op {
+        let value = r.append_value(computed.0.clone(), computed.1.clone(), inst.results[0], loc);
+        if let Op::Const(x) = computed.0 {
             self.constants.insert(value, x);
         }
-        self.scopes.last_mut().expect("the body is open").push((op, args, value));
+        self.scopes.last_mut().expect("the body is open").insert(computed, value);
         value
     }
     /// `x + 0`, `x · 1`, `x / 1`, `x & true`: x.

@@ -7,7 +7,7 @@ use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// Each axis of the operand is 1 or already as in `to`; a scalar fits every shape.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Broadcast {
     /// The result's shape.
     pub to: Vec<Dim>,

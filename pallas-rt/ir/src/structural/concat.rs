@@ -7,7 +7,7 @@ use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// All other axes agree.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Concat {
     /// The axis.
     pub axis: usize,

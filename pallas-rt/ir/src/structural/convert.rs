@@ -6,21 +6,21 @@ use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// Conversion as Rust's `as`: floats saturate into integers and NaN becomes 0; `bool` is `x != 0`.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Cast {
     /// The result's element type.
     pub to: DType,
 }
 
 /// The same bits read as another type of the same size.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Bitcast {
     /// The result's element type.
     pub to: DType,
 }
 
 /// Integer power by repeated multiplication; a negative exponent is the reciprocal.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Powi {
     /// The exponent.
     pub exponent: i32,

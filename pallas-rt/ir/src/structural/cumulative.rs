@@ -6,7 +6,7 @@ use crate::{DType, Dim, E, Facts, ScalarOp};
 use std::fmt;
 
 /// `result[i] = x[0] op .. op x[i]` along an axis.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Cumulative {
     /// A monoid: add, mul, minimum, maximum.
     pub op: ScalarOp,

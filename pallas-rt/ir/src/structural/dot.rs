@@ -7,7 +7,7 @@ use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// `result[batch.., free of a.., free of b..] = Σ a·b` over `contract`, in type `acc`; pairs are (axis of a, axis of b).
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Dot {
     /// Axes that both keep.
     pub batch: Vec<(usize, usize)>,

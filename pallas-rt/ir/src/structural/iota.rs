@@ -6,7 +6,7 @@ use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// `result[..] = coordinate along axis`.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Iota {
     /// The result's shape.
     pub shape: Vec<Dim>,

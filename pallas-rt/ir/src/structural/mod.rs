@@ -86,7 +86,7 @@ pub struct Sample<O> {
 macro_rules! structural_ops {
     ($($Op:ident),* $(,)?) => {
         /// Any structural operation.
-        #[derive(Clone, PartialEq, Debug)]
+        #[derive(Clone, PartialEq, Eq, Hash, Debug)]
         pub enum StructuralOp { $(#[doc = concat!("See [`", stringify!($Op), "`].")] $Op($Op)),* }
         $(impl From<$Op> for StructuralOp {
             fn from(op: $Op) -> StructuralOp { StructuralOp::$Op(op) }

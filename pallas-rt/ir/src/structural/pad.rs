@@ -6,7 +6,7 @@ use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// `low` elements in front of each axis and `high` behind it; operand 1 is their value.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pad {
     /// In front.
     pub low: Vec<Dim>,

@@ -8,7 +8,7 @@ use crate::{DType, Dim, E, Facts, ScalarOp};
 use std::fmt;
 
 /// `result[i, 0] = op over k of x[i, k]`; nothing to fold gives the neutral element.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Reduce {
     /// A monoid: add, mul, minimum, maximum, bitand, bitor.
     pub op: ScalarOp,
@@ -112,7 +112,7 @@ impl Structural for Reduce {
 }
 
 /// i32 position of the largest (or smallest) element along an axis: the first of ties; a NaN wins.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ArgReduce {
     /// Largest, else smallest.
     pub max: bool,

@@ -7,7 +7,7 @@ use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// As many elements as before.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Reshape {
     /// The result's shape.
     pub to: Vec<Dim>,

@@ -9,7 +9,7 @@ use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// The last element comes first.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Reverse {
     /// Axes turned round.
     pub axes: Vec<usize>,

@@ -7,7 +7,7 @@ use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// Elements `start + stride * i`, `i < size`, along each axis.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Slice {
     /// First element.
     pub start: Vec<i64>,

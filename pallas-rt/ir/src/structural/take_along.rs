@@ -7,7 +7,7 @@ use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// `result[.., i, ..] = x[.., index[.., i, ..], ..]`; the other axes agree, or are 1 in `x`'s index.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TakeAlong {
     /// The axis.
     pub axis: usize,

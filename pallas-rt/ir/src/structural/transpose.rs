@@ -9,7 +9,7 @@ use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// Result axis `i` is operand axis `axes[i]`.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Transpose {
     /// A permutation of the operand's axes.
     pub axes: Vec<usize>,

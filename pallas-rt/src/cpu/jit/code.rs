@@ -146,20 +146,34 @@ pub(super) struct Compiler<'c> {
     pub(super) folded: Vec<Option<Folded>>,
     /// Uses of each input and link in a vector.
     pub(super) uses: [Vec<usize>; 2],
-    /// Links that rotate bits.
+    /// Links that rotate bits, and those that are parts of one.
     pub(super) rotations: Vec<Option<Rotation>>,
+    pub(super) rotated: Vec<bool>,
+    /// The element type of each input, by its uses, and its position among the inputs that are values.
+    pub(super) types: Vec<Option<DType>>,
+    pub(super) places: Vec<Option<usize>>,
 }
 
 impl<'c> Compiler<'c> {
     fn new(chain: &'c Chain, form: Form, w: Writer, length: usize) -> Option<Self> {
         let mut uses = [vec![0; chain.inputs.len()], vec![0; chain.links.len()]];
-        let sources = chain.links.iter().flat_map(|l| &l.args).map(|a| a.0).chain(chain.sinks.iter().map(|s| s.of));
-        for source in sources {
+        let sources = chain.links.iter().flat_map(|l| &l.args).copied();
+        let sources = sources.chain(chain.sinks.iter().map(|s| (s.of, s.dtype)));
+        let mut types = vec![None; chain.inputs.len()];
+        for (source, dtype) in sources {
             match source {
-                Source::Input(i) => uses[0][i] += 1,
+                Source::Input(i) => {
+                    uses[0][i] += 1;
+                    types[i] = Some(dtype);
+                }
                 Source::Link(l) => uses[1][l] += 1,
             }
         }
+        let mut places = vec![None; chain.inputs.len()];
+        values(chain).enumerate().for_each(|(place, input)| places[input] = Some(place));
+        let rotations = rotations(chain, &uses[1]);
+        let mut rotated = vec![false; chain.links.len()];
+        rotations.iter().flatten().flat_map(|r| r.parts).for_each(|link| rotated[link] = true);
         let results = length + 1 + values(chain).count();
         let outputs = chain.links.iter().filter(|l| l.output.is_some());
         let folds = results + outputs.clone().count();
@@ -174,7 +188,10 @@ impl<'c> Compiler<'c> {
             ahead: None,
             slots: vec![None; chain.inputs.len()],
             folded: vec![],
-            rotations: rotations(chain, &uses[1]),
+            rotations,
+            rotated,
+            types,
+            places,
             uses,
         };
         let mut free = POINTERS.into_iter();
@@ -182,7 +199,7 @@ impl<'c> Compiler<'c> {
         let whole = |dtype| in_four_bytes(dtype) || (in_fewer_bytes(dtype) && form.whole);
         let mut slot = 0;
         for (place, input) in values(chain).enumerate() {
-            let dtype = compiler.input_type(input)?;
+            let dtype = compiler.types[input]?;
             if form.is_single(input) {
                 (in_four_bytes(dtype) || in_fewer_bytes(dtype)).then_some(())?;
                 compiler.slots[input] = Some(slot);
@@ -204,13 +221,6 @@ impl<'c> Compiler<'c> {
         Some(compiler)
     }
 
-    /// The element type of an input, by its uses.
-    pub(super) fn input_type(&self, input: usize) -> Option<DType> {
-        let args = self.chain.links.iter().flat_map(|l| &l.args).copied();
-        let all = args.chain(self.chain.sinks.iter().map(|s| (s.of, s.dtype)));
-        all.into_iter().find(|(s, _)| *s == Source::Input(input)).map(|(_, dtype)| dtype)
-    }
-
     /// `to` = where this row of a place begins.
     fn point(&mut self, place: usize, to: Gpr) {
         let at = |field: usize| entry(place, field);
@@ -228,7 +238,7 @@ impl<'c> Compiler<'c> {
             let Some(slot) = self.slots[input] else { continue };
             self.point(first + place, LIMIT);
             let from = Mem { base: LIMIT, index: None, offset: 0 };
-            let x = match self.input_type(input)? {
+            let x = match self.types[input]? {
                 dtype if in_fewer_bytes(dtype) => self.w.broadcast_narrow(dtype, from)?,
                 _ => self.w.broadcast(from)?,
             };
@@ -281,7 +291,7 @@ impl<'c> Compiler<'c> {
         let far = values(self.chain).position(|input| self.form.is_ahead(input) && !self.form.is_single(input));
         if let Some((place, at)) = far.and_then(|place| Some((place, self.pointers[place]?))) {
             let input = values(self.chain).nth(place)?;
-            self.ahead = Some(self.input_type(input)?.bytes() as i32);
+            self.ahead = Some(self.types[input]?.bytes() as i32);
             let field = entry(first + place, std::mem::offset_of!(Place, row));
             self.w.asm.mov_load(SPARE, kept(0));
             self.w.asm.mov_load(SPARE, Mem { base: SPARE, ..field });

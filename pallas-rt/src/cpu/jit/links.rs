@@ -1,7 +1,7 @@
 //! The links of a chain on eight elements, and what becomes of their results.
 use super::super::plan::step::{Chain, Input, Link, Operation, Source};
 use super::asm::{Binary, Gpr, Mem, Operand, Reg};
-use super::code::{COLUMN, Compiler, Folded, LANES, SPARE, values};
+use super::code::{COLUMN, Compiler, Folded, LANES, SPARE};
 use super::types::{held, in_fewer_bytes};
 use pallas_ir::{DType, Literal, ScalarOp};
 use std::ops::Range;
@@ -15,7 +15,7 @@ pub(super) struct Rotation {
     of: Source,
     by: u32,
     /// The links that shift, which nothing else reads.
-    parts: [usize; 2],
+    pub(super) parts: [usize; 2],
 }
 
 /// Which links of a chain rotate; `uses` has those of each link.
@@ -79,7 +79,7 @@ impl Compiler<'_> {
         let mut places = self.results - self.length - 1..;
         let mut late = vec![];
         for (i, link) in self.chain.links.iter().enumerate() {
-            if self.rotations.iter().flatten().any(|r| r.parts.contains(&i)) {
+            if self.rotated[i] {
                 continue;
             }
             let place = link.output.and_then(|_| places.next());
@@ -213,8 +213,8 @@ impl Compiler<'_> {
         if let Some(offset) = self.slots[input] {
             return Some(Operand::Mem(Mem { base: Gpr::Rsp, index: None, offset }));
         }
-        let place = values(self.chain).position(|i| i == input)?;
-        let dtype = self.input_type(input)?;
+        let place = self.places[input]?;
+        let dtype = self.types[input]?;
         let from = self.element(place, dtype, at.k);
         let r = match (dtype, at.mask) {
             (dtype, _) if in_fewer_bytes(dtype) => self.w.load_narrow(dtype, from)?,

@@ -1,6 +1,7 @@
 //! One vector of a chain: eight elements of every link, in registers.
 use super::asm::{Asm, Binary, Fma, Gpr, Mem, Operand, Predicate, Reg, Rounding, Unary};
 use pallas_ir::{DType, ScalarOp};
+use std::collections::HashMap;
 
 /// The sign bit of a float.
 const SIGN: u32 = 1 << 31;
@@ -11,6 +12,8 @@ pub(super) const BYTES: i32 = 32;
 #[derive(Default)]
 pub(super) struct Constants {
     words: Vec<[u32; 8]>,
+    /// Position of each.
+    places: HashMap<[u32; 8], usize>,
     /// How many instructions read each.
     uses: Vec<usize>,
 }
@@ -20,7 +23,7 @@ impl Constants {
         self.words.iter().flatten().flat_map(|w| w.to_le_bytes()).collect()
     }
     pub(super) fn vector(&mut self, words: [u32; 8]) -> Mem {
-        let at = self.words.iter().position(|w| *w == words).unwrap_or_else(|| {
+        let at = *self.places.entry(words).or_insert_with(|| {
             self.words.push(words);
             self.uses.push(0);
             self.words.len() - 1

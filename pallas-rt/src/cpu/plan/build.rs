@@ -6,7 +6,10 @@ use super::super::gemm::narrow;
 use super::casts;
 use super::step::{Affine, Block, Dot, Fixed, Operation, Part, Place, Step};
 use pallas_ir::structural::Piece;
-use pallas_ir::{Access, DType, Dim, Inst, InstId, Kernel, Loc, Op, RegionId, ScalarOp, StructuralOp, Value, View};
+use pallas_ir::{
+    Access, DType, Dim, Inst, InstId, Kernel, Literal, Loc, Op, RegionId, ScalarOp, StructuralOp, Value, View,
+};
+use std::collections::HashMap;
 
 /// A table of numbers for [`Step::Count`]: 0, 1, 2 .. of an element type.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +28,15 @@ pub(super) struct Build<'k> {
     /// The value whose memory a value may lie in.
     pub(super) base: Vec<Option<Value>>,
     pub(super) fixed: Vec<(Value, Fixed)>,
+    /// Numbers that values are known to be.
+    constants: Vec<Option<Literal>>,
     pub(super) tables: Vec<Table>,
+    /// The last opened region in which an addition reads a value.
+    added: Vec<Option<RegionId>>,
+    /// The value that a region's parameter becomes in the next turn.
+    next: Vec<Option<Value>>,
+    /// The region whose chains and products make a value: memory that nothing else names.
+    own: Vec<Option<RegionId>>,
     /// Regions under construction, innermost last.
     open: Vec<Open>,
 }
@@ -36,9 +47,9 @@ struct Open {
     steps: Vec<Step>,
     chain: Option<chains::Growing>,
     /// Products whose only use is an addition still to come.
-    waiting: Vec<(Value, InstId)>,
-    /// Results of chains and products of this region: memory that nothing else names.
-    own: Vec<Value>,
+    waiting: HashMap<Value, InstId>,
+    /// Those that ever waited, in order.
+    waited: Vec<Value>,
 }
 
 impl<'k> Build<'k> {
@@ -52,12 +63,29 @@ impl<'k> Build<'k> {
         let (cast, base) = (casts::in_products(kernel), vec![None; kernel.values.len()]);
         // What takes the other bits away is not needed then.
         cast.iter().flatten().filter_map(|source| source.masked).for_each(|v| uses[v.index()] -= 1);
-        Build { kernel, uses, cast, base, fixed: vec![], tables: vec![], open: vec![] }
+        let values = kernel.values.len();
+        Build {
+            kernel,
+            uses,
+            cast,
+            base,
+            fixed: vec![],
+            constants: vec![None; values],
+            tables: vec![],
+            added: vec![None; values],
+            next: vec![None; values],
+            own: vec![None; values],
+            open: vec![],
+        }
     }
 
     pub(super) fn region(&mut self, region: RegionId) -> Block {
         self.open.push(Open { region, ..Open::default() });
         let kernel = self.kernel;
+        let opened = kernel.region(region);
+        let additions = opened.insts.iter().map(|&i| kernel.inst(i)).filter(|i| i.op == Op::Scalar(ScalarOp::Add));
+        additions.flat_map(|add| &add.args).for_each(|v| self.added[v.index()] = Some(region));
+        opened.params.iter().rev().zip(opened.yields.iter().rev()).for_each(|(p, y)| self.next[p.index()] = Some(*y));
         for &i in &kernel.region(region).insts {
             self.inst(i);
         }
@@ -89,7 +117,10 @@ impl<'k> Build<'k> {
             return;
         }
         match &inst.op {
-            Op::Const(x) => self.fixed.push((inst.results[0], Fixed::Constant(*x))),
+            Op::Const(x) => {
+                self.constants[inst.results[0].index()] = Some(*x);
+                self.fixed.push((inst.results[0], Fixed::Constant(*x)));
+            }
             Op::NumPrograms(axis) => self.fixed.push((inst.results[0], Fixed::Programs(*axis))),
             Op::Extent(dim) => self.fixed.push((inst.results[0], Fixed::Extent(*dim))),
             Op::Param(o) => self.fixed.push((inst.results[0], Fixed::Param(*o))),
@@ -112,17 +143,15 @@ impl<'k> Build<'k> {
     // ---- order
 
     fn waits(&self, v: Value) -> bool {
-        self.open.last().is_some_and(|o| o.waiting.iter().any(|w| w.0 == v))
+        self.open.last().is_some_and(|o| o.waiting.contains_key(&v))
     }
     /// Emits what defines these values, if it has not been yet.
     fn ready(&mut self, values: &[Value]) {
         for &v in values {
-            let growing = self.here().chain.as_ref();
-            if growing.is_some_and(|g| g.values.contains(&Some(v)) || g.folds(v)) {
+            if self.here().chain.as_ref().is_some_and(|g| g.makes(v)) {
                 self.flush_chain();
             }
-            if let Some(at) = self.here().waiting.iter().position(|w| w.0 == v) {
-                let (_, id) = self.here().waiting.remove(at);
+            if let Some(id) = self.here().waiting.remove(&v) {
                 self.dot(id, None);
             }
         }
@@ -130,11 +159,13 @@ impl<'k> Build<'k> {
     /// Emits everything that has been put off.
     fn flush(&mut self) {
         self.flush_chain();
-        while !self.here().waiting.is_empty() {
-            let (_, id) = self.here().waiting.remove(0);
-            self.dot(id, None);
+        for v in std::mem::take(&mut self.here().waited) {
+            if let Some(id) = self.here().waiting.remove(&v) {
+                self.dot(id, None);
+            }
         }
     }
+
     // ---- products
 
     /// `x + dot`, where the product waits for it: accumulates into `x`, or into a copy.
@@ -149,8 +180,7 @@ impl<'k> Build<'k> {
         if self.shape(init) != self.shape(to) || self.shape(dot) != self.shape(to) {
             return false;
         }
-        let at = self.here().waiting.iter().position(|w| w.0 == dot).expect("it waits");
-        let (_, id) = self.here().waiting.remove(at);
+        let id = self.here().waiting.remove(&dot).expect("it waits");
         self.ready(&[init]);
         self.dot(id, Some((init, to)));
         true
@@ -169,7 +199,7 @@ impl<'k> Build<'k> {
         if in_place {
             self.base[to.index()] = add.map(|(init, _)| init);
         }
-        self.here().own.push(to);
+        self.own[to.index()] = Some(self.here().region);
         let sides =
             |pairs: &[(usize, usize)]| [pairs.iter().map(|p| p.0).collect(), pairs.iter().map(|p| p.1).collect()];
         self.push(Step::Dot(Dot {
@@ -188,14 +218,8 @@ impl<'k> Build<'k> {
     /// Whether `to` may overwrite `init`: memory of this region that nothing else reads, or a carried value that `to`
     /// replaces.
     fn may_take_over(&self, init: Value, to: Value) -> bool {
-        let open = self.open.last().expect("a region is open");
-        if self.uses[init.index()] != 1 {
-            return false;
-        }
-        let region = self.kernel.region(open.region);
-        let carried =
-            |v: &Value| region.params.iter().rev().zip(region.yields.iter().rev()).any(|(p, y)| p == v && *y == to);
-        open.own.contains(&init) || carried(&init)
+        let own = self.own[init.index()] == self.open.last().map(|open| open.region);
+        self.uses[init.index()] == 1 && (own || self.next[init.index()] == Some(to))
     }
 
     // ---- structure
@@ -216,7 +240,9 @@ impl<'k> Build<'k> {
             Access::Powi(exponent) => return self.powi(exponent, inst),
             Access::Contract { .. } => {
                 if self.may_wait(to) {
-                    return self.here().waiting.push((to, id));
+                    self.here().waited.push(to);
+                    self.here().waiting.insert(to, id);
+                    return;
                 }
                 return self.dot(id, None);
             }
@@ -252,13 +278,8 @@ impl<'k> Build<'k> {
     fn may_wait(&self, v: Value) -> bool {
         let open = self.open.last().expect("a region is open");
         let wide = !matches!(self.dtype(v), DType::F16 | DType::Bf16 | DType::Bool);
-        let adds = |i: &InstId| {
-            let inst = self.kernel.inst(*i);
-            inst.op == Op::Scalar(ScalarOp::Add) && inst.args.contains(&v)
-        };
-        wide && self.uses[v.index()] == 1
-            && !self.kernel.ty(v).is_scalar()
-            && self.kernel.region(open.region).insts.iter().any(adds)
+        let added = self.added[v.index()] == Some(open.region);
+        wide && self.uses[v.index()] == 1 && !self.kernel.ty(v).is_scalar() && added
     }
 
     fn table(&mut self, to: Value, axis: usize) -> usize {

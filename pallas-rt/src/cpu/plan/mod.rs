@@ -2,16 +2,20 @@
 //!
 //! [`step`] is what a program does; [`casts`] leaves casts to products; [`build`] makes steps of instructions; [`place`] lets loads refer to the operand's
 //! memory and stores be computed in it; [`sweeps`] runs chains over the same rows together; [`slots`] lays out the rest in a program's arena.
+//! [`uses`] tells them which steps touch what. Each takes time in proportion to the length of the body.
 mod build;
 mod casts;
 mod place;
 mod slots;
 pub(super) mod step;
 mod sweeps;
+#[cfg(test)]
+mod tests;
+mod uses;
 
 pub(super) use build::Table;
 
-use pallas_ir::{Kernel, Op, OperandKind, RegionId, StructuralOp, Value};
+use pallas_ir::{Kernel, Op, OperandId, OperandKind, RegionId, StructuralOp, Value};
 use std::sync::Arc;
 use step::{Block, Fixed};
 
@@ -22,13 +26,16 @@ pub(super) struct Plan {
     pub(super) body: Block,
     /// Values that are the same for every program.
     pub(super) fixed: Vec<(Value, Fixed)>,
+    /// Those that are parameters.
+    pub(super) params: Vec<(Value, OperandId)>,
     /// Tables of numbers.
     pub(super) tables: Vec<Table>,
-    /// The value whose memory a value may lie in.
-    pub(super) base: Vec<Option<Value>>,
+    /// The value whose own memory each value lies in.
+    pub(super) roots: Vec<Value>,
     /// Byte offset of each tile's own memory in a program's arena; shared by tiles that are not alive at once.
     pub(super) slots: Vec<Option<usize>>,
     /// Byte offset of each scratch operand, behind the slots.
+    #[cfg_attr(guarded, allow(dead_code, reason = "scratch has mappings of its own then"))]
     pub(super) scratch: Vec<usize>,
     pub(super) arena_bytes: usize,
     /// Rough number of elementary operations of one program.
@@ -40,9 +47,10 @@ pub(super) fn plan(kernel: Arc<Kernel>) -> Plan {
     let mut build = build::Build::new(&kernel);
     let mut body = build.region(kernel.body);
     let build::Build { base, fixed, tables, .. } = build;
-    place::refer_to_operands(&kernel, &base, &mut body);
-    place::aim_at_stores(&kernel, &base, &mut body);
-    sweeps::gather(&kernel, &base, &mut body);
+    let roots = roots(&base);
+    place::refer_to_operands(&kernel, &roots, &mut body);
+    place::aim_at_stores(&kernel, &roots, &mut body);
+    sweeps::gather(&kernel, &roots, &mut body);
     let (slots, mut arena_bytes) = slots::allocate(&kernel, &base, &body);
     let mut scratch = vec![];
     for operand in &kernel.operands {
@@ -53,15 +61,28 @@ pub(super) fn plan(kernel: Arc<Kernel>) -> Plan {
         }
     }
     let work = work(&kernel, kernel.body);
-    Plan { body, fixed, tables, base, slots, scratch, arena_bytes, work, kernel }
+    let param = |(v, fixed): &(Value, Fixed)| match fixed {
+        Fixed::Param(o) => Some((*v, *o)),
+        Fixed::Constant(_) | Fixed::Programs(_) | Fixed::Extent(_) => None,
+    };
+    let params = fixed.iter().filter_map(param).collect();
+    Plan { body, params, fixed, tables, roots, slots, scratch, arena_bytes, work, kernel }
 }
 
-/// The value whose memory `v` lies in, unless it lies in its own slot.
-pub(super) fn root(base: &[Option<Value>], mut v: Value) -> Value {
-    while let Some(b) = base[v.index()] {
-        v = b;
+/// For each value the one at the end of its bases: itself, if it lies in its own slot.
+fn roots(base: &[Option<Value>]) -> Vec<Value> {
+    let mut roots: Vec<Option<Value>> = vec![None; base.len()];
+    let mut path = vec![];
+    for v in (0..base.len() as u32).map(Value) {
+        let mut root = v;
+        while let (None, Some(next)) = (roots[root.index()], base[root.index()]) {
+            path.push(root);
+            root = next;
+        }
+        let root = roots[root.index()].unwrap_or(root);
+        path.drain(..).chain([v]).for_each(|v| roots[v.index()] = Some(root));
     }
-    v
+    roots.into_iter().flatten().collect()
 }
 
 /// Elements computed by one program; loops count eight times.

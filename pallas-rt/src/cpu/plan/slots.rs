@@ -1,6 +1,8 @@
 //! Where tiles lie in a program's arena: tiles alive at once do not overlap.
 use super::step::Block;
 use pallas_ir::{Kernel, Value};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// Tiles begin at cache lines.
 const LINE: usize = 64;
@@ -16,48 +18,91 @@ pub(super) fn rounded(bytes: usize) -> usize {
 struct Lives {
     /// Begin and end of each value, in time.
     span: Vec<Option<(usize, usize)>>,
-    /// The blocks around each value's definition.
-    scope: Vec<Vec<usize>>,
-    /// Uses: the value, when, inside of which blocks.
-    uses: Vec<(Value, usize, Vec<usize>)>,
-    /// When each block's step ends.
-    ends: Vec<usize>,
+    /// The innermost block around each value's definition.
+    block: Vec<usize>,
+    /// Values in the order of their first definitions.
+    order: Vec<Value>,
+    /// Values needed by a block inside of the one that defines them, and that block.
+    outer: Vec<(Value, usize)>,
+    /// For each block the one around it, and when its step ends.
+    blocks: Vec<(usize, usize)>,
     now: usize,
 }
 
 /// Byte offsets of the values that own memory, and the bytes in all.
 pub(super) fn allocate(kernel: &Kernel, base: &[Option<Value>], body: &Block) -> (Vec<Option<usize>>, usize) {
     let values = kernel.values.len();
-    let mut lives = Lives { span: vec![None; values], scope: vec![vec![]; values], ..Lives::default() };
-    lives.block(body, &mut vec![]);
-    lives.settle(base);
-    let owns = |v: usize| !kernel.values[v].is_scalar();
-    let mut order: Vec<usize> = (0..values).filter(|&v| owns(v) && lives.span[v].is_some()).collect();
-    order.sort_by_key(|&v| lives.span[v]);
-    let (mut slots, mut top) = (vec![None; values], 0);
-    let mut placed: Vec<(usize, usize, usize)> = vec![];
-    for v in order {
-        let Some((from, to)) = lives.span[v] else { continue };
-        // Everything begins in order, so whatever has not ended yet is alive.
-        placed.retain(|p| p.0 >= from);
-        placed.sort_unstable_by_key(|p| p.1);
-        let bytes = rounded(kernel.values[v].bytes());
-        let mut at = 0;
-        for &(_, start, end) in &placed {
-            if at + bytes <= start {
-                break;
-            }
-            at = at.max(end);
-        }
-        placed.push((to, at, at + bytes));
-        slots[v] = Some(at);
-        top = top.max(at + bytes);
+    let mut lives =
+        Lives { span: vec![None; values], block: vec![0; values], blocks: vec![(0, usize::MAX)], ..Lives::default() };
+    lives.steps(body, &mut vec![0]);
+    lives.extend(base);
+    let mut arena = Arena::default();
+    let mut slots = vec![None; values];
+    let mut order = lives.order;
+    order.sort_unstable();
+    order.sort_by_key(|v| lives.span[v.index()]);
+    for v in order.into_iter().filter(|&v| !kernel.ty(v).is_scalar()) {
+        let Some((from, to)) = lives.span[v.index()] else { continue };
+        slots[v.index()] = Some(arena.take(rounded(kernel.ty(v).bytes()), from, to));
     }
-    (slots, top)
+    (slots, arena.top)
+}
+
+/// Memory of tiles that are alive.
+#[derive(Default)]
+struct Arena {
+    /// When tiles end, and where they lie: start and bytes.
+    ends: BinaryHeap<Reverse<(usize, usize, usize)>>,
+    /// Gaps below the top: bytes by start.
+    free: BTreeMap<usize, usize>,
+    top: usize,
+}
+
+impl Arena {
+    /// The first place with as many bytes at time `from`, taken until the time `to`. Times of calls ascend.
+    fn take(&mut self, bytes: usize, from: usize, to: usize) -> usize {
+        while let Some(&Reverse((end, start, bytes))) = self.ends.peek()
+            && end < from
+        {
+            self.ends.pop();
+            self.release(start, bytes);
+        }
+        let gap = self.free.iter().find(|(_, size)| **size >= bytes).map(|(&start, &size)| (start, size));
+        let at = match gap {
+            Some((start, size)) => {
+                self.free.remove(&start);
+                if size > bytes {
+                    self.free.insert(start + bytes, size - bytes);
+                }
+                start
+            }
+            None => {
+                // The last gap, if it reaches the top, is the beginning of the new place.
+                let last = self.free.last_key_value().map(|(&start, &size)| (start, size));
+                let at = last.filter(|(start, size)| start + size == self.top).map_or(self.top, |(start, _)| start);
+                self.free.remove(&at);
+                self.top = at + bytes;
+                at
+            }
+        };
+        self.ends.push(Reverse((to, at, bytes)));
+        at
+    }
+    /// Makes a place a gap, one with its neighbours.
+    fn release(&mut self, mut start: usize, mut bytes: usize) {
+        if let Some((&before, &size)) = self.free.range(..start).next_back()
+            && before + size == start
+        {
+            (start, bytes) = (before, size + bytes);
+        }
+        bytes += self.free.remove(&(start + bytes)).unwrap_or(0);
+        self.free.insert(start, bytes);
+    }
 }
 
 impl Lives {
-    fn block(&mut self, block: &Block, scope: &mut Vec<usize>) {
+    /// `scope`: the blocks around these steps.
+    fn steps(&mut self, block: &Block, scope: &mut Vec<usize>) {
         for step in &block.steps {
             self.now += 1;
             self.reads(&step.reads(), scope);
@@ -67,42 +112,59 @@ impl Lives {
                 continue;
             }
             // One scope for all blocks of a step: those of a loop run in turn.
-            let id = self.ends.len();
-            self.ends.push(0);
+            let id = self.blocks.len();
+            self.blocks.push((scope[scope.len() - 1], 0));
             scope.push(id);
             for inner in blocks {
-                self.block(inner, scope);
+                self.steps(inner, scope);
                 self.now += 1;
                 self.reads(&inner.yields, scope);
             }
             scope.pop();
             self.now += 1;
-            self.ends[id] = self.now;
+            self.blocks[id].1 = self.now;
             // Results and carried values live while the step runs.
             self.reads(&step.defines(), scope);
         }
     }
     fn reads(&mut self, values: &[Value], scope: &[usize]) {
-        self.uses.extend(values.iter().map(|&v| (v, self.now, scope.to_vec())));
+        for v in values {
+            // Blocks are numbered as they begin: the first one around the use that began after the value's own.
+            let inside = scope.partition_point(|&block| block <= self.block[v.index()]);
+            match (&mut self.span[v.index()], scope.get(inside)) {
+                (Some(_), Some(&block)) => self.outer.push((*v, block)),
+                (Some(span), None) => span.1 = self.now,
+                (None, _) => {}
+            }
+        }
     }
     fn defines(&mut self, values: &[Value], scope: &[usize]) {
         for v in values {
-            self.span[v.index()].get_or_insert((self.now, self.now));
-            self.scope[v.index()] = scope.to_vec();
+            if self.span[v.index()].is_none() {
+                self.span[v.index()] = Some((self.now, self.now));
+                self.order.push(*v);
+            }
+            self.block[v.index()] = scope[scope.len() - 1];
         }
     }
-    /// Applies the uses, to the values themselves and to those whose memory they lie in.
-    fn settle(&mut self, base: &[Option<Value>]) {
-        for (v, at, scope) in std::mem::take(&mut self.uses) {
-            let mut next = Some(v);
-            while let Some(v) = next {
-                let outside = self.scope[v.index()].len();
-                let until = scope.get(outside).map_or(at, |&b| self.ends[b].max(at));
-                if let Some(span) = &mut self.span[v.index()] {
-                    span.1 = span.1.max(until);
-                }
-                next = base[v.index()];
+    /// Lets values live until the ends of the blocks that need them, and what they lie in as long as they do.
+    fn extend(&mut self, base: &[Option<Value>]) {
+        let until = |span: &mut Option<(usize, usize)>, end: usize| {
+            if let Some((_, last)) = span {
+                *last = end.max(*last);
             }
+        };
+        for (v, block) in std::mem::take(&mut self.outer) {
+            until(&mut self.span[v.index()], self.blocks[block].1);
+        }
+        for &v in self.order.iter().rev() {
+            let (Some(of), Some((_, mut end))) = (base[v.index()], self.span[v.index()]) else { continue };
+            let mut block = self.block[v.index()];
+            while block > self.block[of.index()] {
+                end = end.max(self.blocks[block].1);
+                block = self.blocks[block].0;
+            }
+            until(&mut self.span[of.index()], end);
         }
     }
 }

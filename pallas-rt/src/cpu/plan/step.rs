@@ -55,7 +55,7 @@ pub(crate) struct Sweep {
 }
 
 /// What a chain reads.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Input {
     /// A tile or scalar, stretched to the chain's shape.
     Value(Value),
@@ -227,6 +227,8 @@ pub(crate) enum Step {
 impl Step {
     /// Values read by the step itself, not by blocks inside of it.
     pub(crate) fn reads(&self) -> Vec<Value> {
+        #[cfg(test)]
+        super::tests::visited();
         match self {
             Step::Program { .. } | Step::Count { .. } => vec![],
             Step::Scalar { args, .. } => args.clone(),
@@ -255,6 +257,8 @@ impl Step {
     }
     /// Values defined by the step itself.
     pub(crate) fn defines(&self) -> Vec<Value> {
+        #[cfg(test)]
+        super::tests::visited();
         match self {
             Step::Program { to, .. }
             | Step::Scalar { to, .. }
@@ -294,13 +298,6 @@ impl Step {
             Step::For { body, .. } => vec![body],
             Step::While { test, body, .. } => vec![test, body],
             _ => vec![],
-        }
-    }
-    /// The operand written by the step itself.
-    pub(crate) fn stores(&self) -> Option<OperandId> {
-        match self {
-            Step::Store { to, .. } => Some(to.operand),
-            _ => None,
         }
     }
 }

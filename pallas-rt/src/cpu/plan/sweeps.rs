@@ -6,55 +6,118 @@
 //!
 //! Every chain of a sweep reads only its own rows of what the others make, since all have the same axes but the last; folded
 //! columns are there when all rows have been seen, and end the sweep.
-use super::place::{lies_in, memory, needs};
 use super::step::{Along, Block, Chain, Step, Sweep};
-use pallas_ir::{Kernel, Value};
+use super::uses::Uses;
+use pallas_ir::{Kernel, OperandId, Value};
+use std::collections::{HashMap, HashSet};
 
 /// Turns runs of chains into sweeps.
-pub(super) fn gather(kernel: &Kernel, base: &[Option<Value>], block: &mut Block) {
-    block.steps.iter_mut().flat_map(Step::blocks_mut).for_each(|b| gather(kernel, base, b));
-    let steps = std::mem::take(&mut block.steps);
-    let mut chains: Vec<Chain> = vec![];
-    for step in steps {
+pub(super) fn gather(kernel: &Kernel, roots: &[Value], block: &mut Block) {
+    block.steps.iter_mut().flat_map(Step::blocks_mut).for_each(|b| gather(kernel, roots, b));
+    let mut open = Open { kernel, roots, loaded: HashMap::new(), gathered: Gathered::default() };
+    for step in std::mem::take(&mut block.steps) {
         match step {
-            Step::Chain(chain)
-                if chains.first().is_none_or(|first| same_rows(first, &chain) && !waits(&chain, &chains)) =>
-            {
-                chains.push(chain);
+            Step::Chain(chain) => {
+                if !open.gathered.takes(&chain) {
+                    open.end(&mut block.steps);
+                }
+                open.push(chain);
             }
-            step if early(&step) && !follows(base, &step, &chains) => block.steps.push(step),
+            step if early(&step) && !open.follows(&step) => {
+                if let Step::Load { from, to, .. } = &step {
+                    open.loaded.insert(*to, kernel.memory_of(from.operand));
+                }
+                block.steps.push(step);
+            }
             // A place for a result that comes: it is given before the sweep, unless that reads the same memory.
-            Step::Aim { value, at } if !reads(kernel, base, &block.steps, &chains, &at.operand) => {
+            Step::Aim { value, at } if !open.gathered.reads(kernel.memory_of(at.operand)) => {
                 block.steps.push(Step::Aim { value, at });
             }
-            Step::Chain(chain) => {
-                end(&mut chains, &mut block.steps);
-                chains.push(chain);
-            }
             other => {
-                end(&mut chains, &mut block.steps);
+                open.end(&mut block.steps);
+                if let Step::Load { from, to, .. } = &other {
+                    open.loaded.insert(*to, kernel.memory_of(from.operand));
+                }
                 block.steps.push(other);
             }
         }
     }
-    end(&mut chains, &mut block.steps);
-    for at in 0..block.steps.len() {
-        mark_passing(base, block, at);
+    open.end(&mut block.steps);
+    mark_passing(kernel, roots, block);
+}
+
+/// Marks results of sweeps that nothing outside of theirs reads.
+fn mark_passing(kernel: &Kernel, roots: &[Value], block: &mut Block) {
+    if !block.steps.iter().any(|s| matches!(s, Step::Sweep(_))) {
+        return;
+    }
+    let uses = Uses::of(kernel, roots, block);
+    for (at, step) in block.steps.iter_mut().enumerate() {
+        let Step::Sweep(sweep) = step else { continue };
+        for link in sweep.chains.iter_mut().flat_map(|c| &mut c.links) {
+            link.passing = link.output.is_some_and(|v| !uses.elsewhere(v, at));
+        }
     }
 }
 
-/// Marks results of a sweep that nothing outside of it reads.
-fn mark_passing(base: &[Option<Value>], block: &mut Block, at: usize) {
-    let Step::Sweep(Sweep { chains, .. }) = &block.steps[at] else { return };
-    let needed = |v: Value| {
-        let elsewhere = |(i, s): (usize, &Step)| i != at && needs(s, base, v);
-        block.steps.iter().enumerate().any(elsewhere) || block.yields.iter().any(|y| lies_in(base, *y, v))
-    };
-    let results = chains.iter().flat_map(|c| &c.links).filter_map(|l| l.output);
-    let passing: Vec<Value> = results.filter(|v| !needed(*v)).collect();
-    if let Step::Sweep(Sweep { chains, .. }) = &mut block.steps[at] {
-        for link in chains.iter_mut().flat_map(|c| &mut c.links) {
-            link.passing = link.output.is_some_and(|v| passing.contains(&v));
+/// A block on its way.
+struct Open<'k> {
+    kernel: &'k Kernel,
+    roots: &'k [Value],
+    /// Tiles loaded so far, and from where.
+    loaded: HashMap<Value, OperandId>,
+    gathered: Gathered,
+}
+
+/// Chains over the same rows, and what they touch.
+#[derive(Default)]
+struct Gathered {
+    chains: Vec<Chain>,
+    made: HashSet<Value>,
+    /// Values that are there when all rows have been seen.
+    columns: HashSet<Value>,
+    /// Operands whose memory tiles read by the chains may refer to.
+    memories: HashSet<OperandId>,
+    /// Whether they read tiles from outside of the block, which may refer to anything.
+    foreign: bool,
+}
+
+impl Gathered {
+    /// Whether a chain may run together with those so far: over the same rows, without a read of columns that they fold.
+    fn takes(&self, chain: &Chain) -> bool {
+        let waits = || chain.reads().any(|v| self.columns.contains(&v));
+        self.chains.first().is_none_or(|first| same_rows(first, chain) && !waits())
+    }
+    /// Whether one of the chains reads a tile that may refer to an operand's memory.
+    fn reads(&self, memory: OperandId) -> bool {
+        self.foreign || self.memories.contains(&memory)
+    }
+}
+
+impl Open<'_> {
+    fn push(&mut self, chain: Chain) {
+        let gathered = &mut self.gathered;
+        for root in chain.reads().map(|v| self.roots[v.index()]) {
+            match self.loaded.get(&root) {
+                _ if gathered.made.contains(&root) || self.kernel.ty(root).is_scalar() => {}
+                Some(&memory) => _ = gathered.memories.insert(memory),
+                None => gathered.foreign = true,
+            }
+        }
+        gathered.made.extend(chain.defines());
+        gathered.columns.extend(chain.sinks.iter().filter(|s| s.along == Along::Columns).map(|s| s.to));
+        gathered.chains.push(chain);
+    }
+    /// Whether a step reads what one of the chains makes.
+    fn follows(&self, step: &Step) -> bool {
+        step.reads().iter().any(|v| self.gathered.made.contains(&self.roots[v.index()]))
+    }
+    fn end(&mut self, steps: &mut Vec<Step>) {
+        let mut chains = std::mem::take(&mut self.gathered).chains;
+        if chains.len() > 1 {
+            steps.push(Step::Sweep(Sweep { chains, ..Sweep::default() }));
+        } else {
+            steps.extend(chains.pop().map(Step::Chain));
         }
     }
 }
@@ -70,49 +133,8 @@ fn early(step: &Step) -> bool {
     }
 }
 
-/// Whether a step reads what one of the chains makes.
-fn follows(base: &[Option<Value>], step: &Step, chains: &[Chain]) -> bool {
-    let made: Vec<Value> = chains.iter().flat_map(Chain::defines).collect();
-    step.reads().iter().any(|&v| made.iter().any(|&m| lies_in(base, v, m)))
-}
-
-/// Whether a chain reads columns that one of the others folds.
-fn waits(chain: &Chain, chains: &[Chain]) -> bool {
-    let columns = |v: Value| chains.iter().flat_map(|c| &c.sinks).any(|s| s.along == Along::Columns && s.to == v);
-    chain.reads().any(columns)
-}
-
-fn end(chains: &mut Vec<Chain>, steps: &mut Vec<Step>) {
-    if chains.len() > 1 {
-        steps.push(Step::Sweep(Sweep { chains: std::mem::take(chains), ..Sweep::default() }));
-    } else {
-        steps.extend(chains.pop().map(Step::Chain));
-    }
-}
-
 fn same_rows(a: &Chain, b: &Chain) -> bool {
     let rows = |c: &Chain| c.shape.split_last().map(|(_, rows)| rows.to_vec());
     let several = |rows: &Vec<usize>| rows.iter().product::<usize>() > 1;
     rows(a) == rows(b) && rows(a).is_some_and(|r| several(&r)) && !a.shape.contains(&0) && !b.shape.contains(&0)
-}
-
-/// Whether one of the chains reads a tile that may refer to an operand's memory.
-fn reads(
-    kernel: &Kernel,
-    base: &[Option<Value>],
-    before: &[Step],
-    chains: &[Chain],
-    of: &pallas_ir::OperandId,
-) -> bool {
-    let of = memory(kernel, *of);
-    chains.iter().flat_map(Chain::reads).any(|v| {
-        let root = super::root(base, v);
-        let own = chains.iter().flat_map(Chain::defines).any(|d| d == root);
-        let loaded = before.iter().find_map(|s| match s {
-            Step::Load { from, to, .. } if lies_in(base, v, *to) => Some(memory(kernel, from.operand)),
-            _ => None,
-        });
-        // What comes from outside of the block may refer to anything.
-        !own && !kernel.ty(root).is_scalar() && loaded.is_none_or(|m| m == of)
-    })
 }

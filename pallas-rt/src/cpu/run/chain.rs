@@ -115,7 +115,7 @@ impl<'a> Run<'a> {
         }
         // Rows of several chains that lie in one place are computed one by one, all in the same way.
         let singly = height == 1 && chains.len() > 1;
-        if !singly || !native::row_by_row(chains, codes, &lies, &places, rows) {
+        if !singly || !native::row_by_row(chains, codes, &lies, &mut self.buffers.forms, &places, rows) {
             // Code needs no buffers for strips: tiles of as many rows again stay in the first level cache.
             let together = match chains {
                 [_] => rows,
@@ -176,7 +176,7 @@ impl<'a> Run<'a> {
             let mut tile = self.define(v);
             if link.passing && singly && reaches.inner >= LONG {
                 tile.strides[..chain.shape.len() - 1].fill(0);
-                self.tiles[v.index()] = tile;
+                self.state.tiles[v.index()] = tile;
             }
             reaches.results.push(tile);
         }
@@ -206,7 +206,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn in_large_array(&self, start: *mut u8) -> bool {
-        self.operands.iter().any(|o| {
+        self.state.operands.iter().any(|o| {
             let bytes = o.bytes * o.shape.iter().product::<usize>();
             bytes >= LARGE && (o.start as usize..o.start as usize + bytes).contains(&(start as usize))
         })

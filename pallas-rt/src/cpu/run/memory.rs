@@ -21,7 +21,7 @@ struct Placed {
 
 impl Run<'_> {
     fn placed(&self, place: &Place) -> Placed {
-        let operand = &self.operands[place.operand.index()];
+        let operand = &self.state.operands[place.operand.index()];
         let mut placed = Placed {
             tile: Tile { start: operand.start, strides: [0; MAX_RANK] },
             shape: [0; MAX_RANK],
@@ -67,7 +67,7 @@ impl Run<'_> {
     ) {
         let placed = self.placed(from);
         if in_place && placed.whole {
-            self.tiles[to.index()] = placed.tile;
+            self.state.tiles[to.index()] = placed.tile;
             return;
         }
         let (out, bytes, shape) = (self.define(to), self.bytes(to), self.shape(to));
@@ -131,8 +131,8 @@ impl Run<'_> {
         let placed = self.placed(at);
         let rank = placed.rank;
         if placed.whole && rank > 0 && placed.tile.strides[rank - 1] == 1 {
-            self.tiles[value.index()] = placed.tile;
-            self.aimed[value.index()] = true;
+            self.state.tiles[value.index()] = placed.tile;
+            self.state.aimed[value.index()] = true;
         }
     }
 

@@ -3,6 +3,8 @@
 //! [`memory`] loads and stores; [`chain`] elementwise loops, [`native`] the same in machine code; [`shape`] reductions and moved elements; [`product`]
 //! contractions. This file holds a thread's state and control flow.
 mod chain;
+#[cfg(guarded)]
+pub(super) mod guard;
 mod memory;
 mod native;
 mod product;
@@ -11,16 +13,16 @@ mod shape;
 pub(super) use memory::element;
 
 use super::gemm::Packing;
-use super::jit::Place;
+use super::jit::{Form, Place};
+use super::plan::Plan;
 use super::plan::step::{Block, Fixed, Step};
-use super::plan::{Plan, root};
 use super::strips::{slice, slice_mut};
 use super::tile::{self, MAX_RANK, Tile};
 use super::{Launch, Outcome, Stop};
 use crate::interp::{Data, Datum, Fault, walk};
 use pallas_ir::{DType, Literal, Loc, OperandKind, Type, Value};
-use std::borrow::Cow;
 use std::cell::RefCell;
+use std::sync::{Mutex, PoisonError};
 
 /// 64 bytes, aligned so that vectors do not cross cache lines.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,7 @@ struct Buffers {
     /// Where the operands and results of chains are.
     reaches: Vec<chain::Reaches>,
     places: Vec<Place>,
+    forms: Vec<Form>,
     lies: Vec<native::Laid>,
     /// Operands of a product in another order, and its result before it is rounded.
     operands: [Vec<Aligned>; 3],
@@ -67,14 +70,20 @@ fn apart(start: *mut u8) -> *mut u8 {
 }
 
 /// Runs these programs of the launch's grid, row-major. Any may fail: an assertion, a loop whose step is not positive.
-pub(super) fn programs(plan: &Plan, launch: &Launch<'_>, programs: impl Iterator<Item = i64>, outcome: &Outcome) {
+pub(super) fn programs(
+    plan: &Plan,
+    states: &States,
+    launch: &Launch<'_>,
+    programs: impl Iterator<Item = i64>,
+    outcome: &Outcome,
+) {
     let mut programs = programs.peekable();
     let Some(&first) = programs.peek() else { return };
     // Also after a panic: late stores would reach memory that has another owner by then.
     let _settled = tile::Settled;
     // Taken, not borrowed: a program that waits for the pool may find itself running another launch.
     let mut buffers = BUFFERS.take();
-    let mut run = match Run::new(plan, launch, &mut buffers) {
+    let mut run = match Run::new(plan, launch, states.take(), &mut buffers) {
         Ok(run) => run,
         Err(stop) => return outcome.failed(first, stop),
     };
@@ -91,6 +100,7 @@ pub(super) fn programs(plan: &Plan, launch: &Launch<'_>, programs: impl Iterator
             outcome.failed(p, stop);
         }
     }
+    states.put(run.state);
     BUFFERS.set(buffers);
 }
 
@@ -99,14 +109,26 @@ fn truth(x: Literal) -> Literal {
     if x.dtype == DType::Bool { Literal::bool(x.bits != 0) } else { x }
 }
 
-/// A program in progress.
-struct Run<'a> {
-    plan: &'a Plan,
-    launch: &'a Launch<'a>,
+/// States that no thread runs programs with, kept for the next launch over the same sizes and grid.
+#[derive(Default)]
+pub(super) struct States(Mutex<Vec<State>>);
+
+impl States {
+    fn take(&self) -> State {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+    fn put(&self, state: State) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(state);
+    }
+}
+
+/// What a thread knows of the programs of a launch; much of it holds for the next launch, too.
+#[derive(Default)]
+pub(super) struct State {
     /// Index of the program along each axis.
     ids: Vec<i64>,
     /// Memory of the operands, by operand.
-    operands: Vec<Operand<'a>>,
+    operands: Vec<Operand>,
     /// Where each value is.
     tiles: Vec<Tile>,
     /// Each value's own memory: its slot, or the scalar's cell.
@@ -115,42 +137,43 @@ struct Run<'a> {
     aimed: Vec<bool>,
     /// Scalars.
     cells: Vec<u64>,
-    arena: *mut u8,
     tables: Vec<Vec<u64>>,
-    buffers: &'a mut Buffers,
-    log: Vec<String>,
+    /// Where slots are counted from; null before the first launch.
+    arena: *mut u8,
+    #[cfg(guarded)]
+    guards: Vec<guard::Guarded>,
 }
 
+// SAFETY: the pointers into arenas and operands are found anew before each launch; the others lie in the state's own vectors.
+unsafe impl Send for State {}
+
 /// An operand's memory and extents.
-struct Operand<'a> {
+#[derive(Default)]
+struct Operand {
     start: *mut u8,
-    shape: Cow<'a, [usize]>,
+    shape: Vec<usize>,
     strides: [isize; MAX_RANK],
     bytes: usize,
 }
 
-impl<'a> Run<'a> {
-    fn new(plan: &'a Plan, launch: &'a Launch<'a>, buffers: &'a mut Buffers) -> Result<Self, Stop> {
+impl State {
+    /// What follows from sizes and grid.
+    fn prepare(&mut self, plan: &Plan, launch: &Launch<'_>) {
         let kernel = &plan.kernel;
-        let arena = apart(room(&mut buffers.arena, plan.arena_bytes + 2 * PAGE)?);
-        let operand = |(i, o): (usize, &pallas_ir::Operand)| {
-            let (start, shape) = match o.kind {
-                // SAFETY: the plan's scratch lies inside of the arena.
-                OperandKind::Scratch => (unsafe { arena.add(plan.scratch[i]) }, Cow::Owned(o.block_shape())),
-                _ => (launch.memory[i].ptr, Cow::Borrowed(launch.memory[i].shape)),
-            };
-            let strides = Tile::contiguous(start, &shape).strides;
-            Operand { start, shape, strides, bytes: o.dtype.bytes() }
-        };
-        let operands = kernel.operands.iter().enumerate().map(operand).collect();
-        let mut cells = vec![0u64; kernel.values.len()];
+        self.ids = vec![0; launch.grid.len()];
+        self.operands.resize_with(kernel.operands.len(), Operand::default);
+        for (own, declared) in self.operands.iter_mut().zip(&kernel.operands) {
+            own.bytes = declared.dtype.bytes();
+        }
+        self.cells = vec![0; kernel.values.len()];
+        self.aimed = vec![false; kernel.values.len()];
         for (v, fixed) in &plan.fixed {
             let int = |x: i64| Literal::int(kernel.ty(*v).dtype, x).bits;
-            cells[v.index()] = match *fixed {
+            self.cells[v.index()] = match *fixed {
                 Fixed::Constant(x) => truth(x).bits,
                 Fixed::Programs(axis) => int(launch.grid[axis]),
                 Fixed::Extent(dim) => int(launch.sizes[dim.index()]),
-                Fixed::Param(o) => launch.params[o.index()].map_or(0, |x| truth(x).bits),
+                Fixed::Param(_) => 0,
             };
         }
         let tables = plan.tables.iter().map(|t| {
@@ -158,27 +181,82 @@ impl<'a> Run<'a> {
             bytes.resize(bytes.len().next_multiple_of(8).max(8), 0);
             bytes.as_chunks::<8>().0.iter().map(|b| u64::from_le_bytes(*b)).collect()
         });
-        let mut run = Run {
-            tables: tables.collect(),
-            ids: vec![0; launch.grid.len()],
-            tiles: vec![],
-            homes: vec![],
-            aimed: vec![false; cells.len()],
-            log: vec![],
-            plan,
-            launch,
-            operands,
-            cells,
-            arena,
-            buffers,
-        };
-        run.homes = (0..run.cells.len() as u32).map(|v| run.home(Value(v))).collect();
-        run.tiles = run.homes.clone();
-        Ok(run)
+        self.tables = tables.collect();
+    }
+
+    /// What a launch brings: memory and parameters. Slots move only with the arena.
+    fn place(&mut self, plan: &Plan, launch: &Launch<'_>, arena: *mut u8) {
+        #[cfg(guarded)]
+        self.guards.clear();
+        if self.arena != arena || cfg!(guarded) {
+            self.arena = arena;
+            self.homes = (0..self.cells.len()).map(|v| self.home(plan, v)).collect();
+            self.tiles.clone_from(&self.homes);
+        }
+        for (i, (own, declared)) in self.operands.iter_mut().zip(&plan.kernel.operands).enumerate() {
+            let (start, shape) = match declared.kind {
+                #[cfg(guarded)]
+                OperandKind::Scratch => {
+                    let own = guard::Guarded::new(declared.block_shape().iter().product::<usize>() * own.bytes);
+                    let start = own.start;
+                    self.guards.push(own);
+                    (start, None)
+                }
+                #[cfg(not(guarded))]
+                // SAFETY: the plan's scratch lies inside of the arena.
+                OperandKind::Scratch => (unsafe { arena.add(plan.scratch[i]) }, None),
+                _ => (launch.memory[i].ptr, Some(launch.memory[i].shape)),
+            };
+            own.start = start;
+            if own.shape.is_empty() || shape.is_some_and(|shape| own.shape != shape) {
+                own.shape = shape.map_or_else(|| declared.block_shape(), <[usize]>::to_vec);
+                own.strides = Tile::contiguous(start, &own.shape).strides;
+            }
+        }
+        for &(v, o) in &plan.params {
+            self.cells[v.index()] = launch.params[o.index()].map_or(0, |x| truth(x).bits);
+        }
+    }
+
+    fn home(&mut self, plan: &Plan, v: usize) -> Tile {
+        match plan.slots[v] {
+            #[cfg(guarded)]
+            Some(_) => {
+                let own = guard::Guarded::new(plan.kernel.values[v].bytes());
+                let home = Tile::contiguous(own.start, &plan.kernel.values[v].shape);
+                self.guards.push(own);
+                home
+            }
+            #[cfg(not(guarded))]
+            // SAFETY: slots lie inside of the arena.
+            Some(slot) => Tile::contiguous(unsafe { self.arena.add(slot) }, &plan.kernel.values[v].shape),
+            // SAFETY: one cell a value.
+            None => Tile { start: unsafe { self.cells.as_mut_ptr().add(v) }.cast(), strides: [0; MAX_RANK] },
+        }
+    }
+}
+
+/// A program in progress.
+struct Run<'a> {
+    plan: &'a Plan,
+    launch: &'a Launch<'a>,
+    state: State,
+    buffers: &'a mut Buffers,
+    log: Vec<String>,
+}
+
+impl<'a> Run<'a> {
+    fn new(plan: &'a Plan, launch: &'a Launch<'a>, mut state: State, buffers: &'a mut Buffers) -> Result<Self, Stop> {
+        let arena = apart(room(&mut buffers.arena, plan.arena_bytes + 2 * PAGE)?);
+        if state.arena.is_null() {
+            state.prepare(plan, launch);
+        }
+        state.place(plan, launch, arena);
+        Ok(Run { plan, launch, state, buffers, log: vec![] })
     }
     fn enter(&mut self, p: i64) {
         let mut rest = p;
-        for (id, n) in self.ids.iter_mut().zip(self.launch.grid).rev() {
+        for (id, n) in self.state.ids.iter_mut().zip(self.launch.grid).rev() {
             (*id, rest) = (rest % n, rest / n);
         }
     }
@@ -195,23 +273,15 @@ impl<'a> Run<'a> {
         self.ty(v).dtype.bytes()
     }
     fn tile(&self, v: Value) -> Tile {
-        self.tiles[v.index()]
-    }
-    fn home(&mut self, v: Value) -> Tile {
-        match self.plan.slots[v.index()] {
-            // SAFETY: slots lie inside of the arena.
-            Some(slot) => Tile::contiguous(unsafe { self.arena.add(slot) }, self.shape(v)),
-            // SAFETY: one cell a value.
-            None => Tile { start: unsafe { self.cells.as_mut_ptr().add(v.index()) }.cast(), strides: [0; MAX_RANK] },
-        }
+        self.state.tiles[v.index()]
     }
     /// Where a result goes: its own memory, unless it was aimed elsewhere.
     fn define(&mut self, v: Value) -> Tile {
-        if std::mem::take(&mut self.aimed[v.index()]) {
+        if std::mem::take(&mut self.state.aimed[v.index()]) {
             return self.tile(v);
         }
-        let own = self.homes[v.index()];
-        self.tiles[v.index()] = own;
+        let own = self.state.homes[v.index()];
+        self.state.tiles[v.index()] = own;
         own
     }
     /// A scalar's bits.
@@ -249,7 +319,7 @@ impl<'a> Run<'a> {
     }
     fn fault(&self, code: &'static str, loc: Loc, message: String) -> Stop {
         let kernel = self.plan.kernel.name.clone();
-        Stop::Fault(Fault { code, kernel, program: self.ids.clone(), loc, message, help: String::new() })
+        Stop::Fault(Fault { code, kernel, program: self.state.ids.clone(), loc, message, help: String::new() })
     }
 
     // ---- steps
@@ -260,18 +330,18 @@ impl<'a> Run<'a> {
 
     fn step(&mut self, step: &'a Step) -> Result<(), Stop> {
         match step {
-            Step::Program { axis, to } => self.set_int(*to, self.ids[*axis]),
+            Step::Program { axis, to } => self.set_int(*to, self.state.ids[*axis]),
             Step::Scalar { strip, args, to } => self.scalar(*strip, args, *to),
             Step::Chain(chain) => self.sweep(std::slice::from_ref(chain), &chain.codes)?,
             Step::Sweep(sweep) => self.sweep(&sweep.chains, &sweep.codes)?,
             Step::Restride { from, axes, to } => {
-                self.tiles[to.index()] = self.restride(*from, axes, self.shape(*to).len())
+                self.state.tiles[to.index()] = self.restride(*from, axes, self.shape(*to).len())
             }
             Step::Reshape { from, to } => self.reshape(*from, *to),
             Step::Count { table, axis, to } => {
-                let mut tile = Tile { start: self.tables[*table].as_mut_ptr().cast(), strides: [0; MAX_RANK] };
+                let mut tile = Tile { start: self.state.tables[*table].as_mut_ptr().cast(), strides: [0; MAX_RANK] };
                 tile.strides[*axis] = 1;
-                self.tiles[to.index()] = tile;
+                self.state.tiles[to.index()] = tile;
             }
             Step::Join { parts, to } => self.join(parts, *to),
             Step::Fold { fold, start, from, axes, to } => self.fold(*fold, *start, *from, axes, *to)?,
@@ -287,7 +357,7 @@ impl<'a> Run<'a> {
             Step::If { .. } | Step::For { .. } | Step::While { .. } => self.control(step)?,
             Step::Print { label, of, loc } => {
                 let shown = walk::show(&self.datum(*of));
-                self.log.push(format!("{loc}: program {:?}: {label} = {shown}", self.ids));
+                self.log.push(format!("{loc}: program {:?}: {label} = {shown}", self.state.ids));
             }
             Step::Assert { message, of, loc } => {
                 let d = self.datum(*of);
@@ -333,7 +403,7 @@ impl<'a> Run<'a> {
                     self.block(body)?;
                     self.assign(carried, &body.yields);
                 }
-                to.iter().zip(carried).for_each(|(t, c)| self.tiles[t.index()] = self.tiles[c.index()]);
+                to.iter().zip(carried).for_each(|(t, c)| self.state.tiles[t.index()] = self.state.tiles[c.index()]);
             }
             Step::While { init, tested, test, carried, body, to } => {
                 self.assign(tested, init);
@@ -346,7 +416,7 @@ impl<'a> Run<'a> {
                     self.block(body)?;
                     self.assign(tested, &body.yields);
                 }
-                to.iter().zip(carried).for_each(|(t, c)| self.tiles[t.index()] = self.tiles[c.index()]);
+                to.iter().zip(carried).for_each(|(t, c)| self.state.tiles[t.index()] = self.state.tiles[c.index()]);
             }
             _ => unreachable!("called for control flow"),
         }
@@ -357,7 +427,7 @@ impl<'a> Run<'a> {
     fn assign(&mut self, to: &[Value], from: &[Value]) {
         // Sources in a target's memory (variables that changed places) are copied aside first.
         let crossed = from.iter().enumerate().any(|(i, &f)| {
-            let root = root(&self.plan.base, f);
+            let root = self.plan.roots[f.index()];
             f != to[i] && to.iter().enumerate().any(|(k, &t)| t == root && (k != i || !self.same_place(f, t)))
         });
         if crossed {

@@ -106,15 +106,22 @@ impl Run<'_> {
 }
 
 /// Runs several chains in machine code, each row through all of them; false, and nothing is done, if one of them has none.
-pub(super) fn row_by_row(chains: &[Chain], codes: &Codes, lies: &[Laid], places: &[Place], rows: usize) -> bool {
+pub(super) fn row_by_row(
+    chains: &[Chain],
+    codes: &Codes,
+    lies: &[Laid],
+    forms: &mut Vec<Form>,
+    places: &[Place],
+    rows: usize,
+) -> bool {
     // The first chain waits for memory; while the others compute, what it reads next comes.
-    let form = |(at, (chain, laid)): (usize, (&Chain, &Laid))| {
-        let lie = laid.lie?;
+    forms.clear();
+    for (at, (chain, laid)) in chains.iter().zip(lies).enumerate() {
+        let Some(lie) = laid.lie else { return false };
         let ahead = if at == 0 { 0 } else { lie.far };
-        Some(Form { ahead, ..lie.form(columns(chain).is_multiple_of(8)) })
-    };
-    let forms: Option<Vec<Form>> = chains.iter().zip(lies).enumerate().map(form).collect();
-    let Some(code) = forms.and_then(|forms| codes.get(chains, &forms)) else { return false };
+        forms.push(Form { ahead, ..lie.form(columns(chain).is_multiple_of(8)) });
+    }
+    let Some(code) = codes.get(chains, forms) else { return false };
     // SAFETY: the places are those of the chains in these forms.
     unsafe { code.run(Rows { places, from: 0, to: rows }) };
     true

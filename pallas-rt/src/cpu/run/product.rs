@@ -111,7 +111,7 @@ impl Run<'_> {
         let batch: Vec<usize> = dot.batch[0].iter().map(|&axis| shape_a[axis]).collect();
         let out = match dot.init {
             Some(init) if dot.in_place => {
-                self.tiles[to.index()] = self.tile(init);
+                self.state.tiles[to.index()] = self.tile(init);
                 self.tile(init)
             }
             Some(init) => {

@@ -23,7 +23,7 @@ impl Run<'_> {
 
     pub(super) fn reshape(&mut self, from: Value, to: Value) {
         if let Some(tile) = tile::reshaped(&self.tile(from), self.shape(from), self.shape(to)) {
-            self.tiles[to.index()] = tile;
+            self.state.tiles[to.index()] = tile;
             return;
         }
         let out = self.define(to);

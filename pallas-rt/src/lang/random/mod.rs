@@ -200,6 +200,9 @@ fn on_the_cpu(seeds: Range<u64>) {
             stages.iter().map(|(name, kernel)| (name.to_string(), interpret(kernel, seed))).collect();
         let cpu = run(&Client::cpu(), seed, steps).unwrap_or_else(|e| panic!("seed {seed}, {steps} steps: {e}"));
         all.push(("cpu".to_string(), cpu));
+        // Another launch finds the state that the first one left.
+        let again = run(&Client::cpu(), seed, steps).unwrap_or_else(|e| panic!("seed {seed}, {steps} steps: {e}"));
+        all.push(("cpu again".to_string(), again));
         all
     });
 }

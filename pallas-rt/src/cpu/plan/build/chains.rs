@@ -1,23 +1,40 @@
 //! Elementwise instructions -> chains, with the folds of their rows.
 use super::super::super::{convert, fold, strips};
-use super::super::step::{Along, Chain, Fixed, Input, Link, Operation, Sink, Source, Step};
+use super::super::step::{Along, Chain, Input, Link, Operation, Sink, Source, Step};
 use super::Build;
 use pallas_ir::scalar::Ty;
 use pallas_ir::{DType, Inst, Literal, ScalarOp, Value};
+use std::collections::HashMap;
 
 /// A chain that may still grow.
 pub(super) struct Growing {
-    pub(super) chain: Chain,
+    chain: Chain,
     /// The value each link computes.
-    pub(super) values: Vec<Option<Value>>,
+    values: Vec<Option<Value>>,
     /// Uses of each link's value inside of the chain.
     inside: Vec<usize>,
+    /// Position of each input.
+    inputs: HashMap<Input, usize>,
+    /// Values that the chain makes: the link, or none for a fold.
+    made: HashMap<Value, Option<usize>>,
 }
 
 impl Growing {
+    fn of(shape: &[usize]) -> Growing {
+        let chain = Chain { shape: shape.to_vec(), ..Chain::default() };
+        Growing { chain, values: vec![], inside: vec![], inputs: HashMap::new(), made: HashMap::new() }
+    }
+    /// Whether the chain computes a value.
+    pub(super) fn makes(&self, v: Value) -> bool {
+        self.made.contains_key(&v)
+    }
     /// Whether a value is there only when the chain has run.
-    pub(super) fn folds(&self, v: Value) -> bool {
-        self.chain.sinks.iter().any(|s| s.to == v)
+    fn folds(&self, v: Value) -> bool {
+        self.made.get(&v) == Some(&None)
+    }
+    /// The link that computes a value.
+    fn link(&self, v: Value) -> Option<usize> {
+        self.made.get(&v).copied().flatten()
     }
 }
 
@@ -65,29 +82,23 @@ impl Build<'_> {
         self.ready(&outside);
         let waiting: Vec<Value> = args.iter().filter(|v| self.waits(**v)).copied().collect();
         self.ready(&waiting);
-        let start =
-            || Growing { chain: Chain { shape: shape.to_vec(), ..Chain::default() }, values: vec![], inside: vec![] };
-        self.here().chain.get_or_insert_with(start);
+        self.here().chain.get_or_insert_with(|| Growing::of(shape));
     }
 
     fn source(&mut self, v: Value) -> Source {
         let growing = self.here().chain.as_mut().expect("joined before");
-        if let Some(at) = growing.values.iter().position(|x| *x == Some(v)) {
+        if let Some(at) = growing.link(v) {
             growing.inside[at] += 1;
             return Source::Link(at);
         }
-        let constant = |(value, fixed): &(Value, Fixed)| match fixed {
-            Fixed::Constant(x) if *value == v => Some(*x),
-            _ => None,
-        };
-        let constant = self.fixed.iter().find_map(constant);
+        let constant = self.constants[v.index()];
         self.input(constant.map_or(Input::Value(v), Input::Constant))
     }
     fn input(&mut self, input: Input) -> Source {
-        let inputs = &mut self.here().chain.as_mut().expect("joined before").chain.inputs;
-        let at = inputs.iter().position(|i| *i == input).unwrap_or_else(|| {
-            inputs.push(input);
-            inputs.len() - 1
+        let Growing { chain, inputs, .. } = self.here().chain.as_mut().expect("joined before");
+        let at = *inputs.entry(input).or_insert_with(|| {
+            chain.inputs.push(input);
+            chain.inputs.len() - 1
         });
         Source::Input(at)
     }
@@ -110,6 +121,7 @@ impl Build<'_> {
             aside: false,
             passing: false,
         });
+        growing.made.extend(value.map(|v| (v, Some(growing.values.len()))));
         growing.values.push(value);
         growing.inside.push(0);
         Source::Link(growing.values.len() - 1)
@@ -127,7 +139,7 @@ impl Build<'_> {
         } else {
             return false;
         };
-        let reads = |g: &Growing| g.values.contains(&Some(from)) || g.chain.inputs.contains(&Input::Value(from));
+        let reads = |g: &Growing| g.link(from).is_some() || g.inputs.contains_key(&Input::Value(from));
         if !self.here().chain.as_ref().is_some_and(reads) {
             self.flush_chain();
         }
@@ -142,7 +154,9 @@ impl Build<'_> {
             dtype,
             to,
         };
-        self.here().chain.as_mut().expect("joined before").chain.sinks.push(sink);
+        let growing = self.here().chain.as_mut().expect("joined before");
+        growing.made.insert(to, None);
+        growing.chain.sinks.push(sink);
         true
     }
 
@@ -180,12 +194,13 @@ impl Build<'_> {
 
     /// Ends the open chain.
     pub(super) fn flush_chain(&mut self) {
-        let Some(Growing { mut chain, values, inside }) = self.here().chain.take() else { return };
+        let Some(Growing { mut chain, values, inside, .. }) = self.here().chain.take() else { return };
+        let region = self.here().region;
         for (i, value) in values.iter().enumerate() {
             let Some(v) = *value else { continue };
             if self.uses[v.index()] > inside[i] {
                 chain.links[i].output = Some(v);
-                self.here().own.push(v);
+                self.own[v.index()] = Some(region);
             }
         }
         let types = chain.links.iter().flat_map(|l| l.args.iter().map(|a| a.1).chain([l.dtype]));
@@ -221,7 +236,15 @@ fn assign_buffers(chain: &mut Chain) {
             total += 1;
             total - 1
         });
-        free.extend((0..=i).filter(|&k| last[k] == i).map(|k| chain.links[k].buffer));
+        // What ends here is the link itself, if nothing reads it, or one of its operands.
+        let operands = chain.links[i].args.iter().filter_map(|(source, _)| match source {
+            Source::Link(k) => Some(*k),
+            Source::Input(_) => None,
+        });
+        let mut ended: Vec<usize> = operands.chain([i]).filter(|&k| last[k] == i).collect();
+        ended.sort_unstable();
+        ended.dedup();
+        free.extend(ended.into_iter().map(|k| chain.links[k].buffer));
     }
     chain.buffers = total;
 }

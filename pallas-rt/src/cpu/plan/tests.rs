@@ -1,0 +1,161 @@
+//! Plans take work in proportion to the length of a body, whatever its steps are.
+use super::plan;
+use crate::passes;
+use pallas_ir::{
+    BlockDim, Builder, DType, Dim, Kernel, Literal, Loc, Op, Operand, OperandId, OperandKind, ScalarOp, StructuralOp,
+    Value, View, ViewAxis, structural,
+};
+use std::cell::Cell;
+use std::sync::Arc;
+
+thread_local! {
+    static VISITED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts a look at a step.
+pub(super) fn visited() {
+    VISITED.set(VISITED.get() + 1);
+}
+
+const N: usize = 8;
+const ROWS: usize = 64;
+const SCRATCH: OperandId = OperandId(2);
+
+/// A body on its way: the tile so far, and one of a row.
+struct Body {
+    b: Builder,
+    tile: Value,
+    row: Value,
+    kept: Vec<Value>,
+}
+
+impl Body {
+    fn op(&mut self, op: impl Into<Op>, args: &[Value]) -> Value {
+        self.b.emit(op.into(), args, Loc::NONE).expect("the operands fit")
+    }
+    fn structural(&mut self, op: impl Into<StructuralOp>, args: &[Value]) -> Value {
+        self.op(Op::Structural(op.into()), args)
+    }
+    fn add(&mut self, a: Value, b: Value) -> Value {
+        self.op(Op::Scalar(ScalarOp::Add), &[a, b])
+    }
+    fn number(&mut self, i: usize) -> Value {
+        self.b.constant(Literal::new(DType::F32, i as f64), Loc::NONE)
+    }
+    /// Eight rows of the scratch buffer.
+    fn window(i: usize) -> View {
+        let rows = ViewAxis { offset: (i % (ROWS - N)) as i64, ..ViewAxis::whole(N) };
+        View { axes: vec![rows, ViewAxis::whole(N)], ..View::whole(&[N, N]) }
+    }
+    fn load(&mut self, i: usize) -> Value {
+        self.op(Op::Load { from: SCRATCH, view: Body::window(i), masked: false }, &[])
+    }
+    fn store(&mut self, i: usize, x: Value) {
+        let op = Op::Store { to: SCRATCH, view: Body::window(i), masked: false };
+        self.b.effect(op, &[x], Loc::NONE).expect("it fits");
+    }
+    fn dot(&mut self, a: Value, b: Value) -> Value {
+        let dot = structural::Dot { batch: vec![], contract: vec![(1, 0)], acc: DType::F32 };
+        self.structural(dot, &[a, b])
+    }
+}
+
+/// What a step of a body does.
+type Step = fn(&mut Body, usize);
+
+const BODIES: [(&str, Step); 10] = [
+    ("a chain", |body, i| {
+        let x = body.number(i);
+        body.tile = body.add(body.tile, x);
+    }),
+    ("folds", |body, _| {
+        let sum = body.structural(structural::Reduce { op: ScalarOp::Maximum, axes: vec![1] }, &[body.tile]);
+        body.tile = body.add(body.tile, sum);
+    }),
+    ("folds of columns", |body, _| {
+        let sum = body.structural(structural::Reduce { op: ScalarOp::Add, axes: vec![0] }, &[body.tile]);
+        body.tile = body.add(body.tile, sum);
+    }),
+    ("memory", |body, i| {
+        let x = body.load(i);
+        let x = body.add(x, body.tile);
+        body.store(i * 7, x);
+    }),
+    ("one place", |body, _| {
+        let x = body.load(0);
+        let x = body.add(x, body.tile);
+        body.store(0, x);
+    }),
+    ("sums of products", |body, _| {
+        let x = body.dot(body.row, body.row);
+        body.tile = body.add(body.tile, x);
+    }),
+    ("products of sums", |body, _| {
+        let x = body.dot(body.tile, body.row);
+        body.tile = body.add(x, body.row);
+    }),
+    ("views", |body, _| {
+        body.tile = body.structural(structural::Transpose { axes: vec![1, 0] }, &[body.tile]);
+        body.tile = body.structural(structural::Reshape { to: vec![Dim::from(N * N)] }, &[body.tile]);
+        body.tile = body.structural(structural::Reshape { to: vec![Dim::from(N), Dim::from(N)] }, &[body.tile]);
+    }),
+    ("many at once", |body, i| {
+        let x = body.load(i);
+        let x = body.dot(x, body.row);
+        body.kept.push(x);
+    }),
+    ("loops", |body, i| {
+        let bounds = [0, 2, 1].map(|n| body.b.int(n, Loc::NONE));
+        let carried = body.b.kernel().ty(body.tile).clone();
+        let params = body.b.begin(&[pallas_ir::Type::scalar(DType::I32), carried]);
+        let number = body.number(i);
+        let x = body.add(params[1], number);
+        body.store(i, x);
+        let region = body.b.end(&[x]);
+        body.tile = body.b.emit_for(bounds, false, &[body.tile], region, Loc::NONE).expect("bounds are i32")[0];
+    }),
+];
+
+/// A traced kernel of so many steps over blocks of 8 x 8.
+fn kernel(steps: usize, step: Step) -> Kernel {
+    let mut b = Builder::new("long");
+    let f32s = |name: &str, kind, rows: usize| Operand {
+        name: name.into(),
+        kind,
+        dtype: DType::F32,
+        dims: vec![Dim::from(rows), Dim::from(N)],
+        block: vec![BlockDim::Blocked(rows), BlockDim::Blocked(N)],
+        map: None,
+        fill: None,
+        buffered: None,
+    };
+    let x = b.operand(f32s("x", OperandKind::Input, N));
+    let output = OperandKind::Output { empty: Literal::new(DType::F32, 0.0), alias: None };
+    let out = b.operand(f32s("out", output, N));
+    assert_eq!(b.operand(f32s("scratch", OperandKind::Scratch, ROWS)), SCRATCH);
+    let load = Op::Load { from: x, view: View::whole(&[N, N]), masked: false };
+    let tile = b.emit(load, &[], Loc::NONE).expect("it fits");
+    let row = b.scalar(ScalarOp::Exp, &[tile], Loc::NONE);
+    let mut body = Body { b, tile, row, kept: vec![] };
+    (0..steps).for_each(|i| step(&mut body, i));
+    for x in std::mem::take(&mut body.kept) {
+        body.tile = body.add(body.tile, x);
+    }
+    let store = Op::Store { to: out, view: View::whole(&[N, N]), masked: false };
+    body.b.effect(store, &[body.tile], Loc::NONE).expect("it fits");
+    body.b.finish()
+}
+
+#[test]
+fn plans_look_at_each_step_a_few_times() {
+    for (name, step) in BODIES {
+        let looks = |steps: usize| {
+            let lowered = Arc::new(passes::run(&kernel(steps, step)));
+            VISITED.set(0);
+            plan(lowered);
+            VISITED.get() as f64 / steps as f64
+        };
+        let (few, many) = (looks(50), looks(400));
+        assert!(many > 0.0 && many <= 1.1 * few, "{name}: {few} looks a step of 50, {many} of 400");
+    }
+}

@@ -1,0 +1,90 @@
+//! Launches that repeat.
+use super::Compiled;
+use crate::Client;
+use pallas_ir::{DType, Kernel, Literal};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+/// The system's allocator, which counts on each thread.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: all is the system's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const SUM: &str = "
+kernel sum {
+  dim N
+  grid cdiv(N, 16) parallel
+  in a: f32[N, 16] block [16, 16]
+  in b: f32[N, 16] block [16, 16]
+  out out: f32[N, 16] block [16, 16] empty 0.0
+  param scale: f32[]
+  map @a (%0: i32[]) {
+    %1: i32[] = const 0
+    yield %0, %1
+  }
+  map @b (%2: i32[]) {
+    %3: i32[] = const 0
+    yield %2, %3
+  }
+  map @out (%4: i32[]) {
+    %5: i32[] = const 0
+    yield %4, %5
+  }
+  body {
+    %6: f32[16,16] = load @a block[0:16, 0:16]
+    %7: f32[16,16] = load @b block[0:16, 0:16]
+    %8: f32[16,16] = add %6, %7
+    %9: f32[16,1] = reduce op(add) axes(1) %8
+    %10: f32[16,16] = add %8, %9
+    %11: f32[] = param @scale
+    %12: f32[16,16] = mul %10, %11
+    store @out block[0:16, 0:16] %12
+  }
+}";
+
+#[test]
+fn repeated_launches_allocate_nothing_and_see_their_own_operands() {
+    let client = Client::cpu();
+    let kernel: Kernel = SUM.parse().expect("it is tile IR");
+    let rows = 24;
+    let prepared = Compiled::new(kernel).and_then(|sum| sum.prepare(&client, &[rows])).expect("it is well formed");
+    let shape = [rows as usize, 16];
+    let numbers = |seed: usize| (0..rows as usize * 16).map(|i| (i * seed % 17) as f32).collect::<Vec<f32>>();
+    let operands = [1, 2, 3].map(numbers);
+    let arrays = operands.each_ref().map(|x| client.array(x, &shape).expect("it fits"));
+    let mut results = [0; 2].map(|_| client.zeros(DType::F32, &shape).expect("it fits"));
+    for turn in 0..6 {
+        let (i, j, out) = (turn % 3, (turn + 1) % 3, &mut results[turn % 2]);
+        let scale = turn as f32 + 1.0;
+        let params = [Literal::new(DType::F32, f64::from(scale))];
+        let before = ALLOCATIONS.get();
+        prepared.launch(&[&arrays[i], &arrays[j]], &params, &mut [out]).expect("it runs");
+        let allocated = ALLOCATIONS.get() - before;
+        // The first one resolves places and makes machine code; each output keeps who uses it from its first launch on.
+        assert!(turn < 2 || allocated == 0 || cfg!(guarded), "launch {turn}: {allocated} allocations");
+        let sums: Vec<f32> = operands[i].iter().zip(&operands[j]).map(|(a, b)| a + b).collect();
+        let wanted: Vec<f32> = sums
+            .chunks(16)
+            .flat_map(|row| row.iter().map(|x| (x + row.iter().sum::<f32>()) * scale).collect::<Vec<f32>>())
+            .collect();
+        assert_eq!(results[turn % 2].to_vec::<f32>().expect("it is on the host"), wanted, "launch {turn}");
+    }
+}
