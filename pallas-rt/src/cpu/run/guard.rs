@@ -1,0 +1,69 @@
+//! The memory of `tests/sanitize.sh` (`--cfg guarded`): every operand and every tile ends where a page begins that nothing may
+//! touch. Sanitizers do not see what machine code does; here it stops at the first byte beyond.
+use super::super::{Launch, Memory};
+use pallas_ir::{Kernel, OperandKind};
+use std::collections::HashMap;
+
+const PAGE: usize = 4096;
+/// What lies before the elements, and must still lie there in the end.
+const BEFORE: u8 = 0xa5;
+
+/// Bytes of a mapping of their own.
+pub(super) struct Guarded {
+    mapping: *mut u8,
+    length: usize,
+    pub(super) start: *mut u8,
+}
+
+impl Guarded {
+    pub(super) fn new(bytes: usize) -> Guarded {
+        let length = bytes.next_multiple_of(PAGE).max(PAGE);
+        // SAFETY: a new mapping; its last page is taken away again, and the others are filled.
+        unsafe {
+            let (access, private) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let mapping = libc::mmap(std::ptr::null_mut(), length + PAGE, access, private, -1, 0);
+            assert_ne!(mapping, libc::MAP_FAILED, "no memory for {bytes} bytes");
+            let mapping = mapping.cast::<u8>();
+            assert_eq!(libc::mprotect(mapping.add(length).cast(), PAGE, libc::PROT_NONE), 0);
+            mapping.write_bytes(BEFORE, length);
+            Guarded { mapping, length, start: mapping.add(length - bytes) }
+        }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this one's; bytes before the elements are part of it.
+        unsafe {
+            let before = std::slice::from_raw_parts(self.mapping, self.start.offset_from_unsigned(self.mapping));
+            let touched = before.iter().rposition(|byte| *byte != BEFORE);
+            libc::munmap(self.mapping.cast(), self.length + PAGE);
+            assert!(touched.is_none() || std::thread::panicking(), "a byte before an operand or a tile was written");
+        }
+    }
+}
+
+/// Runs a launch on copies of its operands' memory, and brings outputs back.
+pub(in super::super) fn launch<R>(kernel: &Kernel, launch: &Launch<'_>, run: impl FnOnce(&Launch<'_>) -> R) -> R {
+    let memory: &[Memory<'_>] = launch.memory;
+    let mut copies: HashMap<*mut u8, Guarded> = HashMap::new();
+    let bytes = |i: usize| memory[i].shape.iter().product::<usize>() * kernel.operands[i].dtype.bytes();
+    let mut guarded = memory.to_vec();
+    for (i, own) in guarded.iter_mut().enumerate().filter(|(_, own)| !own.ptr.is_null()) {
+        let copy = copies.entry(own.ptr).or_insert_with(|| {
+            let copy = Guarded::new(bytes(i));
+            // SAFETY: both hold the operand's bytes.
+            unsafe { copy.start.copy_from_nonoverlapping(own.ptr, bytes(i)) };
+            copy
+        });
+        own.ptr = copy.start;
+    }
+    let result = run(&Launch { memory: &guarded, ..*launch });
+    for (i, operand) in kernel.operands.iter().enumerate() {
+        if matches!(operand.kind, OperandKind::Output { .. }) {
+            // SAFETY: as above.
+            unsafe { memory[i].ptr.copy_from_nonoverlapping(guarded[i].ptr, bytes(i)) };
+        }
+    }
+    result
+}

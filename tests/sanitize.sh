@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# The CPU backend under AddressSanitizer, and its machine code under valgrind: `tests/sanitize.sh [FILTER]`.
+#
+# AddressSanitizer sees what Rust code does, not what machine code does that the backend has written itself. So the tests of
+# pallas-rt, the random kernels among them, run with `--cfg guarded`: each operand and each tile ends where a page begins that
+# nothing may touch. No step may read or write a byte beyond its tile, not even to fill a vector.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+filter="${1:-}"
+
+echo "== AddressSanitizer, guarded tiles"
+host=x86_64-unknown-linux-gnu
+# Leaks: the cache of compiled kernels is never dropped. Sanitized frames are larger.
+RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address --cfg guarded" ASAN_OPTIONS=detect_leaks=0 RUST_MIN_STACK=33554432 \
+  cargo test -p pallas-rt --no-default-features --lib --target "$host" --target-dir "${CARGO_TARGET_DIR:-target}/sanitize" -- $filter
+
+echo "== valgrind, machine code"
+if ! command -v valgrind >/dev/null; then
+  echo "valgrind is not installed: left out (apt-get install valgrind)"
+  exit 0
+fi
+tests=$(cargo test -p pallas-rt --no-default-features --lib --no-run --message-format=json 2>/dev/null |
+  sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -1)
+valgrind --quiet --error-exitcode=99 "$tests" cpu::jit
