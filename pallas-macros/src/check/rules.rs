@@ -5,6 +5,7 @@ use super::body::Walk;
 use super::places::{bare, root};
 use super::value::{Span, Value};
 use pallas_ir::dim::Verdict;
+use pallas_ir::scalar::Surface;
 use pallas_ir::structural::{
     ArgReduce, Broadcast, Concat, Cumulative, Dot, Iota, Pad, Reduce, Reshape, Reverse, Slice, TakeAlong, Transpose,
 };
@@ -13,23 +14,6 @@ use syn::{Expr, ExprCall, ExprMethodCall};
 
 /// Shapes do not depend on element types: one stands for all.
 const ANY: DType = DType::F32;
-
-/// Rows that are no methods of tiles.
-const NO_METHODS: [ScalarOp; 13] = [
-    ScalarOp::Add,
-    ScalarOp::Sub,
-    ScalarOp::Mul,
-    ScalarOp::Div,
-    ScalarOp::Rem,
-    ScalarOp::Neg,
-    ScalarOp::Not,
-    ScalarOp::BitAnd,
-    ScalarOp::BitOr,
-    ScalarOp::BitXor,
-    ScalarOp::Shl,
-    ScalarOp::Shr,
-    ScalarOp::Select,
-];
 
 impl Walk {
     /// The name of a function of the language.
@@ -141,7 +125,9 @@ impl Walk {
             }
             _ => {}
         }
-        if let Some(op) = ScalarOp::parse(&name).filter(|op| !NO_METHODS.contains(op) && op.arity() == exprs.len()) {
+        if let Some(op) =
+            ScalarOp::parse(&name).filter(|op| op.row().surface == Surface::Method && op.arity() == exprs.len())
+        {
             let receiver = same();
             let values: Vec<&Value> = std::iter::once(&receiver).chain(args).collect();
             return Some(self.elementwise(op, &values, &m.method, &exprs));

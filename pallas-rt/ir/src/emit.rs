@@ -84,7 +84,7 @@ impl<'g> E<'g> {
 
 // Operators and methods of `E`, from the table.
 macro_rules! e_method {
-    ($Op:ident $name:ident ($x:ident $(, $arg:ident)*) method) => {
+    ($Op:ident $name:ident ($x:ident $(, $arg:ident)*) $surface:ident) => {
         impl<'g> E<'g> {
             #[doc = concat!("Appends `", stringify!($name), "`.")]
             pub fn $name(self $(, $arg: E<'g>)*) -> E<'g> { self.emit(Term::Scalar(ScalarOp::$Op), &[self $(, $arg)*]) }

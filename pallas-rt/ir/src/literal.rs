@@ -46,6 +46,19 @@ impl Literal {
     pub fn bool(x: bool) -> Literal {
         Literal { dtype: DType::Bool, bits: u64::from(x) }
     }
+    /// The type's lowest value: -inf, or the lowest integer.
+    pub fn lowest(dtype: DType) -> Literal {
+        // Saturating conversions give the bounds of integers.
+        Literal::new(dtype, if dtype == DType::Bool { 0.0 } else { f64::NEG_INFINITY })
+    }
+    /// The type's highest value: inf, or the highest integer.
+    pub fn highest(dtype: DType) -> Literal {
+        Literal::new(dtype, f64::INFINITY)
+    }
+    /// A value of an integer or a truth value with all bits set.
+    pub fn ones(dtype: DType) -> Literal {
+        Literal::int(dtype, -1)
+    }
     /// The value as a double: exact except for 64-bit integers beyond 2⁵³.
     pub fn as_f64(self) -> f64 {
         match self.dtype {

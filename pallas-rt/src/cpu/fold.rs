@@ -1,5 +1,5 @@
 //! Reductions of rows, monomorphised per monoid and element type.
-use pallas_ir::scalar::{Add, BitAnd, BitOr, BitXor, Maximum, Minimum, Mul};
+use pallas_ir::scalar::VisitMonoid;
 use pallas_ir::{DType, Elem, Lane, ScalarOp};
 
 /// The loops of one monoid on one element type.
@@ -116,24 +116,14 @@ fn pick<O: Lane<(T, T), Out = T>, T: Elem>() -> Fold {
 
 /// The loops of a monoid.
 pub(super) fn fold(op: ScalarOp, dtype: DType) -> Fold {
-    macro_rules! choose {
-        ($($Op:ident [$($V:ident $T:ty),*];)*) => {
-            match (op, dtype) {
-                $($((ScalarOp::$Op, DType::$V) => pick::<$Op, $T>(),)*)*
-                _ => unreachable!("the shape rule admits monoids only: {op} of {dtype}"),
-            }
-        };
+    struct Pick;
+    impl VisitMonoid for Pick {
+        type Out = Fold;
+        fn visit<O: Lane<(T, T), Out = T>, T: Elem>(self) -> Fold {
+            pick::<O, T>()
+        }
     }
-    macro_rules! kinds {
-        ($($number:ident),*; $($bits:ident),*) => {
-            choose! {
-                $($number [F32 f32, F64 f64, F16 half::f16, Bf16 half::bf16, I8 i8, U8 u8, I16 i16, U16 u16, I32 i32,
-                    U32 u32, I64 i64, U64 u64];)*
-                $($bits [I8 i8, U8 u8, I16 i16, U16 u16, I32 i32, U32 u32, I64 i64, U64 u64, Bool bool];)*
-            }
-        };
-    }
-    kinds!(Add, Mul, Minimum, Maximum; BitAnd, BitOr, BitXor)
+    op.visit_monoid(dtype, Pick).expect("the shape rule admits monoids only")
 }
 
 /// Position of the extreme of `n` elements at a stride (in elements): the first of ties; the first NaN wins.

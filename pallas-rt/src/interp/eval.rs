@@ -200,32 +200,12 @@ fn strides(shape: &[usize]) -> Vec<usize> {
     (0..shape.len()).map(|i| shape[i + 1..].iter().product()).collect()
 }
 
-/// The neutral element of a monoid of the table.
-pub fn neutral(op: ScalarOp, dtype: DType) -> Literal {
-    let extreme = |low: bool| match dtype {
-        d if d.is_float() => Literal::new(d, if low { f64::NEG_INFINITY } else { f64::INFINITY }),
-        DType::Bool => Literal::bool(!low),
-        DType::I64 => Literal::int(dtype, if low { i64::MIN } else { i64::MAX }),
-        DType::U64 => Literal { dtype, bits: if low { 0 } else { u64::MAX } },
-        // Saturating conversions give the narrow types' bounds.
-        d => Literal::new(d, if low { f64::MIN } else { f64::MAX }),
-    };
-    match op {
-        ScalarOp::Mul => Literal::new(dtype, 1.0),
-        ScalarOp::Maximum => extreme(true),
-        ScalarOp::Minimum => extreme(false),
-        ScalarOp::BitAnd if dtype == DType::Bool => Literal::bool(true),
-        ScalarOp::BitAnd => Literal { bits: u64::MAX >> (64 - 8 * dtype.bytes()), dtype },
-        _ => Literal::new(dtype, 0.0),
-    }
-}
-
 /// Folds whole slices at a time: step `k` combines element `k` of every group at once.
 fn fold(op: ScalarOp, x: &Datum, axes: &[usize], ty: Type) -> Datum {
     let extents: Vec<usize> = axes.iter().map(|&a| x.ty.shape[a]).collect();
     let step = strides(&x.ty.shape);
     let bases: Vec<usize> = positions(&ty.shape).map(|p| flatten_with(&p, &step)).collect();
-    let start = stretch(&Datum::scalar(neutral(op, ty.dtype)), &ty.shape);
+    let start = stretch(&Datum::scalar(op.neutral(ty.dtype).expect("types were inferred")), &ty.shape);
     positions(&extents).fold(start, |sum, k| {
         let off: usize = k.iter().zip(axes).map(|(k, &a)| k * step[a]).sum();
         let slice = pick(&[x], ty.clone(), bases.iter().map(|b| (0, b + off)));

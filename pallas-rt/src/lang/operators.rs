@@ -156,14 +156,9 @@ macro_rules! method {
 
 /// A row -> what it is in Rust.
 macro_rules! surface {
-    // Comparisons have rules of their own (`cmp`), `select` is a function.
-    ($doc:tt Lt $($row:tt)*) => {};
-    ($doc:tt Le $($row:tt)*) => {};
-    ($doc:tt Gt $($row:tt)*) => {};
-    ($doc:tt Ge $($row:tt)*) => {};
-    ($doc:tt Eq $($row:tt)*) => {};
-    ($doc:tt Ne $($row:tt)*) => {};
-    ($doc:tt Select $($row:tt)*) => {};
+    // Comparisons have rules of their own (`cmp`).
+    ($doc:tt $Op:ident $name:ident $Class:ident $sig:tt $Out:ident comparison) => {};
+    ($doc:tt $Op:ident $name:ident $Class:ident $sig:tt $Out:ident function) => {};
     ($doc:tt $Op:ident $name:ident $Class:ident ($x:ident: T) $Out:ident operator $Trait:ident) => {
         unary! { $doc $Op $name $Class $Trait Tile }
         unary! { $doc $Op $name $Class $Trait Scalar }

@@ -90,6 +90,12 @@ pub struct Cost {
 }
 
 impl Cost {
+    /// Counts a row of the scalar table, applied to so many elements.
+    fn add(&mut self, op: ScalarOp, elements: u64) {
+        let row = op.row().cost;
+        self.flops += row.arithmetic * elements;
+        self.transcendentals += row.transcendental * elements;
+    }
     /// The least time for this work on a device with these peaks, in FLOP/s and bytes/s: whichever takes longer, all
     /// operations or all traffic (Williams, Waterman, Patterson 2009).
     pub fn roofline(&self, flops_per_second: f64, bytes_per_second: f64) -> std::time::Duration {
@@ -223,8 +229,7 @@ fn estimate(kernel: &Kernel, geometry: &Geometry) -> Cost {
         let ty = inst.results.first().map(|&v| kernel.ty(v));
         let elements = ty.map_or(0, |t| t.elements() as u64);
         match &inst.op {
-            Op::Scalar(op) if transcendental(*op) => cost.transcendentals += elements,
-            Op::Scalar(_) => cost.flops += elements,
+            Op::Scalar(op) => cost.add(*op, elements),
             Op::Structural(op) => {
                 let dims: Vec<_> = inst.args.iter().map(|&v| kernel.ty(v).dims()).collect();
                 let dims: Vec<_> = dims.iter().map(|d| &d[..]).collect();
@@ -233,9 +238,10 @@ fn estimate(kernel: &Kernel, geometry: &Geometry) -> Cost {
                         let inner = contract.iter().map(|p| kernel.ty(inst.args[0]).shape[p.0] as u64).product::<u64>();
                         cost.flops += 2 * elements * inner;
                     }
-                    Access::Fold { .. } | Access::Scan { .. } | Access::Arg { .. } => {
-                        cost.flops += kernel.ty(inst.args[0]).elements() as u64;
+                    Access::Fold { op, .. } | Access::Scan { op, .. } => {
+                        cost.add(op, kernel.ty(inst.args[0]).elements() as u64);
                     }
+                    Access::Arg { .. } => cost.flops += kernel.ty(inst.args[0]).elements() as u64,
                     _ => {}
                 }
             }
@@ -249,34 +255,6 @@ fn estimate(kernel: &Kernel, geometry: &Geometry) -> Cost {
         bytes_accessed: cost.bytes_accessed * programs,
         transcendentals: cost.transcendentals * programs,
     }
-}
-
-fn transcendental(op: ScalarOp) -> bool {
-    use ScalarOp::*;
-    matches!(
-        op,
-        Exp | Exp2
-            | Log
-            | Log1p
-            | Expm1
-            | Sin
-            | Cos
-            | Tan
-            | Tanh
-            | Sinh
-            | Cosh
-            | Asin
-            | Acos
-            | Atan
-            | Atan2
-            | Pow
-            | Erf
-            | Erfc
-            | Gelu
-            | Silu
-            | Softplus
-            | Logistic
-    )
 }
 
 impl fmt::Display for Explanation {

@@ -9,6 +9,7 @@
 //! ```
 use super::rewrite::Rewrite;
 use crate::interp::{Data, Datum, eval};
+use pallas_ir::scalar::Ty;
 use pallas_ir::{DType, Inst, Kernel, Literal, Loc, Op, RegionId, ScalarOp, Type, Value};
 use std::collections::{BTreeMap, HashMap};
 
@@ -106,7 +107,7 @@ impl Simplify {
     }
     /// The value of a pure operation.
     fn result(&mut self, r: &mut Rewrite<'_>, inst: &Inst, args: &[Value], loc: Loc) -> Value {
-        if let Some(same) = self.neutral(&inst.op, args) {
+        if let Some(same) = self.unchanged(&inst.op, args) {
             return same;
         }
         let op = self.folded(&inst.op, args, r).map_or_else(|| inst.op.clone(), Op::Const);
@@ -122,20 +123,21 @@ impl Simplify {
         self.scopes.last_mut().expect("the body is open").insert(computed, value);
         value
     }
-    /// `x + 0`, `x · 1`, `x / 1`, `x & true`: x.
-    fn neutral(&self, op: &Op, args: &[Value]) -> Option<Value> {
-        let Op::Scalar(op) = op else { return None };
-        let is = |v: &Value, n: i64, dtype: DType| {
-            self.constants.get(v).is_some_and(|x| x.dtype == dtype && x.as_i64() == n)
+    /// The operand that the operation gives back unchanged: `x + 0`, `x · 1`, `x & true`, `x - 0`, `x / 1`. Of floats
+    /// none does: -0 + 0 is 0.
+    fn unchanged(&self, op: &Op, args: &[Value]) -> Option<Value> {
+        let (Op::Scalar(op), &[x, y]) = (op, args) else { return None };
+        let is = |v: Value, neutral: Option<Literal>| neutral.is_some() && self.constants.get(&v).copied() == neutral;
+        let dtype = self.constants.get(&y).or(self.constants.get(&x))?.dtype;
+        let right = match op {
+            ScalarOp::Sub => ScalarOp::Add,
+            ScalarOp::Div => ScalarOp::Mul,
+            monoid => *monoid,
         };
-        match (op, args) {
-            (ScalarOp::Add | ScalarOp::Sub, [x, y]) if is(y, 0, DType::I32) => Some(*x),
-            (ScalarOp::Add, [x, y]) if is(x, 0, DType::I32) => Some(*y),
-            (ScalarOp::Mul | ScalarOp::Div, [x, y]) if is(y, 1, DType::I32) => Some(*x),
-            (ScalarOp::Mul, [x, y]) if is(x, 1, DType::I32) => Some(*y),
-            (ScalarOp::BitAnd, [x, y]) if is(y, 1, DType::Bool) => Some(*x),
-            (ScalarOp::BitAnd, [x, y]) if is(x, 1, DType::Bool) => Some(*y),
-            _ => None,
+        match dtype.is_float() {
+            true => None,
+            false if is(y, right.neutral(dtype)) => Some(x),
+            false => is(x, op.neutral(dtype)).then_some(y),
         }
     }
     /// The value of a scalar operation on constants.
@@ -164,11 +166,10 @@ impl Simplify {
     }
 }
 
-/// What a comparison says of a number and itself. A NaN would say otherwise.
+/// The result of a comparison of a number with itself: that of two zeros. A NaN would give another.
 fn holds_of_equals(op: ScalarOp) -> Option<bool> {
-    match op {
-        ScalarOp::Eq | ScalarOp::Le | ScalarOp::Ge => Some(true),
-        ScalarOp::Ne | ScalarOp::Lt | ScalarOp::Gt => Some(false),
-        _ => None,
-    }
+    let row = op.row();
+    let compares = row.result == Ty::Is(DType::Bool) && row.operands.iter().map(|o| o.1).eq([Ty::T, Ty::T]);
+    let zero = Datum::scalar(Literal::int(DType::I32, 0));
+    compares.then(|| eval::scalar(op, &[&zero, &zero], Type::scalar(DType::Bool)).data.get(0).bits != 0)
 }

@@ -14,6 +14,7 @@ mod table;
 
 pub use table::*;
 
+use crate::Literal;
 use crate::dtype::{Class, DType, Elem, Slice};
 
 /// The type of an operand or result in a row's signature.
@@ -52,6 +53,53 @@ pub enum Gpu {
     Finite(u32),
 }
 
+/// Operations that a row is counted as, for each element; see [`Row::cost`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cost {
+    /// Operations of the processor's arithmetic.
+    pub arithmetic: u64,
+    /// Values of exp, log, sin and the like.
+    pub transcendental: u64,
+}
+impl Cost {
+    const FREE: Cost = Cost { arithmetic: 0, transcendental: 0 };
+}
+
+/// The neutral element of a monoid, for every element type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Neutral {
+    /// 0.
+    Zero,
+    /// 1.
+    One,
+    /// -inf, or the lowest integer.
+    Lowest,
+    /// inf, or the highest integer.
+    Highest,
+    /// All bits set.
+    Ones,
+}
+
+/// The cell of a row that folds can use: an associative, commutative operation of two elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fold {
+    /// What changes no element that it is combined with.
+    pub neutral: Neutral,
+    /// The WGSL function that folds over the threads of a subgroup, if WGSL has one.
+    pub subgroup: Option<&'static str>,
+}
+
+/// What a row is in a kernel's body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Surface {
+    /// A method of tiles and scalars, of the row's name.
+    Method,
+    /// An operator of Rust.
+    Operator,
+    /// A function.
+    Function,
+}
+
 /// The data of a row.
 #[derive(Debug)]
 pub struct Row {
@@ -67,6 +115,12 @@ pub struct Row {
     pub nan: Nan,
     /// What the WGSL text promises.
     pub gpu: Gpu,
+    /// Operations of an element.
+    pub cost: Cost,
+    /// What folds need to know; None if the row is no monoid.
+    pub fold: Option<Fold>,
+    /// What it is in a kernel's body.
+    pub surface: Surface,
     /// How far the `cpu` cell may be from the reference: relative and absolute; None if they are the same code.
     pub fast: Option<(f64, f64)>,
     /// What it computes.
@@ -116,6 +170,14 @@ pub trait Visit {
     fn visit<O: Lane<A>, A: Args>(self) -> Self::Out;
 }
 
+/// A computation that wants the type behind `(monoid, dtype)`.
+pub trait VisitMonoid {
+    /// What the visit gives.
+    type Out;
+    /// Called with the row and its element type.
+    fn visit<O: Lane<(T, T), Out = T>, T: Elem>(self) -> Self::Out;
+}
+
 impl ScalarOp {
     /// In text and as a method.
     pub fn name(self) -> &'static str {
@@ -130,6 +192,16 @@ impl ScalarOp {
         Self::ALL.iter().copied().find(|op| op.name() == name)
     }
 
+    /// The neutral element for elements of a type; None if the row is no monoid.
+    pub fn neutral(self, dtype: DType) -> Option<Literal> {
+        Some(match self.row().fold?.neutral {
+            Neutral::Zero => Literal::new(dtype, 0.0),
+            Neutral::One => Literal::new(dtype, 1.0),
+            Neutral::Lowest => Literal::lowest(dtype),
+            Neutral::Highest => Literal::highest(dtype),
+            Neutral::Ones => Literal::ones(dtype),
+        })
+    }
     /// The result's type for operands of these types, or why there is none.
     pub fn infer(self, given: &[DType]) -> Result<DType, String> {
         let row = self.row();

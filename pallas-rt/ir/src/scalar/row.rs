@@ -9,6 +9,8 @@ macro_rules! scalar_ops {
             cpu  $cpu:ident $(: $fast:expr, rel $rel:literal, abs $abs:literal)?;
             wgsl $($wkind:ident: )? $wgsl:literal $(, $wkind2:ident: $wgsl2:literal)? $gpu:ident $(($ulp:literal))? $(with $helper:ident)?;
             nan  $nan:ident;
+            cost $($work:ident $times:literal),+;
+            fold $fold:ident $($across:literal)?;
             jvp  $($jvp:expr),+;
             rust $surface:ident $($Trait:ident)?;
         }
@@ -23,7 +25,7 @@ macro_rules! scalar_ops {
 
             /// The row's data.
             pub fn row(self) -> &'static $crate::scalar::Row {
-                use $crate::scalar::{Row, Nan, Gpu};
+                use $crate::scalar::{Cost, Gpu, Nan, Row};
                 match self {
                     $(Self::$Op => const { &Row {
                         name: stringify!($name),
@@ -31,6 +33,9 @@ macro_rules! scalar_ops {
                         result: ty!($Out),
                         class: $crate::dtype::Class::$Class,
                         nan: Nan::$nan,
+                        cost: Cost { $($work: $times,)+ ..Cost::FREE },
+                        fold: fold!($fold $($across)?),
+                        surface: surface!($surface),
                         gpu: Gpu::$gpu $(($ulp))?,
                         fast: tolerance!($($rel, $abs)?),
                         doc: concat!($($doc),+),
@@ -42,6 +47,13 @@ macro_rules! scalar_ops {
             pub fn visit<V: $crate::scalar::Visit>(self, t: $crate::DType, v: V) -> Option<V::Out> {
                 match self {
                     $(Self::$Op => class! { $Class visit_each (t, v) $Op $T ($($Arg),+) }),*
+                }
+            }
+
+            /// Calls `v` with the types behind this monoid on elements of `t`; None if it is none, or `t` outside its class.
+            pub fn visit_monoid<V: $crate::scalar::VisitMonoid>(self, t: $crate::DType, v: V) -> Option<V::Out> {
+                match self {
+                    $(Self::$Op => monoid! { $fold $Class (t, v) $Op $T }),*
                 }
             }
 
@@ -123,11 +135,45 @@ macro_rules! tolerance {
     };
 }
 
+macro_rules! fold {
+    (none) => {
+        None
+    };
+    ($neutral:ident $($across:literal)?) => {
+        Some($crate::scalar::Fold { neutral: $crate::scalar::Neutral::$neutral, subgroup: helper!($($across)?) })
+    };
+}
+
+/// -> `visit_each`, with both operands and the result of one type.
+macro_rules! monoid {
+    (none $Class:ident ($t:ident, $v:ident) $Op:ident $T:ident) => {
+        None
+    };
+    ($neutral:ident $Class:ident ($t:ident, $v:ident) $Op:ident $T:ident) => {
+        class! { $Class visit_each ($t, $v) $Op $T monoid }
+    };
+}
+
+macro_rules! surface {
+    (method) => {
+        $crate::scalar::Surface::Method
+    };
+    (comparison) => {
+        $crate::scalar::Surface::Method
+    };
+    (operator) => {
+        $crate::scalar::Surface::Operator
+    };
+    (function) => {
+        $crate::scalar::Surface::Function
+    };
+}
+
 macro_rules! helper {
     () => {
         None
     };
-    ($h:ident) => {
+    ($h:expr) => {
         Some($h)
     };
 }
@@ -153,14 +199,15 @@ macro_rules! visit_each {
         #[allow(unused_imports, reason = "a class need not have these types")]
         use $crate::dtype::{Bf16, Elem, F16};
         match $t {
-            $(<$L as Elem>::DTYPE => { type $T = $L; Some(visit_one!($v $Op $args)) })*
+            $(<$L as Elem>::DTYPE => { type $T = $L; Some(visit_one!($v $Op $T $args)) })*
             #[allow(unreachable_patterns, reason = "a class may have every type")]
             _ => None,
         }
     }};
 }
 macro_rules! visit_one {
-    ($v:ident $Op:ident ($($Arg:ident),+)) => { $v.visit::<$Op, ($($Arg,)+)>() };
+    ($v:ident $Op:ident $T:ident monoid) => { $v.visit::<$Op, $T>() };
+    ($v:ident $Op:ident $T:ident ($($Arg:ident),+)) => { $v.visit::<$Op, ($($Arg,)+)>() };
 }
 
 /// Class -> which `eval` kinds are required, and the types each is pasted for.

@@ -9,6 +9,8 @@ scalar_ops! {
         cpu  same;
         wgsl "({a} + {b})" Exact;
         nan  Propagates;
+        cost arithmetic 1;
+        fold Zero "subgroupAdd";
         jvp  |da| da, |db| db;
         rust operator Add;
     }
@@ -18,6 +20,8 @@ scalar_ops! {
         cpu  same;
         wgsl "({a} - {b})" Exact;
         nan  Propagates;
+        cost arithmetic 1;
+        fold none;
         jvp  |da| da, |db| -db;
         rust operator Sub;
     }
@@ -27,6 +31,8 @@ scalar_ops! {
         cpu  same;
         wgsl "({a} * {b})" Exact;
         nan  Propagates;
+        cost arithmetic 1;
+        fold One "subgroupMul";
         jvp  |da| da * b, |db| a * db;
         rust operator Mul;
     }
@@ -36,6 +42,8 @@ scalar_ops! {
         cpu  same;
         wgsl float: "({a} / {b})", int: "select({a} / {b}, ~{T}(0), {b} == {T}(0))" Finite(3);
         nan  Propagates;
+        cost arithmetic 1;
+        fold none;
         jvp  |da| da / b, |db| -(db * y / b);
         rust operator Div;
     }
@@ -45,6 +53,8 @@ scalar_ops! {
         cpu  same;
         wgsl float: "({a} % {b})", int: "select({a} % {b}, {a}, {b} == {T}(0))" Finite(8);
         nan  Propagates;
+        cost arithmetic 1;
+        fold none;
         jvp  |da| da, |db| -(db * ((a - y) / b).round());
         rust operator Rem;
     }
@@ -54,6 +64,8 @@ scalar_ops! {
         cpu  same;
         wgsl "pow_{T}({a}, {b})" Finite(64) with POW;
         nan  Chosen;
+        cost transcendental 1;
+        fold none;
         jvp  |da| da * b * a.pow(b - 1.0), |db| db * y * a.log();
         rust method;
     }
@@ -63,6 +75,8 @@ scalar_ops! {
         cpu  same;
         wgsl "min({a}, {b})" Finite(0);
         nan  Propagates;
+        cost arithmetic 1;
+        fold Highest "subgroupMin";
         jvp  |da| a.le(b).select(da, da.zero()), |db| a.le(b).select(db.zero(), db);
         rust method;
     }
@@ -72,6 +86,8 @@ scalar_ops! {
         cpu  same;
         wgsl "max({a}, {b})" Finite(0);
         nan  Propagates;
+        cost arithmetic 1;
+        fold Lowest "subgroupMax";
         jvp  |da| b.le(a).select(da, da.zero()), |db| b.le(a).select(db.zero(), db);
         rust method;
     }
@@ -81,6 +97,8 @@ scalar_ops! {
         cpu  same;
         wgsl "(-{x})" Exact;
         nan  Propagates;
+        cost arithmetic 1;
+        fold none;
         jvp  |dx| -dx;
         rust operator Neg;
     }
@@ -90,6 +108,8 @@ scalar_ops! {
         cpu  same;
         wgsl "abs({x})" Exact;
         nan  Propagates;
+        cost arithmetic 1;
+        fold none;
         jvp  |dx| x.lt(x.zero()).select(-dx, dx);
         rust method;
     }
@@ -99,6 +119,8 @@ scalar_ops! {
         cpu  f32: fast::exp(x), rel 3e-7, abs 2e-38;
         wgsl "exp({x})" Finite(4);
         nan  Propagates;
+        cost transcendental 1;
+        fold none;
         jvp  |dx| dx * y;
         rust method;
     }
@@ -108,6 +130,8 @@ scalar_ops! {
         cpu  f32: fast::log(x), rel 1e-7, abs 0.0;
         wgsl "log({x})" Finite(4);
         nan  Propagates;
+        cost transcendental 1;
+        fold none;
         jvp  |dx| dx / x;
         rust method;
     }
@@ -117,6 +141,8 @@ scalar_ops! {
         cpu  f32: fast::tanh(x), rel 5e-7, abs 2e-45;
         wgsl "tanh_{T}({x})" Finite(8) with TANH;
         nan  Propagates;
+        cost transcendental 1;
+        fold none;
         jvp  |dx| dx * (1.0 - y * y);
         rust method;
     }
@@ -126,6 +152,8 @@ scalar_ops! {
         cpu  f32: fast::erf(x), rel 5e-7, abs 2e-45;
         wgsl "erf_{T}({x})" Finite(8) with ERF;
         nan  Propagates;
+        cost transcendental 1;
+        fold none;
         jvp  |dx| dx * (-(x * x)).exp() * std::f64::consts::FRAC_2_SQRT_PI;
         rust method;
     }
@@ -135,6 +163,8 @@ scalar_ops! {
         cpu  f32: fast::gelu(x), rel 1e-5, abs 1e-37;
         wgsl "({T}(0.5) * {x} * erfc_{T}({x} * {T}(-0.70710678)))" Finite(1024) with ERFC;
         nan  Propagates;
+        cost arithmetic 3, transcendental 1;
+        fold none;
         jvp  |dx| dx * (((x * 0.5f64.sqrt()).erf() + 1.0) * 0.5 + x * (x * x * -0.5).exp() * 0.398_942_280_401_432_7);
         rust method;
     }
@@ -144,6 +174,8 @@ scalar_ops! {
         cpu  same;
         wgsl "sqrt({x})" Finite(3);
         nan  Propagates;
+        cost arithmetic 1;
+        fold none;
         jvp  |dx| dx * 0.5 / y;
         rust method;
     }
@@ -153,6 +185,8 @@ scalar_ops! {
         cpu  same;
         wgsl "floor({x})" Exact;
         nan  Propagates;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero;
         rust method;
     }
@@ -162,6 +196,8 @@ scalar_ops! {
         cpu  same;
         wgsl "round({x})" Exact;
         nan  Propagates;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero;
         rust method;
     }
@@ -171,6 +207,8 @@ scalar_ops! {
         cpu  same;
         wgsl "({a} & {b})" Exact;
         nan  Opaque;
+        cost arithmetic 1;
+        fold Ones;
         jvp  |_| Zero, |_| Zero;
         rust operator BitAnd;
     }
@@ -180,6 +218,8 @@ scalar_ops! {
         cpu  same;
         wgsl "({a} << (u32({b}) & 31u))" Exact;
         nan  Opaque;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero, |_| Zero;
         rust operator Shl;
     }
@@ -189,8 +229,10 @@ scalar_ops! {
         cpu  same;
         wgsl "({a} < {b})" Finite(0);
         nan  False;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero, |_| Zero;
-        rust method;
+        rust comparison;
     }
     /// Whether `a` is at most `b`.
     Le = le<T: Number>(a: T, b: T) -> y: bool {
@@ -198,8 +240,10 @@ scalar_ops! {
         cpu  same;
         wgsl "({a} <= {b})" Finite(0);
         nan  False;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero, |_| Zero;
-        rust method;
+        rust comparison;
     }
     /// Whether two values are equal; NaN equals nothing.
     Eq = eq<T: Any>(a: T, b: T) -> y: bool {
@@ -207,8 +251,10 @@ scalar_ops! {
         cpu  same;
         wgsl "({a} == {b})" Finite(0);
         nan  False;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero, |_| Zero;
-        rust method;
+        rust comparison;
     }
     /// `a` where the condition holds, else `b`.
     Select = select<T: Any>(c: bool, a: T, b: T) -> y: T {
@@ -216,8 +262,10 @@ scalar_ops! {
         cpu  same;
         wgsl "select({b}, {a}, {c})" Exact;
         nan  Chosen;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero, |da| c.select(da, da.zero()), |db| c.select(db.zero(), db);
-        rust method;
+        rust function;
     }
     /// `x` held between `lo` and `hi`.
     Clamp = clamp<T: Number>(x: T, lo: T, hi: T) -> y: T {
@@ -225,6 +273,8 @@ scalar_ops! {
         cpu  same;
         wgsl "select(select({x}, {hi}, {x} > {hi}), {lo}, {x} < {lo})" Finite(0);
         nan  Chosen;
+        cost arithmetic 2;
+        fold none;
         jvp  |dx| lo.le(x).select(x.le(hi).select(dx, dx.zero()), dx.zero()),
              |dlo| x.lt(lo).select(dlo, dlo.zero()),
              |dhi| hi.lt(x).select(dhi, dhi.zero());
@@ -236,6 +286,8 @@ scalar_ops! {
         cpu  same;
         wgsl "((bitcast<u32>({x}) & 0x7fffffffu) > 0x7f800000u)" Exact;
         nan  Tests;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero;
         rust method;
     }
@@ -245,6 +297,8 @@ scalar_ops! {
         cpu  same;
         wgsl "bitcast<u32>({x})" Exact;
         nan  Opaque;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero;
         rust method;
     }
@@ -254,6 +308,8 @@ scalar_ops! {
         cpu  same;
         wgsl "countOneBits({x})" Exact;
         nan  Opaque;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero;
         rust method;
     }
@@ -263,6 +319,8 @@ scalar_ops! {
         cpu  same;
         wgsl int: "(~{x})", bool: "(!{x})" Exact;
         nan  Opaque;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero;
         rust operator Not;
     }
@@ -272,6 +330,8 @@ scalar_ops! {
         cpu  f32: fast::exp2(x), rel 3e-7, abs 2e-38;
         wgsl "exp2({x})" Finite(4);
         nan  Propagates;
+        cost transcendental 1;
+        fold none;
         jvp  |dx| dx * y * std::f64::consts::LN_2;
         rust method;
     }
@@ -281,6 +341,8 @@ scalar_ops! {
         cpu  f32: fast::log(x) * std::f32::consts::LOG2_E, rel 2e-7, abs 0.0;
         wgsl "log2({x})" Finite(4);
         nan  Propagates;
+        cost transcendental 1;
+        fold none;
         jvp  |dx| dx / (x * std::f64::consts::LN_2);
         rust method;
     }
@@ -290,6 +352,8 @@ scalar_ops! {
         cpu  f32: fast::log1p(x), rel 4e-7, abs 0.0;
         wgsl "log1p_{T}({x})" Finite(8) with LOG1P;
         nan  Propagates;
+        cost transcendental 1;
+        fold none;
         jvp  |dx| dx / (x + 1.0);
         rust method;
     }
@@ -299,6 +363,8 @@ scalar_ops! {
         cpu  f32: fast::expm1(x), rel 4e-7, abs 2e-45;
         wgsl "expm1_{T}({x})" Finite(16) with EXPM1;
         nan  Propagates;
+        cost transcendental 1;
+        fold none;
         jvp  |dx| dx * (y + 1.0);
         rust method;
     }
@@ -308,6 +374,8 @@ scalar_ops! {
         cpu  same;
         wgsl "inverseSqrt({x})" Finite(4);
         nan  Propagates;
+        cost arithmetic 1;
+        fold none;
         jvp  |dx| dx * -0.5 * y / x;
         rust method;
     }
@@ -317,6 +385,8 @@ scalar_ops! {
         cpu  same;
         wgsl "({T}(1.0) / {x})" Finite(3);
         nan  Propagates;
+        cost arithmetic 1;
+        fold none;
         jvp  |dx| -(dx * y * y);
         rust method;
     }
@@ -326,6 +396,8 @@ scalar_ops! {
         cpu  same;
         wgsl "sin({x})" Finite(4096);
         nan  Propagates;
+        cost transcendental 1;
+        fold none;
         jvp  |dx| dx * x.cos();
         rust method;
     }
@@ -335,6 +407,8 @@ scalar_ops! {
         cpu  same;
         wgsl "cos({x})" Finite(4096);
         nan  Propagates;
+        cost transcendental 1;
+        fold none;
         jvp  |dx| -(dx * x.sin());
         rust method;
     }
@@ -344,6 +418,8 @@ scalar_ops! {
         cpu  same;
         wgsl "tan({x})" Finite(8192);
         nan  Propagates;
+        cost transcendental 1;
+        fold none;
         jvp  |dx| dx * (y * y + 1.0);
         rust method;
     }
@@ -353,6 +429,8 @@ scalar_ops! {
         cpu  f32: fast::sinh(x), rel 4e-7, abs 2e-45;
         wgsl "sinh_{T}({x})" Finite(64) with SINH;
         nan  Propagates;
+        cost transcendental 1;
+        fold none;
         jvp  |dx| dx * x.cosh();
         rust method;
     }
@@ -362,6 +440,8 @@ scalar_ops! {
         cpu  f32: fast::cosh(x), rel 3e-7, abs 0.0;
         wgsl "cosh({x})" Finite(64);
         nan  Propagates;
+        cost transcendental 1;
+        fold none;
         jvp  |dx| dx * x.sinh();
         rust method;
     }
@@ -371,6 +451,8 @@ scalar_ops! {
         cpu  f32: fast::asin(x), rel 4e-7, abs 2e-45;
         wgsl "asin({x})" Finite(4096);
         nan  Propagates;
+        cost transcendental 1;
+        fold none;
         jvp  |dx| dx / (1.0 - x * x).sqrt();
         rust method;
     }
@@ -380,6 +462,8 @@ scalar_ops! {
         cpu  f32: fast::acos(x), rel 4e-7, abs 0.0;
         wgsl "acos({x})" Finite(4096);
         nan  Propagates;
+        cost transcendental 1;
+        fold none;
         jvp  |dx| -(dx / (1.0 - x * x).sqrt());
         rust method;
     }
@@ -389,6 +473,8 @@ scalar_ops! {
         cpu  f32: fast::atan(x), rel 4e-7, abs 2e-45;
         wgsl "atan({x})" Finite(4096);
         nan  Propagates;
+        cost transcendental 1;
+        fold none;
         jvp  |dx| dx / (x * x + 1.0);
         rust method;
     }
@@ -398,6 +484,8 @@ scalar_ops! {
         cpu  f32: fast::atan2(a, b), rel 4e-7, abs 1e-38;
         wgsl "select(atan2({a}, {b}), {a}, {a} == {T}(0.0) && {b} == {T}(0.0))" Finite(4096);
         nan  Propagates;
+        cost transcendental 1;
+        fold none;
         jvp  |da| da * b / (a * a + b * b), |db| -(db * a / (a * a + b * b));
         rust method;
     }
@@ -407,6 +495,8 @@ scalar_ops! {
         cpu  f32: fast::erfc(x), rel 4e-7, abs 2e-38;
         wgsl "erfc_{T}({x})" Finite(1024) with ERFC;
         nan  Propagates;
+        cost transcendental 1;
+        fold none;
         jvp  |dx| -(dx * (-(x * x)).exp() * std::f64::consts::FRAC_2_SQRT_PI);
         rust method;
     }
@@ -416,6 +506,8 @@ scalar_ops! {
         cpu  f32: fast::logistic(x), rel 3e-7, abs 2e-38;
         wgsl "({T}(1.0) / ({T}(1.0) + exp(-{x})))" Finite(16);
         nan  Propagates;
+        cost arithmetic 3, transcendental 1;
+        fold none;
         jvp  |dx| dx * y * (1.0 - y);
         rust method;
     }
@@ -425,6 +517,8 @@ scalar_ops! {
         cpu  f32: x / (1.0 + fast::exp(-x)), rel 3e-7, abs 1e-35;
         wgsl "({x} / ({T}(1.0) + exp(-{x})))" Finite(16);
         nan  Propagates;
+        cost arithmetic 3, transcendental 1;
+        fold none;
         jvp  |dx| dx * (x.logistic() * (1.0 + x * (1.0 - x.logistic())));
         rust method;
     }
@@ -434,6 +528,8 @@ scalar_ops! {
         cpu  f32: fast::softplus(x), rel 1e-6, abs 2e-38;
         wgsl "(max({x}, {T}(0.0)) + log1p_{T}(exp(-abs({x}))))" Finite(16) with LOG1P;
         nan  Propagates;
+        cost arithmetic 3, transcendental 2;
+        fold none;
         jvp  |dx| dx * x.logistic();
         rust method;
     }
@@ -443,6 +539,8 @@ scalar_ops! {
         cpu  same;
         wgsl "ceil({x})" Exact;
         nan  Propagates;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero;
         rust method;
     }
@@ -452,6 +550,8 @@ scalar_ops! {
         cpu  same;
         wgsl "trunc({x})" Exact;
         nan  Propagates;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero;
         rust method;
     }
@@ -461,6 +561,8 @@ scalar_ops! {
         cpu  same;
         wgsl "sign({x})" Finite(0);
         nan  Propagates;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero;
         rust method;
     }
@@ -470,6 +572,8 @@ scalar_ops! {
         cpu  same;
         wgsl float: "fma({a}, {b}, {c})", int: "({a} * {b} + {c})" Finite(2);
         nan  Propagates;
+        cost arithmetic 2;
+        fold none;
         jvp  |da| da * b, |db| a * db, |dc| dc;
         rust method;
     }
@@ -479,6 +583,8 @@ scalar_ops! {
         cpu  same;
         wgsl "({a} | {b})" Exact;
         nan  Opaque;
+        cost arithmetic 1;
+        fold Zero;
         jvp  |_| Zero, |_| Zero;
         rust operator BitOr;
     }
@@ -488,6 +594,8 @@ scalar_ops! {
         cpu  same;
         wgsl int: "({a} ^ {b})", bool: "({a} != {b})" Exact;
         nan  Opaque;
+        cost arithmetic 1;
+        fold Zero;
         jvp  |_| Zero, |_| Zero;
         rust operator BitXor;
     }
@@ -497,6 +605,8 @@ scalar_ops! {
         cpu  same;
         wgsl "({a} >> (u32({b}) & 31u))" Exact;
         nan  Opaque;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero, |_| Zero;
         rust operator Shr;
     }
@@ -506,8 +616,10 @@ scalar_ops! {
         cpu  same;
         wgsl "({a} > {b})" Finite(0);
         nan  False;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero, |_| Zero;
-        rust method;
+        rust comparison;
     }
     /// Whether `a` is at least `b`.
     Ge = ge<T: Number>(a: T, b: T) -> y: bool {
@@ -515,8 +627,10 @@ scalar_ops! {
         cpu  same;
         wgsl "({a} >= {b})" Finite(0);
         nan  False;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero, |_| Zero;
-        rust method;
+        rust comparison;
     }
     /// Whether two values differ; NaN differs from everything.
     Ne = ne<T: Any>(a: T, b: T) -> y: bool {
@@ -524,8 +638,10 @@ scalar_ops! {
         cpu  same;
         wgsl "({a} != {b})" Finite(0);
         nan  Tests;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero, |_| Zero;
-        rust method;
+        rust comparison;
     }
     /// Whether `x` is neither infinite nor NaN.
     IsFinite = is_finite<T: Real>(x: T) -> y: bool {
@@ -533,6 +649,8 @@ scalar_ops! {
         cpu  same;
         wgsl "((bitcast<u32>({x}) & 0x7f800000u) != 0x7f800000u)" Exact;
         nan  False;
+        cost arithmetic 1;
+        fold none;
         jvp  |_| Zero;
         rust method;
     }

@@ -1,9 +1,9 @@
 //! Unit axes stretched to a shape, or a scalar to any shape.
-use super::{Access, Arg, Batch, Index, Piece, Sample, Structural, arity, derive::linear, list, same_dtype};
+use super::{Access, Arg, Batch, Draw, Index, Piece, Sample, Structural, arity, derive::linear, list, same_dtype};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
-use crate::{DType, Dim, E, Facts};
+use crate::{DType, Dim, E, Facts, Type};
 use std::fmt;
 
 /// Each axis of the operand is 1 or already as in `to`; a scalar fits every shape.
@@ -74,6 +74,14 @@ impl Structural for Broadcast {
         }
         let stretched = (0..of.len()).filter(|&i| one(&of[i]) && !one(&self.to[i])).collect();
         vec![Some(cotangent.summed(stretched))]
+    }
+    fn draw(from: &mut dyn Draw) -> Option<Self> {
+        let to = from.shape();
+        let fits = |ty: &Type| {
+            ty.is_scalar() || ty.shape.len() == to.len() && ty.shape.iter().zip(&to).all(|(&a, &b)| a == 1 || a == b)
+        };
+        from.operand(&fits)?;
+        Some(Broadcast { to: to.into_iter().map(Dim::from).collect() })
     }
     fn samples() -> Vec<Sample<Self>> {
         let op = Broadcast { to: vec![Dim::name("M"), Dim::name("N")] };

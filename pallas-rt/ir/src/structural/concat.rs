@@ -1,9 +1,12 @@
 //! Operands one behind the other along an axis.
-use super::{Access, Arg, Batch, Index, Piece, Sample, Slice, Structural, axes_exist, derive::linear, same_dtype};
+use super::{
+    Access, Arg, Batch, Draw, Index, Piece, Sample, Slice, Structural, axes_exist, derive::linear, draw::along,
+    same_dtype,
+};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
-use crate::{DType, Dim, E, Facts};
+use crate::{DType, Dim, E, Facts, Type};
 use std::fmt;
 
 /// All other axes agree.
@@ -80,6 +83,14 @@ impl Structural for Concat {
             Some(cotangent.apply(slice, &[cotangent]))
         };
         args.iter().map(part).collect()
+    }
+    fn draw(from: &mut dyn Draw) -> Option<Self> {
+        let (x, axis) = along(from)?;
+        let beside = |ty: &Type| {
+            ty.shape.len() == x.shape.len() && (0..x.shape.len()).all(|a| a == axis || ty.shape[a] == x.shape[a])
+        };
+        from.operand(&|ty| ty.dtype == x.dtype && beside(ty))?;
+        Some(Concat { axis })
     }
     fn samples() -> Vec<Sample<Self>> {
         let with = &[("M", 2), ("N", 3), ("K", 4)];

@@ -1,5 +1,5 @@
 //! Elementwise operations that need a second type or an attribute, so are no rows of the scalar table.
-use super::{Access, Arg, Batch, Sample, Structural, arity, same_dtype};
+use super::{Access, Arg, Batch, Draw, Sample, Structural, arity, same_dtype};
 use crate::diag::{At, Diag};
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
@@ -43,7 +43,7 @@ impl fmt::Display for Powi {
 }
 
 macro_rules! elementwise {
-    ($Op:ident $name:literal $attribute:ident $access:expr, $dtype:expr, $jvp:expr, $transpose:expr, $samples:expr) => {
+    ($Op:ident $name:literal $attribute:ident $access:expr, $dtype:expr, $jvp:expr, $transpose:expr, $draw:expr, $samples:expr) => {
         impl Structural for $Op {
             const NAME: &'static str = $name;
             fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
@@ -76,6 +76,11 @@ macro_rules! elementwise {
                 let rule: fn(&$Op, DType, E<'g>) -> Option<E<'g>> = $transpose;
                 vec![rule(self, args[0].dtype, cotangent)]
             }
+            fn draw(from: &mut dyn Draw) -> Option<Self> {
+                let $attribute: fn(DType, &mut dyn Draw) -> Option<_> = $draw;
+                let x = from.operand(&|ty| ty.dtype != DType::Bool || $name == "cast")?;
+                Some($Op { $attribute: $attribute(x.dtype, from)? })
+            }
             fn samples() -> Vec<Sample<Self>> {
                 let case = |(op, dtypes)| Sample { op, args: &[&["M"]], dtypes, with: &[("M", 4)] };
                 $samples.into_iter().map(case).collect()
@@ -88,7 +93,7 @@ elementwise!(Cast "cast" to |_| Access::Cast, |op, _| Ok(op.to), |op, _, dx| {
     op.to.is_float().then(|| dx.apply(op.clone(), &[dx]))
 }, |op, from, y| {
     (op.to.is_float() && from.is_float()).then(|| y.apply(Cast { to: from }, &[y]))
-}, [
+}, |_, from| Some(from.dtype()), [
     (Cast { to: DType::F32 }, &[DType::F32] as &'static [DType]),
     (Cast { to: DType::I32 }, &[DType::F32]),
     (Cast { to: DType::F32 }, &[DType::I32]),
@@ -98,7 +103,12 @@ elementwise!(Bitcast "bitcast" to |_| Access::Bitcast, |op, from| {
         return Ok(op.to);
     }
     Err(Diag::new("dtype", At::Operand(0), format!("a bitcast of {from} to {}", op.to), "types of equal size, not bool"))
-}, |_, _, _| None, |_, _, _| None, [(Bitcast { to: DType::U32 }, &[DType::F32] as &'static [DType])]);
+}, |_, _, _| None, |_, _, _| None, |of, from| {
+    // Devices need not keep the bits of a 16-bit float's NaN.
+    let fits = |d: &DType| d.bytes() == of.bytes() && !matches!(d, DType::Bool | DType::F16 | DType::Bf16);
+    let all: Vec<DType> = DType::ALL.iter().copied().filter(fits).collect();
+    all.get(from.below(all.len())).copied()
+}, [(Bitcast { to: DType::U32 }, &[DType::F32] as &'static [DType])]);
 elementwise!(Powi "powi" exponent |op| Access::Powi(op.exponent), |_, from| {
     if from == DType::Bool {
         return Err(Diag::new("dtype", At::Operand(0), "a power of bool".into(), "a number type"));
@@ -107,4 +117,4 @@ elementwise!(Powi "powi" exponent |op| Access::Powi(op.exponent), |_, from| {
 }, |op, x, dx| {
     let n = op.exponent;
     (n != 0).then(|| dx * x.apply(Powi { exponent: n - 1 }, &[x]) * f64::from(n))
-}, |_, _, _| None, [(Powi { exponent: 3 }, &[DType::F32] as &'static [DType]), (Powi { exponent: -2 }, &[DType::F32])]);
+}, |_, _, _| None, |_, from| Some(from.below(7) as i32 - 3), [(Powi { exponent: 3 }, &[DType::F32] as &'static [DType]), (Powi { exponent: -2 }, &[DType::F32])]);

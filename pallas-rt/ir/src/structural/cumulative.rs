@@ -1,5 +1,5 @@
 //! Running folds.
-use super::{Access, Arg, Batch, Pad, Sample, Slice, Structural, arity, axes_exist, monoid};
+use super::{Access, Arg, Batch, Draw, Pad, Sample, Slice, Structural, arity, axes_exist, draw, draw::along, monoid};
 use crate::diag::Diag;
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, ScalarOp};
@@ -8,7 +8,7 @@ use std::fmt;
 /// `result[i] = x[0] op .. op x[i]` along an axis.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Cumulative {
-    /// A monoid: add, mul, minimum, maximum.
+    /// A monoid: a row with a `fold` cell.
     pub op: ScalarOp,
     /// The axis.
     pub axis: usize,
@@ -71,11 +71,7 @@ impl Structural for Cumulative {
         let n = args[0].shape[self.axis].as_number().expect("tangents have sizes of numbers");
         let mut length = 1;
         while length < n {
-            let neutral = match self.op {
-                ScalarOp::Mul => 1.0,
-                ScalarOp::Minimum => f64::INFINITY,
-                _ => f64::NEG_INFINITY,
-            };
+            let neutral = self.op.neutral(DType::F64).expect("a monoid").as_f64();
             let (other, d) =
                 (self.moved(x, args[0].shape, length, neutral), self.moved(dx, args[0].shape, length, 0.0));
             (x, dx) = match self.op {
@@ -91,6 +87,10 @@ impl Structural for Cumulative {
         debug_assert_eq!(args.len(), 1);
         let back = Cumulative { reverse: !self.reverse, ..self.clone() };
         vec![(self.op == ScalarOp::Add).then(|| cotangent.apply(back, &[cotangent]))]
+    }
+    fn draw(from: &mut dyn Draw) -> Option<Self> {
+        let (x, axis) = along(from)?;
+        Some(Cumulative { op: draw::monoid(from, x.dtype)?, axis, reverse: from.below(2) == 0 })
     }
     fn samples() -> Vec<Sample<Self>> {
         let case = |op, reverse| Sample {

@@ -1,9 +1,9 @@
 //! Contraction of two operands.
-use super::{Access, Arg, Batch, Sample, Structural, Transpose, arity};
+use super::{Access, Arg, Batch, Draw, Sample, Structural, Transpose, arity, draw::along};
 use crate::diag::{At, Diag, agree, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
-use crate::{DType, Dim, E, Facts};
+use crate::{DType, Dim, E, Facts, Type};
 use std::fmt;
 
 /// `result[batch.., free of a.., free of b..] = Σ a·b` over `contract`, in type `acc`; pairs are (axis of a, axis of b).
@@ -138,6 +138,16 @@ impl Structural for Dot {
             Some(made.apply(Transpose { axes }, &[made]))
         };
         vec![side(0), side(1)]
+    }
+    fn draw(from: &mut dyn Draw) -> Option<Self> {
+        let (a, axis) = along(from)?;
+        let number = |ty: &Type| ty.dtype == a.dtype && ty.dtype != DType::Bool;
+        let b = from.operand(&|ty| number(ty) && ty.shape.contains(&a.shape[axis]))?;
+        let fitting: Vec<usize> = (0..b.shape.len()).filter(|&i| b.shape[i] == a.shape[axis]).collect();
+        let contract = (axis, fitting[from.below(fitting.len())]);
+        // Of the axes of a matrix product, others than matrices have none.
+        let fits = contract != (1, 0) || a.shape.len() == 2 && b.shape.len() == 2;
+        fits.then(|| Dot { batch: vec![], contract: vec![contract], acc: a.dtype })
     }
     fn samples() -> Vec<Sample<Self>> {
         let with = &[("M", 2), ("K", 3), ("N", 4), ("B", 2), ("L", 5)];

@@ -1,5 +1,5 @@
 //! Coordinates along an axis.
-use super::{Access, Arg, Batch, Sample, Structural, arity, axes_exist, list};
+use super::{Access, Arg, Batch, Draw, Sample, Structural, arity, axes_exist, list};
 use crate::diag::{At, Diag};
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
@@ -52,6 +52,11 @@ impl Structural for Iota {
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>) -> Vec<Option<E<'g>>> {
         vec![None; args.len()]
+    }
+    fn draw(from: &mut dyn Draw) -> Option<Self> {
+        let shape = from.shape();
+        let axis = from.below(shape.len());
+        Some(Iota { shape: shape.into_iter().map(Dim::from).collect(), axis, dtype: from.dtype() })
     }
     fn samples() -> Vec<Sample<Self>> {
         let op = Iota { shape: vec![Dim::name("M"), Dim::name("N")], axis: 1, dtype: DType::I32 };

@@ -6,6 +6,7 @@ mod convert;
 mod cumulative;
 mod derive;
 mod dot;
+mod draw;
 mod iota;
 mod pad;
 mod reduce;
@@ -22,6 +23,7 @@ pub use convert::{Bitcast, Cast, Powi};
 pub use cumulative::Cumulative;
 pub use derive::{Arg, Batch};
 pub use dot::Dot;
+pub use draw::Draw;
 pub use iota::Iota;
 pub use pad::Pad;
 pub use reduce::{ArgReduce, Reduce};
@@ -66,6 +68,9 @@ pub trait Structural: Clone + PartialEq + Debug + Display + Sized {
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>>;
     /// The cotangent of each operand in which the operation is linear, from that of the result.
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>>;
+    /// A random case, from whose operands `from` takes the operation's; `None` if none fit. The laws hold `infer` to
+    /// accept it.
+    fn draw(from: &mut dyn Draw) -> Option<Self>;
     /// Cases the laws run on: the operation, operand shapes over names, values for the names.
     fn samples() -> Vec<Sample<Self>>;
 }
@@ -94,6 +99,8 @@ macro_rules! structural_ops {
         impl StructuralOp {
             /// Every operation's name.
             pub const NAMES: &[&str] = &[$($Op::NAME),*];
+            /// See [`Structural::draw`]; one for each of [`NAMES`](StructuralOp::NAMES).
+            pub const DRAWS: &[fn(&mut dyn Draw) -> Option<StructuralOp>] = &[$(|from| $Op::draw(from).map(Self::$Op)),*];
             /// The operation's name.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$Op(_) => $Op::NAME),* }
@@ -198,6 +205,16 @@ fn same_dtype(args: &[DType]) -> Result<DType, Diag> {
 /// That a monoid is defined for an element type.
 fn monoid(name: &str, op: crate::ScalarOp, args: &[DType]) -> Result<DType, Diag> {
     let dtype = same_dtype(args)?;
+    if op.row().fold.is_none() {
+        let monoids = crate::ScalarOp::ALL.iter().filter(|op| op.row().fold.is_some());
+        let monoids: Vec<&crate::ScalarOp> = monoids.collect();
+        return Err(Diag::new(
+            "monoid",
+            At::Op,
+            format!("`{name}` by `{op}`"),
+            format!("it folds by {}", list(&monoids)),
+        ));
+    }
     op.infer(&[dtype, dtype]).map_err(|m| Diag::new("dtype", At::Operand(0), format!("`{name}`: {m}"), "cast it first"))
 }
 

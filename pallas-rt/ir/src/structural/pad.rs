@@ -1,8 +1,8 @@
 //! A scalar around a tile.
-use super::{Access, Arg, Batch, Index, Piece, Sample, Slice, Structural, arity, derive::linear, list};
+use super::{Access, Arg, Batch, Draw, Index, Piece, Sample, Slice, Structural, arity, derive::linear, draw, list};
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
-use crate::{DType, Dim, E, Facts};
+use crate::{DType, Dim, E, Facts, Literal};
 use std::fmt;
 
 /// `low` elements in front of each axis and `high` behind it; operand 1 is their value.
@@ -81,6 +81,12 @@ impl Structural for Pad {
         let x = cotangent.apply(inside, &[cotangent]);
         let sum = |x: E<'g>| x.summed((0..self.low.len()).collect()).shaped(&[]);
         vec![Some(x), Some(sum(cotangent) - sum(x))]
+    }
+    fn draw(from: &mut dyn Draw) -> Option<Self> {
+        let x = from.operand(&draw::any)?;
+        from.constant(Literal::new(x.dtype, 1.0));
+        let mut sizes = |below| x.shape.iter().map(|_| Dim::from(from.below(below))).collect();
+        Some(Pad { low: sizes(2), high: sizes(3) })
     }
     fn samples() -> Vec<Sample<Self>> {
         let op = Pad { low: vec![1i64.into(), 0i64.into()], high: vec![Dim::name("P"), 2i64.into()] };

@@ -1,6 +1,7 @@
 //! Folds over axes, which stay with extent 1.
 use super::{
-    Access, Arg, Batch, Cumulative, Pad, Sample, Slice, Structural, arity, axes_exist, derive::behind, list, monoid,
+    Access, Arg, Batch, Cumulative, Draw, Pad, Sample, Slice, Structural, arity, axes_exist, derive::behind, draw,
+    draw::along, list, monoid,
 };
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
@@ -10,7 +11,7 @@ use std::fmt;
 /// `result[i, 0] = op over k of x[i, k]`; nothing to fold gives the neutral element.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Reduce {
-    /// A monoid: add, mul, minimum, maximum, bitand, bitor.
+    /// A monoid: a row with a `fold` cell.
     pub op: ScalarOp,
     /// Axes folded.
     pub axes: Vec<usize>,
@@ -94,6 +95,10 @@ impl Structural for Reduce {
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         vec![(self.op == ScalarOp::Add).then(|| cotangent.stretched(args[0].shape))]
     }
+    fn draw(from: &mut dyn Draw) -> Option<Self> {
+        let (x, axis) = along(from)?;
+        Some(Reduce { op: draw::monoid(from, x.dtype)?, axes: vec![axis] })
+    }
     fn samples() -> Vec<Sample<Self>> {
         let case = |op, axes| Sample {
             op: Reduce { op, axes },
@@ -157,6 +162,10 @@ impl Structural for ArgReduce {
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>) -> Vec<Option<E<'g>>> {
         vec![None; args.len()]
+    }
+    fn draw(from: &mut dyn Draw) -> Option<Self> {
+        let x = from.operand(&|ty| !ty.is_scalar() && ty.dtype != DType::Bool)?;
+        Some(ArgReduce { max: from.below(2) == 0, axis: from.below(x.shape.len()) })
     }
     fn samples() -> Vec<Sample<Self>> {
         let with = &[("M", 2), ("N", 3)];

@@ -1,5 +1,5 @@
 //! The same elements in row-major order under another shape.
-use super::{Access, Arg, Batch, Sample, Structural, arity, derive::linear, list, same_dtype};
+use super::{Access, Arg, Batch, Draw, Sample, Structural, arity, derive::linear, draw, list, same_dtype};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
@@ -51,6 +51,12 @@ impl Structural for Reshape {
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         vec![Some(cotangent.shaped(args[0].shape))]
+    }
+    fn draw(from: &mut dyn Draw) -> Option<Self> {
+        let mut to = from.operand(&draw::any)?.shape;
+        let by = from.below(to.len());
+        to.rotate_left(by);
+        Some(Reshape { to: to.into_iter().map(Dim::from).collect() })
     }
     fn samples() -> Vec<Sample<Self>> {
         let op = Reshape { to: vec![&Dim::name("M") * &Dim::name("N")] };

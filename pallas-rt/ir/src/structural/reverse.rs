@@ -1,7 +1,7 @@
 //! Elements in opposite order along axes.
 use super::{
-    Access, Arg, Batch, Index, Piece, Sample, Structural, arity, axes_exist, derive::behind, derive::linear, list,
-    same_dtype,
+    Access, Arg, Batch, Draw, Index, Piece, Sample, Structural, arity, axes_exist, derive::behind, derive::linear,
+    draw::along, list, same_dtype,
 };
 use crate::diag::Diag;
 use crate::parse::Attributes;
@@ -53,6 +53,9 @@ impl Structural for Reverse {
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         debug_assert_eq!(args.len(), 1);
         vec![Some(cotangent.apply(self.clone(), &[cotangent]))]
+    }
+    fn draw(from: &mut dyn Draw) -> Option<Self> {
+        along(from).map(|(_, axis)| Reverse { axes: vec![axis] })
     }
     fn samples() -> Vec<Sample<Self>> {
         let op = Reverse { axes: vec![1] };

@@ -1,5 +1,7 @@
 //! Every `stride`-th element of a range along each axis.
-use super::{Access, Arg, Batch, Index, Pad, Piece, Sample, Structural, arity, derive::linear, list, same_dtype};
+use super::{
+    Access, Arg, Batch, Draw, Index, Pad, Piece, Sample, Structural, arity, derive::linear, draw, list, same_dtype,
+};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
@@ -106,6 +108,15 @@ impl Structural for Slice {
         let low: Vec<Dim> = self.start.iter().map(|&s| Dim::from(s)).collect();
         let high = (0..shape.len()).map(|a| &(&args[0].shape[a] - &low[a]) - &shape[a]).collect();
         vec![Some(x.apply(Pad { low, high }, &[x, x.number(0.0)]))]
+    }
+    fn draw(from: &mut dyn Draw) -> Option<Self> {
+        let dims = from.operand(&draw::any)?.shape;
+        let start: Vec<usize> = dims.iter().map(|&n| from.below(n)).collect();
+        let stride: Vec<usize> = dims.iter().map(|_| 1 + from.below(2)).collect();
+        let left = |a: usize| (dims[a] - start[a]).div_ceil(stride[a]);
+        let size = (0..dims.len()).map(|a| Dim::from(left(a))).collect();
+        let signed = |n: Vec<usize>| n.into_iter().map(|n| n as i64).collect();
+        Some(Slice { start: signed(start), size, stride: signed(stride) })
     }
     fn samples() -> Vec<Sample<Self>> {
         let op = Slice { start: vec![1, 0], size: vec![Dim::from(2i64), Dim::name("N")], stride: vec![2, 1] };

@@ -1,9 +1,9 @@
 //! Elements picked by an index tile along an axis.
-use super::{Access, Arg, Batch, Iota, Sample, Structural, arity, axes_exist};
+use super::{Access, Arg, Batch, Draw, Iota, Sample, Structural, arity, axes_exist, draw::along};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
-use crate::{DType, Dim, E, Facts};
+use crate::{DType, Dim, E, Facts, Type};
 use std::fmt;
 
 /// `result[.., i, ..] = x[.., index[.., i, ..], ..]`; the other axes agree, or are 1 in `x`'s index.
@@ -69,6 +69,15 @@ impl Structural for TakeAlong {
         let named = index.value.shaped(&unit).stretched(&all).eq(cotangent.apply(iota, &[]));
         let spread = cotangent.shaped(&unit).stretched(&all);
         vec![Some(named.select(spread, spread.zero()).summed(vec![at]).shaped(x.shape)), None]
+    }
+    fn draw(from: &mut dyn Draw) -> Option<Self> {
+        let (x, axis) = along(from)?;
+        let beside = |ty: &Type| {
+            ty.shape.len() == x.shape.len() && (0..x.shape.len()).all(|a| a == axis || ty.shape[a] == x.shape[a])
+        };
+        from.operand(&|ty| ty.dtype == DType::I32 && beside(ty))?;
+        from.within(x.shape[axis]);
+        Some(TakeAlong { axis })
     }
     fn samples() -> Vec<Sample<Self>> {
         let dtypes = &[DType::F32, DType::I32];

@@ -1,7 +1,7 @@
 //! Axes in another order.
 use super::{
-    Access, Arg, Batch, Index, Piece, Sample, Structural, arity, axes_exist, derive::behind, derive::linear, list,
-    same_dtype,
+    Access, Arg, Batch, Draw, Index, Piece, Sample, Structural, arity, axes_exist, derive::behind, derive::linear,
+    draw, list, same_dtype,
 };
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
@@ -57,6 +57,12 @@ impl Structural for Transpose {
         let back = |axis| self.axes.iter().position(|&a| a == axis).expect("a permutation");
         let axes = (0..args[0].shape.len()).map(back).collect();
         vec![Some(cotangent.apply(Transpose { axes }, &[cotangent]))]
+    }
+    fn draw(from: &mut dyn Draw) -> Option<Self> {
+        let rank = from.operand(&draw::any)?.shape.len();
+        let mut axes: Vec<usize> = (0..rank).collect();
+        axes.rotate_left(from.below(rank));
+        Some(Transpose { axes })
     }
     fn samples() -> Vec<Sample<Self>> {
         let with = &[("M", 2), ("N", 3), ("K", 4)];

@@ -1,9 +1,9 @@
 //! Laws of rows and of shape rules: a new row or file is tested by being there.
 use crate::oracle::{Eager, Strip, apply, get, put};
 use pallas_ir::dtype::{Bf16, F16, Half};
-use pallas_ir::scalar::{Nan, Ty};
-use pallas_ir::structural::{Access, Piece, Sample, StructuralOp};
-use pallas_ir::{Args, DType, Dim, E, Facts, Lane, ScalarOp, Slice, SliceMut, Visit};
+use pallas_ir::scalar::{Gpu, Nan, Ty};
+use pallas_ir::structural::{Access, Draw, Piece, Sample, StructuralOp};
+use pallas_ir::{Args, DType, Dim, E, Elem, Facts, Lane, Literal, ScalarOp, Slice, SliceMut, Type, Visit};
 use std::cell::RefCell;
 
 /// Rows with an `f64` lane.
@@ -64,6 +64,67 @@ fn nan_cells_hold() {
                 Nan::Tests => assert_eq!(y, 1.0, "{op} of NaN at {i}"),
                 Nan::Chosen | Nan::Opaque => {}
             }
+        }
+    }
+}
+
+#[test]
+fn every_row_costs_something() {
+    for &op in ScalarOp::ALL {
+        let row = op.row();
+        assert!(row.cost.arithmetic + row.cost.transcendental > 0, "{op} is free");
+        // An approximation on the CPU, or one of a shader that is off by more than a quotient or a root is.
+        let real = row.class.dtypes().iter().all(|d| d.is_float());
+        let approximated = row.fast.is_some() || real && matches!(row.gpu, Gpu::Finite(ulp) if ulp > 8);
+        assert_eq!(row.cost.transcendental > 0, approximated, "{op}: {:?}", row.cost);
+    }
+}
+
+/// Whether a row of two elements is a monoid on these, by trying them all; its neutral element among them.
+fn monoid<T: Elem>(op: ScalarOp, all: &[T], strip: fn(&[T]) -> Slice<'_>, out: fn(&mut [T]) -> SliceMut<'_>) -> Vec<T> {
+    let two = |a: T, b: T| {
+        let mut y = [T::default()];
+        op.visit(T::DTYPE, Strip { args: &[strip(&[a]), strip(&[b])], out: out(&mut y), fast: false })
+            .expect("it is defined");
+        y[0]
+    };
+    // NaN is what it is.
+    let same = |a: T, b: T| a == b || a != a && b != b;
+    let holds =
+        |a: T, b: T| same(two(a, b), two(b, a)) && all.iter().all(|&c| same(two(two(a, b), c), two(a, two(b, c))));
+    if !all.iter().all(|&a| all.iter().all(|&b| holds(a, b))) {
+        return vec![];
+    }
+    all.iter().copied().filter(|&e| all.iter().all(|&a| same(two(a, e), a))).collect()
+}
+
+#[test]
+fn fold_cells_are_the_monoids() {
+    let floats = [f64::NEG_INFINITY, -2.0, 0.0, 1.0, 3.0, f64::INFINITY];
+    let ints = [i32::MIN, -2, -1, 0, 1, 3, i32::MAX];
+    for &op in ScalarOp::ALL.iter().filter(|op| op.row().operands.iter().map(|o| o.1).eq([Ty::T; 2])) {
+        let row = op.row();
+        if row.result != Ty::T {
+            assert!(row.fold.is_none(), "{op} gives no element");
+            continue;
+        }
+        for &dtype in row.class.dtypes() {
+            let found: Vec<Literal> = match dtype {
+                DType::F64 => monoid(op, &floats, |x| Slice::F64(x), |y| SliceMut::F64(y))
+                    .into_iter()
+                    .map(|x| Literal::new(dtype, x))
+                    .collect(),
+                DType::I32 => monoid(op, &ints, |x| Slice::I32(x), |y| SliceMut::I32(y))
+                    .into_iter()
+                    .map(|x| Literal::int(dtype, x.into()))
+                    .collect(),
+                DType::Bool => monoid(op, &[false, true], |x| Slice::Bool(x), |y| SliceMut::Bool(y))
+                    .into_iter()
+                    .map(Literal::bool)
+                    .collect(),
+                _ => continue,
+            };
+            assert_eq!(found, op.neutral(dtype).into_iter().collect::<Vec<_>>(), "{op} of {dtype}");
         }
     }
 }
@@ -279,5 +340,56 @@ fn access_agrees_with_the_shape_rule() {
         let numbers = |shape: &[Dim]| shape.iter().map(number).collect::<Vec<_>>();
         let args: Vec<Vec<i64>> = shapes.iter().map(|s| numbers(s)).collect();
         access_fits(&op.access(&refs(&shapes)), &args, &numbers(&result));
+    }
+}
+
+/// Values of several types, from which an operation takes its operands in turn.
+struct Values {
+    all: Vec<Type>,
+    seed: u64,
+    taken: Vec<Type>,
+}
+impl Draw for Values {
+    fn below(&mut self, n: usize) -> usize {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.seed >> 33) as usize % n.max(1)
+    }
+    fn operand(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<Type> {
+        let fitting: Vec<Type> = self.all.iter().filter(|ty| fits(ty)).cloned().collect();
+        let chosen = fitting.get(self.below(fitting.len()))?.clone();
+        self.taken.push(chosen.clone());
+        Some(chosen)
+    }
+    fn constant(&mut self, x: Literal) {
+        self.taken.push(Type::scalar(x.dtype));
+    }
+    fn within(&mut self, _: usize) {
+        assert_eq!(self.taken.last().map(|ty| ty.dtype), Some(DType::I32), "an index");
+    }
+    fn dtype(&mut self) -> DType {
+        DType::ALL[self.below(DType::ALL.len())]
+    }
+    fn shape(&mut self) -> Vec<usize> {
+        vec![2, 6]
+    }
+}
+
+#[test]
+fn drawn_operations_fit_their_operands() {
+    let shapes: [&[usize]; 7] = [&[], &[6], &[2, 6], &[1, 6], &[6, 2], &[3, 1, 2], &[2, 3]];
+    let dtypes = [DType::F32, DType::I32, DType::Bool, DType::U8];
+    let all: Vec<Type> = dtypes.into_iter().flat_map(|d| shapes.map(|s| Type::new(d, s))).collect();
+    for (draw, name) in StructuralOp::DRAWS.iter().zip(StructuralOp::NAMES) {
+        let mut fitting = 0;
+        for seed in 0..200 {
+            let mut from = Values { all: all.clone(), seed, taken: vec![] };
+            let Some(op) = draw(&mut from) else { continue };
+            assert_eq!(op.name(), *name);
+            let dims: Vec<Vec<Dim>> = from.taken.iter().map(Type::dims).collect();
+            let dtypes: Vec<DType> = from.taken.iter().map(|ty| ty.dtype).collect();
+            op.infer(&refs(&dims), &Facts::default()).unwrap_or_else(|d| panic!("{op} of {:?}: {d}", from.taken));
+            fitting += usize::from(op.dtype(&dtypes).is_ok());
+        }
+        assert!(fitting >= 100, "{name}: {fitting} of 200 draws fit");
     }
 }

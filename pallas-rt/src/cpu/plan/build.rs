@@ -258,7 +258,7 @@ impl<'k> Build<'k> {
                 Step::Reshape { from: from(), to }
             }
             Access::Fold { op, axes } => {
-                let start = crate::interp::eval::neutral(op, self.dtype(to));
+                let start = op.neutral(self.dtype(to)).expect("the shape rule admits monoids only");
                 Step::Fold { fold: fold::fold(op, self.dtype(to)), start, from: from(), axes, to }
             }
             Access::Scan { op, axis, reverse } => {

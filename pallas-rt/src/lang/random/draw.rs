@@ -4,7 +4,8 @@ use crate::lang::context::{self, Handle};
 use crate::lang::tile::Tile;
 use crate::prelude::*;
 use pallas_ir::scalar::{Gpu, Ty};
-use pallas_ir::{DType, Dim, Literal, Op, ScalarOp, StructuralOp, Type, infer, structural as ops};
+use pallas_ir::structural::{self as ops, Draw};
+use pallas_ir::{Access, DType, Dim, Literal, Op, ScalarOp, StructuralOp, Type, infer};
 
 /// The shape that all carried tiles have.
 pub(super) const SHAPE: [usize; 2] = [2, 6];
@@ -47,6 +48,12 @@ pub(super) struct Made {
     unused: bool,
 }
 
+/// An operation's access form for these operands.
+fn access(op: &StructuralOp, args: &[Made]) -> Access {
+    let dims: Vec<Vec<Dim>> = args.iter().map(|a| a.ty.dims()).collect();
+    op.access(&dims.iter().map(|d| &d[..]).collect::<Vec<_>>())
+}
+
 /// What a result is off if its operands are; `None` for an operation with jumps or steep slopes whose operands are not
 /// bit-equal on every device.
 fn error(op: &Op, args: &[Made], result: &Type) -> Option<f32> {
@@ -72,23 +79,23 @@ fn error(op: &Op, args: &[Made], result: &Type) -> Option<f32> {
                 _ => Some(own),
             }
         }
-        Op::Structural(op) => match op {
-            StructuralOp::Dot(dot) => {
-                let k = terms(&args[0].ty.shape, &dot.contract.iter().map(|p| p.0).collect::<Vec<_>>());
+        Op::Structural(op) => match access(op, args) {
+            Access::Contract { contract, .. } => {
+                let k = terms(&args[0].ty.shape, &contract.iter().map(|p| p.0).collect::<Vec<_>>());
                 Some(k * LIMIT * sum + k * k * LIMIT * ROUNDING)
             }
-            StructuralOp::Reduce(ops::Reduce { op: Add, axes }) => {
-                let n = terms(&args[0].ty.shape, axes);
+            Access::Fold { op: Add, axes } => {
+                let n = terms(&args[0].ty.shape, &axes);
                 Some(n * worst + n * n * ROUNDING)
             }
-            StructuralOp::Cumulative(ops::Cumulative { op: Add, axis, .. }) => {
-                let n = terms(&args[0].ty.shape, &[*axis]);
+            Access::Scan { op: Add, axis, .. } => {
+                let n = terms(&args[0].ty.shape, &[axis]);
                 Some(n * worst + n * n * ROUNDING)
             }
-            StructuralOp::Reduce(ops::Reduce { op: Mul, .. })
-            | StructuralOp::Cumulative(ops::Cumulative { op: Mul, .. })
-            | StructuralOp::Powi(_) => (worst == 0.0).then_some(16.0 * ROUNDING),
-            StructuralOp::Cast(_) | StructuralOp::Bitcast(_) => (worst == 0.0).then_some(0.0),
+            Access::Fold { op: Mul, .. } | Access::Scan { op: Mul, .. } | Access::Powi(_) => {
+                (worst == 0.0).then_some(16.0 * ROUNDING)
+            }
+            Access::Cast | Access::Bitcast => (worst == 0.0).then_some(0.0),
             _ => Some(worst),
         },
         _ => Some(worst),
@@ -148,17 +155,50 @@ fn bound(op: &Op, args: &[Made]) -> f32 {
             Gelu | Silu | Softplus | Floor | Ceil | Round => most + 1.0,
             _ => f32::INFINITY,
         },
-        Op::Structural(op) => match op {
-            StructuralOp::Dot(_)
-            | StructuralOp::Reduce(_)
-            | StructuralOp::Cumulative(_)
-            | StructuralOp::Powi(_)
-            | StructuralOp::Iota(_)
-            | StructuralOp::Cast(_)
-            | StructuralOp::Bitcast(_) => f32::INFINITY,
-            _ => most.max(1.0),
+        Op::Structural(op) => match access(op, args) {
+            Access::Map(_) | Access::Flat | Access::Take { .. } => most.max(1.0),
+            _ => f32::INFINITY,
         },
         _ => f32::INFINITY,
+    }
+}
+
+/// The values of a stretch as an operation's `draw` sees them, and the places of those that it took.
+struct Offer<'a> {
+    pool: &'a mut Pool,
+    places: Vec<usize>,
+}
+impl Draw for Offer<'_> {
+    fn below(&mut self, n: usize) -> usize {
+        self.pool.dice.below(n)
+    }
+    fn operand(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<Type> {
+        let place = self.pool.any(fits)?;
+        self.places.push(place);
+        Some(self.pool.made[place].ty.clone())
+    }
+    fn constant(&mut self, x: Literal) {
+        self.places.push(self.pool.made.len());
+        self.pool.give(context::constant(x), 0.0);
+    }
+    fn within(&mut self, end: usize) {
+        let Some(last) = self.places.pop() else { return };
+        self.places.push(self.pool.made.len());
+        let inside = Tile::<i32>::new(self.pool.made[last].handle).clamp(0, end as i32 - 1);
+        self.pool.give(inside.handle, 0.0);
+    }
+    fn dtype(&mut self) -> DType {
+        let narrow = [DType::I8, DType::U8, DType::I16, DType::U16, DType::F16, DType::Bf16];
+        let common = [DType::F32, DType::I32, DType::U32, DType::Bool];
+        let wide = [DType::F64, DType::I64, DType::U64];
+        match self.pool.dice.below(3) {
+            0 => self.pool.dice.pick(&narrow),
+            1 if self.pool.wide => self.pool.dice.pick(&wide),
+            _ => self.pool.dice.pick(&common),
+        }
+    }
+    fn shape(&mut self) -> Vec<usize> {
+        SHAPE.to_vec()
     }
 }
 
@@ -198,7 +238,11 @@ impl Pool {
     }
     /// A value's place, with this element type.
     pub(super) fn of(&mut self, dtype: DType) -> Option<usize> {
-        let fitting: Vec<usize> = (0..self.made.len()).filter(|&i| self.made[i].ty.dtype == dtype).collect();
+        self.any(&|ty| ty.dtype == dtype)
+    }
+    /// The place of a value whose type fits.
+    fn any(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<usize> {
+        let fitting: Vec<usize> = (0..self.made.len()).filter(|&i| fits(&self.made[i].ty)).collect();
         (!fitting.is_empty()).then(|| self.dice.pick(&fitting))
     }
     /// Emits an operation if its operands fit and its result is small.
@@ -259,84 +303,11 @@ impl Pool {
         self.emit(Op::Scalar(op), &args);
     }
     fn structural(&mut self) {
-        let x = self.dice.below(self.made.len());
-        let Type { dtype, shape: dims } = self.made[x].ty.clone();
-        let rank = dims.len();
-        let axis = self.dice.below(rank);
-        let monoids = [ScalarOp::Add, ScalarOp::Mul, ScalarOp::Minimum, ScalarOp::Maximum, ScalarOp::BitOr];
-        let monoid = self.dice.pick(&monoids);
-        let sizes = |shape: &[usize]| shape.iter().map(|&n| Dim::from(n)).collect::<Vec<_>>();
-        let per_axis = |dice: &mut Dice, n: usize| (0..rank).map(|_| dice.below(n)).collect::<Vec<usize>>();
-        let op: StructuralOp = match self.dice.below(17) {
-            0 => ops::Broadcast { to: sizes(&SHAPE) }.into(),
-            1 => {
-                let mut to = dims;
-                to.rotate_left(axis);
-                ops::Reshape { to: sizes(&to) }.into()
-            }
-            2 => {
-                let mut axes: Vec<usize> = (0..rank).collect();
-                axes.rotate_left(axis);
-                ops::Transpose { axes }.into()
-            }
-            3 => {
-                let start: Vec<i64> = dims.iter().map(|&n| self.dice.below(n) as i64).collect();
-                let stride: Vec<i64> = dims.iter().map(|_| 1 + self.dice.below(2) as i64).collect();
-                let left = |a: usize| (dims[a] as i64 - start[a] + stride[a] - 1) / stride[a];
-                let size = (0..rank).map(|a| Dim::from(left(a).max(1))).collect();
-                ops::Slice { start, size, stride }.into()
-            }
-            4 => {
-                let other = self.of(dtype).unwrap_or(x);
-                return self.emit(Op::Structural(ops::Concat { axis }.into()), &[x, other]);
-            }
-            5 => {
-                let (low, high) = (per_axis(&mut self.dice, 2), per_axis(&mut self.dice, 3));
-                self.give(context::constant(Literal::new(dtype, 1.0)), 0.0);
-                let op = ops::Pad { low: sizes(&low), high: sizes(&high) };
-                return self.emit(Op::Structural(op.into()), &[x, self.made.len() - 1]);
-            }
-            6 => ops::Reverse { axes: if rank > 0 { vec![axis] } else { vec![] } }.into(),
-            7 => {
-                let dtypes = [DType::F32, DType::I32, DType::U32, DType::U8, DType::F64, DType::I64, DType::U64];
-                let dtype = self.dice.pick(if self.wide { &dtypes } else { &dtypes[..4] });
-                let op = ops::Iota { shape: sizes(&SHAPE), axis: self.dice.below(2), dtype };
-                return self.emit(Op::Structural(op.into()), &[]);
-            }
-            8 => {
-                let other = self.of(dtype).unwrap_or(x);
-                let contract = vec![(axis, self.dice.below(self.made[other].ty.shape.len()))];
-                let op = ops::Dot { batch: vec![], contract, acc: dtype };
-                return self.emit(Op::Structural(op.into()), &[x, other]);
-            }
-            9 => ops::Reduce { op: monoid, axes: vec![axis] }.into(),
-            10 => ops::ArgReduce { max: self.dice.below(2) == 0, axis }.into(),
-            11 => ops::Cumulative { op: monoid, axis, reverse: self.dice.below(2) == 0 }.into(),
-            12 => {
-                let Some(index) = self.of(DType::I32).filter(|&i| self.made[i].ty.shape.len() == rank && rank > 0)
-                else {
-                    return;
-                };
-                let inside = Tile::<i32>::new(self.made[index].handle).clamp(0, dims[axis] as i32 - 1);
-                self.give(inside.handle, 0.0);
-                return self.emit(Op::Structural(ops::TakeAlong { axis }.into()), &[x, self.made.len() - 1]);
-            }
-            13 => {
-                let same_size = DType::ALL.iter().copied().filter(|d| d.bytes() == dtype.bytes());
-                let same_size: Vec<DType> = same_size.filter(|d| !matches!(d, DType::F16 | DType::Bf16)).collect();
-                ops::Bitcast { to: self.dice.pick(&same_size) }.into()
-            }
-            14 => ops::Powi { exponent: self.dice.below(7) as i32 - 3 }.into(),
-            15 => {
-                let to = [DType::F32, DType::I32, DType::U32, DType::Bool, DType::F64, DType::I64, DType::U64];
-                ops::Cast { to: self.dice.pick(if self.wide { &to } else { &to[..4] }) }.into()
-            }
-            _ => {
-                let narrow = [DType::I8, DType::U8, DType::I16, DType::U16, DType::F16, DType::Bf16];
-                ops::Cast { to: self.dice.pick(&narrow) }.into()
-            }
-        };
-        self.emit(Op::Structural(op), &[x]);
+        let draw = self.dice.pick(StructuralOp::DRAWS);
+        let mut offer = Offer { pool: self, places: vec![] };
+        let Some(op) = draw(&mut offer) else { return };
+        let places = offer.places;
+        self.emit(Op::Structural(op), &places);
     }
 
     /// What all unused floats add up to, scaled so that its error is [`ERROR`] again: loops do not let it grow.

@@ -14,13 +14,7 @@ fn subgroup(op: ScalarOp, dtype: DType) -> Option<&'static str> {
     if !matches!(dtype, DType::F32 | DType::I32 | DType::U32) {
         return None;
     }
-    match op {
-        ScalarOp::Add => Some("subgroupAdd"),
-        ScalarOp::Mul => Some("subgroupMul"),
-        ScalarOp::Minimum => Some("subgroupMin"),
-        ScalarOp::Maximum => Some("subgroupMax"),
-        _ => None,
-    }
+    op.row().fold?.subgroup
 }
 
 /// Most partial results combined by lines instead of a loop.
@@ -50,7 +44,7 @@ impl Emit<'_> {
         let inner: Vec<usize> = axes.iter().map(|&a| shape[a]).collect();
         let count: usize = inner.iter().product();
         let dtype = self.k.ty(result).dtype;
-        let start = self.literal(crate::interp::eval::neutral(op, dtype));
+        let start = self.literal(op.neutral(dtype).expect("the shape rule admits monoids only"));
         self.fill(result, |e, at| {
             e.line(format!("var sum = {start};"));
             e.line(format!("for (var k = 0u; k < {count}u; k++) {{"));
@@ -90,7 +84,7 @@ impl Emit<'_> {
             .map(|(&a, c)| c.map_or(shape[a], |c| self.plan.layout.classes[c].repeats()))
             .collect();
         let count: usize = shares.iter().product();
-        let start = self.literal(crate::interp::eval::neutral(op, dtype));
+        let start = self.literal(op.neutral(dtype).expect("the shape rule admits monoids only"));
         let unrolled = axes.iter().all(|&a| self.plan.source(self.k, x, a).is_some_and(|(v, _)| self.registers(v)))
             && count <= 2 * self.numbers.registers;
         let places = self.positions(result);
@@ -302,7 +296,7 @@ impl Emit<'_> {
         let Home::Buffer(buffer) = self.plan.homes[result.index()] else { return };
         let (n, dtype, outer) = (self.k.ty(x).shape[axis], self.k.ty(result).dtype, self.line_starts(x, axis));
         let lines: usize = outer.iter().product();
-        let start = self.literal(crate::interp::eval::neutral(op, dtype));
+        let start = self.literal(op.neutral(dtype).expect("the shape rule admits monoids only"));
         if n == 0 {
             return;
         }

@@ -3,6 +3,7 @@
 //! A *pure* value depends on positions and scalars only (iota, masks, constants); a *view* is one element of another tile
 //! at a moved position (broadcast, transpose, slice, reshape over unit axes). Where a profile does not stage, a *fetched*
 //! value is read from its array by every product that needs it.
+use pallas_ir::scalar::Gpu;
 use pallas_ir::structural::Index;
 use pallas_ir::{Access, Dim, Inst, InstId, Kernel, Op, RegionId, ScalarOp, StructuralOp, Value};
 
@@ -128,27 +129,10 @@ impl Search<'_> {
     }
 }
 
+/// Whether recomputing an operation costs no more than keeping its result: one instruction, whose result is exact.
 fn cheap(op: ScalarOp) -> bool {
-    use ScalarOp::*;
-    matches!(
-        op,
-        Add | Sub
-            | Mul
-            | Minimum
-            | Maximum
-            | Neg
-            | BitAnd
-            | BitOr
-            | BitXor
-            | Not
-            | Lt
-            | Le
-            | Gt
-            | Ge
-            | Eq
-            | Ne
-            | Select
-    )
+    let row = op.row();
+    row.cost.arithmetic == 1 && row.cost.transcendental == 0 && matches!(row.gpu, Gpu::Exact | Gpu::Finite(0))
 }
 
 /// Gives tiles that are read with rows and columns exchanged, by others than products, a home; whether there are any.

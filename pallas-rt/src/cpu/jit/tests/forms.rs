@@ -9,7 +9,7 @@ fn folds_agree_with_loops() {
         return;
     }
     for op in [ScalarOp::Add, ScalarOp::Mul, ScalarOp::Maximum, ScalarOp::Minimum] {
-        let start = crate::interp::eval::neutral(op, DType::F32);
+        let start = op.neutral(DType::F32).expect("the shape rule admits monoids only");
         let fold = fold::fold(op, DType::F32);
         let sink = Sink { along: Along::Rows, op, fold, start, of: Source::Input(0), dtype: DType::F32, to: Value(9) };
         let chain = Chain {

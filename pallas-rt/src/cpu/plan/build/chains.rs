@@ -149,7 +149,7 @@ impl Build<'_> {
             along,
             op,
             fold: fold::fold(op, dtype),
-            start: crate::interp::eval::neutral(op, dtype),
+            start: op.neutral(dtype).expect("the shape rule admits monoids only"),
             of,
             dtype,
             to,
