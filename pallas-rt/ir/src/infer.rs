@@ -10,12 +10,14 @@ use crate::{DType, Dim, Facts, OperandId};
 pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, Diag> {
     Ok(Some(match op {
         Op::Const(x) => Type::scalar(x.dtype),
-        Op::Scalar(op) => elementwise(*op, args)?,
+        Op::Scalar(op) => {
+            let wrong = |message| Diag::new("dtype", At::Op, message, "cast one side: `x.cast::<T>()`");
+            let dtype = op.infer(&dtypes(args)).map_err(wrong)?;
+            Type::new(dtype, shape(args, |dims, facts| op.infer_shape(dims, facts))?)
+        }
         Op::Structural(op) => {
-            let dims: Vec<Vec<Dim>> = args.iter().map(|t| t.dims()).collect();
-            let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
-            let shape = numbers(&op.infer(&dims, &Facts::default())?)?;
-            Type::new(op.dtype(&args.iter().map(|t| t.dtype).collect::<Vec<_>>())?, shape)
+            let shape = shape(args, |dims, facts| op.infer(dims, facts))?;
+            Type::new(op.dtype(&dtypes(args))?, shape)
         }
         Op::ProgramId(axis) | Op::NumPrograms(axis) => {
             if *axis >= kernel.grid.len() {
@@ -65,28 +67,15 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
     }))
 }
 
-fn elementwise(op: crate::ScalarOp, args: &[&Type]) -> Result<Type, Diag> {
-    let dtypes: Vec<DType> = args.iter().map(|t| t.dtype).collect();
-    let dtype =
-        op.infer(&dtypes).map_err(|message| Diag::new("dtype", At::Op, message, "cast one side: `x.cast::<T>()`"))?;
-    let rank = args.iter().map(|t| t.shape.len()).max().unwrap_or(0);
-    let mut shape = vec![1; rank];
-    for (i, arg) in args.iter().enumerate().filter(|(_, t)| !t.is_scalar()) {
-        let fits = arg.shape.len() == rank && shape.iter().zip(&arg.shape).all(|(&a, &b)| a == b || a == 1 || b == 1);
-        if !fits {
-            let so_far = Type::new(dtypes[i], shape.clone());
-            let message = format!("`{op}` of {so_far} and {arg}");
-            return Err(Diag::new(
-                "elementwise",
-                At::Operand(i),
-                message,
-                "ranks are equal, and each axis is the same or 1",
-            ));
-        }
-        // Extent 0 against 1 is 0.
-        shape.iter_mut().zip(&arg.shape).for_each(|(a, &b)| *a = if *a == 1 { b } else { *a });
-    }
-    Ok(Type::new(dtype, shape))
+fn dtypes(args: &[&Type]) -> Vec<DType> {
+    args.iter().map(|t| t.dtype).collect()
+}
+
+/// The shape that a rule gives for the shapes of the arguments.
+fn shape(args: &[&Type], rule: impl FnOnce(&[&[Dim]], &Facts) -> Result<Vec<Dim>, Diag>) -> Result<Vec<usize>, Diag> {
+    let dims: Vec<Vec<Dim>> = args.iter().map(|t| t.dims()).collect();
+    let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
+    numbers(&rule(&dims, &Facts::default())?)
 }
 
 fn store(kernel: &Kernel, to: OperandId, view: &View, masked: bool, args: &[&Type]) -> Result<(), Diag> {

@@ -173,3 +173,37 @@ fn holds_of_equals(op: ScalarOp) -> Option<bool> {
     let zero = Datum::scalar(Literal::int(DType::I32, 0));
     compares.then(|| eval::scalar(op, &[&zero, &zero], Type::scalar(DType::Bool)).data.get(0).bits != 0)
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn neutral_elements_change_integers_alone() {
+        let text = "
+kernel neutral {
+  grid 1 parallel
+  in x: i32[4] block [4]
+  in w: f32[4] block [4]
+  out y: i32[4] block [4] empty 0
+  out z: f32[4] block [4] empty 0.0
+  body {
+    %0: i32[4] = load @x array[0:4]
+    %1: i32[] = const 0
+    %2: i32[] = const -2147483648
+    %3: i32[4] = sub %0, %1
+    %4: i32[4] = maximum %2, %3
+    %5: i32[4] = bitxor %4, %1
+    %6: i32[4] = sub %1, %5
+    store @y array[0:4] %6
+    %7: f32[4] = load @w array[0:4]
+    %8: f32[] = const 0.0
+    %9: f32[4] = add %7, %8
+    store @z array[0:4] %9
+  }
+}
+";
+        let simple = super::simplify(&text.parse().expect("a kernel")).to_string();
+        let kept = [" sub %1, %0", " add %3, %4"].iter().all(|op| simple.contains(op));
+        assert!(kept && !simple.contains("maximum") && !simple.contains("bitxor"), "{simple}");
+        assert_eq!(simple.matches(" sub ").count(), 1, "{simple}");
+    }
+}

@@ -55,6 +55,19 @@ row!(batched, |t| {
     let b = t.reshape([2, 3, 1]);
     dot(a, b).reshape([2, 1]).broadcast([2, 3]).reshape([6])
 });
+row!(logarithms, |t| t.log2());
+row!(gates, |t| t.silu() + t.mul_add(t, t));
+
+#[test]
+fn cost_counts_every_row_of_the_table() {
+    let x = Array::from_slice(&[1.0f32; 6], &[6]).expect("it fits");
+    let of = |kernel: fn(&Array) -> Result<Array>| {
+        let cost = cost(|| kernel(&x)).expect("it is estimated");
+        (cost.flops / 6, cost.transcendentals / 6)
+    };
+    assert_eq!(of(|x| logarithms(x)), (0, 1));
+    assert_eq!(of(|x| gates(x)), (3 + 2 + 1, 1));
+}
 
 #[test]
 fn shapes() {

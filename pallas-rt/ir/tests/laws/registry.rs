@@ -266,6 +266,18 @@ fn one_shape_rule_for_names_and_numbers() {
 }
 
 #[test]
+fn one_elementwise_rule_for_names_and_numbers() {
+    let shapes: [&[usize]; 7] = [&[], &[1], &[3], &[0], &[3, 1], &[1, 4], &[2, 4]];
+    let kernel = pallas_ir::Kernel::default();
+    for (a, b) in shapes.into_iter().flat_map(|a| shapes.map(|b| (a, b))) {
+        let (x, y) = (Type::new(DType::F32, a), Type::new(DType::F32, b));
+        let symbolic = ScalarOp::Add.infer_shape(&[&x.dims(), &y.dims()], &Facts::default());
+        let numeric = pallas_ir::infer(&kernel, &pallas_ir::Op::Scalar(ScalarOp::Add), &[&x, &y]);
+        assert_eq!(numeric.map(|ty| ty.expect("one result").dims()), symbolic, "{x} and {y}");
+    }
+}
+
+#[test]
 fn an_operand_more_is_an_arity_error() {
     for sample in StructuralOp::samples().into_iter().filter(|s| s.op.name() != "concat") {
         let (names, _) = shapes(&sample);
