@@ -103,6 +103,7 @@ mod shapes {
     mod reduce_axis;
     mod reshape;
     mod reverse_axis;
+    mod roll_axis;
     mod select;
     mod side_of_variable;
     mod sides;

@@ -126,11 +126,7 @@ impl Walk {
             At::Operand(i) if i < operands.len() => operands[i].to_token_stream(),
             At::Operand(_) | At::Op => at.to_token_stream(),
         };
-        // The user's word for the operation, where the IR has one for several.
-        let user = format!("`{}`", at.to_token_stream());
-        let words =
-            ["`reduce`", "`arg_reduce`", "`cumulative`"].iter().fold(diag.to_string(), |t, ir| t.replace(ir, &user));
-        self.errors.push(syn::Error::new_spanned(tokens, words));
+        self.errors.push(syn::Error::new_spanned(tokens, diag.to_string()));
     }
     /// The value that a rule gives, or none and its mistake.
     fn judged(&mut self, rule: Result<Vec<Dim>, Diag>, at: &dyn ToTokens, operands: &[&Expr]) -> Value {
@@ -152,8 +148,11 @@ impl Walk {
     ) -> Value {
         let shapes: Vec<Vec<Dim>> = shapes.iter().map(|s| self.normal(s)).collect();
         let shapes: Vec<&[Dim]> = shapes.iter().map(|s| &s[..]).collect();
-        let rule = op.into().infer(&shapes, &self.facts);
-        self.judged(rule, at, operands)
+        let op = op.into();
+        // The user's word for the operation: the IR has one for several.
+        let words = |text: String| text.replace(&format!("`{}`", op.name()), &format!("`{}`", at.to_token_stream()));
+        let rule = op.infer(&shapes, &self.facts);
+        self.judged(rule.map_err(|d| Diag { message: words(d.message), ..d }), at, operands)
     }
     /// A scalar operation, element by element.
     pub(super) fn elementwise(

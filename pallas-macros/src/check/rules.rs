@@ -6,14 +6,43 @@ use super::places::{bare, root};
 use super::value::{Span, Value};
 use pallas_ir::dim::Verdict;
 use pallas_ir::scalar::Surface;
-use pallas_ir::structural::{
-    ArgReduce, Broadcast, Concat, Cumulative, Dot, Iota, Pad, Reduce, Reshape, Reverse, Slice, TakeAlong, Transpose,
-};
+use pallas_ir::structural::{Broadcast, Concat, Dot, Iota, Reshape, Slice, Transpose};
 use pallas_ir::{DType, Diag, Dim, ScalarOp, diag};
 use syn::{Expr, ExprCall, ExprMethodCall};
 
 /// Shapes do not depend on element types: one stands for all.
 const ANY: DType = DType::F32;
+
+/// A kind of argument -> what the check knows of it, if anything; the operand, if it is one, and where it is written.
+macro_rules! argument {
+    (Axis $arg:ident $rank:ident) => {
+        $arg.0.axis()
+    };
+    (Axes $arg:ident $rank:ident) => {
+        $arg.0.axes($rank)
+    };
+    (Sizes $arg:ident $rank:ident) => {
+        $arg.0.sizes()
+    };
+    (Offset $arg:ident $rank:ident) => {
+        $arg.0.size().as_number()
+    };
+    (Index $arg:ident $rank:ident) => {
+        tile($arg.0).map(|shape| (shape, $arg.1))
+    };
+    (Value $arg:ident $rank:ident) => {
+        $arg.0.operand().map(|shape| (shape, $arg.1))
+    };
+    (Index $arg:ident) => {
+        Some($arg)
+    };
+    (Value $arg:ident) => {
+        Some($arg)
+    };
+    ($Kind:ident $arg:ident) => {
+        None
+    };
+}
 
 impl Walk {
     /// The name of a function of the language.
@@ -117,11 +146,9 @@ impl Walk {
         let same = || Value::Tile(dims.to_vec());
         match (name.as_str(), args) {
             ("cast" | "bitcast" | "clone" | "tile", []) | ("powi", [_]) => return Some(same()),
-            ("broadcast", [to]) => {
-                return Some(
-                    to.sizes()
-                        .map_or(Value::Unknown, |to| self.structural(Broadcast { to }, &[dims], &m.method, &exprs)),
-                );
+            ("broadcast", [to]) if dims.is_empty() => {
+                let shape = to.sizes().map(|to| self.structural(Broadcast { to }, &[dims], &m.method, &exprs));
+                return Some(shape.unwrap_or(Value::Unknown));
             }
             _ => {}
         }
@@ -141,38 +168,29 @@ impl Walk {
     /// A method that changes shapes.
     fn shape_method(&mut self, dims: &[Dim], m: &ExprMethodCall, args: &[Value], exprs: &[&Expr]) -> Option<Value> {
         let (name, rank) = (m.method.to_string(), dims.len());
-        let folds = match name.as_str() {
-            "sum" | "cumsum" => ScalarOp::Add,
-            "prod" | "cumprod" => ScalarOp::Mul,
-            "max" | "cummax" => ScalarOp::Maximum,
-            "min" | "cummin" => ScalarOp::Minimum,
-            "any" => ScalarOp::BitOr,
-            _ => ScalarOp::BitAnd,
-        };
+        let given: Vec<(&Value, &Expr)> = args.iter().zip(exprs[1..].iter().copied()).collect();
+        /// A method that an operation's file declares -> its check, if it is this one. Unknown arguments make an
+        /// unknown result.
+        macro_rules! declared {
+            ($doc:tt $name:ident $Class:ident ($($arg:ident: $Kind:ident),*) $Element:ident { $op:expr }) => {
+                if let (stringify!($name), [$($arg),*]) = (name.as_str(), &given[..]) {
+                    $(let Some($arg) = argument!($Kind $arg rank) else { return Some(Value::Unknown) };)*
+                    let operands = [Some((dims, exprs[0])) $(, argument!($Kind $arg))*];
+                    let (shapes, written): (Vec<&[Dim]>, Vec<&Expr>) = operands.into_iter().flatten().unzip();
+                    return Some(self.structural($op, &shapes, &m.method, &written));
+                }
+            };
+        }
+        pallas_ir::for_each_structural_method! { declared }
         // Unknown arguments make an unknown result.
         Some(match (name.as_str(), args) {
             ("shape", []) => Value::Several(dims.iter().cloned().map(Value::Size).collect()),
             ("rank", []) => Value::number(rank as i64),
-            ("sum" | "prod" | "max" | "min" | "any" | "all", [axes]) => axes
-                .axes(rank)
-                .map_or(Value::Unknown, |axes| self.structural(Reduce { op: folds, axes }, &[dims], &m.method, exprs)),
-            ("argmax" | "argmin", [axis]) => axis.axis().map_or(Value::Unknown, |axis| {
-                self.structural(ArgReduce { max: name == "argmax", axis }, &[dims], &m.method, exprs)
-            }),
-            ("cumsum" | "cumprod" | "cummax" | "cummin", [axis]) => axis.axis().map_or(Value::Unknown, |axis| {
-                self.structural(Cumulative { op: folds, axis, reverse: false }, &[dims], &m.method, exprs)
-            }),
             ("t", []) => {
                 let mut axes: Vec<usize> = (0..rank.max(2)).collect();
                 axes.swap(rank.max(2) - 2, rank.max(2) - 1);
                 self.structural(Transpose { axes }, &[dims], &m.method, exprs)
             }
-            ("transpose", [axes]) => axes
-                .axes(rank)
-                .map_or(Value::Unknown, |axes| self.structural(Transpose { axes }, &[dims], &m.method, exprs)),
-            ("reverse", [axes]) => axes
-                .axes(rank)
-                .map_or(Value::Unknown, |axes| self.structural(Reverse { axes }, &[dims], &m.method, exprs)),
             ("expand", [axis]) => match axis.axis() {
                 Some(axis) if axis <= rank => {
                     let mut dims = dims.to_vec();
@@ -191,24 +209,12 @@ impl Walk {
                 Some(axis) => self.refuse(&diag::kept_axis(axis, diag::shape(dims)), m),
                 None => Value::Unknown,
             },
-            ("reshape", [to]) => {
-                to.sizes().map_or(Value::Unknown, |to| self.structural(Reshape { to }, &[dims], &m.method, exprs))
-            }
             ("item", []) => self.structural(Reshape { to: vec![] }, &[dims], &m.method, exprs),
             ("slice", [start, size]) => {
                 let every = Value::Several(vec![Value::number(1); rank]);
                 self.slice(dims, [start, size, &every], m, exprs)
             }
             ("strided_slice", [start, size, stride]) => self.slice(dims, [start, size, stride], m, exprs),
-            ("pad", [low, high, value]) => match (low.sizes(), high.sizes(), value.operand()) {
-                (Some(low), Some(high), Some(value)) => {
-                    self.structural(Pad { low, high }, &[dims, value], &m.method, &[exprs[0], exprs[3]])
-                }
-                _ => Value::Unknown,
-            },
-            ("take_along_axis", [Value::Tile(index), axis]) => axis
-                .axis()
-                .map_or(Value::Unknown, |axis| self.structural(TakeAlong { axis }, &[dims, index], &m.method, exprs)),
             ("one_hot", [depth]) => {
                 let mut marks = vec![Dim::from(1i64); rank];
                 marks[rank - 1] = depth.size();

@@ -153,6 +153,7 @@ fn the_verifier_names_what_is_broken() {
     broken("store @acc block[0:32, 0:1]", "store @x block[0:32, 0:1]", "of a kind it does not access");
     broken("load @x block[0:32, 0:64]", "load @x block[0:33, 0:64]", "leaves its block");
     broken("load @x block[0:32, 0:64]", "load @x block[0:32]", "a view of 1 axes into 2");
+    broken("reduce op(maximum)", "reduce op(sub)", "`reduce` by `sub`");
     broken("axis(0)\n    %14", "axis(2)\n    %14", "there is no grid axis 2");
     broken(
         "    %2: i32[] = prefetch @table %0",

@@ -2,7 +2,7 @@
 use super::context::{self, Handle};
 use super::make::iota;
 use super::operand::{Axes, Choice, Shape, dims};
-use pallas_ir::dtype::{Int, Number};
+use pallas_ir::dtype::{Bool, Int, Number};
 use pallas_ir::{Elem, Op, ScalarOp, StructuralOp, diag, structural as ops};
 use std::marker::PhantomData;
 
@@ -85,104 +85,6 @@ impl<T: Elem> Tile<T> {
     pub fn rank(self) -> usize {
         self.shape().len()
     }
-    #[track_caller]
-    fn fold(self, op: ScalarOp, axes: impl Axes) -> Tile<T> {
-        Tile::new(structural(ops::Reduce { op, axes: axes.axes(self.rank()) }, &[self.handle]))
-    }
-    #[track_caller]
-    fn scan(self, op: ScalarOp, axis: usize) -> Tile<T> {
-        Tile::new(structural(ops::Cumulative { op, axis, reverse: false }, &[self.handle]))
-    }
-    /// Sum over axes, which stay with extent 1.
-    #[track_caller]
-    #[must_use]
-    pub fn sum(self, axes: impl Axes) -> Tile<T>
-    where
-        T: Number,
-    {
-        self.fold(ScalarOp::Add, axes)
-    }
-    /// Product over axes, which stay with extent 1.
-    #[track_caller]
-    #[must_use]
-    pub fn prod(self, axes: impl Axes) -> Tile<T>
-    where
-        T: Number,
-    {
-        self.fold(ScalarOp::Mul, axes)
-    }
-    /// Largest element over axes, which stay with extent 1; -inf (or the lowest integer) over nothing.
-    #[track_caller]
-    #[must_use]
-    pub fn max(self, axes: impl Axes) -> Tile<T>
-    where
-        T: Number,
-    {
-        self.fold(ScalarOp::Maximum, axes)
-    }
-    /// Smallest element over axes, which stay with extent 1; inf (or the highest integer) over nothing.
-    #[track_caller]
-    #[must_use]
-    pub fn min(self, axes: impl Axes) -> Tile<T>
-    where
-        T: Number,
-    {
-        self.fold(ScalarOp::Minimum, axes)
-    }
-    /// i32 position of the largest element along an axis, which stays with extent 1: the first of ties; a NaN wins.
-    #[track_caller]
-    #[must_use]
-    pub fn argmax(self, axis: usize) -> Tile<i32>
-    where
-        T: Number,
-    {
-        Tile::new(structural(ops::ArgReduce { max: true, axis }, &[self.handle]))
-    }
-    /// i32 position of the smallest element along an axis, which stays with extent 1: the first of ties; a NaN wins.
-    #[track_caller]
-    #[must_use]
-    pub fn argmin(self, axis: usize) -> Tile<i32>
-    where
-        T: Number,
-    {
-        Tile::new(structural(ops::ArgReduce { max: false, axis }, &[self.handle]))
-    }
-    /// Running sum along an axis.
-    #[track_caller]
-    #[must_use]
-    pub fn cumsum(self, axis: usize) -> Tile<T>
-    where
-        T: Number,
-    {
-        self.scan(ScalarOp::Add, axis)
-    }
-    /// Running product along an axis.
-    #[track_caller]
-    #[must_use]
-    pub fn cumprod(self, axis: usize) -> Tile<T>
-    where
-        T: Number,
-    {
-        self.scan(ScalarOp::Mul, axis)
-    }
-    /// Running maximum along an axis.
-    #[track_caller]
-    #[must_use]
-    pub fn cummax(self, axis: usize) -> Tile<T>
-    where
-        T: Number,
-    {
-        self.scan(ScalarOp::Maximum, axis)
-    }
-    /// Running minimum along an axis.
-    #[track_caller]
-    #[must_use]
-    pub fn cummin(self, axis: usize) -> Tile<T>
-    where
-        T: Number,
-    {
-        self.scan(ScalarOp::Minimum, axis)
-    }
     /// The last two axes exchanged.
     #[track_caller]
     #[must_use]
@@ -216,24 +118,6 @@ impl<T: Elem> Tile<T> {
         }
         self.reshape(shape)
     }
-    /// Result axis `i` is axis `axes[i]`.
-    #[track_caller]
-    #[must_use]
-    pub fn transpose(self, axes: impl Axes) -> Tile<T> {
-        Tile::new(structural(ops::Transpose { axes: axes.axes(self.rank()) }, &[self.handle]))
-    }
-    /// The same elements, row-major, under another shape.
-    #[track_caller]
-    #[must_use]
-    pub fn reshape(self, shape: impl Shape) -> Tile<T> {
-        Tile::new(structural(ops::Reshape { to: dims(&shape) }, &[self.handle]))
-    }
-    /// Axes of extent 1 stretched to `shape`.
-    #[track_caller]
-    #[must_use]
-    pub fn broadcast(self, shape: impl Shape) -> Tile<T> {
-        Tile::new(structural(ops::Broadcast { to: dims(&shape) }, &[self.handle]))
-    }
     /// `size` elements from `start` along each axis.
     #[track_caller]
     #[must_use]
@@ -249,25 +133,6 @@ impl<T: Elem> Tile<T> {
         let (start, stride) = (signed(start.sizes()), signed(stride.sizes()));
         Tile::new(structural(ops::Slice { start, size: dims(&size), stride }, &[self.handle]))
     }
-    /// Elements in opposite order along axes.
-    #[track_caller]
-    #[must_use]
-    pub fn reverse(self, axes: impl Axes) -> Tile<T> {
-        Tile::new(structural(ops::Reverse { axes: axes.axes(self.rank()) }, &[self.handle]))
-    }
-    /// `low` elements of `value` in front of each axis and `high` behind it.
-    #[track_caller]
-    #[must_use]
-    pub fn pad(self, low: impl Shape, high: impl Shape, value: impl Choice<T>) -> Tile<T> {
-        let op = ops::Pad { low: dims(&low), high: dims(&high) };
-        Tile::new(structural(op, &[self.handle, value.choice()]))
-    }
-    /// `result[.., i, ..] = self[.., index[.., i, ..], ..]` along an axis.
-    #[track_caller]
-    #[must_use]
-    pub fn take_along_axis(self, index: Tile<i32>, axis: usize) -> Tile<T> {
-        Tile::new(structural(ops::TakeAlong { axis }, &[self.handle, index.handle]))
-    }
     /// The one element of a tile with one element.
     #[track_caller]
     #[must_use]
@@ -275,20 +140,43 @@ impl<T: Elem> Tile<T> {
         Scalar::new(structural(ops::Reshape { to: vec![] }, &[self.handle]))
     }
 }
-impl Tile<bool> {
-    /// Whether any element along axes holds; the axes stay with extent 1.
-    #[track_caller]
-    #[must_use]
-    pub fn any(self, axes: impl Axes) -> Tile<bool> {
-        self.fold(ScalarOp::BitOr, axes)
-    }
-    /// Whether every element along axes holds; the axes stay with extent 1.
-    #[track_caller]
-    #[must_use]
-    pub fn all(self, axes: impl Axes) -> Tile<bool> {
-        self.fold(ScalarOp::BitAnd, axes)
-    }
+/// A method that an operation's file declares -> the method.
+macro_rules! tile_method {
+    ([$(#[$doc:meta])+] $name:ident $Class:ident ($($arg:ident: $Kind:ident),*) $Element:ident { $op:expr }) => {
+        impl<T: Elem> Tile<T> {
+            $(#[$doc])+
+            #[track_caller]
+            #[must_use]
+            pub fn $name(self $(, $arg: argument! { $Kind })*) -> Tile<$Element>
+            where
+                T: $Class,
+            {
+                $(argument! { $Kind $arg self })*
+                let operands = [Some(self.handle) $(, argument! { $Kind $arg })*];
+                Tile::new(structural($op, &operands.into_iter().flatten().collect::<Vec<_>>()))
+            }
+        }
+    };
 }
+/// A kind of argument -> its type; how it becomes an attribute or an operand; the operand, if it is one.
+macro_rules! argument {
+    (Axis) => { usize };
+    (Axes) => { impl Axes };
+    (Sizes) => { impl Shape };
+    (Offset) => { i64 };
+    (Index) => { Tile<i32> };
+    (Value) => { impl Choice<T> };
+    (Axes $arg:ident $tile:expr) => { let $arg = $arg.axes($tile.rank()); };
+    (Sizes $arg:ident $tile:expr) => { let $arg = dims(&$arg); };
+    (Index $arg:ident $tile:expr) => { let $arg = $arg.handle; };
+    (Value $arg:ident $tile:expr) => { let $arg = $arg.choice(); };
+    ($Kind:ident $arg:ident $tile:expr) => {};
+    (Index $arg:ident) => { Some($arg) };
+    (Value $arg:ident) => { Some($arg) };
+    ($Kind:ident $arg:ident) => { None };
+}
+pallas_ir::for_each_structural_method! { tile_method }
+
 impl<I: Int> Tile<I> {
     /// A last axis of `depth` marking each index: 1 at its position, 0 elsewhere. The tile's last axis has extent 1.
     #[track_caller]

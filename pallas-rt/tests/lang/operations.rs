@@ -21,6 +21,8 @@ fn row(kernel: fn(&Array) -> Result<Array>, expected: [f32; 6]) {
 row!(transposed, |t| t.reshape([2, 3]).t().reshape([6]));
 row!(permuted, |t| t.reshape([1, 2, 3]).transpose([2, 0, 1]).t().reshape([6]));
 row!(reversed, |t| t.reverse(0));
+row!(rolled, |t| t.roll(2, 0));
+row!(rolled_back, |t| t.reshape([2, 3]).roll(-4, 1).roll(2, 0).roll(-1, 0).reshape([6]));
 row!(sliced, |t| concat([t.slice([4], [2]), t.strided_slice([0], [2], [3]), t.slice([1], [2])], 0));
 row!(padded, |t| t.slice([0], [3]).pad([1], [2], -1.0));
 row!(running, |t| t.cumsum(0));
@@ -74,6 +76,8 @@ fn shapes() {
     row(|x| transposed(x), [3.0, 1.0, 1.0, 5.0, 4.0, 9.0]);
     row(|x| permuted(x), [3.0, 1.0, 1.0, 5.0, 4.0, 9.0]);
     row(|x| reversed(x), [9.0, 5.0, 1.0, 4.0, 1.0, 3.0]);
+    row(|x| rolled(x), [5.0, 9.0, 3.0, 1.0, 4.0, 1.0]);
+    row(|x| rolled_back(x), [5.0, 9.0, 1.0, 1.0, 4.0, 3.0]);
     row(|x| sliced(x), [5.0, 9.0, 3.0, 1.0, 1.0, 4.0]);
     row(|x| padded(x), [-1.0, 3.0, 1.0, 4.0, -1.0, -1.0]);
     row(|x| axes(x), [3.0, 2.0, 4.0, 2.0, 4.0, 4.0]);

@@ -13,6 +13,11 @@ pub struct Broadcast {
     pub to: Vec<Dim>,
 }
 
+methods! { ($) Broadcast;
+    /// Axes of extent 1 stretched to `shape`.
+    fn broadcast<T: Elem>(shape: Sizes) -> T { Broadcast { to: shape } }
+}
+
 impl fmt::Display for Broadcast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "broadcast to({})", list(&self.to))

@@ -16,6 +16,8 @@ pub struct Concat {
     pub axis: usize,
 }
 
+methods! { ($) Concat; }
+
 impl fmt::Display for Concat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "concat axis({})", self.axis)

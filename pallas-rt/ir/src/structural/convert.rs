@@ -26,6 +26,10 @@ pub struct Powi {
     pub exponent: i32,
 }
 
+methods! { ($) Cast; }
+methods! { ($) Bitcast; }
+methods! { ($) Powi; }
+
 impl fmt::Display for Cast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cast to({})", self.to)

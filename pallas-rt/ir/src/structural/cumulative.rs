@@ -16,6 +16,17 @@ pub struct Cumulative {
     pub reverse: bool,
 }
 
+methods! { ($) Cumulative;
+    /// Running sum along an axis.
+    fn cumsum<T: Number>(axis: Axis) -> T { Cumulative { op: ScalarOp::Add, axis, reverse: false } }
+    /// Running product along an axis.
+    fn cumprod<T: Number>(axis: Axis) -> T { Cumulative { op: ScalarOp::Mul, axis, reverse: false } }
+    /// Running maximum along an axis.
+    fn cummax<T: Number>(axis: Axis) -> T { Cumulative { op: ScalarOp::Maximum, axis, reverse: false } }
+    /// Running minimum along an axis.
+    fn cummin<T: Number>(axis: Axis) -> T { Cumulative { op: ScalarOp::Minimum, axis, reverse: false } }
+}
+
 impl fmt::Display for Cumulative {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cumulative op({}) axis({}) reverse({})", self.op, self.axis, self.reverse)

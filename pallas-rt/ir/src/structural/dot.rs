@@ -30,6 +30,8 @@ impl Dot {
     }
 }
 
+methods! { ($) Dot; }
+
 impl fmt::Display for Dot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pairs = |p: &[(usize, usize)]| p.iter().map(|(a, b)| format!("{a}-{b}")).collect::<Vec<_>>().join(", ");

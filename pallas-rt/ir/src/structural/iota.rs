@@ -16,6 +16,8 @@ pub struct Iota {
     pub dtype: DType,
 }
 
+methods! { ($) Iota; }
+
 impl fmt::Display for Iota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "iota shape({}) axis({}) dtype({})", list(&self.shape), self.axis, self.dtype)

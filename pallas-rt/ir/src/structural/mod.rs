@@ -1,37 +1,13 @@
 //! Structural operations: one file each, and one line in the registry below.
 mod access;
-mod broadcast;
-mod concat;
-mod convert;
-mod cumulative;
 mod derive;
-mod dot;
 mod draw;
-mod iota;
-mod pad;
-mod reduce;
-mod reshape;
-mod reverse;
-mod slice;
-mod take_along;
-mod transpose;
+#[macro_use]
+mod methods;
 
 pub use access::{Access, Index, Piece};
-pub use broadcast::Broadcast;
-pub use concat::Concat;
-pub use convert::{Bitcast, Cast, Powi};
-pub use cumulative::Cumulative;
 pub use derive::{Arg, Batch};
-pub use dot::Dot;
 pub use draw::Draw;
-pub use iota::Iota;
-pub use pad::Pad;
-pub use reduce::{ArgReduce, Reduce};
-pub use reshape::Reshape;
-pub use reverse::Reverse;
-pub use slice::Slice;
-pub use take_along::TakeAlong;
-pub use transpose::Transpose;
 
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
@@ -89,7 +65,12 @@ pub struct Sample<O> {
 }
 
 macro_rules! structural_ops {
-    ($($Op:ident),* $(,)?) => {
+    (($d:tt) $($file:ident: $($Op:ident),+;)*) => {
+        $(mod $file;
+        pub use $file::{$($Op),+};)*
+        structural_ops! { @all ($d) $($($Op)+)* }
+    };
+    (@all ($d:tt) $($Op:ident)*) => {
         /// Any structural operation.
         #[derive(Clone, PartialEq, Eq, Hash, Debug)]
         pub enum StructuralOp { $(#[doc = concat!("See [`", stringify!($Op), "`].")] $Op($Op)),* }
@@ -152,6 +133,11 @@ macro_rules! structural_ops {
                 all
             }
         }
+        /// Calls `callback!` for every method of tiles that makes a structural operation: see `structural/methods.rs`.
+        #[macro_export]
+        macro_rules! for_each_structural_method {
+            ($d callback:ident) => { $($crate::$Op! { $d callback })* };
+        }
         impl Display for StructuralOp {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 match self { $(Self::$Op(op) => Display::fmt(op, f)),* }
@@ -159,9 +145,22 @@ macro_rules! structural_ops {
         }
     };
 }
-structural_ops! {
-    ArgReduce, Bitcast, Broadcast, Cast, Concat, Cumulative, Dot, Iota, Pad, Powi, Reduce, Reshape, Reverse, Slice,
-    TakeAlong, Transpose,
+// `cargo fmt` does not see these files; `.ci/run` names them.
+structural_ops! { ($)
+    broadcast: Broadcast;
+    concat: Concat;
+    convert: Bitcast, Cast, Powi;
+    cumulative: Cumulative;
+    dot: Dot;
+    iota: Iota;
+    pad: Pad;
+    reduce: ArgReduce, Reduce;
+    reshape: Reshape;
+    reverse: Reverse;
+    roll: Roll;
+    slice: Slice;
+    take_along: TakeAlong;
+    transpose: Transpose;
 }
 
 impl StructuralOp {

@@ -14,6 +14,11 @@ pub struct Pad {
     pub high: Vec<Dim>,
 }
 
+methods! { ($) Pad;
+    /// `low` elements of `value` in front of each axis and `high` behind it.
+    fn pad<T: Elem>(low: Sizes, high: Sizes, value: Value) -> T { Pad { low, high } }
+}
+
 impl fmt::Display for Pad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pad low({}) high({})", list(&self.low), list(&self.high))

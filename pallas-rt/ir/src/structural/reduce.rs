@@ -17,6 +17,21 @@ pub struct Reduce {
     pub axes: Vec<usize>,
 }
 
+methods! { ($) Reduce;
+    /// Sum over axes, which stay with extent 1.
+    fn sum<T: Number>(axes: Axes) -> T { Reduce { op: ScalarOp::Add, axes } }
+    /// Product over axes, which stay with extent 1.
+    fn prod<T: Number>(axes: Axes) -> T { Reduce { op: ScalarOp::Mul, axes } }
+    /// Largest element over axes, which stay with extent 1; -inf (or the lowest integer) over nothing.
+    fn max<T: Number>(axes: Axes) -> T { Reduce { op: ScalarOp::Maximum, axes } }
+    /// Smallest element over axes, which stay with extent 1; inf (or the highest integer) over nothing.
+    fn min<T: Number>(axes: Axes) -> T { Reduce { op: ScalarOp::Minimum, axes } }
+    /// Whether any element along axes holds; the axes stay with extent 1.
+    fn any<T: Bool>(axes: Axes) -> T { Reduce { op: ScalarOp::BitOr, axes } }
+    /// Whether every element along axes holds; the axes stay with extent 1.
+    fn all<T: Bool>(axes: Axes) -> T { Reduce { op: ScalarOp::BitAnd, axes } }
+}
+
 impl fmt::Display for Reduce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "reduce op({}) axes({})", self.op, list(&self.axes))
@@ -123,6 +138,13 @@ pub struct ArgReduce {
     pub max: bool,
     /// The axis.
     pub axis: usize,
+}
+
+methods! { ($) ArgReduce;
+    /// i32 position of the largest element along an axis, which stays with extent 1: the first of ties; a NaN wins.
+    fn argmax<T: Number>(axis: Axis) -> i32 { ArgReduce { max: true, axis } }
+    /// i32 position of the smallest element along an axis, which stays with extent 1: the first of ties; a NaN wins.
+    fn argmin<T: Number>(axis: Axis) -> i32 { ArgReduce { max: false, axis } }
 }
 
 impl fmt::Display for ArgReduce {

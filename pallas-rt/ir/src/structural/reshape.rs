@@ -13,6 +13,11 @@ pub struct Reshape {
     pub to: Vec<Dim>,
 }
 
+methods! { ($) Reshape;
+    /// The same elements, row-major, under another shape.
+    fn reshape<T: Elem>(shape: Sizes) -> T { Reshape { to: shape } }
+}
+
 impl fmt::Display for Reshape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "reshape to({})", list(&self.to))

@@ -15,6 +15,11 @@ pub struct Reverse {
     pub axes: Vec<usize>,
 }
 
+methods! { ($) Reverse;
+    /// Elements in opposite order along axes.
+    fn reverse<T: Elem>(axes: Axes) -> T { Reverse { axes } }
+}
+
 impl fmt::Display for Reverse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "reverse axes({})", list(&self.axes))

@@ -36,6 +36,8 @@ impl Slice {
     }
 }
 
+methods! { ($) Slice; }
+
 impl fmt::Display for Slice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "slice start({}) size({}) stride({})", list(&self.start), list(&self.size), list(&self.stride))

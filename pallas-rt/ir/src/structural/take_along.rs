@@ -13,6 +13,11 @@ pub struct TakeAlong {
     pub axis: usize,
 }
 
+methods! { ($) TakeAlong;
+    /// `result[.., i, ..] = self[.., index[.., i, ..], ..]` along an axis.
+    fn take_along_axis<T: Elem>(index: Index, axis: Axis) -> T { TakeAlong { axis } }
+}
+
 impl fmt::Display for TakeAlong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "take_along_axis axis({})", self.axis)

@@ -15,6 +15,11 @@ pub struct Transpose {
     pub axes: Vec<usize>,
 }
 
+methods! { ($) Transpose;
+    /// Result axis `i` is axis `axes[i]`.
+    fn transpose<T: Elem>(axes: Axes) -> T { Transpose { axes } }
+}
+
 impl fmt::Display for Transpose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "transpose axes({})", list(&self.axes))

@@ -1,0 +1,82 @@
+//! Elements moved along an axis, in a circle.
+use super::{
+    Access, Arg, Batch, Draw, Index, Piece, Sample, Structural, arity, axes_exist, derive::linear, draw::along,
+    same_dtype,
+};
+use crate::diag::Diag;
+use crate::parse::Attributes;
+use crate::{DType, Dim, E, Facts};
+use std::fmt;
+
+/// `result[i] = x[(i - shift) mod n]` along an axis of extent `n`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Roll {
+    /// Places that each element moves towards the end; negative: towards the front.
+    pub shift: i64,
+    /// The axis.
+    pub axis: usize,
+}
+
+methods! { ($) Roll;
+    /// Each element `shift` places further along an axis; those that leave it at one end enter at the other.
+    fn roll<T: Elem>(shift: Offset, axis: Axis) -> T { Roll { shift, axis } }
+}
+
+impl fmt::Display for Roll {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "roll shift({}) axis({})", self.shift, self.axis)
+    }
+}
+
+impl Structural for Roll {
+    const NAME: &'static str = "roll";
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+        Ok(Roll { shift: attributes.one("shift")?, axis: attributes.one("axis")? })
+    }
+    fn dims(&mut self) -> Vec<&mut Dim> {
+        vec![]
+    }
+    fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
+        arity(Self::NAME, args.len(), 1)?;
+        axes_exist(Self::NAME, &[self.axis], args[0])?;
+        Ok(args[0].to_vec())
+    }
+    fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
+        same_dtype(args)
+    }
+    fn access(&self, args: &[&[Dim]]) -> Access {
+        let n = args[0][self.axis].as_number().expect("an access form has sizes of numbers");
+        let first = self.shift.rem_euclid(n.max(1));
+        let piece = |offset: i64, bounds| {
+            let index = |i| if i == self.axis { Index::shifted(i, offset.into()) } else { Index::of(i) };
+            Piece { operand: 0, index: (0..args[0].len()).map(index).collect(), bounds }
+        };
+        // The elements that entered at the front, if there are any, then all others.
+        let entered = (first > 0).then(|| piece(n - first, vec![(self.axis, 0i64.into(), first.into())]));
+        Access::Map(entered.into_iter().chain([piece(-first, vec![])]).collect())
+    }
+    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+        let x = batch.front(0, &args[0]);
+        Some(x.apply(Roll { axis: self.axis + 1, ..*self }, &[x]))
+    }
+    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+        linear(self, args, tangents)
+    }
+    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+        debug_assert_eq!(args.len(), 1);
+        vec![Some(cotangent.apply(Roll { shift: -self.shift, ..*self }, &[cotangent]))]
+    }
+    fn draw(from: &mut dyn Draw) -> Option<Self> {
+        let (x, axis) = along(from)?;
+        Some(Roll { shift: from.below(2 * x.shape[axis] + 1) as i64 - x.shape[axis] as i64, axis })
+    }
+    fn samples() -> Vec<Sample<Self>> {
+        let case = |shift, axis| Sample {
+            op: Roll { shift, axis },
+            args: &[&["M", "N"]],
+            dtypes: &[DType::F32],
+            with: &[("M", 2), ("N", 5)],
+        };
+        vec![case(2, 1), case(-7, 1), case(1, 0), case(5, 1)]
+    }
+}
