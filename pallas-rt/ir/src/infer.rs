@@ -1,7 +1,30 @@
 //! Result types of an operation: the one rule that the builder, the verifier and eager execution share.
 use crate::diag::{self, At, Diag};
-use crate::kernel::{Kernel, Op, OperandKind, Type, View};
+use crate::kernel::{Kernel, MAX_RANK, Op, OperandKind, Type, View};
 use crate::{DType, Dim, Facts, OperandId};
+
+impl Type {
+    /// Refuses what no backend holds: more than [`MAX_RANK`] axes, or than 2^31 - 1 elements.
+    ///
+    /// # Errors
+    /// Which of the two.
+    pub fn check(&self) -> Result<(), Diag> {
+        if self.shape.len() > MAX_RANK {
+            let message = format!("a tile of {self} has {} axes", self.shape.len());
+            return Err(Diag::new(
+                "tile-rank",
+                At::Op,
+                message,
+                format!("at most {MAX_RANK}: merge some by `reshape`"),
+            ));
+        }
+        if !self.is_indexable() {
+            let message = format!("a tile of {self} has more than 2^31 - 1 elements");
+            return Err(Diag::new("tile-size", At::Op, message, "use smaller blocks"));
+        }
+        Ok(())
+    }
+}
 
 /// The types of an instruction's results, for operations without regions.
 ///

@@ -18,7 +18,7 @@
 //! Two forms use the same grammar. *Traced*: operands have blocks and maps, accesses are relative to the block, the grid
 //! has sequential axes. *Lowered* (what backends read, after `passes::lower`): accesses are [`Frame::Array`], relative to
 //! the array's origin; every grid axis is parallel; sequential axes are `for` loops.
-use crate::{At, DType, Diag, Dim, Literal, ScalarOp, StructuralOp};
+use crate::{DType, Dim, Literal, ScalarOp, StructuralOp};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -95,26 +95,6 @@ impl Type {
     /// Number of elements.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
-    }
-    /// Refuses what no backend holds: more than [`MAX_RANK`] axes, or than 2^31 - 1 elements.
-    ///
-    /// # Errors
-    /// Which of the two.
-    pub fn check(&self) -> Result<(), Diag> {
-        if self.shape.len() > MAX_RANK {
-            let message = format!("a tile of {self} has {} axes", self.shape.len());
-            return Err(Diag::new(
-                "tile-rank",
-                At::Op,
-                message,
-                format!("at most {MAX_RANK}: merge some by `reshape`"),
-            ));
-        }
-        if !self.is_indexable() {
-            let message = format!("a tile of {self} has more than 2^31 - 1 elements");
-            return Err(Diag::new("tile-size", At::Op, message, "use smaller blocks"));
-        }
-        Ok(())
     }
     /// Whether positions in it are i32, as indices are.
     pub fn is_indexable(&self) -> bool {
