@@ -310,7 +310,7 @@ fn long(steps: usize, stored: bool) -> ir::Kernel {
 /// Time to the first result against that of a body of 1,000 steps, and of launches that repeat.
 fn compile(client: &Client) -> Result<bool> {
     // What is compared is the work, not the disk.
-    set_disk_cache(DiskCache::Off);
+    set_disk_cache(DiskCache::Off)?;
     let (mut good, x) = (true, numbers(client, &[16, 16])?);
     println!("\ncompiling a body: trace, passes, plan, machine code, first launch");
     println!("{:24}{:>8}{:>12}{:>26}", "body", "steps", "ms", "time a step, 1,000 = 1");

@@ -9,7 +9,7 @@ use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
 /// `result[i] = x[(i - shift) mod n]` along an axis of extent `n`.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Roll {
     /// Places that each element moves towards the end; negative: towards the front.
     pub shift: i64,
