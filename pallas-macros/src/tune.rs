@@ -279,9 +279,10 @@ pub(crate) fn fixed_keys(parameters: &[Parameter], root: &TokenStream) -> TokenS
     if count == 0 {
         return quote!([] as [#root::FixedKey<'_>; #count]);
     }
+    let names = fixed.iter().map(|name| name.to_string());
     quote! {{
         #[allow(unused_imports, reason = "which of the three is used depends on the values' types")]
         use #root::{ByText as _, ByType as _, ByValue as _};
-        [#((&&#root::Fixed(&#fixed)).fixed_key()),*]
+        [#((&&#root::Fixed(&#fixed)).fixed_key().named(#names)),*]
     }}
 }

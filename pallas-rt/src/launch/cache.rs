@@ -9,8 +9,9 @@ use crate::exec::Compiled;
 use crate::{Result, disk};
 use pallas_ir::{Kernel, Loc};
 use std::any::TypeId;
-use std::sync::LazyLock;
+use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Identifies a trace: equal calls have equal traces.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -24,6 +25,46 @@ pub(super) struct Call {
     sizes: Vec<(String, i64)>,
     operands: Vec<(String, Vec<usize>)>,
     trace: String,
+}
+
+/// Kernels traced in a row that differ in the value of one `#[fixed]` argument alone, after which the user is warned.
+const CHANGES: u32 = 16;
+
+/// The kernels of one instance that were traced lately.
+struct Traced {
+    last: Call,
+    /// The argument whose value alone has changed, and how often in a row.
+    changing: Option<(usize, u32)>,
+    warned: bool,
+}
+
+static LAST_TRACED: LazyLock<Mutex<HashMap<TypeId, Traced>>> = LazyLock::new(Mutex::default);
+
+/// A warning, once for each kernel, that the value of a `#[fixed]` argument changes from call to call.
+fn changing(call: &Call, names: &[&'static str], uncomparable: Option<usize>) -> Option<String> {
+    let mut all = LAST_TRACED.lock().unwrap_or_else(PoisonError::into_inner);
+    let new = || Traced { last: call.clone(), changing: None, warned: false };
+    let traced = all.entry(call.instance).or_insert_with(new);
+    let last = std::mem::replace(&mut traced.last, call.clone());
+    let same = Call { fixed: call.fixed.clone(), ..last.clone() } == *call;
+    let differing = |(a, b): (&Vec<Key>, &Vec<Key>)| -> Vec<usize> { (0..a.len()).filter(|&i| a[i] != b[i]).collect() };
+    let changed = match (uncomparable, last.fixed.as_ref().zip(call.fixed.as_ref()).map(differing).as_deref()) {
+        (Some(i), _) | (None, Some(&[i])) if same => i,
+        _ => {
+            traced.changing = None;
+            return None;
+        }
+    };
+    let count = traced.changing.filter(|(i, _)| *i == changed).map_or(1, |(_, n)| n + 1);
+    traced.changing = Some((changed, count));
+    if count < CHANGES || std::mem::replace(&mut traced.warned, true) {
+        return None;
+    }
+    Some(format!(
+        "warning: {}: kernel `{}` was compiled {CHANGES} times in a row, each time for another value of `{}`, which is \
+         `#[fixed]`; help: make it a run-time parameter (`{}: f32` without `#[fixed]`), or capture the same value again",
+        call.at, call.name, names[changed], names[changed]
+    ))
 }
 
 impl Call {
@@ -47,7 +88,7 @@ impl Call {
 static CACHE: LazyLock<Lru<Call, Compiled>> = LazyLock::new(|| Lru::new(Compiled::bytes));
 
 /// The compiled kernel of a call, traced where it is not in the cache.
-pub(super) fn compiled(call: &Call, trace: impl Fn() -> Result<Kernel>) -> Result<Compiled> {
+pub(super) fn compiled(site: &Site<'_>, call: &Call, trace: impl Fn() -> Result<Kernel>) -> Result<Compiled> {
     if call.fixed.is_some()
         && let Some(found) = CACHE.get(call)
     {
@@ -62,10 +103,20 @@ pub(super) fn compiled(call: &Call, trace: impl Fn() -> Result<Kernel>) -> Resul
         Some(_) => call.clone(),
         None => Call { trace: format!("{kernel:?}"), ..call.clone() },
     };
-    Ok(match CACHE.get(&key) {
-        Some(found) => found,
-        None => CACHE.insert(key, Compiled::of_trace(kernel)),
-    })
+    if let Some(found) = CACHE.get(&key) {
+        return Ok(found);
+    }
+    if !site.fixed.is_empty() {
+        let names: Vec<&str> = site.fixed.iter().map(FixedKey::name).collect();
+        let uncomparable = site.fixed.iter().position(|fixed| fixed.kept().is_none());
+        changing(call, &names, uncomparable).into_iter().for_each(|warning| warn(&warning));
+    }
+    Ok(CACHE.insert(key, Compiled::of_trace(kernel)))
+}
+
+#[allow(clippy::print_stderr, reason = "a call that works has no other way to tell")]
+fn warn(warning: &str) {
+    eprintln!("{warning}");
 }
 
 #[cfg(test)]
@@ -96,5 +147,28 @@ mod tests {
         assert_eq!(identity(traced(2.0)), identity(traced(2.0)));
         assert_ne!(identity(traced(2.0)), identity(traced(3.0)), "another constant");
         assert_ne!(identity(traced(2.0)), identity(moved), "shaders name lines");
+    }
+
+    #[test]
+    fn a_fixed_value_that_changes_with_every_call_is_told_once() {
+        let call = |fixed: f32, size: i64| {
+            let key = crate::launch::key::ByText::fixed_key(&&crate::launch::key::Fixed(&fixed)).kept();
+            Call {
+                name: "k",
+                at: Loc { file: "k.rs", line: 1, column: 1 },
+                instance: TypeId::of::<fn(u8, u16)>(),
+                fixed: Some(vec![key.expect("comparable")]),
+                sizes: vec![("B".into(), size)],
+                operands: vec![],
+                trace: String::new(),
+            }
+        };
+        let told = |calls: &mut dyn Iterator<Item = Call>| -> Vec<String> {
+            calls.filter_map(|call| changing(&call, &["factor"], None)).collect()
+        };
+        assert_eq!(told(&mut (0..100).map(|i| call(i as f32, i / 8))), [""; 0], "sizes change too");
+        let warnings = told(&mut (0..100).map(|i| call(i as f32 + 0.5, 8)));
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].contains("k.rs:1:1") && warnings[0].contains("`factor`"), "{warnings:?}");
     }
 }

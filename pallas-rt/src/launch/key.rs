@@ -14,7 +14,10 @@ use std::sync::Arc;
 
 /// A value the trace depends on, as one call has it: compared without a copy.
 #[derive(Clone, Copy, Debug)]
-pub struct FixedKey<'a>(Seen<'a>);
+pub struct FixedKey<'a> {
+    seen: Seen<'a>,
+    name: &'static str,
+}
 
 #[derive(Clone, Copy, Debug)]
 enum Seen<'a> {
@@ -37,9 +40,17 @@ pub(super) enum Key {
 }
 
 impl FixedKey<'_> {
+    /// The same value, of an argument of this name.
+    pub fn named(self, name: &'static str) -> Self {
+        FixedKey { name, ..self }
+    }
+    /// The argument's name.
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
     /// To be kept; `None`: not comparable.
     pub(super) fn kept(&self) -> Option<Key> {
-        Some(match self.0 {
+        Some(match self.seen {
             Seen::Text(text) => Key::Text(text.into()),
             Seen::Bits(ty, bits) => Key::Bits(ty, bits),
             Seen::Value(value) => Key::Value(value.kept()),
@@ -49,7 +60,7 @@ impl FixedKey<'_> {
     }
     /// Whether this is the value that was kept.
     pub(super) fn is(&self, kept: &Key) -> bool {
-        match (self.0, kept) {
+        match (self.seen, kept) {
             (Seen::Text(text), Key::Text(other)) => *text == **other,
             (Seen::Bits(ty, bits), Key::Bits(other, others)) => (ty, bits) == (*other, *others),
             (Seen::Value(value), Key::Value(other)) => *value == **other,
@@ -122,7 +133,7 @@ macro_rules! by_text {
         impl<'a> ByText<'a> for &Fixed<'a, $T> {
             fn fixed_key(&self) -> FixedKey<'a> {
                 let $x = self.0;
-                FixedKey($seen)
+                FixedKey { seen: $seen, name: "" }
             }
         }
     )*};
@@ -139,12 +150,13 @@ by_text! {
 }
 impl<'a, T: Clone + Eq + Hash + Send + Sync + 'static> ByValue<'a> for &&Fixed<'a, T> {
     fn fixed_key(&self) -> FixedKey<'a> {
-        FixedKey(Seen::Value(self.0))
+        FixedKey { seen: Seen::Value(self.0), name: "" }
     }
 }
 impl<'a, T: 'static> ByType<'a> for Fixed<'a, T> {
     fn fixed_key(&self) -> FixedKey<'a> {
-        FixedKey(if size_of::<T>() == 0 { Seen::Type(TypeId::of::<T>()) } else { Seen::Unknown })
+        let seen = if size_of::<T>() == 0 { Seen::Type(TypeId::of::<T>()) } else { Seen::Unknown };
+        FixedKey { seen, name: "" }
     }
 }
 

@@ -87,7 +87,7 @@ fn instance(
             let spec = spec();
             let binding = bind::bind(site, &spec, arguments)?;
             let call = cache::Call::new(site, &spec, &binding, instance);
-            let compiled = cache::compiled(&call, || trace::trace(site, &spec, &binding, maps, body))?;
+            let compiled = cache::compiled(site, &call, || trace::trace(site, &spec, &binding, maps, body))?;
             warm::remember(site, instance, &binding.all, &compiled);
             (binding, compiled)
         }
