@@ -150,7 +150,7 @@ impl Draw {
                 let values = types.into_iter().map(|ty| self.value(ty, 1)).collect();
                 self.declare(true, array, values)
             }
-            3 if self.host_loop == Some(self.staged) => {
+            3 | 7 if self.host_loop == Some(self.staged) => {
                 Stmt::Leave { cond: self.truth(Form::Host, 1), stop: self.dice.one_in(2) }
             }
             3 if self.depth == 0 && self.dice.one_in(2) => {

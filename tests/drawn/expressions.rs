@@ -239,7 +239,7 @@ impl Draw {
         }
         let tile = (Elem::Int, Form::Tile);
         let at = [self.value(int, depth), self.value(int, depth)];
-        match self.dice.below(4) {
+        match self.dice.below(6) {
             0 => return node(tile, Expr::Room(Box::new(at))),
             1 => {
                 let mut corner = || [self.dice.below(3), self.dice.below(3)];

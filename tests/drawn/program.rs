@@ -226,18 +226,20 @@ pub(super) struct Program {
 }
 
 impl Node {
+    fn number(&self, n: i32) -> String {
+        if self.ty.0 == Elem::Float { format!("{n}.0") } else { n.to_string() }
+    }
     /// Text, and how tightly it binds.
     fn parts(&self) -> (String, u8) {
         const ATOM: u8 = 9;
-        let number = |n: i32| if self.ty.0 == Elem::Float { format!("{n}.0") } else { n.to_string() };
         match &self.expr {
-            Expr::Literal(n) => (number(*n), if *n < 0 { 8 } else { ATOM }),
+            Expr::Literal(n) => (self.number(*n), if *n < 0 { 8 } else { ATOM }),
             // A literal whose type only its default decides can't stand left of an operator or comparison.
             Expr::Constant(n) if self.ty.1 == Form::Host => (format!("{n}i32"), ATOM),
             Expr::Constant(n) => (format!("scalar({n}{})", if self.ty.0 == Elem::Int { "i32" } else { ".0f32" }), ATOM),
             Expr::Full(n) => {
                 let element = if self.ty.0 == Elem::Int { "i32" } else { "f32" };
-                (format!("full::<{element}>([2, 4], {})", number(*n)), ATOM)
+                (format!("full::<{element}>([2, 4], {})", self.number(*n)), ATOM)
             }
             Expr::Read(place) => (place.text.clone(), ATOM),
             Expr::Input(input) => (
@@ -279,7 +281,6 @@ impl Node {
         }
     }
     fn apply(&self, op: Op, args: &[Node]) -> (String, u8) {
-        let number = |n: i32| if self.ty.0 == Elem::Float { format!("{n}.0") } else { n.to_string() };
         let infix = |sign: &str, level: u8| {
             // Comparisons do not associate; the others do to the left.
             let (left, right) = (args[0].tight(if level == 2 { 3 } else { level }), args[1].tight(level + 1));
@@ -306,20 +307,20 @@ impl Node {
             Op::Min => method(format!("minimum({})", args[1].text())),
             Op::Max => method(format!("maximum({})", args[1].text())),
             Op::Abs => method("abs()".into()),
-            Op::Clamp(n) => method(format!("clamp({}, {})", number(-n), number(n))),
+            Op::Clamp(n) => method(format!("clamp({}, {})", self.number(-n), self.number(n))),
             Op::Cast => method(format!("cast::<{}>()", if self.ty.0 == Elem::Int { "i32" } else { "f32" })),
             Op::Broadcast => method("broadcast([2, 4])".into()),
             Op::Reverse(axes) => method(format!("reverse({})", ["[0]", "[1]", "[0, 1]"][axes])),
             Op::Join(axis, from) => {
-                let extent = |n: usize| if axis == 0 { format!("[{n}, 4]") } else { format!("[2, {n}]") };
-                let start = if axis == 0 { format!("[{from}, 0]") } else { format!("[0, {from}]") };
-                let first = format!("{}.slice({start}, {})", args[0].tight(9), extent([2, 4][axis] - from));
-                (format!("concat([{first}, {}.slice([0, 0], {})], {axis})", args[1].tight(9), extent(from)), 9)
+                let at = |n: usize, other: usize| if axis == 0 { [n, other] } else { [other, n] };
+                let (rest, cut) = (at([2, 4][axis] - from, [4, 2][axis]), at(from, [4, 2][axis]));
+                let first = format!("{}.slice({:?}, {rest:?})", args[0].tight(9), at(from, 0));
+                (format!("concat([{first}, {}.slice([0, 0], {cut:?})], {axis})", args[1].tight(9)), 9)
             }
             Op::Shift(axis, up) => {
                 let one = ["[1, 0]", "[0, 1]"][axis];
                 let (start, low, high) = if up { ("[0, 0]", one, "[0, 0]") } else { (one, "[0, 0]", one) };
-                method(format!("slice({start}, {}).pad({low}, {high}, {})", ["[1, 4]", "[2, 3]"][axis], number(5)))
+                method(format!("slice({start}, {}).pad({low}, {high}, {})", ["[1, 4]", "[2, 3]"][axis], self.number(5)))
             }
             Op::Turn => method("reshape([4, 2]).t()".into()),
             Op::Take(axis) => method(format!("take_along_axis({} & {}, {axis})", args[1].tight(5), [1, 3][axis])),
@@ -399,11 +400,8 @@ impl Printer {
             }
             Stmt::Late { name, cond, sides: [x, y], .. } => {
                 self.line(&format!("let {name};"));
-                self.line(&format!("if {} {{", cond.text()));
-                self.line(&format!("    {name} = {};", x.text()));
-                self.line("} else {");
-                self.line(&format!("    {name} = {};", y.text()));
-                self.line("}");
+                let (cond, x, y) = (cond.text(), x.text(), y.text());
+                self.line(&format!("if {cond} {{ {name} = {x}; }} else {{ {name} = {y}; }}"));
             }
             Stmt::Closure { name, body, .. } => {
                 self.line(&format!("let {name} = move |it: Tile<i32>| {};", body.text()));
@@ -453,16 +451,11 @@ impl Printer {
                 self.line("}");
             }
             Stmt::Leave { cond, stop } => {
-                self.line(&format!("if {} {{", cond.text()));
-                self.line(if *stop { "    break;" } else { "    continue;" });
-                self.line("}");
+                self.line(&format!("if {} {{ {}; }}", cond.text(), if *stop { "break" } else { "continue" }));
             }
             Stmt::Return { cond, ints, floats } => {
-                self.line(&format!("if {} {{", cond.text()));
-                self.line(&format!("    ints.store({});", ints.text()));
-                self.line(&format!("    floats.store({});", floats.text()));
-                self.line("    return;");
-                self.line("}");
+                let stores = format!("ints.store({}); floats.store({});", ints.text(), floats.text());
+                self.line(&format!("if {} {{ {stores} return; }}", cond.text()));
             }
             Stmt::Bump { to, by } if by.is_empty() => self.line(&format!("bump(&mut {});", to.text)),
             Stmt::Bump { to, by } => {
