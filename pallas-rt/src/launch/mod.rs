@@ -8,6 +8,7 @@
 mod bind;
 mod cache;
 mod compare;
+#[allow(unsafe_code, reason = "overwrites outputs")]
 mod eager;
 mod inspect;
 mod into;

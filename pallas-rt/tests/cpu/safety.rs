@@ -183,6 +183,30 @@ fn extents_end_where_positions_do() {
     assert_eq!(call(1 << 30).map(|y| y.shape().to_vec()), Ok(vec![1 << 30, 0]));
 }
 
+/// A kernel as text with outputs of these dimensions, some of which take over the input.
+fn taken_over(outputs: [(&str, bool); 2]) -> Result<pallas_rt::exec::Compiled> {
+    let [mut declared, mut aliases, mut maps] = [const { String::new() }; 3];
+    for (i, (dim, alias)) in outputs.into_iter().enumerate() {
+        declared += &format!("  out y{i}: f32[{dim}] block [1] empty 0.0\n");
+        aliases += &if alias { format!("  alias @y{i} @x\n") } else { String::new() };
+        maps += &format!("  map @y{i} (%{i}: i32[]) {{ yield %{i} }}\n");
+    }
+    let text = format!(
+        "kernel taken {{\n  dim M\n  dim N\n  grid N parallel\n  in x: f32[N] block [1]\n{declared}{aliases}{maps}  body {{\n  }}\n}}"
+    );
+    pallas_rt::exec::Compiled::new(text.parse::<pallas_rt::ir::Kernel>().expect("tile IR"))
+}
+
+#[test]
+fn an_output_takes_over_memory_of_its_own_size() {
+    let client = Client::cpu();
+    let x = client.full(&[8], 1.0f32).expect("it fits");
+    let launch = |kernel: Result<pallas_rt::exec::Compiled>| kernel?.launch(&client, &[64, 8], &[x.clone().into()]);
+    assert_eq!(refused(launch(taken_over([("M", true), ("N", false)]))), "alias");
+    assert_eq!(refused(launch(taken_over([("N", true), ("N", true)]))), "invalid");
+    assert!(launch(taken_over([("N", true), ("M", false)])).is_ok());
+}
+
 #[kernel(grid = (1))]
 fn of_rank_nine(#[block([8] => [8], |_| (0,))] x: In<f32>, #[block([8] => [8], |_| (0,))] out: Out<f32>) {
     let y = x.load().reshape([1, 1, 1, 1, 1, 1, 1, 1, 8]);
