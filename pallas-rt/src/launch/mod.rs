@@ -8,7 +8,6 @@
 mod bind;
 mod cache;
 mod compare;
-#[allow(unsafe_code, reason = "overwrites outputs")]
 mod eager;
 mod inspect;
 mod into;

@@ -97,6 +97,8 @@ pub(super) fn programs(
             outcome.printed(p, std::mem::take(&mut run.log));
         }
         if let Err(stop) = result {
+            // What it was about to write lies in memory of this launch.
+            run.state.aimed.fill(false);
             outcome.failed(p, stop);
         }
     }
