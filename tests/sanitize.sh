@@ -21,4 +21,6 @@ if ! command -v valgrind >/dev/null; then
 fi
 tests=$(cargo test -p pallas-rt --no-default-features --lib --no-run --message-format=json 2>/dev/null |
   sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -1)
-valgrind --quiet --error-exitcode=99 "$tests" cpu::jit
+# Left out: what compares all bits of operations, since valgrind's own arithmetic says NaN where processors say log(0) = -inf,
+# and shifts, which take minutes there.
+valgrind --quiet --error-exitcode=99 "$tests" cpu::jit --skip operations_agree --skip shifts_by_constants
