@@ -102,6 +102,9 @@ pub(super) fn programs(
             outcome.failed(p, stop);
         }
     }
+    // A process has tens of thousands of mappings at most.
+    #[cfg(guarded)]
+    run.state.guards.clear();
     states.put(run.state);
     BUFFERS.set(buffers);
 }
