@@ -1,4 +1,5 @@
 //! A position in text that is being parsed.
+use crate::kernel::MAX_DEPTH;
 use std::fmt;
 
 /// Where a text is not what it should be.
@@ -26,11 +27,13 @@ pub(crate) type Parsed<T> = Result<T, ParseError>;
 pub(crate) struct Cursor<'a> {
     text: &'a str,
     at: usize,
+    /// Of what is being read inside of its like.
+    depth: usize,
 }
 
 impl<'a> Cursor<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
-        Cursor { text, at: 0 }
+        Cursor { text, at: 0, depth: 0 }
     }
     /// What is left, from the next token on. Reading a token moves behind it, so that an error points at a token's end.
     fn rest(&self) -> &'a str {
@@ -39,6 +42,16 @@ impl<'a> Cursor<'a> {
     /// Moves behind the first `read` bytes of the rest.
     fn skip(&mut self, read: usize) {
         self.at = self.text.len() - self.rest().len() + read;
+    }
+    /// Reads what may contain itself: texts are nested no deeper than the stack is.
+    pub(crate) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+        if self.depth == MAX_DEPTH {
+            return self.error(format!("nested more than {MAX_DEPTH} deep"));
+        }
+        self.depth += 1;
+        let found = read(self);
+        self.depth -= 1;
+        found
     }
     /// Whether the next token stands in the same line.
     pub(crate) fn same_line(&self) -> bool {

@@ -202,6 +202,13 @@ impl Poly {
             None => f.number(0),
         }
     }
+    fn terms(&self) -> usize {
+        let atom = |a: &Atom| match a {
+            Atom::Name(_) => 1,
+            Atom::Cdiv(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => 1 + a.terms() + b.terms(),
+        };
+        self.0.keys().map(|monomial| 1 + monomial.iter().map(atom).sum::<usize>()).sum()
+    }
     fn is_plain(&self) -> bool {
         self.0.keys().flatten().all(|a| matches!(a, Atom::Name(_)))
     }
@@ -246,6 +253,10 @@ impl Dim {
     }
     fn combine(&self, b: &Dim, f: impl FnOnce(&Poly, &Poly) -> Poly) -> Dim {
         self.poly().zip(b.poly()).map_or(Dim::UNKNOWN, |(a, b)| Dim::of(f(&a, &b)))
+    }
+    /// Number of its names and numbers, repeated ones counted again.
+    pub(crate) fn terms(&self) -> usize {
+        if let Size::Symbolic(p) = &self.0 { p.terms() } else { 1 }
     }
     /// Every name it mentions.
     pub fn names(&self) -> Vec<String> {

@@ -31,6 +31,14 @@ impl Type {
 /// # Errors
 /// A [`Diag`] at the operation or at the argument to blame.
 pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, Diag> {
+    let fixed = match op {
+        Op::Const(_) | Op::ProgramId(_) | Op::NumPrograms(_) | Op::Extent(_) | Op::Param(_) => Some(0),
+        Op::DebugPrint(_) | Op::DebugAssert(_) => Some(1),
+        _ => None,
+    };
+    if let Some(n) = fixed.filter(|&n| n != args.len()) {
+        return Err(Diag::new("arity", At::Op, format!("this takes {n} arguments, found {}", args.len()), ""));
+    }
     Ok(Some(match op {
         Op::Const(x) => Type::scalar(x.dtype),
         Op::Scalar(op) => {
@@ -108,9 +116,9 @@ fn store(kernel: &Kernel, to: OperandId, view: &View, masked: bool, args: &[&Typ
         return Err(Diag::new("write-input", At::Op, message, "store to an `Out` or `Scratch`"));
     }
     let target = Type::new(operand.dtype, view.shape());
-    if *args[0] != target {
-        let mut wrong = diag::stored(args[0], &target, &operand.name);
-        if args[0].dtype != target.dtype {
+    if let Some(value) = args.first().filter(|value| ***value != target) {
+        let mut wrong = diag::stored(value, &target, &operand.name);
+        if value.dtype != target.dtype {
             wrong.help = "a store does not cast: `.cast::<T>()`".into();
         }
         return Err(wrong);

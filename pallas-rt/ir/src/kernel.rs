@@ -67,8 +67,10 @@ id! {
     DimId "dim"
 }
 
-/// Most axes of a tile or an array.
+/// Most axes of a tile or an array: backends keep strides in arrays of this length.
 pub const MAX_RANK: usize = 8;
+/// Most regions around a region: backends walk them by recursion.
+pub const MAX_DEPTH: usize = 64;
 
 /// The type of a value.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -96,9 +98,9 @@ impl Type {
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
-    /// Whether positions in it are i32, as indices are.
+    /// Whether positions in it are i32, as indices are. An empty axis does not excuse the others: strides count them.
     pub fn is_indexable(&self) -> bool {
-        let elements = self.shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
+        let elements = self.shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n.max(1)));
         elements.is_some_and(|n| n <= i32::MAX as usize)
     }
     /// Size in bytes as stored on the host.

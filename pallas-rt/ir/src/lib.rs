@@ -28,13 +28,13 @@ pub use dtype::{Bf16, DType, Elem, F16, Slice, SliceMut};
 pub use emit::{E, Emit};
 pub use infer::infer;
 pub use kernel::{
-    Axis, BlockDim, DimDecl, DimId, Frame, Inst, InstId, Kernel, Loc, MAX_RANK, Op, Operand, OperandId, OperandKind,
-    Region, RegionId, Semantics, Type, Value, View, ViewAxis,
+    Axis, BlockDim, DimDecl, DimId, Frame, Inst, InstId, Kernel, Loc, MAX_DEPTH, MAX_RANK, Op, Operand, OperandId,
+    OperandKind, Region, RegionId, Semantics, Type, Value, View, ViewAxis,
 };
 pub use literal::Literal;
 pub use scalar::{Args, Lane, ScalarOp, Visit};
 pub use structural::{Access, StructuralOp};
-pub use verify::{Violation, verify};
+pub use verify::{Violation, verify, verify_lowered};
 
 /// The version of the language, part of what is kept on disk.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -59,6 +59,13 @@ impl Literal {
     pub fn ones(dtype: DType) -> Literal {
         Literal::int(dtype, -1)
     }
+    /// Whether the bits are an element's: none beyond its width; a truth value is 0 or 1.
+    pub fn is_canonical(self) -> bool {
+        match self.dtype {
+            DType::Bool => self.bits <= 1,
+            dtype => dtype.bytes() == 8 || self.bits >> (8 * dtype.bytes()) == 0,
+        }
+    }
     /// The value as a double: exact except for 64-bit integers beyond 2⁵³.
     pub fn as_f64(self) -> f64 {
         match self.dtype {
@@ -164,7 +171,8 @@ impl Literal {
     /// Reads what `Display` wrote.
     pub fn parse(dtype: DType, text: &str) -> Option<Literal> {
         if let Some(bits) = text.strip_prefix("nan:") {
-            return Some(Literal { dtype, bits: u64::from_str_radix(bits, 16).ok()? });
+            let x = Literal { dtype, bits: u64::from_str_radix(bits, 16).ok()? };
+            return (dtype.is_float() && x.is_canonical() && x.as_f64().is_nan()).then_some(x);
         }
         Some(match dtype {
             DType::Bool => Literal::bool(text.parse().ok()?),

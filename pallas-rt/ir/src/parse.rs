@@ -37,13 +37,21 @@ pub(crate) fn dim(c: &mut Cursor<'_>) -> Parsed<Dim> {
         } else {
             return Ok(sum);
         }
+        small(c, sum.terms())?;
     }
+}
+/// The most names and numbers of a size: products and sums of longer ones take long, and no kernel has them.
+const LONGEST: usize = 4096;
+fn small(c: &Cursor<'_>, terms: usize) -> Parsed<()> {
+    if terms > LONGEST { c.error("a size has too many terms") } else { Ok(()) }
 }
 /// `Term = Factor ("*" Factor)*`
 fn term(c: &mut Cursor<'_>) -> Parsed<Dim> {
     let mut product = factor(c)?;
     while c.eat("*") {
-        product = &product * &factor(c)?;
+        let factor = factor(c)?;
+        small(c, product.terms().saturating_mul(factor.terms()))?;
+        product = &product * &factor;
     }
     Ok(product)
 }
@@ -59,9 +67,9 @@ fn factor(c: &mut Cursor<'_>) -> Parsed<Dim> {
     if !c.eat("(") {
         return Ok(Dim::name(word));
     }
-    let a = dim(c)?;
+    let a = c.nested(dim)?;
     c.expect(",")?;
-    let b = dim(c)?;
+    let b = c.nested(dim)?;
     c.expect(")")?;
     match word {
         "cdiv" => Ok(a.cdiv(&b)),
@@ -160,7 +168,7 @@ impl Parser {
     fn nested(&mut self, c: &mut Cursor<'_>) -> Parsed<RegionId> {
         let id = RegionId(self.kernel.regions.len() as u32);
         self.kernel.regions.push(Region::default());
-        self.kernel.regions[id.index()] = self.region(c)?;
+        self.kernel.regions[id.index()] = c.nested(|c| self.region(c))?;
         Ok(id)
     }
     fn region(&mut self, c: &mut Cursor<'_>) -> Parsed<Region> {

@@ -1,7 +1,10 @@
-//! What every kernel holds between passes. The list of invariants is the doc of [`verify`].
+//! The invariants of a kernel between passes: the list is the doc of [`verify`].
+//!
+//! A backend reads and writes memory by what a kernel says, so nothing reaches one that was not built by this program's
+//! own builder or accepted here.
 use crate::kernel::*;
 use crate::parse::region_count;
-use crate::{DType, infer};
+use crate::{DType, Dim, infer};
 use std::collections::HashSet;
 use std::fmt;
 
@@ -28,29 +31,36 @@ impl std::error::Error for Violation {}
 
 /// Checks that
 ///
-/// - dimensions and operands have unique names;
-/// - an array operand has at most [`MAX_RANK`] dimensions, one block dimension for each, a parameter none, and scratch is one
-///   whole block;
-/// - `fill` and `empty` have the operand's element type; an output takes over an input of its own
-///   type, and each input is taken over once;
-/// - an index map has one i32 parameter per grid axis, yields one i32 per dimension, and neither loads, stores nor prints;
+/// - every id names something, and each instruction has a line;
+/// - a tile, and an operand, has at most [`MAX_RANK`] axes; a tile has less than 2^31 elements;
+/// - dimensions and operands have unique names; a size that is known is 0 to 2^31 - 1;
+/// - sizes of operands and of the grid are known, and mention only the kernel's dimensions;
+/// - an array operand has one block dimension per array dimension, a parameter none, and scratch is one whole block;
+/// - the numbers of a block, and its elements, are below 2^31 (a prefetch has no block to speak of);
+/// - constants, `fill` and `empty` have no bits that their type has not; a bool is 0 or 1;
+/// - `fill` and `empty` have the operand's element type; `buffered` is 1 to 3;
+/// - an output takes over an input of its own type, which no other output does;
+/// - inputs and outputs alone have index maps: one i32 parameter per grid axis, one i32 yielded per dimension, no loads,
+///   stores, prints and assertions;
 /// - the body has no parameters and yields nothing;
-/// - every region belongs to one owner, and each instruction stands in one region;
+/// - every region belongs to one owner, at most [`MAX_DEPTH`] deep, and each instruction stands in one region;
 /// - every value is defined once, and before its uses, in the same region or one around it;
-/// - tiles have at most [`MAX_RANK`] axes and 2^31 - 1 elements ([`Type::check`]);
 /// - results have the types that [`infer`] gives; an instruction has as many regions as its operation takes;
 /// - `if` tests a bool, its sides have no parameters and yield the results' types;
 /// - `for` counts with i32, its region takes the index and what is carried, and yields what is carried;
-/// - `while` carries its results' types into the condition, from it (behind a bool) into the body, and around;
-/// - a view has an axis per axis of its frame (kept block dimensions, or array dimensions), with stride at least 1; a
-///   dropped axis has one element; starts known now lie inside of the block;
-/// - loads read inputs, outputs and scratch; stores write outputs and scratch; `param` and `prefetch` read their kinds.
+/// - `while` carries its results' types into the condition, from it (after a bool) into the body, and around;
+/// - a view has an axis per axis of its frame (kept block dimensions, or array dimensions); its positions before a start
+///   is added, and its strides, are below 2^31, strides at least 1; a dropped axis has one element; starts known now lie
+///   inside of the block, and of scratch in either frame;
+/// - loads read inputs, outputs and scratch; stores write outputs and scratch; `param` and `prefetch` read their kinds;
+/// - views all count from blocks (traced form), or all from arrays (lowered form: no index maps, no sequential axes).
 ///
 /// # Errors
 /// The first violation.
 pub fn verify(kernel: &Kernel) -> Result<(), Violation> {
-    let mut checker =
-        Checker { kernel, defined: vec![false; kernel.values.len()], regions: HashSet::new(), insts: HashSet::new() };
+    let defined = vec![false; kernel.values.len()];
+    let mut checker = Checker { kernel, defined, regions: HashSet::new(), insts: HashSet::new(), depth: 0 };
+    checker.ids()?;
     checker.declarations()?;
     for operand in kernel.operands.iter().filter(|o| o.map.is_some()) {
         checker.map(operand)?;
@@ -59,10 +69,31 @@ pub fn verify(kernel: &Kernel) -> Result<(), Violation> {
     if !body.params.is_empty() || !body.yields.is_empty() {
         return checker.fail("the body", Loc::NONE, "has parameters or yields values");
     }
-    checker.region(kernel.body, "the body", Loc::NONE)
+    checker.region(kernel.body, "the body", Loc::NONE)?;
+    match checker.frames() {
+        (true, true) => checker.fail("the body", Loc::NONE, "has views of blocks and views of arrays"),
+        (_, true) => checker.lowered(),
+        _ => Ok(()),
+    }
+}
+
+/// Checks, besides what [`verify`] does, that the kernel is in lowered form: what the CPU backend and shaders take.
+///
+/// # Errors
+/// The first violation.
+pub fn verify_lowered(kernel: &Kernel) -> Result<(), Violation> {
+    verify(kernel)?;
+    let checker = Checker { kernel, defined: vec![], regions: HashSet::new(), insts: HashSet::new(), depth: 0 };
+    match checker.frames() {
+        (true, _) => checker.fail("the body", Loc::NONE, "has views of blocks, which is not the lowered form"),
+        _ => checker.lowered(),
+    }
 }
 
 type Checked = Result<(), Violation>;
+
+/// Positions are i32.
+const LARGEST: i64 = i32::MAX as i64;
 
 struct Checker<'a> {
     kernel: &'a Kernel,
@@ -71,6 +102,8 @@ struct Checker<'a> {
     /// Seen so far: each may be seen once.
     regions: HashSet<RegionId>,
     insts: HashSet<InstId>,
+    /// Regions around the current one.
+    depth: usize,
 }
 
 impl<'a> Checker<'a> {
@@ -81,20 +114,67 @@ impl<'a> Checker<'a> {
         self.fail(self.kernel.inst_text(self.kernel.inst(id)), self.kernel.loc(id), message)
     }
 
+    /// That every id names something: what follows, and every backend, indexes by them. And what holds for all tiles.
+    fn ids(&self) -> Checked {
+        let k = self.kernel;
+        let values = |list: &[Value]| list.iter().all(|v| v.index() < k.values.len());
+        let operand = |id: &OperandId| id.index() < k.operands.len();
+        let of_inst = |inst: &Inst| {
+            let own = match &inst.op {
+                Op::Extent(dim) => dim.index() < k.dims.len(),
+                Op::Load { from: id, .. } | Op::Store { to: id, .. } | Op::Valid { of: id, .. } => operand(id),
+                Op::Param(id) | Op::Prefetch(id) => operand(id),
+                _ => true,
+            };
+            own && values(&inst.args)
+                && values(&inst.results)
+                && inst.regions.iter().all(|r| r.index() < k.regions.len())
+        };
+        let of_region =
+            |r: &Region| values(&r.params) && values(&r.yields) && r.insts.iter().all(|i| i.index() < k.insts.len());
+        let of_operand = |o: &Operand| {
+            let alias = if let OperandKind::Output { alias, .. } = &o.kind { *alias } else { None };
+            alias.is_none_or(|id| operand(&id)) && o.map.is_none_or(|r| r.index() < k.regions.len())
+        };
+        let all = k.insts.iter().all(of_inst) && k.regions.iter().all(of_region) && k.operands.iter().all(of_operand);
+        if !all || k.body.index() >= k.regions.len() || k.locs.len() != k.insts.len() {
+            return self.fail("the kernel", Loc::NONE, "has an id that names nothing");
+        }
+        match k.values.iter().position(|ty| ty.check().is_err()) {
+            Some(i) => {
+                let message = format!("a tile has at most {MAX_RANK} axes and less than 2^31 elements");
+                self.fail(format!("{}: {}", Value(i as u32), k.values[i]), Loc::NONE, message)
+            }
+            None => Ok(()),
+        }
+    }
+
     fn declarations(&self) -> Checked {
         let mut names = HashSet::new();
-        if let Some(dim) = self.kernel.dims.iter().find(|d| !names.insert(&d.name)) {
-            return self.fail(format!("dim {}", dim.name), Loc::NONE, "is declared twice");
+        for dim in &self.kernel.dims {
+            if !names.insert(&dim.name[..]) {
+                return self.fail(format!("dim {}", dim.name), Loc::NONE, "is declared twice");
+            }
+            if dim.size.is_some_and(|n| !(0..=LARGEST).contains(&n)) {
+                return self.fail(format!("dim {}", dim.name), Loc::NONE, "has a size that is not 0 to 2^31 - 1");
+            }
         }
-        let (mut names, mut aliased) = (HashSet::new(), HashSet::new());
+        let known = |dim: &Dim| *dim != Dim::UNKNOWN && dim.names().iter().all(|n| names.contains(&n[..]));
+        if let Some(axis) = self.kernel.grid.iter().position(|axis| !known(&axis.extent)) {
+            return self.fail(format!("grid axis {axis}"), Loc::NONE, "has an extent of unknown dimensions");
+        }
+        let (mut operands, mut taken) = (HashSet::new(), HashSet::new());
         for operand in &self.kernel.operands {
-            let broken = match &operand.kind {
-                _ if !names.insert(&operand.name) => Some("is declared twice"),
-                OperandKind::Output { alias: Some(from), .. } if !aliased.insert(from) => {
-                    Some("takes over another's input")
-                }
-                _ => self.operand(operand),
-            };
+            let mut broken = self.operand(operand);
+            if !operands.insert(&operand.name) {
+                broken = Some("is declared twice");
+            } else if !operand.dims.iter().all(known) {
+                broken = Some("has a size of unknown dimensions");
+            } else if let OperandKind::Output { alias: Some(input), .. } = &operand.kind
+                && !taken.insert(input)
+            {
+                broken = broken.or(Some("takes over an input that another output takes over"));
+            }
             if let Some(message) = broken {
                 return self.fail(format!("@{}", operand.name), Loc::NONE, message);
             }
@@ -103,32 +183,68 @@ impl<'a> Checker<'a> {
     }
     /// The broken invariant of an operand.
     fn operand(&self, operand: &Operand) -> Option<&'static str> {
-        let param = operand.kind == OperandKind::Param;
-        let whole = |(b, d): (&BlockDim, &crate::Dim)| b.kept() && d.as_number() == Some(b.size() as i64);
+        use OperandKind::{Input, Output, Param, Prefetch, Scratch};
+        let whole = |(b, d): (&BlockDim, &Dim)| b.kept() && d.as_number() == Some(b.size() as i64);
+        let small = |b: &BlockDim| match b {
+            BlockDim::Squeezed => true,
+            BlockDim::Blocked(size) => *size as u64 <= LARGEST as u64,
+            BlockDim::Element { size, low, high } => [size, low, high].iter().all(|n| **n as u64 <= LARGEST as u64),
+        };
+        let indexable = || Type::new(operand.dtype, operand.block_shape()).is_indexable();
         if operand.block.len() != operand.dims.len() {
             return Some("has another number of block dimensions than of dimensions");
         }
         if operand.dims.len() > MAX_RANK {
-            return Some("has too many dimensions");
+            return Some("has more than 8 dimensions");
         }
-        if param && !operand.dims.is_empty() {
+        if operand.kind == Param && !operand.dims.is_empty() {
             return Some("is a parameter with dimensions");
         }
-        if operand.kind == OperandKind::Scratch && !operand.block.iter().zip(&operand.dims).all(whole) {
+        if operand.kind != Prefetch && !(operand.block.iter().all(small) && indexable()) {
+            return Some("has a block of 2^31 elements or more");
+        }
+        if operand.kind == Scratch && !operand.block.iter().zip(&operand.dims).all(whole) {
             return Some("is scratch but not one whole block");
         }
-        if operand.fill.is_some_and(|x| x.dtype != operand.dtype) {
-            return Some("has a fill of another element type");
+        if operand.map.is_some() && !matches!(operand.kind, Input | Output { .. }) {
+            return Some("has an index map, but is neither an input nor an output");
         }
-        let OperandKind::Output { empty, alias } = &operand.kind else { return None };
-        if empty.dtype != operand.dtype {
-            return Some("has an empty value of another element type");
+        if operand.buffered.is_some_and(|n| !(1..=3).contains(&n)) {
+            return Some("is buffered, but not 1 to 3 times");
         }
-        let input = alias.map(|id| self.kernel.operands.get(id.index()));
-        match input {
-            Some(Some(o)) if o.kind == OperandKind::Input && o.dtype == operand.dtype => None,
+        if operand.fill.is_some_and(|x| x.dtype != operand.dtype || !x.is_canonical()) {
+            return Some("has a fill that is not of its element type");
+        }
+        let Output { empty, alias } = &operand.kind else { return None };
+        if empty.dtype != operand.dtype || !empty.is_canonical() {
+            return Some("has an empty value that is not of its element type");
+        }
+        match alias.map(|id| self.kernel.operand(id)) {
+            Some(o) if o.kind == Input && o.dtype == operand.dtype => None,
             None => None,
             Some(_) => Some("takes over what is no input of its element type"),
+        }
+    }
+
+    /// Whether there are views that count from blocks, and from arrays.
+    fn frames(&self) -> (bool, bool) {
+        let mut found = (false, false);
+        self.kernel.walk(self.kernel.body, &mut |_, inst| {
+            if let Op::Load { view, .. } | Op::Store { view, .. } | Op::Valid { view, .. } = &inst.op {
+                found.0 |= view.frame == Frame::Block;
+                found.1 |= view.frame == Frame::Array;
+            }
+        });
+        found
+    }
+    /// That nothing but blocks' views is left of the traced form.
+    fn lowered(&self) -> Checked {
+        if let Some(operand) = self.kernel.operands.iter().find(|o| o.map.is_some()) {
+            return self.fail(format!("@{}", operand.name), Loc::NONE, "has an index map beside views of arrays");
+        }
+        match self.kernel.grid.iter().position(|axis| axis.semantics == Semantics::Arbitrary) {
+            Some(axis) => self.fail(format!("grid axis {axis}"), Loc::NONE, "is sequential beside views of arrays"),
+            None => Ok(()),
         }
     }
 
@@ -161,9 +277,10 @@ impl<'a> Checker<'a> {
 
     /// A region and everything in it; its definitions go out of scope again.
     fn region(&mut self, id: RegionId, owner: &str, loc: Loc) -> Checked {
-        let Some(region) = self.kernel.regions.get(id.index()) else {
-            return self.fail(owner, loc, format!("has no region {id}"));
-        };
+        let region = self.kernel.region(id);
+        if self.depth > MAX_DEPTH {
+            return self.fail(owner, loc, format!("is nested more than {MAX_DEPTH} deep"));
+        }
         if !self.regions.insert(id) {
             return self.fail(owner, loc, format!("shares {id} with another owner"));
         }
@@ -171,6 +288,7 @@ impl<'a> Checker<'a> {
         for &v in &region.params {
             self.define(v, owner, loc)?;
         }
+        self.depth += 1;
         for &i in &region.insts {
             self.inst(i)?;
             scope.extend(&self.kernel.inst(i).results);
@@ -180,18 +298,15 @@ impl<'a> Checker<'a> {
                 return self.fail(owner, loc, format!("yields {v}, which is not defined there"));
             }
         }
+        self.depth -= 1;
         scope.into_iter().for_each(|v| self.defined[v.index()] = false);
         Ok(())
     }
     fn define(&mut self, v: Value, owner: &str, loc: Loc) -> Checked {
-        match self.defined.get_mut(v.index()) {
-            Some(defined) if !*defined => {
-                *defined = true;
-                self.kernel.ty(v).check().or_else(|diag| self.fail(owner, loc, diag.message))
-            }
-            Some(_) => self.fail(owner, loc, format!("defines {v} again")),
-            None => self.fail(owner, loc, format!("defines {v}, which has no type")),
+        if std::mem::replace(&mut self.defined[v.index()], true) {
+            return self.fail(owner, loc, format!("defines {v} again"));
         }
+        Ok(())
     }
 
     fn inst(&mut self, id: InstId) -> Checked {
@@ -199,7 +314,7 @@ impl<'a> Checker<'a> {
             return self.fail_at(id, "stands in the kernel twice");
         }
         let inst = self.kernel.inst(id);
-        if let Some(v) = inst.args.iter().find(|v| !self.defined.get(v.index()).is_some_and(|d| *d)) {
+        if let Some(v) = inst.args.iter().find(|v| !self.defined[v.index()]) {
             return self.fail_at(id, format!("uses {v}, which is not defined here"));
         }
         if inst.regions.len() != region_count(&inst.op) {
@@ -255,19 +370,17 @@ impl<'a> Checker<'a> {
 
     /// The broken invariant of what an instruction touches.
     fn access(&self, op: &Op) -> Option<String> {
-        let kind = |id: &OperandId| self.kernel.operands.get(id.index()).map(|o| &o.kind);
-        let block = |k: &OperandKind| !matches!(k, OperandKind::Param | OperandKind::Prefetch);
+        let kind = |id: &OperandId| &self.kernel.operand(*id).kind;
         let (id, allowed, view) = match op {
             Op::Load { from: id, view, .. } | Op::Valid { of: id, view, .. } => {
-                (id, kind(id).is_some_and(block), Some(view))
+                (id, !matches!(kind(id), OperandKind::Param | OperandKind::Prefetch), Some(view))
             }
             Op::Store { to: id, view, .. } => {
-                let written = |k: &OperandKind| matches!(k, OperandKind::Output { .. } | OperandKind::Scratch);
-                (id, kind(id).is_some_and(written), Some(view))
+                (id, matches!(kind(id), OperandKind::Output { .. } | OperandKind::Scratch), Some(view))
             }
-            Op::Param(id) => (id, kind(id) == Some(&OperandKind::Param), None),
-            Op::Prefetch(id) => (id, kind(id) == Some(&OperandKind::Prefetch), None),
-            Op::Extent(dim) if dim.index() >= self.kernel.dims.len() => return Some(format!("there is no {dim}")),
+            Op::Param(id) => (id, *kind(id) == OperandKind::Param, None),
+            Op::Prefetch(id) => (id, *kind(id) == OperandKind::Prefetch, None),
+            Op::Const(x) if !x.is_canonical() => return Some("has bits that its type has not".into()),
             _ => return None,
         };
         if !allowed {
@@ -276,7 +389,9 @@ impl<'a> Checker<'a> {
         self.view(self.kernel.operand(*id), view?)
     }
     fn view(&self, operand: &Operand, view: &View) -> Option<String> {
+        // The extents that are known: those of blocks, and of scratch.
         let extents: Vec<Option<usize>> = match view.frame {
+            _ if operand.kind == OperandKind::Scratch => operand.block_shape().into_iter().map(Some).collect(),
             Frame::Block => operand.block_shape().into_iter().map(Some).collect(),
             Frame::Array => vec![None; operand.dims.len()],
         };
@@ -287,8 +402,13 @@ impl<'a> Checker<'a> {
             if axis.stride < 1 || (!axis.kept && axis.size != 1) {
                 return Some(format!("the view's axis `{axis}` has no stride, or drops more than one element"));
             }
-            let last = axis.offset + axis.stride * (axis.size as i64 - 1);
-            let inside = extent.is_none_or(|n| axis.size == 0 || (axis.offset >= 0 && last < n as i64));
+            let (first, steps) = (i128::from(axis.offset), axis.size.saturating_sub(1) as i128);
+            let last = first + i128::from(axis.stride) * steps;
+            let far = [first, last, i128::from(axis.stride)].into_iter().any(|n| i32::try_from(n).is_err());
+            if far {
+                return Some(format!("the view's axis `{axis}` has positions beyond 2^31"));
+            }
+            let inside = extent.is_none_or(|n| axis.size == 0 || (first >= 0 && last < n as i128));
             if !axis.dynamic && !inside {
                 return Some(format!("the view's axis `{axis}` leaves its block"));
             }

@@ -50,7 +50,7 @@ impl Tile {
     }
     /// Moves the first element.
     pub(super) fn offset(self, elements: isize, bytes: usize) -> Tile {
-        Tile { start: self.start.wrapping_offset(elements * bytes as isize), ..self }
+        Tile { start: self.start.wrapping_offset(elements.wrapping_mul(bytes as isize)), ..self }
     }
 }
 

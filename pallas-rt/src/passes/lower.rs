@@ -102,6 +102,10 @@ impl Lower<'_> {
         match &inst.op {
             Op::ProgramId(axis) => r.set(inst.results[0], self.ids[*axis]),
             Op::NumPrograms(axis) => r.set(inst.results[0], self.counts[*axis]),
+            // Lowered already.
+            Op::Load { view, .. } | Op::Store { view, .. } | Op::Valid { view, .. } if view.frame == Frame::Array => {
+                return false;
+            }
             Op::Load { from, view, masked } => {
                 let (view, args) = self.place(r, *from, view, &inst.args, 0, loc);
                 let op = Op::Load { from: *from, view, masked: *masked };

@@ -1,5 +1,5 @@
 //! Contraction of two operands.
-use super::{Access, Arg, Batch, Draw, Sample, Structural, Transpose, arity, draw::along};
+use super::{Access, Arg, Batch, Draw, Sample, Structural, Transpose, arity, axes_exist, draw::along};
 use crate::diag::{At, Diag, agree, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
@@ -75,6 +75,9 @@ impl Structural for Dot {
                 return Err(Diag::new("dot-contract", At::Operand(1), found, help));
             }
         }
+        let axes = || self.batch.iter().chain(&self.contract);
+        axes_exist(Self::NAME, &axes().map(|p| p.0).collect::<Vec<_>>(), a)?;
+        axes_exist(Self::NAME, &axes().map(|p| p.1).collect::<Vec<_>>(), b)?;
         if self.batch.is_empty() && self.contract == [(1, 0)] && (a.len() != 2 || b.len() != 2) {
             let found = format!("dot of {} and {}", shape(a), shape(b));
             return Err(Diag::new(

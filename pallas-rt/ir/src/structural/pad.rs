@@ -48,6 +48,9 @@ impl Structural for Pad {
                 format!("a pad of {} with {} low and {} high sizes", shape(args[0]), self.low.len(), self.high.len());
             return Err(Diag::new("pad", At::Op, found, "one of each per axis"));
         }
+        if let Some(n) = self.low.iter().chain(&self.high).find(|d| d.as_number().is_some_and(|n| n < 0)) {
+            return Err(Diag::new("pad", At::Op, format!("a pad by {n}"), "at least 0; `slice` takes elements away"));
+        }
         Ok((0..self.low.len()).map(|i| &(&self.low[i] + &args[0][i]) + &self.high[i]).collect())
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {

@@ -66,9 +66,15 @@ impl Structural for Slice {
         }
         for (axis, size) in self.size.iter().enumerate() {
             let (start, stride) = (self.start[axis], self.stride[axis]);
-            if start < 0 || stride < 1 {
+            let (starts, strides) = (0..=i64::from(i32::MAX), 1..=i64::from(i32::MAX));
+            if !starts.contains(&start) || !strides.contains(&stride) {
                 let found = format!("a slice from {start} by {stride} along axis {axis}");
-                return Err(Diag::new("slice", At::Op, found, "starts are at least 0, strides at least 1"));
+                return Err(Diag::new(
+                    "slice",
+                    At::Op,
+                    found,
+                    "starts are at least 0, strides at least 1, both below 2^31",
+                ));
             }
             Self::within(args[0], axis, [&start.into(), size, &stride.into()], facts)?;
         }

@@ -87,19 +87,19 @@ fn roots(base: &[Option<Value>]) -> Vec<Value> {
 
 /// Elements computed by one program; loops count eight times.
 fn work(kernel: &Kernel, region: RegionId) -> usize {
-    let mut sum = 0;
+    let mut sum = 0usize;
     for &i in &kernel.region(region).insts {
         let inst = kernel.inst(i);
         let own: usize = inst.results.iter().map(|&v| kernel.ty(v).elements()).sum();
-        let inner = match &inst.op {
+        let inner: usize = match &inst.op {
             Op::Structural(StructuralOp::Dot(d)) => {
                 d.contract.iter().map(|p| kernel.ty(inst.args[0]).shape[p.0]).product()
             }
             _ => 1,
         };
-        let nested: usize = inst.regions.iter().map(|&r| work(kernel, r)).sum();
+        let nested = inst.regions.iter().map(|&r| work(kernel, r)).fold(0, usize::saturating_add);
         let trips = if inst.op == Op::If { 1 } else { 8 };
-        sum += own * inner + nested * trips;
+        sum = own.saturating_mul(inner).saturating_add(nested.saturating_mul(trips)).saturating_add(sum);
     }
     sum
 }

@@ -10,12 +10,13 @@ impl Run<'_> {
     pub(super) fn restride(&self, from: Value, axes: &[Affine], rank: usize) -> Tile {
         let tile = self.tile(from);
         let mut out = Tile { start: tile.start, strides: [0; MAX_RANK] };
-        let mut offset = 0;
+        let mut offset = 0isize;
         for (a, stride) in axes.iter().zip(tile.strides) {
-            offset += a.offset * stride;
+            // Along an axis of one element a stride may be anything, so also too large.
+            offset = a.offset.wrapping_mul(stride).wrapping_add(offset);
             if let Some(axis) = a.axis {
                 debug_assert!(axis < rank, "axes are the result's");
-                out.strides[axis] += a.stride * stride;
+                out.strides[axis] = a.stride.wrapping_mul(stride).wrapping_add(out.strides[axis]);
             }
         }
         out.offset(offset, self.bytes(from))
