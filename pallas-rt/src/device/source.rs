@@ -4,7 +4,7 @@
 use super::counters::PASSES;
 use crate::disk::{self, Key};
 use crate::passes;
-use pallas_ir::{Kernel, Loc, RegionId};
+use pallas_ir::{Kernel, Loc, Operand, RegionId, Semantics};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -55,31 +55,45 @@ struct Lowered {
 
 /// The lowered form of `traced`, if it is on disk.
 fn kernel(key: &Key, traced: &Kernel) -> Option<Kernel> {
-    disk::load(key, |stored: Lowered| {
-        let mut kernel: Kernel = stored.text.parse().ok()?;
-        let order = order(&kernel);
-        if order.len() != stored.lines.len() {
-            return None;
-        }
-        for (at, line) in order.into_iter().zip(stored.lines) {
-            kernel.locs[at] = match line {
-                Some(line) => *traced.locs.get(line)?,
-                None => Loc::NONE,
-            };
-        }
-        (!cfg!(debug_assertions) || pallas_ir::verify(&kernel).is_ok()).then_some(kernel)
-    })
+    disk::load(key, |stored| read(stored, traced))
+}
+
+/// A stored kernel, if a backend may run it in place of `traced`: it is in lowered form, and has the same operands,
+/// dimensions and parallel axes.
+fn read(stored: Lowered, traced: &Kernel) -> Option<Kernel> {
+    let mut kernel: Kernel = stored.text.parse().ok()?;
+    pallas_ir::verify_lowered(&kernel).ok()?;
+    let alike = |(a, b): (&Operand, &Operand)| *a == Operand { map: None, ..b.clone() };
+    let parallel = traced.grid.iter().filter(|axis| axis.semantics == Semantics::Parallel);
+    let same = kernel.operands.len() == traced.operands.len()
+        && kernel.operands.iter().zip(&traced.operands).all(alike)
+        && kernel.dims == traced.dims
+        && kernel.grid.iter().eq(parallel);
+    let order = order(&kernel);
+    if !same || order.len() != stored.lines.len() {
+        return None;
+    }
+    for (at, line) in order.into_iter().zip(stored.lines) {
+        kernel.locs[at] = match line {
+            Some(line) => *traced.locs.get(line)?,
+            None => Loc::NONE,
+        };
+    }
+    Some(kernel)
 }
 
 /// Writes the lowered form of `traced`.
 fn keep_kernel(key: &Key, traced: &Kernel, lowered: &Kernel) {
-    if !disk::wanted() {
-        return;
+    if disk::wanted() {
+        disk::save(key, &stored(traced, lowered));
     }
+}
+
+fn stored(traced: &Kernel, lowered: &Kernel) -> Lowered {
     let place = |loc: &Loc| (loc.file, loc.line, loc.column);
     let known: BTreeMap<_, usize> = traced.locs.iter().map(place).zip(0..).collect();
     let lines = order(lowered).into_iter().map(|at| known.get(&place(&lowered.locs[at])).copied()).collect();
-    disk::save(key, &Lowered { text: lowered.to_string(), lines });
+    Lowered { text: lowered.to_string(), lines }
 }
 
 /// The kernel's instructions in the order of its text.
@@ -114,11 +128,72 @@ mod tests {
         let client = Client::cpu();
         let x = client.array(&[1.0f32; 8], &[8]).expect("it fits");
         let [traced, lowered] = &compiled(|| asserted(&x)).expect("it compiles")[0];
-        let stored = Lowered { text: lowered.to_string(), lines: vec![] };
-        let back: Kernel = stored.text.parse().expect("it round-trips");
-        assert_eq!(back.to_string(), lowered.to_string());
-        assert_eq!(order(&back).len(), order(lowered).len());
+        let back = read(stored(traced, lowered), traced).expect("it round-trips");
+        assert_eq!((back.to_string(), lines(&back)), (lowered.to_string(), lines(lowered)));
         assert!(lines(traced).contains("source.rs"), "{}", lines(traced));
-        assert_ne!(lines(traced), lines(&back), "a text has no lines");
+        let text: Kernel = lowered.to_string().parse().expect("it round-trips");
+        assert_ne!(lines(&text), lines(&back), "a text has no lines");
+    }
+
+    #[test]
+    fn an_entry_of_another_kernel_is_none() {
+        let client = Client::cpu();
+        let x = client.array(&[1.0f32; 8], &[8]).expect("it fits");
+        let [traced, lowered] = &compiled(|| asserted(&x)).expect("it compiles")[0];
+        let check = |from: &str, to: &str| {
+            let mut entry = stored(traced, lowered);
+            assert!(entry.text.contains(from), "{from} in {}", entry.text);
+            entry.text = entry.text.replace(from, to);
+            assert!(read(entry, traced).is_none(), "{to} for {from}");
+        };
+        check("0:8", "0:100000");
+        check("block [8]", "block [16]");
+        check("out out: f32[N]", "out out: f32[N + 1]");
+        check("  in x", "  grid 2 parallel\n  in x");
+        check("in x", "in y");
+        // Well formed, but blocks of no array.
+        check("array[", "block[");
+        assert!(read(Lowered { text: traced.to_string(), lines: vec![] }, traced).is_none(), "the traced form");
+        let mut entry = stored(traced, lowered);
+        entry.lines[0] = Some(usize::MAX);
+        assert!(read(entry, traced).is_none(), "a line that is none of the kernel's");
+    }
+
+    #[test]
+    fn hostile_entries_are_refused_or_run() {
+        use crate::lang::random::hostile::{corpus, each, mutate::Corpus, run};
+        let kernels = corpus();
+        let texts = Corpus::new(kernels.iter().map(|[_, lowered]| lowered.to_string()).collect());
+        let folder = std::env::temp_dir().join(format!("pallas-hostile-{}", std::process::id()));
+        let (store, key) = (disk::Store::new(folder.clone(), 1 << 30), Key::new("lowered", &["hostile"]));
+        each("hostile-entries", |dice, counts| {
+            let at = dice.below(kernels.len());
+            let [traced, lowered] = &kernels[at];
+            let mut entry = stored(traced, lowered);
+            let which = dice.below(10);
+            if which > 1 {
+                entry.text = texts.mutate(at, dice);
+            }
+            if which == 1 && !entry.lines.is_empty() {
+                let line = dice.below(entry.lines.len());
+                entry.lines[line] = [None, Some(0), Some(dice.below(100)), Some(usize::MAX)][dice.below(4)];
+            }
+            let mut bytes = serde_json::to_vec(&entry).expect("plain data");
+            if which == 0 {
+                let byte = dice.below(bytes.len());
+                bytes[byte] = dice.below(256) as u8;
+            }
+            run::note("hostile-entries", &String::from_utf8_lossy(&bytes));
+            // With the right tag: only what is inside can be refused.
+            store.write(&key, &bytes);
+            let found = store.load(&key, |entry: Lowered| {
+                counts.parsed += u64::from(entry.text.parse::<Kernel>().is_ok());
+                read(entry, traced)
+            });
+            if let Some(kernel) = found {
+                counts.note(run::run(&kernel, dice));
+            }
+        });
+        let _ = std::fs::remove_dir_all(folder);
     }
 }

@@ -2,7 +2,7 @@
 use sha2::{Digest, Sha256};
 
 /// Of the files' layout.
-const FORMAT: &str = "1";
+const FORMAT: &str = "2";
 
 /// What an entry follows from, hashed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -48,12 +48,8 @@ impl Key {
     }
 }
 
-/// The hash of an entry's contents.
-pub(super) fn checksum(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-fn hex(bytes: &[u8]) -> String {
+/// Bytes as text.
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 

@@ -1,15 +1,22 @@
 //! What outlives the process: lowered kernels, shaders, the driver's binaries, tuned choices.
 //!
 //! An entry is a file named by the hash of everything it follows from ([`key`]), so nothing is ever looked up that a
-//! changed kernel, device or version of this crate would make differently. [`store`] reads and writes the files;
-//! [`policy`] says where they lie, and that no longer changes after the first kernel.
+//! changed kernel, device or version of this crate would make differently. [`store`] reads and writes the files, those alone
+//! that this user's processes wrote ([`own`]); [`policy`] says where they lie, and that no longer changes after the first
+//! kernel.
+//!
+//! Whoever reads an entry still checks what memory safety depends on: tile IR is verified, sizes and places are held against
+//! the kernel. Numbers in it, a shader's text and a driver's binary are believed by the tag alone.
 mod key;
+mod own;
 mod policy;
 mod store;
 
 pub(crate) use key::Key;
 pub use policy::{DiskCache, disk_cache, set_disk_cache};
 pub(crate) use policy::{settle, store};
+#[cfg(test)]
+pub(crate) use store::Store;
 pub(crate) use store::counts;
 
 use serde::Serialize;
@@ -17,30 +24,23 @@ use serde::de::DeserializeOwned;
 
 /// An entry as a value, if it is there and `read` takes it; an entry it does not take is deleted.
 pub(crate) fn load<T: DeserializeOwned, R>(key: &Key, read: impl FnOnce(T) -> Option<R>) -> Option<R> {
-    let store = store()?;
-    let bytes = store.read(key)?;
-    let value = serde_json::from_slice(&bytes).ok().and_then(read);
-    match &value {
-        Some(_) => store.hit(key),
-        None => store.remove(key),
-    }
-    value
+    store()?.load(key, read)
 }
 
 /// An entry's bytes, if it is there. Whether they are of use, the caller says by [`hit`].
-#[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
+#[allow(dead_code, reason = "for GPUs, which a build may lack")]
 pub(crate) fn load_bytes(key: &Key) -> Option<Vec<u8>> {
     store()?.read(key)
 }
 
 /// Counts an entry that was of use.
-#[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
+#[allow(dead_code, reason = "for GPUs, which a build may lack")]
 pub(crate) fn hit(key: &Key) {
     store().into_iter().for_each(|store| store.hit(key));
 }
 
 /// Writes an entry's bytes.
-#[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
+#[allow(dead_code, reason = "for GPUs, which a build may lack")]
 pub(crate) fn save_bytes(key: &Key, bytes: &[u8]) {
     store().into_iter().for_each(|store| store.write(key, bytes));
 }

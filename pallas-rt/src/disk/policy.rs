@@ -16,7 +16,8 @@ const KEPT: u64 = 256 << 20;
 pub enum DiskCache {
     /// Nowhere.
     Off,
-    /// In a folder, which is made when the first entry is written.
+    /// In a folder, which is made when the first entry is written, for this user alone. A folder of another user, or one that
+    /// others may write to, keeps nothing: entries become machine code.
     At {
         /// The folder.
         folder: PathBuf,
@@ -72,8 +73,17 @@ fn settled(cache: DiskCache, by: String) -> &'static Settled {
 ///
 /// # Errors
 /// [`Error::Settled`] once something else was decided; it names the call, or the kernel that was called first.
+/// [`Error::File`] for a folder of another user, or one that others may write to.
 #[track_caller]
 pub fn set_disk_cache(cache: DiskCache) -> Result<()> {
+    if let DiskCache::At { folder, .. } = &cache
+        && folder.exists()
+        && !super::own::is_private(folder)
+    {
+        let message = "others can write to this folder, so kernels read from it could be anybody's: \
+                       choose a folder of this user's own, or `chmod go-w` it";
+        return Err(Error::File { path: folder.display().to_string(), message: message.into() });
+    }
     let now = settled(cache.clone(), format!("`set_disk_cache` at {}", Location::caller()));
     if now.cache == cache {
         return Ok(());

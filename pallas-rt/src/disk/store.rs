@@ -1,15 +1,21 @@
 //! Entries as files that any number of processes read and write at once.
 //!
 //! A file is written under another name and then renamed, so readers see all of it or nothing; a first line holds the
-//! checksum of the rest, so that a file torn by a crash is known, deleted and made again. No failure here is an error of the
-//! caller's: what can't be read is computed, what can't be written is not kept.
-use super::key::{Key, checksum};
+//! tag of the rest ([`own`]), so that a file that a crash has torn or somebody has changed is known, deleted and made again.
+//! No failure here is an error of the caller's: what can't be read is computed, what can't be written is not kept. A folder
+//! that is not the user's own, or that others may write to, keeps nothing.
+use super::key::Key;
+use super::own::{self, Secret};
+use serde::de::DeserializeOwned;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
+/// Bytes in front of an entry's contents: the tag and the line's end.
+const TAG: u64 = 65;
 /// How a name begins that no entry has yet.
 const UNFINISHED: &str = "unfinished-";
 /// After this long nobody is writing a file any more: its writer was killed.
@@ -38,25 +44,43 @@ pub(crate) fn counts() -> Counts {
 pub(crate) struct Store {
     folder: PathBuf,
     limit: u64,
+    /// Once it is known.
+    secret: OnceLock<Secret>,
     /// Bytes that may still be written before the folder is measured again.
     unmeasured: AtomicU64,
 }
 
 impl Store {
     pub(crate) fn new(folder: PathBuf, limit: u64) -> Store {
-        Store { folder, limit, unmeasured: AtomicU64::new(0) }
+        Store { folder, limit, secret: OnceLock::new(), unmeasured: AtomicU64::new(0) }
     }
 
     fn path(&self, key: &Key) -> PathBuf {
         self.folder.join(key.file())
     }
 
-    /// The contents of an entry, if it is there and whole.
+    /// The folder's secret, if nobody else can write to the folder; `make` says how it comes to be.
+    fn secret(&self, make: impl FnOnce() -> Option<Secret>) -> Option<&Secret> {
+        if !own::is_private(&self.folder) {
+            return None;
+        }
+        if self.secret.get().is_none() {
+            let found = Secret::read(&self.folder).or_else(make)?;
+            self.secret.get_or_init(|| found);
+        }
+        self.secret.get()
+    }
+
+    /// The contents of an entry, if it is there, whole, and this user's.
     pub(crate) fn read(&self, key: &Key) -> Option<Vec<u8>> {
-        let mut bytes = fs::read(self.path(key)).ok()?;
+        let secret = self.secret(|| None)?;
+        let file = own::open(&self.path(key), File::options().read(true))?;
+        let mut bytes = vec![];
+        // No entry is larger.
+        file.take(self.limit.saturating_add(TAG)).read_to_end(&mut bytes).ok()?;
         let end = bytes.iter().position(|&b| b == b'\n');
         let body = end.map_or(0, |end| end + 1);
-        if end.is_some_and(|end| bytes[..end] == *checksum(&bytes[body..]).as_bytes()) {
+        if end.is_some_and(|end| bytes[..end] == *secret.tag(&key.file(), &bytes[body..]).as_bytes()) {
             bytes.drain(..body);
             return Some(bytes);
         }
@@ -64,12 +88,23 @@ impl Store {
         None
     }
 
+    /// An entry as a value, if it is there and `read` takes it; an entry it does not take is deleted.
+    pub(crate) fn load<T: DeserializeOwned, R>(&self, key: &Key, read: impl FnOnce(T) -> Option<R>) -> Option<R> {
+        let bytes = self.read(key)?;
+        let value = serde_json::from_slice(&bytes).ok().and_then(read);
+        match &value {
+            Some(_) => self.hit(key),
+            None => self.remove(key),
+        }
+        value
+    }
+
     /// Counts an entry that was of use, and keeps it from being the oldest.
     pub(crate) fn hit(&self, key: &Key) {
         HITS.fetch_add(1, Relaxed);
         let path = self.path(key);
         if age(&path).is_some_and(|age| age > FRESH)
-            && let Ok(file) = File::options().append(true).open(&path)
+            && let Some(file) = own::open(&path, File::options().append(true))
         {
             let _ = file.set_modified(SystemTime::now());
         }
@@ -97,15 +132,20 @@ impl Store {
         }
     }
 
-    fn try_write(&self, key: &Key, body: &[u8]) -> std::io::Result<()> {
+    /// Nobody else's name, also where processes of several machines share the folder.
+    fn unfinished(&self) -> PathBuf {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        fs::create_dir_all(&self.folder)?;
-        // Nobody else's name, also where processes of several machines share the folder.
         let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
-        let name = format!("{UNFINISHED}{}-{}-{now}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
-        let unfinished = self.folder.join(name);
-        let written = File::options().write(true).create_new(true).open(&unfinished).and_then(|mut file| {
-            file.write_all(checksum(body).as_bytes())?;
+        self.folder.join(format!("{UNFINISHED}{}-{}-{now}", std::process::id(), NUMBER.fetch_add(1, Relaxed)))
+    }
+
+    fn try_write(&self, key: &Key, body: &[u8]) -> std::io::Result<()> {
+        own::make_folder(&self.folder)?;
+        let secret = self.secret(|| Secret::make(&self.folder, &self.unfinished()));
+        let secret = secret.ok_or(std::io::ErrorKind::PermissionDenied)?;
+        let unfinished = self.unfinished();
+        let written = own::create(&unfinished).and_then(|mut file| {
+            file.write_all(secret.tag(&key.file(), body).as_bytes())?;
             file.write_all(b"\n")?;
             file.write_all(body)
         });
@@ -168,7 +208,8 @@ mod tests {
             Folder(path)
         }
         fn files(&self) -> usize {
-            fs::read_dir(&self.0).map_or(0, Iterator::count)
+            let entries = |files: fs::ReadDir| files.flatten().filter(|file| file.file_name() != "secret").count();
+            fs::read_dir(&self.0).map_or(0, entries)
         }
     }
     impl Drop for Folder {
@@ -254,6 +295,101 @@ mod tests {
         assert!(theirs.exists(), "no entry");
         store.write(&key("large"), &[7; 5000]);
         assert_eq!(store.read(&key("large")), None, "larger than all that may be kept");
+    }
+
+    #[test]
+    fn an_entry_belongs_to_its_contents_its_name_and_its_folder() {
+        let (folder, other) = (Folder::new("own"), Folder::new("other"));
+        let store = Store::new(folder.0.clone(), 1 << 20);
+        let written = |body: &[u8]| {
+            store.write(&key("a"), body);
+            fs::read(store.path(&key("a"))).expect("written")
+        };
+        let (old, new) = (written(b"x * 1.5"), written(b"x * 2.5"));
+        let check = |what: &str, store: &Store, name: &str, bytes: &[u8]| {
+            fs::write(store.path(&key(name)), bytes).expect("the folder is ours");
+            assert_eq!(store.read(&key(name)), None, "{what}");
+            assert!(!store.path(&key(name)).exists(), "{what} is deleted");
+        };
+        check("contents under another tag", &store, "a", &[&old[..65], &new[65..]].concat());
+        let hash =
+            crate::disk::key::hex(&sha2::Digest::finalize(sha2::Digest::chain_update(sha2::Sha256::default(), b"x")));
+        check("a checksum in place of the tag", &store, "a", format!("{hash}\nx").as_bytes());
+        check("another entry's contents", &store, "b", &new);
+        let elsewhere = Store::new(other.0.clone(), 1 << 20);
+        elsewhere.write(&key("c"), b"y");
+        check("an entry of another folder", &elsewhere, "a", &new);
+        fs::write(store.path(&key("a")), &new).expect("the folder is ours");
+        assert_eq!(Store::new(folder.0.clone(), 1 << 20).read(&key("a")).as_deref(), Some(&b"x * 2.5"[..]));
+        fs::write(folder.0.join("secret"), [7; 31]).expect("the folder is ours");
+        let after = Store::new(folder.0.clone(), 1 << 20);
+        assert_eq!(after.read(&key("a")), None, "no secret");
+        after.write(&key("a"), b"z");
+        assert_eq!(after.read(&key("a")).as_deref(), Some(&b"z"[..]), "a torn secret is made again");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_others_may_have_written_is_not_read() {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        let folder = Folder::new("others");
+        let store = || Store::new(folder.0.clone(), 1 << 20);
+        store().write(&key("a"), b"ours");
+        let (entry, secret) = (store().path(&key("a")), folder.0.join("secret"));
+        let reads = || store().read(&key("a")).is_some();
+        let allow =
+            |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+        for (path, mode, good) in [(&entry, 0o666, 0o600), (&entry, 0o620, 0o600), (&secret, 0o604, 0o600)] {
+            assert!(reads());
+            allow(path, mode);
+            assert!(!reads(), "{} with {mode:o}", path.display());
+            allow(path, good);
+        }
+        for mode in [0o777, 0o770, 0o1777] {
+            allow(&folder.0, mode);
+            assert!(!reads(), "a folder with {mode:o}");
+            store().write(&key("b"), b"ours");
+            assert!(!store().path(&key("b")).exists(), "nor is it written to");
+            allow(&folder.0, 0o755);
+        }
+        assert!(reads());
+        // Who may give files away is root.
+        for path in [&entry, &secret, &folder.0] {
+            let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(path).expect("it is there"));
+            if chown(path, Some(owner + 1), None).is_ok() {
+                assert!(!reads(), "{} of another user", path.display());
+                chown(path, Some(owner), None).expect("back");
+                assert!(reads());
+            }
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_or_a_device_in_an_entrys_place_is_not_waited_for() {
+        let folder = Folder::new("pipe");
+        let store = Store::new(folder.0.clone(), 1 << 20);
+        store.write(&key("a"), b"ours");
+        let path = store.path(&key("a"));
+        let whole = fs::read(&path).expect("written");
+        let (elsewhere, pipe) = (folder.0.join("elsewhere"), folder.0.join("pipe"));
+        fs::write(&elsewhere, whole).expect("the folder is ours");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.is_ok_and(|status| status.success()), "mkfifo is part of every system");
+        for target in [Path::new("/dev/zero"), Path::new("/dev/stdin"), &elsewhere, &pipe] {
+            fs::remove_file(&path).expect("it is there");
+            match target == pipe {
+                true => fs::rename(&pipe, &path).expect("the folder is ours"),
+                false => std::os::unix::fs::symlink(target, &path).expect("the folder is ours"),
+            }
+            let (done, seen) = std::sync::mpsc::channel();
+            let reader = Store::new(folder.0.clone(), 1 << 20);
+            std::thread::spawn(move || done.send((reader.read(&key("a")), reader.hit(&key("a")))));
+            let read = seen.recv_timeout(Duration::from_secs(20)).expect("it does not wait").0;
+            assert_eq!(read, None, "{}", target.display());
+            store.write(&key("a"), b"ours");
+            assert!(store.read(&key("a")).is_some(), "another is written in its place");
+        }
     }
 
     #[test]

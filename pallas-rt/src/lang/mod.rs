@@ -9,7 +9,7 @@ pub mod make;
 pub mod operand;
 pub mod operators;
 #[cfg(test)]
-mod random;
+pub(crate) mod random;
 pub mod refs;
 mod repeat;
 #[cfg(test)]

@@ -14,7 +14,7 @@ pub mod resume;
 pub mod rewrite;
 pub mod simplify;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use pallas_ir::Kernel;
 

@@ -20,7 +20,7 @@ fn fetched(kernel: &Kernel) -> (Kernel, usize) {
 }
 
 /// Row sums, of which what came before counts half: scratch, a first step and a last one.
-const SUMS: &str = "
+pub(crate) const SUMS: &str = "
 kernel sums {
   dim R
   dim C

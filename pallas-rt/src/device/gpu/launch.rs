@@ -125,7 +125,8 @@ impl Shaders {
             return Ok(found.clone());
         }
         let key = key(self.source.identity(), sequential, form);
-        let program = match disk::load(&key, Some) {
+        let serves = |program: Program| program.serves(&self.source.traced, sequential).then_some(program);
+        let program = match disk::load(&key, serves) {
             Some(found) => found,
             None => {
                 SHADERS.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,5 @@
 //! A shader as a launch needs it, and as the disk keeps it.
+use pallas_ir::Kernel;
 use serde::{Deserialize, Serialize};
 
 /// A shader as a launch needs it.
@@ -16,6 +17,13 @@ pub(super) struct Program {
 }
 
 impl Program {
+    /// Whether a launch of `kernel` can follow what is said of the shader: arrays that are there, an entry for each of its
+    /// sequential axes. Its text is believed.
+    pub(super) fn serves(&self, kernel: &Kernel, sequential: usize) -> bool {
+        let arrays: Vec<u32> = kernel.arrays().map(|(id, _)| id.0).collect();
+        let bound = self.bindings.iter().all(|(id, _)| arrays.contains(id));
+        bound && self.iterations.1.len() == sequential && self.threads > 0 && self.scratch_words < 1 << 31
+    }
     /// Loop iterations of a thread.
     pub(super) fn iterations(&self) -> crate::wgsl::Iterations {
         let (outside, axes, more) = self.iterations.clone();

@@ -19,7 +19,7 @@ const ROUNDING: f32 = LIMIT * f32::EPSILON;
 const USELESS: f32 = 0.1;
 
 /// splitmix64
-pub(super) struct Dice(pub(super) u64);
+pub(crate) struct Dice(pub(super) u64);
 impl Dice {
     fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -27,10 +27,10 @@ impl Dice {
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
-    pub(super) fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.roll() % n.max(1) as u64) as usize
     }
-    pub(super) fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len())]
     }
 }

@@ -6,8 +6,9 @@
 //! runs. Each value has a bound on how far devices may be apart, and only operations without jumps take values that are not
 //! bit-equal. Integers are therefore equal everywhere, and floats within a tolerance that follows from what the scalar
 //! table promises.
-mod draw;
+pub(crate) mod draw;
 mod flow;
+pub(crate) mod hostile;
 mod memory;
 
 use crate::interp::{Argument, Data, Machine, walk};
