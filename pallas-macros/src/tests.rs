@@ -19,14 +19,22 @@ const ITEM: &str = "pub fn k<const BQ: usize, const BK: usize, E: Float>(
 }";
 
 /// Xorshift: the same mutations in every run.
-struct Random(u64);
+struct Random {
+    state: u64,
+    /// Tokens of all kernels.
+    words: Vec<TokenTree>,
+}
 
 impl Random {
     fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n.max(1) as u64) as usize
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state % n.max(1) as u64) as usize
+    }
+    fn word(&mut self) -> TokenTree {
+        let at = self.below(self.words.len());
+        self.words[at].clone()
     }
 }
 
@@ -35,14 +43,14 @@ fn count(tokens: &TokenStream) -> usize {
     tokens.clone().into_iter().map(|t| 1 + inner(t)).sum()
 }
 
-/// Deletes, doubles or replaces the token number `at`, counted in depth-first order.
+/// Deletes, doubles, wraps or replaces the token number `at`, counted in depth-first order, or puts another one beside it.
 fn mutate(tokens: TokenStream, at: &mut isize, random: &mut Random) -> TokenStream {
     let mut out = vec![];
     for token in tokens {
         let here = *at == 0;
         *at -= 1;
         if here {
-            match random.below(9) {
+            match random.below(13) {
                 0 => {}
                 1 => out.extend([token.clone(), token]),
                 2 => out
@@ -58,6 +66,14 @@ fn mutate(tokens: TokenStream, at: &mut isize, random: &mut Random) -> TokenStre
                 5 => out.push(Literal::u64_unsuffixed(u64::MAX).into()),
                 6 => out.push(Group::new(proc_macro2::Delimiter::Parenthesis, TokenStream::new()).into()),
                 7 => out.push(Group::new(proc_macro2::Delimiter::Bracket, token.into()).into()),
+                8 | 9 => out.push(random.word()),
+                10 => out.extend([token, random.word()]),
+                11 => {
+                    // In the place of the token before.
+                    let before = out.pop();
+                    out.push(token);
+                    out.extend(before);
+                }
                 _ => out.extend([Punct::new('-', Spacing::Alone).into(), token]),
             }
         } else if let TokenTree::Group(g) = token {
@@ -87,15 +103,14 @@ const FLASH_ATTENTION: &str = include_str!("../../kernels/src/flash_attention.rs
 
 /// The kernels that are mutated.
 fn seeds() -> Vec<(TokenStream, TokenStream)> {
-    let shipped = [
-        FLASH_ATTENTION,
-        include_str!("../../kernels/src/matmul.rs"),
-        include_str!("../../kernels/src/norm.rs"),
-        include_str!("../../kernels/src/softmax.rs"),
-    ];
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels/src");
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).expect("the shipped kernels").flatten().map(|f| f.path()).collect();
+    files.sort();
+    let shipped = files.iter().map(|file| std::fs::read_to_string(file).expect("text"));
     let parse = |s: &str| s.parse::<TokenStream>().expect("the seed is Rust");
     let mut seeds = vec![(parse(ATTR), parse(ITEM))];
-    seeds.extend(shipped.iter().flat_map(|text| kernels(text)));
+    seeds.extend(shipped.flat_map(|text| kernels(&text)));
     seeds
 }
 
@@ -107,13 +122,32 @@ fn shipped_kernels_get_no_error() {
     }
 }
 
+/// Mutations in CI; `PALLAS_MUTATIONS=100000 cargo test -p pallas-macros --lib hostile -- --nocapture` makes more.
+const FEW: usize = 3_000;
+/// After so long an expansion counts as hanging, on a busy machine too.
+const LONGEST: std::time::Duration = std::time::Duration::from_secs(20);
+
+/// All single tokens, inner ones too.
+fn leaves(tokens: TokenStream, out: &mut Vec<TokenTree>) {
+    for token in tokens {
+        match token {
+            TokenTree::Group(g) => leaves(g.stream(), out),
+            leaf => out.push(leaf),
+        }
+    }
+}
+
 #[test]
-fn mutated_kernels_never_panic() {
+#[allow(clippy::print_stdout, reason = "how far they came")]
+fn hostile_tokens_give_tokens() {
     let seeds: Vec<_> = seeds().into_iter().map(|(a, i)| (count(&a), count(&i), a, i)).collect();
-    assert!(seeds.len() > 8, "{} kernels", seeds.len());
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let mut panicked = std::collections::BTreeMap::new();
-    for n in 0..10_000 {
+    assert!(seeds.len() > 20, "{} kernels", seeds.len());
+    let mut words = vec![];
+    seeds.iter().for_each(|(.., a, i)| [a, i].into_iter().for_each(|t| leaves(t.clone(), &mut words)));
+    let wanted = std::env::var("PALLAS_MUTATIONS").map_or(FEW, |n| n.parse().expect("a number"));
+    let mut random = Random { state: 0x9e37_79b9_7f4a_7c15, words };
+    let (mut failed, mut expanded) = (std::collections::BTreeMap::new(), 0);
+    for n in 0..wanted {
         let (attrs, items, attr, item) = &seeds[n % seeds.len()];
         let (mut a, mut i) = (attr.clone(), item.clone());
         for _ in 0..1 + random.below(3) {
@@ -124,13 +158,23 @@ fn mutated_kernels_never_panic() {
                 i = mutate(i, &mut ((at - attrs) as isize), &mut random);
             }
         }
-        let text = format!("#[kernel({a})] {i}");
-        if let Err(e) = std::panic::catch_unwind(|| kernel_tokens(a, i)) {
-            let words = e.downcast_ref::<String>().cloned().unwrap_or_default();
-            panicked.entry(words).or_insert(text);
-        }
+        let (text, start) = (format!("#[kernel({a})] {i}"), std::time::Instant::now());
+        // What comes back is tokens that rustc can read, an error at least.
+        let said = match std::panic::catch_unwind(|| kernel_tokens(a, i).to_string()) {
+            Err(e) => Some(e.downcast_ref::<String>().cloned().unwrap_or_default()),
+            Ok(code) => {
+                expanded += usize::from(!code.contains("compile_error"));
+                // A lone `'` among the tokens is no text that could be read, before or after.
+                let readable = code.parse::<TokenStream>().is_ok() || text.parse::<TokenStream>().is_err();
+                (code.is_empty() || !readable).then(|| "no tokens".into())
+            }
+        };
+        let said = said.or_else(|| (start.elapsed() > LONGEST).then(|| "it hangs".into()));
+        said.map(|said| failed.entry(said).or_insert(text));
     }
-    assert!(panicked.is_empty(), "{panicked:#?}");
+    println!("hostile tokens: {wanted} mutations, {expanded} without an error, {} failures", failed.len());
+    assert!(failed.is_empty(), "{failed:#?}");
+    assert!(expanded * 30 > wanted, "one in thirty is still a kernel: {expanded} of {wanted}");
 }
 
 /// `CARGO_PROFILE_TEST_OPT_LEVEL=0 cargo test -p pallas-macros --lib -- --ignored --nocapture time_of` says what the macro
