@@ -15,7 +15,7 @@ use crate::{DType, Dim, E, Facts};
 use std::fmt::{self, Debug, Display};
 
 /// What a structural operation must say. No method has a default.
-pub trait Structural: Clone + PartialEq + Debug + Display + Sized {
+pub trait Structural: Clone + Eq + std::hash::Hash + Debug + Display + Sized {
     /// In text.
     const NAME: &'static str;
     /// Reads back the attributes that `Display` wrote.
