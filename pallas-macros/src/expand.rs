@@ -105,6 +105,7 @@ impl Kernel {
     }
 
     /// ```text
+    /// #[track_caller]
     /// pub fn k(x: impl Input, scale: f32) -> Result<Array, Error> {
     ///     let (outer, fixed) = ([HEAD as u64], [Fixed(&causal).fixed_key()]);
     ///     let site = Site { name: "k", .., outer: &outer, fixed: &fixed };
@@ -133,7 +134,7 @@ impl Kernel {
         });
         let maps: Vec<TokenStream> = self.operands().filter_map(|(slot, p)| self.index_map(slot, p)).collect();
         let (body, found) = (self.body(f, errors), found.tokens());
-        let mixed = Span::mixed_site();
+        let (mixed, track_caller) = (Span::mixed_site(), track_caller(f));
         let outputs = Ident::new("outputs", mixed);
         let unpack = if self.outputs() == 1 {
             quote!(#outputs.into_one())
@@ -143,6 +144,7 @@ impl Kernel {
         };
         quote_spanned! {mixed=>
             #(#attrs)*
+            #track_caller
             #[allow(non_snake_case, clippy::too_many_arguments, reason = "dimensions keep their names; operands are many")]
             #vis fn #name<#params>(#(#inputs),*) -> ::core::result::Result<#result, #root::Error> #clause {
                 #found
@@ -194,6 +196,7 @@ impl Kernel {
             let site = #root::Site {
                 name: #name,
                 at: #root::Loc { file: ::core::file!(), line: ::core::line!(), column: ::core::column!() },
+                called: #root::Loc::caller(),
                 given: &[#(#given),*],
                 outer: &outer,
                 fixed: &fixed,
@@ -346,6 +349,11 @@ impl Kernel {
         let fixed = self.parameters.iter().filter(|p| p.role == Role::Fixed).map(|p| p.name.to_string());
         let host = self.names.consts.iter().cloned().chain(fixed).collect();
         let mut rewrite = Rewrite::new(root.clone(), host);
+        let is_usize = |ty: &Type| matches!(ty, Type::Path(p) if p.path.is_ident("usize"));
+        rewrite.sizes.extend(self.names.statics.iter().filter(|n| self.names.dims.contains(*n)).cloned());
+        rewrite.sizes.extend(f.sig.generics.const_params().filter(|c| is_usize(&c.ty)).map(|c| c.ident.to_string()));
+        let fixed = self.parameters.iter().filter(|p| p.role == Role::Fixed && is_usize(&p.ty));
+        rewrite.sizes.extend(fixed.map(|p| p.name.to_string()));
         for p in self.parameters.iter().filter(|p| p.role != Role::Dim) {
             rewrite.declare(&p.name);
         }
@@ -404,6 +412,12 @@ fn lasting(ty: &Type, tuned: bool) -> TokenStream {
         }
         other => other.to_token_stream(),
     }
+}
+
+/// Errors of a call name its line.
+pub(crate) fn track_caller(f: &ItemFn) -> Option<TokenStream> {
+    let given = f.attrs.iter().any(|a| a.path().is_ident("track_caller"));
+    (!given).then(|| quote!(#[track_caller]))
 }
 
 /// Dimensions in an index map under their own names, which no item can shadow.

@@ -105,9 +105,16 @@ impl Names {
     pub(crate) fn dim(&self, sizes: &mut Sizes<'_>, e: &Expr) -> TokenStream {
         let root = sizes.root;
         match e {
-            Expr::Lit(l) => quote!(#root::Dim::from((#l) as i64)),
-            Expr::Block(_) => {
-                let value = sizes.outer(quote!(((#e) as i64) as u64));
+            Expr::Lit(syn::ExprLit { lit: syn::Lit::Int(n), .. }) if !n.suffix().starts_with('f') => {
+                quote!(#root::Dim::from((#n) as i64))
+            }
+            Expr::Block(b) => {
+                let constant = match &b.block.stmts[..] {
+                    // Without the braces, which rustc would call unnecessary.
+                    [syn::Stmt::Expr(one, None)] => one,
+                    _ => e,
+                };
+                let value = sizes.outer(quote!(#root::whole(#constant)));
                 quote!(#root::Dim::from(#value as i64))
             }
             Expr::Paren(p) => self.dim(sizes, &p.expr),

@@ -238,6 +238,7 @@ pub(crate) fn function(
         });
         quote!(#i => #kernel::<#(#arguments),*>(#(#all),*),)
     });
+    let called = Ident::new("called", mixed);
     let (fixed, keys) = (Ident::new("fixed", mixed), fixed_keys(parameters, root));
     let given = parameters.iter().filter(|p| p.role == Role::Dim).map(|p| &p.name);
     let texts = names.iter().map(Ident::to_string);
@@ -248,6 +249,7 @@ pub(crate) fn function(
     quote_spanned! {mixed=>
         #(#docs)*
         #[doc = #about]
+        #[track_caller]
         #[allow(dead_code, reason = "who tunes one kernel of a module need not tune all")]
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "dimensions keep their names; operands are many")]
         #[allow(clippy::clone_on_copy, reason = "what is cloned is of any type")]
@@ -255,7 +257,8 @@ pub(crate) fn function(
             #(let #arrays: #root::Array = #root::array(#arrays);)*
             let #call = |#which: usize, #(#declared),*| match #which { #(#arms)* _ => ::core::unreachable!() };
             let #fixed = #keys;
-            let #which = #root::tune(
+            let #called = #root::Loc::caller();
+            let #which = #root::called_at(#called, #root::tune(
                 #root::Candidates {
                     name: #kernel_name,
                     at: #root::Loc { file: ::core::file!(), line: ::core::line!(), column: ::core::column!() },
@@ -266,8 +269,8 @@ pub(crate) fn function(
                     arrays: &[#(&#arrays),*],
                 },
                 &|#which: usize| #call(#which, #(::core::clone::Clone::clone(&#all)),*).map(|_| ()),
-            )?;
-            #call(#which, #(#all),*)
+            ))?;
+            #root::called_at(#called, #call(#which, #(#all),*))
         }
     }
 }

@@ -39,6 +39,7 @@ mod condition {
     mod helper_operator;
     mod host_before_tile;
     mod host_comparison;
+    mod host_count;
     mod logic;
     #[path = "match.rs"]
     mod match_;
@@ -74,6 +75,7 @@ mod options {
     mod assume_order;
     mod assume_unusable;
     mod crate_path;
+    mod grid_fraction;
     mod no_grid;
     mod semantics_length;
     mod semantics_name;
@@ -175,6 +177,7 @@ mod spec {
     mod map_results;
     mod no_block;
     mod outer_constant;
+    mod outer_fraction;
     mod placeholder;
     mod prefetch_of_input;
     mod prefetch_shape;
@@ -193,6 +196,7 @@ mod spec {
 mod staging {
     mod break_for;
     mod cell;
+    mod closures;
     mod continue_for;
     mod element_type_changes;
     mod hidden_in_closure;
@@ -201,18 +205,23 @@ mod staging {
     mod host_push;
     mod host_value;
     mod index_by_scalar;
+    mod iter_mut;
     mod late_in_loop;
     mod late_value;
     mod leave;
     mod loop_break;
     mod macro_inside;
     mod moved;
+    mod mutating_method;
     mod not_mut;
+    mod numbers_of_if;
+    mod numbers_of_match;
     mod question_mark;
     mod range_inclusive;
     mod range_of_floats;
     mod return_for;
     mod sides;
+    mod struct_of_tiles;
 }
 #[path = "ui/tune/ok"]
 mod tune {

@@ -166,6 +166,8 @@ pub struct KernelError {
     pub kernel: String,
     /// The user's line; [`Loc::NONE`] if no line is to blame.
     pub loc: Loc,
+    /// The line that called the kernel; [`Loc::NONE`] if that is not known.
+    pub called: Loc,
     /// The instruction in the IR's text form, or the operand's name; may be empty.
     pub context: String,
     /// What is wrong and what to do.
@@ -178,6 +180,9 @@ impl fmt::Display for KernelError {
             write!(f, "{}: ", self.loc)?;
         }
         write!(f, "kernel `{}`", self.kernel)?;
+        if self.called != Loc::NONE {
+            write!(f, ", called at {}", self.called)?;
+        }
         if !self.context.is_empty() {
             write!(f, ", {}", self.context)?;
         }
@@ -194,7 +199,15 @@ impl std::error::Error for KernelError {}
 impl Error {
     /// An error of `kernel` at the user's line `loc`; `context` is the instruction's text or the operand's name.
     pub fn kernel(kernel: impl Into<String>, loc: Loc, context: impl Into<String>, diag: Diag) -> Self {
-        Error::Kernel(Box::new(KernelError { kernel: kernel.into(), loc, context: context.into(), diag }))
+        let (kernel, context) = (kernel.into(), context.into());
+        Error::Kernel(Box::new(KernelError { kernel, loc, called: Loc::NONE, context, diag }))
+    }
+    /// The same error of a kernel that was called at this line.
+    pub(crate) fn called_at(mut self, loc: Loc) -> Self {
+        if let Error::Kernel(e) = &mut self {
+            e.called = loc;
+        }
+        self
     }
 
     /// The message's code, stable for tests: that of the [`Diag`], or the variant's name in kebab case.

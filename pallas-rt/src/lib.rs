@@ -25,7 +25,7 @@ pub use disk::{DiskCache, disk_cache, set_disk_cache};
 pub use error::{Error, KernelError, Result};
 pub use lang::threefry as random;
 pub use launch::tune::{Candidate, Outcome, Tuning};
-pub use launch::{Checked, Cost, Explained, Explanation, Results, check, cost, explain, into};
+pub use launch::{Checked, Cost, Explained, Explanation, Results, check, cost, explain, into, on};
 pub use pallas_macros::kernel;
 pub use target::{Budget, Matrices, Profile, Target};
 #[cfg(feature = "gpu")]
@@ -46,7 +46,7 @@ pub mod prelude {
     };
     pub use crate::lang::refs::{In, Out, Prefetch, Scratch, ds, strided};
     pub use crate::lang::tile::{Scalar, Tile};
-    pub use crate::{Array, Client, Error, Result, check, cost, explain, into, kernel};
+    pub use crate::{Array, Client, Error, Result, check, cost, explain, into, kernel, on};
     pub use half::{bf16, f16};
     pub use pallas_ir::dtype::{Float, Int, Number, Real};
     pub use pallas_ir::{DType, Elem};
@@ -55,18 +55,22 @@ pub mod prelude {
 /// What expansions of `#[kernel]` name. Not part of the public interface.
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::lang::cmp::{Cmp, HostCmp, Left, Logic};
+    pub use crate::lang::cmp::{Cmp, HostCmp, Left, Logic, Matched, and, or};
     pub use crate::lang::context::{named, so_far};
+    pub use crate::lang::decide::{
+        Held, HostValuesStayTheSameWhereDecidedAtRunTime, Otherwise, first_value, gives, leaves_region, pass, slot,
+    };
     pub use crate::lang::make::index;
     pub use crate::lang::refs::{In, Out, Prefetch, Scratch};
-    pub use crate::lang::stage::{For, While, condition, first_value, leaves_region, pass, range, slot, steady, thaw};
+    pub use crate::lang::stage::{For, While, condition, range, range_inclusive, short_circuit};
     pub use crate::lang::tile::Scalar;
     pub use crate::launch::key::{ByText, ByType, ByValue, Fixed, FixedKey};
     pub use crate::launch::spec::{
         Argument, BlockDim, Frame, Input, Kind, Operand, ParamValue, Site, Spec, arg, array, element, indices, param,
+        whole,
     };
     pub use crate::launch::tune::{Candidates, tune};
-    pub use crate::launch::{Outputs, launch};
+    pub use crate::launch::{Outputs, called_at, launch};
     pub use crate::{Array, Error};
     pub use pallas_ir::{DType, Dim, Elem, Loc, Semantics};
 }

@@ -8,6 +8,7 @@ mod draw;
 mod expressions;
 #[allow(dead_code, reason = "shared with the test, which also evaluates programs")]
 mod program;
+mod source;
 
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
 //! Draws programs: well typed, ending, with floats that are whole numbers small enough to be exact.
 use super::expressions::{apply, node, within};
-use super::program::{Block, Elem, Expr, Form, Input, Node, Op, Place, Program, Stmt, Ty};
+use super::program::{Block, Elem, Expr, Form, Input, Node, Op, Pattern, Place, Program, Stmt, Ty};
 
 /// How many programs there are.
 pub(super) const PROGRAMS: usize = 200;
@@ -138,7 +138,7 @@ impl Draw {
     fn stmts(&mut self, out: &mut Block) {
         self.budget = self.budget.saturating_sub(1);
         let nests = self.depth < 3 && self.budget > 1;
-        let stmt = match self.dice.below(if nests { 24 } else { 12 }) {
+        let stmt = match self.dice.below(if nests { 27 } else { 12 }) {
             0 | 1 => {
                 let (ty, mutable) = (self.ty(), !self.dice.one_in(3));
                 let value = self.value(ty, 2);
@@ -222,7 +222,8 @@ impl Draw {
                 });
                 Stmt::Each { var, name, items, body }
             }
-            _ => self.while_loop(out),
+            22 | 23 => self.while_loop(out),
+            _ => self.arms(),
         };
         out.push(stmt);
     }
@@ -284,7 +285,7 @@ impl Draw {
             _ => self.literal(Elem::Int, 2),
         };
         let lo = Node { ty: (Elem::Int, Form::Host), bound: 1.0, expr: Expr::Literal(lo) };
-        let (step, reverse) = (self.dice.pick(&[1, 1, 2]), self.dice.one_in(3));
+        let (step, reverse, inclusive) = (self.dice.pick(&[1, 1, 2]), self.dice.one_in(3), self.dice.one_in(3));
         let (body, (var, name)) = self.in_loop(false, |d| {
             d.block(1, |d, b| {
                 let bound = d.bind(vec![int], false, false);
@@ -292,7 +293,37 @@ impl Draw {
                 bound
             })
         });
-        Stmt::For { var, name, range: [lo, hi], step, reverse, body }
+        Stmt::For { var, name, range: [lo, hi], step, reverse, inclusive, body }
+    }
+    /// A `match` of a number that the host or each program knows.
+    fn arms(&mut self) -> Stmt {
+        let (form, staged) = if self.dice.one_in(3) { (Form::Host, 0) } else { (Form::Scalar, 1) };
+        let on = self.value((Elem::Int, form), 2);
+        let low = self.dice.below(5) as i32 - 2;
+        let mut patterns = vec![
+            Pattern::Number(low),
+            Pattern::Either(low + 1, low + 3),
+            Pattern::Within(low, low + 2),
+            Pattern::From(low),
+        ];
+        let mut arms = vec![];
+        for _ in 0..1 + self.dice.below(2) {
+            let pattern = patterns.swap_remove(self.dice.below(patterns.len()));
+            let (body, ()) = self.block(staged, |d, b| d.fill(b));
+            arms.push((pattern, body));
+        }
+        if self.dice.one_in(2) {
+            let (body, pattern) = self.block(staged, |d, b| {
+                let (var, name) = d.bind(vec![(Elem::Int, form)], false, false);
+                let cond = d.truth(form, 2);
+                d.fill(b);
+                Pattern::Where { var, name, cond }
+            });
+            let at = self.dice.below(arms.len() + 1);
+            arms.insert(at, (pattern, body));
+        }
+        let (rest, ()) = self.block(staged, |d, b| d.fill(b));
+        Stmt::Match { on, arms, rest }
     }
     /// Declares a counter that ends the loop.
     fn while_loop(&mut self, out: &mut Block) -> Stmt {

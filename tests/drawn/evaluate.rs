@@ -2,7 +2,7 @@
 //!
 //! A value is one number or the eight of a tile; truth values are 0 and 1. f64 holds every `i32`, and every sum,
 //! difference and product that programs make of `f32`s.
-use super::program::{Block, Elem, Expr, Form, Input, Node, Op, Place, Program, Stmt, Ty};
+use super::program::{Block, Elem, Expr, Form, Input, Node, Op, Pattern, Place, Program, Stmt, Ty};
 use std::collections::HashMap;
 use std::ops::ControlFlow::{self, Break, Continue};
 
@@ -113,6 +113,11 @@ impl State {
                 let side = if self.truth(&args[0]) { 1 } else { 2 };
                 self.value(&args[side])
             }
+            Expr::Above(at, n) => {
+                let at = self.value(at)[0];
+                let above = (0.0..2.0).contains(&at) && self.table[at as usize] > f64::from(*n);
+                vec![f64::from(u8::from(above))]
+            }
             Expr::Call(closure, x) => {
                 let x = self.value(x);
                 let (param, body, mut vars) = self.closures[&closure.var].clone();
@@ -126,6 +131,18 @@ impl State {
     }
     fn truth(&mut self, node: &Node) -> bool {
         self.value(node)[0] != 0.0
+    }
+    fn takes(&mut self, pattern: &Pattern, x: i32) -> bool {
+        match pattern {
+            Pattern::Number(n) => x == *n,
+            Pattern::Either(a, b) => x == *a || x == *b,
+            Pattern::Within(a, b) => (*a..=*b).contains(&x),
+            Pattern::From(a) => x >= *a,
+            Pattern::Where { var, cond, .. } => {
+                self.vars.insert(*var, vec![vec![f64::from(x)]]);
+                self.truth(cond)
+            }
+        }
     }
     fn values(&mut self, nodes: &[Node]) -> Vec<Value> {
         nodes.iter().map(|n| self.value(n)).collect()
@@ -176,9 +193,9 @@ impl State {
                 (false, Some(other)) => self.block(other)?,
                 (false, None) => {}
             },
-            Stmt::For { var, range, step, reverse, body, .. } => {
+            Stmt::For { var, range, step, reverse, inclusive, body, .. } => {
                 let [lo, hi] = range.each_ref().map(|x| self.value(x)[0] as i32);
-                let mut rounds: Vec<i32> = (lo..hi).step_by(*step as usize).collect();
+                let mut rounds: Vec<i32> = (lo..hi + i32::from(*inclusive)).step_by(*step as usize).collect();
                 if *reverse {
                     rounds.reverse();
                 }
@@ -186,6 +203,11 @@ impl State {
                     self.vars.insert(*var, vec![vec![f64::from(i)]]);
                     self.block(body)?;
                 }
+            }
+            Stmt::Match { on, arms, rest } => {
+                let x = self.value(on)[0];
+                let taken = arms.iter().find(|(pattern, _)| self.takes(pattern, x as i32));
+                self.block(taken.map_or(rest, |(_, body)| body))?;
             }
             Stmt::Unroll { var, count, body, .. } => {
                 for i in 0..*count {

@@ -120,6 +120,7 @@ impl Draw {
     pub(super) fn truth(&mut self, form: Form, depth: usize) -> Node {
         let ty = (Elem::Bool, form);
         match self.dice.below(if depth == 0 { 2 } else { 5 }) {
+            0 if form == Form::Scalar && self.dice.one_in(3) => self.above(),
             0 => self.leaf(ty),
             1 => self.compare(form, depth.saturating_sub(1)),
             2 => apply(ty, Op::Not, vec![self.truth(form, depth - 1)]),
@@ -143,6 +144,11 @@ impl Draw {
                 apply(ty, op, sides)
             }
         }
+    }
+    /// An entry of the table that need not be there, behind the question whether it is.
+    fn above(&mut self) -> Node {
+        let (at, n) = (self.leaf((Elem::Int, Form::Scalar)), self.dice.below(2) as i32 - 1);
+        node((Elem::Bool, Form::Scalar), Expr::Above(Box::new(at), n))
     }
     /// A value of the type, never a bare literal of a tile or scalar.
     pub(super) fn value(&mut self, ty: Ty, depth: usize) -> Node {

@@ -1,13 +1,14 @@
 //! Law: a random program means the same as a kernel (run as Rust, as traced and lowered tile IR, on the devices) and on
 //! plain numbers.
 //!
-//! [`draw`] and [`expressions`] draw one program per number, [`program`] writes it as Rust source, [`evaluate`] says what
-//! it must give without tiles, staging or tracing. The source is made while building, by `build.rs`, and goes through
+//! [`draw`] and [`expressions`] draw one program ([`program`]) per number, [`source`] writes it as Rust, [`evaluate`] says
+//! what it must give without tiles, staging or tracing. The source is made while building, by `build.rs`, and goes through
 //! `#[kernel]` like anybody's.
 mod draw;
 mod evaluate;
 mod expressions;
 mod program;
+mod source;
 #[path = "../all/validate.rs"]
 mod validate;
 /// The programs, as kernels.
@@ -249,6 +250,12 @@ fn drawn_kernels_use_the_whole_language() {
         "ds(minimum((",
         "far.at((ds(minimum(",
         "table.at(",
+        "..=",
+        "match ",
+        "_ =>",
+        ".. =>",
+        " | ",
+        " < 2 && table.at(",
         "p.load_masked(",
         "near.load()",
         "old.load()",

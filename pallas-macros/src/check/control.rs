@@ -189,10 +189,10 @@ impl Walk {
     }
 }
 
-/// `a..b`, `.step_by(..)` and `.rev()` of it: a `for` over them is recorded.
+/// `a..b`, `a..=b`, `.step_by(..)` and `.rev()` of it: a `for` over them is recorded.
 fn is_range(e: &Expr) -> bool {
     match bare(e) {
-        Expr::Range(r) => matches!(r.limits, syn::RangeLimits::HalfOpen(_)) && r.start.is_some() && r.end.is_some(),
+        Expr::Range(r) => r.start.is_some() && r.end.is_some(),
         Expr::MethodCall(m) => (m.method == "rev" || m.method == "step_by") && is_range(&m.receiver),
         _ => false,
     }

@@ -1,28 +1,16 @@
-//! Comparisons and logic: `a < b` becomes `Cmp(&a).lt(&b)`, `a && b` keeps its short circuit.
+//! Operators: `a < b` becomes `Cmp(&a).lt(&b)`, `a && b` keeps its short circuit, a size on the left is borrowed.
 use super::Rewrite;
 use super::tokens::{bare, braced, call, first};
+use super::variables::Kind;
 use proc_macro2::Span;
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit_mut::VisitMut;
-use syn::{BinOp, Expr, Ident, UnOp};
+use syn::{BinOp, Expr, Ident, Stmt, UnOp, parse_quote_spanned};
 
 impl Rewrite {
     pub(super) fn binary(&mut self, mut b: syn::ExprBinary, e: &mut Expr) {
-        let compound = matches!(
-            b.op,
-            BinOp::AddAssign(_)
-                | BinOp::SubAssign(_)
-                | BinOp::MulAssign(_)
-                | BinOp::DivAssign(_)
-                | BinOp::RemAssign(_)
-                | BinOp::BitXorAssign(_)
-                | BinOp::BitAndAssign(_)
-                | BinOp::BitOrAssign(_)
-                | BinOp::ShlAssign(_)
-                | BinOp::ShrAssign(_)
-        );
-        if compound {
+        if is_assignment(&b.op) {
             self.visit_expr_mut(&mut b.right);
             self.visit_expr_mut(&mut b.left);
             self.assign(&b.left);
@@ -30,8 +18,17 @@ impl Rewrite {
             return;
         }
         let host = self.surely_host(&Expr::Binary(b.clone()));
+        if !host && matches!(b.op, BinOp::And(_) | BinOp::Or(_)) && !effectless(&b.right) {
+            return self.short_circuit(b, e);
+        }
+        let borrowed = arithmetic(&b.op) && self.is_size(&b.left) && !self.is_size(&b.right);
         self.visit_expr_mut(&mut b.left);
         self.visit_expr_mut(&mut b.right);
+        if borrowed && !matches!(bare(&b.right), Expr::Lit(_)) {
+            // `&usize - Scalar<i32>` exists, and `&usize - usize`; `usize - Scalar<i32>` does not.
+            let (at, size) = (Span::mixed_site().located_at(first(&b.left)), &b.left);
+            b.left = parse_quote_spanned!(at=> &(#size));
+        }
         if host {
             *e = Expr::Binary(b);
             return;
@@ -99,4 +96,103 @@ impl Rewrite {
             quote_spanned!(sp=> #[allow(unused_imports, reason = "staged values compare without")] use #root::HostCmp as _; #lhs.#f #args),
         );
     }
+    /// `&&` and `||` with a right side that may do more than compute: a region in which only that side is.
+    fn short_circuit(&mut self, mut b: syn::ExprBinary, e: &mut Expr) {
+        let (sp, and) = (b.op.span(), matches!(b.op, BinOp::And(_)));
+        self.visit_expr_mut(&mut b.left);
+        let key = self.open(Kind::If);
+        self.visit_expr_mut(&mut b.right);
+        let (slots, frozen) = self.close(sp);
+        let (l, r) = (bare(&b.left), unbraced(&b.right));
+        let m = Span::mixed_site().located_at(sp);
+        let root = self.at(m);
+        let (lv, rv) = (Ident::new("__left", first(l)), Ident::new("__right", first(r)));
+        let new = call(sp, self.path(sp, quote!(short_circuit)), quote!(&#lv, #and));
+        let right = if and { quote!(Some(#r)) } else { quote!(None) };
+        let other = if and { quote!(None) } else { quote!(Some(#r)) };
+        let joined = Ident::new(if and { "and" } else { "or" }, sp);
+        let joined = call(sp, self.path(sp, quote!(#joined)), quote!(#key, #lv, #rv));
+        let inner = quote_spanned!(m=>
+            #[allow(unused_imports, reason = "what a region reads may all be steady")] use #root::Otherwise as _;
+            let #lv = #l;
+            let mut region = #new;
+            let #key = region.key();
+            let frozen = match region.gate() { Some(p) => { #root::pass(p); region.begin(&mut [#(#slots),*]); Some(#frozen) } None => None };
+            let value = loop {
+                let #rv = if region.side() { #right } else { #other };
+                let value = #joined;
+                match region.leave(value) { ::core::ops::ControlFlow::Break(v) => break v, ::core::ops::ControlFlow::Continue(p) => { #root::pass(p); region.swap(&mut [#(#slots),*]); } }
+            };
+            let value = match region.gate() { Some(p) => { #root::pass(p); region.finish(value, &mut [#(#slots),*]) } None => value };
+            value
+        );
+        *e = braced(sp, inner);
+    }
+}
+
+/// Without the braces or parentheses that rustc would call unnecessary around an argument.
+fn unbraced(e: &Expr) -> &Expr {
+    match bare(e) {
+        Expr::Block(b) if b.label.is_none() => match &b.block.stmts[..] {
+            [Stmt::Expr(one, None)] => one,
+            _ => e,
+        },
+        e => e,
+    }
+}
+
+fn arithmetic(op: &BinOp) -> bool {
+    matches!(
+        op,
+        BinOp::Add(_)
+            | BinOp::Sub(_)
+            | BinOp::Mul(_)
+            | BinOp::Div(_)
+            | BinOp::Rem(_)
+            | BinOp::BitAnd(_)
+            | BinOp::BitOr(_)
+            | BinOp::BitXor(_)
+            | BinOp::Shl(_)
+            | BinOp::Shr(_)
+    )
+}
+
+/// Whether an expression of run-time values surely neither faults nor changes anything: it may be computed in vain.
+fn effectless(e: &Expr) -> bool {
+    match e {
+        Expr::Lit(_) | Expr::Path(_) => true,
+        Expr::Paren(p) => effectless(&p.expr),
+        Expr::Group(p) => effectless(&p.expr),
+        Expr::Field(f) => effectless(&f.base),
+        Expr::Cast(c) => effectless(&c.expr),
+        Expr::Unary(u) => !matches!(u.op, UnOp::Deref(_)) && effectless(&u.expr),
+        Expr::Binary(b) => effectless(&b.left) && effectless(&b.right) && !is_assignment(&b.op),
+        Expr::Block(b) => b.block.stmts.iter().all(|s| match s {
+            Stmt::Local(l) => l.init.as_ref().is_some_and(|i| i.diverge.is_none() && effectless(&i.expr)),
+            Stmt::Expr(e, _) => effectless(e),
+            Stmt::Item(_) | Stmt::Macro(_) => false,
+        }),
+        Expr::Call(c) => {
+            let asks = |p: &syn::ExprPath| p.path.is_ident("program_id") || p.path.is_ident("num_programs");
+            matches!(&*c.func, Expr::Path(p) if asks(p)) && c.args.iter().all(effectless)
+        }
+        _ => false,
+    }
+}
+
+/// `+=` and the like.
+fn is_assignment(op: &BinOp) -> bool {
+    matches!(
+        op,
+        BinOp::AddAssign(_)
+            | BinOp::SubAssign(_)
+            | BinOp::MulAssign(_)
+            | BinOp::DivAssign(_)
+            | BinOp::RemAssign(_)
+            | BinOp::BitXorAssign(_)
+            | BinOp::BitAndAssign(_)
+            | BinOp::BitOrAssign(_)
+            | BinOp::ShlAssign(_)
+            | BinOp::ShrAssign(_)
+    )
 }

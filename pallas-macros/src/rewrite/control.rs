@@ -1,12 +1,12 @@
 //! `if`, `for`, `while`: the user's blocks stay in place between the steps of a region object.
 use super::Rewrite;
-use super::tokens::{bare, braced, call, idents};
+use super::tokens::{bare, braced, call, first, last};
 use super::variables::Kind;
 use proc_macro2::{Span, TokenStream};
-use quote::{ToTokens, quote, quote_spanned};
+use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit_mut::VisitMut;
-use syn::{BinOp, Expr, Ident, parse_quote_spanned};
+use syn::{BinOp, Block, Expr, Ident, Stmt, parse_quote_spanned};
 
 /// Methods called on a staged range: `step_by`, `rev`, each with its argument.
 type Chain = Vec<(Ident, Option<Expr>)>;
@@ -49,14 +49,14 @@ impl Rewrite {
     }
     pub(super) fn if_(&mut self, e: &mut Expr) {
         let Expr::If(mut i) = e.clone() else { return };
-        let ty = self.expect.take().map(|t| quote!(: #t));
-        let lets = idents(i.cond.to_token_stream()).contains("let");
-        if lets || self.surely_host(&i.cond) {
+        let expect = self.expect.take();
+        if has_let(&i.cond) || self.surely_host(&i.cond) {
             self.scoped(|s| {
                 s.let_binds(&mut i.cond);
                 s.visit_block_mut(&mut i.then_branch)
             });
             if let Some((_, x)) = &mut i.else_branch {
+                self.expect = expect.filter(|_| matches!(**x, Expr::If(_)));
                 self.visit_expr_mut(x)
             }
             *e = Expr::If(i);
@@ -64,10 +64,18 @@ impl Rewrite {
         }
         self.visit_expr_mut(&mut i.cond);
         let key = self.open(Kind::If);
-        self.visit_block_mut(&mut i.then_branch);
-        if let Some((_, x)) = &mut i.else_branch {
-            self.visit_expr_mut(x)
+        let mut number = self.side(&mut i.then_branch, &key);
+        match &mut i.else_branch {
+            Some((_, x)) => match &mut **x {
+                Expr::Block(x) if x.label.is_none() => number = number.or(self.side(&mut x.block, &key)),
+                x => {
+                    self.expect = expect.clone().filter(|_| matches!(x, Expr::If(_)));
+                    self.visit_expr_mut(x);
+                }
+            },
+            None => {}
         }
+        let ty = expect.map(|t| quote!(: #t));
         let sp = i.if_token.span;
         let (slots, frozen) = self.close(sp);
         let m = Span::mixed_site().located_at(sp);
@@ -80,19 +88,43 @@ impl Rewrite {
         let mut g = proc_macro2::Group::new(proc_macro2::Delimiter::Parenthesis, quote!(#c));
         g.set_span(sp);
         let root = self.at(m);
+        // Where a side is a wrong number, these are wrong for the same reason, which rustc says once at one place.
+        let at = Span::mixed_site().located_at(number.unwrap_or(sp));
+        let [leave, finish, value] = ["leave", "finish", "value"].map(|name| Ident::new(name, at));
         let inner = quote_spanned!(m=>
+            #[allow(unused_imports, reason = "what a region reads may all be steady")] use #root::Otherwise as _;
             let mut region = #new #g;
             #[allow(unused_variables, reason = "a region may assign nothing")] let #key = region.key();
-            let frozen = match region.gate() { Some(p) => { #root::pass(p); region.begin(&mut [#(#slots),*]); Some((#(#frozen,)*)) } None => None };
+            let frozen = match region.gate() { Some(p) => { #root::pass(p); region.begin(&mut [#(#slots),*]); Some(#frozen) } None => None };
             let value #ty = loop {
                 let value #ty = if region.side() #a #b;
-                match region.leave(value) { ::core::ops::ControlFlow::Break(v) => break v, ::core::ops::ControlFlow::Continue(p) => { #root::pass(p); region.swap(&mut [#(#slots),*]); } }
+                match region.#leave(#value) { ::core::ops::ControlFlow::Break(v) => break v, ::core::ops::ControlFlow::Continue(p) => { #root::pass(p); region.swap(&mut [#(#slots),*]); } }
             };
-            let value = match region.gate() { Some(p) => { #root::pass(p); region.finish(value, &mut [#(#slots),*]) } None => value };
-            #root::thaw(frozen);
+            let value = match region.gate() { Some(p) => { #root::pass(p); region.#finish(#value, &mut [#(#slots),*]) } None => value };
             value
         );
         *e = braced(sp, inner);
+    }
+    /// A side of an `if`: the number that it gives stands in a call of its own, which errors then point at. Gives its place.
+    fn side(&mut self, block: &mut Block, key: &Ident) -> Option<Span> {
+        let number = match block.stmts.last() {
+            Some(Stmt::Expr(e, None)) => number_in(e),
+            _ => None,
+        };
+        self.visit_block_mut(block);
+        if let (Some(_), Some(Stmt::Expr(e, None))) = (number, block.stmts.last_mut()) {
+            self.given(e, key);
+        }
+        number
+    }
+    fn given(&self, e: &mut Expr, key: &Ident) {
+        if let Expr::Tuple(t) = e {
+            return t.elems.iter_mut().for_each(|e| self.given(e, key));
+        }
+        let (here, value) = (first(e), &*e);
+        let gives = self.path(here, quote!(gives));
+        let key = Ident::new(&key.to_string(), Span::mixed_site().located_at(here));
+        *e = Expr::Verbatim(call(last(e), gives, quote!(#key, #value)));
     }
     pub(super) fn for_(&mut self, e: &mut Expr) {
         let Expr::ForLoop(mut f) = e.clone() else { return };
@@ -135,7 +167,8 @@ impl Rewrite {
                 quote!(.#n(#x))
             })
             .collect();
-        let rf = self.path(dots, quote!(range));
+        let inclusive = matches!(bounds.limits, syn::RangeLimits::Closed(_));
+        let rf = self.path(dots, if inclusive { quote!(range_inclusive) } else { quote!(range) });
         let new = self.path(sp, quote!(For::new));
         let (pat, body) = (&f.pat, &f.body);
         let (a, b) = (bare(&a), bare(&b));
@@ -143,17 +176,17 @@ impl Rewrite {
         let new = call(sp, new, quote!(#rg #(#chain)*));
         let root = self.at(m);
         let inner = quote_spanned!(m=>
+            #[allow(unused_imports, reason = "what a region reads may all be steady")] use #root::Otherwise as _;
             let mut region = #new;
             #[allow(unused_variables, reason = "a region may assign nothing")] let #key = region.key();
-            let frozen = (#(#frozen,)*);
+            let frozen = #frozen;
             while let Some(#pat) = region.next(&mut [#(#slots),*]) #body
-            #root::thaw(frozen);
         );
         *e = braced(sp, inner);
     }
     pub(super) fn while_(&mut self, e: &mut Expr) {
         let Expr::While(mut f) = e.clone() else { return };
-        if idents(f.cond.to_token_stream()).contains("let") || self.surely_host(&f.cond) {
+        if has_let(&f.cond) || self.surely_host(&f.cond) {
             self.enter(f.label.as_ref(), None);
             self.scoped(|s| {
                 s.let_binds(&mut f.cond);
@@ -174,30 +207,51 @@ impl Rewrite {
         let new = self.path(sp, quote!(While::new));
         let new = quote_spanned!(sp=> #new());
         let (c, body) = (bare(&f.cond), &f.body);
-        let test = Ident::new("condition", m);
+        let test = Ident::new("condition", sp);
+        let test = call(sp, quote!(#test), quote!(#c));
         let root = self.at(m);
         let inner = quote_spanned!(m=>
+            #[allow(unused_imports, reason = "what a region reads may all be steady")] use #root::Otherwise as _;
             let mut region = #new;
             #[allow(unused_variables, reason = "a region may assign nothing")] let #key = region.key();
-            let frozen = match region.gate() { Some(p) => { #root::pass(p); Some((#(#frozen,)*)) } None => None };
+            let frozen = match region.gate() { Some(p) => { #root::pass(p); Some(#frozen) } None => None };
             #label loop {
                 match region.gate() { Some(p) => { #root::pass(p); if !region.head(&mut [#(#slots),*]) { break } } None => {} }
-                if !region.#test(#c) { break }
+                if !region.#test { break }
                 match region.gate() { Some(p) => { #root::pass(p); region.body(&mut [#(#slots),*]); } None => {} }
                 #body
             }
-            #root::thaw(frozen);
         );
         *e = braced(sp, inner);
     }
 }
 
-/// `a..b` and the methods called on it, if a `for` over it is staged.
+/// Whether a condition binds names: `let x = y`, alone or in a chain of `&&`.
+fn has_let(e: &Expr) -> bool {
+    match e {
+        Expr::Let(_) => true,
+        Expr::Binary(b) => matches!(b.op, BinOp::And(_)) && (has_let(&b.left) || has_let(&b.right)),
+        Expr::Group(g) => has_let(&g.expr),
+        _ => false,
+    }
+}
+
+/// Where a number of the host stands that an expression is, or is a tuple with.
+fn number_in(e: &Expr) -> Option<Span> {
+    match e {
+        Expr::Lit(_) | Expr::Cast(_) => Some(first(e)),
+        Expr::Path(p) => (p.path.segments.len() > 1).then(|| first(e)),
+        Expr::Unary(u) => number_in(&u.expr).map(|_| first(e)),
+        Expr::Paren(p) => number_in(&p.expr),
+        Expr::Tuple(t) => t.elems.iter().find_map(number_in),
+        _ => None,
+    }
+}
+
+/// `a..b`, `a..=b` and the methods called on it, if a `for` over it is staged.
 fn range(e: &mut Expr) -> Option<(syn::ExprRange, Chain)> {
     match e {
-        Expr::Range(r) if matches!(r.limits, syn::RangeLimits::HalfOpen(_)) && r.start.is_some() && r.end.is_some() => {
-            Some((r.clone(), vec![]))
-        }
+        Expr::Range(r) if r.start.is_some() && r.end.is_some() => Some((r.clone(), vec![])),
         Expr::Paren(p) => range(&mut p.expr),
         Expr::Group(p) => range(&mut p.expr),
         Expr::MethodCall(c)

@@ -1,11 +1,12 @@
 //! Rewrites staged control flow and comparisons of a kernel body; every other expression stays as the user wrote it.
 //!
-//! [`control`] the regions, [`leave`] jumps out of them, [`compare`] comparisons and logic, [`variables`] what regions
-//! carry, [`names`] what values are called; this file walks the body.
+//! [`control`] the regions, [`leave`] jumps out of them, [`patterns`] matches of numbers, [`compare`] operators,
+//! [`variables`] what regions carry, [`names`] what values are called; this file walks the body.
 mod compare;
 mod control;
 mod leave;
 mod names;
+mod patterns;
 mod tokens;
 mod variables;
 
@@ -53,6 +54,8 @@ pub(crate) struct Rewrite {
     /// The type that a `let` wants of its `if`.
     expect: Option<syn::Type>,
     pub(crate) dims: HashSet<String>,
+    /// Names of host values of type `usize`.
+    pub(crate) sizes: HashSet<String>,
 }
 
 impl Rewrite {
@@ -67,6 +70,7 @@ impl Rewrite {
             errors: vec![],
             expect: None,
             dims: HashSet::new(),
+            sizes: HashSet::new(),
         }
     }
     /// The root path at a span: `Location::caller()` and rustc's carets follow it.
@@ -101,8 +105,15 @@ impl VisitMut for Rewrite {
         self.scoped(|s| b.stmts.iter_mut().for_each(|x| s.visit_stmt_mut(x)))
     }
     fn visit_local_mut(&mut self, l: &mut syn::Local) {
+        let size = match (&l.pat, &l.init) {
+            (Pat::Ident(_), Some(init)) => self.is_size(&init.expr),
+            (Pat::Type(t), _) => {
+                matches!((&*t.pat, &*t.ty), (Pat::Ident(_), syn::Type::Path(p)) if p.path.is_ident("usize"))
+            }
+            _ => false,
+        };
         if let Some(i) = &mut l.init {
-            if let (Pat::Type(t), Expr::If(_)) = (&l.pat, &*i.expr) {
+            if let (Pat::Type(t), Expr::If(_) | Expr::Match(_)) = (&l.pat, &*i.expr) {
                 self.expect = Some((*t.ty).clone())
             }
             let given = names::given(&l.pat, &i.expr);
@@ -113,6 +124,9 @@ impl VisitMut for Rewrite {
             }
         }
         self.bind(&l.pat, l.init.is_none());
+        if let (true, Some(var)) = (size, self.vars.last_mut()) {
+            var.size = true;
+        }
     }
     fn visit_macro_mut(&mut self, m: &mut syn::Macro) {
         let last = m.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
@@ -185,6 +199,26 @@ impl VisitMut for Rewrite {
             }
             Expr::Binary(b) => self.binary(b.clone(), e),
             Expr::If(_) => self.if_(e),
+            Expr::Match(m) => {
+                let expect = self.expect.take();
+                match self.compared(m, expect) {
+                    Some(chain) => {
+                        *e = chain;
+                        visit_mut::visit_expr_mut(self, e);
+                    }
+                    None => visit_mut::visit_expr_mut(self, e),
+                }
+            }
+            Expr::Macro(m) if m.mac.path.is_ident("matches") => {
+                if let Some(test) = self.tested(&m.mac) {
+                    *e = test;
+                }
+                visit_mut::visit_expr_mut(self, e);
+            }
+            Expr::MethodCall(m) => {
+                self.changed_by_method(m);
+                visit_mut::visit_expr_mut(self, e);
+            }
             Expr::ForLoop(_) => self.for_(e),
             Expr::While(_) => self.while_(e),
             Expr::Loop(l) => {

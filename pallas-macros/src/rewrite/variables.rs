@@ -7,7 +7,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use std::collections::{BTreeMap, HashSet};
 use syn::visit::{self, Visit};
-use syn::{Expr, Ident, Pat};
+use syn::{BinOp, Expr, Ident, Pat};
 
 /// A variable in scope.
 pub(super) struct Var {
@@ -16,6 +16,10 @@ pub(super) struct Var {
     pub(super) late: bool,
     /// Declared without `mut`.
     fixed: bool,
+    /// Declared with `mut`; a parameter is neither.
+    mutable: bool,
+    /// A host `usize`, as far as its declaration shows.
+    pub(super) size: bool,
 }
 
 /// What opens a region.
@@ -41,14 +45,16 @@ pub(super) struct Region {
 
 impl Rewrite {
     pub(crate) fn declare(&mut self, i: &Ident) {
-        self.vars.push(Var { name: i.to_string(), late: false, fixed: false });
+        let (name, size) = (i.to_string(), self.sizes.contains(&i.to_string()));
+        self.vars.push(Var { name, late: false, fixed: false, mutable: false, size });
     }
     /// Declares the names of a pattern.
     pub(super) fn bind(&mut self, p: &Pat, late: bool) {
         struct Names<'a>(&'a mut Vec<Var>, bool);
         impl Visit<'_> for Names<'_> {
             fn visit_pat_ident(&mut self, p: &syn::PatIdent) {
-                self.0.push(Var { name: p.ident.to_string(), late: self.1, fixed: p.mutability.is_none() });
+                let (name, late, fixed) = (p.ident.to_string(), self.1, p.mutability.is_none());
+                self.0.push(Var { name, late, fixed, mutable: !fixed, size: false });
                 visit::visit_pat_ident(self, p);
             }
             fn visit_expr(&mut self, _: &Expr) {}
@@ -81,6 +87,28 @@ impl Rewrite {
                 self.host.contains(&i.to_string()) && self.vars.iter().filter(|v| i == &v.name).count() < 2
             }),
             Expr::Macro(m) => m.mac.path.is_ident("cfg"),
+            _ => false,
+        }
+    }
+
+    /// A host `usize` made of dimensions that size blocks, const generics and variables.
+    pub(super) fn is_size(&self, e: &Expr) -> bool {
+        match e {
+            Expr::Lit(l) => matches!(&l.lit, syn::Lit::Int(n) if n.suffix() == "usize"),
+            Expr::Paren(p) => self.is_size(&p.expr),
+            Expr::Group(p) => self.is_size(&p.expr),
+            Expr::Path(p) => p.path.get_ident().map(Ident::to_string).is_some_and(|name| {
+                self.find(&name).map_or_else(|| self.sizes.contains(&name), |at| self.vars[at].size)
+            }),
+            Expr::Binary(b) => {
+                let literal = |e: &Expr| matches!(e, Expr::Lit(_));
+                let sides = [&*b.left, &*b.right];
+                let arithmetic =
+                    matches!(b.op, BinOp::Add(_) | BinOp::Sub(_) | BinOp::Mul(_) | BinOp::Div(_) | BinOp::Rem(_));
+                arithmetic
+                    && sides.iter().any(|e| self.is_size(e))
+                    && sides.iter().all(|e| literal(e) || self.is_size(e))
+            }
             _ => false,
         }
     }
@@ -134,6 +162,49 @@ impl Rewrite {
         }
     }
 
+    /// A method of the standard library that borrows a host variable mutably counts as an assignment.
+    pub(super) fn changed_by_method(&mut self, m: &syn::ExprMethodCall) {
+        const CHANGING: [&str; 31] = [
+            "push",
+            "push_str",
+            "push_back",
+            "push_front",
+            "pop",
+            "pop_back",
+            "pop_front",
+            "insert",
+            "remove",
+            "swap_remove",
+            "extend",
+            "extend_from_slice",
+            "append",
+            "clear",
+            "truncate",
+            "resize",
+            "retain",
+            "drain",
+            "dedup",
+            "sort",
+            "sort_by",
+            "sort_by_key",
+            "sort_unstable",
+            "rotate_left",
+            "rotate_right",
+            "next",
+            "next_back",
+            "take",
+            "replace",
+            "get_or_insert_with",
+            "entry",
+        ];
+        let method = m.method.to_string();
+        let changing = method.ends_with("_mut") || CHANGING.contains(&&*method);
+        let variable = place(&m.receiver).and_then(|i| self.find(&i.to_string()));
+        if changing && variable.is_some_and(|at| self.vars[at].mutable) {
+            self.assign(&m.receiver);
+        }
+    }
+
     /// Opens a region; gives the name of its key.
     pub(super) fn open(&mut self, kind: Kind) -> Ident {
         self.made += 1;
@@ -149,7 +220,7 @@ impl Rewrite {
         key
     }
     /// Closes the innermost region, opened by a keyword at this span: what it carries and what it freezes.
-    pub(super) fn close(&mut self, span: Span) -> (Vec<TokenStream>, Vec<TokenStream>) {
+    pub(super) fn close(&mut self, span: Span) -> (Vec<TokenStream>, TokenStream) {
         let r = self.regions.pop().expect("opened before");
         let key = &r.key;
         let here = Span::mixed_site().located_at(span);
@@ -158,14 +229,26 @@ impl Rewrite {
             let borrow = quote_spanned!(i.span()=> &mut);
             quote!(#slot(#key, #borrow #i))
         });
-        let steady = self.path(here, quote!(steady));
+        let held = self.path(here, quote!(Held));
+        let guard = self.path(here, quote!(HostValuesStayTheSameWhereDecidedAtRunTime));
         let frozen = r.seen.iter().filter(|(name, _)| !r.carried.contains_key(*name) && !r.unmut.contains(*name));
         let frozen = frozen.map(|(_, i)| {
             let mut i = i.clone();
             i.set_span(i.span().located_at(span));
             let borrow = quote_spanned!(span=> &);
-            quote_spanned!(here=> #steady(#key, #borrow #i))
+            quote_spanned!(here=> #held(#key, #borrow #i).steady())
         });
-        (carried.collect(), frozen.collect())
+        (carried.collect(), quote_spanned!(here=> #guard((#(#frozen,)*))))
+    }
+}
+
+/// The variable that a place is, or is a part of.
+fn place(e: &Expr) -> Option<&Ident> {
+    match e {
+        Expr::Path(p) => p.path.get_ident(),
+        Expr::Field(f) => place(&f.base),
+        Expr::Index(f) => place(&f.expr),
+        Expr::Paren(p) => place(&p.expr),
+        _ => None,
     }
 }

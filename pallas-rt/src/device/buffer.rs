@@ -5,6 +5,7 @@ use super::memory::Block;
 use super::runtime::{DeviceMemory, Storage};
 use crate::error::Result;
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 /// A piece of a client's memory. Dropped, it is kept for the next allocation of its size.
 ///
@@ -17,6 +18,10 @@ pub struct Buffer {
     _reservation: Option<Reservation>,
     storage: Storage,
 }
+
+/// Shared bytes are only read, and whoever writes alone may leave any bytes there: a panic spoils nothing else.
+impl UnwindSafe for Buffer {}
+impl RefUnwindSafe for Buffer {}
 
 impl Buffer {
     /// `len` bytes with unspecified contents.

@@ -9,6 +9,7 @@ use crate::error::{Bytes, Error, Result};
 use crate::target::Target;
 use pallas_ir::{At, DType, Diag, Loc};
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 /// A device that runs kernels, with its memory. Cheap to clone; usable from several threads at once.
@@ -29,6 +30,10 @@ pub struct Client {
     runtime: Arc<dyn Runtime>,
     why: Arc<str>,
 }
+
+/// A panic leaves a client whole: its locks are held for single steps, and none trusts what another left half done.
+impl UnwindSafe for Client {}
+impl RefUnwindSafe for Client {}
 
 impl Client {
     pub(super) fn new(runtime: impl Runtime, why: &str) -> Self {

@@ -2,6 +2,8 @@
 //!
 //! Handles implement neither `PartialEq` nor `PartialOrd`, whose results would have to be host truth values; helper
 //! functions, which no macro rewrites, call the methods: `t.gt(0.0)`.
+use super::context::{self, Handle};
+use super::decide::{AtRunTime, AtTrace, Elementwise, Key};
 use super::operand::{Choice, Staged, host_constant};
 use super::operators::elementwise;
 use super::tile::{Scalar, Tile};
@@ -121,10 +123,17 @@ comparisons! {
     label = "this is a `{Self}`"
 )]
 pub trait Left {
+    /// Whether `&&` asks for a right side that has no effect.
     #[doc(hidden)]
     fn left_and(&self) -> bool;
+    /// Whether `||` asks for a right side that has no effect.
     #[doc(hidden)]
     fn left_or(&self) -> bool;
+    /// The value, where it decides alone.
+    #[doc(hidden)]
+    fn value(&self) -> bool;
+    #[doc(hidden)]
+    fn handle(&self) -> Option<Handle>;
 }
 impl Left for bool {
     #[inline]
@@ -134,6 +143,13 @@ impl Left for bool {
     #[inline]
     fn left_or(&self) -> bool {
         !*self
+    }
+    #[inline]
+    fn value(&self) -> bool {
+        *self
+    }
+    fn handle(&self) -> Option<Handle> {
+        None
     }
 }
 macro_rules! always_needed {
@@ -145,18 +161,26 @@ macro_rules! always_needed {
             fn left_or(&self) -> bool {
                 true
             }
+            #[track_caller]
+            fn value(&self) -> bool {
+                context::decide(self.handle, "a condition") != 0
+            }
+            fn handle(&self) -> Option<Handle> {
+                Some(self.handle)
+            }
         }
     )*};
 }
 always_needed! { Tile Scalar }
 
-/// `a && b`, `a || b`: host truth values short-circuit, run-time ones are both computed. Nothing has a host value before a
+/// `a && b`, `a || b`: truth values of the host and of run time short-circuit, by the decision `When`; a right side
+/// without effect is computed beside a run-time one, and tiles compute both sides. Nothing has a host value before a
 /// tile: where that decides alone, the tile is never made, and nobody knows the result's shape.
 #[diagnostic::on_unimplemented(
     message = "can't combine `{Self}` with `{R}` by `&&` or `||`",
-    label = "needs `bool`s, run-time scalars or tiles of `bool`; a host value stands behind a tile: `tile && host`"
+    label = "needs `bool`s, run-time scalars or tiles of `bool`; a host value stands after a tile: `tile && host`"
 )]
-pub trait Logic<R, Out>: Sized {
+pub trait Logic<R, Out, When>: Sized {
     #[doc(hidden)]
     #[track_caller]
     fn and(self, right: Option<R>) -> Out;
@@ -164,7 +188,19 @@ pub trait Logic<R, Out>: Sized {
     #[track_caller]
     fn or(self, right: Option<R>) -> Out;
 }
-impl Logic<bool, bool> for bool {
+/// `a && b` in a region whose decision this is.
+#[track_caller]
+#[inline]
+pub fn and<L: Logic<R, Out, When>, R, Out, When>(_: Key<When>, left: L, right: Option<R>) -> Out {
+    left.and(right)
+}
+/// `a || b` in a region whose decision this is.
+#[track_caller]
+#[inline]
+pub fn or<L: Logic<R, Out, When>, R, Out, When>(_: Key<When>, left: L, right: Option<R>) -> Out {
+    left.or(right)
+}
+impl Logic<bool, bool, AtTrace> for bool {
     #[inline]
     fn and(self, right: Option<bool>) -> bool {
         right.unwrap_or(false)
@@ -175,17 +211,17 @@ impl Logic<bool, bool> for bool {
     }
 }
 macro_rules! logic {
-    ($($L:ty, $R:ty => $Out:ident;)*) => {$(
-        impl Logic<$R, $Out<bool>> for $L {
+    ($($L:ty, $R:ty => $Out:ident $When:ident;)*) => {$(
+        impl Logic<$R, $Out<bool>, $When> for $L {
             #[track_caller]
             fn and(self, right: Option<$R>) -> $Out<bool> {
-                // A host value on the left has decided alone.
+                // The left side has decided alone.
                 let Some(right) = right else { return $Out::from_handle(Choice::<bool>::choice(self)) };
                 elementwise(ScalarOp::BitAnd, &[Choice::<bool>::choice(self), Choice::<bool>::choice(right)])
             }
             #[track_caller]
             fn or(self, right: Option<$R>) -> $Out<bool> {
-                // A host value on the left has decided alone.
+                // The left side has decided alone.
                 let Some(right) = right else { return $Out::from_handle(Choice::<bool>::choice(self)) };
                 elementwise(ScalarOp::BitOr, &[Choice::<bool>::choice(self), Choice::<bool>::choice(right)])
             }
@@ -193,11 +229,27 @@ macro_rules! logic {
     )*};
 }
 logic! {
-    Scalar<bool>, Scalar<bool> => Scalar;
-    Scalar<bool>, bool => Scalar;
-    bool, Scalar<bool> => Scalar;
-    Tile<bool>, Tile<bool> => Tile;
-    Tile<bool>, bool => Tile;
-    Tile<bool>, Scalar<bool> => Tile;
-    Scalar<bool>, Tile<bool> => Tile;
+    Scalar<bool>, Scalar<bool> => Scalar AtRunTime;
+    Scalar<bool>, bool => Scalar AtRunTime;
+    bool, Scalar<bool> => Scalar AtTrace;
+    Tile<bool>, Tile<bool> => Tile Elementwise;
+    Tile<bool>, bool => Tile Elementwise;
+    Tile<bool>, Scalar<bool> => Tile Elementwise;
+    Scalar<bool>, Tile<bool> => Tile Elementwise;
 }
+
+/// What number patterns of a `match` are compared with; references to it stand for it.
+pub trait Matched: Copy {
+    /// Itself, whatever it was borrowed by.
+    #[doc(hidden)]
+    #[inline]
+    fn matched(&self) -> Self {
+        *self
+    }
+}
+impl<T: Elem> Matched for Tile<T> {}
+impl<T: Elem> Matched for Scalar<T> {}
+macro_rules! matched {
+    ($($H:ty)*) => {$(impl Matched for $H {})*};
+}
+matched! { bool i8 u8 i16 u16 i32 u32 i64 u64 i128 u128 isize usize f32 f64 }

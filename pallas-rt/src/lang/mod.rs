@@ -1,10 +1,11 @@
 //! The language: what a kernel's body is written with.
 //!
 //! [`context`] the kernel that runs, and the one door of every operation; [`tile`] tiles and scalars; [`cmp`] comparisons
-//! and logic; [`stage`] control flow, [`repeat`] its `while`; [`refs`] blocks of operands;
-//! [`threefry`] random numbers.
+//! and logic; [`decide`] when conditions are decided, [`stage`] control flow, [`repeat`] its `while`; [`refs`] blocks of
+//! operands; [`threefry`] random numbers.
 pub mod cmp;
 pub(crate) mod context;
+pub mod decide;
 pub mod make;
 pub mod operand;
 pub mod operators;

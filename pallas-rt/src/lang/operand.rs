@@ -38,8 +38,9 @@ staged! { Tile Scalar }
 
 /// Host numbers that may stand beside a tile or a scalar.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` can't stand beside a tile or a scalar here",
-    label = "not a number, tile or scalar"
+    message = "`{Self}` can't be combined with the elements beside it",
+    label = "no number, nor a tile or scalar of the same elements",
+    note = "cast a tile or scalar to the other's elements: `x.cast::<f32>()`"
 )]
 pub trait Host: Copy {
     /// The number as an element; an integer out of its range has none.
@@ -48,6 +49,7 @@ pub trait Host: Copy {
 }
 macro_rules! host_integers {
     ($($H:ty)*) => {$(
+        #[diagnostic::do_not_recommend]
         impl Host for $H {
             fn literal(self, dtype: DType) -> Result<Literal, Diag> {
                 integer(self as i128, dtype)
@@ -58,6 +60,7 @@ macro_rules! host_integers {
 host_integers! { i8 u8 i16 u16 i32 u32 i64 u64 isize usize }
 macro_rules! host_floats {
     ($($H:ty)*) => {$(
+        #[diagnostic::do_not_recommend]
         impl Host for $H {
             fn literal(self, dtype: DType) -> Result<Literal, Diag> {
                 Ok(Literal::new(dtype, self.into()))
@@ -66,6 +69,7 @@ macro_rules! host_floats {
     )*};
 }
 host_floats! { f32 f64 half::f16 half::bf16 }
+#[diagnostic::do_not_recommend]
 impl Host for bool {
     fn literal(self, _: DType) -> Result<Literal, Diag> {
         Ok(Literal::bool(self))
@@ -100,6 +104,37 @@ macro_rules! takes_integers {
 }
 takes_integers! { i8 u8 i16 u16 i32 u32 i64 u64 }
 
+/// A host number right of an operator, beside elements of `T`.
+#[diagnostic::on_unimplemented(
+    message = "elements of `{T}` and `{Self}` can't be combined",
+    label = "expected `{T}` elements or a number that fits them, found `{Self}`",
+    note = "beside floats write a float literal (`2.0`), beside integers one without a point (`2`)"
+)]
+pub trait HostOperand<T>: Copy {
+    #[doc(hidden)]
+    fn element(self) -> Handle;
+}
+#[diagnostic::do_not_recommend]
+impl<T: Elem + Takes<L>, L: Host> HostOperand<T> for L {
+    #[track_caller]
+    fn element(self) -> Handle {
+        host_constant::<T, L>(self)
+    }
+}
+
+/// Only for the words of rustc: one of other elements is no [`Host`], which is all that is to be said.
+macro_rules! handle_operands {
+    ($($H:ident)*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<T, U: Elem> HostOperand<T> for $H<U> {
+            fn element(self) -> Handle {
+                self.handle
+            }
+        }
+    )*};
+}
+handle_operands! { Tile Scalar }
+
 /// A host number as an element of `T`.
 #[track_caller]
 pub(crate) fn host_constant<T: Elem, L: Host>(x: L) -> Handle {
@@ -112,8 +147,9 @@ pub(crate) fn host_constant<T: Elem, L: Host>(x: L) -> Handle {
 /// What may be given where elements of `T` are meant: a tile, a run-time scalar or a host number.
 #[diagnostic::on_unimplemented(
     message = "elements of `{T}` and `{Self}` can't be combined",
-    label = "expected `{T}` elements or a number, found `{Self}`",
-    note = "cast one side: `x.cast::<{T}>()`"
+    label = "expected `{T}` elements or a number that fits them, found `{Self}`",
+    note = "beside floats write a float literal (`2.0`), beside integers one without a point (`2`)",
+    note = "cast a tile or scalar to the other's elements: `x.cast::<{T}>()`"
 )]
 pub trait Choice<T: Elem>: Copy {
     /// The result of combining it with a `V`: a tile if either is one.

@@ -1,9 +1,9 @@
 //! The rows of the scalar table as operators and methods of tiles and scalars.
 //!
 //! A host number stands right of an operator as any number its element type takes, left of it only as the element's own
-//! literal type: a blanket impl on the left is not possible in Rust.
+//! literal type: a blanket impl on the left is not possible in Rust. In a kernel's body sizes stand on the left as well.
 use super::context::{self, Handle};
-use super::operand::{Choice, Host, Staged, Takes, host_constant};
+use super::operand::{Choice, Host, HostOperand, Staged, host_constant};
 use super::tile::{Scalar, Tile};
 use pallas_ir::dtype::{Bits, Float, Int, Number, Real, Signed, Single};
 use pallas_ir::{Op, ScalarOp};
@@ -23,8 +23,13 @@ macro_rules! binary {
         binary! { @pair [$(#[$doc])+] $Op $name $Class $Trait Scalar Scalar Scalar }
         binary! { @right $Op $name $Class $Trait $Assign $assign Tile }
         binary! { @right $Op $name $Class $Trait $Assign $assign Scalar }
-        $(binary! { @left $Op $name $Trait $Left Tile }
-        binary! { @left $Op $name $Trait $Left Scalar })*
+        $(binary! { @left $Op $name $Trait $Left, $Left Tile }
+        binary! { @left $Op $name $Trait $Left, $Left Scalar })*
+        // Not for `usize` itself: a literal on the left could then be either. The macro borrows a size there.
+        binary! { @left $Op $name $Trait &usize, i32 Tile }
+        binary! { @left $Op $name $Trait &usize, i32 Scalar }
+        binary! { @left $Op $name $Trait &usize, u32 Tile }
+        binary! { @left $Op $name $Trait &usize, u32 Scalar }
         $(binary! { @$floats $Op $name $Trait Tile }
         binary! { @$floats $Op $name $Trait Scalar })?
     };
@@ -39,12 +44,11 @@ macro_rules! binary {
         }
     };
     (@right $Op:ident $name:ident $Class:ident $Trait:ident $Assign:ident $assign:ident $L:ident) => {
-        #[diagnostic::do_not_recommend]
-        impl<T: $Class + Takes<H>, H: Host> std::ops::$Trait<H> for $L<T> {
+        impl<T: $Class, H: Host + HostOperand<T>> std::ops::$Trait<H> for $L<T> {
             type Output = $L<T>;
             #[track_caller]
             fn $name(self, other: H) -> $L<T> {
-                elementwise(ScalarOp::$Op, &[self.handle, host_constant::<T, H>(other)])
+                elementwise(ScalarOp::$Op, &[self.handle, other.element()])
             }
         }
         impl<T: $Class, R> std::ops::$Assign<R> for $L<T>
@@ -57,12 +61,12 @@ macro_rules! binary {
             }
         }
     };
-    (@left $Op:ident $name:ident $Trait:ident $H:ident $R:ident) => {
-        impl std::ops::$Trait<$R<$H>> for $H {
-            type Output = $R<$H>;
+    (@left $Op:ident $name:ident $Trait:ident $H:ty, $T:ident $R:ident) => {
+        impl std::ops::$Trait<$R<$T>> for $H {
+            type Output = $R<$T>;
             #[track_caller]
-            fn $name(self, other: $R<$H>) -> $R<$H> {
-                elementwise(ScalarOp::$Op, &[host_constant::<$H, $H>(self), other.handle])
+            fn $name(self, other: $R<$T>) -> $R<$T> {
+                elementwise(ScalarOp::$Op, &[host_constant::<$T, _>(self.to_owned()), other.handle])
             }
         }
     };

@@ -1,6 +1,7 @@
 //! The region object of a staged `while`.
 use super::context::{self, Handle, Mark};
-use super::stage::{Condition, Decision, Key, Slot, read, turn, write};
+use super::decide::{Condition, Decision, Key, Slot};
+use super::stage::{read, turn, write};
 use pallas_ir::{Loc, RegionId};
 use std::marker::PhantomData;
 
@@ -55,6 +56,7 @@ impl<When: Decision> While<When> {
         false
     }
     /// The condition: whether the body runs. The region of an eager loop's last condition ends with the one around it.
+    #[track_caller]
     #[inline]
     pub fn condition<C: Condition<When>>(&mut self, c: C) -> bool {
         self.tested = c.handle();

@@ -1,230 +1,18 @@
 //! Staging: control flow that stays in place in the user's body.
 //!
-//! `#[kernel]` turns `if`, `for` and `while` into ordinary Rust whose steps ask a region object. The type of the
-//! condition selects a *pass*: for a host `bool` the pass is uninhabited, so every staged step behind it is unreachable,
-//! to the borrow checker as well, and the user's code is plain Rust. For a run-time [`Scalar<bool>`] the pass exists while
-//! tracing, both sides run once, and what changes is carried through the region.
+//! `#[kernel]` turns `if`, `for`, `while`, and `&&` and `||` whose right side is more than a comparison into ordinary Rust
+//! whose steps ask a region object. When the region is decided ([`decide`](super::decide)) selects a *pass*: for a host
+//! `bool` the pass is uninhabited, so every staged step after it is unreachable, to the borrow checker as well, and the
+//! user's code is plain Rust. For a run-time [`Scalar<bool>`] the pass exists while tracing, both sides run once, and what
+//! changes is carried through the region.
+use super::cmp::Left;
 use super::context::{self, Handle, Mark};
-use super::operand::{Host, Takes, host_constant};
+use super::decide::{AtRunTime, Bound, Changes, Condition, Decision, Gives, Key, Slot};
 pub use super::repeat::While;
-use super::tile::{Scalar, Tile};
-use pallas_ir::{DType, Elem, Literal, Loc, RegionId};
-use std::convert::Infallible;
+use super::tile::Scalar;
+use pallas_ir::{DType, Literal, Loc, RegionId};
 use std::marker::PhantomData;
 use std::ops::ControlFlow::{self, Break, Continue};
-
-/// What an `if` or `while` may test, and when it is decided.
-///
-/// The decision is a parameter, not an associated type: a wrong condition is then reported once, not again for each use
-/// of its decision.
-#[diagnostic::on_unimplemented(
-    message = "a condition must be a `bool` or a run-time `Scalar<bool>`, found `{Self}`",
-    label = "this is a `{Self}`",
-    note = "choose between tiles with `select(mask, a, b)`, or reduce the mask: `mask.any(..).item()`"
-)]
-pub trait Condition<When: Decision>: Sized {
-    #[doc(hidden)]
-    fn value(&self) -> bool;
-    #[doc(hidden)]
-    fn handle(&self) -> Option<Handle>;
-}
-impl Condition<AtTrace> for bool {
-    #[inline]
-    fn value(&self) -> bool {
-        *self
-    }
-    fn handle(&self) -> Option<Handle> {
-        None
-    }
-}
-impl Condition<AtRunTime> for Scalar<bool> {
-    fn value(&self) -> bool {
-        context::decide(self.handle, "a condition") != 0
-    }
-    fn handle(&self) -> Option<Handle> {
-        Some(self.handle)
-    }
-}
-
-/// Decided by the host, once, while the kernel is traced.
-#[derive(Clone, Copy, Debug)]
-pub enum AtTrace {}
-/// Decided by each program as it runs.
-#[derive(Clone, Copy, Debug)]
-pub enum AtRunTime {}
-
-/// When a condition is decided.
-pub trait Decision: Sized {
-    /// Exists only where a region is decided at run time.
-    type Pass;
-    #[doc(hidden)]
-    fn pass() -> Option<Self::Pass>;
-}
-impl Decision for AtTrace {
-    type Pass = Infallible;
-    #[inline]
-    fn pass() -> Option<Infallible> {
-        None
-    }
-}
-impl Decision for AtRunTime {
-    type Pass = ();
-    #[inline]
-    fn pass() -> Option<()> {
-        Some(())
-    }
-}
-
-/// Regions that `break`, `continue` and `return` may leave.
-#[diagnostic::on_unimplemented(
-    message = "this can't leave an `if` or `while` that is decided at run time",
-    label = "would leave a staged region",
-    note = "its condition is a run-time `Scalar<bool>`: both sides are recorded. Put what follows into `else`, or decide with a host `bool`"
-)]
-pub trait MayLeave {}
-impl MayLeave for AtTrace {}
-
-/// Regions in which a variable declared without a value may get one.
-#[diagnostic::on_unimplemented(
-    message = "a variable gets its first value in an `if` or `while` that is decided at run time",
-    label = "has no value before",
-    note = "give it one where it is declared, as `let mut`; or use the value of the `if` itself: `let y = if .. {{ a }} else {{ b }};`"
-)]
-pub trait MayDefer {}
-impl MayDefer for AtTrace {}
-
-/// What a staged region can carry from one side or iteration to the next: tiles, scalars, tuples and arrays of them.
-#[diagnostic::on_unimplemented(
-    message = "a `{Self}` is a host value and can't change in a region that is decided at run time",
-    label = "changes here, but is a host `{Self}`",
-    note = "make it a run-time value (`scalar(0)`), or use `#[unroll]` or a host condition"
-)]
-pub trait Carry {
-    #[doc(hidden)]
-    fn collect(&self, out: &mut Vec<Handle>);
-    #[doc(hidden)]
-    fn assign(&mut self, from: &mut dyn Iterator<Item = Handle>);
-}
-macro_rules! carry_handle {
-    ($($T:ident)*) => {$(
-        impl<T: Elem> Carry for $T<T> {
-            fn collect(&self, out: &mut Vec<Handle>) {
-                out.push(self.handle);
-            }
-            fn assign(&mut self, from: &mut dyn Iterator<Item = Handle>) {
-                if let Some(handle) = from.next() {
-                    self.handle = handle;
-                }
-            }
-        }
-    )*};
-}
-carry_handle! { Tile Scalar }
-impl Carry for () {
-    fn collect(&self, _: &mut Vec<Handle>) {}
-    fn assign(&mut self, _: &mut dyn Iterator<Item = Handle>) {}
-}
-impl<T: Carry, const N: usize> Carry for [T; N] {
-    fn collect(&self, out: &mut Vec<Handle>) {
-        self.iter().for_each(|x| x.collect(out));
-    }
-    fn assign(&mut self, from: &mut dyn Iterator<Item = Handle>) {
-        self.iter_mut().for_each(|x| x.assign(from));
-    }
-}
-macro_rules! carry_tuple {
-    ($($T:ident $i:tt),*) => {
-        impl<$($T: Carry),*> Carry for ($($T,)*) {
-            fn collect(&self, out: &mut Vec<Handle>) { $(self.$i.collect(out);)* }
-            fn assign(&mut self, from: &mut dyn Iterator<Item = Handle>) { $(self.$i.assign(from);)* }
-        }
-    };
-}
-carry_tuple! { A 0 }
-carry_tuple! { A 0, B 1 }
-carry_tuple! { A 0, B 1, C 2 }
-carry_tuple! { A 0, B 1, C 2, D 3 }
-carry_tuple! { A 0, B 1, C 2, D 3, E 4 }
-carry_tuple! { A 0, B 1, C 2, D 3, E 4, F 5 }
-
-/// [`Carry`] where the region is decided at run time; anything where the host decides.
-#[diagnostic::on_unimplemented(
-    message = "a `{Self}` is a host value and can't change in a region that is decided at run time",
-    label = "changes here, but is a host `{Self}`",
-    note = "make it a run-time value (`scalar(0)`), or use `#[unroll]` or a host condition"
-)]
-pub trait Changes<When> {
-    #[doc(hidden)]
-    fn handles(&self, out: &mut Vec<Handle>);
-    #[doc(hidden)]
-    fn put_back(&mut self, from: &mut dyn Iterator<Item = Handle>);
-}
-impl<T> Changes<AtTrace> for T {
-    fn handles(&self, _: &mut Vec<Handle>) {}
-    fn put_back(&mut self, _: &mut dyn Iterator<Item = Handle>) {}
-}
-#[diagnostic::do_not_recommend]
-impl<T: Carry> Changes<AtRunTime> for T {
-    fn handles(&self, out: &mut Vec<Handle>) {
-        self.collect(out);
-    }
-    fn put_back(&mut self, from: &mut dyn Iterator<Item = Handle>) {
-        self.assign(from);
-    }
-}
-
-/// What a region decided at run time may read: nothing that can change behind a shared reference.
-#[diagnostic::on_unimplemented(
-    message = "a `{Self}` can change unseen inside a region that is decided at run time",
-    label = "used inside the region; its interior mutability can't be staged",
-    note = "assign to a `let mut` variable instead; the region carries it"
-)]
-pub trait Steady<When> {}
-impl<T: ?Sized> Steady<AtTrace> for T {}
-#[diagnostic::do_not_recommend]
-impl<T: Sync + ?Sized> Steady<AtRunTime> for T {}
-
-/// Names a region's decision in the expansion.
-#[derive(Debug)]
-pub struct Key<When>(PhantomData<When>);
-impl<When> Key<When> {
-    pub(super) fn new() -> Self {
-        Key(PhantomData)
-    }
-}
-impl<When> Clone for Key<When> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<When> Copy for Key<When> {}
-
-/// A variable that a region changes.
-pub type Slot<'a, When> = &'a mut (dyn Changes<When> + 'a);
-
-/// Marks a variable as changed by the region.
-pub fn slot<'a, When, T: Changes<When> + 'a>(_: Key<When>, x: &'a mut T) -> Slot<'a, When> {
-    x
-}
-/// Holds a variable that the region only reads.
-#[inline]
-pub fn steady<When, T: Steady<When> + ?Sized>(_: Key<When>, x: &T) -> &T {
-    x
-}
-/// Stands before a `break`, `continue` or `return` that leaves the region.
-#[inline]
-pub fn leaves_region<When: MayLeave>(_: Key<When>) {}
-/// Stands before the first assignment to a variable from outside of the region.
-#[inline]
-pub fn first_value<When: MayDefer>(_: Key<When>) {}
-/// Diverges when `P` is uninhabited: the compiler, borrow checker included, drops what follows.
-#[inline]
-pub fn pass<P>(p: P) -> P {
-    p
-}
-/// Ends the borrow of what the region only read.
-#[inline]
-pub fn thaw<G>(_: G) {}
 
 pub(super) fn read<When>(slots: &[Slot<'_, When>]) -> Vec<Handle> {
     let mut out = vec![];
@@ -255,11 +43,24 @@ pub struct If<When> {
 pub fn condition<When: Decision, C: Condition<When>>(c: C) -> If<When> {
     let condition = c.handle();
     let side = condition.is_some() && context::tracing() || c.value();
-    let (mark, loc) = (Mark::default(), Loc::caller());
-    If { condition, side, before: vec![], value: vec![], then: None, mark, loc, when: PhantomData }
+    If::of(condition, side, Loc::caller())
+}
+/// Opens the right side of `&&`, the first side, or of `||`, the second: computed where the left one does not decide.
+#[track_caller]
+#[inline]
+pub fn short_circuit<When: Decision, L: Left>(left: &L, and: bool) -> If<When> {
+    let side = match When::pass() {
+        Some(_) if context::tracing() => true,
+        None if When::BOTH => and,
+        _ => left.value(),
+    };
+    If::of(left.handle(), side, Loc::caller())
 }
 
 impl<When: Decision> If<When> {
+    fn of(condition: Option<Handle>, side: bool, loc: Loc) -> Self {
+        If { condition, side, before: vec![], value: vec![], then: None, mark: Mark::default(), loc, when: PhantomData }
+    }
     /// Names the decision.
     pub fn key(&self) -> Key<When> {
         Key::new()
@@ -282,7 +83,7 @@ impl<When: Decision> If<When> {
     }
     /// After a side: its value, or on to the other side.
     #[inline]
-    pub fn leave<V: Changes<When>>(&mut self, value: V) -> ControlFlow<V, When::Pass> {
+    pub fn leave<V: Gives<When>>(&mut self, value: V) -> ControlFlow<V, When::Pass> {
         match When::pass() {
             Some(pass) if self.then.is_none() && context::tracing() => {
                 Changes::<When>::handles(&value, &mut self.value);
@@ -301,7 +102,7 @@ impl<When: Decision> If<When> {
         write(slots, &self.before);
     }
     /// Closes the last side: the value and the variables are now the region's results.
-    pub fn finish<V: Changes<When>>(&mut self, mut value: V, slots: &mut [Slot<'_, When>]) -> V {
+    pub fn finish<V: Gives<When>>(&mut self, mut value: V, slots: &mut [Slot<'_, When>]) -> V {
         let mut yields = vec![];
         Changes::<When>::handles(&value, &mut yields);
         let own = yields.len();
@@ -325,31 +126,6 @@ impl<When: Decision> If<When> {
     }
 }
 
-/// A bound or step of a staged `for`.
-#[diagnostic::on_unimplemented(
-    message = "a staged `for` counts over integers, found `{Self}`",
-    label = "not an integer bound"
-)]
-pub trait Bound {
-    #[doc(hidden)]
-    fn bound(self) -> Handle;
-}
-impl Bound for Scalar<i32> {
-    fn bound(self) -> Handle {
-        self.handle
-    }
-}
-#[diagnostic::do_not_recommend]
-impl<L: Host> Bound for L
-where
-    i32: Takes<L>,
-{
-    #[track_caller]
-    fn bound(self) -> Handle {
-        host_constant::<i32, L>(self)
-    }
-}
-
 /// A half-open range of a staged `for`.
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
@@ -362,6 +138,12 @@ pub struct Range {
 #[track_caller]
 pub fn range(lo: impl Bound, hi: impl Bound) -> Range {
     let (lo, hi) = (lo.bound(), hi.bound());
+    Range { lo, hi, step: context::constant(Literal::int(DType::I32, 1)), reverse: false }
+}
+/// `lo..=last`
+#[track_caller]
+pub fn range_inclusive(lo: impl Bound, last: impl Bound) -> Range {
+    let (lo, hi) = (lo.bound(), last.after());
     Range { lo, hi, step: context::constant(Literal::int(DType::I32, 1)), reverse: false }
 }
 impl Range {
@@ -396,8 +178,10 @@ impl For {
     pub fn new(range: Range) -> For {
         let mut count = (0, 1, 0);
         if !context::tracing() {
-            let value = |h| context::decide(h, "a bound of this `for`");
-            let (lo, hi, step) = (value(range.lo), value(range.hi), value(range.step));
+            // Not through a closure, which is no caller: a fault stands at the user's line.
+            let what = "a bound of this `for`";
+            let (lo, hi) = (context::decide(range.lo, what), context::decide(range.hi, what));
+            let step = context::decide(range.step, what);
             match crate::interp::walk::trip_count(lo, hi, step) {
                 Ok(trips) => count = (lo, step, trips),
                 Err(message) => {
@@ -409,7 +193,7 @@ impl For {
     }
     /// Names the decision.
     pub fn key(&self) -> Key<AtRunTime> {
-        Key(PhantomData)
+        Key::new()
     }
     /// The next iteration's index; while tracing there is one iteration.
     pub fn next(&mut self, slots: &mut [Slot<'_, AtRunTime>]) -> Option<Scalar<i32>> {

@@ -24,12 +24,13 @@ mod warm;
 pub(crate) use inspect::compiled;
 pub use inspect::{Checked, Cost, Explained, Explanation, check, cost, explain};
 pub use into::{Results, into};
+pub use scope::on;
 
 use crate::device::{Geometry, outputs};
 use crate::exec::{self, Call, Compiled};
 use crate::lang::context;
 use crate::{Array, Client, DeviceKind, Error, Result};
-use pallas_ir::{At, Diag, Kernel};
+use pallas_ir::{At, Diag, Kernel, Loc};
 use scope::Purpose;
 use spec::{Argument, Body, Frame, Map, Site, Spec};
 use std::any::TypeId;
@@ -63,7 +64,12 @@ pub fn launch<F: Fn(&Frame), const N: usize>(
     body: &F,
 ) -> Result<Outputs> {
     // The body's type has every generic argument around it, those of the kernel's `impl` block too.
-    instance(&site, arguments.into(), spec, maps, body, typeid::of::<F>())
+    called_at(site.called, instance(&site, arguments.into(), spec, maps, body, typeid::of::<F>()))
+}
+
+/// The result of a kernel that was called at this line.
+pub fn called_at<T>(loc: Loc, result: Result<T>) -> Result<T> {
+    result.map_err(|error| error.called_at(loc))
 }
 
 fn instance(
@@ -80,7 +86,7 @@ fn instance(
         return Err(Error::kernel(site.name, site.at, "", Diag::new("nested-kernel", At::Op, message, help)));
     }
     let scope = scope::current();
-    let client = client_of(site, &arguments)?;
+    let client = client_of(site, &arguments, scope.client())?;
     let (binding, compiled) = match warm::recall(site, &arguments, instance) {
         Some((sizes, compiled)) => (bind::Binding::again(sizes, arguments), compiled),
         None => {
@@ -134,9 +140,9 @@ fn unwritten(client: &Client, kernel: &Kernel, geometry: &Geometry) -> Result<Ve
     outputs(kernel).map(|i| client.zeros(kernel.operands[i].dtype, &geometry.shapes[i])).collect()
 }
 
-/// All arrays of a call live on one client; without arrays it is the process's.
-fn client_of(site: &Site<'_>, arguments: &[Argument]) -> Result<Client> {
-    let mut client: Option<Client> = None;
+/// All arrays of a call live on one client, and on the chosen one if there is one; without either it is the process's.
+fn client_of(site: &Site<'_>, arguments: &[Argument], chosen: Option<Client>) -> Result<Client> {
+    let mut client = chosen;
     for argument in arguments {
         let Argument::Array(array, _) = argument else { continue };
         match &client {

@@ -1,10 +1,10 @@
-//! What the calls of kernels inside of a closure do: run, or be looked at; and where their results lie.
+//! What the calls of kernels inside of a closure do: run, or be looked at; where, and where their results lie.
 //!
-//! `explain`, `cost`, `check`, `into` and the tuner set the scope of a thread while they run a closure. A call reads it once,
+//! `explain`, `cost`, `check`, `into`, `on` and the tuner set the scope of a thread while they run a closure. A call reads it once,
 //! at its beginning, and hands it down; nothing below `launch` knows of it.
 use super::inspect::Explained;
 use super::tune::Tuning;
-use crate::Array;
+use crate::{Array, Client};
 #[cfg(test)]
 use pallas_ir::Kernel;
 use std::cell::{Cell, RefCell};
@@ -17,6 +17,15 @@ pub(super) struct Scope {
     pub purpose: Rc<Purpose>,
     /// Arrays of the caller of `into`, for the outputs of the first call that they fit.
     pub lent: RefCell<Vec<Array>>,
+    /// The client of calls without arrays.
+    client: RefCell<Option<Client>>,
+}
+
+impl Scope {
+    /// The client that the innermost [`on`] chose.
+    pub(super) fn client(&self) -> Option<Client> {
+        self.client.borrow().clone()
+    }
 }
 
 /// What a call is for.
@@ -74,7 +83,7 @@ pub(super) fn purposed<R>(purpose: Purpose, f: impl FnOnce() -> R) -> (R, Purpos
         Purpose::Check(_) => current().lent.take(),
         _ => vec![],
     };
-    let scope = Rc::new(Scope { purpose: purpose.clone(), lent: RefCell::new(lent) });
+    let scope = Rc::new(Scope { purpose: purpose.clone(), lent: RefCell::new(lent), client: current().client.clone() });
     let result = within(scope.clone(), f);
     drop(scope);
     let purpose = Rc::into_inner(purpose).expect("a scope ends with its closure");
@@ -83,8 +92,42 @@ pub(super) fn purposed<R>(purpose: Purpose, f: impl FnOnce() -> R) -> (R, Purpos
 
 /// Runs `f` with arrays on loan for the outputs of a call.
 pub(super) fn lending<R>(lent: Vec<Array>, f: impl FnOnce() -> R) -> R {
-    let purpose = current().purpose.clone();
-    within(Rc::new(Scope { purpose, lent: RefCell::new(lent) }), f)
+    let outer = current();
+    let (purpose, client) = (outer.purpose.clone(), outer.client.clone());
+    drop(outer);
+    within(Rc::new(Scope { purpose, lent: RefCell::new(lent), client }), f)
+}
+
+/// Runs `f` with every kernel that it calls on this thread on `client`.
+///
+/// A kernel runs where its arrays live; one without inputs runs on the client of the innermost `on` around it, else on
+/// that of [`Client::from_env`]. Inside of `on` an array of another client is
+/// [`Error::ForeignClient`](crate::Error::ForeignClient). Arrays are made as ever: `client.array(..)`.
+///
+/// ```
+/// use pallas_rt::prelude::*;
+///
+/// #[kernel(grid = (cdiv(N, 8)))]
+/// fn count(#[dim] N: usize, #[block([N] => [8], |i| (i,))] out: Out<i32>) {
+///     out.store(iota::<i32>([8], 0) + program_id(0) * 8);
+/// }
+/// let client = Client::cpu();
+/// let x = on(&client, || count(5))?;
+/// assert_eq!(x.client(), &client);
+/// assert_eq!(x.to_vec::<i32>()?, [0, 1, 2, 3, 4]);
+/// # Ok::<(), Error>(())
+/// ```
+pub fn on<R>(client: &Client, f: impl FnOnce() -> R) -> R {
+    struct Restore(Rc<Scope>, Option<Client>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            self.0.client.replace(self.1.take());
+        }
+    }
+    let scope = current();
+    let outer = scope.client.replace(Some(client.clone()));
+    let _restore = Restore(scope, outer);
+    f()
 }
 
 #[cfg(test)]

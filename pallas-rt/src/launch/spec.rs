@@ -17,6 +17,8 @@ pub struct Site<'a> {
     pub name: &'static str,
     /// The function's line.
     pub at: Loc,
+    /// The line of the call.
+    pub called: Loc,
     /// `#[dim]` parameters.
     pub given: &'a [(&'static str, i64)],
     /// Values of outer constants in the spec, as bits.
@@ -138,6 +140,26 @@ pub fn array(x: impl Input) -> Array {
 pub fn param<T: ParamValue>(x: T) -> Argument {
     Argument::Param(x.literal())
 }
+/// An outer constant in a size, as the bits that tell calls apart.
+pub fn whole(x: impl Whole) -> u64 {
+    x.bits()
+}
+/// Outer constants that are sizes.
+#[diagnostic::on_unimplemented(message = "a size is an integer, found `{Self}`", label = "not an integer")]
+pub trait Whole {
+    #[doc(hidden)]
+    fn bits(self) -> u64;
+}
+macro_rules! whole {
+    ($($T:ty)*) => {$(
+        impl Whole for $T {
+            fn bits(self) -> u64 {
+                self as i64 as u64
+            }
+        }
+    )*};
+}
+whole! { i8 u8 i16 u16 i32 u32 i64 u64 isize usize }
 /// Host values of run-time scalar parameters.
 #[diagnostic::on_unimplemented(
     message = "a run-time parameter is a number or `bool`, found `{Self}`",

@@ -180,7 +180,8 @@ impl Tuning {
 
 /// All arrays live on one client, which the launch checks; without arrays it is the process's.
 fn client_of(candidates: &Candidates<'_>) -> Result<Client> {
-    candidates.arrays.first().map_or_else(Client::from_env, |array| Ok(array.client().clone()))
+    let client = candidates.arrays.first().map(|array| array.client().clone());
+    client.or_else(|| scope::current().client()).map_or_else(Client::from_env, Ok)
 }
 
 fn shapes(candidates: &Candidates<'_>) -> Vec<(DType, Vec<usize>)> {

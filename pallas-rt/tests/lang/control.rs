@@ -319,3 +319,88 @@ fn a_while_without_an_end_is_reported() {
         .expect("it starts");
     assert!(process.status.success(), "{}", String::from_utf8_lossy(&process.stdout));
 }
+
+/// Both ends count, forwards and backwards, in steps, from and to run-time numbers; an empty range has no turn.
+#[kernel(grid = (1))]
+fn inclusive(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>, n: i32) {
+    let mut digits = scalar(0);
+    for i in 0..=2 {
+        digits = digits * 10 + i;
+    }
+    for i in (n..=n + 4).step_by(2).rev() {
+        digits = digits * 10 + i;
+    }
+    for i in 4..=n {
+        digits = digits * 10 + i;
+    }
+    out.store(x.load() + digits.cast::<f32>());
+}
+
+#[test]
+fn inclusive_ranges_are_staged() {
+    assert_eq!(both([0.0], |x| inclusive(x, 1)), [12531.0]);
+    assert_eq!(both([0.0], |x| inclusive(x, 4)), [128644.0]);
+    let client = Client::cpu();
+    let x = client.array(&[0.0f32], &[1]).expect("it fits");
+    let text = explain(|| inclusive(&x, 1)).expect("it explains").to_string();
+    assert!(text.contains("= for"), "{text}");
+    let x = Client::interpreter().array(&[0.0f32], &[1]).expect("it fits");
+    let error = inclusive(&x, i32::MAX).expect_err("its end has no successor").to_string();
+    assert!(error.contains("a staged `for` can't reach 2147483647"), "{error}");
+}
+
+type Gains = Vec<Box<dyn Fn(Tile<f32>) -> Tile<f32> + Sync>>;
+
+/// What a staged region reads may be shared: counted references, closures that say that they are `Sync`.
+#[kernel(grid = (1))]
+fn shared(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    use std::rc::Rc;
+    let weights = Rc::new(vec![1.0f32, 2.0]);
+    let nested = vec![(Rc::new([3.0f32]), Some(Rc::clone(&weights)))];
+    let gains: Gains = vec![Box::new(|t| t * 2.0), Box::new(|t| t + 1.0)];
+    let mut acc = x.load();
+    for i in 0..2 {
+        acc += weights[1] + nested[0].0[0];
+        if i == 1 {
+            acc = gains.iter().fold(acc, |t, gain| gain(t)) * weights[0];
+        }
+    }
+    out.store(acc + nested.len() as f32);
+}
+
+#[test]
+fn regions_read_what_is_shared() {
+    assert_eq!(both([1.0], |x| shared(x)), [(1.0 + 10.0) * 2.0 + 1.0 + 1.0]);
+}
+
+/// A size on the left of a run-time number: a dimension that sizes a block, a const generic, and what is made of them.
+#[kernel(grid = (N))]
+fn sizes<const B: usize>(
+    #[block([N] => [N], |_i| (0,))] x: In<f32>,
+    #[block([N] => [1], |i| (i,))] out: Out<f32>,
+    #[fixed] extra: usize,
+) {
+    let i = program_id(0);
+    let last = N - 1;
+    let host: usize = N + last * 2 - B;
+    let sum = (N - 1 - i) + 10 * (last - i) + (B * 2 - i) * 100 + extra * i + (host % (i + 1)) + 3usize * i;
+    out.store(x.at(ds(N - 1 - i, 1)).load() + sum.cast::<f32>() * 10.0);
+}
+
+/// The same where no block has this size, so that it is a run-time number.
+#[kernel(grid = (N))]
+fn reversed(#[block([N] => [1], |i| (N - 1 - i,))] x: In<f32>, #[block([N] => [1], |i| (i,))] out: Out<f32>) {
+    out.store(x.load() + (N - 1 - program_id(0)).cast::<f32>() * 10.0);
+}
+
+#[test]
+fn sizes_stand_left_of_run_time_numbers() {
+    let plain = |i: usize| {
+        let (n, b, extra) = (3, 4, 7);
+        let host = n + (n - 1) * 2 - b;
+        let sum = (n - 1 - i) + 10 * (n - 1 - i) + (b * 2 - i) * 100 + extra * i + host % (i + 1) + 3 * i;
+        (n - 1 - i) as f32 + sum as f32 * 10.0
+    };
+    assert_eq!(both([0.0, 1.0, 2.0], |x| sizes::<4>(x, 7)), [0, 1, 2].map(plain));
+    assert_eq!(both([0.0, 1.0, 2.0], |x| reversed(x)), [22.0, 11.0, 0.0]);
+}

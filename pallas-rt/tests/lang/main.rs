@@ -8,11 +8,14 @@
     reason = "kernels are tested in every spelling, the clumsy ones too"
 )]
 mod aliases;
+mod clients;
 mod consts;
 mod control;
 mod host;
 mod items;
 mod literals;
+mod logic;
+mod matches;
 mod names;
 mod operations;
 mod places;

@@ -173,3 +173,69 @@ fn a_tile_of_another_call_is_refused() {
     blames(&message, "LEAKED.get().map_or", "old + t");
     assert!(message.contains("another kernel call"), "{message}");
 }
+
+/// What lies outside of the array is undefined, and decides what `which` says.
+#[kernel(grid = (1))]
+fn undefined(
+    #[block([N] => [4], |_i| (0,))] x: In<f32>,
+    #[block([N] => [4], |_i| (0,))] out: Out<f32>,
+    #[fixed] which: usize,
+) {
+    let sum = x.load().sum(0).item();
+    let (mut n, end) = (scalar(0), sum.cast::<i32>());
+    match which {
+        0 => {
+            if sum > 0.0 {
+                n += 1;
+            }
+        }
+        1 => {
+            while sum > 1.0 {
+                n += 1;
+            }
+        }
+        2 => {
+            for _ in 0..end {
+                n += 1;
+            }
+        }
+        3 => {
+            for _ in 0..=end {
+                n += 2;
+            }
+        }
+        _ => {
+            let both = sum > 2.0 && sum.abs().lt(9.0);
+            n += both.cast::<i32>();
+        }
+    }
+    out.store(x.load() + n.cast::<f32>());
+}
+
+#[test]
+fn an_undefined_condition_or_bound_is_blamed_where_it_stands() {
+    let x = Client::interpreter().array(&[0.0f32; 3], &[3]).expect("it fits");
+    let expected = [("if sum > 0.0", "if"), ("while sum", "while"), ("for _ in 0..end", "for"), ("0..=end", "..=")];
+    for (which, (marker, needle)) in expected.into_iter().chain([("let both", "&&")]).enumerate() {
+        let message = undefined(&x, which).expect_err("it is undefined").to_string();
+        blames(&message, marker, needle);
+    }
+}
+
+#[test]
+fn an_error_names_the_call() {
+    let check = |message: String, marker: &str| {
+        let call = place(marker, "narrowed(");
+        assert!(message.contains(&format!("called at {call}")), "not {call} but: {message}");
+        assert!(message.starts_with(file!()), "{message}");
+    };
+    let client = Client::cpu();
+    let x = client.array(&[0.0f32; 4], &[2, 2]).expect("it fits");
+    check(narrowed(&x).expect_err("a rank").to_string(), "check(narrowed(&x).expect_err(\"a rank");
+    let x = client.array(&[0.0f32; 4], &[4]).expect("it fits");
+    check(narrowed(&x).expect_err("a number out of range").to_string(), "check(narrowed(&x).expect_err(\"a number");
+}
+#[kernel(grid = (1))]
+fn narrowed(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    out.store((x.load().cast::<i8>() + 300).cast());
+}

@@ -2,8 +2,8 @@ use pallas_rt::prelude::*;
 
 #[kernel(grid = (1))]
 fn k(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
-    match program_id(0) {
-        0 => out.store(x.load()),
+    match x.load() {
+        0.0 => out.store(x.load()),
         _ => out.store(x.load() * 2.0),
     }
 }

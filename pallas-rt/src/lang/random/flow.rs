@@ -2,7 +2,8 @@
 use super::draw::{Dice, ERROR, Pool, SHAPE};
 use super::memory::Memory;
 use crate::lang::context::Handle;
-use crate::lang::stage::{Carry, For, While, condition, range, slot};
+use crate::lang::decide::{Carry, slot};
+use crate::lang::stage::{For, While, condition, range};
 use crate::prelude::*;
 use std::ops::ControlFlow::{Break, Continue};
 

@@ -2,7 +2,7 @@ use pallas_rt::prelude::*;
 
 #[kernel(grid = (1))]
 fn k(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
-    let i = 3 * program_id(0);
+    let i = 3usize * program_id(0);
     out.store(x.load() + i.cast::<f32>());
 }
 

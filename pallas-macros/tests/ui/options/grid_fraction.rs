@@ -1,0 +1,8 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (2.5))]
+fn k(#[block([N] => [2], |i| (i,))] x: In<f32>, #[block([N] => [2], |i| (i,))] out: Out<f32>) {
+    out.store(x.load() + 1.0);
+}
+
+fn main() {}

@@ -1,0 +1,17 @@
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (1))]
+fn k(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
+    let mut v = [x.load(); 2];
+    for _ in 0..2 {
+        for t in v.iter_mut() {
+            *t = *t * 2.0;
+        }
+    }
+    out.store(v[0] + v[1]);
+}
+
+#[test]
+fn runs() {
+    crate::gives([&[4]], |[x]| k(x), &[0.0, 8.0, 16.0, 24.0]);
+}

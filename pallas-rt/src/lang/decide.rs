@@ -1,0 +1,345 @@
+//! When a condition is decided, and what a region may then change, read and give.
+//!
+//! The decision is a type, inferred from the condition. [`Undecided`] stands for none: it keeps rustc from inferring a
+//! decision from a variable that only one of the others allows, which would blame the condition instead of the variable.
+use super::context::{self, Handle};
+use super::operand::{Host, Takes, host_constant};
+use super::tile::{Scalar, Tile};
+use pallas_ir::{At, DType, Diag, Elem, Literal, Op, ScalarOp};
+use std::convert::Infallible;
+use std::marker::PhantomData;
+use std::panic::RefUnwindSafe;
+
+/// What an `if` or `while` may test, and when it is decided.
+///
+/// The decision is a parameter, not an associated type: a wrong condition is then reported once, not again for each use
+/// of its decision.
+#[diagnostic::on_unimplemented(
+    message = "a condition must be a `bool` or a run-time `Scalar<bool>`, found `{Self}`",
+    label = "this is a `{Self}`",
+    note = "choose between tiles with `select(mask, a, b)`, or reduce the mask: `mask.any(..).item()`"
+)]
+pub trait Condition<When: Decision>: Sized {
+    #[doc(hidden)]
+    fn value(&self) -> bool;
+    #[doc(hidden)]
+    fn handle(&self) -> Option<Handle>;
+}
+impl Condition<AtTrace> for bool {
+    #[inline]
+    fn value(&self) -> bool {
+        *self
+    }
+    fn handle(&self) -> Option<Handle> {
+        None
+    }
+}
+impl Condition<AtRunTime> for Scalar<bool> {
+    #[track_caller]
+    fn value(&self) -> bool {
+        context::decide(self.handle, "a condition") != 0
+    }
+    fn handle(&self) -> Option<Handle> {
+        Some(self.handle)
+    }
+}
+
+/// Decided by the host, once, while the kernel is traced.
+#[derive(Clone, Copy, Debug)]
+pub enum AtTrace {}
+/// Decided by each program as it runs.
+#[derive(Clone, Copy, Debug)]
+pub enum AtRunTime {}
+/// Not decided by the left side alone: both sides of `&&` or `||` are computed, element by element.
+#[derive(Clone, Copy, Debug)]
+pub enum Elementwise {}
+/// No decision: nothing is of this type.
+#[derive(Clone, Copy, Debug)]
+pub enum Undecided {}
+
+/// When a condition is decided.
+pub trait Decision: Sized {
+    /// Exists only where a region is decided at run time.
+    type Pass;
+    /// Whether the right side of `&&` and `||` is computed whatever the left one is.
+    #[doc(hidden)]
+    const BOTH: bool = false;
+    #[doc(hidden)]
+    #[inline]
+    fn pass() -> Option<Self::Pass> {
+        None
+    }
+}
+impl Decision for AtTrace {
+    type Pass = Infallible;
+}
+impl Decision for AtRunTime {
+    type Pass = ();
+    #[inline]
+    fn pass() -> Option<()> {
+        Some(())
+    }
+}
+impl Decision for Elementwise {
+    type Pass = Infallible;
+    const BOTH: bool = true;
+}
+impl Decision for Undecided {
+    type Pass = Infallible;
+}
+
+/// Regions that `break`, `continue` and `return` may leave.
+#[diagnostic::on_unimplemented(
+    message = "this can't leave an `if` or `while` that is decided at run time",
+    label = "would leave a staged region",
+    note = "its condition is a run-time `Scalar<bool>`: both sides are recorded. Put what follows into `else`, or decide with a host `bool`"
+)]
+pub trait MayLeave {}
+impl MayLeave for AtTrace {}
+#[diagnostic::do_not_recommend]
+impl MayLeave for Elementwise {}
+#[diagnostic::do_not_recommend]
+impl MayLeave for Undecided {}
+
+/// Regions in which a variable declared without a value may get one.
+#[diagnostic::on_unimplemented(
+    message = "a variable gets its first value in an `if` or `while` that is decided at run time",
+    label = "has no value before",
+    note = "give it one where it is declared, as `let mut`; or use the value of the `if` itself: `let y = if .. {{ a }} else {{ b }};`"
+)]
+pub trait MayDefer {}
+impl MayDefer for AtTrace {}
+#[diagnostic::do_not_recommend]
+impl MayDefer for Elementwise {}
+#[diagnostic::do_not_recommend]
+impl MayDefer for Undecided {}
+
+/// What a staged region can carry from one side or iteration to the next: tiles, scalars, tuples and arrays of them.
+pub trait Carry {
+    #[doc(hidden)]
+    fn collect(&self, out: &mut Vec<Handle>);
+    #[doc(hidden)]
+    fn assign(&mut self, from: &mut dyn Iterator<Item = Handle>);
+}
+macro_rules! carry_handle {
+    ($($T:ident)*) => {$(
+        impl<T: Elem> Carry for $T<T> {
+            fn collect(&self, out: &mut Vec<Handle>) {
+                out.push(self.handle);
+            }
+            fn assign(&mut self, from: &mut dyn Iterator<Item = Handle>) {
+                if let Some(handle) = from.next() {
+                    self.handle = handle;
+                }
+            }
+        }
+    )*};
+}
+carry_handle! { Tile Scalar }
+impl Carry for () {
+    fn collect(&self, _: &mut Vec<Handle>) {}
+    fn assign(&mut self, _: &mut dyn Iterator<Item = Handle>) {}
+}
+impl<T: Carry, const N: usize> Carry for [T; N] {
+    fn collect(&self, out: &mut Vec<Handle>) {
+        self.iter().for_each(|x| x.collect(out));
+    }
+    fn assign(&mut self, from: &mut dyn Iterator<Item = Handle>) {
+        self.iter_mut().for_each(|x| x.assign(from));
+    }
+}
+macro_rules! carry_tuple {
+    ($($T:ident $i:tt),*) => {
+        impl<$($T: Carry),*> Carry for ($($T,)*) {
+            fn collect(&self, out: &mut Vec<Handle>) { $(self.$i.collect(out);)* }
+            fn assign(&mut self, from: &mut dyn Iterator<Item = Handle>) { $(self.$i.assign(from);)* }
+        }
+    };
+}
+carry_tuple! { A 0 }
+carry_tuple! { A 0, B 1 }
+carry_tuple! { A 0, B 1, C 2 }
+carry_tuple! { A 0, B 1, C 2, D 3 }
+carry_tuple! { A 0, B 1, C 2, D 3, E 4 }
+carry_tuple! { A 0, B 1, C 2, D 3, E 4, F 5 }
+
+/// [`Carry`] where the region is decided at run time; anything where the host decides.
+#[diagnostic::on_unimplemented(
+    message = "a `{Self}` can't change in a region that is decided at run time",
+    label = "changes here, but is a host `{Self}`",
+    note = "tiles, scalars, and tuples and arrays of them can: begin a number with a run-time value (`let mut n = scalar(0);`), and hold the tiles of a struct, `Vec` or `Option` in variables of their own",
+    note = "or let the host decide: `#[unroll]`, a condition that is a host `bool`"
+)]
+pub trait Changes<When> {
+    #[doc(hidden)]
+    fn handles(&self, _: &mut Vec<Handle>) {}
+    #[doc(hidden)]
+    fn put_back(&mut self, _: &mut dyn Iterator<Item = Handle>) {}
+}
+impl<T> Changes<AtTrace> for T {}
+impl<T> Changes<Elementwise> for T {}
+impl<T> Changes<Undecided> for T {}
+#[diagnostic::do_not_recommend]
+impl<T: Carry> Changes<AtRunTime> for T {
+    fn handles(&self, out: &mut Vec<Handle>) {
+        self.collect(out);
+    }
+    fn put_back(&mut self, from: &mut dyn Iterator<Item = Handle>) {
+        self.assign(from);
+    }
+}
+
+/// What an `if` may give: [`Carry`] where it is decided at run time.
+#[diagnostic::on_unimplemented(
+    message = "an `if` or `match` that is decided at run time gives a host `{Self}`",
+    label = "a host `{Self}`",
+    note = "give a run-time value: `scalar(1.0f32)`, `scalar(2)`, a tile, or a tuple or array of them",
+    note = "or let the host decide: a condition that is a host `bool`"
+)]
+pub trait Gives<When>: Changes<When> {}
+impl<T> Gives<AtTrace> for T {}
+impl<T> Gives<Elementwise> for T {}
+impl<T> Gives<Undecided> for T {}
+#[diagnostic::do_not_recommend]
+impl<T: Carry> Gives<AtRunTime> for T {}
+
+/// What a region decided at run time may read: nothing that can change through a shared reference.
+///
+/// This trait takes what is [`Sync`]; [`Held::steady`] takes what is [`RefUnwindSafe`] before it is asked: `Rc` is the
+/// one and not the other, `dyn Fn + Sync` the other way round, and neither holds of `Cell`.
+#[diagnostic::on_unimplemented(
+    message = "a `{Self}` can change unseen inside a region that is decided at run time",
+    label = "used inside the region; its interior mutability can't be staged",
+    note = "assign to a `let mut` variable instead; the region carries it",
+    note = "a closure in a `dyn Fn(..)` says that it keeps no `Cell` by `dyn Fn(..) + Sync`"
+)]
+pub trait Steady<When> {}
+impl<T> Steady<AtTrace> for T {}
+impl<T> Steady<Elementwise> for T {}
+impl<T> Steady<Undecided> for T {}
+#[diagnostic::do_not_recommend]
+impl<T: Sync> Steady<AtRunTime> for T {}
+
+/// A variable that a region only reads.
+#[derive(Debug)]
+pub struct Held<'a, When, T>(pub Key<When>, pub &'a T);
+
+impl<'a, When, T: RefUnwindSafe> Held<'a, When, T> {
+    /// Borrows it.
+    #[inline]
+    pub fn steady(&self) -> &'a T {
+        self.1
+    }
+}
+/// [`Held::steady`] for every other type.
+pub trait Otherwise<'a, When, T> {
+    /// Borrows it.
+    fn steady(&self) -> &'a T
+    where
+        T: Steady<When>;
+}
+impl<'a, When, T> Otherwise<'a, When, T> for Held<'a, When, T> {
+    #[inline]
+    fn steady(&self) -> &'a T
+    where
+        T: Steady<When>,
+    {
+        self.1
+    }
+}
+
+/// Keeps what a region only reads borrowed until its end; rustc names this type where the region changes one of them.
+#[derive(Debug)]
+pub struct HostValuesStayTheSameWhereDecidedAtRunTime<T>(pub T);
+impl<T> Drop for HostValuesStayTheSameWhereDecidedAtRunTime<T> {
+    #[inline]
+    fn drop(&mut self) {}
+}
+
+/// Names a region's decision in the expansion.
+#[derive(Debug)]
+pub struct Key<When>(PhantomData<When>);
+impl<When> Key<When> {
+    pub(super) fn new() -> Self {
+        Key(PhantomData)
+    }
+}
+impl<When> Clone for Key<When> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<When> Copy for Key<When> {}
+
+/// A variable that a region changes.
+pub type Slot<'a, When> = &'a mut (dyn Changes<When> + 'a);
+
+/// Marks a variable as changed by the region.
+pub fn slot<'a, When, T: Changes<When> + 'a>(_: Key<When>, x: &'a mut T) -> Slot<'a, When> {
+    x
+}
+/// Hands on what a side of an `if` gives.
+#[inline]
+pub fn gives<When, T: Gives<When>>(_: Key<When>, x: T) -> T {
+    x
+}
+/// Stands before a `break`, `continue` or `return` that leaves the region.
+#[inline]
+pub fn leaves_region<When: MayLeave>(_: Key<When>) {}
+/// Stands before the first assignment to a variable from outside of the region.
+#[inline]
+pub fn first_value<When: MayDefer>(_: Key<When>) {}
+/// Diverges when `P` is uninhabited: the compiler, borrow checker included, drops what follows.
+#[inline]
+pub fn pass<P>(p: P) -> P {
+    p
+}
+
+/// A bound or step of a staged `for`.
+#[diagnostic::on_unimplemented(
+    message = "a staged `for` counts over integers, found `{Self}`",
+    label = "not an integer bound"
+)]
+pub trait Bound {
+    #[doc(hidden)]
+    fn bound(self) -> Handle;
+    /// The integer after it: the end of `..=`.
+    #[doc(hidden)]
+    fn after(self) -> Handle;
+}
+impl Bound for Scalar<i32> {
+    fn bound(self) -> Handle {
+        self.handle
+    }
+    #[track_caller]
+    fn after(self) -> Handle {
+        if !context::tracing() && context::decide(self.handle, "a bound of this `for`") == i64::from(i32::MAX) {
+            let message = format!("a staged `for` can't reach {}", i32::MAX);
+            return context::blame(Diag::new(
+                "range",
+                At::Op,
+                message,
+                "its variable is an i32, and so is the end after it",
+            ));
+        }
+        let one = context::constant(Literal::int(DType::I32, 1));
+        context::emit(Op::Scalar(ScalarOp::Add), &[self.handle, one])
+    }
+}
+#[diagnostic::do_not_recommend]
+impl<L: Host> Bound for L
+where
+    i32: Takes<L>,
+{
+    #[track_caller]
+    fn bound(self) -> Handle {
+        host_constant::<i32, L>(self)
+    }
+    #[track_caller]
+    fn after(self) -> Handle {
+        match self.literal(DType::I32) {
+            Ok(last) => host_constant::<i32, i64>(last.as_i64() + 1),
+            Err(diag) => context::blame(diag),
+        }
+    }
+}

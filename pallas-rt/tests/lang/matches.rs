@@ -1,0 +1,137 @@
+//! `match` of numbers: decided by the host or at run time, as the number is.
+use crate::both;
+use pallas_rt::prelude::*;
+
+const NINE: i32 = 9;
+
+/// Literals, ranges, alternatives, guards, names and what is left; a tile and a scalar carried.
+#[kernel(grid = (1))]
+fn matched(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>, n: i32) {
+    let (mut t, mut hits) = (x.load(), scalar(0));
+    let value = match n + 1 {
+        0 => scalar(100),
+        -3 | -2 => {
+            t += 0.5;
+            scalar(200)
+        }
+        1..=3 => n * 10,
+        k @ 4..6 if k % 2 == 0 => k * 1000,
+        NINE => scalar(900),
+        mut k if k > 5 => {
+            k += 1;
+            hits += k;
+            match k {
+                7 => scalar(7),
+                8.. => k * 2,
+                _ => scalar(-7),
+            }
+        }
+        _ => {
+            t = t * 2.0;
+            scalar(-1)
+        }
+    };
+    match n == 2 {
+        true => hits += 1000,
+        false => {}
+    }
+    if matches!(n, 3 | 5..=6 if hits > 0) {
+        hits += 5000;
+    }
+    out.store(t * 10000.0 + (value + hits).cast::<f32>());
+}
+
+fn plain(x: f32, n: i32) -> f32 {
+    let (mut t, mut hits) = (x, 0);
+    let value = match n + 1 {
+        0 => 100,
+        -3 | -2 => {
+            t += 0.5;
+            200
+        }
+        1..=3 => n * 10,
+        k @ 4..6 if k % 2 == 0 => k * 1000,
+        NINE => 900,
+        mut k if k > 5 => {
+            k += 1;
+            hits += k;
+            match k {
+                7 => 7,
+                8.. => k * 2,
+                _ => -7,
+            }
+        }
+        _ => {
+            t *= 2.0;
+            -1
+        }
+    };
+    match n == 2 {
+        true => hits += 1000,
+        false => {}
+    }
+    if matches!(n, 3 | 5..=6 if hits > 0) {
+        hits += 5000;
+    }
+    t * 10000.0 + (value + hits) as f32
+}
+
+#[test]
+fn arms_are_tried_in_order() {
+    for n in -6..12 {
+        assert_eq!(both([1.0, 2.0], |x| matched(x, n)), [1.0, 2.0].map(|x| plain(x, n)), "{n}");
+    }
+}
+
+/// Host numbers, references and what no number is: Rust's own meaning.
+#[kernel(grid = (1))]
+fn host(
+    #[block([N] => [N], |_i| (0,))] x: In<f32>,
+    #[block([N] => [N], |_i| (0,))] out: Out<f32>,
+    #[fixed] mode: Option<usize>,
+) {
+    let mut sum = 0;
+    for (i, e) in [5usize, 6, 7].iter().enumerate() {
+        sum += match e {
+            5 => 1,
+            6 | 7 if i == 1 => 10,
+            k => *k * 100,
+        };
+        match i {
+            0 => continue,
+            1 => {}
+            _ => break,
+        }
+        sum += 1000;
+    }
+    let even = String::from("even");
+    let name: &str = match sum % 2 {
+        0 => &even,
+        _ => "odd",
+    };
+    let scale = match mode {
+        Some(0) => 2.0,
+        Some(n) => n as f32,
+        None => 1.0,
+    };
+    let level = 3;
+    let deep: Box<dyn Fn(f32) -> f32> = match level {
+        3 => Box::new(|x| x + 0.5),
+        _ => Box::new(|x| x),
+    };
+    let late;
+    match sum {
+        0 => late = 0.0,
+        _ => late = 1.0,
+    }
+    if matches!(mode, Some(2)) && matches!(name, "odd") && matches!(level, 1..=3) {
+        sum += 20000;
+    }
+    out.store(x.load() * scale + sum as f32 + deep(0.0) + late)
+}
+
+#[test]
+fn host_numbers_are_matched_while_tracing() {
+    assert_eq!(both([1.0], |x| host(x, None)), [1.0 + 1711.0 + 1.5]);
+    assert_eq!(both([1.0], |x| host(x, Some(2))), [2.0 + 21711.0 + 1.5]);
+}
