@@ -79,13 +79,18 @@ impl Operands {
     ///
     /// # Errors
     /// Device trouble.
+    #[track_caller]
     pub fn spans(&self, block: [usize; 2]) -> Result<[Array; 2]> {
         let [own, theirs] = &self.segments;
-        let spans = |numbers: &Array, block: usize| match (self.rules.segments, numbers.shape()) {
+        Ok([self.spans_of(own, block[0])?, self.spans_of(theirs, block[1])?])
+    }
+
+    #[track_caller]
+    fn spans_of(&self, numbers: &Array, block: usize) -> Result<Array> {
+        match (self.rules.segments, numbers.shape()) {
             (true, &[_, n]) => segment_spans(numbers, block, n.div_ceil(block)),
             _ => numbers.reshape(&[numbers.len(), 1, 1]),
-        };
-        Ok([spans(own, block[0])?, spans(theirs, block[1])?])
+        }
     }
 }
 
@@ -130,7 +135,7 @@ impl Options<'_> {
             bias,
             segments,
             sinks,
-            scale: self.scale.unwrap_or(1.0 / (d as f32).sqrt()),
+            scale: scale(self.scale, d)?,
             seed: [(seed >> 32) as u32, seed as u32],
             rules: self.rules(q.client().target())?,
         })
@@ -157,6 +162,17 @@ impl Options<'_> {
             dropout: self.dropout.map(|dropout| (f64::from(dropout.rate) * 2f64.powi(32)) as u32),
             one_way: target.budget().lockstep,
         })
+    }
+}
+
+/// The factor of the scores, `1 / sqrt(d)` by default.
+///
+/// # Errors
+/// It is not finite.
+pub(crate) fn scale(scale: Option<f32>, d: usize) -> Result<f32> {
+    match scale.filter(|scale| !scale.is_finite()) {
+        Some(scale) => Err(wrong(format!("`scale` is {scale}, expected a finite number"))),
+        None => Ok(scale.unwrap_or(1.0 / (d as f32).sqrt())),
     }
 }
 

@@ -13,7 +13,7 @@
 //! backward, where stored logits would take 4; memory is n + V rows of d elements instead of n·V. Everything but the
 //! operands is f32.
 use crate::blocks::{Choice, Need, choose};
-use crate::dispatch::floats;
+use crate::dispatch::{floats, integers};
 use crate::element::{Floating, Wide};
 use crate::rows::{in_rows, rows};
 use pallas_rt::prelude::*;
@@ -23,7 +23,7 @@ use pallas_rt::prelude::*;
 pub struct Options {
     /// Rows of this label have no loss and no gradient; it need not be a class. -100, as in PyTorch.
     pub ignore: i32,
-    /// ε: how much of the target is spread evenly over all classes.
+    /// ε: part of the target, 0 to 1, that is spread evenly over all classes.
     pub smoothing: f32,
     /// ζ: weight of the squared log-sum-exp.
     pub z_loss: f32,
@@ -269,21 +269,34 @@ fn rounded<E: Floating, const BN: usize, const BD: usize>(
     out.store(x.load().cast::<E>());
 }
 
-/// Refuses what is no class, and no classes at all; gives the labels as a column.
+/// Sums in the operands' type.
+#[track_caller]
+fn narrow(dtype: DType, sums: Array) -> Result<Array> {
+    match dtype {
+        DType::F32 => Ok(sums),
+        other => floats!("cross_entropy", other, E => rounded::<E, 8, 1024>(&sums)),
+    }
+}
+
+/// The labels as a column. Refuses options out of their range, what is no class, and no classes at all.
 fn column(labels: &Array, n: usize, classes: usize, options: &Options) -> Result<Array> {
     let wrong = |message: String| Err(Error::Value { message });
+    let Options { ignore, smoothing, z_loss } = *options;
+    if !(0.0..=1.0).contains(&smoothing) {
+        return wrong(format!("`smoothing` is {smoothing}, expected 0 to 1"));
+    }
+    if !z_loss.is_finite() {
+        return wrong(format!("`z_loss` is {z_loss}, expected a finite number"));
+    }
     if labels.len() != n {
         return wrong(format!("`labels` has shape {:?} for {n} rows", labels.shape()));
     }
     if classes == 0 {
         return wrong("cross-entropy needs at least one class".into());
     }
-    let bad = |&(_, &y): &(usize, &i32)| y != options.ignore && usize::try_from(y).map_or(true, |y| y >= classes);
-    if let Some((row, y)) = labels.to_vec::<i32>()?.iter().enumerate().find(bad) {
-        return wrong(format!(
-            "label {y} of row {row} is none of {classes} classes, nor the ignored {}",
-            options.ignore
-        ));
+    let bad = |&(_, &y): &(usize, &i32)| y != ignore && usize::try_from(y).map_or(true, |y| y >= classes);
+    if let Some((row, y)) = integers("labels", labels)?.iter().enumerate().find(bad) {
+        return wrong(format!("label {y} of row {row} is none of {classes} classes, nor the ignored {ignore}"));
     }
     labels.reshape(&[n, 1])
 }
@@ -330,7 +343,7 @@ macro_rules! blocks {
 /// Labels are read on the host to check them: on a GPU the call waits for what makes them.
 ///
 /// # Errors
-/// Shapes or element types that do not fit, a label that is no class; device trouble.
+/// Shapes or element types that do not fit, a label that is no class, options out of their range; device trouble.
 ///
 /// ```
 /// use pallas_kernels::cross_entropy::{Options, cross_entropy, cross_entropy_backward};
@@ -349,6 +362,7 @@ macro_rules! blocks {
 /// assert_eq!(dx.to_vec::<f32>()?[2..], [0.0, 0.0]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) -> Result<(Array, Array)> {
     let flat = operands(x, w)?;
     let column = column(labels, flat.shape()[0], w.shape()[0], options)?;
@@ -363,6 +377,7 @@ pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) ->
 ///
 /// # Errors
 /// As [`cross_entropy`].
+#[track_caller]
 pub fn cross_entropy_backward(
     x: &Array,
     w: &Array,
@@ -376,18 +391,14 @@ pub fn cross_entropy_backward(
     let labels = column(labels, n, w.shape()[0], options)?;
     let (lse, dloss) = (lse.reshape(&[n, 1])?, dloss.reshape(&[n, 1])?);
     let Options { ignore, smoothing, z_loss } = *options;
-    let narrow = |sums: Array| match x.dtype() {
-        DType::F32 => Ok(sums),
-        other => floats!("cross_entropy", other, E => rounded::<E, 8, 1024>(&sums)),
-    };
     let (dx, dw) = floats!("cross_entropy_backward", x.dtype(), E => {
         let dx = blocks!(
             CrossEntropyDx, cross_entropy_dx, [16, 32, 32], E, (&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss))?;
-        let dx = narrow(dx)?;
+        let dx = narrow(x.dtype(), dx)?;
         blocks!(CrossEntropyDw, cross_entropy_dw, [64, 8, 32], E, (&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss))
             .map(|dw| (dx, dw))
     })?;
-    Ok((dx.reshape(x.shape())?, narrow(dw)?))
+    Ok((dx.reshape(x.shape())?, narrow(x.dtype(), dw)?))
 }
 
 /// Loss and log-sum-exp of given logits `[.., classes]`, as [`cross_entropy`] of those it computes itself.
@@ -406,6 +417,7 @@ pub fn cross_entropy_backward(
 /// assert!((dz[0] + 0.75).abs() < 1e-6 && (dz[1] - 0.75).abs() < 1e-6);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn cross_entropy_of_logits(z: &Array, labels: &Array, options: &Options) -> Result<(Array, Array)> {
     let flat = rows(z)?;
     let column = column(labels, flat.shape()[0], flat.shape()[1], options)?;
@@ -420,6 +432,7 @@ pub fn cross_entropy_of_logits(z: &Array, labels: &Array, options: &Options) -> 
 ///
 /// # Errors
 /// As [`cross_entropy`].
+#[track_caller]
 pub fn cross_entropy_of_logits_backward(
     z: &Array,
     labels: &Array,

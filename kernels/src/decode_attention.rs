@@ -14,7 +14,7 @@
 //!
 //! Take this for 1 to 64 queries against a contiguous cache, [`crate::flash_attention`] for more queries, and
 //! [`crate::paged_attention`] where the cache lies in pages or requests have different numbers of queries.
-use crate::attention_options::{axes, soft_cap};
+use crate::attention_options::{axes, scale, soft_cap};
 use crate::attention_scores::Rules;
 use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::floats;
@@ -168,6 +168,7 @@ pub fn block_size(target: &Target, rows: usize, head_dim: usize) -> usize {
 /// assert_eq!(out.to_vec::<f32>()?, [2.0, 3.0]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn decode_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<Array> {
     decode_attention_with_lse(q, k, v, options).map(|(out, _)| out)
 }
@@ -177,6 +178,7 @@ pub fn decode_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) 
 ///
 /// # Errors
 /// As [`decode_attention`].
+#[track_caller]
 pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Array, Array)> {
     let client = q.client();
     let ([batch, heads, queries, d], [_, key_heads, keys, _]) = (axes("q", q)?, axes("k", k)?);
@@ -199,7 +201,7 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
         None => table(client, &vec![keys; batch], &[batch])?,
     };
     let rules = Rules { soft_cap: soft_cap(options.soft_cap)?, ..Rules::default() };
-    let scale = options.scale.unwrap_or(1.0 / (d as f32).sqrt());
+    let scale = scale(options.scale, d)?;
     let stacked = q.reshape(&[batch, key_heads, apart, rows, d])?;
     let steps = blocks.div_ceil(splits);
     let of = |shape: [usize; 4]| shape.iter().product::<usize>();
@@ -207,7 +209,7 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
         let rows = (0..batch * key_heads * apart).map(|at| [at / apart * splits * apart + at % apart, apart, splits]);
         table(client, &rows.flatten().collect::<Vec<_>>(), &[batch * key_heads * apart, 3])
     };
-    let (out, lse) = floats!("decode_attention", q.dtype(), E => (|| {
+    let (out, lse) = floats!("decode_attention", q.dtype(), E => {
         macro_rules! call {
             ($($BK:literal)*) => {
                 match block {
@@ -219,12 +221,13 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
         }
         let (out, lse) = call!(8 16 32 256)?;
         if splits == 1 && q.dtype() == DType::F32 {
-            return Ok((out, lse));
+            Ok((out, lse))
+        } else {
+            let parts = of([batch, key_heads, splits, apart]);
+            let (out, lse) = (out.reshape(&[parts, rows, d])?, lse.reshape(&[parts, rows])?);
+            combine_splits::<E>(&parts_of()?, &out, &lse, splits)
         }
-        let (out, lse) = (out.reshape(&[of([batch, key_heads, splits, apart]), rows, d])?,
-                          lse.reshape(&[of([batch, key_heads, splits, apart]), rows])?);
-        combine_splits::<E>(&parts_of()?, &out, &lse, splits)
-    })())?;
+    })?;
     Ok((out.reshape(q.shape())?, lse.reshape(&[batch, heads, queries])?))
 }
 

@@ -1,4 +1,5 @@
-//! From an array's element type to the kernel of that type.
+//! Element types of arrays: the kernel of a float type, and the numbers of a table.
+use pallas_rt::prelude::*;
 
 /// Evaluates an expression with `$E` the float type of `$dtype`: f32, f16 or bf16.
 macro_rules! floats {
@@ -23,3 +24,14 @@ macro_rules! floats {
     };
 }
 pub(crate) use floats;
+
+/// The elements of an i32 array on the host.
+///
+/// # Errors
+/// Another element type, with the operand's name; device trouble.
+pub(crate) fn integers(name: &str, x: &Array) -> Result<Vec<i32>> {
+    if x.dtype() != DType::I32 {
+        return Err(Error::Value { message: format!("`{name}` holds {}, expected i32", x.dtype()) });
+    }
+    x.to_vec::<i32>()
+}

@@ -8,7 +8,7 @@
 //! sums a row's gradients in ascending order of position, in f32: no atomics, the same result every time. It costs one read
 //! of `dout` and one write of `dtable`, as rows that nobody looked up are zeros.
 use crate::blocks::{Choice, Need, choose};
-use crate::dispatch::floats;
+use crate::dispatch::{floats, integers};
 use crate::element::Floating;
 use crate::rows::rows;
 use pallas_rt::prelude::*;
@@ -51,7 +51,7 @@ fn width(x: &Array) -> usize {
 
 /// The numbers, each checked against the table.
 fn checked(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
-    let found = ids.to_vec::<i32>()?;
+    let found = integers("ids", ids)?;
     match found.iter().position(|&id| usize::try_from(id).map_or(true, |id| id >= vocabulary)) {
         None => Ok(found),
         Some(at) => Err(Error::Value {
@@ -79,6 +79,7 @@ fn checked(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
 /// assert_eq!(dtable.to_vec::<f32>()?, [0.0, 0.0, 0.0, 0.0, 40.0, 42.0]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn embedding(table: &Array, ids: &Array) -> Result<Array> {
     let &[vocabulary, d] = table.shape() else {
         let message = format!("`table` has shape {:?}, expected [vocabulary, d]", table.shape());
@@ -98,6 +99,7 @@ pub fn embedding(table: &Array, ids: &Array) -> Result<Array> {
 ///
 /// # Errors
 /// As [`embedding`]; `dout` of another shape.
+#[track_caller]
 pub fn embedding_backward(dout: &Array, ids: &Array, vocabulary: usize, padding: Option<i32>) -> Result<Array> {
     let flat = rows(dout)?;
     let &[n, d] = flat.shape() else { unreachable!("rows are a matrix") };

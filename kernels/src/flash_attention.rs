@@ -212,15 +212,19 @@ fn is_narrow(target: &Target, dtype: DType) -> bool {
 /// assert_eq!(out.to_vec::<f32>()?, [2.0, 3.0]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn flash_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<Array> {
     flash_attention_with_lse(q, k, v, options).map(|(out, _)| out)
 }
 
-/// [`flash_attention`] and the logarithm of each row's sum of exponentials, f32 `[batch, heads, queries]`; -inf for rows
-/// without live key.
+/// [`flash_attention`] and the logarithm of each row's sum of exponentials, f32 `[batch, heads, queries]`.
+///
+/// The sum has that of the head's sink, if there are [`Options::sinks`]. So a row without live key, also where there are no
+/// keys at all, has its sink's score, and -inf without sinks.
 ///
 /// # Errors
 /// As [`flash_attention`].
+#[track_caller]
 pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Array, Array)> {
     let shape = axes("q", q)?;
     macro_rules! call {
@@ -238,6 +242,7 @@ pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Optio
 ///
 /// # Errors
 /// As [`flash_attention`].
+#[track_caller]
 pub fn flash_attention_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     q: &Array,
     k: &Array,
@@ -245,6 +250,14 @@ pub fn flash_attention_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     options: &Options<'_>,
 ) -> Result<(Array, Array)> {
     let operands = &options.operands(q, k)?;
+    let ([_, _, keys, _], [_, _, values, _]) = (axes("k", k)?, axes("v", v)?);
+    if options.sinks.is_some() && keys == 0 && values == 0 {
+        // Without a block of keys no program runs, and the sinks would be in no sum: one key that nobody sees.
+        let one = |x: &Array| x.client().zeros(x.dtype(), &[x.shape()[0], x.shape()[1], 1, x.shape()[3]]);
+        let none = q.client().zeros(DType::I32, &[q.shape()[0]])?;
+        let unseen = Options { lengths: Some(&none), bias: None, segments: None, ..*options };
+        return flash_attention_in_blocks::<E, BQ, BK>(q, &one(k)?, &one(v)?, &unseen);
+    }
     let Operands { lengths, bias, segments: [own, theirs], sinks, scale, seed: [high, low], rules } = operands;
     let [queries, keys] = &operands.spans([BQ, BK])?;
     let narrow = is_narrow(q.client().target(), E::DTYPE);

@@ -158,6 +158,7 @@ pub fn block_sizes(target: &Target, head_dim: usize) -> (usize, usize) {
 /// assert_eq!(dv.to_vec::<f32>()?, [0.5, 0.0, 0.5, 0.0]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn flash_attention_backward(
     operands: [&Array; 3],
     results: [&Array; 2],
@@ -187,6 +188,7 @@ pub fn flash_attention_backward(
 ///
 /// # Errors
 /// As [`flash_attention_backward`].
+#[track_caller]
 pub fn gradients_in_blocks<E: Floating, const OWN: usize, const PAST: usize>(
     [q, k, v]: [&Array; 3],
     [out, lse]: [&Array; 2],

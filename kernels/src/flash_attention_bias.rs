@@ -101,6 +101,7 @@ pub fn flash_attention_dsinks<E: Floating, const BQ: usize>(
 /// assert_eq!(dbias.to_vec::<f32>()?, [-0.5, 0.5]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn bias_gradient(
     operands: [&Array; 3],
     results: [&Array; 2],
@@ -123,6 +124,7 @@ pub fn bias_gradient(
 ///
 /// # Errors
 /// As [`bias_gradient`].
+#[track_caller]
 pub fn bias_gradient_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     [q, k, v]: [&Array; 3],
     [out, lse]: [&Array; 2],
@@ -161,6 +163,7 @@ const ROWS: usize = 256;
 /// assert!((dsinks[0] + 0.25).abs() < 1e-6, "half of the weight is the sink's, and a half of that the key's");
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn sinks_gradient([out, lse]: [&Array; 2], dout: &Array, sinks: &Array) -> Result<Array> {
     floats!("sinks_gradient", out.dtype(), E => sinks_gradient_in::<E>([out, lse], dout, sinks))
 }
@@ -169,6 +172,7 @@ pub fn sinks_gradient([out, lse]: [&Array; 2], dout: &Array, sinks: &Array) -> R
 ///
 /// # Errors
 /// As [`sinks_gradient`].
+#[track_caller]
 pub fn sinks_gradient_in<E: Floating>([out, lse]: [&Array; 2], dout: &Array, sinks: &Array) -> Result<Array> {
     let delta = &flash_attention_delta::<E, ROWS>(out, dout)?;
     flash_attention_dsinks::<E, ROWS>(lse, delta, sinks)

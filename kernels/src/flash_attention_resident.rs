@@ -108,6 +108,7 @@ pub(crate) fn is_worth_it(
 ///
 /// # Errors
 /// As there.
+#[track_caller]
 pub fn resident_gradients<E: Floating, const BQ: usize, const BK: usize>(
     [q, k, v]: [&Array; 3],
     [out, lse]: [&Array; 2],

@@ -22,7 +22,8 @@ pub enum Gate {
 /// The function and its derivative.
 fn activation<A: Wide>(g: Tile<A>, gelu: bool) -> (Tile<A>, Tile<A>) {
     if gelu {
-        let below = (g * FRAC_1_SQRT_2).erf() * 0.5 + 0.5;
+        // Not `1 + erf`: that is 0 below -6, where Φ is not.
+        let below = (g * -FRAC_1_SQRT_2).erfc() * 0.5;
         let density = (g * g * -0.5).exp() * (FRAC_1_SQRT_2 / PI.sqrt());
         (g.gelu(), below + g * density)
     } else {
@@ -91,6 +92,7 @@ fn alike(operands: &[(&str, &Array)]) -> Result<()> {
 /// assert_eq!(gated(&gate, &up, Gate::Silu)?.to_vec::<f32>()?, [0.0, 50.0]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn gated(gate: &Array, up: &Array, by: Gate) -> Result<Array> {
     alike(&[("gate", gate), ("up", up)])?;
     let gelu = by == Gate::Gelu;
@@ -111,6 +113,7 @@ pub fn gated(gate: &Array, up: &Array, by: Gate) -> Result<Array> {
 /// assert_eq!((dgate.to_vec::<f32>()?, dup.to_vec::<f32>()?), (vec![3.0], vec![0.0]));
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn gated_backward(gate: &Array, up: &Array, dy: &Array, by: Gate) -> Result<(Array, Array)> {
     alike(&[("gate", gate), ("up", up), ("dy", dy)])?;
     let gelu = by == Gate::Gelu;

@@ -197,6 +197,7 @@ fn batched(x: &Array) -> Result<Array> {
 /// assert_eq!(c.to_vec::<f32>()?, [7.0, 10.0, 15.0, 22.0]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
     match a.dtype() {
         DType::I8 => matmul_int8(a, b, Layout::default()),
@@ -219,6 +220,7 @@ pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
 /// assert_eq!(y.to_vec::<f32>()?, [1.0, 0.0]);
 /// # Ok::<(), Error>(())
 /// ```
+#[track_caller]
 pub fn matmul_with(
     a: &Array,
     b: &Array,
@@ -241,6 +243,7 @@ pub fn matmul_with(
 /// assert_eq!(c.to_vec::<i32>()?, [128 * 128 + 127 * 127]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn matmul_int8(a: &Array, b: &Array, layout: Layout) -> Result<Array> {
     product!(i8, i32, a, b, layout, |x: Tile<i32>| x)
 }

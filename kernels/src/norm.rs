@@ -8,7 +8,7 @@
 //! for the mean, one for the variance around it (no cancellation), one that writes.
 use crate::dispatch::floats;
 use crate::element::Floating;
-use crate::rows::{in_rows, parameter, rows};
+use crate::rows::{check_epsilon, in_rows, parameter, rows};
 use pallas_rt::prelude::*;
 
 /// Layer norm of whole rows that fit a block.
@@ -87,7 +87,8 @@ const BLOCK: usize = 1024;
 /// Layer norm over the last axis with scale `gamma` and shift `beta`; f32, f16 or bf16, computed in f32.
 ///
 /// # Errors
-/// A scalar, parameters that are no vectors of the row's length, other element types; device trouble.
+/// A scalar, parameters that are no vectors of the row's length, other element types, an epsilon that is NaN, infinite or below
+/// 0; device trouble.
 ///
 /// ```
 /// use pallas_kernels::norm::layer_norm;
@@ -97,7 +98,9 @@ const BLOCK: usize = 1024;
 /// assert_eq!(layer_norm(&x, &gamma, &beta, 0.0)?.to_vec::<f32>()?, [-1.0, 1.0]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Result<Array> {
+    check_epsilon(epsilon)?;
     let flat = rows(x)?;
     let n = flat.shape()[1];
     let (gamma, beta) = (parameter("gamma", gamma, n)?, parameter("beta", beta, n)?);
@@ -126,7 +129,9 @@ pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Resul
 /// assert_eq!(rms_norm(&x, &gamma, 0.0)?.to_vec::<f32>()?, [1.0, -3.0]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn rms_norm(x: &Array, gamma: &Array, epsilon: f32) -> Result<Array> {
+    check_epsilon(epsilon)?;
     let flat = rows(x)?;
     let n = flat.shape()[1];
     let gamma = parameter("gamma", gamma, n)?;

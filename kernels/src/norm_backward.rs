@@ -13,7 +13,7 @@ use crate::dispatch::floats;
 use crate::element::{Floating, Wide};
 use crate::norm::row_moment;
 use crate::online::busy;
-use crate::rows::{in_rows, parameter, rows};
+use crate::rows::{check_epsilon, in_rows, parameter, rows};
 use pallas_rt::prelude::*;
 
 /// What is found of whole rows.
@@ -202,7 +202,9 @@ const BLOCK: usize = 1024;
 const ROWS: usize = 8;
 
 /// Gradients by x, gamma and beta.
+#[track_caller]
 fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> Result<(Array, Array, Array)> {
+    check_epsilon(epsilon)?;
     let (flat, dy) = (rows(x)?, rows(dy)?);
     let n = flat.shape()[1];
     let gamma = parameter("gamma", gamma, n)?;
@@ -242,7 +244,7 @@ fn gradients(x: &Array, dx: Array, (dgamma, dbeta): (Array, Array)) -> Result<(A
 /// Gradients of layer norm by x, gamma and beta; f32, f16 or bf16, computed in f32.
 ///
 /// # Errors
-/// Scalars, shapes or element types that do not fit; device trouble.
+/// Scalars, shapes or element types that do not fit, an epsilon that is NaN, infinite or below 0; device trouble.
 ///
 /// ```
 /// use pallas_kernels::norm_backward::layer_norm_backward;
@@ -254,6 +256,7 @@ fn gradients(x: &Array, dx: Array, (dgamma, dbeta): (Array, Array)) -> Result<(A
 /// assert_eq!((dgamma.to_vec::<f32>()?, dbeta.to_vec::<f32>()?), (vec![-5.0, 2.0], vec![5.0, 2.0]));
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn layer_norm_backward(x: &Array, gamma: &Array, dy: &Array, epsilon: f32) -> Result<(Array, Array, Array)> {
     either(x, gamma, dy, epsilon, true)
 }
@@ -271,6 +274,7 @@ pub fn layer_norm_backward(x: &Array, gamma: &Array, dy: &Array, epsilon: f32) -
 /// assert_eq!((dx.to_vec::<f32>()?, dgamma.to_vec::<f32>()?), (vec![0.5, -0.5], vec![1.0, -1.0]));
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn rms_norm_backward(x: &Array, gamma: &Array, dy: &Array, epsilon: f32) -> Result<(Array, Array)> {
     either(x, gamma, dy, epsilon, false).map(|(dx, dgamma, _)| (dx, dgamma))
 }

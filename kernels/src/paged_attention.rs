@@ -27,11 +27,11 @@
 //! Scores and weights are multiplied by the scales, not keys and values.
 //!
 //! Take [`crate::decode_attention`] where all requests have contiguous caches.
-use crate::attention_options::soft_cap;
+use crate::attention_options::{scale, soft_cap};
 use crate::attention_scores::Rules;
 use crate::blocks::{Choice, choose};
 use crate::decode_attention::combine_splits;
-use crate::dispatch::floats;
+use crate::dispatch::{floats, integers};
 use crate::online::{Online, table};
 use crate::paged_batch::{COUNT, FIRST, LENGTH, PAGE, PAGES, PART, POSITION, REQUEST, need};
 use crate::paged_cache::wrong;
@@ -253,6 +253,7 @@ impl Batch {
     ///
     /// # Errors
     /// Shapes or element types that do not fit; device trouble.
+    #[track_caller]
     pub fn attend(&self, q: &Array, cache: &PagedCache, options: &Options) -> Result<Array> {
         self.attend_with_lse(q, cache, options).map(|(out, _)| out)
     }
@@ -262,6 +263,7 @@ impl Batch {
     ///
     /// # Errors
     /// As [`Batch::attend`].
+    #[track_caller]
     pub fn attend_with_lse(&self, q: &Array, cache: &PagedCache, options: &Options) -> Result<(Array, Array)> {
         let [_, key_heads, _, group] = self.sizes;
         let [.., d] = self.fits(cache)?;
@@ -272,7 +274,7 @@ impl Batch {
         if cache.k.dtype() != DType::I8 && cache.k.dtype() != q.dtype() {
             return wrong(format!("queries of {} need a cache of {0} or i8, not of {}", q.dtype(), cache.k.dtype()));
         }
-        let scale = options.scale.unwrap_or(1.0 / (d as f32).sqrt());
+        let scale = scale(options.scale, d)?;
         let stacked = q.reshape(&[self.queries, key_heads, group, d])?;
         let (quantised, windowed) = (cache.scales.is_some(), self.window.is_some());
         let window = i32::try_from(self.window.unwrap_or(0)).unwrap_or(i32::MAX);
@@ -296,20 +298,22 @@ impl Batch {
                 }
             };
         }
-        let (out, lse) = floats!("paged_attention", q.dtype(), E => (|| {
+        let (out, lse) = floats!("paged_attention", q.dtype(), E => {
             let (out, lse) = if quantised { call!(E, i8 1 4 16)? } else { call!(E, E 1 4 16)? };
-            let one;
-            let (rows, most) = match &self.parts {
-                None if q.dtype() == DType::F32 => return Ok((out, lse)),
-                None => {
-                    let rows: Vec<usize> = (0..self.queries).flat_map(|t| [t, 1, 1]).collect();
-                    one = table(q.client(), &rows, &[self.queries, 3])?;
-                    (&one, 1)
-                }
-                Some((rows, _, most)) => (rows, *most),
-            };
-            combine_splits::<E>(rows, &out.reshape(&[parts, heads, d])?, &lse.reshape(&[parts, heads])?, most)
-        })())?;
+            if self.parts.is_none() && q.dtype() == DType::F32 {
+                Ok((out, lse))
+            } else {
+                let (rows, most) = match &self.parts {
+                    Some((rows, _, most)) => (rows.clone(), *most),
+                    None => {
+                        let rows: Vec<usize> = (0..self.queries).flat_map(|t| [t, 1, 1]).collect();
+                        (table(q.client(), &rows, &[self.queries, 3])?, 1)
+                    }
+                };
+                let (out, lse) = (out.reshape(&[parts, heads, d])?, lse.reshape(&[parts, heads])?);
+                combine_splits::<E>(&rows, &out, &lse, most)
+            }
+        })?;
         Ok((out.reshape(q.shape())?, lse.reshape(&[self.queries, heads])?))
     }
 }
@@ -335,6 +339,7 @@ impl Batch {
 /// assert!(error.to_string().contains("page 1 of request 0 is number 3, the cache has 0..3"));
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn paged_attention(
     q: &Array,
     cache: &PagedCache,
@@ -363,6 +368,7 @@ pub fn paged_attention(
 /// assert_eq!(out.to_vec::<f32>()?, [1.0, 2.0, 4.0]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn ragged_paged_attention(
     q: &Array,
     cache: &PagedCache,
@@ -371,7 +377,7 @@ pub fn ragged_paged_attention(
     starts: &Array,
     options: &Options,
 ) -> Result<Array> {
-    batch_of(q, cache, tables, lengths, &starts.to_vec::<i32>()?)?.attend(q, cache, options)
+    batch_of(q, cache, tables, lengths, &integers("starts", starts)?)?.attend(q, cache, options)
 }
 
 /// A batch from tables on a device.
@@ -387,6 +393,6 @@ fn batch_of(q: &Array, cache: &PagedCache, tables: &Array, lengths: &Array, star
             ));
         }
     }
-    let (tables, lengths) = (tables.to_vec::<i32>()?, lengths.to_vec::<i32>()?);
+    let (tables, lengths) = (integers("tables", tables)?, integers("lengths", lengths)?);
     Batch::new(cache, heads, Requests { tables: &tables, lengths: &lengths, starts }, BatchOptions::default())
 }

@@ -163,7 +163,8 @@ pub fn quantize(w: &Array, bits: Bits, group: Option<usize>) -> Result<Quantized
     let x: Vec<f32> = match w.dtype() {
         DType::F16 => w.to_vec::<f16>()?.into_iter().map(f16::to_f32).collect(),
         DType::Bf16 => w.to_vec::<bf16>()?.into_iter().map(bf16::to_f32).collect(),
-        _ => w.to_vec::<f32>()?,
+        DType::F32 => w.to_vec::<f32>()?,
+        other => return Err(Error::Value { message: format!("weights hold {other}, expected f32, f16 or bf16") }),
     };
     let rows = group.unwrap_or(k).max(1);
     let groups = k.div_ceil(rows);
@@ -219,6 +220,7 @@ pub fn quantize(w: &Array, bits: Bits, group: Option<usize>) -> Result<Quantized
 /// assert!((y[0] - 131.0).abs() < 1.0 && (y[1] - 29.0).abs() < 0.2, "{y:?}");
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn quantized_matmul(x: &Array, w: &Quantized) -> Result<Array> {
     check_group(w.group)?;
     let flat = rows(x)?;

@@ -61,6 +61,7 @@ pub fn tables(client: &Client, first: usize, positions: usize, d: usize, base: f
     Ok((table(f64::cos)?, table(f64::sin)?))
 }
 
+#[track_caller]
 fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Result<Array> {
     let [outer @ .., s, d] = x.shape() else {
         let message = format!("`x` has shape {:?}, expected [.., positions, head dimension]", x.shape());
@@ -92,6 +93,7 @@ fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Res
 /// assert_eq!(y, [1.0, 0.0, 1f32.cos(), 1f32.sin()]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn rotary(x: &Array, cos: &Array, sin: &Array, pairs: Pairs) -> Result<Array> {
     turn(x, cos, sin, pairs, false)
 }
@@ -109,6 +111,7 @@ pub fn rotary(x: &Array, cos: &Array, sin: &Array, pairs: Pairs) -> Result<Array
 /// assert_eq!(rotary_backward(&dy, &cos, &sin, Pairs::Halves)?.to_vec::<f32>()?, [1f32.cos(), -1f32.sin()]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn rotary_backward(dy: &Array, cos: &Array, sin: &Array, pairs: Pairs) -> Result<Array> {
     turn(dy, cos, sin, pairs, true)
 }

@@ -25,6 +25,14 @@ pub(crate) fn parameter(name: &str, x: &Array, n: usize) -> Result<Array> {
     x.reshape(&[1, n])
 }
 
+/// Refuses an epsilon of norms that is no number from 0 on.
+pub(crate) fn check_epsilon(epsilon: f32) -> Result<()> {
+    if epsilon.is_finite() && epsilon >= 0.0 {
+        return Ok(());
+    }
+    Err(Error::Value { message: format!("`epsilon` is {epsilon}, expected a finite number of at least 0") })
+}
+
 /// Number of rows of `n` elements in a block: at most `most`, and so few that every tile on the way finds registers.
 pub(crate) fn rows_of_block(x: &Array, n: usize, most: usize) -> usize {
     // The rows, what they become, a gradient or a parameter, and the result.

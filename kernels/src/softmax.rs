@@ -70,14 +70,15 @@ const WHOLE_ROW: usize = 4096;
 /// Columns of a block of longer ones.
 const BLOCK: usize = 1024;
 
+#[track_caller]
 fn either(x: &Array, log: bool) -> Result<Array> {
     let flat = rows(x)?;
     let out = floats!("softmax", x.dtype(), E => if flat.shape()[1] <= WHOLE_ROW {
         in_rows!(&flat, flat.shape()[1], 32, BR => softmax_whole_rows::<E, BR>(&flat, log))
     } else {
         in_rows!(x, BLOCK, 8, BR => {
-            softmax_statistics::<E, BR, BLOCK>(&flat)
-                .and_then(|(max, sum)| softmax_apply::<E, BR, BLOCK>(&flat, &max, &sum, log))
+            let (max, sum) = softmax_statistics::<E, BR, BLOCK>(&flat)?;
+            softmax_apply::<E, BR, BLOCK>(&flat, &max, &sum, log)
         })
     })?;
     out.reshape(x.shape())
@@ -96,6 +97,7 @@ fn either(x: &Array, log: bool) -> Result<Array> {
 /// assert!(y.to_vec::<f32>()?.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-6));
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn softmax(x: &Array) -> Result<Array> {
     either(x, false)
 }
@@ -112,6 +114,7 @@ pub fn softmax(x: &Array) -> Result<Array> {
 /// assert!(y.to_vec::<f32>()?.iter().all(|y| (y + 4f32.ln()).abs() < 1e-6));
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn log_softmax(x: &Array) -> Result<Array> {
     either(x, true)
 }

@@ -68,14 +68,15 @@ const WHOLE_ROW: usize = 4096;
 /// Columns of a block of longer ones.
 const BLOCK: usize = 1024;
 
+#[track_caller]
 fn either(y: &Array, dy: &Array, log: bool) -> Result<Array> {
     let (y2, dy2) = (rows(y)?, rows(dy)?);
     let dx = floats!("softmax_backward", y.dtype(), E => if y2.shape()[1] <= WHOLE_ROW {
         in_rows!(&y2, y2.shape()[1], 8, BR => softmax_backward_whole_rows::<E, BR>(&y2, &dy2, log))
     } else {
         in_rows!(y, BLOCK, 8, BR => {
-            softmax_backward_sums::<E, BR, BLOCK>(&y2, &dy2, log)
-                .and_then(|sum| softmax_backward_apply::<E, BR, BLOCK>(&y2, &dy2, &sum, log))
+            let sum = softmax_backward_sums::<E, BR, BLOCK>(&y2, &dy2, log)?;
+            softmax_backward_apply::<E, BR, BLOCK>(&y2, &dy2, &sum, log)
         })
     })?;
     dx.reshape(y.shape())
@@ -94,6 +95,7 @@ fn either(y: &Array, dy: &Array, log: bool) -> Result<Array> {
 /// assert_eq!(softmax_backward(&y, &dy)?.to_vec::<f32>()?, [0.1875, -0.1875]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn softmax_backward(y: &Array, dy: &Array) -> Result<Array> {
     either(y, dy, false)
 }
@@ -111,6 +113,7 @@ pub fn softmax_backward(y: &Array, dy: &Array) -> Result<Array> {
 /// assert!((dx[0] - 0.75).abs() < 1e-6 && (dx[1] + 0.75).abs() < 1e-6);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn log_softmax_backward(y: &Array, dy: &Array) -> Result<Array> {
     either(y, dy, true)
 }

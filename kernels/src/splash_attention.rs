@@ -14,7 +14,7 @@
 //! Take this for masks that leave large holes: windows, chunks, documents, patterns in an array, different ones for each
 //! head. [`crate::flash_attention`] needs no lists and skips blocks above a diagonal or outside of a window, too; it takes
 //! lengths and segments that change with every batch.
-use crate::attention_options::axes;
+use crate::attention_options::{axes, scale};
 use crate::attention_scores::{Inputs, Rules, flash_attention_delta};
 use crate::dispatch::floats;
 use crate::element::Floating;
@@ -224,6 +224,7 @@ pub fn splash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
 /// assert_eq!(out.to_vec::<f32>()?, [0.0, 0.0, 2.0]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn splash_attention(q: &Array, k: &Array, v: &Array, info: &MaskInfo, options: &Options) -> Result<Array> {
     splash_attention_with_lse(q, k, v, info, options).map(|(out, _)| out)
 }
@@ -248,6 +249,7 @@ macro_rules! blocks {
 ///
 /// # Errors
 /// As [`splash_attention`].
+#[track_caller]
 pub fn splash_attention_with_lse(
     q: &Array,
     k: &Array,
@@ -262,6 +264,7 @@ pub fn splash_attention_with_lse(
 ///
 /// # Errors
 /// As [`splash_attention`], and other blocks.
+#[track_caller]
 pub fn attention_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     q: &Array,
     k: &Array,
@@ -303,6 +306,7 @@ pub fn attention_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
 /// assert_eq!(dv.to_vec::<f32>()?, [2.0, 1.0], "the first key has all of the first query and half of the second");
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn splash_attention_backward(
     operands: [&Array; 3],
     results: [&Array; 2],
@@ -318,6 +322,7 @@ pub fn splash_attention_backward(
 ///
 /// # Errors
 /// As [`splash_attention_backward`], and other blocks.
+#[track_caller]
 pub fn gradients_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     [q, k, v]: [&Array; 3],
     [out, lse]: [&Array; 2],
@@ -373,7 +378,7 @@ fn call<const BQ: usize, const BK: usize>(
     }
     let (q, k) = (axes("q", q)?, axes("k", k)?);
     let rules = info.fits(q, k, options.soft_cap)?;
-    Ok((options.scale.unwrap_or(1.0 / (q[3] as f32).sqrt()), rules))
+    Ok((scale(options.scale, q[3])?, rules))
 }
 
 fn wrong<T>(message: String) -> Result<T> {

@@ -46,7 +46,7 @@ pub enum Mask {
     },
     /// Keys of the query's own chunk: `j / size == i / size`. Llama 4's chunked attention is `Mask::causal() & chunked`.
     Chunked {
-        /// Queries and keys of a chunk.
+        /// Number of queries and keys in a chunk. [`MaskInfo`] refuses a number below 1, by which nothing is seen.
         size: i32,
     },
     /// What an array says.
@@ -118,7 +118,7 @@ impl Mask {
                 let ahead = ahead - i64::from(*offset);
                 left.is_none_or(|n| ahead >= -i64::from(n)) && right.is_none_or(|n| ahead <= i64::from(n))
             }
-            Mask::Chunked { size } => query / *size as usize == key / *size as usize,
+            Mask::Chunked { size } => usize::try_from(*size).is_ok_and(|n| n > 0 && query / n == key / n),
             Mask::Dense(dense) => {
                 let [queries, keys] = dense.shape;
                 query < queries && key < keys && dense.sees[query * keys + key]
@@ -225,11 +225,11 @@ impl Mask {
     fn tile(&self, queries: Tile<i32>, keys: Tile<i32>) -> Tile<bool> {
         match self {
             Mask::Full | Mask::Dense(_) => full([1, 1], true),
-            Mask::Causal { offset } => keys.le(queries + *offset),
+            Mask::Causal { offset } => keys.le(queries + near(i64::from(*offset))),
             Mask::Local { left, right, offset } => {
-                let own = queries + *offset;
-                let low = left.map(|n| keys.ge(own - n));
-                let high = right.map(|n| keys.le(own + n));
+                let offset = i64::from(*offset);
+                let low = left.map(|n| keys.ge(queries + near(offset - i64::from(n))));
+                let high = right.map(|n| keys.le(queries + near(offset + i64::from(n))));
                 low.into_iter().chain(high).reduce(|a, b| a & b).unwrap_or(full([1, 1], true))
             }
             Mask::Chunked { size } => (queries / *size).eq(keys / *size),
@@ -251,6 +251,12 @@ impl Mask {
             _ => Ok(()),
         }
     }
+}
+
+/// A distance between positions, so that positions and their sum with it stay in i32: lists of blocks have room for positions
+/// far below 2³⁰ only, and beyond any of them it makes no difference how far.
+fn near(distance: i64) -> i32 {
+    distance.clamp(-(1 << 30), 1 << 30) as i32
 }
 
 /// In the lists: a block that needs no mask. Any other number is that of its mask among the partial blocks' arrays.
@@ -381,6 +387,9 @@ impl MaskInfo {
     /// # Errors
     /// As [`MaskInfo::new`].
     pub fn in_blocks(client: &Client, heads: &[Mask], shape: [usize; 2], block: [usize; 2]) -> Result<MaskInfo> {
+        if heads.is_empty() {
+            return wrong("there are no masks, expected one for each head".into());
+        }
         if block.contains(&0) {
             return wrong(format!("blocks of {block:?} queries and keys"));
         }

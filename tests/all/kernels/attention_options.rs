@@ -357,6 +357,30 @@ fn whole_blocks_have_a_branch_where_it_is_worth_one() {
     }
 }
 
+/// A row without live key has the score of its sink as log-sum-exp, whether keys are masked or there are none.
+#[test]
+fn sinks_without_keys() {
+    for client in clients() {
+        let float = |shape: &[usize]| array(&client, DType::F32, shape, &values(shape.iter().product(), 1));
+        let (q, sinks) = (float(&[1, 2, 3, 4]), array(&client, DType::F32, &[2], &[2.0, -1.0]));
+        let none = client.zeros(DType::I32, &[1]).expect("it fits");
+        let numbers = |n: usize| client.zeros(DType::I32, &[1, n]).expect("it fits");
+        let check = |keys: usize, options: &Options<'_>| {
+            let k = float(&[1, 1, keys, 4]);
+            let (out, lse) = flash_attention_in_blocks::<f32, B, B>(&q, &k, &k, options).expect("it runs");
+            assert_eq!(doubles(&out), [0.0; 24], "{keys} keys on {client:?}");
+            assert_eq!(doubles(&lse), [2.0, 2.0, 2.0, -1.0, -1.0, -1.0], "{keys} keys on {client:?}");
+            let dsinks = sinks_gradient_in::<f32>([&out, &lse], &q, &sinks).expect("it runs");
+            assert_eq!(doubles(&dsinks), [0.0, 0.0]);
+        };
+        let plain = Options { sinks: Some(&sinks), ..Options::default() };
+        check(0, &plain);
+        check(5, &Options { lengths: Some(&none), ..plain });
+        let (own, theirs, bias) = (numbers(3), numbers(0), float(&[1, 1, 3, 0]));
+        check(0, &Options { segments: Some([&own, &theirs]), bias: Some(&bias), causal: Causal::FromEnd, ..plain });
+    }
+}
+
 #[test]
 fn options_that_do_not_fit_are_refused() {
     let cpu = Client::cpu();

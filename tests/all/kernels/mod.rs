@@ -19,6 +19,7 @@ mod norm;
 mod norm_backward;
 mod paged_attention;
 mod quantized_matmul;
+mod refused;
 mod rotary;
 mod slopes;
 mod softmax;

@@ -44,6 +44,15 @@ fn masks(queries: usize, keys: usize) -> Vec<(&'static str, Vec<Mask>)> {
             vec![scattered(queries, keys), Mask::causal(), Mask::Full, Mask::Chunked { size: 4 }],
         ),
         ("more than are computed", (0..6).map(Mask::window).collect()),
+        (
+            "bounds at the ends of i32",
+            vec![
+                Mask::Causal { offset: i32::MAX },
+                local(Some(3), Some(i32::MAX), 1),
+                local(Some(i32::MAX), Some(i32::MAX), i32::MIN),
+                local(Some(i32::MAX), Some(2), 0) | Mask::Causal { offset: i32::MIN },
+            ],
+        ),
     ]
 }
 
@@ -291,6 +300,11 @@ fn what_does_not_fit_is_refused() {
     );
     refused(&[Mask::Full, Mask::Chunked { size: 0 }], [4, 4], "chunks of 0 keys");
     refused(&[Mask::Full], [4, 0], "blocks of [4, 0]");
+    refused(&[], [4, 4], "there are no masks, expected one for each head");
+    for size in [0, -3] {
+        refused(&[Mask::Chunked { size }], [4, 4], &format!("chunks of {size} keys"));
+        assert!(!Mask::Chunked { size }.sees(0, 0));
+    }
     let odd = MaskInfo::in_blocks(&cpu, &vec![Mask::Full; 4], [5, 7], [3, 5]).expect("it fits");
     let error = splash_attention(&q, &kv, &kv, &odd, &plain).expect_err("it is refused").to_string();
     assert!(error.contains("no kernel was compiled for blocks of [3, 5]"), "{error}");

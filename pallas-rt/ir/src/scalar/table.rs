@@ -165,7 +165,7 @@ scalar_ops! {
         nan  Propagates;
         cost arithmetic 3, transcendental 1;
         fold none;
-        jvp  |dx| dx * (((x * 0.5f64.sqrt()).erf() + 1.0) * 0.5 + x * (x * x * -0.5).exp() * 0.398_942_280_401_432_7);
+        jvp  |dx| dx * ((x * -0.5f64.sqrt()).erfc() * 0.5 + x * (x * x * -0.5).exp() * 0.398_942_280_401_432_7);
         rust method;
     }
     /// Square root; NaN below zero.
