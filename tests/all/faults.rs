@@ -313,7 +313,8 @@ fn the_first_failed_program_is_reported_whichever_thread_ran_it() {
     let x = Array::from_slice(&vec![1.0f32; 1000 * 512], &[1000, 512]).expect("it fits");
     let x = x.to_device(&Client::cpu()).expect("it fits");
     for _ in 0..10 {
-        let e = asserted_by_many(&x).expect_err("700 programs fail").to_string();
+        let failed = asserted_by_many(&x).and_then(|y| y.block_until_ready());
+        let e = failed.expect_err("700 programs fail").to_string();
         assert!(e.contains("[300]") && e.contains("one of the first"), "{e}");
     }
 }

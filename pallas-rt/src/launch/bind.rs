@@ -104,10 +104,6 @@ pub(super) fn bind(site: &Site<'_>, spec: &Spec, arguments: Vec<Argument>) -> Re
         arrays.push(array);
     }
     let sizes: BTreeMap<String, i64> = names.iter().map(|(n, (x, _))| (n.clone(), *x)).collect();
-    if let Some((name, (n, by))) = names.iter().find(|(_, (n, _))| *n > MAX_EXTENT) {
-        let message = format!("dimension {name} is {n} in {by}");
-        return Err(fault("extent", message, BEYOND));
-    }
     let values: Vec<(&str, i64)> = sizes.iter().map(|(n, x)| (n.as_str(), *x)).collect();
     let number = |dim: &Dim, what: &str| -> Result<i64> {
         dim.bind(&values).as_number().ok_or_else(|| {
@@ -173,6 +169,10 @@ pub(super) fn bind(site: &Site<'_>, spec: &Spec, arguments: Vec<Argument>) -> Re
         let message = format!("a grid of {grid:?} has more than 2^31 - 1 programs");
         return Err(fault("grid", message, "use larger blocks, or several launches"));
     }
+    if let Some((name, (n, by))) = names.iter().find(|(_, (n, _))| *n > MAX_EXTENT) {
+        let message = format!("dimension {name} is {n} in {by}");
+        return Err(fault("extent", message, BEYOND));
+    }
     aliases(spec, &shapes, &fault)?;
     let taken = spec.operands.iter().map(|o| takes(o).then_some((o.kind != Kind::Param, o.dtype))).collect();
     let statics = static_names(spec);
@@ -232,17 +232,16 @@ fn blocks(
             let message = format!("`{}` has rank {}", operand.name, shape.len());
             return Err(fault("rank", message, "operands have at most 8 dimensions: merge some by `reshape`"));
         }
+        let whole = operand.block.is_none() && operand.kind != Kind::Prefetch;
+        if whole && !pallas_ir::Type::new(operand.dtype, &shape[..]).is_indexable() {
+            let message = format!("`{}` is one block of {shape:?}, more than 2^31 - 1 elements", operand.name);
+            return Err(fault("block-size", message, "cut it into smaller blocks"));
+        }
         if let Some((axis, n)) = shape.iter().enumerate().find(|(_, n)| **n > MAX_EXTENT as usize) {
             return Err(fault("extent", format!("dimension {axis} of `{}` has {n} elements", operand.name), BEYOND));
         }
         let mut elements = Some(1i64);
-        let Some(block) = &operand.block else {
-            if operand.kind != Kind::Prefetch && !pallas_ir::Type::new(operand.dtype, &shape[..]).is_indexable() {
-                let message = format!("`{}` is one block of {shape:?}, more than 2^31 - 1 elements", operand.name);
-                return Err(fault("block-size", message, "cut it into smaller blocks"));
-            }
-            continue;
-        };
+        let Some(block) = &operand.block else { continue };
         for (axis, b) in block.iter().enumerate() {
             let size = match b {
                 BlockDim::Squeezed => continue,
