@@ -1,5 +1,5 @@
 //! The scalar operations, one row each. Nothing else lists them.
-use super::shader::{ERF, ERFC, EXPM1, LOG1P, POW, SINH, TANH};
+use super::shader::{ASIN, DIV, ERF, ERFC, EXPM1, LOG1P, POW, REM, SINH, TANH};
 use super::{fast, special};
 
 scalar_ops! {
@@ -40,7 +40,7 @@ scalar_ops! {
     Div = div<T: Number>(a: T, b: T) -> y: T {
         eval float: a / b, int: if b == 0 { !0 } else { a.wrapping_div(b) };
         cpu  same;
-        wgsl float: "({a} / {b})", int: "select({a} / {b}, ~{T}(0), {b} == {T}(0))" Finite(3);
+        wgsl float: "({a} / {b})", int: "div_{T}({a}, {b})" Finite(3) with DIV;
         nan  Propagates;
         cost arithmetic 1;
         fold none;
@@ -51,7 +51,7 @@ scalar_ops! {
     Rem = rem<T: Number>(a: T, b: T) -> y: T {
         eval float: a % b, int: if b == 0 { a } else { a.wrapping_rem(b) };
         cpu  same;
-        wgsl float: "({a} % {b})", int: "select({a} % {b}, {a}, {b} == {T}(0))" Finite(8);
+        wgsl float: "({a} % {b})", int: "rem_{T}({a}, {b})" Finite(8) with REM;
         nan  Propagates;
         cost arithmetic 1;
         fold none;
@@ -449,7 +449,7 @@ scalar_ops! {
     Asin = asin<T: Real>(x: T) -> y: T {
         eval float: x.asin();
         cpu  f32: fast::asin(x), rel 4e-7, abs 2e-45;
-        wgsl "asin({x})" Finite(4096);
+        wgsl "asin_{T}({x})" Finite(4096) with ASIN;
         nan  Propagates;
         cost transcendental 1;
         fold none;
