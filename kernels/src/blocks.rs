@@ -64,45 +64,53 @@ pub(crate) struct Need {
     pub(crate) staged_bytes: usize,
     /// See [`Budget::live_elements`](pallas_rt::Budget::live_elements).
     pub(crate) live_elements: usize,
+    /// Scratch in workgroup memory, whatever the kind of device.
+    pub(crate) scratch_bytes: usize,
 }
 
 impl Need {
     /// For block sizes that every device has room for.
-    pub(crate) const NOTHING: Need = Need { staged_bytes: 0, live_elements: 0 };
+    pub(crate) const NOTHING: Need = Need { staged_bytes: 0, live_elements: 0, scratch_bytes: 0 };
 
     /// Tiles of f32 that threads share.
     pub(crate) fn staged_words(words: usize) -> Need {
-        Need { staged_bytes: 4 * words, live_elements: 0 }
+        Need { staged_bytes: 4 * words, ..Need::NOTHING }
     }
 
     /// Tiles that are alive at once in elementwise code.
     pub(crate) fn live_elements(live_elements: usize) -> Need {
-        Need { staged_bytes: 0, live_elements }
+        Need { live_elements, ..Need::NOTHING }
     }
 
     fn is_within(self, target: &Target) -> bool {
         let budget = target.budget();
-        self.staged_bytes as u64 <= budget.staged_bytes && self.live_elements <= budget.live_elements
+        let within = self.staged_bytes as u64 <= budget.staged_bytes && self.live_elements <= budget.live_elements;
+        within && self.has_scratch(target)
+    }
+
+    fn has_scratch(self, target: &Target) -> bool {
+        self.scratch_bytes as u64 <= target.workgroup_bytes
     }
 }
 
-/// The tuned block sizes, else the first of `candidates` whose need is within the target's budget, else the last.
+/// The tuned block sizes, unless their scratch is too large, else the first of `candidates` whose need is within the target's
+/// budget, else the last.
 pub(crate) fn choose<const N: usize>(
     choice: Choice,
     target: &Target,
     candidates: impl IntoIterator<Item = ([usize; N], Need)>,
 ) -> [usize; N] {
-    if let Some(row) = tuned(choice, target.profile) {
-        return row.try_into().expect("a tuned row has an extent for each of the kernel's");
-    }
-    let mut last = None;
+    let mut tuned = tuned(choice, target.profile);
+    let (mut first, mut last) = (None, None);
     for (blocks, need) in candidates {
-        if need.is_within(target) {
-            return blocks;
-        }
+        tuned = tuned.filter(|row| **row != blocks || need.has_scratch(target));
+        first = first.or(need.is_within(target).then_some(blocks));
         last = Some(blocks);
     }
-    last.expect("a kernel lists block sizes")
+    match tuned {
+        Some(row) => row.try_into().expect("a tuned row has an extent for each of the kernel's"),
+        None => first.or(last).expect("a kernel lists block sizes"),
+    }
 }
 
 #[cfg(test)]
@@ -125,5 +133,11 @@ mod tests {
         };
         assert_eq!([staged(&gpu(16)), staged(&gpu(32))], [[8], [64]]);
         assert_eq!(staged(&Target { profile: Profile::SimtCpu, ..gpu(16) }), [32], "a tuned row");
+        let scratch = |kib: u64| {
+            let need = |keys: usize| Need { scratch_bytes: keys << 10, ..Need::NOTHING };
+            let target = Target { profile: Profile::SimtCpu, ..gpu(kib) };
+            choose(Choice::DecodeAttention, &target, [64, 32, 8].map(|keys| ([keys], need(keys))))
+        };
+        assert_eq!([scratch(16), scratch(32)], [[8], [32]], "a tuned row, where there is room for its scratch");
     }
 }

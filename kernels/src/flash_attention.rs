@@ -166,7 +166,7 @@ pub fn block_sizes(
         ([own, keys], Need::staged_words(words))
     };
     // Scores and products leave the accumulators of matrices through workgroup memory besides.
-    let roomy = |blocks| (blocks, Need { staged_bytes: 48 << 10, live_elements: 0 });
+    let roomy = |blocks| (blocks, Need { staged_bytes: 48 << 10, ..Need::NOTHING });
     let narrow = is_narrow(target, dtype);
     // Sooner than that keys are read for fewer queries, the queries' own copy leaves workgroup memory.
     let leaves = more == 0 && d <= 128;
@@ -176,7 +176,7 @@ pub fn block_sizes(
         (narrow && d <= 128).then(|| roomy([32, 32])),
         Some(staged([64, 16])),
         Some(staged([64, 8])),
-        leaves.then_some(([64, 8], Need { staged_bytes: 32 << 10, live_elements: 0 })),
+        leaves.then_some(([64, 8], Need { staged_bytes: 32 << 10, ..Need::NOTHING })),
         Some(staged([32, 16])),
         Some(staged([32, 8])),
         (!leaves).then(|| staged([16, 8])),

@@ -129,7 +129,8 @@ pub fn block_sizes(target: &Target, head_dim: usize) -> (usize, usize) {
     // between their rows.
     let need = |own: usize, past: usize| {
         let words = 2 * (own + past) * head_dim + 2 * own * past;
-        Need::staged_words(words + words / 8)
+        // The two sums are scratch.
+        Need { scratch_bytes: 8 * own * head_dim, ..Need::staged_words(words + words / 8) }
     };
     // For a CPU, whose inner caches sums of more than 64 KiB leave.
     let widest = if head_dim <= 128 { [128, 128] } else { [64, 64] };

@@ -142,7 +142,7 @@ fn blocks(target: &Target, dtype: DType, extents: [usize; 4], b_transposed: bool
     let candidates = [
         target.cores.map(|cores| (on_cores(cores, extents, b_transposed), Need::NOTHING)),
         // The sums leave their accumulators through workgroup memory: all at once.
-        matrices.then_some(([64, 64, 32], Need { staged_bytes: 32 << 10, live_elements: 0 })),
+        matrices.then_some(([64, 64, 32], Need { staged_bytes: 32 << 10, ..Need::NOTHING })),
         matrices.then_some(([32, 32, 32], Need::NOTHING)),
     ];
     choose(Choice::Matmul, target, candidates.into_iter().flatten().chain([(threads_blocks(n), Need::NOTHING)]))

@@ -5,7 +5,7 @@
 use crate::support::gpu_target;
 use pallas_kernels::element::Floating;
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention_in_blocks};
-use pallas_kernels::flash_attention_backward::{block_sizes, gradients_in_blocks};
+use pallas_kernels::flash_attention_backward::{block_sizes, flash_attention_backward, gradients_in_blocks};
 use pallas_kernels::{
     cross_entropy, flash_attention, matmul, norm, norm_backward, quantized_matmul, softmax, softmax_backward,
 };
@@ -243,6 +243,21 @@ fn gradients_of_flash_attention_on_a_gpu_share_workgroup_memory() {
     check::<16, 8>(32, 128);
     check::<16, 8>(16, 64);
     check::<8, 4>(16, 128);
+}
+
+#[test]
+fn gradients_of_flash_attention_fit_on_a_software_adapter() {
+    let target = Target { profile: Profile::SimtCpu, lanes: Some(8), ..gpu_target(32) };
+    let client = Client::cpu_as(target);
+    for head in [128, 136, 256] {
+        let x = client.zeros(DType::F32, &[1, 1, 64, head]).expect("it fits");
+        let lse = client.zeros(DType::F32, &[1, 1, 64]).expect("it fits");
+        let call = || flash_attention_backward([&x; 3], [&x, &lse], &x, &Options::default());
+        for kernel in &explain(call).expect("it is explained").kernels {
+            let shader = kernel.shader(&target, 0).unwrap_or_else(|e| panic!("heads of {head}: {e}"));
+            assert!(shader.workgroup_bytes <= 32 << 10, "heads of {head}: {}", shader.placement);
+        }
+    }
 }
 
 /// Kernels choose block sizes by the rule of `blocks.rs`, which alone has rows for kinds of devices.
