@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use std::sync::LazyLock;
 
 const VARIABLE: &str = "PALLAS_DEVICE";
-const ALLOWED: &str = "cpu, gpu, gpu:N (N from 0), interpret";
+const ALLOWED: &str = "cpu, gpu, gpu:N (N from 0), gl, gl:N, interpret";
 const ASKED: &str = "asked for by the program";
 
 static CPU: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Cpu, ASKED));
@@ -18,6 +18,7 @@ enum Choice {
     Cpu,
     Interpreter,
     Gpu(usize),
+    Gl(usize),
 }
 
 fn parse(value: &str) -> Result<Choice> {
@@ -25,10 +26,14 @@ fn parse(value: &str) -> Result<Choice> {
     match value {
         "cpu" => Ok(Choice::Cpu),
         "interpret" => Ok(Choice::Interpreter),
-        "gpu" => Ok(Choice::Gpu(0)),
         _ => {
-            let index = value.strip_prefix("gpu:").ok_or_else(refused)?;
-            index.parse().map(Choice::Gpu).map_err(|_| refused())
+            let (name, index) = value.split_once(':').unwrap_or((value, "0"));
+            let choice = match name {
+                "gpu" => Choice::Gpu,
+                "gl" => Choice::Gl,
+                _ => return Err(refused()),
+            };
+            index.parse().map(choice).map_err(|_| refused())
         }
     }
 }
@@ -49,7 +54,16 @@ impl Client {
     /// # Errors
     /// [`Error::NoDevice`] if there are fewer, or the crate was built without the feature `gpu`.
     pub fn gpu(index: usize) -> Result<Client> {
-        gpu::client(index, ASKED)
+        gpu::client(false, index, ASKED)
+    }
+
+    /// The OpenGL adapter `index`. Such adapters are taken only by name: they have fewer abilities than others, often are
+    /// software, and threads use them one at a time.
+    ///
+    /// # Errors
+    /// As [`Client::gpu`].
+    pub fn gl(index: usize) -> Result<Client> {
+        gpu::client(true, index, ASKED)
     }
 
     /// The best real GPU, else the CPU. A software adapter is not a GPU: the CPU backend is faster.
@@ -57,8 +71,8 @@ impl Client {
         gpu::best().unwrap_or_else(|why| Client::cpu().because(&why))
     }
 
-    /// What the environment variable `PALLAS_DEVICE` says (`cpu`, `gpu`, `gpu:N`, `interpret`), without it
-    /// [`Client::best`].
+    /// What the environment variable `PALLAS_DEVICE` says (`cpu`, `gpu`, `gpu:N`, `gl`, `gl:N`, `interpret`), without
+    /// it [`Client::best`].
     ///
     /// # Errors
     /// [`Error::Environment`] for another value, [`Error::NoDevice`] if there is no such device.
@@ -78,6 +92,7 @@ impl Client {
             Choice::Cpu => Client::cpu(),
             Choice::Interpreter => Client::interpreter(),
             Choice::Gpu(index) => Client::gpu(index)?,
+            Choice::Gl(index) => Client::gl(index)?,
         };
         Ok(client.because(&format!("{VARIABLE}={value}")))
     }
@@ -90,7 +105,7 @@ impl Client {
         let why = "isolated from the other clients of its device";
         match self.kind() {
             DeviceKind::Cpu | DeviceKind::Interpreter => Ok(Client::on_host(self.kind(), why)),
-            DeviceKind::Gpu => gpu::fresh_client(self.device().index, why),
+            DeviceKind::Gpu => gpu::fresh_client(self.device().api == Device::GL, self.device().index, why),
         }
     }
 
@@ -110,10 +125,11 @@ mod tests {
         assert_eq!(parse("cpu"), Ok(Choice::Cpu));
         assert_eq!(parse("gpu"), Ok(Choice::Gpu(0)));
         assert_eq!(parse("gpu:3"), Ok(Choice::Gpu(3)));
+        assert_eq!((parse("gl"), parse("gl:1")), (Ok(Choice::Gl(0)), Ok(Choice::Gl(1))));
         assert_eq!(parse("interpret"), Ok(Choice::Interpreter));
-        for wrong in ["", "nonsense", "GPU", "gpu:", "gpu:-1", "gpu:x", "cpu:0"] {
+        for wrong in ["", "nonsense", "GPU", "gpu:", "gpu:-1", "gpu:x", "cpu:0", "gl:", "vulkan:0"] {
             let error = parse(wrong).expect_err(wrong);
-            assert!(error.to_string().ends_with("allowed: cpu, gpu, gpu:N (N from 0), interpret"), "{error}");
+            assert!(error.to_string().ends_with("allowed: cpu, gpu, gpu:N (N from 0), gl, gl:N, interpret"), "{error}");
         }
     }
 

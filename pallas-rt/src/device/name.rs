@@ -20,10 +20,12 @@ pub enum DeviceKind {
 pub struct Device {
     /// Which executor it has.
     pub kind: DeviceKind,
-    /// Its number among devices of its kind, as in `gpu:1`.
+    /// Its number among devices of its kind, as in `gpu:1` or `gl:0`.
     pub index: usize,
     /// The maker's name: `NVIDIA H100`, `llvmpipe (LLVM 15.0.6, 256 bits)`.
     pub name: String,
+    /// The interface it is reached by: `Vulkan`, `Metal`, `DX12`, `GL`; empty on the host.
+    pub api: &'static str,
     /// The driver and its version; empty on the host.
     pub driver: String,
     /// Whether a "GPU" is a program on the CPU.
@@ -33,6 +35,9 @@ pub struct Device {
 }
 
 impl Device {
+    /// [`Device::api`] of OpenGL.
+    pub(crate) const GL: &str = "GL";
+
     /// The host under one of its two executors.
     pub(crate) fn host(kind: DeviceKind) -> Self {
         let target = Target::host();
@@ -40,17 +45,19 @@ impl Device {
             kind,
             index: 0,
             name: format!("{} with {} threads", std::env::consts::ARCH, target.cores.unwrap_or(1)),
+            api: "",
             driver: String::new(),
             software: false,
             target,
         }
     }
 
-    /// What `PALLAS_DEVICE` calls it: `cpu`, `interpret`, `gpu:0`.
+    /// What `PALLAS_DEVICE` calls it: `cpu`, `interpret`, `gpu:0`, `gl:0`.
     pub fn id(&self) -> String {
         match self.kind {
             DeviceKind::Cpu => "cpu".into(),
             DeviceKind::Interpreter => "interpret".into(),
+            DeviceKind::Gpu if self.api == Device::GL => format!("gl:{}", self.index),
             DeviceKind::Gpu => format!("gpu:{}", self.index),
         }
     }
@@ -59,8 +66,8 @@ impl Device {
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}", self.id(), self.name)?;
-        if !self.driver.is_empty() {
-            write!(f, ", {}", self.driver)?;
+        for part in [self.api, self.driver.as_str()].into_iter().filter(|part| !part.is_empty()) {
+            write!(f, ", {part}")?;
         }
         f.write_str(if self.software { ", software)" } else { ")" })
     }

@@ -5,12 +5,13 @@ use crate::error::{Error, Result};
 
 const WITHOUT: &str = "this build is without the feature `gpu`";
 
-pub(super) fn client(index: usize, _: &str) -> Result<Client> {
-    Err(Error::NoDevice { asked: format!("gpu:{index}"), found: format!("{WITHOUT}; help: `--features gpu`") })
+pub(super) fn client(gl: bool, index: usize, _: &str) -> Result<Client> {
+    let name = if gl { "gl" } else { "gpu" };
+    Err(Error::NoDevice { asked: format!("{name}:{index}"), found: format!("{WITHOUT}; help: `--features gpu`") })
 }
 
-pub(super) fn fresh_client(index: usize, why: &str) -> Result<Client> {
-    client(index, why)
+pub(super) fn fresh_client(gl: bool, index: usize, why: &str) -> Result<Client> {
+    client(gl, index, why)
 }
 
 pub(super) fn best() -> std::result::Result<Client, String> {

@@ -8,6 +8,7 @@
 mod bind;
 mod cache;
 mod compare;
+#[allow(unsafe_code, reason = "launches trust their caller with memory")]
 mod eager;
 mod inspect;
 mod into;

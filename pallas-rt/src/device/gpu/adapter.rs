@@ -14,16 +14,16 @@ pub(super) struct Found {
 }
 
 /// The process' adapters, real ones first. Looked for once: each look starts every driver.
-static FOUND: LazyLock<Vec<Found>> = LazyLock::new(find);
+static FOUND: LazyLock<Vec<Found>> = LazyLock::new(|| find(wgpu::Backends::PRIMARY));
+/// Those behind OpenGL, which are looked for only by name: they are the same hardware again with fewer abilities, one
+/// thread at a time, or software that is slower than the CPU backend.
+static GL: LazyLock<Vec<Found>> = LazyLock::new(|| find(wgpu::Backends::GL));
 
-fn find() -> Vec<Found> {
-    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
-    let adapters = |backends| pollster::block_on(instance.enumerate_adapters(backends));
-    let mut found = adapters(wgpu::Backends::PRIMARY);
-    if found.is_empty() {
-        // GL shows the same hardware again with fewer abilities, so only where nothing else is there.
-        found = adapters(wgpu::Backends::SECONDARY);
-    }
+fn find(backends: wgpu::Backends) -> Vec<Found> {
+    let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+    descriptor.backends = backends;
+    let instance = wgpu::Instance::new(descriptor);
+    let mut found = pollster::block_on(instance.enumerate_adapters(backends));
     found.retain(|adapter| adapter.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS));
     found.sort_by_key(|adapter| rank(adapter.get_info().device_type));
     let describe = |(index, adapter): (usize, wgpu::Adapter)| {
@@ -49,17 +49,19 @@ pub(crate) fn devices() -> Vec<Device> {
     FOUND.iter().map(|found| found.device.clone()).collect()
 }
 
-/// The adapter `index`.
-pub(super) fn adapter(index: usize) -> Result<&'static Found> {
+/// The adapter `index` of OpenGL, or of the other interfaces.
+pub(super) fn adapter(gl: bool, index: usize) -> Result<&'static Found> {
     asked()?;
-    FOUND.get(index).ok_or_else(|| Error::NoDevice { asked: format!("gpu:{index}"), found: inventory() })
+    let (all, name) = if gl { (&GL, "gl") } else { (&FOUND, "gpu") };
+    all.get(index).ok_or_else(|| Error::NoDevice { asked: format!("{name}:{index}"), found: inventory(all, gl) })
 }
 
 /// What there is, for messages.
-fn inventory() -> String {
-    let names: Vec<String> = FOUND.iter().map(|found| found.device.to_string()).collect();
+fn inventory(all: &[Found], gl: bool) -> String {
+    let names: Vec<String> = all.iter().map(|found| found.device.to_string()).collect();
     match names.is_empty() {
-        true => "no adapter found; help: install a Vulkan, Metal or DX12 driver (Debian: mesa-vulkan-drivers has a software one), or use `cpu`".into(),
+        true if gl => "no OpenGL adapter with compute shaders found; help: use `gpu` or `cpu`".into(),
+        true => "no adapter found; help: install a Vulkan, Metal or DX12 driver (Debian: mesa-vulkan-drivers has a software one), ask for an OpenGL adapter by name: `gl`, or use `cpu`".into(),
         false => format!("there are {}", names.join(", ")),
     }
 }
@@ -133,6 +135,7 @@ pub(super) fn describe(
         kind: DeviceKind::Gpu,
         index,
         name: info.name.clone(),
+        api: api(info.backend),
         driver,
         software,
         target: Target {
@@ -156,6 +159,17 @@ pub(super) fn describe(
             has_timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
             has_64_bit: false,
         },
+    }
+}
+
+fn api(backend: wgpu::Backend) -> &'static str {
+    match backend {
+        wgpu::Backend::Vulkan => "Vulkan",
+        wgpu::Backend::Metal => "Metal",
+        wgpu::Backend::Dx12 => "DX12",
+        wgpu::Backend::Gl => Device::GL,
+        wgpu::Backend::BrowserWebGpu => "WebGPU",
+        wgpu::Backend::Noop => "no-op",
     }
 }
 

@@ -3,6 +3,7 @@ use super::adapter::{MATRICES, adapter, best_real, describe, wanted};
 use super::memory::Memory;
 use super::pipeline::{GpuCounters, experimental};
 use super::runtime::Gpu;
+use super::turn::Turn;
 use crate::device::{Buffer, Client};
 use crate::error::{Error, Result};
 use std::any::Any;
@@ -10,22 +11,23 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The shared client of each adapter in use.
-static CLIENTS: Mutex<BTreeMap<usize, Client>> = Mutex::new(BTreeMap::new());
+static CLIENTS: Mutex<BTreeMap<(bool, usize), Client>> = Mutex::new(BTreeMap::new());
 
-/// The shared client of the adapter `index`; a new one if its device was lost.
-pub(crate) fn client(index: usize, why: &str) -> Result<Client> {
+/// The shared client of the adapter `index`, of OpenGL if `gl`; a new one if its device was lost.
+pub(crate) fn client(gl: bool, index: usize, why: &str) -> Result<Client> {
     let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(client) = clients.get(&index).filter(|client| !client.runtime().is_lost()) {
+    if let Some(client) = clients.get(&(gl, index)).filter(|client| !client.runtime().is_lost()) {
         return Ok(client.clone().because(why));
     }
-    let client = fresh_client(index, why)?;
-    clients.insert(index, client.clone());
+    let client = fresh_client(gl, index, why)?;
+    clients.insert((gl, index), client.clone());
     Ok(client)
 }
 
-/// A client of the adapter `index` that shares nothing.
-pub(crate) fn fresh_client(index: usize, why: &str) -> Result<Client> {
-    let found = adapter(index)?;
+/// A client of such an adapter that shares nothing.
+pub(crate) fn fresh_client(gl: bool, index: usize, why: &str) -> Result<Client> {
+    let found = adapter(gl, index)?;
+    let _turn = gl.then(Turn::take);
     let matrices = found.device.target.matrices.is_some();
     let descriptor = wgpu::DeviceDescriptor {
         label: Some("pallas"),
@@ -44,7 +46,7 @@ pub(crate) fn fresh_client(index: usize, why: &str) -> Result<Client> {
 
 /// The best real GPU, or why there is none.
 pub(crate) fn best() -> std::result::Result<Client, String> {
-    client(best_real()?, "the best GPU of this machine").map_err(|error| error.to_string())
+    client(false, best_real()?, "the best GPU of this machine").map_err(|error| error.to_string())
 }
 
 impl Client {

@@ -78,6 +78,7 @@ impl Gpu {
     /// has run then, and the device goes on working.
     pub(super) fn run(self: &Arc<Self>, job: &ShaderJob) -> Result<Launch> {
         self.alive()?;
+        let _turn = self.turn();
         self.check(job)?;
         let pipeline = self.pipeline(job)?;
         let scratch = (job.scratch_bytes > 0).then(|| self.scratch(job.scratch_bytes)).transpose()?;

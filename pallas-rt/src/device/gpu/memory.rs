@@ -40,6 +40,7 @@ pub(crate) struct Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if self.ours && !self.gpu.is_lost() {
+            let _turn = self.gpu.turn();
             self.gpu.stock.give(Block(self.buffer.clone()));
         }
     }
@@ -55,6 +56,7 @@ impl Gpu {
     /// A buffer of at least `len` bytes, zeros if `zeroed`, else with unspecified contents.
     pub(super) fn buffer(self: &Arc<Self>, len: usize, zeroed: bool) -> Result<(Memory, Reservation)> {
         self.alive()?;
+        let _turn = self.turn();
         let size = self.buffer_size(len as u64)?;
         let reservation = self.ledger().reserve(size)?;
         let (buffer, fresh) = match self.stock.take(size) {
@@ -195,6 +197,7 @@ impl DeviceMemory for Memory {
             return self.gpu.alive().map(|()| Vec::new());
         }
         let gpu = &self.gpu;
+        let _turn = gpu.turn();
         let size = (len as u64).next_multiple_of(4);
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };

@@ -1,7 +1,7 @@
 //! The runtime behind wgpu: adapters, memory, pipelines, dispatch; in `launch`, kernels as shaders.
 //!
 //! - `adapter`: which adapters there are and what they can do;
-//! - `runtime`: one device and its queue, and how its errors become ours;
+//! - `runtime`: one device and its queue, and how its errors become ours; `turn`: one thread at a time on OpenGL;
 //! - `memory`: buffers, uploads, read-back;
 //! - `pipeline`: shader text to compiled pipelines, cached;
 //! - `job`: bindings and dispatches of one launch;
@@ -17,6 +17,7 @@ mod memory;
 mod pipeline;
 mod program;
 mod runtime;
+mod turn;
 
 pub(super) use adapter::devices;
 pub(super) use clients::{best, client, fresh_client};

@@ -2,6 +2,7 @@
 use super::launch::Shaders;
 use super::memory::Block;
 use super::pipeline::Pipelines;
+use super::turn::Turn;
 use crate::device::ledger::{Ledger, Reservation};
 use crate::device::memory::physical_bytes;
 use crate::device::name::Device;
@@ -21,6 +22,14 @@ pub(crate) struct Gpu {
     pub(super) stock: Stock<Block>,
     pub(super) pipelines: Pipelines,
     trouble: Arc<Trouble>,
+    /// Taken when all that is above is dropped.
+    last: Option<Turn>,
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        self.last = self.turn();
+    }
 }
 
 /// What the driver reported outside of any call of ours.
@@ -47,7 +56,7 @@ impl Gpu {
         let limit = if device.software { physical_bytes() } else { u64::MAX };
         let ledger = Ledger::new(device.to_string(), limit);
         let stock = Stock::new(ledger.clone());
-        Gpu { device, wgpu, queue, ledger, stock, pipelines: Pipelines::default(), trouble: Arc::default() }
+        Gpu { device, wgpu, queue, ledger, stock, pipelines: Pipelines::default(), trouble: Arc::default(), last: None }
     }
 
     /// A runtime that owns its device: the driver's reports go to us, where wgpu would panic.
@@ -62,6 +71,11 @@ impl Gpu {
             trouble.lost.get_or_init(|| format!("{reason:?} {message}").trim().to_string());
         });
         gpu
+    }
+
+    /// This thread's turn to call wgpu, where only one thread may.
+    pub(super) fn turn(&self) -> Option<Turn> {
+        (self.device.api == Device::GL).then(Turn::take)
     }
 
     /// Refuses to go on without a device.
@@ -80,6 +94,7 @@ impl Gpu {
 
     /// Runs wgpu calls and returns the first error they reported on this thread.
     pub(super) fn capture<T>(&self, calls: impl FnOnce() -> T) -> std::result::Result<T, Caught> {
+        let _turn = self.turn();
         let memory = self.wgpu.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let internal = self.wgpu.push_error_scope(wgpu::ErrorFilter::Internal);
         let validation = self.wgpu.push_error_scope(wgpu::ErrorFilter::Validation);
@@ -116,6 +131,7 @@ impl Gpu {
     /// Lets wgpu do its housekeeping, waiting as `kind` says.
     pub(super) fn poll(&self, kind: wgpu::PollType) -> Result<()> {
         self.alive()?;
+        let _turn = self.turn();
         // wgpu panics where polling meets a lost device; it holds no lock of ours then.
         match catch_unwind(AssertUnwindSafe(|| self.wgpu.poll(kind))) {
             Ok(Ok(_)) => self.alive(),
@@ -140,6 +156,7 @@ impl Runtime for Gpu {
     }
 
     fn release_kept_memory(&self) {
+        let _turn = self.turn();
         self.stock.clear();
     }
 

@@ -1,0 +1,62 @@
+//! Turns: the devices of an OpenGL adapter share one context, and wgpu panics in a thread that waits for it longer than a
+//! few seconds, as it does while another compiles a shader. So threads take turns before they call wgpu.
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+
+/// The thread whose turn it is, and how many turns it has taken.
+static OWNER: Mutex<Option<(ThreadId, usize)>> = Mutex::new(None);
+static FREE: Condvar = Condvar::new();
+
+/// A thread's turn, until it is dropped. A thread may take more while it has one.
+pub(super) struct Turn(());
+
+fn owner() -> MutexGuard<'static, Option<(ThreadId, usize)>> {
+    OWNER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Turn {
+    /// Waits until no other thread has a turn.
+    pub(super) fn take() -> Turn {
+        let me = thread::current().id();
+        let other = |owner: &mut Option<(ThreadId, usize)>| owner.is_some_and(|(id, _)| id != me);
+        let mut owner = FREE.wait_while(owner(), other).unwrap_or_else(PoisonError::into_inner);
+        owner.get_or_insert((me, 0)).1 += 1;
+        Turn(())
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut owner = owner();
+        match &mut *owner {
+            Some((_, taken)) if *taken > 1 => *taken -= 1,
+            _ => *owner = None,
+        }
+        FREE.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    #[test]
+    fn one_thread_at_a_time_as_often_as_it_likes() {
+        let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let _turn = Turn::take();
+                        drop(Turn::take());
+                        most.fetch_max(inside.fetch_add(1, SeqCst) + 1, SeqCst);
+                        thread::yield_now();
+                        inside.fetch_sub(1, SeqCst);
+                    }
+                });
+            }
+        });
+        assert_eq!(most.load(SeqCst), 1);
+    }
+}
