@@ -119,9 +119,13 @@ impl<'m> Walk<'m> {
 /// The step is not positive.
 pub fn trip_count(lo: i64, hi: i64, step: i64) -> Result<i64, String> {
     if step < 1 {
-        return Err(format!("the step of this `for` is {step}; it must be at least 1"));
+        return Err(step_refused(step));
     }
     Ok(((hi - lo).max(0) + step - 1) / step)
+}
+/// What is said of a step that is not positive.
+pub(crate) fn step_refused(step: i64) -> String {
+    format!("the step of this `for` is {step}; it must be at least 1")
 }
 
 /// Computes one operation without regions: shared by the walker and by eager execution.

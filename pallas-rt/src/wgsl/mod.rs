@@ -169,7 +169,7 @@ fn place(task: Task<'_>) -> Result<Placed, Diag> {
 }
 
 fn written(placed: Placed, target: &Target) -> Shader {
-    let error_flag = target.max_loop_iterations.is_some();
+    let error_flag = target.max_loop_iterations.is_some() || placed.emitted.checks;
     let placement = report::placement(&placed, target);
     let Placed { kernel, plan, emitted, sizes, .. } = placed;
     Shader {

@@ -8,6 +8,7 @@ use crate::device::runtime::{Executable, Geometry, Launch};
 use crate::device::source::Source;
 use crate::disk;
 use crate::error::{Error, Result};
+use crate::interp::walk::step_refused;
 use crate::passes::resume::resume;
 use crate::target::Target;
 use crate::wgsl::{self, HEADER_WORDS, Iterations};
@@ -48,7 +49,8 @@ impl Executable for Shaders {
         forms.iter().map(|(_, program)| program.text.len() as u64 * 11).sum()
     }
 
-    /// Returns before the device has finished, except where the driver's loop limit must be checked.
+    /// Returns before the device has finished, except where the driver's loop limit or the step of a loop must be
+    /// checked.
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
         let kernel = launch.kernel;
         let Planned { shader, dispatches, scratch_bytes, steps } = self.plan(client, launch.geometry, launch.params)?;
@@ -72,7 +74,14 @@ impl Executable for Shaders {
             error_flag: shader.error_flag,
         };
         let running = gpu.run(&job).map_err(|e| blamed(e, &shader.text, kernel, launch.at))?;
-        if shader.error_flag && running.error_flag()?[0] != 0 {
+        let flags = if shader.error_flag { running.error_flag()? } else { [0; 4] };
+        let [_, line, step, _] = flags;
+        if line != 0 {
+            let loc = kernel.locs.iter().find(|loc| loc.line == line).copied().unwrap_or(launch.at);
+            let message = step_refused(i64::from(step as i32));
+            return Err(Error::kernel(&kernel.name, loc, "", Diag::new("step", At::Op, message, "")));
+        }
+        if flags[0] != 0 {
             let limit = client.target().max_loop_iterations.unwrap_or_default();
             let what = if steps == 0 { "a program" } else { "one sequential step of a program" };
             let message = format!("{what} needs the {limit} loop iterations after which {} stops it", client.device());

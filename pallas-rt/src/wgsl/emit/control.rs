@@ -4,6 +4,11 @@ use crate::wgsl::place::Home;
 use crate::wgsl::types::name;
 use pallas_ir::{Inst, Value};
 
+/// Turns of a staged `for`, of which there may be 2^32 - 1: the difference of its bounds is no i32.
+const TURNS: &str = "fn turns(lo: i32, hi: i32, step: i32) -> u32 {
+    return select(0u, (u32(hi) - u32(lo) - 1u) / u32(max(step, 1)) + 1u, lo < hi && step > 0);
+}";
+
 impl Emit<'_> {
     pub(super) fn branch(&mut self, inst: &Inst) {
         self.charge();
@@ -33,15 +38,24 @@ impl Emit<'_> {
         self.declare(carried);
         self.assign(carried, &inst.args[3..]);
         let k = self.fresh("k");
-        self.line(format!("let trips{k} = (max({hi} - {lo}, 0) + {step} - 1) / max({step}, 1);"));
+        self.helpers.insert(TURNS);
+        self.line(format!("let trips{k} = turns({lo}, {hi}, {step});"));
+        if self.plan.constant(self.k, inst.args[2]).is_none_or(|step| step < 1) {
+            self.checks = true;
+            let line = self.at_line.max(1);
+            self.line(format!("if ({step} < 1) {{"));
+            self.line(format!("    atomicStore(&error_flag[1], {line}u);"));
+            self.line(format!("    atomicStore(&error_flag[2], bitcast<u32>({step}));"));
+            self.line("}");
+        }
         let stop = self.limit.map_or(String::new(), |l| format!(" && spent < {l}u"));
-        let head = format!("for (var {k} = 0; {k} < trips{k}{stop}; {k}++) {{");
+        let head = format!("for (var {k} = 0u; {k} < trips{k}{stop}; {k}++) {{");
         let axis = self.open_loop();
         let before = self.counts;
         let nodes = self.nested(|e| {
             e.times(TRIPS, |e| {
                 e.spent += 1;
-                let at = if reverse { format!("(trips{k} - 1 - {k})") } else { k.clone() };
+                let at = if reverse { format!("i32(trips{k} - 1u - {k})") } else { format!("i32({k})") };
                 e.define(index, &format!("{lo} + {at} * {step}"));
                 e.region(inst.regions[0]);
                 e.assign(carried, &body.yields);

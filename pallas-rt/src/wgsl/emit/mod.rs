@@ -50,6 +50,8 @@ pub(super) struct Emitted {
     pub(super) iterations: Iterations,
     /// Threads agree on scalars that one of them reads.
     pub(super) agrees: bool,
+    /// Steps of loops are checked, which reports through the error flag.
+    pub(super) checks: bool,
     /// The workgroup runs in lockstep.
     pub(super) lockstep: bool,
     /// Every access, in the order of the text.
@@ -122,6 +124,8 @@ pub(super) struct Emit<'k> {
     multiples: u64,
     /// Threads agree on scalars that one of them reads.
     agrees: bool,
+    /// Steps of loops are checked.
+    checks: bool,
     /// The workgroup is one subgroup, which runs in lockstep.
     lockstep: bool,
     /// Arrays that are read or written four elements at a time.
@@ -182,6 +186,7 @@ pub(super) fn body(
         tiles: vec![],
         multiples: task.multiples,
         agrees: false,
+        checks: false,
         lockstep: task.target.lanes.is_some_and(|lanes| threads <= lanes),
         fours: BTreeSet::new(),
         singles: BTreeSet::new(),
@@ -210,6 +215,7 @@ pub(super) fn body(
         lines: e.lines,
         iterations: e.iterations,
         agrees: e.agrees,
+        checks: e.checks,
         lockstep: e.lockstep,
         accesses: if stopped { vec![] } else { reach::merged(e.accesses) },
         fours: e.fours,
@@ -236,7 +242,7 @@ impl Emit<'_> {
         let s = self.scalar(v);
         self.line(format!("let {s}: {ty} = {x};"));
     }
-    /// A scalar that thread 0 reads from memory and all threads learn.
+    /// A scalar that thread 0 computes from memory and all threads learn.
     fn agree(&mut self, v: Value, x: impl FnOnce(&mut Self) -> String) {
         self.agrees = true;
         let dtype = self.k.ty(v).dtype;
