@@ -6,6 +6,8 @@
 pub mod cmp;
 pub(crate) mod context;
 pub mod decide;
+#[cfg(test)]
+mod loops;
 pub mod make;
 pub mod operand;
 pub mod operators;
@@ -15,6 +17,8 @@ pub mod refs;
 mod repeat;
 #[cfg(test)]
 mod rows;
+#[cfg(test)]
+mod slices;
 pub mod stage;
 pub mod threefry;
 pub mod tile;

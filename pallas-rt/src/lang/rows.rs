@@ -3,7 +3,7 @@
 //! Only running on an adapter shows it: a wrong WGSL text is valid all the same. Every row meets every pair of edge values
 //! of every element type that it is defined for and that shaders compute with.
 use super::context;
-use super::random::gpu;
+use super::random::gpus;
 use super::tile::{Tile, structural};
 use crate::prelude::*;
 use pallas_ir::scalar::{Gpu, Ty};
@@ -150,24 +150,32 @@ fn rows_of<E: Elem>(client: &Client, wrong: &mut Vec<String>) {
         if let Some(&at) = bad.first() {
             let show = |x: u32| if result.is_float() { float(result, x).to_string() } else { x.to_string() };
             let (want, got) = (show(want[at]), show(got[at]));
-            wrong.push(format!("{name}: {:?} gives {got}, not {want}; {} such", args(at), bad.len()));
+            wrong.push(format!(
+                "{name} on {}: {:?} gives {got}, not {want}; {} such",
+                client.device().id(),
+                args(at),
+                bad.len()
+            ));
         }
     }
 }
 
 #[test]
 fn rows_mean_the_same_on_a_gpu() {
-    let Some(client) = gpu() else { return };
     let mut wrong = vec![];
-    rows_of::<f32>(&client, &mut wrong);
-    rows_of::<i32>(&client, &mut wrong);
-    rows_of::<u32>(&client, &mut wrong);
-    rows_of::<bool>(&client, &mut wrong);
-    rows_of::<f16>(&client, &mut wrong);
-    rows_of::<bf16>(&client, &mut wrong);
-    rows_of::<i8>(&client, &mut wrong);
-    rows_of::<u8>(&client, &mut wrong);
-    rows_of::<i16>(&client, &mut wrong);
-    rows_of::<u16>(&client, &mut wrong);
+    gpus().iter().for_each(|client| rows_on(client, &mut wrong));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn rows_on(client: &Client, wrong: &mut Vec<String>) {
+    rows_of::<f32>(client, wrong);
+    rows_of::<i32>(client, wrong);
+    rows_of::<u32>(client, wrong);
+    rows_of::<bool>(client, wrong);
+    rows_of::<f16>(client, wrong);
+    rows_of::<bf16>(client, wrong);
+    rows_of::<i8>(client, wrong);
+    rows_of::<u8>(client, wrong);
+    rows_of::<i16>(client, wrong);
+    rows_of::<u16>(client, wrong);
 }

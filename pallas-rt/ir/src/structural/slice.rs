@@ -121,8 +121,8 @@ impl Structural for Slice {
         let dims = from.operand(&draw::any)?.shape;
         let start: Vec<usize> = dims.iter().map(|&n| from.below(n)).collect();
         let stride: Vec<usize> = dims.iter().map(|_| 1 + from.below(2)).collect();
-        let left = |a: usize| (dims[a] - start[a]).div_ceil(stride[a]);
-        let size = (0..dims.len()).map(|a| Dim::from(left(a))).collect();
+        let left: Vec<usize> = (0..dims.len()).map(|a| (dims[a] - start[a]).div_ceil(stride[a])).collect();
+        let size = left.into_iter().map(|left| Dim::from(left - from.below(left))).collect();
         let signed = |n: Vec<usize>| n.into_iter().map(|n| n as i64).collect();
         Some(Slice { start: signed(start), size, stride: signed(stride) })
     }

@@ -1,5 +1,6 @@
 //! The runtime on whatever adapter there is.
 use super::{Binding, Dispatch, ShaderJob};
+use crate::lang::random::again;
 use crate::{Array, Client, DeviceKind, Error, Result};
 use pallas_ir::DType;
 
@@ -240,4 +241,37 @@ fn a_lost_device_answers_errors() {
 fn a_device_that_does_not_exist() {
     let error = Client::gpu(99).map(|_| ()).expect_err("no machine has as many");
     assert!(error.to_string().starts_with("no device `gpu:99`: "), "{error}");
+}
+
+#[test]
+fn opengl_is_taken_by_name_only() {
+    assert!(Client::devices().iter().all(|device| device.api != "GL"), "{:?}", Client::devices());
+    assert!(Client::gpu(0).is_ok_and(|client| client.device().api != "GL") || Client::gpu(0).is_err());
+    let Ok(client) = Client::gl(0) else { return };
+    assert_eq!((client.device().api, client.device().id()), ("GL", "gl:0".to_string()));
+    assert!(client.why().contains("GL"), "{}", client.why());
+    assert_eq!(client.isolated().expect("another of it").device().id(), "gl:0");
+}
+
+/// The same where there is no Vulkan driver.
+#[test]
+fn opengl_is_taken_by_name_only_where_nothing_else_is() {
+    again("device::gpu::tests::opengl_is_taken_by_name_only", &[("VK_DRIVER_FILES", "/nonexistent")]);
+}
+
+#[test]
+fn threads_share_an_opengl_adapter() {
+    let Ok(client) = Client::gl(0) else { return };
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let client = client.isolated().expect("the adapter is there");
+            scope.spawn(move || {
+                for n in [10 + thread, 300 + thread] {
+                    let x = client.array(&numbers(n), &[n]).expect("uploads");
+                    let (y, _) = add(&client, &x, &[1.0]).expect("runs");
+                    assert_eq!(y.to_vec::<f32>(), Ok(numbers(n).iter().map(|x| x + 1.0).collect()));
+                }
+            });
+        }
+    });
 }

@@ -228,11 +228,13 @@ impl Pool {
     }
     /// Draws so many operations.
     pub(super) fn steps(&mut self, steps: usize) {
-        let enough = self.made.len() + steps;
+        let mut left = steps;
         // What is drawn may not fit.
         for _ in 0..8 * steps {
-            if self.made.len() < enough {
+            if left > 0 {
+                let before = self.made.len();
                 self.step();
+                left -= usize::from(self.made.len() > before);
             }
         }
     }
@@ -246,7 +248,7 @@ impl Pool {
         (!fitting.is_empty()).then(|| self.dice.pick(&fitting))
     }
     /// Emits an operation if its operands fit and its result is small.
-    fn emit(&mut self, op: Op, places: &[usize]) {
+    pub(super) fn emit(&mut self, op: Op, places: &[usize]) {
         let mut args: Vec<Made> = places.iter().map(|&i| self.made[i].clone()).collect();
         let types: Vec<&Type> = args.iter().map(|a| &a.ty).collect();
         let Some(Ok(Some(ty))) = context::declared(|kernel| infer(kernel, &op, &types)) else { return };
@@ -276,12 +278,14 @@ impl Pool {
         self.made.push(Made { handle, ty, error, bound, unused: true });
     }
     fn step(&mut self) {
-        match self.dice.below(11) {
+        match self.dice.below(14) {
             0 => self.load(),
             1..6 => {
                 let op = self.dice.pick(ScalarOp::ALL);
                 self.scalar(op);
             }
+            6 => self.sample(),
+            7..9 => self.windows(),
             _ => self.structural(),
         }
     }

@@ -13,6 +13,8 @@ pub(super) struct Memory {
     pub(super) table: Prefetch<i32>,
     /// The program's own block.
     pub(super) near: In<f32>,
+    /// Another block of the same array.
+    pub(super) twin: In<f32>,
     /// A block that the table chose.
     pub(super) far: In<f32>,
     /// A row that the table chose, without a fill.
@@ -24,8 +26,8 @@ pub(super) struct Memory {
 impl Pool {
     /// A load.
     pub(super) fn load(&mut self) {
-        let Memory { table, near, far, bare, shelf } = self.memory;
-        let handle = match self.dice.below(6) {
+        let Memory { table, near, twin, far, bare, shelf } = self.memory;
+        let handle = match self.dice.below(7) {
             0 => {
                 let at = [0, 1].map(|axis| minimum(self.position(3), num_programs(axis) - 1));
                 table.at((at[0], at[1])).handle
@@ -33,6 +35,7 @@ impl Pool {
             1 => self.read(near.at(..)),
             2 | 3 => self.read(far.at(..)),
             4 => self.read(shelf.at(..)),
+            5 => self.read(twin.at(..)),
             _ => {
                 let row = bare.at(ds(self.position(4), 4));
                 let inside = row.valid(0);

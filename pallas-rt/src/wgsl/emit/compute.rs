@@ -28,7 +28,7 @@ impl Emit<'_> {
         let result = inst.results[0];
         let ty = self.k.ty(result).clone();
         let access = views::access(self.k, op, inst);
-        if ty.is_scalar() {
+        if ty.is_scalar() && !matches!(access, Access::Contract { .. }) {
             return self.scalar_result(&access, inst);
         }
         match access {

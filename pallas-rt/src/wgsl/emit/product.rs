@@ -23,6 +23,7 @@ impl Emit<'_> {
             None => zero(ty),
         };
         match self.plan.homes[result.index()] {
+            Home::None if shape.is_empty() => self.scalar_product(result, &dot),
             Home::None => {}
             Home::Registers => self.step(|e| {
                 let places = e.positions(result);
@@ -44,6 +45,25 @@ impl Emit<'_> {
             }
             Home::Fragments => self.cooperate(result, product, &dot, start),
         }
+    }
+    /// A product without free axes: one thread computes it.
+    fn scalar_product(&mut self, result: Value, dot: &Product) {
+        self.spent += dot.steps as u64 + 1;
+        self.agree(result, |e| {
+            e.line(format!("var sum: {} = {};", name(dot.dtype), zero(dot.dtype)));
+            e.line(format!("for (var k = 0u; k < {}u; k++) {{", dot.steps));
+            e.times(dot.steps as f64, |e| {
+                let (at, k) = (At { coords: vec![], flat: None }, Coord::text("k"));
+                let [a, b] = [0, 1].map(|side| {
+                    let (v, at) = (dot.args[side], At { coords: dot.operand(side, &at, &k), flat: None });
+                    let (from, x) = (e.k.ty(v).dtype, e.element(v, &at));
+                    convert(from, dot.dtype, &x)
+                });
+                e.line(format!("    sum = {};", plus_product(dot.dtype, "sum", &a, &b)));
+            });
+            e.line("}");
+            "sum".into()
+        });
     }
     /// Adds the products at `places` to what `sum` names.
     fn product(&mut self, dot: &Product, places: &[At], sum: &dyn Fn(&Self, usize) -> String) {
@@ -130,16 +150,20 @@ impl Emit<'_> {
         for i in 0..steps[0].len() {
             let s = sum(self, i);
             for [a, b] in steps.iter().map(|factors| &factors[i]) {
-                let next = match dot.dtype {
-                    DType::F32 => format!("fma({a}, {b}, {s})"),
-                    DType::Bool => format!("{s} || ({a} && {b})"),
-                    t => wrap(t, &format!("({s} + {a} * {b})")),
-                };
-                self.line(format!("{s} = {next};"));
+                self.line(format!("{s} = {};", plus_product(dot.dtype, &s, a, b)));
                 self.pay(self.numbers.operation);
                 self.counts.fma += self.trips;
             }
         }
+    }
+}
+
+/// A sum and a product more.
+fn plus_product(dtype: DType, sum: &str, a: &str, b: &str) -> String {
+    match dtype {
+        DType::F32 => format!("fma({a}, {b}, {sum})"),
+        DType::Bool => format!("{sum} || ({a} && {b})"),
+        t => wrap(t, &format!("({sum} + {a} * {b})")),
     }
 }
 

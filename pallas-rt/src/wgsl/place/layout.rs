@@ -8,7 +8,7 @@
 //! Tiles that only pass through registers on their way between arrays and workgroup memory share no class with what is
 //! computed. Their threads form a grid of their own: as many along a row as it has elements, so that neighbours read
 //! neighbours.
-use super::views::{Inline, access, view};
+use super::views::{Inline, access, view, whole};
 use pallas_ir::{Access, Inst, InstId, Kernel, Op, OperandId, RegionId, Value};
 use std::collections::BTreeMap;
 
@@ -201,13 +201,8 @@ impl Search<'_> {
             Some(Inline::View) => {
                 let inst = self.k.inst(self.defined[v.index()].expect("a view has a definition"));
                 let (of, index) = view(self.k, inst);
-                let moved: Vec<Option<usize>> = index
-                    .iter()
-                    .map(|i| {
-                        let still = i.stride.as_number() == Some(1) && i.offset.as_number() == Some(0);
-                        i.axis.filter(|_| still).and_then(|a| at[a])
-                    })
-                    .collect();
+                let whole = |(axis, i)| whole(self.k, [v, of], axis, i).and_then(|a| at[a]);
+                let moved: Vec<Option<usize>> = index.iter().enumerate().map(whole).collect();
                 self.leaves(of, &moved, pairs);
             }
             None => {

@@ -419,6 +419,7 @@ fn fused(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
             if let Op::Structural(op) = &inst.op
                 && matches!(access(k, op, inst), Access::Contract { .. })
                 && uses[inst.results[0].index()] == 1
+                && !k.ty(inst.results[0]).is_scalar()
             {
                 products.push(inst.results[0]);
             }

@@ -188,11 +188,17 @@ pub(in crate::wgsl) fn source(
         Some(Inline::Pure(_) | Inline::Fetch) => None,
         Some(Inline::View) => {
             let (of, index) = view(k, k.inst(defined[v.index()].expect("a view has a definition")));
-            let still =
-                |i: &Index| i.axis == Some(axis) && i.stride.as_number() == Some(1) && i.offset.as_number() == Some(0);
-            source(k, inline, defined, of, index.iter().position(still)?)
+            let shows = |at: &usize| whole(k, [v, of], *at, &index[*at]) == Some(axis);
+            source(k, inline, defined, of, (0..index.len()).find(shows)?)
         }
     }
+}
+
+/// The axis of a view that shows the whole axis `at` of its operand `of`, element by element: a part of it, if only the
+/// first, has another extent, so it is spread over threads in another way.
+pub(in crate::wgsl) fn whole(k: &Kernel, [v, of]: [Value; 2], at: usize, index: &Index) -> Option<usize> {
+    let still = index.stride.as_number() == Some(1) && index.offset.as_number() == Some(0);
+    index.axis.filter(|&axis| still && k.ty(v).shape[axis] == k.ty(of).shape[at])
 }
 
 /// The index of a view's operand, and which operand it is.

@@ -1,0 +1,60 @@
+//! A staged `for` takes as many turns on GPUs as elsewhere, whatever its bounds and its step are.
+use super::random::gpus;
+use crate::prelude::*;
+
+/// The turns, and what they see, in order.
+#[kernel(grid = (1))]
+fn turns(
+    #[block([N] => [1], |_| (0,))] x: In<i32>,
+    #[block([N] => [1], |_| (0,))] out: Out<i32>,
+    lo: i32,
+    hi: i32,
+    step: i32,
+) {
+    let mut sum = x.load();
+    for i in (lo..hi).step_by(step) {
+        sum = sum * 31 + i;
+    }
+    for i in (lo..hi).step_by(step).rev() {
+        sum = sum * 31 + i;
+    }
+    out.store(sum);
+}
+
+fn clients() -> Vec<Client> {
+    [Client::interpreter(), Client::cpu()].into_iter().chain(gpus()).collect()
+}
+
+fn run(client: &Client, [lo, hi, step]: [i32; 3]) -> Result<i32> {
+    let x = client.array(&[1], &[1])?;
+    Ok(turns(&x, lo, hi, step)?.to_vec::<i32>()?[0])
+}
+
+#[test]
+fn a_for_between_any_bounds() {
+    const BIG: i32 = 1 << 30;
+    let cases = [[0, 5, 2], [-3, 4, 3], [5, 5, 1], [5, -5, 1], [i32::MAX, i32::MIN, 7]];
+    let far = [[0, i32::MAX, BIG], [i32::MIN, i32::MAX, BIG], [i32::MIN, i32::MAX, i32::MAX], [0, BIG, i32::MAX]];
+    for case @ [lo, hi, step] in cases.into_iter().chain(far) {
+        let seen: Vec<i32> = (i64::from(lo)..i64::from(hi)).step_by(step as usize).map(|i| i as i32).collect();
+        let all = seen.iter().chain(seen.iter().rev());
+        let want = all.fold(1i32, |sum, &i| sum.wrapping_mul(31).wrapping_add(i));
+        for client in clients() {
+            assert_eq!(run(&client, case), Ok(want), "{case:?} on {client:?}");
+        }
+    }
+}
+
+#[test]
+fn a_step_that_is_not_positive_is_refused() {
+    for client in clients() {
+        for step in [0, -1, i32::MIN] {
+            let error = run(&client, [0, 4, step]).expect_err("no such step");
+            assert_eq!(error.code(), "step", "{error} on {client:?}");
+            let message = error.to_string();
+            let says = format!("the step of this `for` is {step}; it must be at least 1");
+            assert!(message.contains(&says) && message.contains("loops.rs:"), "{message} on {client:?}");
+        }
+        assert_eq!(run(&client, [0, 0, 1]), Ok(1), "{client:?} goes on");
+    }
+}

@@ -1,0 +1,103 @@
+//! Draws structural operations on computed tiles: the samples of every operation, and several windows of one tile.
+//!
+//! A backend that computes a tile in one place and reads it in another goes wrong where extents differ, so what is drawn
+//! here is read beside tiles of other extents.
+use super::draw::Pool;
+use crate::lang::tile::Tile;
+use pallas_ir::scalar::Ty;
+use pallas_ir::{DType, Dim, Op, ScalarOp, StructuralOp, structural as ops};
+
+impl Pool {
+    /// A sample of the registry.
+    pub(super) fn sample(&mut self) {
+        let samples = StructuralOp::samples();
+        let sample = &samples[self.dice.below(samples.len())];
+        let mut places: Vec<usize> = vec![];
+        for (names, &dtype) in sample.args.iter().zip(sample.dtypes) {
+            let size = |name: &&str| name.parse::<Dim>().ok()?.bind(sample.with).as_number();
+            let shape: Vec<usize> = names.iter().filter_map(size).map(|n| n as usize).collect();
+            let Some(place) = self.shaped(dtype, &shape) else { return };
+            places.push(place);
+            if let (DType::I32, [of, _]) = (dtype, &places[..]) {
+                // An index is inside of every axis.
+                let end = self.made[*of].ty.shape.iter().copied().min().unwrap_or(1) as i32;
+                self.give(Tile::<i32>::new(self.made[place].handle).clamp(0, end - 1).handle, 0.0);
+                *places.last_mut().expect("just pushed") = self.made.len() - 1;
+            }
+        }
+        self.emit(Op::Structural(sample.op.bind(sample.with)), &places);
+    }
+
+    /// A tile of this shape: some elements of a drawn one.
+    fn shaped(&mut self, dtype: DType, shape: &[usize]) -> Option<usize> {
+        let tiles: Vec<usize> = (0..self.made.len()).filter(|&i| !self.made[i].ty.is_scalar()).collect();
+        let fitting: Vec<usize> = tiles.into_iter().filter(|&i| self.made[i].ty.dtype == dtype).collect();
+        let from = if fitting.is_empty() { self.of(dtype)? } else { self.dice.pick(&fitting) };
+        let wanted: usize = shape.iter().product();
+        let mut n = self.made[from].ty.elements();
+        let mut line = self.apply(ops::Reshape { to: sizes(&[n]) }, &[from])?;
+        while n < wanted {
+            line = self.apply(ops::Concat { axis: 0 }, &[line, line])?;
+            n *= 2;
+        }
+        let start = self.dice.below(n - wanted + 1) as i64;
+        let some = self.apply(ops::Slice { start: vec![start], size: sizes(&[wanted]), stride: vec![1] }, &[line])?;
+        self.apply(ops::Reshape { to: sizes(shape) }, &[some])
+    }
+
+    /// Windows of one tile, the first one often where the tile begins, and something made of them.
+    pub(super) fn windows(&mut self) {
+        let long = |shape: &[usize]| shape.iter().any(|&n| n > 1);
+        let tiles: Vec<usize> = (0..self.made.len()).filter(|&i| long(&self.made[i].ty.shape)).collect();
+        if tiles.is_empty() {
+            return;
+        }
+        let x = self.dice.pick(&tiles);
+        let (shape, dtype) = (self.made[x].ty.shape.clone(), self.made[x].ty.dtype);
+        let axes: Vec<usize> = (0..shape.len()).filter(|&a| shape[a] > 1).collect();
+        let axis = self.dice.pick(&axes);
+        let mut size = shape.clone();
+        for a in axes {
+            if a == axis || self.dice.below(4) == 0 {
+                size[a] = 1 + self.dice.below(shape[a] - 1);
+            }
+        }
+        let window = |pool: &mut Pool, at_0: bool| {
+            let start = |a: usize| if at_0 { 0 } else { pool.dice.below(shape[a] - size[a] + 1) as i64 };
+            let start = (0..shape.len()).map(start).collect();
+            pool.apply(ops::Slice { start, size: sizes(&size), stride: vec![1; shape.len()] }, &[x])
+        };
+        let at_0 = self.dice.below(4) > 0;
+        let (Some(first), Some(second)) = (window(self, at_0), window(self, false)) else { return };
+        let binary = |op: &&ScalarOp| op.row().operands.iter().map(|o| o.1).eq([Ty::T; 2]);
+        let fits = |op: &&ScalarOp| op.row().class.dtypes().contains(&dtype);
+        let binary: Vec<ScalarOp> = ScalarOp::ALL.iter().filter(binary).filter(fits).copied().collect();
+        let op: Op = match self.dice.below(6) {
+            0 => Op::Structural(ops::Concat { axis }.into()),
+            1 => Op::Structural(ops::Dot { batch: vec![], contract: vec![(axis, axis)], acc: dtype }.into()),
+            _ if binary.is_empty() => return,
+            _ => Op::Scalar(self.dice.pick(&binary)),
+        };
+        let before = self.made.len();
+        self.emit(op, &[first, second]);
+        // What the whole tile comes to, beside some of it.
+        if self.made.len() > before && self.dice.below(3) == 0 {
+            let whole = self.apply(ops::Reduce { op: ScalarOp::Maximum, axes: (0..shape.len()).collect() }, &[x]);
+            let scalar = whole.and_then(|whole| self.apply(ops::Reshape { to: vec![] }, &[whole]));
+            if let (Some(scalar), Some(op)) = (scalar, binary.first()) {
+                self.emit(Op::Scalar(*op), &[before, scalar]);
+            }
+        }
+    }
+
+    /// Emits an operation; where its result is, if it fits.
+    fn apply(&mut self, op: impl Into<StructuralOp>, places: &[usize]) -> Option<usize> {
+        let before = self.made.len();
+        self.emit(Op::Structural(op.into()), places);
+        (self.made.len() > before).then_some(before)
+    }
+}
+
+fn sizes(shape: &[usize]) -> Vec<Dim> {
+    shape.iter().map(|&n| Dim::from(n)).collect()
+}

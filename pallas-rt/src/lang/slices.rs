@@ -1,0 +1,141 @@
+//! Slices of computed tiles: at 0 and elsewhere, beside each other, beside the whole, under a reduction, carried by a loop.
+use super::random::{again, gpus};
+use crate::prelude::*;
+
+/// Two windows of a row.
+#[kernel(grid = (1))]
+fn windows(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 8] => [4, 8], |_| (0, 0))] out: Out<f32>) {
+    let a = x.load() * 2.0;
+    out.store(a.slice([0, 0], [4, 8]) + a.slice([0, 2], [4, 8]));
+}
+/// The first columns alone.
+#[kernel(grid = (1))]
+fn prefix(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 8] => [4, 8], |_| (0, 0))] out: Out<f32>) {
+    out.store((x.load() * 2.0).slice([0, 0], [4, 8]));
+}
+/// A prefix beside a sum of the whole.
+#[kernel(grid = (1))]
+fn used(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 8] => [4, 8], |_| (0, 0))] out: Out<f32>) {
+    let a = x.load().exp();
+    out.store(a.slice([0, 0], [4, 8]) / a.sum(1));
+}
+/// Windows of rows.
+#[kernel(grid = (1))]
+fn rows(#[block([10, 4] => [10, 4], |_| (0, 0))] x: In<f32>, #[block([8, 4] => [8, 4], |_| (0, 0))] out: Out<f32>) {
+    let a = x.load() * 2.0;
+    out.store(a.slice([0, 0], [8, 4]) + a.slice([2, 0], [8, 4]));
+}
+/// One axis; what is around the result stays.
+#[kernel(grid = (1))]
+fn line(#[block([10] => [10], |_| (0,))] x: In<f32>, #[block([20] => [20], |_| (0,))] out: Out<f32>) {
+    out.fill(7.0);
+    let a = x.load() * 2.0;
+    out.at(ds(0, 8)).store(a.slice([0], [8]) + a.slice([2], [8]));
+}
+/// Sums of products of windows.
+#[kernel(grid = (1))]
+fn sums(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 1] => [4, 1], |_| (0, 0))] out: Out<f32>) {
+    let a = x.load() * 2.0;
+    out.store((a.slice([0, 0], [4, 8]) * a.slice([0, 2], [4, 8])).sum(1));
+}
+/// The sum of a slice itself.
+#[kernel(grid = (1))]
+fn sum(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 1] => [4, 1], |_| (0, 0))] out: Out<f32>) {
+    out.store((x.load() * 2.0).slice([0, 0], [4, 8]).sum(1));
+}
+/// The product of two slices with all axes summed over.
+#[kernel(grid = (1))]
+fn inner(#[block([10] => [10], |_| (0,))] x: In<f32>, #[block([1] => [1], |_| (0,))] out: Out<f32>) {
+    let a = x.load() * 2.0;
+    let product = dot_general(a.slice([0], [8]), a.slice([2], [8]), &[(0, 0)], &[]);
+    out.store(product.reshape([1]) + a.slice([0], [1]));
+}
+/// Blocks of several programs.
+#[kernel(grid = (P))]
+fn programs(#[block([P, 10] => [_, 10], |p| (p, 0))] x: In<f32>, #[block([P, 8] => [_, 8], |p| (p, 0))] out: Out<f32>) {
+    let a = x.load() * 2.0;
+    out.store(a.slice([0], [8]) + a.slice([2], [8]));
+}
+/// Rows of whole vectors, and two columns more.
+#[kernel(grid = (cdiv(M, 32)))]
+fn wide(#[block([M, 66] => [32, 66], |i| (i, 0))] x: In<f32>, #[block([M, 64] => [32, 64], |i| (i, 0))] out: Out<f32>) {
+    let a = x.load() * 2.0;
+    out.store(a.slice([0, 0], [32, 64]) + a.slice([0, 1], [32, 64]) + a.slice([0, 2], [32, 64]));
+}
+/// Half and half, as rotary embeddings take them.
+#[kernel(grid = (cdiv(M, 8)))]
+fn halves(#[block([M, 64] => [8, 64], |i| (i, 0))] x: In<f32>, #[block([M, 64] => [8, 64], |i| (i, 0))] out: Out<f32>) {
+    let a = x.load() * 2.0;
+    let (l, r) = (a.slice([0, 0], [8, 32]), a.slice([0, 32], [8, 32]));
+    out.store(concat([l - r, l + r], 1));
+}
+/// A gated linear unit of a computed tile.
+#[kernel(grid = (cdiv(M, 8)))]
+fn gated(#[block([M, 64] => [8, 64], |i| (i, 0))] x: In<f32>, #[block([M, 32] => [8, 32], |i| (i, 0))] out: Out<f32>) {
+    let a = x.load() * 2.0;
+    out.store(a.slice([0, 0], [8, 32]) * a.slice([0, 32], [8, 32]).silu());
+}
+/// A carried tile, and a prefix of it in every turn.
+#[kernel(grid = (cdiv(M, 8)))]
+fn carried(
+    #[block([M, 64] => [8, 64], |i| (i, 0))] x: In<f32>,
+    #[block([M, 32] => [8, 32], |i| (i, 0))] out: Out<f32>,
+    turns: i32,
+) {
+    let mut all = x.load();
+    let mut some = zeros::<f32>([8, 32]);
+    for _ in 0..turns {
+        some += all.slice([0, 0], [8, 32]);
+        all = all * 0.5 + 0.25;
+    }
+    out.store(some);
+}
+
+type Run = fn(&Array) -> Result<Array>;
+const TABLE: [(&str, &[usize], Run); 13] = [
+    ("windows", &[4, 10], |x| windows(x)),
+    ("prefix", &[4, 10], |x| prefix(x)),
+    ("used", &[4, 10], |x| used(x)),
+    ("rows", &[10, 4], |x| rows(x)),
+    ("line", &[10], |x| line(x)),
+    ("sums", &[4, 10], |x| sums(x)),
+    ("sum", &[4, 10], |x| sum(x)),
+    ("inner", &[10], |x| inner(x)),
+    ("programs", &[50, 10], |x| programs(x)),
+    ("wide", &[70, 66], |x| wide(x)),
+    ("halves", &[20, 64], |x| halves(x)),
+    ("gated", &[20, 64], |x| gated(x)),
+    ("carried", &[20, 64], |x| carried(x, 3)),
+];
+
+#[test]
+fn slices_of_computed_tiles_mean_the_same_everywhere() {
+    let mut wrong = vec![];
+    for (name, shape, run) in TABLE {
+        let data: Vec<f32> = (0..shape.iter().product()).map(|v| ((v * 37) % 101) as f32 * 0.02).collect();
+        let on = |client: &Client| -> Vec<f32> {
+            let x = client.array(&data, shape).expect("it fits");
+            run(&x).and_then(|y| y.to_vec()).unwrap_or_else(|e| panic!("{name} on {client:?}: {e}"))
+        };
+        let want = on(&Client::interpreter());
+        for client in [Client::cpu()].into_iter().chain(gpus()) {
+            let found = on(&client);
+            let far = |(a, b): (&f32, &f32)| (a - b).abs() > 1e-4 * b.abs().max(1.0);
+            if found.iter().zip(&want).any(far) {
+                wrong.push(format!("{name} on {}: {found:?}, not {want:?}", client.device()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Tiles of a software adapter, placed as on a graphics card, and in memory alone.
+#[test]
+fn slices_of_computed_tiles_in_other_profiles() {
+    if !gpus().is_empty() {
+        for profile in ["gpu", "baseline"] {
+            let test = "lang::slices::slices_of_computed_tiles_mean_the_same_everywhere";
+            again(test, &[("PALLAS_PROFILE", profile)]);
+        }
+    }
+}
