@@ -11,6 +11,7 @@ use pallas_kernels::{
 };
 use pallas_rt::prelude::*;
 use pallas_rt::wgsl::{Counts, PlacedTile, Placement};
+use pallas_rt::{Profile, Target};
 
 fn zeros(dtype: DType, shape: &[usize]) -> Array {
     Client::cpu().zeros(dtype, shape).expect("it fits")

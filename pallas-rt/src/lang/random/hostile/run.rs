@@ -35,6 +35,11 @@ const TURNS: i64 = 3;
 const ELEMENTS: usize = 1 << 14;
 const WORK: usize = 1 << 16;
 
+/// Whether a program of a kernel runs in a moment.
+pub(crate) fn is_small(kernel: &Kernel) -> bool {
+    work(kernel, kernel.body) <= WORK
+}
+
 /// Runs a verified kernel: as it is in the interpreter, lowered on the CPU.
 pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
     let lowered = if verify_lowered(kernel).is_ok() { kernel.clone() } else { crate::passes::run(kernel) };
@@ -44,7 +49,7 @@ pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
     let sizes: Vec<i64> = kernel.dims.iter().map(|d| d.size.unwrap_or(1 + dice.below(7) as i64)).collect();
     let Some(shapes) = shapes(kernel, &sizes) else { return Ran::Large };
     let (Some(grid), Some(parallel)) = (grid(kernel, &sizes), grid(&lowered, &sizes)) else { return Ran::Large };
-    if work(kernel, kernel.body).max(work(&lowered, lowered.body)) > WORK || executable.bytes_a_program() > 1 << 24 {
+    if !is_small(kernel) || !is_small(&lowered) || executable.bytes_a_program() > 1 << 24 {
         return Ran::Large;
     }
     let contents: Vec<Vec<u8>> =
