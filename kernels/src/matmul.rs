@@ -151,7 +151,7 @@ fn blocks(target: &Target, dtype: DType, extents: [usize; 4], b_transposed: bool
 /// The blocks of threads that hold accumulators in registers, eight by eight each. Where rows of C are no whole vectors, 16
 /// threads along a row write a half of a segment at once.
 pub(crate) fn threads_blocks(n: usize) -> [usize; 3] {
-    if n % 4 != 0 && n > 64 { [64, 128, 16] } else { [64, 64, 16] }
+    if !n.is_multiple_of(4) && n > 64 { [64, 128, 16] } else { [64, 64, 16] }
 }
 
 /// The kernel of a layout, with the blocks of the device, on operands as batches.

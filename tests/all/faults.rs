@@ -403,8 +403,8 @@ fn a_dimension_that_nothing_binds() {
 #[test]
 fn numbers_that_do_not_fit_are_refused() {
     let ten = ten();
-    let e = given(&ten, 1usize << 40).expect_err("too many programs");
-    assert_eq!(e.code(), "grid", "{e}");
+    let e = given(&ten, 1usize << 40).expect_err("too many elements");
+    assert_eq!(e.code(), "extent", "{e}");
     let square = ten.reshape(&[2, 5]).expect("ten elements");
     assert_eq!(verdict(edge_summed::<5>(&square)), "rank");
     let ints = Client::interpreter().array(&[1i32; 10], &[10]).expect("it fits");

@@ -65,15 +65,14 @@ impl Rewrite {
         self.visit_expr_mut(&mut i.cond);
         let key = self.open(Kind::If);
         let mut number = self.side(&mut i.then_branch, &key);
-        match &mut i.else_branch {
-            Some((_, x)) => match &mut **x {
+        if let Some((_, x)) = &mut i.else_branch {
+            match &mut **x {
                 Expr::Block(x) if x.label.is_none() => number = number.or(self.side(&mut x.block, &key)),
                 x => {
                     self.expect = expect.clone().filter(|_| matches!(x, Expr::If(_)));
                     self.visit_expr_mut(x);
                 }
-            },
-            None => {}
+            }
         }
         let ty = expect.map(|t| quote!(: #t));
         let sp = i.if_token.span;

@@ -61,10 +61,8 @@ impl Literal {
     }
     /// Whether the bits are an element's: none beyond its width; a truth value is 0 or 1.
     pub fn is_canonical(self) -> bool {
-        match self.dtype {
-            DType::Bool => self.bits <= 1,
-            dtype => dtype.bytes() == 8 || self.bits >> (8 * dtype.bytes()) == 0,
-        }
+        let width = if self.dtype == DType::Bool { 1 } else { 8 * self.dtype.bytes() };
+        width == 64 || self.bits >> width == 0
     }
     /// The value as a double: exact except for 64-bit integers beyond 2⁵³.
     pub fn as_f64(self) -> f64 {

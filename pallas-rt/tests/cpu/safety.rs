@@ -103,10 +103,10 @@ fn programs_that_certainly_meet_are_refused() {
         let table = |entries: &[i32]| client.array(entries, &[entries.len()]).expect("it fits");
         let rows = || client.zeros(DType::F32, &[9, 4]).expect("it fits");
         assert_eq!(refused(summed_in_place(x(9), 1, true)), "race");
-        assert_eq!(refused(scattered(&table(&[3, 8, 3]), &x(3), rows(), 0, true)), "race");
-        assert_eq!(refused(accumulated(&x(2))), "race");
-        assert_eq!(accumulated(&x(1)).and_then(|y| y.to_vec::<f32>()), Ok(vec![1.0]));
-        let apart = scattered(&table(&[3, 8, 0]), &x(3), rows(), 0, true).expect("rows are apart");
+        assert_eq!(refused(scattered(table(&[3, 8, 3]), x(3), rows(), 0, true)), "race");
+        assert_eq!(refused(accumulated(x(2))), "race");
+        assert_eq!(accumulated(x(1)).and_then(|y| y.to_vec::<f32>()), Ok(vec![1.0]));
+        let apart = scattered(table(&[3, 8, 0]), x(3), rows(), 0, true).expect("rows are apart");
         assert_eq!(apart.to_vec::<f32>().expect("host memory").iter().sum::<f32>(), 12.0);
     }
 }
@@ -143,7 +143,7 @@ fn parts(
 #[test]
 fn programs_that_sizes_keep_apart() {
     for (p, s) in [(4, 2), (1, 8), (8, 1)] {
-        check(|client| parts(&crate::numbers(client, &[32, 3], 1), p, s).map(|y| vec![y]));
+        check(|client| parts(crate::numbers(client, &[32, 3], 1), p, s).map(|y| vec![y]));
     }
 }
 
@@ -229,7 +229,7 @@ fn ranks_and_padding_beyond_the_usual() {
         assert_eq!(refused(of_rank_nine(&x)), "tile-rank");
     }
     for padding in [0, 1, 4] {
-        check(|client| haloed(&crate::numbers(client, &[21], 1), padding).map(|y| vec![y]));
+        check(|client| haloed(crate::numbers(client, &[21], 1), padding).map(|y| vec![y]));
     }
 }
 

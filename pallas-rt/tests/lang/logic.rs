@@ -1,4 +1,5 @@
 //! `&&` and `||` of run-time scalars ask for their right side as Rust does.
+#![allow(clippy::let_and_return, reason = "the condition is a block with a `let` on purpose")]
 use crate::both;
 use pallas_rt::prelude::*;
 
@@ -26,7 +27,7 @@ fn below(
 #[test]
 fn the_right_side_is_not_asked_in_vain() {
     let call =
-        |limit: i32| both([0.0; 2], |x| below(x, &x.client().array(&[3i32, 5, 9], &[3]).expect("it fits"), limit));
+        |limit: i32| both([0.0; 2], |x| below(x, x.client().array(&[3i32, 5, 9], &[3]).expect("it fits"), limit));
     // The strict interpreter faults at an entry that is not there.
     assert_eq!(call(0), [-2.0; 2]);
     assert_eq!(call(6), [205.0; 2]);

@@ -1,4 +1,5 @@
 //! `match` of numbers: decided by the host or at run time, as the number is.
+#![allow(clippy::single_match, reason = "`match` is what is tested")]
 use crate::both;
 use pallas_rt::prelude::*;
 

@@ -26,6 +26,7 @@ macro_rules! scalar_ops {
             /// The row's data.
             pub fn row(self) -> &'static $crate::scalar::Row {
                 use $crate::scalar::{Cost, Gpu, Nan, Row};
+                #[allow(clippy::needless_update, reason = "a row may name every kind of work")]
                 match self {
                     $(Self::$Op => const { &Row {
                         name: stringify!($name),

@@ -89,6 +89,7 @@ fn monoid<T: Elem>(op: ScalarOp, all: &[T], strip: fn(&[T]) -> Slice<'_>, out: f
         y[0]
     };
     // NaN is what it is.
+    #[allow(clippy::eq_op, reason = "NaN differs from itself")]
     let same = |a: T, b: T| a == b || a != a && b != b;
     let holds =
         |a: T, b: T| same(two(a, b), two(b, a)) && all.iter().all(|&c| same(two(two(a, b), c), two(a, two(b, c))));

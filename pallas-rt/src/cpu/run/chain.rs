@@ -352,8 +352,8 @@ impl Strips<'_> {
     unsafe fn bring(&self, w: Window) {
         for &(input, dtype) in &self.reaches.inputs {
             let bytes = dtype.bytes();
-            // SAFETY: rows lie inside of the tile, the buffer holds the strip.
             match input {
+                // SAFETY: rows lie inside of the tile, the buffer holds the strip.
                 Reach::Rows(tile, buffer) => unsafe {
                     let stride = tile.strides[self.chain.shape.len().saturating_sub(1)];
                     for r in 0..w.rows {
@@ -362,6 +362,7 @@ impl Strips<'_> {
                     }
                 },
                 // The first strip of a row is its longest; the others find it filled.
+                // SAFETY: as above.
                 Reach::Spread(tile, buffer) if w.col == 0 => unsafe {
                     copy_row(self.row(&tile, w, 0, bytes), 0, buffer, 1, w.cols, bytes);
                 },
@@ -397,16 +398,18 @@ impl Strips<'_> {
     unsafe fn take_away(&self, w: Window) {
         for (link, reach) in self.chain.links.iter().zip(&self.reaches.outputs) {
             let bytes = link.dtype.bytes();
-            // SAFETY: the result holds the chain's shape, the buffer the strip.
             match reach {
+                // SAFETY: the result holds the chain's shape, the buffer the strip.
                 Reach::Copied(start, buffer) => unsafe {
                     let to = start.wrapping_add((w.row * self.reaches.inner + w.col) * bytes);
                     copy_row(*buffer, 1, to, 1, w.rows * w.cols, bytes);
                 },
+                // SAFETY: as above.
                 Reach::Streamed(start, buffer) => unsafe {
                     let to = start.wrapping_add((w.row * self.reaches.inner + w.col) * bytes);
                     stream(*buffer, to, w.rows * w.cols * bytes);
                 },
+                // SAFETY: as above.
                 Reach::Rows(tile, buffer) => unsafe {
                     let stride = tile.strides[self.chain.shape.len().saturating_sub(1)];
                     for r in 0..w.rows {

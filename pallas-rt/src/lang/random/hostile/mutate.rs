@@ -59,8 +59,8 @@ impl Corpus {
 
     fn change(&self, tokens: &mut Vec<String>, dice: &mut Dice) {
         match dice.below(20) {
-            0..4 => replace(tokens, dice, is_number, |dice, old| number(dice, old)),
-            4 => everywhere(tokens, dice, is_number, |dice, old| number(dice, old)),
+            0..4 => replace(tokens, dice, is_number, number),
+            4 => everywhere(tokens, dice, is_number, number),
             5..8 => swap_in(tokens, dice, |t| t.starts_with('%')),
             8..10 => {
                 let operation = |t: &str| ScalarOp::parse(t).is_some();
