@@ -185,6 +185,15 @@ fn winners(folder: &Path) -> Vec<PathBuf> {
     files.filter(|path| path.to_string_lossy().contains("tuned-")).collect()
 }
 
+/// The tag that the folder's secret gives an entry: an HMAC-SHA256 (RFC 2104) over its name and contents.
+fn tag(folder: &Path, entry: &Path, body: &str) -> String {
+    let secret = std::fs::read(folder.join("secret")).expect("made with the first entry");
+    let padded = |byte: u8| -> Vec<u8> { (0..64).map(|i| secret.get(i).unwrap_or(&0) ^ byte).collect() };
+    let name = entry.file_name().expect("a file").to_string_lossy();
+    let inner = Sha256::digest([&padded(0x36)[..], name.as_bytes(), b"\n", body.as_bytes()].concat());
+    Sha256::digest([padded(0x5c), inner.to_vec()].concat()).iter().map(|b| format!("{b:02x}")).collect()
+}
+
 #[test]
 fn winners_are_remembered_and_stale_ones_are_not() {
     let folder = folder("stale");
@@ -235,9 +244,8 @@ fn a_winner_that_memory_has_no_room_for_gives_way_to_the_next() {
     // As if the one that takes 32 MiB had won.
     let [entry] = &winners(&folder)[..] else { panic!("one winner") };
     let whole = std::fs::read_to_string(entry).expect("it is there");
-    let body = whole.split_once('\n').expect("a checksum").1.replace("\"chosen\":2", "\"chosen\":1");
-    let sum: String = Sha256::digest(&body).iter().map(|b| format!("{b:02x}")).collect();
-    std::fs::write(entry, format!("{sum}\n{body}")).expect("ours");
+    let body = whole.split_once('\n').expect("a tag").1.replace("\"chosen\":2", "\"chosen\":1");
+    std::fs::write(entry, format!("{}\n{body}", tag(&folder, entry, &body))).expect("ours");
     chose(&mut little(), 1, "the fastest, timed earlier");
     chose(little().env("PALLAS_TUNE_LITTLE", "1"), 2, "the fastest that memory has room for");
     let off = || -> Command {
