@@ -127,6 +127,8 @@ impl Prepared {
 
 /// The memory of an output, if no other array would change with it.
 pub(crate) fn owned(index: usize, output: &mut Array) -> Result<&mut Buffer> {
-    let message = "another array shares its memory and would change too".into();
-    output.buffer_mut().ok_or(Error::Output { index, message })
+    output.buffer_mut().ok_or_else(|| {
+        let message = "another array shares its memory and would change too".into();
+        Error::Output { index, message }
+    })
 }
