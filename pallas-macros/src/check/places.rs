@@ -104,8 +104,8 @@ pub(super) fn root(e: &Expr) -> Option<&Ident> {
     }
 }
 
-/// Whether an operator assigns: the operation it assigns.
-pub(super) fn assigns(op: &BinOp) -> bool {
+/// Assigning operators: `+=` and the like.
+pub(crate) fn assigns(op: &BinOp) -> bool {
     matches!(
         op,
         BinOp::AddAssign(_)

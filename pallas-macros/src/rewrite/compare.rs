@@ -2,6 +2,7 @@
 use super::Rewrite;
 use super::tokens::{bare, braced, call, first};
 use super::variables::Kind;
+use crate::check::assigns;
 use proc_macro2::Span;
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
@@ -10,7 +11,7 @@ use syn::{BinOp, Expr, Ident, Stmt, UnOp, parse_quote_spanned};
 
 impl Rewrite {
     pub(super) fn binary(&mut self, mut b: syn::ExprBinary, e: &mut Expr) {
-        if is_assignment(&b.op) {
+        if assigns(&b.op) {
             self.visit_expr_mut(&mut b.right);
             self.visit_expr_mut(&mut b.left);
             self.assign(&b.left);
@@ -166,7 +167,7 @@ fn effectless(e: &Expr) -> bool {
         Expr::Field(f) => effectless(&f.base),
         Expr::Cast(c) => effectless(&c.expr),
         Expr::Unary(u) => !matches!(u.op, UnOp::Deref(_)) && effectless(&u.expr),
-        Expr::Binary(b) => effectless(&b.left) && effectless(&b.right) && !is_assignment(&b.op),
+        Expr::Binary(b) => effectless(&b.left) && effectless(&b.right) && !assigns(&b.op),
         Expr::Block(b) => b.block.stmts.iter().all(|s| match s {
             Stmt::Local(l) => l.init.as_ref().is_some_and(|i| i.diverge.is_none() && effectless(&i.expr)),
             Stmt::Expr(e, _) => effectless(e),
@@ -178,21 +179,4 @@ fn effectless(e: &Expr) -> bool {
         }
         _ => false,
     }
-}
-
-/// `+=` and the like.
-fn is_assignment(op: &BinOp) -> bool {
-    matches!(
-        op,
-        BinOp::AddAssign(_)
-            | BinOp::SubAssign(_)
-            | BinOp::MulAssign(_)
-            | BinOp::DivAssign(_)
-            | BinOp::RemAssign(_)
-            | BinOp::BitXorAssign(_)
-            | BinOp::BitAndAssign(_)
-            | BinOp::BitOrAssign(_)
-            | BinOp::ShlAssign(_)
-            | BinOp::ShrAssign(_)
-    )
 }

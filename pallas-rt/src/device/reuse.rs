@@ -54,10 +54,19 @@ impl<B: Reusable> Stock<B> {
     /// Drops kept blocks, the largest first, until `bytes` more fit under the high-water mark.
     pub(crate) fn make_room(&self, bytes: u64) {
         while self.room() < bytes {
-            let mut blocks = self.blocks();
-            let Some(mut largest) = blocks.last_entry() else { return };
+            // A block that launches still use waits for them when it is dropped: not while the stock is locked, since the
+            // thread may do other work meanwhile.
+            let Some(block) = self.take_largest() else { return };
+            self.ledger.kept.fetch_sub(block.size(), Relaxed);
+        }
+    }
+
+    fn take_largest(&self) -> Option<B> {
+        let mut blocks = self.blocks();
+        loop {
+            let mut largest = blocks.last_entry()?;
             match largest.get_mut().pop() {
-                Some(block) => drop(self.ledger.kept.fetch_sub(block.size(), Relaxed)),
+                Some(block) => return Some(block),
                 None => drop(largest.remove()),
             }
         }
