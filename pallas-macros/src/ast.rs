@@ -2,7 +2,7 @@
 use proc_macro2::TokenStream;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
-use syn::{Expr, Ident, Pat, Token, Type, bracketed, parenthesized};
+use syn::{BinOp, Expr, Ident, Pat, Token, Type, bracketed, parenthesized};
 
 /// `#[kernel(..)]`'s arguments.
 #[derive(Default)]
@@ -286,4 +286,21 @@ impl IntoIterator for Errors {
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_iter()
     }
+}
+
+/// Assigning operators: `+=` and the like.
+pub(crate) fn assigns(op: &BinOp) -> bool {
+    matches!(
+        op,
+        BinOp::AddAssign(_)
+            | BinOp::SubAssign(_)
+            | BinOp::MulAssign(_)
+            | BinOp::DivAssign(_)
+            | BinOp::RemAssign(_)
+            | BinOp::BitXorAssign(_)
+            | BinOp::BitAndAssign(_)
+            | BinOp::BitOrAssign(_)
+            | BinOp::ShlAssign(_)
+            | BinOp::ShrAssign(_)
+    )
 }

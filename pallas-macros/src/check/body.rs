@@ -3,9 +3,9 @@
 //! Names are rigid: `BQ` and `BK` differ unless `assume(BQ == BK)` says otherwise, since a kernel is right for all sizes.
 //! What the walk can't follow (functions and macros of the user's own, host conditions on sizes) is unknown.
 use super::own;
-use super::places::{Changed, Unseen, Variables, assigns, bare, root};
+use super::places::{Changed, Unseen, Variables, bare, root};
 use super::value::{Span, Value, View};
-use crate::ast::{BlockSize, Errors, Options, Parameter, Role};
+use crate::ast::{BlockSize, Errors, Options, Parameter, Role, assigns};
 use crate::names::Names;
 use crate::rewrite::named;
 use pallas_ir::dim::Facts;

@@ -18,7 +18,6 @@ mod value;
 
 use crate::ast::{Errors, Options, Parameter};
 use crate::names::Names;
-pub(crate) use places::assigns;
 use syn::ItemFn;
 
 /// Whether an attribute is `#[kernel]`.

@@ -1,10 +1,11 @@
 //! Variables of a body: what they hold, and which of them change where the check can't see.
 use super::value::Value;
+use crate::ast::assigns;
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use std::collections::HashSet;
 use syn::visit::{self, Visit};
-use syn::{BinOp, Expr, Ident, Pat};
+use syn::{Expr, Ident, Pat};
 
 /// A variable in scope.
 #[derive(Clone, Debug)]
@@ -102,23 +103,6 @@ pub(super) fn root(e: &Expr) -> Option<&Ident> {
         Expr::Unary(u) if matches!(u.op, syn::UnOp::Deref(_)) => root(&u.expr),
         _ => None,
     }
-}
-
-/// Assigning operators: `+=` and the like.
-pub(crate) fn assigns(op: &BinOp) -> bool {
-    matches!(
-        op,
-        BinOp::AddAssign(_)
-            | BinOp::SubAssign(_)
-            | BinOp::MulAssign(_)
-            | BinOp::DivAssign(_)
-            | BinOp::RemAssign(_)
-            | BinOp::BitXorAssign(_)
-            | BinOp::BitAndAssign(_)
-            | BinOp::BitOrAssign(_)
-            | BinOp::ShlAssign(_)
-            | BinOp::ShrAssign(_)
-    )
 }
 
 /// The variables that some code changes.

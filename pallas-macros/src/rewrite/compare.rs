@@ -2,7 +2,7 @@
 use super::Rewrite;
 use super::tokens::{bare, braced, call, first};
 use super::variables::Kind;
-use crate::check::assigns;
+use crate::ast::assigns;
 use proc_macro2::Span;
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
