@@ -109,7 +109,7 @@ impl Kernel {
     /// pub fn k(x: impl Input, scale: f32) -> Result<Array, Error> {
     ///     let (outer, fixed) = ([HEAD as u64], [Fixed(&causal).fixed_key()]);
     ///     let site = Site { name: "k", .., outer: &outer, fixed: &fixed };
-    ///     let spec = &|| Spec { .. };
+    ///     let spec = const { &Declared { .. } };
     ///     let maps = &[(0, &|frame| ..)];
     ///     let outputs = launch(site, [arg(x), param(scale)], spec, maps, &|frame| (|x: In<f32>, ..| body)(..))?;
     ///     Ok(outputs.into_one())
@@ -149,14 +149,14 @@ impl Kernel {
             #vis fn #name<#params>(#(#inputs),*) -> ::core::result::Result<#result, #root::Error> #clause {
                 #found
                 #site
-                let #outputs = #root::launch(site, [#(#arguments),*], &|| #spec, &[#(#maps),*], #body)?;
+                let #outputs = #root::launch(site, [#(#arguments),*], #spec, &[#(#maps),*], #body)?;
                 ::core::result::Result::Ok(#unpack)
             }
             #tuned
         }
     }
 
-    /// `let outer = ..; let fixed = ..; let site = Site { .. };`, and `Spec { .. }`
+    /// `let outer = ..; let fixed = ..; let site = Site { .. };`, and `const { &Declared { .. } }`
     fn site_and_spec(&self, f: &ItemFn, errors: &mut Errors) -> (TokenStream, TokenStream) {
         let (root, name) = (&self.root, f.sig.ident.to_string());
         let mut sizes = Sizes { root, errors, outer: vec![] };
@@ -203,17 +203,19 @@ impl Kernel {
             };
         };
         let spec = quote! {
-            #root::Spec {
-                grid: ::std::vec![#(#grid),*],
-                semantics: ::std::vec![#(#semantics),*],
-                assume: ::std::vec![#(#assume),*],
-                operands: ::std::vec![#(#operands),*],
+            const {
+                &#root::Declared {
+                    grid: &[#(#grid),*],
+                    semantics: &[#(#semantics),*],
+                    assume: &[#(#assume),*],
+                    operands: &[#(#operands),*],
+                }
             }
         };
         (site, spec)
     }
 
-    /// `Operand { name: "x", kind: Kind::Input, .. }`
+    /// `DeclaredOperand { name: "x", kind: Kind::Input, .. }`
     fn operand(&self, p: &Parameter, sizes: &mut Sizes<'_>) -> TokenStream {
         let (root, name) = (&self.root, p.name.to_string());
         let kind = match p.role {
@@ -231,7 +233,7 @@ impl Kernel {
         let some = |x: TokenStream| quote!(::core::option::Option::Some(#x));
         let mut list = |list: &[Expr]| {
             let dims: Vec<TokenStream> = list.iter().map(|e| self.names.dim(sizes, e)).collect();
-            some(quote!(::std::vec![#(#dims),*]))
+            some(quote!(&[#(#dims),*]))
         };
         let (mut dims, mut block, mut fill, mut empty, mut alias) = (none(), none(), none(), none(), none());
         let mut buffered = none();
@@ -242,17 +244,17 @@ impl Kernel {
             dims = list(&b.dims);
             if let Some(list) = &b.block {
                 let each: Vec<TokenStream> = list.iter().map(|s| self.block_size(s, sizes)).collect();
-                block = some(quote!(::std::vec![#(#each),*]));
+                block = some(quote!(&[#(#each),*]));
             }
             let mut number = |e: &Option<Expr>| {
                 let Some(e) = e else { return none() };
-                let bits = sizes.outer(quote!(((#e) as f64).to_bits()));
-                some(quote!(::core::primitive::f64::from_bits(#bits)))
+                let at = sizes.outer(quote!(((#e) as f64).to_bits()));
+                some(quote!(#at))
             };
             (fill, empty) = (number(&b.fill), number(&b.empty));
             if let Some(e) = &b.buffered {
-                let depth = sizes.outer(quote!(((#e) as u32) as u64));
-                buffered = some(quote!(#depth as u32));
+                let at = sizes.outer(quote!(((#e) as u32) as u64));
+                buffered = some(quote!(#at));
             }
             if let Some(a) = &b.alias {
                 let text = a.to_string();
@@ -260,7 +262,7 @@ impl Kernel {
             }
         }
         quote! {
-            #root::Operand {
+            #root::DeclaredOperand {
                 name: #name, kind: #root::Kind::#kind, dtype: #dtype, dims: #dims, block: #block,
                 fill: #fill, buffered: #buffered, empty: #empty, alias: #alias,
             }

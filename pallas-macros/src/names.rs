@@ -1,7 +1,7 @@
 //! The little language of sizes: names are dimensions or const generics, `{X}` is an outer constant.
 use crate::ast::{BlockSize, Errors, Parameter, Role};
 use pallas_ir::Dim;
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::TokenStream;
 use quote::quote;
 use std::collections::BTreeSet;
 use syn::{BinOp, Expr, Ident};
@@ -28,11 +28,10 @@ pub(crate) struct Sizes<'a> {
 }
 
 impl Sizes<'_> {
-    /// Code of type `u64` as what it was evaluated to: `outer[3]`.
-    pub(crate) fn outer(&mut self, bits: TokenStream) -> TokenStream {
-        let (at, outer) = (self.outer.len(), Ident::new("outer", Span::mixed_site()));
+    /// Adds code of type `u64`; gives its place.
+    pub(crate) fn outer(&mut self, bits: TokenStream) -> usize {
         self.outer.push(bits);
-        quote!(#outer[#at])
+        self.outer.len() - 1
     }
 }
 
@@ -101,12 +100,12 @@ impl Names {
         self.dims.contains(name)
     }
 
-    /// A size as code that builds a symbolic `Dim`; what it can't say is an error.
+    /// A size as a constant of type `Size`; what it can't say is an error.
     pub(crate) fn dim(&self, sizes: &mut Sizes<'_>, e: &Expr) -> TokenStream {
         let root = sizes.root;
         match e {
             Expr::Lit(syn::ExprLit { lit: syn::Lit::Int(n), .. }) if !n.suffix().starts_with('f') => {
-                quote!(#root::Dim::from((#n) as i64))
+                quote!(#root::Size::Number((#n) as i64))
             }
             Expr::Block(b) => {
                 let constant = match &b.block.stmts[..] {
@@ -114,18 +113,18 @@ impl Names {
                     [syn::Stmt::Expr(one, None)] => one,
                     _ => e,
                 };
-                let value = sizes.outer(quote!(#root::whole(#constant)));
-                quote!(#root::Dim::from(#value as i64))
+                let at = sizes.outer(quote!(#root::whole(#constant)));
+                quote!(#root::Size::Outer(#at))
             }
             Expr::Paren(p) => self.dim(sizes, &p.expr),
             Expr::Group(p) => self.dim(sizes, &p.expr),
             Expr::Path(p) => match p.path.get_ident() {
-                Some(i) if self.consts.contains(&i.to_string()) => quote!(#root::Dim::from(#i as i64)),
+                Some(i) if self.consts.contains(&i.to_string()) => quote!(#root::Size::Number(#i as i64)),
                 Some(i) if self.dims.contains(&i.to_string()) => {
                     let name = i.to_string();
-                    quote!(#root::Dim::name(#name))
+                    quote!(#root::Size::Name(#name))
                 }
-                _ if self.unread => quote!(#root::Dim::from(0i64)),
+                _ if self.unread => quote!(#root::Size::Number(0i64)),
                 _ => {
                     let name = quote!(#p).to_string().replace(' ', "");
                     let message = format!("`{name}` is neither a dimension of an operand nor a const generic");
@@ -133,15 +132,15 @@ impl Names {
                         "an outer constant is written `{{{name}}}`; a size no operand has is a parameter `#[dim] {name}: usize`"
                     );
                     sizes.errors.at(p, message, &help);
-                    quote!(#root::Dim::from(0i64))
+                    quote!(#root::Size::Number(0i64))
                 }
             },
             Expr::Binary(b) => {
                 let (l, r) = (self.dim(sizes, &b.left), self.dim(sizes, &b.right));
                 match b.op {
-                    BinOp::Add(_) => quote!((&#l + &#r)),
-                    BinOp::Sub(_) => quote!((&#l - &#r)),
-                    BinOp::Mul(_) => quote!((&#l * &#r)),
+                    BinOp::Add(_) => quote!(#root::Size::Add(&[#l, #r])),
+                    BinOp::Sub(_) => quote!(#root::Size::Sub(&[#l, #r])),
+                    BinOp::Mul(_) => quote!(#root::Size::Mul(&[#l, #r])),
                     _ => self.unsupported(sizes, e),
                 }
             }
@@ -150,15 +149,20 @@ impl Names {
                     Expr::Path(p) => p.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default(),
                     _ => String::new(),
                 };
-                if c.args.len() != 2 || !["cdiv", "min", "max"].contains(&function.as_str()) {
+                let operation = match function.as_str() {
+                    "cdiv" => quote!(Cdiv),
+                    "min" => quote!(Min),
+                    "max" => quote!(Max),
+                    _ => return self.unsupported(sizes, e),
+                };
+                if c.args.len() != 2 {
                     return self.unsupported(sizes, e);
                 }
                 let (l, r) = (self.dim(sizes, &c.args[0]), self.dim(sizes, &c.args[1]));
-                let function = Ident::new(&function, proc_macro2::Span::call_site());
-                quote!(#l.#function(&#r))
+                quote!(#root::Size::#operation(&[#l, #r]))
             }
             // The check of the spec has said so.
-            Expr::Infer(_) => quote!(#root::Dim::from(0i64)),
+            Expr::Infer(_) => quote!(#root::Size::Number(0i64)),
             _ => self.unsupported(sizes, e),
         }
     }
@@ -200,6 +204,6 @@ impl Names {
         let help = "sizes are built from names, numbers, `{CONSTANTS}`, `+`, `-`, `*`, `cdiv`, `min`, `max`";
         sizes.errors.at(e, format!("`{found}` is no size"), help);
         let root = sizes.root;
-        quote!(#root::Dim::from(0i64))
+        quote!(#root::Size::Number(0i64))
     }
 }

@@ -66,11 +66,11 @@ pub mod __private {
     pub use crate::lang::tile::Scalar;
     pub use crate::launch::key::{ByText, ByType, ByValue, Fixed, FixedKey};
     pub use crate::launch::spec::{
-        Argument, BlockDim, Frame, Input, Kind, Operand, ParamValue, Site, Spec, arg, array, element, indices, param,
-        whole,
+        Argument, BlockDim, Declared, DeclaredOperand, Frame, Input, Kind, ParamValue, Site, Size, arg, array, element,
+        indices, param, whole,
     };
     pub use crate::launch::tune::{Candidates, tune};
     pub use crate::launch::{Outputs, called_at, launch};
     pub use crate::{Array, Error};
-    pub use pallas_ir::{DType, Dim, Elem, Loc, Semantics};
+    pub use pallas_ir::{DType, Elem, Loc, Semantics};
 }

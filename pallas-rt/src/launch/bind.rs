@@ -271,7 +271,7 @@ fn positions(
     operand: &Operand,
     axis: usize,
     extent: usize,
-    block: &BlockDim,
+    block: &BlockDim<Dim>,
     size: i64,
     number: &dyn Fn(&Dim, &str) -> Result<i64>,
     fault: &dyn Fn(&'static str, String, &str) -> Error,

@@ -17,7 +17,7 @@ pub(super) fn run(
     kernel: &Arc<Kernel>,
     call: Call<'_>,
     sizes: &Sizes,
-    body: Body<'_>,
+    body: &dyn Body,
 ) -> Result<Vec<Array>> {
     let frame = trace::frame(sizes);
     let at = call.at;
@@ -26,7 +26,7 @@ pub(super) fn run(
             machine.begin_lane();
             for program in steps {
                 machine.begin_step(program);
-                machine = context::eager(machine, at, || body(&frame))?;
+                machine = context::eager(machine, at, || body.run(&frame))?;
             }
         }
         Ok(machine)

@@ -33,7 +33,7 @@ use crate::lang::context;
 use crate::{Array, Client, DeviceKind, Error, Result};
 use pallas_ir::{At, Diag, Kernel, Loc};
 use scope::Purpose;
-use spec::{Argument, Body, Frame, Map, Site, Spec};
+use spec::{Argument, Body, Declared, Frame, Maps, Site};
 use std::any::TypeId;
 
 /// What a kernel returns: its outputs, in order.
@@ -60,8 +60,8 @@ impl Outputs {
 pub fn launch<F: Fn(&Frame), const N: usize>(
     site: Site<'_>,
     arguments: [Argument; N],
-    spec: &dyn Fn() -> Spec,
-    maps: &[(usize, Map<'_>)],
+    spec: &Declared,
+    maps: Maps<'_>,
     body: &F,
 ) -> Result<Outputs> {
     // The body's type has every generic argument around it, those of the kernel's `impl` block too.
@@ -76,9 +76,9 @@ pub fn called_at<T>(loc: Loc, result: Result<T>) -> Result<T> {
 fn instance(
     site: &Site<'_>,
     arguments: Vec<Argument>,
-    spec: &dyn Fn() -> Spec,
-    maps: &[(usize, Map<'_>)],
-    body: Body<'_>,
+    spec: &Declared,
+    maps: Maps<'_>,
+    body: &dyn Body,
     instance: TypeId,
 ) -> Result<Outputs> {
     if let Some(outer) = context::inside() {
@@ -91,7 +91,7 @@ fn instance(
     let (binding, compiled) = match warm::recall(site, &arguments, instance) {
         Some((sizes, compiled)) => (bind::Binding::again(sizes, arguments), compiled),
         None => {
-            let spec = spec();
+            let spec = spec.spec(site.outer);
             let binding = bind::bind(site, &spec, arguments)?;
             let call = cache::Call::new(site, &spec, &binding, instance);
             let compiled = cache::compiled(site, &call, || trace::trace(site, &spec, &binding, maps, body))?;
@@ -128,7 +128,7 @@ fn execute(
     compiled: &Compiled,
     call: Call<'_>,
     sizes: &bind::Sizes,
-    body: Body<'_>,
+    body: &dyn Body,
 ) -> Result<Vec<Array>> {
     match client.kind() {
         DeviceKind::Interpreter => eager::run(client, compiled.traced(), call, sizes, body),

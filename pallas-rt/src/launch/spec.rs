@@ -27,13 +27,112 @@ pub struct Site<'a> {
     pub fixed: &'a [FixedKey<'a>],
 }
 
-/// A kernel as declared, with the values of its const generics filled in. Built where no equal call was before.
-#[derive(Clone, Debug)]
-pub struct Spec {
+/// A kernel as an expansion writes it: constant data, so that no instance of a generic kernel has code for it.
+#[derive(Debug)]
+pub struct Declared {
+    /// Extents over dimension names.
+    pub grid: &'static [Size],
+    /// One per grid axis.
+    pub semantics: &'static [Semantics],
+    /// Sizes declared equal.
+    pub assume: &'static [(Size, Size)],
+    /// In the order of the function's parameters.
+    pub operands: &'static [DeclaredOperand],
+}
+
+/// A parameter of the kernel, as an expansion writes it; [`Operand`] says what the fields are.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "`Operand` has the same fields")]
+pub struct DeclaredOperand {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub dtype: DType,
+    pub dims: Option<&'static [Size]>,
+    pub block: Option<&'static [BlockDim<Size>]>,
+    /// The place of the value's bits among the outer constants.
+    pub fill: Option<usize>,
+    /// The place of the value among the outer constants.
+    pub buffered: Option<usize>,
+    /// The place of the value's bits among the outer constants.
+    pub empty: Option<usize>,
+    pub alias: Option<&'static str>,
+}
+
+/// A size as an expansion writes it.
+#[derive(Clone, Copy, Debug)]
+pub enum Size {
+    /// A number, or the value of a const generic.
+    Number(i64),
+    /// A dimension's name.
+    Name(&'static str),
+    /// An outer constant, by its place in [`Site::outer`].
+    Outer(usize),
+    /// `a + b`
+    Add(&'static [Size; 2]),
+    /// `a - b`
+    Sub(&'static [Size; 2]),
+    /// `a * b`
+    Mul(&'static [Size; 2]),
+    /// `cdiv(a, b)`
+    Cdiv(&'static [Size; 2]),
+    /// `min(a, b)`
+    Min(&'static [Size; 2]),
+    /// `max(a, b)`
+    Max(&'static [Size; 2]),
+}
+
+impl Size {
+    fn dim(&self, outer: &[u64]) -> Dim {
+        let [a, b] = match self {
+            Size::Number(n) => return Dim::from(*n),
+            Size::Name(name) => return Dim::name(name),
+            Size::Outer(at) => return Dim::from(outer[*at] as i64),
+            Size::Add(two) | Size::Sub(two) | Size::Mul(two) | Size::Cdiv(two) | Size::Min(two) | Size::Max(two) => {
+                two.each_ref().map(|size| size.dim(outer))
+            }
+        };
+        match self {
+            Size::Add(_) => &a + &b,
+            Size::Sub(_) => &a - &b,
+            Size::Cdiv(_) => a.cdiv(&b),
+            Size::Min(_) => a.min(&b),
+            Size::Max(_) => a.max(&b),
+            Size::Mul(_) | Size::Number(_) | Size::Name(_) | Size::Outer(_) => &a * &b,
+        }
+    }
+}
+
+impl Declared {
+    /// The kernel with the values of the outer constants.
+    pub(super) fn spec(&self, outer: &[u64]) -> Spec {
+        let all = |sizes: &[Size]| sizes.iter().map(|size| size.dim(outer)).collect();
+        let operand = |o: &DeclaredOperand| Operand {
+            name: o.name,
+            kind: o.kind,
+            dtype: o.dtype,
+            dims: o.dims.map(all),
+            block: o.block.map(|block| block.iter().map(|b| b.map(|size| size.dim(outer))).collect()),
+            fill: o.fill.map(|at| f64::from_bits(outer[at])),
+            buffered: o.buffered.map(|at| outer[at] as u32),
+            empty: o.empty.map(|at| f64::from_bits(outer[at])),
+            alias: o.alias,
+        };
+        Spec {
+            grid: all(self.grid),
+            semantics: self.semantics,
+            assume: self.assume.iter().map(|(a, b)| (a.dim(outer), b.dim(outer))).collect(),
+            operands: self.operands.iter().map(operand).collect(),
+        }
+    }
+}
+
+/// A kernel as declared, with the values of its const generics and outer constants. Built where no equal call was before.
+#[derive(Debug)]
+pub(super) struct Spec {
     /// Extents over dimension names.
     pub grid: Vec<Dim>,
     /// One per grid axis.
-    pub semantics: Vec<Semantics>,
+    pub semantics: &'static [Semantics],
     /// Sizes declared equal.
     pub assume: Vec<(Dim, Dim)>,
     /// In the order of the function's parameters.
@@ -56,8 +155,8 @@ pub enum Kind {
 }
 
 /// A parameter of the kernel.
-#[derive(Clone, Debug)]
-pub struct Operand {
+#[derive(Debug)]
+pub(super) struct Operand {
     /// The parameter's name.
     pub name: &'static str,
     /// What it is.
@@ -67,7 +166,7 @@ pub struct Operand {
     /// Extents of the array (or scratch buffer) over dimension names; `None`: whatever the array has.
     pub dims: Option<Vec<Dim>>,
     /// One per dimension; `None`: the whole array is one block.
-    pub block: Option<Vec<BlockDim>>,
+    pub block: Option<Vec<BlockDim<Dim>>>,
     /// What loads see outside of the array.
     pub fill: Option<f64>,
     /// How many blocks are on their way at once, 1 to 3; `None`: as many as the device likes.
@@ -79,21 +178,31 @@ pub struct Operand {
 }
 
 /// How a dimension is cut, over dimension names.
-#[derive(Clone, PartialEq, Debug)]
-pub enum BlockDim {
+#[derive(Debug)]
+pub enum BlockDim<S> {
     /// `_`
     Squeezed,
     /// Blocks of this size.
-    Blocked(Dim),
+    Blocked(S),
     /// `Element(size, low, high)`
     Element {
         /// Elements in the block.
-        size: Dim,
+        size: S,
         /// Padding in front of the array.
-        low: Dim,
+        low: S,
         /// Padding behind it.
-        high: Dim,
+        high: S,
     },
+}
+
+impl<S> BlockDim<S> {
+    fn map<T>(&self, f: impl Fn(&S) -> T) -> BlockDim<T> {
+        match self {
+            BlockDim::Squeezed => BlockDim::Squeezed,
+            BlockDim::Blocked(size) => BlockDim::Blocked(f(size)),
+            BlockDim::Element { size, low, high } => BlockDim::Element { size: f(size), low: f(low), high: f(high) },
+        }
+    }
 }
 
 /// The arrays a kernel function takes: `&Array`, or an `Array` by value, whose memory an output may reuse.
@@ -295,7 +404,26 @@ pub fn indices(x: impl MapResult) -> Vec<Handle> {
     x.entries()
 }
 
-/// An index map.
-pub type Map<'a> = &'a dyn Fn(&Frame) -> Vec<Handle>;
+/// An index map. A trait of its own: a closure behind `&dyn Fn` would have code for `FnOnce` as well.
+pub trait Map {
+    /// The indices of a program's block.
+    fn indices(&self, frame: &Frame) -> Vec<Handle>;
+}
+impl<F: Fn(&Frame) -> Vec<Handle>> Map for F {
+    fn indices(&self, frame: &Frame) -> Vec<Handle> {
+        self(frame)
+    }
+}
+/// Index maps, each with its operand.
+pub type Maps<'a> = &'a [(usize, &'a dyn Map)];
+
 /// A kernel's body.
-pub type Body<'a> = &'a dyn Fn(&Frame);
+pub trait Body {
+    /// Runs the body once.
+    fn run(&self, frame: &Frame);
+}
+impl<F: Fn(&Frame)> Body for F {
+    fn run(&self, frame: &Frame) {
+        self(frame)
+    }
+}

@@ -1,6 +1,6 @@
 //! From a spec, a binding and the user's closures to tile IR.
 use super::bind::{Binding, Sizes};
-use super::spec::{BlockDim, Body, Frame, Kind, Map, Site, Spec};
+use super::spec::{BlockDim, Body, Frame, Kind, Map, Maps, Site, Spec};
 use crate::lang::context::{self, Mistake};
 use crate::{Error, Result};
 use pallas_ir::{At, Axis, Builder, Diag, Dim, Kernel, Literal, Loc, OperandId, OperandKind, RegionId};
@@ -11,8 +11,8 @@ pub(super) fn trace(
     site: &Site<'_>,
     spec: &Spec,
     binding: &Binding,
-    maps: &[(usize, Map<'_>)],
-    body: Body<'_>,
+    maps: Maps<'_>,
+    body: &dyn Body,
 ) -> Result<Kernel> {
     let mut builder = Builder::new(site.name);
     let statics: Vec<(&str, i64)> = binding.statics.iter().map(|n| (n.as_str(), binding.sizes[n])).collect();
@@ -20,17 +20,17 @@ pub(super) fn trace(
         builder.dim(name, statics.iter().find(|(s, _)| s == name).map(|(_, n)| *n));
     }
     let axis = |(extent, &semantics): (&Dim, _)| Axis { extent: extent.bind(&statics), semantics };
-    builder.kernel_mut().grid = spec.grid.iter().zip(&spec.semantics).map(axis).collect();
+    builder.kernel_mut().grid = spec.grid.iter().zip(spec.semantics).map(axis).collect();
     for slot in 0..spec.operands.len() {
         let operand = declare(spec, binding, slot, &statics);
         builder.operand(operand);
     }
     let failed = |m: Mistake| Error::kernel(site.name, m.loc, "", m.diag);
-    for (slot, map) in maps {
-        builder = index_map(site.at, spec, builder, *slot, map, frame(binding)).map_err(failed)?;
+    for &(slot, map) in maps {
+        builder = index_map(site.at, spec, builder, slot, map, frame(binding)).map_err(failed)?;
     }
     let frame = frame(binding);
-    builder = context::trace(builder, site.at, || body(&frame)).map_err(failed)?;
+    builder = context::trace(builder, site.at, || body.run(&frame)).map_err(failed)?;
     Ok(builder.finish())
 }
 
@@ -45,7 +45,7 @@ fn index_map(
     spec: &Spec,
     mut builder: Builder,
     slot: usize,
-    map: Map<'_>,
+    map: &dyn Map,
     frame: Frame,
 ) -> Result<Builder, Mistake> {
     let rank = builder.kernel().operands[slot].dims.len();
@@ -53,7 +53,7 @@ fn index_map(
     builder = context::trace(builder, at, || {
         let ids = context::begin_scalars(spec.grid.len());
         *frame.programs.borrow_mut() = ids;
-        let index = map(&frame);
+        let index = map.indices(&frame);
         if index.len() != rank {
             let message = format!(
                 "the index map of `{}` gives {} indices for {rank} dimensions",
