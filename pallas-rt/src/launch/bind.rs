@@ -177,7 +177,8 @@ pub(super) fn bind(site: &Site<'_>, spec: &Spec, arguments: Vec<Argument>) -> Re
     let taken = spec.operands.iter().map(|o| takes(o).then_some((o.kind != Kind::Param, o.dtype))).collect();
     let statics = static_names(spec);
     // Tracing declares dimensions in the order of their names.
-    let geometry = Geometry::new(sizes.values().copied().collect(), grid, spec.semantics.iter().copied(), shapes);
+    let geometry = Geometry::new(sizes.values().copied().collect(), grid, spec.semantics.iter().copied(), shapes)
+        .map_err(|diag| Error::kernel(site.name, site.at, "", diag))?;
     let all = Arc::new(Sizes { sizes, statics, geometry, taken });
     Ok(Binding { all, params, arrays })
 }

@@ -279,7 +279,7 @@ fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> R
         *room = inspect::memory_needed(|| run(i))?;
     }
     let stored = Stored { kernel: candidates.name.into(), chosen, outcomes, rooms };
-    disk::save(&key, &stored);
+    disk::save(&key, || &stored);
     Ok(tuning(candidates, stored.outcomes, stored.rooms, chosen, TIMED))
 }
 
