@@ -1,4 +1,4 @@
-//! What an expansion of `#[kernel]` says about its kernel: data, and closures for index maps and body.
+//! The description of a kernel by the expansion of `#[kernel]`: data, and closures for index maps and body.
 use super::key::FixedKey;
 use crate::Array;
 use crate::lang::context::{self, Handle};
@@ -40,7 +40,7 @@ pub struct Spec {
     pub operands: Vec<Operand>,
 }
 
-/// What a parameter of the kernel is.
+/// The kind of a kernel's parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// `In`.
@@ -60,7 +60,7 @@ pub enum Kind {
 pub struct Operand {
     /// The parameter's name.
     pub name: &'static str,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Element type.
     pub dtype: DType,
@@ -68,17 +68,17 @@ pub struct Operand {
     pub dims: Option<Vec<Dim>>,
     /// One per dimension; `None`: the whole array is one block.
     pub block: Option<Vec<BlockDim>>,
-    /// What loads see outside of the array.
+    /// The value of loads outside of the array.
     pub fill: Option<f64>,
-    /// How many blocks are on their way at once, 1 to 3; `None`: as many as the device likes.
+    /// Number of blocks that are on their way at once, 1 to 3; `None`: as many as the device likes.
     pub buffered: Option<u32>,
-    /// What an output holds when no program runs.
+    /// The value of an output's elements if no program runs.
     pub empty: Option<f64>,
     /// The input whose memory an output takes over.
     pub alias: Option<&'static str>,
 }
 
-/// How a dimension is cut, over dimension names.
+/// The block of a dimension, over dimension names.
 #[derive(Clone, PartialEq, Debug)]
 pub enum BlockDim {
     /// `_`
@@ -94,6 +94,17 @@ pub enum BlockDim {
         /// Padding behind it.
         high: Dim,
     },
+}
+
+impl BlockDim {
+    /// The numbers that it is given by: its elements, then its padding.
+    pub(super) fn sizes(&self) -> Vec<&Dim> {
+        match self {
+            BlockDim::Squeezed => vec![],
+            BlockDim::Blocked(size) => vec![size],
+            BlockDim::Element { size, low, high } => vec![size, low, high],
+        }
+    }
 }
 
 /// The arrays a kernel function takes: `&Array`, or an `Array` by value, whose memory an output may reuse.
@@ -183,7 +194,7 @@ macro_rules! param_values {
     )*};
 }
 param_values! { f32 f64 half::f16 half::bf16 bool i8 u8 i16 u16 i32 u32 i64 u64 usize }
-/// What index maps and body ask about the launch.
+/// The launch, for index maps and body.
 #[derive(Debug)]
 pub struct Frame {
     /// Sizes of static dimensions.
@@ -270,25 +281,21 @@ pub trait MapResult {
     #[track_caller]
     fn entries(self) -> Vec<Handle>;
 }
-macro_rules! map_result {
-    ($($A:ident $i:tt),*) => {
-        impl<$($A: MapEntry),*> MapResult for ($($A,)*) {
+/// `impl MapResult for ()`, `(A,)`, `(A, B)` and so on.
+macro_rules! map_results {
+    ($($first:ident $($rest:ident)*)?) => {
+        impl<$($first: MapEntry, $($rest: MapEntry),*)?> MapResult for ($($first, $($rest,)*)?) {
+            #[allow(non_snake_case, reason = "named after their position")]
             #[track_caller]
             fn entries(self) -> Vec<Handle> {
-                vec![$(self.$i.entry()),*]
+                let ($($first, $($rest,)*)?) = self;
+                vec![$($first.entry(), $($rest.entry()),*)?]
             }
         }
+        $(map_results! { $($rest)* })?
     };
 }
-map_result! {}
-map_result! { A 0 }
-map_result! { A 0, B 1 }
-map_result! { A 0, B 1, C 2 }
-map_result! { A 0, B 1, C 2, D 3 }
-map_result! { A 0, B 1, C 2, D 3, E 4 }
-map_result! { A 0, B 1, C 2, D 3, E 4, F 5 }
-map_result! { A 0, B 1, C 2, D 3, E 4, F 5, G 6 }
-map_result! { A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7 }
+map_results! { A B C D E F G H }
 /// The indices an index map gives.
 #[track_caller]
 pub fn indices(x: impl MapResult) -> Vec<Handle> {
@@ -296,6 +303,6 @@ pub fn indices(x: impl MapResult) -> Vec<Handle> {
 }
 
 /// An index map.
-pub type Map<'a> = &'a dyn Fn(&Frame) -> Vec<Handle>;
+pub(crate) type Map<'a> = &'a dyn Fn(&Frame) -> Vec<Handle>;
 /// A kernel's body.
-pub type Body<'a> = &'a dyn Fn(&Frame);
+pub(crate) type Body<'a> = &'a dyn Fn(&Frame);
