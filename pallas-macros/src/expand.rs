@@ -111,8 +111,8 @@ impl Kernel {
     ///     let site = Site { name: "k", .., outer: &outer, fixed: &fixed };
     ///     let spec = const { &Declared { .. } };
     ///     let maps = &[(0, &|frame| ..)];
-    ///     let outputs = launch(site, [arg(x), param(scale)], spec, maps, &|frame| (|x: In<f32>, ..| body)(..))?;
-    ///     Ok(outputs.into_one())
+    ///     let [output0] = launch(site, [arg(x), param(scale)], spec, maps, &|frame| (|x: In<f32>, ..| body)(..))?;
+    ///     Ok((output0))
     /// }
     /// ```
     fn function(&self, f: &ItemFn, found: &Errors, errors: &mut Errors) -> TokenStream {
@@ -135,13 +135,7 @@ impl Kernel {
         let maps: Vec<TokenStream> = self.operands().filter_map(|(slot, p)| self.index_map(slot, p)).collect();
         let (body, found) = (self.body(f, errors), found.tokens());
         let (mixed, track_caller) = (Span::mixed_site(), track_caller(f));
-        let outputs = Ident::new("outputs", mixed);
-        let unpack = if self.outputs() == 1 {
-            quote!(#outputs.into_one())
-        } else {
-            let each: Vec<Ident> = (0..self.outputs()).map(|i| Ident::new(&format!("output{i}"), mixed)).collect();
-            quote!({ let [#(#each),*] = #outputs.into_array(); (#(#each),*) })
-        };
+        let outputs: Vec<Ident> = (0..self.outputs()).map(|i| Ident::new(&format!("output{i}"), mixed)).collect();
         quote_spanned! {mixed=>
             #(#attrs)*
             #track_caller
@@ -149,8 +143,8 @@ impl Kernel {
             #vis fn #name<#params>(#(#inputs),*) -> ::core::result::Result<#result, #root::Error> #clause {
                 #found
                 #site
-                let #outputs = #root::launch(site, [#(#arguments),*], #spec, &[#(#maps),*], #body)?;
-                ::core::result::Result::Ok(#unpack)
+                let [#(#outputs),*] = #root::launch(site, [#(#arguments),*], #spec, &[#(#maps),*], #body)?;
+                ::core::result::Result::Ok((#(#outputs),*))
             }
             #tuned
         }

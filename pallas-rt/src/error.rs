@@ -5,27 +5,30 @@
 use pallas_ir::{DType, Diag, Loc};
 use std::fmt;
 
-/// What this crate's fallible functions return.
+/// The result of this crate's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of this crate. Its `Debug` is the message too, so that `fn main() -> Result<()>` prints it.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A kernel, or a call of one, is wrong.
+    #[error(transparent)]
     Kernel(Box<KernelError>),
     /// Data of the wrong length for a shape.
+    #[error("an array of shape {shape:?} holds {expected} {unit}, {found} were given")]
     Length {
         /// The shape asked for.
         shape: Vec<usize>,
-        /// How much it holds.
+        /// Its length.
         expected: usize,
-        /// How much was given.
+        /// The length that was given.
         found: usize,
-        /// What is counted: `elements` or `bytes`.
+        /// The unit of both: `elements` or `bytes`.
         unit: &'static str,
     },
     /// Elements read or written as another type than they are.
+    #[error("the array's elements are {array}, {asked} was asked for; help: use `{array}`, or cast in a kernel")]
     ElementType {
         /// Type of the array's elements.
         array: DType,
@@ -33,11 +36,13 @@ pub enum Error {
         asked: DType,
     },
     /// Bytes that are no value of their element type.
+    #[error("{message}")]
     Value {
-        /// What was found where.
+        /// The value that was found, and its place.
         message: String,
     },
     /// A shape with more elements than memory has addresses.
+    #[error("an array of shape {shape:?} and element type {dtype} is larger than the address space")]
     Overflow {
         /// The shape asked for.
         shape: Vec<usize>,
@@ -45,6 +50,11 @@ pub enum Error {
         dtype: DType,
     },
     /// A reshape that changes the number of elements.
+    #[error(
+        "shape {from:?} has {} elements, {to:?} has {}; help: a reshape keeps their number",
+        count(from),
+        count(to)
+    )]
     Reshape {
         /// The array's shape.
         from: Vec<usize>,
@@ -52,22 +62,35 @@ pub enum Error {
         to: Vec<usize>,
     },
     /// An output given to [`into`](crate::into) that does not serve.
+    #[error(
+        "output {index} cannot be written: {message}; help: give an array of the result's element type, shape and \
+         client that nobody else holds"
+    )]
     Output {
-        /// Which one, from 0.
+        /// Its number, from 0.
         index: usize,
         /// Why not.
         message: String,
     },
     /// Arrays of two clients in one call.
+    #[error("{what} lives on {found}, the call runs on {expected}; help: move it with `to_device(&client)`")]
     ForeignClient {
-        /// Who came from elsewhere: an operand's name, `the output`.
+        /// The array from elsewhere: an operand's name, `the output`.
         what: String,
-        /// Where it lives.
+        /// The client that it lives on.
         found: String,
-        /// Where it should live.
+        /// The client that it should live on.
         expected: String,
     },
     /// The memory limit does not allow an allocation.
+    #[error(
+        "{device}: {} asked for, {} of {} in use{}; help: drop arrays, donate inputs by passing them by value, or \
+         raise `set_memory_limit`",
+        Bytes(*asked),
+        Bytes(*in_use),
+        Bytes(*limit),
+        cause.as_ref().map_or(String::new(), |cause| format!(", and the device refused: {cause}"))
+    )]
     Memory {
         /// Bytes asked for.
         asked: u64,
@@ -77,55 +100,65 @@ pub enum Error {
         in_use: u64,
         /// The device's name.
         device: String,
-        /// What the device said, if it was not our own limit.
+        /// The device's words, if it was not our own limit.
         cause: Option<String>,
     },
     /// More than the device has of something.
+    #[error("{device}: {asked} {what} asked for, the limit is {limit}; help: {help}")]
     Limit {
         /// Of what: `storage buffer bindings of kernel add`.
         what: String,
-        /// How much was asked for.
+        /// The number that was asked for.
         asked: u64,
-        /// How much there is.
+        /// The number that there is.
         limit: u64,
         /// The device's name.
         device: String,
-        /// What to do.
+        /// The remedy.
         help: &'static str,
     },
     /// Something this device or build does not do at all.
+    #[error("{device} has no {what}; help: {help}")]
     Unsupported {
-        /// What was asked for.
+        /// The request.
         what: String,
         /// The device's name.
         device: String,
-        /// What to do.
+        /// The remedy.
         help: &'static str,
     },
     /// No such device.
+    #[error("no device `{asked}`: {found}")]
     NoDevice {
-        /// What was asked for.
+        /// The request.
         asked: String,
-        /// What there is instead, or why there is none.
+        /// The devices that there are, or the reason why there is none.
         found: String,
     },
     /// An environment variable with a value that is not allowed.
+    #[error("{variable}={value} is not understood; allowed: {allowed}")]
     Environment {
         /// The variable.
         variable: &'static str,
         /// Its value.
         value: String,
-        /// What is allowed.
+        /// The values that are allowed.
         allowed: &'static str,
     },
     /// A choice that holds for the whole process, made differently before.
+    #[error("{what} was settled by {by}; help: choose before the first kernel is called")]
     Settled {
-        /// What was chosen.
+        /// The choice.
         what: &'static str,
         /// The first use, with its place.
         by: String,
     },
     /// The driver refused a shader.
+    #[error(
+        "the driver refused the shader of kernel `{kernel}`{}: {message}; help: run it on the CPU, and report this with \
+         the text of `explain`",
+        if at.is_empty() { String::new() } else { format!(" ({at})") }
+    )]
     Shader {
         /// The kernel it was made from.
         kernel: String,
@@ -135,8 +168,9 @@ pub enum Error {
         message: String,
     },
     /// The driver refused something else.
+    #[error("{device} failed to {action}: {message}")]
     Driver {
-        /// What was being done.
+        /// The action that failed.
         action: String,
         /// The device's name.
         device: String,
@@ -144,6 +178,7 @@ pub enum Error {
         message: String,
     },
     /// The device is gone; every later call on its client answers this.
+    #[error("{device} is lost: {message}; help: make a new client and upload the data again")]
     DeviceLost {
         /// The device's name.
         device: String,
@@ -151,10 +186,11 @@ pub enum Error {
         message: String,
     },
     /// A file that does not hold what it should.
+    #[error("{path}: {message}")]
     File {
         /// Its path.
         path: String,
-        /// What is wrong.
+        /// The mistake.
         message: String,
     },
 }
@@ -170,7 +206,7 @@ pub struct KernelError {
     pub called: Loc,
     /// The instruction in the IR's text form, or the operand's name; may be empty.
     pub context: String,
-    /// What is wrong and what to do.
+    /// The mistake and its remedy.
     pub diag: Diag,
 }
 
@@ -235,77 +271,11 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Kernel(e) => fmt::Display::fmt(e, f),
-            Error::Length { shape, expected, found, unit } => {
-                write!(f, "an array of shape {shape:?} holds {expected} {unit}, {found} were given")
-            }
-            Error::ElementType { array, asked } => {
-                write!(
-                    f,
-                    "the array's elements are {array}, {asked} was asked for; help: use `{array}`, or cast in a kernel"
-                )
-            }
-            Error::Value { message } => f.write_str(message),
-            Error::Overflow { shape, dtype } => {
-                write!(f, "an array of shape {shape:?} and element type {dtype} is larger than the address space")
-            }
-            Error::Reshape { from, to } => write!(
-                f,
-                "shape {from:?} has {} elements, {to:?} has {}; help: a reshape keeps their number",
-                count(from),
-                count(to)
-            ),
-            Error::Output { index, message } => write!(
-                f,
-                "output {index} cannot be written: {message}; help: give an array of the result's element type, shape and \
-                 client that nobody else holds"
-            ),
-            Error::ForeignClient { what, found, expected } => write!(
-                f,
-                "{what} lives on {found}, the call runs on {expected}; help: move it with `to_device(&client)`"
-            ),
-            Error::Memory { asked, limit, in_use, device, cause } => {
-                write!(f, "{device}: {} asked for, {} of {} in use", Bytes(*asked), Bytes(*in_use), Bytes(*limit))?;
-                if let Some(cause) = cause {
-                    write!(f, ", and the device refused: {cause}")?;
-                }
-                write!(f, "; help: drop arrays, donate inputs by passing them by value, or raise `set_memory_limit`")
-            }
-            Error::Limit { what, asked, limit, device, help } => {
-                write!(f, "{device}: {asked} {what} asked for, the limit is {limit}; help: {help}")
-            }
-            Error::Unsupported { what, device, help } => write!(f, "{device} has no {what}; help: {help}"),
-            Error::NoDevice { asked, found } => write!(f, "no device `{asked}`: {found}"),
-            Error::Environment { variable, value, allowed } => {
-                write!(f, "{variable}={value} is not understood; allowed: {allowed}")
-            }
-            Error::Settled { what, by } => {
-                write!(f, "{what} was settled by {by}; help: choose before the first kernel is called")
-            }
-            Error::Shader { kernel, at, message } => {
-                let at = if at.is_empty() { String::new() } else { format!(" ({at})") };
-                let help = "run it on the CPU, and report this with the text of `explain`";
-                write!(f, "the driver refused the shader of kernel `{kernel}`{at}: {message}; help: {help}")
-            }
-            Error::Driver { action, device, message } => write!(f, "{device} failed to {action}: {message}"),
-            Error::DeviceLost { device, message } => {
-                write!(f, "{device} is lost: {message}; help: make a new client and upload the data again")
-            }
-            Error::File { path, message } => write!(f, "{path}: {message}"),
-        }
-    }
-}
-
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
-
-impl std::error::Error for Error {}
 
 /// Number of elements for a message; saturates, since a message must not fail.
 fn count(shape: &[usize]) -> usize {

@@ -14,7 +14,7 @@ pub mod exec;
 pub mod guide;
 pub mod interp;
 pub mod lang;
-pub mod launch;
+mod launch;
 pub mod passes;
 mod target;
 pub mod wgsl;
@@ -70,7 +70,7 @@ pub mod __private {
         indices, param, whole,
     };
     pub use crate::launch::tune::{Candidates, tune};
-    pub use crate::launch::{Outputs, called_at, launch};
+    pub use crate::launch::{called_at, launch};
     pub use crate::{Array, Error};
     pub use pallas_ir::{DType, Elem, Loc, Semantics};
 }

@@ -4,7 +4,7 @@
 //! choose block sizes read one. Numbers that follow from the kind of device ([`Profile`]) are data here
 //! ([`Target::budget`]); prices of operations, which only the placement of shaders needs, are in `wgsl/profile.rs`.
 
-/// How a device executes one program of a kernel.
+/// The way in which a device executes one program of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Profile {
@@ -55,7 +55,7 @@ pub struct Matrices {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Target {
-    /// How a program is executed.
+    /// The way in which a program is executed.
     pub profile: Profile,
     /// Number of cores that run programs side by side; `None` where the driver does not say.
     pub cores: Option<usize>,
@@ -82,11 +82,11 @@ pub struct Target {
     /// Products that the threads of a subgroup compute together, where kernels use them. `PALLAS_PROFILE=gpu` turns
     /// them off.
     pub matrices: Option<Matrices>,
-    /// Whether shaders have a 16-bit float type.
+    /// Is true if shaders have a 16-bit float type.
     pub has_f16: bool,
-    /// Whether kernels can be timed on the device.
+    /// Is true if kernels can be timed on the device.
     pub has_timestamps: bool,
-    /// Whether 64-bit element types are there (f64, i64, u64).
+    /// Is true if 64-bit element types are there (f64, i64, u64).
     pub has_64_bit: bool,
 }
 
@@ -107,7 +107,7 @@ pub struct Budget {
     /// Four for each core where the number of cores is known, so that no core waits for the last programs of another;
     /// 256 elsewhere, as a core of a GPU runs several workgroups at once.
     pub programs: usize,
-    /// Whether both sides of a branch are executed, since threads are lanes of one vector.
+    /// Is true if both sides of a branch are executed, since threads are lanes of one vector.
     pub lockstep: bool,
 }
 
@@ -120,17 +120,13 @@ impl Target {
             workgroup_bytes: u64::from(u32::MAX),
             max_threads: 1,
             max_workgroups_per_axis: u32::MAX,
-            max_loop_iterations: None,
             storage_bindings: u32::MAX,
             max_binding_bytes: u64::MAX,
             max_buffer_bytes: u64::MAX,
             max_uniform_bytes: u64::MAX,
-            subgroup: None,
-            lanes: None,
-            matrices: None,
             has_f16: true,
-            has_timestamps: false,
             has_64_bit: true,
+            ..Target::webgpu()
         }
     }
 

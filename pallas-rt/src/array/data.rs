@@ -1,6 +1,6 @@
 //! Arrays: a shape, an element type and a buffer on a device.
 use super::host;
-use crate::device::{Buffer, Client, Device};
+use crate::device::{Buffer, Client, Device, memory};
 use crate::error::{Error, Result};
 use pallas_ir::{DType, Elem};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Client {
     /// [`Error::Overflow`], [`Error::Memory`], [`Error::Unsupported`].
     pub fn zeros(&self, dtype: DType, shape: &[usize]) -> Result<Array> {
         self.check_dtype(dtype)?;
-        Ok(Array::new(dtype, shape, Buffer::zeroed(self, host::byte_count(dtype, shape)?)?))
+        Ok(Array::new(dtype, shape, Buffer::allocate(self, host::byte_count(dtype, shape)?, true)?))
     }
 
     /// The same value everywhere.
@@ -65,7 +65,7 @@ impl Client {
         self.check_dtype(T::DTYPE)?;
         let count = host::byte_count(T::DTYPE, shape)? / T::DTYPE.bytes();
         // Booked first, so that a shape beyond the memory limit is refused before the host makes its copy.
-        let mut buffer = Buffer::uninitialised(self, count * T::DTYPE.bytes())?;
+        let mut buffer = Buffer::allocate(self, count * T::DTYPE.bytes(), false)?;
         buffer.write(host::to_bytes(&vec![value; count], shape)?)?;
         Ok(Array::new(T::DTYPE, shape, buffer))
     }
@@ -76,7 +76,7 @@ impl Client {
     /// As [`Client::zeros`].
     pub fn empty(&self, dtype: DType, shape: &[usize]) -> Result<Array> {
         self.check_dtype(dtype)?;
-        Ok(Array::new(dtype, shape, Buffer::uninitialised(self, host::byte_count(dtype, shape)?)?))
+        Ok(Array::new(dtype, shape, Buffer::allocate(self, host::byte_count(dtype, shape)?, false)?))
     }
 }
 
@@ -143,7 +143,7 @@ impl Array {
         self.buffer.len() / self.dtype.bytes()
     }
 
-    /// Whether it has no elements.
+    /// Is true if it has no elements.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
@@ -178,11 +178,10 @@ impl Array {
     /// # Errors
     /// [`Error::ElementType`] if `T` is not the element type; [`Error::DeviceLost`].
     pub fn to_vec<T: Elem>(&self) -> Result<Vec<T>> {
-        match self.buffer.bytes()? {
-            Some(bytes) => host::from_bytes(self.dtype, bytes),
-            None if self.dtype != T::DTYPE => Err(Error::ElementType { array: self.dtype, asked: T::DTYPE }),
-            None => host::from_bytes(self.dtype, &self.buffer.read()?),
+        if self.dtype != T::DTYPE {
+            return Err(Error::ElementType { array: self.dtype, asked: T::DTYPE });
         }
+        Ok(memory::elements_of(&self.buffer.contents()?))
     }
 
     /// Waits for it to be computed and copies its bytes to the host, native-endian, one byte a `bool`.
@@ -190,7 +189,7 @@ impl Array {
     /// # Errors
     /// [`Error::DeviceLost`].
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        self.buffer.read()
+        Ok(self.buffer.contents()?.into_owned())
     }
 
     /// The array on another client: itself if it lives there, else a copy.
@@ -202,11 +201,7 @@ impl Array {
             return Ok(self.clone());
         }
         client.check_dtype(self.dtype)?;
-        let buffer = match self.buffer.bytes()? {
-            Some(bytes) => Buffer::holding(client, bytes)?,
-            None => Buffer::holding(client, &self.buffer.read()?)?,
-        };
-        Ok(Array::new(self.dtype, &self.shape, buffer))
+        Ok(Array::new(self.dtype, &self.shape, Buffer::holding(client, &self.buffer.contents()?)?))
     }
 
     /// Waits until it is computed.
@@ -241,12 +236,12 @@ impl Array {
 
     /// The same elements in memory of their own, on the same client; the host does not wait.
     pub(crate) fn copied(&self) -> Result<Array> {
-        let mut buffer = Buffer::uninitialised(self.client(), self.buffer.len())?;
+        let mut buffer = Buffer::allocate(self.client(), self.buffer.len(), false)?;
         buffer.copy_from(&self.buffer)?;
         Ok(Array::new(self.dtype, &self.shape, buffer))
     }
 
-    /// Whether both have the same memory.
+    /// Is true if both have the same memory.
     pub(crate) fn shares_memory(&self, other: &Array) -> bool {
         Arc::ptr_eq(&self.buffer, &other.buffer)
     }

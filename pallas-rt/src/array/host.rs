@@ -42,11 +42,3 @@ pub(crate) fn to_bytes<'a, T: Elem>(elements: &'a [T], shape: &[usize]) -> Resul
     check_length(shape, expected, elements.len(), "elements")?;
     Ok(memory::bytes_of(elements))
 }
-
-/// Elements of an array's bytes.
-pub(crate) fn from_bytes<T: Elem>(dtype: DType, bytes: &[u8]) -> Result<Vec<T>> {
-    if dtype != T::DTYPE {
-        return Err(Error::ElementType { array: dtype, asked: T::DTYPE });
-    }
-    Ok(memory::elements_of(bytes))
-}

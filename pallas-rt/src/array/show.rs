@@ -1,5 +1,6 @@
-//! How an array prints: like numpy, the middle of long axes left out.
+//! Printing of arrays: like numpy, the middle of long axes left out.
 use super::data::Array;
+use crate::interp::Data;
 use pallas_ir::DType;
 use std::fmt;
 
@@ -35,7 +36,7 @@ fn text(dtype: DType, shape: &[usize], bytes: &[u8]) -> String {
     out
 }
 
-/// What is printed.
+/// The array that is printed.
 struct Page<'a> {
     dtype: DType,
     shape: &'a [usize],
@@ -92,26 +93,14 @@ impl Page<'_> {
     fn element(&self, at: usize) -> String {
         let size = self.dtype.bytes();
         let raw = &self.bytes[at * size..][..size];
-        /// Reads a number of the type from its bytes.
-        macro_rules! read {
-            ($ty:ty) => {
-                <$ty>::from_ne_bytes(raw.try_into().expect("as many bytes as the type has"))
-            };
-        }
+        let x = Data::from_bytes(self.dtype, raw).get(0);
         match self.dtype {
-            DType::F32 => float(f64::from(read!(f32))),
-            DType::F64 => float(read!(f64)),
-            DType::F16 => float(f64::from(read!(half::f16))),
-            DType::Bf16 => float(f64::from(read!(half::bf16))),
-            DType::I32 => read!(i32).to_string(),
-            DType::U32 => read!(u32).to_string(),
-            DType::I64 => read!(i64).to_string(),
-            DType::U64 => read!(u64).to_string(),
-            DType::I16 => read!(i16).to_string(),
-            DType::U16 => read!(u16).to_string(),
-            DType::I8 => read!(i8).to_string(),
-            DType::U8 => read!(u8).to_string(),
-            DType::Bool => (raw[0] != 0).to_string(),
+            DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => float(x.as_f64()),
+            DType::Bool => (x.bits != 0).to_string(),
+            DType::U64 => x.bits.to_string(),
+            DType::I8 | DType::U8 | DType::I16 | DType::U16 | DType::I32 | DType::U32 | DType::I64 => {
+                x.as_i64().to_string()
+            }
         }
     }
 }
@@ -120,13 +109,7 @@ impl Page<'_> {
 fn float(x: f64) -> String {
     let size = x.abs();
     if !x.is_finite() {
-        return if x.is_nan() {
-            "nan".into()
-        } else if x > 0.0 {
-            "inf".into()
-        } else {
-            "-inf".into()
-        };
+        return x.to_string().to_lowercase();
     }
     if size != 0.0 && !(1e-3..1e7).contains(&size) {
         return format!("{x:.4e}");

@@ -1,9 +1,9 @@
 //! Bytes on a device.
 use super::client::Client;
-use super::ledger::Reservation;
 use super::memory::Block;
 use super::runtime::{DeviceMemory, Storage};
 use crate::error::Result;
+use std::borrow::Cow;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
@@ -13,9 +13,6 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 pub struct Buffer {
     client: Client,
     len: usize,
-    /// Given back before the memory is kept for reuse, which is limited by what is not booked. `None` for memory that the
-    /// user owns.
-    _reservation: Option<Reservation>,
     storage: Storage,
 }
 
@@ -24,30 +21,21 @@ impl UnwindSafe for Buffer {}
 impl RefUnwindSafe for Buffer {}
 
 impl Buffer {
-    /// `len` bytes with unspecified contents.
-    pub(crate) fn uninitialised(client: &Client, len: usize) -> Result<Buffer> {
-        Buffer::allocate(client, len, false)
-    }
-
-    /// `len` zeros.
-    pub(crate) fn zeroed(client: &Client, len: usize) -> Result<Buffer> {
-        Buffer::allocate(client, len, true)
-    }
-
-    fn allocate(client: &Client, len: usize, zeroed: bool) -> Result<Buffer> {
-        let (storage, reservation) = client.runtime().clone().allocate(len, zeroed)?;
-        Ok(Buffer { client: client.clone(), len, _reservation: Some(reservation), storage })
+    /// `len` bytes: zeros if `zeroed`, else with unspecified contents.
+    pub(crate) fn allocate(client: &Client, len: usize, zeroed: bool) -> Result<Buffer> {
+        let storage = client.runtime().clone().allocate(len, zeroed)?;
+        Ok(Buffer { client: client.clone(), len, storage })
     }
 
     /// Memory of the user's own.
     #[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
     pub(super) fn of_user(client: &Client, len: usize, memory: Box<dyn DeviceMemory>) -> Buffer {
-        Buffer { client: client.clone(), len, _reservation: None, storage: Storage::Device(memory) }
+        Buffer { client: client.clone(), len, storage: Storage::Device(memory) }
     }
 
     /// These bytes.
     pub(crate) fn holding(client: &Client, bytes: &[u8]) -> Result<Buffer> {
-        let mut buffer = Buffer::uninitialised(client, bytes.len())?;
+        let mut buffer = Buffer::allocate(client, bytes.len(), false)?;
         buffer.write(bytes)?;
         Ok(buffer)
     }
@@ -62,7 +50,7 @@ impl Buffer {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Is true if it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -137,11 +125,11 @@ impl Buffer {
         }
     }
 
-    /// Copies the bytes to the host; waits for the kernels that write them.
-    pub(crate) fn read(&self) -> Result<Vec<u8>> {
+    /// The bytes, copied from a device where they are not in host memory; waits for the kernels that write them.
+    pub(crate) fn contents(&self) -> Result<Cow<'_, [u8]>> {
         match &self.storage {
-            Storage::Host(memory) => Ok(memory.block().bytes(self.len)?.to_vec()),
-            Storage::Device(memory) => memory.read(self.len),
+            Storage::Host(memory) => memory.block().bytes(self.len).map(Cow::Borrowed),
+            Storage::Device(memory) => memory.read(self.len).map(Cow::Owned),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Which device: by name, by environment, or the best one.
+//! The choice of a device: by name, by environment, or the best one.
 use super::client::Client;
 use super::gpu;
 use super::name::{Device, DeviceKind};
@@ -12,29 +12,12 @@ const ASKED: &str = "asked for by the program";
 static CPU: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Cpu, ASKED));
 static INTERPRETER: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Interpreter, ASKED));
 
-/// A device as `PALLAS_DEVICE` names it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Choice {
-    Cpu,
-    Interpreter,
-    Gpu(usize),
-    Gl(usize),
-}
-
-fn parse(value: &str) -> Result<Choice> {
-    let refused = || Error::Environment { variable: VARIABLE, value: value.into(), allowed: ALLOWED };
-    match value {
-        "cpu" => Ok(Choice::Cpu),
-        "interpret" => Ok(Choice::Interpreter),
-        _ => {
-            let (name, index) = value.split_once(':').unwrap_or((value, "0"));
-            let choice = match name {
-                "gpu" => Choice::Gpu,
-                "gl" => Choice::Gl,
-                _ => return Err(refused()),
-            };
-            index.parse().map(choice).map_err(|_| refused())
-        }
+/// The kind of device that `PALLAS_DEVICE` names, and its number.
+fn parse(value: &str) -> Option<(&str, usize)> {
+    match (value, value.split_once(':').unwrap_or((value, "0"))) {
+        ("cpu" | "interpret", _) => Some((value, 0)),
+        (_, (name @ ("gpu" | "gl"), index)) => Some((name, index.parse().ok()?)),
+        _ => None,
     }
 }
 
@@ -71,28 +54,23 @@ impl Client {
         gpu::best().unwrap_or_else(|why| Client::cpu().because(&why))
     }
 
-    /// What the environment variable `PALLAS_DEVICE` says (`cpu`, `gpu`, `gpu:N`, `gl`, `gl:N`, `interpret`), without
-    /// it [`Client::best`].
+    /// The client that the environment variable `PALLAS_DEVICE` names (`cpu`, `gpu`, `gpu:N`, `gl`, `gl:N`,
+    /// `interpret`), without it [`Client::best`].
     ///
     /// # Errors
     /// [`Error::Environment`] for another value, [`Error::NoDevice`] if there is no such device.
     pub fn from_env() -> Result<Client> {
-        match std::env::var(VARIABLE) {
-            Ok(value) => Client::named(&value),
-            Err(std::env::VarError::NotPresent) => Ok(Client::best()),
-            Err(std::env::VarError::NotUnicode(value)) => {
-                let value = value.to_string_lossy().into_owned();
-                Err(Error::Environment { variable: VARIABLE, value, allowed: ALLOWED })
-            }
-        }
+        // A value that is not Unicode is no name either.
+        std::env::var_os(VARIABLE).map_or_else(|| Ok(Client::best()), |value| Client::named(&value.to_string_lossy()))
     }
 
     fn named(value: &str) -> Result<Client> {
-        let client = match parse(value)? {
-            Choice::Cpu => Client::cpu(),
-            Choice::Interpreter => Client::interpreter(),
-            Choice::Gpu(index) => Client::gpu(index)?,
-            Choice::Gl(index) => Client::gl(index)?,
+        let client = match parse(value) {
+            Some(("cpu", _)) => Client::cpu(),
+            Some(("interpret", _)) => Client::interpreter(),
+            Some(("gl", index)) => Client::gl(index)?,
+            Some((_, index)) => Client::gpu(index)?,
+            None => return Err(Error::Environment { variable: VARIABLE, value: value.into(), allowed: ALLOWED }),
         };
         Ok(client.because(&format!("{VARIABLE}={value}")))
     }
@@ -122,13 +100,11 @@ mod tests {
 
     #[test]
     fn names_of_devices() {
-        assert_eq!(parse("cpu"), Ok(Choice::Cpu));
-        assert_eq!(parse("gpu"), Ok(Choice::Gpu(0)));
-        assert_eq!(parse("gpu:3"), Ok(Choice::Gpu(3)));
-        assert_eq!((parse("gl"), parse("gl:1")), (Ok(Choice::Gl(0)), Ok(Choice::Gl(1))));
-        assert_eq!(parse("interpret"), Ok(Choice::Interpreter));
+        let named = ["cpu", "gpu", "gpu:3", "gl", "gl:1", "interpret"].map(parse);
+        let expected = [("cpu", 0), ("gpu", 0), ("gpu", 3), ("gl", 0), ("gl", 1), ("interpret", 0)];
+        assert_eq!(named, expected.map(Some));
         for wrong in ["", "nonsense", "GPU", "gpu:", "gpu:-1", "gpu:x", "cpu:0", "gl:", "vulkan:0"] {
-            let error = parse(wrong).expect_err(wrong);
+            let error = Client::named(wrong).expect_err(wrong);
             assert!(error.to_string().ends_with("allowed: cpu, gpu, gpu:N (N from 0), gl, gl:N, interpret"), "{error}");
         }
     }

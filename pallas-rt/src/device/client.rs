@@ -1,7 +1,5 @@
 //! A client: one device with its memory.
-use super::cpu::Cpu;
 use super::host::Host;
-use super::interpreter::Interpreter;
 use super::ledger::MemoryStats;
 use super::name::{Device, DeviceKind};
 use super::runtime::Runtime;
@@ -41,11 +39,7 @@ impl Client {
     }
 
     pub(super) fn on_host(kind: DeviceKind, why: &str) -> Self {
-        let device = Device::host(kind);
-        match kind {
-            DeviceKind::Interpreter => Client::new(Interpreter(Host::new(device)), why),
-            DeviceKind::Cpu | DeviceKind::Gpu => Client::new(Cpu::new(device), why),
-        }
+        Client::new(Host::new(Device::host(kind)), why)
     }
 
     /// The CPU, with the [`target`](Client::target) of another device, which need not be there: functions choose blocks for
@@ -58,7 +52,7 @@ impl Client {
     /// ```
     pub fn cpu_as(target: Target) -> Self {
         let device = Device { target, ..Device::host(DeviceKind::Cpu) };
-        Client::new(Cpu::new(device), "with the target of another device")
+        Client::new(Host::new(device), "with the target of another device")
     }
 
     /// The same client, chosen for another reason.
@@ -72,7 +66,7 @@ impl Client {
         self.runtime.device()
     }
 
-    /// Which executor runs this client's kernels.
+    /// The executor of this client's kernels.
     pub fn kind(&self) -> DeviceKind {
         self.device().kind
     }
@@ -82,7 +76,7 @@ impl Client {
         &self.device().target
     }
 
-    /// Which device this is and why it was chosen.
+    /// The device, and the reason why it was chosen.
     pub fn why(&self) -> String {
         format!("{}: {}", self.device(), self.why)
     }
@@ -120,8 +114,8 @@ impl Client {
         Err(Error::kernel(kernel, Loc::NONE, "", diag))
     }
 
-    /// Whether a launch that takes `bytes` besides its arrays is within the memory limit. On the host, what fits the cache
-    /// of a thread is not counted.
+    /// Is true if a launch that takes `bytes` besides its arrays is within the memory limit. On the host, bytes that
+    /// fit the cache of a thread are not counted.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         const SMALL: u64 = 16 << 20;
         let uncounted = if self.kind() == DeviceKind::Gpu { 0 } else { SMALL };
@@ -133,7 +127,7 @@ impl Client {
         memory.limit.saturating_sub(memory.in_use)
     }
 
-    /// What runs this client's kernels.
+    /// The runtime of this client's kernels.
     pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
         &self.runtime
     }

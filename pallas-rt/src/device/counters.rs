@@ -1,4 +1,4 @@
-//! How often this process traced, compiled and launched.
+//! Numbers of traces, compilations and launches of this process.
 use crate::disk;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -33,16 +33,15 @@ pub(crate) static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 pub(crate) static CACHE_HITS: AtomicU64 = AtomicU64::new(0);
 pub(super) static EVICTIONS: AtomicU64 = AtomicU64::new(0);
 
-/// What happened so far.
+/// The numbers so far.
 pub fn counters() -> Counters {
-    let disk = disk::counts();
     Counters {
         traces: TRACES.load(Relaxed),
         passes: PASSES.load(Relaxed),
         shaders: SHADERS.load(Relaxed),
-        disk_hits: disk.hits,
-        disk_writes: disk.writes,
-        disk_removed: disk.removed,
+        disk_hits: disk::HITS.load(Relaxed),
+        disk_writes: disk::WRITES.load(Relaxed),
+        disk_removed: disk::REMOVED.load(Relaxed),
         launches: LAUNCHES.load(Relaxed),
         cache_hits: CACHE_HITS.load(Relaxed),
         cache_evictions: EVICTIONS.load(Relaxed),

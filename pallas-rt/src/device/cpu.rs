@@ -2,11 +2,10 @@
 use super::buffer::Buffer;
 use super::client::Client;
 use super::host::Host;
-use super::ledger::{Ledger, Reservation};
+use super::ledger::Ledger;
 use super::memory::Block;
-use super::name::Device;
-use super::queue::{Queue, Uses};
-use super::runtime::{Executable, Geometry, Launch, Runtime, Storage, outputs};
+use super::queue::Uses;
+use super::runtime::{ByOperand, Executable, Geometry, Launch, outputs};
 use super::source::Source;
 use crate::cpu;
 use crate::error::{Error, Result};
@@ -14,54 +13,17 @@ use pallas_ir::{Kernel, Literal, OperandKind};
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
-/// The runtime of the CPU backend.
-pub(super) struct Cpu {
-    host: Host,
-    queue: Queue,
-}
-
-impl Cpu {
-    pub(super) fn new(device: Device) -> Cpu {
-        Cpu { host: Host::new(device), queue: Queue::default() }
-    }
-}
-
-impl Runtime for Cpu {
-    fn device(&self) -> &Device {
-        &self.host.device
-    }
-
-    fn ledger(&self) -> &Arc<Ledger> {
-        &self.host.ledger
-    }
-
-    fn allocate(self: Arc<Self>, bytes: usize, zeroed: bool) -> Result<(Storage, Reservation)> {
-        self.host.allocate(bytes, zeroed).map(|(memory, reservation)| (Storage::Host(memory), reservation))
-    }
-
-    fn release_kept_memory(&self) {
-        self.host.stock.clear();
-    }
-
-    fn wait(&self) -> Result<()> {
-        self.queue.wait()
-    }
-
-    fn compile(&self, source: Arc<Source>) -> Box<dyn Executable> {
-        Box::new(Native { source, executable: OnceLock::new() })
-    }
-}
-
-/// Operands of a launch that need no memory from the heap.
-const FEW: usize = 16;
-
 /// A kernel for the CPU, compiled at its first launch.
-struct Native {
+pub(super) struct Native {
     source: Arc<Source>,
     executable: OnceLock<Arc<cpu::Executable>>,
 }
 
 impl Native {
+    pub(super) fn new(source: Arc<Source>) -> Native {
+        Native { source, executable: OnceLock::new() }
+    }
+
     fn executable(&self) -> &Arc<cpu::Executable> {
         self.executable.get_or_init(|| {
             Arc::new(cpu::Executable::compile(self.source.traced.clone(), self.source.lowered().clone()))
@@ -93,25 +55,19 @@ impl Executable for Native {
         }
         let ledger = client.runtime().ledger();
         client.check_room(&launch.kernel.name, self.memory_needed(client, geometry)?)?;
-        let blocks = || launch.buffers.iter().filter_map(|buffer| buffer.and_then(Buffer::block));
+        let uses = |i: usize| launch.buffers[i].and_then(Buffer::block).map(Block::uses);
+        let all = || (0..launch.buffers.len()).filter_map(uses);
         let own_pool = rayon::current_thread_index().is_some();
-        if own_pool || (executable.is_little(&geometry.parallel) && !blocks().any(|block| block.uses().is_busy())) {
-            for block in blocks() {
-                block.uses().wait_for_all();
-            }
-            for i in reads(launch.kernel) {
-                launch.buffers[i].map_or(Ok(()), Buffer::wait)?;
-            }
-            for i in outputs(launch.kernel) {
-                launch.buffers[i].and_then(Buffer::block).into_iter().for_each(|block| block.uses().forget_outcome());
-            }
+        if own_pool || (executable.is_little(&geometry.parallel) && !all().any(Uses::is_busy)) {
+            all().for_each(Uses::wait_for_all);
+            reads(launch.kernel).filter_map(uses).try_for_each(Uses::wait_for_writes)?;
+            outputs(launch.kernel).filter_map(uses).for_each(Uses::forget_outcome);
             let start = |i: usize| launch.buffers[i].map_or(std::ptr::null_mut(), Buffer::start);
             // SAFETY: no launch uses the blocks, and the caller has those of outputs for itself.
             return unsafe { execute(executable, geometry, launch.params, ledger, start) };
         }
         let starts: Vec<Start> =
             launch.buffers.iter().map(|buffer| Start(buffer.map_or(std::ptr::null_mut(), Buffer::start))).collect();
-        let uses = |i: usize| launch.buffers[i].and_then(Buffer::block).map(Block::uses);
         let (reads, writes) = (reads(launch.kernel).filter_map(uses), outputs(launch.kernel).filter_map(uses));
         let (reads, writes): (Vec<&Uses>, Vec<&Uses>) = (reads.collect(), writes.collect());
         let (executable, geometry, params) = (executable.clone(), geometry.clone(), launch.params.to_vec());
@@ -120,7 +76,7 @@ impl Executable for Native {
         // written or freed.
         let work = move || unsafe { execute(&executable, &geometry, &params, &ledger, |i| starts[i].0) };
         let runtime: &dyn Any = &**client.runtime();
-        let Cpu { queue, .. } = runtime.downcast_ref().expect("the client is a CPU's");
+        let Host { queue, .. } = runtime.downcast_ref().expect("the client is the CPU's");
         // SAFETY: `work` uses the memory of the launch's buffers alone, whose blocks are named here.
         unsafe { queue.add(&launch.kernel.name, &reads, &writes, work) };
         Ok(())
@@ -153,14 +109,9 @@ unsafe fn execute(
     ledger: &Ledger,
     start: impl Fn(usize) -> *mut u8,
 ) -> Result<()> {
-    let count = geometry.shapes.len();
-    let (mut few, mut many) = ([cpu::Memory { ptr: std::ptr::null_mut(), shape: &[] }; FEW], vec![]);
-    many.resize(if count > FEW { count } else { 0 }, few[0]);
-    let memory = if count > FEW { &mut many[..] } else { &mut few[..count] };
-    for (i, (own, shape)) in memory.iter_mut().zip(&geometry.shapes).enumerate() {
-        *own = cpu::Memory { ptr: start(i), shape };
-    }
-    let launch = cpu::Launch { sizes: &geometry.sizes, grid: &geometry.parallel, memory, params };
+    let shapes = geometry.shapes.iter().enumerate();
+    let memory: ByOperand<_> = shapes.map(|(i, shape)| cpu::Memory { ptr: start(i), shape }).collect();
+    let launch = cpu::Launch { sizes: &geometry.sizes, grid: &geometry.parallel, memory: &memory, params };
     let stopped = |stop| match stop {
         cpu::Stop::Fault(fault) => Error::from(fault),
         cpu::Stop::Memory(bytes) => ledger.refused(bytes as u64, "out of memory for tiles".into()),

@@ -1,27 +1,44 @@
-//! Host memory as the CPU and the interpreter use it: booked, and kept for reuse.
+//! The host as a device: memory that is booked and kept for reuse, for the CPU and the interpreter.
+use super::cpu::Native;
+use super::interpreter::Traced;
 use super::ledger::{Ledger, Reservation};
 use super::memory::{Block, physical_bytes};
-use super::name::Device;
+use super::name::{Device, DeviceKind};
+use super::queue::Queue;
 use super::reuse::{Stock, size_class};
+use super::runtime::{Executable, Runtime, Storage};
+use super::source::Source;
 use crate::error::Result;
 use std::sync::Arc;
 
-/// The host's memory as one client sees it.
+/// The runtime of the CPU backend, or of the interpreter.
 pub(super) struct Host {
-    pub(super) device: Device,
-    pub(super) ledger: Arc<Ledger>,
-    pub(super) stock: Arc<Stock<Block>>,
+    device: Device,
+    ledger: Arc<Ledger>,
+    stock: Arc<Stock<Block>>,
+    /// Launches of the CPU that go on after their call; the interpreter adds none.
+    pub(super) queue: Queue,
 }
 
 impl Host {
     pub(super) fn new(device: Device) -> Host {
         let ledger = Ledger::new(device.id(), physical_bytes());
         let stock = Arc::new(Stock::new(ledger.clone()));
-        Host { device, ledger, stock }
+        Host { device, ledger, stock, queue: Queue::default() }
+    }
+}
+
+impl Runtime for Host {
+    fn device(&self) -> &Device {
+        &self.device
     }
 
-    /// A block of the size class of `bytes`, and its booking.
-    pub(super) fn allocate(&self, bytes: usize, zeroed: bool) -> Result<(HostMemory, Reservation)> {
+    fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    /// A block of the size class of `bytes`.
+    fn allocate(self: Arc<Self>, bytes: usize, zeroed: bool) -> Result<Storage> {
         let (ledger, stock) = (&self.ledger, &self.stock);
         let class = size_class(bytes as u64).and_then(|class| usize::try_from(class).ok());
         let class = class.ok_or_else(|| ledger.refused(bytes as u64, "more than the address space".into()))?;
@@ -40,29 +57,47 @@ impl Host {
                 Block::zeroed(class).ok_or_else(|| ledger.refused(class as u64, "out of memory".into()))?
             }
         };
-        Ok((HostMemory { block: Some(block), stock: stock.clone() }, reservation))
+        Ok(Storage::Host(HostMemory { held: Some((reservation, block)), stock: stock.clone() }))
+    }
+
+    fn release_kept_memory(&self) {
+        self.stock.clear();
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.queue.wait()
+    }
+
+    fn compile(&self, source: Arc<Source>) -> Box<dyn Executable> {
+        match self.device.kind {
+            DeviceKind::Interpreter => Box::new(Traced(source)),
+            DeviceKind::Cpu | DeviceKind::Gpu => Box::new(Native::new(source)),
+        }
     }
 }
 
-/// A block of host memory. Dropped, it is kept for the next allocation of its size.
+/// A block of host memory, and its booking. Dropped, it is kept for the next allocation of its size.
 pub(crate) struct HostMemory {
     /// `None` only while being dropped.
-    block: Option<Block>,
+    held: Option<(Reservation, Block)>,
     stock: Arc<Stock<Block>>,
 }
 
 impl HostMemory {
     pub(super) fn block(&self) -> &Block {
-        self.block.as_ref().expect("there until it is dropped")
+        &self.held.as_ref().expect("there until it is dropped").1
     }
 
     pub(super) fn block_mut(&mut self) -> &mut Block {
-        self.block.as_mut().expect("there until it is dropped")
+        &mut self.held.as_mut().expect("there until it is dropped").1
     }
 }
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
-        self.block.take().into_iter().for_each(|block| self.stock.give(block));
+        let Some((reservation, block)) = self.held.take() else { return };
+        // What is kept for reuse is limited by what is not booked.
+        drop(reservation);
+        self.stock.give(block);
     }
 }

@@ -1,46 +1,14 @@
 //! The strict interpreter: runs the tile IR as traced, or, step by step, the body that it was traced from.
 use super::client::Client;
-use super::host::Host;
-use super::ledger::{Ledger, Reservation};
-use super::name::Device;
-use super::runtime::{Executable, Geometry, Launch, Runtime, Storage, outputs};
+use super::runtime::{Executable, Geometry, Launch, outputs};
 use super::source::Source;
 use crate::error::Result;
 use crate::interp::{self, Argument, Data, Fault, Machine, walk};
 use pallas_ir::{Kernel, OperandKind};
 use std::sync::Arc;
 
-/// The runtime of the strict interpreter.
-pub(super) struct Interpreter(pub(super) Host);
-
-impl Runtime for Interpreter {
-    fn device(&self) -> &Device {
-        &self.0.device
-    }
-
-    fn ledger(&self) -> &Arc<Ledger> {
-        &self.0.ledger
-    }
-
-    fn allocate(self: Arc<Self>, bytes: usize, zeroed: bool) -> Result<(Storage, Reservation)> {
-        self.0.allocate(bytes, zeroed).map(|(memory, reservation)| (Storage::Host(memory), reservation))
-    }
-
-    fn release_kept_memory(&self) {
-        self.0.stock.clear();
-    }
-
-    fn wait(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn compile(&self, source: Arc<Source>) -> Box<dyn Executable> {
-        Box::new(Traced(source))
-    }
-}
-
 /// A kernel as traced.
-struct Traced(Arc<Source>);
+pub(super) struct Traced(pub(super) Arc<Source>);
 
 impl Executable for Traced {
     fn memory_needed(&self, _: &Client, _: &Geometry) -> Result<u64> {
@@ -52,8 +20,7 @@ impl Executable for Traced {
     }
 
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
-        check_room(client, launch.kernel)?;
-        let mut machine = machine(&self.0.traced, launch)?;
+        let mut machine = machine(client, &self.0.traced, launch)?;
         walk::run(&mut machine)?;
         // SAFETY: the caller has the outputs for itself.
         unsafe { finish(machine, launch) }
@@ -69,13 +36,10 @@ fn memory_needed(kernel: &Kernel) -> u64 {
     tiles + scratch.map(|o| bytes(o.block_shape().iter().product(), o.dtype.bytes() + 9)).sum::<u64>()
 }
 
-/// Refuses tiles and scratch that exceed the client's memory limit.
-pub(crate) fn check_room(client: &Client, kernel: &Kernel) -> Result<()> {
-    client.check_room(&kernel.name, memory_needed(kernel))
-}
-
-/// A machine that is about to run a launch, with copies of its inputs.
-pub(crate) fn machine(kernel: &Arc<Kernel>, launch: &Launch<'_>) -> Result<Machine> {
+/// A machine that is about to run a launch, with copies of its inputs. Refuses tiles and scratch that exceed the
+/// client's memory limit.
+pub(crate) fn machine(client: &Client, kernel: &Arc<Kernel>, launch: &Launch<'_>) -> Result<Machine> {
+    client.check_room(&kernel.name, memory_needed(kernel))?;
     let geometry = launch.geometry;
     let mut arguments = vec![];
     for (i, operand) in kernel.operands.iter().enumerate() {
@@ -83,7 +47,7 @@ pub(crate) fn machine(kernel: &Arc<Kernel>, launch: &Launch<'_>) -> Result<Machi
         arguments.push(match (&operand.kind, launch.buffers[i], launch.params[i]) {
             (OperandKind::Param, _, Some(x)) => Argument::Param(x),
             (OperandKind::Input | OperandKind::Prefetch, Some(buffer), _) => {
-                Argument::Array(shape, Data::from_bytes(operand.dtype, &buffer.read()?))
+                Argument::Array(shape, Data::from_bytes(operand.dtype, &buffer.contents()?))
             }
             _ => Argument::Fresh(shape),
         });

@@ -1,4 +1,4 @@
-//! How much memory of a device is in use, and how much may be.
+//! The memory of a device in use, and its limit.
 use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,21 +21,15 @@ pub struct MemoryStats {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     device: String,
-    account: Mutex<Account>,
+    /// In use, its peak and the limit.
+    account: Mutex<MemoryStats>,
     /// Total of the blocks in the client's stock; written by the stock, here for the statistics.
     pub(crate) kept: AtomicU64,
 }
 
-#[derive(Debug)]
-struct Account {
-    in_use: u64,
-    peak: u64,
-    limit: u64,
-}
-
 impl Ledger {
     pub(crate) fn new(device: String, limit: u64) -> Arc<Self> {
-        let account = Mutex::new(Account { in_use: 0, peak: 0, limit });
+        let account = Mutex::new(MemoryStats { limit, ..MemoryStats::default() });
         Arc::new(Ledger { device, account, kept: AtomicU64::new(0) })
     }
 
@@ -64,16 +58,15 @@ impl Ledger {
     }
 
     pub(crate) fn stats(&self) -> MemoryStats {
-        let Account { in_use, peak, limit } = *self.account();
-        MemoryStats { in_use, peak, kept: self.kept.load(Relaxed), limit }
+        MemoryStats { kept: self.kept.load(Relaxed), ..*self.account() }
     }
 
-    fn refusal(&self, account: &Account, asked: u64, cause: Option<String>) -> Error {
+    fn refusal(&self, account: &MemoryStats, asked: u64, cause: Option<String>) -> Error {
         Error::Memory { asked, limit: account.limit, in_use: account.in_use, device: self.device.clone(), cause }
     }
 
     /// A thread that panicked while booking left the numbers consistent: each is written in one step.
-    fn account(&self) -> MutexGuard<'_, Account> {
+    fn account(&self) -> MutexGuard<'_, MemoryStats> {
         self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

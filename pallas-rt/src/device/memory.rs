@@ -2,18 +2,22 @@
 use super::queue::Uses;
 use super::reuse::Reusable;
 use crate::error::Result;
+use memmap2::MmapMut;
 use pallas_ir::Elem;
+use std::alloc::Layout;
 use std::ptr::NonNull;
 
 /// Every block starts at a multiple of this: a cache line, and the widest vector.
 pub(crate) const ALIGNMENT: usize = 64;
-/// From here on a block is mapped by itself, in huge pages where the system has them.
+/// Blocks of at least this size are mapped by themselves, in huge pages where the system has them.
 const MAPPED: usize = 2 << 20;
 
 /// A block of initialised host memory.
 pub(crate) struct Block {
     start: NonNull<u8>,
     size: usize,
+    /// The mapping that the memory is, unless it is the allocator's.
+    map: Option<MmapMut>,
     /// The launches that use it: whoever reads, writes or frees the memory waits for them.
     uses: Uses,
 }
@@ -27,8 +31,18 @@ impl Block {
     /// A fresh block of zeros. `None`: the system has no memory for it.
     pub(crate) fn zeroed(size: usize) -> Option<Block> {
         debug_assert!(size > 0, "size classes start at 64");
-        let start = if mapped(size) { map(size) } else { allocate(size) }?;
-        Some(Block { start, size, uses: Uses::default() })
+        let mut map = if size >= MAPPED && cfg!(unix) { Some(MmapMut::map_anon(size).ok()?) } else { None };
+        #[cfg(target_os = "linux")]
+        if let Some(map) = &map {
+            // A kernel without huge pages answers an error, and small pages serve as well.
+            let _ = map.advise(memmap2::Advice::HugePage);
+        }
+        let start = match &mut map {
+            Some(map) => map.as_mut_ptr(),
+            // SAFETY: the size is not zero.
+            None => unsafe { std::alloc::alloc_zeroed(layout(size)?) },
+        };
+        Some(Block { start: NonNull::new(start)?, size, map, uses: Uses::default() })
     }
 
     /// Start of the memory. Launches may be using it: see [`Block::uses`].
@@ -80,57 +94,16 @@ impl Reusable for Block {
 impl Drop for Block {
     fn drop(&mut self) {
         self.uses.wait_for_all();
-        if mapped(self.size) { unmap(self.start, self.size) } else { deallocate(self.start, self.size) }
+        if let (None, Some(layout)) = (&self.map, layout(self.size)) {
+            // SAFETY: `start` came from the allocator, for this layout.
+            unsafe { std::alloc::dealloc(self.start.as_ptr(), layout) }
+        }
     }
 }
 
-fn mapped(size: usize) -> bool {
-    cfg!(target_os = "linux") && size >= MAPPED
+fn layout(size: usize) -> Option<Layout> {
+    Layout::from_size_align(size, ALIGNMENT).ok()
 }
-
-fn layout(size: usize) -> Option<std::alloc::Layout> {
-    std::alloc::Layout::from_size_align(size, ALIGNMENT).ok()
-}
-
-fn allocate(size: usize) -> Option<NonNull<u8>> {
-    // SAFETY: the size is not zero.
-    NonNull::new(unsafe { std::alloc::alloc_zeroed(layout(size)?) })
-}
-
-fn deallocate(start: NonNull<u8>, size: usize) {
-    if let Some(layout) = layout(size) {
-        // SAFETY: `start` came from `allocate` with the same size, hence the same layout.
-        unsafe { std::alloc::dealloc(start.as_ptr(), layout) }
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn map(size: usize) -> Option<NonNull<u8>> {
-    use libc::{MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE};
-    // SAFETY: a private anonymous mapping touches no memory of ours.
-    let start =
-        unsafe { libc::mmap(std::ptr::null_mut(), size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) };
-    if start == MAP_FAILED {
-        return None;
-    }
-    // SAFETY: the range was mapped just now. A kernel without huge pages answers an error, and small pages serve as well.
-    unsafe { libc::madvise(start, size, MADV_HUGEPAGE) };
-    NonNull::new(start.cast())
-}
-
-#[cfg(target_os = "linux")]
-fn unmap(start: NonNull<u8>, size: usize) {
-    // SAFETY: the range is one mapping made by `map`, and its owner is being dropped.
-    unsafe { libc::munmap(start.as_ptr().cast(), size) };
-}
-
-#[cfg(not(target_os = "linux"))]
-fn map(_: usize) -> Option<NonNull<u8>> {
-    None
-}
-
-#[cfg(not(target_os = "linux"))]
-fn unmap(_: NonNull<u8>, _: usize) {}
 
 /// The machine's memory, in bytes; `u64::MAX` where it is not known.
 pub(crate) fn physical_bytes() -> u64 {

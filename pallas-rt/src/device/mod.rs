@@ -7,7 +7,7 @@
 //! - `counters`: numbers of traces, compiles and launches; `lru`: a cache with limits;
 //! - `source`: a traced kernel with its lowered form, from disk where it is there;
 //! - `runtime`: the trait that every kind of device implements;
-//! - `host`: memory of the CPU and the interpreter; `cpu`, `interpreter`: their runtimes;
+//! - `cpu`, `interpreter`: kernels compiled for them; `host`: the runtime and the memory of both;
 //! - `gpu`: the runtime behind wgpu, or, in a build without it, the errors that say so;
 //! - `client`: one device with its memory; `choice`: the device by name, by environment, or the best one;
 //! - `buffer`: bytes on a device.
@@ -48,5 +48,5 @@ pub use ledger::MemoryStats;
 pub(crate) use lru::Lru;
 pub use lru::{CacheLimits, set_cache_limits};
 pub use name::{Device, DeviceKind};
-pub(crate) use runtime::{Executable, Geometry, Launch, multiples, outputs};
+pub(crate) use runtime::{ByOperand, Executable, Geometry, Launch, inputs, multiples, outputs};
 pub(crate) use source::Source;

@@ -2,7 +2,7 @@
 use crate::target::Target;
 use std::fmt;
 
-/// Which executor runs the kernels of a client.
+/// The executor of a client's kernels.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum DeviceKind {
@@ -18,7 +18,7 @@ pub enum DeviceKind {
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Device {
-    /// Which executor it has.
+    /// Its executor.
     pub kind: DeviceKind,
     /// Its number among devices of its kind, as in `gpu:1` or `gl:0`.
     pub index: usize,
@@ -28,7 +28,7 @@ pub struct Device {
     pub api: &'static str,
     /// The driver and its version; empty on the host.
     pub driver: String,
-    /// Whether a "GPU" is a program on the CPU.
+    /// Is true if a "GPU" is a program on the CPU.
     pub software: bool,
     /// Its limits, and how it executes kernels.
     pub target: Target,
@@ -52,7 +52,7 @@ impl Device {
         }
     }
 
-    /// What `PALLAS_DEVICE` calls it: `cpu`, `interpret`, `gpu:0`, `gl:0`.
+    /// Its name in `PALLAS_DEVICE`: `cpu`, `interpret`, `gpu:0`, `gl:0`.
     pub fn id(&self) -> String {
         match self.kind {
             DeviceKind::Cpu => "cpu".into(),

@@ -82,27 +82,18 @@ impl Queue {
             uses.set_outcome(Some(outcome.clone()));
         }
         state.jobs.push_back(job);
-        if state.running {
-            drop(state);
+        let running = std::mem::replace(&mut state.running, true);
+        drop(state);
+        if running {
             self.0.added.notify_one();
             return;
         }
-        state.running = true;
-        drop(state);
         let shared = self.0.clone();
         let thread = std::thread::Builder::new().name("pallas-cpu".into());
-        if thread.spawn(move || shared.work()).is_err() {
+        if thread.spawn(move || shared.work(true)).is_err() {
             // The system has no more threads: this one does the work.
             // Others leave theirs to it until it stops: launches end in their order.
-            loop {
-                let mut state = self.0.state();
-                let Some(job) = state.jobs.pop_front() else {
-                    state.running = false;
-                    break;
-                };
-                drop(state);
-                self.0.run(job);
-            }
+            self.0.work(false);
         }
     }
 
@@ -130,19 +121,20 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The queue's thread.
-    fn work(&self) {
-        let next = || {
-            let mut state = self.state();
-            loop {
-                match state.jobs.pop_front() {
-                    None if !state.closed => state = self.added.wait(state).unwrap_or_else(PoisonError::into_inner),
-                    job => return job,
-                }
+    /// Runs launches until none is left, or, if it `waits` for more, until the queue is closed besides.
+    fn work(&self, waits: bool) {
+        let mut state = self.state();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                self.run(job);
+                state = self.state();
+            } else if waits && !state.closed {
+                state = self.added.wait(state).unwrap_or_else(PoisonError::into_inner);
+            } else {
+                state.running = false;
+                return;
             }
-        };
-        while let Some(job) = next() {
-            self.run(job);
         }
     }
 
@@ -216,7 +208,7 @@ impl Uses {
         }
     }
 
-    /// Whether a launch that uses the block has not ended.
+    /// Is true if a launch that uses the block has not ended.
     pub(super) fn is_busy(&self) -> bool {
         self.queue.get().is_some_and(|queue| !queue.has_ended(self.used.load(Ordering::Relaxed)))
     }

@@ -1,11 +1,12 @@
 //! The trait of devices: memory, and launches of kernels.
 use super::client::Client;
 use super::host::HostMemory;
-use super::ledger::{Ledger, Reservation};
+use super::ledger::Ledger;
 use super::name::Device;
 use super::source::Source;
 use crate::error::Result;
-use pallas_ir::{Kernel, Literal, Loc, Operand, OperandKind, Semantics};
+use pallas_ir::{At, Diag, Kernel, Literal, Loc, Operand, OperandKind, Semantics};
+use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ pub(crate) trait Runtime: Any + Send + Sync {
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory), [`Error::Limit`](crate::Error::Limit); nothing is booked then.
-    fn allocate(self: Arc<Self>, bytes: usize, zeroed: bool) -> Result<(Storage, Reservation)>;
+    fn allocate(self: Arc<Self>, bytes: usize, zeroed: bool) -> Result<Storage>;
 
     /// Gives freed memory that is kept for reuse back to the system.
     fn release_kept_memory(&self);
@@ -32,7 +33,7 @@ pub(crate) trait Runtime: Any + Send + Sync {
     /// The first error of that work which no one was told of yet; a lost device.
     fn wait(&self) -> Result<()>;
 
-    /// Whether the device is gone for good.
+    /// Is true if the device is gone for good.
     #[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
     fn is_lost(&self) -> bool {
         false
@@ -101,22 +102,33 @@ pub(crate) struct Geometry {
 
 impl Geometry {
     /// The numbers of a launch on a grid whose axes have these semantics.
+    ///
+    /// # Errors
+    /// More programs than have an i32 for their number.
     pub(crate) fn new(
         sizes: Vec<i64>,
         grid: Vec<i64>,
         semantics: impl Iterator<Item = Semantics> + Clone,
         shapes: Vec<Vec<usize>>,
-    ) -> Geometry {
+    ) -> Result<Geometry, Diag> {
+        let programs = grid.iter().try_fold(1i64, |product, &n| product.checked_mul(n));
+        if programs.is_none_or(|n| n > i64::from(i32::MAX)) {
+            let message = format!("a grid of {grid:?} has more than 2^31 - 1 programs");
+            return Err(Diag::new("grid", At::Op, message, "use larger blocks, or several launches"));
+        }
         let of = |wanted| semantics.clone().zip(&grid).filter(move |(s, _)| *s == wanted).map(|(_, &n)| n).collect();
         let (parallel, sequential) = (of(Semantics::Parallel), of(Semantics::Arbitrary));
-        Geometry { sizes, grid, parallel, sequential, shapes }
+        Ok(Geometry { sizes, grid, parallel, sequential, shapes })
     }
 
-    /// Whether there is no program to run.
+    /// Is true if there is no program to run.
     pub(crate) fn is_empty(&self) -> bool {
         self.grid.contains(&0)
     }
 }
+
+/// A table by operand, in memory from the heap only where there are many.
+pub(crate) type ByOperand<T> = SmallVec<[T; 16]>;
 
 /// One launch of a kernel.
 pub(crate) struct Launch<'a> {
@@ -130,6 +142,12 @@ pub(crate) struct Launch<'a> {
     pub params: &'a [Option<Literal>],
     /// Memory of arrays, by operand; an input that an output aliases has that output's.
     pub buffers: &'a [Option<&'a super::Buffer>],
+}
+
+/// The operands that a call of a kernel gives, in order: inputs, prefetches and parameters.
+pub(crate) fn inputs(kernel: &Kernel) -> impl Iterator<Item = usize> + Clone + '_ {
+    let input = |kind: &OperandKind| !matches!(kind, OperandKind::Output { .. } | OperandKind::Scratch);
+    (0..kernel.operands.len()).filter(move |&i| input(&kernel.operands[i].kind))
 }
 
 /// The outputs of a kernel, in order.

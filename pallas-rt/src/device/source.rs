@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-/// What devices compile.
+/// A kernel as devices compile it.
 #[derive(Debug)]
 pub(crate) struct Source {
     /// As traced: the interpreter runs this form.
@@ -30,10 +30,10 @@ impl Source {
     pub(crate) fn lowered(&self) -> &Arc<Kernel> {
         self.lowered.get_or_init(|| {
             let key = self.identity().then("lowered", &[]);
-            Arc::new(kernel(&key, &self.traced).unwrap_or_else(|| {
+            Arc::new(disk::load(&key, |stored| read(stored, &self.traced)).unwrap_or_else(|| {
                 PASSES.fetch_add(passes::PIPELINE.len() as u64, Ordering::Relaxed);
                 let lowered = passes::run(&self.traced);
-                keep_kernel(&key, &self.traced, &lowered);
+                disk::save(&key, || stored(&self.traced, &lowered));
                 lowered
             }))
         })
@@ -51,11 +51,6 @@ struct Lowered {
     text: String,
     /// For each instruction in the order of the text, an instruction of the traced kernel that has its line, if it has one.
     lines: Vec<Option<usize>>,
-}
-
-/// The lowered form of `traced`, if it is on disk.
-fn kernel(key: &Key, traced: &Kernel) -> Option<Kernel> {
-    disk::load(key, |stored| read(stored, traced))
 }
 
 /// A stored kernel, if a backend may run it in place of `traced`: it is in lowered form, and has the same operands,
@@ -82,13 +77,7 @@ fn read(stored: Lowered, traced: &Kernel) -> Option<Kernel> {
     Some(kernel)
 }
 
-/// Writes the lowered form of `traced`.
-fn keep_kernel(key: &Key, traced: &Kernel, lowered: &Kernel) {
-    if disk::wanted() {
-        disk::save(key, &stored(traced, lowered));
-    }
-}
-
+/// The lowered form of `traced`, to be stored.
 fn stored(traced: &Kernel, lowered: &Kernel) -> Lowered {
     let place = |loc: &Loc| (loc.file, loc.line, loc.column);
     let known: BTreeMap<_, usize> = traced.locs.iter().map(place).zip(0..).collect();

@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 /// Of the files' layout.
 const FORMAT: &str = "2";
 
-/// What an entry follows from, hashed.
+/// A hash of everything that an entry follows from.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Key {
     kind: &'static str,
@@ -40,7 +40,7 @@ impl Key {
     pub(super) fn file(&self) -> String {
         format!("{}-{}", self.kind, self.text())
     }
-    /// Whether a file can be an entry, by its name.
+    /// Is true if a file can be an entry, by its name.
     pub(super) fn names(file: &str) -> bool {
         let (kind, hash) = file.rsplit_once('-').unwrap_or_default();
         let is_hash = hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));

@@ -1,4 +1,4 @@
-//! What outlives the process: lowered kernels, shaders, the driver's binaries, tuned choices.
+//! Entries that outlive the process: lowered kernels, shaders, the driver's binaries, tuned choices.
 //!
 //! An entry is a file named by the hash of everything it follows from ([`key`]), so nothing is ever looked up that a
 //! changed kernel, device or version of this crate would make differently. [`store`] reads and writes the files, those alone
@@ -17,7 +17,7 @@ pub use policy::{DiskCache, disk_cache, set_disk_cache};
 pub(crate) use policy::{settle, store};
 #[cfg(test)]
 pub(crate) use store::Store;
-pub(crate) use store::counts;
+pub(crate) use store::{HITS, REMOVED, WRITES};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,32 +27,10 @@ pub(crate) fn load<T: DeserializeOwned, R>(key: &Key, read: impl FnOnce(T) -> Op
     store()?.load(key, read)
 }
 
-/// An entry's bytes, if it is there. Whether they are of use, the caller says by [`hit`].
-#[allow(dead_code, reason = "for GPUs, which a build may lack")]
-pub(crate) fn load_bytes(key: &Key) -> Option<Vec<u8>> {
-    store()?.read(key)
-}
-
-/// Counts an entry that was of use.
-#[allow(dead_code, reason = "for GPUs, which a build may lack")]
-pub(crate) fn hit(key: &Key) {
-    store().into_iter().for_each(|store| store.hit(key));
-}
-
-/// Writes an entry's bytes.
-#[allow(dead_code, reason = "for GPUs, which a build may lack")]
-pub(crate) fn save_bytes(key: &Key, bytes: &[u8]) {
-    store().into_iter().for_each(|store| store.write(key, bytes));
-}
-
 /// Writes an entry. A disk that takes no more is no reason to fail: the next process computes it again.
-pub(crate) fn save<T: Serialize>(key: &Key, value: &T) {
-    if let (Some(store), Ok(bytes)) = (store(), serde_json::to_vec(value)) {
+pub(crate) fn save<T: Serialize>(key: &Key, value: impl FnOnce() -> T) {
+    let Some(store) = store() else { return };
+    if let Ok(bytes) = serde_json::to_vec(&value()) {
         store.write(key, &bytes);
     }
-}
-
-/// Whether entries are kept at all.
-pub(crate) fn wanted() -> bool {
-    store().is_some()
 }

@@ -1,4 +1,4 @@
-//! Where entries lie, decided once: by the program, by the environment, or the user's cache folder.
+//! The place of entries, decided once: by the program, by the environment, or the user's cache folder.
 use super::store::Store;
 use crate::error::{Error, Result};
 use std::panic::Location;
@@ -10,7 +10,7 @@ const LIMIT: &str = "PALLAS_CACHE_MIB";
 /// Bytes of entries kept, unless told otherwise.
 const KEPT: u64 = 256 << 20;
 
-/// Where compiled kernels and tuned choices outlive the process.
+/// The place where compiled kernels and tuned choices outlive the process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum DiskCache {
@@ -27,8 +27,8 @@ pub enum DiskCache {
 }
 
 impl DiskCache {
-    /// What the environment says: `PALLAS_CACHE_DIR`, a folder or `off`, and `PALLAS_CACHE_MIB`, the limit. Without them
-    /// `pallas` in the user's cache folder (`~/.cache` on Linux), 256 MiB.
+    /// The choice of the environment: `PALLAS_CACHE_DIR`, a folder or `off`, and `PALLAS_CACHE_MIB`, the limit. Without
+    /// them `pallas` in the user's cache folder (`~/.cache` on Linux), 256 MiB.
     ///
     /// # Errors
     /// [`Error::Environment`] for a limit that is no number.
@@ -49,7 +49,7 @@ impl DiskCache {
     }
 }
 
-/// What was decided, and by whom.
+/// The decision, and who made it.
 struct Settled {
     cache: DiskCache,
     store: Option<Store>,
@@ -91,7 +91,7 @@ pub fn set_disk_cache(cache: DiskCache) -> Result<()> {
     Err(Error::Settled { what: "where compiled kernels are kept on disk", by: now.by.clone() })
 }
 
-/// Where compiled kernels and tuned choices are kept, once that is decided.
+/// The place of compiled kernels and tuned choices, once it is decided.
 pub fn disk_cache() -> Option<DiskCache> {
     SETTLED.get().map(|settled| settled.cache.clone())
 }

@@ -16,28 +16,17 @@ use std::time::{Duration, SystemTime};
 
 /// Bytes in front of an entry's contents: the tag and the line's end.
 const TAG: u64 = 65;
-/// How a name begins that no entry has yet.
+/// Beginning of the name of a file that is no entry yet.
 const UNFINISHED: &str = "unfinished-";
 /// After this long nobody is writing a file any more: its writer was killed.
 const ABANDONED: Duration = Duration::from_secs(3600);
 /// Entries used within this time count as used now: a use need not write to the disk.
 const FRESH: Duration = Duration::from_secs(24 * 3600);
 
-/// What happened on disk in this process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) hits: u64,
-    pub(crate) writes: u64,
-    pub(crate) removed: u64,
-}
-
-static HITS: AtomicU64 = AtomicU64::new(0);
-static WRITES: AtomicU64 = AtomicU64::new(0);
-static REMOVED: AtomicU64 = AtomicU64::new(0);
-
-pub(crate) fn counts() -> Counts {
-    Counts { hits: HITS.load(Relaxed), writes: WRITES.load(Relaxed), removed: REMOVED.load(Relaxed) }
-}
+/// Entries of this process that were of use, written, and deleted.
+pub(crate) static HITS: AtomicU64 = AtomicU64::new(0);
+pub(crate) static WRITES: AtomicU64 = AtomicU64::new(0);
+pub(crate) static REMOVED: AtomicU64 = AtomicU64::new(0);
 
 /// The entries in a folder.
 #[derive(Debug)]
@@ -191,7 +180,7 @@ impl Store {
     }
 }
 
-/// How long ago a file was written or used.
+/// Time since a file was written or used.
 fn age(path: &Path) -> Option<Duration> {
     fs::metadata(path).ok()?.modified().ok()?.elapsed().ok()
 }

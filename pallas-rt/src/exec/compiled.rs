@@ -2,18 +2,17 @@
 use super::prepared::Prepared;
 use super::run::{self, Call};
 use crate::array::Array;
-use crate::device::{Client, DeviceKind, Executable, Geometry, Source, outputs};
+use crate::device::{Client, DeviceKind, Executable, Geometry, Source, inputs};
 use crate::error::{Error, Result};
-use pallas_ir::{At, Diag, Dim, Kernel, Literal, Loc, OperandId, OperandKind};
+use pallas_ir::{At, Diag, Dim, Kernel, Literal, Loc, Operand, OperandId, OperandKind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A kernel that runs on every client. Each kind of device compiles it at its first launch there; clones share the result.
 #[derive(Clone)]
-pub struct Compiled {
-    forms: Arc<Forms>,
-}
+pub struct Compiled(pub(crate) Arc<Forms>);
 
-struct Forms {
+/// A kernel with what is made of it.
+pub(crate) struct Forms {
     source: Arc<Source>,
     /// By [`DeviceKind`], in its order.
     devices: [OnceLock<Box<dyn Executable>>; 3],
@@ -70,17 +69,17 @@ impl Compiled {
     /// A kernel that tracing made, which is valid.
     pub(crate) fn of_trace(kernel: Kernel) -> Compiled {
         let source = Arc::new(Source::new(kernel));
-        Compiled { forms: Arc::new(Forms { source, devices: Default::default(), sharing: Mutex::default() }) }
+        Compiled(Arc::new(Forms { source, devices: Default::default(), sharing: Mutex::default() }))
     }
 
     /// The kernel as traced.
     pub fn traced(&self) -> &Arc<Kernel> {
-        &self.forms.source.traced
+        &self.0.source.traced
     }
 
     /// The lowered form, which the CPU and GPUs compile.
     pub fn lowered(&self) -> &Arc<Kernel> {
-        self.forms.source.lowered()
+        self.0.source.lowered()
     }
 
     /// Runs the kernel: `sizes` of its dimensions in their order, then its inputs, prefetches and parameters in theirs.
@@ -88,8 +87,23 @@ impl Compiled {
     /// # Errors
     /// [`Error::Kernel`] for arguments that are not the kernel's; on the interpreter any fault; device trouble.
     pub fn launch(&self, client: &Client, sizes: &[i64], arguments: &[Argument]) -> Result<Vec<Array>> {
-        let geometry = self.geometry(sizes)?;
-        let (arrays, params) = self.bind(client, &geometry, arguments)?;
+        let (kernel, geometry) = (self.traced(), self.geometry(sizes)?);
+        let (mut arrays, mut params) = (vec![None; kernel.operands.len()], vec![None; kernel.operands.len()]);
+        let mut rest = arguments.iter();
+        for i in inputs(kernel) {
+            let (shape, is_param) = (&geometry.shapes[i], kernel.operands[i].kind == OperandKind::Param);
+            match (rest.next(), is_param) {
+                (Some(Argument::Param(x)), true) => params[i] = Some(self.check_param(i, Some(x))?),
+                (Some(given @ (Argument::Array(x) | Argument::Donated(x))), false) => {
+                    let array = self.check_array(client, i, shape, Some(x))?.clone();
+                    arrays[i] = Some((array, matches!(given, Argument::Donated(_))));
+                }
+                (found, _) => return Err(self.unfit(i, shape, found.cloned())),
+            }
+        }
+        if rest.len() > 0 {
+            return Err(self.too_many(rest.len()));
+        }
         let call = Call { geometry: &geometry, at: Loc::NONE, params: &params, arrays, lent: vec![] };
         run::run(self, client, call)
     }
@@ -99,7 +113,7 @@ impl Compiled {
     /// # Errors
     /// [`Error::Kernel`] for sizes that do not fit the kernel.
     pub fn prepare(&self, client: &Client, sizes: &[i64]) -> Result<Prepared> {
-        Ok(Prepared::new(self.clone(), client.clone(), self.geometry(sizes)?))
+        Ok(Prepared { compiled: self.clone(), client: client.clone(), geometry: self.geometry(sizes)? })
     }
 
     /// The executable for a client's kind of device.
@@ -109,7 +123,7 @@ impl Compiled {
             DeviceKind::Interpreter => 1,
             DeviceKind::Gpu => 2,
         };
-        &**self.forms.devices[slot].get_or_init(|| client.runtime().compile(self.forms.source.clone()))
+        &**self.0.devices[slot].get_or_init(|| client.runtime().compile(self.0.source.clone()))
     }
 
     /// Bytes that a launch takes besides its arrays; on a GPU with its results.
@@ -124,14 +138,14 @@ impl Compiled {
     pub(crate) fn bytes(&self) -> u64 {
         let kernel = self.traced();
         let own = (kernel.insts.len() + kernel.values.len() + kernel.operands.len()) as u64 * 160;
-        let devices = self.forms.devices.iter().filter_map(OnceLock::get).map(|form| form.bytes()).sum::<u64>();
-        let sharing = self.forms.sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        let devices = self.0.devices.iter().filter_map(OnceLock::get).map(|form| form.bytes()).sum::<u64>();
+        let sharing = self.0.sharing.lock().unwrap_or_else(PoisonError::into_inner);
         own + devices + sharing.iter().map(|(_, compiled)| compiled.bytes()).sum::<u64>()
     }
 
     /// The same kernel with outputs that take over the memory of inputs.
     pub(super) fn sharing(&self, pairs: Pairs) -> Compiled {
-        let mut sharing = self.forms.sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sharing = self.0.sharing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, found)) = sharing.iter().find(|(p, _)| *p == pairs) {
             return found.clone();
         }
@@ -166,10 +180,13 @@ impl Compiled {
         }
         let names: Vec<(&str, i64)> = kernel.dims.iter().map(|d| d.name.as_str()).zip(sizes.iter().copied()).collect();
         let number = |dim: &Dim| {
-            let n = dim.bind(&names).as_number().filter(|n| (0..=i64::from(i32::MAX)).contains(n));
-            n.ok_or_else(|| self.refused("dimension", format!("{dim} is no extent"), "extents are 0 to 2^31 - 1"))
+            let n = dim.bind(&names).as_number();
+            n.filter(|n| (0..=i64::from(i32::MAX)).contains(n)).ok_or_else(|| {
+                let found = n.map_or("no number".into(), |n| n.to_string());
+                self.refused("dimension", format!("the extent {dim} is {found}"), "extents are 0 to 2^31 - 1")
+            })
         };
-        let shape = |operand: &pallas_ir::Operand| match operand.kind {
+        let shape = |operand: &Operand| match operand.kind {
             OperandKind::Scratch => Ok(operand.block_shape()),
             _ => operand.dims.iter().map(|dim| number(dim).map(|n| n as usize)).collect::<Result<Vec<_>>>(),
         };
@@ -183,48 +200,9 @@ impl Compiled {
             }
         }
         let grid = kernel.grid.iter().map(|axis| number(&axis.extent)).collect::<Result<Vec<_>>>()?;
-        let programs = grid.iter().try_fold(1i64, |product, &n| product.checked_mul(n));
-        if programs.is_none_or(|n| n > i64::from(i32::MAX)) {
-            let message = format!("a grid of {grid:?} has more than 2^31 - 1 programs");
-            return Err(self.refused("grid", message, "use larger blocks, or several launches"));
-        }
-        Ok(Geometry::new(sizes.to_vec(), grid, kernel.grid.iter().map(|axis| axis.semantics), shapes))
-    }
-
-    /// The arguments by operand.
-    #[expect(clippy::type_complexity, reason = "the two tables of a call")]
-    fn bind(
-        &self,
-        client: &Client,
-        geometry: &Geometry,
-        arguments: &[Argument],
-    ) -> Result<(Vec<Option<(Array, bool)>>, Vec<Option<Literal>>)> {
-        let kernel = self.traced();
-        let (mut arrays, mut params) = (vec![None; kernel.operands.len()], vec![None; kernel.operands.len()]);
-        let mut rest = arguments.iter();
-        for (i, operand) in kernel.operands.iter().enumerate() {
-            let array = |argument: Option<&Argument>| {
-                let (array, donated) = match argument {
-                    Some(Argument::Array(array)) => (Some(array), false),
-                    Some(Argument::Donated(array)) => (Some(array), true),
-                    Some(Argument::Param(_)) | None => (None, false),
-                };
-                let array = self.check_array(client, i, &geometry.shapes[i], array)?;
-                Ok::<_, Error>((array.clone(), donated))
-            };
-            match operand.kind {
-                OperandKind::Input | OperandKind::Prefetch => arrays[i] = Some(array(rest.next())?),
-                OperandKind::Param => {
-                    let value = match rest.next() {
-                        Some(Argument::Param(x)) => Some(x),
-                        Some(Argument::Array(_) | Argument::Donated(_)) | None => None,
-                    };
-                    params[i] = Some(self.check_param(i, value)?);
-                }
-                OperandKind::Output { .. } | OperandKind::Scratch => {}
-            }
-        }
-        if rest.len() > 0 { Err(self.too_many(rest.len())) } else { Ok((arrays, params)) }
+        let semantics = kernel.grid.iter().map(|axis| axis.semantics);
+        let geometry = Geometry::new(sizes.to_vec(), grid, semantics, shapes);
+        geometry.map_err(|diag| Error::kernel(&kernel.name, Loc::NONE, "", diag))
     }
 
     /// The array for an operand. Refused: none, one of another element type or shape, and one that lives elsewhere.
@@ -235,39 +213,40 @@ impl Compiled {
         shape: &[usize],
         array: Option<&'a Array>,
     ) -> Result<&'a Array> {
-        let operand = &self.traced().operands[operand];
-        let (name, dtype) = (&operand.name, operand.dtype);
-        let found = match array {
-            Some(array) if (array.dtype(), array.shape()) == (dtype, shape) => {
-                array.check_client(client, || format!("`{name}`"))?;
-                return Ok(array);
-            }
-            Some(array) => format!("an array of {} {:?}", array.dtype(), array.shape()),
-            None => "none".into(),
-        };
-        let message = format!("`{name}` is an array of {dtype} {shape:?}, found {found}");
-        Err(self.refused("argument", message, "give arrays in the order of the operands, as large as the sizes say"))
+        let own = &self.traced().operands[operand];
+        let fits = array.filter(|array| (array.dtype(), array.shape()) == (own.dtype, shape));
+        let array = fits.ok_or_else(|| self.unfit(operand, shape, array.map(Argument::from)))?;
+        array.check_client(client, || format!("`{}`", own.name))?;
+        Ok(array)
     }
 
     /// The value for a parameter. Refused: none, and one of another type.
     pub(super) fn check_param(&self, operand: usize, value: Option<&Literal>) -> Result<Literal> {
-        let operand = &self.traced().operands[operand];
-        if let Some(x) = value.filter(|x| x.dtype == operand.dtype) {
-            return Ok(*x);
+        let fits = value.filter(|x| x.dtype == self.traced().operands[operand].dtype);
+        fits.copied().ok_or_else(|| self.unfit(operand, &[], value.copied().map(Argument::from)))
+    }
+
+    /// The error for an operand of this shape that is given something else, or nothing.
+    fn unfit(&self, operand: usize, shape: &[usize], found: Option<Argument>) -> Error {
+        let Operand { name, kind, dtype, .. } = &self.traced().operands[operand];
+        let found = match found {
+            Some(Argument::Array(array) | Argument::Donated(array)) => {
+                format!("an array of {} {:?}", array.dtype(), array.shape())
+            }
+            Some(Argument::Param(x)) => format!("a value of {}", x.dtype),
+            None => "none".into(),
+        };
+        if *kind == OperandKind::Param {
+            let message = format!("`{name}` is a parameter of {dtype}, found {found}");
+            return self.refused("argument", message, "give values in the order of the operands");
         }
-        let found = value.map_or("none".into(), |x| format!("a value of {}", x.dtype));
-        let message = format!("`{}` is a parameter of {}, found {found}", operand.name, operand.dtype);
-        Err(self.refused("argument", message, "give values in the order of the operands"))
+        let message = format!("`{name}` is an array of {dtype} {shape:?}, found {found}");
+        self.refused("argument", message, "give arrays in the order of the operands, as large as the sizes say")
     }
 
     pub(super) fn too_many(&self, more: usize) -> Error {
         let message = format!("{more} more arguments than the kernel has operands");
         self.refused("argument", message, "inputs, prefetches and parameters take one each; see the kernel's text")
-    }
-
-    /// Operands that are outputs, in order.
-    pub(super) fn outputs(&self) -> impl Iterator<Item = usize> + Clone + '_ {
-        outputs(self.traced())
     }
 }
 

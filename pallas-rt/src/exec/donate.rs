@@ -1,4 +1,4 @@
-//! Which output may take over a donated input's memory.
+//! The choice of outputs that take over donated inputs' memory.
 //!
 //! Two arrays may share their memory if no element is needed after it is overwritten. That is certain where
 //!
@@ -15,7 +15,7 @@ pub(super) fn pairs(kernel: &Kernel, arrays: &mut [Option<(Array, bool)>]) -> Ve
     let mut donated: Vec<OperandId> =
         (0..).map(OperandId).zip(arrays).filter_map(|(id, a)| free(a).then_some(id)).collect();
     // An input that an output aliases is spoken for.
-    donated.retain(|&id| !kernel.operands.iter().any(|o| aliases(&o.kind) == Some(id)));
+    donated.retain(|&id| kernel.memory_of(id) == id);
     let mut pairs = vec![];
     for (out, operand) in (0..).map(OperandId).zip(&kernel.operands) {
         if !matches!(operand.kind, OperandKind::Output { alias: None, .. }) {
@@ -26,13 +26,6 @@ pub(super) fn pairs(kernel: &Kernel, arrays: &mut [Option<(Array, bool)>]) -> Ve
         }
     }
     pairs
-}
-
-fn aliases(kind: &OperandKind) -> Option<OperandId> {
-    match kind {
-        OperandKind::Output { alias, .. } => *alias,
-        _ => None,
-    }
 }
 
 fn may_share(kernel: &Kernel, input: OperandId, output: OperandId) -> bool {
@@ -52,7 +45,7 @@ fn may_share(kernel: &Kernel, input: OperandId, output: OperandId) -> bool {
     alike && apart && parallel && own_block && loads_before_stores(kernel, input, output)
 }
 
-/// Whether two regions compute the same from their parameters.
+/// Is true if two regions compute the same from their parameters.
 fn same_map(kernel: &Kernel, a: RegionId, b: RegionId) -> bool {
     let (a, b) = (kernel.region(a), kernel.region(b));
     let mut twin: HashMap<Value, Value> = a.params.iter().copied().zip(b.params.iter().copied()).collect();
@@ -72,7 +65,8 @@ fn same_map(kernel: &Kernel, a: RegionId, b: RegionId) -> bool {
     same(&twin, &a.yields, &b.yields)
 }
 
-/// Whether all loads of `input` are done when the first store to `output` begins, and both stay inside of their blocks.
+/// Is true if all loads of `input` are done when the first store to `output` begins, and both stay inside of their
+/// blocks.
 fn loads_before_stores(kernel: &Kernel, input: OperandId, output: OperandId) -> bool {
     let accesses = |id: InstId| {
         let (mut loads, mut stores) = (false, false);

@@ -44,7 +44,8 @@ mod run;
 #[allow(unsafe_code, reason = "an allocator that counts")]
 mod tests;
 
+pub(crate) use compiled::Forms;
 pub use compiled::{Argument, Compiled};
 pub use prepared::Prepared;
 pub(crate) use prepared::owned;
-pub(crate) use run::{Call, interpret, run};
+pub(crate) use run::{Arrays, Call, interpret, run};

@@ -2,13 +2,11 @@
 use super::compiled::Compiled;
 use super::run::empty_bytes;
 use crate::array::Array;
-use crate::device::{Buffer, Client, Geometry, LAUNCHES, Launch};
+use crate::device::{self, Buffer, ByOperand, Client, Geometry, LAUNCHES, Launch};
 use crate::error::{Error, Result};
 use pallas_ir::{Literal, Loc, OperandKind};
+use smallvec::smallvec;
 use std::sync::atomic::Ordering;
-
-/// Operands of a launch that need no memory from the heap.
-const FEW: usize = 16;
 
 /// A kernel with a client and sizes, ready to be launched often. Launches write existing arrays and allocate nothing.
 ///
@@ -40,19 +38,15 @@ const FEW: usize = 16;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    compiled: Compiled,
-    client: Client,
-    geometry: Geometry,
+    pub(super) compiled: Compiled,
+    pub(super) client: Client,
+    pub(super) geometry: Geometry,
 }
 
 impl Prepared {
-    pub(super) fn new(compiled: Compiled, client: Client, geometry: Geometry) -> Prepared {
-        Prepared { compiled, client, geometry }
-    }
-
     /// Shape of each output, in order.
     pub fn shapes(&self) -> Vec<&[usize]> {
-        self.compiled.outputs().map(|i| &self.geometry.shapes[i][..]).collect()
+        device::outputs(self.compiled.traced()).map(|i| &self.geometry.shapes[i][..]).collect()
     }
 
     /// Runs the kernel: `inputs` and prefetches in the order of the operands, `params` in theirs, results in `outputs`. An
@@ -66,17 +60,10 @@ impl Prepared {
             owned(index, output)?;
         }
         let count = kernel.operands.len();
-        let (mut few_buffers, mut few_values) = ([None::<&Buffer>; FEW], [None::<Literal>; FEW]);
-        let (mut many_buffers, mut many_values) = (vec![], vec![]);
-        let (buffers, values) = if count <= FEW {
-            (&mut few_buffers[..count], &mut few_values[..count])
-        } else {
-            many_buffers.resize(count, None);
-            many_values.resize(count, None);
-            (&mut many_buffers[..], &mut many_values[..])
-        };
+        let mut buffers: ByOperand<Option<&Buffer>> = smallvec![None; count];
+        let mut values: ByOperand<Option<Literal>> = smallvec![None; count];
         let mut results = outputs.iter();
-        for i in self.compiled.outputs() {
+        for i in device::outputs(kernel) {
             let array = self.operand(i, results.next().map(|array| &**array))?;
             buffers[i] = Some(array.buffer());
             if let OperandKind::Output { alias: Some(from), .. } = &kernel.operands[i].kind {
@@ -98,10 +85,18 @@ impl Prepared {
             return Err(self.compiled.too_many(rest));
         }
         if self.geometry.is_empty() {
-            return self.fill_empty(outputs);
+            drop(buffers);
+            // Outputs that alias an input hold it already.
+            for ((index, i), output) in device::outputs(kernel).enumerate().zip(outputs) {
+                if let OperandKind::Output { empty, alias: None } = &kernel.operands[i].kind {
+                    let bytes = empty_bytes(*empty, output.len());
+                    owned(index, output)?.write(&bytes)?;
+                }
+            }
+            return Ok(());
         }
         LAUNCHES.fetch_add(1, Ordering::Relaxed);
-        let launch = Launch { kernel, at: Loc::NONE, geometry: &self.geometry, params: values, buffers };
+        let launch = Launch { kernel, at: Loc::NONE, geometry: &self.geometry, params: &values, buffers: &buffers };
         // SAFETY: `operand` has checked the shapes; outputs are borrowed mutably, and `owned` says that no other array
         // shares their memory.
         unsafe { self.compiled.on(&self.client).run(&self.client, &launch) }
@@ -110,18 +105,6 @@ impl Prepared {
     /// The array of an operand, if it is one of its element type and shape on this client.
     fn operand<'a>(&self, i: usize, array: Option<&'a Array>) -> Result<&'a Array> {
         self.compiled.check_array(&self.client, i, &self.geometry.shapes[i], array)
-    }
-
-    /// The outputs of a launch without programs. Those that alias an input hold it already.
-    fn fill_empty(&self, outputs: &mut [&mut Array]) -> Result<()> {
-        let kernel = self.compiled.traced();
-        for ((index, i), output) in self.compiled.outputs().enumerate().zip(outputs) {
-            if let OperandKind::Output { empty, alias: None } = &kernel.operands[i].kind {
-                let bytes = empty_bytes(*empty, output.len());
-                owned(index, output)?.write(&bytes)?;
-            }
-        }
-        Ok(())
     }
 }
 

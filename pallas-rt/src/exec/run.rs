@@ -9,7 +9,10 @@ use pallas_ir::{Kernel, Literal, Loc, OperandKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a launch is given, besides the kernel and the client.
+/// Arrays by operand, and whether each is donated.
+pub(crate) type Arrays = Vec<Option<(Array, bool)>>;
+
+/// The arguments of a launch, besides the kernel and the client.
 pub(crate) struct Call<'a> {
     /// Its numbers.
     pub geometry: &'a Geometry,
@@ -17,20 +20,17 @@ pub(crate) struct Call<'a> {
     pub at: Loc,
     /// Values of parameters, by operand.
     pub params: &'a [Option<Literal>],
-    /// Arrays by operand, and whether each is donated.
-    pub arrays: Vec<Option<(Array, bool)>>,
+    /// Inputs and prefetches.
+    pub arrays: Arrays,
     /// Arrays that the outputs are written to, one for each; or none. The caller has their memory for itself.
     pub lent: Vec<Array>,
 }
 
 /// Runs a kernel on a client that all arrays of the call live on.
 pub(crate) fn run(compiled: &Compiled, client: &Client, mut call: Call<'_>) -> Result<Vec<Array>> {
-    if call.geometry.is_empty() {
-        return empty(client, compiled.traced(), &call);
-    }
     let mut compiled = compiled.clone();
-    // The interpreter reads and writes copies.
-    if client.kind() != DeviceKind::Interpreter && call.lent.is_empty() {
+    // The interpreter reads and writes copies; without programs nothing is written.
+    if client.kind() != DeviceKind::Interpreter && call.lent.is_empty() && !call.geometry.is_empty() {
         let pairs = donate::pairs(compiled.traced(), &mut call.arrays);
         if !pairs.is_empty() {
             compiled = compiled.sharing(pairs);
@@ -49,52 +49,36 @@ pub(crate) fn interpret(
     call: Call<'_>,
     run: impl FnOnce(Machine) -> Result<Machine>,
 ) -> Result<Vec<Array>> {
-    if call.geometry.is_empty() {
-        return empty(client, kernel, &call);
-    }
-    interpreter::check_room(client, kernel)?;
     with_outputs(client, kernel, call, |launch| {
-        let machine = run(interpreter::machine(kernel, launch)?)?;
+        let machine = run(interpreter::machine(client, kernel, launch)?)?;
         // SAFETY: as in `run`.
         unsafe { interpreter::finish(machine, launch) }
     })
 }
 
-/// Calls `f` with a launch whose outputs have memory, and returns them.
+/// Calls `f` with a launch whose outputs have memory, unless it has no programs, and returns them.
 fn with_outputs(
     client: &Client,
     kernel: &Kernel,
     mut call: Call<'_>,
     f: impl FnOnce(&Launch<'_>) -> Result<()>,
 ) -> Result<Vec<Array>> {
-    LAUNCHES.fetch_add(1, Ordering::Relaxed);
     let results = allocate(client, kernel, &mut call)?;
-    let mut arrays: Vec<Option<&Array>> = call.arrays.iter().map(|a| a.as_ref().map(|(a, _)| a)).collect();
+    if call.geometry.is_empty() {
+        return Ok(results);
+    }
+    LAUNCHES.fetch_add(1, Ordering::Relaxed);
+    let mut buffers: Vec<_> = call.arrays.iter().map(|array| array.as_ref().map(|(array, _)| array.buffer())).collect();
     for (i, result) in outputs(kernel).zip(&results) {
-        arrays[i] = Some(result);
+        buffers[i] = Some(result.buffer());
         if let OperandKind::Output { alias: Some(from), .. } = &kernel.operands[i].kind {
-            arrays[from.index()] = Some(result);
+            buffers[from.index()] = buffers[i];
         }
     }
-    let buffers: Vec<_> = arrays.into_iter().map(|array| array.map(Array::buffer)).collect();
     let (geometry, at, params) = (call.geometry, call.at, call.params);
     f(&Launch { kernel, at, geometry, params, buffers: &buffers })?;
     drop(buffers);
     Ok(results)
-}
-
-/// The outputs of a launch without programs: their `empty` value, or the input that they alias.
-fn empty(client: &Client, kernel: &Kernel, call: &Call<'_>) -> Result<Vec<Array>> {
-    let mut out = vec![];
-    for i in outputs(kernel) {
-        let (operand, shape) = (&kernel.operands[i], &call.geometry.shapes[i]);
-        let OperandKind::Output { empty, alias } = &operand.kind else { continue };
-        out.push(match alias.and_then(|a| call.arrays[a.index()].as_ref()) {
-            Some((array, _)) => array.clone(),
-            None => client.array_from_bytes(operand.dtype, shape, &empty_bytes(*empty, shape.iter().product()))?,
-        });
-    }
-    Ok(out)
 }
 
 /// The bytes of `count` elements of this value.
@@ -102,7 +86,8 @@ pub(super) fn empty_bytes(value: Literal, count: usize) -> Vec<u8> {
     value.to_bytes().repeat(count)
 }
 
-/// An array per output: the one lent for it, the donated or copied memory of the input it aliases, or fresh memory.
+/// An array per output: the one lent for it, the donated or copied memory of the input it aliases, or fresh memory,
+/// which holds the `empty` value where there are no programs to write it.
 fn allocate(client: &Client, kernel: &Kernel, call: &mut Call<'_>) -> Result<Vec<Array>> {
     if !call.lent.is_empty() {
         return Ok(std::mem::take(&mut call.lent));
@@ -110,14 +95,18 @@ fn allocate(client: &Client, kernel: &Kernel, call: &mut Call<'_>) -> Result<Vec
     let mut results = vec![];
     for i in outputs(kernel) {
         let (dtype, shape) = (kernel.operands[i].dtype, &call.geometry.shapes[i]);
-        let OperandKind::Output { alias, .. } = &kernel.operands[i].kind else { continue };
-        let Some(from) = alias else {
-            results.push(client.empty(dtype, shape)?);
-            continue;
-        };
-        let (array, donated) = call.arrays[from.index()].take().expect("an alias is an input, and no other's");
-        let own = if donated { array.donate(dtype, shape) } else { Err(array) };
-        results.push(own.or_else(|shared| shared.copied())?);
+        let OperandKind::Output { alias, empty } = &kernel.operands[i].kind else { continue };
+        results.push(match alias {
+            Some(from) => {
+                let (array, donated) = call.arrays[from.index()].take().expect("an alias is an input, and no other's");
+                let own = if donated { array.donate(dtype, shape) } else { Err(array) };
+                own.or_else(|shared| shared.copied())?
+            }
+            None if call.geometry.is_empty() => {
+                client.array_from_bytes(dtype, shape, &empty_bytes(*empty, shape.iter().product()))?
+            }
+            None => client.empty(dtype, shape)?,
+        });
     }
     Ok(results)
 }

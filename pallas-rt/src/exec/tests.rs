@@ -1,5 +1,5 @@
-//! Launches that repeat.
-use super::Compiled;
+//! Launches that repeat, and launches that are refused.
+use super::{Argument, Compiled};
 use crate::Client;
 use pallas_ir::{DType, Kernel, Literal};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -87,4 +87,57 @@ fn repeated_launches_allocate_nothing_and_see_their_own_operands() {
             .collect();
         assert_eq!(results[turn % 2].to_vec::<f32>().expect("it is on the host"), wanted, "launch {turn}");
     }
+}
+
+#[test]
+fn sizes_and_arguments_that_do_not_fit_are_refused_in_words() {
+    let client = Client::cpu();
+    let sum = SUM.parse().map(Compiled::new).expect("it is tile IR").expect("it is well formed");
+    let zeros = |client: &Client, dtype, shape: &[usize]| client.zeros(dtype, shape).expect("it fits");
+    let array = |dtype, shape: &[usize]| Argument::from(&zeros(&client, dtype, shape));
+    let value = |dtype| Argument::Param(Literal::new(dtype, 1.0));
+    let refused = |error: crate::Error, expected: &str| {
+        let text = error.to_string();
+        assert!(text.contains(expected) && text.contains("; help: "), "{text}; expected: {expected}");
+    };
+    let check = |sizes: &[i64], arguments: &[Argument], expected: &str| {
+        refused(sum.launch(&client, sizes, arguments).expect_err(expected), expected);
+    };
+    check(&[], &[], "the kernel has 1 dimensions, 0 sizes were given");
+    check(&[24, 16], &[], "the kernel has 1 dimensions, 2 sizes were given");
+    check(&[-1], &[], "dimension N is -1; it is at least 0");
+    check(&[1 << 31], &[], "the extent N is 2147483648; help: extents are 0 to 2^31 - 1");
+
+    let (x, scale) = (array(DType::F32, &[24, 16]), value(DType::F32));
+    let launch = |arguments: &[&Argument], expected: &str| {
+        check(&[24], &arguments.iter().map(|&argument| argument.clone()).collect::<Vec<_>>(), expected);
+    };
+    launch(&[], "`a` is an array of f32 [24, 16], found none");
+    launch(&[&x], "`b` is an array of f32 [24, 16], found none");
+    launch(&[&x, &x], "`scale` is a parameter of f32, found none");
+    launch(&[&x, &x, &scale, &scale], "1 more arguments than the kernel has operands");
+    launch(&[&x, &scale, &x], "`b` is an array of f32 [24, 16], found a value of f32");
+    launch(&[&x, &x, &x], "`scale` is a parameter of f32, found an array of f32 [24, 16]");
+    launch(&[&x, &x, &value(DType::I32)], "`scale` is a parameter of f32, found a value of i32");
+    launch(
+        &[&array(DType::I32, &[24, 16]), &x, &scale],
+        "`a` is an array of f32 [24, 16], found an array of i32 [24, 16]",
+    );
+    launch(
+        &[&x, &array(DType::F32, &[16, 24]), &scale],
+        "`b` is an array of f32 [24, 16], found an array of f32 [16, 24]",
+    );
+    let foreign = Argument::from(&zeros(&Client::interpreter(), DType::F32, &[24, 16]));
+    launch(&[&foreign, &x, &scale], "`a` lives on interpret");
+
+    let prepared = sum.prepare(&client, &[24]).expect("the size fits");
+    let (x, mut out) = (zeros(&client, DType::F32, &[24, 16]), zeros(&client, DType::F32, &[24, 16]));
+    let params = [Literal::new(DType::F32, 1.0)];
+    let error = prepared.launch(&[&x], &params, &mut [&mut out]).expect_err("an input is missing");
+    refused(error, "`b` is an array of f32 [24, 16], found none");
+    let error = prepared.launch(&[&x, &x], &params, &mut []).expect_err("the output is missing");
+    refused(error, "`out` is an array of f32 [24, 16], found none");
+    let mut shared = out.clone();
+    let error = prepared.launch(&[&x, &x], &params, &mut [&mut shared]).expect_err("the output is shared");
+    refused(error, "output 0 cannot be written: another array shares its memory");
 }

@@ -1,7 +1,7 @@
 //! Compiled kernels, by everything their trace depends on.
 //!
 //! Array extents that size no block are no part of the key: one entry serves every sequence length.
-use super::bind::Binding;
+use super::bind::Sizes;
 use super::key::{FixedKey, Key};
 use super::spec::{Site, Spec};
 use crate::device::{CACHE_HITS, Lru, TRACES};
@@ -68,12 +68,11 @@ fn changing(call: &Call, names: &[&'static str], uncomparable: Option<usize>) ->
 }
 
 impl Call {
-    pub(super) fn new(site: &Site<'_>, spec: &Spec, binding: &Binding, instance: TypeId) -> Call {
-        let sizes = binding.statics.iter().map(|n| (n.clone(), binding.sizes[n])).collect();
+    pub(super) fn new(site: &Site<'_>, spec: &Spec, sizes: &Sizes, instance: TypeId) -> Call {
+        let statics = sizes.statics.iter().map(|n| (n.clone(), sizes.sizes[n])).collect();
         let fixed = site.fixed.iter().map(FixedKey::kept).collect();
         // Blocks and dims may mention const generics and outer constants; an operand without dims has its array's shape.
-        let shape =
-            |i: usize| if spec.operands[i].dims.is_none() { binding.geometry.shapes[i].clone() } else { vec![] };
+        let shape = |i: usize| if spec.operands[i].dims.is_none() { sizes.geometry.shapes[i].clone() } else { vec![] };
         let describe = |i: usize| {
             let o = &spec.operands[i];
             let (fill, empty) = (o.fill.map(f64::to_bits), o.empty.map(f64::to_bits));
@@ -81,7 +80,7 @@ impl Call {
         };
         let operands = (0..spec.operands.len()).map(|i| (describe(i), shape(i))).collect();
         let trace = format!("{:?}", spec.grid);
-        Call { name: site.name, at: site.at, instance, fixed, sizes, operands, trace }
+        Call { name: site.name, at: site.at, instance, fixed, sizes: statics, operands, trace }
     }
 }
 
@@ -107,7 +106,7 @@ pub(super) fn compiled(site: &Site<'_>, call: &Call, trace: impl Fn() -> Result<
         return Ok(found);
     }
     if !site.fixed.is_empty() {
-        let names: Vec<&str> = site.fixed.iter().map(FixedKey::name).collect();
+        let names: Vec<&str> = site.fixed.iter().map(|fixed| fixed.name).collect();
         let uncomparable = site.fixed.iter().position(|fixed| fixed.kept().is_none());
         changing(call, &names, uncomparable).into_iter().for_each(|warning| warn(&warning));
     }

@@ -1,18 +1,20 @@
 //! Looking at kernels without running them, and running them twice: `explain`, `cost`, `check`.
 //!
 //! Each runs a closure in a scope of its own, so it serves a function that calls several kernels as well.
+use super::bind::Sizes;
 use super::scope::{Purpose, purposed};
 use super::tune::Tuning;
 use crate::device::{Geometry, multiples};
 use crate::exec::Compiled;
 use crate::target::{Profile, Target};
 use crate::{Client, Error, Result, wgsl};
-use pallas_ir::{Access, Kernel, Loc, Op, ScalarOp};
+use pallas_ir::{Access, Kernel, Loc, Op, ScalarOp, Value};
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 
-/// What `explain` found, per kernel the closure called.
+/// The result of `explain`, per kernel the closure called.
 #[derive(Clone, Debug, Default)]
 pub struct Explanation {
     /// One per call.
@@ -28,7 +30,7 @@ pub struct Explained {
     pub grid: Vec<i64>,
     /// Estimate.
     pub cost: Cost,
-    /// How its block sizes were chosen, if they are tuned.
+    /// The choice of its block sizes, if they are tuned.
     pub tuning: Option<Arc<Tuning>>,
     /// The tile IR as traced.
     pub traced: Arc<Kernel>,
@@ -104,7 +106,7 @@ impl Cost {
     }
 }
 
-/// What `check` found: the launches that were compared.
+/// The result of `check`: the launches that were compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Checked {
     /// Kernels whose outputs agreed.
@@ -119,24 +121,67 @@ impl fmt::Display for Checked {
     }
 }
 
+/// The calls that were looked at.
+#[derive(Default)]
+pub(super) struct Notes {
+    calls: Vec<Note>,
+    /// The choice of the next call's block sizes.
+    pub tuning: Option<Arc<Tuning>>,
+}
+
+struct Note {
+    compiled: Compiled,
+    sizes: Arc<Sizes>,
+    client: Client,
+    called: Loc,
+    tuning: Option<Arc<Tuning>>,
+}
+
+impl Notes {
+    /// Notes a call that does not run.
+    pub(super) fn add(&mut self, compiled: &Compiled, sizes: &Arc<Sizes>, client: &Client, called: Loc) {
+        let (compiled, sizes, client, tuning) = (compiled.clone(), sizes.clone(), client.clone(), self.tuning.take());
+        self.calls.push(Note { compiled, sizes, client, called, tuning });
+    }
+}
+
+/// The calls of `f`, none of which runs.
+fn looked<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<Note>> {
+    let notes = Rc::<RefCell<Notes>>::default();
+    purposed(Purpose::Look(notes.clone()), f)?;
+    Ok(notes.take().calls)
+}
+
 /// Describes every kernel that `f` calls at the given shapes, without running them.
 ///
 /// # Errors
 /// What `f` returns.
 pub fn explain<R>(f: impl FnOnce() -> Result<R>) -> Result<Explanation> {
-    let explaining = Purpose::Explain { kernels: RefCell::default(), tuning: RefCell::default() };
-    let (result, purpose) = purposed(explaining, f);
-    result?;
-    let Purpose::Explain { kernels, .. } = purpose else { unreachable!("a purpose stays what it is") };
-    Ok(Explanation { kernels: kernels.into_inner() })
+    let describe = |note: Note| {
+        let (kernel, geometry) = (note.compiled.traced(), &note.sizes.geometry);
+        // A call on the CPU shows the shader of a plain WebGPU device.
+        let (target, multiples) = match note.client.target().profile {
+            Profile::Cpu => (Target::webgpu(), 0),
+            _ => (*note.client.target(), multiples(kernel, geometry)),
+        };
+        Explained {
+            name: kernel.name.clone(),
+            grid: geometry.grid.clone(),
+            cost: estimate(kernel, geometry),
+            tuning: note.tuning,
+            traced: kernel.clone(),
+            lowered: note.compiled.lowered().clone(),
+            sequential: geometry.sequential.len(),
+            target,
+            multiples,
+        }
+    };
+    Ok(Explanation { kernels: looked(f)?.into_iter().map(describe).collect() })
 }
 
 /// The tile IR of every kernel that `f` calls, as traced, without running them.
 pub(super) fn traced(f: impl FnOnce() -> Result<()>) -> Result<String> {
-    let (result, purpose) = purposed(Purpose::Trace(RefCell::default()), f);
-    result?;
-    let Purpose::Trace(text) = purpose else { unreachable!("a purpose stays what it is") };
-    Ok(text.into_inner())
+    Ok(looked(f)?.iter().map(|note| note.compiled.traced().to_string()).collect())
 }
 
 /// The most memory that a launch of the kernels that `f` calls takes besides its arrays, without running them.
@@ -144,19 +189,16 @@ pub(super) fn traced(f: impl FnOnce() -> Result<()>) -> Result<String> {
 /// # Errors
 /// What `f` returns, and what makes a kernel not run on the device at all.
 pub(super) fn memory_needed(f: impl FnOnce() -> Result<()>) -> Result<u64> {
-    let (result, purpose) = purposed(Purpose::Memory(Cell::new(0)), f);
-    result?;
-    let Purpose::Memory(most) = purpose else { unreachable!("a purpose stays what it is") };
-    Ok(most.get())
+    looked(f)?.iter().try_fold(0, |most, note| {
+        let needed = note.compiled.memory_needed(&note.client, &note.sizes.geometry);
+        needed.map(|bytes| bytes.max(most)).map_err(|error| error.called_at(note.called))
+    })
 }
 
 /// Every kernel that `f` calls, as traced and as lowered.
 #[cfg(test)]
 pub(crate) fn compiled<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<[Arc<Kernel>; 2]>> {
-    let (result, purpose) = purposed(Purpose::Compile(RefCell::default()), f);
-    result?;
-    let Purpose::Compile(kernels) = purpose else { unreachable!("a purpose stays what it is") };
-    Ok(kernels.into_inner())
+    Ok(looked(f)?.iter().map(|note| [note.compiled.traced().clone(), note.compiled.lowered().clone()]).collect())
 }
 
 /// The estimated work of every kernel that `f` calls, summed.
@@ -164,11 +206,13 @@ pub(crate) fn compiled<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<[Arc<Kern
 /// # Errors
 /// What `f` returns.
 pub fn cost<R>(f: impl FnOnce() -> Result<R>) -> Result<Cost> {
-    let explanation = explain(f)?;
-    Ok(explanation.kernels.iter().fold(Cost::default(), |sum, k| Cost {
-        flops: sum.flops + k.cost.flops,
-        bytes_accessed: sum.bytes_accessed + k.cost.bytes_accessed,
-        transcendentals: sum.transcendentals + k.cost.transcendentals,
+    Ok(looked(f)?.iter().fold(Cost::default(), |sum, note| {
+        let own = estimate(note.compiled.traced(), &note.sizes.geometry);
+        Cost {
+            flops: sum.flops + own.flops,
+            bytes_accessed: sum.bytes_accessed + own.bytes_accessed,
+            transcendentals: sum.transcendentals + own.transcendentals,
+        }
     }))
 }
 
@@ -178,83 +222,41 @@ pub fn cost<R>(f: impl FnOnce() -> Result<R>) -> Result<Cost> {
 /// The interpreter's fault; [`Error::Kernel`] with the first element that differs, its block, and the line of the store
 /// that wrote it; what `f` returns.
 pub fn check<R>(f: impl FnOnce() -> Result<R>) -> Result<Checked> {
-    let (result, purpose) = purposed(Purpose::Check(Cell::new(0)), f);
-    result?;
-    let Purpose::Check(kernels) = purpose else { unreachable!("a purpose stays what it is") };
-    Ok(Checked { kernels: kernels.get() })
-}
-
-/// Looks at a call that does not run.
-pub(super) fn note(purpose: &Purpose, compiled: &Compiled, geometry: &Geometry, client: &Client) -> Result<()> {
-    let kernel = compiled.traced();
-    match purpose {
-        Purpose::Run | Purpose::Check(_) => {}
-        #[cfg(test)]
-        Purpose::Compile(kernels) => kernels.borrow_mut().push([kernel.clone(), compiled.lowered().clone()]),
-        Purpose::Trace(text) => text.borrow_mut().push_str(&kernel.to_string()),
-        Purpose::Memory(most) => most.set(compiled.memory_needed(client, geometry)?.max(most.get())),
-        Purpose::Explain { kernels, tuning } => {
-            let (target, multiples) = target(client, kernel, geometry);
-            let explained = Explained {
-                name: kernel.name.clone(),
-                grid: geometry.grid.clone(),
-                cost: estimate(kernel, geometry),
-                tuning: tuning.take(),
-                traced: kernel.clone(),
-                lowered: compiled.lowered().clone(),
-                sequential: geometry.sequential.len(),
-                target,
-                multiples,
-            };
-            kernels.borrow_mut().push(explained);
-        }
-    }
-    Ok(())
-}
-
-/// The target and the multiples of four that a call's shader is generated for; WebGPU's, and none, for a call on the CPU.
-fn target(client: &Client, kernel: &Kernel, geometry: &Geometry) -> (Target, u64) {
-    match client.target().profile {
-        Profile::Cpu => (Target::webgpu(), 0),
-        _ => (*client.target(), multiples(kernel, geometry)),
-    }
+    let agreed = Rc::<Cell<usize>>::default();
+    purposed(Purpose::Check(agreed.clone()), f)?;
+    Ok(Checked { kernels: agreed.get() })
 }
 
 /// Counts a program's operations and multiplies by the programs; both sides of an `if` count, loops of unknown length
 /// count once.
 fn estimate(kernel: &Kernel, geometry: &Geometry) -> Cost {
     let programs: u64 = geometry.grid.iter().map(|&n| n as u64).product();
+    let elements = |v: Value| programs * kernel.ty(v).elements() as u64;
+    let bytes = |v: Value| programs * kernel.ty(v).bytes() as u64;
     let mut cost = Cost::default();
     kernel.walk(kernel.body, &mut |_, inst| {
-        let ty = inst.results.first().map(|&v| kernel.ty(v));
-        let elements = ty.map_or(0, |t| t.elements() as u64);
+        let results = inst.results.first().map_or(0, |&v| elements(v));
         match &inst.op {
-            Op::Scalar(op) => cost.add(*op, elements),
+            Op::Scalar(op) => cost.add(*op, results),
             Op::Structural(op) => {
                 let dims: Vec<_> = inst.args.iter().map(|&v| kernel.ty(v).dims()).collect();
                 let dims: Vec<_> = dims.iter().map(|d| &d[..]).collect();
                 match op.access(&dims) {
                     Access::Contract { contract, .. } => {
                         let inner = contract.iter().map(|p| kernel.ty(inst.args[0]).shape[p.0] as u64).product::<u64>();
-                        cost.flops += 2 * elements * inner;
+                        cost.flops += 2 * results * inner;
                     }
-                    Access::Fold { op, .. } | Access::Scan { op, .. } => {
-                        cost.add(op, kernel.ty(inst.args[0]).elements() as u64);
-                    }
-                    Access::Arg { .. } => cost.flops += kernel.ty(inst.args[0]).elements() as u64,
+                    Access::Fold { op, .. } | Access::Scan { op, .. } => cost.add(op, elements(inst.args[0])),
+                    Access::Arg { .. } => cost.flops += elements(inst.args[0]),
                     _ => {}
                 }
             }
-            Op::Load { .. } => cost.bytes_accessed += ty.map_or(0, |t| t.bytes() as u64),
-            Op::Store { .. } => cost.bytes_accessed += kernel.ty(inst.args[0]).bytes() as u64,
+            Op::Load { .. } => cost.bytes_accessed += inst.results.first().map_or(0, |&v| bytes(v)),
+            Op::Store { .. } => cost.bytes_accessed += bytes(inst.args[0]),
             _ => {}
         }
     });
-    Cost {
-        flops: cost.flops * programs,
-        bytes_accessed: cost.bytes_accessed * programs,
-        transcendentals: cost.transcendentals * programs,
-    }
+    cost
 }
 
 impl fmt::Display for Explanation {

@@ -3,13 +3,13 @@
 //! While the closure runs, the first launch on this thread whose outputs fit takes over the arrays' memory. A result that
 //! lies elsewhere in the end (the closure called several kernels, or an interpreter computed it) is copied.
 use super::scope;
-use crate::device::Geometry;
+use crate::device::{Geometry, outputs};
 use crate::exec::{Compiled, owned};
 use crate::{Array, Client, DeviceKind, Error, Result};
 use pallas_ir::OperandKind;
 use std::cell::RefCell;
 
-/// What a call of kernels returns: an array, or several in a tuple, an array or a vector.
+/// The results of a call of kernels: an array, or several in a tuple, an array or a vector.
 pub trait Results {
     #[doc(hidden)]
     fn arrays(self) -> Vec<Array>;
@@ -99,26 +99,23 @@ pub(super) fn take(
     if lent.is_empty() || client.kind() == DeviceKind::Interpreter || geometry.is_empty() {
         return vec![];
     }
-    let mut outputs = vec![];
-    for (operand, shape) in compiled.traced().operands.iter().zip(&geometry.shapes) {
-        match operand.kind {
-            OperandKind::Output { alias: None, .. } => outputs.push((operand.dtype, shape)),
-            // It takes over its input's memory.
-            OperandKind::Output { .. } => return vec![],
-            _ => {}
-        }
-    }
-    let fits = |(array, (dtype, shape)): (&Array, &(_, &Vec<usize>))| {
-        array.dtype() == *dtype && array.client() == client && merged(array.shape(), shape)
+    let operands = &compiled.traced().operands;
+    let fits = |(array, i): (&Array, usize)| {
+        // An output that aliases an input takes over that one's memory.
+        matches!(operands[i].kind, OperandKind::Output { alias: None, .. })
+            && (array.dtype(), array.client()) == (operands[i].dtype, client)
+            && merged(array.shape(), &geometry.shapes[i])
     };
-    if lent.len() != outputs.len() || !lent.iter().zip(&outputs).all(fits) {
+    let outputs = outputs(compiled.traced());
+    if lent.len() != outputs.clone().count() || !lent.iter().zip(outputs.clone()).all(fits) {
         return vec![];
     }
     let lent = std::mem::take(&mut *lent).into_iter().zip(outputs);
-    lent.map(|(array, (_, shape))| array.reshape(shape).expect("as many elements")).collect()
+    lent.map(|(array, i)| array.reshape(&geometry.shapes[i]).expect("as many elements")).collect()
 }
 
-/// Whether one shape is the other with neighbouring axes merged or axes of extent 1 dropped: `[2, 3, 4]` and `[6, 4]`.
+/// Is true if one shape is the other with neighbouring axes merged or axes of extent 1 dropped, as `[2, 3, 4]` and
+/// `[6, 4]`.
 fn merged(a: &[usize], b: &[usize]) -> bool {
     let borders = |shape: &[usize]| -> Vec<usize> {
         let mut borders = vec![1];

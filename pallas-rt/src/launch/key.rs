@@ -1,4 +1,4 @@
-//! How `#[fixed]` values are compared across calls: what the trace depends on besides types, sizes and element types.
+//! Comparison of `#[fixed]` values across calls: the trace depends on them besides types, sizes and element types.
 //!
 //! An expansion calls `(&&Fixed(&value)).fixed_key()`. Method resolution takes the first that applies:
 //!
@@ -16,15 +16,16 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug)]
 pub struct FixedKey<'a> {
     seen: Seen<'a>,
-    name: &'static str,
+    /// The argument's name.
+    pub(super) name: &'static str,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Seen<'a> {
     Text(&'a str),
+    /// Of a float, if there is one, and its type; of a type without size the type alone.
     Bits(TypeId, Option<u64>),
     Value(&'a (dyn Value + 'static)),
-    Type(TypeId),
     /// Not comparable: the kernel is traced anew at each call.
     Unknown,
 }
@@ -33,10 +34,8 @@ enum Seen<'a> {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Key {
     Text(Arc<str>),
-    /// Of a float, if there is one, and its type.
     Bits(TypeId, Option<u64>),
     Value(Arc<dyn Value>),
-    Type(TypeId),
 }
 
 impl FixedKey<'_> {
@@ -44,27 +43,21 @@ impl FixedKey<'_> {
     pub fn named(self, name: &'static str) -> Self {
         FixedKey { name, ..self }
     }
-    /// The argument's name.
-    pub(super) fn name(&self) -> &'static str {
-        self.name
-    }
-    /// To be kept; `None`: not comparable.
+    /// The value to be kept; `None`: not comparable.
     pub(super) fn kept(&self) -> Option<Key> {
         Some(match self.seen {
             Seen::Text(text) => Key::Text(text.into()),
             Seen::Bits(ty, bits) => Key::Bits(ty, bits),
             Seen::Value(value) => Key::Value(value.kept()),
-            Seen::Type(ty) => Key::Type(ty),
             Seen::Unknown => return None,
         })
     }
-    /// Whether this is the value that was kept.
+    /// Is true if this is the value that was kept.
     pub(super) fn is(&self, kept: &Key) -> bool {
         match (self.seen, kept) {
             (Seen::Text(text), Key::Text(other)) => *text == **other,
             (Seen::Bits(ty, bits), Key::Bits(other, others)) => (ty, bits) == (*other, *others),
             (Seen::Value(value), Key::Value(other)) => *value == **other,
-            (Seen::Type(ty), Key::Type(other)) => ty == *other,
             _ => false,
         }
     }
@@ -155,7 +148,7 @@ impl<'a, T: Clone + Eq + Hash + Send + Sync + 'static> ByValue<'a> for &&Fixed<'
 }
 impl<'a, T: 'static> ByType<'a> for Fixed<'a, T> {
     fn fixed_key(&self) -> FixedKey<'a> {
-        let seen = if size_of::<T>() == 0 { Seen::Type(TypeId::of::<T>()) } else { Seen::Unknown };
+        let seen = if size_of::<T>() == 0 { Seen::Bits(TypeId::of::<T>(), None) } else { Seen::Unknown };
         FixedKey { seen, name: "" }
     }
 }

@@ -8,17 +8,16 @@
 mod bind;
 mod cache;
 mod compare;
-#[allow(unsafe_code, reason = "launches trust their caller with memory")]
 mod eager;
 mod inspect;
 mod into;
-pub mod key;
+pub(crate) mod key;
 mod recent;
 mod scope;
-pub mod spec;
+pub(crate) mod spec;
 mod timing;
 mod trace;
-pub mod tune;
+pub(crate) mod tune;
 mod warm;
 
 #[cfg(test)]
@@ -27,45 +26,31 @@ pub use inspect::{Checked, Cost, Explained, Explanation, check, cost, explain};
 pub use into::{Results, into};
 pub use scope::on;
 
-use crate::device::{Geometry, outputs};
+use crate::device::outputs;
 use crate::exec::{self, Call, Compiled};
 use crate::lang::context;
 use crate::{Array, Client, DeviceKind, Error, Result};
-use pallas_ir::{At, Diag, Kernel, Loc};
-use scope::Purpose;
+use pallas_ir::{At, Diag, Loc};
+use scope::{Purpose, Scope};
 use spec::{Argument, Body, Declared, Frame, Maps, Site};
 use std::any::TypeId;
+use std::sync::Arc;
 
-/// What a kernel returns: its outputs, in order.
-#[derive(Debug)]
-pub struct Outputs(Vec<Array>);
-
-impl Outputs {
-    /// The only output.
-    pub fn into_one(self) -> Array {
-        let [one] = self.into_array();
-        one
-    }
-    /// All outputs.
-    pub fn into_array<const N: usize>(self) -> [Array; N] {
-        self.0.try_into().expect("the macro counts the outputs")
-    }
-}
-
-/// Runs a kernel where its arrays live.
+/// Runs a kernel where its arrays live, and returns its outputs in order.
 ///
 /// # Errors
 /// Shapes, element types or sizes that do not fit the spec; a mistake of the body; on the interpreter any fault; device
 /// trouble.
-pub fn launch<F: Fn(&Frame), const N: usize>(
+pub fn launch<F: Fn(&Frame), const N: usize, const OUTPUTS: usize>(
     site: Site<'_>,
     arguments: [Argument; N],
     spec: &Declared,
     maps: Maps<'_>,
     body: &F,
-) -> Result<Outputs> {
+) -> Result<[Array; OUTPUTS]> {
     // The body's type has every generic argument around it, those of the kernel's `impl` block too.
-    called_at(site.called, instance(&site, arguments.into(), spec, maps, body, typeid::of::<F>()))
+    let outputs = instance(&site, arguments.into(), spec, maps, body, typeid::of::<F>());
+    called_at(site.called, outputs).map(|outputs| outputs.try_into().expect("the macro counts the outputs"))
 }
 
 /// The result of a kernel that was called at this line.
@@ -80,46 +65,51 @@ fn instance(
     maps: Maps<'_>,
     body: &dyn Body,
     instance: TypeId,
-) -> Result<Outputs> {
+) -> Result<Vec<Array>> {
     if let Some(outer) = context::inside() {
         let message = format!("kernel `{}` is called inside of the kernel made at {outer}", site.name);
         let help = "call a helper function over tiles instead; kernels are called with arrays";
         return Err(Error::kernel(site.name, site.at, "", Diag::new("nested-kernel", At::Op, message, help)));
     }
     let scope = scope::current();
-    let client = client_of(site, &arguments, scope.client())?;
-    let (binding, compiled) = match warm::recall(site, &arguments, instance) {
-        Some((sizes, compiled)) => (bind::Binding::again(sizes, arguments), compiled),
+    let arrays = arguments.iter().filter_map(|argument| match argument {
+        Argument::Array(array, _) => Some(array),
+        Argument::Param(_) => None,
+    });
+    let client = client_of(site.name, arrays, &scope)?;
+    let (sizes, compiled) = match warm::recall(site, &arguments, instance) {
+        Some(known) => known,
         None => {
             let spec = spec.spec(site.outer);
-            let binding = bind::bind(site, &spec, arguments)?;
-            let call = cache::Call::new(site, &spec, &binding, instance);
-            let compiled = cache::compiled(site, &call, || trace::trace(site, &spec, &binding, maps, body))?;
-            warm::remember(site, instance, &binding.all, &compiled);
-            (binding, compiled)
+            let sizes = Arc::new(bind::bind(site, &spec, &arguments)?);
+            let call = cache::Call::new(site, &spec, &sizes, instance);
+            let compiled = cache::compiled(site, &call, || trace::trace(site, &spec, &sizes, maps, body))?;
+            warm::remember(site, instance, &sizes, &compiled);
+            (sizes, compiled)
         }
     };
-    let bind::Binding { all, params, arrays } = binding;
-    let geometry = &all.geometry;
-    if scope.purpose.intercepts() {
-        inspect::note(&scope.purpose, &compiled, geometry, &client)?;
-        return unwritten(&client, compiled.traced(), geometry).map(Outputs);
+    let (kernel, geometry) = (compiled.traced(), &sizes.geometry);
+    if let Purpose::Look(notes) = &scope.purpose {
+        notes.borrow_mut().add(&compiled, &sizes, &client, site.called);
+        let unwritten = |i: usize| client.zeros(kernel.operands[i].dtype, &geometry.shapes[i]);
+        return outputs(kernel).map(unwritten).collect();
     }
+    let (params, arrays) = bind::by_operand(kernel, arguments);
     let mut call = Call { geometry, at: site.at, params: &params, arrays, lent: vec![] };
-    let Purpose::Check(agreed) = &*scope.purpose else {
+    let Purpose::Check(agreed) = &scope.purpose else {
         call.lent = into::take(&scope.lent, &compiled, &client, geometry);
-        return execute(&client, &compiled, call, &all, body).map(Outputs);
+        return execute(&client, &compiled, call, &sizes, body);
     };
     let interpreter = Client::interpreter();
     let copied = |(array, _): &(Array, bool)| Ok((array.to_device(&interpreter)?, false));
     let copies = call.arrays.iter().map(|array| array.as_ref().map(copied).transpose()).collect::<Result<Vec<_>>>()?;
     let reference = Call { geometry, at: site.at, params: &params, arrays: copies, lent: vec![] };
-    let reference = eager::run(&interpreter, compiled.traced(), reference, &all, body)?;
+    let reference = eager::run(&interpreter, kernel, reference, &sizes, body)?;
     call.lent = into::take(&scope.lent, &compiled, &client, geometry);
-    let outputs = execute(&client, &compiled, call, &all, body)?;
-    compare::compare(compiled.traced(), &reference, &outputs)?;
+    let outputs = execute(&client, &compiled, call, &sizes, body)?;
+    compare::compare(kernel, &reference, &outputs)?;
     agreed.set(agreed.get() + 1);
-    Ok(Outputs(outputs))
+    Ok(outputs)
 }
 
 /// Runs a call: its body as Rust on the interpreter, its compiled kernel elsewhere.
@@ -136,18 +126,12 @@ fn execute(
     }
 }
 
-/// Outputs that nobody has written: the results of a call that does not run.
-fn unwritten(client: &Client, kernel: &Kernel, geometry: &Geometry) -> Result<Vec<Array>> {
-    outputs(kernel).map(|i| client.zeros(kernel.operands[i].dtype, &geometry.shapes[i])).collect()
-}
-
 /// All arrays of a call live on one client, and on the chosen one if there is one; without either it is the process's.
-fn client_of(site: &Site<'_>, arguments: &[Argument], chosen: Option<Client>) -> Result<Client> {
-    let mut client = chosen;
-    for argument in arguments {
-        let Argument::Array(array, _) = argument else { continue };
+fn client_of<'a>(kernel: &str, arrays: impl Iterator<Item = &'a Array>, scope: &Scope) -> Result<Client> {
+    let mut client = scope.client.clone();
+    for array in arrays {
         match &client {
-            Some(client) => array.check_client(client, || format!("an operand of kernel `{}`", site.name))?,
+            Some(client) => array.check_client(client, || format!("an operand of kernel `{kernel}`"))?,
             None => client = Some(array.client().clone()),
         }
     }

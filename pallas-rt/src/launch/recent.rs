@@ -7,7 +7,7 @@ use std::collections::HashMap;
 /// Calls of one kernel that a thread remembers.
 pub(super) const REMEMBERED: usize = 8;
 
-/// What a thread remembers of its calls, by the kernel's instance.
+/// The last calls of a thread, by the kernel's instance.
 pub(super) struct Recent<C>(RefCell<HashMap<TypeId, Vec<C>>>);
 
 impl<C> Default for Recent<C> {
@@ -17,7 +17,7 @@ impl<C> Default for Recent<C> {
 }
 
 impl<C> Recent<C> {
-    /// What the latest call came to of which `of` says it.
+    /// The result of `of` for the latest call that it has one for.
     pub(super) fn find<R>(&self, instance: TypeId, of: impl Fn(&C) -> Option<R>) -> Option<R> {
         self.0.borrow().get(&instance)?.iter().rev().find_map(of)
     }
@@ -30,7 +30,7 @@ impl<C> Recent<C> {
         }
         calls.push(call);
     }
-    /// How many calls are kept of each kernel.
+    /// Number of calls that are kept of each kernel.
     #[cfg(test)]
     pub(super) fn lengths(&self) -> Vec<usize> {
         self.0.borrow().values().map(Vec::len).collect()

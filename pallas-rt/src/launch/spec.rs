@@ -1,4 +1,4 @@
-//! What an expansion of `#[kernel]` says about its kernel: data, and closures for index maps and body.
+//! The description of a kernel by the expansion of `#[kernel]`: data, and closures for index maps and body.
 use super::key::FixedKey;
 use crate::Array;
 use crate::lang::context::{self, Handle};
@@ -139,7 +139,7 @@ pub(super) struct Spec {
     pub operands: Vec<Operand>,
 }
 
-/// What a parameter of the kernel is.
+/// The kind of a kernel's parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// `In`.
@@ -159,7 +159,7 @@ pub enum Kind {
 pub(super) struct Operand {
     /// The parameter's name.
     pub name: &'static str,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Element type.
     pub dtype: DType,
@@ -167,17 +167,17 @@ pub(super) struct Operand {
     pub dims: Option<Vec<Dim>>,
     /// One per dimension; `None`: the whole array is one block.
     pub block: Option<Vec<BlockDim<Dim>>>,
-    /// What loads see outside of the array.
+    /// The value of loads outside of the array.
     pub fill: Option<f64>,
-    /// How many blocks are on their way at once, 1 to 3; `None`: as many as the device likes.
+    /// Number of blocks that are on their way at once, 1 to 3; `None`: as many as the device likes.
     pub buffered: Option<u32>,
-    /// What an output holds when no program runs.
+    /// The value of an output's elements if no program runs.
     pub empty: Option<f64>,
     /// The input whose memory an output takes over.
     pub alias: Option<&'static str>,
 }
 
-/// How a dimension is cut, over dimension names.
+/// The block of a dimension, over dimension names.
 #[derive(Debug)]
 pub enum BlockDim<S> {
     /// `_`
@@ -201,6 +201,14 @@ impl<S> BlockDim<S> {
             BlockDim::Squeezed => BlockDim::Squeezed,
             BlockDim::Blocked(size) => BlockDim::Blocked(f(size)),
             BlockDim::Element { size, low, high } => BlockDim::Element { size: f(size), low: f(low), high: f(high) },
+        }
+    }
+    /// The numbers that it is given by: its elements, then its padding.
+    pub(super) fn sizes(&self) -> Vec<&S> {
+        match self {
+            BlockDim::Squeezed => vec![],
+            BlockDim::Blocked(size) => vec![size],
+            BlockDim::Element { size, low, high } => vec![size, low, high],
         }
     }
 }
@@ -292,7 +300,7 @@ macro_rules! param_values {
     )*};
 }
 param_values! { f32 f64 half::f16 half::bf16 bool i8 u8 i16 u16 i32 u32 i64 u64 usize }
-/// What index maps and body ask about the launch.
+/// The launch, for index maps and body.
 #[derive(Debug)]
 pub struct Frame {
     /// Sizes of static dimensions.
@@ -379,25 +387,21 @@ pub trait MapResult {
     #[track_caller]
     fn entries(self) -> Vec<Handle>;
 }
-macro_rules! map_result {
-    ($($A:ident $i:tt),*) => {
-        impl<$($A: MapEntry),*> MapResult for ($($A,)*) {
+/// `impl MapResult for ()`, `(A,)`, `(A, B)` and so on.
+macro_rules! map_results {
+    ($($first:ident $($rest:ident)*)?) => {
+        impl<$($first: MapEntry, $($rest: MapEntry),*)?> MapResult for ($($first, $($rest,)*)?) {
+            #[allow(non_snake_case, reason = "named after their position")]
             #[track_caller]
             fn entries(self) -> Vec<Handle> {
-                vec![$(self.$i.entry()),*]
+                let ($($first, $($rest,)*)?) = self;
+                vec![$($first.entry(), $($rest.entry()),*)?]
             }
         }
+        $(map_results! { $($rest)* })?
     };
 }
-map_result! {}
-map_result! { A 0 }
-map_result! { A 0, B 1 }
-map_result! { A 0, B 1, C 2 }
-map_result! { A 0, B 1, C 2, D 3 }
-map_result! { A 0, B 1, C 2, D 3, E 4 }
-map_result! { A 0, B 1, C 2, D 3, E 4, F 5 }
-map_result! { A 0, B 1, C 2, D 3, E 4, F 5, G 6 }
-map_result! { A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7 }
+map_results! { A B C D E F G H }
 /// The indices an index map gives.
 #[track_caller]
 pub fn indices(x: impl MapResult) -> Vec<Handle> {
@@ -415,10 +419,10 @@ impl<F: Fn(&Frame) -> Vec<Handle>> Map for F {
     }
 }
 /// Index maps, each with its operand.
-pub type Maps<'a> = &'a [(usize, &'a dyn Map)];
+pub(crate) type Maps<'a> = &'a [(usize, &'a dyn Map)];
 
 /// A kernel's body.
-pub trait Body {
+pub(crate) trait Body {
     /// Runs the body once.
     fn run(&self, frame: &Frame);
 }

@@ -1,5 +1,5 @@
-//! How candidates are timed: each once to compile, then in turns, the shortest run counting; slow ones drop out early.
-use super::tune::{Candidates, Outcome, sizes};
+//! The timing of candidates: each once to compile, then in turns, the shortest run counting; slow ones drop out early.
+use super::tune::{Candidate, Candidates, Outcome, sizes};
 use crate::{Client, Error, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 const FEW: usize = 2;
 /// Most runs of a candidate, and the time after which fewer do.
 const MOST: (usize, Duration) = (15, Duration::from_millis(60));
-/// How much slower than the fastest a candidate may be to get all its runs.
+/// A candidate that is slower than the fastest by more than this factor does not get all its runs.
 const HOPELESS: f64 = 1.5;
-/// How much slower than the fastest a candidate may be to be timed again beside it.
+/// A candidate that is slower than the fastest by at most this factor is timed again beside it.
 const CLOSE: f64 = 1.15;
 /// Rounds among those that are close.
 const ROUNDS: usize = 8;
@@ -20,11 +20,11 @@ const ROUNDS: usize = 8;
 pub(super) fn time(
     candidates: &Candidates<'_>,
     client: &Client,
-    outcomes: &mut [Outcome],
+    each: &mut [Candidate],
     run: &dyn Fn(usize) -> Result<()>,
 ) -> Result<Vec<Error>> {
     let style = ProgressStyle::with_template("tuning {prefix} {bar:20} {pos}/{len} {msg}");
-    let bar = ProgressBar::new(outcomes.len() as u64).with_style(style.expect("the template is right"));
+    let bar = ProgressBar::new(each.len() as u64).with_style(style.expect("the template is right"));
     bar.set_prefix(candidates.name);
     let once = |i: usize| {
         let start = Instant::now();
@@ -32,15 +32,15 @@ pub(super) fn time(
         client.block_until_ready()?;
         Ok::<_, Error>(start.elapsed())
     };
-    let (mut failures, mut times) = (vec![], vec![Duration::MAX; outcomes.len()]);
+    let (mut failures, mut times) = (vec![], vec![Duration::MAX; each.len()]);
     let mut best: Option<usize> = None;
-    for i in 0..outcomes.len() {
-        if outcomes[i] == Outcome::Untimed {
+    for i in 0..each.len() {
+        if each[i].outcome == Outcome::Untimed {
             match first(i, &once, best.map(|b| times[b])) {
                 Ok(time) => times[i] = time,
                 Err(lost @ Error::DeviceLost { .. }) => return Err(lost),
                 Err(e) => {
-                    outcomes[i] = Outcome::Skipped(e.to_string());
+                    each[i].outcome = Outcome::Skipped(e.to_string());
                     failures.push(e);
                 }
             }
@@ -49,7 +49,7 @@ pub(super) fn time(
             }
         }
         if let Some(best) = best {
-            let found = sizes(candidates.names, candidates.values[best]);
+            let found = sizes(candidates.names, each[best].values);
             bar.set_message(format!("{found}: {:.3} ms", times[best].as_secs_f64() * 1e3));
         }
         bar.inc(1);
@@ -64,8 +64,8 @@ pub(super) fn time(
         }
     }
     bar.finish_and_clear();
-    for (outcome, time) in outcomes.iter_mut().zip(times).filter(|(_, time)| *time < Duration::MAX) {
-        *outcome = Outcome::Time(time);
+    for (candidate, time) in each.iter_mut().zip(times).filter(|(_, time)| *time < Duration::MAX) {
+        candidate.outcome = Outcome::Time(time);
     }
     Ok(failures)
 }

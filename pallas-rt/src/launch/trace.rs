@@ -1,5 +1,5 @@
 //! From a spec, a binding and the user's closures to tile IR.
-use super::bind::{Binding, Sizes};
+use super::bind::Sizes;
 use super::spec::{BlockDim, Body, Frame, Kind, Map, Maps, Site, Spec};
 use crate::lang::context::{self, Mistake};
 use crate::{Error, Result};
@@ -7,34 +7,28 @@ use pallas_ir::{At, Axis, Builder, Diag, Dim, Kernel, Literal, Loc, OperandId, O
 use std::cell::RefCell;
 
 /// Runs the index maps and the body once, recording.
-pub(super) fn trace(
-    site: &Site<'_>,
-    spec: &Spec,
-    binding: &Binding,
-    maps: Maps<'_>,
-    body: &dyn Body,
-) -> Result<Kernel> {
+pub(super) fn trace(site: &Site<'_>, spec: &Spec, sizes: &Sizes, maps: Maps<'_>, body: &dyn Body) -> Result<Kernel> {
     let mut builder = Builder::new(site.name);
-    let statics: Vec<(&str, i64)> = binding.statics.iter().map(|n| (n.as_str(), binding.sizes[n])).collect();
-    for name in binding.sizes.keys() {
+    let statics: Vec<(&str, i64)> = sizes.statics.iter().map(|n| (n.as_str(), sizes.sizes[n])).collect();
+    for name in sizes.sizes.keys() {
         builder.dim(name, statics.iter().find(|(s, _)| s == name).map(|(_, n)| *n));
     }
     let axis = |(extent, &semantics): (&Dim, _)| Axis { extent: extent.bind(&statics), semantics };
     builder.kernel_mut().grid = spec.grid.iter().zip(spec.semantics).map(axis).collect();
     for slot in 0..spec.operands.len() {
-        let operand = declare(spec, binding, slot, &statics);
+        let operand = declare(spec, sizes, slot, &statics);
         builder.operand(operand);
     }
     let failed = |m: Mistake| Error::kernel(site.name, m.loc, "", m.diag);
     for &(slot, map) in maps {
-        builder = index_map(site.at, spec, builder, slot, map, frame(binding)).map_err(failed)?;
+        builder = index_map(site.at, spec, builder, slot, map, frame(sizes)).map_err(failed)?;
     }
-    let frame = frame(binding);
+    let frame = frame(sizes);
     builder = context::trace(builder, site.at, || body.run(&frame)).map_err(failed)?;
     Ok(builder.finish())
 }
 
-/// What the closures ask.
+/// The frame of the closures.
 pub(super) fn frame(sizes: &Sizes) -> Frame {
     let statics = sizes.statics.iter().map(|n| (n.clone(), sizes.sizes[n])).collect();
     Frame { sizes: statics, programs: RefCell::new(vec![]) }
@@ -68,9 +62,9 @@ fn index_map(
     Ok(builder)
 }
 
-fn declare(spec: &Spec, binding: &Binding, slot: usize, statics: &[(&str, i64)]) -> pallas_ir::Operand {
+fn declare(spec: &Spec, sizes: &Sizes, slot: usize, statics: &[(&str, i64)]) -> pallas_ir::Operand {
     let operand = &spec.operands[slot];
-    let shape = &binding.geometry.shapes[slot];
+    let shape = &sizes.geometry.shapes[slot];
     let number = |d: &Dim| d.bind(statics).as_number().expect("block sizes are static") as usize;
     let literal = |x: f64| Literal::new(operand.dtype, x);
     let dims: Vec<Dim> = match &operand.dims {

@@ -2,6 +2,7 @@
 //!
 //! In memory by what a call looks like; on disk by the tile IR of every candidate, the arrays' shapes and types, device and
 //! driver: whatever changes in the kernel changes the name of its entry, so an old one is never found.
+use super::client_of;
 use super::inspect;
 use super::key::{FixedKey, Key};
 use super::recent::Recent;
@@ -17,7 +18,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What an expansion says of a tuned call.
+/// A tuned call, as the expansion describes it.
 #[derive(Debug)]
 pub struct Candidates<'a> {
     /// The kernel's name.
@@ -36,14 +37,14 @@ pub struct Candidates<'a> {
     pub arrays: &'a [&'a Array],
 }
 
-/// How the block sizes of a call were chosen.
+/// The choice of a call's block sizes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tuning {
     /// The tuned const generics.
     pub names: &'static [&'static str],
     /// The candidates, in the order of their declaration.
     pub candidates: Vec<Candidate>,
-    /// Which of them runs.
+    /// The number of the one that runs.
     pub chosen: usize,
     /// Why.
     pub why: &'static str,
@@ -54,13 +55,13 @@ pub struct Tuning {
 pub struct Candidate {
     /// In the order of the names.
     pub values: &'static [u64],
-    /// What became of it.
+    /// Its time, or the reason why it has none.
     pub outcome: Outcome,
     /// Bytes of memory that a launch takes besides its arrays, on a GPU with its results; 0 for one that was not looked at.
     pub room: u64,
 }
 
-/// What became of a candidate.
+/// The time of a candidate, or the reason why it has none.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Outcome {
     /// The shortest of its runs.
@@ -79,16 +80,16 @@ const INTERPRETED: &str = "the first that fits: the interpreter is not timed";
 /// Until a call is timed.
 const NOT_YET: &str = "the first that fits: nothing was timed for this call yet";
 
-/// What the disk keeps of a tuning.
+/// A tuning on disk.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     kernel: String,
     chosen: usize,
-    outcomes: Vec<Outcome>,
-    rooms: Vec<u64>,
+    /// Of each candidate, and the memory that it takes.
+    found: Vec<(Outcome, u64)>,
 }
 
-/// What a call looks like: equal calls have the same candidates, on the same device.
+/// The identity of a call: equal calls have the same candidates, on the same device.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Call {
     name: &'static str,
@@ -117,7 +118,7 @@ pub fn tune<F: Fn(usize) -> Result<()>>(candidates: Candidates<'_>, run: &F) -> 
 }
 
 fn choose(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instance: TypeId) -> Result<usize> {
-    let client = client_of(candidates)?;
+    let client = client_of(candidates.name, candidates.arrays.iter().copied(), &scope::current())?;
     let same = |(call, tuning): &(Call, Arc<Tuning>)| call.is(candidates, &client).then(|| tuning.clone());
     let tuning = match RECENT.with(|recent| recent.find(instance, same)) {
         Some(tuning) => tuning,
@@ -134,13 +135,13 @@ fn choose(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instan
         None => tuning,
     };
     let chosen = tuning.chosen;
-    if let Purpose::Explain { tuning: told, .. } = &*scope::current().purpose {
-        told.replace(Some(tuning));
+    if let Purpose::Look(notes) = &scope::current().purpose {
+        notes.borrow_mut().tuning = Some(tuning);
     }
     Ok(chosen)
 }
 
-/// What this process knows of such calls; nothing yet: it is found out.
+/// The tuning of such calls, which the first of them makes.
 fn known(
     candidates: &Candidates<'_>,
     client: &Client,
@@ -170,18 +171,16 @@ impl Tuning {
         if fits(&self.chosen) {
             return Some(self.chosen);
         }
-        let timed = self.candidates.iter().enumerate().filter_map(|(i, candidate)| match candidate.outcome {
+        self.timed().filter(|(_, i)| fits(i)).min().map(|(_, i)| i)
+    }
+
+    /// Times of the candidates that were timed, and their numbers.
+    fn timed(&self) -> impl Iterator<Item = (Duration, usize)> + '_ {
+        self.candidates.iter().enumerate().filter_map(|(i, candidate)| match candidate.outcome {
             Outcome::Time(time) => Some((time, i)),
             Outcome::Skipped(_) | Outcome::Untimed => None,
-        });
-        timed.filter(|(_, i)| fits(i)).min().map(|(_, i)| i)
+        })
     }
-}
-
-/// All arrays live on one client, which the launch checks; without arrays it is the process's.
-fn client_of(candidates: &Candidates<'_>) -> Result<Client> {
-    let client = candidates.arrays.first().map(|array| array.client().clone());
-    client.or_else(|| scope::current().client()).map_or_else(Client::from_env, Ok)
 }
 
 fn shapes(candidates: &Candidates<'_>) -> Vec<(DType, Vec<usize>)> {
@@ -202,7 +201,7 @@ fn call(candidates: &Candidates<'_>, client: &Client, instance: TypeId) -> Optio
 }
 
 impl Call {
-    /// Whether a call of the same instance looks like this one.
+    /// Is true if a call of the same instance is equal to this one.
     fn is(&self, candidates: &Candidates<'_>, client: &Client) -> bool {
         let device = client.device();
         let alike = |(array, (dtype, shape)): (&&Array, &(DType, Vec<usize>))| {
@@ -218,33 +217,29 @@ impl Call {
 fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> Result<()>) -> Result<Tuning> {
     let count = candidates.values.len();
     let traced: Vec<Result<String>> = (0..count).map(|i| inspect::traced(|| run(i))).collect();
-    let untraced = |r: &Result<String>| match r {
-        Ok(_) => Outcome::Untimed,
-        Err(e) => Outcome::Skipped(e.to_string()),
+    let candidate = |(&values, traced): (&&'static [u64], &Result<String>)| {
+        let outcome = traced.as_ref().err().map_or(Outcome::Untimed, |e| Outcome::Skipped(e.to_string()));
+        Candidate { values, outcome, room: 0 }
     };
-    let mut outcomes: Vec<Outcome> = traced.iter().map(untraced).collect();
-    let first = match traced.iter().position(Result::is_ok) {
-        Some(first) => first,
-        None => return Err(refused(candidates, traced.into_iter().filter_map(Result::err).collect())),
-    };
-    let mut rooms = vec![0; count];
+    let each = candidates.values.iter().zip(&traced).map(candidate).collect();
+    let mut failures: Vec<Error> = traced.iter().filter_map(|traced| traced.clone().err()).collect();
+    let Some(chosen) = traced.iter().position(Result::is_ok) else { return Err(refused(candidates, failures)) };
+    let mut tuning = Tuning { names: candidates.names, candidates: each, chosen, why: NOT_YET };
     let untimed = match client.kind() == DeviceKind::Interpreter {
         true => Some(INTERPRETED),
         false => switched_off()?.then_some(OFF),
     };
     if let Some(why) = untimed {
-        let mut failures: Vec<Error> = traced.into_iter().filter_map(Result::err).collect();
-        for i in 0..count {
-            if outcomes[i] != Outcome::Untimed {
-                continue;
-            }
-            match fits(candidates, client, run, i) {
+        for i in (0..count).filter(|&i| traced[i].is_ok()) {
+            // The memory that it takes, if there is so much.
+            let needed = inspect::memory_needed(|| run(i));
+            match needed.and_then(|room| client.check_room(candidates.name, room).map(|()| room)) {
                 Ok(room) => {
-                    rooms[i] = room;
-                    return Ok(tuning(candidates, outcomes, rooms, i, why));
+                    tuning.candidates[i].room = room;
+                    return Ok(Tuning { chosen: i, why, ..tuning });
                 }
                 Err(e) => {
-                    outcomes[i] = Outcome::Skipped(e.to_string());
+                    tuning.candidates[i].outcome = Outcome::Skipped(e.to_string());
                     failures.push(e);
                 }
             }
@@ -252,57 +247,36 @@ fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> R
         return Err(refused(candidates, failures));
     }
     let key = entry(candidates, client, &traced);
-    let stored = |stored: Stored| {
-        let runs = |i: usize| matches!(stored.outcomes.get(i), Some(Outcome::Time(_)));
-        let whole = [stored.outcomes.len(), stored.rooms.len()] == [count; 2];
-        (whole && runs(stored.chosen)).then_some(stored)
+    let whole = |stored: Stored| {
+        let runs = matches!(stored.found.get(stored.chosen), Some((Outcome::Time(_), _)));
+        (runs && stored.found.len() == count).then_some(stored)
     };
-    if let Some(found) = disk::load(&key, stored) {
-        return Ok(tuning(candidates, found.outcomes, found.rooms, found.chosen, STORED));
+    if let Some(Stored { chosen, found, .. }) = disk::load(&key, whole) {
+        for (candidate, (outcome, room)) in tuning.candidates.iter_mut().zip(found) {
+            (candidate.outcome, candidate.room) = (outcome, room);
+        }
+        return Ok(Tuning { chosen, why: STORED, ..tuning });
     }
     if scope::current().purpose.intercepts() {
-        return Ok(tuning(candidates, outcomes, rooms, first, NOT_YET));
+        return Ok(tuning);
     }
     // Arrays on loan are for the call itself, and a check is of the call itself.
-    let (failures, _) = scope::purposed(Purpose::Run, || timing::time(candidates, client, &mut outcomes, run));
-    let failures = failures?;
-    let time = |i: &usize| match outcomes[*i] {
-        Outcome::Time(time) => time,
-        Outcome::Skipped(_) | Outcome::Untimed => Duration::MAX,
-    };
-    let chosen = (0..count).min_by_key(time).filter(|i| time(i) < Duration::MAX);
-    let Some(chosen) = chosen else {
-        let errors = traced.into_iter().filter_map(Result::err).chain(failures).collect();
-        return Err(refused(candidates, errors));
-    };
-    for (i, room) in rooms.iter_mut().enumerate().filter(|(i, _)| time(i) < Duration::MAX) {
-        *room = inspect::memory_needed(|| run(i))?;
+    let time = || timing::time(candidates, client, &mut tuning.candidates, run);
+    failures.extend(scope::purposed(Purpose::Run, time)?);
+    let Some((_, chosen)) = tuning.timed().min() else { return Err(refused(candidates, failures)) };
+    for (i, candidate) in tuning.candidates.iter_mut().enumerate() {
+        if let Outcome::Time(_) = candidate.outcome {
+            candidate.room = inspect::memory_needed(|| run(i))?;
+        }
     }
-    let stored = Stored { kernel: candidates.name.into(), chosen, outcomes, rooms };
-    disk::save(&key, &stored);
-    Ok(tuning(candidates, stored.outcomes, stored.rooms, chosen, TIMED))
+    disk::save(&key, || {
+        let found = tuning.candidates.iter().map(|candidate| (candidate.outcome.clone(), candidate.room)).collect();
+        Stored { kernel: candidates.name.into(), chosen, found }
+    });
+    Ok(Tuning { chosen, why: TIMED, ..tuning })
 }
 
-/// The memory that a candidate takes, if there is so much.
-fn fits(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> Result<()>, i: usize) -> Result<u64> {
-    let room = inspect::memory_needed(|| run(i))?;
-    client.check_room(candidates.name, room)?;
-    Ok(room)
-}
-
-fn tuning(
-    candidates: &Candidates<'_>,
-    outcomes: Vec<Outcome>,
-    rooms: Vec<u64>,
-    chosen: usize,
-    why: &'static str,
-) -> Tuning {
-    let each = candidates.values.iter().zip(outcomes).zip(rooms);
-    let each = each.map(|((values, outcome), room)| Candidate { values, outcome, room });
-    Tuning { names: candidates.names, candidates: each.collect(), chosen, why }
-}
-
-/// Whether the environment wants no measurement to decide anything.
+/// Is true if the environment wants no measurement to decide anything.
 fn switched_off() -> Result<bool> {
     const VARIABLE: &str = "PALLAS_TUNE";
     match std::env::var(VARIABLE).as_deref() {
@@ -312,7 +286,7 @@ fn switched_off() -> Result<bool> {
     }
 }
 
-/// What the choice follows from.
+/// The name of the choice on disk, by all that it follows from.
 fn entry(candidates: &Candidates<'_>, client: &Client, traced: &[Result<String>]) -> disk::Key {
     let device = client.device();
     let (own, shapes) =
@@ -332,7 +306,7 @@ fn processor() -> String {
     line.and_then(|line| line.split(": ").nth(1)).unwrap_or(std::env::consts::ARCH).to_string()
 }
 
-/// What is said where no candidate runs: the one reason, or each.
+/// The error where no candidate runs: the one reason, or each.
 fn refused(candidates: &Candidates<'_>, errors: Vec<Error>) -> Error {
     let one = errors.iter().all(|e| e.code() == errors[0].code());
     if let (true, Some(first)) = (one, errors.first()) {

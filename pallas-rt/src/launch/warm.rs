@@ -8,9 +8,11 @@ use super::bind::Sizes;
 use super::key::Key;
 use super::recent::Recent;
 use super::spec::{Argument, Site};
-use crate::exec::Compiled;
+use crate::device::inputs;
+use crate::exec::{Compiled, Forms};
+use pallas_ir::{Kernel, OperandKind};
 use std::any::TypeId;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A call as it was, and what it came to.
 struct Seen {
@@ -18,18 +20,19 @@ struct Seen {
     outer: Vec<u64>,
     fixed: Vec<Key>,
     sizes: Arc<Sizes>,
-    compiled: Compiled,
+    /// The cache decides how long it lives.
+    compiled: Weak<Forms>,
 }
 
 thread_local! {
     static SEEN: Recent<Seen> = Recent::default();
 }
 
-/// What an equal call came to.
+/// The sizes and the kernel of an equal call.
 pub(super) fn recall(site: &Site<'_>, arguments: &[Argument], instance: TypeId) -> Option<(Arc<Sizes>, Compiled)> {
     let same = |seen: &Seen| {
-        let same = seen.equals(site) && seen.sizes.fit(arguments);
-        same.then(|| (seen.sizes.clone(), seen.compiled.clone()))
+        let compiled = seen.equals(site).then(|| seen.compiled.upgrade())?.map(Compiled)?;
+        seen.sizes.fit(compiled.traced(), arguments).then(|| (seen.sizes.clone(), compiled))
     };
     SEEN.with(|seen| seen.find(instance, same))
 }
@@ -38,12 +41,12 @@ pub(super) fn recall(site: &Site<'_>, arguments: &[Argument], instance: TypeId) 
 pub(super) fn remember(site: &Site<'_>, instance: TypeId, sizes: &Arc<Sizes>, compiled: &Compiled) {
     let Some(fixed) = site.fixed.iter().map(|key| key.kept()).collect() else { return };
     let given = site.given.iter().map(|(_, n)| *n).collect();
-    let (outer, sizes, compiled) = (site.outer.to_vec(), sizes.clone(), compiled.clone());
+    let (outer, sizes, compiled) = (site.outer.to_vec(), sizes.clone(), Arc::downgrade(&compiled.0));
     SEEN.with(|seen| seen.keep(instance, Seen { given, outer, fixed, sizes, compiled }));
 }
 
 impl Seen {
-    /// Whether a call of the same kernel has the same spec and the same trace, if its arrays are alike.
+    /// Is true if a call of the same kernel has the same spec and the same trace, if its arrays are alike.
     fn equals(&self, site: &Site<'_>) -> bool {
         self.outer == site.outer
             && self.given.iter().eq(site.given.iter().map(|(_, n)| n))
@@ -52,16 +55,19 @@ impl Seen {
 }
 
 impl Sizes {
-    /// Whether arguments are such as these sizes were bound from.
-    fn fit(&self, arguments: &[Argument]) -> bool {
-        let taken = self.taken.iter().zip(&self.geometry.shapes).filter_map(|(dtype, shape)| Some(((*dtype)?, shape)));
-        let mut arguments = arguments.iter();
-        let fit = taken.into_iter().all(|((is_array, dtype), shape)| match arguments.next() {
-            Some(Argument::Array(array, _)) => is_array && array.dtype() == dtype && array.shape() == &shape[..],
-            Some(Argument::Param(x)) => !is_array && x.as_ref().is_ok_and(|x| x.dtype == dtype),
-            None => false,
-        });
-        fit && arguments.next().is_none()
+    /// Is true if arguments of this kernel are such as these sizes were bound from.
+    fn fit(&self, kernel: &Kernel, arguments: &[Argument]) -> bool {
+        let fits = |(i, argument): (usize, &Argument)| {
+            let operand = &kernel.operands[i];
+            let is_param = operand.kind == OperandKind::Param;
+            match argument {
+                Argument::Array(array, _) => {
+                    !is_param && array.dtype() == operand.dtype && array.shape() == &self.geometry.shapes[i][..]
+                }
+                Argument::Param(x) => is_param && x.as_ref().is_ok_and(|x| x.dtype == operand.dtype),
+            }
+        };
+        inputs(kernel).count() == arguments.len() && inputs(kernel).zip(arguments).all(fits)
     }
 }
 
@@ -69,6 +75,7 @@ impl Sizes {
 mod tests {
     use super::super::recent::{REMEMBERED, Recent};
     use super::SEEN;
+    use crate::lang::random::again;
     use pallas_rt::prelude::*;
 
     #[kernel(grid = (cdiv(N, 8)))]
@@ -98,5 +105,26 @@ mod tests {
         })
         .join()
         .expect("nothing fails");
+    }
+
+    #[test]
+    fn a_kernel_that_left_the_cache_is_not_kept_by_the_last_calls() {
+        const HERE: &str = "PALLAS_ONE_KERNEL";
+        if std::env::var_os(HERE).is_none() {
+            // The limits are the process's.
+            again("launch::warm::tests::a_kernel_that_left_the_cache_is_not_kept_by_the_last_calls", &[(HERE, "1")]);
+            return;
+        }
+        crate::set_cache_limits(crate::CacheLimits { kernels: 1, ..crate::CacheLimits::default() });
+        let x = Client::cpu().full(&[5], 1.0f32).expect("it fits");
+        let traces = |calls: &[f32]| {
+            let before = crate::counters().traces;
+            for &by in calls {
+                assert_eq!(plus(&x, by).and_then(|y| y.to_vec::<f32>()), Ok(vec![1.0 + by; 5]));
+            }
+            crate::counters().traces - before
+        };
+        assert_eq!(traces(&[1.0, 1.0, 2.0, 2.0]), 2);
+        assert_eq!(traces(&[1.0, 1.0]), 1, "the second kernel took its place");
     }
 }

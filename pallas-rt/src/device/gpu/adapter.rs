@@ -14,34 +14,26 @@ pub(super) struct Found {
 }
 
 /// The process' adapters, real ones first. Looked for once: each look starts every driver.
-static FOUND: LazyLock<Vec<Found>> = LazyLock::new(|| find(wgpu::Backends::PRIMARY));
+pub(super) static FOUND: LazyLock<Vec<Found>> = LazyLock::new(|| find(wgpu::Backends::PRIMARY));
 /// Those behind OpenGL, which are looked for only by name: they are the same hardware again with fewer abilities, one
 /// thread at a time, or software that is slower than the CPU backend.
 static GL: LazyLock<Vec<Found>> = LazyLock::new(|| find(wgpu::Backends::GL));
 
 fn find(backends: wgpu::Backends) -> Vec<Found> {
+    use wgpu::DeviceType::{Cpu, DiscreteGpu, IntegratedGpu, Other, VirtualGpu};
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
     descriptor.backends = backends;
     let instance = wgpu::Instance::new(descriptor);
     let mut found = pollster::block_on(instance.enumerate_adapters(backends));
     found.retain(|adapter| adapter.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS));
-    found.sort_by_key(|adapter| rank(adapter.get_info().device_type));
+    let order = [DiscreteGpu, IntegratedGpu, VirtualGpu, Other, Cpu];
+    found.sort_by_key(|adapter| order.iter().position(|kind| *kind == adapter.get_info().device_type));
     let describe = |(index, adapter): (usize, wgpu::Adapter)| {
         let mut device = describe(&adapter.get_info(), &adapter.limits(), adapter.features(), index);
         device.target.matrices = matrices(&adapter);
         Found { adapter, device }
     };
     found.into_iter().enumerate().map(describe).collect()
-}
-
-fn rank(kind: wgpu::DeviceType) -> u32 {
-    match kind {
-        wgpu::DeviceType::DiscreteGpu => 0,
-        wgpu::DeviceType::IntegratedGpu => 1,
-        wgpu::DeviceType::VirtualGpu => 2,
-        wgpu::DeviceType::Other => 3,
-        wgpu::DeviceType::Cpu => 4,
-    }
 }
 
 /// All adapters, real ones first.
@@ -56,25 +48,13 @@ pub(super) fn adapter(gl: bool, index: usize) -> Result<&'static Found> {
     all.get(index).ok_or_else(|| Error::NoDevice { asked: format!("{name}:{index}"), found: inventory(all, gl) })
 }
 
-/// What there is, for messages.
+/// The adapters that there are, for messages.
 fn inventory(all: &[Found], gl: bool) -> String {
     let names: Vec<String> = all.iter().map(|found| found.device.to_string()).collect();
     match names.is_empty() {
         true if gl => "no OpenGL adapter with compute shaders found; help: use `gpu` or `cpu`".into(),
         true => "no adapter found; help: install a Vulkan, Metal or DX12 driver (Debian: mesa-vulkan-drivers has a software one), ask for an OpenGL adapter by name: `gl`, or use `cpu`".into(),
         false => format!("there are {}", names.join(", ")),
-    }
-}
-
-/// The best real GPU, or why there is none.
-pub(super) fn best_real() -> std::result::Result<usize, String> {
-    match FOUND.first() {
-        None => Err("no GPU found".into()),
-        Some(found) if found.device.software => Err(format!(
-            "the only adapter is software ({}), slower than the CPU backend; PALLAS_DEVICE=gpu uses it",
-            found.device.name
-        )),
-        Some(_) => Ok(0),
     }
 }
 
@@ -85,11 +65,8 @@ pub(super) const MATRICES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERA
 /// profile than theirs.
 fn matrices(adapter: &wgpu::Adapter) -> Option<Matrices> {
     let (info, features) = (adapter.get_info(), adapter.features());
-    let used = match asked() {
-        Ok(None) => info.device_type != wgpu::DeviceType::Cpu,
-        Ok(Some((_, matrices))) => matrices,
-        Err(_) => false,
-    };
+    let real = info.device_type != wgpu::DeviceType::Cpu;
+    let used = asked().is_ok_and(|asked| asked.map_or(real, |(_, matrices)| matrices));
     let there = features.contains(MATRICES | wgpu::Features::SUBGROUP);
     let half = features.contains(wgpu::Features::SHADER_F16);
     let found = || matrices_among(&adapter.cooperative_matrix_properties(), half, info.subgroup_max_size);
@@ -140,8 +117,6 @@ pub(super) fn describe(
         software,
         target: Target {
             profile: profile(software),
-            // wgpu does not say.
-            cores: None,
             workgroup_bytes: u64::from(limits.max_compute_workgroup_storage_size),
             max_threads: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),
             max_workgroups_per_axis: limits.max_compute_workgroups_per_dimension,
@@ -153,11 +128,10 @@ pub(super) fn describe(
             subgroup,
             // A software adapter computes a subgroup in the lanes of a vector.
             lanes: subgroup.filter(|(least, most)| software && least == most).map(|(lanes, _)| lanes),
-            // An adapter knows; a device does not say.
-            matrices: None,
             has_f16: features.contains(wgpu::Features::SHADER_F16),
             has_timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
-            has_64_bit: false,
+            // wgpu does not say how many cores there are; an adapter knows its matrices, a device does not.
+            ..Target::webgpu()
         },
     }
 }
@@ -188,13 +162,10 @@ fn asked() -> Result<Option<(Profile, bool)>> {
     if value == "gpu_coop" {
         return Ok(Some((Profile::Gpu, true)));
     }
-    match Profile::SHADERS.into_iter().find(|profile| profile.name() == value) {
-        Some(profile) => Ok(Some((profile, false))),
-        None => {
-            let allowed = "baseline, gpu, gpu_coop, simt_cpu";
-            Err(Error::Environment { variable: "PALLAS_PROFILE", value, allowed })
-        }
-    }
+    let found = Profile::SHADERS.into_iter().find(|profile| profile.name() == value);
+    let allowed = "baseline, gpu, gpu_coop, simt_cpu";
+    let refused = || Error::Environment { variable: "PALLAS_PROFILE", value, allowed };
+    found.map(|profile| Some((profile, false))).ok_or_else(refused)
 }
 
 /// llvmpipe (lavapipe is its Vulkan) of Mesa before 23 stops long loops; of an unreadable version the worst is assumed.
@@ -204,10 +175,7 @@ fn loop_limit(name: &str, driver_info: &str) -> Option<u32> {
     }
     let version = driver_info.split("Mesa ").nth(1);
     let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
-    match major {
-        Some(major) if major >= 23 => None,
-        _ => Some(OLD_LAVAPIPE_ITERATIONS),
-    }
+    major.is_none_or(|major| major < 23).then_some(OLD_LAVAPIPE_ITERATIONS)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! The clients of this process' adapters, and those around a user's own device.
-use super::adapter::{MATRICES, adapter, best_real, describe, wanted};
+use super::adapter::{FOUND, MATRICES, adapter, describe, wanted};
 use super::memory::Memory;
 use super::pipeline::{GpuCounters, experimental};
 use super::runtime::Gpu;
@@ -46,7 +46,14 @@ pub(crate) fn fresh_client(gl: bool, index: usize, why: &str) -> Result<Client> 
 
 /// The best real GPU, or why there is none.
 pub(crate) fn best() -> std::result::Result<Client, String> {
-    client(false, best_real()?, "the best GPU of this machine").map_err(|error| error.to_string())
+    match FOUND.first() {
+        None => Err("no GPU found".into()),
+        Some(found) if found.device.software => Err(format!(
+            "the only adapter is software ({}), slower than the CPU backend; PALLAS_DEVICE=gpu uses it",
+            found.device.name
+        )),
+        Some(_) => client(false, 0, "the best GPU of this machine").map_err(|error| error.to_string()),
+    }
 }
 
 impl Client {
@@ -69,9 +76,9 @@ impl Client {
         Some((&gpu.wgpu, &gpu.queue))
     }
 
-    /// What this client has compiled and dispatched so far; zeros off the GPU.
+    /// Numbers of pipelines and dispatches of this client so far; zeros off the GPU.
     pub fn gpu_counters(&self) -> GpuCounters {
-        self.gpu_runtime().map(|gpu| gpu.counters()).unwrap_or_default()
+        self.gpu_runtime().map(|gpu| gpu.pipelines.counters()).unwrap_or_default()
     }
 
     /// The runtime, on a GPU.

@@ -1,5 +1,5 @@
 //! One launch: a shader, its bindings, its dispatches.
-use super::memory::Scratch;
+use super::memory::{Memory, binding};
 use super::runtime::Gpu;
 use crate::device::Buffer;
 use crate::device::runtime::{DeviceMemory, Runtime};
@@ -25,24 +25,18 @@ pub(crate) struct ShaderJob<'a> {
     pub(crate) label: &'a str,
     /// The text.
     pub(crate) wgsl: &'a str,
-    /// Whether all accesses, loops and divisions are proven; then the driver gets the text without checks.
+    /// Is true if all accesses, loops and divisions are proven; then the driver gets the text without checks.
     pub(crate) trusted: bool,
     /// Threads of a workgroup.
     pub(crate) workgroup: u32,
-    /// The arrays.
-    pub(crate) bindings: &'a [Binding<'a>],
+    /// The arrays, and whether they are written.
+    pub(crate) bindings: &'a [(&'a Buffer, bool)],
     /// Run one after the other; each sees what the ones before it wrote.
     pub(crate) dispatches: &'a [Dispatch],
     /// Bytes of scratch, shared by all dispatches.
     pub(crate) scratch_bytes: u64,
-    /// Whether the shader has an error flag.
+    /// Is true if the shader has an error flag.
     pub(crate) error_flag: bool,
-}
-
-/// An array's memory in a job.
-pub(crate) struct Binding<'a> {
-    pub(crate) buffer: &'a Buffer,
-    pub(crate) writable: bool,
 }
 
 /// One dispatch of a job.
@@ -51,45 +45,33 @@ pub(crate) struct Dispatch {
     pub(crate) uniform: Vec<u8>,
 }
 
-/// A job on its way.
-pub(crate) struct Launch {
-    flag: Option<Scratch>,
-}
-
-impl Launch {
-    /// Waits for the job and reads its error flag; zeros if it has none.
-    pub(crate) fn error_flag(&self) -> Result<[u32; ERROR_WORDS]> {
+impl Gpu {
+    /// Submits a job, and returns without waiting for it, unless it has an error flag, whose words are returned.
+    ///
+    /// # Errors
+    /// [`Error::Limit`], [`Error::Shader`], [`Error::Memory`], [`Error::ForeignClient`], [`Error::DeviceLost`]; nothing
+    /// has run then, and the device goes on working.
+    pub(super) fn run(self: &Arc<Self>, job: &ShaderJob) -> Result<[u32; ERROR_WORDS]> {
+        self.alive()?;
+        let _turn = self.turn();
+        self.check(job)?;
+        let pipeline = self.pipeline(job)?;
+        let scratch = (job.scratch_bytes > 0).then(|| self.buffer(job.scratch_bytes, false)).transpose()?;
+        let flag = job.error_flag.then(|| self.buffer(ShaderJob::ERROR_BYTES, false)).transpose()?;
+        let uniforms = Uniforms::new(self, job)?;
+        let submit = || self.submit(job, &pipeline, &uniforms, scratch.as_ref(), flag.as_ref());
+        self.attempt(&format!("run kernel `{}`", job.label), submit)?;
+        self.pipelines.dispatches.fetch_add(job.dispatches.len() as u64, Relaxed);
+        // Frees what finished work held; never waits.
+        self.poll(wgpu::PollType::Poll)?;
         let mut words = [0; ERROR_WORDS];
-        if let Some(flag) = &self.flag {
-            let bytes = flag.memory.read(ERROR_WORDS * 4)?;
+        if let Some(flag) = flag {
+            let bytes = flag.read(ERROR_WORDS * 4)?;
             for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
                 *word = u32::from_le_bytes(bytes.try_into().expect("chunks of four"));
             }
         }
         Ok(words)
-    }
-}
-
-impl Gpu {
-    /// Submits a job and returns without waiting for it.
-    ///
-    /// # Errors
-    /// [`Error::Limit`], [`Error::Shader`], [`Error::Memory`], [`Error::ForeignClient`], [`Error::DeviceLost`]; nothing
-    /// has run then, and the device goes on working.
-    pub(super) fn run(self: &Arc<Self>, job: &ShaderJob) -> Result<Launch> {
-        self.alive()?;
-        let _turn = self.turn();
-        self.check(job)?;
-        let pipeline = self.pipeline(job)?;
-        let scratch = (job.scratch_bytes > 0).then(|| self.scratch(job.scratch_bytes)).transpose()?;
-        let flag = job.error_flag.then(|| self.scratch(ShaderJob::ERROR_BYTES)).transpose()?;
-        let uniforms = Uniforms::new(self, job)?;
-        let bound = Bound { scratch: scratch.as_ref(), flag: flag.as_ref(), uniforms: &uniforms };
-        self.attempt(&format!("run kernel `{}`", job.label), || self.submit(job, &pipeline, bound))?;
-        self.pipelines.dispatches.fetch_add(job.dispatches.len() as u64, Relaxed);
-        // Frees what finished work held; never waits.
-        self.poll(wgpu::PollType::Poll)?;
-        Ok(Launch { flag })
     }
 
     /// Refuses what the driver would refuse, with better words.
@@ -119,35 +101,44 @@ impl Gpu {
             )?;
             within("uniform bytes", dispatch.uniform.len() as u64, limits.max_uniform_bytes, "pass fewer scalars")?;
         }
-        for binding in job.bindings {
-            within("bytes in one array", binding.buffer.len() as u64, limits.max_binding_bytes, "split the array")?;
-            self.check_home(binding.buffer, job.label)?;
+        for (buffer, _) in job.bindings {
+            within("bytes in one array", buffer.len() as u64, limits.max_binding_bytes, "split the array")?;
+            if !buffer.client().gpu_runtime().is_some_and(|home| std::ptr::eq(&*home, self)) {
+                return Err(Error::ForeignClient {
+                    what: format!("an array given to kernel `{}`", job.label),
+                    found: buffer.client().why(),
+                    expected: self.device().to_string(),
+                });
+            }
         }
         Ok(())
     }
 
-    fn check_home(&self, buffer: &Buffer, kernel: &str) -> Result<()> {
-        let home = buffer.client().gpu_runtime();
-        if home.is_some_and(|home| std::ptr::eq(&*home, self)) {
-            return Ok(());
-        }
-        Err(Error::ForeignClient {
-            what: format!("an array given to kernel `{kernel}`"),
-            found: buffer.client().why(),
-            expected: self.device().to_string(),
-        })
-    }
-
-    fn submit(&self, job: &ShaderJob, pipeline: &wgpu::ComputePipeline, bound: Bound) {
+    fn submit(
+        &self,
+        job: &ShaderJob,
+        pipeline: &wgpu::ComputePipeline,
+        uniforms: &Uniforms,
+        scratch: Option<&Memory>,
+        flag: Option<&Memory>,
+    ) {
+        let resources = std::iter::once(binding(uniforms.memory.wgpu(), uniforms.size))
+            .chain(job.bindings.iter().map(|(array, _)| {
+                binding(array.wgpu().expect("checked: the array lives on this device"), array.len() as u64)
+            }))
+            .chain(scratch.map(|memory| binding(memory.wgpu(), job.scratch_bytes)))
+            .chain(flag.map(|memory| binding(memory.wgpu(), ShaderJob::ERROR_BYTES)));
+        let entry = |(i, resource)| wgpu::BindGroupEntry { binding: i as u32, resource };
+        let entries: Vec<_> = resources.enumerate().map(entry).collect();
         let group = self.wgpu.create_bind_group(&wgpu::BindGroupDescriptor {
             label: Some(job.label),
             layout: &pipeline.get_bind_group_layout(0),
-            entries: &bound.entries(job),
+            entries: &entries,
         });
         let mut encoder = self.wgpu.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some(job.label) });
-        if let Some(flag) = bound.flag {
+        if let Some(flag) = flag {
             // Its memory may have served before.
-            encoder.clear_buffer(flag.memory.wgpu(), 0, None);
+            encoder.clear_buffer(flag.wgpu(), 0, None);
         }
         let mut pass =
             encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: Some(job.label), timestamp_writes: None });
@@ -155,7 +146,7 @@ impl Gpu {
         for (i, dispatch) in job.dispatches.iter().enumerate() {
             let [x, y, z] = dispatch.workgroups;
             if x > 0 && y > 0 && z > 0 {
-                pass.set_bind_group(0, &group, &[bound.uniforms.offset(i)]);
+                pass.set_bind_group(0, &group, &[(uniforms.stride * i as u64) as u32]);
                 pass.dispatch_workgroups(x, y, z);
             }
         }
@@ -164,34 +155,12 @@ impl Gpu {
     }
 }
 
-/// What a job binds besides its arrays.
-struct Bound<'a> {
-    scratch: Option<&'a Scratch>,
-    flag: Option<&'a Scratch>,
-    uniforms: &'a Uniforms,
-}
-
-impl<'a> Bound<'a> {
-    fn entries(&self, job: &'a ShaderJob) -> Vec<wgpu::BindGroupEntry<'a>> {
-        let whole = |buffer: &'a Buffer| {
-            let size = wgpu::BufferSize::new((buffer.len() as u64).max(16).next_multiple_of(16));
-            let buffer = buffer.wgpu().expect("checked: the array lives on this device");
-            wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: 0, size })
-        };
-        let arrays = job.bindings.iter().map(|binding| whole(binding.buffer));
-        let scratch = self.scratch.map(|scratch| scratch.memory.binding(job.scratch_bytes));
-        let flag = self.flag.map(|flag| flag.memory.binding(ShaderJob::ERROR_BYTES));
-        let resources = [self.uniforms.binding()].into_iter().chain(arrays).chain(scratch).chain(flag);
-        resources.enumerate().map(|(i, resource)| wgpu::BindGroupEntry { binding: i as u32, resource }).collect()
-    }
-}
-
 /// The uniform bytes of all dispatches in one buffer.
 struct Uniforms {
-    memory: Scratch,
+    memory: Memory,
     /// Bytes of one dispatch.
     size: u64,
-    /// From one dispatch to the next.
+    /// Bytes from one dispatch to the next.
     stride: u64,
 }
 
@@ -204,16 +173,8 @@ impl Uniforms {
         for (place, dispatch) in bytes.chunks_exact_mut(stride as usize).zip(job.dispatches) {
             place[..dispatch.uniform.len()].copy_from_slice(&dispatch.uniform);
         }
-        let memory = gpu.scratch(bytes.len() as u64)?;
-        memory.memory.write(&bytes)?;
+        let memory = gpu.buffer(bytes.len() as u64, false)?;
+        memory.write(&bytes)?;
         Ok(Uniforms { memory, size, stride })
-    }
-
-    fn offset(&self, dispatch: usize) -> u32 {
-        (self.stride * dispatch as u64) as u32
-    }
-
-    fn binding(&self) -> wgpu::BindingResource<'_> {
-        self.memory.memory.binding(self.size)
     }
 }

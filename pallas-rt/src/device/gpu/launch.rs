@@ -1,5 +1,5 @@
 //! Kernels on a wgpu device: shaders of their lowered form, and the dispatches of a launch.
-use super::job::{Binding, Dispatch, ShaderJob};
+use super::job::{Dispatch, ShaderJob};
 use super::program::Program;
 use crate::device::client::Client;
 use crate::device::counters::SHADERS;
@@ -19,13 +19,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Scratch of one dispatch; more programs than fit run in several dispatches.
 const SCRATCH_BYTES: u64 = 64 << 20;
 
-/// What a shader is emitted for.
+/// The conditions that a shader is emitted for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Form {
     target: Target,
     /// Dimensions whose extents are multiples of four in the call, bit by bit.
     multiples: u64,
-    /// Whether each dispatch runs a range of the sequential axes.
+    /// Is true if each dispatch runs a range of the sequential axes.
     resumed: bool,
 }
 
@@ -53,15 +53,9 @@ impl Executable for Shaders {
     /// checked.
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
         let kernel = launch.kernel;
-        let Planned { shader, dispatches, scratch_bytes, steps } = self.plan(client, launch.geometry, launch.params)?;
-        let bindings: Vec<Binding<'_>> = shader
-            .bindings
-            .iter()
-            .map(|&(id, writable)| Binding {
-                buffer: launch.buffers[id as usize].expect("arrays have memory"),
-                writable,
-            })
-            .collect();
+        let Planned { shader, dispatches, scratch_bytes } = self.plan(client, launch.geometry, launch.params)?;
+        let array = |&(id, written): &(u32, bool)| (launch.buffers[id as usize].expect("arrays have memory"), written);
+        let bindings: Vec<_> = shader.bindings.iter().map(array).collect();
         let gpu = client.gpu_runtime().expect("the client is a GPU's");
         let job = ShaderJob {
             label: &kernel.name,
@@ -73,17 +67,17 @@ impl Executable for Shaders {
             scratch_bytes,
             error_flag: shader.error_flag,
         };
-        let running = gpu.run(&job).map_err(|e| blamed(e, &shader.text, kernel, launch.at))?;
-        let flags = if shader.error_flag { running.error_flag()? } else { [0; 4] };
-        let [_, line, step, _] = flags;
+        let flags = gpu.run(&job).map_err(|e| blamed(e, &shader.text, kernel, launch.at))?;
+        let [stopped, line, step, _] = flags;
         if line != 0 {
             let loc = kernel.locs.iter().find(|loc| loc.line == line).copied().unwrap_or(launch.at);
             let message = step_refused(i64::from(step as i32));
             return Err(Error::kernel(&kernel.name, loc, "", Diag::new("step", At::Op, message, "")));
         }
-        if flags[0] != 0 {
+        if stopped != 0 {
             let limit = client.target().max_loop_iterations.unwrap_or_default();
-            let what = if steps == 0 { "a program" } else { "one sequential step of a program" };
+            let what =
+                if launch.geometry.sequential.is_empty() { "a program" } else { "one sequential step of a program" };
             let message = format!("{what} needs the {limit} loop iterations after which {} stops it", client.device());
             let help = "use smaller blocks or shorter loops, a newer driver, or the CPU";
             return Err(Error::kernel(&kernel.name, Loc::NONE, "", Diag::new("loop-limit", At::Op, message, help)));
@@ -92,14 +86,12 @@ impl Executable for Shaders {
     }
 }
 
-/// What a launch dispatches.
+/// The shader of a launch and its dispatches.
 struct Planned {
     shader: Arc<Program>,
     dispatches: Vec<Dispatch>,
     /// Of the dispatch that needs most.
     scratch_bytes: u64,
-    /// Sequential axes.
-    steps: usize,
 }
 
 impl Shaders {
@@ -115,16 +107,17 @@ impl Shaders {
         let mut ranges = vec![vec![]];
         if let Some(limit) = target.max_loop_iterations
             && !steps.is_empty()
-            && shader.iterations().total(steps) >= u64::from(limit)
+            && shader.iterations.total(steps) >= u64::from(limit)
         {
             shader = self.shader(steps.len(), Form { target, multiples, resumed: true })?;
-            ranges = split(&shader.iterations(), steps, u64::from(limit) - 1);
+            ranges = split(&shader.iterations, steps, u64::from(limit) - 1);
         }
-        let dispatches = dispatches(&shader, geometry, params, &ranges, target.max_workgroups_per_axis);
-        let most = dispatches.iter().map(|(programs, _)| *programs).max().unwrap_or(0);
-        let scratch_bytes = shader.scratch_words as u64 * 4 * most;
-        let dispatches = dispatches.into_iter().map(|(_, d)| d).collect();
-        Ok(Planned { shader, dispatches, scratch_bytes, steps: steps.len() })
+        let axis = u64::from(target.max_workgroups_per_axis);
+        let total: u64 = geometry.parallel.iter().map(|&n| n as u64).product();
+        let per_program = shader.scratch_words as u64 * 4;
+        let chunk = (SCRATCH_BYTES / per_program.max(1)).clamp(1, axis * axis).min(total);
+        let dispatches = dispatches(&shader, geometry, params, &ranges, [total, chunk, axis]);
+        Ok(Planned { shader, dispatches, scratch_bytes: per_program * chunk })
     }
 
     /// The shader of a form: from memory, from disk, or emitted.
@@ -146,7 +139,7 @@ impl Shaders {
                 };
                 let refused = |diag| Error::kernel(&kernel.name, Loc::NONE, "", diag);
                 let program = Program::from(shader.map_err(refused)?);
-                disk::save(&key, &program);
+                disk::save(&key, || &program);
                 program
             }
         };
@@ -173,7 +166,7 @@ fn position(message: &str) -> Option<usize> {
     parts.windows(2).skip(1).find_map(|two| two[0].parse().ok().filter(|_| column(two[1])))
 }
 
-/// What a shader on disk follows from.
+/// The name of a shader on disk, by all that it follows from.
 fn key(identity: &disk::Key, sequential: usize, form: Form) -> disk::Key {
     identity.then("shader", &[&format!("{sequential} {form:?}")])
 }
@@ -204,25 +197,22 @@ fn split(iterations: &Iterations, steps: &[i64], limit: u64) -> Vec<Vec<u32>> {
     out
 }
 
-/// The programs of each dispatch, and the dispatch: for each part of the grid, all ranges of the sequential axes.
+/// For each part of the grid, `chunk` programs of the `total`, dispatches of all ranges of the sequential axes.
 fn dispatches(
     shader: &Program,
     geometry: &Geometry,
     params: &[Option<Literal>],
     ranges: &[Vec<u32>],
-    axis: u32,
-) -> Vec<(u64, Dispatch)> {
-    let grid = &geometry.parallel;
-    let total: u64 = grid.iter().map(|&n| n as u64).product();
-    let per_program = (shader.scratch_words as u64 * 4).max(1);
-    let chunk = (SCRATCH_BYTES / per_program).clamp(1, u64::from(axis) * u64::from(axis)).min(total.max(1));
-    let known: Vec<u32> = grid
+    [total, chunk, axis]: [u64; 3],
+) -> Vec<Dispatch> {
+    let known: Vec<u32> = geometry
+        .parallel
         .iter()
         .chain(&geometry.sizes)
         .map(|&n| n as u32)
         .chain(params.iter().map(|p| p.map_or(0, |x| x.bits as u32)))
         .collect();
-    let parts = (0..total.div_ceil(chunk)).map(|i| (i * chunk, chunk.min(total - i * chunk)));
+    let parts = (0..total.div_ceil(chunk.max(1))).map(|i| (i * chunk, chunk.min(total - i * chunk)));
     parts
         .flat_map(|part| ranges.iter().map(move |range| (part, range)))
         .map(|((first, count), range)| {
@@ -230,9 +220,9 @@ fn dispatches(
             (words[0], words[1], words[2]) = (first as u32, total as u32, count as u32);
             words.extend(known.iter().chain(range).chain(&shader.constants));
             words.resize(words.len().next_multiple_of(4), 0);
-            let x = count.min(u64::from(axis));
+            let x = count.min(axis);
             let uniform = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-            (count, Dispatch { workgroups: [x as u32, count.div_ceil(x) as u32, 1], uniform })
+            Dispatch { workgroups: [x as u32, count.div_ceil(x) as u32, 1], uniform }
         })
         .collect()
 }

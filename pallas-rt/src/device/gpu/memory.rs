@@ -33,48 +33,46 @@ impl Reusable for Block {
 pub(crate) struct Memory {
     gpu: Arc<Gpu>,
     buffer: wgpu::Buffer,
-    /// Whether it goes back to the stock; the user's own buffers do not.
-    ours: bool,
+    /// Its booking. `None` for the user's own buffers, which do not go back to the stock.
+    reservation: Option<Reservation>,
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if self.ours && !self.gpu.is_lost() {
+        // The booking goes first: the stock has room for what is not in use.
+        if self.reservation.take().is_some() && !self.gpu.is_lost() {
             let _turn = self.gpu.turn();
             self.gpu.stock.give(Block(self.buffer.clone()));
         }
     }
 }
 
-/// Memory that lasts for a launch. The reservation goes first, since the stock has room for what is not in use.
-pub(crate) struct Scratch {
-    _reservation: Reservation,
-    pub(super) memory: Memory,
-}
-
 impl Gpu {
     /// A buffer of at least `len` bytes, zeros if `zeroed`, else with unspecified contents.
-    pub(super) fn buffer(self: &Arc<Self>, len: usize, zeroed: bool) -> Result<(Memory, Reservation)> {
+    pub(super) fn buffer(self: &Arc<Self>, len: u64, zeroed: bool) -> Result<Memory> {
         self.alive()?;
         let _turn = self.turn();
-        let size = self.buffer_size(len as u64)?;
-        let reservation = self.ledger().reserve(size)?;
+        let size = self.buffer_size(len)?;
+        let reservation = Some(self.ledger().reserve(size)?);
         let (buffer, fresh) = match self.stock.take(size) {
             Some(Block(buffer)) => (buffer, false),
             None => (self.create_buffer(size)?, true),
         };
-        let memory = Memory { gpu: self.clone(), buffer, ours: true };
+        let memory = Memory { gpu: self.clone(), buffer, reservation };
         if zeroed && !fresh {
             // wgpu clears fresh buffers itself.
-            memory.clear()?;
+            self.encode("clear a buffer", |encoder| encoder.clear_buffer(&memory.buffer, 0, None))?;
         }
-        Ok((memory, reservation))
+        Ok(memory)
     }
 
-    /// Memory for the length of a launch, with unspecified contents.
-    pub(super) fn scratch(self: &Arc<Self>, len: u64) -> Result<Scratch> {
-        let len = usize::try_from(len).map_err(|_| self.too_large(len, u64::MAX))?;
-        self.buffer(len, false).map(|(memory, reservation)| Scratch { _reservation: reservation, memory })
+    /// Submits the commands that `record` writes.
+    fn encode(&self, action: &str, record: impl FnOnce(&mut wgpu::CommandEncoder)) -> Result<()> {
+        self.attempt(action, || {
+            let mut encoder = self.wgpu.create_command_encoder(&Default::default());
+            record(&mut encoder);
+            self.queue.submit([encoder.finish()]);
+        })
     }
 
     /// The size class for `len` bytes, or the exact size where only that is within the device's limits.
@@ -83,19 +81,15 @@ impl Gpu {
         let most = limits.max_buffer_bytes.min(limits.max_binding_bytes);
         let exact = len.max(16).next_multiple_of(16);
         if exact > most {
-            return Err(self.too_large(len, most));
+            return Err(Error::Limit {
+                what: "bytes in one array".into(),
+                asked: len,
+                limit: most,
+                device: self.device().to_string(),
+                help: "split the array, or use the CPU: `Client::cpu()`",
+            });
         }
         Ok(size_class(exact).filter(|&class| class <= most).unwrap_or(exact))
-    }
-
-    fn too_large(&self, asked: u64, limit: u64) -> Error {
-        Error::Limit {
-            what: "bytes in one array".into(),
-            asked,
-            limit,
-            device: self.device().to_string(),
-            help: "split the array, or use the CPU: `Client::cpu()`",
-        }
     }
 
     fn create_buffer(&self, size: u64) -> Result<wgpu::Buffer> {
@@ -133,7 +127,7 @@ impl Gpu {
         if found < expected {
             return Err(Error::Length { shape: shape.to_vec(), expected, found, unit: "bytes (rounded up to 16)" });
         }
-        Ok(Memory { gpu: self.clone(), buffer, ours: false })
+        Ok(Memory { gpu: self.clone(), buffer, reservation: None })
     }
 }
 
@@ -142,20 +136,12 @@ impl Memory {
     pub(crate) fn wgpu(&self) -> &wgpu::Buffer {
         &self.buffer
     }
+}
 
-    /// Binds the first `len` bytes, rounded up to 16.
-    pub(super) fn binding(&self, len: u64) -> wgpu::BindingResource<'_> {
-        let size = wgpu::BufferSize::new(len.max(16).next_multiple_of(16));
-        wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer: &self.buffer, offset: 0, size })
-    }
-
-    fn clear(&self) -> Result<()> {
-        self.gpu.attempt("clear a buffer", || {
-            let mut encoder = self.gpu.wgpu.create_command_encoder(&Default::default());
-            encoder.clear_buffer(&self.buffer, 0, None);
-            self.gpu.queue.submit([encoder.finish()]);
-        })
-    }
+/// Binds the first `len` bytes of a buffer, rounded up to 16.
+pub(super) fn binding(buffer: &wgpu::Buffer, len: u64) -> wgpu::BindingResource<'_> {
+    let size = wgpu::BufferSize::new(len.max(16).next_multiple_of(16));
+    wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: 0, size })
 }
 
 impl DeviceMemory for Memory {
@@ -184,10 +170,9 @@ impl DeviceMemory for Memory {
         if len == 0 {
             return self.gpu.alive();
         }
-        self.gpu.attempt("copy an array", || {
-            let mut encoder = self.gpu.wgpu.create_command_encoder(&Default::default());
-            encoder.copy_buffer_to_buffer(&other.buffer, 0, &self.buffer, 0, (len as u64).next_multiple_of(4));
-            self.gpu.queue.submit([encoder.finish()]);
+        let bytes = (len as u64).next_multiple_of(4);
+        self.gpu.encode("copy an array", |encoder| {
+            encoder.copy_buffer_to_buffer(&other.buffer, 0, &self.buffer, 0, bytes);
         })
     }
 

@@ -22,7 +22,7 @@ mod turn;
 pub(super) use adapter::devices;
 pub(super) use clients::{best, client, fresh_client};
 #[cfg(test)]
-pub(crate) use job::{Binding, Dispatch, ShaderJob};
+pub(crate) use job::{Dispatch, ShaderJob};
 pub use pipeline::GpuCounters;
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a GPU client has done so far.
+/// Numbers of pipelines and dispatches of a GPU client so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct GpuCounters {
@@ -50,10 +50,6 @@ impl Pipelines {
             dispatches: self.dispatches.load(Relaxed),
         }
     }
-
-    fn slot(&self, key: u128) -> Slot {
-        self.ready.get(&key).unwrap_or_else(|| self.ready.insert(key, Slot::default()))
-    }
 }
 
 /// Identifies a pipeline on a device: its text, whether it is trusted, and what it binds.
@@ -62,22 +58,18 @@ fn fingerprint(job: &ShaderJob) -> u128 {
         let mut hasher = DefaultHasher::new();
         salt.hash(&mut hasher);
         (job.wgsl, job.trusted, job.scratch_bytes > 0, job.error_flag).hash(&mut hasher);
-        job.bindings.iter().for_each(|binding| binding.writable.hash(&mut hasher));
+        job.bindings.iter().for_each(|(_, written)| written.hash(&mut hasher));
         u128::from(hasher.finish())
     };
     half(0) << 64 | half(1)
 }
 
 impl Gpu {
-    /// What this runtime has done so far.
-    pub(crate) fn counters(&self) -> GpuCounters {
-        self.pipelines.counters()
-    }
-
     /// The pipeline of a job: compiled at its first use, then cached. A refused shader is not cached.
     pub(super) fn pipeline(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
         let key = fingerprint(job);
-        let slot = self.pipelines.slot(key);
+        let ready = &self.pipelines.ready;
+        let slot = ready.get(&key).unwrap_or_else(|| ready.insert(key, Slot::default()));
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pipeline) = &*slot {
             return Ok(pipeline.clone());
@@ -92,25 +84,25 @@ impl Gpu {
     /// With the driver's binary from disk where there is one; the binary it made is kept there.
     fn compile(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
         self.alive()?;
-        let key = self.binary_key(job);
-        let stored = key.as_ref().and_then(disk::load_bytes);
-        let binary = key.as_ref().and_then(|_| self.binary(stored.as_deref()));
+        let kept = disk::store().zip(self.binary_key(job));
+        let stored = kept.as_ref().and_then(|(store, key)| store.read(key));
+        let binary = kept.as_ref().and_then(|_| self.binary(stored.as_deref()));
         let pipeline = self.create(job, binary.as_ref())?;
-        if let (Some(key), Some(made)) = (key, binary.and_then(|binary| binary.get_data())) {
+        if let (Some((store, key)), Some(made)) = (kept, binary.and_then(|binary| binary.get_data())) {
             // A driver that takes nothing of a binary makes its own.
             if stored.is_some_and(|stored| stored == made) {
                 self.pipelines.reused.fetch_add(1, Relaxed);
-                disk::hit(&key);
+                store.hit(&key);
             } else {
-                disk::save_bytes(&key, &made);
+                store.write(&key, &made);
             }
         }
         Ok(pipeline)
     }
 
-    /// What a binary follows from; None where drivers give none, or nothing is kept.
+    /// The name of a binary on disk, by all that it follows from; `None` where drivers give none.
     fn binary_key(&self, job: &ShaderJob) -> Option<Key> {
-        if !disk::wanted() || !self.wgpu.features().contains(wgpu::Features::PIPELINE_CACHE) {
+        if !self.wgpu.features().contains(wgpu::Features::PIPELINE_CACHE) {
             return None;
         }
         let info = self.wgpu.adapter_info();
@@ -193,7 +185,7 @@ impl ShaderJob<'_> {
     /// Its storage bindings in order, from binding 1: whether each is written. Arrays, then scratch, then the error flag.
     pub(super) fn storage(&self) -> impl Iterator<Item = bool> {
         let own = usize::from(self.scratch_bytes > 0) + usize::from(self.error_flag);
-        self.bindings.iter().map(|binding| binding.writable).chain(std::iter::repeat_n(true, own))
+        self.bindings.iter().map(|&(_, written)| written).chain(std::iter::repeat_n(true, own))
     }
 
     /// Bytes of the error flag.

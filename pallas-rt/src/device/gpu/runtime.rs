@@ -3,7 +3,7 @@ use super::launch::Shaders;
 use super::memory::Block;
 use super::pipeline::Pipelines;
 use super::turn::Turn;
-use crate::device::ledger::{Ledger, Reservation};
+use crate::device::ledger::Ledger;
 use crate::device::memory::physical_bytes;
 use crate::device::name::Device;
 use crate::device::reuse::Stock;
@@ -32,7 +32,7 @@ impl Drop for Gpu {
     }
 }
 
-/// What the driver reported outside of any call of ours.
+/// Reports of the driver outside of any call of ours.
 #[derive(Default)]
 pub(super) struct Trouble {
     /// Why the device is gone.
@@ -150,9 +150,8 @@ impl Runtime for Gpu {
         &self.ledger
     }
 
-    fn allocate(self: Arc<Self>, bytes: usize, zeroed: bool) -> Result<(Storage, Reservation)> {
-        let (memory, reservation) = self.buffer(bytes, zeroed)?;
-        Ok((Storage::Device(Box::new(memory)), reservation))
+    fn allocate(self: Arc<Self>, bytes: usize, zeroed: bool) -> Result<Storage> {
+        Ok(Storage::Device(Box::new(self.buffer(bytes as u64, zeroed)?)))
     }
 
     fn release_kept_memory(&self) {

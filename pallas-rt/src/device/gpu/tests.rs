@@ -1,7 +1,7 @@
 //! The runtime on whatever adapter there is.
-use super::{Binding, Dispatch, ShaderJob};
+use super::{Dispatch, ShaderJob};
 use crate::lang::random::again;
-use crate::{Array, Client, DeviceKind, Error, Result};
+use crate::{Array, Buffer, Client, DeviceKind, Error, Result};
 use pallas_ir::DType;
 
 /// A client of its own on the first adapter. `None`, with a notice, where there is none: a failure with
@@ -44,13 +44,12 @@ fn dispatch(n: usize, by: f32) -> Dispatch {
 fn add(client: &Client, x: &Array, by: &[f32]) -> Result<(Array, [u32; 4])> {
     let y = client.zeros(DType::F32, x.shape())?;
     let dispatches: Vec<Dispatch> = by.iter().map(|&by| dispatch(x.len(), by)).collect();
-    let bindings = [Binding { buffer: x.buffer(), writable: false }, Binding { buffer: y.buffer(), writable: true }];
-    let launch = client.gpu_runtime().expect("a GPU client").run(&job(ADD, &bindings, &dispatches))?;
-    let flag = launch.error_flag()?;
+    let bindings = [(x.buffer(), false), (y.buffer(), true)];
+    let flag = client.gpu_runtime().expect("a GPU client").run(&job(ADD, &bindings, &dispatches))?;
     Ok((y, flag))
 }
 
-fn job<'a>(wgsl: &'a str, bindings: &'a [Binding<'a>], dispatches: &'a [Dispatch]) -> ShaderJob<'a> {
+fn job<'a>(wgsl: &'a str, bindings: &'a [(&'a Buffer, bool)], dispatches: &'a [Dispatch]) -> ShaderJob<'a> {
     ShaderJob {
         label: "add",
         wgsl,
@@ -106,7 +105,7 @@ fn every_element_type_comes_back_as_it_went() {
 fn a_refused_shader_is_an_error_and_the_client_goes_on() {
     let Some(client) = gpu() else { return };
     let x = client.array(&numbers(4), &[4]).expect("uploads");
-    let binding = [Binding { buffer: x.buffer(), writable: false }];
+    let binding = [(x.buffer(), false)];
     let gpu = client.gpu_runtime().expect("a GPU client");
     let wrong_text = "@compute @workgroup_size(1) fn main() { let x: f32 = 1u; }";
     let wrong_binding = "@group(0) @binding(9) var<storage, read_write> y: array<f32>;
@@ -118,7 +117,7 @@ fn a_refused_shader_is_an_error_and_the_client_goes_on() {
             "{error}"
         );
     }
-    let twice = [Binding { buffer: x.buffer(), writable: false }, Binding { buffer: x.buffer(), writable: true }];
+    let twice = [(x.buffer(), false), (x.buffer(), true)];
     let error = gpu.run(&job(ADD, &twice, &[dispatch(4, 0.0)])).map(|_| ()).expect_err("read and written at once");
     assert!(error.to_string().contains("failed to run kernel `add`"), "{error}");
     let (y, _) = add(&client, &x, &[1.0]).expect("goes on");
@@ -138,8 +137,7 @@ fn limits_are_checked_before_the_driver_sees_them() {
     let refused = |job: &ShaderJob| gpu.run(job).map(|_| ()).expect_err("beyond a limit").to_string();
 
     let x = client.array(&numbers(4), &[4]).expect("uploads");
-    let many: Vec<Binding> =
-        (0..100_000.min(limits.storage_bindings)).map(|_| Binding { buffer: x.buffer(), writable: false }).collect();
+    let many: Vec<_> = (0..100_000.min(limits.storage_bindings)).map(|_| (x.buffer(), false)).collect();
     if limits.storage_bindings < 100_000 {
         let message = refused(&job(ADD, &many, &[]));
         assert!(message.contains(&format!("the limit is {}", limits.storage_bindings)), "{message}");
@@ -153,7 +151,7 @@ fn limits_are_checked_before_the_driver_sees_them() {
     assert_eq!(error.code(), "limit");
 
     let host = Client::cpu().array(&numbers(4), &[4]).expect("host memory");
-    let foreign = [Binding { buffer: host.buffer(), writable: false }];
+    let foreign = [(host.buffer(), false)];
     assert!(refused(&job(ADD, &foreign, &[])).contains("lives on cpu"));
 }
 

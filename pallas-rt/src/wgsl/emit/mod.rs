@@ -67,7 +67,7 @@ pub(super) struct Emitted {
 }
 
 /// Loop iterations of a thread, at most.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Iterations {
     /// Outside of the loops over sequential axes.
     pub outside: u64,
