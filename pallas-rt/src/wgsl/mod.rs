@@ -202,10 +202,10 @@ pub struct Audit {
     pub idle: Vec<String>,
 }
 
-/// A kernel's shader, as [`emit`] gives it, and its barriers checked by another algorithm than the one that placed them.
+/// A kernel's shader, as `emit` gives it, and its barriers checked by another algorithm than the one that placed them.
 ///
 /// # Errors
-/// As [`emit`].
+/// As those of `emit`.
 pub fn audit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<(Shader, Audit), Diag> {
     let placed = place(Task { kernel, sequential, resumed: false, target, multiples })?;
     let (nodes, addresses) = (&placed.emitted.nodes, Addresses { k: &placed.kernel, plan: &placed.plan });
