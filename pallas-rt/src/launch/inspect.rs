@@ -213,10 +213,11 @@ pub(super) fn note(purpose: &Purpose, compiled: &Compiled, geometry: &Geometry, 
 }
 
 /// The target and the multiples of four that a call's shader is generated for; WebGPU's, and none, for a call on the CPU.
+#[warn(clippy::wildcard_enum_match_arm)]
 fn target(client: &Client, kernel: &Kernel, geometry: &Geometry) -> (Target, u64) {
     match client.target().profile {
         Profile::Cpu => (Target::webgpu(), 0),
-        _ => (*client.target(), multiples(kernel, geometry)),
+        Profile::Gpu | Profile::SimtCpu | Profile::Baseline => (*client.target(), multiples(kernel, geometry)),
     }
 }
 

@@ -7,6 +7,7 @@
 //! ```
 //!
 //! Index maps disappear. Scratch stays memory that a parallel program keeps over its loop.
+#![warn(clippy::wildcard_enum_match_arm)]
 use super::rewrite::Rewrite;
 use pallas_ir::{
     BlockDim, DType, Dim, Frame, Inst, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, Semantics, Type, Value,
@@ -108,7 +109,10 @@ impl Lower<'_> {
             }
             Op::Load { from: id, view, .. } | Op::Valid { of: id, view, .. } => (*id, view, 0),
             Op::Store { to, view, .. } => (*to, view, 1),
-            _ => return false,
+            Op::Const(_) | Op::Scalar(_) | Op::Structural(_) | Op::Extent(_) | Op::Param(_) | Op::Prefetch(_) => {
+                return false;
+            }
+            Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => return false,
         };
         // Lowered already.
         if view.frame == Frame::Array {

@@ -37,7 +37,11 @@ fn copy<T: Copy>(kernel: &Kernel, marked: &mut Vec<(Value, T)>, decide: &mut sup
 
 /// Is true if an instruction without a used result can be left out.
 pub(crate) fn pure(op: &Op) -> bool {
-    !matches!(op, Op::Store { .. } | Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_))
+    match op {
+        Op::Store { .. } | Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => false,
+        Op::Const(_) | Op::Scalar(_) | Op::Structural(_) | Op::Load { .. } | Op::Valid { .. } => true,
+        Op::ProgramId(_) | Op::NumPrograms(_) | Op::Extent(_) | Op::Param(_) | Op::Prefetch(_) => true,
+    }
 }
 
 /// Values that something needs: effects, control flow, and what they read.
