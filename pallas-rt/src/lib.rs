@@ -12,22 +12,27 @@ mod disk;
 mod error;
 pub mod exec;
 pub mod guide;
-pub mod interp;
+mod interp;
+// Public, since what rustc says of a wrong kernel names its traits.
 pub mod lang;
 mod launch;
-pub mod passes;
+#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "adapters use the rest"))]
+mod passes;
 mod target;
-pub mod wgsl;
+#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "adapters use the rest"))]
+mod wgsl;
 
 pub use array::Array;
 pub use device::{Buffer, CacheLimits, Client, Counters, Device, DeviceKind, MemoryStats, counters, set_cache_limits};
 pub use disk::{DiskCache, disk_cache, set_disk_cache};
 pub use error::{Error, KernelError, Result};
+pub use interp::{Loads, loads};
 pub use lang::threefry as random;
 pub use launch::tune::{Candidate, Outcome, Tuning};
 pub use launch::{Checked, Cost, Explained, Explanation, Results, check, cost, explain, into, on};
 pub use pallas_macros::kernel;
 pub use target::{Budget, Matrices, Profile, Target};
+pub use wgsl::{Counts, Iterations, PipelinedOperand, PlacedTile, Placement, Reach, Shader};
 #[cfg(feature = "gpu")]
 pub use {device::GpuCounters, wgpu};
 
@@ -38,7 +43,7 @@ pub use pallas_ir as ir;
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
 
-/// What kernels are written with.
+/// Everything that kernels are written with.
 pub mod prelude {
     pub use crate::lang::make::{
         cdiv, concat, debug_assert, debug_print, dot, dot_general, full, iota, maximum, minimum, num_programs,
@@ -52,7 +57,7 @@ pub mod prelude {
     pub use pallas_ir::{DType, Elem};
 }
 
-/// What expansions of `#[kernel]` name. Not part of the public interface.
+/// Names that expansions of `#[kernel]` use. Not part of the public interface.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::lang::cmp::{Cmp, HostCmp, Left, Logic, Matched, and, or};
@@ -73,4 +78,11 @@ pub mod __private {
     pub use crate::launch::{called_at, launch};
     pub use crate::{Array, Error};
     pub use pallas_ir::{DType, Elem, Loc, Semantics};
+}
+
+/// Parts that tests of this workspace look into. Not part of the public interface.
+#[doc(hidden)]
+pub mod __tests {
+    pub use crate::interp::{Argument, Data, Machine, walk};
+    pub use crate::wgsl::{Audit, HEADER_WORDS, audit};
 }

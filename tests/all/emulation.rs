@@ -2,11 +2,12 @@
 //! replaced by plain WGSL, and its f16 by f32.
 use crate::support::{doubles, epsilon};
 use crate::validate::validate;
+use pallas_rt::__tests::HEADER_WORDS;
 use pallas_rt::Explanation;
+use pallas_rt::Shader;
 use pallas_rt::ir::{Kernel, OperandKind};
 use pallas_rt::prelude::*;
 use pallas_rt::wgpu::{self, util::DeviceExt};
-use pallas_rt::wgsl::{HEADER_WORDS, Shader};
 use std::collections::BTreeMap;
 
 /// Matrices of N x N in plain WGSL. A factor is where it lies in memory: at, from row to row, from column to column. Of

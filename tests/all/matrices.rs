@@ -5,9 +5,9 @@ use pallas_kernels::attention_options::Operands;
 use pallas_kernels::element::Floating;
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention_blocks};
 use pallas_kernels::matmul::matmul_blocks;
+use pallas_rt::__tests::audit;
 use pallas_rt::prelude::*;
-use pallas_rt::wgsl::{Shader, audit};
-use pallas_rt::{Explanation, Matrices, Target};
+use pallas_rt::{Explanation, Matrices, Shader, Target};
 
 /// A device with matrices of these sizes.
 fn with(half: Option<u32>, float: Option<u32>) -> Target {

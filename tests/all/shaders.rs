@@ -17,8 +17,8 @@ use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_kernels::{
     cross_entropy, decode_attention, embedding, norm, norm_backward, softmax, softmax_backward, splash_attention,
 };
+use pallas_rt::__tests::{Audit, audit};
 use pallas_rt::prelude::*;
-use pallas_rt::wgsl::{Audit, audit};
 use pallas_rt::{Explanation, Matrices, Profile, Target};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

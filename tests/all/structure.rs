@@ -10,8 +10,7 @@ use pallas_kernels::{
     cross_entropy, flash_attention, matmul, norm, norm_backward, quantized_matmul, softmax, softmax_backward,
 };
 use pallas_rt::prelude::*;
-use pallas_rt::wgsl::{Counts, PlacedTile, Placement};
-use pallas_rt::{Profile, Target};
+use pallas_rt::{Counts, PlacedTile, Placement, Profile, Target};
 
 fn zeros(dtype: DType, shape: &[usize]) -> Array {
     Client::cpu().zeros(dtype, shape).expect("it fits")

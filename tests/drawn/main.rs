@@ -20,10 +20,9 @@ mod kernels {
 }
 
 use draw::PROGRAMS;
-use pallas_rt::interp::{Argument, Data, Machine, walk};
+use pallas_rt::__tests::{Argument, Audit, Data, Machine, audit, walk};
 use pallas_rt::ir::{Kernel, Literal};
 use pallas_rt::prelude::*;
-use pallas_rt::wgsl::{Audit, audit};
 use pallas_rt::{Profile, Target};
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -115,6 +115,7 @@ impl<'a> Checker<'a> {
     }
 
     /// That every id names something: what follows, and every backend, indexes by them. And what holds for all tiles.
+    #[warn(clippy::wildcard_enum_match_arm)]
     fn ids(&self) -> Checked {
         let k = self.kernel;
         let values = |list: &[Value]| list.iter().all(|v| v.index() < k.values.len());
@@ -124,7 +125,8 @@ impl<'a> Checker<'a> {
                 Op::Extent(dim) => dim.index() < k.dims.len(),
                 Op::Load { from: id, .. } | Op::Store { to: id, .. } | Op::Valid { of: id, .. } => operand(id),
                 Op::Param(id) | Op::Prefetch(id) => operand(id),
-                _ => true,
+                Op::Const(_) | Op::Scalar(_) | Op::Structural(_) | Op::ProgramId(_) | Op::NumPrograms(_) => true,
+                Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => true,
             };
             own && values(&inst.args)
                 && values(&inst.results)
@@ -369,6 +371,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The broken invariant of what an instruction touches.
+    #[warn(clippy::wildcard_enum_match_arm)]
     fn access(&self, op: &Op) -> Option<String> {
         let kind = |id: &OperandId| &self.kernel.operand(*id).kind;
         let (id, allowed, view) = match op {
@@ -381,7 +384,10 @@ impl<'a> Checker<'a> {
             Op::Param(id) => (id, *kind(id) == OperandKind::Param, None),
             Op::Prefetch(id) => (id, *kind(id) == OperandKind::Prefetch, None),
             Op::Const(x) if !x.is_canonical() => return Some("has bits that its type has not".into()),
-            _ => return None,
+            Op::Const(_) | Op::Scalar(_) | Op::Structural(_) | Op::ProgramId(_) | Op::NumPrograms(_) => return None,
+            Op::Extent(_) | Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => {
+                return None;
+            }
         };
         if !allowed {
             return Some(format!("{id} is of a kind it does not access"));

@@ -23,7 +23,7 @@ macro_rules! data {
             }
             /// Writes host bytes.
             pub fn to_bytes(&self) -> Vec<u8> {
-                match self { $(Data::$Variant(v) => v.iter().flat_map(|x| x.write()).collect()),* }
+                match self { $(Data::$Variant(v) => bytemuck::cast_slice(v).to_vec()),* }
             }
             /// The elements.
             pub fn slice(&self) -> Slice<'_> {
@@ -34,12 +34,8 @@ macro_rules! data {
                 match self { $(Data::$Variant(v) => SliceMut::$Variant(v)),* }
             }
             /// Number of elements.
-            pub fn len(&self) -> usize {
+            pub(crate) fn len(&self) -> usize {
                 match self { $(Data::$Variant(v) => v.len()),* }
-            }
-            /// Whether there are no elements.
-            pub fn is_empty(&self) -> bool {
-                self.len() == 0
             }
             /// The element at `i`.
             pub fn get(&self, i: usize) -> Literal {
@@ -70,7 +66,7 @@ data! { F32 f32, F64 f64, F16 f16, Bf16 bf16, I8 i8, U8 u8, I16 i16, U16 u16, I3
 
 /// A number wide enough for every element type.
 #[derive(Clone, Copy)]
-pub enum Wide {
+pub(crate) enum Wide {
     /// An integer or truth value.
     Int(i128),
     /// A float.
@@ -78,11 +74,9 @@ pub enum Wide {
 }
 
 /// Conversions of one element type.
-pub trait Host: Elem {
+pub(crate) trait Host: Elem + bytemuck::NoUninit {
     /// From host bytes.
     fn read(bytes: &[u8]) -> Self;
-    /// To host bytes.
-    fn write(&self) -> Vec<u8>;
     /// To the widest type of its kind.
     fn wide(&self) -> Wide;
     /// From the widest types, as `as` does.
@@ -90,8 +84,8 @@ pub trait Host: Elem {
     /// As a constant.
     fn literal(&self) -> Literal {
         let mut bits = [0; 8];
-        let bytes = self.write();
-        bits[..bytes.len()].copy_from_slice(&bytes);
+        let bytes = bytemuck::bytes_of(self);
+        bits[..bytes.len()].copy_from_slice(bytes);
         Literal { dtype: Self::DTYPE, bits: u64::from_le_bytes(bits) }
     }
     /// From a constant of this type.
@@ -105,9 +99,6 @@ macro_rules! host {
         impl Host for $T {
             fn read(bytes: &[u8]) -> Self {
                 <$T>::from_le_bytes(bytes.try_into().expect("as many bytes as the element has"))
-            }
-            fn write(&self) -> Vec<u8> {
-                self.to_le_bytes().to_vec()
             }
             fn wide(&self) -> Wide {
                 let $x = *self;
@@ -139,9 +130,6 @@ host! {
 impl Host for bool {
     fn read(bytes: &[u8]) -> Self {
         bytes[0] != 0
-    }
-    fn write(&self) -> Vec<u8> {
-        vec![u8::from(*self)]
     }
     fn wide(&self) -> Wide {
         Wide::Int(i128::from(*self))
@@ -187,7 +175,7 @@ impl Datum {
         self.poison = poison.contains(&true).then_some(poison);
         self
     }
-    /// Whether element `i` is poison.
+    /// Is true if element `i` is poison.
     pub fn is_poison(&self, i: usize) -> bool {
         self.poison.as_ref().is_some_and(|p| p[i])
     }
@@ -198,13 +186,13 @@ impl Datum {
 }
 
 /// Row-major positions of `shape`.
-pub fn positions(shape: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
+pub(crate) fn positions(shape: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
     let total: usize = shape.iter().product();
     (0..total).map(move |flat| unflatten(flat, shape))
 }
 
 /// The coordinates of a row-major position.
-pub fn unflatten(mut flat: usize, shape: &[usize]) -> Vec<usize> {
+pub(crate) fn unflatten(mut flat: usize, shape: &[usize]) -> Vec<usize> {
     let mut at = vec![0; shape.len()];
     for (x, &n) in at.iter_mut().zip(shape).rev() {
         (*x, flat) = (flat % n, flat / n);
@@ -213,6 +201,6 @@ pub fn unflatten(mut flat: usize, shape: &[usize]) -> Vec<usize> {
 }
 
 /// The row-major position of coordinates.
-pub fn flatten(at: &[usize], shape: &[usize]) -> usize {
+pub(crate) fn flatten(at: &[usize], shape: &[usize]) -> usize {
     at.iter().zip(shape).fold(0, |flat, (x, n)| flat * n + x)
 }

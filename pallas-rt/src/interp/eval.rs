@@ -1,13 +1,14 @@
-//! What each pure operation computes: the reference lanes of the scalar table and the access forms of the structural
+//! The results of pure operations: the reference lanes of the scalar table and the access forms of the structural
 //! registry, with poison.
 use super::datum::{Data, Datum, flatten, positions};
 use pallas_ir::structural::{Access, Index, Piece};
-use pallas_ir::{Args, DType, Diag, Elem, Lane, Literal, ScalarOp, Slice, StructuralOp, Type, Visit};
+use pallas_ir::{Args, At, DType, Diag, Elem, Lane, Literal, ScalarOp, Slice, StructuralOp, Type, Visit};
+use std::cmp::Ordering;
 
 /// Applies a scalar operation's reference to each element; unit axes and scalars stretch.
 ///
 /// Poison in any operand poisons the element, except that `select` takes it only from the mask and the chosen side.
-pub fn scalar(op: ScalarOp, args: &[&Datum], ty: Type) -> Datum {
+pub(crate) fn scalar(op: ScalarOp, args: &[&Datum], ty: Type) -> Datum {
     let n = ty.elements();
     let spread: Vec<Datum> = args.iter().map(|a| stretch(a, &ty.shape)).collect();
     let strips: Vec<Slice<'_>> = spread.iter().map(|a| a.data.slice()).collect();
@@ -45,7 +46,7 @@ impl Visit for Reference<'_> {
 }
 
 /// One element by a scalar operation's reference.
-fn lane(op: ScalarOp, args: &[Literal]) -> Literal {
+pub(crate) fn lane(op: ScalarOp, args: &[Literal]) -> Literal {
     let args: Vec<Datum> = args.iter().map(|&x| Datum::scalar(x)).collect();
     let refs: Vec<&Datum> = args.iter().collect();
     let dtype = op.infer(&refs.iter().map(|a| a.ty.dtype).collect::<Vec<_>>()).expect("types were inferred");
@@ -85,7 +86,7 @@ fn pick(args: &[&Datum], ty: Type, from: impl Iterator<Item = (usize, usize)>) -
 ///
 /// # Errors
 /// A fault of the data: an index out of range or poisoned.
-pub fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum, Diag> {
+pub(crate) fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum, Diag> {
     let dims: Vec<_> = args.iter().map(|a| a.ty.dims()).collect();
     let dims: Vec<_> = dims.iter().map(|d| &d[..]).collect();
     Ok(match op.access(&dims) {
@@ -116,7 +117,7 @@ pub fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum,
     })
 }
 
-/// Where an element of a [`Access::Map`] comes from.
+/// The operand and the position that an element of an [`Access::Map`] comes from.
 pub(crate) fn source(pieces: &[Piece], shapes: &[&[usize]], at: &[usize]) -> (usize, usize) {
     let number = |d: &pallas_ir::Dim| d.as_number().expect("sizes are numbers at run time");
     let inside =
@@ -145,30 +146,23 @@ fn powi(x: &Datum, exponent: i32) -> Datum {
 
 fn dot(a: &Datum, b: &Datum, batch: &[(usize, usize)], contract: &[(usize, usize)], ty: Type) -> Datum {
     let (wide_a, wide_b) = (a.data.cast(ty.dtype), b.data.cast(ty.dtype));
-    let free = |rank: usize, used: &dyn Fn(usize) -> bool| (0..rank).filter(|&i| !used(i)).collect::<Vec<_>>();
-    let free_a = free(a.ty.shape.len(), &|i| batch.iter().chain(contract).any(|p| p.0 == i));
-    let free_b = free(b.ty.shape.len(), &|i| batch.iter().chain(contract).any(|p| p.1 == i));
-    let inner: Vec<usize> = contract.iter().map(|p| a.ty.shape[p.0]).collect();
-    let (step_a, step_b) = (strides(&a.ty.shape), strides(&b.ty.shape));
-    // Offsets of every contracted position, once.
-    let along = |axes: Vec<usize>, step: &[usize]| -> Vec<usize> {
-        positions(&inner).map(|k| k.iter().zip(&axes).map(|(k, &x)| k * step[x]).sum()).collect()
+    // The strides, in one side, of what it gives for the axes of the result, and of those that are summed over.
+    let side = |x: &Datum, own: fn(&(usize, usize)) -> usize| {
+        let step = strides(&x.ty.shape);
+        let used: Vec<usize> = batch.iter().chain(contract).map(own).collect();
+        let free: Vec<usize> = (0..step.len()).filter(|axis| !used.contains(axis)).map(|axis| step[axis]).collect();
+        let of = |pairs: &[(usize, usize)]| pairs.iter().map(|p| step[own(p)]).collect::<Vec<_>>();
+        (of(batch), free, of(contract))
     };
-    let ks: Vec<(usize, usize)> = along(contract.iter().map(|p| p.0).collect(), &step_a)
-        .into_iter()
-        .zip(along(contract.iter().map(|p| p.1).collect(), &step_b))
-        .collect();
-    let pairs: Vec<(usize, usize)> = positions(&ty.shape)
-        .map(|at| {
-            let (outer, rest) = at.split_at(batch.len());
-            let (left, right) = rest.split_at(free_a.len());
-            let base = |own: fn(&(usize, usize)) -> usize, free: &[usize], at: &[usize], step: &[usize]| -> usize {
-                let outer: usize = batch.iter().zip(outer).map(|(p, i)| i * step[own(p)]).sum();
-                outer + free.iter().zip(at).map(|(&x, i)| i * step[x]).sum::<usize>()
-            };
-            (base(|p| p.0, &free_a, left, &step_a), base(|p| p.1, &free_b, right, &step_b))
-        })
-        .collect();
+    let (batch_a, free_a, inner_a) = side(a, |p| p.0);
+    let (batch_b, free_b, inner_b) = side(b, |p| p.1);
+    let outer_a = [batch_a, free_a.clone(), vec![0; free_b.len()]].concat();
+    let outer_b = [batch_b, vec![0; free_a.len()], free_b].concat();
+    let offsets = |shape: &[usize], in_a: &[usize], in_b: &[usize]| -> Vec<(usize, usize)> {
+        positions(shape).map(|p| (flatten_with(&p, in_a), flatten_with(&p, in_b))).collect()
+    };
+    let inner: Vec<usize> = contract.iter().map(|p| a.ty.shape[p.0]).collect();
+    let (pairs, ks) = (offsets(&ty.shape, &outer_a, &outer_b), offsets(&inner, &inner_a, &inner_b));
     let data = contract_data(&wide_a, &wide_b, &pairs, &ks);
     let dirty = a.poison.is_some() || b.poison.is_some();
     let bad = |&(x, y): &(usize, usize)| ks.iter().any(|(i, j)| a.is_poison(x + i) || b.is_poison(y + j));
@@ -239,30 +233,20 @@ fn scan(op: ScalarOp, x: &Datum, axis: usize, reverse: bool) -> Datum {
 
 fn arg(max: bool, x: &Datum, axis: usize, ty: Type) -> Datum {
     let (step, n) = (strides(&x.ty.shape), x.ty.shape[axis]);
-    let better = |a: f64, b: f64| !b.is_nan() && (a.is_nan() || if max { a > b } else { a < b });
+    let better = Some(if max { Ordering::Greater } else { Ordering::Less });
     let (mut data, mut poison) = (Data::zeros(DType::I32, ty.elements()), vec![]);
     for (i, p) in positions(&ty.shape).enumerate() {
         let at = |k: usize| flatten_with(&p, &step) + k * step[axis];
-        // Ordered as integers where the type is one: 64-bit values do not fit a double.
         let wins = |k: usize, best: usize| {
             let (a, b) = (x.data.get(at(k)), x.data.get(at(best)));
-            match x.ty.dtype {
-                d if d.is_float() => better(a.as_f64(), b.as_f64()),
-                DType::U64 => {
-                    if max {
-                        a.bits > b.bits
-                    } else {
-                        a.bits < b.bits
-                    }
-                }
-                _ => {
-                    if max {
-                        a.as_i64() > b.as_i64()
-                    } else {
-                        a.as_i64() < b.as_i64()
-                    }
-                }
+            if x.ty.dtype.is_float() {
+                // The first NaN wins.
+                let (a, b) = (a.as_f64(), b.as_f64());
+                return !b.is_nan() && (a.is_nan() || a.partial_cmp(&b) == better);
             }
+            // Ordered as integers: 64-bit values do not fit a double.
+            let unsigned = x.ty.dtype == DType::U64;
+            Some(if unsigned { a.bits.cmp(&b.bits) } else { a.as_i64().cmp(&b.as_i64()) }) == better
         };
         let best = (1..n).fold(0, |best, k| if wins(k, best) { k } else { best });
         data.set(i, Literal::int(DType::I32, best as i64));
@@ -277,17 +261,12 @@ fn take(x: &Datum, index: &Datum, axis: usize, ty: Type) -> Result<Datum, Diag> 
     for (i, mut p) in positions(&ty.shape).enumerate() {
         if index.is_poison(i) {
             let message = "an index of take_along_axis is undefined (outside of its array, or uninitialised)".into();
-            return Err(Diag::new(
-                "poisoned-index",
-                pallas_ir::At::Operand(1),
-                message,
-                "mask the indices with `select`",
-            ));
+            return Err(Diag::new("poisoned-index", At::Operand(1), message, "mask the indices with `select`"));
         }
         let k = index.data.get(i).as_i64();
         if !(0..n as i64).contains(&k) {
             let message = format!("index {k} at {p:?} is out of range: axis {axis} has {n} elements");
-            return Err(Diag::new("index-range", pallas_ir::At::Operand(1), message, "clamp or mask the indices"));
+            return Err(Diag::new("index-range", At::Operand(1), message, "clamp or mask the indices"));
         }
         p[axis] = k as usize;
         from.push((0, flatten(&p, &x.ty.shape)));

@@ -3,7 +3,7 @@ use crate::error::Error;
 use pallas_ir::{At, Diag, Loc};
 use std::fmt;
 
-/// What went wrong, in which program, at which line of the user's source.
+/// A fault of a kernel, with its program and the line of the user's source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
     /// A short stable name of the class: `poison`, `race`, `unwritten` ...
@@ -14,9 +14,9 @@ pub struct Fault {
     pub program: Vec<i64>,
     /// The user's line; [`Loc::NONE`] when no line is to blame.
     pub loc: Loc,
-    /// What was found.
+    /// The fault that was found.
     pub message: String,
-    /// What to do.
+    /// The way to correct it.
     pub help: String,
 }
 

@@ -5,7 +5,7 @@
 use super::datum::{Data, Datum, flatten, positions, unflatten};
 use super::fault::Fault;
 use super::loads;
-use pallas_ir::{BlockDim, Frame, Kernel, Literal, Loc, Op, OperandId, OperandKind, Semantics, Type, View};
+use pallas_ir::{BlockDim, Frame, Kernel, Literal, Loc, OperandId, OperandKind, Semantics, Type, View};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
@@ -24,7 +24,7 @@ pub(super) struct Memory {
     pub(super) readers: Vec<[u32; 2]>,
     /// The operand whose data this shares.
     pub(super) alias: Option<OperandId>,
-    /// Which parallel program wrote a block.
+    /// The parallel program that wrote a block.
     pub(super) owner: HashMap<Vec<i64>, (u32, Loc)>,
     /// Blocks this parallel program has left.
     pub(super) left: HashSet<Vec<i64>>,
@@ -35,19 +35,20 @@ pub(super) struct Memory {
 /// Runs the accesses of one launch and judges them.
 pub struct Machine {
     pub(super) kernel: Arc<Kernel>,
-    grid: Vec<i64>,
-    sizes: Vec<i64>,
+    pub(super) grid: Vec<i64>,
+    /// Extents of the dimensions, by `DimId`.
+    pub(super) sizes: Vec<i64>,
     params: Vec<Option<Literal>>,
     pub(super) memory: Vec<Memory>,
     /// Program ids of the current step.
-    program: Vec<i64>,
+    pub(super) program: Vec<i64>,
     /// Parallel program, counted from 1.
     pub(super) lane: u32,
     /// Program ids of each parallel program's first step.
     pub(super) lanes: Vec<Vec<i64>>,
     /// Origin of each operand's block in this step, filled on demand.
     blocks: Vec<Option<Vec<i64>>>,
-    /// What the kernel printed.
+    /// Lines that the kernel printed.
     pub log: Vec<String>,
 }
 
@@ -60,6 +61,9 @@ pub enum Argument {
     /// A scalar.
     Param(Literal),
 }
+
+/// Positions of an access' elements in the array, and its mask.
+type Elements = (Vec<Option<usize>>, Option<Vec<bool>>);
 
 impl Machine {
     /// A machine about to run `kernel` with these dimension sizes (by `DimId`), grid extents and operands.
@@ -105,24 +109,8 @@ impl Machine {
     pub fn kernel(&self) -> &Arc<Kernel> {
         &self.kernel
     }
-    /// Extent of a dimension.
-    pub fn size(&self, dim: usize) -> i64 {
-        self.sizes[dim]
-    }
-    /// Extent of a grid axis.
-    pub fn grid(&self, axis: usize) -> i64 {
-        self.grid[axis]
-    }
-    /// This step's index along a grid axis.
-    pub fn program(&self, axis: usize) -> i64 {
-        self.program[axis]
-    }
-    /// This step's indices.
-    pub fn program_ids(&self) -> &[i64] {
-        &self.program
-    }
     /// A parameter's value.
-    pub fn param(&self, operand: OperandId) -> Literal {
+    pub(super) fn param(&self, operand: OperandId) -> Literal {
         self.params[operand.index()].expect("a parameter has a value")
     }
 
@@ -180,7 +168,7 @@ impl Machine {
         let o = self.kernel.operand(operand).clone();
         let index: Vec<i64> = match o.map {
             None => vec![0; o.block.len()],
-            Some(map) => super::walk::index_map(self, map, operand)?,
+            Some(map) => super::walk::index_map(self, map)?,
         };
         let mut origin = vec![];
         for (axis, (&block, &i)) in o.block.iter().zip(&index).enumerate() {
@@ -216,6 +204,19 @@ impl Machine {
         Ok(origin)
     }
 
+    /// Position of a view's zero in the array, and the array's axis of each of the view's.
+    fn frame(&mut self, operand: OperandId, view: &View, loc: Loc) -> Result<(Vec<i64>, Vec<usize>), Fault> {
+        let rank = self.kernel.operand(operand).block.len();
+        Ok(match view.frame {
+            Frame::Array => (vec![0; rank], (0..rank).collect()),
+            Frame::Block => {
+                let block = &self.kernel.operand(operand).block;
+                let kept = (0..rank).filter(|&a| block[a].kept()).collect();
+                (self.origin(operand, loc)?, kept)
+            }
+        })
+    }
+
     /// Array coordinates of every element of a view, `None` outside of the array. Elements that the mask leaves out may
     /// lie outside of the block.
     fn coordinates(
@@ -227,16 +228,7 @@ impl Machine {
         loc: Loc,
     ) -> Result<Vec<Option<usize>>, Fault> {
         let (o, shape) = (self.kernel.operand(operand).clone(), self.memory[operand.index()].shape.clone());
-        // Position of the view's zero in the array, and the extent each axis may use.
-        let mut base = vec![0; shape.len()];
-        let mut axes = vec![];
-        match view.frame {
-            Frame::Array => axes.extend(0..shape.len()),
-            Frame::Block => {
-                base = self.origin(operand, loc)?;
-                axes.extend((0..shape.len()).filter(|&a| o.block[a].kept()));
-            }
-        }
+        let (mut base, axes) = self.frame(operand, view, loc)?;
         let mut starts = starts.iter();
         let sizes: Vec<usize> = view.axes.iter().map(|a| a.size).collect();
         for (k, (view_axis, &axis)) in view.axes.iter().zip(&axes).enumerate() {
@@ -266,21 +258,26 @@ impl Machine {
         Ok(positions(&sizes).map(place).collect())
     }
 
-    /// What a load sees.
+    /// Positions of an access' elements, `None` outside of the array, and its mask; `args` are the starts, then the mask.
+    fn elements(&mut self, operand: OperandId, view: &View, args: &[&Datum], loc: Loc) -> Result<Elements, Fault> {
+        let (starts, rest) = args.split_at(view.dynamic());
+        let starts = self.starts(starts, loc)?;
+        let mask = rest.first().map(|mask| self.mask(mask, loc)).transpose()?;
+        Ok((self.coordinates(operand, view, &starts, mask.as_deref(), loc)?, mask))
+    }
+
+    /// The elements that a load sees.
     ///
     /// # Errors
     /// The block or the view is out of range; the mask is poisoned; another parallel program wrote an element.
-    pub fn load(&mut self, op: &Op, args: &[&Datum], loc: Loc) -> Result<Datum, Fault> {
-        let Op::Load { from, view, masked } = op else { unreachable!("called for loads") };
-        let starts = self.starts(view, args, loc)?;
-        let mask = if *masked { Some(self.mask(args[starts.len()], loc)?) } else { None };
-        let at = self.coordinates(*from, view, &starts, mask.as_deref(), loc)?;
-        let operand = self.kernel.operand(*from).clone();
+    pub(super) fn load(&mut self, from: OperandId, view: &View, args: &[&Datum], loc: Loc) -> Result<Datum, Fault> {
+        let (at, mask) = self.elements(from, view, args, loc)?;
+        let operand = self.kernel.operand(from).clone();
         let wanted = |i: usize| mask.as_ref().is_none_or(|m| m[i]);
         // Other programs' writes: of this output, or of the output that took over this input's memory.
-        if let Some(shared) = self.shared(*from) {
+        if let Some(shared) = self.shared(from) {
             for at in (0..at.len()).filter(|&i| wanted(i)).filter_map(|i| at[i]) {
-                self.note_read(*from, shared, at, loc)?;
+                self.note_read(from, shared, at, loc)?;
             }
         }
         if operand.kind == OperandKind::Input {
@@ -293,7 +290,7 @@ impl Machine {
         let mut poison: Vec<bool> =
             at.iter().map(|at| at.map_or(operand.fill.is_none(), |at| memory.unwritten[at])).collect();
         if mask.is_some() {
-            let other = args[starts.len() + 1];
+            let other = args[view.dynamic() + 1];
             for i in (0..at.len()).filter(|&i| !wanted(i)) {
                 data.set(i, other.data.get(0));
                 poison[i] = other.is_poison(0);
@@ -306,23 +303,20 @@ impl Machine {
     ///
     /// # Errors
     /// As [`Machine::load`]; poison would reach an output; the block was left before, or belongs to another program.
-    pub fn store(&mut self, op: &Op, args: &[&Datum], loc: Loc) -> Result<(), Fault> {
-        let Op::Store { to, view, masked } = op else { unreachable!("called for stores") };
+    pub(super) fn store(&mut self, to: OperandId, view: &View, args: &[&Datum], loc: Loc) -> Result<(), Fault> {
         let (value, rest) = (args[0], &args[1..]);
-        let starts = self.starts(view, rest, loc)?;
-        let mask = if *masked { Some(self.mask(rest[starts.len()], loc)?) } else { None };
-        let at = self.coordinates(*to, view, &starts, mask.as_deref(), loc)?;
-        let output = matches!(self.kernel.operand(*to).kind, OperandKind::Output { .. });
+        let (at, mask) = self.elements(to, view, rest, loc)?;
+        let output = matches!(self.kernel.operand(to).kind, OperandKind::Output { .. });
         if output {
-            self.visit_block(*to, view, loc)?;
+            self.visit_block(to, view, loc)?;
         }
         for (i, at) in at.iter().enumerate().filter(|(i, _)| mask.as_ref().is_none_or(|m| m[*i])) {
             let Some(at) = *at else { continue };
             if output {
                 if value.is_poison(i) {
-                    return Err(self.poisoned_store(*to, i, at, value, loc));
+                    return Err(self.poisoned_store(to, i, at, value, loc));
                 }
-                self.note_write(*to, at, loc)?;
+                self.note_write(to, at, loc)?;
             }
             let memory = &mut self.memory[to.index()];
             memory.data.set(at, value.data.get(i));
@@ -347,26 +341,29 @@ impl Machine {
         self.fault("poison", loc, message, hint)
     }
 
-    /// Which positions of a view's axis lie inside the array.
+    /// A mask of the positions of a view's axis that lie inside the array.
     ///
     /// # Errors
     /// As [`Machine::load`].
-    pub fn valid(&mut self, op: &Op, args: &[&Datum], loc: Loc) -> Result<Datum, Fault> {
-        let Op::Valid { of, view, axis } = op else { unreachable!("called for valid") };
-        let starts = self.starts(view, args, loc)?;
-        let o = self.kernel.operand(*of).clone();
-        let origin = if view.frame == Frame::Block { self.origin(*of, loc)? } else { vec![0; o.block.len()] };
-        let frame_axes: Vec<usize> =
-            (0..o.block.len()).filter(|&a| view.frame == Frame::Array || o.block[a].kept()).collect();
+    pub(super) fn valid(
+        &mut self,
+        of: OperandId,
+        view: &View,
+        axis: usize,
+        args: &[&Datum],
+        loc: Loc,
+    ) -> Result<Datum, Fault> {
+        let starts = self.starts(args, loc)?;
+        let (origin, frame_axes) = self.frame(of, view, loc)?;
         let kept: Vec<usize> = (0..view.axes.len()).filter(|&a| view.axes[a].kept).collect();
-        let v = view.axes[kept[*axis]];
-        let dynamic_before = view.axes[..kept[*axis]].iter().filter(|a| a.dynamic).count();
-        let array_axis = frame_axes[kept[*axis]];
+        let v = view.axes[kept[axis]];
+        let dynamic_before = view.axes[..kept[axis]].iter().filter(|a| a.dynamic).count();
+        let array_axis = frame_axes[kept[axis]];
         let start = origin[array_axis] + v.offset + if v.dynamic { starts[dynamic_before] } else { 0 };
         let extent = self.memory[of.index()].shape[array_axis] as i64;
         let inside = (0..v.size as i64).map(|i| (0..extent).contains(&(start + i * v.stride))).collect();
         let mut shape = vec![1; kept.len()];
-        shape[*axis] = v.size;
+        shape[axis] = v.size;
         Ok(Datum::new(Type::new(pallas_ir::DType::Bool, shape), Data::Bool(inside)))
     }
 
@@ -374,7 +371,7 @@ impl Machine {
     ///
     /// # Errors
     /// The index is poisoned or out of range.
-    pub fn prefetch(&mut self, of: OperandId, args: &[&Datum], loc: Loc) -> Result<Datum, Fault> {
+    pub(super) fn prefetch(&mut self, of: OperandId, args: &[&Datum], loc: Loc) -> Result<Datum, Fault> {
         let mut at = vec![];
         for (axis, index) in args.iter().enumerate() {
             let i = self.integer(index, "an index of a prefetched operand", loc)?;
@@ -424,8 +421,8 @@ impl Machine {
         };
         Err(self.fault(code, loc, message, help))
     }
-    fn starts(&self, view: &View, args: &[&Datum], loc: Loc) -> Result<Vec<i64>, Fault> {
-        args[..view.dynamic()].iter().map(|a| self.integer(a, "a view's start", loc)).collect()
+    fn starts(&self, starts: &[&Datum], loc: Loc) -> Result<Vec<i64>, Fault> {
+        starts.iter().map(|a| self.integer(a, "a view's start", loc)).collect()
     }
     fn mask(&self, mask: &Datum, loc: Loc) -> Result<Vec<bool>, Fault> {
         if mask.poison.is_some() {

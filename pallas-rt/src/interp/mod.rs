@@ -2,16 +2,17 @@
 //!
 //! [`datum`] typed elements with poison; [`eval`] what pure operations compute; [`machine`] memory; [`sharing`] who may
 //! touch what; [`walk`] the tile IR. Eager execution of a kernel's Rust body uses the same machine through [`walk::step`].
-pub mod datum;
-pub mod eval;
+pub(crate) mod datum;
+pub(crate) mod eval;
 mod fault;
 mod loads;
-pub mod machine;
+pub(crate) mod machine;
 mod sharing;
 pub mod walk;
 
-pub use datum::{Data, Datum};
-pub use fault::Fault;
+pub use datum::Data;
+pub(crate) use datum::Datum;
+pub(crate) use fault::Fault;
 pub use loads::{Loads, loads};
 pub use machine::{Argument, Machine};
 

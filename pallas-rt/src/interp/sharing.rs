@@ -1,4 +1,4 @@
-//! Who may touch what: reads and writes of outputs by parallel programs, and the order in which blocks are visited.
+//! Conflicts between programs: reads and writes of outputs by parallel programs, and the order in which blocks are visited.
 use super::datum::unflatten;
 use super::fault::Fault;
 use super::machine::Machine;
@@ -83,12 +83,8 @@ impl Machine {
             if memory.left.contains(&origin) {
                 let message =
                     format!("the block of `{name}` at {origin:?} is revisited after another block was written");
-                return Err(self.fault(
-                    "revisit",
-                    loc,
-                    message,
-                    "order the grid so that steps on one block are consecutive",
-                ));
+                let help = "order the grid so that steps on one block are consecutive";
+                return Err(self.fault("revisit", loc, message, help));
             }
         }
         let (owner, first) = *memory.owner.entry(origin.clone()).or_insert((lane, loc));
@@ -97,12 +93,8 @@ impl Machine {
             let message = format!(
                 "a race: the block of `{name}` at {origin:?} is written by two parallel programs; the other is {other}, which stores at {first}"
             );
-            return Err(self.fault(
-                "race",
-                loc,
-                message,
-                "make the axis `arbitrary`, or let its index choose the block",
-            ));
+            let help = "make the axis `arbitrary`, or let its index choose the block";
+            return Err(self.fault("race", loc, message, help));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@ use super::datum::Datum;
 use super::eval;
 use super::fault::Fault;
 use super::machine::Machine;
-use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, RegionId, Value};
+use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Loc, Op, RegionId, Value};
 use std::sync::Arc;
 
 /// The oracle's order of parallel programs is random but fixed, so that a failure repeats.
@@ -29,8 +29,8 @@ pub fn run(machine: &mut Machine) -> Result<(), Fault> {
 ///
 /// # Errors
 /// A prefetched value it uses is out of range.
-pub(super) fn index_map(machine: &mut Machine, map: RegionId, _operand: OperandId) -> Result<Vec<i64>, Fault> {
-    let ids: Vec<Datum> = machine.program_ids().iter().map(|&p| Datum::scalar(Literal::int(DType::I32, p))).collect();
+pub(super) fn index_map(machine: &mut Machine, map: RegionId) -> Result<Vec<i64>, Fault> {
+    let ids: Vec<Datum> = machine.program.iter().map(|&p| Datum::scalar(Literal::int(DType::I32, p))).collect();
     let index = Walk::new(machine).region(map, &ids)?;
     Ok(index.iter().map(|d| d.data.get(0).as_i64()).collect())
 }
@@ -113,7 +113,7 @@ impl<'m> Walk<'m> {
     }
 }
 
-/// How often `for` runs its body.
+/// Number of times that `for` runs its body.
 ///
 /// # Errors
 /// The step is not positive.
@@ -123,7 +123,7 @@ pub fn trip_count(lo: i64, hi: i64, step: i64) -> Result<i64, String> {
     }
     Ok(((hi - lo).max(0) + step - 1) / step)
 }
-/// What is said of a step that is not positive.
+/// The message for a step that is not positive.
 pub(crate) fn step_refused(step: i64) -> String {
     format!("the step of this `for` is {step}; it must be at least 1")
 }
@@ -149,29 +149,26 @@ pub fn step(
                 |d: pallas_ir::Diag| machine.fault_at(d.code, loc, format!("{}\n  help: {}", d.message, d.help));
             eval::structural(op, args, typed()).map_err(located)?
         }
-        Op::ProgramId(axis) => int(machine.program(*axis)),
-        Op::NumPrograms(axis) => int(machine.grid(*axis)),
-        Op::Extent(dim) => int(machine.size(dim.index())),
+        Op::ProgramId(axis) => int(machine.program[*axis]),
+        Op::NumPrograms(axis) => int(machine.grid[*axis]),
+        Op::Extent(dim) => int(machine.sizes[dim.index()]),
         Op::Param(o) => Datum::scalar(machine.param(*o)),
         Op::Prefetch(o) => machine.prefetch(*o, args, loc)?,
-        Op::Load { .. } => machine.load(op, args, loc)?,
-        Op::Valid { .. } => machine.valid(op, args, loc)?,
-        Op::Store { .. } => {
-            machine.store(op, args, loc)?;
+        Op::Load { from, view, .. } => machine.load(*from, view, args, loc)?,
+        Op::Valid { of, view, axis } => machine.valid(*of, view, *axis, args, loc)?,
+        Op::Store { to, view, .. } => {
+            machine.store(*to, view, args, loc)?;
             return Ok(None);
         }
         Op::DebugPrint(label) => {
-            let line = format!("{loc}: program {:?}: {label} = {}", machine.program_ids(), show(args[0]));
+            let line = format!("{loc}: program {:?}: {label} = {}", machine.program, show(args[0]));
             machine.log.push(line);
             return Ok(None);
         }
         Op::DebugAssert(message) => {
             if args[0].poison.is_some() {
-                return Err(machine.fault_at(
-                    "poisoned-decision",
-                    loc,
-                    "the condition of this assertion is undefined".into(),
-                ));
+                let message = "the condition of this assertion is undefined".into();
+                return Err(machine.fault_at("poisoned-decision", loc, message));
             }
             if let Some(i) = (0..args[0].data.len()).find(|&i| args[0].data.get(i).as_i64() == 0) {
                 let at = super::datum::unflatten(i, &args[0].ty.shape);

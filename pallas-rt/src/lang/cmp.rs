@@ -2,8 +2,7 @@
 //!
 //! Handles implement neither `PartialEq` nor `PartialOrd`, whose results would have to be host truth values; helper
 //! functions, which no macro rewrites, call the methods: `t.gt(0.0)`.
-use super::context::{self, Handle};
-use super::decide::{AtRunTime, AtTrace, Elementwise, Key};
+use super::decide::{AtRunTime, AtTrace, Elementwise, Key, Truth};
 use super::operand::{Choice, Staged, host_constant};
 use super::operators::elementwise;
 use super::tile::{Scalar, Tile};
@@ -59,18 +58,9 @@ macro_rules! comparisons {
                 #[inline]
                 fn $name(&self, other: &R) -> bool { *self $op *other }
             }
-            left! { $Trait $name $Op i8 i8; u8 u8; i16 i16; u16 u16; i32 i32; u32 u32; i64 i64; u64 u64; usize i32; usize u32; f64 f64; bool bool }
-            impl<T: Float> $Trait<Tile<T>, Tile<bool>> for f32 {
-                #[track_caller]
-                fn $name(&self, other: &Tile<T>) -> Tile<bool> {
-                    elementwise(ScalarOp::$Op, &[host_constant::<T, f32>(*self), other.handle])
-                }
-            }
-            impl<T: Float> $Trait<Scalar<T>, Scalar<bool>> for f32 {
-                #[track_caller]
-                fn $name(&self, other: &Scalar<T>) -> Scalar<bool> {
-                    elementwise(ScalarOp::$Op, &[host_constant::<T, f32>(*self), other.handle])
-                }
+            left! {
+                $Trait $name $Op [] i8 i8; [] u8 u8; [] i16 i16; [] u16 u16; [] i32 i32; [] u32 u32; [] i64 i64; [] u64 u64;
+                [] usize i32; [] usize u32; [] f64 f64; [] bool bool; [T: Float] f32 T
             }
         )*
         /// Brings the comparisons of everything that is no tile or scalar into method position.
@@ -93,20 +83,18 @@ macro_rules! comparisons {
 }
 /// A host number on the left of its own element type.
 macro_rules! left {
-    ($Trait:ident $name:ident $Op:ident $($H:ident $T:ident);*) => {$(
-        impl $Trait<Tile<$T>, Tile<bool>> for $H {
-            #[track_caller]
-            fn $name(&self, other: &Tile<$T>) -> Tile<bool> {
-                elementwise(ScalarOp::$Op, &[host_constant::<$T, $H>(*self), other.handle])
-            }
-        }
-        impl $Trait<Scalar<$T>, Scalar<bool>> for $H {
-            #[track_caller]
-            fn $name(&self, other: &Scalar<$T>) -> Scalar<bool> {
-                elementwise(ScalarOp::$Op, &[host_constant::<$T, $H>(*self), other.handle])
-            }
-        }
+    ($Trait:ident $name:ident $Op:ident $([$($generics:tt)*] $N:ident $T:ident);*) => {$(
+        left! { @ $Trait $name $Op [$($generics)*] $N $T Tile }
+        left! { @ $Trait $name $Op [$($generics)*] $N $T Scalar }
     )*};
+    (@ $Trait:ident $name:ident $Op:ident [$($generics:tt)*] $N:ident $T:ident $H:ident) => {
+        impl<$($generics)*> $Trait<$H<$T>, $H<bool>> for $N {
+            #[track_caller]
+            fn $name(&self, other: &$H<$T>) -> $H<bool> {
+                elementwise(ScalarOp::$Op, &[host_constant::<$T, $N>(*self), other.handle])
+            }
+        }
+    };
 }
 comparisons! {
     lt Lt Less PartialOrd <
@@ -122,18 +110,17 @@ comparisons! {
     message = "`&&` and `||` need `bool`s, run-time scalars or tiles of `bool`, found `{Self}`",
     label = "this is a `{Self}`"
 )]
-pub trait Left {
-    /// Whether `&&` asks for a right side that has no effect.
+pub trait Left: Truth {
+    /// Is true if `&&` asks for a right side that has no effect.
     #[doc(hidden)]
-    fn left_and(&self) -> bool;
-    /// Whether `||` asks for a right side that has no effect.
+    fn left_and(&self) -> bool {
+        true
+    }
+    /// Is true if `||` asks for a right side that has no effect.
     #[doc(hidden)]
-    fn left_or(&self) -> bool;
-    /// The value, where it decides alone.
-    #[doc(hidden)]
-    fn value(&self) -> bool;
-    #[doc(hidden)]
-    fn handle(&self) -> Option<Handle>;
+    fn left_or(&self) -> bool {
+        true
+    }
 }
 impl Left for bool {
     #[inline]
@@ -144,34 +131,9 @@ impl Left for bool {
     fn left_or(&self) -> bool {
         !*self
     }
-    #[inline]
-    fn value(&self) -> bool {
-        *self
-    }
-    fn handle(&self) -> Option<Handle> {
-        None
-    }
 }
-macro_rules! always_needed {
-    ($($T:ident)*) => {$(
-        impl Left for $T<bool> {
-            fn left_and(&self) -> bool {
-                true
-            }
-            fn left_or(&self) -> bool {
-                true
-            }
-            #[track_caller]
-            fn value(&self) -> bool {
-                context::decide(self.handle, "a condition") != 0
-            }
-            fn handle(&self) -> Option<Handle> {
-                Some(self.handle)
-            }
-        }
-    )*};
-}
-always_needed! { Tile Scalar }
+impl Left for Tile<bool> {}
+impl Left for Scalar<bool> {}
 
 /// `a && b`, `a || b`: truth values of the host and of run time short-circuit, by the decision `When`; a right side
 /// without effect is computed beside a run-time one, and tiles compute both sides. Nothing has a host value before a
@@ -210,20 +172,24 @@ impl Logic<bool, bool, AtTrace> for bool {
         right.unwrap_or(true)
     }
 }
+/// The left side, where it has decided alone; else both, combined.
+#[track_caller]
+fn combine<S: Staged>(op: ScalarOp, left: impl Choice<bool>, right: Option<impl Choice<bool>>) -> S {
+    match right {
+        None => S::from_handle(left.choice()),
+        Some(right) => elementwise(op, &[left.choice(), right.choice()]),
+    }
+}
 macro_rules! logic {
     ($($L:ty, $R:ty => $Out:ident $When:ident;)*) => {$(
         impl Logic<$R, $Out<bool>, $When> for $L {
             #[track_caller]
             fn and(self, right: Option<$R>) -> $Out<bool> {
-                // The left side has decided alone.
-                let Some(right) = right else { return $Out::from_handle(Choice::<bool>::choice(self)) };
-                elementwise(ScalarOp::BitAnd, &[Choice::<bool>::choice(self), Choice::<bool>::choice(right)])
+                combine(ScalarOp::BitAnd, self, right)
             }
             #[track_caller]
             fn or(self, right: Option<$R>) -> $Out<bool> {
-                // The left side has decided alone.
-                let Some(right) = right else { return $Out::from_handle(Choice::<bool>::choice(self)) };
-                elementwise(ScalarOp::BitOr, &[Choice::<bool>::choice(self), Choice::<bool>::choice(right)])
+                combine(ScalarOp::BitOr, self, right)
             }
         }
     )*};
@@ -238,7 +204,7 @@ logic! {
     Scalar<bool>, Tile<bool> => Tile Elementwise;
 }
 
-/// What number patterns of a `match` are compared with; references to it stand for it.
+/// A value that number patterns of a `match` are compared with; references to it stand for it.
 pub trait Matched: Copy {
     /// Itself, whatever it was borrowed by.
     #[doc(hidden)]

@@ -24,7 +24,7 @@ const POISON: Value = Value(u32::MAX);
 /// A mistake and the line that made it.
 #[derive(Clone, Debug)]
 pub(crate) struct Mistake {
-    /// What is wrong.
+    /// The diagnostic.
     pub diag: Diag,
     /// The user's line.
     pub loc: Loc,
@@ -50,7 +50,7 @@ struct Context {
     /// Number of the region opened last.
     regions: u32,
     mistake: Option<Mistake>,
-    /// Where the kernel was called.
+    /// The line at which the kernel was called.
     entered: Loc,
 }
 
@@ -60,32 +60,12 @@ thread_local! {
 }
 static GENERATION: AtomicU32 = AtomicU32::new(1);
 
-/// Restores the outer context when the body ends, also by a panic.
-struct Guard {
-    outer: Option<Context>,
-    outer_tracing: bool,
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        CURRENT.replace(self.outer.take());
-        TRACING.set(self.outer_tracing);
-    }
-}
-
-fn enter(mode: Mode, entered: Loc) -> Guard {
-    let tracing = matches!(mode, Mode::Trace(_));
-    let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
-    let outer = CURRENT.replace(Some(Context { generation, mode, open: vec![0], regions: 0, mistake: None, entered }));
-    Guard { outer, outer_tracing: TRACING.replace(tracing) }
-}
-
-/// Whether a kernel's body is running on this thread, and where it was called.
+/// The line at which the kernel was called whose body runs on this thread, if one does.
 pub(crate) fn inside() -> Option<Loc> {
     CURRENT.with_borrow(|c| c.as_ref().map(|c| c.entered))
 }
 
-/// Whether operations are recorded.
+/// Is true if operations are recorded.
 pub(crate) fn tracing() -> bool {
     TRACING.get()
 }
@@ -119,13 +99,14 @@ pub(crate) fn eager(machine: Machine, entered: Loc, f: impl FnOnce()) -> Result<
     }
 }
 
-/// Runs a body. Behind its first mistake tiles have no shape, so what the body then panics of may be no mistake of its own.
+/// Runs a body. After its first mistake tiles have no shape, so a later panic may be a consequence of it.
 fn run(mode: Mode, entered: Loc, f: impl FnOnce()) -> (Context, Option<Box<dyn Any + Send>>) {
-    let guard = enter(mode, entered);
+    let outer_tracing = TRACING.replace(matches!(mode, Mode::Trace(_)));
+    let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
+    let outer = CURRENT.replace(Some(Context { generation, mode, open: vec![0], regions: 0, mistake: None, entered }));
     let panic = catch_unwind(AssertUnwindSafe(f)).err();
-    let context = CURRENT.take().expect("the guard keeps the context");
-    drop(guard);
-    (context, panic)
+    TRACING.set(outer_tracing);
+    (CURRENT.replace(outer).expect("kernels inside of this one put it back"), panic)
 }
 
 impl Context {
@@ -136,7 +117,7 @@ impl Context {
         self.regions += 1;
         self.open.push(self.regions);
     }
-    /// Whether the handle's value is of this kernel and its region is open.
+    /// Is true if the handle's value is of this kernel and its region is open.
     fn holds(&self, h: &Handle) -> bool {
         h.generation == self.generation && self.open.contains(&h.region)
     }
@@ -166,25 +147,13 @@ impl Context {
     }
     fn emit(&mut self, op: Op, args: &[Handle], loc: Loc) -> Option<Value> {
         let args = self.resolve(args, loc)?;
-        let result = match &mut self.mode {
-            Mode::Trace(builder) => builder.append(op, &args, loc).map_err(Err),
-            Mode::Eager(eager) => eager.emit(&op, &args, loc).map_err(Ok),
-        };
-        match result {
-            Ok(value) => value,
-            Err(Err(diag)) => {
+        match &mut self.mode {
+            Mode::Eager(eager) => eager.emit(&op, &args, loc),
+            Mode::Trace(builder) => builder.append(op, &args, loc).unwrap_or_else(|diag| {
                 self.blame(diag, loc);
                 None
-            }
-            Err(Ok(())) => None,
+            }),
         }
-    }
-    /// Opens a region of the trace with parameters of these types.
-    fn begin(&mut self, types: &[Type]) -> Vec<Handle> {
-        let Mode::Trace(builder) = &mut self.mode else { return vec![] };
-        let params = builder.begin(types);
-        self.open_region();
-        params.into_iter().map(|value| self.handle(value)).collect()
     }
     fn kernel(&self) -> &Kernel {
         match &self.mode {
@@ -205,36 +174,30 @@ impl Context {
 
 impl Eager {
     /// Computes; a fault stops everything after it, since later operations see poisoned handles.
-    fn emit(&mut self, op: &Op, args: &[Value], loc: Loc) -> Result<Option<Value>, ()> {
+    fn emit(&mut self, op: &Op, args: &[Value], loc: Loc) -> Option<Value> {
         if self.fault.is_some() {
-            return Err(());
+            return None;
         }
         let data: Vec<&Datum> = args.iter().map(|v| &self.values[v.index()]).collect();
         let types: Vec<&Type> = data.iter().map(|d| &d.ty).collect();
         let step = pallas_ir::infer(self.machine.kernel(), op, &types)
             .map_err(|d| self.machine.fault_at(d.code, loc, d.to_string()))
             .and_then(|ty| walk::step(&mut self.machine, op, &data, ty, loc));
+        self.sound(step)?.map(|d| self.push(d))
+    }
+    /// Returns the result of a step; keeps the first fault.
+    fn sound<T>(&mut self, step: Result<T, Fault>) -> Option<T> {
         match step {
-            Ok(result) => Ok(result.map(|d| self.push(d))),
+            Ok(result) => Some(result),
             Err(fault) => {
-                self.fault = Some(fault);
-                Err(())
+                self.fault.get_or_insert(fault);
+                None
             }
         }
     }
     fn push(&mut self, d: Datum) -> Value {
         self.values.push(d);
         Value(self.values.len() as u32 - 1)
-    }
-    /// A scalar that decides something; 0 after a fault.
-    fn decide(&mut self, v: Value, what: &str, loc: Loc) -> i64 {
-        match self.machine.integer(&self.values[v.index()], what, loc) {
-            Ok(x) => x,
-            Err(fault) => {
-                self.fault.get_or_insert(fault);
-                0
-            }
-        }
     }
 }
 
@@ -298,7 +261,7 @@ pub(crate) fn shown_type(h: Handle) -> Option<Type> {
 pub(crate) fn generation() -> u32 {
     with(|c| c.generation).unwrap_or(0)
 }
-/// Whether a ref belongs to the kernel call that runs; a foreign one is a mistake.
+/// Is true if a ref belongs to the kernel call that runs; a foreign one is a mistake.
 #[track_caller]
 pub(crate) fn owns(generation: u32) -> bool {
     let loc = Loc::caller();
@@ -312,7 +275,7 @@ pub(crate) fn owns(generation: u32) -> bool {
     .unwrap_or(true)
 }
 
-/// How many instructions the trace has, for [`named`].
+/// Number of instructions of the trace, for [`named`].
 pub fn so_far() -> usize {
     with(|c| match &c.mode {
         Mode::Trace(builder) => builder.kernel().insts.len(),
@@ -348,10 +311,9 @@ pub(crate) fn decide(h: Handle, what: &str) -> i64 {
     let loc = Loc::caller();
     let value = with(|c| {
         let value = c.resolve(&[h], loc)?[0];
-        match &mut c.mode {
-            Mode::Eager(eager) => Some(eager.decide(value, what, loc)),
-            Mode::Trace(_) => None,
-        }
+        let Mode::Eager(eager) = &mut c.mode else { return None };
+        let decided = eager.machine.integer(&eager.values[value.index()], what, loc);
+        eager.sound(decided)
     });
     value.flatten().unwrap_or(0)
 }
@@ -359,15 +321,14 @@ pub(crate) fn decide(h: Handle, what: &str) -> i64 {
 /// Counts the turns that an eager `while` has begun; one too many is a fault.
 pub(crate) fn count_turns(turns: u64, loc: Loc) {
     with(|c| {
-        if let Mode::Eager(eager) = &mut c.mode
-            && let Err(fault) = eager.machine.turn(turns, loc)
-        {
-            eager.fault.get_or_insert(fault);
+        if let Mode::Eager(eager) = &mut c.mode {
+            let turn = eager.machine.turn(turns, loc);
+            eager.sound(turn);
         }
     });
 }
 
-/// Whether this step can go on: eager loops stop after a fault.
+/// Is true if this step can go on: eager loops stop after a fault.
 pub(crate) fn healthy() -> bool {
     with(|c| match &c.mode {
         Mode::Eager(eager) => eager.fault.is_none() && c.mistake.is_none(),
@@ -435,22 +396,17 @@ pub(crate) fn types(of: &[Handle], loc: Loc) -> Vec<Type> {
 /// Opens a region of the trace whose parameters have these types, after an optional i32 index, and the names of `like`.
 pub(crate) fn begin(index: bool, types: Vec<Type>, like: &[Handle]) -> Vec<Handle> {
     with(|c| {
+        let Mode::Trace(builder) = &mut c.mode else { return vec![] };
         let index: Vec<Type> = index.then(|| Type::scalar(DType::I32)).into_iter().collect();
-        let params = c.begin(&[&index[..], &types].concat());
-        if let Mode::Trace(b) = &mut c.mode {
-            // A variable that a loop carries keeps its name.
-            for (&param, h) in params[index.len().min(params.len())..].iter().zip(like) {
-                b.kernel_mut().name_as(param.value, h.value);
-            }
+        let params = builder.begin(&[&index[..], &types].concat());
+        // A variable that a loop carries keeps its name.
+        for (&param, h) in params[index.len()..].iter().zip(like) {
+            builder.kernel_mut().name_as(param, h.value);
         }
-        params
+        c.open_region();
+        params.into_iter().map(|value| c.handle(value)).collect()
     })
     .unwrap_or_default()
-}
-
-/// Opens a region of the trace with `n` i32 parameters: the program ids of an index map.
-pub(crate) fn begin_scalars(n: usize) -> Vec<Handle> {
-    with(|c| c.begin(&vec![Type::scalar(DType::I32); n])).unwrap_or_default()
 }
 
 /// Closes the innermost region of the trace, which begins at `loc`.

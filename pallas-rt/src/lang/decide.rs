@@ -1,4 +1,4 @@
-//! When a condition is decided, and what a region may then change, read and give.
+//! The time at which a condition is decided, and what a region may then change, read and give.
 //!
 //! The decision is a type, inferred from the condition. [`Undecided`] stands for none: it keeps rustc from inferring a
 //! decision from a variable that only one of the others allows, which would blame the condition instead of the variable.
@@ -10,22 +10,15 @@ use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::panic::RefUnwindSafe;
 
-/// What an `if` or `while` may test, and when it is decided.
-///
-/// The decision is a parameter, not an associated type: a wrong condition is then reported once, not again for each use
-/// of its decision.
-#[diagnostic::on_unimplemented(
-    message = "a condition must be a `bool` or a run-time `Scalar<bool>`, found `{Self}`",
-    label = "this is a `{Self}`",
-    note = "choose between tiles with `select(mask, a, b)`, or reduce the mask: `mask.any(..).item()`"
-)]
-pub trait Condition<When: Decision>: Sized {
+/// A truth value of the host, of run time, or of each element.
+pub trait Truth {
+    /// The value, where it decides alone.
     #[doc(hidden)]
     fn value(&self) -> bool;
     #[doc(hidden)]
     fn handle(&self) -> Option<Handle>;
 }
-impl Condition<AtTrace> for bool {
+impl Truth for bool {
     #[inline]
     fn value(&self) -> bool {
         *self
@@ -34,15 +27,18 @@ impl Condition<AtTrace> for bool {
         None
     }
 }
-impl Condition<AtRunTime> for Scalar<bool> {
-    #[track_caller]
-    fn value(&self) -> bool {
-        context::decide(self.handle, "a condition") != 0
-    }
-    fn handle(&self) -> Option<Handle> {
-        Some(self.handle)
-    }
-}
+/// Condition of an `if` or `while`; `When` it is decided.
+///
+/// The decision is a parameter, not an associated type: a wrong condition is then reported once, not again for each use
+/// of its decision.
+#[diagnostic::on_unimplemented(
+    message = "a condition must be a `bool` or a run-time `Scalar<bool>`, found `{Self}`",
+    label = "this is a `{Self}`",
+    note = "choose between tiles with `select(mask, a, b)`, or reduce the mask: `mask.any(..).item()`"
+)]
+pub trait Condition<When: Decision>: Truth {}
+impl Condition<AtTrace> for bool {}
+impl Condition<AtRunTime> for Scalar<bool> {}
 
 /// Decided by the host, once, while the kernel is traced.
 #[derive(Clone, Copy, Debug)]
@@ -57,11 +53,11 @@ pub enum Elementwise {}
 #[derive(Clone, Copy, Debug)]
 pub enum Undecided {}
 
-/// When a condition is decided.
+/// The time at which a condition is decided.
 pub trait Decision: Sized {
     /// Exists only where a region is decided at run time.
     type Pass;
-    /// Whether the right side of `&&` and `||` is computed whatever the left one is.
+    /// Is true if the right side of `&&` and `||` is computed whatever the left one is.
     #[doc(hidden)]
     const BOTH: bool = false;
     #[doc(hidden)]
@@ -114,16 +110,25 @@ impl MayDefer for Elementwise {}
 #[diagnostic::do_not_recommend]
 impl MayDefer for Undecided {}
 
-/// What a staged region can carry from one side or iteration to the next: tiles, scalars, tuples and arrays of them.
+/// Values that a staged region can carry from one side or iteration to the next: tiles, scalars, tuples and arrays of them.
 pub trait Carry {
     #[doc(hidden)]
     fn collect(&self, out: &mut Vec<Handle>);
     #[doc(hidden)]
     fn assign(&mut self, from: &mut dyn Iterator<Item = Handle>);
 }
-macro_rules! carry_handle {
-    ($($T:ident)*) => {$(
-        impl<T: Elem> Carry for $T<T> {
+macro_rules! handles {
+    ($($H:ident)*) => {$(
+        impl Truth for $H<bool> {
+            #[track_caller]
+            fn value(&self) -> bool {
+                context::decide(self.handle, "a condition") != 0
+            }
+            fn handle(&self) -> Option<Handle> {
+                Some(self.handle)
+            }
+        }
+        impl<T: Elem> Carry for $H<T> {
             fn collect(&self, out: &mut Vec<Handle>) {
                 out.push(self.handle);
             }
@@ -135,7 +140,7 @@ macro_rules! carry_handle {
         }
     )*};
 }
-carry_handle! { Tile Scalar }
+handles! { Tile Scalar }
 impl Carry for () {
     fn collect(&self, _: &mut Vec<Handle>) {}
     fn assign(&mut self, _: &mut dyn Iterator<Item = Handle>) {}
@@ -156,12 +161,7 @@ macro_rules! carry_tuple {
         }
     };
 }
-carry_tuple! { A 0 }
-carry_tuple! { A 0, B 1 }
-carry_tuple! { A 0, B 1, C 2 }
-carry_tuple! { A 0, B 1, C 2, D 3 }
-carry_tuple! { A 0, B 1, C 2, D 3, E 4 }
-carry_tuple! { A 0, B 1, C 2, D 3, E 4, F 5 }
+tuples! { carry_tuple }
 
 /// [`Carry`] where the region is decided at run time; anything where the host decides.
 #[diagnostic::on_unimplemented(
@@ -189,7 +189,7 @@ impl<T: Carry> Changes<AtRunTime> for T {
     }
 }
 
-/// What an `if` may give: [`Carry`] where it is decided at run time.
+/// Values that an `if` may give: [`Carry`] where it is decided at run time.
 #[diagnostic::on_unimplemented(
     message = "an `if` or `match` that is decided at run time gives a host `{Self}`",
     label = "a host `{Self}`",
@@ -203,7 +203,7 @@ impl<T> Gives<Undecided> for T {}
 #[diagnostic::do_not_recommend]
 impl<T: Carry> Gives<AtRunTime> for T {}
 
-/// What a region decided at run time may read: nothing that can change through a shared reference.
+/// Values that a region decided at run time may read: nothing that can change through a shared reference.
 ///
 /// This trait takes what is [`Sync`]; [`Held::steady`] takes what is [`RefUnwindSafe`] before it is asked: `Rc` is the
 /// one and not the other, `dyn Fn + Sync` the other way round, and neither holds of `Cell`.
@@ -257,19 +257,7 @@ impl<T> Drop for HostValuesStayTheSameWhereDecidedAtRunTime<T> {
 }
 
 /// Names a region's decision in the expansion.
-#[derive(Debug)]
-pub struct Key<When>(PhantomData<When>);
-impl<When> Key<When> {
-    pub(super) fn new() -> Self {
-        Key(PhantomData)
-    }
-}
-impl<When> Clone for Key<When> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<When> Copy for Key<When> {}
+pub type Key<When> = PhantomData<When>;
 
 /// A variable that a region changes.
 pub type Slot<'a, When> = &'a mut (dyn Changes<When> + 'a);

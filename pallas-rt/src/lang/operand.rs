@@ -1,4 +1,4 @@
-//! What may stand where: tiles, run-time scalars and host numbers beside each other, shapes and axes.
+//! Operands that may stand beside each other: tiles, run-time scalars and host numbers; shapes and axes.
 use super::context::{self, Handle};
 use super::tile::{Scalar, Tile};
 use pallas_ir::dtype::Real;
@@ -20,7 +20,7 @@ pub trait Staged: Copy {
     #[doc(hidden)]
     fn from_handle(handle: Handle) -> Self;
 }
-macro_rules! staged {
+macro_rules! handles {
     ($($H:ident)*) => {$(
         impl<T: Elem> Staged for $H<T> {
             type Elem = T;
@@ -32,9 +32,16 @@ macro_rules! staged {
                 $H::new(handle)
             }
         }
+        /// Only for the words of rustc: one of other elements is no [`Host`], which is all that is to be said.
+        #[diagnostic::do_not_recommend]
+        impl<T, U: Elem> HostOperand<T> for $H<U> {
+            fn element(self) -> Handle {
+                self.handle
+            }
+        }
     )*};
 }
-staged! { Tile Scalar }
+handles! { Tile Scalar }
 
 /// Host numbers that may stand beside a tile or a scalar.
 #[diagnostic::on_unimplemented(
@@ -47,33 +54,23 @@ pub trait Host: Copy {
     #[doc(hidden)]
     fn literal(self, dtype: DType) -> Result<Literal, Diag>;
 }
-macro_rules! host_integers {
-    ($($H:ty)*) => {$(
+/// Types of host numbers -> their conversion to a literal.
+macro_rules! host {
+    ($($($H:ty)+, |$x:ident, $dtype:pat_param| $literal:expr;)*) => {$($(
         #[diagnostic::do_not_recommend]
         impl Host for $H {
-            fn literal(self, dtype: DType) -> Result<Literal, Diag> {
-                integer(self as i128, dtype)
+            fn literal(self, $dtype: DType) -> Result<Literal, Diag> {
+                let $x = self;
+                $literal
             }
         }
-    )*};
+    )+)*};
 }
-host_integers! { i8 u8 i16 u16 i32 u32 i64 u64 isize usize }
-macro_rules! host_floats {
-    ($($H:ty)*) => {$(
-        #[diagnostic::do_not_recommend]
-        impl Host for $H {
-            fn literal(self, dtype: DType) -> Result<Literal, Diag> {
-                Ok(Literal::new(dtype, self.into()))
-            }
-        }
-    )*};
-}
-host_floats! { f32 f64 half::f16 half::bf16 }
-#[diagnostic::do_not_recommend]
-impl Host for bool {
-    fn literal(self, _: DType) -> Result<Literal, Diag> {
-        Ok(Literal::bool(self))
-    }
+host! {
+    i8 u8 i16 u16 i32 u32 i64 u64 isize usize, |x, dtype| integer(x as i128, dtype);
+    f32 half::f16 half::bf16, |x, dtype| Ok(Literal::new(dtype, x.into()));
+    f64, |x, dtype| Ok(Literal::new(dtype, x));
+    bool, |x, _| Ok(Literal::bool(x));
 }
 
 fn integer(x: i128, dtype: DType) -> Result<Literal, Diag> {
@@ -86,7 +83,7 @@ fn integer(x: i128, dtype: DType) -> Result<Literal, Diag> {
     Err(Diag::new("literal", At::Op, message, "cast the tile to a wider type first"))
 }
 
-/// Which host numbers an element type takes.
+/// An element type that takes host numbers of type `L`.
 #[diagnostic::on_unimplemented(
     message = "a host `{L}` can't be mixed with elements of `{Self}`",
     label = "elements are `{Self}`, this is `{L}`",
@@ -122,19 +119,6 @@ impl<T: Elem + Takes<L>, L: Host> HostOperand<T> for L {
     }
 }
 
-/// Only for the words of rustc: one of other elements is no [`Host`], which is all that is to be said.
-macro_rules! handle_operands {
-    ($($H:ident)*) => {$(
-        #[diagnostic::do_not_recommend]
-        impl<T, U: Elem> HostOperand<T> for $H<U> {
-            fn element(self) -> Handle {
-                self.handle
-            }
-        }
-    )*};
-}
-handle_operands! { Tile Scalar }
-
 /// A host number as an element of `T`.
 #[track_caller]
 pub(crate) fn host_constant<T: Elem, L: Host>(x: L) -> Handle {
@@ -144,7 +128,7 @@ pub(crate) fn host_constant<T: Elem, L: Host>(x: L) -> Handle {
     }
 }
 
-/// What may be given where elements of `T` are meant: a tile, a run-time scalar or a host number.
+/// An operand where elements of `T` are meant: a tile, a run-time scalar or a host number.
 #[diagnostic::on_unimplemented(
     message = "elements of `{T}` and `{Self}` can't be combined",
     label = "expected `{T}` elements or a number that fits them, found `{Self}`",
@@ -224,19 +208,10 @@ impl Axes for usize {
         vec![self]
     }
 }
-impl<const N: usize> Axes for [usize; N] {
+#[diagnostic::do_not_recommend]
+impl<S: Shape> Axes for S {
     fn axes(self, _: usize) -> Vec<usize> {
-        self.to_vec()
-    }
-}
-impl Axes for &[usize] {
-    fn axes(self, _: usize) -> Vec<usize> {
-        self.to_vec()
-    }
-}
-impl Axes for Vec<usize> {
-    fn axes(self, _: usize) -> Vec<usize> {
-        self
+        self.sizes()
     }
 }
 impl Axes for std::ops::RangeFull {

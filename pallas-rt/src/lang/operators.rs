@@ -14,24 +14,16 @@ pub(crate) fn elementwise<S: Staged>(op: ScalarOp, args: &[Handle]) -> S {
     S::from_handle(context::emit(Op::Scalar(op), args))
 }
 
-/// A binary operator -> impls for every mix of tiles, scalars and host numbers, and the assigning operator.
+/// A binary operator -> impls for every mix of tiles, scalars and host numbers; `$Left` are the host numbers left of it, each
+/// of its own element type, and an `f32` stands left of elements of the class `$Float`.
 macro_rules! binary {
-    ([$(#[$doc:meta])+] $Op:ident $name:ident $Class:ident $Trait:ident $Assign:ident $assign:ident [$($Left:ident)*] $($floats:ident)?) => {
+    ([$(#[$doc:meta])+] $Op:ident $name:ident $Class:ident $Trait:ident $left:tt $float:tt) => {
         binary! { @pair [$(#[$doc])+] $Op $name $Class $Trait Tile Tile Tile }
         binary! { @pair [$(#[$doc])+] $Op $name $Class $Trait Tile Scalar Tile }
         binary! { @pair [$(#[$doc])+] $Op $name $Class $Trait Scalar Tile Tile }
         binary! { @pair [$(#[$doc])+] $Op $name $Class $Trait Scalar Scalar Scalar }
-        binary! { @right $Op $name $Class $Trait $Assign $assign Tile }
-        binary! { @right $Op $name $Class $Trait $Assign $assign Scalar }
-        $(binary! { @left $Op $name $Trait $Left, $Left Tile }
-        binary! { @left $Op $name $Trait $Left, $Left Scalar })*
-        // Not for `usize` itself: a literal on the left could then be either. The macro borrows a size there.
-        binary! { @left $Op $name $Trait &usize, i32 Tile }
-        binary! { @left $Op $name $Trait &usize, i32 Scalar }
-        binary! { @left $Op $name $Trait &usize, u32 Tile }
-        binary! { @left $Op $name $Trait &usize, u32 Scalar }
-        $(binary! { @$floats $Op $name $Trait Tile }
-        binary! { @$floats $Op $name $Trait Scalar })?
+        binary! { @host $Op $name $Class $Trait Tile $left $float }
+        binary! { @host $Op $name $Class $Trait Scalar $left $float }
     };
     (@pair [$(#[$doc:meta])+] $Op:ident $name:ident $Class:ident $Trait:ident $L:ident $R:ident $Out:ident) => {
         impl<T: $Class> std::ops::$Trait<$R<T>> for $L<T> {
@@ -43,17 +35,42 @@ macro_rules! binary {
             }
         }
     };
-    (@right $Op:ident $name:ident $Class:ident $Trait:ident $Assign:ident $assign:ident $L:ident) => {
-        impl<T: $Class, H: Host + HostOperand<T>> std::ops::$Trait<H> for $L<T> {
-            type Output = $L<T>;
+    (@host $Op:ident $name:ident $Class:ident $Trait:ident $H:ident [$($Left:ident)*] [$($Float:ident)?]) => {
+        impl<T: $Class, N: Host + HostOperand<T>> std::ops::$Trait<N> for $H<T> {
+            type Output = $H<T>;
             #[track_caller]
-            fn $name(self, other: H) -> $L<T> {
+            fn $name(self, other: N) -> $H<T> {
                 elementwise(ScalarOp::$Op, &[self.handle, other.element()])
             }
         }
-        impl<T: $Class, R> std::ops::$Assign<R> for $L<T>
+        $(binary! { @left $Op $name $Trait $H [] $Left, $Left })*
+        // Not for `usize` itself: a literal on the left could then be either. The macro borrows a size there.
+        binary! { @left $Op $name $Trait $H [] &usize, i32 }
+        binary! { @left $Op $name $Trait $H [] &usize, u32 }
+        // Not of f64, whose literals would lose digits.
+        $(binary! { @left $Op $name $Trait $H [T: $Float] f32, T })?
+    };
+    (@left $Op:ident $name:ident $Trait:ident $H:ident [$($generics:tt)*] $Left:ty, $T:ident) => {
+        impl<$($generics)*> std::ops::$Trait<$H<$T>> for $Left {
+            type Output = $H<$T>;
+            #[track_caller]
+            fn $name(self, other: $H<$T>) -> $H<$T> {
+                elementwise(ScalarOp::$Op, &[host_constant::<$T, _>(self.to_owned()), other.handle])
+            }
+        }
+    };
+}
+
+/// An operator that assigns -> impls for tiles and scalars.
+macro_rules! assigning {
+    ($($Class:ident $Trait:ident $name:ident $Assign:ident $assign:ident;)*) => {$(
+        assigning! { @ $Class $Trait $name $Assign $assign Tile }
+        assigning! { @ $Class $Trait $name $Assign $assign Scalar }
+    )*};
+    (@ $Class:ident $Trait:ident $name:ident $Assign:ident $assign:ident $H:ident) => {
+        impl<T: $Class, R> std::ops::$Assign<R> for $H<T>
         where
-            $L<T>: std::ops::$Trait<R, Output = $L<T>>,
+            $H<T>: std::ops::$Trait<R, Output = $H<T>>,
         {
             #[track_caller]
             fn $assign(&mut self, other: R) {
@@ -61,25 +78,18 @@ macro_rules! binary {
             }
         }
     };
-    (@left $Op:ident $name:ident $Trait:ident $H:ty, $T:ident $R:ident) => {
-        impl std::ops::$Trait<$R<$T>> for $H {
-            type Output = $R<$T>;
-            #[track_caller]
-            fn $name(self, other: $R<$T>) -> $R<$T> {
-                elementwise(ScalarOp::$Op, &[host_constant::<$T, _>(self.to_owned()), other.handle])
-            }
-        }
-    };
-    // An `f32` literal left of f32, f16 and bf16 elements. Not of f64, whose literals would lose digits.
-    (@floats $Op:ident $name:ident $Trait:ident $R:ident) => {
-        impl<T: Float> std::ops::$Trait<$R<T>> for f32 {
-            type Output = $R<T>;
-            #[track_caller]
-            fn $name(self, other: $R<T>) -> $R<T> {
-                elementwise(ScalarOp::$Op, &[host_constant::<T, f32>(self), other.handle])
-            }
-        }
-    };
+}
+assigning! {
+    Number Add add AddAssign add_assign;
+    Number Sub sub SubAssign sub_assign;
+    Number Mul mul MulAssign mul_assign;
+    Number Div div DivAssign div_assign;
+    Number Rem rem RemAssign rem_assign;
+    Bits BitAnd bitand BitAndAssign bitand_assign;
+    Bits BitOr bitor BitOrAssign bitor_assign;
+    Bits BitXor bitxor BitXorAssign bitxor_assign;
+    Int Shl shl ShlAssign shl_assign;
+    Int Shr shr ShrAssign shr_assign;
 }
 
 /// A unary operator -> impls for tiles and scalars.
@@ -98,61 +108,30 @@ macro_rules! unary {
 
 /// A row that is a method -> methods of tiles and scalars. Further operands may be tiles, scalars or numbers.
 macro_rules! method {
-    ([$(#[$doc:meta])+] $Op:ident $name:ident $Class:ident $Out:ident) => {
-        impl<T: $Class> Tile<T> {
-            $(#[$doc])+
-            #[track_caller]
-            #[must_use]
-            pub fn $name(self) -> Tile<$Out> {
-                elementwise(ScalarOp::$Op, &[self.handle])
-            }
-        }
-        impl<T: $Class> Scalar<T> {
-            $(#[$doc])+
-            #[track_caller]
-            #[must_use]
-            pub fn $name(self) -> Scalar<$Out> {
-                elementwise(ScalarOp::$Op, &[self.handle])
-            }
-        }
+    ($doc:tt $Op:ident $name:ident $Class:ident $Out:ident) => {
+        method! { @ $doc $Op $name $Class $Out [] Scalar<$Out> }
     };
-    ([$(#[$doc:meta])+] $Op:ident $name:ident $Class:ident $Out:ident $a:ident) => {
-        impl<T: $Class> Tile<T> {
-            $(#[$doc])+
-            #[track_caller]
-            #[must_use]
-            pub fn $name(self, $a: impl Choice<T>) -> Tile<$Out> {
-                elementwise(ScalarOp::$Op, &[self.handle, $a.choice()])
-            }
-        }
-        impl<T: $Class> Scalar<T> {
-            $(#[$doc])+
-            #[track_caller]
-            #[must_use]
-            pub fn $name<A: Choice<T>>(self, $a: A) -> A::Beside<Scalar<T>, $Out> {
-                elementwise(ScalarOp::$Op, &[self.handle, $a.choice()])
-            }
-        }
+    ($doc:tt $Op:ident $name:ident $Class:ident $Out:ident $a:ident) => {
+        method! { @ $doc $Op $name $Class $Out [A $a] A::Beside<Scalar<T>, $Out> }
     };
-    ([$(#[$doc:meta])+] $Op:ident $name:ident $Class:ident $Out:ident $a:ident $b:ident) => {
+    ($doc:tt $Op:ident $name:ident $Class:ident $Out:ident $a:ident $b:ident) => {
+        method! { @ $doc $Op $name $Class $Out [A $a B $b] B::Beside<A::Beside<Scalar<T>, T>, $Out> }
+    };
+    (@ [$(#[$doc:meta])+] $Op:ident $name:ident $Class:ident $Out:ident [$($A:ident $a:ident)*] $OfScalar:ty) => {
         impl<T: $Class> Tile<T> {
             $(#[$doc])+
             #[track_caller]
             #[must_use]
-            pub fn $name(self, $a: impl Choice<T>, $b: impl Choice<T>) -> Tile<$Out> {
-                elementwise(ScalarOp::$Op, &[self.handle, $a.choice(), $b.choice()])
+            pub fn $name(self $(, $a: impl Choice<T>)*) -> Tile<$Out> {
+                elementwise(ScalarOp::$Op, &[self.handle $(, $a.choice())*])
             }
         }
         impl<T: $Class> Scalar<T> {
             $(#[$doc])+
             #[track_caller]
             #[must_use]
-            pub fn $name<A: Choice<T>, B: Choice<T>>(
-                self,
-                $a: A,
-                $b: B,
-            ) -> B::Beside<A::Beside<Scalar<T>, T>, $Out> {
-                elementwise(ScalarOp::$Op, &[self.handle, $a.choice(), $b.choice()])
+            pub fn $name<$($A: Choice<T>),*>(self $(, $a: $A)*) -> $OfScalar {
+                elementwise(ScalarOp::$Op, &[self.handle $(, $a.choice())*])
             }
         }
     };
@@ -167,41 +146,14 @@ macro_rules! surface {
         unary! { $doc $Op $name $Class $Trait Tile }
         unary! { $doc $Op $name $Class $Trait Scalar }
     };
-    ($doc:tt $Op:ident $name:ident $Class:ident $sig:tt $Out:ident operator Add) => {
-        surface! { @number $doc $Op $name $Class Add AddAssign add_assign }
+    ($doc:tt $Op:ident $name:ident Number $sig:tt $Out:ident operator $Trait:ident) => {
+        binary! { $doc $Op $name Number $Trait [f64 i8 u8 i16 u16 i32 u32 i64 u64] [Float] }
     };
-    ($doc:tt $Op:ident $name:ident $Class:ident $sig:tt $Out:ident operator Sub) => {
-        surface! { @number $doc $Op $name $Class Sub SubAssign sub_assign }
+    ($doc:tt $Op:ident $name:ident Bits $sig:tt $Out:ident operator $Trait:ident) => {
+        binary! { $doc $Op $name Bits $Trait [i8 u8 i16 u16 i32 u32 i64 u64 bool] [] }
     };
-    ($doc:tt $Op:ident $name:ident $Class:ident $sig:tt $Out:ident operator Mul) => {
-        surface! { @number $doc $Op $name $Class Mul MulAssign mul_assign }
-    };
-    ($doc:tt $Op:ident $name:ident $Class:ident $sig:tt $Out:ident operator Div) => {
-        surface! { @number $doc $Op $name $Class Div DivAssign div_assign }
-    };
-    ($doc:tt $Op:ident $name:ident $Class:ident $sig:tt $Out:ident operator Rem) => {
-        surface! { @number $doc $Op $name $Class Rem RemAssign rem_assign }
-    };
-    ($doc:tt $Op:ident $name:ident $Class:ident $sig:tt $Out:ident operator BitAnd) => {
-        surface! { @bits $doc $Op $name $Class BitAnd BitAndAssign bitand_assign bool }
-    };
-    ($doc:tt $Op:ident $name:ident $Class:ident $sig:tt $Out:ident operator BitOr) => {
-        surface! { @bits $doc $Op $name $Class BitOr BitOrAssign bitor_assign bool }
-    };
-    ($doc:tt $Op:ident $name:ident $Class:ident $sig:tt $Out:ident operator BitXor) => {
-        surface! { @bits $doc $Op $name $Class BitXor BitXorAssign bitxor_assign bool }
-    };
-    ($doc:tt $Op:ident $name:ident $Class:ident $sig:tt $Out:ident operator Shl) => {
-        surface! { @bits $doc $Op $name $Class Shl ShlAssign shl_assign }
-    };
-    ($doc:tt $Op:ident $name:ident $Class:ident $sig:tt $Out:ident operator Shr) => {
-        surface! { @bits $doc $Op $name $Class Shr ShrAssign shr_assign }
-    };
-    (@number $doc:tt $Op:ident $name:ident $Class:ident $Trait:ident $Assign:ident $assign:ident) => {
-        binary! { $doc $Op $name $Class $Trait $Assign $assign [f64 i8 u8 i16 u16 i32 u32 i64 u64] floats }
-    };
-    (@bits $doc:tt $Op:ident $name:ident $Class:ident $Trait:ident $Assign:ident $assign:ident $($bool:ident)?) => {
-        binary! { $doc $Op $name $Class $Trait $Assign $assign [i8 u8 i16 u16 i32 u32 i64 u64 $($bool)?] }
+    ($doc:tt $Op:ident $name:ident Int $sig:tt $Out:ident operator $Trait:ident) => {
+        binary! { $doc $Op $name Int $Trait [i8 u8 i16 u16 i32 u32 i64 u64] [] }
     };
     ($doc:tt $Op:ident $name:ident $Class:ident ($x:ident: T $(, $arg:ident: T)*) $Out:ident method) => {
         method! { $doc $Op $name $Class $Out $($arg)* }

@@ -49,7 +49,7 @@ pub fn strided(start: impl Start, size: usize, stride: usize) -> Span {
     start.span(size, stride)
 }
 
-/// Where a [`ds`] begins.
+/// The start of a [`ds`].
 pub trait Start {
     #[doc(hidden)]
     fn span(self, size: usize, stride: usize) -> Span;
@@ -65,7 +65,7 @@ impl Start for Scalar<i32> {
     }
 }
 
-/// What may index one axis: a host number or run-time scalar (drops the axis), a [`ds`], `..`.
+/// An index of one axis: a host number or run-time scalar (drops the axis), a [`ds`], `..`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not index a block's axis",
     label = "expected a number, a run-time `Scalar<i32>`, `ds(start, size)` or `..`"
@@ -128,14 +128,7 @@ macro_rules! tuple_index {
         }
     };
 }
-tuple_index! { A 0 }
-tuple_index! { A 0, B 1 }
-tuple_index! { A 0, B 1, C 2 }
-tuple_index! { A 0, B 1, C 2, D 3 }
-tuple_index! { A 0, B 1, C 2, D 3, E 4 }
-tuple_index! { A 0, B 1, C 2, D 3, E 4, F 5 }
-tuple_index! { A 0, B 1, C 2, D 3, E 4, F 5, G 6 }
-tuple_index! { A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7 }
+tuples! { tuple_index }
 
 impl<T, A> Clone for Window<T, A> {
     fn clone(&self) -> Self {
@@ -200,7 +193,7 @@ impl<T: Elem, A> Window<T, A> {
         args.extend([mask.handle, other]);
         Tile::new(self.access(Op::Load { from: self.operand, view: self.view.clone(), masked: true }, &args))
     }
-    /// Which positions along an axis lie inside the array; other axes have extent 1.
+    /// A mask of the positions along an axis that lie inside the array; other axes have extent 1.
     #[track_caller]
     pub fn valid(&self, axis: usize) -> Tile<bool> {
         Tile::new(self.access(Op::Valid { of: self.operand, view: self.view.clone(), axis }, &self.starts))
@@ -282,7 +275,7 @@ fn narrow(axis: ViewAxis, start: Option<Handle>, span: Span) -> (ViewAxis, Optio
 }
 
 macro_rules! refs {
-    ($($(#[$doc:meta])+ $Ref:ident $Access:ident;)*) => {$(
+    ($($(#[$doc:meta])+ $Ref:ident;)*) => {$(
         $(#[$doc])+
         #[derive(Debug)]
         pub struct $Ref<T> {
@@ -301,6 +294,22 @@ macro_rules! refs {
             pub fn slot(slot: usize) -> Self {
                 $Ref { operand: OperandId(slot as u32), generation: context::generation(), element: PhantomData }
             }
+        }
+    )*};
+}
+refs! {
+    /// An input's current block.
+    In;
+    /// An output's current block: written, and readable where it was written.
+    Out;
+    /// A buffer private to a parallel program, persistent over its sequential steps, undefined at the first.
+    Scratch;
+    /// A scalar-prefetch operand: readable element by element, in index maps too.
+    Prefetch;
+}
+macro_rules! readable {
+    ($($Ref:ident $Access:ident;)*) => {$(
+        impl<T: Elem> $Ref<T> {
             #[track_caller]
             fn window(self) -> Window<T, $Access> {
                 Window::whole(self.operand, self.generation)
@@ -326,7 +335,7 @@ macro_rules! refs {
             pub fn load_masked(self, mask: Tile<bool>, other: impl Choice<T>) -> Tile<T> {
                 self.window().load_masked(mask, other)
             }
-            /// Which positions along an axis lie inside the array; other axes have extent 1.
+            /// A mask of the positions along an axis that lie inside the array; other axes have extent 1.
             #[track_caller]
             pub fn valid(self, axis: usize) -> Tile<bool> {
                 self.window().valid(axis)
@@ -334,12 +343,9 @@ macro_rules! refs {
         }
     )*};
 }
-refs! {
-    /// An input's current block.
+readable! {
     In ReadOnly;
-    /// An output's current block: written, and readable where it was written.
     Out Writable;
-    /// A buffer private to a parallel program, persistent over its sequential steps, undefined at the first.
     Scratch Writable;
 }
 macro_rules! writable {
@@ -370,24 +376,7 @@ macro_rules! writable {
 }
 writable! { Out Scratch }
 
-/// A scalar-prefetch operand: readable element by element, in index maps too.
-#[derive(Debug)]
-pub struct Prefetch<T> {
-    operand: OperandId,
-    generation: u32,
-    element: PhantomData<fn() -> T>,
-}
-impl<T> Clone for Prefetch<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Prefetch<T> {}
 impl<T: Elem> Prefetch<T> {
-    #[doc(hidden)]
-    pub fn slot(slot: usize) -> Self {
-        Prefetch { operand: OperandId(slot as u32), generation: context::generation(), element: PhantomData }
-    }
     /// An element; one index per dimension.
     #[track_caller]
     pub fn at(self, index: impl ElementIndex) -> Scalar<T> {
@@ -421,14 +410,7 @@ macro_rules! element_index {
         }
     };
 }
-element_index! { A 0 }
-element_index! { A 0, B 1 }
-element_index! { A 0, B 1, C 2 }
-element_index! { A 0, B 1, C 2, D 3 }
-element_index! { A 0, B 1, C 2, D 3, E 4 }
-element_index! { A 0, B 1, C 2, D 3, E 4, F 5 }
-element_index! { A 0, B 1, C 2, D 3, E 4, F 5, G 6 }
-element_index! { A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7 }
+tuples! { element_index }
 
 /// The type a parameter of this element type has in the trace.
 pub(crate) fn parameter(operand: OperandId) -> Handle {

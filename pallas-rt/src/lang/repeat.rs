@@ -26,9 +26,9 @@ impl<When: Decision> While<When> {
     }
     /// Names the decision.
     pub fn key(&self) -> Key<When> {
-        Key::new()
+        PhantomData
     }
-    /// Whether the loop is recorded.
+    /// Is true if the loop is recorded.
     #[inline]
     pub fn gate(&self) -> Option<When::Pass> {
         When::pass()

@@ -31,7 +31,7 @@ pub struct If<When> {
     side: bool,
     before: Vec<Handle>,
     value: Vec<Handle>,
-    then: Option<(RegionId, usize)>,
+    then: Option<RegionId>,
     mark: Mark,
     loc: Loc,
     when: PhantomData<When>,
@@ -63,9 +63,9 @@ impl<When: Decision> If<When> {
     }
     /// Names the decision.
     pub fn key(&self) -> Key<When> {
-        Key::new()
+        PhantomData
     }
-    /// Whether both sides are recorded.
+    /// Is true if both sides are recorded.
     #[inline]
     pub fn gate(&self) -> Option<When::Pass> {
         When::pass()
@@ -96,7 +96,7 @@ impl<When: Decision> If<When> {
     pub fn swap(&mut self, slots: &mut [Slot<'_, When>]) {
         let mut yields = std::mem::take(&mut self.value);
         yields.extend(read(slots));
-        self.then = Some((context::end(&yields, self.loc), yields.len()));
+        self.then = Some(context::end(&yields, self.loc));
         context::begin(false, vec![], &[]);
         self.side = false;
         write(slots, &self.before);
@@ -108,7 +108,7 @@ impl<When: Decision> If<When> {
         let own = yields.len();
         yields.extend(read(slots));
         let results = match self.then.take() {
-            Some((then, _)) => {
+            Some(then) => {
                 let (condition, loc) = (self.condition.expect("a run-time condition has a handle"), self.loc);
                 let other = context::end(&yields, loc);
                 context::nest(&[condition], yields.len(), loc, |b, args| b.emit_if(args[0], then, other, loc))
@@ -193,7 +193,7 @@ impl For {
     }
     /// Names the decision.
     pub fn key(&self) -> Key<AtRunTime> {
-        Key::new()
+        PhantomData
     }
     /// The next iteration's index; while tracing there is one iteration.
     pub fn next(&mut self, slots: &mut [Slot<'_, AtRunTime>]) -> Option<Scalar<i32>> {

@@ -162,7 +162,7 @@ pub fn explain<R>(f: impl FnOnce() -> Result<R>) -> Result<Explanation> {
         // A call on the CPU shows the shader of a plain WebGPU device.
         let (target, multiples) = match note.client.target().profile {
             Profile::Cpu => (Target::webgpu(), 0),
-            _ => (*note.client.target(), multiples(kernel, geometry)),
+            Profile::Gpu | Profile::SimtCpu | Profile::Baseline => (*note.client.target(), multiples(kernel, geometry)),
         };
         Explained {
             name: kernel.name.clone(),

@@ -3,7 +3,7 @@ use super::bind::Sizes;
 use super::spec::{BlockDim, Body, Frame, Kind, Map, Maps, Site, Spec};
 use crate::lang::context::{self, Mistake};
 use crate::{Error, Result};
-use pallas_ir::{At, Axis, Builder, Diag, Dim, Kernel, Literal, Loc, OperandId, OperandKind, RegionId};
+use pallas_ir::{At, Axis, Builder, DType, Diag, Dim, Kernel, Literal, Loc, OperandId, OperandKind, RegionId, Type};
 use std::cell::RefCell;
 
 /// Runs the index maps and the body once, recording.
@@ -45,7 +45,7 @@ fn index_map(
     let rank = builder.kernel().operands[slot].dims.len();
     let mut region = RegionId(0);
     builder = context::trace(builder, at, || {
-        let ids = context::begin_scalars(spec.grid.len());
+        let ids = context::begin(false, vec![Type::scalar(DType::I32); spec.grid.len()], &[]);
         *frame.programs.borrow_mut() = ids;
         let index = map.indices(&frame);
         if index.len() != rank {

@@ -1,18 +1,18 @@
-//! When a value's memory is needed, and slots for values that are not alive at once.
+//! The stretch of a program in which a value's memory is needed.
 use pallas_ir::{InstId, Kernel, Op, RegionId, Value};
 
 /// First and last instruction, in program order, that a value's memory must survive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Live {
-    /// Where it is first written; `usize::MAX`: nowhere.
+pub(crate) struct Live {
+    /// The first write; `usize::MAX`: there is none.
     pub from: usize,
-    /// Where it is last read.
+    /// The last read.
     pub to: usize,
 }
 
 /// The lives of all values. A value that enters a loop from outside lasts until the loop ends; carried values and
 /// results of regions live through the whole region.
-pub fn lives(kernel: &Kernel) -> Vec<Live> {
+pub(crate) fn lives(kernel: &Kernel) -> Vec<Live> {
     let mut order = Order {
         start: vec![0; kernel.insts.len()],
         end: vec![0; kernel.insts.len()],
@@ -74,28 +74,4 @@ impl Order {
         live.from = live.from.min(at);
         live.to = live.to.max(at);
     }
-}
-
-/// First-fit offsets for these values of these sizes, and the total: values alive at once do not overlap.
-pub fn first_fit(lives: &[Live], wanted: &[(Value, usize)]) -> (Vec<(Value, usize)>, usize) {
-    let mut wanted = wanted.to_vec();
-    wanted.sort_by_key(|(v, _)| lives[v.index()].from);
-    let mut placed: Vec<(Value, usize, usize)> = vec![];
-    let mut top = 0;
-    for (v, size) in wanted {
-        let live = lives[v.index()];
-        let mut busy: Vec<(usize, usize)> =
-            placed.iter().filter(|p| lives[p.0.index()].to >= live.from).map(|p| (p.1, p.2)).collect();
-        busy.sort_unstable();
-        let mut at = 0;
-        for (from, to) in busy {
-            if at + size <= from {
-                break;
-            }
-            at = at.max(to);
-        }
-        placed.push((v, at, at + size));
-        top = top.max(at + size);
-    }
-    (placed.into_iter().map(|(v, at, _)| (v, at)).collect(), top)
 }

@@ -7,22 +7,20 @@
 //! ```
 //!
 //! Index maps disappear. Scratch stays memory that a parallel program keeps over its loop.
+#![warn(clippy::wildcard_enum_match_arm)]
 use super::rewrite::Rewrite;
 use pallas_ir::{
-    BlockDim, Builder, DType, Dim, Frame, Inst, Kernel, Literal, Loc, Op, OperandId, OperandKind, RegionId, ScalarOp,
-    Semantics, Type, Value, View, ViewAxis,
+    BlockDim, DType, Dim, Frame, Inst, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, Semantics, Type, Value,
+    View, ViewAxis,
 };
 
 /// Lowers a traced kernel.
-pub fn lower(kernel: &Kernel) -> Kernel {
-    let mut out = Builder::new(&kernel.name);
-    let declared = out.kernel_mut();
-    declared.dims = kernel.dims.clone();
-    declared.operands = kernel.operands.clone();
+pub(crate) fn lower(kernel: &Kernel) -> Kernel {
+    let mut rewrite = Rewrite::of(kernel);
+    let declared = rewrite.out.kernel_mut();
     declared.operands.iter_mut().for_each(|o| o.map = None);
-    declared.grid = kernel.grid.iter().filter(|a| a.semantics == Semantics::Parallel).cloned().collect();
+    declared.grid.retain(|axis| axis.semantics == Semantics::Parallel);
     let mut lower = Lower { old: kernel, ids: vec![], counts: vec![], origins: vec![None; kernel.operands.len()] };
-    let mut rewrite = Rewrite::new(kernel, out);
     lower.axes(&mut rewrite, 0);
     rewrite.finish()
 }
@@ -97,45 +95,47 @@ impl Lower<'_> {
         Some(index.into_iter().zip(&operand.block).map(place).collect())
     }
 
-    /// What becomes of an instruction: `true` if it was replaced.
+    /// Decides what becomes of an instruction; `true` if it was replaced.
     fn inst(&self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
-        match &inst.op {
-            Op::ProgramId(axis) => r.set(inst.results[0], self.ids[*axis]),
-            Op::NumPrograms(axis) => r.set(inst.results[0], self.counts[*axis]),
-            // Lowered already.
-            Op::Load { view, .. } | Op::Store { view, .. } | Op::Valid { view, .. } if view.frame == Frame::Array => {
+        let mut op = inst.op.clone();
+        let (id, view, skip) = match &mut op {
+            Op::ProgramId(axis) => {
+                r.set(inst.results[0], self.ids[*axis]);
+                return true;
+            }
+            Op::NumPrograms(axis) => {
+                r.set(inst.results[0], self.counts[*axis]);
+                return true;
+            }
+            Op::Load { from: id, view, .. } | Op::Valid { of: id, view, .. } => (*id, view, 0),
+            Op::Store { to, view, .. } => (*to, view, 1),
+            Op::Const(_) | Op::Scalar(_) | Op::Structural(_) | Op::Extent(_) | Op::Param(_) | Op::Prefetch(_) => {
                 return false;
             }
-            Op::Load { from, view, masked } => {
-                let (view, args) = self.place(r, *from, view, &inst.args, 0, loc);
-                let op = Op::Load { from: *from, view, masked: *masked };
-                r.append(op, args, inst, loc);
-            }
-            Op::Store { to, view, masked } => {
-                let (view, args) = self.place(r, *to, view, &inst.args, 1, loc);
-                r.append(Op::Store { to: *to, view, masked: *masked }, args, inst, loc);
-            }
-            Op::Valid { of, view, axis } => {
-                let (view, args) = self.place(r, *of, view, &inst.args, 0, loc);
-                r.append(Op::Valid { of: *of, view, axis: *axis }, args, inst, loc);
-            }
-            _ => return false,
+            Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => return false,
+        };
+        // Lowered already.
+        if view.frame == Frame::Array {
+            return false;
         }
+        let args = self.place(r, id, view, inst, skip, loc);
+        r.append(op, args, inst, loc);
         true
     }
 
-    /// A view of the block as a view of the array; `args` keep `skip` leading ones and all behind the starts.
+    /// Makes a view of the block one of the array; the operands of `inst`, of which `skip` stand in front of the starts, with
+    /// those of the array's view.
     fn place(
         &self,
         r: &mut Rewrite<'_>,
         id: OperandId,
-        view: &View,
-        args: &[Value],
+        view: &mut View,
+        inst: &Inst,
         skip: usize,
         loc: Loc,
-    ) -> (View, Vec<Value>) {
+    ) -> Vec<Value> {
         let operand = self.old.operand(id);
-        let mapped: Vec<Value> = args.iter().map(|&v| r.get(v)).collect();
+        let mapped = r.args(inst);
         let (head, rest) = mapped.split_at(skip);
         let (starts, tail) = rest.split_at(view.dynamic());
         let (mut starts, mut kept) = (starts.iter().copied(), view.axes.iter());
@@ -154,12 +154,13 @@ impl Lower<'_> {
             axes.push(a);
         }
         placed.extend(tail);
-        (View { frame: Frame::Array, axes }, placed)
+        *view = View { frame: Frame::Array, axes };
+        placed
     }
 }
 
-/// Whether the index map of an operand reads tables or run-time scalars.
-pub fn by_data(kernel: &Kernel, operand: OperandId) -> bool {
+/// Is true if the index map of an operand reads tables or run-time scalars.
+pub(crate) fn by_data(kernel: &Kernel, operand: OperandId) -> bool {
     let mut found = false;
     if let Some(map) = kernel.operand(operand).map {
         kernel.walk(map, &mut |_, inst| found |= matches!(inst.op, Op::Prefetch(_) | Op::Param(_)));
@@ -167,23 +168,18 @@ pub fn by_data(kernel: &Kernel, operand: OperandId) -> bool {
     found
 }
 
-/// Whether some operand is scratch.
-pub fn has_scratch(kernel: &Kernel) -> bool {
-    kernel.operands.iter().any(|o| o.kind == OperandKind::Scratch)
-}
-
 /// The grid's extents for these dimension sizes, in order.
-pub fn grid_extents(kernel: &Kernel, sizes: &[(&str, i64)]) -> Vec<i64> {
+pub(crate) fn grid_extents(kernel: &Kernel, sizes: &[(&str, i64)]) -> Vec<i64> {
     kernel.grid.iter().map(|a| number(&a.extent, sizes)).collect()
 }
 
 /// A size whose names are all bound.
-pub fn number(dim: &Dim, sizes: &[(&str, i64)]) -> i64 {
+pub(crate) fn number(dim: &Dim, sizes: &[(&str, i64)]) -> i64 {
     dim.bind(sizes).as_number().expect("every name of a size is bound before a launch")
 }
 
 /// The value loads see outside of an array on the backends.
-pub fn fill(kernel: &Kernel, operand: OperandId) -> Literal {
+pub(crate) fn fill(kernel: &Kernel, operand: OperandId) -> Literal {
     let operand = kernel.operand(operand);
     operand.fill.unwrap_or(Literal::new(operand.dtype, 0.0))
 }

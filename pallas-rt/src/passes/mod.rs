@@ -3,29 +3,31 @@
 //! [`lower`] blocks and sequential axes become array positions and loops; [`simplify`] constants and repetitions go;
 //! [`peel`] first and last steps leave their loop; [`promote`] scratch becomes values;
 //! [`delay`] sums wait until their loop ends; [`prefetch`] loads run a step ahead; [`resume`]
-//! sequential axes run range by range; [`rewrite`] is how passes copy a kernel.
-pub mod delay;
-pub mod liveness;
-pub mod lower;
-pub mod peel;
-pub mod prefetch;
-pub mod promote;
-pub mod resume;
-pub mod rewrite;
-pub mod simplify;
+//! sequential axes run range by range; [`rewrite`] is how passes copy a kernel, [`variables`] what control flow hands on.
+mod axis;
+pub(crate) mod delay;
+pub(crate) mod liveness;
+pub(crate) mod lower;
+pub(crate) mod peel;
+pub(crate) mod prefetch;
+pub(crate) mod promote;
+pub(crate) mod resume;
+pub(crate) mod rewrite;
+pub(crate) mod simplify;
 #[cfg(test)]
 pub(crate) mod tests;
+pub(crate) mod variables;
 
-use pallas_ir::Kernel;
+use pallas_ir::{Access, Dim, Inst, Kernel, StructuralOp};
 
 /// A pass: its name in dumps, and what it does.
-pub type Pass = (&'static str, fn(&Kernel) -> Kernel);
+pub(crate) type Pass = (&'static str, fn(&Kernel) -> Kernel);
 
 /// From the traced form to what backends read.
-pub const PIPELINE: &[Pass] = &[("lower", lower::lower), ("simplify", simplify::simplify)];
+pub(crate) const PIPELINE: &[Pass] = &[("lower", lower::lower), ("simplify", simplify::simplify)];
 
 /// Runs the pipeline; debug builds verify what goes in and what each pass makes.
-pub fn run(kernel: &Kernel) -> Kernel {
+pub(crate) fn run(kernel: &Kernel) -> Kernel {
     verified("tracing", kernel);
     PIPELINE.iter().fold(kernel.clone(), |before, (name, pass)| {
         let after = pass(&before);
@@ -41,4 +43,11 @@ fn verified(stage: &str, kernel: &Kernel) {
     {
         panic!("after {stage}: {violation}\n{kernel}");
     }
+}
+
+/// The access form of an instruction's operation.
+pub(crate) fn access(kernel: &Kernel, op: &StructuralOp, inst: &Inst) -> Access {
+    let dims: Vec<Vec<Dim>> = inst.args.iter().map(|&v| kernel.ty(v).dims()).collect();
+    let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
+    op.access(&dims)
 }

@@ -6,22 +6,15 @@
 //!
 //! A launch has no axis without steps, so A and C run. A moves only if nothing in front of it touches memory that changes,
 //! C only if nothing behind it does; neither if it has loops of its own, so that a region's first loop is still its axis.
+use super::axis::Axis;
 use super::rewrite::Rewrite;
 use super::simplify::pure;
-use pallas_ir::{Inst, InstId, Kernel, Literal, Loc, Op, RegionId, ScalarOp, Value};
-use std::collections::BTreeMap;
+use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Loc, Op, ScalarOp, Value};
 
 /// Peels the innermost of the `sequential` axes.
-pub fn peel(kernel: &Kernel, sequential: usize) -> Kernel {
-    let Some(axis) = innermost(kernel, sequential) else { return kernel.clone() };
-    let body = kernel.inst(axis).regions[0];
-    let mut defined = BTreeMap::new();
-    for &id in &kernel.region(body).insts {
-        kernel.inst(id).results.iter().for_each(|&v| {
-            defined.insert(v, id);
-        });
-    }
-    let peel = Peel { k: kernel, axis, body, defined };
+pub(crate) fn peel(kernel: &Kernel, sequential: usize) -> Kernel {
+    let Some(axis) = Axis::innermost(kernel, sequential) else { return kernel.clone() };
+    let peel = Peel { k: kernel, axis };
     let (first, last) = (peel.first(), peel.last());
     if first.is_none() && last.is_none() {
         return kernel.clone();
@@ -31,34 +24,18 @@ pub fn peel(kernel: &Kernel, sequential: usize) -> Kernel {
     rewrite.finish()
 }
 
-/// The loop over the last sequential axis: the first loop of each region down to it.
-pub fn innermost(k: &Kernel, sequential: usize) -> Option<InstId> {
-    let (mut region, mut found) = (k.body, None);
-    for _ in 0..sequential {
-        let axis = *k.region(region).insts.iter().find(|&&i| matches!(k.inst(i).op, Op::For { .. }))?;
-        (region, found) = (k.inst(axis).regions[0], Some(axis));
-    }
-    found
-}
-
 struct Peel<'k> {
     k: &'k Kernel,
-    axis: InstId,
-    body: RegionId,
-    /// What the loop's own region defines, by instruction.
-    defined: BTreeMap<Value, InstId>,
+    axis: Axis<'k>,
 }
 
 impl Peel<'_> {
-    fn index(&self) -> Value {
-        self.k.region(self.body).params[0]
-    }
     fn steps(&self) -> Value {
-        self.k.inst(self.axis).args[1]
+        self.k.inst(self.axis.at).args[1]
     }
     /// The guard of the first step.
     fn first(&self) -> Option<InstId> {
-        let insts = &self.k.region(self.body).insts;
+        let insts = &self.k.region(self.axis.body).insts;
         let at = insts.iter().position(|&i| !pure(&self.k.inst(i).op))?;
         let quiet = insts[..at].iter().all(|&i| self.steady(&self.k.inst(i).op));
         let zero = |v: Value| self.constant(v) == Some(0);
@@ -66,7 +43,7 @@ impl Peel<'_> {
     }
     /// The guard of the last step.
     fn last(&self) -> Option<InstId> {
-        let insts = &self.k.region(self.body).insts;
+        let insts = &self.k.region(self.axis.body).insts;
         let at = insts.iter().rposition(|&i| !pure(&self.k.inst(i).op))?;
         let end = |v: Value| match self.definition(v) {
             Some(Inst { op: Op::Scalar(ScalarOp::Sub), args, .. }) => {
@@ -76,7 +53,7 @@ impl Peel<'_> {
         };
         self.guards(insts[at], &end).then_some(insts[at])
     }
-    /// Whether an instruction is `if index == step { .. }`, perhaps with more conditions, that can move.
+    /// Is true if an instruction is `if index == step { .. }`, perhaps with more conditions, that can move.
     fn guards(&self, id: InstId, step: &dyn Fn(Value) -> bool) -> bool {
         let inst = self.k.inst(id);
         let alone = matches!(inst.op, Op::If)
@@ -84,7 +61,7 @@ impl Peel<'_> {
             && self.k.region(inst.regions[1]).insts.is_empty()
             && self.implies(inst.args[0], step);
         let mut loops = false;
-        self.k.walk(inst.regions.first().copied().unwrap_or(self.body), &mut |_, inner| {
+        self.k.walk(inst.regions.first().copied().unwrap_or(self.axis.body), &mut |_, inner| {
             loops |= matches!(inner.op, Op::For { .. } | Op::While);
         });
         alone && !loops && self.needs(inst).into_iter().all(|v| self.movable(v))
@@ -92,14 +69,14 @@ impl Peel<'_> {
     fn implies(&self, condition: Value, step: &dyn Fn(Value) -> bool) -> bool {
         match self.definition(condition) {
             Some(Inst { op: Op::Scalar(ScalarOp::Eq), args, .. }) => {
-                args[0] == self.index() && step(args[1]) || args[1] == self.index() && step(args[0])
+                args[0] == self.axis.index() && step(args[1]) || args[1] == self.axis.index() && step(args[0])
             }
             Some(Inst { op: Op::Scalar(ScalarOp::BitAnd), args, .. }) => args.iter().any(|&v| self.implies(v, step)),
             _ => false,
         }
     }
     fn definition(&self, v: Value) -> Option<&Inst> {
-        let inside = self.defined.get(&v).map(|&i| self.k.inst(i));
+        let inside = self.axis.defined.get(&v).map(|&i| self.k.inst(i));
         inside.or_else(|| self.k.insts.iter().find(|inst| inst.results.contains(&v)))
     }
     fn constant(&self, v: Value) -> Option<i64> {
@@ -118,36 +95,34 @@ impl Peel<'_> {
                 inner.regions.iter().for_each(|&r| found.extend(&self.k.region(r).yields));
             });
         }
-        found.retain(|v| self.defined.contains_key(v));
-        found.sort_unstable();
-        found.dedup();
+        found.retain(|v| self.axis.defined.contains_key(v));
         found
     }
-    /// Whether a value can be computed again outside of the loop.
+    /// Is true if a value can be computed again outside of the loop.
     fn movable(&self, v: Value) -> bool {
-        let Some(&id) = self.defined.get(&v) else { return true };
+        let Some(&id) = self.axis.defined.get(&v) else { return true };
         let inst = self.k.inst(id);
         pure(&inst.op) && self.steady(&inst.op) && inst.args.iter().all(|&v| self.movable(v))
     }
-    /// Whether an operation gives the same before and after the kernel's stores.
+    /// Is true if an operation gives the same before and after the kernel's stores.
     fn steady(&self, op: &Op) -> bool {
         !matches!(op, Op::Load { from, .. } if !self.k.is_constant(*from))
     }
 
     fn inst(&self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc, first: Option<InstId>, last: Option<InstId>) -> bool {
-        if !std::ptr::eq(inst, self.k.inst(self.axis)) {
+        if !self.axis.is(inst) {
             return false;
         }
         if let Some(guard) = first {
-            let zero = r.out.constant(Literal::int(pallas_ir::DType::I32, 0), Loc::NONE);
+            let zero = r.out.constant(Literal::int(DType::I32, 0), Loc::NONE);
             self.step(r, guard, zero);
         }
         let moved = |other: &Inst| [first, last].into_iter().flatten().any(|g| std::ptr::eq(self.k.inst(g), other));
-        let body = r.nested(self.body, &mut |_, inst, _| moved(inst));
-        let args = inst.args.iter().map(|&v| r.get(v)).collect();
-        r.append_nest(inst, args, vec![body], loc);
+        let body = r.nested(self.axis.body, &mut |_, inst, _| moved(inst));
+        let args = r.args(inst);
+        r.append_nest(inst.op.clone(), args, vec![body], inst, loc);
         if let Some(guard) = last {
-            let one = r.out.constant(Literal::int(pallas_ir::DType::I32, 1), Loc::NONE);
+            let one = r.out.constant(Literal::int(DType::I32, 1), Loc::NONE);
             let steps = r.get(self.steps());
             let end = r.out.scalar(ScalarOp::Sub, &[steps, one], Loc::NONE);
             self.step(r, guard, end);
@@ -156,24 +131,7 @@ impl Peel<'_> {
     }
     /// Copies a guard, with the step in place of the index.
     fn step(&self, r: &mut Rewrite<'_>, guard: InstId, step: Value) {
-        r.set(self.index(), step);
-        let mut again: Vec<InstId> = vec![];
-        self.collect(&self.needs(self.k.inst(guard)), &mut again);
-        for &id in &self.k.region(self.body).insts {
-            if again.contains(&id) {
-                r.copy(self.k.inst(id), self.k.loc(id), &mut |_, _, _| false);
-            }
-        }
-        r.copy(self.k.inst(guard), self.k.loc(guard), &mut |_, _, _| false);
-    }
-    fn collect(&self, values: &[Value], into: &mut Vec<InstId>) {
-        for v in values {
-            if let Some(&id) = self.defined.get(v)
-                && !into.contains(&id)
-            {
-                into.push(id);
-                self.collect(&self.k.inst(id).args, into);
-            }
-        }
+        let needed = self.needs(self.k.inst(guard));
+        self.axis.again(r, step, needed.iter().map(|v| self.axis.defined[v]).chain([guard]).collect());
     }
 }

@@ -10,29 +10,27 @@
 //! The second form is *depth* 2, the third depth 3: so many steps' tiles are on their way. For inputs loaded in every step of
 //! the innermost sequential axis: those that only products read, to depth 2, and those whose spec says `buffered`, to
 //! that. Behind the last step a load may lie outside of the array, where it touches nothing, or fetch what nobody reads.
-use super::peel::innermost;
+use super::access;
+use super::axis::Axis;
 use super::rewrite::Rewrite;
 use super::simplify::{pure, simplify_marked};
-use pallas_ir::{Access, Inst, InstId, Kernel, Loc, Op, OperandId, RegionId, ScalarOp, Type, Value};
-use std::collections::BTreeMap;
+use pallas_ir::{Access, Inst, InstId, Kernel, Loc, Op, OperandId, ScalarOp, Type, Value};
 
 /// The depth of what only products read.
 const USUAL: usize = 2;
 
 /// Fetches ahead in a kernel some of whose values are marked, to depth `most` at most. Also says which operands' loads
 /// have which depth.
-pub fn prefetch<T: Copy>(
+pub(crate) fn prefetch<T: Copy>(
     kernel: &Kernel,
     sequential: usize,
     most: usize,
     marked: &mut Vec<(Value, T)>,
 ) -> (Kernel, Vec<(OperandId, usize)>) {
     let unchanged = || (kernel.clone(), vec![]);
-    let Some(axis) = innermost(kernel, sequential) else { return unchanged() };
-    let body = kernel.inst(axis).regions[0];
-    let insts = &kernel.region(body).insts;
-    let defined = insts.iter().flat_map(|&i| kernel.inst(i).results.iter().map(move |&v| (v, i))).collect();
-    let mut ahead = Ahead { k: kernel, axis, body, defined, loads: vec![] };
+    let Some(axis) = Axis::innermost(kernel, sequential) else { return unchanged() };
+    let insts = &kernel.region(axis.body).insts;
+    let mut ahead = Ahead { k: kernel, axis, loads: vec![] };
     let depth = |i: InstId| ahead.depth(i).map(|depth| depth.min(most)).filter(|&depth| depth > 1);
     ahead.loads = insts.iter().filter_map(|&i| Some((i, depth(i)?))).collect();
     if ahead.loads.is_empty() {
@@ -47,10 +45,7 @@ pub fn prefetch<T: Copy>(
 
 struct Ahead<'k> {
     k: &'k Kernel,
-    axis: InstId,
-    body: RegionId,
-    /// What the loop's own region defines.
-    defined: BTreeMap<Value, InstId>,
+    axis: Axis<'k>,
     /// Loads that move, each with its depth, at least 2.
     loads: Vec<(InstId, usize)>,
 }
@@ -63,7 +58,7 @@ impl Ahead<'_> {
             _ => None,
         }
     }
-    /// How deep a load may be.
+    /// The greatest depth of a load, if it may move.
     fn depth(&self, id: InstId) -> Option<usize> {
         let inst = self.k.inst(id);
         let from = self.operand(id)?;
@@ -74,33 +69,29 @@ impl Ahead<'_> {
         let usual = || self.only_products(inst.results[0]).then_some(USUAL);
         if moves { self.k.operand(from).buffered.map(|depth| depth as usize).or_else(usual) } else { None }
     }
-    /// Whether a value depends on the step.
+    /// Is true if a value depends on the step.
     fn moves(&self, v: Value) -> bool {
-        let index = self.k.region(self.body).params[0];
-        v == index || self.defined.get(&v).is_some_and(|&i| self.k.inst(i).args.iter().any(|&v| self.moves(v)))
+        v == self.axis.index()
+            || self.axis.defined.get(&v).is_some_and(|&i| self.k.inst(i).args.iter().any(|&v| self.moves(v)))
     }
-    /// Whether a value follows from the step and from what the loop does not change.
+    /// Is true if a value follows from the step and from what the loop does not change.
     fn movable(&self, v: Value) -> bool {
-        let params = &self.k.region(self.body).params;
+        let params = &self.k.region(self.axis.body).params;
         if params[1..].contains(&v) {
             return false;
         }
-        let Some(&id) = self.defined.get(&v) else { return true };
+        let Some(&id) = self.axis.defined.get(&v) else { return true };
         let inst = self.k.inst(id);
         pure(&inst.op) && !matches!(inst.op, Op::Load { .. }) && inst.args.iter().all(|&v| self.movable(v))
     }
     fn only_products(&self, v: Value) -> bool {
         let yielded = self.k.regions.iter().any(|r| r.yields.contains(&v));
         let product = |inst: &Inst| match &inst.op {
-            Op::Structural(op) => {
-                let dims: Vec<_> = inst.args.iter().map(|&v| self.k.ty(v).dims()).collect();
-                let dims: Vec<_> = dims.iter().map(|d| &d[..]).collect();
-                match op.access(&dims) {
-                    Access::Contract { .. } => true,
-                    Access::Map(pieces) => pieces.len() == 1 && self.only_products(inst.results[0]),
-                    _ => false,
-                }
-            }
+            Op::Structural(op) => match access(self.k, op, inst) {
+                Access::Contract { .. } => true,
+                Access::Map(pieces) => pieces.len() == 1 && self.only_products(inst.results[0]),
+                _ => false,
+            },
             _ => false,
         };
         let mut users = self.k.insts.iter().filter(|inst| inst.args.contains(&v)).peekable();
@@ -108,7 +99,7 @@ impl Ahead<'_> {
     }
 
     fn inst(&self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
-        if !std::ptr::eq(inst, self.k.inst(self.axis)) {
+        if !self.axis.is(inst) {
             return false;
         }
         let deepest = self.loads.iter().map(|&(_, depth)| depth).max().unwrap_or(1);
@@ -122,8 +113,8 @@ impl Ahead<'_> {
             }
             self.fetch(r, at, &|depth| depth > steps + 1, &mut |load, tile| heads[load].push(tile));
         }
-        let args = inst.args.iter().map(|&v| r.get(v)).chain(heads.iter().flatten().copied()).collect();
-        let region = self.k.region(self.body);
+        let args = [r.args(inst), heads.concat()].concat();
+        let region = self.k.region(self.axis.body);
         let ahead = self.loads.iter().flat_map(|&(i, depth)| vec![self.k.inst(i).results[0]; depth - 1]);
         let types: Vec<Type> = region.params.iter().copied().chain(ahead).map(|v| self.k.ty(v).clone()).collect();
         let params = r.out.begin(&types);
@@ -143,7 +134,7 @@ impl Ahead<'_> {
             r.set(self.k.inst(i).results[0], queue[0]);
         }
         let done = |other: &Inst| self.loads.iter().any(|&(i, _)| std::ptr::eq(self.k.inst(i), other));
-        let mut yields = r.region(self.body, &mut |_, inst, _| done(inst));
+        let mut yields = r.region(self.axis.body, &mut |_, inst, _| done(inst));
         yields.extend(queues.iter().flat_map(|queue| &queue[1..]));
         let body = r.out.end(&yields);
         let mut results: Vec<Value> = inst.results.iter().map(|&v| r.define(v)).collect();
@@ -160,18 +151,7 @@ impl Ahead<'_> {
         give: &mut dyn FnMut(usize, Value),
     ) {
         let loads = || self.loads.iter().enumerate().filter(|(_, (_, depth))| wanted(*depth));
-        r.set(self.k.region(self.body).params[0], step);
-        let mut again = vec![];
-        let mut open: Vec<InstId> = loads().map(|(_, &(i, _))| i).collect();
-        while let Some(id) = open.pop() {
-            again.push(id);
-            open.extend(self.k.inst(id).args.iter().filter_map(|v| self.defined.get(v)));
-        }
-        for &id in &self.k.region(self.body).insts {
-            if again.contains(&id) {
-                r.copy(self.k.inst(id), self.k.loc(id), &mut |_, _, _| false);
-            }
-        }
+        self.axis.again(r, step, loads().map(|(_, &(i, _))| i).collect());
         loads().for_each(|(load, &(i, _))| give(load, r.get(self.k.inst(i).results[0])));
     }
 }

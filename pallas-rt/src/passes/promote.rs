@@ -15,7 +15,7 @@ use pallas_ir::{
 
 /// A kernel whose scratch has become values.
 #[derive(Clone, Debug)]
-pub struct Promoted {
+pub(crate) struct Promoted {
     /// The kernel.
     pub kernel: Kernel,
     /// Values that were stored to a buffer, or that loops and branches carry in its place.
@@ -23,7 +23,7 @@ pub struct Promoted {
 }
 
 /// Promotes every scratch buffer that can be, except those in `keep`.
-pub fn promote(kernel: &Kernel, keep: &[OperandId]) -> Promoted {
+pub(crate) fn promote(kernel: &Kernel, keep: &[OperandId]) -> Promoted {
     let mut scratch = promotable(kernel);
     scratch.retain(|id| !keep.contains(id));
     if scratch.is_empty() {
@@ -71,7 +71,7 @@ fn zeros(out: &mut Builder, ty: &Type) -> Value {
 struct Promote<'k> {
     old: &'k Kernel,
     scratch: Vec<OperandId>,
-    /// What each buffer holds at this point of the copy.
+    /// The value that each buffer holds at this point of the copy.
     now: Vec<Value>,
     carried: Vec<(Value, OperandId)>,
 }
@@ -136,7 +136,7 @@ impl Promote<'_> {
     fn nest(&mut self, r: &mut Rewrite<'_>, inst: &Inst, stored: &[usize], loc: Loc) {
         let branch = matches!(inst.op, Op::If);
         let before = self.now.clone();
-        let mut args: Vec<Value> = inst.args.iter().map(|&v| r.get(v)).collect();
+        let mut args = r.args(inst);
         if !branch {
             args.extend(stored.iter().map(|&i| before[i]));
         }
@@ -148,7 +148,7 @@ impl Promote<'_> {
                 self.region(r, region, if branch { &[] } else { stored }, stored)
             })
             .collect();
-        let mut results: Vec<Value> = inst.results.iter().map(|&v| self.define(r, v)).collect();
+        let mut results: Vec<Value> = inst.results.iter().map(|&v| r.define(v)).collect();
         self.now = before;
         for &i in stored {
             let result = r.out.value(buffer_type(self.old, self.scratch[i]));
@@ -160,28 +160,21 @@ impl Promote<'_> {
     }
 
     fn region(&mut self, r: &mut Rewrite<'_>, region: RegionId, carried: &[usize], yielded: &[usize]) -> RegionId {
-        let params = self.old.region(region).params.clone();
-        let mut types: Vec<Type> = params.iter().map(|&p| self.old.ty(p).clone()).collect();
-        types.extend(carried.iter().map(|&i| buffer_type(self.old, self.scratch[i])));
-        let new = r.out.begin(&types);
-        params.iter().zip(&new).for_each(|(&p, &n)| r.set(p, n));
-        for (&i, &n) in carried.iter().zip(&new[params.len()..]) {
-            self.now[i] = n;
-            self.carry(r, i, n);
-        }
-        let mut yields = r.region(region, &mut |r, inst, loc| self.inst(r, inst, loc));
-        yields.extend(yielded.iter().map(|&i| self.now[i]));
-        r.out.end(&yields)
+        let more = carried.iter().map(|&i| buffer_type(self.old, self.scratch[i])).collect();
+        r.nested_with(region, more, |r, buffers| {
+            for (&i, &n) in carried.iter().zip(buffers) {
+                self.now[i] = n;
+                self.carry(r, i, n);
+            }
+            let mut yields = r.region(region, &mut |r, inst, loc| self.inst(r, inst, loc));
+            yields.extend(yielded.iter().map(|&i| self.now[i]));
+            yields
+        })
     }
 
     /// A value stands for a buffer, and has its name.
     fn carry(&mut self, r: &mut Rewrite<'_>, i: usize, value: Value) {
         self.carried.push((value, self.scratch[i]));
         r.out.kernel_mut().name_value(value, Some(&self.old.operand(self.scratch[i]).name));
-    }
-    fn define(&self, r: &mut Rewrite<'_>, old: Value) -> Value {
-        let new = r.out.value(self.old.ty(old).clone());
-        r.set(old, new);
-        new
     }
 }

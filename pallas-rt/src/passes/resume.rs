@@ -7,17 +7,13 @@
 //! Two parameters per sequential axis join the kernel's operands. Dispatches in order run what one would have: scratch must
 //! keep its contents between them, so this is for the form that has it as memory.
 use super::rewrite::Rewrite;
-use pallas_ir::{Builder, DType, Inst, Kernel, Loc, Op, Operand, OperandId, OperandKind, RegionId, ScalarOp, Value};
+use pallas_ir::{DType, Inst, Kernel, Loc, Op, Operand, OperandId, OperandKind, RegionId, ScalarOp, Value};
 
 /// The kernel with ranges for its `sequential` axes, outermost first: `from0 to0 from1 to1 ..`.
-pub fn resume(kernel: &Kernel, sequential: usize) -> Kernel {
-    let mut out = Builder::new(&kernel.name);
-    let declared = out.kernel_mut();
-    declared.dims = kernel.dims.clone();
-    declared.operands = kernel.operands.clone();
-    declared.grid = kernel.grid.clone();
+pub(crate) fn resume(kernel: &Kernel, sequential: usize) -> Kernel {
+    let mut rewrite = Rewrite::of(kernel);
     let bounds = (0..sequential).flat_map(|axis| [format!("from{axis}"), format!("to{axis}")]);
-    declared.operands.extend(bounds.map(|name| Operand {
+    rewrite.out.kernel_mut().operands.extend(bounds.map(|name| Operand {
         name,
         kind: OperandKind::Param,
         dtype: DType::I32,
@@ -28,7 +24,6 @@ pub fn resume(kernel: &Kernel, sequential: usize) -> Kernel {
         buffered: None,
     }));
     let mut resume = Resume { old: kernel, sequential, axis: 0 };
-    let mut rewrite = Rewrite::new(kernel, out);
     rewrite.region(kernel.body, &mut |r, inst, loc| resume.inst(r, inst, loc));
     rewrite.finish()
 }

@@ -8,18 +8,18 @@
 //! %1 = load @x ..; .. %2 = load @x ..    ->    %1 = load @x .., also for %2, where nothing writes to x
 //! ```
 use super::rewrite::Rewrite;
-use crate::interp::{Data, Datum, eval};
+use crate::interp::eval;
 use pallas_ir::scalar::Ty;
-use pallas_ir::{DType, Inst, Kernel, Literal, Loc, Op, RegionId, ScalarOp, Type, Value};
+use pallas_ir::{DType, Inst, Kernel, Literal, Loc, Op, RegionId, ScalarOp, Value};
 use std::collections::{BTreeMap, HashMap};
 
 /// Simplifies a kernel.
-pub fn simplify(kernel: &Kernel) -> Kernel {
+pub(crate) fn simplify(kernel: &Kernel) -> Kernel {
     simplify_marked::<()>(kernel, &mut vec![])
 }
 
 /// Simplifies a kernel some of whose values are marked.
-pub fn simplify_marked<T: Copy>(kernel: &Kernel, marked: &mut Vec<(Value, T)>) -> Kernel {
+pub(crate) fn simplify_marked<T: Copy>(kernel: &Kernel, marked: &mut Vec<(Value, T)>) -> Kernel {
     let mut simplify = Simplify { constants: BTreeMap::new(), scopes: vec![HashMap::new()] };
     let folded = copy(kernel, marked, &mut |r, inst, loc| simplify.inst(r, inst, loc));
     let used = used(&folded);
@@ -35,13 +35,17 @@ fn copy<T: Copy>(kernel: &Kernel, marked: &mut Vec<(Value, T)>, decide: &mut sup
     rewrite.finish()
 }
 
-/// Whether an instruction without a used result can be left out.
-pub fn pure(op: &Op) -> bool {
-    !matches!(op, Op::Store { .. } | Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_))
+/// Is true if an instruction without a used result can be left out.
+pub(crate) fn pure(op: &Op) -> bool {
+    match op {
+        Op::Store { .. } | Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => false,
+        Op::Const(_) | Op::Scalar(_) | Op::Structural(_) | Op::Load { .. } | Op::Valid { .. } => true,
+        Op::ProgramId(_) | Op::NumPrograms(_) | Op::Extent(_) | Op::Param(_) | Op::Prefetch(_) => true,
+    }
 }
 
 /// Values that something needs: effects, control flow, and what they read.
-pub fn used(k: &Kernel) -> Vec<bool> {
+pub(crate) fn used(k: &Kernel) -> Vec<bool> {
     fn region(k: &Kernel, r: RegionId, used: &mut [bool]) {
         k.region(r).yields.iter().for_each(|v| used[v.index()] = true);
         k.region(r).params.iter().for_each(|v| used[v.index()] = true);
@@ -68,20 +72,14 @@ struct Simplify {
 
 impl Simplify {
     fn inst(&mut self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
-        let args: Vec<Value> = inst.args.iter().map(|&v| r.get(v)).collect();
+        let args = r.args(inst);
         match &inst.op {
-            Op::If => {
-                let known = self.constants.get(&args[0]).map(|x| x.as_i64() != 0);
-                match known {
-                    Some(condition) => {
-                        let taken = inst.regions[usize::from(!condition)];
-                        let yields = r.region(taken, &mut |r, inst, loc| self.inst(r, inst, loc));
-                        inst.results.iter().zip(yields).for_each(|(&old, new)| r.set(old, new));
-                    }
-                    None => self.nest(r, inst, args, loc),
-                }
+            Op::If if let Some(condition) = self.constants.get(&args[0]) => {
+                let taken = inst.regions[usize::from(condition.as_i64() == 0)];
+                let yields = r.region(taken, &mut |r, inst, loc| self.inst(r, inst, loc));
+                inst.results.iter().zip(yields).for_each(|(&old, new)| r.set(old, new));
             }
-            Op::For { .. } | Op::While => self.nest(r, inst, args, loc),
+            Op::If | Op::For { .. } | Op::While => self.nest(r, inst, args, loc),
             Op::Load { from, .. } if !r.out.kernel().is_constant(*from) => return false,
             op if pure(op) => {
                 let new = self.result(r, inst, &args, loc);
@@ -91,7 +89,7 @@ impl Simplify {
         }
         true
     }
-    /// Copies control flow; what its regions compute is not at hand behind them.
+    /// Copies control flow; what its regions compute is not at hand after them.
     fn nest(&mut self, r: &mut Rewrite<'_>, inst: &Inst, args: Vec<Value>, loc: Loc) {
         let regions = inst
             .regions
@@ -103,7 +101,7 @@ impl Simplify {
                 new
             })
             .collect();
-        r.append_nest(inst, args, regions, loc);
+        r.append_nest(inst.op.clone(), args, regions, inst, loc);
     }
     /// The value of a pure operation.
     fn result(&mut self, r: &mut Rewrite<'_>, inst: &Inst, args: &[Value], loc: Loc) -> Value {
@@ -116,7 +114,8 @@ impl Simplify {
         if let Some(value) = self.scopes.iter().find_map(|scope| scope.get(&computed)) {
             return *value;
         }
-        let value = r.append_value(computed.0.clone(), computed.1.clone(), inst.results[0], loc);
+        r.append(computed.0.clone(), computed.1.clone(), inst, loc);
+        let value = r.get(inst.results[0]);
         if let Op::Const(x) = computed.0 {
             self.constants.insert(value, x);
         }
@@ -150,19 +149,8 @@ impl Simplify {
         {
             return Some(Literal::new(DType::Bool, f64::from(holds)));
         }
-        let known: Vec<Datum> = args
-            .iter()
-            .map(|v| {
-                let x = *self.constants.get(v)?;
-                let mut data = Data::zeros(x.dtype, 1);
-                data.set(0, x);
-                Some(Datum::new(Type::scalar(x.dtype), data))
-            })
-            .collect::<Option<_>>()?;
-        let types: Vec<DType> = args.iter().map(|&v| r.out.kernel().ty(v).dtype).collect();
-        let dtype = op.infer(&types).ok()?;
-        let known: Vec<&Datum> = known.iter().collect();
-        Some(eval::scalar(*op, &known, Type::scalar(dtype)).data.get(0))
+        let known: Vec<Literal> = args.iter().map(|v| self.constants.get(v).copied()).collect::<Option<_>>()?;
+        Some(eval::lane(*op, &known))
     }
 }
 
@@ -170,8 +158,7 @@ impl Simplify {
 fn holds_of_equals(op: ScalarOp) -> Option<bool> {
     let row = op.row();
     let compares = row.result == Ty::Is(DType::Bool) && row.operands.iter().map(|o| o.1).eq([Ty::T, Ty::T]);
-    let zero = Datum::scalar(Literal::int(DType::I32, 0));
-    compares.then(|| eval::scalar(op, &[&zero, &zero], Type::scalar(DType::Bool)).data.get(0).bits != 0)
+    compares.then(|| eval::lane(op, &[Literal::int(DType::I32, 0); 2]).bits != 0)
 }
 
 #[cfg(test)]

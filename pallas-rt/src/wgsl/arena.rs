@@ -6,7 +6,7 @@ use super::place::Buffer;
 use super::place::matrices::Cell;
 use super::sync::{Memory, Node};
 
-/// When a buffer is needed.
+/// The stretch of a program in which a buffer is needed.
 #[derive(Clone, Debug)]
 struct Life {
     /// The first and the last step.
@@ -18,7 +18,7 @@ struct Life {
     loops: Vec<usize>,
 }
 
-/// Who may have the same words.
+/// Buffers that may have the same words.
 #[derive(Clone, Copy, PartialEq)]
 enum Share {
     Nobody,
@@ -43,7 +43,7 @@ impl Share {
     }
 }
 
-/// How long the memories of a program are, in elements.
+/// Lengths of the memories of a program, in elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Sizes {
     /// Workgroup memory, by [`Cell`].

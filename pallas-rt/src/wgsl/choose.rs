@@ -33,7 +33,7 @@ pub(super) struct Placed {
     cost: f64,
 }
 
-/// What is placed: the lowered kernel and how it will run.
+/// The task of placement: the lowered kernel and how it will run.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'k> {
     pub(super) kernel: &'k Kernel,
@@ -118,7 +118,7 @@ fn finish(mut placed: Placed) -> Placed {
     placed
 }
 
-/// What a placement is made for.
+/// The limits of a placement.
 #[derive(Clone, Copy)]
 struct Want<'a> {
     /// The most it may cost.
@@ -264,7 +264,7 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, want: Want
     }
 }
 
-/// Where the memory of a plan lies.
+/// Addresses of the memory of a plan.
 pub(super) struct Addresses<'a> {
     pub(super) k: &'a Kernel,
     pub(super) plan: &'a Plan,

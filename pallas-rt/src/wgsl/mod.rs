@@ -39,17 +39,17 @@ pub struct Shader {
     pub workgroup_bytes: usize,
     /// Threads of a workgroup.
     pub threads: u32,
-    /// Whether it reports through an error flag.
+    /// Is true if it reports through an error flag.
     pub error_flag: bool,
     /// Loop iterations of a thread.
     pub iterations: Iterations,
     /// The tile IR that was placed: the lowered form, peeled, its scratch promoted, its sums delayed.
     pub kernel: Kernel,
-    /// Where tiles live, and why threads meet.
+    /// The storage of tiles, and the reasons of barriers.
     pub placement: Placement,
 }
 
-/// What placement decided, for people.
+/// The decisions of placement, for people.
 #[derive(Clone, Debug)]
 pub struct Placement {
     /// The device it is for.
@@ -72,7 +72,7 @@ pub struct Placement {
     pub pipeline: Vec<PipelinedOperand>,
 }
 
-/// How far ahead an operand is fetched.
+/// The depth to which an operand is fetched ahead.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PipelinedOperand {
     /// Its name.
@@ -85,7 +85,7 @@ pub struct PipelinedOperand {
     pub why: &'static str,
 }
 
-/// What a thread executes; both sides of branches count.
+/// Operations that a thread executes; both sides of branches count.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Counts {
     /// Multiply-adds of products.
@@ -101,7 +101,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What was executed since `before`, if that was so many times.
+    /// The operations that were executed since `before`, if that was so many times.
     fn since(self, before: Counts, times: f64) -> Counts {
         Counts {
             fma: (self.fma - before.fma) / times,
@@ -120,7 +120,7 @@ pub struct PlacedTile {
     pub name: String,
     /// Element type and extents.
     pub ty: String,
-    /// Where it lives.
+    /// Its storage.
     pub home: String,
     /// Why there.
     pub why: &'static str,
@@ -136,7 +136,7 @@ pub const HEADER_WORDS: usize = 4;
 ///
 /// # Errors
 /// An element type that adapters have no type for; scratch beyond workgroup memory; a target that runs no shaders.
-pub fn emit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<Shader, Diag> {
+pub(crate) fn emit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<Shader, Diag> {
     emit_task(Task { kernel, sequential, resumed: false, target, multiples })
 }
 
@@ -144,7 +144,12 @@ pub fn emit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64)
 ///
 /// # Errors
 /// As [`emit`].
-pub fn emit_resumed(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<Shader, Diag> {
+pub(crate) fn emit_resumed(
+    kernel: &Kernel,
+    sequential: usize,
+    target: &Target,
+    multiples: u64,
+) -> Result<Shader, Diag> {
     emit_task(Task { kernel, sequential, resumed: true, target, multiples })
 }
 
@@ -186,7 +191,7 @@ fn written(placed: Placed, target: &Target) -> Shader {
     }
 }
 
-/// What the race checker says of a kernel's shader.
+/// The race checker's findings in a kernel's shader.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Audit {
     /// Barriers in the text.
@@ -197,10 +202,10 @@ pub struct Audit {
     pub idle: Vec<String>,
 }
 
-/// A kernel's shader, as [`emit`] gives it, and its barriers checked by another algorithm than the one that placed them.
+/// A kernel's shader, as `emit` gives it, and its barriers checked by another algorithm than the one that placed them.
 ///
 /// # Errors
-/// As [`emit`].
+/// As those of `emit`.
 pub fn audit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<(Shader, Audit), Diag> {
     let placed = place(Task { kernel, sequential, resumed: false, target, multiples })?;
     let (nodes, addresses) = (&placed.emitted.nodes, Addresses { k: &placed.kernel, plan: &placed.plan });

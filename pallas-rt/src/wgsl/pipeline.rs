@@ -1,10 +1,10 @@
-//! How far ahead operands are fetched: which depth was asked for, which it has, and why.
+//! The number of steps that operands are fetched ahead: the depth that was asked for, the one it has, and why.
 use super::PipelinedOperand;
 use super::choose::{Placed, Task};
 use crate::target::Target;
 use pallas_ir::OperandId;
 
-/// What found no place: words of tiles that left for global memory, registers that spill.
+/// Tiles that found no place: words of tiles that left for global memory, registers that spill.
 pub(super) fn misfit(placed: &Placed, target: &Target) -> (usize, usize) {
     let left = placed.plan.buffers.iter().filter(|b| b.outside && !b.scratch).map(|b| b.words).sum();
     (left, placed.registers.saturating_sub(target.profile.numbers().file.0))

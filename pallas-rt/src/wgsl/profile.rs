@@ -9,13 +9,13 @@ pub(super) struct Numbers {
     pub(super) grids: &'static [(u32, u32)],
     /// Most registers of one value; larger tiles live in memory.
     pub(super) registers: usize,
-    /// Whether products read their operands from workgroup memory rather than from arrays.
+    /// Is true if products read their operands from workgroup memory rather than from arrays.
     pub(super) stage: bool,
     /// Sequential steps whose operands are on their way at once, at most: 1 fetches none ahead.
     pub(super) depth: usize,
     /// Neighbouring elements a thread has along columns, where rows of arrays are whole vectors.
     pub(super) vector: usize,
-    /// Whether it has them whatever the rows of arrays are.
+    /// Is true if it has them whatever the rows of arrays are.
     pub(super) always: bool,
     /// Most fused multiply-adds in the text of one step of a product's inner loop.
     pub(super) products: usize,
@@ -50,26 +50,7 @@ impl Profile {
     }
 }
 
-static BASELINE: Numbers = Numbers {
-    grids: &[(1, 256)],
-    registers: 0,
-    stage: true,
-    depth: 1,
-    vector: 1,
-    always: false,
-    products: 1,
-    global: 16.0,
-    four: 26.0,
-    workgroup: 1.0,
-    operation: 0.25,
-    matrix: 0.03,
-    barrier: 20.0,
-    line: 0.0,
-    file: (255, 4.0),
-    parallel: 256.0,
-};
-
-static GPU: Numbers = Numbers {
+const GPU: Numbers = Numbers {
     grids: &[
         (16, 16),
         (8, 32),
@@ -104,7 +85,19 @@ static GPU: Numbers = Numbers {
     parallel: 256.0,
 };
 
-static SIMT_CPU: Numbers = Numbers {
+const BASELINE: Numbers = Numbers {
+    grids: &[(1, 256)],
+    registers: 0,
+    depth: 1,
+    vector: 1,
+    products: 1,
+    four: 26.0,
+    line: 0.0,
+    file: (255, 4.0),
+    ..GPU
+};
+
+const SIMT_CPU: Numbers = Numbers {
     grids: &[(8, 1), (16, 1), (32, 1), (64, 1), (1, 8), (1, 16), (1, 32), (1, 64), (8, 8)],
     registers: 64,
     stage: false,

@@ -1,4 +1,4 @@
-//! What placement decided, as a table.
+//! The decisions of placement, as a table.
 use super::choose::Placed;
 use super::place::matrices::{Cell, Fragments};
 use super::place::views::Inline;
@@ -75,11 +75,8 @@ fn tile(placed: &Placed, v: Value) -> Option<(String, &'static str, usize)> {
         (Some(Inline::Pure(_)), _) => ("recomputed".into(), "follows from positions and scalars", 0),
         (Some(Inline::Fetch), _) => ("fetched".into(), "products read it from its array", 0),
         (Some(Inline::View), _) => ("view".into(), "moves elements of another tile", 0),
-        (None, Home::None) if plan.fused[v.index()] => {
-            ("fused".into(), "a product whose only use adds it: summed there", 0)
-        }
-        (None, Home::None) => return None,
         _ if plan.fused[v.index()] => ("fused".into(), "a product whose only use adds it: summed there", 0),
+        (None, Home::None) => return None,
         (None, Home::Registers) => {
             let own = format!("{} registers", plan.layout.registers(v));
             match plan.copies[v.index()] {
@@ -103,19 +100,14 @@ fn tile(placed: &Placed, v: Value) -> Option<(String, &'static str, usize)> {
         }
         (None, Home::Buffer(b)) => {
             let load = plan.defined[v.index()].is_some_and(|i| matches!(k.inst(i).op, Op::Load { .. }));
-            let why = if load && plan.layout.registers(v) <= limit(placed) {
-                "staged: products read it across threads"
-            } else if plan.layout.registers(v) <= limit(placed) {
-                "its elements do not come thread by thread"
-            } else {
-                "more registers than the profile grants a tile"
+            let why = match (plan.layout.registers(v) <= placed.most_registers, load) {
+                (true, true) => "staged: products read it across threads",
+                (true, false) => "its elements do not come thread by thread",
+                (false, _) => "more registers than the profile grants a tile",
             };
             (memory(plan, b), why, bytes(plan, b))
         }
     })
-}
-fn limit(placed: &Placed) -> usize {
-    placed.most_registers
 }
 
 /// So many of what is called this.

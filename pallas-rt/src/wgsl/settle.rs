@@ -70,7 +70,7 @@ fn sink(nodes: &mut [Node], what: Memory, r: &dyn Ranges) -> bool {
     })
 }
 
-/// Whether a node touches words of `what`.
+/// Is true if a node touches words of `what`.
 fn touches(node: &Node, what: Memory, r: &dyn Ranges) -> bool {
     match node {
         Node::Step(step) => {

@@ -1,4 +1,5 @@
 //! Element types as WGSL sees them: what is computed with, how narrow types are rounded, packed and unpacked.
+#![warn(clippy::wildcard_enum_match_arm)]
 use pallas_ir::{DType, ScalarOp};
 
 /// The WGSL type that elements are computed in.
@@ -38,7 +39,7 @@ pub(super) fn wrap(dtype: DType, x: &str) -> String {
         DType::U16 => format!("({x} & 0xffffu)"),
         DType::F16 => format!("f16_value(f16_bits({x}))"),
         DType::Bf16 => format!("bf16_value(bf16_bits({x}))"),
-        _ => x.to_string(),
+        DType::F32 | DType::F64 | DType::I32 | DType::U32 | DType::I64 | DType::U64 | DType::Bool => x.to_string(),
     }
 }
 
@@ -60,7 +61,8 @@ pub(super) fn pack(dtype: DType, x: &str) -> String {
         DType::Bf16 => format!("bf16_bits({x})"),
         DType::I8 => format!("(bitcast<u32>({x}) & 0xffu)"),
         DType::I16 => format!("(bitcast<u32>({x}) & 0xffffu)"),
-        _ => to_word(dtype, x),
+        DType::F32 | DType::F64 | DType::Bool => to_word(dtype, x),
+        DType::U8 | DType::U16 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => to_word(dtype, x),
     }
 }
 
@@ -71,7 +73,8 @@ pub(super) fn unpack(dtype: DType, bits: &str) -> String {
         DType::Bf16 => format!("bf16_value({bits})"),
         DType::I8 => format!("(bitcast<i32>({bits} << 24u) >> 24u)"),
         DType::I16 => format!("(bitcast<i32>({bits} << 16u) >> 16u)"),
-        _ => from_word(dtype, bits),
+        DType::F32 | DType::F64 | DType::Bool => from_word(dtype, bits),
+        DType::U8 | DType::U16 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => from_word(dtype, bits),
     }
 }
 
@@ -83,7 +86,8 @@ pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
         DType::I32 => ("-2147483648.0", "2147483520.0"),
         DType::U8 => ("0.0", "255.0"),
         DType::U16 => ("0.0", "65535.0"),
-        _ => ("0.0", "4294967040.0"),
+        DType::U32 | DType::I64 | DType::U64 => ("0.0", "4294967040.0"),
+        DType::F32 | DType::F64 | DType::F16 | DType::Bf16 | DType::Bool => ("0.0", "4294967040.0"),
     };
     match (name(from), name(to)) {
         ("bool", "bool") => x.to_string(),

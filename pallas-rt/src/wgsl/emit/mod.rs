@@ -265,10 +265,11 @@ impl Emit<'_> {
         });
     }
     /// The bits of a constant that WGSL has no literal for.
+    #[warn(clippy::wildcard_enum_match_arm)]
     fn literal(&mut self, x: Literal) -> String {
         match x.dtype {
             DType::Bool => (x.bits != 0).to_string(),
-            d if name(d) == "f32" => {
+            DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => {
                 let value = x.as_f64() as f32;
                 let plain = value.is_finite() && (value == 0.0 || value.is_normal());
                 if plain && !(value == 0.0 && value.is_sign_negative()) {
@@ -281,8 +282,8 @@ impl Emit<'_> {
                 });
                 format!("bitcast<f32>({})", module::word(module::constant_word(self.k, i)))
             }
-            d if name(d) == "u32" => format!("{}u", x.as_i64() as u32),
-            _ => match x.as_i64() as i32 {
+            DType::U8 | DType::U16 | DType::U32 | DType::U64 => format!("{}u", x.as_i64() as u32),
+            DType::I8 | DType::I16 | DType::I32 | DType::I64 => match x.as_i64() as i32 {
                 i32::MIN => "(-2147483647i - 1i)".into(),
                 n => format!("i32({n})"),
             },
@@ -312,7 +313,7 @@ impl Emit<'_> {
             Along::Y if main => ("row".into(), rows as usize),
             Along::X if main => ("column".into(), columns as usize),
             Along::Y => (format!("thread / {columns}u"), rows as usize),
-            _ => (format!("thread % {columns}u"), columns as usize),
+            Along::X | Along::Each => (format!("thread % {columns}u"), columns as usize),
         }
     }
     fn region(&mut self, region: RegionId) {
@@ -389,7 +390,7 @@ impl Emit<'_> {
         self.step(|e| {
             match e.plan.homes[v.index()] {
                 Home::Fragments => e.put_accumulators(v, buffer),
-                _ => e.put_registers(v, v, buffer),
+                Home::None | Home::Registers | Home::Buffer(_) => e.put_registers(v, v, buffer),
             }
             e.step.as_mut().expect("inside of it").floats = fixed;
         });
@@ -427,6 +428,7 @@ impl Emit<'_> {
     }
 }
 
+#[warn(clippy::wildcard_enum_match_arm)]
 fn describe(op: &Op) -> String {
     match op {
         Op::Scalar(op) => op.to_string(),
@@ -437,6 +439,7 @@ fn describe(op: &Op) -> String {
         Op::If => "if".into(),
         Op::For { .. } => "for".into(),
         Op::While => "while".into(),
-        _ => String::new(),
+        Op::Const(_) | Op::DebugPrint(_) | Op::DebugAssert(_) => String::new(),
+        Op::ProgramId(_) | Op::NumPrograms(_) | Op::Extent(_) | Op::Param(_) | Op::Prefetch(_) => String::new(),
     }
 }

@@ -1,5 +1,6 @@
 //! Products of tiles: in registers, a thread computes its elements of the result step by step; in memory, one by one; in
 //! accumulators, [`cooperate`](super::cooperate) has subgroups compute them.
+#![warn(clippy::wildcard_enum_match_arm)]
 use super::Emit;
 use super::element::{At, Coord, FOUR, convert, coordinate, zero};
 use crate::wgsl::place::{Home, views};
@@ -163,7 +164,10 @@ fn plus_product(dtype: DType, sum: &str, a: &str, b: &str) -> String {
     match dtype {
         DType::F32 => format!("fma({a}, {b}, {sum})"),
         DType::Bool => format!("{sum} || ({a} && {b})"),
-        t => wrap(t, &format!("({sum} + {a} * {b})")),
+        DType::F64 | DType::F16 | DType::Bf16 => wrap(dtype, &format!("({sum} + {a} * {b})")),
+        DType::I8 | DType::U8 | DType::I16 | DType::U16 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => {
+            wrap(dtype, &format!("({sum} + {a} * {b})"))
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which thread holds which elements of a tile.
+//! The distribution of the elements of a tile over threads.
 //!
 //! Axes of tiles that meet element by element form a *class*: elementwise operands, kept axes of a reduction, carried
 //! values, free axes of a product. Two axes of one tile must lie along different directions of the thread grid, so classes
@@ -8,7 +8,9 @@
 //! Tiles that only pass through registers on their way between arrays and workgroup memory share no class with what is
 //! computed. Their threads form a grid of their own: as many along a row as it has elements, so that neighbours read
 //! neighbours.
+use super::Classes;
 use super::views::{Inline, access, view, whole};
+use crate::passes::variables::{Variable, variables};
 use pallas_ir::{Access, Inst, InstId, Kernel, Op, OperandId, RegionId, Value};
 use std::collections::BTreeMap;
 
@@ -47,7 +49,7 @@ impl Class {
     pub(in crate::wgsl) fn repeats(self) -> usize {
         self.size / self.threads
     }
-    /// How far element `r` of a thread is from its first.
+    /// Distance of element `r` of a thread from its first.
     pub(in crate::wgsl) fn distance(self, r: usize) -> usize {
         r / self.vector * self.vector * self.threads + r % self.vector
     }
@@ -97,7 +99,7 @@ impl Layout {
         let classes = self.classes.iter().map(spread).collect();
         Layout { axes: self.axes.clone(), classes, computed: self.computed.clone(), rows: self.rows.clone() }
     }
-    /// Whether rows of arrays lie along both directions of a grid, so that neighbours are far apart in some of them.
+    /// Is true if rows of arrays lie along both directions of a grid, so that neighbours are far apart in some of them.
     pub(in crate::wgsl) fn crossed(&self) -> bool {
         let rows = |along: Along| {
             let classes = self.classes.iter().zip(&self.rows);
@@ -136,7 +138,7 @@ pub(in crate::wgsl) fn layout(
         axes += ty.shape.len();
     }
     let mut search =
-        Search { k, inline, defined, first, parent: (0..axes).collect(), pairs: vec![], each: vec![false; axes] };
+        Search { k, inline, defined, first, joined: Classes::new(axes), pairs: vec![], each: vec![false; axes] };
     search.pairs();
     let mut unions = vec![];
     search.unions(k.body, 0, &mut unions);
@@ -160,7 +162,7 @@ struct Search<'k> {
     defined: &'k [Option<InstId>],
     /// Number of a value's axis 0.
     first: Vec<usize>,
-    parent: Vec<usize>,
+    joined: Classes,
     /// Axes of one tile that lie along different directions.
     pairs: Vec<(usize, usize)>,
     /// Axes held by every thread.
@@ -250,51 +252,32 @@ impl Search<'_> {
                 }
                 _ => {}
             },
-            Op::If => {
-                for &r in &inst.regions {
-                    inst.results.iter().zip(&self.k.region(r).yields).for_each(|(&a, &b)| same(a, b));
-                }
-            }
-            Op::For { .. } => {
-                let body = self.k.region(inst.regions[0]);
-                for (i, &p) in body.params[1..].iter().enumerate() {
-                    [inst.args[3 + i], body.yields[i], inst.results[i]].into_iter().for_each(|v| same(p, v));
-                }
-            }
-            Op::While => {
-                let (test, body) = (self.k.region(inst.regions[0]), self.k.region(inst.regions[1]));
-                for (i, &p) in test.params.iter().enumerate() {
-                    let met = [inst.args[i], test.yields[1 + i], body.params[i], body.yields[i], inst.results[i]];
-                    met.into_iter().for_each(|v| same(p, v));
+            Op::If | Op::For { .. } | Op::While => {
+                for Variable { start, values } in variables(self.k, inst) {
+                    start.iter().chain(&values[1..]).for_each(|&v| same(values[0], v));
                 }
             }
             _ => {}
         }
     }
 
-    fn root(&self, mut axis: usize) -> usize {
-        while self.parent[axis] != axis {
-            axis = self.parent[axis];
-        }
-        axis
-    }
     /// Joins classes unless that breaks the colouring.
     fn join(&mut self, pairs: &[(usize, usize)]) {
-        let before = self.parent.clone();
+        let before = self.joined.clone();
         for &(a, b) in pairs {
-            let (a, b) = (self.root(a), self.root(b));
-            self.parent[a.max(b)] = a.min(b);
+            let (a, b) = (self.joined.root(a), self.joined.root(b));
+            self.joined.join(a.max(b), a.min(b));
         }
-        if self.parent != before && self.colours(&[]).is_none() {
-            self.parent = before;
+        if self.joined != before && self.colours(&[]).is_none() {
+            self.joined = before;
         }
     }
-    /// Whether each class lies along X, by root; `seeds` are axes that want X. None: there is no colouring.
+    /// By root, true for classes that lie along X; `seeds` are axes that want X. None: there is no colouring.
     fn colours(&self, seeds: &[usize]) -> Option<BTreeMap<usize, bool>> {
-        let each: Vec<usize> = (0..self.each.len()).filter(|&a| self.each[a]).map(|a| self.root(a)).collect();
+        let each: Vec<usize> = (0..self.each.len()).filter(|&a| self.each[a]).map(|a| self.joined.root(a)).collect();
         let mut edges: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for &(a, b) in &self.pairs {
-            let (a, b) = (self.root(a), self.root(b));
+            let (a, b) = (self.joined.root(a), self.joined.root(b));
             if each.contains(&a) || each.contains(&b) {
                 continue;
             }
@@ -306,7 +289,7 @@ impl Search<'_> {
         }
         let mut colours: BTreeMap<usize, bool> = BTreeMap::new();
         let rest: Vec<usize> = edges.keys().copied().collect();
-        for start in seeds.iter().map(|&a| self.root(a)).chain(rest) {
+        for start in seeds.iter().map(|&a| self.joined.root(a)).chain(rest) {
             if colours.contains_key(&start) {
                 continue;
             }
@@ -345,14 +328,14 @@ impl Search<'_> {
     }
     fn finish(self, whole: impl Fn(OperandId) -> bool, products: bool) -> Layout {
         let colours = self.colours(&self.seeds(products)).expect("unions kept the colouring");
-        let each: Vec<usize> = (0..self.each.len()).filter(|&a| self.each[a]).map(|a| self.root(a)).collect();
+        let each: Vec<usize> = (0..self.each.len()).filter(|&a| self.each[a]).map(|a| self.joined.root(a)).collect();
         let (mut numbers, mut classes) = (BTreeMap::new(), vec![]);
         let mut axes = vec![];
         for v in (0..self.k.values.len() as u32).map(Value) {
             let shape = &self.k.ty(v).shape;
             let number = |a: usize| {
                 (shape[a] > 1 && self.homed(v)).then(|| {
-                    let root = self.root(self.axis(v, a));
+                    let root = self.joined.root(self.axis(v, a));
                     *numbers.entry(root).or_insert_with(|| {
                         let along = match colours.get(&root) {
                             _ if each.contains(&root) => Along::Each,

@@ -7,11 +7,13 @@
 //!
 //! No product changes its meaning: f16 factors are multiplied as f16, or, exactly, as f32; bf16, which shaders have no
 //! matrices of, is multiplied as f32 where the device has such matrices, else as without any. Sums are f32.
+use super::Classes;
 use super::views::{self, Inline, access};
+use crate::passes::variables::{Variable, variables};
 use crate::target::Matrices;
 use pallas_ir::{Access, DType, Inst, InstId, Kernel, Op, ScalarOp, StructuralOp, Value};
 
-/// What an element of a buffer is kept in.
+/// The storage type of an element of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::wgsl) enum Cell {
     /// A word of any type's bits.
@@ -51,7 +53,7 @@ impl Cell {
     pub(in crate::wgsl) fn width(self) -> usize {
         if self == Cell::Four { 4 } else { 1 }
     }
-    /// Whether it holds bits, of any type: no matrix is loaded from there.
+    /// Is true if it holds bits, of any type: no matrix is loaded from there.
     pub(in crate::wgsl) fn is_bits(self) -> bool {
         matches!(self, Cell::Word | Cell::Four)
     }
@@ -64,12 +66,12 @@ impl Cell {
     }
 }
 
-/// How a product is computed.
+/// The way in which a product is computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::wgsl) struct Cooperative {
     /// Rows and columns of a fragment.
     pub(in crate::wgsl) size: usize,
-    /// What its factors are kept in.
+    /// The storage type of its factors.
     pub(in crate::wgsl) cell: Cell,
 }
 
@@ -103,7 +105,7 @@ impl Fragments {
     }
 }
 
-/// Which products are cooperative, and what follows for tiles.
+/// Products that are cooperative, and what follows for tiles.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     /// Threads of a subgroup.
@@ -142,7 +144,7 @@ impl Found {
                 factors.iter().for_each(|v| found.cells[v.index()] = product.cell);
             }
         });
-        let mut sums = Sums { k, defined, fused, found: &found, parent: (0..k.values.len()).collect() };
+        let mut sums = Sums { k, defined, fused, found: &found, classes: Classes::new(k.values.len()) };
         sums.join();
         found.accumulators = sums.accumulators();
         for (cell, _) in found.cells.iter_mut().zip(&found.accumulators).filter(|(_, size)| size.is_some()) {
@@ -159,7 +161,7 @@ impl Found {
     }
 }
 
-/// How a product is computed, if it is cooperative, and the tiles that are its factors.
+/// The way in which a product is computed, if it is cooperative, and the tiles that are its factors.
 fn cooperative(
     k: &Kernel,
     (inline, defined): (&[Option<Inline>], &[Option<InstId>]),
@@ -199,21 +201,14 @@ struct Sums<'k> {
     /// Products whose only use adds them to a tile of their type.
     fused: &'k [bool],
     found: &'k Found,
-    parent: Vec<usize>,
+    classes: Classes,
 }
 
 impl Sums<'_> {
-    fn root(&self, mut v: usize) -> usize {
-        while self.parent[v] != v {
-            v = self.parent[v];
-        }
-        v
-    }
     fn union(&mut self, a: Value, b: Value) {
         let zero = |v: Value| is_zero(self.k, self.defined, v);
         if !zero(a) && !zero(b) {
-            let (a, b) = (self.root(a.index()), self.root(b.index()));
-            self.parent[a] = b;
+            self.classes.join(a.index(), b.index());
         }
     }
     /// The product that a sum adds to another tile, and that tile.
@@ -227,16 +222,9 @@ impl Sums<'_> {
     fn join(&mut self) {
         let k = self.k;
         k.walk(k.body, &mut |_, inst| match &inst.op {
-            Op::For { .. } => {
-                let body = k.region(inst.regions[0]);
-                for (i, &result) in inst.results.iter().enumerate() {
-                    let met = [inst.args[3 + i], body.params[1 + i], body.yields[i]];
-                    met.into_iter().for_each(|v| self.union(v, result));
-                }
-            }
-            Op::If => {
-                for &r in &inst.regions {
-                    inst.results.iter().zip(&k.region(r).yields).for_each(|(&v, &y)| self.union(y, v));
+            Op::If | Op::For { .. } => {
+                for Variable { start, values } in variables(k, inst) {
+                    start.iter().chain(&values[1..]).for_each(|&v| self.union(v, values[0]));
                 }
             }
             _ => {
@@ -252,7 +240,7 @@ impl Sums<'_> {
         let mut sizes: Vec<Vec<usize>> = vec![vec![]; k.values.len()];
         let mut fits = vec![true; k.values.len()];
         for v in (0..k.values.len() as u32).map(Value) {
-            let root = self.root(v.index());
+            let root = self.classes.root(v.index());
             match self.defined[v.index()].map(|i| k.inst(i)) {
                 // A parameter changes from step to step: it has no copy that others could read.
                 None => fits[root] &= self.only_grows(v),
@@ -264,13 +252,13 @@ impl Sums<'_> {
             }
         }
         let size = |v: usize| {
-            let all = &sizes[self.root(v)];
-            all.first().copied().filter(|n| fits[self.root(v)] && all.iter().all(|m| m == n))
+            let all = &sizes[self.classes.root(v)];
+            all.first().copied().filter(|n| fits[self.classes.root(v)] && all.iter().all(|m| m == n))
         };
         // A product that a sum takes in is never by itself.
         (0..k.values.len()).map(size).collect()
     }
-    /// Whether all that reads a value are sums that continue it, and what hands it on.
+    /// Is true if all that reads a value are sums that continue it, and what hands it on.
     fn only_grows(&self, v: Value) -> bool {
         self.k.insts.iter().filter(|inst| inst.args.contains(&v)).all(|inst| match inst.op {
             Op::For { .. } => !inst.args[..3].contains(&v),
@@ -279,7 +267,7 @@ impl Sums<'_> {
     }
 }
 
-/// Whether a value is a tile of zeros.
+/// Is true if a value is a tile of zeros.
 pub(in crate::wgsl) fn is_zero(k: &Kernel, defined: &[Option<InstId>], v: Value) -> bool {
     let Some(inst) = defined[v.index()].map(|i| k.inst(i)) else { return false };
     match &inst.op {

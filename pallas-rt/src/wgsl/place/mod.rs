@@ -1,4 +1,4 @@
-//! Where every tile lives, and which threads hold it.
+//! The storage of every tile, and the threads that hold it.
 //!
 //! One algorithm for all kernels. [`views`] finds what is recomputed instead of kept; [`layout`] spreads the axes of the
 //! others over a grid of threads; each tile then gets a [`Home`]: registers if a thread's share is small enough,
@@ -16,9 +16,9 @@ use layout::Layout;
 use matrices::{Cell, Cooperative, Fragments};
 use pallas_ir::{Access, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 use std::collections::BTreeMap;
-use views::{Inline, access};
+use views::{Inline, access, is_product};
 
-/// Where a tile lives.
+/// The storage of a tile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Home {
     /// Nowhere: unused, recomputed, or a scalar.
@@ -32,7 +32,7 @@ pub(super) enum Home {
 }
 
 /// A range of workgroup memory or scratch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(super) struct Buffer {
     /// In the text and in tables.
     pub(super) name: String,
@@ -42,7 +42,7 @@ pub(super) struct Buffer {
     pub(super) strides: Vec<usize>,
     /// What lies between rows, if there may be any.
     pub(super) pad: Option<Pad>,
-    /// What an element is kept in.
+    /// The storage type of an element.
     pub(super) cell: Cell,
     /// Elements.
     pub(super) words: usize,
@@ -59,7 +59,7 @@ impl Buffer {
     pub(super) fn groups(&self) -> Option<(usize, usize)> {
         self.pad.filter(|pad| pad.group > 0).map(|pad| (pad.rows, pad.group))
     }
-    /// How columns change places, if they do.
+    /// The order of columns, if they change places.
     pub(super) fn swizzle(&self) -> Option<Swizzle> {
         self.pad.and_then(|pad| pad.swizzle)
     }
@@ -92,7 +92,7 @@ pub(super) struct Swizzle {
 }
 
 impl Swizzle {
-    /// Where column `column` of row `row` lies.
+    /// The place of column `column` of row `row`.
     pub(super) fn column(self, row: i64, column: i64) -> i64 {
         column ^ (row / self.rows as i64 % self.period as i64 * self.unit as i64)
     }
@@ -191,7 +191,7 @@ impl Plan {
         let words = shape.iter().zip(&strides).map(|(n, s)| n * s).max().unwrap_or(1).max(1) + behind;
         let pad = pad.filter(|_| cell == Cell::Word);
         let cell = if cell.is_bits() { self.bits() } else { cell };
-        self.push(Buffer { name: name.into(), shape, strides, pad, cell, words, outside: false, scratch: false, at: 0 })
+        self.push(Buffer { name: name.into(), shape, strides, pad, cell, words, ..Buffer::default() })
     }
     /// What a tile's bits lie in, until it turns out that a thread writes a word alone.
     fn bits(&self) -> Cell {
@@ -201,7 +201,7 @@ impl Plan {
         self.buffers.push(buffer);
         self.buffers.len() - 1
     }
-    /// Whether some product contracts a tile along its last axis with its other axis spread over columns of threads.
+    /// Is true if some product contracts a tile along its last axis with its other axis spread over columns of threads.
     fn read_across(&self, k: &Kernel, v: Value) -> bool {
         let last = k.ty(v).shape.len() - 1;
         let mut across = false;
@@ -228,9 +228,30 @@ impl Plan {
     pub(super) fn source(&self, k: &Kernel, v: Value, axis: usize) -> Option<(Value, usize)> {
         views::source(k, &self.inline, &self.defined, v, axis)
     }
-    /// Whether tiles are kept in the shader's own f16.
+    /// Is true if tiles are kept in the shader's own f16.
     pub(super) fn halves(&self) -> bool {
         self.cells.contains(&Cell::Half)
+    }
+}
+
+/// Numbers that are joined into classes; each class goes by one of its members.
+#[derive(Clone, PartialEq)]
+pub(super) struct Classes(Vec<usize>);
+
+impl Classes {
+    pub(super) fn new(n: usize) -> Self {
+        Classes((0..n).collect())
+    }
+    pub(super) fn root(&self, mut a: usize) -> usize {
+        while self.0[a] != a {
+            a = self.0[a];
+        }
+        a
+    }
+    /// Joins the class of `a` to that of `b`.
+    pub(super) fn join(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.root(a), self.root(b));
+        self.0[a] = b;
     }
 }
 
@@ -239,7 +260,7 @@ pub(super) fn row_major(shape: &[usize]) -> Vec<usize> {
     (0..shape.len()).map(|a| shape[a + 1..].iter().product()).collect()
 }
 
-/// What does not depend on the grid of threads.
+/// The part of a placement that does not depend on the grid of threads.
 pub(super) struct Analysis {
     inline: Vec<Option<Inline>>,
     defined: Vec<Option<InstId>>,
@@ -336,17 +357,8 @@ impl Analysis {
                 let shape = operand.block_shape();
                 let (strides, words) = (row_major(&shape), shape.iter().product::<usize>().max(1));
                 let (name, cell) = (format!("scratch_{}", operand.name), plan.bits());
-                plan.scratches[i] = Some(plan.push(Buffer {
-                    name,
-                    shape,
-                    strides,
-                    pad: None,
-                    cell,
-                    words,
-                    outside: false,
-                    scratch: true,
-                    at: 0,
-                }));
+                let buffer = Buffer { name, shape, strides, cell, words, scratch: true, ..Buffer::default() };
+                plan.scratches[i] = Some(plan.push(buffer));
             }
         }
         plan
@@ -360,7 +372,7 @@ fn buffer_name(k: &Kernel, defined: Option<InstId>, v: Value) -> String {
     }
 }
 
-/// Whether an instruction's elements can be computed by the threads that hold them.
+/// Is true if an instruction's elements can be computed by the threads that hold them.
 fn spreads(k: &Kernel, id: InstId) -> bool {
     let inst = k.inst(id);
     match &inst.op {
@@ -375,7 +387,7 @@ fn spreads(k: &Kernel, id: InstId) -> bool {
 
 /// Loads that only products read: brought to memory by all threads together.
 fn staged(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
-    let mut only_products = vec![true; k.values.len()];
+    let (mut only_products, mut staged) = (vec![true; k.values.len()], vec![false; k.values.len()]);
     let mut order = vec![];
     k.walk(k.body, &mut |id, _| order.push(id));
     for r in &k.regions {
@@ -383,22 +395,16 @@ fn staged(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
     }
     for id in order.into_iter().rev() {
         let inst = k.inst(id);
-        let product = matches!(&inst.op, Op::Structural(op) if matches!(access(k, op, inst), Access::Contract { .. }));
-        let passes = product
-            || inst
-                .results
-                .first()
-                .is_some_and(|v| inline[v.index()] == Some(Inline::View) && only_products[v.index()]);
+        let view = |v: &Value| inline[v.index()] == Some(Inline::View) && only_products[v.index()];
+        let passes = is_product(k, inst) || inst.results.first().is_some_and(view);
         if !passes {
             inst.args.iter().for_each(|v| only_products[v.index()] = false);
         }
-    }
-    let mut staged = vec![false; k.values.len()];
-    k.walk(k.body, &mut |_, inst| {
+        // All that reads it comes after it.
         if let (Op::Load { .. }, [v]) = (&inst.op, &inst.results[..]) {
             staged[v.index()] = only_products[v.index()];
         }
-    });
+    }
     staged
 }
 
@@ -416,11 +422,7 @@ fn fused(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
         let mut products = vec![];
         for &id in &r.insts {
             let inst = k.inst(id);
-            if let Op::Structural(op) = &inst.op
-                && matches!(access(k, op, inst), Access::Contract { .. })
-                && uses[inst.results[0].index()] == 1
-                && !k.ty(inst.results[0]).is_scalar()
-            {
+            if is_product(k, inst) && uses[inst.results[0].index()] == 1 && !k.ty(inst.results[0]).is_scalar() {
                 products.push(inst.results[0]);
             }
             if matches!(inst.op, Op::Scalar(ScalarOp::Add)) && inline[inst.results[0].index()].is_none() {

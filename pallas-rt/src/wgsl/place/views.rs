@@ -3,11 +3,12 @@
 //! A *pure* value depends on positions and scalars only (iota, masks, constants); a *view* is one element of another tile
 //! at a moved position (broadcast, transpose, slice, reshape over unit axes). Where a profile does not stage, a *fetched*
 //! value is read from its array by every product that needs it.
+pub(in crate::wgsl) use crate::passes::access;
 use pallas_ir::scalar::Gpu;
 use pallas_ir::structural::Index;
-use pallas_ir::{Access, Dim, Inst, InstId, Kernel, Op, RegionId, ScalarOp, StructuralOp, Value};
+use pallas_ir::{Access, Inst, InstId, Kernel, Op, RegionId, ScalarOp, StructuralOp, Value};
 
-/// How a value is recomputed.
+/// The way in which a value is recomputed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::wgsl) enum Inline {
     /// From positions and scalars; the number is the operations it takes.
@@ -21,7 +22,7 @@ pub(in crate::wgsl) enum Inline {
 /// Most operations of a pure value before it gets a home.
 const PURE: usize = 6;
 
-/// Which values are recomputed, and the instruction that defines each value; `fetch`: products read arrays themselves.
+/// The values that are recomputed, and the instruction that defines each value; `fetch`: products read arrays themselves.
 pub(in crate::wgsl) fn inline(k: &Kernel, fetch: bool) -> (Vec<Option<Inline>>, Vec<Option<InstId>>) {
     let mut found = Search { k, inline: vec![None; k.values.len()], defined: vec![None; k.values.len()] };
     found.region(k.body);
@@ -94,9 +95,7 @@ impl Search<'_> {
         }
         for id in order.into_iter().rev() {
             let inst = self.k.inst(id);
-            let product = matches!(&inst.op, Op::Structural(op)
-                if matches!(access(self.k, op, inst), Access::Contract { .. }));
-            let passes = product || inst.results.first().is_some_and(|v| fetch[v.index()]);
+            let passes = is_product(self.k, inst) || inst.results.first().is_some_and(|v| fetch[v.index()]);
             if !passes {
                 inst.args.iter().for_each(|v| fetch[v.index()] = false);
             }
@@ -129,7 +128,7 @@ impl Search<'_> {
     }
 }
 
-/// Whether recomputing an operation costs no more than keeping its result: one instruction, whose result is exact.
+/// Is true if recomputing an operation costs no more than keeping its result: one instruction, whose result is exact.
 fn cheap(op: ScalarOp) -> bool {
     let row = op.row();
     row.cost.arithmetic == 1 && row.cost.transcendental == 0 && matches!(row.gpu, Gpu::Exact | Gpu::Finite(0))
@@ -139,7 +138,7 @@ fn cheap(op: ScalarOp) -> bool {
 pub(in crate::wgsl) fn keep_turned(k: &Kernel, inline: &mut [Option<Inline>], defined: &[Option<InstId>]) -> bool {
     let mut read = vec![false; inline.len()];
     k.walk(k.body, &mut |_, inst| {
-        let product = matches!(&inst.op, Op::Structural(op) if matches!(access(k, op, inst), Access::Contract { .. }));
+        let product = is_product(k, inst);
         inst.args.iter().for_each(|v| read[v.index()] |= !product);
     });
     let turned = |(v, kept): (usize, &Option<Inline>)| {
@@ -153,11 +152,9 @@ pub(in crate::wgsl) fn keep_turned(k: &Kernel, inline: &mut [Option<Inline>], de
     !found.is_empty()
 }
 
-/// An operation's access form for an instruction's operands.
-pub(in crate::wgsl) fn access(k: &Kernel, op: &StructuralOp, inst: &Inst) -> Access {
-    let dims: Vec<Vec<Dim>> = inst.args.iter().map(|&v| k.ty(v).dims()).collect();
-    let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
-    op.access(&dims)
+/// Is true if an instruction is a product.
+pub(in crate::wgsl) fn is_product(k: &Kernel, inst: &Inst) -> bool {
+    matches!(&inst.op, Op::Structural(op) if matches!(access(k, op, inst), Access::Contract { .. }))
 }
 
 /// A reshape that only adds or drops unit axes, as the index of the operand.
