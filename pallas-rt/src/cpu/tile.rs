@@ -2,6 +2,8 @@
 
 pub(super) use pallas_ir::MAX_RANK;
 
+use super::strips::compiled;
+
 /// Where a tile's elements are: element `i` lies `Σ i·stride` elements behind the first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tile {
@@ -48,6 +50,12 @@ impl Tile {
         }
         self
     }
+    /// Some of the axes, in this order.
+    pub(super) fn axes(&self, order: &[usize]) -> Tile {
+        let mut strides = [0; MAX_RANK];
+        strides.iter_mut().zip(order).for_each(|(stride, &axis)| *stride = self.strides[axis]);
+        Tile { start: self.start, strides }
+    }
     /// Moves the first element.
     pub(super) fn offset(self, elements: isize, bytes: usize) -> Tile {
         Tile { start: self.start.wrapping_offset(elements.wrapping_mul(bytes as isize)), ..self }
@@ -89,6 +97,14 @@ impl<const N: usize> Nest<N> {
     /// Stride of a tile along the innermost axis.
     pub(super) fn inner_stride(&self, tile: usize) -> isize {
         self.strides[tile][self.rank - 1]
+    }
+    /// Calls `f` with the tiles' offsets (in elements) of each element.
+    pub(super) fn each(&self, mut f: impl FnMut([isize; N])) {
+        self.rows(|first| {
+            for i in 0..self.inner() as isize {
+                f(std::array::from_fn(|t| first[t] + i * self.inner_stride(t)));
+            }
+        });
     }
     /// Calls `f` with the tiles' offsets (in elements) of each innermost row.
     pub(super) fn rows(&self, mut f: impl FnMut([isize; N])) {
@@ -136,7 +152,7 @@ pub(super) unsafe fn copy_row(
         // SAFETY: the caller's.
         unsafe {
             if fs == 0 && ts == 1 {
-                repeat(from.read(), to, n);
+                fastest_repeat()(from.read(), to, n);
             } else {
                 (0..n as isize).for_each(|i| to.offset(i * ts).write(from.offset(i * fs).read()));
             }
@@ -160,25 +176,10 @@ pub(super) unsafe fn copy_row(
 /// There is room for them.
 #[inline(always)]
 unsafe fn repeat<T: Copy>(x: T, to: *mut T, n: usize) {
-    #[inline(always)]
-    unsafe fn body<T: Copy>(x: T, to: *mut T, n: usize) {
-        // SAFETY: the caller's.
-        (0..n).for_each(|i| unsafe { to.add(i).write(x) });
-    }
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    unsafe fn avx2<T: Copy>(x: T, to: *mut T, n: usize) {
-        // SAFETY: the caller's.
-        unsafe { body(x, to, n) }
-    }
-    #[cfg(target_arch = "x86_64")]
-    if super::strips::has_avx2() {
-        // SAFETY: the caller's, and the feature is there.
-        return unsafe { avx2(x, to, n) };
-    }
     // SAFETY: the caller's.
-    unsafe { body(x, to, n) }
+    (0..n).for_each(|i| unsafe { to.add(i).write(x) });
 }
+compiled! { fastest_repeat<T: Copy>() -> unsafe fn(T, *mut T, usize) = repeat(x: T, to: *mut T, n: usize) }
 
 /// Copies bytes past the caches, where the machine can; [`Settled`] must be dropped before another thread looks.
 ///
@@ -244,12 +245,11 @@ pub(super) unsafe fn copy(from: &Tile, to: &Tile, shape: &[usize], bytes: usize)
 /// # Safety
 /// Both tiles hold `shape` and do not overlap.
 pub(super) unsafe fn copy_bytes(from: &Tile, to: &Tile, shape: &[usize], bytes: usize) {
-    let nest = Nest::new(shape, [from, to]);
-    nest.rows(|[f, t]| {
-        for i in 0..nest.inner() as isize {
-            let at = |k: usize, first: isize| (first + i * nest.inner_stride(k)) * bytes as isize;
-            // SAFETY: the caller's; rows of the nest are rows of the tiles.
-            unsafe { std::ptr::copy_nonoverlapping(from.start.offset(at(0, f)), to.start.offset(at(1, t)), bytes) };
+    Nest::new(shape, [from, to]).each(|[f, t]| {
+        // SAFETY: the caller's.
+        unsafe {
+            let (f, t) = (from.start.offset(f * bytes as isize), to.start.offset(t * bytes as isize));
+            std::ptr::copy_nonoverlapping(f, t, bytes);
         }
     });
 }
