@@ -58,21 +58,8 @@ pub(super) struct Form {
     pub(super) whole: bool,
 }
 
-impl Form {
-    /// Whether an input has one element a row. (Inputs past the bits never do.)
-    fn is_single(&self, input: usize) -> bool {
-        bit(self.single, input)
-    }
-    /// Whether the next row of an input is fetched.
-    fn is_ahead(&self, input: usize) -> bool {
-        bit(self.ahead, input)
-    }
-    /// Whether a link's results go past the caches.
-    fn is_streamed(&self, link: usize) -> bool {
-        bit(self.streamed, link)
-    }
-}
-
+/// Whether a word has a bit; past its end there is none.
+#[cfg(target_arch = "x86_64")]
 fn bit(word: u32, at: usize) -> bool {
     at < 32 && word >> at & 1 == 1
 }

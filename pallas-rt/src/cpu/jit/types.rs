@@ -202,14 +202,11 @@ impl Writer {
     }
     /// From memory's bits in the lower end to what registers hold.
     fn loaded(&mut self, dtype: DType, x: Reg) {
-        match dtype {
-            DType::Bf16 => self.asm.shift(Shift::Left, x, x, 16),
-            DType::Bool => {
-                let zero = self.word(0);
-                self.update(Binary::GreaterInt, x, zero);
-            }
-            DType::F16 | DType::I8 | DType::U8 => {}
-            DType::F32 | DType::F64 | DType::I16 | DType::U16 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => {}
+        if dtype == DType::Bf16 {
+            self.asm.shift(Shift::Left, x, x, 16);
+        } else if dtype == DType::Bool {
+            let zero = self.word(0);
+            self.update(Binary::GreaterInt, x, zero);
         }
     }
     /// To memory.
