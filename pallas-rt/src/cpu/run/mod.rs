@@ -38,7 +38,7 @@ struct Buffers {
     reaches: Vec<chain::Reaches>,
     places: Vec<Place>,
     forms: Vec<Form>,
-    lies: Vec<native::Laid>,
+    lies: Vec<Option<native::Lie>>,
     /// Operands of a product in another order, and its result before it is rounded.
     operands: [Vec<Aligned>; 3],
     /// Operands of a product in another type.
