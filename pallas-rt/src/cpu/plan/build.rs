@@ -7,16 +7,10 @@ use super::casts;
 use super::step::{Affine, Block, Dot, Fixed, Operation, Part, Place, Step};
 use pallas_ir::structural::Piece;
 use pallas_ir::{
-    Access, DType, Dim, Inst, InstId, Kernel, Literal, Loc, Op, RegionId, ScalarOp, StructuralOp, Value, View,
+    Access, DType, Dim, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, StructuralOp, Value,
+    View,
 };
 use std::collections::HashMap;
-
-/// A table of numbers for [`Step::Count`]: 0, 1, 2 .. of an element type.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Table {
-    pub(crate) dtype: DType,
-    pub(crate) count: usize,
-}
 
 /// A kernel on its way to steps.
 pub(super) struct Build<'k> {
@@ -30,7 +24,8 @@ pub(super) struct Build<'k> {
     pub(super) fixed: Vec<(Value, Fixed)>,
     /// Numbers that values are known to be.
     constants: Vec<Option<Literal>>,
-    pub(super) tables: Vec<Table>,
+    pub(super) params: Vec<(Value, OperandId)>,
+    pub(super) tables: Vec<(DType, usize)>,
     /// The last opened region in which an addition reads a value.
     added: Vec<Option<RegionId>>,
     /// The value that a region's parameter becomes in the next turn.
@@ -70,6 +65,7 @@ impl<'k> Build<'k> {
             cast,
             base,
             fixed: vec![],
+            params: vec![],
             constants: vec![None; values],
             tables: vec![],
             added: vec![None; values],
@@ -123,7 +119,7 @@ impl<'k> Build<'k> {
             }
             Op::NumPrograms(axis) => self.fixed.push((inst.results[0], Fixed::Programs(*axis))),
             Op::Extent(dim) => self.fixed.push((inst.results[0], Fixed::Extent(*dim))),
-            Op::Param(o) => self.fixed.push((inst.results[0], Fixed::Param(*o))),
+            Op::Param(o) => self.params.push((inst.results[0], *o)),
             Op::ProgramId(axis) => self.push(Step::Program { axis: *axis, to: inst.results[0] }),
             Op::Scalar(op) => self.scalar(*op, inst),
             Op::Structural(op) => self.structural(op, id, inst),
@@ -231,12 +227,8 @@ impl<'k> Build<'k> {
         let access = op.access(&dims);
         match access {
             Access::Cast if self.cast[to.index()].is_some() => return,
-            Access::Cast => {
-                return self.elementwise(Operation::Cast, &inst.args, to);
-            }
-            Access::Bitcast => {
-                return self.elementwise(Operation::Bitcast, &inst.args, to);
-            }
+            Access::Cast => return self.elementwise(Operation::Cast, &inst.args, to),
+            Access::Bitcast => return self.elementwise(Operation::Bitcast, &inst.args, to),
             Access::Powi(exponent) => return self.powi(exponent, inst),
             Access::Contract { .. } => {
                 if self.may_wait(to) {
@@ -283,7 +275,7 @@ impl<'k> Build<'k> {
     }
 
     fn table(&mut self, to: Value, axis: usize) -> usize {
-        let table = Table { dtype: self.dtype(to), count: self.shape(to)[axis] };
+        let table = (self.dtype(to), self.shape(to)[axis]);
         self.tables.iter().position(|t| *t == table).unwrap_or_else(|| {
             self.tables.push(table);
             self.tables.len() - 1

@@ -160,7 +160,6 @@ pub(crate) enum Fixed {
     Constant(Literal),
     Programs(usize),
     Extent(DimId),
-    Param(OperandId),
 }
 
 /// One step.
