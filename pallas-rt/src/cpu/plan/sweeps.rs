@@ -23,22 +23,19 @@ pub(super) fn gather(kernel: &Kernel, roots: &[Value], block: &mut Block) {
                 }
                 open.push(chain);
             }
-            step if early(&step) && !open.follows(&step) => {
+            step => {
+                let before = match &step {
+                    // A place for a result that comes: it is given before the sweep, unless that reads the same memory.
+                    Step::Aim { at, .. } => !open.gathered.reads(kernel.memory_of(at.operand)),
+                    _ => early(&step) && !open.follows(&step),
+                };
+                if !before {
+                    open.end(&mut block.steps);
+                }
                 if let Step::Load { from, to, .. } = &step {
                     open.loaded.insert(*to, kernel.memory_of(from.operand));
                 }
                 block.steps.push(step);
-            }
-            // A place for a result that comes: it is given before the sweep, unless that reads the same memory.
-            Step::Aim { value, at } if !open.gathered.reads(kernel.memory_of(at.operand)) => {
-                block.steps.push(Step::Aim { value, at });
-            }
-            other => {
-                open.end(&mut block.steps);
-                if let Step::Load { from, to, .. } = &other {
-                    open.loaded.insert(*to, kernel.memory_of(from.operand));
-                }
-                block.steps.push(other);
             }
         }
     }
@@ -134,7 +131,6 @@ fn early(step: &Step) -> bool {
 }
 
 fn same_rows(a: &Chain, b: &Chain) -> bool {
-    let rows = |c: &Chain| c.shape.split_last().map(|(_, rows)| rows.to_vec());
-    let several = |rows: &Vec<usize>| rows.iter().product::<usize>() > 1;
-    rows(a) == rows(b) && rows(a).is_some_and(|r| several(&r)) && !a.shape.contains(&0) && !b.shape.contains(&0)
+    let (Some((_, rows)), Some((_, others))) = (a.shape.split_last(), b.shape.split_last()) else { return false };
+    rows == others && rows.iter().product::<usize>() > 1 && !a.shape.contains(&0) && !b.shape.contains(&0)
 }
