@@ -109,12 +109,6 @@ impl Order {
     }
 }
 
-impl std::fmt::Debug for Executable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Executable({}, {} bytes a program)", self.plan.kernel.name, self.plan.arena_bytes)
-    }
-}
-
 /// A launch: sizes by `DimId`, extents of the (parallel) grid, memory and parameters by `OperandId`.
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {

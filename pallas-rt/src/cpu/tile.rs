@@ -50,6 +50,23 @@ impl Tile {
         }
         self
     }
+    /// The distance between neighbours along several axes at once, if it is one; nothing along axes of one element.
+    pub(super) fn distance(
+        &self,
+        shape: &[usize],
+        axes: impl DoubleEndedIterator<Item = usize>,
+    ) -> Option<Option<isize>> {
+        let (mut found, mut next) = (None, 0);
+        for axis in axes.rev().filter(|&axis| shape[axis] != 1) {
+            let stride = self.strides[axis];
+            if found.is_some() && stride != next {
+                return None;
+            }
+            found.get_or_insert(stride);
+            next = stride * shape[axis] as isize;
+        }
+        Some(found)
+    }
     /// Some of the axes, in this order.
     pub(super) fn axes(&self, order: &[usize]) -> Tile {
         let mut strides = [0; MAX_RANK];

@@ -115,8 +115,8 @@ mod x86 {
     pub(super) fn kernels(all: &mut Vec<(DType, u8, Kernel)>) {
         macro_rules! of_types {
             ($entry:ident, $name:literal) => {
-                of_types!(@ $entry, $name, ALL F32 f32, ALL F16 f16, ALL Bf16 bf16, ALL I8 i8, ALL U8 u8,
-                    LOW U8 Bits<LOW>, HIGH U8 Bits<HIGH>)
+                of_types!(@ $entry, $name, ALL F32 f32, ALL F16 f16, ALL Bf16 bf16, ALL I8 i8, ALL U8 Byte<ALL>,
+                    LOW U8 Byte<LOW>, HIGH U8 Byte<HIGH>)
             };
             (@ $entry:ident, $name:literal, $($bits:ident $V:ident $T:ty),*) => {
                 all.extend([$((DType::$V, $bits, Kernel { run: $entry::<$T>, bytes: size_of::<$T>(), name: $name })),*])
@@ -142,8 +142,8 @@ mod x86 {
     }
 
     macro_rules! weights {
-        ($($T:ty, |$x:ident| $wide:expr, |$p:ident| $eight:expr, $sixteen:expr;)*) => {$(
-            impl Weight for $T {
+        ($([$($bits:tt)*] $T:ty, |$x:ident| $wide:expr, |$p:ident| $eight:expr, $sixteen:expr;)*) => {$(
+            impl<$($bits)*> Weight for $T {
                 #[inline(always)]
                 fn wide(self) -> f32 {
                     let $x = self;
@@ -163,44 +163,29 @@ mod x86 {
         )*};
     }
     weights! {
-        f32, |x| x, |p| _mm256_loadu_ps(p), _mm512_loadu_ps(p);
-        f16, |x| Half::wide(x), |p| _mm256_cvtph_ps(_mm_loadu_si128(p.cast())),
+        [] f32, |x| x, |p| _mm256_loadu_ps(p), _mm512_loadu_ps(p);
+        [] f16, |x| Half::wide(x), |p| _mm256_cvtph_ps(_mm_loadu_si128(p.cast())),
             _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()));
-        bf16, |x| Half::wide(x),
+        [] bf16, |x| Half::wide(x),
             |p| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())))),
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))));
-        i8, |x| f32::from(x), |p| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))),
+        [] i8, |x| f32::from(x), |p| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))),
             _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())));
-        u8, |x| f32::from(x), |p| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()))),
-            _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())));
+        [const MASK: u8] Byte<MASK>, |x| f32::from(x.0 & MASK),
+            |p| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(counted::<MASK>(_mm_loadl_epi64(p.cast())))),
+            _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(counted::<MASK>(_mm_loadu_si128(p.cast()))));
     }
 
     /// A byte of which some bits count.
     #[derive(Clone, Copy)]
     #[repr(transparent)]
-    struct Bits<const MASK: u8>(u8);
+    struct Byte<const MASK: u8>(u8);
 
-    impl<const MASK: u8> Weight for Bits<MASK> {
-        #[inline(always)]
-        fn wide(self) -> f32 {
-            f32::from(self.0 & MASK)
-        }
-        #[inline(always)]
-        unsafe fn eight(from: *const Self) -> __m256 {
-            // SAFETY: the caller's.
-            unsafe {
-                let bytes = _mm_and_si128(_mm_loadl_epi64(from.cast()), _mm_set1_epi8(MASK as i8));
-                _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes))
-            }
-        }
-        #[inline(always)]
-        unsafe fn sixteen(from: *const Self) -> __m512 {
-            // SAFETY: the caller's.
-            unsafe {
-                let bytes = _mm_and_si128(_mm_loadu_si128(from.cast()), _mm_set1_epi8(MASK as i8));
-                _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes))
-            }
-        }
+    /// Those bits of sixteen bytes.
+    #[inline(always)]
+    fn counted<const MASK: u8>(bytes: __m128i) -> __m128i {
+        // SAFETY: every processor of this kind has SSE2.
+        unsafe { _mm_and_si128(bytes, _mm_set1_epi8(MASK as i8)) }
     }
 
     /// The sums of four vectors' lanes.

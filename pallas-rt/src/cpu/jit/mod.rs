@@ -81,17 +81,11 @@ impl Place {
 }
 
 /// The code of chains for each of the first forms they were met in; `None` where there is none.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Codes([OnceLock<Met>; 4]);
 
 /// A form for each chain, and the code for that.
 type Met = (Box<[Form]>, Option<Code>);
-
-impl std::fmt::Debug for Codes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Codes({})", self.0.iter().filter(|c| c.get().is_some_and(|c| c.1.is_some())).count())
-    }
-}
 
 impl Codes {
     /// The code for a form of each of the chains that these are of, if there is any.
@@ -114,6 +108,7 @@ fn compile(chains: &[Chain], forms: &[Form]) -> Option<Code> {
 
 /// There is none for this processor.
 #[cfg(not(target_arch = "x86_64"))]
+#[derive(Debug)]
 pub(crate) enum Code {}
 #[cfg(not(target_arch = "x86_64"))]
 impl Code {

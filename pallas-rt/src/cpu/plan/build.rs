@@ -224,8 +224,8 @@ impl<'k> Build<'k> {
         let to = inst.results[0];
         let dims: Vec<Vec<Dim>> = inst.args.iter().map(|&v| self.kernel.ty(v).dims()).collect();
         let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
-        let access = op.access(&dims);
-        match access {
+        let from = || *inst.args.first().expect("the operation has an operand");
+        let step = match op.access(&dims) {
             Access::Cast if self.cast[to.index()].is_some() => return,
             Access::Cast => return self.elementwise(Operation::Cast, &inst.args, to),
             Access::Bitcast => return self.elementwise(Operation::Bitcast, &inst.args, to),
@@ -239,11 +239,6 @@ impl<'k> Build<'k> {
                 return self.dot(id, None);
             }
             Access::Fold { op, ref axes } if self.sink(op, axes, inst) => return,
-            _ => self.ready(&inst.args),
-        }
-        let from = inst.args.first().copied();
-        let from = || from.expect("the operation has an operand");
-        let step = match access {
             Access::Map(pieces) => self.map(&pieces, inst),
             Access::Flat => {
                 self.base[to.index()] = Some(from());
@@ -259,10 +254,8 @@ impl<'k> Build<'k> {
             Access::Arg { max, axis } => Step::Extreme { max, from: from(), axis, to },
             Access::Take { axis } => Step::Take { from: from(), index: inst.args[1], axis, to },
             Access::Iota { axis } => Step::Count { table: self.table(to, axis), axis, to },
-            Access::Cast | Access::Bitcast | Access::Powi(_) | Access::Contract { .. } => {
-                unreachable!("returned above")
-            }
         };
+        self.ready(&inst.args);
         self.push(step);
     }
 
@@ -315,37 +308,30 @@ impl<'k> Build<'k> {
     fn memory(&mut self, inst: &Inst) {
         let place =
             |operand, view: &View, starts: &[Value]| Place { operand, view: view.clone(), starts: starts.to_vec() };
-        match &inst.op {
+        let step = match &inst.op {
             Op::Load { from, view, masked } => {
-                self.ready(&inst.args);
                 let (starts, rest) = inst.args.split_at(view.dynamic());
-                self.push(Step::Load {
+                Step::Load {
                     from: place(*from, view, starts),
                     mask: masked.then(|| (rest[0], rest[1])),
                     fill: crate::passes::lower::fill(self.kernel, *from),
                     in_place: false,
                     to: inst.results[0],
-                });
+                }
             }
             Op::Store { to, view, masked } => {
                 self.flush();
                 let (starts, rest) = inst.args[1..].split_at(view.dynamic());
-                self.push(Step::Store {
-                    value: inst.args[0],
-                    to: place(*to, view, starts),
-                    mask: masked.then(|| rest[0]),
-                });
+                Step::Store { value: inst.args[0], to: place(*to, view, starts), mask: masked.then(|| rest[0]) }
             }
             Op::Valid { of, view, axis } => {
-                self.ready(&inst.args);
-                self.push(Step::Valid { of: place(*of, view, &inst.args), axis: *axis, to: inst.results[0] });
+                Step::Valid { of: place(*of, view, &inst.args), axis: *axis, to: inst.results[0] }
             }
-            Op::Prefetch(of) => {
-                self.ready(&inst.args);
-                self.push(Step::Prefetch { of: *of, index: inst.args.clone(), to: inst.results[0] });
-            }
+            Op::Prefetch(of) => Step::Prefetch { of: *of, index: inst.args.clone(), to: inst.results[0] },
             _ => unreachable!("called for accesses"),
-        }
+        };
+        self.ready(&inst.args);
+        self.push(step);
     }
 
     fn control(&mut self, inst: &Inst, loc: Loc) {

@@ -83,11 +83,16 @@ pub(super) fn programs(
     let _settled = tile::Settled;
     // Taken, not borrowed: a program that waits for the pool may find itself running another launch.
     let mut buffers = BUFFERS.take();
-    let state = states.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-    let mut run = match Run::new(plan, launch, state, &mut buffers) {
-        Ok(run) => run,
+    let arena = match room(&mut buffers.arena, plan.arena_bytes + 2 * PAGE) {
+        Ok(start) => apart(start),
         Err(stop) => return outcome.failed(first, stop),
     };
+    let mut state = states.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+    if state.arena.is_null() {
+        state.prepare(plan, launch);
+    }
+    state.place(plan, launch, arena);
+    let mut run = Run { plan, launch, state, buffers: &mut buffers, log: vec![] };
     for p in programs {
         if !outcome.wants(p) {
             continue;
@@ -243,14 +248,6 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(plan: &'a Plan, launch: &'a Launch<'a>, mut state: State, buffers: &'a mut Buffers) -> Result<Self, Stop> {
-        let arena = apart(room(&mut buffers.arena, plan.arena_bytes + 2 * PAGE)?);
-        if state.arena.is_null() {
-            state.prepare(plan, launch);
-        }
-        state.place(plan, launch, arena);
-        Ok(Run { plan, launch, state, buffers, log: vec![] })
-    }
     fn enter(&mut self, p: i64) {
         let mut rest = p;
         for (id, n) in self.state.ids.iter_mut().zip(self.launch.grid).rev() {

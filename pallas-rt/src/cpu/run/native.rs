@@ -130,15 +130,7 @@ fn columns(chain: &Chain) -> usize {
 /// How a tile of this shape lies, if rows are equally far apart.
 fn lines(tile: &Tile, shape: &[usize]) -> Option<Lines> {
     let Some((&columns, outer)) = shape.split_last() else { return Some(Lines { row: 1, step: 1 }) };
-    let mut row = None;
-    let mut next = 0;
-    for (&n, &stride) in outer.iter().zip(&tile.strides).rev().filter(|(n, _)| **n != 1) {
-        if row.is_some() && stride != next {
-            return None;
-        }
-        row.get_or_insert(stride);
-        next = stride * n as isize;
-    }
+    let row = tile.distance(shape, 0..outer.len())?;
     let step = tile.strides[outer.len()];
     // A single row may be as far from the next as it likes.
     let row = row.unwrap_or(if step == 0 && columns != 1 { 0 } else { columns as isize });

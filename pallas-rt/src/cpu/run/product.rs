@@ -189,7 +189,8 @@ impl Run<'_> {
         let shape = self.shape(v);
         let tile = if self.ty(v).dtype == compute { self.tile(v) } else { self.widened(v, compute, side)? };
         let mut batch_strides = [0; MAX_RANK];
-        if let (Some(free), Some(contract)) = (merged(&tile, shape, free), merged(&tile, shape, contract)) {
+        let distance = |axes: &[usize]| Some(tile.distance(shape, axes.iter().copied())?.unwrap_or(1));
+        if let (Some(free), Some(contract)) = (distance(free), distance(contract)) {
             batch_strides.iter_mut().zip(batch).for_each(|(stride, &axis)| *stride = tile.strides[axis]);
             return Ok(Side { start: tile.start, batch: batch_strides, free, contract });
         }
@@ -214,18 +215,4 @@ impl Run<'_> {
         order.iter().zip(copy.strides).for_each(|(&axis, stride)| wide.strides[axis] = stride);
         Ok(wide)
     }
-}
-
-/// The distance between neighbours along several axes at once, if there is one.
-fn merged(tile: &Tile, shape: &[usize], axes: &[usize]) -> Option<isize> {
-    let mut found = None;
-    for &axis in axes.iter().rev().filter(|&&axis| shape[axis] != 1) {
-        let (stride, next) = (tile.strides[axis], tile.strides[axis] * shape[axis] as isize);
-        found = match found {
-            None => Some((stride, next)),
-            Some((first, expected)) if stride == expected => Some((first, next)),
-            Some(_) => return None,
-        };
-    }
-    Some(found.map_or(1, |(first, _)| first))
 }
