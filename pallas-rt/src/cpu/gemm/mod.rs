@@ -60,7 +60,7 @@ pub(crate) struct Target<T> {
     pub(crate) start: *mut T,
     /// Distance between rows.
     pub(crate) row: isize,
-    /// Whether the product is added to the elements that are there.
+    /// True if the product is added to the elements that are there.
     pub(crate) add: bool,
 }
 
@@ -234,10 +234,11 @@ unsafe fn columns<T: Number>(
                 continue;
             }
             run(rows, k, a(i), b, Target { start: sums, row: nr as isize, add: false });
+            let Target { start, row, add } = c;
             for r in 0..rows {
-                let to = std::slice::from_raw_parts_mut(c.at(r, 0).start, width);
+                let to = std::slice::from_raw_parts_mut(start.offset(r as isize * row), width);
                 let from = std::slice::from_raw_parts(sums.add(r * nr), width);
-                if c.add {
+                if add {
                     to.iter_mut().zip(from).for_each(|(c, &s)| *c = T::add(*c, s));
                 } else {
                     to.copy_from_slice(from);

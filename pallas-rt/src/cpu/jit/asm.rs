@@ -65,8 +65,8 @@ pub(super) enum Binary {
     ShiftLeft = M0F38 | P66 | 0x47,
     ShiftRight = M0F38 | P66 | 0x45,
     ShiftSign = M0F38 | P66 | 0x46,
-    /// Bytes of `a` at the positions that `b` has.
-    ShuffleBytes = M0F38 | P66 | 0x00,
+    /// Bytes of `a` at the positions that `b` has; its opcode is 0.
+    ShuffleBytes = M0F38 | P66,
     PackWords = M0F | P66 | 0x6b,
     PackBytes = M0F | P66 | 0x63,
     PackUnsigned = M0F38 | P66 | 0x2b,
@@ -91,7 +91,7 @@ pub(super) enum Unary {
     Word = M0F38 | P66 | 0x79,
 }
 
-/// How numbers become whole.
+/// Directions in which numbers become whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(u8)]
 pub(super) enum Rounding {
@@ -124,7 +124,7 @@ pub(super) enum Predicate {
     Greater = 0x1e,
 }
 
-/// Which operands of `to = ± x * y + z` are where: the digits of the instruction's name.
+/// Places of the operands of `to = ± x * y + z`: the digits of the instruction's name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(u8)]
 pub(super) enum Fma {
@@ -151,9 +151,9 @@ pub(super) struct Label(usize);
 pub(super) struct Asm {
     code: Vec<u8>,
     labels: Vec<Option<usize>>,
-    /// Where a distance to a label is missing.
+    /// Positions at which a distance to a label is missing.
     jumps: Vec<(usize, Label)>,
-    /// Where the distance to the constants is missing.
+    /// Positions at which the distance to the constants is missing.
     pool: Vec<usize>,
 }
 
