@@ -52,7 +52,7 @@ unsafe fn body<O: Lane<A>, A: Args>(args: &[Slice<'_>], out: SliceMut<'_>, n: us
 }
 compiled! { fastest<O: Lane<A>, A: Args>() -> Strip = body(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) }
 
-/// Whether this machine has AVX2 with fused multiply-add.
+/// True if this machine has AVX2 with fused multiply-add.
 pub(super) fn has_avx2() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");

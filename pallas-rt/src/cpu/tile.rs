@@ -4,7 +4,7 @@ pub(super) use pallas_ir::MAX_RANK;
 
 use super::strips::compiled;
 
-/// Where a tile's elements are: element `i` lies `Σ i·stride` elements behind the first.
+/// The places of a tile's elements: element `i` lies `Σ i·stride` elements behind the first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tile {
     /// The first element.
@@ -25,7 +25,7 @@ impl Tile {
         }
         Tile { start, strides }
     }
-    /// Whether the elements of `shape` lie row-major without gaps.
+    /// True if the elements of `shape` lie row-major without gaps.
     pub(super) fn is_contiguous(&self, shape: &[usize]) -> bool {
         let mut step = 1;
         for axis in (0..shape.len()).rev() {
@@ -36,7 +36,7 @@ impl Tile {
         }
         true
     }
-    /// Whether all elements are one.
+    /// True if all elements are one.
     pub(super) fn is_splat(&self, shape: &[usize]) -> bool {
         shape.iter().zip(&self.strides).all(|(&n, &s)| n == 1 || s == 0)
     }

@@ -2,7 +2,7 @@
 use super::super::strips::compiled;
 use super::{Kernel, Matrix, MicroFn, Target};
 
-/// What a product needs of an element type, by default an empty sum: integers wrap, booleans are or-ed products.
+/// Arithmetic of products of an element type, whose default is the empty sum: integers wrap, booleans are or-ed products.
 pub(crate) trait Number: Copy + Default {
     /// `sum + a * b`.
     fn step(sum: Self, a: Self, b: Self) -> Self;

@@ -7,7 +7,7 @@ use super::vector::{BYTES, Writer};
 use super::{Code, Form, Place, bit};
 use pallas_ir::{DType, ScalarOp};
 
-/// Where things are while the code runs. The first three are its arguments.
+/// Registers while the code runs. The first three are its arguments.
 const FRAME: Gpr = Gpr::Rdi;
 const ROW: Gpr = Gpr::Rsi;
 const END: Gpr = Gpr::Rdx;
@@ -24,7 +24,7 @@ const SAVED: [Gpr; 5] = [Gpr::Rbx, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15];
 const ARGUMENTS: [Gpr; 3] = [FRAME, ROW, END];
 const COLUMNS: usize = ARGUMENTS.len();
 
-/// Where an argument is kept, or the elements of a row.
+/// The place of an argument on the stack, or of the number of elements of a row.
 fn kept(i: usize) -> Mem {
     Mem { base: Gpr::Rbp, index: None, offset: -8 * (SAVED.len() + 1 + i) as i32 }
 }
@@ -57,12 +57,12 @@ pub(super) fn compile(chains: &[Chain], forms: &[Form], rotates: bool) -> Option
     Code::new(&bytes)
 }
 
-/// Which instructions follow each other.
+/// The order of instructions.
 #[derive(Clone, Copy)]
 struct Order {
     /// Vectors in a step of the loop over columns, each with running results of its own.
     running: i32,
-    /// Whether they take each link of a long chain together: while one waits for its last result, the others go on.
+    /// True if they take each link of a long chain together: while one waits for its last result, the others go on.
     abreast: bool,
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Rotation {
     pub(super) parts: [usize; 2],
 }
 
-/// Which links of a chain rotate; `uses` has those of each link.
+/// The links of a chain that rotate; `uses` has those of each link.
 pub(super) fn rotations(chain: &Chain, uses: &[usize]) -> Vec<Option<Rotation>> {
     let shift = |source: Source| {
         let Source::Link(at) = source else { return None };
@@ -53,13 +53,13 @@ fn constant(chain: &Chain, source: Source) -> Option<Literal> {
 
 /// Eight elements on their way.
 struct Eight {
-    /// How many vectors they lie behind the column.
+    /// Number of vectors between the column and these.
     k: usize,
-    /// Which of them there are, if not all.
+    /// Mask of those that there are, if not all.
     mask: Option<Reg>,
     /// Uses of each input and link that are still to come.
     left: [Vec<usize>; 2],
-    /// Where inputs and results are, if in registers.
+    /// Registers of inputs and results, if they are in one.
     inputs: Vec<Option<Reg>>,
     links: Vec<Option<Reg>>,
 }

@@ -37,7 +37,7 @@ pub(super) use missing::missing;
 use super::plan::step::Chain;
 use std::sync::OnceLock;
 
-/// Where an operand's row `r` begins: `start + r * row` bytes.
+/// The place of an operand, whose row `r` begins `r * row` bytes after `start`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Place {
@@ -45,7 +45,7 @@ pub(super) struct Place {
     pub(super) row: isize,
 }
 
-/// How a chain's operands lie in memory.
+/// The layout of a chain's operands in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Form {
     /// Inputs (by bit) that have one element a row; the others' are adjacent.
@@ -54,11 +54,11 @@ pub(super) struct Form {
     pub(super) streamed: u32,
     /// Inputs (by bit) whose next row is fetched from afar while this one is computed.
     pub(super) ahead: u32,
-    /// Whether rows are whole vectors.
+    /// True if rows are whole vectors.
     pub(super) whole: bool,
 }
 
-/// Whether a word has a bit; past its end there is none.
+/// True if a word has a bit; past its end there is none.
 #[cfg(target_arch = "x86_64")]
 fn bit(word: u32, at: usize) -> bool {
     at < 32 && word >> at & 1 == 1

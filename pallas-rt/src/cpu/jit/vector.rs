@@ -14,7 +14,7 @@ pub(super) struct Constants {
     words: Vec<[u32; 8]>,
     /// Position of each.
     places: HashMap<[u32; 8], usize>,
-    /// How many instructions read each.
+    /// Number of instructions that read each.
     uses: Vec<usize>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Writer {
     spare: usize,
     /// Constants that stay in registers.
     pinned: Vec<(u32, Reg)>,
-    /// Whether the processor has an instruction that rotates bits.
+    /// True if the processor has an instruction that rotates bits.
     pub(super) rotates: bool,
 }
 

@@ -211,7 +211,7 @@ impl<'k> Build<'k> {
         }));
     }
 
-    /// Whether `to` may overwrite `init`: memory of this region that nothing else reads, or a carried value that `to`
+    /// True if `to` may overwrite `init`: memory of this region that nothing else reads, or a carried value that `to`
     /// replaces.
     fn may_take_over(&self, init: Value, to: Value) -> bool {
         let own = self.own[init.index()] == self.open.last().map(|open| open.region);
@@ -259,7 +259,7 @@ impl<'k> Build<'k> {
         self.push(step);
     }
 
-    /// Whether a product's only use is an addition in this region.
+    /// True if a product's only use is an addition in this region.
     fn may_wait(&self, v: Value) -> bool {
         let open = self.open.last().expect("a region is open");
         let wide = !matches!(self.dtype(v), DType::F16 | DType::Bf16 | DType::Bool);

@@ -75,17 +75,17 @@ struct Gathered {
     columns: HashSet<Value>,
     /// Operands whose memory tiles read by the chains may refer to.
     memories: HashSet<OperandId>,
-    /// Whether they read tiles from outside of the block, which may refer to anything.
+    /// True if they read tiles from outside of the block, which may refer to anything.
     foreign: bool,
 }
 
 impl Gathered {
-    /// Whether a chain may run together with those so far: over the same rows, without a read of columns that they fold.
+    /// True if a chain may run together with those so far: over the same rows, without a read of columns that they fold.
     fn takes(&self, chain: &Chain) -> bool {
         let waits = || chain.reads().any(|v| self.columns.contains(&v));
         self.chains.first().is_none_or(|first| same_rows(first, chain) && !waits())
     }
-    /// Whether one of the chains reads a tile that may refer to an operand's memory.
+    /// True if one of the chains reads a tile that may refer to an operand's memory.
     fn reads(&self, memory: OperandId) -> bool {
         self.foreign || self.memories.contains(&memory)
     }
@@ -105,7 +105,7 @@ impl Open<'_> {
         gathered.columns.extend(chain.sinks.iter().filter(|s| s.along == Along::Columns).map(|s| s.to));
         gathered.chains.push(chain);
     }
-    /// Whether a step reads what one of the chains makes.
+    /// True if a step reads what one of the chains makes.
     fn follows(&self, step: &Step) -> bool {
         step.reads().iter().any(|v| self.gathered.made.contains(&self.roots[v.index()]))
     }

@@ -10,7 +10,7 @@ use super::native;
 use super::{Run, Stop, room};
 use pallas_ir::{DType, Literal, Slice};
 
-/// How a strip of an operand is found.
+/// The way to find a strip of an operand.
 #[derive(Clone, Copy)]
 pub(super) enum Reach {
     /// At a row-major position of this memory.
@@ -30,7 +30,7 @@ pub(super) enum Reach {
     Late { start: *mut u8, buffer: *mut u8, streams: bool },
 }
 
-/// Where everything of a chain is.
+/// Places of all operands and results of a chain.
 #[derive(Default)]
 pub(super) struct Reaches {
     /// Operands and their element types.
@@ -46,7 +46,7 @@ pub(super) struct Reaches {
 }
 
 impl Reaches {
-    /// Whether windows may cross the ends of rows.
+    /// True if windows may cross the ends of rows.
     fn anywhere(&self) -> bool {
         let flat = |r: &Reach| matches!(r, Reach::Straight(_) | Reach::Held(_) | Reach::Late { .. });
         self.sinks.is_empty() && self.inputs.iter().all(|i| flat(&i.0)) && self.outputs.iter().all(flat)
@@ -153,7 +153,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Where results and folds of a chain go; `singly`: its rows are computed one by one.
+    /// Finds places for the results and folds of a chain; `singly`: its rows are computed one by one.
     fn results(&mut self, chain: &Chain, reaches: &mut Reaches, singly: bool) {
         reaches.inner = chain.shape.last().copied().unwrap_or(1);
         reaches.sinks.clear();
@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// How an input's strips are found, and its element type.
+    /// The way to find an input's strips, and its element type.
     fn reach(&self, chain: &Chain, input: Input, own: *mut u8, long: bool, buffers: &mut Buffers) -> (Reach, DType) {
         let n = STRIP.min(chain.shape.iter().product());
         let mut everywhere = |x: *const u8, dtype: DType| {
@@ -320,7 +320,7 @@ impl Strips<'_> {
             Source::Input(x) => &self.reaches.inputs[x].0,
         }
     }
-    /// Where the strip of a window begins.
+    /// The start of the strip of a window.
     #[inline]
     fn at(&self, reach: &Reach, w: Window, bytes: usize) -> *mut u8 {
         match reach {
@@ -330,7 +330,7 @@ impl Strips<'_> {
             Reach::Spread(_, buffer) | Reach::Rows(_, buffer) => *buffer,
         }
     }
-    /// Where row `r` of a window begins.
+    /// The start of row `r` of a window.
     fn row(&self, tile: &Tile, w: Window, r: usize, bytes: usize) -> *mut u8 {
         let stride = tile.strides[self.chain.shape.len().saturating_sub(1)];
         let elements = row_offset(tile, &self.chain.shape, w.row + r) + w.col as isize * stride;

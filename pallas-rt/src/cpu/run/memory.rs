@@ -15,7 +15,7 @@ struct Placed {
     inside: [(usize, usize); MAX_RANK],
     /// Kept axes.
     rank: usize,
-    /// Whether all elements do.
+    /// True if all elements do.
     whole: bool,
 }
 

@@ -34,7 +34,7 @@ struct Aligned([u64; 8]);
 struct Buffers {
     arena: Vec<Aligned>,
     strips: Vec<Aligned>,
-    /// Where the operands and results of chains are.
+    /// Places of the operands and results of chains.
     reaches: Vec<chain::Reaches>,
     places: Vec<Place>,
     forms: Vec<Form>,
@@ -123,23 +123,23 @@ fn truth(x: Literal) -> Literal {
 /// States that no thread runs programs with, kept for the next launch over the same sizes and grid.
 pub(super) type States = Mutex<Vec<State>>;
 
-/// What a thread knows of the programs of a launch; much of it holds for the next launch, too.
+/// State of a thread that runs programs of a launch; much of it holds for the next launch, too.
 #[derive(Default)]
 pub(super) struct State {
     /// Index of the program along each axis.
     ids: Vec<i64>,
     /// Memory of the operands, by operand.
     operands: Vec<Operand>,
-    /// Where each value is.
+    /// The place of each value.
     tiles: Vec<Tile>,
     /// Each value's own memory: its slot, or the scalar's cell.
     homes: Vec<Tile>,
-    /// Whether the next definition of a value keeps the place it was given.
+    /// True if the next definition of a value keeps the place it was given.
     aimed: Vec<bool>,
     /// Scalars.
     cells: Vec<u64>,
     tables: Vec<Vec<u64>>,
-    /// Where slots are counted from; null before the first launch.
+    /// The start of the arena; null before the first launch.
     arena: *mut u8,
     #[cfg(guarded)]
     guards: Vec<guard::Guarded>,
@@ -158,7 +158,7 @@ struct Operand {
 }
 
 impl State {
-    /// What follows from sizes and grid.
+    /// Sets all that follows from sizes and grid.
     fn prepare(&mut self, plan: &Plan, launch: &Launch<'_>) {
         let kernel = &plan.kernel;
         self.ids = vec![0; launch.grid.len()];
@@ -184,7 +184,7 @@ impl State {
         self.tables = tables.collect();
     }
 
-    /// What a launch brings: memory and parameters. Slots move only with the arena.
+    /// Takes the memory and parameters of a launch. Slots move only with the arena.
     fn place(&mut self, plan: &Plan, launch: &Launch<'_>, arena: *mut u8) {
         #[cfg(guarded)]
         self.guards.clear();
@@ -269,7 +269,7 @@ impl<'a> Run<'a> {
     fn tile(&self, v: Value) -> Tile {
         self.state.tiles[v.index()]
     }
-    /// Where a result goes: its own memory, unless it was aimed elsewhere.
+    /// The place of a result: its own memory, unless it was aimed elsewhere.
     fn define(&mut self, v: Value) -> Tile {
         if std::mem::take(&mut self.state.aimed[v.index()]) {
             return self.tile(v);

@@ -6,12 +6,12 @@ use super::Run;
 use super::chain::Reaches;
 use std::ops::Range;
 
-/// How a chain's operands lie in memory.
+/// The layout of a chain's operands in memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lie {
     /// With every result that may go past the caches, and every row that lies in an array which no cache holds.
     form: Form,
-    /// Whether rows lie side by side in all operands: all of them are one.
+    /// True if rows lie side by side in all operands: all of them are one.
     flat: bool,
     /// Its first place among those of the sweep.
     first: usize,
@@ -32,7 +32,7 @@ impl Lie {
 }
 
 impl Run<'_> {
-    /// How operands of a chain lie, given results and folds, if code could follow. Appends their places.
+    /// The layout of a chain, given results and folds, if code could follow. Appends their places.
     pub(super) fn lay(&self, chain: &Chain, reaches: &Reaches, rows: usize, places: &mut Vec<Place>) -> Option<Lie> {
         let columns = columns(chain);
         let inputs = chain.inputs.iter().enumerate().filter_map(|(i, input)| match input {
@@ -127,7 +127,7 @@ fn columns(chain: &Chain) -> usize {
     chain.shape.last().copied().unwrap_or(1)
 }
 
-/// How a tile of this shape lies, if rows are equally far apart.
+/// The layout of a tile of this shape, if rows are equally far apart.
 fn lines(tile: &Tile, shape: &[usize]) -> Option<Lines> {
     let Some((&columns, outer)) = shape.split_last() else { return Some(Lines { row: 1, step: 1 }) };
     let row = tile.distance(shape, 0..outer.len())?;

@@ -19,11 +19,11 @@ struct Side {
     contract: isize,
 }
 
-/// Where a product goes, and its sizes.
+/// The place of a product, and its sizes.
 struct Outcome {
     extents: Extents,
     batch: Vec<usize>,
-    /// Where it is computed.
+    /// The tile in which it is computed.
     tile: Tile,
     /// Distance between its rows.
     ldc: isize,
@@ -97,7 +97,7 @@ impl Run<'_> {
         done
     }
 
-    /// Where the product goes, computed as `compute`; what is added to it lies there already.
+    /// Finds the place of the product, computed as `compute`; what is added to it lies there already.
     fn outcome(&mut self, dot: &Dot, compute: DType) -> Result<Outcome, Stop> {
         let (to, bytes) = (dot.to, compute.bytes());
         let (shape_a, shape_b) = (self.shape(dot.a), self.shape(dot.b));
@@ -137,8 +137,8 @@ impl Run<'_> {
 
     /// One `multiply` for each batch index, of operands as these types and a result as `compute`, which is `T`.
     ///
-    /// What `multiply` is called with holds its extents at these strides, counted in elements of those types; its result
-    /// overlaps neither operand.
+    /// The matrices that `multiply` is called with hold its extents at these strides, counted in elements of those types; its
+    /// result overlaps neither operand.
     fn product<T>(
         &mut self,
         dot: &Dot,

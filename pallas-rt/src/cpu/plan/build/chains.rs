@@ -24,11 +24,11 @@ impl Growing {
         let chain = Chain { shape: shape.to_vec(), ..Chain::default() };
         Growing { chain, values: vec![], inside: vec![], inputs: HashMap::new(), made: HashMap::new() }
     }
-    /// Whether the chain computes a value.
+    /// True if the chain computes a value.
     pub(super) fn makes(&self, v: Value) -> bool {
         self.made.contains_key(&v)
     }
-    /// Whether a value is there only when the chain has run.
+    /// True if a value is there only when the chain has run.
     fn folds(&self, v: Value) -> bool {
         self.made.get(&v) == Some(&None)
     }
