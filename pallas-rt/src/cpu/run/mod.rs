@@ -221,7 +221,7 @@ impl State {
     }
 
     /// The place of so many bytes in the arena; a mapping of their own where memory is guarded.
-    #[cfg_attr(not(guarded), allow(unused_variables, reason = "the arena has room for them"))]
+    #[allow(unused_variables, reason = "the arena has room for the bytes, and a mapping needs no place")]
     fn own(&mut self, place: usize, bytes: usize) -> *mut u8 {
         #[cfg(guarded)]
         {
