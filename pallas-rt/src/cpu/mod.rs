@@ -60,8 +60,8 @@ pub(crate) struct Executable {
     last: Mutex<Option<Arc<Prepared>>>,
 }
 
-/// What launches over the same sizes and grid share: they find the places of tiles and scalars resolved. One on the caller's
-/// thread alone allocates nothing.
+/// State that launches over the same sizes and grid share: they find the places of tiles and scalars resolved. A launch on
+/// the caller's thread alone allocates nothing.
 struct Prepared {
     sizes: Box<[i64]>,
     grid: Box<[i64]>,
@@ -77,7 +77,7 @@ pub(crate) enum Stop {
     Memory(usize),
 }
 
-/// How the programs of a grid are numbered where only those that differ in some axes may run at once: by those axes, then by
+/// The numbering of the programs of a grid where only those that differ in some axes may run at once: by those axes, then by
 /// the others. For each axis its extent, and how far neighbours are from each other in the row-major order of programs.
 struct Order {
     outer: Vec<[i64; 2]>,
@@ -106,12 +106,6 @@ impl Order {
         let first = place(&self.outer, part);
         let count: i64 = self.inner.iter().map(|[extent, _]| extent).product();
         (0..count).map(move |k| first + place(&self.inner, k))
-    }
-}
-
-impl std::fmt::Debug for Executable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Executable({}, {} bytes a program)", self.plan.kernel.name, self.plan.arena_bytes)
     }
 }
 
@@ -156,13 +150,13 @@ impl Executable {
         jit::missing(&self.plan)
     }
 
-    /// Whether a launch is done sooner than another thread could take it over.
+    /// True if a launch is done sooner than another thread could take it over.
     pub(crate) fn is_little(&self, grid: &[i64]) -> bool {
         let programs: i64 = grid.iter().product();
         self.plan.work.saturating_mul(programs as usize) < INLINE_WORK
     }
 
-    /// How many threads run the programs of such a grid: the caller's alone, where waking others would take longer than
+    /// Number of threads that run the programs of such a grid: the caller's alone, where waking others would take longer than
     /// the work; the pool is not even started then.
     pub(crate) fn threads(&self, grid: &[i64]) -> usize {
         let programs: i64 = grid.iter().product();
@@ -222,7 +216,7 @@ impl Executable {
         outcome.finish()
     }
 
-    /// What launches over these sizes and this grid share: of the last launch, or nothing yet.
+    /// The state that launches over these sizes and this grid share: of the last launch, or nothing yet.
     fn prepared(&self, sizes: &[i64], grid: &[i64]) -> Arc<Prepared> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
@@ -235,13 +229,13 @@ impl Executable {
     }
 }
 
-/// What the programs of a launch come to.
+/// The outcome of the programs of a launch.
 #[derive(Debug)]
 struct Outcome {
     /// The first program that failed so far. Later ones need not run.
     failed: AtomicI64,
     fault: Mutex<Option<Stop>>,
-    /// What programs printed.
+    /// Lines that programs printed.
     log: Mutex<Vec<(i64, Vec<String>)>>,
 }
 
@@ -249,7 +243,7 @@ impl Outcome {
     fn new() -> Outcome {
         Outcome { failed: AtomicI64::new(i64::MAX), fault: Mutex::default(), log: Mutex::default() }
     }
-    /// Whether the result of a program still matters.
+    /// True if the result of a program still matters.
     fn wants(&self, program: i64) -> bool {
         program < self.failed.load(Ordering::Relaxed)
     }

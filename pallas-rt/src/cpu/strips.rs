@@ -5,30 +5,54 @@ use pallas_ir::{Args, DType, Elem, Lane, ScalarOp, Slice, SliceMut, Visit};
 pub(super) const STRIP: usize = 1024;
 
 /// Computes `n` elements from each operand's strip.
-pub(super) type Strip = fn(&[Slice<'_>], SliceMut<'_>, usize);
+///
+/// # Safety
+/// The processor is the one that the loop was chosen on.
+pub(super) type Strip = unsafe fn(&[Slice<'_>], SliceMut<'_>, usize);
+
+/// `fn $pick` gives the loop `$body`, compiled for AVX2 where the processor has it.
+macro_rules! compiled {
+    ($pick:ident<$($G:ident: $bound:path),*>() -> $Loop:ty = $body:ident($($arg:ident: $ty:ty),*)) => {
+        fn $pick<$($G: $bound),*>() -> $Loop {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2,fma")]
+                unsafe fn avx2<$($G: $bound),*>($($arg: $ty),*) {
+                    // SAFETY: the caller's.
+                    unsafe { $body::<$($G),*>($($arg),*) }
+                }
+                if $crate::cpu::strips::has_avx2() {
+                    return avx2::<$($G),*>;
+                }
+            }
+            $body::<$($G),*>
+        }
+    };
+}
+pub(super) use compiled;
+
+/// `$body` with `$T` for the Rust type of an element type.
+macro_rules! typed {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        typed!(@ $dtype, $T => $body; F32 f32, F64 f64, F16 half::f16, Bf16 half::bf16, I8 i8, U8 u8, I16 i16, U16 u16,
+            I32 i32, U32 u32, I64 i64, U64 u64, Bool bool)
+    };
+    (@ $dtype:expr, $T:ident => $body:expr; $($V:ident $R:ty),*) => {
+        match $dtype { $(DType::$V => { type $T = $R; $body })* }
+    };
+}
+pub(super) use typed;
 
 #[inline(always)]
-fn body<O: Lane<A>, A: Args>(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) {
+unsafe fn body<O: Lane<A>, A: Args>(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) {
     let (args, out) = (A::strips(args, n), &mut <O::Out as Elem>::of_mut(out)[..n]);
     for (i, y) in out.iter_mut().enumerate() {
         *y = O::fast(A::at(args, i));
     }
 }
-fn portable<O: Lane<A>, A: Args>(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) {
-    body::<O, A>(args, out, n);
-}
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn avx2_body<O: Lane<A>, A: Args>(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) {
-    body::<O, A>(args, out, n);
-}
-#[cfg(target_arch = "x86_64")]
-fn avx2<O: Lane<A>, A: Args>(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) {
-    // SAFETY: `Fastest` hands this function out only where `has_avx2` has found the features.
-    unsafe { avx2_body::<O, A>(args, out, n) }
-}
+compiled! { fastest<O: Lane<A>, A: Args>() -> Strip = body(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) }
 
-/// Whether this machine has AVX2 with fused multiply-add.
+/// True if this machine has AVX2 with fused multiply-add.
 pub(super) fn has_avx2() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
@@ -40,11 +64,7 @@ struct Fastest;
 impl Visit for Fastest {
     type Out = Strip;
     fn visit<O: Lane<A>, A: Args>(self) -> Strip {
-        #[cfg(target_arch = "x86_64")]
-        if has_avx2() {
-            return avx2::<O, A>;
-        }
-        portable::<O, A>
+        fastest::<O, A>()
     }
 }
 

@@ -2,7 +2,9 @@
 
 pub(super) use pallas_ir::MAX_RANK;
 
-/// Where a tile's elements are: element `i` lies `Σ i·stride` elements behind the first.
+use super::strips::compiled;
+
+/// The places of a tile's elements: element `i` lies `Σ i·stride` elements behind the first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tile {
     /// The first element.
@@ -23,7 +25,7 @@ impl Tile {
         }
         Tile { start, strides }
     }
-    /// Whether the elements of `shape` lie row-major without gaps.
+    /// True if the elements of `shape` lie row-major without gaps.
     pub(super) fn is_contiguous(&self, shape: &[usize]) -> bool {
         let mut step = 1;
         for axis in (0..shape.len()).rev() {
@@ -34,7 +36,7 @@ impl Tile {
         }
         true
     }
-    /// Whether all elements are one.
+    /// True if all elements are one.
     pub(super) fn is_splat(&self, shape: &[usize]) -> bool {
         shape.iter().zip(&self.strides).all(|(&n, &s)| n == 1 || s == 0)
     }
@@ -47,6 +49,29 @@ impl Tile {
             *stride = 0;
         }
         self
+    }
+    /// The distance between neighbours along several axes at once, if it is one; nothing along axes of one element.
+    pub(super) fn distance(
+        &self,
+        shape: &[usize],
+        axes: impl DoubleEndedIterator<Item = usize>,
+    ) -> Option<Option<isize>> {
+        let (mut found, mut next) = (None, 0);
+        for axis in axes.rev().filter(|&axis| shape[axis] != 1) {
+            let stride = self.strides[axis];
+            if found.is_some() && stride != next {
+                return None;
+            }
+            found.get_or_insert(stride);
+            next = stride * shape[axis] as isize;
+        }
+        Some(found)
+    }
+    /// Some of the axes, in this order.
+    pub(super) fn axes(&self, order: &[usize]) -> Tile {
+        let mut strides = [0; MAX_RANK];
+        strides.iter_mut().zip(order).for_each(|(stride, &axis)| *stride = self.strides[axis]);
+        Tile { start: self.start, strides }
     }
     /// Moves the first element.
     pub(super) fn offset(self, elements: isize, bytes: usize) -> Tile {
@@ -89,6 +114,14 @@ impl<const N: usize> Nest<N> {
     /// Stride of a tile along the innermost axis.
     pub(super) fn inner_stride(&self, tile: usize) -> isize {
         self.strides[tile][self.rank - 1]
+    }
+    /// Calls `f` with the tiles' offsets (in elements) of each element.
+    pub(super) fn each(&self, mut f: impl FnMut([isize; N])) {
+        self.rows(|first| {
+            for i in 0..self.inner() as isize {
+                f(std::array::from_fn(|t| first[t] + i * self.inner_stride(t)));
+            }
+        });
     }
     /// Calls `f` with the tiles' offsets (in elements) of each innermost row.
     pub(super) fn rows(&self, mut f: impl FnMut([isize; N])) {
@@ -136,7 +169,7 @@ pub(super) unsafe fn copy_row(
         // SAFETY: the caller's.
         unsafe {
             if fs == 0 && ts == 1 {
-                repeat(from.read(), to, n);
+                fastest_repeat()(from.read(), to, n);
             } else {
                 (0..n as isize).for_each(|i| to.offset(i * ts).write(from.offset(i * fs).read()));
             }
@@ -160,25 +193,10 @@ pub(super) unsafe fn copy_row(
 /// There is room for them.
 #[inline(always)]
 unsafe fn repeat<T: Copy>(x: T, to: *mut T, n: usize) {
-    #[inline(always)]
-    unsafe fn body<T: Copy>(x: T, to: *mut T, n: usize) {
-        // SAFETY: the caller's.
-        (0..n).for_each(|i| unsafe { to.add(i).write(x) });
-    }
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    unsafe fn avx2<T: Copy>(x: T, to: *mut T, n: usize) {
-        // SAFETY: the caller's.
-        unsafe { body(x, to, n) }
-    }
-    #[cfg(target_arch = "x86_64")]
-    if super::strips::has_avx2() {
-        // SAFETY: the caller's, and the feature is there.
-        return unsafe { avx2(x, to, n) };
-    }
     // SAFETY: the caller's.
-    unsafe { body(x, to, n) }
+    (0..n).for_each(|i| unsafe { to.add(i).write(x) });
 }
+compiled! { fastest_repeat<T: Copy>() -> unsafe fn(T, *mut T, usize) = repeat(x: T, to: *mut T, n: usize) }
 
 /// Copies bytes past the caches, where the machine can; [`Settled`] must be dropped before another thread looks.
 ///
@@ -244,12 +262,11 @@ pub(super) unsafe fn copy(from: &Tile, to: &Tile, shape: &[usize], bytes: usize)
 /// # Safety
 /// Both tiles hold `shape` and do not overlap.
 pub(super) unsafe fn copy_bytes(from: &Tile, to: &Tile, shape: &[usize], bytes: usize) {
-    let nest = Nest::new(shape, [from, to]);
-    nest.rows(|[f, t]| {
-        for i in 0..nest.inner() as isize {
-            let at = |k: usize, first: isize| (first + i * nest.inner_stride(k)) * bytes as isize;
-            // SAFETY: the caller's; rows of the nest are rows of the tiles.
-            unsafe { std::ptr::copy_nonoverlapping(from.start.offset(at(0, f)), to.start.offset(at(1, t)), bytes) };
+    Nest::new(shape, [from, to]).each(|[f, t]| {
+        // SAFETY: the caller's.
+        unsafe {
+            let (f, t) = (from.start.offset(f * bytes as isize), to.start.offset(t * bytes as isize));
+            std::ptr::copy_nonoverlapping(f, t, bytes);
         }
     });
 }

@@ -195,62 +195,58 @@ pub(super) fn softplus(x: f32) -> f32 {
     positive + (log_positive(u) + lost / u)
 }
 
+/// Coefficients of `tanh`, numerator and denominator, highest powers first.
+pub const TANH: ([f32; 7], [f32; 4]) = (
+    [-2.760_768_5e-16, 2.000_188e-13, -8.604_672e-11, 5.122_297e-8, 1.485_722_4e-5, 6.372_619e-4, 4.893_525e-3],
+    [1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525e-3],
+);
+
 /// tanh as a rational function, 13/6.
 #[inline(always)]
 pub(super) fn tanh(x: f32) -> f32 {
     let c = within(x, -7.905_311, 7.905_311);
     let s = c * c;
-    let p = poly(
-        s,
-        [-2.760_768_5e-16, 2.000_188e-13, -8.604_672e-11, 5.122_297e-8, 1.485_722_4e-5, 6.372_619e-4, 4.893_525e-3],
-    );
-    let q = poly(s, [1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525e-3]);
+    let (p, q) = (poly(s, TANH.0), poly(s, TANH.1));
     // The quotient first: `c * p` would lose bits of a subnormal.
     c * (p / q)
 }
+
+/// Coefficients of `erf`, numerator and denominator, highest powers first.
+pub const ERF: ([f32; 7], [f32; 5]) = (
+    [-2.726_142_3e-10, 2.770_681_4e-8, -2.101_024e-6, -5.692_506_4e-5, -7.349_906_3e-4, -2.954_6e-3, -1.609_603_3e-2],
+    [-1.456_607_2e-5, -2.133_740_6e-4, -1.682_827e-3, -7.373_329_2e-3, -1.426_473_9e-2],
+);
 
 /// erf as a rational function on [-4, 4].
 #[inline(always)]
 pub(super) fn erf(x: f32) -> f32 {
     let c = within(x, -4.0, 4.0);
     let s = c * c;
-    let p = poly(
-        s,
-        [
-            -2.726_142_3e-10,
-            2.770_681_4e-8,
-            -2.101_024e-6,
-            -5.692_506_4e-5,
-            -7.349_906_3e-4,
-            -2.954_6e-3,
-            -1.609_603_3e-2,
-        ],
-    );
-    let q = poly(s, [-1.456_607_2e-5, -2.133_740_6e-4, -1.682_827e-3, -7.373_329_2e-3, -1.426_473_9e-2]);
+    let (p, q) = (poly(s, ERF.0), poly(s, ERF.1));
     // The quotient first: `c * p` would lose bits of a subnormal.
     c * (p / q)
 }
+
+/// Coefficients of `erfc`, highest powers first.
+pub const ERFC: [f32; 10] = [
+    -4.011_392_6e-4,
+    -1.230_752_1e-3,
+    1.313_553_4e-3,
+    8.632_274e-3,
+    -8.059_92e-3,
+    -5.420_466e-2,
+    0.164_055_39,
+    -0.166_031_36,
+    -9.276_398e-2,
+    0.276_978_4,
+];
 
 /// erfc with small relative error in its tail: `exp(-a²)` times a function of `(a - 2) / (a + 2)`.
 #[inline(always)]
 pub(super) fn erfc(x: f32) -> f32 {
     let a = within(x.abs(), 0.0, 11.0);
     let q = (a - 2.0) / (a + 2.0);
-    let p = poly(
-        q,
-        [
-            -4.011_392_6e-4,
-            -1.230_752_1e-3,
-            1.313_553_4e-3,
-            8.632_274e-3,
-            -8.059_92e-3,
-            -5.420_466e-2,
-            0.164_055_39,
-            -0.166_031_36,
-            -9.276_398e-2,
-            0.276_978_4,
-        ],
-    );
+    let p = poly(q, ERFC);
     let scaled = (p + 1.0) / a.mul_add(2.0, 1.0);
     // The square's rounding error is worth a factor near 1.
     let square = a * a;

@@ -4,7 +4,7 @@
 //! Row  = doc+ Variant "=" name "<T:" Class ">(" (operand ":" Type),* ")" "->" result ":" Type "{" Cells "}"
 //! Type = "T" | "bool" | "u32"
 //! ```
-mod fast;
+pub mod fast;
 #[macro_use]
 mod row;
 mod shader;

@@ -10,7 +10,26 @@
 //! The last, narrow panel is padded with zeros, and its sums go through a small buffer: the micro-kernels know whole
 //! panels only. [`micro`] is the portable kernel for every element type, [`x86`] those for `f32` with AVX2 and AVX-512,
 //! [`int8`] products of bytes, [`narrow`] those of a few rows.
-#![allow(clippy::too_many_arguments, reason = "a product has this many")]
+
+/// A micro-kernel: `$fixed` for as many rows as it is called with.
+#[cfg(target_arch = "x86_64")]
+macro_rules! of_rows {
+    ($entry:ident<$T:ty> = $fixed:ident, $features:literal, [$($rows:literal)*]) => {
+        /// # Safety
+        /// See [`super::MicroFn`].
+        #[target_feature(enable = $features)]
+        unsafe fn $entry(rows: usize, k: usize, a: Matrix<$T>, b: Matrix<$T>, c: Target<$T>) {
+            // SAFETY: the caller's.
+            unsafe {
+                match rows {
+                    $($rows => $fixed::<$rows>(k, a, b, c),)*
+                    _ => unreachable!("a kernel is called with at most its own rows"),
+                }
+            }
+        }
+    };
+}
+
 pub(crate) mod int8;
 mod micro;
 pub(crate) mod narrow;
@@ -19,7 +38,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub(crate) use micro::Number;
+pub(crate) use micro::{Number, fastest};
 
 use std::sync::OnceLock;
 
@@ -34,6 +53,17 @@ pub(crate) struct Matrix<T> {
     pub(crate) col: isize,
 }
 
+/// The matrix that a product is written to, its columns side by side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<T> {
+    /// Element (0, 0).
+    pub(crate) start: *mut T,
+    /// Distance between rows.
+    pub(crate) row: isize,
+    /// True if the product is added to the elements that are there.
+    pub(crate) add: bool,
+}
+
 /// The extents of a product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extents {
@@ -45,12 +75,12 @@ pub(crate) struct Extents {
     pub(crate) k: usize,
 }
 
-/// `rows`, `k`, A with row and column stride, B with row stride, C with row stride, whether to add to C.
+/// `rows`, `k`, A, a panel of B, C.
 ///
 /// # Safety
-/// A holds `rows` x `k` elements, B `k` whole panels' rows, C `rows` whole panels' rows; `rows` is at most the kernel's
-/// `mr`; the processor has the kernel's features.
-type MicroFn<T> = unsafe fn(usize, usize, Matrix<T>, *const T, isize, *mut T, isize, bool);
+/// A holds `rows` x `k` elements, B `k` whole panels' rows with adjacent columns, C `rows` whole panels' rows; `rows` is at
+/// most the kernel's `mr`; the processor has the kernel's features.
+type MicroFn<T> = unsafe fn(usize, usize, Matrix<T>, Matrix<T>, Target<T>);
 
 /// A micro-kernel and the shape of its panels.
 #[derive(Clone, Copy)]
@@ -72,17 +102,10 @@ const FAR: usize = 1024;
 /// Packing pays from so many rows of A on.
 const WORTH: usize = 16;
 
-/// Element types with their best kernel on this machine, chosen once.
-pub(crate) trait Element: Number {
-    /// The kernel.
-    fn kernel() -> Kernel<Self>;
-}
-
-impl Element for f32 {
-    fn kernel() -> Kernel<f32> {
-        static CHOICE: OnceLock<Kernel<f32>> = OnceLock::new();
-        *CHOICE.get_or_init(|| kernels_f32()[0])
-    }
+/// The best kernel of this machine for `f32`; [`fastest`] is that for other types.
+pub(crate) fn kernel() -> Kernel<f32> {
+    static CHOICE: OnceLock<Kernel<f32>> = OnceLock::new();
+    *CHOICE.get_or_init(|| kernels_f32()[0])
 }
 
 /// Every kernel this machine can run, best first.
@@ -94,81 +117,37 @@ fn kernels_f32() -> Vec<Kernel<f32>> {
     all
 }
 
-macro_rules! portable {
-    ($($T:ty),*) => {$(
-        impl Element for $T {
-            fn kernel() -> Kernel<$T> {
-                static CHOICE: OnceLock<Kernel<$T>> = OnceLock::new();
-                *CHOICE.get_or_init(micro::fastest::<$T>)
-            }
-        }
-    )*};
-}
-portable! { f64, i8, u8, i16, u16, i32, u32, i64, u64, bool }
-
 /// Buffers that products reuse.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Packing<T> {
     a: Vec<T>,
     b: Vec<T>,
     c: Vec<T>,
 }
 
-impl<T> Default for Packing<T> {
-    fn default() -> Self {
-        Packing { a: vec![], b: vec![], c: vec![] }
-    }
-}
-
-/// `C (+)= A · B`; rows of C are `ldc` apart, its columns adjacent. With `k = 0` C becomes zero, or stays.
+/// `C (+)= A · B`. With `k = 0` C becomes zero, or stays.
 ///
 /// # Safety
-/// A, B and C hold these extents at these strides; C overlaps neither A nor B.
-pub(crate) unsafe fn dot<T: Element>(
-    extents: Extents,
-    a: Matrix<T>,
-    b: Matrix<T>,
-    c: *mut T,
-    ldc: isize,
-    accumulate: bool,
-    packing: &mut Packing<T>,
-) {
-    // SAFETY: the caller's.
-    unsafe { dot_with(T::kernel(), extents, a, b, c, ldc, accumulate, packing) }
-}
-
-/// [`dot`] with a given kernel.
-///
-/// # Safety
-/// As [`dot`], and the machine runs the kernel.
-unsafe fn dot_with<T: Element>(
+/// A, B and C hold these extents at these strides; C overlaps neither A nor B; the machine runs the kernel.
+pub(crate) unsafe fn dot<T: Number>(
     kernel: Kernel<T>,
     Extents { m, n, k }: Extents,
     a: Matrix<T>,
     b: Matrix<T>,
-    c: *mut T,
-    ldc: isize,
-    accumulate: bool,
+    c: Target<T>,
     packing: &mut Packing<T>,
 ) {
-    if m == 0 || n == 0 {
-        return;
-    }
-    if k == 0 {
-        if !accumulate {
-            // SAFETY: C has m rows of n elements.
-            (0..m).for_each(|i| unsafe { std::slice::from_raw_parts_mut(c.offset(i as isize * ldc), n).fill(T::ZERO) });
-        }
-        return;
+    if [m, n, k].contains(&0) {
+        // SAFETY: C has m rows of n elements.
+        return unsafe { c.begin(m, n) };
     }
     for p in (0..k).step_by(KC) {
         for j in (0..n).step_by(NC) {
             let part = Extents { m, n: NC.min(n - j), k: KC.min(k - p) };
             // SAFETY: the part lies inside of the caller's extents.
             unsafe {
-                let a = a.at(0, p);
-                let b = b.at(p, j);
-                block(kernel, part, a, b, c.add(j), ldc, accumulate || p > 0, packing);
+                let c = Target { add: c.add || p > 0, ..c.at(0, j) };
+                block(kernel, part, a.at(0, p), b.at(p, j), c, packing);
             }
         }
     }
@@ -177,15 +156,13 @@ unsafe fn dot_with<T: Element>(
 /// One block of k and columns.
 ///
 /// # Safety
-/// As [`dot_with`]; `k` is at most [`KC`], `n` at most [`NC`].
-unsafe fn block<T: Element>(
+/// As [`dot`]; `k` is at most [`KC`], `n` at most [`NC`].
+unsafe fn block<T: Number>(
     kernel: Kernel<T>,
     extents: Extents,
     a: Matrix<T>,
     b: Matrix<T>,
-    c: *mut T,
-    ldc: isize,
-    accumulate: bool,
+    c: Target<T>,
     packing: &mut Packing<T>,
 ) {
     let Extents { m, n, k } = extents;
@@ -214,35 +191,57 @@ unsafe fn block<T: Element>(
     reserve(c_buffer, mr * nr);
     for panel in 0..n.div_ceil(nr) {
         let j = panel * nr;
-        let width = nr.min(n - j);
         // SAFETY: the panel is in place or in the buffer; rows and columns are inside of the extents.
         unsafe {
-            let (b, b_row) = match panel.checked_sub(packed_from) {
-                Some(packed) => (b_buffer.as_ptr().add(packed * k * nr), nr as isize),
-                None => (b.at(0, j).start, b.row),
+            let b = match panel.checked_sub(packed_from) {
+                Some(packed) => Matrix { start: b_buffer.as_ptr().add(packed * k * nr), row: nr as isize, col: 1 },
+                None => b.at(0, j),
             };
-            for i in (0..m).step_by(mr) {
-                let rows = mr.min(m - i);
-                let a = if pack_a {
-                    Matrix { start: a_buffer.as_ptr().add(i * k), row: 1, col: mr as isize }
+            let rows = |i: usize| match pack_a {
+                true => Matrix { start: a_buffer.as_ptr().add(i * k), row: 1, col: mr as isize },
+                false => a.at(i, 0),
+            };
+            columns(kernel, m, nr.min(n - j), k, rows, b, c.at(0, j), c_buffer.as_mut_ptr());
+        }
+    }
+}
+
+/// The columns of C that a panel of B gives: sums of a panel that is wider than those go through a buffer.
+///
+/// # Safety
+/// `a` gives as many rows of A from one on as a kernel takes, or as are left; B is a whole panel, C has `m` rows of `width`
+/// elements, the buffer whole rows of a panel for one run of the kernel; the machine runs the kernel.
+#[allow(clippy::too_many_arguments, reason = "a product has this many")]
+#[inline(always)]
+unsafe fn columns<T: Number>(
+    kernel: Kernel<T>,
+    m: usize,
+    width: usize,
+    k: usize,
+    a: impl Fn(usize) -> Matrix<T>,
+    b: Matrix<T>,
+    c: Target<T>,
+    sums: *mut T,
+) {
+    let Kernel { mr, nr, run, .. } = kernel;
+    for i in (0..m).step_by(mr) {
+        let rows = mr.min(m - i);
+        // SAFETY: the caller's.
+        unsafe {
+            let c = c.at(i, 0);
+            if width == nr {
+                run(rows, k, a(i), b, c);
+                continue;
+            }
+            run(rows, k, a(i), b, Target { start: sums, row: nr as isize, add: false });
+            let Target { start, row, add } = c;
+            for r in 0..rows {
+                let to = std::slice::from_raw_parts_mut(start.offset(r as isize * row), width);
+                let from = std::slice::from_raw_parts(sums.add(r * nr), width);
+                if add {
+                    to.iter_mut().zip(from).for_each(|(c, &s)| *c = T::add(*c, s));
                 } else {
-                    a.at(i, 0)
-                };
-                let c = c.offset(i as isize * ldc).add(j);
-                if width == nr {
-                    (kernel.run)(rows, k, a, b, b_row, c, ldc, accumulate);
-                } else {
-                    let sums = c_buffer.as_mut_ptr();
-                    (kernel.run)(rows, k, a, b, b_row, sums, nr as isize, false);
-                    for r in 0..rows {
-                        let to = std::slice::from_raw_parts_mut(c.offset(r as isize * ldc), width);
-                        let from = std::slice::from_raw_parts(sums.add(r * nr), width);
-                        if accumulate {
-                            to.iter_mut().zip(from).for_each(|(c, &s)| *c = T::add(*c, s));
-                        } else {
-                            to.copy_from_slice(from);
-                        }
-                    }
+                    to.copy_from_slice(from);
                 }
             }
         }
@@ -252,7 +251,7 @@ unsafe fn block<T: Element>(
 /// Room for `n` elements.
 fn reserve<T: Number>(buffer: &mut Vec<T>, n: usize) {
     if buffer.len() < n {
-        buffer.resize(n, T::ZERO);
+        buffer.resize(n, T::default());
     }
 }
 
@@ -264,7 +263,7 @@ unsafe fn pack<T: Number>(from: Matrix<T>, k: usize, width: usize, nr: usize, to
     // SAFETY: the caller's.
     unsafe {
         if width < nr {
-            std::slice::from_raw_parts_mut(to, k * nr).fill(T::ZERO);
+            std::slice::from_raw_parts_mut(to, k * nr).fill(T::default());
         }
         if from.col == 1 {
             for p in 0..k {
@@ -273,7 +272,7 @@ unsafe fn pack<T: Number>(from: Matrix<T>, k: usize, width: usize, nr: usize, to
             return;
         }
         #[cfg(target_arch = "x86_64")]
-        if size_of::<T>() == 4 && from.row == 1 && x86::has_avx2() {
+        if size_of::<T>() == 4 && from.row == 1 && super::strips::has_avx2() {
             return x86::pack_transposed(from.start.cast(), from.col, k, width, nr, to.cast());
         }
         for j in 0..width {
@@ -300,5 +299,26 @@ impl<T> Matrix<T> {
     /// Rows as columns.
     pub(crate) fn transposed(self) -> Self {
         Matrix { start: self.start, row: self.col, col: self.row }
+    }
+}
+
+impl<T: Number> Target<T> {
+    /// The matrix from element (i, j) on.
+    ///
+    /// # Safety
+    /// The element exists.
+    unsafe fn at(self, i: usize, j: usize) -> Self {
+        // SAFETY: the caller's.
+        Target { start: unsafe { self.start.offset(i as isize * self.row).add(j) }, ..self }
+    }
+    /// Makes `m` rows of `n` elements zero, unless they are added to.
+    ///
+    /// # Safety
+    /// There are as many.
+    unsafe fn begin(self, m: usize, n: usize) {
+        for i in (0..m).filter(|_| !self.add) {
+            // SAFETY: the caller's.
+            unsafe { std::slice::from_raw_parts_mut(self.at(i, 0).start, n).fill(T::default()) };
+        }
     }
 }

@@ -8,19 +8,19 @@
 //! rows side by side       C[i, panel] += Σ_p A[i, p] · B[p, panel]         for a few p; sums in registers
 //! columns side by side    C[i, j]     += A[i, ..] · B[.., j]               sums in registers
 //! ```
-use super::{Extents, Matrix, Packing, reserve};
+use super::{Extents, Matrix, Packing, Target, reserve};
 use pallas_ir::DType;
 use std::sync::OnceLock;
 
 /// Rows of A up to which reading B takes longer than multiplying.
 pub(crate) const ROWS: usize = 16;
 
-/// Rows of A and the distance between them, `k` elements side by side; B; rows of C and the distance between them.
+/// A, B, and C, which the product is added to.
 ///
 /// # Safety
-/// The matrices hold these extents, B in the kernel's element type; rows or columns of B are side by side; the processor
-/// has the kernel's features.
-type NarrowFn = unsafe fn(Extents, *const f32, isize, Matrix<u8>, *mut f32, isize);
+/// The matrices hold these extents, B in the kernel's element type; the columns of A are side by side, and the rows or the
+/// columns of B; the processor has the kernel's features.
+type NarrowFn = unsafe fn(Extents, Matrix<f32>, Matrix<u8>, Target<f32>);
 
 /// A product of f32 rows with a matrix of some element type.
 #[derive(Clone, Copy)]
@@ -52,27 +52,22 @@ pub(super) fn kernels() -> Vec<(DType, u8, Kernel)> {
     all
 }
 
-/// `C (+)= A · B` for few rows; rows of C are `ldc` apart, its columns adjacent. With `k = 0` C becomes zero, or stays.
+/// `C (+)= A · B` for few rows. With `k = 0` C becomes zero, or stays.
 ///
 /// # Safety
 /// A, B and C hold these extents at these strides, B in the kernel's element type; C overlaps neither.
-#[allow(clippy::too_many_arguments, reason = "a product has this many")]
 pub(crate) unsafe fn dot(
     kernel: Kernel,
     extents: Extents,
     a: Matrix<f32>,
     b: Matrix<u8>,
-    c: *mut f32,
-    ldc: isize,
-    accumulate: bool,
+    c: Target<f32>,
     packing: &mut Packing<f32>,
 ) {
     let Extents { m, n, k } = extents;
     // SAFETY: the caller's; the buffers hold A and B.
     unsafe {
-        if !accumulate {
-            (0..m).for_each(|i| std::slice::from_raw_parts_mut(c.offset(i as isize * ldc), n).fill(0.0));
-        }
+        c.begin(m, n);
         let (mut a, mut b) = (a, b);
         if a.col != 1 {
             reserve(&mut packing.a, m * k);
@@ -91,14 +86,15 @@ pub(crate) unsafe fn dot(
             }
             b = Matrix { start: to.cast_const(), row: n as isize, col: 1 };
         }
-        (kernel.run)(extents, a.start, a.row, b, c, ldc);
+        (kernel.run)(extents, a, b, c);
     }
 }
 
 /// The kernels for AVX2 and AVX-512.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::super::{Extents, FAR, Matrix, x86::has_avx2};
+    use super::super::super::strips::has_avx2;
+    use super::super::{Extents, FAR, Matrix, Target};
     use super::{ALL, HIGH, Kernel, LOW};
     use half::{bf16, f16};
     use pallas_ir::DType;
@@ -119,8 +115,8 @@ mod x86 {
     pub(super) fn kernels(all: &mut Vec<(DType, u8, Kernel)>) {
         macro_rules! of_types {
             ($entry:ident, $name:literal) => {
-                of_types!(@ $entry, $name, ALL F32 f32, ALL F16 f16, ALL Bf16 bf16, ALL I8 i8, ALL U8 u8,
-                    LOW U8 Bits<LOW>, HIGH U8 Bits<HIGH>)
+                of_types!(@ $entry, $name, ALL F32 f32, ALL F16 f16, ALL Bf16 bf16, ALL I8 i8, ALL U8 Byte<ALL>,
+                    LOW U8 Byte<LOW>, HIGH U8 Byte<HIGH>)
             };
             (@ $entry:ident, $name:literal, $($bits:ident $V:ident $T:ty),*) => {
                 all.extend([$((DType::$V, $bits, Kernel { run: $entry::<$T>, bytes: size_of::<$T>(), name: $name })),*])
@@ -146,8 +142,8 @@ mod x86 {
     }
 
     macro_rules! weights {
-        ($($T:ty, |$x:ident| $wide:expr, |$p:ident| $eight:expr, $sixteen:expr;)*) => {$(
-            impl Weight for $T {
+        ($([$($bits:tt)*] $T:ty, |$x:ident| $wide:expr, |$p:ident| $eight:expr, $sixteen:expr;)*) => {$(
+            impl<$($bits)*> Weight for $T {
                 #[inline(always)]
                 fn wide(self) -> f32 {
                     let $x = self;
@@ -167,44 +163,29 @@ mod x86 {
         )*};
     }
     weights! {
-        f32, |x| x, |p| _mm256_loadu_ps(p), _mm512_loadu_ps(p);
-        f16, |x| Half::wide(x), |p| _mm256_cvtph_ps(_mm_loadu_si128(p.cast())),
+        [] f32, |x| x, |p| _mm256_loadu_ps(p), _mm512_loadu_ps(p);
+        [] f16, |x| Half::wide(x), |p| _mm256_cvtph_ps(_mm_loadu_si128(p.cast())),
             _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()));
-        bf16, |x| Half::wide(x),
+        [] bf16, |x| Half::wide(x),
             |p| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())))),
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))));
-        i8, |x| f32::from(x), |p| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))),
+        [] i8, |x| f32::from(x), |p| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))),
             _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())));
-        u8, |x| f32::from(x), |p| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()))),
-            _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())));
+        [const MASK: u8] Byte<MASK>, |x| f32::from(x.0 & MASK),
+            |p| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(counted::<MASK>(_mm_loadl_epi64(p.cast())))),
+            _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(counted::<MASK>(_mm_loadu_si128(p.cast()))));
     }
 
     /// A byte of which some bits count.
     #[derive(Clone, Copy)]
     #[repr(transparent)]
-    struct Bits<const MASK: u8>(u8);
+    struct Byte<const MASK: u8>(u8);
 
-    impl<const MASK: u8> Weight for Bits<MASK> {
-        #[inline(always)]
-        fn wide(self) -> f32 {
-            f32::from(self.0 & MASK)
-        }
-        #[inline(always)]
-        unsafe fn eight(from: *const Self) -> __m256 {
-            // SAFETY: the caller's.
-            unsafe {
-                let bytes = _mm_and_si128(_mm_loadl_epi64(from.cast()), _mm_set1_epi8(MASK as i8));
-                _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes))
-            }
-        }
-        #[inline(always)]
-        unsafe fn sixteen(from: *const Self) -> __m512 {
-            // SAFETY: the caller's.
-            unsafe {
-                let bytes = _mm_and_si128(_mm_loadu_si128(from.cast()), _mm_set1_epi8(MASK as i8));
-                _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes))
-            }
-        }
+    /// Those bits of sixteen bytes.
+    #[inline(always)]
+    fn counted<const MASK: u8>(bytes: __m128i) -> __m128i {
+        // SAFETY: every processor of this kind has SSE2.
+        unsafe { _mm_and_si128(bytes, _mm_set1_epi8(MASK as i8)) }
     }
 
     /// The sums of four vectors' lanes.
@@ -373,14 +354,11 @@ mod x86 {
             #[target_feature(enable = $features)]
             unsafe fn $entry<W: Weight>(
                 Extents { m, n, k }: Extents,
-                a: *const f32,
-                a_row: isize,
+                a: Matrix<f32>,
                 b: Matrix<u8>,
-                c: *mut f32,
-                ldc: isize,
+                c: Target<f32>,
             ) {
-                let b = Matrix { start: b.start.cast::<W>(), row: b.row, col: b.col };
-                let a = Matrix { start: a, row: a_row, col: 1 };
+                let (a, b, Target { start: c, row: ldc, .. }) = (Matrix { col: 1, ..a }, b.cast::<W>(), c);
                 let by_columns = b.col != 1;
                 let far = b.row.unsigned_abs() * size_of::<W>() > FAR;
                 let depth = if far { FAR_DEPTH } else { DEPTH };

@@ -23,6 +23,11 @@ fn layouts(rows: usize, cols: usize, data: &[f32]) -> Vec<Matrix<f32>> {
     vec![by_rows, by_cols, reversed, constant]
 }
 
+/// A new matrix with rows of `n` elements.
+fn fresh<T>(c: &mut [T], n: isize) -> Target<T> {
+    Target { start: c.as_mut_ptr(), row: n, add: false }
+}
+
 fn check(kernel: Kernel<f32>, extents: Extents, a: Matrix<f32>, b: Matrix<f32>, accumulate: bool) {
     let Extents { m, n, k } = extents;
     let ldc = n + 2;
@@ -30,7 +35,8 @@ fn check(kernel: Kernel<f32>, extents: Extents, a: Matrix<f32>, b: Matrix<f32>, 
     let mut c = start.clone();
     // SAFETY: `layouts` places the matrices inside of their data, C has m rows of n + 2.
     unsafe {
-        dot_with(kernel, extents, a, b, c.as_mut_ptr(), ldc as isize, accumulate, &mut Packing::default());
+        let target = Target { start: c.as_mut_ptr(), row: ldc as isize, add: accumulate };
+        dot(kernel, extents, a, b, target, &mut Packing::default());
         for i in 0..m {
             for j in 0..ldc {
                 let product = |p| f64::from(*a.at(i, p).start) * f64::from(*b.at(p, j).start);
@@ -82,12 +88,12 @@ fn integers_wrap_and_booleans_join() {
     let at = |x: &[i8; 4]| Matrix { start: x.as_ptr(), row: 2, col: 1 };
     let mut c = [0i8; 4];
     // SAFETY: 2 x 2 each.
-    unsafe { dot(Extents { m: 2, n: 2, k: 2 }, at(&a), at(&b), c.as_mut_ptr(), 2, false, &mut Packing::default()) };
+    unsafe { dot(fastest(), Extents { m: 2, n: 2, k: 2 }, at(&a), at(&b), fresh(&mut c, 2), &mut Packing::default()) };
     assert_eq!(c, [400u32 as i8, 200u8 as i8, 14, 7]);
     let (a, b, mut c) = ([true, false], [true, true], [false]);
     let (row, col) = (Matrix { start: a.as_ptr(), row: 2, col: 1 }, Matrix { start: b.as_ptr(), row: 1, col: 1 });
     // SAFETY: 1 x 2 times 2 x 1.
-    unsafe { dot(Extents { m: 1, n: 1, k: 2 }, row, col, c.as_mut_ptr(), 1, false, &mut Packing::default()) };
+    unsafe { dot(fastest(), Extents { m: 1, n: 1, k: 2 }, row, col, fresh(&mut c, 1), &mut Packing::default()) };
     assert_eq!(c, [true]);
 }
 
@@ -100,7 +106,7 @@ fn infinities_and_nan_do_not_leak_into_other_columns() {
         let mut c = [0.0f32; 3];
         // SAFETY: 1 x 2 times 2 x 3.
         unsafe {
-            dot_with(kernel, Extents { m: 1, n: 3, k: 2 }, a, b, c.as_mut_ptr(), 3, false, &mut Packing::default());
+            dot(kernel, Extents { m: 1, n: 3, k: 2 }, a, b, fresh(&mut c, 3), &mut Packing::default());
         }
         assert!(c[0].is_nan() && c[1] == f32::INFINITY && c[2] == f32::INFINITY, "{c:?}");
     }
@@ -123,8 +129,8 @@ fn bytes_are_summed_exactly_in_every_orientation() {
             let mut c = vec![i32::MAX; m * ldc + 1];
             // SAFETY: the largest matrix ends at element 36,969 of the 40,000, C has m rows of n + 2.
             unsafe {
-                let c = c.as_mut_ptr();
-                int8::dot(kernel, Extents { m, n, k }, a, b, c, ldc as isize, accumulate, &mut Packing::default());
+                let c = Target { start: c.as_mut_ptr(), row: ldc as isize, add: accumulate };
+                int8::dot(kernel, Extents { m, n, k }, a, b, c, &mut Packing::default());
             }
             for (i, j) in (0..m).flat_map(|i| (0..ldc).map(move |j| (i, j))) {
                 // SAFETY: as above.
@@ -168,8 +174,8 @@ fn products_of_few_rows_agree_with_doubles() {
             let extents = Extents { m, n, k };
             // SAFETY: the largest matrix ends at element 18,540 of at most four bytes, A at 6,240; C has m rows of n + 2.
             unsafe {
-                let c = c.as_mut_ptr();
-                narrow::dot(kernel, extents, a, b, c, ldc as isize, accumulate, &mut Packing::default());
+                let c = Target { start: c.as_mut_ptr(), row: ldc as isize, add: accumulate };
+                narrow::dot(kernel, extents, a, b, c, &mut Packing::default());
             }
             for (i, j) in (0..m).flat_map(|i| (0..ldc).map(move |j| (i, j))) {
                 let at = |p: usize| (p as isize * row + j as isize * col) as usize;

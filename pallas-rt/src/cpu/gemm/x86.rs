@@ -1,8 +1,9 @@
 //! `f32` micro-kernels for AVX2 and AVX-512, and the packing of transposed matrices.
-use super::{Kernel, Matrix};
+use super::super::strips::has_avx2;
+use super::{Kernel, Matrix, Target};
 use std::arch::x86_64::*;
 
-/// What this machine runs, best first.
+/// Kernels that this machine runs, best first.
 pub(super) fn kernels() -> Vec<Kernel<f32>> {
     let mut all = vec![];
     if is_x86_feature_detected!("avx512f") {
@@ -14,11 +15,6 @@ pub(super) fn kernels() -> Vec<Kernel<f32>> {
     all
 }
 
-/// AVX2 with fused multiply-add.
-pub(super) fn has_avx2() -> bool {
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
-}
-
 /// One micro-kernel over a vector type: `R` rows of `V` vectors of sums.
 macro_rules! micro {
     ($fixed:ident, $entry:ident, $features:literal, $lanes:literal, $vectors:literal, [$($rows:literal)*],
@@ -27,20 +23,12 @@ macro_rules! micro {
         /// See [`super::MicroFn`].
         #[inline]
         #[target_feature(enable = $features)]
-        unsafe fn $fixed<const R: usize>(
-            k: usize,
-            a: Matrix<f32>,
-            b: *const f32,
-            bs: isize,
-            c: *mut f32,
-            cs: isize,
-            add: bool,
-        ) {
+        unsafe fn $fixed<const R: usize>(k: usize, a: Matrix<f32>, b: Matrix<f32>, c: Target<f32>) {
             const V: usize = $vectors;
             let mut sums = [[$zero(); V]; R];
             // SAFETY: the caller's: every offset is inside of the extents.
             unsafe {
-                let (mut a_at, mut b_at) = (a.start, b);
+                let (mut a_at, mut b_at) = (a.start, b.start);
                 let mut step = |a_at: *const f32, b_at: *const f32| {
                     let mut row = [$zero(); V];
                     for v in 0..V {
@@ -55,44 +43,24 @@ macro_rules! micro {
                 };
                 for _ in 0..k / 4 {
                     step(a_at, b_at);
-                    step(a_at.offset(a.col), b_at.offset(bs));
-                    step(a_at.offset(2 * a.col), b_at.offset(2 * bs));
-                    step(a_at.offset(3 * a.col), b_at.offset(3 * bs));
-                    (a_at, b_at) = (a_at.wrapping_offset(4 * a.col), b_at.wrapping_offset(4 * bs));
+                    step(a_at.offset(a.col), b_at.offset(b.row));
+                    step(a_at.offset(2 * a.col), b_at.offset(2 * b.row));
+                    step(a_at.offset(3 * a.col), b_at.offset(3 * b.row));
+                    (a_at, b_at) = (a_at.wrapping_offset(4 * a.col), b_at.wrapping_offset(4 * b.row));
                 }
                 for _ in 0..k % 4 {
                     step(a_at, b_at);
-                    (a_at, b_at) = (a_at.wrapping_offset(a.col), b_at.wrapping_offset(bs));
+                    (a_at, b_at) = (a_at.wrapping_offset(a.col), b_at.wrapping_offset(b.row));
                 }
                 for i in 0..R {
                     for v in 0..V {
-                        let at = c.offset(i as isize * cs).add(v * $lanes);
-                        $store(at, if add { $add($load(at), sums[i][v]) } else { sums[i][v] });
+                        let at = c.at(i, v * $lanes).start;
+                        $store(at, if c.add { $add($load(at), sums[i][v]) } else { sums[i][v] });
                     }
                 }
             }
         }
-        /// # Safety
-        /// See [`super::MicroFn`].
-        #[target_feature(enable = $features)]
-        unsafe fn $entry(
-            rows: usize,
-            k: usize,
-            a: Matrix<f32>,
-            b: *const f32,
-            bs: isize,
-            c: *mut f32,
-            cs: isize,
-            add: bool,
-        ) {
-            // SAFETY: the caller's.
-            unsafe {
-                match rows {
-                    $($rows => $fixed::<$rows>(k, a, b, bs, c, cs, add),)*
-                    _ => unreachable!("a kernel is called with at most its own rows"),
-                }
-            }
-        }
+        of_rows! { $entry<f32> = $fixed, $features, [$($rows)*] }
     };
 }
 micro! {

@@ -28,61 +28,70 @@ pub(super) enum Operand {
     Mem(Mem),
 }
 
-/// Opcode maps and mandatory prefixes, as VEX has them.
-#[derive(Clone, Copy)]
-#[repr(u8)]
-enum Map {
-    M0f = 1,
-    M0f38 = 2,
-    M0f3a = 3,
-}
-#[derive(Clone, Copy)]
-#[repr(u8)]
-enum Prefix {
-    None = 0,
-    P66 = 1,
-    Pf3 = 2,
-}
-
-/// Which instruction, as VEX names it.
-#[derive(Clone, Copy)]
-struct Opcode(Map, Prefix, u8);
+// An instruction as VEX names it: opcode map, mandatory prefix and opcode, a byte each.
+const M0F: u32 = 0x1_0000;
+const M0F38: u32 = 0x2_0000;
+const M0F3A: u32 = 0x3_0000;
+const P66: u32 = 0x100;
+const PF3: u32 = 0x200;
 
 /// Vector instructions `to = a op b` with `b` in memory or not.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[rustfmt::skip]
+#[repr(u32)]
 pub(super) enum Binary {
-    Add, Sub, Mul, Div,
-    /// `a < b ? a : b`, `a > b ? a : b`: `b` where either is NaN, or both are zero.
-    Min, Max,
-    And, Or, Xor,
-    AddInt, SubInt, MulInt, MinInt, MaxInt, GreaterInt, EqualInt,
-    /// Of elements without sign.
-    Least, Most,
+    Add = M0F | 0x58,
+    Sub = M0F | 0x5c,
+    Mul = M0F | 0x59,
+    Div = M0F | 0x5e,
+    /// `a < b ? a : b`: `b` where either is NaN, or both are zero.
+    Min = M0F | 0x5d,
+    /// `a > b ? a : b`: `b` where either is NaN, or both are zero.
+    Max = M0F | 0x5f,
+    And = M0F | 0x54,
+    Or = M0F | 0x56,
+    Xor = M0F | 0x57,
+    AddInt = M0F | P66 | 0xfe,
+    SubInt = M0F | P66 | 0xfa,
+    MulInt = M0F38 | P66 | 0x40,
+    MinInt = M0F38 | P66 | 0x39,
+    MaxInt = M0F38 | P66 | 0x3d,
+    GreaterInt = M0F | P66 | 0x66,
+    EqualInt = M0F | P66 | 0x76,
+    /// The lesser of elements without sign.
+    Least = M0F38 | P66 | 0x3b,
+    /// The greater of elements without sign.
+    Most = M0F38 | P66 | 0x3f,
     /// By as many bits as each element of `b` says, below 32; `ShiftSign` brings the sign in.
-    ShiftLeft, ShiftRight, ShiftSign,
-    /// Bytes of `a` at the positions that `b` has.
-    ShuffleBytes,
-    PackWords, PackBytes, PackUnsigned, PackUnsignedBytes,
+    ShiftLeft = M0F38 | P66 | 0x47,
+    ShiftRight = M0F38 | P66 | 0x45,
+    ShiftSign = M0F38 | P66 | 0x46,
+    /// Bytes of `a` at the positions that `b` has; its opcode is 0.
+    ShuffleBytes = M0F38 | P66,
+    PackWords = M0F | P66 | 0x6b,
+    PackBytes = M0F | P66 | 0x63,
+    PackUnsigned = M0F38 | P66 | 0x2b,
+    PackUnsignedBytes = M0F | P66 | 0x67,
 }
 
 /// `to = op b`.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(u32)]
 pub(super) enum Unary {
-    Sqrt,
-    IntToFloat,
+    Sqrt = M0F | 0x51,
+    IntToFloat = M0F | 0x5b,
     /// Cut off; `i32::MIN` for what no i32 holds.
-    FloatToInt,
-    AbsInt,
-    BytesToInts,
-    BytesToUnsigned,
-    WordsToInts,
-    /// The first byte, or the first two, everywhere.
-    Byte,
-    Word,
+    FloatToInt = M0F | PF3 | 0x5b,
+    AbsInt = M0F38 | P66 | 0x1e,
+    BytesToInts = M0F38 | P66 | 0x21,
+    BytesToUnsigned = M0F38 | P66 | 0x31,
+    WordsToInts = M0F38 | P66 | 0x33,
+    /// The first byte everywhere.
+    Byte = M0F38 | P66 | 0x78,
+    /// The first two bytes everywhere.
+    Word = M0F38 | P66 | 0x79,
 }
 
-/// How numbers become whole.
+/// Directions in which numbers become whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(u8)]
 pub(super) enum Rounding {
@@ -115,7 +124,7 @@ pub(super) enum Predicate {
     Greater = 0x1e,
 }
 
-/// Which operands of `to = ± x * y + z` are where: the digits of the instruction's name.
+/// Places of the operands of `to = ± x * y + z`: the digits of the instruction's name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(u8)]
 pub(super) enum Fma {
@@ -142,9 +151,9 @@ pub(super) struct Label(usize);
 pub(super) struct Asm {
     code: Vec<u8>,
     labels: Vec<Option<usize>>,
-    /// Where a distance to a label is missing.
+    /// Positions at which a distance to a label is missing.
     jumps: Vec<(usize, Label)>,
-    /// Where the distance to the constants is missing.
+    /// Positions at which the distance to the constants is missing.
     pool: Vec<usize>,
 }
 
@@ -152,67 +161,27 @@ impl Asm {
     // ---- vectors
 
     pub(super) fn binary(&mut self, op: Binary, to: Reg, a: Reg, b: Operand) {
-        use Map::{M0f, M0f38};
-        let opcode = match op {
-            Binary::Add => Opcode(M0f, Prefix::None, 0x58),
-            Binary::Sub => Opcode(M0f, Prefix::None, 0x5c),
-            Binary::Mul => Opcode(M0f, Prefix::None, 0x59),
-            Binary::Div => Opcode(M0f, Prefix::None, 0x5e),
-            Binary::Min => Opcode(M0f, Prefix::None, 0x5d),
-            Binary::Max => Opcode(M0f, Prefix::None, 0x5f),
-            Binary::And => Opcode(M0f, Prefix::None, 0x54),
-            Binary::Or => Opcode(M0f, Prefix::None, 0x56),
-            Binary::Xor => Opcode(M0f, Prefix::None, 0x57),
-            Binary::AddInt => Opcode(M0f, Prefix::P66, 0xfe),
-            Binary::SubInt => Opcode(M0f, Prefix::P66, 0xfa),
-            Binary::MulInt => Opcode(M0f38, Prefix::P66, 0x40),
-            Binary::MinInt => Opcode(M0f38, Prefix::P66, 0x39),
-            Binary::MaxInt => Opcode(M0f38, Prefix::P66, 0x3d),
-            Binary::GreaterInt => Opcode(M0f, Prefix::P66, 0x66),
-            Binary::EqualInt => Opcode(M0f, Prefix::P66, 0x76),
-            Binary::Least => Opcode(M0f38, Prefix::P66, 0x3b),
-            Binary::Most => Opcode(M0f38, Prefix::P66, 0x3f),
-            Binary::ShiftLeft => Opcode(M0f38, Prefix::P66, 0x47),
-            Binary::ShiftRight => Opcode(M0f38, Prefix::P66, 0x45),
-            Binary::ShiftSign => Opcode(M0f38, Prefix::P66, 0x46),
-            Binary::ShuffleBytes => Opcode(M0f38, Prefix::P66, 0x00),
-            Binary::PackWords => Opcode(M0f, Prefix::P66, 0x6b),
-            Binary::PackUnsigned => Opcode(M0f38, Prefix::P66, 0x2b),
-            Binary::PackUnsignedBytes => Opcode(M0f, Prefix::P66, 0x67),
-            Binary::PackBytes => Opcode(M0f, Prefix::P66, 0x63),
-        };
-        self.vex(true, opcode, to.0, a.0, b);
+        self.vex(true, op as u32, to.0, a.0, b);
     }
     pub(super) fn unary(&mut self, op: Unary, to: Reg, x: Operand) {
-        let opcode = match op {
-            Unary::Sqrt => Opcode(Map::M0f, Prefix::None, 0x51),
-            Unary::IntToFloat => Opcode(Map::M0f, Prefix::None, 0x5b),
-            Unary::FloatToInt => Opcode(Map::M0f, Prefix::Pf3, 0x5b),
-            Unary::AbsInt => Opcode(Map::M0f38, Prefix::P66, 0x1e),
-            Unary::Byte => Opcode(Map::M0f38, Prefix::P66, 0x78),
-            Unary::Word => Opcode(Map::M0f38, Prefix::P66, 0x79),
-            Unary::WordsToInts => Opcode(Map::M0f38, Prefix::P66, 0x33),
-            Unary::BytesToUnsigned => Opcode(Map::M0f38, Prefix::P66, 0x31),
-            Unary::BytesToInts => Opcode(Map::M0f38, Prefix::P66, 0x21),
-        };
-        self.vex(true, opcode, to.0, 0, x);
+        self.vex(true, op as u32, to.0, 0, x);
     }
     pub(super) fn fma(&mut self, form: Fma, to: Reg, a: Reg, b: Operand) {
-        self.vex(true, Opcode(Map::M0f38, Prefix::P66, form as u8), to.0, a.0, b);
+        self.vex(true, M0F38 | P66 | form as u32, to.0, a.0, b);
     }
     pub(super) fn compare(&mut self, predicate: Predicate, to: Reg, a: Reg, b: Operand) {
-        self.vex(true, Opcode(Map::M0f, Prefix::None, 0xc2), to.0, a.0, b);
+        self.vex(true, M0F | 0xc2, to.0, a.0, b);
         self.code.push(predicate as u8);
     }
     /// `to = mask ? yes : no`, by the sign bits of the mask.
     pub(super) fn blend(&mut self, to: Reg, mask: Reg, yes: Operand, no: Reg) {
-        self.vex(true, Opcode(Map::M0f3a, Prefix::P66, 0x4a), to.0, no.0, yes);
+        self.vex(true, M0F3A | P66 | 0x4a, to.0, no.0, yes);
         self.code.push(mask.0 << 4);
     }
     /// Bits of 32-bit elements.
     pub(super) fn shift(&mut self, how: Shift, to: Reg, x: Reg, bits: u8) {
         // The opcode's extension takes the place of a register; the result is named by VEX.
-        self.vex(true, Opcode(Map::M0f, Prefix::P66, 0x72), how as u8, to.0, Operand::Reg(x));
+        self.vex(true, M0F | P66 | 0x72, how as u8, to.0, Operand::Reg(x));
         self.code.push(bits);
     }
     /// Bits of 32-bit elements, to the left and in again from the right: AVX-512VL.
@@ -222,60 +191,60 @@ impl Asm {
         self.code.extend([0x72, 0xc8 | x.0 & 7, bits]);
     }
     pub(super) fn round(&mut self, how: Rounding, to: Reg, x: Operand) {
-        self.vex(true, Opcode(Map::M0f3a, Prefix::P66, 0x08), to.0, 0, x);
+        self.vex(true, M0F3A | P66 | 0x08, to.0, 0, x);
         // No exception for what is cut off.
         self.code.push(8 | how as u8);
     }
     /// Eight floats of 16 bits to 32, and back to nearest even.
     pub(super) fn widen(&mut self, to: Reg, from: Operand) {
-        self.vex(true, Opcode(Map::M0f38, Prefix::P66, 0x13), to.0, 0, from);
+        self.vex(true, M0F38 | P66 | 0x13, to.0, 0, from);
     }
     pub(super) fn narrow(&mut self, to: Operand, x: Reg) {
-        self.vex(true, Opcode(Map::M0f3a, Prefix::P66, 0x1d), x.0, 0, to);
+        self.vex(true, M0F3A | P66 | 0x1d, x.0, 0, to);
         self.code.push(0);
     }
     pub(super) fn load(&mut self, to: Reg, from: Operand) {
-        self.vex(true, Opcode(Map::M0f, Prefix::None, 0x10), to.0, 0, from);
+        self.vex(true, M0F | 0x10, to.0, 0, from);
     }
     pub(super) fn store(&mut self, to: Mem, x: Reg) {
-        self.vex(true, Opcode(Map::M0f, Prefix::None, 0x11), x.0, 0, Operand::Mem(to));
+        self.vex(true, M0F | 0x11, x.0, 0, Operand::Mem(to));
     }
     /// Its lower half.
     pub(super) fn store_half(&mut self, to: Mem, x: Reg) {
-        self.vex(false, Opcode(Map::M0f, Prefix::None, 0x11), x.0, 0, Operand::Mem(to));
+        self.vex(false, M0F | 0x11, x.0, 0, Operand::Mem(to));
     }
     /// Past the caches; the address is a multiple of a vector.
     pub(super) fn stream(&mut self, to: Mem, x: Reg) {
-        self.vex(true, Opcode(Map::M0f, Prefix::None, 0x2b), x.0, 0, Operand::Mem(to));
+        self.vex(true, M0F | 0x2b, x.0, 0, Operand::Mem(to));
     }
     /// The element everywhere.
     pub(super) fn broadcast(&mut self, to: Reg, from: Mem) {
-        self.vex(true, Opcode(Map::M0f38, Prefix::P66, 0x18), to.0, 0, Operand::Mem(from));
+        self.vex(true, M0F38 | P66 | 0x18, to.0, 0, Operand::Mem(from));
     }
     /// Elements whose mask has its sign bit set; others are 0 and not touched.
     pub(super) fn load_masked(&mut self, to: Reg, mask: Reg, from: Mem) {
-        self.vex(true, Opcode(Map::M0f38, Prefix::P66, 0x2c), to.0, mask.0, Operand::Mem(from));
+        self.vex(true, M0F38 | P66 | 0x2c, to.0, mask.0, Operand::Mem(from));
     }
     pub(super) fn store_masked(&mut self, to: Mem, mask: Reg, x: Reg) {
-        self.vex(true, Opcode(Map::M0f38, Prefix::P66, 0x2e), x.0, mask.0, Operand::Mem(to));
+        self.vex(true, M0F38 | P66 | 0x2e, x.0, mask.0, Operand::Mem(to));
     }
     /// The upper half of a register, in the lower half of another.
     pub(super) fn upper(&mut self, to: Reg, x: Reg) {
-        self.vex(true, Opcode(Map::M0f3a, Prefix::P66, 0x19), x.0, 0, Operand::Reg(to));
+        self.vex(true, M0F3A | P66 | 0x19, x.0, 0, Operand::Reg(to));
         self.code.push(1);
     }
     /// Elements of a half, two bits each.
     pub(super) fn shuffle(&mut self, to: Reg, x: Reg, order: u8) {
-        self.vex(false, Opcode(Map::M0f, Prefix::None, 0xc6), to.0, x.0, Operand::Reg(x));
+        self.vex(false, M0F | 0xc6, to.0, x.0, Operand::Reg(x));
         self.code.push(order);
     }
     /// The first element.
     pub(super) fn store_one(&mut self, to: Mem, x: Reg) {
-        self.vex(false, Opcode(Map::M0f, Prefix::Pf3, 0x11), x.0, 0, Operand::Mem(to));
+        self.vex(false, M0F | PF3 | 0x11, x.0, 0, Operand::Mem(to));
     }
     /// The first eight bytes.
     pub(super) fn store_eight_bytes(&mut self, to: Mem, x: Reg) {
-        self.vex(false, Opcode(Map::M0f, Prefix::P66, 0xd6), x.0, 0, Operand::Mem(to));
+        self.vex(false, M0F | P66 | 0xd6, x.0, 0, Operand::Mem(to));
     }
     /// Before other code runs that may use older instructions.
     pub(super) fn zero_upper(&mut self) {
@@ -283,16 +252,16 @@ impl Asm {
     }
 
     /// `reg` and `vvvv` are the instruction's first and second register.
-    fn vex(&mut self, wide: bool, Opcode(map, prefix, opcode): Opcode, reg: u8, vvvv: u8, rm: Operand) {
+    fn vex(&mut self, wide: bool, opcode: u32, reg: u8, vvvv: u8, rm: Operand) {
         let (x, b) = match rm {
             Operand::Reg(r) => (0, r.0 >> 3),
             Operand::Mem(m) => (m.index.map_or(0, |i| i.0 as u8 >> 3), m.base as u8 >> 3),
         };
         let inverted = |bit: u8, at: u8| (bit ^ 1) << at;
         self.code.push(0xc4);
-        self.code.push(inverted(reg >> 3, 7) | inverted(x, 6) | inverted(b, 5) | map as u8);
-        self.code.push((!vvvv & 15) << 3 | u8::from(wide) << 2 | prefix as u8);
-        self.code.push(opcode);
+        self.code.push(inverted(reg >> 3, 7) | inverted(x, 6) | inverted(b, 5) | (opcode >> 16) as u8);
+        self.code.push((!vvvv & 15) << 3 | u8::from(wide) << 2 | (opcode >> 8) as u8);
+        self.code.push(opcode as u8);
         match rm {
             Operand::Reg(r) => self.code.push(0xc0 | (reg & 7) << 3 | r.0 & 7),
             Operand::Mem(m) => self.address(reg, m),

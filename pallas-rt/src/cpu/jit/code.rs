@@ -4,10 +4,10 @@ use super::asm::{Gpr, Jump, Mem, Operand, Reg};
 use super::links::{Rotation, rotations};
 use super::types::{in_fewer_bytes, in_four_bytes};
 use super::vector::{BYTES, Writer};
-use super::{Code, Form, Place};
+use super::{Code, Form, Place, bit};
 use pallas_ir::{DType, ScalarOp};
 
-/// Where things are while the code runs. The first three are its arguments.
+/// Registers while the code runs. The first three are its arguments.
 const FRAME: Gpr = Gpr::Rdi;
 const ROW: Gpr = Gpr::Rsi;
 const END: Gpr = Gpr::Rdx;
@@ -24,7 +24,7 @@ const SAVED: [Gpr; 5] = [Gpr::Rbx, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15];
 const ARGUMENTS: [Gpr; 3] = [FRAME, ROW, END];
 const COLUMNS: usize = ARGUMENTS.len();
 
-/// Where an argument is kept, or the elements of a row.
+/// The place of an argument on the stack, or of the number of elements of a row.
 fn kept(i: usize) -> Mem {
     Mem { base: Gpr::Rbp, index: None, offset: -8 * (SAVED.len() + 1 + i) as i32 }
 }
@@ -57,12 +57,12 @@ pub(super) fn compile(chains: &[Chain], forms: &[Form], rotates: bool) -> Option
     Code::new(&bytes)
 }
 
-/// Which instructions follow each other.
+/// The order of instructions.
 #[derive(Clone, Copy)]
 struct Order {
     /// Vectors in a step of the loop over columns, each with running results of its own.
     running: i32,
-    /// Whether they take each link of a long chain together: while one waits for its last result, the others go on.
+    /// True if they take each link of a long chain together: while one waits for its last result, the others go on.
     abreast: bool,
 }
 
@@ -73,10 +73,8 @@ const LONG: usize = 24;
 fn function(chains: &[Chain], forms: &[Form], order: Order, mut w: Writer) -> Option<(Vec<u8>, Vec<u32>)> {
     masks(&mut w);
     // Chains run one after the other: stack slots are used anew.
-    let slots = chains.iter().zip(forms).map(|(chain, form)| {
-        let single = |i: &usize| form.is_single(*i);
-        values(chain).filter(single).count() as i32
-    });
+    let slots =
+        chains.iter().zip(forms).map(|(chain, form)| values(chain).filter(|&i| bit(form.single, i)).count() as i32);
     let stack = slots.max().unwrap_or(0) * BYTES;
     let asm = &mut w.asm;
     let (next, done) = (asm.label(), asm.label());
@@ -149,9 +147,8 @@ pub(super) struct Compiler<'c> {
     /// Links that rotate bits, and those that are parts of one.
     pub(super) rotations: Vec<Option<Rotation>>,
     pub(super) rotated: Vec<bool>,
-    /// The element type of each input, by its uses, and its position among the inputs that are values.
+    /// The element type of each input, by its uses.
     pub(super) types: Vec<Option<DType>>,
-    pub(super) places: Vec<Option<usize>>,
 }
 
 impl<'c> Compiler<'c> {
@@ -169,8 +166,6 @@ impl<'c> Compiler<'c> {
                 Source::Link(l) => uses[1][l] += 1,
             }
         }
-        let mut places = vec![None; chain.inputs.len()];
-        values(chain).enumerate().for_each(|(place, input)| places[input] = Some(place));
         let rotations = rotations(chain, &uses[1]);
         let mut rotated = vec![false; chain.links.len()];
         rotations.iter().flatten().flat_map(|r| r.parts).for_each(|link| rotated[link] = true);
@@ -191,7 +186,6 @@ impl<'c> Compiler<'c> {
             rotations,
             rotated,
             types,
-            places,
             uses,
         };
         let mut free = POINTERS.into_iter();
@@ -200,7 +194,7 @@ impl<'c> Compiler<'c> {
         let mut slot = 0;
         for (place, input) in values(chain).enumerate() {
             let dtype = compiler.types[input]?;
-            if form.is_single(input) {
+            if bit(form.single, input) {
                 (in_four_bytes(dtype) || in_fewer_bytes(dtype)).then_some(())?;
                 compiler.slots[input] = Some(slot);
                 slot += BYTES;
@@ -288,7 +282,7 @@ impl<'c> Compiler<'c> {
                 self.point(first + place, to);
             }
         }
-        let far = values(self.chain).position(|input| self.form.is_ahead(input) && !self.form.is_single(input));
+        let far = values(self.chain).position(|input| bit(self.form.ahead, input) && !bit(self.form.single, input));
         if let Some((place, at)) = far.and_then(|place| Some((place, self.pointers[place]?))) {
             let input = values(self.chain).nth(place)?;
             self.ahead = Some(self.types[input]?.bytes() as i32);
@@ -342,7 +336,7 @@ impl<'c> Compiler<'c> {
             let Some(Folded { op, running, .. }) = folded else { continue };
             let (&first, others) = running.split_first().expect("unrolled at least once");
             for &r in others {
-                self.w.merge(op, first, r)?;
+                self.w.merge(op, first, Operand::Reg(r))?;
                 self.w.free(r);
             }
             self.w.across(op, first)?;

@@ -66,7 +66,7 @@ impl Writer {
         self.update(Binary::Xor, mask, ones);
         mask
     }
-    /// Where `a` is the least, or most, of both.
+    /// A mask of the elements for which `a` is the least, or most, of both.
     fn is_extreme(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
         let extreme = self.binary(op, a, b)?;
         self.update(Binary::EqualInt, extreme, a);
@@ -98,7 +98,7 @@ impl Writer {
     }
     /// Bits to the left by so many, and in again from the right.
     pub(super) fn rotate(&mut self, x: Operand, by: u32) -> Option<Reg> {
-        if by.is_multiple_of(8) && !self.rotates() {
+        if by.is_multiple_of(8) && !self.rotates {
             let (bytes, first) = ((by / 8) as u8, |i: u8| i & !3);
             let from: [u8; 16] = std::array::from_fn(|i| first(i as u8) + (i as u8 + 4 - bytes) % 4);
             let words: [u32; 8] = std::array::from_fn(|i| {
@@ -110,7 +110,7 @@ impl Writer {
         }
         let (x, loaded) = self.in_register(x)?;
         let y = self.take()?;
-        if self.rotates() {
+        if self.rotates {
             self.asm.rotate(y, x, by as u8);
         } else {
             let low = self.take()?;

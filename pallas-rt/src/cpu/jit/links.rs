@@ -1,7 +1,8 @@
 //! The links of a chain on eight elements, and what becomes of their results.
 use super::super::plan::step::{Chain, Input, Link, Operation, Source};
 use super::asm::{Binary, Gpr, Mem, Operand, Reg};
-use super::code::{COLUMN, Compiler, Folded, LANES, SPARE};
+use super::bit;
+use super::code::{COLUMN, Compiler, Folded, LANES, SPARE, values};
 use super::types::{held, in_fewer_bytes};
 use pallas_ir::{DType, Literal, ScalarOp};
 use std::ops::Range;
@@ -18,7 +19,7 @@ pub(super) struct Rotation {
     pub(super) parts: [usize; 2],
 }
 
-/// Which links of a chain rotate; `uses` has those of each link.
+/// The links of a chain that rotate; `uses` has those of each link.
 pub(super) fn rotations(chain: &Chain, uses: &[usize]) -> Vec<Option<Rotation>> {
     let shift = |source: Source| {
         let Source::Link(at) = source else { return None };
@@ -52,13 +53,13 @@ fn constant(chain: &Chain, source: Source) -> Option<Literal> {
 
 /// Eight elements on their way.
 struct Eight {
-    /// How many vectors they lie behind the column.
+    /// Number of vectors between the column and these.
     k: usize,
-    /// Which of them there are, if not all.
+    /// Mask of those that there are, if not all.
     mask: Option<Reg>,
     /// Uses of each input and link that are still to come.
     left: [Vec<usize>; 2],
-    /// Where inputs and results are, if in registers.
+    /// Registers of inputs and results, if they are in one.
     inputs: Vec<Option<Reg>>,
     links: Vec<Option<Reg>>,
 }
@@ -147,17 +148,15 @@ impl Compiler<'_> {
     /// Takes an operand into a fold.
     fn sink(&mut self, sink: usize, at: &mut Eight) -> Option<()> {
         let source = self.chain.sinks[sink].of;
-        let mut x = self.operand(source, at)?;
+        let x = self.operand(source, at)?;
         if let Some(Folded { op, start, ref running }) = self.folded[sink] {
             let to = running[at.k];
-            let kept = match at.mask {
-                Some(mask) => Some(self.w.keep(mask, x, start)?),
-                None => None,
-            };
-            x = kept.map_or(x, Operand::Reg);
-            self.w.accumulate(op, to, x)?;
-            if let Some(kept) = kept {
+            if let Some(mask) = at.mask {
+                let kept = self.w.blend(Operand::Reg(mask), x, start)?;
+                self.w.accumulate(op, to, Operand::Reg(kept))?;
                 self.w.free(kept);
+            } else {
+                self.w.accumulate(op, to, x)?;
             }
         } else {
             self.add_to_columns(sink, at, x)?;
@@ -213,7 +212,7 @@ impl Compiler<'_> {
         if let Some(offset) = self.slots[input] {
             return Some(Operand::Mem(Mem { base: Gpr::Rsp, index: None, offset }));
         }
-        let place = self.places[input]?;
+        let place = values(self.chain).position(|value| value == input)?;
         let dtype = self.types[input]?;
         let from = self.element(place, dtype, at.k);
         let r = match (dtype, at.mask) {
@@ -242,7 +241,7 @@ impl Compiler<'_> {
         match (dtype, at.mask) {
             (dtype, _) if in_fewer_bytes(dtype) => self.w.store_narrow(dtype, to, x)?,
             (_, Some(mask)) => self.w.asm.store_masked(to, mask, x),
-            _ if self.form.is_streamed(link) => self.w.asm.stream(to, x),
+            _ if bit(self.form.streamed, link) => self.w.asm.stream(to, x),
             _ => self.w.asm.store(to, x),
         }
         Some(())

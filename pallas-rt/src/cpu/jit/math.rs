@@ -2,6 +2,7 @@
 //! and strips give the same bits.
 use super::asm::{Binary, Fma, Operand, Predicate, Reg, Shift, Unary};
 use super::vector::Writer;
+use pallas_ir::scalar::fast;
 use std::f32::consts::{FRAC_1_SQRT_2, LN_2};
 
 impl Writer {
@@ -37,21 +38,17 @@ impl Writer {
 
     /// As `pallas_ir`'s lane function.
     pub(super) fn tanh(&mut self, x: Operand) -> Option<Reg> {
-        let c = self.within(x, -7.905_311, 7.905_311)?;
+        self.rational(x, 7.905_311, &fast::TANH.0, &fast::TANH.1)
+    }
+    /// As `pallas_ir`'s lane function.
+    pub(super) fn erf(&mut self, x: Operand) -> Option<Reg> {
+        self.rational(x, 4.0, &fast::ERF.0, &fast::ERF.1)
+    }
+    /// An odd rational function of numbers up to a bound, given by coefficients for the square.
+    fn rational(&mut self, x: Operand, bound: f32, p: &[f32], q: &[f32]) -> Option<Reg> {
+        let c = self.within(x, -bound, bound)?;
         let s = self.binary(Binary::Mul, Operand::Reg(c), Operand::Reg(c))?;
-        let p = self.poly(
-            s,
-            &[
-                -2.760_768_5e-16,
-                2.000_188e-13,
-                -8.604_672e-11,
-                5.122_297e-8,
-                1.485_722_4e-5,
-                6.372_619e-4,
-                4.893_525e-3,
-            ],
-        )?;
-        let q = self.poly(s, &[1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525e-3])?;
+        let (p, q) = (self.poly(s, p)?, self.poly(s, q)?);
         self.update(Binary::Div, p, Operand::Reg(q));
         self.update(Binary::Mul, p, Operand::Reg(c));
         [c, s, q].into_iter().for_each(|r| self.free(r));
@@ -111,32 +108,10 @@ impl Writer {
         Some(p)
     }
 
-    /// A rational function on [-4, 4].
-    pub(super) fn erf(&mut self, x: Operand) -> Option<Reg> {
-        let c = self.within(x, -4.0, 4.0)?;
-        let s = self.binary(Binary::Mul, Operand::Reg(c), Operand::Reg(c))?;
-        let p = [
-            -2.726_142_3e-10,
-            2.770_681_4e-8,
-            -2.101_024e-6,
-            -5.692_506_4e-5,
-            -7.349_906_3e-4,
-            -2.954_6e-3,
-            -1.609_603_3e-2,
-        ];
-        let p = self.poly(s, &p)?;
-        let q = self.poly(s, &[-1.456_607_2e-5, -2.133_740_6e-4, -1.682_827e-3, -7.373_329_2e-3, -1.426_473_9e-2])?;
-        self.update(Binary::Div, p, Operand::Reg(q));
-        self.update(Binary::Mul, p, Operand::Reg(c));
-        [c, s, q].into_iter().for_each(|r| self.free(r));
-        Some(p)
-    }
-
     /// `exp(-a²)` times a function of `(a - 2) / (a + 2)`.
     pub(super) fn erfc(&mut self, x: Operand) -> Option<Reg> {
         let (x, loaded) = self.in_register(x)?;
-        let rest = self.word(!0 >> 1);
-        let size = self.binary(Binary::And, Operand::Reg(x), rest)?;
+        let size = self.size(Operand::Reg(x))?;
         let a = self.within(Operand::Reg(size), 0.0, 11.0)?;
         self.free(size);
         let two = self.number(2.0);
@@ -144,19 +119,7 @@ impl Writer {
         let sum = self.binary(Binary::Add, Operand::Reg(a), two)?;
         self.update(Binary::Div, q, Operand::Reg(sum));
         self.free(sum);
-        let p = [
-            -4.011_392_6e-4,
-            -1.230_752_1e-3,
-            1.313_553_4e-3,
-            8.632_274e-3,
-            -8.059_92e-3,
-            -5.420_466e-2,
-            0.164_055_39,
-            -0.166_031_36,
-            -9.276_398e-2,
-            0.276_978_4,
-        ];
-        let p = self.poly(q, &p)?;
+        let p = self.poly(q, &fast::ERFC)?;
         self.free(q);
         let one = self.number(1.0);
         self.update(Binary::Add, p, one);
@@ -164,12 +127,11 @@ impl Writer {
         self.update(Binary::Div, p, Operand::Reg(below));
         self.free(below);
         // The square's rounding error is worth a factor near 1.
-        let sign = self.word(1 << 31);
         let square = self.binary(Binary::Mul, Operand::Reg(a), Operand::Reg(a))?;
-        let minus = self.binary(Binary::Xor, Operand::Reg(a), sign)?;
+        let minus = self.minus(Operand::Reg(a))?;
         let lost = self.fma(Operand::Reg(minus), Operand::Reg(a), Operand::Reg(square))?;
         [minus, a].into_iter().for_each(|r| self.free(r));
-        self.update(Binary::Xor, square, sign);
+        self.negate(square);
         let e = self.exp(Operand::Reg(square))?;
         self.free(square);
         self.update(Binary::Mul, p, Operand::Reg(e));

@@ -3,6 +3,7 @@ use super::{Place, Rows};
 use memmap2::{Mmap, MmapMut};
 
 /// Machine code of chains.
+#[derive(Debug)]
 pub(crate) struct Code {
     memory: Mmap,
 }

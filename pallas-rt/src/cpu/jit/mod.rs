@@ -37,7 +37,7 @@ pub(super) use missing::missing;
 use super::plan::step::Chain;
 use std::sync::OnceLock;
 
-/// Where an operand's row `r` begins: `start + r * row` bytes.
+/// The place of an operand, whose row `r` begins `r * row` bytes after `start`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Place {
@@ -45,7 +45,7 @@ pub(super) struct Place {
     pub(super) row: isize,
 }
 
-/// How a chain's operands lie in memory.
+/// The layout of a chain's operands in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Form {
     /// Inputs (by bit) that have one element a row; the others' are adjacent.
@@ -54,25 +54,12 @@ pub(super) struct Form {
     pub(super) streamed: u32,
     /// Inputs (by bit) whose next row is fetched from afar while this one is computed.
     pub(super) ahead: u32,
-    /// Whether rows are whole vectors.
+    /// True if rows are whole vectors.
     pub(super) whole: bool,
 }
 
-impl Form {
-    /// Whether an input has one element a row. (Inputs past the bits never do.)
-    fn is_single(&self, input: usize) -> bool {
-        bit(self.single, input)
-    }
-    /// Whether the next row of an input is fetched.
-    fn is_ahead(&self, input: usize) -> bool {
-        bit(self.ahead, input)
-    }
-    /// Whether a link's results go past the caches.
-    fn is_streamed(&self, link: usize) -> bool {
-        bit(self.streamed, link)
-    }
-}
-
+/// True if a word has a bit; past its end there is none.
+#[cfg(target_arch = "x86_64")]
 fn bit(word: u32, at: usize) -> bool {
     at < 32 && word >> at & 1 == 1
 }
@@ -94,17 +81,11 @@ impl Place {
 }
 
 /// The code of chains for each of the first forms they were met in; `None` where there is none.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Codes([OnceLock<Met>; 4]);
 
 /// A form for each chain, and the code for that.
 type Met = (Box<[Form]>, Option<Code>);
-
-impl std::fmt::Debug for Codes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Codes({})", self.0.iter().filter(|c| c.get().is_some_and(|c| c.1.is_some())).count())
-    }
-}
 
 impl Codes {
     /// The code for a form of each of the chains that these are of, if there is any.
@@ -127,6 +108,7 @@ fn compile(chains: &[Chain], forms: &[Form]) -> Option<Code> {
 
 /// There is none for this processor.
 #[cfg(not(target_arch = "x86_64"))]
+#[derive(Debug)]
 pub(crate) enum Code {}
 #[cfg(not(target_arch = "x86_64"))]
 impl Code {

@@ -11,17 +11,17 @@ use super::asm::{Binary, Fma, Mem, Operand, Predicate, Reg, Shift, Unary};
 use super::vector::Writer;
 use pallas_ir::{DType, Literal};
 
-/// Whether registers hold an element as memory does.
+/// True if registers hold an element as memory does.
 pub(super) fn in_four_bytes(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::I32 | DType::U32)
 }
 
-/// Whether registers hold an element as an `f32`.
+/// True if registers hold an element as an `f32`.
 fn as_float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::Bf16)
 }
 
-/// Whether elements of less than four bytes have code, whole vectors at a time.
+/// True if elements of less than four bytes have code, whole vectors at a time.
 pub(super) fn in_fewer_bytes(dtype: DType) -> bool {
     matches!(dtype, DType::Bool | DType::F16 | DType::Bf16 | DType::I8 | DType::U8)
 }
@@ -202,14 +202,11 @@ impl Writer {
     }
     /// From memory's bits in the lower end to what registers hold.
     fn loaded(&mut self, dtype: DType, x: Reg) {
-        match dtype {
-            DType::Bf16 => self.asm.shift(Shift::Left, x, x, 16),
-            DType::Bool => {
-                let zero = self.word(0);
-                self.update(Binary::GreaterInt, x, zero);
-            }
-            DType::F16 | DType::I8 | DType::U8 => {}
-            DType::F32 | DType::F64 | DType::I16 | DType::U16 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => {}
+        if dtype == DType::Bf16 {
+            self.asm.shift(Shift::Left, x, x, 16);
+        } else if dtype == DType::Bool {
+            let zero = self.word(0);
+            self.update(Binary::GreaterInt, x, zero);
         }
     }
     /// To memory.

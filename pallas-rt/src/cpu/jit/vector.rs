@@ -14,7 +14,7 @@ pub(super) struct Constants {
     words: Vec<[u32; 8]>,
     /// Position of each.
     places: HashMap<[u32; 8], usize>,
-    /// How many instructions read each.
+    /// Number of instructions that read each.
     uses: Vec<usize>,
 }
 
@@ -44,8 +44,8 @@ pub(super) struct Writer {
     spare: usize,
     /// Constants that stay in registers.
     pinned: Vec<(u32, Reg)>,
-    /// Whether the processor has an instruction that rotates bits.
-    rotates: bool,
+    /// True if the processor has an instruction that rotates bits.
+    pub(super) rotates: bool,
 }
 
 impl Writer {
@@ -60,9 +60,6 @@ impl Writer {
             pinned: pinned.iter().copied().zip(used).collect(),
             rotates,
         }
-    }
-    pub(super) fn rotates(&self) -> bool {
-        self.rotates
     }
     /// Loads the constants that stay in registers.
     pub(super) fn pin(&mut self) {
@@ -120,13 +117,7 @@ impl Writer {
         let commutes = matches!(op, Add | Mul | And | Or | Xor | AddInt | MulInt | MinInt | MaxInt | EqualInt);
         let (a, b) = if commutes && matches!(b, Operand::Reg(_)) { (b, a) } else { (a, b) };
         let to = self.take()?;
-        let a = match a {
-            Operand::Reg(a) => a,
-            Operand::Mem(_) => {
-                self.asm.load(to, a);
-                to
-            }
-        };
+        let a = self.register(a, to);
         self.asm.binary(op, to, a, b);
         Some(to)
     }
@@ -137,29 +128,27 @@ impl Writer {
     }
     pub(super) fn compare(&mut self, predicate: Predicate, a: Operand, b: Operand) -> Option<Reg> {
         let to = self.take()?;
-        let a = match a {
-            Operand::Reg(a) => a,
-            Operand::Mem(_) => {
-                self.asm.load(to, a);
-                to
-            }
-        };
+        let a = self.register(a, to);
         self.asm.compare(predicate, to, a, b);
         Some(to)
     }
     pub(super) fn blend(&mut self, mask: Operand, yes: Operand, no: Operand) -> Option<Reg> {
         let to = self.take()?;
         let (mask, loaded) = self.in_register(mask)?;
-        let no = match no {
-            Operand::Reg(no) => no,
-            Operand::Mem(_) => {
-                self.asm.load(to, no);
-                to
-            }
-        };
+        let no = self.register(no, to);
         self.asm.blend(to, mask, yes, no);
         self.release(mask, loaded);
         Some(to)
+    }
+    /// The operand's register, or `to`, which it is loaded to.
+    fn register(&mut self, x: Operand, to: Reg) -> Reg {
+        match x {
+            Operand::Reg(r) => r,
+            Operand::Mem(_) => {
+                self.asm.load(to, x);
+                to
+            }
+        }
     }
     /// The operand's register, or a new one that holds it, and whether it is new.
     pub(super) fn in_register(&mut self, x: Operand) -> Option<(Reg, bool)> {
@@ -220,34 +209,29 @@ impl Writer {
     /// Takes `x` into a running result; that of a maximum is negated.
     pub(super) fn accumulate(&mut self, op: ScalarOp, to: Reg, x: Operand) -> Option<()> {
         match op {
-            ScalarOp::Add => self.update(Binary::Add, to, x),
-            ScalarOp::Mul => self.update(Binary::Mul, to, x),
-            ScalarOp::Minimum => {
-                let (x, loaded) = self.in_register(x)?;
-                self.merge(op, to, x)?;
-                self.release(x, loaded);
-            }
+            ScalarOp::Add | ScalarOp::Mul | ScalarOp::Minimum => self.merge(op, to, x),
             ScalarOp::Maximum => {
-                let sign = self.word(SIGN);
-                let x = self.binary(Binary::Xor, x, sign)?;
-                self.merge(op, to, x)?;
+                let x = self.minus(x)?;
+                self.merge(op, to, Operand::Reg(x))?;
                 self.free(x);
+                Some(())
             }
-            _ => return None,
+            _ => None,
         }
-        Some(())
     }
     /// Folds two running results into the first.
-    pub(super) fn merge(&mut self, op: ScalarOp, to: Reg, x: Reg) -> Option<()> {
+    pub(super) fn merge(&mut self, op: ScalarOp, to: Reg, x: Operand) -> Option<()> {
         match op {
-            ScalarOp::Add => self.update(Binary::Add, to, Operand::Reg(x)),
-            ScalarOp::Mul => self.update(Binary::Mul, to, Operand::Reg(x)),
+            ScalarOp::Add => self.update(Binary::Add, to, x),
+            ScalarOp::Mul => self.update(Binary::Mul, to, x),
             // In both orders: where they differ, one is NaN or -0, whose bits the other has not.
             _ => {
+                let (x, loaded) = self.in_register(x)?;
                 let least = self.binary(Binary::Min, Operand::Reg(to), Operand::Reg(x))?;
                 self.asm.binary(Binary::Min, to, x, Operand::Reg(to));
                 self.update(Binary::Or, to, Operand::Reg(least));
                 self.free(least);
+                self.release(x, loaded);
             }
         }
         Some(())
@@ -256,10 +240,10 @@ impl Writer {
     pub(super) fn across(&mut self, op: ScalarOp, x: Reg) -> Option<()> {
         let t = self.take()?;
         self.asm.upper(t, x);
-        self.merge(op, x, t)?;
+        self.merge(op, x, Operand::Reg(t))?;
         for order in [0x4e, 0xb1] {
             self.asm.shuffle(t, x, order);
-            self.merge(op, x, t)?;
+            self.merge(op, x, Operand::Reg(t))?;
         }
         self.free(t);
         Some(())
@@ -269,9 +253,15 @@ impl Writer {
         let sign = self.word(SIGN);
         self.update(Binary::Xor, x, sign);
     }
-    /// `mask ? x : otherwise`
-    pub(super) fn keep(&mut self, mask: Reg, x: Operand, otherwise: Operand) -> Option<Reg> {
-        self.blend(Operand::Reg(mask), x, otherwise)
+    /// `-x`
+    pub(super) fn minus(&mut self, x: Operand) -> Option<Reg> {
+        let sign = self.word(SIGN);
+        self.binary(Binary::Xor, x, sign)
+    }
+    /// `|x|`
+    pub(super) fn size(&mut self, x: Operand) -> Option<Reg> {
+        let rest = self.word(!SIGN);
+        self.binary(Binary::And, x, rest)
     }
 
     // ---- operations of the language
@@ -305,7 +295,6 @@ impl Writer {
     }
 
     fn float_binary(&mut self, op: ScalarOp, a: Operand, b: Operand) -> Option<Reg> {
-        let comparison = |p| Some(p);
         let predicate = match op {
             ScalarOp::Add => return self.binary(Binary::Add, a, b),
             ScalarOp::Sub => return self.binary(Binary::Sub, a, b),
@@ -313,15 +302,15 @@ impl Writer {
             ScalarOp::Div => return self.binary(Binary::Div, a, b),
             ScalarOp::Minimum => return self.extreme(Binary::Min, a, b),
             ScalarOp::Maximum => return self.extreme(Binary::Max, a, b),
-            ScalarOp::Lt => comparison(Predicate::Less),
-            ScalarOp::Le => comparison(Predicate::LessEqual),
-            ScalarOp::Gt => comparison(Predicate::Greater),
-            ScalarOp::Ge => comparison(Predicate::GreaterEqual),
-            ScalarOp::Eq => comparison(Predicate::Equal),
-            ScalarOp::Ne => comparison(Predicate::NotEqual),
-            _ => None,
+            ScalarOp::Lt => Predicate::Less,
+            ScalarOp::Le => Predicate::LessEqual,
+            ScalarOp::Gt => Predicate::Greater,
+            ScalarOp::Ge => Predicate::GreaterEqual,
+            ScalarOp::Eq => Predicate::Equal,
+            ScalarOp::Ne => Predicate::NotEqual,
+            _ => return None,
         };
-        self.compare(predicate?, a, b)
+        self.compare(predicate, a, b)
     }
 
     /// The instruction gives its second operand where one is NaN or both are zero, so both orders are joined: of two zeros
@@ -344,14 +333,8 @@ impl Writer {
 
     fn float_unary(&mut self, op: ScalarOp, x: Operand) -> Option<Reg> {
         match op {
-            ScalarOp::Neg => {
-                let sign = self.word(SIGN);
-                self.binary(Binary::Xor, x, sign)
-            }
-            ScalarOp::Abs => {
-                let rest = self.word(!0 >> 1);
-                self.binary(Binary::And, x, rest)
-            }
+            ScalarOp::Neg => self.minus(x),
+            ScalarOp::Abs => self.size(x),
             ScalarOp::Sqrt => self.unary(Unary::Sqrt, x),
             ScalarOp::Recip => {
                 let one = self.number(1.0);
@@ -365,23 +348,14 @@ impl Writer {
                 Some(y)
             }
             ScalarOp::Exp => self.exp(x),
-            ScalarOp::Logistic => {
-                let (sign, one) = (self.word(SIGN), self.number(1.0));
-                let minus = self.binary(Binary::Xor, x, sign)?;
+            ScalarOp::Logistic | ScalarOp::Silu => {
+                let minus = self.minus(x)?;
+                let one = self.number(1.0);
                 let y = self.exp(Operand::Reg(minus))?;
                 self.free(minus);
                 self.update(Binary::Add, y, one);
-                let z = self.binary(Binary::Div, one, Operand::Reg(y))?;
+                let z = self.binary(Binary::Div, if op == ScalarOp::Silu { x } else { one }, Operand::Reg(y))?;
                 self.free(y);
-                Some(z)
-            }
-            ScalarOp::Silu => {
-                let (sign, one) = (self.word(SIGN), self.number(1.0));
-                let minus = self.binary(Binary::Xor, x, sign)?;
-                let y = self.exp(Operand::Reg(minus))?;
-                self.update(Binary::Add, y, one);
-                let z = self.binary(Binary::Div, x, Operand::Reg(y))?;
-                [minus, y].into_iter().for_each(|r| self.free(r));
                 Some(z)
             }
             ScalarOp::Log => self.log(x),
@@ -395,8 +369,8 @@ impl Writer {
             ScalarOp::Round => self.round(Rounding::Even, x),
             ScalarOp::ToBits => self.load(x),
             ScalarOp::IsFinite => {
-                let (rest, infinity) = (self.word(!0 >> 1), self.number(f32::INFINITY));
-                let size = self.binary(Binary::And, x, rest)?;
+                let size = self.size(x)?;
+                let infinity = self.number(f32::INFINITY);
                 self.asm.compare(Predicate::Less, size, size, infinity);
                 Some(size)
             }

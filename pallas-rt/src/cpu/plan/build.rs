@@ -7,16 +7,10 @@ use super::casts;
 use super::step::{Affine, Block, Dot, Fixed, Operation, Part, Place, Step};
 use pallas_ir::structural::Piece;
 use pallas_ir::{
-    Access, DType, Dim, Inst, InstId, Kernel, Literal, Loc, Op, RegionId, ScalarOp, StructuralOp, Value, View,
+    Access, DType, Dim, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, StructuralOp, Value,
+    View,
 };
 use std::collections::HashMap;
-
-/// A table of numbers for [`Step::Count`]: 0, 1, 2 .. of an element type.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Table {
-    pub(crate) dtype: DType,
-    pub(crate) count: usize,
-}
 
 /// A kernel on its way to steps.
 pub(super) struct Build<'k> {
@@ -30,7 +24,8 @@ pub(super) struct Build<'k> {
     pub(super) fixed: Vec<(Value, Fixed)>,
     /// Numbers that values are known to be.
     constants: Vec<Option<Literal>>,
-    pub(super) tables: Vec<Table>,
+    pub(super) params: Vec<(Value, OperandId)>,
+    pub(super) tables: Vec<(DType, usize)>,
     /// The last opened region in which an addition reads a value.
     added: Vec<Option<RegionId>>,
     /// The value that a region's parameter becomes in the next turn.
@@ -70,6 +65,7 @@ impl<'k> Build<'k> {
             cast,
             base,
             fixed: vec![],
+            params: vec![],
             constants: vec![None; values],
             tables: vec![],
             added: vec![None; values],
@@ -123,7 +119,7 @@ impl<'k> Build<'k> {
             }
             Op::NumPrograms(axis) => self.fixed.push((inst.results[0], Fixed::Programs(*axis))),
             Op::Extent(dim) => self.fixed.push((inst.results[0], Fixed::Extent(*dim))),
-            Op::Param(o) => self.fixed.push((inst.results[0], Fixed::Param(*o))),
+            Op::Param(o) => self.params.push((inst.results[0], *o)),
             Op::ProgramId(axis) => self.push(Step::Program { axis: *axis, to: inst.results[0] }),
             Op::Scalar(op) => self.scalar(*op, inst),
             Op::Structural(op) => self.structural(op, id, inst),
@@ -215,7 +211,7 @@ impl<'k> Build<'k> {
         }));
     }
 
-    /// Whether `to` may overwrite `init`: memory of this region that nothing else reads, or a carried value that `to`
+    /// True if `to` may overwrite `init`: memory of this region that nothing else reads, or a carried value that `to`
     /// replaces.
     fn may_take_over(&self, init: Value, to: Value) -> bool {
         let own = self.own[init.index()] == self.open.last().map(|open| open.region);
@@ -228,15 +224,11 @@ impl<'k> Build<'k> {
         let to = inst.results[0];
         let dims: Vec<Vec<Dim>> = inst.args.iter().map(|&v| self.kernel.ty(v).dims()).collect();
         let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
-        let access = op.access(&dims);
-        match access {
+        let from = || *inst.args.first().expect("the operation has an operand");
+        let step = match op.access(&dims) {
             Access::Cast if self.cast[to.index()].is_some() => return,
-            Access::Cast => {
-                return self.elementwise(Operation::Cast, &inst.args, to);
-            }
-            Access::Bitcast => {
-                return self.elementwise(Operation::Bitcast, &inst.args, to);
-            }
+            Access::Cast => return self.elementwise(Operation::Cast, &inst.args, to),
+            Access::Bitcast => return self.elementwise(Operation::Bitcast, &inst.args, to),
             Access::Powi(exponent) => return self.powi(exponent, inst),
             Access::Contract { .. } => {
                 if self.may_wait(to) {
@@ -247,11 +239,6 @@ impl<'k> Build<'k> {
                 return self.dot(id, None);
             }
             Access::Fold { op, ref axes } if self.sink(op, axes, inst) => return,
-            _ => self.ready(&inst.args),
-        }
-        let from = inst.args.first().copied();
-        let from = || from.expect("the operation has an operand");
-        let step = match access {
             Access::Map(pieces) => self.map(&pieces, inst),
             Access::Flat => {
                 self.base[to.index()] = Some(from());
@@ -267,14 +254,12 @@ impl<'k> Build<'k> {
             Access::Arg { max, axis } => Step::Extreme { max, from: from(), axis, to },
             Access::Take { axis } => Step::Take { from: from(), index: inst.args[1], axis, to },
             Access::Iota { axis } => Step::Count { table: self.table(to, axis), axis, to },
-            Access::Cast | Access::Bitcast | Access::Powi(_) | Access::Contract { .. } => {
-                unreachable!("returned above")
-            }
         };
+        self.ready(&inst.args);
         self.push(step);
     }
 
-    /// Whether a product's only use is an addition in this region.
+    /// True if a product's only use is an addition in this region.
     fn may_wait(&self, v: Value) -> bool {
         let open = self.open.last().expect("a region is open");
         let wide = !matches!(self.dtype(v), DType::F16 | DType::Bf16 | DType::Bool);
@@ -283,7 +268,7 @@ impl<'k> Build<'k> {
     }
 
     fn table(&mut self, to: Value, axis: usize) -> usize {
-        let table = Table { dtype: self.dtype(to), count: self.shape(to)[axis] };
+        let table = (self.dtype(to), self.shape(to)[axis]);
         self.tables.iter().position(|t| *t == table).unwrap_or_else(|| {
             self.tables.push(table);
             self.tables.len() - 1
@@ -323,37 +308,30 @@ impl<'k> Build<'k> {
     fn memory(&mut self, inst: &Inst) {
         let place =
             |operand, view: &View, starts: &[Value]| Place { operand, view: view.clone(), starts: starts.to_vec() };
-        match &inst.op {
+        let step = match &inst.op {
             Op::Load { from, view, masked } => {
-                self.ready(&inst.args);
                 let (starts, rest) = inst.args.split_at(view.dynamic());
-                self.push(Step::Load {
+                Step::Load {
                     from: place(*from, view, starts),
                     mask: masked.then(|| (rest[0], rest[1])),
                     fill: crate::passes::lower::fill(self.kernel, *from),
                     in_place: false,
                     to: inst.results[0],
-                });
+                }
             }
             Op::Store { to, view, masked } => {
                 self.flush();
                 let (starts, rest) = inst.args[1..].split_at(view.dynamic());
-                self.push(Step::Store {
-                    value: inst.args[0],
-                    to: place(*to, view, starts),
-                    mask: masked.then(|| rest[0]),
-                });
+                Step::Store { value: inst.args[0], to: place(*to, view, starts), mask: masked.then(|| rest[0]) }
             }
             Op::Valid { of, view, axis } => {
-                self.ready(&inst.args);
-                self.push(Step::Valid { of: place(*of, view, &inst.args), axis: *axis, to: inst.results[0] });
+                Step::Valid { of: place(*of, view, &inst.args), axis: *axis, to: inst.results[0] }
             }
-            Op::Prefetch(of) => {
-                self.ready(&inst.args);
-                self.push(Step::Prefetch { of: *of, index: inst.args.clone(), to: inst.results[0] });
-            }
+            Op::Prefetch(of) => Step::Prefetch { of: *of, index: inst.args.clone(), to: inst.results[0] },
             _ => unreachable!("called for accesses"),
-        }
+        };
+        self.ready(&inst.args);
+        self.push(step);
     }
 
     fn control(&mut self, inst: &Inst, loc: Loc) {

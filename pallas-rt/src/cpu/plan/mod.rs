@@ -13,9 +13,7 @@ mod sweeps;
 mod tests;
 mod uses;
 
-pub(super) use build::Table;
-
-use pallas_ir::{Kernel, Op, OperandId, OperandKind, RegionId, StructuralOp, Value};
+use pallas_ir::{DType, Kernel, Op, OperandId, OperandKind, RegionId, StructuralOp, Value};
 use std::sync::Arc;
 use step::{Block, Fixed};
 
@@ -26,16 +24,15 @@ pub(super) struct Plan {
     pub(super) body: Block,
     /// Values that are the same for every program.
     pub(super) fixed: Vec<(Value, Fixed)>,
-    /// Those that are parameters.
+    /// Values that are parameters.
     pub(super) params: Vec<(Value, OperandId)>,
-    /// Tables of numbers.
-    pub(super) tables: Vec<Table>,
+    /// Tables of numbers for [`Step::Count`](step::Step::Count): as many as said, of an element type, from 0 on.
+    pub(super) tables: Vec<(DType, usize)>,
     /// The value whose own memory each value lies in.
     pub(super) roots: Vec<Value>,
     /// Byte offset of each tile's own memory in a program's arena; shared by tiles that are not alive at once.
     pub(super) slots: Vec<Option<usize>>,
     /// Byte offset of each scratch operand, behind the slots.
-    #[cfg_attr(guarded, allow(dead_code, reason = "scratch has mappings of its own then"))]
     pub(super) scratch: Vec<usize>,
     pub(super) arena_bytes: usize,
     /// Rough number of elementary operations of one program.
@@ -46,7 +43,7 @@ pub(super) fn plan(kernel: Arc<Kernel>) -> Plan {
     let kernel = casts::behind_transposes(&kernel).map_or(kernel, Arc::new);
     let mut build = build::Build::new(&kernel);
     let mut body = build.region(kernel.body);
-    let build::Build { base, fixed, tables, .. } = build;
+    let build::Build { base, fixed, params, tables, .. } = build;
     let roots = roots(&base);
     place::refer_to_operands(&kernel, &roots, &mut body);
     place::aim_at_stores(&kernel, &roots, &mut body);
@@ -61,11 +58,6 @@ pub(super) fn plan(kernel: Arc<Kernel>) -> Plan {
         }
     }
     let work = work(&kernel, kernel.body);
-    let param = |(v, fixed): &(Value, Fixed)| match fixed {
-        Fixed::Param(o) => Some((*v, *o)),
-        Fixed::Constant(_) | Fixed::Programs(_) | Fixed::Extent(_) => None,
-    };
-    let params = fixed.iter().filter_map(param).collect();
     Plan { body, params, fixed, tables, roots, slots, scratch, arena_bytes, work, kernel }
 }
 

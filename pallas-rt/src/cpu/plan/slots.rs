@@ -36,11 +36,10 @@ pub(super) fn allocate(kernel: &Kernel, base: &[Option<Value>], body: &Block) ->
         Lives { span: vec![None; values], block: vec![0; values], blocks: vec![(0, usize::MAX)], ..Lives::default() };
     lives.steps(body, &mut vec![0]);
     lives.extend(base);
-    let mut arena = Arena::default();
+    let mut arena = Arena { free: BTreeMap::from([(0, usize::MAX)]), ..Arena::default() };
     let mut slots = vec![None; values];
     let mut order = lives.order;
-    order.sort_unstable();
-    order.sort_by_key(|v| lives.span[v.index()]);
+    order.sort_unstable_by_key(|&v| (lives.span[v.index()], v));
     for v in order.into_iter().filter(|&v| !kernel.ty(v).is_scalar()) {
         let Some((from, to)) = lives.span[v.index()] else { continue };
         slots[v.index()] = Some(arena.take(rounded(kernel.ty(v).bytes()), from, to));
@@ -53,7 +52,7 @@ pub(super) fn allocate(kernel: &Kernel, base: &[Option<Value>], body: &Block) ->
 struct Arena {
     /// When tiles end, and where they lie: start and bytes.
     ends: BinaryHeap<Reverse<(usize, usize, usize)>>,
-    /// Gaps below the top: bytes by start.
+    /// Gaps: bytes by start. The last one has no end.
     free: BTreeMap<usize, usize>,
     top: usize,
 }
@@ -67,24 +66,13 @@ impl Arena {
             self.ends.pop();
             self.release(start, bytes);
         }
-        let gap = self.free.iter().find(|(_, size)| **size >= bytes).map(|(&start, &size)| (start, size));
-        let at = match gap {
-            Some((start, size)) => {
-                self.free.remove(&start);
-                if size > bytes {
-                    self.free.insert(start + bytes, size - bytes);
-                }
-                start
-            }
-            None => {
-                // The last gap, if it reaches the top, is the beginning of the new place.
-                let last = self.free.last_key_value().map(|(&start, &size)| (start, size));
-                let at = last.filter(|(start, size)| start + size == self.top).map_or(self.top, |(start, _)| start);
-                self.free.remove(&at);
-                self.top = at + bytes;
-                at
-            }
-        };
+        let mut gaps = self.free.iter().map(|(&start, &size)| (start, size));
+        let (at, size) = gaps.find(|(_, size)| *size >= bytes).expect("the last gap has no end");
+        self.free.remove(&at);
+        if size > bytes {
+            self.free.insert(at + bytes, size - bytes);
+        }
+        self.top = self.top.max(at + bytes);
         self.ends.push(Reverse((to, at, bytes)));
         at
     }

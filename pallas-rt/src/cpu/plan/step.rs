@@ -54,7 +54,7 @@ pub(crate) struct Sweep {
     pub(crate) codes: Codes,
 }
 
-/// What a chain reads.
+/// An operand of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Input {
     /// A tile or scalar, stretched to the chain's shape.
@@ -63,7 +63,7 @@ pub(crate) enum Input {
     Constant(Literal),
 }
 
-/// Where a link's operand comes from.
+/// The origin of a link's operand.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Source {
     /// An input of the chain.
@@ -72,7 +72,7 @@ pub(crate) enum Source {
     Link(usize),
 }
 
-/// What a link computes, element by element.
+/// The operation of a link, element by element.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Operation {
     Scalar(ScalarOp),
@@ -91,13 +91,13 @@ pub(crate) struct Link {
     pub(crate) buffer: usize,
     /// The value whose memory also gets the result, if steps outside of the chain need it.
     pub(crate) output: Option<Value>,
-    /// Whether the chain reads the memory where that result goes: it is written when all links are done with a strip.
+    /// True if the chain reads the memory where that result goes: it is written when all links are done with a strip.
     pub(crate) aside: bool,
-    /// Whether only chains of the same sweep need that result: rows may then lie in one place, one after the other.
+    /// True if only chains of the same sweep need that result: rows may then lie in one place, one after the other.
     pub(crate) passing: bool,
 }
 
-/// Which way a sink folds.
+/// The direction in which a sink folds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Along {
     /// Each row: its result is there with the row's last element.
@@ -142,11 +142,11 @@ pub(crate) struct Dot {
     pub(crate) a: Value,
     pub(crate) b: Value,
     pub(crate) to: Value,
-    /// Which bits of the bytes of `b` count.
+    /// Mask of the bits of the bytes of `b` that count.
     pub(crate) bits: u8,
     /// Added to the product; its memory becomes the result's where nothing else needs it.
     pub(crate) init: Option<Value>,
-    /// Whether the result lies in the memory of `init`.
+    /// True if the result lies in the memory of `init`.
     pub(crate) in_place: bool,
     /// Axes of a, and of b.
     pub(crate) batch: [Vec<usize>; 2],
@@ -160,7 +160,6 @@ pub(crate) enum Fixed {
     Constant(Literal),
     Programs(usize),
     Extent(DimId),
-    Param(OperandId),
 }
 
 /// One step.
@@ -199,7 +198,7 @@ pub(crate) enum Step {
     Store { value: Value, to: Place, mask: Option<Value> },
     /// Lets the next definition of `value` happen in the operand's memory, where the later store would put it.
     Aim { value: Value, at: Place },
-    /// Which positions lie inside of the array.
+    /// Tells positions inside of the array from those outside.
     Valid { of: Place, axis: usize, to: Value },
     /// An element of a prefetched array.
     Prefetch { of: OperandId, index: Vec<Value>, to: Value },

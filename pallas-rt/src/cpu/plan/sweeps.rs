@@ -23,22 +23,19 @@ pub(super) fn gather(kernel: &Kernel, roots: &[Value], block: &mut Block) {
                 }
                 open.push(chain);
             }
-            step if early(&step) && !open.follows(&step) => {
+            step => {
+                let before = match &step {
+                    // A place for a result that comes: it is given before the sweep, unless that reads the same memory.
+                    Step::Aim { at, .. } => !open.gathered.reads(kernel.memory_of(at.operand)),
+                    _ => early(&step) && !open.follows(&step),
+                };
+                if !before {
+                    open.end(&mut block.steps);
+                }
                 if let Step::Load { from, to, .. } = &step {
                     open.loaded.insert(*to, kernel.memory_of(from.operand));
                 }
                 block.steps.push(step);
-            }
-            // A place for a result that comes: it is given before the sweep, unless that reads the same memory.
-            Step::Aim { value, at } if !open.gathered.reads(kernel.memory_of(at.operand)) => {
-                block.steps.push(Step::Aim { value, at });
-            }
-            other => {
-                open.end(&mut block.steps);
-                if let Step::Load { from, to, .. } = &other {
-                    open.loaded.insert(*to, kernel.memory_of(from.operand));
-                }
-                block.steps.push(other);
             }
         }
     }
@@ -78,17 +75,17 @@ struct Gathered {
     columns: HashSet<Value>,
     /// Operands whose memory tiles read by the chains may refer to.
     memories: HashSet<OperandId>,
-    /// Whether they read tiles from outside of the block, which may refer to anything.
+    /// True if they read tiles from outside of the block, which may refer to anything.
     foreign: bool,
 }
 
 impl Gathered {
-    /// Whether a chain may run together with those so far: over the same rows, without a read of columns that they fold.
+    /// True if a chain may run together with those so far: over the same rows, without a read of columns that they fold.
     fn takes(&self, chain: &Chain) -> bool {
         let waits = || chain.reads().any(|v| self.columns.contains(&v));
         self.chains.first().is_none_or(|first| same_rows(first, chain) && !waits())
     }
-    /// Whether one of the chains reads a tile that may refer to an operand's memory.
+    /// True if one of the chains reads a tile that may refer to an operand's memory.
     fn reads(&self, memory: OperandId) -> bool {
         self.foreign || self.memories.contains(&memory)
     }
@@ -108,7 +105,7 @@ impl Open<'_> {
         gathered.columns.extend(chain.sinks.iter().filter(|s| s.along == Along::Columns).map(|s| s.to));
         gathered.chains.push(chain);
     }
-    /// Whether a step reads what one of the chains makes.
+    /// True if a step reads what one of the chains makes.
     fn follows(&self, step: &Step) -> bool {
         step.reads().iter().any(|v| self.gathered.made.contains(&self.roots[v.index()]))
     }
@@ -134,7 +131,6 @@ fn early(step: &Step) -> bool {
 }
 
 fn same_rows(a: &Chain, b: &Chain) -> bool {
-    let rows = |c: &Chain| c.shape.split_last().map(|(_, rows)| rows.to_vec());
-    let several = |rows: &Vec<usize>| rows.iter().product::<usize>() > 1;
-    rows(a) == rows(b) && rows(a).is_some_and(|r| several(&r)) && !a.shape.contains(&0) && !b.shape.contains(&0)
+    let (Some((_, rows)), Some((_, others))) = (a.shape.split_last(), b.shape.split_last()) else { return false };
+    rows == others && rows.iter().product::<usize>() > 1 && !a.shape.contains(&0) && !b.shape.contains(&0)
 }

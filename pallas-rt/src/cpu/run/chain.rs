@@ -6,11 +6,11 @@ use super::super::jit::Codes;
 use super::super::plan::step::{Along, Chain, Input, Sink, Source};
 use super::super::strips::{STRIP, slice, slice_mut};
 use super::super::tile::{Tile, copy_row, stream};
-use super::native::{self, Laid};
+use super::native;
 use super::{Run, Stop, room};
 use pallas_ir::{DType, Literal, Slice};
 
-/// How a strip of an operand is found.
+/// The way to find a strip of an operand.
 #[derive(Clone, Copy)]
 pub(super) enum Reach {
     /// At a row-major position of this memory.
@@ -25,13 +25,12 @@ pub(super) enum Reach {
     Spread(Tile, *mut u8),
     /// Copied row by row to a strip buffer, or from it for results.
     Rows(Tile, *mut u8),
-    /// For results: copied from a strip buffer to a row-major position.
-    Copied(*mut u8, *mut u8),
-    /// The same, past the caches: an array as large as they are would only drive out what is still needed.
-    Streamed(*mut u8, *mut u8),
+    /// For results: copied from a strip buffer to a row-major position, past the caches or not: an array as large as they
+    /// are would only drive out what is still needed.
+    Late { start: *mut u8, buffer: *mut u8, streams: bool },
 }
 
-/// Where everything of a chain is.
+/// Places of all operands and results of a chain.
 #[derive(Default)]
 pub(super) struct Reaches {
     /// Operands and their element types.
@@ -47,10 +46,9 @@ pub(super) struct Reaches {
 }
 
 impl Reaches {
-    /// Whether windows may cross the ends of rows.
+    /// True if windows may cross the ends of rows.
     fn anywhere(&self) -> bool {
-        let flat =
-            |r: &Reach| matches!(r, Reach::Straight(_) | Reach::Held(_) | Reach::Copied(..) | Reach::Streamed(..));
+        let flat = |r: &Reach| matches!(r, Reach::Straight(_) | Reach::Held(_) | Reach::Late { .. });
         self.sinks.is_empty() && self.inputs.iter().all(|i| flat(&i.0)) && self.outputs.iter().all(flat)
     }
 }
@@ -122,27 +120,24 @@ impl<'a> Run<'a> {
                 _ if singly => 1,
                 _ => 4 * height,
             };
-            for ((chain, reaches), laid) in chains.iter().zip(&mut reaches).zip(&mut lies) {
-                laid.lie = laid.lie.filter(|lie| !singly && native::code(chain, *lie, rows, together).is_some());
-                if laid.lie.is_none() {
+            for ((chain, reaches), lie) in chains.iter().zip(&mut reaches).zip(&mut lies) {
+                *lie = lie.filter(|lie| !singly && native::code(chain, *lie, rows, together).is_some());
+                if lie.is_none() {
                     self.prepare(chain, reaches, &mut buffers);
                 }
             }
             let mut end = rows;
-            if let ([chain], [Laid { lie: None, .. }], [one, ..]) = (chains, &lies[..], &mut reaches[..])
+            if let ([chain], [None], [one, ..]) = (chains, &lies[..], &mut reaches[..])
                 && one.anywhere()
             {
                 (end, height, one.inner) = (1, 1, chain.shape.iter().product());
             }
             for from in (0..end).step_by(together) {
                 let to = end.min(from + together);
-                let mut rest = &mut places[..];
-                for ((chain, reaches), laid) in chains.iter().zip(&reaches).zip(&lies) {
-                    let (own, behind) = rest.split_at_mut(laid.places);
-                    rest = behind;
-                    let code = laid.lie.and_then(|lie| Some((native::code(chain, lie, rows, together)?, lie)));
+                for ((chain, reaches), lie) in chains.iter().zip(&reaches).zip(&lies) {
+                    let code = lie.and_then(|lie| Some((native::code(chain, lie, rows, together)?, lie)));
                     if let Some((code, lie)) = code {
-                        native::run(code, chain, lie, own, from..to);
+                        native::run(code, chain, lie, &mut places, from..to);
                         continue;
                     }
                     for row in (from..to).step_by(height) {
@@ -158,7 +153,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Where results and folds of a chain go; `singly`: its rows are computed one by one.
+    /// Finds places for the results and folds of a chain; `singly`: its rows are computed one by one.
     fn results(&mut self, chain: &Chain, reaches: &mut Reaches, singly: bool) {
         reaches.inner = chain.shape.last().copied().unwrap_or(1);
         reaches.sinks.clear();
@@ -193,9 +188,10 @@ impl<'a> Run<'a> {
             let own = buffers.at(link.buffer);
             let Some(&tile) = link.output.and_then(|_| results.next()) else { return Reach::Held(own) };
             match (tile.is_contiguous(&chain.shape), link.aside) {
-                (true, false) if self.in_large_array(tile.start) => Reach::Streamed(tile.start, own),
-                (true, false) => Reach::Straight(tile.start),
-                (true, true) => Reach::Copied(tile.start, own),
+                (true, aside) if aside || self.in_large_array(tile.start) => {
+                    Reach::Late { start: tile.start, buffer: own, streams: !aside }
+                }
+                (true, _) => Reach::Straight(tile.start),
                 // Tiles that are aimed have adjacent elements in a row.
                 (false, false) if long => Reach::Row(tile),
                 (false, _) => Reach::Rows(tile, own),
@@ -212,46 +208,43 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// How an input's strips are found, and its element type.
+    /// The way to find an input's strips, and its element type.
     fn reach(&self, chain: &Chain, input: Input, own: *mut u8, long: bool, buffers: &mut Buffers) -> (Reach, DType) {
         let n = STRIP.min(chain.shape.iter().product());
-        match input {
-            Input::Constant(Literal { dtype, bits }) => {
-                let buffer = buffers.keep();
-                // SAFETY: the buffer holds a strip; the bits lie at the start of their eight bytes.
-                unsafe { copy_row((&raw const bits).cast(), 0, buffer, 1, n, dtype.bytes()) };
-                (Reach::Held(buffer), dtype)
+        let mut everywhere = |x: *const u8, dtype: DType| {
+            let buffer = buffers.keep();
+            // SAFETY: the buffer holds a strip; an element lies there.
+            unsafe { copy_row(x, 0, buffer, 1, n, dtype.bytes()) };
+            (Reach::Held(buffer), dtype)
+        };
+        let v = match input {
+            Input::Constant(Literal { dtype, bits }) => return everywhere((&raw const bits).cast(), dtype),
+            Input::Value(v) => v,
+        };
+        let (tile, dtype) = (self.tile(v).stretched(self.shape(v), &chain.shape), self.ty(v).dtype);
+        let last = chain.shape.len().wrapping_sub(1);
+        let reach = if tile.is_contiguous(&chain.shape) {
+            Reach::Straight(tile.start)
+        } else if tile.is_splat(&chain.shape) {
+            return everywhere(tile.start, dtype);
+        } else if long && tile.strides[last] == 1 {
+            Reach::Row(tile)
+        } else if long && tile.strides[last] == 0 {
+            Reach::Spread(tile, own)
+        } else if !long && (0..last).all(|a| chain.shape[a] == 1 || tile.strides[a] == 0) {
+            let buffer = buffers.keep();
+            for r in 0..STRIP / chain.shape[last] {
+                // SAFETY: the buffer holds a strip, the tile a row.
+                unsafe {
+                    let to = buffer.add(r * chain.shape[last] * dtype.bytes());
+                    copy_row(tile.start, tile.strides[last], to, 1, chain.shape[last], dtype.bytes());
+                }
             }
-            Input::Value(v) => {
-                let (tile, dtype) = (self.tile(v).stretched(self.shape(v), &chain.shape), self.ty(v).dtype);
-                let last = chain.shape.len().wrapping_sub(1);
-                let reach = if tile.is_contiguous(&chain.shape) {
-                    Reach::Straight(tile.start)
-                } else if tile.is_splat(&chain.shape) {
-                    let buffer = buffers.keep();
-                    // SAFETY: the buffer holds a strip, the tile one element.
-                    unsafe { copy_row(tile.start, 0, buffer, 1, n, dtype.bytes()) };
-                    Reach::Held(buffer)
-                } else if long && tile.strides[last] == 1 {
-                    Reach::Row(tile)
-                } else if long && tile.strides[last] == 0 {
-                    Reach::Spread(tile, own)
-                } else if !long && (0..last).all(|a| chain.shape[a] == 1 || tile.strides[a] == 0) {
-                    let buffer = buffers.keep();
-                    for r in 0..STRIP / chain.shape[last] {
-                        // SAFETY: the buffer holds a strip, the tile a row.
-                        unsafe {
-                            let to = buffer.add(r * chain.shape[last] * dtype.bytes());
-                            copy_row(tile.start, tile.strides[last], to, 1, chain.shape[last], dtype.bytes());
-                        }
-                    }
-                    Reach::Repeated(buffer)
-                } else {
-                    Reach::Rows(tile, own)
-                };
-                (reach, dtype)
-            }
-        }
+            Reach::Repeated(buffer)
+        } else {
+            Reach::Rows(tile, own)
+        };
+        (reach, dtype)
     }
 }
 
@@ -327,18 +320,17 @@ impl Strips<'_> {
             Source::Input(x) => &self.reaches.inputs[x].0,
         }
     }
-    /// Where the strip of a window begins.
+    /// The start of the strip of a window.
     #[inline]
     fn at(&self, reach: &Reach, w: Window, bytes: usize) -> *mut u8 {
         match reach {
             Reach::Straight(start) => start.wrapping_add((w.row * self.reaches.inner + w.col) * bytes),
             Reach::Row(tile) => self.row(tile, w, 0, bytes),
-            Reach::Held(buffer) | Reach::Repeated(buffer) => *buffer,
+            Reach::Held(buffer) | Reach::Repeated(buffer) | Reach::Late { buffer, .. } => *buffer,
             Reach::Spread(_, buffer) | Reach::Rows(_, buffer) => *buffer,
-            Reach::Copied(_, buffer) | Reach::Streamed(_, buffer) => *buffer,
         }
     }
-    /// Where row `r` of a window begins.
+    /// The start of row `r` of a window.
     fn row(&self, tile: &Tile, w: Window, r: usize, bytes: usize) -> *mut u8 {
         let stride = tile.strides[self.chain.shape.len().saturating_sub(1)];
         let elements = row_offset(tile, &self.chain.shape, w.row + r) + w.col as isize * stride;
@@ -400,14 +392,13 @@ impl Strips<'_> {
             let bytes = link.dtype.bytes();
             match reach {
                 // SAFETY: the result holds the chain's shape, the buffer the strip.
-                Reach::Copied(start, buffer) => unsafe {
+                Reach::Late { start, buffer, streams } => unsafe {
                     let to = start.wrapping_add((w.row * self.reaches.inner + w.col) * bytes);
-                    copy_row(*buffer, 1, to, 1, w.rows * w.cols, bytes);
-                },
-                // SAFETY: as above.
-                Reach::Streamed(start, buffer) => unsafe {
-                    let to = start.wrapping_add((w.row * self.reaches.inner + w.col) * bytes);
-                    stream(*buffer, to, w.rows * w.cols * bytes);
+                    if *streams {
+                        stream(*buffer, to, w.rows * w.cols * bytes);
+                    } else {
+                        copy_row(*buffer, 1, to, 1, w.rows * w.cols, bytes);
+                    }
                 },
                 // SAFETY: as above.
                 Reach::Rows(tile, buffer) => unsafe {

@@ -15,7 +15,7 @@ struct Placed {
     inside: [(usize, usize); MAX_RANK],
     /// Kept axes.
     rank: usize,
-    /// Whether all elements do.
+    /// True if all elements do.
     whole: bool,
 }
 
@@ -86,15 +86,11 @@ impl Run<'_> {
         }
         if let Some((mask, other)) = mask {
             let (mask, other) = (self.tile(mask), self.tile(other));
-            let nest = tile::Nest::new(shape, [&out, &mask]);
-            nest.rows(|[o, m]| {
-                for i in 0..nest.inner() as isize {
-                    let (o, m) = (o + i * nest.inner_stride(0), m + i * nest.inner_stride(1));
-                    // SAFETY: mask and tile hold the shape, `other` one element.
-                    unsafe {
-                        if !*mask.start.offset(m).cast::<bool>() {
-                            tile::copy_row(other.start, 0, out.start.offset(o * bytes as isize), 1, 1, bytes);
-                        }
+            tile::Nest::new(shape, [&out, &mask]).each(|[o, m]| {
+                // SAFETY: mask and tile hold the shape, `other` one element.
+                unsafe {
+                    if !*mask.start.offset(m).cast::<bool>() {
+                        tile::copy_row(other.start, 0, out.start.offset(o * bytes as isize), 1, 1, bytes);
                     }
                 }
             });
@@ -103,24 +99,20 @@ impl Run<'_> {
 
     pub(super) fn store(&mut self, value: Value, to: &Place, mask: Option<Value>) {
         let (placed, bytes, source) = (self.placed(to), self.bytes(value), self.tile(value));
+        let (target, source, size) = placed.clipped(source, bytes);
+        let size = &size[..placed.rank];
         let Some(mask) = mask else {
-            let (target, source, size) = placed.clipped(source, bytes);
             // SAFETY: the clipped box lies inside of the array, and the value holds it. A value that refers to the same
             // memory elsewhere was copied when it was loaded.
-            return unsafe { tile::copy(&source, &target, &size[..placed.rank], bytes) };
+            return unsafe { tile::copy(&source, &target, size, bytes) };
         };
-        let (target, source, size) = placed.clipped(source, bytes);
         let (_, mask, _) = placed.clipped(self.tile(mask), 1);
-        let nest = tile::Nest::new(&size[..placed.rank], [&source, &target, &mask]);
-        nest.rows(|[s, t, m]| {
-            for i in 0..nest.inner() as isize {
-                let at = |k: usize, first: isize| first + i * nest.inner_stride(k);
-                // SAFETY: as above, and the mask holds the value's shape.
-                unsafe {
-                    if *mask.start.offset(at(2, m)).cast::<bool>() {
-                        let from = source.start.offset(at(0, s) * bytes as isize);
-                        tile::copy_row(from, 1, target.start.offset(at(1, t) * bytes as isize), 1, 1, bytes);
-                    }
+        tile::Nest::new(size, [&source, &target, &mask]).each(|[s, t, m]| {
+            // SAFETY: as above, and the mask holds the value's shape.
+            unsafe {
+                if *mask.start.offset(m).cast::<bool>() {
+                    let from = source.start.offset(s * bytes as isize);
+                    tile::copy_row(from, 1, target.start.offset(t * bytes as isize), 1, 1, bytes);
                 }
             }
         });

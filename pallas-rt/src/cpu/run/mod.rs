@@ -34,11 +34,11 @@ struct Aligned([u64; 8]);
 struct Buffers {
     arena: Vec<Aligned>,
     strips: Vec<Aligned>,
-    /// Where the operands and results of chains are.
+    /// Places of the operands and results of chains.
     reaches: Vec<chain::Reaches>,
     places: Vec<Place>,
     forms: Vec<Form>,
-    lies: Vec<native::Laid>,
+    lies: Vec<Option<native::Lie>>,
     /// Operands of a product in another order, and its result before it is rounded.
     operands: [Vec<Aligned>; 3],
     /// Operands of a product in another type.
@@ -83,10 +83,16 @@ pub(super) fn programs(
     let _settled = tile::Settled;
     // Taken, not borrowed: a program that waits for the pool may find itself running another launch.
     let mut buffers = BUFFERS.take();
-    let mut run = match Run::new(plan, launch, states.take(), &mut buffers) {
-        Ok(run) => run,
+    let arena = match room(&mut buffers.arena, plan.arena_bytes + 2 * PAGE) {
+        Ok(start) => apart(start),
         Err(stop) => return outcome.failed(first, stop),
     };
+    let mut state = states.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+    if state.arena.is_null() {
+        state.prepare(plan, launch);
+    }
+    state.place(plan, launch, arena);
+    let mut run = Run { plan, launch, state, buffers: &mut buffers, log: vec![] };
     for p in programs {
         if !outcome.wants(p) {
             continue;
@@ -105,7 +111,7 @@ pub(super) fn programs(
     // A process has tens of thousands of mappings at most.
     #[cfg(guarded)]
     run.state.guards.clear();
-    states.put(run.state);
+    states.lock().unwrap_or_else(PoisonError::into_inner).push(run.state);
     BUFFERS.set(buffers);
 }
 
@@ -115,35 +121,25 @@ fn truth(x: Literal) -> Literal {
 }
 
 /// States that no thread runs programs with, kept for the next launch over the same sizes and grid.
-#[derive(Default)]
-pub(super) struct States(Mutex<Vec<State>>);
+pub(super) type States = Mutex<Vec<State>>;
 
-impl States {
-    fn take(&self) -> State {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
-    }
-    fn put(&self, state: State) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(state);
-    }
-}
-
-/// What a thread knows of the programs of a launch; much of it holds for the next launch, too.
+/// State of a thread that runs programs of a launch; much of it holds for the next launch, too.
 #[derive(Default)]
 pub(super) struct State {
     /// Index of the program along each axis.
     ids: Vec<i64>,
     /// Memory of the operands, by operand.
     operands: Vec<Operand>,
-    /// Where each value is.
+    /// The place of each value.
     tiles: Vec<Tile>,
     /// Each value's own memory: its slot, or the scalar's cell.
     homes: Vec<Tile>,
-    /// Whether the next definition of a value keeps the place it was given.
+    /// True if the next definition of a value keeps the place it was given.
     aimed: Vec<bool>,
     /// Scalars.
     cells: Vec<u64>,
     tables: Vec<Vec<u64>>,
-    /// Where slots are counted from; null before the first launch.
+    /// The start of the arena; null before the first launch.
     arena: *mut u8,
     #[cfg(guarded)]
     guards: Vec<guard::Guarded>,
@@ -162,7 +158,7 @@ struct Operand {
 }
 
 impl State {
-    /// What follows from sizes and grid.
+    /// Sets all that follows from sizes and grid.
     fn prepare(&mut self, plan: &Plan, launch: &Launch<'_>) {
         let kernel = &plan.kernel;
         self.ids = vec![0; launch.grid.len()];
@@ -172,24 +168,23 @@ impl State {
         }
         self.cells = vec![0; kernel.values.len()];
         self.aimed = vec![false; kernel.values.len()];
-        for (v, fixed) in &plan.fixed {
-            let int = |x: i64| Literal::int(kernel.ty(*v).dtype, x).bits;
+        for &(v, ref fixed) in &plan.fixed {
+            let int = |x: i64| Literal::int(kernel.ty(v).dtype, x).bits;
             self.cells[v.index()] = match *fixed {
                 Fixed::Constant(x) => truth(x).bits,
                 Fixed::Programs(axis) => int(launch.grid[axis]),
                 Fixed::Extent(dim) => int(launch.sizes[dim.index()]),
-                Fixed::Param(_) => 0,
             };
         }
-        let tables = plan.tables.iter().map(|t| {
-            let mut bytes: Vec<u8> = (0..t.count).flat_map(|i| Literal::int(t.dtype, i as i64).to_bytes()).collect();
+        let tables = plan.tables.iter().map(|&(dtype, count)| {
+            let mut bytes: Vec<u8> = (0..count).flat_map(|i| Literal::int(dtype, i as i64).to_bytes()).collect();
             bytes.resize(bytes.len().next_multiple_of(8).max(8), 0);
             bytes.as_chunks::<8>().0.iter().map(|b| u64::from_le_bytes(*b)).collect()
         });
         self.tables = tables.collect();
     }
 
-    /// What a launch brings: memory and parameters. Slots move only with the arena.
+    /// Takes the memory and parameters of a launch. Slots move only with the arena.
     fn place(&mut self, plan: &Plan, launch: &Launch<'_>, arena: *mut u8) {
         #[cfg(guarded)]
         self.guards.clear();
@@ -198,25 +193,18 @@ impl State {
             self.homes = (0..self.cells.len()).map(|v| self.home(plan, v)).collect();
             self.tiles.clone_from(&self.homes);
         }
-        for (i, (own, declared)) in self.operands.iter_mut().zip(&plan.kernel.operands).enumerate() {
-            let (start, shape) = match declared.kind {
-                #[cfg(guarded)]
-                OperandKind::Scratch => {
-                    let own = guard::Guarded::new(declared.block_shape().iter().product::<usize>() * own.bytes);
-                    let start = own.start;
-                    self.guards.push(own);
-                    (start, None)
-                }
-                #[cfg(not(guarded))]
-                // SAFETY: the plan's scratch lies inside of the arena.
-                OperandKind::Scratch => (unsafe { arena.add(plan.scratch[i]) }, None),
-                _ => (launch.memory[i].ptr, Some(launch.memory[i].shape)),
-            };
-            own.start = start;
+        for (i, declared) in plan.kernel.operands.iter().enumerate() {
+            let own = &mut self.operands[i];
+            let shape = (declared.kind != OperandKind::Scratch).then(|| launch.memory[i].shape);
             if own.shape.is_empty() || shape.is_some_and(|shape| own.shape != shape) {
                 own.shape = shape.map_or_else(|| declared.block_shape(), <[usize]>::to_vec);
-                own.strides = Tile::contiguous(start, &own.shape).strides;
+                own.strides = Tile::contiguous(own.start, &own.shape).strides;
             }
+            let bytes = own.bytes * own.shape.iter().product::<usize>();
+            self.operands[i].start = match shape {
+                Some(_) => launch.memory[i].ptr,
+                None => self.own(plan.scratch[i], bytes),
+            };
         }
         for &(v, o) in &plan.params {
             self.cells[v.index()] = launch.params[o.index()].map_or(0, |x| truth(x).bits);
@@ -224,19 +212,28 @@ impl State {
     }
 
     fn home(&mut self, plan: &Plan, v: usize) -> Tile {
+        let ty = &plan.kernel.values[v];
         match plan.slots[v] {
-            #[cfg(guarded)]
-            Some(_) => {
-                let own = guard::Guarded::new(plan.kernel.values[v].bytes());
-                let home = Tile::contiguous(own.start, &plan.kernel.values[v].shape);
-                self.guards.push(own);
-                home
-            }
-            #[cfg(not(guarded))]
-            // SAFETY: slots lie inside of the arena.
-            Some(slot) => Tile::contiguous(unsafe { self.arena.add(slot) }, &plan.kernel.values[v].shape),
+            Some(slot) => Tile::contiguous(self.own(slot, ty.bytes()), &ty.shape),
             // SAFETY: one cell a value.
             None => Tile { start: unsafe { self.cells.as_mut_ptr().add(v) }.cast(), strides: [0; MAX_RANK] },
+        }
+    }
+
+    /// The place of so many bytes in the arena; a mapping of their own where memory is guarded.
+    #[allow(unused_variables, reason = "the arena has room for the bytes, and a mapping needs no place")]
+    fn own(&mut self, place: usize, bytes: usize) -> *mut u8 {
+        #[cfg(guarded)]
+        {
+            let own = guard::Guarded::new(bytes);
+            let start = own.start;
+            self.guards.push(own);
+            start
+        }
+        // SAFETY: slots and scratch lie inside of the arena.
+        #[cfg(not(guarded))]
+        unsafe {
+            self.arena.add(place)
         }
     }
 }
@@ -251,14 +248,6 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(plan: &'a Plan, launch: &'a Launch<'a>, mut state: State, buffers: &'a mut Buffers) -> Result<Self, Stop> {
-        let arena = apart(room(&mut buffers.arena, plan.arena_bytes + 2 * PAGE)?);
-        if state.arena.is_null() {
-            state.prepare(plan, launch);
-        }
-        state.place(plan, launch, arena);
-        Ok(Run { plan, launch, state, buffers, log: vec![] })
-    }
     fn enter(&mut self, p: i64) {
         let mut rest = p;
         for (id, n) in self.state.ids.iter_mut().zip(self.launch.grid).rev() {
@@ -280,7 +269,7 @@ impl<'a> Run<'a> {
     fn tile(&self, v: Value) -> Tile {
         self.state.tiles[v.index()]
     }
-    /// Where a result goes: its own memory, unless it was aimed elsewhere.
+    /// The place of a result: its own memory, unless it was aimed elsewhere.
     fn define(&mut self, v: Value) -> Tile {
         if std::mem::take(&mut self.state.aimed[v.index()]) {
             return self.tile(v);

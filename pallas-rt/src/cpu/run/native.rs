@@ -6,26 +6,15 @@ use super::Run;
 use super::chain::Reaches;
 use std::ops::Range;
 
-/// How a chain's operands lie in memory.
+/// The layout of a chain's operands in memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lie {
-    /// Inputs (by bit) that have one element a row.
-    single: u32,
-    /// Links (by bit) whose results may go past the caches.
-    streamed: u32,
-    /// Inputs (by bit) whose rows lie in an array that no cache holds.
-    far: u32,
-    /// Whether rows lie side by side in all operands: all of them are one.
+    /// With every result that may go past the caches, and every row that lies in an array which no cache holds.
+    form: Form,
+    /// True if rows lie side by side in all operands: all of them are one.
     flat: bool,
-}
-
-/// A chain of a sweep.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Laid {
-    /// How its operands lie, if code could follow.
-    pub(super) lie: Option<Lie>,
-    /// How many places it has among those of the sweep.
-    pub(super) places: usize,
+    /// Its first place among those of the sweep.
+    first: usize,
 }
 
 /// Distances (in elements) between a tile's rows, and between elements of a row.
@@ -38,37 +27,23 @@ struct Lines {
 impl Lie {
     /// With rows of whole vectors, or not.
     fn form(self, whole: bool) -> Form {
-        Form { single: self.single, streamed: if whole { self.streamed } else { 0 }, ahead: 0, whole }
+        Form { streamed: if whole { self.form.streamed } else { 0 }, ahead: 0, whole, ..self.form }
     }
 }
 
 impl Run<'_> {
-    /// How operands of a chain lie, given results and folds. Appends their places.
-    pub(super) fn lay(&self, chain: &Chain, reaches: &Reaches, rows: usize, places: &mut Vec<Place>) -> Laid {
-        let before = places.len();
-        let lie = self.lie(chain, &reaches.results, &reaches.sinks, rows, places);
-        Laid { lie, places: places.len() - before }
-    }
-
-    /// [`Run::lay`]; nothing where no code could follow.
-    fn lie(
-        &self,
-        chain: &Chain,
-        results: &[Tile],
-        sinks: &[*mut u8],
-        rows: usize,
-        places: &mut Vec<Place>,
-    ) -> Option<Lie> {
+    /// The layout of a chain, given results and folds, if code could follow. Appends their places.
+    pub(super) fn lay(&self, chain: &Chain, reaches: &Reaches, rows: usize, places: &mut Vec<Place>) -> Option<Lie> {
         let columns = columns(chain);
         let inputs = chain.inputs.iter().enumerate().filter_map(|(i, input)| match input {
             Input::Value(v) => Some((i, self.tile(*v).stretched(self.shape(*v), &chain.shape), self.bytes(*v))),
             Input::Constant(_) => None,
         });
         let links = chain.links.iter().enumerate().filter(|(_, l)| l.output.is_some());
-        let outputs = links.zip(results).map(|((i, link), tile)| (i, *tile, link.dtype.bytes()));
+        let outputs = links.zip(&reaches.results).map(|((i, link), tile)| (i, *tile, link.dtype.bytes()));
 
+        let mut lie = Lie { form: Form::default(), flat: chain.sinks.is_empty(), first: places.len() };
         places.push(Place::columns(columns));
-        let mut lie = Lie { single: 0, streamed: 0, far: 0, flat: chain.sinks.is_empty() };
         let side_by_side = |l: Lines| l.row == columns as isize && l.step == 1;
         for (i, tile, bytes) in inputs {
             let l = lines(&tile, &chain.shape)?;
@@ -76,8 +51,8 @@ impl Run<'_> {
             let l = if columns == 1 { Lines { step: if l.row == 0 && rows > 1 { 0 } else { 1 }, ..l } } else { l };
             lie.flat &= side_by_side(l) || (l.row == 0 && l.step == 0);
             match l.step {
-                0 => lie.single |= 1u32.checked_shl(i as u32)?,
-                1 if self.in_large_array(tile.start) => lie.far |= 1u32.checked_shl(i as u32)?,
+                0 => lie.form.single |= 1u32.checked_shl(i as u32)?,
+                1 if self.in_large_array(tile.start) => lie.form.ahead |= 1u32.checked_shl(i as u32)?,
                 1 => {}
                 _ => return None,
             }
@@ -93,11 +68,11 @@ impl Run<'_> {
             let place = Place { start: tile.start, row: l.row * bytes as isize };
             let aligned = (place.start as usize).is_multiple_of(32) && place.row % 32 == 0 && bytes == 4;
             if aligned && !chain.links[i].aside && self.in_large_array(place.start) {
-                lie.streamed |= 1u32.checked_shl(i as u32)?;
+                lie.form.streamed |= 1u32.checked_shl(i as u32)?;
             }
             places.push(place);
         }
-        places.extend(chain.sinks.iter().zip(sinks).map(|(s, &start)| {
+        places.extend(chain.sinks.iter().zip(&reaches.sinks).map(|(s, &start)| {
             let row = if s.along == Along::Rows { s.dtype.bytes() as isize } else { 0 };
             Place { start, row }
         }));
@@ -109,16 +84,16 @@ impl Run<'_> {
 pub(super) fn row_by_row(
     chains: &[Chain],
     codes: &Codes,
-    lies: &[Laid],
+    lies: &[Option<Lie>],
     forms: &mut Vec<Form>,
     places: &[Place],
     rows: usize,
 ) -> bool {
     // The first chain waits for memory; while the others compute, what it reads next comes.
     forms.clear();
-    for (at, (chain, laid)) in chains.iter().zip(lies).enumerate() {
-        let Some(lie) = laid.lie else { return false };
-        let ahead = if at == 0 { 0 } else { lie.far };
+    for (at, (chain, lie)) in chains.iter().zip(lies).enumerate() {
+        let Some(lie) = lie else { return false };
+        let ahead = if at == 0 { 0 } else { lie.form.ahead };
         forms.push(Form { ahead, ..lie.form(columns(chain).is_multiple_of(8)) });
     }
     let Some(code) = codes.get(chains, forms) else { return false };
@@ -139,31 +114,23 @@ pub(super) fn code(chain: &Chain, lie: Lie, rows: usize, height: usize) -> Optio
 /// Runs the code of a chain whose operands lie so over some rows.
 pub(super) fn run(code: &Code, chain: &Chain, lie: Lie, places: &mut [Place], rows: Range<usize>) {
     let (from, to) = if lie.flat {
-        places[0] = Place::columns(rows.len() * columns(chain));
+        places[lie.first] = Place::columns(rows.len() * columns(chain));
         (rows.start, rows.start + 1)
     } else {
         (rows.start, rows.end)
     };
     // SAFETY: the places are those of the chain in this form; rows that lie side by side are one.
-    unsafe { code.run(Rows { places, from, to }) };
+    unsafe { code.run(Rows { places: &places[lie.first..], from, to }) };
 }
 
 fn columns(chain: &Chain) -> usize {
     chain.shape.last().copied().unwrap_or(1)
 }
 
-/// How a tile of this shape lies, if rows are equally far apart.
+/// The layout of a tile of this shape, if rows are equally far apart.
 fn lines(tile: &Tile, shape: &[usize]) -> Option<Lines> {
     let Some((&columns, outer)) = shape.split_last() else { return Some(Lines { row: 1, step: 1 }) };
-    let mut row = None;
-    let mut next = 0;
-    for (&n, &stride) in outer.iter().zip(&tile.strides).rev().filter(|(n, _)| **n != 1) {
-        if row.is_some() && stride != next {
-            return None;
-        }
-        row.get_or_insert(stride);
-        next = stride * n as isize;
-    }
+    let row = tile.distance(shape, 0..outer.len())?;
     let step = tile.strides[outer.len()];
     // A single row may be as far from the next as it likes.
     let row = row.unwrap_or(if step == 0 && columns != 1 { 0 } else { columns as isize });

@@ -1,7 +1,7 @@
 //! Contractions: operands become matrices by strides where they can, else by one copy.
 #![warn(clippy::wildcard_enum_match_arm)]
 use super::super::convert;
-use super::super::gemm::{self, Element, Extents, Matrix, Packing};
+use super::super::gemm::{self, Extents, Matrix, Number, Packing, Target};
 use super::super::plan::step::Dot;
 use super::super::strips::{slice, slice_mut};
 use super::super::tile::{self, MAX_RANK, Tile};
@@ -19,11 +19,11 @@ struct Side {
     contract: isize,
 }
 
-/// Where a product goes, and its sizes.
+/// The place of a product, and its sizes.
 struct Outcome {
     extents: Extents,
     batch: Vec<usize>,
-    /// Where it is computed.
+    /// The tile in which it is computed.
     tile: Tile,
     /// Distance between its rows.
     ldc: isize,
@@ -43,13 +43,10 @@ impl Run<'_> {
             (DType::I32, Some(kernel)) if bytes => {
                 let mut packing = std::mem::take(&mut self.buffers.int8);
                 let outcome = self.outcome(dot, DType::I32)?;
-                let done =
-                    self.product(dot, &outcome, DType::I32, [DType::I8; 2], |extents, a, b, c, ldc, accumulate| {
-                        // SAFETY: the caller's; the machine has the kernel, or it had not been chosen.
-                        unsafe {
-                            gemm::int8::dot(kernel, extents, a.cast(), b.cast(), c, ldc, accumulate, &mut packing)
-                        }
-                    });
+                let done = self.product(dot, &outcome, DType::I32, [DType::I8; 2], |extents, a, b, c| {
+                    // SAFETY: the caller's; the machine has the kernel, or it had not been chosen.
+                    unsafe { gemm::int8::dot(kernel, extents, a.cast(), b.cast(), c, &mut packing) }
+                });
                 self.buffers.int8 = packing;
                 done
             }
@@ -67,12 +64,12 @@ impl Run<'_> {
     }
 
     /// Operands and sums of the type `compute`, which is `T`.
-    fn of_one_type<T: Element>(&mut self, dot: &Dot, compute: DType) -> Result<(), Stop> {
+    fn of_one_type<T: Number>(&mut self, dot: &Dot, compute: DType) -> Result<(), Stop> {
         let mut packing = Packing::<T>::default();
         let outcome = self.outcome(dot, compute)?;
-        self.product(dot, &outcome, compute, [compute; 2], |extents, a, b, c, ldc, accumulate| {
+        self.product(dot, &outcome, compute, [compute; 2], |extents, a, b, c| {
             // SAFETY: the caller's.
-            unsafe { gemm::dot(extents, a.cast(), b.cast(), c, ldc, accumulate, &mut packing) }
+            unsafe { gemm::dot(gemm::fastest(), extents, a.cast(), b.cast(), c, &mut packing) }
         })
     }
 
@@ -80,28 +77,27 @@ impl Run<'_> {
     fn floats(&mut self, dot: &Dot) -> Result<(), Stop> {
         let mut packing = std::mem::take(&mut self.buffers.packing);
         let outcome = self.outcome(dot, DType::F32)?;
-        let (few, other) = if outcome.turned { (1, dot.a) } else { (outcome.extents.m, dot.b) };
+        let (few, other, bits) =
+            if outcome.turned { (1, dot.a, gemm::narrow::ALL) } else { (outcome.extents.m, dot.b, dot.bits) };
         let dtype = self.ty(other).dtype;
-        let done = match gemm::narrow::kernel(dtype, if outcome.turned { gemm::narrow::ALL } else { dot.bits })
-            .filter(|_| few <= gemm::narrow::ROWS)
-        {
+        let done = match gemm::narrow::kernel(dtype, bits).filter(|_| few <= gemm::narrow::ROWS) {
             Some(kernel) => {
                 let operands = if outcome.turned { [dtype, DType::F32] } else { [DType::F32, dtype] };
-                self.product(dot, &outcome, DType::F32, operands, |extents, a, b, c, ldc, accumulate| {
+                self.product(dot, &outcome, DType::F32, operands, |extents, a, b, c| {
                     // SAFETY: the caller's.
-                    unsafe { gemm::narrow::dot(kernel, extents, a.cast(), b, c, ldc, accumulate, &mut packing) }
+                    unsafe { gemm::narrow::dot(kernel, extents, a.cast(), b, c, &mut packing) }
                 })
             }
-            None => self.product(dot, &outcome, DType::F32, [DType::F32; 2], |extents, a, b, c, ldc, accumulate| {
+            None => self.product(dot, &outcome, DType::F32, [DType::F32; 2], |extents, a, b, c| {
                 // SAFETY: the caller's.
-                unsafe { gemm::dot(extents, a.cast(), b.cast(), c, ldc, accumulate, &mut packing) }
+                unsafe { gemm::dot(gemm::kernel(), extents, a.cast(), b.cast(), c, &mut packing) }
             }),
         };
         self.buffers.packing = packing;
         done
     }
 
-    /// Where the product goes, computed as `compute`; what is added to it lies there already.
+    /// Finds the place of the product, computed as `compute`; what is added to it lies there already.
     fn outcome(&mut self, dot: &Dot, compute: DType) -> Result<Outcome, Stop> {
         let (to, bytes) = (dot.to, compute.bytes());
         let (shape_a, shape_b) = (self.shape(dot.a), self.shape(dot.b));
@@ -141,19 +137,18 @@ impl Run<'_> {
 
     /// One `multiply` for each batch index, of operands as these types and a result as `compute`, which is `T`.
     ///
-    /// What `multiply` is called with holds its extents at these strides, counted in elements of those types; its result
-    /// overlaps neither operand.
+    /// The matrices that `multiply` is called with hold its extents at these strides, counted in elements of those types; its
+    /// result overlaps neither operand.
     fn product<T>(
         &mut self,
         dot: &Dot,
         outcome: &Outcome,
         compute: DType,
         operands: [DType; 2],
-        mut multiply: impl FnMut(Extents, Matrix<u8>, Matrix<u8>, *mut T, isize, bool),
+        mut multiply: impl FnMut(Extents, Matrix<u8>, Matrix<u8>, Target<T>),
     ) -> Result<(), Stop> {
         let Outcome { extents: Extents { m, n, k }, ref batch, tile, ldc, turned, rounded } = *outcome;
         let (a, b) = (self.side(dot, 0, operands[0])?, self.side(dot, 1, operands[1])?);
-        let accumulate = dot.init.is_some();
         let size: usize = batch.iter().product();
         for index in 0..size {
             let (mut rest, mut offsets) = (index, [0, 0]);
@@ -165,12 +160,12 @@ impl Run<'_> {
             let start = |s: &Side, at: usize| s.start.wrapping_offset(offsets[at] * operands[at].bytes() as isize);
             let left = Matrix { start: start(&a, 0), row: a.free, col: a.contract };
             let right = Matrix { start: start(&b, 1), row: b.contract, col: b.free };
-            let target = tile.start.wrapping_add(index * m * n * compute.bytes()).cast::<T>();
+            let first = tile.start.wrapping_add(index * m * n * compute.bytes()).cast::<T>();
+            let target = Target { start: first, row: if turned { m as isize } else { ldc }, add: dot.init.is_some() };
             if turned {
-                let extents = Extents { m: 1, n: m, k };
-                multiply(extents, right.transposed(), left.transposed(), target, m as isize, accumulate);
+                multiply(Extents { m: 1, n: m, k }, right.transposed(), left.transposed(), target);
             } else {
-                multiply(Extents { m, n, k }, left, right, target, ldc, accumulate);
+                multiply(Extents { m, n, k }, left, right, target);
             }
         }
         if let Some(out) = rounded {
@@ -194,7 +189,8 @@ impl Run<'_> {
         let shape = self.shape(v);
         let tile = if self.ty(v).dtype == compute { self.tile(v) } else { self.widened(v, compute, side)? };
         let mut batch_strides = [0; MAX_RANK];
-        if let (Some(free), Some(contract)) = (merged(&tile, shape, free), merged(&tile, shape, contract)) {
+        let distance = |axes: &[usize]| Some(tile.distance(shape, axes.iter().copied())?.unwrap_or(1));
+        if let (Some(free), Some(contract)) = (distance(free), distance(contract)) {
             batch_strides.iter_mut().zip(batch).for_each(|(stride, &axis)| *stride = tile.strides[axis]);
             return Ok(Side { start: tile.start, batch: batch_strides, free, contract });
         }
@@ -219,18 +215,4 @@ impl Run<'_> {
         order.iter().zip(copy.strides).for_each(|(&axis, stride)| wide.strides[axis] = stride);
         Ok(wide)
     }
-}
-
-/// The distance between neighbours along several axes at once, if there is one.
-fn merged(tile: &Tile, shape: &[usize], axes: &[usize]) -> Option<isize> {
-    let mut found = None;
-    for &axis in axes.iter().rev().filter(|&&axis| shape[axis] != 1) {
-        let (stride, next) = (tile.strides[axis], tile.strides[axis] * shape[axis] as isize);
-        found = match found {
-            None => Some((stride, next)),
-            Some((first, expected)) if stride == expected => Some((first, next)),
-            Some(_) => return None,
-        };
-    }
-    Some(found.map_or(1, |(first, _)| first))
 }

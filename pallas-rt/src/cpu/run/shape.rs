@@ -57,12 +57,10 @@ impl Run<'_> {
         bytes: usize,
     ) -> Result<Tile, Stop> {
         let sizes: Vec<usize> = order.iter().map(|&a| shape[a]).collect();
-        let mut source = Tile { start: from.start, strides: [0; MAX_RANK] };
-        order.iter().enumerate().for_each(|(i, &a)| source.strides[i] = from.strides[a]);
         let total: usize = sizes.iter().product();
         let to = Tile::contiguous(room(&mut self.buffers.operands[buffer], total * bytes)?, &sizes);
         // SAFETY: the buffer has room for every element.
-        unsafe { tile::copy(&source, &to, &sizes, bytes) };
+        unsafe { tile::copy(&from.axes(order), &to, &sizes, bytes) };
         Ok(to)
     }
 
@@ -99,24 +97,17 @@ impl Run<'_> {
         folded.sort_unstable();
         let mut tile = self.tile(from);
         let by_rows = folded.last() > kept.last() || kept.is_empty();
-        let straight = |t: &Tile, axes: &[usize]| axes.last().is_none_or(|&a| t.strides[a] == 1);
-        let part = |t: &Tile, axes: &[usize]| {
-            let sizes: Vec<usize> = axes.iter().map(|&a| shape[a]).collect();
-            let mut own = Tile { start: t.start, strides: [0; MAX_RANK] };
-            axes.iter().enumerate().for_each(|(i, &a)| own.strides[i] = t.strides[a]);
-            (own, sizes)
-        };
+        let sizes = |axes: &[usize]| -> Vec<usize> { axes.iter().map(|&a| shape[a]).collect() };
         if by_rows {
-            let (own, sizes) = part(&tile, &folded);
-            if !own.is_contiguous(&sizes) {
+            if !tile.axes(&folded).is_contiguous(&sizes(&folded)) {
                 let order = [&kept[..], &folded[..]].concat();
                 let copy = self.ordered(0, &tile, shape, &order, bytes)?;
                 tile.start = copy.start;
                 order.iter().enumerate().for_each(|(i, &a)| tile.strides[a] = copy.strides[i]);
             }
-            let n: usize = sizes.iter().product();
-            let (rows, sizes) = part(&tile, &kept);
-            let nest = Nest::new(&sizes, [&rows]);
+            let n: usize = sizes(&folded).iter().product();
+            let rows = tile.axes(&kept);
+            let nest = Nest::new(&sizes(&kept), [&rows]);
             let (mut done, stride) = (0, nest.inner_stride(0) * bytes as isize);
             nest.rows(|[offset]| {
                 // SAFETY: rows of the nest are rows of the tile, adjacent in `folded`; the result has one element a row.
@@ -128,48 +119,24 @@ impl Run<'_> {
             });
             return Ok(());
         }
-        if !straight(&tile, &kept) {
+        if kept.last().is_some_and(|&a| tile.strides[a] != 1) {
             let order: Vec<usize> = (0..shape.len()).collect();
             tile = self.ordered(0, &tile, shape, &order, bytes)?;
         }
-        let ((steps, step_sizes), (rows, row_sizes)) = (part(&tile, &folded), part(&tile, &kept));
+        let (rows, row_sizes) = (tile.axes(&kept), sizes(&kept));
         let results = Tile::contiguous(out.start, &row_sizes);
-        let (outer, inner) = (Nest::new(&step_sizes, [&steps]), Nest::new(&row_sizes, [&rows, &results]));
+        let inner = Nest::new(&row_sizes, [&rows, &results]);
         // SAFETY: the slot holds the result; rows of both nests lie inside of the tile and are adjacent elements.
         unsafe {
             tile::fill(start, &results, &row_sizes, bytes);
-            outer.rows(|[first]| {
-                for k in 0..outer.inner() as isize {
-                    let step = first + k * outer.inner_stride(0);
-                    inner.rows(|[x, y]| {
-                        let x = rows.start.offset((step + x) * bytes as isize);
-                        (fold.into)(x, inner.inner(), out.start.offset(y * bytes as isize));
-                    });
-                }
+            Nest::new(&sizes(&folded), [&tile.axes(&folded)]).each(|[step]| {
+                inner.rows(|[x, y]| {
+                    let x = rows.start.offset((step + x) * bytes as isize);
+                    (fold.into)(x, inner.inner(), out.start.offset(y * bytes as isize));
+                });
             });
         }
         Ok(())
-    }
-
-    /// Calls `f` with the starts of every line along `axis` of two tiles, and its position among the lines.
-    fn lines(
-        &self,
-        shape: &[usize],
-        axis: usize,
-        x: &Tile,
-        y: &Tile,
-        bytes: [usize; 2],
-        mut f: impl FnMut(*mut u8, *mut u8),
-    ) {
-        let mut lines = shape.to_vec();
-        lines[axis] = lines[axis].min(1);
-        let nest = Nest::new(&lines, [x, y]);
-        nest.rows(|[a, b]| {
-            for i in 0..nest.inner() as isize {
-                let (a, b) = (a + i * nest.inner_stride(0), b + i * nest.inner_stride(1));
-                f(x.start.wrapping_offset(a * bytes[0] as isize), y.start.wrapping_offset(b * bytes[1] as isize));
-            }
-        });
     }
 
     pub(super) fn scan(&mut self, fold: Fold, from: Value, axis: usize, reverse: bool, to: Value) {
@@ -180,7 +147,7 @@ impl Run<'_> {
         if reverse {
             strides = strides.map(|s| -s);
         }
-        self.lines(shape, axis, &x, &out, [bytes; 2], |x, y| {
+        lines(shape, axis, [(x, bytes), (out, bytes)], |x, y| {
             // SAFETY: both tiles hold the shape: a line has `n` elements at the axis' strides.
             unsafe { (fold.scan)(x.offset(ends[0]), strides[0], y.offset(ends[1]), strides[1], n) };
         });
@@ -194,9 +161,9 @@ impl Run<'_> {
             // SAFETY: the slot holds the result.
             return unsafe { tile::fill((&raw const zero).cast(), &out, self.shape(to), 4) };
         }
-        self.lines(shape, axis, &x, &out, [dtype.bytes(), 4], |x, y| {
+        lines(shape, axis, [(x, dtype.bytes()), (out, 4)], |start, y| {
             // SAFETY: a line has `n` elements at the axis' stride; the result is i32.
-            unsafe { y.cast::<i32>().write(fold::extreme(dtype, max, x, self.tile(from).strides[axis], n)) };
+            unsafe { y.cast::<i32>().write(fold::extreme(dtype, max, start, x.strides[axis], n)) };
         });
     }
 
@@ -213,17 +180,22 @@ impl Run<'_> {
         // The operand's own axis is addressed by data, the others by the result's position.
         let mut others = x;
         others.strides[axis] = 0;
-        let nest = Nest::new(shape, [&others, &at, &out]);
-        nest.rows(|[o, a, y]| {
-            for i in 0..nest.inner() as isize {
-                let place = |k: usize, first: isize| first + i * nest.inner_stride(k);
-                // SAFETY: the position is clamped into the axis, the others follow the result, whose shape all tiles hold.
-                unsafe {
-                    let k = (*at.start.cast::<i32>().offset(place(1, a)) as isize).clamp(0, n as isize - 1);
-                    let from = x.start.offset((place(0, o) + k * x.strides[axis]) * bytes as isize);
-                    tile::copy_row(from, 1, out.start.offset(place(2, y) * bytes as isize), 1, 1, bytes);
-                }
+        Nest::new(shape, [&others, &at, &out]).each(|[o, a, y]| {
+            // SAFETY: the position is clamped into the axis, the others follow the result, whose shape all tiles hold.
+            unsafe {
+                let k = (*at.start.cast::<i32>().offset(a) as isize).clamp(0, n as isize - 1);
+                let from = x.start.offset((o + k * x.strides[axis]) * bytes as isize);
+                tile::copy_row(from, 1, out.start.offset(y * bytes as isize), 1, 1, bytes);
             }
         });
     }
+}
+
+/// Calls `f` with the starts of every line along `axis` of two tiles with elements of some bytes.
+fn lines(shape: &[usize], axis: usize, [x, y]: [(Tile, usize); 2], mut f: impl FnMut(*mut u8, *mut u8)) {
+    let mut lines = shape.to_vec();
+    lines[axis] = lines[axis].min(1);
+    Nest::new(&lines, [&x.0, &y.0]).each(|[a, b]| {
+        f(x.0.start.wrapping_offset(a * x.1 as isize), y.0.start.wrapping_offset(b * y.1 as isize));
+    });
 }

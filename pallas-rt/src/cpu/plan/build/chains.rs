@@ -24,11 +24,11 @@ impl Growing {
         let chain = Chain { shape: shape.to_vec(), ..Chain::default() };
         Growing { chain, values: vec![], inside: vec![], inputs: HashMap::new(), made: HashMap::new() }
     }
-    /// Whether the chain computes a value.
+    /// True if the chain computes a value.
     pub(super) fn makes(&self, v: Value) -> bool {
         self.made.contains_key(&v)
     }
-    /// Whether a value is there only when the chain has run.
+    /// True if a value is there only when the chain has run.
     fn folds(&self, v: Value) -> bool {
         self.made.get(&v) == Some(&None)
     }
@@ -51,21 +51,14 @@ impl Build<'_> {
     }
 
     pub(super) fn elementwise(&mut self, op: Operation, args: &[Value], to: Value) {
-        let strip = match op {
-            Operation::Scalar(op) => {
-                let open = op.row().operands.iter().position(|(_, t)| *t == Ty::T).unwrap_or(0);
-                strips::strip(op, self.dtype(args[open]))
-            }
-            Operation::Cast => convert::cast(self.dtype(args[0]), self.dtype(to)),
-            Operation::Bitcast => convert::bitcast(self.dtype(args[0]), self.dtype(to)),
-        };
         if self.kernel.ty(to).is_scalar() {
             self.ready(args);
-            return self.push(Step::Scalar { strip, args: args.to_vec(), to });
+            let dtypes: Vec<DType> = args.iter().map(|&v| self.dtype(v)).collect();
+            return self.push(Step::Scalar { strip: strip(op, &dtypes, self.dtype(to)), args: args.to_vec(), to });
         }
         self.join_chain(args, to);
         let args: Vec<_> = args.iter().map(|&v| (self.source(v), self.dtype(v))).collect();
-        self.link(op, strip, args, self.dtype(to), Some(to));
+        self.link(op, args, self.dtype(to), Some(to));
     }
 
     /// Makes the open chain one of the result's shape that may use `args`.
@@ -102,25 +95,12 @@ impl Build<'_> {
         });
         Source::Input(at)
     }
-    fn link(
-        &mut self,
-        op: Operation,
-        strip: strips::Strip,
-        args: Vec<(Source, DType)>,
-        dtype: DType,
-        value: Option<Value>,
-    ) -> Source {
+    fn link(&mut self, op: Operation, args: Vec<(Source, DType)>, dtype: DType, value: Option<Value>) -> Source {
         let growing = self.here().chain.as_mut().expect("joined before");
-        growing.chain.links.push(Link {
-            op,
-            strip,
-            args,
-            dtype,
-            buffer: 0,
-            output: None,
-            aside: false,
-            passing: false,
-        });
+        let dtypes: Vec<DType> = args.iter().map(|a| a.1).collect();
+        let strip = strip(op, &dtypes, dtype);
+        let link = Link { op, strip, args, dtype, buffer: 0, output: None, aside: false, passing: false };
+        growing.chain.links.push(link);
         growing.made.extend(value.map(|v| (v, Some(growing.values.len()))));
         growing.values.push(value);
         growing.inside.push(0);
@@ -169,23 +149,22 @@ impl Build<'_> {
             self.ready(&[x]);
         }
         self.join_chain(&[x], to);
-        let operation = |op| (Operation::Scalar(op), strips::strip(op, dtype));
-        let ((mul, mul_strip), (div, div_strip)) = (operation(ScalarOp::Mul), operation(ScalarOp::Div));
+        let (mul, div) = (Operation::Scalar(ScalarOp::Mul), Operation::Scalar(ScalarOp::Div));
         let one = self.input(Input::Constant(Literal::new(dtype, 1.0)));
         let mut square = self.source(x);
         let (mut y, mut left) = (one, exponent.unsigned_abs());
         while left > 0 {
             let last = left == 1 && exponent > 0;
             if left & 1 == 1 {
-                y = self.link(mul, mul_strip, vec![(y, dtype), (square, dtype)], dtype, last.then_some(to));
+                y = self.link(mul, vec![(y, dtype), (square, dtype)], dtype, last.then_some(to));
             }
             left >>= 1;
             if left > 0 {
-                square = self.link(mul, mul_strip, vec![(square, dtype), (square, dtype)], dtype, None);
+                square = self.link(mul, vec![(square, dtype), (square, dtype)], dtype, None);
             }
         }
         if exponent <= 0 {
-            self.link(div, div_strip, vec![(one, dtype), (y, dtype)], dtype, Some(to));
+            self.link(div, vec![(one, dtype), (y, dtype)], dtype, Some(to));
         }
         if self.kernel.ty(to).is_scalar() {
             self.flush_chain();
@@ -208,6 +187,18 @@ impl Build<'_> {
         chain.widest = bytes.max().unwrap_or(8);
         assign_buffers(&mut chain);
         self.push(Step::Chain(chain));
+    }
+}
+
+/// The loop of an operation on operands and a result of these types.
+fn strip(op: Operation, args: &[DType], to: DType) -> strips::Strip {
+    match op {
+        Operation::Scalar(op) => {
+            let open = op.row().operands.iter().position(|(_, t)| *t == Ty::T).unwrap_or(0);
+            strips::strip(op, args[open])
+        }
+        Operation::Cast => convert::cast(args[0], to),
+        Operation::Bitcast => convert::bitcast(args[0], to),
     }
 }
 
