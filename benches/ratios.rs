@@ -320,7 +320,7 @@ fn compile(client: &Client) -> Result<bool> {
             .map(|n| {
                 let (client, x) = (client.clone(), x.clone());
                 row(name, n as f64, move || {
-                    let outputs = Compiled::new(long(n, stored))?.launch(&client, &[], &[(&x).into()])?;
+                    let outputs = Compiled::new(long(n, stored))?.launch(&client, &[], [(&x).into()])?;
                     outputs[0].block_until_ready()
                 })
             })

@@ -83,26 +83,35 @@ impl Compiled {
     }
 
     /// Runs the kernel: `sizes` of its dimensions in their order, then its inputs, prefetches and parameters in theirs.
+    /// Donated arrays whose memory serves no output are dropped.
     ///
     /// # Errors
     /// [`Error::Kernel`] for arguments that are not the kernel's; on the interpreter any fault; device trouble.
-    pub fn launch(&self, client: &Client, sizes: &[i64], arguments: &[Argument]) -> Result<Vec<Array>> {
+    pub fn launch(
+        &self,
+        client: &Client,
+        sizes: &[i64],
+        arguments: impl IntoIterator<Item = Argument>,
+    ) -> Result<Vec<Array>> {
         let (kernel, geometry) = (self.traced(), self.geometry(sizes)?);
         let (mut arrays, mut params) = (vec![None; kernel.operands.len()], vec![None; kernel.operands.len()]);
-        let mut rest = arguments.iter();
+        let mut rest = arguments.into_iter();
         for i in inputs(kernel) {
             let (shape, is_param) = (&geometry.shapes[i], kernel.operands[i].kind == OperandKind::Param);
-            match (rest.next(), is_param) {
-                (Some(Argument::Param(x)), true) => params[i] = Some(self.check_param(i, Some(x))?),
-                (Some(given @ (Argument::Array(x) | Argument::Donated(x))), false) => {
-                    let array = self.check_array(client, i, shape, Some(x))?.clone();
-                    arrays[i] = Some((array, matches!(given, Argument::Donated(_))));
+            let given = rest.next();
+            let is_donated = matches!(given, Some(Argument::Donated(_)));
+            match (given, is_param) {
+                (Some(Argument::Param(x)), true) => params[i] = Some(self.check_param(i, Some(&x))?),
+                (Some(Argument::Array(x) | Argument::Donated(x)), false) => {
+                    self.check_array(client, i, shape, Some(&x))?;
+                    arrays[i] = Some((x, is_donated));
                 }
-                (found, _) => return Err(self.unfit(i, shape, found.cloned())),
+                (found, _) => return Err(self.unfit(i, shape, found)),
             }
         }
-        if rest.len() > 0 {
-            return Err(self.too_many(rest.len()));
+        let more = rest.count();
+        if more > 0 {
+            return Err(self.too_many(more));
         }
         let call = Call { geometry: &geometry, at: Loc::NONE, params: &params, arrays, lent: vec![] };
         run::run(self, client, call)

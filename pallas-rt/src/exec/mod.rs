@@ -25,7 +25,7 @@
 //! let double = Compiled::new(kernel)?;
 //! let client = Client::cpu();
 //! let x = client.array(&[1.0f32, 2.0, 3.0], &[3])?;
-//! let outputs = double.launch(&client, &[3], &[Argument::from(&x)])?;
+//! let outputs = double.launch(&client, &[3], [Argument::from(&x)])?;
 //! assert_eq!(outputs[0].to_vec::<f32>()?, [2.0, 4.0, 6.0]);
 //! # Ok::<(), pallas_rt::Error>(())
 //! ```

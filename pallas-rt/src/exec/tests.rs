@@ -90,6 +90,25 @@ fn repeated_launches_allocate_nothing_and_see_their_own_operands() {
 }
 
 #[test]
+fn a_donated_array_gives_its_memory_unless_it_is_shared() {
+    let client = Client::cpu();
+    let sum = SUM.parse().map(Compiled::new).expect("it is tile IR").expect("it is well formed");
+    let ones = || client.array(&[1.0f32; 24 * 16], &[24, 16]).expect("it fits");
+    let scale = Argument::Param(Literal::new(DType::F32, 2.0));
+    let (b, own, kept) = (ones(), ones(), ones());
+    let run = |a: Argument| {
+        let outputs = sum.launch(&client, &[24], [a, (&b).into(), scale.clone()]).expect("it runs");
+        assert_eq!(outputs[0].to_vec::<f32>().expect("it is on the host"), [68.0; 24 * 16]);
+        outputs[0].buffer().as_ptr()
+    };
+    let addresses = [&own, &kept].map(|array| array.buffer().as_ptr());
+    assert_eq!(run(own.into()), addresses[0], "donated");
+    assert_ne!(run((&kept).into()), addresses[1], "lent");
+    assert_ne!(run(kept.clone().into()), addresses[1], "donated, but shared");
+    assert_eq!(kept.to_vec::<f32>().expect("it is on the host"), [1.0; 24 * 16]);
+}
+
+#[test]
 fn sizes_and_arguments_that_do_not_fit_are_refused_in_words() {
     let client = Client::cpu();
     let sum = SUM.parse().map(Compiled::new).expect("it is tile IR").expect("it is well formed");
@@ -101,7 +120,7 @@ fn sizes_and_arguments_that_do_not_fit_are_refused_in_words() {
         assert!(text.contains(expected) && text.contains("; help: "), "{text}; expected: {expected}");
     };
     let check = |sizes: &[i64], arguments: &[Argument], expected: &str| {
-        refused(sum.launch(&client, sizes, arguments).expect_err(expected), expected);
+        refused(sum.launch(&client, sizes, arguments.to_vec()).expect_err(expected), expected);
     };
     check(&[], &[], "the kernel has 1 dimensions, 0 sizes were given");
     check(&[24, 16], &[], "the kernel has 1 dimensions, 2 sizes were given");

@@ -201,7 +201,7 @@ fn taken_over(outputs: [(&str, bool); 2]) -> Result<pallas_rt::exec::Compiled> {
 fn an_output_takes_over_memory_of_its_own_size() {
     let client = Client::cpu();
     let x = client.full(&[8], 1.0f32).expect("it fits");
-    let launch = |kernel: Result<pallas_rt::exec::Compiled>| kernel?.launch(&client, &[64, 8], &[x.clone().into()]);
+    let launch = |kernel: Result<pallas_rt::exec::Compiled>| kernel?.launch(&client, &[64, 8], [x.clone().into()]);
     assert_eq!(refused(launch(taken_over([("M", true), ("N", false)]))), "alias");
     assert_eq!(refused(launch(taken_over([("N", true), ("N", true)]))), "invalid");
     assert!(launch(taken_over([("N", true), ("M", false)])).is_ok());
