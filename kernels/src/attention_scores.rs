@@ -269,6 +269,10 @@ pub(crate) struct Inputs<E: Floating> {
     pub(crate) scale: Scalar<E::Acc>,
 }
 
+/// Takes what is nobody's out of queries, keys and the gradient by the result. No type parameter of [`Inputs::back`]:
+/// that would be compiled for every block size.
+type Clean<'a, A> = &'a dyn Fn([Tile<A>; 3]) -> [Tile<A>; 3];
+
 impl<E: Floating> Inputs<E> {
     /// The way back through a block of scores, with the bias and what dropout keeps as in the forward pass. Where `live`
     /// does not hold, a key is dead for a query; `clean` takes out of queries, keys and the gradient by the result what may be
@@ -279,7 +283,7 @@ impl<E: Floating> Inputs<E> {
         self,
         [bias, kept]: [Option<Tile<E::Acc>>; 2],
         live: Option<Tile<bool>>,
-        clean: impl Fn([Tile<E::Acc>; 3]) -> [Tile<E::Acc>; 3],
+        clean: Clean<'_, E::Acc>,
     ) -> Back<E::Acc> {
         let [q, k, v, dout] = self.matrices.map(|x| x.load().cast::<E::Acc>());
         let [lse, delta] = self.rows.map(|x| x.load().expand(1));

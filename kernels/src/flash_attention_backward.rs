@@ -54,9 +54,9 @@ pub fn flash_attention_dq<E: Floating, const BQ: usize, const BK: usize>(
         let kept = block.kept([seed_high, seed_low], program_id(0) * H + program_id(1));
         let options = [block.bias(bias), kept];
         if block.is_whole() {
-            acc.store(acc.load() + inputs.back(options, None, |x| x).dq());
+            acc.store(acc.load() + inputs.back(options, None, &|x| x).dq());
         } else {
-            let back = inputs.back(options, Some(block.live()), |[q, k, dout]| [q, block.seen(k), dout]);
+            let back = inputs.back(options, Some(block.live()), &|[q, k, dout]| [q, block.seen(k), dout]);
             acc.store(acc.load() + back.dq());
         }
     }
@@ -110,10 +110,10 @@ pub fn flash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
             keys.store(keys.load() + back.dk());
         };
         if block.is_whole() {
-            add(inputs.back(options, None, |x| x));
+            add(inputs.back(options, None, &|x| x));
         } else {
             let clean = |[q, k, dout]: [_; 3]| [block.asking(q), k, block.asking(dout)];
-            add(inputs.back(options, Some(block.live()), clean));
+            add(inputs.back(options, Some(block.live()), &clean));
         }
     }
     if step == num_programs(3) * num_programs(4) - 1 {

@@ -49,9 +49,9 @@ pub fn flash_attention_dbias<E: Floating, const BQ: usize, const BK: usize>(
         let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let options = [block.bias(bias), block.kept([seed_high, seed_low], b * H + h)];
         if block.is_whole() {
-            acc.store(acc.load() + inputs.back(options, None, |x| x).by_scores);
+            acc.store(acc.load() + inputs.back(options, None, &|x| x).by_scores);
         } else {
-            acc.store(acc.load() + inputs.back(options, Some(block.live()), |x| x).by_scores);
+            acc.store(acc.load() + inputs.back(options, Some(block.live()), &|x| x).by_scores);
         }
     }
     if step == num_programs(4) * num_programs(5) - 1 {

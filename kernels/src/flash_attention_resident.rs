@@ -66,13 +66,13 @@ pub fn flash_attention_resident<E: Floating, const BQ: usize, const BK: usize>(
         let (own, theirs) = ((ds(block.row, BQ), ..), (ds(block.key, BK), ..));
         let (dq, dk, dv) = (queries.at(own), keys.at(theirs), values.at(theirs));
         if block.is_whole() {
-            let back = inputs.back(options, None, |x| x);
+            let back = inputs.back(options, None, &|x| x);
             dv.store(dv.load() + back.dv());
             dk.store(dk.load() + back.dk());
             dq.store(dq.load() + back.dq());
         } else {
             let clean = |[q, k, dout]: [_; 3]| [block.asking(q), block.seen(k), block.asking(dout)];
-            let back = inputs.back(options, Some(block.live()), clean);
+            let back = inputs.back(options, Some(block.live()), &clean);
             dv.store(dv.load() + back.dv());
             dk.store(dk.load() + back.dk());
             dq.store(dq.load() + back.dq());

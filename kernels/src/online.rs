@@ -39,15 +39,25 @@ impl<A: Wide> Online<A> {
         factors: impl FnOnce(Tile<A>) -> F,
         product: impl FnOnce(F) -> Tile<A>,
     ) {
+        let [m, p, alpha] = self.weights(scores);
+        // Before the sum: threads of a GPU meet once for both.
+        let factors = factors(p);
+        let acc = self.rescaled(p, alpha);
+        self.acc.store(acc + product(factors));
+        self.max.store(m);
+    }
+    /// The new maxima, the weights of a block's keys, and the factor of everything before. Without a type parameter, so
+    /// that it is compiled once, not for each closure of [`Online::visit_with`].
+    fn weights(self, scores: Tile<A>) -> [Tile<A>; 3] {
         let m = maximum(self.max.load(), scores.max(1));
         // Before a row's first live key its maximum is -inf; its sum stays 0.
         let base = select(m.eq(f32::NEG_INFINITY), 0.0, m);
-        let (p, alpha) = ((scores - base).exp(), (self.max.load() - base).exp());
-        // Before the sum: threads of a GPU meet once for both.
-        let factors = factors(p);
+        [m, (scores - base).exp(), (self.max.load() - base).exp()]
+    }
+    /// Takes weights into the sum; gives the accumulator to add their product to.
+    fn rescaled(self, p: Tile<A>, alpha: Tile<A>) -> Tile<A> {
         self.sum.store(self.sum.load() * alpha + p.sum(1));
-        self.acc.store(self.acc.load() * alpha + product(factors));
-        self.max.store(m);
+        self.acc.load() * alpha
     }
     /// The rows' results and log-sum-exps `[rows, 1]`: 0 and -inf where no key was live.
     pub(crate) fn finish(self) -> (Tile<A>, Tile<A>) {

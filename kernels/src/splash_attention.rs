@@ -120,10 +120,10 @@ pub fn splash_attention_dq<E: Floating, const BQ: usize, const BK: usize>(
         let (j, number) = (lists.at((mask, i, step * 2 + 1)), lists.at((mask, i, step * 2 + 2)));
         let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         if number == WHOLE {
-            acc.store(acc.load() + inputs.back([None, None], None, |x| x).dq());
+            acc.store(acc.load() + inputs.back([None, None], None, &|x| x).dq());
         } else {
             let live = computed.live([number, i * BQ, j * BK, L], partial, [BQ, BK]);
-            acc.store(acc.load() + inputs.back([None, None], Some(live), |x| x).dq());
+            acc.store(acc.load() + inputs.back([None, None], Some(live), &|x| x).dq());
         }
     }
     if step == num_programs(3) - 1 {
@@ -186,7 +186,7 @@ pub fn splash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
         let (i, number) = (lists.at((mask, j, step * 2 + 1)), lists.at((mask, j, step * 2 + 2)));
         let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let add = |live: Option<Tile<bool>>| {
-            let back = inputs.back([None, None], live, |x| x);
+            let back = inputs.back([None, None], live, &|x| x);
             values.store(values.load() + back.dv());
             keys.store(keys.load() + back.dk());
         };

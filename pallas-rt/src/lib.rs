@@ -13,9 +13,9 @@ mod error;
 pub mod exec;
 pub mod guide;
 mod interp;
-// Public, since what rustc says of a wrong kernel names its traits.
+// Public, since what rustc says of a wrong kernel names its traits; likewise `launch`.
 pub mod lang;
-mod launch;
+pub mod launch;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "adapters use the rest"))]
 mod passes;
 mod target;

@@ -14,7 +14,7 @@ mod into;
 pub(crate) mod key;
 mod recent;
 mod scope;
-pub(crate) mod spec;
+pub mod spec;
 mod timing;
 mod trace;
 pub(crate) mod tune;
@@ -49,8 +49,12 @@ pub fn launch<F: Fn(&Frame), const N: usize, const OUTPUTS: usize>(
     body: &F,
 ) -> Result<[Array; OUTPUTS]> {
     // The body's type has every generic argument around it, those of the kernel's `impl` block too.
-    let outputs = instance(&site, arguments.into(), spec, maps, body, typeid::of::<F>());
-    called_at(site.called, outputs).map(|outputs| outputs.try_into().expect("the macro counts the outputs"))
+    all(instance(&site, arguments.into(), spec, maps, body, typeid::of::<F>()), site.called)
+}
+
+/// The outputs of a call at this line. Apart from [`launch`], so that it is compiled once for each count.
+fn all<const OUTPUTS: usize>(outputs: Result<Vec<Array>>, called: Loc) -> Result<[Array; OUTPUTS]> {
+    called_at(called, outputs).map(|outputs| outputs.try_into().expect("the macro counts the outputs"))
 }
 
 /// The result of a kernel that was called at this line.
