@@ -54,11 +54,10 @@ macro_rules! data {
             }
             /// Converts as Rust's `as` does: floats saturate into integers, `bool` is `x != 0`.
             pub fn cast(&self, to: DType) -> Data {
-                match self { $(Data::$Variant(v) => cast_from(v, to)),* }
+                // In two steps: code for each element type, not for each pair of them.
+                let wide: Vec<Wide> = match self { $(Data::$Variant(v) => v.iter().map(Host::wide).collect()),* };
+                match to { $(DType::$Variant => Data::$Variant(wide.into_iter().map(<$T as Host>::of_wide).collect())),* }
             }
-        }
-        fn cast_from<S: Host>(v: &[S], to: DType) -> Data {
-            match to { $(DType::$Variant => Data::$Variant(v.iter().map(|x| <$T as Host>::of_wide(x.wide())).collect())),* }
         }
     };
 }
