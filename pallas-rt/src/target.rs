@@ -90,7 +90,16 @@ pub struct Target {
     pub has_64_bit: bool,
 }
 
-/// Resources of one program, which determine block sizes.
+/// Resources of one program, from which block sizes are chosen; see [`Target::budget`].
+///
+/// ```
+/// use pallas_rt::Target;
+///
+/// // The largest square blocks whose two f32 factors fit workgroup memory.
+/// let budget = Target::webgpu().budget();
+/// let fits = |&block: &u64| 2 * block * block * 4 <= budget.staged_bytes;
+/// assert_eq!([64, 32, 16].into_iter().find(fits), Some(32));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
     /// Bytes of the tiles that threads share: operands of products, and tiles that are reduced across threads.

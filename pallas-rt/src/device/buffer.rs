@@ -10,6 +10,17 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 /// Memory of a client. A dropped buffer's memory is kept for the next allocation of its size.
 ///
 /// Shared buffers are read-only; writing needs `&mut`, which an [`Array`](crate::Array) with a single owner gives.
+///
+/// ```
+/// use pallas_rt::Client;
+/// let mut x = Client::cpu().array(&[1i32, 2], &[2])?;
+/// assert_eq!(x.buffer().len(), 8);
+/// let buffer = x.buffer_mut().expect("the array has no other owner");
+/// let bytes = buffer.bytes_mut()?.expect("the CPU's buffers are in host memory");
+/// bytes[..4].copy_from_slice(&7i32.to_ne_bytes());
+/// assert_eq!(x.to_vec::<i32>()?, [7, 2]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
 pub struct Buffer {
     client: Client,
     len: usize,

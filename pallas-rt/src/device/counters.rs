@@ -2,7 +2,7 @@
 use crate::disk;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counts of events in this process. Entries on disk save passes and shaders.
+/// Counts of events in this process, as [`counters`] returns them. Entries on disk save passes and shaders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Counters {
@@ -33,7 +33,22 @@ pub(crate) static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 pub(crate) static CACHE_HITS: AtomicU64 = AtomicU64::new(0);
 pub(super) static EVICTIONS: AtomicU64 = AtomicU64::new(0);
 
-/// The counts so far. Subtract two results to count the events between them.
+/// Returns the counts so far, of all threads. Subtract two results to count the events between them.
+///
+/// ```
+/// use pallas_rt::prelude::*;
+///
+/// #[kernel(grid = (cdiv(N, 8)))]
+/// fn doubled(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>) {
+///     out.store(x.load() * 2.0);
+/// }
+/// let x = Client::cpu().full(&[20], 1.0f32)?;
+/// let before = pallas_rt::counters();
+/// doubled(&x)?;
+/// let after = pallas_rt::counters();
+/// assert!(after.launches - before.launches >= 1);
+/// # Ok::<(), Error>(())
+/// ```
 pub fn counters() -> Counters {
     Counters {
         traces: TRACES.load(Relaxed),

@@ -5,13 +5,13 @@ use std::hash::Hash;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Limits of the compiled kernels that this process keeps. A kernel that was evicted is compiled again when it is
-/// called.
+/// Limits of the compiled kernels that this process keeps; see [`set_cache_limits`]. A kernel that was evicted is compiled
+/// again when it is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheLimits {
-    /// Number of kernels; on each GPU also of pipelines.
+    /// Maximum number of kernels; on each GPU also of pipelines.
     pub kernels: usize,
-    /// Bytes of tile IR, plans, machine code and shaders, estimated.
+    /// Maximum bytes of tile IR, plans, machine code and shaders, estimated.
     pub bytes: u64,
 }
 
@@ -28,7 +28,13 @@ impl Default for CacheLimits {
 
 static LIMITS: Mutex<CacheLimits> = Mutex::new(CacheLimits::DEFAULT);
 
-/// Sets the limits of compiled kernels, which apply from the next compilation on.
+/// Sets the limits of compiled kernels, which apply from the next compilation on. The least recently used kernels are
+/// evicted first; [`counters`](crate::counters) counts evictions.
+///
+/// ```
+/// use pallas_rt::{CacheLimits, set_cache_limits};
+/// set_cache_limits(CacheLimits { bytes: 256 << 20, ..CacheLimits::default() });
+/// ```
 pub fn set_cache_limits(limits: CacheLimits) {
     *LIMITS.lock().unwrap_or_else(PoisonError::into_inner) = limits;
 }

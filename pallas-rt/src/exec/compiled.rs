@@ -8,7 +8,7 @@ use pallas_ir::{At, Diag, Dim, Kernel, Literal, Loc, Operand, OperandId, Operand
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A kernel that runs on every client. Each kind of device compiles it at its first launch there; clones share the
-/// compiled forms.
+/// compiled forms. The [module](crate::exec) has an example.
 #[derive(Clone)]
 pub struct Compiled(pub(crate) Arc<Forms>);
 
@@ -120,7 +120,7 @@ impl Compiled {
         run::run(self, client, call)
     }
 
-    /// Prepares launches that repeat on the same client with the same sizes.
+    /// Prepares launches that repeat on the same client with the same sizes, the extents of the kernel's dimensions in order.
     ///
     /// # Errors
     /// [`Error::Kernel`] for sizes that do not fit the kernel.
