@@ -120,7 +120,7 @@ pub struct PlacedTile {
     pub name: String,
     /// Element type and extents.
     pub ty: String,
-    /// Its storage, in words.
+    /// A description of its storage.
     pub home: String,
     /// Why there.
     pub why: &'static str,
