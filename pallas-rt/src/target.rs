@@ -55,7 +55,7 @@ pub struct Matrices {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Target {
-    /// How a program is executed.
+    /// The way in which the device executes a program.
     pub profile: Profile,
     /// Number of cores that run programs at the same time; `None` if the driver does not report it.
     pub cores: Option<usize>,

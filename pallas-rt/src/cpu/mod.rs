@@ -4,11 +4,10 @@
 //! lowered kernel --plan--> steps over tiles --run--> parallel programs
 //! ```
 //!
-//! [`plan`] gathers elementwise instructions in chains and decides which tiles need memory of their own, and where it
-//! is in a program's arena; [`apart`] determines which programs may run at the same time, [`shares`] distributes them
-//! over threads, [`run`] executes the steps of one. The work is done by [`gemm`] (products), [`jit`]
-//! (elementwise chains in machine code), [`strips`] and [`convert`] (elementwise loops for everything else), [`fold`]
-//! (reductions) and [`tile`] (strided memory).
+//! [`plan`] combines elementwise instructions into chains, and assigns memory in a program's arena to the tiles that need
+//! it; [`apart`] determines which programs may run at the same time, [`shares`] distributes them over threads, [`run`]
+//! executes the steps of one. The computations are in [`gemm`] (products), [`jit`] (elementwise chains in machine code),
+//! [`strips`] and [`convert`] (all other elementwise loops), [`fold`] (reductions) and [`tile`] (strided memory).
 //!
 //! No data can make a program touch memory outside of its operands: accesses are clipped to the array when they run.
 #[allow(unsafe_code, reason = "reads tables of the launch")]

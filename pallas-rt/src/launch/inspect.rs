@@ -46,9 +46,8 @@ pub struct Explained {
 }
 
 impl Explained {
-    /// Names and texts of the stages: the tile IR as traced and after each pass; then, for its
-    /// [`target`](Explained::target), the
-    /// tile IR that was placed, the placement and the WGSL.
+    /// Returns names and texts of the stages: the tile IR as traced and after each pass; then, for its
+    /// [`target`](Explained::target), the tile IR that was placed, the placement and the WGSL.
     pub fn stages(&self) -> Vec<(String, String)> {
         let mut stages = vec![("traced".to_string(), self.traced.to_string())];
         let mut now = Kernel::clone(&self.traced);
