@@ -263,8 +263,8 @@ fn caches(client: &Client) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A kernel made without the macro: `steps` additions of numbers to a block of 16 x 16, all in one chain, or each between a
-/// load and a store of the same scratch memory.
+/// A kernel made without the macro: `steps` additions to a block of 16 x 16, as one chain or each between a load and a
+/// store of the same scratch memory.
 fn long(steps: usize, stored: bool) -> ir::Kernel {
     let extent = 16;
     let mut b = ir::Builder::new("long");
@@ -309,7 +309,7 @@ fn long(steps: usize, stored: bool) -> ir::Kernel {
 
 /// Time to the first result against that of a body of 1,000 steps, and of launches that repeat.
 fn compile(client: &Client) -> Result<bool> {
-    // What is compared is the work, not the disk.
+    // The disk cache is off, so that only compile time is compared.
     set_disk_cache(DiskCache::Off)?;
     let (mut good, x) = (true, numbers(client, &[16, 16])?);
     println!("\ncompiling a body: trace, passes, plan, machine code, first launch");

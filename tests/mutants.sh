@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Brings faults back, one at a time, and shows that the tests catch each.
+# Applies stored faults one at a time, and shows that the tests catch each.
 #
-#   tests/mutants.sh [NAME..]      NAME: patches of tests/mutants whose names begin so; without one, all
+#   tests/mutants.sh [NAME..]      NAME: patches of tests/mutants whose names begin with it; default: all
 #
 # A patch begins with two lines, the diff follows:
 #
@@ -9,8 +9,9 @@
 #   Caught by: ARGUMENTS           those of `cargo test`, after variables if it needs some: `PALLAS_PROFILE=gpu --test all`
 #   Caught by: script PATH         or a script that must fail
 #
-# It is applied to a copy of the committed and changed files of this tree, in target/mutants; builds share a folder there,
-# so that a mutant costs one incremental build. MUTANTS_TIMEOUT: seconds after which a test hangs, which is caught too.
+# It is applied to a copy of the committed and changed files of this tree, in target/mutants; all mutants share a build folder
+# there, so that each costs one incremental build. MUTANTS_TIMEOUT: seconds after which a test counts as hanging, and the mutant
+# as caught.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -35,7 +36,7 @@ if [ ${#patches[@]} = 0 ]; then
   exit 1
 fi
 
-# Changed files that are not committed yet are part of the copy; files that git does not know are not.
+# Changed files that are not committed yet are part of the copy; untracked files are not.
 commit=$(git stash create)
 commit=${commit:-$(git rev-parse HEAD)}
 git worktree prune

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Random kernels: 5,000 on the interpreter, the CPU and the CPU in strips, 500 on a GPU, 125 on an OpenGL adapter; other
-# numbers by PALLAS_RANDOM_KERNELS=HOST,GPU. The last line says how many ran where.
+# Random kernels: 5,000 on the interpreter, the CPU and the CPU in strips, 500 on a GPU, 125 on an OpenGL adapter.
+# PALLAS_RANDOM_KERNELS=HOST,GPU sets other numbers. The last line is the number of kernels that ran on each device.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 log=$(mktemp)

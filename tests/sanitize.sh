@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The CPU backend under AddressSanitizer, and its machine code under valgrind: `tests/sanitize.sh [FILTER]`.
 #
-# AddressSanitizer sees what Rust code does, not what machine code does that the backend has written itself. So the tests of
-# pallas-rt, the random kernels among them, run with `--cfg guarded`: each operand and each tile ends where a page begins that
-# nothing may touch. No step may read or write a byte beyond its tile, not even to fill a vector.
+# AddressSanitizer checks accesses of Rust code, not those of machine code that the backend generates. The tests of pallas-rt,
+# including the random kernels, therefore run with `--cfg guarded`: each operand and each tile ends at an inaccessible page. No
+# step may read or write a byte past the end of its tile, not even to fill a vector.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 filter="${1:-}"

@@ -168,7 +168,7 @@ impl Options<'_> {
 /// The factor of the scores, `1 / sqrt(d)` by default.
 ///
 /// # Errors
-/// It is not finite.
+/// The factor is not finite.
 pub(crate) fn scale(scale: Option<f32>, d: usize) -> Result<f32> {
     match scale.filter(|scale| !scale.is_finite()) {
         Some(scale) => Err(wrong(format!("`scale` is {scale}, expected a finite number"))),

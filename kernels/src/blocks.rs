@@ -1,9 +1,9 @@
 //! Block sizes of the shipped kernels: one rule for all kernels and devices.
 //!
-//! A kernel lists block sizes in order of preference, each with what a program needs for them ([`Need`]). The rule
-//! ([`choose`]) takes the first that is within the target's [`Budget`](pallas_rt::Budget), else the
-//! last. The list follows from the problem and from limits of the target: where the number of cores is known, it begins
-//! with blocks for the caches of a core. Rows of [`tuned`], which were measured on a kind of device, override the rule. No
+//! A kernel lists block sizes in order of preference, each with the resources that a program needs for them ([`Need`]).
+//! The rule ([`choose`]) takes the first that is within the target's [`Budget`](pallas_rt::Budget), else the last. The
+//! list depends on the problem and on limits of the target: where the number of cores is known, it begins with blocks
+//! that fit the caches of a core. Rows of [`tuned`], which were measured on a kind of device, override the rule. No
 //! other file of this crate names a profile.
 use pallas_rt::{Profile, Target};
 
@@ -12,15 +12,15 @@ use pallas_rt::{Profile, Target};
 pub(crate) enum Choice {
     /// Queries and keys of flash attention.
     Attention,
-    /// Rows whose gradients a program gathers, and rows that stream past it.
+    /// Rows whose gradients a program accumulates, and rows that it iterates over.
     AttentionGradients,
     /// Queries and keys of a block of a splash mask.
     SplashMask,
     /// Keys of decode attention.
     DecodeAttention,
-    /// Queries of an item of paged attention.
+    /// Queries of a work item of paged attention.
     PagedQueries,
-    /// Pages of a step of paged attention, and pieces that a page is cut into.
+    /// Pages per step of paged attention, and parts that a page is divided into.
     PagedKeys,
     /// Rows, columns and depth of a matrix product.
     Matmul,
@@ -28,9 +28,9 @@ pub(crate) enum Choice {
     QuantizedMatmul,
     /// Rows, classes and depth of the cross-entropy's forward pass.
     CrossEntropy,
-    /// Rows, classes and depth of its gradient by x.
+    /// Rows, classes and depth of its gradient with respect to x.
     CrossEntropyDx,
-    /// Rows, classes and depth of its gradient by w.
+    /// Rows, classes and depth of its gradient with respect to w.
     CrossEntropyDw,
     /// Elements of a row of an embedding.
     Embedding,
@@ -43,7 +43,7 @@ pub(crate) enum Choice {
 /// Block sizes that were measured on a kind of device.
 fn tuned(choice: Choice, profile: Profile) -> Option<&'static [usize]> {
     match (profile, choice) {
-        // On lavapipe. Longer lines of blocks take half the time to run, and ten times as long to compile.
+        // On lavapipe. Larger blocks run in half the time and take ten times as long to compile.
         (Profile::SimtCpu, Choice::Attention) => Some(&[8, 64]),
         (Profile::SimtCpu, Choice::AttentionGradients) => Some(&[32, 32]),
         (Profile::SimtCpu, Choice::SplashMask) => Some(&[16, 16]),
@@ -57,19 +57,19 @@ fn tuned(choice: Choice, profile: Profile) -> Option<&'static [usize]> {
     }
 }
 
-/// What a program needs for some block sizes. Fields that do not matter are 0.
+/// Resources that a program needs for given block sizes. Fields that do not matter are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Need {
     /// See [`Budget::staged_bytes`](pallas_rt::Budget::staged_bytes).
     pub(crate) staged_bytes: usize,
     /// See [`Budget::live_elements`](pallas_rt::Budget::live_elements).
     pub(crate) live_elements: usize,
-    /// Scratch in workgroup memory, whatever the kind of device.
+    /// Bytes of scratch, which is in workgroup memory on every kind of device.
     pub(crate) scratch_bytes: usize,
 }
 
 impl Need {
-    /// For block sizes that every device has room for.
+    /// No requirements: the block sizes fit every device.
     pub(crate) const NOTHING: Need = Need { staged_bytes: 0, live_elements: 0, scratch_bytes: 0 };
 
     /// Tiles of f32 that threads share.
@@ -77,7 +77,7 @@ impl Need {
         Need { staged_bytes: 4 * words, ..Need::NOTHING }
     }
 
-    /// Tiles that are alive at once in elementwise code.
+    /// Tiles that are live at the same time in elementwise code.
     pub(crate) fn live_elements(live_elements: usize) -> Need {
         Need { live_elements, ..Need::NOTHING }
     }
@@ -93,8 +93,8 @@ impl Need {
     }
 }
 
-/// The tuned block sizes, unless their scratch is too large, else the first of `candidates` whose need is within the target's
-/// budget, else the last.
+/// Returns the tuned block sizes unless their scratch is too large, else the first of `candidates` whose need is within
+/// the target's budget, else the last.
 pub(crate) fn choose<const N: usize>(
     choice: Choice,
     target: &Target,

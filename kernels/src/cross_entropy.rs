@@ -278,7 +278,8 @@ fn narrow(dtype: DType, sums: Array) -> Result<Array> {
     }
 }
 
-/// The labels as a column. Refuses options out of their range, what is no class, and no classes at all.
+/// Returns the labels as a column. Refuses options out of range, labels that are no class, and a classifier without
+/// classes.
 fn column(labels: &Array, n: usize, classes: usize, options: &Options) -> Result<Array> {
     let wrong = |message: String| Err(Error::Value { message });
     let Options { ignore, smoothing, z_loss } = *options;
@@ -301,7 +302,7 @@ fn column(labels: &Array, n: usize, classes: usize, options: &Options) -> Result
     labels.reshape(&[n, 1])
 }
 
-/// The rows of x. Refuses a `w` of no rows like them.
+/// Returns the rows of x. Refuses a `w` whose rows have another length.
 fn operands(x: &Array, w: &Array) -> Result<Array> {
     let flat = rows(x)?;
     let &[_, d] = w.shape() else {
@@ -316,12 +317,13 @@ fn operands(x: &Array, w: &Array) -> Result<Array> {
 
 /// Rows, classes and depth of a block for rows of `d` elements.
 fn block_sizes(choice: Choice, x: &Array, d: usize) -> [usize; 3] {
-    // Blocks of x and w, and the logits' for their product with one of them.
+    // Blocks of x and of w, and the logits of a block, which are multiplied with one of them.
     let need = |[n, v, d]: [usize; 3]| Need::staged_words((n + v) * d + n * v);
     let all = [[128, 128, if d.is_multiple_of(256) { 256 } else { 64 }], [32, 64, 16]];
     choose(choice, x.client().target(), all.map(|blocks| (blocks, need(blocks))))
 }
-/// Calls a kernel with the block sizes that are chosen for it, one of which is its own; `DP` is the last argument.
+/// Calls a kernel with the block sizes chosen for it, which may be its own, `[$BN, $BV, $BD]`. Its last argument, `DP`, is
+/// the length of a row rounded up to whole blocks.
 macro_rules! blocks {
     ($choice:ident, $kernel:ident, [$BN:literal, $BV:literal, $BD:literal], $E:ty, ($x:expr, $w:expr, $($argument:expr),*)) => {{
         let d = $w.shape()[1];
@@ -343,7 +345,7 @@ macro_rules! blocks {
 /// Labels are read on the host to check them: on a GPU the call waits for what makes them.
 ///
 /// # Errors
-/// Shapes or element types that do not fit, a label that is no class, options out of their range; device trouble.
+/// Shapes or element types that do not fit, a label that is no class, options out of range; device errors.
 ///
 /// ```
 /// use pallas_kernels::cross_entropy::{Options, cross_entropy, cross_entropy_backward};

@@ -137,14 +137,14 @@ pub fn combine_splits<E: Float>(
     }
 }
 
-/// Number of keys in a block that [`decode_attention`] chooses where a program has `rows` rows of queries.
+/// Number of keys in a block that [`decode_attention`] chooses for programs with `rows` rows of queries.
 pub fn block_size(target: &Target, rows: usize, head_dim: usize) -> usize {
     // Queries, keys, values and probabilities share workgroup memory; an eighth more lies between their rows.
     let need = |keys: usize| {
         let words = (2 * keys + rows) * head_dim + rows * keys;
         Need::staged_words(words + words / 8)
     };
-    // A core takes so many keys in a step that a step's own time does not count.
+    // On the CPU, with this many keys per step the overhead of a step does not matter.
     let keys = target.cores.map(|_| 256).into_iter().chain([32, 16, 8]);
     let [keys] = choose(Choice::DecodeAttention, target, keys.map(|keys| ([keys], need(keys))));
     keys

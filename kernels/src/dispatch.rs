@@ -1,4 +1,4 @@
-//! Element types of arrays: the kernel of a float type, and the numbers of a table.
+//! Element types of arrays: selection of the kernel for a float type, and the contents of integer tables.
 use pallas_rt::prelude::*;
 
 /// Evaluates an expression with `$E` the float type of `$dtype`: f32, f16 or bf16.
@@ -28,7 +28,7 @@ pub(crate) use floats;
 /// The elements of an i32 array on the host.
 ///
 /// # Errors
-/// Another element type, with the operand's name; device trouble.
+/// Another element type, with the operand's name; device errors.
 pub(crate) fn integers(name: &str, x: &Array) -> Result<Vec<i32>> {
     if x.dtype() != DType::I32 {
         return Err(Error::Value { message: format!("`{name}` holds {}, expected i32", x.dtype()) });

@@ -43,7 +43,7 @@ pub fn embedding_backward_blocks<E: Floating, const BD: usize>(
 
 /// Elements of a block of a row.
 fn width(x: &Array) -> usize {
-    // Threads have one element each where there are registers for 64, so that a few rows are many programs.
+    // One element per thread where 64 fit the registers, so that a few rows are many programs.
     let candidates = [1024, 256].map(|width| ([width], Need::live_elements(64 * width)));
     let [width] = choose(Choice::Embedding, x.client().target(), candidates);
     width

@@ -155,20 +155,21 @@ pub fn block_sizes(
         (..=16, _) => [16, 128],
         (_, ..=128) if all_seen && whole && batch * heads * queries / 256 >= 2 * cores => [256, 128],
         (_, ..=128) => [128, 128],
-        // Sums of more than 64 KiB leave the inner caches.
+        // Accumulators of more than 64 KiB do not fit the inner caches.
         _ => [64, 128],
     };
-    // With a bias or segments tiles of keys and of scores have copies besides.
+    // With a bias or segments, tiles of keys and of scores have additional copies.
     let more = usize::from(options.bias.is_some() || options.segments.is_some());
-    // Queries, keys, values, those without padding, and probabilities share workgroup memory; the rest is in registers.
+    // Queries, keys, values, the values without padding, and probabilities are in workgroup memory; the rest is in
+    // registers.
     let staged = |[own, keys]: [usize; 2]| {
         let words = (own + (3 + more) * keys) * d + (1 + more) * own * keys;
         ([own, keys], Need::staged_words(words))
     };
-    // Scores and products leave the accumulators of matrices through workgroup memory besides.
+    // Scores and products are copied from cooperative matrices through workgroup memory as well.
     let roomy = |blocks| (blocks, Need { staged_bytes: 48 << 10, ..Need::NOTHING });
     let narrow = is_narrow(target, dtype);
-    // Sooner than that keys are read for fewer queries, the queries' own copy leaves workgroup memory.
+    // The copy of the queries is moved out of workgroup memory before the number of queries per block is reduced.
     let leaves = more == 0 && d <= 128;
     let candidates = [
         target.cores.map(|cores| staged(on_cores(cores))),
@@ -219,8 +220,8 @@ pub fn flash_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -
 
 /// [`flash_attention`] and the logarithm of each row's sum of exponentials, f32 `[batch, heads, queries]`.
 ///
-/// The sum has that of the head's sink, if there are [`Options::sinks`]. So a row without live key, also where there are no
-/// keys at all, has its sink's score, and -inf without sinks.
+/// The sum includes the head's sink, if there are [`Options::sinks`]. The result for a row without live keys, also
+/// where there are no keys at all, is therefore the sink's score, and -inf without sinks.
 ///
 /// # Errors
 /// As [`flash_attention`].
@@ -252,7 +253,7 @@ pub fn flash_attention_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     let operands = &options.operands(q, k)?;
     let ([_, _, keys, _], [_, _, values, _]) = (axes("k", k)?, axes("v", v)?);
     if options.sinks.is_some() && keys == 0 && values == 0 {
-        // Without a block of keys no program runs, and the sinks would be in no sum: one key that nobody sees.
+        // Without a block of keys no program would run, and no sum would include the sinks: pad with one masked key.
         let one = |x: &Array| x.client().zeros(x.dtype(), &[x.shape()[0], x.shape()[1], 1, x.shape()[3]]);
         let none = q.client().zeros(DType::I32, &[q.shape()[0]])?;
         let unseen = Options { lengths: Some(&none), bias: None, segments: None, ..*options };

@@ -122,17 +122,17 @@ pub fn flash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
     }
 }
 
-/// Number of rows whose gradients a program of [`flash_attention_backward`] gathers, and of rows that stream past it at a
-/// time.
+/// Number of rows whose gradients a program of [`flash_attention_backward`] accumulates, and number of rows that it
+/// processes at a time.
 pub fn block_sizes(target: &Target, head_dim: usize) -> (usize, usize) {
     // Two tiles of operands each, probabilities and the gradient by scores share workgroup memory; an eighth more lies
     // between their rows.
     let need = |own: usize, past: usize| {
         let words = 2 * (own + past) * head_dim + 2 * own * past;
-        // The two sums are scratch.
+        // Both accumulators are scratch.
         Need { scratch_bytes: 8 * own * head_dim, ..Need::staged_words(words + words / 8) }
     };
-    // For a CPU, whose inner caches sums of more than 64 KiB leave.
+    // For a CPU: accumulators of more than 64 KiB do not fit the inner caches.
     let widest = if head_dim <= 128 { [128, 128] } else { [64, 64] };
     let all = [widest, [32, 32], [32, 16], [16, 16], [16, 8], [8, 8], [8, 4]];
     choose(Choice::AttentionGradients, target, all.map(|[own, past]| ([own, past], need(own, past)))).into()

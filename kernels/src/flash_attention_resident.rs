@@ -90,8 +90,8 @@ pub fn flash_attention_resident<E: Floating, const BQ: usize, const BK: usize>(
 /// Most bytes of sums that a program keeps.
 const RESIDENT: usize = 64 << 20;
 
-/// Whether five products, a program for each head of keys, take less time than seven spread over all cores: not where there
-/// are so many cores that their number is unknown.
+/// Returns true if five products in one program per head of keys take less time than seven products spread over all
+/// cores. False where the number of cores is unknown (GPUs).
 pub(crate) fn is_worth_it(
     target: &Target,
     [batch, .., queries, d]: [usize; 4],

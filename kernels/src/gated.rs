@@ -22,7 +22,7 @@ pub enum Gate {
 /// The function and its derivative.
 fn activation<A: Wide>(g: Tile<A>, gelu: bool) -> (Tile<A>, Tile<A>) {
     if gelu {
-        // Not `1 + erf`: that is 0 below -6, where Φ is not.
+        // Not `1 + erf`, which rounds to 0 below -6 although Φ is positive there.
         let below = (g * -FRAC_1_SQRT_2).erfc() * 0.5;
         let density = (g * g * -0.5).exp() * (FRAC_1_SQRT_2 / PI.sqrt());
         (g.gelu(), below + g * density)

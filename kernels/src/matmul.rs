@@ -111,7 +111,7 @@ const CPU_BLOCKS: [[usize; 3]; 6] =
 /// Rows up to which a product takes no longer than reading B.
 const FEW: usize = 16;
 
-/// The blocks for a few rows: runs of B in memory as long as leave each core some.
+/// The blocks for a few rows: the longest runs of B in memory that leave work for each core.
 fn few_rows(cores: usize, [g, m, n]: [usize; 3], b_transposed: bool) -> [usize; 3] {
     let (widths, bk) = if b_transposed { ([256, 128, 64], 1024) } else { ([1024, 512, 256], 256) };
     let enough = widths.into_iter().find(|bn| g * n.div_ceil(*bn) >= 2 * cores);
@@ -125,7 +125,7 @@ fn on_cores(cores: usize, [g, m, n, k]: [usize; 4], b_transposed: bool) -> [usiz
     if m <= FEW {
         return few_rows(cores, [g, m, n], b_transposed);
     }
-    // The busiest core's work: blocks are multiplied whole, also those over the edge.
+    // The work of the busiest core: blocks are multiplied whole, also those that overhang the edge.
     let cost = |&[bm, bn, bk]: &[usize; 3]| {
         let programs = g as f64 * (m.div_ceil(bm) * n.div_ceil(bn)) as f64;
         let step = bm * bn * bk + TOUCH * (bm * bk + bk * bn + bm * bn);
@@ -135,21 +135,21 @@ fn on_cores(cores: usize, [g, m, n, k]: [usize; 4], b_transposed: bool) -> [usiz
     *best.expect("there are blocks")
 }
 
-/// The blocks for `g` products `[m, k]·[k, n]` of such elements.
+/// The blocks for `g` products `[m, k]·[k, n]` of elements of this type.
 fn blocks(target: &Target, dtype: DType, extents: [usize; 4], b_transposed: bool) -> [usize; 3] {
     let [_, _, n, _] = extents;
     let matrices = dtype == DType::F16 && target.matrices.is_some_and(|m| m.half.is_some());
     let candidates = [
         target.cores.map(|cores| (on_cores(cores, extents, b_transposed), Need::NOTHING)),
-        // The sums leave their accumulators through workgroup memory: all at once.
+        // All accumulators are copied to workgroup memory at the same time.
         matrices.then_some(([64, 64, 32], Need { staged_bytes: 32 << 10, ..Need::NOTHING })),
         matrices.then_some(([32, 32, 32], Need::NOTHING)),
     ];
     choose(Choice::Matmul, target, candidates.into_iter().flatten().chain([(threads_blocks(n), Need::NOTHING)]))
 }
 
-/// The blocks of threads that hold accumulators in registers, eight by eight each. Where rows of C are no whole vectors, 16
-/// threads along a row write a half of a segment at once.
+/// The blocks for threads that hold eight by eight accumulators in registers each. Where rows of C are not whole
+/// vectors, 16 threads along a row write half a memory segment at once.
 pub(crate) fn threads_blocks(n: usize) -> [usize; 3] {
     if !n.is_multiple_of(4) && n > 64 { [64, 128, 16] } else { [64, 64, 16] }
 }

@@ -87,8 +87,8 @@ const BLOCK: usize = 1024;
 /// Layer norm over the last axis with scale `gamma` and shift `beta`; f32, f16 or bf16, computed in f32.
 ///
 /// # Errors
-/// A scalar, parameters that are no vectors of the row's length, other element types, an epsilon that is NaN, infinite or below
-/// 0; device trouble.
+/// A scalar, parameters that are not vectors of the row's length, other element types, an epsilon that is NaN, infinite
+/// or below 0; device errors.
 ///
 /// ```
 /// use pallas_kernels::norm::layer_norm;

@@ -209,7 +209,7 @@ fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> R
     let n = flat.shape()[1];
     let gamma = parameter("gamma", gamma, n)?;
     floats!("norm_backward", x.dtype(), E => {
-        // Where the number of cores is known, there are as many parts as keep them busy.
+        // Where the number of cores is known, there are enough parts to occupy all of them.
         if n <= WHOLE_ROW && x.client().target().cores.is_some() {
             let parts = busy(x.client());
             let steps = flat.shape()[0].div_ceil(parts * ROWS);
@@ -244,7 +244,7 @@ fn gradients(x: &Array, dx: Array, (dgamma, dbeta): (Array, Array)) -> Result<(A
 /// Gradients of layer norm by x, gamma and beta; f32, f16 or bf16, computed in f32.
 ///
 /// # Errors
-/// Scalars, shapes or element types that do not fit, an epsilon that is NaN, infinite or below 0; device trouble.
+/// Scalars, shapes or element types that do not fit, an epsilon that is NaN, infinite or below 0; device errors.
 ///
 /// ```
 /// use pallas_kernels::norm_backward::layer_norm_backward;

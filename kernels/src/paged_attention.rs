@@ -238,8 +238,8 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
     }
 }
 
-/// Pages of a step and pieces of a page, one of the two being 1: a page, or as much of it as has room in workgroup memory
-/// beside the queries of an item. A core of a CPU takes 128 keys in a step, so that a step's own time does not count.
+/// Pages per step and parts of a page, one of which is 1: a page, or as much of it as fits workgroup memory beside the
+/// queries of a work item. A core of a CPU takes 128 keys per step, so that the overhead of a step does not matter.
 fn pages_of_step(target: &Target, [block, group, page, d]: [usize; 4]) -> [usize; 2] {
     let need = |keys: usize| need(block * group, keys, d);
     let several = target.cores.map(|_| (128 / page.max(1)).max(1)).map(|pages| ([pages, 1], need(pages * page)));

@@ -42,7 +42,7 @@ pub struct Batch {
     pub(crate) items: Array,
     /// Where the parts of each query's result are, if any has several: `[first, stride, count]`, their sum, most parts.
     pub(crate) parts: Option<(Array, usize, usize)>,
-    /// Page and place in it of each query's own key, or why nothing can be appended.
+    /// Page and position in it of each query's own key, or the reason why nothing can be appended.
     pub(crate) slots: std::result::Result<Array, String>,
 }
 
@@ -63,8 +63,9 @@ pub(crate) const PAGES: usize = 6;
 pub(crate) const PART: usize = 7;
 pub(crate) const COLUMNS: usize = 8;
 
-/// Number of queries of an item whose `group` heads each attend to keys in pages: enough to be worth reading the pages, few
-/// enough for registers; on a GPU, their rows and a page's keys and values fit workgroup memory together.
+/// Number of queries of a work item with `group` heads each that attend to keys in pages: enough to amortise reading
+/// the pages, few enough for registers; on a GPU their rows and the keys and values of a page fit workgroup memory
+/// together.
 pub fn block_size(target: &Target, group: usize, page: usize, d: usize) -> usize {
     let most = if group <= 8 { 16 } else { 4 };
     let candidates = [16, 4, 1].into_iter().filter(|block| *block <= most);
@@ -229,7 +230,7 @@ impl<'a> Rows<'a> {
         blocks
     }
 
-    /// Page and place of each query's own key, which is no other query's; else what is wrong.
+    /// Returns the page and the position in it of each query's own key, or a message if two queries have the same one.
     fn slots(&self, page: usize) -> std::result::Result<Vec<usize>, String> {
         let (mut slots, mut owners) = (vec![], HashMap::new());
         for (r, &length) in self.lengths.iter().enumerate() {

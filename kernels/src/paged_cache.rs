@@ -89,9 +89,8 @@ impl PagedCache {
     /// cache is alive.
     ///
     /// # Errors
-    /// Shapes or element types that do not fit; a request with more queries than keys; two queries whose tokens have one place;
-    /// device trouble, after which the
-    /// cache is empty.
+    /// Shapes or element types that do not fit; a request with more queries than keys; two queries whose tokens have
+    /// the same place; device errors, after which the cache is empty.
     #[track_caller]
     pub fn append(&mut self, batch: &Batch, k: &Array, v: &Array) -> Result<()> {
         let [.., d] = self.shape()?;

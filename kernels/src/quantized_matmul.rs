@@ -116,7 +116,7 @@ pub fn matmul_int4_blocks<E: Float>(
     }
 }
 
-/// The blocks for `m` rows and `n` columns on a number of cores, where `group` rows of weights have one scale.
+/// The blocks for `m` rows and `n` columns on a number of cores, where `group` rows of weights share a scale.
 fn on_cores(cores: usize, [m, n, group]: [usize; 3]) -> [usize; 3] {
     match m {
         // A few rows, as when decoding: hardly more work than reading the weights, which stay bytes where a block has one
@@ -131,7 +131,7 @@ fn on_cores(cores: usize, [m, n, group]: [usize; 3]) -> [usize; 3] {
     }
 }
 
-/// The blocks for `m` rows and `n` columns, where `group` rows of weights have one scale.
+/// The blocks for `m` rows and `n` columns, where `group` rows of weights share a scale.
 fn blocks(target: &Target, extents: [usize; 3]) -> [usize; 3] {
     let [_, n, _] = extents;
     let blocks = target.cores.map_or(threads_blocks(n), |cores| on_cores(cores, extents));

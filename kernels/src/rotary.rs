@@ -69,7 +69,7 @@ fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Res
     };
     let flat = x.reshape(&[outer.iter().product(), *s, *d])?;
     let neighbours = pairs == Pairs::Neighbours;
-    // The heads, both halves of them and of the result, the tables, and the result.
+    // Both halves of the heads and of the result, both tables, and the result.
     let need = |rows: usize| Need::live_elements(6 * rows * d);
     let rows = choose(Choice::Rotary, x.client().target(), [64, 8].map(|rows| ([rows], need(rows))));
     let out = floats!("rotary", x.dtype(), E => match rows {

@@ -25,7 +25,7 @@ pub(crate) fn parameter(name: &str, x: &Array, n: usize) -> Result<Array> {
     x.reshape(&[1, n])
 }
 
-/// Refuses an epsilon of norms that is no number from 0 on.
+/// Refuses an epsilon of a norm that is NaN, infinite or negative.
 pub(crate) fn check_epsilon(epsilon: f32) -> Result<()> {
     if epsilon.is_finite() && epsilon >= 0.0 {
         return Ok(());
@@ -33,9 +33,9 @@ pub(crate) fn check_epsilon(epsilon: f32) -> Result<()> {
     Err(Error::Value { message: format!("`epsilon` is {epsilon}, expected a finite number of at least 0") })
 }
 
-/// Number of rows of `n` elements in a block: at most `most`, and so few that every tile on the way finds registers.
+/// Number of rows of `n` elements in a block: at most `most`, and few enough that all tiles fit registers.
 pub(crate) fn rows_of_block(x: &Array, n: usize, most: usize) -> usize {
-    // The rows, what they become, a gradient or a parameter, and the result.
+    // The input rows, the computed rows, a gradient or a parameter, and the result.
     const TILES: usize = 4;
     let smaller = [16, 4, 1].into_iter().filter(|rows| *rows < most);
     let candidates = [most].into_iter().chain(smaller).map(|rows| ([rows], Need::live_elements(TILES * rows * n)));

@@ -46,7 +46,7 @@ pub enum Mask {
     },
     /// Keys of the query's own chunk: `j / size == i / size`. Llama 4's chunked attention is `Mask::causal() & chunked`.
     Chunked {
-        /// Number of queries and keys in a chunk. [`MaskInfo`] refuses a number below 1, by which nothing is seen.
+        /// Number of queries and keys in a chunk. [`MaskInfo`] refuses a size below 1, which would mask every key.
         size: i32,
     },
     /// What an array says.
@@ -253,8 +253,8 @@ impl Mask {
     }
 }
 
-/// A distance between positions, so that positions and their sum with it stay in i32: lists of blocks have room for positions
-/// far below 2³⁰ only, and beyond any of them it makes no difference how far.
+/// Clamps a distance between positions so that sums with positions stay within i32. Positions in lists of blocks are
+/// far below 2³⁰, so a clamped distance masks the same keys.
 fn near(distance: i64) -> i32 {
     distance.clamp(-(1 << 30), 1 << 30) as i32
 }
@@ -367,7 +367,7 @@ impl Lists {
     }
 }
 
-/// Queries and keys of a block that [`MaskInfo::new`] chooses: those of the gradients of heads of 64.
+/// Queries and keys of a block that [`MaskInfo::new`] chooses: the blocks of the gradients for heads of 64.
 pub fn block_sizes(target: &Target) -> [usize; 2] {
     let (own, past) = flash_attention_backward::block_sizes(target, 64);
     choose(Choice::SplashMask, target, [([own, past], Need::NOTHING)])

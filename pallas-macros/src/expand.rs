@@ -410,7 +410,7 @@ fn lasting(ty: &Type, tuned: bool) -> TokenStream {
     }
 }
 
-/// Errors of a call name its line.
+/// Errors of a call have the line of the call.
 pub(crate) fn track_caller(f: &ItemFn) -> Option<TokenStream> {
     let given = f.attrs.iter().any(|a| a.path().is_ident("track_caller"));
     (!given).then(|| quote!(#[track_caller]))

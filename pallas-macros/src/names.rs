@@ -28,7 +28,7 @@ pub(crate) struct Sizes<'a> {
 }
 
 impl Sizes<'_> {
-    /// Adds code of type `u64`; gives its place.
+    /// Adds an expression of type `u64` and returns its index.
     pub(crate) fn outer(&mut self, bits: TokenStream) -> usize {
         self.outer.push(bits);
         self.outer.len() - 1
@@ -100,7 +100,7 @@ impl Names {
         self.dims.contains(name)
     }
 
-    /// A size as a constant of type `Size`; what it can't say is an error.
+    /// Returns a size as a constant of type `Size`; reports an error for a size that cannot be expressed.
     pub(crate) fn dim(&self, sizes: &mut Sizes<'_>, e: &Expr) -> TokenStream {
         let root = sizes.root;
         match e {

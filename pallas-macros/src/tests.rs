@@ -21,7 +21,7 @@ const ITEM: &str = "pub fn k<const BQ: usize, const BK: usize, E: Float>(
 /// Xorshift: the same mutations in every run.
 struct Random {
     state: u64,
-    /// Tokens of all kernels.
+    /// The tokens of all kernels.
     words: Vec<TokenTree>,
 }
 
@@ -43,7 +43,7 @@ fn count(tokens: &TokenStream) -> usize {
     tokens.clone().into_iter().map(|t| 1 + inner(t)).sum()
 }
 
-/// Deletes, doubles, wraps or replaces the token number `at`, counted in depth-first order, or puts another one beside it.
+/// Deletes, duplicates, wraps or replaces token `at`, in depth-first order, or inserts another one beside it.
 fn mutate(tokens: TokenStream, at: &mut isize, random: &mut Random) -> TokenStream {
     let mut out = vec![];
     for token in tokens {
@@ -69,7 +69,7 @@ fn mutate(tokens: TokenStream, at: &mut isize, random: &mut Random) -> TokenStre
                 8 | 9 => out.push(random.word()),
                 10 => out.extend([token, random.word()]),
                 11 => {
-                    // In the place of the token before.
+                    // The token replaces the one before it.
                     let before = out.pop();
                     out.push(token);
                     out.extend(before);
@@ -124,10 +124,10 @@ fn shipped_kernels_get_no_error() {
 
 /// Mutations in CI; `PALLAS_MUTATIONS=100000 cargo test -p pallas-macros --lib hostile -- --nocapture` makes more.
 const FEW: usize = 3_000;
-/// After so long an expansion counts as hanging, on a busy machine too.
+/// Time after which an expansion counts as hanging, long enough for a busy machine.
 const LONGEST: std::time::Duration = std::time::Duration::from_secs(20);
 
-/// All single tokens, inner ones too.
+/// All single tokens, including those inside of groups.
 fn leaves(tokens: TokenStream, out: &mut Vec<TokenTree>) {
     for token in tokens {
         match token {
@@ -159,12 +159,12 @@ fn hostile_tokens_give_tokens() {
             }
         }
         let (text, start) = (format!("#[kernel({a})] {i}"), std::time::Instant::now());
-        // What comes back is tokens that rustc can read, an error at least.
+        // The output is tokens that rustc can read: at least an error.
         let said = match std::panic::catch_unwind(|| kernel_tokens(a, i).to_string()) {
             Err(e) => Some(e.downcast_ref::<String>().cloned().unwrap_or_default()),
             Ok(code) => {
                 expanded += usize::from(!code.contains("compile_error"));
-                // A lone `'` among the tokens is no text that could be read, before or after.
+                // A lone `'` among the tokens is not valid Rust text, neither before nor after the expansion.
                 let readable = code.parse::<TokenStream>().is_ok() || text.parse::<TokenStream>().is_err();
                 (code.is_empty() || !readable).then(|| "no tokens".into())
             }

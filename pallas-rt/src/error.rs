@@ -24,7 +24,7 @@ pub enum Error {
         expected: usize,
         /// The length that was given.
         found: usize,
-        /// The unit of both: `elements` or `bytes`.
+        /// The unit of both numbers: `elements` or `bytes`.
         unit: &'static str,
     },
     /// Elements read or written as another type than they are.
@@ -38,7 +38,7 @@ pub enum Error {
     /// Bytes that are no value of their element type.
     #[error("{message}")]
     Value {
-        /// The value that was found, and its place.
+        /// The value that was found, and its position.
         message: String,
     },
     /// A shape with more elements than memory has addresses.
@@ -67,7 +67,7 @@ pub enum Error {
          client that nobody else holds"
     )]
     Output {
-        /// Its number, from 0.
+        /// Its index, from 0.
         index: usize,
         /// Why not.
         message: String,
@@ -75,11 +75,11 @@ pub enum Error {
     /// Arrays of two clients in one call.
     #[error("{what} lives on {found}, the call runs on {expected}; help: move it with `to_device(&client)`")]
     ForeignClient {
-        /// The array from elsewhere: an operand's name, `the output`.
+        /// The array on the other client: an operand's name, or `the output`.
         what: String,
-        /// The client that it lives on.
+        /// The client that it is on.
         found: String,
-        /// The client that it should live on.
+        /// The client that it should be on.
         expected: String,
     },
     /// The memory limit does not allow an allocation.
@@ -100,7 +100,7 @@ pub enum Error {
         in_use: u64,
         /// The device's name.
         device: String,
-        /// The device's words, if it was not our own limit.
+        /// The message of the device, if the limit is not ours.
         cause: Option<String>,
     },
     /// More than the device has of something.
@@ -108,13 +108,13 @@ pub enum Error {
     Limit {
         /// Of what: `storage buffer bindings of kernel add`.
         what: String,
-        /// The number that was asked for.
+        /// The amount requested.
         asked: u64,
-        /// The number that there is.
+        /// The amount available.
         limit: u64,
         /// The device's name.
         device: String,
-        /// The remedy.
+        /// A suggestion.
         help: &'static str,
     },
     /// Something this device or build does not do at all.
@@ -124,7 +124,7 @@ pub enum Error {
         what: String,
         /// The device's name.
         device: String,
-        /// The remedy.
+        /// A suggestion.
         help: &'static str,
     },
     /// No such device.
@@ -132,7 +132,7 @@ pub enum Error {
     NoDevice {
         /// The request.
         asked: String,
-        /// The devices that there are, or the reason why there is none.
+        /// The available devices, or the reason why there is none.
         found: String,
     },
     /// An environment variable with a value that is not allowed.
@@ -202,7 +202,7 @@ pub struct KernelError {
     pub kernel: String,
     /// The user's line; [`Loc::NONE`] if no line is to blame.
     pub loc: Loc,
-    /// The line that called the kernel; [`Loc::NONE`] if that is not known.
+    /// The line that called the kernel; [`Loc::NONE`] if it is not known.
     pub called: Loc,
     /// The instruction in the IR's text form, or the operand's name; may be empty.
     pub context: String,
@@ -238,7 +238,7 @@ impl Error {
         let (kernel, context) = (kernel.into(), context.into());
         Error::Kernel(Box::new(KernelError { kernel, loc, called: Loc::NONE, context, diag }))
     }
-    /// The same error of a kernel that was called at this line.
+    /// Returns the same error for a kernel that was called at this line.
     pub(crate) fn called_at(mut self, loc: Loc) -> Self {
         if let Error::Kernel(e) = &mut self {
             e.called = loc;

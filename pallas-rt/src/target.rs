@@ -1,22 +1,22 @@
-//! The target of code generation: limits of a device, and how it executes the programs of a kernel.
+//! The target of code generation: limits of a device, and how it executes a kernel.
 //!
-//! Every [`Device`](crate::Device) has a [`Target`]. Shaders are generated for one ([`crate::wgsl`]), and functions that
-//! choose block sizes read one. Numbers that follow from the kind of device ([`Profile`]) are data here
-//! ([`Target::budget`]); prices of operations, which only the placement of shaders needs, are in `wgsl/profile.rs`.
+//! Every [`Device`](crate::Device) has a [`Target`]. Shaders are generated for a target, and functions that choose
+//! block sizes read one. Constants of a kind of device ([`Profile`]) are data here ([`Target::budget`]); operation
+//! costs, which only the placement of shaders uses, are in `wgsl/profile.rs`.
 
-/// The way in which a device executes one program of a kernel.
+/// The method by which a device executes one program of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Profile {
-    /// Native code: one core of the host runs a program; its tiles lie in that core's caches.
+    /// Native code: one core of the host runs a program, whose tiles fit that core's caches.
     Cpu,
-    /// A graphics card: 64 to 256 threads run a program, its tiles lie in their registers, operands of products in
+    /// A graphics card: 64 to 256 threads run a program; its tiles are in their registers, operands of products in
     /// workgroup memory.
     #[default]
     Gpu,
     /// A software adapter (lavapipe, SwiftShader): a program is a loop of one CPU thread over the lanes of a SIMD vector.
     SimtCpu,
-    /// A GPU without registers: every tile lies in workgroup memory or scratch. The second opinion of the tests.
+    /// A GPU without registers for tiles: every tile is in workgroup memory or scratch. Used as a reference in tests.
     Baseline,
 }
 
@@ -38,9 +38,9 @@ impl Profile {
 /// A device's cooperative matrices (tensor cores): products of square matrices, summed in f32.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Matrices {
-    /// Rows and columns where the factors are f16: 8 or 16. `None`: it has no such product.
+    /// Rows and columns for f16 factors: 8 or 16. `None` if there is no such product.
     pub half: Option<u32>,
-    /// Rows and columns where the factors are f32.
+    /// Rows and columns for f32 factors. `None` if there is no such product.
     pub float: Option<u32>,
     /// Greatest number of threads that compute a product together.
     pub lanes: u32,
@@ -55,64 +55,73 @@ pub struct Matrices {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Target {
-    /// The way in which a program is executed.
+    /// The way in which the device executes a program.
     pub profile: Profile,
-    /// Number of cores that run programs side by side; `None` where the driver does not say.
+    /// Number of cores that run programs at the same time; `None` if the driver does not report it.
     pub cores: Option<usize>,
-    /// Bytes of workgroup memory ("VMEM") of one parallel program.
+    /// Maximum bytes of workgroup memory ("VMEM") of one parallel program.
     pub workgroup_bytes: u64,
-    /// Threads of one workgroup, all of which may lie along x.
+    /// Maximum threads of one workgroup, all of which may be along x.
     pub max_threads: u32,
-    /// Workgroups of a dispatch along one axis.
+    /// Maximum workgroups of a dispatch along one axis.
     pub max_workgroups_per_axis: u32,
-    /// Loop iterations after which the driver silently stops an invocation, if it is known to do so.
+    /// Loop iterations after which the driver silently stops an invocation; `None` if no such limit is known.
     pub max_loop_iterations: Option<u32>,
-    /// Storage buffers one kernel can bind.
+    /// Maximum storage buffers that a kernel can bind.
     pub storage_bindings: u32,
-    /// Bytes of one storage buffer binding.
+    /// Maximum bytes of one storage buffer binding.
     pub max_binding_bytes: u64,
-    /// Bytes of one buffer.
+    /// Maximum bytes of one buffer.
     pub max_buffer_bytes: u64,
-    /// Bytes of a uniform binding.
+    /// Maximum bytes of a uniform binding.
     pub max_uniform_bytes: u64,
-    /// Smallest and largest subgroup; subgroup operations are certain only where they agree. `None`: no such operations.
+    /// Smallest and largest subgroup size; subgroup operations are used only if they are equal. `None`: no such
+    /// operations.
     pub subgroup: Option<(u32, u32)>,
-    /// Lanes of a SIMD vector, where the threads of a workgroup of that size run in lockstep without barriers.
+    /// Lanes of a SIMD vector, if the threads of a workgroup of that size run in lockstep and need no barriers.
     pub lanes: Option<u32>,
-    /// Products that the threads of a subgroup compute together, where kernels use them. `PALLAS_PROFILE=gpu` turns
-    /// them off.
+    /// Cooperative matrix products of a subgroup, if kernels use them. `PALLAS_PROFILE=gpu` turns them off.
     pub matrices: Option<Matrices>,
-    /// Is true if shaders have a 16-bit float type.
+    /// True if shaders have a 16-bit float type.
     pub has_f16: bool,
-    /// Is true if kernels can be timed on the device.
+    /// True if kernels can be timed on the device.
     pub has_timestamps: bool,
-    /// Is true if 64-bit element types are there (f64, i64, u64).
+    /// True if the device supports 64-bit element types (f64, i64, u64).
     pub has_64_bit: bool,
 }
 
-/// Resources of one program, which block sizes follow from.
+/// Resources of one program, from which block sizes are chosen; see [`Target::budget`].
+///
+/// ```
+/// use pallas_rt::Target;
+///
+/// // The largest square blocks whose two f32 factors fit workgroup memory.
+/// let budget = Target::webgpu().budget();
+/// let fits = |&block: &u64| 2 * block * block * 4 <= budget.staged_bytes;
+/// assert_eq!([64, 32, 16].into_iter().find(fits), Some(32));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
-    /// Bytes of the tiles that threads share: operands of products, and what is summed across threads.
+    /// Bytes of the tiles that threads share: operands of products, and tiles that are reduced across threads.
     ///
-    /// Workgroup memory on a GPU. No limit where products read arrays and caches themselves.
+    /// The size of workgroup memory on a GPU. Unlimited where products read arrays and caches directly.
     pub staged_bytes: u64,
-    /// Elements of the tiles that are alive at once in elementwise code and reductions of rows.
+    /// Elements of the tiles that are live at the same time in elementwise code and row reductions.
     ///
-    /// On a GPU 64 registers of each of 256 threads, on a software adapter of each of 64. No limit on the CPU, whose
-    /// elementwise code runs over strips of a tile.
+    /// 64 registers of each of 256 threads on a GPU, of each of 64 threads on a software adapter. Unlimited on the CPU,
+    /// whose elementwise code processes a tile in strips.
     pub live_elements: usize,
-    /// Number of programs that keeps the device busy.
+    /// Number of programs that occupies the whole device.
     ///
-    /// Four for each core where the number of cores is known, so that no core waits for the last programs of another;
-    /// 256 elsewhere, as a core of a GPU runs several workgroups at once.
+    /// Four per core if the number of cores is known, so that cores finish at about the same time; 256 otherwise, since
+    /// a core of a GPU runs several workgroups at once.
     pub programs: usize,
-    /// Is true if both sides of a branch are executed, since threads are lanes of one vector.
+    /// True if both sides of a branch are executed, since threads are lanes of one vector.
     pub lockstep: bool,
 }
 
 impl Target {
-    /// The host: nothing but memory is scarce.
+    /// The host, on which only memory is limited.
     pub(crate) fn host() -> Target {
         Target {
             profile: Profile::Cpu,
@@ -130,7 +139,7 @@ impl Target {
         }
     }
 
-    /// The limits that WebGPU promises everywhere.
+    /// The limits that WebGPU guarantees on every device.
     pub fn webgpu() -> Target {
         Target {
             profile: Profile::Gpu,
@@ -152,7 +161,7 @@ impl Target {
         }
     }
 
-    /// Resources of one program on this kind of device.
+    /// Returns the resources of one program on this kind of device.
     pub fn budget(&self) -> Budget {
         let (staged_bytes, live_elements) = match self.profile {
             Profile::Cpu => (u64::MAX, usize::MAX),
@@ -163,7 +172,7 @@ impl Target {
         Budget { staged_bytes, live_elements, programs, lockstep: self.profile == Profile::SimtCpu }
     }
 
-    /// Name of the profile, `gpu_coop` for a GPU with cooperative matrices.
+    /// Returns the name of the profile: `gpu_coop` for a GPU with cooperative matrices.
     pub fn name(&self) -> &'static str {
         match (self.profile, self.matrices) {
             (Profile::Gpu, Some(_)) => "gpu_coop",

@@ -1,7 +1,7 @@
-//! Texts of the shipped kernels, in small blocks: what hostile input is made of (`lang::random::hostile` of pallas-rt).
+//! Texts of the shipped kernels in small blocks: the corpus of hostile input (`lang::random::hostile` of pallas-rt).
 //!
-//! `UPDATE_EXPECT=1 cargo test -p pallas --no-default-features --test all corpus` writes them anew. Older texts serve as
-//! well, so a change of a kernel need not be followed.
+//! `UPDATE_EXPECT=1 cargo test -p pallas --no-default-features --test all corpus` regenerates them. Older texts are
+//! also valid, so it is not necessary after every change of a kernel.
 use crate::shaders::{GROUPS, shipped};
 use pallas_rt::Explanation;
 use pallas_rt::ir::{Kernel, verify};
@@ -10,11 +10,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/pallas-rt/src/lang/random/hostile/shipped.txt");
-/// Longer texts, and kernels that compute more elements, take too long for what little they add.
+/// Longer texts and kernels with more elements would take too long for the coverage that they add.
 const LINES: usize = 150;
 const ELEMENTS: usize = 10_000;
 
-/// The text with sizes so many times smaller.
+/// Returns the text with sizes divided by a factor.
 fn shrunk(text: &str, factor: u64) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -33,7 +33,7 @@ fn shrunk(text: &str, factor: u64) -> String {
     out + rest
 }
 
-/// The kernel in the smallest blocks in which it is one, if they are small enough.
+/// Returns the kernel with the smallest blocks for which it is valid, if it is small enough.
 fn small(text: &str) -> Option<String> {
     let fits = |text: &String| {
         let kernel = text.parse::<Kernel>().ok().filter(|kernel| verify(kernel).is_ok())?;

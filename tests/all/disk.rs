@@ -19,7 +19,8 @@ impl Folder {
         let entry = |file: std::fs::DirEntry| (file.file_name() != "secret").then(|| file.path());
         std::fs::read_dir(&self.0).map_or_else(|_| vec![], |files| files.flatten().filter_map(entry).collect())
     }
-    /// Writes an entry as its own user can: with the tag that the folder's secret gives its name and contents.
+    /// Writes an entry as a process of the same user can: with the tag that the folder's secret gives its name and
+    /// contents.
     #[cfg(feature = "gpu")]
     fn forge(&self, path: &Path, body: &str) {
         use sha2::{Digest, Sha256};
@@ -244,7 +245,7 @@ fn an_entry_that_somebody_changed_is_made_again() {
     for (changed, path) in folder.entries().into_iter().enumerate() {
         let entry = std::fs::read_to_string(&path).expect("an entry");
         let (tag, body) = entry.split_once('\n').expect("a first line");
-        // The kernel that multiplies by 1 shall multiply by 3, in a hundred thousand elements.
+        // Changes the kernel so that it multiplies by 3 instead of 1, in a hundred thousand elements.
         let other = body.replace("const 1.0", "const 3.0").replace("0:8", "0:100000");
         let sum: String = Sha256::digest(&other).iter().map(|b| format!("{b:02x}")).collect();
         let first_line = if changed == 0 { &sum } else { tag };

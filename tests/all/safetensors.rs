@@ -78,7 +78,7 @@ fn below(state: &mut u64, n: usize) -> usize {
     ((z ^ (z >> 31)) % n.max(1) as u64) as usize
 }
 
-/// Changes a number, a word, a byte or the length of a file.
+/// Changes a number, a word, a byte, or the length of a file.
 fn mutate(file: &mut Vec<u8>, random: &mut u64) {
     const NUMBERS: [&str; 9] =
         ["0", "1", "3", "7", "-1", "4294967296", "9223372036854775807", "18446744073709551615", "1e999"];
@@ -90,7 +90,7 @@ fn mutate(file: &mut Vec<u8>, random: &mut u64) {
     };
     match below(random, 10) {
         kind @ 0..6 if file.len() > 8 => {
-            // A run of digits, or of letters, of the header; the length in front follows.
+            // A run of digits or letters in the header, which comes after the length.
             let range = header(file);
             let fits = |b: &u8| if kind < 3 { b.is_ascii_digit() } else { b.is_ascii_alphabetic() || *b == b'_' };
             let starts: Vec<usize> =
@@ -125,7 +125,7 @@ fn hostile_files_are_loaded_or_refused() {
     let real = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/minilm_attention.safetensors");
     let real = std::fs::read(real).expect("part of the repository");
     let header = u64::from_le_bytes(real[..8].try_into().expect("eight bytes")) as usize;
-    // The real header, with data of its length: nothing but zeros, so that it is written in a moment.
+    // The real header with zeros of the right length as data, which are fast to write.
     let metadata = HEADER.replacen('{', r#"{"__metadata__":{"made":"here"},"#, 1);
     let seeds = [file(HEADER, &[1; 11]), file(&metadata, &[0; 11]), real[..8 + header].to_vec(), file(r#"{}"#, &[])];
     let (mut loaded, mut refused) = (0u64, 0u64);

@@ -60,7 +60,7 @@ groups! {
 /// For every kind of device: a kernel's shader is valid, its threads meet where they must, and nowhere else.
 fn validate_all(explanation: &Explanation) {
     assert!(!explanation.kernels.is_empty());
-    // Blocks are the CPU's here.
+    // Block sizes are those of the CPU here.
     let plain = Target { workgroup_bytes: 256 << 10, ..Target::webgpu() };
     let matrices = Matrices { half: Some(16), float: Some(8), lanes: 32 };
     let targets = Profile::SHADERS.map(|profile| Target { profile, ..plain });

@@ -260,7 +260,7 @@ fn gradients_of_flash_attention_fit_on_a_software_adapter() {
     }
 }
 
-/// Kernels choose block sizes by the rule of `blocks.rs`, which alone has rows for kinds of devices.
+/// Kernels choose block sizes by the rule of `blocks.rs`, the only file with rows for kinds of devices.
 #[test]
 fn no_kernel_names_a_profile() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/src");

@@ -21,7 +21,7 @@ pub fn gpu() -> Option<Client> {
     }
 }
 
-/// A GPU with `kib` KiB of workgroup memory, which need not be there.
+/// A target with `kib` KiB of workgroup memory, for a GPU that need not be present.
 pub fn gpu_target(kib: u64) -> Target {
     Target { workgroup_bytes: kib << 10, has_64_bit: true, ..Target::webgpu() }
 }

@@ -1,4 +1,5 @@
-//! The house rules, as tests. What they allow is data at the top; an exception that nothing needs any more fails too.
+//! The rules for sources, as tests. Exceptions are data at the top of this file; one that is no longer needed fails as
+//! well.
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -8,7 +9,8 @@ use syn::visit::{self, Visit};
 const LAYERS: &[&str] = &[
     "error", "disk", "interp", "passes", "cpu", "target", "wgsl", "device", "array", "exec", "lang", "launch", "guide",
 ];
-/// Imports that close a circle of pallas-rt's folders, or are against the order of [`LAYERS`], each with its reason.
+/// Imports that close a cycle between folders of pallas-rt, or go against the order of [`LAYERS`], each with its
+/// reason.
 const UPWARD: &[(&str, &str, &str)] = &[("cpu/plan", "cpu/jit", "a step keeps the machine code of its chain")];
 /// Files with more than 500 lines, each with its reason.
 const LONG: &[(&str, &str)] = &[("pallas-rt/ir/src/scalar/table.rs", "the table: one row an operation")];
@@ -16,7 +18,7 @@ const LONG: &[(&str, &str)] = &[("pallas-rt/ir/src/scalar/table.rs", "the table:
 const GPU_FEATURE: &[&str] = &["pallas-rt/src/array/mod.rs", "pallas-rt/src/device/mod.rs", "pallas-rt/src/lib.rs"];
 /// Modules of pallas-rt that name wgpu.
 const NAMES_WGPU: &[&str] = &["array", "device"];
-/// Folders of pallas-rt that are given what they need: no state of a thread decides what they do.
+/// Folders of pallas-rt that use no thread-local state, so that their behaviour depends on their arguments only.
 const WITHOUT_THREAD_LOCALS: &[&str] = &["device", "exec"];
 
 /// The folder of the workspace.
@@ -27,13 +29,13 @@ fn root() -> PathBuf {
     here.ancestors().find(is_workspace).expect("a package of the workspace").to_path_buf()
 }
 
-/// Every file below a folder with one of these extensions, build folders and hidden ones left out.
+/// Returns every file below a folder with one of these extensions, without build folders and hidden ones.
 fn files(dir: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     let mut out = vec![];
     for entry in std::fs::read_dir(dir).expect("a folder of the repository") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // Cargo marks its build folders.
+        // Cargo marks its build folders by this file.
         let built = name == "target" || path.join("CACHEDIR.TAG").exists();
         if path.is_dir() && !built && !name.starts_with('.') {
             out.extend(files(&path, extensions));
@@ -70,14 +72,14 @@ fn crates() -> Vec<(String, PathBuf)> {
     found
 }
 
-/// The paths and macros that a file names, tests left out.
+/// The paths and macros that a file names, without tests.
 struct Imports {
     /// The module that the visited code is in.
     module: Vec<String>,
-    /// From the crate's root; those of other crates begin with `::`.
+    /// Paths from the crate's root; those of other crates begin with `::`.
     paths: BTreeSet<Vec<String>>,
     macros: BTreeSet<String>,
-    /// Modules of the file that are compiled for tests alone.
+    /// Modules of the file that are compiled for tests only.
     tests: BTreeSet<Vec<String>>,
     /// Modules written in the file itself.
     inline: BTreeSet<String>,
@@ -102,7 +104,7 @@ impl Imports {
         found.visit_file(&parsed);
         found
     }
-    /// Adds a path as written, from the crate's root.
+    /// Adds a path as written, converted to a path from the crate's root.
     fn add(&mut self, segments: Vec<String>) {
         let mut at: Vec<String> = match segments[0].as_str() {
             "self" | "super" => self.module.clone(),
@@ -113,7 +115,7 @@ impl Imports {
             && at.is_empty()
             && rest.peek().is_some_and(|s| s != "super")
         {
-            // The name of a crate, or of what stands in this module: an import says where that is from.
+            // A crate, or an item of this module. The import of such an item is visited by itself.
             at.push(String::from("::"));
         }
         while rest.next_if(|s| s == "super").is_some() {
@@ -165,7 +167,7 @@ impl<'a> Visit<'a> for Imports {
     }
     fn visit_macro(&mut self, m: &'a syn::Macro) {
         self.macros.extend(m.path.segments.last().map(|s| s.ident.to_string()));
-        // Paths in what a macro is given: `crate :: cpu :: run`.
+        // Paths in the arguments of a macro: `crate :: cpu :: run`.
         let text = m.tokens.to_string().replace(" :: ", "::");
         let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
         for word in text.split(|c: char| !is_name(c)).filter(|w| w.starts_with("crate::") || w.starts_with("super::")) {
@@ -181,13 +183,13 @@ impl<'a> Visit<'a> for Imports {
     }
 }
 
-/// The modules of a crate, tests left out.
+/// The modules of a crate, without tests.
 struct Crate {
     modules: BTreeMap<PathBuf, Imports>,
-    /// Names that `lib.rs` hands on -> their paths; its modules without files, which hand on as well.
+    /// Names that `lib.rs` re-exports -> their paths; its inline modules, which re-export as well.
     root: BTreeMap<String, Vec<String>>,
     inline: BTreeSet<String>,
-    /// Whether `lib.rs` is compiled differently with wgpu.
+    /// True if `lib.rs` is compiled differently with wgpu.
     gpu_feature: bool,
 }
 
@@ -202,7 +204,7 @@ impl Crate {
             files(src, &["rs"]).into_iter().map(|f| (f.clone(), Imports::of(&f, module(&f)))).collect();
         let tests: BTreeSet<Vec<String>> = modules.values().flat_map(|m| m.tests.clone()).collect();
         modules.retain(|_, m| !tests.iter().any(|t| m.module.starts_with(t)));
-        // `pub use array::{Array, ..}`: who names `crate::Array` imports `array`.
+        // `pub use array::{Array, ..}`: a file that names `crate::Array` imports `array`.
         let mut names = BTreeMap::new();
         let lib = modules.remove(&src.join("lib.rs")).expect("a library");
         for path in lib.paths {
@@ -224,7 +226,7 @@ impl Crate {
             [] => vec![],
         }
     }
-    /// Imports between parts of a folder, which are names of its folders or files, and the files they stand in.
+    /// Imports between parts of a folder, which are names of folders or files in it, with the files that have them.
     fn imports(&self, folder: &[String], parts: &BTreeSet<String>) -> BTreeMap<(String, String), BTreeSet<String>> {
         let mut found: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
         let part = |module: &[String]| {
@@ -343,7 +345,7 @@ fn folders_import_each_other_in_no_circle() {
                     nested.remove(exception);
                 }
             }
-            // Take away what none imports, and what imports none, until all that is left are circles.
+            // Remove parts that nothing imports, and parts that import nothing, until only cycles are left.
             let mut before = usize::MAX;
             while imports.len() < before {
                 before = imports.len();
@@ -386,7 +388,7 @@ fn what_a_launch_does_depends_on_no_thread() {
 
 #[test]
 fn no_file_names_a_folder_of_one_machine() {
-    // In parts, so that this file does not.
+    // Split, so that this file does not contain them.
     let folders = [concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/")];
     for path in files(&root(), &["rs", "md", "toml", "sh", "py", "patch", "stderr"]) {
         let text = text(&path);
@@ -406,7 +408,7 @@ fn the_architecture_shows_an_operation_as_it_is() {
     assert!(page.contains("+    roll: Roll;\n") && text(&ops.join("mod.rs")).contains("\n    roll: Roll;\n"));
 }
 
-/// The signature up to its result, or the field, that begins after each `pub ` of a text.
+/// The signature up to its result, or the field, after each `pub ` of a text.
 fn public_parts(text: &str) -> impl Iterator<Item = &str> {
     text.split("\n").flat_map(|line| line.find("pub ").map(|_| line)).chain(text.split("pub fn ").skip(1)).map(|part| {
         let end = part.find(['{', ';']).unwrap_or(part.len());

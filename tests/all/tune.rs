@@ -185,7 +185,7 @@ fn winners(folder: &Path) -> Vec<PathBuf> {
     files.filter(|path| path.to_string_lossy().contains("tuned-")).collect()
 }
 
-/// The tag that the folder's secret gives an entry: an HMAC-SHA256 (RFC 2104) over its name and contents.
+/// The tag of an entry with the folder's secret: an HMAC-SHA256 (RFC 2104) of its name and contents.
 fn tag(folder: &Path, entry: &Path, body: &str) -> String {
     let secret = std::fs::read(folder.join("secret")).expect("made with the first entry");
     let padded = |byte: u8| -> Vec<u8> { (0..64).map(|i| secret.get(i).unwrap_or(&0) ^ byte).collect() };

@@ -291,6 +291,6 @@ fn small_launches_start_no_thread() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text.lines().find_map(|line| line.split_once("threads ")).expect("it says how many").1;
     let [before, small, large] = line.split_whitespace().collect::<Vec<_>>()[..] else { panic!("three: {line}") };
-    // Three of the pool, and the one whose launches go on after their call.
+    // Three threads of the pool, and the queue's thread.
     assert!(before == small && large.parse::<usize>() == Ok(before.parse::<usize>().unwrap_or(0) + 4), "{line}");
 }

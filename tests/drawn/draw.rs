@@ -295,7 +295,7 @@ impl Draw {
         });
         Stmt::For { var, name, range: [lo, hi], step, reverse, inclusive, body }
     }
-    /// A `match` of a number that the host or each program knows.
+    /// A `match` of a host number or of a run-time number.
     fn arms(&mut self) -> Stmt {
         let (form, staged) = if self.dice.one_in(3) { (Form::Host, 0) } else { (Form::Scalar, 1) };
         let on = self.value((Elem::Int, form), 2);

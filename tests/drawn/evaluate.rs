@@ -10,7 +10,7 @@ pub(super) type Value = Vec<f64>;
 /// Elements of a tile, row by row.
 const ELEMENTS: usize = 8;
 const COLUMNS: usize = 4;
-/// Elements of a row of the block that the table chooses, and of the large scratch.
+/// Elements of a row of the block that the table selects, and of the large scratch.
 const WIDTH: usize = 6;
 const ROOM: usize = 8;
 
@@ -55,7 +55,7 @@ impl State {
         let room = (0..4 * ROOM).map(|i| (i % ROOM * 3 + i / ROOM) as f64).collect();
         State { ints, floats, table, far, near, old, n, flag, wide, program, memo, room, stored, vars, closures }
     }
-    /// Where the elements of a window of the large scratch are.
+    /// The positions of the elements of a window of the large scratch.
     fn room(&mut self, at: &[Node; 2]) -> [usize; ELEMENTS] {
         let [row, column] = at.each_ref().map(|x| self.value(x)[0] as i32);
         let (row, column) = ((row & 3).min(2) as usize, (column & 7).min(4) as usize);
@@ -276,7 +276,7 @@ fn each(args: &[Value], f: impl Fn(&[f64]) -> f64) -> Value {
     (0..n).map(|i| f(&args.iter().map(|a| a[i % a.len()]).collect::<Vec<_>>())).collect()
 }
 
-/// A tile by its rows and columns.
+/// Returns a tile by its rows and columns.
 fn moved(f: impl Fn(usize, usize) -> f64) -> Value {
     (0..ELEMENTS).map(|i| f(i / COLUMNS, i % COLUMNS)).collect()
 }

@@ -145,7 +145,7 @@ impl Draw {
             }
         }
     }
-    /// An entry of the table that need not be there, behind the question whether it is.
+    /// An entry of the table that may not exist, after a test that it does.
     fn above(&mut self) -> Node {
         let (at, n) = (self.leaf((Elem::Int, Form::Scalar)), self.dice.below(2) as i32 - 1);
         node((Elem::Bool, Form::Scalar), Expr::Above(Box::new(at), n))
@@ -215,7 +215,7 @@ impl Draw {
             _ => self.arithmetic(ty, depth),
         }
     }
-    /// Elements of computed tiles in other places.
+    /// Operations that move elements of computed tiles.
     fn structural(&mut self, ty: Ty, depth: usize) -> Node {
         let axis = self.dice.below(2);
         let op = match self.dice.below(7) {

@@ -60,15 +60,15 @@ pub(super) enum Op {
     /// Along axis 0, 1 or both.
     Reverse(usize),
     CumSum,
-    /// The first from a column on, then the second's first columns; or rows.
+    /// The first operand from a column on, then the first columns of the second; or the same with rows.
     Join(usize, usize),
-    /// By a place along an axis, up or down; a number comes in.
+    /// Shifted by one position along an axis, up or down; a number fills the gap.
     Shift(usize, bool),
     /// Other rows of the same elements, transposed.
     Turn,
-    /// The first's elements along an axis where the second says.
+    /// Elements of the first operand along an axis, at the positions that the second gives.
     Take(usize),
-    /// Two slices of one computed tile of both, the second perhaps of every other column.
+    /// Two slices of one tile computed from both operands, the second slice possibly of every other column.
     Halves([usize; 2], usize),
     /// Over an axis, stretched again.
     Along(usize),
@@ -88,9 +88,9 @@ pub(super) enum Input {
     Ints,
     Floats,
     Memo,
-    /// The first array again, in blocks from its end.
+    /// The first array again, in blocks counted from its end.
     Near,
-    /// What the scattered output takes over.
+    /// The input that the scattered output aliases.
     Old,
     N,
     Program,
@@ -110,7 +110,7 @@ pub(super) enum Expr {
     Apply(Op, Vec<Node>),
     /// A window of the block that the table chose, from two run-time positions.
     Window(Box<[Node; 2]>),
-    /// Two slices of the block that the table chose times a scalar.
+    /// Two slices of the product of a scalar and the block that the table selects.
     Cut(Box<Node>, [[usize; 2]; 2]),
     /// A window of the large scratch, at run-time positions.
     Room(Box<[Node; 2]>),
@@ -122,18 +122,19 @@ pub(super) enum Expr {
     If(Box<[Node; 3]>),
     /// A closure of one parameter.
     Call(Place, Box<Node>),
-    /// Whether the table has an entry at a run-time position, above a number: it faults where both sides are asked.
+    /// True if the table has an entry at a run-time position and it is above a number. Faults if both sides are
+    /// evaluated.
     Above(Box<Node>, i32),
 }
 
-/// What an arm of a `match` takes.
+/// The pattern of an arm of a `match`.
 #[derive(Clone, Debug)]
 pub(super) enum Pattern {
     Number(i32),
     Either(i32, i32),
     Within(i32, i32),
     From(i32),
-    /// Under a name, where the condition holds.
+    /// A name, with a guard.
     Where {
         var: usize,
         name: String,
@@ -241,7 +242,7 @@ pub(super) enum Stmt {
 /// A kernel's body.
 pub(super) struct Program {
     pub(super) wide: bool,
-    /// Whether the floats take over their input's memory.
+    /// True if the output of floats aliases its input.
     pub(super) alias: bool,
     pub(super) body: Block,
 }

@@ -18,12 +18,12 @@ impl Node {
     fn number(&self, n: i32) -> String {
         if self.ty.0 == Elem::Float { format!("{n}.0") } else { n.to_string() }
     }
-    /// Text, and how tightly it binds.
+    /// Text and precedence.
     fn parts(&self) -> (String, u8) {
         const ATOM: u8 = 9;
         match &self.expr {
             Expr::Literal(n) => (self.number(*n), if *n < 0 { 8 } else { ATOM }),
-            // A literal whose type only its default decides can't stand left of an operator or comparison.
+            // A literal without a suffix can't be the left operand of an operator or comparison.
             Expr::Constant(n) if self.ty.1 == Form::Host => (format!("{n}i32"), ATOM),
             Expr::Constant(n) => (format!("scalar({n}{})", if self.ty.0 == Elem::Int { "i32" } else { ".0f32" }), ATOM),
             Expr::Full(n) => {
@@ -63,7 +63,7 @@ impl Node {
             Expr::Apply(op, args) => self.apply(*op, args),
         }
     }
-    /// What a load reads.
+    /// The view that a load reads.
     fn view(&self) -> String {
         match &self.expr {
             Expr::Window(at) => {
@@ -75,7 +75,7 @@ impl Node {
     }
     fn apply(&self, op: Op, args: &[Node]) -> (String, u8) {
         let infix = |sign: &str, level: u8| {
-            // Comparisons do not associate; the others do to the left.
+            // Comparisons do not associate; the other operators associate to the left.
             let (left, right) = (args[0].tight(if level == 2 { 3 } else { level }), args[1].tight(level + 1));
             (format!("{left} {sign} {right}"), level)
         };
@@ -132,7 +132,7 @@ impl Node {
     }
     fn text(&self) -> String {
         let text = self.parts().0;
-        // An `if` stands alone without parentheses.
+        // As a statement an `if` has no parentheses.
         match &self.expr {
             Expr::If(_) => text[1..text.len() - 1].to_string(),
             _ => text,
@@ -279,7 +279,7 @@ impl Printer {
     }
 }
 
-/// `ALIAS` stands for what the floats take over.
+/// `ALIAS` is replaced by the alias of the output of floats.
 const SIGNATURE: &str = "    #[block([N, W] => [2, 4], |i| (i, 0), fill = 7)] p: In<i32>, #[block([N, W] => [2, 4], |i| (i, 0), fill = -2.0)] q: In<f32>,
     #[prefetch([T])] table: Prefetch<i32>, #[block([L, V] => [4, 6], |i| (table.at(i), 0), fill = -5)] far: In<i32>,
     #[block([N, W] => [2, 4], |i| (cdiv(N, 2) - 1 - i, 0), fill = 6)] near: In<i32>,
@@ -290,7 +290,7 @@ const SIGNATURE: &str = "    #[block([N, W] => [2, 4], |i| (i, 0), fill = 7)] p:
 ";
 
 impl Program {
-    /// The kernel of this number.
+    /// Returns the kernel of this number.
     pub(super) fn source(&self, number: usize) -> String {
         let mut printer = Printer { out: String::new(), depth: 1 };
         printer.stmts(&self.body);

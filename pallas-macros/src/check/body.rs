@@ -149,7 +149,7 @@ impl Walk {
         let shapes: Vec<Vec<Dim>> = shapes.iter().map(|s| self.normal(s)).collect();
         let shapes: Vec<&[Dim]> = shapes.iter().map(|s| &s[..]).collect();
         let op = op.into();
-        // The user's word for the operation: the IR has one for several.
+        // The user's name of the operation: several names share one operation of the IR.
         let words = |text: String| text.replace(&format!("`{}`", op.name()), &format!("`{}`", at.to_token_stream()));
         let rule = op.infer(&shapes, &self.facts);
         self.judged(rule.map_err(|d| Diag { message: words(d.message), ..d }), at, operands)

@@ -189,7 +189,7 @@ impl Walk {
     }
 }
 
-/// `a..b`, `a..=b`, `.step_by(..)` and `.rev()` of it: a `for` over them is recorded.
+/// `a..b`, `a..=b`, and `.step_by(..)` and `.rev()` of them: a `for` over these is recorded.
 fn is_range(e: &Expr) -> bool {
     match bare(e) {
         Expr::Range(r) => r.start.is_some() && r.end.is_some(),

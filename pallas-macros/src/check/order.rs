@@ -84,7 +84,7 @@ impl Early {
     }
 }
 
-/// How an output or scratch is begun, instead of by one program of the parallel axis `axis`.
+/// Returns the hint for memory that one program of the parallel axis `axis` initialises: how to initialise it instead.
 fn begin_help(p: &Parameter, options: &Options, axis: usize) -> String {
     let others = (0..options.grid.len()).filter(|&other| other != axis);
     let map = p.block.as_ref().and_then(|b| b.map.as_ref()).filter(|map| map.inputs.len() == options.grid.len());

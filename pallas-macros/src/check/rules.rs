@@ -13,7 +13,7 @@ use syn::{Expr, ExprCall, ExprMethodCall};
 /// Shapes do not depend on element types: one stands for all.
 const ANY: DType = DType::F32;
 
-/// A kind of argument -> what the check knows of it, if anything; the operand, if it is one, and where it is written.
+/// A kind of argument -> its statically known value, if any; the operand and its expression, if it is one.
 macro_rules! argument {
     (Axis $arg:ident $rank:ident) => {
         $arg.0.axis()
@@ -169,8 +169,8 @@ impl Walk {
     fn shape_method(&mut self, dims: &[Dim], m: &ExprMethodCall, args: &[Value], exprs: &[&Expr]) -> Option<Value> {
         let (name, rank) = (m.method.to_string(), dims.len());
         let given: Vec<(&Value, &Expr)> = args.iter().zip(exprs[1..].iter().copied()).collect();
-        /// A method that an operation's file declares -> its check, if it is this one. Unknown arguments make an
-        /// unknown result.
+        /// A method declared in an operation's file -> its check, if the names are equal. An argument that is not known
+        /// makes the result unknown.
         macro_rules! declared {
             ($doc:tt $name:ident $Class:ident ($($arg:ident: $Kind:ident),*) $Element:ident { $op:expr }) => {
                 if let (stringify!($name), [$($arg),*]) = (name.as_str(), &given[..]) {

@@ -167,7 +167,7 @@ fn what_can_not_fit_is_said() {
     assert_eq!(said("let a = y + z; let b = dot(y, y); out.store(z);").len(), 3, "all mistakes at once");
 }
 
-/// What is said about an accumulator that one program of an axis begins, under these semantics.
+/// Returns the messages for an accumulator that one program of an axis initialises, under these semantics.
 fn said_of_begun(semantics: &str, axis: usize, memory: &str) -> String {
     let attr = parse(&format!("grid = (R, cdiv(C, 4)), semantics = ({semantics})"));
     let item = parse(&format!(

@@ -97,7 +97,7 @@ impl Rewrite {
             quote_spanned!(sp=> #[allow(unused_imports, reason = "staged values compare without")] use #root::HostCmp as _; #lhs.#f #args),
         );
     }
-    /// `&&` and `||` with a right side that may do more than compute: a region in which only that side is.
+    /// `&&` and `||` whose right side may do more than compute: only the right side is inside the region.
     fn short_circuit(&mut self, mut b: syn::ExprBinary, e: &mut Expr) {
         let (sp, and) = (b.op.span(), matches!(b.op, BinOp::And(_)));
         self.visit_expr_mut(&mut b.left);
@@ -158,7 +158,8 @@ fn arithmetic(op: &BinOp) -> bool {
     )
 }
 
-/// Whether an expression of run-time values surely neither faults nor changes anything: it may be computed in vain.
+/// Returns true if evaluating an expression of run-time values can neither fault nor change anything, so that it may be
+/// computed although its result is not needed.
 fn effectless(e: &Expr) -> bool {
     match e {
         Expr::Lit(_) | Expr::Path(_) => true,

@@ -87,7 +87,8 @@ impl Rewrite {
         let mut g = proc_macro2::Group::new(proc_macro2::Delimiter::Parenthesis, quote!(#c));
         g.set_span(sp);
         let root = self.at(m);
-        // Where a side is a wrong number, these are wrong for the same reason, which rustc says once at one place.
+        // Where a side of an `if` is a host number, these types are wrong for the same reason; rustc reports it once,
+        // at one place.
         let at = Span::mixed_site().located_at(number.unwrap_or(sp));
         let [leave, finish, value] = ["leave", "finish", "value"].map(|name| Ident::new(name, at));
         let inner = quote_spanned!(m=>
@@ -104,7 +105,8 @@ impl Rewrite {
         );
         *e = braced(sp, inner);
     }
-    /// A side of an `if`: the number that it gives stands in a call of its own, which errors then point at. Gives its place.
+    /// A side of an `if`: a host number that it yields becomes an argument of its own call, so that errors point at it.
+    /// Returns its span.
     fn side(&mut self, block: &mut Block, key: &Ident) -> Option<Span> {
         let number = match block.stmts.last() {
             Some(Stmt::Expr(e, None)) => number_in(e),
@@ -225,7 +227,7 @@ impl Rewrite {
     }
 }
 
-/// Whether a condition binds names: `let x = y`, alone or in a chain of `&&`.
+/// Returns true if a condition binds names: `let x = y`, alone or in a chain of `&&`.
 fn has_let(e: &Expr) -> bool {
     match e {
         Expr::Let(_) => true,
@@ -235,7 +237,7 @@ fn has_let(e: &Expr) -> bool {
     }
 }
 
-/// Where a number of the host stands that an expression is, or is a tuple with.
+/// The span of the host number that an expression is, or that a tuple contains.
 fn number_in(e: &Expr) -> Option<Span> {
     match e {
         Expr::Lit(_) | Expr::Cast(_) => Some(first(e)),
@@ -247,7 +249,7 @@ fn number_in(e: &Expr) -> Option<Span> {
     }
 }
 
-/// `a..b`, `a..=b` and the methods called on it, if a `for` over it is staged.
+/// Returns `a..b` or `a..=b` and the methods called on it, if a `for` over it is staged.
 fn range(e: &mut Expr) -> Option<(syn::ExprRange, Chain)> {
     match e {
         Expr::Range(r) if r.start.is_some() && r.end.is_some() => Some((r.clone(), vec![])),

@@ -1,7 +1,7 @@
 //! Rewrites staged control flow and comparisons of a kernel body; every other expression stays as the user wrote it.
 //!
-//! [`control`] the regions, [`leave`] jumps out of them, [`patterns`] matches of numbers, [`compare`] operators,
-//! [`variables`] what regions carry, [`names`] what values are called; this file walks the body.
+//! [`control`] rewrites regions, [`leave`] jumps out of them, [`patterns`] matches of numbers, [`compare`] operators;
+//! [`variables`] finds the variables that regions carry, [`names`] the names of values; this file traverses the body.
 mod compare;
 mod control;
 mod leave;

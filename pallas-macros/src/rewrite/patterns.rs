@@ -1,4 +1,5 @@
-//! A `match` of numbers becomes a chain of `if`s, so that the type of what is matched decides when it is decided.
+//! A `match` of numbers becomes a chain of `if`s, so that the type of the number determines when a condition is
+//! decided.
 //!
 //! ```text
 //! match x { 0 => a, 1..=3 | 7 => b, n if n > 9 => c, _ => d }
@@ -15,19 +16,20 @@ use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned;
 use syn::{Expr, Ident, Lit, Pat, Token, parse_quote_spanned};
 
-/// When an arm is taken.
+/// The test of an arm.
 #[derive(Default)]
 struct Test {
-    /// A comparison of the number; always without one.
+    /// The comparison of the number; `None` if the arm takes every number.
     holds: Option<TokenStream>,
-    /// What the arm calls the number.
+    /// The name that the arm binds the number to.
     name: Option<syn::PatIdent>,
-    /// Whether a pattern of it is one that only numbers have.
+    /// True if one of the arm's patterns matches numbers only.
     number: bool,
 }
 
 impl Rewrite {
-    /// The chain of a `match` whose patterns are numbers, ranges of them, names and `_`, the last arm taking the rest.
+    /// Returns the chain of `if`s for a `match` whose patterns are numbers, ranges, names and `_` and whose last arm
+    /// takes the rest.
     pub(super) fn compared(&self, m: &syn::ExprMatch, expect: Option<syn::Type>) -> Option<Expr> {
         if self.surely_host(&m.expr) || m.arms.iter().any(|a| !a.attrs.is_empty()) {
             return None;
@@ -51,7 +53,7 @@ impl Rewrite {
         };
         Some(self.on_number(&m.expr, &chain, m.match_token.span))
     }
-    /// `matches!` of numbers.
+    /// Rewrites `matches!` of numbers.
     pub(super) fn tested(&self, m: &syn::Macro) -> Option<Expr> {
         let Matches { value, pattern, guard } = m.parse_body().ok()?;
         let test = test(&pattern).filter(|t| t.number)?;
@@ -76,7 +78,7 @@ fn number(at: Span) -> Ident {
     Ident::new("__number", Span::mixed_site().located_at(at))
 }
 
-/// What takes an arm; with a guard, under the name that the arm gives the number.
+/// The condition of an arm; with a guard, the number is bound to the arm's name.
 fn condition(test: &Test, guard: Option<&Expr>, at: Span) -> TokenStream {
     let holds = test.holds.as_ref();
     let guard = guard.map(|guard| match named(test, true) {
@@ -90,14 +92,14 @@ fn condition(test: &Test, guard: Option<&Expr>, at: Span) -> TokenStream {
         (None, None) => quote!(true),
     }
 }
-/// An arm's body as a block.
+/// Returns an arm's body as a block.
 fn side(test: &Test, body: &Expr, guarded: bool) -> TokenStream {
     match (named(test, guarded), body) {
         (None, Expr::Block(b)) if b.label.is_none() && b.attrs.is_empty() => quote!(#b),
         (name, body) => quote!({ #name #body }),
     }
 }
-/// `let n = whole;`; beside a guard both the guard and the body have one, and either may ignore it.
+/// `let n = whole;`. In an arm with a guard, both guard and body have one, and either may leave it unused.
 fn named(test: &Test, guarded: bool) -> Option<TokenStream> {
     let name = test.name.as_ref()?;
     let (whole, m, ident) = (whole(name.span()), &name.mutability, &name.ident);
@@ -105,7 +107,7 @@ fn named(test: &Test, guarded: bool) -> Option<TokenStream> {
     Some(quote!(#quiet let #m #ident = #whole;))
 }
 
-/// What a pattern asks of the number; nothing for a pattern of other things.
+/// Returns the test of a pattern; `None` for a pattern of anything but numbers.
 fn test(p: &Pat) -> Option<Test> {
     let (at, n) = (p.span(), number(p.span()));
     let compared = |op: TokenStream, x: &Expr| quote_spanned!(at=> #n #op #x);
@@ -140,13 +142,13 @@ fn test(p: &Pat) -> Option<Test> {
                 return None;
             }
             let any = cases.iter().any(|c| c.number);
-            // One that always holds makes the others superfluous.
+            // An alternative that always matches makes the others superfluous.
             let holds: Option<Vec<&TokenStream>> = cases.iter().map(|c| c.holds.as_ref()).collect();
             let holds = holds.map(|all| quote_spanned!(at=> #((#all))||*));
             Some(Test { holds, name: None, number: any })
         }
         Pat::Ident(p) if p.by_ref.is_none() => {
-            // Rust's own convention: constants are written in capitals.
+            // By Rust's convention, a name in capitals is a constant.
             if p.ident.to_string().starts_with(|c: char| c.is_ascii_uppercase()) {
                 let constant = &p.ident;
                 return Some(Test { holds: Some(quote_spanned!(at=> #n == #constant)), ..Test::default() });
@@ -163,7 +165,7 @@ fn test(p: &Pat) -> Option<Test> {
     }
 }
 
-/// Whether the last arm is `true` and an arm before it `false`, or the other way round.
+/// Returns true if the last arm is `true` and an arm before it `false`, or the other way round.
 fn is_other_truth(m: &syn::ExprMatch) -> bool {
     let truth = |a: &syn::Arm| match &a.pat {
         Pat::Lit(l) if a.guard.is_none() => match &l.lit {
@@ -177,7 +179,7 @@ fn is_other_truth(m: &syn::ExprMatch) -> bool {
     last.is_some_and(|last| truths.any(|other| other == Some(!last)))
 }
 
-/// What stands in `matches!(value, pattern if guard)`.
+/// The arguments of `matches!(value, pattern if guard)`.
 struct Matches {
     value: Expr,
     pattern: Pat,

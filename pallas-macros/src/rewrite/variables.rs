@@ -16,7 +16,7 @@ pub(super) struct Var {
     pub(super) late: bool,
     /// Declared without `mut`.
     fixed: bool,
-    /// Declared with `mut`; a parameter is neither.
+    /// Declared with `mut`. A parameter is neither `fixed` nor `mutable`.
     mutable: bool,
     /// A host `usize`, as far as its declaration shows.
     pub(super) size: bool,
@@ -91,7 +91,7 @@ impl Rewrite {
         }
     }
 
-    /// A host `usize` made of dimensions that size blocks, const generics and variables.
+    /// Returns true for a host `usize` computed from dimensions that size blocks, const generics and variables.
     pub(super) fn is_size(&self, e: &Expr) -> bool {
         match e {
             Expr::Lit(l) => matches!(&l.lit, syn::Lit::Int(n) if n.suffix() == "usize"),
@@ -242,7 +242,7 @@ impl Rewrite {
     }
 }
 
-/// The variable that a place is, or is a part of.
+/// The variable that a place expression is, or is a part of.
 fn place(e: &Expr) -> Option<&Ident> {
     match e {
         Expr::Path(p) => p.path.get_ident(),

@@ -27,7 +27,7 @@ pub(crate) type Parsed<T> = Result<T, ParseError>;
 pub(crate) struct Cursor<'a> {
     text: &'a str,
     at: usize,
-    /// Of what is being read inside of its like.
+    /// Depth of nesting of the text that is being read.
     depth: usize,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Cursor<'a> {
     fn skip(&mut self, read: usize) {
         self.at = self.text.len() - self.rest().len() + read;
     }
-    /// Reads what may contain itself: texts are nested no deeper than the stack is.
+    /// Reads text that may contain itself. The depth of nesting is limited, so that none exhausts the stack.
     pub(crate) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.depth == MAX_DEPTH {
             return self.error(format!("nested more than {MAX_DEPTH} deep"));

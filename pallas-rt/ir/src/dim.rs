@@ -254,7 +254,7 @@ impl Dim {
     fn combine(&self, b: &Dim, f: impl FnOnce(&Poly, &Poly) -> Poly) -> Dim {
         self.poly().zip(b.poly()).map_or(Dim::UNKNOWN, |(a, b)| Dim::of(f(&a, &b)))
     }
-    /// Number of its names and numbers, repeated ones counted again.
+    /// Number of its names and numbers, with repetitions.
     pub(crate) fn terms(&self) -> usize {
         if let Size::Symbolic(p) = &self.0 { p.terms() } else { 1 }
     }

@@ -4,10 +4,10 @@ use crate::kernel::{Kernel, MAX_RANK, Op, OperandKind, Type, View};
 use crate::{DType, Dim, Facts, OperandId};
 
 impl Type {
-    /// Refuses what no backend holds: more than [`MAX_RANK`] axes, or than 2^31 - 1 elements.
+    /// Refuses shapes that no backend supports: more than [`MAX_RANK`] axes, or more than 2^31 - 1 elements.
     ///
     /// # Errors
-    /// Which of the two.
+    /// The limit that is exceeded.
     pub fn check(&self) -> Result<(), Diag> {
         if self.shape.len() > MAX_RANK {
             let message = format!("a tile of {self} has {} axes", self.shape.len());
@@ -102,7 +102,7 @@ fn dtypes(args: &[&Type]) -> Vec<DType> {
     args.iter().map(|t| t.dtype).collect()
 }
 
-/// The shape that a rule gives for the shapes of the arguments.
+/// Returns the shape that a rule gives for the shapes of the arguments.
 fn shape(args: &[&Type], rule: impl FnOnce(&[&[Dim]], &Facts) -> Result<Vec<Dim>, Diag>) -> Result<Vec<usize>, Diag> {
     let dims: Vec<Vec<Dim>> = args.iter().map(|t| t.dims()).collect();
     let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();

@@ -69,7 +69,7 @@ id! {
 
 /// Most axes of a tile or an array: backends keep strides in arrays of this length.
 pub const MAX_RANK: usize = 8;
-/// Most regions around a region: backends walk them by recursion.
+/// Maximum depth of nested regions: backends traverse them recursively.
 pub const MAX_DEPTH: usize = 64;
 
 /// The type of a value.
@@ -98,7 +98,8 @@ impl Type {
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
-    /// Whether positions in it are i32, as indices are. An empty axis does not excuse the others: strides count them.
+    /// Returns true if all positions in the shape fit an i32, as indices do. An empty axis does not exempt the others,
+    /// since strides are products of extents.
     pub fn is_indexable(&self) -> bool {
         let elements = self.shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n.max(1)));
         elements.is_some_and(|n| n <= i32::MAX as usize)

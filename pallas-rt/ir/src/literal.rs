@@ -48,18 +48,18 @@ impl Literal {
     }
     /// The type's lowest value: -inf, or the lowest integer.
     pub fn lowest(dtype: DType) -> Literal {
-        // Saturating conversions give the bounds of integers.
+        // Saturating conversions give the bounds of integer types.
         Literal::new(dtype, if dtype == DType::Bool { 0.0 } else { f64::NEG_INFINITY })
     }
     /// The type's highest value: inf, or the highest integer.
     pub fn highest(dtype: DType) -> Literal {
         Literal::new(dtype, f64::INFINITY)
     }
-    /// A value of an integer or a truth value with all bits set.
+    /// A literal of an integer type or `bool` with all bits set.
     pub fn ones(dtype: DType) -> Literal {
         Literal::int(dtype, -1)
     }
-    /// Whether the bits are an element's: none beyond its width; a truth value is 0 or 1.
+    /// Returns true if the bits are a value of the type: none beyond its width, and 0 or 1 for `bool`.
     pub fn is_canonical(self) -> bool {
         let width = if self.dtype == DType::Bool { 1 } else { 8 * self.dtype.bytes() };
         width == 64 || self.bits >> width == 0

@@ -40,7 +40,7 @@ pub(crate) fn dim(c: &mut Cursor<'_>) -> Parsed<Dim> {
         small(c, sum.terms())?;
     }
 }
-/// The most names and numbers of a size: products and sums of longer ones take long, and no kernel has them.
+/// Maximum number of names and numbers in a size: products and sums of longer ones take long, and no kernel has them.
 const LONGEST: usize = 4096;
 fn small(c: &Cursor<'_>, terms: usize) -> Parsed<()> {
     if terms > LONGEST { c.error("a size has too many terms") } else { Ok(()) }

@@ -1,7 +1,7 @@
-//! The invariants of a kernel between passes: the list is the doc of [`verify`].
+//! The invariants of a kernel between passes; [`verify`] lists them.
 //!
-//! A backend reads and writes memory by what a kernel says, so nothing reaches one that was not built by this program's
-//! own builder or accepted here.
+//! A backend reads and writes memory as the kernel says. A kernel that reaches one was therefore built by this
+//! program's own builder or accepted here.
 use crate::kernel::*;
 use crate::parse::region_count;
 use crate::{DType, Dim, infer};
@@ -31,29 +31,32 @@ impl std::error::Error for Violation {}
 
 /// Checks that
 ///
-/// - every id names something, and each instruction has a line;
+/// - every id refers to an existing entity, and each instruction has a line;
 /// - a tile, and an operand, has at most [`MAX_RANK`] axes; a tile has less than 2^31 elements;
 /// - dimensions and operands have unique names; a size that is known is 0 to 2^31 - 1;
 /// - sizes of operands and of the grid are known, and mention only the kernel's dimensions;
 /// - an array operand has one block dimension per array dimension, a parameter none, and scratch is one whole block;
-/// - the numbers of a block, and its elements, are below 2^31 (a prefetch has no block to speak of);
-/// - constants, `fill` and `empty` have no bits that their type has not; a bool is 0 or 1;
+/// - the sizes of a block, and its number of elements, are below 2^31 (a prefetch has no block);
+/// - constants, `fill` and `empty` have no bits beyond the width of their type; a bool is 0 or 1;
 /// - `fill` and `empty` have the operand's element type; `buffered` is 1 to 3;
-/// - an output takes over an input of its own type, which no other output does;
+/// - an output aliases an input of its own type, which no other output aliases;
 /// - inputs and outputs alone have index maps: one i32 parameter per grid axis, one i32 yielded per dimension, no loads,
 ///   stores, prints and assertions;
 /// - the body has no parameters and yields nothing;
-/// - every region belongs to one owner, at most [`MAX_DEPTH`] deep, and each instruction stands in one region;
+/// - every region belongs to one owner, nested at most [`MAX_DEPTH`] deep, and each instruction is in exactly one
+///   region;
 /// - every value is defined once, and before its uses, in the same region or one around it;
 /// - results have the types that [`infer`] gives; an instruction has as many regions as its operation takes;
 /// - `if` tests a bool, its sides have no parameters and yield the results' types;
 /// - `for` counts with i32, its region takes the index and what is carried, and yields what is carried;
-/// - `while` carries its results' types into the condition, from it (after a bool) into the body, and around;
+/// - `while` passes values of its results' types to the condition, from it (after a bool) to the body, and back to the
+///   condition;
 /// - a view has an axis per axis of its frame (kept block dimensions, or array dimensions); its positions before a start
-///   is added, and its strides, are below 2^31, strides at least 1; a dropped axis has one element; starts known now lie
-///   inside of the block, and of scratch in either frame;
+///   is added, and its strides, are below 2^31, strides at least 1; a dropped axis has one element; constant starts are
+///   inside of the block, for scratch in either frame;
 /// - loads read inputs, outputs and scratch; stores write outputs and scratch; `param` and `prefetch` read their kinds;
-/// - views all count from blocks (traced form), or all from arrays (lowered form: no index maps, no sequential axes).
+/// - views either all count from blocks (traced form) or all from arrays (lowered form: no index maps, no sequential
+///   axes).
 ///
 /// # Errors
 /// The first violation.
@@ -77,7 +80,8 @@ pub fn verify(kernel: &Kernel) -> Result<(), Violation> {
     }
 }
 
-/// Checks, besides what [`verify`] does, that the kernel is in lowered form: what the CPU backend and shaders take.
+/// Checks, besides the invariants of [`verify`], that the kernel is in lowered form, which the CPU backend and shaders
+/// take.
 ///
 /// # Errors
 /// The first violation.
@@ -102,7 +106,7 @@ struct Checker<'a> {
     /// Seen so far: each may be seen once.
     regions: HashSet<RegionId>,
     insts: HashSet<InstId>,
-    /// Regions around the current one.
+    /// The regions around the current one.
     depth: usize,
 }
 
@@ -114,7 +118,8 @@ impl<'a> Checker<'a> {
         self.fail(self.kernel.inst_text(self.kernel.inst(id)), self.kernel.loc(id), message)
     }
 
-    /// That every id names something: what follows, and every backend, indexes by them. And what holds for all tiles.
+    /// Checks that every id refers to an existing entity, since later checks and every backend index by ids. Checks the
+    /// limits of all tiles.
     #[warn(clippy::wildcard_enum_match_arm)]
     fn ids(&self) -> Checked {
         let k = self.kernel;
@@ -228,7 +233,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Whether there are views that count from blocks, and from arrays.
+    /// Returns whether there are views that count from blocks, and views that count from arrays.
     fn frames(&self) -> (bool, bool) {
         let mut found = (false, false);
         self.kernel.walk(self.kernel.body, &mut |_, inst| {
@@ -239,7 +244,7 @@ impl<'a> Checker<'a> {
         });
         found
     }
-    /// That nothing but blocks' views is left of the traced form.
+    /// Checks that nothing of the traced form is left but the views of blocks.
     fn lowered(&self) -> Checked {
         if let Some(operand) = self.kernel.operands.iter().find(|o| o.map.is_some()) {
             return self.fail(format!("@{}", operand.name), Loc::NONE, "has an index map beside views of arrays");
@@ -395,7 +400,7 @@ impl<'a> Checker<'a> {
         self.view(self.kernel.operand(*id), view?)
     }
     fn view(&self, operand: &Operand, view: &View) -> Option<String> {
-        // The extents that are known: those of blocks, and of scratch.
+        // The extents that are known: those of blocks and of scratch.
         let extents: Vec<Option<usize>> = match view.frame {
             _ if operand.kind == OperandKind::Scratch => operand.block_shape().into_iter().map(Some).collect(),
             Frame::Block => operand.block_shape().into_iter().map(Some).collect(),

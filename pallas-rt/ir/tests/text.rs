@@ -279,7 +279,7 @@ fn what_is_nested_deeper_than_the_stack_is_refused() {
     assert!(size(MAX_DEPTH).is_ok() && size(100_000).is_err());
     let product = vec!["cdiv(A + B + C + D, 1)"; 40].join("*");
     assert_eq!(product.parse::<Dim>().expect_err("35 million terms").message, "a size has too many terms");
-    // A kernel that was built, not read.
+    // A kernel that was built, not parsed.
     let mut kernel = nest(MAX_DEPTH).expect("as deep as it may be");
     let innermost = kernel.regions.iter().rposition(|r| !r.insts.is_empty()).expect("a region with an `if`");
     let own = kernel.regions[innermost].insts.clone();

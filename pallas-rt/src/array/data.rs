@@ -143,7 +143,7 @@ impl Array {
         self.buffer.len() / self.dtype.bytes()
     }
 
-    /// Is true if it has no elements.
+    /// Returns true if it has no elements.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
@@ -241,7 +241,7 @@ impl Array {
         Ok(Array::new(self.dtype, &self.shape, buffer))
     }
 
-    /// Is true if both have the same memory.
+    /// Returns true if both have the same memory.
     pub(crate) fn shares_memory(&self, other: &Array) -> bool {
         Arc::ptr_eq(&self.buffer, &other.buffer)
     }

@@ -1,4 +1,4 @@
-//! Printing of arrays: like numpy, the middle of long axes left out.
+//! Formatting of arrays: as numpy does, with the middle of long axes left out.
 use super::data::Array;
 use crate::interp::Data;
 use pallas_ir::DType;

@@ -5,19 +5,20 @@ use crate::error::Result;
 use pallas_ir::DType;
 
 impl Array {
-    /// An array in a buffer of the user's own, which must belong to the device of `client` (see [`Client::from_wgpu`]),
-    /// have the usages STORAGE, COPY_SRC and COPY_DST, and be long enough: the array's bytes rounded up to 16.
-    /// 8- and 16-bit elements lie packed, as on the host.
+    /// Returns an array in a buffer of the user's own. The buffer must belong to the device of `client` (see
+    /// [`Client::from_wgpu`]), have the usages STORAGE, COPY_SRC and COPY_DST, and be long enough: the array's bytes
+    /// rounded up to a multiple of 16. 8- and 16-bit elements are packed, as on the host.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) or [`Error::Length`](crate::Error::Length) if it is not so.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) or [`Error::Length`](crate::Error::Length) if a requirement is
+    /// not met.
     pub fn from_wgpu(client: &Client, buffer: wgpu::Buffer, dtype: DType, shape: &[usize]) -> Result<Array> {
         client.check_dtype(dtype)?;
         let buffer = client.adopt(buffer, host::byte_count(dtype, shape)?, shape)?;
         Ok(Array::new(dtype, shape, buffer))
     }
 
-    /// The wgpu buffer behind it, on a GPU; at least the array's bytes rounded up to 16.
+    /// The wgpu buffer of an array on a GPU: at least the array's bytes rounded up to a multiple of 16.
     pub fn wgpu_buffer(&self) -> Option<&wgpu::Buffer> {
         self.buffer().wgpu()
     }

@@ -1,15 +1,17 @@
-//! Which programs of a launch may run at once: those that touch different elements of all memory that is written.
+//! The programs of a launch that may run at the same time: those that touch different elements of all memory that is
+//! written.
 //!
-//! The contract, for every output that a kernel stores to and the input that it aliases:
+//! The rules, for every output that a kernel stores to and the input that it aliases:
 //!
-//! 1. Programs that differ in a parallel axis run at once if the spec proves them apart: the index along that axis is itself
-//!    an entry of every index map of that memory, in a dimension that is cut into equal blocks, and no access addresses that
-//!    dimension by a run-time start. This is decided when the kernel is compiled and costs a launch nothing.
-//! 2. For the other axes the launch evaluates the maps, tables included. If no two programs have blocks in common of which
-//!    one is stored to, all programs run at once.
-//! 3. If two programs certainly touch one element, by accesses that no condition or mask guards, and one of them stores, the
+//! 1. Programs that differ in a parallel axis run at the same time if the spec proves that they touch different
+//!    elements: the index along that axis is itself an entry of every index map of that memory, in a dimension divided
+//!    into equal blocks, and no access addresses that dimension by a run-time start. This is decided when the kernel is
+//!    compiled and costs nothing at a launch.
+//! 2. For the other axes the launch evaluates the index maps, including tables. If no two programs share a block that
+//!    one of them stores to, all programs run at the same time.
+//! 3. If two programs certainly touch one element, by accesses without a condition or mask, and one of them stores, the
 //!    launch is refused with the interpreter's `race`.
-//! 4. Otherwise programs that are not apart by 1. run in order, on one thread.
+//! 4. Otherwise programs that rule 1 does not prove disjoint run in order, on one thread.
 use super::{Launch, Stop, run};
 use crate::interp::{Datum, Fault, eval};
 use crate::passes::lower;
@@ -19,21 +21,21 @@ use pallas_ir::{
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// More blocks than this are not evaluated, nor are more pairs of them compared.
+/// Maximum number of blocks that are evaluated, and of pairs of blocks that are compared.
 const MOST: usize = 1 << 16;
 
-/// What is known of a kernel before its launches.
+/// The facts about a kernel that its launches need.
 #[derive(Debug)]
 pub(super) struct Apart {
-    /// As traced: it has the index maps.
+    /// The kernel as traced, which has the index maps.
     kernel: Arc<Kernel>,
-    /// For each parallel axis, whether the spec proves its programs apart.
+    /// For each parallel axis, true if the spec proves that its programs touch different elements.
     proven: Vec<bool>,
-    /// Parallel axes and the block sizes that their indices are multiplied with.
+    /// Parallel axes and the block sizes that their indices are multiplied by.
     sizes: Vec<(usize, i64)>,
-    /// Memory whose programs the spec does not prove apart.
+    /// Memory for which the spec proves nothing.
     open: Vec<Shared>,
-    /// The last launch whose maps read no tables, by sizes, and whether its programs were apart.
+    /// The last launch whose maps read no tables, by sizes, and true if its programs touched different elements.
     last: Mutex<Option<(Vec<i64>, bool)>>,
 }
 
@@ -41,7 +43,7 @@ pub(super) struct Apart {
 #[derive(Debug)]
 struct Shared {
     accesses: Vec<Access>,
-    /// For each grid axis, whether its index is an entry of the maps that no access leaves.
+    /// For each grid axis, true if its index is an entry of the maps and every access stays in that block.
     own: Vec<bool>,
 }
 
@@ -51,7 +53,7 @@ struct Access {
     operand: OperandId,
     view: View,
     stores: bool,
-    /// Every program makes it, with all of its elements.
+    /// True if every program executes it, for all of its elements.
     certain: bool,
     loc: Loc,
 }
@@ -82,12 +84,13 @@ impl Apart {
         Apart { proven, sizes, open, last: Mutex::default(), kernel }
     }
 
-    /// For each parallel axis of the launch, whether programs that differ in it may run at once.
+    /// Returns, for each parallel axis of the launch, whether programs that differ in it may run at the same time;
+    /// `None` if all programs may.
     ///
     /// # Errors
     /// Two programs certainly touch one element that one of them stores to.
     pub(super) fn axes(&self, launch: &Launch<'_>) -> Result<Option<Vec<bool>>, Stop> {
-        // Positions are i32: where they would wrap, different indices are no different blocks.
+        // Positions are i32: where they would wrap around, different indices may address the same block.
         let wraps = |&(axis, size): &(usize, i64)| launch.grid[axis] > i64::from(i32::MAX) / size;
         if self.sizes.iter().any(wraps) {
             return Ok(Some(vec![false; self.proven.len()]));
@@ -95,7 +98,7 @@ impl Apart {
         if self.open.is_empty() || self.apart(launch)? { Ok(None) } else { Ok(Some(self.proven.clone())) }
     }
 
-    /// Whether all programs are apart in all memory that the spec leaves open.
+    /// Returns true if all programs touch different elements of all memory for which the spec proves nothing.
     fn apart(&self, launch: &Launch<'_>) -> Result<bool, Stop> {
         let mut operands = self.open.iter().flat_map(|s| &s.accesses).map(|a| a.operand);
         let by_data = operands.any(|o| lower::by_data(&self.kernel, o));
@@ -121,10 +124,10 @@ impl Apart {
         Ok(apart)
     }
 
-    /// What the accesses of all programs may touch; `None` where that is not known, or too much to look at.
+    /// The elements that the accesses of all programs may touch; `None` if unknown, or too many to examine.
     fn touched<'a>(&self, shared: &'a Shared, grid: &[i64], launch: &Launch<'_>) -> Option<Vec<Touched<'a>>> {
         let maps: Vec<RegionId> = shared.accesses.iter().filter_map(|a| self.kernel.operand(a.operand).map).collect();
-        // One index stands for all of an axis that only keeps programs apart, two for an axis that no map knows.
+        // One index represents an axis that is proven to separate programs, two an axis that no map reads.
         let needed = |axis: usize| match self.kernel.grid[axis].semantics {
             _ if maps.iter().any(|&m| reads(&self.kernel, m, axis)) => grid[axis],
             Semantics::Parallel if !shared.own[axis] => grid[axis].min(2),
@@ -136,7 +139,7 @@ impl Apart {
             return None;
         }
         let mut all = Vec::with_capacity(count as usize);
-        // Steps of a program come back to its blocks.
+        // Different steps of a program may have the same block.
         let steps = (0..extents.len()).any(|a| self.kernel.grid[a].semantics == Semantics::Arbitrary && extents[a] > 1);
         let mut seen = HashSet::new();
         for mut rest in 0..extents.iter().product() {
@@ -157,11 +160,11 @@ impl Apart {
         Some(all)
     }
 
-    /// Whether no two programs have elements in common that one of them stores to.
+    /// Returns true if no two programs share elements that one of them stores to.
     fn compare(&self, mut all: Vec<Touched<'_>>) -> Result<bool, Stop> {
         let rank = all.first().map_or(0, |t| t.ranges.len());
         let distinct = |k: &usize| all.iter().map(|t| t.ranges[*k].0).collect::<HashSet<_>>().len();
-        // Along the dimension in which they begin at the most places, few overlap.
+        // Sort along the dimension with the most distinct starts, in which the fewest ranges overlap.
         let along = (0..rank).max_by_key(distinct);
         if let Some(k) = along {
             all.sort_by_key(|t| t.ranges[k].0);
@@ -202,7 +205,7 @@ impl Apart {
         Fault { code, kernel, program, loc: writer.access.loc, message, help }
     }
 
-    /// What an access of the program with these ids may touch; `None`: not known.
+    /// The elements that an access of the program with these ids may touch; `None` if unknown.
     fn ranges(&self, access: &Access, ids: &[i64], grid: &[i64], launch: &Launch<'_>) -> Option<Vec<(i64, i64)>> {
         let operand = self.kernel.operand(access.operand);
         let shape = launch.memory[access.operand.index()].shape;
@@ -223,7 +226,7 @@ impl Apart {
             let inner = if block.kept() || access.view.frame == Frame::Array { axes.next() } else { None };
             ranges.push(match inner {
                 _ if access.view.frame == Frame::Array => whole,
-                // Positions of the machine wrap here, unless `lower` clamped them because they come from data.
+                // Positions wrap around in machine arithmetic here, unless they come from data, which `lower` clamps.
                 _ if i32::try_from(first).is_err() && !lower::by_data(&self.kernel, access.operand) => return None,
                 Some(axis) if axis.dynamic => whole,
                 Some(axis) if axis.size == 0 => (0, 0),
@@ -237,7 +240,7 @@ impl Apart {
         Some(ranges)
     }
 
-    /// The entries that an index map yields, computed as the interpreter does; `None`: it has control flow.
+    /// The entries that an index map yields, computed as the interpreter does; `None` if it has control flow.
     fn index(&self, map: RegionId, ids: &[i64], grid: &[i64], launch: &Launch<'_>) -> Option<Vec<i64>> {
         let kernel = &*self.kernel;
         let region = kernel.region(map);
@@ -263,7 +266,7 @@ impl Apart {
                 Op::Param(o) => launch.params[o.index()]?,
                 Op::Prefetch(o) => {
                     let at = args.iter().map(|x| x.as_i64());
-                    // SAFETY: the caller of `Executable::run` vouches for the memory.
+                    // SAFETY: the caller of `Executable::run` guarantees that the memory is valid.
                     unsafe { run::element(&launch.memory[o.index()], kernel.operand(*o).dtype, at) }
                 }
                 Op::Load { .. } | Op::Store { .. } | Op::Valid { .. } => return None,
@@ -305,7 +308,7 @@ fn shared(kernel: &Kernel, output: usize) -> Option<Shared> {
     Some(Shared { accesses, own })
 }
 
-/// Whether programs that differ along a grid axis touch different elements by these accesses.
+/// Returns true if programs that differ along a grid axis touch different elements by these accesses.
 fn keeps_apart(kernel: &Kernel, accesses: &[Access], axis: usize) -> bool {
     let Some(dim) = accesses.first().and_then(|a| own_entry(kernel, a.operand, axis)) else { return false };
     let block = kernel.operand(accesses[0].operand).block[dim];
@@ -326,7 +329,7 @@ fn own_entry(kernel: &Kernel, operand: OperandId, axis: usize) -> Option<usize> 
     (0..map.yields.len()).filter(blocks).find(|&k| map.yields[k] == map.params[axis])
 }
 
-/// Whether a map needs a grid axis for more than an entry of its own.
+/// Returns true if a map reads a grid axis other than as a single entry of its own.
 fn reads(kernel: &Kernel, map: RegionId, axis: usize) -> bool {
     let (region, mut used) = (kernel.region(map), 0);
     let id = region.params[axis];

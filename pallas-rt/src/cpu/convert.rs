@@ -27,7 +27,7 @@ conversions! {
     [f16 bf16] => [f32 f64 i8 u8 i16 u16 i32 u32 i64 u64] |x| Half::wide(x) as _;
     [f16 bf16] => [bool] |x| Half::wide(x) != 0.0;
     [f32] => [f16 bf16] |x| Half::round(x);
-    // Rounded once, from a double.
+    // Converted from f64, so that the result is rounded only once.
     [f64 i8 u8 i16 u16 i32 u32 i64 u64] => [f16 bf16] |x| Self::from_f64(x as f64);
     [f16] => [bf16] |x| Half::round(Half::wide(x));
     [bf16] => [f16] |x| Half::round(Half::wide(x));
@@ -57,7 +57,7 @@ pub(super) fn bitcast(from: DType, to: DType) -> Strip {
     debug_assert_eq!(from.bytes(), to.bytes());
     unsafe fn copy<S: Elem, T: Elem>(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) {
         let (from, to) = (&S::of(args[0])[..n], &mut T::of_mut(out)[..n]);
-        // SAFETY: elements are of one size, and a strip that is written overlaps no other.
+        // SAFETY: source and destination elements have equal size, and a strip that is written overlaps no other.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().cast(), to.as_mut_ptr(), n) };
     }
     typed!(from, S => typed!(to, T => copy::<S, T>))

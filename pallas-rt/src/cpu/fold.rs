@@ -124,7 +124,7 @@ unsafe fn extreme_of<T: Copy + PartialOrd>(max: bool, x: *const T, stride: isize
     let at = |i: usize| unsafe { *x.offset(i as isize * stride) };
     let mut best = 0;
     for i in 0..n {
-        // Only NaN has no order with itself.
+        // Only NaN is unordered with itself.
         if at(i).partial_cmp(&at(i)).is_none() {
             return i as i32;
         }

@@ -4,11 +4,10 @@
 //! lowered kernel --plan--> steps over tiles --run--> parallel programs
 //! ```
 //!
-//! [`plan`] gathers elementwise instructions in chains and decides which tiles need memory of their own, and where it
-//! lies in a program's arena; [`apart`] says which programs may run at once, [`shares`] spreads them over threads, [`run`]
-//! executes the steps of one. The work is done by [`gemm`] (products), [`jit`]
-//! (elementwise chains in machine code), [`strips`] and [`convert`] (elementwise loops for everything else), [`fold`]
-//! (reductions) and [`tile`] (strided memory).
+//! [`plan`] combines elementwise instructions into chains, and assigns memory in a program's arena to the tiles that need
+//! it; [`apart`] determines which programs may run at the same time, [`shares`] distributes them over threads, [`run`]
+//! executes the steps of one. The computations are in [`gemm`] (products), [`jit`] (elementwise chains in machine code),
+//! [`strips`] and [`convert`] (all other elementwise loops), [`fold`] (reductions) and [`tile`] (strided memory).
 //!
 //! No data can make a program touch memory outside of its operands: accesses are clipped to the array when they run.
 #[allow(unsafe_code, reason = "reads tables of the launch")]
@@ -44,8 +43,8 @@ pub(crate) struct Memory<'a> {
     pub(crate) shape: &'a [usize],
 }
 
-// SAFETY: a launch shares its operands' memory among its programs; inputs are only read, and programs that run at once
-// touch different elements of what is written ([`apart`]).
+// SAFETY: programs of a launch share the memory of its operands; inputs are only read, and programs that run at the
+// same time touch different elements of memory that is written ([`apart`]).
 #[allow(unsafe_code, reason = "see above")]
 unsafe impl Send for Memory<'_> {}
 // SAFETY: as above.
@@ -60,25 +59,26 @@ pub(crate) struct Executable {
     last: Mutex<Option<Arc<Prepared>>>,
 }
 
-/// State that launches over the same sizes and grid share: they find the places of tiles and scalars resolved. A launch on
-/// the caller's thread alone allocates nothing.
+/// State shared by launches with equal sizes and grid, in which the memory of tiles and scalars is already resolved. A
+/// launch that runs on the caller's thread alone allocates nothing.
 struct Prepared {
     sizes: Box<[i64]>,
     grid: Box<[i64]>,
     states: run::States,
 }
 
-/// Why a launch ended early.
+/// The reason why a launch ended early.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// The kernel is wrong.
     Fault(Fault),
-    /// The system has no memory for so many bytes of tiles.
+    /// The system cannot provide this many bytes of memory for tiles.
     Memory(usize),
 }
 
-/// The numbering of the programs of a grid where only those that differ in some axes may run at once: by those axes, then by
-/// the others. For each axis its extent, and how far neighbours are from each other in the row-major order of programs.
+/// The numbering of the programs of a grid in which only those that differ in some axes may run at the same time: by
+/// those axes, then by the others. For each axis its extent, and the distance of neighbours in the row-major order of
+/// programs.
 struct Order {
     outer: Vec<[i64; 2]>,
     inner: Vec<[i64; 2]>,
@@ -93,7 +93,7 @@ impl Order {
         }
         order
     }
-    /// The programs that one thread runs in order, as the part of a launch of this number.
+    /// Returns the programs that one thread runs in order, as the share with this number.
     fn programs(&self, part: i64) -> impl Iterator<Item = i64> + '_ {
         let place = |axes: &[[i64; 2]], mut rest: i64| {
             let step = |&[extent, stride]: &[i64; 2]| {
@@ -126,7 +126,7 @@ pub(crate) struct Launch<'a> {
 const INLINE_WORK: usize = 40_000;
 
 impl Executable {
-    /// Compiles a lowered kernel. Every build verifies it: programs touch raw memory by its types.
+    /// Compiles a lowered kernel. Verifies it in every build, since programs access raw memory by its types.
     pub(crate) fn compile(traced: Arc<Kernel>, lowered: Arc<Kernel>) -> Executable {
         if let Err(violation) = pallas_ir::verify(&traced).and_then(|()| pallas_ir::verify_lowered(&lowered)) {
             panic!("the CPU backend was given a kernel that is not well formed: {violation}");
@@ -134,7 +134,7 @@ impl Executable {
         Executable { apart: apart::Apart::new(traced), plan: plan::plan(lowered), last: Mutex::default() }
     }
 
-    /// Bytes that the plan and its machine code hold, estimated: a chain's code is at least a page.
+    /// Estimated bytes of the plan and its machine code: the code of a chain takes at least a page.
     pub(crate) fn bytes(&self) -> u64 {
         let kernel = &self.plan.kernel;
         (kernel.insts.len() + kernel.values.len()) as u64 * 200 + self.plan.body.steps.len() as u64 * 4096
@@ -150,14 +150,14 @@ impl Executable {
         jit::missing(&self.plan)
     }
 
-    /// True if a launch is done sooner than another thread could take it over.
+    /// True if the launch finishes before another thread could take part in it.
     pub(crate) fn is_little(&self, grid: &[i64]) -> bool {
         let programs: i64 = grid.iter().product();
         self.plan.work.saturating_mul(programs as usize) < INLINE_WORK
     }
 
-    /// Number of threads that run the programs of such a grid: the caller's alone, where waking others would take longer than
-    /// the work; the pool is not even started then.
+    /// Number of threads that run the programs of a grid: one if waking others would take longer than the work, which then
+    /// does not start the pool either.
     pub(crate) fn threads(&self, grid: &[i64]) -> usize {
         let programs: i64 = grid.iter().product();
         if programs <= 1 || self.is_little(grid) { 1 } else { rayon::current_num_threads().min(programs as usize) }
@@ -167,7 +167,7 @@ impl Executable {
     ///
     /// # Safety
     /// `launch` has an entry per dimension, grid axis and operand of the kernel. The memory of inputs, prefetches and outputs
-    /// holds their shapes, aligned to elements and initialised; nobody else writes inputs or touches outputs meanwhile.
+    /// holds their shapes, aligned to elements and initialised; nothing else writes inputs or accesses outputs meanwhile.
     /// Outputs share memory with no other operand but the input that they alias.
     ///
     /// # Errors
@@ -208,7 +208,7 @@ impl Executable {
             let parts = std::iter::from_fn(|| shares.take(t));
             run(&mut parts.flat_map(|part| bound(part)..bound(part + 1)));
         };
-        // The caller is one of the threads: nobody has to be woken for its share.
+        // The caller is one of the threads, so no thread has to be woken for its share.
         rayon::in_place_scope(|scope| {
             (1..threads).for_each(|t| scope.spawn(move |_| thread(t)));
             thread(0);

@@ -7,10 +7,10 @@ pub(super) const STRIP: usize = 1024;
 /// Computes `n` elements from each operand's strip.
 ///
 /// # Safety
-/// The processor is the one that the loop was chosen on.
+/// The processor is the one that the loop was selected for.
 pub(super) type Strip = unsafe fn(&[Slice<'_>], SliceMut<'_>, usize);
 
-/// `fn $pick` gives the loop `$body`, compiled for AVX2 where the processor has it.
+/// `fn $pick` returns the loop `$body`, compiled for AVX2 where the processor supports it.
 macro_rules! compiled {
     ($pick:ident<$($G:ident: $bound:path),*>() -> $Loop:ty = $body:ident($($arg:ident: $ty:ty),*)) => {
         fn $pick<$($G: $bound),*>() -> $Loop {
@@ -31,7 +31,7 @@ macro_rules! compiled {
 }
 pub(super) use compiled;
 
-/// `$body` with `$T` for the Rust type of an element type.
+/// Expands `$body` with `$T` for the Rust type of an element type.
 macro_rules! typed {
     ($dtype:expr, $T:ident => $body:expr) => {
         typed!(@ $dtype, $T => $body; F32 f32, F64 f64, F16 half::f16, Bf16 half::bf16, I8 i8, U8 u8, I16 i16, U16 u16,

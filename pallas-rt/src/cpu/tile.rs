@@ -4,7 +4,7 @@ pub(super) use pallas_ir::MAX_RANK;
 
 use super::strips::compiled;
 
-/// The places of a tile's elements: element `i` lies `Σ i·stride` elements behind the first.
+/// The memory of a tile's elements: element `i` is `Σ i·stride` elements after the first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tile {
     /// The first element.
@@ -20,12 +20,12 @@ impl Tile {
         let mut step = 1isize;
         for axis in (0..shape.len()).rev() {
             strides[axis] = step;
-            // Of an empty array the other extents may be anything.
+            // For an empty array the other extents are arbitrary.
             step = step.wrapping_mul(shape[axis] as isize);
         }
         Tile { start, strides }
     }
-    /// True if the elements of `shape` lie row-major without gaps.
+    /// True if the elements of `shape` are row-major without gaps.
     pub(super) fn is_contiguous(&self, shape: &[usize]) -> bool {
         let mut step = 1;
         for axis in (0..shape.len()).rev() {
@@ -36,7 +36,7 @@ impl Tile {
         }
         true
     }
-    /// True if all elements are one.
+    /// True if all elements are at the same address.
     pub(super) fn is_splat(&self, shape: &[usize]) -> bool {
         shape.iter().zip(&self.strides).all(|(&n, &s)| n == 1 || s == 0)
     }
@@ -50,7 +50,7 @@ impl Tile {
         }
         self
     }
-    /// The distance between neighbours along several axes at once, if it is one; nothing along axes of one element.
+    /// The stride of several axes traversed as one, if it is uniform; axes of one element are ignored.
     pub(super) fn distance(
         &self,
         shape: &[usize],
@@ -67,7 +67,7 @@ impl Tile {
         }
         Some(found)
     }
-    /// Some of the axes, in this order.
+    /// Selects axes, in this order.
     pub(super) fn axes(&self, order: &[usize]) -> Tile {
         let mut strides = [0; MAX_RANK];
         strides.iter_mut().zip(order).for_each(|(stride, &axis)| *stride = self.strides[axis]);
@@ -198,7 +198,8 @@ unsafe fn repeat<T: Copy>(x: T, to: *mut T, n: usize) {
 }
 compiled! { fastest_repeat<T: Copy>() -> unsafe fn(T, *mut T, usize) = repeat(x: T, to: *mut T, n: usize) }
 
-/// Copies bytes past the caches, where the machine can; [`Settled`] must be dropped before another thread looks.
+/// Copies bytes with non-temporal stores, where the machine supports them; [`Settled`] must be dropped before another
+/// thread reads them.
 ///
 /// # Safety
 /// Both hold as many bytes and do not overlap.
@@ -224,13 +225,13 @@ pub(super) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from.add(done), to.add(done), bytes - done) };
 }
 
-/// Dropped, makes what [`stream`] wrote visible to threads that synchronise with this one.
+/// On drop, makes the writes of [`stream`] visible to threads that synchronise with this one.
 pub(super) struct Settled;
 
 impl Drop for Settled {
     fn drop(&mut self) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a fence touches no memory of ours.
+        // SAFETY: a fence accesses no memory.
         #[allow(unused_unsafe, reason = "it is safe where its feature is always there")]
         unsafe {
             std::arch::x86_64::_mm_sfence()

@@ -7,33 +7,44 @@ use std::borrow::Cow;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-/// A piece of a client's memory. Dropped, it is kept for the next allocation of its size.
+/// Memory of a client. A dropped buffer's memory is kept for the next allocation of its size.
 ///
-/// Shared buffers are only read; writing needs `&mut`, which the uniquely owned [`Array`](crate::Array) gives.
+/// Shared buffers are read-only; writing needs `&mut`, which an [`Array`](crate::Array) with a single owner gives.
+///
+/// ```
+/// use pallas_rt::Client;
+/// let mut x = Client::cpu().array(&[1i32, 2], &[2])?;
+/// assert_eq!(x.buffer().len(), 8);
+/// let buffer = x.buffer_mut().expect("the array has no other owner");
+/// let bytes = buffer.bytes_mut()?.expect("the CPU's buffers are in host memory");
+/// bytes[..4].copy_from_slice(&7i32.to_ne_bytes());
+/// assert_eq!(x.to_vec::<i32>()?, [7, 2]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
 pub struct Buffer {
     client: Client,
     len: usize,
     storage: Storage,
 }
 
-/// Shared bytes are only read, and whoever writes alone may leave any bytes there: a panic spoils nothing else.
+/// Shared bytes are only read, and an exclusive owner may write any bytes, so a panic leaves no broken invariant.
 impl UnwindSafe for Buffer {}
 impl RefUnwindSafe for Buffer {}
 
 impl Buffer {
-    /// `len` bytes: zeros if `zeroed`, else with unspecified contents.
+    /// Allocates `len` bytes: zeros if `zeroed`, else with unspecified contents.
     pub(crate) fn allocate(client: &Client, len: usize, zeroed: bool) -> Result<Buffer> {
         let storage = client.runtime().clone().allocate(len, zeroed)?;
         Ok(Buffer { client: client.clone(), len, storage })
     }
 
-    /// Memory of the user's own.
+    /// Wraps memory of the user's own.
     #[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
     pub(super) fn of_user(client: &Client, len: usize, memory: Box<dyn DeviceMemory>) -> Buffer {
         Buffer { client: client.clone(), len, storage: Storage::Device(memory) }
     }
 
-    /// These bytes.
+    /// Allocates a buffer with these bytes.
     pub(crate) fn holding(client: &Client, bytes: &[u8]) -> Result<Buffer> {
         let mut buffer = Buffer::allocate(client, bytes.len(), false)?;
         buffer.write(bytes)?;
@@ -50,15 +61,15 @@ impl Buffer {
         self.len
     }
 
-    /// Is true if it has no bytes.
+    /// Returns true if it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The bytes in place, where they are in host memory; waits for the kernels that write them.
+    /// The bytes in place, if they are in host memory. Waits for the kernels that write them.
     ///
     /// # Errors
-    /// That of the last of these kernels.
+    /// The error of the last of these kernels.
     pub fn bytes(&self) -> Result<Option<&[u8]>> {
         match &self.storage {
             Storage::Host(memory) => memory.block().bytes(self.len).map(Some),
@@ -66,10 +77,10 @@ impl Buffer {
         }
     }
 
-    /// The bytes in place, to be written, where they are in host memory; waits for the kernels that use them.
+    /// The bytes in place for writing, if they are in host memory. Waits for the kernels that use them.
     ///
     /// # Errors
-    /// That of the last kernel that wrote them.
+    /// The error of the last kernel that wrote them.
     pub fn bytes_mut(&mut self) -> Result<Option<&mut [u8]>> {
         match &mut self.storage {
             Storage::Host(memory) => memory.block_mut().bytes_mut(self.len).map(Some),
@@ -79,12 +90,12 @@ impl Buffer {
 
     /// Start of the host memory, a multiple of 64; null on a GPU. Waits for the kernels that write it.
     pub fn as_ptr(&self) -> *const u8 {
-        // An error is for those who read the array.
+        // The error is reported when the array is read.
         let _ = self.bytes();
         self.start()
     }
 
-    /// Start of the host memory, to be written; null on a GPU. Waits for the kernels that use it.
+    /// Start of the host memory for writing; null on a GPU. Waits for the kernels that use it.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         if let Some(block) = self.block() {
             block.uses().wait_for_all();
@@ -92,7 +103,7 @@ impl Buffer {
         self.start()
     }
 
-    /// Start of the host memory, which kernels may be using; null on a GPU.
+    /// Start of the host memory, which kernels may still be using; null on a GPU.
     pub(super) fn start(&self) -> *mut u8 {
         self.block().map_or(std::ptr::null_mut(), Block::start)
     }
@@ -105,7 +116,7 @@ impl Buffer {
         }
     }
 
-    /// The memory, where it is a device's.
+    /// The memory, if it is a device's.
     #[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
     pub(super) fn device_memory(&self) -> Option<&dyn DeviceMemory> {
         match &self.storage {
@@ -117,7 +128,7 @@ impl Buffer {
     /// Waits for the kernels that write the bytes.
     ///
     /// # Errors
-    /// That of the last of these kernels; a lost device.
+    /// The error of the last of these kernels; a lost device.
     pub(crate) fn wait(&self) -> Result<()> {
         match &self.storage {
             Storage::Host(memory) => memory.block().uses().wait_for_writes(),
@@ -125,7 +136,7 @@ impl Buffer {
         }
     }
 
-    /// The bytes, copied from a device where they are not in host memory; waits for the kernels that write them.
+    /// A copy of the bytes, from the device if they are not in host memory. Waits for the kernels that write them.
     pub(crate) fn contents(&self) -> Result<Cow<'_, [u8]>> {
         match &self.storage {
             Storage::Host(memory) => memory.block().bytes(self.len).map(Cow::Borrowed),
@@ -133,7 +144,7 @@ impl Buffer {
         }
     }
 
-    /// Overwrites all bytes with those of a buffer of the same client and length; the host does not wait.
+    /// Overwrites all bytes with those of a buffer of the same client and length, without waiting on the host.
     pub(crate) fn copy_from(&mut self, other: &Buffer) -> Result<()> {
         assert!(self.len == other.len && self.client == other.client, "{other:?} into {self:?}");
         match (&mut self.storage, &other.storage) {
@@ -148,17 +159,17 @@ impl Buffer {
         }
     }
 
-    /// Overwrites the bytes from the start, in host memory.
+    /// Overwrites the first bytes, in host memory.
     ///
     /// # Safety
     /// Nobody else reads or writes the buffer meanwhile.
     pub(super) unsafe fn overwrite(&self, bytes: &[u8]) {
         assert!(bytes.len() <= self.len, "{} bytes into a buffer of {}", bytes.len(), self.len);
-        // SAFETY: the block holds `len` bytes, and the caller has them for itself.
+        // SAFETY: the block has `len` bytes, and the caller guarantees exclusive access.
         unsafe { self.start().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
-    /// Overwrites the bytes from the start.
+    /// Overwrites the first bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
         assert!(bytes.len() <= self.len, "{} bytes into a buffer of {}", bytes.len(), self.len);
         match &mut self.storage {

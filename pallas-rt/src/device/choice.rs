@@ -12,7 +12,7 @@ const ASKED: &str = "asked for by the program";
 static CPU: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Cpu, ASKED));
 static INTERPRETER: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Interpreter, ASKED));
 
-/// The kind of device that `PALLAS_DEVICE` names, and its number.
+/// The kind of device that `PALLAS_DEVICE` names, and its index.
 fn parse(value: &str) -> Option<(&str, usize)> {
     match (value, value.split_once(':').unwrap_or((value, "0"))) {
         ("cpu" | "interpret", _) => Some((value, 0)),
@@ -22,17 +22,17 @@ fn parse(value: &str) -> Option<(&str, usize)> {
 }
 
 impl Client {
-    /// The native CPU backend; always there.
+    /// The native CPU backend, which is always available.
     pub fn cpu() -> Client {
         CPU.clone()
     }
 
-    /// The strict interpreter: slow, and every mistake a kernel can make is an error with its place.
+    /// The strict interpreter: slow, and every error that a kernel can make is reported with its source line.
     pub fn interpreter() -> Client {
         INTERPRETER.clone()
     }
 
-    /// The adapter `index` behind wgpu, real ones first, then software ones such as lavapipe.
+    /// The wgpu adapter `index`; hardware adapters come first, then software ones such as lavapipe.
     ///
     /// # Errors
     /// [`Error::NoDevice`] if there are fewer, or the crate was built without the feature `gpu`.
@@ -40,8 +40,8 @@ impl Client {
         gpu::client(false, index, ASKED)
     }
 
-    /// The OpenGL adapter `index`. Such adapters are taken only by name: they have fewer abilities than others, often are
-    /// software, and threads use them one at a time.
+    /// The OpenGL adapter `index`. Such adapters are only selected by name: they support less than others, are often
+    /// software, and can be used by one thread at a time.
     ///
     /// # Errors
     /// As [`Client::gpu`].
@@ -49,18 +49,18 @@ impl Client {
         gpu::client(true, index, ASKED)
     }
 
-    /// The best real GPU, else the CPU. A software adapter is not a GPU: the CPU backend is faster.
+    /// The best hardware GPU, else the CPU. Software adapters are not considered, since the CPU backend is faster.
     pub fn best() -> Client {
         gpu::best().unwrap_or_else(|why| Client::cpu().because(&why))
     }
 
     /// The client that the environment variable `PALLAS_DEVICE` names (`cpu`, `gpu`, `gpu:N`, `gl`, `gl:N`,
-    /// `interpret`), without it [`Client::best`].
+    /// `interpret`); [`Client::best`] if it is not set.
     ///
     /// # Errors
     /// [`Error::Environment`] for another value, [`Error::NoDevice`] if there is no such device.
     pub fn from_env() -> Result<Client> {
-        // A value that is not Unicode is no name either.
+        // A value that is not Unicode is no valid name either.
         std::env::var_os(VARIABLE).map_or_else(|| Ok(Client::best()), |value| Client::named(&value.to_string_lossy()))
     }
 
@@ -75,10 +75,11 @@ impl Client {
         Ok(client.because(&format!("{VARIABLE}={value}")))
     }
 
-    /// Another client of the same device, with memory, limit and caches of its own. Arrays of the two do not mix.
+    /// Another client of the same device, with its own memory, limit and caches. Arrays of one cannot be used with the
+    /// other.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] if the adapter went away.
+    /// [`Error::NoDevice`] if the adapter is no longer there.
     pub fn isolated(&self) -> Result<Client> {
         let why = "isolated from the other clients of its device";
         match self.kind() {

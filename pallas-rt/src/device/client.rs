@@ -10,9 +10,9 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
-/// A device that runs kernels, with its memory. Cheap to clone; usable from several threads at once.
+/// A device that runs kernels, with its memory. Cheap to clone; may be used from several threads at once.
 ///
-/// Arrays live on a client, and a call runs where its arrays live. `Client::cpu()` twice is the same client;
+/// Arrays are on a client, and a call runs on the client of its arrays. `Client::cpu()` always returns the same client;
 /// [`Client::isolated`] makes another one of the same device.
 ///
 /// ```
@@ -29,7 +29,7 @@ pub struct Client {
     why: Arc<str>,
 }
 
-/// A panic leaves a client whole: its locks are held for single steps, and none trusts what another left half done.
+/// A panic leaves a client valid: locks are held for single operations, none of which can leave partial changes.
 impl UnwindSafe for Client {}
 impl RefUnwindSafe for Client {}
 
@@ -42,8 +42,8 @@ impl Client {
         Client::new(Host::new(Device::host(kind)), why)
     }
 
-    /// The CPU, with the [`target`](Client::target) of another device, which need not be there: functions choose blocks for
-    /// that one, and [`explain`](crate::explain) shows its shaders.
+    /// The CPU with the [`target`](Client::target) of another device, which need not be present: functions choose block
+    /// sizes for that device, and [`explain`](crate::explain) shows its shaders.
     ///
     /// ```
     /// use pallas_rt::{Client, Target};
@@ -71,7 +71,7 @@ impl Client {
         self.device().kind
     }
 
-    /// Limits of the device, and how it executes kernels.
+    /// Limits of the device, and how it executes a kernel.
     pub fn target(&self) -> &Target {
         &self.device().target
     }
@@ -81,30 +81,30 @@ impl Client {
         format!("{}: {}", self.device(), self.why)
     }
 
-    /// Memory in use, its peak, and the limit.
+    /// Memory in use, its peak and the limit, in bytes.
     pub fn memory(&self) -> MemoryStats {
         self.runtime.ledger().stats()
     }
 
-    /// Sets the most bytes that arrays and scratch may occupy; an allocation beyond it is an error and changes nothing.
+    /// Sets the maximum number of bytes of arrays and scratch. An allocation beyond it is an error and changes nothing.
     pub fn set_memory_limit(&self, bytes: u64) {
         self.runtime.ledger().set_limit(bytes);
     }
 
-    /// Gives freed memory that was kept for reuse back to the system.
+    /// Returns freed memory that is kept for reuse to the system.
     pub fn release_kept_memory(&self) {
         self.runtime.release_kept_memory();
     }
 
-    /// Waits until everything launched so far is done.
+    /// Waits until all work launched so far has finished.
     ///
     /// # Errors
-    /// The first error of that work that no reader was told of; [`Error::DeviceLost`].
+    /// The first error of that work that no reader has received; [`Error::DeviceLost`].
     pub fn block_until_ready(&self) -> Result<()> {
         self.runtime.wait()
     }
 
-    /// Refuses tiles and scratch of a kernel that exceed the memory limit.
+    /// Returns an error if tiles and scratch of a kernel exceed the memory limit.
     pub(crate) fn check_room(&self, kernel: &str, bytes: u64) -> Result<()> {
         if self.has_room(bytes) {
             return Ok(());
@@ -114,8 +114,8 @@ impl Client {
         Err(Error::kernel(kernel, Loc::NONE, "", diag))
     }
 
-    /// Is true if a launch that takes `bytes` besides its arrays is within the memory limit. On the host, bytes that
-    /// fit the cache of a thread are not counted.
+    /// Returns true if a launch that takes `bytes` besides its arrays is within the memory limit. On the host, bytes
+    /// that fit the cache of a thread are not counted.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         const SMALL: u64 = 16 << 20;
         let uncounted = if self.kind() == DeviceKind::Gpu { 0 } else { SMALL };
@@ -132,7 +132,7 @@ impl Client {
         &self.runtime
     }
 
-    /// Refuses element types that the device cannot hold.
+    /// Returns an error for element types that the device does not support.
     pub(crate) fn check_dtype(&self, dtype: DType) -> Result<()> {
         let is_64_bit = matches!(dtype, DType::F64 | DType::I64 | DType::U64);
         if !is_64_bit || self.target().has_64_bit {

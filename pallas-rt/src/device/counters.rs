@@ -1,28 +1,28 @@
-//! Numbers of traces, compilations and launches of this process.
+//! Counters of traces, compilations and launches in this process.
 use crate::disk;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Numbers of events in this process. Entries on disk save passes and shaders.
+/// Counts of events in this process, as [`counters`] returns them. Entries on disk save passes and shaders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Counters {
     /// Kernel bodies traced.
     pub traces: u64,
-    /// Passes run over traced kernels.
+    /// Passes run on traced kernels.
     pub passes: u64,
-    /// Shaders emitted, the passes of their placement among it.
+    /// Shaders emitted, including the passes of their placement.
     pub shaders: u64,
-    /// Entries on disk that were of use.
+    /// Entries read from disk and used.
     pub disk_hits: u64,
     /// Entries written to disk.
     pub disk_writes: u64,
-    /// Entries on disk that were deleted: torn, of no use, or beyond the limit.
+    /// Entries deleted from disk: incomplete, invalid, or beyond the limit.
     pub disk_removed: u64,
     /// Kernels launched.
     pub launches: u64,
-    /// Calls that found their compiled kernel in the cache; a thread's last calls are found without it.
+    /// Calls that found their compiled kernel in the cache. A thread's most recent calls do not look there.
     pub cache_hits: u64,
-    /// Compiled kernels and pipelines that left their cache, whose [limits](crate::CacheLimits) were reached.
+    /// Compiled kernels and pipelines evicted from their cache because of its [limits](crate::CacheLimits).
     pub cache_evictions: u64,
 }
 
@@ -33,7 +33,22 @@ pub(crate) static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 pub(crate) static CACHE_HITS: AtomicU64 = AtomicU64::new(0);
 pub(super) static EVICTIONS: AtomicU64 = AtomicU64::new(0);
 
-/// The numbers so far.
+/// Returns the counts so far, of all threads. Subtract two results to count the events between them.
+///
+/// ```
+/// use pallas_rt::prelude::*;
+///
+/// #[kernel(grid = (cdiv(N, 8)))]
+/// fn doubled(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>) {
+///     out.store(x.load() * 2.0);
+/// }
+/// let x = Client::cpu().full(&[20], 1.0f32)?;
+/// let before = pallas_rt::counters();
+/// doubled(&x)?;
+/// let after = pallas_rt::counters();
+/// assert!(after.launches - before.launches >= 1);
+/// # Ok::<(), Error>(())
+/// ```
 pub fn counters() -> Counters {
     Counters {
         traces: TRACES.load(Relaxed),

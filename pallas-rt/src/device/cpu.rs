@@ -32,7 +32,7 @@ impl Native {
 }
 
 impl Executable for Native {
-    /// Tiles and scratch of the programs that run at the same time.
+    /// Bytes of tiles and scratch of the programs that run at the same time.
     fn memory_needed(&self, _: &Client, geometry: &Geometry) -> Result<u64> {
         let executable = self.executable();
         let threads = executable.threads(&geometry.parallel) as u64;
@@ -43,8 +43,8 @@ impl Executable for Native {
         self.executable.get().map_or(0, |executable| executable.bytes())
     }
 
-    /// Little work is done at once, unless it needs what has not ended. Other work is left to the queue's thread; a call
-    /// from a thread of rayon's does it itself, in its own pool.
+    /// A small launch runs within the call, unless it depends on launches that have not finished. Others run on the
+    /// queue's thread, except those of a call from a rayon thread, which run within the call, in that thread's pool.
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
         let (executable, geometry) = (self.executable(), launch.geometry);
         for ((operand, shape), buffer) in launch.kernel.operands.iter().zip(&geometry.shapes).zip(launch.buffers) {
@@ -63,7 +63,7 @@ impl Executable for Native {
             reads(launch.kernel).filter_map(uses).try_for_each(Uses::wait_for_writes)?;
             outputs(launch.kernel).filter_map(uses).for_each(Uses::forget_outcome);
             let start = |i: usize| launch.buffers[i].map_or(std::ptr::null_mut(), Buffer::start);
-            // SAFETY: no launch uses the blocks, and the caller has those of outputs for itself.
+            // SAFETY: no launch uses the blocks, and the caller has exclusive access to those of outputs.
             return unsafe { execute(executable, geometry, launch.params, ledger, start) };
         }
         let starts: Vec<Start> =
@@ -72,18 +72,18 @@ impl Executable for Native {
         let (reads, writes): (Vec<&Uses>, Vec<&Uses>) = (reads.collect(), writes.collect());
         let (executable, geometry, params) = (executable.clone(), geometry.clone(), launch.params.to_vec());
         let ledger = ledger.clone();
-        // SAFETY: the queue runs it when every launch before it has ended, and blocks wait for it before they are read,
-        // written or freed.
+        // SAFETY: the queue runs it after every launch before it has finished, and blocks wait for it before they are
+        // read, written or freed.
         let work = move || unsafe { execute(&executable, &geometry, &params, &ledger, |i| starts[i].0) };
         let runtime: &dyn Any = &**client.runtime();
         let Host { queue, .. } = runtime.downcast_ref().expect("the client is the CPU's");
-        // SAFETY: `work` uses the memory of the launch's buffers alone, whose blocks are named here.
+        // SAFETY: `work` uses only the memory of the launch's buffers, whose blocks are passed here.
         unsafe { queue.add(&launch.kernel.name, &reads, &writes, work) };
         Ok(())
     }
 }
 
-/// Operands whose contents matter: inputs, prefetches, and outputs that hold an input.
+/// Operands whose contents are read: inputs, prefetches, and outputs that alias an input.
 fn reads(kernel: &Kernel) -> impl Iterator<Item = usize> + '_ {
     (0..kernel.operands.len()).filter(|&i| match kernel.operands[i].kind {
         OperandKind::Input | OperandKind::Prefetch => true,
@@ -92,16 +92,16 @@ fn reads(kernel: &Kernel) -> impl Iterator<Item = usize> + '_ {
     })
 }
 
-/// Start of an operand's memory, null without.
+/// Start of an operand's memory; null if it has none.
 struct Start(*mut u8);
-// SAFETY: an address; `Queue::add` says who may use it when.
+// SAFETY: an address; `Queue::add` defines who may use it, and when.
 unsafe impl Send for Start {}
 
 /// Runs every program.
 ///
 /// # Safety
-/// `start` gives the memory of each operand, which has the bytes of its shape. Nobody else writes it meanwhile, and nobody
-/// reads that of outputs.
+/// `start` gives the memory of each operand, which has the bytes of its shape. Nothing else writes it during the call,
+/// and nothing else reads that of outputs.
 unsafe fn execute(
     executable: &cpu::Executable,
     geometry: &Geometry,

@@ -1,4 +1,4 @@
-//! The host as a device: memory that is booked and kept for reuse, for the CPU and the interpreter.
+//! The host as a device: memory that is reserved in the ledger and kept for reuse, for the CPU and the interpreter.
 use super::cpu::Native;
 use super::interpreter::Traced;
 use super::ledger::{Ledger, Reservation};
@@ -16,7 +16,7 @@ pub(super) struct Host {
     device: Device,
     ledger: Arc<Ledger>,
     stock: Arc<Stock<Block>>,
-    /// Launches of the CPU that go on after their call; the interpreter adds none.
+    /// Launches of the CPU that continue after their call returns. The interpreter adds none.
     pub(super) queue: Queue,
 }
 
@@ -37,7 +37,7 @@ impl Runtime for Host {
         &self.ledger
     }
 
-    /// A block of the size class of `bytes`.
+    /// Returns a block of the size class of `bytes`.
     fn allocate(self: Arc<Self>, bytes: usize, zeroed: bool) -> Result<Storage> {
         let (ledger, stock) = (&self.ledger, &self.stock);
         let class = size_class(bytes as u64).and_then(|class| usize::try_from(class).ok());
@@ -45,7 +45,7 @@ impl Runtime for Host {
         let reservation = ledger.reserve(class as u64)?;
         let block = match stock.take(class as u64) {
             Some(mut block) => {
-                // Launches of its last owner may go on; those of its next one come after them.
+                // Launches of the previous owner may still run; those of the next owner run after them.
                 block.uses().forget_outcome();
                 if zeroed {
                     block.overwritten(bytes).fill(0);
@@ -76,9 +76,9 @@ impl Runtime for Host {
     }
 }
 
-/// A block of host memory, and its booking. Dropped, it is kept for the next allocation of its size.
+/// A block of host memory and its reservation. A dropped block is kept for the next allocation of its size.
 pub(crate) struct HostMemory {
-    /// `None` only while being dropped.
+    /// `None` only during the drop.
     held: Option<(Reservation, Block)>,
     stock: Arc<Stock<Block>>,
 }
@@ -96,7 +96,7 @@ impl HostMemory {
 impl Drop for HostMemory {
     fn drop(&mut self) {
         let Some((reservation, block)) = self.held.take() else { return };
-        // What is kept for reuse is limited by what is not booked.
+        // The memory kept for reuse is limited by what is not reserved.
         drop(reservation);
         self.stock.give(block);
     }

@@ -1,4 +1,4 @@
-//! The strict interpreter: runs the tile IR as traced, or, step by step, the body that it was traced from.
+//! The strict interpreter: runs the tile IR as traced, or, operation by operation, the body that it was traced from.
 use super::client::Client;
 use super::runtime::{Executable, Geometry, Launch, outputs};
 use super::source::Source;
@@ -22,12 +22,13 @@ impl Executable for Traced {
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
         let mut machine = machine(client, &self.0.traced, launch)?;
         walk::run(&mut machine)?;
-        // SAFETY: the caller has the outputs for itself.
+        // SAFETY: the caller has exclusive access to the outputs.
         unsafe { finish(machine, launch) }
     }
 }
 
-/// Per element of a tile its value and whether it is defined; of scratch also its reader and writer.
+/// For each element of a tile the value and a flag that it is defined; for scratch also the programs that read and
+/// wrote it.
 fn memory_needed(kernel: &Kernel) -> u64 {
     let tiles = kernel.values.iter().filter(|ty| !ty.is_scalar());
     let scratch = kernel.operands.iter().filter(|o| o.kind == OperandKind::Scratch);
@@ -36,8 +37,8 @@ fn memory_needed(kernel: &Kernel) -> u64 {
     tiles + scratch.map(|o| bytes(o.block_shape().iter().product(), o.dtype.bytes() + 9)).sum::<u64>()
 }
 
-/// A machine that is about to run a launch, with copies of its inputs. Refuses tiles and scratch that exceed the
-/// client's memory limit.
+/// Returns a machine with copies of the launch's inputs. Refuses tiles and scratch that exceed the client's memory
+/// limit.
 pub(crate) fn machine(client: &Client, kernel: &Arc<Kernel>, launch: &Launch<'_>) -> Result<Machine> {
     client.check_room(&kernel.name, memory_needed(kernel))?;
     let geometry = launch.geometry;
@@ -63,12 +64,12 @@ pub(crate) fn machine(client: &Client, kernel: &Arc<Kernel>, launch: &Launch<'_>
 /// # Safety
 /// That of [`Executable::run`].
 pub(crate) unsafe fn finish(machine: Machine, launch: &Launch<'_>) -> Result<()> {
-    // What is missing at the end has no line but the kernel's.
+    // An element that was never written has no line but the kernel's.
     let (data, log) = machine.finish().map_err(|fault| Fault { loc: launch.at, ..fault })?;
     interp::print(&log);
     for (i, data) in outputs(launch.kernel).zip(data) {
         let buffer = launch.buffers[i].expect("outputs have memory");
-        // SAFETY: the caller has the outputs for itself.
+        // SAFETY: the caller has exclusive access to the outputs.
         unsafe { buffer.overwrite(&data.to_bytes()) };
     }
     Ok(())

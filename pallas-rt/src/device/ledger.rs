@@ -1,4 +1,4 @@
-//! The memory of a device in use, and its limit.
+//! Accounting of a device's memory, and its limit.
 use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ pub struct MemoryStats {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     device: String,
-    /// In use, its peak and the limit.
+    /// The memory in use, its peak and the limit.
     account: Mutex<MemoryStats>,
     /// Total of the blocks in the client's stock; written by the stock, here for the statistics.
     pub(crate) kept: AtomicU64,

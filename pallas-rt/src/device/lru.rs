@@ -1,16 +1,17 @@
-//! A cache with limits, which the least recently used entries leave first.
+//! A cache with limits that evicts the least recently used entries.
 use super::counters::EVICTIONS;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The most that this process keeps of compiled kernels. One that has left is compiled again when it is called.
+/// Limits of the compiled kernels that this process keeps; see [`set_cache_limits`]. A kernel that was evicted is compiled
+/// again when it is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheLimits {
-    /// Number of kernels; on each GPU also of pipelines.
+    /// Maximum number of kernels; on each GPU also of pipelines.
     pub kernels: usize,
-    /// Bytes of tile IR, plans, machine code and shaders, estimated.
+    /// Maximum bytes of tile IR, plans, machine code and shaders, estimated.
     pub bytes: u64,
 }
 
@@ -27,7 +28,13 @@ impl Default for CacheLimits {
 
 static LIMITS: Mutex<CacheLimits> = Mutex::new(CacheLimits::DEFAULT);
 
-/// Sets how much is kept of compiled kernels; it holds from the next compile on.
+/// Sets the limits of compiled kernels, which apply from the next compilation on. The least recently used kernels are
+/// evicted first; [`counters`](crate::counters) counts evictions.
+///
+/// ```
+/// use pallas_rt::{CacheLimits, set_cache_limits};
+/// set_cache_limits(CacheLimits { bytes: 256 << 20, ..CacheLimits::default() });
+/// ```
 pub fn set_cache_limits(limits: CacheLimits) {
     *LIMITS.lock().unwrap_or_else(PoisonError::into_inner) = limits;
 }
@@ -35,13 +42,13 @@ pub fn set_cache_limits(limits: CacheLimits) {
 /// Values by key.
 pub(crate) struct Lru<K, V> {
     entries: Mutex<Entries<K, V>>,
-    /// Bytes of a value; it may grow while it is kept.
+    /// Returns the bytes of a value, which may grow while it is kept.
     weigh: fn(&V) -> u64,
 }
 
 struct Entries<K, V> {
     slots: HashMap<K, (u64, V)>,
-    /// Number of lookups: the time of a use.
+    /// Number of lookups, used as the time of a use.
     now: u64,
 }
 
@@ -50,7 +57,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
         Lru { entries: Mutex::new(Entries { slots: HashMap::new(), now: 0 }), weigh }
     }
 
-    /// The value of a key, which counts as used.
+    /// Returns the value of a key, and marks it as used.
     pub(crate) fn get(&self, key: &K) -> Option<V> {
         let mut entries = self.entries();
         entries.now += 1;
@@ -60,7 +67,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
         Some(value.clone())
     }
 
-    /// Keeps a value, unless the key has one by now, and returns the one that is kept.
+    /// Inserts a value unless the key already has one. Returns the value that is kept.
     pub(crate) fn insert(&self, key: K, value: V) -> V {
         let mut entries = self.entries();
         entries.now += 1;
@@ -72,10 +79,10 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
         kept
     }
 
-    /// Drops entries until the limits hold, except the one used last.
+    /// Evicts entries until the limits hold, except the one used last.
     fn shrink(&self, entries: &mut Entries<K, V>) {
         let limits = *LIMITS.lock().unwrap_or_else(PoisonError::into_inner);
-        // Weighing looks at every entry, so it is not done for each.
+        // Computing the size reads every entry, so it is not done at each insertion.
         let weighed = entries.slots.len() > limits.kernels || entries.now.is_multiple_of(8);
         let mut bytes: u64 = if weighed { entries.slots.values().map(|(_, v)| (self.weigh)(v)).sum() } else { 0 };
         while entries.slots.len() > 1 && (entries.slots.len() > limits.kernels || bytes > limits.bytes) {
@@ -92,7 +99,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
         self.entries().slots.len()
     }
 
-    /// A panic elsewhere leaves whole entries.
+    /// A panic elsewhere leaves all entries complete, so a poisoned lock can be used.
     fn entries(&self) -> MutexGuard<'_, Entries<K, V>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -9,16 +9,16 @@ use std::ptr::NonNull;
 
 /// Every block starts at a multiple of this: a cache line, and the widest vector.
 pub(crate) const ALIGNMENT: usize = 64;
-/// Blocks of at least this size are mapped by themselves, in huge pages where the system has them.
+/// Blocks of at least this size have a mapping of their own, with huge pages where the system supports them.
 const MAPPED: usize = 2 << 20;
 
 /// A block of initialised host memory.
 pub(crate) struct Block {
     start: NonNull<u8>,
     size: usize,
-    /// The mapping that the memory is, unless it is the allocator's.
+    /// The mapping that provides the memory, if it is not the allocator's.
     map: Option<MmapMut>,
-    /// The launches that use it: whoever reads, writes or frees the memory waits for them.
+    /// The launches that use it. The memory is not read, written or freed before they have finished.
     uses: Uses,
 }
 
@@ -34,7 +34,7 @@ impl Block {
         let mut map = if size >= MAPPED && cfg!(unix) { Some(MmapMut::map_anon(size).ok()?) } else { None };
         #[cfg(target_os = "linux")]
         if let Some(map) = &map {
-            // A kernel without huge pages answers an error, and small pages serve as well.
+            // On a system without huge pages the call fails, and small pages are used.
             let _ = map.advise(memmap2::Advice::HugePage);
         }
         let start = match &mut map {
@@ -55,32 +55,32 @@ impl Block {
         &self.uses
     }
 
-    /// The first `len` bytes, after the launches that write them.
+    /// The first `len` bytes. Waits for the launches that write them.
     ///
     /// # Errors
-    /// That of the last of these launches.
+    /// The error of the last of these launches.
     pub(super) fn bytes(&self, len: usize) -> Result<&[u8]> {
         assert!(len <= self.size, "{len} of {} bytes", self.size);
         self.uses.wait_for_writes()?;
-        // SAFETY: the block owns `size` initialised bytes and is borrowed; no launch writes them.
+        // SAFETY: the block owns `size` initialised bytes and is borrowed, and no launch writes them.
         Ok(unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len) })
     }
 
-    /// The first `len` bytes, to be written, after the launches that use them.
+    /// The first `len` bytes for writing. Waits for the launches that use them.
     ///
     /// # Errors
-    /// That of the last launch that wrote them.
+    /// The error of the last launch that wrote them.
     pub(super) fn bytes_mut(&mut self, len: usize) -> Result<&mut [u8]> {
         self.uses.wait_for_writes()?;
         Ok(self.overwritten(len))
     }
 
-    /// The first `len` bytes, whose contents are of no use, to be written, after the launches that use them.
+    /// The first `len` bytes for overwriting: their contents are not needed. Waits for the launches that use them.
     pub(super) fn overwritten(&mut self, len: usize) -> &mut [u8] {
         assert!(len <= self.size, "{len} of {} bytes", self.size);
         self.uses.wait_for_all();
         self.uses.forget_outcome();
-        // SAFETY: as in `bytes`, the borrow is unique, and no launch uses the memory.
+        // SAFETY: as in `bytes`; the borrow is unique, and no launch uses the memory.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), len) }
     }
 }

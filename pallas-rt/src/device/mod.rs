@@ -1,14 +1,14 @@
-//! Devices, their memory, and what runs on them, in their order of dependence:
+//! Devices, their memory, and the runtimes that launch kernels on them. Modules, each after those that it depends on:
 //!
 //! - `name`: names and kinds of devices;
 //! - `ledger`: memory in use, and its limit;
 //! - `reuse`: freed blocks kept for the next allocation, by size class;
-//! - `queue`: launches of the CPU that go on after their call; `memory`: host blocks, and elements as bytes;
-//! - `counters`: numbers of traces, compiles and launches; `lru`: a cache with limits;
-//! - `source`: a traced kernel with its lowered form, from disk where it is there;
+//! - `queue`: launches of the CPU that continue after their call returns; `memory`: host blocks, and elements as bytes;
+//! - `counters`: counts of traces, compilations and launches; `lru`: a cache with limits;
+//! - `source`: a traced kernel with its lowered form, from disk if it is stored there;
 //! - `runtime`: the trait that every kind of device implements;
 //! - `cpu`, `interpreter`: kernels compiled for them; `host`: the runtime and the memory of both;
-//! - `gpu`: the runtime behind wgpu, or, in a build without it, the errors that say so;
+//! - `gpu`: the wgpu runtime, or, in a build without it, functions that return errors;
 //! - `client`: one device with its memory; `choice`: the device by name, by environment, or the best one;
 //! - `buffer`: bytes on a device.
 #[allow(unsafe_code, reason = "the interpreter overwrites outputs")]

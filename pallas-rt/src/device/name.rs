@@ -10,7 +10,7 @@ pub enum DeviceKind {
     Cpu,
     /// The strict interpreter, in host memory.
     Interpreter,
-    /// An adapter behind wgpu, real or software.
+    /// A wgpu adapter, hardware or software.
     Gpu,
 }
 
@@ -22,23 +22,23 @@ pub struct Device {
     pub kind: DeviceKind,
     /// Its number among devices of its kind, as in `gpu:1` or `gl:0`.
     pub index: usize,
-    /// The maker's name: `NVIDIA H100`, `llvmpipe (LLVM 15.0.6, 256 bits)`.
+    /// The vendor's name: `NVIDIA H100`, `llvmpipe (LLVM 15.0.6, 256 bits)`.
     pub name: String,
-    /// The interface it is reached by: `Vulkan`, `Metal`, `DX12`, `GL`; empty on the host.
+    /// The graphics API it is used through: `Vulkan`, `Metal`, `DX12`, `GL`; empty on the host.
     pub api: &'static str,
     /// The driver and its version; empty on the host.
     pub driver: String,
-    /// Is true if a "GPU" is a program on the CPU.
+    /// True if the adapter is software that runs on the CPU.
     pub software: bool,
-    /// Its limits, and how it executes kernels.
+    /// Its limits, and how it executes a kernel.
     pub target: Target,
 }
 
 impl Device {
-    /// [`Device::api`] of OpenGL.
+    /// [`Device::api`] of OpenGL adapters.
     pub(crate) const GL: &str = "GL";
 
-    /// The host under one of its two executors.
+    /// The host with one of its two executors.
     pub(crate) fn host(kind: DeviceKind) -> Self {
         let target = Target::host();
         Device {

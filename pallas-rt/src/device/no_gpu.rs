@@ -1,4 +1,4 @@
-//! Stands in for the wgpu runtime in a build without the feature `gpu`: there are no adapters.
+//! Replacement for the wgpu runtime in a build without the feature `gpu`: there are no adapters.
 use super::client::Client;
 use super::name::Device;
 use crate::error::{Error, Result};

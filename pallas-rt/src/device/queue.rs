@@ -1,8 +1,9 @@
-//! Work of a CPU client that goes on after its call has returned: one launch after the other, in the order of the calls.
+//! The queue of a CPU client: launches that continue after their call returns, one after another, in the order of the
+//! calls.
 //!
-//! A launch gets a [`Ticket`]. Blocks of memory remember the tickets of the launches that use them ([`Uses`]), so whoever
-//! reads, writes or frees a block waits for those alone. A block may be freed and allocated again meanwhile: the launches
-//! of its next owner come later in the same queue.
+//! A launch gets a [`Ticket`]. Blocks of memory record the tickets of the launches that use them ([`Uses`]), so that a
+//! read, write or free of a block waits for those launches only. A block may be freed and allocated again before they
+//! finish: the launches of its next owner come later in the same queue.
 use crate::error::{Error, Result};
 use pallas_ir::{At, Diag, Loc};
 use std::any::Any;
@@ -11,13 +12,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Number of a launch, from 1. Launches end in the order of their numbers.
+/// Number of a launch, from 1. Launches finish in the order of their numbers.
 type Ticket = u64;
 
 /// The error of a launch, if it failed.
 type Outcome = Arc<OnceLock<Error>>;
 
-/// The launches of one client that have not ended. Dropped, it lets its thread end after the last of them.
+/// The unfinished launches of one client. When it is dropped, its thread exits after the last of them.
 pub(super) struct Queue(Arc<Shared>);
 
 struct Shared {
@@ -26,7 +27,7 @@ struct Shared {
     added: Condvar,
     /// A launch has ended.
     ended: Condvar,
-    /// The last launch that has ended.
+    /// The last launch that has finished.
     done: AtomicU64,
 }
 
@@ -36,14 +37,14 @@ struct State {
     last: Ticket,
     running: bool,
     closed: bool,
-    /// The first error that `wait` has not returned.
+    /// The first error that `wait` has not returned yet.
     error: Option<Error>,
 }
 
 struct Job {
     kernel: String,
     work: Box<dyn FnOnce() -> Result<()> + Send>,
-    /// Of the launches that write its inputs.
+    /// Outcomes of the launches that write its inputs.
     needs: Vec<Outcome>,
     outcome: Outcome,
 }
@@ -56,8 +57,8 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Runs `work` after all launches so far, on the queue's thread. It fails without running where a launch failed that
-    /// wrote a block of `reads`.
+    /// Runs `work` after all launches so far, on the queue's thread. It fails without running if a launch that wrote a
+    /// block of `reads` failed.
     ///
     /// # Safety
     /// Of the blocks' memory, `work` reads only that of `reads` and writes only that of `writes`.
@@ -91,13 +92,13 @@ impl Queue {
         let shared = self.0.clone();
         let thread = std::thread::Builder::new().name("pallas-cpu".into());
         if thread.spawn(move || shared.work(true)).is_err() {
-            // The system has no more threads: this one does the work.
-            // Others leave theirs to it until it stops: launches end in their order.
+            // The system has no more threads: this thread does the work. Other calls leave their launches to it in the
+            // meantime, since launches finish in their order.
             self.0.work(false);
         }
     }
 
-    /// Waits until all launches have ended.
+    /// Waits until all launches have finished.
     ///
     /// # Errors
     /// The first error among them that no `wait` has returned before.
@@ -116,12 +117,12 @@ impl Drop for Queue {
 }
 
 impl Shared {
-    /// A panic elsewhere leaves a list of whole jobs.
+    /// A panic elsewhere leaves all jobs complete, so a poisoned lock can be used.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs launches until none is left, or, if it `waits` for more, until the queue is closed besides.
+    /// Runs launches until none is left or, if it `waits` for more, until the queue is closed as well.
     fn work(&self, waits: bool) {
         let mut state = self.state();
         loop {
@@ -163,7 +164,7 @@ impl Shared {
             return;
         }
         if rayon::current_thread_index().is_some() {
-            // The launch may wait for this very thread to take a part of it.
+            // The launch may be waiting for this thread to run a share of its programs.
             while !self.has_ended(ticket) {
                 if rayon::yield_now() != Some(rayon::Yield::Executed) {
                     std::thread::yield_now();
@@ -178,7 +179,7 @@ impl Shared {
     }
 }
 
-/// A panic of a launch as an error: a mistake in this crate, not in the user's kernel.
+/// Converts a panic of a launch to an error: a bug in this crate, not in the user's kernel.
 fn panicked(kernel: &str, panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     let message = format!("its launch panicked: {}", text.unwrap_or("without a message"));
@@ -188,11 +189,11 @@ fn panicked(kernel: &str, panic: &(dyn Any + Send)) -> Error {
 /// The launches that use a block of memory.
 #[derive(Default)]
 pub(super) struct Uses {
-    /// The queue of the launches, once there was one.
+    /// The queue of the launches, after the first one.
     queue: OnceLock<Arc<Shared>>,
     used: AtomicU64,
     written: AtomicU64,
-    /// Of the last launch that wrote the block.
+    /// Outcome of the last launch that wrote the block.
     outcome: Mutex<Option<Outcome>>,
 }
 
@@ -208,26 +209,26 @@ impl Uses {
         }
     }
 
-    /// Is true if a launch that uses the block has not ended.
+    /// Returns true if a launch that uses the block has not finished.
     pub(super) fn is_busy(&self) -> bool {
         self.queue.get().is_some_and(|queue| !queue.has_ended(self.used.load(Ordering::Relaxed)))
     }
 
-    /// Waits until nothing uses the block.
+    /// Waits until no launch uses the block.
     pub(super) fn wait_for_all(&self) {
         self.wait(self.used.load(Ordering::Relaxed));
     }
 
-    /// Waits until nothing writes the block.
+    /// Waits until no launch writes the block.
     ///
     /// # Errors
-    /// That of the launch that wrote it last.
+    /// The error of the launch that wrote it last.
     pub(super) fn wait_for_writes(&self) -> Result<()> {
         self.wait(self.written.load(Ordering::Relaxed));
         self.outcome().and_then(|outcome| outcome.get().cloned()).map_or(Ok(()), Err)
     }
 
-    /// Forgets how the last launch ended that wrote the block: something else is written now.
+    /// Clears the outcome of the last launch that wrote the block, since its contents are being replaced.
     pub(super) fn forget_outcome(&self) {
         if self.queue.get().is_some() {
             self.set_outcome(None);
@@ -253,7 +254,7 @@ mod tests {
         Error::Value { message: "on purpose".into() }
     }
 
-    /// Adds work that touches no memory.
+    /// Adds work that accesses no memory.
     fn add(queue: &Queue, reads: &[&Uses], writes: &[&Uses], work: impl FnOnce() -> Result<()> + Send + 'static) {
         // SAFETY: the work uses no block.
         unsafe { queue.add("k", reads, writes, work) }

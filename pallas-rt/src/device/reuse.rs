@@ -54,8 +54,8 @@ impl<B: Reusable> Stock<B> {
     /// Drops kept blocks, the largest first, until `bytes` more fit under the high-water mark.
     pub(crate) fn make_room(&self, bytes: u64) {
         while self.room() < bytes {
-            // A block that launches still use waits for them when it is dropped: not while the stock is locked, since the
-            // thread may do other work meanwhile.
+            // A block that is dropped waits for the launches that use it. This must not happen while the stock is
+            // locked, since the thread may run other work in the meantime.
             let Some(block) = self.take_largest() else { return };
             self.ledger.kept.fetch_sub(block.size(), Relaxed);
         }

@@ -1,4 +1,4 @@
-//! The trait of devices: memory, and launches of kernels.
+//! The trait that devices implement: memory, and launches of kernels.
 use super::client::Client;
 use super::host::HostMemory;
 use super::ledger::Ledger;
@@ -10,30 +10,30 @@ use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
 
-/// A kind of device. The CPU, the interpreter and wgpu adapters implement it; a [`Client`] owns one.
+/// A kind of device, implemented by the CPU, the interpreter and wgpu adapters. A [`Client`] owns one.
 pub(crate) trait Runtime: Any + Send + Sync {
     /// The device's name and limits.
     fn device(&self) -> &Device;
 
-    /// The account of its memory.
+    /// The accounting of its memory.
     fn ledger(&self) -> &Arc<Ledger>;
 
-    /// At least `bytes` bytes: zeros if `zeroed`, else with unspecified contents.
+    /// Allocates at least `bytes` bytes: zeros if `zeroed`, else with unspecified contents.
     ///
     /// # Errors
-    /// [`Error::Memory`](crate::Error::Memory), [`Error::Limit`](crate::Error::Limit); nothing is booked then.
+    /// [`Error::Memory`](crate::Error::Memory), [`Error::Limit`](crate::Error::Limit); nothing is reserved then.
     fn allocate(self: Arc<Self>, bytes: usize, zeroed: bool) -> Result<Storage>;
 
-    /// Gives freed memory that is kept for reuse back to the system.
+    /// Returns freed memory that is kept for reuse to the system.
     fn release_kept_memory(&self);
 
-    /// Waits until everything launched so far is done.
+    /// Waits until all work launched so far has finished.
     ///
     /// # Errors
-    /// The first error of that work which no one was told of yet; a lost device.
+    /// The first error of that work that has not been reported yet; a lost device.
     fn wait(&self) -> Result<()>;
 
-    /// Is true if the device is gone for good.
+    /// Returns true if the device is permanently lost.
     #[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
     fn is_lost(&self) -> bool {
         false
@@ -45,23 +45,23 @@ pub(crate) trait Runtime: Any + Send + Sync {
 
 /// A kernel compiled for one kind of device.
 pub(crate) trait Executable: Any + Send + Sync {
-    /// Bytes that a launch takes besides its arrays; on a GPU with its results.
+    /// Bytes that a launch takes besides its arrays; on a GPU including its results.
     ///
     /// # Errors
     /// The device cannot run it.
     fn memory_needed(&self, client: &Client, geometry: &Geometry) -> Result<u64>;
 
-    /// Bytes that the compiled form holds, roughly.
+    /// Estimated bytes of the compiled form.
     fn bytes(&self) -> u64;
 
-    /// Runs every program of a launch with at least one. The work may not have ended when this returns.
+    /// Runs every program of a launch that has at least one. The work may not have finished when this returns.
     ///
     /// # Errors
-    /// A fault of the kernel, or trouble of the device.
+    /// A fault of the kernel, or a device error.
     ///
     /// # Safety
-    /// Each buffer has the bytes of its operand's shape. The caller has those of outputs for itself: nobody else reads or
-    /// writes them before this returns.
+    /// Each buffer has the bytes of its operand's shape. The caller has exclusive access to those of outputs: nothing
+    /// else reads or writes them before this returns.
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()>;
 }
 
@@ -69,11 +69,11 @@ pub(crate) trait Executable: Any + Send + Sync {
 pub(crate) enum Storage {
     /// Bytes that the host can address.
     Host(HostMemory),
-    /// Bytes of a device behind a driver.
+    /// Memory of a device that is accessed through a driver.
     Device(Box<dyn DeviceMemory>),
 }
 
-/// Memory that the host reads and writes by copies.
+/// Memory that the host accesses by copying.
 pub(crate) trait DeviceMemory: Any + Send + Sync {
     /// Copies the first `bytes` bytes to the host, after all work launched so far.
     fn read(&self, bytes: usize) -> Result<Vec<u8>>;
@@ -81,11 +81,11 @@ pub(crate) trait DeviceMemory: Any + Send + Sync {
     /// Overwrites the bytes from the start, after all work launched so far.
     fn write(&self, bytes: &[u8]) -> Result<()>;
 
-    /// Overwrites the first `bytes` bytes with those of other memory of the same device; the host does not wait.
+    /// Overwrites the first `bytes` bytes with those of other memory of the same device, without waiting on the host.
     fn copy_from(&self, other: &dyn DeviceMemory, bytes: usize) -> Result<()>;
 }
 
-/// The numbers of a launch: calls with equal numbers differ in their arrays and parameters alone.
+/// The geometry of a launch: calls with equal geometry differ only in their arrays and parameters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Geometry {
     /// Size of each dimension, by `DimId`.
@@ -101,10 +101,10 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// The numbers of a launch on a grid whose axes have these semantics.
+    /// Returns the geometry of a launch on a grid whose axes have these semantics.
     ///
     /// # Errors
-    /// More programs than have an i32 for their number.
+    /// More programs than an i32 can number.
     pub(crate) fn new(
         sizes: Vec<i64>,
         grid: Vec<i64>,
@@ -121,13 +121,13 @@ impl Geometry {
         Ok(Geometry { sizes, grid, parallel, sequential, shapes })
     }
 
-    /// Is true if there is no program to run.
+    /// Returns true if there is no program to run.
     pub(crate) fn is_empty(&self) -> bool {
         self.grid.contains(&0)
     }
 }
 
-/// A table by operand, in memory from the heap only where there are many.
+/// A table by operand, allocated on the heap only if it is long.
 pub(crate) type ByOperand<T> = SmallVec<[T; 16]>;
 
 /// One launch of a kernel.
@@ -136,15 +136,15 @@ pub(crate) struct Launch<'a> {
     pub kernel: &'a Kernel,
     /// The kernel's own line, for errors that have no other.
     pub at: Loc,
-    /// Its numbers.
+    /// Its geometry.
     pub geometry: &'a Geometry,
     /// Values of parameters, by operand.
     pub params: &'a [Option<Literal>],
-    /// Memory of arrays, by operand; an input that an output aliases has that output's.
+    /// Memory of arrays, by operand; an input that an output aliases has the memory of the output.
     pub buffers: &'a [Option<&'a super::Buffer>],
 }
 
-/// The operands that a call of a kernel gives, in order: inputs, prefetches and parameters.
+/// The operands that a call of a kernel passes, in order: inputs, prefetches and parameters.
 pub(crate) fn inputs(kernel: &Kernel) -> impl Iterator<Item = usize> + Clone + '_ {
     let input = |kind: &OperandKind| !matches!(kind, OperandKind::Output { .. } | OperandKind::Scratch);
     (0..kernel.operands.len()).filter(move |&i| input(&kernel.operands[i].kind))
@@ -156,7 +156,8 @@ pub(crate) fn outputs(kernel: &Kernel) -> impl Iterator<Item = usize> + Clone + 
     (0..kernel.operands.len()).filter(move |&i| output(&kernel.operands[i].kind))
 }
 
-/// Dimensions, bit by bit, that rows of arrays have and that are multiples of four in this launch.
+/// Returns a bit for each dimension: 1 if rows of arrays have that dimension and it is a multiple of four in this
+/// launch.
 pub(crate) fn multiples(kernel: &Kernel, geometry: &Geometry) -> u64 {
     let rows = |name: &str| {
         let last = |o: &Operand| o.dims.len() > 1 && o.dims.last().is_some_and(|d| d.names().iter().any(|n| n == name));

@@ -1,6 +1,6 @@
-//! A kernel as traced, with the lowered form that backends read, which the disk keeps.
+//! A kernel as traced, with the lowered form that backends read, which is stored on disk.
 //!
-//! A CPU's plan is not kept: making it of the lowered form takes less time than reading it would.
+//! The CPU's plan is not stored: computing it from the lowered form takes less time than reading it.
 use super::counters::PASSES;
 use crate::disk::{self, Key};
 use crate::passes;
@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-/// A kernel as devices compile it.
+/// A kernel as the input of device compilers.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// As traced: the interpreter runs this form.
+    /// The traced form, which the interpreter runs.
     pub traced: Arc<Kernel>,
-    /// The form that backends read. A shader that is on disk needs none.
+    /// The lowered form, which backends read. A shader that is stored on disk does not need it.
     lowered: OnceLock<Arc<Kernel>>,
     identity: OnceLock<Key>,
 }
@@ -39,7 +39,7 @@ impl Source {
         })
     }
 
-    /// Names everything that is made of this kernel on disk: the tile IR as traced, and the user's lines.
+    /// The key of everything that is derived from this kernel on disk: the tile IR as traced, and the user's lines.
     pub(crate) fn identity(&self) -> &Key {
         self.identity.get_or_init(|| Key::new("traced", &[&self.traced.to_string(), &lines(&self.traced)]))
     }
@@ -49,12 +49,13 @@ impl Source {
 #[derive(Serialize, Deserialize)]
 struct Lowered {
     text: String,
-    /// For each instruction in the order of the text, an instruction of the traced kernel that has its line, if it has one.
+    /// For each instruction in the order of the text, an instruction of the traced kernel with the same line, if there
+    /// is one.
     lines: Vec<Option<usize>>,
 }
 
-/// A stored kernel, if a backend may run it in place of `traced`: it is in lowered form, and has the same operands,
-/// dimensions and parallel axes.
+/// Returns a stored kernel if a backend may run it in place of `traced`: it is in lowered form, and has the same
+/// operands, dimensions and parallel axes.
 fn read(stored: Lowered, traced: &Kernel) -> Option<Kernel> {
     let mut kernel: Kernel = stored.text.parse().ok()?;
     pallas_ir::verify_lowered(&kernel).ok()?;
@@ -77,7 +78,7 @@ fn read(stored: Lowered, traced: &Kernel) -> Option<Kernel> {
     Some(kernel)
 }
 
-/// The lowered form of `traced`, to be stored.
+/// Returns the lowered form of `traced`, to be stored.
 fn stored(traced: &Kernel, lowered: &Kernel) -> Lowered {
     let place = |loc: &Loc| (loc.file, loc.line, loc.column);
     let known: BTreeMap<_, usize> = traced.locs.iter().map(place).zip(0..).collect();
@@ -140,7 +141,7 @@ mod tests {
         check("out out: f32[N]", "out out: f32[N + 1]");
         check("  in x", "  grid 2 parallel\n  in x");
         check("in x", "in y");
-        // Well formed, but blocks of no array.
+        // Well formed, but with a block that no array has.
         check("array[", "block[");
         assert!(read(Lowered { text: traced.to_string(), lines: vec![] }, traced).is_none(), "the traced form");
         let mut entry = stored(traced, lowered);
@@ -173,7 +174,7 @@ mod tests {
                 bytes[byte] = dice.below(256) as u8;
             }
             run::note("hostile-entries", &String::from_utf8_lossy(&bytes));
-            // With the right tag: only what is inside can be refused.
+            // With a valid tag, so that only the contents can be refused.
             store.write(&key, &bytes);
             let found = store.load(&key, |entry: Lowered| {
                 counts.parsed += u64::from(entry.text.parse::<Kernel>().is_ok());

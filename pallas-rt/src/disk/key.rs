@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 /// Of the files' layout.
 const FORMAT: &str = "2";
 
-/// A hash of everything that an entry follows from.
+/// A hash of everything that determines an entry.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Key {
     kind: &'static str,
@@ -40,7 +40,7 @@ impl Key {
     pub(super) fn file(&self) -> String {
         format!("{}-{}", self.kind, self.text())
     }
-    /// Is true if a file can be an entry, by its name.
+    /// Returns true if a file name is that of an entry.
     pub(super) fn names(file: &str) -> bool {
         let (kind, hash) = file.rsplit_once('-').unwrap_or_default();
         let is_hash = hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
@@ -48,7 +48,7 @@ impl Key {
     }
 }
 
-/// Bytes as text.
+/// Returns bytes in hexadecimal.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -1,12 +1,13 @@
-//! Entries that outlive the process: lowered kernels, shaders, the driver's binaries, tuned choices.
+//! Entries that outlive the process: lowered kernels, shaders, the driver's binaries, tuning results.
 //!
-//! An entry is a file named by the hash of everything it follows from ([`key`]), so nothing is ever looked up that a
-//! changed kernel, device or version of this crate would make differently. [`store`] reads and writes the files, those alone
-//! that this user's processes wrote ([`own`]); [`policy`] says where they lie, and that no longer changes after the first
+//! An entry is a file whose name is the hash of everything that determines its contents ([`key`]), so a changed kernel,
+//! device or version of this crate never finds an old entry. [`store`] reads and writes the files, and reads only those
+//! that this user's processes wrote ([`own`]). [`policy`] determines their folder, which cannot change after the first
 //! kernel.
 //!
-//! Whoever reads an entry still checks what memory safety depends on: tile IR is verified, sizes and places are held against
-//! the kernel. Numbers in it, a shader's text and a driver's binary are believed by the tag alone.
+//! The reader of an entry still checks what memory safety depends on: tile IR is verified, and sizes and bindings are
+//! compared with the kernel. Other numbers in it, a shader's text and a driver's binary are trusted because of the tag
+//! alone.
 mod key;
 mod own;
 mod policy;

@@ -1,4 +1,4 @@
-//! The place of entries, decided once: by the program, by the environment, or the user's cache folder.
+//! The folder of entries, decided once: by the program, by the environment, or as the user's cache folder.
 use super::store::Store;
 use crate::error::{Error, Result};
 use std::panic::Location;
@@ -10,14 +10,14 @@ const LIMIT: &str = "PALLAS_CACHE_MIB";
 /// Bytes of entries kept, unless told otherwise.
 const KEPT: u64 = 256 << 20;
 
-/// The place where compiled kernels and tuned choices outlive the process.
+/// The place of compiled kernels and tuning results that outlive the process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum DiskCache {
     /// Nowhere.
     Off,
-    /// In a folder, which is made when the first entry is written, for this user alone. A folder of another user, or one that
-    /// others may write to, keeps nothing: entries become machine code.
+    /// In a folder, which is created for this user alone when the first entry is written. A folder of another user, or
+    /// one that others may write to, is not used, since entries become machine code.
     At {
         /// The folder.
         folder: PathBuf,
@@ -27,8 +27,8 @@ pub enum DiskCache {
 }
 
 impl DiskCache {
-    /// The choice of the environment: `PALLAS_CACHE_DIR`, a folder or `off`, and `PALLAS_CACHE_MIB`, the limit. Without
-    /// them `pallas` in the user's cache folder (`~/.cache` on Linux), 256 MiB.
+    /// The choice of the environment: `PALLAS_CACHE_DIR` is a folder or `off`, `PALLAS_CACHE_MIB` the limit in MiB. The
+    /// defaults are `pallas` in the user's cache folder (`~/.cache` on Linux) and 256 MiB.
     ///
     /// # Errors
     /// [`Error::Environment`] for a limit that is no number.
@@ -49,7 +49,7 @@ impl DiskCache {
     }
 }
 
-/// The decision, and who made it.
+/// The decision, and its origin.
 struct Settled {
     cache: DiskCache,
     store: Option<Store>,
@@ -91,7 +91,7 @@ pub fn set_disk_cache(cache: DiskCache) -> Result<()> {
     Err(Error::Settled { what: "where compiled kernels are kept on disk", by: now.by.clone() })
 }
 
-/// The place of compiled kernels and tuned choices, once it is decided.
+/// Returns the place of compiled kernels and tuning results, if it is decided.
 pub fn disk_cache() -> Option<DiskCache> {
     SETTLED.get().map(|settled| settled.cache.clone())
 }

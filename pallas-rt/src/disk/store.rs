@@ -1,9 +1,9 @@
 //! Entries as files that any number of processes read and write at once.
 //!
-//! A file is written under another name and then renamed, so readers see all of it or nothing; a first line holds the
-//! tag of the rest ([`own`]), so that a file that a crash has torn or somebody has changed is known, deleted and made again.
-//! No failure here is an error of the caller's: what can't be read is computed, what can't be written is not kept. A folder
-//! that is not the user's own, or that others may write to, keeps nothing.
+//! A file is written under another name and then renamed, so that readers see the whole file or none. Its first line is
+//! the tag of the rest ([`own`]): a file that is incomplete after a crash, or was changed, is deleted and made again. No
+//! failure here is an error for the caller: an entry that cannot be read is recomputed, one that cannot be written is not
+//! kept. A folder that belongs to another user, or that others may write to, is not used.
 use super::key::Key;
 use super::own::{self, Secret};
 use serde::de::DeserializeOwned;
@@ -14,16 +14,16 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
-/// Bytes in front of an entry's contents: the tag and the line's end.
+/// Bytes before an entry's contents: the tag and a line break.
 const TAG: u64 = 65;
-/// Beginning of the name of a file that is no entry yet.
+/// Prefix of the name of a file that is not a complete entry yet.
 const UNFINISHED: &str = "unfinished-";
 /// After this long nobody is writing a file any more: its writer was killed.
 const ABANDONED: Duration = Duration::from_secs(3600);
 /// Entries used within this time count as used now: a use need not write to the disk.
 const FRESH: Duration = Duration::from_secs(24 * 3600);
 
-/// Entries of this process that were of use, written, and deleted.
+/// Entries that this process used, wrote and deleted.
 pub(crate) static HITS: AtomicU64 = AtomicU64::new(0);
 pub(crate) static WRITES: AtomicU64 = AtomicU64::new(0);
 pub(crate) static REMOVED: AtomicU64 = AtomicU64::new(0);
@@ -33,7 +33,7 @@ pub(crate) static REMOVED: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Store {
     folder: PathBuf,
     limit: u64,
-    /// Once it is known.
+    /// `Some` after the first use.
     secret: OnceLock<Secret>,
     /// Bytes that may still be written before the folder is measured again.
     unmeasured: AtomicU64,
@@ -48,7 +48,7 @@ impl Store {
         self.folder.join(key.file())
     }
 
-    /// The folder's secret, if nobody else can write to the folder; `make` says how it comes to be.
+    /// The folder's secret, if nobody else can write to the folder; `make` returns or creates it.
     fn secret(&self, make: impl FnOnce() -> Option<Secret>) -> Option<&Secret> {
         if !own::is_private(&self.folder) {
             return None;
@@ -60,12 +60,12 @@ impl Store {
         self.secret.get()
     }
 
-    /// The contents of an entry, if it is there, whole, and this user's.
+    /// Returns the contents of an entry, if it exists, is complete, and was written by this user.
     pub(crate) fn read(&self, key: &Key) -> Option<Vec<u8>> {
         let secret = self.secret(|| None)?;
         let file = own::open(&self.path(key), File::options().read(true))?;
         let mut bytes = vec![];
-        // No entry is larger.
+        // No entry is larger than the limit.
         file.take(self.limit.saturating_add(TAG)).read_to_end(&mut bytes).ok()?;
         let end = bytes.iter().position(|&b| b == b'\n');
         let body = end.map_or(0, |end| end + 1);
@@ -77,7 +77,7 @@ impl Store {
         None
     }
 
-    /// An entry as a value, if it is there and `read` takes it; an entry it does not take is deleted.
+    /// Returns an entry as a value, if it exists and `read` accepts it. An entry that is not accepted is deleted.
     pub(crate) fn load<T: DeserializeOwned, R>(&self, key: &Key, read: impl FnOnce(T) -> Option<R>) -> Option<R> {
         let bytes = self.read(key)?;
         let value = serde_json::from_slice(&bytes).ok().and_then(read);
@@ -121,7 +121,7 @@ impl Store {
         }
     }
 
-    /// Nobody else's name, also where processes of several machines share the folder.
+    /// A unique name, also where processes on several machines share the folder.
     fn unfinished(&self) -> PathBuf {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
@@ -180,7 +180,7 @@ impl Store {
     }
 }
 
-/// Time since a file was written or used.
+/// Time since a file was last written or used.
 fn age(path: &Path) -> Option<Duration> {
     fs::metadata(path).ok()?.modified().ok()?.elapsed().ok()
 }
@@ -342,7 +342,7 @@ mod tests {
             allow(&folder.0, 0o755);
         }
         assert!(reads());
-        // Who may give files away is root.
+        // Only root may change the owner of a file.
         for path in [&entry, &secret, &folder.0] {
             let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(path).expect("it is there"));
             if chown(path, Some(owner + 1), None).is_ok() {

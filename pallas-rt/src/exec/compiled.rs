@@ -1,4 +1,4 @@
-//! A kernel and what devices made of it.
+//! A kernel and its compiled form for each kind of device.
 use super::prepared::Prepared;
 use super::run::{self, Call};
 use crate::array::Array;
@@ -7,20 +7,21 @@ use crate::error::{Error, Result};
 use pallas_ir::{At, Diag, Dim, Kernel, Literal, Loc, Operand, OperandId, OperandKind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// A kernel that runs on every client. Each kind of device compiles it at its first launch there; clones share the result.
+/// A kernel that runs on every client. Each kind of device compiles it at its first launch there; clones share the
+/// compiled forms. The [module](crate::exec) has an example.
 #[derive(Clone)]
 pub struct Compiled(pub(crate) Arc<Forms>);
 
-/// A kernel with what is made of it.
+/// A kernel with its compiled forms.
 pub(crate) struct Forms {
     source: Arc<Source>,
-    /// By [`DeviceKind`], in its order.
+    /// Indexed by [`DeviceKind`].
     devices: [OnceLock<Box<dyn Executable>>; 3],
-    /// The kernel with outputs that take over the memory of inputs, by these pairs.
+    /// Variants of the kernel whose outputs alias inputs, by these pairs.
     sharing: Mutex<Vec<(Pairs, Compiled)>>,
 }
 
-/// Outputs and the inputs whose memory they take over.
+/// Outputs and the inputs that they alias.
 type Pairs = Vec<(OperandId, OperandId)>;
 
 /// An argument of a launch: inputs, prefetches and parameters, in the order of the kernel's operands.
@@ -28,7 +29,7 @@ type Pairs = Vec<(OperandId, OperandId)>;
 pub enum Argument {
     /// An array.
     Array(Array),
-    /// An array whose memory may serve an output, if nobody else holds it.
+    /// An array whose memory an output may take over, if it has no other owner.
     Donated(Array),
     /// The value of a parameter.
     Param(Literal),
@@ -53,7 +54,7 @@ impl From<Literal> for Argument {
 }
 
 impl Compiled {
-    /// A kernel in its traced form.
+    /// Checks a kernel in its traced form; it is compiled at its first launch.
     ///
     /// # Errors
     /// [`Error::Kernel`] with the first rule of [`verify`](pallas_ir::verify) that it breaks.
@@ -66,7 +67,7 @@ impl Compiled {
         Ok(Compiled::of_trace(kernel))
     }
 
-    /// A kernel that tracing made, which is valid.
+    /// Wraps a kernel that tracing made, and that is therefore valid.
     pub(crate) fn of_trace(kernel: Kernel) -> Compiled {
         let source = Arc::new(Source::new(kernel));
         Compiled(Arc::new(Forms { source, devices: Default::default(), sharing: Mutex::default() }))
@@ -77,16 +78,18 @@ impl Compiled {
         &self.0.source.traced
     }
 
-    /// The lowered form, which the CPU and GPUs compile.
+    /// The lowered form, which the CPU and GPU backends compile.
     pub fn lowered(&self) -> &Arc<Kernel> {
         self.0.source.lowered()
     }
 
-    /// Runs the kernel: `sizes` of its dimensions in their order, then its inputs, prefetches and parameters in theirs.
-    /// Donated arrays whose memory serves no output are dropped.
+    /// Runs the kernel and returns its outputs in order. `sizes` are the extents of its dimensions, in the order of the
+    /// kernel's; `arguments` its inputs, prefetches and parameters, in the order of its operands. Donated arrays are
+    /// dropped unless an output takes over their memory.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for arguments that are not the kernel's; on the interpreter any fault; device trouble.
+    /// [`Error::Kernel`] for sizes and arguments that do not fit the kernel; on the interpreter any fault; device
+    /// errors.
     pub fn launch(
         &self,
         client: &Client,
@@ -117,7 +120,7 @@ impl Compiled {
         run::run(self, client, call)
     }
 
-    /// A launch that repeats on the same client with the same sizes.
+    /// Prepares launches that repeat on the same client with the same sizes, the extents of the kernel's dimensions in order.
     ///
     /// # Errors
     /// [`Error::Kernel`] for sizes that do not fit the kernel.
@@ -135,7 +138,7 @@ impl Compiled {
         &**self.0.devices[slot].get_or_init(|| client.runtime().compile(self.0.source.clone()))
     }
 
-    /// Bytes that a launch takes besides its arrays; on a GPU with its results.
+    /// Bytes that a launch takes besides its arrays; on a GPU including its results.
     ///
     /// # Errors
     /// The device cannot run it.
@@ -143,7 +146,7 @@ impl Compiled {
         if geometry.is_empty() { Ok(0) } else { self.on(client).memory_needed(client, geometry) }
     }
 
-    /// Bytes that the compiled forms hold, roughly.
+    /// Estimated bytes of the compiled forms.
     pub(crate) fn bytes(&self) -> u64 {
         let kernel = self.traced();
         let own = (kernel.insts.len() + kernel.values.len() + kernel.operands.len()) as u64 * 160;
@@ -152,7 +155,7 @@ impl Compiled {
         own + devices + sharing.iter().map(|(_, compiled)| compiled.bytes()).sum::<u64>()
     }
 
-    /// The same kernel with outputs that take over the memory of inputs.
+    /// The same kernel with outputs that alias inputs.
     pub(super) fn sharing(&self, pairs: Pairs) -> Compiled {
         let mut sharing = self.0.sharing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, found)) = sharing.iter().find(|(p, _)| *p == pairs) {
@@ -173,7 +176,7 @@ impl Compiled {
         Error::kernel(&self.traced().name, Loc::NONE, "", Diag::new(code, At::Op, message, help))
     }
 
-    /// The numbers of a launch with these sizes.
+    /// Returns the geometry of a launch with these sizes.
     fn geometry(&self, sizes: &[i64]) -> Result<Geometry> {
         let kernel = self.traced();
         if sizes.len() != kernel.dims.len() {
@@ -214,7 +217,8 @@ impl Compiled {
         geometry.map_err(|diag| Error::kernel(&kernel.name, Loc::NONE, "", diag))
     }
 
-    /// The array for an operand. Refused: none, one of another element type or shape, and one that lives elsewhere.
+    /// Checks the array for an operand. Refuses a missing one, one of another element type or shape, and one on another
+    /// client.
     pub(super) fn check_array<'a>(
         &self,
         client: &Client,
@@ -229,13 +233,13 @@ impl Compiled {
         Ok(array)
     }
 
-    /// The value for a parameter. Refused: none, and one of another type.
+    /// Checks the value of a parameter. Refuses a missing one, and one of another type.
     pub(super) fn check_param(&self, operand: usize, value: Option<&Literal>) -> Result<Literal> {
         let fits = value.filter(|x| x.dtype == self.traced().operands[operand].dtype);
         fits.copied().ok_or_else(|| self.unfit(operand, &[], value.copied().map(Argument::from)))
     }
 
-    /// The error for an operand of this shape that is given something else, or nothing.
+    /// The error for an operand of this shape whose argument is missing or of another kind.
     fn unfit(&self, operand: usize, shape: &[usize], found: Option<Argument>) -> Error {
         let Operand { name, kind, dtype, .. } = &self.traced().operands[operand];
         let found = match found {

@@ -1,4 +1,4 @@
-//! The choice of outputs that take over donated inputs' memory.
+//! The selection of outputs that take over the memory of donated inputs.
 //!
 //! Two arrays may share their memory if no element is needed after it is overwritten. That is certain where
 //!
@@ -45,7 +45,7 @@ fn may_share(kernel: &Kernel, input: OperandId, output: OperandId) -> bool {
     alike && apart && parallel && own_block && loads_before_stores(kernel, input, output)
 }
 
-/// Is true if two regions compute the same from their parameters.
+/// Returns true if two regions compute the same from their parameters.
 fn same_map(kernel: &Kernel, a: RegionId, b: RegionId) -> bool {
     let (a, b) = (kernel.region(a), kernel.region(b));
     let mut twin: HashMap<Value, Value> = a.params.iter().copied().zip(b.params.iter().copied()).collect();
@@ -65,8 +65,7 @@ fn same_map(kernel: &Kernel, a: RegionId, b: RegionId) -> bool {
     same(&twin, &a.yields, &b.yields)
 }
 
-/// Is true if all loads of `input` are done when the first store to `output` begins, and both stay inside of their
-/// blocks.
+/// Returns true if all loads of `input` come before the first store to `output`, and both access only their blocks.
 fn loads_before_stores(kernel: &Kernel, input: OperandId, output: OperandId) -> bool {
     let accesses = |id: InstId| {
         let (mut loads, mut stores) = (false, false);

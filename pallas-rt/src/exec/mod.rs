@@ -1,7 +1,7 @@
-//! One way in for every launch: a kernel with its numbers and arrays goes in, outputs come out.
+//! Launches of kernels on arrays, through one interface for all devices.
 //!
-//! Calls of `#[kernel]` functions come here from `launch`. A kernel made at run time by [`Builder`](pallas_ir::Builder)
-//! comes here by itself:
+//! Calls of `#[kernel]` functions use this module through `launch`. A kernel made at run time by
+//! [`Builder`](pallas_ir::Builder), or from text, is launched directly:
 //!
 //! ```
 //! use pallas_rt::exec::{Argument, Compiled};
@@ -30,10 +30,10 @@
 //! # Ok::<(), pallas_rt::Error>(())
 //! ```
 //!
-//! - `compiled`: a kernel and its forms on each kind of device;
+//! - `compiled`: a kernel and its compiled form for each kind of device;
 //! - `donate`: outputs in the memory of donated inputs;
 //! - `run`: one launch;
-//! - `prepared`: launches that repeat with equal numbers.
+//! - `prepared`: launches that repeat with equal geometry.
 mod compiled;
 mod donate;
 #[allow(unsafe_code, reason = "launches of arrays that were checked")]

@@ -1,4 +1,4 @@
-//! A launch that repeats: everything but its arrays and parameters is found once.
+//! A launch that repeats: everything but its arrays and parameters is resolved once.
 use super::compiled::Compiled;
 use super::run::empty_bytes;
 use crate::array::Array;
@@ -8,7 +8,7 @@ use pallas_ir::{Literal, Loc, OperandKind};
 use smallvec::smallvec;
 use std::sync::atomic::Ordering;
 
-/// A kernel with a client and sizes, ready to be launched often. Launches write existing arrays and allocate nothing.
+/// A kernel with a client and sizes, prepared for repeated launches, which write existing arrays and allocate nothing.
 ///
 /// ```
 /// use pallas_rt::exec::Compiled;
@@ -49,11 +49,13 @@ impl Prepared {
         device::outputs(self.compiled.traced()).map(|i| &self.geometry.shapes[i][..]).collect()
     }
 
-    /// Runs the kernel: `inputs` and prefetches in the order of the operands, `params` in theirs, results in `outputs`. An
-    /// input that an output aliases is that output's array, and is left out of `inputs`.
+    /// Runs the kernel. `inputs` are inputs and prefetches in the order of the operands, `params` the parameters in
+    /// theirs; results are written to `outputs`. An input that an output aliases is not among `inputs`: that output's
+    /// array holds its contents.
     ///
     /// # Errors
-    /// [`Error::Kernel`] or [`Error::Output`] for arguments that do not fit; on the interpreter any fault; device trouble.
+    /// [`Error::Kernel`] or [`Error::Output`] for arguments that do not fit; on the interpreter any fault; device
+    /// errors.
     pub fn launch(&self, inputs: &[&Array], params: &[Literal], outputs: &mut [&mut Array]) -> Result<()> {
         let kernel = self.compiled.traced();
         for (index, output) in outputs.iter_mut().enumerate() {
@@ -86,7 +88,7 @@ impl Prepared {
         }
         if self.geometry.is_empty() {
             drop(buffers);
-            // Outputs that alias an input hold it already.
+            // Outputs that alias an input already hold its contents.
             for ((index, i), output) in device::outputs(kernel).enumerate().zip(outputs) {
                 if let OperandKind::Output { empty, alias: None } = &kernel.operands[i].kind {
                     let bytes = empty_bytes(*empty, output.len());
@@ -97,18 +99,18 @@ impl Prepared {
         }
         LAUNCHES.fetch_add(1, Ordering::Relaxed);
         let launch = Launch { kernel, at: Loc::NONE, geometry: &self.geometry, params: &values, buffers: &buffers };
-        // SAFETY: `operand` has checked the shapes; outputs are borrowed mutably, and `owned` says that no other array
-        // shares their memory.
+        // SAFETY: `operand` has checked the shapes; outputs are borrowed mutably, and `owned` has checked that no other
+        // array shares their memory.
         unsafe { self.compiled.on(&self.client).run(&self.client, &launch) }
     }
 
-    /// The array of an operand, if it is one of its element type and shape on this client.
+    /// Returns the array of an operand, if it has the operand's element type and shape and is on this client.
     fn operand<'a>(&self, i: usize, array: Option<&'a Array>) -> Result<&'a Array> {
         self.compiled.check_array(&self.client, i, &self.geometry.shapes[i], array)
     }
 }
 
-/// The memory of an output, if no other array would change with it.
+/// Returns the memory of an output, if no other array shares it.
 pub(crate) fn owned(index: usize, output: &mut Array) -> Result<&mut Buffer> {
     output.buffer_mut().ok_or_else(|| {
         let message = "another array shares its memory and would change too".into();

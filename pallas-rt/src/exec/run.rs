@@ -1,4 +1,4 @@
-//! One launch: memory for its outputs, and the executable of its client's kind.
+//! One launch: memory for its outputs, and the executable for its client.
 use super::compiled::Compiled;
 use super::donate;
 use crate::array::Array;
@@ -9,12 +9,12 @@ use pallas_ir::{Kernel, Literal, Loc, OperandKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Arrays by operand, and whether each is donated.
+/// Arrays by operand, each with true if it is donated.
 pub(crate) type Arrays = Vec<Option<(Array, bool)>>;
 
 /// The arguments of a launch, besides the kernel and the client.
 pub(crate) struct Call<'a> {
-    /// Its numbers.
+    /// Its geometry.
     pub geometry: &'a Geometry,
     /// The kernel's own line, for errors that have no other.
     pub at: Loc,
@@ -22,11 +22,12 @@ pub(crate) struct Call<'a> {
     pub params: &'a [Option<Literal>],
     /// Inputs and prefetches.
     pub arrays: Arrays,
-    /// Arrays that the outputs are written to, one for each; or none. The caller has their memory for itself.
+    /// Arrays that the outputs are written to, one for each output; or none. The caller has exclusive access to their
+    /// memory.
     pub lent: Vec<Array>,
 }
 
-/// Runs a kernel on a client that all arrays of the call live on.
+/// Runs a kernel on a client that has all arrays of the call.
 pub(crate) fn run(compiled: &Compiled, client: &Client, mut call: Call<'_>) -> Result<Vec<Array>> {
     let mut compiled = compiled.clone();
     // The interpreter reads and writes copies; without programs nothing is written.
@@ -37,12 +38,12 @@ pub(crate) fn run(compiled: &Compiled, client: &Client, mut call: Call<'_>) -> R
         }
     }
     with_outputs(client, compiled.traced(), call, |launch| {
-        // SAFETY: the outputs' memory is fresh, donated, or lent by a caller who has it for itself.
+        // SAFETY: the outputs' memory is new, donated, or lent by a caller that has exclusive access to it.
         unsafe { compiled.on(client).run(client, launch) }
     })
 }
 
-/// Runs a kernel on an interpreter's client: `run` takes the machine through every program.
+/// Runs a kernel on an interpreter's client: `run` executes every program on the machine.
 pub(crate) fn interpret(
     client: &Client,
     kernel: &Arc<Kernel>,
@@ -81,13 +82,13 @@ fn with_outputs(
     Ok(results)
 }
 
-/// The bytes of `count` elements of this value.
+/// Returns the bytes of `count` elements of this value.
 pub(super) fn empty_bytes(value: Literal, count: usize) -> Vec<u8> {
     value.to_bytes().repeat(count)
 }
 
-/// An array per output: the one lent for it, the donated or copied memory of the input it aliases, or fresh memory,
-/// which holds the `empty` value where there are no programs to write it.
+/// Returns an array for each output: the one lent for it, the donated or copied memory of the input it aliases, or new
+/// memory, which is filled with the `empty` value if there are no programs to write it.
 fn allocate(client: &Client, kernel: &Kernel, call: &mut Call<'_>) -> Result<Vec<Array>> {
     if !call.lent.is_empty() {
         return Ok(std::mem::take(&mut call.lent));

@@ -5,14 +5,14 @@ use pallas_ir::{DType, Kernel, Literal};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, which counts on each thread.
+/// The system's allocator with a count of allocations on each thread.
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: all is the system's.
+// SAFETY: all calls are forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
@@ -78,7 +78,8 @@ fn repeated_launches_allocate_nothing_and_see_their_own_operands() {
         let before = ALLOCATIONS.get();
         prepared.launch(&[&arrays[i], &arrays[j]], &params, &mut [out]).expect("it runs");
         let allocated = ALLOCATIONS.get() - before;
-        // The first one resolves places and makes machine code; each output keeps who uses it from its first launch on.
+        // The first launch resolves memory and compiles machine code; each output records its uses from its first
+        // launch on.
         assert!(turn < 2 || allocated == 0 || cfg!(guarded), "launch {turn}: {allocated} allocations");
         let sums: Vec<f32> = operands[i].iter().zip(&operands[j]).map(|(a, b)| a + b).collect();
         let wanted: Vec<f32> = sums

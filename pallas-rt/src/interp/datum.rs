@@ -174,7 +174,7 @@ impl Datum {
         self.poison = poison.contains(&true).then_some(poison);
         self
     }
-    /// Is true if element `i` is poison.
+    /// Returns true if element `i` is poison.
     pub fn is_poison(&self, i: usize) -> bool {
         self.poison.as_ref().is_some_and(|p| p[i])
     }

@@ -117,7 +117,7 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result
     })
 }
 
-/// The operand and the position that an element of an [`Access::Map`] comes from.
+/// Returns the operand and the position of an element of an [`Access::Map`].
 pub(crate) fn source(pieces: &[Piece], shapes: &[&[usize]], at: &[usize]) -> (usize, usize) {
     let number = |d: &pallas_ir::Dim| d.as_number().expect("sizes are numbers at run time");
     let inside =
@@ -146,7 +146,8 @@ fn powi(x: &Datum, exponent: i32) -> Datum {
 
 fn dot(a: &Datum, b: &Datum, batch: &[(usize, usize)], contract: &[(usize, usize)], ty: Type) -> Datum {
     let (wide_a, wide_b) = (a.data.cast(ty.dtype), b.data.cast(ty.dtype));
-    // The strides, in one side, of what it gives for the axes of the result, and of those that are summed over.
+    // For one operand, the strides of its axes in the result (batch and free axes), and of the axes that are summed
+    // over.
     let side = |x: &Datum, own: fn(&(usize, usize)) -> usize| {
         let step = strides(&x.ty.shape);
         let used: Vec<usize> = batch.iter().chain(contract).map(own).collect();
@@ -244,7 +245,7 @@ fn arg(max: bool, x: &Datum, axis: usize, ty: Type) -> Datum {
                 let (a, b) = (a.as_f64(), b.as_f64());
                 return !b.is_nan() && (a.is_nan() || a.partial_cmp(&b) == better);
             }
-            // Ordered as integers: 64-bit values do not fit a double.
+            // Compared as integers, since f64 cannot represent all 64-bit values.
             let unsigned = x.ty.dtype == DType::U64;
             Some(if unsigned { a.bits.cmp(&b.bits) } else { a.as_i64().cmp(&b.as_i64()) }) == better
         };

@@ -3,7 +3,7 @@ use crate::error::Error;
 use pallas_ir::{At, Diag, Loc};
 use std::fmt;
 
-/// A fault of a kernel, with its program and the line of the user's source.
+/// A fault of a kernel, with its program and the user's source line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
     /// A short stable name of the class: `poison`, `race`, `unwritten` ...
@@ -36,7 +36,7 @@ impl std::error::Error for Fault {}
 
 impl From<Fault> for Error {
     fn from(fault: Fault) -> Error {
-        // What no program did, the whole launch did not.
+        // A fault that belongs to no program is one of the whole launch.
         let context = if fault.program.is_empty() { String::new() } else { format!("program {:?}", fault.program) };
         Error::kernel(fault.kernel, fault.loc, context, Diag::new(fault.code, At::Op, fault.message, fault.help))
     }

@@ -1,4 +1,4 @@
-//! Counts of what interpreted kernels load: proof that a block was not looked at.
+//! Counts of the elements that interpreted kernels load, which show that a block was not read.
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ thread_local! {
     static LOADS: RefCell<Option<Loads>> = const { RefCell::new(None) };
 }
 
-/// Runs `f` and counts the elements that kernels interpreted on this thread load from each input meanwhile. Elements
-/// outside of the array and masked ones are not loaded.
+/// Runs `f` and counts the elements that kernels on the interpreter, called by this thread, load from each input. Elements
+/// outside of the array and masked elements are not counted.
 ///
 /// ```
 /// use pallas_rt::prelude::*;

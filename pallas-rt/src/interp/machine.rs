@@ -9,7 +9,7 @@ use pallas_ir::{BlockDim, Frame, Kernel, Literal, Loc, OperandId, OperandKind, S
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
-/// Turns of one `while` after which the interpreter reports it as endless, unless `PALLAS_INTERPRET_TURNS` says otherwise.
+/// Iterations of one `while` after which the interpreter reports it as endless, unless `PALLAS_INTERPRET_TURNS` is set.
 const TURNS: u64 = 1_000_000;
 
 /// One operand's memory and what is known about its elements.
@@ -20,7 +20,7 @@ pub(super) struct Memory {
     unwritten: Vec<bool>,
     /// Parallel program that last wrote an element, 0 for none; counted from 1.
     pub(super) writer: Vec<u32>,
-    /// The first two parallel programs that read an element, 0 for none: among two, one is not the writer.
+    /// The first two parallel programs that read an element, 0 for none: at least one of two readers is not the writer.
     pub(super) readers: Vec<[u32; 2]>,
     /// The operand whose data this shares.
     pub(super) alias: Option<OperandId>,
@@ -62,7 +62,7 @@ pub enum Argument {
     Param(Literal),
 }
 
-/// Positions of an access' elements in the array, and its mask.
+/// Positions of an access's elements in the array, and its mask.
 type Elements = (Vec<Option<usize>>, Option<Vec<bool>>);
 
 impl Machine {
@@ -204,7 +204,7 @@ impl Machine {
         Ok(origin)
     }
 
-    /// Position of a view's zero in the array, and the array's axis of each of the view's.
+    /// Position in the array of a view's first element, and for each axis of the view its axis of the array.
     fn frame(&mut self, operand: OperandId, view: &View, loc: Loc) -> Result<(Vec<i64>, Vec<usize>), Fault> {
         let rank = self.kernel.operand(operand).block.len();
         Ok(match view.frame {
@@ -217,8 +217,8 @@ impl Machine {
         })
     }
 
-    /// Array coordinates of every element of a view, `None` outside of the array. Elements that the mask leaves out may
-    /// lie outside of the block.
+    /// Array coordinates of every element of a view, `None` outside of the array. Masked elements may be outside of the
+    /// block.
     fn coordinates(
         &mut self,
         operand: OperandId,
@@ -258,7 +258,8 @@ impl Machine {
         Ok(positions(&sizes).map(place).collect())
     }
 
-    /// Positions of an access' elements, `None` outside of the array, and its mask; `args` are the starts, then the mask.
+    /// Positions of an access's elements, `None` outside of the array, and its mask; `args` are the starts, then the
+    /// mask.
     fn elements(&mut self, operand: OperandId, view: &View, args: &[&Datum], loc: Loc) -> Result<Elements, Fault> {
         let (starts, rest) = args.split_at(view.dynamic());
         let starts = self.starts(starts, loc)?;
@@ -266,7 +267,7 @@ impl Machine {
         Ok((self.coordinates(operand, view, &starts, mask.as_deref(), loc)?, mask))
     }
 
-    /// The elements that a load sees.
+    /// The elements that a load reads.
     ///
     /// # Errors
     /// The block or the view is out of range; the mask is poisoned; another parallel program wrote an element.
@@ -341,7 +342,7 @@ impl Machine {
         self.fault("poison", loc, message, hint)
     }
 
-    /// A mask of the positions of a view's axis that lie inside the array.
+    /// A mask of the positions of a view's axis that are inside of the array.
     ///
     /// # Errors
     /// As [`Machine::load`].
@@ -399,10 +400,10 @@ impl Machine {
         };
         x.literal().map(Literal::as_i64).ok_or_else(fault)
     }
-    /// Counts the turns that a `while` has begun.
+    /// Counts the iterations that a `while` has begun.
     ///
     /// # Errors
-    /// More than `PALLAS_INTERPRET_TURNS`, or [`TURNS`]: it would hang.
+    /// More than `PALLAS_INTERPRET_TURNS`, or [`TURNS`]: the `while` counts as endless.
     pub fn turn(&self, turns: u64, loc: Loc) -> Result<(), Fault> {
         static LIMIT: LazyLock<Result<u64, String>> = LazyLock::new(|| match std::env::var("PALLAS_INTERPRET_TURNS") {
             Ok(value) => value.parse().map_err(|_| value),

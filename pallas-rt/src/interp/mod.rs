@@ -16,7 +16,7 @@ pub(crate) use fault::Fault;
 pub use loads::{Loads, loads};
 pub use machine::{Argument, Machine};
 
-/// Prints what a kernel's `debug_print` wrote.
+/// Prints the output of a kernel's `debug_print`.
 #[allow(clippy::print_stderr, reason = "the user asked to see it")]
 pub(crate) fn print(log: &[String]) {
     log.iter().for_each(|line| eprintln!("{line}"));

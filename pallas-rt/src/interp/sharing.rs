@@ -1,4 +1,5 @@
-//! Conflicts between programs: reads and writes of outputs by parallel programs, and the order in which blocks are visited.
+//! Conflicts between programs: reads and writes of outputs by parallel programs, and the order in which blocks are
+//! accessed.
 use super::datum::unflatten;
 use super::fault::Fault;
 use super::machine::Machine;
@@ -12,7 +13,8 @@ impl Machine {
             _ => self.memory[operand.index()].alias,
         }
     }
-    /// Records that this program reads an element of an output's memory, through the output or the input it aliases.
+    /// Records that this program reads an element of an output's memory, through the output or the input that it
+    /// aliases.
     pub(super) fn note_read(&mut self, from: OperandId, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
         let lane = self.lane;
         let memory = &mut self.memory[output.index()];

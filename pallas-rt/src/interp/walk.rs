@@ -113,7 +113,7 @@ impl<'m> Walk<'m> {
     }
 }
 
-/// Number of times that `for` runs its body.
+/// Number of iterations of a `for`.
 ///
 /// # Errors
 /// The step is not positive.

@@ -111,12 +111,12 @@ comparisons! {
     label = "this is a `{Self}`"
 )]
 pub trait Left: Truth {
-    /// Is true if `&&` asks for a right side that has no effect.
+    /// Returns true if `&&` evaluates a right side that has no effect.
     #[doc(hidden)]
     fn left_and(&self) -> bool {
         true
     }
-    /// Is true if `||` asks for a right side that has no effect.
+    /// Returns true if `||` evaluates a right side that has no effect.
     #[doc(hidden)]
     fn left_or(&self) -> bool {
         true
@@ -135,9 +135,9 @@ impl Left for bool {
 impl Left for Tile<bool> {}
 impl Left for Scalar<bool> {}
 
-/// `a && b`, `a || b`: truth values of the host and of run time short-circuit, by the decision `When`; a right side
-/// without effect is computed beside a run-time one, and tiles compute both sides. Nothing has a host value before a
-/// tile: where that decides alone, the tile is never made, and nobody knows the result's shape.
+/// `a && b` and `a || b`, with the decision `When`. Host values and run-time scalars short-circuit, except that a right
+/// side without effect is computed beside a run-time left side; for tiles both sides are computed. There is no impl for
+/// a host value before a tile: if it decided alone, the tile would not exist, and the result would have no shape.
 #[diagnostic::on_unimplemented(
     message = "can't combine `{Self}` with `{R}` by `&&` or `||`",
     label = "needs `bool`s, run-time scalars or tiles of `bool`; a host value stands after a tile: `tile && host`"
@@ -150,13 +150,13 @@ pub trait Logic<R, Out, When>: Sized {
     #[track_caller]
     fn or(self, right: Option<R>) -> Out;
 }
-/// `a && b` in a region whose decision this is.
+/// `a && b` in a region with this decision.
 #[track_caller]
 #[inline]
 pub fn and<L: Logic<R, Out, When>, R, Out, When>(_: Key<When>, left: L, right: Option<R>) -> Out {
     left.and(right)
 }
-/// `a || b` in a region whose decision this is.
+/// `a || b` in a region with this decision.
 #[track_caller]
 #[inline]
 pub fn or<L: Logic<R, Out, When>, R, Out, When>(_: Key<When>, left: L, right: Option<R>) -> Out {
@@ -172,7 +172,7 @@ impl Logic<bool, bool, AtTrace> for bool {
         right.unwrap_or(true)
     }
 }
-/// The left side, where it has decided alone; else both, combined.
+/// The left side, if it has decided alone; else both sides, combined.
 #[track_caller]
 fn combine<S: Staged>(op: ScalarOp, left: impl Choice<bool>, right: Option<impl Choice<bool>>) -> S {
     match right {
@@ -204,9 +204,9 @@ logic! {
     Scalar<bool>, Tile<bool> => Tile Elementwise;
 }
 
-/// A value that number patterns of a `match` are compared with; references to it stand for it.
+/// A number that patterns of a `match` are compared with. A reference is compared by its referent.
 pub trait Matched: Copy {
-    /// Itself, whatever it was borrowed by.
+    /// The number itself, without references.
     #[doc(hidden)]
     #[inline]
     fn matched(&self) -> Self {

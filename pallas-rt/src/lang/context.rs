@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Identity of a value: its number, the context it belongs to, and the region that computed it. Poisoned handles have no
+/// Identity of a value: its id, the context it belongs to, and the region that computed it. Poisoned handles have no
 /// value.
 #[derive(Clone, Copy, Debug)]
 pub struct Handle {
@@ -45,9 +45,9 @@ struct Eager {
 struct Context {
     generation: u32,
     mode: Mode,
-    /// Numbers of the open regions, outermost first; a value is usable while the region that computed it is open.
+    /// Ids of the open regions, outermost first. A value is usable while the region that computed it is open.
     open: Vec<u32>,
-    /// Number of the region opened last.
+    /// Id of the region that was opened last.
     regions: u32,
     mistake: Option<Mistake>,
     /// The line at which the kernel was called.
@@ -60,12 +60,12 @@ thread_local! {
 }
 static GENERATION: AtomicU32 = AtomicU32::new(1);
 
-/// The line at which the kernel was called whose body runs on this thread, if one does.
+/// The line at which the running kernel was called; `None` if no kernel's body runs on this thread.
 pub(crate) fn inside() -> Option<Loc> {
     CURRENT.with_borrow(|c| c.as_ref().map(|c| c.entered))
 }
 
-/// Is true if operations are recorded.
+/// Returns true if operations are recorded.
 pub(crate) fn tracing() -> bool {
     TRACING.get()
 }
@@ -99,7 +99,7 @@ pub(crate) fn eager(machine: Machine, entered: Loc, f: impl FnOnce()) -> Result<
     }
 }
 
-/// Runs a body. After its first mistake tiles have no shape, so a later panic may be a consequence of it.
+/// Runs a body. After its first error tiles have no shape, so later panics may be consequences of it.
 fn run(mode: Mode, entered: Loc, f: impl FnOnce()) -> (Context, Option<Box<dyn Any + Send>>) {
     let outer_tracing = TRACING.replace(matches!(mode, Mode::Trace(_)));
     let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
@@ -117,7 +117,7 @@ impl Context {
         self.regions += 1;
         self.open.push(self.regions);
     }
-    /// Is true if the handle's value is of this kernel and its region is open.
+    /// Returns true if the handle's value is of this kernel and its region is open.
     fn holds(&self, h: &Handle) -> bool {
         h.generation == self.generation && self.open.contains(&h.region)
     }
@@ -125,7 +125,7 @@ impl Context {
     fn blame(&mut self, diag: Diag, loc: Loc) {
         self.mistake.get_or_insert(Mistake { diag, loc });
     }
-    /// The values of handles; `None` if one is poisoned, or is no longer usable here, which is a mistake.
+    /// Returns the values of handles; `None` if one is poisoned, or no longer usable here, which is an error.
     fn resolve(&mut self, args: &[Handle], loc: Loc) -> Option<Vec<Value>> {
         if let Some(stale) = args.iter().find(|a| a.value != POISON && !self.holds(a)) {
             if stale.generation == self.generation {
@@ -139,7 +139,7 @@ impl Context {
         }
         args.iter().all(|a| a.value != POISON).then(|| args.iter().map(|a| a.value).collect())
     }
-    /// Blames the use of something that belongs to another kernel call.
+    /// Reports the use of a value or block of another kernel call.
     fn stale(&mut self, what: &str, loc: Loc) {
         let message = format!("a {what} of another kernel call is used in the one made at {}", self.entered);
         let help = format!("{what}s live only while their kernel runs; return arrays");
@@ -185,7 +185,7 @@ impl Eager {
             .and_then(|ty| walk::step(&mut self.machine, op, &data, ty, loc));
         self.sound(step)?.map(|d| self.push(d))
     }
-    /// Returns the result of a step; keeps the first fault.
+    /// Returns the result of an operation; records the first fault.
     fn sound<T>(&mut self, step: Result<T, Fault>) -> Option<T> {
         match step {
             Ok(result) => Some(result),
@@ -246,22 +246,22 @@ pub(crate) fn constant(x: Literal) -> Handle {
     emit(Op::Const(x), &[])
 }
 
-/// The type of a value; `None` for a poisoned handle, and for a stale one, which is a mistake.
+/// The type of a value; `None` for a poisoned handle, and for a stale one, which is an error.
 #[track_caller]
 pub(crate) fn type_of(h: Handle) -> Option<Type> {
     let loc = Loc::caller();
     with(|c| c.resolve(&[h], loc).and_then(|_| c.ty(h))).flatten()
 }
-/// As [`type_of`], to show a handle: a stale one is no mistake.
+/// As [`type_of`], for formatting a handle: a stale one is no error here.
 pub(crate) fn shown_type(h: Handle) -> Option<Type> {
     with(|c| c.ty(h)).flatten()
 }
 
-/// Number of the kernel call that runs, which its refs remember; 0 outside of kernels.
+/// Id of the running kernel call, which its refs record; 0 outside of kernels.
 pub(crate) fn generation() -> u32 {
     with(|c| c.generation).unwrap_or(0)
 }
-/// Is true if a ref belongs to the kernel call that runs; a foreign one is a mistake.
+/// Returns true if a ref belongs to the running kernel call; if not, reports an error.
 #[track_caller]
 pub(crate) fn owns(generation: u32) -> bool {
     let loc = Loc::caller();
@@ -275,7 +275,7 @@ pub(crate) fn owns(generation: u32) -> bool {
     .unwrap_or(true)
 }
 
-/// Number of instructions of the trace, for [`named`].
+/// Number of instructions of the trace, used by [`named`].
 pub fn so_far() -> usize {
     with(|c| match &c.mode {
         Mode::Trace(builder) => builder.kernel().insts.len(),
@@ -318,7 +318,7 @@ pub(crate) fn decide(h: Handle, what: &str) -> i64 {
     value.flatten().unwrap_or(0)
 }
 
-/// Counts the turns that an eager `while` has begun; one too many is a fault.
+/// Counts the iterations that an eager `while` has begun; exceeding the limit is a fault.
 pub(crate) fn count_turns(turns: u64, loc: Loc) {
     with(|c| {
         if let Mode::Eager(eager) = &mut c.mode {
@@ -328,7 +328,7 @@ pub(crate) fn count_turns(turns: u64, loc: Loc) {
     });
 }
 
-/// Is true if this step can go on: eager loops stop after a fault.
+/// Returns true if this operation can be executed: eager loops stop after a fault.
 pub(crate) fn healthy() -> bool {
     with(|c| match &c.mode {
         Mode::Eager(eager) => eager.fault.is_none() && c.mistake.is_none(),
@@ -337,7 +337,7 @@ pub(crate) fn healthy() -> bool {
     .unwrap_or(false)
 }
 
-/// Place where eager execution opened a region: how many regions and values there were.
+/// The state of eager execution at the start of a region: numbers of regions and of values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mark {
     regions: usize,
@@ -355,8 +355,9 @@ pub(crate) fn open() -> Mark {
     .unwrap_or_default()
 }
 
-/// Closes the region of eager execution opened at `mark` and those inside of it. Their values are freed, except these,
-/// which get new handles: of the region around, or, `again`, of the next turn of the same loop, which is opened.
+/// Closes the region of eager execution opened at `mark`, and those nested in it. Their values are freed, except
+/// `keep`, which get new handles: in the enclosing region or, if `again`, in the next iteration's region, which is
+/// opened.
 pub(crate) fn close(mark: Mark, keep: &mut [Handle], again: bool) {
     with(|c| {
         let kept: Vec<Option<Datum>> = keep
@@ -383,11 +384,11 @@ pub(crate) fn close(mark: Mark, keep: &mut [Handle], again: bool) {
     });
 }
 
-/// The types of values, before the region that computed them closes. A stale one is a mistake of the region at `loc`.
+/// Returns the types of values before their region closes. A stale value is an error of the region at `loc`.
 pub(crate) fn types(of: &[Handle], loc: Loc) -> Vec<Type> {
     with(|c| {
         c.resolve(of, loc);
-        // After a mistake a value may have no type; any type keeps the trace going.
+        // After an error a value may have no type; any type lets the trace continue.
         of.iter().map(|&h| c.ty(h).unwrap_or(Type::scalar(DType::I32))).collect()
     })
     .unwrap_or_default()

@@ -1,7 +1,8 @@
-//! The time at which a condition is decided, and what a region may then change, read and give.
+//! The time at which a condition is decided, and the values that a region may change, read and yield.
 //!
-//! The decision is a type, inferred from the condition. [`Undecided`] stands for none: it keeps rustc from inferring a
-//! decision from a variable that only one of the others allows, which would blame the condition instead of the variable.
+//! The decision is a type, inferred from the condition. [`Undecided`] means that there is none. It keeps rustc from
+//! inferring a decision from a variable that only one decision allows: the error would then be at the condition, not at
+//! the variable.
 use super::context::{self, Handle};
 use super::operand::{Host, Takes, host_constant};
 use super::tile::{Scalar, Tile};
@@ -10,9 +11,9 @@ use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::panic::RefUnwindSafe;
 
-/// A truth value of the host, of run time, or of each element.
+/// A boolean that is known on the host, at run time, or for each element.
 pub trait Truth {
-    /// The value, where it decides alone.
+    /// The value that short-circuits.
     #[doc(hidden)]
     fn value(&self) -> bool;
     #[doc(hidden)]
@@ -27,10 +28,10 @@ impl Truth for bool {
         None
     }
 }
-/// Condition of an `if` or `while`; `When` it is decided.
+/// Condition of an `if` or `while`. The parameter `When` is the time at which it is decided.
 ///
-/// The decision is a parameter, not an associated type: a wrong condition is then reported once, not again for each use
-/// of its decision.
+/// `When` is a parameter, not an associated type: an invalid condition is then reported once, not again for each use of
+/// its decision.
 #[diagnostic::on_unimplemented(
     message = "a condition must be a `bool` or a run-time `Scalar<bool>`, found `{Self}`",
     label = "this is a `{Self}`",
@@ -46,18 +47,18 @@ pub enum AtTrace {}
 /// Decided by each program as it runs.
 #[derive(Clone, Copy, Debug)]
 pub enum AtRunTime {}
-/// Not decided by the left side alone: both sides of `&&` or `||` are computed, element by element.
+/// The left side does not decide alone: both sides of `&&` or `||` are computed, element by element.
 #[derive(Clone, Copy, Debug)]
 pub enum Elementwise {}
-/// No decision: nothing is of this type.
+/// No decision. No condition has it.
 #[derive(Clone, Copy, Debug)]
 pub enum Undecided {}
 
 /// The time at which a condition is decided.
 pub trait Decision: Sized {
-    /// Exists only where a region is decided at run time.
+    /// Inhabited only for a region that is decided at run time.
     type Pass;
-    /// Is true if the right side of `&&` and `||` is computed whatever the left one is.
+    /// True if the right side of `&&` and `||` is computed for every value of the left side.
     #[doc(hidden)]
     const BOTH: bool = false;
     #[doc(hidden)]
@@ -97,7 +98,7 @@ impl MayLeave for Elementwise {}
 #[diagnostic::do_not_recommend]
 impl MayLeave for Undecided {}
 
-/// Regions in which a variable declared without a value may get one.
+/// Regions in which a variable declared without a value may be assigned its first value.
 #[diagnostic::on_unimplemented(
     message = "a variable gets its first value in an `if` or `while` that is decided at run time",
     label = "has no value before",
@@ -163,7 +164,7 @@ macro_rules! carry_tuple {
 }
 tuples! { carry_tuple }
 
-/// [`Carry`] where the region is decided at run time; anything where the host decides.
+/// [`Carry`] if the region is decided at run time; any type if the host decides.
 #[diagnostic::on_unimplemented(
     message = "a `{Self}` can't change in a region that is decided at run time",
     label = "changes here, but is a host `{Self}`",
@@ -189,7 +190,7 @@ impl<T: Carry> Changes<AtRunTime> for T {
     }
 }
 
-/// Values that an `if` may give: [`Carry`] where it is decided at run time.
+/// Values that an `if` may yield: [`Carry`] if it is decided at run time.
 #[diagnostic::on_unimplemented(
     message = "an `if` or `match` that is decided at run time gives a host `{Self}`",
     label = "a host `{Self}`",
@@ -203,10 +204,10 @@ impl<T> Gives<Undecided> for T {}
 #[diagnostic::do_not_recommend]
 impl<T: Carry> Gives<AtRunTime> for T {}
 
-/// Values that a region decided at run time may read: nothing that can change through a shared reference.
+/// Values that a region decided at run time may read: those without interior mutability.
 ///
-/// This trait takes what is [`Sync`]; [`Held::steady`] takes what is [`RefUnwindSafe`] before it is asked: `Rc` is the
-/// one and not the other, `dyn Fn + Sync` the other way round, and neither holds of `Cell`.
+/// This trait accepts [`Sync`] types; [`Held::steady`] accepts [`RefUnwindSafe`] types before this trait is considered.
+/// `Rc` is only the latter, `dyn Fn + Sync` only the former, and `Cell` neither.
 #[diagnostic::on_unimplemented(
     message = "a `{Self}` can change unseen inside a region that is decided at run time",
     label = "used inside the region; its interior mutability can't be staged",
@@ -225,7 +226,7 @@ impl<T: Sync> Steady<AtRunTime> for T {}
 pub struct Held<'a, When, T>(pub Key<When>, pub &'a T);
 
 impl<'a, When, T: RefUnwindSafe> Held<'a, When, T> {
-    /// Borrows it.
+    /// Borrows the variable.
     #[inline]
     pub fn steady(&self) -> &'a T {
         self.1
@@ -233,7 +234,7 @@ impl<'a, When, T: RefUnwindSafe> Held<'a, When, T> {
 }
 /// [`Held::steady`] for every other type.
 pub trait Otherwise<'a, When, T> {
-    /// Borrows it.
+    /// Borrows the variable.
     fn steady(&self) -> &'a T
     where
         T: Steady<When>;
@@ -248,7 +249,8 @@ impl<'a, When, T> Otherwise<'a, When, T> for Held<'a, When, T> {
     }
 }
 
-/// Keeps what a region only reads borrowed until its end; rustc names this type where the region changes one of them.
+/// Borrows the variables that a region only reads until its end; rustc names this type if the region changes one of
+/// them.
 #[derive(Debug)]
 pub struct HostValuesStayTheSameWhereDecidedAtRunTime<T>(pub T);
 impl<T> Drop for HostValuesStayTheSameWhereDecidedAtRunTime<T> {
@@ -256,7 +258,7 @@ impl<T> Drop for HostValuesStayTheSameWhereDecidedAtRunTime<T> {
     fn drop(&mut self) {}
 }
 
-/// Names a region's decision in the expansion.
+/// Identifies a region's decision in the expansion.
 pub type Key<When> = PhantomData<When>;
 
 /// A variable that a region changes.
@@ -266,18 +268,19 @@ pub type Slot<'a, When> = &'a mut (dyn Changes<When> + 'a);
 pub fn slot<'a, When, T: Changes<When> + 'a>(_: Key<When>, x: &'a mut T) -> Slot<'a, When> {
     x
 }
-/// Hands on what a side of an `if` gives.
+/// Returns the value that a side of an `if` yields.
 #[inline]
 pub fn gives<When, T: Gives<When>>(_: Key<When>, x: T) -> T {
     x
 }
-/// Stands before a `break`, `continue` or `return` that leaves the region.
+/// Called before a `break`, `continue` or `return` that leaves the region.
 #[inline]
 pub fn leaves_region<When: MayLeave>(_: Key<When>) {}
-/// Stands before the first assignment to a variable from outside of the region.
+/// Called before the first assignment to a variable that is declared outside of the region.
 #[inline]
 pub fn first_value<When: MayDefer>(_: Key<When>) {}
-/// Diverges when `P` is uninhabited: the compiler, borrow checker included, drops what follows.
+/// Diverges if `P` is uninhabited, so that the compiler, including the borrow checker, treats the code after it as
+/// dead.
 #[inline]
 pub fn pass<P>(p: P) -> P {
     p
@@ -291,7 +294,7 @@ pub fn pass<P>(p: P) -> P {
 pub trait Bound {
     #[doc(hidden)]
     fn bound(self) -> Handle;
-    /// The integer after it: the end of `..=`.
+    /// The next integer: the end of `..=`.
     #[doc(hidden)]
     fn after(self) -> Handle;
 }

@@ -1,8 +1,8 @@
-//! A staged `for` takes as many turns on GPUs as elsewhere, whatever its bounds and its step are.
+//! A staged `for` runs the same number of iterations on every device, for all bounds and steps.
 use super::random::gpus;
 use crate::prelude::*;
 
-/// The turns, and what they see, in order.
+/// The number of iterations, and their indices in order.
 #[kernel(grid = (1))]
 fn turns(
     #[block([N] => [1], |_| (0,))] x: In<i32>,

@@ -1,8 +1,8 @@
 //! The language: what a kernel's body is written with.
 //!
-//! [`context`] the kernel that runs, and the one door of every operation; [`tile`] tiles and scalars; [`cmp`] comparisons
-//! and logic; [`decide`] when conditions are decided, [`stage`] control flow, [`repeat`] its `while`; [`refs`] blocks of
-//! operands; [`threefry`] random numbers.
+//! [`context`] has the running kernel, and executes or records every operation; [`tile`] has tiles and scalars; [`cmp`]
+//! comparisons and logic; [`decide`] the time at which conditions are decided, [`stage`] control flow, [`repeat`] its
+//! `while`; [`refs`] blocks of operands; [`threefry`] random numbers.
 
 /// `tuples! { macro }` -> `macro! { A 0 } macro! { A 0, B 1 } ..`: a type parameter and an index for each element.
 macro_rules! tuples {

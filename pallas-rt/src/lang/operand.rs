@@ -1,4 +1,4 @@
-//! Operands that may stand beside each other: tiles, run-time scalars and host numbers; shapes and axes.
+//! Operands that can be combined: tiles, run-time scalars and host numbers; shapes and axes.
 use super::context::{self, Handle};
 use super::tile::{Scalar, Tile};
 use pallas_ir::dtype::Real;
@@ -32,7 +32,8 @@ macro_rules! handles {
                 $H::new(handle)
             }
         }
-        /// Only for the words of rustc: one of other elements is no [`Host`], which is all that is to be said.
+        /// Only for rustc's message: a tile or scalar of another element type is no [`Host`], and the message says only
+        /// that.
         #[diagnostic::do_not_recommend]
         impl<T, U: Elem> HostOperand<T> for $H<U> {
             fn element(self) -> Handle {
@@ -83,7 +84,7 @@ fn integer(x: i128, dtype: DType) -> Result<Literal, Diag> {
     Err(Diag::new("literal", At::Op, message, "cast the tile to a wider type first"))
 }
 
-/// An element type that takes host numbers of type `L`.
+/// An element type that can be combined with host numbers of type `L`.
 #[diagnostic::on_unimplemented(
     message = "a host `{L}` can't be mixed with elements of `{Self}`",
     label = "elements are `{Self}`, this is `{L}`",
@@ -101,7 +102,7 @@ macro_rules! takes_integers {
 }
 takes_integers! { i8 u8 i16 u16 i32 u32 i64 u64 }
 
-/// A host number right of an operator, beside elements of `T`.
+/// A host number right of an operator whose left side has elements of type `T`.
 #[diagnostic::on_unimplemented(
     message = "elements of `{T}` and `{Self}` can't be combined",
     label = "expected `{T}` elements or a number that fits them, found `{Self}`",
@@ -128,7 +129,7 @@ pub(crate) fn host_constant<T: Elem, L: Host>(x: L) -> Handle {
     }
 }
 
-/// An operand where elements of `T` are meant: a tile, a run-time scalar or a host number.
+/// An operand where elements of type `T` are expected: a tile, a run-time scalar or a host number.
 #[diagnostic::on_unimplemented(
     message = "elements of `{T}` and `{Self}` can't be combined",
     label = "expected `{T}` elements or a number that fits them, found `{Self}`",

@@ -1,7 +1,8 @@
 //! The rows of the scalar table as operators and methods of tiles and scalars.
 //!
 //! A host number stands right of an operator as any number its element type takes, left of it only as the element's own
-//! literal type: a blanket impl on the left is not possible in Rust. In a kernel's body sizes stand on the left as well.
+//! literal type: Rust does not allow a blanket impl for the left side. In a kernel's body sizes may be left operands as
+//! well.
 use super::context::{self, Handle};
 use super::operand::{Choice, Host, HostOperand, Staged, host_constant};
 use super::tile::{Scalar, Tile};
@@ -14,8 +15,8 @@ pub(crate) fn elementwise<S: Staged>(op: ScalarOp, args: &[Handle]) -> S {
     S::from_handle(context::emit(Op::Scalar(op), args))
 }
 
-/// A binary operator -> impls for every mix of tiles, scalars and host numbers; `$Left` are the host numbers left of it, each
-/// of its own element type, and an `f32` stands left of elements of the class `$Float`.
+/// A binary operator -> impls for all combinations of tiles, scalars and host numbers. `$Left` are host numbers as left
+/// operands, each with its own element type; `f32` is a left operand for elements of the class `$Float`.
 macro_rules! binary {
     ([$(#[$doc:meta])+] $Op:ident $name:ident $Class:ident $Trait:ident $left:tt $float:tt) => {
         binary! { @pair [$(#[$doc])+] $Op $name $Class $Trait Tile Tile Tile }
@@ -44,10 +45,10 @@ macro_rules! binary {
             }
         }
         $(binary! { @left $Op $name $Trait $H [] $Left, $Left })*
-        // Not for `usize` itself: a literal on the left could then be either. The macro borrows a size there.
+        // Not for `usize` itself: the type of a literal left operand would be ambiguous. The macro borrows sizes there.
         binary! { @left $Op $name $Trait $H [] &usize, i32 }
         binary! { @left $Op $name $Trait $H [] &usize, u32 }
-        // Not of f64, whose literals would lose digits.
+        // Not for f64, whose literals would lose digits.
         $(binary! { @left $Op $name $Trait $H [T: $Float] f32, T })?
     };
     (@left $Op:ident $name:ident $Trait:ident $H:ident [$($generics:tt)*] $Left:ty, $T:ident) => {
@@ -61,7 +62,7 @@ macro_rules! binary {
     };
 }
 
-/// An operator that assigns -> impls for tiles and scalars.
+/// An assignment operator -> impls for tiles and scalars.
 macro_rules! assigning {
     ($($Class:ident $Trait:ident $name:ident $Assign:ident $assign:ident;)*) => {$(
         assigning! { @ $Class $Trait $name $Assign $assign Tile }
@@ -139,7 +140,7 @@ macro_rules! method {
 
 /// A row -> what it is in Rust.
 macro_rules! surface {
-    // Comparisons have rules of their own (`cmp`).
+    // Comparisons are implemented separately, in `cmp`.
     ($doc:tt $Op:ident $name:ident $Class:ident $sig:tt $Out:ident comparison) => {};
     ($doc:tt $Op:ident $name:ident $Class:ident $sig:tt $Out:ident function) => {};
     ($doc:tt $Op:ident $name:ident $Class:ident ($x:ident: T) $Out:ident operator $Trait:ident) => {

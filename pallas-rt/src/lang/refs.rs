@@ -30,7 +30,7 @@ pub enum Writable {}
 pub enum Span {
     /// One element; the axis is dropped.
     At(Handle),
-    /// One element known while tracing; the axis is dropped. A negative one is out of range.
+    /// One element at a position known while tracing; the axis is dropped. A negative position is out of range.
     Fixed(i64),
     /// `size` elements from a run-time start.
     From(Handle, usize, usize),
@@ -149,7 +149,7 @@ impl<T: Elem, A> Window<T, A> {
         let view = View::whole(&shape.unwrap_or_default());
         Window { operand, generation, view, starts: vec![], element: PhantomData }
     }
-    /// An access of the operand, if that belongs to the kernel that runs.
+    /// Returns an access of the operand, if it belongs to the running kernel.
     #[track_caller]
     fn access(&self, op: Op, args: &[Handle]) -> Handle {
         if context::owns(self.generation) { context::emit(op, args) } else { context::NOTHING }
@@ -184,8 +184,8 @@ impl<T: Elem, A> Window<T, A> {
     pub fn load(&self) -> Tile<T> {
         Tile::new(self.access(Op::Load { from: self.operand, view: self.view.clone(), masked: false }, &self.starts))
     }
-    /// The elements where the mask holds, `other` elsewhere; masked elements are not read. They may lie outside of the
-    /// block, where a window that starts at a run-time scalar reaches beyond it.
+    /// Loads the elements where the mask is true, and `other` elsewhere; masked elements are not read. They may be
+    /// outside of the block, if a window with a run-time start extends beyond it.
     #[track_caller]
     pub fn load_masked(&self, mask: Tile<bool>, other: impl Choice<T>) -> Tile<T> {
         let other = other.choice();
@@ -193,7 +193,7 @@ impl<T: Elem, A> Window<T, A> {
         args.extend([mask.handle, other]);
         Tile::new(self.access(Op::Load { from: self.operand, view: self.view.clone(), masked: true }, &args))
     }
-    /// A mask of the positions along an axis that lie inside the array; other axes have extent 1.
+    /// A mask of the positions along an axis that are inside of the array; other axes have extent 1.
     #[track_caller]
     pub fn valid(&self, axis: usize) -> Tile<bool> {
         Tile::new(self.access(Op::Valid { of: self.operand, view: self.view.clone(), axis }, &self.starts))
@@ -206,7 +206,8 @@ impl<T: Elem> Window<T, Writable> {
     pub fn store(&self, tile: Tile<T>) {
         self.write(tile.handle, None);
     }
-    /// Writes the elements where the mask holds; the others may lie outside of the block, as in [`Window::load_masked`].
+    /// Writes the elements where the mask is true; the others may be outside of the block, as in
+    /// [`Window::load_masked`].
     #[track_caller]
     pub fn store_masked(&self, tile: Tile<T>, mask: Tile<bool>) {
         self.write(tile.handle, Some(mask.handle));
@@ -237,7 +238,7 @@ impl<T: Elem> Window<T, Writable> {
     }
 }
 
-/// A size of the host as the IR counts.
+/// A host size as the IR's integer type.
 fn host(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
@@ -300,11 +301,11 @@ macro_rules! refs {
 refs! {
     /// An input's current block.
     In;
-    /// An output's current block: written, and readable where it was written.
+    /// An output's current block: writable, and readable where it was written.
     Out;
-    /// A buffer private to a parallel program, persistent over its sequential steps, undefined at the first.
+    /// A buffer of one parallel program, which persists over its sequential steps and is undefined at the first.
     Scratch;
-    /// A scalar-prefetch operand: readable element by element, in index maps too.
+    /// A scalar-prefetch operand: readable element by element, also in index maps.
     Prefetch;
 }
 macro_rules! readable {
@@ -335,7 +336,7 @@ macro_rules! readable {
             pub fn load_masked(self, mask: Tile<bool>, other: impl Choice<T>) -> Tile<T> {
                 self.window().load_masked(mask, other)
             }
-            /// A mask of the positions along an axis that lie inside the array; other axes have extent 1.
+            /// A mask of the positions along an axis that are inside of the array; other axes have extent 1.
             #[track_caller]
             pub fn valid(self, axis: usize) -> Tile<bool> {
                 self.window().valid(axis)

@@ -24,16 +24,16 @@ impl<When: Decision> While<When> {
         let (mark, loc) = (Mark::default(), Loc::caller());
         While { rounds: 0, mark, init: vec![], test: None, tested: None, loc, when: PhantomData }
     }
-    /// Names the decision.
+    /// Identifies the decision.
     pub fn key(&self) -> Key<When> {
         PhantomData
     }
-    /// Is true if the loop is recorded.
+    /// `Some` if the loop is recorded.
     #[inline]
     pub fn gate(&self) -> Option<When::Pass> {
         When::pass()
     }
-    /// Before the condition: `false` ends the recording.
+    /// Called before the condition. Returns false when the recording is complete.
     pub fn head(&mut self, slots: &mut [Slot<'_, When>]) -> bool {
         self.rounds += 1;
         if !context::tracing() {
@@ -55,14 +55,14 @@ impl<When: Decision> While<When> {
         write(slots, &results);
         false
     }
-    /// The condition: whether the body runs. The region of an eager loop's last condition ends with the one around it.
+    /// Returns whether the body runs. The region of an eager loop's last condition ends with the enclosing one.
     #[track_caller]
     #[inline]
     pub fn condition<C: Condition<When>>(&mut self, c: C) -> bool {
         self.tested = c.handle();
         self.tested.is_some() && context::tracing() || c.value() && (self.tested.is_none() || context::healthy())
     }
-    /// Closes the condition and opens the body, from the variables as the condition left them.
+    /// Closes the condition and opens the body, with the variables as the condition left them.
     pub fn body(&mut self, slots: &mut [Slot<'_, When>]) {
         if !context::tracing() {
             return;

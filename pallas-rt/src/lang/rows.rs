@@ -89,7 +89,7 @@ fn float(dtype: DType, bits: u32) -> f64 {
     }
 }
 
-/// Is true if a result is as promised; see [`Gpu`].
+/// Returns true if a result is within the row's error bound; see [`Gpu`].
 fn holds(op: ScalarOp, dtype: DType, args: &[f64], want: u32, got: u32) -> bool {
     let Gpu::Finite(ulp) = op.row().gpu else {
         let (x, y) = (float(dtype, want), float(dtype, got));

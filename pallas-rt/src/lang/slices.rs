@@ -1,4 +1,5 @@
-//! Slices of computed tiles: at 0 and elsewhere, beside each other, beside the whole, under a reduction, carried by a loop.
+//! Slices of computed tiles: at 0 and elsewhere, combined with each other and with the whole tile, reduced, carried by
+//! a loop.
 use super::random::{again, gpus};
 use crate::prelude::*;
 
@@ -8,12 +9,12 @@ fn windows(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 8] =
     let a = x.load() * 2.0;
     out.store(a.slice([0, 0], [4, 8]) + a.slice([0, 2], [4, 8]));
 }
-/// The first columns alone.
+/// The first columns only.
 #[kernel(grid = (1))]
 fn prefix(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 8] => [4, 8], |_| (0, 0))] out: Out<f32>) {
     out.store((x.load() * 2.0).slice([0, 0], [4, 8]));
 }
-/// A prefix beside a sum of the whole.
+/// A prefix combined with a sum of the whole tile.
 #[kernel(grid = (1))]
 fn used(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 8] => [4, 8], |_| (0, 0))] out: Out<f32>) {
     let a = x.load().exp();
@@ -25,7 +26,7 @@ fn rows(#[block([10, 4] => [10, 4], |_| (0, 0))] x: In<f32>, #[block([8, 4] => [
     let a = x.load() * 2.0;
     out.store(a.slice([0, 0], [8, 4]) + a.slice([2, 0], [8, 4]));
 }
-/// One axis; what is around the result stays.
+/// A reduction over one axis; the axes around it are kept.
 #[kernel(grid = (1))]
 fn line(#[block([10] => [10], |_| (0,))] x: In<f32>, #[block([20] => [20], |_| (0,))] out: Out<f32>) {
     out.fill(7.0);
@@ -38,7 +39,7 @@ fn sums(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 1] => [
     let a = x.load() * 2.0;
     out.store((a.slice([0, 0], [4, 8]) * a.slice([0, 2], [4, 8])).sum(1));
 }
-/// The sum of a slice itself.
+/// The sum of a slice.
 #[kernel(grid = (1))]
 fn sum(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 1] => [4, 1], |_| (0, 0))] out: Out<f32>) {
     out.store((x.load() * 2.0).slice([0, 0], [4, 8]).sum(1));
@@ -56,13 +57,13 @@ fn programs(#[block([P, 10] => [_, 10], |p| (p, 0))] x: In<f32>, #[block([P, 8] 
     let a = x.load() * 2.0;
     out.store(a.slice([0], [8]) + a.slice([2], [8]));
 }
-/// Rows of whole vectors, and two columns more.
+/// Rows of whole vectors, plus two columns.
 #[kernel(grid = (cdiv(M, 32)))]
 fn wide(#[block([M, 66] => [32, 66], |i| (i, 0))] x: In<f32>, #[block([M, 64] => [32, 64], |i| (i, 0))] out: Out<f32>) {
     let a = x.load() * 2.0;
     out.store(a.slice([0, 0], [32, 64]) + a.slice([0, 1], [32, 64]) + a.slice([0, 2], [32, 64]));
 }
-/// Half and half, as rotary embeddings take them.
+/// Two halves, as rotary embeddings use them.
 #[kernel(grid = (cdiv(M, 8)))]
 fn halves(#[block([M, 64] => [8, 64], |i| (i, 0))] x: In<f32>, #[block([M, 64] => [8, 64], |i| (i, 0))] out: Out<f32>) {
     let a = x.load() * 2.0;
@@ -75,7 +76,7 @@ fn gated(#[block([M, 64] => [8, 64], |i| (i, 0))] x: In<f32>, #[block([M, 32] =>
     let a = x.load() * 2.0;
     out.store(a.slice([0, 0], [8, 32]) * a.slice([0, 32], [8, 32]).silu());
 }
-/// A carried tile, and a prefix of it in every turn.
+/// A carried tile, and a prefix of it in every iteration.
 #[kernel(grid = (cdiv(M, 8)))]
 fn carried(
     #[block([M, 64] => [8, 64], |i| (i, 0))] x: In<f32>,
@@ -129,7 +130,7 @@ fn slices_of_computed_tiles_mean_the_same_everywhere() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Tiles of a software adapter, placed as on a graphics card, and in memory alone.
+/// Tiles for a software adapter with the placement for a GPU, and with all tiles in memory.
 #[test]
 fn slices_of_computed_tiles_in_other_profiles() {
     if !gpus().is_empty() {

@@ -1,10 +1,10 @@
 //! Staging: control flow that stays in place in the user's body.
 //!
-//! `#[kernel]` turns `if`, `for`, `while`, and `&&` and `||` whose right side is more than a comparison into ordinary Rust
-//! whose steps ask a region object. When the region is decided ([`decide`](super::decide)) selects a *pass*: for a host
-//! `bool` the pass is uninhabited, so every staged step after it is unreachable, to the borrow checker as well, and the
-//! user's code is plain Rust. For a run-time [`Scalar<bool>`] the pass exists while tracing, both sides run once, and what
-//! changes is carried through the region.
+//! `#[kernel]` turns `if`, `for`, `while`, and `&&` and `||` whose right side is more than a comparison into ordinary
+//! Rust that calls methods of a region object. The time at which the region is decided ([`decide`](super::decide))
+//! selects a *pass* type. For a host `bool` the pass is uninhabited, so every staged operation after it is unreachable,
+//! also for the borrow checker, and the user's code is plain Rust. For a run-time [`Scalar<bool>`] the pass exists
+//! while tracing, both sides run once, and the variables that they change are carried through the region.
 use super::cmp::Left;
 use super::context::{self, Handle, Mark};
 use super::decide::{AtRunTime, Bound, Changes, Condition, Decision, Gives, Key, Slot};
@@ -45,7 +45,8 @@ pub fn condition<When: Decision, C: Condition<When>>(c: C) -> If<When> {
     let side = condition.is_some() && context::tracing() || c.value();
     If::of(condition, side, Loc::caller())
 }
-/// Opens the right side of `&&`, the first side, or of `||`, the second: computed where the left one does not decide.
+/// Opens the region of the right side of `&&` (its first side) or `||` (its second), which runs if the left side does
+/// not decide.
 #[track_caller]
 #[inline]
 pub fn short_circuit<When: Decision, L: Left>(left: &L, and: bool) -> If<When> {
@@ -65,7 +66,7 @@ impl<When: Decision> If<When> {
     pub fn key(&self) -> Key<When> {
         PhantomData
     }
-    /// Is true if both sides are recorded.
+    /// `Some` if both sides are recorded.
     #[inline]
     pub fn gate(&self) -> Option<When::Pass> {
         When::pass()
@@ -101,7 +102,7 @@ impl<When: Decision> If<When> {
         self.side = false;
         write(slots, &self.before);
     }
-    /// Closes the last side: the value and the variables are now the region's results.
+    /// Closes the last side: its value and variables become the region's results.
     pub fn finish<V: Gives<When>>(&mut self, mut value: V, slots: &mut [Slot<'_, When>]) -> V {
         let mut yields = vec![];
         Changes::<When>::handles(&value, &mut yields);
@@ -113,7 +114,7 @@ impl<When: Decision> If<When> {
                 let other = context::end(&yields, loc);
                 context::nest(&[condition], yields.len(), loc, |b, args| b.emit_if(args[0], then, other, loc))
             }
-            // Eager: one side ran.
+            // Eager execution ran one side only.
             None => {
                 context::close(self.mark, &mut yields, false);
                 yields
@@ -178,7 +179,7 @@ impl For {
     pub fn new(range: Range) -> For {
         let mut count = (0, 1, 0);
         if !context::tracing() {
-            // Not through a closure, which is no caller: a fault stands at the user's line.
+            // Not through a closure, for which `track_caller` has no effect: a fault must be at the user's line.
             let what = "a bound of this `for`";
             let (lo, hi) = (context::decide(range.lo, what), context::decide(range.hi, what));
             let step = context::decide(range.step, what);
@@ -230,7 +231,7 @@ impl For {
     }
 }
 
-/// Eager: ends a turn of a loop, and opens the next one if there are `more`.
+/// Eager execution: ends an iteration of a loop, and opens the next one if there are `more`.
 pub(super) fn turn<When>(mark: &mut Mark, first: bool, more: bool, slots: &mut [Slot<'_, When>]) {
     if !first {
         let mut carried = read(slots);

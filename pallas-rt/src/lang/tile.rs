@@ -140,7 +140,7 @@ impl<T: Elem> Tile<T> {
         Scalar::new(structural(ops::Reshape { to: vec![] }, &[self.handle]))
     }
 }
-/// A method that an operation's file declares -> the method.
+/// A method declared in an operation's file -> the method.
 macro_rules! tile_method {
     ([$(#[$doc:meta])+] $name:ident $Class:ident ($($arg:ident: $Kind:ident),*) $Element:ident { $op:expr }) => {
         impl<T: Elem> Tile<T> {
@@ -158,7 +158,7 @@ macro_rules! tile_method {
         }
     };
 }
-/// A kind of argument -> its type; how it becomes an attribute or an operand; the operand, if it is one.
+/// A kind of argument -> its type; its conversion to an attribute or an operand; the operand, if it is one.
 macro_rules! argument {
     (Axis) => { usize };
     (Axes) => { impl Axes };

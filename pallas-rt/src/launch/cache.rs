@@ -27,13 +27,14 @@ pub(super) struct Call {
     trace: String,
 }
 
-/// Kernels traced in a row that differ in the value of one `#[fixed]` argument alone, after which the user is warned.
+/// Number of kernels traced in a row that differ in the value of one `#[fixed]` argument only, after which the user is
+/// warned.
 const CHANGES: u32 = 16;
 
-/// The kernels of one instance that were traced lately.
+/// The most recently traced kernels of one instance.
 struct Traced {
     last: Call,
-    /// The argument whose value alone has changed, and how often in a row.
+    /// The only argument whose value has changed, and the number of changes in a row.
     changing: Option<(usize, u32)>,
     warned: bool,
 }
@@ -86,7 +87,7 @@ impl Call {
 
 static CACHE: LazyLock<Lru<Call, Compiled>> = LazyLock::new(|| Lru::new(Compiled::bytes));
 
-/// The compiled kernel of a call, traced where it is not in the cache.
+/// Returns the compiled kernel of a call, which is traced if it is not in the cache.
 pub(super) fn compiled(site: &Site<'_>, call: &Call, trace: impl Fn() -> Result<Kernel>) -> Result<Compiled> {
     if call.fixed.is_some()
         && let Some(found) = CACHE.get(call)

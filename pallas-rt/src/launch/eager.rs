@@ -1,4 +1,5 @@
-//! Calls on the strict interpreter: the body runs as Rust, once per program, every operation computed at once.
+//! Calls on the strict interpreter: the body runs as Rust, once per program, and every operation is computed
+//! immediately.
 use super::bind::Sizes;
 use super::spec::Body;
 use super::trace;
@@ -8,10 +9,10 @@ use crate::{Array, Client, Result};
 use pallas_ir::Kernel;
 use std::sync::Arc;
 
-/// The seed of the order of parallel programs: random, and the same each time.
+/// The seed of the pseudo-random order of parallel programs, equal in every run.
 const SEED: u64 = 0x5eed;
 
-/// Runs a call, whose arrays live on an interpreter's client.
+/// Runs a call whose arrays are on an interpreter's client.
 pub(super) fn run(
     client: &Client,
     kernel: &Arc<Kernel>,

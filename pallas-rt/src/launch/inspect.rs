@@ -1,6 +1,6 @@
 //! Looking at kernels without running them, and running them twice: `explain`, `cost`, `check`.
 //!
-//! Each runs a closure in a scope of its own, so it serves a function that calls several kernels as well.
+//! Each runs a closure in its own scope, so it also works for a function that calls several kernels.
 use super::bind::Sizes;
 use super::scope::{Purpose, purposed};
 use super::tune::Tuning;
@@ -14,7 +14,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The result of `explain`, per kernel the closure called.
+/// The result of `explain`: one entry for each kernel that the closure called.
 #[derive(Clone, Debug, Default)]
 pub struct Explanation {
     /// One per call.
@@ -30,7 +30,7 @@ pub struct Explained {
     pub grid: Vec<i64>,
     /// Estimate.
     pub cost: Cost,
-    /// The choice of its block sizes, if they are tuned.
+    /// The selection of its block sizes, if they are tuned.
     pub tuning: Option<Arc<Tuning>>,
     /// The tile IR as traced.
     pub traced: Arc<Kernel>,
@@ -40,14 +40,14 @@ pub struct Explained {
     pub sequential: usize,
     /// The target of the call's GPU or of [`Client::cpu_as`], else [`Target::webgpu`].
     pub target: Target,
-    /// A bit for each dimension of the kernel, in order: 1 where its extent is a multiple of four, so that rows are whole
+    /// A bit for each dimension of the kernel, in order: 1 if its extent is a multiple of four, so that rows are whole
     /// vectors. 0 on the CPU.
     pub multiples: u64,
 }
 
 impl Explained {
-    /// Name and text: the tile IR as traced and after each pass; then, for its [`target`](Explained::target), the
-    /// tile IR that was placed, the placement and the WGSL.
+    /// Returns names and texts of the stages: the tile IR as traced and after each pass; then, for its
+    /// [`target`](Explained::target), the tile IR that was placed, the placement and the WGSL.
     pub fn stages(&self) -> Vec<(String, String)> {
         let mut stages = vec![("traced".to_string(), self.traced.to_string())];
         let mut now = Kernel::clone(&self.traced);
@@ -65,15 +65,17 @@ impl Explained {
         }
         stages
     }
-    /// For each elementwise chain that has no machine code on this machine's CPU, and so runs strip by strip: its shape and
-    /// the operations that are to blame. Rows that are not whole vectors may keep others from their code.
+    /// Describes each elementwise chain that has no machine code on this machine's CPU, and therefore runs strip by
+    /// strip: its shape and the operations that have no instructions. Chains whose rows are not whole vectors may lack
+    /// machine code as well.
     pub fn without_code(&self) -> Vec<String> {
         crate::cpu::Executable::compile(self.traced.clone(), self.lowered.clone()).without_code()
     }
-    /// The kernel's shader for a device that need not be there, and [`multiples`](Explained::multiples) of any call.
+    /// Returns the kernel's shader for a device that need not be present. `multiples` has the form of
+    /// [`Explained::multiples`].
     ///
     /// # Errors
-    /// Types that shaders lack, scratch beyond the workgroup memory, the CPU as target.
+    /// Element types that shaders do not support, scratch larger than workgroup memory, the CPU as target.
     pub fn shader(&self, target: &Target, multiples: u64) -> Result<wgsl::Shader> {
         let shader = wgsl::emit(&self.lowered, self.sequential, target, multiples);
         shader.map_err(|d| Error::kernel(&self.name, Loc::NONE, "", d))
@@ -92,7 +94,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Counts a row of the scalar table, applied to so many elements.
+    /// Counts an operation of the scalar table, applied to this many elements.
     fn add(&mut self, op: ScalarOp, elements: u64) {
         let row = op.row().cost;
         self.flops += row.arithmetic * elements;
@@ -121,11 +123,11 @@ impl fmt::Display for Checked {
     }
 }
 
-/// The calls that were looked at.
+/// The calls that were recorded instead of run.
 #[derive(Default)]
 pub(super) struct Notes {
     calls: Vec<Note>,
-    /// The choice of the next call's block sizes.
+    /// The selection of the next call's block sizes.
     pub tuning: Option<Arc<Tuning>>,
 }
 
@@ -138,14 +140,14 @@ struct Note {
 }
 
 impl Notes {
-    /// Notes a call that does not run.
+    /// Records a call that does not run.
     pub(super) fn add(&mut self, compiled: &Compiled, sizes: &Arc<Sizes>, client: &Client, called: Loc) {
         let (compiled, sizes, client, tuning) = (compiled.clone(), sizes.clone(), client.clone(), self.tuning.take());
         self.calls.push(Note { compiled, sizes, client, called, tuning });
     }
 }
 
-/// The calls of `f`, none of which runs.
+/// Returns the calls of `f`, none of which runs.
 fn looked<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<Note>> {
     let notes = Rc::<RefCell<Notes>>::default();
     purposed(Purpose::Look(notes.clone()), f)?;
@@ -159,7 +161,7 @@ fn looked<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<Note>> {
 pub fn explain<R>(f: impl FnOnce() -> Result<R>) -> Result<Explanation> {
     let describe = |note: Note| {
         let (kernel, geometry) = (note.compiled.traced(), &note.sizes.geometry);
-        // A call on the CPU shows the shader of a plain WebGPU device.
+        // For a call on the CPU the shader is that of a device with WebGPU's limits.
         let (target, multiples) = match note.client.target().profile {
             Profile::Cpu => (Target::webgpu(), 0),
             Profile::Gpu | Profile::SimtCpu | Profile::Baseline => (*note.client.target(), multiples(kernel, geometry)),

@@ -9,7 +9,7 @@ use crate::{Array, Client, DeviceKind, Error, Result};
 use pallas_ir::OperandKind;
 use std::cell::RefCell;
 
-/// The results of a call of kernels: an array, or several in a tuple, an array or a vector.
+/// The results of a call of kernels: an array, or several in a tuple, array or vector.
 pub trait Results {
     #[doc(hidden)]
     fn arrays(self) -> Vec<Array>;
@@ -95,13 +95,13 @@ pub(super) fn take(
     geometry: &Geometry,
 ) -> Vec<Array> {
     let mut lent = lent.borrow_mut();
-    // The interpreter's results are copied in the end.
+    // The interpreter's results are copied at the end.
     if lent.is_empty() || client.kind() == DeviceKind::Interpreter || geometry.is_empty() {
         return vec![];
     }
     let operands = &compiled.traced().operands;
     let fits = |(array, i): (&Array, usize)| {
-        // An output that aliases an input takes over that one's memory.
+        // An output that aliases an input takes over its memory.
         matches!(operands[i].kind, OperandKind::Output { alias: None, .. })
             && (array.dtype(), array.client()) == (operands[i].dtype, client)
             && merged(array.shape(), &geometry.shapes[i])
@@ -114,7 +114,7 @@ pub(super) fn take(
     lent.map(|(array, i)| array.reshape(&geometry.shapes[i]).expect("as many elements")).collect()
 }
 
-/// Is true if one shape is the other with neighbouring axes merged or axes of extent 1 dropped, as `[2, 3, 4]` and
+/// Returns true if one shape is the other with adjacent axes merged or axes of extent 1 dropped, as `[2, 3, 4]` and
 /// `[6, 4]`.
 fn merged(a: &[usize], b: &[usize]) -> bool {
     let borders = |shape: &[usize]| -> Vec<usize> {

@@ -1,4 +1,4 @@
-//! Comparison of `#[fixed]` values across calls: the trace depends on them besides types, sizes and element types.
+//! Comparison of `#[fixed]` values between calls. The trace depends on them besides types, sizes and element types.
 //!
 //! An expansion calls `(&&Fixed(&value)).fixed_key()`. Method resolution takes the first that applies:
 //!
@@ -23,7 +23,7 @@ pub struct FixedKey<'a> {
 #[derive(Clone, Copy, Debug)]
 enum Seen<'a> {
     Text(&'a str),
-    /// Of a float, if there is one, and its type; of a type without size the type alone.
+    /// The bits of a float and its type; the type only, for a type without size.
     Bits(TypeId, Option<u64>),
     Value(&'a (dyn Value + 'static)),
     /// Not comparable: the kernel is traced anew at each call.
@@ -39,11 +39,11 @@ pub(super) enum Key {
 }
 
 impl FixedKey<'_> {
-    /// The same value, of an argument of this name.
+    /// Returns the same value for an argument of this name.
     pub fn named(self, name: &'static str) -> Self {
         FixedKey { name, ..self }
     }
-    /// The value to be kept; `None`: not comparable.
+    /// Returns the value to be stored; `None` if it cannot be compared.
     pub(super) fn kept(&self) -> Option<Key> {
         Some(match self.seen {
             Seen::Text(text) => Key::Text(text.into()),
@@ -52,7 +52,7 @@ impl FixedKey<'_> {
             Seen::Unknown => return None,
         })
     }
-    /// Is true if this is the value that was kept.
+    /// Returns true if the value equals the stored one.
     pub(super) fn is(&self, kept: &Key) -> bool {
         match (self.seen, kept) {
             (Seen::Text(text), Key::Text(other)) => *text == **other,

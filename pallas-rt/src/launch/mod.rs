@@ -1,10 +1,11 @@
-//! Calls of `#[kernel]` functions: every one comes through [`launch`].
+//! Calls of `#[kernel]` functions. Every call goes through [`launch`].
 //!
-//! [`spec`] what the expansion says; [`key`] how its values are compared; [`bind`] sizes from arrays, with every check that
-//! needs numbers; [`scope`] what the call is for; [`trace`] to tile IR; [`cache`] compiled kernels by call, and [`warm`]
-//! the last calls, [`recent`] ones of the thread, which need none of that again; [`eager`] the body on the interpreter;
-//! [`into`](mod@into) outputs in the user's arrays; [`tune`](mod@tune) block sizes by measurement, [`timing`]; [`inspect`]
-//! explain, check and cost; [`compare`] two executions.
+//! [`spec`] describes a kernel as the expansion passes it; [`key`] compares `#[fixed]` values; [`bind`] determines sizes
+//! from arrays, with every check that needs numbers; [`scope`] stores the purpose of calls; [`trace`] records tile IR; [`cache`] keeps compiled kernels by
+//! call; [`warm`] and [`recent`] recognise a thread's most recent calls, for which none of this is repeated; [`eager`]
+//! runs the body on the interpreter; [`into`](mod@into) writes outputs to the user's arrays; [`tune`](mod@tune) selects
+//! block sizes by measurement ([`timing`]); [`inspect`] has explain, check and cost; [`compare`] compares two
+//! executions.
 mod bind;
 mod cache;
 mod compare;
@@ -36,7 +37,7 @@ use spec::{Argument, Body, Declared, Frame, Maps, Site};
 use std::any::TypeId;
 use std::sync::Arc;
 
-/// Runs a kernel where its arrays live, and returns its outputs in order.
+/// Runs a kernel on the client of its arrays, and returns its outputs in order.
 ///
 /// # Errors
 /// Shapes, element types or sizes that do not fit the spec; a mistake of the body; on the interpreter any fault; device
@@ -57,7 +58,7 @@ fn all<const OUTPUTS: usize>(outputs: Result<Vec<Array>>, called: Loc) -> Result
     called_at(called, outputs).map(|outputs| outputs.try_into().expect("the macro counts the outputs"))
 }
 
-/// The result of a kernel that was called at this line.
+/// Returns the result of a kernel that was called at this line.
 pub fn called_at<T>(loc: Loc, result: Result<T>) -> Result<T> {
     result.map_err(|error| error.called_at(loc))
 }
@@ -130,7 +131,8 @@ fn execute(
     }
 }
 
-/// All arrays of a call live on one client, and on the chosen one if there is one; without either it is the process's.
+/// Returns the client of a call's arrays, which must be one, and equal to the chosen one if there is one; without
+/// arrays the chosen one, else the process's default.
 fn client_of<'a>(kernel: &str, arrays: impl Iterator<Item = &'a Array>, scope: &Scope) -> Result<Client> {
     let mut client = scope.client.clone();
     for array in arrays {

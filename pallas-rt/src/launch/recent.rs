@@ -17,7 +17,7 @@ impl<C> Default for Recent<C> {
 }
 
 impl<C> Recent<C> {
-    /// The result of `of` for the latest call that it has one for.
+    /// Returns the first result of `of` that is not `None`, starting with the latest call.
     pub(super) fn find<R>(&self, instance: TypeId, of: impl Fn(&C) -> Option<R>) -> Option<R> {
         self.0.borrow().get(&instance)?.iter().rev().find_map(of)
     }
@@ -30,7 +30,7 @@ impl<C> Recent<C> {
         }
         calls.push(call);
     }
-    /// Number of calls that are kept of each kernel.
+    /// Number of calls that are stored for each kernel.
     #[cfg(test)]
     pub(super) fn lengths(&self) -> Vec<usize> {
         self.0.borrow().values().map(Vec::len).collect()

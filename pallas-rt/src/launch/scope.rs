@@ -1,8 +1,8 @@
-//! The scope of the calls of kernels inside of a closure: whether they run or are looked at, where, and where their
-//! results lie.
+//! The scope of the kernel calls inside of a closure: whether they run or are only recorded, on which client they run,
+//! and where their results are stored.
 //!
 //! `explain`, `cost`, `check`, `into`, `on` and the tuner set the scope of a thread while they run a closure. A call
-//! reads it once, at its beginning, and hands it down; nothing below `launch` knows of it.
+//! reads it once, at its start, and passes it on; no module below `launch` reads it.
 use super::inspect::Notes;
 use crate::{Array, Client};
 use std::cell::{Cell, RefCell};
@@ -12,7 +12,7 @@ use std::rc::Rc;
 #[derive(Clone, Default)]
 pub(super) struct Scope {
     pub purpose: Purpose,
-    /// Arrays of the caller of `into`, for the outputs of the first call that they fit.
+    /// Arrays of the caller of `into`, for the outputs of the first call whose outputs they fit.
     pub lent: Rc<RefCell<Vec<Array>>>,
     /// The client that the innermost [`on`] chose, for calls without arrays.
     pub client: Option<Client>,
@@ -21,17 +21,17 @@ pub(super) struct Scope {
 /// The purpose of a call.
 #[derive(Clone, Default)]
 pub(super) enum Purpose {
-    /// Its results.
+    /// The call's results.
     #[default]
     Run,
-    /// Its results, compared with the interpreter's; counts the calls that agreed.
+    /// The call's results, compared with the interpreter's; counts the calls that agreed.
     Check(Rc<Cell<usize>>),
-    /// A description of its kernel. No call runs.
+    /// A description of the call's kernel. No call runs.
     Look(Rc<RefCell<Notes>>),
 }
 
 impl Purpose {
-    /// Is true if calls are looked at instead of run.
+    /// Returns true if calls are recorded instead of run.
     pub(super) fn intercepts(&self) -> bool {
         matches!(self, Purpose::Look(_))
     }
@@ -41,12 +41,12 @@ thread_local! {
     static CURRENT: RefCell<Rc<Scope>> = RefCell::default();
 }
 
-/// The scope of the calls that this thread makes now.
+/// Returns the current scope of this thread.
 pub(super) fn current() -> Rc<Scope> {
     CURRENT.with_borrow(Rc::clone)
 }
 
-/// Runs `f` in a scope; the outer one is back afterwards, also after a panic.
+/// Runs `f` in a scope. The outer scope is restored afterwards, also after a panic.
 fn within<R>(scope: Scope, f: impl FnOnce() -> R) -> R {
     struct Restore(Rc<Scope>);
     impl Drop for Restore {
@@ -58,24 +58,25 @@ fn within<R>(scope: Scope, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Runs `f` for a purpose. Arrays on loan are for calls that run.
+/// Runs `f` for a purpose. Lent arrays are only for calls that run.
 pub(super) fn purposed<R>(purpose: Purpose, f: impl FnOnce() -> R) -> R {
     let outer = Scope::clone(&current());
-    // A check compares the results of the calls themselves, wherever those lie.
+    // A check compares the results of the calls, which may be in lent arrays.
     let lent = if matches!(purpose, Purpose::Check(_)) { outer.lent } else { Rc::default() };
     within(Scope { purpose, lent, client: outer.client }, f)
 }
 
-/// Runs `f` with arrays on loan for the outputs of a call.
+/// Runs `f` with arrays lent for the outputs of a call.
 pub(super) fn lending<R>(lent: Vec<Array>, f: impl FnOnce() -> R) -> R {
     within(Scope { lent: Rc::new(RefCell::new(lent)), ..Scope::clone(&current()) }, f)
 }
 
-/// Runs `f` with every kernel that it calls on this thread on `client`.
+/// Runs `f` and returns its result; every kernel that it calls on this thread runs on `client`.
 ///
-/// A kernel runs where its arrays live; one without inputs runs on the client of the innermost `on` around it, else on
-/// that of [`Client::from_env`]. Inside of `on` an array of another client is
-/// [`Error::ForeignClient`](crate::Error::ForeignClient). Arrays are made as ever: `client.array(..)`.
+/// A kernel runs on the client of its arrays; one without inputs runs on the client of the innermost `on`, else on that
+/// of [`Client::from_env`]. Inside of `on` an array of another client is an error,
+/// [`Error::ForeignClient`](crate::Error::ForeignClient). `on` does not affect where arrays are made: use
+/// `client.array(..)`.
 ///
 /// ```
 /// use pallas_rt::prelude::*;

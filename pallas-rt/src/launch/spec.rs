@@ -27,7 +27,7 @@ pub struct Site<'a> {
     pub fixed: &'a [FixedKey<'a>],
 }
 
-/// A kernel as an expansion writes it: constant data, so that no instance of a generic kernel has code for it.
+/// A kernel as an expansion writes it: constant data, so that instances of a generic kernel contain no code for it.
 #[derive(Debug)]
 pub struct Declared {
     /// Extents over dimension names.
@@ -40,7 +40,7 @@ pub struct Declared {
     pub operands: &'static [DeclaredOperand],
 }
 
-/// A parameter of the kernel, as an expansion writes it; [`Operand`] says what the fields are.
+/// A parameter of the kernel, as an expansion writes it; [`Operand`] documents the fields.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "`Operand` has the same fields")]
 pub struct DeclaredOperand {
@@ -49,11 +49,11 @@ pub struct DeclaredOperand {
     pub dtype: DType,
     pub dims: Option<&'static [Size]>,
     pub block: Option<&'static [BlockDim<Size>]>,
-    /// The place of the value's bits among the outer constants.
+    /// The index of the value's bits in the outer constants.
     pub fill: Option<usize>,
-    /// The place of the value among the outer constants.
+    /// The index of the value in the outer constants.
     pub buffered: Option<usize>,
-    /// The place of the value's bits among the outer constants.
+    /// The index of the value's bits in the outer constants.
     pub empty: Option<usize>,
     pub alias: Option<&'static str>,
 }
@@ -65,7 +65,7 @@ pub enum Size {
     Number(i64),
     /// A dimension's name.
     Name(&'static str),
-    /// An outer constant, by its place in [`Site::outer`].
+    /// An outer constant, by its index in [`Site::outer`].
     Outer(usize),
     /// `a + b`
     Add(&'static [Size; 2]),
@@ -126,7 +126,8 @@ impl Declared {
     }
 }
 
-/// A kernel as declared, with the values of its const generics and outer constants. Built where no equal call was before.
+/// A kernel as declared, with the values of its const generics and outer constants. Built if no equal call was made
+/// before.
 #[derive(Debug)]
 pub(super) struct Spec {
     /// Extents over dimension names.
@@ -169,15 +170,15 @@ pub(super) struct Operand {
     pub block: Option<Vec<BlockDim<Dim>>>,
     /// The value of loads outside of the array.
     pub fill: Option<f64>,
-    /// Number of blocks that are on their way at once, 1 to 3; `None`: as many as the device likes.
+    /// Number of blocks that are fetched or in use at the same time, 1 to 3; `None`: chosen by the device.
     pub buffered: Option<u32>,
-    /// The value of an output's elements if no program runs.
+    /// The value of an output's elements if there are no programs.
     pub empty: Option<f64>,
     /// The input whose memory an output takes over.
     pub alias: Option<&'static str>,
 }
 
-/// The block of a dimension, over dimension names.
+/// The size of a dimension's block, over dimension names.
 #[derive(Debug)]
 pub enum BlockDim<S> {
     /// `_`
@@ -203,7 +204,7 @@ impl<S> BlockDim<S> {
             BlockDim::Element { size, low, high } => BlockDim::Element { size: f(size), low: f(low), high: f(high) },
         }
     }
-    /// The numbers that it is given by: its elements, then its padding.
+    /// The sizes that define it: its number of elements, then its padding.
     pub(super) fn sizes(&self) -> Vec<&S> {
         match self {
             BlockDim::Squeezed => vec![],
@@ -257,7 +258,7 @@ pub fn array(x: impl Input) -> Array {
 pub fn param<T: ParamValue>(x: T) -> Argument {
     Argument::Param(x.literal())
 }
-/// An outer constant in a size, as the bits that tell calls apart.
+/// An outer constant in a size, as the bits that calls are compared by.
 pub fn whole(x: impl Whole) -> u64 {
     x.bits()
 }
@@ -408,9 +409,9 @@ pub fn indices(x: impl MapResult) -> Vec<Handle> {
     x.entries()
 }
 
-/// An index map. A trait of its own: a closure behind `&dyn Fn` would have code for `FnOnce` as well.
+/// An index map. A trait of its own, since a closure behind `&dyn Fn` would also have code for `FnOnce`.
 pub trait Map {
-    /// The indices of a program's block.
+    /// Returns the indices of a program's block.
     fn indices(&self, frame: &Frame) -> Vec<Handle>;
 }
 impl<F: Fn(&Frame) -> Vec<Handle>> Map for F {

@@ -1,4 +1,5 @@
-//! The timing of candidates: each once to compile, then in turns, the shortest run counting; slow ones drop out early.
+//! Timing of candidates: each runs once to compile, then they alternate. The shortest run counts, and slow candidates
+//! are dropped early.
 use super::tune::{Candidate, Candidates, Outcome, sizes};
 use crate::{Client, Error, Result};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -8,9 +9,9 @@ use std::time::{Duration, Instant};
 const FEW: usize = 2;
 /// Most runs of a candidate, and the time after which fewer do.
 const MOST: (usize, Duration) = (15, Duration::from_millis(60));
-/// A candidate that is slower than the fastest by more than this factor does not get all its runs.
+/// A candidate that is slower than the fastest by more than this factor is dropped before all its runs.
 const HOPELESS: f64 = 1.5;
-/// A candidate that is slower than the fastest by at most this factor is timed again beside it.
+/// A candidate that is slower than the fastest by at most this factor is timed again, alternating with it.
 const CLOSE: f64 = 1.15;
 /// Rounds among those that are close.
 const ROUNDS: usize = 8;

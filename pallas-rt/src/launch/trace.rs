@@ -28,7 +28,7 @@ pub(super) fn trace(site: &Site<'_>, spec: &Spec, sizes: &Sizes, maps: Maps<'_>,
     Ok(builder.finish())
 }
 
-/// The frame of the closures.
+/// The frame that the closures get.
 pub(super) fn frame(sizes: &Sizes) -> Frame {
     let statics = sizes.statics.iter().map(|n| (n.clone(), sizes.sizes[n])).collect();
     Frame { sizes: statics, programs: RefCell::new(vec![]) }

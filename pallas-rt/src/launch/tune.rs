@@ -37,14 +37,14 @@ pub struct Candidates<'a> {
     pub arrays: &'a [&'a Array],
 }
 
-/// The choice of a call's block sizes.
+/// The selection of a call's block sizes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tuning {
     /// The tuned const generics.
     pub names: &'static [&'static str],
     /// The candidates, in the order of their declaration.
     pub candidates: Vec<Candidate>,
-    /// The number of the one that runs.
+    /// The index of the candidate that runs.
     pub chosen: usize,
     /// Why.
     pub why: &'static str,
@@ -85,7 +85,7 @@ const NOT_YET: &str = "the first that fits: nothing was timed for this call yet"
 struct Stored {
     kernel: String,
     chosen: usize,
-    /// Of each candidate, and the memory that it takes.
+    /// For each candidate its outcome and the bytes of memory that it takes.
     found: Vec<(Outcome, u64)>,
 }
 
@@ -141,7 +141,7 @@ fn choose(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instan
     Ok(chosen)
 }
 
-/// The tuning of such calls, which the first of them makes.
+/// Returns the tuning entry of such calls, which the first of them creates.
 fn known(
     candidates: &Candidates<'_>,
     client: &Client,
@@ -174,7 +174,7 @@ impl Tuning {
         self.timed().filter(|(_, i)| fits(i)).min().map(|(_, i)| i)
     }
 
-    /// Times of the candidates that were timed, and their numbers.
+    /// Times of the timed candidates, and their indices.
     fn timed(&self) -> impl Iterator<Item = (Duration, usize)> + '_ {
         self.candidates.iter().enumerate().filter_map(|(i, candidate)| match candidate.outcome {
             Outcome::Time(time) => Some((time, i)),
@@ -201,7 +201,7 @@ fn call(candidates: &Candidates<'_>, client: &Client, instance: TypeId) -> Optio
 }
 
 impl Call {
-    /// Is true if a call of the same instance is equal to this one.
+    /// Returns true if a call of the same instance is equal to this one.
     fn is(&self, candidates: &Candidates<'_>, client: &Client) -> bool {
         let device = client.device();
         let alike = |(array, (dtype, shape)): (&&Array, &(DType, Vec<usize>))| {
@@ -231,7 +231,7 @@ fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> R
     };
     if let Some(why) = untimed {
         for i in (0..count).filter(|&i| traced[i].is_ok()) {
-            // The memory that it takes, if there is so much.
+            // The memory that the candidate takes, if that much is available.
             let needed = inspect::memory_needed(|| run(i));
             match needed.and_then(|room| client.check_room(candidates.name, room).map(|()| room)) {
                 Ok(room) => {
@@ -276,7 +276,7 @@ fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> R
     Ok(Tuning { chosen, why: TIMED, ..tuning })
 }
 
-/// Is true if the environment wants no measurement to decide anything.
+/// Returns true if the environment disables decisions by measurement.
 fn switched_off() -> Result<bool> {
     const VARIABLE: &str = "PALLAS_TUNE";
     match std::env::var(VARIABLE).as_deref() {
@@ -286,7 +286,7 @@ fn switched_off() -> Result<bool> {
     }
 }
 
-/// The name of the choice on disk, by all that it follows from.
+/// The name of the result on disk, from all that determines it.
 fn entry(candidates: &Candidates<'_>, client: &Client, traced: &[Result<String>]) -> disk::Key {
     let device = client.device();
     let (own, shapes) =
@@ -306,7 +306,7 @@ fn processor() -> String {
     line.and_then(|line| line.split(": ").nth(1)).unwrap_or(std::env::consts::ARCH).to_string()
 }
 
-/// The error where no candidate runs: the one reason, or each.
+/// The error if no candidate runs: their common reason, or the reason of each.
 fn refused(candidates: &Candidates<'_>, errors: Vec<Error>) -> Error {
     let one = errors.iter().all(|e| e.code() == errors[0].code());
     if let (true, Some(first)) = (one, errors.first()) {

@@ -20,7 +20,7 @@ struct Seen {
     outer: Vec<u64>,
     fixed: Vec<Key>,
     sizes: Arc<Sizes>,
-    /// The cache decides how long it lives.
+    /// Weak: the cache determines its lifetime.
     compiled: Weak<Forms>,
 }
 
@@ -28,7 +28,7 @@ thread_local! {
     static SEEN: Recent<Seen> = Recent::default();
 }
 
-/// The sizes and the kernel of an equal call.
+/// Returns the sizes and the kernel of an equal call.
 pub(super) fn recall(site: &Site<'_>, arguments: &[Argument], instance: TypeId) -> Option<(Arc<Sizes>, Compiled)> {
     let same = |seen: &Seen| {
         let compiled = seen.equals(site).then(|| seen.compiled.upgrade())?.map(Compiled)?;
@@ -46,7 +46,7 @@ pub(super) fn remember(site: &Site<'_>, instance: TypeId, sizes: &Arc<Sizes>, co
 }
 
 impl Seen {
-    /// Is true if a call of the same kernel has the same spec and the same trace, if its arrays are alike.
+    /// Returns true if a call of the same kernel with equal arrays has the same spec and the same trace.
     fn equals(&self, site: &Site<'_>) -> bool {
         self.outer == site.outer
             && self.given.iter().eq(site.given.iter().map(|(_, n)| n))
@@ -55,7 +55,7 @@ impl Seen {
 }
 
 impl Sizes {
-    /// Is true if arguments of this kernel are such as these sizes were bound from.
+    /// Returns true if these sizes were bound from arguments of the same kinds, types and shapes.
     fn fit(&self, kernel: &Kernel, arguments: &[Argument]) -> bool {
         let fits = |(i, argument): (usize, &Argument)| {
             let operand = &kernel.operands[i];
@@ -111,7 +111,7 @@ mod tests {
     fn a_kernel_that_left_the_cache_is_not_kept_by_the_last_calls() {
         const HERE: &str = "PALLAS_ONE_KERNEL";
         if std::env::var_os(HERE).is_none() {
-            // The limits are the process's.
+            // The limits apply to the whole process.
             again("launch::warm::tests::a_kernel_that_left_the_cache_is_not_kept_by_the_last_calls", &[(HERE, "1")]);
             return;
         }

@@ -30,11 +30,12 @@ impl<'k> Axis<'k> {
     pub(super) fn index(&self) -> Value {
         self.k.region(self.body).params[0]
     }
-    /// Is true for the loop itself.
+    /// Returns true for the loop itself.
     pub(super) fn is(&self, inst: &Inst) -> bool {
         std::ptr::eq(inst, self.k.inst(self.at))
     }
-    /// Copies instructions of the loop's region, and those of it that they need, with `step` in place of the index.
+    /// Copies instructions of the loop's region, and the instructions of it that they depend on, with `step` as the
+    /// index.
     pub(super) fn again(&self, r: &mut Rewrite<'_>, step: Value, mut wanted: Vec<InstId>) {
         r.set(self.index(), step);
         let mut found = vec![];

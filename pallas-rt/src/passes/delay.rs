@@ -47,13 +47,14 @@ fn sums(k: &Kernel) -> Vec<(InstId, Reduce)> {
     found
 }
 
-/// The instructions that use and define each value, and the number of loops around them.
+/// The instructions that use and define each value, and their loop depths.
 #[derive(Default)]
 struct Uses {
     users: BTreeMap<Value, Vec<InstId>>,
     definition: BTreeMap<Value, InstId>,
     depth: BTreeMap<InstId, usize>,
-    /// By value: what it stands for in each variable of loops and branches; None: a `while` has it.
+    /// By value: for each variable of loops and branches that it belongs to, the variable's values; `None` for a
+    /// variable of a `while`.
     variables: BTreeMap<Value, Vec<Option<Vec<Value>>>>,
 }
 
@@ -121,7 +122,7 @@ impl<'k> Class<'k> {
         let linear = class.wide.iter().all(|&v| class.is_linear(uses, v));
         (outside && linear && depth > 0).then_some(class)
     }
-    /// Adds the values that must be wide for `v` to be.
+    /// Adds the values that must be wide if `v` is.
     fn sources(&mut self, uses: &Uses, v: Value, open: &mut Vec<Value>) -> Option<()> {
         let k = self.k;
         let Some(&id) = uses.definition.get(&v) else { return uses.variables.contains_key(&v).then_some(()) };

@@ -1,10 +1,10 @@
-//! The stretch of a program in which a value's memory is needed.
+//! The live range of each value: the instructions between which its memory is needed.
 use pallas_ir::{InstId, Kernel, Op, RegionId, Value};
 
 /// First and last instruction, in program order, that a value's memory must survive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Live {
-    /// The first write; `usize::MAX`: there is none.
+    /// The first write; `usize::MAX` if there is none.
     pub from: usize,
     /// The last read.
     pub to: usize,

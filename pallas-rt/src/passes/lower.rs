@@ -68,7 +68,8 @@ impl Lower<'_> {
         let params = self.old.region(map).params.clone();
         params.iter().zip(&self.ids).for_each(|(&p, &v)| r.set(p, v));
         let index = r.region(map, &mut |r, inst, loc| self.inst(r, inst, loc));
-        // Data may hold any index: one whose position would wrap becomes one outside of the array, which ends before it.
+        // An index from data may have any value. Where its position would wrap around it is clamped, to a position that is
+        // still outside of the array.
         let clamped = by_data(self.old, id);
         let clamp = |r: &mut Rewrite<'_>, i: Value, op: ScalarOp, bound: i64| {
             if !clamped {
@@ -95,7 +96,7 @@ impl Lower<'_> {
         Some(index.into_iter().zip(&operand.block).map(place).collect())
     }
 
-    /// Decides what becomes of an instruction; `true` if it was replaced.
+    /// Replaces an instruction if necessary; returns true if it did.
     fn inst(&self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
         let mut op = inst.op.clone();
         let (id, view, skip) = match &mut op {
@@ -114,7 +115,7 @@ impl Lower<'_> {
             }
             Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => return false,
         };
-        // Lowered already.
+        // The view is in lowered form already.
         if view.frame == Frame::Array {
             return false;
         }
@@ -123,8 +124,8 @@ impl Lower<'_> {
         true
     }
 
-    /// Makes a view of the block one of the array; the operands of `inst`, of which `skip` stand in front of the starts, with
-    /// those of the array's view.
+    /// Converts a view of the block to a view of the array. Returns the operands of `inst` with the starts of the new
+    /// view in place of the old ones, before which there are `skip` operands.
     fn place(
         &self,
         r: &mut Rewrite<'_>,
@@ -159,7 +160,7 @@ impl Lower<'_> {
     }
 }
 
-/// Is true if the index map of an operand reads tables or run-time scalars.
+/// Returns true if the index map of an operand reads tables or run-time scalars.
 pub(crate) fn by_data(kernel: &Kernel, operand: OperandId) -> bool {
     let mut found = false;
     if let Some(map) = kernel.operand(operand).map {

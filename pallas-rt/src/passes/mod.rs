@@ -1,9 +1,13 @@
-//! Passes over the tile IR, in the order [`PIPELINE`] runs them.
+//! Passes over the tile IR. [`PIPELINE`] runs the first two on every kernel, placement for GPUs runs the others.
 //!
-//! [`lower`] blocks and sequential axes become array positions and loops; [`simplify`] constants and repetitions go;
-//! [`peel`] first and last steps leave their loop; [`promote`] scratch becomes values;
-//! [`delay`] sums wait until their loop ends; [`prefetch`] loads run a step ahead; [`resume`]
-//! sequential axes run range by range; [`rewrite`] is how passes copy a kernel, [`variables`] what control flow hands on.
+//! - [`lower`] replaces blocks by array positions and sequential axes by loops;
+//! - [`simplify`] folds constants and removes repeated computations;
+//! - [`peel`] moves first and last steps out of their loop;
+//! - [`promote`] replaces scratch by values;
+//! - [`delay`] moves reductions of sums after their loop;
+//! - [`prefetch`] moves loads a step ahead;
+//! - [`resume`] splits sequential axes into ranges, for several dispatches;
+//! - [`rewrite`] copies a kernel, [`variables`] lists the variables of control flow, for all passes.
 mod axis;
 pub(crate) mod delay;
 pub(crate) mod liveness;

@@ -53,7 +53,7 @@ impl Peel<'_> {
         };
         self.guards(insts[at], &end).then_some(insts[at])
     }
-    /// Is true if an instruction is `if index == step { .. }`, perhaps with more conditions, that can move.
+    /// Returns true if an instruction is `if index == step { .. }`, possibly with more conditions, and can be moved.
     fn guards(&self, id: InstId, step: &dyn Fn(Value) -> bool) -> bool {
         let inst = self.k.inst(id);
         let alone = matches!(inst.op, Op::If)
@@ -98,13 +98,13 @@ impl Peel<'_> {
         found.retain(|v| self.axis.defined.contains_key(v));
         found
     }
-    /// Is true if a value can be computed again outside of the loop.
+    /// Returns true if a value can be recomputed outside of the loop.
     fn movable(&self, v: Value) -> bool {
         let Some(&id) = self.axis.defined.get(&v) else { return true };
         let inst = self.k.inst(id);
         pure(&inst.op) && self.steady(&inst.op) && inst.args.iter().all(|&v| self.movable(v))
     }
-    /// Is true if an operation gives the same before and after the kernel's stores.
+    /// Returns true if an operation has the same result before and after the kernel's stores.
     fn steady(&self, op: &Op) -> bool {
         !matches!(op, Op::Load { from, .. } if !self.k.is_constant(*from))
     }

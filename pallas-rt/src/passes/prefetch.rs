@@ -58,7 +58,7 @@ impl Ahead<'_> {
             _ => None,
         }
     }
-    /// The greatest depth of a load, if it may move.
+    /// The greatest prefetch depth of a load, if it can be moved.
     fn depth(&self, id: InstId) -> Option<usize> {
         let inst = self.k.inst(id);
         let from = self.operand(id)?;
@@ -69,12 +69,12 @@ impl Ahead<'_> {
         let usual = || self.only_products(inst.results[0]).then_some(USUAL);
         if moves { self.k.operand(from).buffered.map(|depth| depth as usize).or_else(usual) } else { None }
     }
-    /// Is true if a value depends on the step.
+    /// Returns true if a value depends on the step.
     fn moves(&self, v: Value) -> bool {
         v == self.axis.index()
             || self.axis.defined.get(&v).is_some_and(|&i| self.k.inst(i).args.iter().any(|&v| self.moves(v)))
     }
-    /// Is true if a value follows from the step and from what the loop does not change.
+    /// Returns true if a value depends only on the step and on values that are invariant in the loop.
     fn movable(&self, v: Value) -> bool {
         let params = &self.k.region(self.axis.body).params;
         if params[1..].contains(&v) {

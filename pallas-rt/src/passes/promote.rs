@@ -71,7 +71,7 @@ fn zeros(out: &mut Builder, ty: &Type) -> Value {
 struct Promote<'k> {
     old: &'k Kernel,
     scratch: Vec<OperandId>,
-    /// The value that each buffer holds at this point of the copy.
+    /// The current value of each buffer at this point of the copy.
     now: Vec<Value>,
     carried: Vec<(Value, OperandId)>,
 }

@@ -8,7 +8,7 @@ pub(crate) struct Rewrite<'k> {
     /// The copy.
     pub out: Builder,
     map: Vec<Option<Value>>,
-    /// Types of old values that are not their own in the copy.
+    /// Types of values whose copies have another type.
     pub retyped: BTreeMap<Value, Type>,
 }
 
@@ -80,7 +80,8 @@ impl<'k> Rewrite<'k> {
     pub(crate) fn nested(&mut self, region: RegionId, decide: &mut Decide<'_>) -> RegionId {
         self.nested_with(region, vec![], |r, _| r.region(region, decide))
     }
-    /// A region with the parameters of `region` and more of these types, which `copy` fills: it returns what is yielded.
+    /// Adds a region with the parameters of `region` and these additional types. `copy` fills it and returns the values
+    /// to yield.
     pub(crate) fn nested_with(
         &mut self,
         region: RegionId,

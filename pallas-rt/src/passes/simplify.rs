@@ -35,7 +35,7 @@ fn copy<T: Copy>(kernel: &Kernel, marked: &mut Vec<(Value, T)>, decide: &mut sup
     rewrite.finish()
 }
 
-/// Is true if an instruction without a used result can be left out.
+/// Returns true if an instruction whose results are unused can be removed.
 pub(crate) fn pure(op: &Op) -> bool {
     match op {
         Op::Store { .. } | Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => false,
@@ -89,7 +89,7 @@ impl Simplify {
         }
         true
     }
-    /// Copies control flow; what its regions compute is not at hand after them.
+    /// Copies control flow; values computed in its regions are not available after them.
     fn nest(&mut self, r: &mut Rewrite<'_>, inst: &Inst, args: Vec<Value>, loc: Loc) {
         let regions = inst
             .regions
@@ -122,8 +122,8 @@ impl Simplify {
         self.scopes.last_mut().expect("the body is open").insert(computed, value);
         value
     }
-    /// The operand that the operation gives back unchanged: `x + 0`, `x · 1`, `x & true`, `x - 0`, `x / 1`. Of floats
-    /// none does: -0 + 0 is 0.
+    /// Returns the operand that equals the operation's result: `x + 0`, `x · 1`, `x & true`, `x - 0`, `x / 1`. `None`
+    /// for floats, since -0 + 0 is 0.
     fn unchanged(&self, op: &Op, args: &[Value]) -> Option<Value> {
         let (Op::Scalar(op), &[x, y]) = (op, args) else { return None };
         let is = |v: Value, neutral: Option<Literal>| neutral.is_some() && self.constants.get(&v).copied() == neutral;
@@ -154,7 +154,7 @@ impl Simplify {
     }
 }
 
-/// The result of a comparison of a number with itself: that of two zeros. A NaN would give another.
+/// The result of comparing a number with itself, as for two zeros. NaN would give another.
 fn holds_of_equals(op: ScalarOp) -> Option<bool> {
     let row = op.row();
     let compares = row.result == Ty::Is(DType::Bool) && row.operands.iter().map(|o| o.1).eq([Ty::T, Ty::T]);

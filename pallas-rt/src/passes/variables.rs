@@ -1,17 +1,17 @@
-//! The variables of loops and branches: values that stand for each other from step to step, or side to side.
+//! The variables of loops and branches: values that represent the same variable in each iteration, or on each side.
 use pallas_ir::{Inst, Kernel, Op, Value};
 
-/// A variable that control flow hands on.
+/// A variable that control flow carries.
 pub(crate) struct Variable {
-    /// The value that a loop starts from.
+    /// The initial value of a loop's variable.
     pub(crate) start: Option<Value>,
-    /// Parameters, what regions yield for them, and the result; of a branch the result comes first.
+    /// Parameters, the values that regions yield for them, and the result; for a branch the result comes first.
     pub(crate) values: Vec<Value>,
 }
 
-/// The variables of a loop or branch, one a result.
+/// The variables of a loop or branch, one for each result.
 pub(crate) fn variables<'k>(k: &'k Kernel, inst: &'k Inst) -> impl Iterator<Item = Variable> + 'k {
-    // Bounds and step, the index, and the condition stand in front of what a loop carries.
+    // Carried values come after bounds and step, after the index, and after the condition.
     let (args, params, tested) = match inst.op {
         Op::For { .. } => (3, 1, 0),
         _ => (0, 0, usize::from(inst.op == Op::While)),

@@ -6,7 +6,7 @@ use super::place::Buffer;
 use super::place::matrices::Cell;
 use super::sync::{Memory, Node};
 
-/// The stretch of a program in which a buffer is needed.
+/// The live range of a buffer.
 #[derive(Clone, Debug)]
 struct Life {
     /// The first and the last step.
@@ -18,7 +18,7 @@ struct Life {
     loops: Vec<usize>,
 }
 
-/// Buffers that may have the same words.
+/// Buffers that may share words.
 #[derive(Clone, Copy, PartialEq)]
 enum Share {
     Nobody,
@@ -43,7 +43,7 @@ impl Share {
     }
 }
 
-/// Lengths of the memories of a program, in elements.
+/// Sizes of a program's memories, in elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Sizes {
     /// Workgroup memory, by [`Cell`].

@@ -33,7 +33,7 @@ pub(super) struct Placed {
     cost: f64,
 }
 
-/// The task of placement: the lowered kernel and how it will run.
+/// The input of placement: the lowered kernel and how it will run.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'k> {
     pub(super) kernel: &'k Kernel,
@@ -42,7 +42,7 @@ pub(super) struct Task<'k> {
     /// Scratch keeps its contents between dispatches: it is global memory.
     pub(super) resumed: bool,
     pub(super) target: &'k Target,
-    /// Dimensions of the kernel whose extents are multiples of four, bit by bit.
+    /// A bit for each dimension of the kernel: 1 where its extent is a multiple of four.
     pub(super) multiples: u64,
 }
 
@@ -264,7 +264,7 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, want: Want
     }
 }
 
-/// Addresses of the memory of a plan.
+/// Addresses of a plan's memory.
 pub(super) struct Addresses<'a> {
     pub(super) k: &'a Kernel,
     pub(super) plan: &'a Plan,

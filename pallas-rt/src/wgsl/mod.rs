@@ -39,7 +39,7 @@ pub struct Shader {
     pub workgroup_bytes: usize,
     /// Threads of a workgroup.
     pub threads: u32,
-    /// Is true if it reports through an error flag.
+    /// True if it reports errors by a flag.
     pub error_flag: bool,
     /// Loop iterations of a thread.
     pub iterations: Iterations,
@@ -49,10 +49,10 @@ pub struct Shader {
     pub placement: Placement,
 }
 
-/// The decisions of placement, for people.
+/// The decisions of placement, in readable form.
 #[derive(Clone, Debug)]
 pub struct Placement {
-    /// The device it is for.
+    /// The target that the shader is for.
     pub target: Target,
     /// Rows and columns of threads.
     pub grid: (u32, u32),
@@ -72,7 +72,7 @@ pub struct Placement {
     pub pipeline: Vec<PipelinedOperand>,
 }
 
-/// The depth to which an operand is fetched ahead.
+/// The depth to which an operand is fetched ahead, and the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PipelinedOperand {
     /// Its name.
@@ -85,7 +85,7 @@ pub struct PipelinedOperand {
     pub why: &'static str,
 }
 
-/// Operations that a thread executes; both sides of branches count.
+/// Operations that a thread executes; both sides of branches are counted.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Counts {
     /// Multiply-adds of products.
@@ -101,7 +101,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The operations that were executed since `before`, if that was so many times.
+    /// The operations executed since `before`, divided by the number of times.
     fn since(self, before: Counts, times: f64) -> Counts {
         Counts {
             fma: (self.fma - before.fma) / times,
@@ -120,7 +120,7 @@ pub struct PlacedTile {
     pub name: String,
     /// Element type and extents.
     pub ty: String,
-    /// Its storage.
+    /// A description of its storage.
     pub home: String,
     /// Why there.
     pub why: &'static str,
@@ -131,11 +131,11 @@ pub struct PlacedTile {
 /// Leading words of the uniform: first program, number of programs.
 pub const HEADER_WORDS: usize = 4;
 
-/// Emits a lowered kernel whose outermost loops run over `sequential` axes of the grid. `multiples` has a bit for each dimension
-/// of the kernel, in order: 1 where its extent is a multiple of four.
+/// Emits a lowered kernel whose outermost loops run over `sequential` axes of the grid. `multiples` has a bit for each
+/// dimension of the kernel, in order: 1 where its extent is a multiple of four.
 ///
 /// # Errors
-/// An element type that adapters have no type for; scratch beyond workgroup memory; a target that runs no shaders.
+/// An element type that adapters do not support; scratch larger than workgroup memory; a target that runs no shaders.
 pub(crate) fn emit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<Shader, Diag> {
     emit_task(Task { kernel, sequential, resumed: false, target, multiples })
 }
@@ -191,7 +191,7 @@ fn written(placed: Placed, target: &Target) -> Shader {
     }
 }
 
-/// The race checker's findings in a kernel's shader.
+/// The result of the race checker for a kernel's shader.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Audit {
     /// Barriers in the text.
@@ -202,10 +202,11 @@ pub struct Audit {
     pub idle: Vec<String>,
 }
 
-/// A kernel's shader, as `emit` gives it, and its barriers checked by another algorithm than the one that placed them.
+/// Returns a kernel's shader, as `emit` does, and checks its barriers by another algorithm than the one that placed
+/// them.
 ///
 /// # Errors
-/// As those of `emit`.
+/// Those of `emit`.
 pub fn audit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<(Shader, Audit), Diag> {
     let placed = place(Task { kernel, sequential, resumed: false, target, multiples })?;
     let (nodes, addresses) = (&placed.emitted.nodes, Addresses { k: &placed.kernel, plan: &placed.plan });

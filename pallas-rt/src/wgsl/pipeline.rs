@@ -1,10 +1,10 @@
-//! The number of steps that operands are fetched ahead: the depth that was asked for, the one it has, and why.
+//! The number of steps that operands are fetched ahead: the requested depth, the actual depth, and the reason.
 use super::PipelinedOperand;
 use super::choose::{Placed, Task};
 use crate::target::Target;
 use pallas_ir::OperandId;
 
-/// Tiles that found no place: words of tiles that left for global memory, registers that spill.
+/// Tiles that do not fit: words of tiles moved to global memory, and registers that spill.
 pub(super) fn misfit(placed: &Placed, target: &Target) -> (usize, usize) {
     let left = placed.plan.buffers.iter().filter(|b| b.outside && !b.scratch).map(|b| b.words).sum();
     (left, placed.registers.saturating_sub(target.profile.numbers().file.0))

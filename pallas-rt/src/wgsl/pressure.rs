@@ -1,4 +1,5 @@
-//! Number of registers of tiles that a thread needs at once, as a driver's allocator would find.
+//! Register pressure: the number of registers for tiles that a thread needs at the same time, as a driver's allocator
+//! would find.
 //!
 //! What loops and branches hand over (a yielded value, the result it becomes, the parameter it is in the next step) is one
 //! variable; an elementwise result takes the registers of an operand that dies there.

@@ -1,5 +1,5 @@
-//! Prices and preferences of the kinds of devices that shaders are generated for. Numbers only; the algorithm is the same for
-//! all.
+//! Costs and preferences of the profiles that shaders are generated for. They are numbers only; the algorithm is the
+//! same for all profiles.
 use crate::target::Profile;
 
 /// The numbers of a profile.
@@ -9,13 +9,13 @@ pub(super) struct Numbers {
     pub(super) grids: &'static [(u32, u32)],
     /// Most registers of one value; larger tiles live in memory.
     pub(super) registers: usize,
-    /// Is true if products read their operands from workgroup memory rather than from arrays.
+    /// True if products read their operands from workgroup memory rather than from arrays.
     pub(super) stage: bool,
     /// Sequential steps whose operands are on their way at once, at most: 1 fetches none ahead.
     pub(super) depth: usize,
     /// Neighbouring elements a thread has along columns, where rows of arrays are whole vectors.
     pub(super) vector: usize,
-    /// Is true if it has them whatever the rows of arrays are.
+    /// True if it has them for all arrays, whatever the length of their rows.
     pub(super) always: bool,
     /// Most fused multiply-adds in the text of one step of a product's inner loop.
     pub(super) products: usize,
@@ -40,7 +40,7 @@ pub(super) struct Numbers {
 }
 
 impl Profile {
-    /// Those of the CPU, for which no shader is generated ([`super::place`] refuses it), are the baseline's.
+    /// The CPU has the numbers of the baseline; no shader is generated for it ([`super::place`] refuses it).
     pub(super) fn numbers(self) -> &'static Numbers {
         match self {
             Profile::Cpu | Profile::Baseline => &BASELINE,

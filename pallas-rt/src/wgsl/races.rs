@@ -161,7 +161,7 @@ impl<'a> Graph<'a> {
         }
         found
     }
-    /// Is true if two accesses in conflict have a way between them through barrier `i`, which does not stand.
+    /// Returns true if there is a path between two conflicting accesses through barrier `i`, which is removed.
     fn race_through(&self, i: usize, stand: &[bool]) -> bool {
         let at = self.barriers[i];
         let kinds: &[bool] = match self.points[at] {

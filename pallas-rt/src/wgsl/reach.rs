@@ -39,7 +39,7 @@ pub(super) struct Access {
     pub(super) run: usize,
     /// Threads that take part.
     pub(super) threads: usize,
-    /// Number of times that it runs.
+    /// Number of times that it executes.
     pub(super) trips: f64,
     /// An operand of a product's inner loop.
     pub(super) product: bool,
@@ -58,9 +58,9 @@ pub struct Reach {
     pub global: bool,
     /// It is read in the inner loop of a product.
     pub product: bool,
-    /// Their number; `None`: it depends on data.
+    /// The number of segments or words; `None` if it depends on data.
     pub reached: Option<usize>,
-    /// Their number at best.
+    /// The least possible number.
     pub ideal: usize,
 }
 
@@ -126,7 +126,7 @@ fn waste(r: &Reach) -> f64 {
     r.reached.map_or(f64::INFINITY, |n| n as f64 / r.ideal.max(1) as f64)
 }
 
-/// A better order of the rows of a buffer.
+/// A better layout of the rows of a buffer.
 pub(super) struct Remedy {
     /// The buffer's name.
     pub(super) of: String,
@@ -138,7 +138,7 @@ pub(super) struct Remedy {
     saves: f64,
 }
 
-/// Better orders of the rows of buffers, the one that helps most first.
+/// Better layouts of the rows of buffers, the one that saves most first.
 pub(super) fn remedies(plan: &Plan, accesses: &[Access]) -> Vec<Remedy> {
     let row = (0..=PAD).map(|row| Pad { row, ..Pad::default() });
     let group = [2, 4, 8, 16, 32]

@@ -1,4 +1,4 @@
-//! The decisions of placement, as a table.
+//! The decisions of placement, formatted as a table.
 use super::choose::Placed;
 use super::place::matrices::{Cell, Fragments};
 use super::place::views::Inline;

@@ -70,7 +70,7 @@ fn sink(nodes: &mut [Node], what: Memory, r: &dyn Ranges) -> bool {
     })
 }
 
-/// Is true if a node touches words of `what`.
+/// Returns true if a node accesses words of `what`.
 fn touches(node: &Node, what: Memory, r: &dyn Ranges) -> bool {
     match node {
         Node::Step(step) => {

@@ -1,4 +1,4 @@
-//! Barriers where threads must meet: they follow from what steps read and write.
+//! Insertion of barriers: they are derived from the memory that steps read and write.
 //!
 //! [`insert`] walks the program with the accesses made since the last barrier; a step in conflict with one of them gets a
 //! barrier in front. A loop is entered with the accesses before it and those of its own end, to a fixpoint.
@@ -42,7 +42,7 @@ pub(super) struct Touch {
     pub(super) owner: Option<Owner>,
 }
 
-/// The threads that words belong to.
+/// The assignment of words to threads.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Owner {
     /// Threads stride over so many elements.
@@ -52,7 +52,7 @@ pub(super) enum Owner {
     Blocks(Vec<(usize, Option<Class>)>),
 }
 
-/// The memory that is touched.
+/// The memory that is accessed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum Memory {
     /// A buffer of the plan.
@@ -74,11 +74,11 @@ pub(super) struct Nest {
 pub(super) struct Barrier {
     /// For storage, too, not workgroup memory alone.
     pub(super) storage: bool,
-    /// The accesses in conflict.
+    /// The conflicting accesses.
     pub(super) why: String,
 }
 
-/// Addresses of memory: overlapping ranges of one space are common words.
+/// Addresses of memory: overlapping ranges of one space share words.
 pub(super) trait Ranges {
     /// Space and range of words.
     fn range(&self, memory: Memory) -> (Space, usize, usize);
@@ -96,7 +96,7 @@ pub(super) enum Space {
 }
 
 impl Space {
-    /// Is true if a barrier for workgroup memory leaves it open.
+    /// Returns true if a barrier for workgroup memory does not cover it.
     pub(super) fn is_storage(self) -> bool {
         !matches!(self, Space::Workgroup(_))
     }

@@ -1,7 +1,7 @@
-//! Launches that go on after their call: order, memory that is freed or written meanwhile, errors.
+//! Launches that continue after their call returns: order, memory that is freed or written in the meantime, errors.
 use pallas_rt::prelude::*;
 
-/// More elements than are computed at once, within the call.
+/// Number of elements of a launch that is too large to run within the call.
 const MUCH: usize = 1 << 18;
 
 #[kernel(grid = (cdiv(N, 4096)))]
@@ -28,8 +28,8 @@ fn stepped(#[block([N] => [4096], |i| (i,))] x: In<f32>, #[block([N] => [4096], 
     out.store(sum);
 }
 
-/// Random calls, donated or not, into fresh or existing arrays, of much and of little work, whose operands are dropped or
-/// overwritten by the host at once, against the same calls with a wait after each.
+/// Random calls, with and without donation, with new and existing arrays, small and large, whose operands are dropped
+/// or overwritten by the host immediately. Compared with the same calls with a wait after each.
 #[test]
 fn calls_in_a_row_mean_the_same_as_one_by_one() {
     let run = |wait: bool| -> Result<Vec<Vec<f32>>> {
@@ -57,7 +57,7 @@ fn calls_in_a_row_mean_the_same_as_one_by_one() {
                     2 => arrays[a] = added(&arrays[a], &arrays[b])?,
                     3 if a != b => {
                         let x = arrays[b].clone();
-                        // Refused where an earlier step shared the output.
+                        // Refused if an earlier step shared the output.
                         let _ = into([&mut arrays[a]], || scaled(&x, 2.0));
                     }
                     4 => {

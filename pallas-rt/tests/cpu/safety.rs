@@ -1,10 +1,10 @@
-//! Nothing that safe code does to a launch makes it undefined: values that are none, arguments of a wrong kind, programs that
-//! write the same elements, extents, ranks and memory beyond what there is.
+//! No safe code makes a launch undefined: invalid bit patterns, arguments of a wrong kind, programs that write the same
+//! elements, and extents, ranks and memory beyond the limits.
 use crate::check;
 use pallas_rt::__private::{Argument, Input, param};
 use pallas_rt::prelude::*;
 
-/// The code of a refusal.
+/// Returns the error code of a refusal.
 #[track_caller]
 fn refused<T>(result: Result<T>) -> String {
     result.err().expect("it is refused").code().to_string()
@@ -48,13 +48,13 @@ fn an_argument_of_another_kind_is_refused() {
         }
     }
     assert_eq!(refused(doubled(Number)), "argument");
-    // Also after a call that is remembered.
+    // Also after a call of the same kernel, which the thread remembers.
     let x = Client::cpu().full(&[8], 1.0f32).expect("it fits");
     assert_eq!(doubled(&x).and_then(|y| y.to_vec::<f32>()), Ok(vec![2.0; 8]));
     assert_eq!(refused(doubled(Number)), "argument");
 }
 
-/// Windows that overlap, in the memory of the result.
+/// Overlapping windows in the memory of the result.
 #[kernel(grid = (N))]
 fn summed_in_place(
     #[block([N] => [Element(2, 1, 0)], |i| (element(i),), fill = 0.0)] x: In<f32>,
@@ -113,13 +113,13 @@ fn programs_that_certainly_meet_are_refused() {
 
 #[test]
 fn programs_that_may_meet_run_in_order() {
-    // Enough work for all threads: each program adds what the one before it left.
+    // Enough work for all threads: each program adds to the result of the one before it.
     let (client, n) = (Client::cpu(), 100_000);
     for _ in 0..3 {
         let sums = summed_in_place(client.full(&[n], 1.0f32).expect("it fits"), 1, false).expect("it runs");
         let sums = sums.to_vec::<f32>().expect("host memory");
         assert!(sums.iter().zip(1..).all(|(&sum, i)| sum == i as f32), "programs ran in another order");
-        // Of equal entries the last one stays.
+        // Of equal entries the last one is kept.
         let table: Vec<i32> = (0..n as i32).map(|i| i % 7).collect();
         let new: Vec<f32> = (0..n).map(|i| i as f32 + 1.0).collect();
         let (table, new) = (client.array(&table, &[n]).expect("it fits"), client.array(&new, &[n]).expect("it fits"));
@@ -129,7 +129,7 @@ fn programs_that_may_meet_run_in_order() {
     }
 }
 
-/// Programs that no entry of a map tells apart, but the sizes of this launch do; and two axes of which one does.
+/// Programs that no entry of a map separates, but the sizes of this launch do; and two axes, one of which is an entry.
 #[kernel(grid = (P, S, G), semantics = (parallel, arbitrary, parallel))]
 fn parts(
     #[block([N, G] => [4, _], |p, s, g| (p * S + s, g))] x: In<f32>,
@@ -147,7 +147,7 @@ fn programs_that_sizes_keep_apart() {
     }
 }
 
-/// Far blocks are blocks outside of the array, whatever their positions would wrap to.
+/// Distant blocks are outside of the array, even where their positions would wrap around.
 #[kernel(grid = (T))]
 fn gathered(
     #[prefetch([T])] table: Prefetch<i32>,
@@ -178,12 +178,12 @@ fn long(
 fn extents_end_where_positions_do() {
     let call = |n: usize| long(Client::cpu().zeros(DType::U8, &[n, 0]).expect("it is empty"));
     assert_eq!(refused(call(2_200_000_000)), "extent");
-    // The last block would begin within and end beyond.
+    // The last block would begin inside of the i32 range and end beyond it.
     assert_eq!(refused(call(i32::MAX as usize)), "extent");
     assert_eq!(call(1 << 30).map(|y| y.shape().to_vec()), Ok(vec![1 << 30, 0]));
 }
 
-/// A kernel as text with outputs of these dimensions, some of which take over the input.
+/// Returns a kernel as text with outputs of these dimensions, some of which alias the input.
 fn taken_over(outputs: [(&str, bool); 2]) -> Result<pallas_rt::exec::Compiled> {
     let [mut declared, mut aliases, mut maps] = [const { String::new() }; 3];
     for (i, (dim, alias)) in outputs.into_iter().enumerate() {
@@ -241,7 +241,7 @@ fn wide(
     out.store(x.load().reverse(0) * 2.0);
 }
 
-/// In a process of its own, whose address space has no room for a tile of 1 GiB.
+/// Runs in a new process whose address space cannot hold a tile of 1 GiB.
 #[test]
 #[cfg(target_os = "linux")]
 fn memory_that_the_system_refuses_is_an_error() {
@@ -250,7 +250,7 @@ fn memory_that_the_system_refuses_is_an_error() {
         let client = Client::cpu();
         client.set_memory_limit(u64::MAX);
         let x = client.full(&[8], 1.0f32).expect("it fits");
-        // Much work goes on after the call: its error is the reader's.
+        // A large launch continues after its call, so its error is reported to the reader.
         let refused = wide(&x).and_then(|y| y.block_until_ready());
         assert!(matches!(refused, Err(Error::Memory { asked, .. }) if asked >= 1 << 30), "{refused:?}");
         return;

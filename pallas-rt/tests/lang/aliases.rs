@@ -1,8 +1,8 @@
-//! Outputs that take over an input's memory: what the interpreter accepts means the same on every device.
+//! Outputs that alias an input: kernels that the interpreter accepts have the same result on every device.
 use crate::both;
 use pallas_rt::prelude::*;
 
-/// The code of a call on the interpreter, `ok` without an error.
+/// Returns the error code of a call on the interpreter, `ok` without an error.
 fn verdict(call: impl Fn(&Array) -> Result<Array>) -> String {
     let x = Client::interpreter().array(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], &[8]).expect("it fits");
     call(&x).map_or_else(|e| e.code().to_string(), |_| "ok".to_string())
@@ -43,7 +43,7 @@ fn stencil(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([N] => [N], |_| (0
         out.at(ds(i, 1)).store(around);
     }
 }
-/// All of the block is read before any of it is stored: reversed, turned, summed with its neighbours.
+/// The whole block is read before any of it is stored: reversed, rotated, summed with its neighbours.
 #[kernel(grid = (cdiv(N, 4)))]
 fn reversed(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([N] => [4], |i| (i,), alias = x)] out: Out<f32>) {
     let back = x.load().reverse(0);
@@ -51,7 +51,7 @@ fn reversed(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([N] => [4], |i| (
     out.store(back * 10.0);
     out.at(ds(2, 2)).store(out.at(ds(0, 2)).load() + first);
 }
-/// Elements that the mask leaves alone stay as they were, and may be read.
+/// Elements outside of the mask are unchanged, and may be read.
 #[kernel(grid = (cdiv(N, 4)))]
 fn partly(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([N] => [4], |i| (i,), alias = x)] out: Out<f32>) {
     let first = iota::<i32>([4], 0) < 2;
@@ -64,7 +64,7 @@ fn an_aliased_input_is_read_before_its_memory_is_stored() {
     assert_eq!(verdict(|x| read_again(x)), "overwritten");
     assert_eq!(verdict(|x| shifted(x)), "overwritten");
     assert_eq!(verdict(|x| stencil(x)), "overwritten");
-    // `check` says the same of the user's alias, not that an execution is wrong.
+    // `check` reports the alias as the user's error, not as a difference between executions.
     let x = Client::cpu().array(&X, &[8]).expect("it fits");
     assert_eq!(check(|| read_again(&x)).expect_err("read after the store").code(), "overwritten");
     assert_eq!(both(X, |x| read_first(x)), X.map(|x| 2.0 * x + 100.0));
@@ -81,7 +81,7 @@ fn read_by_all(
 ) {
     out.store(x.at(ds(from, 1)).load().broadcast([2]));
 }
-/// Whichever program comes last in the interpreter's order, and whichever of them owns what all read.
+/// For every order of programs in the interpreter, and every owner of the element that all of them read.
 #[test]
 fn programs_that_read_what_one_of_them_stores_race() {
     for programs in 2..6 {
@@ -93,7 +93,7 @@ fn programs_that_read_what_one_of_them_stores_race() {
     }
 }
 
-/// A window that reaches beyond its block where the mask is false.
+/// A window that extends beyond its block where the mask is false.
 #[kernel(grid = (1))]
 fn beyond(
     #[block([N] => [N], |_| (0,))] x: In<f32>,

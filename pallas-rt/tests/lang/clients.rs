@@ -3,7 +3,7 @@ use pallas_rt::prelude::*;
 use pallas_rt::{Buffer, on};
 use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 
-/// No input says where it runs.
+/// A kernel without inputs, which would determine its client.
 #[kernel(grid = (cdiv(N, 4)))]
 fn count(#[dim] N: usize, #[block([N] => [4], |i| (i,))] out: Out<i32>) {
     out.store(iota::<i32>([4], 0) + program_id(0) * 4);
@@ -29,14 +29,14 @@ fn a_kernel_without_inputs_runs_on_the_chosen_client() {
     on(&other, || {
         runs_on(&other, count(6));
         on(&interpreter, || runs_on(&interpreter, count(6)));
-        // The inner choice is over, also where it ended in a panic.
+        // The inner choice is over, even though it ended in a panic.
         let panicked = catch_unwind(|| on(&cpu, || panic!("the user's own")));
         assert!(panicked.is_err());
         runs_on(&other, count(6));
         assert_eq!(ones_tuned(2).expect("it runs").client(), &other);
         assert_eq!(check(|| count(6)).expect("they agree").kernels, 1);
     });
-    // Each thread chooses for itself.
+    // Each thread has its own choice.
     std::thread::scope(|scope| {
         for client in [&cpu, &other, &interpreter] {
             scope.spawn(move || (0..20).for_each(|_| on(client, || runs_on(client, count(6)))));
@@ -53,7 +53,7 @@ fn arrays_of_another_client_are_refused_there() {
     assert_eq!(error.code(), "foreign-client");
 }
 
-/// That it compiles is the test.
+/// The test is that it compiles.
 fn unwinds<T: UnwindSafe + RefUnwindSafe>(_: &T) {}
 
 #[test]

@@ -302,7 +302,7 @@ fn turns(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0
     out.store(t);
 }
 
-/// In a process of its own, where few turns are allowed: the body as Rust, and the tile IR.
+/// Runs in a new process with a low limit of iterations: the body as Rust, and the tile IR.
 #[test]
 fn a_while_without_an_end_is_reported() {
     if std::env::var("PALLAS_TEST_PROCESS").is_ok() {
@@ -320,7 +320,7 @@ fn a_while_without_an_end_is_reported() {
     assert!(process.status.success(), "{}", String::from_utf8_lossy(&process.stdout));
 }
 
-/// Both ends count, forwards and backwards, in steps, from and to run-time numbers; an empty range has no turn.
+/// Ranges include both ends, forwards and backwards, with steps and run-time bounds; an empty range has no iteration.
 #[kernel(grid = (1))]
 fn inclusive(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>, n: i32) {
     let mut digits = scalar(0);
@@ -351,7 +351,7 @@ fn inclusive_ranges_are_staged() {
 
 type Gains = Vec<Box<dyn Fn(Tile<f32>) -> Tile<f32> + Sync>>;
 
-/// What a staged region reads may be shared: counted references, closures that say that they are `Sync`.
+/// A staged region may read shared values: reference-counted ones, and closures that are `Sync`.
 #[kernel(grid = (1))]
 fn shared(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
     use std::rc::Rc;
@@ -373,7 +373,8 @@ fn regions_read_what_is_shared() {
     assert_eq!(both([1.0], |x| shared(x)), [(1.0 + 10.0) * 2.0 + 1.0 + 1.0]);
 }
 
-/// A size on the left of a run-time number: a dimension that sizes a block, a const generic, and what is made of them.
+/// A size as the left operand of a run-time number: a dimension that sizes a block, a const generic, and expressions of
+/// them.
 #[kernel(grid = (N))]
 fn sizes<const B: usize>(
     #[block([N] => [N], |_i| (0,))] x: In<f32>,
@@ -387,7 +388,7 @@ fn sizes<const B: usize>(
     out.store(x.at(ds(N - 1 - i, 1)).load() + sum.cast::<f32>() * 10.0);
 }
 
-/// The same where no block has this size, so that it is a run-time number.
+/// The same for a dimension that sizes no block, and is therefore a run-time number.
 #[kernel(grid = (N))]
 fn reversed(#[block([N] => [1], |i| (N - 1 - i,))] x: In<f32>, #[block([N] => [1], |i| (i,))] out: Out<f32>) {
     out.store(x.load() + (N - 1 - program_id(0)).cast::<f32>() * 10.0);

@@ -1,9 +1,9 @@
-//! `&&` and `||` of run-time scalars ask for their right side as Rust does.
+//! `&&` and `||` of run-time scalars evaluate their right side under the same conditions as in Rust.
 #![allow(clippy::let_and_return, reason = "the condition is a block with a `let` on purpose")]
 use crate::both;
 use pallas_rt::prelude::*;
 
-/// How many entries from `first` on are below the limit: the entry after the last one is not there.
+/// Counts the entries from `first` on that are below the limit: there is no entry after the last one.
 #[kernel(grid = (1))]
 fn below(
     #[block([N] => [N], |_i| (0,))] x: In<f32>,
@@ -28,7 +28,7 @@ fn below(
 fn the_right_side_is_not_asked_in_vain() {
     let call =
         |limit: i32| both([0.0; 2], |x| below(x, x.client().array(&[3i32, 5, 9], &[3]).expect("it fits"), limit));
-    // The strict interpreter faults at an entry that is not there.
+    // The strict interpreter faults at an entry that does not exist.
     assert_eq!(call(0), [-2.0; 2]);
     assert_eq!(call(6), [205.0; 2]);
     assert_eq!(call(10), [309.0; 2]);
@@ -38,7 +38,7 @@ fn odd(n: Scalar<i32>) -> Scalar<bool> {
     (n % 2).eq(1)
 }
 
-/// Effects of a right side happen where it is asked for: variables change, a nested `&&` is staged in its turn.
+/// Effects of a right side happen if it is evaluated: variables change, and a nested `&&` is staged as well.
 #[kernel(grid = (1))]
 fn effects(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>, n: i32) {
     let (mut asked, mut tile) = (scalar(0), x.load());
@@ -76,7 +76,7 @@ fn what_the_right_side_changes_is_carried() {
     }
 }
 
-/// A host value decides alone on the left; a tile's two sides are both computed, whatever stands on the right.
+/// A host value on the left decides alone; for a tile both sides are computed, whatever is on the right.
 #[kernel(grid = (1))]
 fn mixed(
     #[block([N] => [N], |_i| (0,))] x: In<f32>,
@@ -102,7 +102,7 @@ fn hosts_and_tiles_keep_their_ways() {
     assert_eq!(both([0.5, 2.0, 4.0], |x| mixed(x, false)), [10.0, 12.0, 10.0]);
 }
 
-/// The condition of a loop is a block with a `let` of its own.
+/// The condition of a loop is a block with a `let`.
 #[kernel(grid = (1))]
 fn conditions(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
     let (mut n, mut host) = (scalar(0), 0);

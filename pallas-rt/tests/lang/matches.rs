@@ -1,11 +1,11 @@
-//! `match` of numbers: decided by the host or at run time, as the number is.
+//! `match` of numbers: decided by the host for host numbers, and at run time for run-time numbers.
 #![allow(clippy::single_match, reason = "`match` is what is tested")]
 use crate::both;
 use pallas_rt::prelude::*;
 
 const NINE: i32 = 9;
 
-/// Literals, ranges, alternatives, guards, names and what is left; a tile and a scalar carried.
+/// Literals, ranges, alternatives, guards, names and the wildcard; a tile and a scalar are carried.
 #[kernel(grid = (1))]
 fn matched(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>, n: i32) {
     let (mut t, mut hits) = (x.load(), scalar(0));
@@ -84,7 +84,7 @@ fn arms_are_tried_in_order() {
     }
 }
 
-/// Host numbers, references and what no number is: Rust's own meaning.
+/// Host numbers, references and values that are no numbers have Rust's own semantics.
 #[kernel(grid = (1))]
 fn host(
     #[block([N] => [N], |_i| (0,))] x: In<f32>,

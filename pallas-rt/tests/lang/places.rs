@@ -174,7 +174,7 @@ fn a_tile_of_another_call_is_refused() {
     assert!(message.contains("another kernel call"), "{message}");
 }
 
-/// What lies outside of the array is undefined, and decides what `which` says.
+/// Elements outside of the array are undefined, and decide the condition that `which` selects.
 #[kernel(grid = (1))]
 fn undefined(
     #[block([N] => [4], |_i| (0,))] x: In<f32>,

@@ -56,7 +56,7 @@ fn other_side(#[block([N] => [2], |i| (i,))] x: In<f32>, #[block([N] => [2], |i|
         out.store(e + 1.0);
     }
 }
-/// A stale value is carried; its rank is asked for.
+/// A stale value is carried, and its rank is read.
 #[kernel(grid = (2))]
 fn assigned(#[block([N] => [2], |i| (i,))] x: In<f32>, #[block([N] => [2], |i| (i,))] out: Out<f32>) {
     let e = Kept::new(None);
@@ -78,7 +78,7 @@ fn measured(#[block([N] => [2], |i| (i,))] x: In<f32>, #[block([N] => [2], |i| (
     out.fill(e.rank() as f32);
 }
 
-/// The error of a call at a line of this file with these words.
+/// Checks that a call fails at the line of this file that contains these words.
 #[track_caller]
 fn stale(line: &str, call: impl Fn(&Array) -> Result<Array>) {
     let found = error([1.0, 2.0, 3.0, 4.0], call);
@@ -98,7 +98,7 @@ fn a_value_is_usable_while_its_region_is_open() {
     assert_eq!(both([1.0, 2.0, 3.0, 4.0], |x| lazy_before(x)), [5.0, 8.0, 15.0, 19.0]);
 }
 
-/// What an earlier turn kept: only where the body runs as Rust, it finds something there.
+/// A value stored in an earlier iteration, which exists only where the body runs as Rust.
 #[kernel(grid = (1))]
 fn of_an_earlier_turn(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([N] => [N], |_| (0,))] out: Out<f32>) {
     let kept = Kept::new(None);

@@ -66,7 +66,7 @@ fn an_undefined_element_is_a_fault() {
     assert_eq!(error.code(), "poison", "{error}");
 }
 
-/// A sum over steps in order, of which the last block overhangs; `by_step` forgets to begin it.
+/// A sum over sequential steps, of which the last block overhangs the array; `by_step` omits the initialisation.
 #[kernel(grid = (cdiv(N, 4)), semantics = (arbitrary))]
 fn ragged_sum(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([1] => [1], |_| (0,))] out: Out<f32>, first: i32) {
     if program_id(0) == first {

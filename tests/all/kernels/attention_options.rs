@@ -357,7 +357,7 @@ fn whole_blocks_have_a_branch_where_it_is_worth_one() {
     }
 }
 
-/// A row without live key has the score of its sink as log-sum-exp, whether keys are masked or there are none.
+/// The log-sum-exp of a row without live keys is the score of its sink, whether keys are masked or there are none.
 #[test]
 fn sinks_without_keys() {
     for client in clients() {

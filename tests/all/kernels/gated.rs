@@ -61,7 +61,7 @@ fn every_length_around_its_block() {
     }
 }
 
-/// `Φ(g) + g·φ(g)` by Simpson's rule over the tail, where nothing cancels: `Φ(g)` itself is as small as 1e-33.
+/// Computes `Φ(g) + g·φ(g)` by Simpson's rule over the tail, without cancellation: `Φ(g)` itself is as small as 1e-33.
 fn tail_slope(g: f64) -> f64 {
     let density = |x: f64| (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
     let (steps, h) = (4000, 8.0 / 4000.0);
@@ -70,7 +70,7 @@ fn tail_slope(g: f64) -> f64 {
     below + g * density(g)
 }
 
-/// There `1 + erf` is 0 and the slope's sign wrong.
+/// In this range `1 + erf` rounds to 0, which gave the slope the wrong sign.
 #[test]
 fn the_slope_of_gelu_far_below_zero() {
     let gates: Vec<f64> = (0..=48).map(|i| -f64::from(i) / 4.0).collect();
@@ -80,7 +80,7 @@ fn the_slope_of_gelu_far_below_zero() {
         let (dgate, _) = gated_backward(&gate, &ones, &ones, Gate::Gelu).expect("it runs");
         for (g, found) in gates.iter().zip(doubles(&dgate)) {
             let want = tail_slope(*g);
-            // Near its root at -0.75 the slope is a difference of larger numbers.
+            // Near its root at -0.75 the slope is a difference of larger numbers, so its relative error is larger.
             let near = if (-2.0..=0.0).contains(g) { 1e-6 } else { 0.0 };
             assert!(
                 (found - want).abs() <= 1e-3 * want.abs() + near,

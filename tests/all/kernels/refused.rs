@@ -1,4 +1,4 @@
-//! Options and tables that kernels refuse, with the operand's or option's name; and the line that errors have.
+//! Options and tables that kernels refuse, with the operand's or option's name, and the source line of errors.
 use pallas_kernels::cross_entropy::{self, cross_entropy, cross_entropy_of_logits};
 use pallas_kernels::decode_attention::{self, decode_attention};
 use pallas_kernels::embedding::{embedding, embedding_backward};
@@ -76,7 +76,7 @@ fn tables_of_another_type() {
     check([DType::I32, DType::I32, DType::U32], "`starts` holds u32, expected i32");
 }
 
-/// An error of a kernel is at the line of whoever calls this crate: that asks for the attribute on every function between.
+/// An error of a kernel is at the line that calls this crate, so every function in between needs the attribute.
 #[test]
 fn functions_that_launch_kernels_track_their_caller() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/src");
@@ -84,7 +84,7 @@ fn functions_that_launch_kernels_track_their_caller() {
     for entry in std::fs::read_dir(folder).expect("a folder of the repository") {
         let path = entry.expect("an entry").path();
         let text = std::fs::read_to_string(&path).expect("text");
-        // A function's attributes stand between the item before it and its name.
+        // A function's attributes are between the item before it and its name.
         for (at, _) in text.match_indices("pub fn ") {
             let before = &text[..at];
             let attributes = &before[before.rfind(['}', ';', '/']).unwrap_or(0)..];

@@ -53,12 +53,12 @@ pub enum Gpu {
     Finite(u32),
 }
 
-/// Operations that a row is counted as, for each element; see [`Row::cost`].
+/// Number of operations per element that `cost` counts for a row; see [`Row::cost`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
-    /// Operations of the processor's arithmetic.
+    /// Arithmetic operations.
     pub arithmetic: u64,
-    /// Values of exp, log, sin and the like.
+    /// Transcendental functions: exp, log, sin and the like.
     pub transcendental: u64,
 }
 impl Cost {
@@ -80,19 +80,19 @@ pub enum Neutral {
     Ones,
 }
 
-/// The cell of a row that folds can use: an associative, commutative operation of two elements.
+/// The `fold` cell of a row that reductions can use: an associative, commutative operation of two elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fold {
-    /// What changes no element that it is combined with.
+    /// The neutral element.
     pub neutral: Neutral,
     /// The WGSL function that folds over the threads of a subgroup, if WGSL has one.
     pub subgroup: Option<&'static str>,
 }
 
-/// What a row is in a kernel's body.
+/// The syntax of a row in a kernel's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Surface {
-    /// A method of tiles and scalars, of the row's name.
+    /// A method of tiles and scalars with the row's name.
     Method,
     /// An operator of Rust.
     Operator,
@@ -115,11 +115,11 @@ pub struct Row {
     pub nan: Nan,
     /// What the WGSL text promises.
     pub gpu: Gpu,
-    /// Operations of an element.
+    /// Operations per element.
     pub cost: Cost,
-    /// What folds need to know; None if the row is no monoid.
+    /// The properties that folds need; `None` if the row is no monoid.
     pub fold: Option<Fold>,
-    /// What it is in a kernel's body.
+    /// Its syntax in a kernel's body.
     pub surface: Surface,
     /// How far the `cpu` cell may be from the reference: relative and absolute; None if they are the same code.
     pub fast: Option<(f64, f64)>,
@@ -170,9 +170,9 @@ pub trait Visit {
     fn visit<O: Lane<A>, A: Args>(self) -> Self::Out;
 }
 
-/// A computation that wants the type behind `(monoid, dtype)`.
+/// A computation that needs the Rust type behind `(monoid, dtype)`.
 pub trait VisitMonoid {
-    /// What the visit gives.
+    /// The result of the visit.
     type Out;
     /// Called with the row and its element type.
     fn visit<O: Lane<(T, T), Out = T>, T: Elem>(self) -> Self::Out;

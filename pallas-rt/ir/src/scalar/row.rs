@@ -51,7 +51,8 @@ macro_rules! scalar_ops {
                 }
             }
 
-            /// Calls `v` with the types behind this monoid on elements of `t`; None if it is none, or `t` outside its class.
+            /// Calls `v` with the types of this monoid on elements of `t`; `None` if the row is no monoid or `t` is
+            /// outside of its class.
             pub fn visit_monoid<V: $crate::scalar::VisitMonoid>(self, t: $crate::DType, v: V) -> Option<V::Out> {
                 match self {
                     $(Self::$Op => monoid! { $fold $Class (t, v) $Op $T }),*
@@ -145,7 +146,7 @@ macro_rules! fold {
     };
 }
 
-/// -> `visit_each`, with both operands and the result of one type.
+/// -> `visit_each`, where both operands and the result have the same type.
 macro_rules! monoid {
     (none $Class:ident ($t:ident, $v:ident) $Op:ident $T:ident) => {
         None

@@ -1,6 +1,7 @@
 //! WGSL functions that rows name, for what the language lacks. Literals stay finite: WGSL rejects infinities and NaN.
 
-/// Quotient of integers: `/` of a constant zero is refused, and `i32::MIN / -1` is the driver's own.
+/// Quotient of integers: compilers reject `/` by a constant zero, and the result of `i32::MIN / -1` depends on the
+/// driver.
 pub(super) const DIV: &str = "fn div_i32(a: i32, b: i32) -> i32 {
     let whole = a / select(b, 1, b == 0 || b == -1);
     return select(select(whole, -a, b == -1), -1, b == 0);
@@ -9,7 +10,8 @@ fn div_u32(a: u32, b: u32) -> u32 {
     return select(a / max(b, 1u), ~0u, b == 0u);
 }";
 
-/// Remainder of integers: as [`DIV`]; GLSL leaves `%` of negative numbers open, and drivers take them for unsigned.
+/// Remainder of integers: as [`DIV`]. GLSL leaves `%` of negative numbers undefined, and drivers treat them as
+/// unsigned.
 pub(super) const REM: &str = "fn rem_i32(a: i32, b: i32) -> i32 {
     let d = select(b, 1, b == 0 || b == -1);
     return select(a - a / d * d, a, b == 0);
@@ -35,7 +37,7 @@ pub(super) const LOG1P: &str = "fn log1p_f32(x: f32) -> f32 {
     return select(log(1.0 + x), p, x > -0.3 && x < 0.5);
 }";
 
-/// Arc sine: Taylor near zero, where drivers take the difference from a right angle.
+/// Arc sine: a Taylor polynomial near zero, where drivers subtract from a right angle and lose precision.
 pub(super) const ASIN: &str = "fn asin_f32(x: f32) -> f32 {
     let q = x * x;
     let p = x * (1.0 + q * (0.16666667 + q * (0.075 + q * (0.044642857 + q * 0.030381944))));

@@ -69,7 +69,7 @@ scalar_ops! {
         jvp  |da| da * b * a.pow(b - 1.0), |db| db * y * a.log();
         rust method;
     }
-    /// The smaller of two; -0 is below +0 (IEEE 754-2019), and NaN wins. On a GPU the zero may have either sign.
+    /// The smaller of two; -0 is below +0 (IEEE 754-2019), and NaN propagates. On a GPU the zero may have either sign.
     Minimum = minimum<T: Number>(a: T, b: T) -> y: T {
         eval float: if a < b || a.is_nan() || (a == b && a.is_sign_negative()) { a } else { b }, int: a.min(b);
         cpu  same;
@@ -80,7 +80,7 @@ scalar_ops! {
         jvp  |da| a.le(b).select(da, da.zero()), |db| a.le(b).select(db.zero(), db);
         rust method;
     }
-    /// The larger of two; +0 is above -0 (IEEE 754-2019), and NaN wins. On a GPU the zero may have either sign.
+    /// The larger of two; +0 is above -0 (IEEE 754-2019), and NaN propagates. On a GPU the zero may have either sign.
     Maximum = maximum<T: Number>(a: T, b: T) -> y: T {
         eval float: if a > b || a.is_nan() || (a == b && a.is_sign_positive()) { a } else { b }, int: a.max(b);
         cpu  same;

@@ -108,7 +108,7 @@ elementwise!(Bitcast "bitcast" to |_| Access::Bitcast, |op, from| {
     }
     Err(Diag::new("dtype", At::Operand(0), format!("a bitcast of {from} to {}", op.to), "types of equal size, not bool"))
 }, |_, _, _| None, |_, _, _| None, |of, from| {
-    // Devices need not keep the bits of a 16-bit float's NaN.
+    // Devices need not preserve the bits of a 16-bit float's NaN.
     let fits = |d: &DType| d.bytes() == of.bytes() && !matches!(d, DType::Bool | DType::F16 | DType::Bf16);
     let all: Vec<DType> = DType::ALL.iter().copied().filter(fits).collect();
     all.get(from.below(all.len())).copied()

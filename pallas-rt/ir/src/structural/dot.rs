@@ -150,7 +150,7 @@ impl Structural for Dot {
         let b = from.operand(&|ty| number(ty) && ty.shape.contains(&a.shape[axis]))?;
         let fitting: Vec<usize> = (0..b.shape.len()).filter(|&i| b.shape[i] == a.shape[axis]).collect();
         let contract = (axis, fitting[from.below(fitting.len())]);
-        // Of the axes of a matrix product, others than matrices have none.
+        // Axis 1 by axis 0 is written as a matrix product, whose operands are matrices.
         let fits = contract != (1, 0) || a.shape.len() == 2 && b.shape.len() == 2;
         fits.then(|| Dot { batch: vec![], contract: vec![contract], acc: a.dtype })
     }

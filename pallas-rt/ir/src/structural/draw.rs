@@ -1,8 +1,8 @@
-//! What an operation asks of a generator of random kernels.
+//! The interface between an operation and the generator of random kernels.
 use crate::{DType, Literal, Type};
 
-/// A generator of random kernels, as an operation's [`draw`](super::Structural::draw) sees it: it chooses numbers, and
-/// the operands in order.
+/// A generator of random kernels, as an operation's [`draw`](super::Structural::draw) sees it. It draws numbers, and
+/// chooses the operands in order.
 pub trait Draw {
     /// A number below `n`; 0 if `n` is 0.
     fn below(&mut self, n: usize) -> usize;
@@ -10,27 +10,27 @@ pub trait Draw {
     fn operand(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<Type>;
     /// Appends a scalar constant as the next operand.
     fn constant(&mut self, x: Literal);
-    /// Brings the elements of the last operand, which are i32, into `0..end`.
+    /// Maps the elements of the last operand, which are i32, into `0..end`.
     fn within(&mut self, end: usize);
-    /// An element type that the kernel's devices have.
+    /// Draws an element type that the kernel's devices support.
     fn dtype(&mut self) -> DType;
-    /// The shape that most tiles of the kernel have.
+    /// The shape of most tiles of the kernel.
     fn shape(&mut self) -> Vec<usize>;
 }
 
-/// Any value.
+/// Draws any value.
 pub(super) fn any(_: &Type) -> bool {
     true
 }
 
-/// Any value, and one of its axes.
+/// Draws any value, and one of its axes.
 pub(super) fn along(from: &mut dyn Draw) -> Option<(Type, usize)> {
     let x = from.operand(&|ty| !ty.is_scalar())?;
     let axis = from.below(x.shape.len());
     Some((x, axis))
 }
 
-/// A monoid that is defined for an element type.
+/// Draws a monoid that is defined for an element type.
 pub(super) fn monoid(from: &mut dyn Draw, dtype: DType) -> Option<crate::ScalarOp> {
     let defined = |op: &crate::ScalarOp| op.row().fold.is_some() && op.row().class.dtypes().contains(&dtype);
     let monoids: Vec<crate::ScalarOp> = crate::ScalarOp::ALL.iter().copied().filter(defined).collect();

@@ -1,4 +1,4 @@
-//! Methods of tiles, declared in an operation's own file.
+//! Methods of tiles, declared in the file of their operation.
 
 /// The methods of tiles that make an operation -> a macro of the operation's name, which calls `callback!` for each.
 ///

@@ -44,8 +44,8 @@ pub trait Structural: Clone + Eq + std::hash::Hash + Debug + Display + Sized {
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>>;
     /// The cotangent of each operand in which the operation is linear, from that of the result.
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>>;
-    /// A random case, from whose operands `from` takes the operation's; `None` if none fit. The laws hold `infer` to
-    /// accept it.
+    /// Draws a random instance of the operation whose operands `from` chooses; `None` if no values fit. The laws test
+    /// that `infer` accepts it.
     fn draw(from: &mut dyn Draw) -> Option<Self>;
     /// Cases the laws run on: the operation, operand shapes over names, values for the names.
     fn samples() -> Vec<Sample<Self>>;
@@ -145,7 +145,7 @@ macro_rules! structural_ops {
         }
     };
 }
-// `cargo fmt` does not see these files; `.ci/run` names them.
+// `cargo fmt` does not find the modules that the macro declares; `.ci/run` lists their files.
 structural_ops! { ($)
     broadcast: Broadcast;
     concat: Concat;

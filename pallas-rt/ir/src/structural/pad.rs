@@ -15,7 +15,7 @@ pub struct Pad {
 }
 
 methods! { ($) Pad;
-    /// `low` elements of `value` in front of each axis and `high` behind it.
+    /// `low` elements of `value` before each axis and `high` after it.
     fn pad<T: Elem>(low: Sizes, high: Sizes, value: Value) -> T { Pad { low, high } }
 }
 

@@ -26,9 +26,9 @@ methods! { ($) Reduce;
     fn max<T: Number>(axes: Axes) -> T { Reduce { op: ScalarOp::Maximum, axes } }
     /// Smallest element over axes, which stay with extent 1; inf (or the highest integer) over nothing.
     fn min<T: Number>(axes: Axes) -> T { Reduce { op: ScalarOp::Minimum, axes } }
-    /// Whether any element along axes holds; the axes stay with extent 1.
+    /// True where any element along axes is true; the axes stay with extent 1.
     fn any<T: Bool>(axes: Axes) -> T { Reduce { op: ScalarOp::BitOr, axes } }
-    /// Whether every element along axes holds; the axes stay with extent 1.
+    /// True where every element along axes is true; the axes stay with extent 1.
     fn all<T: Bool>(axes: Axes) -> T { Reduce { op: ScalarOp::BitAnd, axes } }
 }
 

@@ -1,4 +1,4 @@
-//! Elements moved along an axis, in a circle.
+//! Circular shift of elements along an axis.
 use super::{
     Access, Arg, Batch, Draw, Index, Piece, Sample, Structural, arity, axes_exist, derive::linear, draw::along,
     same_dtype,
@@ -11,14 +11,14 @@ use std::fmt;
 /// `result[i] = x[(i - shift) mod n]` along an axis of extent `n`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Roll {
-    /// Places that each element moves towards the end; negative: towards the front.
+    /// Number of positions that each element moves towards the end; negative: towards the front.
     pub shift: i64,
     /// The axis.
     pub axis: usize,
 }
 
 methods! { ($) Roll;
-    /// Each element `shift` places further along an axis; those that leave it at one end enter at the other.
+    /// Each element moved by `shift` positions along an axis; elements moved past one end reappear at the other.
     fn roll<T: Elem>(shift: Offset, axis: Axis) -> T { Roll { shift, axis } }
 }
 
@@ -51,7 +51,7 @@ impl Structural for Roll {
             let index = |i| if i == self.axis { Index::shifted(i, offset.into()) } else { Index::of(i) };
             Piece { operand: 0, index: (0..args[0].len()).map(index).collect(), bounds }
         };
-        // The elements that entered at the front, if there are any, then all others.
+        // The elements that wrapped around to the front, if there are any, then all others.
         let entered = (first > 0).then(|| piece(n - first, vec![(self.axis, 0i64.into(), first.into())]));
         Access::Map(entered.into_iter().chain([piece(-first, vec![])]).collect())
     }

@@ -73,14 +73,14 @@ fn every_row_costs_something() {
     for &op in ScalarOp::ALL {
         let row = op.row();
         assert!(row.cost.arithmetic + row.cost.transcendental > 0, "{op} is free");
-        // An approximation on the CPU, or one of a shader that is off by more than a quotient or a root is.
+        // An approximation on the CPU, or a shader that is less precise than a quotient or a root.
         let real = row.class.dtypes().iter().all(|d| d.is_float());
         let approximated = row.fast.is_some() || real && matches!(row.gpu, Gpu::Finite(ulp) if ulp > 8);
         assert_eq!(row.cost.transcendental > 0, approximated, "{op}: {:?}", row.cost);
     }
 }
 
-/// Whether a row of two elements is a monoid on these, by trying them all; its neutral element among them.
+/// Returns the neutral elements of a row of two operands; empty if trying all elements shows that it is no monoid.
 fn monoid<T: Elem>(op: ScalarOp, all: &[T], strip: fn(&[T]) -> Slice<'_>, out: fn(&mut [T]) -> SliceMut<'_>) -> Vec<T> {
     let two = |a: T, b: T| {
         let mut y = [T::default()];
@@ -88,7 +88,7 @@ fn monoid<T: Elem>(op: ScalarOp, all: &[T], strip: fn(&[T]) -> Slice<'_>, out: f
             .expect("it is defined");
         y[0]
     };
-    // NaN is what it is.
+    // All NaNs are equal.
     #[allow(clippy::eq_op, reason = "NaN differs from itself")]
     let same = |a: T, b: T| a == b || a != a && b != b;
     let holds =
@@ -356,7 +356,7 @@ fn access_agrees_with_the_shape_rule() {
     }
 }
 
-/// Values of several types, from which an operation takes its operands in turn.
+/// Values of several types, from which an operation takes its operands in order.
 struct Values {
     all: Vec<Type>,
     seed: u64,

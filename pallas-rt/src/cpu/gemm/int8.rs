@@ -36,7 +36,7 @@ pub(super) fn kernels() -> Vec<Kernel<i32>> {
     all
 }
 
-/// `C (+)= A · B`. With `k = 0` C becomes zero, or stays.
+/// `C (+)= A · B`. With `k = 0` C is set to zero, or unchanged if it is added to.
 ///
 /// # Safety
 /// A, B and C hold these extents at these strides; C overlaps neither; the machine runs the kernel.
@@ -163,7 +163,7 @@ macro_rules! micro {
     ($fixed:ident, $entry:ident, $features:literal, $lanes:literal, [$($rows:literal)*],
      $zero:ident, $load:ident, $store:ident, $splat:ident, $add:ident, |$s:ident, $x:ident, $y:ident| $step:expr) => {
         /// # Safety
-        /// See [`super::MicroFn`]; the rows of the panel are side by side.
+        /// See [`super::MicroFn`]; the rows of the panel are adjacent.
         #[inline]
         #[target_feature(enable = $features)]
         unsafe fn $fixed<const R: usize>(words: usize, a: Matrix<i32>, b: Matrix<i32>, c: Target<i32>) {

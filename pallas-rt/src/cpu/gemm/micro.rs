@@ -2,7 +2,8 @@
 use super::super::strips::compiled;
 use super::{Kernel, Matrix, MicroFn, Target};
 
-/// Arithmetic of products of an element type, whose default is the empty sum: integers wrap, booleans are or-ed products.
+/// Arithmetic of products of an element type, whose default is the empty sum: integers wrap around; for booleans the
+/// sum is `or` and the product `and`.
 pub(crate) trait Number: Copy + Default {
     /// `sum + a * b`.
     fn step(sum: Self, a: Self, b: Self) -> Self;

@@ -11,7 +11,7 @@
 //! panels only. [`micro`] is the portable kernel for every element type, [`x86`] those for `f32` with AVX2 and AVX-512,
 //! [`int8`] products of bytes, [`narrow`] those of a few rows.
 
-/// A micro-kernel: `$fixed` for as many rows as it is called with.
+/// A micro-kernel: dispatches to `$fixed` for the number of rows.
 #[cfg(target_arch = "x86_64")]
 macro_rules! of_rows {
     ($entry:ident<$T:ty> = $fixed:ident, $features:literal, [$($rows:literal)*]) => {
@@ -53,14 +53,14 @@ pub(crate) struct Matrix<T> {
     pub(crate) col: isize,
 }
 
-/// The matrix that a product is written to, its columns side by side.
+/// The matrix that a product is written to, with adjacent columns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<T> {
     /// Element (0, 0).
     pub(crate) start: *mut T,
     /// Distance between rows.
     pub(crate) row: isize,
-    /// True if the product is added to the elements that are there.
+    /// True if the product is added to the existing elements.
     pub(crate) add: bool,
 }
 
@@ -78,8 +78,8 @@ pub(crate) struct Extents {
 /// `rows`, `k`, A, a panel of B, C.
 ///
 /// # Safety
-/// A holds `rows` x `k` elements, B `k` whole panels' rows with adjacent columns, C `rows` whole panels' rows; `rows` is at
-/// most the kernel's `mr`; the processor has the kernel's features.
+/// A holds `rows` x `k` elements, B `k` rows of whole panels with adjacent columns, C `rows` rows of whole panels;
+/// `rows` is at most the kernel's `mr`; the processor has the kernel's features.
 type MicroFn<T> = unsafe fn(usize, usize, Matrix<T>, Matrix<T>, Target<T>);
 
 /// A micro-kernel and the shape of its panels.
@@ -102,7 +102,7 @@ const FAR: usize = 1024;
 /// Packing pays from so many rows of A on.
 const WORTH: usize = 16;
 
-/// The best kernel of this machine for `f32`; [`fastest`] is that for other types.
+/// The best kernel of this machine for `f32`; [`fastest`] returns those of other types.
 pub(crate) fn kernel() -> Kernel<f32> {
     static CHOICE: OnceLock<Kernel<f32>> = OnceLock::new();
     *CHOICE.get_or_init(|| kernels_f32()[0])
@@ -125,7 +125,7 @@ pub(crate) struct Packing<T> {
     c: Vec<T>,
 }
 
-/// `C (+)= A · B`. With `k = 0` C becomes zero, or stays.
+/// `C (+)= A · B`. With `k = 0` C is set to zero, or unchanged if it is added to.
 ///
 /// # Safety
 /// A, B and C hold these extents at these strides; C overlaps neither A nor B; the machine runs the kernel.
@@ -206,11 +206,12 @@ unsafe fn block<T: Number>(
     }
 }
 
-/// The columns of C that a panel of B gives: sums of a panel that is wider than those go through a buffer.
+/// Computes the columns of C that belong to a panel of B. If the panel is wider than these, the sums go through a
+/// buffer.
 ///
 /// # Safety
-/// `a` gives as many rows of A from one on as a kernel takes, or as are left; B is a whole panel, C has `m` rows of `width`
-/// elements, the buffer whole rows of a panel for one run of the kernel; the machine runs the kernel.
+/// `a` gives as many rows of A from a given one as a kernel takes, or as are left; B is a whole panel, C has `m` rows
+/// of `width` elements, the buffer holds whole rows of a panel for one call of the kernel; the machine runs the kernel.
 #[allow(clippy::too_many_arguments, reason = "a product has this many")]
 #[inline(always)]
 unsafe fn columns<T: Number>(
@@ -311,10 +312,10 @@ impl<T: Number> Target<T> {
         // SAFETY: the caller's.
         Target { start: unsafe { self.start.offset(i as isize * self.row).add(j) }, ..self }
     }
-    /// Makes `m` rows of `n` elements zero, unless they are added to.
+    /// Sets `m` rows of `n` elements to zero, unless the product is added to them.
     ///
     /// # Safety
-    /// There are as many.
+    /// The matrix has at least `m` rows and `n` columns.
     unsafe fn begin(self, m: usize, n: usize) {
         for i in (0..m).filter(|_| !self.add) {
             // SAFETY: the caller's.

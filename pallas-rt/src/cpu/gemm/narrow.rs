@@ -18,8 +18,8 @@ pub(crate) const ROWS: usize = 16;
 /// A, B, and C, which the product is added to.
 ///
 /// # Safety
-/// The matrices hold these extents, B in the kernel's element type; the columns of A are side by side, and the rows or the
-/// columns of B; the processor has the kernel's features.
+/// The matrices hold these extents, B in the kernel's element type; the columns of A are adjacent, and so are the rows
+/// or the columns of B; the processor has the kernel's features.
 type NarrowFn = unsafe fn(Extents, Matrix<f32>, Matrix<u8>, Target<f32>);
 
 /// A product of f32 rows with a matrix of some element type.
@@ -52,7 +52,7 @@ pub(super) fn kernels() -> Vec<(DType, u8, Kernel)> {
     all
 }
 
-/// `C (+)= A · B` for few rows. With `k = 0` C becomes zero, or stays.
+/// `C (+)= A · B` for few rows. With `k = 0` C is set to zero, or unchanged if it is added to.
 ///
 /// # Safety
 /// A, B and C hold these extents at these strides, B in the kernel's element type; C overlaps neither.
@@ -181,7 +181,7 @@ mod x86 {
     #[repr(transparent)]
     struct Byte<const MASK: u8>(u8);
 
-    /// Those bits of sixteen bytes.
+    /// Clears the bits of sixteen bytes that the mask leaves out.
     #[inline(always)]
     fn counted<const MASK: u8>(bytes: __m128i) -> __m128i {
         // SAFETY: every processor of this kind has SSE2.

@@ -3,7 +3,7 @@ use super::super::strips::has_avx2;
 use super::{Kernel, Matrix, Target};
 use std::arch::x86_64::*;
 
-/// Kernels that this machine runs, best first.
+/// Kernels that this machine supports, best first.
 pub(super) fn kernels() -> Vec<Kernel<f32>> {
     let mut all = vec![];
     if is_x86_feature_detected!("avx512f") {

@@ -28,7 +28,7 @@ pub(super) enum Operand {
     Mem(Mem),
 }
 
-// An instruction as VEX names it: opcode map, mandatory prefix and opcode, a byte each.
+// An instruction as the VEX prefix encodes it: opcode map, mandatory prefix and opcode, one byte each.
 const M0F: u32 = 0x1_0000;
 const M0F38: u32 = 0x2_0000;
 const M0F3A: u32 = 0x3_0000;
@@ -43,9 +43,9 @@ pub(super) enum Binary {
     Sub = M0F | 0x5c,
     Mul = M0F | 0x59,
     Div = M0F | 0x5e,
-    /// `a < b ? a : b`: `b` where either is NaN, or both are zero.
+    /// `a < b ? a : b`, which is `b` if either is NaN or both are zero.
     Min = M0F | 0x5d,
-    /// `a > b ? a : b`: `b` where either is NaN, or both are zero.
+    /// `a > b ? a : b`, which is `b` if either is NaN or both are zero.
     Max = M0F | 0x5f,
     And = M0F | 0x54,
     Or = M0F | 0x56,
@@ -57,15 +57,15 @@ pub(super) enum Binary {
     MaxInt = M0F38 | P66 | 0x3d,
     GreaterInt = M0F | P66 | 0x66,
     EqualInt = M0F | P66 | 0x76,
-    /// The lesser of elements without sign.
+    /// Minimum of unsigned elements.
     Least = M0F38 | P66 | 0x3b,
-    /// The greater of elements without sign.
+    /// Maximum of unsigned elements.
     Most = M0F38 | P66 | 0x3f,
     /// By as many bits as each element of `b` says, below 32; `ShiftSign` brings the sign in.
     ShiftLeft = M0F38 | P66 | 0x47,
     ShiftRight = M0F38 | P66 | 0x45,
     ShiftSign = M0F38 | P66 | 0x46,
-    /// Bytes of `a` at the positions that `b` has; its opcode is 0.
+    /// Selects the bytes of `a` at the positions in `b`; its opcode is 0.
     ShuffleBytes = M0F38 | P66,
     PackWords = M0F | P66 | 0x6b,
     PackBytes = M0F | P66 | 0x63,
@@ -85,13 +85,13 @@ pub(super) enum Unary {
     BytesToInts = M0F38 | P66 | 0x21,
     BytesToUnsigned = M0F38 | P66 | 0x31,
     WordsToInts = M0F38 | P66 | 0x33,
-    /// The first byte everywhere.
+    /// Broadcasts the first byte.
     Byte = M0F38 | P66 | 0x78,
-    /// The first two bytes everywhere.
+    /// Broadcasts the first two bytes.
     Word = M0F38 | P66 | 0x79,
 }
 
-/// Directions in which numbers become whole.
+/// Rounding modes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(u8)]
 pub(super) enum Rounding {
@@ -124,7 +124,7 @@ pub(super) enum Predicate {
     Greater = 0x1e,
 }
 
-/// Places of the operands of `to = ± x * y + z`: the digits of the instruction's name.
+/// Order of the operands of `to = ± x * y + z`: the digits of the instruction's name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(u8)]
 pub(super) enum Fma {
@@ -151,9 +151,9 @@ pub(super) struct Label(usize);
 pub(super) struct Asm {
     code: Vec<u8>,
     labels: Vec<Option<usize>>,
-    /// Positions at which a distance to a label is missing.
+    /// Positions of displacements to labels, which are filled in later.
     jumps: Vec<(usize, Label)>,
-    /// Positions at which the distance to the constants is missing.
+    /// Positions of displacements to the constants, which are filled in later.
     pool: Vec<usize>,
 }
 

@@ -7,7 +7,7 @@ use super::vector::{BYTES, Writer};
 use super::{Code, Form, Place, bit};
 use pallas_ir::{DType, ScalarOp};
 
-/// Registers while the code runs. The first three are its arguments.
+/// Assignment of registers. The first three are the function's arguments.
 const FRAME: Gpr = Gpr::Rdi;
 const ROW: Gpr = Gpr::Rsi;
 const END: Gpr = Gpr::Rdx;
@@ -24,7 +24,7 @@ const SAVED: [Gpr; 5] = [Gpr::Rbx, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15];
 const ARGUMENTS: [Gpr; 3] = [FRAME, ROW, END];
 const COLUMNS: usize = ARGUMENTS.len();
 
-/// The place of an argument on the stack, or of the number of elements of a row.
+/// The stack slot of an argument, or of the number of elements of a row.
 fn kept(i: usize) -> Mem {
     Mem { base: Gpr::Rbp, index: None, offset: -8 * (SAVED.len() + 1 + i) as i32 }
 }
@@ -41,7 +41,7 @@ pub(super) const LANES: i32 = 8;
 pub(super) struct Folded {
     pub(super) op: ScalarOp,
     pub(super) start: Operand,
-    /// Negated where the fold is a maximum.
+    /// Negated if the fold is a maximum.
     pub(super) running: Vec<Reg>,
 }
 
@@ -62,7 +62,8 @@ pub(super) fn compile(chains: &[Chain], forms: &[Form], rotates: bool) -> Option
 struct Order {
     /// Vectors in a step of the loop over columns, each with running results of its own.
     running: i32,
-    /// True if they take each link of a long chain together: while one waits for its last result, the others go on.
+    /// True if instructions of several vectors are interleaved, link by link, so that the latency of a long chain is
+    /// hidden.
     abreast: bool,
 }
 
@@ -144,10 +145,10 @@ pub(super) struct Compiler<'c> {
     pub(super) folded: Vec<Option<Folded>>,
     /// Uses of each input and link in a vector.
     pub(super) uses: [Vec<usize>; 2],
-    /// Links that rotate bits, and those that are parts of one.
+    /// Links that are rotations, and those that are parts of one.
     pub(super) rotations: Vec<Option<Rotation>>,
     pub(super) rotated: Vec<bool>,
-    /// The element type of each input, by its uses.
+    /// The element type of each input, inferred from its uses.
     pub(super) types: Vec<Option<DType>>,
 }
 

@@ -66,7 +66,7 @@ impl Writer {
         self.update(Binary::Xor, mask, ones);
         mask
     }
-    /// A mask of the elements for which `a` is the least, or most, of both.
+    /// Returns a mask of the elements for which `a` is the minimum, or maximum, of both.
     fn is_extreme(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
         let extreme = self.binary(op, a, b)?;
         self.update(Binary::EqualInt, extreme, a);

@@ -19,7 +19,7 @@ pub(super) struct Rotation {
     pub(super) parts: [usize; 2],
 }
 
-/// The links of a chain that rotate; `uses` has those of each link.
+/// The links of a chain that are rotations; `uses` lists the uses of each link.
 pub(super) fn rotations(chain: &Chain, uses: &[usize]) -> Vec<Option<Rotation>> {
     let shift = |source: Source| {
         let Source::Link(at) = source else { return None };
@@ -53,13 +53,13 @@ fn constant(chain: &Chain, source: Source) -> Option<Literal> {
 
 /// Eight elements on their way.
 struct Eight {
-    /// Number of vectors between the column and these.
+    /// Offset of these vectors from the column, in vectors.
     k: usize,
-    /// Mask of those that there are, if not all.
+    /// Mask of the elements that exist, if not all do.
     mask: Option<Reg>,
     /// Uses of each input and link that are still to come.
     left: [Vec<usize>; 2],
-    /// Registers of inputs and results, if they are in one.
+    /// Registers of inputs and results, where they are in one.
     inputs: Vec<Option<Reg>>,
     links: Vec<Option<Reg>>,
 }

@@ -40,11 +40,11 @@ impl Writer {
     pub(super) fn tanh(&mut self, x: Operand) -> Option<Reg> {
         self.rational(x, 7.905_311, &fast::TANH.0, &fast::TANH.1)
     }
-    /// As `pallas_ir`'s lane function.
+    /// The same computation as the lane function of `pallas_ir`.
     pub(super) fn erf(&mut self, x: Operand) -> Option<Reg> {
         self.rational(x, 4.0, &fast::ERF.0, &fast::ERF.1)
     }
-    /// An odd rational function of numbers up to a bound, given by coefficients for the square.
+    /// An odd rational function on a bounded interval, given by coefficients in terms of the square.
     fn rational(&mut self, x: Operand, bound: f32, p: &[f32], q: &[f32]) -> Option<Reg> {
         let c = self.within(x, -bound, bound)?;
         let s = self.binary(Binary::Mul, Operand::Reg(c), Operand::Reg(c))?;

@@ -37,7 +37,7 @@ pub(super) use missing::missing;
 use super::plan::step::Chain;
 use std::sync::OnceLock;
 
-/// The place of an operand, whose row `r` begins `r * row` bytes after `start`.
+/// The memory of an operand, whose row `r` begins `r * row` bytes after `start`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Place {
@@ -54,11 +54,11 @@ pub(super) struct Form {
     pub(super) streamed: u32,
     /// Inputs (by bit) whose next row is fetched from afar while this one is computed.
     pub(super) ahead: u32,
-    /// True if rows are whole vectors.
+    /// True if the length of rows is a multiple of the vector's.
     pub(super) whole: bool,
 }
 
-/// True if a word has a bit; past its end there is none.
+/// Returns true if a bit of a word is set; false for bits past its end.
 #[cfg(target_arch = "x86_64")]
 fn bit(word: u32, at: usize) -> bool {
     at < 32 && word >> at & 1 == 1

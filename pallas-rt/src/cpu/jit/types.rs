@@ -11,17 +11,17 @@ use super::asm::{Binary, Fma, Mem, Operand, Predicate, Reg, Shift, Unary};
 use super::vector::Writer;
 use pallas_ir::{DType, Literal};
 
-/// True if registers hold an element as memory does.
+/// True if an element has the same representation in registers as in memory.
 pub(super) fn in_four_bytes(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::I32 | DType::U32)
 }
 
-/// True if registers hold an element as an `f32`.
+/// True if elements are held as `f32` in registers.
 fn as_float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::Bf16)
 }
 
-/// True if elements of less than four bytes have code, whole vectors at a time.
+/// True if machine code supports elements of less than four bytes, in whole vectors.
 pub(super) fn in_fewer_bytes(dtype: DType) -> bool {
     matches!(dtype, DType::Bool | DType::F16 | DType::Bf16 | DType::I8 | DType::U8)
 }

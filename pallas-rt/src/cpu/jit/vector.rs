@@ -12,9 +12,9 @@ pub(super) const BYTES: i32 = 32;
 #[derive(Default)]
 pub(super) struct Constants {
     words: Vec<[u32; 8]>,
-    /// Position of each.
+    /// Position of each constant.
     places: HashMap<[u32; 8], usize>,
-    /// Number of instructions that read each.
+    /// Number of instructions that read each constant.
     uses: Vec<usize>,
 }
 
@@ -140,7 +140,7 @@ impl Writer {
         self.release(mask, loaded);
         Some(to)
     }
-    /// The operand's register, or `to`, which it is loaded to.
+    /// Returns the operand's register, or loads it to `to`.
     fn register(&mut self, x: Operand, to: Reg) -> Reg {
         match x {
             Operand::Reg(r) => r,
@@ -206,7 +206,7 @@ impl Writer {
 
     // ---- folds
 
-    /// Takes `x` into a running result; that of a maximum is negated.
+    /// Folds `x` into an accumulator; that of a maximum is negated.
     pub(super) fn accumulate(&mut self, op: ScalarOp, to: Reg, x: Operand) -> Option<()> {
         match op {
             ScalarOp::Add | ScalarOp::Mul | ScalarOp::Minimum => self.merge(op, to, x),
@@ -219,12 +219,12 @@ impl Writer {
             _ => None,
         }
     }
-    /// Folds two running results into the first.
+    /// Folds the second of two accumulators into the first.
     pub(super) fn merge(&mut self, op: ScalarOp, to: Reg, x: Operand) -> Option<()> {
         match op {
             ScalarOp::Add => self.update(Binary::Add, to, x),
             ScalarOp::Mul => self.update(Binary::Mul, to, x),
-            // In both orders: where they differ, one is NaN or -0, whose bits the other has not.
+            // In both orders: where the results differ, one operand is NaN or -0, and its bits decide.
             _ => {
                 let (x, loaded) = self.in_register(x)?;
                 let least = self.binary(Binary::Min, Operand::Reg(to), Operand::Reg(x))?;
@@ -313,8 +313,9 @@ impl Writer {
         self.compare(predicate, a, b)
     }
 
-    /// The instruction gives its second operand where one is NaN or both are zero, so both orders are joined: of two zeros
-    /// the one with the sign bit, or without it; where one is NaN all bits are set, or those of both.
+    /// The instruction returns its second operand if one is NaN or both are zero, so the results of both orders are
+    /// combined: of two zeros the one with the sign bit, or the one without; if one is NaN, all bits are set, or the
+    /// bits of both.
     fn extreme(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
         let ((a, a_loaded), (b, b_loaded)) = (self.in_register(a)?, self.in_register(b)?);
         let y = self.binary(op, Operand::Reg(a), Operand::Reg(b))?;

@@ -22,15 +22,15 @@ pub(super) struct Build<'k> {
     /// The value whose memory a value may lie in.
     pub(super) base: Vec<Option<Value>>,
     pub(super) fixed: Vec<(Value, Fixed)>,
-    /// Numbers that values are known to be.
+    /// Values that are known constants.
     constants: Vec<Option<Literal>>,
     pub(super) params: Vec<(Value, OperandId)>,
     pub(super) tables: Vec<(DType, usize)>,
     /// The last opened region in which an addition reads a value.
     added: Vec<Option<RegionId>>,
-    /// The value that a region's parameter becomes in the next turn.
+    /// The value that a region's parameter gets in the next iteration.
     next: Vec<Option<Value>>,
-    /// The region whose chains and products make a value: memory that nothing else names.
+    /// The region whose chains and products define a value: memory to which no other value refers.
     own: Vec<Option<RegionId>>,
     /// Regions under construction, innermost last.
     open: Vec<Open>,
@@ -43,7 +43,7 @@ struct Open {
     chain: Option<chains::Growing>,
     /// Products whose only use is an addition still to come.
     waiting: HashMap<Value, InstId>,
-    /// Those that ever waited, in order.
+    /// All products that were ever in `waiting`, in order.
     waited: Vec<Value>,
 }
 

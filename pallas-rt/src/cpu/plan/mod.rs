@@ -2,7 +2,7 @@
 //!
 //! [`step`] is what a program does; [`casts`] leaves casts to products; [`build`] makes steps of instructions; [`place`] lets loads refer to the operand's
 //! memory and stores be computed in it; [`sweeps`] runs chains over the same rows together; [`slots`] lays out the rest in a program's arena.
-//! [`uses`] tells them which steps touch what. Each takes time in proportion to the length of the body.
+//! [`uses`] tells them which steps access which values. Each takes time in proportion to the length of the body.
 mod build;
 mod casts;
 mod place;
@@ -26,9 +26,9 @@ pub(super) struct Plan {
     pub(super) fixed: Vec<(Value, Fixed)>,
     /// Values that are parameters.
     pub(super) params: Vec<(Value, OperandId)>,
-    /// Tables of numbers for [`Step::Count`](step::Step::Count): as many as said, of an element type, from 0 on.
+    /// Index tables for [`Step::Count`](step::Step::Count): number of entries, which count from 0, and element type.
     pub(super) tables: Vec<(DType, usize)>,
-    /// The value whose own memory each value lies in.
+    /// The value whose memory each value refers to.
     pub(super) roots: Vec<Value>,
     /// Byte offset of each tile's own memory in a program's arena; shared by tiles that are not alive at once.
     pub(super) slots: Vec<Option<usize>>,
@@ -61,7 +61,7 @@ pub(super) fn plan(kernel: Arc<Kernel>) -> Plan {
     Plan { body, params, fixed, tables, roots, slots, scratch, arena_bytes, work, kernel }
 }
 
-/// For each value the one at the end of its bases: itself, if it lies in its own slot.
+/// For each value the last of the values that it refers to: itself, if it is in its own slot.
 fn roots(base: &[Option<Value>]) -> Vec<Value> {
     let mut roots: Vec<Option<Value>> = vec![None; base.len()];
     let mut path = vec![];

@@ -18,8 +18,8 @@ pub(super) fn refer_to_operands(kernel: &Kernel, roots: &[Value], block: &mut Bl
     for (i, step) in block.steps.iter_mut().enumerate() {
         let Step::Load { from, mask: None, to, in_place, .. } = step else { continue };
         let written = uses.stored(kernel.memory_of(from.operand), i + 1..uses.end(*to, i, steps));
-        // Bytes of arrays may be neither 0 nor 1: users write them, and fresh memory holds any. Loads copy them, and make
-        // truth values of them.
+        // Bytes of bool arrays may be neither 0 nor 1: users write them, and uninitialised memory holds any. Loads copy
+        // them and normalise them to 0 or 1.
         let trusted = kernel.ty(*to).dtype != DType::Bool;
         *in_place = !written && trusted && !kernel.ty(*to).is_scalar();
     }
@@ -96,8 +96,8 @@ fn only_products(uses: &Uses, block: &Block, stored: Value, root: Value) -> bool
     true
 }
 
-/// Whether a step reads of a loaded tile exactly the elements that it writes to the same place: a chain may, and a product
-/// may add to them.
+/// Returns true if a step reads from a loaded tile exactly the elements that it writes to the same memory: a chain may
+/// do so, and a product that adds to them.
 fn reads_exactly(
     kernel: &Kernel,
     roots: &[Value],
@@ -115,7 +115,7 @@ fn reads_exactly(
             let strided = |input: &Input| matches!(input, Input::Value(v) if *v != loaded && lies_in(v));
             chain.shape == kernel.ty(loaded).shape && !chain.inputs.iter().any(strided)
         }
-        // What a product is added to.
+        // The tile that a product is added to.
         Step::Dot(dot) => dot.init == Some(loaded) && ![dot.a, dot.b].iter().any(lies_in),
         _ => false,
     }

@@ -18,13 +18,13 @@ pub(super) fn rounded(bytes: usize) -> usize {
 struct Lives {
     /// Begin and end of each value, in time.
     span: Vec<Option<(usize, usize)>>,
-    /// The innermost block around each value's definition.
+    /// The innermost block that contains each value's definition.
     block: Vec<usize>,
     /// Values in the order of their first definitions.
     order: Vec<Value>,
-    /// Values needed by a block inside of the one that defines them, and that block.
+    /// Values used in a block nested in the one that defines them, and that block.
     outer: Vec<(Value, usize)>,
-    /// For each block the one around it, and when its step ends.
+    /// For each block the enclosing block, and the time at which its step ends.
     blocks: Vec<(usize, usize)>,
     now: usize,
 }
@@ -47,18 +47,18 @@ pub(super) fn allocate(kernel: &Kernel, base: &[Option<Value>], body: &Block) ->
     (slots, arena.top)
 }
 
-/// Memory of tiles that are alive.
+/// Memory of tiles that are live.
 #[derive(Default)]
 struct Arena {
-    /// When tiles end, and where they lie: start and bytes.
+    /// The times at which tiles end, and their memory: start and bytes.
     ends: BinaryHeap<Reverse<(usize, usize, usize)>>,
-    /// Gaps: bytes by start. The last one has no end.
+    /// Free gaps: bytes by start. The last one is unbounded.
     free: BTreeMap<usize, usize>,
     top: usize,
 }
 
 impl Arena {
-    /// The first place with as many bytes at time `from`, taken until the time `to`. Times of calls ascend.
+    /// Allocates the first gap of this size at time `from`, until the time `to`. Times of calls ascend.
     fn take(&mut self, bytes: usize, from: usize, to: usize) -> usize {
         while let Some(&Reverse((end, start, bytes))) = self.ends.peek()
             && end < from
@@ -76,7 +76,7 @@ impl Arena {
         self.ends.push(Reverse((to, at, bytes)));
         at
     }
-    /// Makes a place a gap, one with its neighbours.
+    /// Frees a range, merged with neighbouring gaps.
     fn release(&mut self, mut start: usize, mut bytes: usize) {
         if let Some((&before, &size)) = self.free.range(..start).next_back()
             && before + size == start
@@ -89,7 +89,7 @@ impl Arena {
 }
 
 impl Lives {
-    /// `scope`: the blocks around these steps.
+    /// `scope`: the blocks that contain these steps.
     fn steps(&mut self, block: &Block, scope: &mut Vec<usize>) {
         for step in &block.steps {
             self.now += 1;
@@ -117,7 +117,7 @@ impl Lives {
     }
     fn reads(&mut self, values: &[Value], scope: &[usize]) {
         for v in values {
-            // Blocks are numbered as they begin: the first one around the use that began after the value's own.
+            // Blocks are numbered as they begin: find the first block around the use that began after the value's own.
             let inside = scope.partition_point(|&block| block <= self.block[v.index()]);
             match (&mut self.span[v.index()], scope.get(inside)) {
                 (Some(_), Some(&block)) => self.outer.push((*v, block)),
@@ -135,7 +135,8 @@ impl Lives {
             self.block[v.index()] = scope[scope.len() - 1];
         }
     }
-    /// Lets values live until the ends of the blocks that need them, and what they lie in as long as they do.
+    /// Extends the lifetimes of values to the ends of the blocks that use them, and equally those of the values whose
+    /// memory they refer to.
     fn extend(&mut self, base: &[Option<Value>]) {
         let until = |span: &mut Option<(usize, usize)>, end: usize| {
             if let Some((_, last)) = span {

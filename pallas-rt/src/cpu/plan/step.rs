@@ -63,7 +63,7 @@ pub(crate) enum Input {
     Constant(Literal),
 }
 
-/// The origin of a link's operand.
+/// The source of a link's operand.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Source {
     /// An input of the chain.
@@ -91,9 +91,10 @@ pub(crate) struct Link {
     pub(crate) buffer: usize,
     /// The value whose memory also gets the result, if steps outside of the chain need it.
     pub(crate) output: Option<Value>,
-    /// True if the chain reads the memory where that result goes: it is written when all links are done with a strip.
+    /// True if the chain reads the memory that the result is written to: results are written after all links have
+    /// processed a strip.
     pub(crate) aside: bool,
-    /// True if only chains of the same sweep need that result: rows may then lie in one place, one after the other.
+    /// True if only chains of the same sweep read that result, so that all rows may use the same memory.
     pub(crate) passing: bool,
 }
 
@@ -142,11 +143,11 @@ pub(crate) struct Dot {
     pub(crate) a: Value,
     pub(crate) b: Value,
     pub(crate) to: Value,
-    /// Mask of the bits of the bytes of `b` that count.
+    /// Mask of the bits of the bytes of `b` that are used.
     pub(crate) bits: u8,
     /// Added to the product; its memory becomes the result's where nothing else needs it.
     pub(crate) init: Option<Value>,
-    /// True if the result lies in the memory of `init`.
+    /// True if the result is in the memory of `init`.
     pub(crate) in_place: bool,
     /// Axes of a, and of b.
     pub(crate) batch: [Vec<usize>; 2],
@@ -198,7 +199,7 @@ pub(crate) enum Step {
     Store { value: Value, to: Place, mask: Option<Value> },
     /// Lets the next definition of `value` happen in the operand's memory, where the later store would put it.
     Aim { value: Value, at: Place },
-    /// Tells positions inside of the array from those outside.
+    /// Returns which positions are inside of the array.
     Valid { of: Place, axis: usize, to: Value },
     /// An element of a prefetched array.
     Prefetch { of: OperandId, index: Vec<Value>, to: Value },

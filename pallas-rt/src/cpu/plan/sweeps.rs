@@ -25,7 +25,7 @@ pub(super) fn gather(kernel: &Kernel, roots: &[Value], block: &mut Block) {
             }
             step => {
                 let before = match &step {
-                    // A place for a result that comes: it is given before the sweep, unless that reads the same memory.
+                    // Redirects a later result: possible before the sweep, unless the sweep reads the same memory.
                     Step::Aim { at, .. } => !open.gathered.reads(kernel.memory_of(at.operand)),
                     _ => early(&step) && !open.follows(&step),
                 };
@@ -57,30 +57,31 @@ fn mark_passing(kernel: &Kernel, roots: &[Value], block: &mut Block) {
     }
 }
 
-/// A block on its way.
+/// The sweeps of a block that have been formed so far.
 struct Open<'k> {
     kernel: &'k Kernel,
     roots: &'k [Value],
-    /// Tiles loaded so far, and from where.
+    /// Tiles loaded so far, and the operands that they are loaded from.
     loaded: HashMap<Value, OperandId>,
     gathered: Gathered,
 }
 
-/// Chains over the same rows, and what they touch.
+/// Chains over the same rows, and the memory that they access.
 #[derive(Default)]
 struct Gathered {
     chains: Vec<Chain>,
     made: HashSet<Value>,
-    /// Values that are there when all rows have been seen.
+    /// Values that are available only after all rows have been processed.
     columns: HashSet<Value>,
-    /// Operands whose memory tiles read by the chains may refer to.
+    /// Operands whose memory the tiles read by the chains may refer to.
     memories: HashSet<OperandId>,
-    /// True if they read tiles from outside of the block, which may refer to anything.
+    /// True if the chains read tiles from outside of the block, which may refer to any operand.
     foreign: bool,
 }
 
 impl Gathered {
-    /// True if a chain may run together with those so far: over the same rows, without a read of columns that they fold.
+    /// Returns true if a chain can join the sweep: it is over the same rows and does not read columns that the sweep
+    /// folds.
     fn takes(&self, chain: &Chain) -> bool {
         let waits = || chain.reads().any(|v| self.columns.contains(&v));
         self.chains.first().is_none_or(|first| same_rows(first, chain) && !waits())
@@ -105,7 +106,7 @@ impl Open<'_> {
         gathered.columns.extend(chain.sinks.iter().filter(|s| s.along == Along::Columns).map(|s| s.to));
         gathered.chains.push(chain);
     }
-    /// True if a step reads what one of the chains makes.
+    /// Returns true if a step reads a value that one of the chains defines.
     fn follows(&self, step: &Step) -> bool {
         step.reads().iter().any(|v| self.gathered.made.contains(&self.roots[v.index()]))
     }

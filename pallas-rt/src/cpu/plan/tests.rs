@@ -1,4 +1,4 @@
-//! Plans take work in proportion to the length of a body, whatever its steps are.
+//! Planning takes time in proportion to the length of a body, whatever its steps are.
 use super::plan;
 use crate::passes;
 use pallas_ir::{
@@ -12,7 +12,7 @@ thread_local! {
     static VISITED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts a look at a step.
+/// Counts an inspection of a step.
 pub(super) fn visited() {
     VISITED.set(VISITED.get() + 1);
 }
@@ -21,7 +21,7 @@ const N: usize = 8;
 const ROWS: usize = 64;
 const SCRATCH: OperandId = OperandId(2);
 
-/// A body on its way: the tile so far, and one of a row.
+/// A body under construction: the current tile, and a current tile of one row.
 struct Body {
     b: Builder,
     tile: Value,
@@ -60,7 +60,7 @@ impl Body {
     }
 }
 
-/// What a step of a body does.
+/// The kind of a step of a body.
 type Step = fn(&mut Body, usize);
 
 const BODIES: [(&str, Step); 10] = [
@@ -116,7 +116,7 @@ const BODIES: [(&str, Step); 10] = [
     }),
 ];
 
-/// A traced kernel of so many steps over blocks of 8 x 8.
+/// Returns a traced kernel of this many steps over blocks of 8 x 8.
 fn kernel(steps: usize, step: Step) -> Kernel {
     let mut b = Builder::new("long");
     let f32s = |name: &str, kind, rows: usize| Operand {

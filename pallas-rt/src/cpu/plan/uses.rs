@@ -1,17 +1,18 @@
-//! Which steps of a block touch what, found in one walk, so that decisions about a step need no search among the others.
+//! The steps of a block that use each value and operand, found in one pass, so that decisions about a step search no
+//! others.
 use super::step::{Block, Step};
 use pallas_ir::{Kernel, OperandId, Value};
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::ops::Range;
 
-/// Positions of a block's own steps, ascending. A position stands also for the steps inside of that step; a value stands for
-/// the one whose memory it lies in, and an operand for the one whose memory it shares.
+/// Positions of a block's own steps, in ascending order. A position includes the steps nested in that step; a value
+/// represents the value whose memory it refers to, and an operand the one whose memory it shares.
 #[derive(Default)]
 pub(super) struct Uses {
     /// Steps that read a value.
     reads: HashMap<Value, Vec<usize>>,
-    /// Values that the block hands to its owner.
+    /// Values that the block yields to its owner.
     yielded: HashSet<Value>,
     /// The step that defines a value and, for the result of a chain, the link.
     pub(super) defined: HashMap<Value, (usize, Option<usize>)>,
@@ -19,7 +20,7 @@ pub(super) struct Uses {
     stores: HashMap<OperandId, Vec<usize>>,
     /// Steps that load from it, or store to it.
     touches: HashMap<OperandId, Vec<usize>>,
-    /// Tiles that the block loads, and from where.
+    /// Tiles that the block loads, and the operands that they are loaded from.
     loaded: HashMap<Value, OperandId>,
     /// Steps that read a tile which the block loads from an operand, and that tile.
     refers: HashMap<OperandId, Vec<(usize, Value)>>,
@@ -75,24 +76,24 @@ impl Uses {
         }
     }
 
-    /// Whether the block hands a value to its owner.
+    /// Returns true if the block yields a value to its owner.
     pub(super) fn yields(&self, v: Value) -> bool {
         self.yielded.contains(&v)
     }
-    /// Whether another step than this one reads a value, or the block's owner.
+    /// Returns true if another step than this one, or the block's owner, reads a value.
     pub(super) fn elsewhere(&self, v: Value, at: usize) -> bool {
         self.yields(v) || self.reads.get(&v).is_some_and(|all| all.first() != Some(&at) || all.last() != Some(&at))
     }
-    /// The step behind the last one after `at` that needs a value.
+    /// The position after the last step, from `at` on, that reads a value.
     pub(super) fn end(&self, v: Value, at: usize, steps: usize) -> usize {
         let last = self.reads.get(&v).and_then(|all| all.last()).map_or(at, |&last| last.max(at));
         if self.yields(v) { steps } else { last + 1 }
     }
-    /// Whether one of these steps stores to an operand's memory.
+    /// Returns true if one of these steps stores to an operand's memory.
     pub(super) fn stored(&self, memory: OperandId, steps: Range<usize>) -> bool {
         !within(self.stores.get(&memory), steps, |&at| at).is_empty()
     }
-    /// Whether one of these steps loads from an operand's memory, or stores to it.
+    /// Returns true if one of these steps loads from an operand's memory, or stores to it.
     pub(super) fn touched(&self, memory: OperandId, steps: Range<usize>) -> bool {
         !within(self.touches.get(&memory), steps, |&at| at).is_empty()
     }
@@ -100,7 +101,7 @@ impl Uses {
     pub(super) fn referring(&self, memory: OperandId, steps: Range<usize>) -> &[(usize, Value)] {
         within(self.refers.get(&memory), steps, |&(at, _)| at)
     }
-    /// Whether one of these steps reads a tile of another block.
+    /// Returns true if one of these steps reads a tile of another block.
     pub(super) fn foreign(&self, steps: Range<usize>) -> bool {
         !within(Some(&self.foreign), steps, |&at| at).is_empty()
     }

@@ -10,7 +10,7 @@ use super::native;
 use super::{Run, Stop, room};
 use pallas_ir::{DType, Literal, Slice};
 
-/// The way to find a strip of an operand.
+/// The method of reading a strip of an operand.
 #[derive(Clone, Copy)]
 pub(super) enum Reach {
     /// At a row-major position of this memory.
@@ -25,12 +25,12 @@ pub(super) enum Reach {
     Spread(Tile, *mut u8),
     /// Copied row by row to a strip buffer, or from it for results.
     Rows(Tile, *mut u8),
-    /// For results: copied from a strip buffer to a row-major position, past the caches or not: an array as large as they
-    /// are would only drive out what is still needed.
+    /// For results: copied from a strip buffer to a row-major position, with or without non-temporal stores. Large
+    /// arrays bypass the caches, since they would evict data that is still needed.
     Late { start: *mut u8, buffer: *mut u8, streams: bool },
 }
 
-/// Places of all operands and results of a chain.
+/// Memory of all operands and results of a chain.
 #[derive(Default)]
 pub(super) struct Reaches {
     /// Operands and their element types.
@@ -46,7 +46,7 @@ pub(super) struct Reaches {
 }
 
 impl Reaches {
-    /// True if windows may cross the ends of rows.
+    /// True if a strip may extend past the end of a row into the next.
     fn anywhere(&self) -> bool {
         let flat = |r: &Reach| matches!(r, Reach::Straight(_) | Reach::Held(_) | Reach::Late { .. });
         self.sinks.is_empty() && self.inputs.iter().all(|i| flat(&i.0)) && self.outputs.iter().all(flat)
@@ -153,7 +153,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Finds places for the results and folds of a chain; `singly`: its rows are computed one by one.
+    /// Finds the memory of the results and folds of a chain; `singly`: its rows are computed one by one.
     fn results(&mut self, chain: &Chain, reaches: &mut Reaches, singly: bool) {
         reaches.inner = chain.shape.last().copied().unwrap_or(1);
         reaches.sinks.clear();
@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The way to find an input's strips, and its element type.
+    /// The method of reading an input's strips, and its element type.
     fn reach(&self, chain: &Chain, input: Input, own: *mut u8, long: bool, buffers: &mut Buffers) -> (Reach, DType) {
         let n = STRIP.min(chain.shape.iter().product());
         let mut everywhere = |x: *const u8, dtype: DType| {

@@ -1,14 +1,14 @@
-//! The memory of `tests/sanitize.sh` (`--cfg guarded`): every operand and every tile ends where a page begins that nothing may
-//! touch. Sanitizers do not see what machine code does; here it stops at the first byte beyond.
+//! Guarded memory for `tests/sanitize.sh` (`--cfg guarded`): every operand and every tile ends at an inaccessible page.
+//! Sanitizers do not instrument machine code; here it faults at the first byte past the end.
 use super::super::{Launch, Memory};
 use pallas_ir::{Kernel, OperandKind};
 use std::collections::HashMap;
 
 const PAGE: usize = 4096;
-/// What lies before the elements, and must still lie there in the end.
+/// The byte before the elements, whose change at the end shows an underflow.
 const BEFORE: u8 = 0xa5;
 
-/// Bytes of a mapping of their own.
+/// Bytes in a mapping of their own.
 pub(super) struct Guarded {
     mapping: *mut u8,
     length: usize,
@@ -18,7 +18,7 @@ pub(super) struct Guarded {
 impl Guarded {
     pub(super) fn new(bytes: usize) -> Guarded {
         let length = bytes.next_multiple_of(PAGE).max(PAGE);
-        // SAFETY: a new mapping; its last page is taken away again, and the others are filled.
+        // SAFETY: a new mapping; its last page is made inaccessible, and the others are filled.
         unsafe {
             let (access, private) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
             let mapping = libc::mmap(std::ptr::null_mut(), length + PAGE, access, private, -1, 0);
@@ -33,7 +33,7 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this one's; bytes before the elements are part of it.
+        // SAFETY: the mapping is owned by this value; the bytes before the elements are part of it.
         unsafe {
             let before = std::slice::from_raw_parts(self.mapping, self.start.offset_from_unsigned(self.mapping));
             let touched = before.iter().rposition(|byte| *byte != BEFORE);
@@ -43,7 +43,7 @@ impl Drop for Guarded {
     }
 }
 
-/// Runs a launch on copies of its operands' memory, and brings outputs back.
+/// Runs a launch on copies of its operands' memory, and copies the outputs back.
 pub(in super::super) fn launch<R>(kernel: &Kernel, launch: &Launch<'_>, run: impl FnOnce(&Launch<'_>) -> R) -> R {
     let memory: &[Memory<'_>] = launch.memory;
     let mut copies: HashMap<*mut u8, Guarded> = HashMap::new();

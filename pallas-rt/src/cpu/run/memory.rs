@@ -15,7 +15,7 @@ struct Placed {
     inside: [(usize, usize); MAX_RANK],
     /// Kept axes.
     rank: usize,
-    /// True if all elements do.
+    /// True if all elements are inside.
     whole: bool,
 }
 
@@ -146,7 +146,7 @@ impl Run<'_> {
     }
 }
 
-/// An element of an operand: the nearest one to an index out of range, 0 of an empty operand.
+/// Reads an element of an operand: the nearest one to an index out of range, 0 of an empty operand.
 ///
 /// # Safety
 /// The memory holds elements of this type in its shape.
@@ -154,7 +154,7 @@ pub(in super::super) unsafe fn element(memory: &Memory<'_>, dtype: DType, index:
     let mut bits = [0u8; 8];
     if !memory.shape.contains(&0) {
         let nearest = index.zip(memory.shape).fold(0, |at, (i, &n)| at * n + i.clamp(0, n as i64 - 1) as usize);
-        // SAFETY: every index was clamped into its extent.
+        // SAFETY: every index is clamped to its extent.
         unsafe {
             let from = memory.ptr.add(nearest * dtype.bytes());
             std::ptr::copy_nonoverlapping(from, bits.as_mut_ptr(), dtype.bytes());

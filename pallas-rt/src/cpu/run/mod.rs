@@ -34,7 +34,7 @@ struct Aligned([u64; 8]);
 struct Buffers {
     arena: Vec<Aligned>,
     strips: Vec<Aligned>,
-    /// Places of the operands and results of chains.
+    /// Memory of the operands and results of chains.
     reaches: Vec<chain::Reaches>,
     places: Vec<Place>,
     forms: Vec<Form>,
@@ -50,7 +50,7 @@ thread_local! {
     static BUFFERS: RefCell<Buffers> = RefCell::default();
 }
 
-/// At least `bytes` bytes; what the buffer held is lost where it grows.
+/// Grows the buffer to at least `bytes` bytes; its contents are lost if it grows.
 fn room(buffer: &mut Vec<Aligned>, bytes: usize) -> Result<*mut u8, Stop> {
     let lines = bytes.div_ceil(64).max(1);
     if buffer.len() < lines {
@@ -79,7 +79,7 @@ pub(super) fn programs(
 ) {
     let mut programs = programs.peekable();
     let Some(&first) = programs.peek() else { return };
-    // Also after a panic: late stores would reach memory that has another owner by then.
+    // Also after a panic: pending non-temporal stores would otherwise reach memory that another owner has by then.
     let _settled = tile::Settled;
     // Taken, not borrowed: a program that waits for the pool may find itself running another launch.
     let mut buffers = BUFFERS.take();
@@ -103,38 +103,38 @@ pub(super) fn programs(
             outcome.printed(p, std::mem::take(&mut run.log));
         }
         if let Err(stop) = result {
-            // What it was about to write lies in memory of this launch.
+            // Results that the failed program has redirected refer to memory of this launch.
             run.state.aimed.fill(false);
             outcome.failed(p, stop);
         }
     }
-    // A process has tens of thousands of mappings at most.
+    // A process can have some tens of thousands of mappings only.
     #[cfg(guarded)]
     run.state.guards.clear();
     states.lock().unwrap_or_else(PoisonError::into_inner).push(run.state);
     BUFFERS.set(buffers);
 }
 
-/// A `bool` from outside as 0 or 1.
+/// Converts a `bool` from outside to 0 or 1.
 fn truth(x: Literal) -> Literal {
     if x.dtype == DType::Bool { Literal::bool(x.bits != 0) } else { x }
 }
 
-/// States that no thread runs programs with, kept for the next launch over the same sizes and grid.
+/// States that no thread is using, kept for the next launch with equal sizes and grid.
 pub(super) type States = Mutex<Vec<State>>;
 
-/// State of a thread that runs programs of a launch; much of it holds for the next launch, too.
+/// State of a thread that runs programs of a launch; much of it is reused by the next launch.
 #[derive(Default)]
 pub(super) struct State {
     /// Index of the program along each axis.
     ids: Vec<i64>,
     /// Memory of the operands, by operand.
     operands: Vec<Operand>,
-    /// The place of each value.
+    /// The memory of each value.
     tiles: Vec<Tile>,
     /// Each value's own memory: its slot, or the scalar's cell.
     homes: Vec<Tile>,
-    /// True if the next definition of a value keeps the place it was given.
+    /// True if the next definition of a value keeps the memory assigned to it.
     aimed: Vec<bool>,
     /// Scalars.
     cells: Vec<u64>,
@@ -145,7 +145,8 @@ pub(super) struct State {
     guards: Vec<guard::Guarded>,
 }
 
-// SAFETY: the pointers into arenas and operands are found anew before each launch; the others lie in the state's own vectors.
+// SAFETY: pointers to arenas and operands are resolved anew before each launch; the others point to the state's own
+// vectors.
 unsafe impl Send for State {}
 
 /// An operand's memory and extents.
@@ -158,7 +159,7 @@ struct Operand {
 }
 
 impl State {
-    /// Sets all that follows from sizes and grid.
+    /// Computes everything that depends on sizes and grid.
     fn prepare(&mut self, plan: &Plan, launch: &Launch<'_>) {
         let kernel = &plan.kernel;
         self.ids = vec![0; launch.grid.len()];
@@ -184,7 +185,7 @@ impl State {
         self.tables = tables.collect();
     }
 
-    /// Takes the memory and parameters of a launch. Slots move only with the arena.
+    /// Sets the memory and parameters of a launch. Slots are resolved anew only if the arena has moved.
     fn place(&mut self, plan: &Plan, launch: &Launch<'_>, arena: *mut u8) {
         #[cfg(guarded)]
         self.guards.clear();
@@ -220,7 +221,7 @@ impl State {
         }
     }
 
-    /// The place of so many bytes in the arena; a mapping of their own where memory is guarded.
+    /// Returns memory of this many bytes in the arena; a mapping of their own where memory is guarded.
     #[allow(unused_variables, reason = "the arena has room for the bytes, and a mapping needs no place")]
     fn own(&mut self, place: usize, bytes: usize) -> *mut u8 {
         #[cfg(guarded)]
@@ -230,7 +231,7 @@ impl State {
             self.guards.push(own);
             start
         }
-        // SAFETY: slots and scratch lie inside of the arena.
+        // SAFETY: slots and scratch are inside of the arena.
         #[cfg(not(guarded))]
         unsafe {
             self.arena.add(place)
@@ -238,7 +239,7 @@ impl State {
     }
 }
 
-/// A program in progress.
+/// The execution of a program.
 struct Run<'a> {
     plan: &'a Plan,
     launch: &'a Launch<'a>,
@@ -269,7 +270,7 @@ impl<'a> Run<'a> {
     fn tile(&self, v: Value) -> Tile {
         self.state.tiles[v.index()]
     }
-    /// The place of a result: its own memory, unless it was aimed elsewhere.
+    /// The memory of a result: its own, unless it was redirected.
     fn define(&mut self, v: Value) -> Tile {
         if std::mem::take(&mut self.state.aimed[v.index()]) {
             return self.tile(v);

@@ -9,11 +9,11 @@ use std::ops::Range;
 /// The layout of a chain's operands in memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lie {
-    /// With every result that may go past the caches, and every row that lies in an array which no cache holds.
+    /// Includes every result that may use non-temporal stores, and every input to prefetch from an array that fits no cache.
     form: Form,
-    /// True if rows lie side by side in all operands: all of them are one.
+    /// True if rows are adjacent in all operands, so that all of them form one row.
     flat: bool,
-    /// Its first place among those of the sweep.
+    /// The position of the chain's first operand among those of the sweep.
     first: usize,
 }
 
@@ -32,7 +32,8 @@ impl Lie {
 }
 
 impl Run<'_> {
-    /// The layout of a chain, given results and folds, if code could follow. Appends their places.
+    /// Returns the layout of a chain, given results and folds, if machine code supports it. Appends the operands'
+    /// memory.
     pub(super) fn lay(&self, chain: &Chain, reaches: &Reaches, rows: usize, places: &mut Vec<Place>) -> Option<Lie> {
         let columns = columns(chain);
         let inputs = chain.inputs.iter().enumerate().filter_map(|(i, input)| match input {
@@ -127,7 +128,7 @@ fn columns(chain: &Chain) -> usize {
     chain.shape.last().copied().unwrap_or(1)
 }
 
-/// The layout of a tile of this shape, if rows are equally far apart.
+/// The layout of a tile of this shape, if its rows are equally spaced.
 fn lines(tile: &Tile, shape: &[usize]) -> Option<Lines> {
     let Some((&columns, outer)) = shape.split_last() else { return Some(Lines { row: 1, step: 1 }) };
     let row = tile.distance(shape, 0..outer.len())?;

@@ -19,7 +19,7 @@ struct Side {
     contract: isize,
 }
 
-/// The place of a product, and its sizes.
+/// The memory of a product, and its sizes.
 struct Outcome {
     extents: Extents,
     batch: Vec<usize>,
@@ -97,7 +97,7 @@ impl Run<'_> {
         done
     }
 
-    /// Finds the place of the product, computed as `compute`; what is added to it lies there already.
+    /// Finds the memory of a product computed as `compute`; the tile that it is added to is already there.
     fn outcome(&mut self, dot: &Dot, compute: DType) -> Result<Outcome, Stop> {
         let (to, bytes) = (dot.to, compute.bytes());
         let (shape_a, shape_b) = (self.shape(dot.a), self.shape(dot.b));
@@ -137,8 +137,8 @@ impl Run<'_> {
 
     /// One `multiply` for each batch index, of operands as these types and a result as `compute`, which is `T`.
     ///
-    /// The matrices that `multiply` is called with hold its extents at these strides, counted in elements of those types; its
-    /// result overlaps neither operand.
+    /// The matrices that `multiply` is called with have these extents and strides, counted in elements of their types;
+    /// its result overlaps neither operand.
     fn product<T>(
         &mut self,
         dot: &Dot,

@@ -12,7 +12,7 @@ impl Run<'_> {
         let mut out = Tile { start: tile.start, strides: [0; MAX_RANK] };
         let mut offset = 0isize;
         for (a, stride) in axes.iter().zip(tile.strides) {
-            // Along an axis of one element a stride may be anything, so also too large.
+            // Along an axis of one element the stride is arbitrary, and may be too large.
             offset = a.offset.wrapping_mul(stride).wrapping_add(offset);
             if let Some(axis) = a.axis {
                 debug_assert!(axis < rank, "axes are the result's");
@@ -181,7 +181,8 @@ impl Run<'_> {
         let mut others = x;
         others.strides[axis] = 0;
         Nest::new(shape, [&others, &at, &out]).each(|[o, a, y]| {
-            // SAFETY: the position is clamped into the axis, the others follow the result, whose shape all tiles hold.
+            // SAFETY: the position is clamped to the axis; the others are within the result's shape, which all tiles
+            // have.
             unsafe {
                 let k = (*at.start.cast::<i32>().offset(a) as isize).clamp(0, n as isize - 1);
                 let from = x.start.offset((o + k * x.strides[axis]) * bytes as isize);

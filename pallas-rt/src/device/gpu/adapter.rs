@@ -13,10 +13,10 @@ pub(super) struct Found {
     pub(super) device: Device,
 }
 
-/// The process' adapters, real ones first. Looked for once: each look starts every driver.
+/// The process's adapters, hardware ones first. Searched once, since a search starts every driver.
 pub(super) static FOUND: LazyLock<Vec<Found>> = LazyLock::new(|| find(wgpu::Backends::PRIMARY));
-/// Those behind OpenGL, which are looked for only by name: they are the same hardware again with fewer abilities, one
-/// thread at a time, or software that is slower than the CPU backend.
+/// OpenGL adapters, which are only listed by name: they are the same hardware with fewer features, usable by one thread
+/// at a time, or software that is slower than the CPU backend.
 static GL: LazyLock<Vec<Found>> = LazyLock::new(|| find(wgpu::Backends::GL));
 
 fn find(backends: wgpu::Backends) -> Vec<Found> {
@@ -41,14 +41,14 @@ pub(crate) fn devices() -> Vec<Device> {
     FOUND.iter().map(|found| found.device.clone()).collect()
 }
 
-/// The adapter `index` of OpenGL, or of the other interfaces.
+/// The adapter `index` of OpenGL, or of the other backends.
 pub(super) fn adapter(gl: bool, index: usize) -> Result<&'static Found> {
     asked()?;
     let (all, name) = if gl { (&GL, "gl") } else { (&FOUND, "gpu") };
     all.get(index).ok_or_else(|| Error::NoDevice { asked: format!("{name}:{index}"), found: inventory(all, gl) })
 }
 
-/// The adapters that there are, for messages.
+/// The available adapters, for messages.
 fn inventory(all: &[Found], gl: bool) -> String {
     let names: Vec<String> = all.iter().map(|found| found.device.to_string()).collect();
     match names.is_empty() {
@@ -126,11 +126,11 @@ pub(super) fn describe(
             max_buffer_bytes: limits.max_buffer_size,
             max_uniform_bytes: limits.max_uniform_buffer_binding_size,
             subgroup,
-            // A software adapter computes a subgroup in the lanes of a vector.
+            // A software adapter executes the threads of a subgroup as lanes of a vector.
             lanes: subgroup.filter(|(least, most)| software && least == most).map(|(lanes, _)| lanes),
             has_f16: features.contains(wgpu::Features::SHADER_F16),
             has_timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
-            // wgpu does not say how many cores there are; an adapter knows its matrices, a device does not.
+            // wgpu does not report the number of cores; it reports matrices for an adapter, not for a device.
             ..Target::webgpu()
         },
     }
@@ -147,7 +147,7 @@ fn api(backend: wgpu::Backend) -> &'static str {
     }
 }
 
-/// The profile of an adapter. `PALLAS_PROFILE` overrides it, so that a software adapter can run what is made for a real one.
+/// The profile of an adapter. `PALLAS_PROFILE` overrides it, so that shaders for a GPU can run on a software adapter.
 fn profile(software: bool) -> Profile {
     let own = if software { Profile::SimtCpu } else { Profile::Gpu };
     asked().ok().flatten().map_or(own, |(profile, _)| profile)
@@ -156,7 +156,7 @@ fn profile(software: bool) -> Profile {
 /// The profile that `PALLAS_PROFILE` asks for, and whether products use cooperative matrices.
 ///
 /// # Errors
-/// It is none of those that shaders are generated for.
+/// The value is not a profile that shaders are generated for.
 fn asked() -> Result<Option<(Profile, bool)>> {
     let Ok(value) = std::env::var("PALLAS_PROFILE") else { return Ok(None) };
     if value == "gpu_coop" {

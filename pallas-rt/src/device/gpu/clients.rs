@@ -1,4 +1,4 @@
-//! The clients of this process' adapters, and those around a user's own device.
+//! The clients of this process's adapters, and clients of a user's own device.
 use super::adapter::{FOUND, MATRICES, adapter, describe, wanted};
 use super::memory::Memory;
 use super::pipeline::{GpuCounters, experimental};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The shared client of each adapter in use.
 static CLIENTS: Mutex<BTreeMap<(bool, usize), Client>> = Mutex::new(BTreeMap::new());
 
-/// The shared client of the adapter `index`, of OpenGL if `gl`; a new one if its device was lost.
+/// The shared client of the adapter `index`, of OpenGL if `gl`; a new one if its device has been lost.
 pub(crate) fn client(gl: bool, index: usize, why: &str) -> Result<Client> {
     let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(client) = clients.get(&(gl, index)).filter(|client| !client.runtime().is_lost()) {
@@ -24,7 +24,7 @@ pub(crate) fn client(gl: bool, index: usize, why: &str) -> Result<Client> {
     Ok(client)
 }
 
-/// A client of such an adapter that shares nothing.
+/// A client of an adapter that shares nothing with others.
 pub(crate) fn fresh_client(gl: bool, index: usize, why: &str) -> Result<Client> {
     let found = adapter(gl, index)?;
     let _turn = gl.then(Turn::take);
@@ -33,7 +33,7 @@ pub(crate) fn fresh_client(gl: bool, index: usize, why: &str) -> Result<Client> 
         label: Some("pallas"),
         required_features: wanted(found.adapter.features()) | if matrices { MATRICES } else { wgpu::Features::empty() },
         experimental_features: if matrices { experimental() } else { wgpu::ExperimentalFeatures::disabled() },
-        // Without asking, every device has 16 KiB of workgroup memory and 256 threads.
+        // Default limits are 16 KiB of workgroup memory and 256 threads; request those of the adapter.
         required_limits: found.adapter.limits(),
         ..Default::default()
     };
@@ -44,7 +44,7 @@ pub(crate) fn fresh_client(gl: bool, index: usize, why: &str) -> Result<Client> 
     Ok(Client::new(Gpu::owning(found.device.clone(), device, queue), why))
 }
 
-/// The best real GPU, or why there is none.
+/// The best hardware GPU, or the reason why there is none.
 pub(crate) fn best() -> std::result::Result<Client, String> {
     match FOUND.first() {
         None => Err("no GPU found".into()),
@@ -57,11 +57,11 @@ pub(crate) fn best() -> std::result::Result<Client, String> {
 }
 
 impl Client {
-    /// A client around a device that the program already has. Arrays share its memory ([`Array::from_wgpu`],
-    /// [`Array::wgpu_buffer`]), kernels go to its queue.
+    /// A client of a device that the program already has. Arrays can share its memory ([`Array::from_wgpu`],
+    /// [`Array::wgpu_buffer`]), and kernels are submitted to its queue.
     ///
-    /// The device's callbacks are left alone. Its loss shows at the next read-back. Kernels are limited by what the
-    /// device was requested with: ask for the adapter's limits.
+    /// The device's callbacks are not changed. A lost device is detected at the next read-back. Kernels are limited by
+    /// the limits that the device was requested with: request those of the adapter.
     ///
     /// [`Array::from_wgpu`]: crate::Array::from_wgpu
     /// [`Array::wgpu_buffer`]: crate::Array::wgpu_buffer
@@ -76,7 +76,7 @@ impl Client {
         Some((&gpu.wgpu, &gpu.queue))
     }
 
-    /// Numbers of pipelines and dispatches of this client so far; zeros off the GPU.
+    /// Counts of pipelines and dispatches of this client so far; zeros if it is no GPU.
     pub fn gpu_counters(&self) -> GpuCounters {
         self.gpu_runtime().map(|gpu| gpu.pipelines.counters()).unwrap_or_default()
     }
@@ -87,7 +87,7 @@ impl Client {
         runtime.downcast().ok()
     }
 
-    /// A wgpu buffer of the user's own as `bytes` bytes of memory for an array of this shape.
+    /// Wraps a user's wgpu buffer as `bytes` bytes of memory for an array of this shape.
     pub(crate) fn adopt(&self, buffer: wgpu::Buffer, bytes: usize, shape: &[usize]) -> Result<Buffer> {
         let Some(gpu) = self.gpu_runtime() else {
             return Err(Error::Unsupported {
@@ -101,7 +101,7 @@ impl Client {
 }
 
 impl Buffer {
-    /// The wgpu buffer, on a GPU. It is a multiple of 16 bytes and may be longer than [`Buffer::len`].
+    /// The wgpu buffer, on a GPU. Its size is a multiple of 16 bytes and may exceed [`Buffer::len`].
     pub fn wgpu(&self) -> Option<&wgpu::Buffer> {
         let memory: &dyn Any = self.device_memory()?;
         memory.downcast_ref::<Memory>().map(Memory::wgpu)

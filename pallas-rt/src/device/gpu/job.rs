@@ -25,17 +25,17 @@ pub(crate) struct ShaderJob<'a> {
     pub(crate) label: &'a str,
     /// The text.
     pub(crate) wgsl: &'a str,
-    /// Is true if all accesses, loops and divisions are proven; then the driver gets the text without checks.
+    /// True if all accesses, loops and divisions are proven safe, so that the driver needs no checks.
     pub(crate) trusted: bool,
     /// Threads of a workgroup.
     pub(crate) workgroup: u32,
-    /// The arrays, and whether they are written.
+    /// The arrays, each with true if it is written.
     pub(crate) bindings: &'a [(&'a Buffer, bool)],
     /// Run one after the other; each sees what the ones before it wrote.
     pub(crate) dispatches: &'a [Dispatch],
     /// Bytes of scratch, shared by all dispatches.
     pub(crate) scratch_bytes: u64,
-    /// Is true if the shader has an error flag.
+    /// True if the shader has an error flag.
     pub(crate) error_flag: bool,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Dispatch {
 }
 
 impl Gpu {
-    /// Submits a job, and returns without waiting for it, unless it has an error flag, whose words are returned.
+    /// Submits a job. Returns without waiting for it, unless it has an error flag, whose words are returned.
     ///
     /// # Errors
     /// [`Error::Limit`], [`Error::Shader`], [`Error::Memory`], [`Error::ForeignClient`], [`Error::DeviceLost`]; nothing
@@ -160,7 +160,7 @@ struct Uniforms {
     memory: Memory,
     /// Bytes of one dispatch.
     size: u64,
-    /// Bytes from one dispatch to the next.
+    /// Distance in bytes between the uniforms of consecutive dispatches.
     stride: u64,
 }
 

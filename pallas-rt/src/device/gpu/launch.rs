@@ -16,20 +16,20 @@ use pallas_ir::{At, Diag, Kernel, Literal, Loc, OperandKind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Scratch of one dispatch; more programs than fit run in several dispatches.
+/// Maximum bytes of scratch of one dispatch; a launch that needs more is split into several.
 const SCRATCH_BYTES: u64 = 64 << 20;
 
 /// The conditions that a shader is emitted for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Form {
     target: Target,
-    /// Dimensions whose extents are multiples of four in the call, bit by bit.
+    /// A bit for each dimension: 1 where its extent is a multiple of four in the call.
     multiples: u64,
-    /// Is true if each dispatch runs a range of the sequential axes.
+    /// True if each dispatch runs a range of the sequential axes.
     resumed: bool,
 }
 
-/// The shaders of a kernel. Clients with equal targets share a text; the cache of pipelines is the device's own.
+/// The shaders of a kernel. Clients with equal targets share them; pipelines are cached per device.
 pub(super) struct Shaders {
     source: Arc<Source>,
     forms: Mutex<Vec<(Form, Arc<Program>)>>,
@@ -44,7 +44,7 @@ impl Executable for Shaders {
     }
 
     fn bytes(&self) -> u64 {
-        // A driver's pipeline holds about ten times its text.
+        // A driver's pipeline takes about ten times the bytes of its text.
         let forms = self.forms.lock().unwrap_or_else(PoisonError::into_inner);
         forms.iter().map(|(_, program)| program.text.len() as u64 * 11).sum()
     }
@@ -90,7 +90,7 @@ impl Executable for Shaders {
 struct Planned {
     shader: Arc<Program>,
     dispatches: Vec<Dispatch>,
-    /// Of the dispatch that needs most.
+    /// The scratch of the dispatch that needs most.
     scratch_bytes: u64,
 }
 
@@ -100,7 +100,8 @@ impl Shaders {
     }
 
     fn plan(&self, client: &Client, geometry: &Geometry, params: &[Option<Literal>]) -> Result<Planned> {
-        // Operands and dimensions are the same in both forms, and a shader that is on disk needs no lowered one.
+        // Both forms have the same operands and dimensions; a shader from disk needs no lowered form, so use the traced
+        // one.
         let (target, multiples) = (*client.target(), multiples(&self.source.traced, geometry));
         let steps = &geometry.sequential;
         let mut shader = self.shader(steps.len(), Form { target, multiples, resumed: false })?;
@@ -120,7 +121,7 @@ impl Shaders {
         Ok(Planned { shader, dispatches, scratch_bytes: per_program * chunk })
     }
 
-    /// The shader of a form: from memory, from disk, or emitted.
+    /// Returns the shader of a form: from memory, from disk, or emitted.
     fn shader(&self, sequential: usize, form: Form) -> Result<Arc<Program>> {
         let mut forms = self.forms.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, found)) = forms.iter().find(|(f, _)| *f == form) {
@@ -149,7 +150,7 @@ impl Shaders {
     }
 }
 
-/// A refused shader's error with the user's line: the one that the comment above the refused line of WGSL names, else the
+/// The error of a refused shader with the user's line: the line in the comment above the refused line of WGSL, else the
 /// kernel's own.
 fn blamed(error: Error, text: &str, traced: &Kernel, kernel: Loc) -> Error {
     let Error::Shader { kernel: name, message, .. } = error else { return error };
@@ -159,20 +160,20 @@ fn blamed(error: Error, text: &str, traced: &Kernel, kernel: Loc) -> Error {
     Error::Shader { kernel: name, at: known.unwrap_or(&kernel).to_string(), message }
 }
 
-/// The line of WGSL in the words of a compiler: of the first `:line:column`.
+/// The line of WGSL that a compiler's message refers to: the first `:line:column` in it.
 fn position(message: &str) -> Option<usize> {
     let parts: Vec<&str> = message.split(':').collect();
     let column = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
     parts.windows(2).skip(1).find_map(|two| two[0].parse().ok().filter(|_| column(two[1])))
 }
 
-/// The name of a shader on disk, by all that it follows from.
+/// The name of a shader on disk, from all that determines it.
 fn key(identity: &disk::Key, sequential: usize, form: Form) -> disk::Key {
     identity.then("shader", &[&format!("{sequential} {form:?}")])
 }
 
-/// Ranges of the sequential axes, `from to` for each, outermost first: in every one a thread runs at most `limit` loop
-/// iterations, or a single step.
+/// Ranges of the sequential axes, `from to` for each axis, outermost first. In each range a thread runs at most `limit`
+/// loop iterations, or a single step.
 fn split(iterations: &Iterations, steps: &[i64], limit: u64) -> Vec<Vec<u32>> {
     fn axis(d: usize, of: (&Iterations, &[i64]), room: u64, outer: &mut Vec<u32>, out: &mut Vec<Vec<u32>>) {
         let (iterations, steps) = of;
@@ -197,7 +198,7 @@ fn split(iterations: &Iterations, steps: &[i64], limit: u64) -> Vec<Vec<u32>> {
     out
 }
 
-/// For each part of the grid, `chunk` programs of the `total`, dispatches of all ranges of the sequential axes.
+/// Dispatches: for each part of the grid (`chunk` of `total` programs), all ranges of the sequential axes.
 fn dispatches(
     shader: &Program,
     geometry: &Geometry,

@@ -33,13 +33,13 @@ impl Reusable for Block {
 pub(crate) struct Memory {
     gpu: Arc<Gpu>,
     buffer: wgpu::Buffer,
-    /// Its booking. `None` for the user's own buffers, which do not go back to the stock.
+    /// Its reservation in the ledger. `None` for the user's own buffers, which are not kept for reuse.
     reservation: Option<Reservation>,
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // The booking goes first: the stock has room for what is not in use.
+        // The reservation is released first, since the reuse limit is what is not reserved.
         if self.reservation.take().is_some() && !self.gpu.is_lost() {
             let _turn = self.gpu.turn();
             self.gpu.stock.give(Block(self.buffer.clone()));

@@ -1,11 +1,11 @@
-//! The runtime behind wgpu: adapters, memory, pipelines, dispatch; in `launch`, kernels as shaders.
+//! The wgpu runtime: adapters, memory, pipelines, dispatch; in `launch`, kernels as shaders.
 //!
 //! - `adapter`: which adapters there are and what they can do;
-//! - `runtime`: one device and its queue, and how its errors become ours; `turn`: one thread at a time on OpenGL;
+//! - `runtime`: one device and its queue, and the translation of its errors; `turn`: one thread at a time on OpenGL;
 //! - `memory`: buffers, uploads, read-back;
 //! - `pipeline`: shader text to compiled pipelines, cached;
 //! - `job`: bindings and dispatches of one launch;
-//! - `launch`: shaders of a kernel and their dispatches; `program`: a shader as it is kept on disk;
+//! - `launch`: shaders of a kernel and their dispatches; `program`: a shader as stored on disk;
 //! - `clients`: the clients of this process' adapters, and those around a user's own device.
 mod adapter;
 mod clients;

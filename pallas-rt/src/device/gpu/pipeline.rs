@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Numbers of pipelines and dispatches of a GPU client so far.
+/// Counts of pipelines and dispatches of a GPU client so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct GpuCounters {
@@ -36,7 +36,7 @@ type Slot = Arc<Mutex<Option<wgpu::ComputePipeline>>>;
 
 impl Default for Pipelines {
     fn default() -> Pipelines {
-        // The bytes of a pipeline are counted with its text, in the cache of kernels.
+        // The cache of kernels counts the bytes of pipelines, so they count 0 here.
         let zero = AtomicU64::default;
         Pipelines { ready: Lru::new(|_| 0), compiled: zero(), reused: zero(), dispatches: zero() }
     }
@@ -100,7 +100,7 @@ impl Gpu {
         Ok(pipeline)
     }
 
-    /// The name of a binary on disk, by all that it follows from; `None` where drivers give none.
+    /// The name of a binary on disk, from all that determines it; `None` if the driver does not provide binaries.
     fn binary_key(&self, job: &ShaderJob) -> Option<Key> {
         if !self.wgpu.features().contains(wgpu::Features::PIPELINE_CACHE) {
             return None;

@@ -1,25 +1,25 @@
-//! A shader as a launch needs it, and as the disk keeps it.
+//! A shader with the data that a launch needs, as stored on disk.
 use crate::wgsl::{Iterations, Shader};
 use pallas_ir::Kernel;
 use serde::{Deserialize, Serialize};
 
-/// A shader as a launch needs it.
+/// A shader with the data that a launch needs.
 #[derive(Serialize, Deserialize, Debug)]
 pub(super) struct Program {
     pub(super) text: String,
-    /// Arrays in the order of their bindings, and whether they are written.
+    /// Arrays in the order of their bindings, each with true if it is written.
     pub(super) bindings: Vec<(u32, bool)>,
     pub(super) constants: Vec<u32>,
     pub(super) scratch_words: usize,
     pub(super) threads: u32,
     pub(super) error_flag: bool,
-    /// Loop iterations of a thread.
+    /// Number of loop iterations of a thread.
     pub(super) iterations: Iterations,
 }
 
 impl Program {
-    /// Is true if a launch of `kernel` can follow what is said of the shader: arrays that are there, an entry for each
-    /// of its sequential axes. Its text is believed.
+    /// Returns true if the data fits `kernel`: bindings are arrays that exist, with an entry for each of its sequential
+    /// axes. The text itself is not checked.
     pub(super) fn serves(&self, kernel: &Kernel, sequential: usize) -> bool {
         let arrays: Vec<u32> = kernel.arrays().map(|(id, _)| id.0).collect();
         let bound = self.bindings.iter().all(|(id, _)| arrays.contains(id));

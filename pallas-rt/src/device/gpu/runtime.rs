@@ -22,7 +22,7 @@ pub(crate) struct Gpu {
     pub(super) stock: Stock<Block>,
     pub(super) pipelines: Pipelines,
     trouble: Arc<Trouble>,
-    /// Taken when all that is above is dropped.
+    /// Held while the fields above are dropped.
     last: Option<Turn>,
 }
 
@@ -32,7 +32,7 @@ impl Drop for Gpu {
     }
 }
 
-/// Reports of the driver outside of any call of ours.
+/// Errors that the driver reports outside of our calls.
 #[derive(Default)]
 pub(super) struct Trouble {
     /// Why the device is gone.
@@ -73,7 +73,7 @@ impl Gpu {
         gpu
     }
 
-    /// This thread's turn to call wgpu, where only one thread may.
+    /// Waits for this thread's turn to call wgpu, on an adapter that allows one thread at a time.
     pub(super) fn turn(&self) -> Option<Turn> {
         (self.device.api == Device::GL).then(Turn::take)
     }

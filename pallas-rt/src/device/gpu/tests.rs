@@ -254,7 +254,7 @@ fn opengl_is_taken_by_name_only() {
     assert_eq!(client.isolated().expect("another of it").device().id(), "gl:0");
 }
 
-/// The same where there is no Vulkan driver.
+/// The same text, where there is no Vulkan driver.
 #[test]
 fn opengl_is_taken_by_name_only_where_nothing_else_is() {
     again("device::gpu::tests::opengl_is_taken_by_name_only", &[("VK_DRIVER_FILES", "/nonexistent")]);

@@ -1,13 +1,14 @@
-//! Turns: the devices of an OpenGL adapter share one context, and wgpu panics in a thread that waits for it longer than a
-//! few seconds, as it does while another compiles a shader. So threads take turns before they call wgpu.
+//! Turns: the devices of an OpenGL adapter share one context, and wgpu panics in a thread that waits for the context
+//! for more than a few seconds, for example while another thread compiles a shader. Threads therefore take turns before
+//! they call wgpu.
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-/// The thread whose turn it is, and how many turns it has taken.
+/// The thread that has the turn, and how many times it has taken it.
 static OWNER: Mutex<Option<(ThreadId, usize)>> = Mutex::new(None);
 static FREE: Condvar = Condvar::new();
 
-/// A thread's turn, until it is dropped. A thread may take more while it has one.
+/// A thread's turn, until it is dropped. A thread may take nested turns.
 pub(super) struct Turn(());
 
 fn owner() -> MutexGuard<'static, Option<(ThreadId, usize)>> {

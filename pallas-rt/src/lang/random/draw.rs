@@ -48,7 +48,7 @@ pub(super) struct Made {
     unused: bool,
 }
 
-/// An operation's access form for these operands.
+/// The access form of an operation for these operands.
 fn access(op: &StructuralOp, args: &[Made]) -> Access {
     let dims: Vec<Vec<Dim>> = args.iter().map(|a| a.ty.dims()).collect();
     op.access(&dims.iter().map(|d| &d[..]).collect::<Vec<_>>())
@@ -163,7 +163,7 @@ fn bound(op: &Op, args: &[Made]) -> f32 {
     }
 }
 
-/// The values of a stretch as an operation's `draw` sees them, and the places of those that it took.
+/// The values of a program section that an operation's `draw` may choose from, and the indices of those that it chose.
 struct Offer<'a> {
     pool: &'a mut Pool,
     places: Vec<usize>,
@@ -242,7 +242,7 @@ impl Pool {
     pub(super) fn of(&mut self, dtype: DType) -> Option<usize> {
         self.any(&|ty| ty.dtype == dtype)
     }
-    /// The place of a value whose type fits.
+    /// The index of a value whose type fits.
     fn any(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<usize> {
         let fitting: Vec<usize> = (0..self.made.len()).filter(|&i| fits(&self.made[i].ty)).collect();
         (!fitting.is_empty()).then(|| self.dice.pick(&fitting))

@@ -1,11 +1,11 @@
-//! Law: a random kernel over the whole registry, with control flow, ragged edges, blocks that a table chooses, windows at
-//! run-time positions, two operands of one array and an output in the memory of an input, means the same run as Rust, as
-//! traced and as lowered tile IR, on the CPU and, if it has no type of 64 bits, on a GPU.
+//! Law: a random kernel over the whole registry gives the same result as plain Rust, as traced and as lowered tile IR,
+//! on the CPU and, without 64-bit types, on a GPU. Kernels have control flow, ragged edges, blocks selected by a table,
+//! windows at run-time positions, two operands with the same array, and an output that aliases an input.
 //!
-//! A kernel is a seed: [`flow`] draws its control flow, [`draw`] its operations, [`shapes`] combinations of those that move
-//! elements and [`memory`] its loads while the body runs. Each value has a bound on how far devices may be apart, and only
-//! operations without jumps take values that are not bit-equal. Integers are therefore equal everywhere, and floats within
-//! a tolerance that follows from what the scalar table promises.
+//! A kernel is determined by a seed: [`flow`] draws its control flow, [`draw`] its operations, [`shapes`] combinations
+//! of operations that move elements, and [`memory`] loads in the body. Each value has a bound on the difference between
+//! devices, and only continuous operations take values that may differ. Integers are therefore equal on all devices,
+//! and floats within a tolerance derived from the scalar table's error bounds.
 #![allow(clippy::print_stdout, reason = "how many kernels ran")]
 pub(crate) mod draw;
 mod flow;
@@ -29,7 +29,8 @@ use std::sync::Arc;
 /// Most operations of a stretch without control flow.
 const STEPS: usize = 6;
 
-/// Whether a seed draws a small kernel, without the 64-bit types that shaders have not; all others have these as well.
+/// Returns true if a seed draws a small kernel, without 64-bit types, which shaders do not have. All other kernels have
+/// them.
 fn is_small(seed: u64) -> bool {
     seed.is_multiple_of(2)
 }
@@ -39,7 +40,7 @@ fn small(n: u64) -> impl Iterator<Item = u64> {
     (0..).filter(|&seed| is_small(seed)).take(n as usize)
 }
 
-/// How many kernels are drawn for the host and for a GPU: as `PALLAS_RANDOM_KERNELS=5000,500` says, else a sample.
+/// Numbers of kernels for the host and for a GPU: from `PALLAS_RANDOM_KERNELS=5000,500`, else a small sample.
 fn counts() -> [u64; 2] {
     let Ok(asked) = std::env::var("PALLAS_RANDOM_KERNELS") else { return [300, 40] };
     let counts: Vec<u64> = asked.split(',').filter_map(|n| n.parse().ok()).collect();
@@ -47,7 +48,7 @@ fn counts() -> [u64; 2] {
 }
 
 fn control_flow(seed: u64) -> Vec<Flow> {
-    // Shaders of the largest take minutes to compile: GPUs see none of them.
+    // Shaders of the largest kernels take minutes to compile, so GPUs skip them.
     let deeper = (seed / 2 % 2) as usize;
     let (depth, longest) = if is_small(seed) { (1 + deeper, 1) } else { (2 + deeper, 2) };
     flow::draw(&mut Dice(seed), depth, longest)
@@ -134,7 +135,7 @@ fn run(client: &Client, seed: u64, steps: usize) -> Result<Numbers> {
     let x = inputs(seed);
     let (a, n) = (client.array(&x.floats, &x.shape)?, client.array(&x.ints, &x.shape)?);
     let (far, bare) = (client.array(&x.far_floats, &x.far)?, client.array(&x.far_ints, &x.far)?);
-    // `a` is two operands; `old` is donated to the output that is in its place.
+    // `a` is the array of two operands; `old` is donated to the output that aliases it.
     let (table, old) = (client.array(&x.table, &x.entries)?, client.array(&x.ints, &x.shape)?);
     let (floats, ints, new) = random(&a, &n, &table, &far, &bare, &a, old, ROUNDS, seed, steps)?;
     Ok((floats.to_vec()?, [ints.to_vec()?, new.to_vec()?].concat()))
@@ -233,7 +234,7 @@ fn interpreted(seeds: Range<u64>) {
 fn on_the_cpu(seeds: Range<u64>) {
     let strips = std::env::var("PALLAS_CPU_NATIVE").is_ok_and(|v| v == "0");
     let name = if strips { "cpu, in strips" } else { "cpu" };
-    // Another launch finds the state that the first one left.
+    // Another launch reuses the state of the first one.
     let launch = |seed, steps, again: &str| (format!("{name}{again}"), found(&Client::cpu(), seed, steps));
     law(seeds, name, |seed, steps| ["", " again"].map(|again| launch(seed, steps, again)).into());
 }
@@ -242,7 +243,7 @@ fn found(client: &Client, seed: u64, steps: usize) -> Numbers {
     run(client, seed, steps).unwrap_or_else(|e| panic!("seed {seed}, {steps} steps on {client:?}: {e}"))
 }
 
-/// Part `i` of four, which run at the same time.
+/// Part `i` of four, which run in parallel.
 fn part(i: u64) -> Range<u64> {
     let [n, _] = counts();
     n * i / 4..n * (i + 1) / 4
@@ -286,12 +287,13 @@ pub(crate) fn gpu() -> Option<Client> {
     }
 }
 
-/// A GPU and an OpenGL adapter, if they are there.
+/// A GPU and an OpenGL adapter, if there are any.
 pub(crate) fn gpus() -> Vec<Client> {
     gpu().into_iter().chain(Client::gl(0)).collect()
 }
 
-/// Runs a test of this binary in a process of its own, with these variables; the lines of random kernels it printed.
+/// Runs a test of this binary in a new process with these variables; returns the lines of random kernels that it
+/// printed.
 pub(crate) fn again(test: &str, variables: &[(&str, &str)]) -> String {
     let mut command = std::process::Command::new(std::env::current_exe().expect("this binary"));
     let output = command.args([test, "--exact", "--nocapture"]).envs(variables.iter().copied()).output();
@@ -307,7 +309,7 @@ fn on_a_gpu(client: &Client, seeds: impl Iterator<Item = u64>) {
     law(seeds, &client.device().to_string(), |seed, steps| vec![("gpu".to_string(), found(client, seed, steps))]);
 }
 
-// In two halves: drivers compile their shaders on one thread each.
+// In two halves, since drivers compile shaders on one thread each.
 #[test]
 fn random_kernels_mean_the_same_on_a_gpu_1() {
     let [_, n] = counts();
@@ -318,14 +320,15 @@ fn random_kernels_mean_the_same_on_a_gpu_2() {
     let [_, n] = counts();
     gpu().into_iter().for_each(|client| on_a_gpu(&client, small(n).skip(n as usize / 2)));
 }
-/// Others than those of GPUs, and fewer.
+/// Other seeds than those for GPUs, and fewer.
 #[test]
 fn random_kernels_mean_the_same_on_opengl() {
     let [_, n] = counts();
     Client::gl(0).into_iter().for_each(|client| on_a_gpu(&client, small(n + n / 4).skip(n as usize)));
 }
 
-/// The shader of a seed for a profile and WebGPU's limits; every second one for lanes in lockstep and rows of whole vectors.
+/// The shader of a seed for a profile and WebGPU's limits; every second one for threads in lockstep and rows of whole
+/// vectors.
 fn shader(seed: u64, profile: Profile) -> (wgsl::Shader, wgsl::Audit) {
     let [_, lowered] = kernels(seed, STEPS);
     let (lanes, multiples) = if seed.is_multiple_of(4) { (None, 0) } else { (Some(8), u64::MAX) };

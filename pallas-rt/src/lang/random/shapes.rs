@@ -1,14 +1,14 @@
-//! Draws structural operations on computed tiles: the samples of every operation, and several windows of one tile.
+//! Draws structural operations on computed tiles: samples of every operation, and several windows of one tile.
 //!
-//! A backend that computes a tile in one place and reads it in another goes wrong where extents differ, so what is drawn
-//! here is read beside tiles of other extents.
+//! A backend that computes a tile in one layout and reads it in another may go wrong where extents differ. The drawn
+//! tiles are therefore combined with tiles of other extents.
 use super::draw::Pool;
 use crate::lang::tile::Tile;
 use pallas_ir::scalar::Ty;
 use pallas_ir::{DType, Dim, Op, ScalarOp, StructuralOp, structural as ops};
 
 impl Pool {
-    /// A sample of the registry.
+    /// Draws a sample of the registry.
     pub(super) fn sample(&mut self) {
         let samples = StructuralOp::samples();
         let sample = &samples[self.dice.below(samples.len())];
@@ -19,7 +19,7 @@ impl Pool {
             let Some(place) = self.shaped(dtype, &shape) else { return };
             places.push(place);
             if let (DType::I32, [of, _]) = (dtype, &places[..]) {
-                // An index is inside of every axis.
+                // Indices are within every axis.
                 let end = self.made[*of].ty.shape.iter().copied().min().unwrap_or(1) as i32;
                 self.give(Tile::<i32>::new(self.made[place].handle).clamp(0, end - 1).handle, 0.0);
                 *places.last_mut().expect("just pushed") = self.made.len() - 1;
@@ -28,7 +28,7 @@ impl Pool {
         self.emit(Op::Structural(sample.op.bind(sample.with)), &places);
     }
 
-    /// A tile of this shape: some elements of a drawn one.
+    /// A tile of this shape, from elements of a drawn one.
     fn shaped(&mut self, dtype: DType, shape: &[usize]) -> Option<usize> {
         let tiles: Vec<usize> = (0..self.made.len()).filter(|&i| !self.made[i].ty.is_scalar()).collect();
         let fitting: Vec<usize> = tiles.into_iter().filter(|&i| self.made[i].ty.dtype == dtype).collect();
@@ -45,7 +45,7 @@ impl Pool {
         self.apply(ops::Reshape { to: sizes(shape) }, &[some])
     }
 
-    /// Windows of one tile, the first one often where the tile begins, and something made of them.
+    /// Windows of one tile, the first often at the tile's start, and a tile computed from them.
     pub(super) fn windows(&mut self) {
         let long = |shape: &[usize]| shape.iter().any(|&n| n > 1);
         let tiles: Vec<usize> = (0..self.made.len()).filter(|&i| long(&self.made[i].ty.shape)).collect();
@@ -80,7 +80,7 @@ impl Pool {
         };
         let before = self.made.len();
         self.emit(op, &[first, second]);
-        // What the whole tile comes to, beside some of it.
+        // A fold of the whole tile, combined with a part of it.
         if self.made.len() > before && self.dice.below(3) == 0 {
             let whole = self.apply(ops::Reduce { op: ScalarOp::Maximum, axes: (0..shape.len()).collect() }, &[x]);
             let scalar = whole.and_then(|whole| self.apply(ops::Reshape { to: vec![] }, &[whole]));
@@ -90,7 +90,7 @@ impl Pool {
         }
     }
 
-    /// Emits an operation; where its result is, if it fits.
+    /// Emits an operation; returns the index of its result, if it fits.
     fn apply(&mut self, op: impl Into<StructuralOp>, places: &[usize]) -> Option<usize> {
         let before = self.made.len();
         self.emit(Op::Structural(op.into()), places);

@@ -4,7 +4,7 @@ use crate::wgsl::place::Home;
 use crate::wgsl::types::name;
 use pallas_ir::{Inst, Value};
 
-/// Turns of a staged `for`, of which there may be 2^32 - 1: the difference of its bounds is no i32.
+/// Iterations of a staged `for`, up to 2^32 - 1: the difference of its bounds may exceed an i32.
 const TURNS: &str = "fn turns(lo: i32, hi: i32, step: i32) -> u32 {
     return select(0u, (u32(hi) - u32(lo) - 1u) / u32(max(step, 1)) + 1u, lo < hi && step > 0);
 }";

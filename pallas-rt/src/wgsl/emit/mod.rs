@@ -50,7 +50,7 @@ pub(super) struct Emitted {
     pub(super) iterations: Iterations,
     /// Threads agree on scalars that one of them reads.
     pub(super) agrees: bool,
-    /// Steps of loops are checked, which reports through the error flag.
+    /// True if steps of loops are checked, with errors reported by the error flag.
     pub(super) checks: bool,
     /// The workgroup runs in lockstep.
     pub(super) lockstep: bool,
@@ -124,7 +124,7 @@ pub(super) struct Emit<'k> {
     multiples: u64,
     /// Threads agree on scalars that one of them reads.
     agrees: bool,
-    /// Steps of loops are checked.
+    /// True if steps of loops are checked.
     checks: bool,
     /// The workgroup is one subgroup, which runs in lockstep.
     lockstep: bool,
@@ -242,7 +242,7 @@ impl Emit<'_> {
         let s = self.scalar(v);
         self.line(format!("let {s}: {ty} = {x};"));
     }
-    /// A scalar that thread 0 computes from memory and all threads learn.
+    /// A scalar that thread 0 computes from memory and shares with all threads.
     fn agree(&mut self, v: Value, x: impl FnOnce(&mut Self) -> String) {
         self.agrees = true;
         let dtype = self.k.ty(v).dtype;

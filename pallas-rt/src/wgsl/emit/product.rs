@@ -47,7 +47,7 @@ impl Emit<'_> {
             Home::Fragments => self.cooperate(result, product, &dot, start),
         }
     }
-    /// A product without free axes: one thread computes it.
+    /// A product without free axes, which one thread computes.
     fn scalar_product(&mut self, result: Value, dot: &Product) {
         self.spent += dot.steps as u64 + 1;
         self.agree(result, |e| {
@@ -159,7 +159,7 @@ impl Emit<'_> {
     }
 }
 
-/// A sum and a product more.
+/// Adds a product to a sum.
 fn plus_product(dtype: DType, sum: &str, a: &str, b: &str) -> String {
     match dtype {
         DType::F32 => format!("fma({a}, {b}, {sum})"),

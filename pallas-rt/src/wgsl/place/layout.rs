@@ -49,7 +49,7 @@ impl Class {
     pub(in crate::wgsl) fn repeats(self) -> usize {
         self.size / self.threads
     }
-    /// Distance of element `r` of a thread from its first.
+    /// Offset of a thread's element `r` from its first element.
     pub(in crate::wgsl) fn distance(self, r: usize) -> usize {
         r / self.vector * self.vector * self.threads + r % self.vector
     }
@@ -99,7 +99,8 @@ impl Layout {
         let classes = self.classes.iter().map(spread).collect();
         Layout { axes: self.axes.clone(), classes, computed: self.computed.clone(), rows: self.rows.clone() }
     }
-    /// Is true if rows of arrays lie along both directions of a grid, so that neighbours are far apart in some of them.
+    /// Returns true if rows of arrays are spread along both directions of the thread grid, so that for some of them
+    /// neighbouring threads access distant elements.
     pub(in crate::wgsl) fn crossed(&self) -> bool {
         let rows = |along: Along| {
             let classes = self.classes.iter().zip(&self.rows);
@@ -272,7 +273,7 @@ impl Search<'_> {
             self.joined = before;
         }
     }
-    /// By root, true for classes that lie along X; `seeds` are axes that want X. None: there is no colouring.
+    /// By root, true for classes along X; `seeds` are axes that prefer X. `None` if there is no colouring.
     fn colours(&self, seeds: &[usize]) -> Option<BTreeMap<usize, bool>> {
         let each: Vec<usize> = (0..self.each.len()).filter(|&a| self.each[a]).map(|a| self.joined.root(a)).collect();
         let mut edges: BTreeMap<usize, Vec<usize>> = BTreeMap::new();

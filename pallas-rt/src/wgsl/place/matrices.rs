@@ -53,7 +53,7 @@ impl Cell {
     pub(in crate::wgsl) fn width(self) -> usize {
         if self == Cell::Four { 4 } else { 1 }
     }
-    /// Is true if it holds bits, of any type: no matrix is loaded from there.
+    /// Returns true for the raw bits of any type, from which no matrix is loaded.
     pub(in crate::wgsl) fn is_bits(self) -> bool {
         matches!(self, Cell::Word | Cell::Four)
     }
@@ -66,7 +66,7 @@ impl Cell {
     }
 }
 
-/// The way in which a product is computed.
+/// A product computed by cooperative matrices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::wgsl) struct Cooperative {
     /// Rows and columns of a fragment.
@@ -105,7 +105,7 @@ impl Fragments {
     }
 }
 
-/// Products that are cooperative, and what follows for tiles.
+/// Products that are cooperative, and the consequences for tiles.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     /// Threads of a subgroup.
@@ -161,7 +161,7 @@ impl Found {
     }
 }
 
-/// The way in which a product is computed, if it is cooperative, and the tiles that are its factors.
+/// Returns how a product is computed, if it is cooperative, and the tiles that are its factors.
 fn cooperative(
     k: &Kernel,
     (inline, defined): (&[Option<Inline>], &[Option<InstId>]),
@@ -258,7 +258,7 @@ impl Sums<'_> {
         // A product that a sum takes in is never by itself.
         (0..k.values.len()).map(size).collect()
     }
-    /// Is true if all that reads a value are sums that continue it, and what hands it on.
+    /// Returns true if every use of a value is an addition that continues the sum, or passes it on.
     fn only_grows(&self, v: Value) -> bool {
         self.k.insts.iter().filter(|inst| inst.args.contains(&v)).all(|inst| match inst.op {
             Op::For { .. } => !inst.args[..3].contains(&v),
@@ -267,7 +267,7 @@ impl Sums<'_> {
     }
 }
 
-/// Is true if a value is a tile of zeros.
+/// Returns true if a value is a tile of zeros.
 pub(in crate::wgsl) fn is_zero(k: &Kernel, defined: &[Option<InstId>], v: Value) -> bool {
     let Some(inst) = defined[v.index()].map(|i| k.inst(i)) else { return false };
     match &inst.op {

@@ -1,4 +1,4 @@
-//! The storage of every tile, and the threads that hold it.
+//! The storage of every tile, and the assignment of its elements to threads.
 //!
 //! One algorithm for all kernels. [`views`] finds what is recomputed instead of kept; [`layout`] spreads the axes of the
 //! others over a grid of threads; each tile then gets a [`Home`]: registers if a thread's share is small enough,
@@ -59,7 +59,7 @@ impl Buffer {
     pub(super) fn groups(&self) -> Option<(usize, usize)> {
         self.pad.filter(|pad| pad.group > 0).map(|pad| (pad.rows, pad.group))
     }
-    /// The order of columns, if they change places.
+    /// The permutation of columns, if there is one.
     pub(super) fn swizzle(&self) -> Option<Swizzle> {
         self.pad.and_then(|pad| pad.swizzle)
     }
@@ -92,7 +92,7 @@ pub(super) struct Swizzle {
 }
 
 impl Swizzle {
-    /// The place of column `column` of row `row`.
+    /// The position of column `column` in row `row`.
     pub(super) fn column(self, row: i64, column: i64) -> i64 {
         column ^ (row / self.rows as i64 % self.period as i64 * self.unit as i64)
     }
@@ -201,7 +201,8 @@ impl Plan {
         self.buffers.push(buffer);
         self.buffers.len() - 1
     }
-    /// Is true if some product contracts a tile along its last axis with its other axis spread over columns of threads.
+    /// Returns true if some product contracts a tile along its last axis while its other axis is spread over columns of
+    /// threads.
     fn read_across(&self, k: &Kernel, v: Value) -> bool {
         let last = k.ty(v).shape.len() - 1;
         let mut across = false;
@@ -228,13 +229,13 @@ impl Plan {
     pub(super) fn source(&self, k: &Kernel, v: Value, axis: usize) -> Option<(Value, usize)> {
         views::source(k, &self.inline, &self.defined, v, axis)
     }
-    /// Is true if tiles are kept in the shader's own f16.
+    /// Returns true if tiles are stored as the shader's own f16.
     pub(super) fn halves(&self) -> bool {
         self.cells.contains(&Cell::Half)
     }
 }
 
-/// Numbers that are joined into classes; each class goes by one of its members.
+/// A union-find structure: numbers joined into classes, each represented by one of its members.
 #[derive(Clone, PartialEq)]
 pub(super) struct Classes(Vec<usize>);
 
@@ -372,7 +373,7 @@ fn buffer_name(k: &Kernel, defined: Option<InstId>, v: Value) -> String {
     }
 }
 
-/// Is true if an instruction's elements can be computed by the threads that hold them.
+/// Returns true if an instruction's elements can be computed by the threads that hold them.
 fn spreads(k: &Kernel, id: InstId) -> bool {
     let inst = k.inst(id);
     match &inst.op {
@@ -400,7 +401,7 @@ fn staged(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
         if !passes {
             inst.args.iter().for_each(|v| only_products[v.index()] = false);
         }
-        // All that reads it comes after it.
+        // All instructions that read it come after it, and have been visited.
         if let (Op::Load { .. }, [v]) = (&inst.op, &inst.results[..]) {
             staged[v.index()] = only_products[v.index()];
         }

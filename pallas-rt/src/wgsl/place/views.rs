@@ -8,7 +8,7 @@ use pallas_ir::scalar::Gpu;
 use pallas_ir::structural::Index;
 use pallas_ir::{Access, Inst, InstId, Kernel, Op, RegionId, ScalarOp, StructuralOp, Value};
 
-/// The way in which a value is recomputed.
+/// How a value is recomputed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::wgsl) enum Inline {
     /// From positions and scalars; the number is the operations it takes.
@@ -22,7 +22,8 @@ pub(in crate::wgsl) enum Inline {
 /// Most operations of a pure value before it gets a home.
 const PURE: usize = 6;
 
-/// The values that are recomputed, and the instruction that defines each value; `fetch`: products read arrays themselves.
+/// Returns the values that are recomputed, and the instruction that defines each value; `fetch`: products read arrays
+/// directly.
 pub(in crate::wgsl) fn inline(k: &Kernel, fetch: bool) -> (Vec<Option<Inline>>, Vec<Option<InstId>>) {
     let mut found = Search { k, inline: vec![None; k.values.len()], defined: vec![None; k.values.len()] };
     found.region(k.body);
@@ -128,7 +129,8 @@ impl Search<'_> {
     }
 }
 
-/// Is true if recomputing an operation costs no more than keeping its result: one instruction, whose result is exact.
+/// Returns true if recomputing an operation costs no more than storing its result: one instruction with an exact
+/// result.
 fn cheap(op: ScalarOp) -> bool {
     let row = op.row();
     row.cost.arithmetic == 1 && row.cost.transcendental == 0 && matches!(row.gpu, Gpu::Exact | Gpu::Finite(0))
@@ -152,7 +154,7 @@ pub(in crate::wgsl) fn keep_turned(k: &Kernel, inline: &mut [Option<Inline>], de
     !found.is_empty()
 }
 
-/// Is true if an instruction is a product.
+/// Returns true if an instruction is a product.
 pub(in crate::wgsl) fn is_product(k: &Kernel, inst: &Inst) -> bool {
     matches!(&inst.op, Op::Structural(op) if matches!(access(k, op, inst), Access::Contract { .. }))
 }
@@ -191,8 +193,8 @@ pub(in crate::wgsl) fn source(
     }
 }
 
-/// The axis of a view that shows the whole axis `at` of its operand `of`, element by element: a part of it, if only the
-/// first, has another extent, so it is spread over threads in another way.
+/// Returns the axis of a view that shows the whole axis `at` of its operand `of`, element by element. An axis that
+/// shows a part only, even the first part, has another extent, and is therefore spread over threads in another way.
 pub(in crate::wgsl) fn whole(k: &Kernel, [v, of]: [Value; 2], at: usize, index: &Index) -> Option<usize> {
     let still = index.stride.as_number() == Some(1) && index.offset.as_number() == Some(0);
     index.axis.filter(|&axis| still && k.ty(v).shape[axis] == k.ty(of).shape[at])

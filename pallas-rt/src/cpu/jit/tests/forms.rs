@@ -23,7 +23,7 @@ fn folds_agree_with_loops() {
             // Small integers: every order of adding gives the same. A NaN in one row, somewhere.
             let mut x: Vec<f32> = (0..ROWS * PITCH).map(|i| [1.0, 2.0, -1.0, 0.5][(i * 5 + i / 9) % 4]).collect();
             x[PITCH + columns / 2] = f32::NAN;
-            // In the last row zeros of both signs decide, or those of one.
+            // The last row has zeros of both signs, or of one, so that their order determines the result.
             let zero = if columns % 3 == 0 { [-0.0, -0.0] } else { [-0.0, 0.0] };
             let other = if op == ScalarOp::Maximum { -1.0 } else { 1.0 };
             for (i, x) in x[2 * PITCH..].iter_mut().enumerate() {
@@ -70,7 +70,7 @@ fn results_may_take_the_place_of_operands_or_stream() {
     let expected = |x: f32| {
         let mut y = 0.0f32;
         let exp = strip(ScalarOp::Exp, DType::F32);
-        // SAFETY: the loop was chosen on this processor.
+        // SAFETY: the loop was selected for this processor.
         unsafe { exp(&[pallas_ir::Slice::F32(&[x])], pallas_ir::SliceMut::F32(std::slice::from_mut(&mut y)), 1) };
         (y * 2.0).to_bits()
     };

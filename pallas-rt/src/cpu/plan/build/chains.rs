@@ -15,7 +15,7 @@ pub(super) struct Growing {
     inside: Vec<usize>,
     /// Position of each input.
     inputs: HashMap<Input, usize>,
-    /// Values that the chain makes: the link, or none for a fold.
+    /// Values that the chain defines: the link, or `None` for a fold.
     made: HashMap<Value, Option<usize>>,
 }
 
@@ -28,7 +28,7 @@ impl Growing {
     pub(super) fn makes(&self, v: Value) -> bool {
         self.made.contains_key(&v)
     }
-    /// True if a value is there only when the chain has run.
+    /// True if a value is available only after the chain has run.
     fn folds(&self, v: Value) -> bool {
         self.made.get(&v) == Some(&None)
     }
@@ -227,7 +227,7 @@ fn assign_buffers(chain: &mut Chain) {
             total += 1;
             total - 1
         });
-        // What ends here is the link itself, if nothing reads it, or one of its operands.
+        // Values last read here: the link itself, if nothing reads it, and operands of the link.
         let operands = chain.links[i].args.iter().filter_map(|(source, _)| match source {
             Source::Link(k) => Some(*k),
             Source::Input(_) => None,

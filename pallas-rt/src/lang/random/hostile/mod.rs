@@ -1,12 +1,13 @@
-//! Law: no text of tile IR, and no entry of the disk cache, makes anything panic, hang or touch memory that is not its own.
+//! Law: no text of tile IR and no entry of the disk cache makes the crate panic, hang, or access memory outside of its
+//! own.
 //!
-//! [`mutate`] changes texts of real kernels a little: the random ones, those of passes' tests, and the shipped ones
-//! (`shipped.txt`). What the parser and [`verify`](pallas_ir::verify) accept goes through the passes and [`run`]s on small
-//! arrays, in the interpreter and on the CPU.
+//! [`mutate`] makes small changes to texts of real kernels: random ones, those of the passes' tests, and the shipped
+//! ones (`shipped.txt`). Texts that the parser and [`verify`](pallas_ir::verify) accept are lowered and [`run`] on
+//! small arrays, on the interpreter and on the CPU.
 //!
-//! `PALLAS_MUTATIONS=100000 cargo test -p pallas-rt --no-default-features --lib hostile -- --nocapture` runs as many of each
-//! kind; the last line of each says how far they came. What runs is written to a file of the temporary folder first, so that
-//! a crash leaves its cause behind.
+//! `PALLAS_MUTATIONS=100000 cargo test -p pallas-rt --no-default-features --lib hostile -- --nocapture` runs that many
+//! of each kind; the last line of each reports how many were accepted and run. Each text is written to a file of the
+//! temporary folder before it runs, so that the cause of a crash is known.
 pub(crate) mod mutate;
 pub(crate) mod run;
 
@@ -21,17 +22,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Mutations of a kind in CI.
+/// Number of mutations of each kind in CI.
 const FEW: u64 = 1500;
-/// After so long a mutation counts as hanging, on a busy machine too.
+/// Time after which a mutation counts as hanging, long enough for a busy machine.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// How many mutations the environment asks for.
+/// Returns the number of mutations from the environment.
 pub(crate) fn wanted() -> u64 {
     std::env::var("PALLAS_MUTATIONS").map_or(FEW, |n| n.parse().expect("PALLAS_MUTATIONS is a number"))
 }
 
-/// How far mutations came.
+/// Numbers of mutations that reached each stage.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) mutations: u64,
@@ -41,9 +42,9 @@ pub(crate) struct Counts {
     pub(crate) accepted: u64,
     /// Accepted ones that ran in the interpreter and on the CPU.
     pub(crate) ran: u64,
-    /// Ran, and without a fault of the strict interpreter.
+    /// Ran without a fault of the strict interpreter.
     pub(crate) without_fault: u64,
-    /// Accepted, but too large to run in a moment.
+    /// Accepted, but too large to run in a short time.
     pub(crate) large: u64,
 }
 
@@ -99,14 +100,14 @@ pub(crate) fn each(what: &str, mut mutation: impl FnMut(&mut Dice, &mut Counts))
     counts
 }
 
-/// A panic's message.
+/// Returns the message of a panic.
 fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
     text.unwrap_or_default().lines().next().unwrap_or_default().to_string()
 }
 
-/// The kernels that are mutated, as traced and as lowered.
+/// The kernels that are mutated, in traced and in lowered form.
 pub(crate) fn corpus() -> Vec<[Arc<Kernel>; 2]> {
     let random = super::small(40).chain((1..40).step_by(2)).map(|seed| kernels(seed, STEPS / 2));
     let random = random.filter(|kernels| kernels.iter().all(|kernel| run::is_small(kernel)));
@@ -138,7 +139,7 @@ fn hostile_texts_are_refused_or_run() {
 #[test]
 fn kernels_that_are_not_mutated_run() {
     for [traced, lowered] in corpus() {
-        // What is lowered already may be lowered again.
+        // A kernel in lowered form may be lowered again.
         let again = pallas_ir::verify_lowered(&crate::passes::run(&lowered));
         again.unwrap_or_else(|e| panic!("{e}\n{lowered}"));
         for kernel in [traced, lowered] {

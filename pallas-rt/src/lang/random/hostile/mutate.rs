@@ -1,8 +1,8 @@
-//! Small changes of texts: of a number, a name, an operation, a type, a line.
+//! Small changes to texts: to a number, a name, an operation, a type or a line.
 use super::Dice;
 use pallas_ir::{DType, ScalarOp};
 
-/// Numbers at the ends of what sizes, offsets and constants may be.
+/// Boundary values of sizes, offsets and constants.
 const NUMBERS: [&str; 22] = [
     "0",
     "1",
@@ -28,7 +28,7 @@ const NUMBERS: [&str; 22] = [
     "-9223372036854775808",
 ];
 
-/// The texts that are mutated, and the words that take others' places.
+/// The texts that are mutated, and the words that replace others.
 pub(crate) struct Corpus {
     texts: Vec<Vec<String>>,
     operations: Vec<&'static str>,
@@ -43,12 +43,12 @@ impl Corpus {
             types: DType::ALL.iter().map(DType::to_string).collect(),
         }
     }
-    /// One of the texts with a few changes.
+    /// Returns one of the texts with a few changes.
     pub(crate) fn mutated(&self, dice: &mut Dice) -> String {
         let text = dice.below(self.texts.len());
         self.mutate(text, dice)
     }
-    /// A text with a few changes.
+    /// Returns a text with a few changes.
     pub(crate) fn mutate(&self, text: usize, dice: &mut Dice) -> String {
         let mut tokens = self.texts[text].clone();
         for _ in 0..1 + dice.below(3) / 2 {
@@ -91,7 +91,7 @@ impl Corpus {
                 tokens.swap(a, b);
             }
             18 => {
-                // Lines of another kernel.
+                // Inserts lines of another kernel.
                 let other = &self.texts[dice.below(self.texts.len())];
                 let (from, to) = (line(other, dice), line(tokens, dice));
                 tokens.splice(to.start..to.start, other[from].iter().cloned());
@@ -105,7 +105,7 @@ impl Corpus {
     }
 }
 
-/// Words, numbers, and single characters in between.
+/// Words, numbers, and single characters between them.
 fn tokens(text: &str) -> Vec<String> {
     let mut tokens: Vec<String> = vec![];
     for c in text.chars() {
@@ -137,13 +137,13 @@ fn number(dice: &mut Dice, old: &str) -> String {
     }
 }
 
-/// A place among those whose token fits.
+/// A random position whose token fits.
 fn place(tokens: &[String], dice: &mut Dice, fits: impl Fn(&str) -> bool) -> Option<usize> {
     let fitting: Vec<usize> = (0..tokens.len()).filter(|&i| fits(&tokens[i])).collect();
     (!fitting.is_empty()).then(|| dice.pick(&fitting))
 }
 
-/// Another token in one place.
+/// Replaces a token at one position.
 fn replace(
     tokens: &mut [String],
     dice: &mut Dice,
@@ -155,7 +155,7 @@ fn replace(
     }
 }
 
-/// Another token wherever one stands: shapes and types still agree.
+/// Replaces all occurrences of a token, so that shapes and types still agree.
 fn everywhere(
     tokens: &mut [String],
     dice: &mut Dice,
@@ -168,7 +168,7 @@ fn everywhere(
     }
 }
 
-/// A token in the place of another of its kind.
+/// Replaces a token by another one of its kind.
 fn swap_in(tokens: &mut [String], dice: &mut Dice, fits: impl Fn(&str) -> bool + Copy) {
     if let (Some(from), Some(to)) = (place(tokens, dice, fits), place(tokens, dice, fits)) {
         tokens[to] = tokens[from].clone();
@@ -183,7 +183,7 @@ fn line(tokens: &[String], dice: &mut Dice) -> std::ops::Range<usize> {
     start..end
 }
 
-/// A line left out, doubled, or moved.
+/// Deletes, duplicates or moves a line.
 fn lines(tokens: &mut Vec<String>, dice: &mut Dice) {
     let from = line(tokens, dice);
     let taken: Vec<String> = tokens[from.clone()].to_vec();

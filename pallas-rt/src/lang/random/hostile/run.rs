@@ -1,4 +1,4 @@
-//! Runs any kernel that was verified, on small arrays that end where memory may be touched.
+//! Runs any verified kernel on small arrays that end at an inaccessible page.
 #![allow(unsafe_code, reason = "the CPU backend is called as a launch calls it, and its memory is closed")]
 use super::Dice;
 use crate::cpu;
@@ -10,37 +10,37 @@ use pallas_ir::{
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What came of a kernel.
+/// The outcome of a kernel.
 pub(crate) enum Ran {
-    /// Too large: only compiled.
+    /// Too large to run: it was only compiled.
     Large,
-    /// The strict interpreter found a fault; the CPU ran.
+    /// The strict interpreter found a fault; the CPU ran the kernel.
     Fault,
-    /// To its end, on both.
+    /// Ran to the end on both.
     Whole,
 }
 
-/// The file that holds what ran last.
+/// The file that holds the last text that ran.
 pub(crate) fn last(what: &str) -> PathBuf {
     std::env::temp_dir().join(format!("pallas-{what}-{}.txt", std::process::id()))
 }
-/// Notes what runs next.
+/// Writes the next text to run to that file.
 pub(crate) fn note(what: &str, text: &str) {
     std::fs::write(last(what), text).expect("the temporary folder can be written");
 }
 
-/// Most turns of a loop.
+/// Maximum iterations of a loop.
 const TURNS: i64 = 3;
-/// Most elements of an array, and most elementary operations of a program.
+/// Maximum elements of an array, and maximum elementary operations of a program.
 const ELEMENTS: usize = 1 << 14;
 const WORK: usize = 1 << 16;
 
-/// Whether a program of a kernel runs in a moment.
+/// Returns true if a program of a kernel runs in a short time.
 pub(crate) fn is_small(kernel: &Kernel) -> bool {
     work(kernel, kernel.body) <= WORK
 }
 
-/// Runs a verified kernel: as it is in the interpreter, lowered on the CPU.
+/// Runs a verified kernel on the interpreter, and its lowered form on the CPU.
 pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
     let lowered = if verify_lowered(kernel).is_ok() { kernel.clone() } else { crate::passes::run(kernel) };
     verify_lowered(&lowered).unwrap_or_else(|e| panic!("lowering: {e}"));
@@ -80,7 +80,7 @@ pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
     if whole { Ran::Whole } else { Ran::Fault }
 }
 
-/// Extents of all operands, where a launch would take them.
+/// Extents of all operands, if a launch would accept them.
 fn shapes(kernel: &Kernel, sizes: &[i64]) -> Option<Vec<Vec<usize>>> {
     let named: Vec<(&str, i64)> = kernel.dims.iter().map(|d| &d.name[..]).zip(sizes.iter().copied()).collect();
     let extent = |dim: &pallas_ir::Dim| usize::try_from(dim.bind(&named).as_number()?).ok();
@@ -140,7 +140,7 @@ fn work(kernel: &Kernel, region: RegionId) -> usize {
     kernel.region(region).insts.iter().map(|&i| own(kernel.inst(i))).fold(0, usize::saturating_add)
 }
 
-/// The kernel with loops that end after a few turns, whatever their bounds.
+/// Returns the kernel with loops that end after a few iterations, whatever their bounds.
 fn bounded(kernel: &Kernel) -> Kernel {
     let mut b = Bounded { k: kernel.clone() };
     for region in 0..b.k.regions.len() {
@@ -165,7 +165,7 @@ impl Bounded {
         self.k.values.push(Type::scalar(dtype));
         Value(self.k.values.len() as u32 - 1)
     }
-    /// Puts an instruction in front of another one, or at the end of a region.
+    /// Inserts an instruction before another one, or at the end of a region.
     fn emit(&mut self, region: usize, before: Option<InstId>, op: Op, args: &[Value], dtype: DType) -> Value {
         let result = self.value(dtype);
         let id = InstId(self.k.insts.len() as u32);
@@ -210,7 +210,7 @@ impl Bounded {
     }
 }
 
-/// Bytes that end where a page begins that nothing may touch.
+/// Bytes that end at an inaccessible page.
 struct Guarded {
     start: *mut u8,
     #[cfg(target_os = "linux")]
@@ -225,8 +225,8 @@ impl Guarded {
         const PAGE: usize = 4096;
         let inner = bytes.len().next_multiple_of(PAGE);
         let (flags, all) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, inner + 2 * PAGE);
-        // SAFETY: a new mapping, whose first and last page are closed; the bytes end where the last one begins, as far as
-        // the alignment of the widest element allows.
+        // SAFETY: a new mapping, whose first and last pages are made inaccessible. The bytes end where the last page
+        // begins, as far as the alignment of the widest element allows.
         unsafe {
             let map = libc::mmap(std::ptr::null_mut(), all, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
             assert!(map != libc::MAP_FAILED, "memory");
@@ -251,7 +251,7 @@ impl Guarded {
     fn new(bytes: &[u8]) -> Guarded {
         let mut own = vec![0u64; bytes.len().div_ceil(8).max(1)];
         let start = own.as_mut_ptr().cast::<u8>();
-        // SAFETY: there is room for them.
+        // SAFETY: the mapping is large enough for them.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
         Guarded { start, _bytes: own }
     }
