@@ -32,7 +32,7 @@ use crate::lang::context;
 use crate::{Array, Client, DeviceKind, Error, Result};
 use pallas_ir::{At, Diag, Loc};
 use scope::{Purpose, Scope};
-use spec::{Argument, Body, Declared, Frame, Maps, Site};
+use spec::{Argument, Body, Declared, Frame, Kind, Maps, Site};
 use std::any::TypeId;
 use std::sync::Arc;
 
@@ -76,7 +76,11 @@ fn instance(
         Argument::Array(array, _) => Some(array),
         Argument::Param(_) => None,
     });
-    let client = client_of(site.name, arrays, &scope)?;
+    let what = |at: usize| {
+        let operand = spec.operands.iter().filter(|o| matches!(o.kind, Kind::Input | Kind::Prefetch)).nth(at);
+        format!("`{}` of kernel `{}`, called at {},", operand.map_or("", |o| o.name), site.name, site.called)
+    };
+    let client = client_of(arrays, what, &scope)?;
     let (sizes, compiled) = match warm::recall(site, &arguments, instance) {
         Some(known) => known,
         None => {
@@ -127,11 +131,16 @@ fn execute(
 }
 
 /// All arrays of a call live on one client, and on the chosen one if there is one; without either it is the process's.
-fn client_of<'a>(kernel: &str, arrays: impl Iterator<Item = &'a Array>, scope: &Scope) -> Result<Client> {
+/// `what` names the array at a position in an error.
+fn client_of<'a>(
+    arrays: impl Iterator<Item = &'a Array>,
+    what: impl Fn(usize) -> String,
+    scope: &Scope,
+) -> Result<Client> {
     let mut client = scope.client.clone();
-    for array in arrays {
+    for (at, array) in arrays.enumerate() {
         match &client {
-            Some(client) => array.check_client(client, || format!("an operand of kernel `{kernel}`"))?,
+            Some(client) => array.check_client(client, || what(at))?,
             None => client = Some(array.client().clone()),
         }
     }
