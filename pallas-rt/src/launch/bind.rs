@@ -172,7 +172,7 @@ impl Values<'_> {
         let unbound = |name: &String| !self.0.iter().any(|(bound, _)| bound == name);
         let unbound: Vec<String> = dim.names().into_iter().filter(unbound).collect();
         let message = format!("dimension `{}` of {what} is bound by no operand", unbound.join("`, `"));
-        fault("unbound", message, "give it at the call: a parameter `#[dim] N: usize`")
+        fault("unbound", message, &format!("give it at the call: a parameter `#[dim] {}: usize`", unbound.join("`, `")))
     }
 
     /// The shape of an operand, which its array has.
