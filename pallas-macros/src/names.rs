@@ -234,7 +234,7 @@ impl Names {
     }
     fn unsupported(&self, sizes: &mut Sizes<'_>, e: &Expr) -> TokenStream {
         let found = quote!(#e).to_string().replace(' ', "");
-        let help = "sizes are built from names, numbers, `{CONSTANTS}`, `+`, `-`, `*`, `cdiv`, `min`, `max`";
+        let help = "sizes are built from names, numbers, `+`, `-`, `*`, `cdiv`, `min`, `max`, and constants in braces: `{LIMIT / 2}`";
         sizes.errors.at(e, format!("`{found}` is no size"), help);
         let root = sizes.root;
         quote!(#root::Size::Number(0i64))
