@@ -54,7 +54,7 @@ pub fn run(client: &Client) -> Result<()> {
     let first: Vec<f32> = sums.to_vec::<f32>()?.into_iter().step_by(width).collect();
     assert_eq!(first, [7, 0, 86].map(|id| (id * width) as f32));
 
-    // An id that is no row: the interpreter says which; other devices read the nearest row instead, never other memory.
+    // An id that is no row: the interpreter says which; other devices load `fill`, 0 without one, never other memory.
     let interpreter = Client::interpreter();
     let wild = interpreter.array(&[3, 50], &[2])?;
     println!("\n{}", gather::<8>(&wild, &table.to_device(&interpreter)?).expect_err("there is no row 50"));

@@ -63,7 +63,7 @@ fn checked(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
 /// Rows of `table [vocabulary, d]` (f32, f16 or bf16) by i32 `ids [..]`: `[.., d]`.
 ///
 /// The numbers are read on the host to check them: on a GPU the call waits for what makes them. [`embedding_blocks`] does
-/// not check; numbers out of range are faults in the interpreter and the nearest row elsewhere.
+/// not check; a number out of range is a fault in the interpreter and gives a row of zeros elsewhere.
 ///
 /// # Errors
 /// A table that is no matrix, other element types, a number out of range; device trouble.

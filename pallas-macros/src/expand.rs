@@ -22,7 +22,8 @@ pub(crate) fn expand(attr: TokenStream, mut f: ItemFn, known: Option<syn::Error>
     errors.extend(std::mem::take(&mut options.wrong));
     let parameters = attr::parameters(&mut f, &mut errors);
     let consts = f.sig.generics.const_params().map(|c| c.ident.to_string()).collect();
-    let names = Names::collect(consts, &parameters);
+    let mut names = Names::collect(consts, &parameters);
+    names.check_bound(&parameters, &mut errors);
     let root = match &options.root {
         Some(path) => quote!(#path::__private),
         None => quote!(::pallas_rt::__private),

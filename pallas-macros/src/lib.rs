@@ -18,7 +18,33 @@ use quote::{ToTokens, quote};
 use syn::ItemFn;
 use syn::parse::{ParseStream, Parser};
 
-/// Makes a function over blocks a kernel: see the guide of `pallas_rt`.
+/// Makes a function over blocks a kernel: a function of arrays that returns arrays. The guide of `pallas_rt` explains each of
+/// these parts by an example.
+///
+/// | option of `#[kernel(..)]` | meaning |
+/// |---|---|
+/// | `grid = (cdiv(M, 8), N)` | number of programs along each axis, the slowest first; `()` is one program |
+/// | `semantics = (parallel, arbitrary)` | one per axis, `parallel` where it is left out: programs of an `arbitrary` axis are steps, which run in order and share scratch |
+/// | `assume(A == B)` | sizes that are equal: shapes in the body may depend on it, and each call checks it |
+/// | `tune(B = [32, 64])`, `tune_if = B * C <= 1024` | candidates for const generics; a function with the suffix `_tuned` times them |
+/// | `crate = path` | the path of `pallas_rt`, if that is renamed |
+///
+/// | parameter | meaning |
+/// |---|---|
+/// | `#[block([M, N] => [8, N], \|i, j\| (i, 0), options)] x: In<T>` | an array that is read by blocks; without the attribute, all of it |
+/// | the same with `Out<T>` | a result: no argument of the call, which returns it |
+/// | `#[prefetch([N])] t: Prefetch<i32>` | a table that index maps may read, element by element |
+/// | `#[scratch([8, N])] s: Scratch<T>` | a buffer that lives as long as the steps of a program |
+/// | `#[dim] N: usize` | the size of a dimension that no array has |
+/// | `#[fixed] f: T` | a value of the host, known while the kernel is traced; each different value compiles anew |
+/// | `a: f32` | a number or `bool` that is known only when the kernel runs |
+///
+/// | option of `#[block(..)]` | meaning |
+/// |---|---|
+/// | `fill = 0.0` | what a load sees outside of the array; undefined without it |
+/// | `buffered = 2` | number of an input's blocks that are on their way at once, 1 to 3 |
+/// | `empty = 0.0` | elements of an output of a launch without programs, 0 without it |
+/// | `alias = x` | the output takes over the memory of the input `x` |
 #[proc_macro_attribute]
 pub fn kernel(attr: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
     kernel_tokens(attr.into(), item.into()).into()

@@ -72,6 +72,39 @@ impl Names {
         }
         names
     }
+    /// Refuses dimensions of outputs that nothing gives a size: neither an array that goes in nor a `#[dim]` parameter.
+    pub(crate) fn check_bound(&mut self, parameters: &[Parameter], errors: &mut Errors) {
+        let mut bound: BTreeSet<String> = BTreeSet::new();
+        // A `_` in an array's shape is a mistake of its own, in place of some name.
+        let nameless = |p: &Parameter| p.block.iter().flat_map(|b| &b.dims).any(|dim| matches!(dim, Expr::Infer(_)));
+        if parameters.iter().any(nameless) {
+            return;
+        }
+        for p in parameters.iter().filter(|p| p.role != Role::Output) {
+            if p.role == Role::Dim {
+                bound.insert(p.name.to_string());
+            }
+            let dims = p.block.iter().flat_map(|b| &b.dims).chain(p.sizes.iter().flatten());
+            for dim in dims.filter(|dim| p.role != Role::Scratch && matches!(dim, Expr::Path(_))) {
+                self.mentioned(dim, &mut |_, name| {
+                    bound.insert(name);
+                });
+            }
+        }
+        let outputs = parameters.iter().filter(|p| p.role == Role::Output && !self.unread);
+        let dims: Vec<&Expr> = outputs.flat_map(|p| &p.block).flat_map(|b| &b.dims).collect();
+        for dim in dims {
+            self.mentioned(dim, &mut |_, name| {
+                let message = format!("nothing gives dimension `{name}` its size");
+                let help = format!(
+                    "an array that goes in has it, as `[{name}]`, or the caller gives it: `#[dim] {name}: usize`"
+                );
+                if bound.insert(name) {
+                    errors.at(dim, message, &help);
+                }
+            });
+        }
+    }
     fn mark(&mut self, size: &Expr) {
         self.mentioned(size, &mut |n, s| {
             n.statics.insert(s);
@@ -201,7 +234,7 @@ impl Names {
     }
     fn unsupported(&self, sizes: &mut Sizes<'_>, e: &Expr) -> TokenStream {
         let found = quote!(#e).to_string().replace(' ', "");
-        let help = "sizes are built from names, numbers, `{CONSTANTS}`, `+`, `-`, `*`, `cdiv`, `min`, `max`";
+        let help = "sizes are built from names, numbers, `+`, `-`, `*`, `cdiv`, `min`, `max`, and constants in braces: `{LIMIT / 2}`";
         sizes.errors.at(e, format!("`{found}` is no size"), help);
         let root = sizes.root;
         quote!(#root::Size::Number(0i64))

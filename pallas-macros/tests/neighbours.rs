@@ -187,6 +187,7 @@ mod spec {
     mod second_block;
     mod second_map;
     mod size_expression;
+    mod unbound_extent;
     mod unknown_extent;
     mod unknown_name;
     mod unknown_option;

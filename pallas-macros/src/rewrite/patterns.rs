@@ -1,5 +1,5 @@
-//! A `match` of numbers becomes a chain of `if`s, so that the type of the number determines when a condition is
-//! decided.
+//! A `match` of numbers, or of a tuple of them, becomes a chain of `if`s, so that the types of the numbers determine when a
+//! condition is decided.
 //!
 //! ```text
 //! match x { 0 => a, 1..=3 | 7 => b, n if n > 9 => c, _ => d }
@@ -8,10 +8,17 @@
 //!     if number == 0 { a } else if number >= 1 && number <= 3 || number == 7 { b }
 //!     else if { let n = whole; n > 9 } { let n = whole; c } else { d }
 //! } }
+//!
+//! match (x, y) { (0, 1) => a, (n, _) => b }
+//! match (x, y) { (whole0, whole1) => {
+//!     let (number0, number1) = (whole0.matched(), whole1.matched());
+//!     if number0 == 0 && number1 == 1 { a } else { let n = whole0; b }
+//! } }
 //! ```
 use super::Rewrite;
 use proc_macro2::{Span, TokenStream};
-use quote::{quote, quote_spanned};
+use quote::{ToTokens, quote, quote_spanned};
+use std::collections::BTreeSet;
 use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned;
 use syn::{Expr, Ident, Lit, Pat, Token, parse_quote_spanned};
@@ -19,24 +26,33 @@ use syn::{Expr, Ident, Lit, Pat, Token, parse_quote_spanned};
 /// The test of an arm.
 #[derive(Default)]
 struct Test {
-    /// The comparison of the number; `None` if the arm takes every number.
+    /// The comparison of the numbers; `None` if the arm takes every number.
     holds: Option<TokenStream>,
-    /// The name that the arm binds the number to.
-    name: Option<syn::PatIdent>,
-    /// True if one of the arm's patterns matches numbers only.
-    number: bool,
+    /// The names that the arm binds the numbers to, each with its place in the tuple.
+    names: Vec<(usize, syn::PatIdent)>,
+    /// Places compared by a pattern that only numbers have.
+    numbers: BTreeSet<usize>,
+    /// All places that are compared.
+    compared: BTreeSet<usize>,
 }
 
 impl Rewrite {
-    /// Returns the chain of `if`s for a `match` whose patterns are numbers, ranges, names and `_` and whose last arm
-    /// takes the rest.
+    /// Returns the chain of `if`s for a `match` whose patterns are numbers, ranges, names and `_`, or tuples of these, and
+    /// whose last arm takes the rest.
     pub(super) fn compared(&self, m: &syn::ExprMatch, expect: Option<syn::Type>) -> Option<Expr> {
         if self.surely_host(&m.expr) || m.arms.iter().any(|a| !a.attrs.is_empty()) {
             return None;
         }
-        let tests: Vec<Test> = m.arms.iter().map(|a| test(&a.pat)).collect::<Option<_>>()?;
+        let places = places(&m.expr);
+        let tests: Vec<Test> = m.arms.iter().map(|a| row(&a.pat, places)).collect::<Option<_>>()?;
         let rest = m.arms.last().filter(|last| last.guard.is_none())?;
-        if !tests.iter().any(|t| t.number) || tests.last()?.holds.is_some() && !is_other_truth(m) {
+        let numbers = numbers(&tests)?;
+        if tests.last()?.holds.is_some() && !is_other_truth(m) {
+            return None;
+        }
+        // A guard copies what it names, and only numbers are known to allow that.
+        let guarded = m.arms.iter().zip(&tests).filter(|(a, _)| a.guard.is_some());
+        if places.is_some() && guarded.flat_map(|(_, t)| &t.names).any(|(place, _)| !numbers.contains(place)) {
             return None;
         }
         let mut arms = m.arms.iter().zip(&tests).rev();
@@ -51,31 +67,59 @@ impl Rewrite {
             Some(ty) => quote!(let value: #ty = #chain; value),
             None => chain,
         };
-        Some(self.on_number(&m.expr, &chain, m.match_token.span))
+        Some(self.on_numbers(&m.expr, &numbers, &chain, m.match_token.span))
     }
     /// Rewrites `matches!` of numbers.
     pub(super) fn tested(&self, m: &syn::Macro) -> Option<Expr> {
         let Matches { value, pattern, guard } = m.parse_body().ok()?;
-        let test = test(&pattern).filter(|t| t.number)?;
-        let holds = condition(&test, guard.as_ref(), pattern.span());
-        Some(self.on_number(&value, &holds, m.path.span()))
+        let test = [row(&pattern, places(&value))?];
+        let numbers = numbers(&test)?;
+        let holds = condition(&test[0], guard.as_ref(), pattern.span());
+        Some(self.on_numbers(&value, &numbers, &holds, m.path.span()))
     }
-    fn on_number(&self, value: &Expr, then: &TokenStream, span: Span) -> Expr {
+    fn on_numbers(&self, value: &Expr, numbers: &BTreeSet<usize>, then: &TokenStream, span: Span) -> Expr {
         let m = Span::mixed_site().located_at(span);
-        let (root, whole, number) = (self.at(m), whole(span), number(span));
-        parse_quote_spanned!(m=> match #value { #whole => {
+        let root = self.at(m);
+        let pattern = match places(value) {
+            None => whole(span, 0).to_token_stream(),
+            Some(places) => {
+                let wholes = (0..places).map(|place| whole(span, place));
+                quote_spanned!(m=> (#(#wholes,)*))
+            }
+        };
+        let numbers = numbers.iter().map(|&place| {
+            let (whole, number) = (whole(span, place), number(span, place));
+            quote_spanned!(m=> let #number = #whole.matched();)
+        });
+        parse_quote_spanned!(m=> match #value { #pattern => {
             #[allow(unused_imports, reason = "one of several matches may serve all")] use #root::Matched as _;
-            let #number = #whole.matched();
+            #(#numbers)*
             #then
         } })
     }
 }
 
-fn whole(at: Span) -> Ident {
-    Ident::new("__whole", Span::mixed_site().located_at(at))
+/// Number of elements of a tuple that is written as one.
+fn places(e: &Expr) -> Option<usize> {
+    match e {
+        Expr::Tuple(t) => Some(t.elems.len()),
+        Expr::Paren(p) => places(&p.expr),
+        Expr::Group(g) => places(&g.expr),
+        _ => None,
+    }
 }
-fn number(at: Span) -> Ident {
-    Ident::new("__number", Span::mixed_site().located_at(at))
+/// Places where numbers stand, if there are any, and nothing else is compared.
+fn numbers(tests: &[Test]) -> Option<BTreeSet<usize>> {
+    let numbers: BTreeSet<usize> = tests.iter().flat_map(|t| &t.numbers).copied().collect();
+    let compared = tests.iter().flat_map(|t| &t.compared).all(|place| numbers.contains(place));
+    (!numbers.is_empty() && compared).then_some(numbers)
+}
+
+fn whole(at: Span, place: usize) -> Ident {
+    Ident::new(&format!("__whole{place}"), Span::mixed_site().located_at(at))
+}
+fn number(at: Span, place: usize) -> Ident {
+    Ident::new(&format!("__number{place}"), Span::mixed_site().located_at(at))
 }
 
 /// The condition of an arm; with a guard, the number is bound to the arm's name.
@@ -99,22 +143,65 @@ fn side(test: &Test, body: &Expr, guarded: bool) -> TokenStream {
         (name, body) => quote!({ #name #body }),
     }
 }
-/// `let n = whole;`. In an arm with a guard, both guard and body have one, and either may leave it unused.
+/// `let n = whole;` for each name. In an arm with a guard, both guard and body have one, and either may leave it unused.
 fn named(test: &Test, guarded: bool) -> Option<TokenStream> {
-    let name = test.name.as_ref()?;
-    let (whole, m, ident) = (whole(name.span()), &name.mutability, &name.ident);
-    let quiet = guarded.then(|| quote!(#[allow(unused_variables, unused_mut, reason = "guard and body share a name")]));
-    Some(quote!(#quiet let #m #ident = #whole;))
+    let names = test.names.iter().map(|(place, name)| {
+        let (whole, m, ident) = (whole(name.span(), *place), &name.mutability, &name.ident);
+        let quiet =
+            guarded.then(|| quote!(#[allow(unused_variables, unused_mut, reason = "guard and body share a name")]));
+        quote!(#quiet let #m #ident = #whole;)
+    });
+    (!test.names.is_empty()).then(|| names.collect())
 }
 
-/// Returns the test of a pattern; `None` for a pattern of anything but numbers.
-fn test(p: &Pat) -> Option<Test> {
-    let (at, n) = (p.span(), number(p.span()));
-    let compared = |op: TokenStream, x: &Expr| quote_spanned!(at=> #n #op #x);
-    let number = |holds| Some(Test { holds: Some(holds), name: None, number: true });
+/// Returns the test of an arm on a number, or on a tuple of so many places; `None` for a pattern of anything else.
+fn row(p: &Pat, places: Option<usize>) -> Option<Test> {
+    let Some(places) = places else { return test(p, 0) };
     match p {
         Pat::Wild(_) => Some(Test::default()),
-        Pat::Paren(p) => test(&p.pat),
+        Pat::Paren(p) => row(&p.pat, Some(places)),
+        Pat::Or(or) => any(or.cases.iter().map(|case| row(case, Some(places))).collect::<Option<_>>()?, p.span()),
+        Pat::Tuple(t) if t.elems.len() == places => {
+            let elements = t.elems.iter().enumerate().map(|(place, p)| test(p, place));
+            let mut all = Test::default();
+            for one in elements.collect::<Option<Vec<Test>>>()? {
+                all.holds = match (all.holds, one.holds) {
+                    (Some(a), Some(b)) => Some(quote_spanned!(p.span()=> (#a) && (#b))),
+                    (a, b) => a.or(b),
+                };
+                all.names.extend(one.names);
+                all.numbers.extend(one.numbers);
+                all.compared.extend(one.compared);
+            }
+            Some(all)
+        }
+        _ => None,
+    }
+}
+
+/// One of several patterns.
+fn any(cases: Vec<Test>, at: Span) -> Option<Test> {
+    if cases.iter().any(|c| !c.names.is_empty()) {
+        return None;
+    }
+    // One that always holds makes the others superfluous.
+    let holds: Option<Vec<&TokenStream>> = cases.iter().map(|c| c.holds.as_ref()).collect();
+    let holds = holds.map(|all| quote_spanned!(at=> #((#all))||*));
+    let numbers = cases.iter().flat_map(|c| &c.numbers).copied().collect();
+    let compared = cases.iter().flat_map(|c| &c.compared).copied().collect();
+    Some(Test { holds, names: vec![], numbers, compared })
+}
+
+/// What a pattern asks of the number at a place; nothing for a pattern of other things.
+fn test(p: &Pat, place: usize) -> Option<Test> {
+    let (at, n) = (p.span(), number(p.span(), place));
+    let compared = |op: TokenStream, x: &Expr| quote_spanned!(at=> #n #op #x);
+    let here = || BTreeSet::from([place]);
+    let number = |holds| Some(Test { holds: Some(holds), names: vec![], numbers: here(), compared: here() });
+    let constant = |holds| Some(Test { holds: Some(holds), compared: here(), ..Test::default() });
+    match p {
+        Pat::Wild(_) => Some(Test::default()),
+        Pat::Paren(p) => test(&p.pat, place),
         Pat::Lit(l) if matches!(l.lit, Lit::Int(_) | Lit::Float(_) | Lit::Bool(_)) => {
             number(compared(quote_spanned!(at=> ==), &Expr::Lit(l.clone())))
         }
@@ -136,31 +223,21 @@ fn test(p: &Pat) -> Option<Test> {
                 (start, end) => number(start.or(end)?),
             }
         }
-        Pat::Or(or) => {
-            let cases: Vec<Test> = or.cases.iter().map(test).collect::<Option<_>>()?;
-            if cases.iter().any(|c| c.name.is_some()) {
-                return None;
-            }
-            let any = cases.iter().any(|c| c.number);
-            // An alternative that always matches makes the others superfluous.
-            let holds: Option<Vec<&TokenStream>> = cases.iter().map(|c| c.holds.as_ref()).collect();
-            let holds = holds.map(|all| quote_spanned!(at=> #((#all))||*));
-            Some(Test { holds, name: None, number: any })
-        }
+        Pat::Or(or) => any(or.cases.iter().map(|case| test(case, place)).collect::<Option<_>>()?, at),
         Pat::Ident(p) if p.by_ref.is_none() => {
             // By Rust's convention, a name in capitals is a constant.
             if p.ident.to_string().starts_with(|c: char| c.is_ascii_uppercase()) {
-                let constant = &p.ident;
-                return Some(Test { holds: Some(quote_spanned!(at=> #n == #constant)), ..Test::default() });
+                let name = &p.ident;
+                return constant(quote_spanned!(at=> #n == #name));
             }
-            let mut inner = p.subpat.as_ref().map_or_else(|| Some(Test::default()), |(_, inner)| test(inner))?;
-            if inner.name.is_some() {
+            let mut inner = p.subpat.as_ref().map_or_else(|| Some(Test::default()), |(_, inner)| test(inner, place))?;
+            if !inner.names.is_empty() {
                 return None;
             }
-            inner.name = Some(syn::PatIdent { subpat: None, ..p.clone() });
+            inner.names.push((place, syn::PatIdent { subpat: None, ..p.clone() }));
             Some(inner)
         }
-        Pat::Path(c) => Some(Test { holds: Some(quote_spanned!(at=> #n == #c)), ..Test::default() }),
+        Pat::Path(c) => constant(quote_spanned!(at=> #n == #c)),
         _ => None,
     }
 }

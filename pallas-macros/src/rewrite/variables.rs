@@ -83,6 +83,7 @@ impl Rewrite {
             Expr::Paren(p) => self.surely_host(&p.expr),
             Expr::Unary(u) => self.surely_host(&u.expr),
             Expr::Binary(b) => self.surely_host(&b.left) && self.surely_host(&b.right),
+            Expr::Tuple(t) => t.elems.iter().all(|e| self.surely_host(e)),
             Expr::Path(p) => p.path.get_ident().is_some_and(|i| {
                 self.host.contains(&i.to_string()) && self.vars.iter().filter(|v| i == &v.name).count() < 2
             }),

@@ -61,8 +61,8 @@ impl Compiled {
     pub fn new(kernel: Kernel) -> Result<Compiled> {
         if let Err(violation) = pallas_ir::verify(&kernel) {
             let help = "kernels of `#[kernel]` and of `Builder` keep these rules; see `pallas_ir::verify`";
-            let diag = Diag::new("invalid", At::Op, violation.to_string(), help);
-            return Err(Error::kernel(&kernel.name, Loc::NONE, "", diag));
+            let diag = Diag::new("invalid", At::Op, format!("{}: {}", violation.entity, violation.message), help);
+            return Err(Error::kernel(&kernel.name, violation.loc, "", diag));
         }
         Ok(Compiled::of_trace(kernel))
     }

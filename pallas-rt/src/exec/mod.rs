@@ -30,6 +30,39 @@
 //! # Ok::<(), pallas_rt::Error>(())
 //! ```
 //!
+//! [`ir::kernel`](pallas_ir::kernel) is the grammar; `explain` prints kernels in it. The same kernel by `Builder`:
+//!
+//! ```
+//! use pallas_rt::exec::Compiled;
+//! use pallas_rt::ir::*;
+//!
+//! let mut b = Builder::new("double");
+//! b.dim("N", None);
+//! let extent = Dim::name("N").cdiv(&Dim::from(8usize));
+//! b.kernel_mut().grid.push(Axis { extent, semantics: Semantics::Parallel });
+//! let [x, out] = [
+//!     ("x", OperandKind::Input),
+//!     ("out", OperandKind::Output { empty: Literal::new(DType::F32, 0.0), alias: None }),
+//! ]
+//! .map(|(name, kind)| {
+//!     // The index map: program i sees block i.
+//!     let i = b.begin(&[Type::scalar(DType::I32)]);
+//!     let map = Some(b.end(&i));
+//!     let (dims, block) = (vec![Dim::name("N")], vec![BlockDim::Blocked(8)]);
+//!     b.operand(Operand { name: name.into(), kind, dtype: DType::F32, dims, block, map, fill: None, buffered: None })
+//! });
+//! let view = View::whole(&[8]);
+//! let load = Op::Load { from: x, view: view.clone(), masked: false };
+//! let tile = b.emit(load, &[], Loc::NONE).expect("a whole block");
+//! let sum = b.emit(Op::Scalar(ScalarOp::Add), &[tile, tile], Loc::NONE).expect("equal types");
+//! b.effect(Op::Store { to: out, view, masked: false }, &[sum], Loc::NONE).expect("a whole block");
+//! let double = Compiled::new(b.finish())?;
+//! # let client = pallas_rt::Client::cpu();
+//! # let x = client.array(&[1.0f32, 2.0, 3.0], &[3])?;
+//! # assert_eq!(double.launch(&client, &[3], [x.into()])?[0].to_vec::<f32>()?, [2.0, 4.0, 6.0]);
+//! # Ok::<(), pallas_rt::Error>(())
+//! ```
+//!
 //! - `compiled`: a kernel and its compiled form for each kind of device;
 //! - `donate`: outputs in the memory of donated inputs;
 //! - `run`: one launch;

@@ -91,6 +91,16 @@ fn repeated_launches_allocate_nothing_and_see_their_own_operands() {
 }
 
 #[test]
+fn a_kernel_that_is_not_well_formed_is_named_once() {
+    let wrong: Kernel = SUM.replace("add %6, %7", "add %6").parse().expect("it is tile IR");
+    let error = Compiled::new(wrong).expect_err("an addition takes two").to_string();
+    assert!(
+        error.starts_with("kernel `sum`: %8: f32[16,16] = add %6: `add` takes 2 operands, found 1; help: "),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_donated_array_gives_its_memory_unless_it_is_shared() {
     let client = Client::cpu();
     let sum = SUM.parse().map(Compiled::new).expect("it is tile IR").expect("it is well formed");

@@ -190,9 +190,9 @@ impl Machine {
                     if legal.end == 0 { "none".to_string() } else { format!("0..{}", legal.end) }
                 );
                 let help = match block {
-                    BlockDim::Element { low, .. } if low > 0 => format!(
-                        "offsets count from the first place a block may begin at, {low} elements before the array: \
-                         its element 0 is at offset {low}"
+                    BlockDim::Element { size, low, high } => format!(
+                        "`Element({size}, {low}, {high})`: offset 0 is {low} before the array's first element, and a \
+                         block ends at most {high} after its last one"
                     ),
                     _ => "clamp it with `min`, or check the grid".to_string(),
                 };
@@ -334,8 +334,8 @@ impl Machine {
         );
         let memory = &self.memory[to.index()];
         let hint = if memory.unwritten[at] && memory.readers[at].contains(&self.lane) {
-            "the element was read before this program stored to it; what other programs of a parallel axis store is not \
-             there to be read: sum along an `arbitrary` axis"
+            "the element was read before this program stored to it: sum along an `arbitrary` axis that the output's \
+             index map leaves out, and begin where `program_id` of that axis is 0"
         } else {
             "declare `fill = ..` beside the operand's spec, mask with `select(x.valid(axis), ..)`, or store to scratch first"
         };

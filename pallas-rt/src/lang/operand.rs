@@ -106,7 +106,7 @@ takes_integers! { i8 u8 i16 u16 i32 u32 i64 u64 }
 #[diagnostic::on_unimplemented(
     message = "elements of `{T}` and `{Self}` can't be combined",
     label = "expected `{T}` elements or a number that fits them, found `{Self}`",
-    note = "beside floats write a float literal (`2.0`), beside integers one without a point (`2`)"
+    note = "beside floats write a float literal (`2.0`) or `n as f32`, beside integers one without a point (`2`)"
 )]
 pub trait HostOperand<T>: Copy {
     #[doc(hidden)]
@@ -133,7 +133,7 @@ pub(crate) fn host_constant<T: Elem, L: Host>(x: L) -> Handle {
 #[diagnostic::on_unimplemented(
     message = "elements of `{T}` and `{Self}` can't be combined",
     label = "expected `{T}` elements or a number that fits them, found `{Self}`",
-    note = "beside floats write a float literal (`2.0`), beside integers one without a point (`2`)",
+    note = "beside floats write a float literal (`2.0`) or `n as f32`, beside integers one without a point (`2`)",
     note = "cast a tile or scalar to the other's elements: `x.cast::<{T}>()`"
 )]
 pub trait Choice<T: Elem>: Copy {

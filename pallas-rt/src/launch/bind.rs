@@ -3,7 +3,7 @@ use super::spec::{Argument, BlockDim, Kind, Operand, Site, Spec};
 use crate::device::{Geometry, inputs};
 use crate::exec::Arrays;
 use crate::{Array, Error, Result};
-use pallas_ir::{At, Diag, Dim, Kernel, Literal, MAX_RANK};
+use pallas_ir::{At, DType, Diag, Dim, Kernel, Literal, MAX_RANK};
 use std::collections::BTreeMap;
 
 /// A dimension's size and the operand that bound it.
@@ -100,6 +100,8 @@ fn sizes(site: &Site<'_>, spec: &Spec, arguments: &[Option<&Argument>]) -> Resul
             return fault("buffered", message, "1: fetched when it is needed; 2, 3: one or two steps ahead");
         }
         values.check_blocks(operand, shape)?;
+        check_number(operand, "fill", operand.fill)?;
+        check_number(operand, "empty", operand.empty)?;
     }
     let mut grid = vec![];
     for (axis, extent) in spec.grid.iter().enumerate() {
@@ -117,6 +119,20 @@ fn sizes(site: &Site<'_>, spec: &Spec, arguments: &[Option<&Argument>]) -> Resul
     // Tracing declares dimensions in the order of their names.
     let geometry = Geometry::new(sizes.values().copied().collect(), grid, spec.semantics.iter().copied(), shapes)?;
     Ok(Sizes { sizes, statics, geometry })
+}
+
+/// Refuses a finite `fill` or `empty` that no element is. Infinities stand for an integer's lowest and highest value, and a
+/// float is rounded.
+fn check_number(operand: &Operand, option: &str, number: Option<f64>) -> Result<(), Diag> {
+    let dtype = operand.dtype;
+    let Some(x) = number.filter(|x| !x.is_infinite() && !dtype.is_float()) else { return Ok(()) };
+    let literal = Literal::new(dtype, x);
+    let value = if dtype == DType::U64 { literal.bits as f64 } else { literal.as_f64() };
+    if value == x {
+        return Ok(());
+    }
+    let message = format!("`{option} = {x}` of `{}`: there is no such {dtype}", operand.name);
+    fault("literal", message, "write a number that its elements can be; infinities are the lowest and the highest")
 }
 
 /// Holds an array against its operand's declaration and binds the names it names.
@@ -156,7 +172,7 @@ impl Values<'_> {
         let unbound = |name: &String| !self.0.iter().any(|(bound, _)| bound == name);
         let unbound: Vec<String> = dim.names().into_iter().filter(unbound).collect();
         let message = format!("dimension `{}` of {what} is bound by no operand", unbound.join("`, `"));
-        fault("unbound", message, "give it at the call: a parameter `#[dim] N: usize`")
+        fault("unbound", message, &format!("give it at the call: a parameter `#[dim] {}: usize`", unbound.join("`, `")))
     }
 
     /// The shape of the array for an operand.

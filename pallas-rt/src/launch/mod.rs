@@ -33,7 +33,7 @@ use crate::lang::context;
 use crate::{Array, Client, DeviceKind, Error, Result};
 use pallas_ir::{At, Diag, Loc};
 use scope::{Purpose, Scope};
-use spec::{Argument, Body, Declared, Frame, Maps, Site};
+use spec::{Argument, Body, Declared, Frame, Kind, Maps, Site};
 use std::any::TypeId;
 use std::sync::Arc;
 
@@ -81,7 +81,11 @@ fn instance(
         Argument::Array(array, _) => Some(array),
         Argument::Param(_) => None,
     });
-    let client = client_of(site.name, arrays, &scope)?;
+    let what = |at: usize| {
+        let operand = spec.operands.iter().filter(|o| matches!(o.kind, Kind::Input | Kind::Prefetch)).nth(at);
+        format!("`{}` of kernel `{}`, called at {},", operand.map_or("", |o| o.name), site.name, site.called)
+    };
+    let client = client_of(arrays, what, &scope)?;
     let (sizes, compiled) = match warm::recall(site, &arguments, instance) {
         Some(known) => known,
         None => {
@@ -132,12 +136,16 @@ fn execute(
 }
 
 /// Returns the client of a call's arrays, which must be one, and equal to the chosen one if there is one; without
-/// arrays the chosen one, else the process's default.
-fn client_of<'a>(kernel: &str, arrays: impl Iterator<Item = &'a Array>, scope: &Scope) -> Result<Client> {
+/// arrays the chosen one, else the process's default. `what` names the array at a position in an error.
+fn client_of<'a>(
+    arrays: impl Iterator<Item = &'a Array>,
+    what: impl Fn(usize) -> String,
+    scope: &Scope,
+) -> Result<Client> {
     let mut client = scope.client.clone();
-    for array in arrays {
+    for (at, array) in arrays.enumerate() {
         match &client {
-            Some(client) => array.check_client(client, || format!("an operand of kernel `{kernel}`"))?,
+            Some(client) => array.check_client(client, || what(at))?,
             None => client = Some(array.client().clone()),
         }
     }

@@ -118,7 +118,11 @@ pub fn tune<F: Fn(usize) -> Result<()>>(candidates: Candidates<'_>, run: &F) -> 
 }
 
 fn choose(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instance: TypeId) -> Result<usize> {
-    let client = client_of(candidates.name, candidates.arrays.iter().copied(), &scope::current())?;
+    let client = client_of(
+        candidates.arrays.iter().copied(),
+        |_| format!("an operand of kernel `{}`", candidates.name),
+        &scope::current(),
+    )?;
     let same = |(call, tuning): &(Call, Arc<Tuning>)| call.is(candidates, &client).then(|| tuning.clone());
     let tuning = match RECENT.with(|recent| recent.find(instance, same)) {
         Some(tuning) => tuning,

@@ -50,6 +50,40 @@ fn double_literals_keep_their_digits() {
     }
 }
 
+#[kernel(grid = (cdiv(N, 4)))]
+fn filled<E: Number>(
+    #[block([N] => [4], |i| (i,), fill = fill)] x: In<E>,
+    #[block([N] => [4], |i| (i,), empty = empty)] out: Out<E>,
+    #[fixed] fill: f64,
+    #[fixed] empty: f64,
+) {
+    out.store(x.load() + x.load().max(0));
+}
+
+#[test]
+fn a_fill_that_no_element_is_is_refused() {
+    for client in [Client::interpreter(), Client::cpu()] {
+        fn refused<E: Number>(client: &Client, fill: f64, empty: f64, expected: &str) {
+            let x = client.zeros(E::DTYPE, &[3]).expect("it fits");
+            let error = filled::<E>(&x, fill, empty).expect_err("there is no such element");
+            assert!(error.to_string().contains(expected), "{error}; expected: {expected}");
+            assert_eq!(error.code(), "literal");
+        }
+        refused::<i32>(&client, 0.5, 0.0, "`fill = 0.5` of `x`: there is no such i32; help: ");
+        refused::<u32>(&client, -1.0, 0.0, "`fill = -1` of `x`: there is no such u32");
+        refused::<u8>(&client, 0.0, 256.0, "`empty = 256` of `out`: there is no such u8");
+        refused::<i64>(&client, f64::NAN, 0.0, "`fill = NaN` of `x`: there is no such i64");
+        let x = client.array(&[250u8; 3], &[3]).expect("it fits");
+        let y = filled::<u8>(&x, f64::NEG_INFINITY, 255.0).and_then(|y| y.to_vec::<u8>()).expect("it is an element");
+        assert_eq!(y, [244; 3]);
+        let x = client.array(&[1u64; 3], &[3]).expect("it fits");
+        let y = filled::<u64>(&x, 0.0, u64::MAX as f64).and_then(|y| y.to_vec::<u64>()).expect("it is an element");
+        assert_eq!(y, [2; 3]);
+        let x = client.array(&[1.0f32; 3], &[3]).expect("it fits");
+        assert!(filled::<f32>(&x, 0.1, f64::NAN).is_ok());
+    }
+}
+
 /// Products of 16-bit floats are summed in f32, of 8-bit integers in i32.
 #[kernel(grid = (1))]
 fn accumulates<E: Float>(

@@ -84,6 +84,92 @@ fn arms_are_tried_in_order() {
     }
 }
 
+/// Tuples: literals, ranges, alternatives, names, guards, a host number beside run-time ones.
+#[kernel(grid = (1))]
+fn pairs(
+    #[block([N] => [N], |_i| (0,))] x: In<f32>,
+    #[block([N] => [N], |_i| (0,))] out: Out<f32>,
+    a: i32,
+    b: i32,
+    #[fixed] mode: usize,
+) {
+    let mut t = x.load();
+    let value = match (a, b - 1, mode) {
+        (0, 0, _) => scalar(1),
+        (1, 2..=3, 0) | (2, _, 1) => {
+            t = t * 2.0;
+            a + 10
+        }
+        (n, 5, _) if n > 3 => n * b,
+        (n, m, 1) => n - m,
+        _ => scalar(-1),
+    };
+    if matches!((a, b), (2 | 3, 4..)) {
+        t += 0.5;
+    }
+    out.store(t + value.cast::<f32>() * 100.0);
+}
+
+fn plain_pairs(x: f32, a: i32, b: i32, mode: usize) -> f32 {
+    let mut t = x;
+    let value = match (a, b - 1, mode) {
+        (0, 0, _) => 1,
+        (1, 2..=3, 0) | (2, _, 1) => {
+            t *= 2.0;
+            a + 10
+        }
+        (n, 5, _) if n > 3 => n * b,
+        (n, m, 1) => n - m,
+        _ => -1,
+    };
+    if matches!((a, b), (2 | 3, 4..)) {
+        t += 0.5;
+    }
+    t + value as f32 * 100.0
+}
+
+#[test]
+fn tuples_of_numbers_are_compared_element_by_element() {
+    for (a, b, mode) in (-1..6).flat_map(|a| (0..8).flat_map(move |b| [(a, b, 0), (a, b, 1)])) {
+        let found = both([1.0, 2.0], |x| pairs(x, a, b, mode));
+        assert_eq!(found, [1.0, 2.0].map(|x| plain_pairs(x, a, b, mode)), "{a} {b} {mode}");
+    }
+}
+
+/// Tuples of host values, some of them no numbers, have Rust's own semantics.
+#[kernel(grid = (1))]
+fn host_pairs(
+    #[block([N] => [N], |_i| (0,))] x: In<f32>,
+    #[block([N] => [N], |_i| (0,))] out: Out<f32>,
+    #[fixed] mode: Option<usize>,
+) {
+    let mut sum = 0;
+    for pair in [(1usize, "one"), (2, "two"), (3, "three")] {
+        sum += match pair {
+            (1, _) => 1,
+            (n, "two") => n * 10,
+            (n, text) => n * 100 + text.len(),
+        };
+        let text = String::from(pair.1);
+        let text = match (pair.0, text) {
+            (1, text) => text + "!",
+            (_, text) => text,
+        };
+        sum += match (text.len(), pair.0, mode) {
+            (4, 1, Some(_)) => 1000,
+            (5, 3, None) => 2000,
+            _ => 0,
+        };
+    }
+    out.store(x.load() + sum as f32);
+}
+
+#[test]
+fn tuples_of_the_host_are_its_own() {
+    assert_eq!(both([0.0], |x| host_pairs(x, Some(0))), [1326.0]);
+    assert_eq!(both([0.0], |x| host_pairs(x, None)), [2326.0]);
+}
+
 /// Host numbers, references and values that are no numbers have Rust's own semantics.
 #[kernel(grid = (1))]
 fn host(

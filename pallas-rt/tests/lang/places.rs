@@ -239,3 +239,37 @@ fn an_error_names_the_call() {
 fn narrowed(#[block([N] => [N], |_i| (0,))] x: In<f32>, #[block([N] => [N], |_i| (0,))] out: Out<f32>) {
     out.store((x.load().cast::<i8>() + 300).cast());
 }
+
+/// Wrong: the sum is begun by the first row alone.
+#[kernel(grid = (R, cdiv(C, 4)), semantics = (arbitrary, arbitrary))]
+fn begun_once(
+    #[block([R, C] => [_, 4], |r, j| (r, j), fill = 0.0)] x: In<f32>,
+    #[block([R] => [1], |r, _| (r,))] out: Out<f32>,
+) {
+    if program_id(0) == 0 {
+        out.fill(0.0);
+    }
+    out.store(out.load() + x.load().sum(0));
+}
+/// Wrong: the last block ends three elements after the array.
+#[kernel(grid = (cdiv(N, 4)))]
+fn padded(
+    #[block([N] => [Element(6, 1, 0)], |i| (element(i * 4),), fill = 0.0)] x: In<f32>,
+    #[block([N] => [4], |i| (i,))] out: Out<f32>,
+) {
+    out.store(x.at(ds(0, 4)).load() + x.at(ds(2, 4)).load());
+}
+
+#[test]
+fn a_hint_says_what_to_change() {
+    let client = Client::interpreter();
+    let x = client.array(&[1.0f32; 6], &[2, 3]).expect("it fits");
+    let message = begun_once(&x).expect_err("the second row's sum is undefined").to_string();
+    assert!(message.contains("begin where `program_id` of that axis is 0"), "{message}");
+    let x = client.array(&[1.0f32; 6], &[6]).expect("it fits");
+    let message = padded(&x).expect_err("there is no such block").to_string();
+    assert!(
+        message.contains("`Element(6, 1, 0)`: offset 0 is 1 before") && message.contains("at most 0 after"),
+        "{message}"
+    );
+}
