@@ -3,7 +3,7 @@
 use crate::device;
 use crate::interp::Data;
 use crate::{Array, Error, Result};
-use pallas_ir::{At, DType, Diag, Kernel, Loc, Op, OperandId};
+use pallas_ir::{At, DType, Diag, Kernel, Literal, Loc, Op, OperandId};
 
 /// Largest relative difference that counts as agreement, in units of the element type's precision.
 const TOLERANCE: f64 = 1024.0;
@@ -17,8 +17,8 @@ pub(super) fn compare(kernel: &Kernel, reference: &[Array], outputs: &[Array]) -
     for (((index, operand), want), got) in names.zip(reference).zip(outputs) {
         let (shape, want) = (want.shape(), Data::from_bytes(operand.dtype, &want.to_bytes()?));
         let got = Data::from_bytes(operand.dtype, &got.to_bytes()?);
-        let values = (0..want.len()).map(|i| (want.get(i).as_f64(), got.get(i).as_f64()));
-        let Some((i, (a, b))) = values.enumerate().find(|(_, (a, b))| !agree(operand.dtype, *a, *b)) else { continue };
+        let values = (0..want.len()).map(|i| (want.get(i), got.get(i)));
+        let Some((i, (a, b))) = values.enumerate().find(|(_, (a, b))| !agree(*a, *b)) else { continue };
         let element = crate::interp::datum::unflatten(i, shape);
         let block: Vec<usize> = element.iter().zip(&operand.block).map(|(i, b)| i / b.size().max(1)).collect();
         let message =
@@ -30,13 +30,13 @@ pub(super) fn compare(kernel: &Kernel, reference: &[Array], outputs: &[Array]) -
     Ok(())
 }
 
-fn agree(dtype: DType, a: f64, b: f64) -> bool {
-    let epsilon = match dtype {
+/// Returns true if two elements of one type are equal, or floats that differ by rounding.
+fn agree(a: Literal, b: Literal) -> bool {
+    let epsilon = match a.dtype {
         DType::F64 => f64::EPSILON,
         DType::F16 => 2f64.powi(-11),
         DType::Bf16 => 2f64.powi(-8),
         DType::F32 => f64::from(f32::EPSILON),
-        // Integers and truth values that differ do so by 1.
         DType::I8
         | DType::U8
         | DType::I16
@@ -45,8 +45,9 @@ fn agree(dtype: DType, a: f64, b: f64) -> bool {
         | DType::U32
         | DType::I64
         | DType::U64
-        | DType::Bool => f64::from(f32::EPSILON),
+        | DType::Bool => return a == b,
     };
+    let (a, b) = (a.as_f64(), b.as_f64());
     a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= TOLERANCE * epsilon * (1.0 + a.abs())
 }
 
@@ -54,4 +55,20 @@ fn last_store(kernel: &Kernel, output: OperandId) -> Loc {
     let mut stores = kernel.insts.iter().zip(&kernel.locs).rev();
     let last = stores.find(|(inst, _)| matches!(&inst.op, Op::Store { to, .. } if *to == output));
     last.map_or(Loc::NONE, |(_, loc)| *loc)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_agree_if_they_are_equal_and_floats_up_to_rounding() {
+        let agreed = |dtype, a: f64, b: f64| agree(Literal::new(dtype, a), Literal::new(dtype, b));
+        assert!(!agreed(DType::I32, 1e7, 1e7 + 1.0), "a large integer is exact");
+        assert!(agreed(DType::I32, 1e7, 1e7));
+        let [a, b] = [1 << 60, (1 << 60) + 1].map(|n| Literal::int(DType::I64, n));
+        assert!(!agree(a, b), "no double tells them apart");
+        assert!(agreed(DType::F32, 1e7, 1e7 + 1.0) && agreed(DType::F32, 0.0, -0.0));
+        assert!(agreed(DType::F32, f64::NAN, f64::NAN) && !agreed(DType::F32, 1.0, 1.1));
+    }
 }
