@@ -1,6 +1,7 @@
 //! Law: a random kernel over the whole registry gives the same result as plain Rust, as traced and as lowered tile IR,
 //! on the CPU and, without 64-bit types, on a GPU. Kernels have control flow, ragged edges, blocks selected by a table,
-//! windows at run-time positions, two operands with the same array, and an output that aliases an input.
+//! windows at run-time positions, two operands with the same array, and an output that aliases an input, whose blocks
+//! are scattered.
 //!
 //! A kernel is determined by a seed: [`flow`] draws its control flow, [`draw`] its operations, [`shapes`] combinations
 //! of operations that move elements, and [`memory`] loads in the body. Each value has a bound on the difference between
@@ -60,13 +61,13 @@ fn random(
     #[block([M, K] => [2, 6], |i, j| (i, j), fill = 0.5)] a: In<f32>,
     #[block([M, K] => [2, 6], |i, j| (i, j), fill = 3)] n: In<i32>,
     #[prefetch([P, Q])] table: Prefetch<i32>,
-    #[block([L, R] => [4, 8], |i, j| (table.at((i, j)), min(j, cdiv(R, 8) - 1)), fill = 0.25)] far: In<f32>,
-    #[block([L, R] => [_, 8], |i, j| (table.at((i, j)), 0))] bare: In<i32>,
+    #[block([L, R] => [4, 8], |i, j| (table.at((i, j + 1)), min(j, cdiv(R, 8) - 1)), fill = 0.25)] far: In<f32>,
+    #[block([L, R] => [_, 8], |i, j| (table.at((i, j + 1)), 0))] bare: In<i32>,
     #[block([M, K] => [2, 6], |i, j| (i, cdiv(K, 6) - 1 - j), fill = 0.5)] twin: In<f32>,
-    #[block([M, K] => [2, 6], |i, j| (i, j), fill = 1)] old: In<i32>,
+    #[block([M, K] => [2, 6], |i, j| (table.at((i, 0)), j), fill = 1)] old: In<i32>,
     #[block([M, K] => [2, 6], |i, j| (i, j))] floats: Out<f32>,
     #[block([M, K] => [2, 6], |i, j| (i, j))] ints: Out<i32>,
-    #[block([M, K] => [2, 6], |i, j| (i, j), alias = old)] new: Out<i32>,
+    #[block([M, K] => [2, 6], |i, j| (table.at((i, 0)), j), alias = old)] new: Out<i32>,
     #[scratch([2, 6])] memo: Scratch<i32>,
     #[scratch([4, 8])] shelf: Scratch<f32>,
     rounds: i32,
@@ -103,7 +104,8 @@ struct Inputs {
     far: [usize; 2],
     far_floats: Vec<f32>,
     far_ints: Vec<i32>,
-    /// An entry for each program, and what stands behind them.
+    /// For each row of programs: the row of blocks of `old` it changes, an entry for each program, and what stands behind
+    /// them.
     entries: [usize; 2],
     table: Vec<i32>,
 }
@@ -119,9 +121,15 @@ fn inputs(seed: u64) -> Inputs {
     let (near_ints, far_ints) = (ints(shape), ints(far));
     let grid = grid(shape);
     // Steps that are fetched ahead read entries behind the last one; nothing may come of it.
-    let entries = [grid[0], grid[1] + 2];
+    let entries = [grid[0], 1 + grid[1] + 2];
     let blocks = far[0].div_ceil(4);
-    let entry = |i: usize| if i % entries[1] < grid[1] { dice.below(blocks) as i32 } else { dice.pick(&[-9, 1 << 20]) };
+    // Each row of blocks once, from any one on.
+    let first = dice.below(grid[0]);
+    let entry = |i: usize| match [i / entries[1], i % entries[1]] {
+        [row, 0] => ((first + row) % grid[0]) as i32,
+        [_, column] if column <= grid[1] => dice.below(blocks) as i32,
+        _ => dice.pick(&[-9, 1 << 20]),
+    };
     let table = (0..entries[0] * entries[1]).map(entry).collect();
     Inputs { shape, floats: near_floats, ints: near_ints, far, far_floats, far_ints, entries, table }
 }
