@@ -146,7 +146,7 @@ fn hostile_tokens_give_tokens() {
     seeds.iter().for_each(|(.., a, i)| [a, i].into_iter().for_each(|t| leaves(t.clone(), &mut words)));
     let wanted = std::env::var("PALLAS_MUTATIONS").map_or(FEW, |n| n.parse().expect("a number"));
     let mut random = Random { state: 0x9e37_79b9_7f4a_7c15, words };
-    let (mut failed, mut expanded) = (std::collections::BTreeMap::new(), 0);
+    let (mut failed, mut checked, mut expanded) = (std::collections::BTreeMap::new(), 0, 0);
     for n in 0..wanted {
         let (attrs, items, attr, item) = &seeds[n % seeds.len()];
         let (mut a, mut i) = (attr.clone(), item.clone());
@@ -159,6 +159,8 @@ fn hostile_tokens_give_tokens() {
             }
         }
         let (text, start) = (format!("#[kernel({a})] {i}"), std::time::Instant::now());
+        // All functions are checked, whatever is wrong with them.
+        checked += usize::from(syn::parse2::<syn::ItemFn>(i.clone()).is_ok());
         // The output is tokens that rustc can read: at least an error.
         let said = match std::panic::catch_unwind(|| kernel_tokens(a, i).to_string()) {
             Err(e) => Some(e.downcast_ref::<String>().cloned().unwrap_or_default()),
@@ -172,8 +174,10 @@ fn hostile_tokens_give_tokens() {
         let said = said.or_else(|| (start.elapsed() > LONGEST).then(|| "it hangs".into()));
         said.map(|said| failed.entry(said).or_insert(text));
     }
-    println!("hostile tokens: {wanted} mutations, {expanded} without an error, {} failures", failed.len());
+    let failures = failed.len();
+    println!("hostile tokens: {wanted} mutations, {checked} checked, {expanded} without an error, {failures} failures");
     assert!(failed.is_empty(), "{failed:#?}");
+    assert!(checked * 10 > wanted * 3, "three in ten reach the checks: {checked} of {wanted}");
     assert!(expanded * 30 > wanted, "one in thirty is still a kernel: {expanded} of {wanted}");
 }
 

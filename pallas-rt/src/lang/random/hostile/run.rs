@@ -46,6 +46,7 @@ pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
     verify_lowered(&lowered).unwrap_or_else(|e| panic!("lowering: {e}"));
     let executable = cpu::Executable::compile(Arc::new(kernel.clone()), Arc::new(lowered.clone()));
     let _ = executable.without_code();
+    let _ = crate::wgsl::emit(&lowered, 1, &crate::target::Target::webgpu(), 0);
     let sizes: Vec<i64> = kernel.dims.iter().map(|d| d.size.unwrap_or(1 + dice.below(7) as i64)).collect();
     let Some(shapes) = shapes(kernel, &sizes) else { return Ran::Large };
     let (Some(grid), Some(parallel)) = (grid(kernel, &sizes), grid(&lowered, &sizes)) else { return Ran::Large };
