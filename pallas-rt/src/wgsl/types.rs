@@ -1,6 +1,7 @@
 //! Element types as WGSL sees them: what is computed with, how narrow types are rounded, packed and unpacked.
 #![warn(clippy::wildcard_enum_match_arm)]
 use pallas_ir::{DType, ScalarOp};
+use std::collections::BTreeSet;
 
 /// The WGSL type that elements are computed in.
 pub(super) fn name(dtype: DType) -> &'static str {
@@ -156,9 +157,34 @@ const HELPERS: [(&str, &str); 6] = [
     ("is_nan_bits", "fn is_nan_bits(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }\n"),
 ];
 
+/// The functions `powi_<type>_<exponent>` that a module calls: repeated squaring, as in the interpreter. Without loops, since
+/// drivers limit their iterations.
+fn powers(module: &str) -> String {
+    let called: BTreeSet<&str> =
+        module.split("powi_").skip(1).filter_map(|rest| Some(rest.split_once('(')?.0)).collect();
+    let function = |call: &&str| {
+        let (name_of, exponent) = call.split_once('_')?;
+        let (dtype, mut left): (DType, u32) = (name_of.parse().ok()?, exponent.parse().ok()?);
+        let ty = name(dtype);
+        let product = |a: &str, b: &str| wrap(dtype, &format!("({a} * {b})"));
+        let mut text = format!("fn powi_{call}(x: {ty}) -> {ty} {{\n    var y = {ty}(1);\n    var s = x;\n");
+        while left > 0 {
+            if left & 1 == 1 {
+                text += &format!("    y = {};\n", product("y", "s"));
+            }
+            left >>= 1;
+            if left > 0 {
+                text += &format!("    s = {};\n", product("s", "s"));
+            }
+        }
+        Some(text + "    return y;\n}\n")
+    };
+    called.iter().filter_map(function).collect()
+}
+
 /// Those of the functions that a module calls.
 pub(super) fn helpers(module: &str) -> String {
-    HELPERS.iter().fold(String::new(), |mut called, (name, text)| {
+    HELPERS.iter().fold(powers(module), |mut called, (name, text)| {
         let call = format!("{name}(");
         if module.contains(&call) || called.contains(&call) {
             called += text;

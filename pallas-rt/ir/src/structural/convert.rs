@@ -120,5 +120,5 @@ elementwise!(Powi "powi" exponent |op| Access::Powi(op.exponent), |_, from| {
     Ok(from)
 }, |op, x, dx| {
     let n = op.exponent;
-    (n != 0).then(|| dx * x.apply(Powi { exponent: n - 1 }, &[x]) * f64::from(n))
-}, |_, _, _| None, |_, from| Some(from.below(7) as i32 - 3), [(Powi { exponent: 3 }, &[DType::F32] as &'static [DType]), (Powi { exponent: -2 }, &[DType::F32])]);
+    (n != 0).then(|| dx * x.apply(Powi { exponent: n.saturating_sub(1) }, &[x]) * f64::from(n))
+}, |_, _, _| None, |_, from| Some(from.below(11) as i32 - 5), [(Powi { exponent: 3 }, &[DType::F32] as &'static [DType]), (Powi { exponent: -2 }, &[DType::F32])]);

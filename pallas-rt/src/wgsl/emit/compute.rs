@@ -71,10 +71,11 @@ impl Emit<'_> {
             Access::Bitcast => unpack(to, &pack(from, x)),
             Access::Powi(exponent) => {
                 let one = format!("{}(1)", name(to));
-                let power = (0..exponent.unsigned_abs()).fold(String::new(), |p, _| {
-                    if p.is_empty() { x.to_string() } else { wrap(to, &format!("({p} * {x})")) }
-                });
-                let power = if power.is_empty() { one.clone() } else { power };
+                let power = match exponent.unsigned_abs() {
+                    0 => one.clone(),
+                    1 => x.to_string(),
+                    n => format!("powi_{to}_{n}({x})"),
+                };
                 match (*exponent < 0, to.is_float()) {
                     (false, _) => power,
                     (true, true) => wrap(to, &format!("({one} / {power})")),
