@@ -265,15 +265,16 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn whole(mut self) -> Option<i64> {
-        let x = self.sum()?;
+        // Positions are i32; a larger number is none, and would overflow below.
+        let x = self.sum().filter(|x| i32::try_from(*x).is_ok())?;
         self.rest.is_empty().then_some(x)
     }
     fn sum(&mut self) -> Option<i64> {
         let mut x = self.factor()?;
         loop {
             match self.eat(&[" + ", " - "]) {
-                Some(" + ") => x += self.factor()?,
-                Some(_) => x -= self.factor()?,
+                Some(" + ") => x = x.checked_add(self.factor()?)?,
+                Some(_) => x = x.checked_sub(self.factor()?)?,
                 None => return Some(x),
             }
         }
@@ -282,7 +283,7 @@ impl Reader<'_> {
         let mut x = self.atom()?;
         loop {
             match self.eat(&[" * ", " / ", " % "]) {
-                Some(" * ") => x *= self.atom()?,
+                Some(" * ") => x = x.checked_mul(self.atom()?)?,
                 Some(" / ") => x = x.checked_div(self.atom()?)?,
                 Some(_) => x = x.checked_rem(self.atom()?)?,
                 None => return Some(x),
