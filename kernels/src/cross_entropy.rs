@@ -16,6 +16,7 @@ use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::{floats, integers};
 use crate::element::{Floating, Wide};
 use crate::rows::{in_rows, rows};
+use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 
 /// What counts as a loss.
@@ -280,8 +281,8 @@ fn narrow(dtype: DType, sums: Array) -> Result<Array> {
 
 /// Returns the labels as a column. Refuses options out of range, labels that are no class, and a classifier without
 /// classes.
+#[track_caller]
 fn column(labels: &Array, n: usize, classes: usize, options: &Options) -> Result<Array> {
-    let wrong = |message: String| Err(Error::Value { message });
     let Options { ignore, smoothing, z_loss } = *options;
     if !(0.0..=1.0).contains(&smoothing) {
         return wrong(format!("`smoothing` is {smoothing}, expected 0 to 1"));
@@ -303,14 +304,14 @@ fn column(labels: &Array, n: usize, classes: usize, options: &Options) -> Result
 }
 
 /// Returns the rows of x. Refuses a `w` whose rows have another length.
+#[track_caller]
 fn operands(x: &Array, w: &Array) -> Result<Array> {
     let flat = rows(x)?;
     let &[_, d] = w.shape() else {
-        let message = format!("`w` has shape {:?}, expected [vocabulary, {}]", w.shape(), flat.shape()[1]);
-        return Err(Error::Value { message });
+        return wrong(format!("`w` has shape {:?}, expected [vocabulary, {}]", w.shape(), flat.shape()[1]));
     };
     if d == 0 {
-        return Err(Error::Value { message: "cross-entropy needs rows of at least one element".into() });
+        return wrong("cross-entropy needs rows of at least one element".into());
     }
     Ok(flat)
 }
