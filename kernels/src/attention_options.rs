@@ -1,5 +1,6 @@
 //! What callers choose of attention, and the operands it becomes.
 use crate::attention_scores::{Causal, Rules, segment_spans};
+use crate::wrong::wrong;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
@@ -102,10 +103,11 @@ impl Options<'_> {
     ///
     /// # Errors
     /// Ranks or heads that do not fit; an option of another shape or element type, or out of its range.
+    #[track_caller]
     pub fn operands(&self, q: &Array, k: &Array) -> Result<Operands> {
         let ([batch, heads, queries, d], [_, key_heads, keys, _]) = (axes("q", q)?, axes("k", k)?);
         if heads != 0 && (key_heads == 0 || heads % key_heads != 0) {
-            return Err(wrong(format!("{heads} heads of queries are no multiple of {key_heads} heads of keys")));
+            return wrong(format!("{heads} heads of queries are no multiple of {key_heads} heads of keys"));
         }
         let lengths = match self.lengths {
             Some(lengths) => fits("lengths", lengths, DType::I32, &[batch])?,
@@ -145,10 +147,11 @@ impl Options<'_> {
     ///
     /// # Errors
     /// A soft-cap that is not positive, a rate outside of [0, 1).
+    #[track_caller]
     fn rules(&self, target: &Target) -> Result<Rules> {
         let soft_cap = soft_cap(self.soft_cap)?;
         if let Some(Dropout { rate, .. }) = self.dropout.filter(|dropout| !(0.0..1.0).contains(&dropout.rate)) {
-            return Err(wrong(format!("the rate of `dropout` is {rate}, expected 0 to below 1")));
+            return wrong(format!("the rate of `dropout` is {rate}, expected 0 to below 1"));
         }
         let near = |side: Option<usize>| side.filter(|n| *n < FAR).map(|n| n as i32);
         Ok(Rules {
@@ -169,9 +172,10 @@ impl Options<'_> {
 ///
 /// # Errors
 /// The factor is not finite.
+#[track_caller]
 pub(crate) fn scale(scale: Option<f32>, d: usize) -> Result<f32> {
     match scale.filter(|scale| !scale.is_finite()) {
-        Some(scale) => Err(wrong(format!("`scale` is {scale}, expected a finite number"))),
+        Some(scale) => wrong(format!("`scale` is {scale}, expected a finite number")),
         None => Ok(scale.unwrap_or(1.0 / (d as f32).sqrt())),
     }
 }
@@ -180,9 +184,10 @@ pub(crate) fn scale(scale: Option<f32>, d: usize) -> Result<f32> {
 ///
 /// # Errors
 /// It is not positive.
+#[track_caller]
 pub(crate) fn soft_cap(cap: Option<f32>) -> Result<Option<u32>> {
     match cap.filter(|cap| !(cap.is_finite() && *cap > 0.0)) {
-        Some(cap) => Err(wrong(format!("`soft_cap` is {cap}, expected a positive number"))),
+        Some(cap) => wrong(format!("`soft_cap` is {cap}, expected a positive number")),
         None => Ok(cap.map(f32::to_bits)),
     }
 }
@@ -191,23 +196,24 @@ pub(crate) fn soft_cap(cap: Option<f32>) -> Result<Option<u32>> {
 ///
 /// # Errors
 /// Another rank.
+#[track_caller]
 pub(crate) fn axes(name: &str, x: &Array) -> Result<[usize; 4]> {
-    <[usize; 4]>::try_from(x.shape()).map_err(|_| {
-        wrong(format!("`{name}` has shape {:?}, expected [batch, heads, positions, head dimension]", x.shape()))
-    })
+    match <[usize; 4]>::try_from(x.shape()) {
+        Ok(axes) => Ok(axes),
+        Err(_) => {
+            wrong(format!("`{name}` has shape {:?}, expected [batch, heads, positions, head dimension]", x.shape()))
+        }
+    }
 }
 
 /// An option's array, if it is what it should be.
+#[track_caller]
 fn fits(name: &str, x: &Array, dtype: DType, shape: &[usize]) -> Result<Array> {
     if x.dtype() != dtype {
-        return Err(wrong(format!("`{name}` holds {}, expected {dtype}", x.dtype())));
+        return wrong(format!("`{name}` holds {}, expected {dtype}", x.dtype()));
     }
     if x.shape() != shape {
-        return Err(wrong(format!("`{name}` has shape {:?}, expected {shape:?}", x.shape())));
+        return wrong(format!("`{name}` has shape {:?}, expected {shape:?}", x.shape()));
     }
     Ok(x.clone())
-}
-
-fn wrong(message: String) -> Error {
-    Error::Value { message }
 }

@@ -16,6 +16,7 @@ use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::{floats, integers};
 use crate::element::{Floating, Wide};
 use crate::rows::{in_rows, rows};
+use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 
 /// What counts as a loss.
@@ -278,10 +279,19 @@ fn narrow(dtype: DType, sums: Array) -> Result<Array> {
     }
 }
 
+/// Returns one number per row as a column. Refuses an array of another length.
+#[track_caller]
+fn column(name: &str, x: &Array, n: usize) -> Result<Array> {
+    if x.len() != n {
+        return wrong(format!("`{name}` has shape {:?} for {n} rows", x.shape()));
+    }
+    x.reshape(&[n, 1])
+}
+
 /// Returns the labels as a column. Refuses options out of range, labels that are no class, and a classifier without
 /// classes.
-fn column(labels: &Array, n: usize, classes: usize, options: &Options) -> Result<Array> {
-    let wrong = |message: String| Err(Error::Value { message });
+#[track_caller]
+fn labels_column(labels: &Array, n: usize, classes: usize, options: &Options) -> Result<Array> {
     let Options { ignore, smoothing, z_loss } = *options;
     if !(0.0..=1.0).contains(&smoothing) {
         return wrong(format!("`smoothing` is {smoothing}, expected 0 to 1"));
@@ -289,9 +299,7 @@ fn column(labels: &Array, n: usize, classes: usize, options: &Options) -> Result
     if !z_loss.is_finite() {
         return wrong(format!("`z_loss` is {z_loss}, expected a finite number"));
     }
-    if labels.len() != n {
-        return wrong(format!("`labels` has shape {:?} for {n} rows", labels.shape()));
-    }
+    let column = column("labels", labels, n)?;
     if classes == 0 {
         return wrong("cross-entropy needs at least one class".into());
     }
@@ -299,18 +307,18 @@ fn column(labels: &Array, n: usize, classes: usize, options: &Options) -> Result
     if let Some((row, y)) = integers("labels", labels)?.iter().enumerate().find(bad) {
         return wrong(format!("label {y} of row {row} is none of {classes} classes, nor the ignored {ignore}"));
     }
-    labels.reshape(&[n, 1])
+    Ok(column)
 }
 
 /// Returns the rows of x. Refuses a `w` whose rows have another length.
+#[track_caller]
 fn operands(x: &Array, w: &Array) -> Result<Array> {
     let flat = rows(x)?;
     let &[_, d] = w.shape() else {
-        let message = format!("`w` has shape {:?}, expected [vocabulary, {}]", w.shape(), flat.shape()[1]);
-        return Err(Error::Value { message });
+        return wrong(format!("`w` has shape {:?}, expected [vocabulary, {}]", w.shape(), flat.shape()[1]));
     };
     if d == 0 {
-        return Err(Error::Value { message: "cross-entropy needs rows of at least one element".into() });
+        return wrong("cross-entropy needs rows of at least one element".into());
     }
     Ok(flat)
 }
@@ -367,7 +375,7 @@ macro_rules! blocks {
 #[track_caller]
 pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) -> Result<(Array, Array)> {
     let flat = operands(x, w)?;
-    let column = column(labels, flat.shape()[0], w.shape()[0], options)?;
+    let column = labels_column(labels, flat.shape()[0], w.shape()[0], options)?;
     let Options { ignore, smoothing, z_loss } = *options;
     let (loss, lse) = floats!("cross_entropy", x.dtype(), E => blocks!(
         CrossEntropy, cross_entropy_blocks, [8, 64, 32], E, (&flat, w, &column, ignore, smoothing, z_loss, smoothing != 0.0)))?;
@@ -390,8 +398,8 @@ pub fn cross_entropy_backward(
 ) -> Result<(Array, Array)> {
     let flat = operands(x, w)?;
     let n = flat.shape()[0];
-    let labels = column(labels, n, w.shape()[0], options)?;
-    let (lse, dloss) = (lse.reshape(&[n, 1])?, dloss.reshape(&[n, 1])?);
+    let labels = labels_column(labels, n, w.shape()[0], options)?;
+    let (lse, dloss) = (column("lse", lse, n)?, column("dloss", dloss, n)?);
     let Options { ignore, smoothing, z_loss } = *options;
     let (dx, dw) = floats!("cross_entropy_backward", x.dtype(), E => {
         let dx = blocks!(
@@ -422,7 +430,7 @@ pub fn cross_entropy_backward(
 #[track_caller]
 pub fn cross_entropy_of_logits(z: &Array, labels: &Array, options: &Options) -> Result<(Array, Array)> {
     let flat = rows(z)?;
-    let column = column(labels, flat.shape()[0], flat.shape()[1], options)?;
+    let column = labels_column(labels, flat.shape()[0], flat.shape()[1], options)?;
     let Options { ignore, smoothing, z_loss } = *options;
     let (loss, lse) = floats!("cross_entropy_of_logits", z.dtype(), E => in_rows!(z, 1024, 8, BR => {
         cross_entropy_of_logits_blocks::<E, BR, 1024>(&flat, &column, ignore, smoothing, z_loss, smoothing != 0.0)
@@ -444,8 +452,8 @@ pub fn cross_entropy_of_logits_backward(
 ) -> Result<Array> {
     let flat = rows(z)?;
     let n = flat.shape()[0];
-    let labels = column(labels, n, flat.shape()[1], options)?;
-    let (lse, dloss) = (lse.reshape(&[n, 1])?, dloss.reshape(&[n, 1])?);
+    let labels = labels_column(labels, n, flat.shape()[1], options)?;
+    let (lse, dloss) = (column("lse", lse, n)?, column("dloss", dloss, n)?);
     let Options { ignore, smoothing, z_loss } = *options;
     let dz = floats!("cross_entropy_of_logits", z.dtype(), E =>
     in_rows!(z, 1024, 8, BR => {

@@ -19,6 +19,7 @@ use crate::attention_scores::Rules;
 use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::floats;
 use crate::online::{Online, busy, table};
+use crate::wrong::wrong;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
@@ -183,8 +184,7 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
     let client = q.client();
     let ([batch, heads, queries, d], [_, key_heads, keys, _]) = (axes("q", q)?, axes("k", k)?);
     if queries > MOST_QUERIES {
-        let message = format!("{queries} queries per sequence are more than {MOST_QUERIES}: take `flash_attention`");
-        return Err(Error::Value { message });
+        return wrong(format!("{queries} queries per sequence are more than {MOST_QUERIES}: take `flash_attention`"));
     }
     let group = group(heads, key_heads)?;
     // Rows of one block: the queries of as many heads of a group as make no more than 64.
@@ -206,8 +206,8 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
     let steps = blocks.div_ceil(splits);
     let of = |shape: [usize; 4]| shape.iter().product::<usize>();
     let parts_of = || {
-        let rows = (0..batch * key_heads * apart).map(|at| [at / apart * splits * apart + at % apart, apart, splits]);
-        table(client, &rows.flatten().collect::<Vec<_>>(), &[batch * key_heads * apart, 3])
+        let rows = (0..programs).map(|at| [at / apart * splits * apart + at % apart, apart, splits]);
+        rows.flatten().collect::<Vec<_>>()
     };
     let (out, lse) = floats!("decode_attention", q.dtype(), E => {
         macro_rules! call {
@@ -225,7 +225,8 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
         } else {
             let parts = of([batch, key_heads, splits, apart]);
             let (out, lse) = (out.reshape(&[parts, rows, d])?, lse.reshape(&[parts, rows])?);
-            combine_splits::<E>(&parts_of()?, &out, &lse, splits)
+            let parts_of = table(client, &parts_of(), &[programs, 3])?;
+            combine_splits::<E>(&parts_of, &out, &lse, splits)
         }
     })?;
     Ok((out.reshape(q.shape())?, lse.reshape(&[batch, heads, queries])?))
@@ -235,10 +236,10 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
 ///
 /// # Errors
 /// They are no multiple.
+#[track_caller]
 pub(crate) fn group(heads: usize, key_heads: usize) -> Result<usize> {
     if key_heads == 0 || !heads.is_multiple_of(key_heads) {
-        let message = format!("{heads} heads of queries are no multiple of {key_heads} heads of keys");
-        return Err(Error::Value { message });
+        return wrong(format!("{heads} heads of queries are no multiple of {key_heads} heads of keys"));
     }
     Ok(heads / key_heads)
 }

@@ -1,4 +1,5 @@
 //! Element types of arrays: selection of the kernel for a float type, and the contents of integer tables.
+use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 
 /// Evaluates an expression with `$E` the float type of `$dtype`: f32, f16 or bf16.
@@ -17,9 +18,7 @@ macro_rules! floats {
                 type $E = ::pallas_rt::prelude::bf16;
                 $call
             }
-            other => Err(::pallas_rt::Error::Value {
-                message: format!(concat!("`", $kernel, "` takes f32, f16 or bf16, found {}"), other),
-            }),
+            other => $crate::wrong::wrong(format!(concat!("`", $kernel, "` takes f32, f16 or bf16, found {}"), other)),
         }
     };
 }
@@ -29,9 +28,10 @@ pub(crate) use floats;
 ///
 /// # Errors
 /// Another element type, with the operand's name; device errors.
+#[track_caller]
 pub(crate) fn integers(name: &str, x: &Array) -> Result<Vec<i32>> {
     if x.dtype() != DType::I32 {
-        return Err(Error::Value { message: format!("`{name}` holds {}, expected i32", x.dtype()) });
+        return wrong(format!("`{name}` holds {}, expected i32", x.dtype()));
     }
     x.to_vec::<i32>()
 }

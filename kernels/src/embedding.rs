@@ -11,6 +11,7 @@ use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::{floats, integers};
 use crate::element::Floating;
 use crate::rows::rows;
+use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 
 /// Copies a row in blocks of `BD` elements.
@@ -50,13 +51,12 @@ fn width(x: &Array) -> usize {
 }
 
 /// The numbers, each checked against the table.
+#[track_caller]
 fn checked(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
     let found = integers("ids", ids)?;
     match found.iter().position(|&id| usize::try_from(id).map_or(true, |id| id >= vocabulary)) {
         None => Ok(found),
-        Some(at) => Err(Error::Value {
-            message: format!("id {} at position {at} is no row of a table of {vocabulary}", found[at]),
-        }),
+        Some(at) => wrong(format!("id {} at position {at} is no row of a table of {vocabulary}", found[at])),
     }
 }
 
@@ -82,8 +82,7 @@ fn checked(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
 #[track_caller]
 pub fn embedding(table: &Array, ids: &Array) -> Result<Array> {
     let &[vocabulary, d] = table.shape() else {
-        let message = format!("`table` has shape {:?}, expected [vocabulary, d]", table.shape());
-        return Err(Error::Value { message });
+        return wrong(format!("`table` has shape {:?}, expected [vocabulary, d]", table.shape()));
     };
     checked(ids, vocabulary)?;
     let flat = ids.reshape(&[ids.len()])?;
@@ -104,8 +103,7 @@ pub fn embedding_backward(dout: &Array, ids: &Array, vocabulary: usize, padding:
     let flat = rows(dout)?;
     let &[n, d] = flat.shape() else { unreachable!("rows are a matrix") };
     if [ids.shape(), &[d]].concat() != dout.shape() {
-        let message = format!("`dout` has shape {:?} for ids of shape {:?}", dout.shape(), ids.shape());
-        return Err(Error::Value { message });
+        return wrong(format!("`dout` has shape {:?} for ids of shape {:?}", dout.shape(), ids.shape()));
     }
     let ids = checked(ids, vocabulary)?;
     let kept = |id: &i32| Some(*id) != padding;

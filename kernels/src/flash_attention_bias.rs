@@ -7,6 +7,7 @@ use crate::attention_scores::{Inputs, Rules, Segments, flash_attention_delta};
 use crate::dispatch::floats;
 use crate::element::Floating;
 use crate::flash_attention_backward::block_sizes;
+use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 
 /// The gradient by the bias: one tile of it per program; the batch elements and heads that share it stream past.
@@ -135,7 +136,7 @@ pub fn bias_gradient_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     let Operands { lengths, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } = operands;
     let [queries, keys] = &operands.spans([BQ, BK])?;
     if !rules.bias {
-        return Err(Error::Value { message: "there is no `bias` in the options to have a gradient".into() });
+        return wrong("there is no `bias` in the options to have a gradient".into());
     }
     let delta = &flash_attention_delta::<E, BQ>(out, dout)?;
     flash_attention_dbias::<E, BQ, BK>(

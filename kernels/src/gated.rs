@@ -7,6 +7,7 @@
 //! (Shazeer 2020; Hendrycks & Gimpel 2016.) Φ and φ are the normal distribution and its density; no approximation.
 use crate::dispatch::floats;
 use crate::element::{Floating, Wide};
+use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
@@ -64,19 +65,18 @@ pub fn gated_backward_blocks<E: Floating, const BN: usize>(
 /// Elements of a block.
 const BLOCK: usize = 2048;
 
+#[track_caller]
 fn flat(x: &Array) -> Result<Array> {
     x.reshape(&[x.shape().iter().product()])
 }
 
 /// The operands have one shape.
+#[track_caller]
 fn alike(operands: &[(&str, &Array)]) -> Result<()> {
     let [(_, first), rest @ ..] = operands else { return Ok(()) };
     match rest.iter().find(|(_, x)| x.shape() != first.shape()) {
         None => Ok(()),
-        Some((name, x)) => {
-            let message = format!("`{name}` has shape {:?}, `gate` {:?}", x.shape(), first.shape());
-            Err(Error::Value { message })
-        }
+        Some((name, x)) => wrong(format!("`{name}` has shape {:?}, `gate` {:?}", x.shape(), first.shape())),
     }
 }
 

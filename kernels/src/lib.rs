@@ -31,3 +31,4 @@ pub mod softmax;
 pub mod softmax_backward;
 pub mod splash_attention;
 pub mod splash_mask;
+mod wrong;

@@ -177,6 +177,7 @@ macro_rules! product {
 }
 
 /// A matrix as a batch of one.
+#[track_caller]
 fn batched(x: &Array) -> Result<Array> {
     match *x.shape() {
         [m, n] => x.reshape(&[1, m, n]),

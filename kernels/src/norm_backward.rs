@@ -236,6 +236,7 @@ fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> R
 }
 
 /// In the shapes of what they are gradients by.
+#[track_caller]
 fn gradients(x: &Array, dx: Array, (dgamma, dbeta): (Array, Array)) -> Result<(Array, Array, Array)> {
     let n = dx.shape()[1];
     Ok((dx.reshape(x.shape())?, dgamma.reshape(&[n])?, dbeta.reshape(&[n])?))

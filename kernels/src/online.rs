@@ -5,6 +5,7 @@
 //! out = a / l              lse = m + ln l
 //! ```
 use crate::element::Wide;
+use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 
 /// What a block of rows keeps between blocks of keys.
@@ -72,12 +73,17 @@ impl<A: Wide> Online<A> {
 ///
 /// # Errors
 /// A number no i32 holds; device trouble.
+#[track_caller]
 pub(crate) fn table<N>(client: &Client, numbers: &[N], shape: &[usize]) -> Result<Array>
 where
     N: Copy + std::fmt::Display + TryInto<i32>,
 {
-    let convert = |&n: &N| n.try_into().map_err(|_| Error::Value { message: format!("{n} is no i32") });
-    client.array(&numbers.iter().map(convert).collect::<Result<Vec<i32>>>()?, shape)
+    let mut converted: Vec<i32> = Vec::with_capacity(numbers.len());
+    for &n in numbers {
+        let Ok(number) = n.try_into() else { return wrong(format!("{n} is no i32")) };
+        converted.push(number);
+    }
+    client.array(&converted, shape)
 }
 
 /// Programs that keep a device busy.

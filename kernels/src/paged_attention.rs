@@ -34,7 +34,7 @@ use crate::decode_attention::combine_splits;
 use crate::dispatch::{floats, integers};
 use crate::online::{Online, table};
 use crate::paged_batch::{COUNT, FIRST, LENGTH, PAGE, PAGES, PART, POSITION, REQUEST, need};
-use crate::paged_cache::wrong;
+use crate::wrong::wrong;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
@@ -381,6 +381,7 @@ pub fn ragged_paged_attention(
 }
 
 /// A batch from tables on a device.
+#[track_caller]
 fn batch_of(q: &Array, cache: &PagedCache, tables: &Array, lengths: &Array, starts: &[i32]) -> Result<Batch> {
     let &[_, heads, _] = q.shape() else {
         return wrong(format!("`q` has shape {:?}, expected [queries, heads, head dimension]", q.shape()));

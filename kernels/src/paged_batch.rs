@@ -2,7 +2,8 @@
 use crate::blocks::{Choice, Need, choose};
 use crate::decode_attention::group;
 use crate::online::{busy, table};
-use crate::paged_cache::{PagedCache, wrong};
+use crate::paged_cache::PagedCache;
+use crate::wrong::wrong;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 use std::collections::HashMap;
@@ -100,8 +101,9 @@ impl Batch {
     /// assert_eq!(batch.attend(&x, &cache, &Options::default())?.to_vec::<f32>()?, [5.0]);
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
+    #[track_caller]
     pub fn new(cache: &PagedCache, heads: usize, requests: Requests<'_>, options: BatchOptions) -> Result<Batch> {
-        let [pages, key_heads, page, d] = cache.shape()?;
+        let [pages, key_heads, page, d] = cache.extents()?;
         let (client, group) = (cache.k.client(), group(heads, key_heads)?);
         let rows = Rows::check(requests, pages, page)?;
         let queries = rows.starts.last().copied().unwrap_or(0);
@@ -151,8 +153,9 @@ impl Batch {
     }
 
     /// Refuses a cache of other extents.
+    #[track_caller]
     pub(crate) fn fits(&self, cache: &PagedCache) -> Result<[usize; 4]> {
-        let shape = cache.shape()?;
+        let shape = cache.extents()?;
         if shape[..3] != self.sizes[..3] {
             let message = "a batch for a cache [pages, key heads, page] of";
             return wrong(format!("{message} {:?} does not fit one of {:?}", &self.sizes[..3], &shape[..3]));
@@ -179,6 +182,7 @@ struct Block {
 }
 
 impl<'a> Rows<'a> {
+    #[track_caller]
     fn check(Requests { tables, lengths, starts }: Requests<'a>, pages: usize, page: usize) -> Result<Rows<'a>> {
         let requests = lengths.len();
         if starts.len() != requests + 1 || starts[0] != 0 {

@@ -1,6 +1,7 @@
 //! A cache of keys and values in pages, and how it grows: see [`crate::paged_attention`].
 use crate::dispatch::floats;
 use crate::paged_batch::Batch;
+use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 
 /// Keys and values of all requests.
@@ -54,6 +55,7 @@ impl PagedCache {
     ///
     /// # Errors
     /// Another element type; no memory.
+    #[track_caller]
     pub fn new(client: &Client, dtype: DType, shape: [usize; 4]) -> Result<PagedCache> {
         let scales = match dtype {
             DType::F32 | DType::F16 | DType::Bf16 => None,
@@ -67,7 +69,8 @@ impl PagedCache {
     }
 
     /// Pages, heads of keys, page size, head dimension.
-    pub(crate) fn shape(&self) -> Result<[usize; 4]> {
+    #[track_caller]
+    pub(crate) fn extents(&self) -> Result<[usize; 4]> {
         let (k, v) = (self.k.shape(), self.v.shape());
         let Ok(shape) = <[usize; 4]>::try_from(k) else {
             return wrong(format!("a cache has shape {k:?}, expected [pages, key heads, page, head dimension]"));
@@ -93,7 +96,7 @@ impl PagedCache {
     /// the same place; device errors, after which the cache is empty.
     #[track_caller]
     pub fn append(&mut self, batch: &Batch, k: &Array, v: &Array) -> Result<()> {
-        let [.., d] = self.shape()?;
+        let [.., d] = self.extents()?;
         batch.fits(self)?;
         let expected = [batch.queries, batch.sizes[1], d];
         for (name, x) in [("k", k), ("v", v)] {
@@ -134,9 +137,4 @@ impl PagedCache {
         }
         Ok(())
     }
-}
-
-/// An error in words.
-pub(crate) fn wrong<T>(message: String) -> Result<T> {
-    Err(Error::Value { message })
 }

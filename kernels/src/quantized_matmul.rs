@@ -17,6 +17,7 @@ use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::floats;
 use crate::matmul::threads_blocks;
 use crate::rows::rows;
+use crate::wrong::wrong;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
@@ -139,11 +140,12 @@ fn blocks(target: &Target, extents: [usize; 3]) -> [usize; 3] {
 }
 
 /// Refuses rows of a group that no block of k is made of.
+#[track_caller]
 fn check_group(group: Option<usize>) -> Result<()> {
     match group {
-        Some(g) if g < 16 || !g.is_power_of_two() => Err(Error::Value {
-            message: format!("groups of {g} rows: expected a power of two from 16 on, or all rows"),
-        }),
+        Some(g) if g < 16 || !g.is_power_of_two() => {
+            wrong(format!("groups of {g} rows: expected a power of two from 16 on, or all rows"))
+        }
         _ => Ok(()),
     }
 }
@@ -155,16 +157,17 @@ fn check_group(group: Option<usize>) -> Result<()> {
 ///
 /// # Errors
 /// No matrix, another element type, a group that is no power of two from 16 on; device trouble.
+#[track_caller]
 pub fn quantize(w: &Array, bits: Bits, group: Option<usize>) -> Result<Quantized> {
     check_group(group)?;
     let &[k, n] = w.shape() else {
-        return Err(Error::Value { message: format!("weights have shape {:?}, expected [k, n]", w.shape()) });
+        return wrong(format!("weights have shape {:?}, expected [k, n]", w.shape()));
     };
     let x: Vec<f32> = match w.dtype() {
         DType::F16 => w.to_vec::<f16>()?.into_iter().map(f16::to_f32).collect(),
         DType::Bf16 => w.to_vec::<bf16>()?.into_iter().map(bf16::to_f32).collect(),
         DType::F32 => w.to_vec::<f32>()?,
-        other => return Err(Error::Value { message: format!("weights hold {other}, expected f32, f16 or bf16") }),
+        other => return wrong(format!("weights hold {other}, expected f32, f16 or bf16")),
     };
     let rows = group.unwrap_or(k).max(1);
     let groups = k.div_ceil(rows);
@@ -228,14 +231,13 @@ pub fn quantized_matmul(x: &Array, w: &Quantized) -> Result<Array> {
     let groups = if k == 0 { 0 } else { k.div_ceil(w.group.unwrap_or(k)) };
     let stored = if w.zeros.is_some() { w.k.div_ceil(2) } else { w.k };
     if k != w.k || w.values.shape().first() != Some(&stored) || w.scales.shape().first() != Some(&groups) {
-        let message = format!(
+        return wrong(format!(
             "`x` has shape {:?}, the weights {} rows in an array {:?} with scales {:?}",
             x.shape(),
             w.k,
             w.values.shape(),
             w.scales.shape()
-        );
-        return Err(Error::Value { message });
+        ));
     }
     let [bm, bn, bk] = blocks(x.client().target(), [m, w.scales.shape()[1], w.group.unwrap_or(k)]);
     // Groups are powers of two, as blocks are: one of them is a multiple of the other.

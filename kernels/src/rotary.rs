@@ -9,6 +9,7 @@
 use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::floats;
 use crate::element::Floating;
+use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 
 /// Which elements make a pair.
@@ -47,6 +48,7 @@ pub fn rotary_blocks<E: Floating, const BS: usize>(
 ///
 /// # Errors
 /// Device trouble.
+#[track_caller]
 pub fn tables(client: &Client, first: usize, positions: usize, d: usize, base: f64) -> Result<(Array, Array)> {
     let pairs = d / 2;
     // In double precision: at position 100,000 an angle in single precision is off by a hundredth.
@@ -64,8 +66,7 @@ pub fn tables(client: &Client, first: usize, positions: usize, d: usize, base: f
 #[track_caller]
 fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Result<Array> {
     let [outer @ .., s, d] = x.shape() else {
-        let message = format!("`x` has shape {:?}, expected [.., positions, head dimension]", x.shape());
-        return Err(Error::Value { message });
+        return wrong(format!("`x` has shape {:?}, expected [.., positions, head dimension]", x.shape()));
     };
     let flat = x.reshape(&[outer.iter().product(), *s, *d])?;
     let neighbours = pairs == Pairs::Neighbours;

@@ -1,14 +1,16 @@
 //! Arrays as matrices of rows.
 use crate::blocks::{Choice, Need, choose};
+use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 
 /// `[.., n]` as `[rows, n]`.
 ///
 /// # Errors
 /// The array is a scalar.
+#[track_caller]
 pub(crate) fn rows(x: &Array) -> Result<Array> {
     match x.shape().split_last() {
-        None => Err(Error::Value { message: "a row operation needs an array of at least one dimension".into() }),
+        None => wrong("a row operation needs an array of at least one dimension".into()),
         Some((&n, outer)) => x.reshape(&[outer.iter().product(), n]),
     }
 }
@@ -17,20 +19,21 @@ pub(crate) fn rows(x: &Array) -> Result<Array> {
 ///
 /// # Errors
 /// It is another vector, or none.
+#[track_caller]
 pub(crate) fn parameter(name: &str, x: &Array, n: usize) -> Result<Array> {
     if x.shape() != [n] {
-        let message = format!("`{name}` has shape {:?}, rows have {n} elements", x.shape());
-        return Err(Error::Value { message });
+        return wrong(format!("`{name}` has shape {:?}, rows have {n} elements", x.shape()));
     }
     x.reshape(&[1, n])
 }
 
 /// Refuses an epsilon of a norm that is NaN, infinite or negative.
+#[track_caller]
 pub(crate) fn check_epsilon(epsilon: f32) -> Result<()> {
     if epsilon.is_finite() && epsilon >= 0.0 {
         return Ok(());
     }
-    Err(Error::Value { message: format!("`epsilon` is {epsilon}, expected a finite number of at least 0") })
+    wrong(format!("`epsilon` is {epsilon}, expected a finite number of at least 0"))
 }
 
 /// Number of rows of `n` elements in a block: at most `most`, and few enough that all tiles fit registers.

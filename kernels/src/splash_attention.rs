@@ -20,6 +20,7 @@ use crate::dispatch::floats;
 use crate::element::Floating;
 use crate::online::Online;
 use crate::splash_mask::{Computed, MaskInfo, WHOLE};
+use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 
 /// How scores are computed.
@@ -367,6 +368,7 @@ pub fn gradients_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
 }
 
 /// Scale and rules of a call.
+#[track_caller]
 fn call<const BQ: usize, const BK: usize>(
     q: &Array,
     k: &Array,
@@ -379,8 +381,4 @@ fn call<const BQ: usize, const BK: usize>(
     let (q, k) = (axes("q", q)?, axes("k", k)?);
     let rules = info.fits(q, k, options.soft_cap)?;
     Ok((scale(options.scale, q[3])?, rules))
-}
-
-fn wrong<T>(message: String) -> Result<T> {
-    Err(Error::Value { message })
 }

@@ -12,6 +12,7 @@ use crate::attention_scores::Rules;
 use crate::blocks::{Choice, Need, choose};
 use crate::flash_attention_backward;
 use crate::online::table;
+use crate::wrong::wrong;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 use std::collections::HashMap;
@@ -240,13 +241,14 @@ impl Mask {
     }
 
     /// Refuses sizes that mean nothing.
+    #[track_caller]
     fn check(&self, shape: [usize; 2]) -> Result<()> {
         match self {
             Mask::Chunked { size } if *size < 1 => wrong(format!("chunks of {size} keys")),
             Mask::Dense(dense) if dense.shape != shape => {
                 wrong(format!("a mask of shape {:?} for {shape:?} queries and keys", dense.shape))
             }
-            Mask::And(both) | Mask::Or(both) => both.iter().try_for_each(|m| m.check(shape)),
+            Mask::And(both) | Mask::Or(both) => both[0].check(shape).and(both[1].check(shape)),
             Mask::Not(mask) => mask.check(shape),
             _ => Ok(()),
         }
@@ -352,6 +354,7 @@ pub(crate) struct Lists {
 
 impl Lists {
     /// From lists of blocks and masks, so many for each mask.
+    #[track_caller]
     fn new(client: &Client, masks: usize, lists: &[Vec<[i32; 2]>]) -> Result<Lists> {
         let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
         let columns = 1 + 2 * longest;
@@ -378,6 +381,7 @@ impl MaskInfo {
     ///
     /// # Errors
     /// A mask that does not fit, none at all; device trouble.
+    #[track_caller]
     pub fn new(client: &Client, heads: &[Mask], shape: [usize; 2]) -> Result<MaskInfo> {
         MaskInfo::in_blocks(client, heads, shape, block_sizes(client.target()))
     }
@@ -386,6 +390,7 @@ impl MaskInfo {
     ///
     /// # Errors
     /// As [`MaskInfo::new`].
+    #[track_caller]
     pub fn in_blocks(client: &Client, heads: &[Mask], shape: [usize; 2], block: [usize; 2]) -> Result<MaskInfo> {
         if heads.is_empty() {
             return wrong("there are no masks, expected one for each head".into());
@@ -393,7 +398,9 @@ impl MaskInfo {
         if block.contains(&0) {
             return wrong(format!("blocks of {block:?} queries and keys"));
         }
-        heads.iter().try_for_each(|mask| mask.check(shape))?;
+        for mask in heads {
+            mask.check(shape)?;
+        }
         let mut masks: Vec<&Mask> = vec![];
         let mask_of: Vec<usize> = heads
             .iter()
@@ -478,6 +485,7 @@ impl MaskInfo {
     ///
     /// # Errors
     /// Shapes or heads that do not fit, a soft-cap that is not positive.
+    #[track_caller]
     pub(crate) fn fits(&self, q: [usize; 4], k: [usize; 4], cap: Option<f32>) -> Result<Rules> {
         if [q[2], k[2]] != self.shape || q[1] != self.heads {
             let message = format!("{} heads, {} queries and {} keys", q[1], q[2], k[2]);
@@ -486,8 +494,4 @@ impl MaskInfo {
         crate::decode_attention::group(q[1], k[1])?;
         Ok(Rules { soft_cap: soft_cap(cap)?, ..Rules::default() })
     }
-}
-
-fn wrong<T>(message: String) -> Result<T> {
-    Err(Error::Value { message })
 }

@@ -199,7 +199,7 @@ fn wrong_inputs() {
         let labels = cpu.array(labels, &[labels.len()]).expect("it fits");
         cross_entropy(&x, w, &labels, &Options::default()).expect_err("it is wrong").to_string()
     };
-    assert_eq!(call(&w, &[0, 4]), "label 4 of row 1 is none of 4 classes, nor the ignored -100");
+    assert!(call(&w, &[0, 4]).ends_with(": label 4 of row 1 is none of 4 classes, nor the ignored -100"));
     assert!(call(&w, &[-1, 0]).contains("label -1 of row 0"));
     assert!(call(&w, &[0]).contains("`labels` has shape [1] for 2 rows"));
     assert!(call(&short, &[0, 0]).contains('D'), "{}", call(&short, &[0, 0]));
