@@ -79,9 +79,12 @@ impl Operands {
     /// What [`segment_spans`] finds of each block of so many queries, and of each block of so many keys: `[batch, blocks, 3]`.
     ///
     /// # Errors
-    /// Device trouble.
+    /// A block of nothing; device trouble.
     #[track_caller]
     pub fn spans(&self, block: [usize; 2]) -> Result<[Array; 2]> {
+        if block.contains(&0) {
+            return wrong(format!("blocks of {block:?} queries and keys, expected at least one of each"));
+        }
         let [own, theirs] = &self.segments;
         Ok([self.spans_of(own, block[0])?, self.spans_of(theirs, block[1])?])
     }

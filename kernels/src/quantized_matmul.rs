@@ -230,7 +230,10 @@ pub fn quantized_matmul(x: &Array, w: &Quantized) -> Result<Array> {
     let [m, k] = [flat.shape()[0], flat.shape()[1]];
     let groups = if k == 0 { 0 } else { k.div_ceil(w.group.unwrap_or(k)) };
     let stored = if w.zeros.is_some() { w.k.div_ceil(2) } else { w.k };
-    if k != w.k || w.values.shape().first() != Some(&stored) || w.scales.shape().first() != Some(&groups) {
+    let &[_, n] = w.values.shape() else {
+        return wrong(format!("the weights' values have shape {:?}, expected [{stored}, columns]", w.values.shape()));
+    };
+    if k != w.k || w.values.shape()[0] != stored || w.scales.shape() != [groups, n] {
         return wrong(format!(
             "`x` has shape {:?}, the weights {} rows in an array {:?} with scales {:?}",
             x.shape(),
@@ -239,7 +242,7 @@ pub fn quantized_matmul(x: &Array, w: &Quantized) -> Result<Array> {
             w.scales.shape()
         ));
     }
-    let [bm, bn, bk] = blocks(x.client().target(), [m, w.scales.shape()[1], w.group.unwrap_or(k)]);
+    let [bm, bn, bk] = blocks(x.client().target(), [m, n, w.group.unwrap_or(k)]);
     // Groups are powers of two, as blocks are: one of them is a multiple of the other.
     let (gb, p) = match w.group {
         None => (1, k.div_ceil(bk).max(1)),

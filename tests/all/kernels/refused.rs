@@ -13,7 +13,7 @@ use pallas_kernels::norm::{layer_norm, rms_norm};
 use pallas_kernels::norm_backward::{layer_norm_backward, rms_norm_backward};
 use pallas_kernels::paged_attention::{self, Batch, BatchOptions, PagedCache, Requests};
 use pallas_kernels::paged_attention::{paged_attention, ragged_paged_attention};
-use pallas_kernels::quantized_matmul::{Bits, quantize, quantized_matmul};
+use pallas_kernels::quantized_matmul::{Bits, Quantized, quantize, quantized_matmul};
 use pallas_kernels::rotary::{Pairs, rotary, rotary_backward};
 use pallas_kernels::softmax::{log_softmax, softmax};
 use pallas_kernels::softmax_backward::{log_softmax_backward, softmax_backward};
@@ -130,6 +130,13 @@ fn errors_of_rows_name_the_line_of_the_call() {
     at_this_line!(quantize(&x, Bits::Four, Some(3)), "groups of 3 rows");
     let weights = quantize(&x, Bits::Eight, None).expect("it fits");
     at_this_line!(quantized_matmul(&x, &weights), "`x` has shape [2, 3], the weights 2 rows");
+    let wrong = |values: &Array, scales: &Array| Quantized {
+        values: values.clone(),
+        scales: scales.clone(),
+        ..weights.clone()
+    };
+    at_this_line!(quantized_matmul(&x, &wrong(&row, &weights.scales)), "values have shape [3]");
+    at_this_line!(quantized_matmul(&x.reshape(&[3, 2]).expect("it fits"), &wrong(&weights.values, &row)), "scales [3]");
 }
 
 #[test]
@@ -138,6 +145,8 @@ fn errors_of_attention_name_the_line_of_the_call() {
     let (k, lse) = (&zeros(DType::F32, &[1, 2, 2, 4]), &zeros(DType::F32, &[1, 1, 2]));
     let (qkv, results) = ([x, k, k], [x, lse]);
     let (heads, plain) = ("1 heads of queries are no multiple of 2", &flash_attention::Options::default());
+    let operands = plain.operands(x, x).expect("they fit");
+    at_this_line!(operands.spans([8, 0]), "blocks of [8, 0]");
     at_this_line!(plain.operands(x, k), heads);
     at_this_line!(flash_attention(row, x, x, plain), "`q` has shape [3]");
     at_this_line!(flash_attention_with_lse(x, row, x, plain), "`k` has shape [3]");
