@@ -82,7 +82,7 @@ impl Pool {
         self.emit(op, &[first, second]);
         // A fold of the whole tile, combined with a part of it.
         if self.made.len() > before && self.dice.below(3) == 0 {
-            let whole = self.apply(ops::Reduce { op: ScalarOp::Maximum, axes: (0..shape.len()).collect() }, &[x]);
+            let whole = self.apply(ops::Reduce::keeping(ScalarOp::Maximum, (0..shape.len()).collect()), &[x]);
             let scalar = whole.and_then(|whole| self.apply(ops::Reshape { to: vec![] }, &[whole]));
             if let (Some(scalar), Some(op)) = (scalar, binary.first()) {
                 self.emit(Op::Scalar(*op), &[before, scalar]);
