@@ -109,7 +109,7 @@ impl Structural for Broadcast {
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
         let mut to = from.shape();
-        if from.below(3) == 0 {
+        if from.below(2) == 0 {
             to.insert(from.below(to.len() + 1), 1 + from.below(3));
         }
         // Any order of the axes, of which the operand has the first.

@@ -143,7 +143,7 @@ impl Structural for Reduce {
         let (x, axis) = along(from)?;
         let op = draw::monoid(from, x.dtype)?;
         let mut axes = vec![axis];
-        axes.extend((0..x.shape.len()).filter(|&other| other != axis && from.below(3) == 0));
+        axes.extend((0..x.shape.len()).filter(|&other| other != axis && from.below(4) == 0));
         Some(Reduce { op, axes, keep: from.below(2) == 0 })
     }
     fn samples() -> Vec<Sample<Self>> {
