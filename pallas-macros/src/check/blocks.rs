@@ -37,7 +37,7 @@ impl Walk {
             }
             ("fill", [value]) => {
                 if let Value::Tile(x) = value {
-                    self.structural(Broadcast { to: dims }, &[x], &m.method, &[&m.args[0]]);
+                    self.structural(Broadcast::to(dims), &[x], &m.method, &[&m.args[0]]);
                 }
                 Value::Unit
             }

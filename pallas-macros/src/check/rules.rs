@@ -88,7 +88,7 @@ impl Walk {
             ("minimum", [a, b]) => self.elementwise(ScalarOp::Minimum, &[a, b], at, &exprs),
             ("scalar", [_]) | ("cdiv", [_, _]) => Value::scalar(),
             ("full", [to, x]) => match (to.sizes(), x.operand()) {
-                (Some(to), Some(x)) => self.structural(Broadcast { to }, &[x], at, &exprs[1..]),
+                (Some(to), Some(x)) => self.structural(Broadcast::to(to), &[x], at, &exprs[1..]),
                 (to, _) => to.map_or(Value::Unknown, Value::Tile),
             },
             ("zeros", [to]) => to.sizes().map_or(Value::Unknown, Value::Tile),
@@ -147,7 +147,7 @@ impl Walk {
         match (name.as_str(), args) {
             ("cast" | "bitcast" | "clone" | "tile", []) | ("powi", [_]) => return Some(same()),
             ("broadcast", [to]) if dims.is_empty() => {
-                let shape = to.sizes().map(|to| self.structural(Broadcast { to }, &[dims], &m.method, &exprs));
+                let shape = to.sizes().map(|to| self.structural(Broadcast::to(to), &[dims], &m.method, &exprs));
                 return Some(shape.unwrap_or(Value::Unknown));
             }
             _ => {}

@@ -369,6 +369,10 @@ impl Attributes<'_> {
         let found = self.0.iter().find(|(n, _)| *n == name);
         found.map(|(_, text)| *text).ok_or_else(|| format!("the attribute `{name}` is missing"))
     }
+    /// Returns true if the attribute is written.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(n, _)| *n == name)
+    }
     /// One value.
     pub fn one<T: FromStr>(&self, name: &str) -> Result<T, String> {
         let text = self.text(name)?;

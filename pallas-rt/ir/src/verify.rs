@@ -249,10 +249,15 @@ impl<'a> Checker<'a> {
         if let Some(operand) = self.kernel.operands.iter().find(|o| o.map.is_some()) {
             return self.fail(format!("@{}", operand.name), Loc::NONE, "has an index map beside views of arrays");
         }
-        match self.kernel.grid.iter().position(|axis| axis.semantics == Semantics::Arbitrary) {
-            Some(axis) => self.fail(format!("grid axis {axis}"), Loc::NONE, "is sequential beside views of arrays"),
-            None => Ok(()),
+        if let Some(axis) = self.kernel.grid.iter().position(|axis| axis.semantics == Semantics::Arbitrary) {
+            return self.fail(format!("grid axis {axis}"), Loc::NONE, "is sequential beside views of arrays");
         }
+        let mut dropping = None;
+        self.kernel.walk(self.kernel.body, &mut |id, inst| {
+            let drops = matches!(&inst.op, Op::Structural(op) if op.keeping().is_some());
+            dropping = dropping.or(drops.then_some(id));
+        });
+        dropping.map_or(Ok(()), |id| self.fail_at(id, "drops the axes it folds, which the lowered form keeps"))
     }
 
     fn map(&mut self, operand: &Operand) -> Checked {

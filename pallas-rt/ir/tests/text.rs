@@ -262,6 +262,9 @@ fn the_lowered_form_has_no_blocks_left() {
     check(&lowered.replace("parallel", "arbitrary"), Some("is sequential beside views of arrays"));
     let map = "  map @y (%2: i32[]) {\n    yield %2\n  }\n  body";
     check(&lowered.replace("  body", map), Some("has an index map beside views of arrays"));
+    let dropped = "%1: f32[4] = broadcast to(4) %0\n    %2: f32[] = reduce op(add) axes(0) keep(false) %1\n";
+    let drops = lowered.replace("%1: f32[4] = broadcast to(4) %0\n", dropped);
+    check(&drops, Some("drops the axes it folds, which the lowered form keeps"));
 }
 
 #[test]

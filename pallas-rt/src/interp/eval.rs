@@ -89,6 +89,12 @@ fn pick(args: &[&Datum], ty: Type, from: impl Iterator<Item = (usize, usize)>) -
 pub(crate) fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum, Diag> {
     let dims: Vec<_> = args.iter().map(|a| a.ty.dims()).collect();
     let dims: Vec<_> = dims.iter().map(|d| &d[..]).collect();
+    // Folds are computed with their axes, of extent 1; without them the elements are in the same order.
+    let folded = |axes: &[usize]| {
+        let mut shape = args[0].ty.shape.clone();
+        axes.iter().for_each(|&axis| shape[axis] = 1);
+        Type { shape, ..ty }
+    };
     Ok(match op.access(&dims) {
         Access::Map(pieces) => {
             let shapes: Vec<&[usize]> = args.iter().map(|a| &a.ty.shape[..]).collect();
@@ -97,9 +103,9 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result
         }
         Access::Flat => Datum { ty, ..args[0].clone() },
         Access::Contract { batch, contract } => dot(args[0], args[1], &batch, &contract, ty),
-        Access::Fold { op, axes } => fold(op, args[0], &axes, ty),
+        Access::Fold { op, axes } => Datum { ty: ty.clone(), ..fold(op, args[0], &axes, folded(&axes)) },
         Access::Scan { op, axis, reverse } => scan(op, args[0], axis, reverse),
-        Access::Arg { max, axis } => arg(max, args[0], axis, ty),
+        Access::Arg { max, axis } => Datum { ty: ty.clone(), ..arg(max, args[0], axis, folded(&[axis])) },
         Access::Take { axis } => take(args[0], args[1], axis, ty)?,
         Access::Iota { axis } => {
             let mut data = Data::zeros(ty.dtype, ty.elements());

@@ -216,7 +216,7 @@ impl<T: Elem> Window<T, Writable> {
     #[track_caller]
     pub fn fill(&self, x: impl Choice<T>) {
         let to = self.shape().into_iter().map(pallas_ir::Dim::from).collect();
-        let op = structural::Broadcast { to };
+        let op = structural::Broadcast::to(to);
         let tile = context::emit(Op::Structural(op.into()), &[x.choice()]);
         self.write(tile, None);
     }

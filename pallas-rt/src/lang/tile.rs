@@ -199,6 +199,6 @@ impl<T: Elem> Scalar<T> {
     #[track_caller]
     #[must_use]
     pub fn broadcast(self, shape: impl Shape) -> Tile<T> {
-        Tile::new(structural(ops::Broadcast { to: dims(&shape) }, &[self.handle]))
+        Tile::new(structural(ops::Broadcast::to(dims(&shape)), &[self.handle]))
     }
 }

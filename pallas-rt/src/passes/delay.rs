@@ -170,7 +170,7 @@ impl<'k> Class<'k> {
             Op::Structural(StructuralOp::Broadcast(_)) if self.zeros.contains(&inst.results[0]) => {
                 let to = self.shape.iter().map(|&n| Dim::from(n as i64)).collect();
                 let zero = r.out.constant(Literal::new(self.k.ty(inst.results[0]).dtype, 0.0), loc);
-                r.append(Op::Structural(Broadcast { to }.into()), vec![zero], inst, loc);
+                r.append(Op::Structural(Broadcast::to(to).into()), vec![zero], inst, loc);
             }
             Op::Structural(StructuralOp::Reduce(_)) if is_wide(&inst.results[0]) => {
                 let elements = r.get(inst.args[0]);

@@ -4,6 +4,7 @@
 //! load x block[0.., 0..]            ->  load x array[origin + 0.., ..]       origin = index map of this program · block size
 //! grid B parallel, S arbitrary      ->  grid B parallel; for s in 0..S { body }
 //! program_id(1), num_programs(1)    ->  s, S
+//! reduce axes(1) keep(false) x      ->  reshape (reduce axes(1) x)           for every operation that drops axes
 //! ```
 //!
 //! Index maps disappear. Scratch stays memory that a parallel program keeps over its loop.
@@ -11,7 +12,7 @@
 use super::rewrite::Rewrite;
 use pallas_ir::{
     BlockDim, DType, Dim, Frame, Inst, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, Semantics, Type, Value,
-    View, ViewAxis,
+    View, ViewAxis, structural::Reshape,
 };
 
 /// Lowers a traced kernel.
@@ -110,9 +111,14 @@ impl Lower<'_> {
             }
             Op::Load { from: id, view, .. } | Op::Valid { of: id, view, .. } => (*id, view, 0),
             Op::Store { to, view, .. } => (*to, view, 1),
-            Op::Const(_) | Op::Scalar(_) | Op::Structural(_) | Op::Extent(_) | Op::Param(_) | Op::Prefetch(_) => {
-                return false;
+            Op::Structural(op) => {
+                let Some(kept) = op.keeping() else { return false };
+                let kept = r.out.emit(Op::Structural(kept), &r.args(inst), loc).expect("the axes exist");
+                let to = self.old.ty(inst.results[0]).dims();
+                r.append(Op::Structural(Reshape { to }.into()), vec![kept], inst, loc);
+                return true;
             }
+            Op::Const(_) | Op::Scalar(_) | Op::Extent(_) | Op::Param(_) | Op::Prefetch(_) => return false,
             Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => return false,
         };
         // The view is in lowered form already.
@@ -183,4 +189,51 @@ pub(crate) fn number(dim: &Dim, sizes: &[(&str, i64)]) -> i64 {
 pub(crate) fn fill(kernel: &Kernel, operand: OperandId) -> Literal {
     let operand = kernel.operand(operand);
     operand.fill.unwrap_or(Literal::new(operand.dtype, 0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{body, parse};
+    use super::lower;
+    use expect_test::expect;
+
+    #[test]
+    fn dropped_axes_are_kept_and_reshaped() {
+        let kernel = parse(
+            "
+kernel dropped {
+  grid 1 parallel
+  in x: f32[2, 3, 4] block [2, 3, 4]
+  out y: f32[3] block [3] empty 0.0
+  out z: i32[3, 2] block [3, 2] empty 0
+  body {
+    %0: f32[2,3,4] = load @x array[0:2, 0:3, 0:4]
+    %1 sum: f32[3] = reduce op(add) axes(2, 0) keep(false) %0
+    store @y array[0:3] %1
+    %2: i32[2,3] = arg_reduce max(true) axis(2) keep(false) %0
+    %3: i32[3,2] = broadcast to(3, 2) dims(1, 0) %2
+    store @z array[0:3, 0:2] %3
+  }
+}
+",
+        );
+        body(
+            &lower(&kernel),
+            expect![[r#"
+              body {
+                %0: i32[] = const 1
+                %1: i32[] = program_id axis(0)
+                %2: f32[2,3,4] = load @x array[0:2, 0:3, 0:4]
+                %3: f32[1,3,1] = reduce op(add) axes(2, 0) %2
+                %4 sum: f32[3] = reshape to(3) %3
+                store @y array[0:3] %4
+                %5: i32[2,3,1] = arg_reduce max(true) axis(2) %2
+                %6: i32[2,3] = reshape to(2, 3) %5
+                %7: i32[3,2] = broadcast to(3, 2) dims(1, 0) %6
+                store @z array[0:3, 0:2] %7
+              }
+            }
+        "#]],
+        );
+    }
 }

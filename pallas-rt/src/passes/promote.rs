@@ -64,7 +64,7 @@ fn zeros(out: &mut Builder, ty: &Type) -> Value {
     if ty.is_scalar() {
         return zero;
     }
-    let broadcast = Broadcast { to: ty.dims() };
+    let broadcast = Broadcast::to(ty.dims());
     out.emit(Op::Structural(broadcast.into()), &[zero], Loc::NONE).expect("a scalar has any shape")
 }
 

@@ -4,11 +4,11 @@ use super::{delay::delay, lower::lower, peel::peel, prefetch::prefetch, promote:
 use expect_test::{Expect, expect};
 use pallas_ir::Kernel;
 
-fn parse(text: &str) -> Kernel {
+pub(super) fn parse(text: &str) -> Kernel {
     text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 /// Compares a kernel's body, after verification.
-fn body(kernel: &Kernel, expected: Expect) {
+pub(super) fn body(kernel: &Kernel, expected: Expect) {
     super::verified("a pass", kernel);
     let text = kernel.to_string();
     let begin = text.find("  body {").expect("a kernel has a body");

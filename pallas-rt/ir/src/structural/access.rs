@@ -15,7 +15,7 @@ pub enum Access {
         /// (axis of a, axis of b) summed over.
         contract: Vec<(usize, usize)>,
     },
-    /// A monoid folded over axes, which stay with extent 1.
+    /// A monoid folded over axes, which stay with extent 1; in the traced form the result may be without them.
     Fold {
         /// The monoid.
         op: ScalarOp,
@@ -31,7 +31,8 @@ pub enum Access {
         /// From the end.
         reverse: bool,
     },
-    /// i32 position of the extreme element along an axis, which stays with extent 1: the first of ties; a NaN wins.
+    /// i32 position of the extreme element along an axis, which stays with extent 1; in the traced form the result may be
+    /// without it. The first of ties; a NaN wins.
     Arg {
         /// Largest, else smallest.
         max: bool,

@@ -1,26 +1,48 @@
-//! Unit axes stretched to a shape, or a scalar to any shape.
-use super::{Access, Arg, Batch, Draw, Index, Piece, Sample, Structural, arity, derive::linear, list, same_dtype};
+//! Operand axes spread over the axes of another shape.
+use super::{
+    Access, Arg, Batch, Draw, Index, Piece, Reduce, Sample, Structural, Transpose, arity, axes_exist,
+    derive::{behind, linear},
+    list, same_dtype,
+};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
-use crate::{DType, Dim, E, Facts, Type};
+use crate::{DType, Dim, E, Facts, ScalarOp, Type};
 use std::fmt;
 
-/// Each axis of the operand is 1 or already as in `to`; a scalar fits every shape.
+/// `result[i, j] = x[j]` for `dims` of `[1]`: each axis of the operand is 1 or as its axis of the result. A scalar, which
+/// has no axis, fits every shape and all `dims`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Broadcast {
     /// The result's shape.
     pub to: Vec<Dim>,
+    /// Result axis of each operand axis. All axes in order is the form of equal ranks, and is not written in text.
+    pub dims: Vec<usize>,
 }
 
 methods! { ($) Broadcast;
     /// Axes of extent 1 stretched to `shape`.
-    fn broadcast<T: Elem>(shape: Sizes) -> T { Broadcast { to: shape } }
+    fn broadcast<T: Elem>(shape: Sizes) -> T { Broadcast::to(shape) }
+}
+
+impl Broadcast {
+    /// A scalar, or an operand of the result's rank.
+    pub fn to(to: Vec<Dim>) -> Self {
+        Broadcast { dims: (0..to.len()).collect(), to }
+    }
+    /// For each axis of an operand: that it is stretched.
+    fn stretched(&self, of: &[Dim]) -> impl Iterator<Item = bool> {
+        of.iter().zip(&self.dims).map(|(n, &axis)| one(n) && !one(&self.to[axis]))
+    }
 }
 
 impl fmt::Display for Broadcast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "broadcast to({})", list(&self.to))
+        write!(f, "broadcast to({})", list(&self.to))?;
+        match self.dims.iter().copied().eq(0..self.to.len()) {
+            true => Ok(()),
+            false => write!(f, " dims({})", list(&self.dims)),
+        }
     }
 }
 
@@ -31,24 +53,26 @@ fn one(d: &Dim) -> bool {
 impl Structural for Broadcast {
     const NAME: &'static str = "broadcast";
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
-        Ok(Broadcast { to: attributes.list("to")? })
+        let equal = Broadcast::to(attributes.list("to")?);
+        Ok(if attributes.has("dims") { Broadcast { dims: attributes.list("dims")?, ..equal } } else { equal })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
         self.to.iter_mut().collect()
     }
     fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
         arity(Self::NAME, args.len(), 1)?;
-        let fits = |(a, b): (&Dim, &Dim)| one(a) || facts.same(a, b) != Verdict::No;
-        let same_rank = args[0].len() == self.to.len();
-        let scalar = args[0].is_empty();
-        if !(scalar || same_rank && args[0].iter().zip(&self.to).all(fits)) {
+        let mapped = args[0].len() == self.dims.len();
+        if mapped {
+            axes_exist(Self::NAME, &self.dims, &self.to)?;
+        }
+        let fits = |(a, &axis): (&Dim, &usize)| one(a) || facts.same(a, &self.to[axis]) != Verdict::No;
+        if !(args[0].is_empty() || mapped && args[0].iter().zip(&self.dims).all(fits)) {
             let found = format!("{} does not broadcast to {}", shape(args[0]), shape(&self.to));
-            return Err(Diag::new(
-                "broadcast",
-                At::Operand(0),
-                found,
-                "ranks are equal, and each axis is 1 or the same",
-            ));
+            let help = match self.dims.len() == self.to.len() {
+                true => "ranks are equal, and each axis is 1 or the same".into(),
+                false => format!("its axes are ({}) of the result, and each is 1 or the same", list(&self.dims)),
+            };
+            return Err(Diag::new("broadcast", At::Operand(0), found, help));
         }
         Ok(self.to.clone())
     }
@@ -56,44 +80,64 @@ impl Structural for Broadcast {
         same_dtype(args)
     }
     fn access(&self, args: &[&[Dim]]) -> Access {
-        let stretched = |i: usize| one(&args[0][i]) && !one(&self.to[i]);
-        let index = (0..args[0].len()).map(|i| if stretched(i) { Index::first() } else { Index::of(i) }).collect();
+        let axes = self.stretched(args[0]).zip(&self.dims);
+        let index = axes.map(|(stretched, &axis)| if stretched { Index::first() } else { Index::of(axis) }).collect();
         Access::Map(vec![Piece { operand: 0, index, bounds: vec![] }])
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        let (x, to) = (batch.front(0, &args[0]), batch.before(&self.to));
-        if !args[0].shape.is_empty() {
-            return Some(x.stretched(&to));
-        }
-        let mut unit = vec![Dim::from(1i64); to.len()];
-        unit[0] = batch.size.clone();
-        Some(x.shaped(&unit).stretched(&to))
+        let x = batch.front(0, &args[0]);
+        let dims = [vec![0], behind(&self.dims[..args[0].shape.len()])].concat();
+        Some(x.apply(Broadcast { to: batch.before(&self.to), dims }, &[x]))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         linear(self, args, tangents)
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
-        let of = args[0].shape;
-        if of.is_empty() {
-            return vec![Some(cotangent.summed((0..self.to.len()).collect()).shaped(&[]))];
+        let (of, mut sum) = (args[0].shape, cotangent);
+        let dims = &self.dims[..of.len()];
+        let others: Vec<usize> = (0..self.to.len()).filter(|axis| !dims.contains(axis)).collect();
+        if !others.is_empty() {
+            sum = sum.apply(Reduce::dropping(ScalarOp::Add, others), &[sum]);
         }
-        let stretched = (0..of.len()).filter(|&i| one(&of[i]) && !one(&self.to[i])).collect();
-        vec![Some(cotangent.summed(stretched))]
+        if !dims.is_sorted() {
+            // The sum has the operand's axes in the result's order.
+            let axes = dims.iter().map(|axis| dims.iter().filter(|other| *other < axis).count()).collect();
+            sum = sum.apply(Transpose { axes }, &[sum]);
+        }
+        let stretched = self.stretched(of).enumerate().filter_map(|(axis, stretched)| stretched.then_some(axis));
+        vec![Some(sum.summed(stretched.collect()))]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
-        let to = from.shape();
+        let mut to = from.shape();
+        if from.below(2) == 0 {
+            to.insert(from.below(to.len() + 1), 1 + from.below(3));
+        }
+        // Any order of the axes, of which the operand has the first.
+        let mut rest: Vec<usize> = (0..to.len()).collect();
+        let mut dims: Vec<usize> = (0..to.len()).map(|_| rest.remove(from.below(rest.len()))).collect();
         let fits = |ty: &Type| {
-            ty.is_scalar() || ty.shape.len() == to.len() && ty.shape.iter().zip(&to).all(|(&a, &b)| a == 1 || a == b)
+            ty.shape.len() <= to.len() && ty.shape.iter().zip(&dims).all(|(&n, &axis)| n == 1 || n == to[axis])
         };
-        from.operand(&fits)?;
-        Some(Broadcast { to: to.into_iter().map(Dim::from).collect() })
+        let x = from.operand(&fits)?;
+        dims.truncate(x.shape.len());
+        let to = to.into_iter().map(Dim::from).collect();
+        Some(if x.is_scalar() { Broadcast::to(to) } else { Broadcast { to, dims } })
     }
     fn samples() -> Vec<Sample<Self>> {
-        let op = Broadcast { to: vec![Dim::name("M"), Dim::name("N")] };
-        let with = &[("M", 2), ("N", 3)];
+        let case = |to: &[&str], dims: &[usize], args| Sample {
+            op: Broadcast { to: to.iter().map(|n| Dim::name(n)).collect(), dims: dims.to_vec() },
+            args,
+            dtypes: &[DType::F32],
+            with: &[("M", 2), ("N", 3), ("K", 4)],
+        };
         vec![
-            Sample { op: op.clone(), args: &[&["M", "1"]], dtypes: &[DType::F32], with },
-            Sample { op, args: &[&[]], dtypes: &[DType::F32], with },
+            case(&["M", "N"], &[0, 1], &[&["M", "1"]]),
+            case(&["M", "N"], &[0, 1], &[&[]]),
+            case(&["M", "N"], &[], &[&[]]),
+            case(&["M", "N"], &[0], &[&["M"]]),
+            case(&["M", "N"], &[1, 0], &[&["N", "1"]]),
+            case(&["M", "N", "K"], &[2, 0], &[&["K", "M"]]),
+            case(&["M", "N", "K"], &[1, 2, 0], &[&["1", "K", "M"]]),
         ]
     }
 }

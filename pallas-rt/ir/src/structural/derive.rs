@@ -36,10 +36,10 @@ impl<'g> E<'g> {
         self.apply(Reshape { to: to.to_vec() }, &[self])
     }
     pub(super) fn stretched(self, to: &[Dim]) -> E<'g> {
-        self.apply(Broadcast { to: to.to_vec() }, &[self])
+        self.apply(Broadcast::to(to.to_vec()), &[self])
     }
     pub(super) fn summed(self, axes: Vec<usize>) -> E<'g> {
-        self.apply(Reduce { op: ScalarOp::Add, axes }, &[self])
+        self.apply(Reduce::keeping(ScalarOp::Add, axes), &[self])
     }
 }
 
@@ -51,8 +51,8 @@ impl Batch<'_> {
     /// Operand `i` with the axis more in front.
     pub(super) fn front<'g>(&self, i: usize, arg: &Arg<'_, 'g>) -> E<'g> {
         let Some(at) = self.axes[i] else {
-            let unit = [&[Dim::from(1i64)], arg.shape].concat();
-            return arg.value.shaped(&unit).stretched(&self.before(arg.shape));
+            let op = Broadcast { to: self.before(arg.shape), dims: (1..=arg.shape.len()).collect() };
+            return arg.value.apply(op, &[arg.value]);
         };
         let axes: Vec<usize> = std::iter::once(at).chain((0..=arg.shape.len()).filter(|&a| a != at)).collect();
         if at == 0 { arg.value } else { arg.value.apply(Transpose { axes }, &[arg.value]) }

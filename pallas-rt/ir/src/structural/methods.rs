@@ -13,7 +13,7 @@
 macro_rules! methods {
     (($d:tt) $Name:ident; $($(#[doc = $doc:literal])+
         fn $name:ident<T: $Class:ident>($($arg:ident: $Kind:ident),*) -> $Element:ident {
-            $Op:ident { $($field:tt)* }
+            $Op:ident $($made:tt)+
         }
     )*) => {
         #[doc(hidden)]
@@ -21,7 +21,7 @@ macro_rules! methods {
         macro_rules! $Name {
             ($d callback:ident) => {
                 $($d callback! {
-                    [$(#[doc = $doc])+] $name $Class ($($arg: $Kind),*) $Element { $crate::structural::$Op { $($field)* } }
+                    [$(#[doc = $doc])+] $name $Class ($($arg: $Kind),*) $Element { $crate::structural::$Op $($made)+ }
                 })*
             };
         }

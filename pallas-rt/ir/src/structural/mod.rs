@@ -170,6 +170,14 @@ impl StructuralOp {
         op.dims().into_iter().for_each(|d| *d = d.bind(values));
         op
     }
+    /// For an operation that drops axes: the operation that keeps them with extent 1, as in the lowered form.
+    pub fn keeping(&self) -> Option<Self> {
+        match self {
+            Self::Reduce(r) if !r.keep => Some(Reduce { keep: true, ..r.clone() }.into()),
+            Self::ArgReduce(r) if !r.keep => Some(ArgReduce { keep: true, ..r.clone() }.into()),
+            _ => None,
+        }
+    }
 }
 
 /// That there are `n` operands.

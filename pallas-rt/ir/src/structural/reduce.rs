@@ -1,49 +1,77 @@
-//! Folds over axes, which stay with extent 1.
+//! Folds over axes, which stay with extent 1 or are dropped.
 use super::{
-    Access, Arg, Batch, Cumulative, Draw, Pad, Sample, Slice, Structural, arity, axes_exist, derive::behind, draw,
-    draw::along, list, monoid,
+    Access, Arg, Batch, Broadcast, Cumulative, Draw, Pad, Sample, Slice, Structural, arity, axes_exist, derive::behind,
+    draw, draw::along, list, monoid,
 };
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, ScalarOp};
 use std::fmt;
 
-/// `result[i, 0] = op over k of x[i, k]`; nothing to fold gives the neutral element.
+/// `result[i, 0] = op over k of x[i, k]`, or `result[i]`; nothing to fold gives the neutral element.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Reduce {
     /// A monoid: a row with a `fold` cell.
     pub op: ScalarOp,
     /// Axes folded.
     pub axes: Vec<usize>,
+    /// The axes stay with extent 1, else the result does not have them.
+    pub keep: bool,
+}
+
+impl Reduce {
+    /// A fold whose axes stay with extent 1.
+    pub fn keeping(op: ScalarOp, axes: Vec<usize>) -> Self {
+        Reduce { op, axes, keep: true }
+    }
+    /// A fold whose result does not have the axes.
+    pub fn dropping(op: ScalarOp, axes: Vec<usize>) -> Self {
+        Reduce { op, axes, keep: false }
+    }
+    /// The result stretched to the operand's shape.
+    fn spread<'g>(&self, y: E<'g>, shape: &[Dim]) -> E<'g> {
+        let dims = (0..shape.len()).filter(|axis| self.keep || !self.axes.contains(axis)).collect();
+        y.apply(Broadcast { to: shape.to_vec(), dims }, &[y])
+    }
 }
 
 methods! { ($) Reduce;
     /// Sum over axes, which stay with extent 1.
-    fn sum<T: Number>(axes: Axes) -> T { Reduce { op: ScalarOp::Add, axes } }
+    fn sum<T: Number>(axes: Axes) -> T { Reduce::keeping(ScalarOp::Add, axes) }
     /// Product over axes, which stay with extent 1.
-    fn prod<T: Number>(axes: Axes) -> T { Reduce { op: ScalarOp::Mul, axes } }
+    fn prod<T: Number>(axes: Axes) -> T { Reduce::keeping(ScalarOp::Mul, axes) }
     /// Largest element over axes, which stay with extent 1; -inf (or the lowest integer) over nothing.
-    fn max<T: Number>(axes: Axes) -> T { Reduce { op: ScalarOp::Maximum, axes } }
+    fn max<T: Number>(axes: Axes) -> T { Reduce::keeping(ScalarOp::Maximum, axes) }
     /// Smallest element over axes, which stay with extent 1; inf (or the highest integer) over nothing.
-    fn min<T: Number>(axes: Axes) -> T { Reduce { op: ScalarOp::Minimum, axes } }
+    fn min<T: Number>(axes: Axes) -> T { Reduce::keeping(ScalarOp::Minimum, axes) }
     /// True where any element along axes is true; the axes stay with extent 1.
-    fn any<T: Bool>(axes: Axes) -> T { Reduce { op: ScalarOp::BitOr, axes } }
+    fn any<T: Bool>(axes: Axes) -> T { Reduce::keeping(ScalarOp::BitOr, axes) }
     /// True where every element along axes is true; the axes stay with extent 1.
-    fn all<T: Bool>(axes: Axes) -> T { Reduce { op: ScalarOp::BitAnd, axes } }
+    fn all<T: Bool>(axes: Axes) -> T { Reduce::keeping(ScalarOp::BitAnd, axes) }
 }
 
 impl fmt::Display for Reduce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "reduce op({}) axes({})", self.op, list(&self.axes))
+        write!(f, "reduce op({}) axes({}){}", self.op, list(&self.axes), kept(self.keep))
     }
 }
 
-fn collapsed(name: &str, axes: &[usize], args: &[&[Dim]]) -> Result<Vec<Dim>, Diag> {
+/// The text of `keep`, which is written where the axes are dropped.
+fn kept(keep: bool) -> &'static str {
+    if keep { "" } else { " keep(false)" }
+}
+fn parse_kept(attributes: &Attributes<'_>) -> Result<bool, String> {
+    if attributes.has("keep") { attributes.one("keep") } else { Ok(true) }
+}
+
+fn collapsed(name: &str, axes: &[usize], keep: bool, args: &[&[Dim]]) -> Result<Vec<Dim>, Diag> {
     arity(name, args.len(), 1)?;
     axes_exist(name, axes, args[0])?;
-    let mut out = args[0].to_vec();
-    axes.iter().for_each(|&a| out[a] = 1i64.into());
-    Ok(out)
+    let size = |(axis, n): (usize, &Dim)| match axes.contains(&axis) {
+        true => keep.then(|| 1i64.into()),
+        false => Some(n.clone()),
+    };
+    Ok(args[0].iter().enumerate().filter_map(size).collect())
 }
 
 /// The product of the elements in front of each along an axis, or behind it.
@@ -65,13 +93,13 @@ fn excluded<'g>(x: E<'g>, shape: &[Dim], axis: usize, reverse: bool) -> E<'g> {
 impl Structural for Reduce {
     const NAME: &'static str = "reduce";
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
-        Ok(Reduce { op: attributes.one("op")?, axes: attributes.list("axes")? })
+        Ok(Reduce { op: attributes.one("op")?, axes: attributes.list("axes")?, keep: parse_kept(attributes)? })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }
     fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
-        collapsed(Self::NAME, &self.axes, args)
+        collapsed(Self::NAME, &self.axes, self.keep, args)
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
         monoid(Self::NAME, self.op, args)
@@ -81,17 +109,18 @@ impl Structural for Reduce {
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let x = batch.front(0, &args[0]);
-        Some(x.apply(Reduce { op: self.op, axes: behind(&self.axes) }, &[x]))
+        Some(x.apply(Reduce { axes: behind(&self.axes), ..self.clone() }, &[x]))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         let (x, dx) = (args[0].value, tangents[0]?);
+        let sum = |x: E<'g>| x.apply(Reduce { op: ScalarOp::Add, ..self.clone() }, &[x]);
         match self.op {
-            ScalarOp::Add => Some(dx.summed(self.axes.clone())),
+            ScalarOp::Add => Some(sum(dx)),
             ScalarOp::Minimum | ScalarOp::Maximum => {
                 // Ties share.
-                let chosen = x.eq(y.stretched(args[0].shape));
-                let count = chosen.select(x.like(1.0), x.zero()).summed(self.axes.clone());
-                Some(chosen.select(dx, dx.zero()).summed(self.axes.clone()) / count)
+                let chosen = x.eq(self.spread(y, args[0].shape));
+                let count = sum(chosen.select(x.like(1.0), x.zero()));
+                Some(sum(chosen.select(dx, dx.zero())) / count)
             }
             ScalarOp::Mul => {
                 // Axis by axis, each factor's tangent times the factors in front of and behind it: no division by zeros.
@@ -99,35 +128,41 @@ impl Structural for Reduce {
                 for &axis in &self.axes {
                     let others = excluded(x, &shape, axis, false) * excluded(x, &shape, axis, true);
                     dx = (dx * others).summed(vec![axis]);
-                    x = x.apply(Reduce { op: ScalarOp::Mul, axes: vec![axis] }, &[x]);
+                    x = x.apply(Reduce::keeping(ScalarOp::Mul, vec![axis]), &[x]);
                     shape[axis] = 1i64.into();
                 }
-                Some(dx)
+                Some(if self.keep { dx } else { sum(dx) })
             }
             _ => None,
         }
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
-        vec![(self.op == ScalarOp::Add).then(|| cotangent.stretched(args[0].shape))]
+        vec![(self.op == ScalarOp::Add).then(|| self.spread(cotangent, args[0].shape))]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
         let (x, axis) = along(from)?;
-        Some(Reduce { op: draw::monoid(from, x.dtype)?, axes: vec![axis] })
+        let op = draw::monoid(from, x.dtype)?;
+        let mut axes = vec![axis];
+        axes.extend((0..x.shape.len()).filter(|&other| other != axis && from.below(4) == 0));
+        Some(Reduce { op, axes, keep: from.below(2) == 0 })
     }
     fn samples() -> Vec<Sample<Self>> {
-        let case = |op, axes| Sample {
-            op: Reduce { op, axes },
-            args: &[&["M", "N"]],
+        let case = |op, axes, keep| Sample {
+            op: Reduce { op, axes, keep },
+            args: &[&["M", "N", "K"]],
             dtypes: &[DType::F32],
-            with: &[("M", 2), ("N", 3)],
+            with: &[("M", 2), ("N", 3), ("K", 2)],
         };
-        vec![
-            case(ScalarOp::Add, vec![1]),
-            case(ScalarOp::Add, vec![0, 1]),
-            case(ScalarOp::Maximum, vec![0]),
-            case(ScalarOp::Minimum, vec![1, 0]),
-            case(ScalarOp::Mul, vec![0, 1]),
-        ]
+        let both = |keep| {
+            [
+                case(ScalarOp::Add, vec![1], keep),
+                case(ScalarOp::Add, vec![0, 1, 2], keep),
+                case(ScalarOp::Maximum, vec![0], keep),
+                case(ScalarOp::Minimum, vec![2, 0], keep),
+                case(ScalarOp::Mul, vec![0, 1], keep),
+            ]
+        };
+        [true, false].into_iter().flat_map(both).collect()
     }
 }
 
@@ -138,31 +173,34 @@ pub struct ArgReduce {
     pub max: bool,
     /// The axis.
     pub axis: usize,
+    /// The axis stays with extent 1, else the result does not have it.
+    pub keep: bool,
 }
 
 methods! { ($) ArgReduce;
     /// i32 position of the largest element along an axis, which stays with extent 1: the first of ties; a NaN wins.
-    fn argmax<T: Number>(axis: Axis) -> i32 { ArgReduce { max: true, axis } }
+    fn argmax<T: Number>(axis: Axis) -> i32 { ArgReduce { max: true, axis, keep: true } }
     /// i32 position of the smallest element along an axis, which stays with extent 1: the first of ties; a NaN wins.
-    fn argmin<T: Number>(axis: Axis) -> i32 { ArgReduce { max: false, axis } }
+    fn argmin<T: Number>(axis: Axis) -> i32 { ArgReduce { max: false, axis, keep: true } }
 }
 
 impl fmt::Display for ArgReduce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "arg_reduce max({}) axis({})", self.max, self.axis)
+        write!(f, "arg_reduce max({}) axis({}){}", self.max, self.axis, kept(self.keep))
     }
 }
 
 impl Structural for ArgReduce {
     const NAME: &'static str = "arg_reduce";
     fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
-        Ok(ArgReduce { max: attributes.one("max")?, axis: attributes.one("axis")? })
+        let keep = parse_kept(attributes)?;
+        Ok(ArgReduce { max: attributes.one("max")?, axis: attributes.one("axis")?, keep })
     }
     fn dims(&mut self) -> Vec<&mut Dim> {
         vec![]
     }
     fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
-        let out = collapsed(Self::NAME, &[self.axis], args)?;
+        let out = collapsed(Self::NAME, &[self.axis], self.keep, args)?;
         if args[0][self.axis].as_number() == Some(0) {
             let found = format!("`arg_reduce` along axis {} of {}", self.axis, shape(args[0]));
             return Err(Diag::new("empty", At::Operand(0), found, "an empty axis has no extreme element"));
@@ -177,7 +215,7 @@ impl Structural for ArgReduce {
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let x = batch.front(0, &args[0]);
-        Some(x.apply(ArgReduce { max: self.max, axis: self.axis + 1 }, &[x]))
+        Some(x.apply(ArgReduce { axis: self.axis + 1, ..*self }, &[x]))
     }
     fn jvp<'g>(&self, _: &[Arg<'_, 'g>], _: E<'g>, _: &[Option<E<'g>>]) -> Option<E<'g>> {
         None
@@ -187,10 +225,15 @@ impl Structural for ArgReduce {
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
         let x = from.operand(&|ty| !ty.is_scalar() && ty.dtype != DType::Bool)?;
-        Some(ArgReduce { max: from.below(2) == 0, axis: from.below(x.shape.len()) })
+        Some(ArgReduce { max: from.below(2) == 0, axis: from.below(x.shape.len()), keep: from.below(2) == 0 })
     }
     fn samples() -> Vec<Sample<Self>> {
-        let with = &[("M", 2), ("N", 3)];
-        vec![Sample { op: ArgReduce { max: true, axis: 1 }, args: &[&["M", "N"]], dtypes: &[DType::F32], with }]
+        let case = |axis, keep| Sample {
+            op: ArgReduce { max: true, axis, keep },
+            args: &[&["M", "N"]],
+            dtypes: &[DType::F32],
+            with: &[("M", 2), ("N", 3)],
+        };
+        vec![case(1, true), case(1, false), case(0, false)]
     }
 }

@@ -303,6 +303,12 @@ fn holds(piece: &Piece, at: &[i64]) -> bool {
 /// That an access form fits the shapes that `infer` gave.
 fn access_fits(access: &Access, args: &[Vec<i64>], result: &[i64]) {
     let without = |shape: &[i64], axis: usize| [&shape[..axis], &shape[axis + 1..]].concat();
+    // The axes have extent 1, or are dropped.
+    let folded = |axes: &[usize]| {
+        let keep = args[0].len() == result.len();
+        let size = |(axis, n): (usize, &i64)| if axes.contains(&axis) { keep.then_some(1) } else { Some(*n) };
+        assert_eq!(args[0].iter().enumerate().filter_map(size).collect::<Vec<_>>(), result);
+    };
     match access {
         Access::Map(pieces) => {
             for at in coordinates(result) {
@@ -325,15 +331,14 @@ fn access_fits(access: &Access, args: &[Vec<i64>], result: &[i64]) {
             assert_eq!(kept.chain(free).collect::<Vec<_>>(), result);
         }
         Access::Fold { op, axes } => {
-            let folded: Vec<i64> =
-                args[0].iter().enumerate().map(|(i, &n)| if axes.contains(&i) { 1 } else { n }).collect();
-            assert_eq!((op.arity(), &folded[..]), (2, result));
+            assert_eq!(op.arity(), 2);
+            folded(axes);
         }
         Access::Scan { op, axis, .. } => {
             assert_eq!((op.arity(), &args[0][..], *axis < result.len()), (2, result, true))
         }
         Access::Arg { axis, .. } => {
-            assert_eq!((without(&args[0], *axis), result[*axis]), (without(result, *axis), 1));
+            folded(&[*axis]);
         }
         Access::Take { axis } => {
             assert_eq!(args[1], result);

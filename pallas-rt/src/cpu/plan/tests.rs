@@ -69,11 +69,11 @@ const BODIES: [(&str, Step); 10] = [
         body.tile = body.add(body.tile, x);
     }),
     ("folds", |body, _| {
-        let sum = body.structural(structural::Reduce { op: ScalarOp::Maximum, axes: vec![1] }, &[body.tile]);
+        let sum = body.structural(structural::Reduce::keeping(ScalarOp::Maximum, vec![1]), &[body.tile]);
         body.tile = body.add(body.tile, sum);
     }),
     ("folds of columns", |body, _| {
-        let sum = body.structural(structural::Reduce { op: ScalarOp::Add, axes: vec![0] }, &[body.tile]);
+        let sum = body.structural(structural::Reduce::keeping(ScalarOp::Add, vec![0]), &[body.tile]);
         body.tile = body.add(body.tile, sum);
     }),
     ("memory", |body, i| {

@@ -278,7 +278,7 @@ impl Pool {
         self.made.push(Made { handle, ty, error, bound, unused: true });
     }
     fn step(&mut self) {
-        match self.dice.below(14) {
+        match self.dice.below(15) {
             0 => self.load(),
             1..6 => {
                 let op = self.dice.pick(ScalarOp::ALL);
@@ -286,6 +286,7 @@ impl Pool {
             }
             6 => self.sample(),
             7..9 => self.windows(),
+            9 => self.dropped(),
             _ => self.structural(),
         }
     }

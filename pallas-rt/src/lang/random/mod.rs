@@ -398,6 +398,9 @@ fn random_kernels_are_not_trivial() {
     let scalar = missing(ScalarOp::ALL.iter().map(|op| op.name()).collect());
     let structural = missing(StructuralOp::NAMES.to_vec());
     let control = missing(vec!["if", "for", "while"]);
+    for form in ["axes(1, 0) keep(false)", "axis(1) keep(false)", "dims(1)", "dims(1, 0)", "dims(2, 0)", "dims()"] {
+        assert!(text.contains(&format!(" {form} %")), "{form}");
+    }
     assert!(scalar.is_empty() && structural.is_empty() && control.is_empty(), "{scalar:?} {structural:?} {control:?}");
 }
 

@@ -45,6 +45,22 @@ impl Pool {
         self.apply(ops::Reshape { to: sizes(shape) }, &[some])
     }
 
+    /// A fold that drops one of three axes, and a broadcast that gives the two left other places.
+    pub(super) fn dropped(&mut self) {
+        let dtype = self.dice.pick(&[DType::F32, DType::I32]);
+        let Some(x) = self.shaped(dtype, &[2, 3, 2]) else { return };
+        let axis = self.dice.below(3);
+        let fold: StructuralOp = match self.dice.below(3) {
+            0 => ops::ArgReduce { max: true, axis, keep: false }.into(),
+            _ => ops::Reduce::dropping(ScalarOp::Maximum, vec![axis]).into(),
+        };
+        let Some(left) = self.apply(fold, &[x]) else { return };
+        let dims = self.dice.pick(&[[1, 0], [0, 2], [2, 1]]);
+        let mut to = vec![2; 2 + usize::from(dims.contains(&2))];
+        dims.iter().zip(&self.made[left].ty.shape).for_each(|(&axis, &n)| to[axis] = n);
+        self.apply(ops::Broadcast { to: sizes(&to), dims: dims.to_vec() }, &[left]);
+    }
+
     /// Windows of one tile, the first often at the tile's start, and a tile computed from them.
     pub(super) fn windows(&mut self) {
         let long = |shape: &[usize]| shape.iter().any(|&n| n > 1);
@@ -82,7 +98,7 @@ impl Pool {
         self.emit(op, &[first, second]);
         // A fold of the whole tile, combined with a part of it.
         if self.made.len() > before && self.dice.below(3) == 0 {
-            let whole = self.apply(ops::Reduce { op: ScalarOp::Maximum, axes: (0..shape.len()).collect() }, &[x]);
+            let whole = self.apply(ops::Reduce::keeping(ScalarOp::Maximum, (0..shape.len()).collect()), &[x]);
             let scalar = whole.and_then(|whole| self.apply(ops::Reshape { to: vec![] }, &[whole]));
             if let (Some(scalar), Some(op)) = (scalar, binary.first()) {
                 self.emit(Op::Scalar(*op), &[before, scalar]);

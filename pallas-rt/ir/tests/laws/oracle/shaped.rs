@@ -94,6 +94,12 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Value]) -> Value {
         let element = |k| at(0, &[&c[..axis], &[k], &c[axis + 1..]].concat());
         (0..end).map(element).collect()
     };
+    // A coordinate of the result with the axes that a fold dropped.
+    let restored = |c: &[usize], axes: &[usize]| -> Vec<usize> {
+        let mut kept = c.iter().copied();
+        let dropped = |a: usize| own[0].len() > c.len() && axes.contains(&a);
+        (0..own[0].len()).map(|a| if dropped(a) { 0 } else { kept.next().expect("one per axis kept") }).collect()
+    };
     let access = op.access(&shapes);
     let element = |c: &Vec<usize>| -> f64 {
         match &access {
@@ -125,7 +131,7 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Value]) -> Value {
             Access::Fold { op, axes } => {
                 let inner: Vec<usize> = axes.iter().map(|&a| own[0][a]).collect();
                 let element = |k: &Vec<usize>| {
-                    let mut full = c.clone();
+                    let mut full = restored(c, axes);
                     axes.iter().zip(k).for_each(|(&a, &k)| full[a] = k);
                     at(0, &full)
                 };
@@ -137,7 +143,7 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Value]) -> Value {
                 part.iter().copied().reduce(|a, b| one(*op, a, b)).expect("not empty")
             }
             Access::Arg { max, axis } => {
-                let all = line(c, *axis, own[0][*axis]);
+                let all = line(&restored(c, &[*axis]), *axis, own[0][*axis]);
                 let better = |a: f64, b: f64| if *max { a > b } else { a < b };
                 (1..all.len()).fold(0, |best, i| if better(all[i], all[best]) { i } else { best }) as f64
             }
