@@ -192,7 +192,7 @@ fn wait(buffer: &Buffer, pad: Pad, access: &Access, lanes: &[Vec<i64>]) -> f64 {
     // Vectors start at multiples of their size: elsewhere their elements are accessed one by one.
     let whole = [pad.group, unit].iter().chain(&mut outer).all(|n| n.is_multiple_of(access.width));
     let (width, more) = if whole { (access.width, 0) } else { (1, access.width - 1) };
-    let lanes: Vec<i64> = lanes.iter().map(|at| address(at, &strides, pad)).collect();
+    let lanes: Vec<i64> = lanes.iter().filter_map(|at| address(at, &strides, pad)).collect();
     (conflict(&lanes, width) - 1 + more) as f64
 }
 
@@ -208,14 +208,16 @@ fn coordinates(plan: &Plan, access: &Access) -> Option<Vec<Vec<i64>>> {
     let of = |t: usize| access.at.iter().map(|(c, _)| Reader { plan, t, rest: c }.whole()).collect();
     (0..threads).map(of).collect()
 }
-/// The element at such coordinates, where rows lie so.
-fn address(at: &[i64], strides: &[usize], pad: Pad) -> i64 {
+/// The element at such coordinates, where rows lie so; `None` if it is further away than memory reaches.
+fn address(at: &[i64], strides: &[usize], pad: Pad) -> Option<i64> {
     let groups = if pad.group > 0 { at[at.len() - 2] / pad.rows as i64 * pad.group as i64 } else { 0 };
     let moved = match (pad.swizzle, at) {
         (Some(swizzle), [.., row, column]) => swizzle.column(*row, *column) - column,
         _ => 0,
     };
-    groups + moved + at.iter().zip(strides).map(|(c, s)| c * *s as i64).sum::<i64>()
+    let along = |(c, s): (&i64, &usize)| c.checked_mul(i64::try_from(*s).ok()?);
+    let sum = at.iter().zip(strides).try_fold(groups + moved, |sum, axis| sum.checked_add(along(axis)?));
+    sum.filter(|element| element.abs() < 1 << 48)
 }
 /// The first element of each thread of the group. None: it depends on data.
 fn addresses(plan: &Plan, access: &Access) -> Option<Vec<i64>> {
@@ -224,7 +226,7 @@ fn addresses(plan: &Plan, access: &Access) -> Option<Vec<i64>> {
         Memory::Buffer(b) => plan.buffers[b].pad.unwrap_or_default(),
         Memory::Array(_) => Pad::default(),
     };
-    Some(coordinates(plan, access)?.iter().map(|at| address(at, &strides, pad)).collect())
+    coordinates(plan, access)?.iter().map(|at| address(at, &strides, pad)).collect()
 }
 /// The words of workgroup memory that elements are in.
 fn words(lanes: &[i64], access: &Access) -> Vec<i64> {
@@ -352,7 +354,7 @@ mod tests {
     fn columns_that_change_places_meet_in_no_bank() {
         let columns_of_vectors = |columns: i64, swizzle: Option<Swizzle>| {
             let pad = Pad { swizzle, ..Pad::default() };
-            conflict(&lanes(|t| address(&[t, 4], &[columns as usize, 1], pad)), 4)
+            conflict(&lanes(|t| address(&[t, 4], &[columns as usize, 1], pad).expect("near")), 4)
         };
         for (columns, period, rows) in [(8, 2, 4), (16, 4, 2), (32, 8, 1), (64, 8, 1), (80, 4, 2)] {
             assert!(columns_of_vectors(columns, None) > 1);
