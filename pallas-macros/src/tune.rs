@@ -258,10 +258,11 @@ pub(crate) fn function(
             let #call = |#which: usize, #(#declared),*| match #which { #(#arms)* _ => ::core::unreachable!() };
             let #fixed = #keys;
             let #called = #root::Loc::caller();
-            let #which = #root::called_at(#called, #root::tune(
+            let #which = #root::tune(
                 #root::Candidates {
                     name: #kernel_name,
                     at: #root::Loc { file: ::core::file!(), line: ::core::line!(), column: ::core::column!() },
+                    called: #called,
                     names: &[#(#texts),*],
                     values: &[#(#values),*],
                     fixed: &#fixed,
@@ -269,7 +270,7 @@ pub(crate) fn function(
                     arrays: &[#(&#arrays),*],
                 },
                 &|#which: usize| #call(#which, #(::core::clone::Clone::clone(&#all)),*).map(|_| ()),
-            ))?;
+            )?;
             #root::called_at(#called, #call(#which, #(#all),*))
         }
     }

@@ -185,6 +185,12 @@ pub enum Error {
         /// The driver's words.
         message: String,
     },
+    /// Elements or memory of an array that is a value of a function being traced.
+    #[error("{message}")]
+    Traced {
+        /// What was tried, and what to do instead.
+        message: String,
+    },
     /// A file that does not hold what it should.
     #[error("{path}: {message}")]
     File {
@@ -266,6 +272,7 @@ impl Error {
             Error::Shader { .. } => "shader",
             Error::Driver { .. } => "driver",
             Error::DeviceLost { .. } => "device-lost",
+            Error::Traced { .. } => "traced",
             Error::File { .. } => "file",
         }
     }

@@ -2,13 +2,18 @@
 use super::host;
 use crate::device::{Buffer, Client, Device, memory};
 use crate::error::{Error, Result};
-use pallas_ir::{DType, Elem};
+use pallas_ir::{DType, Elem, Loc};
 use std::sync::Arc;
 
 /// An n-dimensional array on a device, row-major and contiguous. Its element type is known at run time.
 ///
 /// Cloning shares the data, which is never written while it is shared. An array passed to a kernel by value, and owned
 /// by nobody else, is *donated*: its memory serves for an output of the same size.
+///
+/// An array has memory, or is *traced*: a value of a function that is being traced, whose elements do not exist yet; or
+/// *poisoned*: the result of an operation that failed, which carries the error ([`Array::check`]). All have a shape, an
+/// element type and a client. Functions that need the elements or the memory return [`Error::Traced`] for a traced
+/// array, and the own error of a poisoned one.
 ///
 /// ```
 /// use pallas_rt::Array;
@@ -21,7 +26,36 @@ use std::sync::Arc;
 pub struct Array {
     shape: Arc<[usize]>,
     dtype: DType,
-    buffer: Arc<Buffer>,
+    what: What,
+}
+
+/// The contents of an array.
+#[derive(Clone)]
+pub(crate) enum What {
+    /// Memory. Kernels may still be writing it.
+    Here(Arc<Buffer>),
+    /// A value of a function that is being traced. Shared, so that arrays stay small.
+    Traced(Arc<Traced>),
+    /// The first mistake among the operations that led to this array.
+    Bad(Arc<Bad>),
+}
+
+/// A value of a function that is being traced; its elements do not exist yet.
+#[derive(Clone)]
+#[allow(dead_code, reason = "read by the tracer")]
+pub(crate) struct Traced {
+    /// The trace that it belongs to.
+    pub trace: u32,
+    /// Its number in the graph of that trace.
+    pub value: u32,
+    /// The client that will compute it.
+    pub client: Client,
+}
+
+/// The contents of a poisoned array.
+pub(crate) struct Bad {
+    error: Error,
+    client: Client,
 }
 
 /// Arrays on a chosen client.
@@ -125,7 +159,25 @@ impl Array {
 
 impl Array {
     pub(super) fn new(dtype: DType, shape: &[usize], buffer: Buffer) -> Array {
-        Array { shape: shape.into(), dtype, buffer: Arc::new(buffer) }
+        Array { shape: shape.into(), dtype, what: What::Here(Arc::new(buffer)) }
+    }
+
+    /// Returns an array for a value that is being traced.
+    #[allow(dead_code, reason = "for the tracer")]
+    pub(crate) fn traced(dtype: DType, shape: &[usize], traced: Traced) -> Array {
+        Array { shape: shape.into(), dtype, what: What::Traced(Arc::new(traced)) }
+    }
+
+    /// Returns a poisoned array: the result that an operation would have, and the error that it has instead.
+    #[allow(dead_code, reason = "for operations that return no `Result`")]
+    pub(crate) fn bad(error: Error, client: Client, dtype: DType, shape: &[usize]) -> Array {
+        Array { shape: shape.into(), dtype, what: What::Bad(Arc::new(Bad { error, client })) }
+    }
+
+    /// The contents.
+    #[allow(dead_code, reason = "for the tracer")]
+    pub(crate) fn what(&self) -> &What {
+        &self.what
     }
 
     /// The extents, outermost first.
@@ -140,12 +192,12 @@ impl Array {
 
     /// Number of elements.
     pub fn len(&self) -> usize {
-        self.buffer.len() / self.dtype.bytes()
+        self.shape.iter().fold(1, |n, &extent| n.saturating_mul(extent))
     }
 
     /// Returns true if it has no elements.
     pub fn is_empty(&self) -> bool {
-        self.buffer.is_empty()
+        self.shape.contains(&0)
     }
 
     /// The element type.
@@ -153,9 +205,13 @@ impl Array {
         self.dtype
     }
 
-    /// The client it lives on.
+    /// The client it lives on; that of a traced array will compute it.
     pub fn client(&self) -> &Client {
-        self.buffer.client()
+        match &self.what {
+            What::Here(buffer) => buffer.client(),
+            What::Traced(traced) => &traced.client,
+            What::Bad(bad) => &bad.client,
+        }
     }
 
     /// The device it lives on.
@@ -163,63 +219,95 @@ impl Array {
         self.client().device()
     }
 
-    /// Its memory.
-    pub fn buffer(&self) -> &Buffer {
-        &self.buffer
+    /// Returns the array itself, unless it is poisoned.
+    ///
+    /// # Errors
+    /// The first mistake among the operations that led to a poisoned array.
+    pub fn check(&self) -> Result<&Array> {
+        match &self.what {
+            What::Here(_) | What::Traced(_) => Ok(self),
+            What::Bad(bad) => Err(bad.error.clone()),
+        }
     }
 
-    /// Its memory, to be written: only while nobody else shares it.
-    pub fn buffer_mut(&mut self) -> Option<&mut Buffer> {
-        Arc::get_mut(&mut self.buffer)
+    /// Its memory.
+    ///
+    /// # Errors
+    /// [`Error::Traced`] if it is traced; the error of a poisoned array.
+    pub fn buffer(&self) -> Result<&Buffer> {
+        match &self.what {
+            What::Here(buffer) => Ok(buffer),
+            What::Traced(_) | What::Bad(_) => Err(self.missing("memory", "read the result of the traced function")),
+        }
+    }
+
+    /// Its memory, to be written; `None` while another array shares it.
+    ///
+    /// # Errors
+    /// [`Error::Traced`] if it is traced; the error of a poisoned array.
+    pub fn buffer_mut(&mut self) -> Result<Option<&mut Buffer>> {
+        // The buffer is borrowed in its arm alone, so that the other one may borrow all of `self`.
+        match self.what {
+            What::Here(ref mut buffer) => Ok(Arc::get_mut(buffer)),
+            What::Traced(_) | What::Bad(_) => Err(self.missing("memory", "write the result of the traced function")),
+        }
     }
 
     /// Waits for it to be computed and copies the elements to the host, row-major.
     ///
     /// # Errors
-    /// [`Error::ElementType`] if `T` is not the element type; [`Error::DeviceLost`].
+    /// [`Error::ElementType`] if `T` is not the element type; [`Error::DeviceLost`]; [`Error::Traced`] if it is traced;
+    /// the error of a poisoned array.
     pub fn to_vec<T: Elem>(&self) -> Result<Vec<T>> {
+        let buffer = self.elements()?;
         if self.dtype != T::DTYPE {
             return Err(Error::ElementType { array: self.dtype, asked: T::DTYPE });
         }
-        Ok(memory::elements_of(&self.buffer.contents()?))
+        Ok(memory::elements_of(&buffer.contents()?))
     }
 
     /// Waits for it to be computed and copies its bytes to the host, native-endian, one byte a `bool`.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`].
+    /// [`Error::DeviceLost`]; [`Error::Traced`] if it is traced; the error of a poisoned array.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        Ok(self.buffer.contents()?.into_owned())
+        Ok(self.elements()?.contents()?.into_owned())
     }
 
     /// The array on another client: itself if it lives there, else a copy.
     ///
     /// # Errors
-    /// [`Error::Memory`], [`Error::DeviceLost`], [`Error::Unsupported`] for 64-bit elements on a GPU.
+    /// [`Error::Memory`], [`Error::DeviceLost`], [`Error::Unsupported`] for 64-bit elements on a GPU; [`Error::Traced`]
+    /// if it is traced; the error of a poisoned array.
     pub fn to_device(&self, client: &Client) -> Result<Array> {
+        let help = "move an argument or the result of the traced function";
+        let buffer = self.here(|| format!("copy to {}", client.device().id()), help)?;
         if self.client() == client {
             return Ok(self.clone());
         }
         client.check_dtype(self.dtype)?;
-        Ok(Array::new(self.dtype, &self.shape, Buffer::holding(client, &self.buffer.contents()?)?))
+        Ok(Array::new(self.dtype, &self.shape, Buffer::holding(client, &buffer.contents()?)?))
     }
 
     /// Waits until it is computed.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`].
+    /// [`Error::DeviceLost`]; [`Error::Traced`] if it is traced; the error of a poisoned array.
     pub fn block_until_ready(&self) -> Result<()> {
-        self.buffer.wait()
+        self.here(|| "completion".into(), "wait for the result of the traced function")?.wait()
     }
 
     /// The same elements, row-major, under another shape; no copy.
     ///
     /// # Errors
-    /// [`Error::Reshape`] if the number of elements differs.
+    /// [`Error::Reshape`] if the number of elements differs; [`Error::Traced`] if it is traced; the error of a poisoned
+    /// array.
     pub fn reshape(&self, shape: &[usize]) -> Result<Array> {
+        let help = "reshape an argument or the result of the traced function";
+        let buffer = self.here(|| format!("reshape to {shape:?}"), help)?;
         match host::byte_count(self.dtype, shape) {
-            Ok(bytes) if bytes == self.buffer.len() => {
-                Ok(Array { shape: shape.into(), dtype: self.dtype, buffer: self.buffer.clone() })
+            Ok(bytes) if bytes == buffer.len() => {
+                Ok(Array { shape: shape.into(), dtype: self.dtype, what: What::Here(buffer.clone()) })
             }
             _ => Err(Error::Reshape { from: self.shape.to_vec(), to: shape.to_vec() }),
         }
@@ -234,24 +322,69 @@ impl Array {
         Err(Error::ForeignClient { what: what(), found: place(self.client()), expected: place(client) })
     }
 
+    /// Refuses an array without memory as an argument of a kernel that is called at this line.
+    #[inline]
+    pub(crate) fn check_argument(&self, kernel: &str, called: Loc) -> Result<()> {
+        match &self.what {
+            What::Here(_) => Ok(()),
+            What::Traced(_) | What::Bad(_) => Err(self.not_an_argument(kernel, called)),
+        }
+    }
+
+    #[cold]
+    fn not_an_argument(&self, kernel: &str, called: Loc) -> Error {
+        let place = if called == Loc::NONE { String::new() } else { format!("{called}: ") };
+        let kernel = format!("{place}kernel `{kernel}` is called with a traced array, {}", self.type_text());
+        self.error(|| format!("{kernel}: call it with arguments or the result of the traced function"))
+    }
+
     /// The same elements in memory of their own, on the same client; the host does not wait.
     pub(crate) fn copied(&self) -> Result<Array> {
-        let mut buffer = Buffer::allocate(self.client(), self.buffer.len(), false)?;
-        buffer.copy_from(&self.buffer)?;
+        let from = self.here(|| "copy".into(), "copy an argument or the result of the traced function")?;
+        let mut buffer = Buffer::allocate(from.client(), from.len(), false)?;
+        buffer.copy_from(from)?;
         Ok(Array::new(self.dtype, &self.shape, buffer))
     }
 
-    /// Returns true if both have the same memory.
+    /// Returns true if both have the same memory; arrays without memory share none.
     pub(crate) fn shares_memory(&self, other: &Array) -> bool {
-        Arc::ptr_eq(&self.buffer, &other.buffer)
+        matches!((&self.what, &other.what), (What::Here(a), What::Here(b)) if Arc::ptr_eq(a, b))
     }
 
-    /// Gives the memory up for an output, if nobody else owns it and the size is the output's; else gives itself back.
+    /// Gives the memory up for an output, if nobody else owns it and the size is the output's; else gives itself back,
+    /// also if it has no memory.
     pub(crate) fn donate(mut self, dtype: DType, shape: &[usize]) -> std::result::Result<Array, Array> {
-        let fits = host::byte_count(dtype, shape).is_ok_and(|bytes| bytes == self.buffer.len());
-        if !fits || self.buffer_mut().is_none() {
-            return Err(self);
+        let owned = matches!(self.buffer_mut(), Ok(Some(buffer))
+            if host::byte_count(dtype, shape).is_ok_and(|bytes| bytes == buffer.len()));
+        if owned { Ok(Array { shape: shape.into(), dtype, what: self.what }) } else { Err(self) }
+    }
+
+    /// Element type and shape: `f32[2, 3]`.
+    pub(super) fn type_text(&self) -> String {
+        format!("{}{:?}", self.dtype, self.shape)
+    }
+
+    /// The memory, for a function that reads elements.
+    fn elements(&self) -> Result<&Arc<Buffer>> {
+        self.here(|| "elements".into(), "read them from the result of the traced function")
+    }
+
+    /// The memory; `tried` and `help` explain the request, for the message about a traced array.
+    fn here(&self, tried: impl FnOnce() -> String, help: &str) -> Result<&Arc<Buffer>> {
+        match &self.what {
+            What::Here(buffer) => Ok(buffer),
+            What::Traced(_) | What::Bad(_) => Err(self.missing(&tried(), help)),
         }
-        Ok(Array { shape: shape.into(), dtype, buffer: self.buffer })
+    }
+
+    /// The error of a function that needs the memory.
+    #[cold]
+    fn missing(&self, tried: &str, help: &str) -> Error {
+        self.error(|| format!("{tried} of an array of {} that is being traced: {help}", self.type_text()))
+    }
+
+    /// The own error of a poisoned array, else one with this message.
+    fn error(&self, message: impl FnOnce() -> String) -> Error {
+        self.check().err().unwrap_or_else(|| Error::Traced { message: message() })
     }
 }

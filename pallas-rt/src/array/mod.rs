@@ -12,3 +12,5 @@ mod tests;
 mod wgpu;
 
 pub use data::Array;
+#[allow(unused_imports, reason = "for the tracer")]
+pub(crate) use data::{Traced, What};

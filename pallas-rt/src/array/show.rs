@@ -1,5 +1,5 @@
 //! Formatting of arrays: as numpy does, with the middle of long axes left out.
-use super::data::Array;
+use super::data::{Array, What};
 use crate::interp::Data;
 use pallas_ir::DType;
 use std::fmt;
@@ -9,9 +9,12 @@ const WHOLE: usize = 1000;
 /// Elements at either end of an abbreviated axis.
 const EDGE: usize = 3;
 
-/// Nested brackets; `<error>` if the elements cannot be read.
+/// Nested brackets; `<traced f32[2, 3]>` for an array that is traced, `<error>` if the elements cannot be read.
 impl fmt::Display for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if matches!(self.what(), What::Traced(_)) {
+            return write!(f, "<traced {}>", self.type_text());
+        }
         match self.to_bytes() {
             Ok(bytes) => f.write_str(&text(self.dtype(), self.shape(), &bytes)),
             Err(error) => write!(f, "<{error}>"),
@@ -22,7 +25,7 @@ impl fmt::Display for Array {
 /// Element type, shape and device, then the elements.
 impl fmt::Debug for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{:?} on {}\n{self}", self.dtype(), self.shape(), self.device().id())
+        write!(f, "{} on {}\n{self}", self.type_text(), self.device().id())
     }
 }
 

@@ -18,8 +18,12 @@ impl Array {
         Ok(Array::new(dtype, shape, buffer))
     }
 
-    /// The wgpu buffer of an array on a GPU: at least the array's bytes rounded up to a multiple of 16.
-    pub fn wgpu_buffer(&self) -> Option<&wgpu::Buffer> {
-        self.buffer().wgpu()
+    /// The wgpu buffer of an array on a GPU: at least the array's bytes rounded up to a multiple of 16;
+    /// `None` for an array on the host.
+    ///
+    /// # Errors
+    /// [`Error::Traced`](crate::Error::Traced) if it is traced; the error of a poisoned array.
+    pub fn wgpu_buffer(&self) -> Result<Option<&wgpu::Buffer>> {
+        Ok(self.buffer()?.wgpu())
     }
 }

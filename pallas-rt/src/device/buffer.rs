@@ -14,8 +14,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 /// ```
 /// use pallas_rt::Client;
 /// let mut x = Client::cpu().array(&[1i32, 2], &[2])?;
-/// assert_eq!(x.buffer().len(), 8);
-/// let buffer = x.buffer_mut().expect("the array has no other owner");
+/// assert_eq!(x.buffer()?.len(), 8);
+/// let buffer = x.buffer_mut()?.expect("the array has no other owner");
 /// let bytes = buffer.bytes_mut()?.expect("the CPU's buffers are in host memory");
 /// bytes[..4].copy_from_slice(&7i32.to_ne_bytes());
 /// assert_eq!(x.to_vec::<i32>()?, [7, 2]);

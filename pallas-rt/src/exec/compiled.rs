@@ -89,14 +89,22 @@ impl Compiled {
     ///
     /// # Errors
     /// [`Error::Kernel`] for sizes and arguments that do not fit the kernel; on the interpreter any fault; device
-    /// errors.
+    /// errors; [`Error::Traced`] for a traced array; the error of a poisoned one.
+    #[track_caller]
     pub fn launch(
         &self,
         client: &Client,
         sizes: &[i64],
         arguments: impl IntoIterator<Item = Argument>,
     ) -> Result<Vec<Array>> {
-        let (kernel, geometry) = (self.traced(), self.geometry(sizes)?);
+        let (kernel, called) = (self.traced(), Loc::caller());
+        let arguments: Vec<Argument> = arguments.into_iter().collect();
+        for argument in &arguments {
+            if let Argument::Array(x) | Argument::Donated(x) = argument {
+                x.check_argument(&kernel.name, called)?;
+            }
+        }
+        let geometry = self.geometry(sizes)?;
         let (mut arrays, mut params) = (vec![None; kernel.operands.len()], vec![None; kernel.operands.len()]);
         let mut rest = arguments.into_iter();
         for i in inputs(kernel) {

@@ -11,7 +11,8 @@ use std::collections::HashMap;
 
 /// Outputs and the donated inputs whose memory they may take over.
 pub(super) fn pairs(kernel: &Kernel, arrays: &mut [Option<(Array, bool)>]) -> Vec<(OperandId, OperandId)> {
-    let free = |a: &mut Option<(Array, bool)>| a.as_mut().is_some_and(|(a, d)| *d && a.buffer_mut().is_some());
+    let free =
+        |a: &mut Option<(Array, bool)>| a.as_mut().is_some_and(|(a, d)| *d && matches!(a.buffer_mut(), Ok(Some(_))));
     let mut donated: Vec<OperandId> =
         (0..).map(OperandId).zip(arrays).filter_map(|(id, a)| free(a).then_some(id)).collect();
     // An input that an output aliases is spoken for.

@@ -55,9 +55,13 @@ impl Prepared {
     ///
     /// # Errors
     /// [`Error::Kernel`] or [`Error::Output`] for arguments that do not fit; on the interpreter any fault; device
-    /// errors.
+    /// errors; [`Error::Traced`] for a traced array; the error of a poisoned one.
+    #[track_caller]
     pub fn launch(&self, inputs: &[&Array], params: &[Literal], outputs: &mut [&mut Array]) -> Result<()> {
-        let kernel = self.compiled.traced();
+        let (kernel, called) = (self.compiled.traced(), Loc::caller());
+        for array in inputs.iter().copied().chain(outputs.iter().map(|output| &**output)) {
+            array.check_argument(&kernel.name, called)?;
+        }
         for (index, output) in outputs.iter_mut().enumerate() {
             owned(index, output)?;
         }
@@ -67,7 +71,7 @@ impl Prepared {
         let mut results = outputs.iter();
         for i in device::outputs(kernel) {
             let array = self.operand(i, results.next().map(|array| &**array))?;
-            buffers[i] = Some(array.buffer());
+            buffers[i] = Some(array.buffer()?);
             if let OperandKind::Output { alias: Some(from), .. } = &kernel.operands[i].kind {
                 buffers[from.index()] = buffers[i];
             }
@@ -76,7 +80,7 @@ impl Prepared {
         for (i, operand) in kernel.operands.iter().enumerate() {
             match operand.kind {
                 OperandKind::Input | OperandKind::Prefetch if buffers[i].is_none() => {
-                    buffers[i] = Some(self.operand(i, inputs.next().copied())?.buffer());
+                    buffers[i] = Some(self.operand(i, inputs.next().copied())?.buffer()?);
                 }
                 OperandKind::Param => values[i] = Some(self.compiled.check_param(i, params.next())?),
                 OperandKind::Input | OperandKind::Prefetch | OperandKind::Output { .. } | OperandKind::Scratch => {}
@@ -112,7 +116,7 @@ impl Prepared {
 
 /// Returns the memory of an output, if no other array shares it.
 pub(crate) fn owned(index: usize, output: &mut Array) -> Result<&mut Buffer> {
-    output.buffer_mut().ok_or_else(|| {
+    output.buffer_mut()?.ok_or_else(|| {
         let message = "another array shares its memory and would change too".into();
         Error::Output { index, message }
     })

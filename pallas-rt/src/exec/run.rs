@@ -2,7 +2,7 @@
 use super::compiled::Compiled;
 use super::donate;
 use crate::array::Array;
-use crate::device::{Client, DeviceKind, Geometry, LAUNCHES, Launch, interpreter, outputs};
+use crate::device::{Buffer, Client, DeviceKind, Geometry, LAUNCHES, Launch, interpreter, outputs};
 use crate::error::Result;
 use crate::interp::Machine;
 use pallas_ir::{Kernel, Literal, Loc, OperandKind};
@@ -69,9 +69,12 @@ fn with_outputs(
         return Ok(results);
     }
     LAUNCHES.fetch_add(1, Ordering::Relaxed);
-    let mut buffers: Vec<_> = call.arrays.iter().map(|array| array.as_ref().map(|(array, _)| array.buffer())).collect();
+    let mut buffers: Vec<Option<&Buffer>> = vec![None; call.arrays.len()];
+    for (buffer, array) in buffers.iter_mut().zip(&call.arrays) {
+        *buffer = array.as_ref().map(|(array, _)| array.buffer()).transpose()?;
+    }
     for (i, result) in outputs(kernel).zip(&results) {
-        buffers[i] = Some(result.buffer());
+        buffers[i] = Some(result.buffer()?);
         if let OperandKind::Output { alias: Some(from), .. } = &kernel.operands[i].kind {
             buffers[from.index()] = buffers[i];
         }

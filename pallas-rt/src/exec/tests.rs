@@ -110,9 +110,9 @@ fn a_donated_array_gives_its_memory_unless_it_is_shared() {
     let run = |a: Argument| {
         let outputs = sum.launch(&client, &[24], [a, (&b).into(), scale.clone()]).expect("it runs");
         assert_eq!(outputs[0].to_vec::<f32>().expect("it is on the host"), [68.0; 24 * 16]);
-        outputs[0].buffer().as_ptr()
+        outputs[0].buffer().expect("it has memory").as_ptr()
     };
-    let addresses = [&own, &kept].map(|array| array.buffer().as_ptr());
+    let addresses = [&own, &kept].map(|array| array.buffer().expect("it has memory").as_ptr());
     assert_eq!(run(own.into()), addresses[0], "donated");
     assert_ne!(run((&kept).into()), addresses[1], "lent");
     assert_ne!(run(kept.clone().into()), addresses[1], "donated, but shared");

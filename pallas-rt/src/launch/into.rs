@@ -69,13 +69,18 @@ tuples! { A B C D E F G H }
 /// ```
 ///
 /// # Errors
-/// [`Error::Output`] if an output is shared or a result does not fit it; what `f` returns. Outputs then hold what they
-/// held before, except where a kernel has begun to write them.
+/// [`Error::Output`] if an output is shared or a result does not fit it; what `f` returns; [`Error::Traced`] if an output
+/// or a result is traced; the error of a poisoned one. Outputs then hold what they held before, except where a kernel
+/// has begun to write them.
 pub fn into<'a, R: Results>(
     outputs: impl IntoIterator<Item = &'a mut Array>,
     f: impl FnOnce() -> Result<R>,
 ) -> Result<()> {
     let mut outputs: Vec<&mut Array> = outputs.into_iter().collect();
+    // The launch takes the outputs' memory, and nothing is written unless all have some.
+    for output in &outputs {
+        output.buffer()?;
+    }
     if scope::current().purpose.intercepts() {
         return f().map(drop);
     }
@@ -93,11 +98,11 @@ pub(super) fn take(
     compiled: &Compiled,
     client: &Client,
     geometry: &Geometry,
-) -> Vec<Array> {
+) -> Result<Vec<Array>> {
     let mut lent = lent.borrow_mut();
     // The interpreter's results are copied at the end.
     if lent.is_empty() || client.kind() == DeviceKind::Interpreter || geometry.is_empty() {
-        return vec![];
+        return Ok(vec![]);
     }
     let operands = &compiled.traced().operands;
     let fits = |(array, i): (&Array, usize)| {
@@ -108,10 +113,10 @@ pub(super) fn take(
     };
     let outputs = outputs(compiled.traced());
     if lent.len() != outputs.clone().count() || !lent.iter().zip(outputs.clone()).all(fits) {
-        return vec![];
+        return Ok(vec![]);
     }
     let lent = std::mem::take(&mut *lent).into_iter().zip(outputs);
-    lent.map(|(array, i)| array.reshape(&geometry.shapes[i]).expect("as many elements")).collect()
+    lent.map(|(array, i)| array.reshape(&geometry.shapes[i])).collect()
 }
 
 /// Returns true if one shape is the other with adjacent axes merged or axes of extent 1 dropped, as `[2, 3, 4]` and
@@ -137,6 +142,7 @@ fn settle(outputs: &mut [&mut Array], results: Vec<Array>) -> Result<()> {
         return Err(Error::Output { index: outputs.len().min(results.len()), message });
     }
     for (i, (output, result)) in outputs.iter().zip(&results).enumerate() {
+        result.buffer()?;
         output.check_client(result.client(), || format!("output {i}"))?;
         if (output.dtype(), output.shape()) != (result.dtype(), result.shape()) {
             let of = |x: &Array| format!("{} {:?}", x.dtype(), x.shape());
@@ -150,7 +156,7 @@ fn settle(outputs: &mut [&mut Array], results: Vec<Array>) -> Result<()> {
     }
     for (i, (output, result)) in outputs.iter_mut().zip(results).enumerate() {
         if !result.shares_memory(output) {
-            owned(i, output)?.copy_from(result.buffer())?;
+            owned(i, output)?.copy_from(result.buffer()?)?;
         }
     }
     Ok(())

@@ -50,12 +50,12 @@ pub fn launch<F: Fn(&Frame), const N: usize, const OUTPUTS: usize>(
     body: &F,
 ) -> Result<[Array; OUTPUTS]> {
     // The body's type has every generic argument around it, those of the kernel's `impl` block too.
-    all(instance(&site, arguments.into(), spec, maps, body, typeid::of::<F>()), site.called)
+    all(instance(&site, arguments.into(), spec, maps, body, typeid::of::<F>()))
 }
 
-/// The outputs of a call at this line. Apart from [`launch`], so that it is compiled once for each count.
-fn all<const OUTPUTS: usize>(outputs: Result<Vec<Array>>, called: Loc) -> Result<[Array; OUTPUTS]> {
-    called_at(called, outputs).map(|outputs| outputs.try_into().expect("the macro counts the outputs"))
+/// The outputs of a call. Apart from [`launch`], so that it is compiled once for each count.
+fn all<const OUTPUTS: usize>(outputs: Result<Vec<Array>>) -> Result<[Array; OUTPUTS]> {
+    outputs.map(|outputs| outputs.try_into().expect("the macro counts the outputs"))
 }
 
 /// Returns the result of a kernel that was called at this line.
@@ -63,7 +63,25 @@ pub fn called_at<T>(loc: Loc, result: Result<T>) -> Result<T> {
     result.map_err(|error| error.called_at(loc))
 }
 
+/// Refuses arguments without memory, then runs the call. The error of a poisoned array is returned as it is: this call
+/// is not its cause.
 fn instance(
+    site: &Site<'_>,
+    arguments: Vec<Argument>,
+    spec: &Declared,
+    maps: Maps<'_>,
+    body: &dyn Body,
+    instance: TypeId,
+) -> Result<Vec<Array>> {
+    for argument in &arguments {
+        if let Argument::Array(array, _) = argument {
+            array.check_argument(site.name, site.called)?;
+        }
+    }
+    called_at(site.called, with_memory(site, arguments, spec, maps, body, instance))
+}
+
+fn with_memory(
     site: &Site<'_>,
     arguments: Vec<Argument>,
     spec: &Declared,
@@ -106,7 +124,7 @@ fn instance(
     let (params, arrays) = bind::by_operand(kernel, arguments);
     let mut call = Call { geometry, at: site.at, params: &params, arrays, lent: vec![] };
     let Purpose::Check(agreed) = &scope.purpose else {
-        call.lent = into::take(&scope.lent, &compiled, &client, geometry);
+        call.lent = into::take(&scope.lent, &compiled, &client, geometry)?;
         return execute(&client, &compiled, call, &sizes, body);
     };
     let interpreter = Client::interpreter();
@@ -114,7 +132,7 @@ fn instance(
     let copies = call.arrays.iter().map(|array| array.as_ref().map(copied).transpose()).collect::<Result<Vec<_>>>()?;
     let reference = Call { geometry, at: site.at, params: &params, arrays: copies, lent: vec![] };
     let reference = eager::run(&interpreter, kernel, reference, &sizes, body)?;
-    call.lent = into::take(&scope.lent, &compiled, &client, geometry);
+    call.lent = into::take(&scope.lent, &compiled, &client, geometry)?;
     let outputs = execute(&client, &compiled, call, &sizes, body)?;
     compare::compare(kernel, &reference, &outputs)?;
     agreed.set(agreed.get() + 1);

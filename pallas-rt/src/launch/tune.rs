@@ -2,12 +2,12 @@
 //!
 //! In memory by what a call looks like; on disk by the tile IR of every candidate, the arrays' shapes and types, device and
 //! driver: whatever changes in the kernel changes the name of its entry, so an old one is never found.
-use super::client_of;
 use super::inspect;
 use super::key::{FixedKey, Key};
 use super::recent::Recent;
 use super::scope::{self, Purpose};
 use super::timing;
+use super::{called_at, client_of};
 use crate::disk;
 use crate::{Array, Client, DeviceKind, Error, Result};
 use pallas_ir::{At, DType, Diag, Loc};
@@ -25,6 +25,8 @@ pub struct Candidates<'a> {
     pub name: &'static str,
     /// The kernel's line.
     pub at: Loc,
+    /// The line of the call.
+    pub called: Loc,
     /// The tuned const generics.
     pub names: &'static [&'static str],
     /// Their values, candidate by candidate.
@@ -111,13 +113,20 @@ thread_local! {
 /// The number of the candidate that is fastest for this call; `run` launches one. The first such call times all.
 ///
 /// # Errors
-/// No candidate runs; device trouble.
+/// No candidate runs; device trouble; [`Error::Traced`] for a traced array; the error of a poisoned one.
 pub fn tune<F: Fn(usize) -> Result<()>>(candidates: Candidates<'_>, run: &F) -> Result<usize> {
     // The type of the closure has every generic argument around it.
     choose(&candidates, run, typeid::of::<F>())
 }
 
 fn choose(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instance: TypeId) -> Result<usize> {
+    for array in candidates.arrays {
+        array.check_argument(candidates.name, candidates.called)?;
+    }
+    called_at(candidates.called, chosen(candidates, run, instance))
+}
+
+fn chosen(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instance: TypeId) -> Result<usize> {
     let client = client_of(
         candidates.arrays.iter().copied(),
         |_| format!("an operand of kernel `{}`", candidates.name),

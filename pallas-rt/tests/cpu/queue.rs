@@ -61,7 +61,7 @@ fn calls_in_a_row_mean_the_same_as_one_by_one() {
                         let _ = into([&mut arrays[a]], || scaled(&x, 2.0));
                     }
                     4 => {
-                        if let Some(buffer) = arrays[a].buffer_mut() {
+                        if let Ok(Some(buffer)) = arrays[a].buffer_mut() {
                             let bytes = buffer.bytes_mut()?.expect("host memory");
                             bytes[..4].copy_from_slice(&(step as f32).to_ne_bytes());
                         }
