@@ -1,7 +1,8 @@
-//! `#[kernel]`: turns a Rust function over blocks into one that traces, launches and returns arrays.
+//! `#[kernel]`: turns a Rust function over blocks into one that traces, launches and returns arrays. `#[derive(Tree)]`:
+//! structs and enums of arrays.
 //!
 //! The crate is a shell over functions on tokens: [`ast`] and [`attr`] read the signature, [`names`] the sizes, [`check`]
-//! judges the specs, [`tune`] reads candidates, [`rewrite`] stages the body's control flow, [`expand`] writes the result.
+//! judges the specs, [`tune`] reads candidates, [`rewrite`] stages the body's control flow, [`expand`] writes the result. [`mod@tree`] is `#[derive(Tree)]`.
 #![warn(clippy::print_stdout)]
 mod ast;
 mod attr;
@@ -11,6 +12,7 @@ mod names;
 mod rewrite;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod tune;
 
 use proc_macro2::TokenStream;
@@ -48,6 +50,17 @@ use syn::parse::{ParseStream, Parser};
 #[proc_macro_attribute]
 pub fn kernel(attr: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
     kernel_tokens(attr.into(), item.into()).into()
+}
+
+/// Implements `pallas_rt::tree::Tree`, a value whose leaves are arrays, for a struct or an enum whose fields are trees.
+///
+/// | option | meaning |
+/// |---|---|
+/// | `#[tree(fixed)]` on a field | no leaf: its value is part of the structure; it implements `Clone`, `Hash` and `Debug` |
+/// | `#[tree(crate = path)]` on the type | the path of `pallas_rt`, if that is renamed |
+#[proc_macro_derive(Tree, attributes(tree))]
+pub fn derive_tree(item: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    tree::derive(item.into()).into()
 }
 
 /// [`kernel`] on tokens that need no compiler.

@@ -181,6 +181,34 @@ fn hostile_tokens_give_tokens() {
     assert!(expanded * 30 > wanted, "one in thirty is still a kernel: {expanded} of {wanted}");
 }
 
+const TYPES: [&str; 2] = [
+    "#[tree(crate = ::pallas_rt)] pub struct Layer<'a, T: Clone, S, const N: usize> where S: Eq {
+        pub weight: [T; N], r#type: Option<Box<Layer<'a, T, S, N>>>, #[tree(fixed)] options: (S, &'a str) }",
+    "enum Layer<T> { Dense { weight: T, #[tree(fixed)] stride: [u32; 2] }, Scaled(#[tree(fixed)] u8, Vec<T>), Relu }",
+];
+
+#[test]
+fn hostile_types_give_tokens() {
+    let seeds = TYPES.map(|text| text.parse::<TokenStream>().expect("the seed is Rust"));
+    let mut words = vec![];
+    seeds.iter().for_each(|seed| leaves(seed.clone(), &mut words));
+    let mut random = Random { state: 0x9e37_79b9_7f4a_7c15, words };
+    let mut derived = 0;
+    for n in 0..FEW {
+        let mut item = seeds[n % 2].clone();
+        for _ in 0..1 + random.below(3) {
+            let at = random.below(count(&item));
+            item = mutate(item, &mut (at as isize), &mut random);
+        }
+        let text = item.to_string();
+        let code = crate::tree::derive(item).to_string();
+        derived += usize::from(!code.contains("compile_error"));
+        let readable = code.parse::<TokenStream>().is_ok() || text.parse::<TokenStream>().is_err();
+        assert!(!code.is_empty() && readable, "{text}");
+    }
+    assert!(derived * 20 > FEW, "one in twenty is still a type: {derived} of {FEW}");
+}
+
 /// `CARGO_PROFILE_TEST_OPT_LEVEL=0 cargo test -p pallas-macros --lib -- --ignored --nocapture time_of` says what the macro
 /// costs as cargo builds it for debugging.
 #[test]

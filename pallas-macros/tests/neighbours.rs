@@ -224,6 +224,19 @@ mod staging {
     mod sides;
     mod struct_of_tiles;
 }
+#[path = "ui/tree/ok"]
+mod tree {
+    mod argument;
+    mod crate_path;
+    mod field;
+    mod fixed;
+    mod no_clone;
+    mod option;
+    mod type_option;
+    #[path = "union.rs"]
+    mod union_;
+    mod variant;
+}
 #[path = "ui/tune/ok"]
 mod tune {
     mod empty;

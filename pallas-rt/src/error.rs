@@ -191,6 +191,12 @@ pub enum Error {
         /// What was tried, and what to do instead.
         message: String,
     },
+    /// Trees of different structures, or leaves that are not as many as a tree's.
+    #[error("{message}")]
+    Tree {
+        /// The path at which they differ, or both numbers.
+        message: String,
+    },
     /// A file that does not hold what it should.
     #[error("{path}: {message}")]
     File {
@@ -273,6 +279,7 @@ impl Error {
             Error::Driver { .. } => "driver",
             Error::DeviceLost { .. } => "device-lost",
             Error::Traced { .. } => "traced",
+            Error::Tree { .. } => "tree",
             Error::File { .. } => "file",
         }
     }

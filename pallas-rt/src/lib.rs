@@ -19,6 +19,7 @@ pub mod launch;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "adapters use the rest"))]
 mod passes;
 mod target;
+pub mod tree;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "adapters use the rest"))]
 mod wgsl;
 
@@ -30,7 +31,7 @@ pub use interp::{Loads, loads};
 pub use lang::threefry as random;
 pub use launch::tune::{Candidate, Outcome, Tuning};
 pub use launch::{Checked, Cost, Explained, Explanation, Results, check, cost, explain, into, on};
-pub use pallas_macros::kernel;
+pub use pallas_macros::{Tree, kernel};
 pub use target::{Budget, Matrices, Profile, Target};
 pub use wgsl::{Counts, Iterations, PipelinedOperand, PlacedTile, Placement, Reach, Shader};
 #[cfg(feature = "gpu")]
@@ -51,7 +52,8 @@ pub mod prelude {
     };
     pub use crate::lang::refs::{In, Out, Prefetch, Scratch, ds, strided};
     pub use crate::lang::tile::{Scalar, Tile};
-    pub use crate::{Array, Client, Error, Result, check, cost, explain, into, kernel, on};
+    pub use crate::tree::Tree;
+    pub use crate::{Array, Client, Error, Result, Tree, check, cost, explain, into, kernel, on};
     pub use half::{bf16, f16};
     pub use pallas_ir::dtype::{Float, Int, Number, Real};
     pub use pallas_ir::{DType, Elem};

@@ -22,6 +22,7 @@ mod places;
 mod programs;
 mod regions;
 mod threefry;
+mod trees;
 mod views;
 
 use pallas_rt::{Array, Client, Result};

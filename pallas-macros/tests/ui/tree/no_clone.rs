@@ -1,0 +1,8 @@
+use pallas_rt::prelude::*;
+
+#[derive(Tree)]
+struct Layer {
+    weight: Array,
+}
+
+fn main() {}

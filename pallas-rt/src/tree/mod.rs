@@ -1,0 +1,215 @@
+//! Trees of arrays: functions take and return structs, tuples, vectors and maps whose leaves are arrays.
+//!
+//! A model's parameters are a struct, a batch is a tuple, an optimizer's state has the parameters' structure. [`Tree`]
+//! is implemented for [`Array`], tuples of up to eight trees, `Vec`, `Option`, `[T; N]`, `Box`, maps from `String` (in
+//! the order of their keys), and `()`; `#[derive(Tree)]` implements it for structs and enums.
+//!
+//! ```
+//! use pallas_rt::prelude::*;
+//! use pallas_rt::tree;
+//!
+//! #[derive(Clone, Tree)]
+//! struct Layer {
+//!     weight: Array,
+//!     bias: Option<Array>,
+//!     #[tree(fixed)]
+//!     activation: &'static str,
+//! }
+//! #[derive(Clone, Tree)]
+//! struct Model {
+//!     layers: Vec<Layer>,
+//!     scale: Array,
+//! }
+//!
+//! let array = |x: f32| Client::cpu().full(&[2], x);
+//! let first = Layer { weight: array(1.0)?, bias: Some(array(2.0)?), activation: "relu" };
+//! let second = Layer { weight: array(3.0)?, bias: None, activation: "none" };
+//! let model = Model { layers: vec![first, second], scale: array(4.0)? };
+//!
+//! assert_eq!(tree::paths(&model), ["layers[0].weight", "layers[0].bias", "layers[1].weight", "scale"]);
+//! assert_eq!(
+//!     tree::structure(&model).to_string(),
+//!     "Model { layers: [Layer { activation = \"relu\", weight: *, bias: * }, \
+//!      Layer { activation = \"none\", weight: *, bias: None }], scale: * }"
+//! );
+//!
+//! #[kernel(grid = (cdiv(N, 8)))]
+//! fn sum(
+//!     #[block([N] => [8], |i| (i,))] x: In<f32>,
+//!     #[block([N] => [8], |i| (i,))] y: In<f32>,
+//!     #[block([N] => [8], |i| (i,))] out: Out<f32>,
+//! ) {
+//!     out.store(x.load() + y.load());
+//! }
+//! let double = tree::map2(&model, &model, |x, y| sum(x, y))?;
+//! assert_eq!(double.layers[1].weight.to_vec::<f32>()?, [6.0, 6.0]);
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! - `visit`: walks over a tree, without recursion for deep ones;
+//! - `structure`: what a tree is besides its leaves; `implementations`: the standard containers.
+mod implementations;
+mod structure;
+mod visit;
+
+pub use structure::{Fixed, Kind, Record, Structure};
+pub use visit::{Segment, Visitor, VisitorMut};
+
+use crate::array::Array;
+use crate::error::{Error, Result};
+use visit::Wanted;
+
+/// A value whose leaves are arrays. The [module](crate::tree) has an example.
+///
+/// `#[derive(Tree)]` implements it for structs and enums whose fields are trees. A field with `#[tree(fixed)]` is no
+/// leaf but a part of the structure, like the variant of an enum, the length of a `Vec` and the keys of a map; it
+/// implements `Clone`, `Hash` and `Debug`. Two fixed values are equal if their `Hash` writes equal bytes.
+/// `#[tree(crate = path)]` on the type is the path of `pallas_rt`, if that is renamed.
+///
+/// An implementation by hand calls [`Visitor::node`] once, then [`Visitor::child`] for each child; `visit_mut` passes
+/// the same children in the same order:
+///
+/// ```
+/// use pallas_rt::prelude::*;
+/// use pallas_rt::tree::{self, Kind, Segment, Visitor, VisitorMut};
+///
+/// #[derive(Clone)]
+/// struct Pair(Array, Array);
+///
+/// static PAIR: Kind = Kind { path: concat!(module_path!(), "::Pair"), name: "Pair", fields: None, fixed: &[] };
+///
+/// impl Tree for Pair {
+///     fn visit<'a>(&'a self, to: &mut Visitor<'a>) {
+///         to.node(&PAIR, 2, &[]);
+///         to.child(Segment::Position(0), &self.0);
+///         to.child(Segment::Position(1), &self.1);
+///     }
+///     fn visit_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>) {
+///         to.child(&mut self.0);
+///         to.child(&mut self.1);
+///     }
+/// }
+/// let x = Client::cpu().full(&[2], 1.0f32)?;
+/// assert_eq!(tree::structure(&Pair(x.clone(), x)).to_string(), "Pair(*, *)");
+/// # Ok::<(), Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no tree of arrays",
+    label = "neither an array nor a container of trees",
+    note = "write `#[derive(Clone, Tree)]` at the type if its fields are trees",
+    note = "mark a field that is no array `#[tree(fixed)]`: its value becomes part of the structure"
+)]
+pub trait Tree: Clone {
+    /// Describes the topmost node and passes its children to the visitor.
+    fn visit<'a>(&'a self, to: &mut Visitor<'a>);
+
+    /// Passes the same children in the same order, to be changed.
+    fn visit_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>);
+}
+
+/// Returns the leaves of a tree, in the order of its fields, elements and sorted keys. They share the tree's memory.
+pub fn leaves<T: Tree>(tree: &T) -> Vec<Array> {
+    borrowed(tree).into_iter().cloned().collect()
+}
+
+/// Returns the leaves and the structure of a tree.
+pub fn flatten<T: Tree>(tree: &T) -> (Vec<Array>, Structure) {
+    let walk = Visitor::walk(tree, Wanted { structure: true, texts: true, ..Wanted::default() });
+    (walk.leaves.into_iter().cloned().collect(), walk.structure)
+}
+
+/// Returns the path of each leaf, as `layers[0].weight`; the path of a tree that is a leaf is empty.
+pub fn paths<T: Tree>(tree: &T) -> Vec<String> {
+    Visitor::walk(tree, Wanted { paths: true, ..Wanted::default() }).paths()
+}
+
+/// Returns what a tree is besides its leaves.
+pub fn structure<T: Tree>(tree: &T) -> Structure {
+    Visitor::walk(tree, Wanted { structure: true, texts: true, ..Wanted::default() }).structure
+}
+
+/// Returns a tree of the same structure with other leaves.
+///
+/// # Errors
+/// [`Error::Tree`] if there are more or fewer leaves than the tree has.
+pub fn rebuild<T: Tree>(tree: &T, leaves: impl IntoIterator<Item = Array>) -> Result<T> {
+    let mut tree = tree.clone();
+    replace(&mut tree, leaves)?;
+    Ok(tree)
+}
+
+/// Replaces the leaves of a tree.
+///
+/// # Errors
+/// [`Error::Tree`] if there are more or fewer leaves than the tree has, which then keeps its own.
+pub fn replace<T: Tree>(tree: &mut T, leaves: impl IntoIterator<Item = Array>) -> Result<()> {
+    let (places, leaves) = (VisitorMut::walk(tree), leaves.into_iter().collect::<Vec<Array>>());
+    if places.len() != leaves.len() {
+        let message = format!("the tree has {} leaves, {} were given", places.len(), leaves.len());
+        return Err(Error::Tree { message });
+    }
+    for (place, leaf) in places.into_iter().zip(leaves) {
+        *place = leaf;
+    }
+    Ok(())
+}
+
+/// Returns a tree of the same structure whose leaves are the results of `f`.
+///
+/// # Errors
+/// The first error of `f`.
+pub fn map<T: Tree>(tree: &T, mut f: impl FnMut(&Array) -> Result<Array>) -> Result<T> {
+    let results = borrowed(tree).into_iter().map(&mut f).collect::<Result<Vec<Array>>>()?;
+    rebuild(tree, results)
+}
+
+/// [`map`] over the leaves of two trees of the same structure.
+///
+/// # Errors
+/// [`Error::Tree`] with the first path at which the structures differ; the first error of `f`.
+pub fn map2<T: Tree>(a: &T, b: &T, mut f: impl FnMut(&Array, &Array) -> Result<Array>) -> Result<T> {
+    check_structures(&[a, b])?;
+    let leaves = borrowed(a).into_iter().zip(borrowed(b));
+    let results = leaves.map(|(x, y)| f(x, y)).collect::<Result<Vec<Array>>>()?;
+    rebuild(a, results)
+}
+
+/// [`map`] over the leaves of three trees of the same structure.
+///
+/// # Errors
+/// As for [`map2`].
+pub fn map3<T: Tree>(a: &T, b: &T, c: &T, mut f: impl FnMut(&Array, &Array, &Array) -> Result<Array>) -> Result<T> {
+    check_structures(&[a, b, c])?;
+    let leaves = borrowed(a).into_iter().zip(borrowed(b)).zip(borrowed(c));
+    let results = leaves.map(|((x, y), z)| f(x, y, z)).collect::<Result<Vec<Array>>>()?;
+    rebuild(a, results)
+}
+
+fn borrowed<T: Tree>(tree: &T) -> Vec<&Array> {
+    Visitor::walk(tree, Wanted::default()).leaves
+}
+
+/// Refuses trees whose structure is not that of the first one.
+fn check_structures<T: Tree>(trees: &[&T]) -> Result<()> {
+    let wanted = Wanted { structure: true, ..Wanted::default() };
+    let first = Visitor::walk(trees[0], wanted).structure;
+    for (other, name) in trees[1..].iter().zip(["second", "third"]) {
+        if Visitor::walk(*other, wanted).structure != first {
+            return Err(Error::Tree { message: difference(trees[0], other, name) });
+        }
+    }
+    Ok(())
+}
+
+/// The message about the first node that differs.
+fn difference<T: Tree>(a: &T, b: &T, name: &str) -> String {
+    let wanted = Wanted { levels: true, paths: true, texts: true, ..Wanted::default() };
+    let [a, b] = [a, b].map(|tree| Visitor::walk(tree, wanted));
+    // Up to the first difference the paths are equal.
+    let Some(((path, x), (_, y))) = a.levels.iter().zip(&b.levels).find(|((_, x), (_, y))| x != y) else {
+        return format!("the {name} tree has another number of nodes than the first");
+    };
+    let path = a.text(*path);
+    let place = if path.is_empty() { "the root".into() } else { format!("`{path}`") };
+    format!("the trees differ at {place}: the first has {}, the {name} {}", x.level(), y.level())
+}

@@ -1,0 +1,292 @@
+//! The structure of a tree: everything but its leaves, flat, so that it is compared without following pointers.
+use super::Tree;
+use super::visit::{Visitor, Wanted};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+/// A struct, or a variant of an enum.
+#[derive(Debug)]
+pub struct Kind {
+    /// The type with its module, and the variant: types with equal paths are the same type.
+    pub path: &'static str,
+    /// The name that is printed: `Model`, `Activation::Relu`.
+    pub name: &'static str,
+    /// The names of the children; `None` if they have positions.
+    pub fields: Option<&'static [&'static str]>,
+    /// The names or positions of fixed fields.
+    pub fixed: &'static [&'static str],
+}
+
+impl PartialEq for Kind {
+    fn eq(&self, other: &Kind) -> bool {
+        std::ptr::eq(self, other) || self.path == other.path
+    }
+}
+impl Eq for Kind {}
+impl Hash for Kind {
+    fn hash<H: Hasher>(&self, to: &mut H) {
+        self.path.hash(to);
+    }
+}
+
+/// The value of a field with `#[tree(fixed)]`: part of the structure, compared by the bytes that its `Hash` writes.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't be the type of a field with `#[tree(fixed)]`",
+    label = "it does not implement `Hash` and `Debug`",
+    note = "fixed values are compared by the bytes that `Hash` writes; for a float, keep its bits: `x.to_bits()`"
+)]
+pub trait Fixed: fmt::Debug {
+    /// Passes the value to its `Hash`.
+    fn record(&self, to: &mut Record<'_>);
+}
+#[diagnostic::do_not_recommend]
+impl<T: Hash + fmt::Debug> Fixed for T {
+    fn record(&self, to: &mut Record<'_>) {
+        self.hash(to);
+    }
+}
+
+/// A hasher that keeps all bytes it is given.
+#[derive(Debug)]
+pub struct Record<'a>(&'a mut Vec<u8>);
+
+impl Hasher for Record<'_> {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend(bytes);
+    }
+    /// Returns 0: values are compared by their bytes.
+    fn finish(&self) -> u64 {
+        0
+    }
+}
+
+/// Everything about a tree but its leaves: types, variants, lengths, keys and fixed values.
+///
+/// Structures are equal if these are, and print as `Model { layers: [Layer { weight: *, bias: None }] }`, with `*` for
+/// a leaf and `name = value` for a fixed field. `Some(x)` prints as `x`, and a `Box` is as its content.
+#[derive(Clone, Default)]
+pub struct Structure {
+    /// For each node in preorder its tag and number of children; then the lengths of its keys, or the number and lengths
+    /// of its fixed values.
+    words: Vec<usize>,
+    /// Keys and fixed values.
+    bytes: Vec<u8>,
+    /// The kinds of the nodes that have one.
+    kinds: Vec<&'static Kind>,
+    /// Fixed values for printing. May be missing, and is not compared.
+    texts: Vec<String>,
+    leaves: usize,
+}
+
+/// The tag of a node is the remainder of its word by this number; the number of children is the quotient.
+const TAGS: usize = 8;
+const LEAF: usize = 0;
+const NONE: usize = 1;
+const LIST: usize = 2;
+const TUPLE: usize = 3;
+const MAP: usize = 4;
+const SOME: usize = 5;
+const KIND: usize = 6;
+
+impl Structure {
+    /// Number of leaves.
+    pub fn leaves(&self) -> usize {
+        self.leaves
+    }
+
+    /// Returns true if a tree has this structure. Faster than making the tree's own, since nothing is formatted.
+    pub fn is_of<T: Tree>(&self, tree: &T) -> bool {
+        Visitor::walk(tree, Wanted { structure: true, ..Wanted::default() }).structure == *self
+    }
+
+    pub(super) fn leaf(&mut self) {
+        self.leaves += 1;
+        self.words.push(LEAF);
+    }
+
+    pub(super) fn none(&mut self) {
+        self.words.push(NONE);
+    }
+
+    pub(super) fn some(&mut self) {
+        self.words.push(SOME + TAGS);
+    }
+
+    pub(super) fn list(&mut self, len: usize) {
+        self.words.push(LIST + TAGS * len);
+    }
+
+    pub(super) fn tuple(&mut self, len: usize) {
+        self.words.push(TUPLE + TAGS * len);
+    }
+
+    pub(super) fn map<'k>(&mut self, keys: impl ExactSizeIterator<Item = &'k str>) {
+        self.words.push(MAP + TAGS * keys.len());
+        for key in keys {
+            self.words.push(key.len());
+            self.bytes.extend(key.as_bytes());
+        }
+    }
+
+    pub(super) fn node(&mut self, kind: &'static Kind, children: usize, fixed: &[&dyn Fixed], texts: bool) {
+        self.words.push(KIND + TAGS * children);
+        self.words.push(fixed.len());
+        self.kinds.push(kind);
+        for value in fixed {
+            let before = self.bytes.len();
+            value.record(&mut Record(&mut self.bytes));
+            self.words.push(self.bytes.len() - before);
+            if texts {
+                self.texts.push(format!("{value:?}"));
+            }
+        }
+    }
+
+    /// The topmost node in words, for messages.
+    pub(super) fn level(&self) -> String {
+        let count = self.words.first().map_or(0, |word| word / TAGS);
+        match self.words.first().map(|word| word % TAGS) {
+            None => "nothing".into(),
+            Some(LEAF) => "an array".into(),
+            Some(NONE) => "`None`".into(),
+            Some(SOME) => "`Some`".into(),
+            Some(LIST) => format!("a list of {count}"),
+            Some(TUPLE) => format!("a tuple of {count}"),
+            Some(MAP) => match Reader::of(self).node() {
+                Some(Node { labels: Labels::Keys(keys), .. }) => format!("a map with the keys {keys:?}"),
+                _ => format!("a map of {count}"),
+            },
+            Some(_) => {
+                let name = self.kinds.first().map_or("", |kind| kind.name);
+                let fixed = self.kinds.first().map_or(&[][..], |kind| kind.fixed).iter().zip(&self.texts);
+                let fixed: Vec<String> = fixed.map(|(name, text)| format!("{name} = {text}")).collect();
+                if fixed.is_empty() { format!("`{name}`") } else { format!("`{name}` with {}", fixed.join(", ")) }
+            }
+        }
+    }
+}
+
+impl PartialEq for Structure {
+    fn eq(&self, other: &Structure) -> bool {
+        self.words == other.words && self.bytes == other.bytes && self.kinds == other.kinds
+    }
+}
+impl Eq for Structure {}
+impl Hash for Structure {
+    fn hash<H: Hasher>(&self, to: &mut H) {
+        (&self.words, &self.bytes, &self.kinds).hash(to);
+    }
+}
+
+/// The names of a node's children.
+enum Labels<'a> {
+    /// Positions, which are not printed.
+    None,
+    Fields(&'static [&'static str]),
+    Keys(Vec<&'a str>),
+}
+
+/// A structure that is read from the front.
+struct Reader<'a> {
+    words: std::slice::Iter<'a, usize>,
+    bytes: &'a [u8],
+    kinds: std::slice::Iter<'a, &'static Kind>,
+    texts: std::slice::Iter<'a, String>,
+}
+
+impl<'a> Reader<'a> {
+    fn of(structure: &'a Structure) -> Reader<'a> {
+        Reader {
+            words: structure.words.iter(),
+            bytes: &structure.bytes,
+            kinds: structure.kinds.iter(),
+            texts: structure.texts.iter(),
+        }
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let (front, rest) = self.bytes.split_at_checked(*self.words.next()?)?;
+        self.bytes = rest;
+        Some(front)
+    }
+
+    /// Returns the next node; `None` where an implementation by hand has fewer children than it said.
+    fn node(&mut self) -> Option<Node<'a>> {
+        let word = *self.words.next()?;
+        let count = word / TAGS;
+        let (open, labels, close) = match word % TAGS {
+            LEAF => ("*".into(), Labels::None, ""),
+            NONE => ("None".into(), Labels::None, ""),
+            SOME => match self.words.as_slice().first().map(|word| word % TAGS) {
+                Some(SOME | NONE) => ("Some(".into(), Labels::None, ")"),
+                _ => (String::new(), Labels::None, ""),
+            },
+            LIST => ("[".into(), Labels::None, "]"),
+            TUPLE => ("(".into(), Labels::None, if count == 1 { ",)" } else { ")" }),
+            MAP => {
+                let mut key = || self.bytes().and_then(|bytes| std::str::from_utf8(bytes).ok());
+                ("{".into(), Labels::Keys((0..count).map(|_| key()).collect::<Option<_>>()?), "}")
+            }
+            _ => {
+                let (kind, values) = (*self.kinds.next()?, *self.words.next()?);
+                let mut fixed = vec![];
+                for i in 0..values {
+                    self.bytes()?;
+                    let text = self.texts.next().map_or("..", String::as_str);
+                    fixed.push(format!("{} = {text}", kind.fixed.get(i).unwrap_or(&"_")));
+                }
+                let (open, labels, close) = match kind.fields {
+                    _ if count == 0 && values == 0 => ("", Labels::None, ""),
+                    Some(fields) => (" { ", Labels::Fields(fields), " }"),
+                    None => ("(", Labels::None, ")"),
+                };
+                let between = if count > 0 && values > 0 { ", " } else { "" };
+                (format!("{}{open}{}{between}", kind.name, fixed.join(", ")), labels, close)
+            }
+        };
+        Some(Node { open, labels, count, begun: 0, close })
+    }
+}
+
+/// A node that is being printed.
+struct Node<'a> {
+    /// The text in front of its children.
+    open: String,
+    labels: Labels<'a>,
+    /// Number of children, and of those that were begun.
+    count: usize,
+    begun: usize,
+    /// The text after its children.
+    close: &'static str,
+}
+
+impl fmt::Display for Structure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut reader, mut stack): (Reader<'_>, Vec<Node<'_>>) = (Reader::of(self), vec![]);
+        while let Some(node) = reader.node() {
+            f.write_str(&node.open)?;
+            stack.push(node);
+            // Ends nodes without further children, then begins the next child.
+            while let Some(node) = stack.pop_if(|node| node.begun == node.count) {
+                f.write_str(node.close)?;
+            }
+            let Some(node) = stack.last_mut() else { break };
+            if node.begun > 0 {
+                f.write_str(", ")?;
+            }
+            match &node.labels {
+                Labels::None => {}
+                Labels::Fields(names) => write!(f, "{}: ", names.get(node.begun).unwrap_or(&"_"))?,
+                Labels::Keys(keys) => write!(f, "{:?}: ", keys[node.begun])?,
+            }
+            node.begun += 1;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Structure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,247 @@
+//! Walks over a tree.
+//!
+//! A walk visits children recursively, but only a few levels deep: beyond them a child is put off, and so is everything
+//! that comes after it, until the recursion has returned. Deep trees therefore need no deep stack, and nodes are still
+//! visited in order.
+use super::Tree;
+use super::structure::{Fixed, Kind, Structure};
+use crate::array::Array;
+use std::fmt::Write;
+
+/// Most levels of recursion.
+const DEPTH: usize = 32;
+
+/// A step of a path from a node to one of its children.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Segment<'a> {
+    /// A field's name: `.weight`.
+    Field(&'static str),
+    /// A position in a tuple: `.0`.
+    Position(usize),
+    /// An index into a list: `[0]`.
+    Index(usize),
+    /// A key of a map: `["bias"]`.
+    Key(&'a str),
+}
+
+/// The results of a walk besides the leaves.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Wanted {
+    pub structure: bool,
+    /// The structure of each node without its children.
+    pub levels: bool,
+    pub paths: bool,
+    /// The texts of fixed values, in structures.
+    pub texts: bool,
+}
+
+/// A path: its last segment, and the number of the path before that.
+type Step<'a> = (usize, Segment<'a>);
+/// The number of the empty path. Others are indices of steps.
+const ROOT: usize = usize::MAX;
+
+/// A walk over a tree, which is given its nodes in preorder.
+pub struct Visitor<'a> {
+    wanted: Wanted,
+    pub(super) leaves: Vec<&'a Array>,
+    pub(super) structure: Structure,
+    /// The structure of each node without its children, with the number of its path.
+    pub(super) levels: Vec<(usize, Structure)>,
+    steps: Vec<Step<'a>>,
+    /// The path of each leaf.
+    places: Vec<usize>,
+    /// The path of the node that is visited.
+    here: usize,
+    depth: usize,
+    /// Children that were put off, with their paths.
+    later: Vec<(usize, &'a dyn Visited)>,
+}
+
+/// A tree as an object.
+trait Visited {
+    fn visited<'a>(&'a self, to: &mut Visitor<'a>);
+}
+impl<T: Tree> Visited for T {
+    fn visited<'a>(&'a self, to: &mut Visitor<'a>) {
+        self.visit(to);
+    }
+}
+
+impl<'a> Visitor<'a> {
+    pub(super) fn walk<T: Tree>(tree: &'a T, wanted: Wanted) -> Visitor<'a> {
+        let mut visitor = Visitor {
+            wanted,
+            leaves: vec![],
+            structure: Structure::default(),
+            levels: vec![],
+            steps: vec![],
+            places: vec![],
+            here: ROOT,
+            depth: 0,
+            later: vec![],
+        };
+        tree.visit(&mut visitor);
+        let mut stack = vec![];
+        loop {
+            stack.extend(visitor.later.drain(..).rev());
+            let Some((path, child)) = stack.pop() else { return visitor };
+            (visitor.here, visitor.depth) = (path, 0);
+            child.visited(&mut visitor);
+        }
+    }
+
+    /// Describes a node of a user's type: its kind, its number of children, and the values of its fixed fields in the
+    /// order of [`Kind::fixed`].
+    pub fn node(&mut self, kind: &'static Kind, children: usize, fixed: &[&dyn Fixed]) {
+        let texts = self.wanted.texts;
+        self.describe(|structure| structure.node(kind, children, fixed, texts));
+    }
+
+    /// Describes a list.
+    pub fn list(&mut self, len: usize) {
+        self.describe(|structure| structure.list(len));
+    }
+
+    /// Describes a tuple.
+    pub fn tuple(&mut self, len: usize) {
+        self.describe(|structure| structure.tuple(len));
+    }
+
+    /// Describes a map with these keys, which are in order.
+    pub fn map<'k>(&mut self, keys: impl ExactSizeIterator<Item = &'k str>) {
+        self.describe(|structure| structure.map(keys));
+    }
+
+    /// Describes an absent value.
+    pub fn none(&mut self) {
+        self.describe(Structure::none);
+    }
+
+    /// Describes a value that may be absent, before it is visited itself.
+    pub fn some(&mut self) {
+        self.describe(Structure::some);
+    }
+
+    pub(super) fn leaf(&mut self, leaf: &'a Array) {
+        self.leaves.push(leaf);
+        if self.wanted.paths {
+            self.places.push(self.here);
+        }
+        self.describe(Structure::leaf);
+    }
+
+    /// Visits a child of the node that was described last.
+    pub fn child<T: Tree>(&mut self, at: Segment<'a>, child: &'a T) {
+        let mut path = ROOT;
+        if self.wanted.paths {
+            path = self.steps.len();
+            self.steps.push((self.here, at));
+        }
+        if self.depth == DEPTH || !self.later.is_empty() {
+            self.later.push((path, child));
+            return;
+        }
+        let here = std::mem::replace(&mut self.here, path);
+        self.depth += 1;
+        child.visit(self);
+        self.depth -= 1;
+        self.here = here;
+    }
+
+    fn describe(&mut self, node: impl FnOnce(&mut Structure)) {
+        if self.wanted.structure {
+            node(&mut self.structure);
+        } else if self.wanted.levels {
+            let mut level = Structure::default();
+            node(&mut level);
+            self.levels.push((self.here, level));
+        }
+    }
+
+    /// The paths of the leaves.
+    pub(super) fn paths(&self) -> Vec<String> {
+        self.places.iter().map(|&path| self.text(path)).collect()
+    }
+
+    /// The text of a path.
+    pub(super) fn text(&self, path: usize) -> String {
+        let mut segments = vec![];
+        let mut at = path;
+        while at != ROOT {
+            let (before, segment) = self.steps[at];
+            segments.push(segment);
+            at = before;
+        }
+        let mut text = String::new();
+        for segment in segments.into_iter().rev() {
+            let dot = if text.is_empty() { "" } else { "." };
+            let written = match segment {
+                Segment::Field(name) => write!(text, "{dot}{name}"),
+                Segment::Position(i) => write!(text, "{dot}{i}"),
+                Segment::Index(i) => write!(text, "[{i}]"),
+                Segment::Key(key) => write!(text, "[{key:?}]"),
+            };
+            written.expect("a string takes all");
+        }
+        text
+    }
+}
+
+/// A walk over a tree whose leaves are to be changed.
+pub struct VisitorMut<'a> {
+    leaves: Vec<&'a mut Array>,
+    depth: usize,
+    later: Vec<&'a mut dyn VisitedMut>,
+}
+
+/// A tree as an object.
+trait VisitedMut {
+    fn visited_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>);
+}
+impl<T: Tree> VisitedMut for T {
+    fn visited_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>) {
+        self.visit_mut(to);
+    }
+}
+
+impl<'a> VisitorMut<'a> {
+    /// Returns the leaves of a tree.
+    pub(super) fn walk<T: Tree>(tree: &'a mut T) -> Vec<&'a mut Array> {
+        let mut visitor = VisitorMut { leaves: vec![], depth: 0, later: vec![] };
+        tree.visit_mut(&mut visitor);
+        let mut stack = vec![];
+        loop {
+            stack.extend(visitor.later.drain(..).rev());
+            let Some(child) = stack.pop() else { return visitor.leaves };
+            visitor.depth = 0;
+            child.visited_mut(&mut visitor);
+        }
+    }
+
+    pub(super) fn leaf(&mut self, leaf: &'a mut Array) {
+        self.leaves.push(leaf);
+    }
+
+    /// Visits a child.
+    pub fn child<T: Tree>(&mut self, child: &'a mut T) {
+        if self.depth == DEPTH || !self.later.is_empty() {
+            self.later.push(child);
+            return;
+        }
+        self.depth += 1;
+        child.visit_mut(self);
+        self.depth -= 1;
+    }
+}
+
+impl std::fmt::Debug for Visitor<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Visitor({} leaves)", self.leaves.len())
+    }
+}
+
+impl std::fmt::Debug for VisitorMut<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "VisitorMut({} leaves)", self.leaves.len())
+    }
+}
