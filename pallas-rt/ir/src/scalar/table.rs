@@ -277,7 +277,7 @@ scalar_ops! {
         fold none;
         jvp  |dx| lo.le(x).select(x.le(hi).select(dx, dx.zero()), dx.zero()),
              |dlo| x.lt(lo).select(dlo, dlo.zero()),
-             |dhi| hi.lt(x).select(dhi, dhi.zero());
+             |dhi| x.lt(lo).select(dhi.zero(), hi.lt(x).select(dhi, dhi.zero()));
         rust method;
     }
     /// Whether `x` is not a number.

@@ -1,5 +1,5 @@
 //! Contraction of two operands.
-use super::{Access, Arg, Batch, Draw, Sample, Structural, Transpose, arity, axes_exist, draw::along};
+use super::{Access, Arg, Batch, Cast, Draw, Sample, Structural, Transpose, arity, axes_exist, draw::along};
 use crate::diag::{At, Diag, agree, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
@@ -130,8 +130,11 @@ impl Structural for Dot {
             let first = |side: usize| if side == 0 { n } else { n + self.free(0, ranks[0]).len() };
             let batch = self.batch.iter().enumerate().map(|(i, p)| (i, of(p, other))).collect();
             let contract = theirs.iter().enumerate().map(|(i, &axis)| (first(other) + i, axis)).collect();
-            let op = Dot { batch, contract, acc: args[own].dtype };
-            let made = cotangent.apply(op, &[cotangent, args[other].value]);
+            // Both factors have the type of the sums, which may be wider than the operands'.
+            let cast = |x: E<'g>, from: DType, to: DType| if from == to { x } else { x.apply(Cast { to }, &[x]) };
+            let factor = cast(args[other].value, args[other].dtype, self.acc);
+            let made = cotangent.apply(Dot { batch, contract, acc: self.acc }, &[cotangent, factor]);
+            let made = cast(made, self.acc, args[own].dtype);
             // It has batch, own free axes, and what was contracted in the other's order.
             let mut contracted: Vec<(usize, usize)> =
                 self.contract.iter().map(|p| (of(p, other), of(p, own))).collect();
