@@ -1,0 +1,170 @@
+//! Appends equations; every type comes from the rules of pallas-ir.
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::emit::{Id, Term};
+use pallas_ir::structural::Broadcast;
+use pallas_ir::{At, Diag, Dim, Emit, Facts, Literal, MAX_RANK, ScalarOp, StructuralOp, Type};
+
+impl Graph {
+    /// A variable that nothing defines yet.
+    pub fn var(&mut self, ty: Type) -> Var {
+        self.types.push(ty);
+        Var(self.types.len() as u32 - 1)
+    }
+
+    /// Appends a parameter.
+    pub fn param(&mut self, ty: Type) -> Var {
+        let v = self.var(ty);
+        self.params.push(v);
+        v
+    }
+
+    /// Appends an equation.
+    ///
+    /// # Errors
+    /// Operands that do not fit the operation; more than 8 axes or 2^31 - 1 elements.
+    pub fn push(&mut self, op: impl Into<Op>, args: &[Var]) -> Result<Var, Diag> {
+        let op = op.into();
+        let types: Vec<&Type> = args.iter().map(|&v| self.ty(v)).collect();
+        let ty = infer(&op, &types)?;
+        types.into_iter().chain([&ty]).try_for_each(within_limits)?;
+        let result = self.var(ty);
+        self.equations.push(Equation { op, args: args.to_vec(), result, loc: self.at });
+        Ok(result)
+    }
+
+    /// Appends an equation whose operands are known to fit.
+    pub(crate) fn fitting(&mut self, op: impl Into<Op>, args: &[Var]) -> Var {
+        let op = op.into();
+        self.push(op.clone(), args).unwrap_or_else(|diag| panic!("{op} of operands known to fit: {diag}"))
+    }
+
+    /// Appends a number of rank 0.
+    pub fn literal(&mut self, x: Literal) -> Var {
+        self.fitting(Op::Literal(x), &[])
+    }
+
+    /// Appends an array with the same number everywhere.
+    pub fn splat(&mut self, x: Literal, shape: &[usize]) -> Var {
+        let v = self.literal(x);
+        if shape.is_empty() { v } else { self.fitting(StructuralOp::from(Broadcast::to(dims(shape))), &[v]) }
+    }
+
+    /// Appends what makes `shape` of a variable as NumPy does: axes are added in front, and axes of extent 1 stretched.
+    ///
+    /// # Errors
+    /// An axis of another extent.
+    pub fn broadcast(&mut self, v: Var, shape: &[usize]) -> Result<Var, Diag> {
+        let own = self.ty(v).shape.clone();
+        if own == shape {
+            return Ok(v);
+        }
+        let missing = shape.len().saturating_sub(own.len());
+        let op = Broadcast { to: dims(shape), dims: (missing..missing + own.len()).collect() };
+        self.push(StructuralOp::from(op), &[v])
+    }
+
+    /// Appends the equations of another graph, with these variables as its parameters; returns its results.
+    pub fn inline(&mut self, other: &Graph, args: &[Var]) -> Vec<Var> {
+        let mut names: Vec<Option<Var>> = vec![None; other.types.len()];
+        other.params.iter().zip(args).for_each(|(p, &a)| names[p.index()] = Some(a));
+        let at = self.at;
+        for e in &other.equations {
+            let args: Vec<Var> = e.args.iter().map(|a| names[a.index()].expect("defined before its use")).collect();
+            self.at = e.loc;
+            let result = self.var(other.ty(e.result).clone());
+            self.equations.push(Equation { op: e.op.clone(), args, result, loc: e.loc });
+            names[e.result.index()] = Some(result);
+        }
+        self.at = at;
+        other.results.iter().map(|r| names[r.index()].expect("a result is defined")).collect()
+    }
+}
+
+impl From<ScalarOp> for Op {
+    fn from(op: ScalarOp) -> Op {
+        Op::Scalar(op)
+    }
+}
+
+impl From<StructuralOp> for Op {
+    fn from(op: StructuralOp) -> Op {
+        Op::Structural(op)
+    }
+}
+
+/// Refuses arrays that no kernel takes.
+fn within_limits(ty: &Type) -> Result<(), Diag> {
+    if ty.shape.len() > MAX_RANK {
+        let message = format!("an array of {ty} has {} axes", ty.shape.len());
+        return Err(Diag::new("rank", At::Op, message, format!("at most {MAX_RANK}: merge some by `reshape`")));
+    }
+    if !ty.is_indexable() {
+        let message = format!("an array of {ty} has more than 2^31 - 1 elements");
+        return Err(Diag::new("size", At::Op, message, "divide it into several arrays"));
+    }
+    Ok(())
+}
+
+/// Extents as the sizes that structural operations have.
+pub(crate) fn dims(shape: &[usize]) -> Vec<Dim> {
+    shape.iter().map(|&n| Dim::from(n)).collect()
+}
+
+/// The type of an operation's result.
+///
+/// # Errors
+/// Operands that do not fit the operation.
+pub(crate) fn infer(op: &Op, args: &[&Type]) -> Result<Type, Diag> {
+    let dtypes: Vec<_> = args.iter().map(|ty| ty.dtype).collect();
+    match op {
+        Op::Literal(x) if args.is_empty() => Ok(Type::scalar(x.dtype)),
+        Op::Literal(_) => Err(Diag::new("arity", At::Op, format!("a literal has {} operands", args.len()), "")),
+        Op::StopGradient => match args {
+            [x] => Ok((*x).clone()),
+            _ => Err(Diag::new("arity", At::Op, format!("stop_gradient of {} operands", args.len()), "")),
+        },
+        Op::Scalar(op) => {
+            let dtype =
+                op.infer(&dtypes).map_err(|m| Diag::new("dtype", At::Op, m, "cast one side: `x.cast(dtype)`"))?;
+            if let Some(i) = args.iter().position(|ty| ty.shape != args[0].shape) {
+                let message = format!("`{op}` of {} and {}", args[0], args[i]);
+                return Err(Diag::new("elementwise", At::Operand(i), message, "broadcast them to one shape first"));
+            }
+            Ok(Type::new(dtype, args[0].shape.clone()))
+        }
+        Op::Structural(op) => {
+            let shapes: Vec<Vec<Dim>> = args.iter().map(|ty| ty.dims()).collect();
+            let shapes: Vec<&[Dim]> = shapes.iter().map(|s| &s[..]).collect();
+            let shape = op.infer(&shapes, &Facts::default())?;
+            let number = |d: Dim| d.as_number().and_then(|n| usize::try_from(n).ok());
+            let extents: Option<Vec<usize>> = shape.into_iter().map(number).collect();
+            let wrong =
+                || Diag::new("extent", At::Op, format!("`{op}` has a negative extent"), "extents are at least 0");
+            Ok(Type::new(op.dtype(&dtypes)?, extents.ok_or_else(wrong)?))
+        }
+    }
+}
+
+/// Rules of pallas-ir append to a graph. What they let stretch is broadcast here.
+impl Emit for Graph {
+    fn emit(&mut self, op: Term, args: &[Id]) -> Id {
+        let args: Vec<Var> = args.iter().map(|a| Var(a.0)).collect();
+        let made = match op {
+            Term::Scalar(op) => {
+                let widest =
+                    args.iter().map(|&v| &self.ty(v).shape).max_by_key(|s| (s.len(), s.iter().product::<usize>()));
+                let shape = widest.cloned().unwrap_or_default();
+                let args: Vec<Var> =
+                    args.iter().map(|&v| self.broadcast(v, &shape).expect("operands of a rule stretch")).collect();
+                self.fitting(op, &args)
+            }
+            Term::Structural(op) => self.fitting(op, &args),
+            Term::Like(x) => {
+                let ty = self.ty(args[0]).clone();
+                self.splat(Literal::new(ty.dtype, x), &ty.shape)
+            }
+            Term::Number(x) => self.literal(Literal::new(self.ty(args[0]).dtype, x)),
+        };
+        Id(made.0)
+    }
+}

@@ -1,0 +1,72 @@
+//! Block sizes.
+use super::cluster::Cluster;
+use super::cut::Cut::{Full, Grid};
+use crate::graph::{Graph, Op};
+use pallas_ir::StructuralOp;
+
+/// The numbers of a device that block sizes depend on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Sizes {
+    /// Programs that run at the same time.
+    pub programs: usize,
+    /// Elements of the largest tile of a program without a product.
+    pub tile: usize,
+    /// Most rows and columns of a product's block.
+    pub product: [usize; 2],
+    /// Multiply-adds of a product that is not worth dividing among programs.
+    pub small: usize,
+}
+
+/// The block size along each axis of a cluster's grid, whose extents are these.
+pub(super) fn blocks(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Sizes) -> Vec<usize> {
+    match cluster.product {
+        Some(product) => of_product(graph, cluster, product, extents, sizes),
+        None => {
+            // Elements of the largest tile in a program of blocks of 1.
+            let whole = |(v, cuts): (&_, &Vec<_>)| -> usize {
+                graph.ty(*v).shape.iter().zip(cuts).filter(|(_, cut)| **cut == Full).map(|(n, _)| n).product()
+            };
+            let most = cluster.cuts.iter().map(whole).max().unwrap_or(1).max(1);
+            let mut left = (sizes.tile / most).max(1);
+            let mut blocks = vec![1; extents.len()];
+            for (block, &extent) in blocks.iter_mut().zip(extents).rev() {
+                *block = extent.clamp(1, left);
+                left = (left / *block).max(1);
+            }
+            blocks
+        }
+    }
+}
+
+/// Columns in a few equal parts; rows so that every program has about as much to do; 1 along all other axes.
+fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize], sizes: &Sizes) -> Vec<usize> {
+    let e = &graph.equations[product];
+    let (shape, cuts) = (&graph.ty(e.result).shape, &cluster.cuts[&e.result]);
+    let Op::Structural(StructuralOp::Dot(dot)) = &e.op else { unreachable!("a product is a dot") };
+    let summed: usize = dot.contract.iter().map(|p| graph.ty(e.args[0]).shape[p.0]).product();
+    let at = |from_end: usize| shape.len().checked_sub(from_end).map(|axis| cuts[axis]);
+    let [columns, rows] = [at(1), at(2)];
+    let part = |extent: usize, most: usize| extent.div_ceil(extent.div_ceil(most).max(1)).max(1);
+    let mut blocks = vec![1; extents.len()];
+    let mut others = 1;
+    for (k, (block, &extent)) in blocks.iter_mut().zip(extents).enumerate() {
+        let cut = Some(Grid(k as u8));
+        if cut == columns {
+            *block = part(extent, sizes.product[1]);
+        }
+        if cut != rows {
+            others *= extent.div_ceil(*block);
+        }
+    }
+    if let Some(Grid(k)) = rows {
+        let extent = extents[k as usize];
+        let mut parts = extent.div_ceil(sizes.product[0]).max(1);
+        let programs = others * parts;
+        let is_uneven = !programs.is_multiple_of(sizes.programs) && programs < 4 * sizes.programs;
+        if is_uneven && shape.iter().product::<usize>() * summed >= sizes.small {
+            parts = programs.next_multiple_of(sizes.programs).div_ceil(others);
+        }
+        blocks[k as usize] = extent.div_ceil(parts.clamp(1, extent.max(1))).next_multiple_of(4).min(extent).max(1);
+    }
+    blocks
+}

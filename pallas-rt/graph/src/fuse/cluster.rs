@@ -1,0 +1,269 @@
+//! Which equations share a kernel.
+use super::cut::{self, Cut, Cut::Full, Cut::Grid};
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::StructuralOp;
+use pallas_ir::structural::Reduce;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+/// Equations that share a kernel.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    /// Their numbers.
+    pub members: BTreeSet<usize>,
+    /// The values that others read.
+    pub outs: BTreeSet<Var>,
+    /// The cuts of every value that a member defines.
+    pub cuts: BTreeMap<Var, Vec<Cut>>,
+    /// Extents of the values along the axes of the grid.
+    pub extents: Vec<usize>,
+    /// The member that is a `dot`.
+    pub product: Option<usize>,
+}
+
+/// The clusters of a graph.
+pub(super) struct Clusters {
+    pub all: Vec<Cluster>,
+    /// By equation, the number of its cluster.
+    pub owner: Vec<Option<usize>>,
+}
+
+/// Most equations of a cluster: the passes over a kernel's body take more than linear time.
+const MOST: usize = 300;
+/// Longest last axis that a program has whole if rows are folded, or if it is the columns of a product.
+const WHOLE_ROW: usize = 1 << 15;
+const WHOLE_COLUMNS: usize = 512;
+
+/// Whether an equation is made wherever it is used: a literal, an array with the same number everywhere, or `iota`.
+pub(super) fn is_free(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
+    match &e.op {
+        Op::Literal(_) | Op::Structural(StructuralOp::Iota(_)) => true,
+        Op::Structural(StructuralOp::Broadcast(_)) => {
+            definitions[e.args[0].index()].is_some_and(|i| matches!(graph.equations[i].op, Op::Literal(_)))
+        }
+        Op::StopGradient | Op::Scalar(_) | Op::Structural(_) => false,
+    }
+}
+
+/// Whether the result can have the operand's memory. What is made wherever it is used has none.
+pub(super) fn is_alias(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
+    let of_free = |v: &Var| definitions[v.index()].is_some_and(|i| is_free(graph, definitions, &graph.equations[i]));
+    matches!(e.op, Op::Structural(StructuralOp::Reshape(_))) && !e.args.iter().any(of_free)
+}
+
+fn is_dot(op: &Op) -> bool {
+    matches!(op, Op::Structural(StructuralOp::Dot(_)))
+}
+
+/// Grows clusters from the last equation to the first, until every one that takes work belongs to one.
+pub(super) fn clusters(graph: &Graph) -> Clusters {
+    let mut grow = Grow {
+        graph,
+        definitions: graph.definitions(),
+        uses: graph.uses(),
+        is_result: vec![false; graph.types.len()],
+        found: Clusters { all: vec![], owner: vec![None; graph.equations.len()] },
+    };
+    graph.results.iter().for_each(|r| grow.is_result[r.index()] = true);
+    for root in (0..graph.equations.len()).rev() {
+        let e = &graph.equations[root];
+        let is_stored = grow.is_result[e.result.index()];
+        let is_free = is_free(graph, &grow.definitions, e);
+        if grow.found.owner[root].is_none() && !is_alias(graph, &grow.definitions, e) && (is_stored || !is_free) {
+            let cluster = grow.from(root);
+            let id = grow.found.all.len();
+            cluster.members.iter().for_each(|&i| grow.found.owner[i] = Some(id));
+            grow.found.all.push(cluster);
+        }
+    }
+    grow.found
+}
+
+struct Grow<'g> {
+    graph: &'g Graph,
+    definitions: Vec<Option<usize>>,
+    uses: Vec<Vec<usize>>,
+    /// By variable.
+    is_result: Vec<bool>,
+    found: Clusters,
+}
+
+/// How the result of an equation is cut if its kernel consists of what belongs to it.
+struct Root {
+    cuts: Vec<Cut>,
+    extents: Vec<usize>,
+    /// Whether a `dot` of this shape lies behind it.
+    has_dot: bool,
+}
+
+impl Grow<'_> {
+    /// Each axis is divided among programs but the last one, if rows are folded or if it is the columns of a product.
+    fn root(&self, i: usize) -> Root {
+        let graph = self.graph;
+        let shape = &graph.ty(graph.equations[i].result).shape;
+        // What lies behind it, up to operations of another kind.
+        let (mut stack, mut seen, mut has_dot, mut has_rows) = (vec![i], BTreeSet::new(), false, false);
+        while let Some(j) = stack.pop() {
+            if !seen.insert(j) || seen.len() > 64 {
+                continue;
+            }
+            let e = &graph.equations[j];
+            match &e.op {
+                op if is_dot(op) => has_dot |= graph.ty(e.result).shape == *shape,
+                Op::Structural(StructuralOp::Reduce(Reduce { axes, .. })) => {
+                    let rank = graph.ty(e.args[0]).shape.len();
+                    has_rows |= axes.contains(&(rank.wrapping_sub(1)));
+                }
+                Op::Structural(
+                    StructuralOp::ArgReduce(_)
+                    | StructuralOp::Concat(_)
+                    | StructuralOp::Cumulative(_)
+                    | StructuralOp::Pad(_)
+                    | StructuralOp::Reverse(_)
+                    | StructuralOp::Roll(_)
+                    | StructuralOp::Slice(_)
+                    | StructuralOp::TakeAlong(_),
+                ) => has_rows = true,
+                Op::Literal(_) | Op::StopGradient | Op::Scalar(_) | Op::Structural(_) => {
+                    stack.extend(e.args.iter().filter_map(|a| self.definitions[a.index()]));
+                }
+            }
+        }
+        let (mut cuts, mut extents) = (vec![], vec![]);
+        for (axis, &n) in shape.iter().enumerate() {
+            let is_row =
+                axis + 1 == shape.len() && if has_dot { n <= WHOLE_COLUMNS } else { has_rows && n <= WHOLE_ROW };
+            cuts.push(if n == 1 || is_row { Full } else { Grid(extents.len() as u8) });
+            if cuts[axis] != Full {
+                extents.push(n);
+            }
+        }
+        Root { cuts, extents, has_dot }
+    }
+
+    /// The cluster of an equation.
+    fn from(&self, root: usize) -> Cluster {
+        let graph = self.graph;
+        let mut own = self.root(root);
+        if cut::operands(graph, &graph.equations[root], &own.cuts).is_none() {
+            // What moves elements along an axis has it whole; at worst there is one program.
+            own = self.narrowed(root, own);
+        }
+        let result = graph.equations[root].result;
+        let mut cluster = Cluster {
+            members: BTreeSet::new(),
+            outs: BTreeSet::from([result]),
+            cuts: BTreeMap::new(),
+            extents: own.extents,
+            product: None,
+        };
+        // The cuts that members ask of a value. Equations are visited after all their users, so that all are known then.
+        let mut wanted: BTreeMap<Var, BTreeSet<Vec<Cut>>> = BTreeMap::from([(result, BTreeSet::from([own.cuts]))]);
+        // What is computed for operands of the product.
+        let mut in_front: BTreeSet<Var> = BTreeSet::new();
+        let mut next = BinaryHeap::from([root]);
+        while let Some(i) = next.pop() {
+            if next.peek() == Some(&i) || cluster.members.len() == MOST {
+                continue;
+            }
+            let e = &graph.equations[i];
+            let cuts = wanted[&e.result].first().expect("someone asks for it").clone();
+            let joins = i == root || wanted[&e.result].len() == 1 && self.joins(&cluster, i, &cuts, &in_front);
+            let Some(operands) = joins.then(|| cut::operands(graph, e, &cuts)).flatten() else {
+                assert!(i != root, "{} is computed in some way", e.op);
+                continue;
+            };
+            if is_dot(&e.op) {
+                cluster.product = Some(i);
+            }
+            if is_dot(&e.op) || in_front.contains(&e.result) {
+                in_front.extend(&e.args);
+            }
+            if self.is_stored(&cluster, i) {
+                cluster.outs.insert(e.result);
+            }
+            cluster.members.insert(i);
+            cluster.cuts.insert(e.result, cuts);
+            for (&arg, cuts) in e.args.iter().zip(operands) {
+                wanted.entry(arg).or_default().insert(cuts);
+                let definition = self.definitions[arg.index()];
+                next.extend(definition.filter(|&d| !is_free(graph, &self.definitions, &graph.equations[d])));
+            }
+        }
+        cluster
+    }
+
+    /// The root with as many of its axes divided as its operation allows.
+    fn narrowed(&self, root: usize, own: Root) -> Root {
+        let e = &self.graph.equations[root];
+        let shape = &self.graph.ty(e.result).shape;
+        let mut cuts = vec![Full; own.cuts.len()];
+        let mut extents = vec![];
+        for axis in 0..cuts.len() {
+            if own.cuts[axis] != Full {
+                cuts[axis] = Grid(extents.len() as u8);
+                match cut::operands(self.graph, e, &cuts) {
+                    Some(_) => extents.push(shape[axis]),
+                    None => cuts[axis] = Full,
+                }
+            }
+        }
+        Root { cuts, extents, ..own }
+    }
+
+    /// Whether others than the cluster read an equation's result.
+    fn is_stored(&self, cluster: &Cluster, i: usize) -> bool {
+        let result = self.graph.equations[i].result;
+        self.is_result[result.index()] || self.uses[result.index()].iter().any(|user| !cluster.members.contains(user))
+    }
+
+    /// Whether an equation that the cluster asks for under these cuts becomes a member.
+    fn joins(&self, cluster: &Cluster, i: usize, cuts: &[Cut], in_front: &BTreeSet<Var>) -> bool {
+        let e = &self.graph.equations[i];
+        let is_stored = self.is_stored(cluster, i);
+        // A program whose block does not mention an axis of the grid would compute what others along it compute as well,
+        // and would store to their block.
+        let covers = (0..cluster.extents.len()).all(|k| cuts.contains(&Grid(k as u8)));
+        let is_alias = is_alias(self.graph, &self.definitions, e);
+        let is_cheap = is_alias || matches!(e.op, Op::Structural(StructuralOp::Broadcast(_)));
+        if self.found.owner[i].is_some() || !covers && (is_stored || !is_cheap) || is_alias && is_stored {
+            return false;
+        }
+        // A product has the blocks that it would have alone.
+        if is_dot(&e.op) && (cluster.product.is_some() || self.root(i).cuts != cuts) {
+            return false;
+        }
+        // What follows another product belongs to that one.
+        if in_front.contains(&e.result) && !is_cheap && self.root(i).has_dot {
+            return false;
+        }
+        !self.closes_circle(cluster, i)
+    }
+
+    /// Whether the cluster with this equation would depend on itself by way of others.
+    fn closes_circle(&self, cluster: &Cluster, i: usize) -> bool {
+        let outside =
+            |v: Var| self.uses[v.index()].iter().copied().filter(|&user| user != i && !cluster.members.contains(&user));
+        let from_it: Vec<usize> = outside(self.graph.equations[i].result).collect();
+        let to_it: Vec<usize> = cluster.outs.iter().flat_map(|&v| outside(v)).collect();
+        self.leads(from_it, |j| cluster.members.contains(&j)) || self.leads(to_it, |j| j == i)
+    }
+
+    /// Whether a path from one of these equations reaches a target; who reaches a member of a cluster reaches all.
+    fn leads(&self, mut stack: Vec<usize>, target: impl Fn(usize) -> bool) -> bool {
+        let mut seen: BTreeSet<usize> = BTreeSet::new();
+        while let Some(i) = stack.pop() {
+            if target(i) {
+                return true;
+            }
+            if !seen.insert(i) {
+                continue;
+            }
+            let onward = |i: usize| self.uses[self.graph.equations[i].result.index()].iter().copied();
+            match self.found.owner[i] {
+                Some(owner) => stack.extend(self.found.all[owner].members.iter().flat_map(|&i| onward(i))),
+                None => stack.extend(onward(i)),
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,112 @@
+//! The cuts of an operation's operands, from those of its result.
+use crate::graph::{Equation, Graph, Op};
+use pallas_ir::StructuralOp;
+use pallas_ir::structural::{
+    ArgReduce, Broadcast, Concat, Cumulative, Pad, Reduce, Reverse, Roll, Slice, TakeAlong, Transpose,
+};
+
+/// How the programs of a kernel share an axis of a value.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Cut {
+    /// Divided into blocks along this axis of the grid.
+    Grid(u8),
+    /// Whole in each program.
+    Full,
+}
+use Cut::Full;
+
+/// The cuts of each operand of an equation whose result has these cuts, or `None` if blocks of the result do not follow
+/// from blocks of the operands.
+pub(super) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
+    let shape = |i: usize| &graph.ty(e.args[i]).shape[..];
+    let result = &graph.ty(e.result).shape[..];
+    let same = || vec![cuts.to_vec(); e.args.len()];
+    // Axes along which elements move or meet are whole.
+    let if_full = |axes: &[usize]| axes.iter().all(|&axis| cuts[axis] == Full).then(same);
+    let op = match &e.op {
+        Op::Literal(_) => return Some(vec![]),
+        Op::StopGradient | Op::Scalar(_) => return Some(same()),
+        Op::Structural(op) => op,
+    };
+    match op {
+        StructuralOp::Cast(_) | StructuralOp::Bitcast(_) | StructuralOp::Powi(_) => Some(same()),
+        StructuralOp::Iota(_) => Some(vec![]),
+        StructuralOp::Broadcast(Broadcast { dims, .. }) => {
+            let own = |(&n, &axis): (&usize, &usize)| if n == result[axis] { cuts[axis] } else { Full };
+            Some(vec![shape(0).iter().zip(dims).map(own).collect()])
+        }
+        StructuralOp::Reduce(Reduce { axes, keep: false, .. }) => Some(vec![with_full(cuts, axes)]),
+        StructuralOp::ArgReduce(ArgReduce { axis, keep: false, .. }) => Some(vec![with_full(cuts, &[*axis])]),
+        StructuralOp::Reduce(Reduce { axes, .. }) | StructuralOp::Reverse(Reverse { axes }) => if_full(axes),
+        StructuralOp::ArgReduce(ArgReduce { axis, .. })
+        | StructuralOp::Cumulative(Cumulative { axis, .. })
+        | StructuralOp::Concat(Concat { axis })
+        | StructuralOp::TakeAlong(TakeAlong { axis })
+        | StructuralOp::Roll(Roll { axis, .. }) => if_full(&[*axis]),
+        StructuralOp::Transpose(Transpose { axes }) => {
+            let mut own = vec![Full; axes.len()];
+            axes.iter().zip(cuts).for_each(|(&axis, &cut)| own[axis] = cut);
+            Some(vec![own])
+        }
+        StructuralOp::Dot(dot) => {
+            let mut own = [vec![Full; shape(0).len()], vec![Full; shape(1).len()]];
+            let mut rest = cuts.iter().copied();
+            let mut next = || rest.next().expect("the result has batch and free axes");
+            for &(a, b) in &dot.batch {
+                let cut = next();
+                (own[0][a], own[1][b]) = (cut, cut);
+            }
+            for side in [0, 1] {
+                dot.free(side, shape(side).len()).into_iter().for_each(|axis| own[side][axis] = next());
+            }
+            Some(own.into())
+        }
+        StructuralOp::Reshape(_) => Some(vec![reshaped(shape(0), result, cuts)?]),
+        StructuralOp::Slice(Slice { start, .. }) => {
+            let moved = |&i: &usize| start[i] != 0 || result[i] != shape(0)[i];
+            if_full(&(0..cuts.len()).filter(moved).collect::<Vec<_>>())
+        }
+        StructuralOp::Pad(Pad { low, high }) => {
+            let none = |i: usize| low[i].as_number() == Some(0) && high[i].as_number() == Some(0);
+            if_full(&(0..cuts.len()).filter(|&i| !none(i)).collect::<Vec<_>>())?;
+            Some(vec![cuts.to_vec(), vec![]])
+        }
+    }
+}
+
+/// These cuts with whole axes put in, so that they have these positions.
+fn with_full(cuts: &[Cut], axes: &[usize]) -> Vec<Cut> {
+    let mut rest = cuts.iter().copied();
+    let next = |axis| if axes.contains(&axis) { Full } else { rest.next().expect("the result has all other axes") };
+    (0..cuts.len() + axes.len()).map(next).collect()
+}
+
+/// The cuts of an array from those of its reshaped form: axes that stay keep theirs, all others are whole on both sides.
+fn reshaped(from: &[usize], to: &[usize], cuts: &[Cut]) -> Option<Vec<Cut>> {
+    let (mut i, mut j, mut own) = (0, 0, vec![Full; from.len()]);
+    while i < from.len() || j < to.len() {
+        if i < from.len() && j < to.len() && from[i] == to[j] {
+            own[i] = cuts[j];
+            (i, j) = (i + 1, j + 1);
+            continue;
+        }
+        // A group of axes on each side with the same number of elements, the shortest one.
+        let (mut a, mut b) = (1, 1);
+        let (first_i, first_j) = (i, j);
+        loop {
+            if a <= b && i < from.len() && (a < b || i == first_i || from[i] == 1) {
+                a *= from[i];
+                i += 1;
+            } else if j < to.len() && (b < a || j == first_j || to[j] == 1) {
+                b *= to[j];
+                j += 1;
+            } else {
+                break;
+            }
+        }
+        if a != b || (i, j) == (first_i, first_j) || cuts[first_j..j].iter().any(|&cut| cut != Full) {
+            return None;
+        }
+    }
+    Some(own)
+}

@@ -1,0 +1,242 @@
+//! A cluster as a tile kernel: its equations again, on blocks.
+use super::blocks::{Sizes, blocks};
+use super::cluster::{Cluster, is_free};
+use super::cut::{self, Cut, Cut::Full, Cut::Grid};
+use crate::build::dims;
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::structural::{Broadcast, Iota, Reshape, Slice};
+use pallas_ir::{
+    Axis, BlockDim, Builder, DType, Dim, Kernel, Literal, Loc, Op as TileOp, Operand, OperandId, OperandKind, ScalarOp,
+    Semantics, StructuralOp, Type, Value, View,
+};
+use std::collections::BTreeMap;
+
+/// A kernel and the values it reads and writes.
+#[derive(Debug)]
+pub(super) struct Lowered {
+    pub kernel: Kernel,
+    /// Extents of the kernel's dimensions.
+    pub sizes: Vec<i64>,
+    /// In the order of the operands; a value is read once for each of its cuts.
+    pub inputs: Vec<Var>,
+    pub outputs: Vec<Var>,
+}
+
+/// The kernel of a cluster, with blocks for this device. Extents of axes that programs share are dimensions of the kernel,
+/// so a kernel serves arrays of any length along them.
+pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster, sizes: &Sizes) -> Lowered {
+    let flat = flat(graph, definitions, cluster);
+    let (is_flat, extents) = (flat.is_some(), flat.map_or_else(|| cluster.extents.clone(), |n| vec![n]));
+    let blocks = blocks(graph, cluster, &extents, sizes);
+    let mut b = Builder::new("cluster");
+    let names: Vec<String> = (0..extents.len()).map(|k| format!("n{k}")).collect();
+    for name in &names {
+        b.dim(name, None);
+    }
+    let axis = |(name, &block): (&String, &usize)| Axis {
+        extent: Dim::name(name).cdiv(&Dim::from(block)),
+        semantics: Semantics::Parallel,
+    };
+    b.kernel_mut().grid = names.iter().zip(&blocks).map(axis).collect();
+    let mut to =
+        Lower { graph, definitions, cluster, is_flat, names, blocks, b, made: BTreeMap::new(), inputs: vec![] };
+
+    let equations: Vec<&Equation> = cluster.members.iter().map(|&i| &graph.equations[i]).collect();
+    let operands: Vec<Vec<Vec<Cut>>> = equations.iter().map(|e| to.operand_cuts(e)).collect();
+    for (e, cuts) in equations.iter().zip(&operands) {
+        for (&arg, cuts) in e.args.iter().zip(cuts) {
+            to.declare_input(arg, cuts);
+        }
+    }
+    let outputs: Vec<Var> = cluster.outs.iter().copied().collect();
+    for &v in &outputs {
+        let kind = OperandKind::Output { empty: Literal::new(graph.ty(v).dtype, 0.0), alias: None };
+        to.declare(v, &to.own_cuts(v), kind);
+    }
+    for (e, cuts) in equations.iter().zip(&operands) {
+        let args: Vec<Value> = e.args.iter().zip(cuts).map(|(&arg, cuts)| to.value(arg, cuts)).collect();
+        let own = to.own_cuts(e.result);
+        let value = to.equation(e, &args, &own);
+        to.made.insert((e.result, own), value);
+        if let Some(at) = outputs.iter().position(|&v| v == e.result) {
+            to.store(OperandId((to.inputs.len() + at) as u32), e.result, value, e.loc);
+        }
+    }
+    let inputs = to.inputs.iter().map(|(v, _)| *v).collect();
+    let sizes = extents.iter().map(|&n| n as i64).collect();
+    Lowered { kernel: to.b.finish(), sizes, inputs, outputs }
+}
+
+/// The number of elements if all members work element by element on one shape, and none on positions: then all arrays can
+/// be taken for arrays of one axis.
+fn flat(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster) -> Option<usize> {
+    let is_pointwise = |e: &Equation| match &e.op {
+        Op::Literal(_) | Op::StopGradient | Op::Scalar(_) => true,
+        Op::Structural(StructuralOp::Cast(_) | StructuralOp::Powi(_) | StructuralOp::Bitcast(_)) => true,
+        Op::Structural(_) => false,
+    };
+    let is_positions = |v: &Var| {
+        let definition = definitions[v.index()].map(|i| &graph.equations[i].op);
+        matches!(definition, Some(Op::Structural(StructuralOp::Iota(_))))
+    };
+    let members = || cluster.members.iter().map(|&i| &graph.equations[i]);
+    let shapes = members().flat_map(|e| e.args.iter().chain([&e.result])).map(|&v| &graph.ty(v).shape);
+    let mut shapes = shapes.filter(|shape| !shape.is_empty());
+    let first = shapes.next()?;
+    let is_flat = first.len() > 1
+        && shapes.all(|shape| shape == first)
+        && members().all(|e| is_pointwise(e) && !e.args.iter().any(is_positions));
+    is_flat.then(|| first.iter().product())
+}
+
+struct Lower<'g> {
+    graph: &'g Graph,
+    definitions: &'g [Option<usize>],
+    cluster: &'g Cluster,
+    /// All arrays have one axis.
+    is_flat: bool,
+    /// Names of the dimensions along the axes of the grid.
+    names: Vec<String>,
+    /// Block sizes along the axes of the grid.
+    blocks: Vec<usize>,
+    b: Builder,
+    /// Blocks that are computed or loaded.
+    made: BTreeMap<(Var, Vec<Cut>), Value>,
+    inputs: Vec<(Var, Vec<Cut>)>,
+}
+
+impl Lower<'_> {
+    fn shape(&self, v: Var) -> Vec<usize> {
+        let shape = &self.graph.ty(v).shape;
+        if self.is_flat && !shape.is_empty() { vec![shape.iter().product()] } else { shape.clone() }
+    }
+
+    /// The cuts of what a member defines.
+    fn own_cuts(&self, v: Var) -> Vec<Cut> {
+        if self.is_flat { vec![Grid(0)] } else { self.cluster.cuts[&v].clone() }
+    }
+
+    fn operand_cuts(&self, e: &Equation) -> Vec<Vec<Cut>> {
+        if self.is_flat {
+            let cuts = |&v: &Var| if self.graph.ty(v).is_scalar() { vec![] } else { vec![Grid(0)] };
+            return e.args.iter().map(cuts).collect();
+        }
+        cut::operands(self.graph, e, &self.cluster.cuts[&e.result]).expect("a member has cuts")
+    }
+
+    fn block(&self, v: Var, cuts: &[Cut]) -> Vec<usize> {
+        let extent = |(n, cut): (usize, &Cut)| match cut {
+            Grid(k) => self.blocks[*k as usize],
+            Full => n,
+        };
+        self.shape(v).into_iter().zip(cuts).map(extent).collect()
+    }
+
+    fn definition(&self, v: Var) -> Option<&Equation> {
+        self.definitions[v.index()].map(|i| &self.graph.equations[i])
+    }
+
+    fn is_made_here(&self, v: Var) -> bool {
+        let is_member = self.definitions[v.index()].is_some_and(|i| self.cluster.members.contains(&i));
+        is_member || self.definition(v).is_some_and(|e| is_free(self.graph, self.definitions, e))
+    }
+
+    fn declare_input(&mut self, v: Var, cuts: &[Cut]) {
+        let key = (v, cuts.to_vec());
+        if !self.is_made_here(v) && !self.inputs.contains(&key) {
+            self.declare(v, cuts, OperandKind::Input);
+            self.inputs.push(key);
+        }
+    }
+
+    fn declare(&mut self, v: Var, cuts: &[Cut], kind: OperandKind) {
+        let dims = self.shape(v).into_iter().zip(cuts).map(|(n, cut)| match cut {
+            Grid(k) => Dim::name(&self.names[*k as usize]),
+            Full => Dim::from(n),
+        });
+        let dims = dims.collect();
+        let block = self.block(v, cuts).into_iter().map(BlockDim::Blocked).collect();
+        let ids = self.b.begin(&vec![Type::scalar(DType::I32); self.blocks.len()]);
+        let zero = cuts.contains(&Full).then(|| self.b.int(0, Loc::NONE));
+        let index = |cut: &Cut| match cut {
+            Grid(k) => ids[*k as usize],
+            Full => zero.expect("an axis is whole"),
+        };
+        let map = Some(self.b.end(&cuts.iter().map(index).collect::<Vec<_>>()));
+        let name = format!("a{}", self.b.kernel().operands.len());
+        let dtype = self.graph.ty(v).dtype;
+        self.b.operand(Operand { name, kind, dtype, dims, block, map, fill: None, buffered: None });
+    }
+
+    fn emit(&mut self, op: TileOp, args: &[Value], loc: Loc) -> Value {
+        self.b.emit(op.clone(), args, loc).unwrap_or_else(|diag| panic!("{op:?} of blocks: {diag}"))
+    }
+
+    fn structural(&mut self, op: impl Into<StructuralOp>, args: &[Value], loc: Loc) -> Value {
+        self.emit(TileOp::Structural(op.into()), args, loc)
+    }
+
+    /// The block of a value under these cuts: computed, loaded, or made here.
+    fn value(&mut self, v: Var, cuts: &[Cut]) -> Value {
+        let key = (v, cuts.to_vec());
+        if let Some(&value) = self.made.get(&key) {
+            return value;
+        }
+        let value = match self.definition(v).filter(|_| self.is_made_here(v)).cloned() {
+            Some(e) => {
+                let args: Vec<Value> = e.args.iter().map(|&arg| self.value(arg, &[])).collect();
+                self.equation(&e, &args, cuts)
+            }
+            None => {
+                let from = self.inputs.iter().position(|input| *input == key).expect("it is declared");
+                let view = View::whole(&self.block(v, cuts));
+                self.emit(TileOp::Load { from: OperandId(from as u32), view, masked: false }, &[], Loc::NONE)
+            }
+        };
+        self.made.insert(key, value);
+        value
+    }
+
+    /// An equation on blocks. Shapes among its attributes become those of blocks.
+    fn equation(&mut self, e: &Equation, args: &[Value], cuts: &[Cut]) -> Value {
+        let block = dims(&self.block(e.result, cuts));
+        match &e.op {
+            Op::Literal(x) => self.emit(TileOp::Const(*x), &[], e.loc),
+            Op::StopGradient => args[0],
+            Op::Scalar(op) => self.emit(TileOp::Scalar(*op), args, e.loc),
+            // A scalar fits every shape, that of a flat block too.
+            Op::Structural(StructuralOp::Broadcast(_)) if self.graph.ty(e.args[0]).is_scalar() => {
+                self.structural(Broadcast::to(block), args, e.loc)
+            }
+            Op::Structural(StructuralOp::Broadcast(op)) => {
+                self.structural(Broadcast { to: block, dims: op.dims.clone() }, args, e.loc)
+            }
+            Op::Structural(StructuralOp::Reshape(_)) => self.structural(Reshape { to: block }, args, e.loc),
+            Op::Structural(StructuralOp::Slice(op)) => {
+                self.structural(Slice { size: block, ..op.clone() }, args, e.loc)
+            }
+            Op::Structural(StructuralOp::Iota(op)) => {
+                let own = self.structural(Iota { shape: block, ..op.clone() }, &[], e.loc);
+                let Grid(k) = cuts[op.axis] else { return own };
+                let id = self.emit(TileOp::ProgramId(k as usize), &[], e.loc);
+                let size = self.b.int(self.blocks[k as usize] as i64, e.loc);
+                let first = self.b.scalar(ScalarOp::Mul, &[id, size], e.loc);
+                let dtype = self.graph.ty(e.result).dtype;
+                let first = if dtype == DType::I32 {
+                    first
+                } else {
+                    self.structural(pallas_ir::structural::Cast { to: dtype }, &[first], e.loc)
+                };
+                self.b.scalar(ScalarOp::Add, &[own, first], e.loc)
+            }
+            Op::Structural(op) => self.structural(op.clone(), args, e.loc),
+        }
+    }
+
+    fn store(&mut self, to: OperandId, v: Var, value: Value, loc: Loc) {
+        let block = self.block(v, &self.own_cuts(v));
+        let view = View::whole(&block);
+        let stored = self.b.effect(TileOp::Store { to, view, masked: false }, &[value], loc);
+        stored.unwrap_or_else(|diag| panic!("a store of {block:?}: {diag}"));
+    }
+}

@@ -1,0 +1,22 @@
+//! From a graph to a few tile kernels.
+//!
+//! ```text
+//! Graph --cluster--> equations that share a kernel --lower--> ir::Kernel each --plan--> their order, and where values are stored
+//! ```
+//!
+//! A cluster grows from one equation backwards. Each value in it has a [`Cut`] for each axis: divided among the programs
+//! of a kernel along an axis of its grid, or whole in each program. The cut of a result determines those of the operands
+//! ([`cut`]), so what a program computes follows from the tiling of the cluster's result. The kernel then consists of the
+//! same operations on blocks ([`lower`]).
+//!
+//! Literals, arrays with the same number everywhere, and `iota` belong to no cluster: they are made wherever they are used.
+//! A cluster holds at most one `dot`, so that its blocks suit that one.
+mod blocks;
+mod cluster;
+mod cut;
+mod lower;
+mod plan;
+
+pub use blocks::Sizes;
+pub use cut::Cut;
+pub use plan::{Place, Plan, Step, plan};

@@ -1,0 +1,123 @@
+//! The graph: a list of equations in an order in which they can be computed, as in a jaxpr.
+//!
+//! ```text
+//! Graph    = "{ lambda" Var:Type,* "." Equation* "in" Var,* "}"
+//! Equation = Var:Type "=" Op Var,*
+//! Op       = Literal | "stop_gradient" | elementwise operation | structural operation          the last two of pallas-ir
+//! Type     = dtype "[" extent,* "]"
+//! ```
+//!
+//! Operations have the forms of StableHLO. Operands of an elementwise operation have equal shapes, so every broadcast is
+//! an equation of its own. A literal has rank 0. Every variable is defined once, by an equation or as a parameter, before
+//! it is used. The order of equations and of results is definite: the same function gives the same graph.
+use pallas_ir::{Literal, Loc, ScalarOp, StructuralOp, Type};
+use std::fmt;
+
+/// A variable: the array that an equation or a parameter defines.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Var(pub u32);
+
+impl Var {
+    /// Its position in the tables of a graph.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for Var {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "%{}", self.0)
+    }
+}
+
+impl fmt::Debug for Var {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// An operation on arrays.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Op {
+    /// A number, of rank 0.
+    Literal(Literal),
+    /// The operand, which derivatives take for a constant.
+    StopGradient,
+    /// An elementwise operation.
+    Scalar(ScalarOp),
+    /// An operation that moves, folds or contracts elements.
+    Structural(StructuralOp),
+}
+
+/// One operation on variables.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Equation {
+    /// The operation.
+    pub op: Op,
+    /// Its operands.
+    pub args: Vec<Var>,
+    /// The variable it defines.
+    pub result: Var,
+    /// The user's line.
+    pub loc: Loc,
+}
+
+/// A function of arrays.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Graph {
+    /// The type of each variable.
+    pub types: Vec<Type>,
+    /// The parameters, in order.
+    pub params: Vec<Var>,
+    /// The equations, in an order in which they can be computed.
+    pub equations: Vec<Equation>,
+    /// The results, in order; a variable may be several of them.
+    pub results: Vec<Var>,
+    /// The line that equations get when they are appended.
+    pub at: Loc,
+}
+
+impl Default for Graph {
+    /// A graph without parameters, equations and results.
+    fn default() -> Graph {
+        Graph { types: vec![], params: vec![], equations: vec![], results: vec![], at: Loc::NONE }
+    }
+}
+
+impl Graph {
+    /// The type of a variable.
+    pub fn ty(&self, v: Var) -> &Type {
+        &self.types[v.index()]
+    }
+
+    /// The types of the parameters.
+    pub fn takes(&self) -> Vec<Type> {
+        self.params.iter().map(|&v| self.ty(v).clone()).collect()
+    }
+
+    /// The types of the results.
+    pub fn gives(&self) -> Vec<Type> {
+        self.results.iter().map(|&v| self.ty(v).clone()).collect()
+    }
+
+    /// By variable, the number of the equation that defines it.
+    pub fn definitions(&self) -> Vec<Option<usize>> {
+        let mut all = vec![None; self.types.len()];
+        self.equations.iter().enumerate().for_each(|(i, e)| all[e.result.index()] = Some(i));
+        all
+    }
+
+    /// By variable, the numbers of the equations that read it, in order, each once.
+    pub fn uses(&self) -> Vec<Vec<usize>> {
+        let mut all: Vec<Vec<usize>> = vec![vec![]; self.types.len()];
+        for (i, e) in self.equations.iter().enumerate() {
+            for arg in &e.args {
+                let uses = &mut all[arg.index()];
+                if uses.last() != Some(&i) {
+                    uses.push(i);
+                }
+            }
+        }
+        all
+    }
+}

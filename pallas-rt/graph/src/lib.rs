@@ -1,0 +1,25 @@
+//! The graph of array operations: what `jit` traces, `grad` transforms and a device runs as a few tile kernels.
+//!
+//! Read [`graph`] first: its page is the grammar. Data flows in one direction:
+//!
+//! ```text
+//! traced function --> Graph --transform--> Graph --simplify--> Graph --fuse--> Plan: kernels in an order, and their memory
+//! ```
+//!
+//! - [`graph`]: the graph; [`build`](Graph::push) appends to it, `text` prints it, [`verify`] checks it;
+//! - [`transform`]: from a graph to its derivative;
+//! - [`simplify`]: from a graph to an equal one with fewer equations;
+//! - [`fuse`]: which equations share a kernel, the kernels, their order, and where values are stored.
+//!
+//! The crate depends on pallas-ir alone, so no part of it can ask for a device.
+#![warn(clippy::print_stdout)]
+mod build;
+pub mod fuse;
+pub mod graph;
+pub mod simplify;
+mod text;
+pub mod transform;
+mod verify;
+
+pub use graph::{Equation, Graph, Op, Var};
+pub use verify::verify;

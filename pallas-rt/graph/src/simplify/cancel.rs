@@ -1,0 +1,182 @@
+//! Drops what changes nothing, and merges operations that only move elements.
+//!
+//! ```text
+//! transpose (transpose x)      one transpose, or x
+//! transpose (dot a b)          dot b a, if that has the order of axes, and nothing else reads the dot
+//! dot (transpose a) b          dot a b over other axes, if the result's order of axes stays
+//! reshape (reshape x)          one reshape; x, if the shape is the same
+//! broadcast (broadcast 1.0)    one broadcast; likewise the reshape of one
+//! x * 1, cast to its own type, sum over no axis      x
+//! stop_gradient x              x: derivatives were made before
+//! ```
+use crate::build::{dims, infer};
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::structural::{Broadcast, Cast, Dot, Reduce, Reshape, Transpose};
+use pallas_ir::{Literal, ScalarOp, StructuralOp};
+
+pub(super) fn cancel(graph: &Graph) -> Graph {
+    let mut uses = vec![0usize; graph.types.len()];
+    graph.equations.iter().flat_map(|e| &e.args).chain(&graph.results).for_each(|v| uses[v.index()] += 1);
+    let mut to =
+        Simpler { graph: Graph { equations: vec![], ..graph.clone() }, made: vec![None; graph.types.len()], uses };
+    let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
+    for e in &graph.equations {
+        let mut e = e.clone();
+        e.args.iter_mut().for_each(|a| *a = same[a.index()]);
+        match to.simpler(&e) {
+            Simple::Is(v) => same[e.result.index()] = v,
+            Simple::Made(op, args) => to.push(Equation { op, args, ..e }),
+        }
+    }
+    let results = graph.results.iter().map(|r| same[r.index()]).collect();
+    Graph { results, ..to.graph }
+}
+
+/// What an equation becomes.
+enum Simple {
+    /// A variable that exists.
+    Is(Var),
+    /// Another operation, or the same.
+    Made(Op, Vec<Var>),
+}
+
+impl Simple {
+    fn moved(op: impl Into<StructuralOp>, args: &[Var]) -> Simple {
+        Simple::Made(Op::Structural(op.into()), args.to_vec())
+    }
+}
+
+struct Simpler {
+    graph: Graph,
+    /// By variable, its equation in the new graph.
+    made: Vec<Option<usize>>,
+    /// By variable, how often the old graph reads it.
+    uses: Vec<usize>,
+}
+
+impl Simpler {
+    fn push(&mut self, e: Equation) {
+        self.made[e.result.index()] = Some(self.graph.equations.len());
+        self.graph.equations.push(e);
+    }
+
+    fn definition(&self, v: Var) -> Option<&Equation> {
+        self.made[v.index()].map(|i| &self.graph.equations[i])
+    }
+
+    /// The structural operation that made a variable, and its operands.
+    fn structural(&self, v: Var) -> Option<(&StructuralOp, &[Var])> {
+        match self.definition(v)? {
+            Equation { op: Op::Structural(op), args, .. } => Some((op, args)),
+            _ => None,
+        }
+    }
+
+    /// The variable of the literal of which a variable is a broadcast.
+    fn splat(&self, v: Var) -> Option<(Var, Literal)> {
+        match self.definition(v)? {
+            Equation { op: Op::Literal(x), .. } => Some((v, *x)),
+            Equation { op: Op::Structural(StructuralOp::Broadcast(_)), args, .. } => match self.definition(args[0])?.op
+            {
+                Op::Literal(x) => Some((args[0], x)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn simpler(&self, e: &Equation) -> Simple {
+        let found = match &e.op {
+            Op::StopGradient => Some(Simple::Is(e.args[0])),
+            Op::Structural(StructuralOp::Transpose(op)) => self.transpose(e, op),
+            Op::Structural(StructuralOp::Dot(op)) => self.dot(e, op),
+            Op::Structural(StructuralOp::Reshape(_) | StructuralOp::Broadcast(_)) => self.reshape(e),
+            Op::Structural(StructuralOp::Cast(Cast { to })) if self.graph.ty(e.args[0]).dtype == *to => {
+                Some(Simple::Is(e.args[0]))
+            }
+            Op::Structural(StructuralOp::Reduce(Reduce { axes, .. })) if axes.is_empty() => Some(Simple::Is(e.args[0])),
+            Op::Scalar(ScalarOp::Mul) => self.times_one(e),
+            _ => None,
+        };
+        // A product over axes (1, 0) alone is that of two matrices: some forms do not exist.
+        let exists = |simple: &Simple| match simple {
+            Simple::Is(_) => true,
+            Simple::Made(op, args) => infer(op, &args.iter().map(|&v| self.graph.ty(v)).collect::<Vec<_>>()).is_ok(),
+        };
+        found.filter(exists).unwrap_or_else(|| Simple::Made(e.op.clone(), e.args.clone()))
+    }
+
+    fn transpose(&self, e: &Equation, op: &Transpose) -> Option<Simple> {
+        let is_identity = |axes: &[usize]| axes.iter().enumerate().all(|(i, &axis)| i == axis);
+        if is_identity(&op.axes) {
+            return Some(Simple::Is(e.args[0]));
+        }
+        match self.structural(e.args[0])? {
+            (StructuralOp::Transpose(inner), args) => {
+                let axes: Vec<usize> = op.axes.iter().map(|&axis| inner.axes[axis]).collect();
+                Some(match is_identity(&axes) {
+                    true => Simple::Is(args[0]),
+                    false => Simple::moved(Transpose { axes }, args),
+                })
+            }
+            (StructuralOp::Dot(dot), args) if self.uses[e.args[0].index()] == 1 => {
+                let [a, b] = [0, 1].map(|side| dot.free(side, self.graph.ty(args[side]).shape.len()).len());
+                let n = dot.batch.len();
+                let swapped = (0..n).chain(n + a..n + a + b).chain(n..n + a);
+                let turn = |pairs: &[(usize, usize)]| pairs.iter().map(|&(a, b)| (b, a)).collect();
+                let other = Dot { batch: turn(&dot.batch), contract: turn(&dot.contract), acc: dot.acc };
+                op.axes.iter().copied().eq(swapped).then(|| Simple::moved(other, &[args[1], args[0]]))
+            }
+            _ => None,
+        }
+    }
+
+    fn dot(&self, e: &Equation, op: &Dot) -> Option<Simple> {
+        let (mut op, mut args, mut is_simpler) = (op.clone(), e.args.clone(), false);
+        for side in [0, 1] {
+            let Some((StructuralOp::Transpose(inner), from)) = self.structural(args[side]) else { continue };
+            let free = op.free(side, inner.axes.len());
+            if !free.is_sorted_by_key(|&axis| inner.axes[axis]) {
+                continue;
+            }
+            for pair in op.batch.iter_mut().chain(&mut op.contract) {
+                let own = if side == 0 { &mut pair.0 } else { &mut pair.1 };
+                *own = inner.axes[*own];
+            }
+            (args[side], is_simpler) = (from[0], true);
+        }
+        is_simpler.then(|| Simple::moved(op, &args))
+    }
+
+    /// A reshape or a broadcast.
+    fn reshape(&self, e: &Equation) -> Option<Simple> {
+        let (arg, shape) = (e.args[0], &self.graph.ty(e.result).shape);
+        let is_in_order = !matches!(&e.op, Op::Structural(StructuralOp::Broadcast(op)) if !op.dims.is_sorted());
+        if self.graph.ty(arg).shape == *shape && is_in_order {
+            return Some(Simple::Is(arg));
+        }
+        if let Some((literal, _)) = self.splat(arg) {
+            return Some(match shape.is_empty() {
+                true => Simple::Is(literal),
+                false => Simple::moved(Broadcast::to(dims(shape)), &[literal]),
+            });
+        }
+        match (&e.op, self.structural(arg)?) {
+            (Op::Structural(StructuralOp::Reshape(op)), (StructuralOp::Reshape(_), from)) => {
+                Some(match self.graph.ty(from[0]).shape == *shape {
+                    true => Simple::Is(from[0]),
+                    false => Simple::moved(Reshape { to: op.to.clone() }, from),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    fn times_one(&self, e: &Equation) -> Option<Simple> {
+        let is_one = |v: Var| self.splat(v).is_some_and(|(_, x)| x == Literal::new(x.dtype, 1.0));
+        match e.args[..] {
+            [x, one] | [one, x] if is_one(one) => Some(Simple::Is(x)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Computes equal expressions once.
+//!
+//! ```text
+//! %1 = exp %0  %2 = exp %0  %3 = add %1, %2
+//! %1 = exp %0               %3 = add %1, %1
+//! ```
+use crate::graph::{Graph, Op, Var};
+use std::collections::HashMap;
+
+pub(super) fn common(graph: &Graph) -> Graph {
+    let mut first: HashMap<(Op, Vec<Var>), Var> = HashMap::new();
+    let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
+    let mut equations = vec![];
+    for e in &graph.equations {
+        let mut e = e.clone();
+        e.args.iter_mut().for_each(|a| *a = same[a.index()]);
+        let known = *first.entry((e.op.clone(), e.args.clone())).or_insert(e.result);
+        same[e.result.index()] = known;
+        if known == e.result {
+            equations.push(e);
+        }
+    }
+    let results = graph.results.iter().map(|r| same[r.index()]).collect();
+    Graph { equations, results, ..graph.clone() }
+}

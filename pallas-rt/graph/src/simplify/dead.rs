@@ -1,0 +1,21 @@
+//! Drops the equations that no result depends on.
+//!
+//! ```text
+//! { lambda %0:f32[2] . %1:f32[2] = exp %0  %2:f32[2] = neg %0  in %2 }
+//! { lambda %0:f32[2] .                     %2:f32[2] = neg %0  in %2 }
+//! ```
+use crate::graph::Graph;
+
+pub(super) fn dead(graph: &Graph) -> Graph {
+    let mut live = vec![false; graph.types.len()];
+    graph.results.iter().for_each(|r| live[r.index()] = true);
+    let mut kept = vec![];
+    for e in graph.equations.iter().rev() {
+        if live[e.result.index()] {
+            e.args.iter().for_each(|a| live[a.index()] = true);
+            kept.push(e.clone());
+        }
+    }
+    kept.reverse();
+    Graph { equations: kept, ..graph.clone() }
+}

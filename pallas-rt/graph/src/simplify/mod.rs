@@ -1,0 +1,18 @@
+//! From a graph to one that computes the same with fewer equations: a pass each, in the order of [`PASSES`].
+mod cancel;
+mod common;
+mod dead;
+
+use crate::graph::Graph;
+
+/// A pass: from a graph to an equal one.
+pub type Pass = fn(&Graph) -> Graph;
+
+/// All passes by name, in the order in which they run.
+pub const PASSES: &[(&str, Pass)] =
+    &[("dead", dead::dead), ("cancel", cancel::cancel), ("common", common::common), ("dead", dead::dead)];
+
+/// Runs every pass.
+pub fn simplify(graph: &Graph) -> Graph {
+    PASSES.iter().fold(graph.clone(), |graph, (_, pass)| pass(&graph))
+}

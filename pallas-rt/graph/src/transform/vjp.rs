@@ -1,0 +1,154 @@
+//! Reverse mode.
+use crate::build::dims;
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::emit::Id;
+use pallas_ir::structural::Arg;
+use pallas_ir::{E, Literal, ScalarOp, StructuralOp};
+use std::cell::RefCell;
+
+/// The vector-Jacobian product: a graph that computes a graph's results, and from cotangents of its results those of the
+/// parameters for which `wrt` is true.
+///
+/// Its parameters are those of the graph, then a cotangent for each result of a floating-point type; its results are
+/// those of the graph, then a cotangent for each parameter asked for, zeros for one that no result depends on. Values that
+/// both directions need are computed once.
+///
+/// Equations are followed backwards, each by the rule of its operation. The tangent of an elementwise operation is linear
+/// and concerns each element alone, so applied to a cotangent it is its own transpose; a structural operation states its
+/// transpose; one that is not linear has a tangent, whose equations are followed backwards in turn. The method is that of
+/// Radul et al., "You Only Linearize Once" (2022), without partial evaluation of the whole graph.
+///
+/// # Panics
+/// If `wrt` has not one entry for each parameter.
+pub fn vjp(graph: &Graph, wrt: &[bool]) -> Graph {
+    assert_eq!(wrt.len(), graph.params.len(), "one entry for each parameter");
+    let mut active = vec![false; graph.types.len()];
+    for (&p, &on) in graph.params.iter().zip(wrt) {
+        active[p.index()] = on && graph.ty(p).dtype.is_float();
+    }
+    for e in &graph.equations {
+        let passes = e.op != Op::StopGradient && graph.ty(e.result).dtype.is_float();
+        active[e.result.index()] = passes && e.args.iter().any(|a| active[a.index()]);
+    }
+    let mut back = Back { to: RefCell::new(graph.clone()), cotangents: vec![None; graph.types.len()] };
+    for &r in &graph.results {
+        if graph.ty(r).dtype.is_float() {
+            let cotangent = back.to.get_mut().param(graph.ty(r).clone());
+            back.add(r, cotangent);
+        }
+    }
+    for e in graph.equations.iter().rev() {
+        let Some(cotangent) = back.cotangents[e.result.index()] else { continue };
+        let on: Vec<bool> = e.args.iter().map(|a| active[a.index()]).collect();
+        if on.contains(&true) {
+            back.to.get_mut().at = e.loc;
+            let found = back.through(e, &on, cotangent);
+            e.args.iter().zip(found).for_each(|(&arg, found)| found.into_iter().for_each(|c| back.add(arg, c)));
+        }
+    }
+    let Back { to, cotangents } = back;
+    let mut to = to.into_inner();
+    for (&p, _) in graph.params.iter().zip(wrt).filter(|(_, on)| **on) {
+        let ty = to.ty(p).clone();
+        let zeros = |to: &mut Graph| to.splat(Literal::new(ty.dtype, 0.0), &ty.shape);
+        let cotangent = cotangents[p.index()].filter(|_| active[p.index()]).unwrap_or_else(|| zeros(&mut to));
+        to.results.push(cotangent);
+    }
+    to
+}
+
+/// A graph that is continued backwards.
+struct Back {
+    to: RefCell<Graph>,
+    /// By variable, the sum of the cotangents found so far.
+    cotangents: Vec<Option<Var>>,
+}
+
+impl Back {
+    fn add(&mut self, v: Var, cotangent: Var) {
+        if self.cotangents.len() <= v.index() {
+            self.cotangents.resize(v.index() + 1, None);
+        }
+        let sum = match self.cotangents[v.index()] {
+            Some(so_far) => self.to.get_mut().fitting(ScalarOp::Add, &[so_far, cotangent]),
+            None => cotangent,
+        };
+        self.cotangents[v.index()] = Some(sum);
+    }
+
+    /// The cotangents of those operands of an equation that are `on`; `None` for zero.
+    fn through(&mut self, e: &Equation, on: &[bool], cotangent: Var) -> Vec<Option<Var>> {
+        match &e.op {
+            Op::Literal(_) | Op::StopGradient => vec![None; e.args.len()],
+            Op::Scalar(op) => {
+                let value = |v: Var| E { to: &self.to, id: Id(v.0) };
+                let args: Vec<E<'_>> = e.args.iter().map(|&v| value(v)).collect();
+                let one = |i: usize| {
+                    let tangents: Vec<_> = (0..args.len()).map(|k| (k == i).then(|| value(cotangent))).collect();
+                    on[i].then(|| op.jvp(&args, value(e.result), &tangents)).flatten().map(|x| Var(x.id.0))
+                };
+                (0..args.len()).map(one).collect()
+            }
+            Op::Structural(op) => {
+                let linear = self.rule(e, |args, _| op.transpose(args, E { to: &self.to, id: Id(cotangent.0) }));
+                let others = |(i, found): (usize, Option<Var>)| match found {
+                    _ if !on[i] => None,
+                    None => self.turned(op, e, i, cotangent),
+                    found => found,
+                };
+                linear.into_iter().enumerate().map(others).collect()
+            }
+        }
+    }
+
+    /// Runs a rule of a structural operation on the operands and the result of an equation.
+    fn rule<'g>(
+        &'g self,
+        e: &Equation,
+        f: impl FnOnce(&[Arg<'_, 'g>], E<'g>) -> Vec<Option<E<'g>>>,
+    ) -> Vec<Option<Var>> {
+        let types: Vec<_> = e.args.iter().map(|&v| self.to.borrow().ty(v).clone()).collect();
+        let shapes: Vec<_> = types.iter().map(|ty| dims(&ty.shape)).collect();
+        let value = |v: Var| E { to: &self.to, id: Id(v.0) };
+        let args = e.args.iter().zip(&types).zip(&shapes);
+        let args: Vec<Arg<'_, 'g>> =
+            args.map(|((&v, ty), shape)| Arg { value: value(v), shape, dtype: ty.dtype }).collect();
+        f(&args, value(e.result)).into_iter().map(|found| found.map(|x| Var(x.id.0))).collect()
+    }
+
+    /// The cotangent of operand `i` of an operation that is not linear in it: writes the tangent for a placeholder, and
+    /// follows its equations backwards.
+    fn turned(&mut self, op: &StructuralOp, e: &Equation, i: usize, cotangent: Var) -> Option<Var> {
+        let (placeholder, first) = {
+            let to = self.to.get_mut();
+            let ty = to.ty(e.args[i]).clone();
+            (to.var(ty), to.equations.len())
+        };
+        let tangent = self.rule(e, |args, y| {
+            let hole = E { to: &self.to, id: Id(placeholder.0) };
+            let tangents: Vec<_> = (0..args.len()).map(|k| (k == i).then_some(hole)).collect();
+            vec![op.jvp(args, y, &tangents)]
+        })[0]?;
+        let to = self.to.get_mut();
+        let mut on = vec![false; to.types.len()];
+        on[placeholder.index()] = true;
+        // What does not depend on the placeholder stays.
+        let (mut linear, written) = (vec![], to.equations.split_off(first));
+        for written in written {
+            if written.args.iter().any(|a| on[a.index()]) {
+                on[written.result.index()] = true;
+                linear.push(written);
+            } else {
+                to.equations.push(written);
+            }
+        }
+        self.add(tangent, cotangent);
+        for e in linear.iter().rev() {
+            let Some(cotangent) = self.cotangents[e.result.index()] else { continue };
+            let flags: Vec<bool> = e.args.iter().map(|a| on[a.index()]).collect();
+            let found = self.through(e, &flags, cotangent);
+            e.args.iter().zip(found).for_each(|(&arg, found)| found.into_iter().for_each(|c| self.add(arg, c)));
+        }
+        self.cotangents.get(placeholder.index()).copied().flatten()
+    }
+}
