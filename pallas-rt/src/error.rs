@@ -15,6 +15,9 @@ pub enum Error {
     /// A kernel, or a call of one, is wrong.
     #[error(transparent)]
     Kernel(Box<KernelError>),
+    /// An operation on arrays, or a transformation of a function, is wrong.
+    #[error(transparent)]
+    Operation(Box<OperationError>),
     /// Data of the wrong length for a shape.
     #[error("an array of shape {shape:?} holds {expected} {unit}, {found} were given")]
     Length {
@@ -207,6 +210,24 @@ pub enum Error {
     },
 }
 
+/// A mistake in a call of an operation on arrays.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OperationError {
+    /// The line of the call.
+    pub called: Loc,
+    /// The mistake and its remedy.
+    pub diag: Diag,
+}
+
+impl fmt::Display for OperationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.called, self.diag.message)?;
+        if self.diag.help.is_empty() { Ok(()) } else { write!(f, "; help: {}", self.diag.help) }
+    }
+}
+
+impl std::error::Error for OperationError {}
+
 /// A mistake in a kernel, or in a call of one, with its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelError {
@@ -250,6 +271,11 @@ impl Error {
         let (kernel, context) = (kernel.into(), context.into());
         Error::Kernel(Box::new(KernelError { kernel, loc, called: Loc::NONE, context, diag }))
     }
+    /// An error of an operation that was called at this line.
+    pub(crate) fn operation(called: Loc, diag: Diag) -> Self {
+        Error::Operation(Box::new(OperationError { called, diag }))
+    }
+
     /// Returns the same error for a kernel that was called at this line.
     pub(crate) fn called_at(mut self, loc: Loc) -> Self {
         if let Error::Kernel(e) = &mut self {
@@ -262,6 +288,7 @@ impl Error {
     pub fn code(&self) -> &'static str {
         match self {
             Error::Kernel(e) => e.diag.code,
+            Error::Operation(e) => e.diag.code,
             Error::Length { .. } => "length",
             Error::ElementType { .. } => "element-type",
             Error::Value { .. } => "value",

@@ -1,8 +1,10 @@
 //! Kernels over tiles: tracing, interpreter, CPU and WGSL backends, devices.
 //!
 //! The [`guide`] begins with a first kernel; [`prelude`] is what kernels are written with; [`Client`] and [`Array`] are
-//! devices and their data.
+//! devices and their data. Methods of [`Array`] are operations on whole arrays; [`jit`], [`grad`] and [`value_and_grad`]
+//! compile and differentiate functions of them.
 #![warn(clippy::print_stdout)]
+#![cfg_attr(not(feature = "graph"), allow(dead_code, unused_imports, reason = "traced arrays use the rest"))]
 extern crate self as pallas_rt;
 
 mod array;
@@ -13,9 +15,13 @@ mod error;
 pub mod exec;
 pub mod guide;
 mod interp;
+#[cfg(feature = "graph")]
+mod jit;
 // Public, since what rustc says of a wrong kernel names its traits; likewise `launch`.
 pub mod lang;
 pub mod launch;
+#[cfg(feature = "graph")]
+mod ops;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "adapters use the rest"))]
 mod passes;
 mod target;
@@ -26,11 +32,15 @@ mod wgsl;
 pub use array::Array;
 pub use device::{Buffer, CacheLimits, Client, Counters, Device, DeviceKind, MemoryStats, counters, set_cache_limits};
 pub use disk::{DiskCache, disk_cache, set_disk_cache};
-pub use error::{Error, KernelError, Result};
+pub use error::{Error, KernelError, OperationError, Result};
 pub use interp::{Loads, loads};
+#[cfg(feature = "graph")]
+pub use jit::{First, Function, Outcome as Traceable, grad, jit, value_and_grad};
 pub use lang::threefry as random;
 pub use launch::tune::{Candidate, Outcome, Tuning};
 pub use launch::{Checked, Cost, Explained, Explanation, Results, check, cost, explain, into, on};
+#[cfg(feature = "graph")]
+pub use ops::{Axes, Operand, keep, promote_types, select};
 pub use pallas_macros::{Tree, kernel};
 pub use target::{Budget, Matrices, Profile, Target};
 pub use wgsl::{Counts, Iterations, PipelinedOperand, PlacedTile, Placement, Reach, Shader};

@@ -159,7 +159,12 @@ impl Array {
 
 impl Array {
     pub(super) fn new(dtype: DType, shape: &[usize], buffer: Buffer) -> Array {
-        Array { shape: shape.into(), dtype, what: What::Here(Arc::new(buffer)) }
+        Array::sharing(dtype, shape, Arc::new(buffer))
+    }
+
+    /// Returns an array in memory that others may share.
+    pub(crate) fn sharing(dtype: DType, shape: &[usize], buffer: Arc<Buffer>) -> Array {
+        Array { shape: shape.into(), dtype, what: What::Here(buffer) }
     }
 
     /// Returns an array for a value that is being traced.

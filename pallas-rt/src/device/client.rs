@@ -146,6 +146,12 @@ impl Client {
     }
 }
 
+impl std::hash::Hash for Client {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.runtime).hash(state);
+    }
+}
+
 /// Two clients are equal if arrays of one can be used with the other.
 impl PartialEq for Client {
     fn eq(&self, other: &Self) -> bool {

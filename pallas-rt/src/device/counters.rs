@@ -22,6 +22,12 @@ pub struct Counters {
     pub launches: u64,
     /// Calls that found their compiled kernel in the cache. A thread's most recent calls do not look there.
     pub cache_hits: u64,
+    /// Functions traced by [`jit`](crate::jit) and the transformations of functions.
+    pub jit_traces: u64,
+    /// Functions compiled by [`jit`](crate::jit).
+    pub jit_compiles: u64,
+    /// Calls of functions of [`jit`](crate::jit), but for those inside of functions that are being traced.
+    pub jit_calls: u64,
     /// Compiled kernels and pipelines evicted from their cache because of its [limits](crate::CacheLimits).
     pub cache_evictions: u64,
 }
@@ -31,6 +37,9 @@ pub(super) static PASSES: AtomicU64 = AtomicU64::new(0);
 pub(super) static SHADERS: AtomicU64 = AtomicU64::new(0);
 pub(crate) static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 pub(crate) static CACHE_HITS: AtomicU64 = AtomicU64::new(0);
+pub(crate) static JIT_TRACES: AtomicU64 = AtomicU64::new(0);
+pub(crate) static JIT_COMPILES: AtomicU64 = AtomicU64::new(0);
+pub(crate) static JIT_CALLS: AtomicU64 = AtomicU64::new(0);
 pub(super) static EVICTIONS: AtomicU64 = AtomicU64::new(0);
 
 /// Returns the counts so far, of all threads. Subtract two results to count the events between them.
@@ -59,6 +68,9 @@ pub fn counters() -> Counters {
         disk_removed: disk::REMOVED.load(Relaxed),
         launches: LAUNCHES.load(Relaxed),
         cache_hits: CACHE_HITS.load(Relaxed),
+        jit_traces: JIT_TRACES.load(Relaxed),
+        jit_compiles: JIT_COMPILES.load(Relaxed),
+        jit_calls: JIT_CALLS.load(Relaxed),
         cache_evictions: EVICTIONS.load(Relaxed),
     }
 }

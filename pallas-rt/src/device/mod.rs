@@ -40,7 +40,7 @@ mod source;
 
 pub use buffer::Buffer;
 pub use client::Client;
-pub(crate) use counters::{CACHE_HITS, LAUNCHES, TRACES};
+pub(crate) use counters::{CACHE_HITS, JIT_CALLS, JIT_COMPILES, JIT_TRACES, LAUNCHES, TRACES};
 pub use counters::{Counters, counters};
 #[cfg(feature = "gpu")]
 pub use gpu::GpuCounters;

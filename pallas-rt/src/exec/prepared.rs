@@ -108,6 +108,49 @@ impl Prepared {
         unsafe { self.compiled.on(&self.client).run(&self.client, &launch) }
     }
 
+    /// Runs the kernel on memory: the inputs in the order of the operands, and the outputs, none of which is an alias.
+    ///
+    /// # Errors
+    /// On the interpreter any fault; device errors.
+    ///
+    /// # Panics
+    /// If there are parameters, or memory is not that of the operands' shapes.
+    pub(crate) fn launch_on(&self, inputs: &[&Buffer], outputs: &mut [Buffer]) -> Result<()> {
+        let kernel = self.compiled.traced();
+        let (mut inputs, mut results) = (inputs.iter().copied(), outputs.iter());
+        let mut buffers: ByOperand<Option<&Buffer>> = smallvec![None; kernel.operands.len()];
+        for ((operand, shape), buffer) in kernel.operands.iter().zip(&self.geometry.shapes).zip(&mut buffers) {
+            *buffer = match operand.kind {
+                OperandKind::Input | OperandKind::Prefetch => inputs.next(),
+                OperandKind::Output { alias: None, .. } => results.next(),
+                OperandKind::Scratch => continue,
+                OperandKind::Output { .. } | OperandKind::Param => {
+                    panic!("`{}` is neither read nor written", operand.name)
+                }
+            };
+            let bytes = shape.iter().product::<usize>() * operand.dtype.bytes();
+            assert!(
+                buffer.is_some_and(|buffer| buffer.len() == bytes),
+                "`{}` has no memory of {shape:?}",
+                operand.name
+            );
+        }
+        if self.geometry.is_empty() {
+            drop(buffers);
+            for (i, output) in device::outputs(kernel).zip(outputs) {
+                if let OperandKind::Output { empty, .. } = &kernel.operands[i].kind {
+                    output.write(&empty_bytes(*empty, self.geometry.shapes[i].iter().product()))?;
+                }
+            }
+            return Ok(());
+        }
+        LAUNCHES.fetch_add(1, Ordering::Relaxed);
+        let params: ByOperand<Option<Literal>> = smallvec![None; kernel.operands.len()];
+        let launch = Launch { kernel, at: Loc::NONE, geometry: &self.geometry, params: &params, buffers: &buffers };
+        // SAFETY: the lengths are checked, and outputs are borrowed mutably.
+        unsafe { self.compiled.on(&self.client).run(&self.client, &launch) }
+    }
+
     /// Returns the array of an operand, if it has the operand's element type and shape and is on this client.
     fn operand<'a>(&self, i: usize, array: Option<&'a Array>) -> Result<&'a Array> {
         self.compiled.check_array(&self.client, i, &self.geometry.shapes[i], array)

@@ -118,6 +118,13 @@ pub fn flatten<T: Tree>(tree: &T) -> (Vec<Array>, Structure) {
     (walk.leaves.into_iter().cloned().collect(), walk.structure)
 }
 
+/// Returns the leaves of a tree, and its structure to compare with another.
+#[cfg(feature = "graph")]
+pub(crate) fn compared<T: Tree>(tree: &T) -> (Vec<&Array>, Structure) {
+    let walk = Visitor::walk(tree, Wanted { structure: true, ..Wanted::default() });
+    (walk.leaves, walk.structure)
+}
+
 /// Returns the path of each leaf, as `layers[0].weight`; the path of a tree that is a leaf is empty.
 pub fn paths<T: Tree>(tree: &T) -> Vec<String> {
     Visitor::walk(tree, Wanted { paths: true, ..Wanted::default() }).paths()

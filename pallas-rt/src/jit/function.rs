@@ -1,0 +1,101 @@
+//! Functions of trees.
+use crate::array::Array;
+use crate::error::Result;
+use crate::tree::{self, Structure, Tree};
+
+/// What a traced function may return: a tree, or a `Result` of one.
+pub trait Outcome {
+    /// The tree.
+    type Tree: Tree + Send + Sync + 'static;
+    /// The tree, or the function's error.
+    ///
+    /// # Errors
+    /// The function's own.
+    fn tree(self) -> Result<Self::Tree>;
+}
+
+impl<T: Tree + Send + Sync + 'static> Outcome for T {
+    type Tree = T;
+    fn tree(self) -> Result<T> {
+        Ok(self)
+    }
+}
+
+impl<T: Tree + Send + Sync + 'static> Outcome for Result<T> {
+    type Tree = T;
+    fn tree(self) -> Result<T> {
+        self
+    }
+}
+
+/// A function of one to eight trees by reference; `Args` is the tuple of them.
+#[diagnostic::on_unimplemented(
+    message = "this is no function of trees by reference",
+    label = "expected a function such as `fn(&Array, &Array) -> Array`",
+    note = "parameters are references to arrays, tuples, `Vec`s or structs with `#[derive(Tree)]`; the result is such a value or a `Result` of one"
+)]
+pub trait Function<Args: Tree + 'static>: Send + Sync + 'static {
+    /// The tree that it returns.
+    type Out: Tree + Send + Sync + 'static;
+    /// `Box<dyn Fn(&A, &B) -> R>`, with a reference for each tree.
+    type Boxed<R: 'static>: Send + Sync;
+    /// Calls it.
+    ///
+    /// # Errors
+    /// The function's own.
+    fn call(&self, args: &Args) -> Result<Self::Out>;
+    /// Boxes a function of its arguments.
+    #[doc(hidden)]
+    fn boxed<R: 'static>(f: impl Fn(Given<'_, Args>) -> R + Send + Sync + 'static) -> Self::Boxed<R>;
+    /// Calls a boxed function.
+    #[doc(hidden)]
+    fn call_boxed<R: 'static>(boxed: &Self::Boxed<R>, args: &Args) -> R;
+}
+
+/// The arguments of a call: their leaves and the structure of each, or a tuple of them.
+#[doc(hidden)]
+pub struct Given<'a, Args> {
+    pub(super) flat: &'a dyn Fn() -> (Vec<Array>, Vec<Structure>),
+    pub(super) tuple: &'a dyn Fn() -> Args,
+}
+
+macro_rules! functions {
+    ($($A:ident $a:ident $i:tt),*) => {
+        impl<Func, Out, $($A: Tree + 'static),*> Function<($($A,)*)> for Func
+        where
+            Func: Fn($(&$A),*) -> Out + Send + Sync + 'static,
+            Out: Outcome + 'static,
+        {
+            type Out = Out::Tree;
+            type Boxed<R: 'static> = Box<dyn Fn($(&$A),*) -> R + Send + Sync>;
+            fn call(&self, args: &($($A,)*)) -> Result<Out::Tree> {
+                self($(&args.$i),*).tree()
+            }
+            fn boxed<R: 'static>(f: impl Fn(Given<'_, ($($A,)*)>) -> R + Send + Sync + 'static) -> Self::Boxed<R> {
+                Box::new(move |$($a: &$A),*| f(Given {
+                    flat: &|| {
+                        let (mut leaves, mut structures) = (vec![], vec![]);
+                        $({
+                            let (own, structure) = tree::compared($a);
+                            leaves.extend(own.into_iter().cloned());
+                            structures.push(structure);
+                        })*
+                        (leaves, structures)
+                    },
+                    tuple: &|| ($($a.clone(),)*),
+                }))
+            }
+            fn call_boxed<R: 'static>(boxed: &Self::Boxed<R>, args: &($($A,)*)) -> R {
+                boxed($(&args.$i),*)
+            }
+        }
+    };
+}
+functions!(A a 0);
+functions!(A a 0, B b 1);
+functions!(A a 0, B b 1, C c 2);
+functions!(A a 0, B b 1, C c 2, D d 3);
+functions!(A a 0, B b 1, C c 2, D d 3, E e 4);
+functions!(A a 0, B b 1, C c 2, D d 3, E e 4, F f 5);
+functions!(A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6);
+functions!(A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7);

@@ -1,0 +1,125 @@
+//! Gradients of functions of trees.
+use super::compiled::{client_of, traced};
+use super::function::{Function, Given};
+use super::program::Program;
+use super::trace::{append, inside, is_traced, type_of};
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::tree::{self, Tree};
+use pallas_graph::transform::vjp;
+use pallas_graph::{Graph, Var};
+use pallas_ir::{At, Diag, Literal, Loc};
+
+/// The first of several trees.
+pub trait First: Tree {
+    /// Its type.
+    type First: Tree + 'static;
+    /// The tree.
+    fn first(&self) -> &Self::First;
+}
+
+macro_rules! firsts {
+    ($($Rest:ident)*) => {
+        impl<First_: Tree + 'static, $($Rest: Tree),*> First for (First_, $($Rest,)*) {
+            type First = First_;
+            fn first(&self) -> &First_ {
+                &self.0
+            }
+        }
+    };
+}
+firsts!();
+firsts!(B);
+firsts!(B C);
+firsts!(B C D);
+firsts!(B C D E);
+firsts!(B C D E F);
+firsts!(B C D E F G);
+firsts!(B C D E F G H);
+
+/// A function's value and its gradient by the first argument: a tree like that argument.
+///
+/// The function returns an array of rank 0 of a floating-point type, and the leaves of its first argument have such types
+/// too. Reverse mode, see [`vjp`].
+///
+/// # Errors
+/// The call returns an error if the function does not return one number, or a leaf has integers; and those of
+/// [`jit`](super::jit).
+///
+/// ```
+/// use pallas_rt::{Array, value_and_grad};
+/// let loss = value_and_grad(|w: &Array, x: &Array| (w * x).sum(..));
+/// let w = Array::from_slice(&[1.0f32, 2.0], &[2])?;
+/// let x = Array::from_slice(&[3.0f32, 4.0], &[2])?;
+/// let (value, gradient) = loss(&w, &x)?;
+/// assert_eq!((value.to_vec::<f32>()?, gradient.to_vec::<f32>()?), (vec![11.0], vec![3.0, 4.0]));
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn value_and_grad<Args, F>(f: F) -> F::Boxed<Result<(Array, Args::First)>>
+where
+    Args: First + 'static,
+    F: Function<Args, Out = Array>,
+{
+    let at = Loc::caller();
+    F::boxed(move |given: Given<'_, Args>| {
+        let tuple = (given.tuple)();
+        let args = tree::leaves(&tuple);
+        args.iter().try_for_each(|x| x.check().map(drop))?;
+        let wrt = tree::leaves(tuple.first()).len();
+        let of = |message: String, help: &str| Error::operation(at, Diag::new("grad", At::Op, message, help));
+        if let Some(x) = args[..wrt].iter().find(|x| !x.dtype().is_float()) {
+            let message = format!("a gradient by an array of {}", type_of(x));
+            return Err(of(message, "gradients are by floating-point arrays: pass others behind the first argument"));
+        }
+        let client = client_of(&args)?;
+        let function = traced(&f, &tuple, &args, &client)?;
+        let result = function.graph.gives().remove(0);
+        if !result.shape.is_empty() || !result.dtype.is_float() {
+            let message = format!("the gradient of a function that returns {result}");
+            return Err(of(message, "return one floating-point number, such as a sum or a mean"));
+        }
+        let flags: Vec<bool> = (0..function.graph.params.len()).map(|i| i < wrt).collect();
+        let backward = vjp(&function.graph, &flags);
+        let all: Vec<&Array> = args.iter().chain(&function.captured).collect();
+        let one = Literal::new(result.dtype, 1.0);
+        let with_one = |graph: &mut Graph, vars: &[Var]| {
+            let one = graph.literal(one);
+            graph.inline(&backward, &[vars, &[one]].concat())
+        };
+        let mut outs = if all.iter().any(|x| is_traced(x)) {
+            let vars = all.iter().map(|x| inside(x)).collect::<Result<Vec<Var>>>()?;
+            append(at, |graph| Ok(with_one(graph, &vars))).map_err(|diag| Error::operation(at, diag))?
+        } else {
+            let mut graph = Graph::default();
+            let vars: Vec<Var> = all.iter().map(|x| graph.param(type_of(x))).collect();
+            graph.results = with_one(&mut graph, &vars);
+            Program::new(&graph, &client)?.run(&all)?
+        };
+        let value = outs.remove(0);
+        Ok((value, tree::rebuild(tuple.first(), outs)?))
+    })
+}
+
+/// A function's gradient by the first argument; see [`value_and_grad`].
+///
+/// # Errors
+/// As [`value_and_grad`].
+///
+/// ```
+/// use pallas_rt::{Array, grad};
+/// // The second derivative of x³ at 2.
+/// let second = grad(|x: &Array| grad(|x: &Array| x * x * x)(x));
+/// let x = Array::from_slice(&[2.0f32], &[])?;
+/// assert_eq!(second(&x)?.to_vec::<f32>()?, [12.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn grad<Args, F>(f: F) -> F::Boxed<Result<Args::First>>
+where
+    Args: First + 'static,
+    F: Function<Args, Out = Array>,
+{
+    let both = value_and_grad(f);
+    F::boxed(move |given: Given<'_, Args>| F::call_boxed(&both, &(given.tuple)()).map(|(_, gradient)| gradient))
+}

@@ -1,0 +1,25 @@
+//! Functions of arrays, compiled as a whole: `jit`, and transformations that take a function and give one.
+//!
+//! ```text
+//! f --trace--> Graph --value_and_grad--> Graph --simplify, fuse--> Plan --program--> launches
+//! ```
+//!
+//! - `trace`: the graphs that are being traced, and the operations on arrays that append to them;
+//! - `function`: functions of up to eight trees;
+//! - `compiled`: `jit`, its cache and counters;
+//! - `gradient`: reverse mode;
+//! - `program`: a plan with its memory, ready to run.
+//!
+//! Only `trace` reads a thread-local.
+mod compiled;
+mod function;
+mod gradient;
+mod program;
+#[cfg(test)]
+mod tests;
+mod trace;
+
+pub use compiled::jit;
+pub use function::{Function, Outcome};
+pub use gradient::{First, grad, value_and_grad};
+pub(crate) use trace::apply;

@@ -1,0 +1,180 @@
+//! The graphs that are being traced on this thread, and operations on arrays: appended to a graph where an operand is
+//! traced, else run at once.
+use super::program::Program;
+use crate::array::{Array, Traced, What};
+use crate::device::{Client, Lru};
+use crate::error::{Error, Result};
+use pallas_graph::{Graph, Var};
+use pallas_ir::{DType, Diag, Loc, Type};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
+
+/// A graph under construction.
+struct Trace {
+    id: u32,
+    graph: Graph,
+    client: Client,
+    /// Arrays from outside that the function mentions, with the parameters that stand for them.
+    captured: Vec<(Array, Var)>,
+}
+
+thread_local! {
+    /// Innermost last.
+    static TRACES: RefCell<Vec<Trace>> = const { RefCell::new(vec![]) };
+}
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// What tracing a function gives.
+pub(super) struct Function<R> {
+    /// What the function returned besides its results.
+    pub returned: R,
+    /// Its graph. Captured arrays are its last parameters.
+    pub graph: Graph,
+    pub captured: Vec<Array>,
+}
+
+/// Traces a function of arrays of these types; it returns its results and something else.
+///
+/// # Errors
+/// The function's error, or the first mistake in what its results depend on.
+pub(super) fn trace<R>(
+    client: &Client,
+    takes: &[Type],
+    f: impl FnOnce(&[Array]) -> Result<(R, Vec<Array>)>,
+) -> Result<Function<R>> {
+    /// Closes the trace also if the function panics.
+    struct Open(usize);
+    impl Drop for Open {
+        fn drop(&mut self) {
+            TRACES.with_borrow_mut(|traces| traces.truncate(self.0));
+        }
+    }
+    let id = NEXT.fetch_add(1, Relaxed);
+    let mut graph = Graph::default();
+    let params: Vec<Var> = takes.iter().map(|ty| graph.param(ty.clone())).collect();
+    let params: Vec<Array> = params.into_iter().map(|v| array(&graph, v, id, client)).collect();
+    let depth = TRACES.with_borrow_mut(|traces| {
+        traces.push(Trace { id, graph, client: client.clone(), captured: vec![] });
+        traces.len() - 1
+    });
+    let open = Open(depth);
+    let (returned, results) = f(&params)?;
+    let results = results.iter().map(inside).collect::<Result<Vec<Var>>>()?;
+    let done = TRACES.with_borrow_mut(|traces| traces.pop()).expect("it is open");
+    drop(open);
+    let graph = Graph { results, ..done.graph };
+    Ok(Function { returned, graph, captured: done.captured.into_iter().map(|(array, _)| array).collect() })
+}
+
+fn array(graph: &Graph, v: Var, trace: u32, client: &Client) -> Array {
+    let Type { dtype, shape } = graph.ty(v);
+    Array::traced(*dtype, shape, Traced { trace, value: v.0, client: client.clone() })
+}
+
+/// The type of an array.
+pub(super) fn type_of(x: &Array) -> Type {
+    Type::new(x.dtype(), x.shape())
+}
+
+/// Returns true if an array is a value of a function that is being traced.
+pub(super) fn is_traced(x: &Array) -> bool {
+    matches!(x.what(), What::Traced(_))
+}
+
+/// An array as a value of the innermost graph: a value of it, or a parameter that stands for an array from outside.
+pub(super) fn inside(x: &Array) -> Result<Var> {
+    x.check()?;
+    TRACES.with_borrow_mut(|traces| {
+        if let What::Traced(traced) = x.what()
+            && !traces.iter().any(|trace| trace.id == traced.trace)
+        {
+            let message = format!(
+                "an array of {} outlived the function that was traced; help: return it from that function",
+                type_of(x)
+            );
+            return Err(Error::Traced { message });
+        }
+        let top = traces.last_mut().expect("a function is being traced");
+        if let What::Traced(traced) = x.what()
+            && traced.trace == top.id
+        {
+            return Ok(Var(traced.value));
+        }
+        if let Some((_, v)) = top.captured.iter().find(|(known, _)| is_same(known, x)) {
+            return Ok(*v);
+        }
+        let v = top.graph.param(type_of(x));
+        top.captured.push((x.clone(), v));
+        Ok(v)
+    })
+}
+
+fn is_same(a: &Array, b: &Array) -> bool {
+    match (a.what(), b.what()) {
+        (What::Here(a_buffer), What::Here(b_buffer)) => Arc::ptr_eq(a_buffer, b_buffer) && type_of(a) == type_of(b),
+        (What::Traced(a), What::Traced(b)) => (a.trace, a.value) == (b.trace, b.value),
+        _ => false,
+    }
+}
+
+/// Appends equations to the innermost graph, and returns arrays for their results.
+pub(super) fn append(at: Loc, f: impl FnOnce(&mut Graph) -> Result<Vec<Var>, Diag>) -> Result<Vec<Array>, Diag> {
+    TRACES.with_borrow_mut(|traces| {
+        let Trace { id, graph, client, .. } = traces.last_mut().expect("a function is being traced");
+        graph.at = at;
+        let made = f(graph)?;
+        Ok(made.into_iter().map(|v| array(graph, v, *id, client)).collect())
+    })
+}
+
+/// Programs of single operations, by the client and the graph.
+static SINGLES: LazyLock<Lru<(Client, Graph), Arc<Program>>> = LazyLock::new(|| Lru::new(|program| program.bytes()));
+
+/// Appends the equations of an operation to a graph, for these operands.
+pub(crate) trait Equations: FnOnce(&mut Graph, &[Var]) -> Result<Var, Diag> {}
+impl<F: FnOnce(&mut Graph, &[Var]) -> Result<Var, Diag>> Equations for F {}
+
+/// An operation on arrays: appended to the innermost graph if one of them is traced, else run at once, on the client of
+/// the first one. A mistake makes an array that holds it; so does an operand that holds one.
+pub(crate) fn apply(args: &[&Array], at: Loc, equations: impl Equations) -> Array {
+    let client = || args.first().map_or_else(Client::from_env, |x| Ok(x.client().clone()));
+    try_apply(args, at, client, equations).unwrap_or_else(|error| mistake(error, args))
+}
+
+fn try_apply(
+    args: &[&Array],
+    at: Loc,
+    client: impl FnOnce() -> Result<Client>,
+    equations: impl Equations,
+) -> Result<Array> {
+    args.iter().try_for_each(|x| x.check().map(drop))?;
+    let client = client()?;
+    args.iter().try_for_each(|x| x.check_client(&client, || "an operand".into()))?;
+    let refused = |diag| Error::operation(at, diag);
+    if args.iter().any(|x| is_traced(x)) {
+        let vars = args.iter().map(|x| inside(x)).collect::<Result<Vec<Var>>>()?;
+        let mut made = append(at, |graph| Ok(vec![equations(graph, &vars)?])).map_err(refused)?;
+        return Ok(made.remove(0));
+    }
+    let mut graph = Graph::default();
+    let params: Vec<Var> = args.iter().map(|x| graph.param(type_of(x))).collect();
+    let result = equations(&mut graph, &params).map_err(refused)?;
+    graph.results.push(result);
+    let key = (client.clone(), graph);
+    let program = match SINGLES.get(&key) {
+        Some(program) => program,
+        None => {
+            let program = Arc::new(Program::new(&key.1, &client)?);
+            SINGLES.insert(key, program)
+        }
+    };
+    Ok(program.run(args)?.remove(0))
+}
+
+/// An array that holds a mistake, with the type of the first operand.
+pub(crate) fn mistake(error: Error, args: &[&Array]) -> Array {
+    let ty = args.first().map_or(Type::scalar(DType::F32), |x| type_of(x));
+    let client = args.first().map_or_else(Client::cpu, |x| x.client().clone());
+    Array::bad(error, client, ty.dtype, &ty.shape)
+}

@@ -1,0 +1,232 @@
+//! Elementwise operations: operands of different types and shapes meet as in NumPy.
+use super::promote::promote_types;
+use crate::array::Array;
+use crate::jit::apply;
+use pallas_graph::{Graph, Var};
+use pallas_ir::scalar::Ty;
+use pallas_ir::structural::Cast;
+use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp, StructuralOp};
+
+/// An operand of an elementwise operation: an array, or a number of the host, which takes the array's element type.
+#[derive(Clone, Debug)]
+pub enum Operand {
+    /// An array.
+    Array(Array),
+    /// A floating-point number.
+    Float(f64),
+    /// An integer.
+    Int(i64),
+    /// A truth value.
+    Bool(bool),
+}
+
+macro_rules! operands {
+    ($($T:ty => $Variant:ident |$x:ident| $value:expr;)*) => {$(
+        impl From<$T> for Operand {
+            fn from($x: $T) -> Operand {
+                Operand::$Variant($value)
+            }
+        }
+    )*};
+}
+operands! {
+    Array => Array |x| x;
+    &Array => Array |x| x.clone();
+    f64 => Float |x| x;
+    f32 => Float |x| f64::from(x);
+    i32 => Int |x| i64::from(x);
+    i64 => Int |x| x;
+    bool => Bool |x| x;
+}
+
+/// An elementwise operation on operands of which at least one is an array.
+pub(super) fn elementwise(op: ScalarOp, operands: &[Operand], at: Loc) -> Array {
+    let array = |x: &'_ Operand| match x {
+        Operand::Array(x) => Some(x.clone()),
+        Operand::Float(_) | Operand::Int(_) | Operand::Bool(_) => None,
+    };
+    let arrays: Vec<Array> = operands.iter().filter_map(array).collect();
+    apply(&arrays.iter().collect::<Vec<_>>(), at, |graph, vars| {
+        let mut vars = vars.iter();
+        let operands = operands.iter().map(|x| match x {
+            Operand::Array(_) => Meets::Var(*vars.next().expect("a variable for each array")),
+            Operand::Float(x) => Meets::Float(*x),
+            Operand::Int(x) => Meets::Int(*x),
+            Operand::Bool(x) => Meets::Bool(*x),
+        });
+        let operands: Vec<Meets> = operands.collect();
+        meet(graph, op, &operands)
+    })
+}
+
+/// An operand in a graph.
+#[derive(Clone, Copy)]
+pub(super) enum Meets {
+    Var(Var),
+    Float(f64),
+    Int(i64),
+    Bool(bool),
+}
+
+/// Appends an elementwise operation after casting its operands to one type and broadcasting them to one shape.
+pub(super) fn meet(graph: &mut Graph, op: ScalarOp, operands: &[Meets]) -> Result<Var, Diag> {
+    let row = op.row();
+    let open = |i: usize| row.operands.get(i).is_none_or(|(_, ty)| *ty == Ty::T);
+    let vars = || {
+        operands.iter().enumerate().filter_map(|(i, x)| match x {
+            Meets::Var(v) => Some((i, *v)),
+            Meets::Float(_) | Meets::Int(_) | Meets::Bool(_) => None,
+        })
+    };
+    let types = vars().filter(|(i, _)| open(*i)).map(|(_, v)| graph.ty(v).dtype);
+    let mut dtype = types.reduce(promote_types).unwrap_or(DType::F32);
+    let has = |test: fn(&Meets) -> bool| operands.iter().enumerate().any(|(i, x)| open(i) && test(x));
+    if !dtype.is_float() && has(|x| matches!(x, Meets::Float(_))) {
+        dtype = DType::F32;
+    } else if dtype == DType::Bool && has(|x| matches!(x, Meets::Int(_))) {
+        dtype = DType::I32;
+    }
+    // Functions of floats, and true division, take integers as floats.
+    let is_exact = row.class.dtypes().contains(&dtype) && op != ScalarOp::Div;
+    if !dtype.is_float() && !is_exact && row.class.dtypes().contains(&DType::F32) {
+        dtype = DType::F32;
+    }
+    let shapes: Vec<Vec<usize>> = vars().map(|(_, v)| graph.ty(v).shape.clone()).collect();
+    let shape = broadcast_shapes(&shapes)?;
+    let mut args = vec![];
+    for (i, operand) in operands.iter().enumerate() {
+        let dtype = match row.operands.get(i) {
+            Some((_, Ty::Is(dtype))) => *dtype,
+            _ => dtype,
+        };
+        args.push(match *operand {
+            Meets::Var(v) => {
+                let v = cast(graph, v, dtype)?;
+                graph.broadcast(v, &shape)?
+            }
+            Meets::Float(x) => graph.splat(Literal::new(dtype, x), &shape),
+            Meets::Int(x) if dtype.is_float() => graph.splat(Literal::new(dtype, x as f64), &shape),
+            Meets::Int(x) => {
+                let literal = Literal::int(dtype, x);
+                if literal.as_i64() != x {
+                    let message = format!("the number {x} beside an array of {dtype}");
+                    return Err(Diag::new(
+                        "literal",
+                        At::Operand(i),
+                        message,
+                        "cast the array to a type that holds it",
+                    ));
+                }
+                graph.splat(literal, &shape)
+            }
+            Meets::Bool(x) => graph.splat(Literal::new(dtype, f64::from(u8::from(x))), &shape),
+        });
+    }
+    graph.push(op, &args)
+}
+
+/// Appends a conversion, unless a variable has the type.
+pub(super) fn cast(graph: &mut Graph, v: Var, to: DType) -> Result<Var, Diag> {
+    if graph.ty(v).dtype == to { Ok(v) } else { graph.push(StructuralOp::from(Cast { to }), &[v]) }
+}
+
+/// The shape in which shapes meet: aligned at the last axis, each axis the same or 1.
+///
+/// # Errors
+/// Axes of different extents, neither of which is 1.
+pub(super) fn broadcast_shapes(shapes: &[Vec<usize>]) -> Result<Vec<usize>, Diag> {
+    let rank = shapes.iter().map(Vec::len).max().unwrap_or(0);
+    let mut out = vec![1; rank];
+    for (i, shape) in shapes.iter().enumerate() {
+        for (to, &n) in out[rank - shape.len()..].iter_mut().zip(shape) {
+            if *to != n && *to != 1 && n != 1 {
+                let all: Vec<String> = shapes.iter().map(|s| format!("{s:?}")).collect();
+                let message = format!("shapes {} do not broadcast: {n} meets {to}", all.join(" and "));
+                let help = "axes are aligned at the last one, and each is the same or 1";
+                return Err(Diag::new("broadcast", At::Operand(i), message, help));
+            }
+            *to = if *to == 1 { n } else { *to };
+        }
+    }
+    Ok(out)
+}
+
+/// Elements of `yes` where `condition` is true, of `no` elsewhere; `jnp.where`.
+///
+/// ```
+/// use pallas_rt::{Array, select};
+/// let x = Array::from_slice(&[-1.0f32, 2.0], &[2])?;
+/// assert_eq!(select(&x.gt(0.0), &x, 0.0).to_vec::<f32>()?, [0.0, 2.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn select(condition: &Array, yes: impl Into<Operand>, no: impl Into<Operand>) -> Array {
+    elementwise(ScalarOp::Select, &[condition.into(), yes.into(), no.into()], Loc::caller())
+}
+
+/// The methods and operators of one row.
+macro_rules! surface {
+    ([$(#[$doc:meta])+] $Op:ident $name:ident ($x:ident $(, $arg:ident)*) function) => {};
+    ([$(#[$doc:meta])+] $Op:ident $name:ident ($x:ident) operator $Trait:ident) => {
+        surface! { @unary $Op $name $Trait Array }
+        surface! { @unary $Op $name $Trait &Array }
+    };
+    (@unary $Op:ident $name:ident $Trait:ident $T:ty) => {
+        impl std::ops::$Trait for $T {
+            type Output = Array;
+            #[track_caller]
+            fn $name(self) -> Array {
+                elementwise(ScalarOp::$Op, &[self.into()], Loc::caller())
+            }
+        }
+    };
+    ([$(#[$doc:meta])+] $Op:ident $name:ident ($x:ident, $arg:ident) operator $Trait:ident) => {
+        impl<B: Into<Operand>> std::ops::$Trait<B> for Array {
+            type Output = Array;
+            #[track_caller]
+            fn $name(self, other: B) -> Array {
+                elementwise(ScalarOp::$Op, &[self.into(), other.into()], Loc::caller())
+            }
+        }
+        impl<B: Into<Operand>> std::ops::$Trait<B> for &Array {
+            type Output = Array;
+            #[track_caller]
+            fn $name(self, other: B) -> Array {
+                elementwise(ScalarOp::$Op, &[self.into(), other.into()], Loc::caller())
+            }
+        }
+        surface! { @left $Op $name $Trait f64 f32 i32 i64 }
+    };
+    (@left $Op:ident $name:ident $Trait:ident $($N:ty)*) => {$(
+        impl std::ops::$Trait<&Array> for $N {
+            type Output = Array;
+            #[track_caller]
+            fn $name(self, other: &Array) -> Array {
+                elementwise(ScalarOp::$Op, &[self.into(), other.into()], Loc::caller())
+            }
+        }
+        impl std::ops::$Trait<Array> for $N {
+            type Output = Array;
+            #[track_caller]
+            fn $name(self, other: Array) -> Array {
+                elementwise(ScalarOp::$Op, &[self.into(), other.into()], Loc::caller())
+            }
+        }
+    )*};
+    ([$(#[$doc:meta])+] $Op:ident $name:ident ($x:ident $(, $arg:ident)*) $surface:ident) => {
+        impl Array {
+            $(#[$doc])+
+            #[track_caller]
+            #[must_use]
+            pub fn $name(&self $(, $arg: impl Into<Operand>)*) -> Array {
+                elementwise(ScalarOp::$Op, &[self.into() $(, $arg.into())*], Loc::caller())
+            }
+        }
+    };
+}
+macro_rules! surfaces {
+    ($($(#[$doc:meta])+ $Op:ident $name:ident $T:ident $Class:ident ($($arg:ident: $Arg:ident),+) $Out:ident $($surface:ident)+;)*) => {
+        $(surface! { [$(#[$doc])+] $Op $name ($($arg),+) $($surface)+ })*
+    };
+}
+pallas_ir::for_each_scalar_op! { surfaces }

@@ -1,0 +1,77 @@
+//! Operations that change shapes, types or positions.
+use super::axes::axis_of;
+use super::elementwise::{broadcast_shapes, cast};
+use crate::array::Array;
+use crate::jit::apply;
+use pallas_graph::{Graph, Var};
+use pallas_ir::structural::{Reshape, Transpose};
+use pallas_ir::{At, DType, Diag, Dim, Loc, StructuralOp};
+
+/// Appends a transposition.
+pub(super) fn transpose(graph: &mut Graph, v: Var, axes: Vec<usize>) -> Result<Var, Diag> {
+    graph.push(StructuralOp::from(Transpose { axes }), &[v])
+}
+
+/// Appends a reshape.
+pub(super) fn reshape(graph: &mut Graph, v: Var, shape: &[usize]) -> Result<Var, Diag> {
+    graph.push(StructuralOp::from(Reshape { to: shape.iter().map(|&n| Dim::from(n)).collect() }), &[v])
+}
+
+impl Array {
+    /// Axes in another order: axis `i` of the result is axis `axes[i]` of the array.
+    #[track_caller]
+    #[must_use]
+    pub fn transpose(&self, axes: &[isize]) -> Array {
+        apply(&[self], Loc::caller(), |graph, v| {
+            let rank = graph.ty(v[0]).shape.len();
+            let axes = axes.iter().map(|&axis| axis_of(axis, rank)).collect::<Result<Vec<_>, _>>()?;
+            transpose(graph, v[0], axes)
+        })
+    }
+
+    /// The last two axes exchanged; `jnp.matrix_transpose`.
+    #[track_caller]
+    #[must_use]
+    pub fn t(&self) -> Array {
+        apply(&[self], Loc::caller(), |graph, v| {
+            let rank = graph.ty(v[0]).shape.len();
+            if rank < 2 {
+                let message = format!("the transpose of an array of {}", graph.ty(v[0]));
+                return Err(Diag::new("rank", At::Op, message, "it takes two axes or more"));
+            }
+            transpose(graph, v[0], (0..rank - 2).chain([rank - 1, rank - 2]).collect())
+        })
+    }
+
+    /// Elements converted to another type; float to integer truncates and saturates, NaN becomes 0.
+    #[track_caller]
+    #[must_use]
+    pub fn cast(&self, to: DType) -> Array {
+        apply(&[self], Loc::caller(), |graph, v| cast(graph, v[0], to))
+    }
+
+    /// The array stretched to a shape: axes are added in front, and axes of extent 1 repeated.
+    #[track_caller]
+    #[must_use]
+    pub fn broadcast_to(&self, shape: &[usize]) -> Array {
+        apply(&[self], Loc::caller(), |graph, v| {
+            let own = graph.ty(v[0]).shape.clone();
+            if broadcast_shapes(&[own.clone(), shape.to_vec()])? != shape {
+                let message = format!("{own:?} does not broadcast to {shape:?}");
+                return Err(Diag::new("broadcast", At::Op, message, "each axis is the same or 1"));
+            }
+            graph.broadcast(v[0], shape)
+        })
+    }
+
+    /// A new axis of extent 1 at this position of the result.
+    #[track_caller]
+    #[must_use]
+    pub fn expand_dims(&self, axis: isize) -> Array {
+        apply(&[self], Loc::caller(), |graph, v| {
+            let mut shape = graph.ty(v[0]).shape.clone();
+            shape.insert(axis_of(axis, shape.len() + 1)?, 1);
+            reshape(graph, v[0], &shape)
+        })
+    }
+}
