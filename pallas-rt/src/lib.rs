@@ -50,7 +50,7 @@ pub use {device::GpuCounters, wgpu};
 pub use pallas_ir as ir;
 
 /// The README's code is a test.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "graph"))]
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
 

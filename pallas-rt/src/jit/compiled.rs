@@ -31,7 +31,8 @@ struct Entry<Out> {
 ///
 /// The result is called like the function and returns a `Result`. It can be used inside of other traced functions. What
 /// the function does besides computing its result happens when it is traced, not at each call; arrays that it captures
-/// keep the elements that they have then. It stays compiled for 256 kinds of arguments. [`counters`](crate::counters) counts traces and calls.
+/// keep the elements that they have then. It stays compiled for 256 kinds of arguments.
+/// [`counters`](crate::counters) counts traces and calls.
 ///
 /// # Errors
 /// The call returns the function's own error, the first mistake in what its result depends on, and errors of the device.

@@ -142,6 +142,7 @@ impl Pool {
     }
 
     fn push(&mut self, op: Op, args: &[(Var, bool)]) {
+        use ScalarOp::{Abs, Clamp, IsFinite, Maximum, Minimum, Neg, Select};
         let jumps = match &op {
             Op::Scalar(op) => !matches!(op, Neg | Abs | Minimum | Maximum | Clamp | Select) && !is_smooth(*op),
             Op::Structural(op) => matches!(
@@ -150,7 +151,6 @@ impl Pool {
             ),
             Op::Literal(_) | Op::StopGradient => false,
         };
-        use ScalarOp::*;
         let floats = args.iter().filter(|(v, _)| self.graph.ty(*v).dtype.is_float());
         let exact = floats.clone().all(|(_, exact)| *exact);
         if jumps && (!exact || self.smooth && floats.count() > 0) {
@@ -179,8 +179,14 @@ impl Pool {
         };
         let bounds = [-LIMIT, LIMIT].map(|x| number(&mut self.graph, x));
         let small = self.graph.push(Clamp, &[small, bounds[0], bounds[1]]).expect("it fits");
-        let moved = matches!(&op, Op::Scalar(Neg | Abs | Minimum | Maximum | Clamp | Select))
-            || matches!(&op, Op::Structural(op) if !matches!(op, StructuralOp::Dot(_) | StructuralOp::Reduce(_) | StructuralOp::Cumulative(_) | StructuralOp::Powi(_)));
+        let moved = match &op {
+            Op::Scalar(op) => matches!(op, Neg | Abs | Minimum | Maximum | Clamp | Select),
+            Op::Structural(op) => !matches!(
+                op,
+                StructuralOp::Dot(_) | StructuralOp::Reduce(_) | StructuralOp::Cumulative(_) | StructuralOp::Powi(_)
+            ),
+            Op::Literal(_) | Op::StopGradient => true,
+        };
         self.made.push((small, exact && moved));
     }
 
