@@ -19,7 +19,7 @@ const STEPS: usize = 14;
 
 /// Number of graphs: from `PALLAS_RANDOM_GRAPHS`, else a small sample.
 fn count() -> u64 {
-    std::env::var("PALLAS_RANDOM_GRAPHS").map_or(150, |n| n.parse().expect("PALLAS_RANDOM_GRAPHS is a number"))
+    std::env::var("PALLAS_RANDOM_GRAPHS").map_or(600, |n| n.parse().expect("PALLAS_RANDOM_GRAPHS is a number"))
 }
 
 struct Dice(u64);
