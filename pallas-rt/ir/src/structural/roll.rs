@@ -53,7 +53,8 @@ impl Structural for Roll {
         };
         // The elements that wrapped around to the front, if there are any, then all others.
         let entered = (first > 0).then(|| piece(n - first, vec![(self.axis, 0i64.into(), first.into())]));
-        Access::Map(entered.into_iter().chain([piece(-first, vec![])]).collect())
+        let moved = piece(-first, vec![(self.axis, first.into(), n.into())]);
+        Access::Map(entered.into_iter().chain([moved]).collect())
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let x = batch.front(0, &args[0]);
