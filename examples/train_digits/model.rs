@@ -62,7 +62,7 @@ struct Layer {
 
 type Network = Vec<Layer>;
 
-/// What a training step changes.
+/// The state of training, which a step replaces.
 #[derive(Clone, Default, Tree)]
 struct State {
     network: Network,

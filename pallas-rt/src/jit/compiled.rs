@@ -1,7 +1,7 @@
 //! `jit`: a function that is traced and compiled once for each kind of arguments.
 use super::function::{Function, Given};
 use super::program::Program;
-use super::trace::{Function as Traced, is_traced, trace, type_of};
+use super::trace::{TracedFunction, is_traced, trace, type_of};
 use crate::array::Array;
 use crate::device::{Client, JIT_CALLS, JIT_COMPILES, JIT_TRACES};
 use crate::error::Result;
@@ -85,7 +85,7 @@ fn compile<Args: Tree + 'static, F: Function<Args>>(
     structures: Vec<Structure>,
 ) -> Result<Entry<F::Out>> {
     let client = client_of(args)?;
-    let Traced { returned: out, graph, captured } = traced(f, tuple, args, &client)?;
+    let TracedFunction { returned: out, graph, captured } = traced(f, tuple, args, &client)?;
     captured.iter().try_for_each(|x| x.check_client(&client, || "a captured array".into()))?;
     JIT_COMPILES.fetch_add(1, Relaxed);
     let program = Program::new(&graph, &client)?;
@@ -108,7 +108,7 @@ pub(super) fn traced<Args: Tree + 'static, F: Function<Args>>(
     tuple: &Args,
     args: &[Array],
     client: &Client,
-) -> Result<Traced<F::Out>> {
+) -> Result<TracedFunction<F::Out>> {
     let types: Vec<Type> = args.iter().map(type_of).collect();
     JIT_TRACES.fetch_add(1, Relaxed);
     trace(client, &types, |params| {

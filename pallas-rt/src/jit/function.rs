@@ -3,7 +3,7 @@ use crate::array::Array;
 use crate::error::Result;
 use crate::tree::{self, Structure, Tree};
 
-/// What a traced function may return: a tree, or a `Result` of one.
+/// The result of a traced function: a tree, or a `Result` of one.
 pub trait Outcome {
     /// The tree.
     type Tree: Tree + Send + Sync + 'static;

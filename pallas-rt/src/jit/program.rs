@@ -59,8 +59,7 @@ impl Program {
         let Plan { steps, fresh, temporary, results } = plan(&graph, &sizes(client));
         let step = |step: pallas_graph::fuse::Step| {
             let launch = compiled(step.kernel).prepare(client, &step.sizes)?;
-            let places = |of: &[(Place, Type)]| of.iter().map(|(place, _)| *place).collect::<Vec<_>>();
-            Ok(Step { launch, inputs: places(&step.inputs).into(), outputs: places(&step.outputs).into() })
+            Ok(Step { launch, inputs: step.inputs.into(), outputs: step.outputs.into() })
         };
         let steps = steps.into_iter().map(step).collect::<Result<Vec<_>>>()?;
         Ok(Program { client: client.clone(), steps, fresh, temporary, results, idle: Mutex::default() })

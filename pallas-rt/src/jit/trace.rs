@@ -25,9 +25,9 @@ thread_local! {
 }
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// What tracing a function gives.
-pub(super) struct Function<R> {
-    /// What the function returned besides its results.
+/// A function that was traced.
+pub(super) struct TracedFunction<R> {
+    /// The value that it returned besides its results.
     pub returned: R,
     /// Its graph. Captured arrays are its last parameters.
     pub graph: Graph,
@@ -42,7 +42,7 @@ pub(super) fn trace<R>(
     client: &Client,
     takes: &[Type],
     f: impl FnOnce(&[Array]) -> Result<(R, Vec<Array>)>,
-) -> Result<Function<R>> {
+) -> Result<TracedFunction<R>> {
     /// Closes the trace also if the function panics.
     struct Open(usize);
     impl Drop for Open {
@@ -64,7 +64,7 @@ pub(super) fn trace<R>(
     let done = TRACES.with_borrow_mut(|traces| traces.pop()).expect("it is open");
     drop(open);
     let graph = Graph { results, ..done.graph };
-    Ok(Function { returned, graph, captured: done.captured.into_iter().map(|(array, _)| array).collect() })
+    Ok(TracedFunction { returned, graph, captured: done.captured.into_iter().map(|(array, _)| array).collect() })
 }
 
 fn array(graph: &Graph, v: Var, trace: u32, client: &Client) -> Array {
@@ -90,7 +90,8 @@ pub(super) fn inside(x: &Array) -> Result<Var> {
             && !traces.iter().any(|trace| trace.id == traced.trace)
         {
             let message = format!(
-                "an array of {} outlived the function that was traced; help: return it from that function",
+                "an array of {} outlived the function that was traced, or is used on another thread; help: return it from that \
+                 function",
                 type_of(x)
             );
             return Err(Error::Traced { message });
@@ -173,7 +174,7 @@ fn try_apply(
 }
 
 /// An array that holds a mistake, with the type of the first operand.
-pub(crate) fn mistake(error: Error, args: &[&Array]) -> Array {
+fn mistake(error: Error, args: &[&Array]) -> Array {
     let ty = args.first().map_or(Type::scalar(DType::F32), |x| type_of(x));
     let client = args.first().map_or_else(Client::cpu, |x| x.client().clone());
     Array::bad(error, client, ty.dtype, &ty.shape)

@@ -24,7 +24,7 @@ pub fn keep(axes: impl Into<Axes>) -> Axes {
 }
 
 impl Axes {
-    /// Whether the axes stay with extent 1.
+    /// Returns true if the axes stay with extent 1.
     pub(super) fn kept(&self) -> bool {
         self.kept
     }

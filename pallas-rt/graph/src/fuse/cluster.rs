@@ -1,4 +1,4 @@
-//! Which equations share a kernel.
+//! Clusters: equations that share a kernel.
 use super::cut::{self, Cut, Cut::Full, Cut::Grid};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
@@ -33,7 +33,7 @@ const MOST: usize = 300;
 const WHOLE_ROW: usize = 1 << 15;
 const WHOLE_COLUMNS: usize = 512;
 
-/// Whether an equation is made wherever it is used: a literal, an array with the same number everywhere, or `iota`.
+/// Returns true for an equation that is made wherever it is used: a literal, a broadcast literal, or `iota`.
 pub(super) fn is_free(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
     match &e.op {
         Op::Literal(_) | Op::Structural(StructuralOp::Iota(_)) => true,
@@ -44,7 +44,7 @@ pub(super) fn is_free(graph: &Graph, definitions: &[Option<usize>], e: &Equation
     }
 }
 
-/// Whether the result can have the operand's memory. What is made wherever it is used has none.
+/// Returns true if the result can have the operand's memory. What is made wherever it is used has none.
 pub(super) fn is_alias(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
     let of_free = |v: &Var| definitions[v.index()].is_some_and(|i| is_free(graph, definitions, &graph.equations[i]));
     matches!(e.op, Op::Structural(StructuralOp::Reshape(_))) && !e.args.iter().any(of_free)
@@ -87,11 +87,11 @@ struct Grow<'g> {
     found: Clusters,
 }
 
-/// How the result of an equation is cut if its kernel consists of what belongs to it.
+/// The tiling of an equation from which a cluster grows.
 struct Root {
     cuts: Vec<Cut>,
     extents: Vec<usize>,
-    /// Whether a `dot` of this shape lies behind it.
+    /// True if it is computed from a `dot` of its shape.
     has_dot: bool,
 }
 
@@ -210,13 +210,13 @@ impl Grow<'_> {
         Root { cuts, extents, ..own }
     }
 
-    /// Whether others than the cluster read an equation's result.
+    /// Returns true if others than the cluster read an equation's result.
     fn is_stored(&self, cluster: &Cluster, i: usize) -> bool {
         let result = self.graph.equations[i].result;
         self.is_result[result.index()] || self.uses[result.index()].iter().any(|user| !cluster.members.contains(user))
     }
 
-    /// Whether an equation that the cluster asks for under these cuts becomes a member.
+    /// Returns true if an equation that the cluster asks for under these cuts becomes a member.
     fn joins(&self, cluster: &Cluster, i: usize, cuts: &[Cut], in_front: &BTreeSet<Var>) -> bool {
         let e = &self.graph.equations[i];
         let is_stored = self.is_stored(cluster, i);
@@ -239,7 +239,7 @@ impl Grow<'_> {
         !self.closes_circle(cluster, i)
     }
 
-    /// Whether the cluster with this equation would depend on itself by way of others.
+    /// Returns true if the cluster with this equation would depend on itself by way of others.
     fn closes_circle(&self, cluster: &Cluster, i: usize) -> bool {
         let outside =
             |v: Var| self.uses[v.index()].iter().copied().filter(|&user| user != i && !cluster.members.contains(&user));
@@ -248,7 +248,8 @@ impl Grow<'_> {
         self.leads(from_it, |j| cluster.members.contains(&j)) || self.leads(to_it, |j| j == i)
     }
 
-    /// Whether a path from one of these equations reaches a target; who reaches a member of a cluster reaches all.
+    /// Returns true if a path from one of these equations reaches a target. Clusters count as one: a path into a member
+    /// goes on from all of them.
     fn leads(&self, mut stack: Vec<usize>, target: impl Fn(usize) -> bool) -> bool {
         let mut seen: BTreeSet<usize> = BTreeSet::new();
         while let Some(i) = stack.pop() {

@@ -5,7 +5,7 @@ use pallas_ir::structural::{
     ArgReduce, Broadcast, Concat, Cumulative, Pad, Reduce, Reverse, Roll, Slice, TakeAlong, Transpose,
 };
 
-/// How the programs of a kernel share an axis of a value.
+/// The division of an axis of a value among the programs of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Cut {
     /// Divided into blocks along this axis of the grid.

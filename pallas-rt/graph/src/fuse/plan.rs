@@ -24,15 +24,13 @@ pub struct Step {
     pub kernel: Kernel,
     /// Extents of its dimensions.
     pub sizes: Vec<i64>,
-    /// Its inputs.
-    pub inputs: Vec<(Place, Type)>,
-    /// Its outputs.
-    pub outputs: Vec<(Place, Type)>,
-    /// Numbers of the equations that it computes.
-    pub equations: Vec<usize>,
+    /// The memory of its inputs, in the order of the operands.
+    pub inputs: Vec<Place>,
+    /// The memory of its outputs.
+    pub outputs: Vec<Place>,
 }
 
-/// What computes a graph.
+/// The launches and the memory that compute a graph.
 #[derive(Debug)]
 pub struct Plan {
     /// The launches, in order.
@@ -52,7 +50,7 @@ pub fn plan(graph: &Graph, sizes: &Sizes) -> Plan {
     let planner = Planner { graph, definitions: &definitions, found: &found };
     let order = planner.order();
     let lowered: Vec<Lowered> = order.iter().map(|&c| lower(graph, &definitions, &found.all[c], sizes)).collect();
-    planner.places(&order, lowered)
+    planner.places(lowered)
 }
 
 struct Planner<'g> {
@@ -118,7 +116,7 @@ impl Planner<'_> {
         order
     }
 
-    fn places(&self, order: &[usize], lowered: Vec<Lowered>) -> Plan {
+    fn places(&self, lowered: Vec<Lowered>) -> Plan {
         let graph = self.graph;
         let mut plan = Plan { steps: vec![], fresh: vec![], temporary: vec![], results: vec![] };
         let params = graph.params.iter().enumerate();
@@ -136,7 +134,7 @@ impl Planner<'_> {
         }
         // Temporary memory that no value is in, by its size.
         let mut free: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for (at, (step, &cluster)) in lowered.into_iter().zip(order).enumerate() {
+        for (at, step) in lowered.into_iter().enumerate() {
             for &v in &step.outputs {
                 place.entry(v).or_insert_with(|| {
                     let bytes = graph.ty(v).bytes();
@@ -147,10 +145,9 @@ impl Planner<'_> {
                     Place::Temporary(slot)
                 });
             }
-            let with_place = |v: &Var| (place[&self.stored_as(*v)], graph.ty(*v).clone());
-            let [inputs, outputs] = [&step.inputs, &step.outputs].map(|vars| vars.iter().map(with_place).collect());
-            let equations = self.found.all[cluster].members.iter().copied().collect();
-            plan.steps.push(Step { kernel: step.kernel, sizes: step.sizes, inputs, outputs, equations });
+            let [inputs, outputs] =
+                [&step.inputs, &step.outputs].map(|vars| vars.iter().map(|&v| place[&self.stored_as(v)]).collect());
+            plan.steps.push(Step { kernel: step.kernel, sizes: step.sizes, inputs, outputs });
             let mut freed: Vec<Var> = step.inputs.iter().map(|&v| self.stored_as(v)).chain(step.outputs).collect();
             freed.sort();
             freed.dedup();

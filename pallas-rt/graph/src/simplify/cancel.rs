@@ -32,7 +32,7 @@ pub(super) fn cancel(graph: &Graph) -> Graph {
     Graph { results, ..to.graph }
 }
 
-/// What an equation becomes.
+/// The form that an equation takes.
 enum Simple {
     /// A variable that exists.
     Is(Var),
