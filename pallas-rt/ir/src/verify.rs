@@ -4,7 +4,8 @@
 //! program's own builder or accepted here.
 use crate::kernel::*;
 use crate::parse::region_count;
-use crate::{DType, Dim, infer};
+use crate::structural::{Access, Piece};
+use crate::{DType, Dim, StructuralOp, infer};
 use std::collections::HashSet;
 use std::fmt;
 
@@ -252,12 +253,25 @@ impl<'a> Checker<'a> {
         if let Some(axis) = self.kernel.grid.iter().position(|axis| axis.semantics == Semantics::Arbitrary) {
             return self.fail(format!("grid axis {axis}"), Loc::NONE, "is sequential beside views of arrays");
         }
-        let mut dropping = None;
+        let mut broken = None;
         self.kernel.walk(self.kernel.body, &mut |id, inst| {
-            let drops = matches!(&inst.op, Op::Structural(op) if op.keeping().is_some());
-            dropping = dropping.or(drops.then_some(id));
+            if let (Op::Structural(op), None) = (&inst.op, broken) {
+                broken = self.in_lowered_form(op, inst).map(|message| (id, message));
+            }
         });
-        dropping.map_or(Ok(()), |id| self.fail_at(id, "drops the axes it folds, which the lowered form keeps"))
+        broken.map_or(Ok(()), |(id, message)| self.fail_at(id, message))
+    }
+    /// The broken invariant of an operation of the lowered form.
+    fn in_lowered_form(&self, op: &StructuralOp, inst: &Inst) -> Option<&'static str> {
+        if op.keeping().is_some() {
+            return Some("drops the axes it folds, which the lowered form keeps");
+        }
+        let dims: Vec<Vec<Dim>> = inst.args.iter().map(|&v| self.kernel.ty(v).dims()).collect();
+        let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
+        let Access::Map(pieces) = op.access(&dims) else { return None };
+        let result = self.kernel.ty(*inst.results.first()?).dims();
+        let inside = |p: &Piece| dims.get(p.operand).is_some_and(|operand| p.is_inside(operand, &result));
+        (!pieces.iter().all(inside)).then_some("has an access form that reads outside of its operand")
     }
 
     fn map(&mut self, operand: &Operand) -> Checked {

@@ -4,7 +4,8 @@ use crate::{Dim, ScalarOp};
 /// The form of a structural operation, for given operand shapes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Access {
-    /// Each result element is one operand element: that of the first piece whose bounds hold.
+    /// Each result element is one operand element: that of the first piece whose bounds hold. Backends may copy a piece
+    /// wherever its bounds hold, so it has an element of its operand there, also where an earlier piece is the result.
     Map(Vec<Piece>),
     /// The same row-major position of operand 0.
     Flat,
@@ -77,6 +78,27 @@ pub struct Index {
     pub stride: Dim,
     /// Constant.
     pub offset: Dim,
+}
+
+impl Piece {
+    /// Returns true if the piece has an element of its operand wherever its bounds hold in a result. All sizes are numbers.
+    pub fn is_inside(&self, operand: &[Dim], result: &[Dim]) -> bool {
+        let number = |d: &Dim| d.as_number().expect("an access form has sizes of numbers");
+        let mut within: Vec<(i64, i64)> = result.iter().map(|d| (0, number(d))).collect();
+        for (axis, lo, hi) in &self.bounds {
+            let (first, end) = within[*axis];
+            within[*axis] = (number(lo).max(first), number(hi).min(end));
+        }
+        let fits = |(index, n): (&Index, &Dim)| {
+            let at = |coordinate: i64| {
+                number(&index.stride).saturating_mul(coordinate).saturating_add(number(&index.offset))
+            };
+            let (first, last) = index.axis.map_or((0, 0), |axis| (within[axis].0, within[axis].1 - 1));
+            [first, last].into_iter().all(|i| (0..number(n)).contains(&at(i)))
+        };
+        within.iter().any(|(first, end)| first >= end)
+            || (self.index.len() == operand.len() && self.index.iter().zip(operand).all(fits))
+    }
 }
 
 impl Index {

@@ -311,6 +311,10 @@ fn access_fits(access: &Access, args: &[Vec<i64>], result: &[i64]) {
     };
     match access {
         Access::Map(pieces) => {
+            let dims = |shape: &[i64]| shape.iter().map(|&n| n.into()).collect::<Vec<Dim>>();
+            for piece in pieces {
+                assert!(piece.is_inside(&dims(&args[piece.operand]), &dims(result)), "{piece:?} of {args:?}");
+            }
             for at in coordinates(result) {
                 let piece = pieces.iter().find(|p| holds(p, &at)).unwrap_or_else(|| panic!("nothing at {at:?}"));
                 let operand = &args[piece.operand];
@@ -405,8 +409,14 @@ fn drawn_operations_fit_their_operands() {
             assert_eq!(op.name(), *name);
             let dims: Vec<Vec<Dim>> = from.taken.iter().map(Type::dims).collect();
             let dtypes: Vec<DType> = from.taken.iter().map(|ty| ty.dtype).collect();
-            op.infer(&refs(&dims), &Facts::default()).unwrap_or_else(|d| panic!("{op} of {:?}: {d}", from.taken));
-            fitting += usize::from(op.dtype(&dtypes).is_ok());
+            let result = op.infer(&refs(&dims), &Facts::default());
+            let result = result.unwrap_or_else(|d| panic!("{op} of {:?}: {d}", from.taken));
+            if op.dtype(&dtypes).is_ok() {
+                let numbers = |shape: &[Dim]| shape.iter().map(number).collect::<Vec<_>>();
+                let args: Vec<Vec<i64>> = dims.iter().map(|s| numbers(s)).collect();
+                access_fits(&op.access(&refs(&dims)), &args, &numbers(&result));
+                fitting += 1;
+            }
         }
         assert!(fitting >= 100, "{name}: {fitting} of 200 draws fit");
     }
