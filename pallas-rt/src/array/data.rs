@@ -305,9 +305,14 @@ impl Array {
     /// The same elements, row-major, under another shape; no copy.
     ///
     /// # Errors
-    /// [`Error::Reshape`] if the number of elements differs; [`Error::Traced`] if it is traced; the error of a poisoned
-    /// array.
+    /// [`Error::Reshape`] if the number of elements differs; the error of a poisoned array.
+    #[cfg(not(feature = "graph"))]
     pub fn reshape(&self, shape: &[usize]) -> Result<Array> {
+        self.with_shape(shape)
+    }
+
+    /// The array under another shape, which has memory.
+    pub(crate) fn with_shape(&self, shape: &[usize]) -> Result<Array> {
         let help = "reshape an argument or the result of the traced function";
         let buffer = self.here(|| format!("reshape to {shape:?}"), help)?;
         match host::byte_count(self.dtype, shape) {

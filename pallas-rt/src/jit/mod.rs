@@ -22,4 +22,4 @@ mod trace;
 pub use compiled::jit;
 pub use function::{Function, Outcome};
 pub use gradient::{First, grad, value_and_grad};
-pub(crate) use trace::apply;
+pub(crate) use trace::{apply, is_traced};

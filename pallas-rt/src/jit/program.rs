@@ -91,7 +91,7 @@ impl Program {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(temporary);
         let fresh: Vec<_> = fresh.into_iter().map(|buffer| Arc::new(buffer.expect(HELD))).collect();
         let result = |(place, ty): &(Place, Type)| match place {
-            Place::Param(i) => args[*i].reshape(&ty.shape),
+            Place::Param(i) => args[*i].with_shape(&ty.shape),
             Place::Fresh(i) => Ok(Array::sharing(ty.dtype, &ty.shape, fresh[*i].clone())),
             Place::Temporary(_) => unreachable!("a result outlives the call"),
         };

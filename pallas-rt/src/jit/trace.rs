@@ -78,7 +78,7 @@ pub(super) fn type_of(x: &Array) -> Type {
 }
 
 /// Returns true if an array is a value of a function that is being traced.
-pub(super) fn is_traced(x: &Array) -> bool {
+pub(crate) fn is_traced(x: &Array) -> bool {
     matches!(x.what(), What::Traced(_))
 }
 

@@ -116,7 +116,7 @@ pub(super) fn take(
         return Ok(vec![]);
     }
     let lent = std::mem::take(&mut *lent).into_iter().zip(outputs);
-    lent.map(|(array, i)| array.reshape(&geometry.shapes[i])).collect()
+    lent.map(|(array, i)| array.with_shape(&geometry.shapes[i])).collect()
 }
 
 /// Returns true if one shape is the other with adjacent axes merged or axes of extent 1 dropped, as `[2, 3, 4]` and

@@ -2,7 +2,8 @@
 use super::axes::axis_of;
 use super::elementwise::{broadcast_shapes, cast};
 use crate::array::Array;
-use crate::jit::apply;
+use crate::error::Result;
+use crate::jit::{apply, is_traced};
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Reshape, Transpose};
 use pallas_ir::{At, DType, Diag, Dim, Loc, StructuralOp};
@@ -18,6 +19,30 @@ pub(super) fn reshape(graph: &mut Graph, v: Var, shape: &[usize]) -> Result<Var,
 }
 
 impl Array {
+    /// The same elements, row-major, under another shape; no copy. In a function that is being traced it is an operation of
+    /// that function.
+    ///
+    /// # Errors
+    /// A shape with another number of elements: [`Error::Reshape`](crate::Error::Reshape), or
+    /// [`Error::Operation`](crate::Error::Operation) with the line if the array is traced; the error of a poisoned array.
+    ///
+    /// ```
+    /// use pallas_rt::{Array, jit};
+    /// let rows = jit(|x: &Array| Ok::<_, pallas_rt::Error>(x.reshape(&[2, 2])?.sum(-1)));
+    /// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[4])?;
+    /// assert_eq!(rows(&x)?.to_vec::<f32>()?, [3.0, 7.0]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn reshape(&self, shape: &[usize]) -> Result<Array> {
+        if !is_traced(self) {
+            return self.with_shape(shape);
+        }
+        let made = apply(&[self], Loc::caller(), |graph, v| reshape(graph, v[0], shape));
+        made.check()?;
+        Ok(made)
+    }
+
     /// Axes in another order: axis `i` of the result is axis `axes[i]` of the array.
     #[track_caller]
     #[must_use]
