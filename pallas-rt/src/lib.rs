@@ -35,7 +35,9 @@ pub use disk::{DiskCache, disk_cache, set_disk_cache};
 pub use error::{Error, KernelError, OperationError, Result};
 pub use interp::{Loads, loads};
 #[cfg(feature = "graph")]
-pub use jit::{First, Function, Outcome as Traceable, grad, jit, value_and_grad};
+pub use jit::{
+    First, Function, Outcome as Traceable, Scan, cond, fori_loop, grad, jit, scan, switch, value_and_grad, while_loop,
+};
 pub use lang::threefry as random;
 pub use launch::tune::{Candidate, Outcome, Tuning};
 pub use launch::{Checked, Cost, Explained, Explanation, Results, check, cost, explain, into, on};

@@ -1,8 +1,11 @@
 //! Appends equations; every type comes from the rules of pallas-ir.
+use crate::call::Call;
+use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::emit::{Id, Term};
 use pallas_ir::structural::Broadcast;
 use pallas_ir::{At, Diag, Dim, Emit, Facts, Literal, MAX_RANK, ScalarOp, StructuralOp, Type};
+use std::sync::Arc;
 
 impl Graph {
     /// A variable that nothing defines yet.
@@ -23,19 +26,33 @@ impl Graph {
     /// # Errors
     /// Operands that do not fit the operation; more than 8 axes or 2^31 - 1 elements.
     pub fn push(&mut self, op: impl Into<Op>, args: &[Var]) -> Result<Var, Diag> {
+        let results = self.push_all(op, args)?;
+        Ok(results[0])
+    }
+
+    /// Appends an equation, and returns all of its results.
+    ///
+    /// # Errors
+    /// As [`push`](Graph::push).
+    pub fn push_all(&mut self, op: impl Into<Op>, args: &[Var]) -> Result<Vec<Var>, Diag> {
         let op = op.into();
         let types: Vec<&Type> = args.iter().map(|&v| self.ty(v)).collect();
-        let ty = infer(&op, &types)?;
-        types.into_iter().chain([&ty]).try_for_each(within_limits)?;
-        let result = self.var(ty);
-        self.equations.push(Equation { op, args: args.to_vec(), result, loc: self.at });
-        Ok(result)
+        let gives = infer(&op, &types)?;
+        types.into_iter().chain(&gives).try_for_each(within_limits)?;
+        let results: Vec<Var> = gives.into_iter().map(|ty| self.var(ty)).collect();
+        self.equations.push(Equation { op, args: args.to_vec(), results: results.clone(), loc: self.at });
+        Ok(results)
     }
 
     /// Appends an equation whose operands are known to fit.
     pub(crate) fn fitting(&mut self, op: impl Into<Op>, args: &[Var]) -> Var {
+        self.fitting_all(op, args)[0]
+    }
+
+    /// Appends an equation whose operands are known to fit, and returns all of its results.
+    pub(crate) fn fitting_all(&mut self, op: impl Into<Op>, args: &[Var]) -> Vec<Var> {
         let op = op.into();
-        self.push(op.clone(), args).unwrap_or_else(|diag| panic!("{op} of operands known to fit: {diag}"))
+        self.push_all(op.clone(), args).unwrap_or_else(|diag| panic!("{op} of operands known to fit: {diag}"))
     }
 
     /// Appends a number of rank 0.
@@ -71,9 +88,9 @@ impl Graph {
         for e in &other.equations {
             let args: Vec<Var> = e.args.iter().map(|a| names[a.index()].expect("defined before its use")).collect();
             self.at = e.loc;
-            let result = self.var(other.ty(e.result).clone());
-            self.equations.push(Equation { op: e.op.clone(), args, result, loc: e.loc });
-            names[e.result.index()] = Some(result);
+            let results: Vec<Var> = e.results.iter().map(|&r| self.var(other.ty(r).clone())).collect();
+            e.results.iter().zip(&results).for_each(|(old, &new)| names[old.index()] = Some(new));
+            self.equations.push(Equation { op: e.op.clone(), args, results, loc: e.loc });
         }
         self.at = at;
         other.results.iter().map(|r| names[r.index()].expect("a result is defined")).collect()
@@ -89,6 +106,18 @@ impl From<ScalarOp> for Op {
 impl From<StructuralOp> for Op {
     fn from(op: StructuralOp) -> Op {
         Op::Structural(op)
+    }
+}
+
+impl From<Dynamic> for Op {
+    fn from(op: Dynamic) -> Op {
+        Op::Dynamic(op)
+    }
+}
+
+impl From<Call> for Op {
+    fn from(call: Call) -> Op {
+        Op::Call(Arc::new(call))
     }
 }
 
@@ -110,13 +139,15 @@ pub(crate) fn dims(shape: &[usize]) -> Vec<Dim> {
     shape.iter().map(|&n| Dim::from(n)).collect()
 }
 
-/// The type of an operation's result.
+/// The types of an operation's results.
 ///
 /// # Errors
 /// Operands that do not fit the operation.
-pub(crate) fn infer(op: &Op, args: &[&Type]) -> Result<Type, Diag> {
+pub(crate) fn infer(op: &Op, args: &[&Type]) -> Result<Vec<Type>, Diag> {
     let dtypes: Vec<_> = args.iter().map(|ty| ty.dtype).collect();
-    match op {
+    let one = match op {
+        Op::Call(call) => return call.infer(args),
+        Op::Dynamic(op) => op.infer(args),
         Op::Literal(x) if args.is_empty() => Ok(Type::scalar(x.dtype)),
         Op::Literal(_) => Err(Diag::new("arity", At::Op, format!("a literal has {} operands", args.len()), "")),
         Op::StopGradient => match args {
@@ -142,7 +173,8 @@ pub(crate) fn infer(op: &Op, args: &[&Type]) -> Result<Type, Diag> {
                 || Diag::new("extent", At::Op, format!("`{op}` has a negative extent"), "extents are at least 0");
             Ok(Type::new(op.dtype(&dtypes)?, extents.ok_or_else(wrong)?))
         }
-    }
+    };
+    one.map(|ty| vec![ty])
 }
 
 /// Rules of pallas-ir append to a graph. What they let stretch is broadcast here.

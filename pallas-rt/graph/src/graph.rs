@@ -2,16 +2,22 @@
 //!
 //! ```text
 //! Graph    = "{ lambda" Var:Type,* "." Equation* "in" Var,* "}"
-//! Equation = Var:Type "=" Op Var,*
+//! Equation = Var:Type,* "=" Op Var,*
 //! Op       = Literal | "stop_gradient" | elementwise operation | structural operation          the last two of pallas-ir
+//!          | Dynamic | Call
+//! Dynamic  = "dynamic_slice" sizes | "dynamic_update_slice"                                    positions are operands
+//! Call     = "scan" Graph | "while" Graph Graph | "case" Graph,*                               see `call`
 //! Type     = dtype "[" extent,* "]"
 //! ```
 //!
 //! Operations have the forms of StableHLO. Operands of an elementwise operation have equal shapes, so every broadcast is
 //! an equation of its own. A literal has rank 0. Every variable is defined once, by an equation or as a parameter, before
 //! it is used. The order of equations and of results is definite: the same function gives the same graph.
+use crate::call::Call;
+use crate::dynamic::Dynamic;
 use pallas_ir::{Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::fmt;
+use std::sync::Arc;
 
 /// A variable: the array that an equation or a parameter defines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,6 +53,10 @@ pub enum Op {
     Scalar(ScalarOp),
     /// An operation that moves, folds or contracts elements.
     Structural(StructuralOp),
+    /// An operation on a window at positions that are operands.
+    Dynamic(Dynamic),
+    /// A call of other graphs; it alone has several results.
+    Call(Arc<Call>),
 }
 
 /// One operation on variables.
@@ -56,10 +66,17 @@ pub struct Equation {
     pub op: Op,
     /// Its operands.
     pub args: Vec<Var>,
-    /// The variable it defines.
-    pub result: Var,
+    /// The variables it defines: one, unless the operation is a call.
+    pub results: Vec<Var>,
     /// The user's line.
     pub loc: Loc,
+}
+
+impl Equation {
+    /// The variable that an operation with one result defines.
+    pub fn result(&self) -> Var {
+        self.results[0]
+    }
 }
 
 /// A function of arrays.
@@ -103,7 +120,7 @@ impl Graph {
     /// By variable, the number of the equation that defines it.
     pub fn definitions(&self) -> Vec<Option<usize>> {
         let mut all = vec![None; self.types.len()];
-        self.equations.iter().enumerate().for_each(|(i, e)| all[e.result.index()] = Some(i));
+        self.equations.iter().enumerate().for_each(|(i, e)| e.results.iter().for_each(|r| all[r.index()] = Some(i)));
         all
     }
 

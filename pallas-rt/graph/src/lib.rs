@@ -7,6 +7,7 @@
 //! ```
 //!
 //! - [`graph`]: the graph; [`build`](Graph::push) appends to it, `text` prints it, [`verify`] checks it;
+//! - [`call`]: loops and branches, which call other graphs; [`Dynamic`]: windows at positions known when they run;
 //! - [`transform`]: from a graph to its derivative;
 //! - [`simplify`]: from a graph to an equal one with fewer equations;
 //! - [`fuse`]: which equations share a kernel, the kernels, their order, and where values are stored.
@@ -14,6 +15,8 @@
 //! The crate depends on pallas-ir alone, so no part of it can ask for a device.
 #![warn(clippy::print_stdout)]
 mod build;
+pub mod call;
+mod dynamic;
 pub mod fuse;
 pub mod graph;
 pub mod simplify;
@@ -21,5 +24,6 @@ mod text;
 pub mod transform;
 mod verify;
 
+pub use dynamic::Dynamic;
 pub use graph::{Equation, Graph, Op, Var};
 pub use verify::verify;

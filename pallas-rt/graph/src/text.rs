@@ -1,4 +1,5 @@
 //! Graphs as text.
+use crate::call::{Call, Scan, While};
 use crate::graph::{Equation, Graph, Op, Var};
 use std::fmt;
 
@@ -9,6 +10,24 @@ impl fmt::Display for Op {
             Op::StopGradient => f.write_str("stop_gradient"),
             Op::Scalar(op) => fmt::Display::fmt(op, f),
             Op::Structural(op) => fmt::Display::fmt(op, f),
+            Op::Dynamic(op) => fmt::Display::fmt(op, f),
+            Op::Call(call) => {
+                let sizes = match &**call {
+                    Call::Scan(Scan { captured, carried, length, reverse, .. }) => {
+                        let reverse = if *reverse { " reverse" } else { "" };
+                        format!(" captured({captured}) carried({carried}) length({length}){reverse}")
+                    }
+                    Call::While(While { condition_captured, body_captured, .. }) => {
+                        format!(" captured({condition_captured}, {body_captured})")
+                    }
+                    Call::Case(_) => String::new(),
+                };
+                write!(f, "{}{sizes}", call.name())?;
+                // The called graphs stand deeper.
+                call.graphs()
+                    .into_iter()
+                    .try_for_each(|graph| write!(f, "\n      {}", graph.to_string().replace('\n', "\n      ")))
+            }
         }
     }
 }
@@ -18,9 +37,9 @@ impl fmt::Display for Graph {
         let typed = |v: &Var| format!("{v}:{}", self.ty(*v));
         let list = |vars: &[Var], one: &dyn Fn(&Var) -> String| vars.iter().map(one).collect::<Vec<_>>().join(", ");
         writeln!(f, "{{ lambda {} .", list(&self.params, &typed))?;
-        for Equation { op, args, result, .. } in &self.equations {
+        for Equation { op, args, results, .. } in &self.equations {
             let args = list(args, &Var::to_string);
-            writeln!(f, "    {} = {op}{}{args}", typed(result), if args.is_empty() { "" } else { " " })?;
+            writeln!(f, "    {} = {op}{}{args}", list(results, &typed), if args.is_empty() { "" } else { " " })?;
         }
         write!(f, "  in {} }}", list(&self.results, &Var::to_string))
     }

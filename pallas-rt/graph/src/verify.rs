@@ -1,6 +1,6 @@
 //! The rules that every graph keeps.
 use crate::build::infer;
-use crate::graph::{Equation, Graph, Var};
+use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::Type;
 
 /// Checks that variables are defined once and before they are used, and that types are those of the operations.
@@ -22,14 +22,18 @@ pub fn verify(graph: &Graph) -> Result<(), String> {
         Some(true) => Ok(()),
         _ => Err(format!("{v} is used before it is defined")),
     };
-    for Equation { op, args, result, loc } in &graph.equations {
-        let said = |message: String| format!("{loc}: {result} = {op}: {message}");
+    for Equation { op, args, results, loc } in &graph.equations {
+        let said = |message: String| format!("{loc}: {results:?} = {op}: {message}");
         args.iter().try_for_each(|&a| used(&defined, a)).map_err(said)?;
         let types: Vec<&Type> = args.iter().map(|&a| graph.ty(a)).collect();
-        let ty = infer(op, &types).map_err(|diag| said(diag.to_string()))?;
-        define(&mut defined, *result).map_err(said)?;
-        if *graph.ty(*result) != ty {
-            return Err(said(format!("is {ty}, declared as {}", graph.ty(*result))));
+        let gives = infer(op, &types).map_err(|diag| said(diag.to_string()))?;
+        results.iter().try_for_each(|&r| define(&mut defined, r)).map_err(said)?;
+        let declared: Vec<Type> = results.iter().map(|&r| graph.ty(r).clone()).collect();
+        if declared != gives {
+            return Err(said(format!("gives {gives:?}, declared as {declared:?}")));
+        }
+        if let Op::Call(call) = op {
+            call.graphs().into_iter().try_for_each(verify).map_err(said)?;
         }
     }
     graph.results.iter().try_for_each(|&r| used(&defined, r))

@@ -108,7 +108,8 @@ impl Prepared {
         unsafe { self.compiled.on(&self.client).run(&self.client, &launch) }
     }
 
-    /// Runs the kernel on memory: the inputs in the order of the operands, and the outputs, none of which is an alias.
+    /// Runs the kernel on memory: the inputs and prefetches in the order of the operands, and the outputs. An input that an
+    /// output aliases is not among the inputs: that output holds its contents.
     ///
     /// # Errors
     /// On the interpreter any fault; device errors.
@@ -119,15 +120,19 @@ impl Prepared {
         let kernel = self.compiled.traced();
         let (mut inputs, mut results) = (inputs.iter().copied(), outputs.iter());
         let mut buffers: ByOperand<Option<&Buffer>> = smallvec![None; kernel.operands.len()];
+        for i in device::outputs(kernel) {
+            buffers[i] = results.next();
+            if let OperandKind::Output { alias: Some(from), .. } = &kernel.operands[i].kind {
+                buffers[from.index()] = buffers[i];
+            }
+        }
         for ((operand, shape), buffer) in kernel.operands.iter().zip(&self.geometry.shapes).zip(&mut buffers) {
-            *buffer = match operand.kind {
-                OperandKind::Input | OperandKind::Prefetch => inputs.next(),
-                OperandKind::Output { alias: None, .. } => results.next(),
+            match operand.kind {
+                OperandKind::Input | OperandKind::Prefetch if buffer.is_none() => *buffer = inputs.next(),
+                OperandKind::Input | OperandKind::Prefetch | OperandKind::Output { .. } => {}
                 OperandKind::Scratch => continue,
-                OperandKind::Output { .. } | OperandKind::Param => {
-                    panic!("`{}` is neither read nor written", operand.name)
-                }
-            };
+                OperandKind::Param => panic!("`{}` is a parameter", operand.name),
+            }
             let bytes = shape.iter().product::<usize>() * operand.dtype.bytes();
             assert!(
                 buffer.is_some_and(|buffer| buffer.len() == bytes),
@@ -138,7 +143,7 @@ impl Prepared {
         if self.geometry.is_empty() {
             drop(buffers);
             for (i, output) in device::outputs(kernel).zip(outputs) {
-                if let OperandKind::Output { empty, .. } = &kernel.operands[i].kind {
+                if let OperandKind::Output { empty, alias: None } = &kernel.operands[i].kind {
                     output.write(&empty_bytes(*empty, self.geometry.shapes[i].iter().product()))?;
                 }
             }

@@ -1,13 +1,11 @@
 //! Gradients of functions of trees.
 use super::compiled::{client_of, traced};
 use super::function::{Function, Given};
-use super::program::Program;
-use super::trace::{append, inside, is_traced, type_of};
+use super::trace::{apply_all, type_of};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::tree::{self, Tree};
 use pallas_graph::transform::vjp;
-use pallas_graph::{Graph, Var};
 use pallas_ir::{At, Diag, Literal, Loc};
 
 /// The first of several trees.
@@ -80,22 +78,13 @@ where
             return Err(of(message, "return one floating-point number, such as a sum or a mean"));
         }
         let flags: Vec<bool> = (0..function.graph.params.len()).map(|i| i < wrt).collect();
-        let backward = vjp(&function.graph, &flags);
+        let backward = vjp(&function.graph, &flags).map_err(|refused| Error::operation(refused.at, refused.diag))?;
         let all: Vec<&Array> = args.iter().chain(&function.captured).collect();
         let one = Literal::new(result.dtype, 1.0);
-        let with_one = |graph: &mut Graph, vars: &[Var]| {
+        let mut outs = apply_all(&all, at, &client, |graph, vars| {
             let one = graph.literal(one);
-            graph.inline(&backward, &[vars, &[one]].concat())
-        };
-        let mut outs = if all.iter().any(|x| is_traced(x)) {
-            let vars = all.iter().map(|x| inside(x)).collect::<Result<Vec<Var>>>()?;
-            append(at, |graph| Ok(with_one(graph, &vars))).map_err(|diag| Error::operation(at, diag))?
-        } else {
-            let mut graph = Graph::default();
-            let vars: Vec<Var> = all.iter().map(|x| graph.param(type_of(x))).collect();
-            graph.results = with_one(&mut graph, &vars);
-            Program::new(&graph, &client)?.run(&all)?
-        };
+            Ok(graph.inline(&backward, &[vars, &[one]].concat()))
+        })?;
         let value = outs.remove(0);
         Ok((value, tree::rebuild(tuple.first(), outs)?))
     })

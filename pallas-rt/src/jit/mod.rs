@@ -8,10 +8,12 @@
 //! - `function`: functions of up to eight trees;
 //! - `compiled`: `jit`, its cache and counters;
 //! - `gradient`: reverse mode;
+//! - `control`: loops and branches;
 //! - `program`: a plan with its memory, ready to run.
 //!
 //! Only `trace` reads a thread-local.
 mod compiled;
+mod control;
 mod function;
 mod gradient;
 mod program;
@@ -20,6 +22,7 @@ mod tests;
 mod trace;
 
 pub use compiled::jit;
+pub use control::{Scan, cond, fori_loop, scan, switch, while_loop};
 pub use function::{Function, Outcome};
 pub use gradient::{First, grad, value_and_grad};
 pub(crate) use trace::{apply, is_traced};

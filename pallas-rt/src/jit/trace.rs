@@ -140,37 +140,42 @@ impl<F: FnOnce(&mut Graph, &[Var]) -> Result<Var, Diag>> Equations for F {}
 /// the first one. A mistake makes an array that holds it; so does an operand that holds one.
 pub(crate) fn apply(args: &[&Array], at: Loc, equations: impl Equations) -> Array {
     let client = || args.first().map_or_else(Client::from_env, |x| Ok(x.client().clone()));
-    try_apply(args, at, client, equations).unwrap_or_else(|error| mistake(error, args))
+    let one = |graph: &mut Graph, vars: &[Var]| Ok(vec![equations(graph, vars)?]);
+    match client().and_then(|client| apply_all(args, at, &client, one)) {
+        Ok(mut made) => made.remove(0),
+        Err(error) => mistake(error, args),
+    }
 }
 
-fn try_apply(
+/// As [`apply`], with several results.
+///
+/// # Errors
+/// A mistake; the error that an operand holds.
+pub(super) fn apply_all(
     args: &[&Array],
     at: Loc,
-    client: impl FnOnce() -> Result<Client>,
-    equations: impl Equations,
-) -> Result<Array> {
+    client: &Client,
+    equations: impl FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag>,
+) -> Result<Vec<Array>> {
     args.iter().try_for_each(|x| x.check().map(drop))?;
-    let client = client()?;
-    args.iter().try_for_each(|x| x.check_client(&client, || "an operand".into()))?;
+    args.iter().try_for_each(|x| x.check_client(client, || "an operand".into()))?;
     let refused = |diag| Error::operation(at, diag);
     if args.iter().any(|x| is_traced(x)) {
         let vars = args.iter().map(|x| inside(x)).collect::<Result<Vec<Var>>>()?;
-        let mut made = append(at, |graph| Ok(vec![equations(graph, &vars)?])).map_err(refused)?;
-        return Ok(made.remove(0));
+        return append(at, |graph| equations(graph, &vars)).map_err(refused);
     }
     let mut graph = Graph::default();
     let params: Vec<Var> = args.iter().map(|x| graph.param(type_of(x))).collect();
-    let result = equations(&mut graph, &params).map_err(refused)?;
-    graph.results.push(result);
+    graph.results = equations(&mut graph, &params).map_err(refused)?;
     let key = (client.clone(), graph);
     let program = match SINGLES.get(&key) {
         Some(program) => program,
         None => {
-            let program = Arc::new(Program::new(&key.1, &client)?);
+            let program = Arc::new(Program::new(&key.1, client)?);
             SINGLES.insert(key, program)
         }
     };
-    Ok(program.run(args)?.remove(0))
+    program.run(args)
 }
 
 /// An array that holds a mistake, with the type of the first operand.

@@ -41,7 +41,7 @@ pub(super) fn blocks(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes:
 /// Columns in a few equal parts; rows so that every program has about as much to do; 1 along all other axes.
 fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize], sizes: &Sizes) -> Vec<usize> {
     let e = &graph.equations[product];
-    let (shape, cuts) = (&graph.ty(e.result).shape, &cluster.cuts[&e.result]);
+    let (shape, cuts) = (&graph.ty(e.result()).shape, &cluster.cuts[&e.result()]);
     let Op::Structural(StructuralOp::Dot(dot)) = &e.op else { unreachable!("a product is a dot") };
     let summed: usize = dot.contract.iter().map(|p| graph.ty(e.args[0]).shape[p.0]).product();
     let at = |from_end: usize| shape.len().checked_sub(from_end).map(|axis| cuts[axis]);

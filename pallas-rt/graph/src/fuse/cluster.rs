@@ -40,8 +40,13 @@ pub(super) fn is_free(graph: &Graph, definitions: &[Option<usize>], e: &Equation
         Op::Structural(StructuralOp::Broadcast(_)) => {
             definitions[e.args[0].index()].is_some_and(|i| matches!(graph.equations[i].op, Op::Literal(_)))
         }
-        Op::StopGradient | Op::Scalar(_) | Op::Structural(_) => false,
+        Op::StopGradient | Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) | Op::Call(_) => false,
     }
+}
+
+/// Returns true for an operation that shares its step with no other: its operands and results are in memory.
+pub(super) fn is_alone(op: &Op) -> bool {
+    matches!(op, Op::Dynamic(_) | Op::Call(_))
 }
 
 /// Returns true if the result can have the operand's memory. What is made wherever it is used has none.
@@ -60,13 +65,14 @@ pub(super) fn clusters(graph: &Graph) -> Clusters {
         graph,
         definitions: graph.definitions(),
         uses: graph.uses(),
-        is_result: vec![false; graph.types.len()],
+        is_stored: vec![false; graph.types.len()],
         found: Clusters { all: vec![], owner: vec![None; graph.equations.len()] },
     };
-    graph.results.iter().for_each(|r| grow.is_result[r.index()] = true);
+    let read_from_memory = graph.equations.iter().filter(|e| is_alone(&e.op)).flat_map(|e| &e.args);
+    graph.results.iter().chain(read_from_memory).for_each(|v| grow.is_stored[v.index()] = true);
     for root in (0..graph.equations.len()).rev() {
         let e = &graph.equations[root];
-        let is_stored = grow.is_result[e.result.index()];
+        let is_stored = grow.is_stored[e.result().index()];
         let is_free = is_free(graph, &grow.definitions, e);
         if grow.found.owner[root].is_none() && !is_alias(graph, &grow.definitions, e) && (is_stored || !is_free) {
             let cluster = grow.from(root);
@@ -82,8 +88,8 @@ struct Grow<'g> {
     graph: &'g Graph,
     definitions: Vec<Option<usize>>,
     uses: Vec<Vec<usize>>,
-    /// By variable.
-    is_result: Vec<bool>,
+    /// By variable: true for results and for operands that an operation alone reads from memory.
+    is_stored: Vec<bool>,
     found: Clusters,
 }
 
@@ -99,7 +105,7 @@ impl Grow<'_> {
     /// Each axis is divided among programs but the last one, if rows are folded or if it is the columns of a product.
     fn root(&self, i: usize) -> Root {
         let graph = self.graph;
-        let shape = &graph.ty(graph.equations[i].result).shape;
+        let shape = &graph.ty(graph.equations[i].result()).shape;
         // What lies behind it, up to operations of another kind.
         let (mut stack, mut seen, mut has_dot, mut has_rows) = (vec![i], BTreeSet::new(), false, false);
         while let Some(j) = stack.pop() {
@@ -108,7 +114,7 @@ impl Grow<'_> {
             }
             let e = &graph.equations[j];
             match &e.op {
-                op if is_dot(op) => has_dot |= graph.ty(e.result).shape == *shape,
+                op if is_dot(op) => has_dot |= graph.ty(e.result()).shape == *shape,
                 Op::Structural(StructuralOp::Reduce(Reduce { axes, .. })) => {
                     let rank = graph.ty(e.args[0]).shape.len();
                     has_rows |= axes.contains(&(rank.wrapping_sub(1)));
@@ -123,6 +129,7 @@ impl Grow<'_> {
                     | StructuralOp::Slice(_)
                     | StructuralOp::TakeAlong(_),
                 ) => has_rows = true,
+                Op::Dynamic(_) | Op::Call(_) => {}
                 Op::Literal(_) | Op::StopGradient | Op::Scalar(_) | Op::Structural(_) => {
                     stack.extend(e.args.iter().filter_map(|a| self.definitions[a.index()]));
                 }
@@ -143,12 +150,21 @@ impl Grow<'_> {
     /// The cluster of an equation.
     fn from(&self, root: usize) -> Cluster {
         let graph = self.graph;
+        if is_alone(&graph.equations[root].op) {
+            return Cluster {
+                members: BTreeSet::from([root]),
+                outs: graph.equations[root].results.iter().copied().collect(),
+                cuts: BTreeMap::new(),
+                extents: vec![],
+                product: None,
+            };
+        }
         let mut own = self.root(root);
         if cut::operands(graph, &graph.equations[root], &own.cuts).is_none() {
             // What moves elements along an axis has it whole; at worst there is one program.
             own = self.narrowed(root, own);
         }
-        let result = graph.equations[root].result;
+        let result = graph.equations[root].result();
         let mut cluster = Cluster {
             members: BTreeSet::new(),
             outs: BTreeSet::from([result]),
@@ -166,8 +182,8 @@ impl Grow<'_> {
                 continue;
             }
             let e = &graph.equations[i];
-            let cuts = wanted[&e.result].first().expect("someone asks for it").clone();
-            let joins = i == root || wanted[&e.result].len() == 1 && self.joins(&cluster, i, &cuts, &in_front);
+            let cuts = wanted[&e.result()].first().expect("someone asks for it").clone();
+            let joins = i == root || wanted[&e.result()].len() == 1 && self.joins(&cluster, i, &cuts, &in_front);
             let Some(operands) = joins.then(|| cut::operands(graph, e, &cuts)).flatten() else {
                 assert!(i != root, "{} is computed in some way", e.op);
                 continue;
@@ -175,18 +191,21 @@ impl Grow<'_> {
             if is_dot(&e.op) {
                 cluster.product = Some(i);
             }
-            if is_dot(&e.op) || in_front.contains(&e.result) {
+            if is_dot(&e.op) || in_front.contains(&e.result()) {
                 in_front.extend(&e.args);
             }
             if self.is_stored(&cluster, i) {
-                cluster.outs.insert(e.result);
+                cluster.outs.insert(e.result());
             }
             cluster.members.insert(i);
-            cluster.cuts.insert(e.result, cuts);
+            cluster.cuts.insert(e.result(), cuts);
             for (&arg, cuts) in e.args.iter().zip(operands) {
                 wanted.entry(arg).or_default().insert(cuts);
-                let definition = self.definitions[arg.index()];
-                next.extend(definition.filter(|&d| !is_free(graph, &self.definitions, &graph.equations[d])));
+                let may_join = |&d: &usize| {
+                    let e = &graph.equations[d];
+                    !is_alone(&e.op) && !is_free(graph, &self.definitions, e)
+                };
+                next.extend(self.definitions[arg.index()].filter(may_join));
             }
         }
         cluster
@@ -195,7 +214,7 @@ impl Grow<'_> {
     /// The root with as many of its axes divided as its operation allows.
     fn narrowed(&self, root: usize, own: Root) -> Root {
         let e = &self.graph.equations[root];
-        let shape = &self.graph.ty(e.result).shape;
+        let shape = &self.graph.ty(e.result()).shape;
         let mut cuts = vec![Full; own.cuts.len()];
         let mut extents = vec![];
         for axis in 0..cuts.len() {
@@ -212,8 +231,8 @@ impl Grow<'_> {
 
     /// Returns true if others than the cluster read an equation's result.
     fn is_stored(&self, cluster: &Cluster, i: usize) -> bool {
-        let result = self.graph.equations[i].result;
-        self.is_result[result.index()] || self.uses[result.index()].iter().any(|user| !cluster.members.contains(user))
+        let result = self.graph.equations[i].result();
+        self.is_stored[result.index()] || self.uses[result.index()].iter().any(|user| !cluster.members.contains(user))
     }
 
     /// Returns true if an equation that the cluster asks for under these cuts becomes a member.
@@ -233,7 +252,7 @@ impl Grow<'_> {
             return false;
         }
         // What follows another product belongs to that one.
-        if in_front.contains(&e.result) && !is_cheap && self.root(i).has_dot {
+        if in_front.contains(&e.result()) && !is_cheap && self.root(i).has_dot {
             return false;
         }
         !self.closes_circle(cluster, i)
@@ -243,7 +262,7 @@ impl Grow<'_> {
     fn closes_circle(&self, cluster: &Cluster, i: usize) -> bool {
         let outside =
             |v: Var| self.uses[v.index()].iter().copied().filter(|&user| user != i && !cluster.members.contains(&user));
-        let from_it: Vec<usize> = outside(self.graph.equations[i].result).collect();
+        let from_it: Vec<usize> = outside(self.graph.equations[i].result()).collect();
         let to_it: Vec<usize> = cluster.outs.iter().flat_map(|&v| outside(v)).collect();
         self.leads(from_it, |j| cluster.members.contains(&j)) || self.leads(to_it, |j| j == i)
     }
@@ -259,7 +278,8 @@ impl Grow<'_> {
             if !seen.insert(i) {
                 continue;
             }
-            let onward = |i: usize| self.uses[self.graph.equations[i].result.index()].iter().copied();
+            let results = |i: usize| self.graph.equations[i].results.iter();
+            let onward = |i: usize| results(i).flat_map(|r| self.uses[r.index()].iter().copied());
             match self.found.owner[i] {
                 Some(owner) => stack.extend(self.found.all[owner].members.iter().flat_map(|&i| onward(i))),
                 None => stack.extend(onward(i)),

@@ -19,7 +19,7 @@ use Cut::Full;
 /// from blocks of the operands.
 pub(super) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
     let shape = |i: usize| &graph.ty(e.args[i]).shape[..];
-    let result = &graph.ty(e.result).shape[..];
+    let result = &graph.ty(e.result()).shape[..];
     let same = || vec![cuts.to_vec(); e.args.len()];
     // Axes along which elements move or meet are whole.
     let if_full = |axes: &[usize]| axes.iter().all(|&axis| cuts[axis] == Full).then(same);
@@ -27,6 +27,7 @@ pub(super) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<
         Op::Literal(_) => return Some(vec![]),
         Op::StopGradient | Op::Scalar(_) => return Some(same()),
         Op::Structural(op) => op,
+        Op::Dynamic(_) | Op::Call(_) => return None,
     };
     match op {
         StructuralOp::Cast(_) | StructuralOp::Bitcast(_) | StructuralOp::Powi(_) => Some(same()),

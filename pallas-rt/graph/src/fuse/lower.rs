@@ -2,25 +2,15 @@
 use super::blocks::{Sizes, blocks};
 use super::cluster::{Cluster, is_free};
 use super::cut::{self, Cut, Cut::Full, Cut::Grid};
+use super::plan::{Lowered, Work};
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Iota, Reshape, Slice};
 use pallas_ir::{
-    Axis, BlockDim, Builder, DType, Dim, Kernel, Literal, Loc, Op as TileOp, Operand, OperandId, OperandKind, ScalarOp,
+    Axis, BlockDim, Builder, DType, Dim, Literal, Loc, Op as TileOp, Operand, OperandId, OperandKind, ScalarOp,
     Semantics, StructuralOp, Type, Value, View,
 };
 use std::collections::BTreeMap;
-
-/// A kernel and the values it reads and writes.
-#[derive(Debug)]
-pub(super) struct Lowered {
-    pub kernel: Kernel,
-    /// Extents of the kernel's dimensions.
-    pub sizes: Vec<i64>,
-    /// In the order of the operands; a value is read once for each of its cuts.
-    pub inputs: Vec<Var>,
-    pub outputs: Vec<Var>,
-}
 
 /// The kernel of a cluster, with blocks for this device. Extents of axes that programs share are dimensions of the kernel,
 /// so a kernel serves arrays of any length along them.
@@ -55,16 +45,17 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     }
     for (e, cuts) in equations.iter().zip(&operands) {
         let args: Vec<Value> = e.args.iter().zip(cuts).map(|(&arg, cuts)| to.value(arg, cuts)).collect();
-        let own = to.own_cuts(e.result);
+        let own = to.own_cuts(e.result());
         let value = to.equation(e, &args, &own);
-        to.made.insert((e.result, own), value);
-        if let Some(at) = outputs.iter().position(|&v| v == e.result) {
-            to.store(OperandId((to.inputs.len() + at) as u32), e.result, value, e.loc);
+        to.made.insert((e.result(), own), value);
+        if let Some(at) = outputs.iter().position(|&v| v == e.result()) {
+            to.store(OperandId((to.inputs.len() + at) as u32), e.result(), value, e.loc);
         }
     }
+    // A value is read once for each of its cuts.
     let inputs = to.inputs.iter().map(|(v, _)| *v).collect();
-    let sizes = extents.iter().map(|&n| n as i64).collect();
-    Lowered { kernel: to.b.finish(), sizes, inputs, outputs }
+    let work = Work::Kernel { kernel: Box::new(to.b.finish()), sizes: extents.iter().map(|&n| n as i64).collect() };
+    Lowered { work, inputs, in_place: vec![None; outputs.len()], outputs }
 }
 
 /// The number of elements if all members work element by element on one shape, and none on positions: then all arrays can
@@ -73,14 +64,14 @@ fn flat(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster) -> Opti
     let is_pointwise = |e: &Equation| match &e.op {
         Op::Literal(_) | Op::StopGradient | Op::Scalar(_) => true,
         Op::Structural(StructuralOp::Cast(_) | StructuralOp::Powi(_) | StructuralOp::Bitcast(_)) => true,
-        Op::Structural(_) => false,
+        Op::Structural(_) | Op::Dynamic(_) | Op::Call(_) => false,
     };
     let is_positions = |v: &Var| {
         let definition = definitions[v.index()].map(|i| &graph.equations[i].op);
         matches!(definition, Some(Op::Structural(StructuralOp::Iota(_))))
     };
     let members = || cluster.members.iter().map(|&i| &graph.equations[i]);
-    let shapes = members().flat_map(|e| e.args.iter().chain([&e.result])).map(|&v| &graph.ty(v).shape);
+    let shapes = members().flat_map(|e| e.args.iter().chain(&e.results)).map(|&v| &graph.ty(v).shape);
     let mut shapes = shapes.filter(|shape| !shape.is_empty());
     let first = shapes.next()?;
     let is_flat = first.len() > 1
@@ -121,7 +112,7 @@ impl Lower<'_> {
             let cuts = |&v: &Var| if self.graph.ty(v).is_scalar() { vec![] } else { vec![Grid(0)] };
             return e.args.iter().map(cuts).collect();
         }
-        cut::operands(self.graph, e, &self.cluster.cuts[&e.result]).expect("a member has cuts")
+        cut::operands(self.graph, e, &self.cluster.cuts[&e.result()]).expect("a member has cuts")
     }
 
     fn block(&self, v: Var, cuts: &[Cut]) -> Vec<usize> {
@@ -199,7 +190,7 @@ impl Lower<'_> {
 
     /// An equation on blocks. Shapes among its attributes become those of blocks.
     fn equation(&mut self, e: &Equation, args: &[Value], cuts: &[Cut]) -> Value {
-        let block = dims(&self.block(e.result, cuts));
+        let block = dims(&self.block(e.result(), cuts));
         match &e.op {
             Op::Literal(x) => self.emit(TileOp::Const(*x), &[], e.loc),
             Op::StopGradient => args[0],
@@ -221,7 +212,7 @@ impl Lower<'_> {
                 let id = self.emit(TileOp::ProgramId(k as usize), &[], e.loc);
                 let size = self.b.int(self.blocks[k as usize] as i64, e.loc);
                 let first = self.b.scalar(ScalarOp::Mul, &[id, size], e.loc);
-                let dtype = self.graph.ty(e.result).dtype;
+                let dtype = self.graph.ty(e.result()).dtype;
                 let first = if dtype == DType::I32 {
                     first
                 } else {
@@ -230,6 +221,7 @@ impl Lower<'_> {
                 self.b.scalar(ScalarOp::Add, &[own, first], e.loc)
             }
             Op::Structural(op) => self.structural(op.clone(), args, e.loc),
+            Op::Dynamic(_) | Op::Call(_) => unreachable!("{} shares no kernel", e.op),
         }
     }
 

@@ -10,13 +10,17 @@
 //! same operations on blocks ([`lower`]).
 //!
 //! Literals, arrays with the same number everywhere, and `iota` belong to no cluster: they are made wherever they are used.
+//! Loops, branches and windows at positions known when they run are steps of their own ([`Work`]): `control` plans the
+//! graphs that they call, and `windows` has kernels for the latter.
 //! A cluster holds at most one `dot`, so that its blocks suit that one.
 mod blocks;
 mod cluster;
+mod control;
 mod cut;
 mod lower;
 mod plan;
+mod windows;
 
 pub use blocks::Sizes;
 pub use cut::Cut;
-pub use plan::{Place, Plan, Step, plan};
+pub use plan::{Place, Plan, Step, Work, plan};

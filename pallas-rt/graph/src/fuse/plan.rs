@@ -1,10 +1,11 @@
-//! The order of clusters, and where values are stored.
+//! The order of steps, and where values are stored.
 use super::blocks::Sizes;
 use super::cluster::{Clusters, clusters, is_alias};
-use super::lower::{Lowered, lower};
-use crate::graph::{Graph, Var};
+use super::lower::lower;
+use super::{control, windows};
+use crate::graph::{Graph, Op, Var};
 use pallas_ir::{Kernel, Type};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Memory that a value is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,23 +18,69 @@ pub enum Place {
     Temporary(usize),
 }
 
-/// One launch.
+/// Work of one step.
+#[derive(Debug)]
+pub enum Work {
+    /// A launch of a kernel; extents of its dimensions.
+    Kernel {
+        /// The kernel.
+        kernel: Box<Kernel>,
+        /// Extents of its dimensions.
+        sizes: Vec<i64>,
+    },
+    /// A loop. The parameters of the body are a counter of rank 0 and i32, which starts at 0, the inputs, and the
+    /// outputs; its results are the next counter and the next outputs.
+    For {
+        /// One step.
+        body: Box<Plan>,
+        /// Steps.
+        length: usize,
+    },
+    /// A loop while a condition holds. The parameters of the condition are the first inputs and the outputs, those of the
+    /// body the other inputs and the outputs.
+    While {
+        /// Gives a bool of rank 0.
+        condition: Box<Plan>,
+        /// Inputs of the condition.
+        captured: usize,
+        /// One step.
+        body: Box<Plan>,
+    },
+    /// One of several; the first input is its number, an i32 of rank 0. The parameters are the other inputs.
+    Case {
+        /// The branches.
+        branches: Vec<Plan>,
+    },
+}
+
+/// A step with the values that it reads and writes.
+#[derive(Debug)]
+pub(super) struct Lowered {
+    pub work: Work,
+    /// In the order of the operands.
+    pub inputs: Vec<Var>,
+    pub outputs: Vec<Var>,
+    /// By output, the value that its memory holds before the step.
+    pub in_place: Vec<Option<Var>>,
+}
+
+/// One step of a plan.
 #[derive(Debug)]
 pub struct Step {
-    /// The kernel.
-    pub kernel: Kernel,
-    /// Extents of its dimensions.
-    pub sizes: Vec<i64>,
+    /// What it does.
+    pub work: Work,
+    /// Copies before that, each from a place to that of an output.
+    pub copies: Vec<(Place, Place)>,
     /// The memory of its inputs, in the order of the operands.
     pub inputs: Vec<Place>,
     /// The memory of its outputs.
     pub outputs: Vec<Place>,
 }
 
-/// The launches and the memory that compute a graph.
+/// The steps and the memory that compute a graph.
 #[derive(Debug)]
 pub struct Plan {
-    /// The launches, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
     /// Bytes of each [`Place::Fresh`].
     pub fresh: Vec<usize>,
@@ -43,14 +90,24 @@ pub struct Plan {
     pub results: Vec<(Place, Type)>,
 }
 
-/// Plans a graph for a device.
-pub fn plan(graph: &Graph, sizes: &Sizes) -> Plan {
+/// Plans a graph for a device. Memory of the parameters for which `is_donated` is true may be written.
+pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
     let definitions = graph.definitions();
     let found = clusters(graph);
     let planner = Planner { graph, definitions: &definitions, found: &found };
-    let order = planner.order();
-    let lowered: Vec<Lowered> = order.iter().map(|&c| lower(graph, &definitions, &found.all[c], sizes)).collect();
-    planner.places(lowered)
+    let step = |cluster: usize| {
+        let cluster = &found.all[cluster];
+        let first = cluster.members.first().map(|&i| &graph.equations[i]).expect("a cluster has members");
+        match &first.op {
+            Op::Dynamic(op) => windows::lower(graph, first, op, sizes),
+            Op::Call(call) => control::lower(first, call, sizes),
+            Op::Literal(_) | Op::StopGradient | Op::Scalar(_) | Op::Structural(_) => {
+                lower(graph, &definitions, cluster, sizes)
+            }
+        }
+    };
+    let lowered: Vec<Lowered> = planner.order().into_iter().map(step).collect();
+    planner.places(lowered, is_donated)
 }
 
 struct Planner<'g> {
@@ -116,43 +173,68 @@ impl Planner<'_> {
         order
     }
 
-    fn places(&self, lowered: Vec<Lowered>) -> Plan {
+    fn places(&self, lowered: Vec<Lowered>, is_donated: &[bool]) -> Plan {
         let graph = self.graph;
         let mut plan = Plan { steps: vec![], fresh: vec![], temporary: vec![], results: vec![] };
         let params = graph.params.iter().enumerate();
         let mut place: BTreeMap<Var, Place> = params.map(|(i, &p)| (p, Place::Param(i))).collect();
-        for &result in &graph.results {
-            let stored = self.stored_as(result);
-            place.entry(stored).or_insert_with(|| {
-                plan.fresh.push(graph.ty(stored).bytes());
-                Place::Fresh(plan.fresh.len() - 1)
-            });
-        }
+        let outlives: BTreeSet<Var> = graph.results.iter().map(|&r| self.stored_as(r)).collect();
         let mut last_use: BTreeMap<Var, usize> = BTreeMap::new();
         for (at, step) in lowered.iter().enumerate() {
-            last_use.extend(step.inputs.iter().map(|&v| (self.stored_as(v), at)));
+            let read = step.inputs.iter().chain(step.in_place.iter().flatten());
+            last_use.extend(read.map(|&v| (self.stored_as(v), at)));
+        }
+        // The value that takes over a value's memory.
+        let mut heirs: BTreeMap<Var, Var> = BTreeMap::new();
+        for (at, step) in lowered.iter().enumerate() {
+            for (&v, before) in step.outputs.iter().zip(&step.in_place) {
+                let Some(before) = before.map(|x| self.stored_as(x)) else { continue };
+                let is_own = match place.get(&before) {
+                    Some(Place::Param(i)) => is_donated.get(*i) == Some(&true),
+                    Some(_) | None => true,
+                };
+                let is_read = step.inputs.iter().any(|&x| self.stored_as(x) == before);
+                if is_own && !is_read && last_use[&before] == at && !outlives.contains(&before) {
+                    heirs.entry(before).or_insert(v);
+                }
+            }
         }
         // Temporary memory that no value is in, by its size.
         let mut free: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (at, step) in lowered.into_iter().enumerate() {
-            for &v in &step.outputs {
-                place.entry(v).or_insert_with(|| {
-                    let bytes = graph.ty(v).bytes();
+            let mut copies = vec![];
+            for (&v, before) in step.outputs.iter().zip(&step.in_place) {
+                let before = before.map(|x| self.stored_as(x));
+                if let Some(x) = before
+                    && heirs.get(&x) == Some(&v)
+                {
+                    place.insert(v, place[&x]);
+                    continue;
+                }
+                let bytes = graph.ty(v).bytes();
+                let last = std::iter::successors(Some(v), |v| heirs.get(v).copied()).last().unwrap_or(v);
+                let own = if outlives.contains(&last) {
+                    plan.fresh.push(bytes);
+                    Place::Fresh(plan.fresh.len() - 1)
+                } else {
                     let slot = free.get_mut(&bytes).and_then(Vec::pop).unwrap_or_else(|| {
                         plan.temporary.push(bytes);
                         plan.temporary.len() - 1
                     });
                     Place::Temporary(slot)
-                });
+                };
+                place.insert(v, own);
+                copies.extend(before.map(|x| (place[&x], own)));
             }
             let [inputs, outputs] =
                 [&step.inputs, &step.outputs].map(|vars| vars.iter().map(|&v| place[&self.stored_as(v)]).collect());
-            plan.steps.push(Step { kernel: step.kernel, sizes: step.sizes, inputs, outputs });
-            let mut freed: Vec<Var> = step.inputs.iter().map(|&v| self.stored_as(v)).chain(step.outputs).collect();
-            freed.sort();
-            freed.dedup();
-            for v in freed.into_iter().filter(|v| last_use.get(v).is_none_or(|&last| last <= at)) {
-                if let Place::Temporary(slot) = place[&v] {
+            plan.steps.push(Step { work: step.work, copies, inputs, outputs });
+            let before = step.in_place.into_iter().flatten();
+            let seen: BTreeSet<Var> =
+                step.inputs.into_iter().chain(before).map(|v| self.stored_as(v)).chain(step.outputs).collect();
+            for v in seen {
+                let is_over = last_use.get(&v).is_none_or(|&last| last <= at) && !heirs.contains_key(&v);
+                if let (true, Place::Temporary(slot)) = (is_over, place[&v]) {
                     free.entry(graph.ty(v).bytes()).or_default().push(slot);
                 }
             }

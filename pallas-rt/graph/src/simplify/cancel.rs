@@ -24,7 +24,7 @@ pub(super) fn cancel(graph: &Graph) -> Graph {
         let mut e = e.clone();
         e.args.iter_mut().for_each(|a| *a = same[a.index()]);
         match to.simpler(&e) {
-            Simple::Is(v) => same[e.result.index()] = v,
+            Simple::Is(v) => same[e.result().index()] = v,
             Simple::Made(op, args) => to.push(Equation { op, args, ..e }),
         }
     }
@@ -56,7 +56,7 @@ struct Simpler {
 
 impl Simpler {
     fn push(&mut self, e: Equation) {
-        self.made[e.result.index()] = Some(self.graph.equations.len());
+        e.results.iter().for_each(|r| self.made[r.index()] = Some(self.graph.equations.len()));
         self.graph.equations.push(e);
     }
 
@@ -150,7 +150,7 @@ impl Simpler {
 
     /// A reshape or a broadcast.
     fn reshape(&self, e: &Equation) -> Option<Simple> {
-        let (arg, shape) = (e.args[0], &self.graph.ty(e.result).shape);
+        let (arg, shape) = (e.args[0], &self.graph.ty(e.result()).shape);
         let is_in_order = !matches!(&e.op, Op::Structural(StructuralOp::Broadcast(op)) if !op.dims.is_sorted());
         if self.graph.ty(arg).shape == *shape && is_in_order {
             return Some(Simple::Is(arg));

@@ -8,15 +8,15 @@ use crate::graph::{Graph, Op, Var};
 use std::collections::HashMap;
 
 pub(super) fn common(graph: &Graph) -> Graph {
-    let mut first: HashMap<(Op, Vec<Var>), Var> = HashMap::new();
+    let mut first: HashMap<(Op, Vec<Var>), Vec<Var>> = HashMap::new();
     let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
     let mut equations = vec![];
     for e in &graph.equations {
         let mut e = e.clone();
         e.args.iter_mut().for_each(|a| *a = same[a.index()]);
-        let known = *first.entry((e.op.clone(), e.args.clone())).or_insert(e.result);
-        same[e.result.index()] = known;
-        if known == e.result {
+        let known = first.entry((e.op.clone(), e.args.clone())).or_insert_with(|| e.results.clone());
+        e.results.iter().zip(&*known).for_each(|(own, &known)| same[own.index()] = known);
+        if *known == e.results {
             equations.push(e);
         }
     }

@@ -11,7 +11,7 @@ pub(super) fn dead(graph: &Graph) -> Graph {
     graph.results.iter().for_each(|r| live[r.index()] = true);
     let mut kept = vec![];
     for e in graph.equations.iter().rev() {
-        if live[e.result.index()] {
+        if e.results.iter().any(|r| live[r.index()]) {
             e.args.iter().for_each(|a| live[a.index()] = true);
             kept.push(e.clone());
         }

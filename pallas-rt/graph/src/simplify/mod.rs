@@ -3,7 +3,7 @@ mod cancel;
 mod common;
 mod dead;
 
-use crate::graph::Graph;
+use crate::graph::{Graph, Op};
 
 /// A pass: from a graph to an equal one.
 pub type Pass = fn(&Graph) -> Graph;
@@ -12,7 +12,13 @@ pub type Pass = fn(&Graph) -> Graph;
 pub const PASSES: &[(&str, Pass)] =
     &[("dead", dead::dead), ("cancel", cancel::cancel), ("common", common::common), ("dead", dead::dead)];
 
-/// Runs every pass.
+/// Runs every pass, also on the graphs that a graph calls.
 pub fn simplify(graph: &Graph) -> Graph {
-    PASSES.iter().fold(graph.clone(), |graph, (_, pass)| pass(&graph))
+    let mut graph = graph.clone();
+    for e in &mut graph.equations {
+        if let Op::Call(call) = &e.op {
+            e.op = call.map(simplify).into();
+        }
+    }
+    PASSES.iter().fold(graph, |graph, (_, pass)| pass(&graph))
 }

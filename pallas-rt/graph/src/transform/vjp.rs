@@ -1,5 +1,8 @@
 //! Reverse mode.
+use super::active::active;
+use super::{Refused, control};
 use crate::build::dims;
+use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::emit::Id;
 use pallas_ir::structural::Arg;
@@ -18,18 +21,14 @@ use std::cell::RefCell;
 /// transpose; one that is not linear has a tangent, whose equations are followed backwards in turn. The method is that of
 /// Radul et al., "You Only Linearize Once" (2022), without partial evaluation of the whole graph.
 ///
+/// # Errors
+/// A loop whose number of steps is not known.
+///
 /// # Panics
 /// If `wrt` has not one entry for each parameter.
-pub fn vjp(graph: &Graph, wrt: &[bool]) -> Graph {
+pub fn vjp(graph: &Graph, wrt: &[bool]) -> Result<Graph, Refused> {
     assert_eq!(wrt.len(), graph.params.len(), "one entry for each parameter");
-    let mut active = vec![false; graph.types.len()];
-    for (&p, &on) in graph.params.iter().zip(wrt) {
-        active[p.index()] = on && graph.ty(p).dtype.is_float();
-    }
-    for e in &graph.equations {
-        let passes = e.op != Op::StopGradient && graph.ty(e.result).dtype.is_float();
-        active[e.result.index()] = passes && e.args.iter().any(|a| active[a.index()]);
-    }
+    let active = active(graph, wrt);
     let mut back = Back { to: RefCell::new(graph.clone()), cotangents: vec![None; graph.types.len()] };
     for &r in &graph.results {
         if graph.ty(r).dtype.is_float() {
@@ -37,14 +36,19 @@ pub fn vjp(graph: &Graph, wrt: &[bool]) -> Graph {
             back.add(r, cotangent);
         }
     }
-    for e in graph.equations.iter().rev() {
-        let Some(cotangent) = back.cotangents[e.result.index()] else { continue };
+    for (at, e) in graph.equations.iter().enumerate().rev() {
+        let cotangents: Vec<Option<Var>> = e.results.iter().map(|r| back.cotangents[r.index()]).collect();
         let on: Vec<bool> = e.args.iter().map(|a| active[a.index()]).collect();
-        if on.contains(&true) {
-            back.to.get_mut().at = e.loc;
-            let found = back.through(e, &on, cotangent);
-            e.args.iter().zip(found).for_each(|(&arg, found)| found.into_iter().for_each(|c| back.add(arg, c)));
+        if !on.contains(&true) || cotangents.iter().all(Option::is_none) {
+            continue;
         }
+        back.to.get_mut().at = e.loc;
+        let found = match (&e.op, cotangents[..].first().copied().flatten()) {
+            (Op::Call(call), _) => control::through(back.to.get_mut(), at, e, call, &on, &cotangents)?,
+            (_, Some(cotangent)) => back.through(e, &on, cotangent),
+            (_, None) => continue,
+        };
+        e.args.iter().zip(found).for_each(|(&arg, found)| found.into_iter().for_each(|c| back.add(arg, c)));
     }
     let Back { to, cotangents } = back;
     let mut to = to.into_inner();
@@ -54,7 +58,7 @@ pub fn vjp(graph: &Graph, wrt: &[bool]) -> Graph {
         let cotangent = cotangents[p.index()].filter(|_| active[p.index()]).unwrap_or_else(|| zeros(&mut to));
         to.results.push(cotangent);
     }
-    to
+    Ok(to)
 }
 
 /// A graph that is continued backwards.
@@ -85,7 +89,7 @@ impl Back {
                 let args: Vec<E<'_>> = e.args.iter().map(|&v| value(v)).collect();
                 let one = |i: usize| {
                     let tangents: Vec<_> = (0..args.len()).map(|k| (k == i).then(|| value(cotangent))).collect();
-                    on[i].then(|| op.jvp(&args, value(e.result), &tangents)).flatten().map(|x| Var(x.id.0))
+                    on[i].then(|| op.jvp(&args, value(e.result()), &tangents)).flatten().map(|x| Var(x.id.0))
                 };
                 (0..args.len()).map(one).collect()
             }
@@ -98,6 +102,24 @@ impl Back {
                 };
                 linear.into_iter().enumerate().map(others).collect()
             }
+            Op::Dynamic(op) => {
+                let to = self.to.get_mut();
+                let (arrays, positions) = e.args.split_at(op.arrays());
+                // What the window replaces has no cotangent.
+                let window = to.ty(arrays.last().copied().expect("it has an array")).clone();
+                let zeros = to.splat(Literal::new(window.dtype, 0.0), &window.shape);
+                let found = match op {
+                    Dynamic::Slice { .. } => vec![(Dynamic::Update, vec![zeros, cotangent])],
+                    Dynamic::Update => vec![
+                        (Dynamic::Update, vec![cotangent, zeros]),
+                        (Dynamic::Slice { size: window.shape }, vec![cotangent]),
+                    ],
+                };
+                let found = found.into_iter().zip(on);
+                let found = found.map(|((op, args), on)| on.then(|| to.fitting(op, &[&args, positions].concat())));
+                found.chain(positions.iter().map(|_| None)).collect()
+            }
+            Op::Call(_) => unreachable!("rules of operations write none"),
         }
     }
 
@@ -113,7 +135,7 @@ impl Back {
         let args = e.args.iter().zip(&types).zip(&shapes);
         let args: Vec<Arg<'_, 'g>> =
             args.map(|((&v, ty), shape)| Arg { value: value(v), shape, dtype: ty.dtype }).collect();
-        f(&args, value(e.result)).into_iter().map(|found| found.map(|x| Var(x.id.0))).collect()
+        f(&args, value(e.result())).into_iter().map(|found| found.map(|x| Var(x.id.0))).collect()
     }
 
     /// The cotangent of operand `i` of an operation that is not linear in it: writes the tangent for a placeholder, and
@@ -136,7 +158,7 @@ impl Back {
         let (mut linear, written) = (vec![], to.equations.split_off(first));
         for written in written {
             if written.args.iter().any(|a| on[a.index()]) {
-                on[written.result.index()] = true;
+                on[written.result().index()] = true;
                 linear.push(written);
             } else {
                 to.equations.push(written);
@@ -144,7 +166,7 @@ impl Back {
         }
         self.add(tangent, cotangent);
         for e in linear.iter().rev() {
-            let Some(cotangent) = self.cotangents[e.result.index()] else { continue };
+            let Some(cotangent) = self.cotangents[e.result().index()] else { continue };
             let flags: Vec<bool> = e.args.iter().map(|a| on[a.index()]).collect();
             let found = self.through(e, &flags, cotangent);
             e.args.iter().zip(found).for_each(|(&arg, found)| found.into_iter().for_each(|c| self.add(arg, c)));

@@ -1,4 +1,5 @@
-//! Functions of arrays against numbers that are known otherwise; `random` has laws of random graphs.
+//! Functions of arrays against numbers that are known otherwise; `control` has loops and branches, `random` has laws of random graphs.
+mod control;
 mod random;
 
 use crate::prelude::*;

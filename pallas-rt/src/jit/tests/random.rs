@@ -6,8 +6,9 @@
 #![allow(clippy::print_stdout, reason = "how many graphs ran")]
 use super::super::program::Program;
 use crate::prelude::*;
+use pallas_graph::call::{Call, Case, Scan};
 use pallas_graph::transform::vjp;
-use pallas_graph::{Graph, Op, Var, verify};
+use pallas_graph::{Dynamic, Graph, Op, Var, verify};
 use pallas_ir::scalar::Ty;
 use pallas_ir::structural::{Broadcast, Draw};
 use pallas_ir::{Literal, ScalarOp, StructuralOp, Type};
@@ -45,6 +46,8 @@ struct Pool {
     shape: Vec<usize>,
     /// Only operations that have a derivative almost everywhere.
     smooth: bool,
+    /// True for the body of a loop or a branch, which has none in turn.
+    is_body: bool,
 }
 
 /// Chooses operands for a structural operation.
@@ -87,10 +90,11 @@ impl Pool {
     fn new(seed: u64, float: DType, smooth: bool) -> Pool {
         let mut dice = Dice(seed);
         let shape = vec![1 + dice.below(7), 1 + dice.below(9)];
-        let mut pool = Pool { dice, graph: Graph::default(), made: vec![], float, shape: shape.clone(), smooth };
+        let mut pool =
+            Pool { dice, graph: Graph::default(), made: vec![], float, shape: shape.clone(), smooth, is_body: false };
         let [m, n] = [shape[0], shape[1]];
         let floats: [&[usize]; 6] = [&[m, n], &[m, n], &[n, m], &[n], &[1, n], &[]];
-        let integers: [&[usize]; 2] = [&[m, n], &[n]];
+        let integers: [&[usize]; 3] = [&[m, n], &[n], &[]];
         let types = floats.map(|shape| Type::new(float, shape)).into_iter();
         for ty in types.chain(integers.map(|shape| Type::new(DType::I32, shape))) {
             let v = pool.graph.param(ty);
@@ -108,6 +112,11 @@ impl Pool {
     }
 
     fn step(&mut self) {
+        match self.dice.below(24) {
+            0 | 1 => return self.window(),
+            2 if !self.is_body => return self.call(),
+            _ => {}
+        }
         if self.dice.below(2) == 0 {
             let op = self.dice.pick(ScalarOp::ALL);
             return self.scalar(op);
@@ -141,6 +150,85 @@ impl Pool {
         self.push(op.into(), &args);
     }
 
+    /// A window of a value, or a value with another one in a window, at positions that may be out of range.
+    fn window(&mut self) {
+        let Some(x) = self.any(&|ty| !ty.shape.is_empty()) else { return };
+        let Type { dtype, shape } = self.graph.ty(x.0).clone();
+        let mut args = vec![x];
+        let op = if self.dice.below(2) == 0 {
+            Dynamic::Slice { size: shape.iter().map(|&n| 1 + self.dice.below(n)).collect() }
+        } else {
+            let is_smaller = |size: &[usize]| size.len() == shape.len() && size.iter().zip(&shape).all(|(a, b)| a <= b);
+            let Some(window) = self.any(&|ty| ty.dtype == dtype && is_smaller(&ty.shape)) else { return };
+            args.push(window);
+            Dynamic::Update
+        };
+        for n in shape {
+            args.push(match self.any(&|ty| *ty == Type::scalar(DType::I32)) {
+                Some((v, exact)) if self.dice.below(2) == 0 => (v, exact),
+                _ => {
+                    let position = self.dice.below(n + 4) as f64 - 2.0;
+                    (self.graph.literal(Literal::new(DType::I32, position)), true)
+                }
+            });
+        }
+        self.push(op.into(), &args);
+    }
+
+    /// A scan or a branch, whose bodies are drawn likewise.
+    fn call(&mut self) {
+        let some: Vec<(Var, bool)> = (0..3).filter_map(|_| self.any(&|ty| ty.shape.len() < 3)).collect();
+        let of_type = |pool: &Pool, v: Var| pool.graph.ty(v).clone();
+        let (call, args) = if self.dice.below(3) == 0 {
+            let Some(index) = self.any(&|ty| *ty == Type::scalar(DType::I32)) else { return };
+            let takes: Vec<Type> = some.iter().map(|(v, _)| of_type(self, *v)).collect();
+            let gives = [takes[0].clone(), takes[1].clone()];
+            let branches = (0..1 + self.dice.below(3)).map(|_| self.body(&takes, &gives, 0)).collect();
+            (Call::Case(Case { branches }), [&[index], &some[..]].concat())
+        } else {
+            let Some(array) = self.any(&|ty| !ty.shape.is_empty()) else { return };
+            let carried = 1 + self.dice.below(2);
+            let mut takes: Vec<Type> = some.iter().map(|(v, _)| of_type(self, *v)).collect();
+            let ty = of_type(self, array.0);
+            takes.push(Type::new(ty.dtype, &ty.shape[1..]));
+            let captured = some.len() - carried;
+            let stacks = self.dice.below(3);
+            let body = self.body(&takes, &takes[captured..some.len()], stacks);
+            let (length, reverse) = (ty.shape[0], self.dice.below(2) == 0);
+            (Call::Scan(Scan { body, captured, carried, length, reverse }), [&some[..], &[array]].concat())
+        };
+        let exact = args.iter().all(|(_, exact)| *exact);
+        let vars: Vec<Var> = args.iter().map(|(v, _)| *v).collect();
+        let made = self.graph.push_all(Op::from(call), &vars).expect("it fits");
+        for v in made {
+            // Floats of a body are small; whether they are bit-equal is not known.
+            let is_float = self.graph.ty(v).dtype.is_float();
+            self.made.push((v, exact && !is_float));
+        }
+    }
+
+    /// A graph of a few operations that takes and gives these types, and gives some others.
+    fn body(&mut self, takes: &[Type], gives: &[Type], more: usize) -> Graph {
+        let dice = Dice(self.dice.below(usize::MAX) as u64);
+        let (float, shape, smooth) = (self.float, self.shape.clone(), self.smooth);
+        let mut pool = Pool { dice, graph: Graph::default(), made: vec![], float, shape, smooth, is_body: true };
+        for ty in takes {
+            let v = pool.graph.param(ty.clone());
+            // Floats that steps compute are not bit-equal.
+            pool.made.push((v, !ty.dtype.is_float()));
+        }
+        (0..8).for_each(|_| pool.step());
+        for ty in gives {
+            let (v, _) = pool.any(&|own| own == ty).expect("a parameter has the type");
+            pool.graph.results.push(v);
+        }
+        for _ in 0..more {
+            let (v, _) = pool.any(&|_| true).expect("there are parameters");
+            pool.graph.results.push(v);
+        }
+        pool.graph
+    }
+
     fn push(&mut self, op: Op, args: &[(Var, bool)]) {
         use ScalarOp::{Abs, Clamp, IsFinite, Maximum, Minimum, Neg, Select};
         let jumps = match &op {
@@ -149,7 +237,7 @@ impl Pool {
                 op,
                 StructuralOp::ArgReduce(_) | StructuralOp::Cast(_) | StructuralOp::Bitcast(_) | StructuralOp::Powi(_)
             ),
-            Op::Literal(_) | Op::StopGradient => false,
+            Op::Literal(_) | Op::StopGradient | Op::Dynamic(_) | Op::Call(_) => false,
         };
         let floats = args.iter().filter(|(v, _)| self.graph.ty(*v).dtype.is_float());
         let exact = floats.clone().all(|(_, exact)| *exact);
@@ -185,7 +273,7 @@ impl Pool {
                 op,
                 StructuralOp::Dot(_) | StructuralOp::Reduce(_) | StructuralOp::Cumulative(_) | StructuralOp::Powi(_)
             ),
-            Op::Literal(_) | Op::StopGradient => true,
+            Op::Literal(_) | Op::StopGradient | Op::Dynamic(_) | Op::Call(_) => true,
         };
         self.made.push((small, exact && moved));
     }
@@ -213,7 +301,7 @@ fn is_smooth_op(op: &Op) -> bool {
         Op::Structural(op) => {
             matches!(op, StructuralOp::Dot(_) | StructuralOp::Transpose(_) | StructuralOp::Reshape(_))
         }
-        Op::Literal(_) | Op::StopGradient => true,
+        Op::Literal(_) | Op::StopGradient | Op::Dynamic(_) | Op::Call(_) => true,
     }
 }
 
@@ -244,19 +332,65 @@ fn run(graph: &Graph, client: &Client, args: &[Array]) -> Result<Vec<Array>> {
     Program::new(graph, client)?.run(&args.iter().collect::<Vec<_>>())
 }
 
-/// Each equation by a program of its own.
+/// Each equation by a program of its own, loops and branches step by step.
 fn one_at_a_time(graph: &Graph, client: &Client, args: &[Array]) -> Result<Vec<Array>> {
     let mut made: Vec<Option<Array>> = vec![None; graph.types.len()];
     graph.params.iter().zip(args).for_each(|(p, x)| made[p.index()] = Some(x.clone()));
     for e in &graph.equations {
-        let mut single = Graph::default();
-        let params: Vec<Var> = e.args.iter().map(|a| single.param(graph.ty(*a).clone())).collect();
-        let result = single.push(e.op.clone(), &params).expect("it fits");
-        single.results.push(result);
         let args: Vec<Array> = e.args.iter().map(|a| made[a.index()].clone().expect("defined")).collect();
-        made[e.result.index()] = Some(run(&single, client, &args)?.remove(0));
+        let found = match &e.op {
+            Op::Call(call) => called(call, client, &args)?,
+            op => {
+                let mut single = Graph::default();
+                let params: Vec<Var> = e.args.iter().map(|a| single.param(graph.ty(*a).clone())).collect();
+                let result = single.push(op.clone(), &params).expect("it fits");
+                single.results.push(result);
+                run(&single, client, &args)?
+            }
+        };
+        e.results.iter().zip(found).for_each(|(r, x)| made[r.index()] = Some(x));
     }
     Ok(graph.results.iter().map(|r| made[r.index()].clone().expect("defined")).collect())
+}
+
+fn called(call: &Call, client: &Client, args: &[Array]) -> Result<Vec<Array>> {
+    match call {
+        Call::Scan(scan) => {
+            let (captured, rest) = args.split_at(scan.captured);
+            let (carried, arrays) = rest.split_at(scan.carried);
+            let gives = scan.body.gives();
+            let mut carried = carried.to_vec();
+            let mut stacks: Vec<Vec<u8>> = vec![vec![]; gives.len() - scan.carried];
+            let steps: Vec<usize> = (0..scan.length).collect();
+            let steps = if scan.reverse { steps.into_iter().rev().collect() } else { steps };
+            for i in steps {
+                let element = |x: &Array| {
+                    let bytes = x.to_bytes().expect("it ran");
+                    let n = bytes.len() / scan.length;
+                    client.array_from_bytes(x.dtype(), &x.shape()[1..], &bytes[i * n..(i + 1) * n]).expect("it fits")
+                };
+                let elements: Vec<Array> = arrays.iter().map(element).collect();
+                let mut made = one_at_a_time(&scan.body, client, &[captured, &carried, &elements].concat())?;
+                for (stack, x) in stacks.iter_mut().zip(made.split_off(scan.carried)) {
+                    let row = x.to_bytes()?;
+                    let at = if scan.reverse { 0 } else { stack.len() };
+                    stack.splice(at..at, row);
+                }
+                carried = made;
+            }
+            let stacks = stacks
+                .iter()
+                .zip(&gives[scan.carried..])
+                .map(|(bytes, ty)| client.array_from_bytes(ty.dtype, &[&[scan.length], &ty.shape[..]].concat(), bytes));
+            carried.extend(stacks.collect::<Result<Vec<_>>>()?);
+            Ok(carried)
+        }
+        Call::Case(case) => {
+            let number = args[0].to_vec::<i32>()?[0].clamp(0, case.branches.len() as i32 - 1);
+            one_at_a_time(&case.branches[number as usize], client, &args[1..])
+        }
+        Call::While(_) => unreachable!("none is drawn"),
+    }
 }
 
 fn numbers(x: &Array) -> Vec<f64> {
@@ -307,7 +441,7 @@ fn gradients_of_random_graphs_are_differences() {
         }
         graph.results = vec![total];
         let wrt: Vec<bool> = graph.takes().iter().map(|ty| ty.dtype == DType::F64).collect();
-        let backward = vjp(&graph, &wrt);
+        let backward = vjp(&graph, &wrt).unwrap_or_else(|e| panic!("seed {seed}: {e:?}\n{graph}"));
         verify(&backward).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{backward}"));
         let args = operands(&graph, &client, seed);
         let one = client.array(&[1.0f64], &[]).expect("it fits");

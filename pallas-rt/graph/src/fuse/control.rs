@@ -1,0 +1,90 @@
+//! Loops and branches as steps.
+use super::blocks::Sizes;
+use super::plan::{Lowered, Work, plan};
+use crate::call::{Call, Scan};
+use crate::dynamic::Dynamic;
+use crate::graph::{Equation, Graph, Var};
+use crate::simplify::simplify;
+use pallas_ir::structural::Reshape;
+use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
+
+/// The step of a call. Values that a loop carries are changed in place.
+pub(super) fn lower(e: &Equation, call: &Call, sizes: &Sizes) -> Lowered {
+    let outputs = e.results.clone();
+    match call {
+        Call::Scan(scan) => {
+            let captured = &e.args[..scan.captured];
+            let (carried, arrays) = e.args[scan.captured..].split_at(scan.carried);
+            let inputs = [captured, arrays].concat();
+            let mut in_place: Vec<Option<Var>> = carried.iter().copied().map(Some).collect();
+            // Every element of a stack is written.
+            in_place.resize(outputs.len(), None);
+            // A body that no step calls may read elements that are not there.
+            let body = if scan.length == 0 { Graph::default() } else { looped(scan) };
+            let is_donated: Vec<bool> = (0..body.params.len()).map(|i| i == 0 || i > inputs.len()).collect();
+            let work = Work::For { body: Box::new(plan(&simplify(&body), &is_donated, sizes)), length: scan.length };
+            Lowered { work, inputs, outputs, in_place }
+        }
+        Call::While(call) => {
+            let (inputs, carried) = e.args.split_at(call.condition_captured + call.body_captured);
+            let none = vec![false; call.condition.params.len()];
+            let is_donated: Vec<bool> = (0..call.body.params.len()).map(|i| i >= call.body_captured).collect();
+            let work = Work::While {
+                condition: Box::new(plan(&call.condition, &none, sizes)),
+                captured: call.condition_captured,
+                body: Box::new(plan(&call.body, &is_donated, sizes)),
+            };
+            let in_place = carried.iter().copied().map(Some).collect();
+            Lowered { work, inputs: inputs.to_vec(), outputs, in_place }
+        }
+        Call::Case(case) => {
+            let branch = |graph: &Graph| plan(graph, &vec![false; graph.params.len()], sizes);
+            let work = Work::Case { branches: case.branches.iter().map(branch).collect() };
+            Lowered { work, inputs: e.args.clone(), in_place: vec![None; outputs.len()], outputs }
+        }
+    }
+}
+
+/// A scan's step on whole arrays: it takes a counter, the captured values, the arrays, the carried values and the stacks,
+/// and gives the next counter, carried values and stacks.
+fn looped(scan: &Scan) -> Graph {
+    let takes = scan.body.takes();
+    let gives = scan.body.gives();
+    let (fixed, elements) = takes.split_at(scan.captured + scan.carried);
+    let long = |ty: &Type| Type::new(ty.dtype, [&[scan.length], &ty.shape[..]].concat());
+    let mut graph = Graph::default();
+    let counter = graph.param(Type::scalar(DType::I32));
+    let captured: Vec<Var> = fixed[..scan.captured].iter().map(|ty| graph.param(ty.clone())).collect();
+    let arrays: Vec<Var> = elements.iter().map(|ty| graph.param(long(ty))).collect();
+    let carried: Vec<Var> = fixed[scan.captured..].iter().map(|ty| graph.param(ty.clone())).collect();
+    let stacks: Vec<Var> = gives[scan.carried..].iter().map(|ty| graph.param(long(ty))).collect();
+
+    let position = if scan.reverse {
+        let last = graph.literal(Literal::new(DType::I32, scan.length as f64 - 1.0));
+        graph.fitting(ScalarOp::Sub, &[last, counter])
+    } else {
+        counter
+    };
+    let zero = graph.literal(Literal::new(DType::I32, 0.0));
+    let positions = |rank: usize| [vec![position], vec![zero; rank]].concat();
+    let reshape = |graph: &mut Graph, v: Var, shape: &[usize]| {
+        let to = crate::build::dims(shape);
+        graph.fitting(StructuralOp::from(Reshape { to }), &[v])
+    };
+    let mut args = [captured, carried].concat();
+    for (&array, ty) in arrays.iter().zip(elements) {
+        let size = [&[1], &ty.shape[..]].concat();
+        let slice = graph.fitting(Dynamic::Slice { size }, &[vec![array], positions(ty.shape.len())].concat());
+        args.push(reshape(&mut graph, slice, &ty.shape));
+    }
+    let made = graph.inline(&scan.body, &args);
+    let one = graph.literal(Literal::new(DType::I32, 1.0));
+    graph.results = vec![graph.fitting(ScalarOp::Add, &[counter, one])];
+    graph.results.extend(&made[..scan.carried]);
+    for ((&stack, &element), ty) in stacks.iter().zip(&made[scan.carried..]).zip(&gives[scan.carried..]) {
+        let row = reshape(&mut graph, element, &[&[1], &ty.shape[..]].concat());
+        let updated = graph.fitting(Dynamic::Update, &[vec![stack, row], positions(ty.shape.len())].concat());
+        graph.results.push(updated);
+    }
+    graph
+}

@@ -1,0 +1,128 @@
+//! Kernels that read or write a window of an array at positions that are operands.
+use super::blocks::Sizes;
+use super::plan::{Lowered, Work};
+use crate::build::dims;
+use crate::dynamic::Dynamic;
+use crate::graph::{Equation, Graph};
+use pallas_ir::{
+    Axis, BlockDim, Builder, DType, Dim, Literal, Loc, Op as TileOp, Operand, OperandKind, ScalarOp, Semantics, Type,
+    Value, View,
+};
+
+/// The step of a dynamic operation: each program copies a block of the window.
+pub(super) fn lower(graph: &Graph, e: &Equation, op: &Dynamic, sizes: &Sizes) -> Lowered {
+    let whole = graph.ty(e.args[0]);
+    let (window, first) = match op {
+        Dynamic::Slice { size } => (size, 1),
+        Dynamic::Update => (&graph.ty(e.args[1]).shape, 2),
+    };
+    let blocks = blocks(window, sizes.tile);
+    let mut b = Builder::new(match op {
+        Dynamic::Slice { .. } => "dynamic_slice",
+        Dynamic::Update => "dynamic_update_slice",
+    });
+    let counts = window.iter().zip(&blocks).map(|(&n, &block)| n / block);
+    b.kernel_mut().grid = counts.map(|n| Axis { extent: Dim::from(n), semantics: Semantics::Parallel }).collect();
+    let ids = vec![Type::scalar(DType::I32); window.len()];
+    let operand = |b: &mut Builder, name: String, kind, ty: &Type, block, map| {
+        b.operand(Operand {
+            name,
+            kind,
+            dtype: ty.dtype,
+            dims: dims(&ty.shape),
+            block,
+            map,
+            fill: None,
+            buffered: None,
+        })
+    };
+    // Parts of the window, and of the array: these begin at the position.
+    let in_window: Vec<BlockDim> = blocks.iter().map(|&n| BlockDim::Blocked(n)).collect();
+    let in_array: Vec<BlockDim> = blocks.iter().map(|&size| BlockDim::Element { size, low: 0, high: 0 }).collect();
+    let output = |alias| OperandKind::Output { empty: Literal::new(whole.dtype, 0.0), alias };
+    let params = b.begin(&ids);
+    let of_window = b.end(&params);
+    let (from, positions) = match op {
+        Dynamic::Slice { size } => {
+            let from = operand(&mut b, "x".into(), OperandKind::Input, whole, in_array.clone(), None);
+            let positions = positions(&mut b, window.len());
+            let ty = Type::new(whole.dtype, size.clone());
+            operand(&mut b, "window".into(), output(None), &ty, in_window, Some(of_window));
+            (from, positions)
+        }
+        Dynamic::Update => {
+            let x = operand(&mut b, "x".into(), OperandKind::Input, whole, in_array.clone(), None);
+            let ty = graph.ty(e.args[1]).clone();
+            let from = operand(&mut b, "window".into(), OperandKind::Input, &ty, in_window, Some(of_window));
+            let positions = positions(&mut b, window.len());
+            operand(&mut b, "updated".into(), output(Some(x)), whole, in_array.clone(), None);
+            (from, positions)
+        }
+    };
+    let map = |b: &mut Builder| {
+        let ids = b.begin(&ids);
+        let int = |b: &mut Builder, n: usize| b.int(n as i64, Loc::NONE);
+        let starts: Vec<Value> = (0..window.len())
+            .map(|axis| {
+                let last = int(b, whole.shape[axis] - window[axis]);
+                let zero = int(b, 0);
+                let prefetch = TileOp::Prefetch(positions[axis]);
+                let position = b.emit(prefetch, &[], Loc::NONE).expect("a scalar");
+                let position = b.scalar(ScalarOp::Maximum, &[position, zero], Loc::NONE);
+                let position = b.scalar(ScalarOp::Minimum, &[position, last], Loc::NONE);
+                let block = int(b, blocks[axis]);
+                let own = b.scalar(ScalarOp::Mul, &[ids[axis], block], Loc::NONE);
+                b.scalar(ScalarOp::Add, &[position, own], Loc::NONE)
+            })
+            .collect();
+        b.end(&starts)
+    };
+    for i in 0..b.kernel().operands.len() {
+        let Operand { kind, map: own, .. } = &b.kernel().operands[i];
+        if own.is_none() && *kind != OperandKind::Prefetch {
+            let made = map(&mut b);
+            b.kernel_mut().operands[i].map = Some(made);
+        }
+    }
+    let to = pallas_ir::OperandId(b.kernel().operands.len() as u32 - 1);
+    let view = View::whole(&blocks);
+    let tile = b.emit(TileOp::Load { from, view: view.clone(), masked: false }, &[], e.loc).expect("a whole block");
+    b.effect(TileOp::Store { to, view, masked: false }, &[tile], e.loc).expect("a whole block");
+
+    let (inputs, in_place) = match op {
+        Dynamic::Slice { .. } => (e.args.clone(), vec![None]),
+        Dynamic::Update => (e.args[1..].to_vec(), vec![Some(e.args[0])]),
+    };
+    debug_assert_eq!(e.args.len(), first + window.len());
+    Lowered {
+        work: Work::Kernel { kernel: Box::new(b.finish()), sizes: vec![] },
+        inputs,
+        outputs: e.results.clone(),
+        in_place,
+    }
+}
+
+/// The operands that hold the positions.
+fn positions(b: &mut Builder, rank: usize) -> Vec<pallas_ir::OperandId> {
+    let position = |axis: usize| Operand {
+        name: format!("position{axis}"),
+        kind: OperandKind::Prefetch,
+        dtype: DType::I32,
+        dims: vec![],
+        block: vec![],
+        map: None,
+        fill: None,
+        buffered: None,
+    };
+    (0..rank).map(|axis| b.operand(position(axis))).collect()
+}
+
+/// Block sizes that divide a window, at most `most` elements in all where the extents have such divisors.
+fn blocks(window: &[usize], most: usize) -> Vec<usize> {
+    let (mut blocks, mut left) = (vec![1; window.len()], most.max(1));
+    for (block, &n) in blocks.iter_mut().zip(window).rev() {
+        *block = if n <= left { n.max(1) } else { (1..=left).rev().find(|d| n % d == 0).unwrap_or(1) };
+        left /= *block;
+    }
+    blocks
+}

@@ -1,0 +1,59 @@
+//! Which values have a derivative by some of the parameters.
+use crate::call::Call;
+use crate::graph::{Graph, Op};
+
+/// By variable, true if it depends on one of the parameters for which `on` is true, all along values of floating-point
+/// types and operations with a derivative.
+pub(super) fn active(graph: &Graph, on: &[bool]) -> Vec<bool> {
+    let is_float = |i: usize| graph.types[i].dtype.is_float();
+    let mut active = vec![false; graph.types.len()];
+    for (p, &on) in graph.params.iter().zip(on) {
+        active[p.index()] = on && is_float(p.index());
+    }
+    for e in &graph.equations {
+        let args: Vec<bool> = e.args.iter().map(|a| active[a.index()]).collect();
+        let found = match &e.op {
+            Op::Literal(_) | Op::StopGradient => vec![false; e.results.len()],
+            Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) => vec![args.contains(&true)],
+            Op::Call(call) => results(call, &args),
+        };
+        e.results.iter().zip(found).for_each(|(r, found)| active[r.index()] = found && is_float(r.index()));
+    }
+    active
+}
+
+/// The results of a graph that are active.
+fn of_graph(graph: &Graph, on: &[bool]) -> Vec<bool> {
+    let active = active(graph, on);
+    graph.results.iter().map(|r| active[r.index()]).collect()
+}
+
+/// The results of a call that are active if these operands are.
+fn results(call: &Call, on: &[bool]) -> Vec<bool> {
+    match call {
+        Call::Scan(scan) => of_graph(&scan.body, &carried(&scan.body, on, scan.captured, scan.carried)),
+        Call::While(call) => {
+            let on = &on[call.condition_captured..];
+            let n = call.body.results.len();
+            carried(&call.body, on, call.body_captured, n)[call.body_captured..].to_vec()
+        }
+        Call::Case(case) => {
+            let each: Vec<Vec<bool>> = case.branches.iter().map(|branch| of_graph(branch, &on[1..])).collect();
+            (0..each[0].len()).map(|i| each.iter().any(|flags| flags[i])).collect()
+        }
+    }
+}
+
+/// The flags of a loop body's parameters: a carried value that is active after some step is active before it as well.
+/// The carried values are `n` parameters from position `first`, and the first results.
+pub(super) fn carried(body: &Graph, on: &[bool], first: usize, n: usize) -> Vec<bool> {
+    let mut on = on.to_vec();
+    loop {
+        let next = of_graph(body, &on);
+        let news: Vec<usize> = (0..n).filter(|&i| next[i] && !on[first + i]).collect();
+        if news.is_empty() {
+            return on;
+        }
+        news.into_iter().for_each(|i| on[first + i] = true);
+    }
+}

@@ -1,0 +1,255 @@
+//! Reverse mode of loops and branches.
+use super::Refused;
+use super::active::carried;
+use super::vjp::vjp;
+use crate::call::{Call, Case, Scan};
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::{At, Diag, Literal, ScalarOp, StructuralOp, Type};
+
+/// The cotangents of the operands of a call, from those of its results; `None` for zero. `at` is the number of its equation
+/// in `to`, which is changed where it has to store more.
+pub(super) fn through(
+    to: &mut Graph,
+    at: usize,
+    e: &Equation,
+    call: &Call,
+    on: &[bool],
+    cotangents: &[Option<Var>],
+) -> Result<Vec<Option<Var>>, Refused> {
+    match call {
+        Call::Scan(scan) => through_scan(to, at, e, scan, on, cotangents),
+        Call::Case(case) => through_case(to, e, case, on, cotangents),
+        Call::While(_) => {
+            let message = "reverse mode through a `while_loop`, whose number of steps is not known".to_string();
+            let help = "use `scan` or `fori_loop` with a fixed number of steps, and keep the old value by `select` in \
+                        steps that come after the end";
+            Err(Refused { at: e.loc, diag: Diag::new("while", At::Op, message, help) })
+        }
+    }
+}
+
+fn is_float(ty: &Type) -> bool {
+    ty.dtype.is_float()
+}
+
+/// The cotangent of a value, zeros if there is none.
+fn or_zeros(to: &mut Graph, cotangent: Option<Var>, ty: &Type) -> Var {
+    cotangent.unwrap_or_else(|| to.splat(Literal::new(ty.dtype, 0.0), &ty.shape))
+}
+
+/// Each branch computes its own results again: what it needs of them is not stored.
+fn through_case(
+    to: &mut Graph,
+    e: &Equation,
+    case: &Case,
+    on: &[bool],
+    cotangents: &[Option<Var>],
+) -> Result<Vec<Option<Var>>, Refused> {
+    let backward = |branch: &Graph| {
+        let both = vjp(branch, &on[1..])?;
+        let results = both.results[branch.results.len()..].to_vec();
+        Ok(Graph { results, ..both })
+    };
+    let branches = case.branches.iter().map(backward).collect::<Result<Vec<_>, Refused>>()?;
+    let mut args = e.args.clone();
+    for (&r, &cotangent) in e.results.iter().zip(cotangents) {
+        let ty = to.ty(r).clone();
+        if is_float(&ty) {
+            args.push(or_zeros(to, cotangent, &ty));
+        }
+    }
+    let mut found = to.fitting_all(Call::Case(Case { branches }), &args).into_iter();
+    // `vjp` gives zeros for integers that are asked for; none is.
+    Ok(on.iter().enumerate().map(|(i, &on)| if on && i > 0 { found.next() } else { None }).collect())
+}
+
+/// A scan forwards that stores what its steps need on the way back, and a scan in the other direction. That one carries
+/// the cotangents of the carried values, and the sums of those of the captured ones.
+fn through_scan(
+    to: &mut Graph,
+    at: usize,
+    e: &Equation,
+    scan: &Scan,
+    on: &[bool],
+    cotangents: &[Option<Var>],
+) -> Result<Vec<Option<Var>>, Refused> {
+    let flags = carried(&scan.body, on, scan.captured, scan.carried);
+    let both = vjp(&scan.body, &flags)?;
+    let mut split = Split::new(&both, scan);
+
+    // Forwards: the same scan with more stacks.
+    let stored: Vec<Var> = split.stored.iter().map(|&v| to.var(stacked(both.ty(v), scan.length))).collect();
+    let results = [&both.results[..scan.body.results.len()], &split.stored[..]].concat();
+    let forward = Graph {
+        equations: std::mem::take(&mut split.forward),
+        results,
+        params: scan.body.params.clone(),
+        ..both.clone()
+    };
+    let changed = &mut to.equations[at];
+    changed.op = Call::Scan(Scan { body: forward, ..scan.clone() }).into();
+    changed.results.extend(&stored);
+
+    // Backwards.
+    let types = |range: std::ops::Range<usize>| -> Vec<(usize, Type)> {
+        let all = range.filter(|&i| flags[i]).map(|i| (i, both.ty(both.params[i]).clone()));
+        all.filter(|(_, ty)| is_float(ty)).collect()
+    };
+    let fixed = scan.captured + scan.carried;
+    let (sums, states) = (types(0..scan.captured), types(scan.captured..fixed));
+    let mut args: Vec<Var> = split.captured.iter().map(|&i| e.args[i]).collect();
+    for (i, ty) in &states {
+        args.push(or_zeros(to, cotangents[i - scan.captured], ty));
+    }
+    for (_, ty) in &sums {
+        args.push(or_zeros(to, None, ty));
+    }
+    for (&r, &cotangent) in e.results.iter().zip(cotangents).skip(scan.carried) {
+        let ty = to.ty(r).clone();
+        if is_float(&ty) {
+            args.push(or_zeros(to, cotangent, &ty));
+        }
+    }
+    args.extend(&stored);
+    args.extend(split.arrays.iter().map(|&i| e.args[i]));
+    let body = split.backward(&both, scan, &flags, &states, &sums);
+    let back = Scan {
+        body,
+        captured: split.captured.len(),
+        carried: states.len() + sums.len(),
+        length: scan.length,
+        reverse: !scan.reverse,
+    };
+    let made = to.fitting_all(Call::Scan(back), &args);
+    let mut found = vec![None; on.len()];
+    let arrays = types(fixed..on.len());
+    for ((i, _), &v) in states.iter().chain(&sums).chain(&arrays).zip(&made) {
+        found[*i] = on[*i].then_some(v);
+    }
+    Ok(found)
+}
+
+/// The type of a stack of values.
+fn stacked(ty: &Type, length: usize) -> Type {
+    Type::new(ty.dtype, [&[length], &ty.shape[..]].concat())
+}
+
+/// The derivative of a scan's body, divided into what does not depend on cotangents and what does.
+struct Split {
+    forward: Vec<Equation>,
+    backward: Vec<Equation>,
+    /// Literals that the second part uses as well.
+    remade: Vec<Equation>,
+    /// Values of the first part that the second one uses: numbers of captured parameters and of arrays, and variables that
+    /// are stored for it.
+    captured: Vec<usize>,
+    arrays: Vec<usize>,
+    stored: Vec<Var>,
+}
+
+impl Split {
+    fn new(both: &Graph, scan: &Scan) -> Split {
+        let known = scan.body.params.len();
+        let mut is_back = vec![false; both.types.len()];
+        both.params[known..].iter().for_each(|p| is_back[p.index()] = true);
+        let (mut forward, mut backward) = (vec![], vec![]);
+        for e in &both.equations {
+            if e.args.iter().any(|a| is_back[a.index()]) {
+                e.results.iter().for_each(|r| is_back[r.index()] = true);
+                backward.push(e.clone());
+            } else {
+                forward.push(e.clone());
+            }
+        }
+        let definitions = both.definitions();
+        let mut split =
+            Split { forward, remade: vec![], captured: vec![], arrays: vec![], stored: vec![], backward: vec![] };
+        let mut seen = vec![false; both.types.len()];
+        let cotangents = &both.results[scan.body.results.len()..];
+        let used = backward.iter().flat_map(|e| &e.args).chain(cotangents);
+        for &v in used.filter(|v| !is_back[v.index()]) {
+            if std::mem::replace(&mut seen[v.index()], true) {
+                continue;
+            }
+            let parameter = both.params[..known].iter().position(|&p| p == v);
+            match (parameter, definitions[v.index()].map(|i| &both.equations[i])) {
+                (Some(i), _) if i < scan.captured => split.captured.push(i),
+                (Some(i), _) if i >= scan.captured + scan.carried => split.arrays.push(i),
+                (None, Some(e)) if matches!(e.op, Op::Literal(_)) => split.remade.push(e.clone()),
+                (None, Some(e)) if matches!(e.op, Op::Structural(StructuralOp::Broadcast(_))) => {
+                    let source = definitions[e.args[0].index()].map(|i| &both.equations[i]);
+                    match source.filter(|source| matches!(source.op, Op::Literal(_))) {
+                        Some(source) => {
+                            if !std::mem::replace(&mut seen[source.result().index()], true) {
+                                split.remade.push(source.clone());
+                            }
+                            split.remade.push(e.clone());
+                        }
+                        None => split.stored.push(v),
+                    }
+                }
+                _ => split.stored.push(v),
+            }
+        }
+        split.backward = backward;
+        split
+    }
+
+    /// The body of the scan backwards.
+    fn backward(
+        &self,
+        both: &Graph,
+        scan: &Scan,
+        flags: &[bool],
+        states: &[(usize, Type)],
+        sums: &[(usize, Type)],
+    ) -> Graph {
+        let n = scan.body.results.len();
+        let mut graph = Graph { types: both.types.clone(), ..Graph::default() };
+        graph.params.extend(self.captured.iter().map(|&i| both.params[i]));
+        // The cotangents of the results, in the order of the parameters of `both`.
+        let mut cotangents = both.params[scan.body.params.len()..].iter();
+        let of_results: Vec<Option<Var>> = scan.body.results[..n]
+            .iter()
+            .map(|&r| is_float(both.ty(r)).then(|| *cotangents.next().expect("one for each result of floats")))
+            .collect();
+        graph.params.extend(states.iter().map(|(i, _)| of_results[i - scan.captured].expect("it is of floats")));
+        let so_far: Vec<Var> = sums.iter().map(|(_, ty)| graph.param(ty.clone())).collect();
+        graph.params.extend(of_results[scan.carried..].iter().flatten());
+        graph.params.extend(&self.stored);
+        graph.params.extend(self.arrays.iter().map(|&i| both.params[i]));
+        graph.equations.extend(self.remade.iter().cloned());
+        // A carried value of floats that is not active has no cotangent.
+        for (i, cotangent) in of_results[..scan.carried].iter().enumerate() {
+            if let (Some(v), false) = (cotangent, flags[scan.captured + i]) {
+                let ty = both.ty(*v);
+                let zeros = graph.splat(Literal::new(ty.dtype, 0.0), &ty.shape);
+                rename(&mut graph, zeros, *v);
+            }
+        }
+        graph.equations.extend(self.backward.iter().cloned());
+        // One for each parameter that is active, in order.
+        let mut made = both.results[n..].iter();
+        let mut of_params = |range: std::ops::Range<usize>| -> Vec<Var> {
+            let active = range.filter(|&i| flags[i] && is_float(both.ty(both.params[i])));
+            active.map(|_| *made.next().expect("one for each active parameter")).collect()
+        };
+        let fixed = scan.captured + scan.carried;
+        let (captured, carried, arrays) =
+            (of_params(0..scan.captured), of_params(scan.captured..fixed), of_params(fixed..flags.len()));
+        graph.results = carried;
+        for (sum, more) in so_far.into_iter().zip(captured) {
+            let sum = graph.fitting(ScalarOp::Add, &[sum, more]);
+            graph.results.push(sum);
+        }
+        graph.results.extend(arrays);
+        graph
+    }
+}
+
+/// Lets the last equation define another variable.
+fn rename(graph: &mut Graph, from: Var, to: Var) {
+    let last = graph.equations.last_mut().expect("it was just appended");
+    assert_eq!(last.results, [from]);
+    last.results = vec![to];
+}

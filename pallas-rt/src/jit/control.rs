@@ -1,0 +1,377 @@
+//! Loops and branches as operations: their bodies are traced once, so the size of a program does not depend on the number of
+//! steps.
+use super::function::Outcome;
+use super::trace::{TracedFunction, apply_all, trace, type_of};
+use crate::array::Array;
+use crate::device::Client;
+use crate::error::{Error, Result};
+use crate::tree::{self, Tree};
+use pallas_graph::call::{Call, Case, While};
+use pallas_graph::{Graph, Var, call};
+use pallas_ir::{At, DType, Diag, Loc, Type};
+
+/// Options of [`scan`]: the direction, and the number of steps of a scan without arrays.
+///
+/// ```
+/// use pallas_rt::{Array, Scan};
+/// // Sums from the end.
+/// let x = Array::from_slice(&[1.0f32, 2.0, 3.0], &[3])?;
+/// let start = Array::from_slice(&[0.0f32], &[])?;
+/// let (total, sums) = Scan::new().reverse(true).run(&start, &x, |sum: &Array, x: &Array| {
+///     let sum = sum + x;
+///     (sum.clone(), sum)
+/// })?;
+/// assert_eq!((total.to_vec::<f32>()?, sums.to_vec::<f32>()?), (vec![6.0], vec![6.0, 5.0, 3.0]));
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Scan {
+    length: Option<usize>,
+    reverse: bool,
+}
+
+impl Scan {
+    /// The options of [`scan`].
+    pub fn new() -> Scan {
+        Scan::default()
+    }
+
+    /// Number of steps, which a scan without arrays needs.
+    #[must_use]
+    pub fn length(mut self, steps: usize) -> Scan {
+        self.length = Some(steps);
+        self
+    }
+
+    /// True for a scan from the last element to the first.
+    #[must_use]
+    pub fn reverse(mut self, reverse: bool) -> Scan {
+        self.reverse = reverse;
+        self
+    }
+
+    /// Runs it; see [`scan`].
+    ///
+    /// # Errors
+    /// As [`scan`].
+    #[track_caller]
+    pub fn run<C, X, Y, R>(self, init: &C, xs: &X, step: impl FnOnce(&C, &X) -> R) -> Result<(C, Y)>
+    where
+        C: Tree,
+        X: Tree,
+        Y: Tree,
+        R: Outcome<Tree = (C, Y)>,
+    {
+        let at = Loc::caller();
+        let refused = |message: String, help: &str| Err(Error::operation(at, Diag::new("scan", At::Op, message, help)));
+        let (carried, arrays) = (tree::leaves(init), tree::leaves(xs));
+        let client = client_of(carried.iter().chain(&arrays))?;
+        let mut length = self.length;
+        for (x, path) in arrays.iter().zip(tree::paths(xs)) {
+            x.check()?;
+            match (x.shape().first(), length) {
+                (Some(&n), Some(known)) if n != known => {
+                    let message = format!("array `{path}` of {} in a scan of {known} steps", type_of(x));
+                    return refused(message, "the first axes of all arrays are equal, and the length if it is given");
+                }
+                (None, _) => {
+                    let message = format!("array `{path}` of a scan has no axis: {}", type_of(x));
+                    return refused(message, "what each step reads is captured or carried");
+                }
+                (Some(&n), _) => length = Some(n),
+            }
+        }
+        let Some(length) = length else {
+            return refused("a scan without arrays".into(), "give the number of steps: `Scan::new().length(n)`");
+        };
+        let element = |x: &Array| Type::new(x.dtype(), &x.shape()[1..]);
+        let takes: Vec<Type> = carried.iter().map(type_of).chain(arrays.iter().map(element)).collect();
+        let traced = trace(&client, &takes, |params| {
+            let (c, x) = params.split_at(carried.len());
+            let x = tree::rebuild(xs, x.iter().cloned())?;
+            let (c, y) = step(&tree::rebuild(init, c.iter().cloned())?, &x).tree()?;
+            let results = [carries(init, &c, at)?, tree::leaves(&y)].concat();
+            Ok((y, results))
+        })?;
+        let TracedFunction { returned: y, graph, captured } = traced;
+        let body = captured_first(graph, takes.len());
+        let args: Vec<&Array> = captured.iter().chain(&carried).chain(&arrays).collect();
+        let call = call::Scan { body, captured: captured.len(), carried: carried.len(), length, reverse: self.reverse };
+        let mut results = apply_all(&args, at, &client, |graph, v| graph.push_all(Call::Scan(call), v))?;
+        let stacks = results.split_off(carried.len());
+        Ok((tree::rebuild(init, results)?, tree::rebuild(&y, stacks)?))
+    }
+}
+
+/// Calls `step` for each element of the first axis of arrays; `lax.scan`.
+///
+/// `step` takes what the step before returned first (`init` at first) and the elements, and returns the same tree with
+/// the same types and a tree whose leaves are stacked along a new first axis. It is traced once. Arrays that it captures
+/// are the same in each step.
+///
+/// # Errors
+/// The step's own error; arrays whose first axes differ; a step that returns another tree or other types than it takes;
+/// errors of the device.
+///
+/// ```
+/// use pallas_rt::{Array, grad, scan};
+/// // A recurrent net: the gradient passes through all steps.
+/// let loss = grad(|w: &Array, x: &Array| {
+///     let start = x.sum(..) * 0.0;
+///     let (last, _) = scan(&start, x, |h: &Array, x: &Array| ((h * w + x).tanh(), ()))?;
+///     Ok::<_, pallas_rt::Error>(last)
+/// });
+/// let w = Array::from_slice(&[0.5f32], &[])?;
+/// let x = Array::from_slice(&[0.1f32, 0.2, 0.3], &[3])?;
+/// assert!(loss(&w, &x)?.to_vec::<f32>()?[0] > 0.0);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn scan<C, X, Y, R>(init: &C, xs: &X, step: impl FnOnce(&C, &X) -> R) -> Result<(C, Y)>
+where
+    C: Tree,
+    X: Tree,
+    Y: Tree,
+    R: Outcome<Tree = (C, Y)>,
+{
+    Scan::new().run(init, xs, step)
+}
+
+/// Calls `step` with the numbers of a range, i32 scalars, and what it returned before; `lax.fori_loop` with fixed
+/// bounds. It is traced once, and has derivatives.
+///
+/// # Errors
+/// As [`scan`]; bounds that are no i32.
+///
+/// ```
+/// use pallas_rt::{Array, fori_loop};
+/// let one = Array::from_slice(&[1i32], &[])?;
+/// let factorial = fori_loop(1..6, &one, |i: &Array, x: &Array| x * i)?;
+/// assert_eq!(factorial.to_vec::<i32>()?, [120]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn fori_loop<C, R>(range: std::ops::Range<i64>, init: &C, step: impl FnOnce(&Array, &C) -> R) -> Result<C>
+where
+    C: Tree + Send + Sync + 'static,
+    R: Outcome<Tree = C>,
+{
+    let at = Loc::caller();
+    if i32::try_from(range.start).is_err() || i32::try_from(range.end).is_err() {
+        let message = format!("a loop over {range:?}");
+        return Err(Error::operation(at, Diag::new("range", At::Op, message, "bounds are i32")));
+    }
+    let client = client_of(tree::leaves(init).iter())?;
+    let first = Array::from_slice(&[range.start as i32], &[])?.to_device(&client)?;
+    let steps = Scan::new().length((range.end - range.start).max(0) as usize);
+    let ((_, last), ()) = steps.run(&(first, init.clone()), &(), |(i, c): &(Array, C), ()| {
+        let next = step(i, c).tree()?;
+        carries(c, &next, at)?;
+        Ok::<_, Error>(((i + 1, next), ()))
+    })?;
+    Ok(last)
+}
+
+/// Calls `step` as long as `condition` is true, with what it returned before; `lax.while_loop`.
+///
+/// `condition` returns a bool scalar, which the host reads before each step. Both functions are traced once. It has
+/// forward derivatives alone, since nothing bounds what its steps would have to store.
+///
+/// # Errors
+/// The functions' own errors; a condition of another type; a step that returns another tree or other types than it
+/// takes; errors of the device.
+///
+/// ```
+/// use pallas_rt::{Array, while_loop};
+/// // The first power of 3 beyond 1000.
+/// let one = Array::from_slice(&[1i32], &[])?;
+/// let power = while_loop(&one, |x: &Array| x.le(1000), |x: &Array| x * 3)?;
+/// assert_eq!(power.to_vec::<i32>()?, [2187]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn while_loop<C, P, R>(init: &C, condition: impl FnOnce(&C) -> P, step: impl FnOnce(&C) -> R) -> Result<C>
+where
+    C: Tree,
+    P: Outcome<Tree = Array>,
+    R: Outcome<Tree = C>,
+{
+    let at = Loc::caller();
+    let carried = tree::leaves(init);
+    let client = client_of(carried.iter())?;
+    let takes: Vec<Type> = carried.iter().map(type_of).collect();
+    let given = |params: &[Array]| tree::rebuild(init, params.iter().cloned());
+    let condition = trace(&client, &takes, |params| {
+        let goes_on = condition(&given(params)?).tree()?;
+        goes_on.check()?;
+        if type_of(&goes_on) != Type::scalar(DType::Bool) {
+            let message = format!("the condition of a `while_loop` is {}", type_of(&goes_on));
+            let diag = Diag::new("while", At::Op, message, "it is a bool scalar: reduce it by `all` or `any`");
+            return Err(Error::operation(at, diag));
+        }
+        Ok(((), vec![goes_on]))
+    })?;
+    let body = trace(&client, &takes, |params| Ok(((), carries(init, &step(&given(params)?).tree()?, at)?)))?;
+    let args: Vec<&Array> = condition.captured.iter().chain(&body.captured).chain(&carried).collect();
+    let call = While {
+        condition_captured: condition.captured.len(),
+        body_captured: body.captured.len(),
+        condition: captured_first(condition.graph, takes.len()),
+        body: captured_first(body.graph, takes.len()),
+    };
+    let results = apply_all(&args, at, &client, |graph, v| graph.push_all(Call::While(call), v))?;
+    tree::rebuild(init, results)
+}
+
+/// Calls one of two functions: the first if `condition`, a bool scalar, is true; `lax.cond`. Both are traced, and return
+/// equal trees with equal types; one of them runs.
+///
+/// # Errors
+/// The functions' own errors; a condition of another type; results that differ; errors of the device.
+///
+/// ```
+/// use pallas_rt::{Array, cond};
+/// let x = Array::from_slice(&[2.0f32], &[])?;
+/// let y = cond(&x.gt(1.0), &x, |x: &Array| x * 10.0, |x: &Array| x - 1.0)?;
+/// assert_eq!(y.to_vec::<f32>()?, [20.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn cond<A, R, S>(
+    condition: &Array,
+    args: &A,
+    yes: impl FnOnce(&A) -> R,
+    no: impl FnOnce(&A) -> S,
+) -> Result<R::Tree>
+where
+    A: Tree,
+    R: Outcome,
+    S: Outcome<Tree = R::Tree>,
+{
+    let at = Loc::caller();
+    condition.check()?;
+    if type_of(condition) != Type::scalar(DType::Bool) {
+        let message = format!("the condition of a `cond` is {}", type_of(condition));
+        let diag = Diag::new("cond", At::Op, message, "it is a bool scalar: reduce it by `all` or `any`");
+        return Err(Error::operation(at, diag));
+    }
+    let number = condition.cast(DType::I32);
+    branches(&number, args, vec![Box::new(|args| no(args).tree()), Box::new(|args| yes(args).tree())], at)
+}
+
+/// Calls the function with this number, an i32 scalar: the first or the last one if it is out of range; `lax.switch`.
+/// All are traced, and return equal trees with equal types; one of them runs.
+///
+/// # Errors
+/// The functions' own errors; no function; a number of another type; results that differ; errors of the device.
+///
+/// ```
+/// use pallas_rt::{Array, switch};
+/// let x = Array::from_slice(&[2.0f32], &[])?;
+/// let number = Array::from_slice(&[1i32], &[])?;
+/// let functions: [fn(&Array) -> Array; 3] = [|x| x + 1.0, |x| x * 10.0, |x| -x];
+/// assert_eq!(switch(&number, &x, functions)?.to_vec::<f32>()?, [20.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn switch<A, R, F>(number: &Array, args: &A, functions: impl IntoIterator<Item = F>) -> Result<R::Tree>
+where
+    A: Tree,
+    R: Outcome,
+    F: FnOnce(&A) -> R,
+{
+    let at = Loc::caller();
+    let boxed = |f: F| -> Branch<'_, A, R::Tree> { Box::new(move |args: &A| f(args).tree()) };
+    branches(number, args, functions.into_iter().map(boxed).collect(), at)
+}
+
+type Branch<'a, A, T> = Box<dyn FnOnce(&A) -> Result<T> + 'a>;
+
+fn branches<A: Tree, T: Tree>(number: &Array, args: &A, all: Vec<Branch<'_, A, T>>, at: Loc) -> Result<T> {
+    let refused = |message: String, help: &str| Error::operation(at, Diag::new("switch", At::Op, message, help));
+    number.check()?;
+    if type_of(number) != Type::scalar(DType::I32) {
+        let message = format!("the number of a branch is {}", type_of(number));
+        return Err(refused(message, "it is an i32 scalar"));
+    }
+    let operands = tree::leaves(args);
+    let client = client_of([number].into_iter().chain(&operands))?;
+    let takes: Vec<Type> = operands.iter().map(type_of).collect();
+    let one = |branch: Branch<'_, A, T>| {
+        trace(&client, &takes, |params| {
+            let out = branch(&tree::rebuild(args, params.iter().cloned())?)?;
+            let results = tree::leaves(&out);
+            Ok((out, results))
+        })
+    };
+    let mut traced = all.into_iter().map(one).collect::<Result<Vec<_>>>()?;
+    let Some(first) = traced.first() else {
+        return Err(refused("a switch without functions".into(), "give at least one"));
+    };
+    for (i, other) in traced.iter().enumerate().skip(1) {
+        let [a, b] = [first, other].map(|branch| tree::structure(&branch.returned));
+        if a != b {
+            return Err(refused(format!("branch 0 returns {a}, branch {i} {b}"), "all branches return equal trees"));
+        }
+        let (a, b) = (first.graph.gives(), other.graph.gives());
+        if let Some(leaf) = a.iter().zip(&b).position(|(a, b)| a != b) {
+            let path = &tree::paths(&first.returned)[leaf];
+            let message = format!("`{path}` is {} in branch 0 and {} in branch {i}", a[leaf], b[leaf]);
+            return Err(refused(message, "all branches return arrays of equal types"));
+        }
+    }
+    // Each branch has the arrays that all of them capture as parameters.
+    let counts: Vec<usize> = traced.iter().map(|branch| branch.captured.len()).collect();
+    let captured: Vec<Array> = traced.iter().flat_map(|branch| branch.captured.clone()).collect();
+    let mut graphs = vec![];
+    for (i, branch) in traced.iter_mut().enumerate() {
+        let mut graph = std::mem::take(&mut branch.graph);
+        let own = graph.params.split_off(takes.len());
+        let before: usize = counts[..i].iter().sum();
+        for (k, x) in captured.iter().enumerate() {
+            let v = match k.checked_sub(before).and_then(|k| own.get(k)) {
+                Some(&v) => v,
+                None => graph.var(type_of(x)),
+            };
+            graph.params.push(v);
+        }
+        graphs.push(graph);
+    }
+    let args: Vec<&Array> = [number].into_iter().chain(&operands).chain(&captured).collect();
+    let case = Case { branches: graphs };
+    let results = apply_all(&args, at, &client, |graph, v| graph.push_all(Call::Case(case), v))?;
+    tree::rebuild(&traced[0].returned, results)
+}
+
+/// The client of arrays, or the default one.
+fn client_of<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<Client> {
+    arrays.into_iter().next().map_or_else(Client::from_env, |x| Ok(x.client().clone()))
+}
+
+/// The leaves of what a step returns, if the next step can take them.
+///
+/// # Errors
+/// Another tree, or a leaf of another type.
+fn carries<C: Tree>(before: &C, after: &C, at: Loc) -> Result<Vec<Array>> {
+    let refused = |message: String, help: &str| Err(Error::operation(at, Diag::new("carry", At::Op, message, help)));
+    let [a, b] = [before, after].map(|tree| tree::structure(tree));
+    if a != b {
+        return refused(format!("a step takes {a} and returns {b}"), "it returns a tree like the one it takes");
+    }
+    let leaves = tree::leaves(after);
+    for ((old, new), path) in tree::leaves(before).iter().zip(&leaves).zip(tree::paths(before)) {
+        new.check()?;
+        if type_of(old) != type_of(new) {
+            let message = format!("a step takes `{path}` of {} and returns {}", type_of(old), type_of(new));
+            return refused(message, "it returns the type it takes: cast or reshape one of them");
+        }
+    }
+    Ok(leaves)
+}
+
+/// The graph with the parameters that stand for captured arrays in front.
+fn captured_first(mut graph: Graph, own: usize) -> Graph {
+    let captured: Vec<Var> = graph.params.split_off(own);
+    graph.params.splice(0..0, captured);
+    graph
+}
