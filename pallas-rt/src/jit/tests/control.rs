@@ -181,7 +181,8 @@ fn while_loops_end() {
 #[test]
 fn one_branch_runs() {
     let f = |number: &Array, x: &Array, y: &Array| {
-        let functions: [fn(&(Array, Array)) -> Array; 3] = [|(x, y)| x * y, |(x, _)| x.sin(), |(_, y)| y * y * y];
+        type Branch = fn(&(Array, Array)) -> Array;
+        let functions: [Branch; 3] = [|(x, y)| x * y, |(x, _)| x.sin(), |(_, y)| y * y * y];
         switch(number, &(x.clone(), y.clone()), functions)
     };
     let (x, y) = (array(&[0.5, 2.0], &[2]), array(&[3.0, -1.0], &[2]));
