@@ -36,11 +36,12 @@ pub use error::{Error, KernelError, OperationError, Result};
 pub use interp::{Loads, loads};
 #[cfg(feature = "graph")]
 pub use jit::{
-    First, Function, Outcome as Traceable, Scan, cond, fori_loop, grad, jit, scan, switch, value_and_grad, while_loop,
+    First, Function, Outcome as Traceable, Scan, checkpoint, cond, custom_vjp, fori_loop, grad, jit, scan, switch,
+    value_and_grad, while_loop,
 };
 pub use lang::threefry as random;
 pub use launch::tune::{Candidate, Outcome, Tuning};
-pub use launch::{Checked, Cost, Explained, Explanation, Results, check, cost, explain, into, on};
+pub use launch::{Checked, Cost, Differentiable, Explained, Explanation, Results, check, cost, explain, into, on};
 #[cfg(feature = "graph")]
 pub use ops::{Axes, Operand, keep, promote_types, select};
 pub use pallas_macros::{Tree, kernel};

@@ -150,9 +150,9 @@ pub(crate) fn infer(op: &Op, args: &[&Type]) -> Result<Vec<Type>, Diag> {
         Op::Dynamic(op) => op.infer(args),
         Op::Literal(x) if args.is_empty() => Ok(Type::scalar(x.dtype)),
         Op::Literal(_) => Err(Diag::new("arity", At::Op, format!("a literal has {} operands", args.len()), "")),
-        Op::StopGradient => match args {
+        Op::StopGradient | Op::Barrier => match args {
             [x] => Ok((*x).clone()),
-            _ => Err(Diag::new("arity", At::Op, format!("stop_gradient of {} operands", args.len()), "")),
+            _ => Err(Diag::new("arity", At::Op, format!("{op} of {} operands", args.len()), "")),
         },
         Op::Scalar(op) => {
             let dtype =

@@ -1,8 +1,10 @@
-//! Operations that call other graphs: loops and branches. They alone have several results.
+//! Operations that call other graphs or kernels: loops, branches and functions. They alone have several results.
 //!
 //! The operands of a called graph are its parameters, so it mentions no variable of its caller.
 use crate::graph::Graph;
-use pallas_ir::{At, DType, Diag, Type};
+use pallas_ir::{At, DType, Diag, Kernel, Literal, Type};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 /// A call of other graphs.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -13,6 +15,14 @@ pub enum Call {
     While(While),
     /// One of several graphs.
     Case(Case),
+    /// A tile kernel.
+    Kernel(KernelCall),
+    /// A graph with a derivative of its own.
+    Custom(Custom),
+    /// A graph, as if its equations stood in place of the call.
+    Closed(Graph),
+    /// A graph whose values reverse mode computes again instead of storing them.
+    Checkpoint(Graph),
 }
 
 /// `lax.scan`: calls `body` once for each step. Values from step to step are *carried*; of arrays it reads and makes
@@ -65,6 +75,54 @@ pub struct Case {
     pub branches: Vec<Graph>,
 }
 
+/// A tile kernel with its sizes. The operands are its inputs and prefetches in the order of its own operands, the results
+/// its outputs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct KernelCall {
+    /// The kernel, in its traced form.
+    pub kernel: Arc<Kernel>,
+    /// Extents of its dimensions.
+    pub sizes: Vec<i64>,
+    /// Values of its parameters, in order.
+    pub params: Vec<Literal>,
+    /// The types of its inputs and prefetches.
+    pub takes: Vec<Type>,
+    /// The types of its outputs.
+    pub gives: Vec<Type>,
+}
+
+/// Kernels hold no floats but as bits.
+impl Eq for KernelCall {}
+
+impl Hash for KernelCall {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Kernels that differ in more are rare.
+        (&self.kernel.name, self.kernel.insts.len(), &self.sizes, &self.params, &self.takes).hash(state);
+    }
+}
+
+/// A graph whose derivative is stated: `jax.custom_vjp`.
+///
+/// ```text
+/// operands     captured.., arguments..
+/// primal       (captured.., arguments..) -> (results..)
+/// forward      (captured.., arguments..) -> (results.., residuals..)
+/// backward     (captured.., residuals.., a cotangent of each result..) -> (a cotangent of each argument..)
+/// ```
+///
+/// Cotangents of results and arguments that are no floats are zeros, which nothing reads.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Custom {
+    /// Operands that are no arguments.
+    pub captured: usize,
+    /// What it computes.
+    pub primal: Graph,
+    /// The same, and what the derivative needs.
+    pub forward: Graph,
+    /// The derivative.
+    pub backward: Graph,
+}
+
 impl Call {
     /// The name in texts.
     pub fn name(&self) -> &'static str {
@@ -72,6 +130,10 @@ impl Call {
             Call::Scan(_) => "scan",
             Call::While(_) => "while",
             Call::Case(_) => "case",
+            Call::Kernel(_) => "kernel",
+            Call::Custom(_) => "custom_vjp",
+            Call::Closed(_) => "call",
+            Call::Checkpoint(_) => "checkpoint",
         }
     }
 
@@ -81,6 +143,9 @@ impl Call {
             Call::Scan(scan) => vec![&scan.body],
             Call::While(call) => vec![&call.condition, &call.body],
             Call::Case(case) => case.branches.iter().collect(),
+            Call::Kernel(_) => vec![],
+            Call::Custom(custom) => vec![&custom.primal, &custom.forward, &custom.backward],
+            Call::Closed(graph) | Call::Checkpoint(graph) => vec![graph],
         }
     }
 
@@ -93,6 +158,15 @@ impl Call {
                 Call::While(While { condition: f(&call.condition), body: f(&call.body), ..call.clone() })
             }
             Call::Case(case) => Call::Case(Case { branches: case.branches.iter().map(f).collect() }),
+            Call::Kernel(call) => Call::Kernel(call.clone()),
+            Call::Custom(custom) => Call::Custom(Custom {
+                primal: f(&custom.primal),
+                forward: f(&custom.forward),
+                backward: f(&custom.backward),
+                ..custom.clone()
+            }),
+            Call::Closed(graph) => Call::Closed(f(graph)),
+            Call::Checkpoint(graph) => Call::Checkpoint(f(graph)),
         }
     }
 
@@ -155,6 +229,31 @@ impl Call {
                     }
                     None => Ok(first.gives()),
                 }
+            }
+            Call::Kernel(call) => {
+                if owned(args) != call.takes {
+                    return Err(wrong(format!("`{}` takes {:?}, found {args:?}", call.kernel.name, call.takes)));
+                }
+                Ok(call.gives.clone())
+            }
+            Call::Custom(custom) => {
+                takes(&custom.primal, &owned(args))?;
+                takes(&custom.forward, &owned(args))?;
+                let (gives, forward) = (custom.primal.gives(), custom.forward.gives());
+                if forward.get(..gives.len()) != Some(&gives[..]) {
+                    return Err(wrong(format!("gives {gives:?}, and with residuals {forward:?}")));
+                }
+                let (captured, arguments) = args.split_at(custom.captured);
+                takes(&custom.backward, &[owned(captured), forward[gives.len()..].to_vec(), gives.clone()].concat())?;
+                if custom.backward.gives() != owned(arguments) {
+                    let found = custom.backward.gives();
+                    return Err(wrong(format!("arguments {arguments:?} have cotangents {found:?}")));
+                }
+                Ok(gives)
+            }
+            Call::Closed(graph) | Call::Checkpoint(graph) => {
+                takes(graph, &owned(args))?;
+                Ok(graph.gives())
             }
         }
     }

@@ -3,10 +3,11 @@
 //! ```text
 //! Graph    = "{ lambda" Var:Type,* "." Equation* "in" Var,* "}"
 //! Equation = Var:Type,* "=" Op Var,*
-//! Op       = Literal | "stop_gradient" | elementwise operation | structural operation          the last two of pallas-ir
+//! Op       = Literal | "stop_gradient" | "optimization_barrier" | elementwise operation | structural operation          the last two of pallas-ir
 //!          | Dynamic | Call
 //! Dynamic  = "dynamic_slice" sizes | "dynamic_update_slice"                                    positions are operands
-//! Call     = "scan" Graph | "while" Graph Graph | "case" Graph,*                               see `call`
+//! Call     = "scan" Graph | "while" Graph Graph | "case" Graph,* | "kernel" Kernel             see `call`
+//!          | "custom_vjp" Graph Graph Graph | "call" Graph | "checkpoint" Graph
 //! Type     = dtype "[" extent,* "]"
 //! ```
 //!
@@ -49,6 +50,8 @@ pub enum Op {
     Literal(Literal),
     /// The operand, which derivatives take for a constant.
     StopGradient,
+    /// The operand, which is not known to be equal to it: what is computed from one and from the other stays apart.
+    Barrier,
     /// An elementwise operation.
     Scalar(ScalarOp),
     /// An operation that moves, folds or contracts elements.

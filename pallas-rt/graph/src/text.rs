@@ -8,6 +8,7 @@ impl fmt::Display for Op {
         match self {
             Op::Literal(x) => fmt::Display::fmt(x, f),
             Op::StopGradient => f.write_str("stop_gradient"),
+            Op::Barrier => f.write_str("optimization_barrier"),
             Op::Scalar(op) => fmt::Display::fmt(op, f),
             Op::Structural(op) => fmt::Display::fmt(op, f),
             Op::Dynamic(op) => fmt::Display::fmt(op, f),
@@ -20,7 +21,9 @@ impl fmt::Display for Op {
                     Call::While(While { condition_captured, body_captured, .. }) => {
                         format!(" captured({condition_captured}, {body_captured})")
                     }
-                    Call::Case(_) => String::new(),
+                    Call::Kernel(call) => format!(" {} sizes{:?}", call.kernel.name, call.sizes),
+                    Call::Custom(custom) => format!(" captured({})", custom.captured),
+                    Call::Case(_) | Call::Closed(_) | Call::Checkpoint(_) => String::new(),
                 };
                 write!(f, "{}{sizes}", call.name())?;
                 // The called graphs stand deeper.

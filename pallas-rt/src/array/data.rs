@@ -302,6 +302,12 @@ impl Array {
         self.here(|| "completion".into(), "wait for the result of the traced function")?.wait()
     }
 
+    /// Returns true for a value of a function that is being traced by `jit` or a transformation: it has a shape and an
+    /// element type, and no elements yet.
+    pub fn is_traced(&self) -> bool {
+        matches!(self.what, What::Traced(_))
+    }
+
     /// The same elements, row-major, under another shape; no copy.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use super::run::empty_bytes;
 use crate::array::Array;
 use crate::device::{self, Buffer, ByOperand, Client, Geometry, LAUNCHES, Launch};
 use crate::error::{Error, Result};
-use pallas_ir::{Literal, Loc, OperandKind};
+use pallas_ir::{Literal, Loc, Operand, OperandKind};
 use smallvec::smallvec;
 use std::sync::atomic::Ordering;
 
@@ -108,15 +108,15 @@ impl Prepared {
         unsafe { self.compiled.on(&self.client).run(&self.client, &launch) }
     }
 
-    /// Runs the kernel on memory: the inputs and prefetches in the order of the operands, and the outputs. An input that an
-    /// output aliases is not among the inputs: that output holds its contents.
+    /// Runs the kernel on memory: the inputs and prefetches in the order of the operands, the parameters, and the outputs. An
+    /// input that an output aliases is not among the inputs: that output holds its contents.
     ///
     /// # Errors
     /// On the interpreter any fault; device errors.
     ///
     /// # Panics
-    /// If there are parameters, or memory is not that of the operands' shapes.
-    pub(crate) fn launch_on(&self, inputs: &[&Buffer], outputs: &mut [Buffer]) -> Result<()> {
+    /// If memory is not that of the operands' shapes, or a parameter is missing.
+    pub(crate) fn launch_on(&self, inputs: &[&Buffer], params: &[Literal], outputs: &mut [Buffer]) -> Result<()> {
         let kernel = self.compiled.traced();
         let (mut inputs, mut results) = (inputs.iter().copied(), outputs.iter());
         let mut buffers: ByOperand<Option<&Buffer>> = smallvec![None; kernel.operands.len()];
@@ -130,8 +130,7 @@ impl Prepared {
             match operand.kind {
                 OperandKind::Input | OperandKind::Prefetch if buffer.is_none() => *buffer = inputs.next(),
                 OperandKind::Input | OperandKind::Prefetch | OperandKind::Output { .. } => {}
-                OperandKind::Scratch => continue,
-                OperandKind::Param => panic!("`{}` is a parameter", operand.name),
+                OperandKind::Scratch | OperandKind::Param => continue,
             }
             let bytes = shape.iter().product::<usize>() * operand.dtype.bytes();
             assert!(
@@ -150,7 +149,12 @@ impl Prepared {
             return Ok(());
         }
         LAUNCHES.fetch_add(1, Ordering::Relaxed);
-        let params: ByOperand<Option<Literal>> = smallvec![None; kernel.operands.len()];
+        let mut params = params.iter();
+        let value = |operand: &Operand| match operand.kind {
+            OperandKind::Param => Some(*params.next().expect("a value for each parameter")),
+            OperandKind::Input | OperandKind::Prefetch | OperandKind::Output { .. } | OperandKind::Scratch => None,
+        };
+        let params: ByOperand<Option<Literal>> = kernel.operands.iter().map(value).collect();
         let launch = Launch { kernel, at: Loc::NONE, geometry: &self.geometry, params: &params, buffers: &buffers };
         // SAFETY: the lengths are checked, and outputs are borrowed mutably.
         unsafe { self.compiled.on(&self.client).run(&self.client, &launch) }

@@ -1,7 +1,7 @@
 //! `jit`: a function that is traced and compiled once for each kind of arguments.
 use super::function::{Function, Given};
 use super::program::Program;
-use super::trace::{TracedFunction, is_traced, trace, type_of};
+use super::trace::{TracedFunction, trace, type_of};
 use crate::array::Array;
 use crate::device::{Client, JIT_CALLS, JIT_COMPILES, JIT_TRACES};
 use crate::error::Result;
@@ -50,7 +50,7 @@ pub fn jit<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<F::
     let entries: RwLock<Vec<Arc<Entry<F::Out>>>> = RwLock::default();
     F::boxed(move |given: Given<'_, Args>| {
         let (args, structures) = (given.flat)();
-        if args.iter().any(is_traced) {
+        if args.iter().any(Array::is_traced) {
             return f.call(&(given.tuple)());
         }
         args.iter().try_for_each(|x| x.check().map(drop))?;

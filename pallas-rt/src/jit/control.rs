@@ -304,7 +304,7 @@ fn branches<A: Tree, T: Tree>(number: &Array, args: &A, all: Vec<Branch<'_, A, T
             Ok((out, results))
         })
     };
-    let mut traced = all.into_iter().map(one).collect::<Result<Vec<_>>>()?;
+    let traced = all.into_iter().map(one).collect::<Result<Vec<_>>>()?;
     let Some(first) = traced.first() else {
         return Err(refused("a switch without functions".into(), "give at least one"));
     };
@@ -320,27 +320,48 @@ fn branches<A: Tree, T: Tree>(number: &Array, args: &A, all: Vec<Branch<'_, A, T
             return Err(refused(message, "all branches return arrays of equal types"));
         }
     }
-    // Each branch has the arrays that all of them capture as parameters.
-    let counts: Vec<usize> = traced.iter().map(|branch| branch.captured.len()).collect();
-    let captured: Vec<Array> = traced.iter().flat_map(|branch| branch.captured.clone()).collect();
-    let mut graphs = vec![];
-    for (i, branch) in traced.iter_mut().enumerate() {
-        let mut graph = std::mem::take(&mut branch.graph);
-        let own = graph.params.split_off(takes.len());
-        let before: usize = counts[..i].iter().sum();
-        for (k, x) in captured.iter().enumerate() {
-            let v = match k.checked_sub(before).and_then(|k| own.get(k)) {
-                Some(&v) => v,
-                None => graph.var(type_of(x)),
-            };
-            graph.params.push(v);
-        }
-        graphs.push(graph);
-    }
-    let args: Vec<&Array> = [number].into_iter().chain(&operands).chain(&captured).collect();
+    let takes = takes.len();
+    let (outs, parts): (Vec<T>, Vec<Part>) = traced
+        .into_iter()
+        .map(|TracedFunction { returned, graph, captured }| (returned, Part { graph, own: takes, captured }))
+        .unzip();
+    let (graphs, captured) = sharing(parts);
+    let args: Vec<&Array> = [number].into_iter().chain(&captured).chain(&operands).collect();
     let case = Case { branches: graphs };
     let results = apply_all(&args, at, &client, |graph, v| graph.push_all(Call::Case(case), v))?;
-    tree::rebuild(&traced[0].returned, results)
+    tree::rebuild(&outs[0], results)
+}
+
+/// A function that was traced, as a part of an operation.
+pub(super) struct Part {
+    /// Its graph: own parameters, then the captured ones.
+    pub graph: Graph,
+    /// Number of own parameters.
+    pub own: usize,
+    /// The arrays that it captures.
+    pub captured: Vec<Array>,
+}
+
+/// The graphs of functions with the arrays that any of them captures as their first parameters, and these arrays.
+pub(super) fn sharing(parts: Vec<Part>) -> (Vec<Graph>, Vec<Array>) {
+    let captured: Vec<Array> = parts.iter().flat_map(|part| part.captured.clone()).collect();
+    let mut before = 0;
+    let shared = |part: Part| {
+        let (first, count) = (before, part.captured.len());
+        before += count;
+        let mut graph = part.graph;
+        let own: Vec<Var> = graph.params.split_off(part.own);
+        let all: Vec<Var> = (0..captured.len())
+            .map(|k| match k.checked_sub(first).and_then(|k| own.get(k)) {
+                Some(&v) => v,
+                None => graph.var(type_of(&captured[k])),
+            })
+            .collect();
+        graph.params.splice(0..0, all);
+        graph
+    };
+    let graphs = parts.into_iter().map(shared).collect();
+    (graphs, captured)
 }
 
 /// The client of arrays, or the default one.

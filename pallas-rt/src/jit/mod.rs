@@ -9,13 +9,16 @@
 //! - `compiled`: `jit`, its cache and counters;
 //! - `gradient`: reverse mode;
 //! - `control`: loops and branches;
+//! - `kernel`: kernels as operations; `custom`: functions with a derivative of their own;
 //! - `program`: a plan with its memory, ready to run.
 //!
 //! Only `trace` reads a thread-local.
 mod compiled;
 mod control;
+mod custom;
 mod function;
 mod gradient;
+mod kernel;
 mod program;
 #[cfg(test)]
 mod tests;
@@ -23,6 +26,9 @@ mod trace;
 
 pub use compiled::jit;
 pub use control::{Scan, cond, fori_loop, scan, switch, while_loop};
+pub(crate) use custom::Stated;
+pub use custom::{checkpoint, custom_vjp};
 pub use function::{Function, Outcome};
 pub use gradient::{First, grad, value_and_grad};
-pub(crate) use trace::{apply, is_traced};
+pub(crate) use kernel::kernel_call;
+pub(crate) use trace::apply;

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::exec::{Compiled, Prepared};
 use pallas_graph::fuse::{self, Place, Plan, Sizes, plan};
 use pallas_graph::{Graph, simplify};
-use pallas_ir::{DType, Type};
+use pallas_ir::{DType, Kernel, Literal, Type};
 use smallvec::SmallVec;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -31,7 +31,7 @@ struct Step {
 
 /// As [`pallas_graph::fuse::Work`], compiled.
 enum Work {
-    Launch(Prepared),
+    Launch { kernel: Prepared, params: Vec<Literal> },
     For { body: Program, length: usize },
     While { condition: Program, captured: usize, body: Program },
     Case { branches: Vec<Program> },
@@ -40,9 +40,17 @@ enum Work {
 /// Kernels by their text: equal clusters share one.
 static KERNELS: LazyLock<Lru<String, Compiled>> = LazyLock::new(|| Lru::new(Compiled::bytes));
 
-fn compiled(kernel: pallas_ir::Kernel) -> Compiled {
+fn compiled(kernel: &Kernel) -> Compiled {
     let text = kernel.to_string();
-    KERNELS.get(&text).unwrap_or_else(|| KERNELS.insert(text, Compiled::of_trace(kernel)))
+    KERNELS.get(&text).unwrap_or_else(|| KERNELS.insert(text, Compiled::of_trace(kernel.clone())))
+}
+
+/// Keeps the compiled forms of a kernel for programs that call it.
+pub(super) fn keep(compiled: &Compiled) {
+    let text = compiled.traced().to_string();
+    if KERNELS.get(&text).is_none() {
+        KERNELS.insert(text, compiled.clone());
+    }
 }
 
 /// The block sizes for a client's device.
@@ -73,7 +81,9 @@ impl Program {
         let program = |plan: Plan| Program::of_plan(plan, client);
         let step = |fuse::Step { work, copies, inputs, outputs }| {
             let work = match work {
-                fuse::Work::Kernel { kernel, sizes } => Work::Launch(compiled(*kernel).prepare(client, &sizes)?),
+                fuse::Work::Kernel { kernel, sizes, params } => {
+                    Work::Launch { kernel: compiled(&kernel).prepare(client, &sizes)?, params }
+                }
                 fuse::Work::For { body, length } => Work::For { body: program(*body)?, length },
                 fuse::Work::While { condition, captured, body } => {
                     Work::While { condition: program(*condition)?, captured, body: program(*body)? }
@@ -88,10 +98,16 @@ impl Program {
         Ok(Program { client: client.clone(), steps, fresh, temporary, results, idle: Mutex::default() })
     }
 
+    /// Bytes of temporary memory, without those that steps of loops and branches need.
+    #[cfg(test)]
+    pub(super) fn temporary_bytes(&self) -> usize {
+        self.temporary.iter().sum()
+    }
+
     /// Estimated bytes.
     pub(super) fn bytes(&self) -> u64 {
         let of_step = |step: &Step| match &step.work {
-            Work::Launch(_) => 512,
+            Work::Launch { .. } => 512,
             Work::For { body, .. } => body.bytes(),
             Work::While { condition, body, .. } => condition.bytes() + body.bytes(),
             Work::Case { branches } => branches.iter().map(Program::bytes).sum(),
@@ -220,7 +236,7 @@ impl Memory<'_, '_> {
         let mut outputs: SmallVec<[Buffer; 4]> = step.outputs.iter().map(taken).collect();
         let inputs: SmallVec<[&Buffer; 8]> = step.inputs.iter().map(|&place| self.buffer(place)).collect();
         match &step.work {
-            Work::Launch(launch) => launch.launch_on(&inputs, &mut outputs)?,
+            Work::Launch { kernel, params } => kernel.launch_on(&inputs, params, &mut outputs)?,
             Work::For { body, length } => {
                 let counter = Buffer::holding(client, &0i32.to_ne_bytes())?;
                 let mut carried: Vec<Buffer> = [counter].into_iter().chain(outputs.drain(..)).collect();

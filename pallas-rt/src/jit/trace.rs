@@ -34,6 +34,43 @@ pub(super) struct TracedFunction<R> {
     pub captured: Vec<Array>,
 }
 
+/// A trace that has begun. It is closed also if the function returns an error or panics.
+pub(super) struct Open {
+    depth: usize,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        TRACES.with_borrow_mut(|traces| traces.truncate(self.depth));
+    }
+}
+
+impl Open {
+    /// Begins to trace a function of arrays of these types; returns these arrays too.
+    pub(super) fn begin(client: &Client, takes: &[Type]) -> (Open, Vec<Array>) {
+        let id = NEXT.fetch_add(1, Relaxed);
+        let mut graph = Graph::default();
+        let params: Vec<Var> = takes.iter().map(|ty| graph.param(ty.clone())).collect();
+        let params: Vec<Array> = params.into_iter().map(|v| array(&graph, v, id, client)).collect();
+        let depth = TRACES.with_borrow_mut(|traces| {
+            traces.push(Trace { id, graph, client: client.clone(), captured: vec![] });
+            traces.len() - 1
+        });
+        (Open { depth }, params)
+    }
+
+    /// Ends the trace of a function that returns these arrays.
+    ///
+    /// # Errors
+    /// The first mistake in what the results depend on.
+    pub(super) fn end(self, results: &[Array]) -> Result<TracedFunction<()>> {
+        let results = results.iter().map(|x| inside(x, Loc::NONE)).collect::<Result<Vec<Var>>>()?;
+        let done = TRACES.with_borrow_mut(|traces| traces.pop()).expect("it is open");
+        let captured = done.captured.into_iter().map(|(array, _)| array).collect();
+        Ok(TracedFunction { returned: (), graph: Graph { results, ..done.graph }, captured })
+    }
+}
+
 /// Traces a function of arrays of these types; it returns its results and something else.
 ///
 /// # Errors
@@ -43,28 +80,10 @@ pub(super) fn trace<R>(
     takes: &[Type],
     f: impl FnOnce(&[Array]) -> Result<(R, Vec<Array>)>,
 ) -> Result<TracedFunction<R>> {
-    /// Closes the trace also if the function panics.
-    struct Open(usize);
-    impl Drop for Open {
-        fn drop(&mut self) {
-            TRACES.with_borrow_mut(|traces| traces.truncate(self.0));
-        }
-    }
-    let id = NEXT.fetch_add(1, Relaxed);
-    let mut graph = Graph::default();
-    let params: Vec<Var> = takes.iter().map(|ty| graph.param(ty.clone())).collect();
-    let params: Vec<Array> = params.into_iter().map(|v| array(&graph, v, id, client)).collect();
-    let depth = TRACES.with_borrow_mut(|traces| {
-        traces.push(Trace { id, graph, client: client.clone(), captured: vec![] });
-        traces.len() - 1
-    });
-    let open = Open(depth);
+    let (open, params) = Open::begin(client, takes);
     let (returned, results) = f(&params)?;
-    let results = results.iter().map(inside).collect::<Result<Vec<Var>>>()?;
-    let done = TRACES.with_borrow_mut(|traces| traces.pop()).expect("it is open");
-    drop(open);
-    let graph = Graph { results, ..done.graph };
-    Ok(TracedFunction { returned, graph, captured: done.captured.into_iter().map(|(array, _)| array).collect() })
+    let TracedFunction { returned: (), graph, captured } = open.end(&results)?;
+    Ok(TracedFunction { returned, graph, captured })
 }
 
 fn array(graph: &Graph, v: Var, trace: u32, client: &Client) -> Array {
@@ -77,21 +96,20 @@ pub(super) fn type_of(x: &Array) -> Type {
     Type::new(x.dtype(), x.shape())
 }
 
-/// Returns true if an array is a value of a function that is being traced.
-pub(crate) fn is_traced(x: &Array) -> bool {
-    matches!(x.what(), What::Traced(_))
-}
-
 /// An array as a value of the innermost graph: a value of it, or a parameter that stands for an array from outside.
-pub(super) fn inside(x: &Array) -> Result<Var> {
+///
+/// # Errors
+/// An array of a function whose trace is over, with the line that uses it; the error that an array holds.
+fn inside(x: &Array, at: Loc) -> Result<Var> {
     x.check()?;
     TRACES.with_borrow_mut(|traces| {
         if let What::Traced(traced) = x.what()
             && !traces.iter().any(|trace| trace.id == traced.trace)
         {
+            let place = if at == Loc::NONE { String::new() } else { format!("{at}: ") };
             let message = format!(
-                "an array of {} outlived the function that was traced, or is used on another thread; help: return it from that \
-                 function",
+                "{place}an array of {} outlived the function that was traced, or is used on another thread; help: return it \
+                 from that function",
                 type_of(x)
             );
             return Err(Error::Traced { message });
@@ -160,8 +178,8 @@ pub(super) fn apply_all(
     args.iter().try_for_each(|x| x.check().map(drop))?;
     args.iter().try_for_each(|x| x.check_client(client, || "an operand".into()))?;
     let refused = |diag| Error::operation(at, diag);
-    if args.iter().any(|x| is_traced(x)) {
-        let vars = args.iter().map(|x| inside(x)).collect::<Result<Vec<Var>>>()?;
+    if args.iter().any(|x| x.is_traced()) {
+        let vars = args.iter().map(|x| inside(x, at)).collect::<Result<Vec<Var>>>()?;
         return append(at, |graph| equations(graph, &vars)).map_err(refused);
     }
     let mut graph = Graph::default();

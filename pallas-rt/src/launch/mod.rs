@@ -5,10 +5,11 @@
 //! call; [`warm`] and [`recent`] recognise a thread's most recent calls, for which none of this is repeated; [`eager`]
 //! runs the body on the interpreter; [`into`](mod@into) writes outputs to the user's arrays; [`tune`](mod@tune) selects
 //! block sizes by measurement ([`timing`]); [`inspect`] has explain, check and cost; [`compare`] compares two
-//! executions.
+//! executions; [`with_vjp`](mod@with_vjp) is for functions that state their gradient.
 mod bind;
 mod cache;
 mod compare;
+mod differentiable;
 mod eager;
 mod inspect;
 mod into;
@@ -21,6 +22,7 @@ mod trace;
 pub(crate) mod tune;
 mod warm;
 
+pub use differentiable::Differentiable;
 #[cfg(test)]
 pub(crate) use inspect::compiled;
 pub use inspect::{Checked, Cost, Explained, Explanation, check, cost, explain};
@@ -63,8 +65,8 @@ pub fn called_at<T>(loc: Loc, result: Result<T>) -> Result<T> {
     result.map_err(|error| error.called_at(loc))
 }
 
-/// Refuses arguments without memory, then runs the call. The error of a poisoned array is returned as it is: this call
-/// is not its cause.
+/// Runs the call, or makes it an operation of the function that is being traced, if an argument is a value of that one. The
+/// error of a poisoned array is returned as it is: this call is not its cause.
 fn instance(
     site: &Site<'_>,
     arguments: Vec<Argument>,
@@ -74,14 +76,16 @@ fn instance(
     instance: TypeId,
 ) -> Result<Vec<Array>> {
     for argument in &arguments {
-        if let Argument::Array(array, _) = argument {
+        if let Argument::Array(array, _) = argument
+            && !(cfg!(feature = "graph") && array.is_traced())
+        {
             array.check_argument(site.name, site.called)?;
         }
     }
-    called_at(site.called, with_memory(site, arguments, spec, maps, body, instance))
+    called_at(site.called, of_arrays(site, arguments, spec, maps, body, instance))
 }
 
-fn with_memory(
+fn of_arrays(
     site: &Site<'_>,
     arguments: Vec<Argument>,
     spec: &Declared,
@@ -122,6 +126,12 @@ fn with_memory(
         return outputs(kernel).map(unwritten).collect();
     }
     let (params, arrays) = bind::by_operand(kernel, arguments);
+    #[cfg(feature = "graph")]
+    if arrays.iter().flatten().any(|(array, _)| array.is_traced()) {
+        let arrays: Vec<Array> = arrays.into_iter().flatten().map(|(array, _)| array).collect();
+        let params = params.into_iter().flatten().collect();
+        return crate::jit::kernel_call(&compiled, geometry, params, &arrays, &client, site.called);
+    }
     let mut call = Call { geometry, at: site.at, params: &params, arrays, lent: vec![] };
     let Purpose::Check(agreed) = &scope.purpose else {
         call.lent = into::take(&scope.lent, &compiled, &client, geometry)?;

@@ -3,7 +3,7 @@ use super::axes::axis_of;
 use super::elementwise::{broadcast_shapes, cast};
 use crate::array::Array;
 use crate::error::Result;
-use crate::jit::{apply, is_traced};
+use crate::jit::apply;
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Reshape, Transpose};
 use pallas_ir::{At, DType, Diag, Dim, Loc, StructuralOp};
@@ -35,7 +35,7 @@ impl Array {
     /// ```
     #[track_caller]
     pub fn reshape(&self, shape: &[usize]) -> Result<Array> {
-        if !is_traced(self) {
+        if !self.is_traced() {
             return self.with_shape(shape);
         }
         let made = apply(&[self], Loc::caller(), |graph, v| reshape(graph, v[0], shape));

@@ -40,7 +40,7 @@ pub(super) fn is_free(graph: &Graph, definitions: &[Option<usize>], e: &Equation
         Op::Structural(StructuralOp::Broadcast(_)) => {
             definitions[e.args[0].index()].is_some_and(|i| matches!(graph.equations[i].op, Op::Literal(_)))
         }
-        Op::StopGradient | Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) | Op::Call(_) => false,
+        Op::StopGradient | Op::Barrier | Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) | Op::Call(_) => false,
     }
 }
 
@@ -130,7 +130,7 @@ impl Grow<'_> {
                     | StructuralOp::TakeAlong(_),
                 ) => has_rows = true,
                 Op::Dynamic(_) | Op::Call(_) => {}
-                Op::Literal(_) | Op::StopGradient | Op::Scalar(_) | Op::Structural(_) => {
+                Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Scalar(_) | Op::Structural(_) => {
                     stack.extend(e.args.iter().filter_map(|a| self.definitions[a.index()]));
                 }
             }

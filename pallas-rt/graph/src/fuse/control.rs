@@ -1,12 +1,12 @@
-//! Loops and branches as steps.
+//! Loops, branches and kernels as steps.
 use super::blocks::Sizes;
 use super::plan::{Lowered, Work, plan};
-use crate::call::{Call, Scan};
+use crate::call::{Call, KernelCall, Scan};
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Var};
 use crate::simplify::simplify;
 use pallas_ir::structural::Reshape;
-use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
+use pallas_ir::{DType, Literal, OperandId, OperandKind, ScalarOp, StructuralOp, Type};
 
 /// The step of a call. Values that a loop carries are changed in place.
 pub(super) fn lower(e: &Equation, call: &Call, sizes: &Sizes) -> Lowered {
@@ -42,6 +42,27 @@ pub(super) fn lower(e: &Equation, call: &Call, sizes: &Sizes) -> Lowered {
             let work = Work::Case { branches: case.branches.iter().map(branch).collect() };
             Lowered { work, inputs: e.args.clone(), in_place: vec![None; outputs.len()], outputs }
         }
+        Call::Kernel(call) => {
+            let operands = &call.kernel.operands;
+            let aliases = operands.iter().filter_map(|operand| match operand.kind {
+                OperandKind::Output { alias, .. } => Some(alias),
+                OperandKind::Input | OperandKind::Prefetch | OperandKind::Param | OperandKind::Scratch => None,
+            });
+            let aliases: Vec<Option<OperandId>> = aliases.collect();
+            let mut in_place = vec![None; outputs.len()];
+            let mut inputs = vec![];
+            let read = operands.iter().enumerate();
+            let read = read.filter(|(_, operand)| matches!(operand.kind, OperandKind::Input | OperandKind::Prefetch));
+            for ((i, _), &arg) in read.zip(&e.args) {
+                match aliases.iter().position(|alias| *alias == Some(OperandId(i as u32))) {
+                    Some(output) => in_place[output] = Some(arg),
+                    None => inputs.push(arg),
+                }
+            }
+            let KernelCall { kernel, sizes, params, .. } = call.clone();
+            Lowered { work: Work::Kernel { kernel, sizes, params }, inputs, outputs, in_place }
+        }
+        Call::Custom(_) | Call::Closed(_) | Call::Checkpoint(_) => unreachable!("`simplify` expands {}", call.name()),
     }
 }
 

@@ -11,6 +11,7 @@ use pallas_ir::{
     Semantics, StructuralOp, Type, Value, View,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The kernel of a cluster, with blocks for this device. Extents of axes that programs share are dimensions of the kernel,
 /// so a kernel serves arrays of any length along them.
@@ -54,7 +55,11 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     }
     // A value is read once for each of its cuts.
     let inputs = to.inputs.iter().map(|(v, _)| *v).collect();
-    let work = Work::Kernel { kernel: Box::new(to.b.finish()), sizes: extents.iter().map(|&n| n as i64).collect() };
+    let work = Work::Kernel {
+        kernel: Arc::new(to.b.finish()),
+        sizes: extents.iter().map(|&n| n as i64).collect(),
+        params: vec![],
+    };
     Lowered { work, inputs, in_place: vec![None; outputs.len()], outputs }
 }
 
@@ -62,7 +67,7 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
 /// be taken for arrays of one axis.
 fn flat(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster) -> Option<usize> {
     let is_pointwise = |e: &Equation| match &e.op {
-        Op::Literal(_) | Op::StopGradient | Op::Scalar(_) => true,
+        Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Scalar(_) => true,
         Op::Structural(StructuralOp::Cast(_) | StructuralOp::Powi(_) | StructuralOp::Bitcast(_)) => true,
         Op::Structural(_) | Op::Dynamic(_) | Op::Call(_) => false,
     };
@@ -193,7 +198,7 @@ impl Lower<'_> {
         let block = dims(&self.block(e.result(), cuts));
         match &e.op {
             Op::Literal(x) => self.emit(TileOp::Const(*x), &[], e.loc),
-            Op::StopGradient => args[0],
+            Op::StopGradient | Op::Barrier => args[0],
             Op::Scalar(op) => self.emit(TileOp::Scalar(*op), args, e.loc),
             // A scalar fits every shape, that of a flat block too.
             Op::Structural(StructuralOp::Broadcast(_)) if self.graph.ty(e.args[0]).is_scalar() => {

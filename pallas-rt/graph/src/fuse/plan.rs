@@ -4,8 +4,9 @@ use super::cluster::{Clusters, clusters, is_alias};
 use super::lower::lower;
 use super::{control, windows};
 use crate::graph::{Graph, Op, Var};
-use pallas_ir::{Kernel, Type};
+use pallas_ir::{Kernel, Literal, Type};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Memory that a value is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,12 +22,14 @@ pub enum Place {
 /// Work of one step.
 #[derive(Debug)]
 pub enum Work {
-    /// A launch of a kernel; extents of its dimensions.
+    /// A launch of a kernel.
     Kernel {
         /// The kernel.
-        kernel: Box<Kernel>,
+        kernel: Arc<Kernel>,
         /// Extents of its dimensions.
         sizes: Vec<i64>,
+        /// Values of its parameters, in order.
+        params: Vec<Literal>,
     },
     /// A loop. The parameters of the body are a counter of rank 0 and i32, which starts at 0, the inputs, and the
     /// outputs; its results are the next counter and the next outputs.
@@ -101,7 +104,7 @@ pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
         match &first.op {
             Op::Dynamic(op) => windows::lower(graph, first, op, sizes),
             Op::Call(call) => control::lower(first, call, sizes),
-            Op::Literal(_) | Op::StopGradient | Op::Scalar(_) | Op::Structural(_) => {
+            Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Scalar(_) | Op::Structural(_) => {
                 lower(graph, &definitions, cluster, sizes)
             }
         }

@@ -8,6 +8,7 @@ use pallas_ir::{
     Axis, BlockDim, Builder, DType, Dim, Literal, Loc, Op as TileOp, Operand, OperandKind, ScalarOp, Semantics, Type,
     Value, View,
 };
+use std::sync::Arc;
 
 /// The step of a dynamic operation: each program copies a block of the window.
 pub(super) fn lower(graph: &Graph, e: &Equation, op: &Dynamic, sizes: &Sizes) -> Lowered {
@@ -95,7 +96,7 @@ pub(super) fn lower(graph: &Graph, e: &Equation, op: &Dynamic, sizes: &Sizes) ->
     };
     debug_assert_eq!(e.args.len(), first + window.len());
     Lowered {
-        work: Work::Kernel { kernel: Box::new(b.finish()), sizes: vec![] },
+        work: Work::Kernel { kernel: Arc::new(b.finish()), sizes: vec![], params: vec![] },
         inputs,
         outputs: e.results.clone(),
         in_place,

@@ -2,6 +2,9 @@
 mod cancel;
 mod common;
 mod dead;
+mod inline;
+
+pub(crate) use inline::expanded;
 
 use crate::graph::{Graph, Op};
 
@@ -9,16 +12,21 @@ use crate::graph::{Graph, Op};
 pub type Pass = fn(&Graph) -> Graph;
 
 /// All passes by name, in the order in which they run.
-pub const PASSES: &[(&str, Pass)] =
-    &[("dead", dead::dead), ("cancel", cancel::cancel), ("common", common::common), ("dead", dead::dead)];
+pub const PASSES: &[(&str, Pass)] = &[
+    ("inline", inline::inline),
+    ("dead", dead::dead),
+    ("cancel", cancel::cancel),
+    ("common", common::common),
+    ("dead", dead::dead),
+];
 
 /// Runs every pass, also on the graphs that a graph calls.
 pub fn simplify(graph: &Graph) -> Graph {
-    let mut graph = graph.clone();
+    let mut graph = PASSES.iter().fold(graph.clone(), |graph, (_, pass)| pass(&graph));
     for e in &mut graph.equations {
         if let Op::Call(call) = &e.op {
             e.op = call.map(simplify).into();
         }
     }
-    PASSES.iter().fold(graph, |graph, (_, pass)| pass(&graph))
+    graph
 }

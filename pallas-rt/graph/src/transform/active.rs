@@ -14,7 +14,7 @@ pub(super) fn active(graph: &Graph, on: &[bool]) -> Vec<bool> {
         let args: Vec<bool> = e.args.iter().map(|a| active[a.index()]).collect();
         let found = match &e.op {
             Op::Literal(_) | Op::StopGradient => vec![false; e.results.len()],
-            Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) => vec![args.contains(&true)],
+            Op::Barrier | Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) => vec![args.contains(&true)],
             Op::Call(call) => results(call, &args),
         };
         e.results.iter().zip(found).for_each(|(r, found)| active[r.index()] = found && is_float(r.index()));
@@ -41,6 +41,9 @@ fn results(call: &Call, on: &[bool]) -> Vec<bool> {
             let each: Vec<Vec<bool>> = case.branches.iter().map(|branch| of_graph(branch, &on[1..])).collect();
             (0..each[0].len()).map(|i| each.iter().any(|flags| flags[i])).collect()
         }
+        Call::Kernel(call) => vec![on.contains(&true); call.gives.len()],
+        Call::Custom(custom) => vec![on.contains(&true); custom.primal.results.len()],
+        Call::Closed(graph) | Call::Checkpoint(graph) => of_graph(graph, on),
     }
 }
 

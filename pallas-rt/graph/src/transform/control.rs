@@ -2,7 +2,7 @@
 use super::Refused;
 use super::active::carried;
 use super::vjp::vjp;
-use crate::call::{Call, Case, Scan};
+use crate::call::{Call, Case, Custom, Scan};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::{At, Diag, Literal, ScalarOp, StructuralOp, Type};
 
@@ -25,7 +25,66 @@ pub(super) fn through(
                         steps that come after the end";
             Err(Refused { at: e.loc, diag: Diag::new("while", At::Op, message, help) })
         }
+        Call::Kernel(call) => {
+            let message = format!("the gradient of kernel `{}`, which states none", call.kernel.name);
+            let help = "state it by `custom_vjp`, with a kernel for the way back, or pass the kernel a `stop_gradient` of \
+                        its arguments";
+            Err(Refused { at: e.loc, diag: Diag::new("kernel-gradient", At::Op, message, help) })
+        }
+        Call::Custom(custom) => through_custom(to, at, e, custom, on, cotangents),
+        Call::Checkpoint(graph) => through_checkpoint(to, e, graph, on, cotangents),
+        Call::Closed(_) => unreachable!("closed calls are expanded before"),
     }
+}
+
+/// The derivative computes everything again from the operands, behind barriers so that it stays apart from the first time.
+fn through_checkpoint(
+    to: &mut Graph,
+    e: &Equation,
+    graph: &Graph,
+    on: &[bool],
+    cotangents: &[Option<Var>],
+) -> Result<Vec<Option<Var>>, Refused> {
+    let both = vjp(graph, on)?;
+    let backward = Graph { results: both.results[graph.results.len()..].to_vec(), ..both };
+    let mut args: Vec<Var> = e.args.iter().map(|&arg| to.fitting(Op::Barrier, &[arg])).collect();
+    for (&r, &cotangent) in e.results.iter().zip(cotangents) {
+        let ty = to.ty(r).clone();
+        if is_float(&ty) {
+            args.push(or_zeros(to, cotangent, &ty));
+        }
+    }
+    let mut made = to.fitting_all(Call::Closed(backward), &args).into_iter();
+    Ok(on.iter().map(|&on| if on { made.next() } else { None }).collect())
+}
+
+/// The stated derivative. What it needs of the values before is computed in place of the call.
+fn through_custom(
+    to: &mut Graph,
+    at: usize,
+    e: &Equation,
+    custom: &Custom,
+    on: &[bool],
+    cotangents: &[Option<Var>],
+) -> Result<Vec<Option<Var>>, Refused> {
+    if on[..custom.captured].contains(&true) {
+        let message = "a function with a stated gradient captures an array that the gradient is asked for".to_string();
+        let help = "pass the array as an argument, or capture its `stop_gradient`";
+        return Err(Refused { at: e.loc, diag: Diag::new("custom-captured", At::Op, message, help) });
+    }
+    let gives = custom.forward.gives();
+    let residuals: Vec<Var> = gives[e.results.len()..].iter().map(|ty| to.var(ty.clone())).collect();
+    let changed = &mut to.equations[at];
+    changed.op = Call::Closed(custom.forward.clone()).into();
+    changed.results.extend(&residuals);
+    let mut args = [&e.args[..custom.captured], &residuals].concat();
+    for (&r, &cotangent) in e.results.iter().zip(cotangents) {
+        let ty = to.ty(r).clone();
+        args.push(or_zeros(to, cotangent, &ty));
+    }
+    let made = to.fitting_all(Call::Closed(custom.backward.clone()), &args);
+    let found = on.iter().enumerate().map(|(i, &on)| on.then(|| made[i - custom.captured]));
+    Ok(found.collect())
 }
 
 fn is_float(ty: &Type) -> bool {
@@ -152,9 +211,18 @@ impl Split {
         let known = scan.body.params.len();
         let mut is_back = vec![false; both.types.len()];
         both.params[known..].iter().for_each(|p| is_back[p.index()] = true);
+        // What is computed again belongs to the way back, unless a result needs it.
+        let mut is_needed = vec![false; both.types.len()];
+        both.results[..scan.body.results.len()].iter().for_each(|r| is_needed[r.index()] = true);
+        for e in both.equations.iter().rev() {
+            if e.results.iter().any(|r| is_needed[r.index()]) {
+                e.args.iter().for_each(|a| is_needed[a.index()] = true);
+            }
+        }
         let (mut forward, mut backward) = (vec![], vec![]);
         for e in &both.equations {
-            if e.args.iter().any(|a| is_back[a.index()]) {
+            let is_again = e.op == Op::Barrier && !is_needed[e.result().index()];
+            if is_again || e.args.iter().any(|a| is_back[a.index()]) {
                 e.results.iter().for_each(|r| is_back[r.index()] = true);
                 backward.push(e.clone());
             } else {

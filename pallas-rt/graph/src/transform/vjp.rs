@@ -2,8 +2,10 @@
 use super::active::active;
 use super::{Refused, control};
 use crate::build::dims;
+use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
+use crate::simplify::expanded;
 use pallas_ir::emit::Id;
 use pallas_ir::structural::Arg;
 use pallas_ir::{E, Literal, ScalarOp, StructuralOp};
@@ -28,6 +30,7 @@ use std::cell::RefCell;
 /// If `wrt` has not one entry for each parameter.
 pub fn vjp(graph: &Graph, wrt: &[bool]) -> Result<Graph, Refused> {
     assert_eq!(wrt.len(), graph.params.len(), "one entry for each parameter");
+    let graph = &expanded(graph, &|call| if let Call::Closed(graph) = call { Some(graph) } else { None });
     let active = active(graph, wrt);
     let mut back = Back { to: RefCell::new(graph.clone()), cotangents: vec![None; graph.types.len()] };
     for &r in &graph.results {
@@ -84,6 +87,7 @@ impl Back {
     fn through(&mut self, e: &Equation, on: &[bool], cotangent: Var) -> Vec<Option<Var>> {
         match &e.op {
             Op::Literal(_) | Op::StopGradient => vec![None; e.args.len()],
+            Op::Barrier => vec![Some(cotangent)],
             Op::Scalar(op) => {
                 let value = |v: Var| E { to: &self.to, id: Id(v.0) };
                 let args: Vec<E<'_>> = e.args.iter().map(|&v| value(v)).collect();

@@ -1,5 +1,7 @@
-//! Functions of arrays against numbers that are known otherwise; `control` has loops and branches, `random` has laws of random graphs.
+//! Functions of arrays against numbers that are known otherwise; `control` has loops and branches, `kernels` kernels as
+//! operations, `random` has laws of random graphs.
 mod control;
+mod kernels;
 mod random;
 
 use crate::prelude::*;

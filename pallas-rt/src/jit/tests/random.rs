@@ -237,7 +237,7 @@ impl Pool {
                 op,
                 StructuralOp::ArgReduce(_) | StructuralOp::Cast(_) | StructuralOp::Bitcast(_) | StructuralOp::Powi(_)
             ),
-            Op::Literal(_) | Op::StopGradient | Op::Dynamic(_) | Op::Call(_) => false,
+            Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Dynamic(_) | Op::Call(_) => false,
         };
         let floats = args.iter().filter(|(v, _)| self.graph.ty(*v).dtype.is_float());
         let exact = floats.clone().all(|(_, exact)| *exact);
@@ -273,7 +273,7 @@ impl Pool {
                 op,
                 StructuralOp::Dot(_) | StructuralOp::Reduce(_) | StructuralOp::Cumulative(_) | StructuralOp::Powi(_)
             ),
-            Op::Literal(_) | Op::StopGradient | Op::Dynamic(_) | Op::Call(_) => true,
+            Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Dynamic(_) | Op::Call(_) => true,
         };
         self.made.push((small, exact && moved));
     }
@@ -301,7 +301,7 @@ fn is_smooth_op(op: &Op) -> bool {
         Op::Structural(op) => {
             matches!(op, StructuralOp::Dot(_) | StructuralOp::Transpose(_) | StructuralOp::Reshape(_))
         }
-        Op::Literal(_) | Op::StopGradient | Op::Dynamic(_) | Op::Call(_) => true,
+        Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Dynamic(_) | Op::Call(_) => true,
     }
 }
 
@@ -389,7 +389,7 @@ fn called(call: &Call, client: &Client, args: &[Array]) -> Result<Vec<Array>> {
             let number = args[0].to_vec::<i32>()?[0].clamp(0, case.branches.len() as i32 - 1);
             one_at_a_time(&case.branches[number as usize], client, &args[1..])
         }
-        Call::While(_) => unreachable!("none is drawn"),
+        _ => unreachable!("none is drawn"),
     }
 }
 

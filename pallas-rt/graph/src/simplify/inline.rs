@@ -1,0 +1,43 @@
+//! Puts the equations of called graphs in place of their calls, where no more derivatives are made.
+//!
+//! ```text
+//! { lambda %0:f32[2] . %1:f32[2] = call { lambda %0:f32[2] . %1:f32[2] = exp %0 in %1 } %0  in %1 }
+//! { lambda %0:f32[2] . %1:f32[2] = exp %0                                                   in %1 }
+//! ```
+use crate::call::Call;
+use crate::graph::{Equation, Graph, Op, Var};
+
+pub(super) fn inline(graph: &Graph) -> Graph {
+    expanded(graph, &|call| match call {
+        Call::Custom(custom) => Some(&custom.primal),
+        Call::Closed(graph) | Call::Checkpoint(graph) => Some(graph),
+        Call::Scan(_) | Call::While(_) | Call::Case(_) | Call::Kernel(_) => None,
+    })
+}
+
+/// The graph with the equations of some called graphs in place of their calls, also inside of these.
+pub(crate) fn expanded(graph: &Graph, of: &dyn Fn(&Call) -> Option<&Graph>) -> Graph {
+    let called = |e: &Equation| match &e.op {
+        Op::Call(call) => of(call).is_some(),
+        _ => false,
+    };
+    if !graph.equations.iter().any(called) {
+        return graph.clone();
+    }
+    let mut to = Graph { equations: vec![], ..graph.clone() };
+    let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
+    for e in &graph.equations {
+        let mut e = e.clone();
+        e.args.iter_mut().for_each(|a| *a = same[a.index()]);
+        let body = if let Op::Call(call) = &e.op { of(call) } else { None };
+        match body {
+            Some(body) => {
+                let made = to.inline(&expanded(body, of), &e.args);
+                e.results.iter().zip(made).for_each(|(r, v)| same[r.index()] = v);
+            }
+            None => to.equations.push(e),
+        }
+    }
+    let results = graph.results.iter().map(|r| same[r.index()]).collect();
+    Graph { results, ..to }
+}

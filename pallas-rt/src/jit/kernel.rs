@@ -1,0 +1,35 @@
+//! Kernels as operations of a function that is being traced.
+use super::program::keep;
+use super::trace::{apply_all, type_of};
+use crate::array::Array;
+use crate::device::{Client, Geometry, outputs};
+use crate::error::Result;
+use crate::exec::Compiled;
+use pallas_graph::call::{Call, KernelCall};
+use pallas_ir::{Literal, Loc, Type};
+
+/// Appends a call of a kernel whose sizes are bound; returns its outputs. `arrays` are its inputs and prefetches.
+///
+/// # Errors
+/// Arrays of another function, or on another client.
+pub(crate) fn kernel_call(
+    compiled: &Compiled,
+    geometry: &Geometry,
+    params: Vec<Literal>,
+    arrays: &[Array],
+    client: &Client,
+    at: Loc,
+) -> Result<Vec<Array>> {
+    let kernel = compiled.traced();
+    let output = |i: usize| Type::new(kernel.operands[i].dtype, &geometry.shapes[i][..]);
+    let call = KernelCall {
+        kernel: kernel.clone(),
+        sizes: geometry.sizes.to_vec(),
+        params,
+        takes: arrays.iter().map(type_of).collect(),
+        gives: outputs(kernel).map(output).collect(),
+    };
+    keep(compiled);
+    let args: Vec<&Array> = arrays.iter().collect();
+    apply_all(&args, at, client, |graph, v| graph.push_all(Call::Kernel(call), v))
+}

@@ -1,0 +1,190 @@
+//! Kernels inside of traced functions, and functions with derivatives of their own.
+use super::super::program::Program;
+use super::super::trace::{trace, type_of};
+use super::{array, close, numbers};
+use crate::{checkpoint, custom_vjp, fori_loop, grad, jit, scan, value_and_grad};
+use pallas_rt::prelude::*;
+
+#[kernel(grid = (cdiv(N, 4)))]
+fn scaled(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([N] => [4], |i| (i,))] out: Out<f32>, by: f32) {
+    out.store(x.load() * by);
+}
+
+/// Takes over the memory of its first input.
+#[kernel(grid = (cdiv(N, 4)))]
+fn added(
+    #[block([N] => [4], |i| (i,))] x: In<f32>,
+    #[block([N] => [4], |i| (i,))] y: In<f32>,
+    #[block([N] => [4], |i| (i,), alias = x)] out: Out<f32>,
+) {
+    out.store(x.load() + y.load());
+}
+
+/// Two outputs; blocks in an order that an array gives.
+#[kernel(grid = (M))]
+fn reordered(
+    #[prefetch([M])] order: Prefetch<i32>,
+    #[block([M, N] => [1, N], |i| (order.at(i), 0))] x: In<f32>,
+    #[block([M, N] => [1, N], |i| (i, 0))] rows: Out<f32>,
+    #[block([M, N] => [1, N], |i| (i, 0))] squares: Out<f32>,
+) {
+    rows.store(x.load());
+    squares.store(x.load() * x.load());
+}
+
+/// x³ by kernels, and its derivative.
+#[kernel(grid = (cdiv(N, 4)))]
+fn cubes(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([N] => [4], |i| (i,))] out: Out<f32>) {
+    let x = x.load();
+    out.store(x * x * x);
+}
+#[kernel(grid = (cdiv(N, 4)))]
+fn cubes_backward(
+    #[block([N] => [4], |i| (i,))] x: In<f32>,
+    #[block([N] => [4], |i| (i,))] dy: In<f32>,
+    #[block([N] => [4], |i| (i,))] out: Out<f32>,
+) {
+    let x = x.load();
+    out.store(x * x * dy.load() * 3.0);
+}
+fn cube(x: &Array) -> Result<Array> {
+    let f = custom_vjp(
+        |x: &Array| cubes(x),
+        |x: &Array| Ok((cubes(x)?, x.clone())),
+        |x: &Array, dy: &Array| Ok((cubes_backward(x, dy)?,)),
+    );
+    f(x)
+}
+
+#[test]
+fn kernels_are_operations_of_traced_functions() {
+    let f = |x: &Array, y: &Array| {
+        let z = scaled(&(x + 1.0), 2.0)?;
+        Ok::<_, Error>(added(&z, y)? * &z)
+    };
+    let (x, y) = (array(&[1.0, 2.0, 3.0, 4.0, 5.0], &[5]), array(&[0.5; 5], &[5]));
+    let want: Vec<f64> = (2..7).map(|x| f64::from(2 * x) * (f64::from(2 * x) + 0.5)).collect();
+    for client in [Client::cpu(), Client::interpreter()] {
+        let [x, y] = [&x, &y].map(|x| x.to_device(&client).expect("it has room"));
+        let compiled = jit(f);
+        close(&f(&x, &y).expect("it runs"), &want);
+        for _ in 0..2 {
+            close(&compiled(&x, &y).expect("it runs"), &want);
+        }
+        assert_eq!((numbers(&x)[4], numbers(&y)[4]), (5.0, 0.5), "arguments stay as they are");
+    }
+}
+
+#[test]
+fn an_aliased_argument_is_copied_and_an_aliased_value_is_not() {
+    let (x, y) = (array(&[1.0, 2.0, 3.0], &[3]), array(&[10.0; 3], &[3]));
+    let f = jit(|x: &Array, y: &Array| Ok::<_, Error>((added(x, y)?, added(&added(&(x * 2.0), y)?, x)?)));
+    let (first, second) = f(&x, &y).expect("it runs");
+    close(&first, &[11.0, 12.0, 13.0]);
+    close(&second, &[13.0, 16.0, 19.0]);
+    close(&x, &[1.0, 2.0, 3.0]);
+}
+
+#[test]
+fn kernels_read_prefetched_values_of_the_function() {
+    let order = Client::cpu().array(&[2i32, 0, 1], &[3]).expect("it fits");
+    let x = array(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[3, 2]);
+    let f = jit(|order: &Array, x: &Array| {
+        let (rows, squares) = reordered(&(order + 0), x)?;
+        Ok::<_, Error>(rows + squares)
+    });
+    close(&f(&order, &x).expect("it runs"), &[30.0, 42.0, 2.0, 6.0, 12.0, 20.0]);
+}
+
+#[test]
+fn kernels_run_in_loops() {
+    let x = array(&[1.0, -1.0], &[2]);
+    let f = jit(|x: &Array| fori_loop(0..3, x, |_: &Array, x: &Array| added(&scaled(x, 2.0)?, x)));
+    close(&f(&x).expect("it runs"), &[27.0, -27.0]);
+}
+
+#[test]
+fn a_kernel_states_its_gradient() {
+    let loss = |x: &Array| cube(&x.sin()).map(|y| (y * 0.5).sum(..));
+    let x = array(&[0.3, -0.7, 1.1], &[3]);
+    let want: Vec<f64> = numbers(&x).iter().map(|&x| 1.5 * f64::from(x).sin().powi(2) * f64::from(x).cos()).collect();
+    let (value, gradient) = value_and_grad(loss)(&x).expect("it runs");
+    close(&gradient, &want);
+    close(&value, &[numbers(&x).iter().map(|&x| 0.5 * f64::from(x).sin().powi(3)).sum()]);
+    close(&jit(grad(loss))(&x).expect("it runs"), &want);
+    // In a loop: (x³)³ has the derivative 9 x⁸.
+    let nested = |x: &Array| fori_loop(0..2, x, |_: &Array, x: &Array| cube(x)).map(|y| y.sum(..));
+    let want: Vec<f64> = numbers(&x).iter().map(|&x| 9.0 * f64::from(x).powi(8)).collect();
+    close(&jit(grad(nested))(&x).expect("it runs"), &want);
+}
+
+#[test]
+fn a_kernel_without_a_rule_has_no_gradient() {
+    let x = array(&[0.3, -0.7], &[2]);
+    let line = line!() + 1;
+    let error = grad(|x: &Array| scaled(x, 2.0).map(|y| y.sum(..)))(&x).expect_err("no rule").to_string();
+    assert!(error.contains(&format!("{}:{line}:", file!())), "{error}");
+    assert!(error.contains("the gradient of kernel `scaled`, which states none"), "{error}");
+    // The rule of `cubes` is made of kernels without one.
+    let second = grad(|x: &Array| grad(|x: &Array| cube(x).map(|y| y.sum(..)))(x).map(|dx| dx.sum(..)))(&x);
+    let error = second.expect_err("no rule for the rule").to_string();
+    assert!(error.contains("the gradient of kernel `cubes_backward`"), "{error}");
+    // Its value is a constant where the gradient is stopped.
+    let stopped = grad(|x: &Array| scaled(x.stop_gradient(), 2.0).map(|y| (y * x).sum(..)))(&x).expect("it runs");
+    close(&stopped, &[0.6, -1.4]);
+}
+
+#[test]
+fn mistakes_in_rules_are_named() {
+    let x = array(&[0.3, -0.7], &[2]);
+    let wrong = custom_vjp(|x: &Array| x * 2.0, |x: &Array| (x * 2.0, ()), |_: &(), dy: &Array| (dy.sum(..),));
+    let error = grad(move |x: &Array| wrong(x).map(|y| y.sum(..)))(&x).expect_err("another shape").to_string();
+    assert!(error.contains("the cotangent `0` of f32[2] is f32[]") && error.contains(file!()), "{error}");
+    let error = grad(move |x: &Array| {
+        let outer = x * 1.0;
+        let captures =
+            custom_vjp(move |y: &Array| y * &outer, |y: &Array| (y * 1.0, ()), |_: &(), dy: &Array| (dy.clone(),));
+        captures(x).map(|y| y.sum(..))
+    })(&x);
+    let error = error.expect_err("a captured array").to_string();
+    assert!(error.contains("captures an array that the gradient is asked for"), "{error}");
+}
+
+#[test]
+fn a_checkpoint_stores_arguments_alone() {
+    let w = array(&[0.5, -0.3, 0.2, 0.4], &[2, 2]);
+    let xs = array(&(0..64).map(|i| (i % 7) as f32 / 7.0).collect::<Vec<_>>(), &[32, 2]);
+    fn layer(h: &Array, w: &Array) -> Array {
+        (0..6).fold(h.clone(), |h, _| (h.matmul(w) * 1.1).tanh().sin())
+    }
+    let run = |step: fn(&Array, &Array) -> Result<Array>| {
+        move |w: &Array, xs: &Array| {
+            let start = xs.sum(0) * 0.0;
+            let (last, ()) = scan(&start, xs, |h: &Array, x: &Array| Ok::<_, Error>((step(&(h + x), w)?, ())))?;
+            Ok::<_, Error>(last.sum(..))
+        }
+    };
+    let plain = run(|h, w| Ok(layer(h, w)));
+    let again = run(|h, w| checkpoint(layer_of_two)(h, w));
+    fn layer_of_two(h: &Array, w: &Array) -> Array {
+        layer(h, w)
+    }
+    let want: Vec<f64> = numbers(&grad(plain)(&w, &xs).expect("it runs")).into_iter().map(f64::from).collect();
+    close(&grad(again)(&w, &xs).expect("it runs"), &want);
+    close(&jit(grad(again))(&w, &xs).expect("it runs"), &want);
+    // Temporary memory of both.
+    let temporary = |f: &dyn Fn(&Array, &Array) -> Result<Array>| {
+        let traced =
+            trace(&Client::cpu(), &[type_of(&w), type_of(&xs)], |params| Ok(((), vec![f(&params[0], &params[1])?])));
+        let program = Program::new(&traced.expect("it traces").graph, &Client::cpu()).expect("it compiles");
+        program.temporary_bytes()
+    };
+    let [plain, again] = [temporary(&|w, xs| grad(plain)(w, xs)), temporary(&|w, xs| grad(again)(w, xs))];
+    assert!(2 * again < plain, "{again} bytes, without checkpoint {plain}");
+    // The derivative of the derivative.
+    let second = |f: fn(&Array) -> Result<Array>| grad(move |x: &Array| grad(f)(x).map(|dx| (&dx * &dx).sum(..)));
+    let x = array(&[0.4, 0.8], &[2]);
+    let want: Vec<f64> =
+        numbers(&second(|x| Ok((x.sin() * x).sum(..)))(&x).expect("it runs")).into_iter().map(f64::from).collect();
+    close(&second(|x| checkpoint(|x: &Array| (x.sin() * x).sum(..))(x))(&x).expect("it runs"), &want);
+}
