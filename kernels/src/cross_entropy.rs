@@ -13,10 +13,11 @@
 //! backward, where stored logits would take 4; memory is n + V rows of d elements instead of n·V. Everything but the
 //! operands is f32.
 use crate::blocks::{Choice, Need, choose};
-use crate::dispatch::{floats, integers};
+use crate::dispatch::{floats, integers, with_gradient};
 use crate::element::{Floating, Wide};
 use crate::rows::{in_rows, rows};
 use crate::wrong::wrong;
+use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
 /// What counts as a loss.
@@ -304,10 +305,31 @@ fn labels_column(labels: &Array, n: usize, classes: usize, options: &Options) ->
         return wrong("cross-entropy needs at least one class".into());
     }
     let bad = |&(_, &y): &(usize, &i32)| y != ignore && usize::try_from(y).map_or(true, |y| y >= classes);
-    if let Some((row, y)) = integers("labels", labels)?.iter().enumerate().find(bad) {
+    // Labels that a traced function computes are not known yet.
+    let known = if labels.is_traced() { vec![] } else { integers("labels", labels)? };
+    if let Some((row, y)) = known.iter().enumerate().find(bad) {
         return wrong(format!("label {y} of row {row} is none of {classes} classes, nor the ignored {ignore}"));
     }
     Ok(column)
+}
+
+/// Copies the log-sum-exp.
+#[kernel(grid = (cdiv(N, 1024)))]
+pub fn cross_entropy_lse(
+    #[block([N] => [1024], |i| (i,))] lse: In<f32>,
+    #[block([N] => [1024], |i| (i,))] copy: Out<f32>,
+) {
+    copy.store(lse.load());
+}
+
+/// The log-sum-exp as a value whose gradient is refused, because the backward kernels have none for it. A traced function
+/// that does not use it does not compute it.
+#[track_caller]
+fn without_gradient(lse: Array) -> Result<Array> {
+    if !lse.is_traced() {
+        return Ok(lse);
+    }
+    cross_entropy_lse(&lse.reshape(&[lse.len()])?)?.reshape(lse.shape())
 }
 
 /// Returns the rows of x. Refuses a `w` whose rows have another length.
@@ -374,12 +396,18 @@ macro_rules! blocks {
 /// ```
 #[track_caller]
 pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) -> Result<(Array, Array)> {
-    let flat = operands(x, w)?;
-    let column = labels_column(labels, flat.shape()[0], w.shape()[0], options)?;
+    let n = operands(x, w)?.shape()[0];
+    let column = labels_column(labels, n, w.shape()[0], options)?;
+    let (call, [x, w]) = Differentiable::begin([x, w])?;
+    let flat = operands(&x, &w)?;
     let Options { ignore, smoothing, z_loss } = *options;
     let (loss, lse) = floats!("cross_entropy", x.dtype(), E => blocks!(
-        CrossEntropy, cross_entropy_blocks, [8, 64, 32], E, (&flat, w, &column, ignore, smoothing, z_loss, smoothing != 0.0)))?;
-    Ok((loss.reshape(labels.shape())?, lse.reshape(labels.shape())?))
+        CrossEntropy, cross_entropy_blocks, [8, 64, 32], E, (&flat, &w, &column, ignore, smoothing, z_loss, smoothing != 0.0)))?;
+    let (loss, lse) = (loss.reshape(labels.shape())?, lse.reshape(labels.shape())?);
+    let [loss, lse] = with_gradient!(call, [loss, lse.clone()], &[&x, &w, &lse], |[x, w, lse], [dloss, _]| {
+        <[Array; 2]>::from(cross_entropy_backward(x, w, labels, lse, &dloss, options)?)
+    });
+    Ok((loss, without_gradient(lse)?))
 }
 
 /// Gradients of [`cross_entropy`] by x and w, in their element type, from its log-sum-exp and the gradient `dloss` (f32,
@@ -429,13 +457,19 @@ pub fn cross_entropy_backward(
 /// ```
 #[track_caller]
 pub fn cross_entropy_of_logits(z: &Array, labels: &Array, options: &Options) -> Result<(Array, Array)> {
-    let flat = rows(z)?;
-    let column = labels_column(labels, flat.shape()[0], flat.shape()[1], options)?;
+    let &[n, classes] = rows(z)?.shape() else { unreachable!("rows are a matrix") };
+    let column = labels_column(labels, n, classes, options)?;
+    let (call, [z]) = Differentiable::begin([z])?;
+    let flat = rows(&z)?;
     let Options { ignore, smoothing, z_loss } = *options;
-    let (loss, lse) = floats!("cross_entropy_of_logits", z.dtype(), E => in_rows!(z, 1024, 8, BR => {
+    let (loss, lse) = floats!("cross_entropy_of_logits", z.dtype(), E => in_rows!(&z, 1024, 8, BR => {
         cross_entropy_of_logits_blocks::<E, BR, 1024>(&flat, &column, ignore, smoothing, z_loss, smoothing != 0.0)
     }))?;
-    Ok((loss.reshape(labels.shape())?, lse.reshape(labels.shape())?))
+    let (loss, lse) = (loss.reshape(labels.shape())?, lse.reshape(labels.shape())?);
+    let [loss, lse] = with_gradient!(call, [loss, lse.clone()], &[&z, &lse], |[z, lse], [dloss, _]| {
+        [cross_entropy_of_logits_backward(z, labels, lse, &dloss, options)?]
+    });
+    Ok((loss, without_gradient(lse)?))
 }
 
 /// The gradient by logits of [`cross_entropy_of_logits`].

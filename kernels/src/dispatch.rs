@@ -24,6 +24,21 @@ macro_rules! floats {
 }
 pub(crate) use floats;
 
+/// Ends a call that states its gradient, in an expression of the residuals and of the cotangents of the results; evaluates to
+/// the results.
+macro_rules! with_gradient {
+    ($call:ident, $results:expr, $residuals:expr, |$saved:pat_param, $cotangents:pat_param| $gradient:expr) => {
+        match $call.end($results, $residuals)? {
+            ::pallas_rt::Ended::Results(results) => results,
+            ::pallas_rt::Ended::Backward { call, residuals, cotangents: $cotangents } => {
+                let $saved = &residuals[..] else { unreachable!("as many residuals as before") };
+                call.end(&$gradient)?
+            }
+        }
+    };
+}
+pub(crate) use with_gradient;
+
 /// The elements of an i32 array on the host.
 ///
 /// # Errors

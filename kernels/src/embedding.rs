@@ -8,10 +8,11 @@
 //! sums a row's gradients in ascending order of position, in f32: no atomics, the same result every time. It costs one read
 //! of `dout` and one write of `dtable`, as rows that nobody looked up are zeros.
 use crate::blocks::{Choice, Need, choose};
-use crate::dispatch::{floats, integers};
+use crate::dispatch::{floats, integers, with_gradient};
 use crate::element::Floating;
 use crate::rows::rows;
 use crate::wrong::wrong;
+use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
 /// Copies a row in blocks of `BD` elements.
@@ -50,9 +51,12 @@ fn width(x: &Array) -> usize {
     width
 }
 
-/// The numbers, each checked against the table.
+/// The numbers, each checked against the table; none for those that a traced function computes.
 #[track_caller]
 fn checked(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
+    if ids.is_traced() && ids.dtype() == DType::I32 {
+        return Ok(vec![]);
+    }
     let found = integers("ids", ids)?;
     match found.iter().position(|&id| usize::try_from(id).map_or(true, |id| id >= vocabulary)) {
         None => Ok(found),
@@ -63,7 +67,8 @@ fn checked(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
 /// Rows of `table [vocabulary, d]` (f32, f16 or bf16) by i32 `ids [..]`: `[.., d]`.
 ///
 /// The numbers are read on the host to check them: on a GPU the call waits for what makes them. [`embedding_blocks`] does
-/// not check; a number out of range is a fault in the interpreter and gives a row of zeros elsewhere.
+/// not check; a number out of range is a fault in the interpreter and gives a row of zeros elsewhere. Numbers that a traced
+/// function computes are not checked either, and the gradient by the table is refused then.
 ///
 /// # Errors
 /// A table that is no matrix, other element types, a number out of range; device trouble.
@@ -81,16 +86,30 @@ fn checked(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
 /// ```
 #[track_caller]
 pub fn embedding(table: &Array, ids: &Array) -> Result<Array> {
-    let &[vocabulary, d] = table.shape() else {
+    let &[vocabulary, _] = table.shape() else {
         return wrong(format!("`table` has shape {:?}, expected [vocabulary, d]", table.shape()));
     };
     checked(ids, vocabulary)?;
+    if ids.is_traced() {
+        // The gradient needs the numbers on the host.
+        return looked_up(table, ids);
+    }
+    let (call, [table]) = Differentiable::begin([table])?;
+    let [out] = with_gradient!(call, [looked_up(&table, ids)?], &[], |[], [dout]| {
+        [embedding_backward(&dout, ids, vocabulary, None)?]
+    });
+    Ok(out)
+}
+
+/// Rows of the table by numbers that are known to be of it, or that a traced function computes.
+#[track_caller]
+fn looked_up(table: &Array, ids: &Array) -> Result<Array> {
     let flat = ids.reshape(&[ids.len()])?;
     let out = floats!("embedding", table.dtype(), E => match width(table) {
         256 => embedding_blocks::<E, 256>(&flat, table),
         _ => embedding_blocks::<E, 1024>(&flat, table),
     })?;
-    out.reshape(&[ids.shape(), &[d]].concat())
+    out.reshape(&[ids.shape(), &table.shape()[1..]].concat())
 }
 
 /// The gradient `[vocabulary, d]` by the table, from the gradient `dout [.., d]` by [`embedding`]'s result. The row
@@ -104,6 +123,11 @@ pub fn embedding_backward(dout: &Array, ids: &Array, vocabulary: usize, padding:
     let &[n, d] = flat.shape() else { unreachable!("rows are a matrix") };
     if [ids.shape(), &[d]].concat() != dout.shape() {
         return wrong(format!("`dout` has shape {:?} for ids of shape {:?}", dout.shape(), ids.shape()));
+    }
+    if ids.is_traced() {
+        return wrong(
+            "the gradient of `embedding` sorts `ids` on the host, and a traced function computes them".into(),
+        );
     }
     let ids = checked(ids, vocabulary)?;
     let kept = |id: &i32| Some(*id) != padding;

@@ -16,11 +16,12 @@ pub use crate::attention_options::{Dropout, Operands, Options, Window};
 pub use crate::attention_scores::Causal;
 use crate::attention_scores::{Block, Rules, Segments};
 use crate::blocks::{Choice, Need, choose};
-use crate::dispatch::floats;
+use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
+use crate::flash_attention_backward::flash_attention_backward;
 use crate::online::Online;
-use pallas_rt::Target;
 use pallas_rt::prelude::*;
+use pallas_rt::{Differentiable, Target};
 
 /// What a program multiplies keys and values with that stream past it.
 #[derive(Clone, Copy)]
@@ -215,7 +216,12 @@ fn is_narrow(target: &Target, dtype: DType) -> bool {
 /// ```
 #[track_caller]
 pub fn flash_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<Array> {
-    flash_attention_with_lse(q, k, v, options).map(|(out, _)| out)
+    let (call, [q, k, v]) = Differentiable::begin([q, k, v])?;
+    let (out, lse) = flash_attention_with_lse(&q, &k, &v, options)?;
+    let [out] = with_gradient!(call, [out.clone()], &[&q, &k, &v, &out, &lse], |[q, k, v, out, lse], [dout]| {
+        <[Array; 3]>::from(flash_attention_backward([q, k, v], [out, lse], &dout, options)?)
+    });
+    Ok(out)
 }
 
 /// [`flash_attention`] and the logarithm of each row's sum of exponentials, f32 `[batch, heads, queries]`.

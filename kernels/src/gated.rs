@@ -5,9 +5,10 @@
 //! geglu  = gelu(g)·u    gelu(g) = g·Φ(g)    gelu'(g) = Φ(g) + g·φ(g)
 //! ```
 //! (Shazeer 2020; Hendrycks & Gimpel 2016.) Φ and φ are the normal distribution and its density; no approximation.
-use crate::dispatch::floats;
+use crate::dispatch::{floats, with_gradient};
 use crate::element::{Floating, Wide};
 use crate::wrong::wrong;
+use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
@@ -95,9 +96,13 @@ fn alike(operands: &[(&str, &Array)]) -> Result<()> {
 #[track_caller]
 pub fn gated(gate: &Array, up: &Array, by: Gate) -> Result<Array> {
     alike(&[("gate", gate), ("up", up)])?;
+    let (call, [gate, up]) = Differentiable::begin([gate, up])?;
     let gelu = by == Gate::Gelu;
-    let out = floats!("gated", gate.dtype(), E => gated_blocks::<E, BLOCK>(&flat(gate)?, &flat(up)?, gelu))?;
-    out.reshape(gate.shape())
+    let out = floats!("gated", gate.dtype(), E => gated_blocks::<E, BLOCK>(&flat(&gate)?, &flat(&up)?, gelu))?;
+    let [out] = with_gradient!(call, [out.reshape(gate.shape())?], &[&gate, &up], |[gate, up], [dy]| {
+        <[Array; 2]>::from(gated_backward(gate, up, &dy, by)?)
+    });
+    Ok(out)
 }
 
 /// Gradients of [`gated`] by gate and up, from the gradient by its result.

@@ -6,9 +6,9 @@
 //! Sums are held in f32 for 16-bit floats and in i32 for 8- and 16-bit integers; C is of any type. Each program computes
 //! one block of C; blocks of A and B stream past it (Goto & van de Geijn 2008).
 use crate::blocks::{Choice, Need, choose};
-use crate::dispatch::floats;
-use pallas_rt::Target;
+use crate::dispatch::{floats, with_gradient};
 use pallas_rt::prelude::*;
+use pallas_rt::{Differentiable, Target};
 
 /// How the two matrices lie in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -202,7 +202,15 @@ fn batched(x: &Array) -> Result<Array> {
 pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
     match a.dtype() {
         DType::I8 => matmul_int8(a, b, Layout::default()),
-        _ => matmul_with(a, b, Layout::default(), |x| x),
+        _ => {
+            let (call, [a, b]) = Differentiable::begin([a, b])?;
+            let c = matmul_with(&a, &b, Layout::default(), |x| x)?;
+            let [c] = with_gradient!(call, [c], &[&a, &b], |[a, b], [dc]| {
+                let [to_a, to_b] = [false, true].map(|of_b| Layout { a_transposed: of_b, b_transposed: !of_b });
+                [matmul_with(&dc, b, to_a, |x| x)?, matmul_with(a, &dc, to_b, |x| x)?]
+            });
+            Ok(c)
+        }
     }
 }
 

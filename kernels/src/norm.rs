@@ -6,9 +6,11 @@
 //! ```
 //! (Ba et al. 2016; Zhang & Sennrich 2019.) Sums are f32. Short rows are one block; long ones are swept in blocks: one sweep
 //! for the mean, one for the variance around it (no cancellation), one that writes.
-use crate::dispatch::floats;
+use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
+use crate::norm_backward::{layer_norm_backward, rms_norm_backward};
 use crate::rows::{check_epsilon, in_rows, parameter, rows};
+use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
 /// Layer norm of whole rows that fit a block.
@@ -101,20 +103,27 @@ const BLOCK: usize = 1024;
 #[track_caller]
 pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Result<Array> {
     check_epsilon(epsilon)?;
-    let flat = rows(x)?;
-    let n = flat.shape()[1];
-    let (gamma, beta) = (parameter("gamma", gamma, n)?, parameter("beta", beta, n)?);
+    let n = rows(x)?.shape()[1];
+    parameter("gamma", gamma, n)?;
+    parameter("beta", beta, n)?;
+    let (call, [x, scale, shift]) = Differentiable::begin([x, gamma, beta])?;
+    let flat = rows(&x)?;
+    let (gamma, beta) = (parameter("gamma", &scale, n)?, parameter("beta", &shift, n)?);
     let out = floats!("layer_norm", x.dtype(), E => if n <= WHOLE_ROW {
-        in_rows!(x, n, 32, BR => layer_norm_whole_rows::<E, BR>(&flat, &gamma, &beta, epsilon))
+        in_rows!(&x, n, 32, BR => layer_norm_whole_rows::<E, BR>(&flat, &gamma, &beta, epsilon))
     } else {
         let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
-        in_rows!(x, BLOCK, 8, BR => {
+        in_rows!(&x, BLOCK, 8, BR => {
             let mean = row_moment::<E, BR, BLOCK>(&flat, &zero, 1)?;
             let variance = row_moment::<E, BR, BLOCK>(&flat, &mean, 2)?;
             normalise::<E, BR, BLOCK>(&flat, &mean, &variance, &gamma, &beta, epsilon)
         })
     })?;
-    out.reshape(x.shape())
+    let [out] = with_gradient!(call, [out.reshape(x.shape())?], &[&x, &scale], |[x, scale], [dy]| {
+        let (dx, dgamma, dbeta) = layer_norm_backward(x, scale, &dy, epsilon)?;
+        [dx, dgamma.reshape(scale.shape())?, dbeta.reshape(shift.shape())?]
+    });
+    Ok(out)
 }
 
 /// RMS norm over the last axis with scale `gamma`; f32, f16 or bf16, computed in f32.
@@ -132,18 +141,23 @@ pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Resul
 #[track_caller]
 pub fn rms_norm(x: &Array, gamma: &Array, epsilon: f32) -> Result<Array> {
     check_epsilon(epsilon)?;
-    let flat = rows(x)?;
-    let n = flat.shape()[1];
-    let gamma = parameter("gamma", gamma, n)?;
+    let n = rows(x)?.shape()[1];
+    parameter("gamma", gamma, n)?;
+    let (call, [x, scale]) = Differentiable::begin([x, gamma])?;
+    let (flat, gamma) = (rows(&x)?, parameter("gamma", &scale, n)?);
     let out = floats!("rms_norm", x.dtype(), E => if n <= WHOLE_ROW {
-        in_rows!(x, n, 32, BR => rms_norm_whole_rows::<E, BR>(&flat, &gamma, epsilon))
+        in_rows!(&x, n, 32, BR => rms_norm_whole_rows::<E, BR>(&flat, &gamma, epsilon))
     } else {
         let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
         let beta = x.client().zeros(x.dtype(), &[1, n])?;
-        in_rows!(x, BLOCK, 8, BR => {
+        in_rows!(&x, BLOCK, 8, BR => {
             let square = row_moment::<E, BR, BLOCK>(&flat, &zero, 2)?;
             normalise::<E, BR, BLOCK>(&flat, &zero, &square, &gamma, &beta, epsilon)
         })
     })?;
-    out.reshape(x.shape())
+    let [out] = with_gradient!(call, [out.reshape(x.shape())?], &[&x, &scale], |[x, scale], [dy]| {
+        let (dx, dgamma) = rms_norm_backward(x, scale, &dy, epsilon)?;
+        [dx, dgamma.reshape(scale.shape())?]
+    });
+    Ok(out)
 }

@@ -7,9 +7,10 @@
 //! Cosines and sines come as tables, so that any scaling of angles serves; [`tables`] makes the plain ones. The gradient is
 //! the opposite turn.
 use crate::blocks::{Choice, Need, choose};
-use crate::dispatch::floats;
+use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
 use crate::wrong::wrong;
+use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
 /// Which elements make a pair.
@@ -96,7 +97,10 @@ fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Res
 /// ```
 #[track_caller]
 pub fn rotary(x: &Array, cos: &Array, sin: &Array, pairs: Pairs) -> Result<Array> {
-    turn(x, cos, sin, pairs, false)
+    let (call, [x]) = Differentiable::begin([x])?;
+    let y = turn(&x, cos, sin, pairs, false)?;
+    let [y] = with_gradient!(call, [y], &[], |[], [dy]| [rotary_backward(&dy, cos, sin, pairs)?]);
+    Ok(y)
 }
 
 /// The gradient by x of [`rotary`], from the gradient by its result.

@@ -6,9 +6,11 @@
 //! ```
 //! Rows of any length: a first sweep over blocks of the row finds maximum and sum (online, Milakov & Gimelshein 2018), a
 //! second one writes. A row without finite maximum gives NaN, as IEEE arithmetic does.
-use crate::dispatch::floats;
+use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
 use crate::rows::{in_rows, rows};
+use crate::softmax_backward::{log_softmax_backward, softmax_backward};
+use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
 /// Maximum and sum of exponentials of each row, over blocks of its columns.
@@ -99,7 +101,10 @@ fn either(x: &Array, log: bool) -> Result<Array> {
 /// ```
 #[track_caller]
 pub fn softmax(x: &Array) -> Result<Array> {
-    either(x, false)
+    let (call, [x]) = Differentiable::begin([x])?;
+    let y = either(&x, false)?;
+    let [y] = with_gradient!(call, [y.clone()], &[&y], |[y], [dy]| [softmax_backward(y, &dy)?]);
+    Ok(y)
 }
 
 /// Logarithm of the softmax over the last axis; f32, f16 or bf16, computed in f32.
@@ -116,5 +121,8 @@ pub fn softmax(x: &Array) -> Result<Array> {
 /// ```
 #[track_caller]
 pub fn log_softmax(x: &Array) -> Result<Array> {
-    either(x, true)
+    let (call, [x]) = Differentiable::begin([x])?;
+    let y = either(&x, true)?;
+    let [y] = with_gradient!(call, [y.clone()], &[&y], |[y], [dy]| [log_softmax_backward(y, &dy)?]);
+    Ok(y)
 }

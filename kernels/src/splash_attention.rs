@@ -16,11 +16,12 @@
 //! lengths and segments that change with every batch.
 use crate::attention_options::{axes, scale};
 use crate::attention_scores::{Inputs, Rules, flash_attention_delta};
-use crate::dispatch::floats;
+use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
 use crate::online::Online;
 use crate::splash_mask::{Computed, MaskInfo, WHOLE};
 use crate::wrong::wrong;
+use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
 /// How scores are computed.
@@ -227,7 +228,12 @@ pub fn splash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
 /// ```
 #[track_caller]
 pub fn splash_attention(q: &Array, k: &Array, v: &Array, info: &MaskInfo, options: &Options) -> Result<Array> {
-    splash_attention_with_lse(q, k, v, info, options).map(|(out, _)| out)
+    let (call, [q, k, v]) = Differentiable::begin([q, k, v])?;
+    let (out, lse) = splash_attention_with_lse(&q, &k, &v, info, options)?;
+    let [out] = with_gradient!(call, [out.clone()], &[&q, &k, &v, &out, &lse], |[q, k, v, out, lse], [dout]| {
+        <[Array; 3]>::from(splash_attention_backward([q, k, v], [out, lse], &dout, info, options)?)
+    });
+    Ok(out)
 }
 
 /// The sizes of blocks that kernels are compiled for.

@@ -41,7 +41,9 @@ pub use jit::{
 };
 pub use lang::threefry as random;
 pub use launch::tune::{Candidate, Outcome, Tuning};
-pub use launch::{Checked, Cost, Differentiable, Explained, Explanation, Results, check, cost, explain, into, on};
+pub use launch::{
+    Backward, Checked, Cost, Differentiable, Ended, Explained, Explanation, Results, check, cost, explain, into, on,
+};
 #[cfg(feature = "graph")]
 pub use ops::{Axes, Operand, keep, promote_types, select};
 pub use pallas_macros::{Tree, kernel};

@@ -58,43 +58,55 @@ where
         }
         let client = client_of(&args)?;
         let primal = traced(&f, &tuple, &args, &client)?;
-        let forward = traced(&forward, &tuple, &args, &client)?;
-        let (out, kept) = forward.returned;
-        let forward = TracedFunction { returned: (), graph: forward.graph, captured: forward.captured };
-        let primal = TracedFunction { returned: (), graph: primal.graph, captured: primal.captured };
-        let results = custom_call(&args, at, &client, primal, forward, |residuals, of_results| {
-            let residuals = tree::rebuild(&kept, residuals.iter().cloned())?;
+        let with_residuals = traced(&forward, &tuple, &args, &client)?;
+        let (out, residuals) = with_residuals.returned.clone();
+        let (primal, with_residuals) = (part(primal, args.len()), part(with_residuals, args.len()));
+        let function = Stating { client: client.clone(), args, primal, forward: with_residuals };
+        let (takes, kept) = function.takes();
+        let derivative = trace(&client, &takes, |params| {
+            let (of_residuals, of_results) = params.split_at(kept);
+            let residuals = tree::rebuild(&residuals, of_residuals.iter().cloned())?;
             let of_results = tree::rebuild(&out, of_results.iter().cloned())?;
-            cotangents(&tuple, &backward(&residuals, &of_results).tree()?, at)
+            Ok(((), cotangents(&tuple, &backward(&residuals, &of_results).tree()?, at)?))
         })?;
+        let results = function.call(derivative, at)?;
         tree::rebuild(&out, results)
     })
 }
 
-/// Appends a function with a stated derivative: `primal` gives the results, `forward` the results and the residuals, both
-/// from these arguments; `backward` takes residuals and the cotangents of results, and returns those of the arguments.
-fn custom_call(
-    args: &[Array],
-    at: Loc,
-    client: &Client,
-    primal: TracedFunction<()>,
-    forward: TracedFunction<()>,
-    backward: impl FnOnce(&[Array], &[Array]) -> Result<Vec<Array>>,
-) -> Result<Vec<Array>> {
-    let gives = primal.graph.gives();
-    let kept = forward.graph.gives().split_off(gives.len().min(forward.graph.results.len()));
-    let takes: Vec<Type> = kept.iter().chain(&gives).cloned().collect();
-    let backward = trace(client, &takes, |params| {
-        let (residuals, of_results) = params.split_at(kept.len());
-        Ok(((), backward(residuals, of_results)?))
-    })?;
-    let part = |TracedFunction { returned: (), graph, captured }, own| Part { graph, own, captured };
-    let parts = vec![part(primal, args.len()), part(forward, args.len()), part(backward, takes.len())];
-    let (graphs, captured) = sharing(parts);
-    let [primal, forward, backward] = graphs.try_into().expect("three functions");
-    let custom = Custom { captured: captured.len(), primal, forward, backward };
-    let all: Vec<&Array> = captured.iter().chain(args).collect();
-    apply_all(&all, at, client, |graph, v| graph.push_all(Call::Custom(custom), v))
+/// A function with a stated derivative, as far as it is traced.
+struct Stating {
+    client: Client,
+    args: Vec<Array>,
+    /// From the arguments to the results.
+    primal: Part,
+    /// From the arguments to the results and the residuals.
+    forward: Part,
+}
+
+impl Stating {
+    /// The types that the derivative takes: the residuals, whose number is also returned, then a cotangent of each result.
+    fn takes(&self) -> (Vec<Type>, usize) {
+        let gives = self.primal.graph.gives();
+        let kept = self.forward.graph.gives().split_off(gives.len().min(self.forward.graph.results.len()));
+        let count = kept.len();
+        (kept.into_iter().chain(gives).collect(), count)
+    }
+
+    /// Appends the call; returns its results.
+    fn call(self, backward: TracedFunction<()>, at: Loc) -> Result<Vec<Array>> {
+        let (takes, _) = self.takes();
+        let Stating { client, args, primal, forward } = self;
+        let (graphs, captured) = sharing(vec![primal, forward, part(backward, takes.len())]);
+        let [primal, forward, backward] = graphs.try_into().expect("three functions");
+        let custom = Custom { captured: captured.len(), primal, forward, backward };
+        let all: Vec<&Array> = captured.iter().chain(&args).collect();
+        apply_all(&all, at, &client, |graph, v| graph.push_all(Call::Custom(custom), v))
+    }
+}
+
+fn part<R>(function: TracedFunction<R>, own: usize) -> Part {
+    Part { graph: function.graph, own, captured: function.captured }
 }
 
 /// A call that is being traced and will state its gradient; see [`Differentiable`](crate::Differentiable).
@@ -102,6 +114,12 @@ pub(crate) struct Stated {
     open: Open,
     client: Client,
     args: Vec<Array>,
+}
+
+/// The derivative of such a call, which is being traced.
+pub(crate) struct StatedBackward {
+    open: Open,
+    function: Stating,
 }
 
 impl Stated {
@@ -112,20 +130,31 @@ impl Stated {
         Ok((Stated { open, client, args }, inside))
     }
 
-    /// Ends the call, which has these results and residuals.
+    /// Ends the call, which has these results and residuals, and begins its derivative, which takes the residuals and the
+    /// cotangents of the results that are returned.
     pub(crate) fn end(
         self,
-        at: Loc,
         results: &[Array],
         residuals: &[Array],
-        backward: impl FnOnce(&[Array], &[Array]) -> Result<Vec<Array>>,
-    ) -> Result<Vec<Array>> {
+    ) -> Result<(StatedBackward, Vec<Array>, Vec<Array>)> {
         let Stated { open, client, args } = self;
-        let forward = open.end(&[results, residuals].concat())?;
-        let mut graph = forward.graph.clone();
+        let both = open.end(&[results, residuals].concat())?;
+        let mut graph = both.graph.clone();
         graph.results.truncate(results.len());
-        let primal = TracedFunction { returned: (), graph, captured: forward.captured.clone() };
-        custom_call(&args, at, &client, primal, forward, backward)
+        let primal = Part { graph, own: args.len(), captured: both.captured.clone() };
+        let function = Stating { forward: part(both, args.len()), client, args, primal };
+        let (takes, kept) = function.takes();
+        let (open, mut residuals) = Open::begin(&function.client, &takes);
+        let cotangents = residuals.split_off(kept);
+        Ok((StatedBackward { open, function }, residuals, cotangents))
+    }
+}
+
+impl StatedBackward {
+    /// Ends the derivative, which returns these cotangents of the arguments; returns the results of the call.
+    pub(crate) fn end(self, cotangents: &[Array], at: Loc) -> Result<Vec<Array>> {
+        let backward = self.open.end(cotangents)?;
+        self.function.call(backward, at)
     }
 }
 

@@ -26,7 +26,7 @@ mod trace;
 
 pub use compiled::jit;
 pub use control::{Scan, cond, fori_loop, scan, switch, while_loop};
-pub(crate) use custom::Stated;
+pub(crate) use custom::{Stated, StatedBackward};
 pub use custom::{checkpoint, custom_vjp};
 pub use function::{Function, Outcome};
 pub use gradient::{First, grad, value_and_grad};

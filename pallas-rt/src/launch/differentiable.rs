@@ -1,41 +1,78 @@
 //! Functions of kernels that state their gradient.
 use crate::array::Array;
 use crate::error::Result;
+#[cfg(feature = "graph")]
+use crate::jit::{Stated, StatedBackward};
 use pallas_ir::Loc;
+#[cfg(not(feature = "graph"))]
+use std::convert::{Infallible as Stated, Infallible as StatedBackward};
 
-/// A call of a function of arrays with a stated reverse-mode derivative. It is what a library's function needs so that
+/// A call of a function of arrays that states its reverse-mode derivative. It is what a library's function needs so that
 /// `grad` passes through the kernels that it calls; `custom_vjp` is the same for functions of trees.
 ///
-/// [`begin`](Differentiable::begin) returns the arguments to compute with, and [`end`](Differentiable::end) the results.
-/// Outside of traced functions, and without the feature `graph`, both return what they are given.
+/// [`begin`](Differentiable::begin) returns the arguments to compute with. [`end`](Differentiable::end) returns the results,
+/// or, inside of a traced function, what to compute the gradient with. No closure is needed, so that `#[track_caller]`
+/// reaches through. Without the feature `graph` no function is traced.
 ///
 /// ```
 /// use pallas_rt::prelude::*;
-/// use pallas_rt::Differentiable;
+/// use pallas_rt::{Differentiable, Ended};
 ///
 /// #[kernel(grid = (cdiv(N, 8)))]
-/// fn scaled(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>, by: f32) {
-///     out.store(x.load() * by);
+/// fn squares(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>) {
+///     out.store(x.load() * x.load());
 /// }
-/// fn double(x: &Array) -> Result<Array, Error> {
+/// #[kernel(grid = (cdiv(N, 8)))]
+/// fn squares_backward(
+///     #[block([N] => [8], |i| (i,))] x: In<f32>,
+///     #[block([N] => [8], |i| (i,))] dy: In<f32>,
+///     #[block([N] => [8], |i| (i,))] out: Out<f32>,
+/// ) {
+///     out.store(x.load() * dy.load() * 2.0);
+/// }
+/// fn square(x: &Array) -> Result<Array, Error> {
 ///     let (call, [x]) = Differentiable::begin([x])?;
-///     let y = scaled(&x, 2.0)?;
-///     // The gradient needs no value of before, and is the same kernel of the cotangent.
-///     let [y] = call.end([y], &[], |_, [dy]| Ok(vec![scaled(dy, 2.0)?]))?;
+///     let y = squares(&x)?;
+///     let [y] = match call.end([y], &[&x])? {
+///         Ended::Results(results) => results,
+///         Ended::Backward { call, residuals, cotangents: [dy] } => call.end(&[squares_backward(&residuals[0], &dy)?])?,
+///     };
 ///     Ok(y)
 /// }
 /// let x = Array::from_slice(&[1.0f32, 2.0], &[2])?;
-/// assert_eq!(double(&x)?.to_vec::<f32>()?, [2.0, 4.0]);
+/// assert_eq!(square(&x)?.to_vec::<f32>()?, [1.0, 4.0]);
 /// # Ok::<(), Error>(())
 /// ```
 pub struct Differentiable {
-    #[cfg(feature = "graph")]
-    stated: Option<crate::jit::Stated>,
+    /// There is one inside of a traced function.
+    stated: Option<Stated>,
+    at: Loc,
+}
+
+/// The end of a [`Differentiable`] call.
+pub enum Ended<const N: usize> {
+    /// The results; no function is being traced.
+    Results([Array; N]),
+    /// The gradient is to be computed from these arrays, and given to `call`.
+    Backward {
+        /// Takes the cotangents of the arguments.
+        call: Backward<N>,
+        /// The residuals.
+        residuals: Vec<Array>,
+        /// The cotangents of the results.
+        cotangents: [Array; N],
+    },
+}
+
+/// A [`Differentiable`] call whose gradient is being computed.
+pub struct Backward<const N: usize> {
+    stated: Box<StatedBackward>,
     at: Loc,
 }
 
 impl Differentiable {
-    /// Begins a call with these arguments; returns those to compute with.
+    /// Begins a call with these arguments; returns those to compute with. Other arrays may be used as well, but have no
+    /// gradient: asking for one is an error.
     ///
     /// # Errors
     /// Arguments on several clients.
@@ -45,39 +82,47 @@ impl Differentiable {
         let args = args.map(Array::clone);
         #[cfg(feature = "graph")]
         if args.iter().any(Array::is_traced) {
-            let (stated, inside) = crate::jit::Stated::begin(args.to_vec())?;
-            let inside = inside.try_into().expect("as many as before");
-            return Ok((Differentiable { stated: Some(stated), at }, inside));
+            let (stated, inside) = Stated::begin(args.to_vec())?;
+            return Ok((Differentiable { stated: Some(stated), at }, array(inside)));
         }
-        #[cfg(feature = "graph")]
-        let call = Differentiable { stated: None, at };
-        #[cfg(not(feature = "graph"))]
-        let call = Differentiable { at };
-        Ok((call, args))
+        Ok((Differentiable { stated: None, at }, args))
     }
 
-    /// Ends the call. `backward` takes the residuals, which are values of before, and the cotangents of the results; it
-    /// returns a cotangent for each argument, of the argument's type (zeros, which nothing reads, for integers).
+    /// Ends the call, which has these results. The residuals are values from which the gradient is computed.
     ///
     /// # Errors
-    /// Those of `backward`; cotangents of other types; the error of a poisoned result.
-    pub fn end<const N: usize>(
-        self,
-        results: [Array; N],
-        residuals: &[&Array],
-        backward: impl FnOnce(&[Array], &[Array; N]) -> Result<Vec<Array>>,
-    ) -> Result<[Array; N]> {
-        let Differentiable { at, .. } = self;
-        #[cfg(feature = "graph")]
-        if let Some(stated) = self.stated {
-            let residuals: Vec<Array> = residuals.iter().map(|&x| x.clone()).collect();
-            let backward = |residuals: &[Array], cotangents: &[Array]| {
-                backward(residuals, cotangents.try_into().expect("one for each result"))
-            };
-            let made = stated.end(at, &results, &residuals, backward)?;
-            return Ok(made.try_into().expect("as many as before"));
+    /// The error of a poisoned result.
+    pub fn end<const N: usize>(self, results: [Array; N], residuals: &[&Array]) -> Result<Ended<N>> {
+        match self.stated {
+            None => Ok(Ended::Results(results)),
+            #[cfg(feature = "graph")]
+            Some(stated) => {
+                let residuals: Vec<Array> = residuals.iter().map(|&x| x.clone()).collect();
+                let (stated, residuals, cotangents) = stated.end(&results, &residuals)?;
+                let call = Backward { stated: Box::new(stated), at: self.at };
+                Ok(Ended::Backward { call, residuals, cotangents: array(cotangents) })
+            }
+            #[cfg(not(feature = "graph"))]
+            Some(never) => match (never, residuals, self.at) {},
         }
-        let _ = (residuals, backward, at);
-        Ok(results)
     }
+}
+
+impl<const N: usize> Backward<N> {
+    /// Ends the call: a cotangent for each argument, of the argument's type; zeros, which nothing reads, for integers.
+    /// Returns the results.
+    ///
+    /// # Errors
+    /// Cotangents of other types; the error of a poisoned one.
+    pub fn end(self, cotangents: &[Array]) -> Result<[Array; N]> {
+        #[cfg(feature = "graph")]
+        return self.stated.end(cotangents, self.at).map(array);
+        #[cfg(not(feature = "graph"))]
+        match (*self.stated, self.at, cotangents) {}
+    }
+}
+
+#[cfg(feature = "graph")]
+fn array<const N: usize>(arrays: Vec<Array>) -> [Array; N] {
+    arrays.try_into().expect("as many as before")
 }

@@ -22,7 +22,7 @@ mod trace;
 pub(crate) mod tune;
 mod warm;
 
-pub use differentiable::Differentiable;
+pub use differentiable::{Backward, Differentiable, Ended};
 #[cfg(test)]
 pub(crate) use inspect::compiled;
 pub use inspect::{Checked, Cost, Explained, Explanation, check, cost, explain};

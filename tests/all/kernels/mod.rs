@@ -13,6 +13,8 @@ mod cross_entropy;
 mod decode_attention;
 mod embedding;
 mod gated;
+#[cfg(feature = "graph")]
+mod in_graphs;
 mod matmul;
 mod naive;
 mod norm;

@@ -1,0 +1,180 @@
+//! Shipped kernels inside of traced functions: equal to calls at once, and differentiable without a rule of the user's.
+use crate::support::values;
+use pallas_kernels::cross_entropy::{
+    self, cross_entropy, cross_entropy_backward, cross_entropy_of_logits, cross_entropy_of_logits_backward,
+};
+use pallas_kernels::embedding::{embedding, embedding_backward};
+use pallas_kernels::flash_attention::{Options, flash_attention, flash_attention_with_lse};
+use pallas_kernels::flash_attention_backward::flash_attention_backward;
+use pallas_kernels::gated::{Gate, gated, gated_backward};
+use pallas_kernels::matmul::matmul;
+use pallas_kernels::norm::{layer_norm, rms_norm};
+use pallas_kernels::norm_backward::{layer_norm_backward, rms_norm_backward};
+use pallas_kernels::rotary::{Pairs, rotary, rotary_backward, tables};
+use pallas_kernels::softmax::{log_softmax, softmax};
+use pallas_kernels::softmax_backward::{log_softmax_backward, softmax_backward};
+use pallas_kernels::splash_attention::{self, splash_attention, splash_attention_backward, splash_attention_with_lse};
+use pallas_kernels::splash_mask::{Mask, MaskInfo};
+use pallas_rt::prelude::*;
+use pallas_rt::{grad, jit};
+
+fn array(shape: &[usize], seed: usize) -> Array {
+    let numbers: Vec<f32> = values(shape.iter().product(), seed).into_iter().map(|x| x as f32).collect();
+    Client::cpu().array(&numbers, shape).expect("it fits")
+}
+
+fn close(what: &str, found: &Array, want: &Array) {
+    assert_eq!((found.shape(), found.dtype()), (want.shape(), want.dtype()), "{what}");
+    let [found, want] = [found, want].map(|x| x.to_vec::<f32>().unwrap_or_else(|e| panic!("{what}: {e}")));
+    for (x, y) in found.iter().zip(want) {
+        assert!((x - y).abs() <= 1e-5 * (1.0 + y.abs()), "{what}: {x} {y}");
+    }
+}
+
+/// That a function of arrays gives in a trace what it gives at once, and that the gradient of `Σ weights·f` is this one.
+fn check(
+    what: &str,
+    args: &[Array],
+    f: fn(&[Array]) -> Result<Array>,
+    backward: fn(&[Array], &Array) -> Result<Vec<Array>>,
+) {
+    let args = args.to_vec();
+    let at_once = f(&args).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let traced = jit(move |args: &Vec<Array>| f(args).map(|y| y * 1.0))(&args);
+    close(what, &traced.unwrap_or_else(|e| panic!("{what}: {e}")), &at_once);
+    let weights = array(at_once.shape(), 99);
+    let loss = {
+        let weights = weights.clone();
+        move |args: &Vec<Array>| f(args).map(|y| (y * &weights).sum(..))
+    };
+    let found = jit(grad(loss))(&args).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let want = backward(&args, &weights).unwrap_or_else(|e| panic!("{what}: {e}"));
+    assert_eq!(found.len(), want.len());
+    found.iter().zip(&want).for_each(|(found, want)| close(what, found, want));
+}
+
+#[test]
+fn shipped_kernels_are_differentiable_in_traced_functions() {
+    let x = || array(&[3, 5], 1);
+    check(
+        "gated",
+        &[x(), array(&[3, 5], 2)],
+        |x| gated(&x[0], &x[1], Gate::Gelu),
+        |x, dy| Ok(<[Array; 2]>::from(gated_backward(&x[0], &x[1], dy, Gate::Gelu)?).into()),
+    );
+    let parameters = [x(), array(&[5], 2), array(&[5], 3)];
+    check(
+        "layer norm",
+        &parameters,
+        |x| layer_norm(&x[0], &x[1], &x[2], 1e-5),
+        |x, dy| Ok(<[Array; 3]>::from(layer_norm_backward(&x[0], &x[1], dy, 1e-5)?).into()),
+    );
+    check(
+        "rms norm",
+        &parameters[..2],
+        |x| rms_norm(&x[0], &x[1], 1e-5),
+        |x, dy| Ok(<[Array; 2]>::from(rms_norm_backward(&x[0], &x[1], dy, 1e-5)?).into()),
+    );
+    check("softmax", &[x()], |x| softmax(&x[0]), |x, dy| Ok(vec![softmax_backward(&softmax(&x[0])?, dy)?]));
+    check(
+        "log softmax",
+        &[x()],
+        |x| log_softmax(&x[0]),
+        |x, dy| Ok(vec![log_softmax_backward(&log_softmax(&x[0])?, dy)?]),
+    );
+    fn turned(x: &Array, back: bool) -> Result<Array> {
+        let (cos, sin) = tables(x.client(), 0, 3, 4, 100.0)?;
+        if back { rotary_backward(x, &cos, &sin, Pairs::Halves) } else { rotary(x, &cos, &sin, Pairs::Halves) }
+    }
+    check("rotary", &[array(&[2, 3, 4], 1)], |x| turned(&x[0], false), |_, dy| Ok(vec![turned(dy, true)?]));
+    check(
+        "matmul",
+        &[x(), array(&[5, 4], 2)],
+        |x| matmul(&x[0], &x[1]),
+        |x, dc| Ok(vec![dc.matmul(&x[1].t()), x[0].t().matmul(dc)]),
+    );
+}
+
+#[test]
+fn shipped_attention_is_differentiable_in_traced_functions() {
+    let operands = [array(&[1, 2, 5, 4], 1), array(&[1, 1, 7, 4], 2), array(&[1, 1, 7, 4], 3)];
+    check(
+        "flash attention",
+        &operands,
+        |x| flash_attention(&x[0], &x[1], &x[2], &Options::default()),
+        |x, dy| {
+            let (out, lse) = flash_attention_with_lse(&x[0], &x[1], &x[2], &Options::default())?;
+            let operands = [&x[0], &x[1], &x[2]];
+            Ok(<[Array; 3]>::from(flash_attention_backward(operands, [&out, &lse], dy, &Options::default())?).into())
+        },
+    );
+    fn masks() -> Result<MaskInfo> {
+        MaskInfo::new(&Client::cpu(), &[Mask::causal()], [6, 6])
+    }
+    let square = [1, 2, 3].map(|seed| array(&[1, 1, 6, 4], seed));
+    fn options() -> splash_attention::Options {
+        splash_attention::Options::default()
+    }
+    check(
+        "splash attention",
+        &square,
+        |x| splash_attention(&x[0], &x[1], &x[2], &masks()?, &options()),
+        |x, dy| {
+            let operands = [&x[0], &x[1], &x[2]];
+            let (out, lse) = splash_attention_with_lse(operands[0], operands[1], operands[2], &masks()?, &options())?;
+            Ok(<[Array; 3]>::from(splash_attention_backward(operands, [&out, &lse], dy, &masks()?, &options())?).into())
+        },
+    );
+}
+
+#[test]
+fn shipped_losses_are_differentiable_in_traced_functions() {
+    fn labels() -> Array {
+        Client::cpu().array(&[2i32, 0, -100], &[3]).expect("it fits")
+    }
+    fn options() -> cross_entropy::Options {
+        cross_entropy::Options::default()
+    }
+    check(
+        "cross-entropy",
+        &[array(&[3, 4], 1), array(&[5, 4], 2)],
+        |x| Ok(cross_entropy(&x[0], &x[1], &labels(), &options())?.0),
+        |x, dy| {
+            let (_, lse) = cross_entropy(&x[0], &x[1], &labels(), &options())?;
+            Ok(<[Array; 2]>::from(cross_entropy_backward(&x[0], &x[1], &labels(), &lse, dy, &options())?).into())
+        },
+    );
+    check(
+        "cross-entropy of logits",
+        &[array(&[3, 5], 1)],
+        |x| Ok(cross_entropy_of_logits(&x[0], &labels(), &options())?.0),
+        |x, dy| {
+            let (_, lse) = cross_entropy_of_logits(&x[0], &labels(), &options())?;
+            Ok(vec![cross_entropy_of_logits_backward(&x[0], &labels(), &lse, dy, &options())?])
+        },
+    );
+    let by_lse = grad(move |x: &Array| Ok::<_, Error>(cross_entropy_of_logits(x, &labels(), &options())?.1.sum(..)));
+    let error = by_lse(&array(&[3, 5], 1)).expect_err("the kernels have no gradient for it").to_string();
+    assert!(error.contains("the gradient of kernel `cross_entropy_lse`"), "{error}");
+    // Labels that the function computes.
+    let traced =
+        jit(move |x: &Array, labels: &Array| cross_entropy_of_logits(x, labels, &options()).map(|(loss, _)| loss));
+    let (loss, _) = cross_entropy_of_logits(&array(&[3, 5], 1), &labels(), &options()).expect("it runs");
+    close("labels", &traced(&array(&[3, 5], 1), &labels()).expect("it runs"), &loss);
+
+    fn ids() -> Array {
+        Client::cpu().array(&[2i32, 0, 2, 1], &[4]).expect("it fits")
+    }
+    check(
+        "embedding",
+        &[array(&[3, 4], 1)],
+        |x| embedding(&x[0], &ids()),
+        |_, dy| Ok(vec![embedding_backward(dy, &ids(), 3, None)?]),
+    );
+    let traced = jit(|table: &Array, ids: &Array| embedding(table, ids));
+    let table = array(&[3, 4], 1);
+    close("ids", &traced(&table, &ids()).expect("it runs"), &embedding(&table, &ids()).expect("it runs"));
+    let by_table = jit(grad(|table: &Array, ids: &Array| embedding(table, ids).map(|y| y.sum(..))));
+    let error = by_table(&table, &ids()).expect_err("it needs the numbers on the host").to_string();
+    assert!(error.contains("the gradient of kernel `embedding_blocks`") && error.contains("in_graphs.rs"), "{error}");
+}
