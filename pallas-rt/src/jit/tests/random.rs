@@ -423,6 +423,29 @@ fn random_graphs_mean_the_same_fused() {
     println!("random graphs: {} fused", count());
 }
 
+/// The same on a GPU, if there is one, for a few graphs: each shader takes long to compile on a software adapter.
+#[cfg(feature = "gpu")]
+#[test]
+fn random_graphs_mean_the_same_on_a_gpu() {
+    let Some(gpu) = crate::lang::random::gpu() else { return };
+    let (cpu, count) = (Client::cpu(), count() / 30);
+    for seed in 0..count {
+        let graph = drawn(seed ^ 0x6b0, DType::F32, false);
+        let uses = |dtype: DType| graph.types.iter().any(|ty| ty.dtype == dtype);
+        if uses(DType::F64) || uses(DType::I64) || uses(DType::U64) {
+            continue;
+        }
+        let expected =
+            run(&graph, &cpu, &operands(&graph, &cpu, seed)).unwrap_or_else(|e| panic!("{seed}: {e}\n{graph}"));
+        let found = run(&graph, &gpu, &operands(&graph, &gpu, seed));
+        let found = found.unwrap_or_else(|e| panic!("seed {seed} on {gpu:?}: {e}\n{graph}"));
+        for (i, (a, b)) in expected.iter().zip(&found).enumerate() {
+            assert!(agree(a, b), "seed {seed}, result {i} on {gpu:?}:\n{a}\n{b}\n{graph}");
+        }
+    }
+    println!("random graphs: {count} on {gpu:?}");
+}
+
 /// The derivative along a direction, by the gradient and by central differences.
 #[test]
 fn gradients_of_random_graphs_are_differences() {
