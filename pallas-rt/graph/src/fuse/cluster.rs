@@ -174,6 +174,7 @@ impl Grow<'_> {
         };
         // The cuts that members ask of a value. Equations are visited after all their users, so that all are known then.
         let mut wanted: BTreeMap<Var, BTreeSet<Vec<Cut>>> = BTreeMap::from([(result, BTreeSet::from([own.cuts]))]);
+        let mut around = Around::new(self);
         // What is computed for operands of the product.
         let mut in_front: BTreeSet<Var> = BTreeSet::new();
         let mut next = BinaryHeap::from([root]);
@@ -183,7 +184,8 @@ impl Grow<'_> {
             }
             let e = &graph.equations[i];
             let cuts = wanted[&e.result()].first().expect("someone asks for it").clone();
-            let joins = i == root || wanted[&e.result()].len() == 1 && self.joins(&cluster, i, &cuts, &in_front);
+            let joins =
+                i == root || wanted[&e.result()].len() == 1 && self.joins(&cluster, i, &cuts, &in_front, &around);
             let Some(operands) = joins.then(|| cut::operands(graph, e, &cuts)).flatten() else {
                 assert!(i != root, "{} is computed in some way", e.op);
                 continue;
@@ -198,6 +200,7 @@ impl Grow<'_> {
                 cluster.outs.insert(e.result());
             }
             cluster.members.insert(i);
+            around.add(&cluster, i);
             cluster.cuts.insert(e.result(), cuts);
             for (&arg, cuts) in e.args.iter().zip(operands) {
                 wanted.entry(arg).or_default().insert(cuts);
@@ -236,7 +239,7 @@ impl Grow<'_> {
     }
 
     /// Returns true if an equation that the cluster asks for under these cuts becomes a member.
-    fn joins(&self, cluster: &Cluster, i: usize, cuts: &[Cut], in_front: &BTreeSet<Var>) -> bool {
+    fn joins(&self, cluster: &Cluster, i: usize, cuts: &[Cut], in_front: &BTreeSet<Var>, around: &Around) -> bool {
         let e = &self.graph.equations[i];
         let is_stored = self.is_stored(cluster, i);
         // A program whose block does not mention an axis of the grid would compute what others along it compute as well,
@@ -255,36 +258,66 @@ impl Grow<'_> {
         if in_front.contains(&e.result()) && !is_cheap && self.root(i).has_dot {
             return false;
         }
-        !self.closes_circle(cluster, i)
+        !around.closes_circle(cluster, i)
+    }
+}
+
+/// The equations outside of a cluster that lead to it, and those that follow from it. Clusters count as one: a path into a
+/// member goes on from all of them.
+struct Around<'g> {
+    grow: &'g Grow<'g>,
+    /// By equation.
+    leads: Vec<bool>,
+    follows: Vec<bool>,
+}
+
+impl<'g> Around<'g> {
+    fn new(grow: &'g Grow<'g>) -> Around<'g> {
+        let none = vec![false; grow.graph.equations.len()];
+        Around { grow, leads: none.clone(), follows: none }
+    }
+
+    fn operands(&self, i: usize) -> impl Iterator<Item = usize> + use<'g> {
+        let grow = self.grow;
+        grow.graph.equations[i].args.iter().filter_map(|a| grow.definitions[a.index()])
+    }
+
+    fn users(&self, i: usize) -> impl Iterator<Item = usize> + use<'g> {
+        let grow = self.grow;
+        grow.graph.equations[i].results.iter().flat_map(|r| grow.uses[r.index()].iter().copied())
     }
 
     /// Returns true if the cluster with this equation would depend on itself by way of others.
     fn closes_circle(&self, cluster: &Cluster, i: usize) -> bool {
-        let outside =
-            |v: Var| self.uses[v.index()].iter().copied().filter(|&user| user != i && !cluster.members.contains(&user));
-        let from_it: Vec<usize> = outside(self.graph.equations[i].result()).collect();
-        let to_it: Vec<usize> = cluster.outs.iter().flat_map(|&v| outside(v)).collect();
-        self.leads(from_it, |j| cluster.members.contains(&j)) || self.leads(to_it, |j| j == i)
+        self.follows[i] || self.users(i).any(|user| self.leads[user] && !cluster.members.contains(&user))
     }
 
-    /// Returns true if a path from one of these equations reaches a target. Clusters count as one: a path into a member
-    /// goes on from all of them.
-    fn leads(&self, mut stack: Vec<usize>, target: impl Fn(usize) -> bool) -> bool {
-        let mut seen: BTreeSet<usize> = BTreeSet::new();
-        while let Some(i) = stack.pop() {
-            if target(i) {
-                return true;
+    /// Takes a new member into account. Equations are visited after all their users, so that no user of a member becomes a
+    /// member later.
+    fn add(&mut self, cluster: &Cluster, i: usize) {
+        let spread = |marks: &mut Vec<bool>, first: Vec<usize>, next: &dyn Fn(usize, &mut Vec<usize>)| {
+            let mut stack = first;
+            while let Some(j) = stack.pop() {
+                if marks[j] || cluster.members.contains(&j) {
+                    continue;
+                }
+                let all = &self.grow.found.all;
+                match self.grow.found.owner[j].map(|owner| &all[owner].members) {
+                    Some(members) => {
+                        members.iter().for_each(|&j| marks[j] = true);
+                        members.iter().for_each(|&j| next(j, &mut stack));
+                    }
+                    None => {
+                        marks[j] = true;
+                        next(j, &mut stack);
+                    }
+                }
             }
-            if !seen.insert(i) {
-                continue;
-            }
-            let results = |i: usize| self.graph.equations[i].results.iter();
-            let onward = |i: usize| results(i).flat_map(|r| self.uses[r.index()].iter().copied());
-            match self.found.owner[i] {
-                Some(owner) => stack.extend(self.found.all[owner].members.iter().flat_map(|&i| onward(i))),
-                None => stack.extend(onward(i)),
-            }
-        }
-        false
+        };
+        let mut leads = std::mem::take(&mut self.leads);
+        spread(&mut leads, self.operands(i).collect(), &|j, stack| stack.extend(self.operands(j)));
+        let mut follows = std::mem::take(&mut self.follows);
+        spread(&mut follows, self.users(i).collect(), &|j, stack| stack.extend(self.users(j)));
+        (self.leads, self.follows) = (leads, follows);
     }
 }
