@@ -8,7 +8,7 @@ mod device;
 use pallas_kernels::attention_options::{Dropout, Window};
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention};
 use pallas_rt::prelude::*;
-use pallas_rt::{DeviceKind, random};
+use pallas_rt::{DeviceKind, threefry};
 use std::time::Instant;
 
 fn main() -> Result<()> {
@@ -48,7 +48,7 @@ fn attention([q, k, v]: [&[f64]; 3], [b, h, g, s, d]: [usize; 5], plain: &Plain)
 #[kernel(grid = (R))]
 fn words(#[block([R, K] => [1, K], |r| (r, 0))] out: Out<u32>, seed: u32, #[dim] R: usize, #[dim] K: usize) {
     let row = iota::<u32>([1, K], 0) + program_id(0).cast::<u32>();
-    out.store(random::bits([scalar(0u32), seed], [row, iota::<u32>([1, K], 1)]));
+    out.store(threefry::bits([scalar(0u32), seed], [row, iota::<u32>([1, K], 1)]));
 }
 
 /// Prints the table; panics where an error is larger than rounding.

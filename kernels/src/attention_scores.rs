@@ -13,13 +13,13 @@
 //! dropout     P' = P / (1 - rate), or 0 with probability `rate`        Srivastava et al. 2014
 //! ```
 //! What the softmax sums over is not changed by dropout. Who is dropped follows from the seed and the element's coordinates
-//! alone ([`pallas_rt::random`]), so that forward and backward agree, whatever their blocks.
+//! alone ([`pallas_rt::threefry`]), so that forward and backward agree, whatever their blocks.
 //!
 //! [`Rules`] says which of these there are; it is a `#[fixed]` value, and what is absent leaves no trace in the kernel.
 //! [`Block`] is a block of scores at its place in the matrix of all scores.
 use crate::element::{Floating, Wide};
 use pallas_rt::prelude::*;
-use pallas_rt::random;
+use pallas_rt::threefry;
 
 /// Which keys a query sees; key lengths apply besides.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -243,7 +243,7 @@ impl Block {
         let row = head * self.queries + self.row;
         let rows = (iota::<i32>([queries, 1], 0) + row).cast::<u32>().broadcast([queries, keys]);
         let keys = self.keys(1).cast::<u32>().broadcast([queries, keys]);
-        let kept = random::bits(seed, [rows, keys]).ge(below);
+        let kept = threefry::bits(seed, [rows, keys]).ge(below);
         Some(select(kept, full::<A>([1, 1], self.rules.factor()), 0.0))
     }
 }

@@ -39,7 +39,7 @@ pub use jit::{
     First, Function, Outcome as Traceable, Scan, checkpoint, cond, custom_vjp, fori_loop, grad, jit, scan, switch,
     value_and_grad, while_loop,
 };
-pub use lang::threefry as random;
+pub use lang::threefry;
 pub use launch::tune::{Candidate, Outcome, Tuning};
 pub use launch::{
     Backward, Checked, Cost, Differentiable, Ended, Explained, Explanation, Results, check, cost, explain, into, on,

@@ -1,6 +1,6 @@
 //! Random bits: the published test vectors, and the distributions made of them.
 use pallas_rt::prelude::*;
-use pallas_rt::{Client, random};
+use pallas_rt::{Client, threefry};
 
 #[kernel(grid = (1))]
 fn words(
@@ -11,7 +11,7 @@ fn words(
     high: u32,
     low: u32,
 ) {
-    let [a, b] = random::threefry2x32([high, low], [x.load(), y.load()]);
+    let [a, b] = threefry::threefry2x32([high, low], [x.load(), y.load()]);
     first.store(a);
     second.store(b);
 }
@@ -42,9 +42,9 @@ fn samples(
     #[dim] N: usize,
 ) {
     let counter = iota::<u32>([512], 0) + (program_id(0) * 512).cast::<u32>();
-    let words = random::threefry2x32([scalar(7u32), scalar(8u32)], [counter, full([512], 0u32)]);
-    uniform.store(random::uniform(words[0]));
-    normal.store(random::normal(words));
+    let words = threefry::threefry2x32([scalar(7u32), scalar(8u32)], [counter, full([512], 0u32)]);
+    uniform.store(threefry::uniform(words[0]));
+    normal.store(threefry::normal(words));
 }
 
 #[test]
