@@ -32,6 +32,8 @@ const MOST: usize = 300;
 /// Longest last axis that a program has whole if rows are folded, or if it is the columns of a product.
 const WHOLE_ROW: usize = 1 << 15;
 const WHOLE_COLUMNS: usize = 512;
+/// Most elements of a value that programs compute again instead of reading it.
+const SMALL: usize = 8;
 
 /// Returns true for an equation that is made wherever it is used: a literal, a broadcast literal, or `iota`.
 pub(super) fn is_free(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
@@ -232,6 +234,12 @@ impl Grow<'_> {
         Root { cuts, extents, ..own }
     }
 
+    /// Returns true if a result is computed from few elements, so that every program may compute it again.
+    fn is_small(&self, e: &Equation) -> bool {
+        let mut values = e.args.iter().chain(&e.results).map(|&v| self.graph.ty(v));
+        !is_dot(&e.op) && values.all(|ty| ty.shape.iter().product::<usize>() <= SMALL)
+    }
+
     /// Returns true if others than the cluster read an equation's result.
     fn is_stored(&self, cluster: &Cluster, i: usize) -> bool {
         let result = self.graph.equations[i].result();
@@ -246,7 +254,8 @@ impl Grow<'_> {
         // and would store to their block.
         let covers = (0..cluster.extents.len()).all(|k| cuts.contains(&Grid(k as u8)));
         let is_alias = is_alias(self.graph, &self.definitions, e);
-        let is_cheap = is_alias || matches!(e.op, Op::Structural(StructuralOp::Broadcast(_)));
+        let is_broadcast = matches!(e.op, Op::Structural(StructuralOp::Broadcast(_)));
+        let is_cheap = is_alias || is_broadcast || self.is_small(e);
         if self.found.owner[i].is_some() || !covers && (is_stored || !is_cheap) || is_alias && is_stored {
             return false;
         }
