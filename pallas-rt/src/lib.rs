@@ -24,6 +24,8 @@ pub mod launch;
 mod ops;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "adapters use the rest"))]
 mod passes;
+#[cfg(feature = "graph")]
+pub mod random;
 mod target;
 pub mod tree;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "adapters use the rest"))]

@@ -31,4 +31,4 @@ pub use custom::{checkpoint, custom_vjp};
 pub use function::{Function, Outcome};
 pub use gradient::{First, grad, value_and_grad};
 pub(crate) use kernel::kernel_call;
-pub(crate) use trace::apply;
+pub(crate) use trace::{apply, is_tracing, make};

@@ -154,15 +154,56 @@ static SINGLES: LazyLock<Lru<(Client, Graph), Arc<Program>>> = LazyLock::new(|| 
 pub(crate) trait Equations: FnOnce(&mut Graph, &[Var]) -> Result<Var, Diag> {}
 impl<F: FnOnce(&mut Graph, &[Var]) -> Result<Var, Diag>> Equations for F {}
 
-/// An operation on arrays: appended to the innermost graph if one of them is traced, else run at once, on the client of
-/// the first one. A mistake makes an array that holds it; so does an operand that holds one.
+/// Returns true inside of a function that is being traced.
+pub(crate) fn is_tracing() -> bool {
+    TRACES.with_borrow(|traces| !traces.is_empty())
+}
+
+/// An operation that makes its elements: inside of a function that is being traced it is a part of that function even if
+/// no operand is traced; elsewhere it runs at once, as [`apply`] does.
+pub(crate) fn make(args: &[&Array], at: Loc, equations: impl Equations) -> Array {
+    if !is_tracing() {
+        return apply(args, at, equations);
+    }
+    first(append_to_innermost(args, at, one(equations)), args)
+}
+
+/// An operation on arrays: appended to the innermost graph if one of them is traced, or if there are none while a function is
+/// being traced; else run at once, on the client of the first one. A mistake makes an array that holds it; so does an
+/// operand that holds one.
 pub(crate) fn apply(args: &[&Array], at: Loc, equations: impl Equations) -> Array {
-    let client = || args.first().map_or_else(Client::from_env, |x| Ok(x.client().clone()));
-    let one = |graph: &mut Graph, vars: &[Var]| Ok(vec![equations(graph, vars)?]);
-    match client().and_then(|client| apply_all(args, at, &client, one)) {
+    let client = match args.first() {
+        Some(x) => Ok(x.client().clone()),
+        None => innermost_client().map_or_else(Client::from_env, Ok),
+    };
+    first(client.and_then(|client| apply_all(args, at, &client, one(equations))), args)
+}
+
+/// The client of the innermost function that is being traced.
+fn innermost_client() -> Option<Client> {
+    TRACES.with_borrow(|traces| traces.last().map(|trace| trace.client.clone()))
+}
+
+fn one(equations: impl Equations) -> impl FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag> {
+    |graph: &mut Graph, vars: &[Var]| Ok(vec![equations(graph, vars)?])
+}
+
+/// The only result, or an array that holds the mistake.
+fn first(made: Result<Vec<Array>>, args: &[&Array]) -> Array {
+    match made {
         Ok(mut made) => made.remove(0),
         Err(error) => mistake(error, args),
     }
+}
+
+/// Appends an operation to the innermost graph.
+fn append_to_innermost(
+    args: &[&Array],
+    at: Loc,
+    equations: impl FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag>,
+) -> Result<Vec<Array>> {
+    let vars = args.iter().map(|x| inside(x, at)).collect::<Result<Vec<Var>>>()?;
+    append(at, |graph| equations(graph, &vars)).map_err(|diag| Error::operation(at, diag))
 }
 
 /// As [`apply`], with several results.
@@ -177,14 +218,12 @@ pub(super) fn apply_all(
 ) -> Result<Vec<Array>> {
     args.iter().try_for_each(|x| x.check().map(drop))?;
     args.iter().try_for_each(|x| x.check_client(client, || "an operand".into()))?;
-    let refused = |diag| Error::operation(at, diag);
-    if args.iter().any(|x| x.is_traced()) {
-        let vars = args.iter().map(|x| inside(x, at)).collect::<Result<Vec<Var>>>()?;
-        return append(at, |graph| equations(graph, &vars)).map_err(refused);
+    if args.iter().any(|x| x.is_traced()) || args.is_empty() && is_tracing() {
+        return append_to_innermost(args, at, equations);
     }
     let mut graph = Graph::default();
     let params: Vec<Var> = args.iter().map(|x| graph.param(type_of(x))).collect();
-    graph.results = equations(&mut graph, &params).map_err(refused)?;
+    graph.results = equations(&mut graph, &params).map_err(|diag| Error::operation(at, diag))?;
     let key = (client.clone(), graph);
     let program = match SINGLES.get(&key) {
         Some(program) => program,

@@ -1,0 +1,146 @@
+//! Uniform integers.
+use super::lanes::Lanes;
+use super::uniform::arrays;
+use super::{Key, draw};
+use crate::array::Array;
+use crate::ops::Operand;
+use pallas_graph::Var;
+use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp};
+
+/// Uniform integers in [low, high) of an integer type; bounds are integers, or integer arrays that stretch to the shape;
+/// `jax.random.randint`.
+///
+/// Bounds outside of the type are moved to its ends, where `high` may be one more than its largest value. Where `high` is
+/// not above `low`, the result is `low`. The remainder of twice as many random bits is taken, so the distribution is
+/// slightly uneven unless the span is a power of two.
+///
+/// ```
+/// use pallas_rt::{ir::DType, random};
+/// let die = random::randint(random::key(3), &[100], 1, 7, DType::I32).to_vec::<i32>()?;
+/// assert!(die.iter().all(|x| (1..=6).contains(x)) && (1..=6).all(|x| die.contains(&x)));
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+#[must_use]
+pub fn randint(key: Key, shape: &[usize], low: impl Into<Operand>, high: impl Into<Operand>, dtype: DType) -> Array {
+    let (low, high) = (low.into(), high.into());
+    draw(key, &arrays(&[&low, &high]), shape, Loc::caller(), |lanes, key, vars| {
+        let Some(unsigned) = unsigned(dtype) else {
+            return Err(Diag::new("dtype", At::Op, format!("`randint` of {dtype}"), "an integer type"));
+        };
+        // Narrow types are drawn as i32.
+        let wide = if dtype.bytes() < 4 { DType::I32 } else { dtype };
+        let unsigned = if dtype.bytes() < 4 { DType::U32 } else { unsigned };
+        let limits = Limits { dtype, wide };
+        let vars = &mut vars.iter();
+        let (low, _) = limits.bound(lanes, &low, vars, false)?;
+        let (high, beyond) = limits.bound(lanes, &high, vars, true)?;
+
+        let keys = lanes.split(key)?;
+        let mut bits = |i: usize| if unsigned == DType::U64 { lanes.long_bits(keys[i]) } else { lanes.bits(keys[i]) };
+        let [higher, lower] = [bits(0)?, bits(1)?];
+        let span = lanes.op(ScalarOp::Sub, &[high, low])?;
+        let span = lanes.cast(span, unsigned)?;
+        let (is_empty, one) = (lanes.op(ScalarOp::Le, &[high, low])?, lanes.integer(unsigned, 1));
+        let mut span = lanes.op(ScalarOp::Select, &[is_empty, one, span])?;
+        if let Some(beyond) = beyond {
+            let is_some = lanes.op(ScalarOp::Gt, &[high, low])?;
+            let one_more = lanes.op(ScalarOp::BitAnd, &[beyond, is_some])?;
+            let wider = lanes.op(ScalarOp::Add, &[span, one])?;
+            span = lanes.op(ScalarOp::Select, &[one_more, wider, span])?;
+        }
+        // (higher · 2^32 + lower) mod span, where 2^32 is the square of 2^16; likewise for 64 bits.
+        let root = lanes.integer(unsigned, 1 << (unsigned.bytes() * 4));
+        let root = lanes.op(ScalarOp::Rem, &[root, span])?;
+        let square = lanes.op(ScalarOp::Mul, &[root, root])?;
+        let power = lanes.op(ScalarOp::Rem, &[square, span])?;
+        let higher = lanes.op(ScalarOp::Rem, &[higher, span])?;
+        let higher = lanes.op(ScalarOp::Mul, &[higher, power])?;
+        let lower = lanes.op(ScalarOp::Rem, &[lower, span])?;
+        let offset = lanes.op(ScalarOp::Add, &[higher, lower])?;
+        let offset = lanes.op(ScalarOp::Rem, &[offset, span])?;
+        let offset = lanes.cast(offset, wide)?;
+        let x = lanes.op(ScalarOp::Add, &[low, offset])?;
+        lanes.cast(x, dtype)
+    })
+}
+
+/// The unsigned type with as many bits as an integer type.
+fn unsigned(dtype: DType) -> Option<DType> {
+    match dtype {
+        DType::I8 | DType::U8 => Some(DType::U8),
+        DType::I16 | DType::U16 => Some(DType::U16),
+        DType::I32 | DType::U32 => Some(DType::U32),
+        DType::I64 | DType::U64 => Some(DType::U64),
+        DType::F32 | DType::F64 | DType::F16 | DType::Bf16 | DType::Bool => None,
+    }
+}
+
+/// The smallest and largest value of an integer type.
+fn range(dtype: DType) -> (i128, i128) {
+    let value = |x: Literal| if dtype == DType::U64 { i128::from(x.bits) } else { i128::from(x.as_i64()) };
+    (value(Literal::lowest(dtype)), value(Literal::highest(dtype)))
+}
+
+struct Limits {
+    dtype: DType,
+    /// The type in which numbers are drawn.
+    wide: DType,
+}
+
+impl Limits {
+    /// A bound at every element, within the type, and where it was above; `None` if it is nowhere. The upper bound of a
+    /// narrow type may be one more than its largest value.
+    fn bound(
+        &self,
+        lanes: &mut Lanes<'_>,
+        x: &Operand,
+        vars: &mut std::slice::Iter<'_, Var>,
+        is_high: bool,
+    ) -> Result<(Var, Option<Var>), Diag> {
+        let (least, most) = range(self.dtype);
+        let most = if self.dtype == self.wide || !is_high { most } else { most + 1 };
+        let is_wide = self.dtype == self.wide;
+        match x {
+            Operand::Array(_) => {
+                let mut v = *vars.next().expect("a variable for each array");
+                let own = lanes.graph.ty(v).dtype;
+                if unsigned(own).is_none() {
+                    return Err(Diag::new(
+                        "dtype",
+                        At::Op,
+                        format!("a bound of `randint` of {own}"),
+                        "an integer array",
+                    ));
+                }
+                v = lanes.stretched(v)?;
+                let (own_least, own_most) = range(own);
+                let mut beyond = None;
+                if own_most > most {
+                    let limit = lanes.integer(own, most as i64);
+                    if is_wide {
+                        beyond = Some(lanes.op(ScalarOp::Gt, &[v, limit])?);
+                    }
+                    v = lanes.op(ScalarOp::Minimum, &[v, limit])?;
+                }
+                if own_least < least {
+                    let limit = lanes.integer(own, least as i64);
+                    v = lanes.op(ScalarOp::Maximum, &[v, limit])?;
+                }
+                Ok((lanes.cast(v, self.wide)?, beyond))
+            }
+            Operand::Int(x) => {
+                let x = i128::from(*x);
+                let v = lanes.integer(self.wide, x.clamp(least, most) as i64);
+                let beyond = is_wide && x > most;
+                Ok((v, beyond.then(|| lanes.integer(DType::Bool, 1))))
+            }
+            Operand::Float(x) => Err(not_integer(format!("{x:?}"))),
+            Operand::Bool(x) => Err(not_integer(x.to_string())),
+        }
+    }
+}
+
+fn not_integer(x: String) -> Diag {
+    Diag::new("dtype", At::Op, format!("the number {x} as a bound of `randint`"), "an integer or an integer array")
+}

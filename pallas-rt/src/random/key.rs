@@ -1,0 +1,194 @@
+//! Keys.
+use super::lanes::{Lanes, key_words};
+use crate::array::Array;
+use crate::device::Client;
+use crate::error::{Error, Result};
+use crate::jit::{apply, is_tracing, make};
+use crate::ops::Operand;
+use crate::tree::{Kind, Segment, Tree, Visitor, VisitorMut};
+use pallas_ir::structural::{Cast, Concat, Reshape, Slice};
+use pallas_ir::{At, DType, Diag, Literal, Loc, StructuralOp};
+use std::sync::{Arc, OnceLock};
+
+/// A key of the generator: 64 bits from which one array of random numbers is made. See the [module](crate::random).
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// u32[2]: the upper and the lower half.
+    data: Array,
+    /// The line that used it; clones share it.
+    used: Arc<OnceLock<Loc>>,
+}
+
+static KEY: Kind = Kind { path: "pallas_rt::random::Key", name: "Key", fields: None, fixed: &[] };
+
+/// One leaf: its data. A key whose leaf may be replaced counts as another key.
+impl Tree for Key {
+    fn visit<'a>(&'a self, to: &mut Visitor<'a>) {
+        to.node(&KEY, 1, &[]);
+        to.child(Segment::Position(0), &self.data);
+    }
+    fn visit_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>) {
+        self.used = Arc::default();
+        to.child(&mut self.data);
+    }
+}
+
+impl Key {
+    fn new(data: Array) -> Key {
+        Key { data, used: Arc::default() }
+    }
+
+    /// A key of these bits, `u32[2]`: the upper and the lower half; `jax.random.wrap_key_data`.
+    ///
+    /// # Errors
+    /// An array of another type or shape; the error of a poisoned array.
+    #[track_caller]
+    pub fn wrap(data: &Array) -> Result<Key> {
+        let data = data.check()?;
+        if data.dtype() != DType::U32 || data.shape() != [2] {
+            let message = format!("a key of {}{:?}", data.dtype(), data.shape());
+            return Err(Error::operation(Loc::caller(), Diag::new("key", At::Op, message, "a key is u32[2]")));
+        }
+        Ok(Key::new(data.clone()))
+    }
+
+    /// Its bits, `u32[2]`: the upper and the lower half; `jax.random.key_data`. This is no use of the key.
+    #[must_use]
+    pub fn data(&self) -> &Array {
+        &self.data
+    }
+
+    /// Its bits, to be used at a line; an array that holds an error if the key was used before.
+    pub(super) fn consumed(self, at: Loc) -> Array {
+        let mut is_first = false;
+        let first = self.used.get_or_init(|| {
+            is_first = true;
+            at
+        });
+        if is_first {
+            return self.data;
+        }
+        let message = format!("a key that was used at {first}");
+        let diag = Diag::new("key", At::Op, message, "a key gives one array: `let [a, b] = random::split(key)`");
+        Array::bad(Error::operation(at, diag), self.data.client().clone(), DType::U32, &[2])
+    }
+}
+
+impl Client {
+    /// A key on this client; see [`random::key`](crate::random::key).
+    ///
+    /// # Errors
+    /// As [`Client::array`].
+    pub fn key(&self, seed: i64) -> Result<Key> {
+        self.array(&[0, seed as u32], &[2]).map(Key::new)
+    }
+}
+
+/// A key made from the lower 32 bits of a seed; `jax.random.key`.
+///
+/// Inside of a function that is being traced it is a constant of that function, elsewhere it is on the client of
+/// [`Client::from_env`].
+#[track_caller]
+#[must_use]
+pub fn key(seed: i64) -> Key {
+    if is_tracing() {
+        return Key::new(make(&[], Loc::caller(), |graph, _| {
+            let words = [0, seed as u32].map(|word| graph.splat(Literal::int(DType::U32, i64::from(word)), &[1]));
+            graph.push(StructuralOp::from(Concat { axis: 0 }), &words)
+        }));
+    }
+    match Client::from_env().and_then(|client| client.key(seed)) {
+        Ok(key) => key,
+        Err(error) => Key::new(Array::bad(error, Client::cpu(), DType::U32, &[2])),
+    }
+}
+
+/// `N` keys, which have nothing to do with each other; `jax.random.split`.
+///
+/// ```
+/// use pallas_rt::random;
+/// let [a, b] = random::split(random::key(0));
+/// assert_eq!(a.data().to_vec::<u32>()?, [1797259609, 2579123966]);
+/// assert_eq!(b.data().to_vec::<u32>()?, [928981903, 3453687069]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+#[must_use]
+pub fn split<const N: usize>(key: Key) -> [Key; N] {
+    let mut keys = split_at(key, N, Loc::caller()).into_iter();
+    std::array::from_fn(|_| keys.next().expect("there are N keys"))
+}
+
+/// As [`split`], for a number of keys that is known at run time.
+#[track_caller]
+#[must_use]
+pub fn split_into(key: Key, n: usize) -> Vec<Key> {
+    split_at(key, n, Loc::caller())
+}
+
+fn split_at(key: Key, n: usize, at: Loc) -> Vec<Key> {
+    let all = make(&[&key.consumed(at)], at, |graph, v| {
+        let key = key_words(graph, v[0])?;
+        let [high, low] = Lanes::new(graph, &[n])?.words(key)?;
+        let mut column = |word| graph.push(StructuralOp::from(Reshape { to: vec![n.into(), 1usize.into()] }), &[word]);
+        let columns = [column(high)?, column(low)?];
+        graph.push(StructuralOp::from(Concat { axis: 1 }), &columns)
+    });
+    let row = |i: usize| {
+        apply(&[&all], at, |graph, v| {
+            let row = Slice { start: vec![i as i64, 0], size: vec![1usize.into(), 2usize.into()], stride: vec![1, 1] };
+            let row = graph.push(StructuralOp::from(row), v)?;
+            graph.push(StructuralOp::from(Reshape { to: vec![2usize.into()] }), &[row])
+        })
+    };
+    (0..n).map(|i| Key::new(row(i))).collect()
+}
+
+/// A key that depends on a key and on an integer: a number from 0 to 2^32 - 1, or an array of rank 0, whose bits beyond
+/// the lowest 32 are dropped; `jax.random.fold_in`.
+///
+/// A wrong integer gives a key that holds the error, like every array that is made from it.
+///
+/// ```
+/// use pallas_rt::random;
+/// let key = random::fold_in(random::key(0), 1);
+/// assert_eq!(key.data().to_vec::<u32>()?, [928981903, 3453687069]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+#[must_use]
+pub fn fold_in(key: Key, data: impl Into<Operand>) -> Key {
+    let (at, data) = (Loc::caller(), data.into());
+    let array = match &data {
+        Operand::Array(x) => Some(x.clone()),
+        Operand::Float(_) | Operand::Int(_) | Operand::Bool(_) => None,
+    };
+    let args: Vec<Array> = [key.consumed(at)].into_iter().chain(array).collect();
+    Key::new(make(&args.iter().collect::<Vec<_>>(), at, |graph, v| {
+        let wrong = |message: String| {
+            Diag::new("key", At::Operand(1), message, "a number from 0 to 2^32 - 1, or an integer array of rank 0")
+        };
+        let folded = match &data {
+            Operand::Array(_) => {
+                let ty = graph.ty(v[1]).clone();
+                if !ty.shape.is_empty() || ty.dtype.is_float() || ty.dtype == DType::Bool {
+                    return Err(wrong(format!("`fold_in` of {ty}")));
+                }
+                if ty.dtype == DType::U32 {
+                    v[1]
+                } else {
+                    graph.push(StructuralOp::from(Cast { to: DType::U32 }), &[v[1]])?
+                }
+            }
+            Operand::Int(x) if u32::try_from(*x).is_ok() => graph.literal(Literal::int(DType::U32, *x)),
+            Operand::Int(x) => return Err(wrong(format!("`fold_in` of {x}"))),
+            Operand::Float(x) => return Err(wrong(format!("`fold_in` of {x:?}"))),
+            Operand::Bool(x) => return Err(wrong(format!("`fold_in` of {x}"))),
+        };
+        let key = key_words(graph, v[0])?;
+        let words = Lanes::new(graph, &[])?.words_at(key, folded)?;
+        let mut one = |word| graph.push(StructuralOp::from(Reshape { to: vec![1usize.into()] }), &[word]);
+        let words = [one(words[0])?, one(words[1])?];
+        graph.push(StructuralOp::from(Concat { axis: 0 }), &words)
+    }))
+}

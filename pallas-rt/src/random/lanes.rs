@@ -1,0 +1,166 @@
+//! Equations on arrays of one shape, and random bits for each of its elements.
+use crate::lang::threefry::{self, Words};
+use crate::ops::Operand;
+use pallas_graph::{Graph, Op, Var};
+use pallas_ir::structural::{Bitcast, Broadcast, Cast, Iota, Reshape, Slice};
+use pallas_ir::{At, DType, Diag, Dim, Literal, ScalarOp, StructuralOp};
+
+/// A value that was appended to the graph.
+pub(super) type Made = Result<Var, Diag>;
+
+/// Appends equations on arrays of one shape.
+pub(super) struct Lanes<'g> {
+    pub graph: &'g mut Graph,
+    shape: Vec<usize>,
+    /// Zeros of u32.
+    zero: Var,
+}
+
+/// The two words of a key, u32[2], each of rank 0.
+pub(super) fn key_words(graph: &mut Graph, key: Var) -> Result<[Var; 2], Diag> {
+    Ok([element(graph, key, 0)?, element(graph, key, 1)?])
+}
+
+/// An element of an array of one axis, as an array of rank 0.
+fn element(graph: &mut Graph, v: Var, i: usize) -> Made {
+    let slice = Slice { start: vec![i as i64], size: vec![1usize.into()], stride: vec![1] };
+    let slice = graph.push(StructuralOp::from(slice), &[v])?;
+    graph.push(StructuralOp::from(Reshape { to: vec![] }), &[slice])
+}
+
+impl<'g> Lanes<'g> {
+    /// # Errors
+    /// A shape that no array has.
+    pub(super) fn new(graph: &'g mut Graph, shape: &[usize]) -> Result<Lanes<'g>, Diag> {
+        let mut zero = graph.literal(Literal::int(DType::U32, 0));
+        if !shape.is_empty() {
+            zero = graph.push(StructuralOp::from(Broadcast::to(dims(shape))), &[zero])?;
+        }
+        Ok(Lanes { graph, shape: shape.to_vec(), zero })
+    }
+
+    pub(super) fn op(&mut self, op: ScalarOp, args: &[Var]) -> Made {
+        self.graph.push(op, args)
+    }
+
+    /// A number everywhere. Of a 16-bit float it is rounded twice, by way of f32, as JAX does.
+    pub(super) fn number(&mut self, dtype: DType, x: f64) -> Var {
+        let x = if matches!(dtype, DType::F16 | DType::Bf16) { f64::from(x as f32) } else { x };
+        self.graph.splat(Literal::new(dtype, x), &self.shape)
+    }
+
+    /// An integer everywhere, modulo the width of its type.
+    pub(super) fn integer(&mut self, dtype: DType, x: i64) -> Var {
+        self.graph.splat(Literal::int(dtype, x), &self.shape)
+    }
+
+    pub(super) fn cast(&mut self, v: Var, to: DType) -> Made {
+        if self.graph.ty(v).dtype == to { Ok(v) } else { self.graph.push(StructuralOp::from(Cast { to }), &[v]) }
+    }
+
+    pub(super) fn bitcast(&mut self, v: Var, to: DType) -> Made {
+        self.graph.push(StructuralOp::from(Bitcast { to }), &[v])
+    }
+
+    /// A value stretched to the shape.
+    pub(super) fn stretched(&mut self, v: Var) -> Made {
+        self.graph.broadcast(v, &self.shape)
+    }
+
+    /// A value that derivatives take for a constant.
+    pub(super) fn constant_for_derivatives(&mut self, v: Var) -> Made {
+        self.graph.push(Op::StopGradient, &[v])
+    }
+
+    /// An operand of a floating-point type, at every element. Arrays are taken from `vars`, in order.
+    pub(super) fn float(&mut self, x: &Operand, vars: &mut std::slice::Iter<'_, Var>, dtype: DType) -> Made {
+        match x {
+            Operand::Array(_) => {
+                let v = self.cast(*vars.next().expect("a variable for each array"), dtype)?;
+                self.stretched(v)
+            }
+            Operand::Float(x) => Ok(self.number(dtype, *x)),
+            Operand::Int(x) => Ok(self.number(dtype, *x as f64)),
+            Operand::Bool(x) => {
+                Err(Diag::new("dtype", At::Op, format!("the number {x}"), "a floating-point number or array"))
+            }
+        }
+    }
+
+    /// The row-major number of each element, u32.
+    fn positions(&mut self) -> Made {
+        let (mut sum, mut stride) = (self.zero, 1usize);
+        for axis in (0..self.shape.len()).rev() {
+            let extent = self.shape[axis];
+            if extent > 1 {
+                let iota = Iota { shape: dims(&self.shape), axis, dtype: DType::U32 };
+                let mut coordinate = self.graph.push(StructuralOp::from(iota), &[])?;
+                if stride > 1 {
+                    let by = self.integer(DType::U32, stride as i64);
+                    coordinate = self.op(ScalarOp::Mul, &[coordinate, by])?;
+                }
+                sum = if sum == self.zero { coordinate } else { self.op(ScalarOp::Add, &[sum, coordinate])? };
+            }
+            stride = stride.saturating_mul(extent);
+        }
+        Ok(sum)
+    }
+
+    /// Two words of random bits for each element.
+    pub(super) fn words(&mut self, key: [Var; 2]) -> Result<[Var; 2], Diag> {
+        let positions = self.positions()?;
+        self.words_at(key, positions)
+    }
+
+    /// Two words of random bits for each of these counters, whose upper words are 0.
+    pub(super) fn words_at(&mut self, [high, low]: [Var; 2], counter: Var) -> Result<[Var; 2], Diag> {
+        let key = [self.stretched(high)?, self.stretched(low)?];
+        let counter = [self.zero, counter];
+        threefry::rounds(self, key, counter)
+    }
+
+    /// 32 random bits for each element.
+    pub(super) fn bits(&mut self, key: [Var; 2]) -> Made {
+        let [high, low] = self.words(key)?;
+        self.op(ScalarOp::BitXor, &[high, low])
+    }
+
+    /// 64 random bits for each element.
+    pub(super) fn long_bits(&mut self, key: [Var; 2]) -> Made {
+        let [high, low] = self.words(key)?;
+        let (high, low) = (self.cast(high, DType::U64)?, self.cast(low, DType::U64)?);
+        let by = self.integer(DType::U64, 32);
+        let high = self.op(ScalarOp::Shl, &[high, by])?;
+        self.op(ScalarOp::BitOr, &[high, low])
+    }
+
+    /// The words of the two keys into which a key is split.
+    pub(super) fn split(&mut self, key: [Var; 2]) -> Result<[[Var; 2]; 2], Diag> {
+        let [high, low] = Lanes::new(self.graph, &[2])?.words(key)?;
+        let mut words = |i| Ok([element(self.graph, high, i)?, element(self.graph, low, i)?]);
+        Ok([words(0)?, words(1)?])
+    }
+}
+
+impl Words for Lanes<'_> {
+    type Word = Var;
+    type Error = Diag;
+    fn constant(&mut self, x: u32) -> Made {
+        Ok(self.integer(DType::U32, i64::from(x)))
+    }
+    fn add(&mut self, a: Var, b: Var) -> Made {
+        self.op(ScalarOp::Add, &[a, b])
+    }
+    fn xor(&mut self, a: Var, b: Var) -> Made {
+        self.op(ScalarOp::BitXor, &[a, b])
+    }
+    fn rotated(&mut self, x: Var, by: u32) -> Made {
+        let (left, right) = (self.constant(by)?, self.constant(32 - by)?);
+        let (left, right) = (self.op(ScalarOp::Shl, &[x, left])?, self.op(ScalarOp::Shr, &[x, right])?);
+        self.op(ScalarOp::BitOr, &[left, right])
+    }
+}
+
+fn dims(shape: &[usize]) -> Vec<Dim> {
+    shape.iter().map(|&n| Dim::from(n)).collect()
+}

@@ -1,0 +1,105 @@
+"""Random numbers by JAX, which the tests compare with: `python reference.py > jax.txt`.
+
+Needs jax[cpu]==0.12.0.1. A line is `function seed dtype shape arguments = elements`: the shape is `-` for rank 0, the
+elements are their bits in hexadecimal. Of large arrays there are the last four elements, after the sum of the bits of all
+modulo 2^64, as `sum:hex`.
+"""
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+DTYPES = {
+    "f32": jnp.float32, "f64": jnp.float64, "f16": jnp.float16, "bf16": jnp.bfloat16, "bool": jnp.bool_,
+    "u8": jnp.uint8, "u16": jnp.uint16, "u32": jnp.uint32, "u64": jnp.uint64,
+    "i8": jnp.int8, "i16": jnp.int16, "i32": jnp.int32, "i64": jnp.int64,
+}
+
+
+def text(x):
+    x = np.asarray(x)
+    bits = x.reshape(-1).view(f"uint{8 * x.dtype.itemsize}")
+    if len(bits) <= 40:
+        return " ".join(f"{b:x}" for b in bits)
+    total = int(bits.astype(np.uint64).sum(dtype=np.uint64))
+    return f"sum:{total:x} " + " ".join(f"{b:x}" for b in bits[-4:])
+
+
+def line(function, seed, dtype, shape, arguments, x):
+    shape = ",".join(map(str, shape)) or "-"
+    arguments = "".join(f" {a}" for a in arguments)
+    print(f"{function} {seed} {dtype} {shape}{arguments} = {text(x)}".rstrip())
+
+
+def logits(shape, dtype):
+    n = int(np.prod(shape))
+    return jnp.asarray(((np.arange(n) * 37 % 23) / 8).astype(np.float32).reshape(shape), DTYPES[dtype])
+
+
+def cases(wide):
+    key, name = jax.random.key, ["f64"] if wide else ["f32", "bf16", "f16"]
+    shapes = [(), (1,), (7,), (3, 5), (2, 3, 3), (0, 4), (300, 401)]
+    for dtype in ["u64"] if wide else ["u8", "u16", "u32"]:
+        for seed in [0, 42]:
+            for shape in shapes:
+                line("bits", seed, dtype, shape, [], jax.random.bits(key(seed), shape, DTYPES[dtype]))
+    for dtype in name:
+        for seed in [1, 42]:
+            for shape in shapes:
+                line("uniform", seed, dtype, shape, [], jax.random.uniform(key(seed), shape, DTYPES[dtype]))
+            for low, high in [(-0.7, 1.3), (0.1, 0.9), (-3.0, 5.0)]:
+                x = jax.random.uniform(key(seed), (5, 70), DTYPES[dtype], low, high)
+                line("uniform_between", seed, dtype, (5, 70), [low, high], x)
+            for f in ["normal", "exponential", "gumbel", "laplace", "logistic", "cauchy"]:
+                for shape in [(), (3, 5), (37,), (0, 4)]:
+                    line(f, seed, dtype, shape, [], getattr(jax.random, f)(key(seed), shape, DTYPES[dtype]))
+            # All elements, so that rare ones far from the middle are compared too.
+            for i in range(25):
+                line("normal", seed + 100 + i, dtype, (40,), [], jax.random.normal(key(seed + 100 + i), (40,), DTYPES[dtype]))
+            for lower, upper in [(-2.0, 2.0), (-1.0, 3.0), (0.0, 1.5), (-0.5, 4.0), (1.5, 2.5), (-3.0, -2.0), (0.25, np.inf)]:
+                x = jax.random.truncated_normal(key(seed), lower, upper, (2, 19), DTYPES[dtype])
+                line("truncated_normal", seed, dtype, (2, 19), [lower, upper], x)
+            for shape, axis in [((6,), -1), ((12, 5), -1), ((5, 12), 0), ((3, 4, 5), 1)]:
+                x = jax.random.categorical(key(seed), logits(shape, dtype), axis).astype(jnp.int32)
+                line("categorical", seed, dtype, shape, [axis], x)
+            p = logits((4, 1), dtype) / 3
+            line("bernoulli_array", seed, dtype, (4, 9), [], jax.random.bernoulli(key(seed), p, (4, 9)))
+    integers = ["i64", "u64"] if wide else ["i8", "u8", "i16", "u16", "i32", "u32"]
+    for dtype in integers:
+        for seed in [0, 42]:
+            info = jnp.iinfo(DTYPES[dtype])
+            bounds = [(0, 10), (1, 2), (5, 5), (9, 3), (0, 100)]
+            bounds += [(-7, 7), (-100, -90)]
+            if info.bits < 32:
+                bounds += [(int(info.min), int(info.max) + 1), (int(info.min), int(info.max)), (-1000, 100000)]
+            elif dtype == "u32":
+                bounds += [(0, np.uint32(2**32 - 1)), (7, np.uint32(2**31))]
+            elif dtype != "u64":
+                bounds += [(int(info.min), int(info.max))]
+            if dtype == "i32":
+                bounds += [(0, 2**31 - 1), (-(2**31), 0), (0, 1000003)]
+            if dtype == "i64":
+                bounds += [(0, 10**15), (-(2**40), 2**41)]
+            for low, high in bounds:
+                x = jax.random.randint(key(seed), (5, 7), low, high, DTYPES[dtype])
+                line("randint", seed, dtype, (5, 7), [low, high], x)
+    if not wide:
+        for seed in [0, 42]:
+            for dtype in ["i32", "i8", "f32", "bf16"]:
+                line("rademacher", seed, dtype, (3, 11), [], jax.random.rademacher(key(seed), (3, 11), DTYPES[dtype]))
+            for p in [0.5, 0.1, 0.0, 1.0]:
+                line("bernoulli", seed, "bool", (3, 11), [p], jax.random.bernoulli(key(seed), p, (3, 11)))
+            high = jnp.arange(1, 6, dtype=jnp.int32)
+            line("randint_array", seed, "i32", (4, 5), [], jax.random.randint(key(seed), (4, 5), -2, high * 3))
+            line("randint_array", seed, "i8", (4, 5), [], jax.random.randint(key(seed), (4, 5), -2, high * 100, jnp.int8))
+
+
+for seed in [0, 1, 42, 2**31, 2**32 - 1, -1, -5, 2**40 + 3, 2**63 - 1, -(2**63)]:
+    key = jax.random.key(seed)
+    line("key", seed, "u32", (2,), [], jax.random.key_data(key))
+    for n in [1, 2, 3, 7]:
+        line("split", seed, "u32", (n, 2), [], jax.random.key_data(jax.random.split(key, n)))
+    for data in [0, 1, 77, 2**31 + 5, 2**32 - 1]:
+        line("fold_in", seed, "u32", (2,), [data], jax.random.key_data(jax.random.fold_in(key, data)))
+cases(False)
+with jax.enable_x64(True):
+    cases(True)
