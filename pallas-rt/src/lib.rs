@@ -38,8 +38,8 @@ pub use error::{Error, KernelError, OperationError, Result};
 pub use interp::{Loads, loads};
 #[cfg(feature = "graph")]
 pub use jit::{
-    First, Function, Outcome as Traceable, Scan, checkpoint, cond, custom_vjp, fori_loop, grad, jit, scan, switch,
-    value_and_grad, while_loop,
+    First, Function, Outcome as Traceable, Scan, checkpoint, cond, custom_vjp, fori_loop, grad, jit, make_jaxpr, scan,
+    switch, value_and_grad, while_loop,
 };
 pub use lang::threefry;
 pub use launch::tune::{Candidate, Outcome, Tuning};

@@ -6,7 +6,7 @@
 //! traced function --> Graph --transform--> Graph --simplify--> Graph --fuse--> Plan: kernels in an order, and their memory
 //! ```
 //!
-//! - [`graph`]: the graph; [`build`](Graph::push) appends to it, `text` prints it, [`verify`] checks it;
+//! - [`graph`]: the graph; [`build`](Graph::push) appends to it, `text` and `jaxpr` print it, [`verify`] checks it;
 //! - [`call`]: loops and branches, which call other graphs; [`Dynamic`]: windows at positions known when they run;
 //! - [`transform`]: from a graph to its derivative;
 //! - [`simplify`]: from a graph to an equal one with fewer equations;
@@ -19,6 +19,7 @@ pub mod call;
 mod dynamic;
 pub mod fuse;
 pub mod graph;
+mod jaxpr;
 pub mod simplify;
 mod text;
 pub mod transform;

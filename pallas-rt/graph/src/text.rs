@@ -35,6 +35,33 @@ impl fmt::Display for Op {
     }
 }
 
+impl Call {
+    /// Parameters in the style of jaxprs, sorted by name.
+    pub(crate) fn jaxpr_params(&self) -> Vec<String> {
+        let text = |graph: &Graph| graph.to_jaxpr(0).replace('\n', "\n      ");
+        match self {
+            Call::Scan(Scan { body, captured, carried, length, reverse }) => vec![
+                format!("jaxpr={}", text(body)),
+                format!("length={length}"),
+                format!("num_carry={carried}"),
+                format!("num_consts={captured}"),
+                format!("reverse={}", if *reverse { "True" } else { "False" }),
+            ],
+            Call::While(While { condition, body, condition_captured, body_captured }) => vec![
+                format!("body_jaxpr={}", text(body)),
+                format!("body_nconsts={body_captured}"),
+                format!("cond_jaxpr={}", text(condition)),
+                format!("cond_nconsts={condition_captured}"),
+            ],
+            Call::Kernel(call) => vec![format!("name={}", call.kernel.name)],
+            Call::Case(_) | Call::Custom(_) | Call::Closed(_) | Call::Checkpoint(_) => {
+                let graphs = self.graphs().into_iter().enumerate();
+                graphs.map(|(i, graph)| format!("jaxpr{i}={}", text(graph))).collect()
+            }
+        }
+    }
+}
+
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let typed = |v: &Var| format!("{v}:{}", self.ty(*v));

@@ -10,6 +10,7 @@
 //! - `gradient`: reverse mode;
 //! - `control`: loops and branches;
 //! - `kernel`: kernels as operations; `custom`: functions with a derivative of their own;
+//! - `inspect`: functions as text;
 //! - `program`: a plan with its memory, ready to run.
 //!
 //! Only `trace` reads a thread-local.
@@ -18,6 +19,7 @@ mod control;
 mod custom;
 mod function;
 mod gradient;
+mod inspect;
 mod kernel;
 mod program;
 #[cfg(test)]
@@ -30,5 +32,6 @@ pub(crate) use custom::{Stated, StatedBackward};
 pub use custom::{checkpoint, custom_vjp};
 pub use function::{Function, Outcome};
 pub use gradient::{First, grad, value_and_grad};
+pub use inspect::make_jaxpr;
 pub(crate) use kernel::kernel_call;
 pub(crate) use trace::{apply, is_tracing, make};

@@ -1,6 +1,7 @@
 //! Functions of arrays against numbers that are known otherwise; `control` has loops and branches, `kernels` kernels as
-//! operations, `random` has laws of random graphs.
+//! operations, `random` laws of random graphs, `jaxpr` the texts of functions.
 mod control;
+mod jaxpr;
 mod kernels;
 mod random;
 

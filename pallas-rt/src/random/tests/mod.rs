@@ -63,6 +63,9 @@ fn functions_without_traced_operands_are_staged() {
     let before = crate::counters().jit_traces;
     assert_eq!(floats(&noise(&zeros).expect("it runs")), floats(&at_once));
     assert!(crate::counters().jit_traces > before);
+    let text = crate::make_jaxpr(|x: &Array| x + random::normal(random::key(5), &[3], DType::F32))(&zeros);
+    let text = text.expect("it is traced");
+    assert!(text.starts_with("{ lambda ; a:f32[3]. let") && text.contains("log1p"), "{text}");
     let folded = jit(|x: &Array| random::bits(random::fold_in(random::key(5), x), &[2], DType::U32));
     let step = Client::cpu().array(&[9i32], &[]).expect("it fits");
     let want = random::bits(random::fold_in(key(5), 9), &[2], DType::U32);

@@ -1,0 +1,494 @@
+//! Graphs as text in the style of JAX 0.12's jaxprs.
+#![warn(clippy::wildcard_enum_match_arm)]
+use crate::dynamic::Dynamic;
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::structural::{ArgReduce, Broadcast, Cumulative, Dot, Iota, Pad, Reduce, Slice};
+use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
+
+/// Columns of a page.
+const WIDTH: usize = 80;
+
+impl Graph {
+    /// The graph in the style of JAX 0.12: primitives have JAX's names, parameters are in brackets, and literals stand
+    /// where they are used. The last `constants` parameters are printed before the semicolon, as values that a function
+    /// captured.
+    ///
+    /// ```
+    /// use pallas_graph::Graph;
+    /// use pallas_ir::{DType, ScalarOp, Type};
+    /// let mut graph = Graph::default();
+    /// let x = graph.param(Type::new(DType::F32, [2]));
+    /// let y = graph.push(ScalarOp::Exp, &[x])?;
+    /// graph.results.push(y);
+    /// assert_eq!(graph.to_jaxpr(0), "{ lambda ; a:f32[2]. let b:f32[2] = exp a in (b,) }");
+    /// # Ok::<(), pallas_ir::Diag>(())
+    /// ```
+    pub fn to_jaxpr(&self, constants: usize) -> String {
+        Printer::new(self).page(constants)
+    }
+}
+
+/// An equation as JAX prints it.
+struct Line {
+    /// `b:f32[2]`
+    binder: String,
+    name: String,
+    params: Vec<String>,
+    args: Vec<String>,
+}
+
+struct Printer<'g> {
+    graph: &'g Graph,
+    /// By variable, the literal that it is everywhere.
+    literals: Vec<Option<Literal>>,
+    /// By variable: an equation that is printed reads it, or it is a result.
+    is_read: Vec<bool>,
+    names: Vec<Option<String>>,
+    /// Number of names.
+    next: usize,
+}
+
+impl<'g> Printer<'g> {
+    fn new(graph: &'g Graph) -> Printer<'g> {
+        let n = graph.types.len();
+        let mut printer =
+            Printer { graph, literals: vec![None; n], is_read: vec![false; n], names: vec![None; n], next: 0 };
+        for e in &graph.equations {
+            let found = match &e.op {
+                Op::Literal(x) => Some(*x),
+                Op::Structural(StructuralOp::Broadcast(_)) => printer.literals[e.args[0].index()],
+                Op::StopGradient | Op::Barrier | Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) | Op::Call(_) => {
+                    None
+                }
+            };
+            e.results.iter().for_each(|r| printer.literals[r.index()] = found);
+        }
+        graph.results.iter().for_each(|r| printer.is_read[r.index()] = true);
+        for e in graph.equations.iter().rev() {
+            for (i, arg) in e.args.iter().enumerate() {
+                if printer.literal(e, i).is_none() {
+                    printer.is_read[arg.index()] = true;
+                }
+            }
+        }
+        printer
+    }
+
+    fn is_scalar(&self, v: Var) -> bool {
+        self.graph.ty(v).is_scalar()
+    }
+
+    /// The literal that stands for an operand. An elementwise operation takes one beside an array of any shape; a
+    /// selection takes arrays of one shape.
+    fn literal(&self, e: &Equation, i: usize) -> Option<Literal> {
+        let own = |v: Var| self.literals[v.index()];
+        let stretches = matches!(&e.op, Op::Scalar(op) if *op != ScalarOp::Select);
+        let has_array = e.args.iter().any(|&v| own(v).is_none());
+        own(e.args[i]).filter(|_| self.is_scalar(e.args[i]) || stretches && has_array)
+    }
+
+    /// The name of a variable: a, b, .. z, ba, bb and so on, in the order in which they are printed.
+    fn name(&mut self, v: Var) -> String {
+        if self.names[v.index()].is_none() {
+            self.names[v.index()] = Some(self.fresh());
+        }
+        self.names[v.index()].clone().expect("it was made")
+    }
+
+    fn fresh(&mut self) -> String {
+        let (mut n, mut letters) = (self.next, vec![]);
+        self.next += 1;
+        loop {
+            letters.push(char::from(b'a' + (n % 26) as u8));
+            n /= 26;
+            if n == 0 {
+                return letters.into_iter().rev().collect();
+            }
+        }
+    }
+
+    fn binder(&mut self, v: Var) -> String {
+        format!("{}:{}", self.name(v), self.graph.ty(v))
+    }
+
+    /// The lines of an equation: two for a reduction that keeps its axes, none for a literal.
+    fn lines(&mut self, e: &Equation) -> Vec<Line> {
+        let is_unread_splat = e.results.iter().any(|r| self.literals[r.index()].is_some() && !self.is_read[r.index()]);
+        if matches!(e.op, Op::Literal(_)) || is_unread_splat {
+            return vec![];
+        }
+        let mut args = vec![];
+        for i in 0..e.args.len() {
+            args.push(match self.literal(e, i) {
+                Some(x) => literal(x),
+                None => self.name(e.args[i]),
+            });
+        }
+        let mut lines = vec![];
+        if let Some((dropping, back)) = self.dropped(e) {
+            // The type that the reduction has without its axes.
+            let name = self.fresh();
+            let (primitive, params) = self.primitive(&dropping, &mut args);
+            let shape: Vec<usize> = back.iter().map(|&axis| self.graph.ty(e.result()).shape[axis]).collect();
+            let ty = Type::new(self.graph.ty(e.result()).dtype, shape);
+            lines.push(Line { binder: format!("{name}:{ty}"), name: primitive, params, args });
+            let params = vec![format!("broadcast_dimensions={}", tuple(&back))];
+            let binder = self.bound(e.result());
+            lines.push(Line { binder, name: "broadcast_in_dim".into(), params, args: vec![name] });
+            return lines;
+        }
+        let (name, params) = self.primitive(e, &mut args);
+        let binders: Vec<String> = e.results.iter().map(|&r| self.bound(r)).collect();
+        lines.push(Line { binder: binders.join(" "), name, params, args });
+        lines
+    }
+
+    /// The binder of a result; a result that nothing reads has no name.
+    fn bound(&mut self, v: Var) -> String {
+        if self.is_read[v.index()] { self.binder(v) } else { format!("_:{}", self.graph.ty(v)) }
+    }
+
+    /// For a reduction that keeps its axes: the one that drops them, and the axes that stay.
+    fn dropped(&self, e: &Equation) -> Option<(Equation, Vec<usize>)> {
+        let rank = self.graph.ty(*e.args.first()?).shape.len();
+        let (op, axes) = match &e.op {
+            Op::Structural(StructuralOp::Reduce(op @ Reduce { keep: true, axes, .. })) if !axes.is_empty() => {
+                (StructuralOp::from(Reduce { keep: false, ..op.clone() }), axes.clone())
+            }
+            Op::Structural(StructuralOp::ArgReduce(op @ ArgReduce { keep: true, axis, .. })) => {
+                (StructuralOp::from(ArgReduce { keep: false, ..op.clone() }), vec![*axis])
+            }
+            Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Scalar(_) => return None,
+            Op::Structural(_) | Op::Dynamic(_) | Op::Call(_) => return None,
+        };
+        let back = (0..rank).filter(|axis| !axes.contains(axis)).collect();
+        Some((Equation { op: Op::Structural(op), ..e.clone() }, back))
+    }
+
+    /// JAX's name of an operation and its parameters; the arguments are put into JAX's order.
+    fn primitive(&self, e: &Equation, args: &mut [String]) -> (String, Vec<String>) {
+        let op = match &e.op {
+            Op::Literal(_) => unreachable!("a literal has no line"),
+            Op::StopGradient => return ("stop_gradient".into(), vec![]),
+            Op::Barrier => return ("optimization_barrier".into(), vec![]),
+            Op::Dynamic(Dynamic::Slice { size }) => {
+                return ("dynamic_slice".into(), vec![format!("slice_sizes={}", tuple(size))]);
+            }
+            Op::Dynamic(Dynamic::Update) => return ("dynamic_update_slice".into(), vec![]),
+            Op::Call(call) => return (call.name().into(), call.jaxpr_params()),
+            Op::Scalar(op) => return scalar(*op, self.graph.ty(e.args[0]).dtype, args),
+            Op::Structural(op) => op,
+        };
+        let operand = |i: usize| &self.graph.ty(e.args[i]).shape;
+        structural(op, self.graph.ty(e.result()), &operand).unwrap_or_else(|| own(op))
+    }
+
+    fn page(mut self, constants: usize) -> String {
+        let graph = self.graph;
+        let (params, captured) = graph.params.split_at(graph.params.len().saturating_sub(constants));
+        let captured: Vec<String> = captured.iter().map(|&v| self.binder(v)).collect();
+        let params: Vec<String> = params.iter().map(|&v| self.binder(v)).collect();
+        let lines: Vec<Line> = graph.equations.iter().flat_map(|e| self.lines(e)).collect();
+        let results: Vec<String> = graph.results.iter().map(|&v| self.result(v)).collect();
+        let end = if results.len() == 1 { ",)" } else { ")" };
+
+        let flat: Vec<String> = lines.iter().map(Line::flat).collect();
+        let whole = format!(
+            "{{ lambda {}; {}. let {} in ({}{end}",
+            captured.join(" "),
+            params.join(" "),
+            flat.join("; "),
+            results.join(", ")
+        );
+        if whole.chars().count() <= WIDTH {
+            return whole + " }";
+        }
+        let mut page = Page { text: "{ lambda ".into(), column: 9 };
+        page.fill(&captured, "", 4);
+        page.write("; ");
+        page.fill(&params, "", 4);
+        page.write(". let");
+        for line in &lines {
+            page.line(4);
+            line.write(&mut page);
+        }
+        if lines.is_empty() {
+            page.line(4);
+        }
+        page.line(2);
+        page.write("in (");
+        page.fill(&results, ",", 4);
+        page.write(end);
+        page.text + " }"
+    }
+
+    /// A result of the graph.
+    fn result(&mut self, v: Var) -> String {
+        match self.literals[v.index()].filter(|_| self.is_scalar(v)) {
+            Some(x) => literal(x),
+            None => self.name(v),
+        }
+    }
+}
+
+impl Line {
+    fn head(&self) -> String {
+        format!("{} = {}", self.binder, self.name)
+    }
+
+    fn params(&self) -> String {
+        if self.params.is_empty() { String::new() } else { format!("[{}]", self.params.join(" ")) }
+    }
+
+    fn flat(&self) -> String {
+        format!("{}{} {}", self.head(), self.params(), self.args.join(" "))
+    }
+
+    /// Writes the line: parameters that do not fit in it have a line each.
+    fn write(&self, page: &mut Page) {
+        page.write(&self.head());
+        let params = self.params();
+        if page.column + params.chars().count() <= WIDTH {
+            page.write(&params);
+        } else {
+            page.write("[");
+            for param in &self.params {
+                page.line(6);
+                page.write(param);
+            }
+            page.line(4);
+            page.write("]");
+        }
+        page.write(" ");
+        page.fill(&self.args, "", 6);
+    }
+}
+
+/// A page that is being written.
+struct Page {
+    text: String,
+    column: usize,
+}
+
+impl Page {
+    fn write(&mut self, text: &str) {
+        self.text += text;
+        self.column += text.chars().count();
+    }
+
+    fn line(&mut self, indent: usize) {
+        self.text.push('\n');
+        self.text.extend(std::iter::repeat_n(' ', indent));
+        self.column = indent;
+    }
+
+    /// Items with spaces between them, which become ends of lines where a page is full: JAX's printer asks only whether
+    /// the space fits.
+    fn fill(&mut self, items: &[String], separator: &str, indent: usize) {
+        for (i, item) in items.iter().enumerate() {
+            if i > 0 {
+                self.write(separator);
+                if self.column < WIDTH {
+                    self.write(" ");
+                } else {
+                    self.line(indent);
+                }
+            }
+            self.write(item);
+        }
+    }
+}
+
+/// A scalar operation: JAX's primitive with the same meaning, else the operation's own name.
+fn scalar(op: ScalarOp, dtype: DType, args: &mut [String]) -> (String, Vec<String>) {
+    let (mut name, mut params) = (op.name().to_string(), vec![]);
+    let renamed = match op.name() {
+        "minimum" => "min",
+        "maximum" => "max",
+        "bitand" => "and",
+        "bitor" => "or",
+        "bitxor" => "xor",
+        "shl" => "shift_left",
+        "shr" if dtype.is_signed() => "shift_right_arithmetic",
+        "shr" => "shift_right_logical",
+        "count_ones" => "population_count",
+        "round" => {
+            params.push("rounding_method=1".into());
+            "round"
+        }
+        "recip" => {
+            params.push("y=-1".into());
+            "integer_pow"
+        }
+        "to_bits" => {
+            params.push("new_dtype=uint32".into());
+            "bitcast_convert_type"
+        }
+        "select" => {
+            args.swap(1, 2);
+            "select_n"
+        }
+        "clamp" => {
+            args.swap(0, 1);
+            "clamp"
+        }
+        other => other,
+    };
+    name.replace_range(.., renamed);
+    (name, params)
+}
+
+/// A structural operation that JAX has as well.
+fn structural<'a>(
+    op: &StructuralOp,
+    ty: &Type,
+    operand: &dyn Fn(usize) -> &'a Vec<usize>,
+) -> Option<(String, Vec<String>)> {
+    let made = |name: &str, params: &[(&str, String)]| {
+        Some((name.to_string(), params.iter().map(|(key, value)| format!("{key}={value}")).collect()))
+    };
+    #[allow(clippy::wildcard_enum_match_arm, reason = "an operation that JAX lacks has its own name and attributes")]
+    match op {
+        StructuralOp::Cast(_) => {
+            made("convert_element_type", &[("new_dtype", dtype(ty.dtype).into()), ("weak_type", "False".into())])
+        }
+        StructuralOp::Bitcast(_) => made("bitcast_convert_type", &[("new_dtype", dtype(ty.dtype).into())]),
+        StructuralOp::Powi(op) => made("integer_pow", &[("y", op.exponent.to_string())]),
+        StructuralOp::Broadcast(Broadcast { dims, .. }) => match &dims[..operand(0).len()] {
+            [] => made("broadcast_in_dim", &[]),
+            dims => made("broadcast_in_dim", &[("broadcast_dimensions", tuple(dims))]),
+        },
+        StructuralOp::Reshape(_) => made(
+            "reshape",
+            &[("dimensions", "None".into()), ("new_sizes", tuple(&ty.shape)), ("sharding", "None".into())],
+        ),
+        StructuralOp::Transpose(op) => made("transpose", &[("permutation", tuple(&op.axes))]),
+        StructuralOp::Reverse(op) => made("rev", &[("dimensions", tuple(&op.axes))]),
+        StructuralOp::Concat(op) => made("concatenate", &[("dimension", op.axis.to_string())]),
+        StructuralOp::Iota(Iota { axis, .. }) => made(
+            "iota",
+            &[
+                ("dimension", axis.to_string()),
+                ("dtype", dtype(ty.dtype).into()),
+                ("shape", tuple(&ty.shape)),
+                ("sharding", "None".into()),
+            ],
+        ),
+        StructuralOp::Pad(Pad { low, high }) => {
+            let axes: Vec<String> = low.iter().zip(high).map(|(low, high)| format!("({low}, {high}, 0)")).collect();
+            made("pad", &[("padding_config", tuple(&axes))])
+        }
+        StructuralOp::Slice(Slice { start, size, stride }) => {
+            let number = |d: &Dim| d.as_number().expect("a graph has extents of numbers");
+            let end = |i: usize| {
+                if number(&size[i]) == 0 { start[i] } else { start[i] + (number(&size[i]) - 1) * stride[i] + 1 }
+            };
+            let ends: Vec<i64> = (0..start.len()).map(end).collect();
+            let strides = if stride.iter().all(|&s| s == 1) { "None".into() } else { tuple(stride) };
+            made("slice", &[("limit_indices", tuple(&ends)), ("start_indices", tuple(start)), ("strides", strides)])
+        }
+        StructuralOp::Dot(Dot { batch, contract, acc }) => {
+            let side = |pairs: &[(usize, usize)]| {
+                let list = |axes: Vec<usize>| format!("{axes:?}");
+                let (a, b) = pairs.iter().copied().unzip();
+                format!("({}, {})", list(a), list(b))
+            };
+            let numbers = format!("({}, {})", side(contract), side(batch));
+            made("dot_general", &[("dimension_numbers", numbers), ("preferred_element_type", dtype(*acc).into())])
+        }
+        StructuralOp::Reduce(Reduce { op, axes, .. }) => {
+            let axes = ("axes", tuple(axes));
+            let sharding = ("out_sharding", "None".to_string());
+            match op.name() {
+                "add" => made("reduce_sum", &[axes, sharding]),
+                "maximum" => made("reduce_max", &[axes, sharding]),
+                "minimum" => made("reduce_min", &[axes, sharding]),
+                "mul" => made("reduce_prod", &[axes]),
+                "bitand" => made("reduce_and", &[axes]),
+                "bitor" => made("reduce_or", &[axes]),
+                "bitxor" => made("reduce_xor", &[axes]),
+                _ => None,
+            }
+        }
+        StructuralOp::ArgReduce(ArgReduce { max, axis, .. }) => {
+            let name = if *max { "argmax" } else { "argmin" };
+            made(name, &[("axes", tuple(&[axis])), ("index_dtype", "int32".into())])
+        }
+        StructuralOp::Cumulative(Cumulative { op, axis, reverse }) => {
+            let name = match op.name() {
+                "add" => "cumsum",
+                "mul" => "cumprod",
+                "maximum" => "cummax",
+                "minimum" => "cummin",
+                _ => return None,
+            };
+            let reverse = if *reverse { "True" } else { "False" };
+            made(name, &[("axis", axis.to_string()), ("reverse", reverse.into())])
+        }
+        _ => None,
+    }
+}
+
+/// An operation that JAX lacks: `roll axis(1) shift(2)` becomes `roll[axis=1 shift=2]`.
+fn own(op: &StructuralOp) -> (String, Vec<String>) {
+    let text = op.to_string();
+    let attributes = text.strip_prefix(op.name()).unwrap_or(&text);
+    let attribute = |part: &str| {
+        let (key, value) = part.trim().split_once('(')?;
+        Some(format!("{key}={}", if value.contains(',') { format!("({value})") } else { value.to_string() }))
+    };
+    (op.name().into(), attributes.split(')').filter_map(attribute).collect())
+}
+
+/// A tuple as Python prints it.
+fn tuple<T: std::fmt::Display>(items: &[T]) -> String {
+    let all: Vec<String> = items.iter().map(T::to_string).collect();
+    format!("({}{})", all.join(", "), if all.len() == 1 { "," } else { "" })
+}
+
+/// NumPy's name of an element type.
+fn dtype(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "float32",
+        DType::F64 => "float64",
+        DType::F16 => "float16",
+        DType::Bf16 => "bfloat16",
+        DType::I8 => "int8",
+        DType::U8 => "uint8",
+        DType::I16 => "int16",
+        DType::U16 => "uint16",
+        DType::I32 => "int32",
+        DType::U32 => "uint32",
+        DType::I64 => "int64",
+        DType::U64 => "uint64",
+        DType::Bool => "bool",
+    }
+}
+
+/// A literal as JAX prints it: a float is the shortest text of the double of the same value.
+fn literal(x: Literal) -> String {
+    let value = if x.dtype == DType::Bool {
+        if x.bits != 0 { "True".into() } else { "False".into() }
+    } else if x.dtype.is_float() {
+        python_float(x.as_f64())
+    } else {
+        x.to_string()
+    };
+    format!("{value}:{}[]", x.dtype)
+}
+
+/// A double as Python prints it.
+fn python_float(x: f64) -> String {
+    if x.is_nan() {
+        return "nan".into();
+    }
+    let text = format!("{x:?}");
+    // Exponents have a sign and two digits.
+    match text.split_once('e') {
+        None => text,
+        Some((digits, exponent)) => {
+            let (sign, size) = exponent.strip_prefix('-').map_or(('+', exponent), |size| ('-', size));
+            format!("{}e{sign}{size:0>2}", digits.strip_suffix(".0").unwrap_or(digits))
+        }
+    }
+}
