@@ -241,7 +241,7 @@ impl Compiler<'_> {
         match (dtype, at.mask) {
             (dtype, _) if in_fewer_bytes(dtype) => self.w.store_narrow(dtype, to, x)?,
             (_, Some(mask)) => self.w.asm.store_masked(to, mask, x),
-            _ if bit(self.form.streamed, link) => self.w.asm.stream(to, x),
+            _ if bit(self.form.streamed, place + self.length + 1 - self.results) => self.w.asm.stream(to, x),
             _ => self.w.asm.store(to, x),
         }
         Some(())

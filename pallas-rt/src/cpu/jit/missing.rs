@@ -43,7 +43,7 @@ impl Missing<'_> {
             }
             _ => false,
         };
-        let single = chain.inputs.iter().take(32).enumerate().map(|(i, input)| u32::from(single(input)) << i).sum();
+        let single = chain.inputs.iter().take(64).enumerate().map(|(i, input)| u64::from(single(input)) << i).sum();
         let form = Form { single, whole: true, ..Form::default() };
         let has_code = |chain: &Chain, form| compile(std::slice::from_ref(chain), &[form]).is_some();
         if chain.shape.contains(&0) || has_code(chain, form) {

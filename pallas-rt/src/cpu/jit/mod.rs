@@ -49,19 +49,19 @@ pub(super) struct Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Form {
     /// Inputs (by bit) that have one element a row; the others' are adjacent.
-    pub(super) single: u32,
-    /// Links whose results go past the caches: whole vectors at multiples of one.
-    pub(super) streamed: u32,
+    pub(super) single: u64,
+    /// Results (by bit, in the order of their links) that go past the caches: whole vectors at multiples of one.
+    pub(super) streamed: u64,
     /// Inputs (by bit) whose next row is fetched from afar while this one is computed.
-    pub(super) ahead: u32,
+    pub(super) ahead: u64,
     /// True if the length of rows is a multiple of the vector's.
     pub(super) whole: bool,
 }
 
 /// Returns true if a bit of a word is set; false for bits past its end.
 #[cfg(target_arch = "x86_64")]
-fn bit(word: u32, at: usize) -> bool {
-    at < 32 && word >> at & 1 == 1
+fn bit(word: u64, at: usize) -> bool {
+    at < 64 && word >> at & 1 == 1
 }
 
 /// Some rows of chains. Of each chain the elements of a row, then places: of inputs that are values, results of links,

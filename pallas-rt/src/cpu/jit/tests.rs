@@ -132,7 +132,7 @@ fn chain(op: ScalarOp, dtype: DType, arity: usize) -> Option<Chain> {
 }
 
 /// What strips make of the chain's rows.
-fn expected(chain: &Chain, inputs: &[Vec<u32>], single: u32, columns: usize) -> Vec<u32> {
+fn expected(chain: &Chain, inputs: &[Vec<u32>], single: u64, columns: usize) -> Vec<u32> {
     let types: Vec<DType> = (0..chain.inputs.len())
         .map(|i| {
             let mut args = chain.links.iter().flat_map(|l| &l.args);
@@ -237,7 +237,7 @@ fn agrees(chain: &Chain, types: &[DType], what: &str) -> bool {
             }
             let (mut inputs, mut out) = (all.clone(), vec![0; ROWS * PITCH]);
             // What is fetched ahead changes nothing.
-            let ahead = if whole { u32::MAX } else { 0 };
+            let ahead = if whole { u64::MAX } else { 0 };
             let form = Form { single, ahead, whole, ..Form::default() };
             if !run(chain, form, &mut inputs, &mut out, &mut [], columns) {
                 continue;

@@ -52,14 +52,14 @@ impl Run<'_> {
             let l = if columns == 1 { Lines { step: if l.row == 0 && rows > 1 { 0 } else { 1 }, ..l } } else { l };
             lie.flat &= side_by_side(l) || (l.row == 0 && l.step == 0);
             match l.step {
-                0 => lie.form.single |= 1u32.checked_shl(i as u32)?,
-                1 if self.in_large_array(tile.start) => lie.form.ahead |= 1u32.checked_shl(i as u32)?,
+                0 => lie.form.single |= 1u64.checked_shl(i as u32)?,
+                1 if self.in_large_array(tile.start) => lie.form.ahead |= 1u64.checked_shl(i as u32).unwrap_or(0),
                 1 => {}
                 _ => return None,
             }
             places.push(Place { start: tile.start, row: l.row * bytes as isize });
         }
-        for (i, tile, bytes) in outputs {
+        for (at, (i, tile, bytes)) in outputs.enumerate() {
             let l = lines(&tile, &chain.shape)?;
             let l = if columns == 1 { Lines { step: 1, ..l } } else { l };
             lie.flat &= side_by_side(l);
@@ -69,7 +69,7 @@ impl Run<'_> {
             let place = Place { start: tile.start, row: l.row * bytes as isize };
             let aligned = (place.start as usize).is_multiple_of(32) && place.row % 32 == 0 && bytes == 4;
             if aligned && !chain.links[i].aside && self.in_large_array(place.start) {
-                lie.form.streamed |= 1u32.checked_shl(i as u32)?;
+                lie.form.streamed |= 1u64.checked_shl(at as u32).unwrap_or(0);
             }
             places.push(place);
         }

@@ -86,7 +86,7 @@ fn results_may_take_the_place_of_operands_or_stream() {
     }
 
     chain.links[1].aside = false;
-    let form = Form { whole: true, streamed: 0b10, ..Form::default() };
+    let form = Form { whole: true, streamed: 0b1, ..Form::default() };
     let mut out = vec![0u32; ROWS * PITCH + 8];
     let from = (0..8).find(|&i| (&raw const out[i] as usize).is_multiple_of(32)).expect("one of eight is");
     assert!(run(&chain, form, &mut [x.clone()], &mut out[from..], &mut [], PITCH));
