@@ -75,6 +75,33 @@ impl Writer {
         Some(y)
     }
 
+    /// `ln(1 + x)`: the logarithm of the rounded sum, and what rounding lost.
+    pub(super) fn log1p(&mut self, x: Operand) -> Option<Reg> {
+        let (x, loaded) = self.in_register(x)?;
+        let (zero, one, infinity) = (self.number(0.0), self.number(1.0), self.number(f32::INFINITY));
+        let u = self.binary(Binary::Add, Operand::Reg(x), one)?;
+        let above = self.binary(Binary::Sub, Operand::Reg(u), one)?;
+        let lost = self.binary(Binary::Sub, Operand::Reg(x), Operand::Reg(above))?;
+        self.free(above);
+        let above = self.binary(Binary::Sub, Operand::Reg(u), Operand::Reg(x))?;
+        let other = self.binary(Binary::Sub, one, Operand::Reg(above))?;
+        self.free(above);
+        let large = self.compare(Predicate::Less, one, Operand::Reg(x))?;
+        self.asm.blend(lost, large, Operand::Reg(other), lost);
+        [large, other].into_iter().for_each(|r| self.free(r));
+        self.release(x, loaded);
+        self.update(Binary::Div, lost, Operand::Reg(u));
+        for (less, than) in [(zero, Operand::Reg(u)), (Operand::Reg(u), infinity)] {
+            let mask = self.compare(Predicate::Less, less, than)?;
+            self.update(Binary::And, lost, Operand::Reg(mask));
+            self.free(mask);
+        }
+        let y = self.log(Operand::Reg(u))?;
+        self.update(Binary::Add, y, Operand::Reg(lost));
+        [u, lost].into_iter().for_each(|r| self.free(r));
+        Some(y)
+    }
+
     fn log_positive(&mut self, x: Reg) -> Option<Reg> {
         // x = m·2ⁿ with m in [2/3, 4/3]; subnormals are scaled up first.
         let least = self.number(f32::MIN_POSITIVE);

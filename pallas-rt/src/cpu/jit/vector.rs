@@ -360,6 +360,7 @@ impl Writer {
                 Some(z)
             }
             ScalarOp::Log => self.log(x),
+            ScalarOp::Log1p => self.log1p(x),
             ScalarOp::Tanh => self.tanh(x),
             ScalarOp::Erf => self.erf(x),
             ScalarOp::Erfc => self.erfc(x),
