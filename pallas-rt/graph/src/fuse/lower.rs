@@ -45,7 +45,10 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
         to.declare(v, &to.own_cuts(v), kind);
     }
     for (e, cuts) in equations.iter().zip(&operands) {
-        let args: Vec<Value> = e.args.iter().zip(cuts).map(|(&arg, cuts)| to.value(arg, cuts)).collect();
+        if to.spread(e.result()).is_some() && !outputs.contains(&e.result()) {
+            continue;
+        }
+        let args = to.operands(e, cuts);
         let own = to.own_cuts(e.result());
         let value = to.equation(e, &args, &own);
         to.made.insert((e.result(), own), value);
@@ -170,6 +173,26 @@ impl Lower<'_> {
 
     fn structural(&mut self, op: impl Into<StructuralOp>, args: &[Value], loc: Loc) -> Value {
         self.emit(TileOp::Structural(op.into()), args, loc)
+    }
+
+    /// The scalar of which a value is a broadcast that is made here.
+    fn spread(&self, v: Var) -> Option<Var> {
+        let e = self.definition(v).filter(|_| self.is_made_here(v))?;
+        let is_spread =
+            matches!(e.op, Op::Structural(StructuralOp::Broadcast(_))) && self.graph.ty(e.args[0]).is_scalar();
+        is_spread.then(|| e.args[0])
+    }
+
+    /// The operands of an equation. Beside a block an elementwise operation takes a scalar as it is: as a block of equal
+    /// elements it would occupy memory or a register for each of them.
+    fn operands(&mut self, e: &Equation, cuts: &[Vec<Cut>]) -> Vec<Value> {
+        let has_block = e.args.iter().any(|&arg| self.spread(arg).is_none());
+        let takes_scalars = matches!(e.op, Op::Scalar(_)) && has_block;
+        let operand = |(&arg, cuts): (&Var, &Vec<Cut>)| match self.spread(arg).filter(|_| takes_scalars) {
+            Some(scalar) => self.value(scalar, &[]),
+            None => self.value(arg, cuts),
+        };
+        e.args.iter().zip(cuts).map(operand).collect()
     }
 
     /// The block of a value under these cuts: computed, loaded, or made here.
