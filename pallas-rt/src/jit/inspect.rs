@@ -1,6 +1,8 @@
 //! Functions as text.
 use super::compiled::{client_of, traced};
 use super::function::{Function, Given};
+use super::trace::TracedFunction;
+use crate::device::Client;
 use crate::error::Result;
 use crate::tree::{self, Tree};
 
@@ -33,10 +35,28 @@ use crate::tree::{self, Tree};
 /// ```
 pub fn make_jaxpr<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<String>> {
     F::boxed(move |given: Given<'_, Args>| {
-        let tuple = (given.tuple)();
-        let args = tree::leaves(&tuple);
-        args.iter().try_for_each(|x| x.check().map(drop))?;
-        let function = traced(&f, &tuple, &args, &client_of(&args)?)?;
+        let (function, _) = function(&f, &given)?;
         Ok(function.graph.to_jaxpr(function.captured.len()))
+    })
+}
+
+/// Traces a function for given arguments, on their client.
+fn function<Args: Tree + 'static, F: Function<Args>>(
+    f: &F,
+    given: &Given<'_, Args>,
+) -> Result<(TracedFunction<F::Out>, Client)> {
+    let tuple = (given.tuple)();
+    let args = tree::leaves(&tuple);
+    args.iter().try_for_each(|x| x.check().map(drop))?;
+    let client = client_of(&args)?;
+    Ok((traced(f, &tuple, &args, &client)?, client))
+}
+
+/// The number of kernels of a compiled function.
+#[cfg(test)]
+pub(crate) fn kernels<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<usize>> {
+    F::boxed(move |given: Given<'_, Args>| {
+        let (function, client) = function(&f, &given)?;
+        Ok(super::program::Program::new(&function.graph, &client)?.kernels())
     })
 }

@@ -32,6 +32,8 @@ pub(crate) use custom::{Stated, StatedBackward};
 pub use custom::{checkpoint, custom_vjp};
 pub use function::{Function, Outcome};
 pub use gradient::{First, grad, value_and_grad};
+#[cfg(test)]
+pub(crate) use inspect::kernels;
 pub use inspect::make_jaxpr;
 pub(crate) use kernel::kernel_call;
 pub(crate) use trace::{apply, is_tracing, make};

@@ -104,6 +104,12 @@ impl Program {
         self.temporary.iter().sum()
     }
 
+    /// Number of steps of a run, of which each is a launch, a loop or a branch.
+    #[cfg(test)]
+    pub(super) fn kernels(&self) -> usize {
+        self.steps.len()
+    }
+
     /// Estimated bytes.
     pub(super) fn bytes(&self) -> u64 {
         let of_step = |step: &Step| match &step.work {

@@ -43,6 +43,17 @@ impl<'g> Lanes<'g> {
         self.graph.push(op, args)
     }
 
+    /// An operation on floats. That of 16-bit floats is one on f32 whose result is rounded, for which the CPU has
+    /// instructions.
+    pub(super) fn rounded(&mut self, op: ScalarOp, args: &[Var], dtype: DType) -> Made {
+        if !matches!(dtype, DType::F16 | DType::Bf16) {
+            return self.op(op, args);
+        }
+        let args = args.iter().map(|&v| self.cast(v, DType::F32)).collect::<Result<Vec<Var>, Diag>>()?;
+        let wide = self.op(op, &args)?;
+        self.cast(wide, dtype)
+    }
+
     /// A number everywhere. Of a 16-bit float it is rounded twice, by way of f32, as JAX does.
     pub(super) fn number(&mut self, dtype: DType, x: f64) -> Var {
         let x = if matches!(dtype, DType::F16 | DType::Bf16) { f64::from(x as f32) } else { x };

@@ -119,7 +119,7 @@ fn scaled_erf_inv(lanes: &mut Lanes<'_>, x: Var, dtype: DType) -> Made {
         lanes.cast(y, dtype)?
     };
     let root = lanes.number(dtype, SQRT_2);
-    lanes.op(ScalarOp::Mul, &[root, y])
+    lanes.rounded(ScalarOp::Mul, &[root, y], dtype)
 }
 
 /// Appends the error function of f32 and smaller floats as XLA computes it, to the bit: an error in a bound's share is

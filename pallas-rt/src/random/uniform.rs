@@ -143,12 +143,12 @@ fn from_one(lanes: &mut Lanes<'_>, fraction: Var, dtype: DType) -> Made {
 /// rounds both of 16-bit floats.
 pub(super) fn between(lanes: &mut Lanes<'_>, key: [Var; 2], dtype: DType, low: Var, high: Var) -> Made {
     let unit = unit(lanes, key, dtype)?;
-    let span = lanes.op(ScalarOp::Sub, &[high, low])?;
+    let span = lanes.rounded(ScalarOp::Sub, &[high, low], dtype)?;
     let x = if matches!(dtype, DType::F16 | DType::Bf16) {
-        let x = lanes.op(ScalarOp::Mul, &[unit, span])?;
-        lanes.op(ScalarOp::Add, &[x, low])?
+        let x = lanes.rounded(ScalarOp::Mul, &[unit, span], dtype)?;
+        lanes.rounded(ScalarOp::Add, &[x, low], dtype)?
     } else {
         lanes.op(ScalarOp::Fma, &[unit, span, low])?
     };
-    lanes.op(ScalarOp::Maximum, &[low, x])
+    lanes.rounded(ScalarOp::Maximum, &[low, x], dtype)
 }

@@ -70,6 +70,8 @@ fn texts_are_those_of_jax() {
         assert_eq!(text, want, "{name}:\n{text}");
     }
     assert!(found.is_empty(), "not in the file: {found:?}");
+    let launches = crate::jit::kernels(|x: &Array| select(&x.gt(0.0), x, 0.5 * x))(&array(&[1.0; 6], &[2, 3]));
+    assert_eq!(launches.expect("it compiles"), 1);
 }
 
 /// Where the text differs by design, or JAX has no primitive.

@@ -1,9 +1,10 @@
 //! Random numbers against JAX's, which `reference.py` wrote to `jax.txt`; keys in trees and under transformations.
 mod jax;
 
+use crate::jit::kernels;
 use crate::prelude::*;
 use crate::random::{self, Key};
-use crate::{grad, jit};
+use crate::{grad, jit, select};
 
 fn key(seed: i64) -> Key {
     Client::cpu().key(seed).expect("it fits")
@@ -70,6 +71,23 @@ fn functions_without_traced_operands_are_staged() {
     let step = Client::cpu().array(&[9i32], &[]).expect("it fits");
     let want = random::bits(random::fold_in(key(5), 9), &[2], DType::U32);
     assert_eq!(folded(&step).expect("it runs").to_vec::<u32>().expect("u32"), want.to_vec::<u32>().expect("u32"));
+}
+
+/// Numbers are made by the kernel that reads them.
+#[test]
+fn random_numbers_are_fused() {
+    let x = Client::cpu().full(&[30, 40], 0.5f32).expect("it fits");
+    let count = |f: fn(&Array, &Key) -> Array| kernels(f)(&x, &key(1)).expect("it compiles");
+    let counts = [
+        count(|x, key| x + random::normal(key.clone(), &[30, 40], DType::F32)),
+        count(|x, key| select(&random::bernoulli(key.clone(), 0.9, &[30, 40]), x / 0.9, 0.0)),
+        count(|x, key| random::categorical(key.clone(), x, -1)),
+        count(|x, key| x * random::uniform_between(random::fold_in(key.clone(), 3), &[30, 40], DType::F32, -1, 1)),
+        count(|x, key| random::randint(key.clone(), &[30, 40], 0, 10, DType::I32).cast(DType::F32) * x),
+        count(|x, _| x + random::normal(random::key(1), &[30, 40], DType::F32)),
+    ];
+    // Two words of two keys and the arithmetic on them are more equations than a kernel takes.
+    assert_eq!(counts, [1, 1, 1, 1, 2, 1]);
 }
 
 #[test]
