@@ -21,7 +21,7 @@ mod jit;
 pub mod lang;
 pub mod launch;
 #[cfg(feature = "graph")]
-mod ops;
+pub mod ops;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "adapters use the rest"))]
 mod passes;
 #[cfg(feature = "graph")]

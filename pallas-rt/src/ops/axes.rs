@@ -29,6 +29,11 @@ impl Axes {
         self.kept
     }
 
+    /// Returns true for all axes.
+    pub(super) fn is_all(&self) -> bool {
+        self.which.is_none()
+    }
+
     /// The numbers of the axes in an array of this rank, in ascending order.
     ///
     /// # Errors

@@ -39,8 +39,17 @@ operands! {
     bool => Bool |x| x;
 }
 
-/// An elementwise operation on operands of which at least one is an array.
+/// An elementwise operation on operands.
 pub(super) fn elementwise(op: ScalarOp, operands: &[Operand], at: Loc) -> Array {
+    on_operands(operands, at, |graph, operands| meet(graph, op, operands))
+}
+
+/// An operation on operands, some of which are arrays.
+pub(super) fn on_operands(
+    operands: &[Operand],
+    at: Loc,
+    equations: impl FnOnce(&mut Graph, &[Meets]) -> Result<Var, Diag>,
+) -> Array {
     let array = |x: &'_ Operand| match x {
         Operand::Array(x) => Some(x.clone()),
         Operand::Float(_) | Operand::Int(_) | Operand::Bool(_) => None,
@@ -55,12 +64,12 @@ pub(super) fn elementwise(op: ScalarOp, operands: &[Operand], at: Loc) -> Array 
             Operand::Bool(x) => Meets::Bool(*x),
         });
         let operands: Vec<Meets> = operands.collect();
-        meet(graph, op, &operands)
+        equations(graph, &operands)
     })
 }
 
 /// An operand in a graph.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub(super) enum Meets {
     Var(Var),
     Float(f64),
@@ -68,59 +77,86 @@ pub(super) enum Meets {
     Bool(bool),
 }
 
+impl Meets {
+    /// The variable, if it is an array.
+    pub(super) fn var(self) -> Option<Var> {
+        match self {
+            Meets::Var(v) => Some(v),
+            Meets::Float(_) | Meets::Int(_) | Meets::Bool(_) => None,
+        }
+    }
+}
+
+/// The element type in which operands meet: that of the arrays, unless a number asks for another.
+pub(super) fn common_type(graph: &Graph, operands: &[Meets]) -> DType {
+    let var = |x: &Meets| x.var().map(|v| graph.ty(v).dtype);
+    let has = |test: fn(&Meets) -> bool| operands.iter().any(test);
+    let is_float = has(|x| matches!(x, Meets::Float(_)));
+    let is_int = has(|x| matches!(x, Meets::Int(_)));
+    match operands.iter().filter_map(var).reduce(promote_types) {
+        Some(dtype) if dtype.is_float() => dtype,
+        _ if is_float => DType::F32,
+        Some(DType::Bool) | None if is_int => DType::I32,
+        Some(dtype) => dtype,
+        None => DType::Bool,
+    }
+}
+
+/// The shape in which operands meet.
+///
+/// # Errors
+/// Shapes that do not broadcast.
+pub(super) fn common_shape(graph: &Graph, operands: &[Meets]) -> Result<Vec<usize>, Diag> {
+    let shape = |x: &Meets| x.var().map(|v| graph.ty(v).shape.clone());
+    broadcast_shapes(&operands.iter().filter_map(shape).collect::<Vec<_>>())
+}
+
+/// Operand `i` with an element type and a shape.
+///
+/// # Errors
+/// An integer that the type does not hold.
+pub(super) fn placed(graph: &mut Graph, i: usize, operand: Meets, dtype: DType, shape: &[usize]) -> Result<Var, Diag> {
+    Ok(match operand {
+        Meets::Var(v) => {
+            let v = cast(graph, v, dtype)?;
+            graph.broadcast(v, shape)?
+        }
+        Meets::Float(x) => graph.splat(Literal::new(dtype, x), shape),
+        Meets::Int(x) if dtype.is_float() => graph.splat(Literal::new(dtype, x as f64), shape),
+        Meets::Int(x) => {
+            let literal = Literal::int(dtype, x);
+            if literal.as_i64() != x {
+                let message = format!("the number {x} beside an array of {dtype}");
+                return Err(Diag::new("literal", At::Operand(i), message, "cast the array to a type that holds it"));
+            }
+            graph.splat(literal, shape)
+        }
+        Meets::Bool(x) => graph.splat(Literal::new(dtype, f64::from(u8::from(x))), shape),
+    })
+}
+
 /// Appends an elementwise operation after casting its operands to one type and broadcasting them to one shape.
 pub(super) fn meet(graph: &mut Graph, op: ScalarOp, operands: &[Meets]) -> Result<Var, Diag> {
     let row = op.row();
-    let open = |i: usize| row.operands.get(i).is_none_or(|(_, ty)| *ty == Ty::T);
-    let vars = || {
-        operands.iter().enumerate().filter_map(|(i, x)| match x {
-            Meets::Var(v) => Some((i, *v)),
-            Meets::Float(_) | Meets::Int(_) | Meets::Bool(_) => None,
-        })
-    };
-    let types = vars().filter(|(i, _)| open(*i)).map(|(_, v)| graph.ty(v).dtype);
-    let mut dtype = types.reduce(promote_types).unwrap_or(DType::F32);
-    let has = |test: fn(&Meets) -> bool| operands.iter().enumerate().any(|(i, x)| open(i) && test(x));
-    if !dtype.is_float() && has(|x| matches!(x, Meets::Float(_))) {
-        dtype = DType::F32;
-    } else if dtype == DType::Bool && has(|x| matches!(x, Meets::Int(_))) {
-        dtype = DType::I32;
+    let is_open = |i: &usize| row.operands.get(*i).is_none_or(|(_, ty)| *ty == Ty::T);
+    let open: Vec<Meets> = (0..operands.len()).filter(is_open).map(|i| operands[i]).collect();
+    let mut dtype = common_type(graph, &open);
+    if let Some(found) = super::integers::meet(graph, op, dtype, operands) {
+        return found;
     }
     // Functions of floats, and true division, take integers as floats.
     let is_exact = row.class.dtypes().contains(&dtype) && op != ScalarOp::Div;
     if !dtype.is_float() && !is_exact && row.class.dtypes().contains(&DType::F32) {
         dtype = DType::F32;
     }
-    let shapes: Vec<Vec<usize>> = vars().map(|(_, v)| graph.ty(v).shape.clone()).collect();
-    let shape = broadcast_shapes(&shapes)?;
+    let shape = common_shape(graph, operands)?;
     let mut args = vec![];
     for (i, operand) in operands.iter().enumerate() {
         let dtype = match row.operands.get(i) {
             Some((_, Ty::Is(dtype))) => *dtype,
             _ => dtype,
         };
-        args.push(match *operand {
-            Meets::Var(v) => {
-                let v = cast(graph, v, dtype)?;
-                graph.broadcast(v, &shape)?
-            }
-            Meets::Float(x) => graph.splat(Literal::new(dtype, x), &shape),
-            Meets::Int(x) if dtype.is_float() => graph.splat(Literal::new(dtype, x as f64), &shape),
-            Meets::Int(x) => {
-                let literal = Literal::int(dtype, x);
-                if literal.as_i64() != x {
-                    let message = format!("the number {x} beside an array of {dtype}");
-                    return Err(Diag::new(
-                        "literal",
-                        At::Operand(i),
-                        message,
-                        "cast the array to a type that holds it",
-                    ));
-                }
-                graph.splat(literal, &shape)
-            }
-            Meets::Bool(x) => graph.splat(Literal::new(dtype, f64::from(u8::from(x))), &shape),
-        });
+        args.push(placed(graph, i, *operand, dtype, &shape)?);
     }
     graph.push(op, &args)
 }

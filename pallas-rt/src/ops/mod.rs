@@ -1,20 +1,46 @@
-//! Operations on arrays: methods of [`Array`], with the meaning of `jax.numpy` where nothing else is said.
+//! Operations on arrays: methods of [`Array`](crate::Array) and functions, with the meaning of `jax.numpy` where
+//! nothing else is said.
 //!
-//! Every operation appends to a graph where an operand is traced, and runs at once elsewhere ([`jit`](crate::jit)). None
-//! returns a `Result`, so that operators can be used: a mistake makes a *poisoned* array, which every later operation
-//! passes on, and which functions that read elements return as an error, with the line of the mistake.
+//! Every operation appends to a graph where an operand is traced, and runs at once elsewhere ([`jit`](crate::jit())).
+//! None returns a `Result`, so that operators can be used: a mistake makes a *poisoned* array, which every later
+//! operation passes on, and which functions that read elements return as an error, with the line of the mistake.
 //!
-//! - `elementwise`: the operation table, with NumPy's broadcasting and the promotion of `promote`;
-//! - `axes`: axes as arguments;
-//! - `reduce`, `shape`, `product`, `nn`: methods by what they do.
+//! Operands of elementwise operations broadcast as in NumPy, and get one element type by [`promote_types`]. Where
+//! `jax.numpy` has optional arguments, the functions here take what is used most; the table says so.
+#![doc = include_str!("surface.md")]
+
+mod activation;
+mod arrange;
 mod axes;
+mod contract;
+mod create;
+mod einsum;
 mod elementwise;
+mod formula;
+mod index;
+mod integers;
+mod join;
+mod logic;
+mod math;
 mod nn;
 mod product;
 mod promote;
 mod reduce;
+mod running;
 mod shape;
+mod take;
+#[cfg(test)]
+mod tests;
+mod triangle;
 
 pub use axes::{Axes, keep};
+pub use create::{
+    Indexing, arange, bartlett, blackman, broadcast_shape, full, geomspace, hamming, hanning, indices, linspace,
+    logspace, meshgrid, ones, zeros,
+};
+pub use einsum::einsum;
 pub use elementwise::{Operand, select};
+pub use index::{Index, Item, by};
+pub use join::{Sections, broadcast_arrays, column_stack, concatenate, dstack, hstack, stack, vstack};
 pub use promote::promote_types;
+pub use triangle::{eye, identity, tri};

@@ -51,13 +51,6 @@ impl Array {
         apply(&[self], Loc::caller(), |graph, v| graph.push(Op::StopGradient, v))
     }
 
-    /// `max(x, 0)`.
-    #[track_caller]
-    #[must_use]
-    pub fn relu(&self) -> Array {
-        super::elementwise::elementwise(ScalarOp::Maximum, &[self.into(), 0.into()], Loc::caller())
-    }
-
     /// A new last axis of `classes` elements: 1 at the position that an integer names, 0 elsewhere.
     #[track_caller]
     #[must_use]

@@ -1,78 +1,188 @@
 //! Reductions.
 use super::axes::{Axes, axis_of};
 use super::elementwise::{Meets, cast, meet};
+use super::formula::{Kind, evaluate};
+use super::shape::reshape;
 use crate::array::Array;
 use crate::jit::apply;
-use pallas_graph::{Graph, Var};
+use pallas_graph::{Graph, Op, Var};
 use pallas_ir::structural::{ArgReduce, Reduce};
 use pallas_ir::{DType, Diag, Loc, ScalarOp, StructuralOp};
 
-/// Appends a reduction.
+/// Appends a reduction. Truth values have the order false, true.
 pub(super) fn reduce(graph: &mut Graph, op: ScalarOp, v: Var, axes: &Axes) -> Result<Var, Diag> {
-    let rank = graph.ty(v).shape.len();
-    graph.push(StructuralOp::from(Reduce { op, axes: axes.of(rank)?, keep: axes.kept() }), &[v])
+    let ty = graph.ty(v);
+    let op = match op {
+        ScalarOp::Maximum if ty.dtype == DType::Bool => ScalarOp::BitOr,
+        ScalarOp::Minimum if ty.dtype == DType::Bool => ScalarOp::BitAnd,
+        op => op,
+    };
+    graph.push(StructuralOp::from(Reduce { op, axes: axes.of(ty.shape.len())?, keep: axes.kept() }), &[v])
 }
 
+/// Appends a sum or a product, in a type of 32 bits for truth values and narrower integers.
+pub(super) fn total(graph: &mut Graph, op: ScalarOp, v: Var, axes: &Axes) -> Result<Var, Diag> {
+    let wide = match graph.ty(v).dtype {
+        DType::Bool | DType::I8 | DType::I16 => DType::I32,
+        DType::U8 | DType::U16 => DType::U32,
+        dtype => dtype,
+    };
+    let v = cast(graph, v, wide)?;
+    reduce(graph, op, v, axes)
+}
+
+/// Methods of axes: the equations of each.
 macro_rules! reductions {
-    ($($(#[$doc:meta])+ $name:ident $Op:ident;)*) => {
+    ($($(#[$doc:meta])+ $name:ident |$graph:ident, $v:ident, $axes:ident| $equations:expr;)*) => {
         impl Array {$(
             $(#[$doc])+
             #[track_caller]
             #[must_use]
             pub fn $name(&self, axes: impl Into<Axes>) -> Array {
                 let axes = axes.into();
-                apply(&[self], Loc::caller(), |graph, v| reduce(graph, ScalarOp::$Op, v[0], &axes))
+                apply(&[self], Loc::caller(), |$graph, v| {
+                    let ($v, $axes) = (v[0], &axes);
+                    $equations
+                })
             }
         )*}
     };
 }
 reductions! {
-    /// Product over axes, which are dropped; [`keep`](crate::keep) keeps them.
-    prod Mul;
+    /// Sum over axes, which are dropped; [`keep`](crate::keep) keeps them. `bool` and narrow integers are summed in 32
+    /// bits.
+    sum |graph, v, axes| total(graph, ScalarOp::Add, v, axes);
+    /// Product over axes, which are dropped. `bool` and narrow integers are multiplied in 32 bits.
+    prod |graph, v, axes| total(graph, ScalarOp::Mul, v, axes);
     /// Largest element over axes, which are dropped; NaN if there is one; -inf or the lowest integer over nothing.
-    max Maximum;
+    max |graph, v, axes| reduce(graph, ScalarOp::Maximum, v, axes);
     /// Smallest element over axes, which are dropped; NaN if there is one; inf or the highest integer over nothing.
-    min Minimum;
-    /// True where any element along axes is true; the axes are dropped.
-    any BitOr;
-    /// True where every element along axes is true; the axes are dropped.
-    all BitAnd;
+    min |graph, v, axes| reduce(graph, ScalarOp::Minimum, v, axes);
+    /// True where any element along axes is not 0; the axes are dropped.
+    any |graph, v, axes| {
+        let v = cast(graph, v, DType::Bool)?;
+        reduce(graph, ScalarOp::BitOr, v, axes)
+    };
+    /// True where every element along axes is not 0; the axes are dropped.
+    all |graph, v, axes| {
+        let v = cast(graph, v, DType::Bool)?;
+        reduce(graph, ScalarOp::BitAnd, v, axes)
+    };
+    /// Mean over axes, which are dropped; NaN over nothing. Integers are taken as f32.
+    mean |graph, v, axes| mean(graph, v, axes);
+    /// Variance over axes, which are dropped: the mean of squared differences from the mean.
+    var |graph, v, axes| variance(graph, v, axes);
+    /// Standard deviation over axes, which are dropped: the square root of the variance.
+    std |graph, v, axes| {
+        let variance = variance(graph, v, axes)?;
+        meet(graph, ScalarOp::Sqrt, &[Meets::Var(variance)])
+    };
+    /// Euclidean norm over axes, which are dropped: the square root of the sum of squares. `jnp.linalg.norm`.
+    norm |graph, v, axes| {
+        let squares = evaluate(graph, Kind::Float, [Meets::Var(v)], |[x], _| x * x)?;
+        let sum = reduce(graph, ScalarOp::Add, squares, axes)?;
+        meet(graph, ScalarOp::Sqrt, &[Meets::Var(sum)])
+    };
+    /// Difference of the largest and the smallest element over axes, which are dropped.
+    ptp |graph, v, axes| {
+        let (most, least) = (reduce(graph, ScalarOp::Maximum, v, axes)?, reduce(graph, ScalarOp::Minimum, v, axes)?);
+        meet(graph, ScalarOp::Sub, &[Meets::Var(most), Meets::Var(least)])
+    };
+    /// Number of elements along axes that are not 0, i32; the axes are dropped.
+    count_nonzero |graph, v, axes| {
+        let truth = cast(graph, v, DType::Bool)?;
+        total(graph, ScalarOp::Add, truth, axes)
+    };
+    /// `ln(sum(exp(x)))` over axes, which are dropped, without overflow.
+    logsumexp |graph, v, axes| logsumexp(graph, v, axes);
+    /// `ln(mean(exp(x)))` over axes, which are dropped, without overflow.
+    logmeanexp |graph, v, axes| {
+        let shape = graph.ty(v).shape.clone();
+        let count: usize = axes.of(shape.len())?.iter().map(|&axis| shape[axis]).product();
+        let sum = logsumexp(graph, v, axes)?;
+        meet(graph, ScalarOp::Sub, &[Meets::Var(sum), Meets::Float((count as f64).ln())])
+    };
+    /// Sum over axes of the elements that are not NaN.
+    nansum |graph, v, axes| {
+        let v = without_nan(graph, v, 0.0)?;
+        total(graph, ScalarOp::Add, v, axes)
+    };
+    /// Product over axes of the elements that are not NaN.
+    nanprod |graph, v, axes| {
+        let v = without_nan(graph, v, 1.0)?;
+        total(graph, ScalarOp::Mul, v, axes)
+    };
+    /// Largest element over axes that is not NaN; NaN where all are.
+    nanmax |graph, v, axes| nan_extreme(graph, ScalarOp::Maximum, v, axes);
+    /// Smallest element over axes that is not NaN; NaN where all are.
+    nanmin |graph, v, axes| nan_extreme(graph, ScalarOp::Minimum, v, axes);
+    /// Mean over axes of the elements that are not NaN; NaN where all are.
+    nanmean |graph, v, axes| nan_mean(graph, v, axes);
+    /// Variance over axes of the elements that are not NaN; NaN where all are.
+    nanvar |graph, v, axes| nan_variance(graph, v, axes);
+    /// Standard deviation over axes of the elements that are not NaN; NaN where all are.
+    nanstd |graph, v, axes| {
+        let variance = nan_variance(graph, v, axes)?;
+        meet(graph, ScalarOp::Sqrt, &[Meets::Var(variance)])
+    };
+}
+
+/// Appends the array with a number in place of each NaN.
+pub(super) fn without_nan(graph: &mut Graph, v: Var, number: f64) -> Result<Var, Diag> {
+    if !graph.ty(v).dtype.is_float() {
+        return Ok(v);
+    }
+    evaluate(graph, Kind::Any, [Meets::Var(v)], |[x], _| x.is_nan().select(x.like(number), x))
+}
+
+/// Appends truth values: true where elements are not NaN.
+fn is_number(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
+    graph.push(ScalarOp::Eq, &[v, v])
+}
+
+fn nan_extreme(graph: &mut Graph, op: ScalarOp, v: Var, axes: &Axes) -> Result<Var, Diag> {
+    if !graph.ty(v).dtype.is_float() {
+        return reduce(graph, op, v, axes);
+    }
+    let neutral = if op == ScalarOp::Maximum { f64::NEG_INFINITY } else { f64::INFINITY };
+    let numbers = without_nan(graph, v, neutral)?;
+    let (most, is_number) = (reduce(graph, op, numbers, axes)?, is_number(graph, v)?);
+    let any = reduce(graph, ScalarOp::BitOr, is_number, axes)?;
+    meet(graph, ScalarOp::Select, &[Meets::Var(any), Meets::Var(most), Meets::Float(f64::NAN)])
+}
+
+fn nan_mean(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
+    let (numbers, is_number) = (without_nan(graph, v, 0.0)?, is_number(graph, v)?);
+    let (sum, count) = (reduce_as_float(graph, numbers, axes)?, total(graph, ScalarOp::Add, is_number, axes)?);
+    meet(graph, ScalarOp::Div, &[Meets::Var(sum), Meets::Var(count)])
+}
+
+fn reduce_as_float(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
+    let dtype = graph.ty(v).dtype;
+    let v = if dtype.is_float() { v } else { cast(graph, v, DType::F32)? };
+    reduce(graph, ScalarOp::Add, v, axes)
+}
+
+fn nan_variance(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
+    let centre = nan_mean(graph, v, &super::keep(axes.clone()))?;
+    let squares =
+        evaluate(graph, Kind::Float, [Meets::Var(v), Meets::Var(centre)], |[x, mean], _| (x - mean) * (x - mean))?;
+    nan_mean(graph, squares, axes)
+}
+
+fn logsumexp(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
+    let v = evaluate(graph, Kind::Float, [Meets::Var(v)], |[x], _| x)?;
+    let most = reduce(graph, ScalarOp::Maximum, v, &super::keep(axes.clone()))?;
+    // An infinity minus itself would be NaN.
+    let most = evaluate(graph, Kind::Float, [Meets::Var(most)], |[x], _| x.is_finite().select(x, x.zero()))?;
+    let most = graph.push(Op::StopGradient, &[most])?;
+    let e = evaluate(graph, Kind::Float, [Meets::Var(v), Meets::Var(most)], |[x, most], _| (x - most).exp())?;
+    let sum = reduce(graph, ScalarOp::Add, e, axes)?;
+    let most = reshape(graph, most, &graph.ty(sum).shape.clone())?;
+    evaluate(graph, Kind::Float, [Meets::Var(sum), Meets::Var(most)], |[sum, most], _| sum.log() + most)
 }
 
 impl Array {
-    /// Sum over axes, which are dropped; [`keep`](crate::keep) keeps them. `bool` is counted as i32.
-    #[track_caller]
-    #[must_use]
-    pub fn sum(&self, axes: impl Into<Axes>) -> Array {
-        let axes = axes.into();
-        apply(&[self], Loc::caller(), |graph, v| {
-            let is_bool = graph.ty(v[0]).dtype == DType::Bool;
-            let x = if is_bool { cast(graph, v[0], DType::I32)? } else { v[0] };
-            reduce(graph, ScalarOp::Add, x, &axes)
-        })
-    }
-
-    /// Mean over axes, which are dropped; NaN over nothing. Integers are taken as f32.
-    #[track_caller]
-    #[must_use]
-    pub fn mean(&self, axes: impl Into<Axes>) -> Array {
-        let axes = axes.into();
-        apply(&[self], Loc::caller(), |graph, v| mean(graph, v[0], &axes))
-    }
-
-    /// Variance over axes, which are dropped: the mean of squared differences from the mean.
-    #[track_caller]
-    #[must_use]
-    pub fn var(&self, axes: impl Into<Axes>) -> Array {
-        let axes = axes.into();
-        apply(&[self], Loc::caller(), |graph, v| {
-            let centre = mean(graph, v[0], &super::keep(axes.clone()))?;
-            let centred = meet(graph, ScalarOp::Sub, &[Meets::Var(v[0]), Meets::Var(centre)])?;
-            let squares = graph.push(ScalarOp::Mul, &[centred, centred])?;
-            mean(graph, squares, &axes)
-        })
-    }
-
     /// Position of the largest element along an axis, i32: the first of equal ones; that of a NaN, if there is one.
     #[track_caller]
     #[must_use]
@@ -93,6 +203,14 @@ impl Array {
             graph.push(StructuralOp::from(ArgReduce { max, axis, keep: false }), v)
         })
     }
+}
+
+/// Appends a variance.
+pub(super) fn variance(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
+    let centre = mean(graph, v, &super::keep(axes.clone()))?;
+    let centred = meet(graph, ScalarOp::Sub, &[Meets::Var(v), Meets::Var(centre)])?;
+    let squares = graph.push(ScalarOp::Mul, &[centred, centred])?;
+    mean(graph, squares, axes)
 }
 
 /// Appends a mean.

@@ -1,0 +1,256 @@
+//! New arrays. In a function that is being traced they are operations of that function, and take no memory of their
+//! own.
+use super::elementwise::{Meets, Operand, broadcast_shapes, meet, on_operands, placed};
+use super::formula::{Kind, evaluate};
+use super::shape::reshape;
+use crate::array::Array;
+use crate::jit::apply;
+use pallas_graph::{Graph, Var};
+use pallas_ir::structural::Iota;
+use pallas_ir::{At, DType, Diag, Dim, Loc, ScalarOp, StructuralOp};
+use std::borrow::Borrow;
+
+/// Appends coordinates along an axis.
+pub(super) fn positions(graph: &mut Graph, shape: &[usize], axis: usize, dtype: DType) -> Result<Var, Diag> {
+    let shape = shape.iter().map(|&n| Dim::from(n)).collect();
+    graph.push(StructuralOp::from(Iota { shape, axis, dtype }), &[])
+}
+
+/// Appends coordinates along one axis, of a type that a formula of floats takes: f32, or f64 for f64.
+fn steps(graph: &mut Graph, count: usize, dtype: DType) -> Result<Var, Diag> {
+    positions(graph, &[count], 0, if dtype == DType::F64 { DType::F64 } else { DType::F32 })
+}
+
+/// The same number everywhere, converted to an element type.
+#[track_caller]
+#[must_use]
+pub fn full(shape: &[usize], value: impl Into<Operand>, dtype: DType) -> Array {
+    on_operands(&[value.into()], Loc::caller(), |graph, operands| placed(graph, 0, operands[0], dtype, shape))
+}
+
+/// Zeros, or `false`.
+///
+/// ```
+/// use pallas_rt::{ir::DType, jit, ops, Array};
+/// let x = Array::from_slice(&[1.0f32, 2.0], &[2])?;
+/// let f = jit(|x: &Array| x + ops::zeros(&[2], DType::F32));
+/// assert_eq!(f(&x)?.to_vec::<f32>()?, [1.0, 2.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+#[must_use]
+pub fn zeros(shape: &[usize], dtype: DType) -> Array {
+    full(shape, false, dtype)
+}
+
+/// Ones, or `true`.
+#[track_caller]
+#[must_use]
+pub fn ones(shape: &[usize], dtype: DType) -> Array {
+    full(shape, true, dtype)
+}
+
+/// Numbers from `start` to before `stop`, at a distance of `step`.
+///
+/// ```
+/// use pallas_rt::{ir::DType, ops::arange};
+/// assert_eq!(arange(2, 9, 3, DType::I32).to_vec::<i32>()?, [2, 5, 8]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+#[must_use]
+pub fn arange(start: impl Into<f64>, stop: impl Into<f64>, step: impl Into<f64>, dtype: DType) -> Array {
+    let (start, stop, step) = (start.into(), stop.into(), step.into());
+    apply(&[], Loc::caller(), |graph, _| {
+        let count = ((stop - start) / step).ceil();
+        if !count.is_finite() || dtype == DType::Bool {
+            let message = format!("arange from {start} to {stop} by {step} of {dtype}");
+            return Err(Diag::new("arange", At::Op, message, "finite numbers, a step that is not 0, a number type"));
+        }
+        let at = positions(graph, &[count.max(0.0) as usize], 0, dtype)?;
+        if dtype.is_float() {
+            return evaluate(graph, Kind::Any, [Meets::Var(at)], |[x], _| x * step + start);
+        }
+        if [start, step].iter().any(|x| x.fract() != 0.0) {
+            let message = format!("arange from {start} by {step} of {dtype}");
+            return Err(Diag::new("arange", At::Op, message, "whole numbers, or a float type"));
+        }
+        // Integers wrap, so a step backwards is right for unsigned ones too.
+        let number = |graph: &mut Graph, x: f64| graph.literal(pallas_ir::Literal::int(dtype, x as i64));
+        let (step, start) = (number(graph, step), number(graph, start));
+        let scaled = meet(graph, ScalarOp::Mul, &[Meets::Var(at), Meets::Var(step)])?;
+        meet(graph, ScalarOp::Add, &[Meets::Var(scaled), Meets::Var(start)])
+    })
+}
+
+/// Appends `count` numbers from `start` to `stop`, both included.
+fn spaced(graph: &mut Graph, start: f64, stop: f64, count: usize, dtype: DType) -> Result<Var, Diag> {
+    let at = steps(graph, count, dtype)?;
+    let last = count.saturating_sub(1) as f64;
+    evaluate(graph, Kind::Float, [Meets::Var(at)], |[i], _| {
+        let part = i / last.max(1.0);
+        let between = (part.like(1.0) - part) * start + part * stop;
+        // The end itself, not what rounding leaves of it.
+        if last == 0.0 { between } else { i.eq(i.like(last)).select(i.like(stop), between) }
+    })
+}
+
+/// `count` numbers at equal distances from `start` to `stop`, both included.
+#[track_caller]
+#[must_use]
+pub fn linspace(start: impl Into<f64>, stop: impl Into<f64>, count: usize, dtype: DType) -> Array {
+    let (start, stop) = (start.into(), stop.into());
+    apply(&[], Loc::caller(), |graph, _| {
+        let numbers = spaced(graph, start, stop, count, dtype)?;
+        if dtype.is_float() {
+            return super::elementwise::cast(graph, numbers, dtype);
+        }
+        let down = meet(graph, ScalarOp::Floor, &[Meets::Var(numbers)])?;
+        super::elementwise::cast(graph, down, dtype)
+    })
+}
+
+/// `base` to the powers that [`linspace`] gives.
+#[track_caller]
+#[must_use]
+pub fn logspace(start: impl Into<f64>, stop: impl Into<f64>, count: usize, base: f64, dtype: DType) -> Array {
+    let (start, stop) = (start.into(), stop.into());
+    apply(&[], Loc::caller(), |graph, _| {
+        let exponents = spaced(graph, start, stop, count, dtype)?;
+        let powers = evaluate(graph, Kind::Float, [Meets::Var(exponents)], |[x], _| x.like(base).pow(x))?;
+        super::elementwise::cast(graph, powers, dtype)
+    })
+}
+
+/// `count` numbers at equal ratios from `start` to `stop`, both included and of one sign.
+#[track_caller]
+#[must_use]
+pub fn geomspace(start: impl Into<f64>, stop: impl Into<f64>, count: usize, dtype: DType) -> Array {
+    let (start, stop) = (start.into(), stop.into());
+    apply(&[], Loc::caller(), |graph, _| {
+        if !(start * stop > 0.0) {
+            let message = format!("geomspace from {start} to {stop}");
+            return Err(Diag::new("geomspace", At::Op, message, "two numbers of one sign, neither of them 0"));
+        }
+        let exponents = spaced(graph, 0.0, (stop / start).ln(), count, dtype)?;
+        let numbers = evaluate(graph, Kind::Float, [Meets::Var(exponents)], |[x], _| x.exp() * start)?;
+        super::elementwise::cast(graph, numbers, dtype)
+    })
+}
+
+/// The order of the first two axes of [`meshgrid`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Indexing {
+    /// The first array along axis 1, the second one along axis 0: NumPy's default.
+    Xy,
+    /// The arrays along the axes in their order.
+    Ij,
+}
+
+/// Coordinates of a grid: for each array of one axis, its elements along an axis of the common shape.
+#[track_caller]
+#[must_use]
+pub fn meshgrid<A: Borrow<Array>>(arrays: &[A], indexing: Indexing) -> Vec<Array> {
+    let at = Loc::caller();
+    let mut extents: Vec<usize> = arrays.iter().map(|x| x.borrow().len()).collect();
+    let swaps = indexing == Indexing::Xy && extents.len() > 1;
+    if swaps {
+        extents.swap(0, 1);
+    }
+    let each = |(i, x): (usize, &A)| {
+        apply(&[x.borrow()], at, |graph, v| {
+            let ty = graph.ty(v[0]).clone();
+            if ty.shape.len() > 1 {
+                let message = format!("meshgrid of {ty}");
+                return Err(Diag::new("meshgrid", At::Op, message, "arrays of one axis: `x.ravel()`"));
+            }
+            let axis = if swaps && i < 2 { 1 - i } else { i };
+            let mut shape = vec![1; extents.len()];
+            shape[axis] = ty.elements();
+            let own = reshape(graph, v[0], &shape)?;
+            graph.broadcast(own, &extents)
+        })
+    };
+    arrays.iter().enumerate().map(each).collect()
+}
+
+/// Coordinates of every position of a shape: one axis more in front, an element for each axis.
+#[track_caller]
+#[must_use]
+pub fn indices(shape: &[usize], dtype: DType) -> Array {
+    apply(&[], Loc::caller(), |graph, _| {
+        let mut all = vec![];
+        for axis in 0..shape.len() {
+            let own = positions(graph, shape, axis, dtype)?;
+            all.push(reshape(graph, own, &[&[1], shape].concat())?);
+        }
+        super::join::concatenated(graph, &all, 0)
+    })
+}
+
+/// Windows: `name |position, last position| value`, 1 for a window of one element.
+macro_rules! windows {
+    ($($(#[$doc:meta])+ $name:ident |$i:ident, $last:ident| $value:expr;)*) => {$(
+        $(#[$doc])+
+        #[track_caller]
+        #[must_use]
+        pub fn $name(count: usize) -> Array {
+            apply(&[], Loc::caller(), |graph, _| {
+                let at = steps(graph, count, DType::F32)?;
+                let $last = count.saturating_sub(1) as f64;
+                evaluate(graph, Kind::Float, [Meets::Var(at)], |[$i], _| if count == 1 { $i + 1.0 } else { $value })
+            })
+        }
+    )*};
+}
+windows! {
+    /// The triangular window of `count` elements, f32.
+    bartlett |i, last| (i * (2.0 / last) - 1.0).abs() * -1.0 + 1.0;
+    /// The Hann window of `count` elements, f32.
+    hanning |i, last| (i * (std::f64::consts::TAU / last)).cos() * -0.5 + 0.5;
+    /// The Hamming window of `count` elements, f32.
+    hamming |i, last| (i * (std::f64::consts::TAU / last)).cos() * -0.46 + 0.54;
+    /// The Blackman window of `count` elements, f32.
+    blackman |i, last| {
+        let angle = i * (std::f64::consts::TAU / last);
+        angle.cos() * -0.5 + (angle * 2.0).cos() * 0.08 + 0.42
+    };
+}
+
+/// The shape to which shapes broadcast; `jnp.broadcast_shapes`.
+///
+/// # Errors
+/// [`Error::Operation`](crate::Error::Operation) with the caller's line: axes of different extents, neither of which is
+/// 1.
+#[track_caller]
+pub fn broadcast_shape(shapes: &[&[usize]]) -> crate::Result<Vec<usize>> {
+    let shapes: Vec<Vec<usize>> = shapes.iter().map(|shape| shape.to_vec()).collect();
+    broadcast_shapes(&shapes).map_err(|diag| crate::Error::operation(Loc::caller(), diag))
+}
+
+impl Array {
+    /// The same number everywhere, in the array's shape and element type.
+    #[track_caller]
+    #[must_use]
+    pub fn full_like(&self, value: impl Into<Operand>) -> Array {
+        on_operands(&[self.into(), value.into()], Loc::caller(), |graph, operands| {
+            let v = operands[0].var().expect("the first operand is an array");
+            let ty = graph.ty(v).clone();
+            placed(graph, 1, operands[1], ty.dtype, &ty.shape)
+        })
+    }
+
+    /// Zeros in the array's shape and element type.
+    #[track_caller]
+    #[must_use]
+    pub fn zeros_like(&self) -> Array {
+        self.full_like(false)
+    }
+
+    /// Ones in the array's shape and element type.
+    #[track_caller]
+    #[must_use]
+    pub fn ones_like(&self) -> Array {
+        self.full_like(true)
+    }
+}

@@ -1,0 +1,216 @@
+//! Parts of arrays by positions and ranges.
+use super::axes::axis_of;
+use super::shape::reshape;
+use crate::array::Array;
+use crate::jit::apply;
+use pallas_graph::{Graph, Var};
+use pallas_ir::structural::{Reverse, Slice};
+use pallas_ir::{At, Diag, Dim, Loc, StructuralOp};
+use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+
+/// One item of an index; see [`Array::index`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Item {
+    /// One position, whose axis is dropped.
+    At(i64),
+    /// Every `step`-th position from `start` to before `stop`, as NumPy's `start:stop:step`.
+    Range {
+        /// First position; `None` for the end at which a range of this direction begins.
+        start: Option<i64>,
+        /// The position after the last one; `None` for the other end.
+        stop: Option<i64>,
+        /// Distance, not 0; negative: backwards.
+        step: i64,
+    },
+    /// All axes that no other item names; NumPy's `...`.
+    Rest,
+    /// A new axis of extent 1; NumPy's `None`.
+    New,
+}
+
+/// Items of an index: one item, a tuple of them, or a slice; see [`Array::index`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Index(Vec<Item>);
+
+/// A range with a step, as NumPy's `start:stop:step`; a negative step goes backwards.
+///
+/// ```
+/// use pallas_rt::{Array, ops::by};
+/// let x = Array::from_slice(&[0, 1, 2, 3, 4], &[5])?;
+/// assert_eq!(x.index(by(1.., 2)).to_vec::<i32>()?, [1, 3]);
+/// assert_eq!(x.index(by(.., -1)).to_vec::<i32>()?, [4, 3, 2, 1, 0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[must_use]
+pub fn by(range: impl Into<Item>, step: i64) -> Item {
+    match range.into() {
+        Item::Range { start, stop, .. } => Item::Range { start, stop, step },
+        other => other,
+    }
+}
+
+/// The items that Rust's literals stand for, and indices of one item.
+macro_rules! items {
+    ($($T:ty => |$x:ident| $item:expr;)*) => {$(
+        impl From<$T> for Item {
+            fn from($x: $T) -> Item {
+                $item
+            }
+        }
+        impl From<$T> for Index {
+            fn from(x: $T) -> Index {
+                Index(vec![x.into()])
+            }
+        }
+    )*};
+}
+fn range(start: Option<i64>, stop: Option<i64>) -> Item {
+    Item::Range { start, stop, step: 1 }
+}
+/// The position after one, which is the end after the last one.
+fn after(position: i64) -> Option<i64> {
+    (position != -1).then_some(position + 1)
+}
+items! {
+    RangeFull => |_x| range(None, None);
+    i32 => |x| Item::At(x.into());
+    i64 => |x| Item::At(x);
+    isize => |x| Item::At(x as i64);
+    usize => |x| Item::At(x as i64);
+    Range<i32> => |x| range(Some(x.start.into()), Some(x.end.into()));
+    Range<i64> => |x| range(Some(x.start), Some(x.end));
+    Range<usize> => |x| range(Some(x.start as i64), Some(x.end as i64));
+    RangeFrom<i32> => |x| range(Some(x.start.into()), None);
+    RangeFrom<i64> => |x| range(Some(x.start), None);
+    RangeFrom<usize> => |x| range(Some(x.start as i64), None);
+    RangeTo<i32> => |x| range(None, Some(x.end.into()));
+    RangeTo<i64> => |x| range(None, Some(x.end));
+    RangeTo<usize> => |x| range(None, Some(x.end as i64));
+    RangeInclusive<i32> => |x| range(Some((*x.start()).into()), after((*x.end()).into()));
+    RangeToInclusive<i32> => |x| range(None, after(x.end.into()));
+}
+impl From<Item> for Index {
+    fn from(item: Item) -> Index {
+        Index(vec![item])
+    }
+}
+impl From<&[Item]> for Index {
+    fn from(items: &[Item]) -> Index {
+        Index(items.to_vec())
+    }
+}
+macro_rules! tuples {
+    ($($($T:ident)+;)*) => {$(
+        impl<$($T: Into<Item>),+> From<($($T,)+)> for Index {
+            #[allow(non_snake_case, reason = "a name for each type")]
+            fn from(($($T,)+): ($($T,)+)) -> Index {
+                Index(vec![$($T.into()),+])
+            }
+        }
+    )*};
+}
+tuples! { A; A B; A B C; A B C D; A B C D F; A B C D F G; A B C D F G H; A B C D F G H I; }
+
+/// Positions that a range takes along an axis: the first one, their number, and the distance.
+fn taken(start: Option<i64>, stop: Option<i64>, step: i64, n: i64) -> (i64, i64, i64) {
+    // Positions are held within the axis, as in Python: a range that leaves it ends there.
+    let [low, high] = if step > 0 { [0, n] } else { [-1, n - 1] };
+    let held = |x: i64| (if x < 0 { x.saturating_add(n) } else { x }).clamp(low, high);
+    let (first, last) = if step > 0 { (low, high) } else { (high, low) };
+    let (start, stop) = (start.map_or(first, held), stop.map_or(last, held));
+    let distance = if step > 0 { stop - start } else { start - stop };
+    (start, (distance.max(0) + step.abs() - 1) / step.abs(), step)
+}
+
+/// Appends the part of an array that items name.
+pub(super) fn index(graph: &mut Graph, v: Var, items: &[Item]) -> Result<Var, Diag> {
+    let shape = graph.ty(v).shape.clone();
+    let wrong = |message: String, help: &str| Err(Diag::new("index", At::Op, message, help));
+    let named = items.iter().filter(|item| matches!(item, Item::At(_) | Item::Range { .. })).count();
+    let rests = items.iter().filter(|item| matches!(item, Item::Rest)).count();
+    if named > shape.len() || rests > 1 {
+        let message = format!("an index with {named} positions and ranges of {}", graph.ty(v));
+        return wrong(message, "at most one for each axis, and `Rest` once");
+    }
+    let whole = range(None, None);
+    let mut all = vec![];
+    for &item in items {
+        match item {
+            Item::Rest => all.extend(vec![whole; shape.len() - named]),
+            _ => all.push(item),
+        }
+    }
+    if rests == 0 {
+        all.extend(vec![whole; shape.len() - named]);
+    }
+    let (mut starts, mut sizes, mut strides, mut backwards, mut out) = (vec![], vec![], vec![], vec![], vec![]);
+    for item in all {
+        let axis = starts.len();
+        match item {
+            Item::New => out.push(1),
+            Item::At(position) => {
+                let Ok(at) = axis_of(position as isize, shape[axis]) else {
+                    let message = format!("position {position} along axis {axis} of {}", graph.ty(v));
+                    return wrong(message, "positions count from 0, or from the end as -1, -2 ..");
+                };
+                starts.push(at as i64);
+                sizes.push(1);
+                strides.push(1);
+            }
+            Item::Range { step: 0, .. } => return wrong("a range with step 0".into(), "at least 1, or -1 and below"),
+            Item::Range { start, stop, step } => {
+                let (first, count, step) = taken(start, stop, step, shape[axis] as i64);
+                // Backwards: the same elements forwards, then reversed.
+                let lowest = if step > 0 || count == 0 { first.max(0) } else { first + (count - 1) * step };
+                if step < 0 && count > 1 {
+                    backwards.push(axis);
+                }
+                starts.push(if count == 0 { 0 } else { lowest });
+                sizes.push(count as usize);
+                // A single element has no distance, which may not be longer than 2^31.
+                strides.push(if count > 1 { step.abs() } else { 1 });
+                out.push(count as usize);
+            }
+            Item::Rest => {}
+        }
+    }
+    let mut part = v;
+    if sizes != shape || strides.iter().any(|&stride| stride != 1) {
+        let size = sizes.iter().map(|&n| Dim::from(n)).collect();
+        part = graph.push(StructuralOp::from(Slice { start: starts, size, stride: strides }), &[part])?;
+    }
+    if !backwards.is_empty() {
+        part = graph.push(StructuralOp::from(Reverse { axes: backwards }), &[part])?;
+    }
+    if out == sizes { Ok(part) } else { reshape(graph, part, &out) }
+}
+
+impl Array {
+    /// A part of the array: an item for each axis, as in NumPy's square brackets; axes without an item are whole.
+    ///
+    /// | NumPy | here |
+    /// |---|---|
+    /// | `x[2]`, `x[-1]` | `x.index(2)`, `x.index(-1)` |
+    /// | `x[1:3]`, `x[:-1]`, `x[2:]` | `x.index(1..3)`, `x.index(..-1)`, `x.index(2..)` |
+    /// | `x[:, 0]` | `x.index((.., 0))` |
+    /// | `x[..., 0]` | `x.index((Rest, 0))` |
+    /// | `x[None]` | `x.index(New)` |
+    /// | `x[1:8:2]`, `x[::-1]`, `x[5:1:-2]` | `x.index(by(1..8, 2))`, `x.index(by(.., -1))`, `x.index(by(5..1, -2))` |
+    ///
+    /// Negative positions count from the end. A range that leaves the axis ends there; a position that does not exist
+    /// is a mistake.
+    ///
+    /// ```
+    /// use pallas_rt::{Array, ops::Item::Rest};
+    /// let x = Array::from_slice(&[1, 2, 3, 4, 5, 6], &[2, 3])?;
+    /// assert_eq!(x.index((.., 1..)).to_vec::<i32>()?, [2, 3, 5, 6]);
+    /// assert_eq!(x.index((Rest, -1)).to_vec::<i32>()?, [3, 6]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn index(&self, items: impl Into<Index>) -> Array {
+        let Index(items) = items.into();
+        apply(&[self], Loc::caller(), |graph, v| index(graph, v[0], &items))
+    }
+}

@@ -1,0 +1,96 @@
+//! Elementwise operations where NumPy's meaning for integers and truth values is not that of the operation table.
+use super::elementwise::{Meets, cast, common_shape, meet as general, placed};
+use pallas_graph::{Graph, Var};
+use pallas_ir::structural::Powi;
+use pallas_ir::{At, DType, Diag, Literal, ScalarOp, StructuralOp};
+
+/// Appends an operation whose operands meet in this type, or returns `None` where the table's meaning is NumPy's.
+pub(super) fn meet(graph: &mut Graph, op: ScalarOp, dtype: DType, operands: &[Meets]) -> Option<Result<Var, Diag>> {
+    use ScalarOp::*;
+    let is_unsigned = matches!(dtype, DType::U8 | DType::U16 | DType::U32 | DType::U64);
+    match (op, dtype) {
+        (Pow, _) => power(graph, dtype, operands),
+        _ if dtype.is_float() => None,
+        (Floor | Ceil | Trunc | Round, _) => Some(placed_first(graph, operands, dtype)),
+        (Abs, DType::Bool) => Some(placed_first(graph, operands, dtype)),
+        (Abs, _) if is_unsigned => Some(placed_first(graph, operands, dtype)),
+        (Neg, _) if is_unsigned => Some(general(graph, Sub, &[Meets::Int(0), operands[0]])),
+        (Sign, _) if is_unsigned => Some(general(graph, Minimum, &[operands[0], Meets::Int(1)])),
+        (Add | Maximum, DType::Bool) => Some(general(graph, BitOr, operands)),
+        (Mul | Minimum, DType::Bool) => Some(general(graph, BitAnd, operands)),
+        (Sub | Neg | Sign, DType::Bool) => {
+            let message = format!("`{op}` of truth values");
+            Some(Err(Diag::new(
+                "dtype",
+                At::Op,
+                message,
+                "cast them to numbers: `x.cast(DType::I32)`; `!x` is logical not",
+            )))
+        }
+        (Rem | Lt | Le | Gt | Ge | Clamp | Fma, DType::Bool) => Some(as_numbers(graph, op, operands)),
+        _ => None,
+    }
+}
+
+fn placed_first(graph: &mut Graph, operands: &[Meets], dtype: DType) -> Result<Var, Diag> {
+    let shape = common_shape(graph, operands)?;
+    placed(graph, 0, operands[0], dtype, &shape)
+}
+
+/// An operation on truth values as i32.
+fn as_numbers(graph: &mut Graph, op: ScalarOp, operands: &[Meets]) -> Result<Var, Diag> {
+    let mut numbers = vec![];
+    for &x in operands {
+        numbers.push(match x {
+            Meets::Var(v) => Meets::Var(cast(graph, v, DType::I32)?),
+            Meets::Bool(x) => Meets::Int(i64::from(x)),
+            Meets::Float(_) | Meets::Int(_) => x,
+        });
+    }
+    general(graph, op, &numbers)
+}
+
+/// A power: repeated products for an exponent that is an integer of the host or for operands that are integers.
+fn power(graph: &mut Graph, dtype: DType, operands: &[Meets]) -> Option<Result<Var, Diag>> {
+    if dtype == DType::Bool {
+        return Some(as_numbers(graph, ScalarOp::Pow, operands));
+    }
+    match (operands[0], operands[1]) {
+        (_, Meets::Int(n)) if n < 0 && !dtype.is_float() => {
+            let message = format!("integers to the power {n}");
+            Some(Err(Diag::new("power", At::Operand(1), message, "cast them to floats first")))
+        }
+        (Meets::Var(v), Meets::Int(n)) => {
+            let exponent = i32::try_from(n).ok()?;
+            Some(cast(graph, v, dtype).and_then(|v| graph.push(StructuralOp::from(Powi { exponent }), &[v])))
+        }
+        _ if dtype.is_float() => None,
+        _ => Some(power_of_integers(graph, dtype, operands)),
+    }
+}
+
+/// Bits of an exponent that count: a higher power of anything but -1, 0 and 1 wraps.
+const BITS: u32 = 6;
+
+/// Integers to the power of integers, by squaring. A negative exponent is taken modulo 64.
+fn power_of_integers(graph: &mut Graph, dtype: DType, operands: &[Meets]) -> Result<Var, Diag> {
+    let shape = common_shape(graph, operands)?;
+    let mut base = placed(graph, 0, operands[0], dtype, &shape)?;
+    let mut exponent = placed(graph, 1, operands[1], dtype, &shape)?;
+    let [zero, one] = [0, 1].map(|n| graph.splat(Literal::int(dtype, n), &shape));
+    let is_zero = graph.push(ScalarOp::Eq, &[base, zero])?;
+    let is_raised = graph.push(ScalarOp::Ne, &[exponent, zero])?;
+    let vanishes = graph.push(ScalarOp::BitAnd, &[is_zero, is_raised])?;
+    let mut result = graph.push(ScalarOp::Select, &[vanishes, zero, one])?;
+    for bit in 0..BITS {
+        let low = graph.push(ScalarOp::BitAnd, &[exponent, one])?;
+        let is_set = graph.push(ScalarOp::Ne, &[low, zero])?;
+        let product = graph.push(ScalarOp::Mul, &[result, base])?;
+        result = graph.push(ScalarOp::Select, &[is_set, product, result])?;
+        if bit + 1 < BITS {
+            base = graph.push(ScalarOp::Mul, &[base, base])?;
+            exponent = graph.push(ScalarOp::Shr, &[exponent, one])?;
+        }
+    }
+    Ok(result)
+}

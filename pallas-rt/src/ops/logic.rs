@@ -1,0 +1,109 @@
+//! Comparisons and logical functions.
+use super::elementwise::{Meets, Operand, cast, on_operands};
+use super::formula::{Kind, evaluate, formulas};
+use super::reduce::reduce;
+use crate::array::Array;
+use crate::jit::apply;
+use pallas_graph::{Graph, Var};
+use pallas_ir::{DType, Diag, E, Literal, Loc, ScalarOp};
+
+formulas! {
+    /// True where elements are infinite.
+    Float is_inf(x) => x.abs().eq(x.like(f64::INFINITY));
+    /// True where elements are infinite and positive.
+    Float is_pos_inf(x) => x.eq(x.like(f64::INFINITY));
+    /// True where elements are infinite and negative.
+    Float is_neg_inf(x) => x.eq(x.like(f64::NEG_INFINITY));
+    /// True where `|x - y| <= absolute + relative * |y|`; infinities are close to themselves, NaN to nothing.
+    /// `jnp.isclose` has 1e-5 and 1e-8.
+    Float is_close(x, other; relative: f64, absolute: f64) => close(x, other, relative, absolute);
+}
+
+fn close<'g>(x: E<'g>, y: E<'g>, relative: f64, absolute: f64) -> E<'g> {
+    let is_near = (x - y).abs().le(y.abs() * relative + absolute);
+    (is_near & y.is_finite()) | x.eq(y)
+}
+
+/// An operand as truth values.
+pub(super) fn truth(graph: &mut Graph, operand: Meets) -> Result<Meets, Diag> {
+    Ok(match operand {
+        Meets::Var(v) => Meets::Var(cast(graph, v, DType::Bool)?),
+        Meets::Bool(x) => Meets::Bool(x),
+        Meets::Int(x) => Meets::Bool(x != 0),
+        Meets::Float(x) => Meets::Bool(x != 0.0),
+    })
+}
+
+macro_rules! logical {
+    ($($(#[$doc:meta])+ $name:ident($($other:ident)?) $Op:ident;)*) => {
+        impl Array {$(
+            $(#[$doc])+
+            #[track_caller]
+            #[must_use]
+            pub fn $name(&self $(, $other: impl Into<Operand>)?) -> Array {
+                on_operands(&[self.into() $(, $other.into())?], Loc::caller(), |graph, operands| {
+                    let mut truths = vec![];
+                    for &operand in operands {
+                        truths.push(truth(graph, operand)?);
+                    }
+                    super::elementwise::meet(graph, ScalarOp::$Op, &truths)
+                })
+            }
+        )*}
+    };
+}
+logical! {
+    /// True where both are not 0.
+    logical_and(other) BitAnd;
+    /// True where one is not 0, or both are.
+    logical_or(other) BitOr;
+    /// True where one is not 0 and the other is.
+    logical_xor(other) BitXor;
+    /// True where elements are 0.
+    logical_not() Not;
+}
+
+/// Appends a reduction of truth values by logical and.
+fn everywhere(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
+    reduce(graph, ScalarOp::BitAnd, v, &(..).into())
+}
+
+impl Array {
+    /// True, as an array of rank 0, if all elements are close; see [`Array::is_close`].
+    #[track_caller]
+    #[must_use]
+    pub fn allclose(&self, other: impl Into<Operand>, relative: f64, absolute: f64) -> Array {
+        on_operands(&[self.into(), other.into()], Loc::caller(), |graph, operands| {
+            let is_close =
+                evaluate(graph, Kind::Float, [operands[0], operands[1]], |[x, y], _| close(x, y, relative, absolute))?;
+            everywhere(graph, is_close)
+        })
+    }
+
+    /// True, as an array of rank 0, if shapes and all elements are equal.
+    #[track_caller]
+    #[must_use]
+    pub fn array_equal(&self, other: &Array) -> Array {
+        apply(&[self, other], Loc::caller(), |graph, v| {
+            if graph.ty(v[0]).shape != graph.ty(v[1]).shape {
+                return Ok(graph.literal(Literal::new(DType::Bool, 0.0)));
+            }
+            let is_equal = evaluate(graph, Kind::Any, [Meets::Var(v[0]), Meets::Var(v[1])], |[x, y], _| x.eq(y))?;
+            everywhere(graph, is_equal)
+        })
+    }
+
+    /// True, as an array of rank 0, if all elements are equal after broadcasting; false if the shapes do not broadcast.
+    #[track_caller]
+    #[must_use]
+    pub fn array_equiv(&self, other: &Array) -> Array {
+        apply(&[self, other], Loc::caller(), |graph, v| {
+            let shapes = [graph.ty(v[0]).shape.clone(), graph.ty(v[1]).shape.clone()];
+            if super::elementwise::broadcast_shapes(&shapes).is_err() {
+                return Ok(graph.literal(Literal::new(DType::Bool, 0.0)));
+            }
+            let is_equal = evaluate(graph, Kind::Any, [Meets::Var(v[0]), Meets::Var(v[1])], |[x, y], _| x.eq(y))?;
+            everywhere(graph, is_equal)
+        })
+    }
+}

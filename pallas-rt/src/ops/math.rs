@@ -1,0 +1,177 @@
+//! Elementwise functions of `jax.numpy` that are no rows of the operation table.
+use super::elementwise::Operand;
+use super::formula::formulas;
+use crate::array::Array;
+use pallas_ir::structural::Bitcast;
+use pallas_ir::{DType, E, Loc};
+use std::f64::consts;
+
+formulas! {
+    /// `x * x`.
+    Number square(x) => x * x;
+    /// The array itself, truth values as i32.
+    Number positive(x) => x;
+    /// `1 / x`, for integers as f32.
+    Float reciprocal(x) => x.recip();
+    /// Nearest whole number, ties to even, for integers as f32.
+    Float rint(x) => x.round();
+    /// Absolute value, for integers as f32.
+    Float fabs(x) => x.abs();
+    /// Logarithm to base 10; NaN below zero.
+    Float log10(x) => x.log() * consts::LOG10_E;
+    /// Cube root.
+    Float cbrt(x) => negated_below_zero(x, x.abs().pow(x.like(1.0 / 3.0)));
+    /// Inverse hyperbolic sine.
+    Float asinh(x) => {
+        let is_small = (x * x).is_finite();
+        let (a, one) = (is_small.select(x.abs(), x.like(1.0)), x.like(1.0));
+        let near = (a + a * (a / (one + (a * a + 1.0).sqrt()))).log1p();
+        negated_below_zero(x, is_small.select(near, is_small.select(one, x.abs()).log() + consts::LN_2))
+    };
+    /// Inverse hyperbolic cosine; NaN below 1.
+    Float acosh(x) => {
+        let is_small = (x * x).is_finite();
+        let a = is_small.select(x, x.like(2.0));
+        let near = (a - 1.0 + ((a - 1.0) * (a + 1.0)).sqrt()).log1p();
+        is_small.select(near, is_small.select(x.like(1.0), x).log() + consts::LN_2)
+    };
+    /// Inverse hyperbolic tangent; NaN outside of [-1, 1].
+    Float atanh(x) => (x.log1p() - (-x).log1p()) * 0.5;
+    /// Degrees to radians.
+    Float radians(x) => x * (consts::PI / 180.0);
+    /// Radians to degrees.
+    Float degrees(x) => x * (180.0 / consts::PI);
+    /// `sin(πx) / (πx)`, and 1 at 0.
+    Float sinc(x) => {
+        let is_zero = x.eq(x.zero());
+        let a = is_zero.select(x.like(1.0), x * consts::PI);
+        is_zero.select(x.like(1.0), a.sin() / a)
+    };
+    /// `sqrt(x² + y²)` without overflow of the squares.
+    Float hypot(x, other) => {
+        let (x, y) = (x.abs(), other.abs());
+        let (more, less) = (x.maximum(y), x.minimum(y));
+        let ratio = less / more.eq(more.zero()).select(more.like(1.0), more);
+        let is_infinite = x.eq(x.like(f64::INFINITY)).select(x, y).eq(x.like(f64::INFINITY));
+        is_infinite.select(x.like(f64::INFINITY), more * (ratio * ratio + 1.0).sqrt())
+    };
+    /// `ln(eˣ + eʸ)` without overflow.
+    Float logaddexp(x, other) => log_sum(x, other, (-(x - other).abs()).exp().log1p());
+    /// `log2(2ˣ + 2ʸ)` without overflow.
+    Float logaddexp2(x, other) => log_sum(x, other, (-(x - other).abs()).exp2().log1p() * consts::LOG2_E);
+    /// `x` to a power, both as floats.
+    Float float_power(x, exponent) => x.pow(exponent);
+    /// The magnitude of `x` with the sign of another array, of zeros and NaN as well.
+    Float copysign(x, sign) as dtype => sign_bit(sign, dtype).select(-x.abs(), x.abs());
+    /// 0 below zero, 1 above, and `middle` at 0.
+    Float heaviside(x, middle) => {
+        let above = x.gt(x.zero()).select(x.like(1.0), x.is_nan().select(x, x.zero()));
+        x.eq(x.zero()).select(middle, above)
+    };
+    /// Quotient rounded down, of integers as an integer; a zero divisor of integers gives unspecified numbers.
+    Number floor_divide(x, divisor) as dtype => {
+        let rest = x % divisor;
+        let wraps = is_other_side(rest, divisor);
+        if dtype.is_float() {
+            let whole = (x - rest) / divisor;
+            wraps.select(whole - 1.0, whole).round()
+        } else {
+            let whole = x / divisor;
+            wraps.select(whole - whole.like(1.0), whole)
+        }
+    };
+    /// Remainder with the sign of the divisor; the operator `%` has Rust's meaning, the sign of the dividend.
+    Number remainder(x, divisor) => {
+        let rest = x % divisor;
+        is_other_side(rest, divisor).select(rest + divisor, rest)
+    };
+    /// Remainder with the sign of the dividend, as the operator `%`.
+    Number fmod(x, divisor) => x % divisor;
+    /// The larger of two, of which NaN counts as nothing.
+    Number fmax(x, other) as dtype => {
+        let larger = x.maximum(other);
+        if dtype.is_float() { x.is_nan().select(other, other.is_nan().select(x, larger)) } else { larger }
+    };
+    /// The smaller of two, of which NaN counts as nothing.
+    Number fmin(x, other) as dtype => {
+        let smaller = x.minimum(other);
+        if dtype.is_float() { x.is_nan().select(other, other.is_nan().select(x, smaller)) } else { smaller }
+    };
+    /// `min(max(x, low), high)`, broadcast.
+    Number clip(x, low, high) => x.maximum(low).minimum(high);
+    /// NaN replaced by 0, infinities by the largest and the lowest finite number.
+    Number nan_to_num(x) as dtype => {
+        let Some(most) = largest(dtype) else { return x };
+        let finite = x.maximum(x.like(-most)).minimum(x.like(most));
+        x.is_nan().select(x.zero(), finite)
+    };
+}
+
+impl Array {
+    /// `floor_divide` and `remainder`.
+    #[track_caller]
+    #[must_use]
+    pub fn divmod(&self, divisor: impl Into<Operand>) -> (Array, Array) {
+        let divisor = divisor.into();
+        (self.floor_divide(divisor.clone()), self.remainder(divisor))
+    }
+
+    /// Fractional and whole part, both with the sign of `x`.
+    #[track_caller]
+    #[must_use]
+    pub fn modf(&self) -> (Array, Array) {
+        let whole = self.rounded_to_zero();
+        (self - &whole, whole)
+    }
+
+    #[track_caller]
+    fn rounded_to_zero(&self) -> Array {
+        super::formula::formula(super::formula::Kind::Float, [self.into()], Loc::caller(), |[x], _| x.trunc())
+    }
+
+    /// True where the sign bit is set: below zero, and for -0.
+    #[track_caller]
+    #[must_use]
+    pub fn signbit(&self) -> Array {
+        super::formula::formula(super::formula::Kind::Number, [self.into()], Loc::caller(), |[x], dtype| {
+            sign_bit(x, dtype)
+        })
+    }
+}
+
+/// `magnitude` with the sign of `x`, so that the derivative at 0 is that from above.
+fn negated_below_zero<'g>(x: E<'g>, magnitude: E<'g>) -> E<'g> {
+    x.lt(x.zero()).select(-magnitude, magnitude)
+}
+
+/// `max(x, y) + rest`; infinities of one sign have no difference, and are their own sum.
+fn log_sum<'g>(x: E<'g>, y: E<'g>, rest: E<'g>) -> E<'g> {
+    (x - y).is_nan().select(x + y, x.maximum(y) + rest)
+}
+
+/// True where a remainder is not 0 and has the other sign than the divisor.
+fn is_other_side<'g>(rest: E<'g>, divisor: E<'g>) -> E<'g> {
+    rest.ne(rest.zero()) & (rest.lt(rest.zero()) ^ divisor.lt(divisor.zero()))
+}
+
+fn sign_bit(x: E<'_>, dtype: DType) -> E<'_> {
+    let to = match dtype {
+        DType::F64 => DType::I64,
+        DType::F32 => DType::I32,
+        DType::F16 | DType::Bf16 => DType::I16,
+        _ => return x.lt(x.zero()),
+    };
+    let bits = x.apply(Bitcast { to }, &[x]);
+    bits.lt(bits.zero())
+}
+
+/// The largest finite number of a float type.
+fn largest(dtype: DType) -> Option<f64> {
+    match dtype {
+        DType::F64 => Some(f64::MAX),
+        DType::F32 => Some(f64::from(f32::MAX)),
+        DType::F16 => Some(half::f16::MAX.to_f64()),
+        DType::Bf16 => Some(half::bf16::MAX.to_f64()),
+        _ => None,
+    }
+}

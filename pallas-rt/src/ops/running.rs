@@ -1,0 +1,234 @@
+//! Running folds, differences, and reductions with more arguments.
+use super::Axes;
+use super::axes::axis_of;
+use super::elementwise::{Meets, cast, meet};
+use super::formula::{Kind, evaluate};
+use super::index::{Item, index};
+use super::reduce::{reduce, total, without_nan};
+use super::shape::{reshape, transpose};
+use crate::array::Array;
+use crate::jit::apply;
+use pallas_graph::{Graph, Var};
+use pallas_ir::structural::{ArgReduce, Cumulative};
+use pallas_ir::{At, DType, Diag, Loc, ScalarOp, StructuralOp};
+
+fn cumulative(graph: &mut Graph, op: ScalarOp, v: Var, axis: isize) -> Result<Var, Diag> {
+    let axis = axis_of(axis, graph.ty(v).shape.len())?;
+    let is_bool = graph.ty(v).dtype == DType::Bool;
+    let v = if is_bool { cast(graph, v, DType::I32)? } else { v };
+    graph.push(StructuralOp::from(Cumulative { op, axis, reverse: false }), &[v])
+}
+
+/// Methods of one axis: the equations of each.
+macro_rules! along {
+    ($($(#[$doc:meta])+ $name:ident |$graph:ident, $v:ident, $axis:ident| $equations:expr;)*) => {
+        impl Array {$(
+            $(#[$doc])+
+            #[track_caller]
+            #[must_use]
+            pub fn $name(&self, $axis: isize) -> Array {
+                apply(&[self], Loc::caller(), |$graph, v| {
+                    let $v = v[0];
+                    $equations
+                })
+            }
+        )*}
+    };
+}
+along! {
+    /// Running sum along an axis; truth values are counted as i32.
+    cumsum |graph, v, axis| cumulative(graph, ScalarOp::Add, v, axis);
+    /// Running product along an axis.
+    cumprod |graph, v, axis| cumulative(graph, ScalarOp::Mul, v, axis);
+    /// Running maximum along an axis; `jax.lax.cummax`.
+    cummax |graph, v, axis| cumulative(graph, ScalarOp::Maximum, v, axis);
+    /// Running minimum along an axis; `jax.lax.cummin`.
+    cummin |graph, v, axis| cumulative(graph, ScalarOp::Minimum, v, axis);
+    /// Running sum along an axis of the elements that are not NaN.
+    nancumsum |graph, v, axis| {
+        let v = without_nan(graph, v, 0.0)?;
+        cumulative(graph, ScalarOp::Add, v, axis)
+    };
+    /// Running product along an axis of the elements that are not NaN.
+    nancumprod |graph, v, axis| {
+        let v = without_nan(graph, v, 1.0)?;
+        cumulative(graph, ScalarOp::Mul, v, axis)
+    };
+    /// Position of the largest element along an axis that is not NaN, i32; -1 where all are NaN.
+    nanargmax |graph, v, axis| nan_position(graph, v, axis, true);
+    /// Position of the smallest element along an axis that is not NaN, i32; -1 where all are NaN.
+    nanargmin |graph, v, axis| nan_position(graph, v, axis, false);
+}
+
+fn nan_position(graph: &mut Graph, v: Var, axis: isize, max: bool) -> Result<Var, Diag> {
+    let axis = axis_of(axis, graph.ty(v).shape.len())?;
+    let arg = ArgReduce { max, axis, keep: false };
+    if !graph.ty(v).dtype.is_float() {
+        return graph.push(StructuralOp::from(arg), &[v]);
+    }
+    let numbers = without_nan(graph, v, if max { f64::NEG_INFINITY } else { f64::INFINITY })?;
+    let position = graph.push(StructuralOp::from(arg), &[numbers])?;
+    let is_number = graph.push(ScalarOp::Eq, &[v, v])?;
+    let any = reduce(graph, ScalarOp::BitOr, is_number, &(axis as isize).into())?;
+    meet(graph, ScalarOp::Select, &[Meets::Var(any), Meets::Var(position), Meets::Int(-1)])
+}
+
+/// Appends the elements from one position along an axis up to another one, which counts from the end.
+fn between(graph: &mut Graph, v: Var, axis: usize, from: i64, to: Option<i64>) -> Result<Var, Diag> {
+    let mut items = vec![Item::from(..); axis];
+    items.push(Item::Range { start: Some(from), stop: to, step: 1 });
+    index(graph, v, &items)
+}
+
+impl Array {
+    /// Differences of neighbours along an axis, `order` times over; truth values differ or do not.
+    #[track_caller]
+    #[must_use]
+    pub fn diff(&self, order: usize, axis: isize) -> Array {
+        apply(&[self], Loc::caller(), |graph, v| {
+            let axis = axis_of(axis, graph.ty(v[0]).shape.len())?;
+            let mut x = v[0];
+            for _ in 0..order {
+                let (after, before) = (between(graph, x, axis, 1, None)?, between(graph, x, axis, 0, Some(-1))?);
+                let op = if graph.ty(x).dtype == DType::Bool { ScalarOp::Ne } else { ScalarOp::Sub };
+                x = meet(graph, op, &[Meets::Var(after), Meets::Var(before)])?;
+            }
+            Ok(x)
+        })
+    }
+
+    /// Integral along an axis by the trapezoidal rule, for points at this distance.
+    #[track_caller]
+    #[must_use]
+    pub fn trapezoid(&self, distance: f64, axis: isize) -> Array {
+        apply(&[self], Loc::caller(), |graph, v| {
+            let axis = axis_of(axis, graph.ty(v[0]).shape.len())?;
+            let (after, before) = (between(graph, v[0], axis, 1, None)?, between(graph, v[0], axis, 0, Some(-1))?);
+            let pairs = [Meets::Var(after), Meets::Var(before)];
+            let areas = evaluate(graph, Kind::Float, pairs, |[a, b], _| (a + b) * (distance * 0.5))?;
+            reduce(graph, ScalarOp::Add, areas, &(axis as isize).into())
+        })
+    }
+
+    /// Mean over axes of elements with weights, which have the array's shape, or one axis if the mean is over one.
+    #[track_caller]
+    #[must_use]
+    pub fn average(&self, axes: impl Into<Axes>, weights: &Array) -> Array {
+        let axes = axes.into();
+        apply(&[self, weights], Loc::caller(), |graph, v| {
+            let (shape, own) = (graph.ty(v[0]).shape.clone(), graph.ty(v[1]).shape.clone());
+            let along = axes.of(shape.len())?;
+            let wide = match along[..] {
+                _ if own == shape => v[1],
+                [axis] if own == [shape[axis]] => {
+                    let mut to = vec![1; shape.len()];
+                    to[axis] = shape[axis];
+                    reshape(graph, v[1], &to)?
+                }
+                _ => {
+                    let message = format!("weights of shape {own:?} for an average of {shape:?}");
+                    let help = "weights have the array's shape, or one axis, that of the average";
+                    return Err(Diag::new("average", At::Operand(1), message, help));
+                }
+            };
+            let pair = [Meets::Var(v[0]), Meets::Var(wide)];
+            let products = evaluate(graph, Kind::Float, pair, |[x, weight], _| x * weight)?;
+            let weights = evaluate(graph, Kind::Float, [pair[1], pair[0]], |[weight, _], _| weight)?;
+            let sum = reduce(graph, ScalarOp::Add, products, &axes)?;
+            let all = reduce(graph, ScalarOp::Add, weights, &axes)?;
+            meet(graph, ScalarOp::Div, &[Meets::Var(sum), Meets::Var(all)])
+        })
+    }
+
+    /// Vector norm of an order over axes, which are dropped: `sum(|x|^p)^(1/p)`; the largest magnitude for infinity,
+    /// the smallest for -infinity, the number of elements that are not 0 for 0.
+    #[track_caller]
+    #[must_use]
+    pub fn vector_norm(&self, order: f64, axes: impl Into<Axes>) -> Array {
+        let axes = axes.into();
+        apply(&[self], Loc::caller(), |graph, v| {
+            let size = evaluate(graph, Kind::Float, [Meets::Var(v[0])], |[x], _| x.abs())?;
+            if order.is_infinite() {
+                let op = if order > 0.0 { ScalarOp::Maximum } else { ScalarOp::Minimum };
+                return reduce(graph, op, size, &axes);
+            }
+            if order == 0.0 {
+                let truth = cast(graph, size, DType::Bool)?;
+                let dtype = graph.ty(size).dtype;
+                let count = total(graph, ScalarOp::Add, truth, &axes)?;
+                return cast(graph, count, dtype);
+            }
+            let powers = evaluate(graph, Kind::Float, [Meets::Var(size)], |[x], _| x.pow(x.like(order)))?;
+            let sum = reduce(graph, ScalarOp::Add, powers, &axes)?;
+            evaluate(graph, Kind::Float, [Meets::Var(sum)], |[x], _| x.pow(x.like(1.0 / order)))
+        })
+    }
+
+    /// Covariances of the rows of a matrix, or the variance of one axis, divided by one less than their length;
+    /// `jnp.cov`.
+    #[track_caller]
+    #[must_use]
+    pub fn cov(&self) -> Array {
+        apply(&[self], Loc::caller(), |graph, v| covariances(graph, v[0]))
+    }
+
+    /// Correlation coefficients of the rows of a matrix.
+    #[track_caller]
+    #[must_use]
+    pub fn corrcoef(&self) -> Array {
+        apply(&[self], Loc::caller(), |graph, v| {
+            let all = covariances(graph, v[0])?;
+            if graph.ty(all).is_scalar() {
+                return evaluate(graph, Kind::Float, [Meets::Var(all)], |[x], _| x / x);
+            }
+            let diagonal = super::triangle::diagonal(graph, all, 0, 0, 1)?;
+            let spread = meet(graph, ScalarOp::Sqrt, &[Meets::Var(diagonal)])?;
+            let column = reshape(graph, spread, &[graph.ty(spread).elements(), 1])?;
+            let operands = [Meets::Var(all), Meets::Var(column), Meets::Var(spread)];
+            evaluate(graph, Kind::Float, operands, |[x, a, b], _| {
+                (x / a / b).maximum(x.like(-1.0)).minimum(x.like(1.0))
+            })
+        })
+    }
+
+    /// The polynomial with these coefficients, from that of the highest power, at `x`; `jnp.polyval`.
+    #[track_caller]
+    #[must_use]
+    pub fn polyval(&self, x: &Array) -> Array {
+        apply(&[self, x], Loc::caller(), |graph, v| {
+            let ty = graph.ty(v[0]).clone();
+            let [count] = ty.shape[..] else {
+                return Err(Diag::new(
+                    "polyval",
+                    At::Operand(0),
+                    format!("coefficients of {ty}"),
+                    "they have one axis",
+                ));
+            };
+            let pair = [Meets::Var(v[1]), Meets::Var(v[0])];
+            let dtype = super::elementwise::common_type(graph, &pair);
+            let x = cast(graph, v[1], dtype)?;
+            let shape = graph.ty(x).shape.clone();
+            let mut value = graph.splat(pallas_ir::Literal::new(dtype, 0.0), &shape);
+            for i in 0..count {
+                let coefficient = super::arrange::position(graph, v[0], 0, i as i64)?;
+                let operands = [Meets::Var(value), Meets::Var(x), Meets::Var(coefficient)];
+                value = evaluate(graph, Kind::Any, operands, |[value, x, coefficient], _| value * x + coefficient)?;
+            }
+            Ok(value)
+        })
+    }
+}
+
+fn covariances(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
+    let ty = graph.ty(v).clone();
+    if ty.shape.len() > 2 || ty.shape.is_empty() {
+        return Err(Diag::new("cov", At::Op, format!("covariances of {ty}"), "one axis, or the rows of a matrix"));
+    }
+    let centre = super::reduce::mean(graph, v, &super::keep(-1))?;
+    let centred = meet(graph, ScalarOp::Sub, &[Meets::Var(v), Meets::Var(centre)])?;
+    let count = ty.shape[ty.shape.len() - 1];
+    let turned = if ty.shape.len() == 2 { transpose(graph, centred, vec![1, 0])? } else { centred };
+    let products = super::product::matmul(graph, centred, turned)?;
+    meet(graph, ScalarOp::Div, &[Meets::Var(products), Meets::Float(count as f64 - 1.0)])
+}

@@ -1,0 +1,66 @@
+//! Mistakes make arrays that hold the message, with the line of the call.
+use crate::prelude::*;
+use crate::{jit, ops};
+
+#[track_caller]
+fn check(found: &Array, line: u32, words: &str) {
+    let text = found.to_vec::<f32>().expect_err("it is wrong").to_string();
+    let place = format!("{}:{line}:", file!());
+    assert!(text.starts_with(&place) && text.contains(words), "expected {place} .. {words}, found {text}");
+}
+
+#[test]
+fn mistakes_name_the_line_of_the_call() {
+    let array = |shape: &[usize]| Client::cpu().full(shape, 1.0f32).expect("it fits");
+    let (x, y) = (array(&[2, 3]), array(&[4]));
+    let integers = Client::cpu().array(&[1, 2], &[2]).expect("it fits");
+    let truths = Client::cpu().array(&[true, false], &[2]).expect("it fits");
+    let none: [Array; 0] = [];
+    let cases: Vec<(Array, u32, &str)> = vec![
+        (x.index((0, 0, 0)), line!(), "an index with 3 positions and ranges of f32[2,3]"),
+        (x.index((.., -4)), line!(), "position -4 along axis 1 of f32[2,3]"),
+        (x.index(ops::by(.., 0)), line!(), "a range with step 0"),
+        (x.index((ops::Item::Rest, ops::Item::Rest)), line!(), "`Rest` once"),
+        (ops::concatenate(&[&x, &y], 0), line!(), "all other axes are the same"),
+        (ops::concatenate(&none, 0), line!(), "no array to put together"),
+        (ops::stack(&[&x, &y], 0), line!(), "concat"),
+        (x.split(2, 1)[0].clone(), line!(), "2 equal parts of 3 elements along axis 1"),
+        (x.unstack(2)[0].clone(), line!(), "axis 2 of an array of rank 2"),
+        (x.delete(2, 0), line!(), "position 2 along axis 0"),
+        (x.insert(0, &y, 0), line!(), "does not broadcast to [3]"),
+        (x.squeeze(1), line!(), "squeeze of axis 1 of f32[2,3]"),
+        (x.pad(&[(0, 0), (0, 0), (0, 0)], 0), line!(), "a pad of f32[2,3] by 3 pairs"),
+        (x.rot90(1, [0, -2]), line!(), "a plane of axis 0 alone"),
+        (x.glu(1), line!(), "an even number of elements"),
+        (x.dot(&y), line!(), "axis 1 of f32[2,3] and axis 0 of f32[4]"),
+        (x.cross(&y), line!(), "the last axis of both has 3 elements"),
+        (x.tensordot(&y, &[0, 1], &[0]), line!(), "tensordot over 2 and 1 axes"),
+        (ops::einsum("ii->i", &[&x]), line!(), "take the diagonal first"),
+        (ops::einsum("...i->i", &[&x]), line!(), "`.` in the subscripts"),
+        (ops::einsum("ij,jk->ik", &[&x]), line!(), "of 1 arrays"),
+        (ops::einsum("ij,i->j", &[&x, &y]), line!(), "`i` names axes of 2 and 4 elements"),
+        (ops::einsum("ij->k", &[&x]), line!(), "`k` of the result"),
+        (x.take_along_axis(&y, 0), line!(), "integers of the same rank"),
+        (x.average(0, &y), line!(), "weights of shape [4] for an average of [2, 3]"),
+        (y.tril(0), line!(), "a triangle of f32[4]"),
+        (ops::arange(0, 1, 0, DType::F32), line!(), "arange from 0 to 1 by 0"),
+        (ops::geomspace(-1, 1, 3, DType::F32), line!(), "two numbers of one sign"),
+        (integers.pow(-1), line!(), "integers to the power -1"),
+        (&truths - &truths, line!(), "`sub` of truth values"),
+        (x.diag(0).diagonal(0, 0, 0), line!(), "the diagonal of axis 0 alone of f32[2]"),
+    ];
+    for (found, line, words) in &cases {
+        check(found, *line, words);
+    }
+    assert!(ops::broadcast_shape(&[&[2, 3], &[4]]).expect_err("they differ").to_string().contains("do not broadcast"));
+    assert_eq!(ops::broadcast_shape(&[&[2, 1], &[4]]).expect("they fit"), [2, 4]);
+}
+
+#[test]
+fn a_mistake_in_a_traced_function_is_its_error() {
+    let x = Client::cpu().full(&[2, 3], 1.0f32).expect("it fits");
+    let line = line!() + 1;
+    let f = jit(|x: &Array| x.index(1..).roll(1, 5).sum(..));
+    let text = f(&x).expect_err("there is no axis 5").to_string();
+    assert!(text.starts_with(&format!("{}:{line}:", file!())) && text.contains("axis 5"), "{text}");
+}

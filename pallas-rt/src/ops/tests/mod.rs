@@ -1,0 +1,22 @@
+//! The array surface against JAX, and the table of its names against the code.
+mod cases;
+mod gradients;
+mod mistakes;
+mod reference;
+mod surface;
+
+use crate::prelude::*;
+use crate::{jit, ops};
+
+/// Arrays that come from nothing are values of the function that is being traced.
+#[test]
+fn operations_without_operands_are_staged() {
+    let f = jit(|x: &Array| {
+        let count = ops::arange(0, 3, 1, DType::F32);
+        assert_eq!(count.to_vec::<f32>().expect_err("it is traced").code(), "traced");
+        x * count + ops::full(&[3], 0.5, DType::F32)
+    });
+    let x = Client::cpu().array(&[1.0f32, 2.0, 4.0], &[3]).expect("it fits");
+    assert_eq!(f(&x).expect("it runs").to_vec::<f32>().expect("it ran"), [0.5, 2.5, 8.5]);
+    assert_eq!(ops::arange(0, 3, 1, DType::I32).to_vec::<i32>().expect("it runs at once"), [0, 1, 2]);
+}

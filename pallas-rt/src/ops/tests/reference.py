@@ -1,0 +1,361 @@
+"""JAX's answers for the cases of the array surface: `python reference.py > reference.txt`.
+
+Needs jax[cpu]==0.12.0.1. A line is `name | operands | results`. The name's first word is that of the table in
+surface.md.
+An operand is a type with `~seed low high`, elements by the formula of `element`, or with `=` and its elements.
+"""
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+
+TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i32": np.int32, "i8": np.int8,
+         "i16": np.int16, "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "bool": np.bool_}
+NAMES = {np.dtype(t): name for name, t in TYPES.items()}
+seeds = iter(range(1, 100000))
+
+
+def element(seed, i, low, high, dtype):
+    z = (i * 2654435761 + seed * 40503 + 12345) % 2**32
+    z = ((z ^ z >> 15) * 2246822519) % 2**32
+    z ^= z >> 13
+    if dtype == "bool":
+        return z & 1
+    if dtype[0] in "iu":
+        return low + z % (high - low + 1)
+    return low + (z % 64) / 64 * (high - low)
+
+
+class Operand:
+    def __init__(self, dtype, shape, text, elements):
+        self.text = f"{dtype}[{','.join(map(str, shape))}] {text}".strip()
+        self.array = jnp.array(np.array(elements, np.float64).astype(TYPES[dtype]).reshape(shape))
+
+
+def made(dtype, shape, low, high):
+    seed = next(seeds)
+    elements = [element(seed, i, low, high, dtype) for i in range(int(np.prod(shape)))]
+    return Operand(dtype, shape, f"~{seed} {low} {high}", elements)
+
+
+def f(*shape, low=-2, high=2, dtype="f32"):
+    return made(dtype, shape, low, high)
+
+
+def pos(*shape):
+    return f(*shape, low=0.25, high=4.25)
+
+
+def i(*shape, low=-5, high=5, dtype="i32"):
+    return made(dtype, shape, low, high)
+
+
+def u(*shape):
+    return made("u8", shape, 0, 9)
+
+
+def b(*shape):
+    return made("bool", shape, 0, 1)
+
+
+def v(dtype, *elements, shape=None):
+    return Operand(dtype, shape or (len(elements),), "= " + " ".join(number(x) for x in elements), elements)
+
+
+def number(x):
+    x = float(x)
+    if np.isfinite(x) and x == int(x) and abs(x) < 2**53 and str(x) != "-0.0":
+        return str(int(x))
+    return f"{x:.9g}"
+
+
+def shown(x):
+    x = np.asarray(x)
+    elements = " ".join(number(e) for e in x.astype(np.float64).ravel())
+    return f"{NAMES[x.dtype]}[{','.join(map(str, x.shape))}] {elements}".strip()
+
+
+def case(name, function, *calls):
+    for operands in calls:
+        results = function(*[o.array for o in operands])
+        results = results if isinstance(results, (list, tuple)) else [results]
+        print(" | ".join([name, " ; ".join(o.text for o in operands), " ; ".join(map(shown, results))]))
+
+
+def named(name):
+    space = jax.nn if name.startswith("nn.") else jnp
+    return getattr(space, name.removeprefix("nn."))
+
+
+INF = float("inf")
+NAN = float("nan")
+special = lambda: v("f32", NAN, INF, -INF, 0, -1.5, 2.5)
+
+# Elementwise, of one operand.
+for name in "abs sign negative square floor ceil trunc positive".split():
+    case(name, named(name), [f(2, 3)], [i(5)], [u(4)])
+for name in ("sin cos tan exp exp2 expm1 tanh sinh cosh arctan arcsinh sinc rint fabs radians degrees deg2rad "
+             "rad2deg cbrt").split():
+    case(name, named(name), [f(3, 5)], [i(4, low=-2, high=2)])
+case("arcsin", jnp.arcsin, [f(7, low=-1, high=1)])
+case("arccos", jnp.arccos, [f(7, low=-1, high=1)])
+case("arctanh", jnp.arctanh, [f(7, low=-0.875, high=0.875)])
+case("arccosh", jnp.arccosh, [f(7, low=1, high=9)], [v("f32", 1, 1e30, INF)])
+case("arcsinh", jnp.arcsinh, [v("f32", 0, -0.0, 1e-6, -1e30, INF, NAN)])
+for name in "log log2 log10 sqrt reciprocal".split():
+    case(name, named(name), [pos(3, 3)], [v("i32", 1, 2, 9)])
+case("log1p", jnp.log1p, [f(5, low=-0.5, high=3)], [v("f32", 1e-6, 0)])
+case("round", jnp.round, [v("f32", -1.5, -0.5, 0.5, 1.5, 2.4)], [i(3)])
+for name in "isnan isinf isfinite isposinf isneginf".split():
+    case(name, named(name), [special()], [f(2, 2)])
+case("signbit", jnp.signbit, [v("f32", -0.0, 0, -1, 1, -INF)], [f(3, dtype="f16")], [f(3, dtype="bf16")], [i(4)])
+case("nan_to_num", jnp.nan_to_num, [special()], [f(3)], [i(3)])
+case("logical_not", jnp.logical_not, [b(5)], [i(4, low=0, high=1)], [special()])
+case("bitwise_not", jnp.bitwise_not, [i(4)], [b(3)])
+case("modf", jnp.modf, [f(5)])
+case("bitwise_count", lambda x: jnp.bitwise_count(x).astype(x.dtype), [i(4, low=0)], [u(5)])
+
+# Elementwise, of two operands: types and shapes meet.
+for name in "add multiply maximum minimum".split():
+    case(name, named(name), [f(2, 3), f(3)], [i(2, 1), f(3)], [u(3), i(3, dtype="i8")], [b(4), b(4)], [b(2), i(2)],
+         [f(3, dtype="bf16"), f(3, dtype="f16")], [f(0, 3), f(1, 3)])
+case("subtract", jnp.subtract, [f(2, 3), f(3)], [u(3), u(3)], [i(), f(2, 2)])
+case("divide", jnp.divide, [f(2, 3), pos(3)], [i(4), i(4, low=1, high=3)], [f(3), v("f32", 0, -0.0, 1)])
+for name in "less less_equal greater greater_equal".split():
+    case(name, named(name), [f(2, 3), f(3)], [i(5, low=0, high=2), i(5, low=0, high=2)], [b(4), b(4)],
+         [special(), f(6)])
+for name in "equal not_equal".split():
+    case(name, named(name), [i(5, low=0, high=1), i(5, low=0, high=1)], [b(4), b(4)], [special(), special()])
+for name in "logical_and logical_or logical_xor".split():
+    case(name, named(name), [b(2, 3), b(3)], [i(5, low=0, high=1), f(5)])
+for name in "bitwise_and bitwise_or bitwise_xor".split():
+    case(name, named(name), [i(2, 3), i(3)], [b(4), b(4)], [u(3), i(3)])
+for name in "left_shift right_shift".split():
+    case(name, named(name), [i(4), i(4, low=0, high=5)])
+case("power", jnp.power, [pos(2, 3), f(3)], [i(5), i(5, low=0, high=4)], [pos(3), i(3)], [u(3), u(3)])
+case("power 2", lambda x: x**2, [f(4)], [i(4)])
+case("power -1", lambda x: x**-1, [pos(4)])
+case("power 0.5", lambda x: x**0.5, [pos(4)], [v("i32", 1, 4)])
+case("float_power", jnp.float_power, [pos(3), f(3)], [v("i32", 1, 2, 3), i(3)])
+for name in "floor_divide remainder fmod".split():
+    case(name, named(name), [i(9, low=-9, high=9), v("i32", 1, 2, 3, -1, -2, -3, 4, -4, 5)],
+         [f(6), v("f32", 0.75, -0.75, 1, -1, 0.5, -2)], [u(3), v("u8", 1, 2, 3)])
+case("divmod", jnp.divmod, [i(4, low=-9, high=9), v("i32", 2, -2, 3, -3)])
+for name in "hypot logaddexp logaddexp2 arctan2 copysign".split():
+    case(name, named(name), [f(2, 3), f(3)], [special(), f(6)], [i(3), i(3)])
+case("hypot", jnp.hypot, [v("f32", 0, 1e30, 3, INF), v("f32", 0, 1e30, -4, NAN)])
+case("logaddexp", jnp.logaddexp, [v("f32", INF, -INF, 300, -INF), v("f32", INF, -INF, 299, 1)])
+case("heaviside", jnp.heaviside, [v("f32", -1, 0, 2, NAN), pos(4)])
+for name in "fmax fmin".split():
+    case(name, named(name), [special(), f(6)], [f(6), special()], [i(3), i(3)])
+case("clip", lambda x: jnp.clip(x, -1, 1), [f(3, 3)], [i(5)], [special()])
+case("clip arrays", jnp.clip, [f(2, 3), f(3, low=-1, high=0), f(2, 1, low=0, high=1)])
+case("where", jnp.where, [b(2, 3), f(3), f(2, 1)], [b(3), i(3), f(3)], [b(4), b(4), b(4)])
+case("isclose", jnp.isclose, [special(), special()], [v("f32", 1, 1.000001, 2), v("f32", 1.000001, 1.1, 2)])
+case("allclose", jnp.allclose, [v("f32", 1, 2), v("f32", 1.000001, 2)], [f(3), f(3)])
+case("array_equal", jnp.array_equal, [i(3), i(3)], [v("i32", 1, 2), v("f32", 1, 2)], [f(2), f(3)])
+case("array_equiv", jnp.array_equiv, [v("i32", 1, 1), v("i32", 1)], [f(2), f(2, 2)])
+
+# Reductions.
+for name in ("sum prod mean max min any all var std ptp nansum nanprod nanmax nanmin nanmean nanvar nanstd "
+             "count_nonzero").split():
+    g = named(name)
+    numbers = [[b(2, 3)]] if name != "ptp" else []
+    case(name, g, [f(2, 3, 4)], [i(2, 3)], [u(3)], *numbers)
+    case(f"{name} -1", lambda x: g(x, axis=-1), [f(2, 5)], [i(3, 3, dtype="i8")])
+    case(f"keepdims= {name}", lambda x: g(x, axis=(0, 2), keepdims=True), [f(2, 3, 4)])
+for name in "nansum nanprod nanmax nanmin nanmean nanvar nanstd sum max".split():
+    case(f"{name} -1", lambda x, g=named(name): g(x, axis=-1), [v("f32", 1, NAN, 3, 4, 5, 7, shape=(2, 3))])
+for name in "sum prod mean any all".split():
+    case(f"{name} 0", lambda x, g=named(name): g(x, axis=0), [f(0, 3)])
+case("sum -1", lambda x: jnp.sum(x, axis=-1), [f(3, 40, dtype="bf16")], [f(3, 40, dtype="f16")])
+case("mean -1", lambda x: jnp.mean(x, axis=-1), [f(3, 40, dtype="bf16")])
+for name in "argmax argmin nanargmax nanargmin".split():
+    case(f"{name} 1", lambda x, g=named(name): g(x, axis=1), [f(2, 7)], [i(3, 4)],
+         [v("f32", 1, NAN, 3, 4, 0, 5, shape=(2, 3))])
+for name in "logsumexp logmeanexp log_softmax softmax".split():
+    case(f"nn.{name} -1", lambda x, g=named("nn." + name): g(x, axis=-1), [f(3, 5)],
+         [v("f32", 500, 501, -500, 3, shape=(2, 2))])
+case("nn.logsumexp", jax.nn.logsumexp, [f(3, 5)], [v("f32", -INF, -INF)], [v("f32", INF, 1)])
+case("linalg.norm", jnp.linalg.norm, [f(7)])
+case("linalg.norm -1", lambda x: jnp.linalg.norm(x, axis=-1), [f(2, 5)], [i(2, 3)])
+for order in [1, 3, INF, -INF, 0]:
+    case(f"linalg.vector_norm {number(order)}",
+         lambda x: jnp.linalg.vector_norm(x, ord=order, axis=0), [f(4, 2)])
+case("average", lambda x, w: jnp.average(x, axis=1, weights=w), [f(2, 3), pos(3)], [i(2, 3), pos(2, 3)])
+for name in "cumsum cumprod nancumsum nancumprod".split():
+    case(f"{name} 1", lambda x, g=named(name): g(x, axis=1), [f(2, 5)], [i(2, 3)], [b(2, 4)], [u(1, 3)], [f(2, 0)],
+         [v("f32", 1, NAN, 3, shape=(1, 3))])
+case("lax.cummax 0", lambda x: jax.lax.cummax(x, axis=0), [f(5, 2)], [i(4)])
+case("lax.cummin 0", lambda x: jax.lax.cummin(x, axis=0), [f(5, 2)], [i(4)])
+case("diff -1", lambda x: jnp.diff(x), [f(2, 5)], [b(6)], [i(4)], [f(2, 1)])
+case("diff 2 0", lambda x: jnp.diff(x, n=2, axis=0), [f(5, 2)])
+case("ediff1d", jnp.ediff1d, [f(2, 3)])
+case("trapezoid", lambda x: jnp.trapezoid(x, dx=0.5), [f(2, 5)], [i(4)])
+case("cov", jnp.cov, [f(3, 7)], [f(6)])
+case("corrcoef", jnp.corrcoef, [f(3, 7)])
+case("polyval", jnp.polyval, [f(4), f(2, 3)], [i(3), i(3)], [f(1), f(2)])
+
+# Shapes and positions, also of arrays that several programs divide.
+case("reshape", lambda x: x.reshape(3, 4), [f(2, 6)], [i(4, 3)])
+case("ravel", jnp.ravel, [f(2, 3)], [f()], [f(0, 2)])
+case("transpose", lambda x: x.transpose(2, 0, 1), [f(2, 3, 4)])
+case("matrix_transpose", jnp.matrix_transpose, [f(2, 3, 4)])
+case("swapaxes", lambda x: jnp.swapaxes(x, 0, -1), [f(2, 3, 4)])
+case("moveaxis", lambda x: jnp.moveaxis(x, 0, -1), [f(2, 3, 4)])
+case("expand_dims", lambda x: jnp.expand_dims(x, -1), [f(2, 3)])
+case("squeeze", jnp.squeeze, [f(1, 3, 1)], [f(1, 1)])
+case("squeeze 0", lambda x: jnp.squeeze(x, 0), [f(1, 3, 1)])
+case("broadcast_to", lambda x: jnp.broadcast_to(x, (2, 3, 4)), [f(3, 1)])
+case("astype", lambda x: x.astype(jnp.int32), [f(5)], [b(3)])
+case("flip", jnp.flip, [f(2, 3)], [b(4)])
+case("flip -1", lambda x: jnp.flip(x, -1), [f(2, 5)])
+case("fliplr", jnp.fliplr, [f(2, 3)])
+case("flipud", jnp.flipud, [f(2, 3)])
+for shift in [2, -7]:
+    case(f"roll {shift}", lambda x: jnp.roll(x, shift, axis=-1), [f(2, 5)], [i(3)], [f(2, 0)])
+for turns in [0, 1, 2, 3, -1]:
+    case(f"rot90 {turns}", lambda x: jnp.rot90(x, turns), [f(2, 3)])
+case("rot90 axes", lambda x: jnp.rot90(x, 1, (2, 0)), [f(2, 3, 4)])
+case("repeat 3 1", lambda x: jnp.repeat(x, 3, axis=1), [f(2, 3)], [b(2, 2)])
+case("repeat 0 0", lambda x: jnp.repeat(x, 0, axis=0), [f(2, 3)])
+case("tile 2,3", lambda x: jnp.tile(x, (2, 3)), [f(2, 3)], [i(3)], [f(2, 1, 2)], [f()])
+case("pad 1,2", lambda x: jnp.pad(x, (1, 2)), [f(3)], [f(2, 3)], [b(2)], [f(0)])
+case("pad each", lambda x: jnp.pad(x, ((0, 1), (2, 0)), constant_values=7), [f(2, 3)], [i(3, 2)])
+case("atleast_1d", jnp.atleast_1d, [f()], [f(2)])
+case("atleast_2d", jnp.atleast_2d, [f()], [f(2)], [f(2, 2)])
+case("atleast_3d", jnp.atleast_3d, [f()], [f(2)], [f(2, 3)])
+case("concatenate 0", lambda *x: jnp.concatenate(x, 0), [f(2, 3), f(1, 3)], [i(2), f(3), b(1)],
+     [f(0, 2), f(2, 2)], [u(3)])
+case("concatenate -1", lambda *x: jnp.concatenate(x, -1), [f(2, 3), f(2, 1), f(2, 4)])
+case("stack 1", lambda *x: jnp.stack(x, 1), [f(2, 3), f(2, 3)], [i(2), b(2)])
+case("stack -1", lambda *x: jnp.stack(x, -1), [f(2, 3), f(2, 3), f(2, 3)])
+for name in "hstack vstack dstack column_stack".split():
+    case(name, lambda *x, g=named(name): g(x), [f(3), f(3)], [f(2, 3), f(2, 3)], [f(), i()])
+case("append", lambda x, y: jnp.append(x, y, axis=0), [f(2, 3), f(1, 3)])
+case("split 3", lambda x: jnp.split(x, 3), [f(6)], [i(3, 2)])
+case("split 1,4 1", lambda x: jnp.split(x, [1, 4], axis=1), [f(2, 6)], [f(1, 3)])
+case("array_split 3", lambda x: jnp.array_split(x, 3), [f(7)], [f(2, 2)])
+case("hsplit", lambda x: jnp.hsplit(x, 2), [f(2, 4)], [f(4)])
+case("vsplit", lambda x: jnp.vsplit(x, 2), [f(4, 2)])
+case("dsplit", lambda x: jnp.dsplit(x, 2), [f(2, 1, 4)])
+case("unstack", lambda x: jnp.unstack(x, axis=1), [f(2, 3)])
+case("delete 1 0", lambda x: jnp.delete(x, 1, axis=0), [f(3, 2)])
+case("delete -1 1", lambda x: jnp.delete(x, -1, axis=1), [f(2, 3)])
+case("insert 1 0", lambda x, y: jnp.insert(x, 1, y, axis=0), [f(3, 2), f(2)], [i(2), i()])
+case("insert -1 1", lambda x, y: jnp.insert(x, -1, y, axis=1), [f(2, 3), f()])
+case("broadcast_arrays", lambda *x: jnp.broadcast_arrays(*x), [f(2, 1), f(3)])
+case("take_along_axis -1", lambda x, at: jnp.take_along_axis(x, at, -1),
+     [f(2, 3), v("i32", 0, 2, -1, 1, shape=(2, 2))], [i(2, 3), v("i32", 3, -4, shape=(1, 2))],
+     [f(2, 3), v("i32", 5, -3, 1, -9, shape=(2, 2))], [b(1, 3), v("i32", 3, 1, shape=(1, 2))],
+     [u(1, 3), v("u8", 3, 1, shape=(1, 2))])
+case("take_along_axis 0", lambda x, at: jnp.take_along_axis(x, at, 0), [f(4, 3), v("i32", 3, 1, 0, shape=(1, 3))])
+
+# Indices.
+case("x[a:b, c] 1", lambda x: x[1], [f(3, 2)], [i(4)])
+case("x[a:b, c] -1", lambda x: x[..., -1], [f(3, 2)], [i(4)])
+case("x[a:b, c] 1:3", lambda x: x[1:3], [f(5, 2)], [i(2)], [f(1, 2)])
+case("x[a:b, c] :-1,1:", lambda x: x[:-1, 1:], [f(3, 4)], [f(1, 1)])
+case("x[a:b:c] ::-1", lambda x: x[::-1], [f(5)], [f(0)], [i(3, 2)])
+case("x[a:b:c] ::2,::-3", lambda x: x[::2, ::-3], [f(5, 8)])
+case("x[a:b:c] 5:1:-2", lambda x: x[5:1:-2], [f(8)], [f(4)])
+case("x[a:b, c] -9:9", lambda x: x[-9:9], [f(4)])
+case("x[a:b, c] None,...,0,None", lambda x: x[None, ..., 0, None], [f(2, 3)])
+case("x[a:b, c] 0,...,1:", lambda x: x[0, ..., 1:], [f(2, 3, 4)], [f(2, 3)])
+case("x[a:b, c] 3:1", lambda x: x[3:1], [f(5)])
+
+# New arrays.
+case("arange 5", lambda: jnp.arange(5, dtype=jnp.int32), [])
+case("arange 2,9,3", lambda: jnp.arange(2, 9, 3, dtype=jnp.int32), [])
+case("arange 1,-2,-.25", lambda: jnp.arange(1, -2, -0.25, dtype=jnp.float32), [])
+case("arange 9,1,-3", lambda: jnp.arange(9, 1, -3, dtype=jnp.uint8), [])
+case("arange 3,1", lambda: jnp.arange(3, 1, dtype=jnp.int32), [])
+case("linspace", lambda: jnp.linspace(-1, 2, 7), [])
+case("linspace 1", lambda: jnp.linspace(3, 9, 1), [])
+case("linspace i32", lambda: jnp.linspace(-4, 5, 6, dtype=jnp.int32), [])
+case("logspace", lambda: jnp.logspace(-1, 2, 5), [])
+case("geomspace", lambda: jnp.geomspace(1, 64, 7), [])
+case("geomspace negative", lambda: jnp.geomspace(-2, -32, 5), [])
+case("zeros", lambda: jnp.zeros((2, 3)), [])
+case("ones", lambda: jnp.ones((3,), jnp.bool_), [])
+case("full", lambda: jnp.full((2, 2), 7, jnp.int32), [])
+case("zeros_like", jnp.zeros_like, [f(2, 3)], [b(2)])
+case("ones_like", jnp.ones_like, [i(2, 3)], [f(2, dtype="bf16")])
+case("full_like", lambda x: jnp.full_like(x, 3), [f(2)], [u(2)])
+case("eye", lambda: jnp.eye(3), [])
+case("eye 2,4,1", lambda: jnp.eye(2, 4, 1, dtype=jnp.int32), [])
+case("identity", lambda: jnp.identity(2), [])
+case("tri", lambda: jnp.tri(3, 4, -1), [])
+case("tril", jnp.tril, [f(3, 4)], [i(2, 3, 3)], [b(3, 3)])
+case("tril -1", lambda x: jnp.tril(x, -1), [f(4, 3)])
+case("triu", jnp.triu, [f(3, 4)])
+case("triu 2", lambda x: jnp.triu(x, 2), [f(2, 3, 5)])
+case("diagonal", jnp.diagonal, [f(3, 4)], [f(2, 3, 4)])
+case("diagonal 1", lambda x: jnp.diagonal(x, 1, -1, 0), [f(3, 2, 4)], [f(5, 1, 2)])
+case("diagonal -1", lambda x: jnp.diagonal(x, -1), [f(4, 3)])
+case("trace", jnp.trace, [f(3, 4)], [i(3, 3)], [u(2, 2)])
+case("diag", jnp.diag, [f(3)], [f(3, 4)])
+case("diag 1", lambda x: jnp.diag(x, 1), [i(3)], [f(3, 4)])
+case("diag -2", lambda x: jnp.diag(x, -2), [f(3)], [f(4, 3)])
+case("diagflat", jnp.diagflat, [f(2, 2)])
+case("vander", lambda x: jnp.vander(x, 4), [f(3)], [i(2)])
+case("meshgrid", lambda *x: jnp.meshgrid(*x), [f(2), f(3)], [f(2), f(3), f(4)])
+case("meshgrid ij", lambda *x: jnp.meshgrid(*x, indexing="ij"), [f(2), i(3)])
+case("indices", lambda: jnp.indices((2, 3)), [])
+for name in "bartlett blackman hamming hanning".split():
+    case(name, lambda: named(name)(7), [])
+    case(f"{name} 1", lambda: named(name)(1), [])
+
+# Products.
+for name in "matmul dot".split():
+    case(name, named(name), [f(2, 3), f(3, 4)], [f(3), f(3)], [f(2, 3), f(3)], [i(2, 3), f(3, 2)],
+         [f(2, 3, dtype="bf16"), f(3, 2, dtype="bf16")])
+case("matmul", jnp.matmul, [f(2, 3, 4), f(4, 5)], [f(2, 1, 3, 4), f(3, 4, 2)], [f(3, 4), f(2, 4, 2)],
+     [f(0, 3), f(3, 2)], [f(2, 0), f(0, 2)])
+case("dot", jnp.dot, [f(2, 3, 4), f(5, 4, 2)], [f(), f(3)], [f(3), f(2, 3, 2)], [b(2, 3), b(3, 2)])
+case("vdot", jnp.vdot, [f(2, 3), f(3, 2)], [i(4), i(4)])
+case("inner", jnp.inner, [f(2, 3), f(4, 3)], [f(3), f(3)], [f(), f(2)])
+case("outer", jnp.outer, [f(3), f(2)], [f(2, 2), i(3)])
+case("matvec", jnp.matvec, [f(2, 3), f(3)], [f(2, 3, 4), f(2, 4)])
+case("vecmat", jnp.vecmat, [f(3), f(3, 2)], [f(2, 3), f(2, 3, 4)])
+case("vecdot", jnp.vecdot, [f(2, 3), f(3)], [f(2, 1, 3), f(4, 3)])
+case("kron", jnp.kron, [f(2, 3), f(3, 2)], [f(2), f(2, 2)])
+case("cross", jnp.cross, [f(3), f(3)], [f(2, 3), f(3)])
+case("tensordot 1", lambda x, y: jnp.tensordot(x, y, 1), [f(2, 3), f(3, 4)], [f(2, 3, 4), f(4, 5)],
+     [f(2, 3), f(3, 2, 2)])
+case("tensordot 0,2 2,0", lambda x, y: jnp.tensordot(x, y, ((0, 2), (2, 0))), [f(2, 3, 4), f(4, 5, 2)])
+case("tensordot 0", lambda x, y: jnp.tensordot(x, y, 0), [f(2), f(3)])
+for text, shapes in [("ij,jk->ik", [(2, 3), (3, 4)]), ("ij,jk", [(2, 3), (3, 4)]), ("ij->ji", [(2, 3)]),
+                     ("ij->", [(2, 3)]),
+                     ("bij,bjk->bik", [(2, 3, 4), (2, 4, 5)]), ("i,j->ij", [(2,), (3,)]),
+                     ("ij,ij->", [(2, 3), (2, 3)]),
+                     ("bhqd,bhkd->bhqk", [(2, 2, 3, 4), (2, 2, 5, 4)]), ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 2)]),
+                     ("ij,j->ij", [(2, 3), (3,)]), ("ba", [(2, 3)]), ("ijk,k->ji", [(2, 3, 4), (4,)]),
+                     ("ij,kj,lj->ikl", [(2, 3), (3, 3), (4, 3)]), ("ij,k->j", [(2, 3), (4,)]),
+                     ("i,i->i", [(3,), (3,)])]:
+    case(f"einsum {text}", lambda *x: jnp.einsum(text, *x), [f(*shape) for shape in shapes])
+case("einsum ij,jk->ik", lambda *x: jnp.einsum("ij,jk->ik", *x), [i(2, 3), i(3, 2)], [f(2, 3, dtype="bf16"), f(3, 2)])
+
+# jax.nn.
+for name in ("relu relu6 sigmoid silu softplus soft_sign log_sigmoid hard_tanh hard_sigmoid hard_silu mish "
+             "selu sparse_plus sparse_sigmoid gelu").split():
+    case(f"nn.{name}", named("nn." + name), [f(3, 4, low=-5, high=7)], [f(3)])
+case("nn.relu", jax.nn.relu, [special()], [i(3)])
+case("nn.gelu exact", lambda x: jax.nn.gelu(x, approximate=False), [f(3, 4, low=-5, high=5)])
+case("nn.leaky_relu", jax.nn.leaky_relu, [f(5)])
+case("nn.elu", jax.nn.elu, [f(5)], [v("f32", 1000, -1000)])
+case("nn.celu 2", lambda x: jax.nn.celu(x, 2.0), [f(5)])
+case("nn.squareplus", jax.nn.squareplus, [f(5)])
+case("nn.log1mexp", jax.nn.log1mexp, [pos(6)], [v("f32", 1e-5, 30)])
+case("nn.glu", jax.nn.glu, [f(2, 4)])
+case("nn.glu 0", lambda x: jax.nn.glu(x, 0), [f(4, 3)])
+case("nn.standardize", jax.nn.standardize, [f(3, 8)])
+case("nn.one_hot", lambda x: jax.nn.one_hot(x, 4), [i(3, low=-1, high=4)])
+case("nn.tanh", jax.nn.tanh, [f(3)])
+case("lax.clamp", lambda x: jax.lax.clamp(-1.0, x, 1.0), [f(5)])
+case("lax.stop_gradient", jax.lax.stop_gradient, [f(3)])
+case("lax.rsqrt", jax.lax.rsqrt, [pos(4)])
+case("lax.fma", lambda x, y, z: x * y + z, [i(3), i(3), i(3)])
+case("scipy.special.erf", jax.scipy.special.erf, [f(5)])
+case("scipy.special.erfc", jax.scipy.special.erfc, [f(5)])
+case("lax.bitcast_convert_type", lambda x: jax.lax.bitcast_convert_type(x, jnp.uint32), [f(4)])
