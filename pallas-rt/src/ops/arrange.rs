@@ -35,7 +35,7 @@ fn copies(graph: &mut Graph, v: Var, axis: usize, count: usize, is_each: bool) -
     let shape = graph.ty(v).shape.clone();
     let (mut apart, mut merged) = (shape.clone(), shape);
     apart.insert(axis + usize::from(is_each), 1);
-    merged[axis] *= count;
+    merged[axis] = merged[axis].saturating_mul(count);
     let v = reshape(graph, v, &apart)?;
     apart[axis + usize::from(is_each)] = count;
     let v = graph.broadcast(v, &apart)?;

@@ -1,6 +1,6 @@
 //! New arrays. In a function that is being traced they are operations of that function, and take no memory of their
-//! own.
-use super::elementwise::{Meets, Operand, broadcast_shapes, meet, on_operands, placed};
+//! own; elsewhere they are on the client of `Client::from_env`.
+use super::elementwise::{Meets, Operand, broadcast_shapes, cast, meet, on_operands, placed};
 use super::formula::{Kind, evaluate};
 use super::shape::reshape;
 use crate::array::Array;
@@ -10,10 +10,19 @@ use pallas_ir::structural::Iota;
 use pallas_ir::{At, DType, Diag, Dim, Loc, ScalarOp, StructuralOp};
 use std::borrow::Borrow;
 
-/// Appends coordinates along an axis.
+/// Appends coordinates along an axis, rounded to an element type that does not hold them.
 pub(super) fn positions(graph: &mut Graph, shape: &[usize], axis: usize, dtype: DType) -> Result<Var, Diag> {
+    // Whole numbers up to this one are exact; blocks add theirs to a first one in the type itself.
+    let exact = match dtype {
+        DType::Bf16 => 1 << 8,
+        DType::F16 => 1 << 11,
+        DType::F32 => 1 << 24,
+        _ => usize::MAX,
+    };
+    let own = if shape.get(axis).is_some_and(|&n| n > exact) { DType::I32 } else { dtype };
     let shape = shape.iter().map(|&n| Dim::from(n)).collect();
-    graph.push(StructuralOp::from(Iota { shape, axis, dtype }), &[])
+    let at = graph.push(StructuralOp::from(Iota { shape, axis, dtype: own }), &[])?;
+    cast(graph, at, dtype)
 }
 
 /// Appends coordinates along one axis, of a type that a formula of floats takes: f32, or f64 for f64.
@@ -67,14 +76,17 @@ pub fn arange(start: impl Into<f64>, stop: impl Into<f64>, step: impl Into<f64>,
             let message = format!("arange from {start} to {stop} by {step} of {dtype}");
             return Err(Diag::new("arange", At::Op, message, "finite numbers, a step that is not 0, a number type"));
         }
-        let at = positions(graph, &[count.max(0.0) as usize], 0, dtype)?;
+        let count = count.max(0.0) as usize;
         if dtype.is_float() {
-            return evaluate(graph, Kind::Any, [Meets::Var(at)], |[x], _| x * step + start);
+            let at = steps(graph, count, dtype)?;
+            let numbers = evaluate(graph, Kind::Any, [Meets::Var(at)], |[x], _| x * step + start)?;
+            return cast(graph, numbers, dtype);
         }
         if [start, step].iter().any(|x| x.fract() != 0.0) {
             let message = format!("arange from {start} by {step} of {dtype}");
             return Err(Diag::new("arange", At::Op, message, "whole numbers, or a float type"));
         }
+        let at = positions(graph, &[count], 0, dtype)?;
         // Integers wrap, so a step backwards is right for unsigned ones too.
         let number = |graph: &mut Graph, x: f64| graph.literal(pallas_ir::Literal::int(dtype, x as i64));
         let (step, start) = (number(graph, step), number(graph, start));
@@ -103,10 +115,10 @@ pub fn linspace(start: impl Into<f64>, stop: impl Into<f64>, count: usize, dtype
     apply(&[], Loc::caller(), |graph, _| {
         let numbers = spaced(graph, start, stop, count, dtype)?;
         if dtype.is_float() {
-            return super::elementwise::cast(graph, numbers, dtype);
+            return cast(graph, numbers, dtype);
         }
         let down = meet(graph, ScalarOp::Floor, &[Meets::Var(numbers)])?;
-        super::elementwise::cast(graph, down, dtype)
+        cast(graph, down, dtype)
     })
 }
 
@@ -118,7 +130,7 @@ pub fn logspace(start: impl Into<f64>, stop: impl Into<f64>, count: usize, base:
     apply(&[], Loc::caller(), |graph, _| {
         let exponents = spaced(graph, start, stop, count, dtype)?;
         let powers = evaluate(graph, Kind::Float, [Meets::Var(exponents)], |[x], _| x.like(base).pow(x))?;
-        super::elementwise::cast(graph, powers, dtype)
+        cast(graph, powers, dtype)
     })
 }
 
@@ -134,7 +146,7 @@ pub fn geomspace(start: impl Into<f64>, stop: impl Into<f64>, count: usize, dtyp
         }
         let exponents = spaced(graph, 0.0, (stop / start).ln(), count, dtype)?;
         let numbers = evaluate(graph, Kind::Float, [Meets::Var(exponents)], |[x], _| x.exp() * start)?;
-        super::elementwise::cast(graph, numbers, dtype)
+        cast(graph, numbers, dtype)
     })
 }
 

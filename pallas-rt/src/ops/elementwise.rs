@@ -4,8 +4,8 @@ use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
 use pallas_ir::scalar::Ty;
-use pallas_ir::structural::Cast;
-use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp, StructuralOp};
+use pallas_ir::structural::{Broadcast, Cast};
+use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp};
 
 /// An operand of an elementwise operation: an array, or a number of the host, which takes the array's element type.
 #[derive(Clone, Debug)]
@@ -121,18 +121,28 @@ pub(super) fn placed(graph: &mut Graph, i: usize, operand: Meets, dtype: DType, 
             let v = cast(graph, v, dtype)?;
             graph.broadcast(v, shape)?
         }
-        Meets::Float(x) => graph.splat(Literal::new(dtype, x), shape),
-        Meets::Int(x) if dtype.is_float() => graph.splat(Literal::new(dtype, x as f64), shape),
+        Meets::Float(x) => splat(graph, Literal::new(dtype, x), shape)?,
+        Meets::Int(x) if dtype.is_float() => splat(graph, Literal::new(dtype, x as f64), shape)?,
         Meets::Int(x) => {
             let literal = Literal::int(dtype, x);
             if literal.as_i64() != x {
                 let message = format!("the number {x} beside an array of {dtype}");
                 return Err(Diag::new("literal", At::Operand(i), message, "cast the array to a type that holds it"));
             }
-            graph.splat(literal, shape)
+            splat(graph, literal, shape)?
         }
-        Meets::Bool(x) => graph.splat(Literal::new(dtype, f64::from(u8::from(x))), shape),
+        Meets::Bool(x) => splat(graph, Literal::new(dtype, f64::from(u8::from(x))), shape)?,
     })
+}
+
+/// Appends an array with the same number everywhere.
+///
+/// # Errors
+/// A shape with too many axes or elements.
+pub(super) fn splat(graph: &mut Graph, x: Literal, shape: &[usize]) -> Result<Var, Diag> {
+    let v = graph.literal(x);
+    let to = shape.iter().map(|&n| Dim::from(n)).collect();
+    if shape.is_empty() { Ok(v) } else { graph.push(StructuralOp::from(Broadcast::to(to)), &[v]) }
 }
 
 /// Appends an elementwise operation after casting its operands to one type and broadcasting them to one shape.

@@ -119,6 +119,8 @@ fn taken(start: Option<i64>, stop: Option<i64>, step: i64, n: i64) -> (i64, i64,
     let (first, last) = if step > 0 { (low, high) } else { (high, low) };
     let (start, stop) = (start.map_or(first, held), stop.map_or(last, held));
     let distance = if step > 0 { stop - start } else { start - stop };
+    // A longer step than any axis takes one position as well.
+    let step = step.clamp(-(1 << 32), 1 << 32);
     (start, (distance.max(0) + step.abs() - 1) / step.abs(), step)
 }
 

@@ -156,7 +156,8 @@ impl Sections {
     /// The number of parts.
     fn count(&self) -> usize {
         match &self.0 {
-            Divided::Equally(parts) => *parts,
+            // Of no part at all, one holds the mistake.
+            Divided::Equally(parts) => (*parts).max(1),
             Divided::At(at) => at.len() + 1,
         }
     }
@@ -226,8 +227,7 @@ impl Array {
                 let axis = axis_of(axis, ty.shape.len())?;
                 let n = ty.shape[axis];
                 if let Divided::Equally(parts) = sections.0
-                    && is_exact
-                    && n % parts != 0
+                    && (parts == 0 || is_exact && n % parts != 0)
                 {
                     let message = format!("{parts} equal parts of {n} elements along axis {axis} of {ty}");
                     let help = "a number that divides the axis; `array_split` takes any";

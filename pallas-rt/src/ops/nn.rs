@@ -1,13 +1,13 @@
 //! Functions of neural networks; `jax.nn`.
 use super::axes::axis_of;
+use super::create::positions;
 use super::elementwise::{Meets, meet};
 use super::reduce::reduce;
 use super::{Axes, keep};
 use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Op, Var};
-use pallas_ir::structural::Iota;
-use pallas_ir::{DType, Diag, Dim, Loc, ScalarOp, StructuralOp};
+use pallas_ir::{DType, Diag, Loc, ScalarOp};
 
 /// An array minus its largest elements along axes, which no derivative passes.
 fn shifted(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
@@ -60,8 +60,9 @@ impl Array {
             let mut shape = ty.shape.clone();
             shape.push(classes);
             let axis = axis_of(-1, shape.len())?;
-            let of = Iota { shape: shape.iter().map(|&n| Dim::from(n)).collect(), axis, dtype: ty.dtype };
-            let positions = graph.push(StructuralOp::from(of), &[])?;
+            // Types of one byte do not hold the number of every class.
+            let wide = if ty.dtype.bytes() < 4 && !ty.dtype.is_float() { DType::I32 } else { ty.dtype };
+            let positions = positions(graph, &shape, axis, wide)?;
             let own = super::shape::reshape(graph, v[0], &[&ty.shape[..], &[1]].concat())?;
             let is_it = meet(graph, ScalarOp::Eq, &[Meets::Var(own), Meets::Var(positions)])?;
             super::elementwise::cast(graph, is_it, dtype)

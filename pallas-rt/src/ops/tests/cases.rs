@@ -251,6 +251,7 @@ cases! { MOVEMENT |x|
     "x[a:b:c] ::-1" => x[0].index(by(.., -1));
     "x[a:b:c] ::2,::-3" => x[0].index((by(.., 2), by(.., -3)));
     "x[a:b:c] 5:1:-2" => x[0].index(by(5..1, -2));
+    "x[a:b:c] -9223372036854775808" => x[0].index(by(.., i64::MIN));
     "x[a:b, c] -9:9" => x[0].index(-9..9);
     "x[a:b, c] None,...,0,None" => x[0].index((New, Rest, 0, New));
     "x[a:b, c] 0,...,1:" => x[0].index((0, Rest, 1..));
@@ -263,6 +264,7 @@ cases! { NEW |_x|
     "arange 1,-2,-.25" => ops::arange(1, -2, -0.25, DType::F32);
     "arange 9,1,-3" => ops::arange(9, 1, -3, DType::U8);
     "arange 3,1" => ops::arange(3, 1, 1, DType::I32);
+    "arange 700 bf16" => ops::arange(0, 700, 1, DType::Bf16);
     "linspace" => ops::linspace(-1, 2, 7, DType::F32);
     "linspace 1" => ops::linspace(3, 9, 1, DType::F32);
     "linspace i32" => ops::linspace(-4, 5, 6, DType::I32);

@@ -1,6 +1,7 @@
 //! The array surface against JAX, and the table of its names against the code.
 mod cases;
 mod gradients;
+mod long;
 mod mistakes;
 mod reference;
 mod surface;
