@@ -140,7 +140,8 @@ pub fn logspace(start: impl Into<f64>, stop: impl Into<f64>, count: usize, base:
 pub fn geomspace(start: impl Into<f64>, stop: impl Into<f64>, count: usize, dtype: DType) -> Array {
     let (start, stop) = (start.into(), stop.into());
     apply(&[], Loc::caller(), |graph, _| {
-        if !(start * stop > 0.0) {
+        let is_one_sign = start * stop > 0.0;
+        if !is_one_sign {
             let message = format!("geomspace from {start} to {stop}");
             return Err(Diag::new("geomspace", At::Op, message, "two numbers of one sign, neither of them 0"));
         }

@@ -49,6 +49,20 @@ pub fn by(range: impl Into<Item>, step: i64) -> Item {
     }
 }
 
+/// A range whose ends count from different ends of the axis, or that goes backwards: NumPy's `start:stop`. Where Rust's
+/// `1..-1` is written out, clippy takes it for an empty range.
+///
+/// ```
+/// use pallas_rt::{Array, ops::between};
+/// let x = Array::from_slice(&[0, 1, 2, 3, 4], &[5])?;
+/// assert_eq!(x.index(between(1, -1)).to_vec::<i32>()?, [1, 2, 3]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[must_use]
+pub fn between(start: i64, stop: i64) -> Item {
+    range(Some(start), Some(stop))
+}
+
 /// The items that Rust's literals stand for, and indices of one item.
 macro_rules! items {
     ($($T:ty => |$x:ident| $item:expr;)*) => {$(
@@ -194,10 +208,11 @@ impl Array {
     /// |---|---|
     /// | `x[2]`, `x[-1]` | `x.index(2)`, `x.index(-1)` |
     /// | `x[1:3]`, `x[:-1]`, `x[2:]` | `x.index(1..3)`, `x.index(..-1)`, `x.index(2..)` |
+    /// | `x[1:-1]` | `x.index(between(1, -1))` |
     /// | `x[:, 0]` | `x.index((.., 0))` |
     /// | `x[..., 0]` | `x.index((Rest, 0))` |
     /// | `x[None]` | `x.index(New)` |
-    /// | `x[1:8:2]`, `x[::-1]`, `x[5:1:-2]` | `x.index(by(1..8, 2))`, `x.index(by(.., -1))`, `x.index(by(5..1, -2))` |
+    /// | `x[1:8:2]`, `x[::-1]`, `x[5:1:-2]` | `x.index(by(1..8, 2))`, `x.index(by(.., -1))`, `x.index(by(between(5, 1), -2))` |
     ///
     /// Negative positions count from the end. A range that leaves the axis ends there; a position that does not exist
     /// is a mistake.

@@ -40,7 +40,7 @@ pub use create::{
 };
 pub use einsum::einsum;
 pub use elementwise::{Operand, select};
-pub use index::{Index, Item, by};
+pub use index::{Index, Item, between, by};
 pub use join::{Sections, broadcast_arrays, column_stack, concatenate, dstack, hstack, stack, vstack};
 pub use promote::promote_types;
 pub use triangle::{eye, identity, tri};

@@ -179,7 +179,7 @@ impl Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let all = covariances(graph, v[0])?;
             if graph.ty(all).is_scalar() {
-                return evaluate(graph, Kind::Float, [Meets::Var(all)], |[x], _| x / x);
+                return meet(graph, ScalarOp::Div, &[all, all].map(Meets::Var));
             }
             let diagonal = super::triangle::diagonal(graph, all, 0, 0, 1)?;
             let spread = meet(graph, ScalarOp::Sqrt, &[Meets::Var(diagonal)])?;

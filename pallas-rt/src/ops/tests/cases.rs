@@ -1,5 +1,5 @@
 //! The functions of the cases in reference.txt, by name.
-use crate::ops::{self, Indexing, Item::New, Item::Rest, by, keep, select};
+use crate::ops::{self, Indexing, Item::New, Item::Rest, between, by, keep, select};
 use crate::prelude::*;
 
 /// The results of a case.
@@ -250,12 +250,13 @@ cases! { MOVEMENT |x|
     "x[a:b, c] :-1,1:" => x[0].index((..-1, 1..));
     "x[a:b:c] ::-1" => x[0].index(by(.., -1));
     "x[a:b:c] ::2,::-3" => x[0].index((by(.., 2), by(.., -3)));
-    "x[a:b:c] 5:1:-2" => x[0].index(by(5..1, -2));
+    "x[a:b:c] 5:1:-2" => x[0].index(by(between(5, 1), -2));
     "x[a:b:c] -9223372036854775808" => x[0].index(by(.., i64::MIN));
     "x[a:b, c] -9:9" => x[0].index(-9..9);
     "x[a:b, c] None,...,0,None" => x[0].index((New, Rest, 0, New));
     "x[a:b, c] 0,...,1:" => x[0].index((0, Rest, 1..));
-    "x[a:b, c] 3:1" => x[0].index(3usize..1);
+    "x[a:-b] 3:1" => x[0].index(between(3, 1));
+    "x[a:-b] 1:-1" => x[0].index((between(1, -1), ..=-2));
 }
 
 cases! { NEW |_x|

@@ -127,9 +127,9 @@ fn gradients_of_products_are_differences() {
 fn gradients_of_formulas_are_differences() {
     check(&[
         ("powers", |x| x.pow(3) + x.abs().pow(1.5) + x.square().pow(x)),
-        ("roots", |x| x.cbrt() + x.hypot(&x.roll(1, 0))),
+        ("roots", |x| x.cbrt() + x.hypot(x.roll(1, 0))),
         ("inverse functions", |x| x.asinh() + (x.square() + 1.5).acosh() + (x * 0.4).atanh()),
-        ("sums of exponentials", |x| x.logaddexp(&x.roll(1, 1)) + x.logaddexp2(0.5)),
+        ("sums of exponentials", |x| x.logaddexp(x.roll(1, 1)) + x.logaddexp2(0.5)),
         ("sinc", |x| x.sinc()),
         ("remainder", |x| x.remainder(0.75) + x.fmod(0.5)),
         ("clip", |x| x.clip(-0.5, 0.75) + x.fmax(0.1) + x.fmin(0.2)),
@@ -137,7 +137,7 @@ fn gradients_of_formulas_are_differences() {
         ("smooth units", |x| x.gelu_tanh() + x.mish() + x.log_sigmoid() + x.soft_sign() + x.squareplus(4.0)),
         ("hard units", |x| x.hard_tanh() + x.hard_silu() + x.sparse_plus() + x.sparse_sigmoid()),
         ("gates", |x| x.glu(1) + (x.square() + 0.1).log1mexp().index((.., ..2))),
-        ("signs", |x| x.copysign(&x.roll(1, 1)) + x.nan_to_num()),
+        ("signs", |x| x.copysign(x.roll(1, 1)) + x.nan_to_num()),
     ]);
 }
 

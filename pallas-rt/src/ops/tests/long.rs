@@ -1,6 +1,6 @@
 //! Arrays that several programs of a kernel divide.
 use crate::jit;
-use crate::ops::{self, by};
+use crate::ops::{self, between, by};
 use crate::prelude::*;
 
 /// A function, and for an element of its result the position of that element in the operand; `None` for a pad.
@@ -9,7 +9,7 @@ type Movement = (&'static str, fn(&Array) -> Array, fn(usize, usize) -> Option<u
 const MOVEMENTS: &[Movement] = &[
     ("flip", |x| x.flip(0), |i, n| Some(n - 1 - i)),
     ("roll", |x| x.roll(1000, 0), |i, n| Some((i + n - 1000) % n)),
-    ("part", |x| x.index(by(5..-7, 3)), |i, _| Some(5 + 3 * i)),
+    ("part", |x| x.index(by(between(5, -7), 3)), |i, _| Some(5 + 3 * i)),
     ("backwards", |x| x.index(by(.., -2)), |i, n| Some(n - 1 - 2 * i)),
     ("concatenate", |x| ops::concatenate(&[x, &(x * 1), &x.index(..3)], 0), |i, n| Some(i % n)),
     ("stack", |x| ops::stack(&[x, x], 1), |i, _| Some(i / 2)),

@@ -263,7 +263,8 @@ case(f"x[a:b:c] {-2**63}", lambda x: x[::-2**63 + 1], [f(4)])
 case("x[a:b, c] -9:9", lambda x: x[-9:9], [f(4)])
 case("x[a:b, c] None,...,0,None", lambda x: x[None, ..., 0, None], [f(2, 3)])
 case("x[a:b, c] 0,...,1:", lambda x: x[0, ..., 1:], [f(2, 3, 4)], [f(2, 3)])
-case("x[a:b, c] 3:1", lambda x: x[3:1], [f(5)])
+case("x[a:-b] 3:1", lambda x: x[3:1], [f(5)])
+case("x[a:-b] 1:-1", lambda x: x[1:-1, :-1], [f(5, 3)], [i(2, 2)])
 
 # New arrays.
 case("arange 5", lambda: jnp.arange(5, dtype=jnp.int32), [])

@@ -135,7 +135,6 @@ fn every_name_has_a_case() {
                 .any(|case| case.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with(' ')))
     };
     let implemented = lines().into_iter().filter(|line| line.calls().is_some());
-    let without: Vec<_> =
-        implemented.filter(|line| !line.names.iter().any(|name| is_case(&name))).map(|line| line.names).collect();
+    let without: Vec<_> = implemented.filter(|line| !line.names.iter().any(&is_case)).map(|line| line.names).collect();
     assert!(without.is_empty(), "no case for {without:?}");
 }
