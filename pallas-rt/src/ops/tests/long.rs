@@ -1,6 +1,6 @@
 //! Arrays that several programs of a kernel divide.
 use crate::jit;
-use crate::ops::{self, between, by};
+use crate::ops::{self, between, by, keep, select};
 use crate::prelude::*;
 
 /// A function, and for an element of its result the position of that element in the operand; `None` for a pad.
@@ -37,4 +37,65 @@ fn elements_of_long_axes_are_moved() {
             }
         }
     }
+}
+
+/// Functions of a matrix and another one that give matrices, without jumps: fusion changes the order of sums.
+const STEPS: &[fn(&Array, &Array) -> Array] = &[
+    |x, y| x + y.index((..1, ..1)),
+    |x, _| x.t(),
+    |x, _| x.flip(..),
+    |x, _| x.flip(1),
+    |x, _| x.roll(3, 0),
+    |x, _| x.roll(-70, 1),
+    |x, _| x.index((between(1, -1), ..)),
+    |x, _| x.index((.., by(.., -2))),
+    |x, _| x.pad(&[(1, 0), (2, 3)], 1.5),
+    |x, y| ops::concatenate(&[x, &(y.index((..1, ..1)) * x)], 0),
+    |x, _| ops::concatenate(&[x.index((.., 1..)), x * 2.0, x.index((.., ..1))], 1),
+    |x, _| x.cumsum(0) * 0.01,
+    |x, _| x.cummax(1),
+    |x, _| x - x.mean(keep(0)),
+    |x, _| x - x.max(keep(1)),
+    |x, _| x.sum(0) * 0.1 + x,
+    |x, _| x.tril(1) + x.triu(-3) * 0.5,
+    |x, _| x.matmul(&x.t()) * 0.01,
+    |x, _| (x * 0.1).t().matmul(x) * 0.1,
+    |x, _| x.ravel().index((ops::Item::New, ..200)).repeat(9, 0),
+    |x, _| x.index((.., ..5)).tile(&[1, 11]),
+    |x, _| ops::stack(&[x, &x.sin()], 1).index((.., 1)),
+    |x, _| x.take_along_axis(&(x.ones_like().cumsum(1).cast(DType::I32) * 3 % x.shape()[1] as i32), 1),
+    |x, _| select(&x.gt(0.5), x - 0.5, x * -0.5 + 0.25),
+    |x, _| x.softmax(1) * 10.0,
+    |x, _| x.index((.., 0)).outer(&x.index(0)),
+    |x, _| x.expand_dims(1).repeat(2, 1).ravel().index((ops::Item::New, ..)).index((.., ..300)).tile(&[3, 1]),
+    |x, y| x.clip(-2.0, 2.0) + y.sum(..) * 0.001,
+];
+
+#[test]
+fn chains_are_the_same_fused() {
+    let mut state = 12_345u64;
+    let mut below = move |n: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % n
+    };
+    let mut compared = 0;
+    for _ in 0..120 {
+        let shape = [2 + below(90), 6 + below(200)];
+        let elements: Vec<f32> = (0..shape[0] * shape[1]).map(|_| below(4001) as f32 / 1000.0 - 2.0).collect();
+        let x = Client::cpu().array(&elements, &shape).expect("it fits");
+        let steps: Vec<usize> = (0..2 + below(6)).map(|_| below(STEPS.len())).collect();
+        let of = format!("steps {steps:?} of {shape:?}");
+        let chain = move |x: &Array| steps.iter().fold(x.clone(), |made, &i| STEPS[i](&made, x).clip(-3.0, 3.0));
+        let alone = chain(&x);
+        // Chains may make arrays that take long to compare.
+        if alone.len() < 300_000 {
+            let fused = jit(chain)(&x).unwrap_or_else(|e| panic!("{of}: {e}"));
+            let [alone, fused] = [alone, fused].map(|y| y.to_vec::<f32>().unwrap_or_else(|e| panic!("{of}: {e}")));
+            assert_eq!(alone.len(), fused.len(), "{of}");
+            let place = (0..alone.len()).find(|&i| (alone[i] - fused[i]).abs() > 1e-3 || alone[i].is_nan());
+            assert_eq!(place, None, "{of}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 90, "{compared} chains");
 }
