@@ -1,5 +1,5 @@
 //! Uniform integers.
-use super::lanes::Lanes;
+use super::lanes::{Lanes, Made};
 use super::uniform::arrays;
 use super::{Key, draw};
 use crate::array::Array;
@@ -31,38 +31,52 @@ pub fn randint(key: Key, shape: &[usize], low: impl Into<Operand>, high: impl In
         // Narrow types are drawn as i32.
         let wide = if dtype.bytes() < 4 { DType::I32 } else { dtype };
         let unsigned = if dtype.bytes() < 4 { DType::U32 } else { unsigned };
-        let limits = Limits { dtype, wide };
+        let limits = Limits { dtype, wide, unsigned };
         let vars = &mut vars.iter();
-        let (low, _) = limits.bound(lanes, &low, vars, false)?;
-        let (high, beyond) = limits.bound(lanes, &high, vars, true)?;
-
+        let Span { low, span, power } = match (&low, &high) {
+            (Operand::Int(low), Operand::Int(high)) => limits.between_numbers(lanes, *low, *high),
+            _ => limits.between(lanes, &low, &high, vars)?,
+        };
         let keys = lanes.split(key)?;
         let mut bits = |i: usize| if unsigned == DType::U64 { lanes.long_bits(keys[i]) } else { lanes.bits(keys[i]) };
         let [higher, lower] = [bits(0)?, bits(1)?];
-        let span = lanes.op(ScalarOp::Sub, &[high, low])?;
-        let span = lanes.cast(span, unsigned)?;
-        let (is_empty, one) = (lanes.op(ScalarOp::Le, &[high, low])?, lanes.integer(unsigned, 1));
-        let mut span = lanes.op(ScalarOp::Select, &[is_empty, one, span])?;
-        if let Some(beyond) = beyond {
-            let is_some = lanes.op(ScalarOp::Gt, &[high, low])?;
-            let one_more = lanes.op(ScalarOp::BitAnd, &[beyond, is_some])?;
-            let wider = lanes.op(ScalarOp::Add, &[span, one])?;
-            span = lanes.op(ScalarOp::Select, &[one_more, wider, span])?;
-        }
-        // (higher · 2^32 + lower) mod span, where 2^32 is the square of 2^16; likewise for 64 bits.
-        let root = lanes.integer(unsigned, 1 << (unsigned.bytes() * 4));
-        let root = lanes.op(ScalarOp::Rem, &[root, span])?;
-        let square = lanes.op(ScalarOp::Mul, &[root, root])?;
-        let power = lanes.op(ScalarOp::Rem, &[square, span])?;
-        let higher = lanes.op(ScalarOp::Rem, &[higher, span])?;
+        // (higher · 2^32 + lower) mod span; likewise for 64 bits.
+        let higher = remainder(lanes, higher, span)?;
         let higher = lanes.op(ScalarOp::Mul, &[higher, power])?;
-        let lower = lanes.op(ScalarOp::Rem, &[lower, span])?;
+        let lower = remainder(lanes, lower, span)?;
         let offset = lanes.op(ScalarOp::Add, &[higher, lower])?;
-        let offset = lanes.op(ScalarOp::Rem, &[offset, span])?;
+        let offset = remainder(lanes, offset, span)?;
         let offset = lanes.cast(offset, wide)?;
         let x = lanes.op(ScalarOp::Add, &[low, offset])?;
         lanes.cast(x, dtype)
     })
+}
+
+/// Appends the remainder of unsigned integers; `a` where `b` is 0.
+///
+/// That of u32 is computed by way of f32, since CPUs have no vector instructions for integer division. The quotient of
+/// floats has a relative error below 2^-20, on GPUs too. Made smaller by 2^-19, it is at most the integers' quotient, and
+/// leaves at most `b + 2^14`. A second step leaves less than `2·b`.
+pub(super) fn remainder(lanes: &mut Lanes<'_>, a: Var, b: Var) -> Made {
+    if lanes.graph.ty(a).dtype != DType::U32 {
+        return lanes.op(ScalarOp::Rem, &[a, b]);
+    }
+    let (less, divisor) = (lanes.number(DType::F32, 1.0 - 2f64.powi(-19)), lanes.cast(b, DType::F32)?);
+    let reciprocal = lanes.op(ScalarOp::Div, &[less, divisor])?;
+    let mut rest = a;
+    for _ in 0..2 {
+        let float = lanes.cast(rest, DType::F32)?;
+        let quotient = lanes.op(ScalarOp::Mul, &[float, reciprocal])?;
+        let quotient = lanes.cast(quotient, DType::U32)?;
+        let taken = lanes.op(ScalarOp::Mul, &[quotient, b])?;
+        rest = lanes.op(ScalarOp::Sub, &[rest, taken])?;
+    }
+    let smaller = lanes.op(ScalarOp::Sub, &[rest, b])?;
+    let is_large = lanes.op(ScalarOp::Ge, &[rest, b])?;
+    let rest = lanes.op(ScalarOp::Select, &[is_large, smaller, rest])?;
+    let zero = lanes.integer(DType::U32, 0);
+    let is_zero = lanes.op(ScalarOp::Eq, &[b, zero])?;
+    lanes.op(ScalarOp::Select, &[is_zero, a, rest])
 }
 
 /// The unsigned type with as many bits as an integer type.
@@ -84,11 +98,63 @@ fn range(dtype: DType) -> (i128, i128) {
 
 struct Limits {
     dtype: DType,
-    /// The type in which numbers are drawn.
+    /// The type in which numbers are drawn, and the unsigned type with as many bits.
     wide: DType,
+    unsigned: DType,
+}
+
+/// The integers to draw from.
+struct Span {
+    low: Var,
+    /// Their number, modulo that of all integers of the type.
+    span: Var,
+    /// The number of all integers of the type, modulo the span.
+    power: Var,
 }
 
 impl Limits {
+    /// Between numbers of the host, which computes all.
+    fn between_numbers(&self, lanes: &mut Lanes<'_>, low: i64, high: i64) -> Span {
+        let (least, most) = range(self.dtype);
+        let is_wide = self.dtype == self.wide;
+        let low = i128::from(low).clamp(least, most);
+        let beyond = is_wide && i128::from(high) > most;
+        let high = i128::from(high).clamp(least, if is_wide { most } else { most + 1 });
+        let (root, all) = (1 << (self.unsigned.bytes() * 4), 1 << (self.unsigned.bytes() * 8));
+        let span = if high <= low { 1 } else { (high - low + i128::from(beyond)) % all };
+        let rest = |x: i128| if span == 0 { x } else { x % span };
+        let power = rest(rest(root) * rest(root) % all);
+        let mut word = |x: i128| lanes.integer(self.unsigned, x as i64);
+        let (span, power) = (word(span), word(power));
+        Span { low: lanes.integer(self.wide, low as i64), span, power }
+    }
+
+    fn between(
+        &self,
+        lanes: &mut Lanes<'_>,
+        low: &Operand,
+        high: &Operand,
+        vars: &mut std::slice::Iter<'_, Var>,
+    ) -> Result<Span, Diag> {
+        let (low, _) = self.bound(lanes, low, vars, false)?;
+        let (high, beyond) = self.bound(lanes, high, vars, true)?;
+        let span = lanes.op(ScalarOp::Sub, &[high, low])?;
+        let span = lanes.cast(span, self.unsigned)?;
+        let (is_empty, one) = (lanes.op(ScalarOp::Le, &[high, low])?, lanes.integer(self.unsigned, 1));
+        let mut span = lanes.op(ScalarOp::Select, &[is_empty, one, span])?;
+        if let Some(beyond) = beyond {
+            let is_some = lanes.op(ScalarOp::Gt, &[high, low])?;
+            let one_more = lanes.op(ScalarOp::BitAnd, &[beyond, is_some])?;
+            let wider = lanes.op(ScalarOp::Add, &[span, one])?;
+            span = lanes.op(ScalarOp::Select, &[one_more, wider, span])?;
+        }
+        // 2^32 is the square of 2^16; likewise for 64 bits.
+        let root = lanes.integer(self.unsigned, 1 << (self.unsigned.bytes() * 4));
+        let root = remainder(lanes, root, span)?;
+        let square = lanes.op(ScalarOp::Mul, &[root, root])?;
+        Ok(Span { low, span, power: remainder(lanes, square, span)? })
+    }
+
     /// A bound at every element, within the type, and where it was above; `None` if it is nowhere. The upper bound of a
     /// narrow type may be one more than its largest value.
     fn bound(

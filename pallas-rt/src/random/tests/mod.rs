@@ -5,6 +5,7 @@ use crate::jit::kernels;
 use crate::prelude::*;
 use crate::random::{self, Key};
 use crate::{grad, jit, select};
+use pallas_ir::Loc;
 
 fn key(seed: i64) -> Key {
     Client::cpu().key(seed).expect("it fits")
@@ -86,8 +87,8 @@ fn random_numbers_are_fused() {
         count(|x, key| random::randint(key.clone(), &[30, 40], 0, 10, DType::I32).cast(DType::F32) * x),
         count(|x, _| x + random::normal(random::key(1), &[30, 40], DType::F32)),
     ];
-    // Two words of two keys and the arithmetic on them are more equations than a kernel takes.
-    assert_eq!(counts, [1, 1, 1, 1, 2, 1]);
+    // The words of two keys and the remainders of them are more equations than a kernel takes.
+    assert_eq!(counts, [1, 1, 1, 1, 4, 1]);
 }
 
 #[test]
@@ -121,6 +122,38 @@ fn gradients_pass_random_numbers() {
     let sum: f32 = floats(&random::uniform(key(9), &[50], DType::F32)).iter().sum();
     let found = floats(&jit(grad(high))(&w, &key(9)).expect("it runs"))[0];
     assert!((found - sum).abs() < 1e-4 * sum, "{found} {sum}");
+}
+
+#[test]
+fn remainders_by_way_of_floats_are_exact() {
+    let edges = [0, 1, 2, 3, 5, 7, 1 << 14, (1 << 24) - 1, 1 << 24, (1 << 24) + 1, 1 << 31, u32::MAX - 1, u32::MAX];
+    let near = edges.iter().flat_map(|&x| (0..5).map(move |by| x.wrapping_add(by).wrapping_sub(2)));
+    let edges: Vec<u32> = near.collect();
+    let pairs = edges.iter().flat_map(|&a| edges.iter().map(move |&b| (a, b)));
+    // Random ones, of all sizes, and multiples of a number with what is next to them.
+    let mut state = 1u64;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 32) as u32
+    };
+    let drawn: Vec<(u32, u32)> = (0..1_000_000)
+        .map(|i| {
+            let (a, b) = (next() >> (next() % 32), next() >> (next() % 32));
+            if i % 2 == 0 { (a, b) } else { ((a / b.max(1)).wrapping_mul(b).wrapping_add(i % 4).wrapping_sub(2), b) }
+        })
+        .collect();
+    let (a, b): (Vec<u32>, Vec<u32>) = pairs.chain(drawn).unzip();
+    for client in [Client::cpu(), Client::interpreter()] {
+        let n = if client == Client::cpu() { a.len() } else { 20_000 };
+        let array = |x: &[u32]| client.array(&x[..n], &[n]).expect("it fits");
+        let found = crate::jit::make(&[&array(&a), &array(&b)], Loc::caller(), |graph, v| {
+            super::integer::remainder(&mut super::lanes::Lanes::new(graph, &[n])?, v[0], v[1])
+        });
+        let found = found.to_vec::<u32>().unwrap_or_else(|e| panic!("{e}"));
+        for (i, found) in found.into_iter().enumerate() {
+            assert_eq!(found, a[i].checked_rem(b[i]).unwrap_or(a[i]), "{} mod {}", a[i], b[i]);
+        }
+    }
 }
 
 #[test]

@@ -91,6 +91,7 @@ def cases(wide):
             high = jnp.arange(1, 6, dtype=jnp.int32)
             line("randint_array", seed, "i32", (4, 5), [], jax.random.randint(key(seed), (4, 5), -2, high * 3))
             line("randint_array", seed, "i8", (4, 5), [], jax.random.randint(key(seed), (4, 5), -2, high * 100, jnp.int8))
+            line("randint_array", seed, "u32", (4, 5), [], jax.random.randint(key(seed), (4, 5), -2, high * 100, jnp.uint32))
 
 
 for seed in [0, 1, 42, 2**31, 2**32 - 1, -1, -5, 2**40 + 3, 2**63 - 1, -(2**63)]:
