@@ -39,12 +39,16 @@ impl Graph {
         let types: Vec<&Type> = args.iter().map(|&v| self.ty(v)).collect();
         let gives = infer(&op, &types)?;
         types.into_iter().chain(&gives).try_for_each(within_limits)?;
-        let results: Vec<Var> = gives.into_iter().map(|ty| self.var(ty)).collect();
-        self.equations.push(Equation { op, args: args.to_vec(), results: results.clone(), loc: self.at });
-        Ok(results)
+        Ok(self.define(op, args, gives))
     }
 
-    /// Appends an equation whose operands are known to fit.
+    fn define(&mut self, op: Op, args: &[Var], gives: Vec<Type>) -> Vec<Var> {
+        let results: Vec<Var> = gives.into_iter().map(|ty| self.var(ty)).collect();
+        self.equations.push(Equation { op, args: args.to_vec(), results: results.clone(), loc: self.at });
+        results
+    }
+
+    /// Appends an equation whose operands are known to fit, of whatever size: transformations check it in the end.
     pub(crate) fn fitting(&mut self, op: impl Into<Op>, args: &[Var]) -> Var {
         self.fitting_all(op, args)[0]
     }
@@ -52,7 +56,9 @@ impl Graph {
     /// Appends an equation whose operands are known to fit, and returns all of its results.
     pub(crate) fn fitting_all(&mut self, op: impl Into<Op>, args: &[Var]) -> Vec<Var> {
         let op = op.into();
-        self.push_all(op.clone(), args).unwrap_or_else(|diag| panic!("{op} of operands known to fit: {diag}"))
+        let types: Vec<&Type> = args.iter().map(|&v| self.ty(v)).collect();
+        let gives = infer(&op, &types).unwrap_or_else(|diag| panic!("{op} of operands known to fit: {diag}"));
+        self.define(op, args, gives)
     }
 
     /// Appends a number of rank 0.
@@ -122,7 +128,7 @@ impl From<Call> for Op {
 }
 
 /// Refuses arrays that no kernel takes.
-fn within_limits(ty: &Type) -> Result<(), Diag> {
+pub(crate) fn within_limits(ty: &Type) -> Result<(), Diag> {
     if ty.shape.len() > MAX_RANK {
         let message = format!("an array of {ty} has {} axes", ty.shape.len());
         return Err(Diag::new("rank", At::Op, message, format!("at most {MAX_RANK}: merge some by `reshape`")));

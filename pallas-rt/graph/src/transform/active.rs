@@ -31,7 +31,13 @@ fn of_graph(graph: &Graph, on: &[bool]) -> Vec<bool> {
 /// The results of a call that are active if these operands are.
 fn results(call: &Call, on: &[bool]) -> Vec<bool> {
     match call {
-        Call::Scan(scan) => of_graph(&scan.body, &carried(&scan.body, on, scan.captured, scan.carried)),
+        Call::Scan(scan) => {
+            let on = carried(&scan.body, on, scan.captured, scan.carried);
+            let mut found = of_graph(&scan.body, &on);
+            // A scan without steps gives what it took.
+            found.iter_mut().zip(&on[scan.captured..]).take(scan.carried).for_each(|(found, on)| *found |= on);
+            found
+        }
         Call::While(call) => {
             let on = &on[call.condition_captured..];
             let n = call.body.results.len();
@@ -50,9 +56,14 @@ fn results(call: &Call, on: &[bool]) -> Vec<bool> {
 /// The flags of a loop body's parameters: a carried value that is active after some step is active before it as well.
 /// The carried values are `n` parameters from position `first`, and the first results.
 pub(super) fn carried(body: &Graph, on: &[bool], first: usize, n: usize) -> Vec<bool> {
+    fixpoint(on, first, n, |on| of_graph(body, on))
+}
+
+/// As [`carried`], for flags of results that follow from flags of parameters.
+pub(super) fn fixpoint(on: &[bool], first: usize, n: usize, of: impl Fn(&[bool]) -> Vec<bool>) -> Vec<bool> {
     let mut on = on.to_vec();
     loop {
-        let next = of_graph(body, &on);
+        let next = of(&on);
         let news: Vec<usize> = (0..n).filter(|&i| next[i] && !on[first + i]).collect();
         if news.is_empty() {
             return on;

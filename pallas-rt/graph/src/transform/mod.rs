@@ -1,13 +1,28 @@
-//! From a graph to others that compute its derivatives.
+//! From a graph to others that compute its derivatives, or its results for many operands at once.
 //!
 //! - `active`: which values depend on which parameters in a way that has a derivative;
-//! - `vjp`: reverse mode; `control` has the rules of loops and branches.
+//! - `jvp`: forward mode;
+//! - `batch`: many operands at once, along an axis more; `batch_control` has the rules of loops and branches,
+//!   `batch_kernel` that of kernels;
+//! - `vjp`: reverse mode; `control` has the rules of loops and branches;
+//! - `split`: what a linear function stores, and the linear function.
 mod active;
+mod batch;
+mod batch_control;
+mod batch_kernel;
 mod control;
+mod jvp;
+mod rule;
+mod split;
 mod vjp;
 
+pub use batch::batched;
+pub use jvp::jvp;
+pub use split::split;
 pub use vjp::vjp;
 
+use crate::build;
+use crate::graph::Graph;
 use pallas_ir::{Diag, Loc};
 
 /// A transformation that an equation does not admit.
@@ -17,4 +32,14 @@ pub struct Refused {
     pub at: Loc,
     /// What is wrong, and what to do.
     pub diag: Diag,
+}
+
+/// Refuses a graph with arrays that no kernel takes: the axes or the size of what a rule appends may exceed the limits.
+fn within_limits(graph: &Graph) -> Result<(), Refused> {
+    let of = |e: &crate::graph::Equation| {
+        e.results
+            .iter()
+            .try_for_each(|&r| build::within_limits(graph.ty(r)).map_err(|diag| Refused { at: e.loc, diag }))
+    };
+    graph.equations.iter().try_for_each(of)
 }

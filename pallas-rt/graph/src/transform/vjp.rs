@@ -1,12 +1,11 @@
 //! Reverse mode.
 use super::active::active;
-use super::{Refused, control};
-use crate::build::dims;
+use super::rule::{made, structural, value};
+use super::{Refused, control, within_limits};
 use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::simplify::expanded;
-use pallas_ir::emit::Id;
 use pallas_ir::structural::Arg;
 use pallas_ir::{E, Literal, ScalarOp, StructuralOp};
 use std::cell::RefCell;
@@ -24,7 +23,7 @@ use std::cell::RefCell;
 /// Radul et al., "You Only Linearize Once" (2022), without partial evaluation of the whole graph.
 ///
 /// # Errors
-/// A loop whose number of steps is not known.
+/// A loop whose number of steps is not known; a derivative with more axes or elements than an array can have.
 ///
 /// # Panics
 /// If `wrt` has not one entry for each parameter.
@@ -61,6 +60,7 @@ pub fn vjp(graph: &Graph, wrt: &[bool]) -> Result<Graph, Refused> {
         let cotangent = cotangents[p.index()].filter(|_| active[p.index()]).unwrap_or_else(|| zeros(&mut to));
         to.results.push(cotangent);
     }
+    within_limits(&to)?;
     Ok(to)
 }
 
@@ -89,16 +89,16 @@ impl Back {
             Op::Literal(_) | Op::StopGradient => vec![None; e.args.len()],
             Op::Barrier => vec![Some(cotangent)],
             Op::Scalar(op) => {
-                let value = |v: Var| E { to: &self.to, id: Id(v.0) };
+                let value = |v: Var| value(&self.to, v);
                 let args: Vec<E<'_>> = e.args.iter().map(|&v| value(v)).collect();
                 let one = |i: usize| {
                     let tangents: Vec<_> = (0..args.len()).map(|k| (k == i).then(|| value(cotangent))).collect();
-                    on[i].then(|| op.jvp(&args, value(e.result()), &tangents)).flatten().map(|x| Var(x.id.0))
+                    on[i].then(|| op.jvp(&args, value(e.result()), &tangents)).flatten().map(made)
                 };
                 (0..args.len()).map(one).collect()
             }
             Op::Structural(op) => {
-                let linear = self.rule(e, |args, _| op.transpose(args, E { to: &self.to, id: Id(cotangent.0) }));
+                let linear = self.rule(e, |args, _| op.transpose(args, value(&self.to, cotangent)));
                 let others = |(i, found): (usize, Option<Var>)| match found {
                     _ if !on[i] => None,
                     None => self.turned(op, e, i, cotangent),
@@ -134,12 +134,8 @@ impl Back {
         f: impl FnOnce(&[Arg<'_, 'g>], E<'g>) -> Vec<Option<E<'g>>>,
     ) -> Vec<Option<Var>> {
         let types: Vec<_> = e.args.iter().map(|&v| self.to.borrow().ty(v).clone()).collect();
-        let shapes: Vec<_> = types.iter().map(|ty| dims(&ty.shape)).collect();
-        let value = |v: Var| E { to: &self.to, id: Id(v.0) };
-        let args = e.args.iter().zip(&types).zip(&shapes);
-        let args: Vec<Arg<'_, 'g>> =
-            args.map(|((&v, ty), shape)| Arg { value: value(v), shape, dtype: ty.dtype }).collect();
-        f(&args, value(e.result())).into_iter().map(|found| found.map(|x| Var(x.id.0))).collect()
+        let found = structural(&self.to, &e.args, &types, |args| f(args, value(&self.to, e.result())));
+        found.into_iter().map(|found| found.map(made)).collect()
     }
 
     /// The cotangent of operand `i` of an operation that is not linear in it: writes the tangent for a placeholder, and
@@ -151,7 +147,7 @@ impl Back {
             (to.var(ty), to.equations.len())
         };
         let tangent = self.rule(e, |args, y| {
-            let hole = E { to: &self.to, id: Id(placeholder.0) };
+            let hole = value(&self.to, placeholder);
             let tangents: Vec<_> = (0..args.len()).map(|k| (k == i).then_some(hole)).collect();
             vec![op.jvp(args, y, &tangents)]
         })[0]?;

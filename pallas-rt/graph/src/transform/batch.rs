@@ -1,0 +1,164 @@
+//! Many operands at once: a function of one element of an axis becomes a function of the whole axis.
+use super::rule::{made, structural};
+use super::{Refused, batch_control, within_limits};
+use crate::build::dims;
+use crate::call::{Call, Scan};
+use crate::dynamic::Dynamic;
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::structural::{self as ops, Broadcast};
+use pallas_ir::{DType, Dim, Literal, StructuralOp, Type};
+use std::cell::RefCell;
+
+/// A graph that computes a graph's results for each element of an axis at once, and for each result true if it has that
+/// axis.
+///
+/// The parameters for which `which` is true have one axis of extent `size` more, in front; so have the results that depend
+/// on one of them. Other values are computed once.
+///
+/// Each operation becomes the operation on the whole axis, by the rule that pallas-ir states for it: a dot becomes one
+/// dot. A window at positions that differ between elements becomes a scan over them. A `while` whose condition differs
+/// runs until all elements are done, and keeps the values of those that are by `select`; a `case` whose number differs
+/// runs all branches and chooses by `select`.
+///
+/// # Errors
+/// Values with more axes or elements than an array can have.
+///
+/// # Panics
+/// If `which` has not one entry for each parameter.
+pub fn batched(graph: &Graph, which: &[bool], size: usize) -> Result<(Graph, Vec<bool>), Refused> {
+    batched_at_least(graph, which, size, &vec![false; graph.results.len()])
+}
+
+/// As [`batched`]; results for which `all` is true have the axis in any case.
+pub(super) fn batched_at_least(
+    graph: &Graph,
+    which: &[bool],
+    size: usize,
+    all: &[bool],
+) -> Result<(Graph, Vec<bool>), Refused> {
+    assert_eq!(which.len(), graph.params.len(), "one entry for each parameter");
+    let none = vec![None; graph.types.len()];
+    let mut batch = Batched { to: RefCell::default(), size, made: none, has: vec![false; graph.types.len()] };
+    for (&p, &has) in graph.params.iter().zip(which) {
+        let ty = if has { wider(graph.ty(p), size) } else { graph.ty(p).clone() };
+        let v = batch.to.get_mut().param(ty);
+        batch.define(p, v, has);
+    }
+    for e in &graph.equations {
+        batch.equation(graph, e)?;
+    }
+    let mut has = vec![];
+    for (&r, &all) in graph.results.iter().zip(all) {
+        let (v, own) = (batch.var(r), batch.has[r.index()]);
+        let to = batch.to.get_mut();
+        let v = if all && !own { stretched(to, v, size) } else { v };
+        to.results.push(v);
+        has.push(all || own);
+    }
+    let to = batch.to.into_inner();
+    within_limits(&to)?;
+    Ok((to, has))
+}
+
+/// The type with the axis in front.
+pub(super) fn wider(ty: &Type, size: usize) -> Type {
+    Type::new(ty.dtype, [&[size], &ty.shape[..]].concat())
+}
+
+/// A variable repeated along a new axis in front.
+pub(super) fn stretched(to: &mut Graph, v: Var, size: usize) -> Var {
+    let shape = wider(to.ty(v), size).shape;
+    let op = match shape.len() {
+        1 => Broadcast::to(dims(&shape)),
+        n => Broadcast { to: dims(&shape), dims: (1..n).collect() },
+    };
+    to.fitting(StructuralOp::from(op), &[v])
+}
+
+/// A graph that is made from another one.
+struct Batched {
+    to: RefCell<Graph>,
+    /// Extent of the axis.
+    size: usize,
+    /// By variable of the old graph, that of the new one.
+    made: Vec<Option<Var>>,
+    /// By variable of the old graph, true if it has the axis.
+    has: Vec<bool>,
+}
+
+impl Batched {
+    fn var(&self, old: Var) -> Var {
+        self.made[old.index()].expect("defined before its use")
+    }
+
+    fn define(&mut self, old: Var, new: Var, has: bool) {
+        self.made[old.index()] = Some(new);
+        self.has[old.index()] = has;
+    }
+
+    fn equation(&mut self, graph: &Graph, e: &Equation) -> Result<(), Refused> {
+        let mut args: Vec<Var> = e.args.iter().map(|&a| self.var(a)).collect();
+        let has: Vec<bool> = e.args.iter().map(|a| self.has[a.index()]).collect();
+        let size = self.size;
+        self.to.get_mut().at = e.loc;
+        if !has.contains(&true) {
+            let to = self.to.get_mut();
+            let results: Vec<Var> = e.results.iter().map(|&r| to.var(graph.ty(r).clone())).collect();
+            to.equations.push(Equation { op: e.op.clone(), args, results: results.clone(), loc: e.loc });
+            e.results.iter().zip(results).for_each(|(&r, v)| self.define(r, v, false));
+            return Ok(());
+        }
+        let result = match &e.op {
+            Op::Literal(_) => unreachable!("it has no operand"),
+            Op::StopGradient | Op::Barrier | Op::Scalar(_) => {
+                let to = self.to.get_mut();
+                args.iter_mut().zip(&has).filter(|(_, has)| !**has).for_each(|(v, _)| *v = stretched(to, *v, size));
+                to.fitting(e.op.clone(), &args)
+            }
+            Op::Structural(op) => {
+                let types: Vec<Type> = e.args.iter().map(|&a| graph.ty(a).clone()).collect();
+                let axes: Vec<Option<usize>> = has.iter().map(|has| has.then_some(0)).collect();
+                let batch = ops::Batch { size: Dim::from(size), axes: &axes };
+                let result = structural(&self.to, &args, &types, |args| op.batched(args, &batch).map(made));
+                result.expect("it has an operand")
+            }
+            Op::Dynamic(op) if has[op.arrays()..].contains(&true) => {
+                let types = e.args.iter().map(|&a| graph.ty(a).clone()).collect();
+                each(self.to.get_mut(), op, types, &args, &has, size)
+            }
+            Op::Dynamic(op) => {
+                let (to, arrays) = (self.to.get_mut(), op.arrays());
+                let unlike = args.iter_mut().zip(&has).take(arrays).filter(|(_, has)| !**has);
+                unlike.for_each(|(v, _)| *v = stretched(to, *v, size));
+                args.insert(arrays, to.literal(Literal::int(DType::I32, 0)));
+                let op = match op {
+                    Dynamic::Slice { size: window } => Dynamic::Slice { size: [&[size], &window[..]].concat() },
+                    Dynamic::Update => Dynamic::Update,
+                };
+                to.fitting(op, &args)
+            }
+            Op::Call(call) => {
+                let made = batch_control::through(self.to.get_mut(), call, &args, &has, size)?;
+                e.results.iter().zip(made).for_each(|(&r, (v, has))| self.define(r, v, has));
+                return Ok(());
+            }
+        };
+        self.define(e.result(), result, true);
+        Ok(())
+    }
+}
+
+/// An operation on one element after the other, by a scan. `types` are those of the operands of one.
+fn each(to: &mut Graph, op: &Dynamic, types: Vec<Type>, args: &[Var], has: &[bool], size: usize) -> Var {
+    let mut body = Graph { at: to.at, ..Graph::default() };
+    let vars: Vec<Var> = types.into_iter().map(|ty| body.var(ty)).collect();
+    let split = |all: &[Var]| -> Vec<Var> {
+        let part = |wanted: bool| all.iter().zip(has).filter(move |(_, has)| **has == wanted).map(|(&v, _)| v);
+        part(false).chain(part(true)).collect()
+    };
+    body.params = split(&vars);
+    body.results = vec![body.fitting(op.clone(), &vars)];
+    let captured = has.iter().filter(|has| !**has).count();
+    let call = Scan { body, captured, carried: 0, length: size, reverse: false };
+    to.fitting(Call::Scan(call), &split(args))
+}

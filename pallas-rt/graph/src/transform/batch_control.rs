@@ -1,0 +1,277 @@
+//! Loops and branches of many operands at once.
+use super::Refused;
+use super::active::fixpoint;
+use super::batch::{batched_at_least, stretched};
+use super::batch_kernel::kernel;
+use crate::build::dims;
+use crate::call::{Call, Case, Custom, Scan, While};
+use crate::graph::{Graph, Op, Var};
+use pallas_ir::structural::{Broadcast, Reduce, Transpose};
+use pallas_ir::{DType, Literal, Operand, OperandId, OperandKind, ScalarOp, StructuralOp, Type};
+
+/// The results of a call whose operands have the axis if `has` is true, and for each true if it has it.
+pub(super) fn through(
+    to: &mut Graph,
+    call: &Call,
+    args: &[Var],
+    has: &[bool],
+    size: usize,
+) -> Result<Vec<(Var, bool)>, Refused> {
+    match call {
+        Call::Scan(scan) => through_scan(to, scan, args, has, size),
+        Call::While(call) => {
+            let carried = while_carried(call, has);
+            match varies(call, has, &carried) {
+                true => while_any(to, call, args, has, size),
+                false => while_all(to, call, args, has, &carried, size),
+            }
+        }
+        Call::Case(case) if has[0] => case_of_each(to, case, args, has, size),
+        Call::Case(case) => {
+            let flags = of_call(call, has);
+            let branch = |branch: &Graph| Ok(batched_at_least(branch, &has[1..], size, &flags)?.0);
+            let branches = case.branches.iter().map(branch).collect::<Result<_, Refused>>()?;
+            let made = to.fitting_all(Call::Case(Case { branches }), args);
+            Ok(made.into_iter().zip(flags).collect())
+        }
+        Call::Kernel(call) => {
+            // What an output takes over has the axis, since the output has it.
+            let mut wanted = has.to_vec();
+            let operands = &call.kernel.operands;
+            let read = |operand: &&Operand| matches!(operand.kind, OperandKind::Input | OperandKind::Prefetch);
+            for alias in operands.iter().filter_map(alias_of) {
+                let position = operands[..alias.index()].iter().filter(read).count();
+                wanted[position] = true;
+            }
+            let args = widened(to, args, has, &wanted, size);
+            let made = to.fitting_all(Call::Kernel(kernel(call, &wanted, size)), &args);
+            Ok(made.into_iter().map(|v| (v, true)).collect())
+        }
+        Call::Custom(custom) => {
+            let made = to.fitting_all(Call::Custom(batched_custom(custom, has, size)?), args);
+            Ok(made.into_iter().map(|v| (v, true)).collect())
+        }
+        Call::Closed(graph) | Call::Checkpoint(graph) => {
+            let flags = depends(graph, has);
+            let (graph, flags) = batched_at_least(graph, has, size, &flags)?;
+            let is_closed = matches!(call, Call::Closed(_));
+            let call = if is_closed { Call::Closed(graph) } else { Call::Checkpoint(graph) };
+            let made = to.fitting_all(call, args);
+            Ok(made.into_iter().zip(flags).collect())
+        }
+    }
+}
+
+/// The input whose memory an operand takes over.
+fn alias_of(operand: &Operand) -> Option<OperandId> {
+    if let OperandKind::Output { alias, .. } = operand.kind { alias } else { None }
+}
+
+/// A function with a stated derivative, whose results all have the axis. The cotangent of an argument without the axis is
+/// the sum over it.
+fn batched_custom(custom: &Custom, has: &[bool], size: usize) -> Result<Custom, Refused> {
+    let results = custom.primal.results.len();
+    let all = vec![true; results];
+    let (primal, _) = batched_at_least(&custom.primal, has, size, &all)?;
+    let residuals = custom.forward.results.len() - results;
+    let (forward, gives) = batched_at_least(&custom.forward, has, size, &[&all[..], &vec![false; residuals]].concat())?;
+    let takes = [&has[..custom.captured], &gives[results..], &all].concat();
+    let arguments = &has[custom.captured..];
+    let (mut backward, _) = batched_at_least(&custom.backward, &takes, size, &vec![true; arguments.len()])?;
+    for (i, _) in arguments.iter().enumerate().filter(|(_, has)| !**has) {
+        let cotangent = backward.results[i];
+        let ty = Type::new(backward.ty(cotangent).dtype, &backward.ty(cotangent).shape[1..]);
+        backward.results[i] = if ty.dtype.is_float() {
+            backward.fitting(StructuralOp::from(Reduce::dropping(ScalarOp::Add, vec![0])), &[cotangent])
+        } else {
+            backward.splat(Literal::new(ty.dtype, 0.0), &ty.shape)
+        };
+    }
+    Ok(Custom { primal, forward, backward, ..custom.clone() })
+}
+
+/// The results of a graph that depend on parameters for which `on` is true.
+fn depends(graph: &Graph, on: &[bool]) -> Vec<bool> {
+    let mut depends = vec![false; graph.types.len()];
+    graph.params.iter().zip(on).for_each(|(p, &on)| depends[p.index()] = on);
+    for e in &graph.equations {
+        let args: Vec<bool> = e.args.iter().map(|a| depends[a.index()]).collect();
+        let found = match &e.op {
+            Op::Call(call) if args.contains(&true) => of_call(call, &args),
+            _ => {
+                vec![args.contains(&true); e.results.len()]
+            }
+        };
+        e.results.iter().zip(found).for_each(|(r, found)| depends[r.index()] = found);
+    }
+    graph.results.iter().map(|r| depends[r.index()]).collect()
+}
+
+/// The results of a call that have the axis if these operands have it.
+fn of_call(call: &Call, has: &[bool]) -> Vec<bool> {
+    match call {
+        Call::Scan(scan) => {
+            let on = scan_flags(scan, has);
+            let mut found = depends(&scan.body, &on);
+            found[..scan.carried].copy_from_slice(&on[scan.captured..scan.captured + scan.carried]);
+            found
+        }
+        Call::While(call) => {
+            let carried = while_carried(call, has);
+            if varies(call, has, &carried) { vec![true; carried.len()] } else { carried }
+        }
+        Call::Case(case) => {
+            let each: Vec<Vec<bool>> = case.branches.iter().map(|branch| depends(branch, &has[1..])).collect();
+            (0..each[0].len()).map(|i| has[0] || each.iter().any(|flags| flags[i])).collect()
+        }
+        Call::Kernel(call) => vec![true; call.gives.len()],
+        Call::Custom(custom) => vec![true; custom.primal.results.len()],
+        Call::Closed(graph) | Call::Checkpoint(graph) => depends(graph, has),
+    }
+}
+
+/// The parameters of a scan's body that have the axis: a carried value has it in all steps if it has it in one.
+fn scan_flags(scan: &Scan, has: &[bool]) -> Vec<bool> {
+    fixpoint(has, scan.captured, scan.carried, |on| depends(&scan.body, on))
+}
+
+/// The carried values of a `while` that have the axis if its condition does not.
+fn while_carried(call: &While, has: &[bool]) -> Vec<bool> {
+    let (first, n) = (call.body_captured, call.body.results.len());
+    fixpoint(&has[call.condition_captured..], first, n, |on| depends(&call.body, on))[first..].to_vec()
+}
+
+/// Returns true if the condition of a `while` differs between elements.
+fn varies(call: &While, has: &[bool], carried: &[bool]) -> bool {
+    depends(&call.condition, &[&has[..call.condition_captured], carried].concat())[0]
+}
+
+/// The variables, repeated along the axis where `wanted` is true and `has` is not.
+fn widened(to: &mut Graph, args: &[Var], has: &[bool], wanted: &[bool], size: usize) -> Vec<Var> {
+    let all = args.iter().zip(has.iter().zip(wanted));
+    all.map(|(&v, (&has, &wanted))| if wanted && !has { stretched(to, v, size) } else { v }).collect()
+}
+
+/// The first two axes exchanged.
+fn swapped(to: &mut Graph, v: Var) -> Var {
+    let axes = [1, 0].into_iter().chain(2..to.ty(v).shape.len()).collect();
+    to.fitting(StructuralOp::from(Transpose { axes }), &[v])
+}
+
+/// The axis of steps is first in arrays and stacks, so there the axis of elements is the second one.
+fn through_scan(
+    to: &mut Graph,
+    scan: &Scan,
+    args: &[Var],
+    has: &[bool],
+    size: usize,
+) -> Result<Vec<(Var, bool)>, Refused> {
+    let flags = scan_flags(scan, has);
+    let fixed = scan.captured + scan.carried;
+    let mut all = vec![false; scan.body.results.len()];
+    all[..scan.carried].copy_from_slice(&flags[scan.captured..fixed]);
+    let (body, gives) = batched_at_least(&scan.body, &flags, size, &all)?;
+    let mut args = widened(to, args, has, &flags, size);
+    args.iter_mut().zip(has).skip(fixed).filter(|(_, has)| **has).for_each(|(v, _)| *v = swapped(to, *v));
+    let made = to.fitting_all(Call::Scan(Scan { body, ..*scan }), &args);
+    let is_stack = |i: usize| i >= scan.carried;
+    let made = made.into_iter().zip(gives).enumerate();
+    Ok(made.map(|(i, (v, has))| (if has && is_stack(i) { swapped(to, v) } else { v }, has)).collect())
+}
+
+/// A `while` whose condition is the same for all elements.
+fn while_all(
+    to: &mut Graph,
+    call: &While,
+    args: &[Var],
+    has: &[bool],
+    carried: &[bool],
+    size: usize,
+) -> Result<Vec<(Var, bool)>, Refused> {
+    let (before, fixed) = has.split_at(call.condition_captured);
+    let fixed = &fixed[..call.body_captured];
+    let (condition, _) = batched_at_least(&call.condition, &[before, carried].concat(), size, &[false])?;
+    let (body, _) = batched_at_least(&call.body, &[fixed, carried].concat(), size, carried)?;
+    let args = widened(to, args, has, &[before, fixed, carried].concat(), size);
+    let made = to.fitting_all(Call::While(While { condition, body, ..*call }), &args);
+    Ok(made.into_iter().zip(carried.iter().copied()).collect())
+}
+
+/// A `while` whose condition differs between elements. It carries the condition of each one as well.
+///
+/// ```text
+/// condition    (values.., goes on) -> any(goes on)
+/// body         (captured.., values.., goes on) -> (select(goes on, body(values), values).., condition(them))
+/// ```
+fn while_any(
+    to: &mut Graph,
+    call: &While,
+    args: &[Var],
+    has: &[bool],
+    size: usize,
+) -> Result<Vec<(Var, bool)>, Refused> {
+    let (c, fixed) = (call.condition_captured, call.condition_captured + call.body_captured);
+    let all = vec![true; call.body.results.len()];
+    let (test, _) = batched_at_least(&call.condition, &[&has[..c], &all].concat(), size, &[true])?;
+    let (step, _) = batched_at_least(&call.body, &[&has[c..fixed], &all].concat(), size, &all)?;
+
+    let mut args = widened(to, args, has, &[&has[..fixed], &all].concat(), size);
+    let goes_on = to.inline(&test, &[&args[..c], &args[fixed..]].concat())[0];
+    args.push(goes_on);
+    let types: Vec<Type> = args.iter().map(|&v| to.ty(v).clone()).collect();
+
+    let mut condition = Graph { at: to.at, ..Graph::default() };
+    let params: Vec<Var> = types[fixed..].iter().map(|ty| condition.param(ty.clone())).collect();
+    let last = params[all.len()];
+    let any = Reduce::dropping(ScalarOp::BitOr, vec![0]);
+    condition.results = vec![condition.fitting(StructuralOp::from(any), &[last])];
+
+    let mut body = Graph { at: to.at, ..Graph::default() };
+    let params: Vec<Var> = types.iter().map(|ty| body.param(ty.clone())).collect();
+    let (values, goes_on) = (&params[fixed..fixed + all.len()], params[fixed + all.len()]);
+    let made = body.inline(&step, &[&params[c..fixed], values].concat());
+    let made: Vec<Var> = made.into_iter().zip(values).map(|(new, &old)| choose(&mut body, goes_on, new, old)).collect();
+    let goes_on = body.inline(&test, &[&params[..c], &made[..]].concat());
+    body.results = [made, goes_on].concat();
+
+    let call = While { condition, body, condition_captured: 0, body_captured: fixed };
+    let mut made = to.fitting_all(Call::While(call), &args);
+    made.truncate(all.len());
+    Ok(made.into_iter().map(|v| (v, true)).collect())
+}
+
+/// All branches run, and each element takes the results of its own.
+fn case_of_each(
+    to: &mut Graph,
+    case: &Case,
+    args: &[Var],
+    has: &[bool],
+    size: usize,
+) -> Result<Vec<(Var, bool)>, Refused> {
+    let mut found: Option<Vec<Var>> = None;
+    for (i, branch) in case.branches.iter().enumerate().rev() {
+        let all = vec![true; branch.results.len()];
+        let (branch, _) = batched_at_least(branch, &has[1..], size, &all)?;
+        let made = to.inline(&branch, &args[1..]);
+        found = Some(match found {
+            // The last branch is that of all higher numbers.
+            None => made,
+            Some(others) => {
+                let number = to.splat(Literal::int(DType::I32, i as i64), &[size]);
+                let is_own = to.fitting(ScalarOp::Le, &[args[0], number]);
+                made.into_iter().zip(others).map(|(own, other)| choose(to, is_own, own, other)).collect()
+            }
+        });
+    }
+    Ok(found.into_iter().flatten().map(|v| (v, true)).collect())
+}
+
+/// For each element `yes` or `no`.
+fn choose(to: &mut Graph, which: Var, yes: Var, no: Var) -> Var {
+    let shape = to.ty(yes).shape.clone();
+    let which = match shape.len() {
+        1 => which,
+        _ => to.fitting(StructuralOp::from(Broadcast { to: dims(&shape), dims: vec![0] }), &[which]),
+    };
+    to.fitting(ScalarOp::Select, &[which, yes, no])
+}

@@ -1,0 +1,58 @@
+//! Divides a graph into what is known early and the rest.
+use crate::graph::{Graph, Op, Var};
+use pallas_ir::StructuralOp;
+
+/// Divides a graph at a parameter: the first graph computes everything that does not depend on the parameters from number
+/// `known` on, the second one the rest.
+///
+/// The first `results` results of the graph depend on earlier parameters alone. The first graph takes those parameters,
+/// and gives those results and the values that the second one needs; the second one takes these values and the later
+/// parameters, and gives the other results. Numbers are written in both.
+///
+/// # Panics
+/// If one of the first results depends on a later parameter.
+pub fn split(graph: &Graph, known: usize, results: usize) -> (Graph, Graph) {
+    let mut is_late = vec![false; graph.types.len()];
+    graph.params[known..].iter().for_each(|p| is_late[p.index()] = true);
+    let empty = || Graph { types: graph.types.clone(), ..Graph::default() };
+    let (mut first, mut second) = (empty(), empty());
+    first.params = graph.params[..known].to_vec();
+    for e in &graph.equations {
+        if e.args.iter().any(|a| is_late[a.index()]) {
+            e.results.iter().for_each(|r| is_late[r.index()] = true);
+            second.equations.push(e.clone());
+        } else {
+            first.equations.push(e.clone());
+        }
+    }
+    first.results = graph.results[..results].to_vec();
+    assert!(first.results.iter().all(|r| !is_late[r.index()]), "the first results are known");
+    second.results = graph.results[results..].to_vec();
+
+    let definitions = graph.definitions();
+    let definition = |v: Var| definitions[v.index()].map(|i| &graph.equations[i]);
+    let (mut again, mut seen) = (vec![], vec![false; graph.types.len()]);
+    let needed: Vec<Var> = second.equations.iter().flat_map(|e| &e.args).chain(&second.results).copied().collect();
+    for v in needed.into_iter().filter(|v| !is_late[v.index()]) {
+        if std::mem::replace(&mut seen[v.index()], true) {
+            continue;
+        }
+        let source = match definition(v) {
+            Some(e) if matches!(e.op, Op::Structural(StructuralOp::Broadcast(_))) => definition(e.args[0]),
+            found => found,
+        };
+        match (definition(v), source) {
+            (Some(e), Some(source)) if matches!(source.op, Op::Literal(_)) => {
+                if source.result() != v && !std::mem::replace(&mut seen[source.result().index()], true) {
+                    again.push(source.clone());
+                }
+                again.push(e.clone());
+            }
+            _ => second.params.push(v),
+        }
+    }
+    first.results.extend(&second.params);
+    second.params.extend(&graph.params[known..]);
+    second.equations.splice(0..0, again);
+    (first, second)
+}
