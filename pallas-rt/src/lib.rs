@@ -1,8 +1,8 @@
 //! Kernels over tiles: tracing, interpreter, CPU and WGSL backends, devices.
 //!
 //! The [`guide`] begins with a first kernel; [`prelude`] is what kernels are written with; [`Client`] and [`Array`] are
-//! devices and their data. Methods of [`Array`] are operations on whole arrays; [`jit`], [`grad`] and [`value_and_grad`]
-//! compile and differentiate functions of them.
+//! devices and their data. Methods of [`Array`] are operations on whole arrays; [`jit`], [`grad`] and [`vmap`] compile
+//! functions of them, differentiate them, and call them for many arguments at once.
 #![warn(clippy::print_stdout)]
 #![cfg_attr(not(feature = "graph"), allow(dead_code, unused_imports, reason = "traced arrays use the rest"))]
 extern crate self as pallas_rt;
@@ -38,8 +38,9 @@ pub use error::{Error, KernelError, OperationError, Result};
 pub use interp::{Loads, loads};
 #[cfg(feature = "graph")]
 pub use jit::{
-    First, Function, Outcome as Traceable, Scan, checkpoint, cond, custom_vjp, fori_loop, grad, jit, make_jaxpr, scan,
-    switch, value_and_grad, while_loop,
+    First, Function, Jvp, LinearMap, Outcome as Traceable, Scan, checkpoint, cond, custom_vjp, fori_loop, grad,
+    hessian, jacfwd, jacrev, jit, jvp, linearize, make_jaxpr, scan, switch, value_and_grad, value_and_grad_aux, vjp,
+    vmap, vmap_axes, while_loop,
 };
 pub use lang::threefry;
 pub use launch::tune::{Candidate, Outcome, Tuning};

@@ -109,9 +109,18 @@ pub(super) fn traced<Args: Tree + 'static, F: Function<Args>>(
     args: &[Array],
     client: &Client,
 ) -> Result<TracedFunction<F::Out>> {
-    let types: Vec<Type> = args.iter().map(type_of).collect();
+    traced_as(f, tuple, &args.iter().map(type_of).collect::<Vec<Type>>(), client)
+}
+
+/// Traces a function of trees like `tuple`, whose leaves have these types.
+pub(super) fn traced_as<Args: Tree + 'static, F: Function<Args>>(
+    f: &F,
+    tuple: &Args,
+    types: &[Type],
+    client: &Client,
+) -> Result<TracedFunction<F::Out>> {
     JIT_TRACES.fetch_add(1, Relaxed);
-    trace(client, &types, |params| {
+    trace(client, types, |params| {
         let out = f.call(&tree::rebuild(tuple, params.iter().cloned())?)?;
         let results = tree::leaves(&out);
         Ok((out, results))

@@ -1,11 +1,11 @@
 //! Gradients of functions of trees.
 use super::compiled::{client_of, traced};
 use super::function::{Function, Given};
-use super::trace::{apply_all, type_of};
+use super::trace::{TracedFunction, apply_all, type_of};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::tree::{self, Tree};
-use pallas_graph::transform::vjp;
+use pallas_graph::transform::{Refused, vjp};
 use pallas_ir::{At, Diag, Literal, Loc};
 
 /// The first of several trees.
@@ -60,34 +60,73 @@ where
     F: Function<Args, Out = Array>,
 {
     let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| {
-        let tuple = (given.tuple)();
-        let args = tree::leaves(&tuple);
-        args.iter().try_for_each(|x| x.check().map(drop))?;
-        let wrt = tree::leaves(tuple.first()).len();
-        let of = |message: String, help: &str| Error::operation(at, Diag::new("grad", At::Op, message, help));
-        if let Some(x) = args[..wrt].iter().find(|x| !x.dtype().is_float()) {
-            let message = format!("a gradient by an array of {}", type_of(x));
-            return Err(of(message, "gradients are by floating-point arrays: pass others behind the first argument"));
-        }
-        let client = client_of(&args)?;
-        let function = traced(&f, &tuple, &args, &client)?;
-        let result = function.graph.gives().remove(0);
-        if !result.shape.is_empty() || !result.dtype.is_float() {
-            let message = format!("the gradient of a function that returns {result}");
-            return Err(of(message, "return one floating-point number, such as a sum or a mean"));
-        }
-        let flags: Vec<bool> = (0..function.graph.params.len()).map(|i| i < wrt).collect();
-        let backward = vjp(&function.graph, &flags).map_err(|refused| Error::operation(refused.at, refused.diag))?;
-        let all: Vec<&Array> = args.iter().chain(&function.captured).collect();
-        let one = Literal::new(result.dtype, 1.0);
-        let mut outs = apply_all(&all, at, &client, |graph, vars| {
-            let one = graph.literal(one);
-            Ok(graph.inline(&backward, &[vars, &[one]].concat()))
-        })?;
-        let value = outs.remove(0);
-        Ok((value, tree::rebuild(tuple.first(), outs)?))
-    })
+    F::boxed(move |given: Given<'_, Args>| gradient(&f, &(given.tuple)(), at))
+}
+
+/// As [`value_and_grad`], for a function that returns its value and another tree, which has no part in the gradient.
+///
+/// # Errors
+/// As [`value_and_grad`].
+///
+/// ```
+/// use pallas_rt::{Array, value_and_grad_aux};
+/// let loss = value_and_grad_aux(|w: &Array, x: &Array| {
+///     let outputs = w * x;
+///     (outputs.sum(..), outputs)
+/// });
+/// let w = Array::from_slice(&[1.0f32, 2.0], &[2])?;
+/// let x = Array::from_slice(&[3.0f32, 4.0], &[2])?;
+/// let ((value, outputs), gradient) = loss(&w, &x)?;
+/// assert_eq!((value.to_vec::<f32>()?, outputs.to_vec::<f32>()?), (vec![11.0], vec![3.0, 8.0]));
+/// assert_eq!(gradient.to_vec::<f32>()?, [3.0, 4.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn value_and_grad_aux<Args, Aux, F>(f: F) -> F::Boxed<Result<((Array, Aux), Args::First)>>
+where
+    Args: First + 'static,
+    Aux: Tree + Send + Sync + 'static,
+    F: Function<Args, Out = (Array, Aux)>,
+{
+    let at = Loc::caller();
+    F::boxed(move |given: Given<'_, Args>| gradient(&f, &(given.tuple)(), at))
+}
+
+/// What a function returns, and the gradient of its first leaf.
+fn gradient<Args: First + 'static, F: Function<Args>>(f: &F, tuple: &Args, at: Loc) -> Result<(F::Out, Args::First)> {
+    let args = tree::leaves(tuple);
+    args.iter().try_for_each(|x| x.check().map(drop))?;
+    let wrt = tree::leaves(tuple.first()).len();
+    let of = |message: String, help: &str| Error::operation(at, Diag::new("grad", At::Op, message, help));
+    if let Some(x) = args[..wrt].iter().find(|x| !x.dtype().is_float()) {
+        let message = format!("a gradient by an array of {}", type_of(x));
+        return Err(of(message, "gradients are by floating-point arrays: pass others behind the first argument"));
+    }
+    let client = client_of(&args)?;
+    let TracedFunction { returned, mut graph, captured } = traced(f, tuple, &args, &client)?;
+    let result = graph.gives().remove(0);
+    if !result.shape.is_empty() || !result.dtype.is_float() {
+        let message = format!("the gradient of a function that returns {result}");
+        return Err(of(message, "return one floating-point number, such as a sum or a mean"));
+    }
+    let flags: Vec<bool> = (0..graph.params.len()).map(|i| i < wrt).collect();
+    let others = graph.results.split_off(1);
+    let mut backward = vjp(&graph, &flags).map_err(refused)?;
+    // Variables of the graph are also those of its derivative.
+    backward.results.splice(1..1, others.iter().copied());
+    let all: Vec<&Array> = args.iter().chain(&captured).collect();
+    let one = Literal::new(result.dtype, 1.0);
+    let mut outs = apply_all(&all, at, &client, |graph, vars| {
+        let one = graph.literal(one);
+        Ok(graph.inline(&backward, &[vars, &[one]].concat()))
+    })?;
+    let gradient = outs.split_off(1 + others.len());
+    Ok((tree::rebuild(&returned, outs)?, tree::rebuild(tuple.first(), gradient)?))
+}
+
+/// The error of a transformation.
+pub(super) fn refused(refused: Refused) -> Error {
+    Error::operation(refused.at, refused.diag)
 }
 
 /// A function's gradient by the first argument; see [`value_and_grad`].

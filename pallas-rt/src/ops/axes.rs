@@ -55,7 +55,7 @@ impl Axes {
 ///
 /// # Errors
 /// There is no such axis.
-pub(super) fn axis_of(axis: isize, rank: usize) -> Result<usize, Diag> {
+pub(crate) fn axis_of(axis: isize, rank: usize) -> Result<usize, Diag> {
     let found = if axis < 0 { axis + rank as isize } else { axis };
     usize::try_from(found).ok().filter(|&axis| axis < rank).ok_or_else(|| {
         let message = format!("axis {axis} of an array of rank {rank}");

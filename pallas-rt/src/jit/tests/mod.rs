@@ -1,9 +1,13 @@
 //! Functions of arrays against numbers that are known otherwise; `control` has loops and branches, `kernels` kernels as
-//! operations, `random` laws of random graphs, `jaxpr` the texts of functions.
+//! operations, `forward` and `vmap` the transformations, `jaxpr` the texts of functions; `random` has laws of random graphs,
+//! `transformed` those of their derivatives and batches.
 mod control;
+mod forward;
 mod jaxpr;
 mod kernels;
 mod random;
+mod transformed;
+mod vmap;
 
 use crate::prelude::*;
 use crate::{grad, jit, keep, value_and_grad};
@@ -187,11 +191,11 @@ fn captured_arrays_keep_their_elements() {
     close(&nested(&array(&[3.0, 4.0], &[2])).expect("it runs"), &[3.0, 4.0]);
 }
 
-/// The message of an error that begins with this file and a line.
+/// The message of an error that begins with the caller's file and a line.
 #[track_caller]
 fn said<T>(result: Result<T>, line: u32) -> String {
     let text = result.err().expect("it is wrong").to_string();
-    let place = format!("{}:{line}:", file!());
+    let place = format!("{}:{line}:", std::panic::Location::caller().file());
     text.strip_prefix(&place).unwrap_or_else(|| panic!("expected {place}, found {text}")).to_string()
 }
 

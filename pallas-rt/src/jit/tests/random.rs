@@ -19,13 +19,13 @@ const LIMIT: f64 = 3.0;
 const STEPS: usize = 14;
 
 /// Number of graphs: from `PALLAS_RANDOM_GRAPHS`, else a small sample.
-fn count() -> u64 {
+pub(super) fn count() -> u64 {
     std::env::var("PALLAS_RANDOM_GRAPHS").map_or(600, |n| n.parse().expect("PALLAS_RANDOM_GRAPHS is a number"))
 }
 
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 impl Dice {
-    fn below(&mut self, n: usize) -> usize {
+    pub(super) fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -305,7 +305,7 @@ fn is_smooth_op(op: &Op) -> bool {
     }
 }
 
-fn drawn(seed: u64, float: DType, smooth: bool) -> Graph {
+pub(super) fn drawn(seed: u64, float: DType, smooth: bool) -> Graph {
     let mut pool = Pool::new(seed, float, smooth);
     for _ in 0..8 * STEPS {
         if pool.made.len() < 8 + STEPS {
@@ -318,7 +318,7 @@ fn drawn(seed: u64, float: DType, smooth: bool) -> Graph {
 }
 
 /// Operands for a graph, the same on every client.
-fn operands(graph: &Graph, client: &Client, seed: u64) -> Vec<Array> {
+pub(super) fn operands(graph: &Graph, client: &Client, seed: u64) -> Vec<Array> {
     let mut dice = Dice(!seed);
     let array = |ty: Type| {
         let numbers: Vec<f64> = (0..ty.elements()).map(|_| dice.below(4001) as f64 / 1000.0 - 2.0).collect();
@@ -328,7 +328,7 @@ fn operands(graph: &Graph, client: &Client, seed: u64) -> Vec<Array> {
     graph.takes().into_iter().map(array).collect()
 }
 
-fn run(graph: &Graph, client: &Client, args: &[Array]) -> Result<Vec<Array>> {
+pub(super) fn run(graph: &Graph, client: &Client, args: &[Array]) -> Result<Vec<Array>> {
     Program::new(graph, client)?.run(&args.iter().collect::<Vec<_>>())
 }
 
@@ -393,13 +393,13 @@ fn called(call: &Call, client: &Client, args: &[Array]) -> Result<Vec<Array>> {
     }
 }
 
-fn numbers(x: &Array) -> Vec<f64> {
+pub(super) fn numbers(x: &Array) -> Vec<f64> {
     let bytes = x.to_bytes().expect("it ran");
     let bits = |b: &[u8]| b.iter().rev().fold(0u64, |bits, &byte| bits << 8 | u64::from(byte));
     bytes.chunks(x.dtype().bytes()).map(|b| Literal { dtype: x.dtype(), bits: bits(b) }.as_f64()).collect()
 }
 
-fn agree(a: &Array, b: &Array) -> bool {
+pub(super) fn agree(a: &Array, b: &Array) -> bool {
     let close = |(x, y): (f64, f64)| x == y || a.dtype().is_float() && (x - y).abs() <= 2e-3;
     a.shape() == b.shape() && a.dtype() == b.dtype() && numbers(a).into_iter().zip(numbers(b)).all(close)
 }

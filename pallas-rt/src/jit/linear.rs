@@ -1,0 +1,234 @@
+//! Forward mode, and the linear functions that a function leaves at a point: of tangents and of cotangents.
+use super::compiled::{client_of, traced};
+use super::function::{Function, Given};
+use super::gradient::refused;
+use super::trace::{TracedFunction, apply_all, type_of};
+use crate::array::Array;
+use crate::device::Client;
+use crate::error::{Error, Result};
+use crate::tree::{self, Tree};
+use pallas_graph::{Graph, Var, transform};
+use pallas_ir::{At, Diag, Literal, Loc, Type};
+
+/// A function of primals and tangents that returns a value and its tangent; see [`jvp`].
+pub type Jvp<Args, Out> = Box<dyn Fn(&Args, &Args) -> Result<(Out, Out)> + Send + Sync>;
+
+/// A linear function of trees, with the values that it needs; see [`vjp`] and [`linearize`].
+pub type LinearMap<A, B> = Box<dyn Fn(&A) -> Result<B> + Send + Sync>;
+
+/// A function's value and its directional derivative: the Jacobian-vector product, by forward mode.
+///
+/// It takes the tuple of the arguments and the tuple of their tangents, which have the same types, all of floating-point
+/// numbers. The tangent of the result is a tree like the result, with zeros for integers. Every operation has a forward
+/// derivative, [`while_loop`](super::while_loop) as well.
+///
+/// # Errors
+/// The call returns an error if the tangents are another tree or have other types, or if an argument has integers (let the
+/// function capture those); and the errors of [`jit`](super::jit).
+///
+/// ```
+/// use pallas_rt::{Array, jvp};
+/// let f = jvp(|x: &Array, y: &Array| x * x * y);
+/// let number = |x: f32| Array::from_slice(&[x], &[]);
+/// let (value, tangent) = f(&(number(3.0)?, number(2.0)?), &(number(1.0)?, number(0.5)?))?;
+/// assert_eq!((value.to_vec::<f32>()?, tangent.to_vec::<f32>()?), (vec![18.0], vec![16.5]));
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn jvp<Args, F>(f: F) -> Jvp<Args, F::Out>
+where
+    Args: Tree + 'static,
+    F: Function<Args>,
+{
+    let at = Loc::caller();
+    Box::new(move |primals: &Args, tangents: &Args| {
+        let args = tree::leaves(primals);
+        differentiable(primals, &args, at, "jvp")?;
+        let tangents = like(primals, tangents, &types(&args), "tangent", at)?;
+        let client = client_of(&args)?;
+        let TracedFunction { returned, graph, captured } = traced(&f, primals, &args, &client)?;
+        let forward = transform::jvp(&graph, &first(&graph, args.len())).map_err(refused)?;
+        let all: Vec<&Array> = args.iter().chain(&captured).chain(&tangents).collect();
+        let gives = graph.gives();
+        let mut outs = apply_all(&all, at, &client, |graph, vars| {
+            let mut outs = graph.inline(&forward, vars);
+            let tangents = outs.split_off(gives.len());
+            outs.extend(with_integers(graph, &gives, tangents));
+            Ok(outs)
+        })?;
+        let tangents = outs.split_off(gives.len());
+        Ok((tree::rebuild(&returned, outs)?, tree::rebuild(&returned, tangents)?))
+    })
+}
+
+/// A function's value, and the function from tangents of its arguments to the tangent of its result at this point. The
+/// value and what the linear function needs are computed once; then it can be called many times.
+///
+/// # Errors
+/// As [`jvp`].
+///
+/// ```
+/// use pallas_rt::{Array, linearize};
+/// let f = linearize(|x: &Array| x.exp());
+/// let (value, along) = f(&Array::from_slice(&[0.0f32, 1.0], &[2])?)?;
+/// assert_eq!(value.to_vec::<f32>()?[0], 1.0);
+/// let tangent = along(&(Array::from_slice(&[3.0f32, 0.0], &[2])?,))?;
+/// assert_eq!(tangent.to_vec::<f32>()?, [3.0, 0.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn linearize<Args, F>(f: F) -> F::Boxed<Result<(F::Out, LinearMap<Args, F::Out>)>>
+where
+    Args: Tree + Send + Sync + 'static,
+    F: Function<Args>,
+{
+    let at = Loc::caller();
+    F::boxed(move |given: Given<'_, Args>| {
+        let tuple = (given.tuple)();
+        let args = tree::leaves(&tuple);
+        differentiable(&tuple, &args, at, "linearize")?;
+        let client = client_of(&args)?;
+        let TracedFunction { returned, graph, captured } = traced(&f, &tuple, &args, &client)?;
+        let forward = transform::jvp(&graph, &first(&graph, args.len())).map_err(refused)?;
+        let (gives, takes) = (graph.gives(), types(&args));
+        let all: Vec<&Array> = args.iter().chain(&captured).collect();
+        let (value, rest) = Rest::new(&all, &forward, gives.len(), at, &client)?;
+        let value = tree::rebuild(&returned, value)?;
+        let map = move |tangents: &Args| {
+            let tangents = like(&tuple, tangents, &takes, "tangent", at)?;
+            let found = rest.call(&tangents, |graph, found| with_integers(graph, &gives, found))?;
+            tree::rebuild(&returned, found)
+        };
+        Ok((value, Box::new(map) as LinearMap<Args, F::Out>))
+    })
+}
+
+/// A function's value, and the function from a cotangent of its result to those of its arguments, a tuple: the
+/// vector-Jacobian product, by reverse mode. What both need is computed once.
+///
+/// A cotangent is a tree like the result; elements of its integers are not read.
+///
+/// # Errors
+/// The call returns an error if an argument has integers (let the function capture those), and the errors of
+/// [`grad`](super::grad); the linear function if the cotangent is another tree or has other types.
+///
+/// ```
+/// use pallas_rt::{Array, vjp};
+/// let f = vjp(|x: &Array, y: &Array| x * y);
+/// let (x, y) = (Array::from_slice(&[1.0f32, 2.0], &[2])?, Array::from_slice(&[3.0f32, 4.0], &[2])?);
+/// let (value, back) = f(&x, &y)?;
+/// assert_eq!(value.to_vec::<f32>()?, [3.0, 8.0]);
+/// let (dx, dy) = back(&Array::from_slice(&[1.0f32, 10.0], &[2])?)?;
+/// assert_eq!((dx.to_vec::<f32>()?, dy.to_vec::<f32>()?), (vec![3.0, 40.0], vec![1.0, 20.0]));
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn vjp<Args, F>(f: F) -> F::Boxed<Result<(F::Out, LinearMap<F::Out, Args>)>>
+where
+    Args: Tree + Send + Sync + 'static,
+    F: Function<Args>,
+{
+    let at = Loc::caller();
+    F::boxed(move |given: Given<'_, Args>| {
+        let tuple = (given.tuple)();
+        let args = tree::leaves(&tuple);
+        differentiable(&tuple, &args, at, "vjp")?;
+        let client = client_of(&args)?;
+        let TracedFunction { returned, graph, captured } = traced(&f, &tuple, &args, &client)?;
+        let backward = transform::vjp(&graph, &first(&graph, args.len())).map_err(refused)?;
+        let gives = graph.gives();
+        let all: Vec<&Array> = args.iter().chain(&captured).collect();
+        let (value, rest) = Rest::new(&all, &backward, gives.len(), at, &client)?;
+        let value = tree::rebuild(&returned, value)?;
+        let map = move |cotangent: &F::Out| {
+            let mut given = like(&returned, cotangent, &gives, "cotangent", at)?;
+            given.retain(|x| x.dtype().is_float());
+            let found = rest.call(&given, |_, found| found)?;
+            tree::rebuild(&tuple, found)
+        };
+        Ok((value, Box::new(map) as LinearMap<F::Out, Args>))
+    })
+}
+
+/// The part of a graph that waits for further arguments, with the values that it needs.
+struct Rest {
+    graph: Graph,
+    stored: Vec<Array>,
+    client: Client,
+    at: Loc,
+}
+
+impl Rest {
+    /// Computes the first `results` results of a graph, which depend on these arguments alone.
+    fn new(args: &[&Array], graph: &Graph, results: usize, at: Loc, client: &Client) -> Result<(Vec<Array>, Rest)> {
+        let (known, graph) = transform::split(graph, args.len(), results);
+        let mut made = apply_all(args, at, client, |graph, vars| Ok(graph.inline(&known, vars)))?;
+        let stored = made.split_off(results);
+        Ok((made, Rest { graph, stored, client: client.clone(), at }))
+    }
+
+    fn call(&self, further: &[Array], results: impl FnOnce(&mut Graph, Vec<Var>) -> Vec<Var>) -> Result<Vec<Array>> {
+        let all: Vec<&Array> = self.stored.iter().chain(further).collect();
+        apply_all(&all, self.at, &self.client, |graph, vars| {
+            let found = graph.inline(&self.graph, vars);
+            Ok(results(graph, found))
+        })
+    }
+}
+
+fn types(arrays: &[Array]) -> Vec<Type> {
+    arrays.iter().map(type_of).collect()
+}
+
+/// For each parameter of a graph, true if it is one of the first `n`.
+fn first(graph: &Graph, n: usize) -> Vec<bool> {
+    (0..graph.params.len()).map(|i| i < n).collect()
+}
+
+/// Tangents of results of these types, from those of the ones that have floating-point types.
+fn with_integers(graph: &mut Graph, gives: &[Type], tangents: Vec<Var>) -> Vec<Var> {
+    let mut tangents = tangents.into_iter();
+    let one = |ty: &Type| match ty.dtype.is_float() {
+        true => tangents.next().expect("one for each result of floats"),
+        false => graph.splat(Literal::new(ty.dtype, 0.0), &ty.shape),
+    };
+    gives.iter().map(one).collect()
+}
+
+/// That all arguments have floating-point types.
+///
+/// # Errors
+/// The first one of another type, by its path; the error of a poisoned one.
+fn differentiable<Args: Tree>(tuple: &Args, args: &[Array], at: Loc, name: &'static str) -> Result<()> {
+    args.iter().try_for_each(|x| x.check().map(drop))?;
+    match args.iter().zip(tree::paths(tuple)).find(|(x, _)| !x.dtype().is_float()) {
+        None => Ok(()),
+        Some((x, path)) => {
+            let message = format!("`{name}` by argument `{path}` of {}", type_of(x));
+            let help = "derivatives are by floating-point arrays: let the function capture others";
+            Err(Error::operation(at, Diag::new(name, At::Op, message, help)))
+        }
+    }
+}
+
+/// The leaves of a tree of tangents or cotangents for a tree whose leaves have these types.
+///
+/// # Errors
+/// Another tree; a leaf of another type; the error of a poisoned one.
+fn like<T: Tree>(of: &T, given: &T, types: &[Type], what: &'static str, at: Loc) -> Result<Vec<Array>> {
+    let wrong = |message: String, help: &str| Error::operation(at, Diag::new(what, At::Op, message, help));
+    let [a, b] = [of, given].map(|tree| tree::structure(tree));
+    if a != b {
+        return Err(wrong(format!("the {what} of {a} is {b}"), "it is a tree of the same structure"));
+    }
+    let leaves = tree::leaves(given);
+    leaves.iter().try_for_each(|x| x.check().map(drop))?;
+    match leaves.iter().zip(types).zip(tree::paths(of)).find(|((x, ty), _)| type_of(x) != **ty) {
+        None => Ok(leaves),
+        Some(((x, ty), path)) => {
+            let of = if path.is_empty() { format!("{ty}") } else { format!("`{path}` of {ty}") };
+            let message = format!("the {what} of {of} is {}", type_of(x));
+            Err(wrong(message, "it has the same element type and shape"))
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! One call for many arguments: a function of one example becomes a function of a batch.
+use super::compiled::{client_of, traced_as};
+use super::function::{Function, Given};
+use super::gradient::refused;
+use super::trace::{TracedFunction, apply_all, type_of};
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::ops::axis_of;
+use crate::tree::{self, Tree};
+use pallas_graph::transform::batched;
+use pallas_graph::{Graph, Var};
+use pallas_ir::structural::{Broadcast, Transpose};
+use pallas_ir::{At, Diag, Dim, Loc, StructuralOp, Type};
+
+/// A function of one example, called for a batch at once: arguments have the axis of the batch first, and so have results.
+///
+/// Each operation becomes one operation on the whole batch, such as one product of matrices for many products of vectors:
+/// nothing is a loop, but windows at positions that differ between examples. Arrays that the function captures are the
+/// same for all examples; [`vmap_axes`] chooses the axes.
+///
+/// A [`while_loop`](super::while_loop) runs until all examples are done, and a [`cond`](super::cond) or
+/// [`switch`](super::switch) that differs between examples computes all branches: what the function computes for an
+/// example that is done, or in a branch that is not its own, is dropped.
+///
+/// # Errors
+/// The call returns an error if arguments have no first axis or if their first axes differ, and the errors of
+/// [`jit`](super::jit).
+///
+/// ```
+/// use pallas_rt::{Array, vmap};
+/// let norm = vmap(|x: &Array| (x * x).sum(..).sqrt());
+/// let x = Array::from_slice(&[3.0f32, 4.0, 6.0, 8.0], &[2, 2])?;
+/// assert_eq!(norm(&x)?.to_vec::<f32>()?, [5.0, 10.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn vmap<Args, F>(f: F) -> F::Boxed<Result<F::Out>>
+where
+    Args: Tree + 'static,
+    F: Function<Args>,
+{
+    let at = Loc::caller();
+    F::boxed(move |given: Given<'_, Args>| call(&f, &given, None, &[Some(0)], at))
+}
+
+/// As [`vmap`], with the axis of the batch for each argument and result; negative ones count from the end.
+///
+/// `in_axes` has one entry for each argument, which holds for all of its leaves: the axis, or `None` for one that is the
+/// same for all examples. `out_axes` has one entry for all leaves of the result, or one for each: the axis, or `None`
+/// for a result that is the same for all examples.
+///
+/// # Errors
+/// The call returns an error if there are more or fewer entries, if all of `in_axes` are `None`, if an array has no such
+/// axis, if arrays differ in the extent of theirs, or if a result for `None` depends on the example; and the errors of
+/// [`jit`](super::jit).
+///
+/// ```
+/// use pallas_rt::{Array, grad, jit, vmap_axes};
+/// // A gradient for each example.
+/// let loss = |w: &Array, x: &Array, y: &Array| ((w * x).sum(..) - y) * ((w * x).sum(..) - y);
+/// let each = jit(vmap_axes(grad(loss), [None, Some(0), Some(0)], [Some(0)]));
+/// let w = Array::from_slice(&[1.0f32, 2.0], &[2])?;
+/// let x = Array::from_slice(&[1.0f32, 1.0, 2.0, 0.0], &[2, 2])?;
+/// let y = Array::from_slice(&[2.0f32, 0.0], &[2])?;
+/// assert_eq!(each(&w, &x, &y)?.to_vec::<f32>()?, [2.0, 2.0, 8.0, 0.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn vmap_axes<Args, F>(
+    f: F,
+    in_axes: impl AsRef<[Option<isize>]>,
+    out_axes: impl AsRef<[Option<isize>]>,
+) -> F::Boxed<Result<F::Out>>
+where
+    Args: Tree + 'static,
+    F: Function<Args>,
+{
+    let at = Loc::caller();
+    let (in_axes, out_axes) = (in_axes.as_ref().to_vec(), out_axes.as_ref().to_vec());
+    F::boxed(move |given: Given<'_, Args>| call(&f, &given, Some(&in_axes), &out_axes, at))
+}
+
+fn wrong(at: Loc, message: String, help: &str) -> Error {
+    Error::operation(at, Diag::new("vmap", At::Op, message, help))
+}
+
+/// Calls a function for a batch; without `in_axes` all are 0.
+fn call<Args: Tree + 'static, F: Function<Args>>(
+    f: &F,
+    given: &Given<'_, Args>,
+    in_axes: Option<&[Option<isize>]>,
+    out_axes: &[Option<isize>],
+    at: Loc,
+) -> Result<F::Out> {
+    let tuple = (given.tuple)();
+    let (args, structures) = (given.flat)();
+    args.iter().try_for_each(|x| x.check().map(drop))?;
+    let all_first = vec![Some(0); structures.len()];
+    let in_axes = in_axes.unwrap_or(&all_first);
+    if in_axes.len() != structures.len() {
+        let message = format!("{} axes for {} arguments", in_axes.len(), structures.len());
+        return Err(wrong(
+            at,
+            message,
+            "one for each argument: `Some(axis)`, or `None` for one that is the same for all",
+        ));
+    }
+    let of_leaves: Vec<Option<isize>> =
+        structures.iter().zip(in_axes).flat_map(|(s, &axis)| std::iter::repeat_n(axis, s.leaves())).collect();
+    let (axes, size) = batch(&args, &tree::paths(&tuple), &of_leaves, at)?;
+
+    let one = |(x, axis): (&Array, &Option<usize>)| {
+        let mut ty = type_of(x);
+        axis.map(|axis| ty.shape.remove(axis));
+        ty
+    };
+    let types: Vec<Type> = args.iter().zip(&axes).map(one).collect();
+    let client = client_of(&args)?;
+    let TracedFunction { returned, graph, captured } = traced_as(f, &tuple, &types, &client)?;
+    let which: Vec<bool> = (0..graph.params.len()).map(|i| axes.get(i).is_some_and(Option::is_some)).collect();
+    let (graph, has) = batched(&graph, &which, size).map_err(refused)?;
+
+    let places = results(&returned, &graph, &has, out_axes, at)?;
+    let all: Vec<&Array> = args.iter().chain(&captured).collect();
+    let outs = apply_all(&all, at, &client, |to, vars| {
+        let mut vars = vars.to_vec();
+        for (v, axis) in vars.iter_mut().zip(&axes) {
+            if let Some(axis) = *axis {
+                let rank = to.ty(*v).shape.len();
+                *v = moved(to, *v, std::iter::once(axis).chain((0..rank).filter(|&a| a != axis)).collect())?;
+            }
+        }
+        let made = to.inline(&graph, &vars);
+        let mut outs = vec![];
+        for ((v, &has), place) in made.into_iter().zip(&has).zip(&places) {
+            outs.push(match *place {
+                None => v,
+                Some(axis) if has => {
+                    let rank = to.ty(v).shape.len();
+                    moved(to, v, (1..=axis).chain([0]).chain(axis + 1..rank).collect())?
+                }
+                Some(axis) => repeated(to, v, axis, size)?,
+            });
+        }
+        Ok(outs)
+    })?;
+    tree::rebuild(&returned, outs)
+}
+
+/// The axis of each leaf, and the extent of all of them.
+///
+/// # Errors
+/// A leaf without such an axis; two with different extents; no leaf with an axis.
+fn batch(args: &[Array], paths: &[String], axes: &[Option<isize>], at: Loc) -> Result<(Vec<Option<usize>>, usize)> {
+    let mut found = vec![];
+    let mut first: Option<(usize, usize)> = None;
+    for (i, (x, axis)) in args.iter().zip(axes).enumerate() {
+        let Some(asked) = *axis else {
+            found.push(None);
+            continue;
+        };
+        let Ok(axis) = axis_of(asked, x.shape().len()) else {
+            let message = format!("`vmap` along axis {asked} of argument `{}` of {}", paths[i], type_of(x));
+            let help =
+                "it has no such axis; `vmap_axes` takes `None` for an argument that is the same for all examples";
+            return Err(wrong(at, message, help));
+        };
+        let extent = x.shape()[axis];
+        match first {
+            Some((other, size)) if size != extent => {
+                let leaf = |i: usize| format!("argument `{}` of {}", paths[i], type_of(&args[i]));
+                let message = format!("a batch of {size} in {} and of {extent} in {}", leaf(other), leaf(i));
+                return Err(wrong(at, message, "all arguments that are batched have the same number of examples"));
+            }
+            Some(_) => {}
+            None => first = Some((i, extent)),
+        }
+        found.push(Some(axis));
+    }
+    match first {
+        Some((_, size)) => Ok((found, size)),
+        None => Err(wrong(at, "`vmap` without a batched array".into(), "give one of the arguments an axis: `Some(0)`")),
+    }
+}
+
+/// The axis of each result.
+///
+/// # Errors
+/// Another number of axes than results; no such axis; `None` for a result that depends on the example.
+fn results<T: Tree>(
+    returned: &T,
+    graph: &Graph,
+    has: &[bool],
+    axes: &[Option<isize>],
+    at: Loc,
+) -> Result<Vec<Option<usize>>> {
+    let n = graph.results.len();
+    let axes = match axes {
+        [axis] => vec![*axis; n],
+        axes if axes.len() == n => axes.to_vec(),
+        axes => {
+            let message = format!("{} axes for a result of {n} arrays", axes.len());
+            return Err(wrong(at, message, "one for all of them, or one for each"));
+        }
+    };
+    let paths = tree::paths(returned);
+    let place = |i: usize| {
+        let ty = graph.ty(graph.results[i]);
+        let rank = ty.shape.len() + usize::from(!has[i]);
+        let of = if paths[i].is_empty() { String::new() } else { format!(" `{}`", paths[i]) };
+        match axes[i] {
+            None if has[i] => {
+                let message = format!("the result{of} depends on the example, and has no axis for the batch");
+                Err(wrong(at, message, "give it one: `Some(0)`"))
+            }
+            None => Ok(None),
+            Some(axis) => match axis_of(axis, rank) {
+                Ok(axis) => Ok(Some(axis)),
+                Err(_) => {
+                    let message = format!("a batch along axis {axis} of the result{of}, which has {rank} axes with it");
+                    Err(wrong(at, message, "axes count from 0, or from the end as -1, -2 .."))
+                }
+            },
+        }
+    };
+    (0..n).map(place).collect()
+}
+
+/// The axes in another order.
+fn moved(to: &mut Graph, v: Var, axes: Vec<usize>) -> Result<Var, Diag> {
+    if axes.is_sorted() { Ok(v) } else { to.push(StructuralOp::from(Transpose { axes }), &[v]) }
+}
+
+/// A variable repeated along a new axis.
+fn repeated(to: &mut Graph, v: Var, axis: usize, size: usize) -> Result<Var, Diag> {
+    let mut shape = to.ty(v).shape.clone();
+    shape.insert(axis, size);
+    let dims = (0..shape.len()).filter(|&a| a != axis).collect();
+    let op = Broadcast { to: shape.into_iter().map(Dim::from).collect(), dims };
+    to.push(StructuralOp::from(op), &[v])
+}
