@@ -82,6 +82,7 @@ where
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[expect(clippy::type_complexity, reason = "all of it is what the call returns")]
 pub fn value_and_grad_aux<Args, Aux, F>(f: F) -> F::Boxed<Result<((Array, Aux), Args::First)>>
 where
     Args: First + 'static,

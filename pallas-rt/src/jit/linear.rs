@@ -62,7 +62,8 @@ where
 }
 
 /// A function's value, and the function from tangents of its arguments to the tangent of its result at this point. The
-/// value and what the linear function needs are computed once; then it can be called many times.
+/// value and what the linear function needs are computed once; then it can be called many times. Each call computes loops
+/// and branches again.
 ///
 /// # Errors
 /// As [`jvp`].
@@ -77,6 +78,7 @@ where
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[expect(clippy::type_complexity, reason = "all of it is what the call returns")]
 pub fn linearize<Args, F>(f: F) -> F::Boxed<Result<(F::Out, LinearMap<Args, F::Out>)>>
 where
     Args: Tree + Send + Sync + 'static,
@@ -89,10 +91,10 @@ where
         differentiable(&tuple, &args, at, "linearize")?;
         let client = client_of(&args)?;
         let TracedFunction { returned, graph, captured } = traced(&f, &tuple, &args, &client)?;
-        let forward = transform::jvp(&graph, &first(&graph, args.len())).map_err(refused)?;
+        let parts = transform::linearize(&graph, &first(&graph, args.len())).map_err(refused)?;
         let (gives, takes) = (graph.gives(), types(&args));
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
-        let (value, rest) = Rest::new(&all, &forward, gives.len(), at, &client)?;
+        let (value, rest) = Rest::new(&all, parts, gives.len(), at, &client)?;
         let value = tree::rebuild(&returned, value)?;
         let map = move |tangents: &Args| {
             let tangents = like(&tuple, tangents, &takes, "tangent", at)?;
@@ -123,6 +125,7 @@ where
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[expect(clippy::type_complexity, reason = "all of it is what the call returns")]
 pub fn vjp<Args, F>(f: F) -> F::Boxed<Result<(F::Out, LinearMap<F::Out, Args>)>>
 where
     Args: Tree + Send + Sync + 'static,
@@ -137,8 +140,9 @@ where
         let TracedFunction { returned, graph, captured } = traced(&f, &tuple, &args, &client)?;
         let backward = transform::vjp(&graph, &first(&graph, args.len())).map_err(refused)?;
         let gives = graph.gives();
+        let parts = transform::split(&backward, graph.params.len(), gives.len());
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
-        let (value, rest) = Rest::new(&all, &backward, gives.len(), at, &client)?;
+        let (value, rest) = Rest::new(&all, parts, gives.len(), at, &client)?;
         let value = tree::rebuild(&returned, value)?;
         let map = move |cotangent: &F::Out| {
             let mut given = like(&returned, cotangent, &gives, "cotangent", at)?;
@@ -159,9 +163,14 @@ struct Rest {
 }
 
 impl Rest {
-    /// Computes the first `results` results of a graph, which depend on these arguments alone.
-    fn new(args: &[&Array], graph: &Graph, results: usize, at: Loc, client: &Client) -> Result<(Vec<Array>, Rest)> {
-        let (known, graph) = transform::split(graph, args.len(), results);
+    /// Computes the results of a graph whose second part waits, and what that part needs.
+    fn new(
+        args: &[&Array],
+        (known, graph): (Graph, Graph),
+        results: usize,
+        at: Loc,
+        client: &Client,
+    ) -> Result<(Vec<Array>, Rest)> {
         let mut made = apply_all(args, at, client, |graph, vars| Ok(graph.inline(&known, vars)))?;
         let stored = made.split_off(results);
         Ok((made, Rest { graph, stored, client: client.clone(), at }))

@@ -20,7 +20,7 @@ use pallas_ir::{At, Diag, Dim, Loc, StructuralOp, Type};
 ///
 /// A [`while_loop`](super::while_loop) runs until all examples are done, and a [`cond`](super::cond) or
 /// [`switch`](super::switch) that differs between examples computes all branches: what the function computes for an
-/// example that is done, or in a branch that is not its own, is dropped.
+/// example that is done, or in a branch that is not its own, is dropped. So loops in there have to end for all examples.
 ///
 /// # Errors
 /// The call returns an error if arguments have no first axis or if their first axes differ, and the errors of

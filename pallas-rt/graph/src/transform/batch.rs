@@ -123,8 +123,7 @@ impl Batched {
                 result.expect("it has an operand")
             }
             Op::Dynamic(op) if has[op.arrays()..].contains(&true) => {
-                let types = e.args.iter().map(|&a| graph.ty(a).clone()).collect();
-                each(self.to.get_mut(), op, types, &args, &has, size)
+                each(self.to.get_mut(), &op.clone().into(), &args, &has, size)[0]
             }
             Op::Dynamic(op) => {
                 let (to, arrays) = (self.to.get_mut(), op.arrays());
@@ -148,17 +147,21 @@ impl Batched {
     }
 }
 
-/// An operation on one element after the other, by a scan. `types` are those of the operands of one.
-fn each(to: &mut Graph, op: &Dynamic, types: Vec<Type>, args: &[Var], has: &[bool], size: usize) -> Var {
+/// The results of an operation on one element after the other, by a scan.
+pub(super) fn each(to: &mut Graph, op: &Op, args: &[Var], has: &[bool], size: usize) -> Vec<Var> {
     let mut body = Graph { at: to.at, ..Graph::default() };
-    let vars: Vec<Var> = types.into_iter().map(|ty| body.var(ty)).collect();
+    let of_one = |(&v, &has): (&Var, &bool)| {
+        let Type { dtype, shape } = to.ty(v);
+        body.var(Type::new(*dtype, &shape[usize::from(has)..]))
+    };
+    let vars: Vec<Var> = args.iter().zip(has).map(of_one).collect();
     let split = |all: &[Var]| -> Vec<Var> {
         let part = |wanted: bool| all.iter().zip(has).filter(move |(_, has)| **has == wanted).map(|(&v, _)| v);
         part(false).chain(part(true)).collect()
     };
     body.params = split(&vars);
-    body.results = vec![body.fitting(op.clone(), &vars)];
+    body.results = body.fitting_all(op.clone(), &vars);
     let captured = has.iter().filter(|has| !**has).count();
     let call = Scan { body, captured, carried: 0, length: size, reverse: false };
-    to.fitting(Call::Scan(call), &split(args))
+    to.fitting_all(Call::Scan(call), &split(args))
 }

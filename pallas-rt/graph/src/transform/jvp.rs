@@ -1,6 +1,7 @@
 //! Forward mode.
 use super::active::carried;
 use super::rule::{made, structural, value};
+use super::split::split;
 use super::{Refused, within_limits};
 use crate::call::{Call, Case, Scan, While};
 use crate::graph::{Equation, Graph, Op, Var};
@@ -21,9 +22,30 @@ use std::cell::RefCell;
 /// # Panics
 /// If `on` has not one entry for each parameter, or is true for one that has no floating-point type.
 pub fn jvp(graph: &Graph, on: &[bool]) -> Result<Graph, Refused> {
-    let Tangents { graph: mut to, of_results, .. } = tangents(graph, on)?;
-    for (&r, tangent) in graph.results.iter().zip(of_results) {
-        if graph.ty(r).dtype.is_float() {
+    with_results(tangents(graph, on, false)?, graph)
+}
+
+/// As [`jvp`], divided: a graph that computes the results, and one that computes the tangents of results from tangents of
+/// parameters.
+///
+/// The first graph takes the parameters, and gives the results and values that the second one needs; that one takes these
+/// values and the tangents. Loops and branches are computed again in the second one.
+///
+/// # Errors
+/// As [`jvp`].
+///
+/// # Panics
+/// As [`jvp`].
+pub fn linearize(graph: &Graph, on: &[bool]) -> Result<(Graph, Graph), Refused> {
+    let both = with_results(tangents(graph, on, true)?, graph)?;
+    Ok(split(&both, graph.params.len(), graph.results.len()))
+}
+
+/// The graph with tangents of those results of `of` that have floating-point types.
+fn with_results(tangents: Tangents, of: &Graph) -> Result<Graph, Refused> {
+    let Tangents { graph: mut to, of_results, .. } = tangents;
+    for (&r, tangent) in of.results.iter().zip(of_results) {
+        if of.ty(r).dtype.is_float() {
             let tangent = or_zeros(&mut to, tangent, r);
             to.results.push(tangent);
         }
@@ -40,7 +62,8 @@ struct Tangents {
     of_results: Vec<Option<Var>>,
 }
 
-fn tangents(graph: &Graph, on: &[bool]) -> Result<Tangents, Refused> {
+/// If `apart` is true, no value of the graph depends on a tangent: calls with tangents are not those without.
+fn tangents(graph: &Graph, on: &[bool], apart: bool) -> Result<Tangents, Refused> {
     assert_eq!(on.len(), graph.params.len(), "one entry for each parameter");
     let graph = &expanded(graph, &|call| match call {
         Call::Closed(graph) | Call::Checkpoint(graph) => Some(graph),
@@ -66,7 +89,7 @@ fn tangents(graph: &Graph, on: &[bool]) -> Result<Tangents, Refused> {
         to.get_mut().at = e.loc;
         let is_known = given.iter().all(Option::is_none);
         if let (Op::Call(call), false) = (&e.op, is_known) {
-            let made = through_call(to.get_mut(), e, call, &given)?;
+            let made = through_call(to.get_mut(), e, call, &given, apart)?;
             e.results.iter().zip(made).for_each(|(r, tangent)| found[r.index()] = tangent);
             continue;
         }
@@ -125,8 +148,15 @@ fn grouped(values: &[Var], tangents: &[Option<Var>], ends: &[usize]) -> Vec<Var>
     all
 }
 
-/// Appends a call that computes tangents as well; returns those of its results.
-fn through_call(to: &mut Graph, e: &Equation, call: &Call, given: &[Option<Var>]) -> Result<Vec<Option<Var>>, Refused> {
+/// Appends a call that computes tangents as well, in place of the call or behind it if `apart` is true; returns the tangents
+/// of its results.
+fn through_call(
+    to: &mut Graph,
+    e: &Equation,
+    call: &Call,
+    given: &[Option<Var>],
+    apart: bool,
+) -> Result<Vec<Option<Var>>, Refused> {
     let on: Vec<bool> = given.iter().map(Option::is_some).collect();
     let more = |flags: &[bool]| flags.iter().filter(|on| **on).count();
     // For each operand that is `on` a tangent, for each result with a tangent a variable.
@@ -173,7 +203,7 @@ fn through_call(to: &mut Graph, e: &Equation, call: &Call, given: &[Option<Var>]
         }
         Call::Case(case) => {
             let mut branches =
-                case.branches.iter().map(|branch| tangents(branch, &on[1..])).collect::<Result<Vec<_>, _>>()?;
+                case.branches.iter().map(|branch| tangents(branch, &on[1..], false)).collect::<Result<Vec<_>, _>>()?;
             let n = e.results.len();
             let has: Vec<bool> = (0..n).map(|i| branches.iter().any(|branch| branch.of_results[i].is_some())).collect();
             for Tangents { graph, of_results, .. } in &mut branches {
@@ -201,7 +231,14 @@ fn through_call(to: &mut Graph, e: &Equation, call: &Call, given: &[Option<Var>]
         }
         Call::Closed(_) | Call::Checkpoint(_) => unreachable!("they are expanded before"),
     };
-    let results = grouped(&e.results, &found, &ends);
+    let own = match apart {
+        true => {
+            to.equations.push(e.clone());
+            e.results.iter().map(|&r| to.var(to.ty(r).clone())).collect()
+        }
+        false => e.results.clone(),
+    };
+    let results = grouped(&own, &found, &ends);
     to.equations.push(Equation { op: call.into(), args, results, loc: e.loc });
     Ok(found)
 }
@@ -209,7 +246,7 @@ fn through_call(to: &mut Graph, e: &Equation, call: &Call, given: &[Option<Var>]
 /// The body of a loop with tangents of the parameters that are `on`. Groups of parameters and of results end at `takes` and
 /// `gives`; the carried values are parameters from position `first`, and the first group of results.
 fn loop_body(body: &Graph, on: &[bool], first: usize, takes: &[usize], gives: &[usize]) -> Result<Tangents, Refused> {
-    let mut made = tangents(body, on)?;
+    let mut made = tangents(body, on, false)?;
     for i in (0..gives[0]).filter(|&i| on[first + i]) {
         let tangent = or_zeros(&mut made.graph, made.of_results[i], body.results[i]);
         made.of_results[i] = Some(tangent);

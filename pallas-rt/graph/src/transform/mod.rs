@@ -17,7 +17,7 @@ mod split;
 mod vjp;
 
 pub use batch::batched;
-pub use jvp::jvp;
+pub use jvp::{jvp, linearize};
 pub use split::split;
 pub use vjp::vjp;
 

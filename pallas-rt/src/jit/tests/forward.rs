@@ -207,6 +207,22 @@ fn gradients_with_other_results() {
 }
 
 #[test]
+fn other_results_pass_through_scans() {
+    let f = value_and_grad_aux(|x: &Array| {
+        let (last, all) = scan(&x.sum(..), x, |h: &Array, x: &Array| ((h * x).sin(), h * 1.0))?;
+        Ok::<_, Error>((last, all))
+    });
+    let x = array(&[0.5, 2.0], &[2]);
+    let ((value, states), gradient) = jit(f)(&x).expect("it runs");
+    let second = 1.25f64.sin();
+    close(&states, &[2.5, second]);
+    close(&value, &[(2.0 * second).sin()]);
+    let outer = (2.0 * second).cos();
+    let inner = 2.0 * 1.25f64.cos();
+    close(&gradient, &[outer * inner * 3.0, outer * (inner * 0.5 + second)]);
+}
+
+#[test]
 fn modes_nest() {
     // Forward over forward, reverse over forward, a batch of second derivatives.
     let cubed = |x: &Array| x * x * x;
@@ -216,6 +232,55 @@ fn modes_nest() {
     close(&second(&scalar(2.0)).expect("it runs"), &[12.0]);
     close(&jit(grad(second))(&scalar(2.0)).expect("it runs"), &[6.0]);
     close(&vmap(grad(slope))(&array(&[1.0, 2.0], &[2])).expect("it runs"), &[6.0, 12.0]);
+}
+
+type Mapped = Box<dyn Fn(&Array) -> Result<Array> + Send + Sync>;
+/// Its name, the order of the derivative, and what it does.
+type Transformation = (&'static str, u32, fn(Mapped) -> Mapped);
+
+/// The transformations of an elementwise function that are combined: each gives the function or its derivative.
+const TRANSFORMATIONS: [Transformation; 9] = [
+    ("jit", 0, |f| jit(f)),
+    ("vmap", 0, |f| vmap(f)),
+    ("grad", 1, |f| grad(move |x: &Array| f(x).map(|y| y.sum(..)))),
+    ("jvp", 1, |f| {
+        let f = jvp(f);
+        Box::new(move |x| f(&(x.clone(),), &(x * 0.0 + 1.0,)).map(|(_, slope)| slope))
+    }),
+    ("linearize", 1, |f| {
+        let f = linearize(f);
+        Box::new(move |x| f(x)?.1(&(x * 0.0 + 1.0,)))
+    }),
+    ("vjp", 1, |f| {
+        let f = vjp(f);
+        Box::new(move |x| f(x)?.1(&(x * 0.0 + 1.0)).map(|(slope,)| slope))
+    }),
+    ("jacfwd", 1, |f| {
+        let f = jacfwd(move |x: &Array| f(x).map(|y| y.sum(..)));
+        Box::new(move |x| f(x))
+    }),
+    ("scan", 0, |f| Box::new(move |x| fori_loop(0..1, x, |_: &Array, x: &Array| f(x)))),
+    ("cond", 0, |f| Box::new(move |x| cond(&x.sum(..).gt(-99.0), x, |x: &Array| f(x), |x: &Array| Ok(x * 2.0)))),
+];
+
+/// All nestings of three transformations of the sine, on an array with an axis for each `vmap`: its derivatives.
+#[test]
+fn transformations_nest_in_any_order() {
+    let values = [0.3, -1.2, 0.8, 2.0, -0.4, 1.1, 0.05, -2.5];
+    let x = array(&values.map(|x| x as f32), &[2, 2, 2]);
+    let n = TRANSFORMATIONS.len();
+    for i in 0..n * n * n {
+        let nested = [i / n / n, i / n % n, i % n].map(|k| TRANSFORMATIONS[k]);
+        let name = nested.map(|(name, _, _)| name).join(" of ");
+        let order: u32 = nested.iter().map(|(_, order, _)| order).sum();
+        let sine: Mapped = Box::new(|x| Ok(x.sin()));
+        let f = nested.iter().rev().fold(sine, |f, (_, _, transform)| transform(f));
+        let found = f(&x).unwrap_or_else(|e| panic!("{name}: {e}"));
+        for (x, found) in values.iter().zip(numbers(&found)) {
+            let want = (x + f64::from(order) * std::f64::consts::FRAC_PI_2).sin();
+            assert!((f64::from(found) - want).abs() < 1e-5, "{name}: {found} {want}");
+        }
+    }
 }
 
 #[test]

@@ -181,7 +181,8 @@ fn finished_examples_keep_their_values() {
 #[test]
 fn branches_of_each_example() {
     let f = |number: &Array, x: &Array, y: &Array| {
-        let functions: [fn(&(Array, Array)) -> (Array, Array); 3] =
+        type Branch = fn(&(Array, Array)) -> (Array, Array);
+        let functions: [Branch; 3] =
             [|(x, y)| (x * y, y.clone()), |(x, y)| (x.sin(), y * 2.0), |(_, y)| (y.broadcast_to(&[2]), y * y)];
         switch(number, &(x.clone(), y.clone()), functions)
     };
