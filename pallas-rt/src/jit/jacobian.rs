@@ -11,11 +11,11 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Broadcast, Cast, Iota, Reshape, Transpose};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp, Type};
 
-/// A function's Jacobian by the first argument, by forward mode: one pass over a batch of as many tangents as that array
-/// has elements. Cheaper than [`jacrev`] where results have more elements than the argument.
+/// A function's Jacobian by the first argument, by forward mode: one pass over a batch of as many tangents as that
+/// array has elements. Cheaper than [`jacrev`] where results have more elements than the argument.
 ///
-/// The first argument is an array of a floating-point type; the function returns a tree of such arrays. Each becomes its
-/// derivatives, of the array's shape followed by the argument's.
+/// The first argument is an array of a floating-point type; the function returns a tree of such arrays. Each becomes
+/// its derivatives, of the array's shape followed by the argument's.
 ///
 /// # Errors
 /// The call returns an error if the argument or a result has integers; and those of [`jit`](super::jit).
@@ -38,8 +38,8 @@ where
     F::boxed(move |given: Given<'_, Args>| jacobian(&f, &(given.tuple)(), at, "jacfwd", |graph, _| along_all(graph)))
 }
 
-/// A function's Jacobian by the first argument, by reverse mode: one pass for each array of the result, over a batch of as
-/// many cotangents as it has elements. Otherwise as [`jacfwd`].
+/// A function's Jacobian by the first argument, by reverse mode: one pass for each array of the result, over a batch of
+/// as many cotangents as it has elements. Otherwise as [`jacfwd`].
 ///
 /// # Errors
 /// As [`jacfwd`]; a [`while_loop`](super::while_loop).
@@ -65,8 +65,8 @@ where
 
 /// The second derivatives of a function by the first argument: forward mode over its gradient.
 ///
-/// The first argument is an array of a floating-point type, and the function returns one floating-point number. The result
-/// has the argument's shape twice.
+/// The first argument is an array of a floating-point type, and the function returns one floating-point number. The
+/// result has the argument's shape twice.
 ///
 /// # Errors
 /// As [`grad`](super::grad).

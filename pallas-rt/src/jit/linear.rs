@@ -18,13 +18,13 @@ pub type LinearMap<A, B> = Box<dyn Fn(&A) -> Result<B> + Send + Sync>;
 
 /// A function's value and its directional derivative: the Jacobian-vector product, by forward mode.
 ///
-/// It takes the tuple of the arguments and the tuple of their tangents, which have the same types, all of floating-point
-/// numbers. The tangent of the result is a tree like the result, with zeros for integers. Every operation has a forward
-/// derivative, [`while_loop`](super::while_loop) as well.
+/// It takes the tuple of the arguments and the tuple of their tangents, which have the same types, all of
+/// floating-point numbers. The tangent of the result is a tree like the result, with zeros for integers. Every
+/// operation has a forward derivative, [`while_loop`](super::while_loop) as well.
 ///
 /// # Errors
-/// The call returns an error if the tangents are another tree or have other types, or if an argument has integers (let the
-/// function capture those); and the errors of [`jit`](super::jit).
+/// The call returns an error if the tangents are another tree or have other types, or if an argument has integers (let
+/// the function capture those); and the errors of [`jit`](super::jit).
 ///
 /// ```
 /// use pallas_rt::{Array, jvp};
@@ -62,8 +62,8 @@ where
 }
 
 /// A function's value, and the function from tangents of its arguments to the tangent of its result at this point. The
-/// value and what the linear function needs are computed once; then it can be called many times. Each call computes loops
-/// and branches again.
+/// value and what the linear function needs are computed once; then it can be called many times. Each call computes
+/// loops and branches again.
 ///
 /// # Errors
 /// As [`jvp`].

@@ -12,15 +12,17 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Broadcast, Transpose};
 use pallas_ir::{At, Diag, Dim, Loc, StructuralOp, Type};
 
-/// A function of one example, called for a batch at once: arguments have the axis of the batch first, and so have results.
+/// A function of one example, called for a batch at once: arguments have the axis of the batch first, and so have
+/// results.
 ///
-/// Each operation becomes one operation on the whole batch, such as one product of matrices for many products of vectors:
-/// nothing is a loop, but windows at positions that differ between examples. Arrays that the function captures are the
-/// same for all examples; [`vmap_axes`] chooses the axes.
+/// Each operation becomes one operation on the whole batch, such as one product of matrices for many products of
+/// vectors: nothing is a loop, but windows at positions that differ between examples. Arrays that the function captures
+/// are the same for all examples; [`vmap_axes`] chooses the axes.
 ///
 /// A [`while_loop`](super::while_loop) runs until all examples are done, and a [`cond`](super::cond) or
 /// [`switch`](super::switch) that differs between examples computes all branches: what the function computes for an
-/// example that is done, or in a branch that is not its own, is dropped. So loops in there have to end for all examples.
+/// example that is done, or in a branch that is not its own, is dropped. So loops in there have to end for all
+/// examples.
 ///
 /// # Errors
 /// The call returns an error if arguments have no first axis or if their first axes differ, and the errors of
@@ -45,14 +47,14 @@ where
 
 /// As [`vmap`], with the axis of the batch for each argument and result; negative ones count from the end.
 ///
-/// `in_axes` has one entry for each argument, which holds for all of its leaves: the axis, or `None` for one that is the
-/// same for all examples. `out_axes` has one entry for all leaves of the result, or one for each: the axis, or `None`
-/// for a result that is the same for all examples.
+/// `in_axes` has one entry for each argument, which holds for all of its leaves: the axis, or `None` for one that is
+/// the same for all examples. `out_axes` has one entry for all leaves of the result, or one for each: the axis, or
+/// `None` for a result that is the same for all examples.
 ///
 /// # Errors
-/// The call returns an error if there are more or fewer entries, if all of `in_axes` are `None`, if an array has no such
-/// axis, if arrays differ in the extent of theirs, or if a result for `None` depends on the example; and the errors of
-/// [`jit`](super::jit).
+/// The call returns an error if there are more or fewer entries, if all of `in_axes` are `None`, if an array has no
+/// such axis, if arrays differ in the extent of theirs, or if a result for `None` depends on the example; and the
+/// errors of [`jit`](super::jit).
 ///
 /// ```
 /// use pallas_rt::{Array, grad, jit, vmap_axes};

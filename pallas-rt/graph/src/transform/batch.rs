@@ -12,8 +12,8 @@ use std::cell::RefCell;
 /// A graph that computes a graph's results for each element of an axis at once, and for each result true if it has that
 /// axis.
 ///
-/// The parameters for which `which` is true have one axis of extent `size` more, in front; so have the results that depend
-/// on one of them. Other values are computed once.
+/// The parameters for which `which` is true have one axis of extent `size` more, in front; so have the results that
+/// depend on one of them. Other values are computed once.
 ///
 /// Each operation becomes the operation on the whole axis, by the rule that pallas-ir states for it: a dot becomes one
 /// dot. A window at positions that differ between elements becomes a scan over them. A `while` whose condition differs

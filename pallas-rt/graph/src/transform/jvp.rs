@@ -25,11 +25,11 @@ pub fn jvp(graph: &Graph, on: &[bool]) -> Result<Graph, Refused> {
     with_results(tangents(graph, on, false)?, graph)
 }
 
-/// As [`jvp`], divided: a graph that computes the results, and one that computes the tangents of results from tangents of
-/// parameters.
+/// As [`jvp`], divided: a graph that computes the results, and one that computes the tangents of results from tangents
+/// of parameters.
 ///
-/// The first graph takes the parameters, and gives the results and values that the second one needs; that one takes these
-/// values and the tangents. Loops and branches are computed again in the second one.
+/// The first graph takes the parameters, and gives the results and values that the second one needs; that one takes
+/// these values and the tangents. Loops and branches are computed again in the second one.
 ///
 /// # Errors
 /// As [`jvp`].
@@ -148,8 +148,8 @@ fn grouped(values: &[Var], tangents: &[Option<Var>], ends: &[usize]) -> Vec<Var>
     all
 }
 
-/// Appends a call that computes tangents as well, in place of the call or behind it if `apart` is true; returns the tangents
-/// of its results.
+/// Appends a call that computes tangents as well, in place of the call or behind it if `apart` is true; returns the
+/// tangents of its results.
 fn through_call(
     to: &mut Graph,
     e: &Equation,
@@ -243,8 +243,8 @@ fn through_call(
     Ok(found)
 }
 
-/// The body of a loop with tangents of the parameters that are `on`. Groups of parameters and of results end at `takes` and
-/// `gives`; the carried values are parameters from position `first`, and the first group of results.
+/// The body of a loop with tangents of the parameters that are `on`. Groups of parameters and of results end at `takes`
+/// and `gives`; the carried values are parameters from position `first`, and the first group of results.
 fn loop_body(body: &Graph, on: &[bool], first: usize, takes: &[usize], gives: &[usize]) -> Result<Tangents, Refused> {
     let mut made = tangents(body, on, false)?;
     for i in (0..gives[0]).filter(|&i| on[first + i]) {

@@ -2,8 +2,8 @@
 use crate::graph::{Graph, Op, Var};
 use pallas_ir::StructuralOp;
 
-/// Divides a graph at a parameter: the first graph computes everything that does not depend on the parameters from number
-/// `known` on, the second one the rest.
+/// Divides a graph at a parameter: the first graph computes everything that does not depend on the parameters from
+/// number `known` on, the second one the rest.
 ///
 /// The first `results` results of the graph depend on earlier parameters alone. The first graph takes those parameters,
 /// and gives those results and the values that the second one needs; the second one takes these values and the later

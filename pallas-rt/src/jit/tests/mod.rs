@@ -1,6 +1,6 @@
 //! Functions of arrays against numbers that are known otherwise; `control` has loops and branches, `kernels` kernels as
-//! operations, `forward` and `vmap` the transformations, `jaxpr` the texts of functions; `random` has laws of random graphs,
-//! `transformed` those of their derivatives and batches.
+//! operations, `forward` and `vmap` the transformations, `jaxpr` the texts of functions; `random` has laws of random
+//! graphs, `transformed` those of their derivatives and batches.
 mod control;
 mod forward;
 mod jaxpr;

@@ -1,5 +1,5 @@
-//! Laws of transformations of random graphs: a batch is a loop over its examples, tangents are differences, and both modes
-//! of derivatives agree.
+//! Laws of transformations of random graphs: a batch is a loop over its examples, tangents are differences, and both
+//! modes of derivatives agree.
 #![allow(clippy::print_stdout, reason = "how many graphs ran")]
 use super::random::{Dice, agree, count, drawn, numbers, operands, run};
 use crate::prelude::*;
@@ -21,8 +21,8 @@ fn element(client: &Client, x: &Array, i: usize) -> Array {
     client.array_from_bytes(x.dtype(), &x.shape()[1..], &bytes[i * n..(i + 1) * n]).expect("it fits")
 }
 
-/// That a graph gives for a batch what it gives for each example, for a random set of operands that differ; returns how many
-/// results had to be compared.
+/// That a graph gives for a batch what it gives for each example, for a random set of operands that differ; returns how
+/// many results had to be compared.
 fn is_a_loop(graph: &Graph, client: &Client, seed: u64) -> usize {
     let mut dice = Dice(seed ^ 0xba7c);
     let size = 1 + dice.below(3);
