@@ -5,7 +5,7 @@ use super::trace::{TracedFunction, apply_all, type_of};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::tree::{self, Tree};
-use pallas_graph::transform::{Refused, vjp};
+use pallas_graph::transform::{Refused, vjp_of};
 use pallas_ir::{At, Diag, Literal, Loc};
 
 /// The first of several trees.
@@ -38,7 +38,7 @@ firsts!(B C D E F G H);
 /// A function's value and its gradient by the first argument: a tree like that argument.
 ///
 /// The function returns an array of rank 0 of a floating-point type, and the leaves of its first argument have such types
-/// too. Reverse mode, see [`vjp`].
+/// too. Reverse mode, see [`vjp`](super::vjp).
 ///
 /// # Errors
 /// The call returns an error if the function does not return one number, or a leaf has integers; and those of
@@ -104,24 +104,22 @@ fn gradient<Args: First + 'static, F: Function<Args>>(f: &F, tuple: &Args, at: L
         return Err(of(message, "gradients are by floating-point arrays: pass others behind the first argument"));
     }
     let client = client_of(&args)?;
-    let TracedFunction { returned, mut graph, captured } = traced(f, tuple, &args, &client)?;
+    let TracedFunction { returned, graph, captured } = traced(f, tuple, &args, &client)?;
     let result = graph.gives().remove(0);
     if !result.shape.is_empty() || !result.dtype.is_float() {
         let message = format!("the gradient of a function that returns {result}");
         return Err(of(message, "return one floating-point number, such as a sum or a mean"));
     }
     let flags: Vec<bool> = (0..graph.params.len()).map(|i| i < wrt).collect();
-    let others = graph.results.split_off(1);
-    let mut backward = vjp(&graph, &flags).map_err(refused)?;
-    // Variables of the graph are also those of its derivative.
-    backward.results.splice(1..1, others.iter().copied());
+    let of_first: Vec<bool> = (0..graph.results.len()).map(|i| i == 0).collect();
+    let backward = vjp_of(&graph, &flags, &of_first).map_err(refused)?;
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
     let one = Literal::new(result.dtype, 1.0);
     let mut outs = apply_all(&all, at, &client, |graph, vars| {
         let one = graph.literal(one);
         Ok(graph.inline(&backward, &[vars, &[one]].concat()))
     })?;
-    let gradient = outs.split_off(1 + others.len());
+    let gradient = outs.split_off(graph.results.len());
     Ok((tree::rebuild(&returned, outs)?, tree::rebuild(tuple.first(), gradient)?))
 }
 

@@ -22,7 +22,7 @@ use std::cell::RefCell;
 /// # Panics
 /// If `on` has not one entry for each parameter, or is true for one that has no floating-point type.
 pub fn jvp(graph: &Graph, on: &[bool]) -> Result<Graph, Refused> {
-    with_results(tangents(graph, on, false)?, graph)
+    with_results(tangents(graph, on, false)?)
 }
 
 /// As [`jvp`], divided: a graph that computes the results, and one that computes the tangents of results from tangents
@@ -37,15 +37,15 @@ pub fn jvp(graph: &Graph, on: &[bool]) -> Result<Graph, Refused> {
 /// # Panics
 /// As [`jvp`].
 pub fn linearize(graph: &Graph, on: &[bool]) -> Result<(Graph, Graph), Refused> {
-    let both = with_results(tangents(graph, on, true)?, graph)?;
+    let both = with_results(tangents(graph, on, true)?)?;
     Ok(split(&both, graph.params.len(), graph.results.len()))
 }
 
-/// The graph with tangents of those results of `of` that have floating-point types.
-fn with_results(tangents: Tangents, of: &Graph) -> Result<Graph, Refused> {
+/// The graph with tangents of those results that have floating-point types.
+fn with_results(tangents: Tangents) -> Result<Graph, Refused> {
     let Tangents { graph: mut to, of_results, .. } = tangents;
-    for (&r, tangent) in of.results.iter().zip(of_results) {
-        if of.ty(r).dtype.is_float() {
+    for (r, tangent) in to.results.clone().into_iter().zip(of_results) {
+        if to.ty(r).dtype.is_float() {
             let tangent = or_zeros(&mut to, tangent, r);
             to.results.push(tangent);
         }
@@ -247,11 +247,12 @@ fn through_call(
 /// and `gives`; the carried values are parameters from position `first`, and the first group of results.
 fn loop_body(body: &Graph, on: &[bool], first: usize, takes: &[usize], gives: &[usize]) -> Result<Tangents, Refused> {
     let mut made = tangents(body, on, false)?;
+    let own = made.graph.results.clone();
     for i in (0..gives[0]).filter(|&i| on[first + i]) {
-        let tangent = or_zeros(&mut made.graph, made.of_results[i], body.results[i]);
+        let tangent = or_zeros(&mut made.graph, made.of_results[i], own[i]);
         made.of_results[i] = Some(tangent);
     }
     made.graph.params = grouped(&body.params, &made.of_params, takes);
-    made.graph.results = grouped(&body.results, &made.of_results, gives);
+    made.graph.results = grouped(&own, &made.of_results, gives);
     Ok(made)
 }

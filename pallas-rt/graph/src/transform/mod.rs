@@ -19,7 +19,7 @@ mod vjp;
 pub use batch::batched;
 pub use jvp::{jvp, linearize};
 pub use split::split;
-pub use vjp::vjp;
+pub use vjp::{vjp, vjp_of};
 
 use crate::build;
 use crate::graph::Graph;

@@ -28,12 +28,24 @@ use std::cell::RefCell;
 /// # Panics
 /// If `wrt` has not one entry for each parameter.
 pub fn vjp(graph: &Graph, wrt: &[bool]) -> Result<Graph, Refused> {
+    vjp_of(graph, wrt, &vec![true; graph.results.len()])
+}
+
+/// As [`vjp`], with cotangents of the results for which `of` is true; those of others are zero.
+///
+/// # Errors
+/// As [`vjp`].
+///
+/// # Panics
+/// If `wrt` has not one entry for each parameter, or `of` not one for each result.
+pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Refused> {
+    assert_eq!(of.len(), graph.results.len(), "one entry for each result");
     assert_eq!(wrt.len(), graph.params.len(), "one entry for each parameter");
     let graph = &expanded(graph, &|call| if let Call::Closed(graph) = call { Some(graph) } else { None });
     let active = active(graph, wrt);
     let mut back = Back { to: RefCell::new(graph.clone()), cotangents: vec![None; graph.types.len()] };
-    for &r in &graph.results {
-        if graph.ty(r).dtype.is_float() {
+    for (&r, &of) in graph.results.iter().zip(of) {
+        if of && graph.ty(r).dtype.is_float() {
             let cotangent = back.to.get_mut().param(graph.ty(r).clone());
             back.add(r, cotangent);
         }

@@ -207,6 +207,17 @@ fn gradients_with_other_results() {
 }
 
 #[test]
+fn other_results_have_derivatives() {
+    // x³, with x² beside it.
+    let f = |x: &Array| (x * x * x, x * x);
+    let of_both = grad(move |x: &Array| {
+        let ((_, square), slope) = value_and_grad_aux(f)(x)?;
+        Ok::<_, Error>(square * 10.0 + slope)
+    });
+    close(&of_both(&scalar(2.0)).expect("it runs"), &[40.0 + 12.0]);
+}
+
+#[test]
 fn other_results_pass_through_scans() {
     let f = value_and_grad_aux(|x: &Array| {
         let (last, all) = scan(&x.sum(..), x, |h: &Array, x: &Array| ((h * x).sin(), h * 1.0))?;
