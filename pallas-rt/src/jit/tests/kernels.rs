@@ -2,7 +2,7 @@
 use super::super::program::Program;
 use super::super::trace::{trace, type_of};
 use super::{array, close, numbers};
-use crate::{checkpoint, custom_vjp, fori_loop, grad, jit, scan, value_and_grad};
+use crate::{checkpoint, custom_vjp, fori_loop, grad, jit, jvp, scan, value_and_grad, vmap, vmap_axes};
 use pallas_rt::prelude::*;
 
 #[kernel(grid = (cdiv(N, 4)))]
@@ -187,4 +187,84 @@ fn a_checkpoint_stores_arguments_alone() {
     let want: Vec<f64> =
         numbers(&second(|x| Ok((x.sin() * x).sum(..)))(&x).expect("it runs")).into_iter().map(f64::from).collect();
     close(&second(|x| checkpoint(|x: &Array| (x.sin() * x).sum(..))(x))(&x).expect("it runs"), &want);
+}
+
+/// Scaled rows, whose sizes and factors are arrays: with scratch, steps in order, and a map that reads memory.
+#[kernel(grid = (R, cdiv(N, 2)), semantics = (parallel, arbitrary))]
+fn sums_of(
+    #[prefetch([R])] order: Prefetch<i32>,
+    #[block([R, N] => [_, 2], |r, j| (order.at(r), j), fill = 0.0)] x: In<f32>,
+    #[block([R] => [1], |r, _| (r,))] out: Out<f32>,
+    #[scratch([1])] sum: Scratch<f32>,
+) {
+    if program_id(1) == 0 {
+        sum.fill(0.0);
+    }
+    sum.store(sum.load() + x.load().sum(0) * (order.at(program_id(0)) + 1).cast::<f32>());
+    if program_id(1) == num_programs(1) - 1 {
+        out.store(sum.load());
+    }
+}
+
+#[test]
+fn kernels_are_batched_by_one_more_axis_of_the_grid() {
+    let cpu = Client::cpu();
+    let x = array(&(0..30).map(|i| i as f32 / 7.0).collect::<Vec<_>>(), &[2, 5, 3]);
+    let orders = cpu.array(&[4i32, 0, 2, 1, 3, 3, 1, 0, 4, 2], &[2, 5]).expect("it fits");
+    let slice = |i: usize| {
+        let order = cpu.array(&orders.to_vec::<i32>().expect("it ran")[5 * i..5 * i + 5], &[5]).expect("it fits");
+        (order, array(&numbers(&x)[15 * i..15 * i + 15], &[5, 3]))
+    };
+    let doubles = |x: Vec<f32>| x.into_iter().map(f64::from).collect::<Vec<_>>();
+    // Both operands have the axis, or one of them.
+    let both: Vec<f64> = (0..2)
+        .flat_map(|i| {
+            let (order, x) = slice(i);
+            doubles(numbers(&sums_of(&order, &x).expect("it runs")))
+        })
+        .collect();
+    let f = |order: &Array, x: &Array| sums_of(order, x);
+    for client in [Client::cpu(), Client::interpreter()] {
+        let [orders, x] = [&orders, &x].map(|x| x.to_device(&client).expect("it has room"));
+        close(&jit(vmap(f))(&orders, &x).expect("it runs"), &both);
+    }
+    let (order, _) = slice(0);
+    let shared: Vec<f64> =
+        (0..2).flat_map(|i| doubles(numbers(&sums_of(&order, &slice(i).1).expect("it runs")))).collect();
+    let over_x = vmap_axes(f, [None, Some(0)], [Some(0)]);
+    close(&over_x(&order, &x).expect("it runs"), &shared);
+    let one_kernel =
+        trace(&cpu, &[type_of(&orders), type_of(&x)], |params| Ok(((), vec![vmap(f)(&params[0], &params[1])?])));
+    assert_eq!(Program::new(&one_kernel.expect("it traces").graph, &cpu).expect("it compiles").kernels(), 1);
+
+    // Aliases, parameters, two axes, and functions with gradients of their own.
+    let (a, b) = (array(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]), array(&[10.0, 20.0, 30.0], &[3]));
+    let sums = vmap_axes(|a: &Array, b: &Array| added(&scaled(b, 2.0)?, a), [Some(0), None], [Some(0)]);
+    close(&sums(&a, &b).expect("it runs"), &[21.0, 42.0, 63.0, 24.0, 45.0, 66.0]);
+    close(&b, &[10.0, 20.0, 30.0]);
+    let nested = vmap(|x: &Array| vmap(|x: &Array| scaled(x, 3.0))(x));
+    let want: Vec<f64> = numbers(&x).iter().map(|&x| 3.0 * f64::from(x)).collect();
+    close(&nested(&x.reshape(&[5, 2, 3]).expect("it fits")).expect("it runs"), &want);
+    let want: Vec<f64> = numbers(&a).iter().map(|&x| 3.0 * f64::from(x).powi(2)).collect();
+    let each = vmap(grad(|x: &Array| cube(x).map(|y| y.sum(..))));
+    close(&jit(each)(&a).expect("it runs"), &want);
+    // The cotangent of an argument that all examples share is the sum of theirs.
+    let shared = grad(|b: &Array, a: &Array| {
+        let each = vmap_axes(|b: &Array, a: &Array| cube(b).map(|y| y * a), [None, Some(0)], [Some(0)]);
+        each(b, a).map(|y| y.sum(..))
+    });
+    let want: Vec<f64> = (0..3).map(|i| 3.0 * [100.0, 400.0, 900.0][i] * [5.0, 7.0, 9.0][i]).collect();
+    close(&shared(&b, &a).expect("it runs"), &want);
+    let checkpointed = vmap(grad(|x: &Array| checkpoint(|x: &Array| (x * x * x).sum(..))(x)));
+    let want: Vec<f64> = numbers(&a).iter().map(|&x| 3.0 * f64::from(x).powi(2)).collect();
+    close(&checkpointed(&a).expect("it runs"), &want);
+}
+
+#[test]
+fn tangents_of_kernels_are_refused() {
+    let x = array(&[0.3, -0.7], &[2]);
+    let error = jvp(|x: &Array| scaled(x, 2.0))(&(x.clone(),), &(x.clone(),)).expect_err("it has none").to_string();
+    assert!(error.contains("the tangent of kernel `scaled`") && error.contains(file!()), "{error}");
+    let error = jvp(|x: &Array| cube(x))(&(x.clone(),), &(x.clone(),)).expect_err("it has none").to_string();
+    assert!(error.contains("states its reverse-mode gradient"), "{error}");
 }
