@@ -1,11 +1,11 @@
 //! Calls of `#[kernel]` functions. Every call goes through [`launch`].
 //!
 //! [`spec`] describes a kernel as the expansion passes it; [`key`] compares `#[fixed]` values; [`bind`] determines sizes
-//! from arrays, with every check that needs numbers; [`scope`] stores the purpose of calls; [`trace`] records tile IR; [`cache`] keeps compiled kernels by
-//! call; [`warm`] and [`recent`] recognise a thread's most recent calls, for which none of this is repeated; [`eager`]
-//! runs the body on the interpreter; [`into`](mod@into) writes outputs to the user's arrays; [`tune`](mod@tune) selects
-//! block sizes by measurement ([`timing`]); [`inspect`] has explain, check and cost; [`compare`] compares two
-//! executions; [`with_vjp`](mod@with_vjp) is for functions that state their gradient.
+//! from arrays, with every check that needs numbers; [`scope`] stores the purpose of calls; [`trace`] records tile IR;
+//! [`cache`] keeps compiled kernels by call; [`warm`] and [`recent`] recognise a thread's most recent calls, for which none
+//! of this is repeated; [`eager`] runs the body on the interpreter; [`into`](mod@into) writes outputs to the user's arrays;
+//! [`tune`](mod@tune) selects block sizes by measurement ([`timing`]); [`inspect`] has explain, check and cost; [`compare`]
+//! compares two executions; [`differentiable`] is for functions of kernels that state their gradient.
 mod bind;
 mod cache;
 mod compare;

@@ -134,8 +134,9 @@ fn fold_cells_are_the_monoids() {
 fn scalar_jvp_is_finite_differences() {
     const STEP: f64 = 1e-6;
     for op in float_rows().filter(|op| op.row().result == Ty::T) {
-        for i in own_operands(op) {
-            let x: Vec<Vec<f64>> = (0..op.arity()).map(|k| smooth(k + 1)).collect();
+        // Several draws, so that operands occur in every order: bounds of a clamp may be the wrong way round.
+        for (i, draw) in own_operands(op).flat_map(|i| (0..8).map(move |draw| (i, draw))) {
+            let x: Vec<Vec<f64>> = (0..op.arity()).map(|k| smooth((k + 1) * (draw + 1))).collect();
             let dx = smooth(9);
             let g = RefCell::new(Eager::default());
             let args: Vec<E<'_>> = x.iter().map(|x| put(&g, x.clone())).collect();
