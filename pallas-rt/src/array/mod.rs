@@ -1,8 +1,9 @@
 //! Arrays: a shape, an element type and a buffer on a device.
 //!
-//! - `host`: shapes and elements to bytes and back;
+//! - `axis`: numbers of axes; `host`: shapes and elements to bytes and back;
 //! - `data`: the array; `wgpu`: arrays in wgpu buffers of the program's own;
 //! - `show`: how an array prints.
+mod axis;
 mod data;
 mod host;
 mod show;
@@ -11,6 +12,8 @@ mod tests;
 #[cfg(feature = "gpu")]
 mod wgpu;
 
+#[allow(unused_imports, reason = "for operations on arrays, which a build may lack")]
+pub(crate) use axis::axis_of;
 pub use data::Array;
 #[allow(unused_imports, reason = "for the tracer")]
 pub(crate) use data::{Traced, What};

@@ -33,7 +33,6 @@ mod take;
 mod tests;
 mod triangle;
 
-pub(crate) use axes::axis_of;
 pub use axes::{Axes, keep};
 pub use create::{
     Indexing, arange, bartlett, blackman, broadcast_shape, full, geomspace, hamming, hanning, indices, linspace,

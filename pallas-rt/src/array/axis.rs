@@ -1,0 +1,14 @@
+//! Numbers of axes.
+use pallas_ir::{At, Diag};
+
+/// The number of an axis, which counts from the end if it is negative.
+///
+/// # Errors
+/// There is no such axis.
+pub(crate) fn axis_of(axis: isize, rank: usize) -> Result<usize, Diag> {
+    let found = if axis < 0 { axis + rank as isize } else { axis };
+    usize::try_from(found).ok().filter(|&axis| axis < rank).ok_or_else(|| {
+        let message = format!("axis {axis} of an array of rank {rank}");
+        Diag::new("axis", At::Op, message, "axes count from 0, or from the end as -1, -2 ..")
+    })
+}
