@@ -12,6 +12,18 @@
 //! | [`tuning`] | block sizes by measurement |
 //! | [`explain`] | reading tile IR, estimates and shaders |
 //! | [`devices`] | clients, memory, order, failures, what GPUs do with NaN |
+//!
+//! Functions of arrays (feature `graph`):
+//!
+//! | page | what |
+//! |---|---|
+//! | `arrays` | from NumPy and JAX to `Array` |
+//! | `functions` | `jit`, what is traced and when again |
+//! | `derivatives` | gradients, forward mode, Jacobians |
+//! | `batches_and_loops` | `vmap`, `scan`, `while_loop`, `cond` |
+//! | `kernels_in_functions` | kernels as operations, and their gradients |
+//!
+//! `random` has a page on random numbers.
 
 /// Declares the pages: an empty module with the page of its name in `pallas-rt/guide` as its text.
 macro_rules! pages {
@@ -30,4 +42,12 @@ pages! {
     tuning: "Block sizes by measurement.",
     explain: "Reading `explain`.",
     devices: "Devices, memory and failures.",
+}
+#[cfg(feature = "graph")]
+pages! {
+    arrays: "From NumPy and JAX to arrays.",
+    functions: "Functions of arrays and `jit`.",
+    derivatives: "Gradients and other derivatives.",
+    batches_and_loops: "Batches and loops.",
+    kernels_in_functions: "Kernels in functions.",
 }

@@ -104,6 +104,7 @@ impl Calls<'_> {
         self.call(|| cross_entropy::cross_entropy_backward(&x, &w, &labels, &rows, &rows, &options));
         self.call(|| cross_entropy::cross_entropy_of_logits(&logits, &labels, &options));
         self.call(|| cross_entropy::cross_entropy_of_logits_backward(&logits, &labels, &rows, &rows, &options));
+        self.call(|| cross_entropy::cross_entropy_lse(&rows));
     }
     fn attention(&mut self) {
         for d in [64, 128] {

@@ -189,6 +189,7 @@ fn losses(see: See<'_>, dtype: DType) {
     call(see, || cross_entropy::cross_entropy_backward(&x, &w, &labels, &rows, &rows, &options));
     call(see, || cross_entropy::cross_entropy_of_logits(&x, &labels, &options));
     call(see, || cross_entropy::cross_entropy_of_logits_backward(&x, &labels, &rows, &rows, &options));
+    call(see, || cross_entropy::cross_entropy_lse(&rows));
 }
 
 fn tables(see: See<'_>, dtype: DType) {
