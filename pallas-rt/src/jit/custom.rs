@@ -25,8 +25,8 @@ use pallas_ir::{At, Diag, Loc, Type};
 /// use pallas_rt::{Array, custom_vjp, grad};
 /// // Rounds, with the gradient of the identity.
 /// let rounded = custom_vjp(
-///     |x: &Array| x.round_even(),
-///     |x: &Array| (x.round_even(), ()),
+///     |x: &Array| x.round(),
+///     |x: &Array| (x.round(), ()),
 ///     |_: &(), dy: &Array| (dy.clone(),),
 /// );
 /// let loss = grad(move |x: &Array| rounded(x).map(|y| (&y * &y).sum(..)));
