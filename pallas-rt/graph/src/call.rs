@@ -115,7 +115,7 @@ impl Hash for KernelCall {
 pub struct Custom {
     /// Operands that are no arguments.
     pub captured: usize,
-    /// What it computes.
+    /// The function itself.
     pub primal: Graph,
     /// The same, and what the derivative needs.
     pub forward: Graph,

@@ -2,13 +2,14 @@
 use super::compiled::{client_of, traced};
 use super::control::{Part, sharing};
 use super::function::{Function, Given, Outcome};
+use super::linear::like;
 use super::trace::{Open, TracedFunction, apply_all, trace, type_of};
 use crate::array::Array;
 use crate::device::Client;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::tree::{self, Tree};
 use pallas_graph::call::{Call, Custom};
-use pallas_ir::{At, Diag, Loc, Type};
+use pallas_ir::{Loc, Type};
 
 /// A function with a stated reverse-mode derivative; `jax.custom_vjp`.
 ///
@@ -61,13 +62,15 @@ where
         let with_residuals = traced(&forward, &tuple, &args, &client)?;
         let (out, residuals) = with_residuals.returned.clone();
         let (primal, with_residuals) = (part(primal, args.len()), part(with_residuals, args.len()));
+        let types: Vec<Type> = args.iter().map(type_of).collect();
         let function = Stating { client: client.clone(), args, primal, forward: with_residuals };
         let (takes, kept) = function.takes();
         let derivative = trace(&client, &takes, |params| {
             let (of_residuals, of_results) = params.split_at(kept);
             let residuals = tree::rebuild(&residuals, of_residuals.iter().cloned())?;
             let of_results = tree::rebuild(&out, of_results.iter().cloned())?;
-            Ok(((), cotangents(&tuple, &backward(&residuals, &of_results).tree()?, at)?))
+            let found = backward(&residuals, &of_results).tree()?;
+            Ok(((), like(&tuple, &found, &types, "cotangent", at)?))
         })?;
         let results = function.call(derivative, at)?;
         tree::rebuild(&out, results)
@@ -156,28 +159,6 @@ impl StatedBackward {
         let backward = self.open.end(cotangents)?;
         self.function.call(backward, at)
     }
-}
-
-/// The leaves of cotangents.
-///
-/// # Errors
-/// Another tree than the arguments, or a leaf of another type.
-fn cotangents<Args: Tree>(args: &Args, found: &Args, at: Loc) -> Result<Vec<Array>> {
-    let refused =
-        |message: String, help: &str| Err(Error::operation(at, Diag::new("custom-vjp", At::Op, message, help)));
-    let [a, b] = [args, found].map(|tree| tree::structure(tree));
-    if a != b {
-        return refused(format!("the arguments are {a}, their cotangents {b}"), "return trees like the arguments");
-    }
-    let leaves = tree::leaves(found);
-    for ((x, cotangent), path) in tree::leaves(args).iter().zip(&leaves).zip(tree::paths(args)) {
-        cotangent.check()?;
-        if type_of(x) != type_of(cotangent) {
-            let message = format!("the cotangent `{path}` of {} is {}", type_of(x), type_of(cotangent));
-            return refused(message, "a cotangent has the shape and the element type of its argument");
-        }
-    }
-    Ok(leaves)
 }
 
 /// A function whose intermediate values are not stored for the gradient, but computed again on the way back;

@@ -93,7 +93,7 @@ where
     F::boxed(move |given: Given<'_, Args>| gradient(&f, &(given.tuple)(), at))
 }
 
-/// What a function returns, and the gradient of its first leaf.
+/// The result of a function, and the gradient of its first leaf.
 fn gradient<Args: First + 'static, F: Function<Args>>(f: &F, tuple: &Args, at: Loc) -> Result<(F::Out, Args::First)> {
     let args = tree::leaves(tuple);
     args.iter().try_for_each(|x| x.check().map(drop))?;

@@ -224,7 +224,7 @@ fn differentiable<Args: Tree>(tuple: &Args, args: &[Array], at: Loc, name: &'sta
 ///
 /// # Errors
 /// Another tree; a leaf of another type; the error of a poisoned one.
-fn like<T: Tree>(of: &T, given: &T, types: &[Type], what: &'static str, at: Loc) -> Result<Vec<Array>> {
+pub(super) fn like<T: Tree>(of: &T, given: &T, types: &[Type], what: &'static str, at: Loc) -> Result<Vec<Array>> {
     let wrong = |message: String, help: &str| Error::operation(at, Diag::new(what, At::Op, message, help));
     let [a, b] = [of, given].map(|tree| tree::structure(tree));
     if a != b {

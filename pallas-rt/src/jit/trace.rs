@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use pallas_graph::{Graph, Var};
 use pallas_ir::{DType, Diag, Loc, Type};
 use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 
@@ -34,14 +35,19 @@ pub(super) struct TracedFunction<R> {
     pub captured: Vec<Array>,
 }
 
-/// A trace that has begun. It is closed also if the function returns an error or panics.
+/// A trace that has begun. It is closed also if the function returns an error or panics, with all that began inside of it.
 pub(super) struct Open {
-    depth: usize,
+    id: u32,
+    /// Traces belong to a thread.
+    _not_send: PhantomData<*const ()>,
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        TRACES.with_borrow_mut(|traces| traces.truncate(self.depth));
+        TRACES.with_borrow_mut(|traces| {
+            let depth = traces.iter().position(|trace| trace.id == self.id);
+            traces.truncate(depth.unwrap_or(traces.len()));
+        });
     }
 }
 
@@ -52,18 +58,21 @@ impl Open {
         let mut graph = Graph::default();
         let params: Vec<Var> = takes.iter().map(|ty| graph.param(ty.clone())).collect();
         let params: Vec<Array> = params.into_iter().map(|v| array(&graph, v, id, client)).collect();
-        let depth = TRACES.with_borrow_mut(|traces| {
-            traces.push(Trace { id, graph, client: client.clone(), captured: vec![] });
-            traces.len() - 1
-        });
-        (Open { depth }, params)
+        let trace = Trace { id, graph, client: client.clone(), captured: vec![] };
+        TRACES.with_borrow_mut(|traces| traces.push(trace));
+        (Open { id, _not_send: PhantomData }, params)
     }
 
     /// Ends the trace of a function that returns these arrays.
     ///
     /// # Errors
-    /// The first mistake in what the results depend on.
+    /// The first mistake in what the results depend on; a trace that is not the innermost one.
     pub(super) fn end(self, results: &[Array]) -> Result<TracedFunction<()>> {
+        if TRACES.with_borrow(|traces| traces.last().is_none_or(|innermost| innermost.id != self.id)) {
+            let message = "a call ends while one that began inside of it, or around it, is still open; help: end calls in the \
+                           reverse order of their beginnings";
+            return Err(Error::Traced { message: message.into() });
+        }
         let results = results.iter().map(|x| inside(x, Loc::NONE)).collect::<Result<Vec<Var>>>()?;
         let done = TRACES.with_borrow_mut(|traces| traces.pop()).expect("it is open");
         let captured = done.captured.into_iter().map(|(array, _)| array).collect();

@@ -70,7 +70,7 @@ pub(super) struct Lowered {
 /// One step of a plan.
 #[derive(Debug)]
 pub struct Step {
-    /// What it does.
+    /// Its work.
     pub work: Work,
     /// Copies before that, each from a place to that of an output.
     pub copies: Vec<(Place, Place)>,

@@ -1,4 +1,4 @@
-//! Which values have a derivative by some of the parameters.
+//! The values that have a derivative by some of the parameters.
 use crate::call::Call;
 use crate::graph::{Graph, Op};
 

@@ -30,7 +30,7 @@ use pallas_ir::{Diag, Loc};
 pub struct Refused {
     /// The user's line of the equation.
     pub at: Loc,
-    /// What is wrong, and what to do.
+    /// The mistake, and the way out.
     pub diag: Diag,
 }
 

@@ -74,7 +74,7 @@ fn texts_are_those_of_jax() {
     assert_eq!(launches.expect("it compiles"), 1);
 }
 
-/// Where the text differs by design, or JAX has no primitive.
+/// Differences by design, and operations for which JAX has no primitive.
 #[test]
 fn texts_of_other_operations() {
     let text = |f: fn(&Array) -> Array| make_jaxpr(f)(&array(&[1.0; 6], &[2, 3])).expect("it is traced");

@@ -2,7 +2,7 @@
 use super::super::program::Program;
 use super::super::trace::{trace, type_of};
 use super::{array, close, numbers};
-use crate::{checkpoint, custom_vjp, fori_loop, grad, jit, jvp, scan, value_and_grad, vmap, vmap_axes};
+use crate::{Differentiable, checkpoint, custom_vjp, fori_loop, grad, jit, jvp, scan, value_and_grad, vmap, vmap_axes};
 use pallas_rt::prelude::*;
 
 #[kernel(grid = (cdiv(N, 4)))]
@@ -139,7 +139,7 @@ fn mistakes_in_rules_are_named() {
     let x = array(&[0.3, -0.7], &[2]);
     let wrong = custom_vjp(|x: &Array| x * 2.0, |x: &Array| (x * 2.0, ()), |_: &(), dy: &Array| (dy.sum(..),));
     let error = grad(move |x: &Array| wrong(x).map(|y| y.sum(..)))(&x).expect_err("another shape").to_string();
-    assert!(error.contains("the cotangent `0` of f32[2] is f32[]") && error.contains(file!()), "{error}");
+    assert!(error.contains("the cotangent of `0` of f32[2] is f32[]") && error.contains(file!()), "{error}");
     let error = grad(move |x: &Array| {
         let outer = x * 1.0;
         let captures =
@@ -258,6 +258,32 @@ fn kernels_are_batched_by_one_more_axis_of_the_grid() {
     let checkpointed = vmap(grad(|x: &Array| checkpoint(|x: &Array| (x * x * x).sum(..))(x)));
     let want: Vec<f64> = numbers(&a).iter().map(|&x| 3.0 * f64::from(x).powi(2)).collect();
     close(&checkpointed(&a).expect("it runs"), &want);
+}
+
+/// Both operands are whole arrays.
+#[kernel(grid = ())]
+fn totals(#[block([N])] x: In<f32>, #[block([N])] out: Out<f32>) {
+    out.store(x.load().cumsum(0));
+}
+
+#[test]
+fn whole_operands_are_batched() {
+    let x = array(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]);
+    close(&jit(vmap(|x: &Array| totals(x)))(&x).expect("it runs"), &[1.0, 3.0, 6.0, 4.0, 9.0, 15.0]);
+}
+
+#[test]
+fn calls_that_end_out_of_order_are_refused() {
+    let f = jit(|x: &Array| {
+        let (outer, [a]) = Differentiable::begin([x])?;
+        let (inner, [_]) = Differentiable::begin([&a])?;
+        let ended = outer.end([a], &[]).map(drop);
+        drop(inner);
+        ended?;
+        Ok::<_, Error>(x.clone())
+    });
+    let error = f(&array(&[1.0], &[1])).expect_err("the inner call is open").to_string();
+    assert!(error.contains("end calls in the reverse order"), "{error}");
 }
 
 #[test]

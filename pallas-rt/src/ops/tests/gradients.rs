@@ -141,7 +141,7 @@ fn gradients_of_formulas_are_differences() {
     ]);
 }
 
-/// Where a formula chooses between two, the one that is not chosen leaves no NaN.
+/// A formula that chooses between two: the one that is not chosen leaves no NaN.
 #[test]
 fn gradients_at_edges_are_finite() {
     let at = |f: F, x: f64| -> f64 {

@@ -16,7 +16,7 @@ struct Line {
 }
 
 impl Line {
-    /// What is called here, if it is not excluded.
+    /// Its name here, if it is not excluded.
     fn calls(&self) -> Option<BTreeSet<&'static str>> {
         (!self.here.starts_with("excluded: "))
             .then(|| self.here.split('`').skip(1).step_by(2).flat_map(called).collect())
