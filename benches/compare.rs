@@ -10,8 +10,10 @@
 #[path = "../examples/data/mod.rs"]
 #[expect(dead_code, reason = "examples take arrays out one by one")]
 mod data;
+mod graphs;
 mod peak;
 
+use graphs::Program;
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention, flash_attention_with_lse};
 use pallas_kernels::flash_attention_backward::flash_attention_backward;
 use pallas_kernels::{matmul::matmul, norm::layer_norm, softmax::softmax};
@@ -24,10 +26,10 @@ use std::path::Path;
 use std::time::Instant;
 
 type Arrays = BTreeMap<String, Array>;
-type Case = fn(&Arrays) -> Result<Vec<Array>>;
+type Kernels = fn(&Arrays) -> Result<Vec<Array>>;
 
-/// Every case by the first word of its name; the rest of a name says sizes and element types, which the inputs have.
-const CASES: [(&str, Case); 8] = [
+/// Calls of kernels, by the first word of its name; the rest of a name says sizes and element types, which the inputs have.
+const KERNELS: [(&str, Kernels); 8] = [
     ("matmul", |x| Ok(vec![matmul(&x["a"], &x["b"])?])),
     ("softmax", |x| Ok(vec![softmax(&x["x"])?])),
     ("layer_norm", |x| Ok(vec![layer_norm(&x["x"], &x["gamma"], &x["beta"], 1e-5)?])),
@@ -62,30 +64,27 @@ fn gradients(x: &Arrays, causal: Causal) -> Result<Vec<Array>> {
 
 struct Server {
     client: Client,
-    case: Option<(Case, Arrays)>,
+    program: Option<Program>,
 }
 
 impl Server {
     fn answer(&mut self, command: &str) -> Result<String> {
         let words: Vec<&str> = command.split_whitespace().collect();
-        match (words.as_slice(), &self.case) {
+        match (words.as_slice(), &mut self.program) {
             (["peak"], _) => {
                 let peak = peak::measure(&self.client);
                 Ok(format!("{} {}", peak.flops, peak.bytes))
             }
             (["case", name, inputs, outputs], _) => {
-                let first = name.split('/').next().unwrap_or_default();
-                let Some((_, case)) = CASES.iter().find(|(known, _)| *known == first) else {
-                    return Err(Error::Value { message: format!("no case `{first}`") });
-                };
-                let inputs = data::load(&self.client, inputs)?;
-                write(outputs, &case(&inputs)?)?;
-                self.case = Some((*case, inputs));
+                let arrays = data::load(&self.client, inputs)?;
+                let mut program = program(name.split('/').next().unwrap_or_default(), arrays)?;
+                write(outputs, &program()?)?;
+                self.program = Some(program);
                 Ok("done".into())
             }
-            (["time", calls], Some((case, inputs))) => {
+            (["time", calls], Some(program)) => {
                 let calls = calls.parse().map_err(|e| Error::Value { message: format!("`{calls}` calls: {e}") })?;
-                let times: Result<Vec<String>> = (0..calls).map(|_| Ok(once(*case, inputs)?.to_string())).collect();
+                let times: Result<Vec<String>> = (0..calls).map(|_| Ok(once(program)?.to_string())).collect();
                 Ok(times?.join(" "))
             }
             _ => Err(Error::Value { message: format!("`{command}` at this point: expected peak, case or time") }),
@@ -93,10 +92,21 @@ impl Server {
     }
 }
 
+/// The program of a case.
+fn program(case: &str, arrays: Arrays) -> Result<Program> {
+    if let Some((_, call)) = KERNELS.iter().find(|(known, _)| *known == case) {
+        return Ok(Box::new(move || call(&arrays)));
+    }
+    let Some((_, make)) = graphs::CASES.iter().find(|(known, _)| *known == case) else {
+        return Err(Error::Value { message: format!("no case `{case}`") });
+    };
+    make(arrays)
+}
+
 /// Nanoseconds of a call, until its results are there.
-fn once(case: Case, inputs: &Arrays) -> Result<u128> {
+fn once(program: &mut Program) -> Result<u128> {
     let start = Instant::now();
-    for array in case(inputs)? {
+    for array in program()? {
         array.block_until_ready()?;
     }
     Ok(start.elapsed().as_nanos())
@@ -131,7 +141,7 @@ fn main() {
         "gpu" => Client::gpu(0),
         other => Err(Error::Value { message: format!("--serve {other}: expected cpu or gpu") }),
     };
-    let mut server = Server { client: client.unwrap_or_else(|e| panic!("{e}")), case: None };
+    let mut server = Server { client: client.unwrap_or_else(|e| panic!("{e}")), program: None };
     for command in std::io::stdin().lock().lines() {
         let command = command.expect("the script writes text");
         // Errors have several lines; answers have one.

@@ -1,0 +1,242 @@
+"""The programs of graphs/mod.rs in JAX, with their inputs.
+
+Every entry of `cases` is name -> (inputs, make); `make(*arrays)` gives a function without arguments that runs the program
+once and returns its results. A training step goes on from where the last call ended.
+"""
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+WIDTHS = [784, 512, 512, 10]
+HIDDEN, HEADS, INNER, LAYERS = 384, 12, 1536, 6
+
+
+def cases():
+    rng = np.random.default_rng(1)
+    numbers = lambda *shape, scale=1.0: (rng.standard_normal(shape, dtype="float32") * np.float32(scale))
+    found = {}
+
+    mlp = {}
+    for i, (a, b) in enumerate(zip(WIDTHS, WIDTHS[1:])):
+        mlp |= {f"w{i}": numbers(a, b, scale=a**-0.5), f"b{i}": np.zeros(b, "float32")}
+    mlp |= {"x": numbers(256, 784), "labels": rng.integers(0, 10, 256, dtype="int32")}
+    found["mlp_step/256x784-512-512-10"] = mlp, lambda **x: mlp_step(x, jnp.float32)
+    found["mlp_step_bf16/256x784-512-512-10"] = mlp, lambda **x: mlp_step(x, jnp.bfloat16)
+
+    chain = {"x": numbers(1 << 24), "y": numbers(1 << 24)}
+    found["chain_donated/16M"] = chain, chain_donated
+    found["chain_dropped/16M"] = chain, chain_dropped
+    found["chain_kept/16M"] = chain, chain_kept
+
+    rnn = {"w": numbers(256, 256, scale=0.05), "v": numbers(256, 256, scale=0.05), "xs": numbers(512, 32, 256)}
+    found["rnn/512x32x256"] = rnn, lambda **x: repeated(lambda w, v, xs: rnn_states(w, v, xs)[1], x)
+    found["rnn_gradient/512x32x256"] = rnn, lambda **x: repeated(jax.value_and_grad(rnn_loss, (0, 1)), x)
+
+    found["encoder_block/4x512x384"] = {"x": numbers(4, 512, HIDDEN)} | block(numbers, "0."), encoder
+    model = {"x": numbers(32, 128, HIDDEN)}
+    for i in range(LAYERS):
+        model |= block(numbers, f"{i}.")
+    found["encoder/32x128x384"] = model, encoder
+
+    small = {"x": numbers(16, 16), "y": numbers(16, 16)}
+    found["jitted/16x16"] = small, lambda **x: repeated(lambda x, y: x + y, x)
+    found["kernels_50/16x16"] = small, lambda **x: repeated(sums, x)
+    found["products_50/8x8"] = {"x": numbers(8, 8), "w": numbers(8, 8, scale=0.3)}, lambda **x: repeated(products, x)
+
+    # One for the comparison of results, and one for each of three measured calls.
+    found["first_call/1000"] = {f"script{i}": script(np.random.default_rng(i), 1000) for i in range(4)}, first_calls
+    return found
+
+
+def repeated(function, arrays):
+    compiled = jax.jit(function)
+    return lambda: jax.tree.leaves(compiled(*arrays.values()))
+
+
+def mlp_step(arrays, dtype):
+    x, labels = arrays["x"], arrays["labels"]
+    params = [(arrays[f"w{i}"], arrays[f"b{i}"]) for i in range(3)]
+    zeros = jax.tree.map(jnp.zeros_like, params)
+
+    def loss(params, x, labels):
+        h = x.astype(dtype)
+        for i, (w, b) in enumerate(params):
+            h = h @ w.astype(dtype) + b.astype(dtype)
+            h = jnp.maximum(h, 0) if i < 2 else h
+        return -(jax.nn.log_softmax(h.astype(jnp.float32)) * jax.nn.one_hot(labels, 10)).sum(-1).mean()
+
+    def step(state, x, labels):
+        params, means, squares, t = state
+        value, gradient = jax.value_and_grad(loss)(params, x, labels)
+        t = t + 1
+        means = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, means, gradient)
+        squares = jax.tree.map(lambda s, g: 0.999 * s + 0.001 * g * g, squares, gradient)
+        left = 1 - 0.9**t, 1 - 0.999**t
+        update = lambda p, m, s: p - 1e-3 * ((m / left[0]) / (jnp.sqrt(s / left[1]) + 1e-8) + 0.01 * p)
+        return (jax.tree.map(update, params, means, squares), means, squares, t), value
+
+    compiled = jax.jit(step, donate_argnums=0)
+    state = jax.tree.map(lambda x: x + 0, (params, zeros, zeros, jnp.float32(0)))
+
+    def call():
+        nonlocal state
+        state, value = compiled(state, x, labels)
+        return [value]
+
+    return call
+
+
+def chain(x, y):
+    return jnp.tanh(x * y + x)
+
+
+def chain_donated(x, y):
+    compiled, x = jax.jit(chain, donate_argnums=0), x + 0
+
+    def call():
+        nonlocal x
+        x = compiled(x, y)
+        return [x]
+
+    return call
+
+
+def chain_dropped(x, y):
+    compiled = jax.jit(chain)
+    return lambda: [compiled(x, y)]
+
+
+def chain_kept(x, y):
+    compiled, kept = jax.jit(chain), []
+
+    def call():
+        kept.append(compiled(x, y))
+        del kept[:-4]
+        return kept[-1:]
+
+    return call
+
+
+def rnn_states(w, v, xs):
+    def step(h, x):
+        h = jnp.tanh(x @ v + h @ w)
+        return h, h
+
+    return jax.lax.scan(step, jnp.zeros(xs.shape[1:]), xs)
+
+
+def rnn_loss(w, v, xs):
+    return (rnn_states(w, v, xs)[0] ** 2).mean()
+
+
+def block(numbers, prefix):
+    shapes = {"query": (HIDDEN, HIDDEN), "key": (HIDDEN, HIDDEN), "value": (HIDDEN, HIDDEN), "out": (HIDDEN, HIDDEN)}
+    shapes |= {"up": (HIDDEN, INNER), "down": (INNER, HIDDEN)}
+    found = {}
+    for name, shape in shapes.items():
+        found |= {f"{prefix}{name}.w": numbers(*shape, scale=0.05), f"{prefix}{name}.b": numbers(shape[1], scale=0.05)}
+    for name in ("norm0", "norm1"):
+        found |= {f"{prefix}{name}.w": 1 + numbers(HIDDEN, scale=0.05), f"{prefix}{name}.b": numbers(HIDDEN, scale=0.05)}
+    return found
+
+
+def encoder(**arrays):
+    x = arrays.pop("x")
+    batch, length, _ = x.shape
+
+    def norm(x, w, b):
+        d = x - x.mean(-1, keepdims=True)
+        return d * jax.lax.rsqrt((d * d).mean(-1, keepdims=True) + 1e-12) * w + b
+
+    def block(x, p):
+        dense = lambda x, name: x @ p[name + ".w"] + p[name + ".b"]
+        heads = lambda y: y.reshape(batch, length, HEADS, -1).transpose(0, 2, 1, 3)
+        q, k, v = (heads(dense(x, name)) for name in ("query", "key", "value"))
+        weights = jax.nn.softmax(q @ k.swapaxes(-1, -2) * (HIDDEN / HEADS) ** -0.5)
+        out = (weights @ v).transpose(0, 2, 1, 3).reshape(x.shape)
+        x = norm(x + dense(out, "out"), p["norm0.w"], p["norm0.b"])
+        inner = jax.nn.gelu(dense(x, "up"), approximate=False)
+        return norm(x + dense(inner, "down"), p["norm1.w"], p["norm1.b"])
+
+    def model(x, arrays):
+        for i in range(len(arrays) // 16):
+            x = block(x, {name.split(".", 1)[1]: w for name, w in arrays.items() if name.startswith(f"{i}.")})
+        return x
+
+    compiled = jax.jit(model)
+    return lambda: [compiled(x, arrays)]
+
+
+def sums(x, y):
+    """Twenty-five sums, each followed by an elementwise kernel."""
+    for _ in range(25):
+        x = x.sum() * 1e-3 + x * y
+    return x
+
+
+def products(x, w):
+    for _ in range(50):
+        x = jnp.tanh(x @ w + 1)
+    return x
+
+
+def script(rng, count):
+    """A program of `count` operations, a line each, as bytes: `dot N SEED`, `add SEED`, `mul X`, or a function's name.
+
+    Every fourth is a product with a matrix of an own shape, so that no two kernels are alike.
+    """
+    lines = []
+    for i in range(count // 4):
+        lines.append(f"dot {rng.integers(16, 64)} {i}")
+        lines.append(f"add {i}")
+        lines.append(f"mul {rng.integers(1, 100) / 64}")
+        lines.append(rng.choice(["tanh", "sin", "cos", "abs", "logistic"]))
+    return np.frombuffer("\n".join(lines).encode(), dtype="uint8")
+
+
+def matrix(rows, columns, seed):
+    """Numbers from -0.5 to 0.5 that both sides can make."""
+    x = (np.arange(rows * columns, dtype="int64") * 7919 + seed * 104729) % 1009
+    return (x.astype("float32") / 1009 - 0.5).reshape(rows, columns)
+
+
+def parsed(text):
+    """The constants of a script, and the function of them."""
+    functions = {"tanh": jnp.tanh, "sin": jnp.sin, "cos": jnp.cos, "abs": jnp.abs, "logistic": jax.nn.sigmoid}
+    lines = [line.split() for line in bytes(text).decode().splitlines()]
+    width, arrays = 32, []
+    for line in lines:
+        if line[0] == "dot":
+            arrays.append(matrix(width, int(line[1]), int(line[2])))
+            width = int(line[1])
+        elif line[0] == "add":
+            arrays.append(matrix(1, width, int(line[1])))
+
+    def function(x, arrays):
+        rest = iter(arrays)
+        for name, *_, number in [[*line, ""] if len(line) == 1 else line for line in lines]:
+            if name == "dot":
+                x = x @ next(rest)
+            elif name == "add":
+                x = x + next(rest)
+            elif name == "mul":
+                x = x * float(number)
+            else:
+                x = functions[name](x)
+        return x
+
+    return arrays, function
+
+
+def first_calls(**texts):
+    """Each call traces, compiles and runs the next script."""
+    programs = [(jax.device_put(arrays), function) for arrays, function in (parsed(t) for t in map(np.asarray, texts.values()))]
+    x, at = jnp.asarray(matrix(32, 32, 0)), 0
+
+    def call():
+        nonlocal at
+        arrays, function = programs[at % len(programs)]
+        at += 1
+        return [jax.jit(lambda x, arrays: function(x, arrays))(x, arrays)]
+
+    return call
