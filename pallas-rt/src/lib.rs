@@ -27,6 +27,7 @@ mod passes;
 #[cfg(feature = "graph")]
 pub mod random;
 mod target;
+pub mod timeline;
 pub mod tree;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "adapters use the rest"))]
 mod wgsl;

@@ -5,10 +5,11 @@ use super::host::Host;
 use super::ledger::Ledger;
 use super::memory::Block;
 use super::queue::Uses;
-use super::runtime::{ByOperand, Executable, Geometry, Launch, outputs};
+use super::runtime::{ByOperand, Executable, Geometry, Launch, described, outputs};
 use super::source::Source;
 use crate::cpu;
 use crate::error::{Error, Result};
+use crate::timeline;
 use pallas_ir::{Kernel, Literal, OperandKind};
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
@@ -63,8 +64,10 @@ impl Executable for Native {
             reads(launch.kernel).filter_map(uses).try_for_each(Uses::wait_for_writes)?;
             outputs(launch.kernel).filter_map(uses).for_each(Uses::forget_outcome);
             let start = |i: usize| launch.buffers[i].map_or(std::ptr::null_mut(), Buffer::start);
+            let describe = || described(launch.kernel, geometry);
             // SAFETY: no launch uses the blocks, and the caller has exclusive access to those of outputs.
-            return unsafe { execute(executable, geometry, launch.params, ledger, start) };
+            let run = || unsafe { execute(executable, geometry, launch.params, ledger, start) };
+            return timeline::span(timeline::Kind::Launch, describe, run);
         }
         let starts: Vec<Start> =
             launch.buffers.iter().map(|buffer| Start(buffer.map_or(std::ptr::null_mut(), Buffer::start))).collect();
@@ -74,7 +77,9 @@ impl Executable for Native {
         let ledger = ledger.clone();
         // SAFETY: the queue runs it after every launch before it has finished, and blocks wait for it before they are
         // read, written or freed.
-        let work = move || unsafe { execute(&executable, &geometry, &params, &ledger, |i| starts[i].0) };
+        let run = move || unsafe { execute(&executable, &geometry, &params, &ledger, |i| starts[i].0) };
+        let described = timeline::is_recording().then(|| described(launch.kernel, launch.geometry));
+        let work = move || timeline::span(timeline::Kind::Launch, || described.unwrap_or_default(), run);
         let runtime: &dyn Any = &**client.runtime();
         let Host { queue, .. } = runtime.downcast_ref().expect("the client is the CPU's");
         // SAFETY: `work` uses only the memory of the launch's buffers, whose blocks are passed here.

@@ -1,9 +1,10 @@
 //! The strict interpreter: runs the tile IR as traced, or, operation by operation, the body that it was traced from.
 use super::client::Client;
-use super::runtime::{Executable, Geometry, Launch, outputs};
+use super::runtime::{Executable, Geometry, Launch, described, outputs};
 use super::source::Source;
 use crate::error::Result;
 use crate::interp::{self, Argument, Data, Fault, Machine, walk};
+use crate::timeline;
 use pallas_ir::{Kernel, OperandKind};
 use std::sync::Arc;
 
@@ -20,10 +21,16 @@ impl Executable for Traced {
     }
 
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
-        let mut machine = machine(client, &self.0.traced, launch)?;
-        walk::run(&mut machine)?;
-        // SAFETY: the caller has exclusive access to the outputs.
-        unsafe { finish(machine, launch) }
+        timeline::span(
+            timeline::Kind::Launch,
+            || described(launch.kernel, launch.geometry),
+            || {
+                let mut machine = machine(client, &self.0.traced, launch)?;
+                walk::run(&mut machine)?;
+                // SAFETY: the caller has exclusive access to the outputs.
+                unsafe { finish(machine, launch) }
+            },
+        )
     }
 }
 

@@ -144,6 +144,11 @@ pub(crate) struct Launch<'a> {
     pub buffers: &'a [Option<&'a super::Buffer>],
 }
 
+/// The name and the grid of a launch, for a timeline.
+pub(super) fn described(kernel: &Kernel, geometry: &Geometry) -> (String, String) {
+    (kernel.name.clone(), format!("grid {:?}", geometry.grid))
+}
+
 /// The operands that a call of a kernel passes, in order: inputs, prefetches and parameters.
 pub(crate) fn inputs(kernel: &Kernel) -> impl Iterator<Item = usize> + Clone + '_ {
     let input = |kind: &OperandKind| !matches!(kind, OperandKind::Output { .. } | OperandKind::Scratch);

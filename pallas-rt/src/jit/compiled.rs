@@ -5,6 +5,7 @@ use super::trace::{TracedFunction, trace, type_of};
 use crate::array::Array;
 use crate::device::{Client, JIT_CALLS, JIT_COMPILES, JIT_TRACES};
 use crate::error::Result;
+use crate::timeline;
 use crate::tree::{self, Structure, Tree};
 use pallas_ir::Type;
 use std::sync::atomic::Ordering::Relaxed;
@@ -74,7 +75,9 @@ pub fn jit<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<F::
             }
         };
         let all: Vec<&Array> = args.iter().chain(&entry.captured).collect();
-        tree::rebuild(&entry.out, entry.program.run(&all)?)
+        let described = || (name::<F>(), format!("{} steps", entry.program.kernels()));
+        let results = timeline::span(timeline::Kind::Call, described, || entry.program.run(&all))?;
+        tree::rebuild(&entry.out, results)
     })
 }
 
@@ -88,7 +91,8 @@ fn compile<Args: Tree + 'static, F: Function<Args>>(
     let TracedFunction { returned: out, graph, captured } = traced(f, tuple, args, &client)?;
     captured.iter().try_for_each(|x| x.check_client(&client, || "a captured array".into()))?;
     JIT_COMPILES.fetch_add(1, Relaxed);
-    let program = Program::new(&graph, &client)?;
+    let described = || (name::<F>(), format!("{} equations", graph.equations.len()));
+    let program = timeline::span(timeline::Kind::Compile, described, || Program::new(&graph, &client))?;
     Ok(Entry { structures, types: args.iter().map(type_of).collect(), client, program, captured, out })
 }
 
@@ -120,9 +124,20 @@ pub(super) fn traced_as<Args: Tree + 'static, F: Function<Args>>(
     client: &Client,
 ) -> Result<TracedFunction<F::Out>> {
     JIT_TRACES.fetch_add(1, Relaxed);
-    trace(client, types, |params| {
-        let out = f.call(&tree::rebuild(tuple, params.iter().cloned())?)?;
-        let results = tree::leaves(&out);
-        Ok((out, results))
-    })
+    timeline::span(
+        timeline::Kind::Trace,
+        || (name::<F>(), types.iter().map(Type::to_string).collect::<Vec<_>>().join(", ")),
+        || {
+            trace(client, types, |params| {
+                let out = f.call(&tree::rebuild(tuple, params.iter().cloned())?)?;
+                let results = tree::leaves(&out);
+                Ok((out, results))
+            })
+        },
+    )
+}
+
+/// The path of a function, such as `model::step`, or of the function that a closure is in.
+fn name<F>() -> String {
+    std::any::type_name::<F>().into()
 }

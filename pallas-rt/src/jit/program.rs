@@ -105,7 +105,6 @@ impl Program {
     }
 
     /// Number of steps of a run, of which each is a launch, a loop or a branch.
-    #[cfg(test)]
     pub(super) fn kernels(&self) -> usize {
         self.steps.len()
     }

@@ -4,13 +4,14 @@ use super::program::Program;
 use crate::device::client::Client;
 use crate::device::counters::SHADERS;
 use crate::device::runtime::multiples;
-use crate::device::runtime::{Executable, Geometry, Launch};
+use crate::device::runtime::{Executable, Geometry, Launch, described};
 use crate::device::source::Source;
 use crate::disk;
 use crate::error::{Error, Result};
 use crate::interp::walk::step_refused;
 use crate::passes::resume::resume;
 use crate::target::Target;
+use crate::timeline;
 use crate::wgsl::{self, HEADER_WORDS, Iterations};
 use pallas_ir::{At, Diag, Kernel, Literal, Loc, OperandKind};
 use std::sync::atomic::Ordering;
@@ -67,7 +68,9 @@ impl Executable for Shaders {
             scratch_bytes,
             error_flag: shader.error_flag,
         };
-        let flags = gpu.run(&job).map_err(|e| blamed(e, &shader.text, kernel, launch.at))?;
+        let describe = || described(kernel, launch.geometry);
+        let flags = timeline::span(timeline::Kind::Launch, describe, || gpu.run(&job))
+            .map_err(|e| blamed(e, &shader.text, kernel, launch.at))?;
         let [stopped, line, step, _] = flags;
         if line != 0 {
             let loc = kernel.locs.iter().find(|loc| loc.line == line).copied().unwrap_or(launch.at);

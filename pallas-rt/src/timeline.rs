@@ -1,0 +1,222 @@
+//! When functions were traced and compiled and when kernels ran, as a file for [Perfetto](https://ui.perfetto.dev).
+//!
+//! ```
+//! use pallas_rt::timeline::{Kind, Timeline};
+//! use pallas_rt::{Array, jit};
+//! let timeline = Timeline::start();
+//! let doubled = jit(|x: &Array| x * 2.0);
+//! doubled(&Array::from_slice(&[1.0f32, 2.0], &[2])?)?.block_until_ready()?;
+//! let spans = timeline.stop();
+//! assert!(spans.iter().any(|span| span.kind == Kind::Launch));
+//! # #[cfg(any())]
+//! pallas_rt::timeline::write("timeline.json", &spans)?;
+//! # Ok::<(), pallas_rt::Error>(())
+//! ```
+//!
+//! With `PALLAS_TIMELINE=FILE` in the environment a process writes every span to that file as it ends.
+use crate::error::{Error, Result};
+use serde_json::{Value, json};
+use std::cell::Cell;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What takes the time of a [`Span`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A function of arrays runs with traced arguments.
+    Trace,
+    /// A traced function is divided into kernels.
+    Compile,
+    /// A call of a compiled function.
+    Call,
+    /// A kernel runs; on a GPU, its launch is prepared.
+    Launch,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Trace => "trace",
+            Kind::Compile => "compile",
+            Kind::Call => "call",
+            Kind::Launch => "launch",
+        }
+    }
+}
+
+/// A part of a [`Timeline`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// What takes the time.
+    pub kind: Kind,
+    /// The kernel's or the function's name.
+    pub name: String,
+    /// More about it, such as a launch's grid.
+    pub detail: String,
+    /// When it began, since the first span of the process.
+    pub start: Duration,
+    /// How long it took.
+    pub duration: Duration,
+    /// The thread, counted from 0 in the order of their first spans.
+    pub thread: u64,
+}
+
+/// Records the spans of all threads until it is stopped or dropped.
+#[derive(Debug)]
+pub struct Timeline {
+    spans: Arc<Mutex<Vec<Span>>>,
+}
+
+impl Timeline {
+    /// Begins to record.
+    #[must_use = "it records until it is dropped"]
+    pub fn start() -> Timeline {
+        let spans: Arc<Mutex<Vec<Span>>> = Arc::default();
+        let _ = *ORIGIN;
+        lock(&RECORDS).push(spans.clone());
+        RECORDING.fetch_add(1, Ordering::Release);
+        Timeline { spans }
+    }
+
+    /// Returns the spans that ended since the start, in the order of their ends. Launches that still run are missing:
+    /// wait for the results first.
+    pub fn stop(self) -> Vec<Span> {
+        std::mem::take(&mut *lock(&self.spans))
+    }
+}
+
+impl Drop for Timeline {
+    fn drop(&mut self) {
+        RECORDING.fetch_sub(1, Ordering::Release);
+        lock(&RECORDS).retain(|spans| !Arc::ptr_eq(spans, &self.spans));
+    }
+}
+
+/// Writes spans in the JSON format of trace events, which Perfetto and `chrome://tracing` open.
+///
+/// # Errors
+/// [`Error::File`].
+pub fn write(file: impl AsRef<Path>, spans: &[Span]) -> Result<()> {
+    let file = file.as_ref();
+    let text = json!({ "traceEvents": spans.iter().map(event).collect::<Vec<_>>(), "displayTimeUnit": "ns" });
+    let refused = |e: std::io::Error| Error::File { path: file.display().to_string(), message: e.to_string() };
+    std::fs::write(file, text.to_string()).map_err(refused)
+}
+
+fn event(span: &Span) -> Value {
+    let microseconds = |time: Duration| time.as_nanos() as f64 / 1e3;
+    json!({
+        "name": span.name,
+        "cat": span.kind.name(),
+        "ph": "X",
+        "ts": microseconds(span.start),
+        "dur": microseconds(span.duration),
+        "pid": std::process::id(),
+        "tid": span.thread,
+        "args": { "detail": span.detail },
+    })
+}
+
+/// The number of timelines that record.
+static RECORDING: AtomicUsize = AtomicUsize::new(0);
+static RECORDS: Mutex<Vec<Arc<Mutex<Vec<Span>>>>> = Mutex::new(vec![]);
+static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// The file that the environment names.
+static FILE: LazyLock<Option<Mutex<File>>> = LazyLock::new(|| {
+    let path = std::env::var_os("PALLAS_TIMELINE")?;
+    match File::create(&path).and_then(|mut file| file.write_all(b"[\n").map(|()| file)) {
+        Ok(file) => Some(Mutex::new(file)),
+        Err(error) => {
+            eprintln!("PALLAS_TIMELINE={}: {error}", path.display());
+            None
+        }
+    }
+});
+
+/// Returns true if spans are recorded.
+pub(crate) fn is_recording() -> bool {
+    RECORDING.load(Ordering::Acquire) > 0 || FILE.is_some()
+}
+
+/// Runs a function, and records how long it took. What describes it is only made for a timeline.
+pub(crate) fn span<R>(kind: Kind, describe: impl FnOnce() -> (String, String), run: impl FnOnce() -> R) -> R {
+    if !is_recording() {
+        return run();
+    }
+    let start = ORIGIN.elapsed();
+    let result = run();
+    let duration = ORIGIN.elapsed() - start;
+    let (name, detail) = describe();
+    let span = Span { kind, name, detail, start, duration, thread: thread() };
+    if let Some(file) = &*FILE {
+        // A file without its end is still read, so an error on the way leaves the program alone.
+        let _ = writeln!(lock(file), "{},", event(&span));
+    }
+    for spans in lock(&RECORDS).iter() {
+        lock(spans).push(span.clone());
+    }
+    result
+}
+
+/// The number of this thread.
+fn thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    thread_local! {
+        static OWN: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+    OWN.with(|own| {
+        let number = own.get().unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
+        own.set(Some(number));
+        number
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+
+    #[kernel(grid = (cdiv(N, 8)))]
+    fn halved(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>) {
+        out.store(x.load() * 0.5);
+    }
+
+    #[test]
+    fn every_launch_is_a_span_of_the_file() -> Result<()> {
+        let x = Client::cpu().full(&[1 << 20], 1.0f32)?;
+        let timeline = Timeline::start();
+        let mut y = x.clone();
+        for _ in 0..3 {
+            y = halved(&y)?;
+        }
+        assert_eq!(y.to_vec::<f32>()?[0], 0.125);
+        let spans: Vec<Span> = timeline.stop().into_iter().filter(|span| span.name == "halved").collect();
+        assert_eq!(spans.len(), 3);
+        assert!(spans.windows(2).all(|pair| pair[0].start + pair[0].duration <= pair[1].start), "{spans:?}");
+
+        let file = std::env::temp_dir().join(format!("pallas-timeline-{}.json", std::process::id()));
+        write(&file, &spans)?;
+        let text = std::fs::read_to_string(&file).expect("it was written");
+        std::fs::remove_file(&file).expect("it is there");
+        let json: Value = serde_json::from_str(&text).expect("JSON");
+        let events = json["traceEvents"].as_array().expect("a list");
+        assert_eq!(events.len(), 3);
+        for event in events {
+            // What the format asks of a complete event.
+            assert_eq!((event["ph"].as_str(), event["cat"].as_str()), (Some("X"), Some("launch")));
+            assert!(["ts", "dur"].iter().all(|key| event[key].as_f64().is_some_and(|x| x >= 0.0)), "{event}");
+            assert!(["pid", "tid"].iter().all(|key| event[key].is_u64()), "{event}");
+            assert_eq!(event["args"]["detail"], "grid [131072]");
+        }
+        halved(&x)?.block_until_ready()?;
+        Ok(())
+    }
+}
