@@ -7,6 +7,8 @@ use pallas_graph::fuse::{self, Place, Plan, Sizes, plan};
 use pallas_graph::{Graph, simplify};
 use pallas_ir::{DType, Kernel, Literal, Type};
 use smallvec::SmallVec;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// A graph that is compiled for a client.
@@ -40,6 +42,22 @@ enum Work {
 /// Kernels by their text: equal clusters share one.
 static KERNELS: LazyLock<Lru<String, Compiled>> = LazyLock::new(|| Lru::new(Compiled::bytes));
 
+/// The folder that the environment names for the texts of graphs and plans.
+static DUMPS: LazyLock<Option<PathBuf>> = LazyLock::new(|| std::env::var_os("PALLAS_DUMP").map(PathBuf::from));
+
+/// Writes the forms of a program, numbered in the order of their compilation; says on stderr if that fails.
+fn dump(folder: &Path, graphs: [(&str, &Graph); 2], plan: &Plan) {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Relaxed);
+    let graphs = graphs.iter().map(|(level, graph)| (*level, graph.to_string()));
+    for (level, text) in graphs.chain([("plan", plan.to_string())]) {
+        let file = folder.join(format!("{number:04}.{level}.txt"));
+        if let Err(error) = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&file, text)) {
+            eprintln!("PALLAS_DUMP: {}: {error}", file.display());
+        }
+    }
+}
+
 fn compiled(kernel: &Kernel) -> Compiled {
     let text = kernel.to_string();
     KERNELS.get(&text).unwrap_or_else(|| KERNELS.insert(text, Compiled::of_trace(kernel.clone())))
@@ -71,9 +89,13 @@ impl Program {
     /// # Errors
     /// Sizes that no launch can have.
     pub(super) fn new(graph: &Graph, client: &Client) -> Result<Program> {
-        let graph = simplify::simplify(graph);
-        debug_assert_eq!(pallas_graph::verify(&graph), Ok(()));
-        Program::of_plan(plan(&graph, &[], &sizes(client)), client)
+        let simplified = simplify::simplify(graph);
+        debug_assert_eq!(pallas_graph::verify(&simplified), Ok(()));
+        let plan = plan(&simplified, &[], &sizes(client));
+        if let Some(folder) = &*DUMPS {
+            dump(folder, [("traced", graph), ("simplified", &simplified)], &plan);
+        }
+        Program::of_plan(plan, client)
     }
 
     fn of_plan(plan: Plan, client: &Client) -> Result<Program> {

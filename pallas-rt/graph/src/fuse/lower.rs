@@ -19,7 +19,7 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     let flat = flat(graph, definitions, cluster);
     let (is_flat, extents) = (flat.is_some(), flat.map_or_else(|| cluster.extents.clone(), |n| vec![n]));
     let blocks = blocks(graph, cluster, &extents, sizes);
-    let mut b = Builder::new("cluster");
+    let mut b = Builder::new(&name(graph, cluster));
     let names: Vec<String> = (0..extents.len()).map(|k| format!("n{k}")).collect();
     for name in &names {
         b.dim(name, None);
@@ -64,6 +64,30 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
         params: vec![],
     };
     Lowered { work, inputs, in_place: vec![None; outputs.len()], outputs }
+}
+
+/// The names of a cluster's operations, each once, joined to that of a kernel; at most four of those that compute.
+fn name(graph: &Graph, cluster: &Cluster) -> String {
+    let mut words: Vec<String> = vec![];
+    for &i in &cluster.members {
+        let text = graph.equations[i].op.to_string();
+        let word = text.split(' ').next().unwrap_or_default();
+        if !words.iter().any(|known| known == word) {
+            words.push(word.into());
+        }
+    }
+    let moves = ["broadcast", "cast", "reshape", "stop_gradient", "optimization_barrier"];
+    let is_literal = |word: &String| !word.starts_with(|c: char| c.is_ascii_alphabetic());
+    let work = words.iter().filter(|word| !moves.contains(&word.as_str()) && !is_literal(word));
+    let mut shown: Vec<&str> = work.map(String::as_str).collect();
+    if shown.len() > 4 {
+        shown.drain(3..shown.len() - 1);
+    }
+    if shown.is_empty() {
+        words.last().filter(|w| !is_literal(w)).map_or("fill".into(), String::clone)
+    } else {
+        shown.join("_")
+    }
 }
 
 /// The number of elements if all members work element by element on one shape, and none on positions: then all arrays can

@@ -19,6 +19,7 @@ mod control;
 mod cut;
 mod lower;
 mod plan;
+mod text;
 mod windows;
 
 pub use blocks::Sizes;

@@ -4,6 +4,8 @@
 //! transpose (transpose x)      one transpose, or x
 //! transpose (dot a b)          dot b a, if that has the order of axes, and nothing else reads the dot
 //! dot (transpose a) b          dot a b over other axes, if the result's order of axes stays
+//! transpose (cast (dot a b))   cast (transpose (dot a b)), if nothing else reads the cast
+//! dot (cast a) (cast b)        dot a b with wider sums, if both are 16-bit floats of one type
 //! reshape (reshape x)          one reshape; x, if the shape is the same
 //! broadcast (broadcast 1.0)    one broadcast; likewise the reshape of one
 //! x * 1, cast to its own type, sum over no axis      x
@@ -12,7 +14,7 @@
 use crate::build::{dims, infer};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Cast, Dot, Reduce, Reshape, Transpose};
-use pallas_ir::{Literal, ScalarOp, StructuralOp};
+use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
 pub(super) fn cancel(graph: &Graph) -> Graph {
     let mut uses = vec![0usize; graph.types.len()];
@@ -26,6 +28,11 @@ pub(super) fn cancel(graph: &Graph) -> Graph {
         match to.simpler(&e) {
             Simple::Is(v) => same[e.result().index()] = v,
             Simple::Made(op, args) => to.push(Equation { op, args, ..e }),
+            Simple::Both(first, args, op) => {
+                let result = to.define(&first, &args);
+                to.push(Equation { op: first, args, results: vec![result], loc: e.loc });
+                to.push(Equation { op, args: vec![result], ..e });
+            }
         }
     }
     let results = graph.results.iter().map(|r| same[r.index()]).collect();
@@ -38,6 +45,8 @@ enum Simple {
     Is(Var),
     /// Another operation, or the same.
     Made(Op, Vec<Var>),
+    /// An operation on these operands, and one on its result.
+    Both(Op, Vec<Var>, Op),
 }
 
 impl Simple {
@@ -58,6 +67,15 @@ impl Simpler {
     fn push(&mut self, e: Equation) {
         e.results.iter().for_each(|r| self.made[r.index()] = Some(self.graph.equations.len()));
         self.graph.equations.push(e);
+    }
+
+    /// A variable for the result of an operation that fits its operands.
+    fn define(&mut self, op: &Op, args: &[Var]) -> Var {
+        let types: Vec<_> = args.iter().map(|&v| self.graph.ty(v)).collect();
+        let ty = infer(op, &types).expect("it fits").remove(0);
+        self.made.push(None);
+        self.uses.push(1);
+        self.graph.var(ty)
     }
 
     fn definition(&self, v: Var) -> Option<&Equation> {
@@ -101,7 +119,9 @@ impl Simpler {
         // A product over axes (1, 0) alone is that of two matrices: some forms do not exist.
         let exists = |simple: &Simple| match simple {
             Simple::Is(_) => true,
-            Simple::Made(op, args) => infer(op, &args.iter().map(|&v| self.graph.ty(v)).collect::<Vec<_>>()).is_ok(),
+            Simple::Made(op, args) | Simple::Both(op, args, _) => {
+                infer(op, &args.iter().map(|&v| self.graph.ty(v)).collect::<Vec<_>>()).is_ok()
+            }
         };
         found.filter(exists).unwrap_or_else(|| Simple::Made(e.op.clone(), e.args.clone()))
     }
@@ -119,6 +139,15 @@ impl Simpler {
                     false => Simple::moved(Transpose { axes }, args),
                 })
             }
+            (StructuralOp::Cast(_), args) if self.uses[e.args[0].index()] == 1 => {
+                let product = self.definition(args[0])?;
+                match self.transpose(&Equation { args: args.to_vec(), ..e.clone() }, op)? {
+                    Simple::Made(turned, from) if matches!(product.op, Op::Structural(StructuralOp::Dot(_))) => {
+                        Some(Simple::Both(turned, from, self.definition(e.args[0])?.op.clone()))
+                    }
+                    _ => None,
+                }
+            }
             (StructuralOp::Dot(dot), args) if self.uses[e.args[0].index()] == 1 => {
                 let [a, b] = [0, 1].map(|side| dot.free(side, self.graph.ty(args[side]).shape.len()).len());
                 let n = dot.batch.len();
@@ -133,6 +162,17 @@ impl Simpler {
 
     fn dot(&self, e: &Equation, op: &Dot) -> Option<Simple> {
         let (mut op, mut args, mut is_simpler) = (op.clone(), e.args.clone(), false);
+        let narrow = |v: Var| match self.structural(v)? {
+            (StructuralOp::Cast(_), from) => Some(from[0]).filter(|&v| self.graph.ty(v).dtype.bytes() == 2),
+            _ => None,
+        };
+        // Products of 16-bit floats are exact in f32.
+        if let [Some(a), Some(b)] = [narrow(args[0]), narrow(args[1])] {
+            let [ty, other] = [a, b].map(|v| self.graph.ty(v).dtype);
+            if ty == other && ty.is_float() && op.acc == DType::F32 && self.graph.ty(args[0]).dtype == DType::F32 {
+                (args, is_simpler) = (vec![a, b], true);
+            }
+        }
         for side in [0, 1] {
             let Some((StructuralOp::Transpose(inner), from)) = self.structural(args[side]) else { continue };
             let free = op.free(side, inner.axes.len());

@@ -9,7 +9,7 @@
 //!
 //! The last, narrow panel is padded with zeros, and its sums go through a small buffer: the micro-kernels know whole
 //! panels only. [`micro`] is the portable kernel for every element type, [`x86`] those for `f32` with AVX2 and AVX-512,
-//! [`int8`] products of bytes, [`narrow`] those of a few rows.
+//! [`pairs`] products of bytes and of `bf16`, [`narrow`] those of a few rows.
 
 /// A micro-kernel: dispatches to `$fixed` for the number of rows.
 #[cfg(target_arch = "x86_64")]
@@ -30,9 +30,9 @@ macro_rules! of_rows {
     };
 }
 
-pub(crate) mod int8;
 mod micro;
 pub(crate) mod narrow;
+pub(crate) mod pairs;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]

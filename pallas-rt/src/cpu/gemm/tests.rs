@@ -118,7 +118,7 @@ fn bytes_are_summed_exactly_in_every_orientation() {
     let bytes: Vec<i8> = (0..40_000).map(|i: i32| if i % 3 == 0 { i8::MIN } else { ((i * 7919) >> 4) as i8 }).collect();
     let extents = sizes.iter().flat_map(|&m| sizes.iter().flat_map(move |&n| [0, 1, 2, 5, 16].map(|k| (m, n, k))));
     for (m, n, k) in extents.chain([(9, 33, 1027), (3, 600, 4)]) {
-        for (kernel, turned, accumulate) in int8::kernels().into_iter().flat_map(|kernel| {
+        for (kernel, turned, accumulate) in <i8 as pairs::Paired>::kernels().into_iter().flat_map(|kernel| {
             [[false, false], [true, false], [false, true], [true, true]].map(|t| (kernel, t, (m + n + k) % 2 == 0))
         }) {
             let matrix = |rows: usize, cols: usize, turned: bool| {
@@ -130,7 +130,7 @@ fn bytes_are_summed_exactly_in_every_orientation() {
             // SAFETY: the largest matrix ends at element 36,969 of the 40,000, C has m rows of n + 2.
             unsafe {
                 let c = Target { start: c.as_mut_ptr(), row: ldc as isize, add: accumulate };
-                int8::dot(kernel, Extents { m, n, k }, a, b, c, &mut Packing::default());
+                pairs::dot(kernel, Extents { m, n, k }, a, b, c, &mut Packing::default());
             }
             for (i, j) in (0..m).flat_map(|i| (0..ldc).map(move |j| (i, j))) {
                 // SAFETY: as above.
@@ -141,6 +141,44 @@ fn bytes_are_summed_exactly_in_every_orientation() {
                     (false, _) => i32::MAX,
                 };
                 assert_eq!(c[i * ldc + j], want, "{} {m}x{n}x{k} [{i},{j}] {turned:?}", kernel.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn pairs_of_bf16_agree_with_doubles_in_every_orientation() {
+    use half::bf16;
+    let sizes = [0, 1, 7, 8, 9, 31, 32, 33, 65];
+    let elements: Vec<bf16> = numbers(80_000, 7).into_iter().map(bf16::from_f32).collect();
+    let extents = sizes.iter().flat_map(|&m| sizes.iter().flat_map(move |&n| [0, 1, 2, 5, 16].map(|k| (m, n, k))));
+    for (m, n, k) in extents.chain([(9, 33, 1027), (3, 600, 4)]) {
+        for (kernel, turned, accumulate) in <bf16 as pairs::Paired>::kernels().into_iter().flat_map(|kernel| {
+            [[false, false], [true, false], [false, true], [true, true]].map(|t| (kernel, t, (m + n + k) % 2 == 0))
+        }) {
+            let matrix = |rows: usize, cols: usize, turned: bool| {
+                let (row, col) = if turned { (1, rows as isize + 3) } else { (cols as isize + 3, 1) };
+                Matrix { start: elements.as_ptr(), row, col }
+            };
+            let (a, b, ldc) = (matrix(m, k, turned[0]), matrix(k, n, turned[1]), n + 2);
+            let mut c = vec![0.5f32; m * ldc + 1];
+            // SAFETY: the largest matrix ends at element 36,969 of the 80,000, C has m rows of n + 2.
+            unsafe {
+                let c = Target { start: c.as_mut_ptr(), row: ldc as isize, add: accumulate };
+                pairs::dot(kernel, Extents { m, n, k }, a, b, c, &mut Packing::default());
+            }
+            for (i, j) in (0..m).flat_map(|i| (0..ldc).map(move |j| (i, j))) {
+                // SAFETY: as above.
+                let product = |p| unsafe { (*a.at(i, p).start).to_f64() * (*b.at(p, j).start).to_f64() };
+                let want = match (j < n, accumulate) {
+                    (true, true) => 0.5 + (0..k).map(product).sum::<f64>(),
+                    (true, false) => (0..k).map(product).sum(),
+                    (false, _) => 0.5,
+                };
+                let size = (0..k).map(|p| product(p).abs()).sum::<f64>();
+                let found = f64::from(c[i * ldc + j]);
+                let near = (found - want).abs() <= 2e-6 * (1.0 + size);
+                assert!(near, "{} {m}x{n}x{k} [{i},{j}] {turned:?}: {found}, not {want}", kernel.name);
             }
         }
     }

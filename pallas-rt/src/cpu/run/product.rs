@@ -6,6 +6,7 @@ use super::super::plan::step::Dot;
 use super::super::strips::{slice, slice_mut};
 use super::super::tile::{self, MAX_RANK, Tile};
 use super::{Run, Stop, room};
+use half::bf16;
 use pallas_ir::{DType, Value};
 
 /// An operand as one matrix per batch index.
@@ -37,7 +38,7 @@ impl Run<'_> {
     pub(super) fn dot(&mut self, dot: &Dot) -> Result<(), Stop> {
         let dtype = self.ty(dot.to).dtype;
         let bytes = [dot.a, dot.b].iter().all(|&v| self.ty(v).dtype == DType::I8);
-        match (dtype, gemm::int8::kernel()) {
+        match (dtype, gemm::pairs::kernel_i8()) {
             // Sums of 16-bit floats are kept in f32 and rounded once.
             (DType::F32 | DType::F16 | DType::Bf16, _) => self.floats(dot),
             (DType::I32, Some(kernel)) if bytes => {
@@ -45,7 +46,7 @@ impl Run<'_> {
                 let outcome = self.outcome(dot, DType::I32)?;
                 let done = self.product(dot, &outcome, DType::I32, [DType::I8; 2], |extents, a, b, c| {
                     // SAFETY: the caller's; the machine has the kernel, or it had not been chosen.
-                    unsafe { gemm::int8::dot(kernel, extents, a.cast(), b.cast(), c, &mut packing) }
+                    unsafe { gemm::pairs::dot::<i8>(kernel, extents, a.cast(), b.cast(), c, &mut packing) }
                 });
                 self.buffers.int8 = packing;
                 done
@@ -80,6 +81,16 @@ impl Run<'_> {
         let (few, other, bits) =
             if outcome.turned { (1, dot.a, gemm::narrow::ALL) } else { (outcome.extents.m, dot.b, dot.bits) };
         let dtype = self.ty(other).dtype;
+        let is_bf16 = [dot.a, dot.b].iter().all(|&v| self.ty(v).dtype == DType::Bf16);
+        let many = few > gemm::narrow::ROWS && outcome.extents.n >= gemm::narrow::ROWS;
+        if let Some(kernel) = gemm::pairs::kernel_bf16().filter(|_| is_bf16 && many) {
+            let done = self.product(dot, &outcome, DType::F32, [DType::Bf16; 2], |extents, a, b, c| {
+                // SAFETY: the caller's; the machine has the kernel, or it had not been chosen.
+                unsafe { gemm::pairs::dot::<bf16>(kernel, extents, a.cast(), b.cast(), c, &mut packing) }
+            });
+            self.buffers.packing = packing;
+            return done;
+        }
         let done = match gemm::narrow::kernel(dtype, bits).filter(|_| few <= gemm::narrow::ROWS) {
             Some(kernel) => {
                 let operands = if outcome.turned { [dtype, DType::F32] } else { [DType::F32, dtype] };

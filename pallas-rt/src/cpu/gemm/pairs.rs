@@ -1,11 +1,13 @@
-//! `i8` products with `i32` sums: neighbours along k are a pair of `i16` in one word, and one instruction multiplies two
-//! pairs and adds both products. Exact: two products of bytes fit an `i32`, whose sums wrap.
+//! Products whose elements are multiplied in pairs: neighbours along k are one word, and one instruction multiplies two
+//! pairs and adds both products. `i8` is widened to a pair of `i16` with `i32` sums, which is exact: two products of bytes
+//! fit an `i32`, whose sums wrap. `bf16` has `f32` sums; elements below 2^-126 count as zero there.
 //!
-//! Both sides are widened into buffers of words: A by rows, or by pairs of columns if it lies so; B as panels, a row of
+//! Both sides are packed into buffers of words: A by rows, or by pairs of columns if it lies so; B as panels, a row of
 //! words for each pair of its rows.
 #[cfg(target_arch = "x86_64")]
 use super::super::strips::has_avx2;
-use super::{Extents, Kernel, Matrix, Packing, Target, columns, pack, reserve};
+use super::{Extents, Kernel, Matrix, Number, Packing, Target, columns, pack, reserve};
+use half::bf16;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 use std::sync::OnceLock;
@@ -14,39 +16,82 @@ use std::sync::OnceLock;
 const KC: usize = 512;
 const NC: usize = 512;
 
-/// The best kernel of this machine; without one, bytes are widened and multiplied as `i32`.
-pub(crate) fn kernel() -> Option<Kernel<i32>> {
-    static CHOICE: OnceLock<Option<Kernel<i32>>> = OnceLock::new();
-    *CHOICE.get_or_init(|| kernels().first().copied())
+/// An element that is multiplied in pairs.
+pub(crate) trait Paired: Copy {
+    /// The type of sums; a word has the same size.
+    type Sum: Number;
+    /// Zero.
+    const ZERO: Self;
+    /// Two neighbours along k as one word.
+    fn pair(first: Self, second: Self) -> Self::Sum;
+    /// Every kernel this machine can run, best first.
+    fn kernels() -> Vec<Kernel<Self::Sum>>;
 }
 
-/// Every kernel this machine can run, best first.
-pub(super) fn kernels() -> Vec<Kernel<i32>> {
-    #[allow(unused_mut, reason = "other processors have none")]
-    let mut all = vec![];
-    #[cfg(target_arch = "x86_64")]
-    {
-        if has_avx2() && is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512f") {
-            all.push(Kernel { name: "avx512 vnni 8x32", mr: 8, nr: 32, run: vnni });
-        }
-        if has_avx2() {
-            all.push(Kernel { name: "avx2 6x16", mr: 6, nr: 16, run: avx2 });
-        }
+impl Paired for i8 {
+    type Sum = i32;
+    const ZERO: i8 = 0;
+    #[inline(always)]
+    fn pair(first: i8, second: i8) -> i32 {
+        i32::from(first) & 0xffff | i32::from(second) << 16
     }
-    all
+    fn kernels() -> Vec<Kernel<i32>> {
+        #[allow(unused_mut, reason = "other processors have none")]
+        let mut all = vec![];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if has_avx2() && is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512f") {
+                all.push(Kernel { name: "avx512 vnni 8x32", mr: 8, nr: 32, run: vnni });
+            }
+            if has_avx2() {
+                all.push(Kernel { name: "avx2 6x16", mr: 6, nr: 16, run: avx2 });
+            }
+        }
+        all
+    }
+}
+
+impl Paired for bf16 {
+    type Sum = f32;
+    const ZERO: bf16 = bf16::ZERO;
+    #[inline(always)]
+    fn pair(first: bf16, second: bf16) -> f32 {
+        f32::from_bits(u32::from(first.to_bits()) | u32::from(second.to_bits()) << 16)
+    }
+    fn kernels() -> Vec<Kernel<f32>> {
+        #[allow(unused_mut, reason = "other processors have none")]
+        let mut all = vec![];
+        #[cfg(target_arch = "x86_64")]
+        if has_avx2() && is_x86_feature_detected!("avx512bf16") && is_x86_feature_detected!("avx512f") {
+            all.push(Kernel { name: "avx512 bf16 8x32", mr: 8, nr: 32, run: bf16_avx512 });
+        }
+        all
+    }
+}
+
+/// The best kernel of this machine for bytes; without one, they are widened and multiplied as `i32`.
+pub(crate) fn kernel_i8() -> Option<Kernel<i32>> {
+    static CHOICE: OnceLock<Option<Kernel<i32>>> = OnceLock::new();
+    *CHOICE.get_or_init(|| i8::kernels().first().copied())
+}
+
+/// The best kernel of this machine for `bf16`; without one, they are widened and multiplied as `f32`.
+pub(crate) fn kernel_bf16() -> Option<Kernel<f32>> {
+    static CHOICE: OnceLock<Option<Kernel<f32>>> = OnceLock::new();
+    *CHOICE.get_or_init(|| bf16::kernels().first().copied())
 }
 
 /// `C (+)= A · B`. With `k = 0` C is set to zero, or unchanged if it is added to.
 ///
 /// # Safety
 /// A, B and C hold these extents at these strides; C overlaps neither; the machine runs the kernel.
-pub(crate) unsafe fn dot(
-    kernel: Kernel<i32>,
+pub(crate) unsafe fn dot<E: Paired>(
+    kernel: Kernel<E::Sum>,
     Extents { m, n, k }: Extents,
-    a: Matrix<i8>,
-    b: Matrix<i8>,
-    c: Target<i32>,
-    packing: &mut Packing<i32>,
+    a: Matrix<E>,
+    b: Matrix<E>,
+    c: Target<E::Sum>,
+    packing: &mut Packing<E::Sum>,
 ) {
     let Kernel { mr, nr, .. } = kernel;
     if [m, n, k].contains(&0) {
@@ -92,17 +137,11 @@ pub(crate) unsafe fn dot(
     }
 }
 
-/// Two neighbours along k as one word.
-#[inline(always)]
-fn pair(first: i8, second: i8) -> i32 {
-    i32::from(first) & 0xffff | i32::from(second) << 16
-}
-
 /// Rows of A as rows of words; an odd last element is paired with zero.
 ///
 /// # Safety
 /// The matrix holds `rows` x `k` elements, the buffer as many rows of words.
-unsafe fn pack_rows(a: Matrix<i8>, rows: usize, k: usize, to: *mut i32) {
+unsafe fn pack_rows<E: Paired>(a: Matrix<E>, rows: usize, k: usize, to: *mut E::Sum) {
     let words = k.div_ceil(2);
     // SAFETY: the caller's.
     unsafe {
@@ -112,12 +151,12 @@ unsafe fn pack_rows(a: Matrix<i8>, rows: usize, k: usize, to: *mut i32) {
             let at = |p: usize| *row.start.offset(p as isize * row.col);
             if row.col == 1 {
                 let row = std::slice::from_raw_parts(row.start, k);
-                to.iter_mut().zip(row.chunks_exact(2)).for_each(|(w, x)| *w = pair(x[0], x[1]));
+                to.iter_mut().zip(row.chunks_exact(2)).for_each(|(w, x)| *w = E::pair(x[0], x[1]));
             } else {
-                (0..k / 2).for_each(|p| to[p] = pair(at(2 * p), at(2 * p + 1)));
+                (0..k / 2).for_each(|p| to[p] = E::pair(at(2 * p), at(2 * p + 1)));
             }
             if k % 2 == 1 {
-                to[words - 1] = pair(at(k - 1), 0);
+                to[words - 1] = E::pair(at(k - 1), E::ZERO);
             }
         }
     }
@@ -127,31 +166,31 @@ unsafe fn pack_rows(a: Matrix<i8>, rows: usize, k: usize, to: *mut i32) {
 ///
 /// # Safety
 /// The matrix holds `k` x `width` elements, the panel as many rows of `nr` words.
-unsafe fn pack_panel(b: Matrix<i8>, k: usize, width: usize, nr: usize, to: *mut i32) {
+unsafe fn pack_panel<E: Paired>(b: Matrix<E>, k: usize, width: usize, nr: usize, to: *mut E::Sum) {
     let words = k.div_ceil(2);
     // SAFETY: the caller's.
     unsafe {
         let panel = std::slice::from_raw_parts_mut(to, words * nr);
         if width < nr {
-            panel.fill(0);
+            panel.fill(E::Sum::default());
         }
         if b.col == 1 {
             let row = |p: usize| std::slice::from_raw_parts(b.at(p, 0).start, width);
             for (p, words) in panel.chunks_exact_mut(nr).enumerate() {
                 if 2 * p + 1 < k {
                     let pairs = row(2 * p).iter().zip(row(2 * p + 1));
-                    words.iter_mut().zip(pairs).for_each(|(w, (&x, &y))| *w = pair(x, y));
+                    words.iter_mut().zip(pairs).for_each(|(w, (&x, &y))| *w = E::pair(x, y));
                 } else {
-                    words.iter_mut().zip(row(2 * p)).for_each(|(w, &x)| *w = pair(x, 0));
+                    words.iter_mut().zip(row(2 * p)).for_each(|(w, &x)| *w = E::pair(x, E::ZERO));
                 }
             }
             return;
         }
         for j in 0..width {
             let at = |p: usize| *b.at(p, j).start;
-            (0..k / 2).for_each(|p| panel[p * nr + j] = pair(at(2 * p), at(2 * p + 1)));
+            (0..k / 2).for_each(|p| panel[p * nr + j] = E::pair(at(2 * p), at(2 * p + 1)));
             if k % 2 == 1 {
-                panel[(words - 1) * nr + j] = pair(at(k - 1), 0);
+                panel[(words - 1) * nr + j] = E::pair(at(k - 1), E::ZERO);
             }
         }
     }
@@ -160,13 +199,13 @@ unsafe fn pack_panel(b: Matrix<i8>, k: usize, width: usize, nr: usize, to: *mut 
 /// One micro-kernel over a vector type: `R` rows of two vectors of sums.
 #[cfg(target_arch = "x86_64")]
 macro_rules! micro {
-    ($fixed:ident, $entry:ident, $features:literal, $lanes:literal, [$($rows:literal)*],
+    ($Sum:ty, $fixed:ident, $entry:ident, $features:literal, $lanes:literal, [$($rows:literal)*],
      $zero:ident, $load:ident, $store:ident, $splat:ident, $add:ident, |$s:ident, $x:ident, $y:ident| $step:expr) => {
         /// # Safety
         /// See [`super::MicroFn`]; the rows of the panel are adjacent.
         #[inline]
         #[target_feature(enable = $features)]
-        unsafe fn $fixed<const R: usize>(words: usize, a: Matrix<i32>, b: Matrix<i32>, c: Target<i32>) {
+        unsafe fn $fixed<const R: usize>(words: usize, a: Matrix<$Sum>, b: Matrix<$Sum>, c: Target<$Sum>) {
             let mut sums = [[$zero(); 2]; R];
             // SAFETY: the caller's: every offset is inside of the extents.
             unsafe {
@@ -188,18 +227,25 @@ macro_rules! micro {
                 }
             }
         }
-        of_rows! { $entry<i32> = $fixed, $features, [$($rows)*] }
+        of_rows! { $entry<$Sum> = $fixed, $features, [$($rows)*] }
     };
 }
 #[cfg(target_arch = "x86_64")]
 micro! {
-    vnni_rows, vnni, "avx512f,avx512vnni", 16, [1 2 3 4 5 6 7 8],
+    i32, vnni_rows, vnni, "avx512f,avx512vnni", 16, [1 2 3 4 5 6 7 8],
     _mm512_setzero_si512, _mm512_loadu_si512, _mm512_storeu_si512, _mm512_set1_epi32, _mm512_add_epi32,
     |s, x, y| _mm512_dpwssd_epi32(*s, x, y)
 }
 #[cfg(target_arch = "x86_64")]
 micro! {
-    avx2_rows, avx2, "avx2", 8, [1 2 3 4 5 6],
+    i32, avx2_rows, avx2, "avx2", 8, [1 2 3 4 5 6],
     _mm256_setzero_si256, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_set1_epi32, _mm256_add_epi32,
     |s, x, y| _mm256_add_epi32(*s, _mm256_madd_epi16(x, y))
+}
+// SAFETY of the conversions: vectors of the same size, of which every pattern is a value.
+#[cfg(target_arch = "x86_64")]
+micro! {
+    f32, bf16_rows, bf16_avx512, "avx512f,avx512bf16", 16, [1 2 3 4 5 6 7 8],
+    _mm512_setzero_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_set1_ps, _mm512_add_ps,
+    |s, x, y| _mm512_dpbf16_ps(*s, std::mem::transmute::<__m512, __m512bh>(x), std::mem::transmute::<__m512, __m512bh>(y))
 }

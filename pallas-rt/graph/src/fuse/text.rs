@@ -1,0 +1,65 @@
+//! Plans as text.
+use super::plan::{Place, Plan, Work};
+use std::fmt;
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Param(i) => write!(f, "param{i}"),
+            Place::Fresh(i) => write!(f, "result{i}"),
+            Place::Temporary(i) => write!(f, "temporary{i}"),
+        }
+    }
+}
+
+/// The memory, then a line for each step: where its outputs are, what it does, where its inputs are; behind a loop or a
+/// branch stand the plans of its bodies, and behind all the kernels.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.steps(f, 0)?;
+        let mut kernels = vec![];
+        self.kernels(&mut kernels);
+        kernels.into_iter().try_for_each(|kernel| write!(f, "\n{kernel}"))
+    }
+}
+
+impl Plan {
+    fn steps(&self, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
+        let indent = "  ".repeat(depth);
+        writeln!(f, "{indent}results {:?} bytes, temporary {:?} bytes", self.fresh, self.temporary)?;
+        let list = |places: &[Place]| places.iter().map(Place::to_string).collect::<Vec<_>>().join(", ");
+        for step in &self.steps {
+            for (from, to) in &step.copies {
+                writeln!(f, "{indent}{to} = copy {from}")?;
+            }
+            write!(f, "{indent}{} = ", list(&step.outputs))?;
+            let (text, bodies): (String, Vec<&Plan>) = match &step.work {
+                Work::Kernel { kernel, sizes, .. } => (format!("{} {sizes:?}", kernel.name), vec![]),
+                Work::For { body, length } => (format!("for {length} steps"), vec![body]),
+                Work::While { condition, body, .. } => ("while".into(), vec![condition, body]),
+                Work::Case { branches } => ("case".into(), branches.iter().collect()),
+            };
+            writeln!(f, "{text} of {}", list(&step.inputs))?;
+            bodies.into_iter().try_for_each(|body| body.steps(f, depth + 1))?;
+        }
+        let results: Vec<String> = self.results.iter().map(|(place, ty)| format!("{place}: {ty}")).collect();
+        writeln!(f, "{indent}in {}", results.join(", "))
+    }
+
+    /// Every kernel's text once, in the order of the steps.
+    fn kernels(&self, all: &mut Vec<String>) {
+        for step in &self.steps {
+            match &step.work {
+                Work::Kernel { kernel, .. } => {
+                    let text = kernel.to_string();
+                    if !all.contains(&text) {
+                        all.push(text);
+                    }
+                }
+                Work::For { body, .. } => body.kernels(all),
+                Work::While { condition, body, .. } => [condition, body].iter().for_each(|plan| plan.kernels(all)),
+                Work::Case { branches } => branches.iter().for_each(|plan| plan.kernels(all)),
+            }
+        }
+    }
+}
