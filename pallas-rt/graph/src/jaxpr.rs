@@ -1,5 +1,7 @@
 //! Graphs as text in the style of JAX 0.12's jaxprs.
 #![warn(clippy::wildcard_enum_match_arm)]
+mod indexed;
+
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{ArgReduce, Broadcast, Cumulative, Dot, Iota, Pad, Reduce, Slice};
@@ -137,8 +139,9 @@ impl<'g> Printer<'g> {
             lines.push(Line { binder, name: "broadcast_in_dim".into(), params, args: vec![name] });
             return lines;
         }
-        let (name, params) = self.primitive(e, &mut args);
+        let (name, mut params) = self.primitive(e, &mut args);
         let binders: Vec<String> = e.results.iter().map(|&r| self.bound(r)).collect();
+        params.iter_mut().for_each(|param| indexed::named(param, || self.fresh()));
         lines.push(Line { binder: binders.join(" "), name, params, args });
         lines
     }
@@ -425,6 +428,8 @@ fn structural<'a>(
             let reverse = if *reverse { "True" } else { "False" };
             made(name, &[("axis", axis.to_string()), ("reverse", reverse.into())])
         }
+        StructuralOp::Gather(op) => Some(indexed::gather(op)),
+        StructuralOp::Scatter(op) => Some(indexed::scatter(op, ty.dtype)),
         _ => None,
     }
 }

@@ -1,8 +1,9 @@
 //! The results of pure operations: the reference lanes of the scalar table and the access forms of the structural
 //! registry, with poison.
 use super::datum::{Data, Datum, flatten, positions};
+use super::indexed::{gather, scatter};
 use pallas_ir::structural::{Access, Index, Piece};
-use pallas_ir::{Args, At, DType, Diag, Elem, Lane, Literal, ScalarOp, Slice, StructuralOp, Type, Visit};
+use pallas_ir::{Args, DType, Diag, Elem, Lane, Literal, ScalarOp, Slice, StructuralOp, Type, Visit};
 use std::cmp::Ordering;
 
 /// Applies a scalar operation's reference to each element; unit axes and scalars stretch.
@@ -69,7 +70,7 @@ fn stretch(x: &Datum, shape: &[usize]) -> Datum {
 }
 
 /// A value whose elements come from these (operand, position) pairs.
-fn pick(args: &[&Datum], ty: Type, from: impl Iterator<Item = (usize, usize)>) -> Datum {
+pub(super) fn pick(args: &[&Datum], ty: Type, from: impl Iterator<Item = (usize, usize)>) -> Datum {
     let from: Vec<(usize, usize)> = from.collect();
     let mut data = Data::zeros(ty.dtype, from.len());
     if let [x] = args {
@@ -106,7 +107,8 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result
         Access::Fold { op, axes } => Datum { ty: ty.clone(), ..fold(op, args[0], &axes, folded(&axes)) },
         Access::Scan { op, axis, reverse } => scan(op, args[0], axis, reverse),
         Access::Arg { max, axis } => Datum { ty: ty.clone(), ..arg(max, args[0], axis, folded(&[axis])) },
-        Access::Take { axis } => take(args[0], args[1], axis, ty)?,
+        Access::Gather { windows, checked } => gather(&windows, checked, args[0], args[1], ty)?,
+        Access::Scatter { windows, op } => scatter(&windows, op, args[0], args[1], args[2])?,
         Access::Iota { axis } => {
             let mut data = Data::zeros(ty.dtype, ty.elements());
             for (i, p) in positions(&ty.shape).enumerate() {
@@ -260,23 +262,4 @@ fn arg(max: bool, x: &Datum, axis: usize, ty: Type) -> Datum {
         poison.push((0..n).any(|k| x.is_poison(at(k))));
     }
     Datum::new(ty, data).with_poison(poison)
-}
-
-fn take(x: &Datum, index: &Datum, axis: usize, ty: Type) -> Result<Datum, Diag> {
-    let n = x.ty.shape[axis];
-    let mut from = vec![];
-    for (i, mut p) in positions(&ty.shape).enumerate() {
-        if index.is_poison(i) {
-            let message = "an index of take_along_axis is undefined (outside of its array, or uninitialised)".into();
-            return Err(Diag::new("poisoned-index", At::Operand(1), message, "mask the indices with `select`"));
-        }
-        let k = index.data.get(i).as_i64();
-        if !(0..n as i64).contains(&k) {
-            let message = format!("index {k} at {p:?} is out of range: axis {axis} has {n} elements");
-            return Err(Diag::new("index-range", At::Operand(1), message, "clamp or mask the indices"));
-        }
-        p[axis] = k as usize;
-        from.push((0, flatten(&p, &x.ty.shape)));
-    }
-    Ok(pick(&[x], ty, from.into_iter()))
 }

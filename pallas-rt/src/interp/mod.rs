@@ -5,6 +5,7 @@
 pub(crate) mod datum;
 pub(crate) mod eval;
 mod fault;
+mod indexed;
 mod loads;
 pub(crate) mod machine;
 mod sharing;

@@ -75,10 +75,13 @@ pub(super) fn keep(compiled: &Compiled) {
 fn sizes(client: &Client) -> Sizes {
     let (target, budget) = (client.target(), client.target().budget());
     match target.cores {
-        Some(cores) => Sizes { programs: cores, tile: 1 << 14, product: [256, 512], small: 1 << 22 },
+        Some(cores) => {
+            Sizes { programs: cores, tile: 1 << 14, product: [256, 512], scattered: usize::MAX, small: 1 << 22 }
+        }
         // A program's tiles are in registers and workgroup memory.
         None => {
-            Sizes { programs: budget.programs, tile: budget.live_elements.min(1 << 14), product: [64, 64], small: 0 }
+            let tile = budget.live_elements.min(1 << 14);
+            Sizes { programs: budget.programs, tile, product: [64, 64], scattered: tile, small: 0 }
         }
     }
 }

@@ -249,6 +249,7 @@ fn estimate(kernel: &Kernel, geometry: &Geometry) -> Cost {
                         cost.flops += 2 * results * inner;
                     }
                     Access::Fold { op, .. } | Access::Scan { op, .. } => cost.add(op, elements(inst.args[0])),
+                    Access::Scatter { op: Some(op), .. } => cost.add(op, elements(inst.args[2])),
                     Access::Arg { .. } => cost.flops += elements(inst.args[0]),
                     _ => {}
                 }

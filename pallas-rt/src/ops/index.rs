@@ -1,15 +1,16 @@
 //! Parts of arrays by positions and ranges.
 use super::axes::axis_of;
+use super::places::{self, Mode};
 use super::shape::reshape;
 use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Reverse, Slice};
-use pallas_ir::{At, Diag, Dim, Loc, StructuralOp};
+use pallas_ir::{At, Diag, Dim, Loc, StructuralOp, Type};
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 /// One item of an index; see [`Array::index`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub enum Item {
     /// One position, whose axis is dropped.
     At(i64),
@@ -26,11 +27,13 @@ pub enum Item {
     Rest,
     /// A new axis of extent 1; NumPy's `None`.
     New,
+    /// Positions of integers, whose axes the result has instead of the axis.
+    Array(Array),
 }
 
 /// Items of an index: one item, a tuple of them, or a slice; see [`Array::index`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Index(Vec<Item>);
+#[derive(Clone, Debug)]
+pub struct Index(pub(super) Vec<Item>);
 
 /// A range with a step, as NumPy's `start:stop:step`; a negative step goes backwards.
 ///
@@ -90,6 +93,8 @@ items! {
     i32 => |x| Item::At(x.into());
     i64 => |x| Item::At(x);
     isize => |x| Item::At(x as i64);
+    &Array => |x| Item::Array(x.clone());
+    Array => |x| Item::Array(x);
     usize => |x| Item::At(x as i64);
     Range<i32> => |x| range(Some(x.start.into()), Some(x.end.into()));
     Range<i64> => |x| range(Some(x.start), Some(x.end));
@@ -138,56 +143,77 @@ fn taken(start: Option<i64>, stop: Option<i64>, step: i64, n: i64) -> (i64, i64,
     (start, (distance.max(0) + step.abs() - 1) / step.abs(), step)
 }
 
-/// Appends the part of an array that items name.
-pub(super) fn index(graph: &mut Graph, v: Var, items: &[Item]) -> Result<Var, Diag> {
-    let shape = graph.ty(v).shape.clone();
-    let wrong = |message: String, help: &str| Err(Diag::new("index", At::Op, message, help));
-    let named = items.iter().filter(|item| matches!(item, Item::At(_) | Item::Range { .. })).count();
+/// The items with a whole range for each axis that none names.
+///
+/// # Errors
+/// Items for more axes than an array of this type has, or several `Rest`.
+pub(super) fn expanded(ty: &Type, items: &[Item]) -> Result<Vec<Item>, Diag> {
+    let named = items.iter().filter(|item| !matches!(item, Item::Rest | Item::New)).count();
     let rests = items.iter().filter(|item| matches!(item, Item::Rest)).count();
-    if named > shape.len() || rests > 1 {
-        let message = format!("an index with {named} positions and ranges of {}", graph.ty(v));
-        return wrong(message, "at most one for each axis, and `Rest` once");
+    if named > ty.shape.len() || rests > 1 {
+        let message = format!("an index with {named} positions and ranges of {ty}");
+        return Err(Diag::new("index", At::Op, message, "at most one for each axis, and `Rest` once"));
     }
-    let whole = range(None, None);
+    let rest = || vec![range(None, None); ty.shape.len() - named];
     let mut all = vec![];
-    for &item in items {
+    for item in items {
         match item {
-            Item::Rest => all.extend(vec![whole; shape.len() - named]),
-            _ => all.push(item),
+            Item::Rest => all.extend(rest()),
+            _ => all.push(item.clone()),
         }
     }
     if rests == 0 {
-        all.extend(vec![whole; shape.len() - named]);
+        all.extend(rest());
     }
+    Ok(all)
+}
+
+/// The first position, the number and the distance of those that an item takes along an axis of an array.
+///
+/// # Errors
+/// A position that does not exist; a range with step 0.
+pub(super) fn along(ty: &Type, axis: usize, item: &Item) -> Result<(i64, i64, i64), Diag> {
+    match *item {
+        Item::At(position) => match axis_of(position as isize, ty.shape[axis]) {
+            Ok(at) => Ok((at as i64, 1, 1)),
+            Err(_) => {
+                let message = format!("position {position} along axis {axis} of {ty}");
+                let help = "positions count from 0, or from the end as -1, -2 ..";
+                Err(Diag::new("index", At::Op, message, help))
+            }
+        },
+        Item::Range { step: 0, .. } => {
+            Err(Diag::new("index", At::Op, "a range with step 0".into(), "at least 1, or -1 and below"))
+        }
+        Item::Range { start, stop, step } => Ok(taken(start, stop, step, ty.shape[axis] as i64)),
+        Item::Rest | Item::New | Item::Array(_) => Ok((0, ty.shape[axis] as i64, 1)),
+    }
+}
+
+/// Appends the part of an array that items without arrays name.
+pub(super) fn index(graph: &mut Graph, v: Var, items: &[Item]) -> Result<Var, Diag> {
+    let ty = graph.ty(v).clone();
+    let shape = ty.shape.clone();
+    let all = expanded(&ty, items)?;
     let (mut starts, mut sizes, mut strides, mut backwards, mut out) = (vec![], vec![], vec![], vec![], vec![]);
     for item in all {
+        if let Item::New = item {
+            out.push(1);
+            continue;
+        }
         let axis = starts.len();
-        match item {
-            Item::New => out.push(1),
-            Item::At(position) => {
-                let Ok(at) = axis_of(position as isize, shape[axis]) else {
-                    let message = format!("position {position} along axis {axis} of {}", graph.ty(v));
-                    return wrong(message, "positions count from 0, or from the end as -1, -2 ..");
-                };
-                starts.push(at as i64);
-                sizes.push(1);
-                strides.push(1);
-            }
-            Item::Range { step: 0, .. } => return wrong("a range with step 0".into(), "at least 1, or -1 and below"),
-            Item::Range { start, stop, step } => {
-                let (first, count, step) = taken(start, stop, step, shape[axis] as i64);
-                // Backwards: the same elements forwards, then reversed.
-                let lowest = if step > 0 || count == 0 { first.max(0) } else { first + (count - 1) * step };
-                if step < 0 && count > 1 {
-                    backwards.push(axis);
-                }
-                starts.push(if count == 0 { 0 } else { lowest });
-                sizes.push(count as usize);
-                // A single element has no distance, which may not be longer than 2^31.
-                strides.push(if count > 1 { step.abs() } else { 1 });
-                out.push(count as usize);
-            }
-            Item::Rest => {}
+        let (first, count, step) = along(&ty, axis, &item)?;
+        // Backwards: the same elements forwards, then reversed.
+        let lowest = if step > 0 || count == 0 { first.max(0) } else { first + (count - 1) * step };
+        if step < 0 && count > 1 {
+            backwards.push(axis);
+        }
+        starts.push(if count == 0 { 0 } else { lowest });
+        sizes.push(count as usize);
+        // A single element has no distance, which may not be longer than 2^31.
+        strides.push(if count > 1 { step.abs() } else { 1 });
+        if !matches!(item, Item::At(_)) {
+            out.push(count as usize);
         }
     }
     let mut part = v;
@@ -199,6 +225,12 @@ pub(super) fn index(graph: &mut Graph, v: Var, items: &[Item]) -> Result<Var, Di
         part = graph.push(StructuralOp::from(Reverse { axes: backwards }), &[part])?;
     }
     if out == sizes { Ok(part) } else { reshape(graph, part, &out) }
+}
+
+/// The arrays among items, in order.
+pub(super) fn arrays(items: &[Item]) -> Vec<Array> {
+    let array = |item: &Item| if let Item::Array(x) = item { Some(x.clone()) } else { None };
+    items.iter().filter_map(array).collect()
 }
 
 impl Array {
@@ -213,9 +245,13 @@ impl Array {
     /// | `x[..., 0]` | `x.index((Rest, 0))` |
     /// | `x[None]` | `x.index(New)` |
     /// | `x[1:8:2]`, `x[::-1]`, `x[5:1:-2]` | `x.index(by(1..8, 2))`, `x.index(by(.., -1))`, `x.index(by(between(5, 1), -2))` |
+    /// | `x[i, :, j]` by arrays | `x.index((&i, .., &j))` |
     ///
     /// Negative positions count from the end. A range that leaves the axis ends there; a position that does not exist
-    /// is a mistake.
+    /// is a mistake. Arrays of positions broadcast to one shape, which the result has in place of their axes, or in front
+    /// if other axes lie between them; there a position that does not exist is moved to the nearest one
+    /// ([`take`](Array::take) and [`at`](Array::at) have other ways). The shape of `x[mask]` depends on elements:
+    /// [`extract`](Array::extract) with a size, or [`select`](crate::select).
     ///
     /// ```
     /// use pallas_rt::{Array, ops::Item::Rest};
@@ -228,6 +264,11 @@ impl Array {
     #[must_use]
     pub fn index(&self, items: impl Into<Index>) -> Array {
         let Index(items) = items.into();
-        apply(&[self], Loc::caller(), |graph, v| index(graph, v[0], &items))
+        let arrays = arrays(&items);
+        let operands: Vec<&Array> = std::iter::once(self).chain(&arrays).collect();
+        apply(&operands, Loc::caller(), |graph, v| match v {
+            [x] => index(graph, *x, &items),
+            _ => places::read(graph, v[0], &items, &v[1..], Mode::Clip, true),
+        })
     }
 }

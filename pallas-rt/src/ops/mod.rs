@@ -11,6 +11,7 @@
 
 mod activation;
 mod arrange;
+mod at;
 mod axes;
 mod contract;
 mod create;
@@ -21,8 +22,10 @@ mod index;
 mod integers;
 mod join;
 mod logic;
+mod mask;
 mod math;
 mod nn;
+mod places;
 mod product;
 mod promote;
 mod reduce;
@@ -33,6 +36,7 @@ mod take;
 mod tests;
 mod triangle;
 
+pub use at::Elements;
 pub use axes::{Axes, keep};
 pub use create::{
     Indexing, arange, bartlett, blackman, broadcast_shape, full, geomspace, hamming, hanning, indices, linspace,
@@ -42,5 +46,7 @@ pub use einsum::einsum;
 pub use elementwise::{Operand, select};
 pub use index::{Index, Item, between, by};
 pub use join::{Sections, broadcast_arrays, column_stack, concatenate, dstack, hstack, stack, vstack};
+pub use places::Mode;
 pub use promote::promote_types;
+pub use take::{choose, select_first};
 pub use triangle::{eye, identity, tri};

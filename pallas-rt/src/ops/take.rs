@@ -1,12 +1,78 @@
 //! Elements by arrays of positions.
+use super::at::of_rows;
 use super::axes::axis_of;
-use super::elementwise::{Meets, broadcast_shapes, cast, meet};
+use super::elementwise::{Meets, Operand, broadcast_shapes, cast, on_operands, placed, splat};
+use super::index::Item;
+use super::places::{Mode, held, positions, read};
 use crate::array::Array;
 use crate::jit::apply;
-use pallas_ir::structural::TakeAlong;
-use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp, StructuralOp};
+use pallas_graph::{Graph, Var};
+use pallas_ir::structural::Gather;
+use pallas_ir::{At, DType, Diag, Loc, ScalarOp, StructuralOp, Type};
+use std::borrow::Borrow;
+
+/// The gather of elements at positions along an axis, parallel with all other axes.
+fn parallel(rank: usize, axis: usize) -> Gather {
+    let others: Vec<usize> = (0..rank).filter(|&other| other != axis).collect();
+    Gather {
+        offset_dims: vec![],
+        collapsed_slice_dims: vec![axis],
+        operand_batching_dims: others.clone(),
+        start_indices_batching_dims: others,
+        start_index_map: vec![axis],
+        index_vector_dim: rank,
+        slice_sizes: vec![1i64.into(); rank],
+    }
+}
+
+/// Appends an array and positions along an axis with all other axes broadcast.
+fn beside(graph: &mut Graph, name: &str, [x, at]: [Var; 2], axis: isize) -> Result<(Var, Var, usize), Diag> {
+    let (ty, at_ty) = (graph.ty(x).clone(), graph.ty(at).clone());
+    let axis = axis_of(axis, ty.shape.len())?;
+    if at_ty.shape.len() != ty.shape.len() || at_ty.dtype.is_float() || at_ty.dtype == DType::Bool {
+        let message = format!("{name} of {ty} by {at_ty}");
+        return Err(Diag::new("take", At::Operand(1), message, "integers of the same rank"));
+    }
+    let [mut from, mut to] = [ty.shape, at_ty.shape];
+    let (n, count) = (std::mem::replace(&mut from[axis], 1), std::mem::replace(&mut to[axis], 1));
+    let mut common = broadcast_shapes(&[from, to])?;
+    common[axis] = n;
+    let x = graph.broadcast(x, &common)?;
+    common[axis] = count;
+    let at = graph.broadcast(at, &common)?;
+    Ok((x, at, axis))
+}
 
 impl Array {
+    /// Elements at positions along an axis, whose place in the result the axes of the positions have. Negative positions
+    /// count from the end; one that does not exist gives NaN, as [`Mode::Fill`] says.
+    ///
+    /// ```
+    /// use pallas_rt::Array;
+    /// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// let at = Array::from_slice(&[1, 0, -1], &[3])?;
+    /// assert_eq!(x.take(&at, 1).to_vec::<f32>()?, [2.0, 1.0, 2.0, 4.0, 3.0, 4.0]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn take(&self, positions: &Array, axis: isize) -> Array {
+        self.take_with(positions, axis, Mode::Fill)
+    }
+
+    /// As [`take`](Array::take), where a position that does not exist has another meaning. With [`Mode::Clip`] negative
+    /// positions are moved to the first one.
+    #[track_caller]
+    #[must_use]
+    pub fn take_with(&self, positions: &Array, axis: isize, mode: Mode) -> Array {
+        apply(&[self, positions], Loc::caller(), |graph, v| {
+            let axis = axis_of(axis, graph.ty(v[0]).shape.len())?;
+            let mut items = vec![Item::from(..); axis];
+            items.push(Item::Array(positions.clone()));
+            read(graph, v[0], &items, &v[1..], mode, mode != Mode::Clip)
+        })
+    }
+
     /// `result[.., i, ..] = self[.., positions[.., i, ..], ..]` along an axis; the other axes broadcast. Negative
     /// positions count from the end. As in JAX, a position that does not exist gives NaN, `true`, the lowest signed or
     /// the highest unsigned integer.
@@ -14,38 +80,159 @@ impl Array {
     #[must_use]
     pub fn take_along_axis(&self, positions: &Array, axis: isize) -> Array {
         apply(&[self, positions], Loc::caller(), |graph, v| {
-            let (ty, at) = (graph.ty(v[0]).clone(), graph.ty(v[1]).clone());
-            let axis = axis_of(axis, ty.shape.len())?;
-            if at.shape.len() != ty.shape.len() || at.dtype.is_float() || at.dtype == DType::Bool {
-                let message = format!("take_along_axis of {ty} by {at}");
-                return Err(Diag::new("take", At::Operand(1), message, "integers of the same rank"));
-            }
-            let [mut from, mut to] = [ty.shape.clone(), at.shape.clone()];
-            let (n, count) = (std::mem::replace(&mut from[axis], 1), std::mem::replace(&mut to[axis], 1));
-            let mut common = broadcast_shapes(&[from, to])?;
-            common[axis] = n;
-            let x = graph.broadcast(v[0], &common)?;
-            common[axis] = count;
-            let at = cast(graph, v[1], DType::I32)?;
-            let at = graph.broadcast(at, &common)?;
-            let number = |x: i64| Meets::Int(x);
-            let is_negative = meet(graph, ScalarOp::Lt, &[Meets::Var(at), number(0)])?;
-            let from_end = meet(graph, ScalarOp::Add, &[Meets::Var(at), number(n as i64)])?;
-            let at = graph.push(ScalarOp::Select, &[is_negative, from_end, at])?;
-            let held = meet(graph, ScalarOp::Clamp, &[Meets::Var(at), number(0), number(n as i64 - 1)])?;
-            let exists = meet(graph, ScalarOp::Eq, &[Meets::Var(at), Meets::Var(held)])?;
-            let outside = match ty.dtype {
-                dtype if dtype.is_float() => Literal::new(dtype, f64::NAN),
-                dtype if dtype.is_signed() => Literal::lowest(dtype),
-                DType::Bool => Literal::new(DType::Bool, 1.0),
-                dtype => Literal::highest(dtype),
-            };
-            let outside = graph.splat(outside, &common);
-            if n == 0 {
+            let (x, at, axis) = beside(graph, "take_along_axis", [v[0], v[1]], axis)?;
+            let Type { dtype, shape } = graph.ty(x).clone();
+            let at = self::positions(graph, at, shape[axis], Mode::Fill, true)?;
+            let to = graph.ty(at).shape.clone();
+            let outside = splat(graph, super::places::outside(Mode::Fill, dtype).expect("it has one"), &to)?;
+            if shape[axis] == 0 {
                 return Ok(outside);
             }
-            let taken = graph.push(StructuralOp::from(TakeAlong { axis }), &[x, held])?;
+            let held = held(graph, at, shape[axis] as i64)?;
+            let exists = graph.push(ScalarOp::Eq, &[at, held])?;
+            let taken = graph.push(StructuralOp::from(parallel(shape.len(), axis)), &[x, at])?;
             graph.push(ScalarOp::Select, &[exists, taken, outside])
         })
     }
+
+    /// The array with `result[.., positions[.., i, ..], ..] = elements[.., i, ..]` along an axis; the other axes of the
+    /// positions are the array's, or 1. Positions that do not exist are skipped.
+    #[track_caller]
+    #[must_use]
+    pub fn put_along_axis(&self, positions: &Array, elements: impl Into<Operand>, axis: isize) -> Array {
+        let operands = [self.into(), positions.into(), elements.into()];
+        on_operands(&operands, Loc::caller(), |graph, operands| {
+            let [Some(own), Some(at)] = [operands[0].var(), operands[1].var()] else { unreachable!("they are arrays") };
+            let (x, at, axis) = beside(graph, "put_along_axis", [own, at], axis)?;
+            if graph.ty(x).shape != graph.ty(own).shape {
+                let message = format!("put_along_axis into {} at {}", graph.ty(own), graph.ty(at));
+                return Err(Diag::new("put", At::Operand(1), message, "all other axes are the array's, or 1"));
+            }
+            let Type { dtype, shape } = graph.ty(x).clone();
+            let at = self::positions(graph, at, shape[axis], Mode::Fill, true)?;
+            let elements = placed(graph, 2, operands[2], dtype, &graph.ty(at).shape.clone())?;
+            if graph.ty(x).elements() == 0 {
+                return Ok(x);
+            }
+            graph.push(StructuralOp::from(parallel(shape.len(), axis).reversed(None)), &[x, at, elements])
+        })
+    }
+}
+
+/// Elements of several arrays, which broadcast to one shape: for each one the array whose number `index` has there.
+///
+/// ```
+/// use pallas_rt::{Array, ops::{Mode, choose}};
+/// let (x, y) = (Array::from_slice(&[1, 2], &[2])?, Array::from_slice(&[3, 4], &[2])?);
+/// let at = Array::from_slice(&[1, 0], &[2])?;
+/// assert_eq!(choose(&at, &[x, y], Mode::Clip).to_vec::<i32>()?, [3, 2]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+#[must_use]
+pub fn choose<A: Borrow<Array>>(index: &Array, arrays: &[A], mode: Mode) -> Array {
+    let all: Vec<&Array> = std::iter::once(index).chain(arrays.iter().map(Borrow::borrow)).collect();
+    apply(&all, Loc::caller(), |graph, v| {
+        let shapes: Vec<Vec<usize>> = v.iter().map(|&v| graph.ty(v).shape.clone()).collect();
+        let common = broadcast_shapes(&shapes)?;
+        let types = v[1..].iter().map(|&v| graph.ty(v).dtype);
+        let Some(dtype) = types.reduce(super::promote_types) else {
+            return Err(Diag::new("arity", At::Op, "no array to choose from".into(), "give at least one"));
+        };
+        let at = positions(graph, v[0], v.len() - 1, mode, false)?;
+        let at = if mode == Mode::Clip { held(graph, at, v.len() as i64 - 1)? } else { at };
+        let at = graph.broadcast(at, &common)?;
+        // The last one, and each in front of it where its number is.
+        let mut made = None;
+        for (i, &x) in v[1..].iter().enumerate().rev() {
+            let x = cast(graph, x, dtype)?;
+            let x = graph.broadcast(x, &common)?;
+            made = Some(match made {
+                None => x,
+                Some(others) => {
+                    let is_own =
+                        super::elementwise::meet(graph, ScalarOp::Eq, &[Meets::Var(at), Meets::Int(i as i64)])?;
+                    graph.push(ScalarOp::Select, &[is_own, x, others])?
+                }
+            });
+        }
+        made.ok_or_else(|| Diag::new("arity", At::Op, "no array to choose from".into(), "give at least one"))
+    })
+}
+
+/// Elements of the first array whose condition is true, of `default` where none is; `jnp.select`.
+#[track_caller]
+#[must_use]
+pub fn select_first<A: Borrow<Array>>(conditions: &[A], arrays: &[A], default: impl Into<Operand>) -> Array {
+    let all = conditions.iter().chain(arrays).map(|x| Operand::from(x.borrow()));
+    let operands: Vec<Operand> = all.chain([default.into()]).collect();
+    on_operands(&operands, Loc::caller(), |graph, operands| {
+        let (conditions, arrays) = operands.split_at(conditions.len());
+        if conditions.len() + 1 != arrays.len() {
+            let message = format!("{} conditions of {} arrays", conditions.len(), arrays.len() - 1);
+            return Err(Diag::new("arity", At::Op, message, "one condition for each array"));
+        }
+        let Some((&default, arrays)) = arrays.split_last() else { unreachable!("there is a default") };
+        let dtype = super::elementwise::common_type(graph, &[arrays, &[default]].concat());
+        let shape = super::elementwise::common_shape(graph, operands)?;
+        let mut made = placed(graph, operands.len() - 1, default, dtype, &shape)?;
+        for (i, (&condition, &x)) in conditions.iter().zip(arrays).enumerate().rev() {
+            let condition = placed(graph, i, condition, DType::Bool, &shape)?;
+            let x = placed(graph, conditions.len() + i, x, dtype, &shape)?;
+            made = graph.push(ScalarOp::Select, &[condition, x, made])?;
+        }
+        Ok(made)
+    })
+}
+
+impl Array {
+    /// Sums of the rows with the same number in `segments`, which has one for each; rows whose number is not one below
+    /// `count` are left out. `jax.ops.segment_sum`.
+    #[track_caller]
+    #[must_use]
+    pub fn segment_sum(&self, segments: &Array, count: usize) -> Array {
+        apply(&[self, segments], Loc::caller(), |graph, v| segment(graph, ScalarOp::Add, [v[0], v[1]], count))
+    }
+
+    /// Products of the rows with the same number in `segments`, as [`segment_sum`](Array::segment_sum); 1 over nothing.
+    #[track_caller]
+    #[must_use]
+    pub fn segment_prod(&self, segments: &Array, count: usize) -> Array {
+        apply(&[self, segments], Loc::caller(), |graph, v| segment(graph, ScalarOp::Mul, [v[0], v[1]], count))
+    }
+
+    /// Largest elements of the rows with the same number in `segments`, as [`segment_sum`](Array::segment_sum); -inf or
+    /// the lowest integer over nothing.
+    #[track_caller]
+    #[must_use]
+    pub fn segment_max(&self, segments: &Array, count: usize) -> Array {
+        apply(&[self, segments], Loc::caller(), |graph, v| segment(graph, ScalarOp::Maximum, [v[0], v[1]], count))
+    }
+
+    /// Smallest elements of the rows with the same number in `segments`, as [`segment_sum`](Array::segment_sum); inf or
+    /// the highest integer over nothing.
+    #[track_caller]
+    #[must_use]
+    pub fn segment_min(&self, segments: &Array, count: usize) -> Array {
+        apply(&[self, segments], Loc::caller(), |graph, v| segment(graph, ScalarOp::Minimum, [v[0], v[1]], count))
+    }
+}
+
+fn segment(graph: &mut Graph, op: ScalarOp, [x, segments]: [Var; 2], count: usize) -> Result<Var, Diag> {
+    let (ty, of) = (graph.ty(x).clone(), graph.ty(segments).clone());
+    if of.shape.len() != 1 || ty.shape.first() != of.shape.first() {
+        let message = format!("the segments of {ty} are {of}");
+        return Err(Diag::new("segments", At::Operand(1), message, "one number for each row"));
+    }
+    let Some(neutral) = op.neutral(ty.dtype) else {
+        return Err(Diag::new("dtype", At::Operand(0), format!("segments of {ty}"), "cast it to numbers"));
+    };
+    let mut shape = ty.shape.clone();
+    shape[0] = count;
+    let start = splat(graph, neutral, &shape)?;
+    let at = positions(graph, segments, count, Mode::Fill, false)?;
+    if ty.elements() == 0 || count == 0 {
+        return Ok(start);
+    }
+    graph.push(StructuralOp::from(of_rows(Some(op), ty.shape.len() - 1)), &[start, at, x])
 }

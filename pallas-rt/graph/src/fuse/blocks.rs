@@ -13,6 +13,8 @@ pub struct Sizes {
     pub tile: usize,
     /// Most rows and columns of a product's block.
     pub product: [usize; 2],
+    /// Most elements of the block of an array that a program of a scatter changes.
+    pub scattered: usize,
     /// Multiply-adds of a product that is not worth dividing among programs.
     pub small: usize,
 }

@@ -48,7 +48,7 @@ pub(super) fn is_free(graph: &Graph, definitions: &[Option<usize>], e: &Equation
 
 /// Returns true for an operation that shares its step with no other: its operands and results are in memory.
 pub(super) fn is_alone(op: &Op) -> bool {
-    matches!(op, Op::Dynamic(_) | Op::Call(_))
+    matches!(op, Op::Dynamic(_) | Op::Call(_) | Op::Structural(StructuralOp::Scatter(_)))
 }
 
 /// Returns true if the result can have the operand's memory. What is made wherever it is used has none.
@@ -131,7 +131,12 @@ impl Grow<'_> {
                     | StructuralOp::Slice(_)
                     | StructuralOp::TakeAlong(_),
                 ) => has_rows = true,
-                Op::Dynamic(_) | Op::Call(_) => {}
+                // Rows that are windows are copied as a whole.
+                Op::Structural(StructuralOp::Gather(op)) => {
+                    let rank = graph.ty(e.result()).shape.len();
+                    has_rows |= op.offset_dims.contains(&rank.wrapping_sub(1));
+                }
+                Op::Dynamic(_) | Op::Call(_) | Op::Structural(StructuralOp::Scatter(_)) => {}
                 Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Scalar(_) | Op::Structural(_) => {
                     stack.extend(e.args.iter().filter_map(|a| self.definitions[a.index()]));
                 }
@@ -204,8 +209,12 @@ impl Grow<'_> {
             cluster.members.insert(i);
             around.add(&cluster, i);
             cluster.cuts.insert(e.result(), cuts);
-            for (&arg, cuts) in e.args.iter().zip(operands) {
+            for (i, (&arg, cuts)) in e.args.iter().zip(operands).enumerate() {
                 wanted.entry(arg).or_default().insert(cuts);
+                // Each program would compute the whole table.
+                if i == 0 && matches!(e.op, Op::Structural(StructuralOp::Gather(_))) {
+                    continue;
+                }
                 let may_join = |&d: &usize| {
                     let e = &graph.equations[d];
                     !is_alone(&e.op) && !is_free(graph, &self.definitions, e)

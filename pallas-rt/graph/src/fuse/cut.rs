@@ -2,7 +2,7 @@
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{
-    ArgReduce, Broadcast, Concat, Cumulative, Pad, Reduce, Reverse, Roll, Slice, TakeAlong, Transpose,
+    ArgReduce, Broadcast, Concat, Cumulative, Gather, Pad, Reduce, Reverse, Roll, Slice, TakeAlong, Transpose,
 };
 
 /// The division of an axis of a value among the programs of a kernel.
@@ -44,6 +44,9 @@ pub(super) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<
         | StructuralOp::Concat(Concat { axis })
         | StructuralOp::TakeAlong(TakeAlong { axis })
         | StructuralOp::Roll(Roll { axis, .. }) => if_full(&[*axis]),
+        StructuralOp::Gather(op) => gathered(op, [shape(0), shape(1)], result, cuts),
+        // It is a step of its own.
+        StructuralOp::Scatter(_) => None,
         StructuralOp::Transpose(Transpose { axes }) => {
             let mut own = vec![Full; axes.len()];
             axes.iter().zip(cuts).for_each(|(&axis, &cut)| own[axis] = cut);
@@ -73,6 +76,23 @@ pub(super) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<
             Some(vec![cuts.to_vec(), vec![]])
         }
     }
+}
+
+/// The cuts of a gather's operand, whose addressed axes are whole, and of its indices, whose start vectors are.
+fn gathered(op: &Gather, [x, index]: [&[usize]; 2], result: &[usize], cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
+    let windows = op.windows(index.len());
+    let mut own = [vec![Full; x.len()], vec![Full; index.len()]];
+    for (axis, window) in windows.axes.iter().enumerate() {
+        let Some(from) = window.axis else { continue };
+        if window.start.is_none() && result[from] == x[axis] {
+            own[0][axis] = cuts[from];
+        } else if !windows.index.contains(&from) && cuts[from] != Full {
+            return None;
+        }
+    }
+    let positions = (0..index.len()).filter(|&axis| Some(axis) != windows.vector);
+    positions.zip(&windows.index).for_each(|(axis, &from)| own[1][axis] = cuts[from]);
+    Some(own.into())
 }
 
 /// These cuts with whole axes put in, so that they have these positions.

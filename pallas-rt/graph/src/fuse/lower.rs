@@ -258,6 +258,17 @@ impl Lower<'_> {
             Op::Structural(StructuralOp::Slice(op)) => {
                 self.structural(Slice { size: block, ..op.clone() }, args, e.loc)
             }
+            Op::Structural(StructuralOp::Gather(op)) => {
+                let rank = self.graph.ty(e.args[1]).shape.len();
+                let mut op = op.clone();
+                let windows = op.windows(rank);
+                for (size, window) in op.slice_sizes.iter_mut().zip(&windows.axes) {
+                    if let (None, Some(axis)) = (window.start, window.axis.filter(|a| !windows.index.contains(a))) {
+                        *size = block[axis].clone();
+                    }
+                }
+                self.structural(op, args, e.loc)
+            }
             Op::Structural(StructuralOp::Iota(op)) => {
                 let own = self.structural(Iota { shape: block, ..op.clone() }, &[], e.loc);
                 let Grid(k) = cuts[op.axis] else { return own };

@@ -11,7 +11,8 @@
 //!
 //! Literals, arrays with the same number everywhere, and `iota` belong to no cluster: they are made wherever they are used.
 //! Loops, branches and windows at positions known when they run are steps of their own ([`Work`]): `control` plans the
-//! graphs that they call, and `windows` has kernels for the latter.
+//! graphs that they call, and `windows` has kernels for the latter. A scatter is one too (`scatter`): it changes its
+//! operand in place.
 //! A cluster holds at most one `dot`, so that its blocks suit that one.
 mod blocks;
 mod cluster;
@@ -19,7 +20,10 @@ mod control;
 mod cut;
 mod lower;
 mod plan;
+mod plan;
+mod scatter;
 mod text;
+mod windows;
 mod windows;
 
 pub use blocks::Sizes;

@@ -2,9 +2,9 @@
 use super::blocks::Sizes;
 use super::cluster::{Clusters, clusters, is_alias};
 use super::lower::lower;
-use super::{control, windows};
+use super::{control, scatter, windows};
 use crate::graph::{Graph, Op, Var};
-use pallas_ir::{Kernel, Literal, Type};
+use pallas_ir::{Kernel, Literal, StructuralOp, Type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -104,6 +104,7 @@ pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
         match &first.op {
             Op::Dynamic(op) => windows::lower(graph, first, op, sizes),
             Op::Call(call) => control::lower(first, call, sizes),
+            Op::Structural(StructuralOp::Scatter(op)) => scatter::lower(graph, first, op, sizes),
             Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Scalar(_) | Op::Structural(_) => {
                 lower(graph, &definitions, cluster, sizes)
             }

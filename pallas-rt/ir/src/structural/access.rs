@@ -40,10 +40,20 @@ pub enum Access {
         /// The axis.
         axis: usize,
     },
-    /// Element of operand 0 whose coordinate along `axis` operand 1 gives.
-    Take {
-        /// The axis.
-        axis: usize,
+    /// Windows of operand 0 at starts that operand 1 gives. A window that would leave the operand is moved inside.
+    Gather {
+        /// The windows; their elements are the result's.
+        windows: Windows,
+        /// True if a start outside of the operand is a mistake, which the interpreter reports.
+        checked: bool,
+    },
+    /// Operand 0 with windows of it combined with the elements of operand 2, at starts that operand 1 gives, in the order
+    /// of the starts. A window that would leave the operand is skipped.
+    Scatter {
+        /// The windows; their elements are those of operand 2.
+        windows: Windows,
+        /// Combines an element with that of a window; `None`: the latter replaces it.
+        op: Option<ScalarOp>,
     },
     /// The coordinate along an axis.
     Iota {
@@ -56,6 +66,51 @@ pub enum Access {
     Bitcast,
     /// Elementwise integer power.
     Powi(i32),
+}
+
+/// Windows of an operand, whose elements another array has: the result of a gather, the updates of a scatter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Windows {
+    /// One per axis of the operand.
+    pub axes: Vec<Window>,
+    /// For each axis of the indices but that of their start vectors: the same axis of the windows' array.
+    pub index: Vec<usize>,
+    /// The axis of the indices along which start vectors lie; `None`: each index is a vector of one start.
+    pub vector: Option<usize>,
+}
+
+/// The coordinate along an axis of the operand: `start + coordinate` in the windows' array, each 0 where there is none.
+/// Without a start the axis and that of the windows' array are parallel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Window {
+    /// Position of the start in its vector.
+    pub start: Option<usize>,
+    /// Axis of the windows' array.
+    pub axis: Option<usize>,
+    /// Extent of a window; 1 for an axis that both arrays' index positions share.
+    pub size: Dim,
+}
+
+impl Windows {
+    /// The number of starts in a vector.
+    pub fn starts(&self) -> usize {
+        self.axes.iter().filter(|w| w.start.is_some()).count()
+    }
+    /// The highest start along each addressed axis of an operand of this shape, in the order of a start vector.
+    pub fn last(&self, operand: &[Dim]) -> Vec<i64> {
+        let number = |d: &Dim| d.as_number().expect("an access form has sizes of numbers");
+        let mut last = vec![0; self.starts()];
+        for (window, n) in self.axes.iter().zip(operand) {
+            if let Some(k) = window.start {
+                last[k] = number(n) - number(&window.size);
+            }
+        }
+        last
+    }
+    /// The axes of the windows' array that are axes inside of a window.
+    pub fn inner(&self) -> Vec<usize> {
+        self.axes.iter().filter_map(|w| w.axis).filter(|axis| !self.index.contains(axis)).collect()
+    }
 }
 
 /// A part of a [`Access::Map`].

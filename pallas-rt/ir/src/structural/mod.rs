@@ -2,10 +2,11 @@
 mod access;
 mod derive;
 mod draw;
+mod indexed;
 #[macro_use]
 mod methods;
 
-pub use access::{Access, Index, Piece};
+pub use access::{Access, Index, Piece, Window, Windows};
 pub use derive::{Arg, Batch};
 pub use draw::Draw;
 
@@ -152,12 +153,14 @@ structural_ops! { ($)
     convert: Bitcast, Cast, Powi;
     cumulative: Cumulative;
     dot: Dot;
+    gather: Gather;
     iota: Iota;
     pad: Pad;
     reduce: ArgReduce, Reduce;
     reshape: Reshape;
     reverse: Reverse;
     roll: Roll;
+    scatter: Scatter;
     slice: Slice;
     take_along: TakeAlong;
     transpose: Transpose;

@@ -1,9 +1,9 @@
 //! Elements picked by an index tile along an axis.
-use super::{Access, Arg, Batch, Draw, Iota, Sample, Structural, arity, axes_exist, draw::along};
+use super::{Access, Arg, Batch, Draw, Gather, Sample, Structural, arity, axes_exist, draw::along};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
-use crate::{DType, Dim, E, Facts, Type};
+use crate::{DType, Dim, E, Facts, ScalarOp, Type};
 use std::fmt;
 
 /// `result[.., i, ..] = x[.., index[.., i, ..], ..]`; the other axes agree, or are 1 in `x`'s index.
@@ -16,6 +16,22 @@ pub struct TakeAlong {
 methods! { ($) TakeAlong;
     /// `result[.., i, ..] = self[.., index[.., i, ..], ..]` along an axis.
     fn take_along_axis<T: Elem>(index: Index, axis: Axis) -> T { TakeAlong { axis } }
+}
+
+impl TakeAlong {
+    /// The gather of operands of this rank: all axes but the own one are parallel.
+    fn gather(&self, rank: usize) -> Gather {
+        let others: Vec<usize> = (0..rank).filter(|&axis| axis != self.axis).collect();
+        Gather {
+            offset_dims: vec![],
+            collapsed_slice_dims: vec![self.axis],
+            operand_batching_dims: others.clone(),
+            start_indices_batching_dims: others,
+            start_index_map: vec![self.axis],
+            index_vector_dim: rank,
+            slice_sizes: vec![1i64.into(); rank],
+        }
+    }
 }
 
 impl fmt::Display for TakeAlong {
@@ -46,6 +62,10 @@ impl Structural for TakeAlong {
                 "all other axes are the same; `.broadcast(..)` the index",
             ));
         }
+        if facts.at_most(&1i64.into(), &x[self.axis]) == Verdict::No && index[self.axis].as_number() != Some(0) {
+            let found = format!("`take_along_axis` along axis {} of {}", self.axis, shape(x));
+            return Err(Diag::new("take", At::Operand(0), found, "an axis without elements has none to take"));
+        }
         Ok(index.to_vec())
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
@@ -54,8 +74,8 @@ impl Structural for TakeAlong {
             _ => Err(Diag::new("dtype", At::Operand(1), format!("`take_along_axis` of {args:?}"), "the index is i32")),
         }
     }
-    fn access(&self, _: &[&[Dim]]) -> Access {
-        Access::Take { axis: self.axis }
+    fn access(&self, args: &[&[Dim]]) -> Access {
+        Access::Gather { windows: self.gather(args[0].len()).windows(args[1].len()), checked: true }
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let all = batch.all(args);
@@ -66,14 +86,8 @@ impl Structural for TakeAlong {
         Some(dx.apply(self.clone(), &[dx, args[1].value]))
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
-        // One more axis behind the index's own: all elements of the operand, of which the index names one.
-        let (x, index, at) = (&args[0], &args[1], self.axis);
-        let wide = |n: &Dim| [&index.shape[..=at], std::slice::from_ref(n), &index.shape[at + 1..]].concat();
-        let (unit, all) = (wide(&1i64.into()), wide(&x.shape[at]));
-        let iota = Iota { shape: all.clone(), axis: at + 1, dtype: DType::I32 };
-        let named = index.value.shaped(&unit).stretched(&all).eq(cotangent.apply(iota, &[]));
-        let spread = cotangent.shaped(&unit).stretched(&all);
-        vec![Some(named.select(spread, spread.zero()).summed(vec![at]).shaped(x.shape)), None]
+        let add = self.gather(args[0].shape.len()).reversed(Some(ScalarOp::Add));
+        vec![Some(cotangent.apply(add, &[args[0].value.zero(), args[1].value, cotangent])), None]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
         let (x, axis) = along(from)?;

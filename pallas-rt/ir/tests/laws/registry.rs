@@ -2,7 +2,7 @@
 use crate::oracle::{Eager, Strip, apply, get, put};
 use pallas_ir::dtype::{Bf16, F16, Half};
 use pallas_ir::scalar::{Gpu, Nan, Ty};
-use pallas_ir::structural::{Access, Draw, Piece, Sample, StructuralOp};
+use pallas_ir::structural::{Access, Draw, Piece, Sample, StructuralOp, Windows};
 use pallas_ir::{Args, DType, Dim, E, Elem, Facts, Lane, Literal, ScalarOp, Slice, SliceMut, Type, Visit};
 use std::cell::RefCell;
 
@@ -301,9 +301,34 @@ fn holds(piece: &Piece, at: &[i64]) -> bool {
     piece.bounds.iter().all(|(axis, lo, hi)| (number(lo)..number(hi)).contains(&at[*axis]))
 }
 
+/// That windows of an operand fit the indices, and the array that has their elements.
+fn windows_fit(windows: &Windows, operand: &[i64], index: &[i64], moved: &[i64]) {
+    let starts = windows.vector.map_or(1, |axis| index[axis]);
+    assert_eq!(windows.starts() as i64, starts);
+    let positions = (0..index.len()).filter(|&axis| Some(axis) != windows.vector).map(|axis| index[axis]);
+    assert_eq!(positions.collect::<Vec<_>>(), windows.index.iter().map(|&axis| moved[axis]).collect::<Vec<_>>());
+    let mut seen = windows.index.clone();
+    assert_eq!(windows.axes.len(), operand.len());
+    for (window, &n) in windows.axes.iter().zip(operand) {
+        let size = number(&window.size);
+        assert!(size <= n, "{window:?} of {n}");
+        match window.axis {
+            Some(axis) if windows.index.contains(&axis) => {
+                assert_eq!((moved[axis], size, window.start), (n, 1, None), "parallel axes")
+            }
+            Some(axis) => {
+                assert_eq!(moved[axis], size);
+                seen.push(axis);
+            }
+            None => assert_eq!(size, 1),
+        }
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..moved.len()).collect::<Vec<_>>(), "each axis is one of positions or of windows");
+}
+
 /// That an access form fits the shapes that `infer` gave.
 fn access_fits(access: &Access, args: &[Vec<i64>], result: &[i64]) {
-    let without = |shape: &[i64], axis: usize| [&shape[..axis], &shape[axis + 1..]].concat();
     // The axes have extent 1, or are dropped.
     let folded = |axes: &[usize]| {
         let keep = args[0].len() == result.len();
@@ -345,9 +370,11 @@ fn access_fits(access: &Access, args: &[Vec<i64>], result: &[i64]) {
         Access::Arg { axis, .. } => {
             folded(&[*axis]);
         }
-        Access::Take { axis } => {
-            assert_eq!(args[1], result);
-            assert_eq!(without(&args[0], *axis), without(result, *axis));
+        Access::Gather { windows, .. } => windows_fit(windows, &args[0], &args[1], result),
+        Access::Scatter { windows, op } => {
+            assert_eq!(args[0], result);
+            assert!(op.is_none_or(|op| op.arity() == 2));
+            windows_fit(windows, &args[0], &args[1], &args[2]);
         }
         Access::Iota { axis } => assert!(args.is_empty() && *axis < result.len()),
         Access::Cast | Access::Bitcast | Access::Powi(_) => assert_eq!(args[0], result),

@@ -4,7 +4,7 @@ mod chains;
 use super::super::fold;
 use super::super::gemm::narrow;
 use super::casts;
-use super::step::{Affine, Block, Dot, Fixed, Operation, Part, Place, Step};
+use super::step::{Affine, Block, Dot, Fixed, Indexed, Operation, Part, Place, Step};
 use pallas_ir::structural::Piece;
 use pallas_ir::{
     Access, DType, Dim, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, StructuralOp, Value,
@@ -252,7 +252,12 @@ impl<'k> Build<'k> {
                 Step::Scan { fold: fold::fold(op, self.dtype(to)), from: from(), axis, reverse, to }
             }
             Access::Arg { max, axis } => Step::Extreme { max, from: from(), axis, to },
-            Access::Take { axis } => Step::Take { from: from(), index: inst.args[1], axis, to },
+            Access::Gather { windows, .. } => Step::Gather(Indexed { from: from(), index: inst.args[1], to, windows }),
+            Access::Scatter { windows, op } => {
+                let fold = op.map(|op| fold::fold(op, self.dtype(to)));
+                let windows = Indexed { from: from(), index: inst.args[1], to, windows };
+                Step::Scatter { windows, updates: inst.args[2], fold }
+            }
             Access::Iota { axis } => Step::Count { table: self.table(to, axis), axis, to },
         };
         self.ready(&inst.args);

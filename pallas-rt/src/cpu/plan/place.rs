@@ -53,6 +53,7 @@ fn aim(kernel: &Kernel, roots: &[Value], uses: &Uses, block: &Block, at: usize) 
     let plain = match &block.steps[defined] {
         Step::Chain(_) => link.is_some(),
         Step::Dot(dot) => dot.batch[0].is_empty() && dot.free.iter().all(|f| f.len() == 1),
+        Step::Scatter { .. } => true,
         _ => false,
     };
     // The whole of the stored value must be the root: a part of a larger tile can't be aimed.
@@ -97,7 +98,7 @@ fn only_products(uses: &Uses, block: &Block, stored: Value, root: Value) -> bool
 }
 
 /// Returns true if a step reads from a loaded tile exactly the elements that it writes to the same memory: a chain may
-/// do so, and a product that adds to them.
+/// do so, a product that adds to them, and a scatter into them.
 fn reads_exactly(
     kernel: &Kernel,
     roots: &[Value],
@@ -114,6 +115,10 @@ fn reads_exactly(
         Step::Chain(chain) => {
             let strided = |input: &Input| matches!(input, Input::Value(v) if *v != loaded && lies_in(v));
             chain.shape == kernel.ty(loaded).shape && !chain.inputs.iter().any(strided)
+        }
+        // The tile that is changed in place.
+        Step::Scatter { windows, updates, .. } => {
+            windows.from == loaded && !lies_in(&windows.index) && !lies_in(updates)
         }
         // The tile that a product is added to.
         Step::Dot(dot) => dot.init == Some(loaded) && ![dot.a, dot.b].iter().any(lies_in),

@@ -2,6 +2,7 @@
 use super::super::fold::Fold;
 use super::super::jit::Codes;
 use super::super::strips::Strip;
+use pallas_ir::structural::Windows;
 use pallas_ir::{DType, DimId, Literal, Loc, OperandId, ScalarOp, Value, View};
 
 /// Steps and the values they hand to their owner.
@@ -155,6 +156,15 @@ pub(crate) struct Dot {
     pub(crate) free: [Vec<usize>; 2],
 }
 
+/// Windows of a tile at positions given by data.
+#[derive(Debug)]
+pub(crate) struct Indexed {
+    pub(crate) from: Value,
+    pub(crate) index: Value,
+    pub(crate) to: Value,
+    pub(crate) windows: Windows,
+}
+
 /// A value that is the same for every program of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fixed {
@@ -189,8 +199,10 @@ pub(crate) enum Step {
     Scan { fold: Fold, from: Value, axis: usize, reverse: bool, to: Value },
     /// Position of the extreme along an axis.
     Extreme { max: bool, from: Value, axis: usize, to: Value },
-    /// Elements at positions given by data.
-    Take { from: Value, index: Value, axis: usize, to: Value },
+    /// Windows at positions given by data.
+    Gather(Indexed),
+    /// A tile with windows combined with updates: in the tile's memory if the result is aimed there.
+    Scatter { windows: Indexed, updates: Value, fold: Option<Fold> },
     /// A product.
     Dot(Dot),
     /// Reads an operand: in place where nothing writes it meanwhile and it lies inside of the array.
@@ -240,7 +252,8 @@ impl Step {
             | Step::Scan { from, .. }
             | Step::Extreme { from, .. } => vec![*from],
             Step::Join { parts, .. } => parts.iter().map(|p| p.from).collect(),
-            Step::Take { from, index, .. } => vec![*from, *index],
+            Step::Gather(step) => vec![step.from, step.index],
+            Step::Scatter { windows, updates, .. } => vec![windows.from, windows.index, *updates],
             Step::Dot(dot) => [dot.a, dot.b].into_iter().chain(dot.init).collect(),
             Step::Load { from, mask, .. } => {
                 from.starts.iter().copied().chain(mask.iter().flat_map(|m| [m.0, m.1])).collect()
@@ -269,7 +282,8 @@ impl Step {
             | Step::Fold { to, .. }
             | Step::Scan { to, .. }
             | Step::Extreme { to, .. }
-            | Step::Take { to, .. }
+            | Step::Gather(Indexed { to, .. })
+            | Step::Scatter { windows: Indexed { to, .. }, .. }
             | Step::Dot(Dot { to, .. })
             | Step::Load { to, .. }
             | Step::Valid { to, .. }

@@ -1,10 +1,11 @@
 //! Runs programs of a plan.
 //!
-//! [`memory`] loads and stores; [`chain`] elementwise loops, [`native`] the same in machine code; [`shape`] reductions and moved elements; [`product`]
-//! contractions. This file holds a thread's state and control flow.
+//! [`memory`] loads and stores; [`chain`] elementwise loops, [`native`] the same in machine code; [`shape`] reductions and moved elements; [`indexed`]
+//! windows at positions given by data; [`product`] contractions. This file holds a thread's state and control flow.
 mod chain;
 #[cfg(guarded)]
 pub(super) mod guard;
+mod indexed;
 mod memory;
 mod native;
 mod product;
@@ -342,7 +343,8 @@ impl<'a> Run<'a> {
             Step::Fold { fold, start, from, axes, to } => self.fold(*fold, *start, *from, axes, *to)?,
             Step::Scan { fold, from, axis, reverse, to } => self.scan(*fold, *from, *axis, *reverse, *to),
             Step::Extreme { max, from, axis, to } => self.extreme(*max, *from, *axis, *to),
-            Step::Take { from, index, axis, to } => self.take(*from, *index, *axis, *to),
+            Step::Gather(step) => self.gather(step),
+            Step::Scatter { windows, updates, fold } => self.scatter(windows, *updates, *fold),
             Step::Dot(dot) => self.dot(dot)?,
             Step::Load { from, mask, fill, in_place, to } => self.load(from, *mask, *fill, *in_place, *to),
             Step::Store { value, to, mask } => self.store(*value, to, *mask),

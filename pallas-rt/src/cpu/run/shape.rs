@@ -166,30 +166,6 @@ impl Run<'_> {
             unsafe { y.cast::<i32>().write(fold::extreme(dtype, max, start, x.strides[axis], n)) };
         });
     }
-
-    /// Positions out of range take the nearest element, those of an empty axis 0.
-    pub(super) fn take(&mut self, from: Value, index: Value, axis: usize, to: Value) {
-        let (out, x, at, shape, bytes) =
-            (self.define(to), self.tile(from), self.tile(index), self.shape(to), self.bytes(from));
-        let n = self.shape(from)[axis];
-        if n == 0 {
-            let zero = 0u64;
-            // SAFETY: the slot holds the result.
-            return unsafe { tile::fill((&raw const zero).cast(), &out, shape, bytes) };
-        }
-        // The operand's own axis is addressed by data, the others by the result's position.
-        let mut others = x;
-        others.strides[axis] = 0;
-        Nest::new(shape, [&others, &at, &out]).each(|[o, a, y]| {
-            // SAFETY: the position is clamped to the axis; the others are within the result's shape, which all tiles
-            // have.
-            unsafe {
-                let k = (*at.start.cast::<i32>().offset(a) as isize).clamp(0, n as isize - 1);
-                let from = x.start.offset((o + k * x.strides[axis]) * bytes as isize);
-                tile::copy_row(from, 1, out.start.offset(y * bytes as isize), 1, 1, bytes);
-            }
-        });
-    }
 }
 
 /// Calls `f` with the starts of every line along `axis` of two tiles with elements of some bytes.

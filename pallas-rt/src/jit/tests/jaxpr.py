@@ -30,6 +30,9 @@ FUNCTIONS = [
     ("many", lambda *a: tuple(a) + tuple(b + b for b in a), [[x] * 8]),
     ("captured", captured, [jnp.ones(3)]),
     ("nothing", lambda x: x, [x]),
+    ("gather", lambda x, i: jnp.take(x, i, axis=0, mode="clip"), [x, jnp.zeros(5, jnp.int32)]),
+    ("scatter", lambda x, i, y: jnp.exp(x.at[i].max(y)), [x, jnp.zeros(5, jnp.int32), jnp.ones((5, 3))]),
+    ("windows", lambda x, i, y: jnp.exp(x.at[i, i].add(y)), [x, jnp.zeros(5, jnp.int32), jnp.ones(5)]),
 ]
 
 with jax.disable_jit():

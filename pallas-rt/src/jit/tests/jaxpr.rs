@@ -1,5 +1,6 @@
 //! Texts of functions against JAX's, which `jaxpr.py` wrote to `jaxpr.txt`.
 use super::array;
+use crate::ops::Mode;
 use crate::prelude::*;
 use crate::{keep, make_jaxpr, random, select};
 use std::collections::BTreeMap;
@@ -10,6 +11,8 @@ fn texts() -> BTreeMap<&'static str, Result<String>> {
     let (q, k) = (array(&[1.0; 280], &[5, 7, 8]), array(&[1.0; 240], &[5, 6, 8]));
     let words = Client::cpu().array(&[1u32, 2], &[2]).expect("it fits");
     let (three, weights) = (array(&[1.0; 3], &[3]), array(&[1.0; 3], &[3]));
+    let at = Client::cpu().array(&[0i32; 5], &[5]).expect("it fits");
+    let rows = array(&[1.0; 15], &[5, 3]);
     BTreeMap::from([
         ("where", make_jaxpr(|x: &Array| select(&x.gt(0.0), x, 0.5 * x))(&x)),
         ("layer", make_jaxpr(|x: &Array, w: &Array| (x.matmul(w) + 1.0).tanh())(&x, &w)),
@@ -58,6 +61,12 @@ fn texts() -> BTreeMap<&'static str, Result<String>> {
         ),
         ("captured", make_jaxpr(move |x: &Array| &weights * x)(&three)),
         ("nothing", make_jaxpr(|x: &Array| x.clone())(&x)),
+        ("gather", make_jaxpr(|x: &Array, i: &Array| x.take_with(i, 0, Mode::Clip))(&x, &at)),
+        ("scatter", make_jaxpr(|x: &Array, i: &Array, y: &Array| x.at(i).max(y).exp())(&x, &at, &rows)),
+        (
+            "windows",
+            make_jaxpr(|x: &Array, i: &Array, y: &Array| x.at((i, i)).add(y).exp())(&x, &at, &rows.index((.., 0))),
+        ),
     ])
 }
 

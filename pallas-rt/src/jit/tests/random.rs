@@ -271,7 +271,11 @@ impl Pool {
             Op::Scalar(op) => matches!(op, Neg | Abs | Minimum | Maximum | Clamp | Select),
             Op::Structural(op) => !matches!(
                 op,
-                StructuralOp::Dot(_) | StructuralOp::Reduce(_) | StructuralOp::Cumulative(_) | StructuralOp::Powi(_)
+                StructuralOp::Dot(_)
+                    | StructuralOp::Reduce(_)
+                    | StructuralOp::Cumulative(_)
+                    | StructuralOp::Powi(_)
+                    | StructuralOp::Scatter(_)
             ),
             Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Dynamic(_) | Op::Call(_) => true,
         };

@@ -291,3 +291,36 @@ fn mistakes_of_batches_are_named() {
     let f = vmap(|x: &Array| x.broadcast_to(&[1; 8]));
     assert!(said(f(&x), at).contains("has 9 axes"));
 }
+
+#[test]
+fn batches_of_gathers_and_scatters_are_loops() {
+    let f = |x: &Array, at: &Array, y: &Array| {
+        let taken = x.take(at, 0).sin() + x.index((at, 1)).expand_dims(1);
+        (taken, x.at(at).add(y), x.at((at, ..1)).max(y.index((.., ..1))))
+    };
+    let x = array(&std::array::from_fn::<f32, 24, _>(|i| i as f32 * 0.37 % 2.0), &[3, 4, 2]);
+    let y = array(&std::array::from_fn::<f32, 18, _>(|i| 1.5 - i as f32 * 0.51 % 2.0), &[3, 3, 2]);
+    // Several of one place, from the end, and outside.
+    let at = integers(&[0, 0, 3, -1, 2, 7, 1, -9, 1], &[3, 3]);
+    let first = |x: &Array, is_batched: bool, k: usize| if is_batched { x.index(k) } else { x.index(0) };
+    for set in 1..8 {
+        let on = [0, 1, 2].map(|i| set >> i & 1 == 1);
+        let axes = on.map(|on| on.then_some(0));
+        let whole = |x: &Array, on: bool| if on { x.clone() } else { x.index(0) };
+        let (xs, ats, ys) = (whole(&x, on[0]), whole(&at, on[1]), whole(&y, on[2]));
+        let all = jit(vmap_axes(f, axes, [Some(0)]))(&xs, &ats, &ys).unwrap_or_else(|e| panic!("{axes:?}: {e}"));
+        for k in 0..3 {
+            let one = f(&first(&x, on[0], k), &first(&at, on[1], k), &first(&y, on[2], k));
+            for (all, one) in [(&all.0, &one.0), (&all.1, &one.1), (&all.2, &one.2)] {
+                let (all, one) = (numbers(&all.index(k)), numbers(one));
+                let near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-6 || a.is_nan() && b.is_nan();
+                assert!(all.len() == one.len() && all.iter().zip(&one).all(near), "{axes:?} {k}: {all:?} {one:?}");
+            }
+        }
+    }
+    let text = crate::make_jaxpr(vmap(|x: &Array, at: &Array| x.take(at, 0)))(&x, &at).expect("it is traced");
+    assert_eq!(text.matches("gather[").count(), 1, "{text}");
+    // Rows are read where the table is, and what uses them shares their kernel; updates are one more.
+    let launches = crate::jit::kernels(|x: &Array, at: &Array| x.take(at, 0) * 2.0)(&x.index(0), &at.index(0));
+    assert_eq!(launches.expect("it compiles"), 1);
+}

@@ -95,6 +95,11 @@ fn error(op: &Op, args: &[Made], result: &Type) -> Option<f32> {
             Access::Fold { op: Mul, .. } | Access::Scan { op: Mul, .. } | Access::Powi(_) => {
                 (worst == 0.0).then_some(16.0 * ROUNDING)
             }
+            // Each update is added to what its element has become.
+            Access::Scatter { op: Some(Add), .. } => {
+                let n = terms(&args[2].ty.shape, &(0..args[2].ty.shape.len()).collect::<Vec<_>>());
+                Some(n * sum + n * n * ROUNDING)
+            }
             Access::Cast | Access::Bitcast => (worst == 0.0).then_some(0.0),
             _ => Some(worst),
         },
@@ -156,7 +161,7 @@ fn bound(op: &Op, args: &[Made]) -> f32 {
             _ => f32::INFINITY,
         },
         Op::Structural(op) => match access(op, args) {
-            Access::Map(_) | Access::Flat | Access::Take { .. } => most.max(1.0),
+            Access::Map(_) | Access::Flat | Access::Gather { .. } => most.max(1.0),
             _ => f32::INFINITY,
         },
         _ => f32::INFINITY,

@@ -391,7 +391,7 @@ fn random_kernels_are_not_trivial() {
         assert!((0..i).all(|j| !agree(&results[i], &results[j])), "program {i} gives what an earlier one gave");
         assert!(results[i].0.iter().all(|x| x.is_finite()), "program {i} does not give numbers");
     }
-    let text: String = small(400).map(|seed| kernels(seed, STEPS)[0].to_string()).collect();
+    let text: String = small(1600).map(|seed| kernels(seed, STEPS)[0].to_string()).collect();
     let missing = |names: Vec<&'static str>| -> Vec<&str> {
         names.into_iter().filter(|name| !text.contains(&format!(" = {name} "))).collect()
     };
@@ -453,7 +453,13 @@ fn random_kernels_use_every_operation_in_64_bits() {
 #[test]
 fn random_kernels_of_64_bits_are_refused_as_shaders() {
     for seed in (0..40).filter(|&seed| !is_small(seed)) {
-        let refused = wgsl::emit(&kernels(seed, STEPS)[1], 1, &Target::webgpu(), 0).expect_err("64 bits");
+        let lowered = &kernels(seed, STEPS)[1];
+        let text = lowered.to_string();
+        // Of a few everything in 64 bits is dead.
+        if ![": f64[", ": i64[", ": u64["].iter().any(|ty| text.contains(ty)) {
+            continue;
+        }
+        let refused = wgsl::emit(lowered, 1, &Target::webgpu(), 0).expect_err("64 bits");
         assert_eq!(refused.code, "adapter-dtype", "seed {seed}: {refused}");
     }
 }

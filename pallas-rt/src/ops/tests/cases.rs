@@ -1,5 +1,5 @@
 //! The functions of the cases in reference.txt, by name.
-use crate::ops::{self, Indexing, Item::New, Item::Rest, between, by, keep, select};
+use crate::ops::{self, Indexing, Item::New, Item::Rest, Mode, between, by, keep, select};
 use crate::prelude::*;
 
 /// The results of a case.
@@ -37,7 +37,9 @@ pub(super) fn function(name: &str) -> Function {
         .chain(NEW)
         .chain(MATRICES)
         .chain(PRODUCTS)
-        .chain(ACTIVATIONS);
+        .chain(ACTIVATIONS)
+        .chain(INDEXED)
+        .chain(GRADIENTS);
     let found = all.chain(FOLDS.iter().copied().flatten()).find(|(known, _)| *known == name);
     found.unwrap_or_else(|| panic!("no function for the case `{name}`")).1
 }
@@ -371,4 +373,118 @@ cases! { ACTIVATIONS |x|
     "nn.tanh" => x[0].tanh();
     "lax.clamp" => x[0].clamp(-1.0, 1.0);
     "lax.stop_gradient" => x[0].stop_gradient();
+}
+
+/// A function whose gradients show errors of positions.
+fn squares(x: &Array) -> Array {
+    let x = x.ravel();
+    (&x * &x * x.ones_like().cumsum(0)).sum(..)
+}
+
+/// The gradient of a function by an array.
+fn gradient(x: &Array, f: impl Fn(&Array) -> Array + Send + Sync + 'static) -> Array {
+    crate::grad(f)(x).unwrap_or_else(|e| panic!("{e}"))
+}
+
+cases! { INDEXED |x|
+    "take 0" => x[0].take(&x[1], 0);
+    "take 1" => x[0].take(&x[1], 1);
+    "take clip" => x[0].take_with(&x[1], 0, Mode::Clip);
+    "take wrap" => x[0].take_with(&x[1], 0, Mode::Wrap);
+    "x[i, :, j] i" => x[0].index(&x[1]);
+    "x[i, :, j] i,:,j" => x[0].index((&x[1], .., &x[2]));
+    "x[i, :, j] i,0" => x[0].index((&x[1], 0));
+    "x[i, :, j] 0,:,i" => x[0].index((0, .., &x[1]));
+    "x[i, :, j] 1:,i,None,j" => x[0].index((1.., &x[1], New, &x[2]));
+    "x[i, :, j] ::-2,i" => x[0].index((by(.., -2), &x[1]));
+    "x.at[i].set" => x[0].at(&x[1]).set(&x[2]);
+    "x.at[i].set ::2,i" => x[0].at((by(.., 2), &x[1])).set(&x[2]);
+    "x.at[i].set 1:,i" => x[0].at((1.., &x[1])).set(&x[2]);
+    "x.at[i].set i,:,j" => x[0].at((&x[1], .., &x[2])).set(&x[3]);
+    "x.at[i].set 1:3,0" => x[0].at((1..3, 0)).set(&x[1]);
+    "x.at[i].set mask" => x[0].at(&x[1]).set(&x[2]);
+    "x.at[i].add" => x[0].at(&x[1]).add(&x[2]);
+    "x.at[i].add ::2,i" => x[0].at((by(.., 2), &x[1])).add(&x[2]);
+    "x.at[i].add 1:,i" => x[0].at((1.., &x[1])).add(&x[2]);
+    "x.at[i].add i,:,j" => x[0].at((&x[1], .., &x[2])).add(&x[3]);
+    "x.at[i].add 1:3,0" => x[0].at((1..3, 0)).add(&x[1]);
+    "x.at[i].add mask" => x[0].at(&x[1]).add(&x[2]);
+    "x.at[i].multiply" => x[0].at(&x[1]).multiply(&x[2]);
+    "x.at[i].multiply ::2,i" => x[0].at((by(.., 2), &x[1])).multiply(&x[2]);
+    "x.at[i].multiply 1:,i" => x[0].at((1.., &x[1])).multiply(&x[2]);
+    "x.at[i].multiply i,:,j" => x[0].at((&x[1], .., &x[2])).multiply(&x[3]);
+    "x.at[i].multiply 1:3,0" => x[0].at((1..3, 0)).multiply(&x[1]);
+    "x.at[i].multiply mask" => x[0].at(&x[1]).multiply(&x[2]);
+    "x.at[i].min" => x[0].at(&x[1]).min(&x[2]);
+    "x.at[i].min ::2,i" => x[0].at((by(.., 2), &x[1])).min(&x[2]);
+    "x.at[i].min 1:,i" => x[0].at((1.., &x[1])).min(&x[2]);
+    "x.at[i].min i,:,j" => x[0].at((&x[1], .., &x[2])).min(&x[3]);
+    "x.at[i].min 1:3,0" => x[0].at((1..3, 0)).min(&x[1]);
+    "x.at[i].min mask" => x[0].at(&x[1]).min(&x[2]);
+    "x.at[i].max" => x[0].at(&x[1]).max(&x[2]);
+    "x.at[i].max ::2,i" => x[0].at((by(.., 2), &x[1])).max(&x[2]);
+    "x.at[i].max 1:,i" => x[0].at((1.., &x[1])).max(&x[2]);
+    "x.at[i].max i,:,j" => x[0].at((&x[1], .., &x[2])).max(&x[3]);
+    "x.at[i].max 1:3,0" => x[0].at((1..3, 0)).max(&x[1]);
+    "x.at[i].max mask" => x[0].at(&x[1]).max(&x[2]);
+    "x.at[i].get" => x[0].at(&x[1]).mode(Mode::Fill).get();
+    "x.at[i].set clip" => x[0].at(&x[1]).mode(Mode::Clip).set(&x[2]);
+    "put_along_axis" => x[0].put_along_axis(&x[1], &x[2], 1);
+    "put" => x[0].put(&x[1], &x[2]);
+    "fill_diagonal" => x[0].fill_diagonal(&x[1]);
+    "nonzero" => x[0].nonzero(4, -7);
+    "flatnonzero" => x[0].flatnonzero(2, 9);
+    "argwhere" => x[0].argwhere(5, -1);
+    "compress" => x[0].compress(&x[1], 1, 2);
+    "extract" => x[0].extract(&x[1], 4);
+    "bincount" => x[0].bincount(4);
+    "choose clip" => ops::choose(&x[0], &x[1..], Mode::Clip);
+    "choose wrap" => ops::choose(&x[0], &x[1..], Mode::Wrap);
+    "select" => ops::select_first(&x[..2], &x[2..], 7);
+    "ops.segment_sum" => x[0].segment_sum(&x[1], 3);
+    "ops.segment_prod" => x[0].segment_prod(&x[1], 3);
+    "ops.segment_max" => x[0].segment_max(&x[1], 3);
+    "ops.segment_min" => x[0].segment_min(&x[1], 3);
+}
+
+cases! { GRADIENTS |x|
+    "take gradient" => {
+        let at = x[1].clone();
+        gradient(&x[0], move |x| squares(&x.take_with(&at, 0, Mode::FillWith(0.0))))
+    };
+    "take clip gradient" => {
+        let at = x[1].clone();
+        gradient(&x[0], move |x| squares(&x.take_with(&at, 0, Mode::Clip)))
+    };
+    "x.at[i].set gradient" => {
+        let (at, y) = (x[1].clone(), x[2].clone());
+        gradient(&x[0], move |x| squares(&x.at(&at).set(&y)))
+    };
+    "x.at[i].add gradient" => {
+        let (at, y) = (x[1].clone(), x[2].clone());
+        gradient(&x[0], move |x| squares(&x.at(&at).add(&y)))
+    };
+    "x.at[i].min gradient" => {
+        let (at, y) = (x[1].clone(), x[2].clone());
+        gradient(&x[0], move |x| squares(&x.at(&at).min(&y)))
+    };
+    "x.at[i].max gradient" => {
+        let (at, y) = (x[1].clone(), x[2].clone());
+        gradient(&x[0], move |x| squares(&x.at(&at).max(&y)))
+    };
+    "x.at[i].add gradient of elements" => {
+        let (at, y) = (x[1].clone(), x[2].clone());
+        gradient(&x[0], move |x| squares(&y.at(&at).add(x)))
+    };
+    "x.at[i].max gradient of elements" => {
+        let (at, y) = (x[1].clone(), x[2].clone());
+        gradient(&x[0], move |x| squares(&y.at(&at).max(x)))
+    };
+    "take second gradient" => {
+        let at = x[1].clone();
+        gradient(&x[0], move |x| {
+            let at = at.clone();
+            gradient(x, move |x| squares(&x.take(&at, 0))).sum(..)
+        })
+    };
 }

@@ -78,6 +78,11 @@ fn gradients_of_movement_are_differences() {
             x.take_along_axis(&at, 1)
         }),
         ("broadcast", |x| x.index((.., ..1)) * x),
+        ("products of elements", |x| {
+            // Several for one place, and none for others.
+            let at = x.ones_like().cumsum(0).cast(DType::I32) % 2 + 1;
+            x.index((.., 0)).at(at.index((.., 0))).multiply(x.index((.., 1)))
+        }),
     ]);
 }
 

@@ -362,3 +362,63 @@ case("lax.fma", lambda x, y, z: x * y + z, [i(3), i(3), i(3)])
 case("scipy.special.erf", jax.scipy.special.erf, [f(5)])
 case("scipy.special.erfc", jax.scipy.special.erfc, [f(5)])
 case("lax.bitcast_convert_type", lambda x: jax.lax.bitcast_convert_type(x, jnp.uint32), [f(4)])
+
+# Elements at positions given by arrays. These numbers do not depend on the cases above.
+seeds = iter(range(300001, 400000))
+at = lambda *elements, shape=None: v("i32", *elements, shape=shape)
+case("take 0", lambda x, i: jnp.take(x, i, axis=0), [f(3, 2), at(0, 2, -1, 5, -9)], [i(3), at(1, 3, shape=(2, 1))],
+     [f(3, 2), v("i32", 1, shape=())], [f(3, 2), v("i32", shape=(0,))], [b(3), at(7, 1)], [u(3, 1), v("u8", 2, 200)])
+case("take 1", lambda x, i: jnp.take(x, i, axis=1), [f(2, 3, 2), at(2, 0, 1, -4, shape=(2, 2))])
+case("take clip", lambda x, i: jnp.take(x, i, axis=0, mode="clip"), [f(3, 2), at(0, 5, -1, -9)])
+case("take wrap", lambda x, i: jnp.take(x, i, axis=0, mode="wrap"), [f(3, 2), at(0, 5, -1, -9)])
+case("x[i, :, j] i", lambda x, i: x[i], [f(3, 2), at(0, 5, -1, -9)], [f(3), v("i32", -1, shape=())])
+case("x[i, :, j] i,:,j", lambda x, i, j: x[i, :, j], [f(3, 4, 2), at(0, 5, -1), at(1, 0, -1)])
+case("x[i, :, j] i,0", lambda x, i: x[i, 0], [f(3, 4, 2), at(0, 2, shape=(2, 1))])
+case("x[i, :, j] 0,:,i", lambda x, i: x[0, :, i], [f(3, 4, 2), at(0, 1, -1)])
+case("x[i, :, j] 1:,i,None,j", lambda x, i, j: x[1:, i, None, j], [f(3, 4, 2), at(0, 3, shape=(2, 1)), at(1, 0, 1)])
+case("x[i, :, j] ::-2,i", lambda x, i: x[::-2, i], [f(5, 3), at(2, 0)])
+for name in "set add multiply min max".split():
+    update = lambda at, y, g=name: getattr(at, g)(y)
+    case(f"x.at[i].{name}", lambda x, i, y, g=update: g(x.at[i], y),
+         [f(3, 2), at(0, 2, 0, 5, -1, -9), f(6, 2)], [i(3), at(1, 1), i()], [f(2), v("i32", shape=(0,)), f()])
+    case(f"x.at[i].{name} ::2,i", lambda x, i, y, g=update: g(x.at[::2, i], y), [f(4, 3), at(2, 2), f(2, 2)])
+    case(f"x.at[i].{name} 1:,i", lambda x, i, y, g=update: g(x.at[1:, i], y), [f(4, 3), at(2, 0, 7), f(3, 3)])
+    case(f"x.at[i].{name} i,:,j", lambda x, i, j, y, g=update: g(x.at[i, :, j], y),
+         [f(3, 4, 2), at(0, 2, 0), at(1, 0, 1), f(3, 4)])
+    case(f"x.at[i].{name} 1:3,0", lambda x, y, g=update: g(x.at[1:3, 0], y), [f(4, 3), f()], [i(4, 2), i(2)])
+    case(f"x.at[i].{name} mask", lambda x, m, y, g=update: g(x.at[m], y), [f(2, 3), b(2, 3), f()])
+case("x.at[i].get", lambda x, i: x.at[i].get(mode="fill"), [f(3, 2), at(0, 5, -1, -9)])
+case("x.at[i].set clip", lambda x, i, y: x.at[i].set(y, mode="clip"), [f(4, 2), at(9, -1, -9), f(3, 2)])
+case("put_along_axis", lambda x, i, y: jnp.put_along_axis(x, i, y, 1, inplace=False),
+     [f(2, 3), at(0, 2, 1, 1, shape=(2, 2)), f(2, 2)])
+case("put", lambda x, i, y: jnp.put(x, i, y, inplace=False), [f(2, 3), at(0, 5, -3), f(3)])
+case("fill_diagonal", lambda x, y: jnp.fill_diagonal(x, y, inplace=False), [f(3, 3), f()], [i(2, 4), i()])
+case("nonzero", lambda x: jnp.nonzero(x, size=4, fill_value=-7), [i(3, 3, low=-1, high=1)], [b(3)])
+case("flatnonzero", lambda x: jnp.flatnonzero(x, size=2, fill_value=9), [b(2, 3)])
+case("argwhere", lambda x: jnp.argwhere(x, size=5, fill_value=-1), [b(2, 3)])
+case("compress", lambda x, m: jnp.compress(m, x, axis=1, size=2, fill_value=0), [f(2, 3), v("bool", 1, 0, 1)],
+     [i(2, 3), v("bool", 0, 1)])
+case("extract", lambda x, m: jnp.extract(m, x, size=4, fill_value=0), [f(2, 3), b(2, 3)])
+case("bincount", lambda x: jnp.bincount(x, length=4), [at(0, 1, 1, 3, 5, -1)], [v("u8", 1, 1, 200)])
+case("choose clip", lambda i, x, y: jnp.choose(i, [x, y], mode="clip"), [at(0, 1, 5, -1), f(4), f()])
+case("choose wrap", lambda i, x, y: jnp.choose(i, [x, y], mode="wrap"),
+     [at(0, 1, 5, -1, shape=(4, 1)), i(3), f(4, 3)])
+case("select", lambda a, b, x, y: jnp.select([a, b], [x, y], 7), [b(2, 3), b(3), f(2, 3), f(2, 1)])
+for name in "sum prod max min".split():
+    case(f"ops.segment_{name}", lambda x, i, g=name: getattr(jax.ops, f"segment_{g}")(x, i, 3),
+         [f(5, 2), at(2, 0, 2, -1, 7)], [i(3), at(0, 0, 2)])
+# Gradients.
+squares = lambda x: (x * x * jnp.arange(1, 1 + x.size, dtype=jnp.float32).reshape(x.shape)).sum()
+case("take gradient", jax.grad(lambda x, i: squares(jnp.take(x, i, axis=0, mode="fill", fill_value=0))),
+     [f(3, 2), at(0, 2, 2, -1, 5, -9)])
+case("take clip gradient", jax.grad(lambda x, i: squares(jnp.take(x, i, axis=0, mode="clip"))),
+     [f(3, 2), at(0, 2, 9, -1)])
+for name in "set add min max".split():
+    case(f"x.at[i].{name} gradient", jax.grad(lambda x, i, y, g=name: squares(getattr(x.at[i], g)(y))),
+         [f(3, 2), at(0, 2, 5, -9), f(4, 2)])
+case("x.at[i].add gradient of elements", jax.grad(lambda y, i, x: squares(x.at[i].add(y))),
+     [f(4, 2), at(0, 0, 5, -1), f(3, 2)])
+case("x.at[i].max gradient of elements", jax.grad(lambda y, i, x: squares(x.at[i].max(y))),
+     [f(4, 2), at(0, 0, 5, -1), f(3, 2)])
+case("take second gradient", jax.grad(lambda x, i: jax.grad(lambda x: squares(jnp.take(x, i, axis=0)))(x).sum()),
+     [f(3, 2), at(0, 2, 2)])

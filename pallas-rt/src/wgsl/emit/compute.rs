@@ -28,7 +28,7 @@ impl Emit<'_> {
         let result = inst.results[0];
         let ty = self.k.ty(result).clone();
         let access = views::access(self.k, op, inst);
-        if ty.is_scalar() && !matches!(access, Access::Contract { .. }) {
+        if ty.is_scalar() && !matches!(access, Access::Contract { .. } | Access::Gather { .. }) {
             return self.scalar_result(&access, inst);
         }
         match access {
@@ -46,7 +46,8 @@ impl Emit<'_> {
                     e.element(inst.args[0], &At { coords, flat: Some((number, from.clone())) })
                 });
             }
-            Access::Take { axis } => self.take(axis, inst),
+            Access::Gather { windows, .. } => self.gather_windows(&windows, inst),
+            Access::Scatter { windows, op } => self.scatter_windows(&windows, op, inst),
             Access::Contract { .. } => self.contract(result, inst, None),
             Access::Fold { op, axes } => self.fold(op, &axes, inst),
             Access::Scan { op, axis, reverse } => self.scan(op, axis, reverse, inst),
@@ -113,20 +114,6 @@ impl Emit<'_> {
                 e.line(format!("{or}if ({test}) {{ {x} = {element}; }}"));
             }
             x
-        });
-    }
-
-    fn take(&mut self, axis: usize, inst: &Inst) {
-        let (of, extent) = (inst.args[0], self.k.ty(inst.args[0]).shape[axis]);
-        let zero = super::element::zero(self.k.ty(of).dtype);
-        self.fill(inst.results[0], |e, at| {
-            if extent == 0 {
-                return zero.clone();
-            }
-            let index = e.element(inst.args[1], at);
-            let mut coords = at.coords.clone();
-            coords[axis] = Coord::text(format!("u32(clamp({index}, 0, {}))", extent - 1));
-            e.element(of, &At { coords, flat: None })
         });
     }
 }

@@ -30,7 +30,7 @@ fn first_round(count: usize) -> usize {
 
 impl Emit<'_> {
     /// `next` folded with `sum`.
-    fn combine(&mut self, op: ScalarOp, dtype: DType, sum: &str, next: &str) -> String {
+    pub(super) fn combine(&mut self, op: ScalarOp, dtype: DType, sum: &str, next: &str) -> String {
         self.helpers.extend(op.wgsl_helper());
         self.pay(self.numbers.operation);
         wrap(dtype, &op.wgsl(&[sum, next], name(dtype)))

@@ -11,6 +11,7 @@ mod control;
 mod cooperate;
 mod element;
 mod fold;
+mod indexed;
 mod lines;
 mod memory;
 mod module;

@@ -379,7 +379,11 @@ fn spreads(k: &Kernel, id: InstId) -> bool {
     match &inst.op {
         Op::Structural(op) => match access(k, op, inst) {
             Access::Map(pieces) => pieces.len() == 1,
-            Access::Flat | Access::Take { .. } | Access::Scan { .. } | Access::Arg { .. } => false,
+            Access::Flat
+            | Access::Gather { .. }
+            | Access::Scatter { .. }
+            | Access::Scan { .. }
+            | Access::Arg { .. } => false,
             _ => true,
         },
         _ => true,

@@ -2,7 +2,7 @@
 //!
 //! A *pure* value depends on positions and scalars only (iota, masks, constants); a *view* is one element of another tile
 //! at a moved position (broadcast, transpose, slice, reshape over unit axes). Where a profile does not stage, a *fetched*
-//! value is read from its array by every product that needs it.
+//! value is read from its array by every product that needs it; an array that only gathers read is so everywhere.
 pub(in crate::wgsl) use crate::passes::access;
 use pallas_ir::scalar::Gpu;
 use pallas_ir::structural::Index;
@@ -15,7 +15,7 @@ pub(in crate::wgsl) enum Inline {
     Pure(usize),
     /// From one element of another tile.
     View,
-    /// From elements of arrays that nothing writes, by the products that read it.
+    /// From elements of arrays that nothing writes, by the products and gathers that read it.
     Fetch,
 }
 
@@ -40,6 +40,7 @@ pub(in crate::wgsl) fn inline(k: &Kernel, fetch: bool) -> (Vec<Option<Inline>>, 
     if fetch {
         found.fetches();
     }
+    found.tables();
     (found.inline, found.defined)
 }
 
@@ -104,6 +105,30 @@ impl Search<'_> {
         for (inline, _) in self.inline.iter_mut().zip(fetch).filter(|(inline, fetch)| *fetch && inline.is_none()) {
             *inline = Some(Inline::Fetch);
         }
+    }
+    /// Marks loads of arrays that nothing writes and of which only gathers read elements: no copy of a table is made.
+    fn tables(&mut self) {
+        let (mut read, mut other) = (vec![false; self.k.values.len()], vec![false; self.k.values.len()]);
+        for r in &self.k.regions {
+            r.yields.iter().for_each(|v| other[v.index()] = true);
+        }
+        self.k.walk(self.k.body, &mut |_, inst| {
+            let is_gather =
+                matches!(&inst.op, Op::Structural(op) if matches!(access(self.k, op, inst), Access::Gather { .. }));
+            for (i, v) in inst.args.iter().enumerate() {
+                if is_gather && i == 0 { read[v.index()] = true } else { other[v.index()] = true }
+            }
+        });
+        self.k.walk(self.k.body, &mut |_, inst| {
+            if let (Op::Load { from, masked: false, .. }, [result]) = (&inst.op, &inst.results[..])
+                && self.k.is_constant(*from)
+                && read[result.index()]
+                && !other[result.index()]
+                && !self.k.ty(*result).is_scalar()
+            {
+                self.inline[result.index()] = Some(Inline::Fetch);
+            }
+        });
     }
     fn of(&self, inst: &Inst) -> Option<Inline> {
         let all = || inst.args.iter().map(|&v| self.pure(v)).sum::<Option<usize>>();

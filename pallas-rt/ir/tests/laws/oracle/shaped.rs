@@ -1,6 +1,6 @@
 //! An eager builder over arrays of `f64`: each structural operation is computed from its access form.
 use pallas_ir::emit::{Id, Term};
-use pallas_ir::structural::Arg;
+use pallas_ir::structural::{Arg, Window, Windows};
 use pallas_ir::{Access, DType, Dim, E, Emit, Facts, ScalarOp, StructuralOp};
 use std::cell::RefCell;
 
@@ -147,10 +147,15 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Value]) -> Value {
                 let better = |a: f64, b: f64| if *max { a > b } else { a < b };
                 (1..all.len()).fold(0, |best, i| if better(all[i], all[best]) { i } else { best }) as f64
             }
-            Access::Take { axis } => {
-                let index = at(1, c) as usize;
-                at(0, &[&c[..*axis], &[index], &c[axis + 1..]].concat())
+            Access::Gather { windows, .. } => {
+                let starts = starts(windows, &own[1], &args[1].data, c);
+                let position = |(a, w): (usize, &Window)| {
+                    let start = w.start.map_or(0, |k| starts[k].clamp(0, (own[0][a] - number(&w.size)) as i64));
+                    start as usize + w.axis.map_or(0, |axis| c[axis])
+                };
+                at(0, &windows.axes.iter().enumerate().map(position).collect::<Vec<_>>())
             }
+            Access::Scatter { .. } => unreachable!("made as a whole"),
             Access::Iota { axis } => c[*axis] as f64,
             Access::Cast => {
                 let x = at(0, c);
@@ -160,6 +165,39 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Value]) -> Value {
             Access::Powi(n) => at(0, c).powi(*n),
         }
     };
-    let data = coordinates(&sizes).iter().map(element).collect();
+    let data = match &access {
+        Access::Scatter { windows, op } => scattered(windows, *op, args, &own),
+        _ => coordinates(&sizes).iter().map(element).collect(),
+    };
     Value { shape, data, dtype }
+}
+
+/// The start vector at a position of the windows' array.
+fn starts(windows: &Windows, index: &[usize], data: &[f64], at: &[usize]) -> Vec<i64> {
+    let start = |k: usize| {
+        let mut own = windows.index.iter().map(|&axis| at[axis]);
+        let position = |axis| if Some(axis) == windows.vector { k } else { own.next().expect("one per axis") };
+        data[flat(index, &(0..index.len()).map(position).collect::<Vec<_>>())] as i64
+    };
+    (0..windows.starts()).map(start).collect()
+}
+
+/// A scatter: position after position, each with all elements of its window.
+fn scattered(windows: &Windows, op: Option<ScalarOp>, args: &[&Value], own: &[Vec<usize>]) -> Vec<f64> {
+    let mut out = args[0].data.clone();
+    let mut order = coordinates(&own[2]);
+    order.sort_by_key(|at| windows.index.iter().map(|&axis| at[axis]).collect::<Vec<_>>());
+    for at in order {
+        let starts = starts(windows, &own[1], &args[1].data, &at);
+        let fits = |(w, &n): (&Window, &usize)| {
+            w.start.is_none_or(|k| (0..=(n - number(&w.size)) as i64).contains(&starts[k]))
+        };
+        if windows.axes.iter().zip(&own[0]).all(fits) {
+            let position = |w: &Window| w.start.map_or(0, |k| starts[k] as usize) + w.axis.map_or(0, |axis| at[axis]);
+            let to = flat(&own[0], &windows.axes.iter().map(position).collect::<Vec<_>>());
+            let update = args[2].data[flat(&own[2], &at)];
+            out[to] = op.map_or(update, |op| super::apply(op, &[&[out[to]], &[update]])[0]);
+        }
+    }
+    out
 }

@@ -1,0 +1,145 @@
+//! What gather and scatter have in common: StableHLO's dimension numbers, and which starts fit.
+use super::{Arg, Broadcast, Concat, Reduce, Window, Windows, axes_exist};
+use crate::diag::{At, Diag, agree, shape};
+use crate::dim::Verdict;
+use crate::{DType, Dim, E, Facts, ScalarOp};
+
+/// The dimension numbers of both.
+#[derive(Clone, Copy)]
+pub(super) struct Numbers<'a> {
+    /// The operation.
+    pub(super) name: &'static str,
+    /// Axes of the windows' array that are axes inside of a window, in the order of the operand's.
+    pub(super) window: &'a [usize],
+    /// Axes of the operand that windows do not have, in which they have extent 1.
+    pub(super) dropped: &'a [usize],
+    /// Axes of the operand that are parallel with axes of the indices.
+    pub(super) batching: &'a [usize],
+    /// Those axes of the indices.
+    pub(super) index_batching: &'a [usize],
+    /// The axis of the operand that each start addresses.
+    pub(super) map: &'a [usize],
+    /// The axis of the indices along which start vectors lie; their rank, if each index is a vector of one start.
+    pub(super) vector: usize,
+}
+
+impl Numbers<'_> {
+    fn wrong(&self, at: At, found: String, help: impl Into<String>) -> Result<(), Diag> {
+        Err(Diag::new("indices", at, format!("`{}`: {found}", self.name), help))
+    }
+
+    /// The axes of an operand that windows have.
+    pub(super) fn kept(&self, rank: usize) -> Vec<usize> {
+        (0..rank).filter(|axis| !self.dropped.contains(axis) && !self.batching.contains(axis)).collect()
+    }
+
+    /// The axes of the indices but that of their start vectors.
+    fn positions(&self, index_rank: usize) -> impl Iterator<Item = usize> {
+        (0..index_rank).filter(move |&axis| axis != self.vector)
+    }
+
+    /// The number of axes of the windows' array.
+    pub(super) fn rank(&self, index_rank: usize) -> usize {
+        self.positions(index_rank).count() + self.window.len()
+    }
+
+    /// That the numbers fit an operand and indices.
+    ///
+    /// # Errors
+    /// They do not.
+    pub(super) fn check(&self, x: &[Dim], index: &[Dim], facts: &Facts) -> Result<(), Diag> {
+        let addressed = [self.dropped, self.batching].concat();
+        axes_exist(self.name, &addressed, x)?;
+        axes_exist(self.name, &[self.batching, self.map].concat(), x)?;
+        axes_exist(self.name, self.index_batching, index)?;
+        if x.is_empty() {
+            return self.wrong(At::Operand(0), "a scalar has no windows".into(), "");
+        }
+        let starts = if self.vector == index.len() { Some(1) } else { index.get(self.vector).and_then(Dim::as_number) };
+        if starts != Some(self.map.len() as i64) {
+            let found = format!("starts of {} axes in indices of {}", self.map.len(), shape(index));
+            return self.wrong(At::Operand(1), found, format!("axis {} has one start for each of them", self.vector));
+        }
+        if self.batching.len() != self.index_batching.len() || self.index_batching.contains(&self.vector) {
+            let found = format!("{} batching axes of the operand and {} of the indices", self.batching.len(), {
+                self.index_batching.len()
+            });
+            return self.wrong(At::Op, found, "pairs of axes, none of them that of the start vectors");
+        }
+        for (&a, &b) in self.batching.iter().zip(self.index_batching) {
+            if facts.same(&x[a], &index[b]) == Verdict::No {
+                let found = format!("axis {a} of {} is parallel with axis {b} of {}", shape(x), shape(index));
+                return self.wrong(At::Operand(1), found, agree(&x[a], &index[b]));
+            }
+        }
+        let (rank, kept) = (self.rank(index.len()), self.kept(x.len()).len());
+        let ascending = self.window.is_sorted_by(|a, b| a < b) && self.window.last().is_none_or(|&last| last < rank);
+        if self.window.len() != kept || !ascending {
+            let found = format!("{} axes {:?} of windows with {kept} axes", self.window.len(), self.window);
+            return self.wrong(At::Op, found, format!("ascending axes below {rank}, one for each axis of a window"));
+        }
+        Ok(())
+    }
+
+    /// The axes of the windows' array, in order: an axis of the operand, or one of the indices.
+    pub(super) fn axes(&self, rank: usize, index_rank: usize) -> Vec<Result<usize, usize>> {
+        let (mut kept, mut positions) = (self.kept(rank).into_iter(), self.positions(index_rank));
+        let axis = |axis| match self.window.contains(&axis) {
+            true => Ok(kept.next().expect("as many as windows have")),
+            false => Err(positions.next().expect("as many as the indices have")),
+        };
+        (0..self.rank(index_rank)).map(axis).collect()
+    }
+
+    /// The access form, for windows of these extents.
+    pub(super) fn windows(&self, sizes: &[Dim], index_rank: usize) -> Windows {
+        let axes = self.axes(sizes.len(), index_rank);
+        let index: Vec<usize> = (0..axes.len()).filter(|&axis| axes[axis].is_err()).collect();
+        let batch = |axis: usize| {
+            let pair = self.batching.iter().position(|&a| a == axis)?;
+            axes.iter().position(|from| *from == Err(self.index_batching[pair]))
+        };
+        let window = |axis: usize| Window {
+            start: self.map.iter().position(|&a| a == axis),
+            axis: batch(axis).or_else(|| axes.iter().position(|from| *from == Ok(axis))),
+            size: sizes[axis].clone(),
+        };
+        let vector = (self.vector < index_rank).then_some(self.vector);
+        Windows { axes: (0..sizes.len()).map(window).collect(), index, vector }
+    }
+}
+
+/// That the indices are i32.
+pub(super) fn positions(name: &str, index: DType) -> Result<(), Diag> {
+    if index == DType::I32 {
+        return Ok(());
+    }
+    Err(Diag::new("dtype", At::Operand(1), format!("`{name}` at positions of {index}"), "the indices are i32"))
+}
+
+/// The nearest starts at which windows lie inside of an operand.
+pub(super) fn held<'g>(windows: &Windows, operand: &[Dim], index: &Arg<'_, 'g>) -> E<'g> {
+    let last = windows.last(operand);
+    let highest = match last[..] {
+        [] => return index.value,
+        [first, ..] if last.iter().all(|&n| n == first) => index.value.like(first as f64),
+        _ => {
+            let each: Vec<E<'g>> = last.iter().map(|&n| index.value.number(n as f64).shaped(&[1i64.into()])).collect();
+            let all = each[0].apply(Concat { axis: 0 }, &each);
+            let axis = windows.vector.expect("vectors of several starts have an axis");
+            all.apply(Broadcast { to: index.shape.to_vec(), dims: vec![axis] }, &[all])
+        }
+    };
+    index.value.maximum(index.value.zero()).minimum(highest)
+}
+
+/// For each element of the windows' array, of this shape: that its window lies inside of an operand.
+pub(super) fn fits<'g>(windows: &Windows, operand: &[Dim], index: &Arg<'_, 'g>, shape: &[Dim]) -> E<'g> {
+    let is_held = index.value.eq(held(windows, operand, index));
+    let mut all = is_held.select(index.value.like(1.0), index.value.zero());
+    if let Some(axis) = windows.vector {
+        all = all.apply(Reduce::dropping(ScalarOp::Minimum, vec![axis]), &[all]);
+    }
+    let all = all.apply(Broadcast { to: shape.to_vec(), dims: windows.index.clone() }, &[all]);
+    all.gt(all.zero())
+}

@@ -1,0 +1,158 @@
+//! Windows of tiles at positions given by data. Elements that are next to each other in both arrays move as one.
+use super::super::fold::Fold;
+use super::super::plan::step::Indexed;
+use super::super::tile::{self, MAX_RANK, Nest, Tile};
+use super::Run;
+use pallas_ir::Value;
+use pallas_ir::structural::Windows;
+
+/// The windows of an operand, ready to be walked over.
+struct Walk {
+    /// Extents of the indices without the axis of their start vectors.
+    positions: Vec<usize>,
+    /// Strides along these: of the indices, of the windows' array, and of the operand (0 but for parallel axes).
+    index: Tile,
+    moved: Tile,
+    operand: Tile,
+    /// By start: its stride in a vector, the highest one, and the stride of its axis in the operand.
+    starts: Vec<(isize, isize, isize)>,
+    /// Extents and strides of a window, in the operand and in the windows' array.
+    window: Vec<usize>,
+    in_operand: Tile,
+    in_moved: Tile,
+    /// The elements of a window if they are next to each other in both.
+    row: Option<usize>,
+}
+
+impl Walk {
+    fn new(windows: &Windows, x: (Tile, &[usize]), index: (Tile, &[usize]), moved: (Tile, &[usize])) -> Walk {
+        let none = |tile: &Tile| Tile { start: tile.start, strides: [0; MAX_RANK] };
+        let mut walk = Walk {
+            positions: windows.index.iter().map(|&axis| moved.1[axis]).collect(),
+            index: none(&index.0),
+            moved: none(&moved.0),
+            operand: none(&x.0),
+            starts: vec![(0, 0, 0); windows.starts()],
+            window: vec![],
+            in_operand: none(&x.0),
+            in_moved: none(&moved.0),
+            row: None,
+        };
+        let index_axes = (0..index.1.len()).filter(|&axis| Some(axis) != windows.vector);
+        for (i, (from, &axis)) in index_axes.zip(&windows.index).enumerate() {
+            walk.index.strides[i] = index.0.strides[from];
+            walk.moved.strides[i] = moved.0.strides[axis];
+        }
+        for (axis, window) in windows.axes.iter().enumerate() {
+            let (stride, n) = (x.0.strides[axis], x.1[axis] as isize);
+            let size = window.axis.map_or(1, |a| if windows.index.contains(&a) { 1 } else { moved.1[a] });
+            if let Some(k) = window.start {
+                let own = windows.vector.map_or(0, |axis| index.0.strides[axis]);
+                walk.starts[k] = (own * k as isize, n - size as isize, stride);
+            }
+            match window.axis.map(|a| (a, windows.index.iter().position(|&i| i == a))) {
+                Some((_, Some(position))) => walk.operand.strides[position] = stride,
+                Some((a, None)) => {
+                    walk.in_operand.strides[walk.window.len()] = stride;
+                    walk.in_moved.strides[walk.window.len()] = moved.0.strides[a];
+                    walk.window.push(size);
+                }
+                None => {}
+            }
+        }
+        let is_row = walk.in_operand.is_contiguous(&walk.window) && walk.in_moved.is_contiguous(&walk.window);
+        walk.row = is_row.then(|| walk.window.iter().product());
+        walk
+    }
+
+    /// Calls `f` with the places of each window in the operand and in the windows' array, in elements. A window that would
+    /// leave the operand is skipped, or else moved inside.
+    ///
+    /// # Safety
+    /// The indices are i32, and their tile holds the positions and vectors.
+    unsafe fn each(&self, skips: bool, mut f: impl FnMut(isize, isize)) {
+        let nest = Nest::new(&self.positions, [&self.index, &self.moved, &self.operand]);
+        nest.each(|[at, moved, first]| {
+            let mut operand = first;
+            for &(k, last, stride) in &self.starts {
+                // SAFETY: the caller's.
+                let found = unsafe { *self.index.start.cast::<i32>().offset(at + k) } as isize;
+                let start = found.clamp(0, last.max(0));
+                if skips && start != found {
+                    return;
+                }
+                operand += start * stride;
+            }
+            f(operand, moved);
+        });
+    }
+}
+
+/// A tile at another address.
+fn placed(mut tile: Tile, start: *mut u8) -> Tile {
+    tile.start = start;
+    tile
+}
+
+impl Run<'_> {
+    fn walk(&self, step: &Indexed, x: Tile, moved: (Tile, Value)) -> Walk {
+        let shaped = |v: Value| (self.tile(v), self.shape(v));
+        Walk::new(&step.windows, (x, self.shape(step.from)), shaped(step.index), (moved.0, self.shape(moved.1)))
+    }
+
+    pub(super) fn gather(&mut self, step: &Indexed) {
+        let out = self.define(step.to);
+        let bytes = self.bytes(step.to);
+        let x = self.tile(step.from);
+        let walk = self.walk(step, x, (out, step.to));
+        let start = |tile: &Tile, elements: isize| tile.start.wrapping_offset(elements * bytes as isize);
+        let copy = |from: isize, to: isize| {
+            let (from, to) = (start(&x, from), start(&out, to));
+            // SAFETY: starts are held where the window lies inside of the operand; the positions are the result's, which
+            // overlaps no operand.
+            unsafe {
+                match walk.row {
+                    Some(n) => std::ptr::copy_nonoverlapping(from, to, n * bytes),
+                    None => {
+                        let (from, to) = (placed(walk.in_operand, from), placed(walk.in_moved, to));
+                        tile::copy(&from, &to, &walk.window, bytes);
+                    }
+                }
+            }
+        };
+        // SAFETY: the shape rule admits i32 only.
+        unsafe { walk.each(false, copy) };
+    }
+
+    pub(super) fn scatter(&mut self, step: &Indexed, updates: Value, fold: Option<Fold>) {
+        let (x, own) = (self.tile(step.from), self.tile(updates));
+        let (out, bytes) = (self.define(step.to), self.bytes(step.to));
+        // SAFETY: the result is where the operand is, or overlaps it nowhere.
+        unsafe { tile::copy(&x, &out, self.shape(step.to), bytes) };
+        let walk = self.walk(step, out, (own, updates));
+        let start = |tile: &Tile, elements: isize| tile.start.wrapping_offset(elements * bytes as isize);
+        let put = |to: isize, from: isize| {
+            let (from, to) = (start(&own, from), start(&out, to));
+            // SAFETY: a window that would leave the operand is skipped; the positions are the updates', which the result
+            // does not overlap.
+            unsafe {
+                match (walk.row, fold) {
+                    (Some(n), None) => std::ptr::copy_nonoverlapping(from, to, n * bytes),
+                    (Some(n), Some(fold)) => (fold.into)(from, n, to),
+                    (None, None) => {
+                        let (from, to) = (placed(walk.in_moved, from), placed(walk.in_operand, to));
+                        tile::copy(&from, &to, &walk.window, bytes);
+                    }
+                    (None, Some(fold)) => {
+                        Nest::new(&walk.window, [&walk.in_moved, &walk.in_operand]).each(|[a, b]| {
+                            let [a, b] = [a, b].map(|elements| elements * bytes as isize);
+                            (fold.into)(from.wrapping_offset(a), 1, to.wrapping_offset(b));
+                        });
+                    }
+                }
+            }
+        };
+        // SAFETY: the shape rule admits i32 only.
+        unsafe { walk.each(true, put) };
+    }
+}

@@ -1,0 +1,117 @@
+//! Windows of tiles at positions given by data, element by element.
+use super::Emit;
+use super::element::{At, Coord, coordinate};
+use crate::wgsl::types::name;
+use pallas_ir::structural::Windows;
+use pallas_ir::{Inst, ScalarOp, Value};
+
+impl Emit<'_> {
+    /// The starts of the window at a position of the indices without the axis of start vectors.
+    fn starts(&mut self, windows: &Windows, index: Value, position: &[Coord]) -> Vec<String> {
+        let rank = self.k.ty(index).shape.len();
+        let start = |k: usize| {
+            let mut own = position.iter().cloned();
+            let coord = |axis| match Some(axis) == windows.vector {
+                true => Coord::text(format!("{k}u")),
+                false => own.next().expect("one per axis"),
+            };
+            let at = At { coords: (0..rank).map(coord).collect(), flat: None };
+            let (found, start) = (self.element(index, &at), self.fresh("start"));
+            self.line(format!("let {start} = {found};"));
+            start
+        };
+        (0..windows.starts()).map(start).collect()
+    }
+
+    pub(super) fn gather_windows(&mut self, windows: &Windows, inst: &Inst) {
+        let (x, result) = (inst.args[0], inst.results[0]);
+        let last = windows.last(&self.k.ty(x).dims());
+        let read = |e: &mut Self, at: &At| {
+            let mut element = String::new();
+            e.scope(|e| {
+                let position: Vec<Coord> = windows.index.iter().map(|&axis| at.coords[axis].clone()).collect();
+                let starts = e.starts(windows, inst.args[1], &position);
+                let coord = |w: &pallas_ir::structural::Window| {
+                    let start = w.start.map(|k| format!("u32(clamp({}, 0, {}))", starts[k], last[k]));
+                    match (start, w.axis) {
+                        (Some(start), Some(axis)) => Coord::text(format!("({start} + {})", at.coords[axis].text)),
+                        (Some(start), None) => Coord::text(start),
+                        (None, Some(axis)) => at.coords[axis].clone(),
+                        (None, None) => Coord::text("0u"),
+                    }
+                };
+                let coords = windows.axes.iter().map(coord).collect();
+                let found = e.element(x, &At { coords, flat: None });
+                element = e.fresh("x");
+                e.line(format!("let {element} = {found};"));
+            });
+            element
+        };
+        if self.k.ty(result).is_scalar() {
+            return self.agree(result, |e| read(e, &At { coords: vec![], flat: None }));
+        }
+        self.fill(result, read);
+    }
+
+    /// Each element with the updates that concern it, in their order.
+    pub(super) fn scatter_windows(&mut self, windows: &Windows, op: Option<ScalarOp>, inst: &Inst) {
+        let [x, index, updates] = inst.args[..] else { unreachable!("a scatter has three operands") };
+        let (result, shape) = (inst.results[0], self.k.ty(updates).shape.clone());
+        let (dtype, last) = (self.k.ty(x).dtype, windows.last(&self.k.ty(x).dims()));
+        let positions: Vec<usize> = windows.index.iter().map(|&axis| shape[axis]).collect();
+        let count: usize = positions.iter().product();
+        self.fill(result, |e, at| {
+            let (element, value, u) = (e.element(x, at), e.fresh("x"), e.fresh("u"));
+            e.line(format!("var {value}: {} = {element};", name(dtype)));
+            if shape.contains(&0) {
+                return value;
+            }
+            e.line(format!("for (var {u} = 0u; {u} < {count}u; {u}++) {{"));
+            e.depth += 1;
+            e.scope(|e| {
+                e.times(count as f64, |e| {
+                    let along = |axis| Coord::text(coordinate(&positions, axis, &u));
+                    let position: Vec<Coord> = (0..positions.len()).map(along).collect();
+                    let starts = e.starts(windows, index, &position);
+                    let mut from = vec![Coord::text("0u"); shape.len()];
+                    let mut tests = vec![];
+                    for (window, own) in windows.axes.iter().zip(&at.coords) {
+                        let parallel = |axis| windows.index.iter().position(|&i| i == axis);
+                        if let Some(position_of) = window.axis.and_then(parallel) {
+                            tests.push(format!("{} == {}", own.text, position[position_of].text));
+                            continue;
+                        }
+                        let size = window.axis.map_or(1, |axis| shape[axis]);
+                        let offset = match window.start {
+                            Some(k) => {
+                                tests.push(format!("{} >= 0 && {0} <= {}", starts[k], last[k]));
+                                format!("(i32({}) - {})", own.text, starts[k])
+                            }
+                            None => format!("i32({})", own.text),
+                        };
+                        tests.push(format!("{offset} >= 0 && {offset} < {size}"));
+                        if let Some(axis) = window.axis {
+                            from[axis] = Coord::text(format!("u32({offset})"));
+                        }
+                    }
+                    for (&axis, own) in windows.index.iter().zip(position) {
+                        from[axis] = own;
+                    }
+                    let test = if tests.is_empty() { "true".into() } else { tests.join(" && ") };
+                    e.line(format!("if ({test}) {{"));
+                    e.depth += 1;
+                    let update = e.element(updates, &At { coords: from, flat: None });
+                    let next = op.map_or(update.clone(), |op| e.combine(op, dtype, &value, &update));
+                    e.line(format!("{value} = {next};"));
+                    e.depth -= 1;
+                    e.line("}");
+                });
+            });
+            e.depth -= 1;
+            e.line("}");
+            value
+        });
+        let elements = self.k.ty(result).elements();
+        self.inner(count, elements);
+    }
+}
