@@ -21,6 +21,9 @@ macro_rules! argument {
     (Axes $arg:ident $rank:ident) => {
         $arg.0.axes($rank)
     };
+    (Size $arg:ident $rank:ident) => {
+        Some($arg.0.size())
+    };
     (Sizes $arg:ident $rank:ident) => {
         $arg.0.sizes()
     };

@@ -4,7 +4,7 @@ mod indexed;
 
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
-use pallas_ir::structural::{ArgReduce, Broadcast, Cumulative, Dot, Iota, Pad, Reduce, Slice};
+use pallas_ir::structural::{ArgReduce, Broadcast, Cumulative, Dot, Iota, Pad, Reduce, Slice, Sort};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 
 /// Columns of a page.
@@ -416,6 +416,9 @@ fn structural<'a>(
         StructuralOp::ArgReduce(ArgReduce { max, axis, .. }) => {
             let name = if *max { "argmax" } else { "argmin" };
             made(name, &[("axes", tuple(&[axis])), ("index_dtype", "int32".into())])
+        }
+        StructuralOp::Sort(Sort { axis }) => {
+            made("sort", &[("dimension", axis.to_string()), ("is_stable", "True".into()), ("num_keys", "1".into())])
         }
         StructuralOp::Cumulative(Cumulative { op, axis, reverse }) => {
             let name = match op.name() {

@@ -7,7 +7,7 @@
 //! [`plan`] combines elementwise instructions into chains, and assigns memory in a program's arena to the tiles that need
 //! it; [`apart`] determines which programs may run at the same time, [`shares`] distributes them over threads, [`run`]
 //! executes the steps of one. The computations are in [`gemm`] (products), [`jit`] (elementwise chains in machine code),
-//! [`strips`] and [`convert`] (all other elementwise loops), [`fold`] (reductions) and [`tile`] (strided memory).
+//! [`strips`] and [`convert`] (all other elementwise loops), [`fold`] (reductions), [`sort`] and [`tile`] (strided memory).
 //!
 //! No data can make a program touch memory outside of its operands: accesses are clipped to the array when they run.
 #[allow(unsafe_code, reason = "reads tables of the launch")]
@@ -23,6 +23,7 @@ mod plan;
 #[allow(unsafe_code, reason = "tiles are raw memory")]
 mod run;
 mod shares;
+mod sort;
 #[allow(unsafe_code, reason = "loops compiled for the machine's vectors; raw memory as slices")]
 mod strips;
 #[allow(unsafe_code, reason = "copies between raw tiles")]

@@ -109,6 +109,7 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result
         Access::Arg { max, axis } => Datum { ty: ty.clone(), ..arg(max, args[0], axis, folded(&[axis])) },
         Access::Gather { windows, checked } => gather(&windows, checked, args[0], args[1], ty)?,
         Access::Scatter { windows, op } => scatter(&windows, op, args[0], args[1], args[2])?,
+        Access::Sort { axis, order, positions } => super::sort::sorted(args[0], axis, order, positions, ty),
         Access::Iota { axis } => {
             let mut data = Data::zeros(ty.dtype, ty.elements());
             for (i, p) in positions(&ty.shape).enumerate() {
@@ -199,7 +200,7 @@ fn contract_data(a: &Data, b: &Data, pairs: &[(usize, usize)], ks: &[(usize, usi
     }
 }
 
-fn strides(shape: &[usize]) -> Vec<usize> {
+pub(super) fn strides(shape: &[usize]) -> Vec<usize> {
     (0..shape.len()).map(|i| shape[i + 1..].iter().product()).collect()
 }
 
@@ -216,7 +217,7 @@ fn fold(op: ScalarOp, x: &Datum, axes: &[usize], ty: Type) -> Datum {
     })
 }
 
-fn flatten_with(at: &[usize], step: &[usize]) -> usize {
+pub(super) fn flatten_with(at: &[usize], step: &[usize]) -> usize {
     at.iter().zip(step).map(|(i, s)| i * s).sum()
 }
 

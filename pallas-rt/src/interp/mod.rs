@@ -1,7 +1,8 @@
 //! The strict interpreter: the meaning of a kernel, with every fault named.
 //!
-//! [`datum`] typed elements with poison; [`eval`] what pure operations compute; [`machine`] memory; [`sharing`] who may
-//! touch what; [`walk`] the tile IR. Eager execution of a kernel's Rust body uses the same machine through [`walk::step`].
+//! [`datum`] typed elements with poison; [`eval`] what pure operations compute; [`sort`] sorted lines; [`machine`] memory;
+//! [`sharing`] who may touch what; [`walk`] the tile IR. Eager execution of a kernel's Rust body uses the same machine
+//! through [`walk::step`].
 pub(crate) mod datum;
 pub(crate) mod eval;
 mod fault;
@@ -9,6 +10,7 @@ mod indexed;
 mod loads;
 pub(crate) mod machine;
 mod sharing;
+mod sort;
 pub mod walk;
 
 pub use datum::Data;

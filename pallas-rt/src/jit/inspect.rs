@@ -16,7 +16,7 @@ use crate::tree::{self, Tree};
 ///   extent 1 stretch.
 /// - `expand_dims` is a `reshape`, and `select` takes a number by way of a `broadcast_in_dim`.
 /// - Operations that JAX has no primitive for have their own names: `gelu`, `silu`, `softplus`, `trunc`, `is_nan`,
-///   `mul_add`, `roll`, `take_along`. Random numbers are the operations of their generator.
+///   `mul_add`, `roll`, `take_along`, `argsort`, `arg_top_k`. Random numbers are the operations of their generator.
 ///
 /// # Errors
 /// The call returns the function's own error, and the first mistake in what its result depends on.

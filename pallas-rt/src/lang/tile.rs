@@ -162,11 +162,13 @@ macro_rules! tile_method {
 macro_rules! argument {
     (Axis) => { usize };
     (Axes) => { impl Axes };
+    (Size) => { usize };
     (Sizes) => { impl Shape };
     (Offset) => { i64 };
     (Index) => { Tile<i32> };
     (Value) => { impl Choice<T> };
     (Axes $arg:ident $tile:expr) => { let $arg = $arg.axes($tile.rank()); };
+    (Size $arg:ident $tile:expr) => { let $arg = pallas_ir::Dim::from($arg as i64); };
     (Sizes $arg:ident $tile:expr) => { let $arg = dims(&$arg); };
     (Index $arg:ident $tile:expr) => { let $arg = $arg.handle; };
     (Value $arg:ident $tile:expr) => { let $arg = $arg.choice(); };

@@ -251,6 +251,10 @@ fn estimate(kernel: &Kernel, geometry: &Geometry) -> Cost {
                     Access::Fold { op, .. } | Access::Scan { op, .. } => cost.add(op, elements(inst.args[0])),
                     Access::Scatter { op: Some(op), .. } => cost.add(op, elements(inst.args[2])),
                     Access::Arg { .. } => cost.flops += elements(inst.args[0]),
+                    Access::Sort { axis, .. } => {
+                        let comparisons = kernel.ty(inst.args[0]).shape[axis].max(2).ilog2();
+                        cost.flops += elements(inst.args[0]) * u64::from(comparisons);
+                    }
                     _ => {}
                 }
             }

@@ -6,7 +6,8 @@
 //!
 //! | functions | compared with JAX 0.12 on the CPU |
 //! |---|---|
-//! | [`key`], [`split`], [`fold_in`], [`bits`], [`randint`], [`uniform`], [`bernoulli`], [`rademacher`] | equal bits |
+//! | [`key`], [`split`], [`fold_in`], [`bits`], [`randint`], [`uniform`], [`bernoulli`], [`rademacher`], [`permutation`], [`permuted`], [`shuffled`], [`choice`], [`choice_from`] | equal bits |
+//! | [`weighted_choice`] | equal, unless a number lies within rounding errors of a sum of weights, or two scores do |
 //! | [`normal`], [`truncated_normal`] | within 4 units in the last place; `truncated_normal` of f64 between -3 and 3 within 64 |
 //! | [`categorical`] | equal, unless two scores differ by less than 1e-6 |
 //! | [`exponential`], [`gumbel`], [`laplace`], [`logistic`], [`cauchy`] | within the errors of `ln` and `tan` |
@@ -65,18 +66,18 @@
 //! their own. Inside of a function that is being traced, functions of this module are part of it even if their key is
 //! not an argument: the key is then a constant, and every call gives the same numbers.
 //!
-//! `permutation`, `choice` and `shuffle` need a sort, which graphs do not have.
-//!
 //! Kernels draw with [`threefry`](crate::threefry), which shares the rounds of the generator with this module.
 //!
 //! - `key`: keys; `lanes`: bits for each element of a shape;
 //! - `uniform`: bits, uniform numbers, and what compares them; `integer`: `randint`;
-//! - `normal`: the inverse of the error function; `continuous`: other distributions, and `categorical`.
+//! - `normal`: the inverse of the error function; `continuous`: other distributions, and `categorical`;
+//! - `shuffle`: random orders and choices.
 mod continuous;
 mod integer;
 mod key;
 mod lanes;
 mod normal;
+mod shuffle;
 #[cfg(test)]
 mod tests;
 mod uniform;
@@ -85,6 +86,7 @@ pub use continuous::{categorical, cauchy, exponential, gumbel, laplace, logistic
 pub use integer::randint;
 pub use key::{Key, fold_in, key, split, split_into};
 pub use normal::{normal, truncated_normal};
+pub use shuffle::{choice, choice_from, permutation, permuted, shuffled, weighted_choice};
 pub use uniform::{bernoulli, bits, rademacher, uniform, uniform_between};
 
 use crate::array::Array;

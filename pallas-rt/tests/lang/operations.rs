@@ -36,6 +36,11 @@ row!(positions, |t| {
     let m = t.reshape([2, 3]);
     (m * 0.0 + m.argmax(1).cast::<f32>() * 10.0 + m.argmin(0).cast::<f32>()).reshape([6])
 });
+row!(sorted, |t| {
+    let m = t.reshape([2, 3]);
+    (m.sort(1) * 10.0 + m.argsort(0).cast::<f32>() + m.argsort_descending(1).cast::<f32>() * 0.25).reshape([6])
+});
+row!(largest, |t| concat([t.arg_top_k(2, 0), t.reshape([2, 3]).arg_top_k(2, 1).reshape([4])], 0).cast::<f32>());
 row!(taken, |t| t.take_along_axis(iota::<i32>([6], 0) * -1 + 5, 0));
 row!(hot, |t| {
     let at = t.reshape([2, 3]).argmax(1);
@@ -93,6 +98,12 @@ fn folds() {
     row(|x| positions(x), [21.0, 20.0, 20.0, 21.0, 20.0, 20.0]);
     row(|x| logic(x), [1.0; 6]);
     row(|x| batched(x), [26.0, 26.0, 26.0, 107.0, 107.0, 107.0]);
+}
+
+#[test]
+fn orders() {
+    row(|x| sorted(x), [11.5, 30.0, 40.25, 10.5, 51.25, 91.0]);
+    row(|x| largest(x), [5.0, 4.0, 2.0, 0.0, 2.0, 1.0]);
 }
 
 #[test]

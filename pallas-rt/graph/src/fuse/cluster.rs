@@ -123,12 +123,15 @@ impl Grow<'_> {
                 }
                 Op::Structural(
                     StructuralOp::ArgReduce(_)
+                    | StructuralOp::ArgSort(_)
+                    | StructuralOp::ArgTopK(_)
                     | StructuralOp::Concat(_)
                     | StructuralOp::Cumulative(_)
                     | StructuralOp::Pad(_)
                     | StructuralOp::Reverse(_)
                     | StructuralOp::Roll(_)
                     | StructuralOp::Slice(_)
+                    | StructuralOp::Sort(_)
                     | StructuralOp::TakeAlong(_),
                 ) => has_rows = true,
                 // Rows that are windows are copied as a whole.

@@ -2,7 +2,8 @@
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{
-    ArgReduce, Broadcast, Concat, Cumulative, Gather, Pad, Reduce, Reverse, Roll, Slice, TakeAlong, Transpose,
+    ArgReduce, ArgSort, ArgTopK, Broadcast, Concat, Cumulative, Gather, Pad, Reduce, Reverse, Roll, Slice, Sort,
+    TakeAlong, Transpose,
 };
 
 /// The division of an axis of a value among the programs of a kernel.
@@ -42,6 +43,9 @@ pub(super) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<
         StructuralOp::ArgReduce(ArgReduce { axis, .. })
         | StructuralOp::Cumulative(Cumulative { axis, .. })
         | StructuralOp::Concat(Concat { axis })
+        | StructuralOp::ArgSort(ArgSort { axis, .. })
+        | StructuralOp::ArgTopK(ArgTopK { axis, .. })
+        | StructuralOp::Sort(Sort { axis })
         | StructuralOp::TakeAlong(TakeAlong { axis })
         | StructuralOp::Roll(Roll { axis, .. }) => if_full(&[*axis]),
         StructuralOp::Gather(op) => gathered(op, [shape(0), shape(1)], result, cuts),
@@ -104,6 +108,10 @@ fn with_full(cuts: &[Cut], axes: &[usize]) -> Vec<Cut> {
 
 /// The cuts of an array from those of its reshaped form: axes that stay keep theirs, all others are whole on both sides.
 fn reshaped(from: &[usize], to: &[usize], cuts: &[Cut]) -> Option<Vec<Cut>> {
+    if from.contains(&0) {
+        // Without elements, no groups of axes correspond to each other.
+        return cuts.iter().all(|&cut| cut == Full).then(|| vec![Full; from.len()]);
+    }
     let (mut i, mut j, mut own) = (0, 0, vec![Full; from.len()]);
     while i < from.len() || j < to.len() {
         if i < from.len() && j < to.len() && from[i] == to[j] {

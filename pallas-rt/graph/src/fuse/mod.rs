@@ -20,10 +20,8 @@ mod control;
 mod cut;
 mod lower;
 mod plan;
-mod plan;
 mod scatter;
 mod text;
-mod windows;
 mod windows;
 
 pub use blocks::Sizes;

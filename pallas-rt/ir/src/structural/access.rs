@@ -55,6 +55,16 @@ pub enum Access {
         /// Combines an element with that of a window; `None`: the latter replaces it.
         op: Option<ScalarOp>,
     },
+    /// Elements of operand 0 in order along an axis: the first ones, as many as the result has there. Equal elements keep
+    /// their order.
+    Sort {
+        /// The axis.
+        axis: usize,
+        /// The order.
+        order: Order,
+        /// The result is their i32 positions along the axis.
+        positions: bool,
+    },
     /// The coordinate along an axis.
     Iota {
         /// The axis.
@@ -111,6 +121,18 @@ impl Windows {
     pub fn inner(&self) -> Vec<usize> {
         self.axes.iter().filter_map(|w| w.axis).filter(|axis| !self.index.contains(axis)).collect()
     }
+}
+
+/// The order of elements in a [`Access::Sort`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Order {
+    /// From the smallest: -0 equals +0; NaNs are equal to each other, and last.
+    Ascending,
+    /// From the largest: -0 equals +0; NaNs are equal to each other, and first.
+    Descending,
+    /// From the largest by the total order of IEEE 754: +0 is above -0, a NaN is above all numbers, or below all if its
+    /// sign is negative.
+    Largest,
 }
 
 /// A part of a [`Access::Map`].

@@ -4,8 +4,8 @@
 ///
 /// ```text
 /// Method = doc+ "fn" name "<T:" Class ">(" (argument ":" Kind),* ") ->" Element "{" the operation of its arguments "}"
-/// Kind   = Axis | Axes | Sizes | Offset   an attribute: usize; Vec<usize>; Vec<Dim>; i64
-///        | Index | Value                  an operand after the tile: of i32 positions; a tile, scalar or number
+/// Kind   = Axis | Axes | Size | Sizes | Offset   an attribute: usize; Vec<usize>; Dim; Vec<Dim>; i64
+///        | Index | Value                         an operand after the tile: of i32 positions; a tile, scalar or number
 /// ```
 ///
 /// `fn roll<T: Elem>(shift: Offset, axis: Axis) -> T { Roll { shift, axis } }` becomes

@@ -6,7 +6,7 @@ mod indexed;
 #[macro_use]
 mod methods;
 
-pub use access::{Access, Index, Piece, Window, Windows};
+pub use access::{Access, Index, Order, Piece, Window, Windows};
 pub use derive::{Arg, Batch};
 pub use draw::Draw;
 
@@ -162,6 +162,7 @@ structural_ops! { ($)
     roll: Roll;
     scatter: Scatter;
     slice: Slice;
+    sort: ArgSort, ArgTopK, Sort;
     take_along: TakeAlong;
     transpose: Transpose;
 }

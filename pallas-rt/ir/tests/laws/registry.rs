@@ -376,6 +376,10 @@ fn access_fits(access: &Access, args: &[Vec<i64>], result: &[i64]) {
             assert!(op.is_none_or(|op| op.arity() == 2));
             windows_fit(windows, &args[0], &args[1], &args[2]);
         }
+        Access::Sort { axis, .. } => {
+            assert!(result[*axis] <= args[0][*axis]);
+            assert_eq!(without(&args[0], *axis), without(result, *axis));
+        }
         Access::Iota { axis } => assert!(args.is_empty() && *axis < result.len()),
         Access::Cast | Access::Bitcast | Access::Powi(_) => assert_eq!(args[0], result),
     }

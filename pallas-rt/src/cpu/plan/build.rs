@@ -258,6 +258,7 @@ impl<'k> Build<'k> {
                 let windows = Indexed { from: from(), index: inst.args[1], to, windows };
                 Step::Scatter { windows, updates: inst.args[2], fold }
             }
+            Access::Sort { axis, order, positions } => Step::Sort { from: from(), axis, order, positions, to },
             Access::Iota { axis } => Step::Count { table: self.table(to, axis), axis, to },
         };
         self.ready(&inst.args);

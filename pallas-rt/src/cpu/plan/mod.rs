@@ -77,6 +77,9 @@ fn roots(base: &[Option<Value>]) -> Vec<Value> {
     roots.into_iter().flatten().collect()
 }
 
+/// Work of sorting an element.
+const SORTED: usize = 16;
+
 /// Elements computed by one program; loops count eight times.
 fn work(kernel: &Kernel, region: RegionId) -> usize {
     let mut sum = 0usize;
@@ -87,6 +90,7 @@ fn work(kernel: &Kernel, region: RegionId) -> usize {
             Op::Structural(StructuralOp::Dot(d)) => {
                 d.contract.iter().map(|p| kernel.ty(inst.args[0]).shape[p.0]).product()
             }
+            Op::Structural(StructuralOp::ArgSort(_) | StructuralOp::ArgTopK(_) | StructuralOp::Sort(_)) => SORTED,
             _ => 1,
         };
         let nested = inst.regions.iter().map(|&r| work(kernel, r)).fold(0, usize::saturating_add);

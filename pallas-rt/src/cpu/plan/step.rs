@@ -2,7 +2,7 @@
 use super::super::fold::Fold;
 use super::super::jit::Codes;
 use super::super::strips::Strip;
-use pallas_ir::structural::Windows;
+use pallas_ir::structural::{Order, Windows};
 use pallas_ir::{DType, DimId, Literal, Loc, OperandId, ScalarOp, Value, View};
 
 /// Steps and the values they hand to their owner.
@@ -203,6 +203,8 @@ pub(crate) enum Step {
     Gather(Indexed),
     /// A tile with windows combined with updates: in the tile's memory if the result is aimed there.
     Scatter { windows: Indexed, updates: Value, fold: Option<Fold> },
+    /// Elements along an axis in order, or their positions: the first ones, as many as the result has.
+    Sort { from: Value, axis: usize, order: Order, positions: bool, to: Value },
     /// A product.
     Dot(Dot),
     /// Reads an operand: in place where nothing writes it meanwhile and it lies inside of the array.
@@ -250,7 +252,8 @@ impl Step {
             | Step::Reshape { from, .. }
             | Step::Fold { from, .. }
             | Step::Scan { from, .. }
-            | Step::Extreme { from, .. } => vec![*from],
+            | Step::Extreme { from, .. }
+            | Step::Sort { from, .. } => vec![*from],
             Step::Join { parts, .. } => parts.iter().map(|p| p.from).collect(),
             Step::Gather(step) => vec![step.from, step.index],
             Step::Scatter { windows, updates, .. } => vec![windows.from, windows.index, *updates],
@@ -284,6 +287,7 @@ impl Step {
             | Step::Extreme { to, .. }
             | Step::Gather(Indexed { to, .. })
             | Step::Scatter { windows: Indexed { to, .. }, .. }
+            | Step::Sort { to, .. }
             | Step::Dot(Dot { to, .. })
             | Step::Load { to, .. }
             | Step::Valid { to, .. }

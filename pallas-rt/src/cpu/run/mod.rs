@@ -1,7 +1,8 @@
 //! Runs programs of a plan.
 //!
 //! [`memory`] loads and stores; [`chain`] elementwise loops, [`native`] the same in machine code; [`shape`] reductions and moved elements; [`indexed`]
-//! windows at positions given by data; [`product`] contractions. This file holds a thread's state and control flow.
+//! windows at positions given by data; [`product`] contractions; [`sort`] sorted lines. This file holds a thread's state and
+//! control flow.
 mod chain;
 #[cfg(guarded)]
 pub(super) mod guard;
@@ -10,6 +11,7 @@ mod memory;
 mod native;
 mod product;
 mod shape;
+mod sort;
 
 pub(super) use memory::element;
 
@@ -345,6 +347,7 @@ impl<'a> Run<'a> {
             Step::Extreme { max, from, axis, to } => self.extreme(*max, *from, *axis, *to),
             Step::Gather(step) => self.gather(step),
             Step::Scatter { windows, updates, fold } => self.scatter(windows, *updates, *fold),
+            Step::Sort { from, axis, order, positions, to } => self.sort(*from, *axis, *order, *positions, *to)?,
             Step::Dot(dot) => self.dot(dot)?,
             Step::Load { from, mask, fill, in_place, to } => self.load(from, *mask, *fill, *in_place, *to),
             Step::Store { value, to, mask } => self.store(*value, to, *mask),

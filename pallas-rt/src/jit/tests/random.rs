@@ -235,7 +235,12 @@ impl Pool {
             Op::Scalar(op) => !matches!(op, Neg | Abs | Minimum | Maximum | Clamp | Select) && !is_smooth(*op),
             Op::Structural(op) => matches!(
                 op,
-                StructuralOp::ArgReduce(_) | StructuralOp::Cast(_) | StructuralOp::Bitcast(_) | StructuralOp::Powi(_)
+                StructuralOp::ArgReduce(_)
+                    | StructuralOp::ArgSort(_)
+                    | StructuralOp::ArgTopK(_)
+                    | StructuralOp::Cast(_)
+                    | StructuralOp::Bitcast(_)
+                    | StructuralOp::Powi(_)
             ),
             Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Dynamic(_) | Op::Call(_) => false,
         };

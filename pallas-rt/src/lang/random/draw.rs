@@ -113,7 +113,9 @@ fn defined(op: &Op, operand: usize, x: Tile<f32>) -> Tile<f32> {
     let op = match op {
         Op::Scalar(op) => *op,
         Op::Structural(StructuralOp::Powi(_)) => return apart(x),
-        Op::Structural(StructuralOp::Bitcast(_) | StructuralOp::Cast(_)) => return plain(x),
+        Op::Structural(
+            StructuralOp::ArgSort(_) | StructuralOp::ArgTopK(_) | StructuralOp::Bitcast(_) | StructuralOp::Cast(_),
+        ) => return plain(x),
         _ => return x,
     };
     match (op, operand) {

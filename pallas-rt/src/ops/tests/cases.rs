@@ -39,7 +39,8 @@ pub(super) fn function(name: &str) -> Function {
         .chain(PRODUCTS)
         .chain(ACTIVATIONS)
         .chain(INDEXED)
-        .chain(GRADIENTS);
+        .chain(GRADIENTS)
+        .chain(super::order::ORDER);
     let found = all.chain(FOLDS.iter().copied().flatten()).find(|(known, _)| *known == name);
     found.unwrap_or_else(|| panic!("no function for the case `{name}`")).1
 }

@@ -83,6 +83,10 @@ fn gradients_of_movement_are_differences() {
             let at = x.ones_like().cumsum(0).cast(DType::I32) % 2 + 1;
             x.index((.., 0)).at(at.index((.., 0))).multiply(x.index((.., 1)))
         }),
+        ("sort", |x| x.sort(1) * x.sort_descending(0)),
+        ("largest", |x| x.top_k(2, 0).0),
+        ("sort by another", |x| ops::sort_together(&[x.sin(), x.clone()], 1, -1)[1].clone()),
+        ("partition", |x| x.partition(1, 1)),
     ]);
 }
 
@@ -106,6 +110,9 @@ fn gradients_of_reductions_are_differences() {
         ("cov", |x| x.cov()),
         ("corrcoef", |x| x.corrcoef()),
         ("products", |x| x.prod(0)),
+        ("median", |x| x.median(1) + x.nanmedian(0).sum(..)),
+        ("quantile", |x| x.quantile(0.3, 1, ops::Between::Linear)),
+        ("interpolation", |x| x.interp(&x.ravel().sort(0), &x.ravel())),
     ]);
 }
 

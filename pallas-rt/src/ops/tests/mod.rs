@@ -3,6 +3,7 @@ mod cases;
 mod gradients;
 mod long;
 mod mistakes;
+mod order;
 mod reference;
 mod surface;
 

@@ -64,6 +64,8 @@ def v(dtype, *elements, shape=None):
 
 def number(x):
     x = float(x)
+    if np.isnan(x):
+        return "-nan" if np.signbit(x) else "nan"
     if np.isfinite(x) and x == int(x) and abs(x) < 2**53 and str(x) != "-0.0":
         return str(int(x))
     return f"{x:.9g}"
@@ -71,7 +73,7 @@ def number(x):
 
 def shown(x):
     x = np.asarray(x)
-    elements = " ".join(number(e) for e in x.astype(np.float64).ravel())
+    elements = " ".join("nan" if np.isnan(e) else number(e) for e in x.astype(np.float64).ravel())
     return f"{NAMES[x.dtype]}[{','.join(map(str, x.shape))}] {elements}".strip()
 
 
@@ -422,3 +424,54 @@ case("x.at[i].max gradient of elements", jax.grad(lambda y, i, x: squares(x.at[i
      [f(4, 2), at(0, 0, 5, -1), f(3, 2)])
 case("take second gradient", jax.grad(lambda x, i: jax.grad(lambda x: squares(jnp.take(x, i, axis=0)))(x).sum()),
      [f(3, 2), at(0, 2, 2)])
+# Order.
+ties = lambda: v("f32", 2, NAN, -0.0, 0, -INF, INF, -0.0, 2, 0, -1, -NAN, 2)
+orders = [[ties()], [f(2, 7)], [i(3, 5, high=2)], [b(2, 6)], [u(1, 4)], [f(2, 0)], [f(2, 1)],
+          [f(9, dtype="bf16")], [f(2, 5, dtype="f16")], [i(11, dtype="i8")], [i(300, low=-9, high=9)],
+          [v("u32", 4e9, 0, 3, 4e9)], [v("i32", -2**31, 2**31 - 1, 0, -1)], [f(700)]]
+case("sort", jnp.sort, *orders)
+case("sort 0", lambda x: jnp.sort(x, axis=0), [f(5, 3)], [i(6, 2, 2)])
+case("sort descending", lambda x: jnp.sort(x, descending=True), *orders)
+case("sort signs", lambda x: jnp.signbit(jnp.sort(x)), [v("f32", 0, -0.0, 0, -0.0, -1)], [v("bf16", 0, -0.0, 1, -0.0)])
+case("argsort", jnp.argsort, *orders)
+case("argsort 0", lambda x: jnp.argsort(x, axis=0), [i(5, 3)])
+case("argsort descending", lambda x: jnp.argsort(x, descending=True), *orders)
+case("top_k 3", lambda x: jax.lax.top_k(x, 3), [ties()], [f(2, 7)], [i(2, 9, high=0)], [b(2, 4)], [u(3)],
+     [f(9, dtype="bf16")], [f(700)], [v("f32", -0.0, 0, -0.0, 0)])
+case("top_k 2 0", lambda x: jax.lax.top_k(x, 2, axis=0), [i(5, 3)])
+case("lax.sort 1", lambda *x: jax.lax.sort(x, num_keys=1), [i(9, high=-3), f(9), b(9)])
+case("lax.sort 2 0", lambda *x: jax.lax.sort(x, num_keys=2, dimension=0), [b(7, 2), i(7, 2, high=-4), f(7, 2)])
+case("lexsort", lambda *x: jnp.lexsort(x), [i(9, high=-4), b(9)], [f(5)], [b(3, 8), b(3, 8), b(3, 8)])
+case("partition 2", lambda x: jnp.partition(x, 2), [ties()], [f(3, 6)], [i(5)], [u(4)])
+case("partition -1 0", lambda x: jnp.partition(x, -1, axis=0), [f(4, 2)])
+case("argpartition 2", lambda x: jnp.argpartition(x, 2), [f(3, 6)], [i(2, 9, high=-2)], [b(5)])
+tables = lambda: [[v("f32", -INF, -1, -0.0, 0, 0, 2, INF, NAN, NAN), v("f32", NAN, 0, -0.0, 2, 3, -INF, INF)],
+                  [v("i32", 1, 2, 2, 3), i(2, 3, low=0)], [f(0), f(2)], [v("i32", 0, 1, 4), f(4)]]
+many = lambda: [v("i32", *[k * k // 37 for k in range(100)]), i(3, 9, low=-2, high=280)]
+case("searchsorted left", lambda a, x: jnp.searchsorted(a, x), *tables(), many())
+case("searchsorted right", lambda a, x: jnp.searchsorted(a, x, side="right"), *tables(), many())
+case("digitize", jnp.digitize, [f(2, 5), v("f32", -1, 0, 0.5)], [i(6), v("i32", 3, 1, -2)], [f(2), f(0)])
+case("digitize right", lambda x, e: jnp.digitize(x, e, right=True), [i(9), v("i32", -2, 1, 3)])
+case("histogram", lambda x, e: jnp.histogram(x, e)[0], [f(2, 40), v("f32", -1, -0.5, 0, 1)],
+     [i(30), v("f32", -5, 0, 0, 2)], [special(), v("f32", -2, 0, 3)])
+case("interp", jnp.interp, [f(3, 4), v("f32", -1, -0.25, 0.5, 1), f(4)], [i(5), v("i32", -2, 0, 3), f(3)],
+     [f(2), f(1), f(1)])
+case("isin", jnp.isin, [i(3, 4), i(3)], [special(), v("f32", 0, NAN, 2.5)], [i(20, high=200), i(70, high=200)],
+     [i(4), f(2, 2)], [b(3), b(1)])
+sets = lambda: [[i(9), i(6)], [f(5), i(3)], [i(40, high=300), i(70, high=300)]]
+case("unique 4", lambda x: jnp.unique(x, size=4), [i(3, 4)], [b(5)], [v("f32", 2, NAN, 1, NAN, 2)], [u(3)])
+case("unique 6 9", lambda x: jnp.unique(x, size=6, fill_value=9), [i(3, 4)], [v("f32", 2, NAN, 1, NAN, 2)], [f(0)])
+case("union1d", lambda x, y: jnp.union1d(x, y, size=12), *sets())
+case("intersect1d", lambda x, y: jnp.intersect1d(x, y, size=3, fill_value=-7), *sets())
+case("setdiff1d", lambda x, y: jnp.setdiff1d(x, y, size=5), *sets())
+case("setxor1d", lambda x, y: jnp.setxor1d(x, y, size=8, fill_value=-7), *sets())
+case("median", jnp.median, [f(3, 5)], [f(4)], [i(6)], [f(7, dtype="bf16")], [special()])
+case("median 1", lambda x: jnp.median(x, axis=1), [f(3, 4, 2)])
+case("nanmedian", jnp.nanmedian, [special()], [f(3, 5)], [v("f32", NAN, NAN)])
+gaps = lambda: v("f32", 1, NAN, 3, -2, NAN, NAN, 0.5, 7, NAN, NAN, NAN, NAN, shape=(3, 4))
+for method in "linear lower higher midpoint nearest".split():
+    for name, q in [("quantile", 0.3), ("nanquantile", 0.7), ("percentile", 40), ("nanpercentile", 75)]:
+        g = getattr(jnp, name)
+        case(f"{name} {method}", lambda x: g(x, q, axis=-1, method=method), [f(3, 7)], [gaps()], [i(2, 4)], [f(2, 1)])
+case("quantile several", lambda x, q: jnp.quantile(x, q, axis=(0, 2)), [f(2, 3, 4), v("f32", 0, 0.35, 1)])
+case("nanquantile several", lambda x, q: jnp.nanquantile(x, q, axis=1, keepdims=True), [gaps(), v("f32", 0.25, 0.9)])

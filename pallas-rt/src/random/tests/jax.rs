@@ -46,6 +46,12 @@ fn logits(shape: &[usize], dtype: DType) -> Array {
     Client::cpu().array(&x, shape).expect("it fits").cast(dtype)
 }
 
+/// Numbers from 0 on.
+fn counted(shape: &[usize], dtype: DType) -> Array {
+    let x: Vec<i32> = (0..shape.iter().product::<usize>() as i32).collect();
+    Client::cpu().array(&x, shape).expect("it fits").cast(dtype)
+}
+
 impl Case<'_> {
     fn float(&self, i: usize) -> Operand {
         self.arguments[i].parse::<f64>().expect("a number").into()
@@ -93,6 +99,18 @@ impl Case<'_> {
             "randint_array" => {
                 let by = if dtype == DType::I32 { 3 } else { 100 };
                 random::randint(key, shape, -2, upper(by), dtype)
+            }
+            "permutation" => random::permutation(key, shape[0]),
+            "permuted" => random::permuted(key, &counted(shape, dtype), self.int(0) as isize),
+            "shuffled" => random::shuffled(key, &counted(shape, dtype), self.int(0) as isize),
+            "choice" => random::choice(key, self.int(0) as usize, shape, self.int(1) != 0),
+            "choice_from" => {
+                let axis = self.int(1) as isize;
+                random::choice_from(key, &counted(&[4, 9, 2], dtype), &[2, 3], self.int(0) != 0, axis)
+            }
+            "weighted_choice" => {
+                let weights = (logits(&[23], DType::F32) + 0.1).cast(dtype);
+                random::weighted_choice(key, &weights, shape, self.int(0) != 0)
             }
             other => panic!("no function {other}"),
         }

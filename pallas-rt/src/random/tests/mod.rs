@@ -159,7 +159,7 @@ fn remainders_by_way_of_floats_are_exact() {
 #[test]
 fn mistakes_are_named() {
     let array = Client::cpu().array(&[1.0f32, 2.0], &[2]).expect("it fits");
-    let wrong: [(Array, &str); 12] = [
+    let wrong: [(Array, &str); 17] = [
         (random::bits(key(0), &[2], DType::F32), "`bits` of f32"),
         (random::uniform(key(0), &[2], DType::I32), "`uniform` of i32"),
         (random::normal(key(0), &[2; 9], DType::F32), "has 9 axes"),
@@ -171,6 +171,11 @@ fn mistakes_are_named() {
         (random::bernoulli(key(0), true, &[3]), "the number true"),
         (random::categorical(key(0), &array, 1), "along axis 1"),
         (random::rademacher(key(0), &[2], DType::Bool), "`rademacher` of bool"),
+        (random::choice(key(0), 2, &[3], false), "a choice of 3 of 2"),
+        (random::choice(key(0), 0, &[3], true), "nothing to choose from"),
+        (random::weighted_choice(key(0), &array, &[3], false), "a choice of 3 of 2"),
+        (random::weighted_choice(key(0), &array.expand_dims(0), &[1], false), "weights of f32 [1, 2]"),
+        (random::permuted(key(0), &array, 1), "axis 1 of an array of rank 1"),
         (random::fold_in(key(0), -1).data().clone(), "`fold_in` of -1"),
     ];
     for (x, words) in wrong {

@@ -94,6 +94,28 @@ def cases(wide):
             line("randint_array", seed, "u32", (4, 5), [], jax.random.randint(key(seed), (4, 5), -2, high * 100, jnp.uint32))
 
 
+def orders():
+    key, f32 = jax.random.key, jnp.float32
+    counted = lambda shape, dtype: jnp.arange(np.prod(shape)).reshape(shape).astype(DTYPES[dtype])
+    for seed in [0, 42]:
+        for n in [0, 1, 2, 7, 1625, 1626, 5000]:
+            line("permutation", seed, "i32", (n,), [], jax.random.permutation(key(seed), n))
+        for dtype, shape, axis in [("f32", (9,), 0), ("i32", (4, 6), 1), ("bf16", (5, 2, 3), -3), ("u8", (2, 0), 1)]:
+            x = counted(shape, dtype)
+            line("permuted", seed, dtype, shape, [axis], jax.random.permutation(key(seed), x, axis))
+            line("shuffled", seed, dtype, shape, [axis], jax.random.permutation(key(seed), x, axis, independent=True))
+        line("shuffled", seed, "f32", (40, 50), [0], jax.random.permutation(key(seed), counted((40, 50), "f32"), 0, True))
+        for n, shape, replace in [(52, (5,), 0), (10, (2, 5), 0), (3000, (7,), 0), (6, (4, 5), 1), (1, (), 1), (9, (0,), 0)]:
+            line("choice", seed, "i32", shape, [n, replace], jax.random.choice(key(seed), n, shape, bool(replace)))
+        for replace, axis in [(0, 1), (1, 0), (1, -1)]:
+            x = jax.random.choice(key(seed), counted((4, 9, 2), "f32"), (2, 3), bool(replace), axis=axis)
+            line("choice_from", seed, "f32", x.shape, [replace, axis], x)
+        p = logits((23,), "f32") + f32(0.1)
+        for shape, replace in [((4, 5), 1), ((), 1), ((3, 2), 0), ((23,), 0)]:
+            x = jax.random.choice(key(seed), 23, shape, bool(replace), p)
+            line("weighted_choice", seed, "f32", shape, [replace], x)
+
+
 for seed in [0, 1, 42, 2**31, 2**32 - 1, -1, -5, 2**40 + 3, 2**63 - 1, -(2**63)]:
     key = jax.random.key(seed)
     line("key", seed, "u32", (2,), [], jax.random.key_data(key))
@@ -102,5 +124,6 @@ for seed in [0, 1, 42, 2**31, 2**32 - 1, -1, -5, 2**40 + 3, 2**63 - 1, -(2**63)]
     for data in [0, 1, 77, 2**31 + 5, 2**32 - 1]:
         line("fold_in", seed, "u32", (2,), [data], jax.random.key_data(jax.random.fold_in(key, data)))
 cases(False)
+orders()
 with jax.enable_x64(True):
     cases(True)

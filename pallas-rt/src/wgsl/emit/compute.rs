@@ -52,6 +52,7 @@ impl Emit<'_> {
             Access::Fold { op, axes } => self.fold(op, &axes, inst),
             Access::Scan { op, axis, reverse } => self.scan(op, axis, reverse, inst),
             Access::Arg { max, axis } => self.arg(max, axis, inst),
+            Access::Sort { axis, order, positions } => self.sort(axis, order, positions, inst),
         }
     }
     /// A scalar from a scalar, or from a tile of one element.

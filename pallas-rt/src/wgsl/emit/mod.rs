@@ -4,7 +4,7 @@
 //! executes, so that thread grids can be compared. A register tile read across threads is reported as *wanted*: placement
 //! then gives it a copy in memory and emission runs again.
 //!
-//! [`element`] reads one element of any value; [`compute`], [`product`], [`cooperate`] and [`fold`] the operations; [`memory`] loads and stores, [`words`] how elements lie in words; [`control`]
+//! [`element`] reads one element of any value; [`compute`], [`product`], [`cooperate`], [`fold`] and [`sort`] the operations; [`memory`] loads and stores, [`words`] how elements lie in words; [`control`]
 //! branches, loops and copies between values; [`lines`] text and its cost; [`module`] what stands around the body.
 mod compute;
 mod control;
@@ -16,6 +16,7 @@ mod lines;
 mod memory;
 mod module;
 mod product;
+mod sort;
 mod words;
 
 use super::choose::Task;

@@ -383,6 +383,7 @@ fn spreads(k: &Kernel, id: InstId) -> bool {
             | Access::Gather { .. }
             | Access::Scatter { .. }
             | Access::Scan { .. }
+            | Access::Sort { .. }
             | Access::Arg { .. } => false,
             _ => true,
         },

@@ -1,6 +1,6 @@
 //! An eager builder over arrays of `f64`: each structural operation is computed from its access form.
 use pallas_ir::emit::{Id, Term};
-use pallas_ir::structural::{Arg, Window, Windows};
+use pallas_ir::structural::{Arg, Order, Window, Windows};
 use pallas_ir::{Access, DType, Dim, E, Emit, Facts, ScalarOp, StructuralOp};
 use std::cell::RefCell;
 
@@ -156,6 +156,16 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Value]) -> Value {
                 at(0, &windows.axes.iter().enumerate().map(position).collect::<Vec<_>>())
             }
             Access::Scatter { .. } => unreachable!("made as a whole"),
+            Access::Sort { axis, order, positions } => {
+                let all = line(c, *axis, own[0][*axis]);
+                let mut sorted: Vec<usize> = (0..all.len()).collect();
+                sorted.sort_by(|&a, &b| match order {
+                    Order::Ascending => all[a].partial_cmp(&all[b]).expect("no NaN"),
+                    Order::Descending | Order::Largest => all[b].partial_cmp(&all[a]).expect("no NaN"),
+                });
+                let k = sorted[c[*axis]];
+                if *positions { k as f64 } else { all[k] }
+            }
             Access::Iota { axis } => c[*axis] as f64,
             Access::Cast => {
                 let x = at(0, c);

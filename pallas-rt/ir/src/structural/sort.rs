@@ -1,0 +1,213 @@
+//! Elements in order along an axis, and the positions that they come from.
+use super::{
+    Access, Arg, Batch, Draw, Order, Sample, Structural, TakeAlong, arity, axes_exist, draw::along, same_dtype,
+};
+use crate::diag::{At, Diag, shape};
+use crate::dim::Verdict;
+use crate::parse::Attributes;
+use crate::{DType, Dim, E, Facts};
+use std::fmt;
+
+/// Elements along an axis from the smallest to the largest ([`Order::Ascending`]); equal ones keep their order.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Sort {
+    /// The axis.
+    pub axis: usize,
+}
+
+methods! { ($) Sort;
+    /// Elements from the smallest to the largest along an axis. The sort is stable; -0 equals +0, and NaNs come last.
+    fn sort<T: Elem>(axis: Axis) -> T { Sort { axis } }
+}
+
+impl fmt::Display for Sort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sort axis({})", self.axis)
+    }
+}
+
+impl Structural for Sort {
+    const NAME: &'static str = "sort";
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+        Ok(Sort { axis: attributes.one("axis")? })
+    }
+    fn dims(&mut self) -> Vec<&mut Dim> {
+        vec![]
+    }
+    fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
+        arity(Self::NAME, args.len(), 1)?;
+        axes_exist(Self::NAME, &[self.axis], args[0])?;
+        Ok(args[0].to_vec())
+    }
+    fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
+        same_dtype(args)
+    }
+    fn access(&self, _: &[&[Dim]]) -> Access {
+        Access::Sort { axis: self.axis, order: Order::Ascending, positions: false }
+    }
+    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+        let x = batch.front(0, &args[0]);
+        Some(x.apply(Sort { axis: self.axis + 1 }, &[x]))
+    }
+    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+        let (x, dx) = (args[0].value, tangents[0]?);
+        let positions = x.apply(ArgSort { axis: self.axis, descending: false }, &[x]);
+        Some(dx.apply(TakeAlong { axis: self.axis }, &[dx, positions]))
+    }
+    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>) -> Vec<Option<E<'g>>> {
+        vec![None; args.len()]
+    }
+    fn draw(from: &mut dyn Draw) -> Option<Self> {
+        Some(Sort { axis: along(from)?.1 })
+    }
+    fn samples() -> Vec<Sample<Self>> {
+        let case = |axis| Sample {
+            op: Sort { axis },
+            args: &[&["M", "N"]],
+            dtypes: &[DType::F32],
+            with: &[("M", 3), ("N", 5)],
+        };
+        vec![case(1), case(0)]
+    }
+}
+
+/// i32 positions along an axis in the order of their elements; those of equal elements ascend.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ArgSort {
+    /// The axis.
+    pub axis: usize,
+    /// From the largest element ([`Order::Descending`]), else from the smallest ([`Order::Ascending`]).
+    pub descending: bool,
+}
+
+methods! { ($) ArgSort;
+    /// i32 positions of the elements from the smallest to the largest along an axis. Those of equal elements ascend; -0
+    /// equals +0, and NaNs come last.
+    fn argsort<T: Elem>(axis: Axis) -> i32 { ArgSort { axis, descending: false } }
+    /// i32 positions of the elements from the largest to the smallest along an axis. Those of equal elements ascend; -0
+    /// equals +0, and NaNs come first.
+    fn argsort_descending<T: Elem>(axis: Axis) -> i32 { ArgSort { axis, descending: true } }
+}
+
+impl fmt::Display for ArgSort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "argsort axis({}) descending({})", self.axis, self.descending)
+    }
+}
+
+impl Structural for ArgSort {
+    const NAME: &'static str = "argsort";
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+        Ok(ArgSort { axis: attributes.one("axis")?, descending: attributes.one("descending")? })
+    }
+    fn dims(&mut self) -> Vec<&mut Dim> {
+        vec![]
+    }
+    fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
+        arity(Self::NAME, args.len(), 1)?;
+        axes_exist(Self::NAME, &[self.axis], args[0])?;
+        Ok(args[0].to_vec())
+    }
+    fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
+        same_dtype(args).map(|_| DType::I32)
+    }
+    fn access(&self, _: &[&[Dim]]) -> Access {
+        let order = if self.descending { Order::Descending } else { Order::Ascending };
+        Access::Sort { axis: self.axis, order, positions: true }
+    }
+    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+        let x = batch.front(0, &args[0]);
+        Some(x.apply(ArgSort { axis: self.axis + 1, ..*self }, &[x]))
+    }
+    fn jvp<'g>(&self, _: &[Arg<'_, 'g>], _: E<'g>, _: &[Option<E<'g>>]) -> Option<E<'g>> {
+        None
+    }
+    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>) -> Vec<Option<E<'g>>> {
+        vec![None; args.len()]
+    }
+    fn draw(from: &mut dyn Draw) -> Option<Self> {
+        Some(ArgSort { axis: along(from)?.1, descending: from.below(2) == 0 })
+    }
+    fn samples() -> Vec<Sample<Self>> {
+        let case = |axis, descending| Sample {
+            op: ArgSort { axis, descending },
+            args: &[&["M", "N"]],
+            dtypes: &[DType::F32],
+            with: &[("M", 3), ("N", 5)],
+        };
+        vec![case(1, false), case(1, true), case(0, false)]
+    }
+}
+
+/// i32 positions of the `k` largest elements along an axis, from the largest ([`Order::Largest`]); those of equal
+/// elements ascend.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ArgTopK {
+    /// Number of positions.
+    pub k: Dim,
+    /// The axis.
+    pub axis: usize,
+}
+
+methods! { ($) ArgTopK;
+    /// i32 positions of the `k` largest elements along an axis, from the largest. Those of equal elements ascend; +0 is
+    /// above -0, and a NaN is above all numbers, or below all if its sign is negative.
+    fn arg_top_k<T: Elem>(k: Size, axis: Axis) -> i32 { ArgTopK { k, axis } }
+}
+
+impl fmt::Display for ArgTopK {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "arg_top_k k({}) axis({})", self.k, self.axis)
+    }
+}
+
+impl Structural for ArgTopK {
+    const NAME: &'static str = "arg_top_k";
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+        Ok(ArgTopK { k: attributes.one("k")?, axis: attributes.one("axis")? })
+    }
+    fn dims(&mut self) -> Vec<&mut Dim> {
+        vec![&mut self.k]
+    }
+    fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
+        arity(Self::NAME, args.len(), 1)?;
+        axes_exist(Self::NAME, &[self.axis], args[0])?;
+        let n = &args[0][self.axis];
+        if facts.at_most(&self.k, n) == Verdict::No || self.k.as_number().is_some_and(|k| k < 0) {
+            let found = format!("the {} largest elements along axis {} of {}", self.k, self.axis, shape(args[0]));
+            return Err(Diag::new("top-k", At::Operand(0), found, format!("there are {n}; `k` is at most as many")));
+        }
+        let mut result = args[0].to_vec();
+        result[self.axis] = self.k.clone();
+        Ok(result)
+    }
+    fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
+        same_dtype(args).map(|_| DType::I32)
+    }
+    fn access(&self, _: &[&[Dim]]) -> Access {
+        Access::Sort { axis: self.axis, order: Order::Largest, positions: true }
+    }
+    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+        let x = batch.front(0, &args[0]);
+        Some(x.apply(ArgTopK { axis: self.axis + 1, ..self.clone() }, &[x]))
+    }
+    fn jvp<'g>(&self, _: &[Arg<'_, 'g>], _: E<'g>, _: &[Option<E<'g>>]) -> Option<E<'g>> {
+        None
+    }
+    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>) -> Vec<Option<E<'g>>> {
+        vec![None; args.len()]
+    }
+    fn draw(from: &mut dyn Draw) -> Option<Self> {
+        let (x, axis) = along(from)?;
+        Some(ArgTopK { k: ((1 + from.below(x.shape[axis])) as i64).into(), axis })
+    }
+    fn samples() -> Vec<Sample<Self>> {
+        let case = |axis| Sample {
+            op: ArgTopK { k: 2i64.into(), axis },
+            args: &[&["M", "N"]],
+            dtypes: &[DType::F32],
+            with: &[("M", 3), ("N", 5)],
+        };
+        vec![case(1), case(0)]
+    }
+}

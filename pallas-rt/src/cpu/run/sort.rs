@@ -1,0 +1,108 @@
+//! Sorted lines.
+use super::super::sort::{self, Bits, Rule};
+use super::super::tile::{self, Nest, Tile};
+use super::{Aligned, Buffers, Run, Stop, room};
+use pallas_ir::Value;
+use pallas_ir::structural::Order;
+
+impl Run<'_> {
+    pub(super) fn sort(
+        &mut self,
+        from: Value,
+        axis: usize,
+        order: Order,
+        positions: bool,
+        to: Value,
+    ) -> Result<(), Stop> {
+        let (out, x, dtype) = (self.define(to), self.tile(from), self.ty(from).dtype);
+        let (n, shape) = (self.shape(from)[axis], self.shape(to));
+        sort::visit(dtype, order, Lines { buffers: self.buffers, x, out, shape, axis, n, positions })
+    }
+}
+
+/// The lines along an axis of a tile, and of its result.
+struct Lines<'a> {
+    buffers: &'a mut Buffers,
+    x: Tile,
+    out: Tile,
+    /// Extents of the result.
+    shape: &'a [usize],
+    axis: usize,
+    /// Number of elements of a line of the tile.
+    n: usize,
+    /// True if the result has positions.
+    positions: bool,
+}
+
+/// The first elements of a buffer.
+fn elements<T>(buffer: &mut Vec<Aligned>, n: usize) -> Result<&mut [T], Stop> {
+    let start = room(buffer, n * size_of::<T>())?;
+    // SAFETY: the buffer is initialised and has room for the elements, which are unsigned integers; it is borrowed as
+    // long as they are.
+    Ok(unsafe { std::slice::from_raw_parts_mut(start.cast::<T>(), n) })
+}
+
+impl sort::Visit for Lines<'_> {
+    type Out = Result<(), Stop>;
+    fn visit<U: Bits, const CLASS: u8>(self, rule: Rule<U, CLASS>) -> Result<(), Stop> {
+        let Lines { buffers, x, out, shape, axis, n, positions } = self;
+        let k = shape[axis];
+        let halvings = sort::halvings(n);
+        let [first, second, lines] = &mut buffers.operands;
+        // Lines whose elements are not adjacent are copied.
+        let is_straight = n <= 1 || x.strides[axis] == 1;
+        let line: &mut [U] = elements(lines, if is_straight { 0 } else { n })?;
+        let mut each = |sorted: &mut dyn FnMut(&[U], *mut u8)| {
+            let (mut starts, bytes) = (shape.to_vec(), size_of::<U>() as isize);
+            starts[axis] = starts[axis].min(1);
+            Nest::new(&starts, [&x, &out]).each(|[from, to]| {
+                let from = x.start.wrapping_offset(from * bytes);
+                let step = x.strides[axis] * bytes;
+                // SAFETY: a line of the tile has `n` elements at the axis' stride, and nothing writes them meanwhile.
+                let x = unsafe {
+                    if is_straight {
+                        std::slice::from_raw_parts(from.cast::<U>(), n)
+                    } else {
+                        let element = |i: usize| from.offset(i as isize * step).cast::<U>().read();
+                        line.iter_mut().enumerate().for_each(|(i, to)| *to = element(i));
+                        &*line
+                    }
+                };
+                sorted(x, out.start.wrapping_offset(to * if positions { 4 } else { bytes }));
+            });
+        };
+        let copy = |from: *mut u8, to: *mut u8, bytes: usize| {
+            // SAFETY: the result has `k` elements at its axis' stride, and the source as many adjacent ones.
+            unsafe { tile::copy_row(from, 1, to, out.strides[axis], k, bytes) }
+        };
+        let is_adjacent = k <= 1 || out.strides[axis] == 1;
+        if positions {
+            let [a, b] = sort::needed(n, k, halvings);
+            let (a, b): (&mut [U::Packed], &mut [U::Packed]) = (elements(first, a)?, elements(second, b)?);
+            let found: &mut [u32] = elements(&mut buffers.wide[0], if is_adjacent { 0 } else { k })?;
+            each(&mut |x, to| {
+                if is_adjacent {
+                    // SAFETY: the result's line has `k` adjacent elements that overlap no operand.
+                    let to = unsafe { std::slice::from_raw_parts_mut(to.cast::<u32>(), k) };
+                    return sort::positions(rule, x, to, [&mut *a, &mut *b], halvings);
+                }
+                sort::positions(rule, x, found, [&mut *a, &mut *b], halvings);
+                copy(found.as_mut_ptr().cast(), to, 4);
+            });
+            return Ok(());
+        }
+        let is_direct = is_adjacent && k == n;
+        let buffer: &mut [U] = elements(first, n)?;
+        let found: &mut [U] = elements(second, if is_direct { 0 } else { n })?;
+        each(&mut |x, to| {
+            if is_direct {
+                // SAFETY: as above.
+                let to = unsafe { std::slice::from_raw_parts_mut(to.cast::<U>(), n) };
+                return sort::values(rule, x, to, buffer, halvings);
+            }
+            sort::values(rule, x, found, buffer, halvings);
+            copy(found.as_mut_ptr().cast(), to, size_of::<U>());
+        });
+        Ok(())
+    }
+}

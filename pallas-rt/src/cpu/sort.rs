@@ -1,0 +1,471 @@
+//! Sorted lines of elements, by unsigned keys whose order is that of the elements.
+//!
+//! Short lines are sorted by comparing keys, long ones by radix: stable counting sorts of the keys' digits, from the
+//! lowest (Knuth, The Art of Computer Programming 3, 5.2.5). Where a few of many elements are asked for, those above
+//! the smallest one found so far are collected. Very long lines are divided among the threads of the pool.
+use pallas_ir::DType;
+use pallas_ir::structural::Order;
+
+/// The bits of an element, and a key.
+pub(super) trait Bits: Copy + Ord + Send + Sync + 'static {
+    /// Number of bits.
+    const BITS: u32;
+    /// A key and a position: ordered by key, then by position.
+    type Packed: Packed;
+    /// The lowest bits of a word.
+    fn of(word: u64) -> Self;
+    /// As a word.
+    fn word(self) -> u64;
+    /// `a ^ b`.
+    fn xor(self, other: Self) -> Self;
+    /// The key of a float by the total order of IEEE 754.
+    fn total(self) -> Self;
+    /// The key of a float where -0 equals +0, and all NaNs are equal and last; `infinity` has the bits of infinity.
+    fn weak(self, infinity: Self) -> Self;
+    /// With a position.
+    fn pack(self, position: u32) -> Self::Packed;
+}
+macro_rules! bits {
+    ($($U:ident $I:ident $P:ident;)*) => {$(
+        impl Bits for $U {
+            const BITS: u32 = $U::BITS;
+            type Packed = $P;
+            #[inline(always)]
+            fn of(word: u64) -> Self {
+                word as $U
+            }
+            #[inline(always)]
+            fn word(self) -> u64 {
+                u64::from(self)
+            }
+            #[inline(always)]
+            fn xor(self, other: Self) -> Self {
+                self ^ other
+            }
+            #[inline(always)]
+            fn total(self) -> Self {
+                let sign = 1 << ($U::BITS - 1);
+                self ^ ((self as $I >> ($U::BITS - 1)) as $U | sign)
+            }
+            #[inline(always)]
+            fn weak(self, infinity: Self) -> Self {
+                let magnitude = self & ($U::MAX >> 1);
+                let key = if magnitude == 0 { magnitude.total() } else { self.total() };
+                if magnitude > infinity { $U::MAX } else { key }
+            }
+            #[inline(always)]
+            fn pack(self, position: u32) -> $P {
+                $P::from(self) << 32 | $P::from(position)
+            }
+        }
+    )*};
+}
+bits! { u8 i8 u64; u16 i16 u64; u32 i32 u64; u64 i64 u128; }
+
+/// A key in front of a position.
+pub(super) trait Packed: Copy + Ord + Send + Sync + 'static {
+    /// The key.
+    fn key(self) -> u64;
+    /// The position.
+    fn position(self) -> u32;
+}
+macro_rules! packed {
+    ($($P:ident)*) => {$(
+        impl Packed for $P {
+            #[inline(always)]
+            fn key(self) -> u64 {
+                (self >> 32) as u64
+            }
+            #[inline(always)]
+            fn position(self) -> u32 {
+                self as u32
+            }
+        }
+    )*};
+}
+packed! { u64 u128 }
+
+/// The keys of integers; of floats by the total order; of floats where zeros are equal, and NaNs.
+pub(super) const INTEGER: u8 = 0;
+pub(super) const TOTAL: u8 = 1;
+pub(super) const WEAK: u8 = 2;
+
+/// The keys of elements of a type in an order.
+#[derive(Clone, Copy)]
+pub(super) struct Rule<U, const CLASS: u8> {
+    infinity: U,
+    /// Bits of the key that are inverted.
+    inverted: U,
+}
+
+impl<U: Bits, const CLASS: u8> Rule<U, CLASS> {
+    #[inline(always)]
+    fn key(self, x: U) -> U {
+        let key = match CLASS {
+            TOTAL => x.total(),
+            WEAK => x.weak(self.infinity),
+            _ => x,
+        };
+        key.xor(self.inverted)
+    }
+}
+
+/// A computation for any rule.
+pub(super) trait Visit {
+    /// Its result.
+    type Out;
+    /// Runs it.
+    fn visit<U: Bits, const CLASS: u8>(self, rule: Rule<U, CLASS>) -> Self::Out;
+}
+
+/// Calls `v` with the rule of an element type and an order.
+pub(super) fn visit<V: Visit>(dtype: DType, order: Order, v: V) -> V::Out {
+    fn run<V: Visit, U: Bits>(order: Order, infinity: Option<u64>, signed: bool, v: V) -> V::Out {
+        let all = if order == Order::Ascending { 0 } else { u64::MAX };
+        let sign = if signed { 1 << (U::BITS - 1) } else { 0 };
+        let (inverted, infinity) = (U::of(all ^ sign), infinity.map(U::of));
+        match (infinity, order) {
+            (None, _) => v.visit(Rule::<U, INTEGER> { infinity: inverted, inverted }),
+            (Some(infinity), Order::Largest) => v.visit(Rule::<U, TOTAL> { infinity, inverted }),
+            (Some(infinity), _) => v.visit(Rule::<U, WEAK> { infinity, inverted }),
+        }
+    }
+    match dtype {
+        DType::F32 => run::<V, u32>(order, Some(0x7f80_0000), false, v),
+        DType::F64 => run::<V, u64>(order, Some(0x7ff0_0000_0000_0000), false, v),
+        DType::F16 => run::<V, u16>(order, Some(0x7c00), false, v),
+        DType::Bf16 => run::<V, u16>(order, Some(0x7f80), false, v),
+        DType::I8 => run::<V, u8>(order, None, true, v),
+        DType::U8 | DType::Bool => run::<V, u8>(order, None, false, v),
+        DType::I16 => run::<V, u16>(order, None, true, v),
+        DType::U16 => run::<V, u16>(order, None, false, v),
+        DType::I32 => run::<V, u32>(order, None, true, v),
+        DType::U32 => run::<V, u32>(order, None, false, v),
+        DType::I64 => run::<V, u64>(order, None, true, v),
+        DType::U64 => run::<V, u64>(order, None, false, v),
+    }
+}
+
+/// Lines of fewer elements are sorted by comparing keys.
+const SHORT: usize = 256;
+/// Lines of at least as many elements are sorted by digits of 11 bits, shorter ones by digits of 8 bits, whose counts
+/// take less time to clear.
+const LONG: usize = 4096;
+/// Fewest elements that a thread sorts.
+const SHARE: usize = 1 << 15;
+/// Most digits of a key, and values of a digit.
+const DIGITS: usize = 8;
+const VALUES: usize = 1 << 11;
+
+/// Number of times that a line is halved so that each thread of the pool has a part.
+pub(super) fn halvings(n: usize) -> u32 {
+    if n < 2 * SHARE { 0 } else { rayon::current_num_threads().min(n / SHARE).ilog2() }
+}
+
+/// Sorts by the digits of keys: from `source` to `target`, by way of `other`, which has as many elements.
+fn radix<T: Copy>(bits: u32, source: impl Fn(usize) -> T, key: impl Fn(T) -> u64, target: &mut [T], other: &mut [T]) {
+    let n = target.len();
+    let width = if n < LONG { 8 } else { 11 };
+    let digits = bits.div_ceil(width) as usize;
+    let mask = (1u64 << width) - 1;
+    let digit = |key: u64, i: usize| (key >> (i as u32 * width) & mask) as usize % VALUES;
+    let mut counts = [[0u32; VALUES]; DIGITS];
+    for i in 0..n {
+        let key = key(source(i));
+        (0..digits).for_each(|d| counts[d][digit(key, d)] += 1);
+    }
+    // A digit that all keys share moves nothing.
+    let first = if n > 0 { key(source(0)) } else { 0 };
+    let moves = |d: &usize| counts[*d][digit(first, *d)] as usize != n;
+    let moving: Vec32 = Vec32::collect((0..digits).filter(moves));
+    if moving.len == 0 {
+        return target.iter_mut().enumerate().for_each(|(i, to)| *to = source(i));
+    }
+    for (turn, d) in moving.iter().enumerate() {
+        let counts = &mut counts[d];
+        let mut sum = 0;
+        for count in &mut counts[..1 << width] {
+            sum += std::mem::replace(count, sum);
+        }
+        let mut place = |to: &mut [T], x: T| {
+            let at = &mut counts[digit(key(x), d)];
+            to[*at as usize] = x;
+            *at += 1;
+        };
+        // The last turn writes the target.
+        let to_target = (moving.len - turn) % 2 == 1;
+        match (turn, to_target) {
+            (0, true) => (0..n).for_each(|i| place(target, source(i))),
+            (0, false) => (0..n).for_each(|i| place(other, source(i))),
+            (_, true) => other.iter().for_each(|&x| place(target, x)),
+            (_, false) => target.iter().for_each(|&x| place(other, x)),
+        }
+    }
+}
+
+/// A few small numbers.
+struct Vec32 {
+    items: [usize; DIGITS],
+    len: usize,
+}
+impl Vec32 {
+    fn collect(of: impl Iterator<Item = usize>) -> Vec32 {
+        let mut all = Vec32 { items: [0; DIGITS], len: 0 };
+        for item in of {
+            all.items[all.len] = item;
+            all.len += 1;
+        }
+        all
+    }
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        self.items.into_iter().take(self.len)
+    }
+}
+
+/// Merges two sorted halves, by two threads from both ends: `put` takes the place and the element. Of equal elements
+/// those of `a`, which has as many elements as `b` or one more, come first.
+fn merge<T: Copy + Send + Sync, O: Send>(
+    a: &[T],
+    b: &[T],
+    out: &mut [O],
+    before: impl Fn(T, T) -> bool + Sync,
+    put: impl Fn(T) -> O + Sync,
+) {
+    let (front, back) = out.split_at_mut(b.len());
+    let from_front = || {
+        let (mut i, mut j) = (0, 0);
+        for to in front {
+            let (x, y) = (a[i], b[j]);
+            let is_second = before(y, x);
+            *to = put(if is_second { y } else { x });
+            i += usize::from(!is_second);
+            j += usize::from(is_second);
+        }
+    };
+    let from_back = || {
+        let (mut i, mut j) = (a.len(), b.len());
+        for to in back.iter_mut().rev() {
+            let is_first = j == 0 || before(b[j - 1], a[i - 1]);
+            *to = put(if is_first { a[i - 1] } else { b[j - 1] });
+            i -= usize::from(is_first);
+            j -= usize::from(!is_first);
+        }
+    };
+    rayon::join(from_front, from_back);
+}
+
+/// Sorts elements; the buffer has as many.
+pub(super) fn values<U: Bits, const CLASS: u8>(
+    rule: Rule<U, CLASS>,
+    x: &[U],
+    out: &mut [U],
+    buffer: &mut [U],
+    halvings: u32,
+) {
+    if x.len() < SHORT {
+        out.copy_from_slice(x);
+        return out.sort_by_key(|&x| rule.key(x));
+    }
+    if halvings == 0 {
+        return radix(U::BITS, |i| x[i], |x| rule.key(x).word(), out, buffer);
+    }
+    let half = x.len().div_ceil(2);
+    let ((x0, x1), (a, b)) = (x.split_at(half), buffer.split_at_mut(half));
+    let (other_a, other_b) = out.split_at_mut(half);
+    rayon::join(|| values(rule, x0, a, other_a, halvings - 1), || values(rule, x1, b, other_b, halvings - 1));
+    merge(a, b, out, |x, y| rule.key(x) < rule.key(y), |x| x);
+}
+
+/// Sorts keys with their positions from `from` on; the buffer has as many elements.
+fn packed<U: Bits, const CLASS: u8>(
+    rule: Rule<U, CLASS>,
+    (x, from): (&[U], u32),
+    out: &mut [U::Packed],
+    buffer: &mut [U::Packed],
+    halvings: u32,
+) {
+    let pack = |i: usize| rule.key(x[i]).pack(from + i as u32);
+    if x.len() < SHORT {
+        out.iter_mut().enumerate().for_each(|(i, to)| *to = pack(i));
+        return out.sort_unstable();
+    }
+    if halvings == 0 {
+        return radix(U::BITS, pack, Packed::key, out, buffer);
+    }
+    let half = x.len().div_ceil(2);
+    let ((x0, x1), (a, b)) = (x.split_at(half), buffer.split_at_mut(half));
+    let (other_a, other_b) = out.split_at_mut(half);
+    rayon::join(
+        || packed(rule, (x0, from), a, other_a, halvings - 1),
+        || packed(rule, (x1, from + half as u32), b, other_b, halvings - 1),
+    );
+    merge(a, b, out, |x, y| x < y, |x| x);
+}
+
+/// Positions of the first elements in order, as many as `out` has; the two buffers have [`needed`] elements.
+pub(super) fn positions<U: Bits, const CLASS: u8>(
+    rule: Rule<U, CLASS>,
+    x: &[U],
+    out: &mut [u32],
+    [a, b]: [&mut [U::Packed]; 2],
+    halvings: u32,
+) {
+    let (n, k) = (x.len(), out.len());
+    let write = |out: &mut [u32], from: &[U::Packed]| {
+        out.iter_mut().zip(from).for_each(|(to, x)| *to = x.position());
+    };
+    if is_selection(n, k) {
+        let found = select(rule, (x, 0), k, a, halvings);
+        return write(out, &a[..found]);
+    }
+    if halvings == 0 || k < n {
+        packed(rule, (x, 0), a, b, halvings);
+        return write(out, a);
+    }
+    let half = n.div_ceil(2);
+    let ((x0, x1), (a0, a1), (b0, b1)) = (x.split_at(half), a.split_at_mut(half), b.split_at_mut(half));
+    rayon::join(
+        || packed(rule, (x0, 0), a0, b0, halvings - 1),
+        || packed(rule, (x1, half as u32), a1, b1, halvings - 1),
+    );
+    merge(a0, a1, out, |x, y| x < y, Packed::position);
+}
+
+/// Returns true if collecting the first `k` elements takes less time than sorting all.
+fn is_selection(n: usize, k: usize) -> bool {
+    n >= SHORT && k <= n / 16
+}
+
+/// Candidates that are collected before all but the first `k` are dropped.
+fn collected(k: usize) -> usize {
+    4 * k + 64
+}
+
+/// Number of elements of each buffer of [`positions`].
+pub(super) fn needed(n: usize, k: usize, halvings: u32) -> [usize; 2] {
+    if is_selection(n, k) { [collected(k) << halvings, 0] } else { [n, n] }
+}
+
+/// Elements that are compared with the last candidate together.
+const BLOCK: usize = 32;
+
+/// Puts the first `k` elements in order, with their positions, at the start of a buffer; returns `k`.
+fn select<U: Bits, const CLASS: u8>(
+    rule: Rule<U, CLASS>,
+    (x, from): (&[U], u32),
+    k: usize,
+    found: &mut [U::Packed],
+    halvings: u32,
+) -> usize {
+    if k == 0 {
+        return 0;
+    }
+    if halvings > 0 && x.len() / 2 >= k {
+        let ((x0, x1), (a, b)) = (x.split_at(x.len() / 2), found.split_at_mut(found.len() / 2));
+        rayon::join(
+            || select(rule, (x0, from), k, a, halvings - 1),
+            || select(rule, (x1, from + x0.len() as u32), k, b, halvings - 1),
+        );
+        // Both halves of the buffer are longer than 2k.
+        a[k..2 * k].copy_from_slice(&b[..k]);
+        a[..2 * k].sort_unstable();
+        return k;
+    }
+    let found = &mut found[..collected(k)];
+    let mut count = 0;
+    // Keys of later elements that are not below this one are not among the first.
+    let mut bound = None;
+    let (blocks, rest) = x.as_chunks::<BLOCK>();
+    let mut take = |at: usize, block: &[U], bound: &mut Option<U>| {
+        for (i, &x) in block.iter().enumerate() {
+            let key = rule.key(x);
+            if bound.is_none_or(|bound| key < bound) {
+                found[count] = key.pack(from + (at + i) as u32);
+                count += 1;
+                if count == found.len() {
+                    let (_, last, _) = found.select_nth_unstable(k - 1);
+                    *bound = Some(U::of(last.key()));
+                    count = k;
+                }
+            }
+        }
+    };
+    for (i, block) in blocks.iter().enumerate() {
+        if bound.is_none_or(|bound| is_any_below(rule, block, bound)) {
+            take(i * BLOCK, block, &mut bound);
+        }
+    }
+    take(blocks.len() * BLOCK, rest, &mut bound);
+    found[..count].sort_unstable();
+    k
+}
+
+#[inline(always)]
+fn is_any_below<U: Bits, const CLASS: u8>(rule: Rule<U, CLASS>, block: &[U; BLOCK], bound: U) -> bool {
+    block.iter().fold(false, |any, &x| any | (rule.key(x) < bound))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bits of floats with ties, zeros of both signs, infinities and NaNs of both signs among them.
+    fn floats(n: usize, distinct: u64) -> Vec<u32> {
+        let special = [0x8000_0000, 0, 0x7f80_0000, 0xff80_0000, 0x7fc0_0000, 0xffc0_0001, 1, 0x8000_0001];
+        let mut state = n as u64 + distinct;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        (0..n)
+            .map(|_| match next() % 8 {
+                0 => special[next() as usize % 8],
+                _ => ((next() % distinct) as f32 - distinct as f32 / 2.0).to_bits(),
+            })
+            .collect()
+    }
+
+    struct Check<'a>(&'a [u32], usize, u32);
+    impl Visit for Check<'_> {
+        type Out = [Vec<u32>; 2];
+        fn visit<U: Bits, const CLASS: u8>(self, rule: Rule<U, CLASS>) -> [Vec<u32>; 2] {
+            let Check(x, k, halvings) = self;
+            let x: Vec<U> = x.iter().map(|&x| U::of(x.into())).collect();
+            let (mut all, mut buffer) = (vec![U::of(0); x.len()], vec![U::of(0); x.len()]);
+            values(rule, &x, &mut all, &mut buffer, halvings);
+            let [mut a, mut b] = needed(x.len(), k, halvings).map(|n| vec![U::of(0).pack(0); n]);
+            let mut found = vec![0; k];
+            positions(rule, &x, &mut found, [&mut a, &mut b], halvings);
+            [all.into_iter().map(|x| x.word() as u32).collect(), found]
+        }
+    }
+
+    #[test]
+    fn all_ways_give_the_stable_order() {
+        for order in [Order::Ascending, Order::Descending, Order::Largest] {
+            for n in [0, 1, 2, 31, 255, 256, 257, 1000, 4096, 5001, 70_001] {
+                for (distinct, halvings) in [(3, 0), (1 << 30, 0), (1000, 1), (5, 2), (1 << 30, 3)] {
+                    let x = floats(n, distinct);
+                    let halvings = if n < SHORT << halvings { 0 } else { halvings };
+                    let compare = |&a: &u32, &b: &u32| {
+                        let [a, b] = [a, b].map(|i| f32::from_bits(x[i as usize]));
+                        let weak = |a: f32, b: f32| a.partial_cmp(&b).unwrap_or(a.is_nan().cmp(&b.is_nan()));
+                        match order {
+                            Order::Ascending => weak(a, b),
+                            Order::Descending => weak(b, a),
+                            Order::Largest => b.total_cmp(&a),
+                        }
+                    };
+                    let mut wanted: Vec<u32> = (0..n as u32).collect();
+                    wanted.sort_by(compare);
+                    for k in [n, n / 2, n.min(7), n / 20] {
+                        let [all, found] = visit(DType::F32, order, Check(&x, k, halvings));
+                        assert_eq!(found, wanted[..k], "{order:?} of {n}, k {k}, halved {halvings} times");
+                        let elements: Vec<u32> = wanted.iter().map(|&i| x[i as usize]).collect();
+                        assert_eq!(all, elements, "{order:?} of {n}, halved {halvings} times");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Sorted lines, by comparing elements.
+use super::datum::{Data, Datum, positions as coordinates};
+use super::eval::{flatten_with, strides};
+use pallas_ir::structural::Order;
+use pallas_ir::{DType, Literal, Type};
+use std::cmp::Ordering;
+
+/// The first elements of each line along an axis in order, or their positions. Poison anywhere in a line poisons all of
+/// its results.
+pub(super) fn sorted(x: &Datum, axis: usize, order: Order, positions: bool, ty: Type) -> Datum {
+    let (from, to, n) = (strides(&x.ty.shape), strides(&ty.shape), x.ty.shape[axis]);
+    let mut data = Data::zeros(ty.dtype, ty.elements());
+    let mut poison = vec![false; ty.elements()];
+    let mut lines = ty.shape.clone();
+    lines[axis] = lines[axis].min(1);
+    for line in coordinates(&lines) {
+        let (first, result) = (flatten_with(&line, &from), flatten_with(&line, &to));
+        let element = |k: usize| x.data.get(first + k * from[axis]);
+        let mut order_of: Vec<usize> = (0..n).collect();
+        order_of.sort_by(|&a, &b| compare(order, element(a), element(b)));
+        let is_poison = (0..n).any(|k| x.is_poison(first + k * from[axis]));
+        for (i, k) in order_of.into_iter().take(ty.shape[axis]).enumerate() {
+            let at = result + i * to[axis];
+            data.set(at, if positions { Literal::int(DType::I32, k as i64) } else { element(k) });
+            poison[at] = is_poison;
+        }
+    }
+    Datum::new(ty, data).with_poison(if x.poison.is_some() { poison } else { vec![] })
+}
+
+fn compare(order: Order, a: Literal, b: Literal) -> Ordering {
+    match order {
+        Order::Ascending => ascending(a, b),
+        Order::Descending => ascending(b, a),
+        Order::Largest if a.dtype.is_float() => total(b).cmp(&total(a)),
+        Order::Largest => ascending(b, a),
+    }
+}
+
+fn ascending(a: Literal, b: Literal) -> Ordering {
+    if a.dtype.is_float() {
+        let (a, b) = (a.as_f64(), b.as_f64());
+        return a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()));
+    }
+    // Compared as integers, since f64 cannot represent all 64-bit values.
+    if a.dtype == DType::U64 { a.bits.cmp(&b.bits) } else { a.as_i64().cmp(&b.as_i64()) }
+}
+
+/// An integer that orders floats of one type by the total order of IEEE 754: their sign and magnitude.
+fn total(x: Literal) -> i64 {
+    let bits = (x.bits << (64 - 8 * x.dtype.bytes())) as i64;
+    if bits < 0 { !(bits ^ i64::MIN) } else { bits }
+}

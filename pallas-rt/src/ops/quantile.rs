@@ -1,0 +1,189 @@
+//! Quantiles of sorted elements.
+use super::Axes;
+use super::elementwise::{Meets, Operand, cast, meet, on_operands, splat};
+use super::formula::{Kind, evaluate};
+use super::reduce::reduce;
+use super::shape::{reshape, transpose};
+use super::sort::{sorted, taken};
+use crate::array::Array;
+use pallas_graph::{Graph, Var};
+use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp};
+
+/// The value of a quantile that lies between two elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Between {
+    /// The weighted mean of the two.
+    Linear,
+    /// The lower one.
+    Lower,
+    /// The higher one.
+    Higher,
+    /// Their mean.
+    Midpoint,
+    /// The nearer one; the lower one in the middle.
+    Nearest,
+}
+
+/// A quantile to be computed.
+struct Quantile<'a> {
+    axes: &'a Axes,
+    between: Between,
+    /// NaNs are left out; else they make the result NaN.
+    skips_nan: bool,
+    /// What the fraction is divided by.
+    percent: bool,
+}
+
+impl Array {
+    /// Elements at fractions `q` of the sorted elements over axes, which are dropped; NaN if there is one. `q` is a
+    /// number from 0 to 1, or an array of at most one axis, which the result has first. Integers are taken as f32.
+    ///
+    /// ```
+    /// use pallas_rt::{Array, ops::Between};
+    /// let x = Array::from_slice(&[1.0f32, 2.0, 4.0, 3.0], &[4])?;
+    /// assert_eq!(x.quantile(0.5, .., Between::Linear).to_vec::<f32>()?, [2.5]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn quantile(&self, q: impl Into<Operand>, axes: impl Into<Axes>, between: Between) -> Array {
+        quantile(self, q.into(), &axes.into(), between, [false, false], Loc::caller())
+    }
+
+    /// As [`quantile`](Array::quantile), of the elements that are not NaN; NaN where all are.
+    #[track_caller]
+    #[must_use]
+    pub fn nanquantile(&self, q: impl Into<Operand>, axes: impl Into<Axes>, between: Between) -> Array {
+        quantile(self, q.into(), &axes.into(), between, [true, false], Loc::caller())
+    }
+
+    /// As [`quantile`](Array::quantile) at `q` hundredths.
+    #[track_caller]
+    #[must_use]
+    pub fn percentile(&self, q: impl Into<Operand>, axes: impl Into<Axes>, between: Between) -> Array {
+        quantile(self, q.into(), &axes.into(), between, [false, true], Loc::caller())
+    }
+
+    /// As [`nanquantile`](Array::nanquantile) at `q` hundredths.
+    #[track_caller]
+    #[must_use]
+    pub fn nanpercentile(&self, q: impl Into<Operand>, axes: impl Into<Axes>, between: Between) -> Array {
+        quantile(self, q.into(), &axes.into(), between, [true, true], Loc::caller())
+    }
+
+    /// Median over axes, which are dropped: the mean of the two middle elements; NaN if there is one.
+    #[track_caller]
+    #[must_use]
+    pub fn median(&self, axes: impl Into<Axes>) -> Array {
+        quantile(self, Operand::Float(0.5), &axes.into(), Between::Midpoint, [false, false], Loc::caller())
+    }
+
+    /// Median over axes of the elements that are not NaN; NaN where all are.
+    #[track_caller]
+    #[must_use]
+    pub fn nanmedian(&self, axes: impl Into<Axes>) -> Array {
+        quantile(self, Operand::Float(0.5), &axes.into(), Between::Midpoint, [true, false], Loc::caller())
+    }
+}
+
+fn quantile(x: &Array, q: Operand, axes: &Axes, between: Between, [skips_nan, percent]: [bool; 2], at: Loc) -> Array {
+    let quantile = Quantile { axes, between, skips_nan, percent };
+    on_operands(&[x.into(), q], at, |graph, x| quantile.of(graph, x[0], x[1]))
+}
+
+impl Quantile<'_> {
+    fn of(&self, graph: &mut Graph, x: Meets, q: Meets) -> Result<Var, Diag> {
+        let x = x.var().expect("the first operand is an array");
+        let x = if graph.ty(x).dtype.is_float() { x } else { cast(graph, x, DType::F32)? };
+        let dtype = graph.ty(x).dtype;
+        // Fractions and means are computed in f32 at least.
+        let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        let q = self.fractions(graph, q, wide)?;
+        let (shape, axes) = (graph.ty(x).shape.clone(), self.axes.of(graph.ty(x).shape.len())?);
+        let kept: Vec<usize> = (0..shape.len()).filter(|axis| !axes.contains(axis)).collect();
+        let line: usize = axes.iter().map(|&axis| shape[axis]).product();
+        let outer: Vec<usize> = kept.iter().map(|&axis| shape[axis]).collect();
+        let count = graph.ty(q).shape.first().copied();
+        let with = |last: usize| [&outer[..], &[last]].concat();
+        if line == 0 {
+            let message = format!("a quantile over no elements of {shape:?}");
+            return Err(Diag::new("empty", At::Operand(0), message, "axes of quantiles have elements"));
+        }
+        let turned = transpose(graph, x, kept.iter().chain(&axes).copied().collect())?;
+        let mut lines = reshape(graph, turned, &with(line))?;
+        let last = super::keep(-1);
+        let is_nan = graph.push(ScalarOp::Ne, &[lines, lines])?;
+        let numbers = if self.skips_nan {
+            let is_number = graph.push(ScalarOp::Not, &[is_nan])?;
+            let ones = cast(graph, is_number, wide)?;
+            reduce(graph, ScalarOp::Add, ones, &last)?
+        } else {
+            let any = reduce(graph, ScalarOp::BitOr, is_nan, &last)?;
+            lines = meet(graph, ScalarOp::Select, &[Meets::Var(any), Meets::Float(f64::NAN), Meets::Var(lines)])?;
+            splat(graph, Literal::new(wide, line as f64), &with(1))?
+        };
+        let lines = sorted(graph, lines, outer.len())?;
+        let place =
+            evaluate(graph, Kind::Any, [Meets::Var(q), Meets::Var(numbers)], |[q, n], _| q * (n - n.like(1.0)))?;
+        let mut neighbour = |op: ScalarOp| {
+            let near = graph.push(op, &[place])?;
+            let held = evaluate(graph, Kind::Any, [Meets::Var(near), Meets::Var(numbers)], |[at, n], _| {
+                at.minimum(n - n.like(1.0)).maximum(n.zero())
+            })?;
+            let at = cast(graph, held, DType::I32)?;
+            Ok((near, taken(graph, lines, at, outer.len())?))
+        };
+        let ((floor, low), (_, high)) = (neighbour(ScalarOp::Floor)?, neighbour(ScalarOp::Ceil)?);
+        let weight = graph.push(ScalarOp::Sub, &[place, floor])?;
+        let all = [low, high, weight].map(Meets::Var);
+        let value = match self.between {
+            Between::Lower => low,
+            Between::Higher => high,
+            Between::Linear => {
+                let low = cast(graph, low, wide)?;
+                let high = cast(graph, high, wide)?;
+                evaluate(graph, Kind::Any, [Meets::Var(low), Meets::Var(high), all[2]], |[low, high, weight], _| {
+                    low * (weight.like(1.0) - weight) + high * weight
+                })?
+            }
+            Between::Midpoint => evaluate(graph, Kind::Any, [all[0], all[1]], |[a, b], _| (a + b) * 0.5)?,
+            Between::Nearest => {
+                let is_low = meet(graph, ScalarOp::Le, &[all[2], Meets::Float(0.5)])?;
+                graph.push(ScalarOp::Select, &[is_low, low, high])?
+            }
+        };
+        let value = cast(graph, value, dtype)?;
+        let mut to = outer.clone();
+        if self.axes.kept() {
+            to = (0..shape.len()).map(|axis| if axes.contains(&axis) { 1 } else { shape[axis] }).collect();
+        }
+        let Some(count) = count else { return reshape(graph, value, &to) };
+        let rank = outer.len();
+        let front = transpose(graph, value, std::iter::once(rank).chain(0..rank).collect())?;
+        reshape(graph, front, &[&[count], &to[..]].concat())
+    }
+
+    /// The fractions, in a type.
+    fn fractions(&self, graph: &mut Graph, q: Meets, dtype: DType) -> Result<Var, Diag> {
+        let q = match q {
+            Meets::Var(v) => {
+                let ty = graph.ty(v).clone();
+                if ty.shape.len() > 1 || ty.dtype == DType::Bool {
+                    let message = format!("quantiles at {ty}");
+                    return Err(Diag::new("quantile", At::Operand(1), message, "a number, or an array of one axis"));
+                }
+                cast(graph, v, dtype)?
+            }
+            Meets::Float(q) => graph.literal(Literal::new(dtype, q)),
+            Meets::Int(q) => graph.literal(Literal::new(dtype, q as f64)),
+            Meets::Bool(q) => {
+                let message = format!("quantiles at {q}");
+                return Err(Diag::new("quantile", At::Operand(1), message, "a number, or an array of one axis"));
+            }
+        };
+        if !self.percent {
+            return Ok(q);
+        }
+        meet(graph, ScalarOp::Div, &[Meets::Var(q), Meets::Float(100.0)])
+    }
+}

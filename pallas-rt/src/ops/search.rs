@@ -1,0 +1,234 @@
+//! Positions in sorted arrays, and what follows from them: bins and interpolation.
+use super::arrange::{position, ravel};
+use super::create::positions;
+use super::elementwise::{Meets, cast, meet};
+use super::formula::{Kind, evaluate};
+use super::join::concatenated;
+use super::promote::promote_types;
+use super::reduce::total;
+use super::shape::reshape;
+use super::sort::{range, sorted, taken};
+use crate::array::Array;
+use crate::jit::apply;
+use pallas_graph::{Graph, Var};
+use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp};
+
+/// The position of an element among equal ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// Before them.
+    Left,
+    /// After them.
+    Right,
+}
+
+/// Elements of a table that are all compared; longer tables are searched by halving.
+pub(super) const FEW: usize = 64;
+
+/// Appends truth values: true where `a` comes before `b` in sorted arrays.
+fn is_before(graph: &mut Graph, a: Var, b: Var) -> Result<Var, Diag> {
+    let less = meet(graph, ScalarOp::Lt, &[Meets::Var(a), Meets::Var(b)])?;
+    if !graph.ty(a).dtype.is_float() {
+        return Ok(less);
+    }
+    let (a, b) = (graph.push(ScalarOp::Eq, &[a, a])?, graph.push(ScalarOp::Ne, &[b, b])?);
+    let last = meet(graph, ScalarOp::BitAnd, &[Meets::Var(a), Meets::Var(b)])?;
+    graph.push(ScalarOp::BitOr, &[less, last])
+}
+
+/// Appends the positions in a sorted array of one axis at which elements of its type belong.
+pub(super) fn search(graph: &mut Graph, table: Var, v: Var, side: Side) -> Result<Var, Diag> {
+    let (n, shape) = (graph.ty(table).elements(), graph.ty(v).shape.clone());
+    // An element of the table comes before the place of another one.
+    let precedes = |graph: &mut Graph, element: Var, v: Var| match side {
+        Side::Left => is_before(graph, element, v),
+        Side::Right => {
+            let is_after = is_before(graph, v, element)?;
+            graph.push(ScalarOp::Not, &[is_after])
+        }
+    };
+    if n == 0 {
+        return Ok(graph.splat(Literal::int(DType::I32, 0), &shape));
+    }
+    if n <= FEW {
+        let wide = [&shape[..], &[1]].concat();
+        let column = reshape(graph, v, &wide)?;
+        let all = [&shape[..], &[n]].concat();
+        let (table, column) = (graph.broadcast(table, &all)?, graph.broadcast(column, &all)?);
+        let before = precedes(graph, table, column)?;
+        return total(graph, ScalarOp::Add, before, &(-1).into());
+    }
+    let line = ravel(graph, v)?;
+    let count = graph.ty(line).elements();
+    let mut low = graph.splat(Literal::int(DType::I32, 0), &[count]);
+    let mut high = graph.splat(Literal::int(DType::I32, n as i64), &[count]);
+    for _ in 0..=n.ilog2() {
+        let sum = graph.push(ScalarOp::Add, &[low, high])?;
+        let middle = meet(graph, ScalarOp::Shr, &[Meets::Var(sum), Meets::Int(1)])?;
+        let held = meet(graph, ScalarOp::Minimum, &[Meets::Var(middle), Meets::Int(n as i64 - 1)])?;
+        let element = taken(graph, table, held, 0)?;
+        let is_open = graph.push(ScalarOp::Lt, &[low, high])?;
+        let before = precedes(graph, element, line)?;
+        let goes_on = graph.push(ScalarOp::BitAnd, &[is_open, before])?;
+        let after = meet(graph, ScalarOp::Add, &[Meets::Var(middle), Meets::Int(1)])?;
+        low = graph.push(ScalarOp::Select, &[goes_on, after, low])?;
+        high = graph.push(ScalarOp::Select, &[goes_on, high, middle])?;
+    }
+    reshape(graph, low, &shape)
+}
+
+/// Checks that an array has one axis, and returns its extent.
+fn one_axis(graph: &Graph, name: &str, i: usize, v: Var) -> Result<usize, Diag> {
+    match graph.ty(v).shape[..] {
+        [n] => Ok(n),
+        _ => {
+            let message = format!("{name} of {}", graph.ty(v));
+            Err(Diag::new("rank", At::Operand(i), message, "an array of one axis"))
+        }
+    }
+}
+
+/// Appends both in their common type.
+pub(super) fn promoted(graph: &mut Graph, a: Var, b: Var) -> Result<[Var; 2], Diag> {
+    let dtype = promote_types(graph.ty(a).dtype, graph.ty(b).dtype);
+    Ok([cast(graph, a, dtype)?, cast(graph, b, dtype)?])
+}
+
+impl Array {
+    /// i32 positions in this sorted array of one axis at which elements belong, so that it stays sorted: before or
+    /// after equal ones. NaNs belong to the end.
+    ///
+    /// ```
+    /// use pallas_rt::{Array, ops::Side};
+    /// let (table, x) = (Array::from_slice(&[1, 2, 2, 3], &[4])?, Array::from_slice(&[2, 0], &[2])?);
+    /// assert_eq!(table.searchsorted(&x, Side::Left).to_vec::<i32>()?, [1, 0]);
+    /// assert_eq!(table.searchsorted(&x, Side::Right).to_vec::<i32>()?, [3, 0]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn searchsorted(&self, elements: &Array, side: Side) -> Array {
+        apply(&[self, elements], Loc::caller(), |graph, v| {
+            one_axis(graph, "searchsorted in a table", 0, v[0])?;
+            let [table, v] = promoted(graph, v[0], v[1])?;
+            search(graph, table, v, side)
+        })
+    }
+
+    /// i32 numbers of the bins that elements are in: of edges in ascending or descending order, which belong to the bin
+    /// after them, or with `right` to the one before them.
+    #[track_caller]
+    #[must_use]
+    pub fn digitize(&self, edges: &Array, right: bool) -> Array {
+        apply(&[self, edges], Loc::caller(), |graph, v| {
+            let n = one_axis(graph, "edges", 1, v[1])?;
+            let side = if right { Side::Left } else { Side::Right };
+            let [v, edges] = promoted(graph, v[0], v[1])?;
+            let up = search(graph, edges, v, side)?;
+            if n == 0 {
+                return Ok(up);
+            }
+            let turned = super::arrange::flip(graph, edges, vec![0])?;
+            let down = search(graph, turned, v, side)?;
+            let (first, last) = (position(graph, edges, 0, 0)?, position(graph, edges, 0, -1)?);
+            let ascends = meet(graph, ScalarOp::Ge, &[Meets::Var(last), Meets::Var(first)])?;
+            let down = meet(graph, ScalarOp::Sub, &[Meets::Int(n as i64), Meets::Var(down)])?;
+            meet(graph, ScalarOp::Select, &[Meets::Var(ascends), Meets::Var(up), Meets::Var(down)])
+        })
+    }
+
+    /// Numbers of elements between neighbours of sorted edges, as floats. An edge belongs to the bin after it, the last
+    /// one to the last bin; NaNs are in none.
+    #[track_caller]
+    #[must_use]
+    pub fn histogram(&self, edges: &Array) -> Array {
+        apply(&[self, edges], Loc::caller(), |graph, v| {
+            let n = one_axis(graph, "edges", 1, v[1])?;
+            if n < 2 {
+                let message = format!("a histogram of {n} edges");
+                return Err(Diag::new("histogram", At::Operand(1), message, "at least two, of one bin"));
+            }
+            let own = graph.ty(v[0]).dtype;
+            let dtype = if own.is_float() { own } else { DType::F32 };
+            let (line, edges) = (ravel(graph, v[0])?, cast(graph, v[1], dtype)?);
+            let line = cast(graph, line, dtype)?;
+            let line = sorted(graph, line, 0)?;
+            let before = range(graph, edges, 0, 0, n - 1)?;
+            let before = search(graph, line, before, Side::Left)?;
+            let last = range(graph, edges, 0, n - 1, n)?;
+            let last = search(graph, line, last, Side::Right)?;
+            let inner = range(graph, before, 0, 1, n - 1)?;
+            let ends = concatenated(graph, &[inner, last], 0)?;
+            let counts = graph.push(ScalarOp::Sub, &[ends, before])?;
+            cast(graph, counts, dtype)
+        })
+    }
+
+    /// The function that goes straight from each of the points `(x, y)` to the next, at the elements; `x` is sorted.
+    /// Before the first point it is the first `y`, after the last one the last.
+    #[track_caller]
+    #[must_use]
+    pub fn interp(&self, x: &Array, y: &Array) -> Array {
+        apply(&[self, x, y], Loc::caller(), |graph, v| {
+            let n = one_axis(graph, "points", 1, v[1])?;
+            if one_axis(graph, "values", 2, v[2])? != n || n == 0 {
+                let message = format!("interpolation between points of {} and {}", graph.ty(v[1]), graph.ty(v[2]));
+                return Err(Diag::new("interp", At::Operand(2), message, "as many values as points, at least one"));
+            }
+            let types = v.iter().map(|&v| graph.ty(v).dtype).reduce(promote_types).expect("there are three");
+            let dtype = if types.is_float() { types } else { DType::F32 };
+            let [at, x, y] = [cast(graph, v[0], dtype)?, cast(graph, v[1], dtype)?, cast(graph, v[2], dtype)?];
+            let shape = graph.ty(at).shape.clone();
+            let at = ravel(graph, at)?;
+            let after = search(graph, x, at, Side::Right)?;
+            let mut point = |back: i64| {
+                let i = meet(
+                    graph,
+                    ScalarOp::Clamp,
+                    &[Meets::Var(after), Meets::Int(1.min(n as i64 - 1)), Meets::Int(n as i64 - 1)],
+                )?;
+                let i = meet(graph, ScalarOp::Sub, &[Meets::Var(i), Meets::Int(back.min(n as i64 - 1))])?;
+                Ok([taken(graph, x, i, 0)?, taken(graph, y, i, 0)?])
+            };
+            let ([x0, y0], [x1, y1]) = (point(1)?, point(0)?);
+            let ends = [
+                position(graph, x, 0, 0)?,
+                position(graph, y, 0, 0)?,
+                position(graph, x, 0, -1)?,
+                position(graph, y, 0, -1)?,
+            ];
+            let inner = [at, x0, y0, x1, y1].map(Meets::Var);
+            let inner = evaluate(graph, Kind::Any, inner, |[at, x0, y0, x1, y1], _| {
+                let (dx, is_point) = (x1 - x0, x1.eq(x0));
+                let slope = (at - x0) / is_point.select(dx.like(1.0), dx);
+                is_point.select(y0, y0 + slope * (y1 - y0))
+            })?;
+            let all = [inner, at, ends[0], ends[1], ends[2], ends[3]].map(Meets::Var);
+            let value = evaluate(graph, Kind::Any, all, |[y, at, first, before, last, after], _| {
+                at.lt(first).select(before, at.gt(last).select(after, y))
+            })?;
+            reshape(graph, value, &shape)
+        })
+    }
+}
+
+/// Appends the first `size` elements of a line where a mask is true, then `fill`, or the first of them if there is
+/// none.
+pub(super) fn compact(graph: &mut Graph, line: Var, mask: Var, size: usize, fill: Option<Var>) -> Result<Var, Diag> {
+    let n = graph.ty(line).elements();
+    let counts = cast(graph, mask, DType::I32)?;
+    let op = pallas_ir::structural::Cumulative { op: ScalarOp::Add, axis: 0, reverse: false };
+    let running = graph.push(pallas_ir::StructuralOp::from(op), &[counts])?;
+    let numbers = positions(graph, &[size], 0, DType::I32)?;
+    let wanted = meet(graph, ScalarOp::Add, &[Meets::Var(numbers), Meets::Int(1)])?;
+    let at = search(graph, running, wanted, Side::Left)?;
+    let held = meet(graph, ScalarOp::Minimum, &[Meets::Var(at), Meets::Int(n as i64 - 1)])?;
+    let found = taken(graph, line, held, 0)?;
+    let exists = meet(graph, ScalarOp::Lt, &[Meets::Var(at), Meets::Int(n as i64)])?;
+    let fill = match fill {
+        Some(fill) => fill,
+        None if size == 0 => return Ok(found),
+        None => position(graph, found, 0, 0)?,
+    };
+    meet(graph, ScalarOp::Select, &[Meets::Var(exists), Meets::Var(found), Meets::Var(fill)])
+}

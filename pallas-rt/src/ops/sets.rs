@@ -1,0 +1,193 @@
+//! Sets of elements. Their sizes depend on elements, so results have a size that is given.
+use super::arrange::ravel;
+use super::elementwise::{Meets, Operand, cast, meet, on_operands};
+use super::join::concatenated;
+use super::reduce::reduce;
+use super::search::{FEW, Side, compact, promoted, search};
+use super::shape::reshape;
+use super::sort::{range, sorted, taken};
+use crate::array::Array;
+use crate::jit::apply;
+use pallas_graph::{Graph, Var};
+use pallas_ir::{At, Diag, Literal, Loc, ScalarOp};
+
+/// Appends truth values: true where an element of a sorted line is the first of equal ones; all NaNs are equal.
+fn is_first(graph: &mut Graph, line: Var) -> Result<Var, Diag> {
+    let n = graph.ty(line).elements();
+    let first = graph.splat(Literal::bool(true), &[n.min(1)]);
+    if n < 2 {
+        return Ok(first);
+    }
+    let (before, own) = (range(graph, line, 0, 0, n - 1)?, range(graph, line, 0, 1, n)?);
+    let mut differs = graph.push(ScalarOp::Ne, &[before, own])?;
+    if graph.ty(line).dtype.is_float() {
+        let is_number = graph.push(ScalarOp::Eq, &[before, before])?;
+        differs = graph.push(ScalarOp::BitAnd, &[differs, is_number])?;
+    }
+    concatenated(graph, &[first, differs], 0)
+}
+
+/// Appends truth values: true where an element equals one of a set, which has the same type.
+fn is_in(graph: &mut Graph, v: Var, set: Var) -> Result<Var, Diag> {
+    let (shape, set) = (graph.ty(v).shape.clone(), ravel(graph, set)?);
+    let n = graph.ty(set).elements();
+    if n <= FEW {
+        let column = reshape(graph, v, &[&shape[..], &[1]].concat())?;
+        let same = meet(graph, ScalarOp::Eq, &[Meets::Var(column), Meets::Var(set)])?;
+        return reduce(graph, ScalarOp::BitOr, same, &(-1).into());
+    }
+    let (set, line) = (sorted(graph, set, 0)?, ravel(graph, v)?);
+    let at = search(graph, set, line, Side::Left)?;
+    let at = meet(graph, ScalarOp::Minimum, &[Meets::Var(at), Meets::Int(n as i64 - 1)])?;
+    let found = taken(graph, set, at, 0)?;
+    let same = graph.push(ScalarOp::Eq, &[found, line])?;
+    reshape(graph, same, &shape)
+}
+
+/// The elements of a set: those of a sorted line that are the first of equal ones, and belong to it.
+fn members(
+    graph: &mut Graph,
+    all: Var,
+    size: usize,
+    fill: Option<Meets>,
+    belongs: impl FnOnce(&mut Graph, Var) -> Result<Option<Var>, Diag>,
+) -> Result<Var, Diag> {
+    let line = ravel(graph, all)?;
+    let ty = graph.ty(line).clone();
+    let fill = match fill {
+        Some(fill) => Some(super::elementwise::placed(graph, 0, fill, ty.dtype, &[])?),
+        None => None,
+    };
+    if ty.elements() == 0 {
+        return match fill {
+            Some(fill) => graph.broadcast(fill, &[size]),
+            None if size == 0 => Ok(line),
+            None => {
+                let message = format!("{size} elements of a set without any");
+                Err(Diag::new("set", At::Operand(0), message, "give a `fill`, or a size of 0"))
+            }
+        };
+    }
+    let line = sorted(graph, line, 0)?;
+    let mut mask = is_first(graph, line)?;
+    if let Some(own) = belongs(graph, line)? {
+        mask = graph.push(ScalarOp::BitAnd, &[mask, own])?;
+    }
+    compact(graph, line, mask, size, fill)
+}
+
+/// The array, another one, and a number that fills the result.
+fn on_sets(
+    arrays: &[&Array],
+    fill: Option<Operand>,
+    at: Loc,
+    equations: impl FnOnce(&mut Graph, &[Var], Option<Meets>) -> Result<Var, Diag>,
+) -> Array {
+    let count = arrays.len();
+    let operands: Vec<Operand> = arrays.iter().map(|&x| Operand::from(x)).chain(fill).collect();
+    on_operands(&operands, at, |graph, x| {
+        let vars: Vec<Var> = x[..count].iter().filter_map(|x| x.var()).collect();
+        if let Some(Meets::Var(v)) = x.get(count)
+            && !graph.ty(*v).is_scalar()
+        {
+            let message = format!("a set filled with {}", graph.ty(*v));
+            return Err(Diag::new("set", At::Operand(count), message, "a number, or an array of rank 0"));
+        }
+        equations(graph, &vars, x.get(count).copied())
+    })
+}
+
+impl Array {
+    /// True where an element equals one of `set`; a NaN equals none.
+    ///
+    /// ```
+    /// use pallas_rt::Array;
+    /// let (x, set) = (Array::from_slice(&[1, 2, 3], &[3])?, Array::from_slice(&[3, 1], &[2])?);
+    /// assert_eq!(x.is_in(&set).to_vec::<bool>()?, [true, false, true]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn is_in(&self, set: &Array) -> Array {
+        apply(&[self, set], Loc::caller(), |graph, v| {
+            let [v, set] = promoted(graph, v[0], v[1])?;
+            is_in(graph, v, set)
+        })
+    }
+
+    /// The first `size` different elements in ascending order; if there are fewer, then `fill`, or the smallest. All
+    /// NaNs are one element.
+    ///
+    /// ```
+    /// use pallas_rt::Array;
+    /// let x = Array::from_slice(&[3, 1, 3], &[3])?;
+    /// assert_eq!(x.unique(4, None).to_vec::<i32>()?, [1, 3, 1, 1]);
+    /// assert_eq!(x.unique(4, Some(0.into())).to_vec::<i32>()?, [1, 3, 0, 0]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn unique(&self, size: usize, fill: Option<Operand>) -> Array {
+        on_sets(&[self], fill, Loc::caller(), |graph, v, fill| members(graph, v[0], size, fill, |_, _| Ok(None)))
+    }
+
+    /// The first `size` different elements of both arrays in ascending order; if there are fewer, then `fill`, or the
+    /// smallest.
+    #[track_caller]
+    #[must_use]
+    pub fn union(&self, other: &Array, size: usize, fill: Option<Operand>) -> Array {
+        on_sets(&[self, other], fill, Loc::caller(), |graph, v, fill| {
+            let all = both(graph, v)?;
+            members(graph, all, size, fill, |_, _| Ok(None))
+        })
+    }
+
+    /// The first `size` different elements that both arrays have, in ascending order; if there are fewer, then `fill`,
+    /// or the smallest.
+    #[track_caller]
+    #[must_use]
+    pub fn intersect(&self, other: &Array, size: usize, fill: Option<Operand>) -> Array {
+        on_sets(&[self, other], fill, Loc::caller(), |graph, v, fill| {
+            let [own, other] = promoted(graph, v[0], v[1])?;
+            members(graph, own, size, fill, |graph, line| is_in(graph, line, other).map(Some))
+        })
+    }
+
+    /// The first `size` different elements that the other array does not have, in ascending order; if there are fewer,
+    /// then `fill`, or 0.
+    #[track_caller]
+    #[must_use]
+    pub fn set_difference(&self, other: &Array, size: usize, fill: Option<Operand>) -> Array {
+        let fill = fill.unwrap_or(Operand::Int(0));
+        on_sets(&[self, other], Some(fill), Loc::caller(), |graph, v, fill| {
+            let dtype = graph.ty(v[0]).dtype;
+            let [own, other] = promoted(graph, v[0], v[1])?;
+            let found = members(graph, own, size, fill, |graph, line| {
+                let others = is_in(graph, line, other)?;
+                graph.push(ScalarOp::Not, &[others]).map(Some)
+            })?;
+            cast(graph, found, dtype)
+        })
+    }
+
+    /// The first `size` different elements that one of the arrays has, but not both, in ascending order; if there are
+    /// fewer, then `fill`, or the smallest.
+    #[track_caller]
+    #[must_use]
+    pub fn symmetric_difference(&self, other: &Array, size: usize, fill: Option<Operand>) -> Array {
+        on_sets(&[self, other], fill, Loc::caller(), |graph, v, fill| {
+            let [own, other] = promoted(graph, v[0], v[1])?;
+            let all = both(graph, v)?;
+            members(graph, all, size, fill, |graph, line| {
+                let sides = [is_in(graph, line, own)?, is_in(graph, line, other)?];
+                graph.push(ScalarOp::BitXor, &sides).map(Some)
+            })
+        })
+    }
+}
+
+/// The elements of two arrays, one after the other.
+fn both(graph: &mut Graph, v: &[Var]) -> Result<Var, Diag> {
+    let parts = [ravel(graph, v[0])?, ravel(graph, v[1])?];
+    concatenated(graph, &parts, 0)
+}

@@ -1,0 +1,188 @@
+//! Sorted lines: positions are ranked in short runs, which are merged in pairs until one is left.
+//!
+//! In each round every thread finds the places of its positions by binary search in the neighbouring run, so all
+//! elements of a round move independently of each other.
+use super::Emit;
+use super::element::{At, Coord};
+use crate::wgsl::place::matrices::Cell;
+use crate::wgsl::place::{Buffer, row_major};
+use crate::wgsl::types::name;
+use pallas_ir::structural::Order;
+use pallas_ir::{DType, Inst, Value};
+
+/// Elements of the runs that are ranked by counting.
+const RANKED: usize = 8;
+
+/// Integers in the order of floats: zeros are equal, NaNs are equal and last.
+const WEAK: &str = "fn weak_key(x: f32) -> i32 {
+    let bits = bitcast<i32>(x);
+    let magnitude = bits & 0x7fffffff;
+    return select(select(magnitude, -magnitude, bits < 0), 0x7fffffff, magnitude > 0x7f800000);
+}";
+/// Integers in the total order of floats.
+const TOTAL: &str = "fn total_key(x: f32) -> i32 {
+    let bits = bitcast<i32>(x);
+    return select(bits, ~(bits & 0x7fffffff), bits < 0);
+}";
+
+/// A sort on its way to text.
+struct Sorting {
+    x: Value,
+    axis: usize,
+    order: Order,
+    /// The shape of `x`.
+    shape: Vec<usize>,
+}
+
+impl Sorting {
+    /// The comparison after which the first key comes before the second one.
+    fn before(&self) -> &'static str {
+        if self.order == Order::Ascending { "<" } else { ">" }
+    }
+    /// A position of `x` with another coordinate along the axis.
+    fn along(&self, at: &At, coordinate: &str) -> At {
+        let mut coords = at.coords.clone();
+        coords[self.axis] = Coord::text(coordinate);
+        At { coords, flat: None }
+    }
+}
+
+impl Emit<'_> {
+    pub(super) fn sort(&mut self, axis: usize, order: Order, positions: bool, inst: &Inst) {
+        let (x, result) = (inst.args[0], inst.results[0]);
+        let shape = self.k.ty(x).shape.clone();
+        let (n, elements) = (shape[axis], shape.iter().product::<usize>());
+        if self.k.ty(result).elements() == 0 {
+            return;
+        }
+        let sorting = Sorting { x, axis, order, shape };
+        let buffers = [0, 1].map(|i| self.order_buffer(&format!("order{i}_{}", result.0), &sorting.shape));
+        self.rank_runs(&sorting, buffers[0]);
+        let (mut run, mut turn) = (RANKED, 0);
+        while run < n {
+            self.merge_runs(&sorting, run, buffers[turn], buffers[1 - turn]);
+            (run, turn) = (2 * run, 1 - turn);
+        }
+        self.inner(RANKED, elements);
+        self.fill(result, |e, at| {
+            let from = At { coords: at.coords.clone(), flat: None };
+            let position = e.get(DType::I32, buffers[turn], &from);
+            if positions {
+                return position;
+            }
+            let k = e.fresh("k");
+            e.line(format!("let {k} = u32({position});"));
+            e.element(x, &sorting.along(at, &k))
+        });
+    }
+
+    fn order_buffer(&mut self, name: &str, shape: &[usize]) -> usize {
+        self.plan.buffers.push(Buffer {
+            name: name.into(),
+            shape: shape.to_vec(),
+            strides: row_major(shape),
+            cell: Cell::Word,
+            words: shape.iter().product::<usize>().max(1),
+            ..Buffer::default()
+        });
+        self.plan.buffers.len() - 1
+    }
+
+    /// The key of an element, whose order is that of the elements.
+    fn key(&mut self, sorting: &Sorting, at: &At) -> String {
+        let x = self.element(sorting.x, at);
+        self.pay(self.numbers.operation);
+        match (name(self.k.ty(sorting.x).dtype), sorting.order) {
+            ("f32", Order::Largest) => {
+                self.helpers.insert(TOTAL);
+                format!("total_key({x})")
+            }
+            ("f32", _) => {
+                self.helpers.insert(WEAK);
+                format!("weak_key({x})")
+            }
+            ("bool", _) => format!("select(0u, 1u, {x})"),
+            _ => x,
+        }
+    }
+
+    /// Puts the positions of each run in order: an element's place is the number of those that come before it.
+    fn rank_runs(&mut self, sorting: &Sorting, to: usize) {
+        let (shape, axis) = (&sorting.shape, sorting.axis);
+        let n = shape[axis];
+        self.each(shape.iter().product(), |e| {
+            let at = e.linear(shape);
+            let [k, own, first, end, place, i, other] =
+                ["k", "own", "first", "end", "place", "i", "other"].map(|stem| e.fresh(stem));
+            let key = e.key(sorting, &at);
+            e.line(format!("let {k} = {};", at.coords[axis].text));
+            e.line(format!("let {own} = {key};"));
+            e.line(format!("let {first} = {k} / {RANKED}u * {RANKED}u;"));
+            e.line(format!("let {end} = min({first} + {RANKED}u, {n}u);"));
+            e.line(format!("var {place} = {first};"));
+            e.line(format!("for (var {i} = {first}; {i} < {end}; {i}++) {{"));
+            e.depth += 1;
+            e.times(RANKED as f64, |e| {
+                e.scope(|e| {
+                    let key = e.key(sorting, &sorting.along(&at, &i));
+                    let before = sorting.before();
+                    e.line(format!("let {other} = {key};"));
+                    e.line(format!("let is_before = {other} {before} {own} || {other} == {own} && {i} < {k};"));
+                    e.line(format!("{place} += select(0u, 1u, is_before);"));
+                });
+            });
+            e.depth -= 1;
+            e.line("}");
+            e.put_word(DType::I32, to, &sorting.along(&at, &place), &format!("i32({k})"));
+        });
+    }
+
+    /// Merges pairs of neighbouring runs: an element's place is its own among its run, and the number of elements of
+    /// the other run that come before it; of equal ones those of the first run.
+    fn merge_runs(&mut self, sorting: &Sorting, run: usize, from: usize, to: usize) {
+        let (shape, axis) = (&sorting.shape, sorting.axis);
+        let (n, elements) = (shape[axis], shape.iter().product());
+        let rounds = run.ilog2() as usize + 1;
+        self.each(elements, |e| {
+            let at = e.linear(shape);
+            let [k, mine, own, first, second, is_first, low, high, base, middle, at_other, other, i, place] = [
+                "k", "mine", "own", "first", "second", "is_first", "low", "high", "base", "middle", "at_other",
+                "other", "i", "place",
+            ]
+            .map(|stem| e.fresh(stem));
+            let position = e.get(DType::I32, from, &at);
+            e.line(format!("let {k} = {};", at.coords[axis].text));
+            e.line(format!("let {mine} = u32({position});"));
+            let key = e.key(sorting, &sorting.along(&at, &mine));
+            e.line(format!("let {own} = {key};"));
+            e.line(format!("let {first} = {k} / {}u * {}u;", 2 * run, 2 * run));
+            e.line(format!("let {second} = min({first} + {run}u, {n}u);"));
+            e.line(format!("let {is_first} = {k} < {second};"));
+            e.line(format!("let {base} = select({first}, {second}, {is_first});"));
+            e.line(format!("var {low} = {base};"));
+            e.line(format!("var {high} = select({second}, min({second} + {run}u, {n}u), {is_first});"));
+            e.line(format!("for (var {i} = 0u; {i} < {rounds}u && {low} < {high}; {i}++) {{"));
+            e.depth += 1;
+            e.times(rounds as f64, |e| {
+                e.scope(|e| {
+                    e.line(format!("let {middle} = ({low} + {high}) / 2u;"));
+                    let position = e.get(DType::I32, from, &sorting.along(&at, &middle));
+                    e.line(format!("let {at_other} = u32({position});"));
+                    let key = e.key(sorting, &sorting.along(&at, &at_other));
+                    let before = sorting.before();
+                    e.line(format!("let {other} = {key};"));
+                    e.line(format!("if ({other} {before} {own} || !{is_first} && {other} == {own}) {{"));
+                    e.line(format!("    {low} = {middle} + 1u;"));
+                    e.line("} else {");
+                    e.line(format!("    {high} = {middle};"));
+                    e.line("}");
+                });
+            });
+            e.depth -= 1;
+            e.line("}");
+            e.line(format!("let {place} = {k} + {low} - {base} - select({run}u, 0u, {is_first});"));
+            e.put_word(DType::I32, to, &sorting.along(&at, &place), &format!("i32({mine})"));
+        });
+        self.inner(rounds, elements);
+    }
+}
