@@ -1,8 +1,8 @@
 //! Operations that call other graphs or kernels: loops, branches and functions. They alone have several results.
 //!
 //! The operands of a called graph are its parameters, so it mentions no variable of its caller.
-use crate::graph::Graph;
-use pallas_ir::{At, DType, Diag, Kernel, Literal, Type};
+use crate::graph::{Graph, Op};
+use pallas_ir::{At, DType, Diag, Kernel, Literal, StructuralOp, Type};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -21,8 +21,103 @@ pub enum Call {
     Custom(Custom),
     /// A graph, as if its equations stood in place of the call.
     Closed(Graph),
-    /// A graph whose values reverse mode computes again instead of storing them.
-    Checkpoint(Graph),
+    /// A graph of whose values reverse mode stores some, and computes the others again.
+    Checkpoint(Checkpoint),
+    /// A graph with a forward-mode derivative of its own.
+    CustomJvp(CustomJvp),
+    /// A value with a name.
+    Named(Named),
+}
+
+/// `jax.checkpoint`: a graph of whose values reverse mode stores those that a policy names, and computes the others again.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Checkpoint {
+    /// The graph.
+    pub graph: Graph,
+    /// The values that are stored.
+    pub policy: Policy,
+}
+
+/// A rule for the values inside of a [`Checkpoint`] that are stored for the derivative; `jax.checkpoint_policies`.
+/// Operands of the checkpoint are stored in any case.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Policy {
+    /// `nothing_saveable`.
+    #[default]
+    Nothing,
+    /// `everything_saveable`: what the derivative needs.
+    Everything,
+    /// `dots_saveable`: results of contractions.
+    Dots,
+    /// `dots_with_no_batch_dims_saveable`: results of contractions without an axis that both operands and the result share.
+    DotsWithoutBatch,
+    /// `save_only_these_names`: values with these names.
+    OnlyNames(Vec<String>),
+    /// `save_any_names_but_these`: values with other names.
+    NamesExcept(Vec<String>),
+    /// `save_anything_except_these_names`: all values but those with these names.
+    AnythingExcept(Vec<String>),
+}
+
+impl Policy {
+    /// Returns true if the results of an operation are stored.
+    pub fn saves(&self, op: &Op) -> bool {
+        let name = match op {
+            Op::Call(call) => match &**call {
+                Call::Named(named) => Some(&named.name),
+                _ => None,
+            },
+            _ => None,
+        };
+        let dot = match op {
+            Op::Structural(StructuralOp::Dot(dot)) => Some(dot),
+            _ => None,
+        };
+        match self {
+            Policy::Nothing => false,
+            Policy::Everything => true,
+            Policy::Dots => dot.is_some(),
+            Policy::DotsWithoutBatch => dot.is_some_and(|dot| dot.batch.is_empty()),
+            Policy::OnlyNames(names) => name.is_some_and(|name| names.contains(name)),
+            Policy::NamesExcept(names) => name.is_some_and(|name| !names.contains(name)),
+            Policy::AnythingExcept(names) => name.is_none_or(|name| !names.contains(name)),
+        }
+    }
+}
+
+/// `checkpoint_name`: the identity of one value, which policies of checkpoints know by its name.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Named {
+    /// The name.
+    pub name: String,
+    /// The identity.
+    pub graph: Graph,
+}
+
+impl Named {
+    /// The identity of values of a type.
+    pub fn new(name: impl Into<String>, ty: Type) -> Named {
+        let mut graph = Graph::default();
+        graph.results = vec![graph.param(ty)];
+        Named { name: name.into(), graph }
+    }
+}
+
+/// A graph whose tangents are stated: `jax.custom_jvp`.
+///
+/// ```text
+/// operands     captured.., arguments..
+/// primal       (captured.., arguments..) -> (results..)
+/// rule         (captured.., arguments.., a tangent of each argument of floats..) -> (results.., a tangent of each result of floats..)
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct CustomJvp {
+    /// Operands that are no arguments.
+    pub captured: usize,
+    /// The function itself.
+    pub primal: Graph,
+    /// The same with tangents, in which the rule is linear.
+    pub rule: Graph,
 }
 
 /// `lax.scan`: calls `body` once for each step. Values from step to step are *carried*; of arrays it reads and makes
@@ -134,6 +229,8 @@ impl Call {
             Call::Custom(_) => "custom_vjp",
             Call::Closed(_) => "call",
             Call::Checkpoint(_) => "checkpoint",
+            Call::CustomJvp(_) => "custom_jvp",
+            Call::Named(_) => "name",
         }
     }
 
@@ -145,7 +242,10 @@ impl Call {
             Call::Case(case) => case.branches.iter().collect(),
             Call::Kernel(_) => vec![],
             Call::Custom(custom) => vec![&custom.primal, &custom.forward, &custom.backward],
-            Call::Closed(graph) | Call::Checkpoint(graph) => vec![graph],
+            Call::Closed(graph) => vec![graph],
+            Call::Checkpoint(checkpoint) => vec![&checkpoint.graph],
+            Call::CustomJvp(custom) => vec![&custom.primal, &custom.rule],
+            Call::Named(named) => vec![&named.graph],
         }
     }
 
@@ -166,7 +266,13 @@ impl Call {
                 ..custom.clone()
             }),
             Call::Closed(graph) => Call::Closed(f(graph)),
-            Call::Checkpoint(graph) => Call::Checkpoint(f(graph)),
+            Call::Checkpoint(Checkpoint { graph, policy }) => {
+                Call::Checkpoint(Checkpoint { graph: f(graph), policy: policy.clone() })
+            }
+            Call::CustomJvp(custom) => {
+                Call::CustomJvp(CustomJvp { primal: f(&custom.primal), rule: f(&custom.rule), ..custom.clone() })
+            }
+            Call::Named(named) => Call::Named(named.clone()),
         }
     }
 
@@ -251,9 +357,21 @@ impl Call {
                 }
                 Ok(gives)
             }
-            Call::Closed(graph) | Call::Checkpoint(graph) => {
+            Call::Closed(graph) | Call::Checkpoint(Checkpoint { graph, .. }) | Call::Named(Named { graph, .. }) => {
                 takes(graph, &owned(args))?;
                 Ok(graph.gives())
+            }
+            Call::CustomJvp(custom) => {
+                takes(&custom.primal, &owned(args))?;
+                let floats = |types: &[Type]| types.iter().filter(|ty| ty.dtype.is_float()).cloned().collect();
+                let arguments: Vec<Type> = floats(&owned(&args[custom.captured..]));
+                takes(&custom.rule, &[owned(args), arguments].concat())?;
+                let gives = custom.primal.gives();
+                let (tangents, found): (Vec<Type>, _) = (floats(&gives), custom.rule.gives());
+                if found != [&gives[..], &tangents].concat() {
+                    return Err(wrong(format!("gives {gives:?}, and with tangents {found:?}")));
+                }
+                Ok(gives)
             }
         }
     }

@@ -6,8 +6,9 @@
 //! traced function --> Graph --transform--> Graph --simplify--> Graph --fuse--> Plan: kernels in an order, and their memory
 //! ```
 //!
-//! - [`graph`]: the graph; [`build`](Graph::push) appends to it, `text` and `jaxpr` print it, [`verify`] checks it;
-//! - [`call`]: loops and branches, which call other graphs; [`Dynamic`]: windows at positions known when they run;
+//! - [`graph`]: the graph; [`build`](Graph::push) appends to it, `text` and `jaxpr` print it, [`verify`] checks it,
+//!   [`file`](mod@file) prints and reads it;
+//! - [`call`]: loops and branches, which call other graphs (`unroll`: several steps in one); [`Dynamic`]: windows at positions known when they run;
 //! - [`transform`]: from a graph to its derivatives, or to its results for a batch;
 //! - [`simplify`]: from a graph to an equal one with fewer equations;
 //! - [`fuse`]: which equations share a kernel, the kernels, their order, and where values are stored.
@@ -17,12 +18,14 @@
 mod build;
 pub mod call;
 mod dynamic;
+pub mod file;
 pub mod fuse;
 pub mod graph;
 mod jaxpr;
 pub mod simplify;
 mod text;
 pub mod transform;
+mod unroll;
 mod verify;
 
 pub use dynamic::Dynamic;

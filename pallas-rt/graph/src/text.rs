@@ -23,6 +23,8 @@ impl fmt::Display for Op {
                     }
                     Call::Kernel(call) => format!(" {} sizes{:?}", call.kernel.name, call.sizes),
                     Call::Custom(custom) => format!(" captured({})", custom.captured),
+                    Call::CustomJvp(custom) => format!(" captured({})", custom.captured),
+                    Call::Named(named) => return write!(f, "name {:?}", named.name),
                     Call::Case(_) | Call::Closed(_) | Call::Checkpoint(_) => String::new(),
                 };
                 write!(f, "{}{sizes}", call.name())?;
@@ -54,7 +56,8 @@ impl Call {
                 format!("cond_nconsts={condition_captured}"),
             ],
             Call::Kernel(call) => vec![format!("name={}", call.kernel.name)],
-            Call::Case(_) | Call::Custom(_) | Call::Closed(_) | Call::Checkpoint(_) => {
+            Call::Named(named) => vec![format!("name={}", named.name)],
+            Call::Case(_) | Call::Custom(_) | Call::Closed(_) | Call::Checkpoint(_) | Call::CustomJvp(_) => {
                 let graphs = self.graphs().into_iter().enumerate();
                 graphs.map(|(i, graph)| format!("jaxpr{i}={}", text(graph))).collect()
             }

@@ -17,6 +17,7 @@ mod literal;
 pub mod parse;
 pub mod print;
 mod renumber;
+mod share;
 pub mod structural;
 mod verify;
 
@@ -33,6 +34,7 @@ pub use kernel::{
 };
 pub use literal::Literal;
 pub use scalar::{Args, Lane, ScalarOp, Visit};
+pub use share::may_share;
 pub use structural::{Access, StructuralOp};
 pub use verify::{Violation, verify, verify_lowered};
 

@@ -403,6 +403,19 @@ impl Attributes<'_> {
     }
 }
 
+impl FromStr for StructuralOp {
+    type Err = String;
+    fn from_str(text: &str) -> Result<StructuralOp, String> {
+        let c = &mut Cursor::new(text);
+        let read = |c: &mut Cursor<'_>| {
+            let name = c.word("an operation")?;
+            structural(c, name)
+        };
+        let op = read(c).map_err(|e| e.to_string())?;
+        if c.is_done() { Ok(op) } else { Err(format!("`{text}` goes on after the operation")) }
+    }
+}
+
 impl FromStr for ScalarOp {
     type Err = String;
     fn from_str(name: &str) -> Result<ScalarOp, String> {

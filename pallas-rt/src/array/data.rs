@@ -40,6 +40,9 @@ pub(crate) enum What {
     Bad(Arc<Bad>),
 }
 
+/// In place of the number of a trace: the array has a shape and an element type alone.
+const NO_TRACE: u32 = u32::MAX;
+
 /// A value of a function that is being traced; its elements do not exist yet.
 #[derive(Clone)]
 #[allow(dead_code, reason = "read by the tracer")]
@@ -80,6 +83,17 @@ impl Client {
         host::check_length(shape, host::byte_count(dtype, shape)?, bytes.len(), "bytes")?;
         host::check_values(dtype, bytes)?;
         Ok(Array::new(dtype, shape, Buffer::holding(self, bytes)?))
+    }
+
+    /// An array with a shape and an element type, and without elements and memory: an argument of
+    /// [`eval_shape`](crate::eval_shape()) and [`lower`](crate::lower()). `jax.ShapeDtypeStruct`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for 64-bit elements on a GPU.
+    #[cfg(feature = "graph")]
+    pub fn shape_dtype(&self, dtype: DType, shape: &[usize]) -> Result<Array> {
+        self.check_dtype(dtype)?;
+        Ok(Array::without_elements(dtype, shape, self))
     }
 
     /// Zeros (`false` for `bool`).
@@ -171,6 +185,17 @@ impl Array {
     #[allow(dead_code, reason = "for the tracer")]
     pub(crate) fn traced(dtype: DType, shape: &[usize], traced: Traced) -> Array {
         Array { shape: shape.into(), dtype, what: What::Traced(Arc::new(traced)) }
+    }
+
+    /// Returns an array that has a shape and an element type alone.
+    #[cfg(feature = "graph")]
+    pub(crate) fn without_elements(dtype: DType, shape: &[usize], client: &Client) -> Array {
+        Array::traced(dtype, shape, Traced { trace: NO_TRACE, value: 0, client: client.clone() })
+    }
+
+    /// Returns true if it has a shape and an element type alone.
+    pub(crate) fn is_without_elements(&self) -> bool {
+        matches!(&self.what, What::Traced(traced) if traced.trace == NO_TRACE)
     }
 
     /// Returns a poisoned array: the result that an operation would have, and the error that it has instead.
@@ -302,8 +327,8 @@ impl Array {
         self.here(|| "completion".into(), "wait for the result of the traced function")?.wait()
     }
 
-    /// Returns true for a value of a function that is being traced by `jit` or a transformation: it has a shape and an
-    /// element type, and no elements yet.
+    /// Returns true for a value of a function that is being traced by `jit` or a transformation, which has a shape and an
+    /// element type, and no elements yet; also for an array of `Client::shape_dtype`, which never has any.
     pub fn is_traced(&self) -> bool {
         matches!(self.what, What::Traced(_))
     }
@@ -375,6 +400,21 @@ impl Array {
         if owned { Ok(Array { shape: shape.into(), dtype, what: self.what }) } else { Err(self) }
     }
 
+    /// Its memory if it has no other owner, else the array itself; with `wanted` a copy of the memory instead.
+    #[allow(dead_code, reason = "for functions with donated arguments")]
+    pub(crate) fn into_buffer(self, wanted: bool) -> Result<std::result::Result<Buffer, Array>> {
+        self.buffer()?;
+        let Array { shape, dtype, what } = self;
+        let What::Here(buffer) = what else { unreachable!("it has memory") };
+        match Arc::try_unwrap(buffer) {
+            Ok(own) => Ok(Ok(own)),
+            Err(buffer) => {
+                let array = Array { shape, dtype, what: What::Here(buffer) };
+                if wanted { array.copied()?.into_buffer(false) } else { Ok(Err(array)) }
+            }
+        }
+    }
+
     /// Element type and shape: `f32[2, 3]`.
     pub(super) fn type_text(&self) -> String {
         format!("{}{:?}", self.dtype, self.shape)
@@ -396,7 +436,10 @@ impl Array {
     /// The error of a function that needs the memory.
     #[cold]
     fn missing(&self, tried: &str, help: &str) -> Error {
-        self.error(|| format!("{tried} of an array of {} that is being traced: {help}", self.type_text()))
+        self.error(|| match self.is_without_elements() {
+            true => format!("{tried} of an array of {} that has a shape and an element type alone", self.type_text()),
+            false => format!("{tried} of an array of {} that is being traced: {help}", self.type_text()),
+        })
     }
 
     /// The own error of a poisoned array, else one with this message.

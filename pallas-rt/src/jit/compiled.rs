@@ -1,5 +1,8 @@
 //! `jit`: a function that is traced and compiled once for each kind of arguments.
+use super::disabled::is_disabled;
 use super::function::{Function, Given};
+use super::hint;
+use super::misses::{self, Miss};
 use super::program::Program;
 use super::trace::{TracedFunction, trace, type_of};
 use crate::array::Array;
@@ -7,24 +10,26 @@ use crate::device::{Client, JIT_CALLS, JIT_COMPILES, JIT_TRACES};
 use crate::error::Result;
 use crate::timeline;
 use crate::tree::{self, Structure, Tree};
-use pallas_ir::Type;
-use std::sync::atomic::Ordering::Relaxed;
+use pallas_ir::{Loc, Type};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
 
 /// Kinds of arguments for which a function stays compiled; the oldest makes room.
 const MOST_KINDS: usize = 256;
 
 /// A compiled function for one kind of arguments.
-struct Entry<Out> {
+pub(super) struct Entry<Out> {
     /// By argument.
     structures: Vec<Structure>,
     types: Vec<Type>,
     client: Client,
-    program: Program,
+    pub program: Program,
     /// Arrays that the function mentions; they are the last parameters.
-    captured: Vec<Array>,
+    pub captured: Vec<Array>,
     /// A result, of which only the structure matters.
-    out: Out,
+    pub out: Out,
+    about: misses::Compiled,
 }
 
 /// A function that is traced once for each structure, element types and shapes of its arguments, and then runs as a whole:
@@ -33,7 +38,9 @@ struct Entry<Out> {
 /// The result is called like the function and returns a `Result`. It can be used inside of other traced functions. What
 /// the function does besides computing its result happens when it is traced, not at each call; arrays that it captures
 /// keep the elements that they have then. It stays compiled for 256 kinds of arguments.
-/// [`counters`](crate::counters) counts traces and calls.
+/// [`counters`](crate::counters) counts traces and calls, and [`jit_misses`](super::jit_misses) has the reason for each
+/// compilation. [`Static`](crate::tree::Static) arguments are values that are no arrays; [`jit_donating`](super::jit_donating)
+/// lets results take over the memory of an argument, and [`disable_jit`](super::disable_jit) runs functions as they are.
 ///
 /// # Errors
 /// The call returns the function's own error, the first mistake in what its result depends on, and errors of the device.
@@ -47,53 +54,98 @@ struct Entry<Out> {
 /// assert!((y.to_vec::<f32>()?[0] - 2f32.tanh()).abs() < 1e-6);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+#[track_caller]
 pub fn jit<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<F::Out>> {
-    let entries: RwLock<Vec<Arc<Entry<F::Out>>>> = RwLock::default();
+    let cache = Cache::new(Loc::caller(), false);
     F::boxed(move |given: Given<'_, Args>| {
         let (args, structures) = (given.flat)();
-        if args.iter().any(Array::is_traced) {
+        if args.iter().any(Array::is_traced) || is_disabled() {
             return f.call(&(given.tuple)());
         }
-        args.iter().try_for_each(|x| x.check().map(drop))?;
-        JIT_CALLS.fetch_add(1, Relaxed);
-        let fits = |e: &&Arc<Entry<F::Out>>| {
-            let same =
-                |(ty, x): (&Type, &Array)| ty.dtype == x.dtype() && ty.shape == x.shape() && *x.client() == e.client;
-            e.structures == structures && e.types.len() == args.len() && e.types.iter().zip(&args).all(same)
-        };
-        let known = entries.read().unwrap_or_else(PoisonError::into_inner).iter().rev().find(fits).cloned();
-        let entry = match known {
-            Some(entry) => entry,
-            None => {
-                let entry = Arc::new(compile(&f, &(given.tuple)(), &args, structures)?);
-                let mut all = entries.write().unwrap_or_else(PoisonError::into_inner);
-                if all.len() == MOST_KINDS {
-                    all.remove(0);
-                }
-                all.push(entry.clone());
-                entry
-            }
-        };
+        let entry = cache.entry(&f, given.tuple, &args, structures)?;
         let all: Vec<&Array> = args.iter().chain(&entry.captured).collect();
-        let described = || (name::<F>(), format!("{} steps", entry.program.kernels()));
+        let described = || (name(&f), format!("{} steps", entry.program.kernels()));
         let results = timeline::span(timeline::Kind::Call, described, || entry.program.run(&all))?;
         tree::rebuild(&entry.out, results)
     })
 }
 
-fn compile<Args: Tree + 'static, F: Function<Args>>(
-    f: &F,
-    tuple: &Args,
-    args: &[Array],
-    structures: Vec<Structure>,
-) -> Result<Entry<F::Out>> {
-    let client = client_of(args)?;
-    let TracedFunction { returned: out, graph, captured } = traced(f, tuple, args, &client)?;
-    captured.iter().try_for_each(|x| x.check_client(&client, || "a captured array".into()))?;
-    JIT_COMPILES.fetch_add(1, Relaxed);
-    let described = || (name::<F>(), format!("{} equations", graph.equations.len()));
-    let program = timeline::span(timeline::Kind::Compile, described, || Program::new(&graph, &client))?;
-    Ok(Entry { structures, types: args.iter().map(type_of).collect(), client, program, captured, out })
+/// The compiled forms of a function.
+pub(super) struct Cache<Out> {
+    entries: RwLock<Vec<Arc<Entry<Out>>>>,
+    /// The line that made it.
+    at: Loc,
+    /// Results may take over the memory of the first argument.
+    donates: bool,
+    is_hinted: AtomicBool,
+}
+
+impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
+    pub(super) fn new(at: Loc, donates: bool) -> Cache<Out> {
+        Cache { entries: RwLock::default(), at, donates, is_hinted: AtomicBool::new(false) }
+    }
+
+    /// The compiled form for these arguments.
+    ///
+    /// # Errors
+    /// The function's own error, the first mistake in what its result depends on, and errors of the device.
+    pub(super) fn entry<Args: Tree + 'static>(
+        &self,
+        f: &impl Function<Args, Out = Out>,
+        tuple: &dyn Fn() -> Args,
+        args: &[Array],
+        structures: Vec<Structure>,
+    ) -> Result<Arc<Entry<Out>>> {
+        args.iter().try_for_each(|x| x.check().map(drop))?;
+        JIT_CALLS.fetch_add(1, Relaxed);
+        let fits = |e: &&Arc<Entry<Out>>| {
+            let same =
+                |(ty, x): (&Type, &Array)| ty.dtype == x.dtype() && ty.shape == x.shape() && *x.client() == e.client;
+            e.structures == structures && e.types.len() == args.len() && e.types.iter().zip(args).all(same)
+        };
+        let known = self.entries.read().unwrap_or_else(PoisonError::into_inner).iter().rev().find(fits).cloned();
+        match known {
+            Some(entry) => Ok(entry),
+            None => {
+                let entry = Arc::new(self.compile(f, &tuple(), args, structures)?);
+                let mut all = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+                if all.len() == MOST_KINDS {
+                    all.remove(0);
+                }
+                all.push(entry.clone());
+                Ok(entry)
+            }
+        }
+    }
+
+    fn compile<Args: Tree + 'static>(
+        &self,
+        f: &impl Function<Args, Out = Out>,
+        tuple: &Args,
+        args: &[Array],
+        structures: Vec<Structure>,
+    ) -> Result<Entry<Out>> {
+        let client = client_of(args)?;
+        let about = misses::Compiled::of(tuple, args, &client);
+        let reasons = {
+            let all = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+            misses::reasons(tuple, &about, all.iter().rev().map(|entry| &entry.about))
+        };
+        let begun = Instant::now();
+        let TracedFunction { returned: out, graph, captured } = traced(f, tuple, args, &client)?;
+        captured.iter().try_for_each(|x| x.check_client(&client, || "a captured array".into()))?;
+        let trace = begun.elapsed();
+        JIT_COMPILES.fetch_add(1, Relaxed);
+        let donated = if self.donates { structures[0].leaves() } else { 0 };
+        let is_donated: Vec<bool> = (0..graph.params.len()).map(|i| i < donated).collect();
+        let described = || (name(f), format!("{} equations", graph.equations.len()));
+        let program =
+            timeline::span(timeline::Kind::Compile, described, || Program::donating(&graph, &is_donated, &client))?;
+        let compile = begun.elapsed() - trace;
+        let hint = hint::repeated(&graph).filter(|_| !self.is_hinted.swap(true, Relaxed));
+        misses::record(Miss { at: self.at, reasons, trace, compile, hint });
+        Ok(Entry { structures, types: args.iter().map(type_of).collect(), client, program, captured, out, about })
+    }
 }
 
 /// The client of arguments.
@@ -126,7 +178,7 @@ pub(super) fn traced_as<Args: Tree + 'static, F: Function<Args>>(
     JIT_TRACES.fetch_add(1, Relaxed);
     timeline::span(
         timeline::Kind::Trace,
-        || (name::<F>(), types.iter().map(Type::to_string).collect::<Vec<_>>().join(", ")),
+        || (name(f), types.iter().map(Type::to_string).collect::<Vec<_>>().join(", ")),
         || {
             trace(client, types, |params| {
                 let out = f.call(&tree::rebuild(tuple, params.iter().cloned())?)?;
@@ -138,6 +190,6 @@ pub(super) fn traced_as<Args: Tree + 'static, F: Function<Args>>(
 }
 
 /// The path of a function, such as `model::step`, or of the function that a closure is in.
-fn name<F>() -> String {
-    std::any::type_name::<F>().into()
+fn name<F>(_: &F) -> String {
+    std::any::type_name(f).into()
 }

@@ -10,7 +10,7 @@ use pallas_graph::call::{Call, Case, While};
 use pallas_graph::{Graph, Var, call};
 use pallas_ir::{At, DType, Diag, Loc, Type};
 
-/// Options of [`scan`]: the direction, and the number of steps of a scan without arrays.
+/// Options of [`scan`]: the direction, the number of steps of a scan without arrays, and how many steps are made in one.
 ///
 /// ```
 /// use pallas_rt::{Array, Scan};
@@ -28,6 +28,7 @@ use pallas_ir::{At, DType, Diag, Loc, Type};
 pub struct Scan {
     length: Option<usize>,
     reverse: bool,
+    unroll: usize,
 }
 
 impl Scan {
@@ -47,6 +48,14 @@ impl Scan {
     #[must_use]
     pub fn reverse(mut self, reverse: bool) -> Scan {
         self.reverse = reverse;
+        self
+    }
+
+    /// Number of steps that are made at once, without a loop between them: kernels may then span several steps, and the
+    /// program is larger. The results are the same.
+    #[must_use]
+    pub fn unroll(mut self, steps: usize) -> Scan {
+        self.unroll = steps;
         self
     }
 
@@ -97,7 +106,7 @@ impl Scan {
         let body = captured_first(graph, takes.len());
         let args: Vec<&Array> = captured.iter().chain(&carried).chain(&arrays).collect();
         let call = call::Scan { body, captured: captured.len(), carried: carried.len(), length, reverse: self.reverse };
-        let mut results = apply_all(&args, at, &client, |graph, v| graph.push_all(Call::Scan(call), v))?;
+        let mut results = apply_all(&args, at, &client, |graph, v| graph.push_scan(call, v, self.unroll))?;
         let stacks = results.split_off(carried.len());
         Ok((tree::rebuild(init, results)?, tree::rebuild(&y, stacks)?))
     }

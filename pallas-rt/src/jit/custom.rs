@@ -1,4 +1,4 @@
-//! Functions with a derivative of their own, and functions whose values are computed again on the way back.
+//! Functions with a reverse-mode derivative of their own.
 use super::compiled::{client_of, traced};
 use super::control::{Part, sharing};
 use super::function::{Function, Given, Outcome};
@@ -159,36 +159,4 @@ impl StatedBackward {
         let backward = self.open.end(cotangents)?;
         self.function.call(backward, at)
     }
-}
-
-/// A function whose intermediate values are not stored for the gradient, but computed again on the way back;
-/// `jax.checkpoint`. Inside of a [`scan`](super::scan) each step then stores its arguments alone.
-///
-/// # Errors
-/// The function's own errors, and those of [`jit`](super::jit).
-///
-/// ```
-/// use pallas_rt::{Array, checkpoint, grad};
-/// let layer = checkpoint(|x: &Array, w: &Array| x.matmul(w).tanh());
-/// let loss = grad(move |w: &Array, x: &Array| layer(x, w).map(|y| y.sum(..)));
-/// let (x, w) = (Array::from_slice(&[1.0f32], &[1, 1])?, Array::from_slice(&[0.0f32], &[1, 1])?);
-/// assert_eq!(loss(&w, &x)?.to_vec::<f32>()?, [1.0]);
-/// # Ok::<(), pallas_rt::Error>(())
-/// ```
-#[track_caller]
-pub fn checkpoint<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<F::Out>> {
-    let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| {
-        let tuple = (given.tuple)();
-        let args = tree::leaves(&tuple);
-        args.iter().try_for_each(|x| x.check().map(drop))?;
-        if !args.iter().any(Array::is_traced) {
-            return f.call(&tuple);
-        }
-        let client = client_of(&args)?;
-        let TracedFunction { returned, graph, captured } = traced(&f, &tuple, &args, &client)?;
-        let all: Vec<&Array> = args.iter().chain(&captured).collect();
-        let results = apply_all(&all, at, &client, |to, v| to.push_all(Call::Checkpoint(graph), v))?;
-        tree::rebuild(&returned, results)
-    })
 }

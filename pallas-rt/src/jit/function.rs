@@ -47,6 +47,14 @@ pub trait Function<Args: Tree + 'static>: Send + Sync + 'static {
     /// Boxes a function of its arguments.
     #[doc(hidden)]
     fn boxed<R: 'static>(f: impl Fn(Given<'_, Args>) -> R + Send + Sync + 'static) -> Self::Boxed<R>;
+    /// `Box<dyn Fn(A, &B) -> R>`: the first tree is passed by value.
+    type Donating<R: 'static>: Send + Sync;
+    /// Boxes a function whose first argument is dropped between two parts of it.
+    #[doc(hidden)]
+    fn donating<P, R: 'static>(
+        prepare: impl Fn(Given<'_, Args>) -> P + Send + Sync + 'static,
+        run: impl Fn(P) -> R + Send + Sync + 'static,
+    ) -> Self::Donating<R>;
     /// Calls a boxed function.
     #[doc(hidden)]
     fn call_boxed<R: 'static>(boxed: &Self::Boxed<R>, args: &Args) -> R;
@@ -59,34 +67,56 @@ pub struct Given<'a, Args> {
     pub(super) tuple: &'a dyn Fn() -> Args,
 }
 
+/// [`Given`] of references to trees.
+macro_rules! given {
+    ($($a:ident),*) => {
+        Given {
+            flat: &|| {
+                let (mut leaves, mut structures) = (vec![], vec![]);
+                $({
+                    let (own, structure) = tree::compared($a);
+                    leaves.extend(own.into_iter().cloned());
+                    structures.push(structure);
+                })*
+                (leaves, structures)
+            },
+            tuple: &|| ($($a.clone(),)*),
+        }
+    };
+}
 macro_rules! functions {
-    ($($A:ident $a:ident $i:tt),*) => {
-        impl<Func, Out, $($A: Tree + 'static),*> Function<($($A,)*)> for Func
+    ($First:ident $first:ident 0 $(, $A:ident $a:ident $i:tt)*) => {
+        impl<Func, Out, $First: Tree + 'static, $($A: Tree + 'static),*> Function<($First, $($A,)*)> for Func
         where
-            Func: Fn($(&$A),*) -> Out + Send + Sync + 'static,
+            Func: Fn(&$First, $(&$A),*) -> Out + Send + Sync + 'static,
             Out: Outcome + 'static,
         {
             type Out = Out::Tree;
-            type Boxed<R: 'static> = Box<dyn Fn($(&$A),*) -> R + Send + Sync>;
-            fn call(&self, args: &($($A,)*)) -> Result<Out::Tree> {
-                self($(&args.$i),*).tree()
+            type Boxed<R: 'static> = Box<dyn Fn(&$First, $(&$A),*) -> R + Send + Sync>;
+            type Donating<R: 'static> = Box<dyn Fn($First, $(&$A),*) -> R + Send + Sync>;
+            fn call(&self, args: &($First, $($A,)*)) -> Result<Out::Tree> {
+                self(&args.0, $(&args.$i),*).tree()
             }
-            fn boxed<R: 'static>(f: impl Fn(Given<'_, ($($A,)*)>) -> R + Send + Sync + 'static) -> Self::Boxed<R> {
-                Box::new(move |$($a: &$A),*| f(Given {
-                    flat: &|| {
-                        let (mut leaves, mut structures) = (vec![], vec![]);
-                        $({
-                            let (own, structure) = tree::compared($a);
-                            leaves.extend(own.into_iter().cloned());
-                            structures.push(structure);
-                        })*
-                        (leaves, structures)
-                    },
-                    tuple: &|| ($($a.clone(),)*),
-                }))
+            fn boxed<R: 'static>(
+                f: impl Fn(Given<'_, ($First, $($A,)*)>) -> R + Send + Sync + 'static,
+            ) -> Self::Boxed<R> {
+                Box::new(move |$first: &$First, $($a: &$A),*| f(given!($first $(, $a)*)))
             }
-            fn call_boxed<R: 'static>(boxed: &Self::Boxed<R>, args: &($($A,)*)) -> R {
-                boxed($(&args.$i),*)
+            fn donating<P, R: 'static>(
+                prepare: impl Fn(Given<'_, ($First, $($A,)*)>) -> P + Send + Sync + 'static,
+                run: impl Fn(P) -> R + Send + Sync + 'static,
+            ) -> Self::Donating<R> {
+                Box::new(move |$first: $First, $($a: &$A),*| {
+                    let prepared = {
+                        let $first = &$first;
+                        prepare(given!($first $(, $a)*))
+                    };
+                    drop($first);
+                    run(prepared)
+                })
+            }
+            fn call_boxed<R: 'static>(boxed: &Self::Boxed<R>, args: &($First, $($A,)*)) -> R {
+                boxed(&args.0, $(&args.$i),*)
             }
         }
     };

@@ -1,4 +1,5 @@
 //! Gradients of functions of trees.
+use super::argnums::leaves_of;
 use super::compiled::{client_of, traced};
 use super::function::{Function, Given};
 use super::trace::{TracedFunction, apply_all, type_of};
@@ -60,7 +61,10 @@ where
     F: Function<Args, Out = Array>,
 {
     let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| gradient(&f, &(given.tuple)(), at))
+    F::boxed(move |given: Given<'_, Args>| {
+        let first = (given.tuple)().first().clone();
+        gradient(&f, &given, &[0], &first, at)
+    })
 }
 
 /// As [`value_and_grad`], for a function that returns its value and another tree, which has no part in the gradient.
@@ -90,18 +94,27 @@ where
     F: Function<Args, Out = (Array, Aux)>,
 {
     let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| gradient(&f, &(given.tuple)(), at))
+    F::boxed(move |given: Given<'_, Args>| {
+        let first = (given.tuple)().first().clone();
+        gradient(&f, &given, &[0], &first, at)
+    })
 }
 
-/// The result of a function, and the gradient of its first leaf.
-fn gradient<Args: First + 'static, F: Function<Args>>(f: &F, tuple: &Args, at: Loc) -> Result<(F::Out, Args::First)> {
-    let args = tree::leaves(tuple);
+/// The result of a function, and the gradient of its first leaf by the arguments with these numbers, which are `picked`.
+pub(super) fn gradient<Args: Tree + 'static, F: Function<Args>, P: Tree>(
+    f: &F,
+    given: &Given<'_, Args>,
+    numbers: &[usize],
+    picked: &P,
+    at: Loc,
+) -> Result<(F::Out, P)> {
+    let ((args, structures), tuple) = ((given.flat)(), &(given.tuple)());
     args.iter().try_for_each(|x| x.check().map(drop))?;
-    let wrt = tree::leaves(tuple.first()).len();
+    let wrt = leaves_of(numbers, &structures);
     let of = |message: String, help: &str| Error::operation(at, Diag::new("grad", At::Op, message, help));
-    if let Some(x) = args[..wrt].iter().find(|x| !x.dtype().is_float()) {
+    if let Some(x) = wrt.iter().map(|&i| &args[i]).find(|x| !x.dtype().is_float()) {
         let message = format!("a gradient by an array of {}", type_of(x));
-        return Err(of(message, "gradients are by floating-point arrays: pass others behind the first argument"));
+        return Err(of(message, "gradients are by floating-point arrays: pass others in another argument"));
     }
     let client = client_of(&args)?;
     let TracedFunction { returned, graph, captured } = traced(f, tuple, &args, &client)?;
@@ -110,7 +123,7 @@ fn gradient<Args: First + 'static, F: Function<Args>>(f: &F, tuple: &Args, at: L
         let message = format!("the gradient of a function that returns {result}");
         return Err(of(message, "return one floating-point number, such as a sum or a mean"));
     }
-    let flags: Vec<bool> = (0..graph.params.len()).map(|i| i < wrt).collect();
+    let flags: Vec<bool> = (0..graph.params.len()).map(|i| wrt.contains(&i)).collect();
     let of_first: Vec<bool> = (0..graph.results.len()).map(|i| i == 0).collect();
     let backward = vjp_of(&graph, &flags, &of_first).map_err(refused)?;
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
@@ -119,8 +132,11 @@ fn gradient<Args: First + 'static, F: Function<Args>>(f: &F, tuple: &Args, at: L
         let one = graph.literal(one);
         Ok(graph.inline(&backward, &[vars, &[one]].concat()))
     })?;
-    let gradient = outs.split_off(graph.results.len());
-    Ok((tree::rebuild(&returned, outs)?, tree::rebuild(tuple.first(), gradient)?))
+    // They come in the order of the parameters.
+    let found = outs.split_off(graph.results.len());
+    let place = |i: &usize| flags[..*i].iter().filter(|on| **on).count();
+    let gradient: Vec<Array> = wrt.iter().map(|i| found[place(i)].clone()).collect();
+    Ok((tree::rebuild(&returned, outs)?, tree::rebuild(picked, gradient)?))
 }
 
 /// The error of a transformation.

@@ -1,11 +1,12 @@
 //! All derivatives of arrays by an array: derivatives along every element, in one call.
+use super::argnums::{Arg, Argnums, leaves_of};
 use super::compiled::{client_of, traced};
 use super::function::{Function, Given};
 use super::gradient::{First, refused};
 use super::trace::{TracedFunction, apply_all, type_of};
 use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::tree;
+use crate::tree::{self, Tree};
 use pallas_graph::transform::{batched, jvp, vjp};
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Broadcast, Cast, Iota, Reshape, Transpose};
@@ -35,7 +36,34 @@ where
     F: Function<Args>,
 {
     let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| jacobian(&f, &(given.tuple)(), at, "jacfwd", |graph, _| along_all(graph)))
+    F::boxed(move |given: Given<'_, Args>| {
+        jacobian(&f, &given, 0, at, "jacfwd", |graph, leaf, _| along_all(graph, leaf))
+    })
+}
+
+/// As [`jacfwd`], by the chosen argument, an array.
+///
+/// # Errors
+/// As [`jacfwd`].
+///
+/// ```
+/// use pallas_rt::{Arg, Array, jacfwd_by};
+/// let (n, x) = (Array::from_slice(&[3i32], &[])?, Array::from_slice(&[1.0f32, 2.0], &[2])?);
+/// let jacobian = jacfwd_by(Arg::<1>, |n: &Array, x: &Array| x * n)(&n, &x)?;
+/// assert_eq!(jacobian.to_vec::<f32>()?, [3.0, 0.0, 0.0, 3.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn jacfwd_by<const I: usize, Args, F>(_: Arg<I>, f: F) -> F::Boxed<Result<F::Out>>
+where
+    Args: Tree + 'static,
+    Arg<I>: Argnums<Args, Picked = Array>,
+    F: Function<Args>,
+{
+    let at = Loc::caller();
+    F::boxed(move |given: Given<'_, Args>| {
+        jacobian(&f, &given, I, at, "jacfwd", |graph, leaf, _| along_all(graph, leaf))
+    })
 }
 
 /// A function's Jacobian by the first argument, by reverse mode: one pass for each array of the result, over a batch of
@@ -59,7 +87,24 @@ where
 {
     let at = Loc::caller();
     F::boxed(move |given: Given<'_, Args>| {
-        jacobian(&f, &(given.tuple)(), at, "jacrev", |graph, _| back_from_all(graph))
+        jacobian(&f, &given, 0, at, "jacrev", |graph, leaf, _| back_from_all(graph, leaf))
+    })
+}
+
+/// As [`jacrev`], by the chosen argument, an array; see [`jacfwd_by`].
+///
+/// # Errors
+/// As [`jacrev`].
+#[track_caller]
+pub fn jacrev_by<const I: usize, Args, F>(_: Arg<I>, f: F) -> F::Boxed<Result<F::Out>>
+where
+    Args: Tree + 'static,
+    Arg<I>: Argnums<Args, Picked = Array>,
+    F: Function<Args>,
+{
+    let at = Loc::caller();
+    F::boxed(move |given: Given<'_, Args>| {
+        jacobian(&f, &given, I, at, "jacrev", |graph, leaf, _| back_from_all(graph, leaf))
     })
 }
 
@@ -85,45 +130,64 @@ where
     F: Function<Args, Out = Array>,
 {
     let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| {
-        jacobian(&f, &(given.tuple)(), at, "hessian", |graph, at| {
-            let result = graph.gives().remove(0);
-            if !result.shape.is_empty() {
-                let message = format!("the second derivatives of a function that returns {result}");
-                let help = "return one floating-point number, such as a sum or a mean";
-                return Err(Error::operation(at, Diag::new("hessian", At::Op, message, help)));
-            }
-            let backward = vjp(graph, &by_first(graph)).map_err(refused)?;
-            let mut gradient = Graph::default();
-            let mut args: Vec<Var> = graph.takes().into_iter().map(|ty| gradient.param(ty)).collect();
-            args.push(gradient.literal(Literal::new(result.dtype, 1.0)));
-            gradient.results = gradient.inline(&backward, &args).split_off(1);
-            along_all(&gradient)
-        })
-    })
+    F::boxed(move |given: Given<'_, Args>| jacobian(&f, &given, 0, at, "hessian", second))
+}
+
+/// As [`hessian`], by the chosen argument, an array; see [`jacfwd_by`].
+///
+/// # Errors
+/// As [`hessian`].
+#[track_caller]
+pub fn hessian_by<const I: usize, Args, F>(_: Arg<I>, f: F) -> F::Boxed<Result<Array>>
+where
+    Args: Tree + 'static,
+    Arg<I>: Argnums<Args, Picked = Array>,
+    F: Function<Args, Out = Array>,
+{
+    let at = Loc::caller();
+    F::boxed(move |given: Given<'_, Args>| jacobian(&f, &given, I, at, "hessian", second))
+}
+
+/// The second derivatives of a graph by one of its parameters.
+fn second(graph: &Graph, leaf: usize, at: Loc) -> Result<Appends> {
+    let result = graph.gives().remove(0);
+    if !result.shape.is_empty() {
+        let message = format!("the second derivatives of a function that returns {result}");
+        let help = "return one floating-point number, such as a sum or a mean";
+        return Err(Error::operation(at, Diag::new("hessian", At::Op, message, help)));
+    }
+    let backward = vjp(graph, &by(graph, leaf)).map_err(refused)?;
+    let mut gradient = Graph::default();
+    let mut args: Vec<Var> = graph.takes().into_iter().map(|ty| gradient.param(ty)).collect();
+    args.push(gradient.literal(Literal::new(result.dtype, 1.0)));
+    gradient.results = gradient.inline(&backward, &args).split_off(1);
+    along_all(&gradient, leaf)
 }
 
 /// Appends the Jacobians of a graph's results by its first parameter; takes variables for its parameters.
 type Appends = Box<dyn FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag>>;
 
-/// Calls a function's Jacobian, which `made` makes of its graph.
+/// Calls a function's Jacobian by the argument with this number, an array. `made` makes it of the function's graph and the
+/// number of the parameter.
 fn jacobian<Args, F>(
     f: &F,
-    tuple: &Args,
+    given: &Given<'_, Args>,
+    number: usize,
     at: Loc,
     name: &'static str,
-    made: impl FnOnce(&Graph, Loc) -> Result<Appends>,
+    made: impl FnOnce(&Graph, usize, Loc) -> Result<Appends>,
 ) -> Result<F::Out>
 where
-    Args: First<First = Array> + 'static,
+    Args: Tree + 'static,
     F: Function<Args>,
 {
-    let args = tree::leaves(tuple);
+    let ((args, structures), tuple) = ((given.flat)(), &(given.tuple)());
     args.iter().try_for_each(|x| x.check().map(drop))?;
+    let leaf = leaves_of(&[number], &structures)[0];
     let wrong = |message: String, help: &str| Err(Error::operation(at, Diag::new(name, At::Op, message, help)));
-    if !tuple.first().dtype().is_float() {
-        let message = format!("`{name}` by an array of {}", type_of(tuple.first()));
-        return wrong(message, "derivatives are by floating-point arrays: pass others behind the first argument");
+    if !args[leaf].dtype().is_float() {
+        let message = format!("`{name}` by an array of {}", type_of(&args[leaf]));
+        return wrong(message, "derivatives are by floating-point arrays: pass others in another argument");
     }
     let client = client_of(&args)?;
     let TracedFunction { returned, graph, captured } = traced(f, tuple, &args, &client)?;
@@ -131,20 +195,20 @@ where
         let of = if path.is_empty() { String::new() } else { format!(" `{path}`") };
         return wrong(format!("`{name}` of a result{of} of {ty}"), "return floating-point arrays alone");
     }
-    let append = made(&graph, at)?;
+    let append = made(&graph, leaf, at)?;
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
     let outs = apply_all(&all, at, &client, append)?;
     tree::rebuild(&returned, outs)
 }
 
-fn by_first(graph: &Graph) -> Vec<bool> {
-    (0..graph.params.len()).map(|i| i == 0).collect()
+fn by(graph: &Graph, leaf: usize) -> Vec<bool> {
+    (0..graph.params.len()).map(|i| i == leaf).collect()
 }
 
-/// Forward mode: each result's tangents along all elements of the first parameter.
-fn along_all(graph: &Graph) -> Result<Appends> {
-    let forward = jvp(graph, &by_first(graph)).map_err(refused)?;
-    let by = graph.takes().remove(0);
+/// Forward mode: each result's tangents along all elements of a parameter.
+fn along_all(graph: &Graph, leaf: usize) -> Result<Appends> {
+    let forward = jvp(graph, &by(graph, leaf)).map_err(refused)?;
+    let by = graph.takes().remove(leaf);
     let gives = graph.gives();
     let which: Vec<bool> = (0..forward.params.len()).map(|i| i == graph.params.len()).collect();
     let size = by.elements();
@@ -163,10 +227,10 @@ fn along_all(graph: &Graph) -> Result<Appends> {
     }))
 }
 
-/// Reverse mode: the cotangents of the first parameter from all elements of each result.
-fn back_from_all(graph: &Graph) -> Result<Appends> {
-    let backward = vjp(graph, &by_first(graph)).map_err(refused)?;
-    let by = graph.takes().remove(0);
+/// Reverse mode: the cotangents of a parameter from all elements of each result.
+fn back_from_all(graph: &Graph, leaf: usize) -> Result<Appends> {
+    let backward = vjp(graph, &by(graph, leaf)).map_err(refused)?;
+    let by = graph.takes().remove(leaf);
     let gives = graph.gives();
     let one = |i: usize| {
         let which: Vec<bool> = (0..backward.params.len()).map(|k| k == graph.params.len() + i).collect();

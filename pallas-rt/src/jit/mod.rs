@@ -6,42 +6,65 @@
 //!
 //! - `trace`: the graphs that are being traced, and the operations on arrays that append to them;
 //! - `function`: functions of up to eight trees;
-//! - `compiled`: `jit`, its cache and counters;
+//! - `compiled`: `jit`, its cache and counters; `misses`: why it compiled; `hint`: advice about loops;
+//! - `donating`: `jit` of functions with a donated argument; `disabled`: calls without `jit`;
+//! - `lower`: shapes of results, and compilation ahead of time; `export`: functions as files;
 //! - `gradient`: reverse mode; `linear`: tangents, and functions of tangents and cotangents;
 //! - `jacobian`: all derivatives of arrays by arrays;
 //! - `vmap`: one call for many arguments;
-//! - `control`: loops and branches;
-//! - `kernel`: kernels as operations; `custom`: functions with a derivative of their own;
+//! - `control`: loops and branches; `associative`: scans with an associative function;
+//! - `argnums`: derivatives by chosen arguments;
+//! - `kernel`: kernels as operations; `custom`, `custom_jvp`: functions with a derivative of their own; `checkpoint`:
+//!   functions whose values are computed again;
 //! - `inspect`: functions as text;
 //! - `program`: a plan with its memory, ready to run.
 //!
-//! Only `trace` reads a thread-local.
+//! Only `trace` and `disabled` read thread-locals.
+mod argnums;
+mod associative;
+mod checkpoint;
 mod compiled;
 mod control;
 mod custom;
+mod custom_jvp;
+mod disabled;
+mod donating;
+mod export;
 mod function;
 mod gradient;
+mod hint;
 mod inspect;
 mod jacobian;
 mod kernel;
 mod linear;
+mod lower;
+mod misses;
 mod program;
 #[cfg(test)]
 mod tests;
 mod trace;
 mod vmap;
 
+pub use argnums::{Arg, Argnums, grad_by, value_and_grad_by};
+pub use associative::{AssociativeScan, associative_scan};
+pub use checkpoint::{Policy, checkpoint, checkpoint_name, checkpoint_with};
 pub use compiled::jit;
 pub use control::{Scan, cond, fori_loop, scan, switch, while_loop};
+pub use custom::custom_vjp;
 pub(crate) use custom::{Stated, StatedBackward};
-pub use custom::{checkpoint, custom_vjp};
+pub use custom_jvp::custom_jvp;
+pub use disabled::{JitDisabled, disable_jit};
+pub use donating::jit_donating;
+pub use export::{Exported, ExportedFunction};
 pub use function::{Function, Outcome};
 pub use gradient::{First, grad, value_and_grad, value_and_grad_aux};
 #[cfg(test)]
 pub(crate) use inspect::kernels;
 pub use inspect::make_jaxpr;
-pub use jacobian::{hessian, jacfwd, jacrev};
+pub use jacobian::{hessian, hessian_by, jacfwd, jacfwd_by, jacrev, jacrev_by};
 pub(crate) use kernel::kernel_call;
 pub use linear::{Jvp, LinearMap, jvp, linearize, vjp};
+pub use lower::{Lowered, eval_shape, lower};
+pub use misses::{Miss, MissReason, jit_misses};
 pub(crate) use trace::{apply, is_tracing, make};
 pub use vmap::{vmap, vmap_axes};

@@ -92,9 +92,15 @@ impl Program {
     /// # Errors
     /// Sizes that no launch can have.
     pub(super) fn new(graph: &Graph, client: &Client) -> Result<Program> {
+        Program::donating(graph, &[], client)
+    }
+
+    /// As [`new`](Program::new), for [`run_donating`](Program::run_donating): results may take over the memory of the
+    /// parameters for which `is_donated` is true.
+    pub(super) fn donating(graph: &Graph, is_donated: &[bool], client: &Client) -> Result<Program> {
         let simplified = simplify::simplify(graph);
         debug_assert_eq!(pallas_graph::verify(&simplified), Ok(()));
-        let plan = plan(&simplified, &[], &sizes(client));
+        let plan = plan(&simplified, is_donated, &sizes(client));
         if let Some(folder) = &*DUMPS {
             dump(folder, [("traced", graph), ("simplified", &simplified)], &plan);
         }
@@ -156,6 +162,53 @@ impl Program {
         let fresh: Vec<_> = fresh.into_iter().map(|buffer| Arc::new(buffer.expect(HELD))).collect();
         let result = |(place, ty): &(Place, Type)| match place {
             Place::Param(i) => args[*i].with_shape(&ty.shape),
+            Place::Fresh(i) => Ok(Array::sharing(ty.dtype, &ty.shape, fresh[*i].clone())),
+            Place::Temporary(_) => unreachable!("a result outlives the call"),
+        };
+        self.results.iter().map(result).collect()
+    }
+
+    /// As [`run`](Program::run). The first parameters are `donated`: what a step writes of them has no other owner, or is
+    /// copied before.
+    pub(super) fn run_donating(&self, donated: Vec<Array>, rest: &[&Array]) -> Result<Vec<Array>> {
+        let fresh = self.fresh.iter().map(|&bytes| self.allocate(bytes)).collect::<Result<_>>()?;
+        let mut shared = vec![];
+        let mut params = vec![];
+        for (i, array) in donated.into_iter().enumerate() {
+            let is_written = self.steps.iter().any(|step| step.outputs.contains(&Place::Param(i)));
+            let buffer = match array.into_buffer(is_written)? {
+                Ok(own) => Param::Own(Some(own)),
+                Err(array) => {
+                    shared.push((i, array));
+                    Param::Own(None)
+                }
+            };
+            params.push(buffer);
+        }
+        for (i, array) in &shared {
+            params[*i] = Param::Shared(array.buffer()?);
+        }
+        let donated = params.len();
+        for array in rest {
+            params.push(Param::Shared(array.buffer()?));
+        }
+        let fresh = self.execute(&mut params, fresh)?;
+        let fresh: Vec<_> = fresh.into_iter().map(|buffer| Arc::new(buffer.expect(HELD))).collect();
+        params.truncate(donated);
+        let own: Vec<Option<Arc<Buffer>>> = params
+            .into_iter()
+            .map(|param| match param {
+                Param::Own(buffer) => buffer.map(Arc::new),
+                Param::Shared(_) => None,
+            })
+            .collect();
+        let result = |(place, ty): &(Place, Type)| match place {
+            Place::Param(i) if *i >= donated => rest[*i - donated].with_shape(&ty.shape),
+            Place::Param(i) => match (&own[*i], shared.iter().find(|(k, _)| k == i)) {
+                (Some(buffer), _) => Ok(Array::sharing(ty.dtype, &ty.shape, buffer.clone())),
+                (None, Some((_, array))) => array.with_shape(&ty.shape),
+                (None, None) => unreachable!("{HELD}"),
+            },
             Place::Fresh(i) => Ok(Array::sharing(ty.dtype, &ty.shape, fresh[*i].clone())),
             Place::Temporary(_) => unreachable!("a result outlives the call"),
         };

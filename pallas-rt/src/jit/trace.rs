@@ -116,6 +116,12 @@ fn inside(x: &Array, at: Loc) -> Result<Var> {
             && !traces.iter().any(|trace| trace.id == traced.trace)
         {
             let place = if at == Loc::NONE { String::new() } else { format!("{at}: ") };
+            if x.is_without_elements() {
+                let ty = type_of(x);
+                let help = "pass it to a function of `eval_shape` or `lower` as an argument";
+                let message = format!("{place}an array of {ty} that has a shape and an element type alone; help: {help}");
+                return Err(Error::Traced { message });
+            }
             let message = format!(
                 "{place}an array of {} outlived the function that was traced, or is used on another thread; help: return it \
                  from that function",

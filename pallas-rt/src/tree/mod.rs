@@ -47,11 +47,19 @@
 //! ```
 //!
 //! - `visit`: walks over a tree, without recursion for deep ones;
-//! - `structure`: what a tree is besides its leaves; `implementations`: the standard containers.
+//! - `structure`: what a tree is besides its leaves; `outline`: the same by node, to find differences;
+//! - `implementations`: the standard containers; `fixed`: values that are no arrays; `mapped`: trees with
+//!   other leaves.
+mod fixed;
 mod implementations;
+mod mapped;
+mod outline;
 mod structure;
 mod visit;
 
+pub use fixed::Static;
+pub use mapped::{Mapped, map_to, types};
+pub(crate) use outline::{Difference, Outline};
 pub use structure::{Fixed, Kind, Record, Structure};
 pub use visit::{Segment, Visitor, VisitorMut};
 
@@ -210,13 +218,9 @@ fn check_structures<T: Tree>(trees: &[&T]) -> Result<()> {
 
 /// The message about the first node that differs.
 fn difference<T: Tree>(a: &T, b: &T, name: &str) -> String {
-    let wanted = Wanted { levels: true, paths: true, texts: true, ..Wanted::default() };
-    let [a, b] = [a, b].map(|tree| Visitor::walk(tree, wanted));
-    // Up to the first difference the paths are equal.
-    let Some(((path, x), (_, y))) = a.levels.iter().zip(&b.levels).find(|((_, x), (_, y))| x != y) else {
+    let Some(Difference { path, old, new, .. }) = Outline::of(a).difference(&Outline::of(b)) else {
         return format!("the {name} tree has another number of nodes than the first");
     };
-    let path = a.text(*path);
     let place = if path.is_empty() { "the root".into() } else { format!("`{path}`") };
-    format!("the trees differ at {place}: the first has {}, the {name} {}", x.level(), y.level())
+    format!("the trees differ at {place}: the first has {old}, the {name} {new}")
 }

@@ -142,6 +142,11 @@ impl Structure {
         }
     }
 
+    /// Returns true if both begin with a node of the same struct or variant, and with as many children.
+    pub(super) fn is_same_kind(&self, other: &Structure) -> bool {
+        !self.kinds.is_empty() && self.kinds.first() == other.kinds.first() && self.words.first() == other.words.first()
+    }
+
     /// The topmost node in words, for messages.
     pub(super) fn level(&self) -> String {
         let count = self.words.first().map_or(0, |word| word / TAGS);
@@ -260,11 +265,22 @@ struct Node<'a> {
     close: &'static str,
 }
 
-impl fmt::Display for Structure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Structure {
+    /// Writes it, with leaves by `leaf`.
+    pub(super) fn write(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        leaf: &mut dyn FnMut(&mut fmt::Formatter<'_>) -> fmt::Result,
+    ) -> fmt::Result {
         let (mut reader, mut stack): (Reader<'_>, Vec<Node<'_>>) = (Reader::of(self), vec![]);
-        while let Some(node) = reader.node() {
-            f.write_str(&node.open)?;
+        loop {
+            let is_leaf = reader.words.as_slice().first() == Some(&LEAF);
+            let Some(node) = reader.node() else { break };
+            if is_leaf {
+                leaf(f)?;
+            } else {
+                f.write_str(&node.open)?;
+            }
             stack.push(node);
             // Ends nodes without further children, then begins the next child.
             while let Some(node) = stack.pop_if(|node| node.begun == node.count) {
@@ -282,6 +298,12 @@ impl fmt::Display for Structure {
             node.begun += 1;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Structure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, &mut |f| f.write_str("*"))
     }
 }
 

@@ -62,7 +62,9 @@ pub(super) fn lower(e: &Equation, call: &Call, sizes: &Sizes) -> Lowered {
             let KernelCall { kernel, sizes, params, .. } = call.clone();
             Lowered { work: Work::Kernel { kernel, sizes, params }, inputs, outputs, in_place }
         }
-        Call::Custom(_) | Call::Closed(_) | Call::Checkpoint(_) => unreachable!("`simplify` expands {}", call.name()),
+        Call::Custom(_) | Call::Closed(_) | Call::Checkpoint(_) | Call::CustomJvp(_) | Call::Named(_) => {
+            unreachable!("`simplify` expands {}", call.name())
+        }
     }
 }
 

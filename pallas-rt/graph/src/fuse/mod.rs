@@ -13,11 +13,13 @@
 //! Loops, branches and windows at positions known when they run are steps of their own ([`Work`]): `control` plans the
 //! graphs that they call, and `windows` has kernels for the latter. A scatter is one too (`scatter`): it changes its
 //! operand in place.
+//! `donate` lets results take over the memory of parameters.
 //! A cluster holds at most one `dot`, so that its blocks suit that one.
 mod blocks;
 mod cluster;
 mod control;
 mod cut;
+mod donate;
 mod lower;
 mod plan;
 mod scatter;

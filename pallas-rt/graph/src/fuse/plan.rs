@@ -2,7 +2,7 @@
 use super::blocks::Sizes;
 use super::cluster::{Clusters, clusters, is_alias};
 use super::lower::lower;
-use super::{control, scatter, windows};
+use super::{control, donate, scatter, windows};
 use crate::graph::{Graph, Op, Var};
 use pallas_ir::{Kernel, Literal, StructuralOp, Type};
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,7 +110,8 @@ pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
             }
         }
     };
-    let lowered: Vec<Lowered> = planner.order().into_iter().map(step).collect();
+    let mut lowered: Vec<Lowered> = planner.order().into_iter().map(step).collect();
+    donate::share(graph, &mut lowered, is_donated, &|v| planner.stored_as(v));
     planner.places(lowered, is_donated)
 }
 
@@ -203,6 +204,10 @@ impl Planner<'_> {
                 }
             }
         }
+        // Memory of donated parameters that are not needed after a step, by that step.
+        let mut spare = donate::Spare::new(graph, is_donated, |p| {
+            (!outlives.contains(&p) && !heirs.contains_key(&p)).then(|| last_use.get(&p).copied())
+        });
         // Temporary memory that no value is in, by its size.
         let mut free: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (at, step) in lowered.into_iter().enumerate() {
@@ -218,8 +223,13 @@ impl Planner<'_> {
                 let bytes = graph.ty(v).bytes();
                 let last = std::iter::successors(Some(v), |v| heirs.get(v).copied()).last().unwrap_or(v);
                 let own = if outlives.contains(&last) {
-                    plan.fresh.push(bytes);
-                    Place::Fresh(plan.fresh.len() - 1)
+                    spare.take(bytes, at).map_or_else(
+                        || {
+                            plan.fresh.push(bytes);
+                            Place::Fresh(plan.fresh.len() - 1)
+                        },
+                        Place::Param,
+                    )
                 } else {
                     let slot = free.get_mut(&bytes).and_then(Vec::pop).unwrap_or_else(|| {
                         plan.temporary.push(bytes);

@@ -6,7 +6,7 @@
 //! ```
 use crate::graph::Graph;
 
-pub(super) fn dead(graph: &Graph) -> Graph {
+pub(crate) fn dead(graph: &Graph) -> Graph {
     let mut live = vec![false; graph.types.len()];
     graph.results.iter().for_each(|r| live[r.index()] = true);
     let mut kept = vec![];

@@ -10,7 +10,10 @@ use crate::graph::{Equation, Graph, Op, Var};
 pub(super) fn inline(graph: &Graph) -> Graph {
     expanded(graph, &|call| match call {
         Call::Custom(custom) => Some(&custom.primal),
-        Call::Closed(graph) | Call::Checkpoint(graph) => Some(graph),
+        Call::CustomJvp(custom) => Some(&custom.primal),
+        Call::Closed(graph) => Some(graph),
+        Call::Checkpoint(checkpoint) => Some(&checkpoint.graph),
+        Call::Named(named) => Some(&named.graph),
         Call::Scan(_) | Call::While(_) | Call::Case(_) | Call::Kernel(_) => None,
     })
 }

@@ -4,6 +4,7 @@ mod common;
 mod dead;
 mod inline;
 
+pub(crate) use dead::dead as without_dead;
 pub(crate) use inline::expanded;
 
 use crate::graph::{Graph, Op};

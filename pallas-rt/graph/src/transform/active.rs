@@ -49,7 +49,10 @@ fn results(call: &Call, on: &[bool]) -> Vec<bool> {
         }
         Call::Kernel(call) => vec![on.contains(&true); call.gives.len()],
         Call::Custom(custom) => vec![on.contains(&true); custom.primal.results.len()],
-        Call::Closed(graph) | Call::Checkpoint(graph) => of_graph(graph, on),
+        Call::CustomJvp(custom) => vec![on.contains(&true); custom.primal.results.len()],
+        Call::Closed(graph) => of_graph(graph, on),
+        Call::Checkpoint(checkpoint) => of_graph(&checkpoint.graph, on),
+        Call::Named(_) => on.to_vec(),
     }
 }
 

@@ -4,7 +4,7 @@ use super::active::fixpoint;
 use super::batch::{batched_at_least, stretched};
 use super::batch_kernel::kernel;
 use crate::build::dims;
-use crate::call::{Call, Case, Custom, Scan, While};
+use crate::call::{Call, Case, Checkpoint, Custom, CustomJvp, Named, Scan, While};
 use crate::graph::{Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Reduce, Transpose};
 use pallas_ir::{DType, Literal, Operand, OperandId, OperandKind, ScalarOp, StructuralOp, Type};
@@ -51,13 +51,31 @@ pub(super) fn through(
             let made = to.fitting_all(Call::Custom(batched_custom(custom, has, size)?), args);
             Ok(made.into_iter().map(|v| (v, true)).collect())
         }
-        Call::Closed(graph) | Call::Checkpoint(graph) => {
-            let flags = depends(graph, has);
-            let (graph, flags) = batched_at_least(graph, has, size, &flags)?;
-            let is_closed = matches!(call, Call::Closed(_));
-            let call = if is_closed { Call::Closed(graph) } else { Call::Checkpoint(graph) };
-            let made = to.fitting_all(call, args);
+        Call::CustomJvp(custom) => {
+            let (arguments, all) = (&custom.primal.params[custom.captured..], vec![true; custom.primal.results.len()]);
+            let is_float = |v: &Var| custom.primal.ty(*v).dtype.is_float();
+            let tangents =
+                arguments.iter().zip(&has[custom.captured..]).filter(|(v, _)| is_float(v)).map(|(_, has)| *has);
+            let takes: Vec<bool> = has.iter().copied().chain(tangents).collect();
+            let (primal, _) = batched_at_least(&custom.primal, has, size, &all)?;
+            let (rule, _) = batched_at_least(&custom.rule, &takes, size, &vec![true; custom.rule.results.len()])?;
+            let made = to.fitting_all(Call::CustomJvp(CustomJvp { primal, rule, ..*custom }), args);
+            Ok(made.into_iter().map(|v| (v, true)).collect())
+        }
+        Call::Closed(graph) => {
+            let (graph, flags) = batched_at_least(graph, has, size, &depends(graph, has))?;
+            let made = to.fitting_all(Call::Closed(graph), args);
             Ok(made.into_iter().zip(flags).collect())
+        }
+        Call::Checkpoint(Checkpoint { graph, policy }) => {
+            let (graph, flags) = batched_at_least(graph, has, size, &depends(graph, has))?;
+            let made = to.fitting_all(Call::Checkpoint(Checkpoint { graph, policy: policy.clone() }), args);
+            Ok(made.into_iter().zip(flags).collect())
+        }
+        Call::Named(named) => {
+            let ty = to.ty(args[0]).clone();
+            let made = to.fitting_all(Call::Named(Named::new(&*named.name, ty)), args);
+            Ok(made.into_iter().zip(has.iter().copied()).collect())
         }
     }
 }
@@ -126,7 +144,10 @@ fn of_call(call: &Call, has: &[bool]) -> Vec<bool> {
         }
         Call::Kernel(call) => vec![true; call.gives.len()],
         Call::Custom(custom) => vec![true; custom.primal.results.len()],
-        Call::Closed(graph) | Call::Checkpoint(graph) => depends(graph, has),
+        Call::CustomJvp(custom) => vec![true; custom.primal.results.len()],
+        Call::Closed(graph) => depends(graph, has),
+        Call::Checkpoint(checkpoint) => depends(&checkpoint.graph, has),
+        Call::Named(_) => has.to_vec(),
     }
 }
 

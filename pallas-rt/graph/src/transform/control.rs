@@ -1,9 +1,12 @@
 //! Reverse mode of loops and branches.
 use super::Refused;
 use super::active::carried;
-use super::vjp::vjp;
-use crate::call::{Call, Case, Custom, Scan};
+use super::checkpoint;
+use super::jvp::no_tangents;
+use super::vjp::{vjp, vjp_of};
+use crate::call::{Call, Case, Custom, CustomJvp, Scan};
 use crate::graph::{Equation, Graph, Op, Var};
+use crate::simplify::without_dead;
 use pallas_ir::{At, Diag, Literal, ScalarOp, StructuralOp, Type};
 
 /// The cotangents of the operands of a call, from those of its results; `None` for zero. `at` is the number of its equation
@@ -32,30 +35,11 @@ pub(super) fn through(
             Err(Refused { at: e.loc, diag: Diag::new("kernel-gradient", At::Op, message, help) })
         }
         Call::Custom(custom) => through_custom(to, at, e, custom, on, cotangents),
-        Call::Checkpoint(graph) => through_checkpoint(to, e, graph, on, cotangents),
+        Call::Checkpoint(checkpoint) => checkpoint::through(to, at, e, checkpoint, on, cotangents),
+        Call::CustomJvp(custom) => through_custom_jvp(to, e, custom, on, cotangents),
+        Call::Named(_) => Ok(cotangents.to_vec()),
         Call::Closed(_) => unreachable!("closed calls are expanded before"),
     }
-}
-
-/// The derivative computes everything again from the operands, behind barriers so that it stays apart from the first time.
-fn through_checkpoint(
-    to: &mut Graph,
-    e: &Equation,
-    graph: &Graph,
-    on: &[bool],
-    cotangents: &[Option<Var>],
-) -> Result<Vec<Option<Var>>, Refused> {
-    let both = vjp(graph, on)?;
-    let backward = Graph { results: both.results[graph.results.len()..].to_vec(), ..both };
-    let mut args: Vec<Var> = e.args.iter().map(|&arg| to.fitting(Op::Barrier, &[arg])).collect();
-    for (&r, &cotangent) in e.results.iter().zip(cotangents) {
-        let ty = to.ty(r).clone();
-        if is_float(&ty) {
-            args.push(or_zeros(to, cotangent, &ty));
-        }
-    }
-    let mut made = to.fitting_all(Call::Closed(backward), &args).into_iter();
-    Ok(on.iter().map(|&on| if on { made.next() } else { None }).collect())
 }
 
 /// The stated derivative. What it needs of the values before is computed in place of the call.
@@ -87,12 +71,48 @@ fn through_custom(
     Ok(found.collect())
 }
 
-fn is_float(ty: &Type) -> bool {
+/// The stated tangents, which are linear in those of the arguments: their derivative by these is their transpose.
+fn through_custom_jvp(
+    to: &mut Graph,
+    e: &Equation,
+    custom: &CustomJvp,
+    on: &[bool],
+    cotangents: &[Option<Var>],
+) -> Result<Vec<Option<Var>>, Refused> {
+    no_tangents(&on[..custom.captured], e)?;
+    let n = e.results.len();
+    let wrt: Vec<bool> = (0..custom.rule.params.len()).map(|i| i >= e.args.len()).collect();
+    let of: Vec<bool> = (0..custom.rule.results.len()).map(|i| i >= n).collect();
+    let mut backward = vjp_of(&custom.rule, &wrt, &of)?;
+    backward.results.drain(..custom.rule.results.len());
+    let backward = without_dead(&backward);
+    let mut args = e.args.clone();
+    let mut floats = vec![];
+    for (i, &arg) in e.args.iter().enumerate().skip(custom.captured) {
+        let ty = to.ty(arg).clone();
+        if is_float(&ty) {
+            floats.push(i);
+            args.push(or_zeros(to, None, &ty));
+        }
+    }
+    for (&r, &cotangent) in e.results.iter().zip(cotangents) {
+        let ty = to.ty(r).clone();
+        if is_float(&ty) {
+            args.push(or_zeros(to, cotangent, &ty));
+        }
+    }
+    let made = to.fitting_all(Call::Closed(backward), &args);
+    let mut found = vec![None; on.len()];
+    floats.into_iter().zip(made).filter(|(i, _)| on[*i]).for_each(|(i, v)| found[i] = Some(v));
+    Ok(found)
+}
+
+pub(super) fn is_float(ty: &Type) -> bool {
     ty.dtype.is_float()
 }
 
 /// The cotangent of a value, zeros if there is none.
-fn or_zeros(to: &mut Graph, cotangent: Option<Var>, ty: &Type) -> Var {
+pub(super) fn or_zeros(to: &mut Graph, cotangent: Option<Var>, ty: &Type) -> Var {
     cotangent.unwrap_or_else(|| to.splat(Literal::new(ty.dtype, 0.0), &ty.shape))
 }
 

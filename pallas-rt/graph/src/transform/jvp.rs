@@ -66,7 +66,8 @@ struct Tangents {
 fn tangents(graph: &Graph, on: &[bool], apart: bool) -> Result<Tangents, Refused> {
     assert_eq!(on.len(), graph.params.len(), "one entry for each parameter");
     let graph = &expanded(graph, &|call| match call {
-        Call::Closed(graph) | Call::Checkpoint(graph) => Some(graph),
+        Call::Closed(graph) => Some(graph),
+        Call::Checkpoint(checkpoint) => Some(&checkpoint.graph),
         _ => None,
     });
     let mut to = Graph {
@@ -229,6 +230,25 @@ fn through_call(
             let help = "use reverse mode: `grad`, `vjp`, `jacrev`";
             return Err(Refused { at: e.loc, diag: Diag::new("custom-tangent", At::Op, message, help) });
         }
+        Call::Named(_) => {
+            to.equations.push(e.clone());
+            return Ok(given.to_vec());
+        }
+        Call::CustomJvp(custom) => {
+            no_tangents(&on[..custom.captured], e)?;
+            let is_float = |v: Var, to: &Graph| to.ty(v).dtype.is_float();
+            let mut args = e.args.clone();
+            for (&arg, tangent) in e.args.iter().zip(given).skip(custom.captured) {
+                if is_float(arg, to) {
+                    args.push(or_zeros(to, *tangent, arg));
+                }
+            }
+            to.equations.push(e.clone());
+            // The rule computes the results too; `common` lets both share them.
+            let mut tangents = to.inline(&custom.rule, &args).split_off(e.results.len()).into_iter();
+            let found = e.results.iter().map(|&r| if is_float(r, to) { tangents.next() } else { None });
+            return Ok(found.collect());
+        }
         Call::Closed(_) | Call::Checkpoint(_) => unreachable!("they are expanded before"),
     };
     let own = match apart {
@@ -241,6 +261,16 @@ fn through_call(
     let results = grouped(&own, &found, &ends);
     to.equations.push(Equation { op: call.into(), args, results, loc: e.loc });
     Ok(found)
+}
+
+/// Refuses tangents of arrays that a function with stated tangents captures.
+pub(super) fn no_tangents(captured: &[bool], e: &Equation) -> Result<(), Refused> {
+    if !captured.contains(&true) {
+        return Ok(());
+    }
+    let message = "a function with a stated derivative captures an array that the derivative is asked for".to_string();
+    let help = "pass the array as an argument, or capture its `stop_gradient`";
+    Err(Refused { at: e.loc, diag: Diag::new("custom-captured", At::Op, message, help) })
 }
 
 /// The body of a loop with tangents of the parameters that are `on`. Groups of parameters and of results end at `takes`

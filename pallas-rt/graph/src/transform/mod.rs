@@ -4,12 +4,14 @@
 //! - `jvp`: forward mode;
 //! - `batch`: many operands at once, along an axis more; `batch_control` has the rules of loops and branches,
 //!   `batch_kernel` that of kernels;
-//! - `vjp`: reverse mode; `control` has the rules of loops and branches;
+//! - `vjp`: reverse mode; `control` has the rules of loops and branches, `checkpoint` that of values that
+//!   are computed again;
 //! - `split`: what a linear function stores, and the linear function.
 mod active;
 mod batch;
 mod batch_control;
 mod batch_kernel;
+mod checkpoint;
 mod control;
 mod jvp;
 mod rule;

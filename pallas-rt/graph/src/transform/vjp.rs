@@ -5,7 +5,7 @@ use super::{Refused, control, within_limits};
 use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::simplify::expanded;
+use crate::simplify::{expanded, without_dead};
 use pallas_ir::structural::Arg;
 use pallas_ir::{E, Literal, ScalarOp, StructuralOp};
 use std::cell::RefCell;
@@ -72,6 +72,8 @@ pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Refused
         let cotangent = cotangents[p.index()].filter(|_| active[p.index()]).unwrap_or_else(|| zeros(&mut to));
         to.results.push(cotangent);
     }
+    // Rules write the cotangents of all operands, also of those that nothing asks for.
+    let to = without_dead(&to);
     within_limits(&to)?;
     Ok(to)
 }

@@ -1,11 +1,17 @@
-//! Functions of arrays against numbers that are known otherwise; `control` has loops and branches, `kernels` kernels as
-//! operations, `forward` and `vmap` the transformations, `jaxpr` the texts of functions; `random` has laws of random
-//! graphs, `transformed` those of their derivatives and batches.
+//! Functions of arrays against numbers that are known otherwise; `cache` has the calls of jitted functions, `ahead`
+//! functions that are compiled before, `hostile` calls that go wrong, `control` loops and branches, `scans` other kinds of
+//! scans, `kernels` kernels as operations, `forward`, `derivatives` and `vmap` the transformations, `jaxpr` the texts of
+//! functions; `random` has laws of random graphs, `transformed` those of their derivatives and batches.
+mod ahead;
+mod cache;
 mod control;
+mod derivatives;
 mod forward;
+mod hostile;
 mod jaxpr;
 mod kernels;
 mod random;
+mod scans;
 mod transformed;
 mod vmap;
 

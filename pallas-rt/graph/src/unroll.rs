@@ -1,0 +1,122 @@
+//! Scans with several steps in one.
+use crate::build::dims;
+use crate::call::{Call, Scan};
+use crate::graph::{Graph, Var};
+use pallas_ir::structural::{Concat, Reshape, Slice};
+use pallas_ir::{Diag, StructuralOp, Type};
+
+impl Graph {
+    /// Appends a scan that makes `unroll` steps in each of its own, and the remaining steps after it; without a loop if
+    /// there are as many. Returns the results of the scan.
+    ///
+    /// ```text
+    /// scan(length 7, unroll 3)  ->  scan(length 2) of (body, body, body); body
+    /// ```
+    ///
+    /// # Errors
+    /// As [`push`](Graph::push).
+    pub fn push_scan(&mut self, scan: Scan, args: &[Var], unroll: usize) -> Result<Vec<Var>, Diag> {
+        let unroll = unroll.min(scan.length);
+        if unroll < 2 {
+            return self.push_all(Call::Scan(scan), args);
+        }
+        let fixed = scan.captured + scan.carried;
+        let (blocks, rest) = (scan.length / unroll, scan.length % unroll);
+        let long = blocks * unroll;
+        // The steps that are made last are those of the first elements in a scan from the end.
+        let (main, after) = if scan.reverse { (rest, 0) } else { (0, long) };
+        let part = |graph: &mut Graph, first: usize, n: usize| {
+            args[fixed..].iter().map(|&v| rows(graph, v, first, n)).collect::<Result<Vec<Var>, Diag>>()
+        };
+        let (captured, carried) = (&args[..scan.captured], &args[scan.captured..fixed]);
+        let arrays = part(self, main, long)?;
+        let mut made = if blocks == 1 {
+            steps(self, &scan, captured, carried, &arrays, unroll)?
+        } else {
+            let mut arrays = arrays;
+            for v in &mut arrays {
+                let element = self.ty(*v).shape[1..].to_vec();
+                *v = reshaped(self, *v, &[&[blocks, unroll], &element[..]].concat())?;
+            }
+            let mut body = Graph { at: self.at, ..Graph::default() };
+            let takes = scan.body.takes();
+            let mut params: Vec<Var> = takes[..fixed].iter().map(|ty| body.param(ty.clone())).collect();
+            let wide = |ty: &Type| Type::new(ty.dtype, [&[unroll], &ty.shape[..]].concat());
+            params.extend(takes[fixed..].iter().map(|ty| body.param(wide(ty))));
+            let (own, elements) = params.split_at(fixed);
+            let (captured, carried) = own.split_at(scan.captured);
+            body.results = steps(&mut body, &scan, captured, carried, elements, unroll)?;
+            let outer = Scan { body, length: blocks, ..scan };
+            let mut made = self.push_all(Call::Scan(outer), &[&args[..fixed], &arrays].concat())?;
+            for v in &mut made[scan.carried..] {
+                let element = self.ty(*v).shape[2..].to_vec();
+                *v = reshaped(self, *v, &[&[long], &element[..]].concat())?;
+            }
+            made
+        };
+        if rest > 0 {
+            let arrays = part(self, after, rest)?;
+            let stacks = made.split_off(scan.carried);
+            made = steps(self, &scan, &args[..scan.captured], &made, &arrays, rest)?;
+            for (v, before) in made[scan.carried..].iter_mut().zip(stacks) {
+                let both = if scan.reverse { [*v, before] } else { [before, *v] };
+                *v = self.push(StructuralOp::from(Concat { axis: 0 }), &both)?;
+            }
+        }
+        Ok(made)
+    }
+}
+
+/// Steps of a scan over `n` elements of arrays, one after the other.
+fn steps(
+    graph: &mut Graph,
+    scan: &Scan,
+    captured: &[Var],
+    carried: &[Var],
+    arrays: &[Var],
+    n: usize,
+) -> Result<Vec<Var>, Diag> {
+    let mut carried = carried.to_vec();
+    let mut stacks: Vec<Vec<Var>> = vec![vec![]; scan.body.results.len() - scan.carried];
+    for k in 0..n {
+        let at = if scan.reverse { n - 1 - k } else { k };
+        let mut args = [captured, &carried].concat();
+        for &v in arrays {
+            let row = rows(graph, v, at, 1)?;
+            let element = graph.ty(row).shape[1..].to_vec();
+            args.push(reshaped(graph, row, &element)?);
+        }
+        let mut made = graph.inline(&scan.body, &args);
+        for (stack, v) in stacks.iter_mut().zip(made.split_off(scan.carried)) {
+            let row = [&[1], &graph.ty(v).shape[..]].concat();
+            stack.push(reshaped(graph, v, &row)?);
+        }
+        carried = made;
+    }
+    for mut stack in stacks {
+        if scan.reverse {
+            stack.reverse();
+        }
+        carried.push(match stack[..] {
+            [only] => only,
+            _ => graph.push(StructuralOp::from(Concat { axis: 0 }), &stack)?,
+        });
+    }
+    Ok(carried)
+}
+
+/// Elements of the first axis.
+fn rows(graph: &mut Graph, v: Var, first: usize, n: usize) -> Result<Var, Diag> {
+    let mut shape = graph.ty(v).shape.clone();
+    if (first, n) == (0, shape[0]) {
+        return Ok(v);
+    }
+    shape[0] = n;
+    let mut start = vec![0; shape.len()];
+    start[0] = first as i64;
+    graph.push(StructuralOp::from(Slice { start, stride: vec![1; shape.len()], size: dims(&shape) }), &[v])
+}
+
+fn reshaped(graph: &mut Graph, v: Var, shape: &[usize]) -> Result<Var, Diag> {
+    graph.push(StructuralOp::from(Reshape { to: dims(shape) }), &[v])
+}

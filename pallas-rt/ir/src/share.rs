@@ -1,0 +1,78 @@
+//! Pairs of operands that may have the same memory.
+use crate::kernel::{BlockDim, Frame, InstId, Kernel, Op, OperandId, OperandKind, RegionId, Semantics, Value, View};
+use std::collections::HashMap;
+
+/// Returns true if an output may take over the memory of an input: no element of the input is needed after it is
+/// overwritten. That is certain where
+///
+/// - both are cut into the same blocks by the same index map, without overlap;
+/// - each parallel program has a block of its own, and there are no sequential steps;
+/// - every load of the input comes before every store of the output.
+pub fn may_share(kernel: &Kernel, input: OperandId, output: OperandId) -> bool {
+    let (x, y) = (kernel.operand(input), kernel.operand(output));
+    let alike = x.kind == OperandKind::Input && x.dtype == y.dtype && x.dims == y.dims && x.block == y.block;
+    let apart = !x.block.iter().any(|b| matches!(b, BlockDim::Element { .. }));
+    let parallel = kernel.grid.iter().all(|axis| axis.semantics == Semantics::Parallel);
+    let own_block = match (x.map, y.map) {
+        (Some(a), Some(b)) => {
+            let map = kernel.region(b);
+            // Different programs, different blocks: every grid index is itself an entry of the map.
+            map.params.iter().all(|id| map.yields.contains(id)) && same_map(kernel, a, b)
+        }
+        (None, None) => kernel.grid.is_empty(),
+        _ => false,
+    };
+    alike && apart && parallel && own_block && loads_before_stores(kernel, input, output)
+}
+
+/// Returns true if two regions compute the same from their parameters.
+fn same_map(kernel: &Kernel, a: RegionId, b: RegionId) -> bool {
+    let (a, b) = (kernel.region(a), kernel.region(b));
+    let mut twin: HashMap<Value, Value> = a.params.iter().copied().zip(b.params.iter().copied()).collect();
+    let same = |twin: &HashMap<Value, Value>, x: &[Value], y: &[Value]| {
+        x.len() == y.len() && x.iter().zip(y).all(|(x, y)| twin.get(x) == Some(y))
+    };
+    if a.insts.len() != b.insts.len() {
+        return false;
+    }
+    for (&i, &j) in a.insts.iter().zip(&b.insts) {
+        let (i, j) = (kernel.inst(i), kernel.inst(j));
+        if i.op != j.op || !i.regions.is_empty() || !same(&twin, &i.args, &j.args) {
+            return false;
+        }
+        twin.extend(i.results.iter().copied().zip(j.results.iter().copied()));
+    }
+    same(&twin, &a.yields, &b.yields)
+}
+
+/// Returns true if all loads of `input` come before the first store to `output`, and both access only their blocks.
+fn loads_before_stores(kernel: &Kernel, input: OperandId, output: OperandId) -> bool {
+    let accesses = |id: InstId| {
+        let (mut loads, mut stores) = (false, false);
+        let mut look = |op: &Op| match op {
+            Op::Load { from, .. } if *from == input => loads = true,
+            Op::Store { to, .. } if *to == output => stores = true,
+            _ => {}
+        };
+        look(&kernel.inst(id).op);
+        kernel.inst(id).regions.iter().for_each(|&r| kernel.walk(r, &mut |_, inst| look(&inst.op)));
+        (loads, stores)
+    };
+    let mut within = true;
+    kernel.walk(kernel.body, &mut |_, inst| {
+        let view = |o: OperandId, view: &View| (o != input && o != output) || view.frame == Frame::Block;
+        within &= match &inst.op {
+            Op::Load { from: o, view: v, .. } | Op::Store { to: o, view: v, .. } => view(*o, v),
+            _ => true,
+        };
+    });
+    // An instruction of the body that does both (a loop, an `if`) is not looked into.
+    let mut stored = false;
+    within
+        && kernel.region(kernel.body).insts.iter().all(|&id| {
+            let (loads, stores) = accesses(id);
+            let late = loads && (stored || (stores && !kernel.inst(id).regions.is_empty()));
+            stored |= stores;
+            !late
+        })
+}

@@ -1,0 +1,120 @@
+//! Derivatives by chosen arguments.
+use super::function::{Function, Given};
+use super::gradient::gradient;
+use crate::array::Array;
+use crate::error::Result;
+use crate::tree::{Structure, Tree};
+use pallas_ir::Loc;
+
+/// The argument of this number, from 0: `argnums` in JAX.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Arg<const I: usize>;
+
+/// One or more of several arguments: [`Arg`], or a tuple of up to four of them.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` names no argument of a function of `{Args}`",
+    note = "arguments are `Arg::<0>`, `Arg::<1>` and so on, and tuples of them"
+)]
+pub trait Argnums<Args>: Clone + Send + Sync + 'static {
+    /// The argument, or the tuple of them.
+    type Picked: Tree + Send + Sync + 'static;
+    /// The arguments.
+    fn picked(&self, args: &Args) -> Self::Picked;
+    /// Their numbers.
+    fn numbers(&self) -> Vec<usize>;
+}
+
+/// `impl Argnums<(A, B, ..)> for Arg<0>`, `Arg<1>` and so on, for tuples of a length.
+macro_rules! picks {
+    ($($A:ident $i:tt)*) => { picks!(@each [$($A)*] $($A $i)*); };
+    (@each $all:tt $($A:ident $i:tt)*) => { $(picks!(@one $all $A $i);)* };
+    (@one [$($All:ident)*] $A:ident $i:tt) => {
+        impl<$($All: Tree + Send + Sync + 'static),*> Argnums<($($All,)*)> for Arg<$i> {
+            type Picked = $A;
+            fn picked(&self, args: &($($All,)*)) -> $A {
+                args.$i.clone()
+            }
+            fn numbers(&self) -> Vec<usize> {
+                vec![$i]
+            }
+        }
+    };
+}
+picks!(A 0);
+picks!(A 0 B 1);
+picks!(A 0 B 1 C 2);
+picks!(A 0 B 1 C 2 D 3);
+picks!(A 0 B 1 C 2 D 3 E 4);
+picks!(A 0 B 1 C 2 D 3 E 4 F 5);
+picks!(A 0 B 1 C 2 D 3 E 4 F 5 G 6);
+picks!(A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7);
+
+macro_rules! tuples {
+    ($($P:ident $i:tt)*) => {
+        impl<Args, $($P: Argnums<Args>),*> Argnums<Args> for ($($P,)*) {
+            type Picked = ($($P::Picked,)*);
+            fn picked(&self, args: &Args) -> Self::Picked {
+                ($(self.$i.picked(args),)*)
+            }
+            fn numbers(&self) -> Vec<usize> {
+                [$(self.$i.numbers()),*].concat()
+            }
+        }
+    };
+}
+tuples!(P 0);
+tuples!(P 0 Q 1);
+tuples!(P 0 Q 1 R 2);
+tuples!(P 0 Q 1 R 2 S 3);
+
+/// The numbers of the leaves of some arguments.
+pub(super) fn leaves_of(numbers: &[usize], structures: &[Structure]) -> Vec<usize> {
+    let first = |n: usize| structures[..n].iter().map(Structure::leaves).sum::<usize>();
+    numbers.iter().flat_map(|&n| first(n)..first(n) + structures[n].leaves()).collect()
+}
+
+/// As [`value_and_grad`](super::value_and_grad), by chosen arguments: the gradient is a tree like that argument, or a tuple
+/// of such trees.
+///
+/// # Errors
+/// As [`value_and_grad`](super::value_and_grad).
+///
+/// ```
+/// use pallas_rt::{Arg, Array, value_and_grad_by};
+/// let f = value_and_grad_by((Arg::<2>, Arg::<0>), |x: &Array, n: &Array, y: &Array| x * n * y * y);
+/// let number = |x: f32| Array::from_slice(&[x], &[]);
+/// let (value, (by_y, by_x)) = f(&number(2.0)?, &number(1.0)?, &number(3.0)?)?;
+/// assert_eq!([value, by_y, by_x].map(|x| x.to_vec::<f32>().unwrap()[0]), [18.0, 12.0, 9.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn value_and_grad_by<Args, P, F>(argnums: P, f: F) -> F::Boxed<Result<(Array, P::Picked)>>
+where
+    Args: Tree + 'static,
+    P: Argnums<Args>,
+    F: Function<Args, Out = Array>,
+{
+    let at = Loc::caller();
+    F::boxed(move |given: Given<'_, Args>| {
+        let picked = argnums.picked(&(given.tuple)());
+        gradient(&f, &given, &argnums.numbers(), &picked, at)
+    })
+}
+
+/// As [`grad`](super::grad), by chosen arguments; see [`value_and_grad_by`].
+///
+/// # Errors
+/// As [`value_and_grad`](super::value_and_grad).
+#[track_caller]
+pub fn grad_by<Args, P, F>(argnums: P, f: F) -> F::Boxed<Result<P::Picked>>
+where
+    Args: Tree + 'static,
+    P: Argnums<Args>,
+    F: Function<Args, Out = Array>,
+{
+    let at = Loc::caller();
+    F::boxed(move |given: Given<'_, Args>| {
+        let picked = argnums.picked(&(given.tuple)());
+        gradient(&f, &given, &argnums.numbers(), &picked, at).map(|(_, gradient)| gradient)
+    })
+}

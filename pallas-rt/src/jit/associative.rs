@@ -1,0 +1,233 @@
+//! Scans with an associative function, in a number of calls of it that grows with the logarithm of the length.
+use super::function::Outcome;
+use super::linear::like;
+use super::trace::{apply_all, type_of};
+use crate::array::{Array, axis_of};
+use crate::error::{Error, Result};
+use crate::tree::{self, Tree};
+use pallas_graph::{Graph, Var};
+use pallas_ir::structural::{Concat, Reshape, Reverse, Slice};
+use pallas_ir::{At, Diag, Dim, Loc, StructuralOp, Type};
+
+/// Options of [`associative_scan`]: the axis, and the direction.
+///
+/// ```
+/// use pallas_rt::{Array, AssociativeScan};
+/// // Maxima from the end of each row.
+/// let x = Array::from_slice(&[1.0f32, 3.0, 2.0, 4.0, 6.0, 5.0], &[2, 3])?;
+/// let y = AssociativeScan::new().axis(1).reverse(true).run(&x, |a: &Array, b: &Array| a.maximum(b))?;
+/// assert_eq!(y.to_vec::<f32>()?, [3.0, 3.0, 2.0, 6.0, 6.0, 5.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct AssociativeScan {
+    axis: isize,
+    reverse: bool,
+}
+
+impl AssociativeScan {
+    /// The options of [`associative_scan`].
+    pub fn new() -> AssociativeScan {
+        AssociativeScan::default()
+    }
+
+    /// The axis, which is the first one otherwise; negative numbers count from the last one.
+    #[must_use]
+    pub fn axis(mut self, axis: isize) -> AssociativeScan {
+        self.axis = axis;
+        self
+    }
+
+    /// True for a scan from the last element to the first.
+    #[must_use]
+    pub fn reverse(mut self, reverse: bool) -> AssociativeScan {
+        self.reverse = reverse;
+        self
+    }
+
+    /// Runs it; see [`associative_scan`].
+    ///
+    /// # Errors
+    /// As [`associative_scan`].
+    #[track_caller]
+    pub fn run<T, R>(self, xs: &T, combine: impl Fn(&T, &T) -> R) -> Result<T>
+    where
+        T: Tree,
+        R: Outcome<Tree = T>,
+    {
+        let at = Loc::caller();
+        let refused = |message: String, help: &str| {
+            Err(Error::operation(at, Diag::new("associative-scan", At::Op, message, help)))
+        };
+        let leaves = tree::leaves(xs);
+        let mut length = None;
+        let mut axes = vec![];
+        for (x, path) in leaves.iter().zip(tree::paths(xs)) {
+            x.check()?;
+            let Ok(axis) = axis_of(self.axis, x.rank()) else {
+                let message = format!("an associative scan along axis {} of `{path}` of {}", self.axis, type_of(x));
+                return refused(message, "all arrays have this axis");
+            };
+            let n = x.shape()[axis];
+            if *length.get_or_insert(n) != n {
+                let message = format!("`{path}` of {} in an associative scan of {:?} elements", type_of(x), length);
+                return refused(message, "all arrays are equally long along the axis");
+            }
+            axes.push(axis);
+        }
+        let Some(length) = length else {
+            return refused("an associative scan without arrays".into(), "give it a tree with at least one array");
+        };
+        let scan = Running { xs, combine: &combine, axes: &axes, at };
+        let turned = |all: Vec<Array>| match self.reverse {
+            true => scan.each(&all, reversed),
+            false => Ok(all),
+        };
+        let found = scan.run(turned(leaves)?, length)?;
+        tree::rebuild(xs, turned(found)?)
+    }
+}
+
+/// All partial results of an associative function along an axis: the first element, `combine` of the first two, of the
+/// first three, and so on; `lax.associative_scan`.
+///
+/// `combine` takes two trees like `xs` with several elements along the axis, and combines these one by one: it is made of
+/// elementwise operations, of products of batches of matrices, and the like. It is called about twice the logarithm of
+/// the length, as in Blelloch, "Prefix Sums and Their Applications" (1990).
+///
+/// # Errors
+/// `combine`'s own error; arrays without the axis, or of other lengths; a result of `combine` that is another tree or has
+/// other types than it takes; errors of the device.
+///
+/// ```
+/// use pallas_rt::{Array, associative_scan};
+/// // h[i] = a[i] h[i-1] + b[i], all at once.
+/// let a = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[4])?;
+/// let b = Array::from_slice(&[1.0f32; 4], &[4])?;
+/// let (_, h) = associative_scan(&(a, b), |(a, b): &(Array, Array), (c, d): &(Array, Array)| (a * c, c * b + d))?;
+/// assert_eq!(h.to_vec::<f32>()?, [1.0, 3.0, 10.0, 41.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn associative_scan<T, R>(xs: &T, combine: impl Fn(&T, &T) -> R) -> Result<T>
+where
+    T: Tree,
+    R: Outcome<Tree = T>,
+{
+    AssociativeScan::new().run(xs, combine)
+}
+
+/// A scan that is being made.
+struct Running<'a, T, F> {
+    xs: &'a T,
+    combine: &'a F,
+    /// The axis of each leaf.
+    axes: &'a [usize],
+    at: Loc,
+}
+
+impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> Running<'_, T, F> {
+    /// The scan of arrays with `n` elements along their axes.
+    fn run(&self, all: Vec<Array>, n: usize) -> Result<Vec<Array>> {
+        // The arrays of each level, of which the next one has the combined pairs.
+        let (mut levels, mut n) = (vec![], n);
+        let mut all = all;
+        while n >= 2 {
+            let first = self.part(&all, 0, n / 2, 2)?;
+            let second = self.part(&all, 1, n / 2, 2)?;
+            let pairs = self.combined(first, second)?;
+            levels.push((all, n));
+            (all, n) = (pairs, n / 2);
+        }
+        // The results at odd positions are those of the level below; one step leads from them to the next even positions.
+        while let Some((own, n)) = levels.pop() {
+            let evens = n.div_ceil(2);
+            let before = self.part(&all, 0, evens - 1, 1)?;
+            let mut even = self.part(&own, 0, 1, 1)?;
+            if evens > 1 {
+                let next = self.combined(before, self.part(&own, 2, evens - 1, 2)?)?;
+                even = self.joined(&even, &next, concatenated)?;
+            }
+            all = self.joined(&even, &all, interleaved)?;
+        }
+        Ok(all)
+    }
+
+    fn combined(&self, a: Vec<Array>, b: Vec<Array>) -> Result<Vec<Array>> {
+        let types: Vec<Type> = a.iter().map(type_of).collect();
+        let found = (self.combine)(&tree::rebuild(self.xs, a)?, &tree::rebuild(self.xs, b)?).tree()?;
+        like(self.xs, &found, &types, "result of an associative scan's function", self.at)
+    }
+
+    /// `count` elements from `start` on, with a stride.
+    fn part(&self, all: &[Array], start: usize, count: usize, stride: usize) -> Result<Vec<Array>> {
+        self.each(all, |graph, v, axis| {
+            let mut shape = graph.ty(v).shape.clone();
+            let (mut starts, mut strides) = (vec![0; shape.len()], vec![1; shape.len()]);
+            (shape[axis], starts[axis], strides[axis]) = (count, start as i64, stride as i64);
+            graph.push(StructuralOp::from(Slice { start: starts, size: dims(&shape), stride: strides }), &[v])
+        })
+    }
+
+    fn each(&self, all: &[Array], f: impl Fn(&mut Graph, Var, usize) -> Result<Var, Diag>) -> Result<Vec<Array>> {
+        let one = |(x, &axis): (&Array, &usize)| {
+            Ok(apply_all(&[x], self.at, x.client(), |graph, v| Ok(vec![f(graph, v[0], axis)?]))?.remove(0))
+        };
+        all.iter().zip(self.axes).map(one).collect()
+    }
+
+    fn joined(
+        &self,
+        a: &[Array],
+        b: &[Array],
+        f: impl Fn(&mut Graph, &[Var], usize) -> Result<Var, Diag>,
+    ) -> Result<Vec<Array>> {
+        let one = |((a, b), &axis): ((&Array, &Array), &usize)| {
+            Ok(apply_all(&[a, b], self.at, a.client(), |graph, v| Ok(vec![f(graph, v, axis)?]))?.remove(0))
+        };
+        a.iter().zip(b).zip(self.axes).map(one).collect()
+    }
+}
+
+fn dims(shape: &[usize]) -> Vec<Dim> {
+    shape.iter().map(|&n| Dim::from(n)).collect()
+}
+
+fn reversed(graph: &mut Graph, v: Var, axis: usize) -> Result<Var, Diag> {
+    graph.push(StructuralOp::from(Reverse { axes: vec![axis] }), &[v])
+}
+
+fn concatenated(graph: &mut Graph, v: &[Var], axis: usize) -> Result<Var, Diag> {
+    graph.push(StructuralOp::from(Concat { axis }), v)
+}
+
+/// Elements of the first array and of the second one in turn; the first one may have one more.
+fn interleaved(graph: &mut Graph, v: &[Var], axis: usize) -> Result<Var, Diag> {
+    let shape = graph.ty(v[1]).shape.clone();
+    let n = shape[axis];
+    let rows = |graph: &mut Graph, first: usize, count: usize| {
+        let mut size = shape.clone();
+        let mut start = vec![0; shape.len()];
+        (size[axis], start[axis]) = (count, first as i64);
+        graph.push(StructuralOp::from(Slice { start, size: dims(&size), stride: vec![1; shape.len()] }), &[v[0]])
+    };
+    let has_more = graph.ty(v[0]).shape[axis] > n;
+    let first = if has_more { rows(graph, 0, n)? } else { v[0] };
+    let mut pair = shape.clone();
+    pair.insert(axis + 1, 1);
+    let mut pairs = vec![];
+    for v in [first, v[1]] {
+        pairs.push(graph.push(StructuralOp::from(Reshape { to: dims(&pair) }), &[v])?);
+    }
+    let pairs = graph.push(StructuralOp::from(Concat { axis: axis + 1 }), &pairs)?;
+    let mut both = shape.clone();
+    both[axis] = 2 * n;
+    let both = graph.push(StructuralOp::from(Reshape { to: dims(&both) }), &[pairs])?;
+    match has_more {
+        true => {
+            let last = rows(graph, n, 1)?;
+            concatenated(graph, &[both, last], axis)
+        }
+        false => Ok(both),
+    }
+}

@@ -1,0 +1,88 @@
+//! Functions with a forward-mode derivative of their own.
+use super::compiled::{client_of, traced};
+use super::control::{Part, sharing};
+use super::function::{Function, Given, Outcome};
+use super::linear::like;
+use super::trace::{append, apply_all, trace, type_of};
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::tree::{self, Tree};
+use pallas_graph::call::{Call, CustomJvp};
+use pallas_ir::{Literal, Loc, Type};
+
+/// A function with stated tangents; `jax.custom_jvp`.
+///
+/// `rule` takes the tuple of the arguments and the tuple of their tangents, and returns the function's result and its
+/// tangent, two trees of equal types. The tangent is linear in the tangents. Tangents of leaves that are no floats are
+/// zeros, and those of such results are not read. Reverse mode follows from the rule, and higher derivatives
+/// differentiate it.
+///
+/// # Errors
+/// The functions' own errors; results of the rule of other types than those of the function; a derivative by an array
+/// that one of the functions captures; those of [`jit`](super::jit).
+///
+/// ```
+/// use pallas_rt::{Array, custom_jvp, grad};
+/// // log(1 + exp(x)), whose derivative does not overflow.
+/// let log1pexp = custom_jvp(
+///     |x: &Array| (1.0 + x.exp()).log(),
+///     |(x,): &(Array,), (dx,): &(Array,)| ((1.0 + x.exp()).log(), (1.0 - 1.0 / (1.0 + x.exp())) * dx),
+/// );
+/// let slope = grad(move |x: &Array| log1pexp(x));
+/// assert_eq!(slope(&Array::from_slice(&[100.0f32], &[])?)?.to_vec::<f32>()?, [1.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn custom_jvp<Args, F, Rule, R>(f: F, rule: Rule) -> F::Boxed<Result<F::Out>>
+where
+    Args: Tree + 'static,
+    F: Function<Args>,
+    Rule: Fn(&Args, &Args) -> R + Send + Sync + 'static,
+    R: Outcome<Tree = (F::Out, F::Out)>,
+{
+    let at = Loc::caller();
+    F::boxed(move |given: Given<'_, Args>| {
+        let tuple = (given.tuple)();
+        let args = tree::leaves(&tuple);
+        args.iter().try_for_each(|x| x.check().map(drop))?;
+        if !args.iter().any(Array::is_traced) {
+            return f.call(&tuple);
+        }
+        let client = client_of(&args)?;
+        let primal = traced(&f, &tuple, &args, &client)?;
+        let (out, gives) = (primal.returned, primal.graph.gives());
+        let types: Vec<Type> = args.iter().map(type_of).collect();
+        let floats = types.iter().filter(|ty| ty.dtype.is_float()).cloned();
+        let takes: Vec<Type> = types.iter().cloned().chain(floats).collect();
+        let both = trace(&client, &takes, |params| {
+            let (primals, tangents) = params.split_at(types.len());
+            let mut tangents = tangents.iter().cloned();
+            let tangent = |ty: &Type| match ty.dtype.is_float() {
+                true => Ok(tangents.next().expect("one for each argument of floats")),
+                false => zeros(ty, at),
+            };
+            let tangents = types.iter().map(tangent).collect::<Result<Vec<Array>>>()?;
+            let (value, tangent) =
+                rule(&tree::rebuild(&tuple, primals.iter().cloned())?, &tree::rebuild(&tuple, tangents)?).tree()?;
+            let mut results = like(&out, &value, &gives, "result of the rule", at)?;
+            let mut tangents = like(&out, &tangent, &gives, "tangent", at)?;
+            tangents.retain(|x| x.dtype().is_float());
+            results.extend(tangents);
+            Ok(((), results))
+        })?;
+        let part = |graph, own, captured| Part { graph, own, captured };
+        let parts = vec![part(primal.graph, args.len(), primal.captured), part(both.graph, takes.len(), both.captured)];
+        let (graphs, captured) = sharing(parts);
+        let [primal, rule] = graphs.try_into().expect("two functions");
+        let call = Call::CustomJvp(CustomJvp { captured: captured.len(), primal, rule });
+        let all: Vec<&Array> = captured.iter().chain(&args).collect();
+        let results = apply_all(&all, at, &client, |graph, v| graph.push_all(call, v))?;
+        tree::rebuild(&out, results)
+    })
+}
+
+/// Zeros in the innermost function that is being traced.
+fn zeros(ty: &Type, at: Loc) -> Result<Array> {
+    let made = append(at, |graph| Ok(vec![graph.splat(Literal::new(ty.dtype, 0.0), &ty.shape)]));
+    Ok(made.map_err(|diag| Error::operation(at, diag))?.remove(0))
+}

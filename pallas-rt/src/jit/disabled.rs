@@ -1,0 +1,54 @@
+//! Calls of jitted functions without `jit`.
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::LazyLock;
+
+thread_local! {
+    /// Number of guards.
+    static GUARDS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// As long as it exists, functions of [`jit`](crate::jit()) that this thread calls run as they are; see [`disable_jit`].
+#[derive(Debug)]
+#[must_use = "`jit` is disabled until the guard is dropped"]
+pub struct JitDisabled {
+    /// It counts for its own thread.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Drop for JitDisabled {
+    fn drop(&mut self) {
+        GUARDS.set(GUARDS.get() - 1);
+    }
+}
+
+/// Lets functions of [`jit`](crate::jit()) that this thread calls run as they are, one operation after the other, until
+/// the guard is dropped: arrays have elements in there, so they can be printed and branched on. `PALLAS_DISABLE_JIT=1`
+/// does so in the whole process, from its first call on.
+///
+/// Other transformations, loops and branches trace their functions as ever.
+///
+/// ```
+/// use pallas_rt::{Array, disable_jit, jit};
+/// let halved = jit(|x: &Array| {
+///     // Not possible in a function that is being traced.
+///     Ok::<_, pallas_rt::Error>(if x.to_vec::<f32>()?[0] > 1.0 { x / 2.0 } else { x.clone() })
+/// });
+/// let x = Array::full(&[2], 4.0f32)?;
+/// assert!(halved(&x).is_err());
+/// let guard = disable_jit();
+/// assert_eq!(halved(&x)?.to_vec::<f32>()?, [2.0, 2.0]);
+/// drop(guard);
+/// assert!(halved(&x).is_err());
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn disable_jit() -> JitDisabled {
+    GUARDS.set(GUARDS.get() + 1);
+    JitDisabled { _not_send: PhantomData }
+}
+
+/// Returns true if jitted functions run as they are on this thread.
+pub(super) fn is_disabled() -> bool {
+    static ALL: LazyLock<bool> = LazyLock::new(|| std::env::var("PALLAS_DISABLE_JIT").is_ok_and(|value| value == "1"));
+    GUARDS.get() > 0 || *ALL
+}

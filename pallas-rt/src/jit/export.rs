@@ -1,0 +1,246 @@
+//! Functions as files, which run where their Rust code is not known.
+use super::program::Program;
+use super::trace::type_of;
+use crate::array::Array;
+use crate::device::{Client, JIT_COMPILES};
+use crate::error::{Error, Result};
+use crate::tree::{self, Tree};
+use pallas_graph::{Graph, file};
+use pallas_ir::Type;
+use sha2::{Digest, Sha256};
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The first line of a file: its version, and the order of the bytes of captured arrays.
+#[cfg(target_endian = "little")]
+const HEADER: &str = "pallas function 1 little-endian";
+#[cfg(target_endian = "big")]
+const HEADER: &str = "pallas function 1 big-endian";
+
+/// A function that was traced for arguments of certain types, in a form that can be saved; `jax.export`.
+/// [`Lowered::export`](crate::Lowered::export) makes one.
+///
+/// It contains the operations and the elements of captured arrays, and no machine code: it is compiled for the machine that
+/// loads it.
+///
+/// ```
+/// use pallas_rt::prelude::*;
+/// use pallas_rt::{Exported, lower};
+/// let shape = Client::cpu().shape_dtype(DType::F32, &[2])?;
+/// let text = lower(|x: &Array| (x * 2.0, x.sum(..)))(&shape)?.export()?.to_text();
+///
+/// let f = Exported::from_text(&text)?.compile(&Client::cpu())?;
+/// let x = Client::cpu().array(&[1.0f32, 2.0], &[2])?;
+/// let (double, sum): (Array, Array) = f.call_like(&(x.clone(),), &(x.clone(), x))?;
+/// assert_eq!((double.to_vec::<f32>()?, sum.to_vec::<f32>()?), (vec![2.0, 4.0], vec![3.0]));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Exported {
+    graph: Graph,
+    inputs: Vec<(String, Type)>,
+    outputs: Vec<(String, Type)>,
+    captured: Vec<(Type, Vec<u8>)>,
+}
+
+fn wrong(message: impl Into<String>) -> Error {
+    Error::File { path: "an exported function".into(), message: message.into() }
+}
+
+impl Exported {
+    /// A function whose last parameters stand for captured arrays.
+    pub(super) fn new(graph: &Graph, inputs: &[String], outputs: Vec<String>, captured: &[Array]) -> Result<Exported> {
+        let bytes = |x: &Array| Ok((type_of(x), x.to_bytes()?));
+        Ok(Exported {
+            inputs: inputs.iter().cloned().zip(graph.takes()).collect(),
+            outputs: outputs.into_iter().zip(graph.gives()).collect(),
+            captured: captured.iter().map(bytes).collect::<Result<_>>()?,
+            graph: graph.clone(),
+        })
+    }
+
+    /// The path and the type of each leaf of the tuple of its arguments.
+    pub fn inputs(&self) -> &[(String, Type)] {
+        &self.inputs
+    }
+
+    /// The path and the type of each leaf of its result.
+    pub fn outputs(&self) -> &[(String, Type)] {
+        &self.outputs
+    }
+
+    /// The function as text, with its version and a hash.
+    pub fn to_text(&self) -> String {
+        let mut body = String::new();
+        for (name, leaves) in [("input", &self.inputs), ("output", &self.outputs)] {
+            for (path, ty) in leaves {
+                body += &format!("{name} {ty} {}\n", serde_json::Value::from(path.as_str()));
+            }
+        }
+        for (ty, bytes) in &self.captured {
+            body += &format!("captured {ty} {}\n", hex(bytes));
+        }
+        body += &file::print(&self.graph);
+        format!("{HEADER}\nsha256 {}\n{body}", hash(&body))
+    }
+
+    /// Reads what [`to_text`](Exported::to_text) wrote.
+    ///
+    /// # Errors
+    /// [`Error::File`] for another text, one of another version, and one that was changed since.
+    pub fn from_text(text: &str) -> Result<Exported> {
+        let (header, rest) = text.split_once('\n').unwrap_or((text, ""));
+        if header != HEADER {
+            let shown: String = header.chars().take(60).collect();
+            return Err(wrong(format!("it begins with {shown:?}; help: expected {HEADER:?}: export it anew")));
+        }
+        let (line, body) = rest.split_once('\n').unwrap_or((rest, ""));
+        if line.strip_prefix("sha256 ") != Some(&hash(body)) {
+            return Err(wrong(
+                "its hash is not that of its contents; help: it is damaged or was edited: export it anew",
+            ));
+        }
+        Exported::of_body(body).map_err(wrong)
+    }
+
+    pub(super) fn of_body(mut body: &str) -> Result<Exported, String> {
+        let (mut inputs, mut outputs, mut captured) = (vec![], vec![], vec![]);
+        while let Some((line, rest)) = body.split_once('\n') {
+            let mut words = line.splitn(3, ' ');
+            let (name, ty, value) = (words.next(), words.next(), words.next());
+            let (Some(name @ ("input" | "output" | "captured")), Some(ty), value) = (name, ty, value) else { break };
+            let ty = file::type_of(ty).ok_or_else(|| format!("`{ty}` is no type"))?;
+            let value = value.unwrap_or_default();
+            let path = || serde_json::from_str::<String>(value).map_err(|e| format!("`{value}` is no path: {e}"));
+            match name {
+                "input" => inputs.push((path()?, ty)),
+                "output" => outputs.push((path()?, ty)),
+                _ => captured.push((ty, unhex(value).ok_or("the elements of a captured array are no hex digits")?)),
+            }
+            body = rest;
+        }
+        let graph = file::parse(body)?;
+        let takes: Vec<&Type> = inputs.iter().map(|(_, ty)| ty).chain(captured.iter().map(|(ty, _)| ty)).collect();
+        if graph.takes().iter().ne(takes) || graph.gives().iter().ne(outputs.iter().map(|(_, ty)| ty)) {
+            return Err("its graph takes or gives other types than it lists".into());
+        }
+        Ok(Exported { graph, inputs, outputs, captured })
+    }
+
+    /// Writes the text to a file.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let refused = |e: std::io::Error| Error::File { path: path.display().to_string(), message: e.to_string() };
+        std::fs::write(path, self.to_text()).map_err(refused)
+    }
+
+    /// Reads a file that [`save`](Exported::save) wrote.
+    ///
+    /// # Errors
+    /// [`Error::File`] for one that cannot be read, and as [`from_text`](Exported::from_text).
+    pub fn load(path: impl AsRef<Path>) -> Result<Exported> {
+        let path = path.as_ref();
+        let place = path.display().to_string();
+        let text = std::fs::read(path).map_err(|e| Error::File { path: place.clone(), message: e.to_string() })?;
+        let text = String::from_utf8(text)
+            .map_err(|_| Error::File { path: place.clone(), message: "it is no text: export it anew".into() })?;
+        Exported::from_text(&text).map_err(|e| match e {
+            Error::File { message, .. } => Error::File { path: place, message },
+            other => other,
+        })
+    }
+
+    /// Compiles it for a client.
+    ///
+    /// # Errors
+    /// Errors of the device; [`Error::Value`] for captured elements that are none of their type.
+    pub fn compile(&self, client: &Client) -> Result<ExportedFunction> {
+        let array = |(ty, bytes): &(Type, Vec<u8>)| client.array_from_bytes(ty.dtype, &ty.shape, bytes);
+        let captured = self.captured.iter().map(array).collect::<Result<_>>()?;
+        JIT_COMPILES.fetch_add(1, Relaxed);
+        let program = Program::new(&self.graph, client)?;
+        let (inputs, outputs) = (self.inputs.clone(), self.outputs.clone());
+        Ok(ExportedFunction { inputs, outputs, captured, client: client.clone(), program })
+    }
+}
+
+/// A function that was exported and is compiled for a client; see [`Exported::compile`].
+pub struct ExportedFunction {
+    inputs: Vec<(String, Type)>,
+    outputs: Vec<(String, Type)>,
+    captured: Vec<Array>,
+    client: Client,
+    program: Program,
+}
+
+impl ExportedFunction {
+    /// Calls it with the leaves of its arguments; returns those of its result.
+    ///
+    /// # Errors
+    /// Another number of arrays, types or client than the function was traced for; errors of the device.
+    pub fn call(&self, args: &[&Array]) -> Result<Vec<Array>> {
+        if args.len() != self.inputs.len() {
+            let message = format!("{} arrays for a function of {}", args.len(), self.inputs.len());
+            return Err(Error::Tree { message });
+        }
+        for (x, (path, ty)) in args.iter().zip(&self.inputs) {
+            x.check()?;
+            if type_of(x) != *ty {
+                let message = format!("argument `{path}` is {}, the function takes {ty}", type_of(x));
+                return Err(Error::Tree { message });
+            }
+            x.check_client(&self.client, || format!("argument `{path}`"))?;
+        }
+        let all: Vec<&Array> = args.iter().copied().chain(&self.captured).collect();
+        self.program.run(&all)
+    }
+
+    /// Calls it with the tuple of its arguments; returns its result as a tree like `like`, whose leaves do not matter.
+    ///
+    /// # Errors
+    /// As [`call`](ExportedFunction::call); leaves with other paths than those of the function.
+    pub fn call_like<A: Tree, O: Tree>(&self, args: &A, like: &O) -> Result<O> {
+        paths("argument", &tree::paths(args), &self.inputs)?;
+        paths("result", &tree::paths(like), &self.outputs)?;
+        let leaves = tree::leaves(args);
+        tree::rebuild(like, self.call(&leaves.iter().collect::<Vec<&Array>>())?)
+    }
+}
+
+impl std::fmt::Debug for ExportedFunction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ExportedFunction({:?} -> {:?})", self.inputs, self.outputs)
+    }
+}
+
+/// Refuses a tree whose leaves have other paths.
+fn paths(what: &str, given: &[String], known: &[(String, Type)]) -> Result<()> {
+    let known: Vec<&str> = known.iter().map(|(path, _)| &**path).collect();
+    if given.iter().map(String::as_str).eq(known.iter().copied()) {
+        return Ok(());
+    }
+    let differs = given.iter().zip(&known).find(|(a, b)| a != b);
+    let message = match differs {
+        Some((a, b)) => format!("the {what} has the leaf `{a}` where the function has `{b}`"),
+        None => format!("the {what} has {} leaves, that of the function {}", given.len(), known.len()),
+    };
+    Err(Error::Tree { message })
+}
+
+fn hash(text: &str) -> String {
+    hex(&Sha256::digest(text.as_bytes()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    if !text.is_ascii() || !text.len().is_multiple_of(2) {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()
+}

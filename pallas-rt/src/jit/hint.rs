@@ -1,0 +1,28 @@
+//! Advice about functions whose trace repeats the same operations.
+use pallas_graph::{Graph, Op};
+use pallas_ir::{Loc, StructuralOp, Type};
+use std::collections::HashMap;
+
+/// Number of equal operations from one line that are taken for a loop.
+const MANY: usize = 300;
+
+/// A hint to use a loop, if one line of the user's made the same operation hundreds of times.
+pub(super) fn repeated(graph: &Graph) -> Option<String> {
+    let mut counts: HashMap<(Loc, &Op, Vec<&Type>), usize> = HashMap::new();
+    // Numbers and their broadcasts come along with other operations.
+    let counts_for =
+        |op: &Op| !matches!(op, Op::Literal(_) | Op::Structural(StructuralOp::Broadcast(_) | StructuralOp::Cast(_)));
+    for e in graph.equations.iter().filter(|e| e.loc != Loc::NONE && counts_for(&e.op)) {
+        let types = e.args.iter().map(|&v| graph.ty(v)).collect();
+        *counts.entry((e.loc, &e.op, types)).or_default() += 1;
+    }
+    let most = counts
+        .into_iter()
+        .max_by_key(|((at, op, _), count)| (*count, std::cmp::Reverse((at.file, at.line, at.column, op.to_string()))));
+    let ((at, op, _), count) = most.filter(|(_, count)| *count >= MANY)?;
+    let name = op.to_string();
+    let name = name.split_whitespace().next().unwrap_or_default();
+    Some(format!(
+        "`{name}` at {at} is traced {count} times; help: a loop as `scan` or `fori_loop` is traced and compiled once"
+    ))
+}

@@ -1,0 +1,175 @@
+//! Functions that are traced, and compiled, before they are called.
+use super::compiled::{client_of, traced};
+use super::export::Exported;
+use super::function::{Function, Given};
+use super::program::Program;
+use super::trace::{TracedFunction, type_of};
+use crate::array::Array;
+use crate::device::{Client, JIT_COMPILES};
+use crate::error::{Error, Result};
+use crate::tree::{self, Outline, Structure, Tree};
+use pallas_graph::Graph;
+use pallas_ir::{At, Diag, Loc, Type};
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The types and shapes of a function's results, as a tree of arrays without elements; `jax.eval_shape`.
+///
+/// The function is traced, and neither compiled nor run. Leaves of the arguments are arrays, whose elements do not matter,
+/// or come from [`Client::shape_dtype`](crate::Client::shape_dtype); [`tree::types`](crate::tree::types) shows the
+/// result.
+///
+/// # Errors
+/// The call returns the function's own error, and the first mistake in what its result depends on.
+///
+/// ```
+/// use pallas_rt::prelude::*;
+/// use pallas_rt::{eval_shape, tree};
+/// let x = Client::cpu().shape_dtype(DType::F32, &[1000, 1000])?;
+/// let out = eval_shape(|x: &Array| (x.matmul(x), x.sum(0)))(&x)?;
+/// assert_eq!(tree::types(&out).to_string(), "(f32[1000,1000], f32[1000])");
+/// # Ok::<(), Error>(())
+/// ```
+pub fn eval_shape<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<F::Out>> {
+    F::boxed(move |given: Given<'_, Args>| {
+        let tuple = (given.tuple)();
+        let args = tree::leaves(&tuple);
+        args.iter().try_for_each(|x| x.check().map(drop))?;
+        let client = client_of(&args)?;
+        let TracedFunction { returned, graph, .. } = traced(&f, &tuple, &args, &client)?;
+        let without = |ty: &Type| Array::without_elements(ty.dtype, &ty.shape, &client);
+        tree::rebuild(&returned, graph.gives().iter().map(without))
+    })
+}
+
+/// A function that is traced for arguments of certain types; see [`lower`].
+pub struct Lowered<Args, F: Function<Args>>
+where
+    Args: Tree + 'static,
+{
+    at: Loc,
+    outline: Outline,
+    structures: Vec<Structure>,
+    /// The paths of the leaves of the arguments.
+    paths: Vec<String>,
+    types: Vec<Type>,
+    client: Client,
+    graph: Graph,
+    captured: Vec<Array>,
+    /// A result, of which only the structure matters.
+    out: F::Out,
+    function: PhantomData<fn(Args) -> F>,
+}
+
+/// Traces a function ahead of time, for arguments like given ones; `jax.jit(f).lower(..)`. The result is compiled by
+/// [`Lowered::compile`], and printed or saved.
+///
+/// Leaves of the arguments are arrays, whose elements do not matter, or come from
+/// [`Client::shape_dtype`](crate::Client::shape_dtype).
+///
+/// # Errors
+/// The call returns the function's own error, and the first mistake in what its result depends on.
+///
+/// ```
+/// use pallas_rt::prelude::*;
+/// use pallas_rt::lower;
+/// let shape = Client::cpu().shape_dtype(DType::F32, &[2])?;
+/// let lowered = lower(|x: &Array| x.exp() * 2.0)(&shape)?;
+/// assert_eq!(lowered.to_jaxpr(), "{ lambda ; a:f32[2]. let b:f32[2] = exp a; c:f32[2] = mul b 2.0:f32[] in (c,) }");
+/// let f = lowered.compile()?;
+/// assert_eq!(f(&Client::cpu().full(&[2], 0.0f32)?)?.to_vec::<f32>()?, [2.0, 2.0]);
+/// # Ok::<(), Error>(())
+/// ```
+#[track_caller]
+pub fn lower<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<Lowered<Args, F>>> {
+    let at = Loc::caller();
+    F::boxed(move |given: Given<'_, Args>| {
+        let tuple = (given.tuple)();
+        let (args, structures) = (given.flat)();
+        args.iter().try_for_each(|x| x.check().map(drop))?;
+        let client = client_of(&args)?;
+        let TracedFunction { returned: out, graph, captured } = traced(&f, &tuple, &args, &client)?;
+        captured.iter().try_for_each(|x| x.check_client(&client, || "a captured array".into()))?;
+        Ok(Lowered {
+            at,
+            outline: Outline::of(&tuple),
+            structures,
+            paths: tree::paths(&tuple),
+            types: args.iter().map(type_of).collect(),
+            client,
+            graph,
+            captured,
+            out,
+            function: PhantomData,
+        })
+    })
+}
+
+impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
+    /// The function as text, in the style of JAX; see [`make_jaxpr`](super::make_jaxpr).
+    pub fn to_jaxpr(&self) -> String {
+        self.graph.to_jaxpr(self.captured.len())
+    }
+
+    /// The types of the results, as a tree.
+    ///
+    /// # Errors
+    /// None that tracing has not found.
+    pub fn results(&self) -> Result<F::Out> {
+        let without = |ty: &Type| Array::without_elements(ty.dtype, &ty.shape, &self.client);
+        tree::rebuild(&self.out, self.graph.gives().iter().map(without))
+    }
+
+    /// The function in a form that can be saved, and run where its Rust code is not known.
+    ///
+    /// # Errors
+    /// Captured arrays that are still traced, or whose memory cannot be read.
+    pub fn export(&self) -> Result<Exported> {
+        Exported::new(&self.graph, &self.paths, tree::paths(&self.out), &self.captured)
+    }
+
+    /// Compiles it. The result is called as the function is, with arguments of these types alone: it is never traced
+    /// again.
+    ///
+    /// # Errors
+    /// Errors of the device. The call returns an error for arguments of another structure, type or client, which names
+    /// the leaf.
+    pub fn compile(self) -> Result<F::Boxed<Result<F::Out>>> {
+        JIT_COMPILES.fetch_add(1, Relaxed);
+        let program = Program::new(&self.graph, &self.client)?;
+        Ok(F::boxed(move |given: Given<'_, Args>| {
+            let (args, structures) = (given.flat)();
+            self.check(&given, &args, &structures)?;
+            let all: Vec<&Array> = args.iter().chain(&self.captured).collect();
+            tree::rebuild(&self.out, program.run(&all)?)
+        }))
+    }
+
+    /// Refuses arguments that it is not compiled for.
+    fn check(&self, given: &Given<'_, Args>, args: &[Array], structures: &[Structure]) -> Result<()> {
+        args.iter().try_for_each(|x| x.check().map(drop))?;
+        let wrong = |message: String| {
+            let help = "arguments are like those of `lower`; `jit` compiles for others as well";
+            Err(Error::operation(self.at, Diag::new("lowered", At::Op, message, help)))
+        };
+        if self.structures != structures
+            && let Some(found) = self.outline.difference(&Outline::of(&(given.tuple)()))
+        {
+            let (path, old, new) = (found.path, found.old, found.new);
+            return wrong(format!("argument `{path}` is {new}, the function is compiled for {old}"));
+        }
+        for ((x, ty), path) in args.iter().zip(&self.types).zip(&self.paths) {
+            if type_of(x) != *ty {
+                return wrong(format!("argument `{path}` is {}, the function is compiled for {ty}", type_of(x)));
+            }
+            x.check_client(&self.client, || format!("argument `{path}`"))?;
+        }
+        Ok(())
+    }
+}
+
+impl<Args: Tree + 'static, F: Function<Args>> std::fmt::Debug for Lowered<Args, F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.to_jaxpr())
+    }
+}

@@ -1,0 +1,195 @@
+//! Calls of jitted functions that had to trace and compile, and why.
+use super::trace::type_of;
+use crate::array::Array;
+use crate::device::Client;
+use crate::tree::{Outline, Tree, paths};
+use pallas_ir::{DType, Loc, Type};
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::Write;
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Misses that are kept.
+const MOST: usize = 1024;
+
+static MISSES: Mutex<VecDeque<Miss>> = Mutex::new(VecDeque::new());
+
+/// A call of a function of [`jit`](crate::jit()) that traced and compiled it, since it was not compiled for such
+/// arguments.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct Miss {
+    /// The line that called `jit`.
+    pub at: Loc,
+    /// The differences to the most similar arguments for which it was compiled.
+    pub reasons: Vec<MissReason>,
+    /// Time to trace the function.
+    pub trace: Duration,
+    /// Time to compile what was traced. Kernels that single launches compile later are not in it.
+    pub compile: Duration,
+    /// Advice about the function, if there is some.
+    pub hint: Option<String>,
+}
+
+/// One reason for a [`Miss`]. Paths begin with the number of the argument: `0.layers[1].weight`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum MissReason {
+    /// No call of the function came before, or none that is still compiled.
+    First,
+    /// The trees differ.
+    Structure {
+        /// The first node that differs.
+        path: String,
+        /// The node before.
+        old: String,
+        /// The node now.
+        new: String,
+    },
+    /// The value of a [`Static`](crate::tree::Static) or of a field with `#[tree(fixed)]` differs.
+    Static {
+        /// The node with the value.
+        path: String,
+        /// The node before.
+        old: String,
+        /// The node now.
+        new: String,
+    },
+    /// A leaf has another shape.
+    Shape {
+        /// The leaf.
+        path: String,
+        /// Its shape before.
+        old: Vec<usize>,
+        /// Its shape now.
+        new: Vec<usize>,
+    },
+    /// A leaf has another element type.
+    ElementType {
+        /// The leaf.
+        path: String,
+        /// Its element type before.
+        old: DType,
+        /// Its element type now.
+        new: DType,
+    },
+    /// The arguments are on another client.
+    Client {
+        /// The client before.
+        old: String,
+        /// The client now.
+        new: String,
+    },
+}
+
+impl fmt::Display for MissReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MissReason::First => f.write_str("first call"),
+            MissReason::Structure { path, old, new } => write!(f, "argument `{path}`: structure {old} -> {new}"),
+            MissReason::Static { path, old, new } => write!(f, "argument `{path}`: static {old} -> {new}"),
+            MissReason::Shape { path, old, new } => write!(f, "argument `{path}`: shape {old:?} -> {new:?}"),
+            MissReason::ElementType { path, old, new } => write!(f, "argument `{path}`: element type {old} -> {new}"),
+            MissReason::Client { old, new } => write!(f, "client {old} -> {new}"),
+        }
+    }
+}
+
+impl fmt::Display for Miss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let (trace, compile) = (ms(self.trace), ms(self.compile));
+        let reasons: Vec<String> = self.reasons.iter().map(MissReason::to_string).collect();
+        write!(f, "jit at {}: traced in {trace:.1} ms, compiled in {compile:.1} ms: {}", self.at, reasons.join("; "))
+    }
+}
+
+/// Returns the latest calls of functions of [`jit`](crate::jit()) that traced and compiled, of all threads, oldest first;
+/// at most 1024. With `PALLAS_LOG_COMPILES=1` each is a line on standard error as well.
+///
+/// ```
+/// use pallas_rt::{Array, MissReason, jit, jit_misses};
+/// let double = jit(|x: &Array| x * 2.0);
+/// for n in [3, 3, 5] {
+///     double(&Array::full(&[n], 1.0f32)?)?;
+/// }
+/// let misses = jit_misses();
+/// assert_eq!(misses.len(), 2);
+/// assert_eq!(misses[0].reasons, [MissReason::First]);
+/// assert_eq!(misses[1].reasons[0].to_string(), "argument `0`: shape [3] -> [5]");
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn jit_misses() -> Vec<Miss> {
+    MISSES.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+}
+
+/// Arguments for which a function is compiled.
+pub(super) struct Compiled {
+    outline: Outline,
+    types: Vec<Type>,
+    client: Client,
+}
+
+impl Compiled {
+    pub(super) fn of<Args: Tree>(tuple: &Args, args: &[Array], client: &Client) -> Compiled {
+        Compiled { outline: Outline::of(tuple), types: args.iter().map(type_of).collect(), client: client.clone() }
+    }
+
+    /// The differences to other arguments, whose leaves have these paths.
+    fn differences(&self, new: &Compiled, paths: &[String]) -> Vec<MissReason> {
+        let mut found = vec![];
+        for difference in self.outline.differences(&new.outline) {
+            let (path, old, new) = (difference.path, difference.old, difference.new);
+            found.push(match difference.is_fixed {
+                true => MissReason::Static { path, old, new },
+                false => MissReason::Structure { path, old, new },
+            });
+        }
+        if self.types.len() == new.types.len() {
+            for ((old, new), path) in self.types.iter().zip(&new.types).zip(paths) {
+                if old.shape != new.shape {
+                    let (old, new) = (old.shape.clone(), new.shape.clone());
+                    found.push(MissReason::Shape { path: path.clone(), old, new });
+                }
+                if old.dtype != new.dtype {
+                    found.push(MissReason::ElementType { path: path.clone(), old: old.dtype, new: new.dtype });
+                }
+            }
+        }
+        if self.client != new.client {
+            found.push(MissReason::Client { old: self.client.why(), new: new.client.why() });
+        }
+        found
+    }
+}
+
+/// The reasons for a call to compile: its differences to the most similar arguments of earlier calls.
+pub(super) fn reasons<'a, Args: Tree>(
+    tuple: &Args,
+    new: &Compiled,
+    known: impl Iterator<Item = &'a Compiled>,
+) -> Vec<MissReason> {
+    let paths = paths(tuple);
+    let weight = |reason: &MissReason| if matches!(reason, MissReason::Structure { .. }) { 1000 } else { 1 };
+    let all = known.map(|old| old.differences(new, &paths));
+    all.min_by_key(|found| found.iter().map(weight).sum::<usize>()).unwrap_or_else(|| vec![MissReason::First])
+}
+
+/// Keeps a miss, and prints it if that is wanted. A hint is printed in any case.
+pub(super) fn record(miss: Miss) {
+    static WANTED: LazyLock<bool> =
+        LazyLock::new(|| std::env::var("PALLAS_LOG_COMPILES").is_ok_and(|value| value == "1"));
+    // A closed standard error is no reason to fail a call.
+    if *WANTED {
+        let _ = writeln!(std::io::stderr(), "pallas: {miss}");
+    }
+    if let Some(hint) = &miss.hint {
+        let _ = writeln!(std::io::stderr(), "pallas: jit at {}: {hint}", miss.at);
+    }
+    let mut all = MISSES.lock().unwrap_or_else(PoisonError::into_inner);
+    if all.len() == MOST {
+        all.pop_front();
+    }
+    all.push_back(miss);
+}

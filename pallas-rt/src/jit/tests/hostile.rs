@@ -1,0 +1,146 @@
+//! Calls that go wrong, and calls of many threads: the next call works.
+use super::{array, close, numbers};
+use crate::prelude::*;
+use crate::tree::Static;
+use crate::{cond, fori_loop, grad, jit, jit_donating, scan, vmap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+#[test]
+fn a_panic_leaves_the_traces_around_it_usable() {
+    let x = array(&[1.0, 2.0], &[2]);
+    let panics = |x: &Array| -> Array { panic!("{} of them", x.len()) };
+    // Inside of a function that goes on: in another function, a transformation, a loop and a branch.
+    let f = jit(move |x: &Array| {
+        let calls: [&dyn Fn() -> bool; 5] = [
+            &|| catch_unwind(AssertUnwindSafe(|| jit(panics)(x))).is_err(),
+            &|| catch_unwind(AssertUnwindSafe(|| grad(panics)(x))).is_err(),
+            &|| catch_unwind(AssertUnwindSafe(|| vmap(panics)(x))).is_err(),
+            &|| catch_unwind(AssertUnwindSafe(|| fori_loop(0..3, x, |_, x: &Array| panics(x)))).is_err(),
+            &|| {
+                let branches = || cond(&x.sum(..).gt(0.0), x, panics, |x: &Array| x + 1.0);
+                catch_unwind(AssertUnwindSafe(branches)).is_err()
+            },
+        ];
+        let mut y = x * 2.0;
+        for call in calls {
+            assert!(call());
+            y = y + x;
+        }
+        y
+    });
+    close(&f(&x).expect("it runs"), &[7.0, 14.0]);
+    assert!(!super::super::is_tracing());
+}
+
+#[test]
+fn many_threads_compile_and_call_one_function() {
+    let f = jit(|x: &(Array, Vec<Array>), n: &Static<usize>| {
+        x.1.iter().fold(&x.0 * n.0 as f32, |sum, y| sum + y.sum(..)).tanh()
+    });
+    let step = jit_donating(|x: &Array, by: &Array| x * 0.5 + by);
+    std::thread::scope(|scope| {
+        for i in 0..32usize {
+            let (f, step) = (&f, &step);
+            scope.spawn(move || {
+                let mut own = array(&vec![i as f32; 64], &[64]);
+                for k in 0..20 {
+                    let n = 1 + (i + k) % 5;
+                    let rest = vec![array(&[0.25], &[1]); (i * k) % 3];
+                    let extra = 0.25 * rest.len() as f64;
+                    let y = f(&(array(&vec![0.125; n], &[n]), rest), &Static(n)).expect("it runs");
+                    close(&y, &vec![(0.125 * n as f64 + extra).tanh(); n]);
+                    own = step(own, &array(&[1.0], &[1])).expect("it runs");
+                }
+                let want = (i as f64 - 2.0) * 0.5f64.powi(20) + 2.0;
+                close(&own, &vec![want; 64]);
+            });
+        }
+    });
+}
+
+#[test]
+fn arrays_of_two_clients_are_refused_by_name() {
+    let x = array(&[1.0, 2.0], &[2]);
+    let away = x.to_device(&Client::interpreter()).expect("it has room");
+    let captured = away.clone();
+    let results = [
+        jit(|x: &(Array, Array)| &x.0 + &x.1)(&(x.clone(), away.clone())),
+        jit(move |x: &Array| x + &captured)(&x),
+        grad(|x: &Array, y: &Array| (x * y).sum(..))(&x, &away),
+        vmap(|x: &Array, y: &Array| x * y)(&x, &away),
+        jit_donating(|x: &Array, y: &Array| x * y)(x.clone(), &away),
+        scan(&x, &away, |x: &Array, y: &Array| (x * y, ())).map(|(x, ())| x),
+    ];
+    for (i, result) in results.into_iter().enumerate() {
+        let error = result.expect_err("two clients");
+        assert_eq!(error.code(), "foreign-client", "{i}: {error}");
+        assert!(error.to_string().contains("interpret"), "{i}: {error}");
+    }
+    close(&jit(|x: &Array| x * 2.0)(&x).expect("it runs"), &[2.0, 4.0]);
+}
+
+#[test]
+fn leaked_arrays_name_the_line_that_uses_them() {
+    let x = array(&[1.0, 2.0], &[2]);
+    let kept = std::sync::Arc::new(std::sync::Mutex::new(vec![]));
+    let slot = kept.clone();
+    let f = grad(move |x: &Array| {
+        let mut kept = slot.lock().expect("no panic");
+        kept.push(x * 2.0);
+        let (_, y) = scan(&x.sum(..), x, |c: &Array, x: &Array| {
+            kept.push(c + x);
+            (c.clone(), x.clone())
+        })?;
+        Ok::<_, Error>(y.sum(..))
+    });
+    f(&x).expect("it runs");
+    let leaked = std::mem::take(&mut *kept.lock().expect("no panic"));
+    assert_eq!(leaked.len(), 2);
+    for x in &leaked {
+        let line = line!() + 1;
+        let error = (x + 1.0).check().map(drop).expect_err("its function is over").to_string();
+        assert!(error.contains("outlived the function") && error.contains(&format!("{}:{line}", file!())), "{error}");
+        let again = x.clone();
+        let line = line!() + 1;
+        let error = jit(move |y: &Array| y * &again)(&array(&[1.0], &[])).expect_err("it is over").to_string();
+        assert!(error.contains("outlived the function") && error.contains(&format!("{}:{line}", file!())), "{error}");
+    }
+}
+
+/// A limit that is reached at any point of a program: an error, no memory kept, and the next call works.
+#[test]
+fn a_memory_limit_inside_of_a_program_leaks_nothing() {
+    let client = Client::cpu().isolated().expect("the host stays");
+    let body = |x: &Array| {
+        let y = x.matmul(x).tanh();
+        let (last, all) = scan(&y, &y.sum(1), |c: &Array, s: &Array| ((c + s).matmul(x).tanh(), c.sum(0)))?;
+        Ok::<_, Error>((last.matmul(&y), all))
+    };
+    let f = jit(body);
+    let x = client.array(&vec![0.01f32; 64 * 64], &[64, 64]).expect("it fits");
+    let want = f(&x).map(|(y, all)| (numbers(&y), numbers(&all))).expect("it runs");
+    let base = client.memory().in_use;
+    let mut refused = 0;
+    for over in (0..).step_by(4096) {
+        client.set_memory_limit(base + over);
+        match f(&x) {
+            Ok((y, all)) => {
+                assert_eq!((numbers(&y), numbers(&all)), want);
+                break;
+            }
+            Err(error) => {
+                assert_eq!(error.code(), "memory", "{error}");
+                assert!(client.memory().in_use <= base, "{} of {base}", client.memory().in_use);
+                refused += 1;
+            }
+        }
+        // Without the limit the same function works at once.
+        client.set_memory_limit(u64::MAX);
+        let (y, all) = f(&x).expect("it runs");
+        assert_eq!((numbers(&y), numbers(&all)), want);
+        drop((y, all));
+        assert_eq!(client.memory().in_use, base);
+    }
+    assert!(refused > 3, "{refused}");
+    client.set_memory_limit(u64::MAX);
+}

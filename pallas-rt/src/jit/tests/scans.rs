@@ -1,0 +1,128 @@
+//! Scans with several steps in one, and with associative functions.
+use super::{array, close, numbers};
+use crate::prelude::*;
+use crate::{AssociativeScan, Scan, associative_scan, grad, jit, make_jaxpr, ops, vmap};
+use std::cell::Cell;
+
+/// Every combination of length, steps in one and direction gives the results and gradients of one step at a time.
+#[test]
+fn unrolled_scans_are_scans() {
+    let run = |unroll: usize, reverse: bool| {
+        move |w: &Array, xs: &(Array, Array)| {
+            let start = (w.sum(0) * 0.0, w.sum(..));
+            let ((h, total), ys) = Scan::new().unroll(unroll).reverse(reverse).run(
+                &start,
+                xs,
+                |(h, total): &(Array, Array), (x, by): &(Array, Array)| {
+                    let h = (h.matmul(w) + x).tanh();
+                    ((h.clone(), total * 0.5 + by), (h.sum(..) * by, h))
+                },
+            )?;
+            Ok::<_, Error>((h, total, ys.0, ys.1))
+        }
+    };
+    let w = array(&[0.5, -0.3, 0.2, 0.1], &[2, 2]);
+    for n in [0, 1, 2, 5, 7, 8] {
+        let numbers_of = |k: usize| (0..k).map(|i| ((i * 7 % 11) as f32 - 5.0) / 6.0).collect::<Vec<_>>();
+        let xs = (array(&numbers_of(2 * n), &[n, 2]), array(&numbers_of(n), &[n]));
+        for reverse in [false, true] {
+            let loss = |unroll| {
+                move |w: &Array, xs: &(Array, Array)| {
+                    run(unroll, reverse)(w, xs).map(|(h, t, a, b)| h.sum(..) * t + (&a * &a).sum(..) + b.sum(..))
+                }
+            };
+            let want = run(1, reverse)(&w, &xs).expect("it runs");
+            let slope = grad(loss(1))(&w, &xs).expect("it runs");
+            let exact = |x: &Array| numbers(x).iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
+            for unroll in [0, 2, 3, 4, 100] {
+                let found = jit(run(unroll, reverse))(&w, &xs).expect("it runs");
+                for (found, want) in
+                    [(&found.0, &want.0), (&found.1, &want.1), (&found.2, &want.2), (&found.3, &want.3)]
+                {
+                    assert_eq!(found.shape(), want.shape());
+                    close(found, &exact(want));
+                }
+                close(&jit(grad(loss(unroll)))(&w, &xs).expect("it runs"), &exact(&slope));
+            }
+        }
+    }
+    // Two steps in each of three, and one more; no loop if all steps are one.
+    let xs = (array(&[0.0; 14], &[7, 2]), array(&[0.0; 7], &[7]));
+    let count = |unroll: usize, of: &str| {
+        let text = make_jaxpr(run(unroll, false))(&w, &xs).expect("it is traced");
+        text.matches(&format!("= {of}")).count()
+    };
+    assert_eq!([1, 2, 7].map(|unroll| count(unroll, "tanh ")), [1, 3, 7]);
+    assert_eq!([1, 2, 7].map(|unroll| count(unroll, "scan[")), [1, 1, 0]);
+}
+
+/// Results and calls are JAX's, from `associative.py`. It calls the function for nothing where two elements are left.
+#[test]
+fn associative_scans_are_those_of_jax() {
+    let cpu = Client::cpu();
+    let mut lines = 0;
+    for line in include_str!("associative.txt").lines() {
+        let all: Vec<i64> = line.split_whitespace().map(|n| n.parse().expect("a number")).collect();
+        let (n, jax_calls) = (all[0] as usize, all[1] as usize);
+        let mut left = n;
+        while left > 3 {
+            left /= 2;
+        }
+        let wanted: Vec<Vec<i32>> =
+            (0..4).map(|k| all[2 + k * n..2 + (k + 1) * n].iter().map(|&x| x as i32).collect()).collect();
+        let integers =
+            |f: &dyn Fn(i32) -> i32| cpu.array(&(0..n as i32).map(f).collect::<Vec<_>>(), &[n]).expect("it fits");
+        let maps = (integers(&|i| i * 7 - 20), integers(&|i| i * 1001 % 13));
+        let calls = Cell::new(0);
+        let combine = |f: &(Array, Array), g: &(Array, Array)| {
+            calls.set(calls.get() + 1);
+            (&f.0 * &g.0, &g.0 * &f.1 + &g.1)
+        };
+        let there = associative_scan(&maps, combine).expect("it runs");
+        assert_eq!(calls.get(), jax_calls - usize::from(left == 2), "{n}");
+        let back = AssociativeScan::new().reverse(true).run(&maps, combine).expect("it runs");
+        let found = [there.0, there.1, back.0, back.1].map(|x| x.to_vec::<i32>().expect("it runs"));
+        assert_eq!(found.to_vec(), wanted, "{n}");
+        lines += 1;
+    }
+    assert_eq!(lines, 13);
+}
+
+#[test]
+fn associative_scans_nest_in_transformations() {
+    let x = array(&(0..24).map(|i| ((i * 5 % 7) as f32 - 3.0) / 4.0).collect::<Vec<_>>(), &[2, 4, 3]);
+    let exact = |x: &Array| numbers(x).iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
+    let sums = |axis: isize| move |x: &Array| AssociativeScan::new().axis(axis).run(x, |a: &Array, b: &Array| a + b);
+    for axis in [0, 1, 2, -1, -2] {
+        close(&jit(sums(axis))(&x).expect("it runs"), &exact(&x.cumsum(axis)));
+    }
+    // The gradient of the sum of squares of running sums.
+    let loss = |x: &Array| associative_scan(x, |a: &Array, b: &Array| a + b).map(|y| (&y * &y).sum(..));
+    let want = grad(|x: &Array| {
+        let y = x.cumsum(0);
+        (&y * &y).sum(..)
+    });
+    let row = array(&[1.0, -2.0, 3.0, 0.5, 4.0], &[5]);
+    close(&jit(grad(loss))(&row).expect("it runs"), &exact(&want(&row).expect("it runs")));
+    close(&jit(vmap(sums(0)))(&x).expect("it runs"), &exact(&x.cumsum(1)));
+    // Products of matrices, which do not commute.
+    let m = array(&[1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 2.0, 0.0, 0.0, 1.0], &[3, 2, 2]);
+    let all = associative_scan(&m, |a: &Array, b: &Array| a.matmul(b)).expect("it runs");
+    close(&all, &[1.0, 1.0, 0.0, 1.0, 2.0, 1.0, 1.0, 1.0, 4.0, 1.0, 2.0, 1.0]);
+}
+
+#[test]
+fn mistakes_in_associative_scans_are_named() {
+    let (x, y) = (array(&[1.0; 4], &[4]), array(&[1.0; 3], &[3]));
+    let fails = |result: Result<Array, Error>, line: u32, message: &str| {
+        let error = result.expect_err("it is wrong").to_string();
+        assert!(error.contains(message) && error.contains(&format!("{}:{line}", file!())), "{error}");
+    };
+    let add = |a: &(Array, Array), b: &(Array, Array)| (&a.0 + &b.0, &a.1 + &b.1);
+    fails(associative_scan(&(x.clone(), y), add).map(|x| x.0), line!(), "`1` of f32[3] in an associative scan of");
+    fails(associative_scan(&x.sum(..), |a: &Array, b: &Array| a + b), line!(), "along axis 0 of `` of f32[]");
+    fails(associative_scan(&x, |a: &Array, b: &Array| (a + b).sum(..)), line!(), "function of f32[2] is f32[]");
+    let integers = |a: &Array, _: &Array| ops::ones(a.shape(), DType::I32);
+    fails(associative_scan(&x, integers), line!(), "is i32[2]");
+    fails(associative_scan(&(), |(), ()| ()).map(|()| x.clone()), line!(), "without arrays");
+}

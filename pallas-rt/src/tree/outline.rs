@@ -1,0 +1,52 @@
+//! The nodes of a tree without its leaves' contents, to find where two trees differ.
+use super::visit::{Visitor, Wanted};
+use super::{Structure, Tree};
+
+/// The nodes of a tree in preorder, each with its path and without its children.
+#[derive(Clone, Debug)]
+pub(crate) struct Outline {
+    nodes: Vec<(String, Structure)>,
+}
+
+/// The first node at which two trees differ.
+pub(crate) struct Difference {
+    /// Its path, which is empty for the root.
+    pub path: String,
+    /// The node of the first tree in words.
+    pub old: String,
+    /// The node of the second tree in words.
+    pub new: String,
+    /// True if nothing but values of fixed fields differs.
+    #[cfg_attr(not(feature = "graph"), allow(dead_code, reason = "for the reasons of a compilation"))]
+    pub is_fixed: bool,
+}
+
+impl Outline {
+    pub(crate) fn of<T: Tree>(tree: &T) -> Outline {
+        let walk = Visitor::walk(tree, Wanted { levels: true, paths: true, texts: true, ..Wanted::default() });
+        Outline { nodes: walk.levels.iter().map(|(path, level)| (walk.text(*path), level.clone())).collect() }
+    }
+
+    /// The first difference; `None` if the trees have equal structures.
+    pub(crate) fn difference(&self, other: &Outline) -> Option<Difference> {
+        self.differences(other).into_iter().next()
+    }
+
+    /// All differences in values of fixed fields up to the first other difference, and that one.
+    pub(crate) fn differences(&self, other: &Outline) -> Vec<Difference> {
+        let mut all = vec![];
+        // The paths are equal up to the first difference in more than values.
+        for ((path, x), (_, y)) in self.nodes.iter().zip(&other.nodes).filter(|((_, x), (_, y))| x != y) {
+            let is_fixed = x.is_same_kind(y);
+            all.push(Difference { path: path.clone(), old: x.level(), new: y.level(), is_fixed });
+            if !is_fixed {
+                return all;
+            }
+        }
+        if self.nodes.len() != other.nodes.len() {
+            let count = |outline: &Outline| format!("{} nodes", outline.nodes.len());
+            all.push(Difference { path: String::new(), old: count(self), new: count(other), is_fixed: false });
+        }
+        all
+    }
+}
