@@ -27,6 +27,24 @@ pub enum Call {
     CustomJvp(CustomJvp),
     /// A value with a name.
     Named(Named),
+    /// Shows a value at each call. Its result, an i32 scalar that nothing reads and no step writes, stands for the effect.
+    Print(Print),
+}
+
+/// `jax.debug.print`: shows its operand.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Print {
+    /// The text in front of the elements.
+    pub label: String,
+    /// Extents of the axes of batches, which the operand has in front: each of their elements is shown on its own.
+    pub batches: Vec<usize>,
+}
+
+/// Returns true for an operation that does more than computing its results, also if it does so in a graph that it calls.
+pub fn has_effect(op: &Op) -> bool {
+    let Op::Call(call) = op else { return false };
+    matches!(**call, Call::Print(_))
+        || call.graphs().iter().any(|graph| graph.equations.iter().any(|e| has_effect(&e.op)))
 }
 
 /// `jax.checkpoint`: a graph of whose values reverse mode stores those that a policy names, and computes the others again.
@@ -108,7 +126,8 @@ impl Named {
 /// ```text
 /// operands     captured.., arguments..
 /// primal       (captured.., arguments..) -> (results..)
-/// rule         (captured.., arguments.., a tangent of each argument of floats..) -> (results.., a tangent of each result of floats..)
+/// rule         (captured.., arguments.., a tangent of each argument of floats..)
+///              -> (results.., a tangent of each result of floats..)
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CustomJvp {
@@ -231,6 +250,7 @@ impl Call {
             Call::Checkpoint(_) => "checkpoint",
             Call::CustomJvp(_) => "custom_jvp",
             Call::Named(_) => "name",
+            Call::Print(_) => "debug_print",
         }
     }
 
@@ -240,7 +260,7 @@ impl Call {
             Call::Scan(scan) => vec![&scan.body],
             Call::While(call) => vec![&call.condition, &call.body],
             Call::Case(case) => case.branches.iter().collect(),
-            Call::Kernel(_) => vec![],
+            Call::Kernel(_) | Call::Print(_) => vec![],
             Call::Custom(custom) => vec![&custom.primal, &custom.forward, &custom.backward],
             Call::Closed(graph) => vec![graph],
             Call::Checkpoint(checkpoint) => vec![&checkpoint.graph],
@@ -273,6 +293,7 @@ impl Call {
                 Call::CustomJvp(CustomJvp { primal: f(&custom.primal), rule: f(&custom.rule), ..custom.clone() })
             }
             Call::Named(named) => Call::Named(named.clone()),
+            Call::Print(print) => Call::Print(print.clone()),
         }
     }
 
@@ -361,6 +382,10 @@ impl Call {
                 takes(graph, &owned(args))?;
                 Ok(graph.gives())
             }
+            Call::Print(print) => match args {
+                [x] if x.shape.starts_with(&print.batches) => Ok(vec![Type::scalar(DType::I32)]),
+                _ => Err(wrong(format!("operands {args:?} in batches of {:?}", print.batches))),
+            },
             Call::CustomJvp(custom) => {
                 takes(&custom.primal, &owned(args))?;
                 let floats = |types: &[Type]| types.iter().filter(|ty| ty.dtype.is_float()).cloned().collect();

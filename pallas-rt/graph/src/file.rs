@@ -7,12 +7,13 @@
 //! Equation = "let" (Var Type)* "=" Op "of" Var*
 //! Op       = "literal" dtype number | "stop_gradient" | "optimization_barrier" | "scalar" name | "structural" text
 //!          | "dynamic_slice" n* | "dynamic_update_slice" | "scan" graph captured carried length forward|reverse
-//!          | "while" graph graph n n | "case" graph* | "call" kernel "sizes" n* "params" (dtype number)*
+//!          | "while" graph graph n n | "case" graph* | "debug_print" "x" the label's bytes in hex, n*
+//!          | "call" kernel "sizes" n* "params" (dtype number)*
 //! ```
 //!
 //! Kernels and graphs are numbered in their own order, and mentioned after they stand there, so that none contains itself.
 //! Lines of the user's are not in it, nor what [`simplify`](crate::simplify::simplify) expands.
-use crate::call::{Call, Case, KernelCall, Scan, While};
+use crate::call::{Call, Case, KernelCall, Print, Scan, While};
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::simplify::simplify;
@@ -88,6 +89,10 @@ impl Printer {
                     self.kernel_count += 1;
                     let (sizes, params) = (joined(&call.sizes), joined(call.params.iter().map(number)));
                     format!("call {} sizes{sizes} params{params}", self.kernel_count - 1)
+                }
+                Call::Print(print) => {
+                    let label: String = print.label.bytes().map(|b| format!("{b:02x}")).collect();
+                    format!("debug_print x{label}{}", joined(&print.batches))
                 }
                 Call::Custom(_) | Call::Closed(_) | Call::Checkpoint(_) | Call::CustomJvp(_) | Call::Named(_) => {
                     unreachable!("`simplify` expands {}", call.name())
@@ -268,6 +273,17 @@ impl Parser<'_> {
                 let numbers: Vec<usize> = words.rest("a graph")?;
                 let branches = numbers.into_iter().map(|n| self.graph_of(n)).collect::<Result<_, _>>()?;
                 Call::Case(Case { branches }).into()
+            }
+            "debug_print" => {
+                let text = words.word("a label")?;
+                let digits =
+                    text.strip_prefix('x').filter(|digits| digits.is_ascii() && digits.len().is_multiple_of(2));
+                let byte = |digits: &str, i: usize| u8::from_str_radix(&digits[i..i + 2], 16).ok();
+                let bytes =
+                    digits.and_then(|d| (0..d.len()).step_by(2).map(|i| byte(d, i)).collect::<Option<Vec<u8>>>());
+                let label = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+                let label = label.ok_or_else(|| format!("`{text}` is no label"))?;
+                Call::Print(Print { label, batches: words.rest("an extent")? }).into()
             }
             "call" => Call::Kernel(self.kernel_call(&mut words)?).into(),
             other => return Err(format!("there is no operation `{other}`")),

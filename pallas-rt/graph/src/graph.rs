@@ -7,7 +7,8 @@
 //!          | Dynamic | Call
 //! Dynamic  = "dynamic_slice" sizes | "dynamic_update_slice"                                    positions are operands
 //! Call     = "scan" Graph | "while" Graph Graph | "case" Graph,* | "kernel" Kernel             see `call`
-//!          | "custom_vjp" Graph Graph Graph | "call" Graph | "checkpoint" Graph
+//!          | "custom_vjp" Graph Graph Graph | "custom_jvp" Graph Graph | "call" Graph | "checkpoint" Graph
+//!          | "name" string | "debug_print" string batches
 //! Type     = dtype "[" extent,* "]"
 //! ```
 //!

@@ -8,7 +8,8 @@
 //!
 //! - [`graph`]: the graph; [`build`](Graph::push) appends to it, `text` and `jaxpr` print it, [`verify`] checks it,
 //!   [`file`](mod@file) prints and reads it;
-//! - [`call`]: loops and branches, which call other graphs (`unroll`: several steps in one); [`Dynamic`]: windows at positions known when they run;
+//! - [`call`]: loops and branches, which call other graphs (`unroll`: several steps in one); [`Dynamic`]: windows at
+//!   positions known when they run;
 //! - [`transform`]: from a graph to its derivatives, or to its results for a batch;
 //! - [`simplify`]: from a graph to an equal one with fewer equations;
 //! - [`fuse`]: which equations share a kernel, the kernels, their order, and where values are stored.

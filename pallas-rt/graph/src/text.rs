@@ -24,6 +24,7 @@ impl fmt::Display for Op {
                     Call::Kernel(call) => format!(" {} sizes{:?}", call.kernel.name, call.sizes),
                     Call::Custom(custom) => format!(" captured({})", custom.captured),
                     Call::CustomJvp(custom) => format!(" captured({})", custom.captured),
+                    Call::Print(print) => format!(" {:?} batches{:?}", print.label, print.batches),
                     Call::Named(named) => return write!(f, "name {:?}", named.name),
                     Call::Case(_) | Call::Closed(_) | Call::Checkpoint(_) => String::new(),
                 };
@@ -56,6 +57,7 @@ impl Call {
                 format!("cond_nconsts={condition_captured}"),
             ],
             Call::Kernel(call) => vec![format!("name={}", call.kernel.name)],
+            Call::Print(print) => vec![format!("fmt={}", print.label)],
             Call::Named(named) => vec![format!("name={}", named.name)],
             Call::Case(_) | Call::Custom(_) | Call::Closed(_) | Call::Checkpoint(_) | Call::CustomJvp(_) => {
                 let graphs = self.graphs().into_iter().enumerate();

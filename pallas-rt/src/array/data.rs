@@ -267,7 +267,9 @@ impl Array {
     pub fn buffer(&self) -> Result<&Buffer> {
         match &self.what {
             What::Here(buffer) => Ok(buffer),
-            What::Traced(_) | What::Bad(_) => Err(self.missing("memory", "read the result of the traced function")),
+            What::Traced(_) | What::Bad(_) => {
+                Err(self.missing(Loc::NONE, "memory", "read the result of the traced function"))
+            }
         }
     }
 
@@ -279,7 +281,9 @@ impl Array {
         // The buffer is borrowed in its arm alone, so that the other one may borrow all of `self`.
         match self.what {
             What::Here(ref mut buffer) => Ok(Arc::get_mut(buffer)),
-            What::Traced(_) | What::Bad(_) => Err(self.missing("memory", "write the result of the traced function")),
+            What::Traced(_) | What::Bad(_) => {
+                Err(self.missing(Loc::NONE, "memory", "write the result of the traced function"))
+            }
         }
     }
 
@@ -288,8 +292,9 @@ impl Array {
     /// # Errors
     /// [`Error::ElementType`] if `T` is not the element type; [`Error::DeviceLost`]; [`Error::Traced`] if it is traced;
     /// the error of a poisoned array.
+    #[track_caller]
     pub fn to_vec<T: Elem>(&self) -> Result<Vec<T>> {
-        let buffer = self.elements()?;
+        let buffer = self.elements(Loc::caller())?;
         if self.dtype != T::DTYPE {
             return Err(Error::ElementType { array: self.dtype, asked: T::DTYPE });
         }
@@ -300,8 +305,9 @@ impl Array {
     ///
     /// # Errors
     /// [`Error::DeviceLost`]; [`Error::Traced`] if it is traced; the error of a poisoned array.
+    #[track_caller]
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        Ok(self.elements()?.contents()?.into_owned())
+        Ok(self.elements(Loc::caller())?.contents()?.into_owned())
     }
 
     /// The array on another client: itself if it lives there, else a copy.
@@ -309,9 +315,10 @@ impl Array {
     /// # Errors
     /// [`Error::Memory`], [`Error::DeviceLost`], [`Error::Unsupported`] for 64-bit elements on a GPU; [`Error::Traced`]
     /// if it is traced; the error of a poisoned array.
+    #[track_caller]
     pub fn to_device(&self, client: &Client) -> Result<Array> {
         let help = "move an argument or the result of the traced function";
-        let buffer = self.here(|| format!("copy to {}", client.device().id()), help)?;
+        let buffer = self.here(Loc::caller(), || format!("copy to {}", client.device().id()), help)?;
         if self.client() == client {
             return Ok(self.clone());
         }
@@ -323,8 +330,9 @@ impl Array {
     ///
     /// # Errors
     /// [`Error::DeviceLost`]; [`Error::Traced`] if it is traced; the error of a poisoned array.
+    #[track_caller]
     pub fn block_until_ready(&self) -> Result<()> {
-        self.here(|| "completion".into(), "wait for the result of the traced function")?.wait()
+        self.here(Loc::caller(), || "completion".into(), "wait for the result of the traced function")?.wait()
     }
 
     /// Returns true for a value of a function that is being traced by `jit` or a transformation, which has a shape and an
@@ -345,7 +353,7 @@ impl Array {
     /// The array under another shape, which has memory.
     pub(crate) fn with_shape(&self, shape: &[usize]) -> Result<Array> {
         let help = "reshape an argument or the result of the traced function";
-        let buffer = self.here(|| format!("reshape to {shape:?}"), help)?;
+        let buffer = self.here(Loc::NONE, || format!("reshape to {shape:?}"), help)?;
         match host::byte_count(self.dtype, shape) {
             Ok(bytes) if bytes == buffer.len() => {
                 Ok(Array { shape: shape.into(), dtype: self.dtype, what: What::Here(buffer.clone()) })
@@ -381,7 +389,7 @@ impl Array {
 
     /// The same elements in memory of their own, on the same client; the host does not wait.
     pub(crate) fn copied(&self) -> Result<Array> {
-        let from = self.here(|| "copy".into(), "copy an argument or the result of the traced function")?;
+        let from = self.here(Loc::NONE, || "copy".into(), "copy an argument or the result of the traced function")?;
         let mut buffer = Buffer::allocate(from.client(), from.len(), false)?;
         buffer.copy_from(from)?;
         Ok(Array::new(self.dtype, &self.shape, buffer))
@@ -421,24 +429,27 @@ impl Array {
     }
 
     /// The memory, for a function that reads elements.
-    fn elements(&self) -> Result<&Arc<Buffer>> {
-        self.here(|| "elements".into(), "read them from the result of the traced function")
+    fn elements(&self, at: Loc) -> Result<&Arc<Buffer>> {
+        self.here(at, || "elements".into(), "read them from the result of the traced function")
     }
 
-    /// The memory; `tried` and `help` explain the request, for the message about a traced array.
-    fn here(&self, tried: impl FnOnce() -> String, help: &str) -> Result<&Arc<Buffer>> {
+    /// The memory; `at` is the user's line, `tried` and `help` explain the request, for the message about a traced array.
+    fn here(&self, at: Loc, tried: impl FnOnce() -> String, help: &str) -> Result<&Arc<Buffer>> {
         match &self.what {
             What::Here(buffer) => Ok(buffer),
-            What::Traced(_) | What::Bad(_) => Err(self.missing(&tried(), help)),
+            What::Traced(_) | What::Bad(_) => Err(self.missing(at, &tried(), help)),
         }
     }
 
     /// The error of a function that needs the memory.
     #[cold]
-    fn missing(&self, tried: &str, help: &str) -> Error {
+    fn missing(&self, at: Loc, tried: &str, help: &str) -> Error {
+        let place = if at == Loc::NONE { String::new() } else { format!("{at}: ") };
         self.error(|| match self.is_without_elements() {
-            true => format!("{tried} of an array of {} that has a shape and an element type alone", self.type_text()),
-            false => format!("{tried} of an array of {} that is being traced: {help}", self.type_text()),
+            true => {
+                format!("{place}{tried} of an array of {} that has a shape and an element type alone", self.type_text())
+            }
+            false => format!("{place}{tried} of an array of {} that is being traced: {help}", self.type_text()),
         })
     }
 

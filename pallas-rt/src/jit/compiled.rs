@@ -191,5 +191,5 @@ pub(super) fn traced_as<Args: Tree + 'static, F: Function<Args>>(
 
 /// The path of a function, such as `model::step`, or of the function that a closure is in.
 fn name<F>(_: &F) -> String {
-    std::any::type_name(f).into()
+    std::any::type_name::<F>().into()
 }

@@ -15,7 +15,7 @@ use pallas_ir::Loc;
 /// it was donated is an error of rustc, which names both lines. To donate several arguments, pass a tuple of them.
 ///
 /// # Errors
-/// Those of [`jit`](super::jit).
+/// Those of [`jit`](super::jit). Donated arrays are dropped also by a call that fails.
 ///
 /// ```
 /// use pallas_rt::{Array, jit_donating};

@@ -16,7 +16,7 @@
 //! - `argnums`: derivatives by chosen arguments;
 //! - `kernel`: kernels as operations; `custom`, `custom_jvp`: functions with a derivative of their own; `checkpoint`:
 //!   functions whose values are computed again;
-//! - `inspect`: functions as text;
+//! - `inspect`: functions as text; `print`: arrays that are shown at each call;
 //! - `program`: a plan with its memory, ready to run.
 //!
 //! Only `trace` and `disabled` read thread-locals.
@@ -39,6 +39,7 @@ mod kernel;
 mod linear;
 mod lower;
 mod misses;
+mod print;
 mod program;
 #[cfg(test)]
 mod tests;

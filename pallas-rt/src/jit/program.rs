@@ -1,11 +1,13 @@
 //! A plan with its kernels and its memory, ready to run.
+use super::print::show;
 use crate::array::Array;
 use crate::device::{Buffer, Client, Lru};
 use crate::error::Result;
 use crate::exec::{Compiled, Prepared};
+use pallas_graph::call::Print;
 use pallas_graph::fuse::{self, Place, Plan, Sizes, plan};
 use pallas_graph::{Graph, simplify};
-use pallas_ir::{DType, Kernel, Literal, Type};
+use pallas_ir::{DType, Kernel, Literal, Loc, Type};
 use smallvec::SmallVec;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -37,6 +39,7 @@ enum Work {
     For { body: Program, length: usize },
     While { condition: Program, captured: usize, body: Program },
     Case { branches: Vec<Program> },
+    Print { print: Print, ty: Type, at: Loc },
 }
 
 /// Kernels by their text: equal clusters share one.
@@ -119,6 +122,7 @@ impl Program {
                 fuse::Work::While { condition, captured, body } => {
                     Work::While { condition: program(*condition)?, captured, body: program(*body)? }
                 }
+                fuse::Work::Print { print, ty, at } => Work::Print { print, ty, at },
                 fuse::Work::Case { branches } => {
                     Work::Case { branches: branches.into_iter().map(program).collect::<Result<_>>()? }
                 }
@@ -143,7 +147,7 @@ impl Program {
     /// Estimated bytes.
     pub(super) fn bytes(&self) -> u64 {
         let of_step = |step: &Step| match &step.work {
-            Work::Launch { .. } => 512,
+            Work::Launch { .. } | Work::Print { .. } => 512,
             Work::For { body, .. } => body.bytes(),
             Work::While { condition, body, .. } => condition.bytes() + body.bytes(),
             Work::Case { branches } => branches.iter().map(Program::bytes).sum(),
@@ -319,6 +323,7 @@ impl Memory<'_, '_> {
         let mut outputs: SmallVec<[Buffer; 4]> = step.outputs.iter().map(taken).collect();
         let inputs: SmallVec<[&Buffer; 8]> = step.inputs.iter().map(|&place| self.buffer(place)).collect();
         match &step.work {
+            Work::Print { print, ty, at } => show(print, ty, inputs[0], *at)?,
             Work::Launch { kernel, params } => kernel.launch_on(&inputs, params, &mut outputs)?,
             Work::For { body, length } => {
                 let counter = Buffer::holding(client, &0i32.to_ne_bytes())?;

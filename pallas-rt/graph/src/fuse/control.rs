@@ -9,7 +9,7 @@ use pallas_ir::structural::Reshape;
 use pallas_ir::{DType, Literal, OperandId, OperandKind, ScalarOp, StructuralOp, Type};
 
 /// The step of a call. Values that a loop carries are changed in place.
-pub(super) fn lower(e: &Equation, call: &Call, sizes: &Sizes) -> Lowered {
+pub(super) fn lower(graph: &Graph, e: &Equation, call: &Call, sizes: &Sizes) -> Lowered {
     let outputs = e.results.clone();
     match call {
         Call::Scan(scan) => {
@@ -61,6 +61,10 @@ pub(super) fn lower(e: &Equation, call: &Call, sizes: &Sizes) -> Lowered {
             }
             let KernelCall { kernel, sizes, params, .. } = call.clone();
             Lowered { work: Work::Kernel { kernel, sizes, params }, inputs, outputs, in_place }
+        }
+        Call::Print(print) => {
+            let work = Work::Print { print: print.clone(), ty: graph.ty(e.args[0]).clone(), at: e.loc };
+            Lowered { work, inputs: e.args.clone(), outputs: vec![], in_place: vec![] }
         }
         Call::Custom(_) | Call::Closed(_) | Call::Checkpoint(_) | Call::CustomJvp(_) | Call::Named(_) => {
             unreachable!("`simplify` expands {}", call.name())

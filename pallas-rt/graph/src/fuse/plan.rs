@@ -3,8 +3,9 @@ use super::blocks::Sizes;
 use super::cluster::{Clusters, clusters, is_alias};
 use super::lower::lower;
 use super::{control, donate, scatter, windows};
+use crate::call::{Print, has_effect};
 use crate::graph::{Graph, Op, Var};
-use pallas_ir::{Kernel, Literal, StructuralOp, Type};
+use pallas_ir::{Kernel, Literal, Loc, StructuralOp, Type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -53,6 +54,15 @@ pub enum Work {
     Case {
         /// The branches.
         branches: Vec<Plan>,
+    },
+    /// Shows the only input.
+    Print {
+        /// The label and the batches.
+        print: Print,
+        /// The type of the input.
+        ty: Type,
+        /// The user's line.
+        at: Loc,
     },
 }
 
@@ -103,7 +113,7 @@ pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
         let first = cluster.members.first().map(|&i| &graph.equations[i]).expect("a cluster has members");
         match &first.op {
             Op::Dynamic(op) => windows::lower(graph, first, op, sizes),
-            Op::Call(call) => control::lower(first, call, sizes),
+            Op::Call(call) => control::lower(graph, first, call, sizes),
             Op::Structural(StructuralOp::Scatter(op)) => scatter::lower(graph, first, op, sizes),
             Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Scalar(_) | Op::Structural(_) => {
                 lower(graph, &definitions, cluster, sizes)
@@ -151,7 +161,8 @@ impl Planner<'_> {
         all
     }
 
-    /// Each cluster after those that it reads from, depth first from the results: what is computed is read soon.
+    /// Each cluster after those that it reads from, depth first from the equations with effects in their order, then from
+    /// the results: what is computed is read soon.
     fn order(&self) -> Vec<usize> {
         #[derive(Clone, Copy, PartialEq)]
         enum State {
@@ -160,8 +171,10 @@ impl Planner<'_> {
             Done,
         }
         let (mut states, mut order) = (vec![State::New; self.found.all.len()], vec![]);
-        for result in &self.graph.results {
-            let mut stack: Vec<(usize, bool)> = self.cluster_of(*result).map(|c| (c, false)).into_iter().collect();
+        let effects = self.graph.equations.iter().zip(&self.found.owner).filter(|(e, _)| has_effect(&e.op));
+        let effects = effects.filter_map(|(_, owner)| *owner);
+        for root in effects.chain(self.graph.results.iter().filter_map(|&r| self.cluster_of(r))) {
+            let mut stack = vec![(root, false)];
             while let Some((c, sources_are_done)) = stack.pop() {
                 if sources_are_done {
                     states[c] = State::Done;

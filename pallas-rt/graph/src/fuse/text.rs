@@ -38,6 +38,7 @@ impl Plan {
                 Work::For { body, length } => (format!("for {length} steps"), vec![body]),
                 Work::While { condition, body, .. } => ("while".into(), vec![condition, body]),
                 Work::Case { branches } => ("case".into(), branches.iter().collect()),
+                Work::Print { .. } => ("debug_print".into(), vec![]),
             };
             writeln!(f, "{text} of {}", list(&step.inputs))?;
             bodies.into_iter().try_for_each(|body| body.steps(f, depth + 1))?;
@@ -59,6 +60,7 @@ impl Plan {
                 Work::For { body, .. } => body.kernels(all),
                 Work::While { condition, body, .. } => [condition, body].iter().for_each(|plan| plan.kernels(all)),
                 Work::Case { branches } => branches.iter().for_each(|plan| plan.kernels(all)),
+                Work::Print { .. } => {}
             }
         }
     }

@@ -4,6 +4,7 @@
 //! %1 = exp %0  %2 = exp %0  %3 = add %1, %2
 //! %1 = exp %0               %3 = add %1, %1
 //! ```
+use crate::call::has_effect;
 use crate::graph::{Graph, Op, Var};
 use std::collections::HashMap;
 
@@ -14,6 +15,10 @@ pub(super) fn common(graph: &Graph) -> Graph {
     for e in &graph.equations {
         let mut e = e.clone();
         e.args.iter_mut().for_each(|a| *a = same[a.index()]);
+        if has_effect(&e.op) {
+            equations.push(e);
+            continue;
+        }
         let known = first.entry((e.op.clone(), e.args.clone())).or_insert_with(|| e.results.clone());
         e.results.iter().zip(&*known).for_each(|(own, &known)| same[own.index()] = known);
         if *known == e.results {

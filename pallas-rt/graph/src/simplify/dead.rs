@@ -1,9 +1,10 @@
-//! Drops the equations that no result depends on.
+//! Drops the equations that no result depends on, and that have no effect.
 //!
 //! ```text
 //! { lambda %0:f32[2] . %1:f32[2] = exp %0  %2:f32[2] = neg %0  in %2 }
 //! { lambda %0:f32[2] .                     %2:f32[2] = neg %0  in %2 }
 //! ```
+use crate::call::has_effect;
 use crate::graph::Graph;
 
 pub(crate) fn dead(graph: &Graph) -> Graph {
@@ -11,7 +12,7 @@ pub(crate) fn dead(graph: &Graph) -> Graph {
     graph.results.iter().for_each(|r| live[r.index()] = true);
     let mut kept = vec![];
     for e in graph.equations.iter().rev() {
-        if e.results.iter().any(|r| live[r.index()]) {
+        if e.results.iter().any(|r| live[r.index()]) || has_effect(&e.op) {
             e.args.iter().for_each(|a| live[a.index()] = true);
             kept.push(e.clone());
         }

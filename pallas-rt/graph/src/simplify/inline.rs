@@ -14,7 +14,7 @@ pub(super) fn inline(graph: &Graph) -> Graph {
         Call::Closed(graph) => Some(graph),
         Call::Checkpoint(checkpoint) => Some(&checkpoint.graph),
         Call::Named(named) => Some(&named.graph),
-        Call::Scan(_) | Call::While(_) | Call::Case(_) | Call::Kernel(_) => None,
+        Call::Scan(_) | Call::While(_) | Call::Case(_) | Call::Kernel(_) | Call::Print(_) => None,
     })
 }
 

@@ -53,6 +53,7 @@ fn results(call: &Call, on: &[bool]) -> Vec<bool> {
         Call::Closed(graph) => of_graph(graph, on),
         Call::Checkpoint(checkpoint) => of_graph(&checkpoint.graph, on),
         Call::Named(_) => on.to_vec(),
+        Call::Print(_) => vec![false],
     }
 }
 

@@ -4,7 +4,7 @@ use super::active::fixpoint;
 use super::batch::{batched_at_least, stretched};
 use super::batch_kernel::kernel;
 use crate::build::dims;
-use crate::call::{Call, Case, Checkpoint, Custom, CustomJvp, Named, Scan, While};
+use crate::call::{Call, Case, Checkpoint, Custom, CustomJvp, Named, Print, Scan, While};
 use crate::graph::{Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Reduce, Transpose};
 use pallas_ir::{DType, Literal, Operand, OperandId, OperandKind, ScalarOp, StructuralOp, Type};
@@ -71,6 +71,11 @@ pub(super) fn through(
             let (graph, flags) = batched_at_least(graph, has, size, &depends(graph, has))?;
             let made = to.fitting_all(Call::Checkpoint(Checkpoint { graph, policy: policy.clone() }), args);
             Ok(made.into_iter().zip(flags).collect())
+        }
+        Call::Print(print) => {
+            let batches = [&[size], &print.batches[..]].concat();
+            let made = to.fitting_all(Call::Print(Print { batches, ..print.clone() }), args);
+            Ok(vec![(made[0], false)])
         }
         Call::Named(named) => {
             let ty = to.ty(args[0]).clone();
@@ -148,6 +153,7 @@ fn of_call(call: &Call, has: &[bool]) -> Vec<bool> {
         Call::Closed(graph) => depends(graph, has),
         Call::Checkpoint(checkpoint) => depends(&checkpoint.graph, has),
         Call::Named(_) => has.to_vec(),
+        Call::Print(_) => vec![false],
     }
 }
 

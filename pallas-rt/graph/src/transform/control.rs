@@ -38,6 +38,7 @@ pub(super) fn through(
         Call::Checkpoint(checkpoint) => checkpoint::through(to, at, e, checkpoint, on, cotangents),
         Call::CustomJvp(custom) => through_custom_jvp(to, e, custom, on, cotangents),
         Call::Named(_) => Ok(cotangents.to_vec()),
+        Call::Print(_) => Ok(vec![None]),
         Call::Closed(_) => unreachable!("closed calls are expanded before"),
     }
 }
@@ -125,7 +126,9 @@ fn through_case(
     cotangents: &[Option<Var>],
 ) -> Result<Vec<Option<Var>>, Refused> {
     let backward = |branch: &Graph| {
-        let both = vjp(branch, &on[1..])?;
+        let mut both = vjp(branch, &on[1..])?;
+        // What it shows is shown by the branch itself.
+        both.equations.retain(|e| !matches!(&e.op, Op::Call(call) if matches!(**call, Call::Print(_))));
         let results = both.results[branch.results.len()..].to_vec();
         Ok(Graph { results, ..both })
     };

@@ -74,7 +74,7 @@ fn shapes_of_results_are_known_without_a_run() {
     assert_eq!(eval_shape(|x: &Array| x.expand_dims(0))(&out.0).expect("it is traced").shape(), [1, 32768]);
     assert_eq!(client.memory().in_use - before.0, 0);
     let error = huge.to_vec::<f32>().expect_err("it has none").to_string();
-    assert_eq!(error, "elements of an array of f32[32768, 32768] that has a shape and an element type alone");
+    assert!(error.ends_with("elements of an array of f32[32768, 32768] that has a shape and an element type alone"));
     let line = line!() + 1;
     let error = (&huge + 1.0).check().map(drop).expect_err("it has none").to_string();
     assert!(error.contains("alone; help: pass it") && error.contains(&format!("{}:{line}", file!())), "{error}");

@@ -144,3 +144,39 @@ fn a_memory_limit_inside_of_a_program_leaks_nothing() {
     assert!(refused > 3, "{refused}");
     client.set_memory_limit(u64::MAX);
 }
+
+/// Elements are not known while a function is traced: reading them, and branching on them, names the user's line.
+#[test]
+fn reading_a_traced_array_names_the_line() {
+    let x = array(&[1.0, 2.0], &[2]);
+    let said = |result: Result<Array, Error>, line: u32| {
+        let error = result.expect_err("it has no elements").to_string();
+        assert!(
+            error.contains("f32[2] that is being traced") && error.contains(&format!("{}:{line}", file!())),
+            "{error}"
+        );
+    };
+    let line = line!() + 1;
+    let branches = |x: &Array| Ok::<_, Error>(if x.to_vec::<f32>()?[0] > 0.0 { x * 2.0 } else { x.clone() });
+    said(jit(branches)(&x), line);
+    said(vmap(branches)(&array(&[1.0; 4], &[2, 2])), line);
+    said(grad(move |x: &Array| branches(x).map(|y| y.sum(..)))(&x), line);
+    said(fori_loop(0..2, &x, |_, x: &Array| branches(x)), line);
+    let line = line!() + 1;
+    let moves = |x: &Array| x.to_device(&Client::interpreter());
+    said(jit(moves)(&x), line);
+    // Branches with other trees, and a carried value of another type, by the path of its leaf.
+    let pairs = |x: &Array| (x.clone(), vec![x.clone()]);
+    let line = line!() + 1;
+    let trees = cond(&x.sum(..).gt(0.0), &x, |x: &Array| vec![x.clone()], |x: &Array| vec![x.clone(), x.clone()]);
+    let error = trees.map(drop).expect_err("two trees").to_string();
+    assert!(
+        error.contains("branch 0 returns [*, *], branch 1 [*]") && error.contains(&format!("{}:{line}", file!())),
+        "{error}"
+    );
+    let step = |_: &Array, (x, y): &(Array, Vec<Array>)| (x.clone(), vec![y[0].cast(DType::I32)]);
+    let (line, carried) = (line!(), fori_loop(0..2, &pairs(&x), step));
+    let error = carried.map(drop).expect_err("another type").to_string();
+    let wanted = "a step takes `1[0]` of f32[2] and returns i32[2]";
+    assert!(error.contains(wanted) && error.contains(&format!("{}:{line}", file!())), "{error}");
+}

@@ -1,7 +1,7 @@
 //! Functions of arrays against numbers that are known otherwise; `cache` has the calls of jitted functions, `ahead`
 //! functions that are compiled before, `hostile` calls that go wrong, `control` loops and branches, `scans` other kinds of
 //! scans, `kernels` kernels as operations, `forward`, `derivatives` and `vmap` the transformations, `jaxpr` the texts of
-//! functions; `random` has laws of random graphs, `transformed` those of their derivatives and batches.
+//! functions, `prints` what they show; `random` has laws of random graphs, `transformed` those of their derivatives and batches.
 mod ahead;
 mod cache;
 mod control;
@@ -10,6 +10,7 @@ mod forward;
 mod hostile;
 mod jaxpr;
 mod kernels;
+mod prints;
 mod random;
 mod scans;
 mod transformed;

@@ -1,0 +1,62 @@
+//! Arrays that are shown when a function runs, also one that is traced.
+use super::trace::{is_tracing, make, type_of};
+use crate::array::Array;
+use crate::device::{Buffer, Client};
+use crate::error::Result;
+use pallas_graph::call::{Call, Print};
+use pallas_ir::{Loc, Type};
+#[cfg(test)]
+use std::sync::{Mutex, PoisonError};
+
+/// Lines that were shown.
+#[cfg(test)]
+pub(super) static SHOWN: Mutex<Vec<String>> = Mutex::new(vec![]);
+
+impl Array {
+    /// Shows the array on standard error, with the caller's line and a label; `jax.debug.print`.
+    ///
+    /// In a function that is being traced it does so at each call, when the elements are known, while `println!` runs once
+    /// for each trace. Lines of one call come in the order of the function; in a [`scan`](crate::scan()) for each step, and
+    /// in a [`vmap`](crate::vmap()) for each example. A poisoned array is not shown.
+    ///
+    /// ```
+    /// use pallas_rt::{Array, jit};
+    /// let f = jit(|x: &Array| {
+    ///     let y = x * 2.0;
+    ///     y.debug_print("y");
+    ///     y.sum(..)
+    /// });
+    /// f(&Array::full(&[2], 1.0f32)?)?; // src/main.rs:4:7: y = [2.0, 2.0]
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn debug_print(&self, label: &str) {
+        let (at, print) = (Loc::caller(), Print { label: label.into(), batches: vec![] });
+        if is_tracing() {
+            // The result stands for the effect, which is part of the function from now on.
+            let _ = make(&[self], at, |graph, v| graph.push(Call::Print(print), v));
+        } else if let Ok(buffer) = self.buffer() {
+            // Elements that cannot be read are reported where the array is used.
+            let _ = show(&print, &type_of(self), buffer, at);
+        }
+    }
+}
+
+/// Shows memory with elements of this type.
+///
+/// # Errors
+/// Errors of the device.
+#[allow(clippy::print_stderr, reason = "the user asked to see it")]
+pub(super) fn show(print: &Print, ty: &Type, buffer: &Buffer, at: Loc) -> Result<()> {
+    let bytes = buffer.contents()?;
+    let own = Type::new(ty.dtype, &ty.shape[print.batches.len()..]);
+    let size = own.elements() * ty.dtype.bytes();
+    for i in 0..print.batches.iter().product::<usize>() {
+        let x = Client::cpu().array_from_bytes(own.dtype, &own.shape, &bytes[i * size..(i + 1) * size])?;
+        let line = format!("{at}: {} = {x}", print.label);
+        #[cfg(test)]
+        SHOWN.lock().unwrap_or_else(PoisonError::into_inner).push(line.clone());
+        eprintln!("{line}");
+    }
+    Ok(())
+}
