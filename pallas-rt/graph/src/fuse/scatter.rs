@@ -145,7 +145,7 @@ fn blocks(x: &Type, updates: &Type, windows: &Windows, sizes: &Sizes) -> Vec<usi
         }
         let n = blocks[axis];
         let wanted = elements.div_ceil(most);
-        let divides = |parts: &usize| n % parts == 0 && n / parts >= least;
+        let divides = |parts: &usize| n.is_multiple_of(*parts) && n / parts >= least;
         // As few parts as are wanted, or somewhat more; else as many as possible.
         let parts = (wanted..=n.min(4 * wanted)).find(divides);
         let parts = parts.or_else(|| (1..=wanted.min(n)).rev().find(divides).filter(|_| sizes.scattered < elements));
