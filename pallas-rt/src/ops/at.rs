@@ -50,6 +50,7 @@ impl Elements {
     /// The array with numbers added to these elements; all of several for the same place.
     #[track_caller]
     #[must_use]
+    #[allow(clippy::should_implement_trait, reason = "the name that JAX has; `+` would not name an update")]
     pub fn add(self, elements: impl Into<Operand>) -> Array {
         self.updated(Some(ScalarOp::Add), elements.into(), Loc::caller())
     }
