@@ -127,7 +127,7 @@ impl Emit<'_> {
                     let key = e.key(sorting, &sorting.along(&at, &i));
                     let before = sorting.before();
                     e.line(format!("let {other} = {key};"));
-                    e.line(format!("let is_before = {other} {before} {own} || {other} == {own} && {i} < {k};"));
+                    e.line(format!("let is_before = {other} {before} {own} || ({other} == {own} && {i} < {k});"));
                     e.line(format!("{place} += select(0u, 1u, is_before);"));
                 });
             });
@@ -171,7 +171,7 @@ impl Emit<'_> {
                     let key = e.key(sorting, &sorting.along(&at, &at_other));
                     let before = sorting.before();
                     e.line(format!("let {other} = {key};"));
-                    e.line(format!("if ({other} {before} {own} || !{is_first} && {other} == {own}) {{"));
+                    e.line(format!("if ({other} {before} {own} || (!{is_first} && {other} == {own})) {{"));
                     e.line(format!("    {low} = {middle} + 1u;"));
                     e.line("} else {");
                     e.line(format!("    {high} = {middle};"));
