@@ -115,6 +115,22 @@ fn no_shipped_kernel_is_forgotten() {
     }
 }
 
+#[kernel(grid = (1))]
+fn orders(
+    #[block([M, N] => [3, 37], |_i| (0, 0))] x: In<f32>,
+    #[block([M, N] => [3, 37], |_i| (0, 0))] sorted: Out<f32>,
+    #[block([M, N] => [3, 37], |_i| (0, 0))] positions: Out<i32>,
+) {
+    let t = x.load();
+    sorted.store(t.sort(1));
+    positions.store(t.argsort_descending(0) + t.arg_top_k(37, 1) + (t > 0.0).argsort(1));
+}
+
+#[test]
+fn shaders_of_sorts_are_valid_everywhere() {
+    validate_all(&explain(|| orders(&zeros(DType::F32, &[3, 37]))).expect("it is explained"));
+}
+
 /// Shows the kernels of a call.
 fn call<R>(see: See<'_>, f: impl FnOnce() -> Result<R>) {
     see(&explain(f).expect("it is explained"));

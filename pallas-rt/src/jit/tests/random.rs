@@ -231,17 +231,12 @@ impl Pool {
 
     fn push(&mut self, op: Op, args: &[(Var, bool)]) {
         use ScalarOp::{Abs, Clamp, IsFinite, Maximum, Minimum, Neg, Select};
+        use StructuralOp::{ArgReduce, ArgSort, ArgTopK, Bitcast, Cast, Powi};
         let jumps = match &op {
             Op::Scalar(op) => !matches!(op, Neg | Abs | Minimum | Maximum | Clamp | Select) && !is_smooth(*op),
-            Op::Structural(op) => matches!(
-                op,
-                StructuralOp::ArgReduce(_)
-                    | StructuralOp::ArgSort(_)
-                    | StructuralOp::ArgTopK(_)
-                    | StructuralOp::Cast(_)
-                    | StructuralOp::Bitcast(_)
-                    | StructuralOp::Powi(_)
-            ),
+            Op::Structural(op) => {
+                matches!(op, ArgReduce(_) | ArgSort(_) | ArgTopK(_) | Bitcast(_) | Cast(_) | Powi(_))
+            }
             Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Dynamic(_) | Op::Call(_) => false,
         };
         let floats = args.iter().filter(|(v, _)| self.graph.ty(*v).dtype.is_float());
