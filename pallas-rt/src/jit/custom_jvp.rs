@@ -25,8 +25,8 @@ use pallas_ir::{Literal, Loc, Type};
 /// use pallas_rt::{Array, custom_jvp, grad};
 /// // log(1 + exp(x)), whose derivative does not overflow.
 /// let log1pexp = custom_jvp(
-///     |x: &Array| (1.0 + x.exp()).log(),
-///     |(x,): &(Array,), (dx,): &(Array,)| ((1.0 + x.exp()).log(), (1.0 - 1.0 / (1.0 + x.exp())) * dx),
+///     |x: &Array| (x.exp() + 1.0).log(),
+///     |(x,): &(Array,), (dx,): &(Array,)| ((x.exp() + 1.0).log(), (1.0 - 1.0 / (x.exp() + 1.0)) * dx),
 /// );
 /// let slope = grad(move |x: &Array| log1pexp(x));
 /// assert_eq!(slope(&Array::from_slice(&[100.0f32], &[])?)?.to_vec::<f32>()?, [1.0]);
