@@ -1,6 +1,7 @@
 //! Graphs as text in the style of JAX 0.12's jaxprs.
 #![warn(clippy::wildcard_enum_match_arm)]
 mod indexed;
+mod windows;
 
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
@@ -180,6 +181,9 @@ impl<'g> Printer<'g> {
             Op::Dynamic(Dynamic::Update) => return ("dynamic_update_slice".into(), vec![]),
             Op::Call(call) => return (call.name().into(), call.jaxpr_params()),
             Op::Scalar(op) => return scalar(*op, self.graph.ty(e.args[0]).dtype, args),
+            Op::Structural(StructuralOp::Conv(op)) => {
+                return windows::conv(op, self.graph.ty(e.result()), self.graph.ty(e.args[0]));
+            }
             Op::Structural(op) => op,
         };
         let operand = |i: usize| &self.graph.ty(e.args[i]).shape;
@@ -433,6 +437,7 @@ fn structural<'a>(
         }
         StructuralOp::Gather(op) => Some(indexed::gather(op)),
         StructuralOp::Scatter(op) => Some(indexed::scatter(op, ty.dtype)),
+        StructuralOp::ReduceWindow(op) => windows::reduce_window(op),
         _ => None,
     }
 }

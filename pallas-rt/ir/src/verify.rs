@@ -268,8 +268,18 @@ impl<'a> Checker<'a> {
         }
         let dims: Vec<Vec<Dim>> = inst.args.iter().map(|&v| self.kernel.ty(v).dims()).collect();
         let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
-        let Access::Map(pieces) = op.access(&dims) else { return None };
         let result = self.kernel.ty(*inst.results.first()?).dims();
+        let pieces = match op.access(&dims) {
+            Access::Map(pieces) => pieces,
+            Access::Nest(nest) => {
+                let number = |n: &Dim| n.as_number().expect("a kernel's types have numbers");
+                let fits = nest.is_empty()
+                    || nest.result.len() == result.len()
+                        && nest.result.iter().zip(&result).all(|(p, n)| p.is_inside(&nest.axes, number(n)));
+                return (!fits).then_some("has an access form that writes outside of its result");
+            }
+            _ => return None,
+        };
         let inside = |p: &Piece| dims.get(p.operand).is_some_and(|operand| p.is_inside(operand, &result));
         (!pieces.iter().all(inside)).then_some("has an access form that reads outside of its operand")
     }

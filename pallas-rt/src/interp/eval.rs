@@ -2,7 +2,7 @@
 //! registry, with poison.
 use super::datum::{Data, Datum, flatten, positions};
 use super::indexed::{gather, scatter};
-use pallas_ir::structural::{Access, Index, Piece};
+use pallas_ir::structural::{Access, Index, Nest, Piece};
 use pallas_ir::{Args, DType, Diag, Elem, Lane, Literal, ScalarOp, Slice, StructuralOp, Type, Visit};
 use std::cmp::Ordering;
 
@@ -105,6 +105,7 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result
         Access::Flat => Datum { ty, ..args[0].clone() },
         Access::Contract { batch, contract } => dot(args[0], args[1], &batch, &contract, ty),
         Access::Fold { op, axes } => Datum { ty: ty.clone(), ..fold(op, args[0], &axes, folded(&axes)) },
+        Access::Nest(own) => nest(&own, args, ty),
         Access::Scan { op, axis, reverse } => scan(op, args[0], axis, reverse),
         Access::Arg { max, axis } => Datum { ty: ty.clone(), ..arg(max, args[0], axis, folded(&[axis])) },
         Access::Gather { windows, checked } => gather(&windows, checked, args[0], args[1], ty)?,
@@ -215,6 +216,44 @@ fn fold(op: ScalarOp, x: &Datum, axes: &[usize], ty: Type) -> Datum {
         let slice = pick(&[x], ty.clone(), bases.iter().map(|b| (0, b + off)));
         scalar(op, &[&sum, &slice], ty.clone())
     })
+}
+
+/// Folds whole results at a time: each step folds one position of the axes that are no result's into every element.
+fn nest(nest: &Nest, args: &[&Datum], ty: Type) -> Datum {
+    let wide: Vec<Datum> = args.iter().map(|a| Datum { data: a.data.cast(ty.dtype), ..(*a).clone() }).collect();
+    let (parallel, folded) = (nest.parallel(), nest.folded());
+    let extents = |axes: &[usize]| axes.iter().map(|&a| nest.axes[a].extent as usize).collect::<Vec<_>>();
+    let neutral = nest.op.neutral(ty.dtype).expect("types were inferred");
+    let mut sum = stretch(&Datum::scalar(neutral), &ty.shape);
+    if args.iter().any(|a| a.poison.is_some()) {
+        sum.poison = Some(vec![false; ty.elements()]);
+    }
+    for inner in positions(&extents(&folded)) {
+        // For each element of the result: where the operands' elements lie, if there are any.
+        let read = |outer: Vec<usize>| {
+            let mut at = vec![0; nest.axes.len()];
+            parallel.iter().zip(&outer).chain(folded.iter().zip(&inner)).for_each(|(&a, &i)| at[a] = i as i64);
+            let to = Nest::flat(&nest.result, &at, &ty.shape).expect("a nest writes inside of its result");
+            let from = nest.operands.iter().zip(args).map(|(place, x)| Nest::flat(place, &at, &x.ty.shape));
+            Some((to, from.collect::<Option<Vec<usize>>>()?))
+        };
+        let (to, from): (Vec<usize>, Vec<Vec<usize>>) = positions(&extents(&parallel)).filter_map(read).unzip();
+        let part = |i: usize| pick(&[&wide[i]], Type::new(ty.dtype, [to.len()]), from.iter().map(|f| (0, f[i])));
+        let parts: Vec<Datum> = (0..args.len()).map(part).collect();
+        let term = match &parts[..] {
+            [a, b] => scalar(ScalarOp::Mul, &[a, b], Type::new(ty.dtype, [to.len()])),
+            _ => parts[0].clone(),
+        };
+        let own = pick(&[&sum], term.ty.clone(), to.iter().map(|&i| (0, i)));
+        let next = scalar(nest.op, &[&own, &term], term.ty.clone());
+        for (k, &i) in to.iter().enumerate() {
+            sum.data.set(i, next.data.get(k));
+            if next.is_poison(k) {
+                sum.poison.as_mut().expect("an operand has poison")[i] = true;
+            }
+        }
+    }
+    Datum::new(ty, sum.data).with_poison(sum.poison.unwrap_or_default())
 }
 
 pub(super) fn flatten_with(at: &[usize], step: &[usize]) -> usize {

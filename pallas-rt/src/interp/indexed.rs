@@ -1,7 +1,7 @@
 //! Windows of arrays at positions given by data: what is read from them, and what is combined with them.
 use super::datum::{Data, Datum, flatten, positions};
 use super::eval::{lane, pick};
-use pallas_ir::structural::{Window, Windows};
+use pallas_ir::structural::{WindowAxis, Windows};
 use pallas_ir::{At, Diag, Literal, ScalarOp, Type};
 
 /// The start vector for a position of the windows' array; `None` if an element of it is poison.
@@ -17,7 +17,7 @@ fn starts(windows: &Windows, index: &Datum, at: &[usize]) -> Option<Vec<i64>> {
 
 /// The position in the operand of an element at a position of the windows' array.
 fn position(windows: &Windows, starts: &[i64], at: &[usize]) -> Vec<usize> {
-    let along = |w: &Window| w.start.map_or(0, |k| starts[k] as usize) + w.axis.map_or(0, |axis| at[axis]);
+    let along = |w: &WindowAxis| w.start.map_or(0, |k| starts[k] as usize) + w.axis.map_or(0, |axis| at[axis]);
     windows.axes.iter().map(along).collect()
 }
 

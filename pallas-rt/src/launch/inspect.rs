@@ -250,6 +250,8 @@ fn estimate(kernel: &Kernel, geometry: &Geometry) -> Cost {
                     }
                     Access::Fold { op, .. } | Access::Scan { op, .. } => cost.add(op, elements(inst.args[0])),
                     Access::Scatter { op: Some(op), .. } => cost.add(op, elements(inst.args[2])),
+                    Access::Nest(nest) if inst.args.len() == 2 => cost.flops += 2 * results * nest.terms() as u64,
+                    Access::Nest(nest) => cost.add(nest.op, results * nest.terms() as u64),
                     Access::Arg { .. } => cost.flops += elements(inst.args[0]),
                     Access::Sort { axis, .. } => {
                         let comparisons = kernel.ty(inst.args[0]).shape[axis].max(2).ilog2();

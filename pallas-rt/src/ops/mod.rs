@@ -14,6 +14,7 @@ mod arrange;
 mod at;
 mod axes;
 mod contract;
+mod convolution;
 mod create;
 mod einsum;
 mod elementwise;
@@ -26,6 +27,7 @@ mod mask;
 mod math;
 mod nn;
 mod places;
+mod pool;
 mod product;
 mod promote;
 mod quantile;
@@ -42,6 +44,7 @@ mod triangle;
 
 pub use at::Elements;
 pub use axes::{Axes, keep};
+pub use convolution::{Convolution, Overlap, conv, conv_general_dilated, conv_transpose};
 pub use create::{
     Indexing, arange, bartlett, blackman, broadcast_shape, full, geomspace, hamming, hanning, indices, linspace,
     logspace, meshgrid, ones, zeros,
@@ -50,7 +53,9 @@ pub use einsum::einsum;
 pub use elementwise::{Operand, select};
 pub use index::{Index, Item, between, by};
 pub use join::{Sections, broadcast_arrays, column_stack, concatenate, dstack, hstack, stack, vstack};
+pub use pallas_ir::ScalarOp;
 pub use places::Mode;
+pub use pool::{Padding, Windows};
 pub use promote::promote_types;
 pub use quantile::Between;
 pub use search::Side;

@@ -1,6 +1,7 @@
 //! Block sizes.
 use super::cluster::Cluster;
 use super::cut::Cut::{Full, Grid};
+use super::windowed;
 use crate::graph::{Graph, Op};
 use pallas_ir::StructuralOp;
 
@@ -44,7 +45,13 @@ pub(super) fn blocks(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes:
 fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize], sizes: &Sizes) -> Vec<usize> {
     let e = &graph.equations[product];
     let (shape, cuts) = (&graph.ty(e.result()).shape, &cluster.cuts[&e.result()]);
-    let Op::Structural(StructuralOp::Dot(dot)) = &e.op else { unreachable!("a product is a dot") };
+    let dot = match &e.op {
+        Op::Structural(StructuralOp::Dot(dot)) => dot,
+        Op::Structural(StructuralOp::Conv(conv)) => {
+            return windowed::blocks(graph, cluster, product, conv, extents, sizes);
+        }
+        _ => unreachable!("a product is a dot or a convolution"),
+    };
     let summed: usize = dot.contract.iter().map(|p| graph.ty(e.args[0]).shape[p.0]).product();
     let at = |from_end: usize| shape.len().checked_sub(from_end).map(|axis| cuts[axis]);
     let [columns, rows] = [at(1), at(2)];

@@ -1,5 +1,6 @@
 //! Clusters: equations that share a kernel.
 use super::cut::{self, Cut, Cut::Full, Cut::Grid};
+use super::windowed;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::Reduce;
@@ -58,7 +59,7 @@ pub(super) fn is_alias(graph: &Graph, definitions: &[Option<usize>], e: &Equatio
 }
 
 fn is_dot(op: &Op) -> bool {
-    matches!(op, Op::Structural(StructuralOp::Dot(_)))
+    matches!(op, Op::Structural(StructuralOp::Dot(_) | StructuralOp::Conv(_)))
 }
 
 /// Grows clusters from the last equation to the first, until every one that takes work belongs to one.
@@ -110,11 +111,20 @@ impl Grow<'_> {
         let shape = &graph.ty(graph.equations[i].result()).shape;
         // What lies behind it, up to operations of another kind.
         let (mut stack, mut seen, mut has_dot, mut has_rows) = (vec![i], BTreeSet::new(), false, false);
+        // The axes along which a window moves, or that a convolution has whole.
+        let mut whole = vec![false; shape.len()];
+        let mut windowed = None;
         while let Some(j) = stack.pop() {
             if !seen.insert(j) || seen.len() > 64 {
                 continue;
             }
             let e = &graph.equations[j];
+            if let Some(axes) = windowed::whole(&e.op, shape).filter(|_| graph.ty(e.result()).shape == *shape) {
+                if is_dot(&e.op) && windowed.is_none() {
+                    windowed = Some(axes.clone());
+                }
+                whole.iter_mut().zip(axes).for_each(|(whole, own)| *whole |= own);
+            }
             match &e.op {
                 op if is_dot(op) => has_dot |= graph.ty(e.result()).shape == *shape,
                 Op::Structural(StructuralOp::Reduce(Reduce { axes, .. })) => {
@@ -128,6 +138,7 @@ impl Grow<'_> {
                     | StructuralOp::Concat(_)
                     | StructuralOp::Cumulative(_)
                     | StructuralOp::Pad(_)
+                    | StructuralOp::ReduceWindow(_)
                     | StructuralOp::Reverse(_)
                     | StructuralOp::Roll(_)
                     | StructuralOp::Slice(_)
@@ -149,7 +160,8 @@ impl Grow<'_> {
         for (axis, &n) in shape.iter().enumerate() {
             let is_row =
                 axis + 1 == shape.len() && if has_dot { n <= WHOLE_COLUMNS } else { has_rows && n <= WHOLE_ROW };
-            cuts.push(if n == 1 || is_row { Full } else { Grid(extents.len() as u8) });
+            let is_whole = windowed.as_ref().map_or(is_row || whole[axis], |axes| axes[axis]);
+            cuts.push(if n == 1 || is_whole { Full } else { Grid(extents.len() as u8) });
             if cuts[axis] != Full {
                 extents.push(n);
             }

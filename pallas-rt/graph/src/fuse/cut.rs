@@ -69,6 +69,11 @@ pub(super) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<
             }
             Some(own.into())
         }
+        StructuralOp::Conv(conv) => super::windowed::operands(conv, cuts),
+        StructuralOp::ReduceWindow(_) => {
+            let whole = super::windowed::whole(&e.op, result).expect("it has windows");
+            if_full(&(0..cuts.len()).filter(|&axis| whole[axis]).collect::<Vec<_>>())
+        }
         StructuralOp::Reshape(_) => Some(vec![reshaped(shape(0), result, cuts)?]),
         StructuralOp::Slice(Slice { start, .. }) => {
             let moved = |&i: &usize| start[i] != 0 || result[i] != shape(0)[i];

@@ -24,6 +24,7 @@ mod lower;
 mod plan;
 mod scatter;
 mod text;
+mod windowed;
 mod windows;
 
 pub use blocks::Sizes;

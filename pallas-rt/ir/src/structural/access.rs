@@ -1,4 +1,5 @@
 //! How an operation's result is made from its operands: the one interface that the interpreter and every backend lower.
+use super::Nest;
 use crate::{Dim, ScalarOp};
 
 /// The form of a structural operation, for given operand shapes.
@@ -23,6 +24,8 @@ pub enum Access {
         /// Axes folded.
         axes: Vec<usize>,
     },
+    /// A monoid folded over products of elements, or over elements, at affine positions.
+    Nest(Nest),
     /// Inclusive running fold along an axis.
     Scan {
         /// The monoid.
@@ -82,7 +85,7 @@ pub enum Access {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Windows {
     /// One per axis of the operand.
-    pub axes: Vec<Window>,
+    pub axes: Vec<WindowAxis>,
     /// For each axis of the indices but that of their start vectors: the same axis of the windows' array.
     pub index: Vec<usize>,
     /// The axis of the indices along which start vectors lie; `None`: each index is a vector of one start.
@@ -92,7 +95,7 @@ pub struct Windows {
 /// The coordinate along an axis of the operand: `start + coordinate` in the windows' array, each 0 where there is none.
 /// Without a start the axis and that of the windows' array are parallel.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Window {
+pub struct WindowAxis {
     /// Position of the start in its vector.
     pub start: Option<usize>,
     /// Axis of the windows' array.

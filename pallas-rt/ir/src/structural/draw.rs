@@ -36,3 +36,9 @@ pub(super) fn monoid(from: &mut dyn Draw, dtype: DType) -> Option<crate::ScalarO
     let monoids: Vec<crate::ScalarOp> = crate::ScalarOp::ALL.iter().copied().filter(defined).collect();
     monoids.get(from.below(monoids.len())).copied()
 }
+
+/// Returns true for a shape of a few elements, at least one.
+pub(super) fn fits(shape: &[crate::Dim]) -> bool {
+    let n = shape.iter().try_fold(1i64, |n, d| n.checked_mul(d.as_number()?));
+    n.is_some_and(|n| (1..=4096).contains(&n))
+}

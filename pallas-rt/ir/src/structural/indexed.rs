@@ -1,5 +1,5 @@
 //! What gather and scatter have in common: StableHLO's dimension numbers, and which starts fit.
-use super::{Arg, Broadcast, Concat, Reduce, Window, Windows, axes_exist};
+use super::{Arg, Broadcast, Concat, Reduce, WindowAxis, Windows, axes_exist};
 use crate::diag::{At, Diag, agree, shape};
 use crate::dim::Verdict;
 use crate::{DType, Dim, E, Facts, ScalarOp};
@@ -99,7 +99,7 @@ impl Numbers<'_> {
             let pair = self.batching.iter().position(|&a| a == axis)?;
             axes.iter().position(|from| *from == Err(self.index_batching[pair]))
         };
-        let window = |axis: usize| Window {
+        let window = |axis: usize| WindowAxis {
             start: self.map.iter().position(|&a| a == axis),
             axis: batch(axis).or_else(|| axes.iter().position(|from| *from == Ok(axis))),
             size: sizes[axis].clone(),

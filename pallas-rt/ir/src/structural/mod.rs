@@ -5,10 +5,14 @@ mod draw;
 mod indexed;
 #[macro_use]
 mod methods;
+mod nest;
+mod window;
 
-pub use access::{Access, Index, Order, Piece, Window, Windows};
+pub use access::{Access, Index, Order, Piece, WindowAxis, Windows};
 pub use derive::{Arg, Batch};
 pub use draw::Draw;
+pub use nest::{Loop, Nest, Position, Role};
+pub use window::Window;
 
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
@@ -150,6 +154,7 @@ macro_rules! structural_ops {
 structural_ops! { ($)
     broadcast: Broadcast;
     concat: Concat;
+    conv: Conv;
     convert: Bitcast, Cast, Powi;
     cumulative: Cumulative;
     dot: Dot;
@@ -157,6 +162,7 @@ structural_ops! { ($)
     iota: Iota;
     pad: Pad;
     reduce: ArgReduce, Reduce;
+    reduce_window: ReduceWindow;
     reshape: Reshape;
     reverse: Reverse;
     roll: Roll;

@@ -2,7 +2,7 @@
 use crate::oracle::{Eager, Strip, apply, get, put};
 use pallas_ir::dtype::{Bf16, F16, Half};
 use pallas_ir::scalar::{Gpu, Nan, Ty};
-use pallas_ir::structural::{Access, Draw, Piece, Sample, StructuralOp, Windows};
+use pallas_ir::structural::{Access, Draw, Loop, Nest, Piece, Position, Role, Sample, StructuralOp, Windows};
 use pallas_ir::{Args, DType, Dim, E, Elem, Facts, Lane, Literal, ScalarOp, Slice, SliceMut, Type, Visit};
 use std::cell::RefCell;
 
@@ -364,6 +364,7 @@ fn access_fits(access: &Access, args: &[Vec<i64>], result: &[i64]) {
             assert_eq!(op.arity(), 2);
             folded(axes);
         }
+        Access::Nest(nest) => nest_fits(nest, args, result),
         Access::Scan { op, axis, .. } => {
             assert_eq!((op.arity(), &args[0][..], *axis < result.len()), (2, result, true))
         }
@@ -377,12 +378,41 @@ fn access_fits(access: &Access, args: &[Vec<i64>], result: &[i64]) {
             windows_fit(windows, &args[0], &args[1], &args[2]);
         }
         Access::Sort { axis, .. } => {
+            let without = |shape: &[i64], axis: usize| [&shape[..axis], &shape[axis + 1..]].concat();
             assert!(result[*axis] <= args[0][*axis]);
             assert_eq!(without(&args[0], *axis), without(result, *axis));
         }
         Access::Iota { axis } => assert!(args.is_empty() && *axis < result.len()),
         Access::Cast | Access::Bitcast | Access::Powi(_) => assert_eq!(args[0], result),
     }
+}
+
+/// That a nest makes each element of the result once, also as nests without dilations, which read the same elements.
+fn nest_fits(nest: &Nest, args: &[Vec<i64>], result: &[i64]) {
+    let sizes = |shape: &[i64]| shape.iter().map(|&n| n as usize).collect::<Vec<_>>();
+    let places = |nest: &Nest| {
+        let all = coordinates(&nest.axes.iter().map(|axis| axis.extent).collect::<Vec<_>>());
+        let flat = |place: &[Position], at: &[i64], shape: &[i64]| Nest::flat(place, at, &sizes(shape));
+        let read = |at: &Vec<i64>| {
+            let operands = nest.operands.iter().zip(args).map(|(place, shape)| flat(place, at, shape));
+            let to = flat(&nest.result, at, result).expect("a result's element");
+            Some((to, operands.collect::<Option<Vec<_>>>()?))
+        };
+        let mut all: Vec<_> = all.iter().filter_map(read).collect();
+        all.sort_unstable();
+        all
+    };
+    assert_eq!(nest.operands.len(), args.len());
+    let extent = |axis: &Loop| if axis.role == Role::Parallel { axis.extent } else { 1 };
+    let made = coordinates(&nest.axes.iter().map(extent).collect::<Vec<_>>());
+    let mut made: Vec<_> = made.iter().map(|at| Nest::flat(&nest.result, at, &sizes(result))).collect();
+    made.sort_unstable();
+    assert_eq!(made, (0..result.iter().product::<i64>() as usize).map(Some).collect::<Vec<_>>());
+    let parts = nest.undilated();
+    assert!(parts.iter().flat_map(|part| part.operands.iter().flatten()).all(|p| p.dilation == 1));
+    let mut apart: Vec<_> = parts.iter().flat_map(places).collect();
+    apart.sort_unstable();
+    assert_eq!(apart, places(nest));
 }
 
 #[test]

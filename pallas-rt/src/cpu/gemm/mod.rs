@@ -316,7 +316,7 @@ impl<T: Number> Target<T> {
     ///
     /// # Safety
     /// The matrix has at least `m` rows and `n` columns.
-    unsafe fn begin(self, m: usize, n: usize) {
+    pub(crate) unsafe fn begin(self, m: usize, n: usize) {
         for i in (0..m).filter(|_| !self.add) {
             // SAFETY: the caller's.
             unsafe { std::slice::from_raw_parts_mut(self.at(i, 0).start, n).fill(T::default()) };

@@ -4,7 +4,7 @@ mod chains;
 use super::super::fold;
 use super::super::gemm::narrow;
 use super::casts;
-use super::step::{Affine, Block, Dot, Fixed, Indexed, Operation, Part, Place, Step};
+use super::step::{Affine, Block, Dot, Fixed, Indexed, Nested, Operation, Part, Place, Step};
 use pallas_ir::structural::Piece;
 use pallas_ir::{
     Access, DType, Dim, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, StructuralOp, Value,
@@ -250,6 +250,12 @@ impl<'k> Build<'k> {
             }
             Access::Scan { op, axis, reverse } => {
                 Step::Scan { fold: fold::fold(op, self.dtype(to)), from: from(), axis, reverse, to }
+            }
+            Access::Nest(nest) => {
+                let start = nest.op.neutral(self.dtype(to)).expect("the shape rule admits monoids only");
+                let nests = nest.undilated().into_iter().filter(|part| !part.is_empty()).collect();
+                let fold = fold::fold(nest.op, self.dtype(to));
+                Step::Nest(Nested { nests, args: inst.args.clone(), to, fold, start })
             }
             Access::Arg { max, axis } => Step::Extreme { max, from: from(), axis, to },
             Access::Gather { windows, .. } => Step::Gather(Indexed { from: from(), index: inst.args[1], to, windows }),

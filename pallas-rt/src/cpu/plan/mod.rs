@@ -13,7 +13,7 @@ mod sweeps;
 mod tests;
 mod uses;
 
-use pallas_ir::{DType, Kernel, Op, OperandId, OperandKind, RegionId, StructuralOp, Value};
+use pallas_ir::{Access, DType, Kernel, Op, OperandId, OperandKind, RegionId, StructuralOp, Value};
 use std::sync::Arc;
 use step::{Block, Fixed};
 
@@ -91,6 +91,13 @@ fn work(kernel: &Kernel, region: RegionId) -> usize {
                 d.contract.iter().map(|p| kernel.ty(inst.args[0]).shape[p.0]).product()
             }
             Op::Structural(StructuralOp::ArgSort(_) | StructuralOp::ArgTopK(_) | StructuralOp::Sort(_)) => SORTED,
+            Op::Structural(op @ (StructuralOp::Conv(_) | StructuralOp::ReduceWindow(_))) => {
+                let dims: Vec<_> = inst.args.iter().map(|&v| kernel.ty(v).dims()).collect();
+                match op.access(&dims.iter().map(|d| &d[..]).collect::<Vec<_>>()) {
+                    Access::Nest(nest) => nest.terms(),
+                    _ => 1,
+                }
+            }
             _ => 1,
         };
         let nested = inst.regions.iter().map(|&r| work(kernel, r)).fold(0, usize::saturating_add);

@@ -52,6 +52,7 @@ fn aim(kernel: &Kernel, roots: &[Value], uses: &Uses, block: &Block, at: usize) 
     let &(defined, link) = uses.defined.get(&value).filter(|(defined, _)| *defined < at)?;
     let plain = match &block.steps[defined] {
         Step::Chain(_) => link.is_some(),
+        Step::Nest(nested) => nested.args.len() == 2 && kernel.ty(value).dtype.bytes() >= 4,
         Step::Dot(dot) => dot.batch[0].is_empty() && dot.free.iter().all(|f| f.len() == 1),
         Step::Scatter { .. } => true,
         _ => false,

@@ -2,7 +2,7 @@
 use super::super::fold::Fold;
 use super::super::jit::Codes;
 use super::super::strips::Strip;
-use pallas_ir::structural::{Order, Windows};
+use pallas_ir::structural::{Nest, Order, Windows};
 use pallas_ir::{DType, DimId, Literal, Loc, OperandId, ScalarOp, Value, View};
 
 /// Steps and the values they hand to their owner.
@@ -165,6 +165,19 @@ pub(crate) struct Indexed {
     pub(crate) windows: Windows,
 }
 
+/// An affine nest.
+#[derive(Debug)]
+pub(crate) struct Nested {
+    /// Nests without dilations and empty loops that together make the result.
+    pub(crate) nests: Vec<Nest>,
+    /// Operands: two that are multiplied, or one.
+    pub(crate) args: Vec<Value>,
+    pub(crate) to: Value,
+    /// Loops of the monoid, and its neutral element.
+    pub(crate) fold: Fold,
+    pub(crate) start: Literal,
+}
+
 /// A value that is the same for every program of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fixed {
@@ -207,6 +220,8 @@ pub(crate) enum Step {
     Sort { from: Value, axis: usize, order: Order, positions: bool, to: Value },
     /// A product.
     Dot(Dot),
+    /// A convolution or a windowed reduction.
+    Nest(Nested),
     /// Reads an operand: in place where nothing writes it meanwhile and it lies inside of the array.
     Load { from: Place, mask: Option<(Value, Value)>, fill: Literal, in_place: bool, to: Value },
     /// Writes an operand.
@@ -257,6 +272,7 @@ impl Step {
             Step::Join { parts, .. } => parts.iter().map(|p| p.from).collect(),
             Step::Gather(step) => vec![step.from, step.index],
             Step::Scatter { windows, updates, .. } => vec![windows.from, windows.index, *updates],
+            Step::Nest(nested) => nested.args.clone(),
             Step::Dot(dot) => [dot.a, dot.b].into_iter().chain(dot.init).collect(),
             Step::Load { from, mask, .. } => {
                 from.starts.iter().copied().chain(mask.iter().flat_map(|m| [m.0, m.1])).collect()
@@ -289,6 +305,7 @@ impl Step {
             | Step::Scatter { windows: Indexed { to, .. }, .. }
             | Step::Sort { to, .. }
             | Step::Dot(Dot { to, .. })
+            | Step::Nest(Nested { to, .. })
             | Step::Load { to, .. }
             | Step::Valid { to, .. }
             | Step::Prefetch { to, .. } => vec![*to],

@@ -9,6 +9,7 @@ pub(super) mod guard;
 mod indexed;
 mod memory;
 mod native;
+mod nest;
 mod product;
 mod shape;
 mod sort;
@@ -349,6 +350,7 @@ impl<'a> Run<'a> {
             Step::Scatter { windows, updates, fold } => self.scatter(windows, *updates, *fold),
             Step::Sort { from, axis, order, positions, to } => self.sort(*from, *axis, *order, *positions, *to)?,
             Step::Dot(dot) => self.dot(dot)?,
+            Step::Nest(nested) => self.nest(nested)?,
             Step::Load { from, mask, fill, in_place, to } => self.load(from, *mask, *fill, *in_place, *to),
             Step::Store { value, to, mask } => self.store(*value, to, *mask),
             Step::Aim { value, at } => self.aim(*value, at),

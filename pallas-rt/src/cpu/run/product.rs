@@ -213,7 +213,7 @@ impl Run<'_> {
     }
 
     /// An operand in another type, its axes in the order in which they lie in memory.
-    fn widened(&mut self, v: Value, to: DType, buffer: usize) -> Result<Tile, Stop> {
+    pub(super) fn widened(&mut self, v: Value, to: DType, buffer: usize) -> Result<Tile, Stop> {
         let (tile, shape, dtype) = (self.tile(v), self.shape(v), self.ty(v).dtype);
         let total: usize = shape.iter().product();
         let mut order: Vec<usize> = (0..shape.len()).collect();

@@ -272,7 +272,9 @@ impl Pool {
             Op::Structural(op) => !matches!(
                 op,
                 StructuralOp::Dot(_)
+                    | StructuralOp::Conv(_)
                     | StructuralOp::Reduce(_)
+                    | StructuralOp::ReduceWindow(_)
                     | StructuralOp::Cumulative(_)
                     | StructuralOp::Powi(_)
                     | StructuralOp::Scatter(_)

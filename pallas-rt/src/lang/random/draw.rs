@@ -84,6 +84,15 @@ fn error(op: &Op, args: &[Made], result: &Type) -> Option<f32> {
                 let k = terms(&args[0].ty.shape, &contract.iter().map(|p| p.0).collect::<Vec<_>>());
                 Some(k * LIMIT * sum + k * k * LIMIT * ROUNDING)
             }
+            Access::Nest(nest) if args.len() == 2 => {
+                let k = nest.terms() as f32;
+                Some(k * LIMIT * sum + k * k * LIMIT * ROUNDING)
+            }
+            Access::Nest(nest) if nest.op == Add => {
+                let n = nest.terms() as f32;
+                Some(n * worst + n * n * ROUNDING)
+            }
+            Access::Nest(nest) if nest.op == Mul => (worst == 0.0).then_some(16.0 * ROUNDING),
             Access::Fold { op: Add, axes } => {
                 let n = terms(&args[0].ty.shape, &axes);
                 Some(n * worst + n * n * ROUNDING)

@@ -1,5 +1,6 @@
 //! The array surface against JAX, and the table of its names against the code.
 mod cases;
+mod convolution;
 mod gradients;
 mod long;
 mod mistakes;

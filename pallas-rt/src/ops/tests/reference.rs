@@ -10,14 +10,14 @@ const REFERENCE: &str = include_str!("reference.txt");
 const TOGETHER: usize = 64;
 
 /// A call and its results.
-struct Case {
-    name: &'static str,
-    operands: Vec<Array>,
-    results: Vec<Expected>,
+pub(super) struct Case {
+    pub(super) name: &'static str,
+    pub(super) operands: Vec<Array>,
+    pub(super) results: Vec<Expected>,
 }
 
 #[derive(Debug)]
-struct Expected {
+pub(super) struct Expected {
     dtype: DType,
     shape: Vec<usize>,
     elements: Vec<f64>,
@@ -29,12 +29,17 @@ pub(super) fn names() -> Vec<&'static str> {
 }
 
 fn cases() -> Vec<Case> {
+    parse(REFERENCE)
+}
+
+/// The cases of a file, a line each.
+pub(super) fn parse(text: &'static str) -> Vec<Case> {
     let case = |line: &'static str| {
         let [name, operands, results] = line.split(" | ").collect::<Vec<_>>()[..] else { panic!("{line}") };
         let parts = |text: &'static str| text.split(';').map(str::trim).filter(|text| !text.is_empty());
         Case { name, operands: parts(operands).map(operand).collect(), results: parts(results).map(expected).collect() }
     };
-    REFERENCE.lines().map(case).collect()
+    text.lines().map(case).collect()
 }
 
 /// Element type and shape of `f32[2,3] ...`, and the rest.
@@ -94,7 +99,7 @@ fn tolerance(dtype: DType) -> f64 {
 }
 
 /// The difference of results from JAX's, if there is one.
-fn difference(found: &[Array], expected: &[Expected]) -> Option<String> {
+pub(super) fn difference(found: &[Array], expected: &[Expected]) -> Option<String> {
     if found.len() != expected.len() {
         return Some(format!("{} results, expected {}", found.len(), expected.len()));
     }

@@ -127,7 +127,7 @@ fn the_table_is_whole() {
 /// Each function is compared with JAX's under one of its names at least.
 #[test]
 fn every_name_has_a_case() {
-    let cases = names();
+    let cases = [names(), super::convolution::names()].concat();
     let is_case = |name: &&str| {
         OF_THE_HOST.contains(name)
             || cases

@@ -50,6 +50,7 @@ impl Emit<'_> {
             Access::Scatter { windows, op } => self.scatter_windows(&windows, op, inst),
             Access::Contract { .. } => self.contract(result, inst, None),
             Access::Fold { op, axes } => self.fold(op, &axes, inst),
+            Access::Nest(nest) => self.affine(&nest, inst),
             Access::Scan { op, axis, reverse } => self.scan(op, axis, reverse, inst),
             Access::Arg { max, axis } => self.arg(max, axis, inst),
             Access::Sort { axis, order, positions } => self.sort(axis, order, positions, inst),

@@ -2,7 +2,7 @@
 use super::Emit;
 use super::element::{At, Coord, coordinate};
 use crate::wgsl::types::name;
-use pallas_ir::structural::Windows;
+use pallas_ir::structural::{WindowAxis, Windows};
 use pallas_ir::{Inst, ScalarOp, Value};
 
 impl Emit<'_> {
@@ -31,7 +31,7 @@ impl Emit<'_> {
             e.scope(|e| {
                 let position: Vec<Coord> = windows.index.iter().map(|&axis| at.coords[axis].clone()).collect();
                 let starts = e.starts(windows, inst.args[1], &position);
-                let coord = |w: &pallas_ir::structural::Window| {
+                let coord = |w: &WindowAxis| {
                     let start = w.start.map(|k| format!("u32(clamp({}, 0, {}))", starts[k], last[k]));
                     match (start, w.axis) {
                         (Some(start), Some(axis)) => Coord::text(format!("({start} + {})", at.coords[axis].text)),

@@ -6,6 +6,7 @@
 //!
 //! [`element`] reads one element of any value; [`compute`], [`product`], [`cooperate`], [`fold`] and [`sort`] the operations; [`memory`] loads and stores, [`words`] how elements lie in words; [`control`]
 //! branches, loops and copies between values; [`lines`] text and its cost; [`module`] what stands around the body.
+mod affine;
 mod compute;
 mod control;
 mod cooperate;

@@ -382,6 +382,7 @@ fn spreads(k: &Kernel, id: InstId) -> bool {
             Access::Flat
             | Access::Gather { .. }
             | Access::Scatter { .. }
+            | Access::Nest(_)
             | Access::Scan { .. }
             | Access::Sort { .. }
             | Access::Arg { .. } => false,

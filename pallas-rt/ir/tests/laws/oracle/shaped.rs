@@ -1,6 +1,6 @@
 //! An eager builder over arrays of `f64`: each structural operation is computed from its access form.
 use pallas_ir::emit::{Id, Term};
-use pallas_ir::structural::{Arg, Order, Window, Windows};
+use pallas_ir::structural::{Arg, Nest, Order, WindowAxis, Windows};
 use pallas_ir::{Access, DType, Dim, E, Emit, Facts, ScalarOp, StructuralOp};
 use std::cell::RefCell;
 
@@ -137,6 +137,18 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Value]) -> Value {
                 };
                 coordinates(&inner).iter().map(element).reduce(|a, b| one(*op, a, b)).expect("not empty")
             }
+            Access::Nest(nest) => {
+                let start = nest.op.neutral(DType::F64).expect("a monoid").as_f64();
+                let extents: Vec<usize> = nest.axes.iter().map(|axis| axis.extent as usize).collect();
+                let term = |at: Vec<usize>| {
+                    let at: Vec<i64> = at.iter().map(|&i| i as i64).collect();
+                    let to = Nest::flat(&nest.result, &at, &sizes)?;
+                    let read = |(i, place): (usize, &Vec<_>)| Some(args[i].data[Nest::flat(place, &at, &own[i])?]);
+                    (to == flat(&sizes, c))
+                        .then(|| nest.operands.iter().enumerate().map(read).product::<Option<f64>>())?
+                };
+                coordinates(&extents).into_iter().filter_map(term).fold(start, |a, b| one(nest.op, a, b))
+            }
             Access::Scan { op, axis, reverse } => {
                 let all = line(c, *axis, own[0][*axis]);
                 let part = if *reverse { &all[c[*axis]..] } else { &all[..=c[*axis]] };
@@ -149,7 +161,7 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Value]) -> Value {
             }
             Access::Gather { windows, .. } => {
                 let starts = starts(windows, &own[1], &args[1].data, c);
-                let position = |(a, w): (usize, &Window)| {
+                let position = |(a, w): (usize, &WindowAxis)| {
                     let start = w.start.map_or(0, |k| starts[k].clamp(0, (own[0][a] - number(&w.size)) as i64));
                     start as usize + w.axis.map_or(0, |axis| c[axis])
                 };
@@ -199,11 +211,12 @@ fn scattered(windows: &Windows, op: Option<ScalarOp>, args: &[&Value], own: &[Ve
     order.sort_by_key(|at| windows.index.iter().map(|&axis| at[axis]).collect::<Vec<_>>());
     for at in order {
         let starts = starts(windows, &own[1], &args[1].data, &at);
-        let fits = |(w, &n): (&Window, &usize)| {
+        let fits = |(w, &n): (&WindowAxis, &usize)| {
             w.start.is_none_or(|k| (0..=(n - number(&w.size)) as i64).contains(&starts[k]))
         };
         if windows.axes.iter().zip(&own[0]).all(fits) {
-            let position = |w: &Window| w.start.map_or(0, |k| starts[k] as usize) + w.axis.map_or(0, |axis| at[axis]);
+            let position =
+                |w: &WindowAxis| w.start.map_or(0, |k| starts[k] as usize) + w.axis.map_or(0, |axis| at[axis]);
             let to = flat(&own[0], &windows.axes.iter().map(position).collect::<Vec<_>>());
             let update = args[2].data[flat(&own[2], &at)];
             out[to] = op.map_or(update, |op| super::apply(op, &[&[out[to]], &[update]])[0]);

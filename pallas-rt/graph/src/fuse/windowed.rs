@@ -1,0 +1,81 @@
+//! Convolutions and windowed reductions: the axes along which a window moves are whole in each program.
+use super::blocks::Sizes;
+use super::cluster::Cluster;
+use super::cut::Cut::{self, Full, Grid};
+use crate::graph::{Graph, Op};
+use pallas_ir::StructuralOp;
+use pallas_ir::structural::{Conv, ReduceWindow, Window};
+
+/// Fewest batches that programs divide among them alone; with fewer they divide the output features too.
+const BATCHES: usize = 16;
+/// Longest feature axis that a program has whole.
+const FEATURES: usize = 512;
+/// Rows of a convolution's products that fill a program's caches well enough.
+const ROWS: usize = 256;
+
+/// For each axis of the result of a windowed operation, true if a program has it whole.
+pub(super) fn whole(op: &Op, shape: &[usize]) -> Option<Vec<bool>> {
+    match op {
+        Op::Structural(StructuralOp::Conv(conv)) => {
+            let mut whole = vec![true; shape.len()];
+            let [batch, feature] = [conv.out[0], conv.out[1]];
+            whole[batch] = conv.batch_groups > 1;
+            whole[feature] = conv.groups.max(conv.batch_groups) > 1;
+            whole[feature] |= !whole[batch] && shape[batch] >= BATCHES && shape[feature] <= FEATURES;
+            Some(whole)
+        }
+        Op::Structural(StructuralOp::ReduceWindow(ReduceWindow { size, windows, .. })) => {
+            Some(size.iter().zip(windows).map(|(&n, window)| n != 1 || *window != Window::PLAIN).collect())
+        }
+        Op::Literal(_)
+        | Op::StopGradient
+        | Op::Barrier
+        | Op::Scalar(_)
+        | Op::Structural(_)
+        | Op::Dynamic(_)
+        | Op::Call(_) => None,
+    }
+}
+
+/// The cuts of the operands of a convolution from those of its result.
+pub(super) fn operands(conv: &Conv, cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
+    let [mut lhs, mut rhs] = [0; 2].map(|_| vec![Full; cuts.len()]);
+    let is_whole = |axis: usize| cuts[axis] == Full;
+    let fits = conv.out[2..].iter().all(|&axis| is_whole(axis))
+        && (conv.batch_groups == 1 || is_whole(conv.out[0]))
+        && (conv.groups.max(conv.batch_groups) == 1 || is_whole(conv.out[1]));
+    lhs[conv.lhs[0]] = cuts[conv.out[0]];
+    rhs[conv.rhs[0]] = cuts[conv.out[1]];
+    fits.then(|| vec![lhs, rhs])
+}
+
+/// Block sizes: as few batches as fill the caches, then as many features as leave a part for every program.
+pub(super) fn blocks(
+    graph: &Graph,
+    cluster: &Cluster,
+    product: usize,
+    conv: &Conv,
+    extents: &[usize],
+    sizes: &Sizes,
+) -> Vec<usize> {
+    let e = &graph.equations[product];
+    let (shape, cuts) = (&graph.ty(e.result()).shape, &cluster.cuts[&e.result()]);
+    let window: usize = conv.rhs[1..].iter().map(|&axis| graph.ty(e.args[1]).shape[axis]).product();
+    let is_small = shape.iter().product::<usize>() * window < sizes.small;
+    let mut blocks = vec![1; extents.len()];
+    let mut programs = 1;
+    let rows: usize = conv.out[2..].iter().map(|&axis| shape[axis]).product();
+    for (i, axis) in conv.out[..2].iter().enumerate() {
+        let Grid(k) = cuts[*axis] else { continue };
+        let extent = extents[k as usize].max(1);
+        let parts = sizes.programs.div_ceil(programs).max(1);
+        let block = match i {
+            _ if is_small => extent,
+            0 => ROWS.div_ceil(rows.max(1)).next_multiple_of(8).min(extent.div_ceil(parts)),
+            _ => extent.div_ceil(parts).next_multiple_of(16),
+        };
+        blocks[k as usize] = if i == 0 && rows >= ROWS && !is_small { 1 } else { block.clamp(1, extent) };
+        programs *= extent.div_ceil(blocks[k as usize]);
+    }
+    blocks
+}

@@ -1,0 +1,52 @@
+//! Convolutions and windowed reductions in the words of JAX.
+use super::tuple;
+use pallas_ir::Type;
+use pallas_ir::structural::{Conv, ReduceWindow, Window};
+
+/// A list of one number of each window.
+fn each<T: std::fmt::Display>(windows: &[Window], of: impl Fn(&Window) -> T) -> String {
+    tuple(&windows.iter().map(of).collect::<Vec<_>>())
+}
+
+fn padding(windows: &[Window]) -> String {
+    each(windows, |w| format!("({}, {})", w.low, w.high))
+}
+
+/// `conv_general_dilated` and its parameters.
+pub(super) fn conv(op: &Conv, ty: &Type, operand: &Type) -> (String, Vec<String>) {
+    let Conv { windows, groups, batch_groups, lhs, rhs, out, .. } = op;
+    let [lhs, rhs, out] = [lhs, rhs, out].map(|axes| tuple(axes));
+    let wider = if ty.dtype == operand.dtype { "None" } else { super::dtype(ty.dtype) };
+    let params = vec![
+        format!("batch_group_count={batch_groups}"),
+        format!("dimension_numbers=ConvDimensionNumbers(lhs_spec={lhs}, rhs_spec={rhs}, out_spec={out})"),
+        format!("feature_group_count={groups}"),
+        format!("lhs_dilation={}", each(windows, |w| w.dilation)),
+        "out_sharding=None".into(),
+        format!("padding={}", padding(windows)),
+        "precision=None".into(),
+        format!("preferred_element_type={wider}"),
+        format!("rhs_dilation={}", each(windows, |w| w.spacing)),
+        format!("window_strides={}", each(windows, |w| w.stride)),
+    ];
+    ("conv_general_dilated".into(), params)
+}
+
+/// `reduce_window_sum` and its like; other monoids, which JAX writes as functions, have no name.
+pub(super) fn reduce_window(op: &ReduceWindow) -> Option<(String, Vec<String>)> {
+    let ReduceWindow { op, size, windows } = op;
+    let name = match op.name() {
+        "add" => "reduce_window_sum",
+        "maximum" => "reduce_window_max",
+        "minimum" => "reduce_window_min",
+        _ => return None,
+    };
+    let params = vec![
+        format!("base_dilation={}", each(windows, |w| w.dilation)),
+        format!("padding={}", padding(windows)),
+        format!("window_dilation={}", each(windows, |w| w.spacing)),
+        format!("window_dimensions={}", tuple(size)),
+        format!("window_strides={}", each(windows, |w| w.stride)),
+    ];
+    Some((name.into(), params))
+}

@@ -1,0 +1,148 @@
+//! The affine nest: loops whose elements lie at sums of multiples of the loops' positions.
+//!
+//! ```text
+//! for each position of the axes:   result[at(result)] = monoid(result[at(result)], combine(operands[at(operand)]..))
+//! at(operand)[dim]                 = (Σ stride · axis + offset) / dilation, an element only if that is whole and inside
+//! ```
+//!
+//! A convolution is the nest of two operands, whose elements are multiplied, a windowed reduction that of one.
+use crate::ScalarOp;
+
+/// What an axis of a nest does to the result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Each of its positions is another element of the result.
+    Parallel,
+    /// Folded; operands have its positions alone.
+    Reduced,
+    /// Folded; an operand's position is a sum of this axis and a parallel one.
+    Windowed,
+}
+
+/// A loop of a nest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Loop {
+    /// Number of positions.
+    pub extent: i64,
+    /// What it does to the result.
+    pub role: Role,
+}
+
+/// The position along one dimension of an array: `(Σ stride · axis + offset) / dilation`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Position {
+    /// (axis of the nest, stride); strides are at least 1.
+    pub terms: Vec<(usize, i64)>,
+    /// Constant.
+    pub offset: i64,
+    /// Distance of the array's elements on the grid of positions, at least 1; there is nothing between them.
+    pub dilation: i64,
+}
+
+/// Loops over elements of operands, which are multiplied and folded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Nest {
+    /// The loops.
+    pub axes: Vec<Loop>,
+    /// The positions of each operand. Elements of several operands are multiplied.
+    pub operands: Vec<Vec<Position>>,
+    /// The position in the result, which has one element for each position of the parallel axes: a dimension is the
+    /// mixed-radix number of its terms, with the greatest stride first.
+    pub result: Vec<Position>,
+    /// The monoid. Where an operand has no element, nothing is folded.
+    pub op: ScalarOp,
+}
+
+impl Position {
+    /// The position of an axis.
+    pub fn of(axis: usize) -> Position {
+        Position { terms: vec![(axis, 1)], offset: 0, dilation: 1 }
+    }
+    /// The position at these positions of the axes; `None` between elements.
+    pub fn at(&self, axes: &[i64]) -> Option<i64> {
+        let sum = self.offset + self.terms.iter().map(|&(axis, stride)| stride * axes[axis]).sum::<i64>();
+        (sum % self.dilation == 0).then(|| sum / self.dilation)
+    }
+    /// Smallest and greatest sum, before the division; the axes have these extents, which are at least 1.
+    fn range(&self, axes: &[Loop]) -> (i64, i64) {
+        let most = |&(axis, stride): &(usize, i64)| stride * (axes[axis].extent - 1);
+        (self.offset, self.offset + self.terms.iter().map(most).sum::<i64>())
+    }
+    /// Returns true if every position is an element of an axis of this extent.
+    pub fn is_inside(&self, axes: &[Loop], extent: i64) -> bool {
+        let (least, most) = self.range(axes);
+        self.dilation == 1 && least >= 0 && most < extent
+    }
+}
+
+impl Nest {
+    /// The axes with these roles.
+    fn with(&self, is_parallel: bool) -> Vec<usize> {
+        (0..self.axes.len()).filter(|&a| (self.axes[a].role == Role::Parallel) == is_parallel).collect()
+    }
+    /// The parallel axes.
+    pub fn parallel(&self) -> Vec<usize> {
+        self.with(true)
+    }
+    /// The axes that are folded.
+    pub fn folded(&self) -> Vec<usize> {
+        self.with(false)
+    }
+    /// Returns true if a loop has no position.
+    pub fn is_empty(&self) -> bool {
+        self.axes.iter().any(|axis| axis.extent == 0)
+    }
+    /// Number of elements that are folded into one of the result, as if operands had an element everywhere.
+    pub fn terms(&self) -> usize {
+        self.folded().iter().map(|&a| self.axes[a].extent.max(0) as usize).product()
+    }
+    /// The position in an array of this shape, row-major; `None` if there is no element.
+    pub fn flat(place: &[Position], axes: &[i64], shape: &[usize]) -> Option<usize> {
+        place.iter().zip(shape).try_fold(0, |flat, (position, &n)| {
+            let i = usize::try_from(position.at(axes)?).ok().filter(|&i| i < n)?;
+            Some(flat * n + i)
+        })
+    }
+    /// Nests without dilations, which together do the same: each has those positions of the axes, spaced evenly, whose
+    /// sums are elements.
+    pub fn undilated(&self) -> Vec<Nest> {
+        let dilated = self.operands.iter().flatten().find(|p| p.dilation > 1).cloned();
+        let Some(position) = dilated else { return vec![self.clone()] };
+        let step = |stride: i64| position.dilation / gcd(stride, position.dilation);
+        let steps: Vec<(usize, i64)> = position.terms.iter().map(|&(axis, stride)| (axis, step(stride))).collect();
+        let firsts = steps.iter().fold(vec![vec![]], |all: Vec<Vec<i64>>, &(axis, step)| {
+            let firsts = 0..step.min(self.axes[axis].extent);
+            all.iter().flat_map(|head| firsts.clone().map(|i| [&head[..], &[i]].concat())).collect()
+        });
+        let of = |first: Vec<i64>| {
+            let mut axes = vec![0; self.axes.len()];
+            steps.iter().zip(&first).for_each(|(&(axis, _), &i)| axes[axis] = i);
+            position.at(&axes)?;
+            let mut nest = self.clone();
+            for (&(axis, step), &i) in steps.iter().zip(&first) {
+                nest.axes[axis].extent = (self.axes[axis].extent - i + step - 1) / step;
+                for place in nest.operands.iter_mut().flatten().chain(&mut nest.result) {
+                    for (_, stride) in place.terms.iter_mut().filter(|(a, _)| *a == axis) {
+                        place.offset += *stride * i;
+                        *stride *= step;
+                    }
+                }
+            }
+            for place in nest.operands.iter_mut().flatten() {
+                let whole = |x: i64| x % place.dilation == 0;
+                if whole(place.offset) && place.terms.iter().all(|t| whole(t.1)) {
+                    place.terms.iter_mut().for_each(|t| t.1 /= place.dilation);
+                    place.offset /= place.dilation;
+                    place.dilation = 1;
+                }
+            }
+            Some(nest)
+        };
+        // An axis has at most one dilated position in the nests of operations, so one that is split stays split.
+        firsts.into_iter().filter_map(of).flat_map(|nest| nest.undilated()).collect()
+    }
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,170 @@
+//! Folds of the elements that a window sees at each of its places.
+use super::{
+    Access, Arg, Batch, Draw, Loop, Nest, Position, Role, Sample, Structural, Window, arity, derive::linear, draw,
+    list, monoid, window,
+};
+use crate::diag::{At, Diag, shape};
+use crate::parse::Attributes;
+use crate::{DType, Dim, E, Facts, ScalarOp};
+use std::fmt;
+
+/// `result[i] = op over k of x[(stride · i + spacing · k - low) / dilation]` along every axis: StableHLO's
+/// `reduce_window` of a monoid, whose neutral element is where `x` has none.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ReduceWindow {
+    /// A monoid: a row with a `fold` cell.
+    pub op: ScalarOp,
+    /// Elements of the window along each axis.
+    pub size: Vec<i64>,
+    /// The window's movement along each axis.
+    pub windows: Vec<Window>,
+}
+
+impl ReduceWindow {
+    /// The element `at` of the window along an axis, at each of its places: `op`'s neutral element where there is none.
+    fn tap<'g>(&self, x: E<'g>, op: ScalarOp, axis: usize, at: i64) -> E<'g> {
+        let mut windows = vec![Window::PLAIN; self.size.len()];
+        let own = self.windows[axis];
+        let (low, past) = (own.low - at * own.spacing, (self.size[axis] - 1 - at) * own.spacing);
+        windows[axis] = Window { low, high: own.high - past, ..own };
+        x.apply(ReduceWindow { op, size: vec![1; self.size.len()], windows }, &[x])
+    }
+    /// Returns true if the window moves over nothing but the elements along an axis, one after another.
+    fn is_plain(&self, axis: usize) -> bool {
+        self.size[axis] == 1 && self.windows[axis] == Window { spacing: self.windows[axis].spacing, ..Window::PLAIN }
+    }
+}
+
+methods! { ($) ReduceWindow; }
+
+impl fmt::Display for ReduceWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "reduce_window op({}) size({}) {}", self.op, list(&self.size), window::text(&self.windows))
+    }
+}
+
+impl Structural for ReduceWindow {
+    const NAME: &'static str = "reduce_window";
+    fn parse(attributes: &Attributes<'_>) -> Result<Self, String> {
+        Ok(ReduceWindow {
+            op: attributes.one("op")?,
+            size: attributes.list("size")?,
+            windows: window::parse(attributes)?,
+        })
+    }
+    fn dims(&mut self) -> Vec<&mut Dim> {
+        vec![]
+    }
+    fn infer(&self, args: &[&[Dim]], _: &Facts) -> Result<Vec<Dim>, Diag> {
+        arity(Self::NAME, args.len(), 1)?;
+        if [self.size.len(), self.windows.len()] != [args[0].len(); 2] {
+            let found = format!(
+                "a window of {} sizes and {} movements on {}",
+                self.size.len(),
+                self.windows.len(),
+                shape(args[0])
+            );
+            return Err(Diag::new("window", At::Op, found, "one size, stride, padding and dilation per axis"));
+        }
+        let mut out = vec![];
+        for (axis, ((own, &size), n)) in self.windows.iter().zip(&self.size).zip(args[0]).enumerate() {
+            own.check(Self::NAME, axis, &size.into())?;
+            out.push(own.places(n, &size.into()));
+        }
+        Ok(out)
+    }
+    fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
+        monoid(Self::NAME, self.op, args)
+    }
+    fn access(&self, args: &[&[Dim]]) -> Access {
+        let rank = self.size.len();
+        let number = |n: Dim| n.as_number().expect("an access form has sizes of numbers");
+        let place = |axis: usize| Loop {
+            extent: number(self.windows[axis].places(&args[0][axis], &self.size[axis].into())),
+            role: Role::Parallel,
+        };
+        let element = |&extent: &i64| Loop { extent, role: Role::Windowed };
+        Access::Nest(Nest {
+            axes: (0..rank).map(place).chain(self.size.iter().map(element)).collect(),
+            operands: vec![(0..rank).map(|axis| self.windows[axis].position(axis, rank + axis)).collect()],
+            result: (0..rank).map(Position::of).collect(),
+            op: self.op,
+        })
+    }
+    fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+        let x = batch.front(0, &args[0]);
+        let size = [&[1], &self.size[..]].concat();
+        let windows = [&[Window::PLAIN], &self.windows[..]].concat();
+        Some(x.apply(ReduceWindow { op: self.op, size, windows }, &[x]))
+    }
+    fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
+        if self.op == ScalarOp::Add {
+            return linear(self, args, tangents);
+        }
+        if !matches!(self.op, ScalarOp::Mul | ScalarOp::Minimum | ScalarOp::Maximum) {
+            return None;
+        }
+        // Values and tangents together, axis by axis: the last axis first, so that the first of ties in row-major order
+        // wins, as in JAX.
+        let (mut x, mut dx) = (args[0].value, tangents[0]?);
+        for axis in (0..self.size.len()).rev().filter(|&axis| !self.is_plain(axis)) {
+            let taps = (0..self.size[axis]).map(|at| {
+                // A position that no window sees counts as the neutral element, whose tangent is zero.
+                (self.tap(x, self.op, axis, at), self.tap(dx, ScalarOp::Add, axis, at))
+            });
+            let both = |(x, dx): (E<'g>, E<'g>), (other, d): (E<'g>, E<'g>)| match self.op {
+                ScalarOp::Mul => (x * other, dx * other + x * d),
+                ScalarOp::Minimum => (x.minimum(other), x.le(other).select(dx, d)),
+                _ => (x.maximum(other), x.ge(other).select(dx, d)),
+            };
+            (x, dx) = taps.reduce(both).expect("a window has an element");
+        }
+        Some(dx)
+    }
+    fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
+        let number = |n: &Dim| n.as_number().expect("cotangents have sizes of numbers");
+        let back = |axis: usize| {
+            let (own, size, n) = (self.windows[axis], self.size[axis], &args[0].shape[axis]);
+            own.back(number(n), size, number(&own.places(n, &size.into())))
+        };
+        let windows = (0..self.size.len()).map(back).collect();
+        let sum = ReduceWindow { windows, ..self.clone() };
+        vec![(self.op == ScalarOp::Add).then(|| cotangent.apply(sum, &[cotangent]))]
+    }
+    fn draw(from: &mut dyn Draw) -> Option<Self> {
+        let x = from.operand(&|ty| !ty.is_scalar())?;
+        let op = draw::monoid(from, x.dtype)?;
+        let size: Vec<i64> = x.shape.iter().map(|&n| 1 + from.below(n.min(3)) as i64).collect();
+        let windows = x.shape.iter().map(|_| {
+            let [low, high] = [from.below(3) as i64 - 1, from.below(3) as i64 - 1];
+            let [stride, dilation, spacing] = [0; 3].map(|_| 1 + from.below(3) as i64 / 2);
+            Window { stride, low, high, dilation, spacing }
+        });
+        let drawn = ReduceWindow { op, size, windows: windows.collect() };
+        draw::fits(&drawn.infer(&[&crate::Type::new(x.dtype, x.shape).dims()], &Facts::default()).ok()?)
+            .then_some(drawn)
+    }
+    fn samples() -> Vec<Sample<Self>> {
+        let case = |op, size: &[i64], windows: &[Window]| Sample {
+            op: ReduceWindow { op, size: size.to_vec(), windows: windows.to_vec() },
+            args: &[&["M", "N"]],
+            dtypes: &[DType::F32],
+            with: &[("M", 3), ("N", 7)],
+        };
+        let strided = Window { stride: 2, low: 1, high: 2, ..Window::PLAIN };
+        let spaced = Window { spacing: 2, low: 1, high: -1, ..Window::PLAIN };
+        let dilated = Window { stride: 3, dilation: 2, low: 2, high: 1, ..Window::PLAIN };
+        let wide = Window { dilation: 2, spacing: 3, low: -1, high: 3, stride: 2 };
+        [ScalarOp::Add, ScalarOp::Mul, ScalarOp::Maximum, ScalarOp::Minimum]
+            .into_iter()
+            .flat_map(|op| {
+                [
+                    case(op, &[1, 3], &[Window::PLAIN, strided]),
+                    case(op, &[2, 2], &[Window::PLAIN, spaced]),
+                    case(op, &[2, 3], &[Window::PLAIN, dilated]),
+                ]
+            })
+            .chain([case(ScalarOp::Add, &[1, 2], &[dilated, wide])])
+            .collect()
+    }
+}

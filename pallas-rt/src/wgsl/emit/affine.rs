@@ -1,0 +1,81 @@
+//! Affine nests: a loop over the folded positions for each element of the result.
+use super::Emit;
+use super::element::{At, Coord, convert, coordinate};
+use crate::wgsl::types::{name, wrap};
+use pallas_ir::structural::Nest;
+use pallas_ir::{DType, Inst, ScalarOp};
+
+impl Emit<'_> {
+    pub(super) fn affine(&mut self, nest: &Nest, inst: &Inst) {
+        let result = inst.results[0];
+        let (dtype, elements) = (self.k.ty(result).dtype, self.k.ty(result).elements());
+        let start = self.literal(nest.op.neutral(dtype).expect("the shape rule admits monoids only"));
+        let folded = nest.folded();
+        let inner: Vec<usize> = folded.iter().map(|&axis| nest.axes[axis].extent as usize).collect();
+        let count = nest.terms();
+        self.helpers.extend(nest.op.wgsl_helper());
+        self.fill(result, |e, at| {
+            let sum = e.fresh("sum");
+            e.line(format!("var {sum}: {} = {start};", name(dtype)));
+            // The position of each axis: digits of the result's coordinates, or of the loop's index.
+            let mut axes = vec!["0u".to_string(); nest.axes.len()];
+            for (position, coord) in nest.result.iter().zip(&at.coords) {
+                for (i, &(axis, stride)) in position.terms.iter().enumerate() {
+                    let digits =
+                        if stride == 1 { coord.text.clone() } else { format!("(({}) / {stride}u)", coord.text) };
+                    let is_first = i == 0;
+                    let extent = nest.axes[axis].extent.max(1);
+                    axes[axis] = if is_first { digits } else { format!("(({digits}) % {extent}u)") };
+                }
+            }
+            let k = e.fresh("k");
+            e.line(format!("for (var {k} = 0u; {k} < {count}u; {k}++) {{"));
+            folded.iter().enumerate().for_each(|(i, &axis)| axes[axis] = coordinate(&inner, i, &k));
+            let (mut places, mut tests) = (vec![], vec![]);
+            for (place, &v) in nest.operands.iter().zip(&inst.args) {
+                let shape = e.k.ty(v).shape.clone();
+                let mut coords = vec![];
+                for (position, &n) in place.iter().zip(&shape) {
+                    let term = |&(axis, stride): &(usize, i64)| format!("{stride} * i32({})", axes[axis]);
+                    let terms: Vec<String> = position.terms.iter().map(term).collect();
+                    let p = e.fresh("p");
+                    e.line(format!("let {p} = {} + {};", position.offset, terms.join(" + ")));
+                    let dilation = position.dilation;
+                    if dilation > 1 {
+                        tests.push(format!("{p} % {dilation} == 0"));
+                    }
+                    if !position.is_inside(&nest.axes, n as i64) {
+                        tests.push(format!("{p} >= 0 && {p} / {dilation} < {n}"));
+                    }
+                    coords.push(Coord::text(if dilation > 1 {
+                        format!("u32({p} / {dilation})")
+                    } else {
+                        format!("u32({p})")
+                    }));
+                }
+                places.push(At { coords, flat: None });
+            }
+            let test = if tests.is_empty() { "true".into() } else { tests.join(" && ") };
+            e.line(format!("if ({test}) {{"));
+            e.times(count as f64, |e| {
+                let mut parts = vec![];
+                for (at, &v) in places.iter().zip(&inst.args) {
+                    let (from, x) = (e.k.ty(v).dtype, e.element(v, at));
+                    parts.push(if parts.is_empty() && inst.args.len() == 1 { x } else { convert(from, dtype, &x) });
+                }
+                let term = match &parts[..] {
+                    [a, b] => wrap(dtype, &ScalarOp::Mul.wgsl(&[a, b], name(dtype))),
+                    _ => parts.remove(0),
+                };
+                e.pay(2.0 * e.numbers.operation);
+                let next = wrap(dtype, &nest.op.wgsl(&[&sum, &term], name(dtype)));
+                e.line(format!("{sum} = {next};"));
+            });
+            e.line("}");
+            e.line("}");
+            sum
+        });
+        debug_assert!(dtype != DType::Bool || inst.args.len() == 1, "truth values are not multiplied");
+        self.inner(count, elements);
+    }
+}
