@@ -181,9 +181,7 @@ impl<'g> Printer<'g> {
             Op::Dynamic(Dynamic::Update) => return ("dynamic_update_slice".into(), vec![]),
             Op::Call(call) => return (call.name().into(), call.jaxpr_params()),
             Op::Scalar(op) => return scalar(*op, self.graph.ty(e.args[0]).dtype, args),
-            Op::Structural(StructuralOp::Conv(op)) => {
-                return windows::conv(op, self.graph.ty(e.result()), self.graph.ty(e.args[0]));
-            }
+            Op::Structural(StructuralOp::Conv(op)) => return windows::conv(op, self.graph, e),
             Op::Structural(op) => op,
         };
         let operand = |i: usize| &self.graph.ty(e.args[i]).shape;

@@ -1,6 +1,6 @@
 //! Convolutions and windowed reductions in the words of JAX.
 use super::tuple;
-use pallas_ir::Type;
+use crate::graph::{Equation, Graph};
 use pallas_ir::structural::{Conv, ReduceWindow, Window};
 
 /// A list of one number of each window.
@@ -13,10 +13,11 @@ fn padding(windows: &[Window]) -> String {
 }
 
 /// `conv_general_dilated` and its parameters.
-pub(super) fn conv(op: &Conv, ty: &Type, operand: &Type) -> (String, Vec<String>) {
+pub(super) fn conv(op: &Conv, graph: &Graph, e: &Equation) -> (String, Vec<String>) {
+    let [made, from] = [e.result(), e.args[0]].map(|v| graph.ty(v).dtype);
     let Conv { windows, groups, batch_groups, lhs, rhs, out, .. } = op;
     let [lhs, rhs, out] = [lhs, rhs, out].map(|axes| tuple(axes));
-    let wider = if ty.dtype == operand.dtype { "None" } else { super::dtype(ty.dtype) };
+    let wider = if made == from { "None" } else { super::dtype(made) };
     let params = vec![
         format!("batch_group_count={batch_groups}"),
         format!("dimension_numbers=ConvDimensionNumbers(lhs_spec={lhs}, rhs_spec={rhs}, out_spec={out})"),

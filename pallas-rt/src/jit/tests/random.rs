@@ -267,18 +267,13 @@ impl Pool {
         };
         let bounds = [-LIMIT, LIMIT].map(|x| number(&mut self.graph, x));
         let small = self.graph.push(Clamp, &[small, bounds[0], bounds[1]]).expect("it fits");
+        use StructuralOp::{Conv, Cumulative, Dot, Powi, Reduce, ReduceWindow};
         let moved = match &op {
             Op::Scalar(op) => matches!(op, Neg | Abs | Minimum | Maximum | Clamp | Select),
-            Op::Structural(op) => !matches!(
-                op,
-                StructuralOp::Dot(_)
-                    | StructuralOp::Conv(_)
-                    | StructuralOp::Reduce(_)
-                    | StructuralOp::ReduceWindow(_)
-                    | StructuralOp::Cumulative(_)
-                    | StructuralOp::Powi(_)
-                    | StructuralOp::Scatter(_)
-            ),
+            Op::Structural(Conv(_) | Cumulative(_) | Dot(_) | Powi(_) | Reduce(_) | ReduceWindow(_) | Scatter(_)) => {
+                false
+            }
+            Op::Structural(_) => true,
             Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Dynamic(_) | Op::Call(_) => true,
         };
         self.made.push((small, exact && moved));
