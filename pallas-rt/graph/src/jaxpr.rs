@@ -1,12 +1,14 @@
 //! Graphs as text in the style of JAX 0.12's jaxprs.
 #![warn(clippy::wildcard_enum_match_arm)]
 mod indexed;
+mod python;
 mod windows;
 
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{ArgReduce, Broadcast, Cumulative, Dot, Iota, Pad, Reduce, Slice, Sort};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
+use python::{dtype, literal, tuple};
 
 /// Columns of a page.
 const WIDTH: usize = 80;
@@ -449,57 +451,4 @@ fn own(op: &StructuralOp) -> (String, Vec<String>) {
         Some(format!("{key}={}", if value.contains(',') { format!("({value})") } else { value.to_string() }))
     };
     (op.name().into(), attributes.split(')').filter_map(attribute).collect())
-}
-
-/// A tuple as Python prints it.
-fn tuple<T: std::fmt::Display>(items: &[T]) -> String {
-    let all: Vec<String> = items.iter().map(T::to_string).collect();
-    format!("({}{})", all.join(", "), if all.len() == 1 { "," } else { "" })
-}
-
-/// NumPy's name of an element type.
-fn dtype(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F32 => "float32",
-        DType::F64 => "float64",
-        DType::F16 => "float16",
-        DType::Bf16 => "bfloat16",
-        DType::I8 => "int8",
-        DType::U8 => "uint8",
-        DType::I16 => "int16",
-        DType::U16 => "uint16",
-        DType::I32 => "int32",
-        DType::U32 => "uint32",
-        DType::I64 => "int64",
-        DType::U64 => "uint64",
-        DType::Bool => "bool",
-    }
-}
-
-/// A literal as JAX prints it: a float is the shortest text of the double of the same value.
-fn literal(x: Literal) -> String {
-    let value = if x.dtype == DType::Bool {
-        if x.bits != 0 { "True".into() } else { "False".into() }
-    } else if x.dtype.is_float() {
-        python_float(x.as_f64())
-    } else {
-        x.to_string()
-    };
-    format!("{value}:{}[]", x.dtype)
-}
-
-/// A double as Python prints it.
-fn python_float(x: f64) -> String {
-    if x.is_nan() {
-        return "nan".into();
-    }
-    let text = format!("{x:?}");
-    // Exponents have a sign and two digits.
-    match text.split_once('e') {
-        None => text,
-        Some((digits, exponent)) => {
-            let (sign, size) = exponent.strip_prefix('-').map_or(('+', exponent), |size| ('-', size));
-            format!("{}e{sign}{size:0>2}", digits.strip_suffix(".0").unwrap_or(digits))
-        }
-    }
 }

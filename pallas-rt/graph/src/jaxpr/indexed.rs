@@ -1,5 +1,5 @@
 //! Gathers and scatters, whose numbers JAX prints as Python objects.
-use super::tuple;
+use super::python::tuple;
 use pallas_ir::structural::{Gather, Scatter};
 use pallas_ir::{DType, ScalarOp};
 

@@ -1,5 +1,5 @@
 //! Convolutions and windowed reductions in the words of JAX.
-use super::tuple;
+use super::python::tuple;
 use crate::graph::{Equation, Graph};
 use pallas_ir::structural::{Conv, ReduceWindow, Window};
 
@@ -17,7 +17,7 @@ pub(super) fn conv(op: &Conv, graph: &Graph, e: &Equation) -> (String, Vec<Strin
     let [made, from] = [e.result(), e.args[0]].map(|v| graph.ty(v).dtype);
     let Conv { windows, groups, batch_groups, lhs, rhs, out, .. } = op;
     let [lhs, rhs, out] = [lhs, rhs, out].map(|axes| tuple(axes));
-    let wider = if made == from { "None" } else { super::dtype(made) };
+    let wider = if made == from { "None" } else { super::python::dtype(made) };
     let params = vec![
         format!("batch_group_count={batch_groups}"),
         format!("dimension_numbers=ConvDimensionNumbers(lhs_spec={lhs}, rhs_spec={rhs}, out_spec={out})"),

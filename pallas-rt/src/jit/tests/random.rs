@@ -267,7 +267,7 @@ impl Pool {
         };
         let bounds = [-LIMIT, LIMIT].map(|x| number(&mut self.graph, x));
         let small = self.graph.push(Clamp, &[small, bounds[0], bounds[1]]).expect("it fits");
-        use StructuralOp::{Conv, Cumulative, Dot, Powi, Reduce, ReduceWindow};
+        use StructuralOp::{Conv, Cumulative, Dot, Reduce, ReduceWindow, Scatter};
         let moved = match &op {
             Op::Scalar(op) => matches!(op, Neg | Abs | Minimum | Maximum | Clamp | Select),
             Op::Structural(Conv(_) | Cumulative(_) | Dot(_) | Powi(_) | Reduce(_) | ReduceWindow(_) | Scatter(_)) => {
