@@ -61,7 +61,7 @@ impl Emit<'_> {
         let positions: Vec<usize> = windows.index.iter().map(|&axis| shape[axis]).collect();
         let count: usize = positions.iter().product();
         self.fill(result, |e, at| {
-            let (element, value, u) = (e.element(x, at), e.fresh("x"), e.fresh("u"));
+            let (element, value, u) = (e.element(x, at), e.fresh("x"), e.fresh("update"));
             e.line(format!("var {value}: {} = {element};", name(dtype)));
             if shape.contains(&0) {
                 return value;

@@ -67,6 +67,7 @@ impl Emit<'_> {
         }
     }
     pub(super) fn fresh(&mut self, stem: &str) -> String {
+        debug_assert!(!["i", "u", "f"].contains(&stem), "`{stem}32` would hide a type");
         self.fresh += 1;
         format!("{stem}{}", self.fresh)
     }

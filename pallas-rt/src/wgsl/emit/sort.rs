@@ -113,7 +113,7 @@ impl Emit<'_> {
         self.each(shape.iter().product(), |e| {
             let at = e.linear(shape);
             let [k, own, first, end, place, i, other] =
-                ["k", "own", "first", "end", "place", "i", "other"].map(|stem| e.fresh(stem));
+                ["k", "own", "first", "end", "place", "rival", "other"].map(|stem| e.fresh(stem));
             let key = e.key(sorting, &at);
             e.line(format!("let {k} = {};", at.coords[axis].text));
             e.line(format!("let {own} = {key};"));
@@ -147,7 +147,7 @@ impl Emit<'_> {
             let at = e.linear(shape);
             let [k, mine, own, first, second, is_first, low, high, base, middle, at_other, other, i, place] = [
                 "k", "mine", "own", "first", "second", "is_first", "low", "high", "base", "middle", "at_other",
-                "other", "i", "place",
+                "other", "round", "place",
             ]
             .map(|stem| e.fresh(stem));
             let position = e.get(DType::I32, from, &at);
