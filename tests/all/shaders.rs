@@ -128,7 +128,7 @@ fn orders(
 
 #[test]
 fn shaders_of_sorts_are_valid_everywhere() {
-    call(&validate_all, || orders(&zeros(DType::F32, &[3, 37])));
+    call(&validate_all, || orders(zeros(DType::F32, &[3, 37])));
 }
 
 /// Shows the kernels of a call.

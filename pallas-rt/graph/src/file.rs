@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Kernels and graphs are numbered in their own order, and mentioned after they stand there, so that none contains itself.
-//! Lines of the user's are not in it, nor what [`simplify`](crate::simplify::simplify) expands.
+//! Lines of the user's are not in it, nor what [`simplify()`](crate::simplify::simplify) expands.
 use crate::call::{Call, Case, KernelCall, Print, Scan, While};
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
@@ -102,7 +102,7 @@ impl Printer {
     }
 }
 
-/// Reads what [`print`] wrote.
+/// Reads what [`print()`] wrote.
 ///
 /// # Errors
 /// The first line that is not understood, with its number from 1, or the rule that a graph breaks.
