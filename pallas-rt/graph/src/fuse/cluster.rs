@@ -1,6 +1,7 @@
 //! Clusters: equations that share a kernel.
 use super::cut::{self, Cut, Cut::Full, Cut::Grid};
 use super::windowed;
+use super::windows;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::Reduce;
@@ -71,8 +72,13 @@ pub(super) fn clusters(graph: &Graph) -> Clusters {
         is_stored: vec![false; graph.types.len()],
         found: Clusters { all: vec![], owner: vec![None; graph.equations.len()] },
     };
-    let read_from_memory = graph.equations.iter().filter(|e| is_alone(&e.op)).flat_map(|e| &e.args);
-    graph.results.iter().chain(read_from_memory).for_each(|v| grow.is_stored[v.index()] = true);
+    // Positions that are known are part of a window's kernel.
+    let is_read = |e: &Equation, v: Var| {
+        !matches!(e.op, Op::Dynamic(_)) || windows::literal(graph, &grow.definitions, v).is_none()
+    };
+    let alone = graph.equations.iter().filter(|e| is_alone(&e.op));
+    let read_from_memory: Vec<Var> = alone.flat_map(|e| e.args.iter().copied().filter(|&v| is_read(e, v))).collect();
+    graph.results.iter().chain(&read_from_memory).for_each(|v| grow.is_stored[v.index()] = true);
     for root in (0..graph.equations.len()).rev() {
         let e = &graph.equations[root];
         let is_stored = grow.is_stored[e.result().index()];

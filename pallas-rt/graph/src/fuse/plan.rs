@@ -112,7 +112,7 @@ pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
         let cluster = &found.all[cluster];
         let first = cluster.members.first().map(|&i| &graph.equations[i]).expect("a cluster has members");
         match &first.op {
-            Op::Dynamic(op) => windows::lower(graph, first, op, sizes),
+            Op::Dynamic(op) => windows::lower(graph, &definitions, first, op, sizes),
             Op::Call(call) => control::lower(graph, first, call, sizes),
             Op::Structural(StructuralOp::Scatter(op)) => scatter::lower(graph, first, op, sizes),
             Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Scalar(_) | Op::Structural(_) => {

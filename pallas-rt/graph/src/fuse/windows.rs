@@ -3,7 +3,7 @@ use super::blocks::Sizes;
 use super::plan::{Lowered, Work};
 use crate::build::dims;
 use crate::dynamic::Dynamic;
-use crate::graph::{Equation, Graph};
+use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::{
     Axis, BlockDim, Builder, DType, Dim, Literal, Loc, Op as TileOp, Operand, OperandKind, ScalarOp, Semantics, Type,
     Value, View,
@@ -11,12 +11,26 @@ use pallas_ir::{
 use std::sync::Arc;
 
 /// The step of a dynamic operation: each program copies a block of the window.
-pub(super) fn lower(graph: &Graph, e: &Equation, op: &Dynamic, sizes: &Sizes) -> Lowered {
+pub(super) fn lower(
+    graph: &Graph,
+    definitions: &[Option<usize>],
+    e: &Equation,
+    op: &Dynamic,
+    sizes: &Sizes,
+) -> Lowered {
     let whole = graph.ty(e.args[0]);
-    let window = match op {
-        Dynamic::Slice { size } => size,
-        Dynamic::Update => &graph.ty(e.args[1]).shape,
+    let (window, arrays) = match op {
+        Dynamic::Slice { size } => (size, 1),
+        Dynamic::Update => (&graph.ty(e.args[1]).shape, 2),
     };
+    let starts: Vec<Start> = (0..window.len())
+        .map(|axis| match literal(graph, definitions, e.args[arrays + axis]) {
+            // There is only one position.
+            _ if window[axis] == whole.shape[axis] => Start::Known(0),
+            Some(position) => Start::Known(position),
+            None => Start::Read(e.args[arrays + axis]),
+        })
+        .collect();
     let blocks = blocks(window, sizes.tile);
     let mut b = Builder::new(match op {
         Dynamic::Slice { .. } => "dynamic_slice",
@@ -46,7 +60,7 @@ pub(super) fn lower(graph: &Graph, e: &Equation, op: &Dynamic, sizes: &Sizes) ->
     let (from, positions) = match op {
         Dynamic::Slice { size } => {
             let from = operand(&mut b, "x".into(), OperandKind::Input, whole, in_array.clone(), None);
-            let positions = positions(&mut b, window.len());
+            let positions = positions(&mut b, &starts);
             let ty = Type::new(whole.dtype, size.clone());
             operand(&mut b, "window".into(), output(None), &ty, in_window, Some(of_window));
             (from, positions)
@@ -55,7 +69,7 @@ pub(super) fn lower(graph: &Graph, e: &Equation, op: &Dynamic, sizes: &Sizes) ->
             let x = operand(&mut b, "x".into(), OperandKind::Input, whole, in_array.clone(), None);
             let ty = graph.ty(e.args[1]).clone();
             let from = operand(&mut b, "window".into(), OperandKind::Input, &ty, in_window, Some(of_window));
-            let positions = positions(&mut b, window.len());
+            let positions = positions(&mut b, &starts);
             operand(&mut b, "updated".into(), output(Some(x)), whole, in_array.clone(), None);
             (from, positions)
         }
@@ -67,8 +81,11 @@ pub(super) fn lower(graph: &Graph, e: &Equation, op: &Dynamic, sizes: &Sizes) ->
             .map(|axis| {
                 let last = int(b, whole.shape[axis] - window[axis]);
                 let zero = int(b, 0);
-                let prefetch = TileOp::Prefetch(positions[axis]);
-                let position = b.emit(prefetch, &[], Loc::NONE).expect("a scalar");
+                let position = match (positions[axis], &starts[axis]) {
+                    (Some(from), _) => b.emit(TileOp::Prefetch(from), &[], Loc::NONE).expect("a scalar"),
+                    (None, Start::Known(position)) => b.int(*position, Loc::NONE),
+                    (None, Start::Read(_)) => unreachable!("what is read is an operand"),
+                };
                 let position = b.scalar(ScalarOp::Maximum, &[position, zero], Loc::NONE);
                 let position = b.scalar(ScalarOp::Minimum, &[position, last], Loc::NONE);
                 let block = int(b, blocks[axis]);
@@ -90,9 +107,13 @@ pub(super) fn lower(graph: &Graph, e: &Equation, op: &Dynamic, sizes: &Sizes) ->
     let tile = b.emit(TileOp::Load { from, view: view.clone(), masked: false }, &[], e.loc).expect("a whole block");
     b.effect(TileOp::Store { to, view, masked: false }, &[tile], e.loc).expect("a whole block");
 
+    let read = starts.iter().filter_map(|start| match start {
+        Start::Known(_) => None,
+        Start::Read(v) => Some(*v),
+    });
     let (inputs, in_place) = match op {
-        Dynamic::Slice { .. } => (e.args.clone(), vec![None]),
-        Dynamic::Update => (e.args[1..].to_vec(), vec![Some(e.args[0])]),
+        Dynamic::Slice { .. } => (e.args[..1].iter().copied().chain(read).collect(), vec![None]),
+        Dynamic::Update => (e.args[1..2].iter().copied().chain(read).collect(), vec![Some(e.args[0])]),
     };
     Lowered {
         work: Work::Kernel { kernel: Arc::new(b.finish()), sizes: vec![], params: vec![] },
@@ -102,8 +123,24 @@ pub(super) fn lower(graph: &Graph, e: &Equation, op: &Dynamic, sizes: &Sizes) ->
     }
 }
 
-/// The operands that hold the positions.
-fn positions(b: &mut Builder, rank: usize) -> Vec<pallas_ir::OperandId> {
+/// Where a window begins along an axis.
+enum Start {
+    /// At this position, if the window fits there.
+    Known(i64),
+    /// At a position that is computed.
+    Read(Var),
+}
+
+/// The number that a variable is known to be.
+pub(super) fn literal(graph: &Graph, definitions: &[Option<usize>], v: Var) -> Option<i64> {
+    match &graph.equations[definitions[v.index()]?].op {
+        Op::Literal(x) => Some(x.as_f64() as i64),
+        _ => None,
+    }
+}
+
+/// The operands that hold the positions that are computed, by axis.
+fn positions(b: &mut Builder, starts: &[Start]) -> Vec<Option<pallas_ir::OperandId>> {
     let position = |axis: usize| Operand {
         name: format!("position{axis}"),
         kind: OperandKind::Prefetch,
@@ -114,7 +151,8 @@ fn positions(b: &mut Builder, rank: usize) -> Vec<pallas_ir::OperandId> {
         fill: None,
         buffered: None,
     };
-    (0..rank).map(|axis| b.operand(position(axis))).collect()
+    let is_read = |start: &Start| matches!(start, Start::Read(_));
+    starts.iter().enumerate().map(|(axis, start)| is_read(start).then(|| b.operand(position(axis)))).collect()
 }
 
 /// Block sizes that divide a window, at most `most` elements in all where the extents have such divisors.
