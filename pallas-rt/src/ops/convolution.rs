@@ -7,7 +7,7 @@ use super::shape::{reshape, transpose};
 use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
-use pallas_ir::structural::{Conv, Window};
+use pallas_ir::structural::{Conv, WindowDim};
 use pallas_ir::{At, DType, Diag, Loc, StructuralOp};
 
 /// The options of [`conv_general_dilated`]: lists of one number for each spatial axis.
@@ -104,7 +104,7 @@ fn convolution(graph: &mut Graph, lhs: Var, rhs: Var, options: &Convolution<'_>)
     let size = of_rhs[2..].iter().map(|&axis| shapes[1][axis] as i64);
     let reaches: Vec<i64> = size.zip(&spacing).map(|(n, &d)| reach(n, d)).collect();
     let padding = options.padding.pairs(name, &extents, &reaches, &strides)?;
-    let window = |i: usize| Window {
+    let window = |i: usize| WindowDim {
         stride: strides[i],
         low: padding[i].0,
         high: padding[i].1,

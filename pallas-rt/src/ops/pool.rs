@@ -3,7 +3,7 @@ use super::elementwise::{Meets, meet};
 use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
-use pallas_ir::structural::{ReduceWindow, Window};
+use pallas_ir::structural::{ReduceWindow, WindowDim};
 use pallas_ir::{At, Diag, Literal, Loc, ScalarOp, StructuralOp};
 
 /// Places around an operand that a window sees as well. A padding of numbers is made from pairs of them.
@@ -105,7 +105,7 @@ fn reduce_window(graph: &mut Graph, v: Var, op: ScalarOp, windows: &Windows<'_>)
         shape.iter().zip(&dilation).map(|(&n, &d)| if n == 0 { 0 } else { reach(n as i64, d) as usize }).collect();
     let reaches: Vec<i64> = size.iter().zip(&spacing).map(|(&n, &d)| reach(n, d)).collect();
     let padding = windows.padding.pairs(name, &dilated, &reaches, &strides)?;
-    let window = |i: usize| Window {
+    let window = |i: usize| WindowDim {
         stride: strides[i],
         low: padding[i].0,
         high: padding[i].1,

@@ -4,7 +4,7 @@ use super::cluster::Cluster;
 use super::cut::Cut::{self, Full, Grid};
 use crate::graph::{Graph, Op};
 use pallas_ir::StructuralOp;
-use pallas_ir::structural::{Conv, ReduceWindow, Window};
+use pallas_ir::structural::{Conv, ReduceWindow, WindowDim};
 
 /// Fewest batches that programs divide among them alone; with fewer they divide the output features too.
 const BATCHES: usize = 16;
@@ -25,7 +25,7 @@ pub(super) fn whole(op: &Op, shape: &[usize]) -> Option<Vec<bool>> {
             Some(whole)
         }
         Op::Structural(StructuralOp::ReduceWindow(ReduceWindow { size, windows, .. })) => {
-            Some(size.iter().zip(windows).map(|(&n, window)| n != 1 || *window != Window::PLAIN).collect())
+            Some(size.iter().zip(windows).map(|(&n, window)| n != 1 || *window != WindowDim::PLAIN).collect())
         }
         Op::Literal(_)
         | Op::StopGradient

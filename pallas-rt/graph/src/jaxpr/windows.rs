@@ -1,14 +1,14 @@
 //! Convolutions and windowed reductions in the words of JAX.
 use super::python::tuple;
 use crate::graph::{Equation, Graph};
-use pallas_ir::structural::{Conv, ReduceWindow, Window};
+use pallas_ir::structural::{Conv, ReduceWindow, WindowDim};
 
 /// A list of one number of each window.
-fn each<T: std::fmt::Display>(windows: &[Window], of: impl Fn(&Window) -> T) -> String {
+fn each<T: std::fmt::Display>(windows: &[WindowDim], of: impl Fn(&WindowDim) -> T) -> String {
     tuple(&windows.iter().map(of).collect::<Vec<_>>())
 }
 
-fn padding(windows: &[Window]) -> String {
+fn padding(windows: &[WindowDim]) -> String {
     each(windows, |w| format!("({}, {})", w.low, w.high))
 }
 

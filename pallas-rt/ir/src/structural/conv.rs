@@ -1,7 +1,7 @@
 //! Convolution of two operands.
 use super::{
     Access, Arg, Batch, Cast, Draw, Loop, Nest, Position, Reshape, Reverse, Role, Sample, Structural, Transpose,
-    Window, arity, axes_exist, draw, list, window,
+    WindowDim, arity, axes_exist, draw, list, window,
 };
 use crate::diag::{At, Diag, agree, shape};
 use crate::dim::Verdict;
@@ -14,7 +14,7 @@ use std::fmt;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Conv {
     /// The window's movement along each spatial axis.
-    pub windows: Vec<Window>,
+    pub windows: Vec<WindowDim>,
     /// Groups of features of both operands, of which each is convolved on its own.
     pub groups: usize,
     /// Groups of batches of `lhs` and of output features of `rhs`; not together with `groups`.
@@ -99,7 +99,7 @@ impl Conv {
     /// For each spatial axis: the extents in `lhs`, in `rhs`, and in the result.
     fn extents(&self, lhs: &[Dim], rhs: &[Dim]) -> Vec<[i64; 3]> {
         let number = |n: &Dim| n.as_number().expect("sizes are numbers");
-        let of = |(i, own): (usize, &Window)| {
+        let of = |(i, own): (usize, &WindowDim)| {
             let (n, size) = (&lhs[self.lhs[2 + i]], &rhs[self.rhs[2 + i]]);
             [number(n), number(size), number(&own.places(n, size))]
         };
@@ -354,7 +354,7 @@ impl Structural for Conv {
         let windows = lhs[2..].iter().map(|_| {
             let [low, high] = [from.below(3) as i64, from.below(3) as i64 - 1];
             let [stride, dilation, spacing] = [0; 3].map(|_| 1 + from.below(3) as i64 / 2);
-            Window { stride, low, high, dilation, spacing }
+            WindowDim { stride, low, high, dilation, spacing }
         });
         let drawn = Conv { windows: windows.collect(), groups, batch_groups: 1, lhs, rhs, out, acc: a.dtype };
         let shape = drawn.infer(&[&a.dims(), &b.dims()], &Facts::default()).ok()?;
@@ -362,7 +362,7 @@ impl Structural for Conv {
     }
     fn samples() -> Vec<Sample<Self>> {
         let dtypes = &[DType::F32, DType::F32];
-        let plain = |windows: &[Window]| Conv {
+        let plain = |windows: &[WindowDim]| Conv {
             windows: windows.to_vec(),
             groups: 1,
             batch_groups: 1,
@@ -371,16 +371,16 @@ impl Structural for Conv {
             out: (0..windows.len() + 2).collect(),
             acc: DType::F32,
         };
-        let padded = Window { low: 1, high: 1, ..Window::PLAIN };
-        let strided = Window { stride: 2, low: 2, high: -1, ..Window::PLAIN };
-        let spaced = Window { spacing: 2, stride: 3, low: 1, high: 3, dilation: 1 };
-        let dilated = Window { dilation: 3, stride: 2, spacing: 2, low: -1, high: 4 };
+        let padded = WindowDim { low: 1, high: 1, ..WindowDim::PLAIN };
+        let strided = WindowDim { stride: 2, low: 2, high: -1, ..WindowDim::PLAIN };
+        let spaced = WindowDim { spacing: 2, stride: 3, low: 1, high: 3, dilation: 1 };
+        let dilated = WindowDim { dilation: 3, stride: 2, spacing: 2, low: -1, high: 4 };
         let line: &[&[&str]] = &[&["B", "C", "W"], &["O", "C", "K"]];
         let grouped: &[&[&str]] = &[&["B", "2 * C", "W"], &["2 * O", "C", "K"]];
         let batches: &[&[&str]] = &[&["2 * B", "C", "W"], &["2 * O", "C", "K"]];
         let image: &[&[&str]] = &[&["B", "W", "V", "C"], &["K", "J", "C", "O"]];
         let with = &[("B", 3), ("C", 2), ("O", 3), ("W", 5), ("V", 4), ("K", 3), ("J", 2)];
-        let last = |windows: &[Window]| Conv {
+        let last = |windows: &[WindowDim]| Conv {
             lhs: vec![0, 3, 1, 2],
             rhs: vec![3, 2, 0, 1],
             out: vec![0, 3, 1, 2],

@@ -12,7 +12,7 @@ pub use access::{Access, Index, Order, Piece, WindowAxis, Windows};
 pub use derive::{Arg, Batch};
 pub use draw::Draw;
 pub use nest::{Loop, Nest, Position, Role};
-pub use window::Window;
+pub use window::WindowDim;
 
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;

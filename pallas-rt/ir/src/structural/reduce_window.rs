@@ -1,6 +1,6 @@
 //! Folds of the elements that a window sees at each of its places.
 use super::{
-    Access, Arg, Batch, Draw, Loop, Nest, Position, Role, Sample, Structural, Window, arity, derive::linear, draw,
+    Access, Arg, Batch, Draw, Loop, Nest, Position, Role, Sample, Structural, WindowDim, arity, derive::linear, draw,
     list, monoid, window,
 };
 use crate::diag::{At, Diag, shape};
@@ -17,21 +17,22 @@ pub struct ReduceWindow {
     /// Elements of the window along each axis.
     pub size: Vec<i64>,
     /// The window's movement along each axis.
-    pub windows: Vec<Window>,
+    pub windows: Vec<WindowDim>,
 }
 
 impl ReduceWindow {
     /// The element `at` of the window along an axis, at each of its places: `op`'s neutral element where there is none.
     fn tap<'g>(&self, x: E<'g>, op: ScalarOp, axis: usize, at: i64) -> E<'g> {
-        let mut windows = vec![Window::PLAIN; self.size.len()];
+        let mut windows = vec![WindowDim::PLAIN; self.size.len()];
         let own = self.windows[axis];
         let (low, past) = (own.low - at * own.spacing, (self.size[axis] - 1 - at) * own.spacing);
-        windows[axis] = Window { low, high: own.high - past, ..own };
+        windows[axis] = WindowDim { low, high: own.high - past, ..own };
         x.apply(ReduceWindow { op, size: vec![1; self.size.len()], windows }, &[x])
     }
     /// Returns true if the window moves over nothing but the elements along an axis, one after another.
     fn is_plain(&self, axis: usize) -> bool {
-        self.size[axis] == 1 && self.windows[axis] == Window { spacing: self.windows[axis].spacing, ..Window::PLAIN }
+        self.size[axis] == 1
+            && self.windows[axis] == WindowDim { spacing: self.windows[axis].spacing, ..WindowDim::PLAIN }
     }
 }
 
@@ -94,7 +95,7 @@ impl Structural for ReduceWindow {
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
         let x = batch.front(0, &args[0]);
         let size = [&[1], &self.size[..]].concat();
-        let windows = [&[Window::PLAIN], &self.windows[..]].concat();
+        let windows = [&[WindowDim::PLAIN], &self.windows[..]].concat();
         Some(x.apply(ReduceWindow { op: self.op, size, windows }, &[x]))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
@@ -138,30 +139,30 @@ impl Structural for ReduceWindow {
         let windows = x.shape.iter().map(|_| {
             let [low, high] = [from.below(3) as i64 - 1, from.below(3) as i64 - 1];
             let [stride, dilation, spacing] = [0; 3].map(|_| 1 + from.below(3) as i64 / 2);
-            Window { stride, low, high, dilation, spacing }
+            WindowDim { stride, low, high, dilation, spacing }
         });
         let drawn = ReduceWindow { op, size, windows: windows.collect() };
         draw::fits(&drawn.infer(&[&crate::Type::new(x.dtype, x.shape).dims()], &Facts::default()).ok()?)
             .then_some(drawn)
     }
     fn samples() -> Vec<Sample<Self>> {
-        let case = |op, size: &[i64], windows: &[Window]| Sample {
+        let case = |op, size: &[i64], windows: &[WindowDim]| Sample {
             op: ReduceWindow { op, size: size.to_vec(), windows: windows.to_vec() },
             args: &[&["M", "N"]],
             dtypes: &[DType::F32],
             with: &[("M", 3), ("N", 7)],
         };
-        let strided = Window { stride: 2, low: 1, high: 2, ..Window::PLAIN };
-        let spaced = Window { spacing: 2, low: 1, high: -1, ..Window::PLAIN };
-        let dilated = Window { stride: 3, dilation: 2, low: 2, high: 1, ..Window::PLAIN };
-        let wide = Window { dilation: 2, spacing: 3, low: -1, high: 3, stride: 2 };
+        let strided = WindowDim { stride: 2, low: 1, high: 2, ..WindowDim::PLAIN };
+        let spaced = WindowDim { spacing: 2, low: 1, high: -1, ..WindowDim::PLAIN };
+        let dilated = WindowDim { stride: 3, dilation: 2, low: 2, high: 1, ..WindowDim::PLAIN };
+        let wide = WindowDim { dilation: 2, spacing: 3, low: -1, high: 3, stride: 2 };
         [ScalarOp::Add, ScalarOp::Mul, ScalarOp::Maximum, ScalarOp::Minimum]
             .into_iter()
             .flat_map(|op| {
                 [
-                    case(op, &[1, 3], &[Window::PLAIN, strided]),
-                    case(op, &[2, 2], &[Window::PLAIN, spaced]),
-                    case(op, &[2, 3], &[Window::PLAIN, dilated]),
+                    case(op, &[1, 3], &[WindowDim::PLAIN, strided]),
+                    case(op, &[2, 2], &[WindowDim::PLAIN, spaced]),
+                    case(op, &[2, 3], &[WindowDim::PLAIN, dilated]),
                 ]
             })
             .chain([case(ScalarOp::Add, &[1, 2], &[dilated, wide])])

@@ -7,7 +7,7 @@ use crate::parse::Attributes;
 /// A window along one axis: it has elements `spacing` apart, moves by `stride`, and sees `low` places before an operand
 /// whose elements are `dilation` apart, and `high` after it; negative ones take places away.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Window {
+pub struct WindowDim {
     /// Distance that the window moves.
     pub stride: i64,
     /// Places before the operand.
@@ -23,9 +23,9 @@ pub struct Window {
 /// Greatest stride, distance and padding: sums of their products with extents are below 2^63.
 const MOST: i64 = 1 << 28;
 
-impl Window {
+impl WindowDim {
     /// A window that moves by 1, without padding and dilation.
-    pub const PLAIN: Window = Window { stride: 1, low: 0, high: 0, dilation: 1, spacing: 1 };
+    pub const PLAIN: WindowDim = WindowDim { stride: 1, low: 0, high: 0, dilation: 1, spacing: 1 };
 
     /// Number of places of `n` elements that are `dilation` apart.
     pub(super) fn dilated(n: &Dim, dilation: i64) -> Dim {
@@ -44,10 +44,10 @@ impl Window {
         Position { terms, offset: -self.low, dilation: self.dilation }
     }
     /// The window that spreads `places` results back over `n` elements: for window elements in reverse.
-    pub(super) fn back(&self, n: i64, size: i64, places: i64) -> Window {
+    pub(super) fn back(&self, n: i64, size: i64, places: i64) -> WindowDim {
         let [all, window, apart] = [(n, self.dilation), (size, self.spacing), (places, self.stride)].map(reach);
         let low = window - self.low - 1;
-        Window {
+        WindowDim {
             stride: self.dilation,
             low,
             high: all + window - 1 - apart - low,
@@ -56,10 +56,10 @@ impl Window {
         }
     }
     /// The window whose places are this one's elements, and whose elements are its `places`.
-    pub(super) fn exchanged(&self, n: i64, size: i64, places: i64) -> Window {
+    pub(super) fn exchanged(&self, n: i64, size: i64, places: i64) -> WindowDim {
         let [all, window, apart] = [(n, self.dilation), (size, self.spacing), (places, self.stride)].map(reach);
         let high = apart + window - all - 1 - self.low;
-        Window { stride: self.spacing, low: self.low, high, dilation: self.dilation, spacing: self.stride }
+        WindowDim { stride: self.spacing, low: self.low, high, dilation: self.dilation, spacing: self.stride }
     }
     /// Refuses numbers out of range, and a window without elements.
     pub(super) fn check(&self, name: &str, axis: usize, size: &Dim) -> Result<(), Diag> {
@@ -86,8 +86,8 @@ fn reach((n, apart): (i64, i64)) -> i64 {
 }
 
 /// The text of windows: a list of each number.
-pub(super) fn text(windows: &[Window]) -> String {
-    let all = |of: fn(&Window) -> i64| list(&windows.iter().map(of).collect::<Vec<_>>());
+pub(super) fn text(windows: &[WindowDim]) -> String {
+    let all = |of: fn(&WindowDim) -> i64| list(&windows.iter().map(of).collect::<Vec<_>>());
     format!(
         "stride({}) low({}) high({}) dilation({}) spacing({})",
         all(|w| w.stride),
@@ -99,13 +99,13 @@ pub(super) fn text(windows: &[Window]) -> String {
 }
 
 /// Reads windows from their lists of numbers.
-pub(super) fn parse(attributes: &Attributes<'_>) -> Result<Vec<Window>, String> {
+pub(super) fn parse(attributes: &Attributes<'_>) -> Result<Vec<WindowDim>, String> {
     let names = ["stride", "low", "high", "dilation", "spacing"];
     let lists = names.iter().map(|name| attributes.list::<i64>(name)).collect::<Result<Vec<_>, _>>()?;
     if lists.iter().any(|list| list.len() != lists[0].len()) {
         return Err("the lists of a window's numbers differ in length".into());
     }
-    let of = |i: usize| Window {
+    let of = |i: usize| WindowDim {
         stride: lists[0][i],
         low: lists[1][i],
         high: lists[2][i],
