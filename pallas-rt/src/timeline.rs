@@ -1,16 +1,21 @@
 //! When functions were traced and compiled and when kernels ran, as a file for [Perfetto](https://ui.perfetto.dev).
 //!
 //! ```
+//! use pallas_rt::prelude::*;
 //! use pallas_rt::timeline::{Kind, Timeline};
-//! use pallas_rt::{Array, jit};
+//!
+//! #[kernel(grid = (cdiv(N, 8)))]
+//! fn doubled(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>) {
+//!     out.store(x.load() * 2.0);
+//! }
+//! let x = Client::cpu().full(&[20], 1.0f32)?;
 //! let timeline = Timeline::start();
-//! let doubled = jit(|x: &Array| x * 2.0);
-//! doubled(&Array::from_slice(&[1.0f32, 2.0], &[2])?)?.block_until_ready()?;
+//! doubled(&x)?.block_until_ready()?;
 //! let spans = timeline.stop();
-//! assert!(spans.iter().any(|span| span.kind == Kind::Launch));
+//! assert!(spans.iter().any(|span| span.kind == Kind::Launch && span.name == "doubled"));
 //! # #[cfg(any())]
 //! pallas_rt::timeline::write("timeline.json", &spans)?;
-//! # Ok::<(), pallas_rt::Error>(())
+//! # Ok::<(), Error>(())
 //! ```
 //!
 //! With `PALLAS_TIMELINE=FILE` in the environment a process writes every span to that file as it ends.

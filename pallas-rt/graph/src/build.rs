@@ -81,7 +81,10 @@ impl Graph {
         if own == shape {
             return Ok(v);
         }
-        let missing = shape.len().saturating_sub(own.len());
+        let Some(missing) = shape.len().checked_sub(own.len()) else {
+            let message = format!("a broadcast of {} to {shape:?}", self.ty(v));
+            return Err(Diag::new("broadcast", At::Op, message, "a broadcast adds axes in front, and drops none"));
+        };
         let op = Broadcast { to: dims(shape), dims: (missing..missing + own.len()).collect() };
         self.push(StructuralOp::from(op), &[v])
     }

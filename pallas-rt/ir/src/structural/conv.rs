@@ -205,7 +205,7 @@ impl Structural for Conv {
         let features = &rhs[self.rhs[1]] * &groups;
         if facts.same(&lhs[self.lhs[1]], &features) == Verdict::No {
             let found = format!(
-                "a convolution of {} features by a window of {} in {} groups",
+                "an input of {} features, and a window for {} in each of {} groups",
                 lhs[self.lhs[1]], rhs[self.rhs[1]], self.groups
             );
             return Err(Diag::new("conv-features", At::Operand(1), found, agree(&lhs[self.lhs[1]], &features)));

@@ -255,7 +255,7 @@ fn mistakes_name_the_line_of_the_call() {
     let none = Convolution { feature_group_count: 0, ..plain.clone() };
     let still = Convolution { window_strides: &[0], ..plain.clone() };
     let cases: Vec<(Array, u32, &str)> = vec![
-        (ops::conv_general_dilated(&x, &array(&[4, 2, 3]), &plain), line!(), "3 features by a window of 2"),
+        (ops::conv_general_dilated(&x, &array(&[4, 2, 3]), &plain), line!(), "3 features, and a window for 2"),
         (ops::conv_general_dilated(&x, &array(&[4, 3]), &plain), line!(), "of f32[2,3,8] by f32[4,3]"),
         (ops::conv_general_dilated(&x, &rhs, &odd), line!(), "a window of 3 in 2 groups"),
         (ops::conv_general_dilated(&x, &rhs, &named), line!(), "dimension numbers `NWX`"),

@@ -39,6 +39,7 @@ fn mistakes_name_the_line_of_the_call() {
         (x.squeeze(1), line!(), "squeeze of axis 1 of f32[2,3]"),
         (x.pad(&[(0, 0), (0, 0), (0, 0)], 0), line!(), "a pad of f32[2,3] by 3 pairs"),
         (x.rot90(1, [0, -2]), line!(), "a plane of axis 0 alone"),
+        (y.at(&integers).set(&x), line!(), "a broadcast of f32[2,3] to [2]"),
         (x.sort(2), line!(), "axis 2 of an array of rank 2"),
         (x.top_k(4, -1).0, line!(), "the 4 largest elements along axis 1 of [2, 3]"),
         (x.partition(3, 1), line!(), "position 3 along axis 1 of [2, 3]"),
