@@ -257,7 +257,7 @@ fn mistakes_name_the_line_of_the_call() {
     let cases: Vec<(Array, u32, &str)> = vec![
         (ops::conv_general_dilated(&x, &array(&[4, 2, 3]), &plain), line!(), "3 features, and a window for 2"),
         (ops::conv_general_dilated(&x, &array(&[4, 3]), &plain), line!(), "of f32[2,3,8] by f32[4,3]"),
-        (ops::conv_general_dilated(&x, &rhs, &odd), line!(), "a window of 3 in 2 groups"),
+        (ops::conv_general_dilated(&x, &rhs, &odd), line!(), "a window for 3 in each of 2 groups"),
         (ops::conv_general_dilated(&x, &rhs, &named), line!(), "dimension numbers `NWX`"),
         (ops::conv_general_dilated(&x, &rhs, &none), line!(), "0 groups and 1 batch groups"),
         (ops::conv_general_dilated(&x, &rhs, &still), line!(), "a stride of 0"),
