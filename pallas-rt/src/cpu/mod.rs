@@ -124,7 +124,7 @@ pub(crate) struct Launch<'a> {
 }
 
 /// Below this many elementary operations a launch runs on the caller's thread: waking the pool costs 10 µs.
-const INLINE_WORK: usize = 40_000;
+pub(crate) const INLINE_WORK: usize = 40_000;
 
 impl Executable {
     /// Compiles a lowered kernel. Verifies it in every build, since programs access raw memory by its types.
@@ -151,10 +151,15 @@ impl Executable {
         jit::missing(&self.plan)
     }
 
+    /// Elementary operations of the programs of a grid.
+    pub(crate) fn work(&self, grid: &[i64]) -> usize {
+        let programs: i64 = grid.iter().product();
+        self.plan.work.saturating_mul(programs as usize)
+    }
+
     /// True if the launch finishes before another thread could take part in it.
     pub(crate) fn is_little(&self, grid: &[i64]) -> bool {
-        let programs: i64 = grid.iter().product();
-        self.plan.work.saturating_mul(programs as usize) < INLINE_WORK
+        self.work(grid) < INLINE_WORK
     }
 
     /// Number of threads that run the programs of a grid: one if waking others would take longer than the work, which then

@@ -25,7 +25,7 @@ impl Native {
         Native { source, executable: OnceLock::new() }
     }
 
-    fn executable(&self) -> &Arc<cpu::Executable> {
+    pub(super) fn executable(&self) -> &Arc<cpu::Executable> {
         self.executable.get_or_init(|| {
             Arc::new(cpu::Executable::compile(self.source.traced.clone(), self.source.lowered().clone()))
         })
@@ -107,7 +107,7 @@ unsafe impl Send for Start {}
 /// # Safety
 /// `start` gives the memory of each operand, which has the bytes of its shape. Nothing else writes it during the call,
 /// and nothing else reads that of outputs.
-unsafe fn execute(
+pub(super) unsafe fn execute(
     executable: &cpu::Executable,
     geometry: &Geometry,
     params: &[Option<Literal>],

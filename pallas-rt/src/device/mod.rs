@@ -10,7 +10,8 @@
 //! - `cpu`, `interpreter`: kernels compiled for them; `host`: the runtime and the memory of both;
 //! - `gpu`: the wgpu runtime, or, in a build without it, functions that return errors;
 //! - `client`: one device with its memory; `choice`: the device by name, by environment, or the best one;
-//! - `buffer`: bytes on a device.
+//! - `buffer`: bytes on a device;
+//! - `sequence`: many launches of the CPU as one.
 #[allow(unsafe_code, reason = "the interpreter overwrites outputs")]
 mod buffer;
 mod choice;
@@ -36,6 +37,9 @@ mod queue;
 mod reuse;
 #[allow(unsafe_code, reason = "launches trust their caller with memory")]
 mod runtime;
+#[cfg(feature = "graph")]
+#[allow(unsafe_code, reason = "work goes on that uses raw memory")]
+pub(crate) mod sequence;
 mod source;
 
 pub use buffer::Buffer;

@@ -2,9 +2,11 @@
 use super::compiled::Compiled;
 use super::run::empty_bytes;
 use crate::array::Array;
+#[cfg(feature = "graph")]
+use crate::device::sequence::{Action, Builder, Slot};
 use crate::device::{self, Buffer, ByOperand, Client, Geometry, LAUNCHES, Launch};
 use crate::error::{Error, Result};
-use pallas_ir::{Literal, Loc, Operand, OperandKind};
+use pallas_ir::{Kernel, Literal, Loc, Operand, OperandKind};
 use smallvec::smallvec;
 use std::sync::atomic::Ordering;
 
@@ -118,19 +120,10 @@ impl Prepared {
     /// If memory is not that of the operands' shapes, or a parameter is missing.
     pub(crate) fn launch_on(&self, inputs: &[&Buffer], params: &[Literal], outputs: &mut [Buffer]) -> Result<()> {
         let kernel = self.compiled.traced();
-        let (mut inputs, mut results) = (inputs.iter().copied(), outputs.iter());
-        let mut buffers: ByOperand<Option<&Buffer>> = smallvec![None; kernel.operands.len()];
-        for i in device::outputs(kernel) {
-            buffers[i] = results.next();
-            if let OperandKind::Output { alias: Some(from), .. } = &kernel.operands[i].kind {
-                buffers[from.index()] = buffers[i];
-            }
-        }
-        for ((operand, shape), buffer) in kernel.operands.iter().zip(&self.geometry.shapes).zip(&mut buffers) {
-            match operand.kind {
-                OperandKind::Input | OperandKind::Prefetch if buffer.is_none() => *buffer = inputs.next(),
-                OperandKind::Input | OperandKind::Prefetch | OperandKind::Output { .. } => {}
-                OperandKind::Scratch | OperandKind::Param => continue,
+        let buffers: ByOperand<Option<&Buffer>> = by_operand(kernel, inputs, &outputs.iter().collect::<ByOperand<_>>());
+        for ((operand, shape), buffer) in kernel.operands.iter().zip(&self.geometry.shapes).zip(&buffers) {
+            if matches!(operand.kind, OperandKind::Scratch | OperandKind::Param) {
+                continue;
             }
             let bytes = shape.iter().product::<usize>() * operand.dtype.bytes();
             assert!(
@@ -149,21 +142,69 @@ impl Prepared {
             return Ok(());
         }
         LAUNCHES.fetch_add(1, Ordering::Relaxed);
-        let mut params = params.iter();
-        let value = |operand: &Operand| match operand.kind {
-            OperandKind::Param => Some(*params.next().expect("a value for each parameter")),
-            OperandKind::Input | OperandKind::Prefetch | OperandKind::Output { .. } | OperandKind::Scratch => None,
-        };
-        let params: ByOperand<Option<Literal>> = kernel.operands.iter().map(value).collect();
+        let params = values(kernel, params);
         let launch = Launch { kernel, at: Loc::NONE, geometry: &self.geometry, params: &params, buffers: &buffers };
         // SAFETY: the lengths are checked, and outputs are borrowed mutably.
         unsafe { self.compiled.on(&self.client).run(&self.client, &launch) }
+    }
+
+    /// The launch on slots of a sequence, in the orders of [`launch_on`](Prepared::launch_on). The client is the CPU's.
+    #[cfg(feature = "graph")]
+    pub(crate) fn actions(
+        &self,
+        builder: &mut Builder,
+        inputs: &[Slot],
+        params: &[Literal],
+        outputs: &[Slot],
+    ) -> Vec<Action> {
+        let kernel = self.compiled.traced();
+        if !self.geometry.is_empty() {
+            let operands = by_operand(kernel, inputs, outputs);
+            let executable = self.compiled.on(&self.client);
+            return vec![builder.launch(kernel, executable, &self.geometry, values(kernel, params), operands)];
+        }
+        let fill = |(i, &to): (usize, &Slot)| match &kernel.operands[i].kind {
+            OperandKind::Output { empty, alias: None } => {
+                Some(Action::Fill { to, bytes: empty_bytes(*empty, self.geometry.shapes[i].iter().product()).into() })
+            }
+            _ => None,
+        };
+        device::outputs(kernel).zip(outputs).filter_map(fill).collect()
     }
 
     /// Returns the array of an operand, if it has the operand's element type and shape and is on this client.
     fn operand<'a>(&self, i: usize, array: Option<&'a Array>) -> Result<&'a Array> {
         self.compiled.check_array(&self.client, i, &self.geometry.shapes[i], array)
     }
+}
+
+/// By operand, what belongs to it: inputs and prefetches in their order, and outputs in theirs. An input that an output aliases
+/// has what belongs to the output.
+fn by_operand<T: Copy>(kernel: &Kernel, inputs: &[T], outputs: &[T]) -> ByOperand<Option<T>> {
+    let (mut inputs, mut outputs) = (inputs.iter().copied(), outputs.iter().copied());
+    let mut all: ByOperand<Option<T>> = smallvec![None; kernel.operands.len()];
+    for i in device::outputs(kernel) {
+        all[i] = outputs.next();
+        if let OperandKind::Output { alias: Some(from), .. } = &kernel.operands[i].kind {
+            all[from.index()] = all[i];
+        }
+    }
+    for (operand, own) in kernel.operands.iter().zip(&mut all) {
+        if matches!(operand.kind, OperandKind::Input | OperandKind::Prefetch) && own.is_none() {
+            *own = inputs.next();
+        }
+    }
+    all
+}
+
+/// By operand, the value of a parameter.
+fn values(kernel: &Kernel, params: &[Literal]) -> ByOperand<Option<Literal>> {
+    let mut params = params.iter();
+    let value = |operand: &Operand| {
+        let is_param = operand.kind == OperandKind::Param;
+        is_param.then(|| *params.next().expect("a value for each parameter"))
+    };
+    kernel.operands.iter().map(value).collect()
 }
 
 /// Returns the memory of an output, if no other array shares it.

@@ -1,7 +1,7 @@
 //! Arrays that are shown when a function runs, also one that is traced.
 use super::trace::{is_tracing, make, type_of};
 use crate::array::Array;
-use crate::device::{Buffer, Client};
+use crate::device::Client;
 use crate::error::Result;
 use pallas_graph::call::{Call, Print};
 use pallas_ir::{Loc, Type};
@@ -37,18 +37,17 @@ impl Array {
             let _ = make(&[self], at, |graph, v| graph.push(Call::Print(print), v));
         } else if let Ok(buffer) = self.buffer() {
             // Elements that cannot be read are reported where the array is used.
-            let _ = show(&print, &type_of(self), buffer, at);
+            let _ = buffer.contents().and_then(|bytes| show(&print, &type_of(self), &bytes, at));
         }
     }
 }
 
-/// Shows memory with elements of this type.
+/// Shows elements of this type.
 ///
 /// # Errors
-/// Errors of the device.
+/// No memory.
 #[allow(clippy::print_stderr, reason = "the user asked to see it")]
-pub(super) fn show(print: &Print, ty: &Type, buffer: &Buffer, at: Loc) -> Result<()> {
-    let bytes = buffer.contents()?;
+pub(super) fn show(print: &Print, ty: &Type, bytes: &[u8], at: Loc) -> Result<()> {
     let own = Type::new(ty.dtype, &ty.shape[print.batches.len()..]);
     let size = own.elements() * ty.dtype.bytes();
     for i in 0..print.batches.iter().product::<usize>() {

@@ -21,8 +21,9 @@ pub(super) fn lower(graph: &Graph, e: &Equation, call: &Call, sizes: &Sizes) -> 
             in_place.resize(outputs.len(), None);
             // A body that no step calls may read elements that are not there.
             let body = if scan.length == 0 { Graph::default() } else { looped(scan) };
-            let is_donated: Vec<bool> = (0..body.params.len()).map(|i| i == 0 || i > inputs.len()).collect();
-            let work = Work::For { body: Box::new(plan(&simplify(&body), &is_donated, sizes)), length: scan.length };
+            let is_donated: Vec<bool> = (0..body.params.len()).map(|i| i > inputs.len()).collect();
+            let body = Box::new(plan(&simplify(&body), &is_donated, sizes));
+            let work = Work::For { body, length: scan.length, inputs: inputs.len() };
             Lowered { work, inputs, outputs, in_place }
         }
         Call::While(call) => {
@@ -33,6 +34,7 @@ pub(super) fn lower(graph: &Graph, e: &Equation, call: &Call, sizes: &Sizes) -> 
                 condition: Box::new(plan(&call.condition, &none, sizes)),
                 captured: call.condition_captured,
                 body: Box::new(plan(&call.body, &is_donated, sizes)),
+                inputs: call.body_captured,
             };
             let in_place = carried.iter().copied().map(Some).collect();
             Lowered { work, inputs: inputs.to_vec(), outputs, in_place }
@@ -72,8 +74,8 @@ pub(super) fn lower(graph: &Graph, e: &Equation, call: &Call, sizes: &Sizes) -> 
     }
 }
 
-/// A scan's step on whole arrays: it takes a counter, the captured values, the arrays, the carried values and the stacks,
-/// and gives the next counter, carried values and stacks.
+/// A scan's step on whole arrays: it takes its number, the captured values, the arrays, the carried values and the stacks,
+/// and gives the next carried values and stacks.
 fn looped(scan: &Scan) -> Graph {
     let takes = scan.body.takes();
     let gives = scan.body.gives();
@@ -105,9 +107,7 @@ fn looped(scan: &Scan) -> Graph {
         args.push(reshape(&mut graph, slice, &ty.shape));
     }
     let made = graph.inline(&scan.body, &args);
-    let one = graph.literal(Literal::new(DType::I32, 1.0));
-    graph.results = vec![graph.fitting(ScalarOp::Add, &[counter, one])];
-    graph.results.extend(&made[..scan.carried]);
+    graph.results = made[..scan.carried].to_vec();
     for ((&stack, &element), ty) in stacks.iter().zip(&made[scan.carried..]).zip(&gives[scan.carried..]) {
         let row = reshape(&mut graph, element, &[&[1], &ty.shape[..]].concat());
         let updated = graph.fitting(Dynamic::Update, &[vec![stack, row], positions(ty.shape.len())].concat());

@@ -2,11 +2,11 @@
 use super::blocks::Sizes;
 use super::cluster::{Clusters, clusters, is_alias};
 use super::lower::lower;
+use super::memory::{self, Region};
 use super::{control, donate, scatter, windows};
 use crate::call::{Print, has_effect};
 use crate::graph::{Graph, Op, Var};
 use pallas_ir::{Kernel, Literal, Loc, StructuralOp, Type};
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Memory that a value is in.
@@ -16,7 +16,7 @@ pub enum Place {
     Param(usize),
     /// New memory that outlives the call: a result has it.
     Fresh(usize),
-    /// Memory that the next call uses again.
+    /// A region of the arena, which the next call uses again.
     Temporary(usize),
 }
 
@@ -32,13 +32,15 @@ pub enum Work {
         /// Values of its parameters, in order.
         params: Vec<Literal>,
     },
-    /// A loop. The parameters of the body are a counter of rank 0 and i32, which starts at 0, the inputs, and the
-    /// outputs; its results are the next counter and the next outputs.
+    /// A loop. The parameters of the body are the number of the step, an i32 of rank 0, the inputs, and the outputs; its
+    /// results are the next outputs.
     For {
         /// One step.
         body: Box<Plan>,
         /// Steps.
         length: usize,
+        /// Number of inputs.
+        inputs: usize,
     },
     /// A loop while a condition holds. The parameters of the condition are the first inputs and the outputs, those of the
     /// body the other inputs and the outputs.
@@ -49,6 +51,8 @@ pub enum Work {
         captured: usize,
         /// One step.
         body: Box<Plan>,
+        /// Inputs of the body.
+        inputs: usize,
     },
     /// One of several; the first input is its number, an i32 of rank 0. The parameters are the other inputs.
     Case {
@@ -88,6 +92,8 @@ pub struct Step {
     pub inputs: Vec<Place>,
     /// The memory of its outputs.
     pub outputs: Vec<Place>,
+    /// The part of the arena that its work uses meanwhile ([`Work::scratch`]).
+    pub scratch: Option<Region>,
 }
 
 /// The steps and the memory that compute a graph.
@@ -97,8 +103,10 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Bytes of each [`Place::Fresh`].
     pub fresh: Vec<usize>,
-    /// Bytes of each [`Place::Temporary`]; values that are not needed at the same time share one.
-    pub temporary: Vec<usize>,
+    /// The region of each [`Place::Temporary`]. Values that are needed at the same time have regions that lie apart.
+    pub temporary: Vec<Region>,
+    /// Bytes of the arena, those for the work of steps among them.
+    pub arena: usize,
     /// The results.
     pub results: Vec<(Place, Type)>,
 }
@@ -122,7 +130,7 @@ pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
     };
     let mut lowered: Vec<Lowered> = planner.order().into_iter().map(step).collect();
     donate::share(graph, &mut lowered, is_donated, &|v| planner.stored_as(v));
-    planner.places(lowered, is_donated)
+    memory::places(graph, lowered, is_donated, &|v| planner.stored_as(v))
 }
 
 struct Planner<'g> {
@@ -189,84 +197,5 @@ impl Planner<'_> {
             }
         }
         order
-    }
-
-    fn places(&self, lowered: Vec<Lowered>, is_donated: &[bool]) -> Plan {
-        let graph = self.graph;
-        let mut plan = Plan { steps: vec![], fresh: vec![], temporary: vec![], results: vec![] };
-        let params = graph.params.iter().enumerate();
-        let mut place: BTreeMap<Var, Place> = params.map(|(i, &p)| (p, Place::Param(i))).collect();
-        let outlives: BTreeSet<Var> = graph.results.iter().map(|&r| self.stored_as(r)).collect();
-        let mut last_use: BTreeMap<Var, usize> = BTreeMap::new();
-        for (at, step) in lowered.iter().enumerate() {
-            let read = step.inputs.iter().chain(step.in_place.iter().flatten());
-            last_use.extend(read.map(|&v| (self.stored_as(v), at)));
-        }
-        // The value that takes over a value's memory.
-        let mut heirs: BTreeMap<Var, Var> = BTreeMap::new();
-        for (at, step) in lowered.iter().enumerate() {
-            for (&v, before) in step.outputs.iter().zip(&step.in_place) {
-                let Some(before) = before.map(|x| self.stored_as(x)) else { continue };
-                let is_own = match place.get(&before) {
-                    Some(Place::Param(i)) => is_donated.get(*i) == Some(&true),
-                    Some(_) | None => true,
-                };
-                let is_read = step.inputs.iter().any(|&x| self.stored_as(x) == before);
-                if is_own && !is_read && last_use[&before] == at && !outlives.contains(&before) {
-                    heirs.entry(before).or_insert(v);
-                }
-            }
-        }
-        // Memory of donated parameters that are not needed after a step, by that step.
-        let mut spare = donate::Spare::new(graph, is_donated, |p| {
-            (!outlives.contains(&p) && !heirs.contains_key(&p)).then(|| last_use.get(&p).copied())
-        });
-        // Temporary memory that no value is in, by its size.
-        let mut free: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for (at, step) in lowered.into_iter().enumerate() {
-            let mut copies = vec![];
-            for (&v, before) in step.outputs.iter().zip(&step.in_place) {
-                let before = before.map(|x| self.stored_as(x));
-                if let Some(x) = before
-                    && heirs.get(&x) == Some(&v)
-                {
-                    place.insert(v, place[&x]);
-                    continue;
-                }
-                let bytes = graph.ty(v).bytes();
-                let last = std::iter::successors(Some(v), |v| heirs.get(v).copied()).last().unwrap_or(v);
-                let own = if outlives.contains(&last) {
-                    spare.take(bytes, at).map_or_else(
-                        || {
-                            plan.fresh.push(bytes);
-                            Place::Fresh(plan.fresh.len() - 1)
-                        },
-                        Place::Param,
-                    )
-                } else {
-                    let slot = free.get_mut(&bytes).and_then(Vec::pop).unwrap_or_else(|| {
-                        plan.temporary.push(bytes);
-                        plan.temporary.len() - 1
-                    });
-                    Place::Temporary(slot)
-                };
-                place.insert(v, own);
-                copies.extend(before.map(|x| (place[&x], own)));
-            }
-            let [inputs, outputs] =
-                [&step.inputs, &step.outputs].map(|vars| vars.iter().map(|&v| place[&self.stored_as(v)]).collect());
-            plan.steps.push(Step { work: step.work, copies, inputs, outputs });
-            let before = step.in_place.into_iter().flatten();
-            let seen: BTreeSet<Var> =
-                step.inputs.into_iter().chain(before).map(|v| self.stored_as(v)).chain(step.outputs).collect();
-            for v in seen {
-                let is_over = last_use.get(&v).is_none_or(|&last| last <= at) && !heirs.contains_key(&v);
-                if let (true, Place::Temporary(slot)) = (is_over, place[&v]) {
-                    free.entry(graph.ty(v).bytes()).or_default().push(slot);
-                }
-            }
-        }
-        plan.results = graph.results.iter().map(|&r| (place[&self.stored_as(r)], graph.ty(r).clone())).collect();
-        plan
     }
 }

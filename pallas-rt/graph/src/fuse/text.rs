@@ -1,4 +1,5 @@
 //! Plans as text.
+use super::memory::Region;
 use super::plan::{Place, Plan, Work};
 use std::fmt;
 
@@ -26,7 +27,11 @@ impl fmt::Display for Plan {
 impl Plan {
     fn steps(&self, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
         let indent = "  ".repeat(depth);
-        writeln!(f, "{indent}results {:?} bytes, temporary {:?} bytes", self.fresh, self.temporary)?;
+        write!(f, "{indent}results {:?} bytes, arena {} bytes", self.fresh, self.arena)?;
+        for (i, Region { offset, bytes }) in self.temporary.iter().enumerate() {
+            write!(f, ", {} {offset}..{}", Place::Temporary(i), offset + bytes)?;
+        }
+        writeln!(f)?;
         let list = |places: &[Place]| places.iter().map(Place::to_string).collect::<Vec<_>>().join(", ");
         for step in &self.steps {
             for (from, to) in &step.copies {
@@ -35,7 +40,7 @@ impl Plan {
             write!(f, "{indent}{} = ", list(&step.outputs))?;
             let (text, bodies): (String, Vec<&Plan>) = match &step.work {
                 Work::Kernel { kernel, sizes, .. } => (format!("{} {sizes:?}", kernel.name), vec![]),
-                Work::For { body, length } => (format!("for {length} steps"), vec![body]),
+                Work::For { body, length, .. } => (format!("for {length} steps"), vec![body]),
                 Work::While { condition, body, .. } => ("while".into(), vec![condition, body]),
                 Work::Case { branches } => ("case".into(), branches.iter().collect()),
                 Work::Print { .. } => ("debug_print".into(), vec![]),

@@ -9,6 +9,11 @@ use super::{Run, Stop, room};
 use half::bf16;
 use pallas_ir::{DType, Value};
 
+/// Rows from which on a product of f32 takes longer than reading the other side, and the elements of another side that the
+/// caches hold: panels of it are read again faster than few rows of it are read once.
+const BLOCKED_ROWS: usize = 8;
+const CACHED: usize = 1 << 19;
+
 /// An operand as one matrix per batch index.
 #[derive(Clone, Copy)]
 struct Side {
@@ -95,8 +100,16 @@ impl Run<'_> {
             Some(kernel) => {
                 let operands = if outcome.turned { [dtype, DType::F32] } else { [DType::F32, dtype] };
                 self.product(dot, &outcome, DType::F32, operands, |extents, a, b, c| {
+                    let Extents { m, n, k } = extents;
+                    let is_near = operands == [DType::F32; 2] && b.col == 1 && (m >= BLOCKED_ROWS || n * k <= CACHED);
                     // SAFETY: the caller's.
-                    unsafe { gemm::narrow::dot(kernel, extents, a.cast(), b, c, &mut packing) }
+                    unsafe {
+                        if is_near {
+                            gemm::dot(gemm::kernel(), extents, a.cast(), b.cast(), c, &mut packing)
+                        } else {
+                            gemm::narrow::dot(kernel, extents, a.cast(), b, c, &mut packing)
+                        }
+                    }
                 })
             }
             None => self.product(dot, &outcome, DType::F32, [DType::F32; 2], |extents, a, b, c| {

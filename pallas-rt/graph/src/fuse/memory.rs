@@ -1,0 +1,233 @@
+//! Where values are stored: in the memory of parameters, of results, or in regions of one arena.
+use super::donate;
+use super::plan::{Lowered, Place, Plan, Step, Work};
+use crate::graph::{Graph, Var};
+use pallas_ir::Type;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Every region begins at a multiple of this: a cache line, and the widest vector.
+pub const ALIGNMENT: usize = 64;
+
+/// A part of the arena.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Region {
+    /// Its first byte.
+    pub offset: usize,
+    /// Its bytes.
+    pub bytes: usize,
+}
+
+/// A region and the steps, from the first to the last, during which it is used.
+struct Life {
+    bytes: usize,
+    first: usize,
+    last: usize,
+}
+
+/// The steps with memory for each value. `stored_as` returns the value whose memory a value has.
+pub(super) fn places(
+    graph: &Graph,
+    lowered: Vec<Lowered>,
+    is_donated: &[bool],
+    stored_as: &dyn Fn(Var) -> Var,
+) -> Plan {
+    let params = graph.params.iter().enumerate();
+    let mut place: BTreeMap<Var, Place> = params.map(|(i, &p)| (p, Place::Param(i))).collect();
+    let outlives: BTreeSet<Var> = graph.results.iter().map(|&r| stored_as(r)).collect();
+    let mut last_use: BTreeMap<Var, usize> = BTreeMap::new();
+    for (at, step) in lowered.iter().enumerate() {
+        let read = step.inputs.iter().chain(step.in_place.iter().flatten());
+        last_use.extend(read.map(|&v| (stored_as(v), at)));
+    }
+    // The value that takes over a value's memory.
+    let mut heirs: BTreeMap<Var, Var> = BTreeMap::new();
+    for (at, step) in lowered.iter().enumerate() {
+        for (&v, before) in step.outputs.iter().zip(&step.in_place) {
+            let Some(before) = before.map(stored_as) else { continue };
+            let is_own = match place.get(&before) {
+                Some(Place::Param(i)) => is_donated.get(*i) == Some(&true),
+                Some(_) | None => true,
+            };
+            let is_read = step.inputs.iter().any(|&x| stored_as(x) == before);
+            if is_own && !is_read && last_use[&before] == at && !outlives.contains(&before) {
+                heirs.entry(before).or_insert(v);
+            }
+        }
+    }
+    // Memory of donated parameters that are not needed after a step, by that step.
+    let mut spare = donate::Spare::new(graph, is_donated, |p| {
+        (!outlives.contains(&p) && !heirs.contains_key(&p)).then(|| last_use.get(&p).copied())
+    });
+    let (mut steps, mut fresh, mut lives) = (vec![], vec![], vec![]);
+    for (at, step) in lowered.into_iter().enumerate() {
+        let mut copies = vec![];
+        for (&v, before) in step.outputs.iter().zip(&step.in_place) {
+            let before = before.map(stored_as);
+            let own = match before.filter(|x| heirs.get(x) == Some(&v)) {
+                Some(x) => place[&x],
+                None => {
+                    let bytes = graph.ty(v).bytes();
+                    let last = std::iter::successors(Some(v), |v| heirs.get(v).copied()).last().unwrap_or(v);
+                    let own = if !outlives.contains(&last) {
+                        lives.push(Life { bytes, first: at, last: at });
+                        Place::Temporary(lives.len() - 1)
+                    } else if let Some(param) = spare.take(bytes, at) {
+                        Place::Param(param)
+                    } else {
+                        fresh.push(bytes);
+                        Place::Fresh(fresh.len() - 1)
+                    };
+                    copies.extend(before.map(|x| (place[&x], own)));
+                    own
+                }
+            };
+            if let Place::Temporary(i) = own {
+                lives[i].last = last_use.get(&v).copied().unwrap_or(at);
+            }
+            place.insert(v, own);
+        }
+        let [inputs, outputs] =
+            [&step.inputs, &step.outputs].map(|vars| vars.iter().map(|&v| place[&stored_as(v)]).collect());
+        steps.push(Step { work: step.work, copies, inputs, outputs, scratch: None });
+    }
+    let values = lives.len();
+    let scratch = |(at, step): (usize, &Step)| Life { bytes: step.work.scratch(), first: at, last: at };
+    lives.extend(steps.iter().enumerate().map(scratch));
+    let (mut regions, arena) = packed(&lives);
+    for (step, region) in steps.iter_mut().zip(regions.split_off(values)) {
+        step.scratch = Some(region).filter(|region| region.bytes > 0);
+    }
+    let results = graph.results.iter().map(|&r| (place[&stored_as(r)], graph.ty(r).clone())).collect();
+    let mut plan = Plan { steps, fresh, temporary: vec![], arena, results };
+    plan.share(&regions);
+    plan
+}
+
+impl Plan {
+    /// Numbers the regions so that those in the same place are one.
+    fn share(&mut self, regions: &[Region]) {
+        let mut numbers: BTreeMap<Region, usize> = BTreeMap::new();
+        let renamed: Vec<usize> = regions
+            .iter()
+            .map(|&region| {
+                let next = numbers.len();
+                let number = *numbers.entry(region).or_insert(next);
+                if number == self.temporary.len() {
+                    self.temporary.push(region);
+                }
+                number
+            })
+            .collect();
+        for step in &mut self.steps {
+            let copies = step.copies.iter_mut().flat_map(|(from, to)| [from, to]);
+            copies.chain(&mut step.inputs).chain(&mut step.outputs).for_each(|place| rename(place, &renamed));
+        }
+    }
+}
+
+fn rename(place: &mut Place, to: &[usize]) {
+    if let Place::Temporary(i) = place {
+        *i = to[*i];
+    }
+}
+
+/// Regions for these lives, and the bytes of all together. Those that are used in the same step lie apart.
+///
+/// The largest come first, each into the smallest gap that holds it: Pisarchyk and Lee, "Efficient Memory Management for
+/// Deep Neural Net Inference" (2020), greedy by size.
+fn packed(lives: &[Life]) -> (Vec<Region>, usize) {
+    let mut regions: Vec<Region> = lives.iter().map(|life| Region { offset: 0, bytes: life.bytes }).collect();
+    let mut order: Vec<usize> = (0..lives.len()).filter(|&i| lives[i].bytes > 0).collect();
+    order.sort_by_key(|&i| (std::cmp::Reverse(lives[i].bytes), lives[i].first));
+    // By offset.
+    let mut placed: Vec<usize> = vec![];
+    let mut arena = 0;
+    for i in order {
+        let life = &lives[i];
+        let (mut end, mut best) = (0, None);
+        for &other in &placed {
+            let is_at_once = lives[other].first <= life.last && life.first <= lives[other].last;
+            if !is_at_once {
+                continue;
+            }
+            let Region { offset, bytes } = regions[other];
+            let gap = offset.saturating_sub(end);
+            if gap >= life.bytes && best.is_none_or(|(least, _)| gap < least) {
+                best = Some((gap, end));
+            }
+            end = end.max((offset + bytes).next_multiple_of(ALIGNMENT));
+        }
+        let offset = best.map_or(end, |(_, offset)| offset);
+        regions[i].offset = offset;
+        arena = arena.max(offset + life.bytes);
+        let at = placed.partition_point(|&other| regions[other].offset <= offset);
+        placed.insert(at, i);
+    }
+    (regions, arena)
+}
+
+/// For each result of a loop's body the place that becomes the memory of the next output, or `None` if that is a copy: of a
+/// value that is not the loop's own (`is_own` by parameter), or that an earlier result has already moved.
+pub fn moved(results: &[(Place, Type)], is_own: impl Fn(usize) -> bool) -> Vec<Option<Place>> {
+    let own = |i: usize| {
+        let place = results[i].0;
+        let is_first = results[..i].iter().all(|(other, _)| *other != place);
+        let moves = match place {
+            Place::Param(k) => is_own(k),
+            Place::Fresh(_) => true,
+            Place::Temporary(_) => unreachable!("a result outlives the call"),
+        };
+        (is_first && moves).then_some(place)
+    };
+    (0..results.len()).map(own).collect()
+}
+
+/// Bytes of a region with a place for each of these.
+fn sum(bytes: impl IntoIterator<Item = usize>) -> usize {
+    bytes.into_iter().map(|bytes| bytes.next_multiple_of(ALIGNMENT)).sum()
+}
+
+impl Work {
+    /// Bytes of the arena that it uses besides its inputs and outputs: those of the bodies' arenas, and of loops a second
+    /// place for values that a step does not change in place.
+    pub fn scratch(&self) -> usize {
+        let turning = |body: &Plan, first_own: usize| {
+            let moves = moved(&body.results, |param| param >= first_own);
+            let copies = body.results.iter().zip(moves).filter(|(_, place)| place.is_none());
+            sum(body.fresh.iter().copied().chain(copies.map(|((_, ty), _)| ty.bytes())))
+        };
+        match self {
+            Work::Kernel { .. } | Work::Print { .. } => 0,
+            Work::For { body, length: _, inputs } => ALIGNMENT + turning(body, 1 + inputs) + body.arena,
+            Work::While { condition, body, inputs, .. } => {
+                sum(condition.fresh.iter().copied()) + turning(body, *inputs) + condition.arena.max(body.arena)
+            }
+            Work::Case { branches } => branches.iter().map(|branch| branch.arena).max().unwrap_or(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_of_one_step_lie_apart_and_fill_the_gaps() {
+        let life = |bytes, first, last| Life { bytes, first, last };
+        // A chain of values, each read by the next step: two regions are enough.
+        let chain: Vec<Life> = (0..6).map(|i| life(1000, i, i + 1)).collect();
+        assert_eq!(packed(&chain).1, 1024 + 1000);
+        let lives =
+            [life(4096, 0, 1), life(64, 0, 9), life(2048, 2, 4), life(2048, 3, 5), life(10, 4, 4), life(0, 0, 9)];
+        let (regions, arena) = packed(&lives);
+        assert_eq!(arena, 4096 + 64 + 10);
+        for (i, a) in regions.iter().enumerate() {
+            for (j, b) in regions.iter().enumerate().filter(|(j, _)| *j != i) {
+                let meet = lives[i].first <= lives[j].last && lives[j].first <= lives[i].last;
+                let is_apart = a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset;
+                assert!(!meet || is_apart || a.bytes.min(b.bytes) == 0, "{i} at {a:?}, {j} at {b:?}");
+            }
+            assert_eq!(a.offset % ALIGNMENT, 0);
+        }
+    }
+}

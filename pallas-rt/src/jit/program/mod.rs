@@ -1,0 +1,261 @@
+//! A plan with its kernels and its memory, ready to run.
+#[allow(unsafe_code, reason = "vouches for the memory of runs")]
+mod native;
+mod steps;
+
+use crate::array::Array;
+use crate::device::{Buffer, Client, DeviceKind, Lru};
+use crate::error::Result;
+use crate::exec::Compiled;
+use native::Native;
+use pallas_graph::fuse::{self, Place, Plan, Sizes, plan};
+use pallas_graph::{Graph, simplify};
+use pallas_ir::{Kernel, Type};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
+use steps::Steps;
+
+/// A graph that is compiled for a client.
+pub(super) struct Program {
+    client: Client,
+    engine: Engine,
+    /// Bytes of the memory of results.
+    fresh: Vec<usize>,
+    results: Vec<(Place, Type)>,
+    /// By parameter, true if a step writes its memory.
+    changed: Vec<bool>,
+    /// Number of steps, and the estimated bytes of what they are compiled to.
+    steps: usize,
+    bytes: u64,
+    /// Bytes of all values that are neither parameters nor results.
+    #[cfg(test)]
+    arena: usize,
+}
+
+/// What runs a plan.
+enum Engine {
+    /// The CPU.
+    Native(Native),
+    /// A GPU or the interpreter.
+    Steps(Steps),
+}
+
+/// Kernels by their text: equal clusters share one.
+static KERNELS: LazyLock<Lru<String, Compiled>> = LazyLock::new(|| Lru::new(Compiled::bytes));
+
+/// The folder that the environment names for the texts of graphs and plans.
+static DUMPS: LazyLock<Option<PathBuf>> = LazyLock::new(|| std::env::var_os("PALLAS_DUMP").map(PathBuf::from));
+
+/// Writes the forms of a program, numbered in the order of their compilation; says on stderr if that fails.
+fn dump(folder: &Path, graphs: [(&str, &Graph); 2], plan: &Plan) {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Relaxed);
+    let graphs = graphs.iter().map(|(level, graph)| (*level, graph.to_string()));
+    for (level, text) in graphs.chain([("plan", plan.to_string())]) {
+        let file = folder.join(format!("{number:04}.{level}.txt"));
+        if let Err(error) = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&file, text)) {
+            eprintln!("PALLAS_DUMP: {}: {error}", file.display());
+        }
+    }
+}
+
+fn compiled(kernel: &Kernel) -> Compiled {
+    let text = kernel.to_string();
+    KERNELS.get(&text).unwrap_or_else(|| KERNELS.insert(text, Compiled::of_trace(kernel.clone())))
+}
+
+/// Keeps the compiled forms of a kernel for programs that call it.
+pub(super) fn keep(compiled: &Compiled) {
+    let text = compiled.traced().to_string();
+    if KERNELS.get(&text).is_none() {
+        KERNELS.insert(text, compiled.clone());
+    }
+}
+
+/// The block sizes for a client's device.
+fn sizes(client: &Client) -> Sizes {
+    let (target, budget) = (client.target(), client.target().budget());
+    match target.cores {
+        Some(cores) => {
+            Sizes { programs: cores, tile: 1 << 14, product: [256, 512], scattered: usize::MAX, small: 1 << 22 }
+        }
+        // A program's tiles are in registers and workgroup memory.
+        None => {
+            let tile = budget.live_elements.min(1 << 14);
+            Sizes { programs: budget.programs, tile, product: [64, 64], scattered: tile, small: 0 }
+        }
+    }
+}
+
+impl Program {
+    /// Compiles a graph.
+    ///
+    /// # Errors
+    /// Sizes that no launch can have.
+    pub(super) fn new(graph: &Graph, client: &Client) -> Result<Program> {
+        Program::donating(graph, &[], client)
+    }
+
+    /// As [`new`](Program::new), for [`run_donating`](Program::run_donating): results may take over the memory of the
+    /// parameters for which `is_donated` is true.
+    pub(super) fn donating(graph: &Graph, is_donated: &[bool], client: &Client) -> Result<Program> {
+        let simplified = simplify::simplify(graph);
+        debug_assert_eq!(pallas_graph::verify(&simplified), Ok(()));
+        let plan = plan(&simplified, is_donated, &sizes(client));
+        if let Some(folder) = &*DUMPS {
+            dump(folder, [("traced", graph), ("simplified", &simplified)], &plan);
+        }
+        let params = graph.params.iter().map(|&p| graph.ty(p).bytes()).collect();
+        Program::of_plan(plan, params, client)
+    }
+
+    /// The program of a plan for parameters of so many bytes.
+    fn of_plan(plan: Plan, params: Vec<usize>, client: &Client) -> Result<Program> {
+        let (steps, arena) = (plan.steps.len(), plan.arena);
+        let bytes = 512 * launches(&plan) + arena as u64;
+        let writes = |step: &fuse::Step, i| step.outputs.contains(&Place::Param(i));
+        let changed = (0..params.len()).map(|i| plan.steps.iter().any(|step| writes(step, i))).collect();
+        let (fresh, results) = (plan.fresh.clone(), plan.results.clone());
+        let engine = match client.kind() {
+            DeviceKind::Cpu => Engine::Native(Native::new(plan, params, client)?),
+            DeviceKind::Gpu | DeviceKind::Interpreter => Engine::Steps(Steps::new(plan, client)?),
+        };
+        Ok(Program {
+            client: client.clone(),
+            engine,
+            fresh,
+            results,
+            changed,
+            steps,
+            bytes,
+            #[cfg(test)]
+            arena,
+        })
+    }
+
+    /// Number of steps of a run, of which each is a launch, a loop or a branch.
+    pub(super) fn kernels(&self) -> usize {
+        self.steps
+    }
+
+    /// Bytes of all values that are neither parameters nor results.
+    #[cfg(test)]
+    pub(super) fn temporary_bytes(&self) -> usize {
+        self.arena
+    }
+
+    /// Estimated bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Runs it on arrays of the types of its parameters, all on its client.
+    ///
+    /// # Errors
+    /// Memory, a fault of the interpreter, device errors.
+    pub(super) fn run(&self, args: &[&Array]) -> Result<Vec<Array>> {
+        let mut params = args.iter().map(|x| x.buffer().map(Param::Shared)).collect::<Result<Vec<_>>>()?;
+        let fresh = self.fresh.iter().map(|&bytes| self.allocate(bytes)).collect::<Result<_>>()?;
+        let fresh = self.execute(&mut params, fresh)?;
+        let fresh: Vec<_> = fresh.into_iter().map(|buffer| Arc::new(buffer.expect(HELD))).collect();
+        let result = |(place, ty): &(Place, Type)| match place {
+            Place::Param(i) => args[*i].with_shape(&ty.shape),
+            Place::Fresh(i) => Ok(Array::sharing(ty.dtype, &ty.shape, fresh[*i].clone())),
+            Place::Temporary(_) => unreachable!("a result outlives the call"),
+        };
+        self.results.iter().map(result).collect()
+    }
+
+    /// As [`run`](Program::run). The first parameters are `donated`: what a step writes of them has no other owner, or is
+    /// copied before.
+    pub(super) fn run_donating(&self, donated: Vec<Array>, rest: &[&Array]) -> Result<Vec<Array>> {
+        let fresh = self.fresh.iter().map(|&bytes| self.allocate(bytes)).collect::<Result<_>>()?;
+        let mut shared = vec![];
+        let mut params = vec![];
+        for (i, array) in donated.into_iter().enumerate() {
+            let buffer = match array.into_buffer(self.changed[i])? {
+                Ok(own) => Param::Own(Some(own)),
+                Err(array) => {
+                    shared.push((i, array));
+                    Param::Own(None)
+                }
+            };
+            params.push(buffer);
+        }
+        for (i, array) in &shared {
+            params[*i] = Param::Shared(array.buffer()?);
+        }
+        let donated = params.len();
+        for array in rest {
+            params.push(Param::Shared(array.buffer()?));
+        }
+        let fresh = self.execute(&mut params, fresh)?;
+        let fresh: Vec<_> = fresh.into_iter().map(|buffer| Arc::new(buffer.expect(HELD))).collect();
+        params.truncate(donated);
+        let own: Vec<Option<Arc<Buffer>>> = params
+            .into_iter()
+            .map(|param| match param {
+                Param::Own(buffer) => buffer.map(Arc::new),
+                Param::Shared(_) => None,
+            })
+            .collect();
+        let result = |(place, ty): &(Place, Type)| match place {
+            Place::Param(i) if *i >= donated => rest[*i - donated].with_shape(&ty.shape),
+            Place::Param(i) => match (&own[*i], shared.iter().find(|(k, _)| k == i)) {
+                (Some(buffer), _) => Ok(Array::sharing(ty.dtype, &ty.shape, buffer.clone())),
+                (None, Some((_, array))) => array.with_shape(&ty.shape),
+                (None, None) => unreachable!("{HELD}"),
+            },
+            Place::Fresh(i) => Ok(Array::sharing(ty.dtype, &ty.shape, fresh[*i].clone())),
+            Place::Temporary(_) => unreachable!("a result outlives the call"),
+        };
+        self.results.iter().map(result).collect()
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Option<Buffer>> {
+        Buffer::allocate(&self.client, bytes, false).map(Some)
+    }
+
+    /// Runs the steps; returns the memory of the results.
+    fn execute(&self, params: &mut [Param<'_>], fresh: Vec<Option<Buffer>>) -> Result<Vec<Option<Buffer>>> {
+        match &self.engine {
+            Engine::Steps(steps) => steps.execute(params, fresh),
+            Engine::Native(native) => {
+                native.run(&self.client, params, &self.changed, &fresh)?;
+                Ok(fresh)
+            }
+        }
+    }
+}
+
+/// Launches in a plan, those of loops and branches once.
+fn launches(plan: &Plan) -> u64 {
+    let of_step = |step: &fuse::Step| match &step.work {
+        fuse::Work::Kernel { .. } | fuse::Work::Print { .. } => 1,
+        fuse::Work::For { body, .. } => launches(body),
+        fuse::Work::While { condition, body, .. } => launches(condition) + launches(body),
+        fuse::Work::Case { branches } => branches.iter().map(launches).sum(),
+    };
+    plan.steps.iter().map(of_step).sum()
+}
+
+/// No step both reads and writes a place.
+const HELD: &str = "a buffer is there but while a step writes it";
+
+/// The memory of a parameter.
+enum Param<'a> {
+    /// It is only read.
+    Shared(&'a Buffer),
+    /// A result may have it; `None` while a step writes it.
+    Own(Option<Buffer>),
+}
+
+impl Param<'_> {
+    fn buffer(&self) -> &Buffer {
+        match self {
+            Param::Shared(buffer) => buffer,
+            Param::Own(buffer) => buffer.as_ref().expect(HELD),
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! A plan as one sequence of the CPU's launches.
+use super::super::print::show;
+use super::{HELD, Param, compiled};
+use crate::device::sequence::{Access, Action, Builder, Sequence, Slot, Turning};
+use crate::device::{Buffer, Client};
+use crate::error::Result;
+use pallas_graph::fuse::{ALIGNMENT, Place, Plan, Step, Work, moved};
+use std::sync::Arc;
+
+/// A plan for the CPU.
+pub(super) struct Native {
+    sequence: Arc<Sequence>,
+    /// Bytes of the parameters, and of the memory of results.
+    params: Vec<usize>,
+    fresh: Vec<usize>,
+}
+
+impl Native {
+    /// Compiles a plan for parameters of so many bytes.
+    ///
+    /// # Errors
+    /// Sizes that no launch can have.
+    pub(super) fn new(plan: Plan, params: Vec<usize>, client: &Client) -> Result<Native> {
+        let (arena, fresh) = (plan.arena, plan.fresh.clone());
+        let mut lower = Lower { builder: Builder::default(), client };
+        let [own, results] = [&params, &fresh].map(|all| lower.memory(all));
+        let actions = lower.actions(plan, &own, &results, 0)?;
+        Ok(Native { sequence: Arc::new(lower.builder.finish(actions, arena)), params, fresh })
+    }
+
+    /// Runs it. The memory of parameters that it writes (`changed`) is their own.
+    ///
+    /// # Errors
+    /// Memory; errors of what made the parameters, or of the run itself if it has ended.
+    pub(super) fn run(
+        &self,
+        client: &Client,
+        params: &[Param<'_>],
+        changed: &[bool],
+        fresh: &[Option<Buffer>],
+    ) -> Result<()> {
+        let access = |param: &Param<'_>, changed: bool| match param {
+            Param::Own(_) if changed => Access::Change,
+            Param::Shared(_) => {
+                assert!(!changed, "memory that others read is not written");
+                Access::Read
+            }
+            Param::Own(_) => Access::Read,
+        };
+        let params = params.iter().zip(changed).map(|(param, &changed)| (param.buffer(), access(param, changed)));
+        let fresh = fresh.iter().map(|buffer| (buffer.as_ref().expect(HELD), Access::Write));
+        let memory: smallvec::SmallVec<[(&Buffer, Access); 16]> = params.chain(fresh).collect();
+        let bytes = self.params.iter().chain(&self.fresh);
+        assert!(memory.iter().map(|(buffer, _)| buffer.len()).eq(bytes.copied()), "the plan's parameters and results");
+        // SAFETY: the lengths are those of the plan; what is written is owned, or has just been made.
+        unsafe { self.sequence.run(client, &memory) }
+    }
+}
+
+/// A slot, and the bytes of its memory.
+type Held = (Slot, usize);
+
+struct Lower<'c> {
+    builder: Builder,
+    client: &'c Client,
+}
+
+/// Where the values of a plan are.
+struct Slots<'a> {
+    params: &'a [Held],
+    fresh: &'a [Held],
+    temporary: Vec<Held>,
+}
+
+impl Slots<'_> {
+    fn at(&self, place: Place) -> Held {
+        match place {
+            Place::Param(i) => self.params[i],
+            Place::Fresh(i) => self.fresh[i],
+            Place::Temporary(i) => self.temporary[i],
+        }
+    }
+}
+
+/// A part of the arena of which nothing is used yet.
+struct Free(usize);
+
+impl Free {
+    fn take(&mut self, bytes: usize) -> usize {
+        let start = self.0;
+        self.0 += bytes.next_multiple_of(ALIGNMENT);
+        start
+    }
+}
+
+impl Lower<'_> {
+    /// A slot for memory of each of these lengths.
+    fn memory(&mut self, bytes: &[usize]) -> Vec<Held> {
+        bytes.iter().map(|&bytes| (self.builder.slot(), bytes)).collect()
+    }
+
+    /// The actions of a plan whose arena begins at `base`.
+    fn actions(&mut self, plan: Plan, params: &[Held], fresh: &[Held], base: usize) -> Result<Vec<Action>> {
+        let temporary = plan.temporary.iter().map(|r| (self.builder.home(base + r.offset), r.bytes)).collect();
+        let slots = Slots { params, fresh, temporary };
+        let mut actions = vec![];
+        for Step { work, copies, inputs, outputs, scratch } in plan.steps {
+            for (from, to) in copies {
+                let ((from, bytes), (to, _)) = (slots.at(from), slots.at(to));
+                actions.push(Action::Copy { from, to, bytes });
+            }
+            let [inputs, outputs] =
+                [inputs, outputs].map(|places| places.into_iter().map(|p| slots.at(p)).collect::<Vec<_>>());
+            let free = Free(base + scratch.map_or(0, |region| region.offset));
+            match work {
+                Work::Kernel { kernel, sizes, params } => {
+                    let prepared = compiled(&kernel).prepare(self.client, &sizes)?;
+                    let [inputs, outputs] =
+                        [&inputs, &outputs].map(|all| all.iter().map(|(s, _)| *s).collect::<Vec<_>>());
+                    actions.extend(prepared.actions(&mut self.builder, &inputs, &params, &outputs));
+                }
+                Work::For { body, length, inputs: captured } => {
+                    actions.push(self.counted(*body, length, &inputs[..captured], &outputs, free)?);
+                }
+                Work::While { condition, captured, body, .. } => {
+                    actions.push(self.conditional(*condition, *body, inputs.split_at(captured), &outputs, free)?);
+                }
+                Work::Case { branches } => {
+                    let branch = |plan| self.branch(plan, &inputs[1..], &outputs, free.0);
+                    let branches = branches.into_iter().map(branch).collect::<Result<_>>()?;
+                    actions.push(Action::Case { index: inputs[0].0, branches });
+                }
+                Work::Print { print, ty, at } => {
+                    let show = Box::new(move |bytes: &[u8]| show(&print, &ty, bytes, at));
+                    actions.push(Action::Show { from: inputs[0].0, bytes: inputs[0].1, show });
+                }
+            }
+        }
+        Ok(actions)
+    }
+
+    fn counted(
+        &mut self,
+        body: Plan,
+        length: usize,
+        inputs: &[Held],
+        outputs: &[Held],
+        mut free: Free,
+    ) -> Result<Action> {
+        let counter = self.builder.home(free.take(4));
+        let captured: Vec<Held> = [(counter, 4)].iter().chain(inputs).copied().collect();
+        let (body, turning) = self.turning(body, &captured, outputs, &mut free).finish(self, free.0)?;
+        Ok(Action::For { length, counter, turning, body })
+    }
+
+    fn conditional(
+        &mut self,
+        condition: Plan,
+        body: Plan,
+        (of_condition, of_body): (&[Held], &[Held]),
+        outputs: &[Held],
+        mut free: Free,
+    ) -> Result<Action> {
+        let homes = condition.fresh.iter().map(|&bytes| (self.builder.home(free.take(bytes)), bytes));
+        let fresh: Vec<Held> = homes.collect();
+        let turn = self.turning(body, of_body, outputs, &mut free);
+        let params: Vec<Held> = of_condition.iter().chain(turn.carried()).copied().collect();
+        let slots = Slots { params: &params, fresh: &fresh, temporary: vec![] };
+        let holds = slots.at(condition.results[0].0).0;
+        let condition = self.actions(condition, &params, &fresh, free.0)?;
+        let (body, turning) = turn.finish(self, free.0)?;
+        Ok(Action::While { condition, holds, turning, body })
+    }
+
+    /// A branch whose results are the outputs.
+    fn branch(&mut self, plan: Plan, params: &[Held], outputs: &[Held], base: usize) -> Result<Vec<Action>> {
+        let places: Vec<Place> = plan.results.iter().map(|(place, _)| *place).collect();
+        let made_as = |k: usize| places.iter().position(|&place| place == Place::Fresh(k)).expect("it is a result");
+        let made: Vec<usize> = (0..plan.fresh.len()).map(made_as).collect();
+        let fresh: Vec<Held> = made.iter().map(|&i| outputs[i]).collect();
+        let mut actions = self.actions(plan, params, &fresh, base)?;
+        let slots = Slots { params, fresh: &fresh, temporary: vec![] };
+        for (i, &(to, bytes)) in outputs.iter().enumerate().filter(|(i, _)| !made.contains(i)) {
+            actions.push(Action::Copy { from: slots.at(places[i]).0, to, bytes });
+        }
+        Ok(actions)
+    }
+
+    /// The slots of a loop's body, whose first parameters are `captured`, and the others carried.
+    fn turning(&mut self, body: Plan, captured: &[Held], outputs: &[Held], free: &mut Free) -> Turn {
+        let carried = self.memory(&outputs.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>());
+        let mut enter: Vec<(Slot, Slot)> =
+            outputs.iter().zip(&carried).map(|((from, _), (to, _))| (*from, *to)).collect();
+        let mut place = |lower: &mut Self, bytes: usize| {
+            let (home, own) = (lower.builder.home(free.take(bytes)), lower.builder.slot());
+            enter.push((home, own));
+            (own, bytes)
+        };
+        let fresh: Vec<Held> = body.fresh.iter().map(|&bytes| place(self, bytes)).collect();
+        let moves = moved(&body.results, |param| param >= captured.len());
+        let copied = moves.iter().zip(&body.results).map(|(moves, (_, ty))| match moves {
+            Some(_) => None,
+            None => Some(place(self, ty.bytes())),
+        });
+        let copied: Vec<Option<Held>> = copied.collect();
+        let leave = outputs.iter().zip(&carried).map(|(&(outer, bytes), &(inner, _))| (outer, inner, bytes)).collect();
+        let params = [captured, &carried].concat();
+        Turn { body, params, captured: captured.len(), fresh, copied, enter, leave }
+    }
+}
+
+/// A loop of which the body has slots, but no actions yet.
+struct Turn {
+    body: Plan,
+    params: Vec<Held>,
+    captured: usize,
+    fresh: Vec<Held>,
+    /// By result, the memory of a copy.
+    copied: Vec<Option<Held>>,
+    enter: Vec<(Slot, Slot)>,
+    leave: Vec<(Slot, Slot, usize)>,
+}
+
+impl Turn {
+    fn carried(&self) -> &[Held] {
+        &self.params[self.captured..]
+    }
+
+    /// The actions of the body, whose arena begins at `base`, and how its memory moves.
+    fn finish(self, lower: &mut Lower<'_>, base: usize) -> Result<(Vec<Action>, Turning)> {
+        let carried = self.carried().to_vec();
+        let slots = Slots { params: &self.params, fresh: &self.fresh, temporary: vec![] };
+        let (mut turn, mut copies): (Vec<(Slot, Slot)>, Vec<Action>) = (vec![], vec![]);
+        for ((&(place, _), copy), &(to, bytes)) in self.body.results.iter().zip(&self.copied).zip(&carried) {
+            let from = slots.at(place).0;
+            if let &Some((own, _)) = copy {
+                copies.push(Action::Copy { from, to: own, bytes });
+            }
+            turn.push((copy.map_or(from, |(own, _)| own), to));
+        }
+        // What the next outputs leave goes to the places that they had.
+        let all = || carried.iter().chain(&self.fresh).chain(self.copied.iter().flatten());
+        let mut left: Vec<Held> =
+            all().filter(|(slot, _)| turn.iter().all(|(from, _)| from != slot)).copied().collect();
+        let empty: Vec<Held> = all().filter(|(slot, _)| turn.iter().all(|(_, to)| to != slot)).copied().collect();
+        for (to, bytes) in empty {
+            let i =
+                left.iter().position(|&(_, own)| own == bytes).expect("as many of each length are left as are free");
+            turn.push((left.swap_remove(i).0, to));
+        }
+        turn.retain(|(from, to)| from != to);
+        let mut body = lower.actions(self.body, &self.params, &self.fresh, base)?;
+        body.extend(copies);
+        Ok((body, Turning { enter: self.enter, turn, leave: self.leave }))
+    }
+}
