@@ -3,7 +3,7 @@ use crate::Arrays;
 use pallas_kernels::flash_attention::{Options, flash_attention};
 use pallas_rt::ir::DType;
 use pallas_rt::prelude::*;
-use pallas_rt::{Client, jit, ops, scan, tree, value_and_grad};
+use pallas_rt::{Client, grad, jit, jit_donating, ops, scan, tree, value_and_grad};
 use std::collections::VecDeque;
 
 /// Runs a program once.
@@ -12,7 +12,7 @@ pub type Program = Box<dyn FnMut() -> Result<Vec<Array>>>;
 pub type Make = fn(Arrays) -> Result<Program>;
 
 /// Every case by the first word of its name.
-pub const CASES: [(&str, Make); 13] = [
+pub const CASES: [(&str, Make); 20] = [
     ("mlp_step", |x| mlp_step(x, DType::F32)),
     ("mlp_step_bf16", |x| mlp_step(x, DType::Bf16)),
     ("chain_donated", chain_donated),
@@ -28,6 +28,19 @@ pub const CASES: [(&str, Make); 13] = [
     ("kernels_50", |x| Ok(repeated2(jit(sums), [&x["x"], &x["y"]]))),
     ("products_50", |x| Ok(repeated2(jit(products), [&x["x"], &x["w"]]))),
     ("first_call", first_calls),
+    ("conv", |x| Ok(repeated2(jit(conv), [&x["x"], &x["w"]]))),
+    ("conv_gradient", conv_gradient),
+    ("sort", |x| Ok(repeated2(jit(|x: &Array, _: &Array| x.sort(0)), [&x["x"], &x["x"]]))),
+    ("top_k", |x| Ok(repeated2(jit(|x: &Array, _: &Array| x.top_k(64, 0).0), [&x["x"], &x["x"]]))),
+    ("take", |x| Ok(repeated2(jit(|x: &Array, rows: &Array| x.take(rows, 0)), [&x["x"], &x["rows"]]))),
+    ("take_gradient", |x| {
+        let gradient = grad(|x: &Array, rows: &Array| x.take(rows, 0).square().sum(..));
+        Ok(repeated2(jit(gradient), [&x["x"], &x["rows"]]))
+    }),
+    ("scatter_add", |x| {
+        let add = |x: &Array, rows: &Array, by: &Array| x.at(rows).add(by);
+        Ok(repeated3(jit(add), [&x["x"], &x["rows"], &x["by"]]))
+    }),
 ];
 
 type Compiled2 = Box<dyn Fn(&Array, &Array) -> Result<Array> + Send + Sync>;
@@ -64,7 +77,7 @@ fn mlp_step(mut arrays: Arrays, dtype: DType) -> Result<Program> {
     let layers: Vec<Layer> = (0..3).map(|i| Layer { w: take(format!("w{i}")), b: take(format!("b{i}")) }).collect();
     let zeros = tree::map(&layers, |x| x.client().zeros(DType::F32, x.shape()))?;
     let t = x.client().zeros(DType::F32, &[])?;
-    let mut state = State { layers, means: zeros.clone(), squares: zeros, t };
+    let mut state = Some(State { layers, means: zeros.clone(), squares: zeros, t });
 
     let loss = move |layers: &Vec<Layer>, x: &Array, labels: &Array| {
         let mut h = x.cast(dtype);
@@ -74,7 +87,7 @@ fn mlp_step(mut arrays: Arrays, dtype: DType) -> Result<Program> {
         }
         -(h.cast(DType::F32).log_softmax(-1) * labels.one_hot(10, DType::F32)).sum(-1).mean(..)
     };
-    let step = jit(move |state: &State, x: &Array, labels: &Array| {
+    let step = jit_donating(move |state: &State, x: &Array, labels: &Array| {
         let (value, gradient) = value_and_grad(loss)(&state.layers, x, labels)?;
         let t = &state.t + 1.0;
         let means = tree::map2(&state.means, &gradient, |m, g| Ok(m * 0.9 + g * 0.1))?;
@@ -86,8 +99,8 @@ fn mlp_step(mut arrays: Arrays, dtype: DType) -> Result<Program> {
         Ok((State { layers, means, squares, t }, value))
     });
     Ok(Box::new(move || {
-        let (next, value) = step(&state, &x, &labels)?;
-        state = next;
+        let (next, value) = step(state.take().expect("a call returns the next"), &x, &labels)?;
+        state = Some(next);
         Ok(vec![value])
     }))
 }
@@ -97,12 +110,14 @@ fn chain(x: &Array, y: &Array) -> Array {
 }
 
 fn chain_donated(arrays: Arrays) -> Result<Program> {
-    let (mut x, y) = (arrays["x"].clone(), arrays["y"].clone());
+    let (mut x, y) = (Some(arrays["x"].clone()), arrays["y"].clone());
     drop(arrays);
-    let compiled = jit(chain);
+    let compiled = jit_donating(chain);
     Ok(Box::new(move || {
-        x = compiled(&x, &y)?;
-        Ok(vec![x.clone()])
+        // The caller drops what it got before the next call.
+        let made = compiled(x.take().expect("a call returns the next"), &y)?;
+        x = Some(made.clone());
+        Ok(vec![made])
     }))
 }
 
@@ -118,6 +133,24 @@ fn chain_kept(arrays: Arrays) -> Result<Program> {
         kept.extend(made.iter().cloned());
         kept.drain(..kept.len().saturating_sub(4));
         Ok(made)
+    }))
+}
+
+fn conv(x: &Array, w: &Array) -> Array {
+    let options = ops::Convolution {
+        padding: ops::Padding::Same,
+        dimension_numbers: ["NHWC", "HWIO", "NHWC"],
+        ..ops::Convolution::default()
+    };
+    ops::conv_general_dilated(x, w, &options)
+}
+
+fn conv_gradient(arrays: Arrays) -> Result<Program> {
+    let both = (arrays["x"].clone(), arrays["w"].clone());
+    let gradient = jit(grad(|(x, w): &(Array, Array)| conv(x, w).square().sum(..)));
+    Ok(Box::new(move || {
+        let (x, w) = gradient(&both)?;
+        Ok(vec![x, w])
     }))
 }
 

@@ -43,6 +43,20 @@ def cases():
     found["kernels_50/16x16"] = small, lambda **x: repeated(sums, x)
     found["products_50/8x8"] = {"x": numbers(8, 8), "w": numbers(8, 8, scale=0.3)}, lambda **x: repeated(products, x)
 
+    images = {"x": numbers(32, 56, 56, 64), "w": numbers(3, 3, 64, 64, scale=0.05)}
+    found["conv/32x56x56x64"] = images, lambda **x: repeated(conv, x)
+    square = lambda x, w: (conv(x, w) ** 2).sum()
+    found["conv_gradient/32x56x56x64"] = images, lambda **x: repeated(jax.grad(square, (0, 1)), x)
+    long = {"x": numbers(1 << 20)}
+    found["sort/1M"] = long, lambda **x: repeated(jnp.sort, x)
+    found["top_k/1M"] = long, lambda **x: repeated(lambda x: jax.lax.top_k(x, 64)[0], x)
+    table = {"x": numbers(50_000, 64), "rows": rng.integers(0, 50_000, 100_000, dtype="int32")}
+    found["take/100k"] = table, lambda **x: repeated(lambda x, rows: x.at[rows].get(mode="clip"), x)
+    squares = lambda x, rows: (x.at[rows].get(mode="clip") ** 2).sum()
+    found["take_gradient/100k"] = table, lambda **x: repeated(jax.grad(squares), x)
+    added = table | {"by": numbers(100_000, 64)}
+    found["scatter_add/100k"] = added, lambda **x: repeated(lambda x, rows, by: x.at[rows].add(by), x)
+
     # One for the comparison of results, and one for each of three measured calls.
     found["first_call/1000"] = {f"script{i}": script(np.random.default_rng(i), 1000) for i in range(4)}, first_calls
     return found
@@ -115,6 +129,10 @@ def chain_kept(x, y):
         return kept[-1:]
 
     return call
+
+
+def conv(x, w):
+    return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
 def rnn_states(w, v, xs):

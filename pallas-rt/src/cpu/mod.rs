@@ -5,7 +5,8 @@
 //! ```
 //!
 //! [`plan`] combines elementwise instructions into chains, and assigns memory in a program's arena to the tiles that need
-//! it; [`apart`] determines which programs may run at the same time, [`shares`] distributes them over threads, [`run`]
+//! it; [`apart`] determines which programs may run at the same time, [`shares`] distributes them over the
+//! threads of a [`team`], [`run`]
 //! executes the steps of one. The computations are in [`gemm`] (products), [`jit`] (elementwise chains in machine code),
 //! [`strips`] and [`convert`] (all other elementwise loops), [`fold`] (reductions), [`sort`] and [`tile`] (strided memory).
 //!
@@ -26,6 +27,8 @@ mod shares;
 mod sort;
 #[allow(unsafe_code, reason = "loops compiled for the machine's vectors; raw memory as slices")]
 mod strips;
+#[allow(unsafe_code, reason = "threads borrow what their caller holds")]
+pub(crate) mod team;
 #[allow(unsafe_code, reason = "copies between raw tiles")]
 mod tile;
 
@@ -34,6 +37,7 @@ use pallas_ir::{Kernel, Literal};
 use shares::Shares;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use team::Threads;
 
 /// An operand's memory during a launch.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +127,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) params: &'a [Option<Literal>],
 }
 
-/// Below this many elementary operations a launch runs on the caller's thread: waking the pool costs 10 µs.
+/// Below this many elementary operations a launch runs on the caller's thread.
 pub(crate) const INLINE_WORK: usize = 40_000;
 
 impl Executable {
@@ -169,7 +173,7 @@ impl Executable {
         if programs <= 1 || self.is_little(grid) { 1 } else { rayon::current_num_threads().min(programs as usize) }
     }
 
-    /// Runs every program; returns what the kernel printed.
+    /// Runs every program on these threads; returns what the kernel printed.
     ///
     /// # Safety
     /// `launch` has an entry per dimension, grid axis and operand of the kernel. The memory of inputs, prefetches and outputs
@@ -180,20 +184,21 @@ impl Executable {
     /// The first failed `debug_assert`, by program; a loop whose step is not positive; programs that write the same elements
     /// ([`apart`]); no memory for tiles.
     #[allow(unsafe_code, reason = "the caller vouches for raw memory")]
-    pub(crate) unsafe fn run(&self, launch: &Launch<'_>) -> Result<Vec<String>, Stop> {
+    pub(crate) unsafe fn run(&self, launch: &Launch<'_>, on: &dyn Threads) -> Result<Vec<String>, Stop> {
         #[cfg(guarded)]
-        return run::guard::launch(&self.plan.kernel, launch, |launch| self.programs(launch));
+        return run::guard::launch(&self.plan.kernel, launch, |launch| self.programs(launch, on));
         #[cfg(not(guarded))]
-        self.programs(launch)
+        self.programs(launch, on)
     }
 
-    fn programs(&self, launch: &Launch<'_>) -> Result<Vec<String>, Stop> {
+    fn programs(&self, launch: &Launch<'_>, on: &dyn Threads) -> Result<Vec<String>, Stop> {
         let order = self.apart.axes(launch)?.map(|at_once| Order::new(launch.grid, &at_once));
         let units: i64 = match &order {
             None => launch.grid.iter().product(),
             Some(order) => order.outer.iter().map(|[extent, _]| extent).product(),
         };
-        let threads = self.threads(launch.grid).min(units as usize).max(1);
+        let is_shared = units > 1 && self.work(launch.grid) >= on.least_work();
+        let threads = if is_shared { rayon::current_num_threads().min(units as usize).max(1) } else { 1 };
         let (prepared, outcome) = (self.prepared(launch.sizes, launch.grid), Outcome::new());
         let run = |units: &mut dyn Iterator<Item = i64>| match &order {
             None => run::programs(&self.plan, &prepared.states, launch, units, &outcome),
@@ -214,11 +219,7 @@ impl Executable {
             let parts = std::iter::from_fn(|| shares.take(t));
             run(&mut parts.flat_map(|part| bound(part)..bound(part + 1)));
         };
-        // The caller is one of the threads, so no thread has to be woken for its share.
-        rayon::in_place_scope(|scope| {
-            (1..threads).for_each(|t| scope.spawn(move |_| thread(t)));
-            thread(0);
-        });
+        on.share(threads, &thread);
         outcome.finish()
     }
 

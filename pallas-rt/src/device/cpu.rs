@@ -8,6 +8,7 @@ use super::queue::Uses;
 use super::runtime::{ByOperand, Executable, Geometry, Launch, described, outputs};
 use super::source::Source;
 use crate::cpu;
+use crate::cpu::team::{Pool, Threads};
 use crate::error::{Error, Result};
 use crate::timeline;
 use pallas_ir::{Kernel, Literal, OperandKind};
@@ -66,7 +67,7 @@ impl Executable for Native {
             let start = |i: usize| launch.buffers[i].map_or(std::ptr::null_mut(), Buffer::start);
             let describe = || described(launch.kernel, geometry);
             // SAFETY: no launch uses the blocks, and the caller has exclusive access to those of outputs.
-            let run = || unsafe { execute(executable, geometry, launch.params, ledger, start) };
+            let run = || unsafe { execute(executable, geometry, launch.params, ledger, &Pool, start) };
             return timeline::span(timeline::Kind::Launch, describe, run);
         }
         let starts: Vec<Start> =
@@ -77,7 +78,7 @@ impl Executable for Native {
         let ledger = ledger.clone();
         // SAFETY: the queue runs it after every launch before it has finished, and blocks wait for it before they are
         // read, written or freed.
-        let run = move || unsafe { execute(&executable, &geometry, &params, &ledger, |i| starts[i].0) };
+        let run = move || unsafe { execute(&executable, &geometry, &params, &ledger, &Pool, |i| starts[i].0) };
         let described = timeline::is_recording().then(|| described(launch.kernel, launch.geometry));
         let work = move || timeline::span(timeline::Kind::Launch, || described.unwrap_or_default(), run);
         let runtime: &dyn Any = &**client.runtime();
@@ -102,7 +103,7 @@ struct Start(*mut u8);
 // SAFETY: an address; `Queue::add` defines who may use it, and when.
 unsafe impl Send for Start {}
 
-/// Runs every program.
+/// Runs every program on these threads.
 ///
 /// # Safety
 /// `start` gives the memory of each operand, which has the bytes of its shape. Nothing else writes it during the call,
@@ -112,6 +113,7 @@ pub(super) unsafe fn execute(
     geometry: &Geometry,
     params: &[Option<Literal>],
     ledger: &Ledger,
+    on: &dyn Threads,
     start: impl Fn(usize) -> *mut u8,
 ) -> Result<()> {
     let shapes = geometry.shapes.iter().enumerate();
@@ -122,6 +124,6 @@ pub(super) unsafe fn execute(
         cpu::Stop::Memory(bytes) => ledger.refused(bytes as u64, "out of memory for tiles".into()),
     };
     // SAFETY: the caller's. Sizes, grid, shapes and parameters are in the order of the kernel's declarations.
-    crate::interp::print(&unsafe { executable.run(&launch) }.map_err(stopped)?);
+    crate::interp::print(&unsafe { executable.run(&launch, on) }.map_err(stopped)?);
     Ok(())
 }

@@ -9,6 +9,7 @@ use super::ledger::Ledger;
 use super::memory::Block;
 use super::queue::Uses;
 use super::runtime::{ByOperand, Executable, Geometry, described};
+use crate::cpu::team::{self, Pool, Threads};
 use crate::error::Result;
 use crate::timeline;
 use pallas_ir::{Kernel, Literal};
@@ -78,6 +79,8 @@ pub(crate) struct Sequence {
     launches: u64,
     /// Bytes of the tiles of the launch that needs most.
     tiles: u64,
+    /// True if a team shares at least two of its launches.
+    shared: bool,
     /// True if it shows values: a call returns when all have been shown.
     shows: bool,
     /// For runs in the queue, which come one after another.
@@ -144,7 +147,7 @@ impl Builder {
         let Builder { slots, homes } = self;
         let mut all = Sums::default();
         all.add(&actions, 1);
-        let Sums { work, launches, tiles, shows } = all;
+        let Sums { work, launches, shared, tiles, shows } = all;
         Sequence {
             actions,
             slots,
@@ -153,6 +156,7 @@ impl Builder {
             work,
             launches,
             tiles,
+            shared: shared > 1,
             shows,
             queued: OnceLock::new(),
             idle: Mutex::default(),
@@ -165,6 +169,8 @@ impl Builder {
 struct Sums {
     work: usize,
     launches: u64,
+    /// Launches that several threads can share.
+    shared: u64,
     tiles: u64,
     shows: bool,
 }
@@ -177,6 +183,8 @@ impl Sums {
                     let (executable, grid) = (&launch.executable, &launch.geometry.parallel);
                     self.work = self.work.saturating_add(executable.work(grid).saturating_mul(times));
                     self.launches += times as u64;
+                    let is_shared = grid.iter().product::<i64>() > 1 && executable.work(grid) >= team::SHARED_WORK;
+                    self.shared += u64::from(is_shared) * if times == 0 { 2 } else { times as u64 };
                     let tiles = (executable.threads(grid) as u64).saturating_mul(executable.bytes_a_program() as u64);
                     self.tiles = self.tiles.max(tiles);
                 }
@@ -230,7 +238,7 @@ impl Sequence {
             let mut frame = idle.map_or_else(|| self.frame(client), Ok)?;
             LAUNCHES.fetch_add(self.launches, Relaxed);
             // SAFETY: no launch uses the blocks, and the caller has exclusive access to those that are written.
-            let done = unsafe { self.execute(&mut frame, &first, ledger) };
+            let done = unsafe { self.execute(&mut frame, &first, ledger, &Pool) };
             lock(&self.idle).push(frame);
             return done;
         }
@@ -244,7 +252,8 @@ impl Sequence {
             let mut frame = lock(sequence.queued.get().expect("it is there"));
             // SAFETY: the queue runs it after every launch before it has finished, and blocks wait for it before they are
             // read, written or freed.
-            unsafe { sequence.execute(&mut frame, &first, &ledger) }
+            let mut execute = |on: &dyn Threads| unsafe { sequence.execute(&mut frame, &first, &ledger, on) };
+            if sequence.shared { team::with(|team| execute(team)) } else { execute(&Pool) }
         };
         let (reads, writes): (SmallVec<[&Uses; 16]>, SmallVec<[&Uses; 16]>) = (reads().collect(), writes().collect());
         let runtime: &dyn Any = &**client.runtime();
@@ -269,9 +278,9 @@ impl Sequence {
     ///
     /// # Safety
     /// As for [`run`](Sequence::run), of the memory that begins at `first`; nobody else uses it meanwhile.
-    unsafe fn execute(&self, frame: &mut Frame, first: &[Start], ledger: &Ledger) -> Result<()> {
+    unsafe fn execute(&self, frame: &mut Frame, first: &[Start], ledger: &Ledger, on: &dyn Threads) -> Result<()> {
         frame.table[..first.len()].copy_from_slice(first);
-        let mut running = Running { table: &mut frame.table, ledger, counts: false, launches: 0 };
+        let mut running = Running { table: &mut frame.table, ledger, on, counts: false, launches: 0 };
         // SAFETY: the caller's; the arena is this frame's.
         let done = unsafe { running.all(&self.actions) };
         LAUNCHES.fetch_add(running.launches, Relaxed);
@@ -292,6 +301,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Running<'a> {
     table: &'a mut [Start],
     ledger: &'a Ledger,
+    on: &'a dyn Threads,
     /// True in loops and branches whose launches were not counted before.
     counts: bool,
     launches: u64,
@@ -318,7 +328,7 @@ impl Running<'_> {
                     self.launches += u64::from(self.counts);
                     let Launching { kernel, executable, geometry, params, operands } = &**launch;
                     let start = |i: usize| operands[i].map_or(std::ptr::null_mut(), |slot| self.table[slot.0].0);
-                    let run = || cpu::execute(executable, geometry, params, self.ledger, start);
+                    let run = || cpu::execute(executable, geometry, params, self.ledger, self.on, start);
                     timeline::span(timeline::Kind::Launch, || described(kernel, geometry), run)?;
                 }
                 Action::Copy { from, to, bytes } => self.start(*from).copy_to_nonoverlapping(self.start(*to), *bytes),

@@ -78,7 +78,7 @@ fn sizes(client: &Client) -> Sizes {
     let (target, budget) = (client.target(), client.target().budget());
     match target.cores {
         Some(cores) => {
-            Sizes { programs: cores, tile: 1 << 14, product: [256, 512], scattered: usize::MAX, small: 1 << 22 }
+            Sizes { programs: cores, tile: 1 << 14, product: [256, 512], scattered: usize::MAX, small: 1 << 18 }
         }
         // A program's tiles are in registers and workgroup memory.
         None => {

@@ -241,3 +241,54 @@ fn mistakes_in_loops_and_branches_are_named() {
     let number = Client::cpu().array(&[0i32], &[]).expect("it fits");
     fails(switch(&number, &x, none).map(|x| (x, ())), line!(), "a switch without functions");
 }
+
+/// Bodies that give what they carry in any order, twice, changed, or something from outside, in loops of loops: the CPU, which
+/// turns pointers, agrees with the interpreter, which moves buffers.
+#[test]
+fn carried_values_change_places() {
+    /// For each next value: one of the carried, a new one, or one from outside.
+    fn next(rule: &[(u8, usize)], all: &[Array], outside: &Array) -> Vec<Array> {
+        let one = |&(kind, i): &(u8, usize)| match kind {
+            0 => all[i].clone(),
+            1 => &all[i] + outside,
+            2 => all[i].sin(),
+            _ => outside.clone(),
+        };
+        rule.iter().map(one).collect()
+    }
+    let mut seed = 7u64;
+    let mut draw = |n: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % n
+    };
+    for case in 0..60 {
+        let mut rule = || (0..4).map(|_| (draw(4) as u8, draw(4) as usize)).collect::<Vec<_>>();
+        let (outer, inner, last) = (rule(), rule(), rule());
+        let (length, steps, ends) = (draw(5) as i64, draw(4) as i64, draw(4) as i32);
+        let f = move |outside: &Array, all: &Vec<Array>| {
+            let (outer, inner, last) = (&outer, &inner, &last);
+            let nested = |_: &Array, all: &Vec<Array>| {
+                let all = next(outer, all, outside);
+                fori_loop(0..steps, &all, |_: &Array, all: &Vec<Array>| next(inner, all, outside))
+            };
+            let all = fori_loop(0..length, all, nested)?;
+            let count = all[0].client().array(&[0i32], &[])?;
+            let going = |(_, n): &(Vec<Array>, Array)| n.lt(ends);
+            let (all, _) =
+                while_loop(&(all, count), going, |(all, n): &(Vec<Array>, Array)| (next(last, all, outside), n + 1))?;
+            Ok::<_, Error>(all)
+        };
+        let run = |client: Client| {
+            let outside = client.array(&[0.5f32, -0.25, 3.0], &[3]).expect("it fits");
+            let start = |i: usize| client.array(&[i as f32, 0.1, -1.0], &[3]).expect("it fits");
+            let all: Vec<Array> = (0..4).map(start).collect();
+            let results = jit(f.clone())(&outside, &all).expect("it runs");
+            assert_eq!(numbers(&all[1]), [1.0, 0.1, -1.0], "arguments are as they were");
+            results.iter().map(numbers).collect::<Vec<_>>()
+        };
+        let [native, strict] = [Client::cpu(), Client::interpreter()].map(run);
+        for (a, b) in native.iter().flatten().zip(strict.iter().flatten()) {
+            assert!((a - b).abs() < 1e-5, "case {case}: {native:?} {strict:?}");
+        }
+    }
+}

@@ -77,7 +77,7 @@ pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
     let launch = cpu::Launch { sizes: &sizes, grid: &parallel, memory: &memory, params: &params };
     let executable = cpu::Executable::compile(Arc::new(kernel.clone()), Arc::new(bounded(&lowered)));
     // SAFETY: every operand has memory of its shape, for this launch alone; bools are 0 or 1.
-    let _ = unsafe { executable.run(&launch) };
+    let _ = unsafe { executable.run(&launch, &crate::cpu::team::Pool) };
     if whole { Ran::Whole } else { Ran::Fault }
 }
 

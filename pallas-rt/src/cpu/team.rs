@@ -1,0 +1,208 @@
+//! The threads that share a launch: those of rayon's pool, or a team of them that stays at hand while a program runs, so that
+//! launches of a few microseconds can be shared.
+//!
+//! A member of a team spins until there is work, and leaves after a while without any; the next launch calls it again. The caller never
+//! waits for a member that has not begun.
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// Below this many elementary operations a launch takes about as long as sharing it.
+pub(crate) const SHARED_WORK: usize = 10_000;
+/// A member without work leaves after this time.
+const PATIENCE: Duration = Duration::from_micros(200);
+
+/// A launch's work: a function of the number of a thread.
+type Work<'w> = &'w (dyn Fn(usize) + Sync);
+
+/// What runs a launch on several threads.
+pub(crate) trait Threads {
+    /// Elementary operations of a launch from which on it is shared.
+    fn least_work(&self) -> usize;
+
+    /// Calls `work` with 0 on this thread, and with 1.. below `threads` on those of the others that are there before it has
+    /// returned here. The work is such that one thread alone can do all of it.
+    fn share(&self, threads: usize, work: Work<'_>);
+}
+
+/// The threads of rayon's pool, which sleep.
+pub(crate) struct Pool;
+
+impl Threads for Pool {
+    /// Waking the pool costs 10 µs.
+    fn least_work(&self) -> usize {
+        super::INLINE_WORK
+    }
+
+    fn share(&self, threads: usize, work: Work<'_>) {
+        // The caller is one of the threads, so no thread has to be woken for its share.
+        rayon::in_place_scope(|scope| {
+            (1..threads).for_each(|t| scope.spawn(move |_| work(t)));
+            work(0);
+        });
+    }
+}
+
+/// What the caller and the members share.
+struct Shared {
+    /// Odd while there is work, whose number it is.
+    number: AtomicUsize,
+    /// Members that may be using the work.
+    inside: AtomicUsize,
+    work: UnsafeCell<Option<Work<'static>>>,
+    /// True if the program has ended.
+    over: AtomicBool,
+    /// By thread, true if it is a member.
+    present: Vec<AtomicBool>,
+}
+
+// SAFETY: `work` is written by the caller alone, while the number is even and nobody is inside; members read it only while the
+// number is odd and they are inside.
+unsafe impl Sync for Shared {}
+
+/// The team of a program.
+struct Team<'s, 'scope> {
+    shared: &'scope Shared,
+    scope: &'s rayon::Scope<'scope>,
+}
+
+/// Runs a program with a team on the threads of the pool.
+pub(crate) fn with<R>(program: impl FnOnce(&dyn Threads) -> R) -> R {
+    let threads = rayon::current_num_threads();
+    let shared = Shared {
+        number: AtomicUsize::new(0),
+        inside: AtomicUsize::new(0),
+        work: UnsafeCell::new(None),
+        over: AtomicBool::new(false),
+        present: (0..threads).map(|_| AtomicBool::new(false)).collect(),
+    };
+    let shared = &shared;
+    rayon::in_place_scope(|scope| {
+        // Members leave also if the program panics.
+        let _over = OnDrop(|| shared.over.store(true, SeqCst));
+        program(&Team { shared, scope })
+    })
+}
+
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+impl Threads for Team<'_, '_> {
+    /// A member sees new work within a microsecond.
+    fn least_work(&self) -> usize {
+        SHARED_WORK
+    }
+
+    fn share(&self, threads: usize, work: Work<'_>) {
+        let shared = self.shared;
+        for thread in 1..threads.min(shared.present.len()) {
+            if !shared.present[thread].swap(true, SeqCst) {
+                self.scope.spawn(move |_| shared.serve(thread));
+            }
+        }
+        // SAFETY: the number is even and nobody is inside, so nobody reads it. The borrow ends before this function does:
+        // see `_done`.
+        unsafe { *shared.work.get() = Some(std::mem::transmute::<Work<'_>, Work<'static>>(work)) };
+        shared.number.fetch_add(1, SeqCst);
+        // Also if the work panics here, no member uses it afterwards.
+        let _done = OnDrop(|| {
+            shared.number.fetch_add(1, SeqCst);
+            let mut rounds = 0u32;
+            while shared.inside.load(SeqCst) > 0 {
+                rounds += 1;
+                if rounds < 10_000 { std::hint::spin_loop() } else { std::thread::yield_now() }
+            }
+        });
+        work(0);
+    }
+}
+
+impl Shared {
+    fn serve(&self, thread: usize) {
+        let (mut seen, mut since) = (0, Instant::now());
+        let mut rounds = 0u32;
+        loop {
+            let number = self.number.load(SeqCst);
+            if number % 2 == 1 && number != seen {
+                seen = number;
+                self.inside.fetch_add(1, SeqCst);
+                let _out = OnDrop(|| {
+                    self.inside.fetch_sub(1, SeqCst);
+                });
+                if self.number.load(SeqCst) == number {
+                    // SAFETY: the number was odd after this member went inside, so the caller does not write the work, or
+                    // return from `share`, before it is outside again.
+                    let work = unsafe { (*self.work.get()).expect("the number is odd") };
+                    work(thread);
+                }
+                since = Instant::now();
+                continue;
+            }
+            rounds = rounds.wrapping_add(1);
+            if self.over.load(SeqCst) || rounds % 64 == 0 && since.elapsed() > PATIENCE {
+                self.present[thread].store(false, SeqCst);
+                return;
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn each_part_of_each_launch_is_done_once() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().expect("three threads");
+        pool.install(|| {
+            with(|team| {
+                for launch in 0..2000u64 {
+                    let (next, sum) = (AtomicU64::new(0), AtomicU64::new(0));
+                    team.share(3, &|_| {
+                        loop {
+                            let part = next.fetch_add(1, SeqCst);
+                            if part >= 20 {
+                                break;
+                            }
+                            sum.fetch_add(part * launch, SeqCst);
+                        }
+                    });
+                    assert_eq!(sum.load(SeqCst), 190 * launch);
+                    if launch % 500 == 0 {
+                        // Members leave, and are called again.
+                        std::thread::sleep(2 * PATIENCE);
+                    }
+                }
+            });
+        });
+    }
+
+    #[test]
+    fn a_panic_here_or_there_ends_the_program() {
+        for panics_on in [0, 1] {
+            let began = AtomicBool::new(false);
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                with(|team| {
+                    team.share(2, &|thread| {
+                        if thread == 1 {
+                            began.store(true, SeqCst);
+                        } else if panics_on == 1 {
+                            // Wait for the member, if there is a second thread at all.
+                            let start = Instant::now();
+                            while !began.load(SeqCst) && start.elapsed() < Duration::from_secs(1) {}
+                        }
+                        assert!(thread != panics_on, "on purpose");
+                    });
+                })
+            }));
+            assert!(result.is_err() || panics_on == 1 && !began.load(SeqCst));
+        }
+    }
+}
