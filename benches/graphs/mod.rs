@@ -147,7 +147,7 @@ fn conv(x: &Array, w: &Array) -> Array {
 
 fn conv_gradient(arrays: Arrays) -> Result<Program> {
     let both = (arrays["x"].clone(), arrays["w"].clone());
-    let gradient = jit(grad(|(x, w): &(Array, Array)| conv(x, w).square().sum(..)));
+    let gradient = jit(grad(|(x, w): &(Array, Array)| conv(x, w).square().sum(..) * 1e-3));
     Ok(Box::new(move || {
         let (x, w) = gradient(&both)?;
         Ok(vec![x, w])

@@ -185,7 +185,7 @@ impl Compiled {
     }
 
     /// Returns the geometry of a launch with these sizes.
-    fn geometry(&self, sizes: &[i64]) -> Result<Geometry> {
+    pub(crate) fn geometry(&self, sizes: &[i64]) -> Result<Geometry> {
         let kernel = self.traced();
         if sizes.len() != kernel.dims.len() {
             let message = format!("the kernel has {} dimensions, {} sizes were given", kernel.dims.len(), sizes.len());

@@ -53,8 +53,8 @@ where
     /// The paths of the leaves of the arguments.
     paths: Vec<String>,
     types: Vec<Type>,
-    client: Client,
-    graph: Graph,
+    pub(super) client: Client,
+    pub(super) graph: Graph,
     captured: Vec<Array>,
     /// A result, of which only the structure matters.
     out: F::Out,

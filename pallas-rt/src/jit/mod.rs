@@ -16,10 +16,11 @@
 //! - `argnums`: derivatives by chosen arguments;
 //! - `kernel`: kernels as operations; `custom`, `custom_jvp`: functions with a derivative of their own; `checkpoint`:
 //!   functions whose values are computed again;
-//! - `inspect`: functions as text; `print`: arrays that are shown at each call;
+//! - `inspect`: functions as text; `analysis`: their cost and memory; `print`: arrays that are shown at each call;
 //! - `program`: a plan with its memory, ready to run.
 //!
 //! Only `trace` and `disabled` read thread-locals.
+mod analysis;
 mod argnums;
 mod associative;
 mod checkpoint;
@@ -46,6 +47,7 @@ mod tests;
 mod trace;
 mod vmap;
 
+pub use analysis::MemoryAnalysis;
 pub use argnums::{Arg, Argnums, grad_by, value_and_grad_by};
 pub use associative::{AssociativeScan, associative_scan};
 pub use checkpoint::{Policy, checkpoint, checkpoint_name, checkpoint_with};

@@ -95,7 +95,7 @@ pub struct Cost {
 
 impl Cost {
     /// Counts an operation of the scalar table, applied to this many elements.
-    fn add(&mut self, op: ScalarOp, elements: u64) {
+    pub(crate) fn add(&mut self, op: ScalarOp, elements: u64) {
         let row = op.row().cost;
         self.flops += row.arithmetic * elements;
         self.transcendentals += row.transcendental * elements;
@@ -231,7 +231,7 @@ pub fn check<R>(f: impl FnOnce() -> Result<R>) -> Result<Checked> {
 
 /// Counts a program's operations and multiplies by the programs; both sides of an `if` count, loops of unknown length
 /// count once.
-fn estimate(kernel: &Kernel, geometry: &Geometry) -> Cost {
+pub(crate) fn estimate(kernel: &Kernel, geometry: &Geometry) -> Cost {
     let programs: u64 = geometry.grid.iter().map(|&n| n as u64).product();
     let elements = |v: Value| programs * kernel.ty(v).elements() as u64;
     let bytes = |v: Value| programs * kernel.ty(v).bytes() as u64;

@@ -17,6 +17,19 @@ pub struct Region {
     pub bytes: usize,
 }
 
+/// A value in the arena.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// Where it lies.
+    pub region: Region,
+    /// The step that makes it.
+    pub first: usize,
+    /// The last step that needs it.
+    pub last: usize,
+    /// Its type; `None` for what a loop or a branch needs inside.
+    pub ty: Option<Type>,
+}
+
 /// A region and the steps, from the first to the last, during which it is used.
 struct Life {
     bytes: usize,
@@ -58,7 +71,7 @@ pub(super) fn places(
     let mut spare = donate::Spare::new(graph, is_donated, |p| {
         (!outlives.contains(&p) && !heirs.contains_key(&p)).then(|| last_use.get(&p).copied())
     });
-    let (mut steps, mut fresh, mut lives) = (vec![], vec![], vec![]);
+    let (mut steps, mut fresh, mut lives, mut types) = (vec![], vec![], vec![], vec![]);
     for (at, step) in lowered.into_iter().enumerate() {
         let mut copies = vec![];
         for (&v, before) in step.outputs.iter().zip(&step.in_place) {
@@ -70,6 +83,7 @@ pub(super) fn places(
                     let last = std::iter::successors(Some(v), |v| heirs.get(v).copied()).last().unwrap_or(v);
                     let own = if !outlives.contains(&last) {
                         lives.push(Life { bytes, first: at, last: at });
+                        types.push(graph.ty(v).clone());
                         Place::Temporary(lives.len() - 1)
                     } else if let Some(param) = spare.take(bytes, at) {
                         Place::Param(param)
@@ -94,11 +108,17 @@ pub(super) fn places(
     let scratch = |(at, step): (usize, &Step)| Life { bytes: step.work.scratch(), first: at, last: at };
     lives.extend(steps.iter().enumerate().map(scratch));
     let (mut regions, arena) = packed(&lives);
+    let mut types = types.into_iter();
+    let held = lives.iter().zip(&regions).map(|(life, &region)| {
+        let Life { first, last, .. } = *life;
+        Held { region, first, last, ty: types.next() }
+    });
+    let held = held.filter(|held| held.region.bytes > 0).collect();
     for (step, region) in steps.iter_mut().zip(regions.split_off(values)) {
         step.scratch = Some(region).filter(|region| region.bytes > 0);
     }
     let results = graph.results.iter().map(|&r| (place[&stored_as(r)], graph.ty(r).clone())).collect();
-    let mut plan = Plan { steps, fresh, temporary: vec![], arena, results };
+    let mut plan = Plan { steps, fresh, temporary: vec![], arena, held, results };
     plan.share(&regions);
     plan
 }

@@ -30,5 +30,5 @@ mod windows;
 
 pub use blocks::Sizes;
 pub use cut::Cut;
-pub use memory::{ALIGNMENT, Region, moved};
+pub use memory::{ALIGNMENT, Held, Region, moved};
 pub use plan::{Place, Plan, Step, Work, plan};

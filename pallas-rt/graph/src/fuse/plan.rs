@@ -2,7 +2,7 @@
 use super::blocks::Sizes;
 use super::cluster::{Clusters, clusters, is_alias};
 use super::lower::lower;
-use super::memory::{self, Region};
+use super::memory::{self, Held, Region};
 use super::{control, donate, scatter, windows};
 use crate::call::{Print, has_effect};
 use crate::graph::{Graph, Op, Var};
@@ -107,6 +107,8 @@ pub struct Plan {
     pub temporary: Vec<Region>,
     /// Bytes of the arena, those for the work of steps among them.
     pub arena: usize,
+    /// What lies in the arena, and when.
+    pub held: Vec<Held>,
     /// The results.
     pub results: Vec<(Place, Type)>,
 }

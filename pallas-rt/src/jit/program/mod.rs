@@ -88,6 +88,14 @@ fn sizes(client: &Client) -> Sizes {
     }
 }
 
+/// The simplified form of a graph, and its plan for a client.
+pub(super) fn planned(graph: &Graph, is_donated: &[bool], client: &Client) -> (Graph, Plan) {
+    let simplified = simplify::simplify(graph);
+    debug_assert_eq!(pallas_graph::verify(&simplified), Ok(()));
+    let plan = plan(&simplified, is_donated, &sizes(client));
+    (simplified, plan)
+}
+
 impl Program {
     /// Compiles a graph.
     ///
@@ -100,9 +108,7 @@ impl Program {
     /// As [`new`](Program::new), for [`run_donating`](Program::run_donating): results may take over the memory of the
     /// parameters for which `is_donated` is true.
     pub(super) fn donating(graph: &Graph, is_donated: &[bool], client: &Client) -> Result<Program> {
-        let simplified = simplify::simplify(graph);
-        debug_assert_eq!(pallas_graph::verify(&simplified), Ok(()));
-        let plan = plan(&simplified, is_donated, &sizes(client));
+        let (simplified, plan) = planned(graph, is_donated, client);
         if let Some(folder) = &*DUMPS {
             dump(folder, [("traced", graph), ("simplified", &simplified)], &plan);
         }

@@ -46,7 +46,7 @@ impl Steps {
     /// # Errors
     /// Sizes that no launch can have.
     pub(super) fn new(plan: Plan, client: &Client) -> Result<Steps> {
-        let Plan { steps, fresh, temporary, arena: _, results } = plan;
+        let Plan { steps, fresh, temporary, results, .. } = plan;
         let inner = |plan: Plan| Steps::new(plan, client);
         let step = |fuse::Step { work, copies, inputs, outputs, scratch: _ }| {
             let work = match work {
