@@ -9,6 +9,9 @@ mod add;
 mod attention_zoo;
 #[path = "../../examples/decode.rs"]
 mod decode;
+#[cfg(feature = "graph")]
+#[path = "../../examples/encode_sentences/model.rs"]
+mod encode_sentences;
 #[path = "../../examples/gather.rs"]
 mod gather;
 #[path = "../../examples/matmul_epilogue.rs"]
@@ -60,4 +63,45 @@ fn digits_are_learnt_as_in_jax() {
         }
         assert!(losses.len() == expected.len() || losses.len() == 2, "{} losses", losses.len());
     }
+}
+
+/// On the native CPU backend: the interpreter takes minutes for it.
+#[cfg(feature = "graph")]
+#[test]
+fn sentences_are_encoded_as_in_float64() {
+    let Some(folder) = encode_sentences::folder() else {
+        let required = std::env::var_os("PALLAS_REQUIRE_MODEL").is_some();
+        assert!(!required, "PALLAS_REQUIRE_MODEL is set: PALLAS_MODEL_DIR must name the folder of the model");
+        return eprintln!("left out: PALLAS_MODEL_DIR names no folder of the model");
+    };
+    let model = encode_sentences::Model::load(&Client::cpu(), &folder).expect("a model");
+    let difference = encode_sentences::Expected::load().difference(&model).expect("embeddings");
+    assert!(difference < 1e-4, "the largest difference is {difference}");
+}
+
+/// The pieces that the package `tokenizers` 0.22 cuts these texts into, with the model's own vocabulary.
+#[cfg(feature = "graph")]
+#[test]
+fn text_is_cut_into_word_pieces() {
+    let known = "cr ##eme br ##ule ##e , s ' il vo ##us pl ##ai ##t ! c b don t re - implement mat ##mu ##l ( ) … 東 京 is 12 5 % \
+        bigger — “ really ” ? € ##5 ÷ 2 = £2 . 50 ½ α ##θ ##η ##ν ##α st ##raße istanbul em ##oj ##i x naive coop tab and ##ther here";
+    let pieces: Vec<&str> = ["[UNK]", "[CLS]", "[SEP]"].into_iter().chain(known.split_whitespace()).collect();
+    let vocabulary = encode_sentences::words::Vocabulary::from_lines(&pieces.join("\n"));
+    for (text, expected) in [
+        ("Crème brûlée, s'il vous plaît!", "cr ##eme br ##ule ##e , s ' il vo ##us pl ##ai ##t !"),
+        ("don't re-implement matmul()…", "don ' t re - implement mat ##mu ##l ( ) …"),
+        ("東京 is 12,5% bigger — “really”?", "東 京 is 12 , 5 % bigger — “ really ” ?"),
+        ("tab\there\u{a0}and\u{200b}there", "tab here and ##ther ##e"),
+        ("€5 ÷ 2 = £2.50 ½", "€ ##5 ÷ 2 = £2 . 50 ½"),
+        ("ΑΘΗΝΑ Straße İstanbul", "α ##θ ##η ##ν ##α st ##raße istanbul"),
+        ("emoji 🙂 x", "em ##oj ##i [UNK] x"),
+        (&"x".repeat(101), "[UNK]"),
+        ("", ""),
+        ("naïve\0 \u{fffd} co\u{ad}op", "naive coop"),
+    ] {
+        let found: Vec<&str> = vocabulary.encode(text, 512).iter().map(|&id| pieces[id as usize]).collect();
+        let expected: Vec<&str> = ["[CLS]"].into_iter().chain(expected.split_whitespace()).chain(["[SEP]"]).collect();
+        assert_eq!(found, expected, "{text}");
+    }
+    assert_eq!(vocabulary.encode("is 12 is 12 is 12", 4).len(), 4);
 }
