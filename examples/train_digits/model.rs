@@ -1,9 +1,12 @@
 //! The data, the network and one training step.
-use flate2::read::GzDecoder;
+#[path = "../data/digits.rs"]
+mod digits;
+
+pub use digits::Digits;
+use digits::{Images, Random};
 use pallas_rt::prelude::*;
 use pallas_rt::{jit, tree, value_and_grad};
 use std::f64::consts::PI;
-use std::io::Read;
 
 /// Images of a training step.
 pub const BATCH: usize = 48;
@@ -18,41 +21,6 @@ pub const EPOCHS: usize = 40;
 const RATE: f64 = 3e-3;
 const DECAY: f64 = 1e-1;
 const BETAS: [f64; 2] = [0.9, 0.999];
-
-/// Images with pixels from 0 to 1, and the digit that each shows.
-#[derive(Default)]
-pub struct Images {
-    pub pixels: Vec<f32>,
-    pub labels: Vec<i32>,
-}
-
-/// Images to learn from, and others to test with.
-pub struct Digits {
-    pub train: Images,
-    pub test: Images,
-}
-
-impl Digits {
-    /// The images of `data/digits.csv.gz`: 64 pixels from 0 to 16 and the digit in each line. Every fifth image of each
-    /// digit is held out.
-    pub fn load() -> Digits {
-        let mut text = String::new();
-        let file = &include_bytes!("../data/digits.csv.gz")[..];
-        GzDecoder::new(file).read_to_string(&mut text).expect("the file is whole");
-        let mut digits = Digits { train: Images::default(), test: Images::default() };
-        let mut seen = [0; CLASSES];
-        for line in text.lines() {
-            let mut numbers: Vec<i32> = line.split(',').map(|n| n.parse().expect("a number")).collect();
-            let label = numbers.pop().expect("a label");
-            let count = &mut seen[label as usize];
-            *count += 1;
-            let to = if *count % 5 == 0 { &mut digits.test } else { &mut digits.train };
-            to.pixels.extend(numbers.iter().map(|&n| n as f32 / 16.0));
-            to.labels.push(label);
-        }
-        digits
-    }
-}
 
 #[derive(Clone, Tree)]
 struct Layer {
@@ -107,27 +75,6 @@ fn step(state: &State, t: &Array, x: &Array, labels: &Array) -> Result<(State, A
     Ok((State { network, means, squares }, value))
 }
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): the same numbers in every language.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    /// A number from 0 to 1, exclusively.
-    fn uniform(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1 << 24) as f32
-    }
-    /// A number below `n`.
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-}
-
 type Step = Box<dyn Fn(&State, &Array, &Array, &Array) -> Result<(State, Array)> + Send + Sync>;
 type Test = Box<dyn Fn(&Network, &Array, &Array) -> Result<(Array, Array)> + Send + Sync>;
 
@@ -164,8 +111,7 @@ impl<'a> Trainer<'a> {
         (self.random, self.steps, self.state) = (Random(seed), 0, State::default());
         for [inputs, outputs] in [[PIXELS, HIDDEN], [HIDDEN, HIDDEN], [HIDDEN, CLASSES]] {
             let range = (6.0 / inputs as f32).sqrt();
-            let weights: Vec<f32> =
-                (0..inputs * outputs).map(|_| (2.0 * self.random.uniform() - 1.0) * range).collect();
+            let weights = self.random.between(inputs * outputs, range);
             let weights = self.client.array(&weights, &[inputs, outputs])?;
             self.state.network.push(Layer { weights, biases: self.client.zeros(DType::F32, &[outputs])? });
         }
@@ -179,7 +125,7 @@ impl<'a> Trainer<'a> {
     pub fn epoch(&mut self, most: usize) -> Result<Vec<f32>> {
         let images = &self.digits.train;
         let mut order: Vec<usize> = (0..images.labels.len()).collect();
-        (1..order.len()).rev().for_each(|i| order.swap(i, self.random.below(i + 1)));
+        self.random.shuffle(&mut order);
         let mut losses = vec![];
         for batch in order.chunks_exact(BATCH).take(most) {
             let pixels: Vec<f32> =

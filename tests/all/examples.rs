@@ -16,8 +16,17 @@ mod encode_sentences;
 mod gather;
 #[path = "../../examples/matmul_epilogue.rs"]
 mod matmul_epilogue;
+#[cfg(feature = "graph")]
+#[path = "../../examples/newton.rs"]
+mod newton;
+#[cfg(feature = "graph")]
+#[path = "../../examples/per_example_gradients.rs"]
+mod per_example_gradients;
 #[path = "../../examples/ragged_softmax.rs"]
 mod ragged_softmax;
+#[cfg(feature = "graph")]
+#[path = "../../examples/sample.rs"]
+mod sample;
 #[path = "../../examples/state_space.rs"]
 mod state_space;
 #[cfg(feature = "graph")]
@@ -62,6 +71,16 @@ fn digits_are_learnt_as_in_jax() {
             assert!((found - expected).abs() < 1e-4, "{client:?}, step {i}: {found}, in JAX {expected}");
         }
         assert!(losses.len() == expected.len() || losses.len() == 2, "{} losses", losses.len());
+    }
+}
+
+/// They compare their results with JAX's, which `examples/reference.py` has written.
+#[cfg(feature = "graph")]
+#[test]
+fn examples_of_functions_compute_what_jax_computes() {
+    let client = Client::cpu();
+    for run in [newton::run, per_example_gradients::run, sample::run] {
+        run(&client).unwrap_or_else(|e| panic!("{e}"));
     }
 }
 
