@@ -14,6 +14,9 @@ mod decode;
 mod encode_sentences;
 #[path = "../../examples/gather.rs"]
 mod gather;
+#[cfg(feature = "graph")]
+#[path = "../../examples/inspect.rs"]
+mod inspect;
 #[path = "../../examples/matmul_epilogue.rs"]
 mod matmul_epilogue;
 #[cfg(feature = "graph")]
@@ -24,6 +27,9 @@ mod newton;
 mod per_example_gradients;
 #[path = "../../examples/ragged_softmax.rs"]
 mod ragged_softmax;
+#[cfg(feature = "graph")]
+#[path = "../../examples/rnn_scan.rs"]
+mod rnn_scan;
 #[cfg(feature = "graph")]
 #[path = "../../examples/sample.rs"]
 mod sample;
@@ -79,9 +85,24 @@ fn digits_are_learnt_as_in_jax() {
 #[test]
 fn examples_of_functions_compute_what_jax_computes() {
     let client = Client::cpu();
-    for run in [newton::run, per_example_gradients::run, sample::run] {
+    for run in [newton::run, per_example_gradients::run, rnn_scan::run, sample::run] {
         run(&client).unwrap_or_else(|e| panic!("{e}"));
     }
+}
+
+/// A call launches what its plan says, which the example checks, and the times of each launch are in its file.
+#[cfg(feature = "graph")]
+#[test]
+fn a_plan_is_what_runs() {
+    let file = std::env::temp_dir().join(format!("pallas_inspect_{}.json", std::process::id()));
+    let plan = inspect::run(&Client::cpu(), &file).unwrap_or_else(|e| panic!("{e}"));
+    let text = std::fs::read_to_string(&file).expect("the example wrote it");
+    let trace: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let spans = trace["traceEvents"].as_array().expect("spans");
+    let steps = plan.lines().take_while(|line| !line.is_empty()).filter(|line| line.contains(" = ")).count();
+    let launches = spans.iter().filter(|span| span["cat"] == "launch").count();
+    assert!(steps >= 3 && launches == steps && plan.contains("kernel "), "{steps} {launches}\n{plan}");
+    std::fs::remove_file(&file).expect("it was there");
 }
 
 /// On the native CPU backend: the interpreter takes minutes for it.

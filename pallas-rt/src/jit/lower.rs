@@ -2,7 +2,7 @@
 use super::compiled::{client_of, traced};
 use super::export::Exported;
 use super::function::{Function, Given};
-use super::program::Program;
+use super::program::{Program, planned};
 use super::trace::{TracedFunction, type_of};
 use crate::array::Array;
 use crate::device::{Client, JIT_COMPILES};
@@ -109,6 +109,13 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// The function as text, in the style of JAX; see [`make_jaxpr`](super::make_jaxpr).
     pub fn to_jaxpr(&self) -> String {
         self.graph.to_jaxpr(self.captured.len())
+    }
+
+    /// The text of what runs on its client, after simplification: a line for each launch, loop and branch with the memory
+    /// that it reads and writes, and below them the kernels. `PALLAS_DUMP=FOLDER` writes it for every function that is
+    /// compiled.
+    pub fn to_plan(&self) -> String {
+        planned(&self.graph, &[], &self.client).1.to_string()
     }
 
     /// The types of the results, as a tree.

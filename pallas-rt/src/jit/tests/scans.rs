@@ -1,7 +1,9 @@
-//! Scans with several steps in one, and with associative functions.
+//! Scans with several steps in one, with associative functions, and in place of loops that end by themselves.
 use super::{array, close, numbers};
 use crate::prelude::*;
-use crate::{AssociativeScan, Scan, associative_scan, grad, jit, make_jaxpr, ops, vmap};
+use crate::{
+    AssociativeScan, Scan, associative_scan, grad, jit, make_jaxpr, ops, select, value_and_grad_aux, vmap, while_loop,
+};
 use std::cell::Cell;
 
 /// Every combination of length, steps in one and direction gives the results and gradients of one step at a time.
@@ -125,4 +127,34 @@ fn mistakes_in_associative_scans_are_named() {
     let integers = |a: &Array, _: &Array| ops::ones(a.shape(), DType::I32);
     fails(associative_scan(&x, integers), line!(), "is i32[2]");
     fails(associative_scan(&(), |(), ()| ()).map(|()| x.clone()), line!(), "without arrays");
+}
+
+/// `while_loop` has no reverse mode; a scan with a mask has, and JAX's numbers are in `masked.txt`.
+#[test]
+fn a_masked_scan_stands_in_for_a_loop() {
+    let next = |w: &Array, y: &Array| y.sin() + w * y + 0.5;
+    let masked = move |(w, x): &(Array, Array)| {
+        let start = (x.clone(), ops::zeros(&[], DType::I32));
+        let ((y, steps), ()) = Scan::new().length(20).run(&start, &(), |(y, n): &(Array, Array), ()| {
+            let goes_on = y.lt(10.0);
+            ((select(&goes_on, next(w, y), y), n + goes_on.cast(DType::I32)), ())
+        })?;
+        Ok::<_, Error>((y, steps))
+    };
+    let (derived, looped) = (
+        jit(value_and_grad_aux(masked)),
+        jit(move |w: &Array, x: &Array| while_loop(x, |y: &Array| y.lt(10.0), |y: &Array| next(w, y))),
+    );
+    let cases = [(1.5, 0.25), (1.25, 1.0), (2.0, 9.5), (1.5, 12.0)];
+    let lines = include_str!("masked.txt").lines();
+    assert_eq!(lines.clone().count(), cases.len());
+    for ((w, x), line) in cases.into_iter().zip(lines) {
+        let want: Vec<f64> = line.split(' ').map(|number| number.parse().expect("a number")).collect();
+        let (w, x) = (array(&[w], &[]), array(&[x], &[]));
+        let ((y, steps), (by_w, by_x)) = derived(&(w.clone(), x.clone())).unwrap_or_else(|e| panic!("{e}"));
+        for (found, want) in [&y, &steps.cast(DType::F32), &by_w, &by_x].into_iter().zip(&want) {
+            close(found, &[*want]);
+        }
+        close(&looped(&w, &x).expect("it runs"), &want[..1]);
+    }
 }
