@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release --example inspect [-- --device cpu|gpu|interpret] [--kernels]`
 //!
-//! The function is a step of training of a small network, which leaves about thirty operations; the plan shows into
+//! The function is a step of training of a small network, which leaves 24 operations; the plan shows into
 //! which kernels they go. `--kernels` prints these too. `inspect.json` has the times for <https://ui.perfetto.dev>. The
 //! exit code is 1 if a call does not launch what the plan says.
 mod device;

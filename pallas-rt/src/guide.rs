@@ -22,6 +22,7 @@
 //! | `derivatives` | gradients, forward mode, Jacobians |
 //! | `batches_and_loops` | `vmap`, `scan`, `while_loop`, `cond` |
 //! | `kernels_in_functions` | kernels as operations, and their gradients |
+//! | `compiled` | reading what was compiled: texts, plans, misses, timelines |
 //!
 //! `random` has a page on random numbers.
 
@@ -50,4 +51,5 @@ pages! {
     derivatives: "Gradients and other derivatives.",
     batches_and_loops: "Batches and loops.",
     kernels_in_functions: "Kernels in functions.",
+    compiled: "Reading what was compiled.",
 }
