@@ -1,4 +1,5 @@
 //! The array surface against JAX, and the table of its names against the code.
+mod agreement;
 mod cases;
 mod convolution;
 mod gradients;

@@ -1,0 +1,116 @@
+//! Random programs of operations against JAX's answers: values, gradients and batches. programs.py draws them and says
+//! what a line holds.
+//!
+//! `PALLAS_AGREEMENT=FILE` reads other programs than those of sample.txt.
+#![allow(clippy::print_stdout, reason = "the numbers of steps, and how many programs agree")]
+mod steps;
+mod values;
+
+use crate::prelude::*;
+use crate::{grad, jit, vmap_axes};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use values::{difference, input, weights};
+
+const SAMPLE: &str = include_str!("sample.txt");
+/// Examples of a batch.
+const BATCH: usize = 2;
+/// Programs that differ from JAX's by design: an operation of theirs, and the reason.
+const DIFFERENT: &[(&str, &str)] = &[];
+
+/// A line of the file; see programs.py.
+#[derive(Deserialize)]
+struct Program {
+    inputs: Vec<values::Input>,
+    steps: Vec<(String, Vec<usize>, steps::Attributes)>,
+    results: Vec<usize>,
+    values: Vec<String>,
+    gradients: Option<Vec<String>>,
+    batched: Option<Vec<usize>>,
+    batch: Option<Vec<String>>,
+}
+
+/// The results of a program.
+fn run(program: &Program, inputs: &[Array]) -> Vec<Array> {
+    let mut values = inputs.to_vec();
+    for (name, operands, attributes) in &program.steps {
+        let operands: Vec<Array> = operands.iter().map(|&i| values[i].clone()).collect();
+        values.extend(steps::step(name, &operands, attributes));
+    }
+    program.results.iter().map(|&i| values[i].clone()).collect()
+}
+
+/// The sum that is differentiated.
+fn loss(results: &[Array]) -> Array {
+    let floats = results.iter().filter(|x| x.dtype().is_float());
+    let sums = floats.map(|x| (x.cast(DType::F32) * weights(x.shape())).sum(..));
+    sums.reduce(|a, b| a + b).expect("a program with gradients has a floating-point result")
+}
+
+/// `all` with other arrays at some places.
+fn replaced(all: &[Array], places: &[usize], by: &[Array]) -> Vec<Array> {
+    let mut all = all.to_vec();
+    places.iter().zip(by).for_each(|(&i, x)| all[i] = x.clone());
+    all
+}
+
+/// The first difference of a program's answers from JAX's.
+fn disagreement(program: &Arc<Program>) -> Option<String> {
+    let depth = program.steps.len();
+    let inputs: Vec<Array> = program.inputs.iter().map(|text| input(text, None)).collect();
+    let compare = |what: &str, found: Result<Vec<Array>>, want: &[String], depth: usize| match found {
+        Ok(found) => difference(&found, want, depth).map(|text| format!("{what}: {text}")),
+        Err(e) => Some(format!("{what}: {e}")),
+    };
+    let own = program.clone();
+    let f = jit(move |x: &Vec<Array>| run(&own, x));
+    let mut found = compare("values", f(&inputs), &program.values, depth);
+    if let (None, Some(want)) = (&found, &program.gradients) {
+        let floats: Vec<usize> = (0..inputs.len()).filter(|&i| inputs[i].dtype().is_float()).collect();
+        let args: Vec<Array> = floats.iter().map(|&i| inputs[i].clone()).collect();
+        let (own, inputs) = (program.clone(), inputs.clone());
+        let g = jit(grad(move |x: &Vec<Array>| loss(&run(&own, &replaced(&inputs, &floats, x)))));
+        found = compare("gradients", g(&args), want, depth + 8);
+    }
+    if let (None, Some(which), Some(want)) = (&found, &program.batched, &program.batch) {
+        let args: Vec<Array> = which.iter().map(|&i| input(&program.inputs[i], Some(BATCH))).collect();
+        let (own, which) = (program.clone(), which.clone());
+        let all = move |x: &Vec<Array>| run(&own, &replaced(&inputs, &which, x));
+        found = compare("batch", jit(vmap_axes(all, [Some(0)], [Some(0)]))(&args), want, depth);
+    }
+    found
+}
+
+#[test]
+fn random_programs_agree_with_jax() {
+    let file = std::env::var("PALLAS_AGREEMENT").ok();
+    let text = file.as_ref().map_or(SAMPLE.into(), |path| std::fs::read_to_string(path).expect("a file of programs"));
+    let (mut counts, mut agreeing, mut total) = (BTreeMap::new(), 0, 0);
+    let (mut wrong, mut by_design) = (vec![], vec![]);
+    for (number, line) in text.lines().enumerate() {
+        let program: Program = serde_json::from_str(line).unwrap_or_else(|e| panic!("line {}: {e}", number + 1));
+        let program = Arc::new(program);
+        program.steps.iter().for_each(|(name, ..)| *counts.entry(name.clone()).or_insert(0) += 1);
+        total += 1;
+        let found = catch_unwind(AssertUnwindSafe(|| disagreement(&program)));
+        let found = found.unwrap_or_else(|_| Some("it panicked".into()));
+        let reason = DIFFERENT.iter().find(|(op, _)| program.steps.iter().any(|(name, ..)| name == op));
+        match (found, reason) {
+            (None, _) => agreeing += 1,
+            (Some(text), Some((op, reason))) => by_design.push(format!("line {}, {op}, {reason}: {text}", number + 1)),
+            (Some(text), None) => wrong.push(format!("line {}: {text}\n  {:?}", number + 1, program.steps)),
+        }
+    }
+    for (name, n) in &counts {
+        println!("{n:5} {name}");
+    }
+    by_design.iter().for_each(|text| println!("differs by design: {text}"));
+    wrong.iter().for_each(|text| println!("{text}"));
+    let fewest = counts.iter().min_by_key(|(_, n)| **n);
+    println!("{} operations, the fewest steps: {fewest:?}", counts.len());
+    println!("agreement: {agreeing} of {total}");
+    assert!(wrong.is_empty(), "{} programs differ", wrong.len());
+    assert!(total >= 100 && by_design.len() <= 10, "{total} programs, {} differ by design", by_design.len());
+}

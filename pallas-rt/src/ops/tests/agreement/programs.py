@@ -1,0 +1,346 @@
+"""Random programs of operations on arrays, with JAX's answers.
+
+    python programs.py 200 1 > sample.txt        # the programs of the test
+    python programs.py 1500 7 > programs.txt     # for PALLAS_AGREEMENT=programs.txt
+
+Needs jax[cpu]==0.12.0.1. A line is a program in JSON:
+- `inputs`: element type, shape, seed and limits of each, elements by the formula of `elements`;
+- `steps`: the name of an operation, numbers of its operands, and its attributes. Inputs and then the results of the
+  steps are numbered in their order;
+- `results`: numbers of the values that no step uses; `values`: these values;
+- `gradients`: the gradients by the floating-point inputs of the sum of the floating-point results, each times the
+  weights of `weights`; or null;
+- `batched`: numbers of the inputs that get a first axis of `BATCH` examples; `batch`: results of jax.vmap; or null.
+
+A program is drawn again if results or gradients are not finite where inputs are, or if they change by more than a part of
+the bound with which they are compared when each step that rounds is moved by as much as it may round.
+"""
+import json
+import random
+import sys
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+
+import table
+
+TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i32": np.int32, "i8": np.int8,
+         "i16": np.int16, "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "bool": np.bool_}
+NAMES = {np.dtype(t): name for name, t in TYPES.items()}
+ROUNDING = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
+BATCH = 2
+
+
+def mixed(seed, n):
+    """32 random bits for each of n elements."""
+    z = (np.arange(n, dtype=np.uint64) * 2654435761 + seed * 40503 + 12345) % 2**32
+    z = ((z ^ z >> 15) * 2246822519) % 2**32
+    return z ^ z >> 13
+
+
+def elements(dtype, shape, seed, low, high):
+    """The elements of an input; of floats with `high` = "nan" one third is NaN."""
+    z = mixed(seed, int(np.prod(shape)))
+    if dtype == "bool":
+        x = z & 1
+    elif dtype in ROUNDING:
+        top = 2.0 if high == "nan" else high
+        x = low + (z % 65536).astype(np.float64) / 65536 * (top - low)
+        if high == "nan":
+            x = np.where((z >> 16) % 3 == 0, np.nan, x)
+    else:
+        x = low + (z % np.uint64(high - low + 1)).astype(np.int64)
+    return x.astype(np.float32 if dtype in ROUNDING else x.dtype).astype(TYPES[dtype]).reshape(shape)
+
+
+def name_of(x):
+    return NAMES[np.dtype(x.dtype)]
+
+
+def is_float(x):
+    return name_of(x) in ROUNDING
+
+
+def number(x):
+    x = x.item() if hasattr(x, "item") else x
+    if isinstance(x, float):
+        return str(int(x)) if x == int(x) and abs(x) < 1e9 else f"{x:.9g}"
+    return str(int(x))
+
+
+def shown(x):
+    x = np.asarray(x)
+    wide = x.astype(np.float64) if name_of(x) in ROUNDING else x
+    text = " ".join("nan" if e != e else str(e) if abs(e) == np.inf else number(e) for e in wide.ravel())
+    return f"{name_of(x)}[{','.join(map(str, x.shape))}] {text}".strip()
+
+
+def weights(x):
+    """The weights of a result in the sum that is differentiated."""
+    return ((np.arange(x.size) * 7 % 11 - 5) / 4).reshape(x.shape).astype(np.float32)
+
+
+def loss(results):
+    floats = [x for x in results if is_float(x)]
+    return sum((x.astype(jnp.float32) * weights(x)).sum() for x in floats)
+
+
+class Redraw(Exception):
+    """The program is not fit to be compared."""
+
+
+def moved(x, dice):
+    """A step's result as if it had been rounded otherwise."""
+    if not is_float(x):
+        return x
+    by = 1 + dice.choice([-1.0, 1.0], size=x.shape) * ROUNDING[name_of(x)]
+    return (x.astype(jnp.float32) * by.astype(np.float32)).astype(x.dtype)
+
+
+def apply(program, inputs, dice=None):
+    """The results of a program; with dice its steps are moved."""
+    values = list(inputs)
+    for name, operands, attributes in program["steps"]:
+        row = table.ROWS[name]
+        made = row.function([values[i] for i in operands], attributes)
+        made = list(made) if isinstance(made, (list, tuple)) else [made]
+        values += [moved(x, dice) if dice is not None and not row.exact else x for x in made]
+    return [values[i] for i in program["results"]]
+
+
+def bound(x, depth):
+    """The largest difference; mod.rs has the same formula."""
+    x = np.asarray(x)
+    finite = np.abs(x.astype(np.float64)[np.isfinite(x.astype(np.float64))])
+    return ROUNDING[name_of(x)] * (16 + 8 * depth) * (0.1 + finite.max(initial=0.0))
+
+
+def check(before, after, depth):
+    for x, y in zip(before, after, strict=True):
+        a, b = np.asarray(x).astype(np.float64), np.asarray(y).astype(np.float64)
+        if not is_float(x):
+            if (a != b).any():
+                raise Redraw("integers depend on rounding")
+            continue
+        if (np.isfinite(a) != np.isfinite(b)).any():
+            raise Redraw("not finite")
+        rest = np.isfinite(a)
+        if (np.abs(a - b)[rest] > bound(x, depth) / 3).any():
+            raise Redraw("ill-conditioned")
+
+
+class Draw:
+    """A program that is being drawn, and its values. Rows of the table ask for operands."""
+
+    def __init__(self, dice, counts):
+        self.dice, self.counts = dice, counts
+        self.program = {"inputs": [], "steps": []}
+        self.inputs, self.values, self.of_steps = [], [], []
+        self.narrow = dice.random() < 0.15
+        self.mixed = dice.random() < 0.25
+
+    def shape(self, low=0, high=3, extents=None):
+        extents = extents or (1, 2, 3, 3, 4, 5)
+        shape = [self.dice.choice(extents) for _ in range(self.dice.randint(low, high))]
+        while np.prod(shape) > 60:
+            shape[shape.index(max(shape))] -= 1
+        if shape and 0 not in extents and self.dice.random() < 0.02:
+            shape[self.dice.randrange(len(shape))] = self.dice.choice([0, 1])
+        return shape
+
+    def new(self, kind, shape, low=-2, high=2):
+        """A new input."""
+        dice = self.dice
+        dtype = {"b": "bool", "i32": "i32", "f32": "f32", "u8": "u8"}.get(kind)
+        if kind == "f":
+            dtype = dice.choice(["f32", "bf16", "f16"]) if self.narrow else "f32"
+        elif kind == "i":
+            dtype = dice.choice(["i32", "i8", "i16", "u8", "u16"]) if self.mixed else "i32"
+            low, high = (0 if dtype[0] == "u" else low if low > -2 else -5), max(high, 5) if low <= -2 else high
+        seed = dice.randrange(1, 100000)
+        text = [dtype, list(shape), seed, low, high]
+        self.program["inputs"].append(text)
+        self.inputs.append(len(self.values))
+        self.values.append(jnp.array(elements(*text)))
+        return len(self.values) - 1
+
+    def pick(self, kind="f", low=0, high=4, fits=lambda x: True, shape=None, fresh=0.2, extents=None):
+        """A value of a kind: `f` floats, `f32`, `i` integers, `i32`, `b` truth values, `n` numbers, `a` any."""
+        def fit(i):
+            x = self.values[i]
+            if isinstance(x, str) or not low <= x.ndim <= high or not 0 <= x.size <= 200:
+                return False
+            if not of_kind(x, kind) or (shape is not None and list(x.shape) != list(shape)):
+                return False
+            return fits(x)
+
+        found = [i for i in range(len(self.values)) if fit(i)]
+        if found and self.dice.random() >= fresh:
+            return found[-1] if self.dice.random() < 0.6 else self.dice.choice(found)
+        kind = {"n": self.dice.choice("fffi"), "a": self.dice.choice("ffib")}.get(kind, kind)
+        while True:
+            i = self.new(kind, self.shape(low, min(high, 3), extents) if shape is None else shape)
+            if fits(self.values[i]):
+                return i
+            self.program["inputs"].pop()
+            self.inputs.pop()
+            self.values.pop()
+
+    def partner(self, i, kind="n"):
+        """A value that broadcasts with another one."""
+        shape = self.values[i].shape
+
+        def fits(x):
+            try:
+                return np.prod(np.broadcast_shapes(shape, x.shape), initial=1) <= 200 and promotes(x, self.values[i])
+            except ValueError:
+                return False
+        own = list(shape)[self.dice.randrange(len(shape) + 1):] if self.dice.random() < 0.3 else list(shape)
+        own = [1 if self.dice.random() < 0.15 else n for n in own]
+        found = [k for k, x in enumerate(self.values) if k != i and of_kind(x, kind) and fits(x)]
+        if found and self.dice.random() < 0.6:
+            return self.dice.choice(found[-3:])
+        if kind == "n" and is_float(self.values[i]) or kind == "f":
+            return self.new("f", own)
+        return self.new({"n": "i", "a": "i"}.get(kind, kind) if promotes_new(self.values[i]) else "b", own)
+
+    def step(self, name):
+        """Appends a step."""
+        row = table.ROWS[name]
+        kept = [len(self.program["inputs"]), len(self.inputs), len(self.values)]
+        try:
+            operands, attributes = row.draw(self)
+            made = row.function([self.values[i] for i in operands], attributes)
+            made = list(made) if isinstance(made, (list, tuple)) else [made]
+            for x in made:
+                self.is_sane(x, [self.values[i] for i in operands])
+        except Redraw:
+            del self.program["inputs"][kept[0]:], self.inputs[kept[1]:], self.values[kept[2]:]
+            return False
+        self.program["steps"].append([name, operands, attributes])
+        self.values += made
+        return True
+
+    def is_sane(self, x, operands):
+        if name_of(x) is None or x.size > 200:
+            raise Redraw("large")
+        if is_float(x):
+            y = np.asarray(x).astype(np.float64)
+            had = any(is_float(o) and not np.isfinite(np.asarray(o).astype(np.float64)).all() for o in operands)
+            if (np.abs(y[np.isfinite(y)]) > 100).any() or (not np.isfinite(y).all() and not had):
+                raise Redraw("out of range")
+
+
+def of_kind(x, kind):
+    name = name_of(x)
+    return {"f": name in ROUNDING, "f32": name == "f32", "b": name == "bool", "i32": name == "i32", "u8": name == "u8",
+            "n": name != "bool", "a": True, "i": name not in ROUNDING and name != "bool"}[kind]
+
+
+def promotes(x, y):
+    """True if the common type has at most 32 bits where 64-bit types exist."""
+    names = {name_of(x), name_of(y)}
+    return not ("u32" in names and names & {"i8", "i16", "i32"})
+
+
+def promotes_new(x):
+    return name_of(x) != "u32"
+
+
+def drawn(seed, counts, total):
+    """A program with answers."""
+    dice = random.Random(seed)
+    draw = Draw(dice, counts)
+    names = sorted(table.ROWS, key=lambda name: (counts[name] + dice.random() * 6))
+    length = dice.randint(3, 8)
+    tried = 0
+    while len(draw.program["steps"]) < length and tried < 40:
+        tried += 1
+        # Mostly the operations that had the fewest steps so far.
+        name = dice.choice(names[:12] if dice.random() < 0.8 else names)
+        draw.step(name)
+    program = draw.program
+    numbered(draw)
+    used = {i for _, operands, _ in program["steps"] for i in operands}
+    first = len(program["inputs"])
+    program["results"] = [i for i in range(first, len(draw.values)) if i not in used]
+    depth = len(program["steps"])
+    inputs = draw.values[:first]
+    results = apply(program, inputs)
+    check(results, apply(program, inputs, np.random.default_rng(seed)), depth)
+    program["values"] = [shown(x) for x in results]
+    program["gradients"] = gradients(program, inputs, results, depth, seed)
+    program["batched"], program["batch"] = batch(program, inputs, depth, seed, dice)
+    return program
+
+
+def numbered(draw):
+    """Numbers inputs before steps."""
+    order = draw.inputs + [i for i in range(len(draw.values)) if i not in draw.inputs]
+    place = {old: new for new, old in enumerate(order)}
+    draw.values = [draw.values[i] for i in order]
+    for step in draw.program["steps"]:
+        step[1] = [place[i] for i in step[1]]
+
+
+def gradients(program, inputs, results, depth, seed):
+    which = [i for i, x in enumerate(inputs) if is_float(x)]
+    if not which or not any(is_float(x) for x in results):
+        return None
+    if any(is_float(x) and not np.isfinite(np.asarray(x).astype(np.float64)).all() for x in results):
+        return None
+    if any(table.ROWS[name].gradient is False for name, _, _ in program["steps"]):
+        return None
+
+    def function(floats, dice=None):
+        all = list(inputs)
+        for i, x in zip(which, floats):
+            all[i] = x
+        return loss(apply(program, all, dice))
+
+    floats = [inputs[i] for i in which]
+    found = jax.grad(function)(floats)
+    for s in (1, 2):
+        check(found, jax.grad(lambda x: function(x, np.random.default_rng(seed + s)))(floats), depth + 8)
+    if not all(np.isfinite(np.asarray(g).astype(np.float64)).all() for g in found):
+        return None
+    return [shown(g) for g in found]
+
+
+def batch(program, inputs, depth, seed, dice):
+    which = [i for i in range(len(inputs)) if dice.random() < 0.7]
+    if not which or any(table.ROWS[name].batch is False for name, _, _ in program["steps"]):
+        return None, None
+    stacked = [jnp.array(elements(text[0], [BATCH] + text[1], *text[2:])) if i in which else inputs[i]
+               for i, text in enumerate(program["inputs"])]
+    axes = ([0 if i in which else None for i in range(len(inputs))],)
+    found = jax.vmap(lambda x: apply(program, x), axes)(stacked)
+    others = jax.vmap(lambda x: apply(program, x, np.random.default_rng(seed)), axes)(stacked)
+    check(found, others, depth)
+    return which, [shown(x) for x in found]
+
+
+def main(total, seed):
+    counts, reasons, done = Counter(), Counter(), 0
+    k = seed * 1000003
+    while done < total:
+        k += 1
+        try:
+            program = drawn(k, counts, total)
+        except Redraw as why:
+            reasons[str(why)] += 1
+            continue
+        counts.update(name for name, _, _ in program["steps"])
+        print(json.dumps(program, separators=(",", ":")))
+        done += 1
+        if done % 50 == 0:
+            few = sorted(table.ROWS, key=lambda name: counts[name])[:4]
+            fewest = {name: counts[name] for name in few}
+            print(f"{done} programs; drawn again: {dict(reasons)}; fewest: {fewest}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
