@@ -8,7 +8,7 @@ use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::Gather;
-use pallas_ir::{At, DType, Diag, Loc, ScalarOp, StructuralOp, Type};
+use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::borrow::Borrow;
 
 /// The gather of elements at positions along an axis, parallel with all other axes.
@@ -75,7 +75,7 @@ impl Array {
 
     /// `result[.., i, ..] = self[.., positions[.., i, ..], ..]` along an axis; the other axes broadcast. Negative
     /// positions count from the end. As in JAX, a position that does not exist gives NaN, `true`, the lowest signed or
-    /// the highest unsigned integer.
+    /// the highest unsigned integer; of an axis without elements there are zeros.
     #[track_caller]
     #[must_use]
     pub fn take_along_axis(&self, positions: &Array, axis: isize) -> Array {
@@ -84,10 +84,10 @@ impl Array {
             let Type { dtype, shape } = graph.ty(x).clone();
             let at = self::positions(graph, at, shape[axis], Mode::Fill, true)?;
             let to = graph.ty(at).shape.clone();
-            let outside = splat(graph, super::places::outside(Mode::Fill, dtype).expect("it has one"), &to)?;
             if shape[axis] == 0 {
-                return Ok(outside);
+                return splat(graph, Literal::new(dtype, 0.0), &to);
             }
+            let outside = splat(graph, super::places::outside(Mode::Fill, dtype).expect("it has one"), &to)?;
             let held = held(graph, at, shape[axis] as i64)?;
             let exists = graph.push(ScalarOp::Eq, &[at, held])?;
             let taken = graph.push(StructuralOp::from(parallel(shape.len(), axis)), &[x, at])?;

@@ -13,10 +13,11 @@ const FEATURES: usize = 512;
 /// Rows of a convolution's products that fill a program's caches well enough.
 const ROWS: usize = 256;
 
-/// For each axis of the result of a windowed operation, true if a program has it whole.
+/// For each axis of the result of a windowed operation, true if a program has it whole; none for a shape of another
+/// rank than the result's.
 pub(super) fn whole(op: &Op, shape: &[usize]) -> Option<Vec<bool>> {
     match op {
-        Op::Structural(StructuralOp::Conv(conv)) => {
+        Op::Structural(StructuralOp::Conv(conv)) if conv.out.len() == shape.len() => {
             let mut whole = vec![true; shape.len()];
             let [batch, feature] = [conv.out[0], conv.out[1]];
             whole[batch] = conv.batch_groups > 1;

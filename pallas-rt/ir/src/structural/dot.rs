@@ -129,18 +129,28 @@ impl Structural for Dot {
             let n = self.batch.len();
             let first = |side: usize| if side == 0 { n } else { n + self.free(0, ranks[0]).len() };
             let batch = self.batch.iter().enumerate().map(|(i, p)| (i, of(p, other))).collect();
-            let contract = theirs.iter().enumerate().map(|(i, &axis)| (first(other) + i, axis)).collect();
+            let contract: Vec<(usize, usize)> =
+                theirs.iter().enumerate().map(|(i, &axis)| (first(other) + i, axis)).collect();
             // Both factors have the type of the sums, which may be wider than the operands'.
             let cast = |x: E<'g>, from: DType, to: DType| if from == to { x } else { x.apply(Cast { to }, &[x]) };
             let factor = cast(args[other].value, args[other].dtype, self.acc);
-            let made = cotangent.apply(Dot { batch, contract, acc: self.acc }, &[cotangent, factor]);
+            // Axis 1 by axis 0 is the product of two matrices; one by an array of another rank is exchanged.
+            let is_exchanged = self.batch.is_empty() && contract == [(1, 0)] && ranks[other] != 2;
+            let made = if is_exchanged {
+                cotangent.apply(Dot { batch, contract: vec![(0, 1)], acc: self.acc }, &[factor, cotangent])
+            } else {
+                cotangent.apply(Dot { batch, contract, acc: self.acc }, &[cotangent, factor])
+            };
             let made = cast(made, self.acc, args[own].dtype);
             // It has batch, own free axes, and what was contracted in the other's order.
             let mut contracted: Vec<(usize, usize)> =
                 self.contract.iter().map(|p| (of(p, other), of(p, own))).collect();
             contracted.sort_unstable();
-            let now: Vec<usize> =
+            let mut now: Vec<usize> =
                 self.batch.iter().map(|p| of(p, own)).chain(mine).chain(contracted.iter().map(|p| p.1)).collect();
+            if is_exchanged {
+                now.rotate_right(contracted.len());
+            }
             let axes =
                 (0..ranks[own]).map(|axis| now.iter().position(|&a| a == axis).expect("every axis is made")).collect();
             Some(made.apply(Transpose { axes }, &[made]))

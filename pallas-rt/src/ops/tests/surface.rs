@@ -31,6 +31,12 @@ fn lines() -> Vec<Line> {
     TABLE.lines().filter_map(line).collect()
 }
 
+/// The names of each operation on arrays.
+pub(super) fn operations() -> Vec<Vec<&'static str>> {
+    let of_arrays = |line: &Line| line.calls().is_some() && !OF_THE_HOST.contains(&line.names[0]);
+    lines().into_iter().filter(of_arrays).map(|line| line.names).collect()
+}
+
 /// Names of the functions that code calls, and its operator.
 fn called(code: &str) -> Vec<&str> {
     let name = |before: &'_ str| before.rfind(|c: char| !c.is_alphanumeric() && c != '_').map_or(0, |i| i + 1);

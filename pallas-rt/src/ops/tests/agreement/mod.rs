@@ -3,6 +3,9 @@
 //!
 //! `PALLAS_AGREEMENT=FILE` reads other programs than those of sample.txt.
 #![allow(clippy::print_stdout, reason = "the numbers of steps, and how many programs agree")]
+mod attributes;
+mod moves;
+mod nestings;
 mod steps;
 mod values;
 
@@ -24,7 +27,7 @@ const DIFFERENT: &[(&str, &str)] = &[];
 #[derive(Deserialize)]
 struct Program {
     inputs: Vec<values::Input>,
-    steps: Vec<(String, Vec<usize>, steps::Attributes)>,
+    steps: Vec<(String, Vec<usize>, attributes::Attributes)>,
     results: Vec<usize>,
     values: Vec<String>,
     gradients: Option<Vec<String>>,
@@ -111,6 +114,14 @@ fn random_programs_agree_with_jax() {
     let fewest = counts.iter().min_by_key(|(_, n)| **n);
     println!("{} operations, the fewest steps: {fewest:?}", counts.len());
     println!("agreement: {agreeing} of {total}");
+    let is_drawn = |name: &&str| {
+        // Reductions draw whether axes are kept.
+        *name == "keepdims=" || counts.keys().any(|key| key == name || key.starts_with(&format!("{name} ")))
+    };
+    let missing: Vec<_> =
+        super::surface::operations().into_iter().filter(|names| !names.iter().any(is_drawn)).collect();
+    assert!(missing.is_empty(), "no program has these operations: {missing:?}");
+    assert!(total < 1500 || counts.values().all(|&n| n >= 30), "an operation has fewer than 30 steps");
     assert!(wrong.is_empty(), "{} programs differ", wrong.len());
     assert!(total >= 100 && by_design.len() <= 10, "{total} programs, {} differ by design", by_design.len());
 }

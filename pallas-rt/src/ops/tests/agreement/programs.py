@@ -26,6 +26,7 @@ import ml_dtypes
 import numpy as np
 
 import table
+import positions  # noqa: F401, it adds its operations to the table
 
 TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i32": np.int32, "i8": np.int8,
          "i16": np.int16, "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "bool": np.bool_}
@@ -92,22 +93,39 @@ class Redraw(Exception):
     """The program is not fit to be compared."""
 
 
-def moved(x, dice):
-    """A step's result as if it had been rounded otherwise."""
+# JAX refuses some operands; an operation that it refuses is drawn again.
+REFUSED = (Redraw, ValueError, TypeError, NotImplementedError, IndexError)
+FAILED = Counter()
+
+
+def results_of(name, operands, attributes):
+    made = table.ROWS[name].function(operands, attributes)
+    return list(made) if isinstance(made, (list, tuple)) else [made]
+
+
+def inside(x, limits):
+    """True if all elements are within limits."""
+    if limits is None:
+        return True
+    low, high = limits
+    y = np.asarray(x).astype(np.float64)
+    return bool(((y >= low) & (y <= (np.inf if high == "nan" else high)) | (np.isnan(y) & (high == "nan"))).all())
+
+
+def moved(x, step, far):
+    """A step's result as if it had been rounded otherwise; unchanged for `far` = 0."""
     if not is_float(x):
         return x
-    by = 1 + dice.choice([-1.0, 1.0], size=x.shape) * ROUNDING[name_of(x)]
-    return (x.astype(jnp.float32) * by.astype(np.float32)).astype(x.dtype)
+    signs = (mixed(step, x.size) % 2).astype(np.float32).reshape(x.shape) * 2 - 1
+    return (x.astype(jnp.float32) * (1 + far * signs * ROUNDING[name_of(x)])).astype(x.dtype)
 
 
-def apply(program, inputs, dice=None):
-    """The results of a program; with dice its steps are moved."""
+def apply(program, inputs, far):
+    """The results of a program; for `far` = 1 its steps are moved."""
     values = list(inputs)
-    for name, operands, attributes in program["steps"]:
-        row = table.ROWS[name]
-        made = row.function([values[i] for i in operands], attributes)
-        made = list(made) if isinstance(made, (list, tuple)) else [made]
-        values += [moved(x, dice) if dice is not None and not row.exact else x for x in made]
+    for step, (name, operands, attributes) in enumerate(program["steps"]):
+        made = results_of(name, [values[i] for i in operands], attributes)
+        values += made if table.ROWS[name].exact else [moved(x, step, far) for x in made]
     return [values[i] for i in program["results"]]
 
 
@@ -158,8 +176,10 @@ class Draw:
         if kind == "f":
             dtype = dice.choice(["f32", "bf16", "f16"]) if self.narrow else "f32"
         elif kind == "i":
-            dtype = dice.choice(["i32", "i8", "i16", "u8", "u16"]) if self.mixed else "i32"
-            low, high = (0 if dtype[0] == "u" else low if low > -2 else -5), max(high, 5) if low <= -2 else high
+            dtype = dice.choice(["i32", "i8", "i16", "u8", "u16", "u32"]) if self.mixed else "i32"
+            low, high = (0 if dtype[0] == "u" else -5, 6) if (low, high) == (-2, 2) else (low, high)
+            if dtype[0] == "u" and low < 0:
+                dtype = "i32"
         seed = dice.randrange(1, 100000)
         text = [dtype, list(shape), seed, low, high]
         self.program["inputs"].append(text)
@@ -167,33 +187,49 @@ class Draw:
         self.values.append(jnp.array(elements(*text)))
         return len(self.values) - 1
 
-    def pick(self, kind="f", low=0, high=4, fits=lambda x: True, shape=None, fresh=0.2, extents=None):
+    def pick(self, kind="f", low=0, high=4, fits=lambda x: True, shape=None, fresh=0.2, within=None):
         """A value of a kind: `f` floats, `f32`, `i` integers, `i32`, `b` truth values, `n` numbers, `a` any."""
         def fit(i):
             x = self.values[i]
-            if isinstance(x, str) or not low <= x.ndim <= high or not 0 <= x.size <= 200:
+            if not low <= x.ndim <= high or not of_kind(x, kind):
                 return False
-            if not of_kind(x, kind) or (shape is not None and list(x.shape) != list(shape)):
-                return False
-            return fits(x)
+            return (shape is None or list(x.shape) == list(shape)) and inside(x, within) and fits(x)
 
         found = [i for i in range(len(self.values)) if fit(i)]
         if found and self.dice.random() >= fresh:
             return found[-1] if self.dice.random() < 0.6 else self.dice.choice(found)
         kind = {"n": self.dice.choice("fffi"), "a": self.dice.choice("ffib")}.get(kind, kind)
-        while True:
-            i = self.new(kind, self.shape(low, min(high, 3), extents) if shape is None else shape)
+        for _ in range(30):
+            own = self.shape(low or self.dice.choice([0, 1, 1, 1]), min(high, 3)) if shape is None else shape
+            i = self.new(kind, own, *(within or (-2, 2)))
             if fits(self.values[i]):
                 return i
             self.program["inputs"].pop()
             self.inputs.pop()
             self.values.pop()
+        raise Redraw("no such value")
 
-    def partner(self, i, kind="n"):
+    def apart(self, x, by=1e-3):
+        """True if no two elements are nearly equal, so that their order does not depend on rounding."""
+        y = np.sort(np.asarray(x).astype(np.float64).ravel())
+        return not is_float(x) or (name_of(x) == "f32" and bool((np.diff(y) > by).all()))
+
+    def append(self, name, operands, attributes):
+        """Appends a step and returns the number of its last result."""
+        made = results_of(name, [self.values[i] for i in operands], attributes)
+        for x in made:
+            self.is_sane(x, [self.values[i] for i in operands])
+        self.program["steps"].append([name, list(operands), attributes])
+        self.values += made
+        return len(self.values) - 1
+
+    def partner(self, i, kind="n", within=None):
         """A value that broadcasts with another one."""
         shape = self.values[i].shape
 
         def fits(x):
+            if not inside(x, within):
+                return False
             try:
                 return np.prod(np.broadcast_shapes(shape, x.shape), initial=1) <= 200 and promotes(x, self.values[i])
             except ValueError:
@@ -203,29 +239,30 @@ class Draw:
         found = [k for k, x in enumerate(self.values) if k != i and of_kind(x, kind) and fits(x)]
         if found and self.dice.random() < 0.6:
             return self.dice.choice(found[-3:])
+        limits = within or (-2, 2)
         if kind == "n" and is_float(self.values[i]) or kind == "f":
-            return self.new("f", own)
-        return self.new({"n": "i", "a": "i"}.get(kind, kind) if promotes_new(self.values[i]) else "b", own)
+            return self.new("f", own, *limits)
+        if not promotes_new(self.values[i]):
+            raise Redraw("u32 by others")
+        i = self.new({"n": "i", "a": "i"}.get(kind, kind), own, *limits)
+        if name_of(self.values[i]) == "u32":
+            raise Redraw("u32 by others")
+        return i
 
     def step(self, name):
         """Appends a step."""
         row = table.ROWS[name]
-        kept = [len(self.program["inputs"]), len(self.inputs), len(self.values)]
+        lists = [self.program["inputs"], self.inputs, self.values, self.program["steps"]]
+        kept = [len(x) for x in lists]
         try:
-            operands, attributes = row.draw(self)
-            made = row.function([self.values[i] for i in operands], attributes)
-            made = list(made) if isinstance(made, (list, tuple)) else [made]
-            for x in made:
-                self.is_sane(x, [self.values[i] for i in operands])
-        except Redraw:
-            del self.program["inputs"][kept[0]:], self.inputs[kept[1]:], self.values[kept[2]:]
-            return False
-        self.program["steps"].append([name, operands, attributes])
-        self.values += made
-        return True
+            self.append(name, *row.draw(self))
+        except REFUSED as why:
+            FAILED[f"{name}: {type(why).__name__} {str(why)[:60]}"] += 1
+            for x, n in zip(lists, kept):
+                del x[n:]
 
     def is_sane(self, x, operands):
-        if name_of(x) is None or x.size > 200:
+        if np.dtype(x.dtype) not in NAMES or x.size > 200:
             raise Redraw("large")
         if is_float(x):
             y = np.asarray(x).astype(np.float64)
@@ -255,12 +292,12 @@ def drawn(seed, counts, total):
     dice = random.Random(seed)
     draw = Draw(dice, counts)
     names = sorted(table.ROWS, key=lambda name: (counts[name] + dice.random() * 6))
-    length = dice.randint(3, 8)
+    length = dice.randint(4, 11)
     tried = 0
     while len(draw.program["steps"]) < length and tried < 40:
         tried += 1
         # Mostly the operations that had the fewest steps so far.
-        name = dice.choice(names[:12] if dice.random() < 0.8 else names)
+        name = dice.choice(names[:16] if dice.random() < 0.92 else names)
         draw.step(name)
     program = draw.program
     numbered(draw)
@@ -269,12 +306,19 @@ def drawn(seed, counts, total):
     program["results"] = [i for i in range(first, len(draw.values)) if i not in used]
     depth = len(program["steps"])
     inputs = draw.values[:first]
-    results = apply(program, inputs)
-    check(results, apply(program, inputs, np.random.default_rng(seed)), depth)
+    results = answers(lambda x, far: apply(program, x, far), inputs, depth)
     program["values"] = [shown(x) for x in results]
-    program["gradients"] = gradients(program, inputs, results, depth, seed)
-    program["batched"], program["batch"] = batch(program, inputs, depth, seed, dice)
+    program["gradients"] = gradients(program, inputs, results, depth)
+    program["batched"], program["batch"] = batch(program, inputs, depth, dice)
     return program
+
+
+def answers(function, args, depth):
+    """The results of a function of arrays, and of whether steps are moved."""
+    function = jax.jit(function)
+    found = function(args, jnp.float32(0))
+    check(found, function(args, jnp.float32(1)), depth)
+    return found
 
 
 def numbered(draw):
@@ -286,40 +330,36 @@ def numbered(draw):
         step[1] = [place[i] for i in step[1]]
 
 
-def gradients(program, inputs, results, depth, seed):
+def is_finite(arrays):
+    return all(np.isfinite(np.asarray(x).astype(np.float64)).all() for x in arrays if is_float(x))
+
+
+def gradients(program, inputs, results, depth):
     which = [i for i, x in enumerate(inputs) if is_float(x)]
-    if not which or not any(is_float(x) for x in results):
-        return None
-    if any(is_float(x) and not np.isfinite(np.asarray(x).astype(np.float64)).all() for x in results):
-        return None
-    if any(table.ROWS[name].gradient is False for name, _, _ in program["steps"]):
+    if not which or not any(is_float(x) for x in results) or not is_finite(results):
         return None
 
-    def function(floats, dice=None):
+    def function(floats, far):
         all = list(inputs)
         for i, x in zip(which, floats):
             all[i] = x
-        return loss(apply(program, all, dice))
+        return loss(apply(program, all, far))
 
-    floats = [inputs[i] for i in which]
-    found = jax.grad(function)(floats)
-    for s in (1, 2):
-        check(found, jax.grad(lambda x: function(x, np.random.default_rng(seed + s)))(floats), depth + 8)
-    if not all(np.isfinite(np.asarray(g).astype(np.float64)).all() for g in found):
+    try:
+        found = answers(jax.grad(function), [inputs[i] for i in which], depth + 8)
+    except (NotImplementedError, ValueError):
         return None
-    return [shown(g) for g in found]
+    return [shown(g) for g in found] if is_finite(found) else None
 
 
-def batch(program, inputs, depth, seed, dice):
+def batch(program, inputs, depth, dice):
     which = [i for i in range(len(inputs)) if dice.random() < 0.7]
-    if not which or any(table.ROWS[name].batch is False for name, _, _ in program["steps"]):
+    if not which:
         return None, None
     stacked = [jnp.array(elements(text[0], [BATCH] + text[1], *text[2:])) if i in which else inputs[i]
                for i, text in enumerate(program["inputs"])]
-    axes = ([0 if i in which else None for i in range(len(inputs))],)
-    found = jax.vmap(lambda x: apply(program, x), axes)(stacked)
-    others = jax.vmap(lambda x: apply(program, x, np.random.default_rng(seed)), axes)(stacked)
-    check(found, others, depth)
+    axes = [0 if i in which else None for i in range(len(inputs))]
+    found = answers(jax.vmap(lambda x, far: apply(program, x, far), (axes, None)), stacked, depth)
     return which, [shown(x) for x in found]
 
 
@@ -330,8 +370,8 @@ def main(total, seed):
         k += 1
         try:
             program = drawn(k, counts, total)
-        except Redraw as why:
-            reasons[str(why)] += 1
+        except REFUSED as why:
+            reasons[str(why)[:40]] += 1
             continue
         counts.update(name for name, _, _ in program["steps"])
         print(json.dumps(program, separators=(",", ":")))
@@ -339,7 +379,8 @@ def main(total, seed):
         if done % 50 == 0:
             few = sorted(table.ROWS, key=lambda name: counts[name])[:4]
             fewest = {name: counts[name] for name in few}
-            print(f"{done} programs; drawn again: {dict(reasons)}; fewest: {fewest}", file=sys.stderr, flush=True)
+            common = FAILED.most_common(8) if done % 500 == 0 else ""
+            print(f"{done} programs; {common} drawn again: {dict(reasons)}; fewest: {fewest}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,19 @@
-"""The operations of the random programs: how operands and attributes are drawn, and JAX's function."""
+"""The operations of the random programs: how operands and attributes are drawn, and JAX's function. This file has the
+elementwise operations, reductions, products and new arrays; positions.py has the others."""
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 ROWS = {}
+TYPES = {"f32": jnp.float32, "i32": jnp.int32, "bf16": jnp.bfloat16, "f16": jnp.float16, "bool": jnp.bool_,
+         "i8": jnp.int8, "u8": jnp.uint8, "u32": jnp.uint32}
 
 
 class Row:
-    """`exact` for operations that do not round; `gradient` and `batch` are False where neither is compared."""
+    """`exact` for operations that do not round."""
 
-    def __init__(self, draw, function, exact=False, gradient=True, batch=True):
-        self.draw, self.function, self.exact, self.gradient, self.batch = draw, function, exact, gradient, batch
+    def __init__(self, draw, function, exact=False):
+        self.draw, self.function, self.exact = draw, function, exact
 
 
 def row(name, draw, function, **flags):
@@ -18,7 +22,8 @@ def row(name, draw, function, **flags):
 
 
 def named(name):
-    for prefix, space in [("nn.", jax.nn), ("lax.", jax.lax), ("scipy.special.", jax.scipy.special)]:
+    for prefix, space in [("nn.", jax.nn), ("lax.", jax.lax), ("scipy.special.", jax.scipy.special),
+                          ("linalg.", jnp.linalg), ("ops.", jax.ops), ("random.", jax.random)]:
         if name.startswith(prefix):
             return getattr(space, name.removeprefix(prefix))
     return getattr(jnp, name)
@@ -28,16 +33,266 @@ def one(kind="f", **limits):
     return lambda d: ([d.pick(kind, **limits)], [])
 
 
-def two(kind="n"):
+def two(kind="n", other=None, within=None, first=None):
     def draw(d):
-        x = d.pick(kind)
-        return [x, d.partner(x, kind)], []
+        x = d.pick(kind, within=first)
+        return [x, d.partner(x, other or kind, within)], []
     return draw
 
 
-for name in "sin cos tanh exp arctan square".split():
-    row(name, one(), lambda x, a, f=named(name): f(x[0]))
-for name in "abs negative".split():
-    row(name, one("n"), lambda x, a, f=named(name): f(x[0]), exact=True)
-for name in "add subtract multiply".split():
-    row(name, two(), lambda x, a, f=named(name): f(x[0], x[1]))
+def unary(names, draw, **flags):
+    for name in names.split():
+        row(name, draw, lambda x, a, f=named(name): f(x[0]), **flags)
+
+
+def binary(names, draw, **flags):
+    for name in names.split():
+        row(name, draw, lambda x, a, f=named(name): f(x[0], x[1]), **flags)
+
+
+POSITIVE = (0.25, 4.25)
+unary("sin cos exp exp2 expm1 tanh sinh cosh arctan arcsinh sinc radians scipy.special.erf scipy.special.erfc "
+      "nn.sigmoid nn.silu nn.softplus nn.soft_sign nn.log_sigmoid nn.mish nn.selu nn.gelu nn.tanh nn.sparse_sigmoid "
+      "nn.hard_sigmoid nn.hard_silu nn.sparse_plus nn.squareplus", one())
+unary("degrees", one(within=(-1, 1)))
+unary("tan", one(within=(-1.25, 1.25)))
+unary("square", one("n", within=(-8, 8)))
+unary("cbrt log log2 log10 sqrt reciprocal lax.rsqrt nn.log1mexp", one(within=POSITIVE))
+unary("arcsin arccos arctanh", one(within=(-0.875, 0.875)))
+unary("arccosh", one(within=(1.25, 9)))
+unary("log1p", one(within=(-0.5, 3)))
+unary("abs negative sign floor ceil trunc positive", one("n"), exact=True)
+unary("rint fabs nn.relu nn.relu6 nn.hard_tanh lax.stop_gradient round", one(), exact=True)
+unary("isnan isinf isfinite isposinf isneginf signbit nan_to_num", one(within=(-9, "nan"), fresh=0.6), exact=True)
+unary("logical_not", one("a"), exact=True)
+unary("bitwise_not", one("i"), exact=True)
+unary("modf", one(), exact=True)
+row("bitwise_count", one("i"), lambda x, a: jax.lax.population_count(x[0]), exact=True)
+row("lax.bitcast_convert_type", one("f32"), lambda x, a: jax.lax.bitcast_convert_type(jnp.round(x[0]), jnp.uint32),
+    exact=True)
+row("nn.gelu exact", one(), lambda x, a: jax.nn.gelu(x[0], approximate=False))
+binary("add subtract multiply", two())
+binary("maximum minimum fmax fmin", two(), exact=True)
+binary("less less_equal greater greater_equal equal not_equal", two(), exact=True)
+binary("logical_and logical_or logical_xor", two("a"), exact=True)
+binary("bitwise_and bitwise_or bitwise_xor", two("i"), exact=True)
+binary("left_shift right_shift", two("i", within=(0, 5)), exact=True)
+binary("divide", two(within=(1, 5)))
+binary("power float_power", two("f", first=POSITIVE))
+binary("floor_divide remainder fmod divmod", two("i", within=(1, 5)), exact=True)
+binary("hypot logaddexp logaddexp2 arctan2", two("f"))
+binary("copysign heaviside", two("f"), exact=True)
+row("isclose", two("f"), lambda x, a: jnp.isclose(x[0], x[1]), exact=True)
+row("allclose", two("f"), lambda x, a: jnp.allclose(x[0], x[1]), exact=True)
+binary("array_equal array_equiv", two("n"), exact=True)
+
+
+def three(kinds):
+    def draw(d):
+        x = d.pick(kinds[1])
+        return [d.partner(x, kinds[0]), x, d.partner(x, kinds[2])], []
+    return draw
+
+
+row("where", three("bnn"), lambda x, a: jnp.where(*x), exact=True)
+row("lax.fma", three("fff"), lambda x, a: x[0] * x[1] + x[2])
+
+
+def with_number(kind, *numbers, **limits):
+    return lambda d: ([d.pick(kind, **limits)], [d.dice.choice(numbers)])
+
+
+row("add number", with_number("f", 0.5, -1.25, 2.0), lambda x, a: x[0] + a[0])
+row("multiply number", with_number("f", 0.5, -1.25, 2.0), lambda x, a: x[0] * a[0])
+row("clip", lambda d: ([d.pick("f")], [-1.0, d.dice.choice([0.5, 1.0])]), lambda x, a: jnp.clip(x[0], *a), exact=True)
+row("lax.clamp", lambda d: ([d.pick("f")], [-0.75, 1.25]), lambda x, a: jnp.clip(x[0], *a), exact=True)
+row("power number", with_number("f", 2, 3, -1, within=POSITIVE), lambda x, a: x[0] ** a[0])
+row("nn.leaky_relu", with_number("f", 0.01, 0.25), lambda x, a: jax.nn.leaky_relu(x[0], a[0]))
+row("nn.elu", with_number("f", 1.0, 0.5), lambda x, a: jax.nn.elu(x[0], a[0]))
+row("nn.celu", with_number("f", 1.0, 2.0), lambda x, a: jax.nn.celu(x[0], a[0]))
+row("nn.one_hot", lambda d: ([d.pick("i", high=2)], [d.dice.randint(1, 4)]),
+    lambda x, a: jax.nn.one_hot(x[0], a[0]), exact=True)
+row("astype", lambda d: ([d.pick("a", within=(-99, 99))], [d.dice.choice(["f32", "i32", "f32", "bool", "bf16", "i8"])]),
+    lambda x, a: x[0].astype(TYPES[a[0]]), exact=True)
+
+
+# Reductions: attributes are the axes, or null for all, and whether they are kept.
+def axes(d, i, empty=False):
+    rank = d.values[i].ndim
+    if rank == 0 or d.dice.random() < 0.25:
+        return None
+    all = d.dice.sample(range(rank), d.dice.randint(1, min(2, rank)))
+    return [n - rank if d.dice.random() < 0.3 else n for n in all]
+
+
+def reduced(kind, **limits):
+    def draw(d):
+        x = d.pick(kind, low=0 if d.dice.random() < 0.1 else 1, **limits)
+        return [x], [axes(d, x), d.dice.random() < 0.4]
+    return draw
+
+
+def tuple_of(a):
+    return None if a is None else tuple(a)
+
+
+def reduction(names, draw, **flags):
+    for name in names.split():
+        row(name, draw, lambda x, a, f=named(name): f(x[0], axis=tuple_of(a[0]), keepdims=a[1]), **flags)
+
+
+reduction("sum mean var std linalg.norm nn.logsumexp nn.logmeanexp", reduced("f"))
+reduction("prod", reduced("n"))
+reduction("max min", reduced("n"), exact=True)
+reduction("any all", reduced("b"), exact=True)
+reduction("ptp", reduced("n"))
+reduction("count_nonzero", reduced("a"), exact=True)
+reduction("nansum nanprod nanmean nanvar nanstd", reduced("f32", within=(-2, "nan"), fresh=0.6))
+reduction("nanmax nanmin", reduced("f32", within=(-2, "nan"), fresh=0.6), exact=True)
+reduction("median", reduced("f32"))
+reduction("nanmedian", reduced("f32", within=(-2, "nan"), fresh=0.6))
+for name in "softmax log_softmax".split():
+    row(f"nn.{name}", reduced("f", fits=lambda x: x.ndim), lambda x, a, f=named("nn." + name): f(x[0], axis=tuple_of(a[0])))
+row("nn.standardize", reduced("f32", fits=lambda x: x.ndim and x.shape[-1] > 1), lambda x, a: jax.nn.standardize(x[0], axis=-1))
+row("linalg.vector_norm", lambda d: ([x := d.pick("f32", low=1)], [axes(d, x), False, d.dice.choice([1, 3, "inf", "-inf"])]),
+    lambda x, a: jnp.linalg.vector_norm(x[0], axis=tuple_of(a[0]), ord=float(a[2])))
+METHODS = ["linear", "lower", "higher", "midpoint", "nearest"]
+for name in "quantile nanquantile percentile nanpercentile".split():
+    kinds = dict(within=(-2, "nan"), fresh=0.5) if "nan" in name else {}
+    scale = 100 if "percentile" in name else 1
+    row(name, lambda d, kinds=kinds, scale=scale: ([x := d.pick("f32", low=1, **kinds)],
+        [axes(d, x), d.dice.random() < 0.4, d.dice.choice([0.3, 0.45, 0.9]) * scale, d.dice.choice(METHODS)]),
+        lambda x, a, f=named(name): f(x[0], a[2], axis=tuple_of(a[0]), keepdims=a[1], method=a[3]))
+
+
+def along(kind, *numbers, low=1, **limits):
+    """A value and one of its axes, after other attributes."""
+    def draw(d):
+        x = d.pick(kind, low=low, **limits)
+        rank = d.values[x].ndim
+        return [x], [n(d) if callable(n) else n for n in numbers] + [d.dice.randrange(-rank, rank)]
+    return draw
+
+
+for name in "argmax argmin nanargmax nanargmin".split():
+    row(name, along("n"), lambda x, a, f=named(name): f(x[0], axis=a[0]), exact=True)
+for name in "cumsum cumprod".split():
+    row(name, along("n"), lambda x, a, f=named(name): f(x[0], axis=a[0]))
+for name in "nancumsum nancumprod".split():
+    row(name, along("f32", within=(-2, "nan"), fresh=0.6), lambda x, a, f=named(name): f(x[0], axis=a[0]))
+for name in "lax.cummax lax.cummin".split():
+    row(name, along("n"), lambda x, a, f=named(name): f(x[0], axis=a[0] % x[0].ndim), exact=True)
+row("diff", along("n", lambda d: d.dice.choice([1, 1, 2])), lambda x, a: jnp.diff(x[0], a[0], a[1]))
+row("ediff1d", one("f"), lambda x, a: jnp.ediff1d(x[0]))
+row("trapezoid", along("f", 0.5), lambda x, a: jnp.trapezoid(x[0], dx=a[0], axis=a[1]))
+unary("cov", one("f32", low=2, high=2, fits=lambda x: min(x.shape) > 1))
+unary("corrcoef", one("f32", low=2, high=2, fits=lambda x: x.shape[0] > 1 and x.shape[1] > 2))
+
+
+def with_like(kind, *draws, within=None, low=1):
+    """A value, another one of its shape, and an axis."""
+    def draw(d):
+        x = d.pick(kind, low=low)
+        rank = d.values[x].ndim
+        return [x, d.pick(kind, shape=d.values[x].shape, within=within)], [d.dice.randrange(-rank, rank)] if rank else []
+    return draw
+
+
+row("average", with_like("f32", within=POSITIVE), lambda x, a: jnp.average(x[0], axis=a[0], weights=x[1]))
+
+
+# Products.
+def product(*shapes, kind="f"):
+    """Operands whose shapes are written with letters; extents of letters are drawn."""
+    def draw(d):
+        text = d.dice.choice(shapes)
+        first = d.pick(kind, low=len(text[0]), high=len(text[0]))
+        known = dict(zip(text[0], d.values[first].shape))
+        if len(set(text[0])) != len(text[0]) or any(letter.isdigit() and n != int(letter) for letter, n in known.items()):
+            first = d.new(kind, [int(c) if c.isdigit() else d.dice.randint(1, 4) for c in text[0]])
+            known = dict(zip(text[0], d.values[first].shape))
+        rest = []
+        for letters in text[1:]:
+            shape = [int(c) if c.isdigit() else known.setdefault(c, d.dice.randint(1, 4)) for c in letters]
+            rest.append(d.pick(kind, shape=shape, fresh=0.3))
+        return [first, *rest], []
+    return draw
+
+
+binary("matmul", product(("ab", "bc"), ("a", "a"), ("ab", "b"), ("b", "bc"), ("dab", "bc"), ("dab", "dbc")))
+binary("dot", product(("ab", "bc"), ("a", "a"), ("ab", "b"), ("dab", "bc")))
+binary("vdot", product(("ab", "ab"), ("a", "a")))
+binary("inner", product(("ab", "cb"), ("a", "a")))
+binary("outer kron", product(("a", "b"), ("ab", "c")))
+binary("matvec", product(("ab", "b"), ("dab", "db")))
+binary("vecmat", product(("b", "bc"), ("db", "dbc")))
+binary("vecdot", product(("ab", "b"), ("ab", "ab")))
+binary("cross", product(("3", "3"), ("a3", "3"), ("a3", "a3")))
+binary("polyval", product(("a", "bc"), ("a", "b")))
+TEXTS = ["ij,jk->ik", "ij->ji", "ij->", "bij,bjk->bik", "i,j->ij", "ij,ij->", "ij,jk,kl->il", "ij,j->ij", "ijk,k->ji",
+         "ij,kj,lj->ikl", "ij,k->j", "i,i->i", "ij->j"]
+
+
+def einsum(d):
+    text = d.dice.choice(TEXTS)
+    return product(tuple(text.split("->")[0].split(",")))(d)[0], [text]
+
+
+def tensordot(d):
+    operands, own, other = d.dice.choice([(("ab", "bc"), [-1], [0]), (("abc", "cda"), [0, 2], [2, 0]), (("a", "b"), [], [])])
+    return product(operands)(d)[0], [own, other] if isinstance(own, list) else []
+
+
+row("einsum", einsum, lambda x, a: jnp.einsum(a[0], *x))
+row("tensordot", lambda d: tensordot(d), lambda x, a: jnp.tensordot(x[0], x[1], (a[0], a[1])))
+
+
+# New arrays.
+def new(*draws):
+    return lambda d: ([], [f(d) for f in draws])
+
+
+def of(*choices):
+    return lambda d: d.dice.choice(choices)
+
+
+some = lambda d: d.shape(0, 3)
+few = of(1, 2, 3, 4)
+dtype = of("f32", "f32", "i32", "bf16", "bool")
+row("arange", new(of(0, -1, 2), of(3, 5, 6), of(1, 2), of("f32", "i32")),
+    lambda x, a: jnp.arange(*a[:3], dtype=TYPES[a[3]]), exact=True)
+row("linspace", new(of(-1, 0.5), of(2, 3), of(1, 3, 6)), lambda x, a: jnp.linspace(*a))
+row("logspace", new(of(-1, 0), of(1, 0.5), of(1, 3, 5)), lambda x, a: jnp.logspace(*a))
+row("geomspace", new(of(1, 2), of(8, 5), of(2, 3, 5)), lambda x, a: jnp.geomspace(*a))
+row("zeros", new(some, dtype), lambda x, a: jnp.zeros(a[0], TYPES[a[1]]), exact=True)
+row("ones", new(some, dtype), lambda x, a: jnp.ones(a[0], TYPES[a[1]]), exact=True)
+row("full", new(some, of(3, -1, 0), of("f32", "i32", "bf16")), lambda x, a: jnp.full(a[0], a[1], TYPES[a[2]]), exact=True)
+row("eye", new(few, few, of(0, 1, -1), of("f32", "i32")), lambda x, a: jnp.eye(*a[:3], dtype=TYPES[a[3]]), exact=True)
+row("identity", new(few), lambda x, a: jnp.identity(a[0]), exact=True)
+row("tri", new(few, few, of(0, 1, -1)), lambda x, a: jnp.tri(*a), exact=True)
+row("indices", new(lambda d: d.shape(1, 2)), lambda x, a: jnp.indices(tuple(a[0])), exact=True)
+for name in "bartlett blackman hamming hanning".split():
+    row(name, new(of(1, 4, 7)), lambda x, a, f=named(name): f(a[0]))
+unary("zeros_like ones_like", one("a"), exact=True)
+row("full_like", with_number("n", 3, 0), lambda x, a: jnp.full_like(x[0], a[0]), exact=True)
+
+
+# Random numbers: a seed first.
+def seeded(*draws):
+    return lambda d: ([], [d.dice.randrange(10**6)] + [f(d) for f in draws])
+
+
+for name in "uniform normal exponential gumbel laplace logistic".split():
+    row(f"random.{name}", seeded(some), lambda x, a, f=named("random." + name): f(jax.random.key(a[0]), tuple(a[1])))
+row("random.bits", seeded(some), lambda x, a: jax.random.bits(jax.random.key(a[0]), tuple(a[1])) >> 8, exact=True)
+row("random.randint", seeded(some, of(-3, 0), of(4, 9)),
+    lambda x, a: jax.random.randint(jax.random.key(a[0]), tuple(a[1]), a[2], a[3]), exact=True)
+row("random.bernoulli", seeded(some, of(0.25, 0.5)),
+    lambda x, a: jax.random.bernoulli(jax.random.key(a[0]), a[2], tuple(a[1])), exact=True)
+row("random.rademacher", seeded(some),
+    lambda x, a: jax.random.rademacher(jax.random.key(a[0]), tuple(a[1]), jnp.float32), exact=True)
+row("random.truncated_normal", seeded(some),
+    lambda x, a: jax.random.truncated_normal(jax.random.key(a[0]), -2.0, 2.0, tuple(a[1])))
+row("random.permutation", seeded(of(1, 4, 7)), lambda x, a: jax.random.permutation(jax.random.key(a[0]), a[1]), exact=True)
+row("random.fold_in", seeded(some, of(1, 77)), lambda x, a: jax.random.uniform(
+    jax.random.fold_in(jax.random.key(a[0]), a[2]), tuple(a[1])))
