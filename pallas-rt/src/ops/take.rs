@@ -84,7 +84,7 @@ impl Array {
             let Type { dtype, shape } = graph.ty(x).clone();
             let at = self::positions(graph, at, shape[axis], Mode::Fill, true)?;
             let to = graph.ty(at).shape.clone();
-            if shape[axis] == 0 {
+            if shape.contains(&0) {
                 return splat(graph, Literal::new(dtype, 0.0), &to);
             }
             let outside = splat(graph, super::places::outside(Mode::Fill, dtype).expect("it has one"), &to)?;
