@@ -212,7 +212,7 @@ row("select", lambda d: ([d.pick("b", shape=(s := d.shape(1, 2))), d.pick("b", s
     lambda x, a: jnp.select(x[:2], x[2:], a[0]), **EXACT)
 for name in "sum prod max min".split():
     row(f"ops.segment_{name}", lambda d: ([x := d.pick("f32", low=1, high=2), d.new("i32", [d.values[x].shape[0]], 0, 2)], [3]),
-        lambda x, a, f=named(f"ops.segment_{name}"): jnp.nan_to_num(f(x[0], x[1], a[0]), posinf=9, neginf=-9))
+        lambda x, a, f=named(f"ops.segment_{name}"): jnp.nan_to_num(f(x[0], x[1], a[0]), nan=jnp.nan, posinf=9, neginf=-9))
 
 # Triangles and diagonals.
 for name in "tril triu".split():
@@ -254,10 +254,10 @@ row("lax.sort", sorted_together, lambda x, a: lax.sort(x, num_keys=1, dimension=
 row("lexsort", sorted_together, lambda x, a: jnp.lexsort([x[1].round(), x[0]], axis=a[0]), **EXACT)
 
 
-def into_sorted(count, *attributes):
+def into_sorted(count, *attributes, least=1):
     """A sorted array of one axis; with count 2 another value of its length."""
     def draw(d):
-        table = ordered(kind="f32", high=1)(d)[0][0]
+        table = d.pick("f32", low=1, high=1, fits=lambda x: d.apart(x) and x.size >= least)
         table = d.append("sort", [table], [0, False])
         more = [d.pick("f32", shape=d.values[table].shape)] * (count - 1)
         return [d.pick("f32", low=1), table, *more], [f(d, []) for f in attributes]
@@ -266,7 +266,8 @@ def into_sorted(count, *attributes):
 
 row("searchsorted", into_sorted(1, number("left", "right")), lambda x, a: jnp.searchsorted(x[1], x[0], side=a[0]), **EXACT)
 row("digitize", into_sorted(1, flag), lambda x, a: jnp.digitize(x[0], x[1], right=a[0]), **EXACT)
-row("histogram", into_sorted(1), lambda x, a: jnp.histogram(x[0], x[1])[0], **EXACT)
+# A histogram of one edge is refused here, and empty in JAX.
+row("histogram", into_sorted(1, least=2), lambda x, a: jnp.histogram(x[0], x[1])[0], **EXACT)
 row("interp", into_sorted(2), lambda x, a: jnp.interp(*x))
 sets = lambda d: ([d.pick("i32", low=1, high=2), d.pick("i32", low=1, high=2)], [d.dice.randint(1, 6)])
 row("isin", sets, lambda x, a: jnp.isin(*x), **EXACT)
