@@ -6,7 +6,7 @@
 //! traced function --> Graph --transform--> Graph --simplify--> Graph --fuse--> Plan: kernels in an order, and their memory
 //! ```
 //!
-//! - [`graph`]: the graph; [`build`](Graph::push) appends to it, `text` and `jaxpr` print it, [`verify`] checks it,
+//! - [`graph`]: the graph; [`build`](Graph::push) appends to it, `text`, `jaxpr` and `stablehlo` print it, [`verify`] checks it,
 //!   [`file`](mod@file) prints and reads it;
 //! - [`call`]: loops and branches, which call other graphs (`unroll`: several steps in one); [`Dynamic`]: windows at
 //!   positions known when they run;
@@ -24,6 +24,7 @@ pub mod fuse;
 pub mod graph;
 mod jaxpr;
 pub mod simplify;
+mod stablehlo;
 mod text;
 pub mod transform;
 mod unroll;

@@ -118,6 +118,14 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         planned(&self.graph, &[], &self.client).1.to_string()
     }
 
+    /// The function as a StableHLO module, text that XLA compiles; see [`Graph::to_stablehlo`].
+    ///
+    /// `@main` takes the leaves of the arguments in order, then the arrays that the function captures, and returns the
+    /// leaves of the result.
+    pub fn to_stablehlo(&self) -> String {
+        self.graph.to_stablehlo("lowered")
+    }
+
     /// The types of the results, as a tree.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ methods! { ($) TakeAlong;
 
 impl TakeAlong {
     /// The gather of operands of this rank: all axes but the own one are parallel.
-    fn gather(&self, rank: usize) -> Gather {
+    pub fn gather(&self, rank: usize) -> Gather {
         let others: Vec<usize> = (0..rank).filter(|&axis| axis != self.axis).collect();
         Gather {
             offset_dims: vec![],

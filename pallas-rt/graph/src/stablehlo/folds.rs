@@ -1,0 +1,84 @@
+//! Reductions, whole or by windows: a region has the operation that combines two elements.
+use super::position;
+use super::scalar::scalar;
+use super::structural::padding;
+use super::writer::{Value, Writer, integer, list};
+use pallas_ir::structural::{ArgReduce, Cumulative, Reduce, ReduceWindow, WindowDim};
+use pallas_ir::{DType, Literal, ScalarOp, Type};
+
+/// The region of an operation of two elements.
+pub(super) fn combines(w: &mut Writer, op: ScalarOp, dtype: DType) -> String {
+    w.region(&[Type::scalar(dtype), Type::scalar(dtype)], |w, args| vec![scalar(w, op, args)])
+}
+
+fn neutral(w: &mut Writer, op: ScalarOp, dtype: DType) -> Value {
+    w.constant(op.neutral(dtype).expect("a monoid of this type"), &[])
+}
+
+/// The type without these axes.
+fn without(ty: &Type, axes: &[usize]) -> Vec<usize> {
+    ty.shape.iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, &n)| n).collect()
+}
+
+pub(super) fn reduce(w: &mut Writer, op: &Reduce, x: &Value, gives: &Type) -> Value {
+    let (start, region) = (neutral(w, op.op, x.ty.dtype), combines(w, op.op, x.ty.dtype));
+    let ty = Type::new(x.ty.dtype, without(&x.ty, &op.axes));
+    let made = w.operation("reduce", &[x, &start], &[region], &[list("dimensions", &op.axes)], &[ty]).remove(0);
+    w.reshape(&made, &gives.shape)
+}
+
+/// A reduction of elements and their positions. The first NaN wins, then the first of equal elements.
+pub(super) fn arg_reduce(w: &mut Writer, op: &ArgReduce, x: &Value, gives: &Type) -> Value {
+    let dtype = x.ty.dtype;
+    let ends = if op.max { Literal::lowest(dtype) } else { Literal::highest(dtype) };
+    let (start, zero) = (w.constant(ends, &[]), position(w, 0));
+    let positions = w.op("iota", &[], &[integer("iota_dimension", op.axis)], Type::new(DType::I32, &x.ty.shape[..]));
+    let [value, number] = [dtype, DType::I32].map(Type::scalar);
+    let takes = [value.clone(), number.clone(), value.clone(), number.clone()];
+    let region = w.region(&takes, |w, args| {
+        let [a, i, b, j] = args else { unreachable!("it takes four") };
+        let mut wins = w.compare(if op.max { "GT" } else { "LT" }, a, b);
+        if dtype.is_float() {
+            let is_nan = w.compare("NE", a, a);
+            wins = w.binary("or", &wins, &is_nan);
+        }
+        let (is_equal, is_first) = (w.compare("EQ", a, b), w.compare("LT", i, j));
+        let is_first = w.binary("and", &is_equal, &is_first);
+        let own = w.binary("or", &wins, &is_first);
+        vec![w.select(&wins, a, b), w.select(&own, i, j)]
+    });
+    let shape = without(&x.ty, &[op.axis]);
+    let types = [dtype, DType::I32].map(|dtype| Type::new(dtype, &shape[..]));
+    let args = [x, &positions, &start, &zero];
+    let made = w.operation("reduce", &args, &[region], &[list("dimensions", &[op.axis])], &types);
+    w.reshape(&made[1], &gives.shape)
+}
+
+pub(super) fn reduce_window(w: &mut Writer, op: &ReduceWindow, x: &Value, gives: &Type) -> Value {
+    if gives.shape.is_empty() {
+        return x.clone();
+    }
+    let (start, region) = (neutral(w, op.op, x.ty.dtype), combines(w, op.op, x.ty.dtype));
+    let each = |name: &str, of: fn(&WindowDim) -> i64| list(name, &op.windows.iter().map(of).collect::<Vec<_>>());
+    let attributes = [
+        each("base_dilations", |w| w.dilation),
+        padding(&op.windows),
+        each("window_dilations", |w| w.spacing),
+        list("window_dimensions", &op.size),
+        each("window_strides", |w| w.stride),
+    ];
+    w.operation("reduce_window", &[x, &start], &[region], &attributes, &[gives.clone()]).remove(0)
+}
+
+/// Windows of the whole axis, which begin or end outside of it.
+pub(super) fn cumulative(w: &mut Writer, op: &Cumulative, x: &Value) -> Value {
+    let n = x.ty.shape[op.axis] as i64;
+    if n == 0 {
+        return x.clone();
+    }
+    let (mut size, mut windows) = (vec![1; x.ty.shape.len()], vec![WindowDim::PLAIN; x.ty.shape.len()]);
+    size[op.axis] = n;
+    let (low, high) = if op.reverse { (0, n - 1) } else { (n - 1, 0) };
+    windows[op.axis] = WindowDim { low, high, ..WindowDim::PLAIN };
+    reduce_window(w, &ReduceWindow { op: op.op, size, windows }, x, &x.ty)
+}

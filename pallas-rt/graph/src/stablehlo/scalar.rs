@@ -1,0 +1,186 @@
+//! The StableHLO form of each elementwise operation.
+use super::writer::{Value, Writer};
+use pallas_ir::{DType, Literal, ScalarOp, Type};
+use std::f64::consts::{FRAC_1_SQRT_2, LN_2, LOG2_E};
+
+/// Writes an elementwise operation. One that StableHLO lacks becomes a formula; `erf` and `erfc` are CHLO's, the dialect
+/// that StableHLO comes with.
+pub(super) fn scalar(w: &mut Writer, op: ScalarOp, args: &[Value]) -> Value {
+    use ScalarOp::*;
+    let x = &args[0];
+    let second = args.get(1);
+    let y = || second.expect("the operation takes two operands");
+    match op {
+        Add => w.binary("add", x, y()),
+        Sub => w.binary("subtract", x, y()),
+        Mul => w.binary("multiply", x, y()),
+        Div => w.binary("divide", x, y()),
+        Rem => w.binary("remainder", x, y()),
+        Pow => w.binary("power", x, y()),
+        Minimum => w.binary("minimum", x, y()),
+        Maximum => w.binary("maximum", x, y()),
+        Atan2 => w.binary("atan2", x, y()),
+        BitAnd => w.binary("and", x, y()),
+        BitOr => w.binary("or", x, y()),
+        BitXor => w.binary("xor", x, y()),
+        Shl => shift(w, "shift_left", x, y()),
+        Shr if x.ty.dtype.is_signed() => shift(w, "shift_right_arithmetic", x, y()),
+        Shr => shift(w, "shift_right_logical", x, y()),
+        Lt => w.compare("LT", x, y()),
+        Le => w.compare("LE", x, y()),
+        Gt => w.compare("GT", x, y()),
+        Ge => w.compare("GE", x, y()),
+        Eq => w.compare("EQ", x, y()),
+        Ne => w.compare("NE", x, y()),
+        IsNan => w.compare("NE", x, x),
+        IsFinite => w.op("is_finite", &[x], &[], Type::new(DType::Bool, &x.ty.shape[..])),
+        Select => w.select(x, y(), &args[2]),
+        Clamp => clamp(w, x, y(), &args[2]),
+        Fma => {
+            let product = w.binary("multiply", x, y());
+            w.binary("add", &product, &args[2])
+        }
+        Neg => w.unary("negate", x),
+        Abs => w.unary("abs", x),
+        Exp => w.unary("exponential", x),
+        Log => w.unary("log", x),
+        Tanh => w.unary("tanh", x),
+        Sqrt => w.unary("sqrt", x),
+        Rsqrt => w.unary("rsqrt", x),
+        Floor => w.unary("floor", x),
+        Ceil => w.unary("ceil", x),
+        Round => w.unary("round_nearest_even", x),
+        Sin => w.unary("sine", x),
+        Cos => w.unary("cosine", x),
+        Tan => w.unary("tan", x),
+        Log1p => w.unary("log_plus_one", x),
+        Expm1 => w.unary("exponential_minus_one", x),
+        Logistic => w.unary("logistic", x),
+        Sign => w.unary("sign", x),
+        Not => w.unary("not", x),
+        CountOnes => w.unary("popcnt", x),
+        ToBits => w.op("bitcast_convert", &[x], &[], Type::new(DType::U32, &x.ty.shape[..])),
+        Erf => w.unary("chlo.erf", x),
+        Erfc => w.unary("chlo.erfc", x),
+        Exp2 => {
+            let scaled = times(w, x, LN_2);
+            w.unary("exponential", &scaled)
+        }
+        Log2 => {
+            let log = w.unary("log", x);
+            times(w, &log, LOG2_E)
+        }
+        Recip => {
+            let one = w.like(x, 1.0);
+            w.binary("divide", &one, x)
+        }
+        Gelu => {
+            let scaled = times(w, x, -FRAC_1_SQRT_2);
+            let tail = w.unary("chlo.erfc", &scaled);
+            let half = times(w, x, 0.5);
+            w.binary("multiply", &half, &tail)
+        }
+        Silu => {
+            let negative = w.unary("negate", x);
+            let (exponential, one) = (w.unary("exponential", &negative), w.like(x, 1.0));
+            let below = w.binary("add", &one, &exponential);
+            w.binary("divide", x, &below)
+        }
+        Softplus => {
+            let (zero, size) = (w.like(x, 0.0), w.unary("abs", x));
+            let negative = w.unary("negate", &size);
+            let exponential = w.unary("exponential", &negative);
+            let (above, below) = (w.binary("maximum", x, &zero), w.unary("log_plus_one", &exponential));
+            w.binary("add", &above, &below)
+        }
+        Sinh => sinh(w, x),
+        Cosh => {
+            let [a, b] = halves(w, x);
+            w.binary("add", &a, &b)
+        }
+        Asin => {
+            let root = of_square(w, x);
+            let (one, two) = (w.like(x, 1.0), w.like(x, 2.0));
+            let below = w.binary("add", &one, &root);
+            let half = w.binary("atan2", x, &below);
+            w.binary("multiply", &two, &half)
+        }
+        Acos => {
+            // 2·atan2(√(1-x), √(1+x)), which is accurate at both ends.
+            let (one, two) = (w.like(x, 1.0), w.like(x, 2.0));
+            let (less, more) = (w.binary("subtract", &one, x), w.binary("add", &one, x));
+            let (a, b) = (w.unary("sqrt", &less), w.unary("sqrt", &more));
+            let half = w.binary("atan2", &a, &b);
+            w.binary("multiply", &two, &half)
+        }
+        Atan => {
+            let one = w.like(x, 1.0);
+            w.binary("atan2", x, &one)
+        }
+        Trunc => {
+            let (zero, up, down) = (w.like(x, 0.0), w.unary("ceil", x), w.unary("floor", x));
+            let is_negative = w.compare("LT", x, &zero);
+            w.select(&is_negative, &up, &down)
+        }
+    }
+}
+
+fn times(w: &mut Writer, x: &Value, factor: f64) -> Value {
+    let factor = w.like(x, factor);
+    w.binary("multiply", x, &factor)
+}
+
+/// A shift by a distance modulo the width: StableHLO's gives 0 for larger ones.
+fn shift(w: &mut Writer, name: &str, x: &Value, by: &Value) -> Value {
+    let width = 8 * x.ty.dtype.bytes() as i64;
+    if by.splat.is_some_and(|by| (0..width).contains(&by.as_i64())) {
+        return w.binary(name, x, by);
+    }
+    let mask = w.constant(Literal::int(by.ty.dtype, width - 1), &by.ty.shape);
+    let by = w.binary("and", by, &mask);
+    w.binary(name, x, &by)
+}
+
+/// StableHLO's clamp where the bounds are known to be in order; in the other order it gives the upper one, not the lower.
+fn clamp(w: &mut Writer, x: &Value, low: &Value, high: &Value) -> Value {
+    let in_order = |(a, b): (Literal, Literal)| {
+        if a.dtype.is_float() { a.as_f64() <= b.as_f64() } else { a.as_i64() <= b.as_i64() }
+    };
+    if low.splat.zip(high.splat).is_some_and(in_order) && x.ty.dtype != DType::U64 {
+        return w.op("clamp", &[low, x, high], &[], x.ty.clone());
+    }
+    let (is_below, is_above) = (w.compare("LT", x, low), w.compare("GT", x, high));
+    let held = w.select(&is_above, high, x);
+    w.select(&is_below, low, &held)
+}
+
+/// `√(1 - x²)` as `√((1-x)(1+x))`.
+fn of_square(w: &mut Writer, x: &Value) -> Value {
+    let one = w.like(x, 1.0);
+    let (less, more) = (w.binary("subtract", &one, x), w.binary("add", &one, x));
+    let product = w.binary("multiply", &less, &more);
+    w.unary("sqrt", &product)
+}
+
+/// Half of `eˣ` and of `e⁻ˣ`, which are finite as long as their sum is.
+fn halves(w: &mut Writer, x: &Value) -> [Value; 2] {
+    let (half, negative) = (w.like(x, -LN_2), w.unary("negate", x));
+    [x.clone(), negative].map(|x| {
+        let moved = w.binary("add", &x, &half);
+        w.unary("exponential", &moved)
+    })
+}
+
+/// The difference of exponentials, near zero by `eˣ - 1`, which loses no digits.
+fn sinh(w: &mut Writer, x: &Value) -> Value {
+    let [a, b] = halves(w, x);
+    let far = w.binary("subtract", &a, &b);
+    let (less, one) = (w.unary("exponential_minus_one", x), w.like(x, 1.0));
+    let more = w.binary("add", &less, &one);
+    let quotient = w.binary("divide", &less, &more);
+    let sum = w.binary("add", &less, &quotient);
+    let near = times(w, &sum, 0.5);
+    let size = w.unary("abs", x);
+    let is_near = w.compare("LT", &size, &one);
+    w.select(&is_near, &near, &far)
+}

@@ -1,0 +1,181 @@
+//! The StableHLO form of each structural operation.
+use super::writer::{Value, Writer, integer, list};
+use super::{folds, indexed};
+use pallas_ir::structural::{Broadcast, Conv, Dot, Order, Pad, Powi, Roll, Slice, WindowDim};
+use pallas_ir::{DType, Dim, ScalarOp, StructuralOp, Type};
+
+/// Writes a structural operation, whose result has the type `gives`.
+pub(super) fn structural(w: &mut Writer, op: &StructuralOp, args: &[Value], gives: &Type) -> Value {
+    use StructuralOp as S;
+    let x = args.first();
+    let x = || x.expect("the operation takes an operand");
+    let all: Vec<&Value> = args.iter().collect();
+    match op {
+        S::Broadcast(op) => broadcast(w, op, x(), gives),
+        S::Concat(op) => w.op("concatenate", &all, &[integer("dimension", op.axis)], gives.clone()),
+        S::Conv(op) => convolution(w, op, args, gives),
+        S::Bitcast(_) => bitcast(w, x(), gives),
+        S::Cast(op) => w.cast(x(), op.to),
+        S::Powi(op) => power(w, op, x()),
+        S::Cumulative(op) => folds::cumulative(w, op, x()),
+        S::Dot(op) => dot(w, op, args, gives),
+        S::Gather(op) => indexed::gather(w, op, args, gives),
+        S::Iota(op) => w.op("iota", &[], &[integer("iota_dimension", op.axis)], gives.clone()),
+        S::Pad(op) => pad(w, op, args, gives),
+        S::ArgReduce(op) => folds::arg_reduce(w, op, x(), gives),
+        S::Reduce(op) => folds::reduce(w, op, x(), gives),
+        S::ReduceWindow(op) => folds::reduce_window(w, op, x(), gives),
+        S::Reshape(_) => w.reshape(x(), &gives.shape),
+        S::Reverse(op) => w.op("reverse", &all, &[list("dimensions", &op.axes)], gives.clone()),
+        S::Roll(op) => roll(w, op, x()),
+        S::Scatter(op) => indexed::scatter(w, op, args, gives),
+        S::Slice(op) => slice(w, op, x(), gives),
+        S::ArgSort(op) => {
+            let order = if op.descending { Order::Descending } else { Order::Ascending };
+            indexed::positions_in_order(w, order, x(), op.axis, gives)
+        }
+        S::ArgTopK(op) => indexed::positions_in_order(w, Order::Largest, x(), op.axis, gives),
+        S::Sort(op) => indexed::sort(w, Order::Ascending, &[x()], op.axis).remove(0),
+        S::TakeAlong(op) => indexed::gather(w, &op.gather(gives.shape.len()), args, gives),
+        S::Transpose(op) => w.op("transpose", &all, &[list("permutation", &op.axes)], gives.clone()),
+    }
+}
+
+pub(super) fn broadcast(w: &mut Writer, op: &Broadcast, x: &Value, gives: &Type) -> Value {
+    let dims = if x.ty.shape.is_empty() { &[] } else { &op.dims[..] };
+    w.op("broadcast_in_dim", &[x], &[list("broadcast_dimensions", dims)], gives.clone())
+}
+
+/// A size as a number: graphs have no others.
+pub(super) fn size(n: &Dim) -> i64 {
+    n.as_number().expect("a graph has extents of numbers")
+}
+
+/// The same bits. An i1 has no bits of its own in StableHLO; as a byte it is 0 or 1.
+fn bitcast(w: &mut Writer, x: &Value, gives: &Type) -> Value {
+    match (x.ty.dtype, gives.dtype) {
+        (from, to) if from == to => x.clone(),
+        (DType::Bool, to) | (_, to @ DType::Bool) => w.cast(x, to),
+        _ => w.op("bitcast_convert", &[x], &[], gives.clone()),
+    }
+}
+
+/// Repeated multiplication, as the operation is defined.
+fn power(w: &mut Writer, op: &Powi, x: &Value) -> Value {
+    let (mut made, mut square, mut left) = (None, x.clone(), op.exponent.unsigned_abs());
+    while left > 0 {
+        if left & 1 == 1 {
+            made = Some(match made {
+                None => square.clone(),
+                Some(made) => w.binary("multiply", &made, &square),
+            });
+        }
+        left >>= 1;
+        if left > 0 {
+            square = w.binary("multiply", &square, &square);
+        }
+    }
+    let made = made.unwrap_or_else(|| w.like(x, 1.0));
+    if op.exponent < 0 { super::scalar::scalar(w, ScalarOp::Recip, &[made]) } else { made }
+}
+
+fn pad(w: &mut Writer, op: &Pad, args: &[Value], gives: &Type) -> Value {
+    let sizes = |sizes: &[Dim]| sizes.iter().map(size).collect::<Vec<i64>>();
+    let attributes = [
+        list("edge_padding_high", &sizes(&op.high)),
+        list("edge_padding_low", &sizes(&op.low)),
+        list("interior_padding", &vec![0i64; op.low.len()]),
+    ];
+    w.op("pad", &[&args[0], &args[1]], &attributes, gives.clone())
+}
+
+fn slice(w: &mut Writer, op: &Slice, x: &Value, gives: &Type) -> Value {
+    let end = |i: usize| match gives.shape[i] as i64 {
+        0 => op.start[i],
+        n => op.start[i] + (n - 1) * op.stride[i] + 1,
+    };
+    // An empty range may start beyond the end.
+    let within = |i: usize, n: i64| n.min(x.ty.shape[i] as i64);
+    let starts: Vec<i64> = op.start.iter().enumerate().map(|(i, &n)| within(i, n)).collect();
+    let ends: Vec<i64> = (0..op.start.len()).map(|i| within(i, end(i))).collect();
+    let attributes = [list("limit_indices", &ends), list("start_indices", &starts), list("strides", &op.stride)];
+    w.op("slice", &[x], &attributes, gives.clone())
+}
+
+/// The elements that wrap around to the front, then all others.
+fn roll(w: &mut Writer, op: &Roll, x: &Value) -> Value {
+    let n = x.ty.shape[op.axis] as i64;
+    let first = op.shift.rem_euclid(n.max(1));
+    if first == 0 {
+        return x.clone();
+    }
+    let mut part = |start: i64, size: i64| {
+        let (mut starts, mut shape) = (vec![0; x.ty.shape.len()], x.ty.shape.clone());
+        (starts[op.axis], shape[op.axis]) = (start, size as usize);
+        let gives = Type::new(x.ty.dtype, shape);
+        let op = Slice { start: starts, size: gives.dims(), stride: vec![1; x.ty.shape.len()] };
+        slice(w, &op, x, &gives)
+    };
+    let (front, back) = (part(n - first, first), part(0, n - first));
+    w.op("concatenate", &[&front, &back], &[integer("dimension", op.axis)], x.ty.clone())
+}
+
+/// Operands in the type of the products. Truth values are counted, as i32.
+fn widened(w: &mut Writer, args: &[Value], acc: DType) -> [Value; 2] {
+    [0, 1].map(|i| {
+        let x = w.cast(&args[i], acc);
+        if acc == DType::Bool { w.cast(&x, DType::I32) } else { x }
+    })
+}
+
+/// What is made of operands of [`widened`], with `write` for its type.
+fn narrowed(w: &mut Writer, gives: &Type, write: impl FnOnce(&mut Writer, Type) -> Value) -> Value {
+    if gives.dtype != DType::Bool {
+        return write(w, gives.clone());
+    }
+    let counted = write(w, Type::new(DType::I32, &gives.shape[..]));
+    w.cast(&counted, DType::Bool)
+}
+
+fn dot(w: &mut Writer, op: &Dot, args: &[Value], gives: &Type) -> Value {
+    let [a, b] = widened(w, args, op.acc);
+    let side = |pairs: &[(usize, usize)]| -> (Vec<usize>, Vec<usize>) { pairs.iter().copied().unzip() };
+    let ((batch_a, batch_b), (inner_a, inner_b)) = (side(&op.batch), side(&op.contract));
+    let numbers = format!(
+        "dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = {batch_a:?}, rhs_batching_dimensions = \
+         {batch_b:?}, lhs_contracting_dimensions = {inner_a:?}, rhs_contracting_dimensions = {inner_b:?}>"
+    );
+    narrowed(w, gives, |w, ty| w.op("dot_general", &[&a, &b], &[numbers], ty))
+}
+
+fn convolution(w: &mut Writer, op: &Conv, args: &[Value], gives: &Type) -> Value {
+    let [a, b] = widened(w, args, op.acc);
+    // By axis of an operand: its letter, or the number of its spatial axis.
+    let axes = |axes: &[usize], first: &str, second: &str| {
+        let name = |axis: usize| match axes.iter().position(|&a| a == axis) {
+            Some(0) => first.to_string(),
+            Some(1) => second.to_string(),
+            place => (place.expect("all axes have a role") - 2).to_string(),
+        };
+        (0..axes.len()).map(name).collect::<Vec<_>>().join(", ")
+    };
+    let numbers = [axes(&op.lhs, "b", "f"), axes(&op.rhs, "o", "i"), axes(&op.out, "b", "f")];
+    let each = |name: &str, of: fn(&WindowDim) -> i64| list(name, &op.windows.iter().map(of).collect::<Vec<_>>());
+    let attributes = [
+        integer("batch_group_count", op.batch_groups),
+        format!("dimension_numbers = #stablehlo.conv<[{}]x[{}]->[{}]>", numbers[0], numbers[1], numbers[2]),
+        integer("feature_group_count", op.groups),
+        each("lhs_dilation", |w| w.dilation),
+        padding(&op.windows),
+        each("rhs_dilation", |w| w.spacing),
+        each("window_strides", |w| w.stride),
+    ];
+    narrowed(w, gives, |w, ty| w.op("convolution", &[&a, &b], &attributes, ty))
+}
+
+/// `padding = dense<[[1, 1]]> : tensor<1x2xi64>`
+pub(super) fn padding(windows: &[WindowDim]) -> String {
+    let each: Vec<String> = windows.iter().map(|w| format!("[{}, {}]", w.low, w.high)).collect();
+    let numbers = if each.is_empty() { String::new() } else { format!("[{}]", each.join(", ")) };
+    format!("padding = dense<{numbers}> : tensor<{}x2xi64>", each.len())
+}
