@@ -2,7 +2,8 @@
 //!
 //! Each equation becomes the operation of the same form, or a few of them: [`scalar`] has the elementwise operations,
 //! [`structural`] those that move and fold elements, [`control`] loops, branches and kernels.
-//! `stablehlo.md` lists StableHLO's operations, each with what is printed as it.
+//!
+#![doc = include_str!("../../stablehlo.md")]
 #![warn(clippy::wildcard_enum_match_arm)]
 mod control;
 mod folds;
