@@ -13,6 +13,7 @@ mod kernels;
 mod prints;
 mod random;
 mod scans;
+mod stablehlo;
 mod transformed;
 mod vmap;
 

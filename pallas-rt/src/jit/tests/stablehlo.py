@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Compiles and runs StableHLO modules by XLA on the CPU, and compares what they return with given numbers.
+
+  stablehlo.py FOLDER
+The folder has for each case NAME.mlir, NAME.txt with a line for each operand and each expected result in order
+(`in f32 2,3` and `out f32 2,3 TOLERANCE`), and NAME.bin with their bytes, one after the other. A line of the output says
+what is wrong with a case; the last one is `agreement: N of M`."""
+import glob, os, sys
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_enable_fast_math=false")
+import jax
+import ml_dtypes
+import numpy as np
+from jax._src import xla_bridge
+from jax._src.interpreters import mlir
+from jaxlib import xla_client
+from jaxlib.mlir import ir
+
+jax.config.update("jax_enable_x64", True)
+NAMES = dict(f64=np.float64, f32=np.float32, f16=np.float16, bf16=ml_dtypes.bfloat16, bool=np.bool_)
+NAMES |= {f"{kind}{n}": np.dtype(f"{name}{n}") for n in (8, 16, 32, 64) for kind, name in (("i", "int"), ("u", "uint"))}
+backend = xla_bridge.get_backend("cpu")
+device = xla_client.DeviceList(tuple(backend.local_devices()[:1]))
+
+
+def cases(name):
+    data, offset, ins, outs = open(name + ".bin", "rb").read(), 0, [], []
+    for line in open(name + ".txt"):
+        kind, dtype, shape, *tolerance = line.rstrip("\n").split(" ")
+        shape = [int(n) for n in shape.split(",") if n]
+        count = int(np.prod(shape, dtype=int))
+        array = np.frombuffer(data, NAMES[dtype], count, offset).reshape(shape)
+        offset += array.nbytes
+        (ins if kind == "in" else outs).append((array, float(tolerance[0])) if tolerance else array)
+    return ins, outs
+
+
+def run(name):
+    ins, outs = cases(name)
+    with mlir.make_ir_context():
+        module = ir.Module.parse(open(name + ".mlir").read())
+        module.operation.verify()
+        program = backend.compile_and_load(module, executable_devices=device, compile_options=xla_client.CompileOptions())
+    results = program.execute_sharded([jax.device_put(x) for x in ins]).disassemble_into_single_device_arrays()
+    for i, ((want, tolerance), found) in enumerate(zip(outs, results, strict=True)):
+        found = np.asarray(found[0])
+        if found.shape != want.shape or found.dtype != want.dtype:
+            return f"result {i} is {found.dtype}{found.shape}, not {want.dtype}{want.shape}"
+        if not found.size:
+            continue
+        a, b = (x.astype(np.float64) if x.dtype.kind not in "iub" else x for x in (want, found))
+        is_equal = (a == b) | ((a != a) & (b != b))
+        if a.dtype.kind == "f":
+            with np.errstate(invalid="ignore"):
+                is_equal |= np.abs(a - b) <= tolerance * (1 + np.abs(a))
+        if not is_equal.all():
+            at = tuple(int(n) for n in np.argwhere(~is_equal)[0])
+            return f"result {i} at {at} is {found[at]}, not {want[at]} ({(~is_equal).sum()} of {want.size} differ)"
+
+
+names = sorted(path[:-5] for path in glob.glob(sys.argv[1] + "/*.mlir"))
+agree = 0
+for name in names:
+    try:
+        wrong = run(name)
+    except Exception as error:
+        wrong = " ".join(str(error).split())[:300]
+    agree += wrong is None
+    if wrong:
+        print(os.path.basename(name) + ":", wrong)
+print(f"agreement: {agree} of {len(names)}")

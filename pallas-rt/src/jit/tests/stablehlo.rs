@@ -1,0 +1,230 @@
+//! StableHLO text: forms of it, the list of StableHLO's operations, and real XLA's results.
+#![allow(clippy::print_stdout, reason = "how many modules XLA agrees on")]
+use super::random::{drawn, operands, run};
+use crate::lower;
+use crate::prelude::*;
+use pallas_graph::call::{Call, Case, Scan, While};
+use pallas_graph::transform::vjp;
+use pallas_graph::{Dynamic, Graph, Op, Var};
+use pallas_ir::scalar::Ty;
+use pallas_ir::{Literal, ScalarOp, StructuralOp, Type};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::Path;
+
+/// Every operation, in graphs of their own.
+fn every_operation() -> Vec<(String, Graph)> {
+    let mut all = vec![];
+    for &op in ScalarOp::ALL {
+        for &dtype in op.row().class.dtypes() {
+            let mut graph = Graph::default();
+            let dtype_of = |ty: &Ty| if let Ty::Is(dtype) = ty { *dtype } else { dtype };
+            let args: Vec<Var> =
+                op.row().operands.iter().map(|(_, ty)| graph.param(Type::new(dtype_of(ty), [3, 40]))).collect();
+            let y = graph.push(op, &args).expect("types of the row");
+            graph.results.push(y);
+            all.push((format!("{op}-{dtype}"), graph));
+        }
+    }
+    for (i, sample) in StructuralOp::samples().into_iter().enumerate() {
+        let number = |name: &&str| {
+            let size: pallas_ir::Dim = name.parse().expect("a size");
+            size.bind(sample.with).as_number().expect("all names have values") as usize
+        };
+        let mut graph = Graph::default();
+        let shapes = sample.args.iter().map(|shape| shape.iter().map(number).collect::<Vec<usize>>());
+        let mut args: Vec<Var> =
+            shapes.zip(sample.dtypes).map(|(shape, &dtype)| graph.param(Type::new(dtype, shape))).collect();
+        let op = sample.op.bind(sample.with);
+        if let StructuralOp::TakeAlong(op) = &op {
+            let (index, n) = (graph.ty(args[1]).clone(), graph.ty(args[0]).shape[op.axis]);
+            let bounds = [0, n as i64 - 1].map(|n| graph.splat(Literal::int(DType::I32, n), &index.shape));
+            args[1] = graph.push(ScalarOp::Clamp, &[args[1], bounds[0], bounds[1]]).expect("i32");
+        }
+        let y = graph.push(op.clone(), &args).expect("a sample fits");
+        graph.results.push(y);
+        all.push((format!("{}-{i}", op.name()), graph));
+    }
+    all.extend(calls());
+    all
+}
+
+/// `x + y` and `x` of scalars.
+fn step() -> Graph {
+    let mut step = Graph::default();
+    let [x, y] = [0, 1].map(|_| step.param(Type::scalar(DType::F32)));
+    let sum = step.push(ScalarOp::Add, &[x, y]).expect("floats");
+    step.results = vec![sum, x];
+    step
+}
+
+fn calls() -> Vec<(String, Graph)> {
+    let (scalar, line) = (Type::scalar(DType::F32), Type::new(DType::F32, [5]));
+    let made = |name: &str, takes: &[&Type], op: Op| {
+        let mut graph = Graph::default();
+        let args: Vec<Var> = takes.iter().map(|&ty| graph.param(ty.clone())).collect();
+        graph.results = graph.push_all(op, &args).expect("it fits");
+        (name.to_string(), graph)
+    };
+    let scan = |reverse| Scan { body: step(), captured: 0, carried: 1, length: 5, reverse };
+    let empty = Scan { length: 0, ..scan(false) };
+    let nothing = Type::new(DType::F32, [0]);
+    let mut condition = Graph::default();
+    let x = condition.param(scalar.clone());
+    let bound = condition.literal(Literal::new(DType::F32, 10.0));
+    condition.results = vec![condition.push(ScalarOp::Lt, &[x, bound]).expect("floats")];
+    let mut body = Graph::default();
+    let [y, x] = [0, 1].map(|_| body.param(scalar.clone()));
+    let size = body.push(ScalarOp::Exp, &[y]).expect("floats");
+    body.results = vec![body.push(ScalarOp::Add, &[x, size]).expect("floats")];
+    let repeat = While { condition, body, condition_captured: 0, body_captured: 1 };
+    let unary = |op: ScalarOp| {
+        let mut graph = Graph::default();
+        let x = graph.param(line.clone());
+        graph.results = vec![graph.push(op, &[x]).expect("a float")];
+        graph
+    };
+    let branches = vec![unary(ScalarOp::Sin), unary(ScalarOp::Neg), unary(ScalarOp::Exp)];
+    let index = Type::scalar(DType::I32);
+    let twice = {
+        let mut graph = Graph::default();
+        let x = graph.param(line.clone());
+        let [a, b] = [0, 1].map(|_| graph.push(Call::Closed(unary(ScalarOp::Sin)), &[x]).expect("it fits"));
+        graph.results = vec![graph.push(ScalarOp::Add, &[a, b]).expect("floats")];
+        ("call".to_string(), graph)
+    };
+    vec![
+        made("scan", &[&scalar, &line], Call::Scan(scan(false)).into()),
+        made("scan-reverse", &[&scalar, &line], Call::Scan(scan(true)).into()),
+        made("scan-empty", &[&scalar, &nothing], Call::Scan(empty).into()),
+        made("while", &[&scalar, &scalar], Call::While(repeat).into()),
+        made("case", &[&index, &line], Call::Case(Case { branches }).into()),
+        made("dynamic-slice", &[&line, &index], Dynamic::Slice { size: vec![3] }.into()),
+        made("dynamic-update", &[&line, &Type::new(DType::F32, [2]), &index], Dynamic::Update.into()),
+        made("barrier", &[&line], Op::Barrier),
+        twice,
+    ]
+}
+
+/// The names of the operations in a text, with their numbers.
+fn names(text: &str, into: &mut BTreeMap<String, usize>) {
+    for part in text.split('"').filter(|part| part.starts_with("stablehlo.") || part.starts_with("chlo.")) {
+        *into.entry(part.strip_prefix("stablehlo.").unwrap_or(part).to_string()).or_default() += 1;
+    }
+}
+
+#[test]
+fn a_text_of_several_operations() {
+    let client = Client::cpu();
+    let (x, w) = (client.full(&[2, 3], 0.5f32).expect("it fits"), client.full(&[3, 4], 0.25f32).expect("it fits"));
+    let lowered = lower(|x: &Array, w: &Array| (x.matmul(w) + 1.0).tanh().sum(0))(&x, &w).expect("it is traced");
+    let expected = "\
+module @lowered {
+  func.func public @main(%0: tensor<2x3xf32>, %1: tensor<3x4xf32>) -> tensor<4xf32> {
+    %2 = \"stablehlo.dot_general\"(%0, %1) {dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [], \
+rhs_batching_dimensions = [], lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>} : \
+(tensor<2x3xf32>, tensor<3x4xf32>) -> tensor<2x4xf32>
+    %3 = \"stablehlo.constant\"() {value = dense<1.0> : tensor<f32>} : () -> tensor<f32>
+    %4 = \"stablehlo.broadcast_in_dim\"(%3) {broadcast_dimensions = array<i64>} : (tensor<f32>) -> tensor<2x4xf32>
+    %5 = \"stablehlo.add\"(%2, %4) : (tensor<2x4xf32>, tensor<2x4xf32>) -> tensor<2x4xf32>
+    %6 = \"stablehlo.tanh\"(%5) : (tensor<2x4xf32>) -> tensor<2x4xf32>
+    %7 = \"stablehlo.constant\"() {value = dense<0.0> : tensor<f32>} : () -> tensor<f32>
+    %12 = \"stablehlo.reduce\"(%6, %7) ({
+    ^bb0(%8: tensor<f32>, %9: tensor<f32>):
+      %10 = \"stablehlo.add\"(%8, %9) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      \"stablehlo.return\"(%10) : (tensor<f32>) -> ()
+    }) {dimensions = array<i64: 0>} : (tensor<2x4xf32>, tensor<f32>) -> tensor<4xf32>
+    \"func.return\"(%12) : (tensor<4xf32>) -> ()
+  }
+}
+";
+    assert_eq!(lowered.to_stablehlo(), expected);
+}
+
+/// `stablehlo.md` says of an operation that it is printed if and only if a text has it.
+#[test]
+fn the_list_of_operations_is_what_is_printed() {
+    let table = include_str!("../../../graph/stablehlo.md");
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    let (mut printed, mut listed) = (BTreeSet::new(), BTreeSet::new());
+    for (name, what) in rows {
+        assert!(listed.insert(name), "{name} is listed twice");
+        assert!(what.starts_with("excluded: ") || what.starts_with("for "), "{name}: {what}");
+        if what.starts_with("for ") {
+            printed.insert(name.to_string());
+        }
+    }
+    assert_eq!(listed.len(), 110, "operations of StableHLO, `return`, and two of CHLO");
+    let mut found = BTreeMap::new();
+    every_operation().iter().for_each(|(_, graph)| names(&graph.to_stablehlo("f"), &mut found));
+    // Kernels, which alone become this operation, are not among the samples.
+    found.insert("custom_call".into(), 1);
+    let found: BTreeSet<String> = found.into_keys().collect();
+    assert_eq!(found, printed, "left: texts, right: stablehlo.md");
+}
+
+/// Names of the cases of which XLA's results are not compared, with the reason.
+fn is_left_out(name: &str, graph: &Graph) -> bool {
+    // Elements that are 16-bit floats are rounded after each of XLA's operations, of which one of ours may be several.
+    let is_half = |ty: &Type| matches!(ty.dtype, DType::F16 | DType::Bf16);
+    name.starts_with("arg") && graph.types.iter().any(is_half)
+}
+
+/// Writes a case for `stablehlo.py`.
+fn write(folder: &Path, name: &str, graph: &Graph, seed: u64, tolerance: f64) {
+    let client = Client::cpu();
+    let args = operands(graph, &client, seed);
+    let results = run(graph, &client, &args).unwrap_or_else(|e| panic!("{name}: {e}\n{graph}"));
+    let (mut lines, mut bytes) = (String::new(), vec![]);
+    for (x, end) in args.iter().map(|x| (x, None)).chain(results.iter().map(|x| (x, Some(tolerance)))) {
+        let shape: Vec<String> = x.shape().iter().map(usize::to_string).collect();
+        let (kind, end) = end.map_or(("in", String::new()), |tolerance| ("out", format!(" {tolerance:e}")));
+        writeln!(lines, "{kind} {} {}{end}", x.dtype(), shape.join(",")).expect("a string");
+        bytes.extend(x.to_bytes().expect("it ran"));
+    }
+    let file = |end: &str| folder.join(format!("{name}.{end}"));
+    std::fs::write(file("mlir"), graph.to_stablehlo("case")).expect("the folder can be written");
+    std::fs::write(file("txt"), lines).expect("the folder can be written");
+    std::fs::write(file("bin"), bytes).expect("the folder can be written");
+}
+
+/// Real XLA's results, if `PALLAS_JAX` is a Python with JAX: of every operation, of random graphs and of their gradients.
+/// `PALLAS_RANDOM_GRAPHS` is the number of graphs.
+#[test]
+fn xla_computes_the_same() {
+    let Ok(python) = std::env::var("PALLAS_JAX") else {
+        println!("left out: PALLAS_JAX is not set");
+        return;
+    };
+    let count = if std::env::var("PALLAS_RANDOM_GRAPHS").is_ok() { super::random::count() } else { 40 };
+    let folder = std::env::temp_dir().join(format!("pallas-stablehlo-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let mut histogram = BTreeMap::new();
+    let mut written = 0;
+    let mut add = |name: &str, graph: &Graph, seed: u64, tolerance: f64| {
+        names(&graph.to_stablehlo("f"), &mut histogram);
+        write(&folder, name, graph, seed, tolerance);
+        written += 1;
+    };
+    for (i, (name, graph)) in
+        every_operation().iter().enumerate().filter(|(_, (name, graph))| !is_left_out(name, graph))
+    {
+        let is_half = graph.types.iter().any(|ty| matches!(ty.dtype, DType::F16 | DType::Bf16));
+        add(&format!("op-{name}"), graph, i as u64, if is_half { 2e-2 } else { 1e-5 });
+    }
+    for seed in 0..count {
+        add(&format!("graph-{seed}"), &drawn(seed, DType::F32, false), seed, 2e-3);
+        let mut graph = drawn(seed ^ 0xfeed, DType::F64, true);
+        graph.results.retain(|r| graph.types[r.index()].dtype.is_float());
+        let wrt: Vec<bool> = graph.takes().iter().map(|ty| ty.dtype == DType::F64).collect();
+        let backward = vjp(&graph, &wrt).unwrap_or_else(|e| panic!("seed {seed}: {e:?}\n{graph}"));
+        add(&format!("gradient-{seed}"), &backward, seed, 1e-9);
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/jit/tests/stablehlo.py");
+    let output = std::process::Command::new(python).arg(script).arg(&folder).output().expect("Python starts");
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("{histogram:?}\n{text}");
+    let agreement = format!("agreement: {written} of {written}");
+    assert_eq!(text.lines().last(), Some(&agreement[..]), "in {}:\n{errors}", folder.display());
+    std::fs::remove_dir_all(&folder).expect("a folder");
+}
