@@ -144,7 +144,7 @@ impl Shared {
                 continue;
             }
             rounds = rounds.wrapping_add(1);
-            if self.over.load(SeqCst) || rounds % 64 == 0 && since.elapsed() > PATIENCE {
+            if self.over.load(SeqCst) || rounds.is_multiple_of(64) && since.elapsed() > PATIENCE {
                 self.present[thread].store(false, SeqCst);
                 return;
             }
@@ -196,7 +196,9 @@ mod tests {
                         } else if panics_on == 1 {
                             // Wait for the member, if there is a second thread at all.
                             let start = Instant::now();
-                            while !began.load(SeqCst) && start.elapsed() < Duration::from_secs(1) {}
+                            while !began.load(SeqCst) && start.elapsed() < Duration::from_secs(1) {
+                                std::hint::spin_loop();
+                            }
                         }
                         assert!(thread != panics_on, "on purpose");
                     });

@@ -22,6 +22,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Slot(usize);
 
+/// Shows the contents of memory.
+type Show = Box<dyn Fn(&[u8]) -> Result<()> + Send + Sync>;
+
 /// What a sequence does with the memory of slots.
 pub(crate) enum Action {
     /// Runs a kernel.
@@ -37,7 +40,7 @@ pub(crate) enum Action {
     /// Runs the branch of this number, an i32; the last one if there is none.
     Case { index: Slot, branches: Vec<Vec<Action>> },
     /// Calls a function with the contents of a slot.
-    Show { from: Slot, bytes: usize, show: Box<dyn Fn(&[u8]) -> Result<()> + Send + Sync> },
+    Show { from: Slot, bytes: usize, show: Show },
 }
 
 /// A kernel on its slots.

@@ -67,7 +67,7 @@ pub(super) fn reduce_window(w: &mut Writer, op: &ReduceWindow, x: &Value, gives:
         list("window_dimensions", &op.size),
         each("window_strides", |w| w.stride),
     ];
-    w.operation("reduce_window", &[x, &start], &[region], &attributes, &[gives.clone()]).remove(0)
+    w.operation("reduce_window", &[x, &start], &[region], &attributes, std::slice::from_ref(gives)).remove(0)
 }
 
 /// Windows of the whole axis, which begin or end outside of it.

@@ -52,7 +52,7 @@ pub(super) fn scatter(w: &mut Writer, op: &Scatter, args: &[Value], gives: &Type
         None => w.region(&[element.clone(), element], |_, args| vec![args[1].clone()]),
     };
     let all: Vec<&Value> = args.iter().collect();
-    w.operation("scatter", &all, &[region], &[numbers], &[gives.clone()]).remove(0)
+    w.operation("scatter", &all, &[region], &[numbers], std::slice::from_ref(gives)).remove(0)
 }
 
 /// The arrays in the order of the first one's elements along an axis. The sort is stable.

@@ -47,7 +47,7 @@ pub(super) fn step(name: &str, x: &[Array], a: &Attributes) -> Option<Vec<Array>
         },
         "take" => x[0].take_with(&x[1], a.axis(0), a.mode(1)),
         "take_along_axis" => x[0].take_along_axis(&x[1], a.axis(0)),
-        "put_along_axis" => x[0].put_along_axis(&x[1], &x[2].cast(x[0].dtype()), a.axis(0)),
+        "put_along_axis" => x[0].put_along_axis(&x[1], x[2].cast(x[0].dtype()), a.axis(0)),
         "argwhere" => x[0].argwhere(a.size(0), a.int(1) as i32),
         "flatnonzero" => x[0].flatnonzero(a.size(0), a.int(1) as i32),
         "compress" => x[0].compress(&x[1], a.axis(0), a.size(1)),
