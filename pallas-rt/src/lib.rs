@@ -36,6 +36,7 @@ pub use array::Array;
 pub use device::{Buffer, CacheLimits, Client, Counters, Device, DeviceKind, MemoryStats, counters, set_cache_limits};
 pub use disk::{DiskCache, disk_cache, set_disk_cache};
 pub use error::{Error, KernelError, OperationError, Result};
+pub use exec::Cost;
 pub use interp::{Loads, loads};
 #[cfg(feature = "graph")]
 pub use jit::{
@@ -48,7 +49,7 @@ pub use jit::{
 pub use lang::threefry;
 pub use launch::tune::{Candidate, Outcome, Tuning};
 pub use launch::{
-    Backward, Checked, Cost, Differentiable, Ended, Explained, Explanation, Results, check, cost, explain, into, on,
+    Backward, Checked, Differentiable, Ended, Explained, Explanation, Results, check, cost, explain, into, on,
 };
 #[cfg(feature = "graph")]
 pub use ops::{Axes, Operand, keep, promote_types, select};

@@ -68,6 +68,7 @@
 //! - `run`: one launch;
 //! - `prepared`: launches that repeat with equal geometry.
 mod compiled;
+mod cost;
 mod donate;
 #[allow(unsafe_code, reason = "launches of arrays that were checked")]
 mod prepared;
@@ -79,6 +80,8 @@ mod tests;
 
 pub(crate) use compiled::Forms;
 pub use compiled::{Argument, Compiled};
+pub use cost::Cost;
+pub(crate) use cost::estimate;
 pub use prepared::Prepared;
 pub(crate) use prepared::owned;
 pub(crate) use run::{Arrays, Call, interpret, run};

@@ -2,8 +2,7 @@
 use super::function::Function;
 use super::lower::Lowered;
 use super::program::planned;
-use crate::exec::Compiled;
-use crate::launch::{Cost, estimate};
+use crate::exec::{Compiled, Cost, estimate};
 use crate::tree::Tree;
 use pallas_graph::call::{Call, KernelCall};
 use pallas_graph::fuse::{Held, Region};

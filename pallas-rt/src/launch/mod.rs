@@ -25,9 +25,7 @@ mod warm;
 pub use differentiable::{Backward, Differentiable, Ended};
 #[cfg(test)]
 pub(crate) use inspect::compiled;
-#[cfg(feature = "graph")]
-pub(crate) use inspect::estimate;
-pub use inspect::{Checked, Cost, Explained, Explanation, check, cost, explain};
+pub use inspect::{Checked, Explained, Explanation, check, cost, explain};
 pub use into::{Results, into};
 pub use scope::on;
 

@@ -1,0 +1,68 @@
+//! The work of a launch, without running it.
+use crate::device::Geometry;
+use pallas_ir::{Access, Kernel, Op, ScalarOp, Value};
+
+/// An estimate of the work of a launch.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Cost {
+    /// Floating or integer operations; a multiply and an add of a dot are two.
+    pub flops: u64,
+    /// Bytes loaded and stored.
+    pub bytes_accessed: u64,
+    /// Elements of exp, log, sin and the like.
+    pub transcendentals: u64,
+}
+
+impl Cost {
+    /// Counts an operation of the scalar table, applied to this many elements.
+    pub(crate) fn add(&mut self, op: ScalarOp, elements: u64) {
+        let row = op.row().cost;
+        self.flops += row.arithmetic * elements;
+        self.transcendentals += row.transcendental * elements;
+    }
+    /// The least time for this work on a device with these peaks, in FLOP/s and bytes/s: whichever takes longer, all
+    /// operations or all traffic (Williams, Waterman, Patterson 2009).
+    pub fn roofline(&self, flops_per_second: f64, bytes_per_second: f64) -> std::time::Duration {
+        let seconds = (self.flops as f64 / flops_per_second).max(self.bytes_accessed as f64 / bytes_per_second);
+        std::time::Duration::try_from_secs_f64(seconds).unwrap_or(std::time::Duration::MAX)
+    }
+}
+
+/// Counts a program's operations and multiplies by the programs; both sides of an `if` count, loops of unknown length
+/// count once.
+pub(crate) fn estimate(kernel: &Kernel, geometry: &Geometry) -> Cost {
+    let programs: u64 = geometry.grid.iter().map(|&n| n as u64).product();
+    let elements = |v: Value| programs * kernel.ty(v).elements() as u64;
+    let bytes = |v: Value| programs * kernel.ty(v).bytes() as u64;
+    let mut cost = Cost::default();
+    kernel.walk(kernel.body, &mut |_, inst| {
+        let results = inst.results.first().map_or(0, |&v| elements(v));
+        match &inst.op {
+            Op::Scalar(op) => cost.add(*op, results),
+            Op::Structural(op) => {
+                let dims: Vec<_> = inst.args.iter().map(|&v| kernel.ty(v).dims()).collect();
+                let dims: Vec<_> = dims.iter().map(|d| &d[..]).collect();
+                match op.access(&dims) {
+                    Access::Contract { contract, .. } => {
+                        let inner = contract.iter().map(|p| kernel.ty(inst.args[0]).shape[p.0] as u64).product::<u64>();
+                        cost.flops += 2 * results * inner;
+                    }
+                    Access::Fold { op, .. } | Access::Scan { op, .. } => cost.add(op, elements(inst.args[0])),
+                    Access::Scatter { op: Some(op), .. } => cost.add(op, elements(inst.args[2])),
+                    Access::Nest(nest) if inst.args.len() == 2 => cost.flops += 2 * results * nest.terms() as u64,
+                    Access::Nest(nest) => cost.add(nest.op, results * nest.terms() as u64),
+                    Access::Arg { .. } => cost.flops += elements(inst.args[0]),
+                    Access::Sort { axis, .. } => {
+                        let comparisons = kernel.ty(inst.args[0]).shape[axis].max(2).ilog2();
+                        cost.flops += elements(inst.args[0]) * u64::from(comparisons);
+                    }
+                    _ => {}
+                }
+            }
+            Op::Load { .. } => cost.bytes_accessed += inst.results.first().map_or(0, |&v| bytes(v)),
+            Op::Store { .. } => cost.bytes_accessed += bytes(inst.args[0]),
+            _ => {}
+        }
+    });
+    cost
+}
