@@ -165,9 +165,14 @@ fn reduce_as_float(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> 
 
 fn nan_variance(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
     let centre = nan_mean(graph, v, &super::keep(axes.clone()))?;
-    let squares =
-        evaluate(graph, Kind::Float, [Meets::Var(v), Meets::Var(centre)], |[x, mean], _| (x - mean) * (x - mean))?;
-    nan_mean(graph, squares, axes)
+    // Before they are squared: the derivative of a square at NaN is NaN.
+    let distances = evaluate(graph, Kind::Float, [Meets::Var(v), Meets::Var(centre)], |[x, mean], _| {
+        x.is_nan().select(x.zero(), x - mean)
+    })?;
+    let squares = graph.push(ScalarOp::Mul, &[distances, distances])?;
+    let is_number = is_number(graph, v)?;
+    let (sum, count) = (reduce(graph, ScalarOp::Add, squares, axes)?, total(graph, ScalarOp::Add, is_number, axes)?);
+    meet(graph, ScalarOp::Div, &[Meets::Var(sum), Meets::Var(count)])
 }
 
 fn logsumexp(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {

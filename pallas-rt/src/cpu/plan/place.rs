@@ -9,7 +9,7 @@
 //! step runs, which falls back to the tile's own slot.
 use super::step::{Block, Input, Place, Step};
 use super::uses::Uses;
-use pallas_ir::{DType, Kernel, Value};
+use pallas_ir::{DType, Kernel, Value, may_share};
 
 /// Marks the loads whose tiles may refer to the operand's memory.
 pub(super) fn refer_to_operands(kernel: &Kernel, roots: &[Value], block: &mut Block) {
@@ -111,7 +111,11 @@ fn reads_exactly(
 ) -> bool {
     let Step::Load { from, .. } = &block.steps[uses.defined[&loaded].0] else { return false };
     let lies_in = |v: &Value| roots[v.index()] == loaded;
-    let same = from.operand == place.operand && from.view == place.view && from.starts == place.starts;
+    // An output has the memory of its input, of which a program reads the block that it writes.
+    let is_shared =
+        || kernel.memory_of(from.operand) == place.operand && may_share(kernel, from.operand, place.operand);
+    let is_same = from.operand == place.operand || is_shared();
+    let same = is_same && from.view == place.view && from.starts == place.starts;
     same && match &block.steps[step] {
         Step::Chain(chain) => {
             let strided = |input: &Input| matches!(input, Input::Value(v) if *v != loaded && lies_in(v));

@@ -169,3 +169,21 @@ fn gradients_at_edges_are_finite() {
     assert_eq!(at(|x| x.logaddexp(x), 0.3), 1.0);
     assert!((at(|x| x.log1mexp(), 1e3)).abs() < 1e-12);
 }
+
+/// Elements that are NaN count for nothing, also in gradients.
+#[test]
+fn gradients_of_the_variance_of_numbers_ignore_nan() -> Result<(), Error> {
+    let client = Client::cpu();
+    let with = client.array(&[1.0f64, f64::NAN, 3.0, 6.5], &[4])?;
+    let without = client.array(&[1.0f64, 3.0, 6.5], &[3])?;
+    let pairs: [(F, F); 2] = [(|x| x.nanvar(..), |x| x.var(..)), (|x| x.nanstd(..), |x| x.std(..))];
+    for (nan, plain) in pairs {
+        let found = grad(move |x: &Array| nan(x))(&with)?.to_vec::<f64>()?;
+        let want = grad(move |x: &Array| plain(x))(&without)?.to_vec::<f64>()?;
+        assert_eq!(found[1], 0.0);
+        for (a, b) in [found[0], found[2], found[3]].iter().zip(want) {
+            assert!((a - b).abs() < 1e-12, "{found:?}");
+        }
+    }
+    Ok(())
+}
