@@ -12,7 +12,7 @@ echo "== AddressSanitizer, guarded tiles"
 host=x86_64-unknown-linux-gnu
 # Leaks: the cache of compiled kernels is never dropped. Sanitized frames are larger.
 RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address --cfg guarded" ASAN_OPTIONS=detect_leaks=0 RUST_MIN_STACK=33554432 \
-  cargo test -p pallas-rt --no-default-features --lib --target "$host" --target-dir "${CARGO_TARGET_DIR:-target}/sanitize" -- $filter
+  cargo test -p pallas-rt --no-default-features --features graph --lib --target "$host" --target-dir "${CARGO_TARGET_DIR:-target}/sanitize" -- $filter
 
 echo "== valgrind, machine code"
 if ! command -v valgrind >/dev/null; then
