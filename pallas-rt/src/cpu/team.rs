@@ -4,6 +4,7 @@
 //! A member of a team spins until there is work, and leaves after a while without any; the next launch calls it again. The caller never
 //! waits for a member that has not begun.
 use std::cell::UnsafeCell;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,31 @@ impl Threads for Pool {
             work(0);
         });
     }
+}
+
+/// Bytes of the parts in which threads share a long copy.
+const PART: usize = 1 << 18;
+
+/// Copies bytes, on several threads if there are many.
+///
+/// # Safety
+/// Both have this many bytes, which do not overlap.
+pub(crate) unsafe fn copy(on: &dyn Threads, from: *const u8, to: *mut u8, bytes: usize) {
+    let parts = bytes.div_ceil(PART);
+    if parts < 4 {
+        // SAFETY: the caller's.
+        return unsafe { to.copy_from_nonoverlapping(from, bytes) };
+    }
+    let next = AtomicUsize::new(0);
+    let (from, to) = (from.expose_provenance(), to.expose_provenance());
+    on.share(rayon::current_num_threads().min(parts), &|_| {
+        let taken = std::iter::from_fn(|| Some(next.fetch_add(1, SeqCst)).filter(|&part| part < parts));
+        for first in taken.map(|part| part * PART) {
+            let (from, to) = (ptr::with_exposed_provenance(from + first), ptr::with_exposed_provenance_mut(to + first));
+            // SAFETY: the caller's; no two parts overlap.
+            unsafe { ptr::copy_nonoverlapping::<u8>(from, to, PART.min(bytes - first)) };
+        }
+    });
 }
 
 /// What the caller and the members share.
@@ -182,6 +208,17 @@ mod tests {
                 }
             });
         });
+    }
+
+    #[test]
+    fn long_copies_are_whole() {
+        let longest: Vec<u8> = (0..9 * PART as u32).map(|i| (i * 7 + (i >> 8)) as u8).collect();
+        for n in [0, 1, PART, 3 * PART + 1, 4 * PART, 8 * PART + 77] {
+            let mut copied = vec![0; n + 1];
+            // SAFETY: both have `n` bytes.
+            unsafe { copy(&Pool, longest.as_ptr(), copied.as_mut_ptr(), n) };
+            assert!(copied[..n] == longest[..n] && copied[n] == 0, "{n} bytes");
+        }
     }
 
     #[test]

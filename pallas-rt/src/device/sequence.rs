@@ -334,7 +334,7 @@ impl Running<'_> {
                     let run = || cpu::execute(executable, geometry, params, self.ledger, self.on, start);
                     timeline::span(timeline::Kind::Launch, || described(kernel, geometry), run)?;
                 }
-                Action::Copy { from, to, bytes } => self.start(*from).copy_to_nonoverlapping(self.start(*to), *bytes),
+                Action::Copy { from, to, bytes } => team::copy(self.on, self.start(*from), self.start(*to), *bytes),
                 Action::Fill { to, bytes } => self.start(*to).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()),
                 Action::For { length, counter, turning, body } => {
                     self.enter(turning);

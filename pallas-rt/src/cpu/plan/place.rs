@@ -9,7 +9,7 @@
 //! step runs, which falls back to the tile's own slot.
 use super::step::{Block, Input, Place, Step};
 use super::uses::Uses;
-use pallas_ir::{DType, Kernel, Value, may_share};
+use pallas_ir::{DType, Frame, Kernel, Value};
 
 /// Marks the loads whose tiles may refer to the operand's memory.
 pub(super) fn refer_to_operands(kernel: &Kernel, roots: &[Value], block: &mut Block) {
@@ -111,10 +111,8 @@ fn reads_exactly(
 ) -> bool {
     let Step::Load { from, .. } = &block.steps[uses.defined[&loaded].0] else { return false };
     let lies_in = |v: &Value| roots[v.index()] == loaded;
-    // An output has the memory of its input, of which a program reads the block that it writes.
-    let is_shared =
-        || kernel.memory_of(from.operand) == place.operand && may_share(kernel, from.operand, place.operand);
-    let is_same = from.operand == place.operand || is_shared();
+    // An output may have the memory of an input of its shape. Views are of the array, not of a block.
+    let is_same = kernel.memory_of(from.operand) == place.operand && from.view.frame == Frame::Array;
     let same = is_same && from.view == place.view && from.starts == place.starts;
     same && match &block.steps[step] {
         Step::Chain(chain) => {
