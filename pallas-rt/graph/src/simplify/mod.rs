@@ -3,6 +3,7 @@ mod cancel;
 mod common;
 mod dead;
 mod inline;
+mod stacks;
 
 pub(crate) use dead::dead as without_dead;
 pub(crate) use inline::expanded;
@@ -15,6 +16,7 @@ pub type Pass = fn(&Graph) -> Graph;
 /// All passes by name, in the order in which they run.
 pub const PASSES: &[(&str, Pass)] = &[
     ("inline", inline::inline),
+    ("stacks", stacks::stacks),
     ("dead", dead::dead),
     ("cancel", cancel::cancel),
     ("common", common::common),

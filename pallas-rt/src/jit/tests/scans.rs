@@ -2,7 +2,8 @@
 use super::{array, close, numbers};
 use crate::prelude::*;
 use crate::{
-    AssociativeScan, Scan, associative_scan, grad, jit, make_jaxpr, ops, select, value_and_grad_aux, vmap, while_loop,
+    AssociativeScan, Scan, associative_scan, grad, jit, lower, make_jaxpr, ops, scan, select, value_and_grad_aux, vmap,
+    while_loop,
 };
 use std::cell::Cell;
 
@@ -157,4 +158,23 @@ fn a_masked_scan_stands_in_for_a_loop() {
         }
         close(&looped(&w, &x).expect("it runs"), &want[..1]);
     }
+}
+
+/// The gradient of the last state of a recurrent net keeps two values of each step: the state before it and the one after it.
+#[test]
+fn stacks_that_nothing_reads_take_no_memory() {
+    let client = Client::cpu();
+    let shape = |shape: &[usize]| client.shape_dtype(DType::F32, shape).expect("it fits");
+    let loss = |w: &Array, xs: &Array| {
+        let start = ops::zeros(&xs.shape()[1..], DType::F32);
+        let (last, _) = scan(&start, xs, |h: &Array, x: &Array| {
+            let h = (h.matmul(w) + x).tanh();
+            (h.clone(), (h.clone(), h))
+        })?;
+        Ok::<_, Error>(last.square().sum(..))
+    };
+    let lowered = lower(grad(loss))(&shape(&[64, 64]), &shape(&[128, 8, 64])).expect("it traces");
+    let stack = 128 * 8 * 64 * 4;
+    let arena = lowered.memory_analysis().temporary_bytes;
+    assert!((2 * stack..5 * stack / 2).contains(&arena), "{arena} bytes, a stack has {stack}");
 }

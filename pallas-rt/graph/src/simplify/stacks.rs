@@ -1,0 +1,111 @@
+//! Drops arrays of scans that hold nothing of their own: stacks that nothing reads, stacks of equal elements, and arrays
+//! whose elements are all the same.
+//!
+//! ```text
+//! %1, %2, %3 = scan { .. in h, y, y } %0   %4 = exp %3        (a carried value and two stacks of the same)
+//! %1, %2     = scan { .. in h, y } %0      %4 = exp %2
+//!
+//! %2 = broadcast to(128, 8) %1             %3 = scan { lambda x . .. } %2
+//!                                          %3 = scan { lambda a . x = broadcast to(8) a  .. } %1
+//! ```
+use crate::call::{Call, Scan};
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::structural::Broadcast;
+use pallas_ir::{Literal, StructuralOp};
+use std::collections::HashMap;
+
+pub(super) fn stacks(graph: &Graph) -> Graph {
+    let mut graph = graph.clone();
+    capture_equal_elements(&mut graph);
+    merge_equal_stacks(&mut graph);
+    drop_unread_stacks(&mut graph);
+    graph
+}
+
+fn scan_of(op: &Op) -> Option<&Scan> {
+    match op {
+        Op::Call(call) => match &**call {
+            Call::Scan(scan) => Some(scan),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Scans over a broadcast make its elements in the body.
+fn capture_equal_elements(graph: &mut Graph) {
+    // By variable with equal elements along its first axis: what an element is a broadcast of.
+    let mut repeated: HashMap<Var, (Var, Broadcast)> = HashMap::new();
+    let mut literals: HashMap<Var, Literal> = HashMap::new();
+    for e in &mut graph.equations {
+        if let Op::Structural(StructuralOp::Broadcast(op)) = &e.op {
+            let rank = graph.types[e.args[0].index()].shape.len();
+            if !op.to.is_empty() && !op.dims[..rank].contains(&0) {
+                let dims = op.dims[..rank].iter().map(|axis| axis - 1).collect();
+                repeated.insert(e.result(), (e.args[0], Broadcast { to: op.to[1..].to_vec(), dims }));
+            }
+        }
+        if let Op::Literal(x) = e.op {
+            literals.insert(e.result(), x);
+        }
+        let Some(scan) = scan_of(&e.op) else { continue };
+        let arrays = scan.captured + scan.carried..e.args.len();
+        if !e.args[arrays.clone()].iter().any(|a| repeated.contains_key(a)) {
+            continue;
+        }
+        let mut scan = scan.clone();
+        let equation = |op, args, result| Equation { op, args, results: vec![result], loc: e.loc };
+        let (params, args) = (std::mem::take(&mut scan.body.params), std::mem::take(&mut e.args));
+        let (mut captured, mut others, mut made) = (vec![], vec![], vec![]);
+        for (i, (param, arg)) in params.into_iter().zip(args).enumerate() {
+            match repeated.get(&arg).filter(|_| arrays.contains(&i)) {
+                Some((source, element)) => {
+                    let own = scan.body.var(graph.types[source.index()].clone());
+                    match literals.get(source) {
+                        Some(x) => made.push(equation(Op::Literal(*x), vec![], own)),
+                        None => captured.push((own, *source)),
+                    }
+                    made.push(equation(Op::Structural(element.clone().into()), vec![own], param));
+                }
+                None if i < scan.captured => captured.push((param, arg)),
+                None => others.push((param, arg)),
+            }
+        }
+        scan.captured = captured.len();
+        (scan.body.params, e.args) = captured.into_iter().chain(others).unzip();
+        scan.body.equations.splice(0..0, made);
+        e.op = Call::Scan(scan).into();
+    }
+}
+
+/// Readers of a stack read the first one that has the same elements.
+fn merge_equal_stacks(graph: &mut Graph) {
+    let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
+    for e in &mut graph.equations {
+        e.args.iter_mut().for_each(|a| *a = same[a.index()]);
+        let Some(Scan { body, carried, .. }) = scan_of(&e.op) else { continue };
+        for (i, made) in body.results.iter().enumerate().skip(*carried) {
+            let first = body.results[*carried..].iter().position(|other| other == made).expect("itself") + carried;
+            same[e.results[i].index()] = e.results[first];
+        }
+    }
+    graph.results.iter_mut().for_each(|r| *r = same[r.index()]);
+}
+
+fn drop_unread_stacks(graph: &mut Graph) {
+    let mut is_read = vec![false; graph.types.len()];
+    let read = graph.equations.iter().flat_map(|e| &e.args).chain(&graph.results);
+    read.for_each(|v| is_read[v.index()] = true);
+    for e in &mut graph.equations {
+        let Some(scan) = scan_of(&e.op) else { continue };
+        // An equation has a result.
+        let is_kept = |i: &usize| *i < scan.carried.max(1) || is_read[e.results[*i].index()];
+        let kept: Vec<usize> = (0..e.results.len()).filter(is_kept).collect();
+        if kept.len() < e.results.len() {
+            let mut scan = scan.clone();
+            scan.body.results = kept.iter().map(|&i| scan.body.results[i]).collect();
+            e.results = kept.iter().map(|&i| e.results[i]).collect();
+            e.op = Call::Scan(scan).into();
+        }
+    }
+}
