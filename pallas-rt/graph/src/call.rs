@@ -229,6 +229,9 @@ impl Hash for KernelCall {
 pub struct Custom {
     /// Operands that are no arguments.
     pub captured: usize,
+    /// True if forward mode differentiates the function itself; otherwise there is none, because the stated derivative
+    /// need not be the function's own.
+    pub has_tangents: bool,
     /// The function itself.
     pub primal: Graph,
     /// The same, and what the derivative needs.

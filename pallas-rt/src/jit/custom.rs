@@ -72,7 +72,7 @@ where
             let found = backward(&residuals, &of_results).tree()?;
             Ok(((), like(&tuple, &found, &types, "cotangent", at)?))
         })?;
-        let results = function.call(derivative, at)?;
+        let results = function.call(derivative, false, at)?;
         tree::rebuild(&out, results)
     })
 }
@@ -96,13 +96,13 @@ impl Stating {
         (kept.into_iter().chain(gives).collect(), count)
     }
 
-    /// Appends the call; returns its results.
-    fn call(self, backward: TracedFunction<()>, at: Loc) -> Result<Vec<Array>> {
+    /// Appends the call; returns its results. `has_tangents`: forward mode differentiates the function.
+    fn call(self, backward: TracedFunction<()>, has_tangents: bool, at: Loc) -> Result<Vec<Array>> {
         let (takes, _) = self.takes();
         let Stating { client, args, primal, forward } = self;
         let (graphs, captured) = sharing(vec![primal, forward, part(backward, takes.len())]);
         let [primal, forward, backward] = graphs.try_into().expect("three functions");
-        let custom = Custom { captured: captured.len(), primal, forward, backward };
+        let custom = Custom { captured: captured.len(), has_tangents, primal, forward, backward };
         let all: Vec<&Array> = captured.iter().chain(&args).collect();
         apply_all(&all, at, &client, |graph, v| graph.push_all(Call::Custom(custom), v))
     }
@@ -157,6 +157,6 @@ impl StatedBackward {
     /// Ends the derivative, which returns these cotangents of the arguments; returns the results of the call.
     pub(crate) fn end(self, cotangents: &[Array], at: Loc) -> Result<Vec<Array>> {
         let backward = self.open.end(cotangents)?;
-        self.function.call(backward, at)
+        self.function.call(backward, true, at)
     }
 }

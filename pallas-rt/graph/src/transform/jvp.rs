@@ -1,5 +1,6 @@
 //! Forward mode.
 use super::active::carried;
+use super::jvp_kernel::{self, Tangents};
 use super::rule::{made, structural, value};
 use super::split::split;
 use super::{Refused, within_limits};
@@ -42,8 +43,8 @@ pub fn linearize(graph: &Graph, on: &[bool]) -> Result<(Graph, Graph), Refused> 
 }
 
 /// The graph with tangents of those results that have floating-point types.
-fn with_results(tangents: Tangents) -> Result<Graph, Refused> {
-    let Tangents { graph: mut to, of_results, .. } = tangents;
+fn with_results(tangents: WithTangents) -> Result<Graph, Refused> {
+    let WithTangents { graph: mut to, of_results, .. } = tangents;
     for (r, tangent) in to.results.clone().into_iter().zip(of_results) {
         if to.ty(r).dtype.is_float() {
             let tangent = or_zeros(&mut to, tangent, r);
@@ -55,7 +56,7 @@ fn with_results(tangents: Tangents) -> Result<Graph, Refused> {
 }
 
 /// A graph that computes tangents besides its own values. Tangents are further parameters; results are its own alone.
-struct Tangents {
+struct WithTangents {
     graph: Graph,
     of_params: Vec<Option<Var>>,
     /// `None` for zero.
@@ -63,7 +64,7 @@ struct Tangents {
 }
 
 /// If `apart` is true, no value of the graph depends on a tangent: calls with tangents are not those without.
-fn tangents(graph: &Graph, on: &[bool], apart: bool) -> Result<Tangents, Refused> {
+fn tangents(graph: &Graph, on: &[bool], apart: bool) -> Result<WithTangents, Refused> {
     assert_eq!(on.len(), graph.params.len(), "one entry for each parameter");
     let graph = &expanded(graph, &|call| match call {
         Call::Closed(graph) => Some(graph),
@@ -100,7 +101,7 @@ fn tangents(graph: &Graph, on: &[bool], apart: bool) -> Result<Tangents, Refused
         }
     }
     let of_results = graph.results.iter().map(|r| found[r.index()]).collect();
-    Ok(Tangents { graph: to.into_inner(), of_params, of_results })
+    Ok(WithTangents { graph: to.into_inner(), of_params, of_results })
 }
 
 /// The tangent of an equation's result, from those of its operands; `None` for zero.
@@ -207,7 +208,7 @@ fn through_call(
                 case.branches.iter().map(|branch| tangents(branch, &on[1..], false)).collect::<Result<Vec<_>, _>>()?;
             let n = e.results.len();
             let has: Vec<bool> = (0..n).map(|i| branches.iter().any(|branch| branch.of_results[i].is_some())).collect();
-            for Tangents { graph, of_results, .. } in &mut branches {
+            for WithTangents { graph, of_results, .. } in &mut branches {
                 let own = graph.results.clone();
                 for ((tangent, &r), _) in of_results.iter_mut().zip(&own).zip(&has).filter(|(_, has)| **has) {
                     *tangent = Some(or_zeros(graph, *tangent, r));
@@ -220,10 +221,20 @@ fn through_call(
             (Call::Case(Case { branches }), args, vec![n], found)
         }
         Call::Kernel(call) => {
-            let message = format!("the tangent of kernel `{}`, which states none", call.kernel.name);
-            let help = "kernels have no forward-mode derivative: use reverse mode with a stated gradient, or pass the kernel \
-                        a `stop_gradient` of its arguments";
-            return Err(Refused { at: e.loc, diag: Diag::new("kernel-tangent", At::Op, message, help) });
+            let found = jvp_kernel::kernel(call, &on).map_err(|diag| Refused { at: e.loc, diag })?;
+            let Some(Tangents { call, takes, gives }) = found else {
+                to.equations.push(e.clone());
+                return Ok(vec![None; e.results.len()]);
+            };
+            let args = grouped(&e.args, &operands(to, &takes), &[takes.len()]);
+            let found = e.results.iter().zip(&gives).map(|(&r, has)| has.then(|| to.var(to.ty(r).clone()))).collect();
+            (Call::Kernel(call), args, vec![gives.len()], found)
+        }
+        Call::Custom(custom) if custom.has_tangents => {
+            let WithTangents { mut graph, of_results, .. } = tangents(&custom.primal, &on, false)?;
+            graph.results = grouped(&graph.results, &of_results, &[e.results.len()]);
+            let found = outputs(to, &of_results);
+            (Call::Closed(graph), grouped(&e.args, given, &[e.args.len()]), vec![e.results.len()], found)
         }
         Call::Custom(_) => {
             let message = "forward mode of a function that states its reverse-mode gradient".to_string();
@@ -279,7 +290,13 @@ pub(super) fn no_tangents(captured: &[bool], e: &Equation) -> Result<(), Refused
 
 /// The body of a loop with tangents of the parameters that are `on`. Groups of parameters and of results end at `takes`
 /// and `gives`; the carried values are parameters from position `first`, and the first group of results.
-fn loop_body(body: &Graph, on: &[bool], first: usize, takes: &[usize], gives: &[usize]) -> Result<Tangents, Refused> {
+fn loop_body(
+    body: &Graph,
+    on: &[bool],
+    first: usize,
+    takes: &[usize],
+    gives: &[usize],
+) -> Result<WithTangents, Refused> {
     let mut made = tangents(body, on, false)?;
     let own = made.graph.results.clone();
     for i in (0..gives[0]).filter(|&i| on[first + i]) {

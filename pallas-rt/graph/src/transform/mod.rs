@@ -1,7 +1,7 @@
 //! From a graph to others that compute its derivatives, or its results for many operands at once.
 //!
 //! - `active`: which values depend on which parameters in a way that has a derivative;
-//! - `jvp`: forward mode;
+//! - `jvp`: forward mode; `jvp_kernel` has the rule of kernels;
 //! - `batch`: many operands at once, along an axis more; `batch_control` has the rules of loops and branches,
 //!   `batch_kernel` that of kernels;
 //! - `vjp`: reverse mode; `control` has the rules of loops and branches, `checkpoint` that of values that
@@ -14,6 +14,7 @@ mod batch_kernel;
 mod checkpoint;
 mod control;
 mod jvp;
+mod jvp_kernel;
 mod rule;
 mod split;
 mod vjp;

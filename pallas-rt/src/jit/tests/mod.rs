@@ -1,6 +1,6 @@
 //! Functions of arrays against numbers that are known otherwise; `cache` has the calls of jitted functions, `ahead`
 //! functions that are compiled before, `hostile` calls that go wrong, `control` loops and branches, `scans` other kinds of
-//! scans, `kernels` kernels as operations, `forward`, `derivatives` and `vmap` the transformations, `jaxpr` the texts of
+//! scans, `kernels` kernels as operations, `tangents_of_kernels` their forward mode, `forward`, `derivatives` and `vmap` the transformations, `jaxpr` the texts of
 //! functions, `prints` what they show; `random` has laws of random graphs, `transformed` those of their derivatives and batches.
 mod ahead;
 mod cache;
@@ -14,6 +14,7 @@ mod prints;
 mod random;
 mod scans;
 mod stablehlo;
+mod tangents_of_kernels;
 mod transformed;
 mod vmap;
 
