@@ -19,6 +19,7 @@ use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
 use crate::flash_attention_backward::flash_attention_backward;
+use crate::flash_attention_bias::{bias_gradient, sinks_gradient};
 use crate::online::Online;
 use pallas_rt::prelude::*;
 use pallas_rt::{Differentiable, Target};
@@ -216,12 +217,44 @@ fn is_narrow(target: &Target, dtype: DType) -> bool {
 /// ```
 #[track_caller]
 pub fn flash_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<Array> {
-    let (call, [q, k, v]) = Differentiable::begin([q, k, v])?;
-    let (out, lse) = flash_attention_with_lse(&q, &k, &v, options)?;
-    let [out] = with_gradient!(call, [out.clone()], &[&q, &k, &v, &out, &lse], |[q, k, v, out, lse], [dout]| {
-        <[Array; 3]>::from(flash_attention_backward([q, k, v], [out, lse], &dout, options)?)
-    });
+    match (options.bias, options.sinks) {
+        (None, None) => differentiable([q, k, v], options),
+        (Some(bias), None) => differentiable([q, k, v, bias], options),
+        (None, Some(sinks)) => differentiable([q, k, v, sinks], options),
+        (Some(bias), Some(sinks)) => differentiable([q, k, v, bias, sinks], options),
+    }
+}
+
+/// [`flash_attention`] with its gradients by q, k, v, and by bias and sinks if there are any, in this order.
+#[track_caller]
+fn differentiable<const N: usize>(args: [&Array; N], options: &Options<'_>) -> Result<Array> {
+    let (call, args) = Differentiable::begin(args)?;
+    let args: Vec<&Array> = args.iter().collect();
+    let ([q, k, v], options) = arguments(&args, options);
+    let (out, lse) = flash_attention_with_lse(q, k, v, &options)?;
+    let [out] =
+        with_gradient!(call, [out.clone()], &[&args[..], &[&out, &lse]].concat(), |[args @ .., out, lse], [dout]| {
+            let args: Vec<&Array> = args.iter().collect();
+            let (operands, options) = arguments(&args, &options);
+            let (dq, dk, dv) = flash_attention_backward(operands, [out, lse], &dout, &options)?;
+            let mut all = vec![dq, dk, dv];
+            if options.bias.is_some() {
+                all.push(bias_gradient(operands, [out, lse], &dout, &options)?);
+            }
+            if let Some(sinks) = options.sinks {
+                all.push(sinks_gradient([out, lse], &dout, sinks)?);
+            }
+            all
+        });
     Ok(out)
+}
+
+/// Queries, keys and values, and the options with the bias and the sinks that follow them.
+fn arguments<'a>(args: &[&'a Array], options: &Options<'a>) -> ([&'a Array; 3], Options<'a>) {
+    let mut more = args[3..].iter().copied();
+    let bias = options.bias.and_then(|_| more.next());
+    let sinks = options.sinks.and_then(|_| more.next());
+    ([args[0], args[1], args[2]], Options { bias, sinks, ..*options })
 }
 
 /// [`flash_attention`] and the logarithm of each row's sum of exponentials, f32 `[batch, heads, queries]`.

@@ -9,6 +9,8 @@ mod evaluate;
 mod expressions;
 mod program;
 mod source;
+#[cfg(feature = "graph")]
+mod tangents;
 #[path = "../all/validate.rs"]
 mod validate;
 /// The programs, as kernels.

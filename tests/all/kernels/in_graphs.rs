@@ -1,5 +1,5 @@
 //! Shipped kernels inside of traced functions: equal to calls at once, and differentiable without a rule of the user's.
-use crate::support::values;
+use crate::support::{doubles, values};
 use pallas_kernels::cross_entropy::{
     self, cross_entropy, cross_entropy_backward, cross_entropy_of_logits, cross_entropy_of_logits_backward,
 };
@@ -16,7 +16,7 @@ use pallas_kernels::softmax_backward::{log_softmax_backward, softmax_backward};
 use pallas_kernels::splash_attention::{self, splash_attention, splash_attention_backward, splash_attention_with_lse};
 use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_rt::prelude::*;
-use pallas_rt::{grad, jit};
+use pallas_rt::{grad, jit, ops, vmap};
 
 fn array(shape: &[usize], seed: usize) -> Array {
     let numbers: Vec<f32> = values(shape.iter().product(), seed).into_iter().map(|x| x as f32).collect();
@@ -177,4 +177,85 @@ fn shipped_losses_are_differentiable_in_traced_functions() {
     let by_table = jit(grad(|table: &Array, ids: &Array| embedding(table, ids).map(|y| y.sum(..))));
     let error = by_table(&table, &ids()).expect_err("it needs the numbers on the host").to_string();
     assert!(error.contains("the gradient of kernel `embedding_blocks`") && error.contains("in_graphs.rs"), "{error}");
+}
+
+/// Attention by plain operations, of arrays of any float type: queries, keys, values, then a bias and sinks if there are any.
+fn plain_attention(x: &[Array], bias: bool, sinks: bool) -> Result<Array> {
+    let heads = x[0].shape()[1] / x[1].shape()[1];
+    let (keys, values) = (x[1].repeat(heads, 1), x[2].repeat(heads, 1));
+    let mut scores = ops::einsum("bhsd,bhld->bhsl", &[&x[0], &keys]) * 0.5;
+    if bias {
+        scores = scores + &x[3];
+    }
+    let p = scores.exp();
+    let mut total = p.sum(pallas_rt::keep(-1));
+    if sinks {
+        total = total + x[x.len() - 1].exp().reshape(&[1, x[0].shape()[1], 1, 1])?;
+    }
+    Ok(ops::einsum("bhsl,bhld->bhsd", &[&(p / total), &values]))
+}
+
+fn attention(x: &[Array], bias: bool, sinks: bool) -> Result<Array> {
+    let options = Options {
+        scale: Some(0.5),
+        bias: bias.then(|| &x[3]),
+        sinks: sinks.then(|| &x[x.len() - 1]),
+        ..Options::default()
+    };
+    flash_attention(&x[0], &x[1], &x[2], &options)
+}
+
+/// The gradient of `Σ weights·f` in float64, element by element, as differences.
+fn differences(f: impl Fn(&[Array]) -> Result<Array>, x: &[Array], weights: &[f64]) -> Vec<Vec<f64>> {
+    let client = Client::cpu();
+    let wide: Vec<Array> = x.iter().map(|x| client.array(&doubles(x), x.shape()).expect("it fits")).collect();
+    let loss = |at: usize, i: usize, by: f64| -> f64 {
+        let mut moved = wide.clone();
+        let mut numbers = doubles(&wide[at]);
+        numbers[i] += by;
+        moved[at] = client.array(&numbers, x[at].shape()).expect("it fits");
+        doubles(&f(&moved).expect("it runs")).iter().zip(weights).map(|(y, w)| y * w).sum()
+    };
+    let h = 1e-5;
+    let slopes = |at: usize| (0..x[at].len()).map(|i| (loss(at, i, h) - loss(at, i, -h)) / (2.0 * h)).collect();
+    (0..x.len()).map(slopes).collect()
+}
+
+#[test]
+fn attention_has_gradients_by_bias_and_sinks() {
+    let (batch, heads) = (2, 2);
+    let operands = || vec![array(&[batch, heads, 3, 4], 1), array(&[batch, 1, 5, 4], 2), array(&[batch, 1, 5, 4], 3)];
+    let biases = [[batch, heads], [1, heads], [batch, 1], [1, 1]].map(Some);
+    for (bias, sinks) in biases.into_iter().flat_map(|bias| [(bias, true), (bias, false)]).chain([(None, true)]) {
+        let mut x = operands();
+        x.extend(bias.map(|[b, h]| array(&[b, h, 3, 5], 4)));
+        x.extend(sinks.then(|| array(&[heads], 5)));
+        let (what, has) = (format!("bias {bias:?}, sinks {sinks}"), bias.is_some());
+        let weights = array(&[batch, heads, 3, 4], 99);
+        let want = differences(|x| plain_attention(x, has, sinks), &x, &doubles(&weights));
+        let own = weights.clone();
+        let loss = move |x: &Vec<Array>| attention(x, has, sinks).map(|y| (y * &own).sum(..));
+        let found = jit(grad(loss.clone()))(&x).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert_eq!(found.len(), want.len());
+        for (i, (found, want)) in found.iter().zip(&want).enumerate() {
+            assert_eq!(found.shape(), x[i].shape(), "{what}");
+            for (found, want) in doubles(found).iter().zip(want) {
+                assert!((found - want).abs() <= 1e-5, "{what}, operand {i}: {found}, not {want}");
+            }
+        }
+        // Of three examples at once.
+        let more: Vec<Vec<Array>> = [1.0, 0.5, -1.5].iter().map(|&by| x.iter().map(|x| x * by).collect()).collect();
+        let stacked: Vec<Array> =
+            (0..x.len()).map(|i| ops::stack(&more.iter().map(|x| &x[i]).collect::<Vec<_>>(), 0)).collect();
+        let all = jit(vmap(grad(loss.clone())))(&stacked).unwrap_or_else(|e| panic!("{what}: {e}"));
+        for (example, x) in more.iter().enumerate() {
+            let want = grad(loss.clone())(x).unwrap_or_else(|e| panic!("{what}: {e}"));
+            for (all, want) in all.iter().zip(&want) {
+                let n = want.len();
+                let of_all = &doubles(all)[example * n..][..n];
+                let is_close = of_all.iter().zip(doubles(want)).all(|(x, y)| (x - y).abs() <= 1e-5);
+                assert!(is_close, "{what}, example {example}: {of_all:?}, not {want:?}");
+            }
+        }
+    }
 }

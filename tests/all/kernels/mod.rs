@@ -27,6 +27,8 @@ mod slopes;
 mod softmax;
 mod softmax_backward;
 mod splash_attention;
+#[cfg(feature = "graph")]
+mod tangents;
 
 use pallas_rt::DeviceKind;
 use pallas_rt::prelude::*;
