@@ -225,22 +225,22 @@ fn rows(sizes: &Sizes) -> Result<Vec<Case>> {
     ])
 }
 
-/// Weights `[k, n]` of 8 or 4 bits as floats.
-fn dequantised(w: &Quantized, n: usize) -> Result<Array> {
-    let group = w.group.unwrap_or(w.k);
-    let bytes = w.values.cast(DType::F32);
-    let values = match &w.zeros {
-        None => bytes,
-        Some(_) => {
+/// A matrix `[k, n]` of 8 or 4 bits, from its values, scales and zero points, as floats.
+fn dequantised(x: &[Array], k: usize) -> Result<Array> {
+    let (bytes, n) = (x[0].cast(DType::F32), x[0].shape()[1]);
+    let values = match x.len() {
+        2 => bytes,
+        _ => {
             let high = (&bytes / 16.0).floor();
-            ops::stack(&[&bytes - &high * 16.0, high], 1).reshape(&[w.k, n])?
+            ops::stack(&[&bytes - &high * 16.0, high], 1).reshape(&[k, n])?
         }
     };
-    let mut groups = values.reshape(&[w.k / group, group, n])?;
-    if let Some(zeros) = &w.zeros {
-        groups = groups - zeros.cast(DType::F32).expand_dims(1);
+    let groups = x[1].shape()[0];
+    let mut values = values.reshape(&[groups, k / groups, n])?;
+    if let Some(zeros) = x.get(2) {
+        values = values - zeros.cast(DType::F32).expand_dims(1);
     }
-    (groups * w.scales.expand_dims(1)).reshape(&[w.k, n])
+    (values * x[1].expand_dims(1)).reshape(&[k, n])
 }
 
 fn products(sizes: &Sizes) -> Result<Vec<Case>> {
@@ -250,11 +250,15 @@ fn products(sizes: &Sizes) -> Result<Vec<Case>> {
     let mut cases =
         vec![case("product", vec![a, b.clone()], |x| Ok(vec![matmul(&x[0], &x[1])?]), one(|x| x[0].matmul(&x[1])))];
     for (name, bits) in [("product by 8-bit weights", Bits::Eight), ("product by 4-bit weights", Bits::Four)] {
-        let group = (bits == Bits::Four).then_some(n / 8);
+        let group = (bits == Bits::Four).then_some((n / 8).max(16));
         let w = quantize(&b, bits, group)?;
-        let own = w.clone();
-        let kernel = move |x: &[Array]| Ok(vec![quantized_matmul(&x[0], &own)?]);
-        cases.push(case(name, vec![few.clone()], kernel, move |x| Ok(vec![x[0].matmul(&dequantised(&w, n)?)])));
+        let arguments = [few.clone(), w.values, w.scales].into_iter().chain(w.zeros).collect();
+        let kernel = move |x: &[Array]| {
+            let (values, scales) = (x[1].clone(), x[2].clone());
+            let w = Quantized { values, scales, zeros: x.get(3).cloned(), k: n, group };
+            Ok(vec![quantized_matmul(&x[0], &w)?])
+        };
+        cases.push(case(name, arguments, kernel, move |x| Ok(vec![x[0].matmul(&dequantised(&x[1..], n)?)])));
     }
     Ok(cases)
 }
@@ -268,12 +272,10 @@ fn losses(sizes: &Sizes) -> Result<Vec<Case>> {
     let (n, classes, d) = (sizes.of(1024), sizes.of(8192), sizes.of(256));
     let (x, w) = (sizes.floats(&[n, d])?, sizes.floats(&[classes, d])?);
     let (z, dloss) = (sizes.floats(&[n, classes])?, sizes.floats(&[n])?);
-    let labels = sizes.whole(n, classes)?;
+    let (labels, dout) = (sizes.whole(n, classes)?, sizes.floats(&[n, d])?);
     let options = cross_entropy::Options::default();
     let (_, lse) = cross_entropy(&x, &w, &labels, &options)?;
     let (_, lse_of_logits) = cross_entropy_of_logits(&z, &labels, &options)?;
-    let rows = sizes.floats(&[n, d])?;
-    let [a, b, c, e, of_rows, to] = std::array::from_fn(|_| labels.clone());
     Ok(vec![
         case(
             "cross-entropy",
@@ -283,9 +285,9 @@ fn losses(sizes: &Sizes) -> Result<Vec<Case>> {
         ),
         case(
             "cross-entropy gradients",
-            vec![x, w.clone(), dloss.clone()],
-            move |x| Ok(<[Array; 2]>::from(cross_entropy_backward(&x[0], &x[1], &a, &lse, &x[2], &options)?).into()),
-            gradients(2, move |x| loss_of(&x[0].matmul(&x[1].t()), &b)),
+            vec![x, w.clone(), labels.clone(), dloss.clone()],
+            move |x| Ok(<[Array; 2]>::from(cross_entropy_backward(&x[0], &x[1], &x[2], &lse, &x[3], &options)?).into()),
+            gradients(2, |x| loss_of(&x[0].matmul(&x[1].t()), &x[2])),
         ),
         case(
             "cross-entropy of logits",
@@ -295,15 +297,22 @@ fn losses(sizes: &Sizes) -> Result<Vec<Case>> {
         ),
         case(
             "cross-entropy of logits gradient",
-            vec![z, dloss],
-            move |x| Ok(vec![cross_entropy_of_logits_backward(&x[0], &c, &lse_of_logits, &x[1], &options)?]),
-            gradients(1, move |x| loss_of(&x[0], &e)),
+            vec![z, labels.clone(), dloss],
+            move |x| Ok(vec![cross_entropy_of_logits_backward(&x[0], &x[1], &lse_of_logits, &x[2], &options)?]),
+            gradients(1, |x| loss_of(&x[0], &x[1])),
         ),
-        case("embedding", vec![w, labels], |x| Ok(vec![embedding(&x[0], &x[1])?]), one(|x| x[0].take(&x[1], 0))),
-        case("embedding gradient", vec![rows], move |x| Ok(vec![embedding_backward(&x[0], &to, classes, None)?]), {
-            let zeros = sizes.client.zeros(DType::F32, &[classes, d])?;
-            one(move |x| zeros.at(&of_rows).add(&x[0]))
-        }),
+        case(
+            "embedding",
+            vec![w.clone(), labels.clone()],
+            |x| Ok(vec![embedding(&x[0], &x[1])?]),
+            one(|x| x[0].take(&x[1], 0)),
+        ),
+        case(
+            "embedding gradient",
+            vec![w, labels, dout],
+            move |x| Ok(vec![embedding_backward(&x[2], &x[1], classes, None)?]),
+            gradients(1, |x| x[0].take(&x[1], 0)),
+        ),
     ])
 }
 

@@ -187,9 +187,10 @@ fn of_gates_rotations_and_products() {
             matmul_tt_blocks::<f64, f64>(&x[0], &x[1], |acc| acc, B, B, B)?,
         ])
     });
-    for (bits, f) in
-        [(Bits::Eight, (|x| quantized(x, Bits::Eight, None)) as F), (Bits::Four, |x| quantized(x, Bits::Four, Some(16)))]
-    {
+    for (bits, f) in [
+        (Bits::Eight, (|x| quantized(x, Bits::Eight, None)) as F),
+        (Bits::Four, |x| quantized(x, Bits::Four, Some(16))),
+    ] {
         check(&format!("weights of {bits:?} bits"), DType::F32, &[Floats(&[3, 32])], f);
     }
 }
