@@ -133,8 +133,8 @@ impl Active<'_> {
                     self.region(regions[0]);
                     self.joined(&[&condition.yields[1..], &body.params]);
                     self.region(regions[1]);
-                    let all = [args, &condition.params, &condition.yields[1..], &body.params, &body.yields, results];
-                    self.joined(&all.map(|values| &values[..]));
+                    let (given, carried) = (&condition.params, &condition.yields[1..]);
+                    self.joined(&[args, given, carried, &body.params, &body.yields, results]);
                 }
                 TileOp::Const(_)
                 | TileOp::ProgramId(_)

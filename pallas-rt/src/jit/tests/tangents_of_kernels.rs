@@ -69,7 +69,7 @@ fn steps(#[block([N, 4])] x: In<f64>, #[block([N, 4])] out: Out<f64>, #[block([N
         }
         let mut n = whole.sum(0).item() * 0.125 + 1.0;
         while n < 3.0 {
-            n = n * 1.5;
+            n *= 1.5;
         }
         let turned = if i % 2 == 0 { a * n } else { a + b };
         out.at((i, ..)).store_masked(turned, whole.lt(0.9));
