@@ -1,7 +1,12 @@
 //! The nearest kernel that is right for each kernel that is refused: it compiles, and gives what it should.
 //!
 //! `ui/CAUSE/NAME.rs` is refused with the words in `NAME.stderr`; `ui/CAUSE/ok/NAME.rs` runs. Here they are one binary.
-#![allow(unused_must_use, clippy::all, reason = "the kernels differ from the refused ones in the mistake alone")]
+#![allow(
+    unused_must_use,
+    unreachable_pub,
+    clippy::all,
+    reason = "the kernels differ from the refused ones in the mistake alone"
+)]
 use pallas_rt::prelude::*;
 
 /// What a kernel gives for arrays of 0, 1, 2, .. in some shapes, on the interpreter and on the CPU.
@@ -47,6 +52,14 @@ mod condition {
     mod number;
     mod tile;
     mod while_tile;
+}
+#[path = "ui/graph/ok"]
+mod graph {
+    mod by_value;
+    mod donated;
+    mod key_twice;
+    mod no_arguments;
+    mod result;
 }
 #[path = "ui/lints/ok"]
 mod lints {

@@ -76,7 +76,7 @@ mod prepared;
 mod run;
 #[cfg(test)]
 #[allow(unsafe_code, reason = "an allocator that counts")]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use compiled::Forms;
 pub use compiled::{Argument, Compiled};

@@ -28,6 +28,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// Allocations of this thread so far.
+#[cfg(feature = "graph")]
+pub(crate) fn allocations() -> usize {
+    ALLOCATIONS.get()
+}
+
 const SUM: &str = "
 kernel sum {
   dim N

@@ -1,5 +1,6 @@
 //! Clusters: equations that share a kernel.
 use super::cut::{self, Cut, Cut::Full, Cut::Grid};
+use super::order::Order;
 use super::windowed;
 use super::windows;
 use crate::graph::{Equation, Graph, Op, Var};
@@ -79,12 +80,13 @@ pub(super) fn clusters(graph: &Graph) -> Clusters {
     let alone = graph.equations.iter().filter(|e| is_alone(&e.op));
     let read_from_memory: Vec<Var> = alone.flat_map(|e| e.args.iter().copied().filter(|&v| is_read(e, v))).collect();
     graph.results.iter().chain(&read_from_memory).for_each(|v| grow.is_stored[v.index()] = true);
+    let mut order = Order::new(graph.equations.len());
     for root in (0..graph.equations.len()).rev() {
         let e = &graph.equations[root];
         let is_stored = grow.is_stored[e.result().index()];
         let is_free = is_free(graph, &grow.definitions, e);
         if grow.found.owner[root].is_none() && !is_alias(graph, &grow.definitions, e) && (is_stored || !is_free) {
-            let cluster = grow.from(root);
+            let cluster = grow.from(root, &mut order);
             let id = grow.found.all.len();
             cluster.members.iter().for_each(|&i| grow.found.owner[i] = Some(id));
             grow.found.all.push(cluster);
@@ -93,7 +95,7 @@ pub(super) fn clusters(graph: &Graph) -> Clusters {
     grow.found
 }
 
-struct Grow<'g> {
+pub(super) struct Grow<'g> {
     graph: &'g Graph,
     definitions: Vec<Option<usize>>,
     uses: Vec<Vec<usize>>,
@@ -176,7 +178,7 @@ impl Grow<'_> {
     }
 
     /// The cluster of an equation.
-    fn from(&self, root: usize) -> Cluster {
+    fn from(&self, root: usize, order: &mut Order) -> Cluster {
         let graph = self.graph;
         if is_alone(&graph.equations[root].op) {
             return Cluster {
@@ -202,7 +204,6 @@ impl Grow<'_> {
         };
         // The cuts that members ask of a value. Equations are visited after all their users, so that all are known then.
         let mut wanted: BTreeMap<Var, BTreeSet<Vec<Cut>>> = BTreeMap::from([(result, BTreeSet::from([own.cuts]))]);
-        let mut around = Around::new(self);
         // What is computed for operands of the product.
         let mut in_front: BTreeSet<Var> = BTreeSet::new();
         let mut next = BinaryHeap::from([root]);
@@ -212,8 +213,10 @@ impl Grow<'_> {
             }
             let e = &graph.equations[i];
             let cuts = wanted[&e.result()].first().expect("someone asks for it").clone();
-            let joins =
-                i == root || wanted[&e.result()].len() == 1 && self.joins(&cluster, i, &cuts, &in_front, &around);
+            let joins = i == root
+                || wanted[&e.result()].len() == 1
+                    && self.joins(&cluster, i, &cuts, &in_front)
+                    && !order.closes_circle(self, i, root);
             let Some(operands) = joins.then(|| cut::operands(graph, e, &cuts)).flatten() else {
                 assert!(i != root, "{} is computed in some way", e.op);
                 continue;
@@ -228,7 +231,9 @@ impl Grow<'_> {
                 cluster.outs.insert(e.result());
             }
             cluster.members.insert(i);
-            around.add(&cluster, i);
+            if i != root {
+                order.merge(self, i, root);
+            }
             cluster.cuts.insert(e.result(), cuts);
             for (i, (&arg, cuts)) in e.args.iter().zip(operands).enumerate() {
                 wanted.entry(arg).or_default().insert(cuts);
@@ -244,6 +249,16 @@ impl Grow<'_> {
             }
         }
         cluster
+    }
+
+    /// The equations that an equation reads from.
+    pub(super) fn operands(&self, i: usize) -> impl Iterator<Item = usize> {
+        self.graph.equations[i].args.iter().filter_map(|a| self.definitions[a.index()])
+    }
+
+    /// The equations that read from an equation.
+    pub(super) fn users(&self, i: usize) -> impl Iterator<Item = usize> {
+        self.graph.equations[i].results.iter().flat_map(|r| self.uses[r.index()].iter().copied())
     }
 
     /// The root with as many of its axes divided as its operation allows.
@@ -276,8 +291,9 @@ impl Grow<'_> {
         self.is_stored[result.index()] || self.uses[result.index()].iter().any(|user| !cluster.members.contains(user))
     }
 
-    /// Returns true if an equation that the cluster asks for under these cuts becomes a member.
-    fn joins(&self, cluster: &Cluster, i: usize, cuts: &[Cut], in_front: &BTreeSet<Var>, around: &Around) -> bool {
+    /// Returns true if an equation that the cluster asks for under these cuts may become a member, unless that closes a
+    /// circle.
+    fn joins(&self, cluster: &Cluster, i: usize, cuts: &[Cut], in_front: &BTreeSet<Var>) -> bool {
         let e = &self.graph.equations[i];
         let is_stored = self.is_stored(cluster, i);
         // A program whose block does not mention an axis of the grid would compute what others along it compute as well,
@@ -294,69 +310,6 @@ impl Grow<'_> {
             return false;
         }
         // What follows another product belongs to that one.
-        if in_front.contains(&e.result()) && !is_cheap && self.root(i).has_dot {
-            return false;
-        }
-        !around.closes_circle(cluster, i)
-    }
-}
-
-/// The equations outside of a cluster that lead to it, and those that follow from it. Clusters count as one: a path into a
-/// member goes on from all of them.
-struct Around<'g> {
-    grow: &'g Grow<'g>,
-    /// By equation.
-    leads: Vec<bool>,
-    follows: Vec<bool>,
-}
-
-impl<'g> Around<'g> {
-    fn new(grow: &'g Grow<'g>) -> Around<'g> {
-        let none = vec![false; grow.graph.equations.len()];
-        Around { grow, leads: none.clone(), follows: none }
-    }
-
-    fn operands(&self, i: usize) -> impl Iterator<Item = usize> + use<'g> {
-        let grow = self.grow;
-        grow.graph.equations[i].args.iter().filter_map(|a| grow.definitions[a.index()])
-    }
-
-    fn users(&self, i: usize) -> impl Iterator<Item = usize> + use<'g> {
-        let grow = self.grow;
-        grow.graph.equations[i].results.iter().flat_map(|r| grow.uses[r.index()].iter().copied())
-    }
-
-    /// Returns true if the cluster with this equation would depend on itself by way of others.
-    fn closes_circle(&self, cluster: &Cluster, i: usize) -> bool {
-        self.follows[i] || self.users(i).any(|user| self.leads[user] && !cluster.members.contains(&user))
-    }
-
-    /// Takes a new member into account. Equations are visited after all their users, so that no user of a member becomes a
-    /// member later.
-    fn add(&mut self, cluster: &Cluster, i: usize) {
-        let spread = |marks: &mut Vec<bool>, first: Vec<usize>, next: &dyn Fn(usize, &mut Vec<usize>)| {
-            let mut stack = first;
-            while let Some(j) = stack.pop() {
-                if marks[j] || cluster.members.contains(&j) {
-                    continue;
-                }
-                let all = &self.grow.found.all;
-                match self.grow.found.owner[j].map(|owner| &all[owner].members) {
-                    Some(members) => {
-                        members.iter().for_each(|&j| marks[j] = true);
-                        members.iter().for_each(|&j| next(j, &mut stack));
-                    }
-                    None => {
-                        marks[j] = true;
-                        next(j, &mut stack);
-                    }
-                }
-            }
-        };
-        let mut leads = std::mem::take(&mut self.leads);
-        spread(&mut leads, self.operands(i).collect(), &|j, stack| stack.extend(self.operands(j)));
-        let mut follows = std::mem::take(&mut self.follows);
-        spread(&mut follows, self.users(i).collect(), &|j, stack| stack.extend(self.users(j)));
-        (self.leads, self.follows) = (leads, follows);
+        !(in_front.contains(&e.result()) && !is_cheap && self.root(i).has_dot)
     }
 }

@@ -151,11 +151,54 @@ fn rename(place: &mut Place, to: &[usize]) {
     }
 }
 
+/// Most lives that are compared with each other.
+const COMPARED: usize = 1 << 13;
+
 /// Regions for these lives, and the bytes of all together. Those that are used in the same step lie apart.
+fn packed(lives: &[Life]) -> (Vec<Region>, usize) {
+    if lives.len() <= COMPARED { packed_by_size(lives) } else { packed_by_time(lives) }
+}
+
+/// Each life in turn takes the smallest free region that holds it, in time that grows with the number of lives; the
+/// regions need more bytes than those of [`packed_by_size`].
+fn packed_by_time(lives: &[Life]) -> (Vec<Region>, usize) {
+    let mut order: Vec<usize> = (0..lives.len()).filter(|&i| lives[i].bytes > 0).collect();
+    order.sort_by_key(|&i| lives[i].first);
+    let mut regions: Vec<Region> = lives.iter().map(|life| Region { offset: 0, bytes: life.bytes }).collect();
+    // Free regions by their bytes, and those in use by the last step that needs them.
+    let mut free: BTreeSet<(usize, usize)> = BTreeSet::new();
+    let mut used: BTreeSet<(usize, usize, usize)> = BTreeSet::new();
+    let mut arena = 0;
+    for i in order {
+        let bytes = lives[i].bytes.next_multiple_of(ALIGNMENT);
+        while let Some(&(last, offset, bytes)) = used.first().filter(|(last, ..)| *last < lives[i].first) {
+            used.remove(&(last, offset, bytes));
+            free.insert((bytes, offset));
+        }
+        let offset = match free.range((bytes, 0)..).next().copied() {
+            Some((own, offset)) => {
+                free.remove(&(own, offset));
+                if own > bytes {
+                    free.insert((own - bytes, offset + bytes));
+                }
+                offset
+            }
+            None => {
+                arena += bytes;
+                arena - bytes
+            }
+        };
+        used.insert((lives[i].last, offset, bytes));
+        regions[i].offset = offset;
+    }
+    (regions, arena)
+}
+
+/// As [`packed`], in time that grows with the square of the number of lives.
 ///
 /// The largest come first, each into the smallest gap that holds it: Pisarchyk and Lee, "Efficient Memory Management for
 /// Deep Neural Net Inference" (2020), greedy by size.
-fn packed(lives: &[Life]) -> (Vec<Region>, usize) {
+fn packed_by_size(lives: &[Life]) -> (Vec<Region>, usize) {
     let mut regions: Vec<Region> = lives.iter().map(|life| Region { offset: 0, bytes: life.bytes }).collect();
     let mut order: Vec<usize> = (0..lives.len()).filter(|&i| lives[i].bytes > 0).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(lives[i].bytes), lives[i].first));
@@ -237,17 +280,19 @@ mod tests {
         // A chain of values, each read by the next step: two regions are enough.
         let chain: Vec<Life> = (0..6).map(|i| life(1000, i, i + 1)).collect();
         assert_eq!(packed(&chain).1, 1024 + 1000);
+        assert_eq!(packed_by_time(&chain).1, 1024 + 1024);
         let lives =
             [life(4096, 0, 1), life(64, 0, 9), life(2048, 2, 4), life(2048, 3, 5), life(10, 4, 4), life(0, 0, 9)];
-        let (regions, arena) = packed(&lives);
-        assert_eq!(arena, 4096 + 64 + 10);
-        for (i, a) in regions.iter().enumerate() {
-            for (j, b) in regions.iter().enumerate().filter(|(j, _)| *j != i) {
-                let meet = lives[i].first <= lives[j].last && lives[j].first <= lives[i].last;
-                let is_apart = a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset;
-                assert!(!meet || is_apart || a.bytes.min(b.bytes) == 0, "{i} at {a:?}, {j} at {b:?}");
+        assert_eq!(packed(&lives).1, 4096 + 64 + 10);
+        for (regions, arena) in [packed_by_size(&lives), packed_by_time(&lives)] {
+            for (i, a) in regions.iter().enumerate() {
+                assert!(a.offset + a.bytes <= arena && a.offset % ALIGNMENT == 0);
+                for (j, b) in regions.iter().enumerate().filter(|(j, _)| *j != i) {
+                    let meet = lives[i].first <= lives[j].last && lives[j].first <= lives[i].last;
+                    let is_apart = a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset;
+                    assert!(!meet || is_apart || a.bytes.min(b.bytes) == 0, "{i} at {a:?}, {j} at {b:?}");
+                }
             }
-            assert_eq!(a.offset % ALIGNMENT, 0);
         }
     }
 }

@@ -13,7 +13,7 @@
 //! Loops, branches and windows at positions known when they run are steps of their own ([`Work`]): `control` plans the
 //! graphs that they call, and `windows` has kernels for the latter. A scatter is one too (`scatter`): it changes its
 //! operand in place.
-//! `memory` packs the values that are no results into one arena, and `donate` lets results take over the memory of parameters.
+//! `order` finds circles of clusters. `memory` packs the values that are no results into one arena, and `donate` lets results take over the memory of parameters.
 //! A cluster holds at most one `dot`, so that its blocks suit that one.
 mod blocks;
 mod cluster;
@@ -22,6 +22,7 @@ mod cut;
 mod donate;
 mod lower;
 mod memory;
+mod order;
 mod plan;
 mod scatter;
 mod text;

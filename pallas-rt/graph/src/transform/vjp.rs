@@ -9,6 +9,7 @@ use crate::simplify::{expanded, without_dead};
 use pallas_ir::structural::Arg;
 use pallas_ir::{E, Literal, ScalarOp, StructuralOp};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 /// The vector-Jacobian product: a graph that computes a graph's results, and from cotangents of its results those of the
 /// parameters for which `wrt` is true.
@@ -166,13 +167,12 @@ impl Back {
             vec![op.jvp(args, y, &tangents)]
         })[0]?;
         let to = self.to.get_mut();
-        let mut on = vec![false; to.types.len()];
-        on[placeholder.index()] = true;
+        let mut on = BTreeSet::from([placeholder]);
         // What does not depend on the placeholder stays.
         let (mut linear, written) = (vec![], to.equations.split_off(first));
         for written in written {
-            if written.args.iter().any(|a| on[a.index()]) {
-                on[written.result().index()] = true;
+            if written.args.iter().any(|a| on.contains(a)) {
+                on.insert(written.result());
                 linear.push(written);
             } else {
                 to.equations.push(written);
@@ -181,7 +181,7 @@ impl Back {
         self.add(tangent, cotangent);
         for e in linear.iter().rev() {
             let Some(cotangent) = self.cotangents[e.result().index()] else { continue };
-            let flags: Vec<bool> = e.args.iter().map(|a| on[a.index()]).collect();
+            let flags: Vec<bool> = e.args.iter().map(|a| on.contains(a)).collect();
             let found = self.through(e, &flags, cotangent);
             e.args.iter().zip(found).for_each(|(&arg, found)| found.into_iter().for_each(|c| self.add(arg, c)));
         }

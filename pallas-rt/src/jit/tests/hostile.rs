@@ -180,3 +180,84 @@ fn reading_a_traced_array_names_the_line() {
     let wanted = "a step takes `1[0]` of f32[2] and returns i32[2]";
     assert!(error.contains(wanted) && error.contains(&format!("{}:{line}", file!())), "{error}");
 }
+
+/// Another structure is another trace; a step of a loop that returns one is refused by the paths of its leaves.
+#[test]
+fn trees_that_change_between_calls_are_traced_again() {
+    let traces = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let inner = traces.clone();
+    let f = jit(move |x: &(Vec<Array>, Option<Array>)| {
+        inner.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let sum = x.0.iter().fold(&x.0[0] * 0.0, |sum, y| sum + y);
+        (x.0.clone(), x.1.as_ref().map_or(sum.clone(), |y| sum * y))
+    });
+    let x = array(&[1.0, 2.0], &[2]);
+    for round in 0..3 {
+        for n in 1..4 {
+            for extra in [None, Some(x.clone())] {
+                let by = if extra.is_some() { [1.0, 2.0] } else { [1.0, 1.0] };
+                let (same, sum) = f(&(vec![x.clone(); n], extra)).expect("it runs");
+                assert_eq!(same.len(), n);
+                close(&sum, &[n as f64 * by[0], 2.0 * n as f64 * by[1]]);
+            }
+        }
+        assert_eq!(traces.load(std::sync::atomic::Ordering::Relaxed), 6, "round {round}");
+    }
+    let grows = |c: &Vec<Array>, _: &Array| ([&c[..], &c[..1]].concat(), ());
+    let line = line!() + 1;
+    let grown = scan(&vec![x.sum(..)], &x, grows);
+    let error = grown.map(drop).expect_err("a longer list").to_string();
+    assert!(error.contains(&format!("{}:{line}", file!())) && error.contains("[*, *]"), "{error}");
+}
+
+/// A call allocates lists of its arguments and what it returns; what the program has is of the compiled function.
+#[test]
+fn warm_calls_allocate_no_more_for_long_programs() {
+    use crate::exec::tests::allocations;
+    let w = || (array(&[0.5; 64], &[8, 8]), array(&[1.0; 8], &[8]));
+    let (w, x, i) = (w(), array(&[0.25; 64], &[8, 8]), Client::cpu().array(&[0i32], &[]).expect("it fits"));
+    type Layer = fn(&Array, &(Array, Array), &Array) -> Array;
+    let small: Layer = |x, w, _| (x.matmul(&w.0) + &w.1).tanh();
+    // The same with fifty kernels, and a loop: what a call allocates does not depend on the program.
+    let large: Layer = |x, w, i| {
+        let y = (0..25).fold(x.clone(), |y, _| (y.matmul(&w.0) + &w.1).tanh().t());
+        let w = w.clone();
+        let step = move |_: &Array, y: &Array| (y.matmul(&w.0) + &w.1).tanh();
+        fori_loop(0..5, &(y + i.cast(DType::F32)), step).expect("it is traced")
+    };
+    let counts = [small, large].map(|f| {
+        let f = jit(f);
+        let call = || {
+            let before = allocations();
+            let y = f(&x, &w, &i).expect("it runs");
+            let allocated = allocations() - before;
+            assert_eq!(numbers(&y).len(), 64);
+            allocated
+        };
+        (0..8).map(|_| call()).collect::<Vec<_>>()[4..].iter().copied().min().expect("four calls")
+    });
+    assert!(counts.iter().all(|&n| n <= WARM) || cfg!(guarded), "{counts:?}");
+}
+
+/// Most allocations of a call with three trees of four arrays: lists of the arguments, and the result.
+const WARM: usize = 16;
+
+/// A program on a lost device is refused, and a client that is made anew runs it.
+#[cfg(feature = "gpu")]
+#[test]
+fn a_lost_device_refuses_programs() {
+    let Some(client) = crate::lang::random::gpu().and_then(|gpu| gpu.isolated().ok()) else { return };
+    let f = jit(|x: &Array| (x.matmul(x) + 1.0).tanh().sum(0));
+    let new = |client: &Client| client.array(&[0.5f32; 16], &[4, 4]).expect("it fits");
+    let x = new(&client);
+    let want = numbers(&f(&x).expect("it runs"));
+    client.wgpu().expect("a GPU client").0.destroy();
+    // Destroying is noticed when the device is polled next.
+    let _ = client.block_until_ready();
+    for _ in 0..2 {
+        let error = f(&x).and_then(|y| y.to_vec::<f32>()).expect_err("it is lost");
+        assert_eq!(error.code(), "device-lost", "{error}");
+    }
+    let other = client.isolated().expect("the adapter is still there");
+    assert_eq!(numbers(&f(&new(&other)).expect("it runs")), want);
+}

@@ -1,0 +1,13 @@
+use pallas_rt::grad;
+use pallas_rt::prelude::*;
+
+pub fn slope(x: Array) -> Result<Array> {
+    let square = grad(|x: &Array| (x * x).sum(..));
+    square(&x)
+}
+
+#[test]
+fn runs() {
+    let x = Client::cpu().full(&[2], 1.5f32).expect("it fits");
+    assert_eq!(slope(x).and_then(|y| y.to_vec::<f32>()), Ok(vec![3.0; 2]));
+}

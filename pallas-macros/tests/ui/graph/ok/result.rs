@@ -1,0 +1,13 @@
+use pallas_rt::jit;
+use pallas_rt::prelude::*;
+
+pub fn doubled(x: &Array) -> Result<Array> {
+    let double = jit(|x: &Array| (x * 2.0, x.sum(..)));
+    Ok(double(x)?.0)
+}
+
+#[test]
+fn runs() {
+    let x = Client::cpu().full(&[2], 1.5f32).expect("it fits");
+    assert_eq!(doubled(&x).and_then(|y| y.to_vec::<f32>()), Ok(vec![3.0; 2]));
+}

@@ -1,0 +1,84 @@
+//! An order of clusters while they grow, by which a circle among them is found in a short search.
+//!
+//! Pearce and Kelly, "A Dynamic Topological Sort Algorithm for Directed Acyclic Graphs" (2006), with merged nodes in place
+//! of new edges.
+use super::cluster::Grow;
+use std::collections::BTreeSet;
+
+/// Clusters, and equations that belong to none yet, each after those that it reads from.
+pub(super) struct Order {
+    /// By equation, the root of its cluster, or itself.
+    node: Vec<usize>,
+    /// By root, the equations of the cluster.
+    members: Vec<Vec<usize>>,
+    /// By root, its place in the order.
+    place: Vec<usize>,
+}
+
+impl Order {
+    /// That of the equations of a graph.
+    pub(super) fn new(equations: usize) -> Order {
+        let all = || 0..equations;
+        Order { node: all().collect(), members: all().map(|i| vec![i]).collect(), place: all().collect() }
+    }
+
+    /// Returns true if a cluster would depend on itself by way of others with this equation, from which it reads.
+    pub(super) fn closes_circle(&self, grow: &Grow<'_>, i: usize, root: usize) -> bool {
+        self.following(grow, i, root).is_none()
+    }
+
+    /// What follows from an equation and comes before a cluster; `None` if the cluster follows from some of that.
+    fn following(&self, grow: &Grow<'_>, i: usize, root: usize) -> Option<BTreeSet<usize>> {
+        let mut found = BTreeSet::new();
+        let is_before = |&next: &usize| self.place[next] < self.place[root];
+        let mut stack: Vec<usize> = grow.users(i).map(|user| self.node[user]).filter(is_before).collect();
+        while let Some(node) = stack.pop() {
+            if !found.insert(node) {
+                continue;
+            }
+            for next in self.members[node].iter().flat_map(|&i| grow.users(i)).map(|user| self.node[user]) {
+                if next == root {
+                    return None;
+                }
+                if next != node && is_before(&next) {
+                    stack.push(next);
+                }
+            }
+        }
+        Some(found)
+    }
+
+    /// What a cluster follows from and that comes after an equation.
+    fn leading(&self, grow: &Grow<'_>, i: usize, root: usize) -> BTreeSet<usize> {
+        let mut found = BTreeSet::new();
+        let mut stack = vec![root];
+        while let Some(node) = stack.pop() {
+            for next in self.members[node].iter().flat_map(|&i| grow.operands(i)).map(|from| self.node[from]) {
+                if next != root && self.place[next] > self.place[i] && found.insert(next) {
+                    stack.push(next);
+                }
+            }
+        }
+        found
+    }
+
+    /// Makes an equation a member of a cluster that reads from it, which closes no circle.
+    pub(super) fn merge(&mut self, grow: &Grow<'_>, i: usize, root: usize) {
+        let following = self.following(grow, i, root).expect("no circle is closed");
+        if !following.is_empty() {
+            // What leads to the cluster comes first, then the cluster, then what follows from the new member.
+            let leading = self.leading(grow, i, root);
+            let by_place = |nodes: BTreeSet<usize>| {
+                let mut nodes: Vec<usize> = nodes.into_iter().collect();
+                nodes.sort_by_key(|&node| self.place[node]);
+                nodes
+            };
+            let nodes = [by_place(leading), vec![root], by_place(following)].concat();
+            let mut places: Vec<usize> = nodes.iter().map(|&node| self.place[node]).collect();
+            places.sort_unstable();
+            nodes.into_iter().zip(places).for_each(|(node, place)| self.place[node] = place);
+        }
+        self.node[i] = root;
+        self.members[root].push(i);
+    }
+}

@@ -1,0 +1,165 @@
+//! Functions of many operations and deep trees, on threads with the stack that tests have: nothing recurses over them,
+//! and the time grows with the number of operations.
+#![allow(clippy::print_stdout, reason = "the time of each stage")]
+use super::super::program::Program;
+use super::super::trace::{trace, type_of};
+use super::{array, numbers};
+use crate::prelude::*;
+use crate::tree;
+use crate::{grad, jit, vmap};
+use pallas_graph::transform::{batched, jvp, vjp};
+use pallas_graph::{Graph, verify};
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+/// A chain of `n` elementwise operations.
+fn chain(n: usize) -> impl Fn(&Array) -> Array + Send + Sync + Copy + 'static {
+    move |x: &Array| (0..n).fold(x.clone(), |y, i| if i % 2 == 0 { y.sin() } else { -y })
+}
+
+/// About `n` operations in many kernels: products, sums over either axis, transposes and elementwise operations.
+fn mixed(n: usize) -> impl Fn(&Array) -> Array + Send + Sync + Copy + 'static {
+    move |x: &Array| {
+        (0..n / 10).fold(x.clone(), |y, i| {
+            let y = match i % 4 {
+                0 => y.matmul(x).tanh(),
+                1 => (&y - y.sum(1).expand_dims(1)).sin(),
+                2 => y.t() * 0.5 + x,
+                _ => (&y * y.sum(0)).cos(),
+            };
+            (y.abs() + 0.5).tanh() * x
+        })
+    }
+}
+
+fn timed<R>(f: impl FnOnce() -> R) -> (R, Duration) {
+    let begun = Instant::now();
+    let result = f();
+    (result, begun.elapsed())
+}
+
+fn graph_of(f: impl Fn(&Array) -> Array, x: &Array) -> Graph {
+    let traced = trace(x.client(), &[type_of(x)], |x| Ok(((), vec![f(&x[0])])));
+    traced.unwrap_or_else(|e| panic!("{e}")).graph
+}
+
+/// Runs on a thread with the stack that tests have, whatever this one has.
+fn on_a_small_stack(f: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(f);
+    thread.expect("a thread").join().expect("the stack is large enough");
+}
+
+/// `PALLAS_LONG=100000` is the number of operations; the default keeps the test short without optimisation.
+#[test]
+fn a_long_chain_needs_no_deep_stack() {
+    on_a_small_stack(|| {
+        let n = std::env::var("PALLAS_LONG").map_or(20_000, |n| n.parse().expect("PALLAS_LONG is a number"));
+        let f = chain(n);
+        let x = array(&[0.5, -0.25], &[2]);
+        let said = |stage: &str, time: Duration| println!("{n} operations, {stage}: {time:?}");
+        let (graph, time) = timed(|| graph_of(f, &x));
+        said("traced", time);
+        assert_eq!(graph.equations.len(), n);
+        let (texts, time) = timed(|| [graph.to_string(), graph.to_jaxpr(0), graph.to_stablehlo("long")]);
+        said("texts", time);
+        assert!(texts.iter().all(|text| text.lines().count() >= n), "a line for each operation");
+        let (checked, time) = timed(|| {
+            let tangents = jvp(&graph, &[true]).expect("it has tangents");
+            [
+                tangents,
+                vjp(&graph, &[true]).expect("it has a gradient"),
+                batched(&graph, &[true], 2).expect("it fits").0,
+            ]
+            .iter()
+            .try_for_each(verify)
+        });
+        said("transformed", time);
+        assert_eq!(checked, Ok(()));
+        let ((), time) = timed(|| drop((graph, texts)));
+        said("dropped", time);
+
+        // What the chain computes, in f64: sin(-sin(x)) = -sin(sin(x)), and so on.
+        let value = |x: f64| (0..n).fold(x, |y, i| if i % 2 == 0 { y.sin() } else { -y });
+        let slope = |x: f64| {
+            let step = |(y, dy): (f64, f64), i| if i % 2 == 0 { (y.sin(), dy * y.cos()) } else { (-y, -dy) };
+            (0..n).fold((x, 1.0), step).1
+        };
+        let is_close = |found: &[f32], want: [f64; 2]| {
+            let error = |(a, b): (&f32, f64)| (f64::from(*a) - b).abs() / b.abs().max(1e-6);
+            found.iter().zip(want).all(|pair| error(pair) < 1e-2)
+        };
+        let g = jit(f);
+        let (y, time) = timed(|| numbers(&g(&x).expect("it runs")));
+        said("first call", time);
+        assert!(is_close(&y, [0.5, -0.25].map(value)), "{y:?}");
+        let ((), time) = timed(|| drop(g));
+        said("program dropped", time);
+        let (y, time) = timed(|| numbers(&vmap(f)(&x).expect("it runs")));
+        said("batched call", time);
+        assert!(is_close(&y, [0.5, -0.25].map(value)), "{y:?}");
+        let (g, time) = timed(|| numbers(&grad(move |x: &Array| f(x).sum(..))(&x).expect("it runs")));
+        said("gradient", time);
+        assert!(is_close(&g, [0.5, -0.25].map(slope)), "{g:?} {:?}", [0.5, -0.25].map(slope));
+    });
+}
+
+/// The time to trace and compile a function of many kernels, per operation: one that grows with the square would be ten
+/// times as long.
+#[test]
+fn compiling_takes_a_time_for_each_operation() {
+    let x = array(&[0.5; 16], &[4, 4]);
+    let least = |n: usize| {
+        let once = || {
+            let (program, time) = timed(|| Program::new(&graph_of(mixed(n), &x), x.client()).expect("it compiles"));
+            assert!(program.kernels() >= n / 25, "{} of {n}", program.kernels());
+            time
+        };
+        (0..3).map(|_| once()).min().expect("three runs")
+    };
+    // Kernels that both need are compiled before.
+    least(1_000);
+    let [few, many] = [1_000, 10_000].map(|n| least(n).as_secs_f64() / n as f64);
+    println!("{:.1} µs for each of 1,000 operations, {:.1} µs for each of 10,000", few * 1e6, many * 1e6);
+    assert!(many < 4.0 * few, "{few} {many}");
+}
+
+#[derive(Clone, Tree)]
+struct Node {
+    x: Array,
+    sorted: BTreeMap<String, Node>,
+    hashed: HashMap<String, Node>,
+    pairs: Vec<(Array, Node)>,
+}
+
+/// Standard maps clone and drop themselves by recursion, with 800 bytes of stack a level: 10,000 levels need a main
+/// thread's 8 MiB, a quarter of them this stack.
+#[test]
+fn deep_trees_of_maps_need_no_deep_stack() {
+    const LEVELS: usize = 2_000;
+    on_a_small_stack(|| {
+        let x = array(&[1.0], &[]);
+        let nested = |levels: usize| {
+            let end = Node { x: x.clone(), sorted: BTreeMap::new(), hashed: HashMap::new(), pairs: vec![] };
+            (0..levels).fold(end.clone(), |next, level| {
+                let mut node = end.clone();
+                match level % 3 {
+                    0 => drop(node.sorted.insert("next".into(), next)),
+                    1 => drop(node.hashed.insert("next".into(), next)),
+                    _ => node.pairs.push((x.clone(), next)),
+                }
+                node
+            })
+        };
+        let deep = nested(LEVELS);
+        let leaves = 1 + LEVELS + LEVELS / 3;
+        let (all, structure) = tree::flatten(&deep);
+        assert_eq!((all.len(), structure.leaves()), (leaves, leaves));
+        let mapped = tree::map2(&deep, &deep, |x, _| x.reshape(&[1])).expect("one element each");
+        assert_eq!(tree::structure(&mapped), structure);
+        let paths = tree::paths(&nested(5));
+        assert_eq!(paths[3], "hashed[\"next\"].sorted[\"next\"].pairs[0].0");
+        let f = jit(|t: &Node| tree::leaves(t).iter().fold(t.x.clone() * 0.0, |sum, x| sum + x));
+        assert_eq!(numbers(&f(&deep).expect("it runs")), [leaves as f32]);
+        drop((deep, mapped));
+    });
+}

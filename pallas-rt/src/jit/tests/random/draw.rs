@@ -1,0 +1,276 @@
+//! Random graphs: values that fit operations of the registry, and what keeps floats small.
+use crate::prelude::*;
+use pallas_graph::{Dynamic, Graph, Op, Var, verify};
+use pallas_ir::scalar::Ty;
+use pallas_ir::structural::{Broadcast, Draw};
+use pallas_ir::{Literal, ScalarOp, StructuralOp, Type};
+
+/// Largest magnitude of a float.
+const LIMIT: f64 = 3.0;
+/// Equations of a graph, besides those that keep floats small.
+const STEPS: usize = 14;
+
+pub(in super::super) struct Dice(pub(in super::super) u64);
+impl Dice {
+    pub(in super::super) fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n.max(1) as u64) as usize
+    }
+    pub(super) fn pick<T: Clone>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())].clone()
+    }
+}
+
+/// A graph that is being drawn.
+pub(super) struct Pool {
+    pub(super) dice: Dice,
+    pub(super) graph: Graph,
+    /// Values so far, with true for those that are bit-equal however they are computed.
+    pub(super) made: Vec<(Var, bool)>,
+    pub(super) float: DType,
+    pub(super) shape: Vec<usize>,
+    /// Only operations that have a derivative almost everywhere.
+    pub(super) smooth: bool,
+    /// Only functions that have tangents: none states its gradient alone.
+    pub(super) forward: bool,
+    /// Calls around it.
+    pub(super) depth: usize,
+}
+
+/// Chooses operands for a structural operation.
+struct Offer<'a> {
+    pool: &'a mut Pool,
+    args: Vec<(Var, bool)>,
+}
+
+impl Draw for Offer<'_> {
+    fn below(&mut self, n: usize) -> usize {
+        self.pool.dice.below(n)
+    }
+    fn operand(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<Type> {
+        let found = self.pool.any(fits)?;
+        self.args.push(found);
+        Some(self.pool.graph.ty(found.0).clone())
+    }
+    fn constant(&mut self, x: Literal) {
+        let v = self.pool.graph.literal(x);
+        self.args.push((v, true));
+    }
+    fn within(&mut self, end: usize) {
+        let Some((last, exact)) = self.args.pop() else { return };
+        let ty = self.pool.graph.ty(last).clone();
+        let bound = |graph: &mut Graph, n: i64| graph.splat(Literal::int(ty.dtype, n), &ty.shape);
+        let (low, high) = (bound(&mut self.pool.graph, 0), bound(&mut self.pool.graph, end as i64 - 1));
+        let inside = self.pool.graph.push(ScalarOp::Clamp, &[last, low, high]).expect("it fits");
+        self.args.push((inside, exact));
+    }
+    fn dtype(&mut self) -> DType {
+        let all = [self.pool.float, self.pool.float, DType::I32, DType::U8, DType::U32, DType::Bool];
+        self.pool.dice.pick(&all)
+    }
+    fn shape(&mut self) -> Vec<usize> {
+        self.pool.shape.clone()
+    }
+}
+
+impl Pool {
+    fn new(seed: u64, float: DType, smooth: bool) -> Pool {
+        let mut dice = Dice(seed);
+        let shape = vec![1 + dice.below(7), 1 + dice.below(9)];
+        let mut pool = Pool {
+            dice,
+            graph: Graph::default(),
+            made: vec![],
+            float,
+            shape: shape.clone(),
+            smooth,
+            forward: false,
+            depth: 0,
+        };
+        let [m, n] = [shape[0], shape[1]];
+        let floats: [&[usize]; 6] = [&[m, n], &[m, n], &[n, m], &[n], &[1, n], &[]];
+        let integers: [&[usize]; 3] = [&[m, n], &[n], &[]];
+        let types = floats.map(|shape| Type::new(float, shape)).into_iter();
+        for ty in types.chain(integers.map(|shape| Type::new(DType::I32, shape))) {
+            let v = pool.graph.param(ty);
+            pool.made.push((v, true));
+        }
+        pool
+    }
+
+    /// A value that fits, more often a late one.
+    pub(super) fn any(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<(Var, bool)> {
+        let fitting: Vec<_> = self.made.iter().copied().filter(|(v, _)| fits(self.graph.ty(*v))).collect();
+        let last = fitting.len().checked_sub(1)?;
+        let [a, b] = [0, 1].map(|_| self.dice.below(last + 1));
+        Some(fitting[a.max(b)])
+    }
+
+    pub(super) fn step(&mut self) {
+        match self.dice.below(24) {
+            0 | 1 => return self.window(),
+            2 if self.depth < 2 => return self.call(),
+            3 if self.dice.below(3) == 0 => {
+                let op = if self.smooth || self.dice.below(2) == 0 { Op::Barrier } else { Op::StopGradient };
+                let x = self.any(&|_| true).expect("there are parameters");
+                return self.push(op, &[x]);
+            }
+            _ => {}
+        }
+        if self.dice.below(2) == 0 {
+            let op = self.dice.pick(ScalarOp::ALL);
+            return self.scalar(op);
+        }
+        let draw = self.dice.pick(StructuralOp::DRAWS);
+        let mut offer = Offer { pool: self, args: vec![] };
+        let Some(op) = draw(&mut offer) else { return };
+        let args = offer.args;
+        self.push(op.into(), &args);
+    }
+
+    /// An elementwise operation of values that are broadcast to the first one's shape if they are not of it.
+    fn scalar(&mut self, op: ScalarOp) {
+        let first = self.any(&|_| true).expect("there are parameters");
+        let Type { dtype, shape } = self.graph.ty(first.0).clone();
+        let mut args = vec![];
+        for (i, (_, ty)) in op.row().operands.iter().enumerate() {
+            let dtype = if let Ty::Is(dtype) = ty { *dtype } else { dtype };
+            let fits = |ty: &Type| ty.dtype == dtype && (ty.shape == shape || ty.shape.is_empty());
+            let found = if i == 0 && self.graph.ty(first.0).dtype == dtype { Some(first) } else { self.any(&fits) };
+            let Some((v, exact)) = found else { return };
+            let v = match self.graph.ty(v).shape == shape {
+                true => v,
+                false => {
+                    let to = Broadcast::to(Type::new(dtype, shape.clone()).dims());
+                    self.graph.push(StructuralOp::from(to), &[v]).expect("a scalar fits")
+                }
+            };
+            args.push((v, exact));
+        }
+        self.push(op.into(), &args);
+    }
+
+    /// A window of a value, or a value with another one in a window, at positions that may be out of range.
+    fn window(&mut self) {
+        let Some(x) = self.any(&|ty| !ty.shape.is_empty()) else { return };
+        let Type { dtype, shape } = self.graph.ty(x.0).clone();
+        let mut args = vec![x];
+        let op = if self.dice.below(2) == 0 {
+            Dynamic::Slice { size: shape.iter().map(|&n| 1 + self.dice.below(n)).collect() }
+        } else {
+            let is_smaller = |size: &[usize]| size.len() == shape.len() && size.iter().zip(&shape).all(|(a, b)| a <= b);
+            let Some(window) = self.any(&|ty| ty.dtype == dtype && is_smaller(&ty.shape)) else { return };
+            args.push(window);
+            Dynamic::Update
+        };
+        for n in shape {
+            args.push(match self.any(&|ty| *ty == Type::scalar(DType::I32)) {
+                Some((v, exact)) if self.dice.below(2) == 0 => (v, exact),
+                _ => {
+                    let position = self.dice.below(n + 4) as f64 - 2.0;
+                    (self.graph.literal(Literal::new(DType::I32, position)), true)
+                }
+            });
+        }
+        self.push(op.into(), &args);
+    }
+
+    fn push(&mut self, op: Op, args: &[(Var, bool)]) {
+        use ScalarOp::{Abs, Clamp, IsFinite, Maximum, Minimum, Neg, Select};
+        use StructuralOp::{ArgReduce, ArgSort, ArgTopK, Bitcast, Cast, Powi};
+        let jumps = match &op {
+            Op::Scalar(op) => !matches!(op, Neg | Abs | Minimum | Maximum | Clamp | Select) && !is_smooth(*op),
+            Op::Structural(op) => {
+                matches!(op, ArgReduce(_) | ArgSort(_) | ArgTopK(_) | Bitcast(_) | Cast(_) | Powi(_))
+            }
+            Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Dynamic(_) | Op::Call(_) => false,
+        };
+        let floats = args.iter().filter(|(v, _)| self.graph.ty(*v).dtype.is_float());
+        let exact = floats.clone().all(|(_, exact)| *exact);
+        if jumps && (!exact || self.smooth && floats.count() > 0) {
+            return;
+        }
+        let vars: Vec<Var> = args.iter().map(|(v, _)| *v).collect();
+        let before = self.graph.equations.len();
+        let Ok(result) = self.graph.push(op.clone(), &vars) else { return };
+        let ty = self.graph.ty(result).clone();
+        if ty.elements() > 4096 || ty.shape.len() > 5 || ty.dtype.is_float() && ty.dtype != self.float {
+            self.graph.equations.truncate(before);
+            return;
+        }
+        if !ty.dtype.is_float() {
+            return self.made.push((result, exact));
+        }
+        // Undefined and large values become small ones, the same in every execution.
+        let number = |graph: &mut Graph, x: f64| graph.splat(Literal::new(ty.dtype, x), &ty.shape);
+        let small = match is_smooth_op(&op) {
+            true => result,
+            false => {
+                let is_finite = self.graph.push(IsFinite, &[result]).expect("a float");
+                let half = number(&mut self.graph, 0.5);
+                self.graph.push(Select, &[is_finite, result, half]).expect("it fits")
+            }
+        };
+        let bounds = [-LIMIT, LIMIT].map(|x| number(&mut self.graph, x));
+        let small = self.graph.push(Clamp, &[small, bounds[0], bounds[1]]).expect("it fits");
+        use StructuralOp::{Conv, Cumulative, Dot, Reduce, ReduceWindow, Scatter};
+        let moved = match &op {
+            Op::Scalar(op) => matches!(op, Neg | Abs | Minimum | Maximum | Clamp | Select),
+            Op::Structural(Conv(_) | Cumulative(_) | Dot(_) | Powi(_) | Reduce(_) | ReduceWindow(_) | Scatter(_)) => {
+                false
+            }
+            Op::Structural(_) => true,
+            Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Dynamic(_) | Op::Call(_) => true,
+        };
+        self.made.push((small, exact && moved));
+    }
+
+    /// The graph, whose results are what nothing reads, and some others.
+    fn finish(mut self) -> Graph {
+        let uses = self.graph.uses();
+        let made: Vec<Var> = self.made.iter().map(|(v, _)| *v).collect();
+        let graph = &mut self.graph;
+        graph.results = made.iter().copied().filter(|v| uses[v.index()].is_empty()).collect();
+        let more = made[self.dice.below(made.len())];
+        self.graph.results.push(more);
+        self.graph
+    }
+}
+
+/// Operations whose results are finite and without jumps for small operands.
+fn is_smooth(op: ScalarOp) -> bool {
+    use ScalarOp::*;
+    matches!(op, Add | Sub | Mul | Sin | Cos | Tanh | Erf | Erfc | Exp | Logistic | Gelu | Silu | Softplus | Atan | Fma)
+}
+fn is_smooth_op(op: &Op) -> bool {
+    match op {
+        Op::Scalar(op) => is_smooth(*op),
+        Op::Structural(op) => {
+            matches!(op, StructuralOp::Dot(_) | StructuralOp::Transpose(_) | StructuralOp::Reshape(_))
+        }
+        Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Dynamic(_) | Op::Call(_) => true,
+    }
+}
+
+/// A graph on arrays of this element type and of i32, without jumps if it is `smooth`.
+pub(in super::super) fn drawn(seed: u64, float: DType, smooth: bool) -> Graph {
+    finished(Pool::new(seed, float, smooth), seed)
+}
+
+/// As [`drawn`], smooth, with functions alone that have tangents.
+pub(in super::super) fn drawn_forward(seed: u64, float: DType) -> Graph {
+    finished(Pool { forward: true, ..Pool::new(seed, float, true) }, seed)
+}
+
+fn finished(mut pool: Pool, seed: u64) -> Graph {
+    for _ in 0..8 * STEPS {
+        if pool.made.len() < 8 + STEPS {
+            pool.step();
+        }
+    }
+    let graph = pool.finish();
+    verify(&graph).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{graph}"));
+    graph
+}
