@@ -32,7 +32,7 @@ const NR: usize = 16;
 
 /// For any machine.
 pub(super) fn portable<T: Number>() -> Kernel<T> {
-    Kernel { name: "portable", mr: MR, nr: NR, run: rows::<T> }
+    Kernel { name: "portable", mr: MR, nr: NR, deep: 1, run: rows::<T> }
 }
 
 /// The same source, compiled for this machine's vectors.

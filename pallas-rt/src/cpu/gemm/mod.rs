@@ -9,7 +9,8 @@
 //!
 //! The last, narrow panel is padded with zeros, and its sums go through a small buffer: the micro-kernels know whole
 //! panels only. [`micro`] is the portable kernel for every element type, [`x86`] those for `f32` with AVX2 and AVX-512,
-//! [`pairs`] products of bytes and of `bf16`, [`narrow`] those of a few rows.
+//! [`pairs`] products of bytes and of `bf16`, [`amx`] those of `bf16` on processors that multiply tiles, [`narrow`] those of
+//! a few rows.
 
 /// A micro-kernel: dispatches to `$fixed` for the number of rows.
 #[cfg(target_arch = "x86_64")]
@@ -30,6 +31,8 @@ macro_rules! of_rows {
     };
 }
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod micro;
 pub(crate) mod narrow;
 pub(crate) mod pairs;
@@ -89,6 +92,8 @@ pub(crate) struct Kernel<T> {
     name: &'static str,
     mr: usize,
     nr: usize,
+    /// `k` is a multiple of it. If it is more than 1, columns of A are adjacent, and a multiple of so many rows can be read.
+    deep: usize,
     run: MicroFn<T>,
 }
 

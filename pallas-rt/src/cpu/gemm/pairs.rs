@@ -41,10 +41,10 @@ impl Paired for i8 {
         #[cfg(target_arch = "x86_64")]
         {
             if has_avx2() && is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512f") {
-                all.push(Kernel { name: "avx512 vnni 8x32", mr: 8, nr: 32, run: vnni });
+                all.push(Kernel { name: "avx512 vnni 8x32", mr: 8, nr: 32, deep: 1, run: vnni });
             }
             if has_avx2() {
-                all.push(Kernel { name: "avx2 6x16", mr: 6, nr: 16, run: avx2 });
+                all.push(Kernel { name: "avx2 6x16", mr: 6, nr: 16, deep: 1, run: avx2 });
             }
         }
         all
@@ -62,8 +62,10 @@ impl Paired for bf16 {
         #[allow(unused_mut, reason = "other processors have none")]
         let mut all = vec![];
         #[cfg(target_arch = "x86_64")]
+        all.extend(super::amx::kernel());
+        #[cfg(target_arch = "x86_64")]
         if has_avx2() && is_x86_feature_detected!("avx512bf16") && is_x86_feature_detected!("avx512f") {
-            all.push(Kernel { name: "avx512 bf16 8x32", mr: 8, nr: 32, run: bf16_avx512 });
+            all.push(Kernel { name: "avx512 bf16 8x32", mr: 8, nr: 32, deep: 1, run: bf16_avx512 });
         }
         all
     }
@@ -93,22 +95,30 @@ pub(crate) unsafe fn dot<E: Paired>(
     c: Target<E::Sum>,
     packing: &mut Packing<E::Sum>,
 ) {
-    let Kernel { mr, nr, .. } = kernel;
+    let Kernel { mr, nr, deep, .. } = kernel;
     if [m, n, k].contains(&0) {
         // SAFETY: C has m rows of n elements.
         return unsafe { c.begin(m, n) };
     }
-    reserve(&mut packing.c, mr.max(KC / 2) * nr);
+    let turns = a.row == 1 && deep > 1;
+    reserve(&mut packing.c, (mr.max(KC / 2) * nr).max(if turns { m * KC / 2 } else { 0 }));
     for p in (0..k).step_by(KC) {
         let depth = KC.min(k - p);
-        let words = depth.div_ceil(2);
-        reserve(&mut packing.a, m * words);
-        let by_rows = a.row != 1;
-        // SAFETY: columns p.. of A exist, and the buffer holds all of its words.
+        let words = depth.div_ceil(2).next_multiple_of(deep);
+        reserve(&mut packing.a, m.next_multiple_of(deep) * words);
+        let by_rows = a.row != 1 || turns;
+        // SAFETY: columns p.. of A exist, and the buffers hold all of its words.
         unsafe {
-            match by_rows {
-                true => pack_rows(a.at(0, p), m, depth, packing.a.as_mut_ptr()),
-                false => pack_panel(a.at(0, p).transposed(), depth, m, m, packing.a.as_mut_ptr()),
+            let (a, to) = (a.at(0, p), packing.a.as_mut_ptr());
+            if turns {
+                let pairs = depth.div_ceil(2);
+                pack_panel(a.transposed(), depth, pairs, m, m, packing.c.as_mut_ptr());
+                let words_of_rows = Matrix { start: packing.c.as_ptr(), row: 1, col: m as isize };
+                pack(words_of_rows, m, pairs, words, to);
+            } else if by_rows {
+                pack_rows(a, m, depth, words, to);
+            } else {
+                pack_panel(a.transposed(), depth, words, m, m, to);
             }
         }
         let (row, col) = if by_rows { (words as isize, 1) } else { (1, m as isize) };
@@ -122,11 +132,11 @@ pub(crate) unsafe fn dot<E: Paired>(
                 // SAFETY: the panel's columns exist, the buffer holds every panel; C's rows and columns are the caller's.
                 unsafe {
                     if b.row == 1 {
-                        pack_rows(b.at(p, j + at).transposed(), width, depth, packing.c.as_mut_ptr());
+                        pack_rows(b.at(p, j + at).transposed(), width, depth, words, packing.c.as_mut_ptr());
                         let columns_of_words = Matrix { start: packing.c.as_ptr(), row: 1, col: words as isize };
                         pack(columns_of_words, words, width, nr, panel);
                     } else {
-                        pack_panel(b.at(p, j + at), depth, width, nr, panel);
+                        pack_panel(b.at(p, j + at), depth, words, width, nr, panel);
                     }
                     let panel = Matrix { start: panel.cast_const(), row: nr as isize, col: 1 };
                     let c = Target { add: c.add || p > 0, ..c.at(0, j + at) };
@@ -137,12 +147,11 @@ pub(crate) unsafe fn dot<E: Paired>(
     }
 }
 
-/// Rows of A as rows of words; an odd last element is paired with zero.
+/// Rows of A as rows of words; an odd last element is paired with zero, and words behind it are zero.
 ///
 /// # Safety
-/// The matrix holds `rows` x `k` elements, the buffer as many rows of words.
-unsafe fn pack_rows<E: Paired>(a: Matrix<E>, rows: usize, k: usize, to: *mut E::Sum) {
-    let words = k.div_ceil(2);
+/// The matrix holds `rows` x `k` elements, the buffer as many rows of `words` words, which are at least `k / 2`.
+unsafe fn pack_rows<E: Paired>(a: Matrix<E>, rows: usize, k: usize, words: usize, to: *mut E::Sum) {
     // SAFETY: the caller's.
     unsafe {
         for i in 0..rows {
@@ -156,8 +165,9 @@ unsafe fn pack_rows<E: Paired>(a: Matrix<E>, rows: usize, k: usize, to: *mut E::
                 (0..k / 2).for_each(|p| to[p] = E::pair(at(2 * p), at(2 * p + 1)));
             }
             if k % 2 == 1 {
-                to[words - 1] = E::pair(at(k - 1), E::ZERO);
+                to[k / 2] = E::pair(at(k - 1), E::ZERO);
             }
+            to[k.div_ceil(2)..].fill(E::Sum::default());
         }
     }
 }
@@ -165,15 +175,14 @@ unsafe fn pack_rows<E: Paired>(a: Matrix<E>, rows: usize, k: usize, to: *mut E::
 /// `width` columns of B as a panel of `nr`: a row of words for each pair of rows; what is missing is zero.
 ///
 /// # Safety
-/// The matrix holds `k` x `width` elements, the panel as many rows of `nr` words.
-unsafe fn pack_panel<E: Paired>(b: Matrix<E>, k: usize, width: usize, nr: usize, to: *mut E::Sum) {
-    let words = k.div_ceil(2);
+/// The matrix holds `k` x `width` elements, the panel `words` rows of `nr` words; `words` is at least `k / 2`.
+unsafe fn pack_panel<E: Paired>(b: Matrix<E>, k: usize, words: usize, width: usize, nr: usize, to: *mut E::Sum) {
     // SAFETY: the caller's.
     unsafe {
         let panel = std::slice::from_raw_parts_mut(to, words * nr);
-        if width < nr {
-            panel.fill(E::Sum::default());
-        }
+        let begun = if width < nr { 0 } else { k.div_ceil(2) * nr };
+        panel[begun..].fill(E::Sum::default());
+        let panel = &mut panel[..k.div_ceil(2) * nr];
         if b.col == 1 {
             let row = |p: usize| std::slice::from_raw_parts(b.at(p, 0).start, width);
             for (p, words) in panel.chunks_exact_mut(nr).enumerate() {
@@ -190,7 +199,7 @@ unsafe fn pack_panel<E: Paired>(b: Matrix<E>, k: usize, width: usize, nr: usize,
             let at = |p: usize| *b.at(p, j).start;
             (0..k / 2).for_each(|p| panel[p * nr + j] = E::pair(at(2 * p), at(2 * p + 1)));
             if k % 2 == 1 {
-                panel[(words - 1) * nr + j] = E::pair(at(k - 1), E::ZERO);
+                panel[k / 2 * nr + j] = E::pair(at(k - 1), E::ZERO);
             }
         }
     }

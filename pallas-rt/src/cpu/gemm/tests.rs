@@ -152,7 +152,7 @@ fn pairs_of_bf16_agree_with_doubles_in_every_orientation() {
     let sizes = [0, 1, 7, 8, 9, 31, 32, 33, 65];
     let elements: Vec<bf16> = numbers(80_000, 7).into_iter().map(bf16::from_f32).collect();
     let extents = sizes.iter().flat_map(|&m| sizes.iter().flat_map(move |&n| [0, 1, 2, 5, 16].map(|k| (m, n, k))));
-    for (m, n, k) in extents.chain([(9, 33, 1027), (3, 600, 4)]) {
+    for (m, n, k) in extents.chain([(9, 33, 1027), (3, 600, 4), (40, 32, 600)]) {
         for (kernel, turned, accumulate) in <bf16 as pairs::Paired>::kernels().into_iter().flat_map(|kernel| {
             [[false, false], [true, false], [false, true], [true, true]].map(|t| (kernel, t, (m + n + k) % 2 == 0))
         }) {

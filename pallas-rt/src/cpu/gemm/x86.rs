@@ -7,10 +7,10 @@ use std::arch::x86_64::*;
 pub(super) fn kernels() -> Vec<Kernel<f32>> {
     let mut all = vec![];
     if is_x86_feature_detected!("avx512f") {
-        all.push(Kernel { name: "avx512 8x32", mr: 8, nr: 32, run: avx512 });
+        all.push(Kernel { name: "avx512 8x32", mr: 8, nr: 32, deep: 1, run: avx512 });
     }
     if has_avx2() {
-        all.push(Kernel { name: "avx2 6x16", mr: 6, nr: 16, run: avx2 });
+        all.push(Kernel { name: "avx2 6x16", mr: 6, nr: 16, deep: 1, run: avx2 });
     }
     all
 }

@@ -1,0 +1,143 @@
+//! The micro-kernel of `bf16` for AMX: tiles of 16 rows of 64 bytes, and an instruction that multiplies two of them.
+//!
+//! Intel, "Architectures Software Developer's Manual", volume 1, chapter 18. A program asks Linux for these registers before
+//! it uses them.
+use super::{Kernel, Matrix, Target};
+use std::arch::asm;
+use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+use std::sync::OnceLock;
+
+/// Rows of a tile, and words in a row of it.
+const TILE: usize = 16;
+/// Rows and columns of C in one call: two tiles of A by two of B.
+const BLOCK: usize = 2 * TILE;
+
+/// The kernel, if the processor has the instructions and the system gives this process the registers.
+pub(super) fn kernel() -> Option<Kernel<f32>> {
+    static HAS_TILES: OnceLock<bool> = OnceLock::new();
+    HAS_TILES.get_or_init(|| is_supported() && is_permitted()).then_some(Kernel {
+        name: "amx bf16 32x32",
+        mr: BLOCK,
+        nr: BLOCK,
+        deep: TILE,
+        run: bf16,
+    })
+}
+
+/// Returns true if the processor multiplies tiles of `bf16`, and the system saves tiles when it changes threads.
+fn is_supported() -> bool {
+    const AMX_BF16: u32 = 1 << 22;
+    const AMX_TILE: u32 = 1 << 24;
+    const OSXSAVE: u32 = 1 << 27;
+    const TILES: u64 = 0b11 << 17;
+    if __cpuid(0).eax < 7 || __cpuid(1).ecx & OSXSAVE == 0 {
+        return false;
+    }
+    let has = __cpuid_count(7, 0).edx;
+    // SAFETY: with OSXSAVE the instruction exists.
+    has & AMX_BF16 != 0 && has & AMX_TILE != 0 && unsafe { enabled() } & TILES == TILES
+}
+
+/// The registers that the system saves.
+///
+/// # Safety
+/// The processor has OSXSAVE.
+#[target_feature(enable = "xsave")]
+unsafe fn enabled() -> u64 {
+    // SAFETY: the caller's.
+    unsafe { _xgetbv(0) }
+}
+
+#[cfg(target_os = "linux")]
+fn is_permitted() -> bool {
+    /// `ARCH_REQ_XCOMP_PERM` of Linux, and the number of the tiles' data in it.
+    const REQUEST: libc::c_long = 0x1023;
+    const TILE_DATA: libc::c_long = 18;
+    // SAFETY: the call takes two numbers and touches no memory.
+    unsafe { libc::syscall(libc::SYS_arch_prctl, REQUEST, TILE_DATA) == 0 }
+}
+#[cfg(not(target_os = "linux"))]
+fn is_permitted() -> bool {
+    false
+}
+
+/// What `ldtilecfg` reads.
+#[repr(C, align(64))]
+struct Config {
+    palette: u8,
+    start: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+/// Eight whole tiles.
+static WHOLE: Config = Config {
+    palette: 1,
+    start: 0,
+    reserved: [0; 14],
+    row_bytes: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
+    rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
+};
+
+/// # Safety
+/// See [`super::MicroFn`]. Words of A are adjacent, rows of the panel too; `words` is a multiple of [`TILE`], and so are
+/// the rows of A that can be read; the process may use tiles.
+unsafe fn bf16(rows: usize, words: usize, a: Matrix<f32>, b: Matrix<f32>, c: Target<f32>) {
+    let mut sums = [0.0f32; BLOCK * BLOCK];
+    let is_direct = rows == BLOCK && !c.add;
+    let (to, to_row) = if is_direct { (c.start, c.row as usize) } else { (sums.as_mut_ptr(), BLOCK) };
+    // SAFETY: tiles of A and B lie inside of what the caller vouches for: 16 rows of 16 words of A from row 0, and from row
+    // 16 if `rows` is larger. C has 32 rows of 32, and so have `sums`. No other code of this thread uses tiles.
+    unsafe {
+        let lower = if rows > TILE { a.start.offset(TILE as isize * a.row) } else { a.start };
+        asm!(
+            "ldtilecfg [{config}]",
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            "2:",
+            "tileloadd tmm4, [{upper} + {a_row}]",
+            "tileloadd tmm6, [{b} + {b_row}]",
+            "tileloadd tmm7, [{b} + {b_row} + 64]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tileloadd tmm5, [{lower} + {a_row}]",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "add {upper}, 64",
+            "add {lower}, 64",
+            "add {b}, {b_step}",
+            "dec {n}",
+            "jnz 2b",
+            "tilestored [{to} + {to_row}], tmm0",
+            "tilestored [{to} + {to_row} + 64], tmm1",
+            "tilestored [{below} + {to_row}], tmm2",
+            "tilestored [{below} + {to_row} + 64], tmm3",
+            "tilerelease",
+            config = in(reg) &raw const WHOLE,
+            upper = inout(reg) a.start => _,
+            lower = inout(reg) lower => _,
+            a_row = in(reg) 4 * a.row,
+            b = inout(reg) b.start => _,
+            b_row = in(reg) 4 * BLOCK,
+            b_step = const 4 * BLOCK * TILE,
+            n = inout(reg) words / TILE => _,
+            to = in(reg) to,
+            to_row = in(reg) 4 * to_row,
+            below = in(reg) to.add(TILE * to_row),
+            options(nostack),
+        );
+        if is_direct {
+            return;
+        }
+        for (i, sums) in sums.chunks_exact(BLOCK).take(rows).enumerate() {
+            let row = std::slice::from_raw_parts_mut(c.start.offset(i as isize * c.row), BLOCK);
+            if c.add {
+                row.iter_mut().zip(sums).for_each(|(c, &sum)| *c += sum);
+            } else {
+                row.copy_from_slice(sums);
+            }
+        }
+    }
+}
