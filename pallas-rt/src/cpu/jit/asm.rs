@@ -303,6 +303,13 @@ impl Asm {
         // The register's number says: to all caches.
         self.with_memory(&[0x0f, 0x18], Gpr::Rcx, m);
     }
+    /// Loads the word that says how floats are computed.
+    pub(super) fn load_control(&mut self, from: Mem) {
+        self.with_memory(&[0x0f, 0xae], Gpr::Rdx, from);
+    }
+    pub(super) fn store_control(&mut self, to: Mem) {
+        self.with_memory(&[0x0f, 0xae], Gpr::Rbx, to);
+    }
     /// `to = address`
     pub(super) fn lea(&mut self, to: Gpr, m: Mem) {
         self.with_memory(&[0x8d], to, m);

@@ -23,8 +23,13 @@ const SAVED: [Gpr; 5] = [Gpr::Rbx, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15];
 /// Below them: the arguments, and the elements of a row.
 const ARGUMENTS: [Gpr; 3] = [FRAME, ROW, END];
 const COLUMNS: usize = ARGUMENTS.len();
+/// And the caller's word of control.
+const CONTROL: usize = COLUMNS + 1;
+/// Floats are rounded to the nearest, nothing traps, and subnormal operands and results are zeros: on some processors each
+/// of them costs a hundred cycles. XLA computes so too.
+const FLUSHING: u32 = 0x1f80 | 1 << 15 | 1 << 6;
 
-/// The stack slot of an argument, or of the number of elements of a row.
+/// The stack slot of an argument, or of what is behind them.
 fn kept(i: usize) -> Mem {
     Mem { base: Gpr::Rbp, index: None, offset: -8 * (SAVED.len() + 1 + i) as i32 }
 }
@@ -82,10 +87,13 @@ fn function(chains: &[Chain], forms: &[Form], order: Order, mut w: Writer) -> Op
     asm.push(Gpr::Rbp);
     asm.mov(Gpr::Rbp, Gpr::Rsp);
     SAVED.into_iter().for_each(|r| asm.push(r));
-    asm.lea(Gpr::Rsp, Mem { base: Gpr::Rsp, index: None, offset: -stack - 8 * (COLUMNS + 1) as i32 });
+    asm.lea(Gpr::Rsp, Mem { base: Gpr::Rsp, index: None, offset: -stack - 8 * (CONTROL + 1) as i32 });
     asm.and_number(Gpr::Rsp, -32);
     ARGUMENTS.into_iter().enumerate().for_each(|(i, r)| asm.mov_store(kept(i), r));
     asm.constants(POOL);
+    asm.store_control(kept(CONTROL));
+    let flushing = w.constants.vector([FLUSHING; 8]);
+    w.asm.load_control(flushing);
     w.pin();
     let asm = &mut w.asm;
     asm.compare_numbers(ROW, END);
@@ -104,6 +112,7 @@ fn function(chains: &[Chain], forms: &[Form], order: Order, mut w: Writer) -> Op
     asm.compare_numbers(ROW, END);
     asm.jump_if(Jump::Less, next);
     asm.here(done);
+    asm.load_control(kept(CONTROL));
     asm.zero_upper();
     asm.lea(Gpr::Rsp, Mem { base: Gpr::Rbp, index: None, offset: -8 * SAVED.len() as i32 });
     SAVED.into_iter().rev().for_each(|r| asm.pop(r));
