@@ -1,11 +1,13 @@
 //! Clusters: equations that share a kernel.
+use super::apart::Apart;
+use super::blocks::Sizes;
 use super::cut::{self, Cut, Cut::Full, Cut::Grid};
 use super::order::Order;
 use super::windowed;
 use super::windows;
 use crate::graph::{Equation, Graph, Op, Var};
-use pallas_ir::StructuralOp;
 use pallas_ir::structural::Reduce;
+use pallas_ir::{ScalarOp, StructuralOp};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// Equations that share a kernel.
@@ -21,6 +23,8 @@ pub(super) struct Cluster {
     pub extents: Vec<usize>,
     /// The member that is a `dot`.
     pub product: Option<usize>,
+    /// Why others compute the values that it reads.
+    pub apart: BTreeMap<Var, Apart>,
 }
 
 /// The clusters of a graph.
@@ -37,6 +41,8 @@ const WHOLE_ROW: usize = 1 << 15;
 const WHOLE_COLUMNS: usize = 512;
 /// Most elements of a value that programs compute again instead of reading it.
 const SMALL: usize = 8;
+/// Most members of a cluster that each of several programs computes, although none of them is small.
+const REPEATED: usize = 16;
 
 /// Returns true for an equation that is made wherever it is used: a literal, a broadcast literal, or `iota`.
 pub(super) fn is_free(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
@@ -65,9 +71,10 @@ fn is_dot(op: &Op) -> bool {
 }
 
 /// Grows clusters from the last equation to the first, until every one that takes work belongs to one.
-pub(super) fn clusters(graph: &Graph) -> Clusters {
+pub(super) fn clusters(graph: &Graph, sizes: &Sizes) -> Clusters {
     let mut grow = Grow {
         graph,
+        sizes,
         definitions: graph.definitions(),
         uses: graph.uses(),
         is_stored: vec![false; graph.types.len()],
@@ -97,6 +104,7 @@ pub(super) fn clusters(graph: &Graph) -> Clusters {
 
 pub(super) struct Grow<'g> {
     graph: &'g Graph,
+    sizes: &'g Sizes,
     definitions: Vec<Option<usize>>,
     uses: Vec<Vec<usize>>,
     /// By variable: true for results and for operands that an operation alone reads from memory.
@@ -181,12 +189,14 @@ impl Grow<'_> {
     fn from(&self, root: usize, order: &mut Order) -> Cluster {
         let graph = self.graph;
         if is_alone(&graph.equations[root].op) {
+            let e = &graph.equations[root];
             return Cluster {
                 members: BTreeSet::from([root]),
-                outs: graph.equations[root].results.iter().copied().collect(),
+                outs: e.results.iter().copied().collect(),
                 cuts: BTreeMap::new(),
                 extents: vec![],
                 product: None,
+                apart: e.args.iter().map(|&arg| (arg, Apart::Alone)).collect(),
             };
         }
         let mut own = self.root(root);
@@ -201,25 +211,36 @@ impl Grow<'_> {
             cuts: BTreeMap::new(),
             extents: own.extents,
             product: None,
+            apart: BTreeMap::new(),
         };
+        let mut repeated = Repeated { most: whole(&graph.ty(result).shape, &own.cuts), left: REPEATED };
         // The cuts that members ask of a value. Equations are visited after all their users, so that all are known then.
         let mut wanted: BTreeMap<Var, BTreeSet<Vec<Cut>>> = BTreeMap::from([(result, BTreeSet::from([own.cuts]))]);
         // What is computed for operands of the product.
         let mut in_front: BTreeSet<Var> = BTreeSet::new();
         let mut next = BinaryHeap::from([root]);
         while let Some(i) = next.pop() {
-            if next.peek() == Some(&i) || cluster.members.len() == MOST {
+            if next.peek() == Some(&i) {
                 continue;
             }
             let e = &graph.equations[i];
-            let cuts = wanted[&e.result()].first().expect("someone asks for it").clone();
-            let joins = i == root
-                || wanted[&e.result()].len() == 1
-                    && self.joins(&cluster, i, &cuts, &in_front)
-                    && !order.closes_circle(self, i, root);
-            let Some(operands) = joins.then(|| cut::operands(graph, e, &cuts)).flatten() else {
-                assert!(i != root, "{} is computed in some way", e.op);
-                continue;
+            let wanted_cuts = &wanted[&e.result()];
+            let cuts = wanted_cuts.first().expect("someone asks for it").clone();
+            let mut joins = || {
+                Apart::unless(cluster.members.len() < MOST, Apart::Full)?;
+                Apart::unless(wanted_cuts.len() == 1, Apart::Cuts)?;
+                self.joins(&cluster, i, &cuts, &in_front, &mut repeated)?;
+                Apart::unless(!order.closes_circle(self, i, root), Apart::Circle)
+            };
+            let operands = if i == root { Ok(()) } else { joins() };
+            let operands = operands.and_then(|()| cut::operands(graph, e, &cuts).ok_or(Apart::Cuts));
+            let operands = match operands {
+                Ok(operands) => operands,
+                Err(apart) => {
+                    assert!(i != root, "{} is computed in some way", e.op);
+                    cluster.apart.insert(e.result(), apart);
+                    continue;
+                }
             };
             if is_dot(&e.op) {
                 cluster.product = Some(i);
@@ -239,13 +260,15 @@ impl Grow<'_> {
                 wanted.entry(arg).or_default().insert(cuts);
                 // Each program would compute the whole table.
                 if i == 0 && matches!(e.op, Op::Structural(StructuralOp::Gather(_))) {
+                    cluster.apart.insert(arg, Apart::Table);
                     continue;
                 }
-                let may_join = |&d: &usize| {
-                    let e = &graph.equations[d];
-                    !is_alone(&e.op) && !is_free(graph, &self.definitions, e)
-                };
-                next.extend(self.definitions[arg.index()].filter(may_join));
+                let Some(d) = self.definitions[arg.index()] else { continue };
+                if is_alone(&graph.equations[d].op) {
+                    cluster.apart.insert(arg, Apart::Alone);
+                } else if !is_free(graph, &self.definitions, &graph.equations[d]) {
+                    next.push(d);
+                }
             }
         }
         cluster
@@ -291,25 +314,63 @@ impl Grow<'_> {
         self.is_stored[result.index()] || self.uses[result.index()].iter().any(|user| !cluster.members.contains(user))
     }
 
-    /// Returns true if an equation that the cluster asks for under these cuts may become a member, unless that closes a
+    /// Why an equation that the cluster asks for under these cuts does not become a member, whether or not that closes a
     /// circle.
-    fn joins(&self, cluster: &Cluster, i: usize, cuts: &[Cut], in_front: &BTreeSet<Var>) -> bool {
+    fn joins(
+        &self,
+        cluster: &Cluster,
+        i: usize,
+        cuts: &[Cut],
+        in_front: &BTreeSet<Var>,
+        repeated: &mut Repeated,
+    ) -> Result<(), Apart> {
         let e = &self.graph.equations[i];
         let is_stored = self.is_stored(cluster, i);
-        // A program whose block does not mention an axis of the grid would compute what others along it compute as well,
-        // and would store to their block.
-        let covers = (0..cluster.extents.len()).all(|k| cuts.contains(&Grid(k as u8)));
         let is_alias = is_alias(self.graph, &self.definitions, e);
         let is_broadcast = matches!(e.op, Op::Structural(StructuralOp::Broadcast(_)));
         let is_cheap = is_alias || is_broadcast || self.is_small(e);
-        if self.found.owner[i].is_some() || !covers && (is_stored || !is_cheap) || is_alias && is_stored {
-            return false;
-        }
+        Apart::unless(self.found.owner[i].is_none(), Apart::Taken)?;
+        Apart::unless(!is_alias || !is_stored, Apart::Alias)?;
         // A product has the blocks that it would have alone.
-        if is_dot(&e.op) && (cluster.product.is_some() || self.root(i).cuts != cuts) {
-            return false;
-        }
+        Apart::unless(!is_dot(&e.op) || cluster.product.is_none(), Apart::Product)?;
+        Apart::unless(!is_dot(&e.op) || self.root(i).cuts == cuts, Apart::Cuts)?;
         // What follows another product belongs to that one.
-        !(in_front.contains(&e.result()) && !is_cheap && self.root(i).has_dot)
+        let follows = in_front.contains(&e.result()) && !is_cheap && self.root(i).has_dot;
+        Apart::unless(!follows, Apart::Product)?;
+        // A program whose block does not mention an axis of the grid computes what others along it compute as well, and
+        // would store to their block.
+        let covers = (0..cluster.extents.len()).all(|k| cuts.contains(&Grid(k as u8)));
+        if covers || !is_stored && is_cheap {
+            return Ok(());
+        }
+        let elements = whole(&self.graph.ty(e.result()).shape, cuts);
+        // A product does more with each element of its operands.
+        let most = if in_front.contains(&e.result()) { repeated.most.max(self.sizes.tile) } else { repeated.most };
+        Apart::unless(!is_stored && is_light(&e.op) && elements <= most && repeated.left > 0, Apart::Repeated)?;
+        repeated.left -= 1;
+        Ok(())
+    }
+}
+
+/// What members of a cluster may be computed by several programs: not much beside what each computes alone.
+struct Repeated {
+    /// Elements of one in a program of blocks of 1.
+    most: usize,
+    /// Members that may still be such.
+    left: usize,
+}
+
+/// Elements of a value in a program of blocks of 1.
+fn whole(shape: &[usize], cuts: &[Cut]) -> usize {
+    shape.iter().zip(cuts).filter(|(_, cut)| **cut == Full).map(|(n, _)| n).product()
+}
+
+/// Returns true for an operation of a few instructions for each element.
+fn is_light(op: &Op) -> bool {
+    match op {
+        Op::Scalar(ScalarOp::Rem) => false,
+        Op::Scalar(op) => op.row().cost.transcendental == 0,
+        Op::Structural(StructuralOp::Cast(_) | StructuralOp::Reshape(_)) => true,
+        _ => false,
     }
 }

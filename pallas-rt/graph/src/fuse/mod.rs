@@ -13,8 +13,10 @@
 //! Loops, branches and windows at positions known when they run are steps of their own ([`Work`]): `control` plans the
 //! graphs that they call, and `windows` has kernels for the latter. A scatter is one too (`scatter`): it changes its
 //! operand in place.
-//! `order` finds circles of clusters. `memory` packs the values that are no results into one arena, and `donate` lets results take over the memory of parameters.
+//! `order` finds circles of clusters, and `apart` has the reasons why equations do not share a kernel. `memory` packs the
+//! values that are no results into one arena, and `donate` lets results take over the memory of parameters.
 //! A cluster holds at most one `dot`, so that its blocks suit that one.
+mod apart;
 mod blocks;
 mod cluster;
 mod control;
@@ -29,6 +31,7 @@ mod text;
 mod windowed;
 mod windows;
 
+pub use apart::Apart;
 pub use blocks::Sizes;
 pub use cut::Cut;
 pub use memory::{ALIGNMENT, Held, Region, moved};

@@ -1,4 +1,5 @@
 //! The order of steps, and where values are stored.
+use super::apart::Apart;
 use super::blocks::Sizes;
 use super::cluster::{Clusters, clusters, is_alias};
 use super::lower::lower;
@@ -90,6 +91,8 @@ pub struct Step {
     pub copies: Vec<(Place, Place)>,
     /// The memory of its inputs, in the order of the operands.
     pub inputs: Vec<Place>,
+    /// By input, why it does not compute what it reads.
+    pub apart: Vec<Option<Apart>>,
     /// The memory of its outputs.
     pub outputs: Vec<Place>,
     /// The part of the arena that its work uses meanwhile ([`Work::scratch`]).
@@ -116,7 +119,7 @@ pub struct Plan {
 /// Plans a graph for a device. Memory of the parameters for which `is_donated` is true may be written.
 pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
     let definitions = graph.definitions();
-    let found = clusters(graph);
+    let found = clusters(graph, sizes);
     let planner = Planner { graph, definitions: &definitions, found: &found };
     let step = |cluster: usize| {
         let cluster = &found.all[cluster];
@@ -130,9 +133,16 @@ pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
             }
         }
     };
-    let mut lowered: Vec<Lowered> = planner.order().into_iter().map(step).collect();
+    let order = planner.order();
+    let mut lowered: Vec<Lowered> = order.iter().map(|&cluster| step(cluster)).collect();
     donate::share(graph, &mut lowered, is_donated, &|v| planner.stored_as(v));
-    memory::places(graph, lowered, is_donated, &|v| planner.stored_as(v))
+    let apart = |(&cluster, step): (&usize, &Lowered)| -> Vec<Option<Apart>> {
+        step.inputs.iter().map(|&v| planner.apart(cluster, v)).collect()
+    };
+    let apart: Vec<_> = order.iter().zip(&lowered).map(apart).collect();
+    let mut plan = memory::places(graph, lowered, is_donated, &|v| planner.stored_as(v));
+    plan.steps.iter_mut().zip(apart).for_each(|(step, apart)| step.apart = apart);
+    plan
 }
 
 struct Planner<'g> {
@@ -151,6 +161,14 @@ impl Planner<'_> {
             v = self.graph.equations[i].args[0];
         }
         v
+    }
+
+    /// Why a cluster does not compute a value that it reads from memory, and that another cluster computes.
+    fn apart(&self, cluster: usize, v: Var) -> Option<Apart> {
+        let stored = self.stored_as(v);
+        self.cluster_of(stored)?;
+        let apart = self.found.all[cluster].apart.iter();
+        apart.filter(|(own, _)| self.stored_as(**own) == stored).map(|(_, apart)| *apart).next_back()
     }
 
     /// The cluster that computes a value.

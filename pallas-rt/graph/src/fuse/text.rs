@@ -1,4 +1,5 @@
 //! Plans as text.
+use super::apart::Apart;
 use super::memory::Region;
 use super::plan::{Place, Plan, Work};
 use std::fmt;
@@ -13,8 +14,9 @@ impl fmt::Display for Place {
     }
 }
 
-/// The memory, then a line for each step: where its outputs are, what it does, where its inputs are; behind a loop or a
-/// branch stand the plans of its bodies, and behind all the kernels.
+/// The memory, then a line for each step: where its outputs are, what it does, where its inputs are; in parentheses why the
+/// step does not compute an input itself. Behind a loop or a branch stand the plans of its bodies, and behind all the
+/// kernels.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.steps(f, 0)?;
@@ -45,7 +47,12 @@ impl Plan {
                 Work::Case { branches } => ("case".into(), branches.iter().collect()),
                 Work::Print { .. } => ("debug_print".into(), vec![]),
             };
-            writeln!(f, "{text} of {}", list(&step.inputs))?;
+            let input = |(place, apart): (&Place, &Option<Apart>)| match apart {
+                Some(apart) => format!("{place} ({apart})"),
+                None => place.to_string(),
+            };
+            let inputs: Vec<String> = step.inputs.iter().zip(&step.apart).map(input).collect();
+            writeln!(f, "{text} of {}", inputs.join(", "))?;
             bodies.into_iter().try_for_each(|body| body.steps(f, depth + 1))?;
         }
         let results: Vec<String> = self.results.iter().map(|(place, ty)| format!("{place}: {ty}")).collect();

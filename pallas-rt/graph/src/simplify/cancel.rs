@@ -8,7 +8,7 @@
 //! dot (cast a) (cast b)        dot a b with wider sums, if both are 16-bit floats of one type
 //! reshape (reshape x)          one reshape; x, if the shape is the same
 //! broadcast (broadcast 1.0)    one broadcast; likewise the reshape of one
-//! x * 1, cast to its own type, sum over no axis      x
+//! x * 1, x / 1, x - 0, cast to its own type, sum over no axis      x; x + 0 of integers
 //! stop_gradient x              x: derivatives were made before
 //! ```
 use crate::build::{dims, infer};
@@ -113,7 +113,7 @@ impl Simpler {
                 Some(Simple::Is(e.args[0]))
             }
             Op::Structural(StructuralOp::Reduce(Reduce { axes, .. })) if axes.is_empty() => Some(Simple::Is(e.args[0])),
-            Op::Scalar(ScalarOp::Mul) => self.times_one(e),
+            Op::Scalar(op) => self.by_neutral(*op, e),
             _ => None,
         };
         // A product over axes (1, 0) alone is that of two matrices: some forms do not exist.
@@ -212,10 +212,18 @@ impl Simpler {
         }
     }
 
-    fn times_one(&self, e: &Equation) -> Option<Simple> {
-        let is_one = |v: Var| self.splat(v).is_some_and(|(_, x)| x == Literal::new(x.dtype, 1.0));
-        match e.args[..] {
-            [x, one] | [one, x] if is_one(one) => Some(Simple::Is(x)),
+    /// An operation that a constant operand makes the other operand. The sum of -0 and 0 is 0.
+    fn by_neutral(&self, op: ScalarOp, e: &Equation) -> Option<Simple> {
+        let neutral = match op {
+            ScalarOp::Mul | ScalarOp::Div => 1.0,
+            ScalarOp::Sub => 0.0,
+            ScalarOp::Add if !self.graph.ty(e.result()).dtype.is_float() => 0.0,
+            _ => return None,
+        };
+        let is_neutral = |v: Var| self.splat(v).is_some_and(|(_, x)| x == Literal::new(x.dtype, neutral));
+        match (op, &e.args[..]) {
+            (_, &[x, right]) if is_neutral(right) => Some(Simple::Is(x)),
+            (ScalarOp::Add | ScalarOp::Mul, &[left, x]) if is_neutral(left) => Some(Simple::Is(x)),
             _ => None,
         }
     }

@@ -104,7 +104,7 @@ impl Lower<'_> {
         let temporary = plan.temporary.iter().map(|r| (self.builder.home(base + r.offset), r.bytes)).collect();
         let slots = Slots { params, fresh, temporary };
         let mut actions = vec![];
-        for Step { work, copies, inputs, outputs, scratch } in plan.steps {
+        for Step { work, copies, inputs, outputs, apart: _, scratch } in plan.steps {
             for (from, to) in copies {
                 let ((from, bytes), (to, _)) = (slots.at(from), slots.at(to));
                 actions.push(Action::Copy { from, to, bytes });

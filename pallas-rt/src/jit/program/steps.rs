@@ -48,7 +48,7 @@ impl Steps {
     pub(super) fn new(plan: Plan, client: &Client) -> Result<Steps> {
         let Plan { steps, fresh, temporary, results, .. } = plan;
         let inner = |plan: Plan| Steps::new(plan, client);
-        let step = |fuse::Step { work, copies, inputs, outputs, scratch: _ }| {
+        let step = |fuse::Step { work, copies, inputs, outputs, .. }| {
             let work = match work {
                 fuse::Work::Kernel { kernel, sizes, params } => {
                     Work::Launch { kernel: compiled(&kernel).prepare(client, &sizes)?, params }

@@ -1,5 +1,5 @@
 //! Functions of arrays against numbers that are known otherwise; `cache` has the calls of jitted functions, `ahead`
-//! functions that are compiled before, `hostile` calls that go wrong, `long` long functions and deep trees, `control` loops
+//! functions that are compiled before, `launches` how many launches they take, `hostile` calls that go wrong, `long` long functions and deep trees, `control` loops
 //! and branches, `scans` other kinds of scans, `kernels` kernels as operations, `tangents_of_kernels` their forward mode,
 //! `forward`, `derivatives` and `vmap` the transformations, `jaxpr` the texts of functions, `prints` what they show;
 //! `random` has laws of random graphs, `transformed` those of their derivatives and batches.
@@ -11,6 +11,7 @@ mod forward;
 mod hostile;
 mod jaxpr;
 mod kernels;
+mod launches;
 mod long;
 mod prints;
 mod random;

@@ -1,0 +1,254 @@
+//! How many launches functions take: of a step of training, a block of an encoder, and softmax(q kᵀ) however it is written.
+use super::random::Dice;
+use super::{array, close, numbers};
+use crate::jit::kernels;
+use crate::prelude::*;
+use crate::{jit, lower, ops, select, tree, value_and_grad};
+
+fn zeros(shape: &[usize]) -> Array {
+    Client::cpu().zeros(DType::F32, shape).expect("it fits")
+}
+
+#[derive(Clone, Tree)]
+struct Layer {
+    w: Array,
+    b: Array,
+}
+
+#[derive(Clone, Tree)]
+struct State {
+    layers: Vec<Layer>,
+    means: Vec<Layer>,
+    squares: Vec<Layer>,
+    t: Array,
+}
+
+fn loss(layers: &Vec<Layer>, x: &Array, labels: &Array) -> Array {
+    let mut h = x.clone();
+    for (i, layer) in layers.iter().enumerate() {
+        h = h.matmul(&layer.w) + &layer.b;
+        h = if i < 2 { h.relu() } else { h };
+    }
+    -(h.log_softmax(-1) * labels.one_hot(10, DType::F32)).sum(-1).mean(..)
+}
+
+fn adamw(state: &State, x: &Array, labels: &Array) -> Result<(State, Array)> {
+    let (value, gradient) = value_and_grad(loss)(&state.layers, x, labels)?;
+    let t = &state.t + 1.0;
+    let means = tree::map2(&state.means, &gradient, |m, g| Ok(m * 0.9 + g * 0.1))?;
+    let squares = tree::map2(&state.squares, &gradient, |s, g| Ok(s * 0.999 + g * g * 0.001))?;
+    let left = [0.9f64, 0.999].map(|beta| 1.0 - (&t * beta.ln()).exp());
+    let layers = tree::map3(&state.layers, &means, &squares, |p, m, s| {
+        Ok(p - ((m / &left[0]) / ((s / &left[1]).sqrt() + 1e-8) + p * 0.01) * 1e-3)
+    })?;
+    Ok((State { layers, means, squares, t }, value))
+}
+
+#[test]
+fn a_step_of_training_takes_few() {
+    let layer = |[rows, columns]: [usize; 2]| Layer { w: zeros(&[rows, columns]), b: zeros(&[columns]) };
+    let layers = || [[784, 512], [512, 512], [512, 10]].map(layer).to_vec();
+    let state = State { layers: layers(), means: layers(), squares: layers(), t: zeros(&[]) };
+    let labels = Client::cpu().zeros(DType::I32, &[256]).expect("it fits");
+    let n = kernels(adamw)(&state, &zeros(&[256, 784]), &labels).expect("it compiles");
+    assert!(n <= 14, "{n} launches");
+}
+
+const HEADS: usize = 6;
+
+/// A block of a transformer's encoder: attention, and two dense layers, each with a residual and a norm.
+fn encoder_block(x: &Array, w: &Vec<Layer>, norms: &[Layer; 2]) -> Array {
+    let (batch, length, hidden) = (x.shape()[0], x.shape()[1], x.shape()[2]);
+    let dense = |x: &Array, layer: &Layer| x.matmul(&layer.w) + &layer.b;
+    let heads = |layer| {
+        dense(x, layer).reshape(&[batch, length, HEADS, hidden / HEADS]).expect("it fits").transpose(&[0, 2, 1, 3])
+    };
+    let norm = |x: Array, layer: &Layer| x.standardize(-1, 1e-12) * &layer.w + &layer.b;
+    let [q, k, v] = [0, 1, 2].map(|i| heads(&w[i]));
+    let scores = q.matmul(&k.transpose(&[0, 1, 3, 2])) * (1.0 / (hidden as f64 / HEADS as f64).sqrt());
+    let mixed = scores.softmax(-1).matmul(&v).transpose(&[0, 2, 1, 3]).reshape(x.shape()).expect("it fits");
+    let x = norm(x + dense(&mixed, &w[3]), &norms[0]);
+    norm(&x + dense(&dense(&x, &w[4]).gelu(), &w[5]), &norms[1])
+}
+
+#[test]
+fn a_block_of_an_encoder_takes_few() {
+    let layer = |[rows, columns]: [usize; 2]| Layer { w: zeros(&[rows, columns]), b: zeros(&[columns]) };
+    let [square, up, down] = [[384, 384], [384, 1536], [1536, 384]];
+    let w = [square, square, square, square, up, down].map(layer).to_vec();
+    let norms = [(); 2].map(|()| Layer { w: zeros(&[384]), b: zeros(&[384]) });
+    let n = kernels(encoder_block)(&zeros(&[4, 512, 384]), &w, &norms).expect("it compiles");
+    assert!(n <= 8, "{n} launches");
+}
+
+/// Ways to write softmax(q kᵀ).
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    /// By queries, keys, scores, a division of scores; or not at all.
+    scale: usize,
+    /// None, by position, an array, an array that holds for all queries.
+    mask: usize,
+    /// None, of scores, of keys, a number.
+    bias: usize,
+    /// `softmax`; `exp` or `exp2` of what is below the greatest, over its sum.
+    exp: usize,
+    /// True if keys are given as columns.
+    transposed: bool,
+    /// Queries, keys, elements of each.
+    sizes: [usize; 3],
+    /// Leading axes.
+    batch: usize,
+}
+
+impl Written {
+    fn drawn(seed: u64) -> Written {
+        let mut dice = Dice(seed);
+        Written {
+            scale: dice.below(5),
+            mask: dice.below(4),
+            bias: dice.below(4),
+            exp: dice.below(3),
+            transposed: dice.below(2) == 0,
+            sizes: [100, 130, 40].map(|n| 1 + dice.below(n)),
+            batch: dice.below(3),
+        }
+    }
+
+    fn lead(&self) -> &'static [usize] {
+        &[2, 3][..self.batch]
+    }
+
+    fn scores(&self, [q, k, mask, bias]: &[Array; 4]) -> Array {
+        let factor = 0.25;
+        let q = if self.scale == 0 { q * factor } else { q.clone() };
+        let k = if self.scale == 1 { k * factor } else { k.clone() };
+        let mut s = if self.transposed { q.matmul(&k) } else { q.matmul(&k.swapaxes(-1, -2)) };
+        s = match self.scale {
+            2 => s * factor,
+            3 => s / (1.0 / factor),
+            _ => s,
+        };
+        if self.bias > 0 {
+            s = s + bias;
+        }
+        match self.mask {
+            0 => s,
+            1 => {
+                let [rows, columns, _] = self.sizes;
+                let position = |n: usize, shape: &[usize]| {
+                    ops::arange(0, n as u32, 1, DType::I32).reshape(shape).expect("it fits")
+                };
+                select(&position(rows, &[rows, 1]).ge(position(columns, &[1, columns])), s, -1e30)
+            }
+            _ => select(&mask.gt(0.0), s, -1e30),
+        }
+    }
+
+    fn softmax(&self, arrays: &[Array; 4]) -> Array {
+        let s = self.scores(arrays);
+        let below = |s: &Array| s - s.max(-1).expand_dims(-1);
+        let over_sum = |e: Array| &e / e.sum(-1).expand_dims(-1);
+        match self.exp {
+            0 => s.softmax(-1),
+            1 => over_sum(below(&s).exp()),
+            _ => over_sum((below(&s) * std::f64::consts::LOG2_E).exp2()),
+        }
+    }
+
+    /// q, k, mask, bias.
+    fn arrays(&self) -> [Array; 4] {
+        let [rows, columns, inner] = self.sizes;
+        let mut dice = Dice(7);
+        let mut random = |lead: &[usize], shape: [usize; 2]| {
+            let shape = [lead, &shape].concat();
+            let elements: Vec<f32> =
+                (0..shape.iter().product()).map(|_| dice.below(1000) as f32 / 250.0 - 2.0).collect();
+            array(&elements, &shape)
+        };
+        let q = random(self.lead(), [rows, inner]);
+        let k = random(self.lead(), if self.transposed { [inner, columns] } else { [columns, inner] });
+        let mask = random(&[], if self.mask == 3 { [1, columns] } else { [rows, columns] });
+        let bias = match self.bias {
+            2 => random(&[], [1, columns]),
+            3 => random(&[], [1, 1]),
+            _ => random(self.lead(), [rows, columns]),
+        };
+        [q, k, mask, bias]
+    }
+
+    /// softmax(q kᵀ) in f64.
+    fn expected(&self, arrays: &[Array; 4]) -> Vec<f64> {
+        let [rows, columns, inner] = self.sizes;
+        let scales = if self.scale < 4 { 0.25 } else { 1.0 };
+        let [q, k, mask, bias] = arrays.each_ref().map(|x| numbers(x).into_iter().map(f64::from).collect::<Vec<_>>());
+        let mut found = vec![];
+        for b in 0..self.lead().iter().product() {
+            for i in 0..rows {
+                let score = |j: usize| {
+                    let key = |p| if self.transposed { p * columns + j } else { j * inner + p };
+                    let term = |p| q[(b * rows + i) * inner + p] * k[b * inner * columns + key(p)];
+                    let bias = match self.bias {
+                        0 => 0.0,
+                        1 => bias[(b * rows + i) * columns + j],
+                        2 => bias[j],
+                        _ => bias[0],
+                    };
+                    let sees = match self.mask {
+                        0 => true,
+                        1 => i >= j,
+                        2 => mask[i * columns + j] > 0.0,
+                        _ => mask[j] > 0.0,
+                    };
+                    if sees { (0..inner).map(term).sum::<f64>() * scales + bias } else { -1e30 }
+                };
+                let scores: Vec<f64> = (0..columns).map(score).collect();
+                let greatest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let sum: f64 = scores.iter().map(|s| (s - greatest).exp()).sum();
+                found.extend(scores.iter().map(|s| (s - greatest).exp() / sum));
+            }
+        }
+        found
+    }
+}
+
+/// The product, what stands before it and behind it, and the fold of its rows share a kernel.
+#[test]
+fn softmax_of_a_product_takes_one() {
+    for seed in 0..48 {
+        let written = Written::drawn(seed);
+        let arrays = written.arrays();
+        let f = move |arrays: &[Array; 4]| written.softmax(arrays);
+        assert_eq!(kernels(f)(&arrays).expect("it compiles"), 1, "{seed}: {written:?}");
+        close(&jit(f)(&arrays).expect("it runs"), &written.expected(&arrays));
+    }
+}
+
+/// A function for each reason why a kernel reads a value that another one computes.
+#[test]
+fn plans_say_why_kernels_are_apart() {
+    let x = array(&[0.5; 36], &[6, 6]);
+    let at = Client::cpu().array(&[1, 3], &[2]).expect("it fits");
+    let plan = |f: fn(&Array, &Array) -> Vec<Array>| lower(f)(&x, &at).expect("it is traced").to_plan();
+    let cases: [(&str, String); 9] = [
+        ("a step of its own", plan(|x, at| vec![x.at(at).add(1.0).exp()])),
+        ("two products", plan(|x, _| vec![x.matmul(x).matmul(x)])),
+        ("other blocks", plan(|x, _| vec![x.exp() + x.exp().t()])),
+        ("repeated work", plan(|x, _| vec![x.index(0).exp() + x])),
+        ("computed by another kernel", plan(|x, _| vec![x.exp().sum(-1), x.exp().sum(0)])),
+        ("a table of a gather", plan(|x, at| vec![x.exp().take(at, 0)])),
+        ("a reshape of memory", {
+            plan(|x, _| {
+                let flat = x.exp().reshape(&[36]).expect("it fits");
+                vec![flat.clone(), flat.sin()]
+            })
+        }),
+        ("a circle", plan(|x, at| vec![x.exp().at(at).add(1.0) + x.exp()])),
+        ("a full kernel", plan(|x, _| vec![(0..400).fold(x.clone(), |x, _| x.sin())])),
+    ];
+    for (reason, text) in cases {
+        let step = text.lines().find(|line| line.contains(" of ") && line.contains(&format!(" ({reason})")));
+        assert!(step.is_some(), "{reason}:\n{text}");
+    }
+    let fused = plan(|x, _| vec![x.exp().sum(-1)]);
+    assert!(!fused.lines().any(|line| line.contains(" of ") && line.contains('(')), "{fused}");
+}
