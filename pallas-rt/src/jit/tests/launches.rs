@@ -156,14 +156,14 @@ impl Written {
     }
 
     /// q, k, mask, bias.
-    fn arrays(&self) -> [Array; 4] {
+    fn arrays(&self, client: &Client) -> [Array; 4] {
         let [rows, columns, inner] = self.sizes;
         let mut dice = Dice(7);
         let mut random = |lead: &[usize], shape: [usize; 2]| {
             let shape = [lead, &shape].concat();
             let elements: Vec<f32> =
                 (0..shape.iter().product()).map(|_| dice.below(1000) as f32 / 250.0 - 2.0).collect();
-            array(&elements, &shape)
+            client.array(&elements, &shape).expect("it fits")
         };
         let q = random(self.lead(), [rows, inner]);
         let k = random(self.lead(), if self.transposed { [inner, columns] } else { [columns, inner] });
@@ -214,12 +214,17 @@ impl Written {
 /// The product, what stands before it and behind it, and the fold of its rows share a kernel.
 #[test]
 fn softmax_of_a_product_takes_one() {
-    for seed in 0..48 {
+    let check = |seed: u64, client: &Client| {
         let written = Written::drawn(seed);
-        let arrays = written.arrays();
+        let arrays = written.arrays(client);
         let f = move |arrays: &[Array; 4]| written.softmax(arrays);
         assert_eq!(kernels(f)(&arrays).expect("it compiles"), 1, "{seed}: {written:?}");
         close(&jit(f)(&arrays).expect("it runs"), &written.expected(&arrays));
+    };
+    (0..48).for_each(|seed| check(seed, &Client::cpu()));
+    #[cfg(feature = "gpu")]
+    if let Some(gpu) = crate::lang::random::gpu() {
+        (0..8).for_each(|seed| check(seed, &gpu));
     }
 }
 
