@@ -80,13 +80,14 @@ formulas! {
             wraps.select(whole - whole.like(1.0), whole)
         }
     };
-    /// Remainder with the sign of the divisor; the operator `%` has Rust's meaning, the sign of the dividend.
-    Number remainder(x, divisor) => {
-        let rest = x % divisor;
+    /// Remainder with the sign of the divisor; the operator `%` has Rust's meaning, the sign of the dividend. By an integer
+    /// 0 it is 0.
+    Number remainder(x, divisor) as dtype => {
+        let rest = x % one_for_zero(divisor, dtype);
         is_other_side(rest, divisor).select(rest + divisor, rest)
     };
-    /// Remainder with the sign of the dividend, as the operator `%`.
-    Number fmod(x, divisor) => x % divisor;
+    /// Remainder with the sign of the dividend, as the operator `%`. By an integer 0 it is 0.
+    Number fmod(x, divisor) as dtype => x % one_for_zero(divisor, dtype);
     /// The larger of two, of which NaN counts as nothing.
     Number fmax(x, other) as dtype => {
         let larger = x.maximum(other);
@@ -147,6 +148,11 @@ fn negated_below_zero<'g>(x: E<'g>, magnitude: E<'g>) -> E<'g> {
 /// `max(x, y) + rest`; infinities of one sign have no difference, and are their own sum.
 fn log_sum<'g>(x: E<'g>, y: E<'g>, rest: E<'g>) -> E<'g> {
     (x - y).is_nan().select(x + y, x.maximum(y) + rest)
+}
+
+/// A divisor by which every integer has a remainder: 1 for 0.
+fn one_for_zero<'g>(divisor: E<'g>, dtype: DType) -> E<'g> {
+    if dtype.is_float() { divisor } else { divisor.eq(divisor.zero()).select(divisor.like(1.0), divisor) }
 }
 
 /// True where a remainder is not 0 and has the other sign than the divisor.

@@ -24,3 +24,14 @@ fn operations_without_operands_are_staged() {
     assert_eq!(f(&x).expect("it runs").to_vec::<f32>().expect("it ran"), [0.5, 2.5, 8.5]);
     assert_eq!(ops::arange(0, 3, 1, DType::I32).to_vec::<i32>().expect("it runs at once"), [0, 1, 2]);
 }
+
+/// As in NumPy and JAX.
+#[test]
+fn remainders_by_an_integer_zero_are_zero() {
+    let client = Client::cpu();
+    let x = client.array(&[4i32, -5, 7, i32::MIN], &[4]).expect("it fits");
+    let by = client.array(&[0i32, 0, -4, -1], &[4]).expect("it fits");
+    assert_eq!(x.remainder(&by).to_vec::<i32>().expect("it runs"), [0, 0, -1, 0]);
+    assert_eq!(x.fmod(&by).to_vec::<i32>().expect("it runs"), [0, 0, 3, 0]);
+    assert_eq!(x.remainder(0).to_vec::<i32>().expect("it runs"), [0; 4]);
+}
