@@ -1,8 +1,12 @@
 use pallas_rt::prelude::*;
 use pallas_rt::jit;
 
+fn both(x: &Array) -> (Array, f32) {
+    (x * 2.0, 2.0)
+}
+
 pub fn doubled(x: &Array) -> Result<Array> {
-    let double = jit(|x: &Array| (x * 2.0, 2.0f32));
+    let double = jit(both);
     Ok(double(x)?.0)
 }
 

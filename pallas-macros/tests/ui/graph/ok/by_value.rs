@@ -1,8 +1,12 @@
 use pallas_rt::jit;
 use pallas_rt::prelude::*;
 
+fn twice(x: &Array) -> Array {
+    x * 2.0
+}
+
 pub fn doubled(x: &Array) -> Result<Array> {
-    let double = jit(|x: &Array| x * 2.0);
+    let double = jit(twice);
     double(x)
 }
 

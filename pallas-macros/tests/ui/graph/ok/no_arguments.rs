@@ -1,9 +1,13 @@
 use pallas_rt::grad;
 use pallas_rt::prelude::*;
 
+fn square(x: &Array) -> Array {
+    x.square().sum(..)
+}
+
 pub fn slope(x: Array) -> Result<Array> {
-    let square = grad(|x: &Array| (x * x).sum(..));
-    square(&x)
+    let slope = grad(square);
+    slope(&x)
 }
 
 #[test]

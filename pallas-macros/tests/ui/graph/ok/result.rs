@@ -1,8 +1,12 @@
 use pallas_rt::jit;
 use pallas_rt::prelude::*;
 
+fn both(x: &Array) -> (Array, Array) {
+    (x * 2.0, x.sum(..))
+}
+
 pub fn doubled(x: &Array) -> Result<Array> {
-    let double = jit(|x: &Array| (x * 2.0, x.sum(..)));
+    let double = jit(both);
     Ok(double(x)?.0)
 }
 
