@@ -2,11 +2,12 @@
 """Times our kernels against XLA (jax) and torch on the CPU: same inputs, in turn, results compared before timing.
 
     python3 -m venv .venv && .venv/bin/pip install -r benches/requirements.txt
-    .venv/bin/python benches/compare.py [--only PART,..] [--runs 15] [--table] [--returned]
+    .venv/bin/python benches/compare.py [--only PART,..] [--runs 15] [--table] [--returned] [--memory]
 
 One JSON line a case and peer; `ratio` is the peer's time over ours, so more than 1 is ahead. Every time is the minimum of
 at least `--runs` calls, in chunks that alternate between the programs. A peer that is not installed is left out with a
-notice. `--table` prints a Markdown table behind the lines.
+notice. `--table` prints a Markdown table behind the lines. `--memory` times nothing: it prints the bytes of temporaries of
+jitted functions, ours over XLA's.
 """
 import argparse
 import json
@@ -85,6 +86,9 @@ class Ours:
     def times(self, calls):
         return [int(t) / 1e6 for t in self.ask(f"time {calls}").split()]
 
+    def temporary_bytes(self):
+        return int(self.ask("memory"))
+
 
 class Peer:
     """A library called in this process; `calls` has its function for each case."""
@@ -116,6 +120,27 @@ class Xla(Peer):
 
     def cases(self):
         return {name: (inputs, None, None) for name, (inputs, _) in self.graphs.items()}
+
+    def temporary_bytes(self, name, inputs):
+        """Of the function that a case of a graph has jitted last."""
+        jit, last = self.jax.jit, None
+
+        def recorded(function, **options):
+            compiled = jit(function, **options)
+
+            def call(*arrays):
+                nonlocal last
+                last = compiled.lower(*arrays)
+                return compiled(*arrays)
+
+            return call
+
+        self.jax.jit = recorded
+        try:
+            self.function(name, inputs)()
+        finally:
+            self.jax.jit = jit
+        return last.compile().memory_analysis().temp_size_in_bytes
 
     def function(self, name, inputs):
         jax, jnp = self.jax, self.jax.numpy
@@ -220,10 +245,19 @@ def main():
     arguments.add_argument("--only", default="", help="cases whose name has one of these parts")
     arguments.add_argument("--runs", type=int, default=15, help="calls of each program, at least")
     arguments.add_argument("--returned", action="store_true", help="give freed memory back to the system")
+    arguments.add_argument("--memory", action="store_true", help="compare bytes of temporaries with XLA's instead")
     arguments.add_argument("--table", action="store_true", help="print a Markdown table as well")
     given = arguments.parse_args()
     ours, peers = Ours("cpu"), installed(Xla) + installed(Torch)
     graphs = {name: case for peer in peers[:1] if peer.name == "XLA" for name, case in peer.cases().items()}
+    if given.memory:
+        for name, (inputs, *_) in graphs.items():
+            if any(part in name for part in given.only.split(",")):
+                ours.prepare(name, inputs)
+                row = {"case": name, "ours_bytes": ours.temporary_bytes()}
+                row["xla_bytes"] = peers[0].temporary_bytes(name, inputs)
+                print(json.dumps(row | {"ratio": round(row["ours_bytes"] / max(row["xla_bytes"], 1), 3)}), flush=True)
+        return
     flops_peak, bytes_peak = map(float, ours.ask("peak").split())
     rows = []
     for name, (inputs, flops, size) in (cases() | graphs).items():

@@ -7,6 +7,7 @@
 //! | `peak` | measured FLOP/s of fused multiply-adds and copied bytes/s |
 //! | `case NAME INPUTS OUTPUTS` | runs a case once on the arrays of a safetensors file and writes what it returns |
 //! | `time N` | nanoseconds of N calls of the case |
+//! | `memory` | bytes of the temporaries of the function that the case has jitted last |
 #[path = "../examples/data/mod.rs"]
 #[expect(dead_code, reason = "examples take arrays out one by one")]
 mod data;
@@ -18,6 +19,7 @@ use pallas_kernels::flash_attention::{Causal, Options, flash_attention, flash_at
 use pallas_kernels::flash_attention_backward::flash_attention_backward;
 use pallas_kernels::{matmul::matmul, norm::layer_norm, softmax::softmax};
 use pallas_rt::ir::DType;
+use pallas_rt::jit_misses;
 use pallas_rt::prelude::*;
 use safetensors::{Dtype, tensor::TensorView};
 use std::collections::BTreeMap;
@@ -87,7 +89,13 @@ impl Server {
                 let times: Result<Vec<String>> = (0..calls).map(|_| Ok(once(program)?.to_string())).collect();
                 Ok(times?.join(" "))
             }
-            _ => Err(Error::Value { message: format!("`{command}` at this point: expected peak, case or time") }),
+            (["memory"], Some(_)) => match jit_misses().last() {
+                Some(miss) => Ok(miss.temporary_bytes.to_string()),
+                None => Err(Error::Value { message: "the case has jitted nothing".into() }),
+            },
+            _ => {
+                Err(Error::Value { message: format!("`{command}` at this point: expected peak, case, time or memory") })
+            }
         }
     }
 }

@@ -143,7 +143,8 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
             timeline::span(timeline::Kind::Compile, described, || Program::donating(&graph, &is_donated, &client))?;
         let compile = begun.elapsed() - trace;
         let hint = hint::repeated(&graph).filter(|_| !self.is_hinted.swap(true, Relaxed));
-        misses::record(Miss { at: self.at, reasons, trace, compile, hint });
+        let temporary_bytes = program.temporary_bytes();
+        misses::record(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint });
         Ok(Entry { structures, types: args.iter().map(type_of).collect(), client, program, captured, out, about })
     }
 }

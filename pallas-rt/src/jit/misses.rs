@@ -28,6 +28,8 @@ pub struct Miss {
     pub trace: Duration,
     /// Time to compile what was traced. Kernels that single launches compile later are not in it.
     pub compile: Duration,
+    /// Bytes of the values that are neither arguments nor results, at most at once; XLA's `temp_size_in_bytes`.
+    pub temporary_bytes: usize,
     /// Advice about the function, if there is some.
     pub hint: Option<String>,
 }
@@ -101,7 +103,11 @@ impl fmt::Display for Miss {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let (trace, compile) = (ms(self.trace), ms(self.compile));
         let reasons: Vec<String> = self.reasons.iter().map(MissReason::to_string).collect();
-        write!(f, "jit at {}: traced in {trace:.1} ms, compiled in {compile:.1} ms: {}", self.at, reasons.join("; "))
+        let (at, kib, reasons) = (self.at, self.temporary_bytes.div_ceil(1024), reasons.join("; "));
+        write!(
+            f,
+            "jit at {at}: traced in {trace:.1} ms, compiled in {compile:.1} ms, {kib} KiB of temporaries: {reasons}"
+        )
     }
 }
 

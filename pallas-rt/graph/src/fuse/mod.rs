@@ -27,6 +27,7 @@ mod memory;
 mod order;
 mod plan;
 mod scatter;
+mod schedule;
 mod text;
 mod windowed;
 mod windows;

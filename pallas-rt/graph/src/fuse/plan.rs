@@ -4,6 +4,7 @@ use super::blocks::Sizes;
 use super::cluster::{Clusters, clusters, is_alias};
 use super::lower::lower;
 use super::memory::{self, Held, Region};
+use super::schedule::{Steps, depth_first};
 use super::{control, donate, scatter, windows};
 use crate::call::{Print, has_effect};
 use crate::graph::{Graph, Op, Var};
@@ -134,7 +135,11 @@ pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
         }
     };
     let order = planner.order();
-    let mut lowered: Vec<Lowered> = order.iter().map(|&cluster| step(cluster)).collect();
+    let lowered: Vec<Lowered> = order.iter().map(|&cluster| step(cluster)).collect();
+    let schedule = Steps::new(graph, &lowered, is_donated, &|v| planner.stored_as(v)).order();
+    let mut found: Vec<_> = order.into_iter().zip(lowered).map(Some).collect();
+    let next = |at: usize| found[at].take().expect("each step comes once");
+    let (order, mut lowered): (Vec<usize>, Vec<Lowered>) = schedule.into_iter().map(next).unzip();
     donate::share(graph, &mut lowered, is_donated, &|v| planner.stored_as(v));
     let apart = |(&cluster, step): (&usize, &Lowered)| -> Vec<Option<Apart>> {
         step.inputs.iter().map(|&v| planner.apart(cluster, v)).collect()
@@ -192,30 +197,9 @@ impl Planner<'_> {
     /// Each cluster after those that it reads from, depth first from the equations with effects in their order, then from
     /// the results: what is computed is read soon.
     fn order(&self) -> Vec<usize> {
-        #[derive(Clone, Copy, PartialEq)]
-        enum State {
-            New,
-            Open,
-            Done,
-        }
-        let (mut states, mut order) = (vec![State::New; self.found.all.len()], vec![]);
         let effects = self.graph.equations.iter().zip(&self.found.owner).filter(|(e, _)| has_effect(&e.op));
         let effects = effects.filter_map(|(_, owner)| *owner);
-        for root in effects.chain(self.graph.results.iter().filter_map(|&r| self.cluster_of(r))) {
-            let mut stack = vec![(root, false)];
-            while let Some((c, sources_are_done)) = stack.pop() {
-                if sources_are_done {
-                    states[c] = State::Done;
-                    order.push(c);
-                } else if states[c] == State::New {
-                    states[c] = State::Open;
-                    stack.push((c, true));
-                    let sources = self.sources(c);
-                    assert!(sources.iter().all(|&s| states[s] != State::Open), "clusters depend on each other");
-                    stack.extend(sources.into_iter().rev().map(|s| (s, false)));
-                }
-            }
-        }
-        order
+        let results = self.graph.results.iter().filter_map(|&r| self.cluster_of(r));
+        depth_first(effects.chain(results), self.found.all.len(), |cluster| self.sources(cluster))
     }
 }

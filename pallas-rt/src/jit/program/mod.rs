@@ -29,7 +29,6 @@ pub(super) struct Program {
     steps: usize,
     bytes: u64,
     /// Bytes of all values that are neither parameters nor results.
-    #[cfg(test)]
     arena: usize,
 }
 
@@ -127,17 +126,7 @@ impl Program {
             DeviceKind::Cpu => Engine::Native(Native::new(plan, params, client)?),
             DeviceKind::Gpu | DeviceKind::Interpreter => Engine::Steps(Steps::new(plan, client)?),
         };
-        Ok(Program {
-            client: client.clone(),
-            engine,
-            fresh,
-            results,
-            changed,
-            steps,
-            bytes,
-            #[cfg(test)]
-            arena,
-        })
+        Ok(Program { client: client.clone(), engine, fresh, results, changed, steps, bytes, arena })
     }
 
     /// Number of steps of a run, of which each is a launch, a loop or a branch.
@@ -146,7 +135,6 @@ impl Program {
     }
 
     /// Bytes of all values that are neither parameters nor results.
-    #[cfg(test)]
     pub(super) fn temporary_bytes(&self) -> usize {
         self.arena
     }

@@ -1,0 +1,325 @@
+//! An order of steps whose values need little memory at once.
+//!
+//! As XLA's memory schedulers do, steps are put into several orders by different rules, and the one that needs the fewest
+//! bytes is taken: the given one, a depth-first one that computes first what needs most (Sethi and Ullman, "The Generation
+//! of Optimal Code for Arithmetic Expressions", 1970), and one that takes the step next that frees most.
+use super::plan::Lowered;
+use crate::call::has_effect;
+use crate::graph::{Graph, Var};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Another order must need so much less memory, as a part of the whole: near ones are computed soon after each other in
+/// the given order, and are found in caches.
+const GAIN: usize = 16;
+
+/// Steps in a given order, by their numbers, and what decides whether they may be in another one.
+pub(super) struct Steps {
+    /// By step, those that come before it.
+    before: Vec<Vec<usize>>,
+    /// By step, the values that it makes, reads, and whose memory one that it makes takes over.
+    makes: Vec<Vec<usize>>,
+    reads: Vec<Vec<usize>>,
+    takes_over: Vec<Vec<usize>>,
+    /// By step, bytes of the arena that it needs meanwhile.
+    scratch: Vec<usize>,
+    /// By value, the step that makes it, and its bytes of the arena.
+    maker: Vec<usize>,
+    bytes: Vec<usize>,
+    /// By value, the steps that read it.
+    readers: Vec<Vec<usize>>,
+}
+
+impl Steps {
+    /// Each step comes after those that make what it reads, and steps with effects stay in their order. What is read
+    /// before its memory is taken over is so in every order.
+    pub(super) fn new(
+        graph: &Graph,
+        lowered: &[Lowered],
+        is_donated: &[bool],
+        stored_as: &dyn Fn(Var) -> Var,
+    ) -> Steps {
+        let n = lowered.len();
+        let none = || vec![vec![]; n];
+        let scratch = lowered.iter().map(|step| step.work.scratch()).collect();
+        let (before, makes, reads, takes_over) = (none(), none(), none(), none());
+        let mut steps =
+            Steps { before, makes, reads, takes_over, scratch, maker: vec![], bytes: vec![], readers: vec![] };
+        let outlives: BTreeSet<Var> = graph.results.iter().map(|&r| stored_as(r)).collect();
+        // Parameters are values as well, of no bytes, for the order of their readers.
+        let mut values: BTreeMap<Var, usize> = BTreeMap::new();
+        for (at, step) in lowered.iter().enumerate() {
+            let taken = step.in_place.iter().flatten().map(|&v| stored_as(v));
+            let read: BTreeSet<Var> = step.inputs.iter().map(|&v| stored_as(v)).chain(taken.clone()).collect();
+            for v in read {
+                let value = *values.entry(v).or_insert_with(|| steps.value(usize::MAX, 0));
+                steps.readers[value].push(at);
+                steps.reads[at].push(value);
+                if steps.maker[value] != usize::MAX {
+                    steps.before[at].push(steps.maker[value]);
+                }
+            }
+            for value in taken.map(|v| values[&v]) {
+                steps.takes_over[at].push(value);
+                let earlier: Vec<usize> = steps.readers[value].iter().copied().filter(|&other| other != at).collect();
+                steps.before[at].extend(earlier);
+            }
+            for &v in &step.outputs {
+                let bytes = if outlives.contains(&v) { 0 } else { graph.ty(v).bytes() };
+                let value = steps.value(at, bytes);
+                values.insert(v, value);
+                steps.makes[at].push(value);
+            }
+        }
+        // The last reader of a donated parameter may take over its memory.
+        for (p, _) in graph.params.iter().zip(is_donated).filter(|(_, donated)| **donated) {
+            let Some(&value) = values.get(p) else { continue };
+            if let [others @ .., last] = &steps.readers[value][..] {
+                steps.before[*last].extend(others);
+            }
+        }
+        let definitions = graph.definitions();
+        let has_effect = |step: &Lowered| match step.outputs.first().and_then(|v| definitions[v.index()]) {
+            Some(i) => has_effect(&graph.equations[i].op),
+            None => false,
+        };
+        let effects: Vec<usize> = (0..n).filter(|&at| has_effect(&lowered[at])).collect();
+        effects.windows(2).for_each(|pair| steps.before[pair[1]].push(pair[0]));
+        for before in &mut steps.before {
+            before.sort_unstable();
+            before.dedup();
+        }
+        steps
+    }
+
+    fn value(&mut self, maker: usize, bytes: usize) -> usize {
+        self.maker.push(maker);
+        self.bytes.push(bytes);
+        self.readers.push(vec![]);
+        self.bytes.len() - 1
+    }
+
+    /// The numbers of the steps in an order that needs little memory.
+    pub(super) fn order(&self) -> Vec<usize> {
+        let given: Vec<usize> = (0..self.before.len()).collect();
+        let most = self.peak(&given);
+        let others = [self.by_need(), self.by_gain()].into_iter().map(|order| (self.peak(&order), order));
+        match others.min_by_key(|(peak, _)| *peak) {
+            Some((peak, order)) if peak < most - most / GAIN => order,
+            _ => given,
+        }
+    }
+
+    /// The most bytes of the arena that are in use at once.
+    pub(super) fn peak(&self, order: &[usize]) -> usize {
+        let mut left: Vec<usize> = self.readers.iter().map(Vec::len).collect();
+        let (mut live, mut peak) = (0, 0);
+        for &at in order {
+            for &v in &self.reads[at] {
+                left[v] -= 1;
+            }
+            let is_taken = |v: &usize| self.takes_over[at].contains(v);
+            let freed = |v: &usize| left[*v] == 0;
+            let bytes = |v: &usize| self.bytes[*v];
+            live -= self.reads[at].iter().filter(|v| freed(v) && is_taken(v)).map(bytes).sum::<usize>();
+            live += self.makes[at].iter().map(bytes).sum::<usize>();
+            peak = peak.max(live + self.scratch[at]);
+            live -= self.reads[at].iter().filter(|v| freed(v) && !is_taken(v)).map(bytes).sum::<usize>();
+            live -= self.makes[at].iter().filter(|v| self.readers[**v].is_empty()).map(bytes).sum::<usize>();
+        }
+        peak
+    }
+
+    /// Depth first from the last steps. Of what a step reads, that comes first which needs most memory beyond its result,
+    /// as if nothing else read it.
+    fn by_need(&self) -> Vec<usize> {
+        let n = self.before.len();
+        let (mut need, mut sources) = (vec![0; n], vec![vec![]; n]);
+        let mut is_read = vec![false; n];
+        for at in 0..n {
+            let mut held: BTreeMap<usize, usize> = self.before[at].iter().map(|&source| (source, 0)).collect();
+            for &v in &self.reads[at] {
+                if let Some(bytes) = held.get_mut(&self.maker[v]) {
+                    *bytes += self.bytes[v];
+                }
+            }
+            self.before[at].iter().for_each(|&source| is_read[source] = true);
+            let mut order: Vec<(usize, usize)> = held.into_iter().collect();
+            order.sort_by_key(|&(source, bytes)| Reverse(need[source] - bytes.min(need[source])));
+            let mut before = 0;
+            for &(source, bytes) in &order {
+                need[at] = need[at].max(before + need[source]);
+                before += bytes;
+            }
+            let made: usize = self.makes[at].iter().map(|&v| self.bytes[v]).sum();
+            need[at] = need[at].max(before + made + self.scratch[at]);
+            sources[at] = order.into_iter().map(|(source, _)| source).collect();
+        }
+        depth_first((0..n).filter(|&at| !is_read[at]), n, |at| sources[at].clone())
+    }
+
+    /// Of the steps that may come next, the one after which fewest bytes are in use, else the first one.
+    fn by_gain(&self) -> Vec<usize> {
+        let n = self.before.len();
+        let mut waits: Vec<usize> = self.before.iter().map(Vec::len).collect();
+        let mut after: Vec<Vec<usize>> = vec![vec![]; n];
+        for (at, before) in self.before.iter().enumerate() {
+            before.iter().for_each(|&other| after[other].push(at));
+        }
+        let mut left: Vec<usize> = self.readers.iter().map(Vec::len).collect();
+        let growth = |at: usize, left: &[usize]| -> i64 {
+            let bytes = |v: &usize| self.bytes[*v] as i64;
+            let made: i64 = self.makes[at].iter().filter(|v| !self.readers[**v].is_empty()).map(bytes).sum();
+            made - self.reads[at].iter().filter(|v| left[**v] == 1).map(bytes).sum::<i64>()
+        };
+        let mut keys: Vec<i64> = (0..n).map(|at| growth(at, &left)).collect();
+        let mut ready: BTreeSet<(i64, usize)> = (0..n).filter(|&at| waits[at] == 0).map(|at| (keys[at], at)).collect();
+        let (mut order, mut is_done) = (Vec::with_capacity(n), vec![false; n]);
+        while let Some((_, at)) = ready.pop_first() {
+            order.push(at);
+            is_done[at] = true;
+            for &v in &self.reads[at] {
+                left[v] -= 1;
+                if left[v] == 1 && self.bytes[v] > 0 {
+                    let last = self.readers[v].iter().copied().find(|&reader| !is_done[reader]);
+                    let last = last.expect("one reader is left");
+                    let was_ready = ready.remove(&(keys[last], last));
+                    keys[last] = growth(last, &left);
+                    if was_ready {
+                        ready.insert((keys[last], last));
+                    }
+                }
+            }
+            for &next in &after[at] {
+                waits[next] -= 1;
+                if waits[next] == 0 {
+                    ready.insert((keys[next], next));
+                }
+            }
+        }
+        order
+    }
+}
+
+/// What the roots follow from, `count` at most, each after its `sources`, which come in their order.
+pub(super) fn depth_first(
+    roots: impl Iterator<Item = usize>,
+    count: usize,
+    sources: impl Fn(usize) -> Vec<usize>,
+) -> Vec<usize> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum State {
+        New,
+        Open,
+        Done,
+    }
+    let (mut states, mut order) = (vec![State::New; count], vec![]);
+    for root in roots {
+        let mut stack = vec![(root, false)];
+        while let Some((at, sources_are_done)) = stack.pop() {
+            if sources_are_done {
+                states[at] = State::Done;
+                order.push(at);
+            } else if states[at] == State::New {
+                states[at] = State::Open;
+                stack.push((at, true));
+                let sources = sources(at);
+                assert!(sources.iter().all(|&s| states[s] != State::Open), "they depend on each other");
+                stack.extend(sources.into_iter().rev().map(|s| (s, false)));
+            }
+        }
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Sizes, plan};
+    use super::*;
+    use pallas_ir::structural::Dot;
+    use pallas_ir::{DType, StructuralOp, Type};
+
+    impl Steps {
+        /// Steps of one value each: its bytes, and the steps that it reads from.
+        fn of(all: &[(usize, Vec<usize>)]) -> Steps {
+            let mut steps = Steps {
+                before: all.iter().map(|(_, reads)| reads.clone()).collect(),
+                makes: (0..all.len()).map(|at| vec![at]).collect(),
+                reads: all.iter().map(|(_, reads)| reads.clone()).collect(),
+                takes_over: vec![vec![]; all.len()],
+                scratch: vec![0; all.len()],
+                maker: (0..all.len()).collect(),
+                bytes: all.iter().map(|(bytes, _)| *bytes).collect(),
+                readers: vec![vec![]; all.len()],
+            };
+            for (at, (_, reads)) in all.iter().enumerate() {
+                reads.iter().for_each(|&v| steps.readers[v].push(at));
+            }
+            steps
+        }
+
+        fn is_possible(&self, order: &[usize]) -> bool {
+            let mut place = vec![usize::MAX; self.before.len()];
+            order.iter().enumerate().for_each(|(i, &at)| place[at] = i);
+            let comes_later = |at: usize| self.before[at].iter().all(|&source| place[source] < place[at]);
+            order.len() == place.len() && (0..place.len()).all(|at| place[at] != usize::MAX && comes_later(at))
+        }
+    }
+
+    /// Random numbers: Knuth's multiplier and the high bits.
+    fn below(state: &mut u64, n: usize) -> usize {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*state >> 33) as usize % n
+    }
+
+    #[test]
+    fn orders_are_possible_and_need_no_more_than_the_given_one() {
+        let (mut shrunk, mut state) = (0, 1);
+        for _ in 0..500 {
+            let n = 1 + below(&mut state, 30);
+            let step = |at: usize, state: &mut u64| {
+                let reads: BTreeSet<usize> = (0..below(state, 4).min(at)).map(|_| below(state, at)).collect();
+                (below(state, 1000), reads.into_iter().collect())
+            };
+            let all: Vec<(usize, Vec<usize>)> = (0..n).map(|at| step(at, &mut state)).collect();
+            let mut steps = Steps::of(&all);
+            let second = below(&mut state, n);
+            steps.takes_over[second] = steps.reads[second].first().copied().into_iter().collect();
+            let given: Vec<usize> = (0..n).collect();
+            for order in [steps.by_need(), steps.by_gain(), steps.order()] {
+                assert!(steps.is_possible(&order), "{order:?} of {all:?}");
+            }
+            assert!(steps.peak(&steps.order()) <= steps.peak(&given));
+            shrunk += usize::from(steps.peak(&steps.order()) < steps.peak(&given));
+        }
+        assert!(shrunk > 100, "{shrunk} of 500 need less");
+    }
+
+    #[test]
+    fn what_needs_most_comes_first() {
+        // Nine values wait for each other in the given order; two at once are enough.
+        let combined = |at: usize| (100, vec![17 - at, if at == 9 { 0 } else { at - 1 }]);
+        let all: Vec<(usize, Vec<usize>)> = (0..9).map(|_| (100, vec![])).chain((9..17).map(combined)).collect();
+        let steps = Steps::of(&all);
+        assert_eq!(steps.peak(&(0..17).collect::<Vec<_>>()), 1000);
+        assert_eq!(steps.peak(&steps.order()), 300);
+    }
+
+    /// `a_1 b_1 (a_2 b_2 (a_3 b_3 .. x))`: the weights are products themselves, and each is the first operand.
+    #[test]
+    fn products_of_weights_are_made_when_they_are_needed() {
+        const N: usize = 64;
+        let mut graph = Graph::default();
+        let square = Type::new(DType::F32, [N, N]);
+        let weights: Vec<[Var; 2]> = (0..10).map(|_| [(); 2].map(|()| graph.param(square.clone()))).collect();
+        let x = graph.param(square);
+        let dot = || StructuralOp::Dot(Dot::matmul(DType::F32));
+        let made: Vec<Var> = weights.iter().map(|w| graph.push(dot(), w).expect("it fits")).collect();
+        let y = made.iter().rev().fold(x, |y, &w| graph.push(dot(), &[w, y]).expect("it fits"));
+        graph.results.push(y);
+        let sizes = Sizes { programs: 2, tile: 1 << 12, product: [64; 2], scattered: usize::MAX, small: 0 };
+        let plan = plan(&graph, &[], &sizes);
+        assert!(plan.arena <= 3 * N * N * 4, "{} bytes", plan.arena);
+        assert_eq!(plan.steps.len(), 20);
+    }
+}
