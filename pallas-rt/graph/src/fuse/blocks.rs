@@ -18,6 +18,8 @@ pub struct Sizes {
     pub scattered: usize,
     /// Multiply-adds of a product that is not worth dividing among programs.
     pub small: usize,
+    /// Bytes of an arena from which on values are computed again instead of kept, where that makes it smaller.
+    pub arena: usize,
 }
 
 /// The block size along each axis of a cluster's grid, whose extents are these.

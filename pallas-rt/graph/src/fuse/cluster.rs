@@ -366,7 +366,7 @@ fn whole(shape: &[usize], cuts: &[Cut]) -> usize {
 }
 
 /// Returns true for an operation of a few instructions for each element.
-fn is_light(op: &Op) -> bool {
+pub(super) fn is_light(op: &Op) -> bool {
     match op {
         Op::Scalar(ScalarOp::Rem) => false,
         Op::Scalar(op) => op.row().cost.transcendental == 0,

@@ -14,7 +14,7 @@
 //! graphs that they call, and `windows` has kernels for the latter. A scatter is one too (`scatter`): it changes its
 //! operand in place.
 //! `order` finds circles of clusters, and `apart` has the reasons why equations do not share a kernel. `memory` packs the
-//! values that are no results into one arena, and `donate` lets results take over the memory of parameters.
+//! values that are no results into one arena; `schedule` and `rematerialize` keep it small. `donate` lets results take over the memory of parameters.
 //! A cluster holds at most one `dot`, so that its blocks suit that one.
 mod apart;
 mod blocks;
@@ -26,6 +26,7 @@ mod lower;
 mod memory;
 mod order;
 mod plan;
+mod rematerialize;
 mod scatter;
 mod schedule;
 mod text;

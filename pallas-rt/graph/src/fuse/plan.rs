@@ -4,6 +4,7 @@ use super::blocks::Sizes;
 use super::cluster::{Clusters, clusters, is_alias};
 use super::lower::lower;
 use super::memory::{self, Held, Region};
+use super::rematerialize::Planned;
 use super::schedule::{Steps, depth_first};
 use super::{control, donate, scatter, windows};
 use crate::call::{Print, has_effect};
@@ -119,6 +120,25 @@ pub struct Plan {
 
 /// Plans a graph for a device. Memory of the parameters for which `is_donated` is true may be written.
 pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
+    let (mut best, mut other) = planned(graph, is_donated, sizes);
+    for _ in 0..MOST_TURNS {
+        let Some(graph) = other else { break };
+        let (plan, next) = planned(&graph, is_donated, sizes);
+        if plan.arena > best.arena - best.arena / GAIN {
+            break;
+        }
+        (best, other) = (plan, next);
+    }
+    best
+}
+
+/// Times that a graph is planned again with values that are computed again.
+const MOST_TURNS: usize = 4;
+/// What is computed again must save at least this part of the arena.
+pub(super) const GAIN: usize = 16;
+
+/// The plan, and the graph with cheap values that are computed again, if it may need less memory.
+fn planned(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> (Plan, Option<Graph>) {
     let definitions = graph.definitions();
     let found = clusters(graph, sizes);
     let planner = Planner { graph, definitions: &definitions, found: &found };
@@ -136,18 +156,32 @@ pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
     };
     let order = planner.order();
     let lowered: Vec<Lowered> = order.iter().map(|&cluster| step(cluster)).collect();
-    let schedule = Steps::new(graph, &lowered, is_donated, &|v| planner.stored_as(v)).order();
-    let mut found: Vec<_> = order.into_iter().zip(lowered).map(Some).collect();
-    let next = |at: usize| found[at].take().expect("each step comes once");
-    let (order, mut lowered): (Vec<usize>, Vec<Lowered>) = schedule.into_iter().map(next).unzip();
-    donate::share(graph, &mut lowered, is_donated, &|v| planner.stored_as(v));
+    let stored_as = |v| planner.stored_as(v);
+    let steps = Steps::new(graph, &lowered, is_donated, &stored_as);
+    let schedule = steps.order();
+    let mut all: Vec<_> = order.into_iter().zip(lowered).map(Some).collect();
+    let next = |&at: &usize| all[at].take().expect("each step comes once");
+    let (order, mut lowered): (Vec<usize>, Vec<Lowered>) = schedule.iter().map(next).unzip();
+    let other = Planned {
+        graph,
+        definitions: &definitions,
+        found: &found,
+        is_donated,
+        sizes,
+        stored_as: &stored_as,
+        steps: &steps,
+        schedule: &schedule,
+        order: &order,
+    };
+    let other = other.with_values_made_again();
+    donate::share(graph, &mut lowered, is_donated, &stored_as);
     let apart = |(&cluster, step): (&usize, &Lowered)| -> Vec<Option<Apart>> {
         step.inputs.iter().map(|&v| planner.apart(cluster, v)).collect()
     };
     let apart: Vec<_> = order.iter().zip(&lowered).map(apart).collect();
-    let mut plan = memory::places(graph, lowered, is_donated, &|v| planner.stored_as(v));
+    let mut plan = memory::places(graph, lowered, is_donated, &stored_as);
     plan.steps.iter_mut().zip(apart).for_each(|(step, apart)| step.apart = apart);
-    plan
+    (plan, other)
 }
 
 struct Planner<'g> {

@@ -26,6 +26,7 @@ pub(super) struct Steps {
     /// By value, the step that makes it, and its bytes of the arena.
     maker: Vec<usize>,
     bytes: Vec<usize>,
+    vars: Vec<Var>,
     /// By value, the steps that read it.
     readers: Vec<Vec<usize>>,
 }
@@ -43,8 +44,17 @@ impl Steps {
         let none = || vec![vec![]; n];
         let scratch = lowered.iter().map(|step| step.work.scratch()).collect();
         let (before, makes, reads, takes_over) = (none(), none(), none(), none());
-        let mut steps =
-            Steps { before, makes, reads, takes_over, scratch, maker: vec![], bytes: vec![], readers: vec![] };
+        let mut steps = Steps {
+            before,
+            makes,
+            reads,
+            takes_over,
+            scratch,
+            maker: vec![],
+            bytes: vec![],
+            vars: vec![],
+            readers: vec![],
+        };
         let outlives: BTreeSet<Var> = graph.results.iter().map(|&r| stored_as(r)).collect();
         // Parameters are values as well, of no bytes, for the order of their readers.
         let mut values: BTreeMap<Var, usize> = BTreeMap::new();
@@ -52,7 +62,7 @@ impl Steps {
             let taken = step.in_place.iter().flatten().map(|&v| stored_as(v));
             let read: BTreeSet<Var> = step.inputs.iter().map(|&v| stored_as(v)).chain(taken.clone()).collect();
             for v in read {
-                let value = *values.entry(v).or_insert_with(|| steps.value(usize::MAX, 0));
+                let value = *values.entry(v).or_insert_with(|| steps.value(v, usize::MAX, 0));
                 steps.readers[value].push(at);
                 steps.reads[at].push(value);
                 if steps.maker[value] != usize::MAX {
@@ -66,7 +76,7 @@ impl Steps {
             }
             for &v in &step.outputs {
                 let bytes = if outlives.contains(&v) { 0 } else { graph.ty(v).bytes() };
-                let value = steps.value(at, bytes);
+                let value = steps.value(v, at, bytes);
                 values.insert(v, value);
                 steps.makes[at].push(value);
             }
@@ -92,7 +102,8 @@ impl Steps {
         steps
     }
 
-    fn value(&mut self, maker: usize, bytes: usize) -> usize {
+    fn value(&mut self, v: Var, maker: usize, bytes: usize) -> usize {
+        self.vars.push(v);
         self.maker.push(maker);
         self.bytes.push(bytes);
         self.readers.push(vec![]);
@@ -110,11 +121,25 @@ impl Steps {
         }
     }
 
-    /// The most bytes of the arena that are in use at once.
-    pub(super) fn peak(&self, order: &[usize]) -> usize {
+    /// The values that a step makes, with their bytes of the arena.
+    pub(super) fn made(&self, step: usize) -> impl Iterator<Item = (Var, usize)> {
+        self.makes[step].iter().map(|&value| (self.vars[value], self.bytes[value]))
+    }
+
+    /// The values that a step reads, each once.
+    pub(super) fn read(&self, step: usize) -> impl Iterator<Item = Var> {
+        self.reads[step].iter().map(|&value| self.vars[value])
+    }
+
+    fn peak(&self, order: &[usize]) -> usize {
+        self.highest(order).0
+    }
+
+    /// The most bytes of the arena that are in use at once, and the first place in the order where they are.
+    pub(super) fn highest(&self, order: &[usize]) -> (usize, usize) {
         let mut left: Vec<usize> = self.readers.iter().map(Vec::len).collect();
-        let (mut live, mut peak) = (0, 0);
-        for &at in order {
+        let (mut live, mut peak) = (0, (0, 0));
+        for (place, &at) in order.iter().enumerate() {
             for &v in &self.reads[at] {
                 left[v] -= 1;
             }
@@ -123,7 +148,9 @@ impl Steps {
             let bytes = |v: &usize| self.bytes[*v];
             live -= self.reads[at].iter().filter(|v| freed(v) && is_taken(v)).map(bytes).sum::<usize>();
             live += self.makes[at].iter().map(bytes).sum::<usize>();
-            peak = peak.max(live + self.scratch[at]);
+            if live + self.scratch[at] > peak.0 {
+                peak = (live + self.scratch[at], place);
+            }
             live -= self.reads[at].iter().filter(|v| freed(v) && !is_taken(v)).map(bytes).sum::<usize>();
             live -= self.makes[at].iter().filter(|v| self.readers[**v].is_empty()).map(bytes).sum::<usize>();
         }
@@ -250,6 +277,7 @@ mod tests {
                 scratch: vec![0; all.len()],
                 maker: (0..all.len()).collect(),
                 bytes: all.iter().map(|(bytes, _)| *bytes).collect(),
+                vars: (0..all.len()).map(|at| Var(at as u32)).collect(),
                 readers: vec![vec![]; all.len()],
             };
             for (at, (_, reads)) in all.iter().enumerate() {
@@ -317,7 +345,7 @@ mod tests {
         let made: Vec<Var> = weights.iter().map(|w| graph.push(dot(), w).expect("it fits")).collect();
         let y = made.iter().rev().fold(x, |y, &w| graph.push(dot(), &[w, y]).expect("it fits"));
         graph.results.push(y);
-        let sizes = Sizes { programs: 2, tile: 1 << 12, product: [64; 2], scattered: usize::MAX, small: 0 };
+        let sizes = Sizes { programs: 2, tile: 1 << 12, product: [64; 2], scattered: usize::MAX, small: 0, arena: 0 };
         let plan = plan(&graph, &[], &sizes);
         assert!(plan.arena <= 3 * N * N * 4, "{} bytes", plan.arena);
         assert_eq!(plan.steps.len(), 20);

@@ -75,14 +75,16 @@ pub(super) fn keep(compiled: &Compiled) {
 /// The block sizes for a client's device.
 fn sizes(client: &Client) -> Sizes {
     let (target, budget) = (client.target(), client.target().budget());
+    // The laws of graphs hold for small ones, too.
+    let arena = if cfg!(test) { 0 } else { 1 << 20 };
     match target.cores {
         Some(cores) => {
-            Sizes { programs: cores, tile: 1 << 14, product: [256, 512], scattered: usize::MAX, small: 1 << 18 }
+            Sizes { programs: cores, tile: 1 << 14, product: [256, 512], scattered: usize::MAX, small: 1 << 18, arena }
         }
         // A program's tiles are in registers and workgroup memory.
         None => {
             let tile = budget.live_elements.min(1 << 14);
-            Sizes { programs: budget.programs, tile, product: [64, 64], scattered: tile, small: 0 }
+            Sizes { programs: budget.programs, tile, product: [64, 64], scattered: tile, small: 0, arena }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Functions of arrays against numbers that are known otherwise; `cache` has the calls of jitted functions, `ahead`
-//! functions that are compiled before, `launches` how many launches they take, `hostile` calls that go wrong, `long` long functions and deep trees, `control` loops
-//! and branches, `scans` other kinds of scans, `kernels` kernels as operations, `tangents_of_kernels` their forward mode,
+//! functions that are compiled before, `launches` how many launches they take and `memory` how many bytes, `hostile` calls that go wrong, `long` long functions
+//! and deep trees, `control` loops and branches, `scans` other kinds of scans, `kernels` kernels as operations, `tangents_of_kernels` their forward mode,
 //! `forward`, `derivatives` and `vmap` the transformations, `jaxpr` the texts of functions, `prints` what they show;
 //! `random` has laws of random graphs, `transformed` those of their derivatives and batches.
 mod ahead;
@@ -13,6 +13,7 @@ mod jaxpr;
 mod kernels;
 mod launches;
 mod long;
+mod memory;
 mod prints;
 mod random;
 mod scans;

@@ -1,0 +1,231 @@
+//! Values that are computed again, where that needs less memory than keeping them.
+//!
+//! A value that waits for later readers while most memory is in use, and that a few light operations make of values that are
+//! there anyway, is made a second time for these readers: their kernels then compute it themselves.
+use super::blocks::Sizes;
+use super::cluster::{Clusters, is_alias, is_light};
+use super::schedule::Steps;
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::StructuralOp;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most operations that make a value again.
+const MOST: usize = 8;
+
+/// What a plan knows of a graph.
+pub(super) struct Planned<'p> {
+    pub graph: &'p Graph,
+    pub definitions: &'p [Option<usize>],
+    pub found: &'p Clusters,
+    pub is_donated: &'p [bool],
+    pub sizes: &'p Sizes,
+    pub stored_as: &'p dyn Fn(Var) -> Var,
+    pub steps: &'p Steps,
+    /// The numbers of the steps in their order, and the clusters in that order.
+    pub schedule: &'p [usize],
+    pub order: &'p [usize],
+}
+
+/// A value in memory while the steps at these places run.
+struct Wait {
+    bytes: usize,
+    made: usize,
+    reads: Vec<usize>,
+}
+
+impl Planned<'_> {
+    /// The graph with equations that make values again; `None` if no such values are found.
+    pub(super) fn with_values_made_again(&self) -> Option<Graph> {
+        let (bytes, peak) = self.steps.highest(self.schedule);
+        if bytes < self.sizes.arena {
+            return None;
+        }
+        let waits = self.waits();
+        let is_idle = |wait: &Wait| wait.made < peak && wait.reads.iter().all(|&at| at != peak);
+        let mut idle: Vec<(Var, &Wait)> = waits.iter().map(|(&v, wait)| (v, wait)).collect();
+        idle.retain(|(_, wait)| wait.bytes > 0 && is_idle(wait) && wait.reads.last().is_some_and(|&at| at > peak));
+        idle.sort_by_key(|(v, wait)| (std::cmp::Reverse(wait.bytes), *v));
+        // By value, the equations that make it again; and the values that those read.
+        let mut again: BTreeMap<Var, Vec<usize>> = BTreeMap::new();
+        let mut kept: BTreeSet<Var> = BTreeSet::new();
+        let mut saved = 0;
+        for (v, wait) in idle {
+            let late = wait.reads[wait.reads.len() - 1];
+            let is_there = |s: Var| {
+                let waits_longer = |wait: &Wait| wait.bytes == 0 || wait.reads.last().is_some_and(|&at| at >= late);
+                !again.contains_key(&s) && waits.get(&s).is_some_and(waits_longer)
+            };
+            let mut chain = Chain { planned: self, is_there: &is_there, equations: vec![], reads: vec![] };
+            if !kept.contains(&v) && chain.makes(v) {
+                let Chain { equations, reads, .. } = chain;
+                saved += wait.bytes;
+                kept.extend(reads);
+                again.insert(v, equations);
+            }
+        }
+        (saved >= bytes / super::plan::GAIN && saved > 0).then(|| self.rewritten(&again, peak))
+    }
+
+    /// The values in memory; those of no bytes of the arena stay to the end.
+    fn waits(&self) -> BTreeMap<Var, Wait> {
+        let mut waits = BTreeMap::new();
+        for (at, &step) in self.schedule.iter().enumerate() {
+            for (v, bytes) in self.steps.made(step) {
+                waits.insert(v, Wait { bytes, made: at, reads: vec![] });
+            }
+            for v in self.steps.read(step) {
+                if let Some(wait) = waits.get_mut(&v) {
+                    wait.reads.push(at);
+                }
+            }
+        }
+        waits
+    }
+
+    /// Returns true if a parameter has this value at all times.
+    fn is_kept_param(&self, v: Var) -> bool {
+        let number = self.graph.params.iter().position(|&p| p == v);
+        number.is_some_and(|i| self.is_donated.get(i) != Some(&true))
+    }
+
+    /// The graph in which each kernel behind the peak makes its own.
+    fn rewritten(&self, again: &BTreeMap<Var, Vec<usize>>, peak: usize) -> Graph {
+        let late: BTreeSet<usize> = self.order[peak + 1..].iter().copied().collect();
+        let mut made = Graph { equations: vec![], ..self.graph.clone() };
+        let mut own: BTreeMap<(usize, Var), Var> = BTreeMap::new();
+        for (i, e) in self.graph.equations.iter().enumerate() {
+            let mut e = e.clone();
+            if let Some(cluster) = self.found.owner[i].filter(|cluster| late.contains(cluster)) {
+                for arg in &mut e.args {
+                    if let Some(equations) = again.get(&(self.stored_as)(*arg)) {
+                        *arg = self.made_for(&mut made, cluster, *arg, equations, &mut own);
+                    }
+                }
+            }
+            made.equations.push(e);
+        }
+        made
+    }
+
+    /// A value that these equations make, or a view of it, for a cluster.
+    fn made_for(
+        &self,
+        made: &mut Graph,
+        cluster: usize,
+        v: Var,
+        equations: &[usize],
+        own: &mut BTreeMap<(usize, Var), Var>,
+    ) -> Var {
+        if let Some(&known) = own.get(&(cluster, v)) {
+            return known;
+        }
+        let definition = self.definitions[v.index()].expect("it is no parameter");
+        let mut equations = equations;
+        let view = [definition];
+        if (self.stored_as)(v) != v {
+            self.made_for(made, cluster, self.graph.equations[definition].args[0], equations, own);
+            equations = &view;
+        }
+        for &i in equations {
+            let e = &self.graph.equations[i];
+            let args = e.args.iter().map(|&v| own.get(&(cluster, v)).copied().unwrap_or(v)).collect();
+            let result = made.var(self.graph.ty(e.result()).clone());
+            made.equations.push(Equation { args, results: vec![result], ..e.clone() });
+            own.insert((cluster, e.result()), result);
+        }
+        own[&(cluster, v)]
+    }
+}
+
+/// Light equations that make a value of others.
+struct Chain<'p> {
+    planned: &'p Planned<'p>,
+    /// Returns true for values that are in memory when this one is needed.
+    is_there: &'p dyn Fn(Var) -> bool,
+    equations: Vec<usize>,
+    reads: Vec<Var>,
+}
+
+impl Chain<'_> {
+    /// Finds the equations, each after those that it reads from.
+    fn makes(&mut self, v: Var) -> bool {
+        let Some(i) = self.planned.definitions[v.index()] else { return false };
+        let e = &self.planned.graph.equations[i];
+        if self.equations.contains(&i) {
+            return true;
+        }
+        let is_broadcast = matches!(e.op, Op::Structural(StructuralOp::Broadcast(_)));
+        if self.equations.len() == MOST || !is_light(&e.op) && !is_broadcast {
+            return false;
+        }
+        let made = e.args.iter().all(|&arg| self.has(arg) || self.makes(arg));
+        if made {
+            self.equations.push(i);
+        }
+        made
+    }
+
+    /// Returns true for a value that is there, or that is made wherever it is used.
+    fn has(&mut self, v: Var) -> bool {
+        let stored = (self.planned.stored_as)(v);
+        if (self.is_there)(stored) {
+            self.reads.push(stored);
+            return true;
+        }
+        let is_free = |i: usize| {
+            let e = &self.planned.graph.equations[i];
+            self.planned.found.owner[i].is_none() && !is_alias(self.planned.graph, self.planned.definitions, e)
+        };
+        self.planned.is_kept_param(stored) || self.planned.definitions[v.index()].is_some_and(is_free)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan;
+    use super::*;
+    use crate::dynamic::Dynamic;
+    use pallas_ir::structural::{Cast, Reduce};
+    use pallas_ir::{DType, Diag, Literal, ScalarOp, Type};
+
+    const N: usize = 1 << 10;
+    const BYTES: usize = 4 * N;
+
+    /// An element of each of eight arrays, then others of them at a position that depends on these. `last` is the last
+    /// operation of those that make them.
+    fn read_twice(last: ScalarOp) -> Result<Graph, Diag> {
+        let mut graph = Graph::default();
+        let (x, first) = (graph.param(Type::new(DType::F32, [N])), graph.param(Type::scalar(DType::I32)));
+        let element = || Dynamic::Slice { size: vec![1] };
+        let sum = || StructuralOp::Reduce(Reduce { op: ScalarOp::Add, axes: vec![0], keep: false });
+        let (mut all, mut total) = (vec![], graph.splat(Literal::new(DType::F32, 0.0), &[1]));
+        for k in 0..8 {
+            let k = graph.splat(Literal::new(DType::F32, f64::from(k)), &[N]);
+            let scaled = graph.push(ScalarOp::Mul, &[x, k])?;
+            all.push(graph.push(last, &[scaled])?);
+            let own = graph.push(element(), &[all[all.len() - 1], first])?;
+            total = graph.push(ScalarOp::Add, &[total, own])?;
+        }
+        let second = graph.push(sum(), &[total])?;
+        let second = graph.push(StructuralOp::Cast(Cast { to: DType::I32 }), &[second])?;
+        for scaled in all {
+            let own = graph.push(element(), &[scaled, second])?;
+            total = graph.push(ScalarOp::Add, &[total, own])?;
+        }
+        graph.results.push(total);
+        Ok(graph)
+    }
+
+    #[test]
+    fn cheap_values_do_not_wait() {
+        let arena = |last: ScalarOp, from: usize| {
+            let sizes =
+                Sizes { programs: 2, tile: 1 << 12, product: [64; 2], scattered: usize::MAX, small: 0, arena: from };
+            plan(&read_twice(last).expect("it fits"), &[], &sizes).arena
+        };
+        assert!(arena(ScalarOp::Neg, 0) < 4 * BYTES, "{} bytes", arena(ScalarOp::Neg, 0));
+        // Others wait, and so do all in a small arena.
+        assert!(arena(ScalarOp::Exp, 0) > 8 * BYTES, "{} bytes", arena(ScalarOp::Exp, 0));
+        assert!(arena(ScalarOp::Neg, usize::MAX) > 8 * BYTES);
+    }
+}
