@@ -249,6 +249,8 @@ impl Grow<'_> {
                 in_front.extend(&e.args);
             }
             if self.is_stored(&cluster, i) {
+                let covers = (0..cluster.extents.len()).all(|k| cuts.contains(&Grid(k as u8)));
+                debug_assert!(covers, "several programs store one block of {}", e.op);
                 cluster.outs.insert(e.result());
             }
             cluster.members.insert(i);
