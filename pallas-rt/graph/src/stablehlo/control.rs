@@ -1,5 +1,5 @@
 //! Calls: loops, branches, functions and kernels.
-use super::writer::{Value, list};
+use super::operation::{Detail, Line, Region, Value};
 use super::{Printer, position};
 use crate::call::{Call, Case, KernelCall, Scan, While};
 use crate::graph::Graph;
@@ -18,7 +18,7 @@ impl Printer {
             Call::Checkpoint(checkpoint) => self.called(&checkpoint.graph, args, gives),
             Call::Named(_) => args.to_vec(),
             Call::Print(print) => {
-                self.w.line(&format!("// debug_print {:?} {}", print.label, args[0].name));
+                self.w.line(Line::Comment(print.label.clone(), args[0].clone()));
                 vec![position(&mut self.w, 0)]
             }
         }
@@ -31,24 +31,22 @@ impl Printer {
             None => {
                 let number = self.known.len();
                 self.known.insert(graph.clone(), number);
-                let text = self.function("private", &format!("call{number}"), graph);
-                self.functions.push(text);
+                let function = self.function(false, format!("call{number}"), graph);
+                self.functions.push(function);
                 number
             }
         };
         let all: Vec<&Value> = args.iter().collect();
-        self.w.operation("func.call", &all, &[], &[format!("callee = @call{number}")], gives)
+        self.w.operation("func.call", &all, vec![], Detail::Call(format!("call{number}")), gives)
     }
 
-    /// The text of a region that takes values of these types; see [`Writer::region`](super::Writer::region).
-    fn region(&mut self, takes: &[Type], write: impl FnOnce(&mut Self, &[Value]) -> Vec<Value>) -> String {
+    /// A region that takes values of these types; see [`Writer::region`](super::writer::Writer::region).
+    fn region(&mut self, takes: &[Type], write: impl FnOnce(&mut Self, &[Value]) -> Vec<Value>) -> Region {
         let params = self.w.params(takes);
-        let depth = self.w.depth();
-        let outer = self.w.turn(String::new(), depth + 1);
+        let outer = self.w.turn(vec![]);
         let made = write(self, &params);
-        self.w.operation("return", &made.iter().collect::<Vec<_>>(), &[], &[], &[]);
-        let body = self.w.turn(outer, depth);
-        self.w.framed(&params, &body)
+        self.w.end("return", &made);
+        Region { params, lines: self.w.turn(outer) }
     }
 
     fn while_loop(&mut self, call: &While, args: &[Value], gives: &[Type]) -> Vec<Value> {
@@ -58,7 +56,7 @@ impl Printer {
         let condition = self.region(gives, |p, x| p.graph(&call.condition, &operands(of_condition, x)));
         let body = self.region(gives, |p, x| p.graph(&call.body, &operands(of_body, x)));
         let carried: Vec<&Value> = carried.iter().collect();
-        self.w.operation("while", &carried, &[condition, body], &[], gives)
+        self.w.operation("while", &carried, vec![condition, body], Detail::None, gives)
     }
 
     /// A `while` over the number of the step, the carried values and the stacks; the arrays are read from outside.
@@ -90,9 +88,8 @@ impl Printer {
             for array in arrays {
                 let element = &array.ty.shape[1..];
                 let row = Type::new(array.ty.dtype, [&[1], element].concat());
-                let sizes = list("slice_sizes", &row.shape);
                 let from = [vec![array], start(element.len())].concat();
-                let row = p.w.op("dynamic_slice", &from, &[sizes], row);
+                let row = p.w.op("dynamic_slice", &from, Detail::Sizes(row.shape.clone()), row);
                 operands.push(p.w.reshape(&row, element));
             }
             let mut made = p.graph(&scan.body, &operands);
@@ -100,42 +97,30 @@ impl Printer {
                 let rank = value.ty.shape.len();
                 let row = p.w.reshape(value, &[&[1], &value.ty.shape[..]].concat());
                 let to = [vec![stack, &row], start(rank)].concat();
-                *value = p.w.op("dynamic_update_slice", &to, &[], stack.ty.clone());
+                *value = p.w.op("dynamic_update_slice", &to, Detail::None, stack.ty.clone());
             }
             let one = position(&mut p.w, 1);
             let next = p.w.binary("add", &x[0], &one);
             made.insert(0, next);
             made
         });
-        self.w.operation("while", &state.iter().collect::<Vec<_>>(), &[condition, body], &[], &types).split_off(1)
+        let state: Vec<&Value> = state.iter().collect();
+        self.w.operation("while", &state, vec![condition, body], Detail::None, &types).split_off(1)
     }
 
     /// The number of the branch is held in range: StableHLO takes the last branch for a negative one.
     fn case(&mut self, case: &Case, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let (low, high) = (position(&mut self.w, 0), position(&mut self.w, case.branches.len() - 1));
-        let index = self.w.op("clamp", &[&low, &args[0], &high], &[], Type::scalar(DType::I32));
-        let branches: Vec<String> =
+        let index = self.w.op("clamp", &[&low, &args[0], &high], Detail::None, Type::scalar(DType::I32));
+        let branches: Vec<Region> =
             case.branches.iter().map(|graph| self.region(&[], |p, _| p.graph(graph, &args[1..]))).collect();
-        self.w.operation("case", &[&index], &branches, &[], gives)
+        self.w.operation("case", &[&index], branches, Detail::None, gives)
     }
 
     /// A kernel, with its text, its sizes and its parameters as the configuration.
     fn kernel(&mut self, call: &KernelCall, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let config = format!("sizes{:?} params{:?}\n{}", call.sizes, call.params, call.kernel);
-        let attributes = [
-            "api_version = 2 : i32".to_string(),
-            format!("backend_config = \"{}\"", escaped(&config)),
-            format!("call_target_name = \"pallas.{}\"", escaped(&call.kernel.name)),
-        ];
-        self.w.operation("custom_call", &args.iter().collect::<Vec<_>>(), &[], &attributes, gives)
+        let detail = Detail::Kernel { name: call.kernel.name.clone(), config };
+        self.w.operation("custom_call", &args.iter().collect::<Vec<_>>(), vec![], detail, gives)
     }
-}
-
-/// Text in an MLIR string.
-fn escaped(text: &str) -> String {
-    let byte = |b: u8| match b {
-        b'"' | b'\\' | ..b' ' | 0x7f.. => format!("\\{b:02X}"),
-        _ => char::from(b).to_string(),
-    };
-    text.bytes().map(byte).collect()
 }

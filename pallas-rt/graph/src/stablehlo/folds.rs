@@ -1,13 +1,13 @@
 //! Reductions, whole or by windows: a region has the operation that combines two elements.
+use super::operation::{Detail, Region, Value};
 use super::position;
 use super::scalar::scalar;
-use super::structural::padding;
-use super::writer::{Value, Writer, integer, list};
+use super::writer::Writer;
 use pallas_ir::structural::{ArgReduce, Cumulative, Reduce, ReduceWindow, WindowDim};
 use pallas_ir::{DType, Literal, ScalarOp, Type};
 
 /// The region of an operation of two elements.
-pub(super) fn combines(w: &mut Writer, op: ScalarOp, dtype: DType) -> String {
+pub(super) fn combines(w: &mut Writer, op: ScalarOp, dtype: DType) -> Region {
     w.region(&[Type::scalar(dtype), Type::scalar(dtype)], |w, args| vec![scalar(w, op, args)])
 }
 
@@ -23,7 +23,7 @@ fn without(ty: &Type, axes: &[usize]) -> Vec<usize> {
 pub(super) fn reduce(w: &mut Writer, op: &Reduce, x: &Value, gives: &Type) -> Value {
     let (start, region) = (neutral(w, op.op, x.ty.dtype), combines(w, op.op, x.ty.dtype));
     let ty = Type::new(x.ty.dtype, without(&x.ty, &op.axes));
-    let made = w.operation("reduce", &[x, &start], &[region], &[list("dimensions", &op.axes)], &[ty]).remove(0);
+    let made = w.operation("reduce", &[x, &start], vec![region], Detail::Axes(op.axes.clone()), &[ty]).remove(0);
     w.reshape(&made, &gives.shape)
 }
 
@@ -32,7 +32,7 @@ pub(super) fn arg_reduce(w: &mut Writer, op: &ArgReduce, x: &Value, gives: &Type
     let dtype = x.ty.dtype;
     let ends = if op.max { Literal::lowest(dtype) } else { Literal::highest(dtype) };
     let (start, zero) = (w.constant(ends, &[]), position(w, 0));
-    let positions = w.op("iota", &[], &[integer("iota_dimension", op.axis)], Type::new(DType::I32, &x.ty.shape[..]));
+    let positions = w.op("iota", &[], Detail::Axis(op.axis), Type::new(DType::I32, &x.ty.shape[..]));
     let [value, number] = [dtype, DType::I32].map(Type::scalar);
     let takes = [value.clone(), number.clone(), value.clone(), number.clone()];
     let region = w.region(&takes, |w, args| {
@@ -50,7 +50,7 @@ pub(super) fn arg_reduce(w: &mut Writer, op: &ArgReduce, x: &Value, gives: &Type
     let shape = without(&x.ty, &[op.axis]);
     let types = [dtype, DType::I32].map(|dtype| Type::new(dtype, &shape[..]));
     let args = [x, &positions, &start, &zero];
-    let made = w.operation("reduce", &args, &[region], &[list("dimensions", &[op.axis])], &types);
+    let made = w.operation("reduce", &args, vec![region], Detail::Axes(vec![op.axis]), &types);
     w.reshape(&made[1], &gives.shape)
 }
 
@@ -59,15 +59,8 @@ pub(super) fn reduce_window(w: &mut Writer, op: &ReduceWindow, x: &Value, gives:
         return x.clone();
     }
     let (start, region) = (neutral(w, op.op, x.ty.dtype), combines(w, op.op, x.ty.dtype));
-    let each = |name: &str, of: fn(&WindowDim) -> i64| list(name, &op.windows.iter().map(of).collect::<Vec<_>>());
-    let attributes = [
-        each("base_dilations", |w| w.dilation),
-        padding(&op.windows),
-        each("window_dilations", |w| w.spacing),
-        list("window_dimensions", &op.size),
-        each("window_strides", |w| w.stride),
-    ];
-    w.operation("reduce_window", &[x, &start], &[region], &attributes, std::slice::from_ref(gives)).remove(0)
+    let (args, gives) = ([x, &start], std::slice::from_ref(gives));
+    w.operation("reduce_window", &args, vec![region], Detail::Windows(op.clone()), gives).remove(0)
 }
 
 /// Windows of the whole axis, which begin or end outside of it.

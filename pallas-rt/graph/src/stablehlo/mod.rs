@@ -1,22 +1,26 @@
-//! Graphs as StableHLO text, in MLIR's generic form.
+//! Graphs as StableHLO, in MLIR's generic form, and as HLO, in XLA's own text.
 //!
-//! Each equation becomes the operation of the same form, or a few of them: [`scalar`] has the elementwise operations,
-//! [`structural`] those that move and fold elements, [`control`] loops, branches and kernels.
-//!
-#![doc = include_str!("../../stablehlo.md")]
+//! Each equation becomes the StableHLO operation of the same form, or a few of them: [`scalar`] has the elementwise
+//! operations, [`structural`], [`folds`] and [`indexed`] those that move and fold elements, [`control`] loops, branches and
+//! kernels. They are data ([`operation`]), made by [`writer`]; [`mlir`] prints them as StableHLO, [`hlo`] as HLO. The page
+//! `guide::stablehlo` of pallas-rt lists StableHLO's operations, each printed or excluded with a reason.
 #![warn(clippy::wildcard_enum_match_arm)]
 mod control;
 mod folds;
+mod hlo;
 mod indexed;
+mod mlir;
+mod operation;
 mod scalar;
 mod structural;
 mod writer;
 
 use crate::dynamic::Dynamic;
 use crate::graph::{Graph, Op};
+use operation::{Detail, Function, Region, Value};
 use pallas_ir::{DType, Literal, StructuralOp, Type};
 use std::collections::HashMap;
-use writer::{Value, Writer, list, results, typed};
+use writer::Writer;
 
 impl Graph {
     /// The graph as a StableHLO module of this name, in MLIR's generic form: `@main` takes the parameters and returns the
@@ -47,34 +51,64 @@ impl Graph {
     /// # Ok::<(), pallas_ir::Diag>(())
     /// ```
     pub fn to_stablehlo(&self, name: &str) -> String {
-        let mut printer = Printer::default();
-        let main = printer.function("public", "main", self);
-        format!("module @{name} {{\n{main}{}}}\n", printer.functions.concat())
+        mlir::module(name, &functions(self, false))
     }
+
+    /// The graph as an HLO module of this name, XLA's own text, as `xla_client` parses it. Its operations are those of
+    /// [`to_stablehlo`](Graph::to_stablehlo), but that the function `erfc` is a formula, as HLO has none. Bodies of loops
+    /// and branches are computations, which take what they read from outside as parts of a tuple.
+    ///
+    /// ```
+    /// use pallas_graph::Graph;
+    /// use pallas_ir::{DType, ScalarOp, Type};
+    /// let mut graph = Graph::default();
+    /// let x = graph.param(Type::new(DType::F32, [2]));
+    /// let y = graph.push(ScalarOp::Exp, &[x])?;
+    /// graph.results.push(y);
+    /// let text = "\
+    /// HloModule f
+    ///
+    /// ENTRY %main (v0: f32[2]) -> f32[2] {
+    ///   %v0 = f32[2] parameter(0)
+    ///   ROOT %v1 = f32[2] exponential(%v0)
+    /// }
+    /// ";
+    /// assert_eq!(graph.to_hlo("f"), text);
+    /// # Ok::<(), pallas_ir::Diag>(())
+    /// ```
+    pub fn to_hlo(&self, name: &str) -> String {
+        hlo::module(name, &functions(self, true))
+    }
+}
+
+/// The functions of a module: first `main`, then those that are called.
+fn functions(graph: &Graph, without_chlo: bool) -> Vec<Function> {
+    let mut printer = Printer::default();
+    printer.w.without_chlo = without_chlo;
+    let mut all = vec![printer.function(true, "main".into(), graph)];
+    all.extend(printer.functions);
+    all
 }
 
 /// Writes graphs, and the functions that they call.
 #[derive(Default)]
 struct Printer {
     w: Writer,
-    /// Texts of functions that are called.
-    functions: Vec<String>,
+    /// Functions that are called.
+    functions: Vec<Function>,
     /// Their numbers: equal graphs are one function.
     known: HashMap<Graph, usize>,
 }
 
 impl Printer {
-    /// The text of a function.
-    fn function(&mut self, visibility: &str, name: &str, graph: &Graph) -> String {
+    fn function(&mut self, is_public: bool, name: String, graph: &Graph) -> Function {
         let params = self.w.params(&graph.takes());
-        let head = format!("  func.func {visibility} @{name}({}) -> {} {{\n", typed(&params), results(&graph.gives()));
-        let depth = self.w.depth();
-        // The page is exchanged by hand, since equations may add functions in turn.
-        let outer = self.w.turn(String::new(), 1);
+        // The list is exchanged by hand, since equations may add functions in turn.
+        let outer = self.w.turn(vec![]);
         let made = self.graph(graph, &params);
-        self.w.operation("func.return", &made.iter().collect::<Vec<_>>(), &[], &[], &[]);
-        let body = self.w.turn(outer, depth);
-        format!("{head}{body}  }}\n")
+        self.w.end("func.return", &made);
+        let body = Region { params, lines: self.w.turn(outer) };
+        Function { is_public, name, gives: graph.gives(), body }
     }
 
     /// Writes the equations of a graph for these operands; returns its results.
@@ -113,8 +147,8 @@ fn dynamic(w: &mut Writer, op: &Dynamic, args: &[Value], gives: &Type) -> Value 
     let all: Vec<&Value> = args.iter().collect();
     match op {
         _ if gives.shape.is_empty() => args[op.arrays() - 1].clone(),
-        Dynamic::Slice { size } => w.op("dynamic_slice", &all, &[list("slice_sizes", size)], gives.clone()),
-        Dynamic::Update => w.op("dynamic_update_slice", &all, &[], gives.clone()),
+        Dynamic::Slice { size } => w.op("dynamic_slice", &all, Detail::Sizes(size.clone()), gives.clone()),
+        Dynamic::Update => w.op("dynamic_update_slice", &all, Detail::None, gives.clone()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The StableHLO form of each elementwise operation.
-use super::writer::{Value, Writer};
+use super::operation::{Detail, Value};
+use super::writer::Writer;
 use pallas_ir::{DType, Literal, ScalarOp, Type};
 use std::f64::consts::{FRAC_1_SQRT_2, LN_2, LOG2_E};
 
@@ -33,7 +34,7 @@ pub(super) fn scalar(w: &mut Writer, op: ScalarOp, args: &[Value]) -> Value {
         Eq => w.compare("EQ", x, y()),
         Ne => w.compare("NE", x, y()),
         IsNan => w.compare("NE", x, x),
-        IsFinite => w.op("is_finite", &[x], &[], Type::new(DType::Bool, &x.ty.shape[..])),
+        IsFinite => w.op("is_finite", &[x], Detail::None, Type::new(DType::Bool, &x.ty.shape[..])),
         Select => w.select(x, y(), &args[2]),
         Clamp => clamp(w, x, y(), &args[2]),
         Fma => {
@@ -59,9 +60,9 @@ pub(super) fn scalar(w: &mut Writer, op: ScalarOp, args: &[Value]) -> Value {
         Sign => w.unary("sign", x),
         Not => w.unary("not", x),
         CountOnes => w.unary("popcnt", x),
-        ToBits => w.op("bitcast_convert", &[x], &[], Type::new(DType::U32, &x.ty.shape[..])),
+        ToBits => w.op("bitcast_convert", &[x], Detail::None, Type::new(DType::U32, &x.ty.shape[..])),
         Erf => w.unary("chlo.erf", x),
-        Erfc => w.unary("chlo.erfc", x),
+        Erfc => erfc(w, x),
         Exp2 => {
             let scaled = times(w, x, LN_2);
             w.unary("exponential", &scaled)
@@ -76,7 +77,7 @@ pub(super) fn scalar(w: &mut Writer, op: ScalarOp, args: &[Value]) -> Value {
         }
         Gelu => {
             let scaled = times(w, x, -FRAC_1_SQRT_2);
-            let tail = w.unary("chlo.erfc", &scaled);
+            let tail = erfc(w, &scaled);
             let half = times(w, x, 0.5);
             w.binary("multiply", &half, &tail)
         }
@@ -131,7 +132,7 @@ fn times(w: &mut Writer, x: &Value, factor: f64) -> Value {
 }
 
 /// A shift by a distance modulo the width: StableHLO's gives 0 for larger ones.
-fn shift(w: &mut Writer, name: &str, x: &Value, by: &Value) -> Value {
+fn shift(w: &mut Writer, name: &'static str, x: &Value, by: &Value) -> Value {
     let width = 8 * x.ty.dtype.bytes() as i64;
     if by.splat.is_some_and(|by| (0..width).contains(&by.as_i64())) {
         return w.binary(name, x, by);
@@ -147,11 +148,37 @@ fn clamp(w: &mut Writer, x: &Value, low: &Value, high: &Value) -> Value {
         if a.dtype.is_float() { a.as_f64() <= b.as_f64() } else { a.as_i64() <= b.as_i64() }
     };
     if low.splat.zip(high.splat).is_some_and(in_order) && x.ty.dtype != DType::U64 {
-        return w.op("clamp", &[low, x, high], &[], x.ty.clone());
+        return w.op("clamp", &[low, x, high], Detail::None, x.ty.clone());
     }
     let (is_below, is_above) = (w.compare("LT", x, low), w.compare("GT", x, high));
     let held = w.select(&is_above, high, x);
     w.select(&is_below, low, &held)
+}
+
+/// CHLO's operation, or a formula where there is none: `1 - erf` below 2.5, above the continued fraction
+/// `e^(-x²) / √π / (x + 1/2 / (x + 2/2 / (x + ..)))`. It is computed in f64, as `1 - erf` loses digits.
+fn erfc(w: &mut Writer, x: &Value) -> Value {
+    if !w.without_chlo {
+        return w.unary("chlo.erfc", x);
+    }
+    let (own, x) = (x.ty.dtype, w.cast(x, DType::F64));
+    let (erf, one, bound) = (w.unary("chlo.erf", &x), w.like(&x, 1.0), w.like(&x, 2.5));
+    let near = w.binary("subtract", &one, &erf);
+    // Smaller arguments, whose fraction is not used, would divide by zero.
+    let large = w.binary("maximum", &x, &bound);
+    let mut below = large.clone();
+    for k in (1..24).rev() {
+        let half = w.like(&x, f64::from(k) / 2.0);
+        let part = w.binary("divide", &half, &below);
+        below = w.binary("add", &large, &part);
+    }
+    let (square, scaled) = (w.binary("multiply", &large, &large), times(w, &below, std::f64::consts::PI.sqrt()));
+    let negative = w.unary("negate", &square);
+    let exponential = w.unary("exponential", &negative);
+    let far = w.binary("divide", &exponential, &scaled);
+    let is_far = w.compare("GT", &x, &bound);
+    let made = w.select(&is_far, &far, &near);
+    w.cast(&made, own)
 }
 
 /// `√(1 - x²)` as `√((1-x)(1+x))`.

@@ -1,7 +1,8 @@
 //! The StableHLO form of each structural operation.
-use super::writer::{Value, Writer, integer, list};
+use super::operation::{Detail, Value};
+use super::writer::Writer;
 use super::{folds, indexed};
-use pallas_ir::structural::{Broadcast, Conv, Dot, Order, Pad, Powi, Roll, Slice, WindowDim};
+use pallas_ir::structural::{Broadcast, Conv, Dot, Order, Pad, Powi, Roll, Slice};
 use pallas_ir::{DType, Dim, ScalarOp, StructuralOp, Type};
 
 /// Writes a structural operation, whose result has the type `gives`.
@@ -12,7 +13,7 @@ pub(super) fn structural(w: &mut Writer, op: &StructuralOp, args: &[Value], give
     let all: Vec<&Value> = args.iter().collect();
     match op {
         S::Broadcast(op) => broadcast(w, op, x(), gives),
-        S::Concat(op) => w.op("concatenate", &all, &[integer("dimension", op.axis)], gives.clone()),
+        S::Concat(op) => w.op("concatenate", &all, Detail::Axis(op.axis), gives.clone()),
         S::Conv(op) => convolution(w, op, args, gives),
         S::Bitcast(_) => bitcast(w, x(), gives),
         S::Cast(op) => w.cast(x(), op.to),
@@ -20,13 +21,13 @@ pub(super) fn structural(w: &mut Writer, op: &StructuralOp, args: &[Value], give
         S::Cumulative(op) => folds::cumulative(w, op, x()),
         S::Dot(op) => dot(w, op, args, gives),
         S::Gather(op) => indexed::gather(w, op, args, gives),
-        S::Iota(op) => w.op("iota", &[], &[integer("iota_dimension", op.axis)], gives.clone()),
+        S::Iota(op) => w.op("iota", &[], Detail::Axis(op.axis), gives.clone()),
         S::Pad(op) => pad(w, op, args, gives),
         S::ArgReduce(op) => folds::arg_reduce(w, op, x(), gives),
         S::Reduce(op) => folds::reduce(w, op, x(), gives),
         S::ReduceWindow(op) => folds::reduce_window(w, op, x(), gives),
         S::Reshape(_) => w.reshape(x(), &gives.shape),
-        S::Reverse(op) => w.op("reverse", &all, &[list("dimensions", &op.axes)], gives.clone()),
+        S::Reverse(op) => w.op("reverse", &all, Detail::Axes(op.axes.clone()), gives.clone()),
         S::Roll(op) => roll(w, op, x()),
         S::Scatter(op) => indexed::scatter(w, op, args, gives),
         S::Slice(op) => slice(w, op, x(), gives),
@@ -37,13 +38,13 @@ pub(super) fn structural(w: &mut Writer, op: &StructuralOp, args: &[Value], give
         S::ArgTopK(op) => indexed::positions_in_order(w, Order::Largest, x(), op.axis, gives),
         S::Sort(op) => indexed::sort(w, Order::Ascending, &[x()], op.axis).remove(0),
         S::TakeAlong(op) => indexed::gather(w, &op.gather(gives.shape.len()), args, gives),
-        S::Transpose(op) => w.op("transpose", &all, &[list("permutation", &op.axes)], gives.clone()),
+        S::Transpose(op) => w.op("transpose", &all, Detail::Axes(op.axes.clone()), gives.clone()),
     }
 }
 
 pub(super) fn broadcast(w: &mut Writer, op: &Broadcast, x: &Value, gives: &Type) -> Value {
     let dims = if x.ty.shape.is_empty() { &[] } else { &op.dims[..] };
-    w.op("broadcast_in_dim", &[x], &[list("broadcast_dimensions", dims)], gives.clone())
+    w.op("broadcast_in_dim", &[x], Detail::Axes(dims.to_vec()), gives.clone())
 }
 
 /// A size as a number: graphs have no others.
@@ -56,7 +57,7 @@ fn bitcast(w: &mut Writer, x: &Value, gives: &Type) -> Value {
     match (x.ty.dtype, gives.dtype) {
         (from, to) if from == to => x.clone(),
         (DType::Bool, to) | (_, to @ DType::Bool) => w.cast(x, to),
-        _ => w.op("bitcast_convert", &[x], &[], gives.clone()),
+        _ => w.op("bitcast_convert", &[x], Detail::None, gives.clone()),
     }
 }
 
@@ -81,12 +82,8 @@ fn power(w: &mut Writer, op: &Powi, x: &Value) -> Value {
 
 fn pad(w: &mut Writer, op: &Pad, args: &[Value], gives: &Type) -> Value {
     let sizes = |sizes: &[Dim]| sizes.iter().map(size).collect::<Vec<i64>>();
-    let attributes = [
-        list("edge_padding_high", &sizes(&op.high)),
-        list("edge_padding_low", &sizes(&op.low)),
-        list("interior_padding", &vec![0i64; op.low.len()]),
-    ];
-    w.op("pad", &[&args[0], &args[1]], &attributes, gives.clone())
+    let detail = Detail::Pad { low: sizes(&op.low), high: sizes(&op.high) };
+    w.op("pad", &[&args[0], &args[1]], detail, gives.clone())
 }
 
 fn slice(w: &mut Writer, op: &Slice, x: &Value, gives: &Type) -> Value {
@@ -96,10 +93,9 @@ fn slice(w: &mut Writer, op: &Slice, x: &Value, gives: &Type) -> Value {
     };
     // An empty range may start beyond the end.
     let within = |i: usize, n: i64| n.min(x.ty.shape[i] as i64);
-    let starts: Vec<i64> = op.start.iter().enumerate().map(|(i, &n)| within(i, n)).collect();
-    let ends: Vec<i64> = (0..op.start.len()).map(|i| within(i, end(i))).collect();
-    let attributes = [list("limit_indices", &ends), list("start_indices", &starts), list("strides", &op.stride)];
-    w.op("slice", &[x], &attributes, gives.clone())
+    let start: Vec<i64> = op.start.iter().enumerate().map(|(i, &n)| within(i, n)).collect();
+    let limit = (0..op.start.len()).map(|i| within(i, end(i))).collect();
+    w.op("slice", &[x], Detail::Slice { start, limit, stride: op.stride.clone() }, gives.clone())
 }
 
 /// The elements that wrap around to the front, then all others.
@@ -117,7 +113,7 @@ fn roll(w: &mut Writer, op: &Roll, x: &Value) -> Value {
         slice(w, &op, x, &gives)
     };
     let (front, back) = (part(n - first, first), part(0, n - first));
-    w.op("concatenate", &[&front, &back], &[integer("dimension", op.axis)], x.ty.clone())
+    w.op("concatenate", &[&front, &back], Detail::Axis(op.axis), x.ty.clone())
 }
 
 /// Operands in the type of the products. Truth values are counted, as i32.
@@ -139,43 +135,23 @@ fn narrowed(w: &mut Writer, gives: &Type, write: impl FnOnce(&mut Writer, Type) 
 
 fn dot(w: &mut Writer, op: &Dot, args: &[Value], gives: &Type) -> Value {
     let [a, b] = widened(w, args, op.acc);
-    let side = |pairs: &[(usize, usize)]| -> (Vec<usize>, Vec<usize>) { pairs.iter().copied().unzip() };
-    let ((batch_a, batch_b), (inner_a, inner_b)) = (side(&op.batch), side(&op.contract));
-    let numbers = format!(
-        "dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = {batch_a:?}, rhs_batching_dimensions = \
-         {batch_b:?}, lhs_contracting_dimensions = {inner_a:?}, rhs_contracting_dimensions = {inner_b:?}>"
-    );
-    narrowed(w, gives, |w, ty| w.op("dot_general", &[&a, &b], &[numbers], ty))
+    narrowed(w, gives, |w, ty| w.op("dot_general", &[&a, &b], Detail::Dot(op.clone()), ty))
 }
 
 fn convolution(w: &mut Writer, op: &Conv, args: &[Value], gives: &Type) -> Value {
     let [a, b] = widened(w, args, op.acc);
-    // By axis of an operand: its letter, or the number of its spatial axis.
+    narrowed(w, gives, |w, ty| w.op("convolution", &[&a, &b], Detail::Conv(op.clone()), ty))
+}
+
+/// By axis of the two operands and the result of a convolution: its letter, or the number of its spatial axis.
+pub(super) fn letters(op: &Conv) -> [Vec<String>; 3] {
     let axes = |axes: &[usize], first: &str, second: &str| {
         let name = |axis: usize| match axes.iter().position(|&a| a == axis) {
             Some(0) => first.to_string(),
             Some(1) => second.to_string(),
             place => (place.expect("all axes have a role") - 2).to_string(),
         };
-        (0..axes.len()).map(name).collect::<Vec<_>>().join(", ")
+        (0..axes.len()).map(name).collect()
     };
-    let numbers = [axes(&op.lhs, "b", "f"), axes(&op.rhs, "o", "i"), axes(&op.out, "b", "f")];
-    let each = |name: &str, of: fn(&WindowDim) -> i64| list(name, &op.windows.iter().map(of).collect::<Vec<_>>());
-    let attributes = [
-        integer("batch_group_count", op.batch_groups),
-        format!("dimension_numbers = #stablehlo.conv<[{}]x[{}]->[{}]>", numbers[0], numbers[1], numbers[2]),
-        integer("feature_group_count", op.groups),
-        each("lhs_dilation", |w| w.dilation),
-        padding(&op.windows),
-        each("rhs_dilation", |w| w.spacing),
-        each("window_strides", |w| w.stride),
-    ];
-    narrowed(w, gives, |w, ty| w.op("convolution", &[&a, &b], &attributes, ty))
-}
-
-/// `padding = dense<[[1, 1]]> : tensor<1x2xi64>`
-pub(super) fn padding(windows: &[WindowDim]) -> String {
-    let each: Vec<String> = windows.iter().map(|w| format!("[{}, {}]", w.low, w.high)).collect();
-    let numbers = if each.is_empty() { String::new() } else { format!("[{}]", each.join(", ")) };
-    format!("padding = dense<{numbers}> : tensor<{}x2xi64>", each.len())
+    [axes(&op.lhs, "b", "f"), axes(&op.rhs, "o", "i"), axes(&op.out, "b", "f")]
 }

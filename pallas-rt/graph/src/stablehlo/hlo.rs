@@ -1,0 +1,369 @@
+//! HLO, XLA's own text. Its computations read nothing from outside, so what a body of a loop or a branch reads there is part
+//! of the tuple that it takes; an operation with several results gives a tuple.
+use super::operation::{Detail, Function, Line, Operation, Region, Value, decimal, element};
+use super::structural::{letters, size};
+use pallas_ir::structural::{Conv, Gather, Scatter, WindowDim};
+use pallas_ir::{Literal, Type};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// The text of a module. Computations stand before those that call them.
+pub(super) fn module(name: &str, functions: &[Function]) -> String {
+    let mut hlo = Hlo::default();
+    // `main` comes first, and functions after those that they call.
+    let (main, called) = functions.split_at(1);
+    for function in called.iter().chain(main) {
+        let head = if function.is_public { format!("ENTRY %{}", function.name) } else { format!("%{}", function.name) };
+        hlo.computation(&head, &function.body, None, false);
+    }
+    format!("HloModule {name}\n\n{}", hlo.done.join("\n"))
+}
+
+#[derive(Default)]
+struct Hlo {
+    /// Texts of computations.
+    done: Vec<String>,
+    /// Number of computations and tuples that have a name of their own.
+    next: usize,
+}
+
+/// Instructions of a computation: names and texts.
+type Instructions = Vec<(String, String)>;
+
+impl Hlo {
+    /// A name that no other value has. XLA refuses names of types, such as `c64`.
+    fn fresh(&mut self, kind: &str) -> String {
+        self.next += 1;
+        format!("{kind}{}", self.next - 1)
+    }
+
+    /// Writes a computation. With `captured` it takes one tuple of these values and the region's parameters; if it `passes`
+    /// the captured values on, it gives them in front of its results.
+    fn computation(&mut self, head: &str, region: &Region, captured: Option<&[Value]>, passes: bool) {
+        let mut all: Instructions = vec![];
+        let takes: Vec<String>;
+        match captured {
+            None => {
+                takes = region.params.iter().map(|x| format!("{}: {}", &name(x)[1..], array(&x.ty))).collect();
+                let param = |(i, x)| (name(x), format!("{} parameter({i})", array(&x.ty)));
+                all.extend(region.params.iter().enumerate().map(param));
+            }
+            Some(captured) => {
+                let parts: Vec<&Value> = captured.iter().chain(&region.params).collect();
+                takes = vec![format!("p: {}", tuple(&parts))];
+                all.push(("%p".into(), format!("{} parameter(0)", tuple(&parts))));
+                all.extend(parts.iter().enumerate().map(|(i, x)| part(x, "%p", i)));
+            }
+        }
+        let mut returned: Vec<Value> = vec![];
+        for line in &region.lines {
+            match line {
+                Line::Comment(label, value) => {
+                    all.push((String::new(), format!("// debug_print {label:?} {}", name(value))));
+                }
+                Line::Operation(op) if matches!(op.name, "return" | "func.return") => returned = op.args.clone(),
+                Line::Operation(op) => self.operation(op, &mut all),
+            }
+        }
+        if passes {
+            returned.splice(0..0, captured.unwrap_or_default().iter().cloned());
+        }
+        let (root, gives) = match &returned[..] {
+            [x] if !passes => (name(x), array(&x.ty)),
+            several => {
+                let parts: Vec<&Value> = several.iter().collect();
+                let root = format!("%{}", self.fresh("tuple"));
+                all.push((root.clone(), format!("{} tuple({})", tuple(&parts), names(&parts))));
+                (root, tuple(&parts))
+            }
+        };
+        let mut text = format!("{head} ({}) -> {gives} {{\n", takes.join(", "));
+        for (own, what) in all {
+            match (&own[..], own == root) {
+                ("", _) => writeln!(text, "  {what}"),
+                (own, true) => writeln!(text, "  ROOT {own} = {what}"),
+                (own, false) => writeln!(text, "  {own} = {what}"),
+            }
+            .expect("a string");
+        }
+        self.done.push(text + "}\n");
+    }
+
+    /// Writes a region as a computation of its own; returns its name.
+    fn region(&mut self, region: &Region, captured: Option<&[Value]>, passes: bool) -> String {
+        let own = format!("%{}", self.fresh("region"));
+        self.computation(&own, region, captured, passes);
+        own
+    }
+
+    fn operation(&mut self, op: &Operation, all: &mut Instructions) {
+        let args: Vec<&Value> = op.args.iter().collect();
+        match (op.name, &op.detail) {
+            ("while", _) => self.repeated(op, all),
+            ("case", _) => self.branches(op, all),
+            ("constant", Detail::Constant(x)) => self.constant(op, *x, all),
+            ("broadcast_in_dim", Detail::Axes(axes)) => self.broadcast(op, axes, all),
+            // HLO has no pads of no axis.
+            ("pad", Detail::Pad { low, .. }) if low.is_empty() => {
+                give(op, &format!("copy({})", name(args[0])), all);
+            }
+            _ => {
+                let mut text = format!("{}({})", opcode(op.name), names(&args));
+                for attribute in attributes(op) {
+                    write!(text, ", {attribute}").expect("a string");
+                }
+                for region in &op.regions {
+                    debug_assert!(free(region).is_empty());
+                    write!(text, ", to_apply={}", self.region(region, None, false)).expect("a string");
+                }
+                give(op, &text, all);
+            }
+        }
+    }
+
+    /// A value that has the parts of a tuple.
+    fn tuple(&mut self, parts: &[&Value], all: &mut Instructions) -> String {
+        let own = format!("%{}", self.fresh("tuple"));
+        all.push((own.clone(), format!("{} tuple({})", tuple(parts), names(parts))));
+        own
+    }
+
+    fn repeated(&mut self, op: &Operation, all: &mut Instructions) {
+        let captured: Vec<Value> = op.regions.iter().flat_map(free).collect::<BTreeMap<_, _>>().into_values().collect();
+        let condition = self.region(&op.regions[0], Some(&captured), false);
+        let body = self.region(&op.regions[1], Some(&captured), true);
+        let parts: Vec<&Value> = captured.iter().chain(&op.args).collect();
+        let (own, given) = (format!("%{}", self.fresh("loop")), self.tuple(&parts, all));
+        all.push((own.clone(), format!("{} while({given}), condition={condition}, body={body}", tuple(&parts))));
+        all.extend(op.results.iter().enumerate().map(|(i, x)| part(x, &own, captured.len() + i)));
+    }
+
+    fn branches(&mut self, op: &Operation, all: &mut Instructions) {
+        let (mut given, mut computations) = (vec![name(&op.args[0])], vec![]);
+        for region in &op.regions {
+            let captured: Vec<Value> = free(region).into_values().collect();
+            computations.push(self.region(region, Some(&captured), false));
+            given.push(self.tuple(&captured.iter().collect::<Vec<_>>(), all));
+        }
+        let (given, computations) = (given.join(", "), computations.join(", "));
+        give(op, &format!("conditional({given}), branch_computations={{{computations}}}"), all);
+    }
+
+    fn constant(&mut self, op: &Operation, x: Literal, all: &mut Instructions) {
+        let number = format!("constant({})", number(x));
+        if op.results[0].ty.is_scalar() {
+            return give(op, &number, all);
+        }
+        let own = format!("%{}", self.fresh("number"));
+        all.push((own.clone(), format!("{} {number}", array(&Type::scalar(x.dtype)))));
+        give(op, &format!("broadcast({own}), dimensions={{}}"), all);
+    }
+
+    /// HLO stretches no axes of one element, so these are dropped first; and it adds axes, but does not exchange them.
+    fn broadcast(&mut self, op: &Operation, axes: &[usize], all: &mut Instructions) {
+        let (x, to) = (&op.args[0], &op.results[0].ty.shape);
+        let mut kept: Vec<(usize, usize)> =
+            axes.iter().copied().zip(0..).filter(|&(axis, own)| x.ty.shape[own] == to[axis]).collect();
+        let shape = |kept: &[(usize, usize)]| kept.iter().map(|&(_, own)| x.ty.shape[own]).collect::<Vec<usize>>();
+        let mut from = name(x);
+        let mut with = |text: String, shape: Vec<usize>, own: &mut Self| {
+            let made = format!("%{}", own.fresh("moved"));
+            all.push((made.clone(), format!("{} {text}", array(&Type::new(x.ty.dtype, shape)))));
+            made
+        };
+        if kept.len() < axes.len() {
+            from = with(format!("reshape({from})"), shape(&kept), self);
+        }
+        if !kept.is_sorted() {
+            let before = kept.clone();
+            kept.sort_unstable();
+            let order: Vec<usize> =
+                kept.iter().map(|k| before.iter().position(|b| b == k).expect("the same pairs")).collect();
+            from = with(format!("transpose({from}), dimensions={}", list(&order)), shape(&kept), self);
+        }
+        let axes: Vec<usize> = kept.into_iter().map(|(axis, _)| axis).collect();
+        give(op, &format!("broadcast({from}), dimensions={}", list(&axes)), all);
+    }
+}
+
+/// The results of an operation: its own value, or the parts of its tuple.
+fn give(op: &Operation, text: &str, all: &mut Instructions) {
+    match &op.results[..] {
+        [x] => all.push((name(x), format!("{} {text}", array(&x.ty)))),
+        several => {
+            let parts: Vec<&Value> = several.iter().collect();
+            let own = several.first().map_or_else(|| "%nothing".into(), |x| format!("%v{}", x.id));
+            all.push((own.clone(), format!("{} {text}", tuple(&parts))));
+            all.extend(several.iter().enumerate().map(|(i, x)| part(x, &own, i)));
+        }
+    }
+}
+
+/// The instruction that makes a value of a part of a tuple.
+fn part(x: &Value, of: &str, i: usize) -> (String, String) {
+    (name(x), format!("{} get-tuple-element({of}), index={i}", array(&x.ty)))
+}
+
+/// The values that a region reads from outside, by their names.
+fn free(region: &Region) -> BTreeMap<(usize, Option<usize>), Value> {
+    let key = |x: &Value| (x.id, x.part);
+    let mut own: Vec<(usize, Option<usize>)> = region.params.iter().map(key).collect();
+    let mut found = BTreeMap::new();
+    for line in &region.lines {
+        match line {
+            Line::Comment(_, x) => drop(found.insert(key(x), x.clone())),
+            Line::Operation(op) => {
+                found.extend(op.args.iter().map(|x| (key(x), x.clone())));
+                op.regions.iter().for_each(|region| found.extend(free(region)));
+                own.extend(op.results.iter().map(key));
+            }
+        }
+    }
+    own.iter().for_each(|key| drop(found.remove(key)));
+    found
+}
+
+/// `%v3`, or `%v3.1` for one of several results. HLO's names begin with a letter.
+fn name(x: &Value) -> String {
+    x.part.map_or_else(|| format!("%v{}", x.id), |part| format!("%v{}.{part}", x.id))
+}
+
+fn names(values: &[&Value]) -> String {
+    values.iter().map(|x| name(x)).collect::<Vec<_>>().join(", ")
+}
+
+/// `f32[2,3]`
+fn array(ty: &Type) -> String {
+    let extents: Vec<String> = ty.shape.iter().map(usize::to_string).collect();
+    format!("{}[{}]", element(ty.dtype)[1], extents.join(","))
+}
+
+/// `(f32[2,3], s32[])`
+fn tuple(parts: &[&Value]) -> String {
+    format!("({})", parts.iter().map(|x| array(&x.ty)).collect::<Vec<_>>().join(", "))
+}
+
+fn number(x: Literal) -> String {
+    decimal(x).unwrap_or_else(|| match x.as_f64() {
+        x if x.is_nan() => "nan".into(),
+        x if x > 0.0 => "inf".into(),
+        _ => "-inf".into(),
+    })
+}
+
+/// `{1, 2}`
+fn list<T: ToString>(items: &[T]) -> String {
+    format!("{{{}}}", items.iter().map(T::to_string).collect::<Vec<_>>().join(", "))
+}
+
+/// HLO's name of a StableHLO operation.
+fn opcode(name: &str) -> String {
+    match name {
+        "dot_general" => "dot".into(),
+        "optimization_barrier" => "opt-barrier".into(),
+        "chlo.erf" => "erf".into(),
+        "func.call" => "call".into(),
+        other => other.replace('_', "-"),
+    }
+}
+
+fn attributes(op: &Operation) -> Vec<String> {
+    match &op.detail {
+        Detail::None | Detail::Constant(_) => vec![],
+        Detail::Axis(axis) if op.name == "iota" => vec![format!("iota_dimension={axis}")],
+        Detail::Axis(axis) => vec![format!("dimensions={{{axis}}}")],
+        Detail::Axes(axes) => vec![format!("dimensions={}", list(axes))],
+        Detail::Pad { low, high } => {
+            let each: Vec<String> = low.iter().zip(high).map(|(low, high)| format!("{low}_{high}_0")).collect();
+            vec![format!("padding={}", each.join("x"))]
+        }
+        Detail::Slice { start, limit, stride } => {
+            let range = |(i, start)| format!("[{start}:{}:{}]", limit[i], stride[i]);
+            vec![format!("slice={}", list(&start.iter().enumerate().map(range).collect::<Vec<String>>()))]
+        }
+        Detail::Sizes(sizes) => vec![format!("dynamic_slice_sizes={}", list(sizes))],
+        Detail::Compare { kind, direction } => {
+            let kind = (*kind == "TOTALORDER").then(|| format!("type={kind}"));
+            [format!("direction={direction}")].into_iter().chain(kind).collect()
+        }
+        Detail::Dot(dot) => {
+            let side = |pairs: &[(usize, usize)]| -> (Vec<usize>, Vec<usize>) { pairs.iter().copied().unzip() };
+            let ((batch_a, batch_b), (inner_a, inner_b)) = (side(&dot.batch), side(&dot.contract));
+            vec![
+                format!("lhs_batch_dims={}, lhs_contracting_dims={}", list(&batch_a), list(&inner_a)),
+                format!("rhs_batch_dims={}, rhs_contracting_dims={}", list(&batch_b), list(&inner_b)),
+            ]
+        }
+        Detail::Conv(conv) => convolution(conv, &op.args[1].ty.shape),
+        Detail::Gather(op) => vec![gather(op)],
+        Detail::Scatter(op) => vec![scatter(op)],
+        Detail::Windows(op) => window(&op.size, &op.windows).into_iter().collect(),
+        Detail::Sort(axis) => vec![format!("dimensions={{{axis}}}, is_stable=true")],
+        Detail::Call(name) => vec![format!("to_apply=%{name}")],
+        Detail::Kernel { name, config } => vec![
+            format!("custom_call_target=\"pallas.{}\"", escaped(name)),
+            "api_version=API_VERSION_STATUS_RETURNING".into(),
+            format!("backend_config=\"{}\"", escaped(config)),
+        ],
+    }
+}
+
+/// `window={size=3x3 stride=1x1 pad=0_0x1_1 lhs_dilate=1x1 rhs_dilate=1x1}`, if there are axes.
+fn window(sizes: &[i64], windows: &[WindowDim]) -> Option<String> {
+    let each = |of: &dyn Fn(&WindowDim) -> String| windows.iter().map(of).collect::<Vec<_>>().join("x");
+    let sizes = sizes.iter().map(i64::to_string).collect::<Vec<_>>().join("x");
+    (!windows.is_empty()).then(|| {
+        format!(
+            "window={{size={sizes} stride={} pad={} lhs_dilate={} rhs_dilate={}}}",
+            each(&|w| w.stride.to_string()),
+            each(&|w| format!("{}_{}", w.low, w.high)),
+            each(&|w| w.dilation.to_string()),
+            each(&|w| w.spacing.to_string())
+        )
+    })
+}
+
+fn convolution(op: &Conv, rhs: &[usize]) -> Vec<String> {
+    let sizes: Vec<i64> = op.rhs[2..].iter().map(|&axis| rhs[axis] as i64).collect();
+    let [a, b, out] = letters(op).map(|letters| letters.concat());
+    let mut all: Vec<String> = window(&sizes, &op.windows).into_iter().collect();
+    all.push(format!("dim_labels={a}_{b}->{out}"));
+    all.push(format!("feature_group_count={}, batch_group_count={}", op.groups, op.batch_groups));
+    all
+}
+
+fn gather(op: &Gather) -> String {
+    format!(
+        "offset_dims={}, collapsed_slice_dims={}, start_index_map={}, operand_batching_dims={}, \
+         start_indices_batching_dims={}, index_vector_dim={}, slice_sizes={}",
+        list(&op.offset_dims),
+        list(&op.collapsed_slice_dims),
+        list(&op.start_index_map),
+        list(&op.operand_batching_dims),
+        list(&op.start_indices_batching_dims),
+        op.index_vector_dim,
+        list(&op.slice_sizes.iter().map(size).collect::<Vec<i64>>())
+    )
+}
+
+fn scatter(op: &Scatter) -> String {
+    format!(
+        "update_window_dims={}, inserted_window_dims={}, scatter_dims_to_operand_dims={}, input_batching_dims={}, \
+         scatter_indices_batching_dims={}, index_vector_dim={}",
+        list(&op.update_window_dims),
+        list(&op.inserted_window_dims),
+        list(&op.scatter_dims_to_operand_dims),
+        list(&op.input_batching_dims),
+        list(&op.scatter_indices_batching_dims),
+        op.index_vector_dim
+    )
+}
+
+/// Text in a string, other bytes in octal.
+fn escaped(text: &str) -> String {
+    let byte = |b: u8| match b {
+        b'"' | b'\\' | ..b' ' | 0x7f.. => format!("\\{b:03o}"),
+        _ => char::from(b).to_string(),
+    };
+    text.bytes().map(byte).collect()
+}

@@ -1,0 +1,226 @@
+//! StableHLO's text, in MLIR's generic form.
+use super::operation::{Detail, Function, Line, Operation, Region, Value, decimal, element};
+use pallas_ir::structural::{Conv, Dot, Gather, Scatter, WindowDim};
+use pallas_ir::{Literal, Type};
+use std::fmt::Write;
+
+/// The text of a module.
+pub(super) fn module(name: &str, functions: &[Function]) -> String {
+    let mut text = format!("module @{name} {{\n");
+    for function in functions {
+        let visibility = if function.is_public { "public" } else { "private" };
+        let (name, takes, gives) = (&function.name, typed(&function.body.params), results(&function.gives));
+        writeln!(text, "  func.func {visibility} @{name}({takes}) -> {gives} {{").expect("a string");
+        lines(&mut text, &function.body.lines, 1);
+        text += "  }\n";
+    }
+    text + "}\n"
+}
+
+fn lines(text: &mut String, all: &[Line], depth: usize) {
+    for line in all {
+        text.extend(std::iter::repeat_n("  ", depth + 1));
+        match line {
+            Line::Operation(op) => operation(text, op, depth),
+            Line::Comment(label, value) => {
+                write!(text, "// debug_print {label:?} {}", name(value)).expect("a string");
+            }
+        }
+        text.push('\n');
+    }
+}
+
+fn operation(text: &mut String, op: &Operation, depth: usize) {
+    match &op.results[..] {
+        [] => {}
+        [x] => *text += &format!("{} = ", name(x)),
+        all => *text += &format!("%{}:{} = ", all[0].id, all.len()),
+    }
+    let dialect = if op.name.contains('.') { "" } else { "stablehlo." };
+    let names: Vec<String> = op.args.iter().map(name).collect();
+    write!(text, "\"{dialect}{}\"({})", op.name, names.join(", ")).expect("a string");
+    for (i, own) in op.regions.iter().enumerate() {
+        *text += if i == 0 { " (" } else { ", " };
+        region(text, own, depth);
+    }
+    if !op.regions.is_empty() {
+        text.push(')');
+    }
+    let attributes = attributes(op);
+    if !attributes.is_empty() {
+        write!(text, " {{{}}}", attributes.join(", ")).expect("a string");
+    }
+    let takes: Vec<String> = op.args.iter().map(|x| tensor(&x.ty)).collect();
+    let gives: Vec<Type> = op.results.iter().map(|x| x.ty.clone()).collect();
+    write!(text, " : ({}) -> {}", takes.join(", "), results(&gives)).expect("a string");
+}
+
+fn region(text: &mut String, region: &Region, depth: usize) {
+    let margin = "  ".repeat(depth + 1);
+    *text += "{\n";
+    if !region.params.is_empty() {
+        writeln!(text, "{margin}^bb0({}):", typed(&region.params)).expect("a string");
+    }
+    lines(text, &region.lines, depth + 1);
+    write!(text, "{margin}}}").expect("a string");
+}
+
+/// `%3`, or `%3#1` for one of several results.
+fn name(x: &Value) -> String {
+    x.part.map_or_else(|| format!("%{}", x.id), |part| format!("%{}#{part}", x.id))
+}
+
+/// `%0: tensor<2xf32>, %1: tensor<i32>`
+fn typed(values: &[Value]) -> String {
+    values.iter().map(|x| format!("{}: {}", name(x), tensor(&x.ty))).collect::<Vec<_>>().join(", ")
+}
+
+/// The results of an operation or a function: a type, or several in parentheses.
+fn results(types: &[Type]) -> String {
+    match types {
+        [ty] => tensor(ty),
+        all => format!("({})", all.iter().map(tensor).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// MLIR's text of an array's type.
+fn tensor(ty: &Type) -> String {
+    let extents: String = ty.shape.iter().map(|n| format!("{n}x")).collect();
+    format!("tensor<{extents}{}>", element(ty.dtype)[0])
+}
+
+/// A number as MLIR reads it: floats in full, infinities and NaNs by their bits.
+fn number(x: Literal) -> String {
+    decimal(x).unwrap_or_else(|| format!("0x{:0width$X}", x.bits, width = 2 * x.dtype.bytes()))
+}
+
+/// `name = array<i64: 1, 2>`
+fn list<T: TryInto<i64> + Copy>(name: &str, items: &[T]) -> String {
+    let all: Vec<String> = items.iter().map(|&n| n.try_into().map_or(0, |n| n).to_string()).collect();
+    format!("{name} = array<i64{}{}>", if all.is_empty() { "" } else { ": " }, all.join(", "))
+}
+
+/// `name = 1 : i64`
+fn integer(name: &str, n: usize) -> String {
+    format!("{name} = {n} : i64")
+}
+
+fn attributes(op: &Operation) -> Vec<String> {
+    match &op.detail {
+        Detail::None => vec![],
+        Detail::Constant(x) => vec![format!("value = dense<{}> : {}", number(*x), tensor(&op.results[0].ty))],
+        Detail::Axis(axis) => vec![integer(if op.name == "iota" { "iota_dimension" } else { "dimension" }, *axis)],
+        Detail::Axes(axes) => vec![list(
+            match op.name {
+                "broadcast_in_dim" => "broadcast_dimensions",
+                "transpose" => "permutation",
+                _ => "dimensions",
+            },
+            axes,
+        )],
+        Detail::Pad { low, high } => vec![
+            list("edge_padding_high", high),
+            list("edge_padding_low", low),
+            list("interior_padding", &vec![0i64; low.len()]),
+        ],
+        Detail::Slice { start, limit, stride } => {
+            vec![list("limit_indices", limit), list("start_indices", start), list("strides", stride)]
+        }
+        Detail::Sizes(sizes) => vec![list("slice_sizes", sizes)],
+        Detail::Compare { kind, direction } => vec![
+            format!("compare_type = #stablehlo<comparison_type {kind}>"),
+            format!("comparison_direction = #stablehlo<comparison_direction {direction}>"),
+        ],
+        Detail::Dot(op) => vec![dot(op)],
+        Detail::Conv(op) => convolution(op),
+        Detail::Gather(op) => gather(op),
+        Detail::Scatter(op) => vec![scatter(op)],
+        Detail::Windows(op) => vec![
+            each("base_dilations", &op.windows, |w| w.dilation),
+            padding(&op.windows),
+            each("window_dilations", &op.windows, |w| w.spacing),
+            list("window_dimensions", &op.size),
+            each("window_strides", &op.windows, |w| w.stride),
+        ],
+        Detail::Sort(axis) => vec![integer("dimension", *axis), "is_stable = true".into()],
+        Detail::Call(name) => vec![format!("callee = @{name}")],
+        Detail::Kernel { name, config } => vec![
+            "api_version = 2 : i32".to_string(),
+            format!("backend_config = \"{}\"", escaped(config)),
+            format!("call_target_name = \"pallas.{}\"", escaped(name)),
+        ],
+    }
+}
+
+fn dot(op: &Dot) -> String {
+    let side = |pairs: &[(usize, usize)]| -> (Vec<usize>, Vec<usize>) { pairs.iter().copied().unzip() };
+    let ((batch_a, batch_b), (inner_a, inner_b)) = (side(&op.batch), side(&op.contract));
+    format!(
+        "dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = {batch_a:?}, rhs_batching_dimensions = \
+         {batch_b:?}, lhs_contracting_dimensions = {inner_a:?}, rhs_contracting_dimensions = {inner_b:?}>"
+    )
+}
+
+fn convolution(op: &Conv) -> Vec<String> {
+    let [lhs, rhs, out] = super::structural::letters(op).map(|letters| letters.join(", "));
+    vec![
+        integer("batch_group_count", op.batch_groups),
+        format!("dimension_numbers = #stablehlo.conv<[{lhs}]x[{rhs}]->[{out}]>"),
+        integer("feature_group_count", op.groups),
+        each("lhs_dilation", &op.windows, |w| w.dilation),
+        padding(&op.windows),
+        each("rhs_dilation", &op.windows, |w| w.spacing),
+        each("window_strides", &op.windows, |w| w.stride),
+    ]
+}
+
+fn each(name: &str, windows: &[WindowDim], of: fn(&WindowDim) -> i64) -> String {
+    list(name, &windows.iter().map(of).collect::<Vec<_>>())
+}
+
+/// `padding = dense<[[1, 1]]> : tensor<1x2xi64>`
+fn padding(windows: &[WindowDim]) -> String {
+    let each: Vec<String> = windows.iter().map(|w| format!("[{}, {}]", w.low, w.high)).collect();
+    let numbers = if each.is_empty() { String::new() } else { format!("[{}]", each.join(", ")) };
+    format!("padding = dense<{numbers}> : tensor<{}x2xi64>", each.len())
+}
+
+fn gather(op: &Gather) -> Vec<String> {
+    vec![
+        format!(
+            "dimension_numbers = #stablehlo.gather<offset_dims = {:?}, collapsed_slice_dims = {:?}, \
+             operand_batching_dims = {:?}, start_indices_batching_dims = {:?}, start_index_map = {:?}, \
+             index_vector_dim = {}>",
+            op.offset_dims,
+            op.collapsed_slice_dims,
+            op.operand_batching_dims,
+            op.start_indices_batching_dims,
+            op.start_index_map,
+            op.index_vector_dim
+        ),
+        list("slice_sizes", &op.slice_sizes.iter().map(super::structural::size).collect::<Vec<i64>>()),
+    ]
+}
+
+fn scatter(op: &Scatter) -> String {
+    format!(
+        "scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = {:?}, inserted_window_dims = {:?}, \
+         input_batching_dims = {:?}, scatter_indices_batching_dims = {:?}, scatter_dims_to_operand_dims = {:?}, \
+         index_vector_dim = {}>",
+        op.update_window_dims,
+        op.inserted_window_dims,
+        op.input_batching_dims,
+        op.scatter_indices_batching_dims,
+        op.scatter_dims_to_operand_dims,
+        op.index_vector_dim
+    )
+}
+
+/// Text in an MLIR string.
+fn escaped(text: &str) -> String {
+    let byte = |b: u8| match b {
+        b'"' | b'\\' | ..b' ' | 0x7f.. => format!("\\{b:02X}"),
+        _ => char::from(b).to_string(),
+    };
+    text.bytes().map(byte).collect()
+}
