@@ -9,6 +9,7 @@ use crate::device::{Client, JIT_COMPILES};
 use crate::error::{Error, Result};
 use crate::tree::{self, Outline, Structure, Tree};
 use pallas_graph::Graph;
+use pallas_graph::transform::without_kernels;
 use pallas_ir::{At, Diag, Loc, Type};
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
@@ -118,12 +119,49 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         planned(&self.graph, &[], &self.client).1.to_string()
     }
 
-    /// The function as a StableHLO module, text that XLA compiles; see [`Graph::to_stablehlo`].
+    /// The function as a StableHLO module, text that XLA compiles; see [`Graph::to_stablehlo`], and the list of operations in
+    /// the [guide](crate::guide::stablehlo).
     ///
     /// `@main` takes the leaves of the arguments in order, then the arrays that the function captures, and returns the
     /// leaves of the result.
     pub fn to_stablehlo(&self) -> String {
         self.graph.to_stablehlo("lowered")
+    }
+
+    /// The arrays that the function captures, which its texts take after the leaves of the arguments.
+    pub fn captured(&self) -> &[Array] {
+        &self.captured
+    }
+
+    /// The function as an HLO module, XLA's own text; see [`Graph::to_hlo`]. It takes and returns the same as that of
+    /// [`to_stablehlo`](Lowered::to_stablehlo).
+    pub fn to_hlo(&self) -> String {
+        self.graph.to_hlo("lowered")
+    }
+
+    /// The function with plain operations in place of every kernel: its grid is a loop, its blocks are windows of arrays.
+    /// So other compilers take its text, and it shows how a kernel computes.
+    ///
+    /// # Errors
+    /// An operation of a kernel that has no such form: an array of more axes or elements than there may be.
+    ///
+    /// ```
+    /// use pallas_rt::prelude::*;
+    /// use pallas_rt::lower;
+    /// #[kernel(grid = (cdiv(N, 4)))]
+    /// fn twice(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([N] => [4], |i| (i,))] out: Out<f32>) {
+    ///     out.store(x.load() * 2.0);
+    /// }
+    /// let shape = Client::cpu().shape_dtype(DType::F32, &[10])?;
+    /// let lowered = lower(|x: &Array| twice(x))(&shape)?;
+    /// assert!(lowered.to_stablehlo().contains("call_target_name = \"pallas.twice\""));
+    /// let text = lowered.inline_kernels()?.to_stablehlo();
+    /// assert!(text.contains("stablehlo.while") && !text.contains("custom_call"));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn inline_kernels(self) -> Result<Self> {
+        let graph = without_kernels(&self.graph).map_err(|refused| Error::operation(refused.at, refused.diag))?;
+        Ok(Lowered { graph, ..self })
     }
 
     /// The types of the results, as a tree.

@@ -6,6 +6,7 @@
 //!   `batch_kernel` that of kernels;
 //! - `vjp`: reverse mode; `control` has the rules of loops and branches, `checkpoint` that of values that
 //!   are computed again;
+//! - `plain`: plain operations in place of kernels;
 //! - `split`: what a linear function stores, and the linear function.
 mod active;
 mod batch;
@@ -15,12 +16,14 @@ mod checkpoint;
 mod control;
 mod jvp;
 mod jvp_kernel;
+mod plain;
 mod rule;
 mod split;
 mod vjp;
 
 pub use batch::batched;
 pub use jvp::{jvp, linearize};
+pub use plain::without_kernels;
 pub use split::split;
 pub use vjp::{vjp, vjp_of};
 

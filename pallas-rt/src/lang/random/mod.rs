@@ -28,7 +28,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Most operations of a stretch without control flow.
-const STEPS: usize = 6;
+pub(crate) const STEPS: usize = 6;
 
 /// Returns true if a seed draws a small kernel, without 64-bit types, which shaders do not have. All other kernels have
 /// them.
@@ -139,13 +139,29 @@ fn grid(shape: [usize; 2]) -> [usize; 2] {
 /// The value of `rounds`.
 const ROUNDS: i32 = 2;
 
-fn run(client: &Client, seed: u64, steps: usize) -> Result<Numbers> {
+/// The arrays that the kernel of a seed takes.
+pub(crate) fn operands(client: &Client, seed: u64) -> Result<Vec<Array>> {
     let x = inputs(seed);
-    let (a, n) = (client.array(&x.floats, &x.shape)?, client.array(&x.ints, &x.shape)?);
-    let (far, bare) = (client.array(&x.far_floats, &x.far)?, client.array(&x.far_ints, &x.far)?);
-    // `a` is the array of two operands; `old` is donated to the output that aliases it.
-    let (table, old) = (client.array(&x.table, &x.entries)?, client.array(&x.ints, &x.shape)?);
-    let (floats, ints, new) = random(&a, &n, &table, &far, &bare, &a, old, ROUNDS, seed, steps)?;
+    Ok(vec![
+        client.array(&x.floats, &x.shape)?,
+        client.array(&x.ints, &x.shape)?,
+        client.array(&x.table, &x.entries)?,
+        client.array(&x.far_floats, &x.far)?,
+        client.array(&x.far_ints, &x.far)?,
+        client.array(&x.ints, &x.shape)?,
+    ])
+}
+
+/// Calls the kernel of a seed. The first array is that of two operands; the last one is donated to the output that aliases
+/// it.
+pub(crate) fn call(mut operands: Vec<Array>, seed: u64, steps: usize) -> Result<(Array, Array, Array)> {
+    let old = operands.pop().expect("six operands");
+    let [a, n, table, far, bare] = &operands[..] else { panic!("six operands") };
+    random(a, n, table, far, bare, a, old, ROUNDS, seed, steps)
+}
+
+fn run(client: &Client, seed: u64, steps: usize) -> Result<Numbers> {
+    let (floats, ints, new) = call(operands(client, seed)?, seed, steps)?;
     Ok((floats.to_vec()?, [ints.to_vec()?, new.to_vec()?].concat()))
 }
 

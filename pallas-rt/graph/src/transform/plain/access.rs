@@ -1,0 +1,209 @@
+//! Loads and stores of a kernel: windows of arrays with their margins.
+use super::ranges::{reaches, starts, view_axes};
+use super::{Key, Plain, counter};
+use crate::build::dims;
+use crate::dynamic::Dynamic;
+use crate::graph::Var;
+use pallas_ir::structural::{Iota, Reshape, Slice};
+use pallas_ir::{DType, Diag, Frame, Inst, Literal, OperandId, OperandKind, ScalarOp, StructuralOp, Type, Value, View};
+
+/// The adjacent elements of an array, with its margins, that contain those of a view.
+struct Window {
+    starts: Vec<Var>,
+    sizes: Vec<usize>,
+}
+
+impl Plain<'_> {
+    /// The position in the array of a view's first element along each axis.
+    fn positions(&mut self, of: OperandId, view: &View, args: &[Value]) -> Result<Vec<Var>, Diag> {
+        let is_block = view.frame == Frame::Block && self.kernel.operand(of).map.is_some();
+        let mut all = vec![];
+        for (axis, start) in starts(self.kernel, of, view, args).into_iter().enumerate() {
+            let mut position = is_block.then(|| self.get(Key::Origin(of, axis)));
+            if let Some(v) = start.value {
+                let own = self.get(Key::Value(v));
+                position = Some(match position {
+                    Some(origin) => self.push(ScalarOp::Add, &[origin, own])?,
+                    None => own,
+                });
+            }
+            all.push(match position {
+                Some(position) => self.plus(position, start.offset)?,
+                None => self.int(start.offset),
+            });
+        }
+        Ok(all)
+    }
+
+    fn window(&mut self, of: OperandId, view: &View, args: &[Value], is_store: bool) -> Result<Window, Diag> {
+        let positions = self.positions(of, view, args)?;
+        let mut starts = vec![];
+        for (axis, position) in positions.into_iter().enumerate() {
+            let low = self.ranges.margins[of.index()][axis].0;
+            starts.push(self.plus(position, low as i64)?);
+        }
+        Ok(Window { starts, sizes: reaches(self.kernel, of, view, is_store) })
+    }
+
+    /// The elements of a window. One as large as its array is the array, wherever it starts.
+    fn read(&mut self, memory: Var, window: &Window) -> Result<Var, Diag> {
+        if self.graph().ty(memory).shape == window.sizes {
+            return Ok(memory);
+        }
+        let op = Dynamic::Slice { size: window.sizes.clone() };
+        self.push(op, &[&[memory], &window.starts[..]].concat())
+    }
+
+    fn reshaped(&mut self, x: Var, shape: &[usize]) -> Result<Var, Diag> {
+        if self.graph().ty(x).shape == shape {
+            return Ok(x);
+        }
+        self.push(StructuralOp::from(Reshape { to: dims(shape) }), &[x])
+    }
+
+    pub(super) fn load(
+        &mut self,
+        from: OperandId,
+        view: &View,
+        masked: bool,
+        inst: &Inst,
+        args: &[Var],
+    ) -> Result<Var, Diag> {
+        let memory = self.get(Key::Memory(from));
+        let window = self.window(from, view, &inst.args, false)?;
+        let mut x = self.read(memory, &window)?;
+        let axes = view_axes(self.kernel, from, view);
+        let sizes: Vec<usize> = axes.iter().map(|axis| axis.map_or(1, |axis| view.axes[axis].size)).collect();
+        if sizes != window.sizes {
+            let stride = axes.iter().map(|axis| axis.map_or(1, |axis| view.axes[axis].stride)).collect();
+            let op = Slice { start: vec![0; sizes.len()], size: dims(&sizes), stride };
+            x = self.push(StructuralOp::from(op), &[x])?;
+        }
+        let shape = view.shape();
+        x = self.reshaped(x, &shape)?;
+        // What is stored outside of an output is in its margins, where loads see `fill`.
+        let is_input = self.kernel.operand(from).kind == OperandKind::Input;
+        if !is_input && self.ranges.margins[from.index()].iter().any(|margin| *margin != (0, 0)) {
+            let inside = self.inside(from, view, &inst.args)?;
+            let fill = self.fill(from);
+            let fill = self.splat(fill, &shape);
+            for (_, inside) in inside {
+                let inside = self.graph().broadcast(inside, &shape)?;
+                x = self.push(ScalarOp::Select, &[inside, x, fill])?;
+            }
+        }
+        if masked {
+            let (mask, other) = (args[args.len() - 2], args[args.len() - 1]);
+            let other = self.graph().broadcast(other, &shape)?;
+            x = self.push(ScalarOp::Select, &[mask, x, other])?;
+        }
+        Ok(x)
+    }
+
+    pub(super) fn store(
+        &mut self,
+        to: OperandId,
+        view: &View,
+        masked: bool,
+        inst: &Inst,
+        args: &[Var],
+    ) -> Result<(), Diag> {
+        let memory = self.get(Key::Memory(to));
+        let window = self.window(to, view, &inst.args[1..], true)?;
+        let axes = view_axes(self.kernel, to, view);
+        let axis_of = |axis: &Option<usize>| axis.map_or((1, 1), |axis| (view.axes[axis].size, view.axes[axis].stride));
+        let (sizes, strides): (Vec<usize>, Vec<i64>) = axes.iter().map(axis_of).unzip();
+        let mut x = self.reshaped(args[0], &sizes)?;
+        let mut mask = match masked {
+            true => Some(self.reshaped(args[args.len() - 1], &sizes)?),
+            false => None,
+        };
+        for (axis, &stride) in strides.iter().enumerate().filter(|(_, stride)| **stride > 1) {
+            x = self.repeated(x, axis, stride as usize)?;
+            let shape = self.graph().ty(x).shape.clone();
+            let number = self.along(axis, &shape)?;
+            let stride = self.splat(Literal::int(DType::I32, stride), &shape);
+            let within = self.push(ScalarOp::Rem, &[number, stride])?;
+            let zero = self.splat(Literal::int(DType::I32, 0), &shape);
+            let is_first = self.push(ScalarOp::Eq, &[within, zero])?;
+            mask = Some(match mask {
+                Some(mask) => {
+                    let mask = self.repeated(mask, axis, strides[axis] as usize)?;
+                    self.push(ScalarOp::BitAnd, &[mask, is_first])?
+                }
+                None => is_first,
+            });
+        }
+        if let Some(mask) = mask {
+            let old = self.read(memory, &window)?;
+            x = self.push(ScalarOp::Select, &[mask, x, old])?;
+        }
+        if self.graph().ty(memory).shape != window.sizes {
+            x = self.push(Dynamic::Update, &[&[memory, x], &window.starts[..]].concat())?;
+        }
+        self.define(Key::Memory(to), x);
+        Ok(())
+    }
+
+    /// Each element along an axis this many times.
+    fn repeated(&mut self, x: Var, axis: usize, times: usize) -> Result<Var, Diag> {
+        let mut shape = self.graph().ty(x).shape.clone();
+        let mut apart = shape.clone();
+        apart.insert(axis + 1, times);
+        let kept = (0..apart.len()).filter(|&a| a != axis + 1).collect();
+        let x = self.stretched(x, &apart, kept)?;
+        shape[axis] *= times;
+        self.reshaped(x, &shape)
+    }
+
+    /// The position of each element along an axis.
+    fn along(&mut self, axis: usize, shape: &[usize]) -> Result<Var, Diag> {
+        self.push(StructuralOp::from(Iota { shape: dims(shape), axis, dtype: DType::I32 }), &[])
+    }
+
+    /// For each axis of the array, its axis in what a view loads, if it has one, and which positions along it lie inside of
+    /// the array, as a tile with other axes of extent 1.
+    fn inside(&mut self, of: OperandId, view: &View, args: &[Value]) -> Result<Vec<(Option<usize>, Var)>, Diag> {
+        let positions = self.positions(of, view, args)?;
+        let rank = view.shape().len();
+        let (mut all, mut kept) = (vec![], 0);
+        for (axis, own) in view_axes(self.kernel, of, view).into_iter().enumerate() {
+            let own = own.map(|own| view.axes[own]).filter(|own| own.kept);
+            let (at, mut shape) = (own.map(|_| kept), vec![1; rank]);
+            if let Some(own) = own {
+                (shape[kept], kept) = (own.size, kept + 1);
+            }
+            let mut position = self.graph().broadcast(positions[axis], &shape)?;
+            if let Some((at, own)) = at.zip(own) {
+                let number = self.along(at, &shape)?;
+                let stride = self.splat(Literal::int(DType::I32, own.stride), &shape);
+                let distance = self.push(ScalarOp::Mul, &[number, stride])?;
+                position = self.push(ScalarOp::Add, &[position, distance])?;
+            }
+            let n = self.sizes.shapes[of.index()][axis] as i64;
+            let [zero, n] = [0, n].map(|n| self.splat(Literal::int(DType::I32, n), &shape));
+            let not_before = self.push(ScalarOp::Ge, &[position, zero])?;
+            let not_after = self.push(ScalarOp::Lt, &[position, n])?;
+            all.push((at, self.push(ScalarOp::BitAnd, &[not_before, not_after])?));
+        }
+        Ok(all)
+    }
+
+    pub(super) fn valid(&mut self, of: OperandId, view: &View, axis: usize, inst: &Inst) -> Result<Var, Diag> {
+        let inside = self.inside(of, view, &inst.args)?;
+        Ok(inside.into_iter().find(|(at, _)| *at == Some(axis)).expect("an axis of the view").1)
+    }
+
+    /// An element of a table. Indices are held inside of it, as `dynamic_slice` does.
+    pub(super) fn prefetched(&mut self, of: OperandId, args: &[Var]) -> Result<Var, Diag> {
+        let table = self.get(Key::Memory(of));
+        let Type { dtype, shape } = self.graph().ty(table).clone();
+        if shape.contains(&0) {
+            return Ok(self.graph().literal(Literal::int(dtype, 0)));
+        }
+        debug_assert!(args.iter().all(|&v| *self.graph().ty(v) == counter()));
+        let window = Window { starts: args.to_vec(), sizes: vec![1; shape.len()] };
+        let x = self.read(table, &window)?;
+        self.reshaped(x, &[])
+    }
+}

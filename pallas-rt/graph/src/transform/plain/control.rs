@@ -1,0 +1,218 @@
+//! Branches and loops of a kernel. What they store to is a value that they give.
+use super::{Key, Plain, Scope, counter};
+use crate::call::{Call, Case, While};
+use crate::graph::{Graph, Var};
+use crate::simplify::without_dead;
+use pallas_ir::structural::Cast;
+use pallas_ir::{DType, Diag, Inst, Op as TileOp, OperandId, RegionId, ScalarOp, StructuralOp, Type};
+use std::collections::BTreeSet;
+
+impl Plain<'_> {
+    /// The operands that these regions store to, in order.
+    pub(super) fn stored(&self, regions: &[RegionId]) -> Vec<OperandId> {
+        let mut all = BTreeSet::new();
+        for &region in regions {
+            self.kernel.walk(region, &mut |_, inst| {
+                if let TileOp::Store { to, .. } = inst.op {
+                    all.insert(to);
+                }
+            });
+        }
+        all.into_iter().collect()
+    }
+
+    fn memories(&mut self, of: &[OperandId]) -> Vec<Var> {
+        of.iter().map(|&id| self.get(Key::Memory(id))).collect()
+    }
+
+    fn define_memories(&mut self, of: &[OperandId], to: &[Var]) {
+        of.iter().zip(to).for_each(|(&id, &x)| self.define(Key::Memory(id), x));
+    }
+
+    fn define_values(&mut self, of: &[pallas_ir::Value], to: &[Var]) {
+        of.iter().zip(to).for_each(|(&v, &x)| self.define(Key::Value(v), x));
+    }
+
+    /// Values of the innermost scope that scopes inside of it can read.
+    fn named(&mut self, values: &[Var]) -> Vec<Key> {
+        let name = |&v: &Var| {
+            self.next += 1;
+            let key = Key::Own(self.next);
+            self.define(key, v);
+            key
+        };
+        values.iter().map(name).collect()
+    }
+
+    /// A scope with parameters of these types after what it captures, and results that `write` makes.
+    fn scope(
+        &mut self,
+        takes: &[Type],
+        write: impl FnOnce(&mut Self, &[Var]) -> Result<Vec<Var>, Diag>,
+    ) -> Result<(Scope, Vec<Var>), Diag> {
+        let mut scope = Scope::default();
+        scope.graph.at = self.at;
+        let params: Vec<Var> = takes.iter().map(|ty| scope.graph.var(ty.clone())).collect();
+        self.scopes.push(scope);
+        let made = write(self, &params);
+        let mut scope = self.scopes.pop().expect("the scope that was opened");
+        scope.graph.results = made?;
+        scope.graph = without_dead(&scope.graph);
+        Ok((scope, params))
+    }
+
+    /// A loop over these values, as long as a condition on them holds; returns the last ones.
+    pub(super) fn repeat(
+        &mut self,
+        carried: &[Var],
+        condition: impl FnOnce(&mut Self, &[Var]) -> Result<Var, Diag>,
+        body: impl FnOnce(&mut Self, &[Var]) -> Result<Vec<Var>, Diag>,
+    ) -> Result<Vec<Var>, Diag> {
+        let takes: Vec<Type> = carried.iter().map(|&v| self.graph().ty(v).clone()).collect();
+        let condition = self.scope(&takes, |own, state| Ok(vec![condition(own, state)?]))?;
+        let body = self.scope(&takes, body)?;
+        let mut operands = vec![];
+        let mut closed = |own: &mut Self, (scope, params): (Scope, Vec<Var>)| -> (Graph, usize) {
+            operands.extend(scope.captured.iter().map(|(key, _)| own.get(*key)));
+            let params = scope.captured.iter().map(|(_, v)| *v).chain(params).collect();
+            (Graph { params, ..scope.graph }, scope.captured.len())
+        };
+        let (condition, condition_captured) = closed(self, condition);
+        let (body, body_captured) = closed(self, body);
+        operands.extend(carried);
+        let call = While { condition, body, condition_captured, body_captured };
+        self.graph().push_all(Call::While(call), &operands)
+    }
+
+    /// `if`: the second branch of a `case` is the one for true.
+    pub(super) fn branch(&mut self, inst: &Inst, condition: Var) -> Result<(), Diag> {
+        let stored = self.stored(&inst.regions);
+        let mut scopes = vec![];
+        for &region in inst.regions.iter().rev() {
+            let (scope, _) = self.scope(&[], |own, _| {
+                let mut made = own.region(region)?;
+                made.extend(own.memories(&stored));
+                Ok(made)
+            })?;
+            scopes.push(scope);
+        }
+        let mut keys: Vec<Key> = vec![];
+        for (key, _) in scopes.iter().flat_map(|scope| &scope.captured) {
+            if !keys.contains(key) {
+                keys.push(*key);
+            }
+        }
+        let operands: Vec<Var> = keys.iter().map(|&key| self.get(key)).collect();
+        let types: Vec<Type> = operands.iter().map(|&v| self.graph().ty(v).clone()).collect();
+        let closed = |scope: Scope| {
+            let mut graph = scope.graph;
+            for (key, ty) in keys.iter().zip(&types) {
+                let own = scope.captured.iter().find(|(of, _)| of == key).map(|(_, v)| *v);
+                let v = own.unwrap_or_else(|| graph.var(ty.clone()));
+                graph.params.push(v);
+            }
+            graph
+        };
+        let branches = scopes.into_iter().map(closed).collect();
+        let index = self.push(StructuralOp::from(Cast { to: DType::I32 }), &[condition])?;
+        let made = self.graph().push_all(Call::Case(Case { branches }), &[vec![index], operands].concat())?;
+        let (results, memories) = made.split_at(inst.results.len());
+        self.define_values(&inst.results, results);
+        self.define_memories(&stored, memories);
+        Ok(())
+    }
+
+    /// `for`: a loop over the number of turns.
+    pub(super) fn counted(&mut self, inst: &Inst, reverse: bool, args: &[Var]) -> Result<(), Diag> {
+        let region = inst.regions[0];
+        let params = &self.kernel.region(region).params;
+        let stored = self.stored(&inst.regions);
+        let point = |own: &Self, i: usize| own.ranges.point(inst.args[i]);
+        let known = point(self, 0).zip(point(self, 1)).zip(point(self, 2)).filter(|(_, step)| *step > 0);
+        let turns = match known {
+            Some(((low, high), step)) => self.int(((high - low).max(0) + step - 1) / step),
+            None => self.turns(args)?,
+        };
+        let outside = self.named(&[turns, args[0], args[2]]);
+        let zero = self.int(0);
+        let mut state = [&[zero], &args[3..]].concat();
+        state.extend(self.memories(&stored));
+        let carried = args.len() - 3;
+        let last = self.repeat(
+            &state,
+            |own, state| {
+                let turns = own.get(outside[0]);
+                own.push(ScalarOp::Lt, &[state[0], turns])
+            },
+            |own, state| {
+                let mut turn = state[0];
+                if reverse {
+                    let turns = own.get(outside[0]);
+                    let last = own.plus(turns, -1)?;
+                    turn = own.push(ScalarOp::Sub, &[last, turn])?;
+                }
+                let index = match known {
+                    Some(((low, _), step)) => {
+                        let distance = own.by(ScalarOp::Mul, turn, step)?;
+                        own.plus(distance, low)?
+                    }
+                    None => {
+                        let (low, step) = (own.get(outside[1]), own.get(outside[2]));
+                        let distance = own.push(ScalarOp::Mul, &[turn, step])?;
+                        own.push(ScalarOp::Add, &[low, distance])?
+                    }
+                };
+                debug_assert_eq!(own.graph().ty(index), &counter());
+                let (values, memories) = state[1..].split_at(carried);
+                own.define_values(params, &[&[index], values].concat());
+                own.define_memories(&stored, memories);
+                let mut made = vec![own.plus(state[0], 1)?];
+                made.extend(own.region(region)?);
+                made.extend(own.memories(&stored));
+                Ok(made)
+            },
+        )?;
+        let (values, memories) = last[1..].split_at(carried);
+        self.define_values(&inst.results, values);
+        self.define_memories(&stored, memories);
+        Ok(())
+    }
+
+    /// The number of turns of a loop whose bounds are known when it runs.
+    fn turns(&mut self, args: &[Var]) -> Result<Var, Diag> {
+        let distance = self.push(ScalarOp::Sub, &[args[1], args[0]])?;
+        let before = self.plus(distance, -1)?;
+        let whole = self.push(ScalarOp::Div, &[before, args[2]])?;
+        let turns = self.plus(whole, 1)?;
+        let (is_any, zero) = (self.push(ScalarOp::Lt, &[args[0], args[1]])?, self.int(0));
+        self.push(ScalarOp::Select, &[is_any, turns, zero])
+    }
+
+    /// `while`: the condition is computed before the loop, and at the end of each turn.
+    pub(super) fn conditional(&mut self, inst: &Inst, args: &[Var]) -> Result<(), Diag> {
+        let [condition, body] = [inst.regions[0], inst.regions[1]];
+        let stored = self.stored(&inst.regions);
+        let test = |own: &mut Self, values: &[Var]| -> Result<Vec<Var>, Diag> {
+            own.define_values(&own.kernel.region(condition).params, values);
+            let mut made = own.region(condition)?;
+            made.extend(own.memories(&stored));
+            Ok(made)
+        };
+        let first = test(self, args)?;
+        let last = self.repeat(
+            &first,
+            |_, state| Ok(state[0]),
+            |own, state| {
+                let (values, memories) = state[1..].split_at(args.len());
+                own.define_values(&own.kernel.region(body).params, values);
+                own.define_memories(&stored, memories);
+                let values = own.region(body)?;
+                test(own, &values)
+            },
+        )?;
+        let (values, memories) = last[1..].split_at(args.len());
+        self.define_values(&inst.results, values);
+        self.define_memories(&stored, memories);
+        Ok(())
+    }
+}

@@ -1,0 +1,392 @@
+//! Kernels as plain operations, for compilers and devices that know no kernel.
+//!
+//! ```text
+//! grid 4 parallel              while step < 4, carrying the outputs and the scratch
+//! %1 = load @x                   %1 = dynamic_slice x, 8 · step
+//! %2 = mul %1, %1                %2 = mul %1, %1
+//! store @out %2                  out = dynamic_update_slice out, %2, 8 · step
+//! ```
+//!
+//! Programs run one after the other, along the parallel axes of the grid first. An array of which blocks may overhang is
+//! padded by the elements that they overhang: a window that `dynamic_slice` moves inside of the padded array then has
+//! elements of the padding where its block has elements outside of the array. `ranges` finds the blocks for which that is
+//! not needed, `access` has loads and stores, `control` branches and loops. An assertion leaves nothing.
+mod access;
+mod control;
+mod ranges;
+
+use super::Refused;
+use crate::build::dims;
+use crate::call::{Call, KernelCall, Print};
+use crate::graph::{Graph, Op, Var};
+use crate::simplify::without_dead;
+use pallas_ir::structural::{Broadcast, Pad, Slice};
+use pallas_ir::{
+    At, BlockDim, DType, Diag, Dim, Inst, InstId, Kernel, Literal, Loc, Op as TileOp, OperandId, OperandKind, RegionId,
+    ScalarOp, Semantics, StructuralOp, Type, Value,
+};
+use ranges::{Ranges, Sizes, held};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// The graph with plain operations in place of every kernel, also in the graphs that it calls: each kernel is a function
+/// that is called.
+///
+/// # Errors
+/// An operation that has no such form, by the kernel's name and the line.
+pub fn without_kernels(graph: &Graph) -> Result<Graph, Refused> {
+    let wrong: RefCell<Option<Refused>> = RefCell::new(None);
+    let mut own = graph.clone();
+    for e in &mut own.equations {
+        let Op::Call(call) = &e.op else { continue };
+        e.op = match &**call {
+            Call::Kernel(call) => Call::Closed(plain(call).map_err(|diag| Refused { at: e.loc, diag })?).into(),
+            call => call
+                .map(|graph| {
+                    without_kernels(graph).unwrap_or_else(|refused| {
+                        wrong.borrow_mut().get_or_insert(refused);
+                        graph.clone()
+                    })
+                })
+                .into(),
+        };
+        if let Some(refused) = wrong.take() {
+            return Err(refused);
+        }
+    }
+    Ok(own)
+}
+
+/// A thing that a region may read from the regions around it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    /// A value of the kernel.
+    Value(Value),
+    /// The elements of an operand, with its margins.
+    Memory(OperandId),
+    /// The index of the program along an axis of the grid.
+    Program(usize),
+    /// The position of a block's first element along an axis.
+    Origin(OperandId, usize),
+    /// A value that the kernel does not have.
+    Own(u32),
+}
+
+/// A graph under construction: the whole function, a branch, or a part of a loop.
+#[derive(Default)]
+struct Scope {
+    graph: Graph,
+    found: HashMap<Key, Var>,
+    /// What it reads from outside, with the parameters that these are.
+    captured: Vec<(Key, Var)>,
+}
+
+/// The translation of one call.
+struct Plain<'a> {
+    kernel: &'a Kernel,
+    sizes: Sizes,
+    ranges: Ranges,
+    /// Innermost last.
+    scopes: Vec<Scope>,
+    /// The number of the next [`Key::Own`].
+    next: u32,
+    /// The line that is translated.
+    at: Loc,
+}
+
+/// The function that a call of a kernel computes.
+fn plain(call: &KernelCall) -> Result<Graph, Diag> {
+    let kernel = &*call.kernel;
+    let sizes = sizes(call);
+    let ranges = Ranges::of(kernel, &sizes);
+    let mut own = Plain { kernel, sizes, ranges, scopes: vec![Scope::default()], next: 0, at: Loc::NONE };
+    own.function(call).map_err(|diag| {
+        let message = format!("kernel `{}` as plain operations: {} ({})", kernel.name, diag.message, own.at);
+        Diag::new("plain-kernel", At::Op, message, &*diag.help)
+    })
+}
+
+/// The sizes of a call, and the values that follow from them.
+fn sizes(call: &KernelCall) -> Sizes {
+    let kernel = &*call.kernel;
+    let names: Vec<(&str, i64)> = kernel.dims.iter().map(|d| &*d.name).zip(call.sizes.iter().copied()).collect();
+    let number = |n: &Dim| n.bind(&names).as_number().expect("a call has sizes for all names");
+    let grid: Vec<i64> = kernel.grid.iter().map(|axis| number(&axis.extent)).collect();
+    let shape = |dims: &[Dim]| dims.iter().map(|n| number(n) as usize).collect();
+    let shapes = kernel.operands.iter().map(|operand| shape(&operand.dims)).collect();
+    let params = kernel.operands.iter().filter(|operand| operand.kind == OperandKind::Param);
+    let param = |of: OperandId| {
+        let before = kernel.operands[..of.index()].iter().filter(|operand| operand.kind == OperandKind::Param).count();
+        call.params[before]
+    };
+    debug_assert_eq!(params.count(), call.params.len());
+    let of = |inst: &Inst| match inst.op {
+        TileOp::Const(x) => Some(x),
+        TileOp::Param(of) => Some(param(of)),
+        TileOp::Extent(dim) => Some(Literal::int(DType::I32, call.sizes[dim.index()])),
+        TileOp::NumPrograms(axis) => Some(Literal::int(DType::I32, grid[axis])),
+        _ => None,
+    };
+    let known = kernel.insts.iter().filter_map(|inst| of(inst).map(|x| (inst.results[0], x))).collect();
+    Sizes { grid, shapes, known }
+}
+
+impl Plain<'_> {
+    fn function(&mut self, call: &KernelCall) -> Result<Graph, Diag> {
+        let kernel = self.kernel;
+        let mut takes = call.takes.iter();
+        let mut given = HashMap::new();
+        for (id, operand) in (0..).map(OperandId).zip(&kernel.operands) {
+            let start = match &operand.kind {
+                OperandKind::Input | OperandKind::Prefetch => {
+                    let ty = takes.next().expect("an operand for each input and prefetch");
+                    let x = self.graph().param(ty.clone());
+                    given.insert(id, x);
+                    x
+                }
+                OperandKind::Output { alias: Some(alias), .. } => given[alias],
+                OperandKind::Output { empty, .. } => self.splat(*empty, &self.sizes.shapes[id.index()].clone()),
+                // Its first elements are undefined.
+                OperandKind::Scratch => {
+                    self.splat(Literal::int(operand.dtype, 0), &self.sizes.shapes[id.index()].clone())
+                }
+                OperandKind::Param => continue,
+            };
+            let padded = self.padded(id, start)?;
+            self.define(Key::Memory(id), padded);
+        }
+        self.programs()?;
+        let outputs = kernel.operands.iter().zip(0..).filter(|(o, _)| matches!(o.kind, OperandKind::Output { .. }));
+        for (_, id) in outputs {
+            let id = OperandId(id);
+            let x = self.get(Key::Memory(id));
+            let (margins, shape) = (&self.ranges.margins[id.index()], &self.sizes.shapes[id.index()]);
+            let start: Vec<i64> = margins.iter().map(|(low, _)| *low as i64).collect();
+            let cut = Slice { start, size: dims(shape), stride: vec![1; shape.len()] };
+            let is_padded = margins.iter().any(|margin| *margin != (0, 0));
+            let result = if is_padded { self.push(StructuralOp::from(cut), &[x])? } else { x };
+            self.graph().results.push(result);
+        }
+        let scope = self.scopes.pop().expect("the function");
+        Ok(without_dead(&scope.graph))
+    }
+
+    /// An array with its margins, in which loads see what they see outside of the array.
+    fn padded(&mut self, id: OperandId, x: Var) -> Result<Var, Diag> {
+        let margins = &self.ranges.margins[id.index()];
+        if margins.iter().all(|margin| *margin == (0, 0)) {
+            return Ok(x);
+        }
+        let side = |of: fn(&(usize, usize)) -> usize| dims(&margins.iter().map(of).collect::<Vec<usize>>());
+        let op = Pad { low: side(|m| m.0), high: side(|m| m.1) };
+        let fill = self.fill(id);
+        let fill = self.graph().literal(fill);
+        self.push(StructuralOp::from(op), &[x, fill])
+    }
+
+    /// Runs the body for each program.
+    fn programs(&mut self) -> Result<(), Diag> {
+        let kernel = self.kernel;
+        let total = self.sizes.grid.iter().try_fold(1i64, |product, &n| product.checked_mul(n));
+        let Some(total) = total.filter(|&n| n <= i64::from(i32::MAX)) else {
+            let message = format!("a grid of {:?} programs", self.sizes.grid);
+            return Err(Diag::new("grid", At::Op, message, "at most 2^31 - 1 in all"));
+        };
+        match total {
+            0 => Ok(()),
+            1 => self.program(None),
+            _ => {
+                let stored = self.stored(&[kernel.body]);
+                let zero = self.int(0);
+                let mut state = vec![zero];
+                state.extend(stored.iter().map(|&id| self.get(Key::Memory(id))));
+                let last = self.repeat(
+                    &state,
+                    |own, state| {
+                        let total = own.int(total);
+                        own.push(ScalarOp::Lt, &[state[0], total])
+                    },
+                    |own, state| {
+                        stored.iter().zip(&state[1..]).for_each(|(&id, &x)| own.define(Key::Memory(id), x));
+                        own.program(Some(state[0]))?;
+                        let mut made = vec![own.plus(state[0], 1)?];
+                        made.extend(stored.iter().map(|&id| own.get(Key::Memory(id))));
+                        Ok(made)
+                    },
+                )?;
+                stored.iter().zip(&last[1..]).for_each(|(&id, &x)| self.define(Key::Memory(id), x));
+                Ok(())
+            }
+        }
+    }
+
+    /// The body of the program with this number; `None`: the only one.
+    fn program(&mut self, number: Option<Var>) -> Result<(), Diag> {
+        let kernel = self.kernel;
+        // Sequential axes are innermost, so that the programs that share scratch follow each other.
+        let of = |semantics: Semantics| {
+            kernel.grid.iter().enumerate().filter(move |(_, axis)| axis.semantics == semantics).map(|(i, _)| i)
+        };
+        let order: Vec<usize> = of(Semantics::Parallel).chain(of(Semantics::Arbitrary)).collect();
+        let mut after = 1;
+        for &axis in order.iter().rev() {
+            let n = self.sizes.grid[axis];
+            let outer: i64 = self.sizes.grid.iter().product::<i64>() / after / n;
+            let index = match number {
+                Some(number) if n > 1 => {
+                    let behind = self.by(ScalarOp::Div, number, after)?;
+                    if outer > 1 { self.by(ScalarOp::Rem, behind, n)? } else { behind }
+                }
+                _ => self.int(0),
+            };
+            self.define(Key::Program(axis), index);
+            after *= n;
+        }
+        for (i, operand) in kernel.operands.iter().enumerate() {
+            let Some(map) = operand.map else { continue };
+            for (axis, &p) in kernel.region(map).params.iter().enumerate() {
+                let index = self.get(Key::Program(axis));
+                self.define(Key::Value(p), index);
+            }
+            let indices = self.region(map)?;
+            let yields = &kernel.region(map).yields;
+            for (axis, (&v, index)) in yields.iter().zip(indices).enumerate() {
+                let origin = self.origin(operand.block[axis], self.sizes.shapes[i][axis], v, index)?;
+                self.define(Key::Origin(OperandId(i as u32), axis), origin);
+            }
+        }
+        self.region(kernel.body).map(drop)
+    }
+
+    /// The position of a block's first element.
+    fn origin(&mut self, block: BlockDim, n: usize, v: Value, index: Var) -> Result<Var, Diag> {
+        let (low, high) = held(block, n);
+        let mut index = index;
+        if self.ranges.of_value(v).is_none_or(|(a, b)| a < low || b > high) {
+            let (low, high) = (self.int(low), self.int(high));
+            index = self.push(ScalarOp::Clamp, &[index, low, high])?;
+        }
+        match block {
+            BlockDim::Squeezed => Ok(index),
+            BlockDim::Blocked(size) => self.by(ScalarOp::Mul, index, size as i64),
+            BlockDim::Element { low, .. } => self.plus(index, -(low as i64)),
+        }
+    }
+
+    /// Translates a region; returns what it yields.
+    fn region(&mut self, region: RegionId) -> Result<Vec<Var>, Diag> {
+        let region = self.kernel.region(region);
+        region.insts.iter().try_for_each(|&id| self.inst(id))?;
+        Ok(region.yields.iter().map(|&v| self.get(Key::Value(v))).collect())
+    }
+
+    fn inst(&mut self, id: InstId) -> Result<(), Diag> {
+        let kernel = self.kernel;
+        let inst = kernel.inst(id);
+        self.at = kernel.loc(id);
+        self.graph().at = kernel.loc(id);
+        if inst.results.first().is_some_and(|v| self.sizes.known.contains_key(v)) {
+            return Ok(());
+        }
+        let args: Vec<Var> = inst.args.iter().map(|&v| self.get(Key::Value(v))).collect();
+        let made = match &inst.op {
+            TileOp::Const(_) | TileOp::Param(_) | TileOp::Extent(_) | TileOp::NumPrograms(_) => {
+                unreachable!("its value is known")
+            }
+            TileOp::Scalar(op) => {
+                let shape = &kernel.ty(inst.results[0]).shape;
+                let args = args.iter().map(|&v| self.graph().broadcast(v, shape)).collect::<Result<Vec<_>, _>>()?;
+                self.push(*op, &args)?
+            }
+            TileOp::Structural(op) => self.push(op.clone(), &args)?,
+            TileOp::ProgramId(axis) => self.get(Key::Program(*axis)),
+            TileOp::Prefetch(of) => self.prefetched(*of, &args)?,
+            TileOp::Load { from, view, masked } => self.load(*from, view, *masked, inst, &args)?,
+            TileOp::Valid { of, view, axis } => self.valid(*of, view, *axis, inst)?,
+            TileOp::Store { to, view, masked } => return self.store(*to, view, *masked, inst, &args),
+            TileOp::If => return self.branch(inst, args[0]),
+            TileOp::For { reverse } => return self.counted(inst, *reverse, &args),
+            TileOp::While => return self.conditional(inst, &args),
+            TileOp::DebugPrint(label) => {
+                let print = Print { label: label.clone(), batches: vec![] };
+                return self.push(Call::Print(print), &args).map(drop);
+            }
+            TileOp::DebugAssert(_) => return Ok(()),
+        };
+        debug_assert_eq!(self.graph().ty(made), kernel.ty(inst.results[0]), "{:?}", inst.op);
+        self.define(Key::Value(inst.results[0]), made);
+        Ok(())
+    }
+
+    /// What a load sees outside of an array.
+    fn fill(&self, id: OperandId) -> Literal {
+        let operand = self.kernel.operand(id);
+        operand.fill.unwrap_or(Literal::new(operand.dtype, 0.0))
+    }
+
+    fn graph(&mut self) -> &mut Graph {
+        &mut self.scopes.last_mut().expect("a scope is open").graph
+    }
+
+    fn define(&mut self, key: Key, v: Var) {
+        self.scopes.last_mut().expect("a scope is open").found.insert(key, v);
+    }
+
+    /// A variable of the innermost scope.
+    fn get(&mut self, key: Key) -> Var {
+        if let Key::Value(v) = key
+            && let Some(&x) = self.sizes.known.get(&v)
+        {
+            return self.graph().literal(x);
+        }
+        self.get_in(self.scopes.len() - 1, key)
+    }
+
+    fn get_in(&mut self, depth: usize, key: Key) -> Var {
+        if let Some(&v) = self.scopes[depth].found.get(&key) {
+            return v;
+        }
+        let outer = self.get_in(depth.checked_sub(1).expect("values are defined before their uses"), key);
+        let ty = self.scopes[depth - 1].graph.ty(outer).clone();
+        let scope = &mut self.scopes[depth];
+        let v = scope.graph.var(ty);
+        scope.captured.push((key, v));
+        scope.found.insert(key, v);
+        v
+    }
+
+    fn push(&mut self, op: impl Into<Op>, args: &[Var]) -> Result<Var, Diag> {
+        self.graph().push(op, args)
+    }
+
+    fn int(&mut self, n: i64) -> Var {
+        self.graph().literal(Literal::int(DType::I32, n))
+    }
+
+    fn splat(&mut self, x: Literal, shape: &[usize]) -> Var {
+        self.graph().splat(x, shape)
+    }
+
+    /// The operation of an integer and a number, which is left out where it changes nothing.
+    fn by(&mut self, op: ScalarOp, x: Var, n: i64) -> Result<Var, Diag> {
+        if n == 1 && matches!(op, ScalarOp::Mul | ScalarOp::Div) {
+            return Ok(x);
+        }
+        let n = self.int(n);
+        self.push(op, &[x, n])
+    }
+
+    fn plus(&mut self, x: Var, n: i64) -> Result<Var, Diag> {
+        if n == 0 { Ok(x) } else { self.by(ScalarOp::Add, x, n) }
+    }
+
+    /// The elements stretched to a shape with axes of as many elements, or of one.
+    fn stretched(&mut self, x: Var, shape: &[usize], axes: Vec<usize>) -> Result<Var, Diag> {
+        self.push(StructuralOp::from(Broadcast { to: dims(shape), dims: axes }), &[x])
+    }
+}
+
+/// The type of an integer that counts.
+fn counter() -> Type {
+    Type::scalar(DType::I32)
+}
