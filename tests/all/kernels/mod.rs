@@ -15,6 +15,8 @@ mod embedding;
 mod gated;
 #[cfg(feature = "graph")]
 mod in_graphs;
+#[cfg(feature = "graph")]
+mod inlined;
 mod matmul;
 mod naive;
 mod norm;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compiles and runs StableHLO modules by XLA on the CPU, and compares what they return with given numbers.
+"""Compiles and runs StableHLO and HLO modules by XLA on the CPU, and compares what they return with given numbers.
 
   stablehlo.py FOLDER
-The folder has for each case NAME.mlir, NAME.txt with a line for each operand and each expected result in order
+The folder has for each case NAME.mlir and NAME.hlo, which XLA's own parser reads, NAME.txt with a line for each operand and each expected result in order
 (`in f32 2,3` and `out f32 2,3 TOLERANCE`), and NAME.bin with their bytes, one after the other. A line of the output says
 what is wrong with a case; the last one is `agreement: N of M`."""
 import glob, os, subprocess, sys
@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 from jax._src import xla_bridge
 from jax._src.interpreters import mlir
-from jaxlib import xla_client
+from jaxlib import _hlo, _jax, xla_client
 from jaxlib.mlir import ir
 
 jax.config.update("jax_enable_x64", True)
@@ -40,10 +40,15 @@ def cases(name):
     return ins, outs
 
 
-def run(name):
+def run(path):
+    name, kind = os.path.splitext(path)
     ins, outs = cases(name)
+    text = open(path).read()
+    if kind == ".hlo":
+        # The client compiles MLIR alone; XLA itself translates what it has parsed.
+        text = _jax.mlir.hlo_to_stablehlo(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto())
     with mlir.make_ir_context():
-        module = ir.Module.parse(open(name + ".mlir").read())
+        module = ir.Module.parse(text)
         module.operation.verify()
         program = backend.compile_and_load(module, executable_devices=device, compile_options=xla_client.CompileOptions())
     results = program.execute_sharded([jax.device_put(x) for x in ins]).disassemble_into_single_device_arrays()
@@ -76,7 +81,7 @@ def child(names):
 if len(sys.argv) > 2:
     child(sys.stdin.read().split("\n"))
     sys.exit()
-names = sorted(path[:-5] for path in glob.glob(sys.argv[1] + "/*.mlir"))
+names = sorted(path for kind in ("mlir", "hlo") for path in glob.glob(f"{sys.argv[1]}/*.{kind}"))
 agree, rest = 0, names
 while rest:
     # A case may end XLA's process; the next one goes on behind it.

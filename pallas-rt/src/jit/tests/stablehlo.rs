@@ -1,10 +1,10 @@
 //! StableHLO text: forms of it, the list of StableHLO's operations, and real XLA's results.
 #![allow(clippy::print_stdout, reason = "how many modules XLA agrees on")]
 use super::random::{drawn, operands, run};
-use crate::lower;
+use crate::lang::random as kernels;
 use crate::prelude::*;
+use crate::{Lowered, lower};
 use pallas_graph::call::{Call, Case, Scan, While};
-use pallas_graph::graph::Equation;
 use pallas_graph::transform::vjp;
 use pallas_graph::{Dynamic, Graph, Op, Var};
 use pallas_ir::scalar::Ty;
@@ -142,10 +142,46 @@ rhs_batching_dimensions = [], lhs_contracting_dimensions = [1], rhs_contracting_
     assert_eq!(lowered.to_stablehlo(), expected);
 }
 
+/// What a body of a loop reads from outside, the body of this one its number, is part of the tuple that it takes.
+#[test]
+fn a_text_of_a_loop_in_hlo() {
+    let all = calls();
+    let (_, graph) = all.iter().find(|(name, _)| name == "while").expect("a loop");
+    expect_test::expect![[r#"
+        HloModule f
+
+        %region0 (p: (f32[], f32[])) -> pred[] {
+          %p = (f32[], f32[]) parameter(0)
+          %v0 = f32[] get-tuple-element(%p), index=0
+          %v2 = f32[] get-tuple-element(%p), index=1
+          %v3 = f32[] constant(10.0)
+          ROOT %v4 = pred[] compare(%v2, %v3), direction=LT
+        }
+
+        %region1 (p: (f32[], f32[])) -> (f32[], f32[]) {
+          %p = (f32[], f32[]) parameter(0)
+          %v0 = f32[] get-tuple-element(%p), index=0
+          %v6 = f32[] get-tuple-element(%p), index=1
+          %v7 = f32[] exponential(%v0)
+          %v8 = f32[] add(%v6, %v7)
+          ROOT %tuple2 = (f32[], f32[]) tuple(%v0, %v8)
+        }
+
+        ENTRY %main (v0: f32[], v1: f32[]) -> f32[] {
+          %v0 = f32[] parameter(0)
+          %v1 = f32[] parameter(1)
+          %tuple4 = (f32[], f32[]) tuple(%v0, %v1)
+          %loop3 = (f32[], f32[]) while(%tuple4), condition=%region0, body=%region1
+          ROOT %v10 = f32[] get-tuple-element(%loop3), index=1
+        }
+    "#]]
+    .assert_eq(&graph.to_hlo("f"));
+}
+
 /// `stablehlo.md` says of an operation that it is printed if and only if a text has it.
 #[test]
 fn the_list_of_operations_is_what_is_printed() {
-    let table = include_str!("../../../graph/stablehlo.md");
+    let table = include_str!("../../../guide/stablehlo.md");
     let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
     let (mut printed, mut listed) = (BTreeSet::new(), BTreeSet::new());
     for (name, what) in rows {
@@ -171,15 +207,20 @@ fn is_left_out(name: &str, graph: &Graph) -> bool {
     name.starts_with("arg") && graph.types.iter().any(is_half)
 }
 
-fn is_integer_quotient(graph: &Graph, e: &Equation) -> bool {
-    matches!(e.op, Op::Scalar(ScalarOp::Div)) && !graph.ty(e.result()).dtype.is_float()
+/// Returns true if a graph, or one that it calls, divides integers by no constant: XLA takes `x / x` for 1, also where `x` is
+/// 0.
+fn divides_integers(graph: &Graph) -> bool {
+    let definitions = graph.definitions();
+    let is_literal = |v: Var| definitions[v.index()].is_some_and(|i| matches!(graph.equations[i].op, Op::Literal(_)));
+    graph.equations.iter().any(|e| match &e.op {
+        Op::Scalar(ScalarOp::Div) => !graph.ty(e.result()).dtype.is_float() && !is_literal(e.args[1]),
+        Op::Call(call) => call.graphs().into_iter().any(divides_integers),
+        _ => false,
+    })
 }
 
-/// Writes a case for `stablehlo.py`.
-fn write(folder: &Path, name: &str, graph: &Graph, seed: u64, tolerance: f64) {
-    let client = Client::cpu();
-    let args = operands(graph, &client, seed);
-    let results = run(graph, &client, &args).unwrap_or_else(|e| panic!("{name}: {e}\n{graph}"));
+/// Writes a case for `stablehlo.py`: both texts of a graph.
+fn write(folder: &Path, name: &str, graph: &Graph, args: &[Array], results: &[Array], tolerance: f64) {
     let (mut lines, mut bytes) = (String::new(), vec![]);
     for (x, end) in args.iter().map(|x| (x, None)).chain(results.iter().map(|x| (x, Some(tolerance)))) {
         let shape: Vec<String> = x.shape().iter().map(usize::to_string).collect();
@@ -189,12 +230,13 @@ fn write(folder: &Path, name: &str, graph: &Graph, seed: u64, tolerance: f64) {
     }
     let file = |end: &str| folder.join(format!("{name}.{end}"));
     std::fs::write(file("mlir"), graph.to_stablehlo("case")).expect("the folder can be written");
+    std::fs::write(file("hlo"), graph.to_hlo("case")).expect("the folder can be written");
     std::fs::write(file("txt"), lines).expect("the folder can be written");
     std::fs::write(file("bin"), bytes).expect("the folder can be written");
 }
 
-/// Real XLA's results, if `PALLAS_JAX` is a Python with JAX: of every operation, of random graphs and of their gradients.
-/// `PALLAS_RANDOM_GRAPHS` is the number of graphs.
+/// Real XLA's results, if `PALLAS_JAX` is a Python with JAX: of every operation, of random graphs and of their gradients, and
+/// of random kernels as plain operations; from StableHLO and from HLO. `PALLAS_RANDOM_GRAPHS` is the number of graphs.
 #[test]
 fn xla_computes_the_same() {
     let Ok(python) = std::env::var("PALLAS_JAX") else {
@@ -208,8 +250,11 @@ fn xla_computes_the_same() {
     let mut written = 0;
     let mut add = |name: &str, graph: &Graph, seed: u64, tolerance: f64| {
         names(&graph.to_stablehlo("f"), &mut histogram);
-        write(&folder, name, graph, seed, tolerance);
-        written += 1;
+        let client = Client::cpu();
+        let args = operands(graph, &client, seed);
+        let results = run(graph, &client, &args).unwrap_or_else(|e| panic!("{name}: {e}\n{graph}"));
+        write(&folder, name, graph, &args, &results, tolerance);
+        written += 2;
     };
     for (i, (name, graph)) in
         every_operation().iter().enumerate().filter(|(_, (name, graph))| !is_left_out(name, graph))
@@ -219,19 +264,28 @@ fn xla_computes_the_same() {
     }
     for seed in 0..count {
         let plain = drawn(seed, DType::F32, false);
-        // XLA takes x / x of integers for 1, also where x is 0.
-        if plain.equations.iter().any(|e| is_integer_quotient(&plain, e)) {
+        if divides_integers(&plain) {
             continue;
         }
         add(&format!("graph-{seed}"), &plain, seed, 2e-3);
         let mut graph = drawn(seed ^ 0xfeed, DType::F64, true);
-        if graph.equations.iter().any(|e| is_integer_quotient(&graph, e)) {
+        if divides_integers(&graph) {
             continue;
         }
         graph.results.retain(|r| graph.types[r.index()].dtype.is_float());
         let wrt: Vec<bool> = graph.takes().iter().map(|ty| ty.dtype == DType::F64).collect();
         let backward = vjp(&graph, &wrt).unwrap_or_else(|e| panic!("seed {seed}: {e:?}\n{graph}"));
         add(&format!("gradient-{seed}"), &backward, seed, 1e-9);
+    }
+    for seed in 0..count / 4 {
+        let call = move |x: &Vec<Array>| kernels::call(x.clone(), seed, kernels::STEPS).map(|(a, b, c)| vec![a, b, c]);
+        let args = kernels::operands(&Client::cpu(), seed).expect("they fit");
+        let lowered = lower(call)(&args).and_then(Lowered::inline_kernels).unwrap_or_else(|e| panic!("{seed}: {e}"));
+        if !divides_integers(&lowered.graph) {
+            let results = call(&args).unwrap_or_else(|e| panic!("{seed}: {e}"));
+            write(&folder, &format!("kernel-{seed}"), &lowered.graph, &args, &results, 8e-5);
+            written += 2;
+        }
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/jit/tests/stablehlo.py");
     let output = std::process::Command::new(python).arg(script).arg(&folder).output().expect("Python starts");

@@ -178,7 +178,7 @@ impl Pool {
     }
 
     fn push(&mut self, op: Op, args: &[(Var, bool)]) {
-        use ScalarOp::{Abs, Clamp, IsFinite, Maximum, Minimum, Neg, Select};
+        use ScalarOp::{Abs, Clamp, Ge, IsFinite, Maximum, Minimum, Neg, Select};
         use StructuralOp::{ArgReduce, ArgSort, ArgTopK, Bitcast, Cast, Powi};
         let jumps = match &op {
             Op::Scalar(op) => !matches!(op, Neg | Abs | Minimum | Maximum | Clamp | Select) && !is_smooth(*op),
@@ -203,14 +203,22 @@ impl Pool {
         if !ty.dtype.is_float() {
             return self.made.push((result, exact));
         }
-        // Undefined and large values become small ones, the same in every execution.
+        // Undefined and large values become small ones, the same in every execution; so do the subnormal floats that bits of
+        // integers are, which some devices take for 0.
         let number = |graph: &mut Graph, x: f64| graph.splat(Literal::new(ty.dtype, x), &ty.shape);
         let small = match is_smooth_op(&op) {
             true => result,
             false => {
-                let is_finite = self.graph.push(IsFinite, &[result]).expect("a float");
+                let is_kept = match &op {
+                    Op::Structural(Bitcast(_)) => {
+                        let size = self.graph.push(Abs, &[result]).expect("a float");
+                        let normal = number(&mut self.graph, 1e-4);
+                        self.graph.push(Ge, &[size, normal]).expect("floats")
+                    }
+                    _ => self.graph.push(IsFinite, &[result]).expect("a float"),
+                };
                 let half = number(&mut self.graph, 0.5);
-                self.graph.push(Select, &[is_finite, result, half]).expect("it fits")
+                self.graph.push(Select, &[is_kept, result, half]).expect("it fits")
             }
         };
         let bounds = [-LIMIT, LIMIT].map(|x| number(&mut self.graph, x));
