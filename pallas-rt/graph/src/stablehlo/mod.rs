@@ -28,7 +28,8 @@ impl Graph {
     ///
     /// - Loops and branches are `while` and `case`. Functions that are called stay functions.
     /// - A kernel is one `custom_call` of the target `pallas.` and its name, whose `backend_config` has its sizes and its
-    ///   text. XLA compiles such a module where a target of this name is registered.
+    ///   text. XLA compiles such a module where a target of this name is registered; elsewhere after
+    ///   [`without_kernels`](crate::transform::without_kernels).
     /// - `debug_print` is a comment. `stop_gradient` and the names of values leave nothing.
     /// - `erf` and `erfc` are operations of CHLO, which StableHLO comes with.
     ///

@@ -15,6 +15,16 @@ fn neighbours(
     out.store(x.at(ds(0, 4)).load() + x.at(ds(2, 4)).load());
 }
 
+/// Loads what it has stored, and `fill` where that was outside of the array.
+#[kernel(grid = (cdiv(N, 4)))]
+fn stored(
+    #[block([N] => [4], |i| (i,), fill = 3.0)] x: In<f32>,
+    #[block([N] => [4], |i| (i,), fill = 0.25)] out: Out<f32>,
+) {
+    out.store(x.load());
+    out.store(out.load() + out.load().sum([0]));
+}
+
 /// Every second element, forth and back.
 #[kernel(grid = (cdiv(M, 3)))]
 fn exchanged(
@@ -79,8 +89,8 @@ fn loops(
     }
     let mut rounds = bounds.at(2);
     while rounds > 0 {
-        sum = sum - 1.0;
-        rounds = rounds - 2;
+        sum -= 1.0;
+        rounds -= 2;
     }
     debug_assert(turns > 0, "turns");
     out.store(out.load() + sum);
@@ -130,6 +140,7 @@ fn line(n: usize) -> Vec<f32> {
 fn kernels_as_plain_operations_compute_the_same() {
     for n in [1, 4, 7, 10] {
         check("neighbours", &[array(&line(n), &[n])], 1e-6, |x| Ok(vec![neighbours(&x[0])?]));
+        check("stored", &[array(&line(n), &[n])], 1e-6, |x| Ok(vec![stored(&x[0])?]));
     }
     for m in [0, 1, 3, 5] {
         check("exchanged", &[array(&line(m * 8), &[m, 8])], 0.0, |x| Ok(vec![exchanged(&x[0])?]));
