@@ -56,11 +56,14 @@ fn times(rows: &[Row]) -> Result<Vec<f64>> {
     Ok(best)
 }
 
+/// Prints ratios; false if one misses its floor.
+type Table = fn(&Client) -> Result<bool>;
+
 fn main() -> ExitCode {
     let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let client = Client::cpu();
     let mut good = true;
-    let tables: [(&str, fn(&Client) -> Result<bool>); 5] =
+    let tables: [(&str, Table); 5] =
         [("masks", masks), ("dropout", dropout), ("reads", reads), ("fusion", fusion), ("compile", compile)];
     for (name, table) in tables {
         if asked.is_empty() || asked.iter().any(|a| a == name) {
