@@ -12,7 +12,7 @@ pub type Program = Box<dyn FnMut() -> Result<Vec<Array>>>;
 pub type Make = fn(Arrays) -> Result<Program>;
 
 /// Every case by the first word of its name.
-pub const CASES: [(&str, Make); 20] = [
+pub const CASES: [(&str, Make); 26] = [
     ("mlp_step", |x| mlp_step(x, DType::F32)),
     ("mlp_step_bf16", |x| mlp_step(x, DType::Bf16)),
     ("chain_donated", chain_donated),
@@ -41,10 +41,22 @@ pub const CASES: [(&str, Make); 20] = [
         let add = |x: &Array, rows: &Array, by: &Array| x.at(rows).add(by);
         Ok(repeated3(jit(add), [&x["x"], &x["rows"], &x["by"]]))
     }),
+    ("sum", |x| Ok(repeated(jit(|x: &Array| x.sum(..)), &x["x"]))),
+    ("sum_squares", |x| Ok(repeated(jit(|x: &Array| x.square().sum(..)), &x["x"]))),
+    ("sum_axis0", |x| Ok(repeated(jit(|x: &Array| x.sum(0)), &x["x"]))),
+    ("sum_axis1", |x| Ok(repeated(jit(|x: &Array| x.sum(1)), &x["x"]))),
+    ("argmax", |x| Ok(repeated(jit(|x: &Array| x.argmax(0)), &x["x"]))),
+    ("argmax_axis0", |x| Ok(repeated(jit(|x: &Array| x.argmax(0)), &x["x"]))),
 ];
 
+type Compiled = Box<dyn Fn(&Array) -> Result<Array> + Send + Sync>;
 type Compiled2 = Box<dyn Fn(&Array, &Array) -> Result<Array> + Send + Sync>;
 type Compiled3 = Box<dyn Fn(&Array, &Array, &Array) -> Result<Array> + Send + Sync>;
+
+fn repeated(compiled: Compiled, x: &Array) -> Program {
+    let x = x.clone();
+    Box::new(move || Ok(vec![compiled(&x)?]))
+}
 
 fn repeated2(compiled: Compiled2, arrays: [&Array; 2]) -> Program {
     let [x, y] = arrays.map(Array::clone);

@@ -59,6 +59,15 @@ def cases():
     added = table | {"by": numbers(100_000, 64)}
     found["scatter_add/100k"] = added, lambda **x: repeated(lambda x, rows, by: x.at[rows].add(by), x)
 
+    # Positive numbers: the sum of others would be small beside its rounding errors.
+    huge, tall, wide = ({"x": abs(numbers(*shape))} for shape in [(1 << 24,), (1_000_000, 64), (64, 1_000_000)])
+    found["sum/16M"] = huge, lambda **x: repeated(jnp.sum, x)
+    found["sum_squares/16M"] = huge, lambda **x: repeated(lambda x: jnp.sum(x * x), x)
+    found["sum_axis0/1Mx64"] = tall, lambda **x: repeated(lambda x: x.sum(0), x)
+    found["sum_axis1/64x1M"] = wide, lambda **x: repeated(lambda x: x.sum(1), x)
+    found["argmax/16M"] = huge, lambda **x: repeated(jnp.argmax, x)
+    found["argmax_axis0/1Mx64"] = tall, lambda **x: repeated(lambda x: jnp.argmax(x, 0), x)
+
     # One for the comparison of results, and one for each of three measured calls.
     found["first_call/1000"] = {f"script{i}": script(np.random.default_rng(i), 1000) for i in range(4)}, first_calls
     return found

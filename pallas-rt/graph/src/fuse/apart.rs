@@ -22,6 +22,8 @@ pub enum Apart {
     Circle,
     /// The kernel has as many operations as it may.
     Full,
+    /// Its programs fold parts of a long reduction, and this one what they give.
+    Stage,
 }
 
 impl Apart {
@@ -43,6 +45,7 @@ impl fmt::Display for Apart {
             Apart::Alias => "a reshape of memory",
             Apart::Circle => "a circle",
             Apart::Full => "a full kernel",
+            Apart::Stage => "stages of a reduction",
         })
     }
 }

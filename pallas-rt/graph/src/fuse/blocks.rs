@@ -1,6 +1,6 @@
 //! Block sizes.
 use super::cluster::Cluster;
-use super::cut::Cut::{Full, Grid};
+use super::cut::{Cut::Grid, whole};
 use super::windowed;
 use crate::graph::{Graph, Op};
 use pallas_ir::StructuralOp;
@@ -28,9 +28,7 @@ pub(super) fn blocks(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes:
         Some(product) => of_product(graph, cluster, product, extents, sizes),
         None => {
             // Elements of the largest tile in a program of blocks of 1.
-            let whole = |(v, cuts): (&_, &Vec<_>)| -> usize {
-                graph.ty(*v).shape.iter().zip(cuts).filter(|(_, cut)| **cut == Full).map(|(n, _)| n).product()
-            };
+            let whole = |(v, cuts): (&_, &Vec<_>)| whole(&graph.ty(*v).shape, cuts);
             let most = cluster.cuts.iter().map(whole).max().unwrap_or(1).max(1);
             let mut left = (sizes.tile / most).max(1);
             let mut blocks = vec![1; extents.len()];

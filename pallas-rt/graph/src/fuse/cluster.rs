@@ -1,12 +1,13 @@
 //! Clusters: equations that share a kernel.
 use super::apart::Apart;
 use super::blocks::Sizes;
-use super::cut::{self, Cut, Cut::Full, Cut::Grid};
+use super::cut::{self, Cut, Cut::Full, Cut::Grid, whole};
 use super::order::Order;
+use super::stages::Given;
 use super::windowed;
 use super::windows;
 use crate::graph::{Equation, Graph, Op, Var};
-use pallas_ir::structural::Reduce;
+use pallas_ir::structural::{ArgReduce, Reduce};
 use pallas_ir::{ScalarOp, StructuralOp};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -71,9 +72,11 @@ fn is_dot(op: &Op) -> bool {
 }
 
 /// Grows clusters from the last equation to the first, until every one that takes work belongs to one.
-pub(super) fn clusters(graph: &Graph, sizes: &Sizes) -> Clusters {
+/// `given` has what a stage of a reduction gives to the next one, with the result of its kernel.
+pub(super) fn clusters(graph: &Graph, given: &Given, sizes: &Sizes) -> Clusters {
     let mut grow = Grow {
         graph,
+        given,
         sizes,
         definitions: graph.definitions(),
         uses: graph.uses(),
@@ -104,6 +107,7 @@ pub(super) fn clusters(graph: &Graph, sizes: &Sizes) -> Clusters {
 
 pub(super) struct Grow<'g> {
     graph: &'g Graph,
+    given: &'g Given,
     sizes: &'g Sizes,
     definitions: Vec<Option<usize>>,
     uses: Vec<Vec<usize>>,
@@ -143,13 +147,17 @@ impl Grow<'_> {
             }
             match &e.op {
                 op if is_dot(op) => has_dot |= graph.ty(e.result()).shape == *shape,
+                // Rows of another shape are whole in each program whatever this one's axes are.
                 Op::Structural(StructuralOp::Reduce(Reduce { axes, .. })) => {
-                    let rank = graph.ty(e.args[0]).shape.len();
-                    has_rows |= axes.contains(&(rank.wrapping_sub(1)));
+                    let of = &graph.ty(e.args[0]).shape;
+                    has_rows |= of == shape && axes.contains(&(of.len().wrapping_sub(1)));
+                }
+                Op::Structural(StructuralOp::ArgReduce(ArgReduce { axis, .. })) => {
+                    let of = &graph.ty(e.args[0]).shape;
+                    has_rows |= of == shape && axis + 1 == of.len();
                 }
                 Op::Structural(
-                    StructuralOp::ArgReduce(_)
-                    | StructuralOp::ArgSort(_)
+                    StructuralOp::ArgSort(_)
                     | StructuralOp::ArgTopK(_)
                     | StructuralOp::Concat(_)
                     | StructuralOp::Cumulative(_)
@@ -229,6 +237,7 @@ impl Grow<'_> {
             let mut joins = || {
                 Apart::unless(cluster.members.len() < MOST, Apart::Full)?;
                 Apart::unless(wanted_cuts.len() == 1, Apart::Cuts)?;
+                Apart::unless(self.given.get(&e.result()).is_none_or(|own| *own == result), Apart::Stage)?;
                 self.joins(&cluster, i, &cuts, &in_front, &mut repeated)?;
                 Apart::unless(!order.closes_circle(self, i, root), Apart::Circle)
             };
@@ -249,8 +258,7 @@ impl Grow<'_> {
                 in_front.extend(&e.args);
             }
             if self.is_stored(&cluster, i) {
-                let covers = (0..cluster.extents.len()).all(|k| cuts.contains(&Grid(k as u8)));
-                debug_assert!(covers, "several programs store one block of {}", e.op);
+                debug_assert!(covers(&cluster, &cuts), "several programs store one block of {}", e.op);
                 cluster.outs.insert(e.result());
             }
             cluster.members.insert(i);
@@ -341,8 +349,7 @@ impl Grow<'_> {
         Apart::unless(!follows, Apart::Product)?;
         // A program whose block does not mention an axis of the grid computes what others along it compute as well, and
         // would store to their block.
-        let covers = (0..cluster.extents.len()).all(|k| cuts.contains(&Grid(k as u8)));
-        if covers || !is_stored && is_cheap {
+        if covers(cluster, cuts) || !is_stored && is_cheap {
             return Ok(());
         }
         let elements = whole(&self.graph.ty(e.result()).shape, cuts);
@@ -362,9 +369,9 @@ struct Repeated {
     left: usize,
 }
 
-/// Elements of a value in a program of blocks of 1.
-fn whole(shape: &[usize], cuts: &[Cut]) -> usize {
-    shape.iter().zip(cuts).filter(|(_, cut)| **cut == Full).map(|(n, _)| n).product()
+/// Returns true if no two programs have the same block of a value with these cuts.
+fn covers(cluster: &Cluster, cuts: &[Cut]) -> bool {
+    (0..cluster.extents.len()).all(|k| cuts.iter().any(|cut| cut.axis() == Some(k as u8)))
 }
 
 /// Returns true for an operation of a few instructions for each element.

@@ -1,20 +1,49 @@
 //! The cuts of an operation's operands, from those of its result.
 use crate::graph::{Equation, Graph, Op};
-use pallas_ir::StructuralOp;
 use pallas_ir::structural::{
     ArgReduce, ArgSort, ArgTopK, Broadcast, Concat, Cumulative, Gather, Pad, Reduce, Reverse, Roll, Slice, Sort,
     TakeAlong, Transpose,
 };
+use pallas_ir::{Dim, StructuralOp};
 
 /// The division of an axis of a value among the programs of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Cut {
     /// Divided into blocks along this axis of the grid.
     Grid(u8),
+    /// Divided into parts of this many adjacent elements, and these into blocks along this axis of the grid.
+    Parts(u8, usize),
     /// Whole in each program.
     Full,
 }
-use Cut::Full;
+use Cut::{Full, Grid, Parts};
+
+/// Fewest elements of the parts of a last axis.
+const LAST: usize = 256;
+
+impl Cut {
+    /// The axis of the grid along which it is divided.
+    pub fn axis(self) -> Option<u8> {
+        match self {
+            Grid(k) | Parts(k, _) => Some(k),
+            Full => None,
+        }
+    }
+
+    /// Elements along an axis of this extent that a program has if its block of the grid is 1.
+    pub(super) fn least(self, extent: usize) -> usize {
+        match self {
+            Grid(_) => 1,
+            Parts(_, part) => part,
+            Full => extent,
+        }
+    }
+}
+
+/// Elements of a value in a program of blocks of 1.
+pub(super) fn whole(shape: &[usize], cuts: &[Cut]) -> usize {
+    shape.iter().zip(cuts).map(|(&n, cut)| cut.least(n)).product()
+}
 
 /// The cuts of each operand of an equation whose result has these cuts, or `None` if blocks of the result do not follow
 /// from blocks of the operands.
@@ -81,10 +110,21 @@ pub(super) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<
         }
         StructuralOp::Pad(Pad { low, high }) => {
             let none = |i: usize| low[i].as_number() == Some(0) && high[i].as_number() == Some(0);
+            if padded(low, high, cuts).is_some() {
+                return Some(vec![cuts.to_vec(), vec![]]);
+            }
             if_full(&(0..cuts.len()).filter(|&i| !none(i)).collect::<Vec<_>>())?;
             Some(vec![cuts.to_vec(), vec![]])
         }
     }
+}
+
+/// The axis divided into parts of which the last one is filled up, if nothing else is padded.
+pub(super) fn padded(low: &[Dim], high: &[Dim], cuts: &[Cut]) -> Option<usize> {
+    let is_none = |n: &Dim| n.as_number() == Some(0);
+    let mut all = (0..cuts.len()).filter(|&i| !is_none(&low[i]) || !is_none(&high[i]));
+    let axis = all.next().filter(|&axis| is_none(&low[axis]) && matches!(cuts[axis], Parts(..)))?;
+    all.next().is_none().then_some(axis)
 }
 
 /// The cuts of a gather's operand, whose addressed axes are whole, and of its indices, whose start vectors are.
@@ -111,7 +151,8 @@ fn with_full(cuts: &[Cut], axes: &[usize]) -> Vec<Cut> {
     (0..cuts.len() + axes.len()).map(next).collect()
 }
 
-/// The cuts of an array from those of its reshaped form: axes that stay keep theirs, all others are whole on both sides.
+/// The cuts of an array from those of its reshaped form: axes that stay keep theirs, one that becomes two is divided into
+/// parts if the first of them is divided, and all others are whole on both sides.
 fn reshaped(from: &[usize], to: &[usize], cuts: &[Cut]) -> Option<Vec<Cut>> {
     if from.contains(&0) {
         // Without elements, no groups of axes correspond to each other.
@@ -138,8 +179,16 @@ fn reshaped(from: &[usize], to: &[usize], cuts: &[Cut]) -> Option<Vec<Cut>> {
                 break;
             }
         }
-        if a != b || (i, j) == (first_i, first_j) || cuts[first_j..j].iter().any(|&cut| cut != Full) {
+        if a != b || (i, j) == (first_i, first_j) {
             return None;
+        }
+        match cuts[first_j..j] {
+            // Heads of a few features are no parts: products compute all of them.
+            [Grid(k), Full] if i == first_i + 1 && (i < from.len() || to[j - 1] >= LAST) => {
+                own[first_i] = Parts(k, to[j - 1]);
+            }
+            ref cuts if cuts.iter().any(|&cut| cut != Full) => return None,
+            _ => {}
         }
     }
     Some(own)

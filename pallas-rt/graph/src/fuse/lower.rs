@@ -1,7 +1,7 @@
 //! A cluster as a tile kernel: its equations again, on blocks.
 use super::blocks::{Sizes, blocks};
 use super::cluster::{Cluster, is_free};
-use super::cut::{self, Cut, Cut::Full, Cut::Grid};
+use super::cut::{self, Cut, Cut::Full, Cut::Grid, Cut::Parts};
 use super::plan::{Lowered, Work};
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
@@ -29,8 +29,8 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
         semantics: Semantics::Parallel,
     };
     b.kernel_mut().grid = names.iter().zip(&blocks).map(axis).collect();
-    let mut to =
-        Lower { graph, definitions, cluster, is_flat, names, blocks, b, made: BTreeMap::new(), inputs: vec![] };
+    let (sizes, made) = (extents.iter().map(|&n| n as i64).collect(), BTreeMap::new());
+    let mut to = Lower { graph, definitions, cluster, is_flat, names, extents, blocks, b, made, inputs: vec![] };
 
     let equations: Vec<&Equation> = cluster.members.iter().map(|&i| &graph.equations[i]).collect();
     let operands: Vec<Vec<Vec<Cut>>> = equations.iter().map(|e| to.operand_cuts(e)).collect();
@@ -58,11 +58,7 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     }
     // A value is read once for each of its cuts.
     let inputs = to.inputs.iter().map(|(v, _)| *v).collect();
-    let work = Work::Kernel {
-        kernel: Arc::new(to.b.finish()),
-        sizes: extents.iter().map(|&n| n as i64).collect(),
-        params: vec![],
-    };
+    let work = Work::Kernel { kernel: Arc::new(to.b.finish()), sizes, params: vec![] };
     Lowered { work, inputs, in_place: vec![None; outputs.len()], outputs }
 }
 
@@ -120,7 +116,8 @@ struct Lower<'g> {
     is_flat: bool,
     /// Names of the dimensions along the axes of the grid.
     names: Vec<String>,
-    /// Block sizes along the axes of the grid.
+    /// Extents and block sizes along the axes of the grid.
+    extents: Vec<usize>,
     blocks: Vec<usize>,
     b: Builder,
     /// Blocks that are computed or loaded.
@@ -150,6 +147,7 @@ impl Lower<'_> {
     fn block(&self, v: Var, cuts: &[Cut]) -> Vec<usize> {
         let extent = |(n, cut): (usize, &Cut)| match cut {
             Grid(k) => self.blocks[*k as usize],
+            Parts(k, part) => self.blocks[*k as usize] * part,
             Full => n,
         };
         self.shape(v).into_iter().zip(cuts).map(extent).collect()
@@ -175,14 +173,17 @@ impl Lower<'_> {
     fn declare(&mut self, v: Var, cuts: &[Cut], kind: OperandKind) {
         let dims = self.shape(v).into_iter().zip(cuts).map(|(n, cut)| match cut {
             Grid(k) => Dim::name(&self.names[*k as usize]),
-            Full => Dim::from(n),
+            Parts(k, part) if n == self.extents[*k as usize] * part => {
+                &Dim::name(&self.names[*k as usize]) * &Dim::from(*part)
+            }
+            Parts(..) | Full => Dim::from(n),
         });
         let dims = dims.collect();
         let block = self.block(v, cuts).into_iter().map(BlockDim::Blocked).collect();
         let ids = self.b.begin(&vec![Type::scalar(DType::I32); self.blocks.len()]);
         let zero = cuts.contains(&Full).then(|| self.b.int(0, Loc::NONE));
         let index = |cut: &Cut| match cut {
-            Grid(k) => ids[*k as usize],
+            Grid(k) | Parts(k, _) => ids[*k as usize],
             Full => zero.expect("an axis is whole"),
         };
         let map = Some(self.b.end(&cuts.iter().map(index).collect::<Vec<_>>()));
@@ -271,10 +272,7 @@ impl Lower<'_> {
             }
             Op::Structural(StructuralOp::Iota(op)) => {
                 let own = self.structural(Iota { shape: block, ..op.clone() }, &[], e.loc);
-                let Grid(k) = cuts[op.axis] else { return own };
-                let id = self.emit(TileOp::ProgramId(k as usize), &[], e.loc);
-                let size = self.b.int(self.blocks[k as usize] as i64, e.loc);
-                let first = self.b.scalar(ScalarOp::Mul, &[id, size], e.loc);
+                let Some(first) = self.first(cuts[op.axis], e.loc) else { return own };
                 let dtype = self.graph.ty(e.result()).dtype;
                 let first = if dtype == DType::I32 {
                     first
@@ -283,9 +281,32 @@ impl Lower<'_> {
                 };
                 self.b.scalar(ScalarOp::Add, &[own, first], e.loc)
             }
+            Op::Structural(StructuralOp::Pad(op)) if let Some(axis) = cut::padded(&op.low, &op.high, cuts) => {
+                self.filled(e, axis, args, cuts)
+            }
             Op::Structural(op) => self.structural(op.clone(), args, e.loc),
             Op::Dynamic(_) | Op::Call(_) => unreachable!("{} shares no kernel", e.op),
         }
+    }
+
+    /// The position of a block's first element along an axis with this cut; none if it is whole.
+    fn first(&mut self, cut: Cut, loc: Loc) -> Option<Value> {
+        let k = cut.axis()?;
+        let id = self.emit(TileOp::ProgramId(k as usize), &[], loc);
+        let size = self.b.int((self.blocks[k as usize] * cut.least(1)) as i64, loc);
+        Some(self.b.scalar(ScalarOp::Mul, &[id, size], loc))
+    }
+
+    /// A block of parts of which the last one is filled up: the padding in place of what lies outside of the operand.
+    fn filled(&mut self, e: &Equation, axis: usize, args: &[Value], cuts: &[Cut]) -> Value {
+        let mut shape = vec![1; cuts.len()];
+        shape[axis] = self.block(e.result(), cuts)[axis];
+        let at = self.structural(Iota { dtype: DType::I32, shape: dims(&shape), axis }, &[], e.loc);
+        let first = self.first(cuts[axis], e.loc).expect("the axis is divided");
+        let end = self.b.int(self.shape(e.args[0])[axis] as i64, e.loc);
+        let left = self.b.scalar(ScalarOp::Sub, &[end, first], e.loc);
+        let is_inside = self.b.scalar(ScalarOp::Lt, &[at, left], e.loc);
+        self.b.scalar(ScalarOp::Select, &[is_inside, args[0], args[1]], e.loc)
     }
 
     fn store(&mut self, to: OperandId, v: Var, value: Value, loc: Loc) {

@@ -13,8 +13,9 @@
 //! Loops, branches and windows at positions known when they run are steps of their own ([`Work`]): `control` plans the
 //! graphs that they call, and `windows` has kernels for the latter. A scatter is one too (`scatter`): it changes its
 //! operand in place.
-//! `order` finds circles of clusters, and `apart` has the reasons why equations do not share a kernel. `memory` packs the
-//! values that are no results into one arena; `schedule` and `rematerialize` keep it small. `donate` lets results take over the memory of parameters.
+//! Long reductions are folds of parts, and of what those give (`stages`). `order` finds circles of clusters, and `apart`
+//! has the reasons why equations do not share a kernel. `memory` packs the values that are no results into one arena;
+//! `schedule` and `rematerialize` keep it small. `donate` lets results take over the memory of parameters.
 //! A cluster holds at most one `dot`, so that its blocks suit that one.
 mod apart;
 mod blocks;
@@ -29,6 +30,7 @@ mod plan;
 mod rematerialize;
 mod scatter;
 mod schedule;
+mod stages;
 mod text;
 mod windowed;
 mod windows;

@@ -6,6 +6,7 @@ use super::lower::lower;
 use super::memory::{self, Held, Region};
 use super::rematerialize::Planned;
 use super::schedule::{Steps, depth_first};
+use super::stages::{Given, Staged, staged};
 use super::{control, donate, scatter, windows};
 use crate::call::{Print, has_effect};
 use crate::graph::{Graph, Op, Var};
@@ -120,10 +121,12 @@ pub struct Plan {
 
 /// Plans a graph for a device. Memory of the parameters for which `is_donated` is true may be written.
 pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
-    let (mut best, mut other) = planned(graph, is_donated, sizes);
+    let Staged { graph, given } = staged(graph, sizes);
+    debug_assert_eq!(crate::verify(&graph), Ok(()));
+    let (mut best, mut other) = planned(&graph, &given, is_donated, sizes);
     for _ in 0..MOST_TURNS {
         let Some(graph) = other else { break };
-        let (plan, next) = planned(&graph, is_donated, sizes);
+        let (plan, next) = planned(&graph, &given, is_donated, sizes);
         if plan.arena > best.arena - best.arena / GAIN {
             break;
         }
@@ -138,9 +141,9 @@ const MOST_TURNS: usize = 4;
 pub(super) const GAIN: usize = 16;
 
 /// The plan, and the graph with cheap values that are computed again, if it may need less memory.
-fn planned(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> (Plan, Option<Graph>) {
+fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes) -> (Plan, Option<Graph>) {
     let definitions = graph.definitions();
-    let found = clusters(graph, sizes);
+    let found = clusters(graph, given, sizes);
     let planner = Planner { graph, definitions: &definitions, found: &found };
     let step = |cluster: usize| {
         let cluster = &found.all[cluster];

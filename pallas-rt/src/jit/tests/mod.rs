@@ -3,7 +3,8 @@
 //! that go wrong, `long` long functions and deep trees, `control` loops and branches, `scans` other kinds of scans,
 //! `kernels` kernels as operations, `tangents_of_kernels` their forward mode, `plain` other operations in their place,
 //! `forward`, `derivatives` and `vmap` the transformations, `jaxpr` and `stablehlo` the texts of functions, `prints` what
-//! they show; `random` has laws of random graphs, `transformed` those of their derivatives and batches.
+//! they show, `reductions` long ones in stages; `random` has laws of random graphs, `transformed` those of their
+//! derivatives and batches.
 mod ahead;
 mod cache;
 mod control;
@@ -18,6 +19,7 @@ mod memory;
 mod plain;
 mod prints;
 mod random;
+mod reductions;
 mod scans;
 mod stablehlo;
 mod tangents_of_kernels;

@@ -1,0 +1,197 @@
+//! Long reductions in stages.
+//!
+//! ```text
+//! reduce op(add) axes(0) x: f32[16777216]
+//!   -> reduce op(add) axes(0) (reduce op(add) axes(1) (reshape to(1024, 16384) x))
+//! ```
+//!
+//! A program computes elements of the result with everything that they are folded from. So a sum of all elements would be
+//! one program, whatever the number of processors, and a fold of long columns would read a few adjacent elements at a
+//! time. Here a long axis becomes parts of adjacent elements: the programs of one kernel fold parts, and another kernel
+//! folds their results. The parts depend on shapes and the device alone, so an operation by itself folds in the same order
+//! as within a function.
+use super::blocks::Sizes;
+use crate::build::dims;
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::structural::{ArgReduce, Pad, Reduce, Reshape, TakeAlong};
+use pallas_ir::{DType, Literal, MAX_RANK, ScalarOp, StructuralOp};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// Adjacent elements that a program reads at least, if there are so many: a few cache lines.
+const COLUMNS: usize = 64;
+/// Elements that a program folds for each element of the result, as a multiple of those of a part: more are folded in
+/// stages. A result that divides among few programs is worth a further kernel sooner.
+const LONG: [usize; 2] = [4, 16];
+/// Fewest elements of a row that is folded in stages: shorter ones share a kernel with what follows from them.
+const LONG_ROW: usize = 1 << 15;
+/// Fewest elements of a part.
+const PART: usize = 16;
+
+/// A graph with long reductions in stages.
+pub(super) struct Staged<'g> {
+    pub graph: Cow<'g, Graph>,
+    /// What a stage gives to the next one, with the result of the kernel that computes it.
+    pub given: Given,
+}
+
+/// By value, the result of the kernel that computes it.
+pub(super) type Given = BTreeMap<Var, Var>;
+
+/// Puts long reductions into stages.
+pub(super) fn staged<'g>(graph: &'g Graph, sizes: &Sizes) -> Staged<'g> {
+    let is_long = |e: &Equation| match reduced(e) {
+        Some((axes, _)) => Split::of(&graph.ty(e.args[0]).shape, axes, sizes).is_some(),
+        None => false,
+    };
+    if !graph.equations.iter().any(is_long) {
+        return Staged { graph: Cow::Borrowed(graph), given: Given::new() };
+    }
+    let mut to = Graph { equations: vec![], ..graph.clone() };
+    let mut given = Given::new();
+    for e in &graph.equations {
+        let Some((axes, keeps)) = reduced(e).filter(|_| is_long(e)) else {
+            to.equations.push(e.clone());
+            continue;
+        };
+        to.at = e.loc;
+        let folded = match &e.op {
+            Op::Structural(StructuralOp::ArgReduce(op)) => position(&mut to, op, e.args[0], sizes, &mut given),
+            Op::Structural(StructuralOp::Reduce(op)) => fold(&mut to, op.op, axes, e.args[0], sizes, &mut given),
+            _ => unreachable!("{} folds no axes", e.op),
+        };
+        if keeps {
+            reshaped(&mut to, folded, &graph.ty(e.result()).shape);
+        }
+        let last = to.equations.last_mut().expect("a reduction in stages has equations");
+        last.results = e.results.clone();
+    }
+    to.at = graph.at;
+    Staged { graph: Cow::Owned(to), given }
+}
+
+/// The axes that an equation folds, and true if they stay with the extent 1.
+fn reduced(e: &Equation) -> Option<(&[usize], bool)> {
+    match &e.op {
+        Op::Structural(StructuralOp::Reduce(op)) => Some((&op.axes, op.keep)),
+        Op::Structural(StructuralOp::ArgReduce(op)) => Some((std::slice::from_ref(&op.axis), op.keep)),
+        Op::Literal(_)
+        | Op::StopGradient
+        | Op::Barrier
+        | Op::Scalar(_)
+        | Op::Structural(_)
+        | Op::Dynamic(_)
+        | Op::Call(_) => None,
+    }
+}
+
+/// The first stage of a reduction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Split {
+    /// The axis that becomes parts. Those inside of it are folded too, those outside of it in a later stage.
+    axis: usize,
+    /// Number of parts.
+    parts: usize,
+    /// Elements of each along the axis; the last one may have fewer.
+    part: usize,
+}
+
+impl Split {
+    /// None if all is folded at once.
+    fn of(shape: &[usize], axes: &[usize], sizes: &Sizes) -> Option<Split> {
+        let extent = |axes: &mut dyn Iterator<Item = usize>| axes.map(|axis| shape[axis]).product::<usize>();
+        let folded = extent(&mut axes.iter().copied());
+        let last = axes.iter().max()?;
+        let kept = extent(&mut (0..shape.len()).filter(|axis| !axes.contains(axis)));
+        let columns = extent(&mut (last + 1..shape.len())).min(COLUMNS);
+        if kept == 0 || shape.len() >= MAX_RANK {
+            return None;
+        }
+        let most = (sizes.tile / columns).max(PART);
+        let long = LONG[usize::from(kept / columns >= sizes.programs)] * most;
+        if folded < if columns == 1 { long.max(LONG_ROW) } else { long } {
+            return None;
+        }
+        // From the innermost axis outwards, the one at which there are enough elements.
+        let mut inside = 1;
+        let mut sorted = axes.to_vec();
+        sorted.sort_unstable();
+        let axis = sorted.into_iter().rev().find(|&axis| {
+            let is_enough = inside * shape[axis] >= most;
+            inside *= if is_enough { 1 } else { shape[axis] };
+            is_enough
+        })?;
+        let n = shape[axis];
+        let part = (most / inside).max(1);
+        // Equal parts, if there are such of about that size.
+        let part = (part..=2 * part)
+            .chain((part.div_ceil(2)..part).rev())
+            .find(|&part| n.is_multiple_of(part))
+            .unwrap_or(part);
+        Some(Split { axis, parts: n.div_ceil(part), part: part.min(n) })
+    }
+
+    /// The operand with the parts along an axis of their own, before that of the elements of each.
+    fn apply(self, graph: &mut Graph, v: Var, filling: Option<Literal>) -> Var {
+        let (mut v, mut shape) = (v, graph.ty(v).shape.clone());
+        let missing = self.parts * self.part - shape[self.axis];
+        if missing > 0 {
+            let filling = graph.literal(filling.expect("a fold has a neutral element"));
+            let mut high = vec![0; shape.len()];
+            high[self.axis] = missing;
+            let pad = Pad { low: dims(&vec![0; shape.len()]), high: dims(&high) };
+            v = graph.fitting(StructuralOp::from(pad), &[v, filling]);
+        }
+        shape.splice(self.axis..=self.axis, [self.parts, self.part]);
+        reshaped(graph, v, &shape)
+    }
+}
+
+fn reshaped(graph: &mut Graph, v: Var, shape: &[usize]) -> Var {
+    graph.fitting(StructuralOp::from(Reshape { to: dims(shape) }), &[v])
+}
+
+/// Appends a reduction, whose axes are dropped.
+fn fold(graph: &mut Graph, op: ScalarOp, axes: &[usize], v: Var, sizes: &Sizes, given: &mut Given) -> Var {
+    let reduce = |axes| StructuralOp::from(Reduce::dropping(op, axes));
+    let Some(split) = Split::of(&graph.ty(v).shape, axes, sizes) else {
+        return graph.fitting(reduce(axes.to_vec()), &[v]);
+    };
+    let (now, later): (Vec<usize>, Vec<usize>) = axes.iter().partition(|&&axis| axis >= split.axis);
+    let filling = op.neutral(graph.ty(v).dtype);
+    let (x, now, later) = if split.parts == 1 {
+        (v, now, later)
+    } else {
+        let x = split.apply(graph, v, filling);
+        (x, now.iter().map(|axis| axis + 1).collect(), [later, vec![split.axis]].concat())
+    };
+    // The axes of later stages among those that are left: all that are folded now lie inside of them.
+    let folded = graph.fitting(reduce(now), &[x]);
+    given.insert(folded, folded);
+    fold(graph, op, &later, folded, sizes, given)
+}
+
+/// Appends the position of an extreme element, whose axis is dropped: that of the first extreme part, and within it.
+fn position(graph: &mut Graph, op: &ArgReduce, v: Var, sizes: &Sizes, given: &mut Given) -> Var {
+    let axis = op.axis;
+    let Some(split) = Split::of(&graph.ty(v).shape, &[axis], sizes) else {
+        return graph.fitting(StructuralOp::from(ArgReduce { keep: false, ..op.clone() }), &[v]);
+    };
+    let worst = if op.max { ScalarOp::Maximum } else { ScalarOp::Minimum };
+    let x = split.apply(graph, v, worst.neutral(graph.ty(v).dtype));
+    let kept = [&graph.ty(x).shape[..=axis], &graph.ty(x).shape[axis + 2..]].concat();
+    let within = graph.fitting(StructuralOp::from(ArgReduce { axis: axis + 1, keep: true, ..op.clone() }), &[x]);
+    let extremes = graph.fitting(StructuralOp::from(TakeAlong { axis: axis + 1 }), &[x, within]);
+    given.extend([(within, extremes), (extremes, extremes)]);
+    let [within, extremes] = [within, extremes].map(|v| reshaped(graph, v, &kept));
+    let part = position(graph, op, extremes, sizes, given);
+    // Of the position within the part, the own element; the axis has the extent 1 meanwhile.
+    let result = graph.ty(part).shape.clone();
+    let one = [&result[..axis], &[1], &result[axis..]].concat();
+    let which = reshaped(graph, part, &one);
+    let within = graph.fitting(StructuralOp::from(TakeAlong { axis }), &[within, which]);
+    let within = reshaped(graph, within, &result);
+    let length = graph.splat(Literal::new(DType::I32, split.part as f64), &result);
+    let first = graph.fitting(ScalarOp::Mul, &[part, length]);
+    graph.fitting(ScalarOp::Add, &[first, within])
+}

@@ -1,0 +1,190 @@
+//! Long reductions, which take several stages: their values, launches and gradients.
+use super::random::Dice;
+use super::{array, close, numbers};
+use crate::jit::kernels;
+use crate::prelude::*;
+use crate::{disable_jit, grad, jit, keep, lower};
+
+/// How elements are folded.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Fold {
+    Sum,
+    Max,
+    Min,
+    Any,
+    All,
+    ArgMax,
+    ArgMin,
+}
+use Fold::{All, Any, ArgMax, ArgMin, Max, Min, Sum};
+
+impl Fold {
+    fn of(self, x: &Array, axes: &[usize], keeps: bool) -> Array {
+        let signed: Vec<isize> = axes.iter().map(|&axis| axis as isize).collect();
+        let axes = || if keeps { keep(&signed[..]) } else { (&signed[..]).into() };
+        match self {
+            Sum => x.sum(axes()),
+            Max => x.max(axes()),
+            Min => x.min(axes()),
+            Any => x.gt(2.5).any(axes()),
+            All => x.gt(-2.5).all(axes()),
+            ArgMax => x.argmax(signed[0]),
+            ArgMin => x.argmin(signed[0]),
+        }
+    }
+
+    /// What follows from the elements that one element of the result is folded from, in their order.
+    fn expected(self, x: &[f64]) -> f64 {
+        let nan = x.iter().position(|x| x.is_nan());
+        let extreme = |sign: f64| {
+            let most = x.iter().map(|x| x * sign).fold(f64::NEG_INFINITY, f64::max);
+            nan.unwrap_or_else(|| x.iter().position(|x| x * sign == most).expect("it is one of them"))
+        };
+        match self {
+            Sum => x.iter().sum(),
+            Max => x[extreme(1.0)],
+            Min => x[extreme(-1.0)],
+            Any => f64::from(u8::from(x.iter().any(|x| *x > 2.5))),
+            All => f64::from(u8::from(x.iter().all(|x| *x > -2.5))),
+            ArgMax => extreme(1.0) as f64,
+            ArgMin => extreme(-1.0) as f64,
+        }
+    }
+}
+
+/// The elements that each element of the result is folded from.
+fn groups(x: &[f32], shape: &[usize], axes: &[usize]) -> Vec<Vec<f64>> {
+    let kept = |axis: &usize| !axes.contains(axis);
+    let mut all = vec![vec![]; (0..shape.len()).filter(kept).map(|axis| shape[axis]).product()];
+    for (i, x) in x.iter().enumerate() {
+        let (mut rest, mut at, mut stride) = (i, 0, 1);
+        for axis in (0..shape.len()).rev() {
+            if kept(&axis) {
+                at += rest % shape[axis] * stride;
+                stride *= shape[axis];
+            }
+            rest /= shape[axis];
+        }
+        all[at].push(f64::from(*x));
+    }
+    all
+}
+
+/// Numbers of which many are equal, so that a position is that of the first, and few are NaN or the extremes.
+fn elements(dice: &mut Dice, n: usize) -> Vec<f32> {
+    let special = [f32::NAN, 3.0, -3.0, f32::NEG_INFINITY][dice.below(4)];
+    let at = dice.below(n);
+    let number = |i: usize, dice: &mut Dice| if i == at { special } else { dice.below(41) as f32 / 10.0 - 2.0 };
+    (0..n).map(|i| number(i, dice)).collect()
+}
+
+#[test]
+fn long_reductions_fold_every_element_once() {
+    let client = Client::cpu();
+    let mut staged = 0;
+    for seed in 0..60 {
+        let mut dice = Dice(seed);
+        let fold = [Sum, Sum, Max, Min, Any, All, ArgMax, ArgMin][dice.below(8)];
+        // One axis is long, and seldom a multiple of what programs take.
+        let rank = 1 + dice.below(3);
+        let mut shape: Vec<usize> = (0..rank).map(|_| 1 + dice.below(4)).collect();
+        let long = dice.below(rank);
+        shape[long] = [70_001, 98_304, 131_072, 300_007, 3_001, 9_973][dice.below(6)];
+        if rank > 1 && dice.below(3) == 0 {
+            shape[(long + 1) % rank] = [8, 37, 64][dice.below(3)];
+        }
+        let mut axes = vec![long];
+        if !matches!(fold, ArgMax | ArgMin) {
+            axes.extend((0..rank).filter(|&axis| axis != long && dice.below(2) == 0));
+        }
+        let keeps = dice.below(3) == 0;
+        let x = elements(&mut dice, shape.iter().product());
+        let given = client.array(&x, &shape).expect("it fits");
+        let say = || format!("{seed}: {fold:?} of {shape:?} along {axes:?}");
+        let along = axes.clone();
+        let f = move |x: &Array| fold.of(x, &along, keeps);
+        let launches = kernels(f.clone())(&given).expect("it compiles");
+        staged += usize::from(launches > 1);
+        let result = f(&given);
+        let found = result.cast(DType::F64).to_vec::<f64>().unwrap_or_else(|e| panic!("{}: {e}", say()));
+        let groups = groups(&x, &shape, &axes);
+        assert_eq!(found.len(), groups.len(), "{}", say());
+        for (i, (found, group)) in found.into_iter().zip(&groups).enumerate() {
+            let want = fold.expected(group);
+            let bound = if fold == Sum { 1e-5 * group.iter().map(|x| x.abs()).sum::<f64>() } else { 0.0 };
+            let is_right = found == want || found.is_nan() && want.is_nan() || (found - want).abs() <= bound;
+            assert!(is_right, "{}, element {i}: {found}, not {want}", say());
+        }
+        // The same bits in a function with others before and after it.
+        let together = jit({
+            let f = f.clone();
+            move |x: &Array| f(&(x * 0.5)).cast(DType::F32) + 1.0
+        })(&given);
+        let apart = f(&(&given * 0.5)).cast(DType::F32) + 1.0;
+        let [together, apart] = [together.expect("it runs"), apart].map(|x| x.to_bytes().expect("it ran"));
+        assert!(together == apart, "{}: other bits in a function", say());
+    }
+    assert!(staged > 30, "{staged} of 60 take stages");
+}
+
+#[test]
+fn interpreted_stages_read_nothing_outside() {
+    let client = Client::interpreter();
+    let n = 70_001;
+    let x: Vec<f32> = (0..n).map(|i| -1.0 - ((i * 7919) % 100) as f32).collect();
+    let x = client.array(&x, &[n]).expect("it fits");
+    // Zero is greater than every element.
+    assert_eq!(numbers(&x.max(0)), [-1.0]);
+    assert_eq!(
+        x.argmin(0).to_vec::<i32>().expect("it runs"),
+        [(0..n as i32).find(|i| (i * 7919) % 100 == 99).expect("one")]
+    );
+}
+
+/// The number of launches, and of programs of the first.
+fn launches(f: impl Fn(&Array) -> Array + Send + Sync + Clone + 'static, shape: &[usize]) -> (usize, usize) {
+    let x = Client::cpu().zeros(DType::F32, shape).expect("it fits");
+    let plan = lower(f.clone())(&x).expect("it is traced").to_plan();
+    let first = plan.lines().find(|line| line.contains(" of ")).expect("a step");
+    let extents = first.split(['[', ']']).nth(1).expect("extents of its grid");
+    let programs =
+        extents.split(", ").filter(|n| !n.is_empty()).map(|n| n.parse::<usize>().expect("a number")).product();
+    (kernels(f)(&x).expect("it compiles"), programs)
+}
+
+#[test]
+fn long_reductions_divide_among_programs() {
+    let n = 1 << 20;
+    assert_eq!(launches(|x| x.sum(..), &[n]), (2, 64));
+    // What it is folded from is computed with it, and what follows with the last stage.
+    assert_eq!(launches(|x| (x.square().sum(..) / 3.0).sqrt(), &[n]), (2, 64));
+    assert_eq!(launches(|x| x.mean(..), &[1024, 1024]), (2, 64));
+    assert_eq!(launches(|x| x.sum(0), &[n / 64, 64]).0, 2);
+    assert_eq!(launches(|x| x.argmax(0), &[n]).0, 2);
+    // Where the last part is filled up too.
+    assert_eq!(launches(|x| x.square().sum(..), &[1_000_003]), (2, 62));
+    // Of short ones, and of those that enough programs divide, all is folded at once.
+    assert_eq!(launches(|x| x.sum(..), &[1 << 14]).0, 1);
+    assert_eq!(launches(|x| x.sum(1), &[1000, 1000]), (1, 1000));
+    assert_eq!(launches(|x| x.sum(0), &[1000, 1000]).0, 1);
+}
+
+#[test]
+fn long_reductions_have_gradients() {
+    let n = 100_003;
+    let x: Vec<f32> = (0..n).map(|i| ((i * 7919) % 201) as f32 / 100.0 - 1.0).collect();
+    let x = array(&x, &[n]);
+    let squares = jit(grad(|x: &Array| x.square().sum(..)))(&x).expect("it runs");
+    close(&squares, &numbers(&x).iter().map(|x| 2.0 * f64::from(*x)).collect::<Vec<_>>());
+    // The greatest elements share it.
+    let greatest = jit(grad(|x: &Array| x.max(..)))(&x).expect("it runs");
+    let most = numbers(&x).into_iter().fold(f32::NEG_INFINITY, f32::max);
+    let count = numbers(&x).iter().filter(|x| **x == most).count() as f64;
+    let want = |x: &f32| if *x == most { 1.0 / count } else { 0.0 };
+    close(&greatest, &numbers(&x).iter().map(want).collect::<Vec<_>>());
+    let f = |x: &Array| x.logsumexp(..);
+    let _apart = disable_jit();
+    let sum: f64 = numbers(&x).iter().map(|x| f64::from(*x).exp()).sum();
+    close(&f(&x), &[sum.ln()]);
+    close(&grad(f)(&x).expect("it runs"), &numbers(&x).iter().map(|x| f64::from(*x).exp() / sum).collect::<Vec<_>>());
+}
