@@ -12,7 +12,7 @@ pub type Program = Box<dyn FnMut() -> Result<Vec<Array>>>;
 pub type Make = fn(Arrays) -> Result<Program>;
 
 /// Every case by the first word of its name.
-pub const CASES: [(&str, Make); 26] = [
+pub const CASES: [(&str, Make); 28] = [
     ("mlp_step", |x| mlp_step(x, DType::F32)),
     ("mlp_step_bf16", |x| mlp_step(x, DType::Bf16)),
     ("chain_donated", chain_donated),
@@ -45,8 +45,10 @@ pub const CASES: [(&str, Make); 26] = [
     ("sum_squares", |x| Ok(repeated(jit(|x: &Array| x.square().sum(..)), &x["x"]))),
     ("sum_axis0", |x| Ok(repeated(jit(|x: &Array| x.sum(0)), &x["x"]))),
     ("sum_axis1", |x| Ok(repeated(jit(|x: &Array| x.sum(1)), &x["x"]))),
-    ("argmax", |x| Ok(repeated(jit(|x: &Array| x.argmax(0)), &x["x"]))),
-    ("argmax_axis0", |x| Ok(repeated(jit(|x: &Array| x.argmax(0)), &x["x"]))),
+    ("sum_columns", |x| Ok(repeated(jit(|x: &Array| x.sum(0)), &x["x"]))),
+    ("sum_rows", |x| Ok(repeated(jit(|x: &Array| x.sum(1)), &x["x"]))),
+    ("argmax", |x| Ok(repeated(jit(|x: &Array| x.argmax(0).cast(DType::F32)), &x["x"]))),
+    ("argmax_axis0", |x| Ok(repeated(jit(|x: &Array| x.argmax(0).cast(DType::F32)), &x["x"]))),
 ];
 
 type Compiled = Box<dyn Fn(&Array) -> Result<Array> + Send + Sync>;

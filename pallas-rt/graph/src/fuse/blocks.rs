@@ -1,8 +1,8 @@
 //! Block sizes.
 use super::cluster::Cluster;
-use super::cut::{Cut::Grid, whole};
+use super::cut::{self, Cut, Cut::Grid, whole};
 use super::windowed;
-use crate::graph::{Graph, Op};
+use crate::graph::{Graph, Op, Var};
 use pallas_ir::StructuralOp;
 
 /// The numbers of a device that block sizes depend on.
@@ -12,6 +12,8 @@ pub struct Sizes {
     pub programs: usize,
     /// Elements of the largest tile of a program without a product.
     pub tile: usize,
+    /// Fewest adjacent elements of rows of which a program folds columns.
+    pub columns: usize,
     /// Most rows and columns of a product's block.
     pub product: [usize; 2],
     /// Most elements of the block of an array that a program of a scatter changes.
@@ -27,13 +29,27 @@ pub(super) fn blocks(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes:
     match cluster.product {
         Some(product) => of_product(graph, cluster, product, extents, sizes),
         None => {
-            // Elements of the largest tile in a program of blocks of 1.
-            let whole = |(v, cuts): (&_, &Vec<_>)| whole(&graph.ty(*v).shape, cuts);
-            let most = cluster.cuts.iter().map(whole).max().unwrap_or(1).max(1);
+            // Elements of the largest tile in a program of blocks of 1; what is folded counts too if it is read from memory.
+            let whole = |v: Var, cuts: &[Cut]| whole(&graph.ty(v).shape, cuts);
+            let mut most = cluster.cuts.iter().map(|(v, cuts)| whole(*v, cuts)).max().unwrap_or(1).max(1);
+            // The axis of columns that are folded.
+            let mut columns = None;
+            for e in cluster.members.iter().map(|&i| &graph.equations[i]) {
+                if let Op::Structural(StructuralOp::Reduce(_) | StructuralOp::ArgReduce(_)) = &e.op {
+                    let cuts = cut::operands(graph, e, &cluster.cuts[&e.result()]).expect("a member has cuts");
+                    most = most.max(whole(e.args[0], &cuts[0]));
+                    columns = columns.or(cuts[0].last().and_then(|cut| cut.axis()));
+                }
+            }
             let mut left = (sizes.tile / most).max(1);
             let mut blocks = vec![1; extents.len()];
-            for (block, &extent) in blocks.iter_mut().zip(extents).rev() {
-                *block = extent.clamp(1, left);
+            for (k, (block, &extent)) in blocks.iter_mut().zip(extents).enumerate().rev() {
+                // Folds of columns read whole lines of the cache.
+                let least = if columns == Some(k as u8) { sizes.columns } else { 1 };
+                *block = extent.clamp(1, left.max(least));
+                if *block < extent && *block > least {
+                    *block -= *block % least;
+                }
                 left = (left / *block).max(1);
             }
             blocks

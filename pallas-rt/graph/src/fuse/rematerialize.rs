@@ -219,8 +219,15 @@ mod tests {
     #[test]
     fn cheap_values_do_not_wait() {
         let arena = |last: ScalarOp, from: usize| {
-            let sizes =
-                Sizes { programs: 2, tile: 1 << 12, product: [64; 2], scattered: usize::MAX, small: 0, arena: from };
+            let sizes = Sizes {
+                programs: 2,
+                tile: 1 << 12,
+                columns: 1,
+                product: [64; 2],
+                scattered: usize::MAX,
+                small: 0,
+                arena: from,
+            };
             plan(&read_twice(last).expect("it fits"), &[], &sizes).arena
         };
         assert!(arena(ScalarOp::Neg, 0) < 4 * BYTES, "{} bytes", arena(ScalarOp::Neg, 0));

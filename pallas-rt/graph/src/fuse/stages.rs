@@ -124,10 +124,7 @@ impl Split {
         let n = shape[axis];
         let part = (most / inside).max(1);
         // Equal parts, if there are such of about that size.
-        let part = (part..=2 * part)
-            .chain((part.div_ceil(2)..part).rev())
-            .find(|&part| n.is_multiple_of(part))
-            .unwrap_or(part);
+        let part = (part.div_ceil(2)..=part).rev().find(|&part| n.is_multiple_of(part)).unwrap_or(part);
         Some(Split { axis, parts: n.div_ceil(part), part: part.min(n) })
     }
 

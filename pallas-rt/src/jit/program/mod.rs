@@ -78,13 +78,19 @@ fn sizes(client: &Client) -> Sizes {
     // The laws of graphs hold for small ones, too.
     let arena = if cfg!(test) { 0 } else { 1 << 20 };
     match target.cores {
-        Some(cores) => {
-            Sizes { programs: cores, tile: 1 << 14, product: [256, 512], scattered: usize::MAX, small: 1 << 18, arena }
-        }
+        Some(cores) => Sizes {
+            programs: cores,
+            tile: 1 << 14,
+            columns: 64,
+            product: [256, 512],
+            scattered: usize::MAX,
+            small: 1 << 18,
+            arena,
+        },
         // A program's tiles are in registers and workgroup memory.
         None => {
             let tile = budget.live_elements.min(1 << 14);
-            Sizes { programs: budget.programs, tile, product: [64, 64], scattered: tile, small: 0, arena }
+            Sizes { programs: budget.programs, tile, columns: 1, product: [64, 64], scattered: tile, small: 0, arena }
         }
     }
 }
