@@ -5,7 +5,7 @@ use super::cut::{self, Cut, Cut::Full, Cut::Grid, Cut::Parts};
 use super::plan::{Lowered, Work};
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
-use pallas_ir::structural::{Broadcast, Iota, Reshape, Slice};
+use pallas_ir::structural::{Broadcast, Iota, Reduce, Reshape, Slice};
 use pallas_ir::{
     Axis, BlockDim, Builder, DType, Dim, Literal, Loc, Op as TileOp, Operand, OperandId, OperandKind, ScalarOp,
     Semantics, StructuralOp, Type, Value, View,
@@ -281,12 +281,39 @@ impl Lower<'_> {
                 };
                 self.b.scalar(ScalarOp::Add, &[own, first], e.loc)
             }
+            Op::Structural(StructuralOp::Reduce(op)) if let Some((v, cuts, axis)) = self.single_part(e, op) => {
+                self.fold_part(e, op, (v, &cuts, axis), block)
+            }
             Op::Structural(StructuralOp::Pad(op)) if let Some(axis) = cut::padded(&op.low, &op.high, cuts) => {
                 self.filled(e, axis, args, cuts)
             }
             Op::Structural(op) => self.structural(op.clone(), args, e.loc),
             Op::Dynamic(_) | Op::Call(_) => unreachable!("{} shares no kernel", e.op),
         }
+    }
+
+    /// If programs fold one part each, along other axes too: the array that is divided into parts, with its cuts, and the
+    /// axis.
+    fn single_part(&self, e: &Equation, op: &Reduce) -> Option<(Var, Vec<Cut>, usize)> {
+        let is_reshape = |e: &&Equation| matches!(e.op, Op::Structural(StructuralOp::Reshape(_)));
+        let parts = self.definition(e.args[0]).filter(|_| self.is_made_here(e.args[0])).filter(is_reshape)?;
+        let cuts = self.operand_cuts(parts).swap_remove(0);
+        let is_single = |cut: &Cut| matches!(cut, Parts(k, _) if self.blocks[*k as usize] == 1);
+        let axis = cuts.iter().position(is_single)?;
+        (!op.keep && op.axes.contains(&(axis + 1))).then(|| (parts.args[0], cuts, axis))
+    }
+
+    /// A fold of one part where it lies, without an axis of their number: rows, then what they give, so that each is folded
+    /// as it is computed.
+    fn fold_part(&mut self, e: &Equation, op: &Reduce, part: (Var, &[Cut], usize), block: Vec<Dim>) -> Value {
+        let (v, cuts, axis) = part;
+        let axes = op.axes.iter().map(|&a| if a > axis { a - 1 } else { a });
+        let (rows, others): (Vec<usize>, Vec<usize>) = axes.partition(|&a| a + 1 == cuts.len());
+        let mut folded = self.value(v, cuts);
+        for axes in [rows, others].into_iter().filter(|axes| !axes.is_empty()) {
+            folded = self.structural(Reduce { op: op.op, axes, keep: true }, &[folded], e.loc);
+        }
+        self.structural(Reshape { to: block }, &[folded], e.loc)
     }
 
     /// The position of a block's first element along an axis with this cut; none if it is whole.

@@ -114,11 +114,7 @@ impl Build<'_> {
         let Some((&columns, outer)) = shape.split_last().filter(|_| !shape.contains(&0)) else { return false };
         let along = if *axes == [outer.len()] {
             Along::Rows
-        } else if !axes.contains(&outer.len())
-            && (0..outer.len()).all(|axis| axes.contains(&axis) || shape[axis] == 1)
-            && !axes.is_empty()
-            && columns >= LEAST_COLUMNS
-        {
+        } else if !outer.is_empty() && axes.iter().copied().eq(0..outer.len()) && columns >= LEAST_COLUMNS {
             Along::Columns
         } else {
             return false;
