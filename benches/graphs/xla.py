@@ -65,9 +65,9 @@ def cases():
     found["sum_squares/16M"] = huge, lambda **x: repeated(lambda x: jnp.sum(x * x), x)
     found["sum_axis0/1Mx64"] = tall, lambda **x: repeated(lambda x: x.sum(0), x)
     found["sum_axis1/64x1M"] = wide, lambda **x: repeated(lambda x: x.sum(1), x)
-    square = {"x": abs(numbers(4096, 1024))}
-    found["sum_columns/4096x1024"] = square, lambda **x: repeated(lambda x: x.sum(0), x)
-    found["sum_rows/4096x1024"] = square, lambda **x: repeated(lambda x: x.sum(1), x)
+    plane = {"x": abs(numbers(4096, 1024))}
+    found["sum_columns/4096x1024"] = plane, lambda **x: repeated(lambda x: x.sum(0), x)
+    found["sum_rows/4096x1024"] = plane, lambda **x: repeated(lambda x: x.sum(1), x)
     found["argmax/16M"] = huge, lambda **x: repeated(lambda x: jnp.argmax(x).astype("float32"), x)
     found["argmax_axis0/1Mx64"] = tall, lambda **x: repeated(lambda x: jnp.argmax(x, 0).astype("float32"), x)
 
