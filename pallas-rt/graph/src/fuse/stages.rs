@@ -192,3 +192,62 @@ fn position(graph: &mut Graph, op: &ArgReduce, v: Var, sizes: &Sizes, given: &mu
     let first = graph.fitting(ScalarOp::Mul, &[part, length]);
     graph.fitting(ScalarOp::Add, &[first, within])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Plan, Work, plan};
+    use super::*;
+    use pallas_ir::Type;
+
+    const SIZES: Sizes = Sizes {
+        programs: 4,
+        tile: 1 << 12,
+        columns: 16,
+        product: [64; 2],
+        scattered: usize::MAX,
+        small: 0,
+        arena: usize::MAX,
+    };
+
+    /// The number of programs of each launch.
+    fn programs(plan: &Plan) -> Vec<i64> {
+        let of = |work: &Work| {
+            let Work::Kernel { kernel, sizes, .. } = work else { panic!("{work:?}") };
+            let names: Vec<String> = (0..sizes.len()).map(|k| format!("n{k}")).collect();
+            let values: Vec<(&str, i64)> = names.iter().map(String::as_str).zip(sizes.iter().copied()).collect();
+            let count = |dim: pallas_ir::Dim| dim.bind(&values).as_number().expect("the extents are known");
+            kernel.grid.iter().map(|axis| count(axis.extent.clone())).product()
+        };
+        plan.steps.iter().map(|step| of(&step.work)).collect()
+    }
+
+    #[test]
+    fn folds_of_every_shape_have_enough_programs() {
+        type Case = (&'static [usize], &'static [usize], &'static [i64]);
+        let cases: [Case; 9] = [
+            // All at once; rows; and columns, in whole lines.
+            (&[1000], &[0], &[1]),
+            (&[1000, 1000], &[1], &[250]),
+            (&[1000, 1000], &[0], &[63]),
+            // Equal parts, and parts of which the last one is filled up.
+            (&[1 << 18], &[0], &[64, 1]),
+            (&[262_139], &[0], &[64, 1]),
+            (&[64, 1 << 18], &[1], &[64 * 64, 1]),
+            // Columns twice.
+            (&[1 << 15, 64], &[0], &[512, 8, 1]),
+            // The outer axis waits for the last stage; or it is the one that is divided.
+            (&[3, 1 << 16], &[0, 1], &[3 * 16, 1]),
+            (&[1 << 16, 8], &[0, 1], &[128, 1]),
+        ];
+        for (shape, axes, wanted) in cases {
+            let mut graph = Graph::default();
+            let x = graph.param(Type::new(DType::F32, shape.to_vec()));
+            let square = graph.push(ScalarOp::Mul, &[x, x]).expect("one shape");
+            for x in [x, square] {
+                let sum = StructuralOp::from(Reduce::dropping(ScalarOp::Add, axes.to_vec()));
+                graph.results = vec![graph.push(sum, &[x]).expect("it has these axes")];
+                assert_eq!(programs(&plan(&graph, &[], &SIZES)), wanted, "{shape:?} along {axes:?}");
+            }
+        }
+    }
+}
