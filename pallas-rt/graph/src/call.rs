@@ -241,6 +241,11 @@ pub struct Custom {
 }
 
 impl Call {
+    /// The number of steps, for a scan.
+    pub(crate) fn steps(&self) -> Option<usize> {
+        if let Call::Scan(scan) = self { Some(scan.length) } else { None }
+    }
+
     /// The name in texts.
     pub fn name(&self) -> &'static str {
         match self {

@@ -11,11 +11,13 @@
 //! - [`call`]: loops and branches, which call other graphs (`unroll`: several steps in one); [`Dynamic`]: windows at
 //!   positions known when they run;
 //! - [`transform`]: from a graph to its derivatives, or to its results for a batch;
+//! - [`bounded`]: from graphs of a function for several sizes to one for all sizes up to a bound;
 //! - [`simplify`]: from a graph to an equal one with fewer equations;
 //! - [`fuse`]: which equations share a kernel, the kernels, their order, and where values are stored.
 //!
 //! The crate depends on pallas-ir alone, so no part of it can ask for a device.
 #![warn(clippy::print_stdout)]
+pub mod bounded;
 mod build;
 pub mod call;
 mod dynamic;

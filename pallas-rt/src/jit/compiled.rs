@@ -2,7 +2,7 @@
 use super::disabled::is_disabled;
 use super::function::{Function, Given};
 use super::hint;
-use super::misses::{self, Miss};
+use super::misses::{self, Miss, MissReason};
 use super::program::Program;
 use super::trace::{TracedFunction, trace, type_of};
 use crate::array::Array;
@@ -70,6 +70,13 @@ pub fn jit<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<F::
     })
 }
 
+/// What a miss says besides the differences to other arguments.
+#[derive(Default)]
+pub(super) struct Extra {
+    pub reason: Option<MissReason>,
+    pub hint: Option<String>,
+}
+
 /// The compiled forms of a function.
 pub(super) struct Cache<Out> {
     entries: RwLock<Vec<Arc<Entry<Out>>>>,
@@ -96,6 +103,21 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         args: &[Array],
         structures: Vec<Structure>,
     ) -> Result<Arc<Entry<Out>>> {
+        self.entry_with(f, tuple, args, structures, &Extra::default)
+    }
+
+    /// As [`entry`](Cache::entry); if it is compiled, its miss says this too.
+    ///
+    /// # Errors
+    /// As [`entry`](Cache::entry).
+    pub(super) fn entry_with<Args: Tree + 'static>(
+        &self,
+        f: &impl Function<Args, Out = Out>,
+        tuple: &dyn Fn() -> Args,
+        args: &[Array],
+        structures: Vec<Structure>,
+        extra: &dyn Fn() -> Extra,
+    ) -> Result<Arc<Entry<Out>>> {
         args.iter().try_for_each(|x| x.check().map(drop))?;
         JIT_CALLS.fetch_add(1, Relaxed);
         let fits = |e: &&Arc<Entry<Out>>| {
@@ -107,7 +129,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         match known {
             Some(entry) => Ok(entry),
             None => {
-                let entry = Arc::new(self.compile(f, &tuple(), args, structures)?);
+                let entry = Arc::new(self.compile(f, &tuple(), args, structures, extra())?);
                 let mut all = self.entries.write().unwrap_or_else(PoisonError::into_inner);
                 if all.len() == MOST_KINDS {
                     all.remove(0);
@@ -124,13 +146,15 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         tuple: &Args,
         args: &[Array],
         structures: Vec<Structure>,
+        extra: Extra,
     ) -> Result<Entry<Out>> {
         let client = client_of(args)?;
         let about = misses::Compiled::of(tuple, args, &client);
-        let reasons = {
+        let mut reasons = {
             let all = self.entries.read().unwrap_or_else(PoisonError::into_inner);
             misses::reasons(tuple, &about, all.iter().rev().map(|entry| &entry.about))
         };
+        reasons.extend(extra.reason);
         let begun = Instant::now();
         let TracedFunction { returned: out, graph, captured } = traced(f, tuple, args, &client)?;
         captured.iter().try_for_each(|x| x.check_client(&client, || "a captured array".into()))?;
@@ -142,7 +166,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         let program =
             timeline::span(timeline::Kind::Compile, described, || Program::donating(&graph, &is_donated, &client))?;
         let compile = begun.elapsed() - trace;
-        let hint = hint::repeated(&graph).filter(|_| !self.is_hinted.swap(true, Relaxed));
+        let hint = hint::repeated(&graph).filter(|_| !self.is_hinted.swap(true, Relaxed)).or(extra.hint);
         let temporary_bytes = program.temporary_bytes();
         misses::record(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint });
         Ok(Entry { structures, types: args.iter().map(type_of).collect(), client, program, captured, out, about })
@@ -191,6 +215,6 @@ pub(super) fn traced_as<Args: Tree + 'static, F: Function<Args>>(
 }
 
 /// The path of a function, such as `model::step`, or of the function that a closure is in.
-fn name<F>(_: &F) -> String {
+pub(super) fn name<F>(_: &F) -> String {
     std::any::type_name::<F>().into()
 }

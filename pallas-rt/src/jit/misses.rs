@@ -83,6 +83,15 @@ pub enum MissReason {
         /// The client now.
         new: String,
     },
+    /// A function of [`jit_bounded`](crate::jit_bounded) is compiled for these lengths on their own.
+    Alone {
+        /// The length of each size.
+        lengths: String,
+        /// The line of the first operation that differs from that for the bounds, if one differs.
+        at: Loc,
+        /// The difference.
+        why: String,
+    },
 }
 
 impl fmt::Display for MissReason {
@@ -94,6 +103,8 @@ impl fmt::Display for MissReason {
             MissReason::Shape { path, old, new } => write!(f, "argument `{path}`: shape {old:?} -> {new:?}"),
             MissReason::ElementType { path, old, new } => write!(f, "argument `{path}`: element type {old} -> {new}"),
             MissReason::Client { old, new } => write!(f, "client {old} -> {new}"),
+            MissReason::Alone { lengths, at: Loc::NONE, why } => write!(f, "{lengths}: {why}"),
+            MissReason::Alone { lengths, at, why } => write!(f, "{lengths}: {at}: {why}"),
         }
     }
 }
@@ -139,7 +150,12 @@ pub(super) struct Compiled {
 
 impl Compiled {
     pub(super) fn of<Args: Tree>(tuple: &Args, args: &[Array], client: &Client) -> Compiled {
-        Compiled { outline: Outline::of(tuple), types: args.iter().map(type_of).collect(), client: client.clone() }
+        Compiled::of_types(tuple, args.iter().map(type_of).collect(), client)
+    }
+
+    /// As [`of`](Compiled::of), for leaves of these types.
+    pub(super) fn of_types<Args: Tree>(tuple: &Args, types: Vec<Type>, client: &Client) -> Compiled {
+        Compiled { outline: Outline::of(tuple), types, client: client.clone() }
     }
 
     /// The differences to other arguments, whose leaves have these paths.

@@ -7,6 +7,7 @@
 //! - `trace`: the graphs that are being traced, and the operations on arrays that append to them;
 //! - `function`: functions of up to eight trees;
 //! - `compiled`: `jit`, its cache and counters; `misses`: why it compiled; `hint`: advice about loops;
+//! - `bounded`: `jit` for all sizes up to a bound;
 //! - `donating`: `jit` of functions with a donated argument; `disabled`: calls without `jit`;
 //! - `lower`: shapes of results, and compilation ahead of time; `export`: functions as files;
 //! - `gradient`: reverse mode; `linear`: tangents, and functions of tangents and cotangents;
@@ -23,6 +24,7 @@
 mod analysis;
 mod argnums;
 mod associative;
+mod bounded;
 mod checkpoint;
 mod compiled;
 mod control;
@@ -50,6 +52,7 @@ mod vmap;
 pub use analysis::MemoryAnalysis;
 pub use argnums::{Arg, Argnums, grad_by, value_and_grad_by};
 pub use associative::{AssociativeScan, associative_scan};
+pub use bounded::{BoundedSize, jit_bounded};
 pub use checkpoint::{Policy, checkpoint, checkpoint_name, checkpoint_with};
 pub use compiled::jit;
 pub use control::{Scan, cond, fori_loop, scan, switch, while_loop};

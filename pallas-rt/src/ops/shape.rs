@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Reshape, Transpose};
-use pallas_ir::{At, DType, Diag, Dim, Loc, StructuralOp};
+use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, StructuralOp};
 
 /// Appends a transposition.
 pub(super) fn transpose(graph: &mut Graph, v: Var, axes: Vec<usize>) -> Result<Var, Diag> {
@@ -86,6 +86,26 @@ impl Array {
                 return Err(Diag::new("broadcast", At::Op, message, "each axis is the same or 1"));
             }
             graph.broadcast(v[0], shape)
+        })
+    }
+
+    /// The number of elements along an axis, an i32 scalar. In a function of [`jit_bounded`](crate::jit_bounded) it is that
+    /// of each call. XLA's `get_dimension_size`.
+    ///
+    /// ```
+    /// use pallas_rt::{Array, BoundedSize, jit_bounded};
+    /// let sizes = [BoundedSize::new("n", 8).axis("0", 0)];
+    /// let mean = jit_bounded(sizes, |x: &Array| x.sum(..) / x.count(0));
+    /// assert_eq!(mean(&Array::full(&[3], 2.0f32)?)?.to_vec::<f32>()?, [2.0]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn count(&self, axis: isize) -> Array {
+        apply(&[self], Loc::caller(), |graph, v| {
+            let shape = graph.ty(v[0]).shape.clone();
+            let n = shape[axis_of(axis, shape.len())?];
+            Ok(graph.literal(Literal::int(DType::I32, n as i64)))
         })
     }
 

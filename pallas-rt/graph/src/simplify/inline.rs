@@ -7,7 +7,7 @@
 use crate::call::Call;
 use crate::graph::{Equation, Graph, Op, Var};
 
-pub(super) fn inline(graph: &Graph) -> Graph {
+pub(crate) fn inline(graph: &Graph) -> Graph {
     expanded(graph, &|call| match call {
         Call::Custom(custom) => Some(&custom.primal),
         Call::CustomJvp(custom) => Some(&custom.primal),

@@ -6,7 +6,7 @@ mod inline;
 mod stacks;
 
 pub(crate) use dead::dead as without_dead;
-pub(crate) use inline::expanded;
+pub(crate) use inline::{expanded, inline as inlined};
 
 use crate::graph::{Graph, Op};
 

@@ -180,6 +180,12 @@ impl StructuralOp {
         op.dims().into_iter().for_each(|d| *d = d.bind(values));
         op
     }
+    /// The operation with 0 for all sizes among its attributes, to compare others.
+    pub fn without_sizes(&self) -> Self {
+        let mut op = self.clone();
+        op.dims().into_iter().for_each(|d| *d = Dim::from(0i64));
+        op
+    }
     /// For an operation that drops axes: the operation that keeps them with extent 1, as in the lowered form.
     pub fn keeping(&self) -> Option<Self> {
         match self {

@@ -6,6 +6,7 @@
 //! they show, `reductions` long ones in stages; `random` has laws of random graphs, `transformed` those of their
 //! derivatives and batches.
 mod ahead;
+mod bounded;
 mod cache;
 mod control;
 mod derivatives;

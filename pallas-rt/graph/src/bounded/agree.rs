@@ -1,0 +1,250 @@
+//! Whether two graphs are those of one function for other sizes.
+//!
+//! An operation agrees if it makes an element of the smaller result from the same elements of its operands as in the
+//! larger one, or from elements that `mask` makes neutral: what exists of an array is always at its start.
+use super::Unlike;
+use crate::build::dims;
+use crate::call::{Call, has_effect};
+use crate::dynamic::Dynamic;
+use crate::graph::{Equation, Graph, Op};
+use pallas_ir::structural::{Access, Nest, Piece, Windows};
+use pallas_ir::{Dim, Loc, StructuralOp, Type};
+
+/// Checks that `other` is the graph of the same function for other sizes than `bound`, which is for the bounds.
+///
+/// # Errors
+/// The first difference.
+pub(super) fn agree(bound: &Graph, other: &Graph) -> Result<(), Unlike> {
+    let whole = |what| Err(Unlike::new(Loc::NONE, what));
+    if bound.params != other.params {
+        return whole("the function captures another number of arrays");
+    }
+    for (a, b) in bound.equations.iter().zip(&other.equations) {
+        if a.args != b.args || a.results != b.results || !is_like(bound, a, other, b) {
+            return Err(Unlike::new(
+                b.loc,
+                format!("`{}` for one size is `{}` for another", short(&a.op), short(&b.op)),
+            ));
+        }
+        if let (Op::Call(a), Op::Call(b)) = (&a.op, &b.op) {
+            a.graphs().into_iter().zip(b.graphs()).try_for_each(|(a, b)| agree(a, b))?;
+        }
+        let known =
+            |graph: &Graph, e: &Equation| -> Vec<Type> { e.args.iter().map(|&v| graph.ty(v).clone()).collect() };
+        operation(&a.op, &known(bound, a), &b.op, &known(other, b)).map_err(|what| Unlike::new(b.loc, what))?;
+    }
+    match bound.equations.len() == other.equations.len() && bound.results == other.results {
+        true => Ok(()),
+        false => whole("the function has another number of operations"),
+    }
+}
+
+/// Returns true if both operations are of one kind, and their operands and results too.
+fn is_like(bound: &Graph, a: &Equation, other: &Graph, b: &Equation) -> bool {
+    let kinds = match (&a.op, &b.op) {
+        (Op::Literal(a), Op::Literal(b)) => a.dtype == b.dtype,
+        (Op::Structural(a), Op::Structural(b)) => a.name() == b.name(),
+        (Op::Dynamic(Dynamic::Slice { .. }), Op::Dynamic(Dynamic::Slice { .. })) => true,
+        (Op::Call(a), Op::Call(b)) => a.name() == b.name() && a.graphs().len() == b.graphs().len(),
+        (a, b) => a == b,
+    };
+    let same = |v: &crate::Var| {
+        let (a, b) = (bound.ty(*v), other.ty(*v));
+        a.dtype == b.dtype && a.shape.len() == b.shape.len() && a.shape.iter().zip(&b.shape).all(|(a, b)| a >= b)
+    };
+    kinds && a.args.iter().chain(&a.results).all(same)
+}
+
+/// The operation's name.
+fn short(op: &Op) -> String {
+    match op {
+        Op::Call(call) => call.name().into(),
+        op => op.to_string().split_whitespace().next().unwrap_or_default().into(),
+    }
+}
+
+/// Checks the attributes of operations of one kind on operands of these types.
+fn operation(a: &Op, a_types: &[Type], b: &Op, b_types: &[Type]) -> Result<(), String> {
+    let varies = || a_types != b_types;
+    match (a, b) {
+        (Op::Structural(a), Op::Structural(b)) => structural(a, a_types, b, b_types),
+        (Op::Dynamic(a), Op::Dynamic(b)) => dynamic(a, a_types, b, b_types),
+        (Op::Call(a), Op::Call(b)) => match (&**a, &**b) {
+            (Call::Scan(a), Call::Scan(b)) => {
+                let is_same = (a.captured, a.carried, a.reverse) == (b.captured, b.carried, b.reverse);
+                let shows = a.length != b.length && a.body.equations.iter().any(|e| has_effect(&e.op));
+                match (is_same, shows) {
+                    (false, _) => Err("a scan carries other values".into()),
+                    (true, true) => Err("`debug_print` in a scan whose number of steps depends on the size".into()),
+                    (true, false) => Ok(()),
+                }
+            }
+            (Call::While(a), Call::While(b))
+                if (a.condition_captured, a.body_captured) == (b.condition_captured, b.body_captured) =>
+            {
+                Ok(())
+            }
+            (Call::Case(_), Call::Case(_)) => Ok(()),
+            (Call::Kernel(a), Call::Kernel(b)) if a == b => Ok(()),
+            (Call::Kernel(a), _) => Err(format!("kernel `{}` has other sizes", a.kernel.name)),
+            (Call::Print(a), Call::Print(b)) if a == b && !varies() => Ok(()),
+            (Call::Print(_), _) => Err("`debug_print` of an array whose extents depend on the size".into()),
+            (a, _) => Err(format!("`{}` differs", a.name())),
+        },
+        _ => Ok(()),
+    }
+}
+
+fn structural(a: &StructuralOp, a_types: &[Type], b: &StructuralOp, b_types: &[Type]) -> Result<(), String> {
+    let shapes = |types: &[Type]| -> Vec<Vec<Dim>> { types.iter().map(|ty| dims(&ty.shape)).collect() };
+    let (a_shapes, b_shapes) = (shapes(a_types), shapes(b_types));
+    let (a_args, b_args): (Vec<&[Dim]>, Vec<&[Dim]>) =
+        (a_shapes.iter().map(|s| &s[..]).collect(), b_shapes.iter().map(|s| &s[..]).collect());
+    let result = |op: &StructuralOp, args: &[&[Dim]]| op.infer(args, &pallas_ir::Facts::default()).unwrap_or_default();
+    let (a_result, b_result) = (result(a, &a_args), result(b, &b_args));
+    let does = match (a.access(&a_args), b.access(&b_args)) {
+        (Access::Nest(a_nest), Access::Nest(b_nest)) => {
+            let acc = |op: &StructuralOp| if let StructuralOp::Conv(conv) = op { Some(conv.acc) } else { None };
+            acc(a) == acc(b) && is_same_nest(&a_nest, &b_nest)
+        }
+        _ if matches!(a, StructuralOp::Pad(_) | StructuralOp::Slice(_)) => is_movable(a, b),
+        _ if a.without_sizes() != b.without_sizes() => false,
+        // `mask` takes the end from the sizes.
+        _ if matches!(a, StructuralOp::Concat(_) | StructuralOp::Reverse(_)) => true,
+        (Access::Map(a), Access::Map(b)) => {
+            a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| is_same_piece(a, &a_result, b, &b_result))
+        }
+        (Access::Flat, Access::Flat) => {
+            let number = |dims: &[Dim]| -> Vec<i64> { dims.iter().map(|d| d.as_number().unwrap_or(0)).collect() };
+            keeps_starts([&number(a_args[0]), &number(&a_result)], [&number(b_args[0]), &number(&b_result)])
+        }
+        (Access::Gather { windows: a, .. }, Access::Gather { windows: b, .. }) => {
+            is_same_windows(&a, a_args[0], &b, b_args[0])
+        }
+        (Access::Scatter { windows: a, .. }, Access::Scatter { windows: b, .. }) => {
+            let is_safe = |axis: usize| {
+                let (of_a, of_b) = (&a.axes[axis].size, &b.axes[axis].size);
+                let (of_operand, of_other) = (&a_args[0][axis], &b_args[0][axis]);
+                match a.axes[axis].start {
+                    // A window of one element is inside or outside as a whole, wherever the end is.
+                    Some(_) => of_operand == of_other || of_a.as_number() == Some(1),
+                    None => of_a == of_b || (of_a == of_operand && of_b == of_other),
+                }
+            };
+            is_same_windows(&a, a_args[0], &b, b_args[0]) && (0..a.axes.len()).all(is_safe)
+        }
+        // The attributes are equal, and nothing else of them has sizes.
+        _ => true,
+    };
+    match does {
+        true => Ok(()),
+        false => Err(format!("`{}` at the end of an axis whose extent depends on the size", b.name())),
+    }
+}
+
+/// Whether `mask` can find the place of a pad or a slice. Elements behind those of an operand are made by filling it, and a
+/// window of constant size may start at a place that depends on the sizes.
+fn is_movable(a: &StructuralOp, b: &StructuralOp) -> bool {
+    match (a, b) {
+        (StructuralOp::Pad(a), StructuralOp::Pad(b)) => a.low == b.low,
+        (StructuralOp::Slice(a), StructuralOp::Slice(b)) => {
+            let moves = |axis: &usize| a.start[*axis] != b.start[*axis];
+            a.stride == b.stride
+                && (0..a.start.len()).filter(moves).all(|axis| a.size[axis] == b.size[axis] && a.stride[axis] == 1)
+        }
+        _ => false,
+    }
+}
+
+/// The same elements, up to the end of the result.
+fn is_same_piece(a: &Piece, a_result: &[Dim], b: &Piece, b_result: &[Dim]) -> bool {
+    let is_bound = |((a_axis, a_low, a_high), (b_axis, b_low, b_high)): (&(usize, Dim, Dim), &(usize, Dim, Dim))| {
+        let is_end = *a_high == a_result[*a_axis] && *b_high == b_result[*b_axis];
+        a_axis == b_axis && a_low == b_low && (a_high == b_high || is_end)
+    };
+    a.operand == b.operand
+        && a.index == b.index
+        && a.bounds.len() == b.bounds.len()
+        && a.bounds.iter().zip(&b.bounds).all(is_bound)
+}
+
+/// The same positions; the loops may have other extents.
+fn is_same_nest(a: &Nest, b: &Nest) -> bool {
+    let roles = |nest: &Nest| nest.axes.iter().map(|axis| axis.role).collect::<Vec<_>>();
+    roles(a) == roles(b) && a.operands == b.operands && a.result == b.result && a.op == b.op
+}
+
+/// The same windows of operands. A window along the whole of an axis may have another size in another operand; one at
+/// given starts may be shorter by as much as the operand, so that the last start is the same.
+fn is_same_windows(a: &Windows, a_operand: &[Dim], b: &Windows, b_operand: &[Dim]) -> bool {
+    let fits = |axis: usize| {
+        let (of_a, of_b) = (&a.axes[axis], &b.axes[axis]);
+        let is_size = of_a.size == of_b.size
+            || of_a.start.is_none()
+            || &a_operand[axis] - &of_a.size == &b_operand[axis] - &of_b.size;
+        of_a.start == of_b.start && of_a.axis == of_b.axis && is_size
+    };
+    a.index == b.index && a.vector == b.vector && (0..a.axes.len()).all(fits)
+}
+
+/// Windows at given starts: as long in both, or shorter by as much as the array is. A window that is written has
+/// elements that do not exist, so these may not come to lie where there are others.
+fn dynamic(a: &Dynamic, a_types: &[Type], b: &Dynamic, b_types: &[Type]) -> Result<(), String> {
+    let window = |op: &Dynamic, types: &[Type]| match op {
+        Dynamic::Slice { size } => size.clone(),
+        Dynamic::Update => types[1].shape.clone(),
+    };
+    let (a_window, b_window) = (window(a, a_types), window(b, b_types));
+    let fits = |axis: usize| {
+        let (a_rest, b_rest) = (a_types[0].shape[axis] - a_window[axis], b_types[0].shape[axis] - b_window[axis]);
+        let is_whole = a_rest == 0 && b_rest == 0;
+        a_window[axis] == b_window[axis] || is_whole || (matches!(a, Dynamic::Slice { .. }) && a_rest == b_rest)
+    };
+    match (0..a_window.len()).all(fits) {
+        true => Ok(()),
+        false => Err(format!("`{}` with a window whose extent depends on the size", short(&Op::Dynamic(b.clone())))),
+    }
+}
+
+/// Whether a reshape leaves what exists at the start of each axis: operand and result fall into groups of axes with
+/// equal numbers of elements, and within a group only the outermost axis may differ.
+fn keeps_starts([a, a_to]: [&[i64]; 2], [b, b_to]: [&[i64]; 2]) -> bool {
+    if a == b && a_to == b_to {
+        return true;
+    }
+    if b.contains(&0) {
+        return true;
+    }
+    let (mut i, mut k) = (0, 0);
+    while i < a.len() || k < a_to.len() {
+        let (i_first, k_first) = (i, k);
+        let (mut from, mut to) = (1, 1);
+        // A group is as short as possible, and not empty on either side where both have axes left.
+        loop {
+            if from <= to && i < a.len() && (from < to || i == i_first) {
+                from *= a[i];
+                i += 1;
+            } else if k < a_to.len() && (to < from || k == k_first) {
+                to *= a_to[k];
+                k += 1;
+            } else if from < to && i < a.len() {
+                from *= a[i];
+                i += 1;
+            } else {
+                break;
+            }
+        }
+        let is_outermost = |a: &[i64], b: &[i64]| {
+            let outermost = a.iter().position(|n| *n != 1).unwrap_or(0);
+            a.iter().zip(b).enumerate().all(|(axis, (a, b))| a == b || axis == outermost)
+        };
+        let equal = b[i_first..i].iter().product::<i64>() == b_to[k_first..k].iter().product::<i64>();
+        if !equal
+            || !is_outermost(&a[i_first..i], &b[i_first..i])
+            || !is_outermost(&a_to[k_first..k], &b_to[k_first..k])
+        {
+            return false;
+        }
+    }
+    true
+}

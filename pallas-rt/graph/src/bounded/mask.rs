@@ -1,0 +1,493 @@
+//! The graph for the bounds, in which elements that do not exist have no influence on those that do.
+//!
+//! ```text
+//! x[i, k] · y[k, j], k < n      select(k < n, x, 0) · select(k < n, y, 0)
+//! fold, reversed running fold   select(.., x, the neutral element)
+//! sort, argmax                  what comes last
+//! gather, dynamic_slice         the start is at most n - the window's extent, where the operand's extent is n
+//! scatter                       updates that do not exist start outside of the operand
+//! scan of n steps               further steps leave the carried values as they are
+//! pad, concatenate, reverse     places behind elements that exist follow from their number
+//! ```
+use super::{Table, Unlike, called};
+use crate::build::dims;
+use crate::call::{Call, Case, Scan, While};
+use crate::dynamic::Dynamic;
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::structural::{Access, Broadcast, Concat, Iota, Order, Pad, Position, Reverse, Role, Windows};
+use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
+use std::collections::{BTreeMap, HashMap};
+
+/// What is the same for a graph and the graphs that it calls.
+pub(super) struct Masking<'a> {
+    pub table: &'a Table,
+    /// The sizes of each sample.
+    pub sizes: &'a [&'a [usize]],
+}
+
+/// A graph under construction.
+struct Scope<'a> {
+    masking: &'a Masking<'a>,
+    /// The samples of the graph.
+    graphs: &'a [&'a Graph],
+    to: Graph,
+    /// By variable of the samples, that of the new graph.
+    made: Vec<Option<Var>>,
+    /// The parameters that stand for entries of the table, by their numbers.
+    scalars: BTreeMap<usize, Var>,
+    /// By the number of an extent, a shape and its axis: true where an element exists.
+    exists: HashMap<(usize, Vec<usize>, usize), Var>,
+}
+
+impl<'a> Masking<'a> {
+    /// The graph whose last parameters are all entries of the table.
+    pub(super) fn whole(&self, graphs: &[&Graph]) -> Result<Graph, Unlike> {
+        let mut scope = Scope::new(self, graphs);
+        let types = self.table.types();
+        for number in 0..types.len() {
+            scope.scalar(number);
+        }
+        let mut graph = scope.graph()?;
+        graph.0.params.extend(graph.1.values());
+        Ok(graph.0)
+    }
+
+    /// The graph, and the parameters by the numbers of the entries that they stand for; these are not among its own.
+    fn part(&self, graphs: &[&Graph]) -> Result<(Graph, BTreeMap<usize, Var>), Unlike> {
+        Scope::new(self, graphs).graph()
+    }
+}
+
+impl<'a> Scope<'a> {
+    fn new(masking: &'a Masking<'a>, graphs: &'a [&'a Graph]) -> Scope<'a> {
+        let made = vec![None; graphs[0].types.len()];
+        let (to, scalars, exists) = (Graph::default(), BTreeMap::new(), HashMap::new());
+        let mut scope = Scope { masking, graphs, to, made, scalars, exists };
+        for &p in &graphs[0].params {
+            scope.made[p.index()] = Some(scope.to.param(graphs[0].ty(p).clone()));
+        }
+        scope
+    }
+
+    fn graph(mut self) -> Result<(Graph, BTreeMap<usize, Var>), Unlike> {
+        for i in 0..self.graphs[0].equations.len() {
+            self.equation(i)?;
+        }
+        self.to.results = self.graphs[0].results.iter().map(|&r| self.var(r)).collect();
+        Ok((self.to, self.scalars))
+    }
+
+    fn var(&self, old: Var) -> Var {
+        self.made[old.index()].expect("defined before its use")
+    }
+
+    /// The parameter for an entry of the table.
+    fn scalar(&mut self, number: usize) -> Var {
+        let ty = &self.masking.table.types()[number];
+        *self.scalars.entry(number).or_insert_with(|| self.to.var(ty.clone()))
+    }
+
+    /// The number of elements along an axis of a variable; `None` if it does not depend on the sizes.
+    fn extent(&self, v: Var, axis: usize) -> Option<usize> {
+        let samples: Vec<usize> = self.graphs.iter().map(|graph| graph.ty(v).shape[axis]).collect();
+        self.masking.table.extent(&samples, self.masking.sizes)
+    }
+
+    fn equation(&mut self, i: usize) -> Result<(), Unlike> {
+        let e = &self.graphs[0].equations[i];
+        self.to.at = e.loc;
+        let mut args: Vec<Var> = e.args.iter().map(|&a| self.var(a)).collect();
+        match &e.op {
+            Op::Literal(_) => {
+                let values = super::literals(self.graphs, i).expect("the samples agree");
+                if let Some(number) = self.masking.table.literal(&values) {
+                    let v = self.scalar(self.masking.table.extents.len() + number);
+                    self.made[e.result().index()] = Some(v);
+                    return Ok(());
+                }
+            }
+            Op::Structural(op) => {
+                if let Some(v) = self.moved(op, i, &args) {
+                    self.made[e.result().index()] = Some(v);
+                    return Ok(());
+                }
+                self.structural(op, i, &mut args);
+            }
+            Op::Dynamic(op) => self.dynamic(op, e, &mut args),
+            Op::Call(call) => {
+                let made = self.call(call, i, args)?;
+                e.results.iter().zip(made).for_each(|(r, v)| self.made[r.index()] = Some(v));
+                return Ok(());
+            }
+            Op::Scalar(_) | Op::StopGradient | Op::Barrier => {}
+        }
+        let v = self.to.fitting(e.op.clone(), &args);
+        self.made[e.result().index()] = Some(v);
+        Ok(())
+    }
+
+    /// Replaces what does not exist of an operand along an axis.
+    fn fill(&mut self, e: &Equation, args: &mut [Var], operand: usize, axis: usize, with: Literal) {
+        if let Some(number) = self.extent(e.args[operand], axis) {
+            let with = self.to.literal(with);
+            args[operand] = self.filled(args[operand], number, axis, with);
+        }
+    }
+
+    /// The variable with a scalar behind the elements that exist along an axis.
+    fn filled(&mut self, v: Var, number: usize, axis: usize, with: Var) -> Var {
+        let shape = self.to.ty(v).shape.clone();
+        let exists = self.exists(number, &shape, axis);
+        let other = self.spread(with, &shape);
+        self.to.fitting(ScalarOp::Select, &[exists, v, other])
+    }
+
+    /// The result of an operation that depends on where an axis ends; `None` if this one does not.
+    fn moved(&mut self, op: &StructuralOp, i: usize, args: &[Var]) -> Option<Var> {
+        let e = &self.graphs[0].equations[i];
+        match op {
+            StructuralOp::Slice(slice) => {
+                let starts: Vec<Option<usize>> = super::numbers(self.graphs, i)
+                    .iter()
+                    .map(|samples| self.masking.table.extent(samples, self.masking.sizes))
+                    .collect();
+                starts.iter().any(Option::is_some).then(|| {
+                    // A constant part first, then the window at a place that depends on the sizes.
+                    let (mut rest, whole) = (slice.clone(), self.to.ty(args[0]).dims());
+                    let mut at = vec![];
+                    for (axis, start) in starts.iter().enumerate() {
+                        if start.is_some() {
+                            (rest.start[axis], rest.size[axis]) = (0, whole[axis].clone());
+                        }
+                        at.push(match start {
+                            Some(number) => self.scalar(*number),
+                            None => self.to.literal(Literal::int(DType::I32, 0)),
+                        });
+                    }
+                    let part = self.to.fitting(StructuralOp::from(rest), &args[..1]);
+                    let size = self.graphs[0].ty(e.result()).shape.clone();
+                    self.to.fitting(Dynamic::Slice { size }, &[&[part], &at[..]].concat())
+                })
+            }
+            StructuralOp::Concat(Concat { axis }) => {
+                let before = e.args.len().saturating_sub(1);
+                let moves = e.args[..before].iter().any(|&a| self.extent(a, *axis).is_some());
+                moves.then(|| self.concat(e, *axis, args))
+            }
+            StructuralOp::Reverse(Reverse { axes }) => {
+                let moves = axes.iter().any(|&axis| self.extent(e.args[0], axis).is_some());
+                moves.then(|| {
+                    let mut v = self.to.fitting(op.clone(), args);
+                    for &axis in axes {
+                        if let Some(number) = self.extent(e.args[0], axis) {
+                            v = self.to_front(v, number, axis);
+                        }
+                    }
+                    v
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Each operand behind the elements of those before it.
+    fn concat(&mut self, e: &Equation, axis: usize, args: &[Var]) -> Var {
+        let Type { dtype, shape } = self.graphs[0].ty(e.result()).clone();
+        let mut all = self.to.splat(Literal::new(dtype, 0.0), &shape);
+        let zero = self.to.literal(Literal::int(DType::I32, 0));
+        let mut first = zero;
+        for (&old, &v) in e.args.iter().zip(args) {
+            let mut at = vec![zero; shape.len()];
+            at[axis] = first;
+            all = self.to.fitting(Dynamic::Update, &[&[all, v], &at[..]].concat());
+            let n = match self.extent(old, axis) {
+                Some(number) => self.scalar(number),
+                None => self.to.literal(Literal::int(DType::I32, self.graphs[0].ty(old).shape[axis] as i64)),
+            };
+            first = self.to.fitting(ScalarOp::Add, &[first, n]);
+        }
+        all
+    }
+
+    /// The variable whose last elements along an axis are the first ones.
+    fn to_front(&mut self, v: Var, number: usize, axis: usize) -> Var {
+        let Type { dtype, shape } = self.to.ty(v).clone();
+        let zero = self.to.literal(Literal::new(dtype, 0.0));
+        let mut high = vec![Dim::from(0i64); shape.len()];
+        high[axis] = Dim::from(shape[axis]);
+        let pad = Pad { low: vec![Dim::from(0i64); shape.len()], high };
+        let wide = self.to.fitting(StructuralOp::from(pad), &[v, zero]);
+        let mut at = vec![self.to.literal(Literal::int(DType::I32, 0)); shape.len()];
+        let (n, bound) = (self.scalar(number), self.to.literal(Literal::int(DType::I32, shape[axis] as i64)));
+        at[axis] = self.to.fitting(ScalarOp::Sub, &[bound, n]);
+        self.to.fitting(Dynamic::Slice { size: shape }, &[&[wide], &at[..]].concat())
+    }
+
+    /// True where an element exists in an array of this shape, along the axis alone.
+    fn exists(&mut self, number: usize, shape: &[usize], axis: usize) -> Var {
+        let key = (number, shape.to_vec(), axis);
+        if let Some(&v) = self.exists.get(&key) {
+            return v;
+        }
+        let n = self.scalar(number);
+        let line = [shape[axis]];
+        let at = self.to.fitting(StructuralOp::from(Iota { shape: dims(&line), axis: 0, dtype: DType::I32 }), &[]);
+        let end = self.to.fitting(StructuralOp::from(Broadcast::to(dims(&line))), &[n]);
+        let v = self.to.fitting(ScalarOp::Lt, &[at, end]);
+        let wide = Broadcast { to: dims(shape), dims: vec![axis] };
+        let v = if shape.len() == 1 { v } else { self.to.fitting(StructuralOp::from(wide), &[v]) };
+        self.exists.insert(key, v);
+        v
+    }
+
+    fn structural(&mut self, op: &StructuralOp, i: usize, args: &mut [Var]) {
+        let graph = self.graphs[0];
+        let e = &graph.equations[i];
+        let shapes: Vec<_> = e.args.iter().map(|&a| dims(&graph.ty(a).shape)).collect();
+        let shapes: Vec<&[_]> = shapes.iter().map(|s| &s[..]).collect();
+        let Some(dtype) = e.args.first().map(|&a| graph.ty(a).dtype) else { return };
+        let zero = Literal::new(dtype, 0.0);
+        if let StructuralOp::Pad(_) = op {
+            for axis in 0..shapes[0].len() {
+                let pads = |graph: &&Graph| match &graph.equations[i].op {
+                    Op::Structural(StructuralOp::Pad(pad)) => pad.high[axis] != Dim::from(0i64),
+                    _ => false,
+                };
+                if let (Some(number), true) = (self.extent(e.args[0], axis), self.graphs.iter().any(pads)) {
+                    args[0] = self.filled(args[0], number, axis, args[1]);
+                }
+            }
+        }
+        match op.access(&shapes) {
+            Access::Contract { contract, .. } => {
+                for (a, b) in contract {
+                    self.fill(e, args, 0, a, zero);
+                    self.fill(e, args, 1, b, Literal::new(graph.ty(e.args[1]).dtype, 0.0));
+                }
+            }
+            Access::Fold { op, axes } => {
+                let neutral = op.neutral(dtype).expect("it is a monoid");
+                axes.into_iter().for_each(|axis| self.fill(e, args, 0, axis, neutral));
+            }
+            Access::Scan { op, axis, reverse: true } => {
+                self.fill(e, args, 0, axis, op.neutral(dtype).expect("it is a monoid"));
+            }
+            Access::Nest(nest) => {
+                // Elements of several operands are multiplied and added.
+                let neutral =
+                    if nest.operands.len() > 1 { zero } else { nest.op.neutral(dtype).expect("it is a monoid") };
+                for (operand, positions) in nest.operands.iter().enumerate() {
+                    for (axis, position) in positions.iter().enumerate() {
+                        let is_kept = |&(loop_, _): &(usize, i64)| {
+                            nest.axes[loop_].role == Role::Parallel && *position == Position::of(loop_)
+                        };
+                        if !position.terms.first().is_some_and(is_kept) {
+                            self.fill(e, args, operand, axis, neutral);
+                        }
+                    }
+                }
+            }
+            Access::Arg { max, axis } => {
+                let last = if max { Literal::lowest(dtype) } else { Literal::highest(dtype) };
+                self.fill(e, args, 0, axis, last);
+            }
+            Access::Sort { axis, order, .. } => self.fill(e, args, 0, axis, last(order, dtype)),
+            Access::Gather { windows, checked } => {
+                if checked {
+                    self.fill_starts(e, args, &windows, |dtype| Literal::new(dtype, 0.0));
+                }
+                self.clamp(i, args, &windows);
+            }
+            Access::Scatter { windows, .. } => self.fill_starts(e, args, &windows, Literal::lowest),
+            Access::Map(_)
+            | Access::Flat
+            | Access::Scan { reverse: false, .. }
+            | Access::Iota { .. }
+            | Access::Cast
+            | Access::Bitcast
+            | Access::Powi(_) => {}
+        }
+    }
+
+    /// Replaces the starts that do not exist.
+    fn fill_starts(&mut self, e: &Equation, args: &mut [Var], windows: &Windows, with: impl Fn(DType) -> Literal) {
+        let Type { dtype, shape } = self.graphs[0].ty(e.args[1]);
+        for axis in (0..shape.len()).filter(|axis| windows.vector != Some(*axis)) {
+            self.fill(e, args, 1, axis, with(*dtype));
+        }
+    }
+
+    /// Moves starts to the last ones at which a window lies inside of what exists.
+    fn clamp(&mut self, i: usize, args: &mut [Var], windows: &Windows) {
+        let e = &self.graphs[0].equations[i];
+        let ty = self.graphs[0].ty(e.args[1]).clone();
+        for (axis, window) in windows.axes.iter().enumerate() {
+            let (Some(k), Some(number)) = (window.start, self.extent(e.args[0], axis)) else { continue };
+            // A window that is shorter by as much as the operand has the same last start.
+            if self.graphs.iter().any(|graph| window_of(graph, i, axis) != Some(window.size.clone())) {
+                continue;
+            }
+            let size = window.size.as_number().expect("an access form has sizes of numbers");
+            let last = self.less(number, size);
+            let last = self.to.fitting(StructuralOp::from(pallas_ir::structural::Cast { to: ty.dtype }), &[last]);
+            let last = self.spread(last, &ty.shape);
+            let least = self.to.fitting(ScalarOp::Minimum, &[args[1], last]);
+            args[1] = match windows.vector {
+                Some(vector) if ty.shape[vector] > 1 => {
+                    let iota = Iota { shape: dims(&ty.shape), axis: vector, dtype: DType::I32 };
+                    let at = self.to.fitting(StructuralOp::from(iota), &[]);
+                    let own = self.to.splat(Literal::int(DType::I32, k as i64), &ty.shape);
+                    let is_own = self.to.fitting(ScalarOp::Eq, &[at, own]);
+                    self.to.fitting(ScalarOp::Select, &[is_own, least, args[1]])
+                }
+                _ => least,
+            };
+        }
+    }
+
+    /// An extent less a constant, an i32 scalar.
+    fn less(&mut self, number: usize, by: i64) -> Var {
+        let n = self.scalar(number);
+        let by = self.to.literal(Literal::int(DType::I32, by));
+        self.to.fitting(ScalarOp::Sub, &[n, by])
+    }
+
+    /// A scalar everywhere in a shape.
+    fn spread(&mut self, v: Var, shape: &[usize]) -> Var {
+        if shape.is_empty() { v } else { self.to.fitting(StructuralOp::from(Broadcast::to(dims(shape))), &[v]) }
+    }
+
+    fn dynamic(&mut self, op: &Dynamic, e: &Equation, args: &mut [Var]) {
+        let graph = self.graphs[0];
+        let window = match op {
+            Dynamic::Slice { size } => size.clone(),
+            Dynamic::Update => graph.ty(e.args[1]).shape.clone(),
+        };
+        for (axis, &size) in window.iter().enumerate() {
+            let Some(number) = self.extent(e.args[0], axis) else { continue };
+            let result = if matches!(op, Dynamic::Update) { e.args[1] } else { e.result() };
+            if self.extent(result, axis).is_none() {
+                let last = self.less(number, size as i64);
+                let at = op.arrays() + axis;
+                args[at] = self.to.fitting(ScalarOp::Minimum, &[args[at], last]);
+            }
+        }
+    }
+
+    fn call(&mut self, call: &Call, i: usize, args: Vec<Var>) -> Result<Vec<Var>, Unlike> {
+        let called = called(self.graphs, i);
+        let parts = called.iter().map(|graphs| self.masking.part(graphs)).collect::<Result<Vec<_>, _>>()?;
+        match call {
+            Call::Scan(scan) => {
+                let length = self.masking.table.extent(&super::numbers(self.graphs, i)[0], self.masking.sizes);
+                let mut parts = parts;
+                let (body, scalars) = parts.remove(0);
+                Ok(self.scan(scan, body, scalars, length, &args))
+            }
+            Call::While(call) => {
+                let [(mut condition, before), (mut body, inside)] =
+                    <[_; 2]>::try_from(parts).unwrap_or_else(|_| unreachable!("a condition and a body"));
+                condition.params.splice(0..0, before.values().copied());
+                body.params.splice(0..0, inside.values().copied());
+                let (own_before, rest) = args.split_at(call.condition_captured);
+                let operands = [&self.given(&before)[..], own_before, &self.given(&inside), rest].concat();
+                let call = While {
+                    condition,
+                    body,
+                    condition_captured: call.condition_captured + before.len(),
+                    body_captured: call.body_captured + inside.len(),
+                };
+                Ok(self.to.fitting_all(Call::While(call), &operands))
+            }
+            Call::Case(_) => {
+                let mut all: BTreeMap<usize, Type> = BTreeMap::new();
+                for (graph, scalars) in &parts {
+                    all.extend(scalars.iter().map(|(number, v)| (*number, graph.ty(*v).clone())));
+                }
+                let branch = |(mut graph, scalars): (Graph, BTreeMap<usize, Var>)| {
+                    let own = |graph: &mut Graph, (number, ty): (&usize, &Type)| match scalars.get(number) {
+                        Some(v) => *v,
+                        None => graph.var(ty.clone()),
+                    };
+                    let params: Vec<Var> = all.iter().map(|entry| own(&mut graph, entry)).collect();
+                    graph.params.splice(0..0, params);
+                    graph
+                };
+                let branches = parts.into_iter().map(branch).collect();
+                let given: Vec<Var> = all.keys().map(|&number| self.scalar(number)).collect();
+                let operands = [&args[..1], &given, &args[1..]].concat();
+                Ok(self.to.fitting_all(Call::Case(Case { branches }), &operands))
+            }
+            _ => Ok(self.to.fitting_all(call.clone(), &args)),
+        }
+    }
+
+    /// The values of entries in this graph.
+    fn given(&mut self, scalars: &BTreeMap<usize, Var>) -> Vec<Var> {
+        scalars.keys().map(|&number| self.scalar(number)).collect()
+    }
+
+    /// A loop, of whose steps the first `length` exist.
+    fn scan(
+        &mut self,
+        scan: &Scan,
+        mut body: Graph,
+        mut scalars: BTreeMap<usize, Var>,
+        length: Option<usize>,
+        args: &[Var],
+    ) -> Vec<Var> {
+        let (captured, rest) = args.split_at(scan.captured);
+        let Some(length) = length else {
+            body.params.splice(0..0, scalars.values().copied());
+            let operands = [&self.given(&scalars)[..], args].concat();
+            let scan = Scan { body, captured: scan.captured + scalars.len(), ..*scan };
+            return self.to.fitting_all(Call::Scan(scan), &operands);
+        };
+        // One more value is carried: the number of the step.
+        let end = *scalars.entry(length).or_insert_with(|| body.var(Type::scalar(DType::I32)));
+        let step = body.var(Type::scalar(DType::I32));
+        let one = body.literal(Literal::int(DType::I32, if scan.reverse { -1 } else { 1 }));
+        let next = body.fitting(ScalarOp::Add, &[step, one]);
+        let exists = body.fitting(ScalarOp::Lt, &[step, end]);
+        for k in 0..scan.carried {
+            let (before, after) = (body.params[scan.captured + k], body.results[k]);
+            let shape = body.ty(after).shape.clone();
+            let exists = match shape.is_empty() {
+                true => exists,
+                false => body.fitting(StructuralOp::from(Broadcast::to(dims(&shape))), &[exists]),
+            };
+            body.results[k] = body.fitting(ScalarOp::Select, &[exists, after, before]);
+        }
+        let last = scan.captured + scan.carried;
+        body.params.insert(last, step);
+        body.results.insert(scan.carried, next);
+        body.params.splice(0..0, scalars.values().copied());
+        let first = self.to.literal(Literal::int(DType::I32, if scan.reverse { scan.length as i64 - 1 } else { 0 }));
+        let (carried, arrays) = rest.split_at(scan.carried);
+        let operands = [&self.given(&scalars)[..], captured, carried, &[first], arrays].concat();
+        let (captured, carried) = (scan.captured + scalars.len(), scan.carried + 1);
+        let mut made = self.to.fitting_all(Call::Scan(Scan { body, captured, carried, ..*scan }), &operands);
+        made.remove(scan.carried);
+        made
+    }
+}
+
+/// The extent of a gather's windows along an axis of its operand.
+fn window_of(graph: &Graph, i: usize, axis: usize) -> Option<Dim> {
+    let e = &graph.equations[i];
+    let Op::Structural(op) = &e.op else { return None };
+    let shapes: Vec<_> = e.args.iter().map(|&a| dims(&graph.ty(a).shape)).collect();
+    let shapes: Vec<&[_]> = shapes.iter().map(|s| &s[..]).collect();
+    if let Access::Gather { windows, .. } = op.access(&shapes) { Some(windows.axes[axis].size.clone()) } else { None }
+}
+
+/// What comes behind all elements in an order, behind equal ones too since sorts are stable.
+fn last(order: Order, dtype: DType) -> Literal {
+    match order {
+        Order::Ascending if dtype.is_float() => Literal::new(dtype, f64::NAN),
+        Order::Ascending => Literal::highest(dtype),
+        Order::Descending => Literal::lowest(dtype),
+        Order::Largest if dtype.is_float() => Literal { dtype, bits: u64::MAX >> (64 - 8 * dtype.bytes()) },
+        Order::Largest => Literal::lowest(dtype),
+    }
+}

@@ -1,0 +1,275 @@
+//! One graph for all sizes up to a bound.
+//!
+//! A function is traced for the bounds, and for each size once for a smaller one. The traces differ in what depends on
+//! the sizes: extents and numbers. So they tell which axes have how many elements that exist, whatever the function and
+//! the transformations in it do, and nothing of it has to be declared for an operation. [`Family::graph`] computes the
+//! results for any sizes up to the bounds at the start of arrays that have the bounds as extents: the elements that do
+//! not exist have no influence, since they are replaced where an operation would mix them with others (`mask`). The
+//! numbers that depend on the sizes are further parameters.
+//!
+//! ```text
+//! for 8:         { lambda %0:f32[8] . %1:f32[] = reduce(add) %0  %2:f32[] = 8.0  %3:f32[] = div %1, %2 in %3 }
+//! for 7:         { lambda %0:f32[7] . %1:f32[] = reduce(add) %0  %2:f32[] = 7.0  %3:f32[] = div %1, %2 in %3 }
+//! for up to 8:   { lambda %0:f32[8], n:i32[], %2:f32[] .
+//!                    x = select (iota < n), %0, 0.0  %1:f32[] = reduce(add) x  %3:f32[] = div %1, %2 in %3 }
+//! ```
+//!
+//! A function may do other things for other sizes, such as a loop in Rust over the elements of an axis. So each size is
+//! traced once, and [`Family::scalars`] finds out whether its graph is that of the family (`agree`).
+mod agree;
+mod mask;
+
+use crate::graph::{Graph, Op};
+use crate::simplify::{inlined, without_dead};
+use agree::agree;
+use mask::Masking;
+use pallas_ir::{DType, Literal, Loc, StructuralOp, Type};
+use std::collections::HashMap;
+
+/// A graph that is not that of the family.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unlike {
+    /// The user's line of the first difference, if an operation differs.
+    pub at: Loc,
+    /// What differs.
+    pub what: String,
+}
+
+impl Unlike {
+    fn new(at: Loc, what: impl Into<String>) -> Unlike {
+        Unlike { at, what: what.into() }
+    }
+}
+
+/// The graphs of one function for all sizes up to bounds.
+pub struct Family {
+    /// Sizes and the graph for them: first the bounds, then with each size smaller once.
+    samples: Vec<(Vec<usize>, Graph)>,
+    table: Table,
+    masked: Graph,
+}
+
+/// An extent that depends on the sizes, or another attribute that does.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Extent {
+    /// Its value for the bounds.
+    bound: usize,
+    /// For each size, by how much it grows with the size.
+    slopes: Vec<usize>,
+}
+
+/// What differs between the samples: each entry is a parameter of the masked graph.
+#[derive(Default)]
+struct Table {
+    extents: Vec<Extent>,
+    /// The values of a literal in the samples.
+    literals: Vec<Vec<Literal>>,
+    extent_numbers: HashMap<Extent, usize>,
+    literal_numbers: HashMap<Vec<Literal>, usize>,
+}
+
+/// The called graphs' equations in place of their calls, at every depth, without what nothing reads.
+fn flat(graph: &Graph) -> Graph {
+    let mut graph = without_dead(&inlined(graph));
+    for e in &mut graph.equations {
+        if let Op::Call(call) = &e.op {
+            e.op = call.map(flat).into();
+        }
+    }
+    graph
+}
+
+/// Calls `f` for graphs and for the graphs that their equations call, each time for those at the same place.
+fn each(graphs: &[&Graph], f: &mut dyn FnMut(&[&Graph]) -> Result<(), Unlike>) -> Result<(), Unlike> {
+    f(graphs)?;
+    for i in 0..graphs[0].equations.len() {
+        for called in called(graphs, i) {
+            each(&called, f)?;
+        }
+    }
+    Ok(())
+}
+
+/// The graphs that equation `i` calls, each with those of the other graphs at the same place.
+fn called<'a>(graphs: &[&'a Graph], i: usize) -> Vec<Vec<&'a Graph>> {
+    let of = |graph: &&'a Graph| match &graph.equations[i].op {
+        Op::Call(call) => call.graphs(),
+        _ => vec![],
+    };
+    let all: Vec<Vec<&Graph>> = graphs.iter().map(of).collect();
+    (0..all[0].len()).map(|k| all.iter().map(|graphs| graphs[k]).collect()).collect()
+}
+
+impl Table {
+    /// The number of what has these extents in the samples; `None` if they are equal.
+    fn extent(&self, samples: &[usize], sizes: &[&[usize]]) -> Option<usize> {
+        self.extent_numbers.get(&Extent::of(samples, sizes)?).copied()
+    }
+
+    /// The number of a literal with these values in the samples; `None` if they are equal.
+    fn literal(&self, samples: &[Literal]) -> Option<usize> {
+        self.literal_numbers.get(samples).copied()
+    }
+
+    fn add_extent(&mut self, at: Loc, samples: &[usize], sizes: &[&[usize]]) -> Result<(), Unlike> {
+        if samples.iter().all(|n| *n == samples[0]) {
+            return Ok(());
+        }
+        let Some(extent) = Extent::of(samples, sizes) else {
+            return Err(Unlike::new(at, format!("an axis has extents of {samples:?} for sizes of {sizes:?}")));
+        };
+        if !self.extent_numbers.contains_key(&extent) {
+            self.extent_numbers.insert(extent.clone(), self.extents.len());
+            self.extents.push(extent);
+        }
+        Ok(())
+    }
+
+    fn add_literal(&mut self, samples: Vec<Literal>) {
+        if samples.iter().any(|x| *x != samples[0]) && !self.literal_numbers.contains_key(&samples) {
+            self.literal_numbers.insert(samples.clone(), self.literals.len());
+            self.literals.push(samples);
+        }
+    }
+
+    /// The types of the parameters that stand for the entries.
+    fn types(&self) -> Vec<Type> {
+        let extents = self.extents.iter().map(|_| Type::scalar(DType::I32));
+        extents.chain(self.literals.iter().map(|x| Type::scalar(x[0].dtype))).collect()
+    }
+}
+
+impl Extent {
+    /// The extent with these values in the samples; `None` if it is constant, or does not grow with the sizes in
+    /// proportion.
+    fn of(samples: &[usize], sizes: &[&[usize]]) -> Option<Extent> {
+        let mut slopes = vec![];
+        for (k, (&extent, own)) in samples.iter().zip(sizes).enumerate().skip(1) {
+            let (grown, by) = (samples[0].checked_sub(extent)?, sizes[0][k - 1] - own[k - 1]);
+            slopes.push(if grown % by == 0 { grown / by } else { return None });
+        }
+        slopes.iter().any(|slope| *slope > 0).then_some(Extent { bound: samples[0], slopes })
+    }
+
+    /// Its value for sizes.
+    fn at(&self, bounds: &[usize], sizes: &[usize]) -> i64 {
+        let less = self.slopes.iter().zip(bounds.iter().zip(sizes)).map(|(slope, (most, n))| slope * (most - n));
+        self.bound as i64 - less.sum::<usize>() as i64
+    }
+}
+
+/// The variables that a graph defines, each with the line of its equation.
+fn defined(graph: &Graph) -> impl Iterator<Item = (crate::Var, Loc)> {
+    let made = graph.equations.iter().flat_map(|e| e.results.iter().map(|&r| (r, e.loc)));
+    graph.params.iter().map(|&p| (p, Loc::NONE)).chain(made)
+}
+
+impl Family {
+    /// The family of graphs of a function: the first one for the bounds, and then one for each size, which is smaller
+    /// there and nowhere else.
+    ///
+    /// # Errors
+    /// Graphs that differ in more than extents and numbers, and an operation that puts elements behind those of an axis
+    /// whose extent depends on the sizes, or knows its end in another way.
+    pub fn new(samples: Vec<(Vec<usize>, Graph)>) -> Result<Family, Unlike> {
+        let samples: Vec<(Vec<usize>, Graph)> =
+            samples.into_iter().map(|(sizes, graph)| (sizes, flat(&graph))).collect();
+        let sizes: Vec<&[usize]> = samples.iter().map(|(sizes, _)| &sizes[..]).collect();
+        let graphs: Vec<&Graph> = samples.iter().map(|(_, graph)| graph).collect();
+        graphs[1..].iter().try_for_each(|graph| agree(graphs[0], graph))?;
+        let mut table = Table::default();
+        each(&graphs, &mut |graphs| {
+            for (v, at) in defined(graphs[0]) {
+                for axis in 0..graphs[0].ty(v).shape.len() {
+                    let extents: Vec<usize> = graphs.iter().map(|graph| graph.ty(v).shape[axis]).collect();
+                    table.add_extent(at, &extents, &sizes)?;
+                }
+            }
+            for (i, e) in graphs[0].equations.iter().enumerate() {
+                for numbers in numbers(graphs, i) {
+                    table.add_extent(e.loc, &numbers, &sizes)?;
+                }
+                if let Some(values) = literals(graphs, i) {
+                    table.add_literal(values);
+                }
+            }
+            Ok(())
+        })?;
+        let masked = Masking { table: &table, sizes: &sizes }.whole(&graphs)?;
+        debug_assert_eq!(crate::verify(&masked), Ok(()));
+        Ok(Family { masked, table, samples })
+    }
+
+    /// The graph for all sizes up to the bounds. Its parameters are those of the graph for the bounds, then
+    /// [`scalars`](Family::scalars).
+    pub fn graph(&self) -> &Graph {
+        &self.masked
+    }
+
+    /// The values of the parameters for these sizes, of which `graph` is the graph.
+    ///
+    /// # Errors
+    /// A graph that [`graph`](Family::graph) does not compute.
+    pub fn scalars(&self, sizes: &[usize], graph: &Graph) -> Result<Vec<Literal>, Unlike> {
+        let graph = flat(graph);
+        let (bounds, first) = &self.samples[0];
+        let all: Vec<&[usize]> = self.samples.iter().map(|(sizes, _)| &sizes[..]).collect();
+        agree(first, &graph)?;
+        let mut values: Vec<Option<Literal>> = vec![None; self.table.literals.len()];
+        let graphs: Vec<&Graph> = self.samples.iter().map(|(_, graph)| graph).chain([&graph]).collect();
+        let fits = |samples: &[usize], found: usize| match self.table.extent(samples, &all) {
+            Some(number) => self.table.extents[number].at(bounds, sizes) == found as i64,
+            None => samples[0] == found,
+        };
+        each(&graphs, &mut |graphs| {
+            let (own, samples) = graphs.split_last().expect("that of these sizes");
+            for (v, at) in defined(own) {
+                for (axis, &found) in own.ty(v).shape.iter().enumerate() {
+                    let extents: Vec<usize> = samples.iter().map(|graph| graph.ty(v).shape[axis]).collect();
+                    if !fits(&extents, found) {
+                        return Err(Unlike::new(at, format!("an axis has an extent of {found}")));
+                    }
+                }
+            }
+            for (i, e) in own.equations.iter().enumerate() {
+                for numbers in numbers(graphs, i) {
+                    let (found, numbers) = numbers.split_last().expect("that of these sizes");
+                    if !fits(numbers, *found) {
+                        return Err(Unlike::new(e.loc, format!("an attribute is {found}")));
+                    }
+                }
+                if let Some(literals) = literals(graphs, i) {
+                    let (found, literals) = literals.split_last().expect("that of these sizes");
+                    let expected = match self.table.literal(literals) {
+                        Some(number) => *values[number].get_or_insert(*found),
+                        None => literals[0],
+                    };
+                    if *found != expected {
+                        return Err(Unlike::new(e.loc, format!("the number {found} depends on the size")));
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        let extents = self.table.extents.iter().map(|extent| Literal::int(DType::I32, extent.at(bounds, sizes)));
+        Ok(extents.chain(values.into_iter().map(|x| x.expect("every literal of the table is in the graph"))).collect())
+    }
+}
+
+/// The attributes of operations at the same place that may depend on the sizes, besides extents: the steps of a scan, the
+/// starts of a slice.
+fn numbers(graphs: &[&Graph], i: usize) -> Vec<Vec<usize>> {
+    let of = |graph: &&Graph| match &graph.equations[i].op {
+        Op::Call(call) => call.steps().into_iter().collect(),
+        Op::Structural(StructuralOp::Slice(slice)) => slice.start.iter().map(|&start| start as usize).collect(),
+        _ => vec![],
+    };
+    let all: Vec<Vec<usize>> = graphs.iter().map(of).collect();
+    (0..all[0].len()).map(|k| all.iter().map(|numbers| numbers[k]).collect()).collect()
+}
+
+/// The values of literals at the same place.
+fn literals(graphs: &[&Graph], i: usize) -> Option<Vec<Literal>> {
+    let of = |graph: &&Graph| if let Op::Literal(x) = graph.equations[i].op { Some(x) } else { None };
+    graphs.iter().map(of).collect()
+}

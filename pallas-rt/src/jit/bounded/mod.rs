@@ -1,0 +1,498 @@
+//! `jit_bounded`: one compilation for all sizes up to a bound.
+mod resize;
+
+use super::compiled::{Cache, Extra, client_of, name, traced_as};
+use super::disabled::is_disabled;
+use super::function::{Function, Given};
+use super::misses::{self, Miss, MissReason};
+use super::program::Program;
+use super::trace::{TracedFunction, type_of};
+use crate::array::Array;
+use crate::device::{Client, JIT_CALLS, JIT_COMPILES};
+use crate::error::{Error, Result};
+use crate::timeline;
+use crate::tree::{self, Structure, Tree};
+use pallas_graph::bounded::{Family, Unlike};
+use pallas_ir::{At, Diag, Literal, Loc, Type};
+use resize::resized;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+/// Kinds of arguments for which a function stays compiled, and lengths that are known of each.
+const MOST_KINDS: usize = 256;
+const MOST_LENGTHS: usize = 4096;
+/// Lengths that are compiled on their own before a hint says so, and attempts to find what the lengths have in common.
+const HINT_AFTER: usize = 4;
+
+/// A size that differs between calls of a function of [`jit_bounded`]: its name, its bound, and the axes that have it.
+///
+/// ```
+/// use pallas_rt::BoundedSize;
+/// // The rows of the first argument and of `y` in the second one.
+/// let batch = BoundedSize::new("batch", 64).axis("0", 0).axis("1.y", 0);
+/// ```
+#[derive(Clone, Debug)]
+pub struct BoundedSize {
+    name: String,
+    most: usize,
+    axes: Vec<(String, usize)>,
+}
+
+impl BoundedSize {
+    /// A size of at most `most` elements, at least 1.
+    pub fn new(name: impl Into<String>, most: usize) -> BoundedSize {
+        BoundedSize { name: name.into(), most, axes: vec![] }
+    }
+
+    /// Says that an axis has this size. The path begins with the number of the argument, as in `0.layers[1].weight`; one of
+    /// a node stands for all leaves in it.
+    #[must_use]
+    pub fn axis(mut self, path: impl Into<String>, axis: usize) -> BoundedSize {
+        self.axes.push((path.into(), axis));
+        self
+    }
+}
+
+/// As [`jit`](super::jit), compiled once for all lengths of some axes up to a bound.
+///
+/// A call with a shorter array computes on one as long as the bound, in which the elements that are missing have no
+/// influence on those that are there; results have the shapes that the function gives them for the call's own. The
+/// function is traced once for each new length, and compiled for the first one alone: [`counters`](crate::counters) has
+/// both numbers. In the function `x.shape()` is the length of the trace, and [`Array::count`] the same as an array.
+///
+/// Each trace is compared with that for the bound. A function that computes something else for another length, such as one
+/// with a loop in Rust over the elements, or an operation at the end of such an axis (`concatenate` behind it, `flip`, a
+/// `#[kernel]` on it), is compiled for each length on its own; [`jit_misses`](super::jit_misses) says where the traces
+/// differ, and after a few lengths a hint is printed. Numbers computed in Rust from a length may differ.
+///
+/// Calls inside of other traced functions are traced with them, for their own shapes.
+///
+/// # Errors
+/// The call returns an error for a length over the bound, for arrays that have one size and differ in their lengths, for a
+/// path that the arguments do not have; and the errors of [`jit`](super::jit).
+///
+/// ```
+/// use pallas_rt::{Array, BoundedSize, counters, jit_bounded};
+/// let mean = jit_bounded([BoundedSize::new("n", 100).axis("0", 0)], |x: &Array| x.mean(..));
+/// let before = counters();
+/// for n in [3, 7, 50] {
+///     let x = Array::full(&[n], n as f32)?;
+///     assert_eq!(mean(&x)?.to_vec::<f32>()?, [n as f32]);
+/// }
+/// assert_eq!(counters().jit_compiles - before.jit_compiles, 1);
+/// let error = mean(&Array::full(&[101], 1.0f32)?).unwrap_err().to_string();
+/// assert!(error.contains("size `n` is 101, at most 100"), "{error}");
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn jit_bounded<Args: Tree + 'static, F: Function<Args>>(
+    sizes: impl Into<Vec<BoundedSize>>,
+    f: F,
+) -> F::Boxed<Result<F::Out>> {
+    let at = Loc::caller();
+    let bounded = Bounded {
+        at,
+        sizes: sizes.into(),
+        kinds: RwLock::default(),
+        own: Cache::new(at, false),
+        alone: AtomicUsize::new(0),
+        is_hinted: AtomicBool::new(false),
+    };
+    F::boxed(move |given: Given<'_, Args>| bounded.call(&f, &given))
+}
+
+/// A function with sizes that differ between calls.
+struct Bounded<Out> {
+    /// The line that made it.
+    at: Loc,
+    sizes: Vec<BoundedSize>,
+    kinds: RwLock<Vec<Arc<Kind<Out>>>>,
+    /// What is compiled for its lengths alone.
+    own: Cache<Out>,
+    /// Number of lengths in `own`.
+    alone: AtomicUsize,
+    is_hinted: AtomicBool,
+}
+
+/// Arguments that differ in their lengths alone.
+struct Kind<Out> {
+    structures: Vec<Structure>,
+    /// The types of the leaves for the bounds.
+    types: Vec<Type>,
+    client: Client,
+    /// (leaf, axis, number of the size)
+    places: Vec<(usize, usize, usize)>,
+    about: misses::Compiled,
+    ready: OnceLock<Ready>,
+    lengths: RwLock<HashMap<Vec<usize>, Arc<Length<Out>>>>,
+}
+
+/// What is compiled for all lengths.
+struct Ready {
+    family: Family,
+    program: Program,
+    captured: Vec<Array>,
+}
+
+/// What is known of one length of each size.
+enum Length<Out> {
+    /// It is one of the family.
+    Member {
+        /// The program's last parameters.
+        scalars: Vec<Array>,
+        /// A result, of which only the structure matters.
+        out: Out,
+        /// The types of the results.
+        gives: Vec<Type>,
+    },
+    /// It is compiled on its own, for this reason.
+    Alone(Unlike),
+}
+
+impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
+    fn call<Args: Tree + 'static>(&self, f: &impl Function<Args, Out = Out>, given: &Given<'_, Args>) -> Result<Out> {
+        let (args, structures) = (given.flat)();
+        args.iter().try_for_each(|x| x.check().map(drop))?;
+        let known = {
+            let all = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
+            all.iter().rev().find(|kind| kind.fits(&structures, &args)).cloned()
+        };
+        let kind = match known {
+            Some(kind) => kind,
+            None => self.kind(&(given.tuple)(), &args, &structures)?,
+        };
+        let lengths = self.lengths(&kind, &args, || tree::paths(&(given.tuple)()))?;
+        if args.iter().any(Array::is_traced) || is_disabled() {
+            return f.call(&(given.tuple)());
+        }
+        let known = kind.lengths.read().unwrap_or_else(PoisonError::into_inner).get(&lengths).cloned();
+        let length = match known {
+            Some(length) => length,
+            None => self.learn(f, &(given.tuple)(), &kind, &lengths)?,
+        };
+        match &*length {
+            Length::Member { scalars, out, gives } => {
+                JIT_CALLS.fetch_add(1, Relaxed);
+                let ready = kind.ready.get().expect("a member has a family");
+                let described = || (name(f), format!("{} steps", ready.program.kernels()));
+                let results = timeline::span(timeline::Kind::Call, described, || kind.run(ready, &args, scalars))?;
+                let cut = |(x, ty): (Array, &Type)| resized(&x, &ty.shape, Literal::new(ty.dtype, 0.0));
+                tree::rebuild(out, results.into_iter().zip(gives).map(cut).collect::<Result<Vec<_>>>()?)
+            }
+            Length::Alone(why) => {
+                let extra = || self.extra(&lengths, why);
+                let entry = self.own.entry_with(f, given.tuple, &args, structures, &extra)?;
+                let all: Vec<&Array> = args.iter().chain(&entry.captured).collect();
+                let described = || (name(f), format!("{} steps", entry.program.kernels()));
+                let results = timeline::span(timeline::Kind::Call, described, || entry.program.run(&all))?;
+                tree::rebuild(&entry.out, results)
+            }
+        }
+    }
+
+    fn wrong(&self, message: String, help: &str) -> Error {
+        Error::operation(self.at, Diag::new("jit_bounded", At::Op, message, help))
+    }
+
+    /// The kind of arguments.
+    ///
+    /// # Errors
+    /// A declared axis that they do not have.
+    fn kind<Args: Tree>(&self, tuple: &Args, args: &[Array], structures: &[Structure]) -> Result<Arc<Kind<Out>>> {
+        let client = client_of(args)?;
+        let paths = tree::paths(tuple);
+        let mut places: Vec<(usize, usize, usize)> = vec![];
+        for (number, size) in self.sizes.iter().enumerate() {
+            let name = &size.name;
+            if size.most == 0 {
+                return Err(self.wrong(format!("size `{name}` is at most 0"), "a bound is at least 1"));
+            }
+            for (path, axis) in &size.axes {
+                let is_in = |leaf: &str| {
+                    let rest = leaf.strip_prefix(&**path);
+                    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+                };
+                let leaves: Vec<usize> = (0..paths.len()).filter(|&i| is_in(&paths[i])).collect();
+                if leaves.is_empty() {
+                    let message = format!("size `{name}` of `{path}`: the arguments have {}", paths.join(", "));
+                    return Err(self.wrong(message, "a path begins with the number of the argument, as in `0.x`"));
+                }
+                for leaf in leaves {
+                    let ty = type_of(&args[leaf]);
+                    if *axis >= ty.shape.len() {
+                        let message = format!("size `{name}` of axis {axis} of `{}`, which is {ty}", paths[leaf]);
+                        return Err(self.wrong(message, "axes count from 0"));
+                    }
+                    if let Some((.., other)) = places.iter().find(|(l, a, _)| (*l, *a) == (leaf, *axis)) {
+                        let other = &self.sizes[*other].name;
+                        let message = format!("axis {axis} of `{}` has size `{other}` and `{name}`", paths[leaf]);
+                        return Err(self.wrong(message, "name each axis once"));
+                    }
+                    places.push((leaf, *axis, number));
+                }
+            }
+        }
+        if let Some(size) = (0..self.sizes.len()).find(|size| places.iter().all(|place| place.2 != *size)) {
+            let message = format!("size `{}` has no axis", self.sizes[size].name);
+            return Err(self.wrong(message, "`BoundedSize::axis` says which axes have it"));
+        }
+        let mut types: Vec<Type> = args.iter().map(type_of).collect();
+        places.iter().for_each(|&(leaf, axis, size)| types[leaf].shape[axis] = self.sizes[size].most);
+        let about = misses::Compiled::of_types(tuple, types.clone(), &client);
+        let structures = structures.to_vec();
+        let (ready, lengths) = (OnceLock::new(), RwLock::default());
+        let kind = Arc::new(Kind { structures, types, client, places, about, ready, lengths });
+        if !args.iter().any(Array::is_traced) {
+            let mut all = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
+            if all.len() == MOST_KINDS {
+                all.remove(0);
+            }
+            all.push(kind.clone());
+        }
+        Ok(kind)
+    }
+
+    /// The length of each size.
+    ///
+    /// # Errors
+    /// One over its bound; two that differ.
+    fn lengths(&self, kind: &Kind<Out>, args: &[Array], paths: impl Fn() -> Vec<String>) -> Result<Vec<usize>> {
+        let mut found: Vec<Option<(usize, usize)>> = vec![None; self.sizes.len()];
+        for &(leaf, axis, number) in &kind.places {
+            let (size, n) = (&self.sizes[number], args[leaf].shape()[axis]);
+            let name = &size.name;
+            let of = |leaf: usize| format!("`{}` of {}", paths()[leaf], type_of(&args[leaf]));
+            match found[number] {
+                Some((first, other)) if other != n => {
+                    let message = format!("size `{name}` is {other} in {} and {n} in {}", of(first), of(leaf));
+                    return Err(self.wrong(message, "arrays with one size are equally long: declare two sizes"));
+                }
+                _ if n > size.most => {
+                    let message = format!("size `{name}` is {n}, at most {} were declared: {}", size.most, of(leaf));
+                    return Err(self.wrong(message, "declare a higher bound, or pass a part of the array"));
+                }
+                _ => found[number] = Some((leaf, n)),
+            }
+        }
+        Ok(found.into_iter().map(|size| size.expect("every size has an axis").1).collect())
+    }
+
+    /// What the function does for these lengths.
+    ///
+    /// # Errors
+    /// The function's own error for them.
+    fn learn<Args: Tree + 'static>(
+        &self,
+        f: &impl Function<Args, Out = Out>,
+        tuple: &Args,
+        kind: &Arc<Kind<Out>>,
+        lengths: &[usize],
+    ) -> Result<Arc<Length<Out>>> {
+        let begun = Instant::now();
+        let own = kind.trace(f, tuple, lengths)?;
+        let trace = begun.elapsed();
+        let why = match kind.ready.get() {
+            Some(_) => None,
+            None if self.alone.load(Relaxed) > HINT_AFTER => {
+                Some(Unlike { at: Loc::NONE, what: "no two lengths had the same operations so far".into() })
+            }
+            None => match self.family(f, tuple, kind, lengths, &own)? {
+                Ok((family, captured)) => {
+                    self.compile(tuple, kind, family, captured, trace)?;
+                    None
+                }
+                Err(why) => Some(why),
+            },
+        };
+        let member = match (why, kind.ready.get()) {
+            (None, Some(ready)) => match is_same_captured(&ready.captured, &own.captured)? {
+                true => ready.family.scalars(lengths, &own.graph),
+                false => Err(captures()),
+            },
+            (why, _) => Err(why.unwrap_or_else(captures)),
+        };
+        let length = match member {
+            Ok(scalars) => Length::Member {
+                scalars: scalars.into_iter().map(|x| scalar(&kind.client, x)).collect::<Result<_>>()?,
+                out: own.returned,
+                gives: own.graph.gives(),
+            },
+            Err(why) => {
+                self.alone.fetch_add(1, Relaxed);
+                Length::Alone(why)
+            }
+        };
+        let length = Arc::new(length);
+        let mut all = kind.lengths.write().unwrap_or_else(PoisonError::into_inner);
+        if all.len() == MOST_LENGTHS {
+            all.clear();
+        }
+        all.insert(lengths.to_vec(), length.clone());
+        Ok(length)
+    }
+
+    /// The family of the function's graphs, found by traces for the bounds and for shorter lengths.
+    ///
+    /// # Errors
+    /// None of its own: a function that has no family, or fails for the bounds, gives the reason.
+    #[expect(clippy::type_complexity, reason = "a reason is no error of the call")]
+    fn family<Args: Tree + 'static>(
+        &self,
+        f: &impl Function<Args, Out = Out>,
+        tuple: &Args,
+        kind: &Kind<Out>,
+        lengths: &[usize],
+        own: &TracedFunction<Out>,
+    ) -> Result<std::result::Result<(Family, Vec<Array>), Unlike>> {
+        let bounds: Vec<usize> = self.sizes.iter().map(|size| size.most).collect();
+        let mut samples = vec![];
+        let mut captured: Option<Vec<Array>> = None;
+        for number in 0..=bounds.len() {
+            let mut sizes = bounds.clone();
+            if let Some(k) = number.checked_sub(1) {
+                sizes[k] = if lengths[k] < bounds[k] { lengths[k] } else { bounds[k] - 1 };
+            }
+            let (graph, found) = if sizes == lengths {
+                (own.graph.clone(), own.captured.clone())
+            } else {
+                match kind.trace(f, tuple, &sizes) {
+                    Ok(traced) => (traced.graph, traced.captured),
+                    Err(error) => {
+                        let what = format!("the function fails for {}: {error}", self.describe(&sizes));
+                        return Ok(Err(Unlike { at: Loc::NONE, what }));
+                    }
+                }
+            };
+            match &captured {
+                Some(first) if !is_same_captured(first, &found)? => return Ok(Err(captures())),
+                Some(_) => {}
+                None => captured = Some(found),
+            }
+            samples.push((sizes, graph));
+        }
+        Ok(Family::new(samples).map(|family| (family, captured.unwrap_or_default())))
+    }
+
+    /// Compiles a family.
+    fn compile<Args: Tree>(
+        &self,
+        tuple: &Args,
+        kind: &Arc<Kind<Out>>,
+        family: Family,
+        captured: Vec<Array>,
+        trace: Duration,
+    ) -> Result<()> {
+        captured.iter().try_for_each(|x| x.check_client(&kind.client, || "a captured array".into()))?;
+        let begun = Instant::now();
+        JIT_COMPILES.fetch_add(1, Relaxed);
+        let described =
+            || (format!("jit_bounded at {}", self.at), format!("{} equations", family.graph().equations.len()));
+        let program =
+            timeline::span(timeline::Kind::Compile, described, || Program::new(family.graph(), &kind.client))?;
+        let (compile, temporary_bytes) = (begun.elapsed(), program.temporary_bytes());
+        let reasons = {
+            let all = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
+            let others = all.iter().rev().filter(|other| other.ready.get().is_some());
+            misses::reasons(tuple, &kind.about, others.map(|other| &other.about))
+        };
+        misses::record(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint: None });
+        // Another thread may have been first.
+        let _ = kind.ready.set(Ready { family, program, captured });
+        Ok(())
+    }
+
+    /// `n = 3, m = 5`
+    fn describe(&self, lengths: &[usize]) -> String {
+        let each = self.sizes.iter().zip(lengths).map(|(size, n)| format!("{} = {n}", size.name));
+        each.collect::<Vec<_>>().join(", ")
+    }
+
+    /// What the miss of lengths that are compiled on their own says.
+    fn extra(&self, lengths: &[usize], why: &Unlike) -> Extra {
+        let reason = MissReason::Alone { lengths: self.describe(lengths), at: why.at, why: why.what.clone() };
+        let is_many = self.alone.load(Relaxed) >= HINT_AFTER && !self.is_hinted.swap(true, Relaxed);
+        let hint = is_many.then(|| {
+            format!(
+                "{} lengths are compiled on their own, the last one since {reason}; help: compute with `x.count(axis)` and \
+                 masks instead of a length that is read in Rust, or use `jit` with a few lengths, to which arrays are padded",
+                self.alone.load(Relaxed)
+            )
+        });
+        Extra { reason: Some(reason), hint }
+    }
+}
+
+impl<Out: Tree + Send + Sync + 'static> Kind<Out> {
+    /// Returns true for arguments of this kind, whatever their lengths are.
+    fn fits(&self, structures: &[Structure], args: &[Array]) -> bool {
+        let is_bounded = |leaf: usize, axis: usize| self.places.iter().any(|(l, a, _)| (*l, *a) == (leaf, axis));
+        let fits = |(leaf, (ty, x)): (usize, (&Type, &Array))| {
+            let shape = x.shape();
+            ty.dtype == x.dtype()
+                && *x.client() == self.client
+                && ty.shape.len() == shape.len()
+                && (0..shape.len()).all(|axis| ty.shape[axis] == shape[axis] || is_bounded(leaf, axis))
+        };
+        self.structures == structures
+            && self.types.len() == args.len()
+            && self.types.iter().zip(args).enumerate().all(fits)
+    }
+
+    /// Traces the function for these lengths.
+    fn trace<Args: Tree + 'static>(
+        &self,
+        f: &impl Function<Args, Out = Out>,
+        tuple: &Args,
+        lengths: &[usize],
+    ) -> Result<TracedFunction<Out>> {
+        let mut types = self.types.clone();
+        self.places.iter().for_each(|&(leaf, axis, size)| types[leaf].shape[axis] = lengths[size]);
+        traced_as(f, tuple, &types, &self.client)
+    }
+
+    /// The results for the bounds.
+    fn run(&self, ready: &Ready, args: &[Array], scalars: &[Array]) -> Result<Vec<Array>> {
+        let padded = |(x, ty): (&Array, &Type)| resized(x, &ty.shape, padding(ty));
+        let args = args.iter().zip(&self.types).map(padded).collect::<Result<Vec<Array>>>()?;
+        let all: Vec<&Array> = args.iter().chain(&ready.captured).chain(scalars).collect();
+        ready.program.run(&all)
+    }
+}
+
+/// The elements that do not exist have no influence, so tests choose the worst.
+fn padding(ty: &Type) -> Literal {
+    match cfg!(test) {
+        true if ty.dtype.is_float() => Literal::new(ty.dtype, f64::NAN),
+        true => Literal::highest(ty.dtype),
+        false => Literal::new(ty.dtype, 0.0),
+    }
+}
+
+fn captures() -> Unlike {
+    Unlike { at: Loc::NONE, what: "the function captures other arrays, or makes them from a length in Rust".into() }
+}
+
+/// Returns true for the same arrays, or for arrays with the same elements, which each trace may make anew.
+fn is_same_captured(a: &[Array], b: &[Array]) -> Result<bool> {
+    if a.len() != b.len() {
+        return Ok(false);
+    }
+    for (a, b) in a.iter().zip(b) {
+        if type_of(a) != type_of(b) {
+            return Ok(false);
+        }
+        let is_same = a.shares_memory(b) || a.to_bytes()? == b.to_bytes()?;
+        if !is_same {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// A number as an array.
+fn scalar(client: &Client, x: Literal) -> Result<Array> {
+    let bytes = x.bits.to_le_bytes();
+    client.array_from_bytes(x.dtype, &[], &bytes[..x.dtype.bytes()])
+}

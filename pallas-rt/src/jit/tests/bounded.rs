@@ -1,0 +1,207 @@
+//! Functions that are compiled once for all lengths up to a bound, against the same functions compiled for each length.
+//! Elements that do not exist are NaN here, or the highest integer, so that any influence of them shows.
+use super::random::Dice;
+use super::{array, numbers};
+use crate::ops::{Convolution, Padding, ScalarOp, Windows, arange, concatenate, conv_general_dilated, select};
+use crate::prelude::*;
+use crate::{
+    BoundedSize, Miss, MissReason, checkpoint, cond, fori_loop, grad, jit, jit_bounded, jit_misses, keep, random, scan,
+    value_and_grad, vmap,
+};
+use std::sync::{Mutex, PoisonError};
+
+/// A function of `x`, `[n, 3]`, and weights `[3, 3]`, which gives `[n, 3]`.
+type Rows = fn(&Array, &Array) -> Result<Array>;
+
+/// Functions that have one compilation for all lengths.
+const MEMBERS: &[(&str, Rows)] = &[
+    ("product", |x, w| Ok(x.matmul(w).tanh())),
+    ("contraction", |x, w| Ok(x.matmul(&x.t().matmul(&x.matmul(w))).tanh())),
+    ("mean", |x, w| Ok(x - x.mean(keep(0)) * w.sum(..))),
+    ("count", |x, w| Ok(x - x.sum(keep(0)) / x.count(0) + w.index(0))),
+    ("count in Rust", |x, w| Ok(x * w.max(..) - x.sum(keep(0)) * (1.0 / (1.0 + x.shape()[0] as f32)))),
+    ("variance", |x, w| Ok(x / (x.var(keep(0)) + 1.0).sqrt() * w.index(1))),
+    ("softmax over rows", |x, w| Ok((x * w.index(2)).softmax(0))),
+    ("softmax over columns", |x, w| Ok(x.matmul(w).softmax(1))),
+    ("attention", |x, w| Ok(x.matmul(w).matmul(&x.t()).softmax(1).matmul(x))),
+    ("causal attention", |x, w| {
+        let n = x.shape()[0];
+        let at = arange(0, n as f64, 1, DType::I32);
+        let sees = at.expand_dims(1).ge(at.expand_dims(0));
+        Ok(select(&sees, x.matmul(w).matmul(&x.t()), -1e9).softmax(1).matmul(x))
+    }),
+    ("extremes", |x, w| Ok(x * w.min(..) - x.max(keep(0)) + x.min(keep(0)))),
+    ("product of rows", |x, w| Ok(x + (x * 0.3).prod(keep(0)) * w.sum(0))),
+    ("running sum", |x, w| Ok((x * 0.1).cumsum(0) + w.index(0))),
+    ("running maximum", |x, w| Ok(x.cummax(0) * w.index(1))),
+    ("sorted", |x, w| Ok(x.sort(0) * w.index(0))),
+    ("sorted down", |x, w| Ok(x.matmul(w).sort_descending(0))),
+    ("sorted positions", |x, w| Ok(x.take_along_axis(&x.argsort(0), 0) + w.index(0))),
+    ("largest", |x, w| {
+        let (best, at) = x.t().top_k(1, 1);
+        Ok(x * best.t() + at.t().cast(DType::F32) * w.index(0))
+    }),
+    (
+        "position of the largest",
+        |x, w| Ok(x + x.argmax(0).cast(DType::F32) - x.argmin(0).cast(DType::F32) * w.index(0)),
+    ),
+    ("row of the largest", |x, w| Ok(x + x.take(&x.index((.., 0)).argmax(0), 0) * w.index(0))),
+    ("last row", |x, w| Ok(x.matmul(w) - x.take(&(x.count(0) - 1), 0))),
+    ("rows at computed places", |x, w| {
+        let at = (x.index((.., 0)) * 5.0).cast(DType::I32);
+        Ok(x.take(&at, 0) * w.index(2))
+    }),
+    ("weights at computed places", |x, w| Ok(x + w.take(&(x.index((.., 1)).abs() * 2.0).cast(DType::I32), 0))),
+    ("scattered to weights", |x, w| {
+        let at = (x.index((.., 0)).abs() * 2.0).cast(DType::I32);
+        Ok(x.matmul(&w.at(at).add(x.tanh())))
+    }),
+    ("scattered to rows", |x, w| {
+        let at = (x.index((.., 0)).abs() * 3.0).cast(DType::I32);
+        Ok((x * 0.0).at(at).add(x.matmul(w)))
+    }),
+    ("rows in front", |x, w| {
+        let n = x.shape()[0];
+        Ok(concatenate(&[&w.index(0).expand_dims(0), x], 0).cumsum(0).index((..n as i64, ..)))
+    }),
+    ("shifted", |x, w| Ok(x.pad(&[(2, 0), (0, 0)], 0.5).index((..x.shape()[0] as i64, ..)) * w.index(0) + x)),
+    ("flat", |x, w| x.matmul(w).reshape(&[x.len()])?.cumsum(0).reshape(x.shape())),
+    ("without the first row", |x, w| Ok(x - x.index((1.., ..)).sum(keep(0)) * w.index(0))),
+    ("second rows", |x, w| Ok(x.matmul(w) + x.index((crate::ops::by(.., 2), ..)).sum(keep(0)))),
+    ("one-dimensional convolution", |x, w| {
+        let options = Convolution {
+            padding: Padding::Explicit(vec![(1, 1)]),
+            dimension_numbers: ["NWC", "WIO", "NWC"],
+            ..Convolution::default()
+        };
+        let window = w.expand_dims(1).broadcast_to(&[3, 3, 3]);
+        Ok(conv_general_dilated(&x.expand_dims(0), &window, &options).squeeze(0))
+    }),
+    ("windows", |x, w| {
+        let windows = Windows {
+            window_dimensions: &[3, 1],
+            padding: Padding::Explicit(vec![(1, 1), (0, 0)]),
+            ..Windows::default()
+        };
+        Ok(x.reduce_window(ScalarOp::Maximum, &windows) + x.reduce_window(ScalarOp::Add, &windows) * w.index(0))
+    }),
+    ("flip", |x, w| Ok(x.flip(0) * w.index(0) - x)),
+    ("flip both", |x, w| Ok(x.flip([0, 1]).matmul(w))),
+    ("row behind", |x, w| Ok(concatenate(&[x, &w.index(0).expand_dims(0)], 0).cumsum(0).index((1.., ..)))),
+    ("rows behind rows", |x, w| {
+        let all = concatenate(&[x, &x.matmul(w), &w.index(0).expand_dims(0), &(x * 2.0)], 0);
+        Ok(all.index((-(x.shape()[0] as i64).., ..)) + all.cumsum(0).max(keep(0)) + x)
+    }),
+    ("row at the end", |x, w| Ok(x * x.index(-1) + w.index(-1))),
+    ("padded behind", |x, w| Ok(x + x.pad(&[(1, 2), (0, 0)], 0.25).sum(keep(0)) * w.index(0))),
+    ("differences", |x, w| Ok(x * x.diff(1, 0).square().sum(keep(0)) + w.index(0))),
+    ("scan over rows", |x, w| {
+        let (last, all) = scan(&w.index(0), x, |h: &Array, x: &Array| {
+            let h = (h * 0.5 + x).tanh();
+            (h.clone(), h)
+        })?;
+        Ok(all + last)
+    }),
+    ("scan of weights", |x, w| {
+        let (last, ()) = scan(x, w, |h: &Array, w: &Array| ((h + w).tanh() - (h * w).mean(keep(0)), ()))?;
+        Ok(last)
+    }),
+    ("loop", |x, w| fori_loop(0..3, x, |i: &Array, h: &Array| (h * i + x.mean(keep(0))).matmul(w).tanh())),
+    ("branch", |x, w| cond(&x.sum(..).gt(0.0), x, |x: &Array| x - x.mean(keep(0)), |x: &Array| x.matmul(w))),
+    ("computed again", |x, w| checkpoint(|x: &Array, w: &Array| x.matmul(w).softmax(0))(x, w)),
+    ("rows one by one", |x, w| vmap(|x: &Array| (x * 2.0).softmax(0))(x).map(|y| y + w.index(0))),
+    ("gradient inside", |x, w| grad(|x: &Array| (x.tanh().sum(0) * x.mean(0)).sum(..))(x).map(|y| y * w.index(0))),
+    ("random numbers", |x, w| {
+        let noise = random::uniform(random::key(7), x.shape(), DType::F32);
+        Ok(x + noise - w.index(0))
+    }),
+];
+
+/// Functions that are compiled for each length: they put something behind the last row, or know where it is.
+const ALONE: &[(&str, Rows)] = &[
+    ("roll", |x, w| Ok(x.roll(1, 0) * w.index(0))),
+    ("loop in Rust", |x, w| Ok((0..x.shape()[0]).fold(x * w.index(0), |y, i| y + x.index(i as i64)))),
+    ("captures", |x, w| {
+        let n = x.shape()[0];
+        Ok(x * w.index(0) + Array::from_vec((0..n).map(|i| i as f32).collect(), &[n, 1])?)
+    }),
+];
+
+const BOUND: usize = 9;
+
+fn size() -> [BoundedSize; 1] {
+    [BoundedSize::new("n", BOUND).axis("0", 0)]
+}
+
+fn operands(dice: &mut Dice, n: usize) -> (Array, Array) {
+    let mut draw = |len: usize| -> Vec<f32> { (0..len).map(|_| dice.below(2001) as f32 / 1000.0 - 1.0).collect() };
+    (array(&draw(3 * n), &[n, 3]), array(&draw(9), &[3, 3]))
+}
+
+/// The misses of a function of this line after another miss.
+fn misses_since(last: Option<&Miss>, line: u32) -> Vec<Miss> {
+    let mut all = jit_misses();
+    if let Some(at) = all.iter().rposition(|miss| Some(miss) == last) {
+        all.drain(..=at);
+    }
+    all.into_iter().filter(|miss| miss.at.file == file!() && miss.at.line == line).collect()
+}
+
+/// Tests that count compilations of one line.
+static ALONE_HERE: Mutex<()> = Mutex::new(());
+
+/// Values and gradients of a function, and the number of compilations: compiled for this length alone and for all.
+fn compare(
+    name: &str,
+    f: impl Fn(&Array, &Array) -> Result<Array> + Copy + Send + Sync + 'static,
+    lengths: &[usize],
+    dice: &mut Dice,
+) -> usize {
+    let loss = move |x: &Array, w: &Array| {
+        let y = f(x, w)?;
+        // Each element has a part of its own in the sum.
+        let weight = arange(1, y.len() as f64 + 1.0, 1, DType::F32).reshape(y.shape())?.sin();
+        Ok::<_, Error>((&y * weight).sum(..))
+    };
+    let both = move |x: &Array, w: &Array| {
+        let gradient = value_and_grad(move |x: &(Array, Array)| loss(&x.0, &x.1))(&(x.clone(), w.clone()))?;
+        Ok::<_, Error>((f(x, w)?, gradient))
+    };
+    let own = jit(both);
+    let _alone = ALONE_HERE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (all, line) = (jit_bounded(size(), both), line!());
+    let mut compiled = 0;
+    for &n in lengths {
+        let (x, w) = operands(dice, n);
+        let (want, (value, (dx, dw))) = own(&x, &w).unwrap_or_else(|e| panic!("{name}, {n}: {e}"));
+        let last = jit_misses().pop();
+        let (y, (found, (found_dx, found_dw))) = all(&x, &w).unwrap_or_else(|e| panic!("{name}, {n}: {e}"));
+        compiled += misses_since(last.as_ref(), line).len();
+        for (what, a, b) in
+            [("y", &y, &want), ("value", &found, &value), ("dx", &found_dx, &dx), ("dw", &found_dw, &dw)]
+        {
+            assert_eq!(a.shape(), b.shape(), "{name}, {n}: {what}");
+            let is_close =
+                |(a, b): (&f32, &f32)| a == b || (a - b).abs() <= 1e-4 * (1.0 + b.abs()) || a.is_nan() && b.is_nan();
+            let (a, b) = (numbers(a), numbers(b));
+            assert!(a.iter().zip(&b).all(is_close), "{name}, {n}: {what}: {a:?}\n{b:?}");
+        }
+    }
+    compiled
+}
+
+#[test]
+fn functions_are_compiled_once_for_all_lengths() {
+    let mut dice = Dice(7);
+    let count = |(name, f): &(&'static str, Rows)| (*name, compare(name, f, &[4, 9, 2, 7, 5, 4], &mut dice));
+    let found: Vec<(&str, usize)> = MEMBERS.iter().map(count).filter(|(_, compiled)| *compiled != 1).collect();
+    assert_eq!(found, [], "compilations");
+}
+
+#[test]
+fn other_functions_are_compiled_for_each_length() {
+    let mut dice = Dice(8);
+    let count = |(name, f): &(&'static str, Rows)| (*name, compare(name, f, &[4, 9, 2, 4], &mut dice));
+    let found: Vec<(&str, usize)> = ALONE.iter().map(count).filter(|(_, compiled)| *compiled != 3).collect();
+    assert_eq!(found, [], "compilations");
+}
