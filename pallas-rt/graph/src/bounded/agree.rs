@@ -142,15 +142,16 @@ fn structural(a: &StructuralOp, a_types: &[Type], b: &StructuralOp, b_types: &[T
     }
 }
 
-/// Whether `mask` can find the place of a pad or a slice. Elements behind those of an operand are made by filling it, and a
-/// window of constant size may start at a place that depends on the sizes.
+/// Whether `mask` can find the place of a pad or a slice, which may depend on the sizes.
 fn is_movable(a: &StructuralOp, b: &StructuralOp) -> bool {
+    let is_place = |n: &Dim| n.as_number().is_some_and(|n| n >= 0);
     match (a, b) {
-        (StructuralOp::Pad(a), StructuralOp::Pad(b)) => a.low == b.low,
+        (StructuralOp::Pad(a), StructuralOp::Pad(b)) => {
+            a.low.iter().zip(&b.low).all(|(a, b)| a == b || (is_place(a) && is_place(b)))
+        }
         (StructuralOp::Slice(a), StructuralOp::Slice(b)) => {
             let moves = |axis: &usize| a.start[*axis] != b.start[*axis];
-            a.stride == b.stride
-                && (0..a.start.len()).filter(moves).all(|axis| a.size[axis] == b.size[axis] && a.stride[axis] == 1)
+            a.stride == b.stride && (0..a.start.len()).filter(moves).all(|axis| a.stride[axis] == 1)
         }
         _ => false,
     }

@@ -147,10 +147,7 @@ impl<'a> Scope<'a> {
         let e = &self.graphs[0].equations[i];
         match op {
             StructuralOp::Slice(slice) => {
-                let starts: Vec<Option<usize>> = super::numbers(self.graphs, i)
-                    .iter()
-                    .map(|samples| self.masking.table.extent(samples, self.masking.sizes))
-                    .collect();
+                let starts = self.numbers(i);
                 starts.iter().any(Option::is_some).then(|| {
                     // A constant part first, then the window at a place that depends on the sizes.
                     let (mut rest, whole) = (slice.clone(), self.to.ty(args[0]).dims());
@@ -167,6 +164,32 @@ impl<'a> Scope<'a> {
                     let part = self.to.fitting(StructuralOp::from(rest), &args[..1]);
                     let size = self.graphs[0].ty(e.result()).shape.clone();
                     self.to.fitting(Dynamic::Slice { size }, &[&[part], &at[..]].concat())
+                })
+            }
+            StructuralOp::Pad(_) => {
+                let lows = self.numbers(i);
+                lows.iter().any(Option::is_some).then(|| {
+                    let mut x = args[0];
+                    for axis in 0..lows.len() {
+                        if let Some(number) = self.extent(e.args[0], axis) {
+                            x = self.filled(x, number, axis, args[1]);
+                        }
+                    }
+                    // What is in front by a constant number first, then all of it at a place that depends on the sizes.
+                    let StructuralOp::Pad(mut rest) = op.clone() else { unreachable!("it is a pad") };
+                    let mut at = vec![];
+                    for (axis, low) in lows.iter().enumerate() {
+                        if low.is_some() {
+                            (rest.low[axis], rest.high[axis]) = (Dim::from(0i64), Dim::from(0i64));
+                        }
+                        at.push(match low {
+                            Some(number) => self.scalar(*number),
+                            None => self.to.literal(Literal::int(DType::I32, 0)),
+                        });
+                    }
+                    let part = self.to.fitting(StructuralOp::from(rest), &[x, args[1]]);
+                    let whole = self.spread(args[1], &self.graphs[0].ty(e.result()).shape);
+                    self.to.fitting(Dynamic::Update, &[&[whole, part], &at[..]].concat())
                 })
             }
             StructuralOp::Concat(Concat { axis }) => {
@@ -188,6 +211,12 @@ impl<'a> Scope<'a> {
             }
             _ => None,
         }
+    }
+
+    /// The entries of the table that attributes of equation `i` are.
+    fn numbers(&self, i: usize) -> Vec<Option<usize>> {
+        let all = super::numbers(self.graphs, i);
+        all.iter().map(|samples| self.masking.table.extent(samples, self.masking.sizes)).collect()
     }
 
     /// Each operand behind the elements of those before it.
@@ -379,7 +408,7 @@ impl<'a> Scope<'a> {
         let parts = called.iter().map(|graphs| self.masking.part(graphs)).collect::<Result<Vec<_>, _>>()?;
         match call {
             Call::Scan(scan) => {
-                let length = self.masking.table.extent(&super::numbers(self.graphs, i)[0], self.masking.sizes);
+                let length = self.numbers(i)[0];
                 let mut parts = parts;
                 let (body, scalars) = parts.remove(0);
                 Ok(self.scan(scan, body, scalars, length, &args))

@@ -257,11 +257,15 @@ impl Family {
 }
 
 /// The attributes of operations at the same place that may depend on the sizes, besides extents: the steps of a scan, the
-/// starts of a slice.
+/// starts of a slice, the elements that a pad puts in front.
 fn numbers(graphs: &[&Graph], i: usize) -> Vec<Vec<usize>> {
     let of = |graph: &&Graph| match &graph.equations[i].op {
         Op::Call(call) => call.steps().into_iter().collect(),
         Op::Structural(StructuralOp::Slice(slice)) => slice.start.iter().map(|&start| start as usize).collect(),
+        Op::Structural(StructuralOp::Pad(pad)) => {
+            // Those below zero are equal.
+            pad.low.iter().map(|low| low.as_number().unwrap_or(0) as usize).collect()
+        }
         _ => vec![],
     };
     let all: Vec<Vec<usize>> = graphs.iter().map(of).collect();
