@@ -10,7 +10,9 @@
 //!   steps less than half a millisecond. A launch that repeats takes less than 1.5 µs.
 //!
 //! Calls take turns, so that a machine that slows down slows all of them; the minimum of their times counts.
-//! `cargo bench --bench ratios [-- masks|dropout|reads|fusion|compile]`.
+//! - On a GPU, if there is one: the parts of the first call of a function of 1,000 operations. They have no floor.
+//!
+//! `cargo bench --bench ratios [-- masks|dropout|reads|fusion|shaders|compile]`.
 use pallas_kernels::decode_attention::{self, decode_attention};
 use pallas_kernels::flash_attention::{self, Dropout, flash_attention_with_lse};
 use pallas_kernels::flash_attention_backward::flash_attention_backward;
@@ -21,6 +23,7 @@ use pallas_kernels::splash_attention::{Options, splash_attention_backward, splas
 use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_rt::exec::Compiled;
 use pallas_rt::ir::{self, DType};
+use pallas_rt::timeline::{Kind, Timeline};
 use pallas_rt::{Array, Client, DiskCache, Result, disable_jit, jit, set_disk_cache};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -63,8 +66,14 @@ fn main() -> ExitCode {
     let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let client = Client::cpu();
     let mut good = true;
-    let tables: [(&str, Table); 5] =
-        [("masks", masks), ("dropout", dropout), ("reads", reads), ("fusion", fusion), ("compile", compile)];
+    let tables: [(&str, Table); 6] = [
+        ("masks", masks),
+        ("dropout", dropout),
+        ("reads", reads),
+        ("fusion", fusion),
+        ("shaders", shaders),
+        ("compile", compile),
+    ];
     for (name, table) in tables {
         if asked.is_empty() || asked.iter().any(|a| a == name) {
             good &= table(&client).unwrap_or_else(|e| panic!("{e}"));
@@ -188,6 +197,37 @@ fn fusion(client: &Client) -> Result<bool> {
         println!("{:24}{:>12.3}{:>26.3}", row.name, time * 1e3, time / times[1]);
     }
     Ok(times[0] >= 3.0 * times[1])
+}
+
+/// The first call of a function of 1,000 operations on a GPU: 250 kernels, each of a text of its own.
+fn shaders(_: &Client) -> Result<bool> {
+    let Ok(client) = Client::gpu(0) else {
+        println!("\nthe first call of 1,000 operations on a GPU: there is none");
+        return Ok(true);
+    };
+    set_disk_cache(DiskCache::Off)?;
+    let x = numbers(&client, &[64, 64])?;
+    let f = jit(|x: &Array, w: &Array| {
+        (0..250).fold(x.clone(), |y, i| (y.matmul(w) * (1.0 / (64.0 + f64::from(i))) + x).tanh())
+    });
+    let (before, timeline) = (client.gpu_counters(), Timeline::start());
+    f(&x, &x)?.client().block_until_ready()?;
+    let spans = timeline.stop();
+    let of =
+        |kind| spans.iter().filter(|span| span.kind == kind).map(|span| span.duration.as_secs_f64() * 1e3).sum::<f64>();
+    let [trace, compile, call, launch] = [Kind::Trace, Kind::Compile, Kind::Call, Kind::Launch].map(of);
+    let after = client.gpu_counters();
+    let start = Instant::now();
+    f(&x, &x)?.client().block_until_ready()?;
+    let again = start.elapsed().as_secs_f64() * 1e3;
+    println!("\nthe first call of 1,000 operations on {}", client.device());
+    println!("{:60}{:>10.1} ms", "traced", trace);
+    println!("{:60}{:>10.1} ms", "divided into kernels", compile);
+    println!("{:60}{:>10.1} ms", "tiles placed, shaders printed", call - launch);
+    let pipelines = format!("{} pipelines by the driver", after.pipelines_compiled - before.pipelines_compiled);
+    println!("{pipelines:60}{launch:>10.1} ms");
+    println!("{:60}{:>10.1} ms", "a later call, in one submission", again);
+    Ok(true)
 }
 
 /// The sum of all numbers, by all threads.

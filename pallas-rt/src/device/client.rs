@@ -127,6 +127,29 @@ impl Client {
         memory.limit.saturating_sub(memory.in_use)
     }
 
+    /// Runs what launches several kernels on this thread, which are submitted together.
+    ///
+    /// # Errors
+    /// Those of `f`, and of the submission.
+    #[cfg(feature = "graph")]
+    pub(crate) fn program<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        /// Ends it if `f` panics, too.
+        struct Open<'a>(&'a Client);
+        impl Drop for Open<'_> {
+            fn drop(&mut self) {
+                // After an error there is another one to report.
+                let _ = self.0.runtime.end_program();
+            }
+        }
+        self.runtime.begin_program();
+        let open = Open(self);
+        let made = f();
+        std::mem::forget(open);
+        let submitted = self.runtime.end_program();
+        let made = made?;
+        submitted.map(|()| made)
+    }
+
     /// The runtime of this client's kernels.
     pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
         &self.runtime

@@ -33,6 +33,20 @@ pub(crate) trait Runtime: Any + Send + Sync {
     /// The first error of that work that has not been reported yet; a lost device.
     fn wait(&self) -> Result<()>;
 
+    /// Says that this thread launches several kernels, which may be submitted together, until as many
+    /// [`end_program`](Runtime::end_program).
+    #[cfg(feature = "graph")]
+    fn begin_program(&self) {}
+
+    /// Submits what this thread launched since [`begin_program`](Runtime::begin_program).
+    ///
+    /// # Errors
+    /// The driver refuses it.
+    #[cfg(feature = "graph")]
+    fn end_program(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns true if the device is permanently lost.
     #[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
     fn is_lost(&self) -> bool {

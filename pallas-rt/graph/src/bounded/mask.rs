@@ -203,7 +203,7 @@ impl<'a> Scope<'a> {
                     let mut v = self.to.fitting(op.clone(), args);
                     for &axis in axes {
                         if let Some(number) = self.extent(e.args[0], axis) {
-                            v = self.to_front(v, number, axis);
+                            v = self.moved_to_front(v, number, axis);
                         }
                     }
                     v
@@ -239,7 +239,7 @@ impl<'a> Scope<'a> {
     }
 
     /// The variable whose last elements along an axis are the first ones.
-    fn to_front(&mut self, v: Var, number: usize, axis: usize) -> Var {
+    fn moved_to_front(&mut self, v: Var, number: usize, axis: usize) -> Var {
         let Type { dtype, shape } = self.to.ty(v).clone();
         let zero = self.to.literal(Literal::new(dtype, 0.0));
         let mut high = vec![Dim::from(0i64); shape.len()];

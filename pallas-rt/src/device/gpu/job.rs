@@ -1,4 +1,5 @@
 //! One launch: a shader, its bindings, its dispatches.
+use super::commands::Check;
 use super::memory::{Memory, binding};
 use super::runtime::Gpu;
 use crate::device::Buffer;
@@ -46,32 +47,32 @@ pub(crate) struct Dispatch {
 }
 
 impl Gpu {
-    /// Submits a job. Returns without waiting for it, unless it has an error flag, whose words are returned.
+    /// Submits a job. Returns without waiting for it, unless it has an error flag, which is passed to `check`; that of a
+    /// launch in a program at the end of the program.
     ///
     /// # Errors
     /// [`Error::Limit`], [`Error::Shader`], [`Error::Memory`], [`Error::ForeignClient`], [`Error::DeviceLost`]; nothing
-    /// has run then, and the device goes on working.
-    pub(super) fn run(self: &Arc<Self>, job: &ShaderJob) -> Result<[u32; ERROR_WORDS]> {
+    /// has run then, and the device goes on working. Those of `check`.
+    pub(super) fn run(self: &Arc<Self>, job: &ShaderJob, check: Check) -> Result<()> {
         self.alive()?;
         let _turn = self.turn();
         self.check(job)?;
         let pipeline = self.pipeline(job)?;
         let scratch = (job.scratch_bytes > 0).then(|| self.buffer(job.scratch_bytes, false)).transpose()?;
-        let flag = job.error_flag.then(|| self.buffer(ShaderJob::ERROR_BYTES, false)).transpose()?;
         let uniforms = Uniforms::new(self, job)?;
-        let submit = || self.submit(job, &pipeline, &uniforms, scratch.as_ref(), flag.as_ref());
-        self.attempt(&format!("run kernel `{}`", job.label), submit)?;
+        let flag = job.error_flag.then(|| Flag::new(self, check)).transpose()?;
+        let action = format!("run kernel `{}`", job.label);
+        let group = self.attempt(&action, || self.group(job, &pipeline, &uniforms, scratch.as_ref(), flag.as_ref()))?;
+        self.encode(&action, |encoder| record(encoder, job, &pipeline, &group, &uniforms, flag.as_ref()))?;
         self.pipelines.dispatches.fetch_add(job.dispatches.len() as u64, Relaxed);
         // Frees what finished work held; never waits.
         self.poll(wgpu::PollType::Poll)?;
-        let mut words = [0; ERROR_WORDS];
-        if let Some(flag) = flag {
-            let bytes = flag.read(ERROR_WORDS * 4)?;
-            for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
-                *word = u32::from_le_bytes(bytes.try_into().expect("chunks of four"));
-            }
+        if let Some(Flag { own: Some((memory, check)), .. }) = flag {
+            let bytes = memory.read(ERROR_WORDS * 4)?;
+            let word = |i: usize| u32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().expect("four bytes"));
+            check(std::array::from_fn(word))?;
         }
-        Ok(words)
+        Ok(())
     }
 
     /// Refuses what the driver would refuse, with better words.
@@ -114,54 +115,92 @@ impl Gpu {
         Ok(())
     }
 
-    fn submit(
+    /// The bindings of a job.
+    fn group(
         &self,
         job: &ShaderJob,
         pipeline: &wgpu::ComputePipeline,
         uniforms: &Uniforms,
         scratch: Option<&Memory>,
-        flag: Option<&Memory>,
-    ) {
-        let resources = std::iter::once(binding(uniforms.memory.wgpu(), uniforms.size))
+        flag: Option<&Flag>,
+    ) -> wgpu::BindGroup {
+        let resources = std::iter::once(at(&uniforms.buffer, uniforms.offset, uniforms.size))
             .chain(job.bindings.iter().map(|(array, _)| {
                 binding(array.wgpu().expect("checked: the array lives on this device"), array.len() as u64)
             }))
             .chain(scratch.map(|memory| binding(memory.wgpu(), job.scratch_bytes)))
-            .chain(flag.map(|memory| binding(memory.wgpu(), ShaderJob::ERROR_BYTES)));
+            .chain(flag.map(|flag| at(&flag.buffer, flag.offset, ShaderJob::ERROR_BYTES)));
         let entry = |(i, resource)| wgpu::BindGroupEntry { binding: i as u32, resource };
         let entries: Vec<_> = resources.enumerate().map(entry).collect();
-        let group = self.wgpu.create_bind_group(&wgpu::BindGroupDescriptor {
+        self.wgpu.create_bind_group(&wgpu::BindGroupDescriptor {
             label: Some(job.label),
             layout: &pipeline.get_bind_group_layout(0),
             entries: &entries,
-        });
-        let mut encoder = self.wgpu.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some(job.label) });
-        if let Some(flag) = flag {
-            // Its memory may have served before.
-            encoder.clear_buffer(flag.wgpu(), 0, None);
+        })
+    }
+}
+
+/// Records the dispatches of a job.
+fn record(
+    encoder: &mut wgpu::CommandEncoder,
+    job: &ShaderJob,
+    pipeline: &wgpu::ComputePipeline,
+    group: &wgpu::BindGroup,
+    uniforms: &Uniforms,
+    flag: Option<&Flag>,
+) {
+    if let Some(Flag { own: Some((memory, _)), .. }) = flag {
+        // It may have served before.
+        encoder.clear_buffer(memory.wgpu(), 0, None);
+    }
+    let mut pass =
+        encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: Some(job.label), timestamp_writes: None });
+    pass.set_pipeline(pipeline);
+    for (i, dispatch) in job.dispatches.iter().enumerate() {
+        let [x, y, z] = dispatch.workgroups;
+        if x > 0 && y > 0 && z > 0 {
+            pass.set_bind_group(0, group, &[(uniforms.stride * i as u64) as u32]);
+            pass.dispatch_workgroups(x, y, z);
         }
-        let mut pass =
-            encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: Some(job.label), timestamp_writes: None });
-        pass.set_pipeline(pipeline);
-        for (i, dispatch) in job.dispatches.iter().enumerate() {
-            let [x, y, z] = dispatch.workgroups;
-            if x > 0 && y > 0 && z > 0 {
-                pass.set_bind_group(0, &group, &[(uniforms.stride * i as u64) as u32]);
-                pass.dispatch_workgroups(x, y, z);
+    }
+}
+
+/// Binds bytes of a buffer.
+fn at(buffer: &wgpu::Buffer, offset: u64, bytes: u64) -> wgpu::BindingResource<'_> {
+    wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size: wgpu::BufferSize::new(bytes) })
+}
+
+/// The error flag of a launch.
+struct Flag {
+    buffer: wgpu::Buffer,
+    offset: u64,
+    /// Its memory and what looks at it, unless the program does.
+    own: Option<(Memory, Check)>,
+}
+
+impl Flag {
+    fn new(gpu: &Arc<Gpu>, check: Check) -> Result<Flag> {
+        Ok(match gpu.flag(check)? {
+            Ok((buffer, offset)) => Flag { buffer, offset, own: None },
+            Err(check) => {
+                let memory = gpu.buffer(ShaderJob::ERROR_BYTES, false)?;
+                Flag { buffer: memory.wgpu().clone(), offset: 0, own: Some((memory, check)) }
             }
-        }
-        drop(pass);
-        self.queue.submit([encoder.finish()]);
+        })
     }
 }
 
 /// The uniform bytes of all dispatches in one buffer.
 struct Uniforms {
-    memory: Memory,
+    buffer: wgpu::Buffer,
+    /// Where they begin.
+    offset: u64,
     /// Bytes of one dispatch.
     size: u64,
     /// Distance in bytes between the uniforms of consecutive dispatches.
     stride: u64,
+    /// The buffer's memory, if nothing else is in it.
+    _own: Option<Memory>,
 }
 
 impl Uniforms {
@@ -173,8 +212,12 @@ impl Uniforms {
         for (place, dispatch) in bytes.chunks_exact_mut(stride as usize).zip(job.dispatches) {
             place[..dispatch.uniform.len()].copy_from_slice(&dispatch.uniform);
         }
+        if let Some((buffer, offset)) = gpu.uniforms(&bytes)? {
+            return Ok(Uniforms { buffer, offset, size, stride, _own: None });
+        }
         let memory = gpu.buffer(bytes.len() as u64, false)?;
-        memory.write(&bytes)?;
-        Ok(Uniforms { memory, size, stride })
+        // Nothing is recorded that uses it.
+        memory.upload(&bytes)?;
+        Ok(Uniforms { buffer: memory.wgpu().clone(), offset: 0, size, stride, _own: Some(memory) })
     }
 }

@@ -1,5 +1,5 @@
 //! Kernels on a wgpu device: shaders of their lowered form, and the dispatches of a launch.
-use super::job::{Dispatch, ShaderJob};
+use super::job::{Dispatch, ERROR_WORDS, ShaderJob};
 use super::program::Program;
 use crate::device::client::Client;
 use crate::device::counters::SHADERS;
@@ -69,23 +69,26 @@ impl Executable for Shaders {
             error_flag: shader.error_flag,
         };
         let describe = || described(kernel, launch.geometry);
-        let flags = timeline::span(timeline::Kind::Launch, describe, || gpu.run(&job))
-            .map_err(|e| blamed(e, &shader.text, kernel, launch.at))?;
-        let [stopped, line, step, _] = flags;
-        if line != 0 {
-            let loc = kernel.locs.iter().find(|loc| loc.line == line).copied().unwrap_or(launch.at);
-            let message = step_refused(i64::from(step as i32));
-            return Err(Error::kernel(&kernel.name, loc, "", Diag::new("step", At::Op, message, "")));
-        }
-        if stopped != 0 {
-            let limit = client.target().max_loop_iterations.unwrap_or_default();
-            let what =
-                if launch.geometry.sequential.is_empty() { "a program" } else { "one sequential step of a program" };
-            let message = format!("{what} needs the {limit} loop iterations after which {} stops it", client.device());
-            let help = "use smaller blocks or shorter loops, a newer driver, or the CPU";
-            return Err(Error::kernel(&kernel.name, Loc::NONE, "", Diag::new("loop-limit", At::Op, message, help)));
-        }
-        Ok(())
+        let limit = client.target().max_loop_iterations.unwrap_or_default();
+        let (source, is_sequential, at) = (self.source.clone(), !launch.geometry.sequential.is_empty(), launch.at);
+        let device = client.device().to_string();
+        let check = Box::new(move |[stopped, line, step, _]: [u32; ERROR_WORDS]| {
+            let kernel = &source.traced;
+            if line != 0 {
+                let loc = kernel.locs.iter().find(|loc| loc.line == line).copied().unwrap_or(at);
+                let message = step_refused(i64::from(step as i32));
+                return Err(Error::kernel(&kernel.name, loc, "", Diag::new("step", At::Op, message, "")));
+            }
+            if stopped != 0 {
+                let what = if is_sequential { "one sequential step of a program" } else { "a program" };
+                let message = format!("{what} needs the {limit} loop iterations after which {device} stops it");
+                let help = "use smaller blocks or shorter loops, a newer driver, or the CPU";
+                return Err(Error::kernel(&kernel.name, Loc::NONE, "", Diag::new("loop-limit", At::Op, message, help)));
+            }
+            Ok(())
+        });
+        let run = || gpu.run(&job, check).map_err(|e| blamed(e, &shader.text, kernel, launch.at));
+        timeline::span(timeline::Kind::Launch, describe, run)
     }
 }
 

@@ -66,15 +66,6 @@ impl Gpu {
         Ok(memory)
     }
 
-    /// Submits the commands that `record` writes.
-    fn encode(&self, action: &str, record: impl FnOnce(&mut wgpu::CommandEncoder)) -> Result<()> {
-        self.attempt(action, || {
-            let mut encoder = self.wgpu.create_command_encoder(&Default::default());
-            record(&mut encoder);
-            self.queue.submit([encoder.finish()]);
-        })
-    }
-
     /// The size class for `len` bytes, or the exact size where only that is within the device's limits.
     fn buffer_size(&self, len: u64) -> Result<u64> {
         let limits = &self.device().target;
@@ -132,21 +123,8 @@ impl Gpu {
 }
 
 impl Memory {
-    /// The buffer behind it.
-    pub(crate) fn wgpu(&self) -> &wgpu::Buffer {
-        &self.buffer
-    }
-}
-
-/// Binds the first `len` bytes of a buffer, rounded up to 16.
-pub(super) fn binding(buffer: &wgpu::Buffer, len: u64) -> wgpu::BindingResource<'_> {
-    let size = wgpu::BufferSize::new(len.max(16).next_multiple_of(16));
-    wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: 0, size })
-}
-
-impl DeviceMemory for Memory {
-    /// Overwrites the bytes from the start, after all work submitted so far.
-    fn write(&self, bytes: &[u8]) -> Result<()> {
+    /// Overwrites the bytes from the start, before what this thread has recorded and not submitted.
+    pub(super) fn upload(&self, bytes: &[u8]) -> Result<()> {
         let (words, tail) = bytes.split_at(bytes.len() & !3);
         let mut last = [0; 4];
         last[..tail.len()].copy_from_slice(tail);
@@ -162,6 +140,25 @@ impl DeviceMemory for Memory {
                 queue.submit([]);
             }
         })
+    }
+
+    /// The buffer behind it.
+    pub(crate) fn wgpu(&self) -> &wgpu::Buffer {
+        &self.buffer
+    }
+}
+
+/// Binds the first `len` bytes of a buffer, rounded up to 16.
+pub(super) fn binding(buffer: &wgpu::Buffer, len: u64) -> wgpu::BindingResource<'_> {
+    let size = wgpu::BufferSize::new(len.max(16).next_multiple_of(16));
+    wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: 0, size })
+}
+
+impl DeviceMemory for Memory {
+    /// Overwrites the bytes from the start, after all work submitted so far.
+    fn write(&self, bytes: &[u8]) -> Result<()> {
+        self.gpu.flush()?;
+        self.upload(bytes)
     }
 
     /// Overwrites the first `len` bytes with another buffer's, after all work submitted so far.
@@ -183,6 +180,7 @@ impl DeviceMemory for Memory {
         }
         let gpu = &self.gpu;
         let _turn = gpu.turn();
+        gpu.checked()?;
         let size = (len as u64).next_multiple_of(4);
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };

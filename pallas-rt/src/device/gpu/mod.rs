@@ -4,11 +4,12 @@
 //! - `runtime`: one device and its queue, and the translation of its errors; `turn`: one thread at a time on OpenGL;
 //! - `memory`: buffers, uploads, read-back;
 //! - `pipeline`: shader text to compiled pipelines, cached;
-//! - `job`: bindings and dispatches of one launch;
+//! - `job`: bindings and dispatches of one launch; `commands`: what is submitted together;
 //! - `launch`: shaders of a kernel and their dispatches; `program`: a shader as stored on disk;
 //! - `clients`: the clients of this process' adapters, and those around a user's own device.
 mod adapter;
 mod clients;
+mod commands;
 mod job;
 #[allow(unsafe_code, reason = "launches trust their caller with memory")]
 mod launch;

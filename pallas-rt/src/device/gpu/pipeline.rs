@@ -21,6 +21,8 @@ pub struct GpuCounters {
     pub binaries_reused: u64,
     /// Dispatches submitted.
     pub dispatches: u64,
+    /// Submissions to the queue, of launches, copies and clears; a jitted function's launches share one.
+    pub submissions: u64,
 }
 
 /// The compiled pipelines of a device by [`fingerprint`].
@@ -29,6 +31,7 @@ pub(super) struct Pipelines {
     compiled: AtomicU64,
     reused: AtomicU64,
     pub(super) dispatches: AtomicU64,
+    pub(super) submissions: AtomicU64,
 }
 
 /// Locked while compiling: threads that want the same pipeline wait for it, others do not.
@@ -38,7 +41,7 @@ impl Default for Pipelines {
     fn default() -> Pipelines {
         // The cache of kernels counts the bytes of pipelines, so they count 0 here.
         let zero = AtomicU64::default;
-        Pipelines { ready: Lru::new(|_| 0), compiled: zero(), reused: zero(), dispatches: zero() }
+        Pipelines { ready: Lru::new(|_| 0), compiled: zero(), reused: zero(), dispatches: zero(), submissions: zero() }
     }
 }
 
@@ -48,6 +51,7 @@ impl Pipelines {
             pipelines_compiled: self.compiled.load(Relaxed),
             binaries_reused: self.reused.load(Relaxed),
             dispatches: self.dispatches.load(Relaxed),
+            submissions: self.submissions.load(Relaxed),
         }
     }
 }

@@ -1,4 +1,5 @@
 //! One wgpu device and its queue, and how its errors become ours.
+use super::commands::Programs;
 use super::launch::Shaders;
 use super::memory::Block;
 use super::pipeline::Pipelines;
@@ -21,6 +22,7 @@ pub(crate) struct Gpu {
     ledger: Arc<Ledger>,
     pub(super) stock: Stock<Block>,
     pub(super) pipelines: Pipelines,
+    pub(super) programs: Programs,
     trouble: Arc<Trouble>,
     /// Held while the fields above are dropped.
     last: Option<Turn>,
@@ -56,7 +58,8 @@ impl Gpu {
         let limit = if device.software { physical_bytes() } else { u64::MAX };
         let ledger = Ledger::new(device.to_string(), limit);
         let stock = Stock::new(ledger.clone());
-        Gpu { device, wgpu, queue, ledger, stock, pipelines: Pipelines::default(), trouble: Arc::default(), last: None }
+        let (pipelines, programs, trouble) = (Pipelines::default(), Programs::default(), Arc::default());
+        Gpu { device, wgpu, queue, ledger, stock, pipelines, programs, trouble, last: None }
     }
 
     /// A runtime that owns its device: the driver's reports go to us, where wgpu would panic.
@@ -160,11 +163,22 @@ impl Runtime for Gpu {
     }
 
     fn wait(&self) -> Result<()> {
+        self.flush()?;
         self.poll(wgpu::PollType::wait_indefinitely())?;
         match self.trouble.stray.lock().unwrap_or_else(PoisonError::into_inner).take() {
             None => Ok(()),
             Some(message) => Err(self.failure("run earlier work", message)),
         }
+    }
+
+    #[cfg(feature = "graph")]
+    fn begin_program(&self) {
+        self.begin();
+    }
+
+    #[cfg(feature = "graph")]
+    fn end_program(&self) -> Result<()> {
+        self.end()
     }
 
     fn is_lost(&self) -> bool {

@@ -1,8 +1,10 @@
 //! The runtime on whatever adapter there is.
+use super::commands::Check;
 use super::{Dispatch, ShaderJob};
 use crate::lang::random::again;
 use crate::{Array, Buffer, Client, DeviceKind, Error, Result};
 use pallas_ir::DType;
+use std::sync::mpsc;
 
 /// A client of its own on the first adapter. `None`, with a notice, where there is none: a failure with
 /// `PALLAS_REQUIRE_GPU=1`.
@@ -45,8 +47,17 @@ fn add(client: &Client, x: &Array, by: &[f32]) -> Result<(Array, [u32; 4])> {
     let y = client.zeros(DType::F32, x.shape())?;
     let dispatches: Vec<Dispatch> = by.iter().map(|&by| dispatch(x.len(), by)).collect();
     let bindings = [(memory(x), false), (memory(&y), true)];
-    let flag = client.gpu_runtime().expect("a GPU client").run(&job(ADD, &bindings, &dispatches))?;
-    Ok((y, flag))
+    let (sender, receiver) = mpsc::channel();
+    let check = Box::new(move |flag| {
+        sender.send(flag).expect("the test waits");
+        Ok(())
+    });
+    client.gpu_runtime().expect("a GPU client").run(&job(ADD, &bindings, &dispatches), check)?;
+    Ok((y, receiver.recv().expect("a job with a flag")))
+}
+
+fn unchecked() -> Check {
+    Box::new(|_| Ok(()))
 }
 
 fn memory(x: &Array) -> &Buffer {
@@ -115,21 +126,19 @@ fn a_refused_shader_is_an_error_and_the_client_goes_on() {
     let wrong_binding = "@group(0) @binding(9) var<storage, read_write> y: array<f32>;
         @compute @workgroup_size(1) fn main() { y[0] = 1.0; }";
     for (wgsl, words) in [(wrong_text, "f32"), (wrong_binding, "9"), ("fn", "expected")] {
-        let error = gpu.run(&job(wgsl, &binding, &[dispatch(4, 0.0)])).map(|_| ()).expect_err("refused");
+        let error = gpu.run(&job(wgsl, &binding, &[dispatch(4, 0.0)]), unchecked()).expect_err("refused");
         assert!(
             matches!(&error, Error::Shader { kernel, message, .. } if kernel == "add" && message.contains(words)),
             "{error}"
         );
     }
     let twice = [(memory(&x), false), (memory(&x), true)];
-    let error = gpu.run(&job(ADD, &twice, &[dispatch(4, 0.0)])).map(|_| ()).expect_err("read and written at once");
+    let error = gpu.run(&job(ADD, &twice, &[dispatch(4, 0.0)]), unchecked()).expect_err("read and written at once");
     assert!(error.to_string().contains("failed to run kernel `add`"), "{error}");
     let (y, _) = add(&client, &x, &[1.0]).expect("goes on");
     assert_eq!(y.to_vec::<f32>(), Ok(vec![1.0, 2.0, 3.0, 4.0]));
-    assert_eq!(
-        client.gpu_counters(),
-        crate::GpuCounters { pipelines_compiled: 1, dispatches: 1, ..Default::default() }
-    );
+    let counters = client.gpu_counters();
+    assert_eq!((counters.pipelines_compiled, counters.dispatches), (1, 1));
 }
 
 #[test]
@@ -138,7 +147,7 @@ fn limits_are_checked_before_the_driver_sees_them() {
     let gpu = client.gpu_runtime().expect("a GPU client");
     let limits = *client.target();
     assert!(limits.max_threads >= 256 && limits.workgroup_bytes >= 16 << 10, "{limits:?}");
-    let refused = |job: &ShaderJob| gpu.run(job).map(|_| ()).expect_err("beyond a limit").to_string();
+    let refused = |job: &ShaderJob| gpu.run(job, unchecked()).expect_err("beyond a limit").to_string();
 
     let x = client.array(&numbers(4), &[4]).expect("uploads");
     let many: Vec<_> = (0..100_000.min(limits.storage_bindings)).map(|_| (memory(&x), false)).collect();

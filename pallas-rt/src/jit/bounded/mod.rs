@@ -337,7 +337,6 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
     ///
     /// # Errors
     /// None of its own: a function that has no family, or fails for the bounds, gives the reason.
-    #[expect(clippy::type_complexity, reason = "a reason is no error of the call")]
     fn family<Args: Tree + 'static>(
         &self,
         f: &impl Function<Args, Out = Out>,

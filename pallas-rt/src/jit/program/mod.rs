@@ -222,7 +222,7 @@ impl Program {
     /// Runs the steps; returns the memory of the results.
     fn execute(&self, params: &mut [Param<'_>], fresh: Vec<Option<Buffer>>) -> Result<Vec<Option<Buffer>>> {
         match &self.engine {
-            Engine::Steps(steps) => steps.execute(params, fresh),
+            Engine::Steps(steps) => self.client.program(|| steps.execute(params, fresh)),
             Engine::Native(native) => {
                 native.run(&self.client, params, &self.changed, &fresh)?;
                 Ok(fresh)

@@ -258,3 +258,54 @@ fn plans_say_why_kernels_are_apart() {
     let fused = plan(|x, _| vec![x.exp().sum(-1)]);
     assert!(!fused.lines().any(|line| line.contains(" of ") && line.contains('(')), "{fused}");
 }
+
+/// A function of several launches, of which some end with a check where the driver limits loops.
+#[cfg(feature = "gpu")]
+fn of_several(x: &Array, w: &Array) -> Result<Array> {
+    let y = x.matmul(w).tanh();
+    let y = y.matmul(&y.softmax(0).t()).cumsum(1).sort(0);
+    let y = y.matmul(&y) * 0.01;
+    Ok(y.matmul(&y.t()) + y.sum(crate::keep(0)))
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn the_launches_of_a_function_are_submitted_together() {
+    let Some(client) = crate::lang::random::gpu().and_then(|gpu| gpu.isolated().ok()) else { return };
+    let elements: Vec<f32> = (0..40 * 40).map(|i| ((i * 37) % 101) as f32 / 101.0 - 0.5).collect();
+    let x = Client::cpu().array(&elements, &[40, 40]).expect("it fits");
+    let want = jit(of_several)(&x, &x).expect("it runs").to_vec::<f32>().expect("elements");
+    let x = x.to_device(&client).expect("memory");
+    let f = jit(of_several);
+    let found = f(&x, &x).expect("it runs").to_vec::<f32>().expect("elements");
+    assert!(want.iter().zip(&found).all(|(a, b)| (a - b).abs() < 1e-3), "{want:?} {found:?}");
+    assert_eq!(f(&x, &x).expect("it runs").to_vec::<f32>().expect("elements"), found);
+
+    // Kernels without loops.
+    let turned = |x: &Array| (0..4).fold(x.clone(), |y, i| y.sin() + y.cos().t() * f64::from(i));
+    let want = jit(turned)(&x.to_device(&Client::cpu()).expect("memory")).expect("it runs");
+    let turned = jit(turned);
+    turned(&x).expect("it runs");
+    let before = client.gpu_counters();
+    let found = turned(&x).expect("it runs");
+    let after = client.gpu_counters();
+    assert_eq!(after.submissions - before.submissions, 1);
+    assert!(after.dispatches - before.dispatches >= 4, "{after:?}");
+    close(&found, &numbers(&want).into_iter().map(f64::from).collect::<Vec<_>>());
+
+    // Each step of a loop writes its number, so it submits what came before; threads have programs of their own.
+    let looped =
+        jit(|x: &Array| crate::fori_loop(0..5, x, |i: &Array, y: &Array| (y.matmul(y) * 0.01 + i).tanh().softmax(1)));
+    let want =
+        looped(&x.to_device(&Client::cpu()).expect("memory")).expect("it runs").to_vec::<f32>().expect("elements");
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    let found = looped(&x).expect("it runs").to_vec::<f32>().expect("elements");
+                    assert!(want.iter().zip(&found).all(|(a, b)| (a - b).abs() < 1e-4));
+                }
+            });
+        }
+    });
+}
