@@ -14,7 +14,7 @@ use crate::build::dims;
 use crate::call::{Call, Case, Scan, While};
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
-use pallas_ir::structural::{Access, Broadcast, Concat, Iota, Order, Pad, Position, Reverse, Role, Windows};
+use pallas_ir::structural::{Access, Broadcast, Iota, Order, Position, Role, Windows};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,11 +26,11 @@ pub(super) struct Masking<'a> {
 }
 
 /// A graph under construction.
-struct Scope<'a> {
-    masking: &'a Masking<'a>,
+pub(super) struct Scope<'a> {
+    pub(super) masking: &'a Masking<'a>,
     /// The samples of the graph.
-    graphs: &'a [&'a Graph],
-    to: Graph,
+    pub(super) graphs: &'a [&'a Graph],
+    pub(super) to: Graph,
     /// By variable of the samples, that of the new graph.
     made: Vec<Option<Var>>,
     /// The parameters that stand for entries of the table, by their numbers.
@@ -82,13 +82,13 @@ impl<'a> Scope<'a> {
     }
 
     /// The parameter for an entry of the table.
-    fn scalar(&mut self, number: usize) -> Var {
+    pub(super) fn scalar(&mut self, number: usize) -> Var {
         let ty = &self.masking.table.types()[number];
         *self.scalars.entry(number).or_insert_with(|| self.to.var(ty.clone()))
     }
 
     /// The number of elements along an axis of a variable; `None` if it does not depend on the sizes.
-    fn extent(&self, v: Var, axis: usize) -> Option<usize> {
+    pub(super) fn extent(&self, v: Var, axis: usize) -> Option<usize> {
         let samples: Vec<usize> = self.graphs.iter().map(|graph| graph.ty(v).shape[axis]).collect();
         self.masking.table.extent(&samples, self.masking.sizes)
     }
@@ -135,121 +135,11 @@ impl<'a> Scope<'a> {
     }
 
     /// The variable with a scalar behind the elements that exist along an axis.
-    fn filled(&mut self, v: Var, number: usize, axis: usize, with: Var) -> Var {
+    pub(super) fn filled(&mut self, v: Var, number: usize, axis: usize, with: Var) -> Var {
         let shape = self.to.ty(v).shape.clone();
         let exists = self.exists(number, &shape, axis);
         let other = self.spread(with, &shape);
         self.to.fitting(ScalarOp::Select, &[exists, v, other])
-    }
-
-    /// The result of an operation that depends on where an axis ends; `None` if this one does not.
-    fn moved(&mut self, op: &StructuralOp, i: usize, args: &[Var]) -> Option<Var> {
-        let e = &self.graphs[0].equations[i];
-        match op {
-            StructuralOp::Slice(slice) => {
-                let starts = self.numbers(i);
-                starts.iter().any(Option::is_some).then(|| {
-                    // A constant part first, then the window at a place that depends on the sizes.
-                    let (mut rest, whole) = (slice.clone(), self.to.ty(args[0]).dims());
-                    let mut at = vec![];
-                    for (axis, start) in starts.iter().enumerate() {
-                        if start.is_some() {
-                            (rest.start[axis], rest.size[axis]) = (0, whole[axis].clone());
-                        }
-                        at.push(match start {
-                            Some(number) => self.scalar(*number),
-                            None => self.to.literal(Literal::int(DType::I32, 0)),
-                        });
-                    }
-                    let part = self.to.fitting(StructuralOp::from(rest), &args[..1]);
-                    let size = self.graphs[0].ty(e.result()).shape.clone();
-                    self.to.fitting(Dynamic::Slice { size }, &[&[part], &at[..]].concat())
-                })
-            }
-            StructuralOp::Pad(_) => {
-                let lows = self.numbers(i);
-                lows.iter().any(Option::is_some).then(|| {
-                    let mut x = args[0];
-                    for axis in 0..lows.len() {
-                        if let Some(number) = self.extent(e.args[0], axis) {
-                            x = self.filled(x, number, axis, args[1]);
-                        }
-                    }
-                    // What is in front by a constant number first, then all of it at a place that depends on the sizes.
-                    let StructuralOp::Pad(mut rest) = op.clone() else { unreachable!("it is a pad") };
-                    let mut at = vec![];
-                    for (axis, low) in lows.iter().enumerate() {
-                        if low.is_some() {
-                            (rest.low[axis], rest.high[axis]) = (Dim::from(0i64), Dim::from(0i64));
-                        }
-                        at.push(match low {
-                            Some(number) => self.scalar(*number),
-                            None => self.to.literal(Literal::int(DType::I32, 0)),
-                        });
-                    }
-                    let part = self.to.fitting(StructuralOp::from(rest), &[x, args[1]]);
-                    let whole = self.spread(args[1], &self.graphs[0].ty(e.result()).shape);
-                    self.to.fitting(Dynamic::Update, &[&[whole, part], &at[..]].concat())
-                })
-            }
-            StructuralOp::Concat(Concat { axis }) => {
-                let before = e.args.len().saturating_sub(1);
-                let moves = e.args[..before].iter().any(|&a| self.extent(a, *axis).is_some());
-                moves.then(|| self.concat(e, *axis, args))
-            }
-            StructuralOp::Reverse(Reverse { axes }) => {
-                let moves = axes.iter().any(|&axis| self.extent(e.args[0], axis).is_some());
-                moves.then(|| {
-                    let mut v = self.to.fitting(op.clone(), args);
-                    for &axis in axes {
-                        if let Some(number) = self.extent(e.args[0], axis) {
-                            v = self.moved_to_front(v, number, axis);
-                        }
-                    }
-                    v
-                })
-            }
-            _ => None,
-        }
-    }
-
-    /// The entries of the table that attributes of equation `i` are.
-    fn numbers(&self, i: usize) -> Vec<Option<usize>> {
-        let all = super::numbers(self.graphs, i);
-        all.iter().map(|samples| self.masking.table.extent(samples, self.masking.sizes)).collect()
-    }
-
-    /// Each operand behind the elements of those before it.
-    fn concat(&mut self, e: &Equation, axis: usize, args: &[Var]) -> Var {
-        let Type { dtype, shape } = self.graphs[0].ty(e.result()).clone();
-        let mut all = self.to.splat(Literal::new(dtype, 0.0), &shape);
-        let zero = self.to.literal(Literal::int(DType::I32, 0));
-        let mut first = zero;
-        for (&old, &v) in e.args.iter().zip(args) {
-            let mut at = vec![zero; shape.len()];
-            at[axis] = first;
-            all = self.to.fitting(Dynamic::Update, &[&[all, v], &at[..]].concat());
-            let n = match self.extent(old, axis) {
-                Some(number) => self.scalar(number),
-                None => self.to.literal(Literal::int(DType::I32, self.graphs[0].ty(old).shape[axis] as i64)),
-            };
-            first = self.to.fitting(ScalarOp::Add, &[first, n]);
-        }
-        all
-    }
-
-    /// The variable whose last elements along an axis are the first ones.
-    fn moved_to_front(&mut self, v: Var, number: usize, axis: usize) -> Var {
-        let Type { dtype, shape } = self.to.ty(v).clone();
-        let zero = self.to.literal(Literal::new(dtype, 0.0));
-        let mut high = vec![Dim::from(0i64); shape.len()];
-        high[axis] = Dim::from(shape[axis]);
-        let pad = Pad { low: vec![Dim::from(0i64); shape.len()], high };
-        let wide = self.to.fitting(StructuralOp::from(pad), &[v, zero]);
-        let mut at = vec![self.to.literal(Literal::int(DType::I32, 0)); shape.len()];
-        let (n, bound) = (self.scalar(number), self.to.literal(Literal::int(DType::I32, shape[axis] as i64)));
-        at[axis] = self.to.fitting(ScalarOp::Sub, &[bound, n]);
-        self.to.fitting(Dynamic::Slice { size: shape }, &[&[wide], &at[..]].concat())
     }
 
     /// True where an element exists in an array of this shape, along the axis alone.
@@ -382,7 +272,7 @@ impl<'a> Scope<'a> {
     }
 
     /// A scalar everywhere in a shape.
-    fn spread(&mut self, v: Var, shape: &[usize]) -> Var {
+    pub(super) fn spread(&mut self, v: Var, shape: &[usize]) -> Var {
         if shape.is_empty() { v } else { self.to.fitting(StructuralOp::from(Broadcast::to(dims(shape))), &[v]) }
     }
 

@@ -18,6 +18,7 @@
 //! traced once, and [`Family::scalars`] finds out whether its graph is that of the family (`agree`).
 mod agree;
 mod mask;
+mod moved;
 
 use crate::graph::{Graph, Op};
 use crate::simplify::{inlined, without_dead};

@@ -259,7 +259,7 @@ fn with_two_sizes<T: crate::tree::Tree + Send + Sync + 'static>(f: fn(&(Array,),
 fn two_sizes_have_one_compilation() {
     let reasons = with_two_sizes(|x: &(Array,), y: &Array| {
         let x = &x.0;
-        let square = x.t().matmul(&x).matmul(&x.t().matmul(y)) / x.count(0);
+        let square = x.t().matmul(x).matmul(&x.t().matmul(y)) / x.count(0);
         Ok((square, x.mean(1), x.sum(..) / x.count(1), x.max(..), concatenate(&[&x.t(), &x.t().flip(1)], 1).cumsum(1)))
     });
     assert_eq!(reasons, ["first call"]);
@@ -348,7 +348,7 @@ fn calls_of_traced_functions_are_traced_with_them() {
     let x = array(&[1.0; 12], &[4, 3]);
     assert_eq!(numbers(&slope(&x).expect("it runs")), vec![1.0 / 12.0; 12]);
     assert_eq!(numbers(&mean(&x).expect("it runs")), [1.0]);
-    let error = slope(&array(&[1.0; 30], &[10, 3])).unwrap_err().to_string();
+    let error = slope(&array(&[1.0; 30], &[10, 3])).expect_err("over the bound").to_string();
     assert!(error.contains("size `n` is 10, at most 9 were declared: `0` of f32[10,3]"), "{error}");
 }
 
@@ -357,7 +357,7 @@ fn mistakes_in_sizes_are_named() {
     let pair = (array(&[0.0; 6], &[2, 3]), array(&[0.0; 3], &[3]));
     let message = |sizes: Vec<BoundedSize>| {
         let f = jit_bounded(sizes, |x: &(Array, Array)| x.0.sum(..) + x.1.sum(..));
-        f(&pair).unwrap_err().to_string()
+        f(&pair).expect_err("a mistake").to_string()
     };
     let new = BoundedSize::new;
     for (sizes, expected) in [

@@ -1,0 +1,118 @@
+//! Operations whose results lie where the elements that exist end: slices from there, pads, `concatenate`, `reverse`.
+use super::mask::Scope;
+use crate::dynamic::Dynamic;
+use crate::graph::{Equation, Var};
+use pallas_ir::structural::{Concat, Pad, Reverse};
+use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
+
+impl Scope<'_> {
+    /// The result of an operation that depends on where an axis ends; `None` if this one does not.
+    pub(super) fn moved(&mut self, op: &StructuralOp, i: usize, args: &[Var]) -> Option<Var> {
+        let e = &self.graphs[0].equations[i];
+        match op {
+            StructuralOp::Slice(slice) => {
+                let starts = self.numbers(i);
+                starts.iter().any(Option::is_some).then(|| {
+                    // A constant part first, then the window at a place that depends on the sizes.
+                    let (mut rest, whole) = (slice.clone(), self.to.ty(args[0]).dims());
+                    let mut at = vec![];
+                    for (axis, start) in starts.iter().enumerate() {
+                        if start.is_some() {
+                            (rest.start[axis], rest.size[axis]) = (0, whole[axis].clone());
+                        }
+                        at.push(match start {
+                            Some(number) => self.scalar(*number),
+                            None => self.to.literal(Literal::int(DType::I32, 0)),
+                        });
+                    }
+                    let part = self.to.fitting(StructuralOp::from(rest), &args[..1]);
+                    let size = self.graphs[0].ty(e.result()).shape.clone();
+                    self.to.fitting(Dynamic::Slice { size }, &[&[part], &at[..]].concat())
+                })
+            }
+            StructuralOp::Pad(_) => {
+                let lows = self.numbers(i);
+                lows.iter().any(Option::is_some).then(|| {
+                    let mut x = args[0];
+                    for axis in 0..lows.len() {
+                        if let Some(number) = self.extent(e.args[0], axis) {
+                            x = self.filled(x, number, axis, args[1]);
+                        }
+                    }
+                    // What is in front by a constant number first, then all of it at a place that depends on the sizes.
+                    let StructuralOp::Pad(mut rest) = op.clone() else { unreachable!("it is a pad") };
+                    let mut at = vec![];
+                    for (axis, low) in lows.iter().enumerate() {
+                        if low.is_some() {
+                            (rest.low[axis], rest.high[axis]) = (Dim::from(0i64), Dim::from(0i64));
+                        }
+                        at.push(match low {
+                            Some(number) => self.scalar(*number),
+                            None => self.to.literal(Literal::int(DType::I32, 0)),
+                        });
+                    }
+                    let part = self.to.fitting(StructuralOp::from(rest), &[x, args[1]]);
+                    let whole = self.spread(args[1], &self.graphs[0].ty(e.result()).shape);
+                    self.to.fitting(Dynamic::Update, &[&[whole, part], &at[..]].concat())
+                })
+            }
+            StructuralOp::Concat(Concat { axis }) => {
+                let before = e.args.len().saturating_sub(1);
+                let moves = e.args[..before].iter().any(|&a| self.extent(a, *axis).is_some());
+                moves.then(|| self.concat(e, *axis, args))
+            }
+            StructuralOp::Reverse(Reverse { axes }) => {
+                let moves = axes.iter().any(|&axis| self.extent(e.args[0], axis).is_some());
+                moves.then(|| {
+                    let mut v = self.to.fitting(op.clone(), args);
+                    for &axis in axes {
+                        if let Some(number) = self.extent(e.args[0], axis) {
+                            v = self.moved_to_front(v, number, axis);
+                        }
+                    }
+                    v
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// The entries of the table that attributes of equation `i` are.
+    pub(super) fn numbers(&self, i: usize) -> Vec<Option<usize>> {
+        let all = super::numbers(self.graphs, i);
+        all.iter().map(|samples| self.masking.table.extent(samples, self.masking.sizes)).collect()
+    }
+
+    /// Each operand behind the elements of those before it.
+    fn concat(&mut self, e: &Equation, axis: usize, args: &[Var]) -> Var {
+        let Type { dtype, shape } = self.graphs[0].ty(e.result()).clone();
+        let mut all = self.to.splat(Literal::new(dtype, 0.0), &shape);
+        let zero = self.to.literal(Literal::int(DType::I32, 0));
+        let mut first = zero;
+        for (&old, &v) in e.args.iter().zip(args) {
+            let mut at = vec![zero; shape.len()];
+            at[axis] = first;
+            all = self.to.fitting(Dynamic::Update, &[&[all, v], &at[..]].concat());
+            let n = match self.extent(old, axis) {
+                Some(number) => self.scalar(number),
+                None => self.to.literal(Literal::int(DType::I32, self.graphs[0].ty(old).shape[axis] as i64)),
+            };
+            first = self.to.fitting(ScalarOp::Add, &[first, n]);
+        }
+        all
+    }
+
+    /// The variable whose last elements along an axis are the first ones.
+    fn moved_to_front(&mut self, v: Var, number: usize, axis: usize) -> Var {
+        let Type { dtype, shape } = self.to.ty(v).clone();
+        let zero = self.to.literal(Literal::new(dtype, 0.0));
+        let mut high = vec![Dim::from(0i64); shape.len()];
+        high[axis] = Dim::from(shape[axis]);
+        let pad = Pad { low: vec![Dim::from(0i64); shape.len()], high };
+        let wide = self.to.fitting(StructuralOp::from(pad), &[v, zero]);
+        let mut at = vec![self.to.literal(Literal::int(DType::I32, 0)); shape.len()];
+        let (n, bound) = (self.scalar(number), self.to.literal(Literal::int(DType::I32, shape[axis] as i64)));
+        at[axis] = self.to.fitting(ScalarOp::Sub, &[bound, n]);
+        self.to.fitting(Dynamic::Slice { size: shape }, &[&[wide], &at[..]].concat())
+    }
+}
