@@ -20,6 +20,8 @@ pub struct Sizes {
     pub scattered: usize,
     /// Multiply-adds of a product that is not worth dividing among programs.
     pub small: usize,
+    /// Most steps of a scan in one kernel.
+    pub steps: usize,
     /// Bytes of an arena from which on values are computed again instead of kept, where that makes it smaller.
     pub arena: usize,
 }

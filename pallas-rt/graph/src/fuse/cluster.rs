@@ -41,7 +41,7 @@ const MOST: usize = 300;
 const WHOLE_ROW: usize = 1 << 15;
 const WHOLE_COLUMNS: usize = 512;
 /// Most elements of a value that programs compute again instead of reading it.
-const SMALL: usize = 8;
+pub(super) const SMALL: usize = 8;
 /// Most members of a cluster that each of several programs computes, although none of them is small.
 const REPEATED: usize = 16;
 
@@ -370,7 +370,7 @@ struct Repeated {
 }
 
 /// Returns true if no two programs have the same block of a value with these cuts.
-fn covers(cluster: &Cluster, cuts: &[Cut]) -> bool {
+pub(super) fn covers(cluster: &Cluster, cuts: &[Cut]) -> bool {
     (0..cluster.extents.len()).all(|k| cuts.iter().any(|cut| cut.axis() == Some(k as u8)))
 }
 

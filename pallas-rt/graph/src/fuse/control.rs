@@ -1,6 +1,7 @@
 //! Loops, branches and kernels as steps.
 use super::blocks::Sizes;
 use super::plan::{Lowered, Work, plan};
+use super::stepped;
 use crate::call::{Call, KernelCall, Scan};
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Var};
@@ -13,6 +14,9 @@ pub(super) fn lower(graph: &Graph, e: &Equation, call: &Call, sizes: &Sizes) -> 
     let outputs = e.results.clone();
     match call {
         Call::Scan(scan) => {
+            if let Some(lowered) = stepped::lower(e, scan, sizes) {
+                return lowered;
+            }
             let captured = &e.args[..scan.captured];
             let (carried, arrays) = e.args[scan.captured..].split_at(scan.carried);
             let inputs = [captured, arrays].concat();

@@ -103,6 +103,7 @@ fn flat(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster) -> Opti
     let mut shapes = shapes.filter(|shape| !shape.is_empty());
     let first = shapes.next()?;
     let is_flat = first.len() > 1
+        && !cluster.outs.iter().any(|&v| graph.ty(v).is_scalar())
         && shapes.all(|shape| shape == first)
         && members().all(|e| is_pointwise(e) && !e.args.iter().any(is_positions));
     is_flat.then(|| first.iter().product())

@@ -31,6 +31,7 @@ mod rematerialize;
 mod scatter;
 mod schedule;
 mod stages;
+mod stepped;
 mod text;
 mod windowed;
 mod windows;

@@ -1,5 +1,6 @@
 //! From a graph to one that computes the same with fewer equations: a pass each, in the order of [`PASSES`].
 mod cancel;
+mod carries;
 mod common;
 mod dead;
 mod inline;
@@ -17,6 +18,7 @@ pub type Pass = fn(&Graph) -> Graph;
 pub const PASSES: &[(&str, Pass)] = &[
     ("inline", inline::inline),
     ("stacks", stacks::stacks),
+    ("carries", carries::carries),
     ("dead", dead::dead),
     ("cancel", cancel::cancel),
     ("common", common::common),

@@ -85,12 +85,22 @@ fn sizes(client: &Client) -> Sizes {
             product: [256, 512],
             scattered: usize::MAX,
             small: 1 << 18,
+            steps: usize::MAX,
             arena,
         },
         // A program's tiles are in registers and workgroup memory.
         None => {
             let tile = budget.live_elements.min(1 << 14);
-            Sizes { programs: budget.programs, tile, columns: 1, product: [64, 64], scattered: tile, small: 0, arena }
+            Sizes {
+                programs: budget.programs,
+                tile,
+                columns: 1,
+                product: [64, 64],
+                scattered: tile,
+                small: 0,
+                steps: 1 << 15,
+                arena,
+            }
         }
     }
 }

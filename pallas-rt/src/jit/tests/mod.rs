@@ -1,10 +1,10 @@
 //! Functions of arrays against numbers that are known otherwise; `cache` has the calls of jitted functions, `ahead`
 //! functions that are compiled before, `launches` how many launches they take and `memory` how many bytes, `hostile` calls
 //! that go wrong, `long` long functions and deep trees, `control` loops and branches, `scans` other kinds of scans,
-//! `kernels` kernels as operations, `tangents_of_kernels` their forward mode, `plain` other operations in their place,
-//! `forward`, `derivatives` and `vmap` the transformations, `jaxpr` and `stablehlo` the texts of functions, `prints` what
-//! they show, `reductions` long ones in stages; `random` has laws of random graphs, `transformed` those of their
-//! derivatives and batches.
+//! `stepped` those that are one kernel, `kernels` kernels as operations, `tangents_of_kernels` their forward mode, `plain`
+//! other operations in their place, `forward`, `derivatives` and `vmap` the transformations, `jaxpr` and `stablehlo` the
+//! texts of functions, `prints` what they show, `reductions` long ones in stages; `random` has laws of random graphs,
+//! `transformed` those of their derivatives and batches.
 mod ahead;
 mod bounded;
 mod cache;
@@ -23,6 +23,7 @@ mod random;
 mod reductions;
 mod scans;
 mod stablehlo;
+mod stepped;
 mod tangents_of_kernels;
 mod transformed;
 mod vmap;

@@ -1,0 +1,281 @@
+//! A scan as one kernel: its steps are the innermost axis of the grid, and a program keeps what it carries.
+//!
+//! ```text
+//! scan { lambda h x . h' = tanh (add h x) in h', h' } h, xs
+//!   -> for each block of h
+//!        for each step t
+//!          if t is the first one { carried = h }
+//!          h' = tanh (add carried xs[t])      carried = h'      ys[t] = h'
+//!          if t is the last one { store h' }
+//! ```
+//!
+//! That takes one launch in place of several for each step, and reads and writes each array once. It needs a program to
+//! compute the block of a carried value from the same block of the step before, whatever the others do.
+use super::blocks::Sizes;
+use super::cluster::{Cluster, SMALL, covers, is_alone, is_free};
+use super::cut::{self, Cut, Cut::Full, Cut::Grid, whole};
+use super::lower::lower as lower_cluster;
+use super::plan::{Lowered, Work};
+use super::stages::staged;
+use crate::build::dims;
+use crate::call::Scan;
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::{
+    Axis, BlockDim, Builder, DType, Dim, InstId, Kernel, Loc, Op as TileOp, Operand, OperandId, OperandKind, RegionId,
+    ScalarOp, Semantics, StructuralOp, Type, Value, View,
+};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Most equations of a step.
+const MOST: usize = 100;
+/// Multiply-adds of the products of a step that a single program computes.
+const PRODUCT: usize = 1 << 16;
+
+/// The step of a scan whose body a kernel can hold.
+pub(super) fn lower(e: &Equation, scan: &Scan, sizes: &Sizes) -> Option<Lowered> {
+    let body = with_own_results(&scan.body);
+    let is_long = || matches!(staged(&body, sizes).graph, Cow::Owned(_));
+    let alone = body.equations.iter().any(|e| is_alone(&e.op));
+    if !(1..=sizes.steps).contains(&scan.length) || body.equations.len() > MOST || alone || is_long() {
+        return None;
+    }
+    // The fewer axes are divided among programs, the fewer operations need an axis whole.
+    let common = common_axes(&body)?;
+    let cluster = (0..=common).rev().find_map(|axes| cluster(&body, scan, axes, sizes))?;
+    let tile = (sizes.tile / 4).max(1);
+    let Lowered { work, inputs, outputs, .. } =
+        lower_cluster(&body, &body.definitions(), &cluster, &Sizes { tile, ..sizes.clone() });
+    let Work::Kernel { kernel, sizes, params } = work else { unreachable!("a cluster is a kernel") };
+    let place = |v: &Var| body.params.iter().position(|p| p == v).expect("all else is computed in the kernel");
+    let inputs: Vec<usize> = inputs.iter().map(place).collect();
+    let made_as = |r: &Var| outputs.iter().position(|v| v == r).expect("a result is stored");
+    let results: Vec<usize> = body.results.iter().map(made_as).collect();
+    let kernel = Arc::new(Stepped { scan, inputs: &inputs, results: &results }.kernel(&kernel));
+    let outputs = e.results.clone();
+    Some(Lowered {
+        work: Work::Kernel { kernel, sizes, params },
+        inputs: inputs.iter().map(|&i| e.args[i]).collect(),
+        in_place: vec![None; outputs.len()],
+        outputs,
+    })
+}
+
+/// The body with an equation for each result: a parameter is no result.
+fn with_own_results(body: &Graph) -> Graph {
+    let mut body = body.clone();
+    for i in 0..body.results.len() {
+        if body.params.contains(&body.results[i]) {
+            body.results[i] = body.fitting(Op::Barrier, &[body.results[i]]);
+        }
+    }
+    body
+}
+
+/// How many axes, from the first one, all results have in common.
+fn common_axes(body: &Graph) -> Option<usize> {
+    let shapes: Vec<&[usize]> = body.results.iter().map(|&r| &body.ty(r).shape[..]).collect();
+    let first = shapes.first()?;
+    let is_common = |&axis: &usize| shapes.iter().all(|shape| shape.get(axis) == Some(&first[axis]));
+    Some((0..first.len()).take_while(is_common).count())
+}
+
+/// The body as a cluster whose results are divided along their first axes, if each program then computes what it carries
+/// from its own block.
+fn cluster(body: &Graph, scan: &Scan, axes: usize, sizes: &Sizes) -> Option<Cluster> {
+    let definitions = body.definitions();
+    let cuts = |v: Var| -> Vec<Cut> {
+        let divided = |axis: usize| if axis < axes { Grid(axis as u8) } else { Full };
+        (0..body.ty(v).shape.len()).map(divided).collect()
+    };
+    let mut wanted: BTreeMap<Var, Vec<Cut>> = body.results.iter().map(|&r| (r, cuts(r))).collect();
+    let mut own = Cluster {
+        members: BTreeSet::new(),
+        outs: body.results.iter().copied().collect(),
+        cuts: BTreeMap::new(),
+        extents: body.ty(body.results[0]).shape[..axes].to_vec(),
+        product: None,
+        apart: BTreeMap::new(),
+    };
+    let (mut elements, mut products) = (0, 0);
+    for (i, e) in body.equations.iter().enumerate().rev() {
+        let Some(cuts) = wanted.get(&e.result()).cloned() else { continue };
+        if is_free(body, &definitions, e) && !own.outs.contains(&e.result()) {
+            continue;
+        }
+        let operands = cut::operands(body, e, &cuts)?;
+        let shape = &body.ty(e.result()).shape;
+        // What does not mention an axis of the grid would be computed by all programs along it.
+        if !covers(&own, &cuts) && whole(shape, &cuts) > SMALL {
+            return None;
+        }
+        products += products_of(body, e)?;
+        elements += whole(shape, &cuts);
+        for (&arg, cuts) in e.args.iter().zip(operands) {
+            let is_free = definitions[arg.index()].is_some_and(|i| is_free(body, &definitions, &body.equations[i]));
+            if !is_free && *wanted.entry(arg).or_insert_with(|| cuts.clone()) != cuts {
+                return None;
+            }
+        }
+        own.members.insert(i);
+        own.cuts.insert(e.result(), cuts);
+    }
+    let carried = body.params[scan.captured..].iter().zip(&body.results[..scan.carried]);
+    let mut carried = carried.map(|(p, r)| wanted.get(p).is_none_or(|own| *own == wanted[r]));
+    let read = body.params.iter().filter_map(|p| wanted.get(p).map(|cuts| whole(&body.ty(*p).shape, cuts)));
+    let fits = elements + read.sum::<usize>() <= sizes.tile && products <= PRODUCT;
+    (carried.all(|same| same) && fits).then_some(own)
+}
+
+/// Multiply-adds of an equation; `None` for a convolution.
+fn products_of(body: &Graph, e: &Equation) -> Option<usize> {
+    match &e.op {
+        Op::Structural(StructuralOp::Dot(dot)) => {
+            let summed: usize = dot.contract.iter().map(|p| body.ty(e.args[0]).shape[p.0]).product();
+            Some(body.ty(e.result()).elements() * summed)
+        }
+        Op::Structural(StructuralOp::Conv(_)) => None,
+        _ => Some(0),
+    }
+}
+
+/// The kernel of a step, and how its operands are those of the scan.
+struct Stepped<'s> {
+    scan: &'s Scan,
+    /// By input of the kernel, the operand of the scan.
+    inputs: &'s [usize],
+    /// By result of the scan, the output of the kernel.
+    results: &'s [usize],
+}
+
+impl Stepped<'_> {
+    fn is_array(&self, operand: usize) -> bool {
+        operand >= self.scan.captured + self.scan.carried
+    }
+
+    /// The kernel of all steps.
+    fn kernel(&self, step: &Kernel) -> Kernel {
+        let Scan { carried, length, .. } = *self.scan;
+        let (count, axis) = (self.inputs.len(), step.grid.len());
+        let mut b = Builder::edit(step.clone());
+        let semantics = if carried == 0 { Semantics::Parallel } else { Semantics::Arbitrary };
+        b.kernel_mut().grid.push(Axis { extent: Dim::from(length), semantics });
+        b.kernel_mut().operands.clear();
+        for (operand, &from) in step.operands.iter().zip(self.inputs) {
+            let own = self.operand(&mut b, step, operand, self.is_array(from));
+            b.operand(own);
+        }
+        for (k, &from) in self.results.iter().enumerate() {
+            let own = self.operand(&mut b, step, &step.operands[count + from], k >= carried);
+            b.operand(own);
+        }
+        // By carried value that is read, the first value of all steps, and the memory between them.
+        let mut kept: BTreeMap<usize, (OperandId, OperandId)> = BTreeMap::new();
+        for (i, &from) in self.inputs.iter().enumerate() {
+            if let Some(k) = from.checked_sub(self.scan.captured).filter(|&k| k < carried) {
+                let block = step.operands[i].block_shape();
+                let memory = b.operand(Operand {
+                    kind: OperandKind::Scratch,
+                    dims: dims(&block),
+                    block: block.into_iter().map(BlockDim::Blocked).collect(),
+                    map: None,
+                    ..step.operands[i].clone()
+                });
+                kept.insert(k, (OperandId(i as u32), memory));
+            }
+        }
+        self.body(&mut b, step, axis, &kept);
+        for (i, operand) in b.kernel_mut().operands.iter_mut().enumerate() {
+            operand.name = format!("a{i}");
+        }
+        b.finish()
+    }
+
+    /// An operand of all steps.
+    fn operand(&self, b: &mut Builder, step: &Kernel, operand: &Operand, is_array: bool) -> Operand {
+        let mut own = operand.clone();
+        own.map = Some(self.map(b, step, operand, is_array));
+        if is_array {
+            own.dims.insert(0, Dim::from(self.scan.length));
+            own.block.insert(0, BlockDim::Squeezed);
+        }
+        own
+    }
+
+    /// The map of an operand of a step, whose indices are program ids and zeros, with the step in front if it is an array.
+    fn map(&self, b: &mut Builder, step: &Kernel, operand: &Operand, is_array: bool) -> RegionId {
+        let old = step.region(operand.map.expect("operands of a cluster have maps"));
+        let ids = b.begin(&vec![Type::scalar(DType::I32); step.grid.len() + 1]);
+        let zero = b.int(0, Loc::NONE);
+        let (&at, ids) = ids.split_last().expect("the axis of steps");
+        let mut yields: Vec<Value> = vec![];
+        if is_array && self.scan.reverse {
+            let last = b.int(self.scan.length as i64 - 1, Loc::NONE);
+            yields.push(b.scalar(ScalarOp::Sub, &[last, at], Loc::NONE));
+        } else if is_array {
+            yields.push(at);
+        }
+        yields.extend(old.yields.iter().map(|v| old.params.iter().position(|p| p == v).map_or(zero, |k| ids[k])));
+        b.end(&yields)
+    }
+
+    /// Loads come first, since stores replace what they read.
+    fn body(&self, b: &mut Builder, step: &Kernel, axis: usize, kept: &BTreeMap<usize, (OperandId, OperandId)>) {
+        let Scan { carried, length, .. } = *self.scan;
+        b.begin(&[]);
+        let at = b.emit(TileOp::ProgramId(axis), &[], Loc::NONE).expect("a program has an id");
+        let block = |b: &Builder, id: OperandId| View::whole(&b.kernel().operand(id).block_shape());
+        let store = |b: &mut Builder, to: OperandId, value: Value| {
+            let view = block(b, to);
+            b.effect(TileOp::Store { to, view, masked: false }, &[value], Loc::NONE).expect("a block of its type");
+        };
+        if !kept.is_empty() {
+            self.when(b, at, 0, &|b| {
+                for &(from, to) in kept.values() {
+                    let load = TileOp::Load { from, view: block(b, from), masked: false };
+                    let first = b.emit(load, &[], Loc::NONE).expect("an input has a block");
+                    store(b, to, first);
+                }
+            });
+        }
+        let insts: Vec<InstId> = step.region(step.body).insts.clone();
+        let mut made = vec![];
+        for id in insts {
+            let inst = &mut b.kernel_mut().insts[id.index()];
+            match &mut inst.op {
+                TileOp::Store { to, .. } => {
+                    made.push((to.index() - self.inputs.len(), inst.args[0]));
+                    continue;
+                }
+                TileOp::Load { from, .. } => {
+                    if let Some((_, memory)) = kept.values().find(|(first, _)| first == from) {
+                        *from = *memory;
+                    }
+                }
+                _ => {}
+            }
+            b.push_id(id);
+        }
+        let value = |k: usize| made.iter().find(|(output, _)| *output == self.results[k]).expect("it is stored").1;
+        let output = |k: usize| OperandId((self.inputs.len() + k) as u32);
+        (carried..self.results.len()).for_each(|k| store(b, output(k), value(k)));
+        kept.iter().for_each(|(&k, &(_, memory))| store(b, memory, value(k)));
+        if carried > 0 {
+            self.when(b, at, length - 1, &|b| (0..carried).for_each(|k| store(b, output(k), value(k))));
+        }
+        b.replace(step.body, &[]);
+    }
+
+    /// Instructions of one step alone.
+    fn when(&self, b: &mut Builder, at: Value, step: usize, then: &dyn Fn(&mut Builder)) {
+        let step = b.int(step as i64, Loc::NONE);
+        let is_now = b.scalar(ScalarOp::Eq, &[at, step], Loc::NONE);
+        b.begin(&[]);
+        then(b);
+        let then = b.end(&[]);
+        b.begin(&[]);
+        let other = b.end(&[]);
+        b.emit_if(is_now, then, other, Loc::NONE).expect("it has no results");
+    }
+}

@@ -1,0 +1,131 @@
+//! Drops carried values that nothing reads, and makes arrays of those that count.
+//!
+//! ```text
+//! %3, %4 = scan { lambda i x . j = add i, 1  y = exp x       in j, y } %0, %1        %5 = neg %4
+//! %4     = scan { lambda x .                 y = exp x       in y } %1               %5 = neg %4
+//!
+//! %3, %4 = scan { lambda i h . j = add i, 1  k = add h, i    in j, k } %0, %1        %5 = neg %4
+//! %4     = scan { lambda h i .               k = add h, i    in k } %1, [%0, %0 + 1, ..]
+//! ```
+use crate::build::dims;
+use crate::call::{Call, Scan, has_effect};
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::structural::{Broadcast, Iota};
+use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
+use std::collections::BTreeSet;
+
+/// Longest array in place of a counter.
+const LONGEST: usize = 1 << 16;
+
+pub(super) fn carries(graph: &Graph) -> Graph {
+    let is_scan = |e: &Equation| matches!(&e.op, Op::Call(call) if matches!(**call, Call::Scan(_)));
+    if !graph.equations.iter().any(is_scan) {
+        return graph.clone();
+    }
+    let mut is_read = vec![false; graph.types.len()];
+    let read = graph.equations.iter().flat_map(|e| &e.args).chain(&graph.results);
+    read.for_each(|v| is_read[v.index()] = true);
+    let mut to = Graph { equations: vec![], ..graph.clone() };
+    for e in &graph.equations {
+        let mut e = e.clone();
+        if let Op::Call(call) = &e.op
+            && let Call::Scan(scan) = &**call
+        {
+            let mut scan = scan.clone();
+            count(&mut to, &mut e, &mut scan, &is_read);
+            drop_unread(&mut e, &mut scan, &is_read);
+            e.op = Call::Scan(scan).into();
+        }
+        to.equations.push(e);
+    }
+    to
+}
+
+/// Counters that only the body reads become arrays.
+fn count(to: &mut Graph, e: &mut Equation, scan: &mut Scan, is_read: &[bool]) {
+    if scan.length > LONGEST {
+        return;
+    }
+    for k in (0..scan.carried).rev() {
+        let (at, result) = (scan.captured + k, e.results[k]);
+        let Some(by) = step(&scan.body, scan.body.params[at], scan.body.results[k]) else { continue };
+        let last = by.checked_mul(scan.length as i64).and_then(|n| i32::try_from(n).ok());
+        if is_read[result.index()] || e.results.len() == 1 || last.is_none() {
+            continue;
+        }
+        // In reverse the last element comes first.
+        let (by, first) = if scan.reverse { (-by, by * (scan.length as i64 - 1)) } else { (by, 0) };
+        to.at = e.loc;
+        let to_shape = dims(&[scan.length]);
+        let iota = Iota { dtype: DType::I32, shape: to_shape.clone(), axis: 0 };
+        let position = to.fitting(StructuralOp::from(iota), &[]);
+        let [by, first] = [by, first].map(|n| to.splat(Literal::int(DType::I32, n), &[scan.length]));
+        let moved = to.fitting(ScalarOp::Mul, &[position, by]);
+        let moved = to.fitting(ScalarOp::Add, &[moved, first]);
+        let init = to.fitting(StructuralOp::from(Broadcast::to(to_shape)), &[e.args[at]]);
+        let array = to.fitting(ScalarOp::Add, &[init, moved]);
+        e.args.remove(at);
+        e.args.push(array);
+        e.results.remove(k);
+        let param = scan.body.params.remove(at);
+        scan.body.params.push(param);
+        scan.body.results.remove(k);
+        scan.carried -= 1;
+    }
+}
+
+/// The number that a step adds to an i32 scalar.
+fn step(body: &Graph, param: Var, result: Var) -> Option<i64> {
+    if *body.ty(param) != Type::scalar(DType::I32) {
+        return None;
+    }
+    let made = body.equations.iter().find(|e| e.results.contains(&result))?;
+    let other = match (&made.op, &made.args[..]) {
+        (Op::Scalar(ScalarOp::Add), &[a, b]) if a == param => b,
+        (Op::Scalar(ScalarOp::Add), &[a, b]) if b == param => a,
+        _ => return None,
+    };
+    body.equations.iter().find(|e| e.results.contains(&other)).and_then(|e| match e.op {
+        Op::Literal(x) => Some(x.as_i64()),
+        _ => None,
+    })
+}
+
+/// Drops carried values that no other result of the scan depends on.
+fn drop_unread(e: &mut Equation, scan: &mut Scan, is_read: &[bool]) {
+    let body = &scan.body;
+    let carried = scan.captured..scan.captured + scan.carried;
+    let mut live: BTreeSet<Var> = BTreeSet::new();
+    let results = body.results.iter().enumerate();
+    live.extend(results.filter(|(k, _)| *k >= scan.carried || is_read[e.results[*k].index()]).map(|(_, r)| *r));
+    loop {
+        for e in body.equations.iter().rev() {
+            if has_effect(&e.op) || e.results.iter().any(|r| live.contains(r)) {
+                live.extend(&e.args);
+            }
+        }
+        let kept = body.params[carried.clone()].iter().zip(&body.results).filter(|(p, _)| live.contains(p));
+        let before = live.len();
+        let next: Vec<Var> = kept.map(|(_, r)| *r).collect();
+        live.extend(next);
+        if live.len() == before {
+            break;
+        }
+    }
+    // An equation has a result.
+    let is_kept = |k: usize| {
+        let is_result = is_read[e.results[k].index()];
+        is_result || live.contains(&body.params[scan.captured + k])
+    };
+    let kept: Vec<bool> = (0..scan.carried).map(is_kept).collect();
+    if e.results.len() == kept.iter().filter(|kept| !**kept).count() {
+        return;
+    }
+    for k in (0..kept.len()).rev().filter(|&k| !kept[k]) {
+        e.args.remove(scan.captured + k);
+        e.results.remove(k);
+        scan.body.params.remove(scan.captured + k);
+        scan.body.results.remove(k);
+        scan.carried -= 1;
+    }
+}
