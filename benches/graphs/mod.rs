@@ -12,7 +12,7 @@ pub type Program = Box<dyn FnMut() -> Result<Vec<Array>>>;
 pub type Make = fn(Arrays) -> Result<Program>;
 
 /// Every case by the first word of its name.
-pub const CASES: [(&str, Make); 28] = [
+pub const CASES: [(&str, Make); 30] = [
     ("mlp_step", |x| mlp_step(x, DType::F32)),
     ("mlp_step_bf16", |x| mlp_step(x, DType::Bf16)),
     ("chain_donated", chain_donated),
@@ -22,6 +22,11 @@ pub const CASES: [(&str, Make); 28] = [
         Ok(repeated3(jit(|w: &Array, v: &Array, xs: &Array| Ok(rnn_states(w, v, xs)?.1)), [&x["w"], &x["v"], &x["xs"]]))
     }),
     ("rnn_gradient", rnn_gradient),
+    ("recurrence", |x| Ok(repeated2(jit(recurrence), [&x["a"], &x["xs"]]))),
+    ("recurrence_gradient", |x| {
+        let loss = |a: &Array, xs: &Array| Ok(recurrence(a, xs)?.square().mean(..));
+        Ok(repeated2(jit(grad(loss)), [&x["a"], &x["xs"]]))
+    }),
     ("encoder_block", encoder),
     ("encoder", encoder),
     ("jitted", |x| Ok(repeated2(jit(|x: &Array, y: &Array| x + y), [&x["x"], &x["y"]]))),
@@ -185,6 +190,15 @@ fn rnn_gradient(arrays: Arrays) -> Result<Program> {
         let (value, (w, v)) = both(&weights, &xs)?;
         Ok(vec![value, w, v])
     }))
+}
+
+fn recurrence(a: &Array, xs: &Array) -> Result<Array> {
+    let start = ops::zeros(&xs.shape()[1..], DType::F32);
+    let step = |h: &Array, x: &Array| {
+        let h = a * h + x;
+        (h.clone(), h)
+    };
+    scan(&start, xs, step).map(|(_, all)| all)
 }
 
 const HEADS: usize = 12;

@@ -34,6 +34,14 @@ def cases():
     found["rnn/512x32x256"] = rnn, lambda **x: repeated(lambda w, v, xs: rnn_states(w, v, xs)[1], x)
     found["rnn_gradient/512x32x256"] = rnn, lambda **x: repeated(jax.value_and_grad(rnn_loss, (0, 1)), x)
 
+    rnn = {"w": numbers(32, 32, scale=0.05), "v": numbers(32, 32, scale=0.05), "xs": numbers(512, 8, 32)}
+    found["rnn/512x8x32"] = rnn, lambda **x: repeated(lambda w, v, xs: rnn_states(w, v, xs)[1], x)
+    found["rnn_gradient/512x8x32"] = rnn, lambda **x: repeated(jax.value_and_grad(rnn_loss, (0, 1)), x)
+    for name, shape in [("10000x64", (10_000, 64)), ("64x1M", (64, 1 << 20))]:
+        inputs = {"a": rng.random(shape[1], dtype="float32"), "xs": numbers(*shape)}
+        found[f"recurrence/{name}"] = inputs, lambda **x: repeated(recurrence, x)
+        found[f"recurrence_gradient/{name}"] = inputs, lambda **x: repeated(jax.grad(recurrence_loss), x)
+
     found["encoder_block/4x512x384"] = {"x": numbers(4, 512, HIDDEN)} | block(numbers, "0."), encoder
     model = {"x": numbers(32, 128, HIDDEN)}
     for i in range(LAYERS):
@@ -159,6 +167,18 @@ def rnn_states(w, v, xs):
 
 def rnn_loss(w, v, xs):
     return (rnn_states(w, v, xs)[0] ** 2).mean()
+
+
+def recurrence(a, xs):
+    def step(h, x):
+        h = a * h + x
+        return h, h
+
+    return jax.lax.scan(step, jnp.zeros(xs.shape[1:]), xs)[1]
+
+
+def recurrence_loss(a, xs):
+    return (recurrence(a, xs) ** 2).mean()
 
 
 def block(numbers, prefix):
