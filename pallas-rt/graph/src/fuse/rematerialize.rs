@@ -226,6 +226,7 @@ mod tests {
                 product: [64; 2],
                 scattered: usize::MAX,
                 small: 0,
+                steps: usize::MAX,
                 arena: from,
             };
             plan(&read_twice(last).expect("it fits"), &[], &sizes).arena

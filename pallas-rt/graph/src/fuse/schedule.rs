@@ -352,6 +352,7 @@ mod tests {
             product: [64; 2],
             scattered: usize::MAX,
             small: 0,
+            steps: usize::MAX,
             arena: 0,
         };
         let plan = plan(&graph, &[], &sizes);

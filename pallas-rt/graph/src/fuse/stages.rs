@@ -206,6 +206,7 @@ mod tests {
         product: [64; 2],
         scattered: usize::MAX,
         small: 0,
+        steps: usize::MAX,
         arena: usize::MAX,
     };
 
