@@ -41,7 +41,7 @@ pub(super) fn lower(e: &Equation, scan: &Scan, sizes: &Sizes) -> Option<Lowered>
     if !(1..=sizes.steps).contains(&scan.length) || body.equations.len() > MOST || alone || is_long() {
         return None;
     }
-    // The fewer axes are divided among programs, the fewer operations need an axis whole.
+    // As many axes as all operations allow are divided among programs.
     let common = common_axes(&body)?;
     let cluster = (0..=common).rev().find_map(|axes| cluster(&body, scan, axes, sizes))?;
     let tile = (sizes.tile / 4).max(1);
