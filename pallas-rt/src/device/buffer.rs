@@ -146,13 +146,22 @@ impl Buffer {
 
     /// Overwrites all bytes with those of a buffer of the same client and length, without waiting on the host.
     pub(crate) fn copy_from(&mut self, other: &Buffer) -> Result<()> {
-        assert!(self.len == other.len && self.client == other.client, "{other:?} into {self:?}");
+        assert!(self.len == other.len, "{other:?} into {self:?}");
+        self.copy_part(other, 0)
+    }
+
+    /// Overwrites all bytes with as many of a buffer of the same client, which begin at a multiple of 4, without waiting on
+    /// the host.
+    pub(crate) fn copy_part(&mut self, other: &Buffer, start: usize) -> Result<()> {
+        let end = start + self.len;
+        assert!(end <= other.len && start.is_multiple_of(4), "bytes {start}.. of {other:?} into {self:?}");
+        assert!(self.client == other.client, "{other:?} into {self:?}");
         match (&mut self.storage, &other.storage) {
             (Storage::Host(to), Storage::Host(from)) => {
-                to.block_mut().overwritten(self.len).copy_from_slice(from.block().bytes(self.len)?);
+                to.block_mut().overwritten(self.len).copy_from_slice(&from.block().bytes(end)?[start..]);
                 Ok(())
             }
-            (Storage::Device(to), Storage::Device(from)) => to.copy_from(&**from, self.len),
+            (Storage::Device(to), Storage::Device(from)) => to.copy_from(&**from, start, self.len),
             (Storage::Host(_), Storage::Device(_)) | (Storage::Device(_), Storage::Host(_)) => {
                 unreachable!("buffers of one client are of one kind")
             }

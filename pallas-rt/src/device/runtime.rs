@@ -95,8 +95,9 @@ pub(crate) trait DeviceMemory: Any + Send + Sync {
     /// Overwrites the bytes from the start, after all work launched so far.
     fn write(&self, bytes: &[u8]) -> Result<()>;
 
-    /// Overwrites the first `bytes` bytes with those of other memory of the same device, without waiting on the host.
-    fn copy_from(&self, other: &dyn DeviceMemory, bytes: usize) -> Result<()>;
+    /// Overwrites the first `bytes` bytes with those of other memory of the same device, which begin at `start`, a multiple
+    /// of 4, without waiting on the host.
+    fn copy_from(&self, other: &dyn DeviceMemory, start: usize, bytes: usize) -> Result<()>;
 }
 
 /// The geometry of a launch: calls with equal geometry differ only in their arrays and parameters.

@@ -161,15 +161,15 @@ impl DeviceMemory for Memory {
         self.upload(bytes)
     }
 
-    /// Overwrites the first `len` bytes with another buffer's, after all work submitted so far.
-    fn copy_from(&self, other: &dyn DeviceMemory, len: usize) -> Result<()> {
+    /// Overwrites the first `len` bytes with another buffer's from `start`, after all work submitted so far.
+    fn copy_from(&self, other: &dyn DeviceMemory, start: usize, len: usize) -> Result<()> {
         let other = (other as &dyn Any).downcast_ref::<Memory>().expect("memory of one device is of one kind");
         if len == 0 {
             return self.gpu.alive();
         }
         let bytes = (len as u64).next_multiple_of(4);
         self.gpu.encode("copy an array", |encoder| {
-            encoder.copy_buffer_to_buffer(&other.buffer, 0, &self.buffer, 0, bytes);
+            encoder.copy_buffer_to_buffer(&other.buffer, start as u64, &self.buffer, 0, bytes);
         })
     }
 

@@ -33,11 +33,29 @@ struct Step {
 
 /// As [`pallas_graph::fuse::Work`], compiled.
 enum Work {
-    Launch { kernel: Prepared, params: Vec<Literal> },
-    For { body: Steps, length: usize },
-    While { condition: Steps, captured: usize, body: Steps },
-    Case { branches: Vec<Steps> },
-    Print { print: Print, ty: Type, at: Loc },
+    Launch {
+        kernel: Prepared,
+        params: Vec<Literal>,
+    },
+    /// The first numbers of steps lie in memory, from which each step gets its own.
+    For {
+        body: Steps,
+        length: usize,
+        numbers: Buffer,
+    },
+    While {
+        condition: Steps,
+        captured: usize,
+        body: Steps,
+    },
+    Case {
+        branches: Vec<Steps>,
+    },
+    Print {
+        print: Print,
+        ty: Type,
+        at: Loc,
+    },
 }
 
 impl Steps {
@@ -53,7 +71,9 @@ impl Steps {
                 fuse::Work::Kernel { kernel, sizes, params } => {
                     Work::Launch { kernel: compiled(&kernel).prepare(client, &sizes)?, params }
                 }
-                fuse::Work::For { body, length, .. } => Work::For { body: inner(*body)?, length },
+                fuse::Work::For { body, length, .. } => {
+                    Work::For { body: inner(*body)?, length, numbers: numbers(client, 0, length)? }
+                }
                 fuse::Work::While { condition, captured, body, .. } => {
                     Work::While { condition: inner(*condition)?, captured, body: inner(*body)? }
                 }
@@ -136,6 +156,16 @@ impl Steps {
     }
 }
 
+/// Numbers of steps that are uploaded at once.
+const NUMBERS: usize = 1024;
+
+/// The next numbers of a loop's steps, from this one on.
+fn numbers(client: &Client, from: usize, length: usize) -> Result<Buffer> {
+    let all = from..length.min(from + NUMBERS);
+    let bytes: Vec<u8> = all.flat_map(|step| (step as i32).to_ne_bytes()).collect();
+    Buffer::holding(client, &bytes)
+}
+
 /// The memory of one run.
 struct Memory<'a, 'p> {
     params: &'a mut [Param<'p>],
@@ -158,12 +188,17 @@ impl Memory<'_, '_> {
         match &step.work {
             Work::Print { print, ty, at } => show(print, ty, &inputs[0].contents()?, *at)?,
             Work::Launch { kernel, params } => kernel.launch_on(&inputs, params, &mut outputs)?,
-            Work::For { body, length } => {
-                let mut counter = Buffer::holding(client, &0i32.to_ne_bytes())?;
+            Work::For { body, length, numbers: first } => {
+                let mut counter = Buffer::allocate(client, size_of::<i32>(), false)?;
+                let mut later = None;
                 let mut carried: Vec<Buffer> = outputs.drain(..).collect();
                 let mut spare = vec![];
                 for step in 0..*length {
-                    counter.write(&(step as i32).to_ne_bytes())?;
+                    let at = step % NUMBERS;
+                    if at == 0 && step > 0 {
+                        later = Some(numbers(client, step, *length)?);
+                    }
+                    counter.copy_part(later.as_ref().unwrap_or(first), at * size_of::<i32>())?;
                     let shared = [&counter].into_iter().chain(inputs.iter().copied()).map(Param::Shared);
                     let own = carried.into_iter().map(|buffer| Param::Own(Some(buffer)));
                     carried = body.step(shared.chain(own).collect(), &mut spare)?;

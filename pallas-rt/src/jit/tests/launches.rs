@@ -293,11 +293,26 @@ fn the_launches_of_a_function_are_submitted_together() {
     assert!(after.dispatches - before.dispatches >= 4, "{after:?}");
     close(&found, &numbers(&want).into_iter().map(f64::from).collect::<Vec<_>>());
 
-    // Each step of a loop writes its number, so it submits what came before; threads have programs of their own.
+    // All steps of a loop; threads have programs of their own.
     let looped =
         jit(|x: &Array| crate::fori_loop(0..5, x, |i: &Array, y: &Array| (y.matmul(y) * 0.01 + i).tanh().softmax(1)));
     let want =
         looped(&x.to_device(&Client::cpu()).expect("memory")).expect("it runs").to_vec::<f32>().expect("elements");
+    looped(&x).expect("it runs");
+    let before = client.gpu_counters();
+    looped(&x).expect("it runs");
+    let after = client.gpu_counters();
+    assert_eq!(after.submissions - before.submissions, 1);
+    assert!(after.dispatches - before.dispatches >= 10, "{after:?}");
+    // More steps than numbers that are uploaded at once.
+    let rolled = |x: &Array| {
+        crate::fori_loop(0..2100, x, |i: &Array, y: &Array| {
+            let row = y.index(i % 40) * 0.5;
+            y.at((i * 7) % 40).set(row + i.cast(DType::F32) * 1e-3)
+        })
+    };
+    let want_rolled = jit(rolled)(&x.to_device(&Client::cpu()).expect("memory")).expect("it runs");
+    close(&jit(rolled)(&x).expect("it runs"), &numbers(&want_rolled).into_iter().map(f64::from).collect::<Vec<_>>());
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
