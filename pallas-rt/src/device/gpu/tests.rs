@@ -97,6 +97,28 @@ fn dispatches_run_in_order_and_the_pipeline_is_compiled_once() {
     assert_eq!((counters.pipelines_compiled, counters.dispatches), (1, 8));
 }
 
+/// An upload takes effect before all that is submitted with it, but a program's launches before the upload do not see it.
+#[cfg(feature = "graph")]
+#[test]
+fn what_is_written_follows_the_launches_before_it() {
+    let Some(client) = gpu() else { return };
+    let n = 100;
+    let x = client.array(&numbers(n), &[n]).expect("uploads");
+    let mut y = Buffer::allocate(&client, 4 * n, true).expect("memory");
+    let launch = |y: &Buffer| {
+        let bindings = [(memory(&x), false), (y, true)];
+        client.gpu_runtime().expect("a GPU client").run(&job(ADD, &bindings, &[dispatch(n, 1.0)]), unchecked())
+    };
+    let program = client.program(|| {
+        launch(&y)?;
+        y.write(&5f32.to_le_bytes().repeat(n))?;
+        launch(&y)
+    });
+    assert_eq!(program, Ok(()));
+    let expected: Vec<u8> = numbers(n).iter().flat_map(|x| (x + 6.0).to_le_bytes()).collect();
+    assert_eq!(y.contents().expect("bytes"), expected);
+}
+
 #[test]
 fn every_element_type_comes_back_as_it_went() {
     let Some(client) = gpu() else { return };

@@ -108,11 +108,12 @@ fn programs_divide_what_is_carried() {
     }
     // Large arrays too are divided, if no operation moves elements from one program to another.
     let (init, arrays) = operands(37, 613, 5, &Client::cpu());
+    // Another carried value, whose blocks each program computes from its own, changes nothing.
     let is_one = |step: fn(&Array, &Array) -> Array| {
         let f = move |h: &Array, xs: &Array| {
-            Scan::new().run(h, xs, |h: &Array, x: &Array| {
+            Scan::new().run(&[h.clone(), h.clone()], xs, |[own, h]: &[Array; 2], x: &Array| {
                 let h = step(h, x);
-                (h.clone(), h)
+                ([own.sin(), h.clone()], h)
             })
         };
         is_stepped(&lower(f)(&init[0], &arrays[0]).expect("it is traced").to_plan())
@@ -177,6 +178,16 @@ fn what_no_result_depends_on_is_not_carried() {
     let plan = lower(f)(&x, &xs).expect("it is traced").to_plan();
     assert!(!plan.contains("sin"), "{plan}");
     equal(&[jit(f)(&x, &xs).expect("it runs")], &[array(&[3.75, 5.5], &[2])], "one of three");
+    // The result depends on the last value by way of the others.
+    let f = |x: &Array, xs: &Array| {
+        let init = (x.clone(), x * 2.0, x * 3.0);
+        let ((a, _, _), ()) = Scan::new()
+            .run(&init, xs, |(a, b, c): &(Array, Array, Array), x: &Array| ((a + b, b + c, c * 2.0 + x), ()))?;
+        Ok::<_, Error>(a)
+    };
+    let xs = array(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[3, 2]);
+    // a: 0.5, 1.5, 4, 10.5 and 1, 3, 8, 21; b: 1, 2.5, 6.5 and 2, 5, 13; c: 1.5, 4 and 3, 8.
+    equal(&[jit(f)(&x, &xs).expect("it runs")], &[array(&[10.5, 21.0], &[2])], "three in turn");
 }
 
 /// Derivatives are scans too, and sums over steps are among what they carry.
