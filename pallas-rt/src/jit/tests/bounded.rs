@@ -50,6 +50,10 @@ const MEMBERS: &[(&str, Rows)] = &[
         let at = (x.index((.., 0)) * 5.0).cast(DType::I32);
         Ok(x.take(&at, 0) * w.index(2))
     }),
+    ("rows at computed places, or the nearest", |x, w| {
+        let at = (x.index((.., 0)) * 12.0).cast(DType::I32);
+        Ok(x.index((at, ..)) * w.index(2) + x.index((x.index((.., 1)) * 9.0).max(..).cast(DType::I32)))
+    }),
     ("weights at computed places", |x, w| Ok(x + w.take(&(x.index((.., 1)).abs() * 2.0).cast(DType::I32), 0))),
     ("scattered to weights", |x, w| {
         let at = (x.index((.., 0)).abs() * 2.0).cast(DType::I32);
