@@ -16,6 +16,8 @@ pub struct Sizes {
     pub columns: usize,
     /// Most rows and columns of a product's block.
     pub product: [usize; 2],
+    /// Most elements that a product sums at a time; `None` if a program has all of them.
+    pub panel: Option<usize>,
     /// Most elements of the block of an array that a program of a scatter changes.
     pub scattered: usize,
     /// Multiply-adds of a product that is not worth dividing among programs.
@@ -73,7 +75,11 @@ fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize
     let summed: usize = dot.contract.iter().map(|p| graph.ty(e.args[0]).shape[p.0]).product();
     let at = |from_end: usize| shape.len().checked_sub(from_end).map(|axis| cuts[axis]);
     let [columns, rows] = [at(1), at(2)];
-    let part = |extent: usize, most: usize| extent.div_ceil(extent.div_ceil(most).max(1)).max(1);
+    // Threads share a block in groups of four.
+    let least = if sizes.panel.is_some() { 4 } else { 1 };
+    let part = |extent: usize, most: usize| {
+        extent.div_ceil(extent.div_ceil(most).max(1)).next_multiple_of(least).min(extent).max(1)
+    };
     let mut blocks = vec![1; extents.len()];
     let mut others = 1;
     for (k, (block, &extent)) in blocks.iter_mut().zip(extents).enumerate() {
@@ -87,9 +93,17 @@ fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize
     }
     if let Some(Grid(k)) = rows {
         let extent = extents[k as usize];
-        let mut parts = extent.div_ceil(sizes.product[0]).max(1);
+        // Whole rows that are longer than a block leave room for fewer.
+        let columns = match columns {
+            Some(Grid(k)) => blocks[k as usize],
+            _ => shape.last().copied().unwrap_or(1),
+        };
+        let most = (sizes.product[0] * sizes.product[1] / columns.max(1)).clamp(1, sizes.product[0]);
+        let mut parts = extent.div_ceil(most).max(1);
         let programs = others * parts;
-        let is_uneven = !programs.is_multiple_of(sizes.programs) && programs < 4 * sizes.programs;
+        // Blocks in panels are as large as threads need; a program of few rows would read as many columns.
+        let is_uneven =
+            sizes.panel.is_none() && !programs.is_multiple_of(sizes.programs) && programs < 4 * sizes.programs;
         if is_uneven && shape.iter().product::<usize>() * summed >= sizes.small {
             parts = programs.next_multiple_of(sizes.programs).div_ceil(others);
         }

@@ -3,6 +3,7 @@ use super::apart::Apart;
 use super::blocks::Sizes;
 use super::cut::{self, Cut, Cut::Full, Cut::Grid, whole};
 use super::order::Order;
+use super::panels;
 use super::stages::Given;
 use super::windowed;
 use super::windows;
@@ -24,8 +25,21 @@ pub(super) struct Cluster {
     pub extents: Vec<usize>,
     /// The member that is a `dot`.
     pub product: Option<usize>,
+    /// Extents of the product's contracted axes, if it is computed in panels: axes of the grid behind those of `extents`.
+    pub panels: Vec<usize>,
     /// Why others compute the values that it reads.
     pub apart: BTreeMap<Var, Apart>,
+}
+
+impl Cluster {
+    /// The cuts of each operand of a member whose result has these cuts.
+    pub(super) fn operands(&self, graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
+        let mut operands = cut::operands(graph, e, cuts)?;
+        if self.product.is_some_and(|i| graph.equations[i].result() == e.result()) {
+            panels::divide(graph, e, self, &mut operands);
+        }
+        Some(operands)
+    }
 }
 
 /// The clusters of a graph.
@@ -180,10 +194,10 @@ impl Grow<'_> {
                 }
             }
         }
+        let columns = if has_rows { WHOLE_COLUMNS } else { self.sizes.product[1].min(WHOLE_COLUMNS) };
         let (mut cuts, mut extents) = (vec![], vec![]);
         for (axis, &n) in shape.iter().enumerate() {
-            let is_row =
-                axis + 1 == shape.len() && if has_dot { n <= WHOLE_COLUMNS } else { has_rows && n <= WHOLE_ROW };
+            let is_row = axis + 1 == shape.len() && if has_dot { n <= columns } else { has_rows && n <= WHOLE_ROW };
             let is_whole = windowed.as_ref().map_or(is_row || whole[axis], |axes| axes[axis]);
             cuts.push(if n == 1 || is_whole { Full } else { Grid(extents.len() as u8) });
             if cuts[axis] != Full {
@@ -191,6 +205,15 @@ impl Grow<'_> {
             }
         }
         Root { cuts, extents, has_dot }
+    }
+
+    /// Returns true for the cuts that a product would have alone, also with whole rows, which are folded then.
+    fn is_own(&self, product: usize, cuts: &[Cut]) -> bool {
+        let own = self.root(product).cuts;
+        let columns = self.graph.ty(self.graph.equations[product].result()).shape.last();
+        let has_whole_rows = columns.is_some_and(|&n| n <= WHOLE_COLUMNS) && cuts.last() == Some(&Full);
+        let rows = if has_whole_rows { own.len() - 1 } else { own.len() };
+        own.len() == cuts.len() && own[..rows] == cuts[..rows]
     }
 
     /// The cluster of an equation.
@@ -204,6 +227,7 @@ impl Grow<'_> {
                 cuts: BTreeMap::new(),
                 extents: vec![],
                 product: None,
+                panels: vec![],
                 apart: e.args.iter().map(|&arg| (arg, Apart::Alone)).collect(),
             };
         }
@@ -219,6 +243,7 @@ impl Grow<'_> {
             cuts: BTreeMap::new(),
             extents: own.extents,
             product: None,
+            panels: vec![],
             apart: BTreeMap::new(),
         };
         let mut repeated = Repeated { most: whole(&graph.ty(result).shape, &own.cuts), left: REPEATED };
@@ -243,7 +268,7 @@ impl Grow<'_> {
             };
             let operands = if i == root { Ok(()) } else { joins() };
             let operands = operands.and_then(|()| cut::operands(graph, e, &cuts).ok_or(Apart::Cuts));
-            let operands = match operands {
+            let mut operands = match operands {
                 Ok(operands) => operands,
                 Err(apart) => {
                     assert!(i != root, "{} is computed in some way", e.op);
@@ -253,12 +278,14 @@ impl Grow<'_> {
             };
             if is_dot(&e.op) {
                 cluster.product = Some(i);
+                cluster.panels = panels::extents(graph, e, self.sizes);
+                panels::divide(graph, e, &cluster, &mut operands);
             }
             if is_dot(&e.op) || in_front.contains(&e.result()) {
                 in_front.extend(&e.args);
             }
             if self.is_stored(&cluster, i) {
-                debug_assert!(covers(&cluster, &cuts), "several programs store one block of {}", e.op);
+                debug_assert!(covers(cluster.extents.len(), &cuts), "several programs store one block of {}", e.op);
                 cluster.outs.insert(e.result());
             }
             cluster.members.insert(i);
@@ -343,18 +370,21 @@ impl Grow<'_> {
         Apart::unless(!is_alias || !is_stored, Apart::Alias)?;
         // A product has the blocks that it would have alone.
         Apart::unless(!is_dot(&e.op) || cluster.product.is_none(), Apart::Product)?;
-        Apart::unless(!is_dot(&e.op) || self.root(i).cuts == cuts, Apart::Cuts)?;
+        Apart::unless(!is_dot(&e.op) || self.is_own(i, cuts), Apart::Cuts)?;
         // What follows another product belongs to that one.
         let follows = in_front.contains(&e.result()) && !is_cheap && self.root(i).has_dot;
         Apart::unless(!follows, Apart::Product)?;
         // A program whose block does not mention an axis of the grid computes what others along it compute as well, and
         // would store to their block.
-        if covers(cluster, cuts) || !is_stored && is_cheap {
+        let is_in_front = in_front.contains(&e.result());
+        // In front of a product in panels, it would be computed again for each panel that it does not belong to.
+        let once = if is_in_front { cluster.panels.len() } else { 0 };
+        if covers(cluster.extents.len() + once, cuts) || !is_stored && is_cheap {
             return Ok(());
         }
         let elements = whole(&self.graph.ty(e.result()).shape, cuts);
         // A product does more with each element of its operands.
-        let most = if in_front.contains(&e.result()) { repeated.most.max(self.sizes.tile) } else { repeated.most };
+        let most = if is_in_front { repeated.most.max(self.sizes.tile) } else { repeated.most };
         Apart::unless(!is_stored && is_light(&e.op) && elements <= most && repeated.left > 0, Apart::Repeated)?;
         repeated.left -= 1;
         Ok(())
@@ -369,9 +399,9 @@ struct Repeated {
     left: usize,
 }
 
-/// Returns true if no two programs have the same block of a value with these cuts.
-pub(super) fn covers(cluster: &Cluster, cuts: &[Cut]) -> bool {
-    (0..cluster.extents.len()).all(|k| cuts.iter().any(|cut| cut.axis() == Some(k as u8)))
+/// Returns true if no two programs of a grid with so many axes have the same block of a value with these cuts.
+pub(super) fn covers(axes: usize, cuts: &[Cut]) -> bool {
+    (0..axes).all(|k| cuts.iter().any(|cut| cut.axis() == Some(k as u8)))
 }
 
 /// Returns true for an operation of a few instructions for each element.

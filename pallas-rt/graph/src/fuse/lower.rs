@@ -2,6 +2,7 @@
 use super::blocks::{Sizes, blocks};
 use super::cluster::{Cluster, is_free};
 use super::cut::{self, Cut, Cut::Full, Cut::Grid, Cut::Parts};
+use super::panels;
 use super::plan::{Lowered, Work};
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
@@ -17,25 +18,26 @@ use std::sync::Arc;
 /// so a kernel serves arrays of any length along them.
 pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster, sizes: &Sizes) -> Lowered {
     let flat = flat(graph, definitions, cluster);
-    let (is_flat, extents) = (flat.is_some(), flat.map_or_else(|| cluster.extents.clone(), |n| vec![n]));
-    let blocks = blocks(graph, cluster, &extents, sizes);
+    let (is_flat, mut extents) = (flat.is_some(), flat.map_or_else(|| cluster.extents.clone(), |n| vec![n]));
+    let mut blocks = blocks(graph, cluster, &extents, sizes);
+    let parallel = extents.len();
+    extents.extend(&cluster.panels);
+    blocks.extend(panels::blocks(&cluster.panels, sizes));
     let mut b = Builder::new(&name(graph, cluster));
     let names: Vec<String> = (0..extents.len()).map(|k| format!("n{k}")).collect();
     for name in &names {
         b.dim(name, None);
     }
-    let axis = |(name, &block): (&String, &usize)| Axis {
+    let axis = |(k, (name, &block)): (usize, (&String, &usize))| Axis {
         extent: Dim::name(name).cdiv(&Dim::from(block)),
-        semantics: Semantics::Parallel,
+        semantics: if k < parallel { Semantics::Parallel } else { Semantics::Arbitrary },
     };
-    b.kernel_mut().grid = names.iter().zip(&blocks).map(axis).collect();
+    b.kernel_mut().grid = names.iter().zip(&blocks).enumerate().map(axis).collect();
     let (sizes, made) = (extents.iter().map(|&n| n as i64).collect(), BTreeMap::new());
     let mut to = Lower { graph, definitions, cluster, is_flat, names, extents, blocks, b, made, inputs: vec![] };
 
-    let equations: Vec<&Equation> = cluster.members.iter().map(|&i| &graph.equations[i]).collect();
-    let operands: Vec<Vec<Vec<Cut>>> = equations.iter().map(|e| to.operand_cuts(e)).collect();
-    for (e, cuts) in equations.iter().zip(&operands) {
-        for (&arg, cuts) in e.args.iter().zip(cuts) {
+    for e in cluster.members.iter().map(|&i| &graph.equations[i]) {
+        for (&arg, cuts) in e.args.iter().zip(&to.operand_cuts(e)) {
             to.declare_input(arg, cuts);
         }
     }
@@ -44,17 +46,9 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
         let kind = OperandKind::Output { empty: Literal::new(graph.ty(v).dtype, 0.0), alias: None };
         to.declare(v, &to.own_cuts(v), kind);
     }
-    for (e, cuts) in equations.iter().zip(&operands) {
-        if to.spread(e.result()).is_some() && !outputs.contains(&e.result()) {
-            continue;
-        }
-        let args = to.operands(e, cuts);
-        let own = to.own_cuts(e.result());
-        let value = to.equation(e, &args, &own);
-        to.made.insert((e.result(), own), value);
-        if let Some(at) = outputs.iter().position(|&v| v == e.result()) {
-            to.store(OperandId((to.inputs.len() + at) as u32), e.result(), value, e.loc);
-        }
+    match cluster.product.filter(|_| !cluster.panels.is_empty()) {
+        Some(product) => to.in_panels(product, &outputs),
+        None => cluster.members.iter().for_each(|&i| to.member(i, &outputs)),
     }
     // A value is read once for each of its cuts.
     let inputs = to.inputs.iter().map(|(v, _)| *v).collect();
@@ -109,18 +103,18 @@ fn flat(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster) -> Opti
     is_flat.then(|| first.iter().product())
 }
 
-struct Lower<'g> {
-    graph: &'g Graph,
-    definitions: &'g [Option<usize>],
-    cluster: &'g Cluster,
+pub(super) struct Lower<'g> {
+    pub graph: &'g Graph,
+    pub definitions: &'g [Option<usize>],
+    pub cluster: &'g Cluster,
     /// All arrays have one axis.
     is_flat: bool,
     /// Names of the dimensions along the axes of the grid.
-    names: Vec<String>,
+    pub names: Vec<String>,
     /// Extents and block sizes along the axes of the grid.
-    extents: Vec<usize>,
-    blocks: Vec<usize>,
-    b: Builder,
+    pub extents: Vec<usize>,
+    pub blocks: Vec<usize>,
+    pub b: Builder,
     /// Blocks that are computed or loaded.
     made: BTreeMap<(Var, Vec<Cut>), Value>,
     inputs: Vec<(Var, Vec<Cut>)>,
@@ -133,19 +127,19 @@ impl Lower<'_> {
     }
 
     /// The cuts of what a member defines.
-    fn own_cuts(&self, v: Var) -> Vec<Cut> {
+    pub(super) fn own_cuts(&self, v: Var) -> Vec<Cut> {
         if self.is_flat { vec![Grid(0)] } else { self.cluster.cuts[&v].clone() }
     }
 
-    fn operand_cuts(&self, e: &Equation) -> Vec<Vec<Cut>> {
+    pub(super) fn operand_cuts(&self, e: &Equation) -> Vec<Vec<Cut>> {
         if self.is_flat {
             let cuts = |&v: &Var| if self.graph.ty(v).is_scalar() { vec![] } else { vec![Grid(0)] };
             return e.args.iter().map(cuts).collect();
         }
-        cut::operands(self.graph, e, &self.cluster.cuts[&e.result()]).expect("a member has cuts")
+        self.cluster.operands(self.graph, e, &self.cluster.cuts[&e.result()]).expect("a member has cuts")
     }
 
-    fn block(&self, v: Var, cuts: &[Cut]) -> Vec<usize> {
+    pub(super) fn block(&self, v: Var, cuts: &[Cut]) -> Vec<usize> {
         let extent = |(n, cut): (usize, &Cut)| match cut {
             Grid(k) => self.blocks[*k as usize],
             Parts(k, part) => self.blocks[*k as usize] * part,
@@ -158,7 +152,7 @@ impl Lower<'_> {
         self.definitions[v.index()].map(|i| &self.graph.equations[i])
     }
 
-    fn is_made_here(&self, v: Var) -> bool {
+    pub(super) fn is_made_here(&self, v: Var) -> bool {
         let is_member = self.definitions[v.index()].is_some_and(|i| self.cluster.members.contains(&i));
         is_member || self.definition(v).is_some_and(|e| is_free(self.graph, self.definitions, e))
     }
@@ -190,14 +184,16 @@ impl Lower<'_> {
         let map = Some(self.b.end(&cuts.iter().map(index).collect::<Vec<_>>()));
         let name = format!("a{}", self.b.kernel().operands.len());
         let dtype = self.graph.ty(v).dtype;
-        self.b.operand(Operand { name, kind, dtype, dims, block, map, fill: None, buffered: None });
+        let is_ragged = matches!(kind, OperandKind::Input) && cuts.iter().any(|cut| self.is_ragged(cut));
+        let fill = is_ragged.then(|| Literal::new(dtype, 0.0));
+        self.b.operand(Operand { name, kind, dtype, dims, block, map, fill, buffered: None });
     }
 
-    fn emit(&mut self, op: TileOp, args: &[Value], loc: Loc) -> Value {
+    pub(super) fn emit(&mut self, op: TileOp, args: &[Value], loc: Loc) -> Value {
         self.b.emit(op.clone(), args, loc).unwrap_or_else(|diag| panic!("{op:?} of blocks: {diag}"))
     }
 
-    fn structural(&mut self, op: impl Into<StructuralOp>, args: &[Value], loc: Loc) -> Value {
+    pub(super) fn structural(&mut self, op: impl Into<StructuralOp>, args: &[Value], loc: Loc) -> Value {
         self.emit(TileOp::Structural(op.into()), args, loc)
     }
 
@@ -211,7 +207,7 @@ impl Lower<'_> {
 
     /// The operands of an equation. Beside a block an elementwise operation takes a scalar as it is: as a block of equal
     /// elements it would occupy memory or a register for each of them.
-    fn operands(&mut self, e: &Equation, cuts: &[Vec<Cut>]) -> Vec<Value> {
+    pub(super) fn operands(&mut self, e: &Equation, cuts: &[Vec<Cut>]) -> Vec<Value> {
         let has_block = e.args.iter().any(|&arg| self.spread(arg).is_none());
         let takes_scalars = matches!(e.op, Op::Scalar(_)) && has_block;
         let operand = |(&arg, cuts): (&Var, &Vec<Cut>)| match self.spread(arg).filter(|_| takes_scalars) {
@@ -243,7 +239,7 @@ impl Lower<'_> {
     }
 
     /// An equation on blocks. Shapes among its attributes become those of blocks.
-    fn equation(&mut self, e: &Equation, args: &[Value], cuts: &[Cut]) -> Value {
+    pub(super) fn equation(&mut self, e: &Equation, args: &[Value], cuts: &[Cut]) -> Value {
         let block = dims(&self.block(e.result(), cuts));
         match &e.op {
             Op::Literal(x) => self.emit(TileOp::Const(*x), &[], e.loc),
@@ -327,19 +323,49 @@ impl Lower<'_> {
 
     /// A block of parts of which the last one is filled up: the padding in place of what lies outside of the operand.
     fn filled(&mut self, e: &Equation, axis: usize, args: &[Value], cuts: &[Cut]) -> Value {
-        let mut shape = vec![1; cuts.len()];
-        shape[axis] = self.block(e.result(), cuts)[axis];
-        let at = self.structural(Iota { dtype: DType::I32, shape: dims(&shape), axis }, &[], e.loc);
-        let first = self.first(cuts[axis], e.loc).expect("the axis is divided");
+        let block = self.block(e.result(), cuts);
         let end = self.b.int(self.shape(e.args[0])[axis] as i64, e.loc);
-        let left = self.b.scalar(ScalarOp::Sub, &[end, first], e.loc);
-        let is_inside = self.b.scalar(ScalarOp::Lt, &[at, left], e.loc);
-        self.b.scalar(ScalarOp::Select, &[is_inside, args[0], args[1]], e.loc)
+        self.until(end, [args[0], args[1]], (&block, axis, cuts[axis]), e.loc)
     }
 
-    fn store(&mut self, to: OperandId, v: Var, value: Value, loc: Loc) {
-        let block = self.block(v, &self.own_cuts(v));
-        let view = View::whole(&block);
+    /// The elements of a block in front of this end of an axis, and another value behind it.
+    pub(super) fn until(
+        &mut self,
+        end: Value,
+        [value, other]: [Value; 2],
+        (block, axis, cut): (&[usize], usize, Cut),
+        loc: Loc,
+    ) -> Value {
+        let mut shape = vec![1; block.len()];
+        shape[axis] = block[axis];
+        let at = self.structural(Iota { dtype: DType::I32, shape: dims(&shape), axis }, &[], loc);
+        let first = self.first(cut, loc).expect("the axis is divided");
+        let left = self.b.scalar(ScalarOp::Sub, &[end, first], loc);
+        let is_inside = self.b.scalar(ScalarOp::Lt, &[at, left], loc);
+        self.b.scalar(ScalarOp::Select, &[is_inside, value, other], loc)
+    }
+
+    /// A member, and its store if others read it.
+    pub(super) fn member(&mut self, i: usize, outputs: &[Var]) {
+        let e = &self.graph.equations[i];
+        if self.spread(e.result()).is_some() && !outputs.contains(&e.result()) {
+            return;
+        }
+        let args = self.operands(e, &self.operand_cuts(e));
+        let own = self.own_cuts(e.result());
+        let value = self.equation(e, &args, &own);
+        self.define(e.result(), own, value, outputs, e.loc);
+    }
+
+    /// The block of a member's value, which is stored if others read it.
+    pub(super) fn define(&mut self, v: Var, cuts: Vec<Cut>, value: Value, outputs: &[Var], loc: Loc) {
+        let Some(at) = outputs.iter().position(|&out| out == v) else {
+            self.made.insert((v, cuts), value);
+            return;
+        };
+        let block = self.block(v, &cuts);
+        self.made.insert((v, cuts), value);
+        let (to, view) = (OperandId((self.inputs.len() + at) as u32), View::whole(&block));
         let stored = self.b.effect(TileOp::Store { to, view, masked: false }, &[value], loc);
         stored.unwrap_or_else(|diag| panic!("a store of {block:?}: {diag}"));
     }

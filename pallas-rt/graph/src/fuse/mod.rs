@@ -27,6 +27,7 @@ mod donate;
 mod lower;
 mod memory;
 mod order;
+mod panels;
 mod plan;
 mod rematerialize;
 mod scatter;

@@ -224,6 +224,7 @@ mod tests {
                 tile: 1 << 12,
                 columns: 1,
                 product: [64; 2],
+                panel: None,
                 scattered: usize::MAX,
                 small: 0,
                 steps: usize::MAX,

@@ -96,6 +96,7 @@ fn cluster(body: &Graph, scan: &Scan, axes: usize, sizes: &Sizes) -> Option<Clus
         cuts: BTreeMap::new(),
         extents: body.ty(body.results[0]).shape[..axes].to_vec(),
         product: None,
+        panels: vec![],
         apart: BTreeMap::new(),
     };
     let (mut elements, mut products) = (0, 0);
@@ -107,7 +108,7 @@ fn cluster(body: &Graph, scan: &Scan, axes: usize, sizes: &Sizes) -> Option<Clus
         let operands = cut::operands(body, e, &cuts)?;
         let shape = &body.ty(e.result()).shape;
         // What does not mention an axis of the grid would be computed by all programs along it.
-        if !covers(&own, &cuts) && whole(shape, &cuts) > SMALL {
+        if !covers(own.extents.len(), &cuts) && whole(shape, &cuts) > SMALL {
             return None;
         }
         products += products_of(body, e)?;

@@ -7,6 +7,7 @@ use crate::array::Array;
 use crate::device::{Buffer, Client, DeviceKind, Lru};
 use crate::error::Result;
 use crate::exec::Compiled;
+use crate::target::Profile;
 use native::Native;
 use pallas_graph::fuse::{self, Place, Plan, Sizes, plan};
 use pallas_graph::{Graph, simplify};
@@ -77,12 +78,15 @@ fn sizes(client: &Client) -> Sizes {
     let (target, budget) = (client.target(), client.target().budget());
     // The laws of graphs hold for small ones, too.
     let arena = if cfg!(test) { 0 } else { 1 << 20 };
-    match target.cores {
+    // So that what GPUs run is interpreted, too.
+    let is_emulated = cfg!(test) && client.kind() == DeviceKind::Interpreter;
+    match target.cores.filter(|_| !is_emulated) {
         Some(cores) => Sizes {
             programs: cores,
             tile: 1 << 14,
             columns: 64,
             product: [256, 512],
+            panel: None,
             scattered: usize::MAX,
             small: 1 << 18,
             steps: usize::MAX,
@@ -91,11 +95,20 @@ fn sizes(client: &Client) -> Sizes {
         // A program's tiles are in registers and workgroup memory.
         None => {
             let tile = budget.live_elements.min(1 << 14);
+            let (product, panel) = match (target.profile, target.matrices) {
+                // Small arrays have several of them in tests.
+                _ if cfg!(test) => ([8, 8], 3),
+                // Small blocks in parallel, which read arrays through caches.
+                (Profile::SimtCpu, _) => ([8, 64], 64),
+                (_, Some(_)) => ([64, 64], 32),
+                (_, None) => ([64, 64], 16),
+            };
             Sizes {
                 programs: budget.programs,
                 tile,
                 columns: 1,
-                product: [64, 64],
+                product,
+                panel: Some(panel),
                 scattered: tile,
                 small: 0,
                 steps: 1 << 15,

@@ -3,7 +3,8 @@
 //! that go wrong, `long` long functions and deep trees, `control` loops and branches, `scans` other kinds of scans,
 //! `stepped` those that are one kernel, `kernels` kernels as operations, `tangents_of_kernels` their forward mode, `plain`
 //! other operations in their place, `forward`, `derivatives` and `vmap` the transformations, `jaxpr` and `stablehlo` the
-//! texts of functions, `prints` what they show, `reductions` long ones in stages; `random` has laws of random graphs,
+//! texts of functions, `prints` what they show, `reductions` long ones in stages, `panels` products of which a GPU sums a
+//! part at a time; `random` has laws of random graphs,
 //! `transformed` those of their derivatives and batches.
 mod ahead;
 mod bounded;
@@ -17,6 +18,7 @@ mod kernels;
 mod launches;
 mod long;
 mod memory;
+mod panels;
 mod plain;
 mod prints;
 mod random;
