@@ -17,7 +17,7 @@
 //! Long reductions are folds of parts, and of what those give (`stages`). `order` finds circles of clusters, and `apart`
 //! has the reasons why equations do not share a kernel. `memory` packs the values that are no results into one arena;
 //! `schedule` and `rematerialize` keep it small. `donate` lets results take over the memory of parameters.
-//! A cluster holds at most one `dot`, so that its blocks suit that one.
+//! A cluster holds at most one `dot`, so that its blocks suit that one; on a GPU it sums a panel at a time (`panels`).
 mod apart;
 mod blocks;
 mod cluster;
