@@ -46,11 +46,12 @@ impl Drop for Guarded {
 /// Runs a launch on copies of its operands' memory, and copies the outputs back.
 pub(in super::super) fn launch<R>(kernel: &Kernel, launch: &Launch<'_>, run: impl FnOnce(&Launch<'_>) -> R) -> R {
     let memory: &[Memory<'_>] = launch.memory;
-    let mut copies: HashMap<*mut u8, Guarded> = HashMap::new();
+    // Operands that share memory share a copy. An empty operand shares none, although it may begin where another one does.
+    let mut copies: HashMap<(*mut u8, bool), Guarded> = HashMap::new();
     let bytes = |i: usize| memory[i].shape.iter().product::<usize>() * kernel.operands[i].dtype.bytes();
     let mut guarded = memory.to_vec();
     for (i, own) in guarded.iter_mut().enumerate().filter(|(_, own)| !own.ptr.is_null()) {
-        let copy = copies.entry(own.ptr).or_insert_with(|| {
+        let copy = copies.entry((own.ptr, bytes(i) == 0)).or_insert_with(|| {
             let copy = Guarded::new(bytes(i));
             // SAFETY: both hold the operand's bytes.
             unsafe { copy.start.copy_from_nonoverlapping(own.ptr, bytes(i)) };
