@@ -18,7 +18,9 @@ use super::lower::Lower;
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Dot};
-use pallas_ir::{BlockDim, Dim, Literal, Loc, Op as TileOp, Operand, OperandKind, ScalarOp, StructuralOp, Value, View};
+use pallas_ir::{
+    BlockDim, DType, Dim, Literal, Loc, Op as TileOp, Operand, OperandKind, ScalarOp, StructuralOp, Value, View,
+};
 use std::collections::BTreeSet;
 
 /// The contracted axes with more than one element, as axes of both operands.
@@ -122,7 +124,9 @@ impl Lower<'_> {
             (0..2).map(|side| self.within(e.args[side], operands[side], &operand_cuts[side])).collect();
         let part = self.equation(e, &whole, &cuts);
         let old = self.emit(load.clone(), &[], e.loc);
-        let next = self.b.scalar(ScalarOp::Add, &[old, part], e.loc);
+        // Products of truths are true where any of them is.
+        let add = if dtype == DType::Bool { ScalarOp::BitOr } else { ScalarOp::Add };
+        let next = self.b.scalar(add, &[old, part], e.loc);
         store(self, next);
         let last = |to: &mut Self, axis| {
             let count = to.emit(TileOp::NumPrograms(axis), &[], e.loc);

@@ -26,6 +26,7 @@ const CASES: &[Case] = &[
     }),
     Case("no rows and no columns", &[&[10], &[10]], [1, 1], |x| vec![ops::einsum("i,i->", &[&x[0], &x[1]])]),
     Case("an array and itself", &[&[7, 7]], [1, 1], |x| vec![x[0].matmul(&x[0])]),
+    Case("truths", &[&[4, 7], &[7, 5]], [1, 1], |x| vec![x[0].gt(0.8).matmul(&x[1].gt(0.6)).cast(DType::F32)]),
     // Behind the end, the operands would be infinite, or no number.
     Case("computed operands", &[&[4, 7], &[7, 5]], [1, 1], |x| vec![x[0].reciprocal().matmul(&(&x[1] * 0.5))]),
     Case("operands that are made, not read", &[&[4, 7]], [1, 1], |x| vec![x[0].matmul(&ops::tri(7, 5, 0, DType::F32))]),
