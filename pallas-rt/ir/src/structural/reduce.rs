@@ -76,6 +76,9 @@ fn collapsed(name: &str, axes: &[usize], keep: bool, args: &[&[Dim]]) -> Result<
 
 /// The product of the elements in front of each along an axis, or behind it.
 fn excluded<'g>(x: E<'g>, shape: &[Dim], axis: usize, reverse: bool) -> E<'g> {
+    if shape[axis].as_number() == Some(0) {
+        return x;
+    }
     let products = x.apply(Cumulative { op: ScalarOp::Mul, axis, reverse }, &[x]);
     let (mut start, mut size) = (vec![0; shape.len()], shape.to_vec());
     start[axis] = i64::from(reverse);
