@@ -70,6 +70,8 @@ def together(*attributes, along=None, high=3, low=1):
     """Two or three values of one shape, but for an axis."""
     def draw(d):
         x = d.pick("n", low=low, high=high)
+        if d.values[x].dtype == np.uint32:
+            raise ValueError("u32 by others")
         shape = list(d.values[x].shape)
         own = along(d, shape) if along else None
         all = [x]

@@ -112,12 +112,13 @@ def inside(x, limits):
     return bool(((y >= low) & (y <= (np.inf if high == "nan" else high)) | (np.isnan(y) & (high == "nan"))).all())
 
 
-def moved(x, step, far):
+def moved(x, step, far, cancels):
     """A step's result as if it had been rounded otherwise; unchanged for `far` = 0."""
     if not is_float(x):
         return x
     signs = (mixed(step, x.size) % 2).astype(np.float32).reshape(x.shape) * 2 - 1
-    return (x.astype(jnp.float32) * (1 + far * signs * ROUNDING[name_of(x)])).astype(x.dtype)
+    rounding = far * signs * ROUNDING[name_of(x)]
+    return (x.astype(jnp.float32) * (1 + rounding) + rounding * cancels).astype(x.dtype)
 
 
 def apply(program, inputs, far):
@@ -125,7 +126,8 @@ def apply(program, inputs, far):
     values = list(inputs)
     for step, (name, operands, attributes) in enumerate(program["steps"]):
         made = results_of(name, [values[i] for i in operands], attributes)
-        values += made if table.ROWS[name].exact else [moved(x, step, far) for x in made]
+        row = table.ROWS[name]
+        values += made if row.exact else [moved(x, step, far, row.cancels) for x in made]
     return [values[i] for i in program["results"]]
 
 
