@@ -284,8 +284,12 @@ impl Asm {
         self.code.push(0xc0 | (reg as u8 & 7) << 3 | rm as u8 & 7);
     }
     fn with_memory(&mut self, opcode: &[u8], reg: Gpr, m: Mem) {
+        self.with_memory_after(0x48, opcode, reg, m);
+    }
+    /// After a prefix: REX.W, or REX where the instruction has no operand of eight bytes.
+    fn with_memory_after(&mut self, rex: u8, opcode: &[u8], reg: Gpr, m: Mem) {
         let x = m.index.map_or(0, |i| i.0 as u8 >> 3);
-        self.code.push(0x48 | (reg as u8 >> 3) << 2 | x << 1 | m.base as u8 >> 3);
+        self.code.push(rex | (reg as u8 >> 3) << 2 | x << 1 | m.base as u8 >> 3);
         self.code.extend(opcode);
         self.address(reg as u8, m);
     }
@@ -303,12 +307,12 @@ impl Asm {
         // The register's number says: to all caches.
         self.with_memory(&[0x0f, 0x18], Gpr::Rcx, m);
     }
-    /// Loads the word that says how floats are computed.
+    /// Loads the word that says how floats are computed. (Valgrind knows it without REX.W, which processors ignore.)
     pub(super) fn load_control(&mut self, from: Mem) {
-        self.with_memory(&[0x0f, 0xae], Gpr::Rdx, from);
+        self.with_memory_after(0x40, &[0x0f, 0xae], Gpr::Rdx, from);
     }
     pub(super) fn store_control(&mut self, to: Mem) {
-        self.with_memory(&[0x0f, 0xae], Gpr::Rbx, to);
+        self.with_memory_after(0x40, &[0x0f, 0xae], Gpr::Rbx, to);
     }
     /// `to = address`
     pub(super) fn lea(&mut self, to: Gpr, m: Mem) {
