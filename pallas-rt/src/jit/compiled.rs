@@ -152,7 +152,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         let about = misses::Compiled::of(tuple, args, &client);
         let mut reasons = {
             let all = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-            misses::reasons(tuple, &about, all.iter().rev().map(|entry| &entry.about))
+            misses::reasons(&about, all.iter().rev().map(|entry| &entry.about))
         };
         reasons.extend(extra.reason);
         let begun = Instant::now();

@@ -2,7 +2,7 @@
 use super::trace::type_of;
 use crate::array::Array;
 use crate::device::Client;
-use crate::tree::{Outline, Tree, paths};
+use crate::tree::{Outline, Tree};
 use pallas_ir::{DType, Loc, Type};
 use std::collections::VecDeque;
 use std::fmt;
@@ -158,8 +158,8 @@ impl Compiled {
         Compiled { outline: Outline::of(tuple), types, client: client.clone() }
     }
 
-    /// The differences to other arguments, whose leaves have these paths.
-    fn differences(&self, new: &Compiled, paths: &[String]) -> Vec<MissReason> {
+    /// The differences to other arguments.
+    fn differences(&self, new: &Compiled) -> Vec<MissReason> {
         let mut found = vec![];
         for difference in self.outline.differences(&new.outline) {
             let (path, old, new) = (difference.path, difference.old, difference.new);
@@ -169,13 +169,14 @@ impl Compiled {
             });
         }
         if self.types.len() == new.types.len() {
-            for ((old, new), path) in self.types.iter().zip(&new.types).zip(paths) {
-                if old.shape != new.shape {
-                    let (old, new) = (old.shape.clone(), new.shape.clone());
-                    found.push(MissReason::Shape { path: path.clone(), old, new });
+            for (leaf, (old, own)) in self.types.iter().zip(&new.types).enumerate() {
+                let path = || new.outline.path(leaf);
+                if old.shape != own.shape {
+                    let (old, new) = (old.shape.clone(), own.shape.clone());
+                    found.push(MissReason::Shape { path: path(), old, new });
                 }
-                if old.dtype != new.dtype {
-                    found.push(MissReason::ElementType { path: path.clone(), old: old.dtype, new: new.dtype });
+                if old.dtype != own.dtype {
+                    found.push(MissReason::ElementType { path: path(), old: old.dtype, new: own.dtype });
                 }
             }
         }
@@ -187,14 +188,9 @@ impl Compiled {
 }
 
 /// The reasons for a call to compile: its differences to the most similar arguments of earlier calls.
-pub(super) fn reasons<'a, Args: Tree>(
-    tuple: &Args,
-    new: &Compiled,
-    known: impl Iterator<Item = &'a Compiled>,
-) -> Vec<MissReason> {
-    let paths = paths(tuple);
+pub(super) fn reasons<'a>(new: &Compiled, known: impl Iterator<Item = &'a Compiled>) -> Vec<MissReason> {
     let weight = |reason: &MissReason| if matches!(reason, MissReason::Structure { .. }) { 1000 } else { 1 };
-    let all = known.map(|old| old.differences(new, &paths));
+    let all = known.map(|old| old.differences(new));
     all.min_by_key(|found| found.iter().map(weight).sum::<usize>()).unwrap_or_else(|| vec![MissReason::First])
 }
 

@@ -1,11 +1,15 @@
 //! The nodes of a tree without its leaves' contents, to find where two trees differ.
-use super::visit::{Visitor, Wanted};
+use super::visit::{Steps, Visitor, Wanted, text};
 use super::{Structure, Tree};
 
-/// The nodes of a tree in preorder, each with its path and without its children.
+/// The nodes of a tree in preorder, each with the number of its path and without its children.
 #[derive(Clone, Debug)]
 pub(crate) struct Outline {
-    nodes: Vec<(String, Structure)>,
+    nodes: Vec<(usize, Structure)>,
+    steps: Steps<String>,
+    /// The path of each leaf.
+    #[cfg_attr(not(feature = "graph"), allow(dead_code, reason = "for the reasons of a compilation"))]
+    leaves: Vec<usize>,
 }
 
 /// The first node at which two trees differ.
@@ -24,7 +28,14 @@ pub(crate) struct Difference {
 impl Outline {
     pub(crate) fn of<T: Tree>(tree: &T) -> Outline {
         let walk = Visitor::walk(tree, Wanted { levels: true, paths: true, texts: true, ..Wanted::default() });
-        Outline { nodes: walk.levels.iter().map(|(path, level)| (walk.text(*path), level.clone())).collect() }
+        let steps = walk.steps.iter().map(|(before, segment)| (*before, segment.to_string())).collect();
+        Outline { nodes: walk.levels, steps, leaves: walk.places }
+    }
+
+    /// The path of a leaf.
+    #[cfg(feature = "graph")]
+    pub(crate) fn path(&self, leaf: usize) -> String {
+        text(&self.steps, self.leaves[leaf])
     }
 
     /// The first difference; `None` if the trees have equal structures.
@@ -38,7 +49,7 @@ impl Outline {
         // The paths are equal up to the first difference in more than values.
         for ((path, x), (_, y)) in self.nodes.iter().zip(&other.nodes).filter(|((_, x), (_, y))| x != y) {
             let is_fixed = x.is_same_kind(y);
-            all.push(Difference { path: path.clone(), old: x.level(), new: y.level(), is_fixed });
+            all.push(Difference { path: text(&self.steps, *path), old: x.level(), new: y.level(), is_fixed });
             if !is_fixed {
                 return all;
             }

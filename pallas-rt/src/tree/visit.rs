@@ -6,7 +6,7 @@
 use super::Tree;
 use super::structure::{Fixed, Kind, Structure};
 use crate::array::Array;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// Most levels of recursion.
 const DEPTH: usize = 32;
@@ -24,6 +24,18 @@ pub enum Segment<'a> {
     Key(&'a str),
 }
 
+/// As in a path: `.weight`, `.0`, `[0]`, `["bias"]`.
+impl fmt::Display for Segment<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Segment::Field(name) => write!(f, ".{name}"),
+            Segment::Position(i) => write!(f, ".{i}"),
+            Segment::Index(i) => write!(f, "[{i}]"),
+            Segment::Key(key) => write!(f, "[{key:?}]"),
+        }
+    }
+}
+
 /// The results of a walk besides the leaves.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Wanted {
@@ -35,10 +47,29 @@ pub(super) struct Wanted {
     pub texts: bool,
 }
 
-/// A path: its last segment, and the number of the path before that.
-type Step<'a> = (usize, Segment<'a>);
+/// Paths by number, each as its last segment and the number of the path before that. Their texts together would take
+/// space that grows with the square of a tree's depth.
+pub(super) type Steps<S> = Vec<(usize, S)>;
 /// The number of the empty path. Others are indices of steps.
 const ROOT: usize = usize::MAX;
+
+/// The text of a path.
+pub(super) fn text<S: fmt::Display>(steps: &[(usize, S)], path: usize) -> String {
+    let mut segments = vec![];
+    let mut at = path;
+    while at != ROOT {
+        let (before, segment) = &steps[at];
+        segments.push(segment);
+        at = *before;
+    }
+    let mut text = String::new();
+    segments.iter().rev().for_each(|segment| write!(text, "{segment}").expect("a string takes all"));
+    // Of `.layers[0].weight`.
+    if text.starts_with('.') {
+        text.remove(0);
+    }
+    text
+}
 
 /// A walk over a tree, which is given its nodes in preorder.
 pub struct Visitor<'a> {
@@ -47,9 +78,9 @@ pub struct Visitor<'a> {
     pub(super) structure: Structure,
     /// The structure of each node without its children, with the number of its path.
     pub(super) levels: Vec<(usize, Structure)>,
-    steps: Vec<Step<'a>>,
+    pub(super) steps: Steps<Segment<'a>>,
     /// The path of each leaf.
-    places: Vec<usize>,
+    pub(super) places: Vec<usize>,
     /// The path of the node that is visited.
     here: usize,
     depth: usize,
@@ -160,30 +191,7 @@ impl<'a> Visitor<'a> {
 
     /// The paths of the leaves.
     pub(super) fn paths(&self) -> Vec<String> {
-        self.places.iter().map(|&path| self.text(path)).collect()
-    }
-
-    /// The text of a path.
-    pub(super) fn text(&self, path: usize) -> String {
-        let mut segments = vec![];
-        let mut at = path;
-        while at != ROOT {
-            let (before, segment) = self.steps[at];
-            segments.push(segment);
-            at = before;
-        }
-        let mut text = String::new();
-        for segment in segments.into_iter().rev() {
-            let dot = if text.is_empty() { "" } else { "." };
-            let written = match segment {
-                Segment::Field(name) => write!(text, "{dot}{name}"),
-                Segment::Position(i) => write!(text, "{dot}{i}"),
-                Segment::Index(i) => write!(text, "[{i}]"),
-                Segment::Key(key) => write!(text, "[{key:?}]"),
-            };
-            written.expect("a string takes all");
-        }
-        text
+        self.places.iter().map(|&path| text(&self.steps, path)).collect()
     }
 }
 
@@ -234,14 +242,14 @@ impl<'a> VisitorMut<'a> {
     }
 }
 
-impl std::fmt::Debug for Visitor<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Visitor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Visitor({} leaves)", self.leaves.len())
     }
 }
 
-impl std::fmt::Debug for VisitorMut<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for VisitorMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "VisitorMut({} leaves)", self.leaves.len())
     }
 }

@@ -300,7 +300,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
             }
             None => match self.family(f, tuple, kind, lengths, &own)? {
                 Ok((family, captured)) => {
-                    self.compile(tuple, kind, family, captured, trace)?;
+                    self.compile(kind, family, captured, trace)?;
                     None
                 }
                 Err(why) => Some(why),
@@ -375,14 +375,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
     }
 
     /// Compiles a family.
-    fn compile<Args: Tree>(
-        &self,
-        tuple: &Args,
-        kind: &Arc<Kind<Out>>,
-        family: Family,
-        captured: Vec<Array>,
-        trace: Duration,
-    ) -> Result<()> {
+    fn compile(&self, kind: &Arc<Kind<Out>>, family: Family, captured: Vec<Array>, trace: Duration) -> Result<()> {
         captured.iter().try_for_each(|x| x.check_client(&kind.client, || "a captured array".into()))?;
         let begun = Instant::now();
         JIT_COMPILES.fetch_add(1, Relaxed);
@@ -394,7 +387,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         let reasons = {
             let all = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
             let others = all.iter().rev().filter(|other| other.ready.get().is_some());
-            misses::reasons(tuple, &kind.about, others.map(|other| &other.about))
+            misses::reasons(&kind.about, others.map(|other| &other.about))
         };
         misses::record(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint: None });
         // Another thread may have been first.

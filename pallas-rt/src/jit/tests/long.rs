@@ -45,7 +45,11 @@ fn graph_of(f: impl Fn(&Array) -> Array, x: &Array) -> Graph {
 
 /// Runs on a thread with the stack that tests have, whatever this one has.
 fn on_a_small_stack(f: impl FnOnce() + Send + 'static) {
-    let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(f);
+    on_a_stack(2 << 20, f);
+}
+
+fn on_a_stack(bytes: usize, f: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().stack_size(bytes).spawn(f);
     thread.expect("a thread").join().expect("the stack is large enough");
 }
 
@@ -131,35 +135,102 @@ struct Node {
     pairs: Vec<(Array, Node)>,
 }
 
-/// Standard maps clone and drop themselves by recursion, with 800 bytes of stack a level: 10,000 levels need a main
-/// thread's 8 MiB, a quarter of them this stack.
-#[test]
-fn deep_trees_of_maps_need_no_deep_stack() {
-    const LEVELS: usize = 2_000;
-    on_a_small_stack(|| {
-        let x = array(&[1.0], &[]);
-        let nested = |levels: usize| {
-            let end = Node { x: x.clone(), sorted: BTreeMap::new(), hashed: HashMap::new(), pairs: vec![] };
-            (0..levels).fold(end.clone(), |next, level| {
-                let mut node = end.clone();
-                match level % 3 {
-                    0 => drop(node.sorted.insert("next".into(), next)),
-                    1 => drop(node.hashed.insert("next".into(), next)),
-                    _ => node.pairs.push((x.clone(), next)),
+impl Node {
+    fn new(x: &Array) -> Node {
+        Node { x: x.clone(), sorted: BTreeMap::new(), hashed: HashMap::new(), pairs: vec![] }
+    }
+
+    /// A node in a map or a list of the next one, and so on, so many levels deep.
+    fn nested(x: &Array, levels: usize) -> Node {
+        (0..levels).fold(Node::new(x), |next, level| {
+            let mut node = Node::new(x);
+            match level % 3 {
+                0 => drop(node.sorted.insert("next".into(), next)),
+                1 => drop(node.hashed.insert("next".into(), next)),
+                _ => node.pairs.push((x.clone(), next)),
+            }
+            node
+        })
+    }
+
+    /// The nodes of the next level.
+    fn next(&self) -> impl Iterator<Item = &Node> {
+        self.sorted.values().chain(self.hashed.values()).chain(self.pairs.iter().map(|(_, node)| node))
+    }
+}
+
+/// A tree of nodes that clones and drops them one by one, where the standard containers recurse.
+#[derive(Tree)]
+struct Flat(Node);
+
+impl Clone for Flat {
+    fn clone(&self) -> Flat {
+        let mut nodes = vec![&self.0];
+        while let Some(next) = nodes.last().and_then(|node| node.next().next()) {
+            nodes.push(next);
+        }
+        let copied = nodes.iter().rev().fold(None, |next: Option<Node>, node| {
+            let mut copy = Node::new(&node.x);
+            if let Some(next) = next {
+                let key = |key: Option<&String>| key.cloned().expect("the next node has a key");
+                match node.pairs.first() {
+                    Some((x, _)) => copy.pairs.push((x.clone(), next)),
+                    None if node.hashed.is_empty() => drop(copy.sorted.insert(key(node.sorted.keys().next()), next)),
+                    None => drop(copy.hashed.insert(key(node.hashed.keys().next()), next)),
                 }
-                node
-            })
-        };
-        let deep = nested(LEVELS);
-        let leaves = 1 + LEVELS + LEVELS / 3;
-        let (all, structure) = tree::flatten(&deep);
-        assert_eq!((all.len(), structure.leaves()), (leaves, leaves));
-        let mapped = tree::map2(&deep, &deep, |x, _| x.reshape(&[1])).expect("one element each");
-        assert_eq!(tree::structure(&mapped), structure);
-        let paths = tree::paths(&nested(5));
-        assert_eq!(paths[3], "hashed[\"next\"].sorted[\"next\"].pairs[0].0");
-        let f = jit(|t: &Node| tree::leaves(t).iter().fold(t.x.clone() * 0.0, |sum, x| sum + x));
-        assert_eq!(numbers(&f(&deep).expect("it runs")), [leaves as f32]);
-        drop((deep, mapped));
-    });
+            }
+            Some(copy)
+        });
+        Flat(copied.expect("the topmost node"))
+    }
+}
+
+impl Drop for Flat {
+    fn drop(&mut self) {
+        let end = Node::new(&self.0.x);
+        let mut nodes = vec![std::mem::replace(&mut self.0, end)];
+        while let Some(mut node) = nodes.pop() {
+            nodes.extend(std::mem::take(&mut node.sorted).into_values());
+            nodes.extend(std::mem::take(&mut node.hashed).into_values());
+            nodes.extend(std::mem::take(&mut node.pairs).into_iter().map(|(_, next)| next));
+        }
+    }
+}
+
+/// Uses a tree of [`Node::nested`] with this many levels as an argument and a result.
+fn use_deep<T: Tree + Send + Sync + 'static>(levels: usize, nested: impl Fn(&Array, usize) -> T) {
+    let x = array(&[1.0], &[]);
+    let deep = nested(&x, levels);
+    let count = |levels| 1 + levels + levels / 3;
+    let (all, structure) = tree::flatten(&deep);
+    assert_eq!((all.len(), structure.leaves()), (count(levels), count(levels)));
+    assert_eq!(structure.to_string().matches('*').count(), count(levels));
+    let mapped = tree::map2(&deep, &deep, |x, _| x.reshape(&[1])).expect("one element each");
+    assert_eq!(tree::structure(&mapped), structure);
+    let f = jit(|t: &T| tree::leaves(t).iter().fold(tree::leaves(t)[0].clone() * 0.0, |sum, x| sum + x));
+    assert_eq!(numbers(&f(&deep).expect("it runs")), [count(levels) as f32]);
+    // Another structure, whose difference is the reason to trace again.
+    assert_eq!(numbers(&f(&nested(&x, levels - 1)).expect("it runs")), [count(levels - 1) as f32]);
+    let g = jit(|t: &T| tree::map(t, |x| Ok(x + 1.0)));
+    let next = g(&deep).expect("it runs");
+    assert_eq!(tree::structure(&next), structure);
+    assert!(tree::leaves(&next).iter().all(|x| numbers(x) == [2.0]));
+}
+
+#[test]
+fn deep_trees_need_no_deep_stack() {
+    on_a_small_stack(|| use_deep(10_000, |x, levels| Flat(Node::nested(x, levels))));
+}
+
+/// Standard maps clone and drop themselves by recursion, with 800 bytes of stack a level: a main thread's 8 MiB are
+/// enough for 10,000 levels.
+#[test]
+fn deep_trees_of_standard_maps_need_the_stack_of_a_main_thread() {
+    on_a_stack(8 << 20, || use_deep(10_000, Node::nested));
+}
+
+#[test]
+fn paths_lead_through_maps_and_lists() {
+    let paths = tree::paths(&Node::nested(&array(&[1.0], &[]), 5));
+    assert_eq!(paths[3], "hashed[\"next\"].sorted[\"next\"].pairs[0].0");
 }
