@@ -172,6 +172,10 @@ impl Run<'_> {
         mut multiply: impl FnMut(Extents, Matrix<u8>, Matrix<u8>, Target<T>),
     ) -> Result<(), Stop> {
         let Outcome { extents: Extents { m, n, k }, ref batch, tile, ldc, turned, rounded } = *outcome;
+        if m * n == 0 {
+            // A tile without elements may begin anywhere, also where none of its type could lie.
+            return Ok(());
+        }
         let (a, b) = (self.side(dot, 0, operands[0])?, self.side(dot, 1, operands[1])?);
         let size: usize = batch.iter().product();
         for index in 0..size {
