@@ -194,6 +194,21 @@ pub enum Error {
         /// What was tried, and what to do instead.
         message: String,
     },
+    /// A loop or a branch in which devices of a mesh go different ways.
+    #[error(
+        "{what} is {expected} on device 0 and {found} on device {device}; help: all devices take the same steps: reduce what \
+         decides over the mesh first"
+    )]
+    Varies {
+        /// What decides.
+        what: &'static str,
+        /// The first device that has another value.
+        device: usize,
+        /// The value on device 0.
+        expected: i32,
+        /// The value on that device.
+        found: i32,
+    },
     /// Trees of different structures, or leaves that are not as many as a tree's.
     #[error("{message}")]
     Tree {
@@ -307,6 +322,7 @@ impl Error {
             Error::DeviceLost { .. } => "device-lost",
             Error::Traced { .. } => "traced",
             Error::Tree { .. } => "tree",
+            Error::Varies { .. } => "varies",
             Error::File { .. } => "file",
         }
     }

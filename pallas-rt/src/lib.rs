@@ -8,6 +8,8 @@
 extern crate self as pallas_rt;
 
 mod array;
+#[cfg(feature = "graph")]
+mod collective;
 mod cpu;
 mod device;
 mod disk;

@@ -2,6 +2,7 @@
 use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
+use crate::mesh::{Annotation, Collective};
 use pallas_ir::emit::{Id, Term};
 use pallas_ir::structural::Broadcast;
 use pallas_ir::{At, Diag, Dim, Emit, Facts, Literal, MAX_RANK, ScalarOp, StructuralOp, Type};
@@ -124,6 +125,18 @@ impl From<Dynamic> for Op {
     }
 }
 
+impl From<Annotation> for Op {
+    fn from(annotation: Annotation) -> Op {
+        Op::Annotation(annotation)
+    }
+}
+
+impl From<Collective> for Op {
+    fn from(op: Collective) -> Op {
+        Op::Collective(op)
+    }
+}
+
 impl From<Call> for Op {
     fn from(call: Call) -> Op {
         Op::Call(Arc::new(call))
@@ -159,7 +172,8 @@ pub(crate) fn infer(op: &Op, args: &[&Type]) -> Result<Vec<Type>, Diag> {
         Op::Dynamic(op) => op.infer(args),
         Op::Literal(x) if args.is_empty() => Ok(Type::scalar(x.dtype)),
         Op::Literal(_) => Err(Diag::new("arity", At::Op, format!("a literal has {} operands", args.len()), "")),
-        Op::StopGradient | Op::Barrier => match args {
+        Op::Collective(op) => op.infer(args),
+        Op::StopGradient | Op::Barrier | Op::Annotation(_) => match args {
             [x] => Ok((*x).clone()),
             _ => Err(Diag::new("arity", At::Op, format!("{op} of {} operands", args.len()), "")),
         },

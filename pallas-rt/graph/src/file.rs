@@ -71,6 +71,8 @@ impl Printer {
             Op::Structural(op) => format!("structural {op}"),
             Op::Dynamic(Dynamic::Slice { size }) => format!("dynamic_slice{}", joined(size)),
             Op::Dynamic(Dynamic::Update) => "dynamic_update_slice".into(),
+            Op::Annotation(annotation) => annotation.to_string(),
+            Op::Collective(op) => op.to_string(),
             Op::Call(call) => match &**call {
                 Call::Scan(Scan { body, captured, carried, length, reverse }) => {
                     let direction = if *reverse { "reverse" } else { "forward" };
@@ -248,6 +250,7 @@ impl Parser<'_> {
             "structural" => return Ok(rest.parse::<StructuralOp>()?.into()),
             "dynamic_slice" => Dynamic::Slice { size: words.rest("an extent")? }.into(),
             "dynamic_update_slice" => Dynamic::Update.into(),
+            "sharding_constraint" | "sharding_group" | "propagation_barrier" => Op::Annotation(text.parse()?),
             "scan" => {
                 let body = self.graph_of(words.value("a graph")?)?;
                 let [captured, carried, length] = [(); 3].map(|()| words.value("a number"));

@@ -4,8 +4,10 @@
 //! Graph    = "{ lambda" Var:Type,* "." Equation* "in" Var,* "}"
 //! Equation = Var:Type,* "=" Op Var,*
 //! Op       = Literal | "stop_gradient" | "optimization_barrier" | elementwise operation | structural operation          the last two of pallas-ir
-//!          | Dynamic | Call
+//!          | Dynamic | Annotation | Collective | Call
 //! Dynamic  = "dynamic_slice" sizes | "dynamic_update_slice"                                    positions are operands
+//! Annotation = "sharding_constraint" Mesh Sharding | "sharding_group" number | "propagation_barrier" direction        see `mesh`
+//! Collective = "all_gather" | "all_to_all" | "all_reduce" op | "reduce_scatter" op | "collective_permute" sources | "device_table" numbers
 //! Call     = "scan" Graph | "while" Graph Graph | "case" Graph,* | "kernel" Kernel             see `call`
 //!          | "custom_vjp" Graph Graph Graph | "custom_jvp" Graph Graph | "call" Graph | "checkpoint" Graph
 //!          | "name" string | "debug_print" string batches
@@ -17,6 +19,7 @@
 //! it is used. The order of equations and of results is definite: the same function gives the same graph.
 use crate::call::Call;
 use crate::dynamic::Dynamic;
+use crate::mesh::{Annotation, Collective};
 use pallas_ir::{Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::fmt;
 use std::sync::Arc;
@@ -59,6 +62,10 @@ pub enum Op {
     Structural(StructuralOp),
     /// An operation on a window at positions that are operands.
     Dynamic(Dynamic),
+    /// The operand, of which it says how it is divided among devices.
+    Annotation(Annotation),
+    /// An exchange among the devices that run this graph.
+    Collective(Collective),
     /// A call of other graphs; it alone has several results.
     Call(Arc<Call>),
 }

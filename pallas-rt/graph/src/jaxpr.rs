@@ -5,6 +5,7 @@ mod python;
 mod windows;
 
 use crate::dynamic::Dynamic;
+use crate::mesh::names;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{ArgReduce, Broadcast, Cumulative, Dot, Iota, Pad, Reduce, Slice, Sort};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
@@ -62,9 +63,14 @@ impl<'g> Printer<'g> {
             let found = match &e.op {
                 Op::Literal(x) => Some(*x),
                 Op::Structural(StructuralOp::Broadcast(_)) => printer.literals[e.args[0].index()],
-                Op::StopGradient | Op::Barrier | Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) | Op::Call(_) => {
-                    None
-                }
+                Op::StopGradient
+                | Op::Barrier
+                | Op::Scalar(_)
+                | Op::Structural(_)
+                | Op::Dynamic(_)
+                | Op::Annotation(_)
+                | Op::Collective(_)
+                | Op::Call(_) => None,
             };
             e.results.iter().for_each(|r| printer.literals[r.index()] = found);
         }
@@ -165,7 +171,7 @@ impl<'g> Printer<'g> {
                 (StructuralOp::from(ArgReduce { keep: false, ..op.clone() }), vec![*axis])
             }
             Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Scalar(_) => return None,
-            Op::Structural(_) | Op::Dynamic(_) | Op::Call(_) => return None,
+            Op::Structural(_) | Op::Dynamic(_) | Op::Annotation(_) | Op::Collective(_) | Op::Call(_) => return None,
         };
         let back = (0..rank).filter(|axis| !axes.contains(axis)).collect();
         Some((Equation { op: Op::Structural(op), ..e.clone() }, back))
@@ -177,6 +183,8 @@ impl<'g> Printer<'g> {
             Op::Literal(_) => unreachable!("a literal has no line"),
             Op::StopGradient => return ("stop_gradient".into(), vec![]),
             Op::Barrier => return ("optimization_barrier".into(), vec![]),
+            Op::Annotation(annotation) => return annotation.jaxpr(),
+            Op::Collective(op) => return (op.name().into(), vec![format!("axes=({})", names(&op.axes, &op.mesh))]),
             Op::Dynamic(Dynamic::Slice { size }) => {
                 return ("dynamic_slice".into(), vec![format!("slice_sizes={}", tuple(size))]);
             }

@@ -12,6 +12,8 @@
 //!   positions known when they run;
 //! - [`transform`]: from a graph to its derivatives, or to its results for a batch;
 //! - [`bounded`]: from graphs of a function for several sizes to one for all sizes up to a bound;
+//! - [`mesh`]: devices, and what a graph says about the division of arrays among them; [`shard`]: from a graph for one
+//!   device to one program for all devices of a mesh;
 //! - [`simplify`]: from a graph to an equal one with fewer equations;
 //! - [`fuse`]: which equations share a kernel, the kernels, their order, and where values are stored.
 //!
@@ -25,6 +27,8 @@ pub mod file;
 pub mod fuse;
 pub mod graph;
 mod jaxpr;
+pub mod mesh;
+pub mod shard;
 pub mod simplify;
 mod stablehlo;
 mod text;

@@ -12,6 +12,8 @@ impl fmt::Display for Op {
             Op::Scalar(op) => fmt::Display::fmt(op, f),
             Op::Structural(op) => fmt::Display::fmt(op, f),
             Op::Dynamic(op) => fmt::Display::fmt(op, f),
+            Op::Annotation(annotation) => fmt::Display::fmt(annotation, f),
+            Op::Collective(op) => fmt::Display::fmt(op, f),
             Op::Call(call) => {
                 let sizes = match &**call {
                     Call::Scan(Scan { captured, carried, length, reverse, .. }) => {

@@ -1,16 +1,19 @@
 //! Many launches of the CPU as one: they run one after another, with loops and branches between them, in the memory of a
 //! table of slots. A call takes one place in the queue, and needs no memory but its results'.
+//!
+//! A sequence may run for several virtual devices in lockstep: each has a table of its own, and every action is done for one
+//! after the other. So an exchange among them has all operands when it begins, and nothing can wait for ever.
 use super::buffer::Buffer;
 use super::client::Client;
 use super::counters::LAUNCHES;
 use super::cpu::{self, Native};
 use super::host::Host;
 use super::ledger::Ledger;
-use super::memory::Block;
+use super::memory::{ALIGNMENT, Block};
 use super::queue::Uses;
 use super::runtime::{ByOperand, Executable, Geometry, described};
 use crate::cpu::team::{self, Pool, Threads};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::timeline;
 use pallas_ir::{Kernel, Literal};
 use smallvec::SmallVec;
@@ -24,6 +27,9 @@ pub(crate) struct Slot(usize);
 
 /// Shows the contents of memory.
 type Show = Box<dyn Fn(&[u8]) -> Result<()> + Send + Sync>;
+
+/// Fills the outputs of all devices from the inputs of all devices.
+type Exchange = Box<dyn Fn(&[&[u8]], &mut [&mut [u8]]) + Send + Sync>;
 
 /// What a sequence does with the memory of slots.
 pub(crate) enum Action {
@@ -39,6 +45,8 @@ pub(crate) enum Action {
     While { condition: Vec<Action>, holds: Slot, turning: Turning, body: Vec<Action> },
     /// Runs the branch of this number, an i32; the last one if there is none.
     Case { index: Slot, branches: Vec<Vec<Action>> },
+    /// Calls a function with the contents of two slots on each device. The first one may be missing.
+    Exchange { from: Option<(Slot, usize)>, to: Slot, bytes: usize, exchange: Exchange },
     /// Calls a function with the contents of a slot.
     Show { from: Slot, bytes: usize, show: Show },
 }
@@ -73,6 +81,9 @@ pub(crate) struct Builder {
 /// See the module.
 pub(crate) struct Sequence {
     actions: Vec<Action>,
+    /// Number of devices that run it in lockstep.
+    devices: usize,
+    /// Slots, and bytes of the arena, of each device.
     slots: usize,
     homes: Vec<(Slot, usize)>,
     arena: usize,
@@ -103,8 +114,9 @@ pub(crate) enum Access {
     Write,
 }
 
-/// The memory and the table of one run.
+/// The memory and the tables of one run.
 struct Frame {
+    /// The slots of one device after those of another.
     table: Vec<Start>,
     /// The memory in which the homes lie.
     _arena: Option<Buffer>,
@@ -145,14 +157,16 @@ impl Builder {
         Action::Launch(Box::new(Launching { kernel, executable, geometry: geometry.clone(), params, operands }))
     }
 
-    /// The sequence of these actions. The first slots are, in order, the memory that each run is given.
-    pub(crate) fn finish(self, actions: Vec<Action>, arena: usize) -> Sequence {
+    /// The sequence of these actions for so many devices. The first slots are, in order, the memory that each run is given
+    /// for a device.
+    pub(crate) fn finish(self, actions: Vec<Action>, arena: usize, devices: usize) -> Sequence {
         let Builder { slots, homes } = self;
         let mut all = Sums::default();
-        all.add(&actions, 1);
+        all.add(&actions, devices);
         let Sums { work, launches, shared, tiles, shows } = all;
         Sequence {
             actions,
+            devices,
             slots,
             homes,
             arena,
@@ -193,6 +207,9 @@ impl Sums {
                 }
                 Action::Copy { bytes, .. } => self.work = self.work.saturating_add((bytes / 16).saturating_mul(times)),
                 Action::Fill { .. } => {}
+                Action::Exchange { bytes, .. } => {
+                    self.work = self.work.saturating_add((bytes / 8).saturating_mul(times));
+                }
                 Action::For { length, body, .. } => self.add(body, times.saturating_mul(*length)),
                 Action::While { condition, body, .. } => {
                     self.add(condition, 0);
@@ -215,7 +232,7 @@ impl Sums {
 }
 
 impl Sequence {
-    /// Runs it on a CPU client, in this memory, which is that of the first slots. A short run ends within the call, unless it
+    /// Runs it on a CPU client, in this memory, which is that of the first slots of each device. A short run ends within the call, unless it
     /// depends on launches that have not finished; others go on in the client's queue.
     ///
     /// # Errors
@@ -267,12 +284,16 @@ impl Sequence {
     }
 
     fn frame(&self, client: &Client) -> Result<Frame> {
-        let mut arena = (self.arena > 0).then(|| Buffer::allocate(client, self.arena, false)).transpose()?;
+        let own = self.arena.next_multiple_of(ALIGNMENT);
+        let all = own * self.devices;
+        let mut arena = (all > 0).then(|| Buffer::allocate(client, all, false)).transpose()?;
         // Waits for launches of the memory's previous owner.
         let start = arena.as_mut().map_or(std::ptr::null_mut(), Buffer::as_mut_ptr);
-        let mut table = vec![Start(std::ptr::null_mut()); self.slots];
-        for &(slot, offset) in &self.homes {
-            table[slot.0] = Start(start.wrapping_add(offset));
+        let mut table = vec![Start(std::ptr::null_mut()); self.slots * self.devices];
+        for (device, table) in table.chunks_mut(self.slots.max(1)).enumerate() {
+            for &(slot, offset) in &self.homes {
+                table[slot.0] = Start(start.wrapping_add(device * own + offset));
+            }
         }
         Ok(Frame { table, _arena: arena })
     }
@@ -282,8 +303,13 @@ impl Sequence {
     /// # Safety
     /// As for [`run`](Sequence::run), of the memory that begins at `first`; nobody else uses it meanwhile.
     unsafe fn execute(&self, frame: &mut Frame, first: &[Start], ledger: &Ledger, on: &dyn Threads) -> Result<()> {
-        frame.table[..first.len()].copy_from_slice(first);
-        let mut running = Running { table: &mut frame.table, ledger, on, counts: false, launches: 0 };
+        let given = first.len() / self.devices;
+        for (table, first) in frame.table.chunks_mut(self.slots.max(1)).zip(first.chunks(given.max(1))) {
+            table[..given].copy_from_slice(first);
+        }
+        let (slots, devices) = (self.slots, self.devices);
+        let mut running =
+            Running { table: &mut frame.table, slots, devices, ledger, on, counts: false, launches: 0 };
         // SAFETY: the caller's; the arena is this frame's.
         let done = unsafe { running.all(&self.actions) };
         LAUNCHES.fetch_add(running.launches, Relaxed);
@@ -303,6 +329,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A run.
 struct Running<'a> {
     table: &'a mut [Start],
+    /// Slots of each device.
+    slots: usize,
+    devices: usize,
     ledger: &'a Ledger,
     on: &'a dyn Threads,
     /// True in loops and branches whose launches were not counted before.
@@ -328,18 +357,41 @@ impl Running<'_> {
         unsafe {
             match action {
                 Action::Launch(launch) => {
-                    self.launches += u64::from(self.counts);
                     let Launching { kernel, executable, geometry, params, operands } = &**launch;
-                    let start = |i: usize| operands[i].map_or(std::ptr::null_mut(), |slot| self.table[slot.0].0);
-                    let run = || cpu::execute(executable, geometry, params, self.ledger, self.on, start);
-                    timeline::span(timeline::Kind::Launch, || described(kernel, geometry), run)?;
+                    for device in 0..self.devices {
+                        self.launches += u64::from(self.counts);
+                        let start = |i: usize| {
+                            operands[i].map_or(std::ptr::null_mut(), |slot| self.start(device, slot))
+                        };
+                        let run = || cpu::execute(executable, geometry, params, self.ledger, self.on, start);
+                        timeline::span(timeline::Kind::Launch, || described(kernel, geometry), run)?;
+                    }
                 }
-                Action::Copy { from, to, bytes } => team::copy(self.on, self.start(*from), self.start(*to), *bytes),
-                Action::Fill { to, bytes } => self.start(*to).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()),
+                Action::Copy { from, to, bytes } => {
+                    for device in 0..self.devices {
+                        team::copy(self.on, self.start(device, *from), self.start(device, *to), *bytes);
+                    }
+                }
+                Action::Fill { to, bytes } => {
+                    for device in 0..self.devices {
+                        self.start(device, *to).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+                    }
+                }
+                Action::Exchange { from, to, bytes, exchange } => {
+                    let inputs: Vec<&[u8]> = from.map_or(vec![], |(slot, bytes)| {
+                        (0..self.devices).map(|d| std::slice::from_raw_parts(self.start(d, slot), bytes)).collect()
+                    });
+                    let mut outputs: Vec<&mut [u8]> = (0..self.devices)
+                        .map(|device| std::slice::from_raw_parts_mut(self.start(device, *to), *bytes))
+                        .collect();
+                    exchange(&inputs, &mut outputs);
+                }
                 Action::For { length, counter, turning, body } => {
                     self.enter(turning);
                     for step in 0..*length {
-                        self.start(*counter).cast::<i32>().write(step as i32);
+                        for device in 0..self.devices {
+                            self.start(device, *counter).cast::<i32>().write(step as i32);
+                        }
                         self.all(body)?;
                         self.turn(turning);
                     }
@@ -350,7 +402,10 @@ impl Running<'_> {
                     let counts = std::mem::replace(&mut self.counts, true);
                     loop {
                         self.all(condition)?;
-                        if self.start(*holds).read() == 0 {
+                        let holds = self.same("the condition of a loop", |running, device| {
+                            i32::from(running.start(device, *holds).read())
+                        })?;
+                        if holds == 0 {
                             break;
                         }
                         self.all(body)?;
@@ -360,57 +415,81 @@ impl Running<'_> {
                     self.leave(turning);
                 }
                 Action::Case { index, branches } => {
-                    let index = self.start(*index).cast::<i32>().read();
-                    let branch = &branches[usize::try_from(index).unwrap_or(0).min(branches.len() - 1)];
+                    let last = branches.len() - 1;
+                    let index = self.same("the number of a branch", |running, device| {
+                        running.start(device, *index).cast::<i32>().read().clamp(0, last as i32)
+                    })?;
                     let counts = std::mem::replace(&mut self.counts, true);
-                    self.all(branch)?;
+                    self.all(&branches[index as usize])?;
                     self.counts = counts;
                 }
                 Action::Show { from, bytes, show } => {
-                    show(std::slice::from_raw_parts(self.start(*from), *bytes))?;
+                    show(std::slice::from_raw_parts(self.start(0, *from), *bytes))?;
                 }
             }
         }
         Ok(())
     }
 
-    fn start(&self, slot: Slot) -> *mut u8 {
-        self.table[slot.0].0
+    /// A number that all devices have.
+    ///
+    /// # Errors
+    /// Devices have different ones.
+    fn same(&self, what: &'static str, of: impl Fn(&Self, usize) -> i32) -> Result<i32> {
+        let first = of(self, 0);
+        match (1..self.devices).find(|&device| of(self, device) != first) {
+            Some(device) => Err(Error::Varies { what, device, expected: first, found: of(self, device) }),
+            None => Ok(first),
+        }
+    }
+
+    fn start(&self, device: usize, slot: Slot) -> *mut u8 {
+        self.table[device * self.slots + slot.0].0
+    }
+
+    fn tables(&mut self) -> std::slice::ChunksMut<'_, Start> {
+        self.table.chunks_mut(self.slots.max(1))
     }
 
     fn enter(&mut self, turning: &Turning) {
-        for &(from, to) in &turning.enter {
-            self.table[to.0] = self.table[from.0];
+        for table in self.tables() {
+            for &(from, to) in &turning.enter {
+                table[to.0] = table[from.0];
+            }
         }
     }
 
     fn turn(&mut self, turning: &Turning) {
-        let moved: SmallVec<[Start; 16]> = turning.turn.iter().map(|(from, _)| self.table[from.0]).collect();
-        turning.turn.iter().zip(moved).for_each(|(&(_, to), start)| self.table[to.0] = start);
+        for table in self.tables() {
+            let moved: SmallVec<[Start; 16]> = turning.turn.iter().map(|(from, _)| table[from.0]).collect();
+            turning.turn.iter().zip(moved).for_each(|(&(_, to), start)| table[to.0] = start);
+        }
     }
 
     /// # Safety
     /// The slots have memory of these bytes, in which nothing lies but what belongs into one of them.
     unsafe fn leave(&mut self, turning: &Turning) {
         let all = &turning.leave;
-        for (i, &(outer, inner, bytes)) in all.iter().enumerate() {
-            let (to, from) = (self.start(outer), self.start(inner));
-            if to == from {
-                continue;
-            }
-            // What lies there belongs to a later slot, or to none.
-            let in_the_way = all[i + 1..].iter().find(|(_, other, _)| self.start(*other) == to);
-            // SAFETY: the caller's: two places of one loop lie apart.
-            unsafe {
-                match in_the_way {
-                    Some(&(_, other, _)) => {
-                        std::ptr::swap_nonoverlapping(to, from, bytes);
-                        self.table[other.0] = Start(from);
-                    }
-                    None => from.copy_to_nonoverlapping(to, bytes),
+        for table in self.tables() {
+            for (i, &(outer, inner, bytes)) in all.iter().enumerate() {
+                let (to, from) = (table[outer.0].0, table[inner.0].0);
+                if to == from {
+                    continue;
                 }
+                // What lies there belongs to a later slot, or to none.
+                let in_the_way = all[i + 1..].iter().find(|(_, other, _)| table[other.0].0 == to);
+                // SAFETY: the caller's: two places of one loop lie apart.
+                unsafe {
+                    match in_the_way {
+                        Some(&(_, other, _)) => {
+                            std::ptr::swap_nonoverlapping(to, from, bytes);
+                            table[other.0] = Start(from);
+                        }
+                        None => from.copy_to_nonoverlapping(to, bytes),
+                    }
+                }
+                table[inner.0] = Start(to);
             }
-            self.table[inner.0] = Start(to);
         }
     }
 }

@@ -152,7 +152,7 @@ impl fmt::Display for MemoryAnalysis {
 fn count(graph: &Graph, cost: &mut Cost) {
     for e in &graph.equations {
         match &e.op {
-            Op::Literal(_) | Op::StopGradient | Op::Barrier => {}
+            Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Annotation(_) | Op::Collective(_) => {}
             Op::Scalar(op) => {
                 cost.add(*op, elements(graph.ty(e.result())));
                 cost.bytes_accessed += all_bytes(graph, e);

@@ -66,7 +66,14 @@ pub(super) fn is_free(graph: &Graph, definitions: &[Option<usize>], e: &Equation
         Op::Structural(StructuralOp::Broadcast(_)) => {
             definitions[e.args[0].index()].is_some_and(|i| matches!(graph.equations[i].op, Op::Literal(_)))
         }
-        Op::StopGradient | Op::Barrier | Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) | Op::Call(_) => false,
+        Op::StopGradient
+        | Op::Barrier
+        | Op::Scalar(_)
+        | Op::Structural(_)
+        | Op::Dynamic(_)
+        | Op::Annotation(_)
+        | Op::Collective(_)
+        | Op::Call(_) => false,
     }
 }
 
@@ -188,8 +195,13 @@ impl Grow<'_> {
                     let rank = graph.ty(e.result()).shape.len();
                     has_rows |= op.offset_dims.contains(&rank.wrapping_sub(1));
                 }
-                Op::Dynamic(_) | Op::Call(_) | Op::Structural(StructuralOp::Scatter(_)) => {}
-                Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Scalar(_) | Op::Structural(_) => {
+                Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) | Op::Structural(StructuralOp::Scatter(_)) => {}
+                Op::Literal(_)
+                | Op::StopGradient
+                | Op::Barrier
+                | Op::Annotation(_)
+                | Op::Scalar(_)
+                | Op::Structural(_) => {
                     stack.extend(e.args.iter().filter_map(|a| self.definitions[a.index()]));
                 }
             }

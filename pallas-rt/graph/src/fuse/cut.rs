@@ -55,9 +55,9 @@ pub(super) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<
     let if_full = |axes: &[usize]| axes.iter().all(|&axis| cuts[axis] == Full).then(same);
     let op = match &e.op {
         Op::Literal(_) => return Some(vec![]),
-        Op::StopGradient | Op::Barrier | Op::Scalar(_) => return Some(same()),
+        Op::StopGradient | Op::Barrier | Op::Annotation(_) | Op::Scalar(_) => return Some(same()),
         Op::Structural(op) => op,
-        Op::Dynamic(_) | Op::Call(_) => return None,
+        Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) => return None,
     };
     match op {
         StructuralOp::Cast(_) | StructuralOp::Bitcast(_) | StructuralOp::Powi(_) => Some(same()),

@@ -9,7 +9,8 @@ use super::schedule::{Steps, depth_first};
 use super::stages::{Given, Staged, staged};
 use super::{control, donate, scatter, windows};
 use crate::call::{Print, has_effect};
-use crate::graph::{Graph, Op, Var};
+use crate::graph::{Equation, Graph, Op, Var};
+use crate::mesh::Collective;
 use pallas_ir::{Kernel, Literal, Loc, StructuralOp, Type};
 use std::sync::Arc;
 
@@ -63,6 +64,15 @@ pub enum Work {
         /// The branches.
         branches: Vec<Plan>,
     },
+    /// An exchange among devices: its only input, or none, and its only output.
+    Exchange {
+        /// The operation.
+        op: Collective,
+        /// The type of the output.
+        ty: Type,
+        /// The user's line.
+        at: Loc,
+    },
     /// Shows the only input.
     Print {
         /// The label and the batches.
@@ -72,6 +82,12 @@ pub enum Work {
         /// The user's line.
         at: Loc,
     },
+}
+
+/// The step of a collective.
+fn exchange(graph: &Graph, e: &Equation, op: &Collective) -> Lowered {
+    let work = Work::Exchange { op: op.clone(), ty: graph.ty(e.result()).clone(), at: e.loc };
+    Lowered { work, inputs: e.args.clone(), outputs: e.results.clone(), in_place: vec![None] }
 }
 
 /// A step with the values that it reads and writes.
@@ -152,7 +168,13 @@ fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes) -> 
             Op::Dynamic(op) => windows::lower(graph, &definitions, first, op, sizes),
             Op::Call(call) => control::lower(graph, first, call, sizes),
             Op::Structural(StructuralOp::Scatter(op)) => scatter::lower(graph, first, op, sizes),
-            Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Scalar(_) | Op::Structural(_) => {
+            Op::Collective(op) => exchange(graph, first, op),
+            Op::Literal(_)
+            | Op::StopGradient
+            | Op::Barrier
+            | Op::Annotation(_)
+            | Op::Scalar(_)
+            | Op::Structural(_) => {
                 lower(graph, &definitions, cluster, sizes)
             }
         }

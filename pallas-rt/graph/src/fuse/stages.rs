@@ -81,6 +81,8 @@ fn reduced(e: &Equation) -> Option<(&[usize], bool)> {
         | Op::Scalar(_)
         | Op::Structural(_)
         | Op::Dynamic(_)
+        | Op::Annotation(_)
+        | Op::Collective(_)
         | Op::Call(_) => None,
     }
 }

@@ -34,6 +34,8 @@ pub(super) fn whole(op: &Op, shape: &[usize]) -> Option<Vec<bool>> {
         | Op::Scalar(_)
         | Op::Structural(_)
         | Op::Dynamic(_)
+        | Op::Annotation(_)
+        | Op::Collective(_)
         | Op::Call(_) => None,
     }
 }

@@ -10,6 +10,7 @@
 //! broadcast (broadcast 1.0)    one broadcast; likewise the reshape of one
 //! x * 1, x / 1, x - 0, cast to its own type, sum over no axis      x; x + 0 of integers
 //! stop_gradient x              x: derivatives were made before
+//! sharding_constraint x        x, and likewise other annotations: a graph is partitioned before
 //! ```
 use crate::build::{dims, infer};
 use crate::graph::{Equation, Graph, Op, Var};
@@ -105,7 +106,7 @@ impl Simpler {
 
     fn simpler(&self, e: &Equation) -> Simple {
         let found = match &e.op {
-            Op::StopGradient => Some(Simple::Is(e.args[0])),
+            Op::StopGradient | Op::Annotation(_) => Some(Simple::Is(e.args[0])),
             Op::Structural(StructuralOp::Transpose(op)) => self.transpose(e, op),
             Op::Structural(StructuralOp::Dot(op)) => self.dot(e, op),
             Op::Structural(StructuralOp::Reshape(_) | StructuralOp::Broadcast(_)) => self.reshape(e),

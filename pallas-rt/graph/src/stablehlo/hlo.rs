@@ -270,6 +270,8 @@ fn opcode(name: &str) -> String {
 fn attributes(op: &Operation) -> Vec<String> {
     match &op.detail {
         Detail::None | Detail::Constant(_) => vec![],
+        // HLO is written without annotations.
+        Detail::Sharding(_) | Detail::Group(_) | Detail::Flow(_) => vec![],
         Detail::Axis(axis) if op.name == "iota" => vec![format!("iota_dimension={axis}")],
         Detail::Axis(axis) => vec![format!("dimensions={{{axis}}}")],
         Detail::Axes(axes) => vec![format!("dimensions={}", list(axes))],

@@ -1,20 +1,44 @@
 //! StableHLO's text, in MLIR's generic form.
 use super::operation::{Detail, Function, Line, Operation, Region, Value, decimal, element};
+use crate::mesh::Mesh;
 use pallas_ir::structural::{Conv, Dot, Gather, Scatter, WindowDim};
 use pallas_ir::{Literal, Type};
 use std::fmt::Write;
 
-/// The text of a module.
-pub(super) fn module(name: &str, functions: &[Function]) -> String {
+/// The text of a module with a mesh, if shardings name one.
+pub(super) fn module(name: &str, mesh: Option<&Mesh>, functions: &[Function]) -> String {
     let mut text = format!("module @{name} {{\n");
+    if let Some(mesh) = mesh {
+        writeln!(text, "  sdy.mesh @mesh = {mesh}").expect("a string");
+    }
     for function in functions {
         let visibility = if function.is_public { "public" } else { "private" };
-        let (name, takes, gives) = (&function.name, typed(&function.body.params), results(&function.gives));
+        let name = &function.name;
+        let takes = function.body.params.iter().map(|x| format!("{}: {}", self::name(x), tensor(&x.ty)));
+        let takes = sharded(takes.collect(), &function.shardings[0]).join(", ");
+        let gives = sharded(function.gives.iter().map(tensor).collect(), &function.shardings[1]);
+        let gives = match &gives[..] {
+            [one] if function.shardings[1].is_empty() => one.clone(),
+            all => format!("({})", all.join(", ")),
+        };
         writeln!(text, "  func.func {visibility} @{name}({takes}) -> {gives} {{").expect("a string");
         lines(&mut text, &function.body.lines, 1);
         text += "  }\n";
     }
     text + "}\n"
+}
+
+/// Types with the shardings of those that have one.
+fn sharded(types: Vec<String>, shardings: &[Option<String>]) -> Vec<String> {
+    let with = |(i, ty): (usize, String)| match shardings.get(i) {
+        Some(Some(sharding)) => format!("{ty} {{sdy.sharding = {}}}", attribute(sharding)),
+        _ => ty,
+    };
+    types.into_iter().enumerate().map(with).collect()
+}
+
+fn attribute(sharding: &str) -> String {
+    format!("#sdy.sharding<@mesh, {sharding}>")
 }
 
 fn lines(text: &mut String, all: &[Line], depth: usize) {
@@ -53,6 +77,9 @@ fn operation(text: &mut String, op: &Operation, depth: usize) {
     let takes: Vec<String> = op.args.iter().map(|x| tensor(&x.ty)).collect();
     let gives: Vec<Type> = op.results.iter().map(|x| x.ty.clone()).collect();
     write!(text, " : ({}) -> {}", takes.join(", "), results(&gives)).expect("a string");
+    if let Some(label) = op.label {
+        write!(text, " loc(\"v{label}\")").expect("a string");
+    }
 }
 
 fn region(text: &mut String, region: &Region, depth: usize) {
@@ -144,6 +171,11 @@ fn attributes(op: &Operation) -> Vec<String> {
         ],
         Detail::Sort(axis) => vec![integer("dimension", *axis), "is_stable = true".into()],
         Detail::Call(name) => vec![format!("callee = @{name}")],
+        Detail::Sharding(sharding) => vec![format!("sharding = {}", attribute(sharding))],
+        Detail::Group(group) => vec![format!("group_id = {group} : i64")],
+        Detail::Flow(number) => {
+            vec![format!("allowed_direction = {number} : i32")]
+        }
         Detail::Kernel { name, config } => vec![
             "api_version = 2 : i32".to_string(),
             format!("backend_config = \"{}\"", escaped(config)),

@@ -17,6 +17,8 @@ mod writer;
 
 use crate::dynamic::Dynamic;
 use crate::graph::{Graph, Op};
+use crate::mesh::{Mesh, Sharding};
+use crate::simplify::inlined;
 use operation::{Detail, Function, Region, Value};
 use pallas_ir::{DType, Literal, StructuralOp, Type};
 use std::collections::HashMap;
@@ -52,7 +54,39 @@ impl Graph {
     /// # Ok::<(), pallas_ir::Diag>(())
     /// ```
     pub fn to_stablehlo(&self, name: &str) -> String {
-        mlir::module(name, &functions(self, false))
+        mlir::module(name, None, &functions(self, Printer::default()))
+    }
+
+    /// The graph as a module of StableHLO and Shardy: [`to_stablehlo`](Graph::to_stablehlo) with annotations as operations,
+    /// and the shardings of parameters and results on a mesh. Functions stand where they are called. Every operation has
+    /// the number of its equation as its location: `loc("v3")`.
+    ///
+    /// ```
+    /// use pallas_graph::Graph;
+    /// use pallas_graph::mesh::{Mesh, Sharding};
+    /// use pallas_ir::{DType, ScalarOp, Type};
+    /// let mesh = Mesh::new(&[("x", 2)])?;
+    /// let mut graph = Graph::default();
+    /// let x = graph.param(Type::new(DType::F32, [2]));
+    /// let y = graph.push(ScalarOp::Exp, &[x])?;
+    /// graph.results.push(y);
+    /// let text = graph.to_shardy("f", &mesh, &[Some(Sharding::closed([vec![mesh.axis(0)]]))], &[None]);
+    /// assert!(text.contains("%0: tensor<2xf32> {sdy.sharding = #sdy.sharding<@mesh, [{\"x\"}]>}"));
+    /// # Ok::<(), pallas_ir::Diag>(())
+    /// ```
+    pub fn to_shardy(
+        &self,
+        name: &str,
+        mesh: &Mesh,
+        params: &[Option<Sharding>],
+        results: &[Option<Sharding>],
+    ) -> String {
+        let mut printer = Printer::default();
+        printer.w.with_shardings = true;
+        let mut all = functions(&inlined(self), printer);
+        let texts = |all: &[Option<Sharding>]| all.iter().map(|s| s.as_ref().map(|s| s.text(mesh))).collect();
+        all[0].shardings = [texts(params), texts(results)];
+        mlir::module(name, Some(mesh), &all)
     }
 
     /// The graph as an HLO module of this name, XLA's own text, as `xla_client` parses it. Its operations are those of
@@ -78,14 +112,14 @@ impl Graph {
     /// # Ok::<(), pallas_ir::Diag>(())
     /// ```
     pub fn to_hlo(&self, name: &str) -> String {
-        hlo::module(name, &functions(self, true))
+        let mut printer = Printer::default();
+        printer.w.without_chlo = true;
+        hlo::module(name, &functions(self, printer))
     }
 }
 
 /// The functions of a module: first `main`, then those that are called.
-fn functions(graph: &Graph, without_chlo: bool) -> Vec<Function> {
-    let mut printer = Printer::default();
-    printer.w.without_chlo = without_chlo;
+fn functions(graph: &Graph, mut printer: Printer) -> Vec<Function> {
     let mut all = vec![printer.function(true, "main".into(), graph)];
     all.extend(printer.functions);
     all
@@ -99,6 +133,8 @@ struct Printer {
     functions: Vec<Function>,
     /// Their numbers: equal graphs are one function.
     known: HashMap<Graph, usize>,
+    /// Number of equations so far.
+    labels: usize,
 }
 
 impl Printer {
@@ -109,19 +145,22 @@ impl Printer {
         let made = self.graph(graph, &params);
         self.w.end("func.return", &made);
         let body = Region { params, lines: self.w.turn(outer) };
-        Function { is_public, name, gives: graph.gives(), body }
+        Function { is_public, name, gives: graph.gives(), shardings: [vec![], vec![]], body }
     }
 
     /// Writes the equations of a graph for these operands; returns its results.
     fn graph(&mut self, graph: &Graph, args: &[Value]) -> Vec<Value> {
         let mut values: Vec<Option<Value>> = vec![None; graph.types.len()];
         graph.params.iter().zip(args).for_each(|(p, x)| values[p.index()] = Some(x.clone()));
+        let outer = self.w.label;
         for e in &graph.equations {
+            (self.w.label, self.labels) = (self.labels, self.labels + 1);
             let args: Vec<Value> = e.args.iter().map(|v| values[v.index()].clone().expect("defined")).collect();
             let gives: Vec<Type> = e.results.iter().map(|&v| graph.ty(v).clone()).collect();
             let made = self.equation(&e.op, &args, &gives);
             e.results.iter().zip(made).for_each(|(r, x)| values[r.index()] = Some(x));
         }
+        self.w.label = outer;
         graph.results.iter().map(|r| values[r.index()].clone().expect("a result is defined")).collect()
     }
 
@@ -138,6 +177,12 @@ impl Printer {
             }
             Op::Structural(op) => structural::structural(w, op, args, &gives[0]),
             Op::Dynamic(op) => dynamic(w, op, args, &gives[0]),
+            Op::Annotation(annotation) => w.annotation(annotation, &args[0]),
+            Op::Collective(op) => {
+                let all: Vec<&Value> = args.iter().collect();
+                let detail = Detail::Kernel { name: op.name().into(), config: op.to_string() };
+                w.op("custom_call", &all, detail, gives[0].clone())
+            }
             Op::Call(call) => return self.call(call, args, gives),
         }]
     }

@@ -23,6 +23,8 @@ pub(super) struct Operation {
     pub regions: Vec<Region>,
     pub detail: Detail,
     pub results: Vec<Value>,
+    /// The number of the equation that it stands for, in texts with shardings.
+    pub label: Option<usize>,
 }
 
 /// An entry of a list of operations.
@@ -46,6 +48,8 @@ pub(super) struct Function {
     pub is_public: bool,
     pub name: String,
     pub gives: Vec<Type>,
+    /// By parameter and by result, Shardy's text of its sharding, if there is one.
+    pub shardings: [Vec<Option<String>>; 2],
     pub body: Region,
 }
 
@@ -84,6 +88,12 @@ pub(super) enum Detail {
     Sort(usize),
     /// The name of the function that is called.
     Call(String),
+    /// Shardy's text of a sharding.
+    Sharding(String),
+    /// The number of a group of values of one sharding.
+    Group(u32),
+    /// The directions of a barrier.
+    Flow(u8),
     /// A kernel's name, and its text with sizes and parameters.
     Kernel {
         name: String,

@@ -1,5 +1,6 @@
 //! Makes operations of StableHLO, with new values as their results.
 use super::operation::{Detail, Line, Operation, Region, Value};
+use crate::mesh::{Annotation, Flow, Placed};
 use pallas_ir::{DType, Literal, Type};
 
 /// A list of operations that is being made.
@@ -10,6 +11,10 @@ pub(super) struct Writer {
     next: usize,
     /// True if only operations that HLO has too are made, which lacks those of CHLO.
     pub without_chlo: bool,
+    /// True if annotations are operations of Shardy; otherwise they leave nothing.
+    pub with_shardings: bool,
+    /// The number of the present equation.
+    pub label: usize,
 }
 
 impl Writer {
@@ -52,8 +57,35 @@ impl Writer {
         let results: Vec<Value> =
             gives.iter().enumerate().map(|(i, ty)| Value { id, part: part(i), ty: ty.clone(), splat: None }).collect();
         let args = args.iter().map(|&x| x.clone()).collect();
-        self.line(Line::Operation(Operation { name, args, regions, detail, results: results.clone() }));
+        let label = self.with_shardings.then_some(self.label);
+        self.line(Line::Operation(Operation { name, args, regions, detail, results: results.clone(), label }));
         results
+    }
+
+    /// An annotation as an operation of Shardy; the value itself where these are left out.
+    pub(super) fn annotation(&mut self, annotation: &Annotation, x: &Value) -> Value {
+        if !self.with_shardings {
+            return x.clone();
+        }
+        match annotation {
+            Annotation::Constraint(Placed { mesh, sharding }) => {
+                let detail = Detail::Sharding(sharding.text(mesh));
+                self.op("sdy.sharding_constraint", &[x], detail, x.ty.clone())
+            }
+            Annotation::Group(group) => {
+                self.operation("sdy.sharding_group", &[x], vec![], Detail::Group(*group), &[]);
+                x.clone()
+            }
+            Annotation::Barrier(flow) => {
+                // Shardy's numbers.
+                let number = match flow {
+                    Flow::None => 0,
+                    Flow::Forward => 1,
+                    Flow::Backward => 2,
+                };
+                self.op("sdy.propagation_barrier", &[x], Detail::Flow(number), x.ty.clone())
+            }
+        }
     }
 
     /// The end of a region or a function.

@@ -14,7 +14,12 @@ pub(super) fn active(graph: &Graph, on: &[bool]) -> Vec<bool> {
         let args: Vec<bool> = e.args.iter().map(|a| active[a.index()]).collect();
         let found = match &e.op {
             Op::Literal(_) | Op::StopGradient => vec![false; e.results.len()],
-            Op::Barrier | Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) => vec![args.contains(&true)],
+            Op::Barrier
+            | Op::Scalar(_)
+            | Op::Structural(_)
+            | Op::Dynamic(_)
+            | Op::Annotation(_)
+            | Op::Collective(_) => vec![args.contains(&true)],
             Op::Call(call) => results(call, &args),
         };
         e.results.iter().zip(found).for_each(|(r, found)| active[r.index()] = found && is_float(r.index()));

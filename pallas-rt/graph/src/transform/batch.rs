@@ -122,6 +122,8 @@ impl Batched {
                 let result = structural(&self.to, &args, &types, |args| op.batched(args, &batch).map(made));
                 result.expect("it has an operand")
             }
+            Op::Annotation(annotation) => self.to.get_mut().fitting(annotation.batched(), &args),
+            Op::Collective(_) => unreachable!("{}", super::AFTER),
             Op::Dynamic(op) if has[op.arrays()..].contains(&true) => {
                 each(self.to.get_mut(), &op.clone().into(), &args, &has, size)[0]
             }

@@ -128,6 +128,8 @@ fn through(to: &mut RefCell<Graph>, e: &Equation, given: &[Option<Var>]) -> Opti
             // Both the window and the update are linear in the arrays.
             Some(to.fitting(op.clone(), &args))
         }
+        Op::Annotation(_) => given[0].map(|tangent| to.get_mut().fitting(e.op.clone(), &[tangent])),
+        Op::Collective(_) => unreachable!("{}", super::AFTER),
         Op::Call(_) => unreachable!("calls have a rule of their own"),
     }
 }

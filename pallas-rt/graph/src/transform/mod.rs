@@ -40,6 +40,9 @@ pub struct Refused {
     pub diag: Diag,
 }
 
+/// Where no collectives are.
+const AFTER: &str = "collectives are made of graphs that no transformation follows";
+
 /// Refuses a graph with arrays that no kernel takes: the axes or the size of what a rule appends may exceed the limits.
 fn within_limits(graph: &Graph) -> Result<(), Refused> {
     let of = |e: &crate::graph::Equation| {

@@ -103,6 +103,9 @@ impl Back {
         match &e.op {
             Op::Literal(_) | Op::StopGradient => vec![None; e.args.len()],
             Op::Barrier => vec![Some(cotangent)],
+            // As the value, so its cotangent.
+            Op::Annotation(_) => vec![Some(self.to.get_mut().fitting(e.op.clone(), &[cotangent]))],
+            Op::Collective(_) => unreachable!("{}", super::AFTER),
             Op::Scalar(op) => {
                 let value = |v: Var| value(&self.to, v);
                 let args: Vec<E<'_>> = e.args.iter().map(|&v| value(v)).collect();

@@ -154,7 +154,7 @@ impl Program {
         let changed = (0..params.len()).map(|i| plan.steps.iter().any(|step| writes(step, i))).collect();
         let (fresh, results) = (plan.fresh.clone(), plan.results.clone());
         let engine = match client.kind() {
-            DeviceKind::Cpu => Engine::Native(Native::new(plan, params, client)?),
+            DeviceKind::Cpu => Engine::Native(Native::new(plan, params, 1, client)?),
             DeviceKind::Gpu | DeviceKind::Interpreter => Engine::Steps(Steps::new(plan, client)?),
         };
         Ok(Program { client: client.clone(), engine, fresh, results, changed, steps, bytes, arena })
@@ -257,7 +257,7 @@ impl Program {
 /// Launches in a plan, those of loops and branches once.
 fn launches(plan: &Plan) -> u64 {
     let of_step = |step: &fuse::Step| match &step.work {
-        fuse::Work::Kernel { .. } | fuse::Work::Print { .. } => 1,
+        fuse::Work::Kernel { .. } | fuse::Work::Exchange { .. } | fuse::Work::Print { .. } => 1,
         fuse::Work::For { body, .. } => launches(body),
         fuse::Work::While { condition, body, .. } => launches(condition) + launches(body),
         fuse::Work::Case { branches } => branches.iter().map(launches).sum(),

@@ -1,6 +1,7 @@
 //! A plan as one sequence of the CPU's launches.
 use super::super::print::show;
 use super::{HELD, Param, compiled};
+use crate::collective::Lockstep;
 use crate::device::sequence::{Access, Action, Builder, Sequence, Slot, Turning};
 use crate::device::{Buffer, Client};
 use crate::error::Result;
@@ -10,25 +11,28 @@ use std::sync::Arc;
 /// A plan for the CPU.
 pub(super) struct Native {
     sequence: Arc<Sequence>,
+    devices: usize,
     /// Bytes of the parameters, and of the memory of results.
     params: Vec<usize>,
     fresh: Vec<usize>,
 }
 
 impl Native {
-    /// Compiles a plan for parameters of so many bytes.
+    /// Compiles a plan for parameters of so many bytes, and so many devices in lockstep.
     ///
     /// # Errors
     /// Sizes that no launch can have.
-    pub(super) fn new(plan: Plan, params: Vec<usize>, client: &Client) -> Result<Native> {
+    pub(super) fn new(plan: Plan, params: Vec<usize>, devices: usize, client: &Client) -> Result<Native> {
         let (arena, fresh) = (plan.arena, plan.fresh.clone());
         let mut lower = Lower { builder: Builder::default(), client };
         let [own, results] = [&params, &fresh].map(|all| lower.memory(all));
         let actions = lower.actions(plan, &own, &results, 0)?;
-        Ok(Native { sequence: Arc::new(lower.builder.finish(actions, arena)), params, fresh })
+        let sequence = Arc::new(lower.builder.finish(actions, arena, devices));
+        Ok(Native { sequence, devices, params, fresh })
     }
 
-    /// Runs it. The memory of parameters that it writes (`changed`) is their own.
+    /// Runs it on the parameters of one device after those of another, and likewise the memory of results. The memory of
+    /// parameters that it writes (`changed`) is their own.
     ///
     /// # Errors
     /// Memory; errors of what made the parameters, or of the run itself if it has ended.
@@ -47,10 +51,15 @@ impl Native {
             }
             Param::Own(_) => Access::Read,
         };
-        let params = params.iter().zip(changed).map(|(param, &changed)| (param.buffer(), access(param, changed)));
-        let fresh = fresh.iter().map(|buffer| (buffer.as_ref().expect(HELD), Access::Write));
-        let memory: smallvec::SmallVec<[(&Buffer, Access); 16]> = params.chain(fresh).collect();
-        let bytes = self.params.iter().chain(&self.fresh);
+        let mut memory: smallvec::SmallVec<[(&Buffer, Access); 16]> = smallvec::SmallVec::new();
+        let (own, made) = (self.params.len(), self.fresh.len());
+        for device in 0..self.devices {
+            let params = params[device * own..][..own].iter().zip(changed);
+            memory.extend(params.map(|(param, &changed)| (param.buffer(), access(param, changed))));
+            let fresh = fresh[device * made..][..made].iter();
+            memory.extend(fresh.map(|buffer| (buffer.as_ref().expect(HELD), Access::Write)));
+        }
+        let bytes = self.params.iter().chain(&self.fresh).cycle().take(memory.len());
         assert!(memory.iter().map(|(buffer, _)| buffer.len()).eq(bytes.copied()), "the plan's parameters and results");
         // SAFETY: the lengths are those of the plan; what is written is owned, or has just been made.
         unsafe { self.sequence.run(client, &memory) }
@@ -129,6 +138,14 @@ impl Lower<'_> {
                     let branch = |plan| self.branch(plan, &inputs[1..], &outputs, free.0);
                     let branches = branches.into_iter().map(branch).collect::<Result<_>>()?;
                     actions.push(Action::Case { index: inputs[0].0, branches });
+                }
+                Work::Exchange { op, ty, .. } => {
+                    let lockstep = Lockstep::new(&op, &ty);
+                    let exchange = Box::new(move |inputs: &[&[u8]], outputs: &mut [&mut [u8]]| {
+                        lockstep.run(inputs, outputs);
+                    });
+                    let (to, bytes) = outputs[0];
+                    actions.push(Action::Exchange { from: inputs.first().copied(), to, bytes, exchange });
                 }
                 Work::Print { print, ty, at } => {
                     let show = Box::new(move |bytes: &[u8]| show(&print, &ty, bytes, at));

@@ -77,6 +77,7 @@ impl Steps {
                 fuse::Work::While { condition, captured, body, .. } => {
                     Work::While { condition: inner(*condition)?, captured, body: inner(*body)? }
                 }
+                fuse::Work::Exchange { .. } => unreachable!("`Program::for_mesh` refuses other devices than CPUs"),
                 fuse::Work::Print { print, ty, at } => Work::Print { print, ty, at },
                 fuse::Work::Case { branches } => {
                     Work::Case { branches: branches.into_iter().map(inner).collect::<Result<_>>()? }

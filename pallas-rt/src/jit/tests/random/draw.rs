@@ -1,9 +1,11 @@
 //! Random graphs: values that fit operations of the registry, and what keeps floats small.
 use crate::prelude::*;
+use pallas_graph::mesh::{Annotation, Flow, Mesh, Placed, Sharding};
 use pallas_graph::{Dynamic, Graph, Op, Var, verify};
 use pallas_ir::scalar::Ty;
 use pallas_ir::structural::{Broadcast, Draw};
 use pallas_ir::{Literal, ScalarOp, StructuralOp, Type};
+use std::sync::Arc;
 
 /// Largest magnitude of a float.
 const LIMIT: f64 = 3.0;
@@ -113,8 +115,12 @@ impl Pool {
             0 | 1 => return self.window(),
             2 if self.depth < 2 => return self.call(),
             3 if self.dice.below(3) == 0 => {
-                let op = if self.smooth || self.dice.below(2) == 0 { Op::Barrier } else { Op::StopGradient };
                 let x = self.any(&|_| true).expect("there are parameters");
+                let op = match self.dice.below(4) {
+                    0 | 1 => annotation(self.graph.ty(x.0).shape.len(), self.dice.below(3)),
+                    2 if !self.smooth => Op::StopGradient,
+                    _ => Op::Barrier,
+                };
                 return self.push(op, &[x]);
             }
             _ => {}
@@ -185,7 +191,13 @@ impl Pool {
             Op::Structural(op) => {
                 matches!(op, ArgReduce(_) | ArgSort(_) | ArgTopK(_) | Bitcast(_) | Cast(_) | Powi(_))
             }
-            Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Dynamic(_) | Op::Call(_) => false,
+            Op::Literal(_)
+            | Op::StopGradient
+            | Op::Barrier
+            | Op::Dynamic(_)
+            | Op::Annotation(_)
+            | Op::Collective(_)
+            | Op::Call(_) => false,
         };
         let floats = args.iter().filter(|(v, _)| self.graph.ty(*v).dtype.is_float());
         let exact = floats.clone().all(|(_, exact)| *exact);
@@ -230,7 +242,13 @@ impl Pool {
                 false
             }
             Op::Structural(_) => true,
-            Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Dynamic(_) | Op::Call(_) => true,
+            Op::Literal(_)
+            | Op::StopGradient
+            | Op::Barrier
+            | Op::Dynamic(_)
+            | Op::Annotation(_)
+            | Op::Collective(_)
+            | Op::Call(_) => true,
         };
         self.made.push((small, exact && moved));
     }
@@ -247,6 +265,22 @@ impl Pool {
     }
 }
 
+/// An annotation of an array of so many axes: on one device it is the identity.
+fn annotation(rank: usize, kind: usize) -> Op {
+    Op::Annotation(match kind {
+        0 => Annotation::Group(0),
+        1 => Annotation::Barrier(Flow::Forward),
+        _ => {
+            let mesh = Arc::new(Mesh::new(&[("x", 2)]).expect("a mesh"));
+            let mut sharding = Sharding::open(rank);
+            if let Some(dim) = sharding.dims.first_mut() {
+                dim.axes.push(mesh.axis(0));
+            }
+            Annotation::Constraint(Placed { mesh, sharding })
+        }
+    })
+}
+
 /// Operations whose results are finite and without jumps for small operands.
 fn is_smooth(op: ScalarOp) -> bool {
     use ScalarOp::*;
@@ -258,7 +292,13 @@ fn is_smooth_op(op: &Op) -> bool {
         Op::Structural(op) => {
             matches!(op, StructuralOp::Dot(_) | StructuralOp::Transpose(_) | StructuralOp::Reshape(_))
         }
-        Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Dynamic(_) | Op::Call(_) => true,
+        Op::Literal(_)
+        | Op::StopGradient
+        | Op::Barrier
+        | Op::Dynamic(_)
+        | Op::Annotation(_)
+        | Op::Collective(_)
+        | Op::Call(_) => true,
     }
 }
 

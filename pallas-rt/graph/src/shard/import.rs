@@ -1,0 +1,471 @@
+//! What happens to a program before shardings propagate, as in Shardy's import pipeline.
+//!
+//! - `constants`: each use of a constant gets one of its own, so that no sharding goes from one use to another through it;
+//! - edges: behind each loop, branch and barrier, one for each result ([`Kind::Edge`]);
+//! - `constraints`: a closed constraint on a value that nothing else is said about is the value's own;
+//! - `groups`: the members of a group begin with one sharding.
+//!
+//! Uses have an order, since propagation visits them in order: the newest one last. Replacing all uses reverses them.
+use super::view::{Definition, Kind, Node, NodeId, Program, Val};
+use crate::graph::Op;
+use crate::mesh::Sharding;
+use pallas_ir::structural::Access;
+use pallas_ir::{Dim, Loc, StructuralOp};
+use std::collections::{BTreeMap, HashMap};
+
+/// A place that reads a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Use {
+    /// An operand of a node.
+    Operand(NodeId, usize),
+    /// A result of a region of a node.
+    Yield(NodeId, usize, usize),
+    /// A result of the program.
+    Result(usize),
+}
+
+/// A program with the shardings of its values. Values share a *cell*: the result of a loop's edge has that of the body's
+/// parameter.
+pub(super) struct Flow {
+    pub program: Program,
+    pub uses: Vec<Vec<Use>>,
+    /// By value, the value whose cell it has.
+    pub cell: Vec<Val>,
+    /// By that value, its sharding.
+    pub shardings: Vec<Option<Sharding>>,
+    /// By result of the program.
+    pub results: Vec<Option<Sharding>>,
+    /// The edge of each result of a node that has some.
+    pub edges: HashMap<(NodeId, usize), NodeId>,
+    /// Values of one sharding.
+    pub groups: Vec<Vec<Val>>,
+}
+
+/// Prepares a program whose parameters and results have these shardings.
+pub(super) fn import(mut program: Program, params: &[Option<Sharding>], results: &[Option<Sharding>]) -> Flow {
+    constants(&mut program);
+    let values = program.types.len();
+    let mut flow = Flow {
+        uses: uses(&program),
+        cell: (0..values as u32).map(Val).collect(),
+        shardings: vec![None; values],
+        results: results.to_vec(),
+        edges: HashMap::new(),
+        groups: vec![],
+        program,
+    };
+    flow.add_edges();
+    for (&p, sharding) in flow.program.body.params.iter().zip(params) {
+        flow.shardings[p.index()].clone_from(sharding);
+    }
+    for node in flow.program.preorder() {
+        let Node { kind, results, .. } = &flow.program.nodes[node];
+        if let Kind::Constraint(sharding) = kind {
+            flow.shardings[results[0].index()] = Some(sharding.clone());
+        }
+    }
+    flow.constraints();
+    flow.groups();
+    flow
+}
+
+/// The uses of each value, in the order in which a parser of the text meets them: those of a region before the operands of
+/// its node.
+fn uses(program: &Program) -> Vec<Vec<Use>> {
+    fn walk(program: &Program, nodes: &[NodeId], all: &mut [Vec<Use>]) {
+        for &id in nodes {
+            let node = &program.nodes[id];
+            for (r, region) in node.regions.iter().enumerate() {
+                walk(program, &region.nodes, all);
+                for (i, v) in region.results.iter().enumerate() {
+                    all[v.index()].push(Use::Yield(id, r, i));
+                }
+            }
+            node.operands.iter().enumerate().for_each(|(i, v)| all[v.index()].push(Use::Operand(id, i)));
+        }
+    }
+    let mut all = vec![vec![]; program.types.len()];
+    walk(program, &program.body.nodes, &mut all);
+    program.body.results.iter().enumerate().for_each(|(i, v)| all[v.index()].push(Use::Result(i)));
+    all
+}
+
+/// The kinds of constants.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Constant {
+    /// A constant expression.
+    Expression,
+    /// A scalar in every element.
+    Expansion,
+}
+
+/// Gives each use of a constant expression, and of a broadcast scalar, a copy of its own.
+fn constants(program: &mut Program) {
+    let order = program.preorder();
+    let mut copies = Copies { kinds: vec![None; program.types.len()], groups: HashMap::new(), inserted: BTreeMap::new() };
+    for &id in &order {
+        if let Kind::Group(_) = program.nodes[id].kind {
+            copies.groups.entry(program.nodes[id].operands[0]).or_default().push(id);
+        }
+    }
+    copies.walk(program, &program.body.nodes.clone());
+    for i in 0..program.body.results.len() {
+        let result = program.body.results[i];
+        program.body.results[i] = copies.own(program, result);
+    }
+    // Copies stand in front of what they are copies of, which goes.
+    for (original, inserted) in &copies.inserted {
+        inserted.iter().for_each(|&copy| program.insert(copy, *original, false));
+    }
+    let is_gone = |program: &Program, id: NodeId| {
+        let node = &program.nodes[id];
+        let of = if matches!(node.kind, Kind::Group(_)) { &node.operands } else { &node.results };
+        of.iter().any(|&v| copies.kinds.get(v.index()).copied().flatten().is_some() && program.rank(v) > 0)
+    };
+    let gone: Vec<NodeId> = order.into_iter().filter(|&id| is_gone(program, id)).collect();
+    let mut is_dropped = vec![false; program.nodes.len()];
+    gone.iter().for_each(|&id| is_dropped[id] = true);
+    let mut parents: Vec<_> = gone.iter().map(|&id| program.nodes[id].parent).collect();
+    parents.sort_unstable();
+    parents.dedup();
+    for parent in parents {
+        program.region_mut(parent).nodes.retain(|&id| !is_dropped[id]);
+    }
+}
+
+struct Copies {
+    /// By value of the original program.
+    kinds: Vec<Option<Constant>>,
+    /// The nodes by which a value belongs to groups.
+    groups: HashMap<Val, Vec<NodeId>>,
+    /// By original node, its copies.
+    inserted: BTreeMap<NodeId, Vec<NodeId>>,
+}
+
+impl Copies {
+    /// Copies what nodes read, and then what their regions give, in the order of the text.
+    fn walk(&mut self, program: &mut Program, nodes: &[NodeId]) {
+        for &id in nodes {
+            let node = &program.nodes[id];
+            if let Some(kind) = self.kind_of(program, node) {
+                let result = node.results[0];
+                self.kinds[result.index()] = Some(kind);
+                continue;
+            }
+            if matches!(node.kind, Kind::Group(_)) {
+                continue;
+            }
+            for i in 0..program.nodes[id].operands.len() {
+                let operand = program.nodes[id].operands[i];
+                program.nodes[id].operands[i] = self.own(program, operand);
+            }
+            for r in 0..program.nodes[id].regions.len() {
+                self.walk(program, &program.nodes[id].regions[r].nodes.clone());
+                for i in 0..program.nodes[id].regions[r].results.len() {
+                    let result = program.nodes[id].regions[r].results[i];
+                    program.nodes[id].regions[r].results[i] = self.own(program, result);
+                }
+            }
+        }
+    }
+
+    fn is_expression(&self, v: Val) -> bool {
+        self.kinds.get(v.index()).copied().flatten() == Some(Constant::Expression)
+    }
+
+    fn kind_of(&self, program: &Program, node: &Node) -> Option<Constant> {
+        let all = || !node.operands.is_empty() && node.operands.iter().all(|&v| self.is_expression(v));
+        let Kind::Op(op) = &node.kind else {
+            return (node.kind == Kind::Constant).then_some(Constant::Expression);
+        };
+        match op {
+            Op::Literal(_) | Op::Structural(StructuralOp::Iota(_)) => Some(Constant::Expression),
+            Op::Scalar(_) if all() => Some(Constant::Expression),
+            Op::Structural(op) => {
+                let is_pure = matches!(
+                    op,
+                    StructuralOp::Broadcast(_)
+                        | StructuralOp::Reshape(_)
+                        | StructuralOp::Slice(_)
+                        | StructuralOp::Cast(_)
+                        | StructuralOp::Bitcast(_)
+                        | StructuralOp::Powi(_)
+                );
+                let is_expansion =
+                    matches!(op, StructuralOp::Broadcast(_)) && program.rank(node.operands[0]) == 0;
+                match (is_pure && all(), is_expansion) {
+                    (true, _) => Some(Constant::Expression),
+                    (false, true) => Some(Constant::Expansion),
+                    (false, false) => None,
+                }
+            }
+            Op::Scalar(_)
+            | Op::StopGradient
+            | Op::Barrier
+            | Op::Dynamic(_)
+            | Op::Call(_)
+            | Op::Annotation(_)
+            | Op::Collective(_) => None,
+        }
+    }
+
+    /// The value for one use of a value.
+    fn own(&mut self, program: &mut Program, v: Val) -> Val {
+        match self.kinds.get(v.index()).copied().flatten() {
+            Some(kind) => self.copy(program, v, kind, &mut HashMap::new()),
+            None => v,
+        }
+    }
+
+    fn copy(&mut self, program: &mut Program, v: Val, kind: Constant, known: &mut HashMap<Val, Val>) -> Val {
+        if program.rank(v) == 0 {
+            return v;
+        }
+        if let Some(&copy) = known.get(&v) {
+            return copy;
+        }
+        let Some(original) = program.definer(v) else { return v };
+        let Node { kind: op, operands, loc, label, .. } = program.nodes[original].clone();
+        let operands = match kind {
+            Constant::Expression => operands.into_iter().map(|x| self.copy(program, x, kind, known)).collect(),
+            Constant::Expansion => operands,
+        };
+        let copy = program.node(op, operands, vec![program.ty(v).clone()], loc);
+        program.nodes[copy].label = label;
+        self.inserted.entry(original).or_default().push(copy);
+        let result = program.nodes[copy].results[0];
+        // A copy belongs to the groups of its original.
+        for group in self.groups.get(&v).cloned().unwrap_or_default() {
+            let member = program.node(program.nodes[group].kind.clone(), vec![result], vec![], loc);
+            self.inserted.entry(original).or_default().push(member);
+        }
+        known.insert(v, result);
+        result
+    }
+}
+
+impl Flow {
+    /// Reads `to` wherever `from` is read, but in one node.
+    fn replace_uses(&mut self, from: Val, to: Val, except: Option<NodeId>) {
+        let all = std::mem::take(&mut self.uses[from.index()]);
+        let (kept, moved): (Vec<Use>, Vec<Use>) =
+            all.into_iter().partition(|u| matches!(u, Use::Operand(node, _) if Some(*node) == except));
+        self.uses[from.index()] = kept;
+        moved.into_iter().rev().for_each(|u| self.read(u, to));
+    }
+
+    /// Lets a place read another value.
+    fn read(&mut self, place: Use, v: Val) {
+        match place {
+            Use::Operand(node, i) => self.program.nodes[node].operands[i] = v,
+            Use::Yield(node, r, i) => self.program.nodes[node].regions[r].results[i] = v,
+            Use::Result(i) => self.program.body.results[i] = v,
+        }
+        self.uses[v.index()].push(place);
+    }
+
+    /// A new node that is in no list yet.
+    fn node(&mut self, kind: Kind, operand: Val, behind: Option<NodeId>) -> (NodeId, Val) {
+        let ty = self.program.ty(operand).clone();
+        let (loc, label) =
+            behind.map_or((Loc::NONE, usize::MAX), |node| (self.program.nodes[node].loc, self.program.nodes[node].label));
+        let node = self.program.node(kind, vec![operand], vec![ty], loc);
+        self.program.nodes[node].label = label;
+        let result = self.program.nodes[node].results[0];
+        self.uses.push(vec![]);
+        self.cell.push(result);
+        self.shardings.push(None);
+        (node, result)
+    }
+
+    /// Puts an edge behind each result of loops, branches and barriers.
+    fn add_edges(&mut self) {
+        for id in self.program.preorder() {
+            let node = &self.program.nodes[id];
+            if !matches!(node.kind, Kind::While(_) | Kind::Case | Kind::Op(Op::Barrier)) {
+                continue;
+            }
+            let results = node.results.clone();
+            let mut last = id;
+            for (i, v) in results.into_iter().enumerate() {
+                let (edge, result) = self.node(Kind::Edge, v, Some(id));
+                self.replace_uses(v, result, None);
+                self.uses[v.index()].push(Use::Operand(edge, 0));
+                self.edges.insert((id, i), edge);
+                self.program.insert(edge, last, true);
+                last = edge;
+                self.cell[v.index()] = result;
+                if let Kind::While(_) = self.program.nodes[id].kind {
+                    for region in &self.program.nodes[id].regions {
+                        self.cell[region.params[i].index()] = result;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The sharding of a value.
+    pub(super) fn sharding(&self, v: Val) -> Option<&Sharding> {
+        self.shardings[self.cell[v.index()].index()].as_ref()
+    }
+
+    fn constraint(&self, node: NodeId) -> Option<&Sharding> {
+        match &self.program.nodes[node].kind {
+            Kind::Constraint(sharding) => Some(sharding),
+            Kind::Op(_)
+            | Kind::Constant
+            | Kind::While(_)
+            | Kind::Case
+            | Kind::Group(_)
+            | Kind::Barrier(_)
+            | Kind::Edge => None,
+        }
+    }
+
+    /// Makes closed constraints the shardings of the values that they constrain, where nothing else is said about these.
+    fn constraints(&mut self) {
+        for id in self.program.preorder() {
+            let Some(sharding) = self.constraint(id).cloned() else { continue };
+            self.join_chain(id);
+            let x = self.program.nodes[id].operands[0];
+            let differs = |u: &Use| match u {
+                Use::Operand(node, _) => self.constraint(*node).is_some_and(|other| *other != sharding),
+                Use::Yield(..) | Use::Result(_) => false,
+            };
+            let is_open = sharding.dims.iter().any(|dim| dim.open);
+            let is_scalar_argument = self.program.rank(x) == 0
+                && matches!(self.program.definitions[x.index()], Definition::Argument(..));
+            if self.sharding(x).is_some()
+                || is_open
+                || is_scalar_argument
+                || self.uses[x.index()].iter().any(differs)
+            {
+                continue;
+            }
+            let definer = self.program.definer(x);
+            let is_of_edge = definer.is_some_and(|node| self.program.nodes[node].kind == Kind::Edge);
+            if self.cell[x.index()] == x && !is_of_edge {
+                self.shardings[x.index()] = Some(sharding);
+                continue;
+            }
+            // A value of a loop keeps the loop's sharding; all others read what the constraint makes of it.
+            let parent = self.program.nodes[id].parent;
+            self.program.region_mut(parent).nodes.retain(|&node| node != id);
+            match self.program.definitions[x.index()] {
+                Definition::Result(node, _) => self.program.insert(id, node, true),
+                Definition::Argument(node, region, _) => self.program.insert_first(id, Some((node, region))),
+                Definition::Param(_) => self.program.insert_first(id, None),
+            }
+            let result = self.program.nodes[id].results[0];
+            self.replace_uses(x, result, Some(id));
+        }
+    }
+
+    /// Of constraints in a row, later readers of the first one's operand read the result of the last one.
+    fn join_chain(&mut self, first: NodeId) {
+        let x = self.program.nodes[first].operands[0];
+        let is_constraint = |flow: &Flow, u: &Use| matches!(u, Use::Operand(node, _) if flow.constraint(*node).is_some());
+        let is_head = self.program.definer(x).is_none_or(|node| self.constraint(node).is_none());
+        let is_only = !self.uses[x.index()].iter().any(|u| *u != Use::Operand(first, 0) && is_constraint(self, u));
+        if !is_head || !is_only || self.sharding(x).is_some() {
+            return;
+        }
+        let mut last = first;
+        while let [Use::Operand(next, _)] = self.uses[self.program.nodes[last].results[0].index()][..]
+            && self.constraint(next).is_some()
+        {
+            last = next;
+        }
+        let result = self.program.nodes[last].results[0];
+        if last == first || self.uses[result.index()].iter().any(|u| is_constraint(self, u)) {
+            return;
+        }
+        let list = &self.program.region(self.program.nodes[last].parent).nodes;
+        let at = list.iter().position(|&node| node == last).expect("a node is in its parent's list");
+        let behind = list[at + 1..].to_vec();
+        let all = std::mem::take(&mut self.uses[x.index()]);
+        let (moved, kept): (Vec<Use>, Vec<Use>) = all
+            .into_iter()
+            .partition(|u| matches!(u, Use::Operand(node, _) if *node != first && behind.contains(node)));
+        self.uses[x.index()] = kept;
+        moved.into_iter().rev().for_each(|u| self.read(u, result));
+    }
+
+    /// Finds the members of groups, and lets them begin with one sharding; where what is said about them differs, with
+    /// none, behind open constraints.
+    fn groups(&mut self) {
+        let mut numbers: BTreeMap<u32, Vec<Val>> = BTreeMap::new();
+        for id in self.program.preorder() {
+            if let Kind::Group(group) = self.program.nodes[id].kind {
+                numbers.entry(group).or_default().push(self.program.nodes[id].operands[0]);
+            }
+        }
+        // A value in two groups makes them one.
+        let mut groups: Vec<Vec<Val>> = vec![];
+        for members in numbers.into_values() {
+            let (others, mut joined): (Vec<_>, Vec<_>) =
+                groups.into_iter().partition(|group: &Vec<Val>| !group.iter().any(|v| members.contains(v)));
+            groups = others;
+            joined.push(members);
+            let mut all: Vec<Val> = vec![];
+            joined.into_iter().flatten().for_each(|v| {
+                if !all.contains(&v) {
+                    all.push(v);
+                }
+            });
+            groups.push(all);
+        }
+        for group in &mut groups {
+            self.begin_with_one(group);
+        }
+        self.groups = groups;
+    }
+
+    fn begin_with_one(&mut self, group: &mut [Val]) {
+        let says = |s: &&Sharding| s.dims.iter().any(|dim| !dim.open || !dim.axes.is_empty());
+        let said: Vec<Sharding> = group.iter().filter_map(|&v| self.sharding(v)).filter(says).cloned().collect();
+        let Some(first) = said.first() else { return };
+        if said.iter().all(|s| s == first) {
+            for v in group.iter() {
+                let cell = self.cell[v.index()];
+                self.shardings[cell.index()] = Some(first.clone());
+            }
+            return;
+        }
+        for v in group.iter_mut() {
+            let open = Sharding::open(self.program.rank(*v));
+            let definer = self.program.definer(*v);
+            let (node, result) = self.node(Kind::Constraint(open.clone()), *v, definer);
+            self.shardings[result.index()] = Some(open);
+            match self.program.definitions[v.index()] {
+                Definition::Result(definer, _) => self.program.insert(node, definer, true),
+                Definition::Argument(owner, region, _) => self.program.insert_first(node, Some((owner, region))),
+                Definition::Param(_) => self.program.insert_first(node, None),
+            }
+            self.replace_uses(*v, result, None);
+            self.uses[v.index()].push(Use::Operand(node, 0));
+            *v = result;
+        }
+    }
+}
+
+/// What a node is a slice of.
+pub(super) fn sliced(program: &Program, v: Val) -> Option<Val> {
+    let node = &program.nodes[program.definer(v)?];
+    matches!(node.kind, Kind::Op(Op::Structural(StructuralOp::Slice(_)))).then(|| node.operands[0])
+}
+
+/// Returns true for operations that compute each element of their result from the elements at its position, in Shardy's
+/// sense.
+pub(super) fn is_elementwise(program: &Program, node: &Node) -> bool {
+    match &node.kind {
+        Kind::Constraint(_) | Kind::Barrier(_) => true,
+        Kind::Op(Op::Scalar(_)) => true,
+        Kind::Op(Op::Structural(op)) => {
+            let dims: Vec<Vec<Dim>> = node.operands.iter().map(|&v| program.ty(v).dims()).collect();
+            let dims: Vec<&[Dim]> = dims.iter().map(|dims| &dims[..]).collect();
+            matches!(op.access(&dims), Access::Cast | Access::Bitcast | Access::Powi(_))
+        }
+        Kind::Op(_) | Kind::Constant | Kind::While(_) | Kind::Case | Kind::Group(_) | Kind::Edge => false,
+    }
+}

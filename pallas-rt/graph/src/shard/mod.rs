@@ -1,0 +1,23 @@
+//! From a graph for one device to one program for every device of a mesh.
+//!
+//! ```text
+//! Graph + annotations --view--> Program --import--> --propagate--> a sharding for each value --partition--> Graph of local arrays
+//! ```
+//!
+//! - [`rule`]: the factors that the dimensions of an operation's operands and results share, read off its access form;
+//! - [`view`]: a graph in the form of StableHLO, with bodies of loops that read values from outside;
+//! - [`import`]: constants for each use, edges of loops, constraints and groups, before propagation;
+//! - [`split`]: the sharding of an array as shardings of factors; [`strategy`]: one step of an operation;
+//!   [`propagate`]: all steps, in the order of Shardy;
+//!
+//! The behaviour is Shardy's (<https://github.com/openxla/shardy>), as measured from the version that JAX 0.12.0.1 contains;
+//! where its published source differs, the measurement decides.
+mod import;
+pub mod propagate;
+pub mod rule;
+pub mod split;
+mod strategy;
+pub mod view;
+
+pub use propagate::{Cause, Propagation, propagate, rules};
+pub use rule::{Factor, Role, Rule};

@@ -1,0 +1,387 @@
+//! Propagation of shardings through a program.
+//!
+//! ```text
+//! for each priority that users gave, the strongest first:
+//!     for each of five stages, which let more and more operations take part:
+//!         results of the program, then every node in order, then those next to what has changed, then results again
+//! ```
+//!
+//! The order is Shardy's: nodes wait on a stack, filled in reverse so that the first one comes first; what changes a value
+//! puts the node that defines it on the stack, then those that read it, the newest use first. A node that waits already
+//! does not move.
+use super::import::{Flow, Use, import, is_elementwise, sliced};
+use super::rule::{Asked, Role, Rule, rule};
+use super::split::Split;
+use super::strategy::{Direction, aggressive};
+use super::view::{Definition, Kind, NodeId, Program, Val};
+use crate::dynamic::Dynamic;
+use crate::graph::Op;
+use crate::mesh::{self, DimSharding, Sharding};
+use pallas_ir::StructuralOp;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// The number of stages of operation priority.
+const STAGES: usize = 5;
+
+/// The node that gave a value an axis, and from where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cause {
+    /// The node.
+    pub node: NodeId,
+    /// The value, of the node's operands and results, that had the axis.
+    pub from: Val,
+    /// The stage of operation priority, 0 to 4.
+    pub stage: usize,
+    /// The user's priority of the round.
+    pub round: u32,
+}
+
+/// A program with a sharding for each value that has one.
+pub struct Propagation {
+    flow: Flow,
+    rules: Vec<Option<Rc<Rule>>>,
+    is_elementwise: Vec<bool>,
+    /// The nodes in preorder.
+    order: Vec<NodeId>,
+    stack: Vec<NodeId>,
+    is_waiting: Vec<bool>,
+    /// By cell and axis.
+    causes: HashMap<(Val, u8), Cause>,
+    stage: usize,
+    round: u32,
+}
+
+/// Propagates the shardings of a program's parameters, results and constraints.
+pub fn propagate(program: Program, params: &[Option<Sharding>], results: &[Option<Sharding>]) -> Propagation {
+    let flow = import(program, params, results);
+    let program = &flow.program;
+    let rules = rules(program).into_iter().map(|rule| rule.map(Rc::new)).collect();
+    let is_elementwise = program.nodes.iter().map(|node| is_elementwise(program, node)).collect();
+    let (order, nodes) = (program.preorder(), program.nodes.len());
+    let mut all = Propagation {
+        rules,
+        is_elementwise,
+        order,
+        stack: vec![],
+        is_waiting: vec![false; nodes],
+        causes: HashMap::new(),
+        stage: 0,
+        round: 0,
+        flow,
+    };
+    all.rounds();
+    all
+}
+
+/// By node, its rule.
+pub fn rules(program: &Program) -> Vec<Option<Rule>> {
+    let rule_of = |node: &super::view::Node| {
+        let all = node.operands.iter().chain(&node.results);
+        let sliced = node.operands.iter().map(|&v| sliced(program, v)).collect();
+        let types = all.map(|&v| program.ty(v)).collect();
+        rule(&Asked { kind: &node.kind, operands: &node.operands, types, sliced })
+    };
+    program.nodes.iter().map(rule_of).collect()
+}
+
+/// An array that takes part in a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Slot {
+    Value(Val),
+    /// What is said about a result of the program.
+    Result(usize),
+}
+
+impl Propagation {
+    /// The program, with copies of constants and edges.
+    pub fn program(&self) -> &Program {
+        &self.flow.program
+    }
+
+    /// The sharding of a value; `None` if nothing is known about it.
+    pub fn sharding(&self, v: Val) -> Option<&Sharding> {
+        self.flow.sharding(v)
+    }
+
+    /// The sharding of a result of the program.
+    pub fn result(&self, i: usize) -> Option<&Sharding> {
+        self.flow.results[i].as_ref()
+    }
+
+    /// The rule of a node.
+    pub fn rule(&self, node: NodeId) -> Option<&Rule> {
+        self.rules[node].as_deref()
+    }
+
+    /// From a value back to an annotation: the steps by which it got an axis, the last one first.
+    pub fn causes(&self, v: Val, axis: u8) -> Vec<Cause> {
+        let mut found = vec![];
+        let mut cell = self.flow.cell[v.index()];
+        // Each step is younger than the one before, so that none comes twice.
+        while let Some(&cause) = self.causes.get(&(cell, axis))
+            && found.len() < self.flow.program.types.len()
+        {
+            found.push(cause);
+            cell = self.flow.cell[cause.from.index()];
+        }
+        found
+    }
+
+    /// One round for each priority. What has a later one is held back as replicated axes until its round.
+    fn rounds(&mut self) {
+        let values = self.flow.shardings.len();
+        let mut later: Vec<(u32, usize, Sharding)> = vec![];
+        for i in 0..values + self.flow.results.len() {
+            let Some(sharding) = self.slot(values, i) else { continue };
+            let original = sharding.clone();
+            for dim in &mut sharding.dims {
+                let priority = dim.priority.take().unwrap_or(0);
+                if priority == 0 {
+                    continue;
+                }
+                if !later.iter().any(|(p, slot, _)| (*p, *slot) == (priority, i)) {
+                    later.push((priority, i, original.clone()));
+                }
+                sharding.replicated.append(&mut dim.axes);
+                dim.open = false;
+            }
+            sharding.replicated.sort();
+        }
+        self.stages();
+        let mut rounds: Vec<u32> = later.iter().map(|(priority, ..)| *priority).collect();
+        rounds.sort_unstable();
+        rounds.dedup();
+        for round in rounds {
+            self.round = round;
+            for (_, i, original) in later.iter().filter(|(priority, ..)| *priority == round) {
+                let sharding = self.slot(values, *i).as_mut().expect("it has a sharding");
+                for (dim, declared) in sharding.dims.iter_mut().zip(&original.dims) {
+                    if declared.priority == Some(round) {
+                        *dim = DimSharding { priority: None, ..declared.clone() };
+                        sharding.replicated.retain(|axis| !declared.axes.contains(axis));
+                    }
+                }
+            }
+            self.stages();
+        }
+    }
+
+    /// The sharding of a cell, or, behind those, of a result of the program.
+    fn slot(&mut self, values: usize, i: usize) -> &mut Option<Sharding> {
+        if i < values { &mut self.flow.shardings[i] } else { &mut self.flow.results[i - values] }
+    }
+
+    fn stages(&mut self) {
+        for stage in 0..STAGES {
+            self.stage = stage;
+            self.results();
+            self.stack = self.order.iter().rev().copied().collect();
+            self.is_waiting.fill(false);
+            self.stack.iter().for_each(|&node| self.is_waiting[node] = true);
+            while let Some(node) = self.stack.pop() {
+                self.is_waiting[node] = false;
+                self.visit(node);
+            }
+            self.results();
+        }
+    }
+
+    /// Between the results of the program and the values that they are.
+    fn results(&mut self) {
+        for i in 0..self.flow.results.len() {
+            let v = self.flow.program.body.results[i];
+            let rule = Rule::identity(&self.flow.program.ty(v).shape, 1);
+            self.step(&[Slot::Value(v), Slot::Result(i)], &rule, &|_| Direction::Both, None);
+        }
+    }
+
+    fn visit(&mut self, id: NodeId) {
+        let node = &self.flow.program.nodes[id];
+        let (slots, rule): (Vec<Slot>, Rc<Rule>) = match node.kind {
+            Kind::Edge => {
+                let sources = self.sources(node.operands[0]);
+                let rule = Rule::identity(&self.flow.program.ty(node.results[0]).shape, sources.len());
+                let all = sources.into_iter().chain([node.results[0]]);
+                (all.map(Slot::Value).collect(), Rc::new(rule))
+            }
+            _ => match &self.rules[id] {
+                Some(rule) => {
+                    (node.operands.iter().chain(&node.results).map(|&v| Slot::Value(v)).collect(), rule.clone())
+                }
+                None => return,
+            },
+        };
+        let directions: Vec<Direction> =
+            rule.factors.iter().map(|factor| self.direction(id, factor.role, factor.is_blocked)).collect();
+        self.step(&slots, &rule, &|f| directions[f], Some(id));
+    }
+
+    /// The values that a result of a loop, branch or barrier may come from.
+    fn sources(&self, v: Val) -> Vec<Val> {
+        let Definition::Result(id, i) = self.flow.program.definitions[v.index()] else { return vec![] };
+        let node = &self.flow.program.nodes[id];
+        match node.kind {
+            Kind::While(_) => vec![node.operands[i], node.regions[1].results[i]],
+            Kind::Case => node.regions.iter().map(|region| region.results[i]).collect(),
+            _ => vec![node.operands[i]],
+        }
+    }
+
+    /// Where shardings go through a node in the present stage, along a factor.
+    fn direction(&self, id: NodeId, role: Role, is_blocked: bool) -> Direction {
+        let node = &self.flow.program.nodes[id];
+        if is_blocked {
+            return Direction::None;
+        }
+        if let Kind::Barrier(flow) = node.kind {
+            return match flow {
+                mesh::Flow::Forward => Direction::Forward,
+                mesh::Flow::Backward => Direction::Backward,
+                mesh::Flow::None => Direction::None,
+            };
+        }
+        let is_broadcast = matches!(&node.kind, Kind::Op(Op::Structural(StructuralOp::Broadcast(_))));
+        let each = if is_broadcast { Direction::Backward } else { Direction::Both };
+        let mut direction = self.passed_through(id, false);
+        if self.stage >= 1 {
+            direction = direction.union(self.passed_through(id, true));
+        }
+        if self.stage >= 2 && role == Role::Pass {
+            direction = direction.union(each);
+        }
+        if self.stage >= 3 {
+            direction = direction.union(each);
+        }
+        if self.stage >= 4 {
+            direction = Direction::Both;
+        }
+        direction
+    }
+
+    /// The direction of the first stages, in which only operations that keep all elements take part; those whose operands
+    /// have other readers too, if `is_shared` says so.
+    fn passed_through(&self, id: NodeId, is_shared: bool) -> Direction {
+        let (flow, node) = (&self.flow, &self.flow.program.nodes[id]);
+        let has_one_use = |&v: &Val| self.count_uses(v) == 1 || flow.program.rank(v) == 0;
+        let takes_part = is_shared || node.operands.iter().all(has_one_use);
+        let both = if takes_part { Direction::Both } else { Direction::None };
+        let is_reordering = matches!(
+            &node.kind,
+            Kind::Edge | Kind::Op(Op::Structural(StructuralOp::Reshape(_) | StructuralOp::Transpose(_)))
+        );
+        match &node.kind {
+            _ if self.is_elementwise[id] || is_reordering => both,
+            Kind::Op(Op::Dynamic(Dynamic::Slice { .. } | Dynamic::Update)) => both.intersection(Direction::Forward),
+            _ => Direction::None,
+        }
+    }
+
+    fn count_uses(&self, v: Val) -> usize {
+        self.flow.uses[v.index()].len()
+    }
+
+    /// One step between arrays whose dimensions have the factors of a rule.
+    fn step(&mut self, slots: &[Slot], rule: &Rule, direction: &dyn Fn(usize) -> Direction, at: Option<NodeId>) {
+        let old: Vec<Option<Sharding>> = slots
+            .iter()
+            .map(|slot| match *slot {
+                Slot::Value(v) => self.sharding(v).cloned(),
+                Slot::Result(i) => self.flow.results[i].clone(),
+            })
+            .collect();
+        if old.iter().all(Option::is_none) {
+            return;
+        }
+        let mut splits: Vec<Split> = (old.iter().zip(&rule.tensors))
+            .map(|(sharding, dims)| Split::of(dims, sharding.as_ref(), &rule.factors, false))
+            .collect();
+        let is_elementwise = at.is_some_and(|node| self.is_elementwise[node]);
+        let is_updated = aggressive(&mut splits, rule, direction, is_elementwise);
+        for i in (0..slots.len()).filter(|&i| is_updated[i]) {
+            let new = splits[i].join(&rule.tensors[i], &rule.factors);
+            if old[i].as_ref().map_or(new.mentions_no_axis(), |old| *old == new) {
+                continue;
+            }
+            if let Some(node) = at {
+                self.record(node, slots, &old, i, &new);
+            }
+            match slots[i] {
+                Slot::Value(v) => self.set(v, new, at),
+                Slot::Result(i) => self.flow.results[i] = Some(new),
+            }
+        }
+    }
+
+    /// Remembers where the new axes of an array come from.
+    fn record(&mut self, node: NodeId, slots: &[Slot], old: &[Option<Sharding>], i: usize, new: &Sharding) {
+        let Slot::Value(v) = slots[i] else { return };
+        let axes = |s: &Sharding| -> Vec<mesh::Axis> { s.dims.iter().flat_map(|dim| dim.axes.clone()).collect() };
+        let had = old[i].as_ref().map(axes).unwrap_or_default();
+        let cell = self.flow.cell[v.index()];
+        for axis in axes(new).into_iter().filter(|axis| had.iter().all(|own| own.id != axis.id)) {
+            let source = (0..slots.len()).filter(|&j| j != i).find_map(|j| match (slots[j], &old[j]) {
+                (Slot::Value(from), Some(s)) if axes(s).iter().any(|own| own.overlaps(axis)) => Some(from),
+                _ => None,
+            });
+            if let Some(from) = source {
+                let cause = Cause { node, from, stage: self.stage, round: self.round };
+                self.causes.entry((cell, axis.id)).or_insert(cause);
+            }
+        }
+    }
+
+    fn set(&mut self, v: Val, sharding: Sharding, at: Option<NodeId>) {
+        let cell = self.flow.cell[v.index()];
+        let of = |member: &Val| self.flow.cell[member.index()];
+        let group = self.flow.groups.iter().find(|group| group.iter().any(|member| of(member) == cell));
+        let others: Vec<Val> = group.map_or(vec![], |group| group.iter().map(of).filter(|&c| c != cell).collect());
+        for cell in [cell].into_iter().chain(others) {
+            self.flow.shardings[cell.index()] = Some(sharding.clone());
+            self.changed(cell, at);
+        }
+    }
+
+    /// Lets the nodes next to a cell wait.
+    fn changed(&mut self, cell: Val, at: Option<NodeId>) {
+        let Some(at) = at else { return };
+        let program = &self.flow.program;
+        let mut params = vec![];
+        if let Some(edge) = program.definer(cell) {
+            if program.nodes[edge].kind == Kind::Edge
+                && let Definition::Result(node, i) = program.definitions[program.nodes[edge].operands[0].index()]
+                && let Kind::While(_) = program.nodes[node].kind
+            {
+                params.extend(program.nodes[node].regions.iter().map(|region| region.params[i]));
+            }
+            params.into_iter().for_each(|v| self.readers_wait(v, at));
+            self.wait(edge, at);
+        }
+        self.readers_wait(cell, at);
+    }
+
+    fn readers_wait(&mut self, v: Val, at: NodeId) {
+        for k in (0..self.flow.uses[v.index()].len()).rev() {
+            let edge = |node: NodeId, i: usize| self.flow.edges.get(&(node, i)).copied();
+            let reader = match self.flow.uses[v.index()][k] {
+                Use::Operand(node, i) => match self.flow.program.nodes[node].kind {
+                    Kind::While(_) | Kind::Op(Op::Barrier) => edge(node, i),
+                    _ => Some(node),
+                },
+                Use::Yield(node, 0, _) if matches!(self.flow.program.nodes[node].kind, Kind::While(_)) => None,
+                Use::Yield(node, _, i) => edge(node, i),
+                Use::Result(_) => None,
+            };
+            if let Some(reader) = reader {
+                self.wait(reader, at);
+            }
+        }
+    }
+
+    fn wait(&mut self, node: NodeId, at: NodeId) {
+        if node != at && !self.is_waiting[node] {
+            self.is_waiting[node] = true;
+            self.stack.push(node);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The sharding of an array as shardings of the factors of its dimensions, and back.
+use crate::mesh::axis::{Axis, Prefix, prefix, push, size};
+use super::rule::{Factor, gcd};
+use crate::mesh::{DimSharding, Sharding};
+
+/// The sharding of one factor.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Part {
+    /// The axes that divide it.
+    pub axes: Vec<Axis>,
+    /// Axes of the dimension that do not fit the factor, and lie behind it.
+    pub overflow: Vec<Axis>,
+    /// True if nothing may be added.
+    pub is_closed: bool,
+    /// True for the last factor of a dimension.
+    pub is_minor: bool,
+}
+
+/// The shardings of an array's factors.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Split {
+    /// By factor, in the order of the dimensions.
+    pub parts: Vec<(usize, Part)>,
+    /// As in [`Sharding`].
+    pub replicated: Vec<Axis>,
+    /// As in [`Sharding`].
+    pub unreduced: Vec<Axis>,
+}
+
+impl Split {
+    /// Divides a sharding among the factors of each dimension: factors are filled one after the other, with parts of axes
+    /// where an axis is longer than what is left of a factor. An array without a sharding is open, or closed if
+    /// `is_closed` says so.
+    pub fn of(dims: &[Vec<usize>], sharding: Option<&Sharding>, factors: &[Factor], is_closed: bool) -> Split {
+        let mut split = Split::default();
+        for (dim, own) in dims.iter().enumerate() {
+            let given = sharding.map(|s| &s.dims[dim]);
+            let is_closed = given.map_or(is_closed, |given| !given.open);
+            split.fill(own, given.map_or(&[], |given| &given.axes), is_closed, factors);
+        }
+        if let Some(sharding) = sharding {
+            split.replicated.clone_from(&sharding.replicated);
+            split.unreduced.clone_from(&sharding.unreduced);
+        }
+        split
+    }
+
+    fn fill(&mut self, own: &[usize], axes: &[Axis], is_closed: bool, factors: &[Factor]) {
+        // The axes that are left, the slowest last.
+        let mut left: Vec<Axis> = axes.iter().rev().copied().collect();
+        for (k, &factor) in own.iter().enumerate() {
+            let part = self.entry(factor);
+            part.is_minor = k + 1 == own.len();
+            part.is_closed = is_closed;
+            if part.is_minor {
+                left.drain(..).rev().for_each(|axis| push(&mut part.axes, axis));
+                return;
+            }
+            let mut room = factors[factor].size;
+            while let Some(axis) = left.pop() {
+                let common = gcd(room, axis.len());
+                if axis.size != 1 && common == 1 {
+                    left.push(axis);
+                    break;
+                }
+                room /= common;
+                part.axes.push(axis.first(common));
+                if axis.len() > common {
+                    left.push(axis.without_first(common));
+                }
+            }
+            if room > 1 && !left.is_empty() {
+                left.drain(..).rev().for_each(|axis| push(&mut part.overflow, axis));
+                // Whatever follows lies behind axes that are not a part of it.
+                if let Some(&next) = own.get(k + 1) {
+                    let part = self.entry(next);
+                    part.is_minor = k + 2 == own.len();
+                    part.is_closed = true;
+                }
+                return;
+            }
+        }
+    }
+
+    /// The sharding whose dimensions have these factors. Axes behind a factor that is not divided completely are dropped.
+    pub fn join(&self, dims: &[Vec<usize>], factors: &[Factor]) -> Sharding {
+        let dims = dims.iter().map(|own| {
+            let (mut dim, mut is_closed) = (DimSharding::default(), false);
+            for &factor in own {
+                let Some(part) = self.get(factor) else { break };
+                is_closed |= part.is_closed;
+                append(&mut dim.axes, &part.axes);
+                append(&mut dim.axes, &part.overflow);
+                if !part.overflow.is_empty() || size(&part.axes) < factors[factor].size {
+                    break;
+                }
+            }
+            DimSharding { open: !is_closed, ..dim }
+        });
+        Sharding { dims: dims.collect(), replicated: self.replicated.clone(), unreduced: self.unreduced.clone() }
+    }
+
+    /// The sharding of a factor, if the array has the factor.
+    pub fn get(&self, factor: usize) -> Option<&Part> {
+        self.parts.iter().find(|(own, _)| *own == factor).map(|(_, part)| part)
+    }
+
+    /// As [`get`](Split::get).
+    pub fn get_mut(&mut self, factor: usize) -> Option<&mut Part> {
+        self.parts.iter_mut().find(|(own, _)| *own == factor).map(|(_, part)| part)
+    }
+
+    fn entry(&mut self, factor: usize) -> &mut Part {
+        let known = self.parts.iter().position(|(own, _)| *own == factor);
+        let at = known.unwrap_or_else(|| {
+            self.parts.push((factor, Part::default()));
+            self.parts.len() - 1
+        });
+        &mut self.parts[at].1
+    }
+
+    /// Gives a factor longer axes that begin with its own; returns false if they do not, or it is not there.
+    pub(super) fn expand(&mut self, factor: usize, axes: &[Axis]) -> bool {
+        match self.get_mut(factor) {
+            Some(part) if prefix(&part.axes, axes) == Prefix::Strict => {
+                part.axes = axes.to_vec();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Number of blocks.
+    pub(super) fn blocks(&self) -> usize {
+        self.parts.iter().map(|(_, part)| size(&part.axes) * size(&part.overflow)).product()
+    }
+}
+
+/// Appends axes; the first one may continue the last one that is there.
+fn append(axes: &mut Vec<Axis>, more: &[Axis]) {
+    if let Some((&first, rest)) = more.split_first() {
+        push(axes, first);
+        axes.extend(rest);
+    }
+}

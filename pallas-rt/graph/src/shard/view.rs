@@ -1,0 +1,406 @@
+//! A graph in the form of StableHLO, in which shardings propagate.
+//!
+//! Bodies of loops and branches are regions that read values from outside directly, and a scan is a `while` that reads and
+//! writes windows of its arrays. Order counts: nodes and uses are those of the text that [`Graph::to_stablehlo`] prints, so
+//! that propagation takes the decisions that it takes on that text.
+use crate::call::{Call, Case, Scan, While};
+use crate::dynamic::Dynamic;
+use crate::graph::{Graph, Op, Var};
+use crate::mesh::{Annotation, Flow, Sharding};
+use pallas_ir::structural::Reshape;
+use pallas_ir::{DType, Literal, Loc, ScalarOp, StructuralOp, Type};
+
+/// A value of a [`Program`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Val(pub u32);
+
+impl Val {
+    /// Its position in the tables of a program.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The number of a node in its program.
+pub type NodeId = usize;
+
+/// What defines a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Definition {
+    /// The program's parameter of this number.
+    Param(usize),
+    /// A node's result of this number.
+    Result(NodeId, usize),
+    /// The parameter of a region of a node.
+    Argument(NodeId, usize, usize),
+}
+
+/// The operation of a node.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Kind {
+    /// That of an equation.
+    Op(Op),
+    /// An array of zeros.
+    Constant,
+    /// A loop: regions are the condition and the body, whose parameters are the carried values. The number of a [`Loop`] if
+    /// it is a scan.
+    While(Option<usize>),
+    /// One of its regions.
+    Case,
+    /// The operand, with this sharding.
+    Constraint(Sharding),
+    /// The operand belongs to a group. There is no result.
+    Group(u32),
+    /// The operand; shardings go through it in some directions.
+    Barrier(Flow),
+    /// The operand, a result of a loop or branch. Its sharding is that of all values that the result may come from.
+    Edge,
+}
+
+/// An operation.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// The operation.
+    pub kind: Kind,
+    /// Its operands.
+    pub operands: Vec<Val>,
+    /// Its results.
+    pub results: Vec<Val>,
+    /// The regions of a loop or branch.
+    pub regions: Vec<Region>,
+    /// The user's line.
+    pub loc: Loc,
+    /// The node and the region that it is in; `None`: the program's own.
+    pub parent: Option<(NodeId, usize)>,
+    /// The number of the equation that it belongs to, in the order of the text.
+    pub label: usize,
+}
+
+/// Nodes with parameters and results.
+#[derive(Clone, Debug, Default)]
+pub struct Region {
+    /// The parameters.
+    pub params: Vec<Val>,
+    /// The nodes, in order.
+    pub nodes: Vec<NodeId>,
+    /// The results.
+    pub results: Vec<Val>,
+}
+
+/// A scan as a `while`: its carried values are the number of the step, the scan's own, and the stacks.
+#[derive(Clone, Debug)]
+pub struct Loop {
+    /// The scan. Its body is that of the region.
+    pub scan: Scan,
+    /// The arrays that it reads.
+    pub arrays: Vec<Val>,
+    /// In the body, the element of each array.
+    pub elements: Vec<Val>,
+    /// In the body, the element of each stack.
+    pub stacked: Vec<Val>,
+    /// Nodes of the body that the scan itself has no equations for.
+    pub implied: Vec<NodeId>,
+}
+
+/// A graph in the form of StableHLO.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// The type of each value.
+    pub types: Vec<Type>,
+    /// What defines each value.
+    pub definitions: Vec<Definition>,
+    /// All nodes.
+    pub nodes: Vec<Node>,
+    /// The program itself.
+    pub body: Region,
+    /// The scans.
+    pub loops: Vec<Loop>,
+    /// By variable of the graph, its value.
+    pub vars: Vec<Option<Val>>,
+}
+
+impl Program {
+    /// The form of a graph without calls of functions.
+    pub fn of(graph: &Graph) -> Program {
+        let mut build = Build { program: Program::default(), open: vec![(None, vec![])], label: 0, labels: 0 };
+        let params: Vec<Val> = (graph.params.iter().enumerate())
+            .map(|(i, &p)| build.program.value(graph.ty(p).clone(), Definition::Param(i)))
+            .collect();
+        let (results, vars) = build.graph(graph, &params);
+        let Build { mut program, mut open, .. } = build;
+        let (_, nodes) = open.pop().expect("the program's own list");
+        program.body = Region { params, nodes, results };
+        program.vars = vars;
+        program
+    }
+
+    pub(super) fn value(&mut self, ty: Type, definition: Definition) -> Val {
+        self.types.push(ty);
+        self.definitions.push(definition);
+        Val(self.types.len() as u32 - 1)
+    }
+
+    /// Makes a node that is in no list yet.
+    pub(super) fn node(&mut self, kind: Kind, operands: Vec<Val>, gives: Vec<Type>, loc: Loc) -> NodeId {
+        let id = self.nodes.len();
+        let results = gives.into_iter().enumerate();
+        let results = results.map(|(i, ty)| self.value(ty, Definition::Result(id, i))).collect();
+        self.nodes.push(Node { kind, operands, results, regions: vec![], loc, parent: None, label: 0 });
+        id
+    }
+
+    /// The type of a value.
+    pub fn ty(&self, v: Val) -> &Type {
+        &self.types[v.index()]
+    }
+
+    /// Number of dimensions.
+    pub(super) fn rank(&self, v: Val) -> usize {
+        self.ty(v).shape.len()
+    }
+
+    /// The node that defines a value.
+    pub(super) fn definer(&self, v: Val) -> Option<NodeId> {
+        match self.definitions[v.index()] {
+            Definition::Result(node, _) => Some(node),
+            Definition::Param(_) | Definition::Argument(..) => None,
+        }
+    }
+
+    /// The list that has a node, or the program's own.
+    pub(super) fn region(&self, parent: Option<(NodeId, usize)>) -> &Region {
+        parent.map_or(&self.body, |(node, region)| &self.nodes[node].regions[region])
+    }
+
+    pub(super) fn region_mut(&mut self, parent: Option<(NodeId, usize)>) -> &mut Region {
+        match parent {
+            Some((node, region)) => &mut self.nodes[node].regions[region],
+            None => &mut self.body,
+        }
+    }
+
+    /// Puts a node into the list of another one, in front of it or behind it.
+    pub(super) fn insert(&mut self, node: NodeId, beside: NodeId, is_behind: bool) {
+        let parent = self.nodes[beside].parent;
+        self.nodes[node].parent = parent;
+        let list = &mut self.region_mut(parent).nodes;
+        let at = list.iter().position(|&other| other == beside).expect("a node is in its parent's list");
+        list.insert(at + usize::from(is_behind), node);
+    }
+
+    /// Puts a node in front of all others of a list.
+    pub(super) fn insert_first(&mut self, node: NodeId, parent: Option<(NodeId, usize)>) {
+        self.nodes[node].parent = parent;
+        self.region_mut(parent).nodes.insert(0, node);
+    }
+
+    /// All nodes in the lists, each before those of its own regions.
+    pub fn preorder(&self) -> Vec<NodeId> {
+        fn add(program: &Program, region: &Region, all: &mut Vec<NodeId>) {
+            for &node in &region.nodes {
+                all.push(node);
+                program.nodes[node].regions.iter().for_each(|region| add(program, region, all));
+            }
+        }
+        let mut all = vec![];
+        add(self, &self.body, &mut all);
+        all
+    }
+}
+
+struct Build {
+    program: Program,
+    /// Lists of nodes under construction, and where they belong; innermost last.
+    open: Vec<(Option<(NodeId, usize)>, Vec<NodeId>)>,
+    /// Number of the present equation, and of those so far.
+    label: usize,
+    labels: usize,
+}
+
+impl Build {
+    /// Appends the equations of a graph for these operands; returns its results, and its variables.
+    fn graph(&mut self, graph: &Graph, args: &[Val]) -> (Vec<Val>, Vec<Option<Val>>) {
+        let mut vars: Vec<Option<Val>> = vec![None; graph.types.len()];
+        graph.params.iter().zip(args).for_each(|(p, &x)| vars[p.index()] = Some(x));
+        let of = |vars: &[Option<Val>], v: Var| vars[v.index()].expect("defined before its use");
+        let outer = self.label;
+        for e in &graph.equations {
+            let args: Vec<Val> = e.args.iter().map(|&v| of(&vars, v)).collect();
+            let gives: Vec<Type> = e.results.iter().map(|&v| graph.ty(v).clone()).collect();
+            (self.label, self.labels) = (self.labels, self.labels + 1);
+            let made = self.equation(&e.op, args, gives, e.loc);
+            e.results.iter().zip(made).for_each(|(r, x)| vars[r.index()] = Some(x));
+        }
+        self.label = outer;
+        (graph.results.iter().map(|&r| of(&vars, r)).collect(), vars)
+    }
+
+    fn equation(&mut self, op: &Op, args: Vec<Val>, gives: Vec<Type>, loc: Loc) -> Vec<Val> {
+        let kind = match op {
+            Op::StopGradient => return args,
+            // The text has no operation for what changes nothing.
+            Op::Structural(StructuralOp::Reshape(_) | StructuralOp::Cast(_)) if *self.program.ty(args[0]) == gives[0] => {
+                return args;
+            }
+            Op::Annotation(Annotation::Group(group)) => {
+                self.push(Kind::Group(*group), args.clone(), vec![], loc);
+                return args;
+            }
+            Op::Annotation(Annotation::Constraint(placed)) => Kind::Constraint(placed.sharding.normal(&placed.mesh)),
+            Op::Annotation(Annotation::Barrier(flow)) => Kind::Barrier(*flow),
+            Op::Call(call) => return self.call(call, args, gives, loc),
+            Op::Literal(_)
+            | Op::Barrier
+            | Op::Scalar(_)
+            | Op::Structural(_)
+            | Op::Dynamic(_)
+            | Op::Collective(_) => Kind::Op(op.clone()),
+        };
+        let node = self.push(kind, args, gives, loc);
+        self.program.nodes[node].results.clone()
+    }
+
+    fn push(&mut self, kind: Kind, operands: Vec<Val>, gives: Vec<Type>, loc: Loc) -> NodeId {
+        let node = self.program.node(kind, operands, gives, loc);
+        let (parent, list) = self.open.last_mut().expect("a list is open");
+        list.push(node);
+        self.program.nodes[node].parent = *parent;
+        self.program.nodes[node].label = self.label;
+        node
+    }
+
+    /// Appends an operation with one result that no equation stands for.
+    fn implied(&mut self, op: impl Into<Op>, operands: &[Val], gives: Type, loc: Loc) -> Val {
+        let node = self.push(Kind::Op(op.into()), operands.to_vec(), vec![gives], loc);
+        self.program.nodes[node].results[0]
+    }
+
+    fn position(&mut self, n: usize, loc: Loc) -> Val {
+        self.implied(Op::Literal(Literal::int(DType::I32, n as i64)), &[], Type::scalar(DType::I32), loc)
+    }
+
+    /// A region of a node with parameters of these types.
+    fn region(&mut self, node: NodeId, takes: &[Type], write: impl FnOnce(&mut Build, &[Val]) -> Vec<Val>) {
+        let number = self.program.nodes[node].regions.len();
+        let params: Vec<Val> = (takes.iter().enumerate())
+            .map(|(i, ty)| self.program.value(ty.clone(), Definition::Argument(node, number, i)))
+            .collect();
+        // Its nodes name it as their parent before it is there.
+        self.open.push((Some((node, number)), vec![]));
+        let results = write(self, &params);
+        let (_, nodes) = self.open.pop().expect("the list of this region");
+        self.program.nodes[node].regions.push(Region { params, nodes, results });
+    }
+
+    fn call(&mut self, call: &Call, args: Vec<Val>, gives: Vec<Type>, loc: Loc) -> Vec<Val> {
+        match call {
+            Call::Scan(scan) => self.scan(scan, &args, &gives, loc),
+            Call::While(call) => self.while_loop(call, &args, gives, loc),
+            Call::Case(case) => self.case(case, &args, gives, loc),
+            Call::Closed(graph) => self.graph(graph, &args).0,
+            Call::Custom(custom) => self.graph(&custom.primal, &args).0,
+            Call::CustomJvp(custom) => self.graph(&custom.primal, &args).0,
+            Call::Checkpoint(checkpoint) => self.graph(&checkpoint.graph, &args).0,
+            Call::Named(named) => self.graph(&named.graph, &args).0,
+            Call::Kernel(_) | Call::Print(_) => {
+                let node = self.push(Kind::Op(call.clone().into()), args, gives, loc);
+                self.program.nodes[node].results.clone()
+            }
+        }
+    }
+
+    fn while_loop(&mut self, call: &While, args: &[Val], gives: Vec<Type>, loc: Loc) -> Vec<Val> {
+        let (captured, carried) = args.split_at(call.condition_captured + call.body_captured);
+        let (of_condition, of_body) = captured.split_at(call.condition_captured);
+        let node = self.push(Kind::While(None), carried.to_vec(), gives.clone(), loc);
+        self.region(node, &gives, |b, x| b.graph(&call.condition, &[of_condition, x].concat()).0);
+        self.region(node, &gives, |b, x| b.graph(&call.body, &[of_body, x].concat()).0);
+        self.program.nodes[node].results.clone()
+    }
+
+    fn scan(&mut self, scan: &Scan, args: &[Val], gives: &[Type], loc: Loc) -> Vec<Val> {
+        let (captured, rest) = args.split_at(scan.captured);
+        let (carried, arrays) = rest.split_at(scan.carried);
+        let stacks: Vec<Val> = (gives[scan.carried..].iter())
+            .map(|ty| {
+                let node = self.push(Kind::Constant, vec![], vec![ty.clone()], loc);
+                self.program.nodes[node].results[0]
+            })
+            .collect();
+        if scan.length == 0 {
+            return [carried, &stacks].concat();
+        }
+        let state = [&[self.position(0, loc)], carried, &stacks].concat();
+        let types: Vec<Type> = state.iter().map(|&x| self.program.ty(x).clone()).collect();
+        // Loops in the body have later numbers.
+        let number = self.program.loops.len();
+        self.program.loops.push(Loop {
+            scan: scan.clone(),
+            arrays: arrays.to_vec(),
+            elements: vec![],
+            stacked: vec![],
+            implied: vec![],
+        });
+        let node = self.push(Kind::While(Some(number)), state, types.clone(), loc);
+        let index = Type::scalar(DType::I32);
+        self.region(node, &types, |b, x| {
+            let length = b.position(scan.length, loc);
+            vec![b.implied(ScalarOp::Lt, &[x[0], length], Type::scalar(DType::Bool), loc)]
+        });
+        let (mut elements, mut stacked, mut implied) = (vec![], vec![], vec![]);
+        self.region(node, &types, |b, x| {
+            let (carried, stacks) = x[1..].split_at(scan.carried);
+            let first = b.program.nodes.len();
+            let at = match scan.reverse {
+                true => {
+                    let last = b.position(scan.length - 1, loc);
+                    b.implied(ScalarOp::Sub, &[last, x[0]], index.clone(), loc)
+                }
+                false => x[0],
+            };
+            let zero = b.position(0, loc);
+            let start = |rank: usize| [vec![at], vec![zero; rank]].concat();
+            for &array in arrays {
+                let Type { dtype, shape } = b.program.ty(array).clone();
+                let size = [&[1], &shape[1..]].concat();
+                let from = [vec![array], start(shape.len() - 1)].concat();
+                let row = b.implied(Dynamic::Slice { size: size.clone() }, &from, Type::new(dtype, size), loc);
+                elements.push(b.reshaped(row, &shape[1..], loc));
+            }
+            implied.extend(first..b.program.nodes.len());
+            let (mut made, _) = b.graph(&scan.body, &[captured, carried, &elements].concat());
+            let first = b.program.nodes.len();
+            for (value, &stack) in made[scan.carried..].iter_mut().zip(stacks) {
+                stacked.push(*value);
+                let shape = b.program.ty(*value).shape.clone();
+                let row = b.reshaped(*value, &[&[1], &shape[..]].concat(), loc);
+                let to = [vec![stack, row], start(shape.len())].concat();
+                *value = b.implied(Dynamic::Update, &to, b.program.ty(stack).clone(), loc);
+            }
+            let one = b.position(1, loc);
+            let next = b.implied(ScalarOp::Add, &[x[0], one], index.clone(), loc);
+            implied.extend(first..b.program.nodes.len());
+            made.insert(0, next);
+            made
+        });
+        let own = &mut self.program.loops[number];
+        (own.elements, own.stacked, own.implied) = (elements, stacked, implied);
+        self.program.nodes[node].results[1..].to_vec()
+    }
+
+    fn reshaped(&mut self, x: Val, shape: &[usize], loc: Loc) -> Val {
+        let ty = Type::new(self.program.ty(x).dtype, shape);
+        let op: StructuralOp = Reshape { to: ty.dims() }.into();
+        self.implied(op, &[x], ty, loc)
+    }
+
+    fn case(&mut self, case: &Case, args: &[Val], gives: Vec<Type>, loc: Loc) -> Vec<Val> {
+        let (low, high) = (self.position(0, loc), self.position(case.branches.len() - 1, loc));
+        let index = self.implied(ScalarOp::Clamp, &[args[0], low, high], Type::scalar(DType::I32), loc);
+        let node = self.push(Kind::Case, vec![index], gives, loc);
+        for branch in &case.branches {
+            self.region(node, &[], |b, _| b.graph(branch, &args[1..]).0);
+        }
+        self.program.nodes[node].results.clone()
+    }
+}
