@@ -23,6 +23,7 @@
 //! | `batches_and_loops` | `vmap`, `scan`, `while_loop`, `cond` |
 //! | `kernels_in_functions` | kernels as operations, and their gradients |
 //! | `compiled` | reading what was compiled: texts, plans, misses, timelines |
+//! | `sharding` | functions on a mesh of devices: what users declare, what propagates, what is exchanged |
 //! | `stablehlo` | the operations of StableHLO: what is printed as each, and what is excluded |
 //!
 //! `random` has a page on random numbers.
@@ -53,5 +54,6 @@ pages! {
     batches_and_loops: "Batches and loops.",
     kernels_in_functions: "Kernels in functions.",
     compiled: "Reading what was compiled.",
+    sharding: "Functions on a mesh of devices.",
     stablehlo: "Operations of StableHLO.",
 }

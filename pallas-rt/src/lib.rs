@@ -28,6 +28,8 @@ pub mod ops;
 mod passes;
 #[cfg(feature = "graph")]
 pub mod random;
+#[cfg(feature = "graph")]
+pub mod sharding;
 mod target;
 pub mod timeline;
 pub mod tree;
@@ -43,11 +45,11 @@ pub use interp::{Loads, loads};
 #[cfg(feature = "graph")]
 pub use jit::{
     Arg, Argnums, AssociativeScan, BoundedSize, Exported, ExportedFunction, First, Function, JitDisabled, Jvp,
-    LinearMap, Lowered, MemoryAnalysis, Miss, MissReason, Outcome as Traceable, Policy, Scan, associative_scan,
+    CollectiveUse, LinearMap, Lowered, MemoryAnalysis, Miss, MissReason, Outcome as Traceable, Policy, Scan, associative_scan,
     checkpoint, checkpoint_name, checkpoint_with, cond, custom_jvp, custom_vjp, disable_jit, eval_shape, fori_loop,
     grad, grad_by, hessian, hessian_by, jacfwd, jacfwd_by, jacrev, jacrev_by, jit, jit_bounded, jit_donating,
     jit_misses, jvp, linearize, lower, make_jaxpr, scan, switch, value_and_grad, value_and_grad_aux, value_and_grad_by,
-    vjp, vmap, vmap_axes, while_loop,
+    vjp, vmap, vmap_axes, while_loop, partitioned, ShardedValue, Shardings, with_sharding_constraint,
 };
 pub use lang::threefry;
 pub use launch::tune::{Candidate, Outcome, Tuning};

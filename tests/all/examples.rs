@@ -36,6 +36,9 @@ mod sample;
 #[path = "../../examples/state_space.rs"]
 mod state_space;
 #[cfg(feature = "graph")]
+#[path = "../../examples/tensor_parallel.rs"]
+mod tensor_parallel;
+#[cfg(feature = "graph")]
 #[path = "../../examples/train_digits/model.rs"]
 mod train_digits;
 #[path = "../../examples/wrong_kernel.rs"]
@@ -88,6 +91,13 @@ fn examples_of_functions_compute_what_jax_computes() {
     for run in [newton::run, per_example_gradients::run, rnn_scan::run, sample::run] {
         run(&client).unwrap_or_else(|e| panic!("{e}"));
     }
+}
+
+/// One exchange, and the numbers of one device.
+#[cfg(feature = "graph")]
+#[test]
+fn a_perceptron_runs_on_eight_devices() {
+    assert!(tensor_parallel::run().unwrap_or_else(|e| panic!("{e}")));
 }
 
 /// A call launches what its plan says, which the example checks, and the times of each launch are in its file.

@@ -3,7 +3,9 @@ use super::host;
 use crate::device::{Buffer, Client, Device, memory};
 use crate::error::{Error, Result};
 use pallas_ir::{DType, Elem, Loc};
-use std::sync::Arc;
+use std::any::Any;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::{Arc, OnceLock};
 
 /// An n-dimensional array on a device, row-major and contiguous. Its element type is known at run time.
 ///
@@ -34,10 +36,50 @@ pub struct Array {
 pub(crate) enum What {
     /// Memory. Kernels may still be writing it.
     Here(Arc<Buffer>),
+    /// Blocks on the devices of a mesh.
+    Divided(Arc<Blocks>),
     /// A value of a function that is being traced. Shared, so that arrays stay small.
     Traced(Arc<Traced>),
     /// The first mistake among the operations that led to this array.
     Bad(Arc<Bad>),
+}
+
+/// A value of a type that this module does not know.
+pub(crate) type About = dyn Any + Send + Sync + UnwindSafe + RefUnwindSafe;
+
+/// The blocks of an array on the devices of a mesh.
+pub(crate) struct Blocks {
+    /// By position in the mesh; blocks of equal contents may be one.
+    pub blocks: Vec<Arc<Buffer>>,
+    /// The mesh and the sharding, which this module does not know.
+    pub about: Box<About>,
+    join: fn(&Blocks) -> Result<Buffer>,
+    whole: OnceLock<Arc<Buffer>>,
+}
+
+impl Blocks {
+    /// Blocks, at least one, that `join` puts together.
+    #[allow(dead_code, reason = "for functions on meshes")]
+    pub(crate) fn new(
+        blocks: Vec<Arc<Buffer>>,
+        about: Box<About>,
+        join: fn(&Blocks) -> Result<Buffer>,
+    ) -> Blocks {
+        Blocks { blocks, about, join, whole: OnceLock::new() }
+    }
+
+    fn client(&self) -> &Client {
+        self.blocks[0].client()
+    }
+
+    /// The whole array in one place, put together when it is asked for first.
+    fn whole(&self) -> Result<&Arc<Buffer>> {
+        if let Some(whole) = self.whole.get() {
+            return Ok(whole);
+        }
+        let whole = Arc::new((self.join)(self)?);
+        Ok(self.whole.get_or_init(|| whole))
+    }
 }
 
 /// In place of the number of a trace: the array has a shape and an element type alone.
@@ -181,6 +223,12 @@ impl Array {
         Array { shape: shape.into(), dtype, what: What::Here(buffer) }
     }
 
+    /// Returns an array whose blocks are on the devices of a mesh.
+    #[cfg(feature = "graph")]
+    pub(crate) fn divided(dtype: DType, shape: &[usize], blocks: Arc<Blocks>) -> Array {
+        Array { shape: shape.into(), dtype, what: What::Divided(blocks) }
+    }
+
     /// Returns an array for a value that is being traced.
     #[allow(dead_code, reason = "for the tracer")]
     pub(crate) fn traced(dtype: DType, shape: &[usize], traced: Traced) -> Array {
@@ -239,6 +287,7 @@ impl Array {
     pub fn client(&self) -> &Client {
         match &self.what {
             What::Here(buffer) => buffer.client(),
+            What::Divided(blocks) => blocks.client(),
             What::Traced(traced) => &traced.client,
             What::Bad(bad) => &bad.client,
         }
@@ -255,7 +304,7 @@ impl Array {
     /// The first mistake among the operations that led to a poisoned array.
     pub fn check(&self) -> Result<&Array> {
         match &self.what {
-            What::Here(_) | What::Traced(_) => Ok(self),
+            What::Here(_) | What::Divided(_) | What::Traced(_) => Ok(self),
             What::Bad(bad) => Err(bad.error.clone()),
         }
     }
@@ -267,6 +316,7 @@ impl Array {
     pub fn buffer(&self) -> Result<&Buffer> {
         match &self.what {
             What::Here(buffer) => Ok(buffer),
+            What::Divided(blocks) => blocks.whole().map(|buffer| &**buffer),
             What::Traced(_) | What::Bad(_) => {
                 Err(self.missing(Loc::NONE, "memory", "read the result of the traced function"))
             }
@@ -281,6 +331,7 @@ impl Array {
         // The buffer is borrowed in its arm alone, so that the other one may borrow all of `self`.
         match self.what {
             What::Here(ref mut buffer) => Ok(Arc::get_mut(buffer)),
+            What::Divided(_) => Ok(None),
             What::Traced(_) | What::Bad(_) => {
                 Err(self.missing(Loc::NONE, "memory", "write the result of the traced function"))
             }
@@ -375,7 +426,7 @@ impl Array {
     #[inline]
     pub(crate) fn check_argument(&self, kernel: &str, called: Loc) -> Result<()> {
         match &self.what {
-            What::Here(_) => Ok(()),
+            What::Here(_) | What::Divided(_) => Ok(()),
             What::Traced(_) | What::Bad(_) => Err(self.not_an_argument(kernel, called)),
         }
     }
@@ -413,7 +464,10 @@ impl Array {
     pub(crate) fn into_buffer(self, wanted: bool) -> Result<std::result::Result<Buffer, Array>> {
         self.buffer()?;
         let Array { shape, dtype, what } = self;
-        let What::Here(buffer) = what else { unreachable!("it has memory") };
+        let What::Here(buffer) = what else {
+            // What lies in several blocks is put together in memory of its own.
+            return Array { shape, dtype, what }.copied()?.into_buffer(wanted);
+        };
         match Arc::try_unwrap(buffer) {
             Ok(own) => Ok(Ok(own)),
             Err(buffer) => {
@@ -437,6 +491,7 @@ impl Array {
     fn here(&self, at: Loc, tried: impl FnOnce() -> String, help: &str) -> Result<&Arc<Buffer>> {
         match &self.what {
             What::Here(buffer) => Ok(buffer),
+            What::Divided(blocks) => blocks.whole(),
             What::Traced(_) | What::Bad(_) => Err(self.missing(at, &tried(), help)),
         }
     }

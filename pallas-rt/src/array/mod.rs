@@ -16,4 +16,4 @@ mod wgpu;
 pub(crate) use axis::axis_of;
 pub use data::Array;
 #[allow(unused_imports, reason = "for the tracer")]
-pub(crate) use data::{Traced, What};
+pub(crate) use data::{Blocks, Traced, What};

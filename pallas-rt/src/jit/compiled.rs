@@ -4,10 +4,12 @@ use super::function::{Function, Given};
 use super::hint;
 use super::misses::{self, Miss, MissReason};
 use super::program::Program;
+use super::sharded::{declared, is_declared, mesh_of};
 use super::trace::{TracedFunction, trace, type_of};
 use crate::array::Array;
 use crate::device::{Client, JIT_CALLS, JIT_COMPILES, JIT_TRACES};
 use crate::error::Result;
+use crate::sharding::Sharding;
 use crate::timeline;
 use crate::tree::{self, Structure, Tree};
 use pallas_ir::{Loc, Type};
@@ -23,6 +25,8 @@ pub(super) struct Entry<Out> {
     /// By argument.
     structures: Vec<Structure>,
     types: Vec<Type>,
+    /// By leaf, its declared sharding.
+    declared: Vec<Option<Sharding>>,
     client: Client,
     pub program: Program,
     /// Arrays that the function mentions; they are the last parameters.
@@ -123,7 +127,10 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         let fits = |e: &&Arc<Entry<Out>>| {
             let same =
                 |(ty, x): (&Type, &Array)| ty.dtype == x.dtype() && ty.shape == x.shape() && *x.client() == e.client;
-            e.structures == structures && e.types.len() == args.len() && e.types.iter().zip(args).all(same)
+            e.structures == structures
+                && e.types.len() == args.len()
+                && e.types.iter().zip(args).all(same)
+                && e.declared.iter().zip(args).all(|(own, x)| is_declared(own.as_ref(), x))
         };
         let known = self.entries.read().unwrap_or_else(PoisonError::into_inner).iter().rev().find(fits).cloned();
         match known {
@@ -163,13 +170,21 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         let donated = if self.donates { structures[0].leaves() } else { 0 };
         let is_donated: Vec<bool> = (0..graph.params.len()).map(|i| i < donated).collect();
         let described = || (name(f), format!("{} equations", graph.equations.len()));
-        let program =
-            timeline::span(timeline::Kind::Compile, described, || Program::donating(&graph, &is_donated, &client))?;
+        let all: Vec<&Array> = args.iter().chain(&captured).collect();
+        let mesh = mesh_of(&graph, &all)?;
+        let program = timeline::span(timeline::Kind::Compile, described, || match &mesh {
+            Some(mesh) => {
+                let declared: Vec<Option<Sharding>> = all.iter().map(|x| declared(x)).collect();
+                Program::for_mesh(&graph, mesh, &declared, &client)
+            }
+            None => Program::donating(&graph, &is_donated, &client),
+        })?;
         let compile = begun.elapsed() - trace;
         let hint = hint::repeated(&graph).filter(|_| !self.is_hinted.swap(true, Relaxed)).or(extra.hint);
         let temporary_bytes = program.temporary_bytes();
         misses::record(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint });
-        Ok(Entry { structures, types: args.iter().map(type_of).collect(), client, program, captured, out, about })
+        let (types, declared) = (args.iter().map(type_of).collect(), args.iter().map(declared).collect());
+        Ok(Entry { structures, types, declared, client, program, captured, out, about })
     }
 }
 

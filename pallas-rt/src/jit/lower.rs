@@ -84,12 +84,17 @@ where
 #[track_caller]
 pub fn lower<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<Lowered<Args, F>>> {
     let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| {
+    F::boxed(move |given: Given<'_, Args>| Lowered::of(&f, &given, at))
+}
+
+impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
+    /// Traces a function for these arguments.
+    pub(super) fn of(f: &F, given: &Given<'_, Args>, at: Loc) -> Result<Self> {
         let tuple = (given.tuple)();
         let (args, structures) = (given.flat)();
         args.iter().try_for_each(|x| x.check().map(drop))?;
         let client = client_of(&args)?;
-        let TracedFunction { returned: out, graph, captured } = traced(&f, &tuple, &args, &client)?;
+        let TracedFunction { returned: out, graph, captured } = traced(f, &tuple, &args, &client)?;
         captured.iter().try_for_each(|x| x.check_client(&client, || "a captured array".into()))?;
         Ok(Lowered {
             at,
@@ -103,10 +108,8 @@ pub fn lower<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<L
             out,
             function: PhantomData,
         })
-    })
-}
+    }
 
-impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// The function as text, in the style of JAX; see [`make_jaxpr`](super::make_jaxpr).
     pub fn to_jaxpr(&self) -> String {
         self.graph.to_jaxpr(self.captured.len())

@@ -17,6 +17,7 @@
 //! - `argnums`: derivatives by chosen arguments;
 //! - `kernel`: kernels as operations; `custom`, `custom_jvp`: functions with a derivative of their own; `checkpoint`:
 //!   functions whose values are computed again;
+//! - `sharded`: functions on a mesh;
 //! - `inspect`: functions as text; `analysis`: their cost and memory; `print`: arrays that are shown at each call;
 //! - `program`: a plan with its memory, ready to run.
 //!
@@ -44,6 +45,7 @@ mod lower;
 mod misses;
 mod print;
 mod program;
+mod sharded;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -71,6 +73,7 @@ pub use jacobian::{hessian, hessian_by, jacfwd, jacfwd_by, jacrev, jacrev_by};
 pub(crate) use kernel::kernel_call;
 pub use linear::{Jvp, LinearMap, jvp, linearize, vjp};
 pub use lower::{Lowered, eval_shape, lower};
+pub use sharded::{CollectiveUse, ShardedValue, Shardings, partitioned, with_sharding_constraint};
 pub use misses::{Miss, MissReason, jit_misses};
 pub(crate) use trace::{apply, is_tracing, make};
 pub use vmap::{vmap, vmap_axes};

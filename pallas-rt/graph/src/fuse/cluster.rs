@@ -79,7 +79,7 @@ pub(super) fn is_free(graph: &Graph, definitions: &[Option<usize>], e: &Equation
 
 /// Returns true for an operation that shares its step with no other: its operands and results are in memory.
 pub(super) fn is_alone(op: &Op) -> bool {
-    matches!(op, Op::Dynamic(_) | Op::Call(_) | Op::Structural(StructuralOp::Scatter(_)))
+    matches!(op, Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) | Op::Structural(StructuralOp::Scatter(_)))
 }
 
 /// Returns true if the result can have the operand's memory. What is made wherever it is used has none.

@@ -9,15 +9,23 @@
 //! - [`import`]: constants for each use, edges of loops, constraints and groups, before propagation;
 //! - [`split`]: the sharding of an array as shardings of factors; [`strategy`]: one step of an operation;
 //!   [`propagate`]: all steps, in the order of Shardy;
+//! - `agree`: one division of each factor of an operation; [`reshard`]: from one sharding to another; `local`: operations on
+//!   blocks; [`partition`]: the graph that every device runs.
 //!
 //! The behaviour is Shardy's (<https://github.com/openxla/shardy>), as measured from the version that JAX 0.12.0.1 contains;
 //! where its published source differs, the measurement decides.
+mod agree;
 mod import;
+mod local;
+pub mod partition;
 pub mod propagate;
+pub mod reshard;
 pub mod rule;
 pub mod split;
 mod strategy;
 pub mod view;
 
+pub use crate::simplify::inlined;
+pub use partition::{Partitioned, partition};
 pub use propagate::{Cause, Propagation, propagate, rules};
 pub use rule::{Factor, Role, Rule};

@@ -277,7 +277,8 @@ impl Propagation {
         }
     }
 
-    fn count_uses(&self, v: Val) -> usize {
+    /// Number of places that read a value.
+    pub(super) fn count_uses(&self, v: Val) -> usize {
         self.flow.uses[v.index()].len()
     }
 

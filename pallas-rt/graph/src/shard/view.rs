@@ -92,12 +92,8 @@ pub struct Region {
 pub struct Loop {
     /// The scan. Its body is that of the region.
     pub scan: Scan,
-    /// The arrays that it reads.
-    pub arrays: Vec<Val>,
     /// In the body, the element of each array.
     pub elements: Vec<Val>,
-    /// In the body, the element of each stack.
-    pub stacked: Vec<Val>,
     /// Nodes of the body that the scan itself has no equations for.
     pub implied: Vec<NodeId>,
 }
@@ -336,9 +332,7 @@ impl Build {
         let number = self.program.loops.len();
         self.program.loops.push(Loop {
             scan: scan.clone(),
-            arrays: arrays.to_vec(),
             elements: vec![],
-            stacked: vec![],
             implied: vec![],
         });
         let node = self.push(Kind::While(Some(number)), state, types.clone(), loc);
@@ -347,7 +341,7 @@ impl Build {
             let length = b.position(scan.length, loc);
             vec![b.implied(ScalarOp::Lt, &[x[0], length], Type::scalar(DType::Bool), loc)]
         });
-        let (mut elements, mut stacked, mut implied) = (vec![], vec![], vec![]);
+        let (mut elements, mut implied) = (vec![], vec![]);
         self.region(node, &types, |b, x| {
             let (carried, stacks) = x[1..].split_at(scan.carried);
             let first = b.program.nodes.len();
@@ -371,7 +365,6 @@ impl Build {
             let (mut made, _) = b.graph(&scan.body, &[captured, carried, &elements].concat());
             let first = b.program.nodes.len();
             for (value, &stack) in made[scan.carried..].iter_mut().zip(stacks) {
-                stacked.push(*value);
                 let shape = b.program.ty(*value).shape.clone();
                 let row = b.reshaped(*value, &[&[1], &shape[..]].concat(), loc);
                 let to = [vec![stack, row], start(shape.len())].concat();
@@ -384,7 +377,7 @@ impl Build {
             made
         });
         let own = &mut self.program.loops[number];
-        (own.elements, own.stacked, own.implied) = (elements, stacked, implied);
+        (own.elements, own.implied) = (elements, implied);
         self.program.nodes[node].results[1..].to_vec()
     }
 

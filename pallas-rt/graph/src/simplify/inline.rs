@@ -7,7 +7,8 @@
 use crate::call::Call;
 use crate::graph::{Equation, Graph, Op, Var};
 
-pub(crate) fn inline(graph: &Graph) -> Graph {
+/// The graph with the equations of called functions in place of their calls. Loops, branches and kernels stay.
+pub fn inline(graph: &Graph) -> Graph {
     expanded(graph, &|call| match call {
         Call::Custom(custom) => Some(&custom.primal),
         Call::CustomJvp(custom) => Some(&custom.primal),

@@ -7,7 +7,8 @@ mod inline;
 mod stacks;
 
 pub(crate) use dead::dead as without_dead;
-pub(crate) use inline::{expanded, inline as inlined};
+pub(crate) use inline::expanded;
+pub use inline::inline as inlined;
 
 use crate::graph::{Graph, Op};
 

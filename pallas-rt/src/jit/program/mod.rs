@@ -3,13 +3,16 @@
 mod native;
 mod steps;
 
-use crate::array::Array;
+use super::sharded::propagated;
+use crate::array::{Array, What};
 use crate::device::{Buffer, Client, DeviceKind, Lru};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exec::Compiled;
+use crate::sharding::{Mesh, Placement, Sharding, cut};
 use crate::target::Profile;
 use native::Native;
 use pallas_graph::fuse::{self, Place, Plan, Sizes, plan};
+use pallas_graph::shard::{Partitioned, inlined, partition};
 use pallas_graph::{Graph, simplify};
 use pallas_ir::{Kernel, Type};
 use std::path::{Path, PathBuf};
@@ -31,6 +34,16 @@ pub(super) struct Program {
     bytes: u64,
     /// Bytes of all values that are neither parameters nor results.
     arena: usize,
+    /// How global arrays are divided, if it runs on a mesh.
+    division: Option<Division>,
+}
+
+/// How the arrays of a program on a mesh are divided.
+struct Division {
+    mesh: Arc<Mesh>,
+    params: Vec<Sharding>,
+    /// The types of the whole results, and their shardings.
+    results: Vec<(Type, Sharding)>,
 }
 
 /// What runs a plan.
@@ -143,21 +156,50 @@ impl Program {
             dump(folder, [("traced", graph), ("simplified", &simplified)], &plan);
         }
         let params = graph.params.iter().map(|&p| graph.ty(p).bytes()).collect();
-        Program::of_plan(plan, params, client)
+        Program::of_plan(plan, params, None, client)
+    }
+
+    /// Compiles a graph for the virtual devices of a mesh, whose parameters are declared to have these shardings.
+    ///
+    /// # Errors
+    /// As [`new`](Program::new); a client that is not a CPU's.
+    pub(super) fn for_mesh(
+        graph: &Graph,
+        mesh: &Arc<Mesh>,
+        declared: &[Option<Sharding>],
+        client: &Client,
+    ) -> Result<Program> {
+        if client.kind() != DeviceKind::Cpu {
+            let (what, device) = ("meshes".into(), client.device().to_string());
+            return Err(Error::Unsupported { what, device, help: "run functions on meshes on `Client::cpu()`" });
+        }
+        let graph = inlined(graph);
+        let found = propagated(&graph, declared);
+        let Partitioned { graph: local, params, results, .. } = partition(&found, mesh);
+        debug_assert_eq!(pallas_graph::verify(&local), Ok(()));
+        let (simplified, plan) = planned(&local, &[], client);
+        if let Some(folder) = &*DUMPS {
+            dump(folder, [("traced", &graph), ("local", &simplified)], &plan);
+        }
+        let bytes = local.params.iter().map(|&p| local.ty(p).bytes()).collect();
+        let results = graph.gives().into_iter().zip(results).collect();
+        let division = Division { mesh: mesh.clone(), params, results };
+        Program::of_plan(plan, bytes, Some(division), client)
     }
 
     /// The program of a plan for parameters of so many bytes.
-    fn of_plan(plan: Plan, params: Vec<usize>, client: &Client) -> Result<Program> {
+    fn of_plan(plan: Plan, params: Vec<usize>, division: Option<Division>, client: &Client) -> Result<Program> {
+        let devices = division.as_ref().map_or(1, |division| division.mesh.devices());
         let (steps, arena) = (plan.steps.len(), plan.arena);
         let bytes = 512 * launches(&plan) + arena as u64;
         let writes = |step: &fuse::Step, i| step.outputs.contains(&Place::Param(i));
         let changed = (0..params.len()).map(|i| plan.steps.iter().any(|step| writes(step, i))).collect();
         let (fresh, results) = (plan.fresh.clone(), plan.results.clone());
         let engine = match client.kind() {
-            DeviceKind::Cpu => Engine::Native(Native::new(plan, params, 1, client)?),
+            DeviceKind::Cpu => Engine::Native(Native::new(plan, params, devices, client)?),
             DeviceKind::Gpu | DeviceKind::Interpreter => Engine::Steps(Steps::new(plan, client)?),
         };
-        Ok(Program { client: client.clone(), engine, fresh, results, changed, steps, bytes, arena })
+        Ok(Program { client: client.clone(), engine, fresh, results, changed, steps, bytes, arena, division })
     }
 
     /// Number of steps of a run, of which each is a launch, a loop or a branch.
@@ -180,6 +222,9 @@ impl Program {
     /// # Errors
     /// Memory, a fault of the interpreter, device errors.
     pub(super) fn run(&self, args: &[&Array]) -> Result<Vec<Array>> {
+        if let Some(division) = &self.division {
+            return self.run_on_mesh(division, args);
+        }
         let mut params = args.iter().map(|x| x.buffer().map(Param::Shared)).collect::<Result<Vec<_>>>()?;
         let fresh = self.fresh.iter().map(|&bytes| self.allocate(bytes)).collect::<Result<_>>()?;
         let fresh = self.execute(&mut params, fresh)?;
@@ -236,6 +281,41 @@ impl Program {
             Place::Temporary(_) => unreachable!("a result outlives the call"),
         };
         self.results.iter().map(result).collect()
+    }
+
+    /// Runs it on the blocks of arrays; those that are divided in another way are cut anew.
+    fn run_on_mesh(&self, division: &Division, args: &[&Array]) -> Result<Vec<Array>> {
+        let Division { mesh, params, results } = division;
+        let blocks = args.iter().zip(params).map(|(x, sharding)| self.blocks(mesh, x, sharding));
+        let blocks = blocks.collect::<Result<Vec<Vec<Arc<Buffer>>>>>()?;
+        let devices = 0..mesh.devices();
+        let mut all: Vec<Param<'_>> =
+            devices.clone().flat_map(|d| blocks.iter().map(move |own| Param::Shared(&own[d]))).collect();
+        let fresh = devices.clone().flat_map(|_| &self.fresh).map(|&bytes| self.allocate(bytes));
+        let fresh = self.execute(&mut all, fresh.collect::<Result<_>>()?)?;
+        let fresh: Vec<Arc<Buffer>> = fresh.into_iter().map(|buffer| Arc::new(buffer.expect(HELD))).collect();
+        let result = |((place, _), (ty, sharding)): (&(Place, Type), &(Type, Sharding))| {
+            let of = |device: usize| match *place {
+                Place::Param(i) => blocks[i][device].clone(),
+                Place::Fresh(i) => fresh[device * self.fresh.len() + i].clone(),
+                Place::Temporary(_) => unreachable!("a result outlives the call"),
+            };
+            let (mesh, sharding) = (mesh.clone(), sharding.clone());
+            let placement = Placement { mesh, sharding, ty: ty.clone(), is_declared: false };
+            Array::divided(ty.dtype, &ty.shape, placement.blocks(devices.clone().map(of).collect()))
+        };
+        Ok(self.results.iter().zip(results).map(result).collect())
+    }
+
+    /// The blocks of an array under a sharding.
+    fn blocks(&self, mesh: &Arc<Mesh>, x: &Array, sharding: &Sharding) -> Result<Vec<Arc<Buffer>>> {
+        if let (What::Divided(blocks), Some(placement)) = (x.what(), x.placement())
+            && placement.mesh == *mesh
+            && placement.sharding.axes() == sharding.axes()
+        {
+            return Ok(blocks.blocks.clone());
+        }
+        cut(&self.client, mesh, sharding, &Type::new(x.dtype(), x.shape()), x.buffer()?)
     }
 
     fn allocate(&self, bytes: usize) -> Result<Option<Buffer>> {

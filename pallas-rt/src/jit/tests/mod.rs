@@ -23,6 +23,7 @@ mod plain;
 mod prints;
 mod random;
 mod reductions;
+mod sharded;
 mod scans;
 mod stablehlo;
 mod stepped;

@@ -1,0 +1,238 @@
+//! One list of axes for each factor of an operation, so that operands and results are divided alike.
+//!
+//! ```text
+//! all agree                                   that list
+//! two arrays, whose dimensions are factors    the list of the better array, and of the other one what is left
+//! else                                        one after the other the lists that most elements have
+//! ```
+//!
+//! Axes of factors that cannot be divided go to one that can, if all arrays have it: work is shared instead of repeated.
+use super::rule::{Role, Rule, gcd};
+use super::split::Split;
+use crate::mesh::axis::{Axis, is_strict_prefix, overlap, prefix, push, size};
+use crate::mesh::{Mesh, axis};
+use std::cmp::Ordering;
+
+/// The axes of each factor. `elements` is the number of elements of each array.
+pub(super) fn agree(splits: &[Split], rule: &Rule, elements: &[usize], mesh: &Mesh) -> Vec<Vec<Axis>> {
+    if let Some(axes) = agreed(splits, rule) {
+        return axes;
+    }
+    let arrays: Vec<usize> = (0..rule.tensors.len()).filter(|&t| !rule.tensors[t].is_empty()).collect();
+    let replicated: Vec<usize> = (0..rule.factors.len()).filter(|&f| rule.factors[f].role == Role::Replicate).collect();
+    let is_plain = rule.tensors.iter().flatten().all(|dim| dim.len() == 1);
+    if let ([a, b], true, true) = (&arrays[..], replicated.is_empty(), is_plain) {
+        return of_better(splits, rule, elements, [*a, *b]);
+    }
+    let mut axes = by_elements(splits, rule, elements, mesh);
+    for f in replicated {
+        let left = std::mem::take(&mut axes[f]);
+        move_to_batch(left, f, &mut axes, rule, &arrays);
+    }
+    axes
+}
+
+/// The lists, if all arrays have the same ones, and no axis occurs twice.
+fn agreed(splits: &[Split], rule: &Rule) -> Option<Vec<Vec<Axis>>> {
+    let mut seen: Vec<Axis> = vec![];
+    let mut all = vec![];
+    for (f, factor) in rule.factors.iter().enumerate() {
+        let mut lists = splits.iter().filter_map(|split| split.get(f)).map(|part| &part.axes);
+        let first = lists.next().cloned().unwrap_or_default();
+        let is_divided = !first.is_empty() && factor.role == Role::Replicate;
+        if is_divided || lists.any(|list| *list != first) || overlap(&first, &seen) {
+            return None;
+        }
+        seen.extend(&first);
+        all.push(first);
+    }
+    Some(all)
+}
+
+/// The array whose division needs no neighbours, the larger one, the one in more blocks keeps its division.
+fn of_better(splits: &[Split], rule: &Rule, elements: &[usize], arrays: [usize; 2]) -> Vec<Vec<Axis>> {
+    let is_moved = |t: usize| {
+        splits[t].parts.iter().any(|(f, part)| rule.factors[*f].role == Role::Permute && !part.axes.is_empty())
+    };
+    let key = |t: usize| (!is_moved(t), elements[t], splits[t].blocks());
+    let [first, second] = arrays;
+    let (better, other) = if key(first) >= key(second) { (first, second) } else { (second, first) };
+    let mut axes = vec![vec![]; rule.factors.len()];
+    let mut used = vec![];
+    for (f, part) in &splits[better].parts {
+        axes[*f].clone_from(&part.axes);
+        used.extend(&part.axes);
+    }
+    for (f, part) in &splits[other].parts {
+        if splits[better].get(*f).is_none() {
+            axes[*f].clone_from(&part.axes);
+            shorten(&mut axes[*f], &used);
+        }
+    }
+    axes
+}
+
+/// Drops what overlaps other axes, and all behind it; returns true if something did.
+fn shorten(axes: &mut Vec<Axis>, others: &[Axis]) -> bool {
+    let before = axes.clone();
+    axis::truncate(axes, |axis, _| axis.prefix_without_all(others));
+    *axes != before
+}
+
+/// A list of axes for a factor.
+struct Candidate {
+    factor: usize,
+    axes: Vec<Axis>,
+    /// Elements of the arrays that have it.
+    elements: usize,
+    /// Number of blocks that it would add.
+    parts: usize,
+}
+
+impl Candidate {
+    fn order(&self, other: &Candidate, rule: &Rule, mesh: &Mesh) -> Ordering {
+        let cost = |c: &Candidate| match rule.factors[c.factor].role {
+            Role::Pass => 3,
+            Role::Reduce => 2,
+            Role::Permute => 1,
+            Role::Replicate => 0,
+        };
+        let key = |c: &Candidate| (c.elements, cost(c), c.parts, c.factor, c.axes.len());
+        let name = |axis: &Axis| (mesh.name(usize::from(axis.id)).to_string(), axis.pre, axis.size);
+        key(self).cmp(&key(other)).then_with(|| self.axes.iter().map(name).cmp(other.axes.iter().map(name)))
+    }
+}
+
+/// Takes the best list, shortens or drops those that it excludes, and so on. A factor behind another one of its dimension
+/// waits until that one is divided completely.
+fn by_elements(splits: &[Split], rule: &Rule, elements: &[usize], mesh: &Mesh) -> Vec<Vec<Axis>> {
+    let mut candidates: Vec<Candidate> = vec![];
+    for (factor, part) in splits.iter().flat_map(|split| &split.parts) {
+        for n in 1..=part.axes.len() {
+            let axes = &part.axes[..n];
+            if !candidates.iter().any(|c| c.factor == *factor && c.axes == axes) {
+                candidates.push(Candidate { factor: *factor, axes: axes.to_vec(), elements: 0, parts: size(axes) });
+            }
+        }
+    }
+    for (split, &n) in splits.iter().zip(elements) {
+        for (factor, part) in &split.parts {
+            let begins = |c: &&mut Candidate| c.factor == *factor && prefix(&c.axes, &part.axes) != axis::Prefix::No;
+            candidates.iter_mut().filter(begins).for_each(|c| c.elements += n);
+        }
+    }
+    let mut waits_for: Vec<Vec<usize>> = vec![vec![]; rule.factors.len()];
+    for dim in rule.tensors.iter().flatten() {
+        dim.windows(2).for_each(|pair| waits_for[pair[1]].push(pair[0]));
+    }
+    let mut taken: Vec<Vec<Axis>> = vec![vec![]; rule.factors.len()];
+    loop {
+        let ready = candidates.iter().enumerate().filter(|(_, c)| waits_for[c.factor].is_empty());
+        let Some((best, _)) = ready.max_by(|(_, a), (_, b)| a.order(b, rule, mesh)) else { return taken };
+        let Candidate { factor, axes, .. } = candidates.swap_remove(best);
+        if size(&axes) == rule.factors[factor].size {
+            waits_for.iter_mut().for_each(|waits| waits.retain(|&other| other != factor));
+        }
+        taken[factor].clone_from(&axes);
+        candidates.retain_mut(|c| {
+            let fits = match c.factor == factor {
+                true => is_strict_prefix(&axes, &c.axes),
+                false => !shorten(&mut c.axes, &axes) || c.axes != taken[c.factor],
+            };
+            c.parts = size(&c.axes) / size(&taken[c.factor]);
+            fits
+        });
+    }
+}
+
+/// Divides factors that all arrays have by axes of one that cannot be divided.
+fn move_to_batch(mut left: Vec<Axis>, factor: usize, axes: &mut [Vec<Axis>], rule: &Rule, arrays: &[usize]) {
+    let is_everywhere = |f: usize| arrays.iter().all(|&t| rule.tensors[t].iter().flatten().any(|&own| own == f));
+    if !is_everywhere(factor) {
+        return;
+    }
+    for f in 0..rule.factors.len() {
+        let (n, parts) = (rule.factors[f].size, size(&axes[f]));
+        if rule.factors[f].role != Role::Pass || !is_everywhere(f) || n == 0 || !n.is_multiple_of(parts) {
+            continue;
+        }
+        let mut room = n / parts;
+        while let Some(&axis) = left.first().filter(|axis| room.is_multiple_of(axis.len())) {
+            push(&mut axes[f], axis);
+            room /= axis.len();
+            left.remove(0);
+        }
+    }
+}
+
+/// The axes of each factor of a reshape, some of whose axes do not fit a factor and overflow into the next one: those of
+/// the side in more blocks are distributed among the factors of both.
+pub(super) fn agree_reshape(splits: &[Split], rule: &Rule) -> Vec<Vec<Axis>> {
+    let better = usize::from(splits[0].blocks() < splits[1].blocks());
+    let of = |f: usize| splits[better].get(f).map(|part| [&part.axes[..], &part.overflow].concat());
+    let all: Vec<Axis> = (0..rule.factors.len()).filter_map(of).flatten().collect();
+    let sides: Vec<Split> = (0..2)
+        .map(|side| {
+            let spread = spread(&splits[side], &all, side, rule);
+            let joined = spread.join(&rule.tensors[side], &rule.factors);
+            Split::of(&rule.tensors[side], Some(&joined), &rule.factors, true)
+        })
+        .collect();
+    let common = |a: &[Axis], b: &[Axis]| {
+        let mut axes = vec![];
+        for (x, y) in a.iter().zip(b) {
+            match x == y {
+                true => axes.push(*x),
+                false => {
+                    let shorter = if x.is_prefix_of(*y) { Some(*x) } else { Some(*y).filter(|y| y.is_prefix_of(*x)) };
+                    axes.extend(shorter.filter(|_| x.can_coexist(*y)));
+                    break;
+                }
+            }
+        }
+        axes
+    };
+    (0..rule.factors.len())
+        .map(|f| match (sides[0].get(f), sides[1].get(f)) {
+            (Some(a), Some(b)) => common(&a.axes, &b.axes),
+            (Some(part), None) | (None, Some(part)) => part.axes.clone(),
+            (None, None) => vec![],
+        })
+        .collect()
+}
+
+/// Distributes axes among the factors of an array, in order.
+fn spread(split: &Split, axes: &[Axis], side: usize, rule: &Rule) -> Split {
+    let mut to = split.clone();
+    let order: Vec<usize> =
+        rule.tensors[side].iter().flatten().copied().filter(|&f| split.get(f).is_some()).collect();
+    let mut room: Vec<usize> = order.iter().map(|&f| rule.factors[f].size).collect();
+    for (_, part) in &mut to.parts {
+        part.axes.clear();
+        part.overflow.clear();
+    }
+    let mut left: Vec<Axis> = axes.iter().rev().copied().collect();
+    'axes: while let Some(mut axis) = left.pop() {
+        loop {
+            let mut is_used = false;
+            for (i, &f) in order.iter().enumerate().filter(|(i, _)| room[*i] > 1).collect::<Vec<_>>() {
+                let common = gcd(room[i], axis.len());
+                if common == 1 && axis.size != 1 {
+                    continue;
+                }
+                is_used = true;
+                let part = to.get_mut(f).expect("it has the factor");
+                push(&mut part.axes, axis.first(common));
+                room[i] /= common;
+                if axis.len() == common {
+                    continue 'axes;
+                }
+                axis = axis.without_first(common);
+            }
+            if !is_used {
+                break 'axes;
+            }
+        }
+    }
+    to
+}

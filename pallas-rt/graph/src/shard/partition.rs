@@ -1,0 +1,602 @@
+//! From a program with shardings to one graph that every device runs on its blocks.
+//!
+//! Every value has a block on each device: its shape is that of the array, each dimension divided and rounded up. What lies
+//! beyond the array in a last block is arbitrary, and `local` replaces it where an operation adds it up. Operations are
+//! made compatible one by one: `agree` decides how their factors are divided, operands are resharded to that, sums of which
+//! devices have parts are reduced over the devices, and results are resharded to what propagation found.
+use super::agree::{agree, agree_reshape};
+use super::local::{self, Divided};
+use super::propagate::Propagation;
+use super::reshard::{self, Step};
+use super::rule::{Role, Rule};
+use super::split::Split;
+use super::view::{Kind, Loop, Node, NodeId, Program, Region, Val};
+use crate::call::{Call, Case, Scan, While};
+use crate::graph::{Graph, Op, Var};
+use crate::mesh::axis::{self, Axis, size};
+use crate::mesh::{Collective, Exchange, Mesh, Sharding};
+use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// One graph for every device of a mesh, and how the global arrays are divided.
+#[derive(Clone, Debug)]
+pub struct Partitioned {
+    /// The graph on blocks.
+    pub graph: Graph,
+    /// The mesh.
+    pub mesh: Arc<Mesh>,
+    /// The shardings of the parameters.
+    pub params: Vec<Sharding>,
+    /// The shardings of the results.
+    pub results: Vec<Sharding>,
+}
+
+/// Partitions what propagation found for a mesh.
+pub fn partition(found: &Propagation, mesh: &Arc<Mesh>) -> Partitioned {
+    let program = found.program();
+    let mut to = Partition { found, program, mesh, scopes: vec![], known: HashMap::new() };
+    let params: Vec<Sharding> = (program.body.params.iter())
+        .map(|&p| {
+            let shape = &program.ty(p).shape;
+            found.sharding(p).map_or(Sharding::replicated(shape.len()), |s| at_boundary(s, shape, mesh))
+        })
+        .collect();
+    to.scopes.push(Scope::default());
+    for (&p, sharding) in program.body.params.iter().zip(&params) {
+        to.param(p, sharding.clone());
+    }
+    to.nodes(&program.body);
+    let results: Vec<(Var, Sharding)> = (program.body.results.iter().enumerate())
+        .map(|(i, &v)| {
+            let shape = &program.ty(v).shape;
+            let wanted = found.result(i).map_or(Sharding::replicated(shape.len()), |s| at_boundary(s, shape, mesh));
+            (to.divided(v, &wanted), wanted)
+        })
+        .collect();
+    let mut graph = to.scopes.pop().expect("the program's own").graph;
+    let (vars, results) = results.into_iter().unzip();
+    graph.results = vars;
+    Partitioned { graph, mesh: mesh.clone(), params, results }
+}
+
+/// The sharding of a parameter or a result: axes that divide the dimension evenly; no parts of axes in an open dimension.
+fn at_boundary(sharding: &Sharding, shape: &[usize], mesh: &Mesh) -> Sharding {
+    let mut kept = sharding.without_choices();
+    for ((dim, &n), declared) in kept.dims.iter_mut().zip(shape).zip(&sharding.dims) {
+        let mut left = n;
+        axis::truncate(&mut dim.axes, |axis, _| {
+            let common = super::rule::gcd(axis.len(), left);
+            left /= common.max(1);
+            (common > 1).then(|| axis.first(common))
+        });
+        let is_part = |axis: &Axis| *axis != mesh.axis(usize::from(axis.id));
+        if let Some(first) = dim.axes.iter().position(is_part).filter(|_| declared.open) {
+            dim.axes.truncate(first);
+        }
+    }
+    kept
+}
+
+/// A value in a graph of blocks.
+#[derive(Clone, Debug)]
+struct Block {
+    var: Var,
+    sharding: Sharding,
+    /// Devices along these axes have parts, which are to be combined.
+    partial: Option<(Vec<Axis>, ScalarOp)>,
+}
+
+/// A graph under construction, and the values that are in it.
+#[derive(Default)]
+struct Scope {
+    graph: Graph,
+    blocks: HashMap<Val, Block>,
+    /// Values from outside, in the order of their parameters.
+    captured: Vec<Val>,
+}
+
+struct Partition<'a> {
+    found: &'a Propagation,
+    program: &'a Program,
+    mesh: &'a Arc<Mesh>,
+    /// Innermost last.
+    scopes: Vec<Scope>,
+    /// Constants that were made, by operation, operands and sharding.
+    known: HashMap<(usize, Op, Vec<Val>, Sharding), Val>,
+}
+
+impl Partition<'_> {
+    fn graph(&mut self) -> &mut Graph {
+        &mut self.scopes.last_mut().expect("a graph is open").graph
+    }
+
+    fn blocks(&mut self) -> &mut HashMap<Val, Block> {
+        &mut self.scopes.last_mut().expect("a graph is open").blocks
+    }
+
+    /// The type of a value's block.
+    fn block_type(&self, v: Val, sharding: &Sharding) -> Type {
+        let ty = self.program.ty(v);
+        Type::new(ty.dtype, sharding.local(&ty.shape))
+    }
+
+    fn param(&mut self, v: Val, sharding: Sharding) {
+        let ty = self.block_type(v, &sharding);
+        let var = self.graph().param(ty);
+        self.blocks().insert(v, Block { var, sharding, partial: None });
+    }
+
+    fn define(&mut self, v: Val, var: Var, sharding: Sharding) {
+        self.blocks().insert(v, Block { var, sharding, partial: None });
+    }
+
+    /// The sharding that propagation found, which is not changed any more.
+    fn wanted(&self, v: Val) -> Sharding {
+        let rank = self.program.rank(v);
+        self.found.sharding(v).map_or(Sharding::replicated(rank), Sharding::without_choices)
+    }
+
+    /// A value of the innermost graph: its own, or a parameter that stands for one from outside.
+    fn block(&mut self, v: Val) -> Block {
+        self.block_in(v, self.scopes.len() - 1)
+    }
+
+    fn block_in(&mut self, v: Val, depth: usize) -> Block {
+        if let Some(block) = self.scopes[depth].blocks.get(&v) {
+            return block.clone();
+        }
+        // Parts of a sum are combined before a body reads it.
+        let outer = self.block_in(v, depth - 1);
+        let inner: Vec<Scope> = self.scopes.drain(depth..).collect();
+        let outer = self.combined(v, outer);
+        self.scopes.extend(inner);
+        let ty = self.block_type(v, &outer.sharding);
+        let scope = &mut self.scopes[depth];
+        let block = Block { var: scope.graph.param(ty), ..outer };
+        scope.captured.push(v);
+        scope.blocks.insert(v, block.clone());
+        block
+    }
+
+    /// The value after all parts of a sum are combined.
+    fn combined(&mut self, v: Val, block: Block) -> Block {
+        let Some((axes, op)) = block.partial.clone() else { return block };
+        let var = self.exchange(Exchange::AllReduce(op), &axes, &[block.var]);
+        let block = Block { var, partial: None, ..block };
+        self.blocks().insert(v, block.clone());
+        block
+    }
+
+    fn exchange(&mut self, kind: Exchange, axes: &[Axis], args: &[Var]) -> Var {
+        let op = Collective { kind, mesh: self.mesh.clone(), axes: axes.to_vec() };
+        self.graph().fitting(op, args)
+    }
+
+    /// The coordinate of the device along some axes, an i32 scalar.
+    fn coordinate(&mut self, axes: &[Axis]) -> Var {
+        let table = (0..size(axes) as i32).collect();
+        self.exchange(Exchange::Table(table), axes, &[])
+    }
+
+    /// The block of a value under a sharding.
+    fn divided(&mut self, v: Val, wanted: &Sharding) -> Var {
+        let block = self.block(v);
+        // Other readers need all parts combined as well.
+        if block.partial.is_some() && self.found.count_uses(v) > 1 {
+            self.combined(v, block);
+        }
+        self.divided_once(v, wanted)
+    }
+
+    /// The same for a value that nothing else reads as it is.
+    fn divided_once(&mut self, v: Val, wanted: &Sharding) -> Var {
+        let mut block = self.block(v);
+        let shape = self.program.ty(v).shape.clone();
+        let mut steps = reshard::reshard(&shape, &block.sharding, wanted);
+        if let Some((axes, op)) = block.partial.clone() {
+            // Parts that are combined and then divided along the same axes.
+            let scatters = match steps.first() {
+                Some((Step::AllSlice(lists), _)) => {
+                    let mut all = lists.concat();
+                    axis::merge(&mut all);
+                    let evenly = |(&n, list): (&usize, &Vec<Axis>)| n.is_multiple_of(size(list));
+                    all == axes && block.sharding.local(&shape).iter().zip(lists).all(evenly)
+                }
+                _ => false,
+            };
+            if scatters {
+                let (step, after) = steps.remove(0);
+                let Step::AllSlice(lists) = step else { unreachable!("it was matched") };
+                let var = self.reduce_scatter(block.var, &lists, op);
+                block = Block { var, sharding: after, partial: None };
+            } else {
+                block = self.combined(v, block);
+            }
+        }
+        for (step, after) in steps {
+            block = Block { var: self.step(&step, &block, &after, &shape), sharding: after, partial: None };
+        }
+        block.var
+    }
+
+    fn step(&mut self, step: &Step, block: &Block, after: &Sharding, shape: &[usize]) -> Var {
+        let local = after.local(shape);
+        match step {
+            Step::AllGather(lists) => {
+                let axes: Vec<Axis> = lists.concat();
+                let parts = self.exchange(Exchange::AllGather, &axes, &[block.var]);
+                let counts: Vec<usize> = lists.iter().map(|list| size(list)).collect();
+                local::joined(self.graph(), parts, &counts, &local)
+            }
+            Step::AllSlice(lists) => {
+                let coordinates: Vec<Option<Var>> =
+                    lists.iter().map(|list| (!list.is_empty()).then(|| self.coordinate(list))).collect();
+                local::sliced(self.graph(), block.var, &coordinates, &local, lists)
+            }
+            Step::AllToAll { axes, from, to } => {
+                let parts = local::parted(self.graph(), block.var, &[(*to, size(axes))]);
+                let parts = self.exchange(Exchange::AllToAll, axes, &[parts]);
+                let mut counts = vec![1; local.len()];
+                counts[*from] = size(axes);
+                local::joined(self.graph(), parts, &counts, &local)
+            }
+            Step::Permute => {
+                let sources = self.sources(&block.sharding, after);
+                self.exchange(Exchange::Permute(sources), &self.mesh.axes(), &[block.var])
+            }
+        }
+    }
+
+    /// By position, one that has the block which it gets: itself if it does.
+    fn sources(&self, from: &Sharding, to: &Sharding) -> Vec<Option<usize>> {
+        let indices = |sharding: &Sharding, position: usize| -> Vec<usize> {
+            sharding.dims.iter().map(|dim| self.mesh.index(position, &dim.axes)).collect()
+        };
+        let held: Vec<Vec<usize>> = (0..self.mesh.devices()).map(|p| indices(from, p)).collect();
+        let mut holders: HashMap<&[usize], Vec<usize>> = HashMap::new();
+        held.iter().enumerate().for_each(|(p, block)| holders.entry(block).or_default().push(p));
+        let mut used: HashMap<usize, usize> = HashMap::new();
+        (0..self.mesh.devices())
+            .map(|p| {
+                let wanted = indices(to, p);
+                if held[p] == wanted {
+                    return Some(p);
+                }
+                // Those that have sent least.
+                let source = *holders[&wanted[..]].iter().min_by_key(|&q| (used.get(q).copied().unwrap_or(0), *q))?;
+                *used.entry(source).or_default() += 1;
+                Some(source)
+            })
+            .collect()
+    }
+
+    fn reduce_scatter(&mut self, var: Var, lists: &[Vec<Axis>], op: ScalarOp) -> Var {
+        let parts: Vec<(usize, usize)> =
+            lists.iter().enumerate().filter(|(_, list)| !list.is_empty()).map(|(dim, list)| (dim, size(list))).collect();
+        let parts = local::parted(self.graph(), var, &parts);
+        self.exchange(Exchange::ReduceScatter(op), &lists.concat(), &[parts])
+    }
+
+    fn nodes(&mut self, region: &Region) {
+        for &id in &region.nodes {
+            let node = &self.program.nodes[id];
+            self.graph().at = node.loc;
+            self.node(id, node);
+        }
+    }
+
+    fn node(&mut self, id: NodeId, node: &Node) {
+        match &node.kind {
+            Kind::Group(_) => {}
+            Kind::Edge => {
+                let block = self.block(node.operands[0]);
+                self.blocks().insert(node.results[0], block);
+            }
+            Kind::Constraint(_) | Kind::Barrier(_) => {
+                let wanted = self.wanted(node.results[0]);
+                let var = self.divided(node.operands[0], &wanted);
+                self.define(node.results[0], var, wanted);
+            }
+            Kind::While(None) => self.while_loop(node),
+            Kind::While(Some(number)) => self.scan(node, *number),
+            Kind::Case => self.case(node),
+            Kind::Constant | Kind::Op(_) => self.operation(id, node),
+        }
+    }
+
+    fn operation(&mut self, id: NodeId, node: &Node) {
+        let (Kind::Op(op), Some(rule)) = (&node.kind, self.found.rule(id)) else { return self.without_rule(node) };
+        let wanted = self.wanted(node.results[0]);
+        if let Some(known) = self.equal_constant(node, op, &wanted) {
+            let block = self.block(known);
+            self.blocks().insert(node.results[0], block);
+            return;
+        }
+        let all: Vec<Val> = node.operands.iter().chain(&node.results).copied().collect();
+        let mut shardings: Vec<Sharding> = node.operands.iter().map(|&v| self.block(v).sharding).collect();
+        shardings.push(wanted.clone());
+        let axes = self.factor_axes(&all, &shardings, rule, op);
+        let divided = |t: usize| -> Sharding {
+            let mut split = Split::of(&rule.tensors[t], Some(&shardings[t]), &rule.factors, true);
+            for (f, part) in &mut split.parts {
+                part.axes.clone_from(&axes[*f]);
+                part.overflow.clear();
+            }
+            split.join(&rule.tensors[t], &rule.factors).without_choices()
+        };
+        let args: Vec<Var> = node.operands.iter().enumerate().map(|(t, &v)| self.divided(v, &divided(t))).collect();
+        let own = divided(node.operands.len());
+        let operands = node.operands.iter().enumerate().map(|(t, &v)| (self.program.ty(v), divided(t))).collect();
+        let gives = self.block_type(node.results[0], &own);
+        let work = Divided { op, args, operands, gives, result: (self.program.ty(node.results[0]), own.clone()) };
+        let var = local::operation(self, work);
+        let mut parts: Vec<Axis> = (rule.factors.iter().zip(&axes))
+            .filter(|(factor, _)| factor.role == Role::Reduce)
+            .flat_map(|(_, axes)| axes.clone())
+            .collect();
+        axis::merge(&mut parts);
+        let partial = (!parts.is_empty()).then(|| (parts, local::monoid(op)));
+        self.blocks().insert(node.results[0], Block { var, sharding: own.clone(), partial });
+        if own != wanted {
+            let var = self.divided_once(node.results[0], &wanted);
+            self.define(node.results[0], var, wanted);
+        }
+    }
+
+    /// The axes of each factor that the local operation can have.
+    fn factor_axes(&self, all: &[Val], shardings: &[Sharding], rule: &Rule, op: &Op) -> Vec<Vec<Axis>> {
+        let splits: Vec<Split> = (shardings.iter().zip(&rule.tensors))
+            .map(|(sharding, dims)| Split::of(dims, Some(sharding), &rule.factors, true))
+            .collect();
+        let elements: Vec<usize> = all.iter().map(|&v| self.program.ty(v).shape.iter().product()).collect();
+        let overflows = splits.iter().any(|split| split.parts.iter().any(|(_, part)| !part.overflow.is_empty()));
+        let is_reshape = matches!(op, Op::Structural(StructuralOp::Reshape(_)));
+        let mut axes = match overflows && is_reshape {
+            true => agree_reshape(&splits, rule),
+            false => agree(&splits, rule, &elements, self.mesh),
+        };
+        restrict(&mut axes, rule, op);
+        axes
+    }
+
+    /// Constants that were copied for propagation and are divided alike become one again.
+    fn equal_constant(&mut self, node: &Node, op: &Op, wanted: &Sharding) -> Option<Val> {
+        let is_expansion = matches!(op, Op::Structural(StructuralOp::Broadcast(_)))
+            && node.operands.first().is_some_and(|&v| self.program.rank(v) == 0);
+        if !is_expansion {
+            return None;
+        }
+        let key = (self.scopes.len(), op.clone(), node.operands.clone(), wanted.clone());
+        let known = self.known.get(&key).copied().filter(|v| self.scopes.last().is_some_and(|s| s.blocks.contains_key(v)));
+        if known.is_none() {
+            self.known.insert(key, node.results[0]);
+        }
+        known
+    }
+
+    /// Numbers, positions and zeros are made where they are used; other operations without a rule take whole arrays.
+    fn without_rule(&mut self, node: &Node) {
+        if let (Kind::Constant, [v]) = (&node.kind, &node.results[..]) {
+            let wanted = self.wanted(*v);
+            let ty = self.block_type(*v, &wanted);
+            let var = self.graph().splat(Literal::new(ty.dtype, 0.0), &ty.shape);
+            return self.define(*v, var, wanted);
+        }
+        let Kind::Op(op) = &node.kind else { return };
+        match op {
+            Op::Literal(_) => {
+                let var = self.graph().fitting(op.clone(), &[]);
+                self.define(node.results[0], var, Sharding::replicated(0));
+            }
+            Op::Structural(StructuralOp::Iota(iota)) => {
+                let wanted = self.wanted(node.results[0]);
+                let ty = self.block_type(node.results[0], &wanted);
+                let axes = wanted.dims[iota.axis].axes.clone();
+                let first = (!axes.is_empty()).then(|| self.coordinate(&axes));
+                let var = local::iota(self.graph(), iota.axis, &ty, first);
+                self.define(node.results[0], var, wanted);
+            }
+            // A value stays as it is divided.
+            Op::Barrier => {
+                let Block { var, sharding, .. } = {
+                    let block = self.block(node.operands[0]);
+                    self.combined(node.operands[0], block)
+                };
+                let var = self.graph().fitting(Op::Barrier, &[var]);
+                self.define(node.results[0], var, sharding);
+            }
+            _ => {
+                let whole = |p: &Self, v: Val| Sharding::replicated(p.program.rank(v));
+                let args: Vec<Var> = node.operands.iter().map(|&v| self.divided(v, &whole(self, v))).collect();
+                let made = self.graph().fitting_all(op.clone(), &args);
+                for (&v, var) in node.results.iter().zip(made) {
+                    let whole = whole(self, v);
+                    self.define(v, var, whole);
+                    let wanted = self.wanted(v);
+                    let var = self.divided(v, &wanted);
+                    self.define(v, var, wanted);
+                }
+            }
+        }
+    }
+
+    /// Builds the graph of a region whose parameters have these shardings, and whose results are to have those. Returns it
+    /// with the values that it reads from outside; its own parameters come first.
+    fn region(&mut self, region: &Region, params: &[(Val, Sharding)], results: &[(Val, Sharding)]) -> (Graph, Vec<Val>) {
+        self.scopes.push(Scope::default());
+        for (v, sharding) in params {
+            self.param(*v, sharding.clone());
+        }
+        self.nodes(region);
+        let made: Vec<Var> = results.iter().map(|(v, sharding)| self.divided(*v, sharding)).collect();
+        let Scope { mut graph, captured, .. } = self.scopes.pop().expect("the region's own");
+        graph.results = made;
+        (graph, captured)
+    }
+
+    /// The blocks of values from outside.
+    fn outside(&mut self, captured: &[Val]) -> Vec<Var> {
+        captured
+            .iter()
+            .map(|&v| {
+                let block = self.block(v);
+                self.combined(v, block).var
+            })
+            .collect()
+    }
+
+    fn while_loop(&mut self, node: &Node) {
+        let carried: Vec<Sharding> = node.results.iter().map(|&v| self.wanted(v)).collect();
+        let with = |values: &[Val]| values.iter().copied().zip(carried.iter().cloned()).collect::<Vec<_>>();
+        let inits: Vec<Var> = with(&node.operands).iter().map(|(v, s)| self.divided(*v, s)).collect();
+        let [first, second] = [&node.regions[0], &node.regions[1]];
+        let holds = vec![(first.results[0], Sharding::replicated(0))];
+        let (condition, of_condition) = self.region(first, &with(&first.params), &holds);
+        let (body, of_body) = self.region(second, &with(&second.params), &with(&second.results));
+        let call = While {
+            condition: captured_first(condition, of_condition.len()),
+            body: captured_first(body, of_body.len()),
+            condition_captured: of_condition.len(),
+            body_captured: of_body.len(),
+        };
+        let args = [self.outside(&of_condition), self.outside(&of_body), inits].concat();
+        let made = self.graph().fitting_all(Call::While(call), &args);
+        for ((&v, var), sharding) in node.results.iter().zip(made).zip(carried) {
+            self.define(v, var, sharding);
+        }
+    }
+
+    /// A scan stays one: its arrays are whole along the first axis, and its elements divided as the body divides them.
+    fn scan(&mut self, node: &Node, number: usize) {
+        let view = &self.program.loops[number];
+        let region = &node.regions[1];
+        let [arrays, elements, stacked] = self.parts_of_scan(view, region);
+        let of = |values: &[Val], p: &Self| values.iter().map(|&v| (v, p.wanted(v))).collect::<Vec<_>>();
+        let own = 1..1 + view.scan.carried;
+        let carried: Vec<Sharding> = node.results[own.clone()].iter().map(|&v| self.wanted(v)).collect();
+        let with = |values: &[Val]| values.iter().copied().zip(carried.iter().cloned()).collect::<Vec<_>>();
+        let (elements, stacked) = (of(&elements, self), of(&stacked, self));
+        let stacks = |s: &Sharding| Sharding {
+            dims: [&[crate::mesh::DimSharding::default()], &s.dims[..]].concat(),
+            replicated: vec![],
+            unreduced: vec![],
+        };
+        let inits: Vec<Var> = with(&node.operands[own.clone()]).iter().map(|(v, s)| self.divided(*v, s)).collect();
+        let arrays: Vec<Var> =
+            arrays.iter().zip(&elements).map(|(&v, (_, s))| self.divided(v, &stacks(s))).collect();
+        // Without the nodes that the scan itself stands for.
+        let nodes = region.nodes.iter().copied().filter(|id| !view.implied.contains(id)).collect();
+        let body = Region { params: vec![], nodes, results: vec![] };
+        let params = [with(&region.params[own.clone()]), elements].concat();
+        let results = [with(&region.results[own.clone()]), stacked.clone()].concat();
+        let (body, captured) = self.region(&body, &params, &results);
+        let scan = Scan { body: captured_first(body, captured.len()), captured: captured.len(), ..view.scan.clone() };
+        let args = [self.outside(&captured), inits, arrays].concat();
+        let made = self.graph().fitting_all(Call::Scan(scan), &args);
+        let length = Literal::int(DType::I32, view.scan.length as i64);
+        let steps = self.graph().literal(length);
+        self.define(node.results[0], steps, Sharding::replicated(0));
+        let shardings = carried.iter().cloned().chain(stacked.iter().map(|(_, s)| stacks(s)));
+        for ((&v, var), sharding) in node.results[1..].iter().zip(made).zip(shardings) {
+            self.define(v, var, sharding);
+            let wanted = self.wanted(v);
+            let var = self.divided(v, &wanted);
+            self.define(v, var, wanted);
+        }
+    }
+
+    /// The arrays that a scan reads, their elements in the body, and the elements of its stacks there.
+    fn parts_of_scan(&self, view: &Loop, region: &Region) -> [Vec<Val>; 3] {
+        let program = self.program;
+        let operand = |v: Val, i: usize| {
+            let mut node = &program.nodes[program.definer(v).expect("an operation of the scan")];
+            // What is said about a value stands between.
+            while let Kind::Constraint(_) | Kind::Barrier(_) = node.kind {
+                node = &program.nodes[program.definer(node.operands[0]).expect("an operation of the scan")];
+            }
+            node.operands[i]
+        };
+        let arrays = view.elements.iter().map(|&element| operand(operand(element, 0), 0)).collect();
+        let updates = &region.results[1 + view.scan.carried..];
+        let stacked = updates.iter().map(|&update| operand(operand(update, 1), 0)).collect();
+        [arrays, view.elements.clone(), stacked]
+    }
+
+    fn case(&mut self, node: &Node) {
+        let results: Vec<Sharding> = node.results.iter().map(|&v| self.wanted(v)).collect();
+        let made: Vec<(Graph, Vec<Val>)> = (node.regions.iter())
+            .map(|region| {
+                let results = region.results.iter().copied().zip(results.iter().cloned()).collect::<Vec<_>>();
+                self.region(region, &[], &results)
+            })
+            .collect();
+        // Every branch takes what one of them reads.
+        let mut captured: Vec<Val> = vec![];
+        made.iter().flat_map(|(_, own)| own).for_each(|v| {
+            if !captured.contains(v) {
+                captured.push(*v);
+            }
+        });
+        let index = self.divided(node.operands[0], &Sharding::replicated(0));
+        let args = [vec![index], self.outside(&captured)].concat();
+        let takes: Vec<Type> = args[1..].iter().map(|&v| self.graph().ty(v).clone()).collect();
+        let branch = |(mut graph, own): (Graph, Vec<Val>)| {
+            let given = std::mem::take(&mut graph.params);
+            graph.params = (captured.iter().zip(&takes))
+                .map(|(v, ty)| match own.iter().position(|o| o == v) {
+                    Some(i) => given[i],
+                    None => graph.var(ty.clone()),
+                })
+                .collect();
+            graph
+        };
+        let branches = made.into_iter().map(branch).collect();
+        let made = self.graph().fitting_all(Call::Case(Case { branches }), &args);
+        for ((&v, var), sharding) in node.results.iter().zip(made).zip(results) {
+            self.define(v, var, sharding);
+        }
+    }
+}
+
+impl local::Coordinates for Partition<'_> {
+    fn graph(&mut self) -> &mut Graph {
+        Partition::graph(self)
+    }
+    fn coordinate(&mut self, axes: &[Axis]) -> Var {
+        Partition::coordinate(self, axes)
+    }
+}
+
+/// The graph of a body, whose last parameters are captured, with these in front.
+fn captured_first(mut graph: Graph, captured: usize) -> Graph {
+    let own = graph.params.len() - captured;
+    graph.params.rotate_left(own);
+    graph
+}
+
+/// Keeps the axes that the operation on blocks can have. Blocks of factors that share a dimension have equal sizes; elements
+/// do not move between blocks; what is not added up is not divided where it is folded.
+fn restrict(axes: &mut [Vec<Axis>], rule: &Rule, op: &Op) {
+    for (f, factor) in rule.factors.iter().enumerate() {
+        let is_uneven = !factor.size.is_multiple_of(size(&axes[f]));
+        let shares_dim = rule.tensors.iter().flatten().any(|dim| dim.len() > 1 && dim.contains(&f));
+        let is_kept = match factor.role {
+            Role::Pass => local::divides(op, rule, f),
+            Role::Reduce => local::adds_up(op),
+            Role::Permute | Role::Replicate => false,
+        };
+        if !is_kept || is_uneven && shares_dim {
+            axes[f].clear();
+        }
+    }
+    // Behind a factor that is not divided completely, blocks would not be adjacent elements.
+    loop {
+        let dims = rule.tensors.iter().flatten().flat_map(|dim| dim.windows(2));
+        let mut is_split = dims.filter(|pair| size(&axes[pair[0]]) != rule.factors[pair[0]].size && !axes[pair[1]].is_empty());
+        let Some(pair) = is_split.next() else { return };
+        let behind = pair[1];
+        drop(is_split);
+        axes[behind].clear();
+    }
+}

@@ -1,0 +1,213 @@
+//! Functions on a mesh: what their values are declared to be, and what partitioning made of them.
+use super::function::{Function, Given};
+use super::lower::Lowered;
+use super::trace::{apply, type_of};
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::sharding::{Mesh, NamedSharding, Sharding, device_put};
+use crate::tree::{self, Tree};
+use pallas_graph::mesh::{Annotation, Placed};
+use pallas_graph::shard::view::{Definition, Kind, Program as View};
+use pallas_graph::shard::{Partitioned, Propagation, partition, propagate};
+use pallas_graph::{Graph, Op};
+use pallas_ir::{At, Diag, Loc, Type};
+use std::sync::Arc;
+
+/// The array, of which a traced function says how it is divided among the devices of a mesh; outside of one, an array that
+/// is divided in this way. `jax.lax.with_sharding_constraint`.
+///
+/// # Errors
+/// The result holds: an axis that the mesh does not have, an axis twice, more entries than dimensions, a dimension that its
+/// axes do not divide.
+///
+/// ```
+/// use pallas_rt::sharding::{Mesh, NamedSharding, P};
+/// use pallas_rt::{Array, jit, with_sharding_constraint};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
+/// let rows = NamedSharding::new(&mesh, P("data"));
+/// let f = jit(move |x: &Array| with_sharding_constraint(x, &rows) * 2.0);
+/// let y = f(&Array::from_slice(&[1.0f32, 2.0], &[2])?)?;
+/// assert_eq!(y.addressable_shards()?[1].to_vec::<f32>()?, [4.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn with_sharding_constraint(x: &Array, sharding: &NamedSharding) -> Array {
+    let at = Loc::caller();
+    let own = match sharding.of(&type_of(x), at) {
+        Ok(own) => own,
+        Err(error) => return Array::bad(error, x.client().clone(), x.dtype(), x.shape()),
+    };
+    if !x.is_traced() {
+        return device_put(x, sharding)
+            .unwrap_or_else(|error| Array::bad(error, x.client().clone(), x.dtype(), x.shape()));
+    }
+    let placed = Placed { mesh: sharding.mesh().clone(), sharding: own };
+    apply(&[x], at, |graph, vars| graph.push(Annotation::Constraint(placed), vars))
+}
+
+/// The mesh of a graph and the arrays that it takes; `None` if nothing is divided.
+///
+/// # Errors
+/// Several meshes.
+pub(super) fn mesh_of(graph: &Graph, args: &[&Array]) -> Result<Option<Arc<Mesh>>> {
+    fn add<'g>(graph: &'g Graph, all: &mut Vec<(&'g Arc<Mesh>, Loc)>) {
+        for e in &graph.equations {
+            match &e.op {
+                Op::Annotation(Annotation::Constraint(placed)) => all.push((&placed.mesh, e.loc)),
+                Op::Call(call) => call.graphs().into_iter().for_each(|graph| add(graph, all)),
+                _ => {}
+            }
+        }
+    }
+    let mut all: Vec<(&Arc<Mesh>, Loc)> = vec![];
+    add(graph, &mut all);
+    let placed = args.iter().filter_map(|x| x.placement()).filter(|placement| placement.is_declared);
+    all.extend(placed.map(|placement| (&placement.mesh, Loc::NONE)));
+    let Some(&(first, _)) = all.first() else { return Ok(None) };
+    match all.iter().find(|(mesh, _)| *mesh != first) {
+        Some((other, at)) => {
+            let found = format!("values on the meshes {first} and {other}");
+            Err(Error::operation(*at, Diag::new("mesh", At::Op, found, "a function runs on one mesh")))
+        }
+        None => Ok(Some(first.clone())),
+    }
+}
+
+/// What an argument is declared to be, in normal form; what a function placed is no declaration.
+pub(super) fn declared(x: &Array) -> Option<Sharding> {
+    let placement = x.placement().filter(|placement| placement.is_declared)?;
+    Some(placement.sharding.normal(&placement.mesh))
+}
+
+/// Returns true if an argument is declared to be divided in this way.
+pub(super) fn is_declared(own: Option<&Sharding>, x: &Array) -> bool {
+    match (own, x.placement().filter(|placement| placement.is_declared)) {
+        (None, None) => true,
+        (Some(own), Some(placement)) => *own == placement.sharding.normal(&placement.mesh),
+        _ => false,
+    }
+}
+
+/// The shardings of all values of a graph.
+pub(super) fn propagated(graph: &Graph, declared: &[Option<Sharding>]) -> Propagation {
+    propagate(View::of(graph), declared, &vec![None; graph.results.len()])
+}
+
+/// How a function runs on a mesh; see [`partitioned`].
+pub struct Shardings {
+    mesh: Arc<Mesh>,
+    found: Propagation,
+    program: Partitioned,
+}
+
+/// A value of a partitioned function.
+#[derive(Clone, Debug)]
+pub struct ShardedValue {
+    /// The operation that makes it, or `argument`.
+    pub name: String,
+    /// The type of the whole array.
+    pub ty: Type,
+    /// How it is divided.
+    pub sharding: Sharding,
+    /// The user's line.
+    pub at: Loc,
+}
+
+/// An exchange among the devices of a partitioned function.
+#[derive(Clone, Debug)]
+pub struct CollectiveUse {
+    /// Its name: `all_reduce`, `all_gather` and so on.
+    pub name: &'static str,
+    /// The names of the axes along which devices exchange.
+    pub axes: Vec<String>,
+    /// Bytes that each device sends.
+    pub bytes: usize,
+    /// The user's line of the operation that needs it.
+    pub at: Loc,
+}
+
+/// Traces a function and partitions it for the mesh that its arguments and annotations name, without running it.
+///
+/// # Errors
+/// The call returns the function's own error, the first mistake in what its result depends on; a function without a mesh.
+pub fn partitioned<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<Shardings>> {
+    F::boxed(move |given: Given<'_, Args>| {
+        let args = tree::leaves(&(given.tuple)());
+        let lowered: Lowered<Args, F> = Lowered::of(&f, &given, Loc::NONE)?;
+        let all: Vec<&Array> = args.iter().chain(lowered.captured()).collect();
+        let graph = pallas_graph::shard::inlined(&lowered.graph);
+        let Some(mesh) = mesh_of(&graph, &all)? else {
+            let help = "`device_put` an argument, or use `with_sharding_constraint`";
+            let diag = Diag::new("mesh", At::Op, "a function of which nothing is divided".into(), help);
+            return Err(Error::operation(Loc::NONE, diag));
+        };
+        let declared: Vec<Option<Sharding>> = all.iter().map(|x| declared(x)).collect();
+        let found = propagated(&graph, &declared);
+        let program = partition(&found, &mesh);
+        Ok(Shardings { mesh, found, program })
+    })
+}
+
+impl Shardings {
+    /// The mesh.
+    pub fn mesh(&self) -> &Arc<Mesh> {
+        &self.mesh
+    }
+
+    /// The sharding of every array, in the order of the function's text: arguments, then the results of operations.
+    pub fn values(&self) -> Vec<ShardedValue> {
+        let program = self.found.program();
+        let of = |v, name: String, at| {
+            let ty = program.ty(v).clone();
+            let sharding = self.found.sharding(v).cloned().unwrap_or(Sharding::replicated(ty.shape.len()));
+            ShardedValue { name, ty, sharding, at }
+        };
+        let params = program.body.params.iter().map(|&p| of(p, "argument".into(), Loc::NONE));
+        let nodes = program.preorder().into_iter().filter_map(|id| {
+            let node = &program.nodes[id];
+            let name = match &node.kind {
+                Kind::Op(op) => op.to_string().split([' ', '(']).next().unwrap_or_default().to_string(),
+                Kind::Constraint(_) => "sharding_constraint".into(),
+                Kind::While(_) => "while".into(),
+                Kind::Case => "case".into(),
+                Kind::Constant | Kind::Group(_) | Kind::Barrier(_) | Kind::Edge => return None,
+            };
+            let &v = node.results.first().filter(|&&v| !program.ty(v).shape.is_empty())?;
+            debug_assert!(matches!(program.definitions[v.index()], Definition::Result(..)));
+            Some(of(v, name, node.loc))
+        });
+        params.chain(nodes).collect()
+    }
+
+    /// The shardings of the results.
+    pub fn results(&self) -> &[Sharding] {
+        &self.program.results
+    }
+
+    /// The exchanges of one call, those of loops and branches once.
+    pub fn collectives(&self) -> Vec<CollectiveUse> {
+        fn add(graph: &Graph, all: &mut Vec<CollectiveUse>) {
+            for e in &graph.equations {
+                match &e.op {
+                    Op::Collective(op) if op.communicates() => all.push(CollectiveUse {
+                        name: op.name(),
+                        axes: op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)).to_string()).collect(),
+                        bytes: op.bytes_sent(graph.ty(e.args[0])),
+                        at: e.loc,
+                    }),
+                    Op::Call(call) => call.graphs().into_iter().for_each(|graph| add(graph, all)),
+                    _ => {}
+                }
+            }
+        }
+        let mut all = vec![];
+        add(&pallas_graph::simplify::simplify(&self.program.graph), &mut all);
+        all
+    }
+
+    /// The graph that every device runs on its blocks, as text.
+    pub fn to_local_text(&self) -> String {
+        self.program.graph.to_string()
+    }
+}

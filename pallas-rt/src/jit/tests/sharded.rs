@@ -1,0 +1,194 @@
+//! Functions on meshes of virtual devices, against the same functions on one device.
+#![allow(clippy::print_stdout, reason = "how many programs agree")]
+use super::super::program::Program;
+use super::numbers;
+use crate::prelude::*;
+use crate::sharding::{Mesh, NamedSharding, P, Sharding, device_put};
+use crate::{counters, jit, partitioned, with_sharding_constraint};
+use pallas_graph::Graph;
+use pallas_ir::Type;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+#[path = "../../../graph/tests/shardy/draw.rs"]
+mod draw;
+use draw::{Config, Dice, Drawn};
+
+fn mesh(axes: &[(&str, usize)]) -> Arc<Mesh> {
+    Arc::new(Mesh::new(axes).expect("a mesh"))
+}
+
+/// An operand of a random program.
+fn operand(dice: &mut Dice, ty: &Type) -> Array {
+    let n: usize = ty.shape.iter().product();
+    let cpu = Client::cpu();
+    let array = match ty.dtype {
+        DType::I32 => cpu.array(&(0..n).map(|_| dice.below(12) as i32 - 2).collect::<Vec<_>>(), &ty.shape),
+        _ => cpu.array(&(0..n).map(|_| dice.below(2001) as f32 / 1000.0 - 1.0).collect::<Vec<_>>(), &ty.shape),
+    };
+    array.expect("it fits")
+}
+
+/// The greatest difference between blocks and the parts of the whole array that they are, relative to the largest element.
+fn difference(whole: &[f32], array: &Array, mesh: &Mesh) -> f32 {
+    let (shape, sharding) = (array.shape(), array.sharding().expect("it is divided"));
+    let local = sharding.local(shape);
+    let scale = whole.iter().fold(1.0f32, |m, x| if x.is_finite() { m.max(x.abs()) } else { m });
+    let mut worst = 0.0f32;
+    for (position, block) in array.addressable_shards().expect("it has blocks").iter().enumerate() {
+        let place: Vec<usize> = sharding.dims.iter().map(|dim| mesh.index(position, &dim.axes)).collect();
+        for (i, x) in numbers(block).into_iter().enumerate() {
+            let (mut rest, mut at, mut stride, mut is_inside) = (i, 0, 1, true);
+            for dim in (0..shape.len()).rev() {
+                let coordinate = place[dim] * local[dim] + rest % local[dim];
+                rest /= local[dim];
+                is_inside &= coordinate < shape[dim];
+                at += coordinate * stride;
+                stride *= shape[dim];
+            }
+            if is_inside {
+                let y = whole[at];
+                let same = x == y || x.is_nan() && y.is_nan();
+                let d = if same { 0.0 } else { (x - y).abs() / scale };
+                worst = if d.is_nan() { f32::INFINITY } else { worst.max(d) };
+            }
+        }
+    }
+    worst
+}
+
+/// Runs a random program on one device and on its mesh; returns the greatest difference.
+fn run(drawn: &Drawn, dice: &mut Dice) -> f32 {
+    let cpu = Client::cpu();
+    let args: Vec<Array> = drawn.graph.takes().iter().map(|ty| operand(dice, ty)).collect();
+    let args: Vec<&Array> = args.iter().collect();
+    let one = Program::new(&drawn.graph, &cpu).expect("it compiles").run(&args).expect("it runs");
+    let all = Program::for_mesh(&drawn.graph, &drawn.mesh, &drawn.params, &cpu).expect("it compiles");
+    let all = all.run(&args).expect("it runs");
+    one.iter().zip(&all).map(|(a, b)| difference(&numbers(a), b, &drawn.mesh)).fold(0.0, f32::max)
+}
+
+/// Number of random programs of each kind.
+fn count() -> usize {
+    std::env::var("PALLAS_SHARDINGS").ok().and_then(|n| n.parse().ok()).unwrap_or(40)
+}
+
+#[test]
+fn random_programs_on_meshes_are_those_on_one_device() {
+    let plain = Config { open: true, priorities: true, operations: 12, ..Config::default() };
+    let kinds = [
+        ("even", plain),
+        ("uneven", Config { uneven: true, ..plain }),
+        ("control", Config { control: true, ..plain }),
+        ("windows", Config { windows: true, ..plain }),
+        ("all", Config { uneven: true, control: true, windows: true, groups: true, ..plain }),
+    ];
+    let mut shown: Vec<String> = vec![];
+    let mut found: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut total = 0;
+    for (i, (name, config)) in kinds.into_iter().enumerate() {
+        let mut dice = Dice(900 + i as u64);
+        for k in 0..count() {
+            let drawn = draw::draw(&mut dice, &config);
+            total += 1;
+            let worst = run(&drawn, &mut dice);
+            if worst > 2e-4 {
+                shown.push(format!("{name} {k}: {worst}\n{}", drawn.text()));
+            } else {
+                *found.entry(name).or_default() += 1;
+            }
+        }
+    }
+    let agreed: usize = found.values().sum();
+    println!("agreement: {agreed} of {total} programs {found:?}");
+    assert!(shown.is_empty(), "{}", shown[..shown.len().min(2)].join("\n"));
+}
+
+/// Two products, of which the first is divided by columns and the second by rows.
+fn mlp(mesh: &Arc<Mesh>) -> impl Fn(&Array, &Array, &Array) -> Array + Clone + use<> {
+    let named = |spec| NamedSharding::new(mesh, spec);
+    let (rows, columns, inner) = (named(P("data")), named(P((None, "model"))), named(P("model")));
+    move |x, w1, w2| {
+        let x = with_sharding_constraint(x, &rows);
+        let (w1, w2) = (with_sharding_constraint(w1, &columns), with_sharding_constraint(w2, &inner));
+        x.matmul(&w1).relu().matmul(&w2)
+    }
+}
+
+fn mlp_operands() -> [Array; 3] {
+    let mut dice = Dice(3);
+    [[8usize, 16], [16, 32], [32, 16]].map(|shape| operand(&mut dice, &Type::new(DType::F32, shape)))
+}
+
+#[test]
+fn a_perceptron_needs_one_exchange() {
+    let mesh = mesh(&[("data", 2), ("model", 4)]);
+    let [x, w1, w2] = mlp_operands();
+    let found = partitioned(mlp(&mesh))(&x, &w1, &w2).expect("it is traced");
+    let collectives = found.collectives();
+    assert_eq!(collectives.len(), 1, "{collectives:?}");
+    assert_eq!((collectives[0].name, &collectives[0].axes[..]), ("all_reduce", &["model".to_string()][..]));
+    assert_eq!(found.results()[0].text(&mesh), "[{\"data\"}, {}]");
+    let f = mlp(&mesh);
+    let y = jit(f)(&x, &w1, &w2).expect("it runs");
+    let whole = jit(|x: &Array, w1: &Array, w2: &Array| x.matmul(w1).relu().matmul(w2))(&x, &w1, &w2).expect("it runs");
+    assert!(difference(&numbers(&whole), &y, &mesh) < 1e-5);
+    assert_eq!(y.sharding().expect("it is divided").parts(), [2, 1]);
+}
+
+/// Declared arguments say what is divided, and results that come back do not compile the function again.
+#[test]
+fn what_a_function_placed_is_no_declaration() {
+    let mesh = mesh(&[("batch", 1), ("model", 2)]);
+    let w = Client::cpu().full(&[4, 4], 0.25f32).expect("it fits");
+    let w = device_put(&w, &NamedSharding::new(&mesh, P((None, "model")))).expect("it is placed");
+    let step = jit(|x: &Array, w: &Array| x.matmul(w).tanh());
+    let mut x = Client::cpu().full(&[2, 4], 0.5f32).expect("it fits");
+    let before = counters().jit_traces;
+    for _ in 0..50 {
+        x = step(&x, &w).expect("it runs");
+    }
+    assert_eq!(counters().jit_traces - before, 1);
+    // Another declaration compiles once more; spelled differently it does not.
+    let same = device_put(&w, &NamedSharding::new(&mesh, P(("batch", ["model"])))).expect("it is placed");
+    step(&x, &same).expect("it runs");
+    let other = device_put(&w, &NamedSharding::new(&mesh, P("model"))).expect("it is placed");
+    assert_eq!(counters().jit_traces - before, 1);
+    step(&x, &other).expect("it runs");
+    assert_eq!(counters().jit_traces - before, 2);
+}
+
+#[test]
+fn mistakes_of_shardings_are_named() {
+    let mesh = mesh(&[("data", 2), ("model", 4)]);
+    let x = Client::cpu().full(&[6, 8], 1.0f32).expect("it fits");
+    let error = |spec| device_put(&x, &NamedSharding::new(&mesh, spec)).expect_err("a mistake").to_string();
+    let texts = [
+        (error(P("rows")), "`rows` is no axis of the mesh"),
+        (error(P(("data", "data"))), "axis `data` divides an array of f32[6,8] twice"),
+        (error(P(("data", None, None))), "a spec of 3 entries for an array of f32[6,8]"),
+        (error(P("model")), "dimension 0 of an array of f32[6,8] in 4 parts"),
+    ];
+    for (text, part) in texts {
+        assert!(text.contains(part) && text.contains("sharded.rs"), "{text}");
+    }
+    let other = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
+    let [a, b] = [&mesh, &other].map(|mesh| NamedSharding::new(mesh, P("data")));
+    let f = jit(move |x: &Array| with_sharding_constraint(&with_sharding_constraint(x, &a), &b));
+    assert!(f(&x).expect_err("two meshes").to_string().contains("a function runs on one mesh"));
+}
+
+/// A graph of no equations, and one whose results are its parameters.
+#[test]
+fn results_that_are_arguments() {
+    let mesh = mesh(&[("x", 2)]);
+    let mut graph = Graph::default();
+    let p = graph.param(Type::new(DType::F32, [4]));
+    graph.results = vec![p, p];
+    let declared = vec![Some(Sharding::closed([vec![mesh.axis(0)]]))];
+    let program = Program::for_mesh(&graph, &mesh, &declared, &Client::cpu()).expect("it compiles");
+    let x = Client::cpu().array(&[1.0f32, 2.0, 3.0, 4.0], &[4]).expect("it fits");
+    for y in program.run(&[&x]).expect("it runs") {
+        assert_eq!(numbers(&y), [1.0, 2.0, 3.0, 4.0]);
+    }
+}

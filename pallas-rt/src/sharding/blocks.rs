@@ -1,0 +1,100 @@
+//! The blocks of an array, cut and put together.
+use crate::array::Blocks;
+use crate::device::{Buffer, Client};
+use crate::error::Result;
+use pallas_graph::mesh::{Mesh, Sharding};
+use pallas_ir::Type;
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Where the blocks of an array are.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Placement {
+    pub mesh: Arc<Mesh>,
+    pub sharding: Sharding,
+    /// The type of the whole array.
+    pub ty: Type,
+    /// True if the user says so; otherwise a function placed it, which is no declaration.
+    pub is_declared: bool,
+}
+
+impl Placement {
+    /// The blocks by position, at which the array is divided in this way.
+    pub(crate) fn blocks(self, blocks: Vec<Arc<Buffer>>) -> Arc<Blocks> {
+        Arc::new(Blocks::new(blocks, Box::new(self), joined))
+    }
+
+    /// The placement of blocks.
+    pub(crate) fn of(blocks: &Blocks) -> &Placement {
+        let about: &dyn Any = &*blocks.about;
+        about.downcast_ref().expect("blocks have a placement")
+    }
+}
+
+/// The block of each position from the elements of the whole array; equal blocks are one buffer. What lies beyond the array
+/// is zero.
+pub(crate) fn cut(client: &Client, mesh: &Mesh, sharding: &Sharding, ty: &Type, whole: &Buffer) -> Result<Vec<Arc<Buffer>>> {
+    let contents = whole.contents()?;
+    let (bytes, local) = (ty.dtype.bytes(), sharding.local(&ty.shape));
+    let mut known: HashMap<Vec<usize>, Arc<Buffer>> = HashMap::new();
+    (0..mesh.devices())
+        .map(|position| {
+            let place: Vec<usize> = sharding.dims.iter().map(|dim| mesh.index(position, &dim.axes)).collect();
+            if let Some(block) = known.get(&place) {
+                return Ok(block.clone());
+            }
+            let mut block = vec![0; local.iter().product::<usize>() * bytes];
+            rows(&ty.shape, &local, &place, bytes, |whole, own, n| {
+                block[own..own + n].copy_from_slice(&contents[whole..whole + n]);
+            });
+            let block = Arc::new(Buffer::holding(client, &block)?);
+            known.insert(place, block.clone());
+            Ok(block)
+        })
+        .collect()
+}
+
+/// The whole array.
+fn joined(blocks: &Blocks) -> Result<Buffer> {
+    let Placement { mesh, sharding, ty, .. } = Placement::of(blocks);
+    let (bytes, local) = (ty.dtype.bytes(), sharding.local(&ty.shape));
+    let mut whole = vec![0; ty.bytes()];
+    let mut seen: Vec<Vec<usize>> = vec![];
+    for (position, block) in blocks.blocks.iter().enumerate() {
+        let place: Vec<usize> = sharding.dims.iter().map(|dim| mesh.index(position, &dim.axes)).collect();
+        if seen.contains(&place) {
+            continue;
+        }
+        let contents = block.contents()?;
+        rows(&ty.shape, &local, &place, bytes, |at, own, n| {
+            whole[at..at + n].copy_from_slice(&contents[own..own + n]);
+        });
+        seen.push(place);
+    }
+    Buffer::holding(blocks.blocks[0].client(), &whole)
+}
+
+/// Calls `copy` with the offset in the array, the offset in the block at a place, and the bytes of each row that both have.
+fn rows(shape: &[usize], local: &[usize], place: &[usize], bytes: usize, mut copy: impl FnMut(usize, usize, usize)) {
+    let first: Vec<usize> = local.iter().zip(place).map(|(n, at)| n * at).collect();
+    // Extents that lie inside of the array.
+    let inside: Vec<usize> = (0..shape.len()).map(|d| local[d].min(shape[d].saturating_sub(first[d]))).collect();
+    if inside.contains(&0) {
+        return;
+    }
+    let Some((&columns, outer)) = inside.split_last() else { return copy(0, 0, bytes) };
+    let mut at = vec![0; outer.len()];
+    loop {
+        let (mut whole, mut own) = (0, 0);
+        for d in 0..outer.len() {
+            whole = (whole + first[d] + at[d]) * shape[d + 1];
+            own = (own + at[d]) * local[d + 1];
+        }
+        copy((whole + first[outer.len()]) * bytes, own * bytes, columns * bytes);
+        let next = (0..outer.len()).rev().find(|&d| at[d] + 1 < outer[d]);
+        let Some(d) = next else { return };
+        at[d] += 1;
+        at[d + 1..].fill(0);
+    }
+}
