@@ -71,7 +71,9 @@ fn main() -> ExitCode {
     match run() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            eprintln!("not as expected: one all-reduce over `model`, a result divided by `data`, a difference below 1e-5");
+            eprintln!(
+                "not as expected: one all-reduce over `model`, a result divided by `data`, a difference below 1e-5"
+            );
             ExitCode::FAILURE
         }
         Err(error) => {

@@ -7,8 +7,26 @@ use syn::visit::{self, Visit};
 
 /// Modules of pallas-rt, lowest first: each imports only those before it.
 const LAYERS: &[&str] = &[
-    "error", "timeline", "disk", "interp", "passes", "cpu", "target", "wgsl", "device", "array", "tree", "exec",
-    "collective", "sharding", "lang", "jit", "launch", "ops", "random", "guide",
+    "error",
+    "timeline",
+    "disk",
+    "interp",
+    "passes",
+    "cpu",
+    "target",
+    "wgsl",
+    "device",
+    "array",
+    "tree",
+    "exec",
+    "collective",
+    "sharding",
+    "lang",
+    "jit",
+    "launch",
+    "ops",
+    "random",
+    "guide",
 ];
 /// Imports that close a cycle between folders of pallas-rt, or go against the order of [`LAYERS`], each with its
 /// reason.

@@ -5,8 +5,8 @@ mod python;
 mod windows;
 
 use crate::dynamic::Dynamic;
-use crate::mesh::names;
 use crate::graph::{Equation, Graph, Op, Var};
+use crate::mesh::names;
 use pallas_ir::structural::{ArgReduce, Broadcast, Cumulative, Dot, Iota, Pad, Reduce, Slice, Sort};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use python::{dtype, literal, tuple};

@@ -1,11 +1,10 @@
 //! Arrays: a shape, an element type and a buffer on a device.
+use super::blocks::Blocks;
 use super::host;
 use crate::device::{Buffer, Client, Device, memory};
 use crate::error::{Error, Result};
 use pallas_ir::{DType, Elem, Loc};
-use std::any::Any;
-use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// An n-dimensional array on a device, row-major and contiguous. Its element type is known at run time.
 ///
@@ -42,44 +41,6 @@ pub(crate) enum What {
     Traced(Arc<Traced>),
     /// The first mistake among the operations that led to this array.
     Bad(Arc<Bad>),
-}
-
-/// A value of a type that this module does not know.
-pub(crate) type About = dyn Any + Send + Sync + UnwindSafe + RefUnwindSafe;
-
-/// The blocks of an array on the devices of a mesh.
-pub(crate) struct Blocks {
-    /// By position in the mesh; blocks of equal contents may be one.
-    pub blocks: Vec<Arc<Buffer>>,
-    /// The mesh and the sharding, which this module does not know.
-    pub about: Box<About>,
-    join: fn(&Blocks) -> Result<Buffer>,
-    whole: OnceLock<Arc<Buffer>>,
-}
-
-impl Blocks {
-    /// Blocks, at least one, that `join` puts together.
-    #[allow(dead_code, reason = "for functions on meshes")]
-    pub(crate) fn new(
-        blocks: Vec<Arc<Buffer>>,
-        about: Box<About>,
-        join: fn(&Blocks) -> Result<Buffer>,
-    ) -> Blocks {
-        Blocks { blocks, about, join, whole: OnceLock::new() }
-    }
-
-    fn client(&self) -> &Client {
-        self.blocks[0].client()
-    }
-
-    /// The whole array in one place, put together when it is asked for first.
-    fn whole(&self) -> Result<&Arc<Buffer>> {
-        if let Some(whole) = self.whole.get() {
-            return Ok(whole);
-        }
-        let whole = Arc::new((self.join)(self)?);
-        Ok(self.whole.get_or_init(|| whole))
-    }
 }
 
 /// In place of the number of a trace: the array has a shape and an element type alone.

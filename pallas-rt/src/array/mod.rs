@@ -1,9 +1,10 @@
 //! Arrays: a shape, an element type and a buffer on a device.
 //!
 //! - `axis`: numbers of axes; `host`: shapes and elements to bytes and back;
-//! - `data`: the array; `wgpu`: arrays in wgpu buffers of the program's own;
+//! - `data`: the array; `blocks`: one in several blocks; `wgpu`: arrays in wgpu buffers of the program's own;
 //! - `show`: how an array prints.
 mod axis;
+mod blocks;
 mod data;
 mod host;
 mod show;
@@ -14,6 +15,8 @@ mod wgpu;
 
 #[allow(unused_imports, reason = "for operations on arrays, which a build may lack")]
 pub(crate) use axis::axis_of;
+#[allow(unused_imports, reason = "for the tracer")]
+pub(crate) use blocks::Blocks;
 pub use data::Array;
 #[allow(unused_imports, reason = "for the tracer")]
-pub(crate) use data::{Blocks, Traced, What};
+pub(crate) use data::{Traced, What};

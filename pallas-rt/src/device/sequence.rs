@@ -308,8 +308,7 @@ impl Sequence {
             table[..given].copy_from_slice(first);
         }
         let (slots, devices) = (self.slots, self.devices);
-        let mut running =
-            Running { table: &mut frame.table, slots, devices, ledger, on, counts: false, launches: 0 };
+        let mut running = Running { table: &mut frame.table, slots, devices, ledger, on, counts: false, launches: 0 };
         // SAFETY: the caller's; the arena is this frame's.
         let done = unsafe { running.all(&self.actions) };
         LAUNCHES.fetch_add(running.launches, Relaxed);
@@ -360,9 +359,8 @@ impl Running<'_> {
                     let Launching { kernel, executable, geometry, params, operands } = &**launch;
                     for device in 0..self.devices {
                         self.launches += u64::from(self.counts);
-                        let start = |i: usize| {
-                            operands[i].map_or(std::ptr::null_mut(), |slot| self.start(device, slot))
-                        };
+                        let start =
+                            |i: usize| operands[i].map_or(std::ptr::null_mut(), |slot| self.start(device, slot));
                         let run = || cpu::execute(executable, geometry, params, self.ledger, self.on, start);
                         timeline::span(timeline::Kind::Launch, || described(kernel, geometry), run)?;
                     }

@@ -73,7 +73,7 @@ pub use jacobian::{hessian, hessian_by, jacfwd, jacfwd_by, jacrev, jacrev_by};
 pub(crate) use kernel::kernel_call;
 pub use linear::{Jvp, LinearMap, jvp, linearize, vjp};
 pub use lower::{Lowered, eval_shape, lower};
-pub use sharded::{CollectiveUse, ShardedValue, Shardings, partitioned, with_sharding_constraint};
 pub use misses::{Miss, MissReason, jit_misses};
+pub use sharded::{CollectiveUse, ShardedValue, Shardings, partitioned, with_sharding_constraint};
 pub(crate) use trace::{apply, is_tracing, make};
 pub use vmap::{vmap, vmap_axes};

@@ -34,7 +34,13 @@ impl Placement {
 
 /// The block of each position from the elements of the whole array; equal blocks are one buffer. What lies beyond the array
 /// is zero.
-pub(crate) fn cut(client: &Client, mesh: &Mesh, sharding: &Sharding, ty: &Type, whole: &Buffer) -> Result<Vec<Arc<Buffer>>> {
+pub(crate) fn cut(
+    client: &Client,
+    mesh: &Mesh,
+    sharding: &Sharding,
+    ty: &Type,
+    whole: &Buffer,
+) -> Result<Vec<Arc<Buffer>>> {
     let contents = whole.contents()?;
     let (bytes, local) = (ty.dtype.bytes(), sharding.local(&ty.shape));
     let mut known: HashMap<Vec<usize>, Arc<Buffer>> = HashMap::new();

@@ -25,7 +25,8 @@ pub fn visualize_sharding(mesh: &Mesh, sharding: &Sharding) -> String {
     let rows: usize = parts[..parts.len().saturating_sub(1)].iter().product();
     let mut cells: Vec<Vec<usize>> = vec![vec![]; rows * columns];
     for position in 0..mesh.devices() {
-        let cell = sharding.dims.iter().zip(&parts).fold(0, |cell, (dim, n)| cell * n + mesh.index(position, &dim.axes));
+        let cell =
+            sharding.dims.iter().zip(&parts).fold(0, |cell, (dim, n)| cell * n + mesh.index(position, &dim.axes));
         cells[cell].push(mesh.device(position));
     }
     let texts: Vec<String> = cells.iter().map(|cell| devices(cell)).collect();

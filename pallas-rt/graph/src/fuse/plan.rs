@@ -169,12 +169,7 @@ fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes) -> 
             Op::Call(call) => control::lower(graph, first, call, sizes),
             Op::Structural(StructuralOp::Scatter(op)) => scatter::lower(graph, first, op, sizes),
             Op::Collective(op) => exchange(graph, first, op),
-            Op::Literal(_)
-            | Op::StopGradient
-            | Op::Barrier
-            | Op::Annotation(_)
-            | Op::Scalar(_)
-            | Op::Structural(_) => {
+            Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Annotation(_) | Op::Scalar(_) | Op::Structural(_) => {
                 lower(graph, &definitions, cluster, sizes)
             }
         }

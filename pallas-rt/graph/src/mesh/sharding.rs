@@ -1,6 +1,6 @@
 //! How one array is divided among the devices of a mesh.
-use super::axis::{Axis, merge, push, size};
 use super::Mesh;
+use super::axis::{Axis, merge, push, size};
 use pallas_ir::{At, Diag, Type};
 use std::fmt::Write;
 
@@ -64,12 +64,6 @@ impl Sharding {
         self.dims.iter().all(|dim| dim.axes.is_empty()) && self.unreduced.is_empty()
     }
 
-    /// Returns true if devices have the same elements under both.
-    pub(crate) fn places_like(&self, other: &Sharding) -> bool {
-        self.dims.iter().map(|dim| &dim.axes).eq(other.dims.iter().map(|dim| &dim.axes))
-            && self.unreduced == other.unreduced
-    }
-
     /// The same division, which nothing changes any more.
     pub(crate) fn without_choices(&self) -> Sharding {
         let dims = self.dims.iter().map(|dim| DimSharding::closed(dim.axes.clone())).collect();
@@ -126,11 +120,15 @@ impl Sharding {
         for &axis in all {
             let name = || mesh.name(usize::from(axis.id)).to_string();
             if usize::from(axis.id) >= mesh.rank() {
-                return wrong(format!("axis {} of a mesh of {} axes", axis.id, mesh.rank()), "name an axis of the mesh");
+                return wrong(
+                    format!("axis {} of a mesh of {} axes", axis.id, mesh.rank()),
+                    "name an axis of the mesh",
+                );
             }
             let whole = mesh.size(usize::from(axis.id));
             if axis.size == 0 || axis.pre == 0 || !whole.is_multiple_of(axis.next() as usize) {
-                let found = format!("a part of size {} behind {} of axis `{}` of size {whole}", axis.size, axis.pre, name());
+                let found =
+                    format!("a part of size {} behind {} of axis `{}` of size {whole}", axis.size, axis.pre, name());
                 return wrong(found, "the sizes of an axis' parts multiply to its own");
             }
             if seen.iter().any(|other| other.overlaps(axis)) {

@@ -151,14 +151,14 @@ fn move_to_batch(mut left: Vec<Axis>, factor: usize, axes: &mut [Vec<Axis>], rul
     if !is_everywhere(factor) {
         return;
     }
-    for f in 0..rule.factors.len() {
-        let (n, parts) = (rule.factors[f].size, size(&axes[f]));
+    for (f, own) in axes.iter_mut().enumerate() {
+        let (n, parts) = (rule.factors[f].size, size(own));
         if rule.factors[f].role != Role::Pass || !is_everywhere(f) || n == 0 || !n.is_multiple_of(parts) {
             continue;
         }
         let mut room = n / parts;
         while let Some(&axis) = left.first().filter(|axis| room.is_multiple_of(axis.len())) {
-            push(&mut axes[f], axis);
+            push(own, axis);
             room /= axis.len();
             left.remove(0);
         }
@@ -204,8 +204,7 @@ pub(super) fn agree_reshape(splits: &[Split], rule: &Rule) -> Vec<Vec<Axis>> {
 /// Distributes axes among the factors of an array, in order.
 fn spread(split: &Split, axes: &[Axis], side: usize, rule: &Rule) -> Split {
     let mut to = split.clone();
-    let order: Vec<usize> =
-        rule.tensors[side].iter().flatten().copied().filter(|&f| split.get(f).is_some()).collect();
+    let order: Vec<usize> = rule.tensors[side].iter().flatten().copied().filter(|&f| split.get(f).is_some()).collect();
     let mut room: Vec<usize> = order.iter().map(|&f| rule.factors[f].size).collect();
     for (_, part) in &mut to.parts {
         part.axes.clear();

@@ -102,7 +102,8 @@ enum Constant {
 /// Gives each use of a constant expression, and of a broadcast scalar, a copy of its own.
 fn constants(program: &mut Program) {
     let order = program.preorder();
-    let mut copies = Copies { kinds: vec![None; program.types.len()], groups: HashMap::new(), inserted: BTreeMap::new() };
+    let mut copies =
+        Copies { kinds: vec![None; program.types.len()], groups: HashMap::new(), inserted: BTreeMap::new() };
     for &id in &order {
         if let Kind::Group(_) = program.nodes[id].kind {
             copies.groups.entry(program.nodes[id].operands[0]).or_default().push(id);
@@ -191,8 +192,7 @@ impl Copies {
                         | StructuralOp::Bitcast(_)
                         | StructuralOp::Powi(_)
                 );
-                let is_expansion =
-                    matches!(op, StructuralOp::Broadcast(_)) && program.rank(node.operands[0]) == 0;
+                let is_expansion = matches!(op, StructuralOp::Broadcast(_)) && program.rank(node.operands[0]) == 0;
                 match (is_pure && all(), is_expansion) {
                     (true, _) => Some(Constant::Expression),
                     (false, true) => Some(Constant::Expansion),
@@ -267,8 +267,8 @@ impl Flow {
     /// A new node that is in no list yet.
     fn node(&mut self, kind: Kind, operand: Val, behind: Option<NodeId>) -> (NodeId, Val) {
         let ty = self.program.ty(operand).clone();
-        let (loc, label) =
-            behind.map_or((Loc::NONE, usize::MAX), |node| (self.program.nodes[node].loc, self.program.nodes[node].label));
+        let (loc, label) = behind
+            .map_or((Loc::NONE, usize::MAX), |node| (self.program.nodes[node].loc, self.program.nodes[node].label));
         let node = self.program.node(kind, vec![operand], vec![ty], loc);
         self.program.nodes[node].label = label;
         let result = self.program.nodes[node].results[0];
@@ -333,13 +333,9 @@ impl Flow {
                 Use::Yield(..) | Use::Result(_) => false,
             };
             let is_open = sharding.dims.iter().any(|dim| dim.open);
-            let is_scalar_argument = self.program.rank(x) == 0
-                && matches!(self.program.definitions[x.index()], Definition::Argument(..));
-            if self.sharding(x).is_some()
-                || is_open
-                || is_scalar_argument
-                || self.uses[x.index()].iter().any(differs)
-            {
+            let is_scalar_argument =
+                self.program.rank(x) == 0 && matches!(self.program.definitions[x.index()], Definition::Argument(..));
+            if self.sharding(x).is_some() || is_open || is_scalar_argument || self.uses[x.index()].iter().any(differs) {
                 continue;
             }
             let definer = self.program.definer(x);
@@ -364,7 +360,8 @@ impl Flow {
     /// Of constraints in a row, later readers of the first one's operand read the result of the last one.
     fn join_chain(&mut self, first: NodeId) {
         let x = self.program.nodes[first].operands[0];
-        let is_constraint = |flow: &Flow, u: &Use| matches!(u, Use::Operand(node, _) if flow.constraint(*node).is_some());
+        let is_constraint =
+            |flow: &Flow, u: &Use| matches!(u, Use::Operand(node, _) if flow.constraint(*node).is_some());
         let is_head = self.program.definer(x).is_none_or(|node| self.constraint(node).is_none());
         let is_only = !self.uses[x.index()].iter().any(|u| *u != Use::Operand(first, 0) && is_constraint(self, u));
         if !is_head || !is_only || self.sharding(x).is_some() {

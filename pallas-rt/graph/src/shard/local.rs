@@ -2,8 +2,8 @@
 use super::rule::Rule;
 use crate::dynamic::Dynamic;
 use crate::graph::{Graph, Op, Var};
-use crate::mesh::axis::{Axis, size};
 use crate::mesh::Sharding;
+use crate::mesh::axis::{Axis, size};
 use pallas_ir::structural::{Broadcast, Iota, Pad, Reshape, Slice, Transpose};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 
@@ -23,8 +23,6 @@ pub(super) struct Divided<'a> {
     pub operands: Vec<(&'a Type, Sharding)>,
     /// The type of the result's block.
     pub gives: Type,
-    /// The type of the whole result, and its sharding.
-    pub result: (&'a Type, Sharding),
 }
 
 /// The monoid by which parts of an operation's result are combined.
@@ -48,9 +46,7 @@ pub(super) fn adds_up(op: &Op) -> bool {
 pub(super) fn divides(op: &Op, rule: &Rule, factor: usize) -> bool {
     match op {
         // Positions in the divided dimension are those of the whole array.
-        Op::Structural(StructuralOp::Scatter(_)) => {
-            rule.tensors[2].iter().flatten().any(|&f| f == factor)
-        }
+        Op::Structural(StructuralOp::Scatter(_)) => rule.tensors[2].iter().flatten().any(|&f| f == factor),
         Op::Structural(StructuralOp::Conv(conv)) => {
             let is_group = rule.tensors.iter().flatten().any(|dim| dim.len() > 1 && dim.contains(&factor));
             conv.groups == 1 && conv.batch_groups == 1 && !is_group

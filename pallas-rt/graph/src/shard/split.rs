@@ -1,6 +1,6 @@
 //! The sharding of an array as shardings of the factors of its dimensions, and back.
-use crate::mesh::axis::{Axis, Prefix, prefix, push, size};
 use super::rule::{Factor, gcd};
+use crate::mesh::axis::{Axis, Prefix, prefix, push, size};
 use crate::mesh::{DimSharding, Sharding};
 
 /// The sharding of one factor.

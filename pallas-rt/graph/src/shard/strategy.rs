@@ -2,9 +2,9 @@
 //!
 //! Shardy's aggressive strategy, which its default pipeline runs alone. For each factor the longest list of axes with which
 //! all arrays agree is found; then each array takes as much of it as it can.
-use crate::mesh::axis::{Axis, Prefix, is_strict_prefix, prefix, size, truncate};
 use super::rule::{Factor, Rule, gcd};
 use super::split::{Part, Split};
+use crate::mesh::axis::{Axis, Prefix, is_strict_prefix, prefix, size, truncate};
 
 /// Where shardings go.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -148,9 +148,11 @@ fn common(old: &[Axis], new: &[Axis], grows: bool) -> (Vec<Axis>, bool) {
 
 /// The first part of an axis that divides no other factor of an array.
 fn across(axis: Axis, split: &Split, factor: usize) -> Option<Axis> {
-    split.parts.iter().filter(|(other, _)| *other != factor).try_fold(axis, |axis, (_, part)| {
-        axis.prefix_without_all(&part.overflow)?.prefix_without_all(&part.axes)
-    })
+    split
+        .parts
+        .iter()
+        .filter(|(other, _)| *other != factor)
+        .try_fold(axis, |axis, (_, part)| axis.prefix_without_all(&part.overflow)?.prefix_without_all(&part.axes))
 }
 
 /// The first part of an axis that may divide a factor of an array, which axes of size `before` divide already.

@@ -24,6 +24,9 @@ impl Val {
 /// The number of a node in its program.
 pub type NodeId = usize;
 
+/// The node and the region that a node is in; `None`: the program's own.
+pub type Parent = Option<(NodeId, usize)>;
+
 /// What defines a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Definition {
@@ -70,8 +73,8 @@ pub struct Node {
     pub regions: Vec<Region>,
     /// The user's line.
     pub loc: Loc,
-    /// The node and the region that it is in; `None`: the program's own.
-    pub parent: Option<(NodeId, usize)>,
+    /// Where it is.
+    pub parent: Parent,
     /// The number of the equation that it belongs to, in the order of the text.
     pub label: usize,
 }
@@ -164,11 +167,11 @@ impl Program {
     }
 
     /// The list that has a node, or the program's own.
-    pub(super) fn region(&self, parent: Option<(NodeId, usize)>) -> &Region {
+    pub(super) fn region(&self, parent: Parent) -> &Region {
         parent.map_or(&self.body, |(node, region)| &self.nodes[node].regions[region])
     }
 
-    pub(super) fn region_mut(&mut self, parent: Option<(NodeId, usize)>) -> &mut Region {
+    pub(super) fn region_mut(&mut self, parent: Parent) -> &mut Region {
         match parent {
             Some((node, region)) => &mut self.nodes[node].regions[region],
             None => &mut self.body,
@@ -185,7 +188,7 @@ impl Program {
     }
 
     /// Puts a node in front of all others of a list.
-    pub(super) fn insert_first(&mut self, node: NodeId, parent: Option<(NodeId, usize)>) {
+    pub(super) fn insert_first(&mut self, node: NodeId, parent: Parent) {
         self.nodes[node].parent = parent;
         self.region_mut(parent).nodes.insert(0, node);
     }
@@ -207,7 +210,7 @@ impl Program {
 struct Build {
     program: Program,
     /// Lists of nodes under construction, and where they belong; innermost last.
-    open: Vec<(Option<(NodeId, usize)>, Vec<NodeId>)>,
+    open: Vec<(Parent, Vec<NodeId>)>,
     /// Number of the present equation, and of those so far.
     label: usize,
     labels: usize,
@@ -235,7 +238,9 @@ impl Build {
         let kind = match op {
             Op::StopGradient => return args,
             // The text has no operation for what changes nothing.
-            Op::Structural(StructuralOp::Reshape(_) | StructuralOp::Cast(_)) if *self.program.ty(args[0]) == gives[0] => {
+            Op::Structural(StructuralOp::Reshape(_) | StructuralOp::Cast(_))
+                if *self.program.ty(args[0]) == gives[0] =>
+            {
                 return args;
             }
             Op::Annotation(Annotation::Group(group)) => {
@@ -245,12 +250,9 @@ impl Build {
             Op::Annotation(Annotation::Constraint(placed)) => Kind::Constraint(placed.sharding.normal(&placed.mesh)),
             Op::Annotation(Annotation::Barrier(flow)) => Kind::Barrier(*flow),
             Op::Call(call) => return self.call(call, args, gives, loc),
-            Op::Literal(_)
-            | Op::Barrier
-            | Op::Scalar(_)
-            | Op::Structural(_)
-            | Op::Dynamic(_)
-            | Op::Collective(_) => Kind::Op(op.clone()),
+            Op::Literal(_) | Op::Barrier | Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) | Op::Collective(_) => {
+                Kind::Op(op.clone())
+            }
         };
         let node = self.push(kind, args, gives, loc);
         self.program.nodes[node].results.clone()
@@ -330,11 +332,7 @@ impl Build {
         let types: Vec<Type> = state.iter().map(|&x| self.program.ty(x).clone()).collect();
         // Loops in the body have later numbers.
         let number = self.program.loops.len();
-        self.program.loops.push(Loop {
-            scan: scan.clone(),
-            elements: vec![],
-            implied: vec![],
-        });
+        self.program.loops.push(Loop { scan: scan.clone(), elements: vec![], implied: vec![] });
         let node = self.push(Kind::While(Some(number)), state, types.clone(), loc);
         let index = Type::scalar(DType::I32);
         self.region(node, &types, |b, x| {

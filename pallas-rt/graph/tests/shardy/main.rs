@@ -166,7 +166,10 @@ fn rules_are_those_of_shardy() {
             } else {
                 let types: Vec<String> =
                     node.operands.iter().chain(&node.results).map(|&v| program.ty(v).to_string()).collect();
-                shown.push((op.name.clone(), format!("{:?} of {}\n  ours   {own}\n  Shardy {other}", node.kind, types.join(", "))));
+                shown.push((
+                    op.name.clone(),
+                    format!("{:?} of {}\n  ours   {own}\n  Shardy {other}", node.kind, types.join(", ")),
+                ));
             }
         }
     }

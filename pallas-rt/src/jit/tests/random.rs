@@ -74,12 +74,7 @@ fn add_operations(graph: &Graph, to: &mut BTreeMap<String, usize>) {
             Op::Literal(_) => "literal".into(),
             Op::Structural(op) => op.name().into(),
             Op::Call(call) => call.name().into(),
-            Op::StopGradient
-            | Op::Barrier
-            | Op::Scalar(_)
-            | Op::Dynamic(_)
-            | Op::Annotation(_)
-            | Op::Collective(_) => {
+            Op::StopGradient | Op::Barrier | Op::Scalar(_) | Op::Dynamic(_) | Op::Annotation(_) | Op::Collective(_) => {
                 e.op.to_string().split(' ').next().unwrap_or_default().into()
             }
         };
@@ -93,7 +88,14 @@ fn add_operations(graph: &Graph, to: &mut BTreeMap<String, usize>) {
 /// The names of all operations that random graphs draw. Kernels have random kernels, and prints show what they are given.
 fn registry() -> Vec<String> {
     let calls = ["scan", "while", "case", "custom_vjp", "custom_jvp", "call", "checkpoint", "name"];
-    let others = ["literal", "stop_gradient", "optimization_barrier", "sharding_constraint", "dynamic_slice", "dynamic_update_slice"];
+    let others = [
+        "literal",
+        "stop_gradient",
+        "optimization_barrier",
+        "sharding_constraint",
+        "dynamic_slice",
+        "dynamic_update_slice",
+    ];
     let names = StructuralOp::NAMES.iter().copied().chain(calls).chain(others).map(String::from);
     ScalarOp::ALL.iter().map(ScalarOp::to_string).chain(names).collect()
 }

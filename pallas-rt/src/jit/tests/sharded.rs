@@ -10,6 +10,7 @@ use pallas_ir::Type;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+#[allow(dead_code, reason = "the tests against Shardy use all of it")]
 #[path = "../../../graph/tests/shardy/draw.rs"]
 mod draw;
 use draw::{Config, Dice, Drawn};

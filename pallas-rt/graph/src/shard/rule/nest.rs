@@ -1,0 +1,107 @@
+//! The factors of affine nests: convolutions and folds of windows.
+use super::{Build, Place, Role};
+use pallas_ir::structural::{Nest, Position, Role as LoopRole};
+
+impl Build<'_> {
+    /// A convolution, or a fold of windows.
+    pub(super) fn nest(&mut self, nest: &Nest) {
+        if nest.operands.len() == 1 {
+            return self.folded_windows(nest);
+        }
+        let windowed = |position: &Position| {
+            let axis = |role| position.terms.iter().map(|term| term.0).find(|&a| nest.axes[a].role == role);
+            axis(LoopRole::Windowed).map(|window| (axis(LoopRole::Parallel), window))
+        };
+        // The order is that of the loops, whatever the layout: batch, places, features.
+        let own = |position: &Position| match windowed(position) {
+            Some((place, window)) => place.unwrap_or(window),
+            None => position.terms.last().map_or(0, |term| term.0),
+        };
+        let mut dims: Vec<usize> = (0..nest.operands[0].len()).collect();
+        dims.sort_by_key(|&dim| own(&nest.operands[0][dim]));
+        let mut is_left: Vec<bool> = nest.axes.iter().map(|axis| axis.role == LoopRole::Parallel).collect();
+        for dim in dims {
+            let position = &nest.operands[0][dim];
+            match windowed(position) {
+                Some((Some(place), window)) => {
+                    is_left[place] = false;
+                    self.places(nest, dim, place, window);
+                }
+                _ => {
+                    for &(axis, _) in &position.terms {
+                        is_left[axis] = false;
+                        self.of_axis(nest, axis);
+                    }
+                }
+            }
+        }
+        for axis in (0..nest.axes.len()).filter(|&axis| is_left[axis] && nest.axes[axis].extent > 1) {
+            self.of_axis(nest, axis);
+        }
+    }
+
+    /// The dimensions in whose positions a loop of a nest occurs, alone or as a part.
+    fn dims_of(&self, nest: &Nest, axis: usize) -> Vec<Place> {
+        let all = nest.operands.iter().enumerate().chain([(self.result(), &nest.result)]);
+        let has = |position: &Position| position.terms.iter().any(|term| term.0 == axis);
+        all.flat_map(|(tensor, positions)| {
+            (0..positions.len()).filter(|&dim| has(&positions[dim])).map(move |dim| (tensor, dim)).collect::<Vec<_>>()
+        })
+        .collect()
+    }
+
+    /// A loop that is an axis of arrays, or the slower or faster part of one: batch, features, groups.
+    fn of_axis(&mut self, nest: &Nest, axis: usize) {
+        let places = self.dims_of(nest, axis);
+        let is_part = |position: &Position| position.terms.len() > 1 && position.terms[0].0 == axis;
+        // No groups are one group.
+        let is_group = nest.operands.iter().flatten().any(is_part);
+        let role = if nest.axes[axis].role == LoopRole::Parallel { Role::Pass } else { Role::Reduce };
+        if !is_group || nest.axes[axis].extent > 1 {
+            self.add(nest.axes[axis].extent as usize, role, &places);
+        }
+    }
+
+    /// Places that a window moves over. Steps of several elements are blocks of the operand, which the window adds up as
+    /// far as it reaches.
+    fn places(&mut self, nest: &Nest, dim: usize, place: usize, window: usize) {
+        let (from, to) = (self.shapes[0][dim], nest.axes[place].extent as usize);
+        let size = nest.axes[window].extent as usize;
+        let out = self.dims_of(nest, place).into_iter().find(|at| at.0 == self.result());
+        let of_window = self.dims_of(nest, window).into_iter().find(|at| at.0 == 1);
+        let moved = [Some((0, dim)), out].into_iter().flatten().collect::<Vec<Place>>();
+        let steps = from.checked_div(to).unwrap_or(0);
+        if steps <= 1 {
+            self.add_wide(from.min(to), Role::Permute, &moved);
+            let alone: Vec<Place> = of_window.into_iter().collect();
+            self.add_wide(size, Role::Permute, &alone);
+            return;
+        }
+        let reach = steps.min(size);
+        let summed: Vec<Place> = [Some((0, dim)), of_window].into_iter().flatten().collect();
+        let mut factors = [(to, Role::Permute, moved), (reach, Role::Reduce, summed)];
+        if to < reach {
+            factors.reverse();
+        }
+        factors.iter().for_each(|(size, role, places)| self.add_wide(*size, *role, places));
+    }
+
+    /// Adds a factor unless its size is 1.
+    fn add_wide(&mut self, size: usize, role: Role, places: &[Place]) {
+        if size > 1 {
+            self.add(size, role, places);
+        }
+    }
+
+    fn folded_windows(&mut self, nest: &Nest) {
+        let result = self.result();
+        for (dim, &n) in self.shapes[result].iter().enumerate() {
+            let terms = &nest.operands[0][dim].terms;
+            let is_alone = terms
+                .iter()
+                .all(|&(axis, _)| nest.axes[axis].role != LoopRole::Windowed || nest.axes[axis].extent == 1);
+            let role = if is_alone && self.shapes[0][dim] == n { Role::Pass } else { Role::Permute };
+            self.add(n, role, &[(0, dim), (result, dim)]);
+        }
+    }
+}

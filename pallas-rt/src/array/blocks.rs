@@ -1,0 +1,40 @@
+//! Arrays in several blocks.
+use crate::device::{Buffer, Client};
+use crate::error::Result;
+use std::any::Any;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::{Arc, OnceLock};
+
+/// A value of a type that this module does not know.
+pub(crate) type About = dyn Any + Send + Sync + UnwindSafe + RefUnwindSafe;
+
+/// The blocks of an array on the devices of a mesh.
+pub(crate) struct Blocks {
+    /// By position in the mesh; blocks of equal contents may be one.
+    pub blocks: Vec<Arc<Buffer>>,
+    /// The mesh and the sharding, which this module does not know.
+    pub about: Box<About>,
+    join: fn(&Blocks) -> Result<Buffer>,
+    whole: OnceLock<Arc<Buffer>>,
+}
+
+impl Blocks {
+    /// Blocks, at least one, that `join` puts together.
+    #[allow(dead_code, reason = "for functions on meshes")]
+    pub(crate) fn new(blocks: Vec<Arc<Buffer>>, about: Box<About>, join: fn(&Blocks) -> Result<Buffer>) -> Blocks {
+        Blocks { blocks, about, join, whole: OnceLock::new() }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        self.blocks[0].client()
+    }
+
+    /// The whole array in one place, put together when it is asked for first.
+    pub(super) fn whole(&self) -> Result<&Arc<Buffer>> {
+        if let Some(whole) = self.whole.get() {
+            return Ok(whole);
+        }
+        let whole = Arc::new((self.join)(self)?);
+        Ok(self.whole.get_or_init(|| whole))
+    }
+}
