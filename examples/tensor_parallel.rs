@@ -46,7 +46,8 @@ pub fn run() -> Result<bool> {
     let mut seen = BTreeSet::new();
     for value in shardings.values() {
         let text = value.sharding.text(&mesh);
-        println!("\n{} {} {text} {}", value.name, value.ty, value.at);
+        let place = if value.name == "argument" { String::new() } else { format!(" at {}", value.at) };
+        println!("\n{} {}: {text}{place}", value.name, value.ty);
         if seen.insert(text) {
             print!("{}", visualize_sharding(&mesh, &value.sharding));
         }
@@ -55,7 +56,8 @@ pub fn run() -> Result<bool> {
     let collectives = shardings.collectives();
     for exchange in &collectives {
         let axes = exchange.axes.join(", ");
-        println!("{} over {axes}: {} bytes from each device, for {}", exchange.name, exchange.bytes, exchange.at);
+        let (name, bytes, cause) = (exchange.name, exchange.bytes, exchange.cause);
+        println!("{name} over {axes}: {bytes} bytes from each device: {cause} at {}", exchange.at);
     }
 
     let (found, whole) = (jit(divided)(&x, &w1, &w2)?, jit(plain)(&x, &w1, &w2)?);

@@ -6,7 +6,7 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::sharding::{Mesh, NamedSharding, Sharding, device_put};
 use crate::tree::{self, Tree};
-use pallas_graph::mesh::{Annotation, Placed};
+use pallas_graph::mesh::{Annotation, Exchange, Placed};
 use pallas_graph::shard::view::{Definition, Kind, Program as View};
 use pallas_graph::shard::{Partitioned, Propagation, partition, propagate};
 use pallas_graph::{Graph, Op};
@@ -123,6 +123,8 @@ pub struct CollectiveUse {
     pub axes: Vec<String>,
     /// Bytes that each device sends.
     pub bytes: usize,
+    /// Why devices exchange: `parts of a sum`, or `another division`.
+    pub cause: &'static str,
     /// The user's line of the operation that needs it.
     pub at: Loc,
 }
@@ -194,6 +196,10 @@ impl Shardings {
                         name: op.name(),
                         axes: op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)).to_string()).collect(),
                         bytes: op.bytes_sent(graph.ty(e.args[0])),
+                        cause: match op.kind {
+                            Exchange::AllReduce(_) | Exchange::ReduceScatter(_) => "parts of a sum",
+                            _ => "another division",
+                        },
                         at: e.loc,
                     }),
                     Op::Call(call) => call.graphs().into_iter().for_each(|graph| add(graph, all)),

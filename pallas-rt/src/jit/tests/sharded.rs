@@ -4,7 +4,7 @@ use super::super::program::Program;
 use super::numbers;
 use crate::prelude::*;
 use crate::sharding::{Mesh, NamedSharding, P, Sharding, device_put};
-use crate::{counters, jit, partitioned, with_sharding_constraint};
+use crate::{Arg, counters, grad_by, jit, partitioned, random, value_and_grad, vmap, with_sharding_constraint};
 use pallas_graph::Graph;
 use pallas_ir::Type;
 use std::collections::BTreeMap;
@@ -135,6 +135,49 @@ fn a_perceptron_needs_one_exchange() {
     let whole = jit(|x: &Array, w1: &Array, w2: &Array| x.matmul(w1).relu().matmul(w2))(&x, &w1, &w2).expect("it runs");
     assert!(difference(&numbers(&whole), &y, &mesh) < 1e-5);
     assert_eq!(y.sharding().expect("it is divided").parts(), [2, 1]);
+}
+
+#[test]
+fn gradients_and_batches_are_those_of_one_device() {
+    let mesh = mesh(&[("data", 2), ("model", 4)]);
+    let [x, w1, w2] = mlp_operands();
+    let divided = mlp(&mesh);
+    let step = jit(move |w1: &Array, w2: &Array, x: &Array| {
+        let f = divided.clone();
+        let loss = move |w1: &Array, w2: &Array, x: &Array| f(x, w1, w2).square().mean(..);
+        let (value, first) = value_and_grad(loss.clone())(w1, w2, x)?;
+        Ok::<_, Error>((value, first, grad_by(Arg::<1>, loss)(w1, w2, x)?))
+    });
+    let one = jit(|w1: &Array, w2: &Array, x: &Array| {
+        let loss = |w1: &Array, w2: &Array, x: &Array| x.matmul(w1).relu().matmul(w2).square().mean(..);
+        let (value, first) = value_and_grad(loss)(w1, w2, x)?;
+        Ok::<_, Error>((value, first, grad_by(Arg::<1>, loss)(w1, w2, x)?))
+    });
+    let ((v, a, b), (value, first, second)) =
+        (step(&w1, &w2, &x).expect("it runs"), one(&w1, &w2, &x).expect("it runs"));
+    assert!((numbers(&v)[0] - numbers(&value)[0]).abs() < 1e-5);
+    assert!(difference(&numbers(&first), &a, &mesh) < 1e-5 && difference(&numbers(&second), &b, &mesh) < 1e-5);
+    // The gradient of what is divided by columns is divided by columns.
+    assert_eq!(a.sharding().expect("it is divided").parts(), [1, 4]);
+    // A batch of constraints says nothing about the batch.
+    let rows = NamedSharding::new(&mesh, P("model"));
+    let scaled = jit(vmap(move |x: &Array| with_sharding_constraint(x, &rows).exp()));
+    let y = scaled(&x).expect("it runs");
+    assert!(difference(&numbers(&x.exp()), &y, &mesh) < 1e-6);
+    assert_eq!(y.sharding().expect("it is divided").parts(), [1, 4]);
+}
+
+/// Each device makes the numbers of its own block.
+#[test]
+fn random_numbers_are_those_of_one_device() {
+    let mesh = mesh(&[("x", 2), ("y", 2)]);
+    let sharding = NamedSharding::new(&mesh, P(("x", "y")));
+    let draw = || random::normal(random::key(7), &[6, 10], DType::F32);
+    let found = jit(move |x: &Array| with_sharding_constraint(&(draw() + x), &sharding));
+    let zero = Client::cpu().full(&[], 0.0f32).expect("it fits");
+    let (found, whole) = (found(&zero).expect("it runs"), jit(move |x: &Array| draw() + x)(&zero).expect("it runs"));
+    assert_eq!(found.sharding().expect("it is divided").parts(), [2, 2]);
+    assert_eq!(numbers(&found), numbers(&whole));
 }
 
 /// Declared arguments say what is divided, and results that come back do not compile the function again.
