@@ -243,33 +243,10 @@ impl Partition<'_> {
                 local::joined(self.graph(), parts, &counts, &local)
             }
             Step::Permute => {
-                let sources = self.sources(&block.sharding, after);
+                let sources = reshard::sources(self.mesh, &block.sharding, after).into_iter().map(Some).collect();
                 self.exchange(Exchange::Permute(sources), &self.mesh.axes(), &[block.var])
             }
         }
-    }
-
-    /// By position, one that has the block which it gets: itself if it does.
-    fn sources(&self, from: &Sharding, to: &Sharding) -> Vec<Option<usize>> {
-        let indices = |sharding: &Sharding, position: usize| -> Vec<usize> {
-            sharding.dims.iter().map(|dim| self.mesh.index(position, &dim.axes)).collect()
-        };
-        let held: Vec<Vec<usize>> = (0..self.mesh.devices()).map(|p| indices(from, p)).collect();
-        let mut holders: HashMap<&[usize], Vec<usize>> = HashMap::new();
-        held.iter().enumerate().for_each(|(p, block)| holders.entry(block).or_default().push(p));
-        let mut used: HashMap<usize, usize> = HashMap::new();
-        (0..self.mesh.devices())
-            .map(|p| {
-                let wanted = indices(to, p);
-                if held[p] == wanted {
-                    return Some(p);
-                }
-                // Those that have sent least.
-                let source = *holders[&wanted[..]].iter().min_by_key(|&q| (used.get(q).copied().unwrap_or(0), *q))?;
-                *used.entry(source).or_default() += 1;
-                Some(source)
-            })
-            .collect()
     }
 
     fn reduce_scatter(&mut self, var: Var, lists: &[Vec<Axis>], op: ScalarOp) -> Var {

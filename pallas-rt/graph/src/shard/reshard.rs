@@ -1,24 +1,195 @@
-//! temporary
-use crate::mesh::Sharding;
-use crate::mesh::axis::Axis;
-#[derive(Clone, Debug)]
+//! The collectives that turn one sharding of an array into another one.
+//!
+//! ```text
+//! "x"=2, "y"=4:  [{"x"}, {}, {"y"}] -> [{}, {"x"}, {}]     all_to_all {"x"}: 0->1; all_gather [{}, {}, {"y"}]
+//! ```
+//!
+//! [`sequence`] finds the collectives of Shardy's pass `sdy-reshard-to-collectives`, with the moves in `moves`. Some of its
+//! steps change the padding of dimensions that axes divide unevenly, which blocks alone do not allow; those of [`reshard`]
+//! do not, and devices execute these.
+//!
+//! Shapes here are those of whole arrays. The block of a device is the one that [`Sharding::local`] describes, so the last
+//! blocks of a dimension may extend beyond the array.
+mod moves;
+
+use crate::mesh::axis::{push, size};
+use crate::mesh::{Axis, Mesh, Sharding, names};
+use moves::Difference;
+
+/// A collective, or an operation of each device alone, that changes the sharding of an array.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
+    /// By dimension, the axes that divide it no longer, which are its last ones. Devices that differ along these axes
+    /// exchange their blocks.
     AllGather(Vec<Vec<Axis>>),
+    /// By dimension, the axes that divide it from now on, after those that do already. Each device keeps a part of its block.
     AllSlice(Vec<Vec<Axis>>),
-    AllToAll { axes: Vec<Axis>, from: usize, to: usize },
+    /// The last axes of one dimension become the last axes of another one. Devices that differ along these axes exchange
+    /// parts of their blocks.
+    AllToAll {
+        /// The axes that move.
+        axes: Vec<Axis>,
+        /// The dimension that they divided.
+        from: usize,
+        /// The dimension that they divide from now on.
+        to: usize,
+    },
+    /// Other axes divide the dimensions, into as many blocks as before. Each device receives the block of one device, as
+    /// [`sources`] tells.
     Permute,
 }
-pub fn reshard(shape: &[usize], from: &Sharding, to: &Sharding) -> Vec<(Step, Sharding)> {
-    if from.axes() == to.axes() {
-        return vec![];
+
+/// Steps, each with the sharding after it.
+pub type Steps = Vec<(Step, Sharding)>;
+
+impl Step {
+    /// The text of the step, with axes as Shardy writes them: `all_to_all {"x"}: 0->1`.
+    pub fn text(&self, mesh: &Mesh) -> String {
+        let by_dimension = |lists: &[Vec<Axis>]| {
+            let lists = lists.iter().map(|axes| format!("{{{}}}", names(axes, mesh)));
+            format!("[{}]", lists.collect::<Vec<_>>().join(", "))
+        };
+        match self {
+            Step::AllGather(axes) => format!("all_gather {}", by_dimension(axes)),
+            Step::AllSlice(axes) => format!("all_slice {}", by_dimension(axes)),
+            Step::AllToAll { axes, from, to } => format!("all_to_all {{{}}}: {from}->{to}", names(axes, mesh)),
+            Step::Permute => "collective_permute".into(),
+        }
     }
-    let whole = Sharding::replicated(shape.len());
+}
+
+/// The steps that Shardy takes from one sharding of an array to another one. Not all of these sequences can be executed on
+/// blocks, because a step may change how far the blocks of a dimension extend beyond it.
+///
+/// Both shardings have equal unreduced axes: sums are completed by an all-reduce before. Shardings after steps are closed
+/// and in normal form; the last one places elements as `to` does.
+///
+/// ```
+/// use pallas_graph::mesh::{Mesh, Sharding};
+/// use pallas_graph::shard::reshard::sequence;
+/// let mesh = Mesh::new(&[("x", 2), ("y", 4)])?;
+/// let sharding = |text| Sharding::parse(text, &mesh).unwrap();
+/// let steps = sequence(&[8, 8], &sharding(r#"[{"x"}, {}]"#), &sharding(r#"[{}, {"x", "y"}]"#));
+/// let steps: Vec<String> = steps.iter().map(|(step, after)| format!("{} {}", step.text(&mesh), after.text(&mesh))).collect();
+/// assert_eq!(steps, [
+///     r#"all_slice [{"y"}, {}] [{"x", "y"}, {}]"#,
+///     r#"all_to_all {"x", "y"}: 0->1 [{}, {"x", "y"}]"#,
+/// ]);
+/// # Ok::<(), pallas_ir::Diag>(())
+/// ```
+pub fn sequence(shape: &[usize], from: &Sharding, to: &Sharding) -> Steps {
+    let (old, new) = (axes(from), axes(to));
+    // Measured: where padding differs Shardy makes a dimension whole in between, unless it is whole before or after.
+    let is_blocked = |dim: usize| {
+        let (before, after) = (size(&old[dim]), size(&new[dim]));
+        before > 1 && after > 1 && padded(shape[dim], before) != padded(shape[dim], after)
+    };
+    let is_blocked = (0..shape.len()).map(is_blocked).collect();
+    let found = Difference::new(shape, &old, &new, is_blocked, &from.unreduced).steps();
+    let found = found.filter(|steps| all_steps(&old, steps, is_valid));
+    found.unwrap_or_else(|| gather_and_slice(&old, &new, &from.unreduced, |_| false))
+}
+
+/// The steps that devices execute. They are those of [`sequence`], without its detours for padding, if blocks before and
+/// after each step consist of each other, as they do where all axes divide dimensions evenly. Otherwise all dimensions in
+/// which the shardings differ are gathered, then sliced.
+pub fn reshard(shape: &[usize], from: &Sharding, to: &Sharding) -> Steps {
+    let (old, new) = (axes(from), axes(to));
+    let not_blocked = vec![false; shape.len()];
+    let found = Difference::new(shape, &old, &new, not_blocked, &from.unreduced).steps();
+    let is_executable = |step: &Step, before: &[Vec<Axis>], after: &[Vec<Axis>]| {
+        is_valid(step, before, after) && is_nested(step, shape, before, after)
+    };
+    let found = found.filter(|steps| all_steps(&old, steps, is_executable));
+    found.unwrap_or_else(|| gather_and_slice(&old, &new, &from.unreduced, |dim| old[dim] == new[dim]))
+}
+
+/// By position, the position whose block a device receives in a [`Step::Permute`]. Every device sends its block to one
+/// device; it stays where it is if it can.
+pub fn sources(mesh: &Mesh, before: &Sharding, after: &Sharding) -> Vec<usize> {
+    let blocks = |sharding: &Sharding| -> Vec<usize> {
+        let axes: Vec<Axis> = sharding.axes().concat();
+        (0..mesh.devices()).map(|position| mesh.index(position, &axes)).collect()
+    };
+    let (has, needs) = (blocks(before), blocks(after));
+    let moving = |blocks: &[usize]| {
+        let mut positions: Vec<usize> =
+            (0..mesh.devices()).filter(|&position| has[position] != needs[position]).collect();
+        positions.sort_by_key(|&position| blocks[position]);
+        positions
+    };
+    let mut sources: Vec<usize> = (0..mesh.devices()).collect();
+    // As many devices have a block as need it, so both lists have the blocks in the same order.
+    moving(&needs).into_iter().zip(moving(&has)).for_each(|(target, source)| sources[target] = source);
+    sources
+}
+
+/// The axes of each dimension in normal form: none of size 1, neighbouring parts of an axis as one.
+fn axes(sharding: &Sharding) -> Vec<Vec<Axis>> {
+    let normal = |axes: &Vec<Axis>| {
+        let mut kept = vec![];
+        axes.iter().filter(|axis| axis.size > 1).for_each(|&axis| push(&mut kept, axis));
+        kept
+    };
+    sharding.dims.iter().map(|dim| normal(&dim.axes)).collect()
+}
+
+/// A closed sharding by these axes.
+fn closed(axes: &[Vec<Axis>], unreduced: &[Axis]) -> Sharding {
+    Sharding { unreduced: unreduced.to_vec(), ..Sharding::closed(axes.iter().cloned()) }
+}
+
+/// Gathers all dimensions but those that are kept, then slices them. It is always possible, since devices have each dimension
+/// whole in between.
+fn gather_and_slice(
+    old: &[Vec<Axis>],
+    new: &[Vec<Axis>],
+    unreduced: &[Axis],
+    is_kept: impl Fn(usize) -> bool,
+) -> Steps {
+    let changed = |lists: &[Vec<Axis>]| -> Vec<Vec<Axis>> {
+        lists.iter().enumerate().map(|(dim, axes)| if is_kept(dim) { vec![] } else { axes.clone() }).collect()
+    };
+    let kept: Vec<Vec<Axis>> = (0..old.len()).map(|dim| if is_kept(dim) { old[dim].clone() } else { vec![] }).collect();
+    let (gathered, sliced) = (changed(old), changed(new));
     let mut steps = vec![];
-    if !from.is_replicated() {
-        steps.push((Step::AllGather(from.axes()), whole));
+    if gathered.iter().any(|axes| !axes.is_empty()) {
+        steps.push((Step::AllGather(gathered), closed(&kept, unreduced)));
     }
-    if !to.is_replicated() {
-        steps.push((Step::AllSlice(to.axes()), Sharding::closed(to.axes())));
+    if sliced.iter().any(|axes| !axes.is_empty()) {
+        steps.push((Step::AllSlice(sliced), closed(new, unreduced)));
     }
     steps
+}
+
+/// Asks about each step, with the axes before and after it; returns true if all answers are true.
+fn all_steps(old: &[Vec<Axis>], steps: &Steps, is_right: impl Fn(&Step, &[Vec<Axis>], &[Vec<Axis>]) -> bool) -> bool {
+    let before = std::iter::once(old.to_vec()).chain(steps.iter().map(|(_, after)| after.axes()));
+    before.zip(steps).all(|(before, (step, after))| is_right(step, &before, &after.axes()))
+}
+
+/// Returns true if the axes after a step go together: no part of an axis occurs twice, and all parts of an axis belong to
+/// one division of it. A permute also has to keep the number of blocks. Where sizes do not divide each other, as 2 and 3
+/// do not, the search can break these rules; Shardy fails there.
+fn is_valid(step: &Step, before: &[Vec<Axis>], after: &[Vec<Axis>]) -> bool {
+    let all = after.concat();
+    let fits = |a: Axis, b: Axis| !a.overlaps(b) && a.can_coexist(b);
+    let goes_together = all.iter().enumerate().all(|(i, &a)| all[..i].iter().all(|&b| fits(a, b)));
+    let is_resized = before.iter().zip(after).any(|(before, after)| size(before) != size(after));
+    goes_together && !(matches!(step, Step::Permute) && is_resized)
+}
+
+/// Returns true if the blocks before and after a step consist of each other. Then all dimensions are padded alike, except
+/// that a gather can remove the padding of a dimension that becomes whole, and a slice can add it to one that was.
+fn is_nested(step: &Step, shape: &[usize], before: &[Vec<Axis>], after: &[Vec<Axis>]) -> bool {
+    let one_dimension = matches!(step, Step::AllGather(_) | Step::AllSlice(_));
+    (0..shape.len()).all(|dim| {
+        let (before, after) = (size(&before[dim]), size(&after[dim]));
+        padded(shape[dim], before) == padded(shape[dim], after) || one_dimension && before.min(after) == 1
+    })
+}
+
+/// The extent of a dimension that is divided into equal blocks, with what these extend beyond it.
+fn padded(extent: usize, blocks: usize) -> usize {
+    extent.div_ceil(blocks) * blocks
 }

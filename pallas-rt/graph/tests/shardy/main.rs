@@ -1,10 +1,12 @@
-//! Rules and propagation against the Shardy in jaxlib.
+//! Rules, propagation and reshards against the Shardy in jaxlib.
 //!
-//! `PALLAS_JAX` is a Python with jax==0.12.0.1; without it these tests are left out. `PALLAS_SHARDINGS` is the number of
-//! random programs of each kind.
+//! `PALLAS_JAX` is a Python with jax==0.12.0.1; without it the tests that need it are left out. `PALLAS_SHARDINGS` is
+//! the number of random programs of each kind.
 #![allow(missing_docs, reason = "a test")]
+mod blocks;
 mod draw;
 mod oracle;
+mod reshards;
 
 use draw::{Config, Dice, Drawn, draw};
 use oracle::{Module, ask, python};

@@ -1,0 +1,400 @@
+//! The moves that bring one sharding closer to another one, in the order in which Shardy makes them.
+//!
+//! Each round slices first, because later steps then move less; permutes blocks where other axes of the same size are to
+//! divide a dimension; moves axes between dimensions; and gathers last. One round is enough for axes whose sizes are powers
+//! of two.
+use super::{Step, Steps, closed};
+use crate::mesh::axis::{Axis, push, size};
+use crate::shard::rule::gcd;
+
+/// Number of rounds after which the search ends without a result. Shardy needs a few where sizes do not divide each other.
+const MOST_ROUNDS: usize = 8;
+
+/// The difference between the sharding that an array has and the one that it is to have. It is empty at the end.
+///
+/// Axes are divided in such a way that those of both lists are equal or do not overlap.
+pub(super) struct Difference<'a> {
+    shape: &'a [usize],
+    /// By dimension, the axes that divide it now, without those with which both shardings begin.
+    present: Vec<Vec<Axis>>,
+    /// By dimension, the axes that are to divide it, without those with which both shardings begin.
+    wanted: Vec<Vec<Axis>>,
+    /// By dimension, all axes that divide it now.
+    current: Vec<Vec<Axis>>,
+    /// The axes of the sharding at the end.
+    end: &'a [Vec<Axis>],
+    /// By dimension, true if all its axes have to leave it together, before any other divides it. Until then nothing is
+    /// moved to it, as if no axis were wanted there.
+    is_blocked: Vec<bool>,
+    unreduced: &'a [Axis],
+    steps: Steps,
+}
+
+/// An end of the list of axes that divide a dimension.
+#[derive(Clone, Copy)]
+enum End {
+    Front,
+    Back,
+}
+
+impl<'a> Difference<'a> {
+    /// The difference of two shardings; `is_blocked` are the dimensions that have to be whole in between.
+    pub(super) fn new(
+        shape: &'a [usize],
+        old: &[Vec<Axis>],
+        new: &'a [Vec<Axis>],
+        is_blocked: Vec<bool>,
+        unreduced: &'a [Axis],
+    ) -> Self {
+        let (from, to) = (old.concat(), new.concat());
+        let present = old.iter().map(|axes| aligned(axes, &to)).collect();
+        let wanted = new.iter().map(|axes| aligned(axes, &from)).collect();
+        let mut difference = Difference {
+            shape,
+            present,
+            wanted,
+            current: old.to_vec(),
+            end: new,
+            is_blocked,
+            unreduced,
+            steps: vec![],
+        };
+        (0..shape.len()).for_each(|dim| difference.drop_equal_fronts(dim));
+        difference
+    }
+
+    /// The steps after which there is no difference, or `None` if these moves do not lead there.
+    pub(super) fn steps(mut self) -> Option<Steps> {
+        for _ in 0..MOST_ROUNDS {
+            if self.is_empty() {
+                break;
+            }
+            self.slice();
+            if !self.is_blocked.contains(&true) && self.needs_permute() {
+                self.permute();
+            }
+            // Axes that arrive in order first, or else a dimension would have to be permuted afterwards.
+            self.all_to_alls(true);
+            self.all_to_alls(false);
+            self.gather();
+        }
+        (self.is_empty() && self.current == self.end).then_some(self.steps)
+    }
+
+    fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.present.iter().chain(&self.wanted).all(Vec::is_empty)
+    }
+
+    fn is_present(&self, axis: Axis) -> bool {
+        self.present.iter().flatten().any(|&other| other == axis)
+    }
+
+    /// The dimension that an axis is to divide, and its place among those wanted there.
+    fn place(&self, axis: Axis) -> Option<(usize, usize)> {
+        let at = |axes: &Vec<Axis>| axes.iter().position(|&other| other == axis);
+        let mut open = self.wanted.iter().enumerate().filter(|(dim, _)| !self.is_blocked[*dim]);
+        open.find_map(|(dim, axes)| Some((dim, at(axes)?)))
+    }
+
+    fn emit(&mut self, step: Step) {
+        self.steps.push((step, closed(&self.current, self.unreduced)));
+    }
+
+    /// Removes axes that are where they are wanted.
+    fn drop_equal_fronts(&mut self, dim: usize) {
+        if self.is_blocked[dim] {
+            return;
+        }
+        let (present, wanted) = (&mut self.present[dim], &mut self.wanted[dim]);
+        let equal = present.iter().zip(wanted.iter()).take_while(|(a, b)| a == b).count();
+        present.drain(..equal);
+        wanted.drain(..equal);
+    }
+
+    /// Lets axes divide a dimension while there is room for more blocks; returns those that do, which are no longer
+    /// available. Axes for which there is no room are skipped.
+    fn fill(&mut self, dim: usize, end: End, room: &mut usize, available: &mut Vec<Axis>) -> Vec<Axis> {
+        let (mut taken, mut i) = (vec![], 0);
+        while i < available.len() {
+            let Some((fits, rest)) = fitting(available[i], room) else {
+                i += 1;
+                continue;
+            };
+            available.remove(i);
+            taken.push(fits);
+            if let Some(rest) = rest {
+                available.insert(0, rest);
+                self.wanted.iter_mut().for_each(|axes| *axes = aligned(axes, &[fits]));
+            }
+        }
+        let at = match end {
+            End::Front => 0,
+            End::Back => self.present[dim].len(),
+        };
+        self.present[dim].splice(at..at, taken.iter().copied());
+        taken
+    }
+}
+
+/// Slicing.
+impl Difference<'_> {
+    /// Lets wanted axes that divide nothing yet divide as many blocks as are missing: for an all-to-all that will take them
+    /// along, else in the dimension where they are wanted, else in any dimension.
+    fn slice(&mut self) {
+        // How many times as many blocks each dimension needs. With more of them, a later step would have to move axes away.
+        let blocks = self.present.iter().zip(&self.wanted).map(|(present, wanted)| (size(present), size(wanted)));
+        let mut room: Vec<usize> = blocks.map(|(present, wanted)| wanted / gcd(present, wanted)).collect();
+        let mut sliced = vec![vec![]; self.rank()];
+        let open: Vec<usize> = (0..self.rank()).filter(|&dim| !self.is_blocked[dim]).collect();
+        for &source in &open {
+            for axis in self.along_with_all_to_all(source, &mut room) {
+                self.present[source].push(axis);
+                push(&mut self.current[source], axis);
+                push(&mut sliced[source], axis);
+            }
+        }
+        let mut elsewhere = vec![];
+        for &dim in &open {
+            let mut i = 0;
+            while i < self.wanted[dim].len() {
+                let axis = self.wanted[dim][i];
+                i += 1;
+                if self.is_present(axis) {
+                    continue;
+                }
+                let Some((fits, rest)) = fitting(axis, &mut room[dim]) else {
+                    elsewhere.push(axis);
+                    continue;
+                };
+                self.present[dim].push(fits);
+                push(&mut self.current[dim], fits);
+                push(&mut sliced[dim], fits);
+                self.wanted[dim][i - 1] = fits;
+                if let Some(rest) = rest {
+                    self.wanted[dim].insert(i, rest);
+                    elsewhere.push(rest);
+                    i += 1;
+                }
+            }
+            self.drop_equal_fronts(dim);
+        }
+        for &dim in &open {
+            for axis in self.fill(dim, End::Back, &mut room[dim], &mut elsewhere) {
+                push(&mut self.current[dim], axis);
+                push(&mut sliced[dim], axis);
+            }
+        }
+        if sliced.iter().any(|axes| !axes.is_empty()) {
+            self.emit(Step::AllSlice(sliced));
+        }
+    }
+
+    /// The axes to slice in a dimension whose last axes an all-to-all will move, because they are wanted directly after
+    /// these. Sliced where they are wanted they would be in front of those that arrive, and a permute would be needed.
+    fn along_with_all_to_all(&self, source: usize, room: &mut [usize]) -> Vec<Axis> {
+        let present = &self.present[source];
+        let last = present.last().filter(|_| self.wanted[source].is_empty());
+        let Some((target, index)) = last.and_then(|&axis| self.place(axis)) else { return vec![] };
+        if !self.present[target].is_empty() {
+            return vec![];
+        }
+        let (before, after) = self.wanted[target].split_at(index + 1);
+        let added: Vec<Axis> = after.iter().copied().take_while(|&axis| !self.is_present(axis)).collect();
+        let in_order = present.iter().rev().zip(before.iter().rev()).take_while(|(a, b)| a == b).count();
+        let (others, moving) = present.split_at(present.len() - in_order);
+        let is_out_of_order = others.iter().any(|&axis| self.place(axis).is_some_and(|(dim, _)| dim == target));
+        let blocks = size(&self.current[source]) * size(&added);
+        if added.is_empty() || is_out_of_order || !self.shape[source].is_multiple_of(blocks) {
+            return vec![];
+        }
+        room[target] /= size(moving) * size(&added);
+        added
+    }
+}
+
+/// Permuting.
+impl Difference<'_> {
+    /// Returns true if a permute brings axes to where they are wanted, or makes an all-to-all possible: another axis is
+    /// wanted at the front of a dimension, axes are out of order, or an axis that is wanted nowhere can make way for one
+    /// that is missing.
+    fn needs_permute(&self) -> bool {
+        let divides = |(a, b): (&Axis, &Axis)| divisible(a.len(), b.len());
+        let mut fronts =
+            self.present.iter().zip(&self.wanted).map(|(present, wanted)| present.first().zip(wanted.first()));
+        let missing = self.wanted.iter().flatten().rfind(|&&axis| !self.is_present(axis));
+        let unwanted = self.present.iter().flatten().rfind(|&&axis| self.place(axis).is_none());
+        fronts.any(|front| front.is_some_and(divides))
+            || (0..self.rank()).any(|dim| self.is_out_of_order(dim))
+            || missing.zip(unwanted).is_some_and(divides)
+    }
+
+    /// Returns true if axes of a dimension cannot leave it by all-to-alls and gathers alone: axes with a common destination
+    /// are separated or in another order than there, an axis is wanted further back in this dimension, or an axis that is
+    /// wanted nowhere is after one that has to leave first.
+    fn is_out_of_order(&self, dim: usize) -> bool {
+        let (mut last, mut seen) = (None, vec![]);
+        for &axis in &self.present[dim] {
+            let place = self.place(axis);
+            match place {
+                Some((target, index)) => {
+                    let follows = last.is_some_and(|(dim, i)| dim == target && i + 1 == index);
+                    if (target == dim || seen.contains(&target)) && !follows {
+                        return true;
+                    }
+                    seen.push(target);
+                }
+                None if last.is_some() && self.wanted[dim].is_empty() => return true,
+                None => {}
+            }
+            last = place;
+        }
+        false
+    }
+
+    /// Replaces the axes that divide each dimension by others, with as many blocks as before: those wanted there; those
+    /// wanted elsewhere, which all-to-alls will move; and in front of these the ones wanted nowhere, which the last step
+    /// gathers.
+    fn permute(&mut self) {
+        let everywhere = self.wanted.concat();
+        let (mut room, mut elsewhere, mut unwanted) = (vec![], vec![], vec![]);
+        for dim in 0..self.rank() {
+            let mut old = std::mem::take(&mut self.present[dim]);
+            remove_last(&mut self.current[dim], &old);
+            let blocks = size(&old);
+            let mut left = blocks;
+            for axis in take_fitting(&mut self.wanted[dim], &mut left) {
+                push(&mut self.current[dim], axis);
+            }
+            elsewhere.extend(&self.wanted[dim]);
+            // The first ones make way for the axes just placed; the others stay here if there is room.
+            old.retain(|axis| !everywhere.contains(axis));
+            let replaced = take_fitting(&mut old, &mut (blocks / left));
+            unwanted.push([old, replaced].concat());
+            room.push(left);
+        }
+        for (dim, room) in room.iter_mut().enumerate() {
+            self.fill(dim, End::Back, room, &mut elsewhere);
+        }
+        for (dim, (room, unwanted)) in room.iter_mut().zip(&mut unwanted).enumerate() {
+            self.fill(dim, End::Front, room, unwanted);
+        }
+        let mut unwanted = unwanted.concat();
+        for (dim, room) in room.iter_mut().enumerate() {
+            self.fill(dim, End::Front, room, &mut unwanted);
+        }
+        for (current, present) in self.current.iter_mut().zip(&self.present) {
+            present.iter().for_each(|&axis| push(current, axis));
+        }
+        self.emit(Step::Permute);
+    }
+}
+
+/// Moving axes between dimensions, and gathering.
+impl Difference<'_> {
+    /// Moves the last axes of each dimension to the one where they are wanted, if all are wanted in one; in order means: only
+    /// if they are the first ones wanted there.
+    fn all_to_alls(&mut self, in_order: bool) {
+        for source in 0..self.rank() {
+            while let Some(&last) = self.present[source].last() {
+                let Some((target, _)) = self.place(last).filter(|(dim, _)| *dim != source) else { break };
+                let is_moving = |&axis: &Axis| self.place(axis).is_some_and(|(dim, _)| dim == target);
+                let count = self.present[source].iter().rev().take_while(|axis| is_moving(axis)).count();
+                let start = self.present[source].len() - count;
+                if self.is_blocked[source] && start > 0 {
+                    break;
+                }
+                if in_order && !self.wanted[target].starts_with(&self.present[source][start..]) {
+                    break;
+                }
+                self.is_blocked[source] = false;
+                let moved = self.present[source].split_off(start);
+                remove_last(&mut self.current[source], &moved);
+                let mut axes = vec![];
+                for &axis in &moved {
+                    push(&mut axes, axis);
+                    push(&mut self.current[target], axis);
+                }
+                self.present[target].extend(moved);
+                self.drop_equal_fronts(target);
+                self.emit(Step::AllToAll { axes, from: source, to: target });
+            }
+        }
+    }
+
+    /// Gathers the last axes of each dimension that are wanted nowhere.
+    fn gather(&mut self) {
+        let mut gathered = vec![vec![]; self.rank()];
+        for (dim, gathered) in gathered.iter_mut().enumerate() {
+            let is_kept = |&axis: &Axis| !self.is_blocked[dim] && self.place(axis).is_some();
+            let kept = self.present[dim].iter().rposition(is_kept).map_or(0, |last| last + 1);
+            let axes = self.present[dim].split_off(kept);
+            remove_last(&mut self.current[dim], &axes);
+            axes.into_iter().for_each(|axis| push(gathered, axis));
+        }
+        self.is_blocked.fill(false);
+        if gathered.iter().any(|axes| !axes.is_empty()) {
+            self.emit(Step::AllGather(gathered));
+        }
+    }
+}
+
+/// Returns true if one number divides the other one.
+fn divisible(a: usize, b: usize) -> bool {
+    a.is_multiple_of(b) || b.is_multiple_of(a)
+}
+
+/// The first part of an axis for which there is room, and what is left of the axis; `room` is how many times as many blocks
+/// there may be, and is used up accordingly. `None` if sizes do not divide each other.
+fn fitting(axis: Axis, room: &mut usize) -> Option<(Axis, Option<Axis>)> {
+    if *room <= 1 || !divisible(axis.len(), *room) {
+        return None;
+    }
+    if *room >= axis.len() {
+        *room /= axis.len();
+        return Some((axis, None));
+    }
+    let first = std::mem::replace(room, 1);
+    Some((axis.first(first), Some(axis.without_first(first))))
+}
+
+/// Removes axes from the front of a list while there is room for them, the last one in part if it is longer.
+fn take_fitting(axes: &mut Vec<Axis>, room: &mut usize) -> Vec<Axis> {
+    let mut taken = vec![];
+    while let Some((fits, rest)) = axes.first().and_then(|&axis| fitting(axis, room)) {
+        axes.splice(..1, rest);
+        taken.push(fits);
+    }
+    taken
+}
+
+/// Removes the last axes, which may be parts of those in the list.
+fn remove_last(axes: &mut Vec<Axis>, last: &[Axis]) {
+    for &part in last.iter().rev() {
+        if let Some(axis) = axes.pop() {
+            axes.extend(axis.prefix_without(part));
+        }
+    }
+}
+
+/// Divides axes so that each of them is equal to one of `others`, a part of one, or does not overlap any.
+fn aligned(axes: &[Axis], others: &[Axis]) -> Vec<Axis> {
+    let mut parts = vec![];
+    for &axis in axes {
+        let mut rest = Some(axis);
+        while let Some(axis) = rest {
+            let divides = |other: &&Axis| other.overlaps(axis) && other.can_coexist(axis) && !other.contains(axis);
+            let Some(&first) = others.iter().filter(divides).min() else {
+                parts.push(axis);
+                break;
+            };
+            parts.extend(axis.prefix_without(first));
+            parts.extend(axis.overlap(first));
+            rest = axis.suffix_without(first);
+        }
+    }
+    parts
+}
