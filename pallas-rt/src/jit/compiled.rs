@@ -4,7 +4,7 @@ use super::function::{Function, Given};
 use super::hint;
 use super::misses::{self, Miss, MissReason};
 use super::program::Program;
-use super::sharded::{declared, is_declared, mesh_of};
+use super::sharded::{Declared, declared, is_declared};
 use super::trace::{TracedFunction, trace, type_of};
 use crate::array::Array;
 use crate::device::{Client, JIT_CALLS, JIT_COMPILES, JIT_TRACES};
@@ -170,14 +170,9 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         let donated = if self.donates { structures[0].leaves() } else { 0 };
         let is_donated: Vec<bool> = (0..graph.params.len()).map(|i| i < donated).collect();
         let described = || (name(f), format!("{} equations", graph.equations.len()));
-        let all: Vec<&Array> = args.iter().chain(&captured).collect();
-        let mesh = mesh_of(&graph, &all)?;
-        let program = timeline::span(timeline::Kind::Compile, described, || match &mesh {
-            Some(mesh) => {
-                let declared: Vec<Option<Sharding>> = all.iter().map(|x| declared(x)).collect();
-                Program::for_mesh(&graph, mesh, &declared, &client)
-            }
-            None => Program::donating(&graph, &is_donated, &client),
+        let divided = Declared::of(&graph, args.iter().chain(&captured))?;
+        let program = timeline::span(timeline::Kind::Compile, described, || {
+            Program::declared(&graph, &is_donated, &divided, &client)
         })?;
         let compile = begun.elapsed() - trace;
         let hint = hint::repeated(&graph).filter(|_| !self.is_hinted.swap(true, Relaxed)).or(extra.hint);

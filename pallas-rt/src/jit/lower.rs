@@ -3,6 +3,7 @@ use super::compiled::{client_of, traced};
 use super::export::Exported;
 use super::function::{Function, Given};
 use super::program::{Program, planned};
+use super::sharded::Declared;
 use super::trace::{TracedFunction, type_of};
 use crate::array::Array;
 use crate::device::{Client, JIT_COMPILES};
@@ -57,6 +58,8 @@ where
     pub(super) client: Client,
     pub(super) graph: Graph,
     captured: Vec<Array>,
+    /// How arguments are declared to be divided.
+    pub(super) declared: Declared,
     /// A result, of which only the structure matters.
     out: F::Out,
     function: PhantomData<fn(Args) -> F>,
@@ -96,6 +99,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         let client = client_of(&args)?;
         let TracedFunction { returned: out, graph, captured } = traced(f, &tuple, &args, &client)?;
         captured.iter().try_for_each(|x| x.check_client(&client, || "a captured array".into()))?;
+        let declared = Declared::of(&graph, args.iter().chain(&captured))?;
         Ok(Lowered {
             at,
             outline: Outline::of(&tuple),
@@ -105,6 +109,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
             client,
             graph,
             captured,
+            declared,
             out,
             function: PhantomData,
         })
@@ -192,7 +197,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// the leaf.
     pub fn compile(self) -> Result<F::Boxed<Result<F::Out>>> {
         JIT_COMPILES.fetch_add(1, Relaxed);
-        let program = Program::new(&self.graph, &self.client)?;
+        let program = Program::declared(&self.graph, &[], &self.declared, &self.client)?;
         Ok(F::boxed(move |given: Given<'_, Args>| {
             let (args, structures) = (given.flat)();
             self.check(&given, &args, &structures)?;

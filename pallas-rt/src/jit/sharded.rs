@@ -5,7 +5,7 @@ use super::trace::{apply, type_of};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::sharding::{Mesh, NamedSharding, Sharding, device_put};
-use crate::tree::{self, Tree};
+use crate::tree::Tree;
 use pallas_graph::mesh::{Annotation, Exchange, Placed};
 use pallas_graph::shard::view::{Definition, Kind, Program as View};
 use pallas_graph::shard::{Partitioned, Propagation, partition, propagate};
@@ -46,31 +46,42 @@ pub fn with_sharding_constraint(x: &Array, sharding: &NamedSharding) -> Array {
     apply(&[x], at, |graph, vars| graph.push(Annotation::Constraint(placed), vars))
 }
 
-/// The mesh of a graph and the arrays that it takes; `None` if nothing is divided.
-///
-/// # Errors
-/// Several meshes.
-pub(super) fn mesh_of(graph: &Graph, args: &[&Array]) -> Result<Option<Arc<Mesh>>> {
-    fn add<'g>(graph: &'g Graph, all: &mut Vec<(&'g Arc<Mesh>, Loc)>) {
-        for e in &graph.equations {
-            match &e.op {
-                Op::Annotation(Annotation::Constraint(placed)) => all.push((&placed.mesh, e.loc)),
-                Op::Call(call) => call.graphs().into_iter().for_each(|graph| add(graph, all)),
-                _ => {}
-            }
+/// How the parameters of a graph are declared to be divided.
+#[derive(Clone, Debug)]
+pub(super) struct Declared {
+    /// The mesh that parameters and annotations name; `None` if nothing is divided.
+    pub mesh: Option<Arc<Mesh>>,
+    /// By parameter.
+    pub shardings: Vec<Option<Sharding>>,
+}
+
+impl Declared {
+    /// What is declared of a graph's values, and of the arrays that are its parameters.
+    ///
+    /// # Errors
+    /// Several meshes.
+    pub(super) fn of<'a>(graph: &Graph, args: impl Iterator<Item = &'a Array> + Clone) -> Result<Declared> {
+        let mut all: Vec<(&Arc<Mesh>, Loc)> = vec![];
+        meshes(graph, &mut all);
+        let placed = args.clone().filter_map(Array::placement).filter(|placement| placement.is_declared);
+        all.extend(placed.map(|placement| (&placement.mesh, Loc::NONE)));
+        let first = all.first().map(|(mesh, _)| *mesh);
+        if let Some((other, at)) = all.iter().find(|(mesh, _)| Some(*mesh) != first) {
+            let found = format!("values on the meshes {} and {other}", all[0].0);
+            return Err(Error::operation(*at, Diag::new("mesh", At::Op, found, "a function runs on one mesh")));
         }
+        Ok(Declared { mesh: first.cloned(), shardings: args.map(declared).collect() })
     }
-    let mut all: Vec<(&Arc<Mesh>, Loc)> = vec![];
-    add(graph, &mut all);
-    let placed = args.iter().filter_map(|x| x.placement()).filter(|placement| placement.is_declared);
-    all.extend(placed.map(|placement| (&placement.mesh, Loc::NONE)));
-    let Some(&(first, _)) = all.first() else { return Ok(None) };
-    match all.iter().find(|(mesh, _)| *mesh != first) {
-        Some((other, at)) => {
-            let found = format!("values on the meshes {first} and {other}");
-            Err(Error::operation(*at, Diag::new("mesh", At::Op, found, "a function runs on one mesh")))
+}
+
+/// The meshes that annotations name, with their lines.
+fn meshes<'g>(graph: &'g Graph, all: &mut Vec<(&'g Arc<Mesh>, Loc)>) {
+    for e in &graph.equations {
+        match &e.op {
+            Op::Annotation(Annotation::Constraint(placed)) => all.push((&placed.mesh, e.loc)),
+            Op::Call(call) => call.graphs().into_iter().for_each(|graph| meshes(graph, all)),
+            _ => {}
         }
-        None => Ok(Some(first.clone())),
     }
 }
 
@@ -135,17 +146,14 @@ pub struct CollectiveUse {
 /// The call returns the function's own error, the first mistake in what its result depends on; a function without a mesh.
 pub fn partitioned<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<Shardings>> {
     F::boxed(move |given: Given<'_, Args>| {
-        let args = tree::leaves(&(given.tuple)());
         let lowered: Lowered<Args, F> = Lowered::of(&f, &given, Loc::NONE)?;
-        let all: Vec<&Array> = args.iter().chain(lowered.captured()).collect();
-        let graph = pallas_graph::shard::inlined(&lowered.graph);
-        let Some(mesh) = mesh_of(&graph, &all)? else {
+        let Declared { mesh, shardings } = &lowered.declared;
+        let Some(mesh) = mesh.clone() else {
             let help = "`device_put` an argument, or use `with_sharding_constraint`";
             let diag = Diag::new("mesh", At::Op, "a function of which nothing is divided".into(), help);
             return Err(Error::operation(Loc::NONE, diag));
         };
-        let declared: Vec<Option<Sharding>> = all.iter().map(|x| declared(x)).collect();
-        let found = propagated(&graph, &declared);
+        let found = propagated(&pallas_graph::shard::inlined(&lowered.graph), shardings);
         let program = partition(&found, &mesh);
         Ok(Shardings { mesh, found, program })
     })

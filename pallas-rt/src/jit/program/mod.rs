@@ -3,7 +3,7 @@
 mod native;
 mod steps;
 
-use super::sharded::propagated;
+use super::sharded::{Declared, propagated};
 use crate::array::{Array, What};
 use crate::device::{Buffer, Client, DeviceKind, Lru};
 use crate::error::{Error, Result};
@@ -159,6 +159,23 @@ impl Program {
         Program::of_plan(plan, params, None, client)
     }
 
+    /// Compiles a graph whose parameters are declared to be divided in this way; if nothing is divided, results may take over
+    /// the memory of the parameters for which `is_donated` is true.
+    ///
+    /// # Errors
+    /// As [`new`](Program::new) and [`for_mesh`](Program::for_mesh).
+    pub(super) fn declared(
+        graph: &Graph,
+        is_donated: &[bool],
+        declared: &Declared,
+        client: &Client,
+    ) -> Result<Program> {
+        match &declared.mesh {
+            Some(mesh) => Program::for_mesh(graph, mesh, &declared.shardings, client),
+            None => Program::donating(graph, is_donated, client),
+        }
+    }
+
     /// Compiles a graph for the virtual devices of a mesh, whose parameters are declared to have these shardings.
     ///
     /// # Errors
@@ -240,6 +257,10 @@ impl Program {
     /// As [`run`](Program::run). The first parameters are `donated`: what a step writes of them has no other owner, or is
     /// copied before.
     pub(super) fn run_donating(&self, donated: Vec<Array>, rest: &[&Array]) -> Result<Vec<Array>> {
+        if let Some(division) = &self.division {
+            let all: Vec<&Array> = donated.iter().chain(rest.iter().copied()).collect();
+            return self.run_on_mesh(division, &all);
+        }
         let fresh = self.fresh.iter().map(|&bytes| self.allocate(bytes)).collect::<Result<_>>()?;
         let mut shared = vec![];
         let mut params = vec![];

@@ -4,7 +4,10 @@ use super::super::program::Program;
 use super::numbers;
 use crate::prelude::*;
 use crate::sharding::{Mesh, NamedSharding, P, Sharding, device_put};
-use crate::{Arg, counters, grad_by, jit, partitioned, random, value_and_grad, vmap, with_sharding_constraint};
+use crate::{
+    Arg, counters, grad_by, jit, jit_donating, lower, partitioned, random, value_and_grad, vmap,
+    with_sharding_constraint,
+};
 use pallas_graph::Graph;
 use pallas_ir::Type;
 use std::collections::BTreeMap;
@@ -220,6 +223,21 @@ fn mistakes_of_shardings_are_named() {
     let [a, b] = [&mesh, &other].map(|mesh| NamedSharding::new(mesh, P("data")));
     let f = jit(move |x: &Array| with_sharding_constraint(&with_sharding_constraint(x, &a), &b));
     assert!(f(&x).expect_err("two meshes").to_string().contains("a function runs on one mesh"));
+}
+
+/// Donated arguments, and compilation ahead of time.
+#[test]
+fn other_ways_to_compile() {
+    let mesh = mesh(&[("data", 2)]);
+    let rows = NamedSharding::new(&mesh, P("data"));
+    let f = move |x: &Array| with_sharding_constraint(x, &rows) * 3.0;
+    let x = || Client::cpu().array(&[1.0f32, 2.0, 3.0, 4.0], &[4]).expect("it fits");
+    let ahead = lower(f.clone())(&x()).expect("it is traced").compile().expect("it compiles");
+    let donating = jit_donating(move |x: &Array| f(x));
+    for y in [ahead(&x()).expect("it runs"), donating(x()).expect("it runs")] {
+        assert_eq!(numbers(&y), [3.0, 6.0, 9.0, 12.0]);
+        assert_eq!(y.sharding().expect("it is divided").parts(), [2]);
+    }
 }
 
 /// A graph of no equations, and one whose results are its parameters.
