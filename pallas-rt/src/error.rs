@@ -200,7 +200,7 @@ pub enum Error {
          decides over the mesh first"
     )]
     Varies {
-        /// What decides.
+        /// The value that decides.
         what: &'static str,
         /// The first device that has another value.
         device: usize,

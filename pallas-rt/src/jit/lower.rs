@@ -58,7 +58,7 @@ where
     pub(super) client: Client,
     pub(super) graph: Graph,
     captured: Vec<Array>,
-    /// How arguments are declared to be divided.
+    /// The declared division of the arguments.
     pub(super) declared: Declared,
     /// A result, of which only the structure matters.
     out: F::Out,

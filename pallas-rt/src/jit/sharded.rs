@@ -46,7 +46,7 @@ pub fn with_sharding_constraint(x: &Array, sharding: &NamedSharding) -> Array {
     apply(&[x], at, |graph, vars| graph.push(Annotation::Constraint(placed), vars))
 }
 
-/// How the parameters of a graph are declared to be divided.
+/// The declared division of the parameters of a graph.
 #[derive(Clone, Debug)]
 pub(super) struct Declared {
     /// The mesh that parameters and annotations name; `None` if nothing is divided.
@@ -56,7 +56,7 @@ pub(super) struct Declared {
 }
 
 impl Declared {
-    /// What is declared of a graph's values, and of the arrays that are its parameters.
+    /// The declarations of a graph's annotations, and of the arrays that are its parameters.
     ///
     /// # Errors
     /// Several meshes.
@@ -85,7 +85,7 @@ fn meshes<'g>(graph: &'g Graph, all: &mut Vec<(&'g Arc<Mesh>, Loc)>) {
     }
 }
 
-/// What an argument is declared to be, in normal form; what a function placed is no declaration.
+/// The declared sharding of an argument in normal form. A result that a function placed has none.
 pub(super) fn declared(x: &Array) -> Option<Sharding> {
     let placement = x.placement().filter(|placement| placement.is_declared)?;
     Some(placement.sharding.normal(&placement.mesh))
@@ -105,7 +105,7 @@ pub(super) fn propagated(graph: &Graph, declared: &[Option<Sharding>]) -> Propag
     propagate(View::of(graph), declared, &vec![None; graph.results.len()])
 }
 
-/// How a function runs on a mesh; see [`partitioned`].
+/// A function as it runs on a mesh; see [`partitioned`].
 pub struct Shardings {
     mesh: Arc<Mesh>,
     found: Propagation,
@@ -119,7 +119,7 @@ pub struct ShardedValue {
     pub name: String,
     /// The type of the whole array.
     pub ty: Type,
-    /// How it is divided.
+    /// Its sharding.
     pub sharding: Sharding,
     /// The user's line.
     pub at: Loc,

@@ -8,7 +8,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Where the blocks of an array are.
+/// The placement of an array's blocks.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Placement {
     pub mesh: Arc<Mesh>,

@@ -50,7 +50,7 @@ impl Array {
         }
     }
 
-    /// How it is divided among the devices of a mesh; `None` if it is in one place.
+    /// Its sharding among the devices of a mesh; `None` if it is in one place.
     pub fn sharding(&self) -> Option<&Sharding> {
         self.placement().map(|placement| &placement.sharding)
     }

@@ -1,4 +1,4 @@
-//! What a graph says about the sharding of a value.
+//! Statements of a graph about the sharding of a value.
 use super::{DimSharding, Mesh, Sharding};
 use std::fmt;
 use std::sync::Arc;

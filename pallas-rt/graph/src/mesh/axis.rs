@@ -44,7 +44,7 @@ impl Axis {
         Axis { size: size as u32, ..self }
     }
 
-    /// What is behind the first part of this size.
+    /// The part behind the first one, which has this size.
     pub(crate) fn without_first(self, size: usize) -> Axis {
         let size = size as u32;
         Axis { pre: self.pre * size, size: self.size / size, ..self }
@@ -158,7 +158,7 @@ pub(crate) fn is_strict_prefix(a: &[Axis], b: &[Axis]) -> bool {
     prefix(a, b) == Prefix::Strict
 }
 
-/// What is left of a list without the axes of another one, with parts of axes.
+/// The axes of a list without those of another one, with parts of axes.
 pub fn difference(a: &[Axis], b: &[Axis]) -> Vec<Axis> {
     let mut sorted = b.to_vec();
     sorted.sort_by_key(|axis| (axis.id, axis.pre));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// An operation on the arrays of a group of devices.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Collective {
-    /// What each device gets.
+    /// The result of each device.
     pub kind: Exchange,
     /// The mesh.
     pub mesh: Arc<Mesh>,
@@ -19,7 +19,7 @@ pub struct Collective {
     pub axes: Vec<Axis>,
 }
 
-/// What each device of a group of `k` gets.
+/// The result of each device in a group of `k`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Exchange {
     /// `T[..] -> T[k, ..]`: the operands of all.

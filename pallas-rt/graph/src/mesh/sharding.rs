@@ -1,4 +1,4 @@
-//! How one array is divided among the devices of a mesh.
+//! The division of one array among the devices of a mesh.
 use super::Mesh;
 use super::axis::{Axis, merge, push, size};
 use pallas_ir::{At, Diag, Type};
@@ -208,7 +208,7 @@ impl Sharding {
     }
 }
 
-/// What is left of a text.
+/// The rest of a text.
 struct Reader<'a> {
     left: &'a str,
     mesh: &'a Mesh,

@@ -1,4 +1,4 @@
-//! What happens to a program before shardings propagate, as in Shardy's import pipeline.
+//! Preparation of a program before shardings propagate, as in Shardy's import pipeline.
 //!
 //! - `constants`: each use of a constant gets one of its own, so that no sharding goes from one use to another through it;
 //! - edges: behind each loop, branch and barrier, one for each result ([`Kind::Edge`]);
@@ -446,7 +446,7 @@ impl Flow {
     }
 }
 
-/// What a node is a slice of.
+/// The array that a value is a slice of, if it is one.
 pub(super) fn sliced(program: &Program, v: Val) -> Option<Val> {
     let node = &program.nodes[program.definer(v)?];
     matches!(node.kind, Kind::Op(Op::Structural(StructuralOp::Slice(_)))).then(|| node.operands[0])

@@ -89,7 +89,7 @@ pub fn rules(program: &Program) -> Vec<Option<Rule>> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Slot {
     Value(Val),
-    /// What is said about a result of the program.
+    /// The sharding stated for a result of the program.
     Result(usize),
 }
 
@@ -228,7 +228,7 @@ impl Propagation {
         }
     }
 
-    /// Where shardings go through a node in the present stage, along a factor.
+    /// The direction in which shardings go through a node in the present stage, along a factor.
     fn direction(&self, id: NodeId, role: Role, is_blocked: bool) -> Direction {
         let node = &self.flow.program.nodes[id];
         if is_blocked {

@@ -17,7 +17,7 @@ use pallas_ir::structural::{Access, Index, Piece, Windows};
 use pallas_ir::{Dim, StructuralOp, Type};
 use std::fmt::Write;
 
-/// What a division of a factor costs.
+/// The cost of dividing a factor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Role {
     /// Nothing: blocks of operands give blocks of results.
@@ -35,7 +35,7 @@ pub enum Role {
 pub struct Factor {
     /// Number of positions.
     pub size: usize,
-    /// What its division costs.
+    /// The cost of its division.
     pub role: Role,
     /// True if propagation does not go through it.
     pub is_blocked: bool,

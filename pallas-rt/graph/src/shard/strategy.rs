@@ -6,7 +6,7 @@ use super::rule::{Factor, Rule, gcd};
 use super::split::{Part, Split};
 use crate::mesh::axis::{Axis, Prefix, is_strict_prefix, prefix, size, truncate};
 
-/// Where shardings go.
+/// The direction in which shardings go.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Direction {
     None,

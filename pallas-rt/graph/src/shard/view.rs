@@ -27,7 +27,7 @@ pub type NodeId = usize;
 /// The node and the region that a node is in; `None`: the program's own.
 pub type Parent = Option<(NodeId, usize)>;
 
-/// What defines a value.
+/// The definition of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Definition {
     /// The program's parameter of this number.
@@ -73,7 +73,7 @@ pub struct Node {
     pub regions: Vec<Region>,
     /// The user's line.
     pub loc: Loc,
-    /// Where it is.
+    /// The list that it is in.
     pub parent: Parent,
     /// The number of the equation that it belongs to, in the order of the text.
     pub label: usize,
@@ -106,7 +106,7 @@ pub struct Loop {
 pub struct Program {
     /// The type of each value.
     pub types: Vec<Type>,
-    /// What defines each value.
+    /// The definition of each value.
     pub definitions: Vec<Definition>,
     /// All nodes.
     pub nodes: Vec<Node>,

@@ -40,7 +40,7 @@ pub struct Refused {
     pub diag: Diag,
 }
 
-/// Where no collectives are.
+/// The reason why a transformation meets no collective.
 const AFTER: &str = "collectives are made of graphs that no transformation follows";
 
 /// Refuses a graph with arrays that no kernel takes: the axes or the size of what a rule appends may exceed the limits.

@@ -36,7 +36,7 @@ impl Dice {
     }
 }
 
-/// What is drawn.
+/// The kinds of graphs that are drawn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Config {
     /// Extents that axes do not divide, and axes of size 3.
@@ -229,7 +229,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// What nobody reads is returned.
+    /// Returns the values that nothing reads.
     fn finish(&mut self) {
         let graph = &mut self.drawn.graph;
         let mut is_read = vec![false; graph.types.len()];

@@ -5,6 +5,7 @@
 #![allow(missing_docs, reason = "a test")]
 mod blocks;
 mod draw;
+mod large;
 mod oracle;
 mod reshards;
 

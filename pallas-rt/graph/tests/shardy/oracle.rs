@@ -2,7 +2,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// What a pass found in a module.
+/// The facts that a pass found in a module.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Module {
     /// By parameter and by result, its sharding.

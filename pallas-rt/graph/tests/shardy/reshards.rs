@@ -8,7 +8,7 @@ use pallas_graph::shard::reshard::sequence;
 /// Number of reshards in a module.
 const PER_MODULE: usize = 20;
 
-/// What is drawn.
+/// The kinds of graphs that are drawn.
 #[derive(Clone, Copy)]
 struct Config {
     name: &'static str,

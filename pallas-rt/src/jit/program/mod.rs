@@ -34,11 +34,11 @@ pub(super) struct Program {
     bytes: u64,
     /// Bytes of all values that are neither parameters nor results.
     arena: usize,
-    /// How global arrays are divided, if it runs on a mesh.
+    /// The division of global arrays, if it runs on a mesh.
     division: Option<Division>,
 }
 
-/// How the arrays of a program on a mesh are divided.
+/// The division of the arrays of a program on a mesh.
 struct Division {
     mesh: Arc<Mesh>,
     params: Vec<Sharding>,

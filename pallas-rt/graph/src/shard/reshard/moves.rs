@@ -1,8 +1,8 @@
 //! The moves that bring one sharding closer to another one, in the order in which Shardy makes them.
 //!
 //! Each round slices first, because later steps then move less; permutes blocks where other axes of the same size are to
-//! divide a dimension; moves axes between dimensions; and gathers last. One round is enough for axes whose sizes are powers
-//! of two.
+//! divide a dimension; moves axes between dimensions; and gathers last. One round is enough where sizes of axes are powers of
+//! two and no dimension is blocked.
 use super::{Step, Steps, closed};
 use crate::mesh::axis::{Axis, push, size};
 use crate::shard::rule::gcd;
