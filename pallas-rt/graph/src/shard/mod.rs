@@ -8,9 +8,9 @@
 //! - [`view`]: a graph in the form of StableHLO, with bodies of loops that read values from outside;
 //! - [`import`]: constants for each use, edges of loops, constraints and groups, before propagation;
 //! - [`split`]: the sharding of an array as shardings of factors; [`strategy`]: one step of an operation;
-//!   [`propagate`]: all steps, in the order of Shardy;
+//!   [`propagate()`]: all steps, in the order of Shardy;
 //! - `agree`: one division of each factor of an operation; [`reshard`]: from one sharding to another; `local`: operations on
-//!   blocks; [`partition`]: the graph that every device runs.
+//!   blocks; [`partition()`]: the graph that every device runs.
 //!
 //! The behaviour is Shardy's (<https://github.com/openxla/shardy>), as measured from the version that JAX 0.12.0.1 contains;
 //! where its published source differs, the measurement decides.
