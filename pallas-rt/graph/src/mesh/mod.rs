@@ -39,7 +39,7 @@ impl Mesh {
     /// An axis of size 0, a name twice, more than 64 axes, more than 2^31 - 1 devices.
     ///
     /// ```
-    /// use pallas_graph::shard::Mesh;
+    /// use pallas_graph::mesh::Mesh;
     /// let mesh = Mesh::new(&[("data", 2), ("model", 4)])?;
     /// assert_eq!((mesh.rank(), mesh.devices()), (2, 8));
     /// assert!(Mesh::new(&[("data", 2), ("data", 4)]).is_err());
