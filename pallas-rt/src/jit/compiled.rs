@@ -9,9 +9,9 @@ use super::trace::{TracedFunction, trace, type_of};
 use crate::array::Array;
 use crate::device::{Client, JIT_CALLS, JIT_COMPILES, JIT_TRACES};
 use crate::error::Result;
-use crate::sharding::Sharding;
 use crate::timeline;
 use crate::tree::{self, Structure, Tree};
+use pallas_graph::mesh::Placed;
 use pallas_ir::{Loc, Type};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -26,7 +26,7 @@ pub(super) struct Entry<Out> {
     structures: Vec<Structure>,
     types: Vec<Type>,
     /// By leaf, its declared sharding.
-    declared: Vec<Option<Sharding>>,
+    declared: Vec<Option<Placed>>,
     client: Client,
     pub program: Program,
     /// Arrays that the function mentions; they are the last parameters.

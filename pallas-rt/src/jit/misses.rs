@@ -1,8 +1,10 @@
 //! Calls of jitted functions that had to trace and compile, and why.
+use super::sharded::declared;
 use super::trace::type_of;
 use crate::array::Array;
 use crate::device::Client;
 use crate::tree::{Outline, Tree};
+use pallas_graph::mesh::Placed;
 use pallas_ir::{DType, Loc, Type};
 use std::collections::VecDeque;
 use std::fmt;
@@ -76,6 +78,15 @@ pub enum MissReason {
         /// Its element type now.
         new: DType,
     },
+    /// A leaf is declared to be divided in another way.
+    Sharding {
+        /// The leaf.
+        path: String,
+        /// The mesh and its sharding before; `none` without a declaration.
+        old: String,
+        /// The same now.
+        new: String,
+    },
     /// The arguments are on another client.
     Client {
         /// The client before.
@@ -102,6 +113,7 @@ impl fmt::Display for MissReason {
             MissReason::Static { path, old, new } => write!(f, "argument `{path}`: static {old} -> {new}"),
             MissReason::Shape { path, old, new } => write!(f, "argument `{path}`: shape {old:?} -> {new:?}"),
             MissReason::ElementType { path, old, new } => write!(f, "argument `{path}`: element type {old} -> {new}"),
+            MissReason::Sharding { path, old, new } => write!(f, "argument `{path}`: sharding {old} -> {new}"),
             MissReason::Client { old, new } => write!(f, "client {old} -> {new}"),
             MissReason::Alone { lengths, at: Loc::NONE, why } => write!(f, "{lengths}: {why}"),
             MissReason::Alone { lengths, at, why } => write!(f, "{lengths}: {at}: {why}"),
@@ -145,17 +157,20 @@ pub fn jit_misses() -> Vec<Miss> {
 pub(super) struct Compiled {
     outline: Outline,
     types: Vec<Type>,
+    /// By leaf; none for functions that do not run on meshes.
+    declared: Vec<Option<Placed>>,
     client: Client,
 }
 
 impl Compiled {
     pub(super) fn of<Args: Tree>(tuple: &Args, args: &[Array], client: &Client) -> Compiled {
-        Compiled::of_types(tuple, args.iter().map(type_of).collect(), client)
+        let declared = args.iter().map(declared).collect();
+        Compiled { declared, ..Compiled::of_types(tuple, args.iter().map(type_of).collect(), client) }
     }
 
     /// As [`of`](Compiled::of), for leaves of these types.
     pub(super) fn of_types<Args: Tree>(tuple: &Args, types: Vec<Type>, client: &Client) -> Compiled {
-        Compiled { outline: Outline::of(tuple), types, client: client.clone() }
+        Compiled { outline: Outline::of(tuple), types, declared: vec![], client: client.clone() }
     }
 
     /// The differences to other arguments.
@@ -179,6 +194,12 @@ impl Compiled {
                     found.push(MissReason::ElementType { path: path(), old: old.dtype, new: own.dtype });
                 }
             }
+        }
+        for (leaf, (old, own)) in self.declared.iter().zip(&new.declared).enumerate().filter(|(_, (a, b))| a != b) {
+            let text = |placed: &Option<Placed>| {
+                placed.as_ref().map_or("none".into(), |p| format!("{} on {}", p.sharding.text(&p.mesh), p.mesh))
+            };
+            found.push(MissReason::Sharding { path: new.outline.path(leaf), old: text(old), new: text(own) });
         }
         if self.client != new.client {
             found.push(MissReason::Client { old: self.client.why(), new: new.client.why() });

@@ -70,7 +70,10 @@ impl Declared {
             let found = format!("values on the meshes {} and {other}", all[0].0);
             return Err(Error::operation(*at, Diag::new("mesh", At::Op, found, "a function runs on one mesh")));
         }
-        Ok(Declared { mesh: first.cloned(), shardings: args.map(declared).collect() })
+        Ok(Declared {
+            mesh: first.cloned(),
+            shardings: args.map(|x| declared(x).map(|placed| placed.sharding)).collect(),
+        })
     }
 }
 
@@ -86,16 +89,18 @@ fn meshes<'g>(graph: &'g Graph, all: &mut Vec<(&'g Arc<Mesh>, Loc)>) {
 }
 
 /// The declared sharding of an argument in normal form. A result that a function placed has none.
-pub(super) fn declared(x: &Array) -> Option<Sharding> {
+pub(super) fn declared(x: &Array) -> Option<Placed> {
     let placement = x.placement().filter(|placement| placement.is_declared)?;
-    Some(placement.sharding.normal(&placement.mesh))
+    Some(Placed { mesh: placement.mesh.clone(), sharding: placement.sharding.normal(&placement.mesh) })
 }
 
 /// Returns true if an argument is declared to be divided in this way.
-pub(super) fn is_declared(own: Option<&Sharding>, x: &Array) -> bool {
+pub(super) fn is_declared(own: Option<&Placed>, x: &Array) -> bool {
     match (own, x.placement().filter(|placement| placement.is_declared)) {
         (None, None) => true,
-        (Some(own), Some(placement)) => *own == placement.sharding.normal(&placement.mesh),
+        (Some(own), Some(placement)) => {
+            own.mesh == placement.mesh && own.sharding == placement.sharding.normal(&placement.mesh)
+        }
         _ => false,
     }
 }

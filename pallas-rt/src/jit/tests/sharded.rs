@@ -5,7 +5,7 @@ use super::numbers;
 use crate::prelude::*;
 use crate::sharding::{Mesh, NamedSharding, P, Sharding, device_put};
 use crate::{
-    Arg, counters, grad_by, jit, jit_donating, lower, partitioned, random, value_and_grad, vmap,
+    Arg, counters, grad_by, jit, jit_donating, jit_misses, lower, partitioned, random, value_and_grad, vmap,
     with_sharding_constraint,
 };
 use pallas_graph::Graph;
@@ -203,6 +203,14 @@ fn what_a_function_placed_is_no_declaration() {
     assert_eq!(counters().jit_traces - before, 1);
     step(&x, &other).expect("it runs");
     assert_eq!(counters().jit_traces - before, 2);
+    let reasons: Vec<String> = jit_misses().iter().flat_map(|miss| &miss.reasons).map(ToString::to_string).collect();
+    let reason = r#"argument `1`: sharding [{}, {"model"}] on <["batch"=1, "model"=2]> -> [{"model"}, {}] on "#;
+    assert!(reasons.iter().any(|text| text.starts_with(reason)), "{reasons:?}");
+    // Axes of other names are another mesh.
+    let renamed = Arc::new(Mesh::new(&[("rows", 1), ("columns", 2)]).expect("a mesh"));
+    let other = device_put(&w, &NamedSharding::new(&renamed, P("columns"))).expect("it is placed");
+    step(&x, &other).expect("it runs");
+    assert_eq!(counters().jit_traces - before, 3);
 }
 
 #[test]
