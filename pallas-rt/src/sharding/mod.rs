@@ -16,4 +16,4 @@ pub(crate) use blocks::{Placement, cut};
 pub use pallas_graph::mesh::{DimSharding, Mesh, Sharding};
 pub use place::device_put;
 pub use show::visualize_sharding;
-pub use spec::{Entry, NamedSharding, P, PartitionSpec, Spec};
+pub use spec::{DimSpec, Entry, NamedSharding, P, PartitionSpec, Spec, UNCONSTRAINED, dim};

@@ -4,12 +4,57 @@ use pallas_graph::mesh::{DimSharding, Mesh, Sharding};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::sync::Arc;
 
-/// The axes of one dimension.
+/// The axes of one dimension, and how far they bind propagation; see [`dim`] and [`UNCONSTRAINED`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DimSpec {
     axes: Vec<String>,
     /// True if propagation may divide it further.
     is_open: bool,
+    /// The round of propagation in which it counts.
+    priority: Option<u32>,
+}
+
+/// The entry of a dimension that propagation may divide; `PartitionSpec.UNCONSTRAINED` of JAX.
+///
+/// ```
+/// use pallas_rt::sharding::{Mesh, NamedSharding, P, UNCONSTRAINED};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 4)])?);
+/// let columns = NamedSharding::new(&mesh, P((UNCONSTRAINED, "model")));
+/// assert_eq!(columns.to_string(), "[{?}, {\"model\"}]");
+/// # Ok::<(), pallas_rt::ir::Diag>(())
+/// ```
+pub const UNCONSTRAINED: DimSpec = DimSpec { axes: vec![], is_open: true, priority: None };
+
+/// The entry of a dimension with more than its axes: whether propagation may divide it further, and its priority.
+///
+/// ```
+/// use pallas_rt::sharding::{Mesh, NamedSharding, P, dim};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 4)])?);
+/// let rows = NamedSharding::new(&mesh, P((dim("data").open().priority(1), None)));
+/// assert_eq!(rows.to_string(), "[{\"data\", ?}p1, {}]");
+/// # Ok::<(), pallas_rt::ir::Diag>(())
+/// ```
+pub fn dim(axes: impl Entry) -> DimSpec {
+    axes.dim()
+}
+
+impl DimSpec {
+    /// The same dimension, which propagation may divide further.
+    #[must_use]
+    pub fn open(mut self) -> DimSpec {
+        self.is_open = true;
+        self
+    }
+
+    /// The same dimension, which counts from this round of propagation on. Round 0 is the first and strongest one, and the
+    /// one without a priority. A dimension that nothing divides and that is closed has none: an error when the spec is used.
+    #[must_use]
+    pub fn priority(mut self, round: u32) -> DimSpec {
+        self.priority = Some(round);
+        self
+    }
 }
 
 /// One entry of a [`P`]: an axis, several axes, or none.
@@ -18,22 +63,32 @@ pub trait Entry {
     fn dim(self) -> DimSpec;
 }
 
+impl Entry for DimSpec {
+    fn dim(self) -> DimSpec {
+        self
+    }
+}
+
 impl Entry for &str {
     fn dim(self) -> DimSpec {
-        DimSpec { axes: vec![self.into()], is_open: false }
+        [self].dim()
     }
 }
 
 impl Entry for Option<&str> {
     fn dim(self) -> DimSpec {
-        DimSpec { axes: self.into_iter().map(String::from).collect(), is_open: false }
+        closed(self)
     }
 }
 
 impl<const N: usize> Entry for [&str; N] {
     fn dim(self) -> DimSpec {
-        DimSpec { axes: self.into_iter().map(String::from).collect(), is_open: false }
+        closed(self)
     }
+}
+
+fn closed<'a>(axes: impl IntoIterator<Item = &'a str>) -> DimSpec {
+    DimSpec { axes: axes.into_iter().map(String::from).collect(), ..DimSpec::default() }
 }
 
 /// A list of entries: one entry, or a tuple of them.
@@ -45,6 +100,12 @@ pub trait Spec {
 impl Spec for () {
     fn dims(self) -> Vec<DimSpec> {
         vec![]
+    }
+}
+
+impl Spec for DimSpec {
+    fn dims(self) -> Vec<DimSpec> {
+        vec![self]
     }
 }
 
@@ -101,7 +162,7 @@ impl PartitionSpec {
         let mut sharding = Sharding::replicated(ty.shape.len());
         for (dim, spec) in sharding.dims.iter_mut().zip(&self.0) {
             let axes = spec.axes.iter().map(|name| mesh.find(name)).collect::<std::result::Result<_, _>>()?;
-            *dim = DimSharding { axes, open: spec.is_open, priority: None };
+            *dim = DimSharding { axes, open: spec.is_open, priority: spec.priority };
         }
         sharding.verify(mesh, ty)?;
         Ok(sharding)
@@ -134,8 +195,12 @@ impl NamedSharding {
 
 impl std::fmt::Display for NamedSharding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names = |spec: &DimSpec| spec.axes.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
-        let dims: Vec<String> = self.spec.0.iter().map(|spec| format!("{{{}}}", names(spec))).collect();
+        let dim = |spec: &DimSpec| {
+            let names = spec.axes.iter().map(|name| format!("{name:?}")).chain(spec.is_open.then(|| "?".into()));
+            let priority = spec.priority.map_or(String::new(), |round| format!("p{round}"));
+            format!("{{{}}}{priority}", names.collect::<Vec<_>>().join(", "))
+        };
+        let dims: Vec<String> = self.spec.0.iter().map(dim).collect();
         write!(f, "[{}]", dims.join(", "))
     }
 }

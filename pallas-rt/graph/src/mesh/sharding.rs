@@ -105,7 +105,8 @@ impl Sharding {
         Sharding { dims, replicated, unreduced }
     }
 
-    /// Checks it for an array of a type: as many dimensions, each axis once, parts of axes that go together.
+    /// Checks it for an array of a type: as many dimensions, no priority of a dimension that is closed and not divided, each
+    /// axis once, parts of axes that go together.
     ///
     /// # Errors
     /// The first rule that is broken.
@@ -114,6 +115,11 @@ impl Sharding {
         if self.dims.len() != ty.shape.len() {
             let found = format!("a sharding of {} dimensions for an array of {ty}", self.dims.len());
             return wrong(found, "one entry for each dimension at most; those that are missing are not divided");
+        }
+        let is_void = |dim: &DimSharding| dim.priority.is_some() && dim.axes.is_empty() && !dim.open;
+        if let Some(dim) = self.dims.iter().position(is_void) {
+            let found = format!("a priority of dimension {dim}, which nothing divides and nothing may divide");
+            return wrong(found, "give it an axis, open it, or leave the priority out");
         }
         let mut seen: Vec<Axis> = vec![];
         let all = self.dims.iter().flat_map(|dim| &dim.axes).chain(&self.replicated).chain(&self.unreduced);

@@ -2,17 +2,11 @@
 use super::rule::Rule;
 use crate::dynamic::Dynamic;
 use crate::graph::{Graph, Op, Var};
-use crate::mesh::Sharding;
 use crate::mesh::axis::{Axis, size};
+use crate::mesh::{Collective, Exchange, Mesh, Sharding};
 use pallas_ir::structural::{Broadcast, Iota, Pad, Reshape, Slice, Transpose};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
-
-/// A graph on blocks, which can ask for the place of its device.
-pub(super) trait Coordinates {
-    fn graph(&mut self) -> &mut Graph;
-    /// The coordinate of the device along some axes, an i32 scalar.
-    fn coordinate(&mut self, axes: &[Axis]) -> Var;
-}
+use std::sync::Arc;
 
 /// An operation whose operands and result are divided compatibly.
 pub(super) struct Divided<'a> {
@@ -64,9 +58,16 @@ pub(super) fn divides(op: &Op, rule: &Rule, factor: usize) -> bool {
     }
 }
 
+/// The coordinate of the device along axes of a mesh, an i32 scalar.
+pub(super) fn coordinate(graph: &mut Graph, mesh: &Arc<Mesh>, axes: &[Axis]) -> Var {
+    let table = (0..size(axes) as i32).collect();
+    let op = Collective { kind: Exchange::Table(table), mesh: mesh.clone(), axes: axes.to_vec() };
+    graph.fitting(op, &[])
+}
+
 /// Appends an operation on blocks; returns its result.
-pub(super) fn operation(to: &mut impl Coordinates, mut work: Divided<'_>) -> Var {
-    mask(to, &mut work);
+pub(super) fn operation(graph: &mut Graph, mesh: &Arc<Mesh>, mut work: Divided<'_>) -> Var {
+    mask(graph, mesh, &mut work);
     let Divided { op, args, gives, .. } = work;
     let shape: Vec<Dim> = gives.dims();
     let op: Op = match op {
@@ -77,8 +78,8 @@ pub(super) fn operation(to: &mut impl Coordinates, mut work: Divided<'_>) -> Var
         Op::Structural(StructuralOp::Slice(slice)) => StructuralOp::from(Slice { size: shape, ..slice.clone() }).into(),
         Op::Structural(StructuralOp::Gather(gather)) => {
             let mut gather = gather.clone();
-            let x = to.graph().ty(args[0]).shape.clone();
-            let windows = gather.windows(to.graph().ty(args[1]).shape.len());
+            let x = graph.ty(args[0]).shape.clone();
+            let windows = gather.windows(graph.ty(args[1]).shape.len());
             // A window that was as long as the operand is as long as the block.
             for (dim, (size, whole)) in gather.slice_sizes.iter_mut().zip(&work.operands[0].0.shape).enumerate() {
                 if size.as_number() == Some(*whole as i64) && windows.axes[dim].axis.is_some() && *whole != 1 {
@@ -90,11 +91,11 @@ pub(super) fn operation(to: &mut impl Coordinates, mut work: Divided<'_>) -> Var
         Op::Dynamic(Dynamic::Slice { .. }) => Dynamic::Slice { size: gives.shape.clone() }.into(),
         other => other.clone(),
     };
-    to.graph().fitting(op, &args)
+    graph.fitting(op, &args)
 }
 
 /// Replaces what lies beyond the array in the last blocks of operands, where it would be added up.
-fn mask(to: &mut impl Coordinates, work: &mut Divided<'_>) {
+fn mask(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Divided<'_>) {
     let folded: Vec<(usize, usize)> = match work.op {
         Op::Structural(StructuralOp::Dot(dot)) => dot.contract.iter().flat_map(|&(i, j)| [(0, i), (1, j)]).collect(),
         Op::Structural(StructuralOp::Reduce(reduce)) => reduce.axes.iter().map(|&axis| (0, axis)).collect(),
@@ -108,8 +109,8 @@ fn mask(to: &mut impl Coordinates, work: &mut Divided<'_>) {
             continue;
         }
         let neutral = monoid(work.op).neutral(ty.dtype).expect("it combines parts");
-        let coordinate = to.coordinate(axes);
-        work.args[operand] = until(to.graph(), work.args[operand], dim, coordinate, ty.shape[dim], neutral);
+        let coordinate = coordinate(graph, mesh, axes);
+        work.args[operand] = until(graph, work.args[operand], dim, coordinate, ty.shape[dim], neutral);
     }
 }
 

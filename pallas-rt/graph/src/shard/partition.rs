@@ -176,8 +176,8 @@ impl Partition<'_> {
 
     /// The coordinate of the device along some axes, an i32 scalar.
     fn coordinate(&mut self, axes: &[Axis]) -> Var {
-        let table = (0..size(axes) as i32).collect();
-        self.exchange(Exchange::Table(table), axes, &[])
+        let mesh = self.mesh;
+        local::coordinate(self.graph(), mesh, axes)
     }
 
     /// The block of a value under a sharding.
@@ -312,7 +312,8 @@ impl Partition<'_> {
         let operands = node.operands.iter().enumerate().map(|(t, &v)| (self.program.ty(v), divided(t))).collect();
         let gives = self.block_type(node.results[0], &own);
         let work = Divided { op, args, operands, gives };
-        let var = local::operation(self, work);
+        let mesh = self.mesh;
+        let var = local::operation(self.graph(), mesh, work);
         let mut parts: Vec<Axis> = (rule.factors.iter().zip(&axes))
             .filter(|(factor, _)| factor.role == Role::Reduce)
             .flat_map(|(_, axes)| axes.clone())
@@ -402,15 +403,6 @@ impl Partition<'_> {
                 }
             }
         }
-    }
-}
-
-impl local::Coordinates for Partition<'_> {
-    fn graph(&mut self) -> &mut Graph {
-        Partition::graph(self)
-    }
-    fn coordinate(&mut self, axes: &[Axis]) -> Var {
-        Partition::coordinate(self, axes)
     }
 }
 

@@ -6,6 +6,7 @@ use super::disabled::is_disabled;
 use super::function::{Function, Given};
 use super::misses::{self, Miss, MissReason};
 use super::program::Program;
+use super::sharded::{Declared, declared};
 use super::trace::{TracedFunction, type_of};
 use crate::array::Array;
 use crate::device::{Client, JIT_CALLS, JIT_COMPILES};
@@ -71,7 +72,8 @@ impl BoundedSize {
 ///
 /// # Errors
 /// The call returns an error for a length over the bound, for arrays that have one size and differ in their lengths, for a
-/// path that the arguments do not have; and the errors of [`jit`](super::jit).
+/// path that the arguments do not have, for arrays that are declared to be divided among devices; and the errors of
+/// [`jit`](super::jit).
 ///
 /// ```
 /// use pallas_rt::{Array, BoundedSize, counters, jit_bounded};
@@ -167,6 +169,9 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         if args.iter().any(Array::is_traced) || is_disabled() {
             return f.call(&(given.tuple)());
         }
+        if args.iter().any(|x| declared(x).is_some()) {
+            return Err(self.on_mesh());
+        }
         let known = kind.lengths.read().unwrap_or_else(PoisonError::into_inner).get(&lengths).cloned();
         let length = match known {
             Some(length) => length,
@@ -194,6 +199,11 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
 
     fn wrong(&self, message: String, help: &str) -> Error {
         Error::operation(self.at, Diag::new("jit_bounded", At::Op, message, help))
+    }
+
+    fn on_mesh(&self) -> Error {
+        let help = "use `jit`, which compiles for each length, or declare no shardings";
+        self.wrong("an array that is divided among the devices of a mesh".into(), help)
     }
 
     /// The kind of arguments.
@@ -282,7 +292,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
     /// What the function does for these lengths.
     ///
     /// # Errors
-    /// The function's own error for them.
+    /// The function's own error for them; annotations or captured arrays on a mesh.
     fn learn<Args: Tree + 'static>(
         &self,
         f: &impl Function<Args, Out = Out>,
@@ -292,6 +302,9 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
     ) -> Result<Arc<Length<Out>>> {
         let begun = Instant::now();
         let own = kind.trace(f, tuple, lengths)?;
+        if Declared::of(&own.graph, own.captured.iter())?.mesh.is_some() {
+            return Err(self.on_mesh());
+        }
         let trace = begun.elapsed();
         let why = match kind.ready.get() {
             Some(_) => None,

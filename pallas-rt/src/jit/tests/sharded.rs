@@ -3,10 +3,10 @@
 use super::super::program::Program;
 use super::numbers;
 use crate::prelude::*;
-use crate::sharding::{Mesh, NamedSharding, P, Sharding, device_put};
+use crate::sharding::{Mesh, NamedSharding, P, PartitionSpec, Sharding, UNCONSTRAINED, device_put, dim};
 use crate::{
-    Arg, counters, grad_by, jit, jit_donating, jit_misses, lower, partitioned, random, value_and_grad, vmap,
-    with_sharding_constraint,
+    Arg, BoundedSize, counters, grad_by, jit, jit_bounded, jit_donating, jit_misses, lower, partitioned, random,
+    value_and_grad, vmap, with_sharding_constraint,
 };
 use pallas_graph::Graph;
 use pallas_ir::Type;
@@ -213,6 +213,71 @@ fn what_a_function_placed_is_no_declaration() {
     assert_eq!(counters().jit_traces - before, 3);
 }
 
+/// Propagation divides an open dimension, and leaves a closed one alone.
+#[test]
+fn open_dimensions_are_divided_further() {
+    let mesh = mesh(&[("data", 2), ("model", 4)]);
+    let x = Client::cpu().array(&(0..64).map(|i| i as f32).collect::<Vec<_>>(), &[8, 8]).expect("it fits");
+    let rows = device_put(&x, &NamedSharding::new(&mesh, P("data"))).expect("it is placed");
+    let with = |spec: PartitionSpec| {
+        let named = NamedSharding::new(&mesh, spec);
+        let f = move |x: &Array| with_sharding_constraint(x, &named) + 1.0;
+        let y = jit(f)(&rows).expect("it runs");
+        assert_eq!(numbers(&y), numbers(&(&x + 1.0)));
+        y.sharding().expect("it is divided").parts()
+    };
+    assert_eq!(with(P((UNCONSTRAINED, "model"))), [2, 4]);
+    assert_eq!(with(P((None, "model"))), [1, 4]);
+    assert_eq!(with(P(UNCONSTRAINED)), [2, 1]);
+    assert_eq!(with(P((dim("model").open(), None))), [4, 1]);
+    // A dimension that an array leaves open is divided by what a function does with it.
+    let open = device_put(&x, &NamedSharding::new(&mesh, P((dim("data"), UNCONSTRAINED)))).expect("it is placed");
+    let columns = device_put(&x, &NamedSharding::new(&mesh, P((None, "model")))).expect("it is placed");
+    let y = jit(|x: &Array, y: &Array| x + y)(&open, &columns).expect("it runs");
+    assert_eq!(numbers(&y), numbers(&(&x + &x)));
+    assert_eq!(y.sharding().expect("it is divided").parts(), [2, 4]);
+}
+
+/// Two declarations want one axis for different dimensions of the sum; the stronger priority has it.
+#[test]
+fn priorities_decide_between_declarations() {
+    let mesh = mesh(&[("model", 4)]);
+    let x = Client::cpu().array(&(0..64).map(|i| i as f32).collect::<Vec<_>>(), &[8, 8]).expect("it fits");
+    let parts = |rows: u32, columns: u32| {
+        let put = |spec| device_put(&x, &NamedSharding::new(&mesh, spec)).expect("it is placed");
+        let (a, b) = (put(P(dim("model").priority(rows))), put(P((None, dim("model").priority(columns)))));
+        let y = jit(|a: &Array, b: &Array| a + b)(&a, &b).expect("it runs");
+        assert_eq!(numbers(&y), numbers(&(&x + &x)));
+        y.sharding().expect("it is divided").parts()
+    };
+    assert_eq!(parts(0, 1), [4, 1]);
+    assert_eq!(parts(1, 0), [1, 4]);
+    assert_eq!(parts(7, 3), [1, 4]);
+}
+
+/// Compilation for all lengths does not divide arrays: it says so.
+#[test]
+fn bounded_functions_refuse_meshes() {
+    let mesh = mesh(&[("data", 2)]);
+    let rows = NamedSharding::new(&mesh, P("data"));
+    let size = || [BoundedSize::new("n", 8).axis("0", 0)];
+    let x = Client::cpu().full(&[4], 1.0f32).expect("it fits");
+    let (captured, named) = (device_put(&x, &rows).expect("it is placed"), rows.clone());
+    let errors = [
+        jit_bounded(size(), |x: &Array| x * 2.0)(&device_put(&x, &rows).expect("it is placed")),
+        jit_bounded(size(), move |x: &Array| with_sharding_constraint(x, &named) * 2.0)(&x),
+        jit_bounded(size(), move |x: &Array| x.sum(..) + &captured)(&x),
+    ];
+    for found in errors {
+        let text = found.expect_err("a mesh").to_string();
+        assert!(text.contains("divided among the devices of a mesh") && text.contains("sharded.rs"), "{text}");
+    }
+    // A call with arrays in one place before does not let one on a mesh through.
+    let f = jit_bounded(size(), |x: &Array| x * 2.0);
+    assert_eq!(numbers(&f(&x).expect("it runs")), [2.0; 4]);
+    assert!(f(&device_put(&x, &rows).expect("it is placed")).is_err());
+}
+
 #[test]
 fn mistakes_of_shardings_are_named() {
     let mesh = mesh(&[("data", 2), ("model", 4)]);
@@ -223,6 +288,7 @@ fn mistakes_of_shardings_are_named() {
         (error(P(("data", "data"))), "axis `data` divides an array of f32[6,8] twice"),
         (error(P(("data", None, None))), "a spec of 3 entries for an array of f32[6,8]"),
         (error(P("model")), "dimension 0 of an array of f32[6,8] in 4 parts"),
+        (error(P(dim(None).priority(1))), "a priority of dimension 0, which nothing divides"),
     ];
     for (text, part) in texts {
         assert!(text.contains(part) && text.contains("sharded.rs"), "{text}");
