@@ -15,7 +15,7 @@ use crate::timeline;
 use crate::tree::{self, Structure, Tree};
 use pallas_graph::bounded::{Family, Unlike};
 use pallas_ir::{At, Diag, Literal, Loc, Type};
-use resize::resized;
+use resize::{padding, resized};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -463,15 +463,6 @@ impl<Out: Tree + Send + Sync + 'static> Kind<Out> {
         let args = args.iter().zip(&self.types).map(padded).collect::<Result<Vec<Array>>>()?;
         let all: Vec<&Array> = args.iter().chain(&ready.captured).chain(scalars).collect();
         ready.program.run(&all)
-    }
-}
-
-/// The elements that do not exist have no influence, so tests choose the worst.
-fn padding(ty: &Type) -> Literal {
-    match cfg!(test) {
-        true if ty.dtype.is_float() => Literal::new(ty.dtype, f64::NAN),
-        true => Literal::highest(ty.dtype),
-        false => Literal::new(ty.dtype, 0.0),
     }
 }
 

@@ -2,7 +2,7 @@
 use crate::array::Array;
 use crate::error::Result;
 use crate::exec::{Argument, Compiled};
-use pallas_ir::{DType, Kernel, Literal};
+use pallas_ir::{DType, Kernel, Literal, Type};
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -59,4 +59,13 @@ fn kernel(dtype: DType, fill: Literal) -> Result<Compiled> {
     let compiled = Compiled::new(kernel)?;
     all.insert(fill, compiled.clone());
     Ok(compiled)
+}
+
+/// The elements that do not exist have no influence, so tests choose the worst.
+pub(super) fn padding(ty: &Type) -> Literal {
+    match cfg!(test) {
+        true if ty.dtype.is_float() => Literal::new(ty.dtype, f64::NAN),
+        true => Literal::highest(ty.dtype),
+        false => Literal::new(ty.dtype, 0.0),
+    }
 }
