@@ -94,17 +94,6 @@ pub(super) fn declared(x: &Array) -> Option<Placed> {
     Some(Placed { mesh: placement.mesh.clone(), sharding: placement.sharding.normal(&placement.mesh) })
 }
 
-/// Returns true if an argument is declared to be divided in this way.
-pub(super) fn is_declared(own: Option<&Placed>, x: &Array) -> bool {
-    match (own, x.placement().filter(|placement| placement.is_declared)) {
-        (None, None) => true,
-        (Some(own), Some(placement)) => {
-            own.mesh == placement.mesh && own.sharding == placement.sharding.normal(&placement.mesh)
-        }
-        _ => false,
-    }
-}
-
 /// The shardings of all values of a graph.
 pub(super) fn propagated(graph: &Graph, declared: &[Option<Sharding>]) -> Propagation {
     propagate(View::of(graph), declared, &vec![None; graph.results.len()])

@@ -14,7 +14,8 @@ pub struct DimSpec {
     priority: Option<u32>,
 }
 
-/// The entry of a dimension that propagation may divide; `PartitionSpec.UNCONSTRAINED` of JAX.
+/// The entry of a dimension that propagation may divide; `PartitionSpec.UNCONSTRAINED` of JAX. Unlike JAX's it is also for
+/// [`device_put`](super::device_put), which does not divide the dimension; functions of the array may.
 ///
 /// ```
 /// use pallas_rt::sharding::{Mesh, NamedSharding, P, UNCONSTRAINED};
@@ -48,8 +49,9 @@ impl DimSpec {
         self
     }
 
-    /// The same dimension, which counts from this round of propagation on. Round 0 is the first and strongest one, and the
-    /// one without a priority. A dimension that nothing divides and that is closed has none: an error when the spec is used.
+    /// The same dimension, which takes part in propagation from this round on. Round 0 is the first and strongest one; a
+    /// dimension without a priority is in round 0. Where the spec is used, a priority of a closed dimension without axes is
+    /// an error.
     #[must_use]
     pub fn priority(mut self, round: u32) -> DimSpec {
         self.priority = Some(round);
