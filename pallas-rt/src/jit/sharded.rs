@@ -148,7 +148,7 @@ pub fn partitioned<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Re
             return Err(Error::operation(Loc::NONE, diag));
         };
         let found = propagated(&pallas_graph::shard::inlined(&lowered.graph), shardings);
-        let program = partition(&found, &mesh);
+        let program = partition(&found, &mesh).map_err(|refused| Error::operation(refused.at, refused.diag))?;
         Ok(Shardings { mesh, found, program })
     })
 }

@@ -5,6 +5,7 @@
 //! ```
 //!
 //! - [`rule`]: the factors that the dimensions of an operation's operands and results share, read off its access form;
+//! - `kernel`: the same read off a kernel's blocks and grid, and the kernel for the blocks of one device;
 //! - [`view`]: a graph in the form of StableHLO, with bodies of loops that read values from outside;
 //! - [`import`]: constants for each use, edges of loops, constraints and groups, before propagation;
 //! - [`split`]: the sharding of an array as shardings of factors; [`strategy`]: one step of an operation;
@@ -16,6 +17,7 @@
 //! where its published source differs, the measurement decides.
 mod agree;
 mod import;
+mod kernel;
 mod local;
 pub mod partition;
 pub mod propagate;
@@ -26,6 +28,6 @@ mod strategy;
 pub mod view;
 
 pub use crate::simplify::inlined;
-pub use partition::{Partitioned, partition};
+pub use partition::{Partitioned, Refused, partition};
 pub use propagate::{Cause, Propagation, propagate, rules};
 pub use rule::{Factor, Role, Rule};

@@ -5,6 +5,9 @@
 //! made compatible one by one: `agree` decides how their factors are divided, operands are resharded to that, sums of which
 //! devices have parts are reduced over the devices, and results are resharded to what propagation found.
 mod control;
+mod kernel;
+
+pub use kernel::Refused;
 
 use super::agree::{agree, agree_reshape};
 use super::local::{self, Divided};
@@ -13,6 +16,7 @@ use super::reshard::{self, Step};
 use super::rule::{Role, Rule};
 use super::split::Split;
 use super::view::{Kind, Node, NodeId, Program, Region, Val};
+use crate::call::Call;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{self, Axis, size};
 use crate::mesh::{Collective, Exchange, Mesh, Sharding};
@@ -34,9 +38,12 @@ pub struct Partitioned {
 }
 
 /// Partitions what propagation found for a mesh.
-pub fn partition(found: &Propagation, mesh: &Arc<Mesh>) -> Partitioned {
+///
+/// # Errors
+/// The first kernel that an operand or a result is declared to be divided for along a dimension that it cannot divide.
+pub fn partition(found: &Propagation, mesh: &Arc<Mesh>) -> Result<Partitioned, Refused> {
     let program = found.program();
-    let mut to = Partition { found, program, mesh, scopes: vec![], known: HashMap::new() };
+    let mut to = Partition { found, program, mesh, scopes: vec![], known: HashMap::new(), refused: None };
     let params: Vec<Sharding> = (program.body.params.iter())
         .map(|&p| {
             let shape = &program.ty(p).shape;
@@ -58,7 +65,10 @@ pub fn partition(found: &Propagation, mesh: &Arc<Mesh>) -> Partitioned {
     let mut graph = to.scopes.pop().expect("the program's own").graph;
     let (vars, results) = results.into_iter().unzip();
     graph.results = vars;
-    Partitioned { graph, mesh: mesh.clone(), params, results }
+    match to.refused {
+        Some(refused) => Err(refused),
+        None => Ok(Partitioned { graph, mesh: mesh.clone(), params, results }),
+    }
 }
 
 /// The sharding of a parameter or a result: axes that divide the dimension evenly; no parts of axes in an open dimension.
@@ -105,6 +115,8 @@ struct Partition<'a> {
     scopes: Vec<Scope>,
     /// Constants that were made, by operation, operands and sharding.
     known: HashMap<(usize, Op, Vec<Val>, Sharding), Val>,
+    /// The first mistake.
+    refused: Option<Refused>,
 }
 
 impl Partition<'_> {
@@ -283,6 +295,7 @@ impl Partition<'_> {
             Kind::While(None) => self.while_loop(node),
             Kind::While(Some(number)) => self.scan(node, *number),
             Kind::Case => self.case(node),
+            Kind::Op(op @ Op::Call(call)) if let Call::Kernel(call) = &**call => self.kernel(id, node, op, call),
             Kind::Constant | Kind::Op(_) => self.operation(id, node),
         }
     }
@@ -299,14 +312,7 @@ impl Partition<'_> {
         let mut shardings: Vec<Sharding> = node.operands.iter().map(|&v| self.block(v).sharding).collect();
         shardings.push(wanted.clone());
         let axes = self.factor_axes(&all, &shardings, rule, op);
-        let divided = |t: usize| -> Sharding {
-            let mut split = Split::of(&rule.tensors[t], Some(&shardings[t]), &rule.factors, true);
-            for (f, part) in &mut split.parts {
-                part.axes.clone_from(&axes[*f]);
-                part.overflow.clear();
-            }
-            split.join(&rule.tensors[t], &rule.factors).without_choices()
-        };
+        let divided = |t: usize| agreed(rule, t, &shardings[t], &axes);
         let args: Vec<Var> = node.operands.iter().enumerate().map(|(t, &v)| self.divided(v, &divided(t))).collect();
         let own = divided(node.operands.len());
         let operands = node.operands.iter().enumerate().map(|(t, &v)| (self.program.ty(v), divided(t))).collect();
@@ -404,6 +410,16 @@ impl Partition<'_> {
             }
         }
     }
+}
+
+/// The sharding of an array, of which these axes divide each factor.
+fn agreed(rule: &Rule, t: usize, sharding: &Sharding, axes: &[Vec<Axis>]) -> Sharding {
+    let mut split = Split::of(&rule.tensors[t], Some(sharding), &rule.factors, true);
+    for (f, part) in &mut split.parts {
+        part.axes.clone_from(&axes[*f]);
+        part.overflow.clear();
+    }
+    split.join(&rule.tensors[t], &rule.factors).without_choices()
 }
 
 /// Keeps the axes that the operation on blocks can have. Blocks of factors that share a dimension have equal sizes; elements

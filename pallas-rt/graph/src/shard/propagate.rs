@@ -40,6 +40,8 @@ pub struct Cause {
 /// A program with a sharding for each value that has one.
 pub struct Propagation {
     flow: Flow,
+    /// The declared shardings of the parameters and of the results.
+    declared: [Vec<Option<Sharding>>; 2],
     rules: Vec<Option<Rc<Rule>>>,
     is_elementwise: Vec<bool>,
     /// The nodes in preorder.
@@ -60,6 +62,7 @@ pub fn propagate(program: Program, params: &[Option<Sharding>], results: &[Optio
     let is_elementwise = program.nodes.iter().map(|node| is_elementwise(program, node)).collect();
     let (order, nodes) = (program.preorder(), program.nodes.len());
     let mut all = Propagation {
+        declared: [params.to_vec(), results.to_vec()],
         rules,
         is_elementwise,
         order,
@@ -102,6 +105,28 @@ impl Propagation {
     /// The sharding of a value; `None` if nothing is known about it.
     pub fn sharding(&self, v: Val) -> Option<&Sharding> {
         self.flow.sharding(v)
+    }
+
+    /// The sharding that a parameter or a constraint declares a value to have; with `is_result`, one that a constraint or a
+    /// result of the program declares for it.
+    pub(super) fn declared(&self, v: Val, is_result: bool) -> Option<&Sharding> {
+        let program = &self.flow.program;
+        let constraint = |node: NodeId| match &program.nodes[node].kind {
+            Kind::Constraint(sharding) => Some(sharding),
+            _ => None,
+        };
+        if is_result {
+            return self.flow.uses[v.index()].iter().find_map(|reader| match *reader {
+                Use::Operand(node, _) => constraint(node),
+                Use::Result(i) => self.declared[1][i].as_ref(),
+                Use::Yield(..) => None,
+            });
+        }
+        match program.definitions[v.index()] {
+            Definition::Param(i) => self.declared[0][i].as_ref(),
+            Definition::Result(node, _) => constraint(node),
+            Definition::Argument(..) => None,
+        }
     }
 
     /// The sharding of a result of the program.

@@ -8,9 +8,11 @@
 //! Dimensions that share a factor can be divided by the same axes without communication, or with the communication that
 //! the factor's [`Role`] names. A rule is the projection of an operation's access form, by sizes alone: a shift that keeps
 //! an extent is a pass-through although elements move, as in Shardy. [`partition`](super) looks at the access form again.
+mod kernel;
 mod nest;
 
 use super::view::{Kind, Val};
+use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::graph::Op;
 use pallas_ir::structural::{Access, Index, Piece, Windows};
@@ -39,6 +41,8 @@ pub struct Factor {
     pub role: Role,
     /// True if propagation does not go through it.
     pub is_blocked: bool,
+    /// The positions of each part are a multiple of this number: 1, but for kernels, whose programs have whole blocks.
+    pub multiple: usize,
 }
 
 /// The factors of each dimension.
@@ -74,7 +78,11 @@ pub(super) fn rule(asked: &Asked<'_>) -> Option<Rule> {
         Kind::Constraint(_) | Kind::Barrier(_) | Kind::Edge => build.elementwise(),
         Kind::Constant | Kind::While(_) | Kind::Case | Kind::Group(_) => return None,
         Kind::Op(op) => match op {
-            Op::Literal(_) | Op::Call(_) | Op::Annotation(_) | Op::Collective(_) => return None,
+            Op::Call(call) => match &**call {
+                Call::Kernel(call) => build.kernel(call),
+                _ => return None,
+            },
+            Op::Literal(_) | Op::Annotation(_) | Op::Collective(_) => return None,
             Op::Scalar(_) | Op::StopGradient => build.elementwise(),
             Op::Barrier => return None,
             Op::Dynamic(Dynamic::Slice { .. }) => build.window(),
@@ -157,7 +165,7 @@ impl<'a> Build<'a> {
         if size == 1 && places.iter().all(|&(tensor, dim)| !self.rule.tensors[tensor][dim].is_empty()) {
             return;
         }
-        self.rule.factors.push(Factor { size, role, is_blocked });
+        self.rule.factors.push(Factor { size, role, is_blocked, multiple: 1 });
         for &(tensor, dim) in places {
             let factors = &mut self.rule.tensors[tensor][dim];
             if (size > 1 || factors.is_empty()) && !factors.contains(&number) {
@@ -171,7 +179,7 @@ impl<'a> Build<'a> {
         let Rule { factors, tensors, .. } = &mut self.rule;
         for dim in tensors.iter_mut().flatten().filter(|dim| dim.is_empty()) {
             dim.push(factors.len());
-            factors.push(Factor { size: 1, role: Role::Pass, is_blocked: false });
+            factors.push(Factor { size: 1, role: Role::Pass, is_blocked: false, multiple: 1 });
         }
         self.rule
     }

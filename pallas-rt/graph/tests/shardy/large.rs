@@ -121,7 +121,7 @@ fn exchanges(layers: usize) -> BTreeMap<String, usize> {
     let results = [Some(Sharding::closed(rows.iter().map(|axes| axes.to_vec())))];
     let found = propagate(Program::of(&all.graph), &all.declared, &results);
     let propagated = begun.elapsed();
-    let made = partition(&found, &mesh);
+    let made = partition(&found, &mesh).expect("no kernel");
     let (whole, n) = (begun.elapsed(), all.graph.equations.len());
     let each = whole.as_secs_f64() / n as f64 * 1e6;
     println!(

@@ -179,7 +179,7 @@ impl Program {
     /// Compiles a graph for the virtual devices of a mesh, whose parameters are declared to have these shardings.
     ///
     /// # Errors
-    /// As [`new`](Program::new); a client that is not a CPU's.
+    /// As [`new`](Program::new); a client that is not a CPU's; a declaration that divides what a kernel cannot divide.
     pub(super) fn for_mesh(
         graph: &Graph,
         mesh: &Arc<Mesh>,
@@ -192,7 +192,8 @@ impl Program {
         }
         let graph = inlined(graph);
         let found = propagated(&graph, declared);
-        let Partitioned { graph: local, params, results, .. } = partition(&found, mesh);
+        let partitioned = partition(&found, mesh).map_err(|refused| Error::operation(refused.at, refused.diag))?;
+        let Partitioned { graph: local, params, results, .. } = partitioned;
         debug_assert_eq!(pallas_graph::verify(&local), Ok(()));
         let (simplified, plan) = planned(&local, &[], client);
         if let Some(folder) = &*DUMPS {

@@ -25,6 +25,7 @@ mod random;
 mod reductions;
 mod scans;
 mod sharded;
+mod sharded_kernels;
 mod stablehlo;
 mod stepped;
 mod tangents_of_kernels;

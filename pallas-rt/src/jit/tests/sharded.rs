@@ -17,14 +17,15 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 #[allow(dead_code, reason = "the tests against Shardy use all of it")]
 #[path = "../../../graph/tests/shardy/draw.rs"]
 mod draw;
-use draw::{Config, Dice, Drawn};
+pub(super) use draw::Dice;
+use draw::{Config, Drawn};
 
-fn mesh(axes: &[(&str, usize)]) -> Arc<Mesh> {
+pub(super) fn mesh(axes: &[(&str, usize)]) -> Arc<Mesh> {
     Arc::new(Mesh::new(axes).expect("a mesh"))
 }
 
 /// An operand of a random program.
-fn operand(dice: &mut Dice, ty: &Type) -> Array {
+pub(super) fn operand(dice: &mut Dice, ty: &Type) -> Array {
     let n: usize = ty.shape.iter().product();
     let cpu = Client::cpu();
     let array = match ty.dtype {
@@ -35,7 +36,7 @@ fn operand(dice: &mut Dice, ty: &Type) -> Array {
 }
 
 /// The greatest difference between blocks and the parts of the whole array that they are, relative to the largest element.
-fn difference(whole: &[f32], array: &Array, mesh: &Mesh) -> f32 {
+pub(super) fn difference(whole: &[f32], array: &Array, mesh: &Mesh) -> f32 {
     let (shape, sharding) = (array.shape(), array.sharding().expect("it is divided"));
     let local = sharding.local(shape);
     let scale = whole.iter().fold(1.0f32, |m, x| if x.is_finite() { m.max(x.abs()) } else { m });

@@ -1,0 +1,192 @@
+//! What the blocks and the grid of a kernel say about its division among devices.
+//!
+//! ```text
+//! kernel scores {
+//!   grid cdiv(S, 8) parallel, cdiv(L, 8) arbitrary
+//!   in q: f32[S, D] block [8, D]     at (i, 0)
+//!   in k: f32[L, D] block [8, D]     at (j, 0)
+//!   out o: f32[S, D] block [8, D]    at (i, 0)
+//! }
+//! ([i, j], [k, j])->([i, j]) {i=S, j=D, k=L} need_replication={j, k}
+//! ```
+//!
+//! Devices divide the programs of a parallel grid axis if one dimension of each result has a block of each of them. Arrays
+//! that have a block of that size for each program are divided alike, in whole blocks; all others are whole on every device,
+//! which finds its blocks by the global program ids.
+mod index;
+mod local;
+
+pub(super) use local::{Share, local};
+
+use crate::call::KernelCall;
+use index::{Index, block_indices};
+use pallas_ir::{BlockDim, Kernel, Operand, OperandId, OperandKind, Semantics};
+
+/// A grid axis whose programs devices can divide.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Tiled {
+    /// Elements of the dimensions that it tiles.
+    pub size: usize,
+    /// Elements of a block.
+    pub block: usize,
+    /// Number of programs.
+    pub programs: usize,
+}
+
+/// How the programs of a kernel divide its operands and results.
+#[derive(Clone, Debug)]
+pub(super) struct Tiling {
+    /// The inputs and prefetches, then the outputs.
+    pub operands: Vec<OperandId>,
+    /// By operand, then by result, and by dimension: the grid axis whose programs divide it, or the reason why devices
+    /// cannot.
+    pub dims: Vec<Vec<Result<usize, String>>>,
+    /// By grid axis.
+    pub axes: Vec<Option<Tiled>>,
+}
+
+impl Tiling {
+    /// The tiling of a kernel with its sizes.
+    pub(super) fn of(call: &KernelCall) -> Tiling {
+        let kernel = &*call.kernel;
+        let is_result = |o: &Operand| matches!(o.kind, OperandKind::Output { .. });
+        let mut operands: Vec<OperandId> = kernel.arrays().map(|(id, _)| id).collect();
+        operands.sort_by_key(|&id| is_result(kernel.operand(id)));
+        let shapes: Vec<&[usize]> = call.takes.iter().chain(&call.gives).map(|ty| &ty.shape[..]).collect();
+        let sizes: Vec<(&str, i64)> = kernel.dims.iter().map(|d| &d.name[..]).zip(call.sizes.iter().copied()).collect();
+        let programs = |axis: &pallas_ir::Axis| axis.extent.bind(&sizes).as_number().map_or(0, |n| n.max(0) as usize);
+        let grid: Vec<usize> = kernel.grid.iter().map(programs).collect();
+        let found: Vec<Vec<Result<Cut, String>>> =
+            operands.iter().map(|&id| cuts(kernel, id, &grid, &call.sizes)).collect();
+        let all = All { kernel, operands: &operands, takes: call.takes.len(), shapes, grid, found };
+        let axes: Vec<Result<Tiled, String>> = (0..kernel.grid.len()).map(|axis| all.axis(axis)).collect();
+        let dims = (0..operands.len()).map(|t| all.dims(t, &axes)).collect();
+        Tiling { dims, axes: axes.into_iter().map(Result::ok).collect(), operands }
+    }
+}
+
+/// A dimension with one block for each program along a grid axis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Cut {
+    axis: usize,
+    block: usize,
+}
+
+/// The cut of each dimension of an operand, or what it has instead.
+fn cuts(kernel: &Kernel, id: OperandId, grid: &[usize], sizes: &[i64]) -> Vec<Result<Cut, String>> {
+    let operand = kernel.operand(id);
+    let whole = || Err("each program reads or writes the same part of it".to_string());
+    if operand.kind == OperandKind::Prefetch {
+        return operand.dims.iter().map(|_| Err("programs read a prefetch at any position".into())).collect();
+    }
+    let Some(map) = operand.map else { return operand.dims.iter().map(|_| whole()).collect() };
+    let indices = block_indices(kernel, map, grid, sizes);
+    let cut = |(index, block): (Index, &BlockDim)| match (index, *block) {
+        (Index::Data, _) => Err("data decide which of its blocks a program has".into()),
+        (Index::Number(_), _) => whole(),
+        (_, BlockDim::Element { .. }) => Err("its blocks are at positions of elements, and may overlap".into()),
+        (Index::Id(axis), block) => Ok(Cut { axis, block: block.size() }),
+        (Index::Computed, _) => Err("its block index is more than one program id".into()),
+    };
+    indices.into_iter().zip(&operand.block).map(cut).collect()
+}
+
+/// What is known of all operands and results.
+struct All<'a> {
+    kernel: &'a Kernel,
+    operands: &'a [OperandId],
+    /// Number of operands; results are behind them.
+    takes: usize,
+    shapes: Vec<&'a [usize]>,
+    grid: Vec<usize>,
+    found: Vec<Vec<Result<Cut, String>>>,
+}
+
+impl All<'_> {
+    fn name(&self, t: usize) -> &str {
+        &self.kernel.operand(self.operands[t]).name
+    }
+
+    /// The dimensions of an array that a grid axis cuts, with their sizes and blocks.
+    fn cut_by(&self, t: usize, axis: usize) -> Vec<(usize, [usize; 2])> {
+        let own = self.found[t].iter().enumerate();
+        own.filter_map(|(dim, cut)| match cut {
+            Ok(cut) if cut.axis == axis => Some((dim, [self.shapes[t][dim], cut.block])),
+            _ => None,
+        })
+        .collect()
+    }
+
+    /// The division along a grid axis, or the reason why there is none.
+    fn axis(&self, axis: usize) -> Result<Tiled, String> {
+        let programs = self.grid[axis];
+        if self.grid.contains(&0) {
+            return Err("no program runs".into());
+        }
+        let mut common: Option<(usize, [usize; 2])> = None;
+        for t in self.takes..self.operands.len() {
+            let name = self.name(t);
+            let (dim, sizes) = match self.cut_by(t, axis)[..] {
+                [only] => only,
+                [] => return Err(format!("no dimension of the result `{name}` has its blocks along grid axis {axis}")),
+                _ => return Err(format!("grid axis {axis} cuts two dimensions of the result `{name}`")),
+            };
+            match common {
+                Some((first, other)) if other != sizes => {
+                    let first = self.name(first);
+                    return Err(format!(
+                        "along grid axis {axis} the result `{first}` has blocks of {} of {}, `{name}` of {} of {}",
+                        other[1], other[0], sizes[1], sizes[0]
+                    ));
+                }
+                _ => common = Some((t, sizes)),
+            }
+            self.check_alias(t, axis, dim)?;
+        }
+        let Some((_, [size, block])) = common else { return Err("the kernel has no result".into()) };
+        if self.kernel.grid[axis].semantics == Semantics::Arbitrary {
+            return Err(format!("programs along grid axis {axis} run in order"));
+        }
+        if block == 0 || size.div_ceil(block) != programs {
+            let blocks = size.div_ceil(block.max(1));
+            return Err(format!("{programs} programs along grid axis {axis} have {blocks} blocks"));
+        }
+        Ok(Tiled { size, block, programs })
+    }
+
+    /// A result that takes over an input has its blocks where that has them.
+    fn check_alias(&self, t: usize, axis: usize, dim: usize) -> Result<(), String> {
+        let OperandKind::Output { alias: Some(input), .. } = self.kernel.operand(self.operands[t]).kind else {
+            return Ok(());
+        };
+        let taken = self.operands.iter().position(|&id| id == input).expect("an alias names an input");
+        match self.found[taken][dim] == self.found[t][dim] && self.cut_by(taken, axis).len() == 1 {
+            true => Ok(()),
+            false => {
+                let (result, input) = (self.name(t), self.name(taken));
+                Err(format!("the result `{result}` takes over `{input}`, whose blocks are elsewhere"))
+            }
+        }
+    }
+
+    /// The grid axis of each dimension of an array, or the reason why devices cannot divide it.
+    fn dims(&self, t: usize, axes: &[Result<Tiled, String>]) -> Vec<Result<usize, String>> {
+        let mut seen = vec![];
+        let dim = |(dim, cut): (usize, &Result<Cut, String>)| {
+            let Cut { axis, block } = cut.clone()?;
+            let tiled = axes[axis].clone()?;
+            if (self.shapes[t][dim], block) != (tiled.size, tiled.block) {
+                return Err(format!(
+                    "it has blocks of {block} of {} along grid axis {axis}, the results have blocks of {} of {}",
+                    self.shapes[t][dim], tiled.block, tiled.size
+                ));
+            }
+            if seen.contains(&axis) {
+                return Err(format!("grid axis {axis} cuts another dimension of it, too"));
+            }
+            seen.push(axis);
+            Ok(axis)
+        };
+        self.found[t].iter().enumerate().map(dim).collect()
+    }
+}

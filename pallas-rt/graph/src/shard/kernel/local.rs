@@ -1,0 +1,391 @@
+//! A kernel for the blocks of one device.
+//!
+//! ```text
+//! in x: f32[1000] block [8]            in x: f32[256] block [8]               a whole number of blocks
+//! grid 125 parallel                    grid 32 parallel
+//!                                      prefetch offsets: i32[1]               the first program of the device
+//! %i = program_id axis(0)              %i = program_id axis(0) + offsets[0]
+//! %n = num_programs axis(0)            %n = 125
+//! %x = load @x block[0:8]              %x = select (%i · 8 + iota < 1000) (load @x block[0:8]) fill
+//! ```
+//!
+//! Sizes, program ids and numbers of programs stay those of the whole arrays, and elements beyond these are what they were:
+//! fill when they are read, and invalid. Programs beyond the last one do nothing. The dimensions of arrays that are whole on
+//! each device have blocks at the global ids; those that are divided count from the first block of the device.
+use super::{Tiled, Tiling};
+use crate::call::KernelCall;
+use pallas_ir::structural::Iota;
+use pallas_ir::{
+    BlockDim, Builder, DType, Dim, InstId, Kernel, Literal, Loc, Op, Operand, OperandId, OperandKind, RegionId,
+    ScalarOp, StructuralOp, Type, Value, View,
+};
+use std::sync::Arc;
+
+/// A grid axis that devices divide.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::shard) struct Share {
+    /// The grid axis.
+    pub axis: usize,
+    /// Its blocks.
+    pub tiled: Tiled,
+    /// Number of parts.
+    pub parts: usize,
+}
+
+impl Share {
+    /// Programs of each device.
+    pub(in crate::shard) fn programs(&self) -> usize {
+        self.tiled.programs.div_ceil(self.parts)
+    }
+
+    /// Elements of each device.
+    pub(in crate::shard) fn elements(&self) -> usize {
+        self.programs() * self.tiled.block
+    }
+
+    /// Returns true if elements of the last devices lie beyond the array.
+    fn is_ragged(&self) -> bool {
+        self.elements() * self.parts > self.tiled.size
+    }
+
+    /// Returns true if programs of the last devices have no block.
+    fn is_idle(&self) -> bool {
+        self.programs() * self.parts > self.tiled.programs
+    }
+}
+
+/// The call on blocks. It has one operand more, the last one: by share, the number of the device's first program.
+pub(in crate::shard) fn local(call: &KernelCall, tiling: &Tiling, shares: &[Share]) -> KernelCall {
+    let share_of = |dim: &Result<usize, String>| {
+        let axis = dim.as_ref().ok()?;
+        shares.iter().find(|share| share.axis == *axis)
+    };
+    let block_type = |(ty, dims): (&Type, &Vec<Result<usize, String>>)| {
+        let own = ty.shape.iter().zip(dims).map(|(&n, dim)| share_of(dim).map_or(n, Share::elements));
+        Type::new(ty.dtype, own.collect::<Vec<_>>())
+    };
+    let (takes, gives) = tiling.dims.split_at(call.takes.len());
+    let offsets = Type::new(DType::I32, [shares.len()]);
+    KernelCall {
+        kernel: Arc::new(Rewrite::new(&call.kernel, tiling, shares).finish()),
+        sizes: call.sizes.clone(),
+        params: call.params.clone(),
+        takes: call.takes.iter().zip(takes).map(block_type).chain([offsets]).collect(),
+        gives: call.gives.iter().zip(gives).map(block_type).collect(),
+    }
+}
+
+/// The values of a share that are known in the body.
+#[derive(Clone, Copy)]
+struct Position {
+    /// The id among the device's programs, and the first one of them.
+    own: Value,
+    first: Value,
+    /// Elements from the first one of the block to the end of the array, if a block may extend beyond it.
+    left: Option<Value>,
+}
+
+struct Rewrite<'a> {
+    b: Builder,
+    tiling: &'a Tiling,
+    shares: &'a [Share],
+    offsets: OperandId,
+}
+
+impl<'a> Rewrite<'a> {
+    fn new(kernel: &Kernel, tiling: &'a Tiling, shares: &'a [Share]) -> Rewrite<'a> {
+        let mut b = Builder::edit(kernel.clone());
+        let mut name = "offsets".to_string();
+        while kernel.operands.iter().any(|operand| operand.name == name) {
+            name.push('_');
+        }
+        let offsets = b.operand(Operand {
+            name,
+            kind: OperandKind::Prefetch,
+            dtype: DType::I32,
+            dims: vec![Dim::from(shares.len())],
+            block: vec![BlockDim::Blocked(shares.len())],
+            map: None,
+            fill: None,
+            buffered: None,
+        });
+        Rewrite { b, tiling, shares, offsets }
+    }
+
+    fn finish(mut self) -> Kernel {
+        let old = self.b.kernel().clone();
+        for share in self.shares {
+            self.b.kernel_mut().grid[share.axis].extent = Dim::from(share.programs());
+        }
+        for t in 0..self.tiling.operands.len() {
+            self.operand(&old, t);
+        }
+        self.body(&old);
+        self.b.finish()
+    }
+
+    /// Appends instructions to no region; returns them.
+    fn list<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> (Vec<InstId>, T) {
+        self.b.begin(&[]);
+        let made = write(self);
+        let region = self.b.end(&[]);
+        let regions = &mut self.b.kernel_mut().regions;
+        debug_assert_eq!(region.index() + 1, regions.len());
+        (regions.pop().expect("it was closed").insts, made)
+    }
+
+    fn emit(&mut self, op: Op, args: &[Value]) -> Value {
+        self.b.emit(op, args, Loc::NONE).expect("operands that fit")
+    }
+
+    fn scalar(&mut self, op: ScalarOp, args: &[Value]) -> Value {
+        self.b.scalar(op, args, Loc::NONE)
+    }
+
+    /// The number of the device's first program.
+    fn first(&mut self, share: usize) -> Value {
+        let slot = self.b.int(share as i64, Loc::NONE);
+        let offsets = self.offsets;
+        self.emit(Op::Prefetch(offsets), &[slot])
+    }
+
+    /// The size of an operand's block on a device, and its index map.
+    fn operand(&mut self, old: &Kernel, t: usize) {
+        let id = self.tiling.operands[t];
+        let axes: Vec<Option<usize>> = (self.tiling.dims[t].iter())
+            .map(|dim| dim.as_ref().ok().copied().filter(|axis| self.shares.iter().any(|share| share.axis == *axis)))
+            .collect();
+        for (dim, axis) in axes.iter().enumerate() {
+            if let Some(share) = self.shares.iter().find(|share| Some(share.axis) == *axis) {
+                self.b.kernel_mut().operands[id.index()].dims[dim] = Dim::from(share.elements());
+            }
+        }
+        let Some(map) = old.operand(id).map else { return };
+        // A divided dimension has the block of the device's own id, others that of the global one.
+        let params = old.region(map).params.clone();
+        let mut own = params.clone();
+        let is_divided = |dim: &usize| axes[*dim].is_some();
+        let mut read: Vec<Value> = old
+            .region(map)
+            .yields
+            .iter()
+            .copied()
+            .enumerate()
+            .filter(|(dim, _)| !is_divided(dim))
+            .map(|(_, v)| v)
+            .collect();
+        old.walk(map, &mut |_, inst| {
+            read.extend(&inst.args);
+            inst.regions.iter().for_each(|&region| read.extend(&old.region(region).yields));
+        });
+        let shares = self.shares;
+        let (global, ()) = self.list(|r| {
+            for (i, share) in shares.iter().enumerate().filter(|(_, share)| read.contains(&params[share.axis])) {
+                own[share.axis] = r.b.value(Type::scalar(DType::I32));
+                let first = r.first(i);
+                let sum = r.scalar(ScalarOp::Add, &[own[share.axis], first]);
+                r.define_as(sum, params[share.axis]);
+            }
+        });
+        let region = &mut self.b.kernel_mut().regions[map.index()];
+        region.insts.splice(0..0, global);
+        for (dim, axis) in axes.iter().enumerate() {
+            if let Some(axis) = axis {
+                region.yields[dim] = own[*axis];
+            }
+        }
+        region.params = own;
+    }
+
+    /// Gives the last instruction another result than the one that it has.
+    fn define_as(&mut self, made: Value, result: Value) {
+        let inst = self.b.kernel_mut().insts.last_mut().expect("an instruction was appended");
+        assert_eq!(inst.results, [made]);
+        inst.results = vec![result];
+    }
+
+    fn body(&mut self, old: &Kernel) {
+        let (mut start, positions) = self.list(Rewrite::positions);
+        for region in regions(old, old.body) {
+            self.region(old, region, &positions);
+        }
+        let body = old.body.index();
+        let own = std::mem::take(&mut self.b.kernel_mut().regions[body].insts);
+        if self.shares.iter().any(Share::is_idle) {
+            let regions = &mut self.b.kernel_mut().regions;
+            let [then, other] = [own, vec![]].map(|insts| {
+                regions.push(pallas_ir::Region { insts, ..Default::default() });
+                RegionId(regions.len() as u32 - 1)
+            });
+            let (guard, ()) = self.list(|r| r.guard(&positions, then, other));
+            start.extend(guard);
+        } else {
+            start.extend(own);
+        }
+        self.b.kernel_mut().regions[body].insts = start;
+    }
+
+    fn positions(&mut self) -> Vec<Position> {
+        let shares = self.shares;
+        let of = |(i, share): (usize, &Share)| {
+            let own = self.emit(Op::ProgramId(share.axis), &[]);
+            let first = self.first(i);
+            let left = share.is_ragged().then(|| {
+                let id = self.scalar(ScalarOp::Add, &[own, first]);
+                let block = self.b.int(share.tiled.block as i64, Loc::NONE);
+                let start = self.scalar(ScalarOp::Mul, &[id, block]);
+                let size = self.b.int(share.tiled.size as i64, Loc::NONE);
+                self.scalar(ScalarOp::Sub, &[size, start])
+            });
+            Position { own, first, left }
+        };
+        shares.iter().enumerate().map(of).collect()
+    }
+
+    /// The body for programs that have a block.
+    fn guard(&mut self, positions: &[Position], then: RegionId, other: RegionId) {
+        let zero = self.b.int(0, Loc::NONE);
+        let mut all: Option<Value> = None;
+        let idle = self.shares.iter().zip(positions).filter(|(share, _)| share.is_idle());
+        for left in idle.filter_map(|(_, position)| position.left) {
+            let has_block = self.scalar(ScalarOp::Lt, &[zero, left]);
+            all = Some(all.map_or(has_block, |all| self.scalar(ScalarOp::BitAnd, &[all, has_block])));
+        }
+        let condition = all.expect("a share with idle programs");
+        self.b.emit_if(condition, then, other, Loc::NONE).expect("sides without results");
+    }
+
+    /// Instructions of a region that ask for ids, or touch a block that may extend beyond its array.
+    fn region(&mut self, old: &Kernel, region: RegionId, positions: &[Position]) {
+        let mut list = vec![];
+        for &id in &old.region(region).insts {
+            let inst = old.inst(id);
+            list.push(id);
+            match &inst.op {
+                Op::ProgramId(axis) => {
+                    if let Some(i) = self.shares.iter().position(|share| share.axis == *axis) {
+                        let inst = &mut self.b.kernel_mut().insts[id.index()];
+                        inst.op = Op::Scalar(ScalarOp::Add);
+                        inst.args = vec![positions[i].own, positions[i].first];
+                    }
+                }
+                Op::NumPrograms(axis) => {
+                    if let Some(share) = self.shares.iter().find(|share| share.axis == *axis) {
+                        let count = Literal::int(DType::I32, share.tiled.programs as i64);
+                        self.b.kernel_mut().insts[id.index()].op = Op::Const(count);
+                    }
+                }
+                Op::Load { from, view, .. } => {
+                    let limits = self.limits(old, *from, view, &inst.args, positions);
+                    list.extend(self.limited(old, id, *from, limits));
+                }
+                Op::Valid { of, view, axis } => {
+                    let mut limits = self.limits(old, *of, view, &inst.args, positions);
+                    limits.retain(|limit| limit.kept == Some(*axis));
+                    list.extend(self.valid(old, id, limits));
+                }
+                _ => {}
+            }
+        }
+        self.b.kernel_mut().regions[region.index()].insts = list;
+    }
+
+    /// The axes of a view along which it may extend beyond the array.
+    fn limits(&self, old: &Kernel, of: OperandId, view: &View, starts: &[Value], positions: &[Position]) -> Vec<Limit> {
+        let Some(t) = self.tiling.operands.iter().position(|&id| id == of) else { return vec![] };
+        let kept_dims = (0..old.operand(of).block.len()).filter(|&dim| old.operand(of).block[dim].kept());
+        let (mut starts, mut kept, mut limits) = (starts.iter(), 0, vec![]);
+        for (dim, axis) in kept_dims.zip(&view.axes) {
+            let start = if axis.dynamic { starts.next().copied() } else { None };
+            let share = self.tiling.dims[t][dim].as_ref().ok();
+            let share = share.and_then(|own| self.shares.iter().position(|share| share.axis == *own));
+            if let Some(left) = share.and_then(|i| positions[i].left) {
+                let kept = axis.kept.then_some(kept);
+                limits.push(Limit { left, start, offset: axis.offset, stride: axis.stride, size: axis.size, kept });
+            }
+            kept += usize::from(axis.kept);
+        }
+        limits
+    }
+
+    /// What is loaded, with fill in place of the elements beyond the array.
+    fn limited(&mut self, old: &Kernel, id: InstId, from: OperandId, limits: Vec<Limit>) -> Vec<InstId> {
+        let result = old.inst(id).results[0];
+        let rank = old.ty(result).shape.len();
+        self.after(id, limits.len(), result, |r, i, x| {
+            let operand = old.operand(from);
+            let is_there = r.is_there(&limits[i], rank);
+            let fill = r.b.constant(operand.fill.unwrap_or(Literal::new(operand.dtype, 0.0)), Loc::NONE);
+            r.scalar(ScalarOp::Select, &[is_there, x, fill])
+        })
+    }
+
+    fn valid(&mut self, old: &Kernel, id: InstId, limits: Vec<Limit>) -> Vec<InstId> {
+        let result = old.inst(id).results[0];
+        let rank = old.ty(result).shape.len();
+        self.after(id, limits.len(), result, |r, i, x| {
+            let is_there = r.is_there(&limits[i], rank);
+            r.scalar(ScalarOp::BitAnd, &[x, is_there])
+        })
+    }
+
+    /// Instructions that change the result of one: `write` is called so many times, with the value so far.
+    fn after(
+        &mut self,
+        id: InstId,
+        times: usize,
+        result: Value,
+        mut write: impl FnMut(&mut Self, usize, Value) -> Value,
+    ) -> Vec<InstId> {
+        if times == 0 {
+            return vec![];
+        }
+        let loaded = self.b.value(self.b.kernel().ty(result).clone());
+        self.b.kernel_mut().insts[id.index()].results = vec![loaded];
+        let (list, ()) = self.list(|r| {
+            let changed = (0..times).fold(loaded, |x, i| write(r, i, x));
+            r.define_as(changed, result);
+        });
+        list
+    }
+
+    /// For each position along an axis of a view of this rank, true if it lies in the array.
+    fn is_there(&mut self, limit: &Limit, rank: usize) -> Value {
+        let mut first = self.b.int(limit.offset, Loc::NONE);
+        if let Some(start) = limit.start {
+            first = self.scalar(ScalarOp::Add, &[first, start]);
+        }
+        let left = self.scalar(ScalarOp::Sub, &[limit.left, first]);
+        let Some(axis) = limit.kept else {
+            let zero = self.b.int(0, Loc::NONE);
+            return self.scalar(ScalarOp::Lt, &[zero, left]);
+        };
+        let shape = (0..rank).map(|a| Dim::from(if a == axis { limit.size } else { 1 })).collect();
+        let iota = StructuralOp::from(Iota { shape, axis, dtype: DType::I32 });
+        let mut steps = self.emit(Op::Structural(iota), &[]);
+        if limit.stride != 1 {
+            let stride = self.b.int(limit.stride, Loc::NONE);
+            steps = self.scalar(ScalarOp::Mul, &[steps, stride]);
+        }
+        self.scalar(ScalarOp::Lt, &[steps, left])
+    }
+}
+
+/// An axis of a view that may extend beyond its array.
+struct Limit {
+    /// Elements from the first one of the block to the end of the array.
+    left: Value,
+    start: Option<Value>,
+    offset: i64,
+    stride: i64,
+    size: usize,
+    /// Its position in the shape of what is loaded, unless it is dropped.
+    kept: Option<usize>,
+}
+
+/// A region and all regions in it.
+fn regions(kernel: &Kernel, region: RegionId) -> Vec<RegionId> {
+    let mut all = vec![region];
+    kernel.walk(region, &mut |_, inst| all.extend(&inst.regions));
+    all
+}

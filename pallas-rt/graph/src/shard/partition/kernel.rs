@@ -1,0 +1,170 @@
+//! Kernels on blocks.
+//!
+//! ```text
+//! x: 250 rows of each of 4 devices --gather, slice--> 256 rows, 32 whole blocks --kernel--> 256 rows --> 250 rows
+//! ```
+use super::{Block, Partition};
+use crate::call::{Call, KernelCall};
+use crate::graph::{Op, Var};
+use crate::mesh::Sharding;
+use crate::mesh::axis::{Axis, size};
+use crate::mesh::{Exchange, names};
+use crate::shard::kernel::{Share, Tiling, local};
+use crate::shard::local as blocks;
+use crate::shard::rule::Rule;
+use crate::shard::view::{Node, NodeId, Val};
+use pallas_ir::structural::{Concat, Reshape};
+use pallas_ir::{At, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp};
+
+/// What cannot be partitioned as it is declared.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refused {
+    /// What was found, and what to write instead.
+    pub diag: Diag,
+    /// The user's line.
+    pub at: Loc,
+}
+
+/// The parts of a dimension, and the elements of each.
+struct Regroup<'a> {
+    dim: usize,
+    axes: &'a [Axis],
+    /// Elements of the whole array along it.
+    whole: usize,
+    to: usize,
+}
+
+impl Partition<'_> {
+    pub(super) fn kernel(&mut self, id: NodeId, node: &Node, op: &Op, call: &KernelCall) {
+        let tiling = Tiling::of(call);
+        if let Some(refused) = self.refusal(node, call, &tiling) {
+            self.refused.get_or_insert(refused);
+        }
+        let found = self.found;
+        let rule = found.rule(id).expect("a kernel has a rule");
+        let all: Vec<Val> = node.operands.iter().chain(&node.results).copied().collect();
+        let mut shardings: Vec<Sharding> = node.operands.iter().map(|&v| self.block(v).sharding).collect();
+        shardings.extend(node.results.iter().map(|&v| self.wanted(v)));
+        let axes = self.factor_axes(&all, &shardings, rule, op);
+        let own: Vec<Sharding> = (0..all.len()).map(|t| super::agreed(rule, t, &shardings[t], &axes)).collect();
+        let (shares, of_shares) = shares(&tiling, rule, &axes);
+        let regroups = |t: usize, to: &dyn Fn(&Share) -> usize| -> Vec<(usize, usize, usize)> {
+            let dims = tiling.dims[t].iter().enumerate();
+            dims.filter_map(|(dim, axis)| {
+                let i = shares.iter().position(|share| Some(&share.axis) == axis.as_ref().ok())?;
+                Some((dim, i, to(&shares[i])))
+            })
+            .collect()
+        };
+        let mut args: Vec<Var> = vec![];
+        for (t, &v) in node.operands.iter().enumerate() {
+            let mut var = self.divided(v, &own[t]);
+            for (dim, i, to) in regroups(t, &Share::elements) {
+                let whole = shares[i].tiled.size;
+                var = self.regrouped(var, &Regroup { dim, axes: &of_shares[i], whole, to });
+            }
+            args.push(var);
+        }
+        let call = if shares.is_empty() {
+            call.clone()
+        } else {
+            args.push(self.offsets(&shares, &of_shares));
+            local(call, &tiling, &shares)
+        };
+        let made = self.graph().fitting_all(Call::Kernel(call), &args);
+        for (i, (&v, mut var)) in node.results.iter().zip(made).enumerate() {
+            let t = node.operands.len() + i;
+            for (dim, i, to) in regroups(t, &|share| share.tiled.size.div_ceil(share.parts)) {
+                let whole = shares[i].tiled.size;
+                var = self.regrouped(var, &Regroup { dim, axes: &of_shares[i], whole, to });
+            }
+            self.blocks().insert(v, Block { var, sharding: own[t].clone(), partial: None });
+            let wanted = self.wanted(v);
+            if own[t] != wanted {
+                let var = self.divided_once(v, &wanted);
+                self.define(v, var, wanted);
+            }
+        }
+    }
+
+    /// By share, the number of the device's first program.
+    fn offsets(&mut self, shares: &[Share], axes: &[Vec<Axis>]) -> Var {
+        let first = |(share, axes): (&Share, &Vec<Axis>)| {
+            let coordinate = self.coordinate(axes);
+            let graph = self.graph();
+            let programs = graph.literal(Literal::int(pallas_ir::DType::I32, share.programs() as i64));
+            let first = graph.fitting(ScalarOp::Mul, &[coordinate, programs]);
+            graph.fitting(StructuralOp::from(Reshape { to: vec![Dim::from(1usize)] }), &[first])
+        };
+        let all: Vec<Var> = shares.iter().zip(axes).map(first).collect();
+        match all[..] {
+            [only] => only,
+            _ => self.graph().fitting(StructuralOp::from(Concat { axis: 0 }), &all),
+        }
+    }
+
+    /// A block with another number of elements along a dimension than the even division gives, or again that many.
+    fn regrouped(&mut self, var: Var, regroup: &Regroup<'_>) -> Var {
+        let &Regroup { dim, axes, whole, to } = regroup;
+        let own = self.graph().ty(var).shape.clone();
+        if own[dim] == to {
+            return var;
+        }
+        let with = |n: usize| {
+            let mut shape = own.clone();
+            shape[dim] = n;
+            shape
+        };
+        let parts = self.exchange(Exchange::AllGather, axes, &[var]);
+        let mut counts = vec![1; own.len()];
+        counts[dim] = size(axes);
+        let joined = blocks::joined(self.graph(), parts, &counts, &with(whole));
+        let mut lists = vec![vec![]; own.len()];
+        lists[dim] = axes.to_vec();
+        let coordinates: Vec<Option<Var>> =
+            lists.iter().map(|list| (!list.is_empty()).then(|| self.coordinate(list))).collect();
+        blocks::sliced(self.graph(), joined, &coordinates, &with(to), &lists)
+    }
+
+    /// The mistake of a declaration that divides an array along a dimension that the kernel cannot divide. What propagation
+    /// alone divides is gathered instead.
+    fn refusal(&self, node: &Node, call: &KernelCall, tiling: &Tiling) -> Option<Refused> {
+        for (t, &v) in node.operands.iter().chain(&node.results).enumerate() {
+            let Some(declared) = self.found.declared(v, t >= node.operands.len()) else { continue };
+            for (dim, cut) in tiling.dims[t].iter().enumerate() {
+                let (Err(reason), axes) = (cut, &declared.dims[dim].axes) else { continue };
+                if size(axes) == 1 || self.program.ty(v).shape[dim] == 1 {
+                    continue;
+                }
+                let kernel = &call.kernel;
+                let name = &kernel.operand(tiling.operands[t]).name;
+                let message = format!(
+                    "kernel `{}` cannot be divided along dimension {dim} of `{name}`, which is declared to be divided \
+                     by {}: {reason}",
+                    kernel.name,
+                    names(axes, self.mesh),
+                );
+                let side = if t < node.operands.len() { "in front of" } else { "behind" };
+                let help =
+                    format!("put a `with_sharding_constraint` that does not divide dimension {dim} {side} the kernel");
+                return Some(Refused { diag: Diag::new("sharded-kernel", At::Op, message, help), at: node.loc });
+            }
+        }
+        None
+    }
+}
+
+/// The grid axes that devices divide, and by which axes of the mesh.
+fn shares(tiling: &Tiling, rule: &Rule, axes: &[Vec<Axis>]) -> (Vec<Share>, Vec<Vec<Axis>>) {
+    let own = |axis: usize| {
+        let tiled = tiling.axes[axis]?;
+        let place = tiling.dims.iter().zip(&rule.tensors).find_map(|(dims, factors)| {
+            let dim = dims.iter().position(|own| own.as_ref().ok() == Some(&axis))?;
+            Some(factors[dim][0])
+        })?;
+        let axes = axes[place].clone();
+        let parts = size(&axes);
+        (parts > 1).then_some((Share { axis, tiled, parts }, axes))
+    };
+    (0..tiling.axes.len()).filter_map(own).unzip()
+}

@@ -1,0 +1,230 @@
+//! Kernels on meshes of virtual devices, against the same kernels on one device: divided along their parallel grid axes,
+//! in whole blocks, for lengths and blocks that fit the devices and others.
+use super::super::program::Program;
+use super::super::trace::trace;
+use super::numbers;
+use super::sharded::{Dice, difference, mesh, operand};
+use crate::sharding::{Mesh, NamedSharding, P, Sharding, device_put};
+use crate::{jit, partitioned, with_sharding_constraint};
+use pallas_graph::Graph;
+use pallas_graph::call::Call;
+use pallas_graph::mesh::{Annotation, Placed};
+use pallas_ir::Type;
+use pallas_rt::prelude::*;
+use std::sync::Arc;
+
+/// Elements, their positions in the whole array, and what is known of the grid.
+#[kernel(grid = (cdiv(N, B)))]
+fn positions<const B: usize>(
+    #[block([N] => [B], |i| (i,), fill = 1.0)] x: In<f32>,
+    #[block([N] => [B], |i| (i,))] out: Out<f32>,
+) {
+    let at = iota::<i32>([B], 0) + program_id(0) * B;
+    let last = (at + 1).eq(N).cast::<f32>();
+    let inside = x.valid(0).cast::<f32>();
+    // What is not there is 1 each.
+    let sum = x.load().sum(0) + inside.sum(0) * 100.0;
+    out.store(x.load() + at.cast::<f32>() + sum + last * 1e4 + num_programs(0).cast::<f32>());
+}
+
+/// Rows and columns in blocks; each row's scale is data, each column's offset is in one block.
+#[kernel(grid = (cdiv(M, A), cdiv(N, B)))]
+fn grid_of_blocks<const A: usize, const B: usize>(
+    #[block([M, N] => [A, B], |i, j| (i, j))] x: In<f32>,
+    #[block([M, 1] => [A, 1], |i, _| (i, 0))] rows: In<f32>,
+    #[prefetch([N])] columns: Prefetch<i32>,
+    #[block([N, M] => [B, A], |i, j| (j, i))] transposed: Out<f32>,
+) {
+    let first = minimum(program_id(1) * B, N - 1);
+    let scaled = x.load() * rows.load() + columns.at(first).cast::<f32>();
+    transposed.store(scaled.t());
+}
+
+/// Each row's sum of the products with all rows that are not after it: blocks of them one after the other.
+#[kernel(grid = (cdiv(S, B), cdiv(S, B)), semantics = (parallel, arbitrary))]
+fn causal<const B: usize>(
+    #[block([S, D] => [B, D], |i, _| (i, 0), fill = 0.0)] q: In<f32>,
+    #[block([S, D] => [B, D], |_, j| (j, 0), fill = 0.0)] k: In<f32>,
+    #[block([S, D] => [B, D], |i, _| (i, 0))] out: Out<f32>,
+    #[block([S] => [B], |i, _| (i,))] count: Out<f32>,
+    #[scratch([B, D])] acc: Scratch<f32>,
+    #[scratch([B, 1])] seen: Scratch<f32>,
+) {
+    if program_id(1) == 0 {
+        acc.store(zeros([B, D]));
+        seen.store(zeros([B, 1]));
+    }
+    let row = iota::<i32>([B, B], 0) + program_id(0) * B;
+    let column = iota::<i32>([B, B], 1) + program_id(1) * B;
+    let weight = select(column.le(row), dot(q.load(), k.load().t()), 0.0);
+    acc.store(acc.load() + dot(weight, k.load()));
+    seen.store(seen.load() + column.le(row).cast::<f32>().sum(1));
+    if program_id(1) == num_programs(1) - 1 {
+        out.store(acc.load());
+        count.store(seen.load().reshape([B]));
+    }
+}
+
+/// The graph of a function of arrays of these types, with constraints in front of it.
+fn constrained(
+    takes: &[Type],
+    mesh: &Arc<Mesh>,
+    shardings: &[Option<Sharding>],
+    f: impl Fn(&[Array]) -> Result<Vec<Array>>,
+) -> Graph {
+    let inner = trace(&Client::cpu(), takes, |params| Ok(((), f(params)?))).expect("it is traced").graph;
+    let mut graph = Graph::default();
+    let args: Vec<_> = (takes.iter().zip(shardings))
+        .map(|(ty, sharding)| {
+            let param = graph.param(ty.clone());
+            let Some(sharding) = sharding.clone() else { return param };
+            let placed = Placed { mesh: mesh.clone(), sharding };
+            graph.push(Annotation::Constraint(placed), &[param]).expect("the identity")
+        })
+        .collect();
+    graph.results = graph.push_all(Call::Closed(inner), &args).expect("it takes them");
+    graph
+}
+
+/// Runs a graph on one device and on a mesh; returns the greatest difference.
+#[track_caller]
+fn compared(graph: &Graph, mesh: &Arc<Mesh>, args: &[Array]) -> f32 {
+    let cpu = Client::cpu();
+    let args: Vec<&Array> = args.iter().collect();
+    let one = Program::new(graph, &cpu).expect("it compiles").run(&args).expect("it runs");
+    let declared = vec![None; args.len()];
+    let all = Program::for_mesh(graph, mesh, &declared, &cpu).unwrap_or_else(|e| panic!("{e}"));
+    let all = all.run(&args).expect("it runs");
+    one.iter().zip(&all).map(|(a, b)| difference(&numbers(a), b, mesh)).fold(0.0, f32::max)
+}
+
+fn rows(mesh: &Mesh, rank: usize) -> Option<Sharding> {
+    let mut axes = vec![vec![]; rank];
+    axes[0] = vec![mesh.axis(0)];
+    Some(Sharding::closed(axes))
+}
+
+/// What lies beyond an array is infinite there.
+fn reciprocal(x: &Array) -> Array {
+    1.0 / (x + 2.0)
+}
+
+#[test]
+fn blocks_of_one_axis() {
+    for devices in 1..=5 {
+        let mesh = mesh(&[("x", devices)]);
+        for n in [1, 2, 3, 5, 8, 11, 16, 19, 20, 24, 31, 32, 33, 40, 47, 64] {
+            let f = |x: &[Array]| {
+                let x = reciprocal(&x[0]);
+                Ok(vec![positions::<1>(&x)?, positions::<4>(&x)?, positions::<8>(&x)?])
+            };
+            let ty = Type::new(DType::F32, [n]);
+            let graph = constrained(std::slice::from_ref(&ty), &mesh, &[rows(&mesh, 1)], f);
+            let args = [operand(&mut Dice(n as u64), &ty)];
+            assert_eq!(compared(&graph, &mesh, &args), 0.0, "{n} elements on {devices} devices");
+        }
+    }
+}
+
+/// Each axis of the mesh divides an axis of the grid, or both divide one; operands are also transposed, whole and data.
+#[test]
+fn blocks_of_two_axes() {
+    let mesh = mesh(&[("x", 2), ("y", 3)]);
+    let [x, y] = [0, 1].map(|axis| vec![mesh.axis(axis)]);
+    let both = vec![mesh.axis(0), mesh.axis(1)];
+    let divisions = [[x.clone(), y.clone()], [y, x.clone()], [both.clone(), vec![]], [vec![], both], [vec![], x]];
+    for [m, n] in [[12, 12], [5, 7], [1, 30], [17, 4], [24, 16]] {
+        for axes in &divisions {
+            let takes = [Type::new(DType::F32, [m, n]), Type::new(DType::F32, [m, 1]), Type::new(DType::I32, [n])];
+            let f = |x: &[Array]| {
+                let args = [&reciprocal(&x[0]), &reciprocal(&x[1]), &x[2]];
+                let one = grid_of_blocks::<2, 4>(args[0], args[1], args[2])?;
+                Ok(vec![one, grid_of_blocks::<3, 2>(args[0], args[1], args[2])?])
+            };
+            let declared = [Some(Sharding::closed(axes.clone())), None, None];
+            let graph = constrained(&takes, &mesh, &declared, f);
+            let args = [0, 1, 2].map(|i| operand(&mut Dice(i as u64), &takes[i]));
+            assert_eq!(compared(&graph, &mesh, &args), 0.0, "[{m}, {n}] by {axes:?}");
+        }
+    }
+}
+
+/// Positions are those in the whole array on every device: a device that counted its own rows would see other keys.
+#[test]
+fn masks_of_positions_are_global() {
+    for devices in [2, 3, 4, 7] {
+        let mesh = mesh(&[("x", devices)]);
+        for n in [1, 4, 9, 16, 23, 33] {
+            let takes = [(); 2].map(|()| Type::new(DType::F32, [n, 3]));
+            let f = |x: &[Array]| {
+                let (out, count) = causal::<4>(&reciprocal(&x[0]), &x[1])?;
+                let (other, seen) = causal::<8>(&reciprocal(&x[0]), &x[1])?;
+                Ok(vec![out, count, other, seen])
+            };
+            let graph = constrained(&takes, &mesh, &[rows(&mesh, 2), None], f);
+            let args = [0, 1].map(|i| operand(&mut Dice(i as u64 + 5), &takes[i]));
+            assert!(compared(&graph, &mesh, &args) < 1e-6, "{n} rows on {devices} devices");
+        }
+    }
+}
+
+/// A kernel that devices divide needs no exchange where blocks fit, and whole blocks of its neighbours where they do not.
+#[test]
+fn a_divided_kernel_stays_where_its_blocks_are() {
+    let mesh = mesh(&[("x", 4)]);
+    let named = NamedSharding::new(&mesh, P("x"));
+    let with = |n: usize| {
+        let x = Client::cpu().full(&[n], 1.5f32).expect("it fits");
+        let x = device_put(&x, &named).expect("it is placed");
+        let found = partitioned(|x: &Array| positions::<4>(x))(&x).expect("it is traced");
+        assert_eq!(found.results()[0].text(&mesh), "[{\"x\"}]");
+        let all: Vec<&str> = found.collectives().iter().map(|exchange| exchange.name).collect();
+        all.join(" ")
+    };
+    assert_eq!(with(32), "");
+    assert_eq!(with(64), "");
+    assert_ne!(with(40), "");
+}
+
+/// A dimension that a kernel reads whole, and that is declared to be divided.
+#[test]
+fn declarations_that_a_kernel_cannot_follow_are_refused() {
+    let mesh = mesh(&[("x", 2)]);
+    let [rows, columns] = [P("x"), P((None, "x"))].map(|spec| NamedSharding::new(&mesh, spec));
+    let x = Client::cpu().full(&[8, 4], 0.5f32).expect("it fits");
+    let put = |sharding: &NamedSharding| device_put(&x, sharding).expect("it is placed");
+    let f = |q: &Array, k: &Array| Ok::<_, Error>(causal::<4>(q, k)?.0);
+    let errors = [
+        jit(f)(&put(&columns), &x),
+        jit(f)(&x, &put(&rows)),
+        partitioned(f)(&x, &put(&rows)).map(|_| x.clone()),
+        jit({
+            let columns = columns.clone();
+            move |q: &Array, k: &Array| Ok::<_, Error>(with_sharding_constraint(&f(q, k)?, &columns))
+        })(&x, &x),
+    ];
+    let parts = [
+        "kernel `causal` cannot be divided along dimension 1 of `q`, which is declared to be divided by \"x\": each \
+         program reads or writes the same part of it",
+        "dimension 0 of `k`, which is declared to be divided by \"x\": no dimension of the result `out` has its blocks \
+         along grid axis 1",
+        "dimension 0 of `k`",
+        "dimension 1 of `out`",
+    ];
+    for (found, part) in errors.into_iter().zip(parts) {
+        let error = found.expect_err("a mistake");
+        let text = error.to_string();
+        assert!(text.contains(part) && text.contains("with_sharding_constraint"), "{text}");
+        assert!(text.contains("sharded_kernels.rs") && error.code() == "sharded-kernel", "{text}");
+    }
+    // The remedy; what only propagation divides is gathered.
+    let whole = NamedSharding::new(&mesh, P(()));
+    let remedied = jit(move |q: &Array, k: &Array| f(q, &with_sharding_constraint(k, &whole)));
+    let gathered = jit(move |q: &Array, k: &Array| f(q, &(k * 1.0)));
+    let want = numbers(&jit(f)(&x, &x).expect("it runs"));
+    for f in [&remedied as &dyn Fn(&Array, &Array) -> Result<Array>, &gathered] {
+        let found = f(&put(&rows), &put(&rows)).expect("it runs");
+        assert_eq!(numbers(&found), want);
+        assert_eq!(found.sharding().expect("it is divided").parts(), [2, 1]);
+    }
+}
