@@ -6,6 +6,7 @@ use pallas_graph::mesh::{Mesh, Sharding};
 use pallas_ir::Type;
 use std::any::Any;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The placement of an array's blocks.
@@ -32,6 +33,19 @@ impl Placement {
     }
 }
 
+/// The place of a position's block along each dimension.
+pub(super) fn place(mesh: &Mesh, sharding: &Sharding, position: usize) -> Vec<usize> {
+    sharding.dims.iter().map(|dim| mesh.index(position, &dim.axes)).collect()
+}
+
+/// The elements of an array that are in the block of a position: their indices along each dimension.
+pub(super) fn index(mesh: &Mesh, sharding: &Sharding, shape: &[usize], position: usize) -> Vec<Range<usize>> {
+    let local = sharding.local(shape);
+    let place = place(mesh, sharding, position);
+    let along = |d: usize| (place[d] * local[d]).min(shape[d])..((place[d] + 1) * local[d]).min(shape[d]);
+    (0..shape.len()).map(along).collect()
+}
+
 /// The block of each position from the elements of the whole array; equal blocks are one buffer. What lies beyond the array
 /// is zero.
 pub(crate) fn cut(
@@ -46,7 +60,7 @@ pub(crate) fn cut(
     let mut known: HashMap<Vec<usize>, Arc<Buffer>> = HashMap::new();
     (0..mesh.devices())
         .map(|position| {
-            let place: Vec<usize> = sharding.dims.iter().map(|dim| mesh.index(position, &dim.axes)).collect();
+            let place = place(mesh, sharding, position);
             if let Some(block) = known.get(&place) {
                 return Ok(block.clone());
             }
@@ -68,7 +82,7 @@ fn joined(blocks: &Blocks) -> Result<Buffer> {
     let mut whole = vec![0; ty.bytes()];
     let mut seen: Vec<Vec<usize>> = vec![];
     for (position, block) in blocks.blocks.iter().enumerate() {
-        let place: Vec<usize> = sharding.dims.iter().map(|dim| mesh.index(position, &dim.axes)).collect();
+        let place = place(mesh, sharding, position);
         if seen.contains(&place) {
             continue;
         }

@@ -11,9 +11,13 @@ mod blocks;
 mod place;
 mod show;
 mod spec;
+#[cfg(test)]
+pub(crate) mod tests;
 
 pub(crate) use blocks::{Placement, cut};
 pub use pallas_graph::mesh::{DimSharding, Mesh, Sharding};
-pub use place::device_put;
+pub use place::{Shard, device_put, make_array_from_callback};
 pub use show::visualize_sharding;
-pub use spec::{DimSpec, Entry, NamedSharding, P, PartitionSpec, Spec, UNCONSTRAINED, dim};
+pub use spec::{
+    AxisEntry, AxisSpec, DimSpec, Entry, NamedSharding, P, PartitionSpec, Spec, UNCONSTRAINED, dim, sub_axis,
+};

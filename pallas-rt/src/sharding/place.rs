@@ -1,10 +1,14 @@
 //! Arrays on meshes.
-use super::blocks::{Placement, cut};
+use super::blocks::{Placement, cut, index, place};
 use super::spec::NamedSharding;
 use crate::array::{Array, What};
+use crate::device::Buffer;
 use crate::error::{Error, Result};
 use pallas_graph::mesh::Sharding;
 use pallas_ir::{At, Diag, Loc, Type};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// An array with the same elements, divided among the devices of a mesh, which is declared: functions of `jit` divide their
 /// argument like it. `jax.device_put`.
@@ -28,18 +32,106 @@ use pallas_ir::{At, Diag, Loc, Type};
 pub fn device_put(x: &Array, sharding: &NamedSharding) -> Result<Array> {
     let at = Loc::caller();
     let ty = Type::new(x.dtype(), x.shape());
-    let own = sharding.of(&ty, at)?;
-    for (dim, parts) in own.parts().into_iter().enumerate() {
-        if !ty.shape[dim].is_multiple_of(parts) {
-            let found = format!("dimension {dim} of an array of {ty} in {parts} parts");
-            let diag = Diag::new("sharding", At::Op, found, "an extent that the axes divide, or fewer axes");
-            return Err(Error::operation(at, diag));
-        }
-    }
+    let own = sharding.even(&ty.shape, &ty, at)?;
     let mesh = sharding.mesh();
     let blocks = cut(x.client(), mesh, &own, &ty, x.buffer()?)?;
     let placement = Placement { mesh: mesh.clone(), sharding: own, ty: ty.clone(), is_declared: true };
     Ok(Array::divided(ty.dtype, &ty.shape, placement.blocks(blocks)))
+}
+
+/// An array of a shape that is declared to be divided among the devices of a mesh, from the blocks that a function makes:
+/// it is called once for each different block, with the indices of its elements along each dimension of the array, and the
+/// whole array is nowhere. All blocks have the element type and the client of the first one.
+/// `jax.make_array_from_callback`.
+///
+/// # Errors
+/// As for [`device_put`]; the function's own error; a block of another shape or element type, on another client, or traced.
+///
+/// ```
+/// use pallas_rt::Array;
+/// use pallas_rt::sharding::{Mesh, NamedSharding, P, make_array_from_callback};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
+/// let x = make_array_from_callback(&[4], &NamedSharding::new(&mesh, P("data")), |index| {
+///     let numbers: Vec<f32> = index[0].clone().map(|i| i as f32).collect();
+///     Array::from_slice(&numbers, &[numbers.len()])
+/// })?;
+/// assert_eq!(x.to_vec::<f32>()?, [0.0, 1.0, 2.0, 3.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn make_array_from_callback(
+    shape: &[usize],
+    sharding: &NamedSharding,
+    mut block: impl FnMut(&[Range<usize>]) -> Result<Array>,
+) -> Result<Array> {
+    from_callback(shape, sharding, &mut block, Loc::caller())
+}
+
+/// Makes the block of the elements with these indices.
+type MakeBlock<'a> = &'a mut dyn FnMut(&[Range<usize>]) -> Result<Array>;
+
+fn from_callback(shape: &[usize], sharding: &NamedSharding, make: MakeBlock<'_>, at: Loc) -> Result<Array> {
+    let own = sharding.of_shape(shape, at)?;
+    let (mesh, local) = (sharding.mesh(), own.local(shape));
+    let mut made: Vec<(Vec<Range<usize>>, Array)> = vec![];
+    let mut known: HashMap<Vec<usize>, usize> = HashMap::new();
+    let mut by_position = vec![];
+    for position in 0..mesh.devices() {
+        let next = made.len();
+        let number = *known.entry(place(mesh, &own, position)).or_insert(next);
+        if number == next {
+            let index = index(mesh, &own, shape, position);
+            let block = make(&index)?;
+            made.push((index, block));
+        }
+        by_position.push(number);
+    }
+    let first = made[0].1.clone();
+    let expected = Type::new(first.dtype(), local);
+    for (index, block) in &made {
+        block.buffer()?;
+        block.check_client(first.client(), || format!("the block of {index:?}"))?;
+        let found = Type::new(block.dtype(), block.shape());
+        if found != expected {
+            let found = format!("a block of {found} for the elements {index:?} of an array of the shape {shape:?}");
+            let diag = Diag::new("sharding", At::Op, found, format!("every block is {expected}"));
+            return Err(Error::operation(at, diag));
+        }
+    }
+    let buffers = made.iter().map(|(_, block)| shared(block)).collect::<Result<Vec<_>>>()?;
+    let ty = Type::new(expected.dtype, shape);
+    let placement = Placement { mesh: mesh.clone(), sharding: own, ty, is_declared: true };
+    let blocks = placement.blocks(by_position.into_iter().map(|number| buffers[number].clone()).collect());
+    Ok(Array::divided(expected.dtype, shape, blocks))
+}
+
+/// The memory of an array, shared with it; that of an array on a mesh is copied.
+fn shared(x: &Array) -> Result<Arc<Buffer>> {
+    match x.what() {
+        What::Here(buffer) => Ok(buffer.clone()),
+        _ => Ok(Arc::new(Buffer::holding(x.client(), &x.buffer()?.contents()?)?)),
+    }
+}
+
+/// The block of one device. Methods of [`Array`] are those of its elements.
+#[derive(Clone, Debug)]
+pub struct Shard {
+    /// The device; 0 for an array that is in one place.
+    pub device: usize,
+    /// The indices of its elements along each dimension of the array.
+    pub index: Vec<Range<usize>>,
+    /// Number of devices at lower positions that hold the same block.
+    pub replica_id: usize,
+    /// The elements.
+    pub data: Array,
+}
+
+impl std::ops::Deref for Shard {
+    type Target = Array;
+    fn deref(&self) -> &Array {
+        &self.data
+    }
 }
 
 impl Array {
@@ -59,16 +151,36 @@ impl Array {
     ///
     /// # Errors
     /// A traced array; the error of a poisoned one.
-    pub fn addressable_shards(&self) -> Result<Vec<Array>> {
-        match (self.what(), self.placement()) {
-            (What::Divided(blocks), Some(placement)) => {
-                let local = placement.sharding.local(self.shape());
-                Ok(blocks.blocks.iter().map(|b| Array::sharing(self.dtype(), &local, b.clone())).collect())
+    ///
+    /// ```
+    /// use pallas_rt::Array;
+    /// use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
+    /// use std::sync::Arc;
+    /// let mesh = Arc::new(Mesh::with_devices(&[("data", 2), ("model", 2)], vec![3, 2, 1, 0]).expect("a mesh"));
+    /// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[4])?;
+    /// let shards = device_put(&x, &NamedSharding::new(&mesh, P("model")))?.addressable_shards()?;
+    /// assert_eq!((shards[3].device, &shards[3].index[..], shards[3].replica_id), (0, &[2..4][..], 1));
+    /// assert_eq!(shards[3].to_vec::<f32>()?, [3.0, 4.0]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    pub fn addressable_shards(&self) -> Result<Vec<Shard>> {
+        let (What::Divided(blocks), Some(Placement { mesh, sharding, .. })) = (self.what(), self.placement()) else {
+            self.buffer()?;
+            let index = self.shape().iter().map(|&n| 0..n).collect();
+            return Ok(vec![Shard { device: 0, index, replica_id: 0, data: self.clone() }]);
+        };
+        let local = sharding.local(self.shape());
+        let mut seen: HashMap<Vec<usize>, usize> = HashMap::new();
+        let shard = |(position, block): (usize, &Arc<Buffer>)| {
+            let count = seen.entry(place(mesh, sharding, position)).or_default();
+            *count += 1;
+            Shard {
+                device: mesh.device(position),
+                index: index(mesh, sharding, self.shape(), position),
+                replica_id: *count - 1,
+                data: Array::sharing(self.dtype(), &local, block.clone()),
             }
-            _ => {
-                self.buffer()?;
-                Ok(vec![self.clone()])
-            }
-        }
+        };
+        Ok(blocks.blocks.iter().enumerate().map(shard).collect())
     }
 }

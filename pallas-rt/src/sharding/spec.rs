@@ -1,13 +1,108 @@
 //! The axes that divide each dimension of an array, as users write them.
+use super::blocks::index;
 use crate::error::{Error, Result};
-use pallas_graph::mesh::{DimSharding, Mesh, Sharding};
+use pallas_graph::mesh::{Axis, DimSharding, Mesh, Sharding};
 use pallas_ir::{At, Diag, Loc, Type};
+use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
+
+/// An axis of a mesh, or a part of one, as users write it: its name, its number in the mesh, or a [`sub_axis`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AxisSpec {
+    which: Which,
+    /// Number of coordinates in front, and of the part itself; `None` for the whole axis.
+    part: Option<(u32, u32)>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Which {
+    Name(String),
+    Number(usize),
+}
+
+/// The part of an axis that has `size` coordinates and is behind a part with `pre` coordinates; Shardy's
+/// `"name":(pre)size`. The product of both divides the size of the axis.
+///
+/// ```
+/// use pallas_rt::sharding::{Mesh, NamedSharding, P, sub_axis};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("model", 8)])?);
+/// let halves = NamedSharding::new(&mesh, P((sub_axis("model", 1, 2), sub_axis("model", 2, 4))));
+/// assert_eq!(halves.to_string(), "[{\"model\":(1)2}, {\"model\":(2)4}]");
+/// # Ok::<(), pallas_rt::ir::Diag>(())
+/// ```
+pub fn sub_axis(axis: impl AxisEntry, pre: u32, size: u32) -> AxisSpec {
+    AxisSpec { part: Some((pre, size)), ..axis.axis() }
+}
+
+/// An axis of a spec: `"data"`, `0` for the first axis of the mesh as in PyTorch/XLA, or a [`sub_axis`].
+pub trait AxisEntry {
+    /// The axis.
+    fn axis(self) -> AxisSpec;
+}
+
+impl AxisEntry for AxisSpec {
+    fn axis(self) -> AxisSpec {
+        self
+    }
+}
+
+impl AxisEntry for &str {
+    fn axis(self) -> AxisSpec {
+        AxisSpec { which: Which::Name(self.to_string()), part: None }
+    }
+}
+
+impl AxisEntry for usize {
+    fn axis(self) -> AxisSpec {
+        AxisSpec { which: Which::Number(self), part: None }
+    }
+}
+
+impl AxisSpec {
+    /// The axis of a mesh.
+    ///
+    /// # Errors
+    /// No axis of the mesh has this name or number.
+    fn on(&self, mesh: &Mesh) -> std::result::Result<Axis, Diag> {
+        let whole = match &self.which {
+            Which::Name(name) => mesh.find(name)?,
+            Which::Number(number) if *number < mesh.rank() => mesh.axis(*number),
+            Which::Number(number) => {
+                let found = format!("{number} is no axis of the mesh {mesh}");
+                return Err(Diag::new("mesh", At::Op, found, format!("its axes are below {}", mesh.rank())));
+            }
+        };
+        Ok(self.part.map_or(whole, |(pre, size)| Axis { pre, size, ..whole }))
+    }
+
+    /// The same axis by its name, if the mesh has it.
+    fn named(self, mesh: &Mesh) -> AxisSpec {
+        match self.which {
+            Which::Number(number) if number < mesh.rank() => {
+                AxisSpec { which: Which::Name(mesh.name(number).to_string()), ..self }
+            }
+            Which::Number(_) | Which::Name(_) => self,
+        }
+    }
+}
+
+/// `"data"`, or Shardy's `"data":(1)2`; a number that no axis of the mesh has as it is.
+impl fmt::Display for AxisSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.which {
+            Which::Name(name) => write!(f, "{name:?}")?,
+            Which::Number(number) => write!(f, "{number}")?,
+        }
+        self.part.map_or(Ok(()), |(pre, size)| write!(f, ":({pre}){size}"))
+    }
+}
 
 /// The axes of one dimension, and how far they bind propagation; see [`dim`] and [`UNCONSTRAINED`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DimSpec {
-    axes: Vec<String>,
+    axes: Vec<AxisSpec>,
     /// True if propagation may divide it further.
     is_open: bool,
     /// The round of propagation in which it counts.
@@ -59,7 +154,7 @@ impl DimSpec {
     }
 }
 
-/// One entry of a [`P`]: an axis, several axes, or none.
+/// One entry of a [`P`]: an axis, an array or a tuple of axes, or none.
 pub trait Entry {
     /// The axes, the slowest first.
     fn dim(self) -> DimSpec;
@@ -71,26 +166,26 @@ impl Entry for DimSpec {
     }
 }
 
-impl Entry for &str {
-    fn dim(self) -> DimSpec {
-        [self].dim()
-    }
-}
-
 impl Entry for Option<&str> {
     fn dim(self) -> DimSpec {
-        closed(self)
+        closed(self.map(AxisEntry::axis))
     }
 }
 
-impl<const N: usize> Entry for [&str; N] {
+impl<A: AxisEntry, const N: usize> Entry for [A; N] {
     fn dim(self) -> DimSpec {
-        closed(self)
+        closed(self.map(AxisEntry::axis))
     }
 }
 
-fn closed<'a>(axes: impl IntoIterator<Item = &'a str>) -> DimSpec {
-    DimSpec { axes: axes.into_iter().map(String::from).collect(), ..DimSpec::default() }
+impl<A: AxisEntry> Entry for Vec<A> {
+    fn dim(self) -> DimSpec {
+        closed(self.into_iter().map(AxisEntry::axis))
+    }
+}
+
+fn closed(axes: impl IntoIterator<Item = AxisSpec>) -> DimSpec {
+    DimSpec { axes: axes.into_iter().collect(), ..DimSpec::default() }
 }
 
 /// A list of entries: one entry, or a tuple of them.
@@ -105,17 +200,50 @@ impl Spec for () {
     }
 }
 
+/// As many entries as a program finds at run time.
+impl Spec for Vec<DimSpec> {
+    fn dims(self) -> Vec<DimSpec> {
+        self
+    }
+}
+
 impl Spec for DimSpec {
     fn dims(self) -> Vec<DimSpec> {
         vec![self]
     }
 }
 
-impl Spec for &str {
-    fn dims(self) -> Vec<DimSpec> {
-        vec![self.dim()]
-    }
+/// One axis is an entry, and one entry is a list.
+macro_rules! axes {
+    ($($T:ty)*) => {
+        $(impl Entry for $T {
+            fn dim(self) -> DimSpec {
+                closed([self.axis()])
+            }
+        }
+
+        impl Spec for $T {
+            fn dims(self) -> Vec<DimSpec> {
+                vec![self.dim()]
+            }
+        })*
+    };
 }
+axes! { &str usize AxisSpec }
+
+/// A tuple in place of an entry is the axes of one dimension.
+macro_rules! nested {
+    ($($($A:ident)+;)*) => {
+        $(impl<$($A: AxisEntry),+> Entry for ($($A,)+) {
+            #[allow(non_snake_case, reason = "one name for a type and its value")]
+            fn dim(self) -> DimSpec {
+                let ($($A,)+) = self;
+                closed([$($A.axis()),+])
+            }
+        })*
+    };
+}
+nested! { A; A B; A B C; A B C D; }
 
 macro_rules! tuples {
     ($($($E:ident)+;)*) => {
@@ -135,8 +263,9 @@ tuples! { A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PartitionSpec(Vec<DimSpec>);
 
-/// A [`PartitionSpec`], as JAX writes it: `P(("data", None))`, `P("data")`, `P(())`, and `P((["data", "model"], None))` for
-/// a dimension that two axes divide.
+/// A [`PartitionSpec`], as JAX writes it: `P(("data", None))`, `P("data")`, `P(())`, and `P((("data", "model"), None))` or
+/// `P((["data", "model"], None))` for a dimension that two axes divide. PyTorch/XLA's numbers of mesh axes are entries as
+/// well, and mean the same.
 ///
 /// ```
 /// use pallas_rt::sharding::{Mesh, NamedSharding, P};
@@ -144,6 +273,9 @@ pub struct PartitionSpec(Vec<DimSpec>);
 /// let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 4)])?);
 /// let rows = NamedSharding::new(&mesh, P(("data", None)));
 /// assert_eq!(rows.to_string(), "[{\"data\"}, {}]");
+/// assert_eq!(rows, NamedSharding::new(&mesh, P((0, None))));
+/// let both = NamedSharding::new(&mesh, P((("data", "model"), None)));
+/// assert_eq!(both, NamedSharding::new(&mesh, P(((0, 1), None))));
 /// # Ok::<(), pallas_rt::ir::Diag>(())
 /// ```
 #[allow(non_snake_case, reason = "as in JAX")]
@@ -152,21 +284,23 @@ pub fn P(spec: impl Spec) -> PartitionSpec {
 }
 
 impl PartitionSpec {
-    /// The sharding of an array of a type on a mesh.
+    /// The sharding of an array of a shape on a mesh; messages call it `array`.
     ///
     /// # Errors
     /// More entries than dimensions, an axis that the mesh does not have, an axis twice.
-    pub(crate) fn on(&self, mesh: &Mesh, ty: &Type) -> std::result::Result<Sharding, Diag> {
-        if self.0.len() > ty.shape.len() {
-            let found = format!("a spec of {} entries for an array of {ty}", self.0.len());
+    fn on(&self, mesh: &Mesh, shape: &[usize], array: &dyn fmt::Display) -> std::result::Result<Sharding, Diag> {
+        let mut dims = vec![];
+        for spec in &self.0 {
+            let axes = spec.axes.iter().map(|axis| axis.on(mesh)).collect::<std::result::Result<_, _>>()?;
+            dims.push(DimSharding { axes, open: spec.is_open, priority: spec.priority });
+        }
+        if dims.len() > shape.len() {
+            let found = format!("a spec of {} entries for an array of {array}", dims.len());
             return Err(Diag::new("sharding", At::Op, found, "one entry for each dimension at most"));
         }
-        let mut sharding = Sharding::replicated(ty.shape.len());
-        for (dim, spec) in sharding.dims.iter_mut().zip(&self.0) {
-            let axes = spec.axes.iter().map(|name| mesh.find(name)).collect::<std::result::Result<_, _>>()?;
-            *dim = DimSharding { axes, open: spec.is_open, priority: spec.priority };
-        }
-        sharding.verify(mesh, ty)?;
+        dims.resize_with(shape.len(), DimSharding::default);
+        let sharding = Sharding { dims, ..Sharding::default() };
+        sharding.verify_for(mesh, shape.len(), array)?;
         Ok(sharding)
     }
 }
@@ -179,9 +313,11 @@ pub struct NamedSharding {
 }
 
 impl NamedSharding {
-    /// The division of arrays by a spec on a mesh.
+    /// The division of arrays by a spec on a mesh. Mistakes in it are found where it is used.
     pub fn new(mesh: &Arc<Mesh>, spec: PartitionSpec) -> NamedSharding {
-        NamedSharding { mesh: mesh.clone(), spec }
+        let named =
+            |spec: DimSpec| DimSpec { axes: spec.axes.into_iter().map(|axis| axis.named(mesh)).collect(), ..spec };
+        NamedSharding { mesh: mesh.clone(), spec: PartitionSpec(spec.0.into_iter().map(named).collect()) }
     }
 
     /// The mesh.
@@ -191,14 +327,89 @@ impl NamedSharding {
 
     /// The sharding of an array of a type.
     pub(crate) fn of(&self, ty: &Type, at: Loc) -> Result<Sharding> {
-        self.spec.on(&self.mesh, ty).map_err(|diag| Error::operation(at, diag))
+        self.spec.on(&self.mesh, &ty.shape, ty).map_err(|diag| Error::operation(at, diag))
+    }
+
+    /// The sharding of an array of a shape, which messages call `array`, if the axes divide every dimension.
+    pub(super) fn even(&self, shape: &[usize], array: &dyn fmt::Display, at: Loc) -> Result<Sharding> {
+        let wrong = |diag| Error::operation(at, diag);
+        let own = self.spec.on(&self.mesh, shape, array).map_err(wrong)?;
+        for (dim, (parts, n)) in own.parts().into_iter().zip(shape).enumerate() {
+            if !n.is_multiple_of(parts) {
+                let found = format!("dimension {dim} of an array of {array} in {parts} parts");
+                return Err(wrong(Diag::new(
+                    "sharding",
+                    At::Op,
+                    found,
+                    "an extent that the axes divide, or fewer axes",
+                )));
+            }
+        }
+        Ok(own)
+    }
+
+    /// The same for an array of which only the shape is known.
+    pub(super) fn of_shape(&self, shape: &[usize], at: Loc) -> Result<Sharding> {
+        self.even(shape, &format!("the shape {shape:?}"), at)
+    }
+
+    /// The shape of a device's block of an array.
+    ///
+    /// # Errors
+    /// As for [`device_put`](super::device_put).
+    ///
+    /// ```
+    /// use pallas_rt::sharding::{Mesh, NamedSharding, P};
+    /// use std::sync::Arc;
+    /// let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 4)]).expect("a mesh"));
+    /// let sharding = NamedSharding::new(&mesh, P(("data", "model")));
+    /// assert_eq!(sharding.shard_shape(&[8, 8])?, [4, 2]);
+    /// assert_eq!(sharding.devices_indices_map(&[8, 8])?[5], (5, vec![4..8, 2..4]));
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn shard_shape(&self, shape: &[usize]) -> Result<Vec<usize>> {
+        Ok(self.of_shape(shape, Loc::caller())?.local(shape))
+    }
+
+    /// By position in the mesh, the device and the indices of its block in each dimension of an array.
+    ///
+    /// # Errors
+    /// As for [`device_put`](super::device_put).
+    #[track_caller]
+    pub fn devices_indices_map(&self, shape: &[usize]) -> Result<Vec<(usize, Vec<Range<usize>>)>> {
+        let own = self.of_shape(shape, Loc::caller())?;
+        let positions = 0..self.mesh.devices();
+        Ok(positions.map(|p| (self.mesh.device(p), index(&self.mesh, &own, shape, p))).collect())
+    }
+
+    /// Returns true if both declare the same about arrays with `rank` dimensions: `P("data")` and `P(("data", None))` do, and
+    /// axes of size 1 mean nothing.
+    ///
+    /// # Errors
+    /// More entries than dimensions, an axis that the mesh does not have, an axis twice.
+    ///
+    /// ```
+    /// use pallas_rt::sharding::{Mesh, NamedSharding, P};
+    /// use std::sync::Arc;
+    /// let mesh = Arc::new(Mesh::new(&[("batch", 1), ("model", 4)]).expect("a mesh"));
+    /// let [a, b] = [P("model"), P((("batch", 1), None))].map(|spec| NamedSharding::new(&mesh, spec));
+    /// assert!(a != b && a.is_equivalent_to(&b, 2)?);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn is_equivalent_to(&self, other: &NamedSharding, rank: usize) -> Result<bool> {
+        let at = Loc::caller();
+        let of = |named: &NamedSharding| named.of_shape(&vec![0; rank], at).map(|own| own.normal(&named.mesh));
+        let [a, b] = [self, other].map(of);
+        Ok(self.mesh == other.mesh && a? == b?)
     }
 }
 
-impl std::fmt::Display for NamedSharding {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for NamedSharding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dim = |spec: &DimSpec| {
-            let names = spec.axes.iter().map(|name| format!("{name:?}")).chain(spec.is_open.then(|| "?".into()));
+            let names = spec.axes.iter().map(AxisSpec::to_string).chain(spec.is_open.then(|| "?".into()));
             let priority = spec.priority.map_or(String::new(), |round| format!("p{round}"));
             format!("{{{}}}{priority}", names.collect::<Vec<_>>().join(", "))
         };

@@ -2,7 +2,7 @@
 use super::Mesh;
 use super::axis::{Axis, merge, push, size};
 use pallas_ir::{At, Diag, Type};
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 /// The division of one dimension.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -111,9 +111,17 @@ impl Sharding {
     /// # Errors
     /// The first rule that is broken.
     pub fn verify(&self, mesh: &Mesh, ty: &Type) -> Result<(), Diag> {
+        self.verify_for(mesh, ty.shape.len(), ty)
+    }
+
+    /// The same for an array with `rank` dimensions, which messages call `array`.
+    ///
+    /// # Errors
+    /// As [`verify`](Sharding::verify).
+    pub fn verify_for(&self, mesh: &Mesh, rank: usize, array: &dyn Display) -> Result<(), Diag> {
         let wrong = |message: String, help: &str| Err(Diag::new("sharding", At::Op, message, help));
-        if self.dims.len() != ty.shape.len() {
-            let found = format!("a sharding of {} dimensions for an array of {ty}", self.dims.len());
+        if self.dims.len() != rank {
+            let found = format!("a sharding of {} dimensions for an array of {array}", self.dims.len());
             return wrong(found, "one entry for each dimension at most; those that are missing are not divided");
         }
         let is_void = |dim: &DimSharding| dim.priority.is_some() && dim.axes.is_empty() && !dim.open;
@@ -137,8 +145,9 @@ impl Sharding {
                     format!("a part of size {} behind {} of axis `{}` of size {whole}", axis.size, axis.pre, name());
                 return wrong(found, "the sizes of an axis' parts multiply to its own");
             }
-            if seen.iter().any(|other| other.overlaps(axis)) {
-                let found = format!("axis `{}` divides an array of {ty} twice", name());
+            // Axes of size 1 overlap nothing.
+            if seen.iter().any(|other| other.overlaps(axis) || *other == axis) {
+                let found = format!("axis `{}` divides an array of {array} twice", name());
                 return wrong(found, "each axis divides at most one dimension, and is not replicated as well");
             }
             if seen.iter().any(|other| !other.can_coexist(axis)) {

@@ -3,6 +3,7 @@
 use super::super::program::Program;
 use super::numbers;
 use crate::prelude::*;
+use crate::sharding::tests::draw::{self, Config, Drawn};
 use crate::sharding::{Mesh, NamedSharding, P, PartitionSpec, Sharding, UNCONSTRAINED, device_put, dim};
 use crate::{
     Arg, BoundedSize, grad_by, jit, jit_bounded, jit_donating, jit_misses, lower, partitioned, random, value_and_grad,
@@ -14,11 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-#[allow(dead_code, reason = "the tests against Shardy use all of it")]
-#[path = "../../../graph/tests/shardy/draw.rs"]
-mod draw;
 pub(super) use draw::Dice;
-use draw::{Config, Drawn};
 
 pub(super) fn mesh(axes: &[(&str, usize)]) -> Arc<Mesh> {
     Arc::new(Mesh::new(axes).expect("a mesh"))
