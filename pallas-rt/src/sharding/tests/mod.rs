@@ -1,4 +1,6 @@
 //! Meshes, specs and arrays on meshes, compared with JAX if `PALLAS_JAX` is a Python with it.
+pub(crate) mod markup;
+mod pictures;
 mod specs;
 
 use super::{DimSpec, Mesh, NamedSharding, P, dim};

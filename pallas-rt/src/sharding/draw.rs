@@ -1,0 +1,154 @@
+//! Pictures of shardings as SVG.
+use super::picture::{Picture, Slice, devices, shown};
+use super::svg::{Anchor, Svg, color, fits, shortened, width};
+
+/// Most rows, columns and tables that are drawn.
+const MOST: usize = 16;
+/// The width and height of the largest table, and the least of a cell.
+const LARGEST: [f64; 2] = [420.0, 260.0];
+const LEAST: [f64; 2] = [34.0, 22.0];
+const FONT: f64 = 12.0;
+const MARGIN: f64 = 12.0;
+
+/// A drawn table: its slice, the rows and columns with their extents, and where it begins.
+struct Table<'p> {
+    slice: &'p Slice<'p>,
+    rows: Vec<(Option<usize>, f64)>,
+    columns: Vec<(Option<usize>, f64)>,
+}
+
+impl Table<'_> {
+    fn size(&self) -> [f64; 2] {
+        [&self.columns, &self.rows].map(|all| all.iter().map(|(_, extent)| extent).sum())
+    }
+}
+
+impl Picture {
+    /// The blocks of the array as SVG, each with its devices, its elements and a tooltip; sides of a table are in proportion
+    /// to the array's where there is space for the text.
+    pub fn to_svg(&self) -> String {
+        let slices = self.slices();
+        let chosen = shown(slices.len(), MOST);
+        let tables: Vec<Table<'_>> = chosen.iter().flatten().map(|&number| self.drawn(&slices[number])).collect();
+        let labels = self.row_labels();
+        let left = MARGIN + labels.iter().map(|label| width(label, FONT)).fold(0.0, f64::max) + 8.0;
+        let (mut svg, mut x, mut right, mut y) = (Svg::default(), left, 0.0f64, MARGIN);
+        let (mut row_bottom, title) = (0.0f64, if slices.len() > 1 { 18.0 } else { 0.0 });
+        for table in &tables {
+            let [w, h] = table.size();
+            if x > left && x + w > 900.0 {
+                (x, y) = (left, row_bottom + 16.0);
+            }
+            self.table_at(&mut svg, table, [x, y + title + 16.0]);
+            right = right.max(x + w);
+            row_bottom = row_bottom.max(y + title + 16.0 + h);
+            x += w + left + 8.0;
+        }
+        let hidden = slices.len() - tables.len();
+        let mut notes = vec![];
+        if hidden > 0 {
+            notes.push(format!("{hidden} of {} tables are left out", slices.len()));
+        }
+        if !self.unreduced.is_empty() {
+            notes.push(format!("parts of a sum along {}", self.unreduced));
+        }
+        for note in &notes {
+            row_bottom += 20.0;
+            svg.text([MARGIN, row_bottom], Anchor::Start, "fill=\"#555\"", note);
+            right = right.max(MARGIN + width(note, FONT));
+        }
+        let title = match &self.shape {
+            Some(shape) => format!("{:?} blocks of an array of the shape {shape:?}", self.parts),
+            None => format!("{:?} blocks of an array", self.parts),
+        };
+        svg.finish(right + MARGIN, row_bottom + MARGIN, &title)
+    }
+
+    /// The elements of each row of the tables.
+    fn row_labels(&self) -> Vec<String> {
+        match self.parts.len() {
+            0 | 1 => vec![],
+            rank => (0..self.parts[rank - 2]).map(|row| self.range(rank - 2, row)).collect(),
+        }
+    }
+
+    /// The extents of a table's rows and columns.
+    fn drawn<'p>(&self, slice: &'p Slice<'p>) -> Table<'p> {
+        let rank = self.parts.len();
+        let extent = |from_last: usize| match &self.shape {
+            Some(shape) if rank >= from_last => shape[rank - from_last].max(1) as f64,
+            _ => 1.0,
+        };
+        // A vector is as high as a line.
+        let (down, right) = (extent(2), extent(1));
+        let aspect = if rank >= 2 { (right / down).clamp(0.25, 4.0) } else { 8.0 };
+        let [most_wide, most_high] = LARGEST;
+        let (wide, high) = if aspect > most_wide / most_high {
+            (most_wide, most_wide / aspect)
+        } else {
+            (most_high * aspect, most_high)
+        };
+        let sides = |n: usize, side: f64, least: f64, dim: Option<usize>| -> Vec<(Option<usize>, f64)> {
+            let part = |block: usize| dim.map_or(1.0, |dim| self.fraction(dim, block));
+            let of = |block: Option<usize>| (block, block.map_or(LEAST[1], |block| (part(block) * side).max(least)));
+            shown(n, MOST).into_iter().map(of).collect()
+        };
+        let texts = slice.cells.iter().map(|cell| width(&devices(cell), FONT) + 8.0);
+        let least = texts.fold(LEAST[0], f64::max).min(120.0);
+        let columns = sides(slice.columns, wide, least, rank.checked_sub(1));
+        let rows = sides(slice.rows, high, LEAST[1], rank.checked_sub(2));
+        Table { slice, rows, columns }
+    }
+
+    fn table_at(&self, svg: &mut Svg, table: &Table<'_>, [left, top]: [f64; 2]) {
+        let rank = self.parts.len();
+        let slice = table.slice;
+        if !slice.title.is_empty() {
+            svg.text([left, top - 20.0], Anchor::Start, "font-weight=\"bold\"", &slice.title);
+        }
+        let mut y = top;
+        for &(row, high) in &table.rows {
+            let mut x = left;
+            if let Some(row) = row.filter(|_| rank >= 2) {
+                let label = self.range(rank - 2, row);
+                svg.text([left - 6.0, y + high / 2.0 + 4.0], Anchor::End, "fill=\"#555\"", &label);
+            }
+            for &(column, wide) in &table.columns {
+                if let (Some(row), Some(column)) = (row, column) {
+                    let number = row * slice.columns + column;
+                    let text = devices(&slice.cells[number]);
+                    let all = slice.number * slice.rows * slice.columns + number;
+                    let tip = format!("{}: devices {text}", self.elements_text(all));
+                    let fill = format!("fill=\"{}\" stroke=\"#334\" stroke-width=\"0.8\"", color(all));
+                    svg.rect([x, y, wide, high], &fill, &tip);
+                    let text = shortened(&text, fits(wide - 4.0, FONT));
+                    svg.text([x + wide / 2.0, y + high / 2.0 + 4.0], Anchor::Middle, "pointer-events=\"none\"", &text);
+                } else {
+                    svg.text([x + wide / 2.0, y + high / 2.0 + 4.0], Anchor::Middle, "fill=\"#555\"", "…");
+                }
+                x += wide;
+            }
+            y += high;
+        }
+        let mut x = left;
+        for &(column, wide) in table.columns.iter().filter(|_| rank >= 1) {
+            if let Some(column) = column {
+                let label = shortened(&self.range(rank - 1, column), fits(wide, FONT));
+                svg.text([x + wide / 2.0, top - 5.0], Anchor::Middle, "fill=\"#555\"", &label);
+            }
+            x += wide;
+        }
+    }
+
+    /// `[0:4, :]`, the elements of a block.
+    fn elements_text(&self, cell: usize) -> String {
+        let mut rest = cell;
+        let mut texts = vec![];
+        for (dim, parts) in self.parts.iter().enumerate().rev() {
+            texts.push(self.range(dim, rest % parts));
+            rest /= parts;
+        }
+        texts.reverse();
+        format!("[{}]", texts.join(", "))
+    }
+}

@@ -1,0 +1,175 @@
+//! The blocks of an array and the devices that hold each: what every picture of a sharding shows.
+use super::hlo;
+use pallas_graph::mesh::{Mesh, Sharding, names};
+use pallas_ir::Diag;
+use std::ops::Range;
+
+/// The blocks of an array, and the devices that hold each of them. It prints as a table ([`visualize_sharding`]), in the form
+/// of JAX ([`to_jax_text`](Picture::to_jax_text)) and of PyTorch/XLA ([`to_xla_text`](Picture::to_xla_text)), and as SVG
+/// ([`to_svg`](Picture::to_svg)).
+///
+/// Arrays with more than two dimensions are shown as several tables, one for each block of the dimensions in front of the
+/// last two.
+///
+/// [`visualize_sharding`]: super::visualize_sharding
+///
+/// ```
+/// use pallas_rt::sharding::{Mesh, Picture, Sharding};
+/// let mesh = Mesh::new(&[("data", 2), ("model", 2)])?;
+/// let sharding = Sharding::closed([vec![mesh.axis(0)], vec![mesh.axis(1)]]);
+/// let picture = Picture::new(&mesh, &sharding, &[8, 8])?;
+/// assert!(picture.to_string().starts_with("┌───┬───┐\n│ 0 │ 1 │\n"));
+/// assert!(picture.to_svg().starts_with("<svg"));
+/// # Ok::<(), pallas_rt::ir::Diag>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Picture {
+    /// The extents of the array; `None` if only the number of its blocks is known.
+    pub(super) shape: Option<Vec<usize>>,
+    /// Number of blocks along each dimension.
+    pub(super) parts: Vec<usize>,
+    /// By block, row-major, the devices in ascending order.
+    pub(super) cells: Vec<Vec<usize>>,
+    /// Axes along which devices have parts of a sum; Shardy's names.
+    pub(super) unreduced: String,
+}
+
+/// One table of a picture: blocks along the last two dimensions.
+pub(super) struct Slice<'p> {
+    /// `[0:4, :, :]`, the elements that it shows; empty if it shows the whole array.
+    pub title: String,
+    /// Its number among all slices.
+    pub number: usize,
+    pub rows: usize,
+    pub columns: usize,
+    /// Row-major.
+    pub cells: &'p [Vec<usize>],
+}
+
+impl Picture {
+    /// The picture of an array of a shape.
+    ///
+    /// # Errors
+    /// A sharding of another number of dimensions, or that does not fit the mesh.
+    pub fn new(mesh: &Mesh, sharding: &Sharding, shape: &[usize]) -> Result<Picture, Diag> {
+        sharding.verify_for(mesh, shape.len(), &format!("the shape {shape:?}"))?;
+        Ok(Picture { shape: Some(shape.to_vec()), ..Picture::of_parts(mesh, sharding) })
+    }
+
+    /// The picture of an array of which only the number of blocks along each dimension is known.
+    pub(super) fn of_parts(mesh: &Mesh, sharding: &Sharding) -> Picture {
+        let parts = sharding.parts();
+        let mut cells: Vec<Vec<usize>> = vec![vec![]; parts.iter().product()];
+        for position in 0..mesh.devices() {
+            let cell =
+                sharding.dims.iter().zip(&parts).fold(0, |cell, (dim, n)| cell * n + mesh.index(position, &dim.axes));
+            cells[cell].push(mesh.device(position));
+        }
+        cells.iter_mut().for_each(|cell| cell.sort_unstable());
+        Picture { shape: None, parts, cells, unreduced: names(&sharding.unreduced, mesh) }
+    }
+
+    /// The picture of a sharding in XLA's text, as PyTorch/XLA gives it: `{devices=[2,2]0,1,2,3}`, the iota form
+    /// `{devices=[2,2]<=[4]}`, with `last_tile_dim_replicate`, or `{replicated}` for `devices` devices.
+    ///
+    /// # Errors
+    /// Another text; tiles and devices that differ in number; a device twice.
+    ///
+    /// ```
+    /// use pallas_rt::sharding::Picture;
+    /// let picture = Picture::of_hlo("{devices=[2,1,2]<=[4] last_tile_dim_replicate}", 4)?;
+    /// assert_eq!(picture.to_string(), "┌─────┐\n│ 0,1 │\n├─────┤\n│ 2,3 │\n└─────┘\n");
+    /// # Ok::<(), pallas_rt::ir::Diag>(())
+    /// ```
+    pub fn of_hlo(text: &str, devices: usize) -> Result<Picture, Diag> {
+        let hlo::Tiles { parts, mut devices, is_unreduced } = hlo::parse(text, devices)?;
+        devices.iter_mut().for_each(|cell| cell.sort_unstable());
+        let unreduced = if is_unreduced { "its last tiles".into() } else { String::new() };
+        Ok(Picture { shape: None, parts, cells: devices, unreduced })
+    }
+
+    /// Number of blocks along the dimension that runs downwards, and along the one that runs to the right.
+    pub(super) fn table(&self) -> (usize, usize) {
+        match self.parts[..] {
+            [] => (1, 1),
+            [columns] => (1, columns),
+            [.., rows, columns] => (rows, columns),
+        }
+    }
+
+    /// The tables of a picture.
+    pub(super) fn slices(&self) -> Vec<Slice<'_>> {
+        let (rows, columns) = self.table();
+        let outer = &self.parts[..self.parts.len().saturating_sub(2)];
+        let title = |number: usize| {
+            if outer.iter().all(|&parts| parts == 1) {
+                return String::new();
+            }
+            let mut rest = number;
+            let mut texts: Vec<String> = vec![":".into(), ":".into()];
+            for (dim, parts) in outer.iter().enumerate().rev() {
+                texts.push(self.range(dim, rest % parts));
+                rest /= parts;
+            }
+            texts.reverse();
+            format!("[{}]", texts.join(", "))
+        };
+        let cells = self.cells.chunks(rows * columns).enumerate();
+        cells.map(|(number, cells)| Slice { title: title(number), number, rows, columns, cells }).collect()
+    }
+
+    /// The elements of a block along a dimension, of which the extent is known.
+    pub(super) fn elements(&self, dim: usize, block: usize) -> Option<Range<usize>> {
+        let n = self.shape.as_ref()?[dim];
+        let local = n.div_ceil(self.parts[dim]);
+        Some((block * local).min(n)..((block + 1) * local).min(n))
+    }
+
+    /// `0:4` for the elements of a block, `:` for all; the number of the block where the extent is not known.
+    pub(super) fn range(&self, dim: usize, block: usize) -> String {
+        match self.elements(dim, block) {
+            _ if self.parts[dim] == 1 => ":".into(),
+            Some(elements) => format!("{}:{}", elements.start, elements.end),
+            None => format!("block {block}"),
+        }
+    }
+
+    /// The part of the array's extent that a block has along a dimension.
+    pub(super) fn fraction(&self, dim: usize, block: usize) -> f64 {
+        match (self.elements(dim, block), &self.shape) {
+            (Some(elements), Some(shape)) if shape[dim] > 0 => elements.len() as f64 / shape[dim] as f64,
+            _ => 1.0 / self.parts[dim] as f64,
+        }
+    }
+}
+
+/// `0,1`, or `0-7` for three or more that follow each other; many are cut short: `0,8,16,...,248 (32 devices)`.
+pub(super) fn devices(all: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = vec![];
+    for &device in all {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == device => *last = device,
+            _ => runs.push((device, device)),
+        }
+    }
+    let run = |&(first, last): &(usize, usize)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first},{last}"),
+        _ => format!("{first}-{last}"),
+    };
+    let texts: Vec<String> = runs.iter().map(run).collect();
+    match texts.len() {
+        0 => "none".into(),
+        1..=8 => texts.join(","),
+        n => format!("{},...,{} ({} devices)", texts[..3].join(","), texts[n - 1], all.len()),
+    }
+}
+
+/// The numbers below `n`, or the first and the last ones with a gap (`None`) between them if they are more than `most`.
+pub(super) fn shown(n: usize, most: usize) -> Vec<Option<usize>> {
+    if n <= most {
+        return (0..n).map(Some).collect();
+    }
+    let last = most / 4;
+    (0..most - last - 1).map(Some).chain([None]).chain((n - last..n).map(Some)).collect()
+}

@@ -1,0 +1,118 @@
+//! Boxes, lines and text as SVG: what the pictures of shardings, graphs and plans consist of.
+use std::fmt::{Display, Write};
+
+/// Text that is safe between tags and in attributes.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // XML has no other control characters, not even as references.
+            c if c < ' ' && !matches!(c, '\t' | '\n') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Advance of a character of monospaced text, in parts of the font's size.
+const ADVANCE: f64 = 0.61;
+
+/// Number of monospaced characters of this size that fit in a width.
+pub(crate) fn fits(width: f64, font: f64) -> usize {
+    (width / (font * ADVANCE)).max(0.0) as usize
+}
+
+/// The width of monospaced text of this size.
+pub(crate) fn width(text: &str, font: f64) -> f64 {
+    text.chars().count() as f64 * font * ADVANCE
+}
+
+/// A text that ends with `…` if it has more than `most` characters.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    match text.chars().count() {
+        n if n <= most => text.to_string(),
+        _ if most == 0 => String::new(),
+        _ => text.chars().take(most - 1).chain(['…']).collect(),
+    }
+}
+
+/// A light colour for the member with this number: neighbours differ by the golden angle.
+pub(crate) fn color(number: usize) -> String {
+    format!("hsl({:.0}, 60%, 82%)", (number as f64 * 137.508 + 205.0) % 360.0)
+}
+
+/// Where a text is relative to its position.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// A picture under construction; lengths are pixels.
+#[derive(Default)]
+pub(crate) struct Svg {
+    body: String,
+}
+
+impl Svg {
+    /// Adds elements as they are.
+    pub(crate) fn raw(&mut self, element: impl Display) {
+        writeln!(self.body, "{element}").expect("a string");
+    }
+
+    /// Adds a box with attributes of its own, such as `fill="#fff"`, and the text of its tooltip.
+    pub(crate) fn rect(&mut self, [x, y, w, h]: [f64; 4], attributes: &str, tip: &str) {
+        let tip = if tip.is_empty() { String::new() } else { format!("<title>{}</title>", escaped(tip)) };
+        let (w, h) = (w.max(0.0), h.max(0.0));
+        self.raw(format!(
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{w:.1}\" height=\"{h:.1}\" {attributes}>{tip}</rect>"
+        ));
+    }
+
+    /// Adds a line of text, whose baseline is at `y`.
+    pub(crate) fn text(&mut self, [x, y]: [f64; 2], anchor: Anchor, attributes: &str, text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "",
+            Anchor::Middle => " text-anchor=\"middle\"",
+            Anchor::End => " text-anchor=\"end\"",
+        };
+        self.raw(format!("<text x=\"{x:.1}\" y=\"{y:.1}\"{anchor} {attributes}>{}</text>", escaped(text)));
+    }
+
+    /// Adds a path.
+    pub(crate) fn path(&mut self, path: &str, attributes: &str, tip: &str) {
+        let tip = if tip.is_empty() { String::new() } else { format!("<title>{}</title>", escaped(tip)) };
+        self.raw(format!("<path d=\"{path}\" {attributes}>{tip}</path>"));
+    }
+
+    /// The whole picture on white, which has a title for readers that do not see it.
+    pub(crate) fn finish(self, width: f64, height: f64, title: &str) -> String {
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
+             height=\"{height:.0}\" font-family=\"ui-monospace, Menlo, Consolas, monospace\" font-size=\"12\">\n\
+             <title>{}</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{}</svg>\n",
+            escaped(title),
+            self.body,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_escaped_and_shortened() {
+        assert_eq!(escaped("<a b=\"c\">&'\u{1}"), "&lt;a b=&quot;c&quot;&gt;&amp;&#39;\u{fffd}");
+        assert_eq!(shortened("abcdef", 6), "abcdef");
+        assert_eq!(shortened("abcdef", 4), "abc…");
+        assert_eq!(shortened("äöü", 0), "");
+        assert_eq!(fits(width("twelve chars", 12.0), 12.0), 12);
+    }
+}
