@@ -23,8 +23,12 @@ impl Cost {
     /// The least time for this work on a device with these peaks, in FLOP/s and bytes/s: whichever takes longer, all
     /// operations or all traffic (Williams, Waterman, Patterson 2009).
     pub fn roofline(&self, flops_per_second: f64, bytes_per_second: f64) -> std::time::Duration {
-        let seconds = (self.flops as f64 / flops_per_second).max(self.bytes_accessed as f64 / bytes_per_second);
+        let seconds = self.roofline_seconds(flops_per_second, bytes_per_second);
         std::time::Duration::try_from_secs_f64(seconds).unwrap_or(std::time::Duration::MAX)
+    }
+    /// The same in seconds.
+    pub(crate) fn roofline_seconds(&self, flops_per_second: f64, bytes_per_second: f64) -> f64 {
+        (self.flops as f64 / flops_per_second).max(self.bytes_accessed as f64 / bytes_per_second)
     }
 }
 

@@ -5,12 +5,13 @@ use super::program::planned;
 use crate::exec::{Compiled, Cost, estimate};
 use crate::tree::Tree;
 use pallas_graph::call::{Call, KernelCall};
-use pallas_graph::fuse::{Held, Region};
+use pallas_graph::fuse::{Held, Place, Plan, Region, Work};
 use pallas_graph::graph::{Equation, Op};
 use pallas_graph::{Dynamic, Graph};
 use pallas_ir::structural::Nest;
-use pallas_ir::{Access, Dim, ScalarOp, StructuralOp, Type};
+use pallas_ir::{Access, Dim, Kernel, ScalarOp, StructuralOp, Type};
 use std::fmt::{self, Write};
+use std::sync::Arc;
 
 impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// Estimates the work of a call, one operation at a time as XLA's `HloCostAnalysis` counts it before fusion:
@@ -27,7 +28,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// ```
     pub fn cost_analysis(&self) -> Cost {
         let mut cost = Cost::default();
-        count(&self.graph, &mut cost);
+        count(&self.graph, 1, false, &mut cost);
         cost
     }
 
@@ -47,16 +48,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// ```
     pub fn memory_analysis(&self) -> MemoryAnalysis {
         let (graph, plan) = planned(&self.graph, &[], &self.client);
-        let bytes = |types: &[Type]| types.iter().map(Type::bytes).sum();
-        let values = graph.equations.iter().flat_map(|e| &e.results).chain(&graph.params);
-        MemoryAnalysis {
-            argument_bytes: bytes(&graph.takes()),
-            output_bytes: plan.fresh.iter().sum(),
-            temporary_bytes: plan.arena,
-            padding_bytes: values.map(|&v| padding(graph.ty(v))).sum(),
-            steps: plan.steps.len(),
-            held: plan.held,
-        }
+        MemoryAnalysis::of(&graph, plan)
     }
 }
 
@@ -92,6 +84,20 @@ fn name(held: &Held) -> String {
 }
 
 impl MemoryAnalysis {
+    /// The memory of a graph that is planned.
+    pub(super) fn of(graph: &Graph, plan: Plan) -> MemoryAnalysis {
+        let bytes = |types: &[Type]| types.iter().map(Type::bytes).sum();
+        let values = graph.equations.iter().flat_map(|e| &e.results).chain(&graph.params);
+        MemoryAnalysis {
+            argument_bytes: bytes(&graph.takes()),
+            output_bytes: plan.fresh.iter().sum(),
+            temporary_bytes: plan.arena,
+            padding_bytes: values.map(|&v| padding(graph.ty(v))).sum(),
+            steps: plan.steps.len(),
+            held: plan.held,
+        }
+    }
+
     /// The largest number of bytes that values of one step take.
     pub fn peak_bytes(&self) -> usize {
         (0..self.steps).map(|step| self.used(step)).max().unwrap_or(0)
@@ -149,7 +155,16 @@ impl fmt::Display for MemoryAnalysis {
     }
 }
 
-fn count(graph: &Graph, cost: &mut Cost) {
+/// The work of a graph in which scans do all their steps.
+pub(super) fn scaled_cost(graph: &Graph) -> Cost {
+    let mut cost = Cost::default();
+    count(graph, 1, true, &mut cost);
+    cost
+}
+
+/// Adds the work of a graph that runs so many times; bodies of scans run once more for each step if `is_scaled`, else once.
+fn count(graph: &Graph, times: u64, is_scaled: bool, total: &mut Cost) {
+    let mut cost = Cost::default();
     for e in &graph.equations {
         match &e.op {
             Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Annotation(_) | Op::Collective(_) => {}
@@ -157,7 +172,7 @@ fn count(graph: &Graph, cost: &mut Cost) {
                 cost.add(*op, elements(graph.ty(e.result())));
                 cost.bytes_accessed += all_bytes(graph, e);
             }
-            Op::Structural(op) => structural(graph, e, op, cost),
+            Op::Structural(op) => structural(graph, e, op, &mut cost),
             Op::Dynamic(op) => {
                 let moved = match op {
                     Dynamic::Slice { .. } => e.result(),
@@ -168,25 +183,75 @@ fn count(graph: &Graph, cost: &mut Cost) {
                 cost.bytes_accessed += 2 * graph.ty(moved).bytes() as u64 + positions;
             }
             Op::Call(call) => match &**call {
-                Call::Scan(scan) => count(&scan.body, cost),
-                Call::While(call) => [&call.condition, &call.body].into_iter().for_each(|graph| count(graph, cost)),
-                Call::Case(case) => case.branches.iter().for_each(|graph| count(graph, cost)),
+                Call::Scan(scan) => {
+                    let steps = if is_scaled { scan.length as u64 } else { 1 };
+                    count(&scan.body, steps, is_scaled, &mut cost);
+                }
+                Call::While(call) => {
+                    [&call.condition, &call.body].into_iter().for_each(|graph| count(graph, 1, is_scaled, &mut cost));
+                }
+                Call::Case(case) => case.branches.iter().for_each(|graph| count(graph, 1, is_scaled, &mut cost)),
                 Call::Kernel(KernelCall { kernel, sizes, .. }) => {
-                    if let Ok(geometry) = Compiled::of_trace((**kernel).clone()).geometry(sizes) {
-                        let own = estimate(kernel, &geometry);
+                    if let Some(own) = work(kernel, sizes) {
                         cost.flops += own.flops;
                         cost.transcendentals += own.transcendentals;
                         cost.bytes_accessed += own.bytes_accessed;
                     }
                 }
-                Call::Custom(custom) => count(&custom.primal, cost),
-                Call::Closed(graph) => count(graph, cost),
-                Call::Checkpoint(checkpoint) => count(&checkpoint.graph, cost),
-                Call::CustomJvp(custom) => count(&custom.primal, cost),
+                Call::Custom(custom) => count(&custom.primal, 1, is_scaled, &mut cost),
+                Call::Closed(graph) => count(graph, 1, is_scaled, &mut cost),
+                Call::Checkpoint(checkpoint) => count(&checkpoint.graph, 1, is_scaled, &mut cost),
+                Call::CustomJvp(custom) => count(&custom.primal, 1, is_scaled, &mut cost),
                 Call::Named(_) | Call::Print(_) => {}
             },
         }
     }
+    total.flops += times * cost.flops;
+    total.transcendentals += times * cost.transcendentals;
+    total.bytes_accessed += times * cost.bytes_accessed;
+}
+
+/// The work of a kernel with these sizes; `None` for sizes that no launch can have.
+fn work(kernel: &Arc<Kernel>, sizes: &[i64]) -> Option<Cost> {
+    let geometry = Compiled::of_trace((**kernel).clone()).geometry(sizes).ok()?;
+    Some(estimate(kernel, &geometry))
+}
+
+/// Bytes that the steps of a plan read and write: each its inputs and outputs once, or less if its kernel loads and stores
+/// less, as for a window of an array. Scans do all their steps, other loops one; all branches count. `params` are the bytes of
+/// the parameters.
+pub(super) fn traffic(plan: &Plan, params: &[usize]) -> u64 {
+    let bytes = |place: &Place| match *place {
+        Place::Param(i) => params[i],
+        Place::Fresh(i) => plan.fresh[i],
+        Place::Temporary(i) => plan.temporary[i].bytes,
+    };
+    let mut total = 0;
+    for step in &plan.steps {
+        let [inputs, outputs] =
+            [&step.inputs, &step.outputs].map(|places| places.iter().map(bytes).collect::<Vec<usize>>());
+        let whole = inputs.iter().chain(&outputs).sum::<usize>() as u64;
+        total += 2 * step.copies.iter().map(|(from, _)| bytes(from) as u64).sum::<u64>();
+        total += match &step.work {
+            Work::Kernel { kernel, sizes, .. } => {
+                work(kernel, sizes).map_or(whole, |own| own.bytes_accessed.min(whole))
+            }
+            Work::Exchange { .. } | Work::Print { .. } => whole,
+            Work::For { body, length, inputs: captured } => {
+                let counter = [size_of::<i32>()];
+                let all = [&counter[..], &inputs[..(*captured).min(inputs.len())], &outputs].concat();
+                *length as u64 * traffic(body, &all)
+            }
+            Work::While { condition, captured, body, .. } => {
+                let (of_condition, of_body) = inputs.split_at((*captured).min(inputs.len()));
+                traffic(condition, &[of_condition, &outputs].concat()) + traffic(body, &[of_body, &outputs].concat())
+            }
+            Work::Case { branches } => {
+                branches.iter().map(|branch| traffic(branch, inputs.get(1..).unwrap_or_default())).sum()
+            }
+        };
+    }
+    total
 }
 
 fn elements(ty: &Type) -> u64 {

@@ -17,7 +17,7 @@
 //! - `argnums`: derivatives by chosen arguments;
 //! - `kernel`: kernels as operations; `custom`, `custom_jvp`: functions with a derivative of their own; `checkpoint`:
 //!   functions whose values are computed again;
-//! - `sharded`: functions on a mesh;
+//! - `sharded`: functions on a mesh; `planning`: their cost on one that need not be there; `page`: all of that as HTML;
 //! - `inspect`: functions as text; `analysis`: their cost and memory; `print`: arrays that are shown at each call;
 //! - `program`: a plan with its memory, ready to run.
 //!
@@ -43,6 +43,8 @@ mod kernel;
 mod linear;
 mod lower;
 mod misses;
+mod page;
+mod planning;
 mod print;
 mod program;
 mod sharded;
@@ -74,6 +76,7 @@ pub(crate) use kernel::kernel_call;
 pub use linear::{Jvp, LinearMap, jvp, linearize, vjp};
 pub use lower::{Lowered, eval_shape, lower};
 pub use misses::{Miss, MissReason, jit_misses};
+pub use planning::{AxisTraffic, MeshComparison, PlannedExchange, StepPlan};
 pub use sharded::{CollectiveUse, ShardedValue, Shardings, partitioned, with_sharding_constraint};
 pub(crate) use trace::{apply, is_tracing, make};
 pub use vmap::{vmap, vmap_axes};

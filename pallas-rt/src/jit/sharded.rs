@@ -214,6 +214,11 @@ impl Shardings {
         all
     }
 
+    /// The graph that every device runs on its blocks.
+    pub(super) fn local(&self) -> &Graph {
+        &self.program.graph
+    }
+
     /// The graph that every device runs on its blocks, as text.
     pub fn to_local_text(&self) -> String {
         self.program.graph.to_string()

@@ -4,7 +4,8 @@
 //! - `blocks`: the blocks of an array, cut and put together;
 //! - `place`: arrays on meshes, and what is said about them;
 //! - `hlo`: shardings in XLA's text; `picture`: which devices hold each block, `show`: as text, `draw`: as SVG, whose elements
-//!   `svg` writes.
+//!   `svg` writes;
+//! - `topology`: the time of an exchange on a machine.
 //!
 //! A function of `jit` whose arguments are declared to be divided, or that says how its values are, runs on the mesh: see
 //! [`with_sharding_constraint`](crate::with_sharding_constraint).
@@ -18,6 +19,7 @@ mod spec;
 pub(crate) mod svg;
 #[cfg(test)]
 pub(crate) mod tests;
+mod topology;
 
 pub(crate) use blocks::{Placement, cut};
 pub use hlo::to_hlo_sharding;
@@ -28,3 +30,4 @@ pub use show::{TextStyle, visualize_array_sharding, visualize_sharding, wants_co
 pub use spec::{
     AxisEntry, AxisSpec, DimSpec, Entry, NamedSharding, P, PartitionSpec, Spec, UNCONSTRAINED, dim, sub_axis,
 };
+pub use topology::{Link, Topology};

@@ -4,7 +4,7 @@
 //! `stepped` those that are one kernel, `kernels` kernels as operations, `tangents_of_kernels` their forward mode, `plain`
 //! other operations in their place, `forward`, `derivatives` and `vmap` the transformations, `jaxpr` and `stablehlo` the
 //! texts of functions, `prints` what they show, `reductions` long ones in stages, `panels` products of which a GPU sums a
-//! part at a time; `random` has laws of random graphs,
+//! part at a time, `planning` costs on meshes and pages about them; `random` has laws of random graphs,
 //! `transformed` those of their derivatives and batches.
 mod ahead;
 mod bounded;
@@ -20,6 +20,7 @@ mod long;
 mod memory;
 mod panels;
 mod plain;
+mod planning;
 mod prints;
 mod random;
 mod reductions;

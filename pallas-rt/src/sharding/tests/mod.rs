@@ -2,6 +2,7 @@
 pub(crate) mod markup;
 mod pictures;
 mod specs;
+mod topology;
 
 use super::{DimSpec, Mesh, NamedSharding, P, dim};
 use serde_json::{Value, json};

@@ -1,0 +1,224 @@
+//! The graph of a partitioned function as SVG: a box for each operation, exchange, loop and branch.
+use super::layers::{Drawing, Sized, placed};
+use crate::jit::planning::bytes_text;
+use crate::sharding::svg::{Anchor, Svg, color, shortened, width};
+use pallas_graph::{Graph, Op, Var};
+use pallas_ir::{Loc, StructuralOp};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Most boxes of a graph that is drawn.
+const MOST_BOXES: usize = 500;
+const FONT: f64 = 11.0;
+const LINE: f64 = 15.0;
+/// Most characters of a line in a box.
+const MOST_CHARACTERS: usize = 44;
+
+/// A box: an argument, an operation, or elementwise operations that follow each other.
+struct Node {
+    kind: Kind,
+    /// By name of an operation, how often it is in the box.
+    names: BTreeMap<String, usize>,
+    /// Lines below the name.
+    lines: Vec<String>,
+    at: Loc,
+    /// The numbers of the boxes that it reads.
+    reads: BTreeSet<usize>,
+    /// The sharding of the whole array, if it is known.
+    sharding: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Argument,
+    Elementwise,
+    Other,
+    /// The number of the exchange in the list of all.
+    Exchange(usize),
+}
+
+/// What the page knows about the graph.
+pub(super) struct Context<'a> {
+    /// The names of the parameters, and the shardings of the whole arrays; none for a graph that is called.
+    pub arguments: &'a [(String, String)],
+    /// The sharding of the values that an operation of a name makes at a line, if it is the same for all.
+    pub shardings: &'a HashMap<(String, Loc), Option<String>>,
+}
+
+/// A drawn graph.
+pub(super) struct Drawn<'g> {
+    /// The number of its boxes instead if they are too many.
+    pub svg: Result<String, usize>,
+    /// The graphs that it calls: titles, graphs, and the numbers of their first exchanges.
+    pub inside: Vec<(String, &'g Graph, usize)>,
+}
+
+/// The name of an operation.
+pub(super) fn name(op: &Op) -> String {
+    op.to_string().split([' ', '(']).next().unwrap_or_default().to_string()
+}
+
+/// Number of exchanges in a graph, and in those that it calls.
+fn count_exchanges(graph: &Graph) -> usize {
+    let of = |op: &Op| match op {
+        Op::Collective(op) => usize::from(op.communicates()),
+        Op::Call(call) => call.graphs().into_iter().map(count_exchanges).sum(),
+        _ => 0,
+    };
+    graph.equations.iter().map(|e| of(&e.op)).sum()
+}
+
+/// Draws a graph whose first exchange has the number `next` in the list of all.
+pub(super) fn draw<'g>(graph: &'g Graph, context: &Context<'_>, mut next: usize) -> Drawn<'g> {
+    let (mut nodes, mut inside) = (vec![], vec![]);
+    // By variable, its box; constants have none.
+    let mut made: HashMap<Var, usize> = HashMap::new();
+    for (i, &p) in graph.params.iter().enumerate() {
+        let (name, sharding) = match context.arguments.get(i) {
+            Some((name, sharding)) => (name.clone(), Some(sharding.clone())),
+            None => (format!("parameter {i}"), None),
+        };
+        let lines = vec![graph.ty(p).to_string()];
+        let (names, reads) = ([(name, 1)].into(), BTreeSet::new());
+        nodes.push(Node { kind: Kind::Argument, names, lines, at: Loc::NONE, reads, sharding });
+        made.insert(p, i);
+    }
+    for e in &graph.equations {
+        let number = next;
+        if let Op::Collective(op) = &e.op {
+            next += usize::from(op.communicates());
+        }
+        let reads: BTreeSet<usize> = e.args.iter().filter_map(|v| made.get(v).copied()).collect();
+        if let Op::Call(call) = &e.op {
+            let graphs = call.graphs();
+            for (i, &graph) in graphs.iter().enumerate() {
+                let part = if graphs.len() == 1 { "Body".into() } else { format!("Graph {i}") };
+                inside.push((format!("{part} of {} at {}", call.name(), e.loc), graph, next));
+                next += count_exchanges(graph);
+            }
+        }
+        // Numbers, positions, and what follows from them alone.
+        if reads.is_empty() && !matches!(e.op, Op::Call(_)) {
+            continue;
+        }
+        let name = name(&e.op);
+        let sharding = context.shardings.get(&(name.clone(), e.loc)).cloned().flatten();
+        let kind = match &e.op {
+            Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_)) => Kind::Elementwise,
+            Op::Collective(op) if op.communicates() => Kind::Exchange(number),
+            _ => Kind::Other,
+        };
+        // An operation joins the elementwise ones that it continues if it reads nothing that they do not read.
+        let is_continued = |&&node: &&usize| {
+            nodes[node].kind == Kind::Elementwise && reads.iter().all(|r| *r == node || nodes[node].reads.contains(r))
+        };
+        let joined = (kind == Kind::Elementwise).then(|| reads.iter().next_back().filter(is_continued)).flatten();
+        let own = match joined.copied() {
+            Some(node) => {
+                let own: &mut Node = &mut nodes[node];
+                *own.names.entry(name).or_default() += 1;
+                own.lines = vec![graph.ty(e.result()).to_string()];
+                own.sharding = sharding.or(own.sharding.take());
+                node
+            }
+            None => {
+                let mut lines: Vec<String> = e.results.iter().map(|&v| graph.ty(v).to_string()).take(3).collect();
+                if let Op::Collective(op) = &e.op {
+                    let axes = op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)));
+                    lines.push(format!("along {}", axes.collect::<Vec<_>>().join(", ")));
+                    lines.push(e.args.first().map_or(String::new(), |&v| bytes_text(op.bytes_sent(graph.ty(v)))));
+                }
+                nodes.push(Node { kind, names: [(name, 1)].into(), lines, at: e.loc, reads, sharding });
+                nodes.len() - 1
+            }
+        };
+        made.extend(e.results.iter().map(|&v| (v, own)));
+    }
+    let results: BTreeSet<usize> = graph.results.iter().filter_map(|v| made.get(v).copied()).collect();
+    // Arguments that nothing reads are left out.
+    let read: BTreeSet<usize> =
+        nodes.iter().flat_map(|node| node.reads.iter().copied()).chain(results.iter().copied()).collect();
+    let kept: Vec<usize> = (0..nodes.len()).filter(|i| nodes[*i].kind != Kind::Argument || read.contains(i)).collect();
+    let svg = if kept.len() > MOST_BOXES { Err(kept.len()) } else { Ok(boxes(&nodes, &kept, &results)) };
+    Drawn { svg, inside }
+}
+
+/// The text of a box.
+fn texts(node: &Node, is_result: bool) -> Vec<String> {
+    let name = |(name, count): (&String, &usize)| if *count > 1 { format!("{name} x{count}") } else { name.clone() };
+    let mut all = vec![node.names.iter().map(name).collect::<Vec<_>>().join(", ")];
+    all.extend(node.lines.iter().cloned());
+    all.extend(node.sharding.clone());
+    if is_result {
+        all.push("result".into());
+    }
+    all
+}
+
+fn boxes(nodes: &[Node], kept: &[usize], results: &BTreeSet<usize>) -> String {
+    let texts: Vec<Vec<String>> = kept.iter().map(|&i| texts(&nodes[i], results.contains(&i))).collect();
+    let sized = |texts: &Vec<String>| {
+        let longest = texts.iter().map(|text| width(&shortened(text, MOST_CHARACTERS), FONT)).fold(40.0, f64::max);
+        Sized { width: longest + 18.0, height: texts.len() as f64 * LINE + 10.0 }
+    };
+    let sizes: Vec<Sized> = texts.iter().map(sized).collect();
+    let number: HashMap<usize, usize> = kept.iter().enumerate().map(|(k, &i)| (i, k)).collect();
+    let edges: Vec<(usize, usize)> = (kept.iter().enumerate())
+        .flat_map(|(k, &i)| {
+            nodes[i].reads.iter().filter_map(|read| number.get(read)).map(move |&from| (from, k)).collect::<Vec<_>>()
+        })
+        .collect();
+    let Drawing { corners, ways, width: wide, height: high } = placed(&sizes, &edges);
+    let margin = 12.0;
+    let mut svg = Svg::default();
+    for way in &ways {
+        let mut path = String::new();
+        for (i, [x, y]) in way.iter().map(|[x, y]| [x + margin, y + margin]).enumerate() {
+            if i == 0 {
+                path = format!("M{x:.1} {y:.1}");
+                continue;
+            }
+            let [px, py] = way[i - 1].map(|c| c + margin);
+            let middle = (py + y) / 2.0;
+            path += &format!(" C{px:.1} {middle:.1} {x:.1} {middle:.1} {x:.1} {y:.1}");
+        }
+        svg.path(&path, "fill=\"none\" stroke=\"#889\" stroke-width=\"1.2\"", "");
+    }
+    let mut colors: Vec<&str> = vec![];
+    for (((&i, texts), size), corner) in kept.iter().zip(&texts).zip(&sizes).zip(&corners) {
+        let node = &nodes[i];
+        let [x, y] = corner.map(|c| c + margin);
+        let fill = match (node.kind, &node.sharding) {
+            (Kind::Exchange(_), _) => "#ffd9a0".to_string(),
+            (_, Some(sharding)) => {
+                let at = colors.iter().position(|other| other == sharding).unwrap_or_else(|| {
+                    colors.push(sharding);
+                    colors.len() - 1
+                });
+                color(at)
+            }
+            (_, None) => "#f2f2f5".to_string(),
+        };
+        let (radius, stroke) = match node.kind {
+            Kind::Argument => (0.0, "#556"),
+            Kind::Exchange(_) => (size.height / 2.0, "#b05a00"),
+            Kind::Elementwise | Kind::Other => (5.0, "#556"),
+        };
+        let place = if node.at == Loc::NONE { String::new() } else { format!(" at {}", node.at) };
+        let tip = format!("{}{place}", texts.join("\n"));
+        if let Kind::Exchange(number) = node.kind {
+            svg.raw(format!("<a href=\"#exchange-{number}\">"));
+        }
+        let style = format!("rx=\"{:.1}\" fill=\"{fill}\" stroke=\"{stroke}\"", radius.min(16.0));
+        svg.rect([x, y, size.width, size.height], &style, &tip);
+        for (line, text) in texts.iter().enumerate() {
+            let weight = if line == 0 { "font-weight=\"bold\"" } else { "fill=\"#334\"" };
+            let at = [x + size.width / 2.0, y + 17.0 + line as f64 * LINE - 2.0];
+            let style = format!("{weight} font-size=\"{FONT}\" pointer-events=\"none\"");
+            svg.text(at, Anchor::Middle, &style, &shortened(text, MOST_CHARACTERS));
+        }
+        if matches!(node.kind, Kind::Exchange(_)) {
+            svg.raw("</a>");
+        }
+    }
+    svg.finish(wide + 2.0 * margin, high + 2.0 * margin, "the graph that every device runs")
+}

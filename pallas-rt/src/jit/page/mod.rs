@@ -1,0 +1,207 @@
+//! A partitioned function as one page of HTML: its exchanges, graph, shardings and values. It needs no script and no other file.
+//!
+//! - `graph`: the graph as SVG; `layers`: where its boxes are.
+mod graph;
+mod layers;
+
+use super::planning::bytes_text;
+use super::sharded::{CollectiveUse, ShardedValue, Shardings};
+use crate::sharding::svg::escaped;
+use crate::sharding::{Mesh, Picture, to_hlo_sharding};
+use graph::{Context, Drawn, draw};
+use pallas_graph::{Graph, simplify};
+use pallas_ir::Loc;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
+
+/// The look of the page.
+const STYLE: &str = "
+body { font: 15px/1.45 system-ui, sans-serif; color: #223; background: #fff; margin: 0 auto; max-width: 1240px; padding: 8px 24px 60px; }
+h1 { font-size: 22px; margin: 20px 0 4px; } h2 { font-size: 18px; margin: 34px 0 8px; border-bottom: 1px solid #ccd; }
+h3 { font-size: 15px; margin: 18px 0 6px; }
+nav a { margin-right: 16px; }
+code, td.code { font: 13px/1.4 ui-monospace, Menlo, Consolas, monospace; }
+table { border-collapse: collapse; width: 100%; } td, th { padding: 4px 10px; text-align: left; vertical-align: top; border-bottom: 1px solid #e4e4ea; }
+th { background: #f4f4f8; } td.number, th.number { text-align: right; white-space: nowrap; }
+tr:target, section:target { background: #fff3d6; }
+.graph { overflow-x: auto; border: 1px solid #dde; padding: 4px; } .graph svg { display: block; margin: 0 auto; }
+.pictures { display: flex; flex-wrap: wrap; gap: 18px; } .pictures section { border: 1px solid #dde; padding: 8px 12px; overflow-x: auto; max-width: 100%; }
+p.note { color: #556; }
+";
+
+impl Shardings {
+    /// One page of HTML, which needs no script and no other file: the exchanges with their bytes, causes and lines, the graph that
+    /// every device runs, a picture of each sharding, and all values. The shardings in the graph are those of whole arrays.
+    ///
+    /// ```
+    /// use pallas_rt::prelude::*;
+    /// use pallas_rt::sharding::{Mesh, NamedSharding, P};
+    /// use pallas_rt::{partitioned, with_sharding_constraint};
+    /// use std::sync::Arc;
+    /// let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 2)]).expect("a mesh"));
+    /// let inner = NamedSharding::new(&mesh, P((None, "model")));
+    /// let f = move |x: &Array| with_sharding_constraint(x, &inner).sum(1);
+    /// let x = Client::cpu().shape_dtype(DType::F32, &[8, 8])?;
+    /// let page = partitioned(f)(&x)?.to_html();
+    /// assert!(page.contains("all_reduce") && page.ends_with("</html>\n"));
+    /// std::fs::write(std::env::temp_dir().join("function.html"), page)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn to_html(&self) -> String {
+        let (mesh, values, collectives) = (self.mesh(), self.values(), self.collectives());
+        let used = used(mesh, &values);
+        let mut page = format!(
+            "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><title>A function on the mesh {0}</title>\n\
+             <style>{STYLE}</style></head>\n<body>\n<h1>A function on the mesh <code>{0}</code></h1>\n\
+             <p>{1} devices, {2} values with {3} shardings, {4} exchanges.</p>\n\
+             <nav><a href=\"#exchanges\">Exchanges</a><a href=\"#graph\">Graph</a><a href=\"#shardings\">Shardings</a>\
+             <a href=\"#values\">Values</a></nav>\n",
+            escaped(&mesh.to_string()),
+            mesh.devices(),
+            values.len(),
+            used.len(),
+            collectives.len(),
+        );
+        exchanges(&mut page, &collectives);
+        self.graphs(&mut page, &values);
+        shardings(&mut page, mesh, &values, &used);
+        table(&mut page, mesh, &values, &used);
+        page + "</body></html>\n"
+    }
+
+    /// The graph, then those that it calls.
+    fn graphs(&self, page: &mut String, values: &[ShardedValue]) {
+        let mesh = self.mesh();
+        let mut shardings: HashMap<(String, Loc), Option<String>> = HashMap::new();
+        for value in values {
+            let text = value.sharding.text(mesh);
+            let entry = shardings.entry((value.name.clone(), value.at)).or_insert_with(|| Some(text.clone()));
+            if entry.as_ref() != Some(&text) {
+                *entry = None;
+            }
+        }
+        let arguments = values.iter().filter(|value| value.name == "argument").enumerate();
+        let arguments: Vec<(String, String)> =
+            arguments.map(|(i, value)| (format!("argument {i}"), value.sharding.text(mesh))).collect();
+        page.push_str(
+            "<h2 id=\"graph\">The graph that every device runs</h2>\n<p class=\"note\">Types are those of a device's \
+             blocks, shardings those of the whole arrays. Round boxes are exchanges. Elementwise operations that follow each \
+             other are one box; numbers and positions are left out.</p>\n",
+        );
+        let local = simplify::simplify(self.local());
+        section(page, &local, &Context { arguments: &arguments, shardings: &shardings }, 0);
+    }
+}
+
+/// A graph, of which the first exchange has this number, and those that it calls.
+fn section(page: &mut String, graph: &Graph, context: &Context<'_>, first: usize) {
+    let Drawn { svg, inside } = draw(graph, context, first);
+    match svg {
+        Ok(svg) => writeln!(page, "<div class=\"graph\">\n{svg}</div>").expect("a string"),
+        Err(boxes) => writeln!(
+            page,
+            "<p class=\"note\">{boxes} boxes are too many to draw; <code>to_local_text</code> has all operations.</p>"
+        )
+        .expect("a string"),
+    }
+    for (title, graph, first) in inside {
+        writeln!(page, "<h3>{}</h3>", escaped(&title)).expect("a string");
+        section(page, graph, &Context { arguments: &[], ..*context }, first);
+    }
+}
+
+/// The shardings that values have, in the order in which they occur, each with the number of its picture.
+fn used(mesh: &Mesh, values: &[ShardedValue]) -> Vec<String> {
+    let mut all: Vec<String> = vec![];
+    for text in values.iter().map(|value| value.sharding.text(mesh)) {
+        if !all.contains(&text) {
+            all.push(text);
+        }
+    }
+    all
+}
+
+/// A user's line; nothing for what no line made.
+fn line(at: Loc) -> String {
+    if at == Loc::NONE { String::new() } else { escaped(&at.to_string()) }
+}
+
+/// The exchanges along each set of axes, and the list of all.
+fn exchanges(page: &mut String, all: &[CollectiveUse]) {
+    page.push_str("<h2 id=\"exchanges\">Exchanges</h2>\n");
+    if all.is_empty() {
+        page.push_str("<p>There are none.</p>\n");
+        return;
+    }
+    let mut totals: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for exchange in all {
+        let own = totals.entry(exchange.axes.join(", ")).or_default();
+        *own = (own.0 + 1, own.1 + exchange.bytes);
+    }
+    page.push_str("<p>Bytes are those that each device sends, of loops and branches once.</p>\n<table>");
+    page.push_str("<tr><th>axes</th><th class=\"number\">exchanges</th><th class=\"number\">bytes</th></tr>\n");
+    for (axes, (count, bytes)) in totals {
+        let (axes, bytes) = (escaped(&axes), bytes_text(bytes));
+        writeln!(page, "<tr><td>{axes}</td><td class=\"number\">{count}</td><td class=\"number\">{bytes}</td></tr>")
+            .expect("a string");
+    }
+    page.push_str(
+        "</table>\n<h3>All of them</h3>\n<table><tr><th class=\"number\"></th><th>exchange</th><th>axes</th>\
+         <th class=\"number\">bytes</th><th>cause</th><th>line</th></tr>\n",
+    );
+    for (number, exchange) in all.iter().enumerate() {
+        let CollectiveUse { name, axes, bytes, cause, at, .. } = exchange;
+        let (axes, bytes, at) = (escaped(&axes.join(", ")), bytes_text(*bytes), line(*at));
+        writeln!(
+            page,
+            "<tr id=\"exchange-{number}\"><td class=\"number\">{number}</td><td class=\"code\">{name}</td><td>{axes}</td>\
+             <td class=\"number\">{bytes}</td><td>{cause}</td><td class=\"code\">{at}</td></tr>"
+        )
+        .expect("a string");
+    }
+    page.push_str("</table>\n");
+}
+
+/// A picture of each sharding, for the first value that has it.
+fn shardings(page: &mut String, mesh: &Mesh, values: &[ShardedValue], used: &[String]) {
+    page.push_str("<h2 id=\"shardings\">Shardings</h2>\n<div class=\"pictures\">\n");
+    for (number, text) in used.iter().enumerate() {
+        let value = values.iter().find(|value| value.sharding.text(mesh) == *text).expect("a value has it");
+        let Ok(picture) = Picture::new(mesh, &value.sharding, &value.ty.shape) else { continue };
+        let (hlo, ty) = (to_hlo_sharding(mesh, &value.sharding), value.ty.to_string());
+        writeln!(
+            page,
+            "<section id=\"sharding-{number}\"><h3><code>{}</code></h3>\n<p class=\"note\">of {ty}, <code>{}</code></p>\n\
+             {}</section>",
+            escaped(text),
+            escaped(&hlo),
+            picture.to_svg(),
+        )
+        .expect("a string");
+    }
+    page.push_str("</div>\n");
+}
+
+/// All values with their shardings.
+fn table(page: &mut String, mesh: &Mesh, values: &[ShardedValue], used: &[String]) {
+    page.push_str(
+        "<h2 id=\"values\">Values</h2>\n<table><tr><th>value</th><th>array</th><th>sharding</th><th>block</th>\
+         <th>line</th></tr>\n",
+    );
+    for value in values {
+        let text = value.sharding.text(mesh);
+        let number = used.iter().position(|other| *other == text).expect("its sharding is used");
+        let block = pallas_ir::Type::new(value.ty.dtype, value.sharding.local(&value.ty.shape));
+        writeln!(
+            page,
+            "<tr><td>{}</td><td class=\"code\">{}</td><td class=\"code\"><a href=\"#sharding-{number}\">{}</a></td>\
+             <td class=\"code\">{block}</td><td class=\"code\">{}</td></tr>",
+            escaped(&value.name),
+            value.ty,
+            escaped(&text),
+            line(value.at),
+        )
+        .expect("a string");
+    }
+    page.push_str("</table>\n");
+}

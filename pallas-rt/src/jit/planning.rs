@@ -1,0 +1,266 @@
+//! What a function costs on a mesh, without its devices: exchanges, memory and time.
+//!
+//! The numbers are those of the graph that every device runs. Exchanges and their bytes are counted in it; memory is that of
+//! its plan; times follow from a [`Topology`].
+mod compare;
+
+pub use compare::MeshComparison;
+
+use super::analysis::{MemoryAnalysis, scaled_cost, traffic};
+use super::program::planned;
+use super::sharded::Shardings;
+use crate::device::Client;
+use crate::error::{Error, Result};
+use crate::exec::Cost;
+use crate::sharding::{Mesh, Topology};
+use pallas_graph::call::Call;
+use pallas_graph::mesh::Collective;
+use pallas_graph::{Graph, Op};
+use pallas_ir::{Loc, Type};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// What one call of a function costs on a mesh that need not be there; see [`Shardings::plan`]. It prints as a table.
+#[derive(Clone, Debug)]
+pub struct StepPlan {
+    /// The mesh.
+    pub mesh: Arc<Mesh>,
+    /// Operations of each device, and bytes of its memory that its fused steps read and write.
+    pub work: Cost,
+    /// The least time for the work of a device: its operations or its traffic, whichever takes longer. Seconds.
+    pub compute_seconds: f64,
+    /// The exchanges, in the order in which devices do them.
+    pub exchanges: Vec<PlannedExchange>,
+    /// The memory of each device.
+    pub memory: MemoryAnalysis,
+    /// Bytes of a device's memory, if the topology says so.
+    pub memory_limit: Option<u64>,
+    /// Number of loops of which the number of steps is not known; each counts as one step.
+    pub unknown_loops: usize,
+}
+
+/// An exchange among the devices of a planned function.
+#[derive(Clone, Debug)]
+pub struct PlannedExchange {
+    /// Its name: `all_reduce`, `all_gather` and so on.
+    pub name: &'static str,
+    /// The names of the axes along which devices exchange.
+    pub axes: Vec<String>,
+    /// Number of times for each call: those in a scan have its number of steps.
+    pub times: usize,
+    /// Bytes that each device sends, all times together.
+    pub bytes: usize,
+    /// Seconds, all times together.
+    pub seconds: f64,
+    /// The user's line of the operation that needs it.
+    pub at: Loc,
+}
+
+/// The exchanges along some axes of a mesh.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct AxisTraffic {
+    /// Number of exchanges.
+    pub exchanges: usize,
+    /// Bytes that each device sends.
+    pub bytes: usize,
+    /// Seconds.
+    pub seconds: f64,
+}
+
+impl Shardings {
+    /// What one call costs on a machine, of which no device is needed: bytes of exchanges, memory of each device, and the time of
+    /// a step. The mesh may have thousands of devices; arguments may be shapes alone
+    /// ([`Client::shape_dtype`](crate::Client::shape_dtype)).
+    ///
+    /// Scans count all their steps, other loops one, and branches all of them. The guide, page `planning`, has the formulas.
+    ///
+    /// # Errors
+    /// A topology that does not fit the mesh: an axis without links, a torus of another size, a rate that is no positive number.
+    ///
+    /// ```
+    /// use pallas_rt::prelude::*;
+    /// use pallas_rt::sharding::{Link, Mesh, NamedSharding, P, Topology};
+    /// use pallas_rt::{partitioned, with_sharding_constraint};
+    /// use std::sync::Arc;
+    /// let mesh = Arc::new(Mesh::new(&[("data", 256), ("model", 16)]).expect("a mesh"));
+    /// let [rows, inner] = [P(("data", "model")), P(("model", None))].map(|spec| NamedSharding::new(&mesh, spec));
+    /// let f = move |x: &Array, w: &Array| {
+    ///     with_sharding_constraint(x, &rows).matmul(&with_sharding_constraint(w, &inner))
+    /// };
+    /// let [x, w] = [[8192, 4096], [4096, 4096]].map(|shape| Client::cpu().shape_dtype(DType::F32, &shape));
+    /// let machine = Topology::new(200e12, 800e9)
+    ///     .link("data", Link::switch(12e9, 5e-6))
+    ///     .link("model", Link::ring(45e9, 1e-6));
+    /// let plan = partitioned(f)(&x?, &w?)?.plan(&machine)?;
+    /// // Parts of sums of 32 x 4096 elements are added up among 16 devices.
+    /// assert_eq!(plan.by_axes()[&vec!["model".to_string()]].bytes, 2 * (32 * 4096 * 4 / 16) * 15);
+    /// println!("{plan}");
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[track_caller]
+    pub fn plan(&self, topology: &Topology) -> Result<StepPlan> {
+        let at = Loc::caller();
+        topology.verify(self.mesh()).map_err(|diag| Error::operation(at, diag))?;
+        Ok(StepPlan::of(self.local(), self.mesh(), topology))
+    }
+
+    /// The memory that a call takes on each device; see [`Lowered::memory_analysis`](crate::Lowered::memory_analysis).
+    pub fn memory_analysis(&self) -> MemoryAnalysis {
+        let (graph, plan) = planned(self.local(), &[], &Client::cpu());
+        MemoryAnalysis::of(&graph, plan)
+    }
+}
+
+/// The exchanges of a graph.
+struct Found<'t> {
+    topology: &'t Topology,
+    exchanges: Vec<PlannedExchange>,
+    unknown_loops: usize,
+}
+
+impl Found<'_> {
+    /// Adds those of a graph that runs so many times.
+    fn graph(&mut self, graph: &Graph, times: usize) {
+        for e in &graph.equations {
+            match &e.op {
+                Op::Collective(op) if op.communicates() => self.exchange(op, graph.ty(e.args[0]), times, e.loc),
+                Op::Call(call) => {
+                    let times = match &**call {
+                        Call::Scan(scan) => times.saturating_mul(scan.length),
+                        Call::While(_) => {
+                            self.unknown_loops += 1;
+                            times
+                        }
+                        _ => times,
+                    };
+                    call.graphs().into_iter().for_each(|graph| self.graph(graph, times));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn exchange(&mut self, op: &Collective, operand: &Type, times: usize, at: Loc) {
+        self.exchanges.push(PlannedExchange {
+            name: op.name(),
+            axes: op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)).to_string()).collect(),
+            times,
+            bytes: op.bytes_sent(operand).saturating_mul(times),
+            seconds: self.topology.seconds(op, operand) * times as f64,
+            at,
+        });
+    }
+}
+
+impl StepPlan {
+    /// The cost of the graph that every device of a mesh runs, on a topology that fits the mesh.
+    pub(super) fn of(local: &Graph, mesh: &Arc<Mesh>, topology: &Topology) -> StepPlan {
+        let (graph, plan) = planned(local, &[], &Client::cpu());
+        let mut found = Found { topology, exchanges: vec![], unknown_loops: 0 };
+        found.graph(&graph, 1);
+        let params: Vec<usize> = graph.takes().iter().map(Type::bytes).collect();
+        let work = Cost { bytes_accessed: traffic(&plan, &params), ..scaled_cost(&graph) };
+        StepPlan {
+            mesh: mesh.clone(),
+            work,
+            compute_seconds: work.roofline_seconds(topology.flops(), topology.memory_bandwidth()),
+            exchanges: found.exchanges,
+            memory: MemoryAnalysis::of(&graph, plan),
+            memory_limit: topology.memory_bytes(),
+            unknown_loops: found.unknown_loops,
+        }
+    }
+
+    /// Seconds of all exchanges.
+    pub fn exchange_seconds(&self) -> f64 {
+        self.exchanges.iter().map(|exchange| exchange.seconds).sum()
+    }
+
+    /// Seconds of a step in which devices do not compute while they exchange.
+    pub fn seconds(&self) -> f64 {
+        self.compute_seconds + self.exchange_seconds()
+    }
+
+    /// Seconds of a step in which devices compute all the time while they exchange: no order of the same work is faster.
+    pub fn overlapped_seconds(&self) -> f64 {
+        self.compute_seconds.max(self.exchange_seconds())
+    }
+
+    /// Bytes of a device's memory: arguments, results, and all other values where they are most.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory.argument_bytes + self.memory.output_bytes + self.memory.temporary_bytes
+    }
+
+    /// Returns true unless the topology's devices have less memory.
+    pub fn fits(&self) -> bool {
+        self.memory_limit.is_none_or(|limit| self.memory_bytes() as u64 <= limit)
+    }
+
+    /// The exchanges by the names of their axes.
+    pub fn by_axes(&self) -> BTreeMap<Vec<String>, AxisTraffic> {
+        let mut all: BTreeMap<Vec<String>, AxisTraffic> = BTreeMap::new();
+        for exchange in &self.exchanges {
+            let own = all.entry(exchange.axes.clone()).or_default();
+            own.exchanges += exchange.times;
+            own.bytes += exchange.bytes;
+            own.seconds += exchange.seconds;
+        }
+        all
+    }
+
+    /// The number of exchanges by their names and axes.
+    pub fn count(&self, name: &str, axes: &[&str]) -> usize {
+        let is_it = |e: &&PlannedExchange| e.name == name && e.axes.iter().eq(axes);
+        self.exchanges.iter().filter(is_it).map(|exchange| exchange.times).sum()
+    }
+}
+
+/// The sizes of a mesh's axes: `data 8, model 4`.
+fn axes(mesh: &Mesh) -> String {
+    (0..mesh.rank()).map(|axis| format!("{} {}", mesh.name(axis), mesh.size(axis))).collect::<Vec<_>>().join(", ")
+}
+
+/// `1.50 MiB`; bytes below 1024 as they are.
+pub(super) fn bytes_text(bytes: usize) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let unit = (bytes.max(1).ilog2() / 10) as usize;
+    match unit {
+        0 => format!("{bytes} B"),
+        _ => format!("{:.2} {}", bytes as f64 / (1u64 << (10 * unit)) as f64, units[unit.min(5)]),
+    }
+}
+
+/// `1.50 ms`.
+pub(super) fn seconds_text(seconds: f64) -> String {
+    match seconds {
+        s if s >= 1.0 => format!("{s:.3} s"),
+        s if s >= 1e-3 => format!("{:.3} ms", s * 1e3),
+        s if s > 0.0 => format!("{:.2} us", s * 1e6),
+        _ => "0".into(),
+    }
+}
+
+/// The mesh, the memory, the work, and a line for the exchanges of each set of axes.
+impl fmt::Display for StepPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MemoryAnalysis { argument_bytes, output_bytes, temporary_bytes, .. } = &self.memory;
+        let [arguments, results, arena] = [argument_bytes, output_bytes, temporary_bytes].map(|&n| bytes_text(n));
+        writeln!(f, "mesh {} ({} devices)", axes(&self.mesh), self.mesh.devices())?;
+        let fits = if self.fits() { "" } else { ": more than a device has" };
+        let memory = bytes_text(self.memory_bytes());
+        writeln!(f, "memory of a device {memory}{fits} (arguments {arguments}, results {results}, arena {arena})")?;
+        let (compute, traffic) = (seconds_text(self.compute_seconds), bytes_text(self.work.bytes_accessed as usize));
+        writeln!(f, "compute {compute} ({:.3e} operations, {traffic} read and written)", self.work.flops as f64)?;
+        for (axes, own) in self.by_axes() {
+            let (bytes, seconds) = (bytes_text(own.bytes), seconds_text(own.seconds));
+            writeln!(f, "exchanges along {}: {} with {bytes}, {seconds}", axes.join(" and "), own.exchanges)?;
+        }
+        let [step, least] = [self.seconds(), self.overlapped_seconds()].map(seconds_text);
+        writeln!(f, "step {step}, at least {least} if exchanges overlap with compute")?;
+        match self.unknown_loops {
+            0 => Ok(()),
+            n => writeln!(f, "{n} loops of unknown length count as one step each"),
+        }
+    }
+}

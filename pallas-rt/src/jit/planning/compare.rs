@@ -1,0 +1,154 @@
+//! Several meshes for one function.
+use super::{StepPlan, axes, bytes_text, seconds_text};
+use crate::sharding::svg::{Anchor, Svg, width};
+use std::fmt;
+
+/// Plans of one function on several meshes, the best one first: those that fit in the memory of the devices, the fastest first;
+/// of equally fast ones those that need less memory. It prints as a table.
+///
+/// ```
+/// use pallas_rt::prelude::*;
+/// use pallas_rt::sharding::{Link, Mesh, NamedSharding, P, Topology};
+/// use pallas_rt::{MeshComparison, partitioned, with_sharding_constraint};
+/// use std::sync::Arc;
+/// let machine = Topology::new(200e12, 800e9)
+///     .link("data", Link::ring(45e9, 1e-6))
+///     .link("model", Link::ring(45e9, 1e-6));
+/// let [x, w] = [[4096, 1024], [1024, 1024]].map(|shape| Client::cpu().shape_dtype(DType::F32, &shape));
+/// let (x, w) = (x?, w?);
+/// let plan = |(data, model)| {
+///     let mesh = Arc::new(Mesh::new(&[("data", data), ("model", model)]).expect("a mesh"));
+///     let [rows, inner] = [P(("data", "model")), P("model")].map(|spec| NamedSharding::new(&mesh, spec));
+///     let f = move |x: &Array, w: &Array| {
+///         with_sharding_constraint(x, &rows).matmul(&with_sharding_constraint(w, &inner))
+///     };
+///     partitioned(f)(&x, &w)?.plan(&machine)
+/// };
+/// let all = [(1, 16), (4, 4), (16, 1)].into_iter().map(plan).collect::<Result<MeshComparison>>()?;
+/// // Without an axis `model` there is nothing to exchange.
+/// assert_eq!(all.plans()[0].mesh.size(0), 16);
+/// println!("{all}");
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct MeshComparison {
+    plans: Vec<StepPlan>,
+}
+
+impl FromIterator<StepPlan> for MeshComparison {
+    fn from_iter<I: IntoIterator<Item = StepPlan>>(plans: I) -> MeshComparison {
+        let mut plans: Vec<StepPlan> = plans.into_iter().collect();
+        plans.sort_by(|a, b| {
+            let speed = || a.seconds().total_cmp(&b.seconds());
+            b.fits().cmp(&a.fits()).then_with(speed).then_with(|| a.memory_bytes().cmp(&b.memory_bytes()))
+        });
+        MeshComparison { plans }
+    }
+}
+
+impl MeshComparison {
+    /// The plans, the best one first.
+    pub fn plans(&self) -> &[StepPlan] {
+        &self.plans
+    }
+
+    /// The best plan, if there is one that fits in memory.
+    pub fn best(&self) -> Option<&StepPlan> {
+        self.plans.first().filter(|plan| plan.fits())
+    }
+
+    /// The times as SVG: a bar for each mesh, with the time of the work and of the exchanges along each set of axes.
+    pub fn to_svg(&self) -> String {
+        bars(&self.plans)
+    }
+}
+
+impl StepPlan {
+    /// The time of the step as SVG: a bar of the time of the work and of the exchanges along each set of axes.
+    pub fn to_svg(&self) -> String {
+        bars(std::slice::from_ref(self))
+    }
+}
+
+/// The rows of a table, one for each mesh.
+impl fmt::Display for MeshComparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = ["mesh", "step", "compute", "exchanges", "sent by a device", "memory of a device"].map(String::from);
+        let row = |plan: &StepPlan| {
+            let memory = bytes_text(plan.memory_bytes());
+            [
+                axes(&plan.mesh),
+                seconds_text(plan.seconds()),
+                seconds_text(plan.compute_seconds),
+                seconds_text(plan.exchange_seconds()),
+                bytes_text(plan.exchanges.iter().map(|exchange| exchange.bytes).sum()),
+                if plan.fits() { memory } else { format!("{memory}, does not fit") },
+            ]
+        };
+        let rows: Vec<[String; 6]> = std::iter::once(head).chain(self.plans.iter().map(row)).collect();
+        let widths: Vec<usize> =
+            (0..6).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)).collect();
+        for row in &rows {
+            let cells: Vec<String> = (row.iter().zip(&widths).enumerate())
+                .map(|(column, (text, &width))| match column {
+                    0 => format!("{text:<width$}"),
+                    _ => format!("{text:>width$}"),
+                })
+                .collect();
+            writeln!(f, "{}", cells.join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+const FONT: f64 = 12.0;
+const BAR: f64 = 22.0;
+const LENGTH: f64 = 560.0;
+
+/// The color of the work, then of each set of axes in turn.
+const COLORS: [&str; 8] = ["#4a78b5", "#e0883a", "#5a9f5a", "#c44e52", "#8a6fb0", "#8c6d53", "#d584b5", "#7f7f7f"];
+
+/// A bar for each plan, in parts.
+fn bars(plans: &[StepPlan]) -> String {
+    let mut kinds: Vec<Vec<String>> = plans.iter().flat_map(|plan| plan.by_axes().into_keys()).collect();
+    kinds.sort();
+    kinds.dedup();
+    let color = |part: usize| COLORS[part % COLORS.len()];
+    let labels: Vec<String> = plans.iter().map(|plan| axes(&plan.mesh)).collect();
+    let left = labels.iter().map(|label| width(label, FONT)).fold(0.0, f64::max) + 24.0;
+    let longest = plans.iter().map(StepPlan::seconds).fold(f64::MIN_POSITIVE, f64::max);
+    let mut svg = Svg::default();
+    let (mut x, mut y) = (left, 20.0);
+    let names =
+        std::iter::once("compute".to_string()).chain(kinds.iter().map(|axes| format!("along {}", axes.join(", "))));
+    for (part, name) in names.enumerate() {
+        if x > left && x + width(&name, FONT) + 30.0 > left + LENGTH {
+            (x, y) = (left, y + 20.0);
+        }
+        svg.rect([x, y - 10.0, 12.0, 12.0], &format!("fill=\"{}\"", color(part)), "");
+        svg.text([x + 18.0, y], Anchor::Start, "", &name);
+        x += width(&name, FONT) + 40.0;
+    }
+    y += 18.0;
+    for (plan, label) in plans.iter().zip(&labels) {
+        svg.text([left - 12.0, y + BAR / 2.0 + 4.0], Anchor::End, "", label);
+        let by_axes = plan.by_axes();
+        let parts = std::iter::once(("compute".to_string(), plan.compute_seconds)).chain(kinds.iter().map(|axes| {
+            let own = by_axes.get(axes).copied().unwrap_or_default();
+            (format!("{} exchanges along {}, {}", own.exchanges, axes.join(", "), bytes_text(own.bytes)), own.seconds)
+        }));
+        let mut x = left;
+        for (part, (name, seconds)) in parts.enumerate().filter(|(_, (_, seconds))| *seconds > 0.0) {
+            let length = seconds / longest * LENGTH;
+            let tip = format!("{name}: {}", seconds_text(seconds));
+            svg.rect([x, y, length, BAR], &format!("fill=\"{}\"", color(part)), &tip);
+            x += length;
+        }
+        let memory = if plan.fits() { String::new() } else { ", does not fit in memory".into() };
+        let text = format!("{}{memory}", seconds_text(plan.seconds()));
+        svg.text([x + 8.0, y + BAR / 2.0 + 4.0], Anchor::Start, "", &text);
+        y += BAR + 8.0;
+    }
+    let notes = plans.iter().map(|plan| if plan.fits() { 90.0 } else { 270.0 }).fold(0.0, f64::max);
+    svg.finish(left + LENGTH + notes, y + 8.0, "time of a step")
+}
