@@ -24,6 +24,8 @@
 //! | `kernels_in_functions` | kernels as operations, and their gradients |
 //! | `compiled` | reading what was compiled: texts, plans, misses, timelines |
 //! | `sharding` | functions on a mesh of devices: what users declare, what propagates, what is exchanged |
+//! | `pictures` | shardings as tables, SVG and pages |
+//! | `planning` | exchanges, memory and time on meshes that are not there |
 //! | `stablehlo` | the operations of StableHLO: what is printed as each, and what is excluded |
 //!
 //! `random` has a page on random numbers.
@@ -55,5 +57,7 @@ pages! {
     kernels_in_functions: "Kernels in functions.",
     compiled: "Reading what was compiled.",
     sharding: "Functions on a mesh of devices.",
+    pictures: "Pictures of shardings.",
+    planning: "Planning for many devices.",
     stablehlo: "Operations of StableHLO.",
 }

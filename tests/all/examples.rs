@@ -20,6 +20,9 @@ mod inspect;
 #[path = "../../examples/matmul_epilogue.rs"]
 mod matmul_epilogue;
 #[cfg(feature = "graph")]
+#[path = "../../examples/mesh_shapes.rs"]
+mod mesh_shapes;
+#[cfg(feature = "graph")]
 #[path = "../../examples/newton.rs"]
 mod newton;
 #[cfg(feature = "graph")]
@@ -98,6 +101,13 @@ fn examples_of_functions_compute_what_jax_computes() {
 #[test]
 fn a_perceptron_runs_on_eight_devices() {
     assert!(tensor_parallel::run().unwrap_or_else(|e| panic!("{e}")));
+}
+
+/// The exchanges of a block on meshes of 64 devices, and its numbers on eight.
+#[cfg(feature = "graph")]
+#[test]
+fn a_transformer_is_planned_on_several_meshes() {
+    assert!(mesh_shapes::run(None).unwrap_or_else(|e| panic!("{e}")));
 }
 
 /// A call launches what its plan says, which the example checks, and the times of each launch are in its file.
