@@ -29,7 +29,9 @@ impl Picture {
     pub fn to_svg(&self) -> String {
         let slices = self.slices();
         let chosen = shown(slices.len(), MOST);
-        let tables: Vec<Table<'_>> = chosen.iter().flatten().map(|&number| self.drawn(&slices[number])).collect();
+        // Many tables are small, so that all of them together are about as large as one.
+        let part = (chosen.len() as f64).sqrt().recip();
+        let tables: Vec<Table<'_>> = chosen.iter().flatten().map(|&number| self.drawn(&slices[number], part)).collect();
         let labels = self.row_labels();
         let left = MARGIN + labels.iter().map(|label| width(label, FONT)).fold(0.0, f64::max) + 8.0;
         let (mut svg, mut x, mut right, mut y) = (Svg::default(), left, 0.0f64, MARGIN);
@@ -40,6 +42,7 @@ impl Picture {
                 (x, y) = (left, row_bottom + 16.0);
             }
             self.table_at(&mut svg, table, [x, y + title + 16.0]);
+            let w = w.max(width(&table.slice.title, FONT));
             right = right.max(x + w);
             row_bottom = row_bottom.max(y + title + 16.0 + h);
             x += w + left + 8.0;
@@ -68,12 +71,17 @@ impl Picture {
     fn row_labels(&self) -> Vec<String> {
         match self.parts.len() {
             0 | 1 => vec![],
-            rank => (0..self.parts[rank - 2]).map(|row| self.range(rank - 2, row)).collect(),
+            rank => (0..self.parts[rank - 2]).map(|row| self.label(rank - 2, row)).collect(),
         }
     }
 
-    /// The extents of a table's rows and columns.
-    fn drawn<'p>(&self, slice: &'p Slice<'p>) -> Table<'p> {
+    /// The elements of a block along a dimension; nothing if they are all.
+    fn label(&self, dim: usize, block: usize) -> String {
+        if self.parts[dim] == 1 { String::new() } else { self.range(dim, block) }
+    }
+
+    /// The extents of a table's rows and columns, in a part of the largest size.
+    fn drawn<'p>(&self, slice: &'p Slice<'p>, part: f64) -> Table<'p> {
         let rank = self.parts.len();
         let extent = |from_last: usize| match &self.shape {
             Some(shape) if rank >= from_last => shape[rank - from_last].max(1) as f64,
@@ -82,7 +90,7 @@ impl Picture {
         // A vector is as high as a line.
         let (down, right) = (extent(2), extent(1));
         let aspect = if rank >= 2 { (right / down).clamp(0.25, 4.0) } else { 8.0 };
-        let [most_wide, most_high] = LARGEST;
+        let [most_wide, most_high] = LARGEST.map(|side| side * part);
         let (wide, high) = if aspect > most_wide / most_high {
             (most_wide, most_wide / aspect)
         } else {
@@ -110,7 +118,7 @@ impl Picture {
         for &(row, high) in &table.rows {
             let mut x = left;
             if let Some(row) = row.filter(|_| rank >= 2) {
-                let label = self.range(rank - 2, row);
+                let label = self.label(rank - 2, row);
                 svg.text([left - 6.0, y + high / 2.0 + 4.0], Anchor::End, "fill=\"#555\"", &label);
             }
             for &(column, wide) in &table.columns {
@@ -133,7 +141,7 @@ impl Picture {
         let mut x = left;
         for &(column, wide) in table.columns.iter().filter(|_| rank >= 1) {
             if let Some(column) = column {
-                let label = shortened(&self.range(rank - 1, column), fits(wide, FONT));
+                let label = shortened(&self.label(rank - 1, column), fits(wide, FONT));
                 svg.text([x + wide / 2.0, top - 5.0], Anchor::Middle, "fill=\"#555\"", &label);
             }
             x += wide;

@@ -7,7 +7,7 @@ mod layers;
 use super::planning::bytes_text;
 use super::sharded::{CollectiveUse, ShardedValue, Shardings};
 use crate::sharding::svg::escaped;
-use crate::sharding::{Mesh, Picture, to_hlo_sharding};
+use crate::sharding::{Mesh, Picture, Sharding, to_hlo_sharding};
 use graph::{Context, Drawn, draw};
 use pallas_graph::{Graph, simplify};
 use pallas_ir::Loc;
@@ -53,7 +53,7 @@ impl Shardings {
         let mut page = format!(
             "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><title>A function on the mesh {0}</title>\n\
              <style>{STYLE}</style></head>\n<body>\n<h1>A function on the mesh <code>{0}</code></h1>\n\
-             <p>{1} devices, {2} values with {3} shardings, {4} exchanges.</p>\n\
+             <p>{1} devices, {2} values divided in {3} ways, {4} exchanges.</p>\n\
              <nav><a href=\"#exchanges\">Exchanges</a><a href=\"#graph\">Graph</a><a href=\"#shardings\">Shardings</a>\
              <a href=\"#values\">Values</a></nav>\n",
             escaped(&mesh.to_string()),
@@ -72,9 +72,10 @@ impl Shardings {
     /// The graph, then those that it calls.
     fn graphs(&self, page: &mut String, values: &[ShardedValue]) {
         let mesh = self.mesh();
+        let short = |value: &ShardedValue| divided(mesh, value).replace('"', "");
         let mut shardings: HashMap<(String, Loc), Option<String>> = HashMap::new();
         for value in values {
-            let text = value.sharding.text(mesh);
+            let text = short(value);
             let entry = shardings.entry((value.name.clone(), value.at)).or_insert_with(|| Some(text.clone()));
             if entry.as_ref() != Some(&text) {
                 *entry = None;
@@ -82,7 +83,7 @@ impl Shardings {
         }
         let arguments = values.iter().filter(|value| value.name == "argument").enumerate();
         let arguments: Vec<(String, String)> =
-            arguments.map(|(i, value)| (format!("argument {i}"), value.sharding.text(mesh))).collect();
+            arguments.map(|(i, value)| (format!("argument {i}"), short(value))).collect();
         page.push_str(
             "<h2 id=\"graph\">The graph that every device runs</h2>\n<p class=\"note\">Types are those of a device's \
              blocks, shardings those of the whole arrays. Round boxes are exchanges. Elementwise operations that follow each \
@@ -110,10 +111,16 @@ fn section(page: &mut String, graph: &Graph, context: &Context<'_>, first: usize
     }
 }
 
-/// The shardings that values have, in the order in which they occur, each with the number of its picture.
+/// The axes that divide a value. That others may divide it further does not matter any more.
+fn divided(mesh: &Mesh, value: &ShardedValue) -> String {
+    let unreduced = value.sharding.unreduced.clone();
+    Sharding { unreduced, ..Sharding::closed(value.sharding.axes()) }.text(mesh)
+}
+
+/// The divisions of values, in the order in which they occur; each has a picture.
 fn used(mesh: &Mesh, values: &[ShardedValue]) -> Vec<String> {
     let mut all: Vec<String> = vec![];
-    for text in values.iter().map(|value| value.sharding.text(mesh)) {
+    for text in values.iter().map(|value| divided(mesh, value)) {
         if !all.contains(&text) {
             all.push(text);
         }
@@ -166,7 +173,7 @@ fn exchanges(page: &mut String, all: &[CollectiveUse]) {
 fn shardings(page: &mut String, mesh: &Mesh, values: &[ShardedValue], used: &[String]) {
     page.push_str("<h2 id=\"shardings\">Shardings</h2>\n<div class=\"pictures\">\n");
     for (number, text) in used.iter().enumerate() {
-        let value = values.iter().find(|value| value.sharding.text(mesh) == *text).expect("a value has it");
+        let value = values.iter().find(|value| divided(mesh, value) == *text).expect("a value has it");
         let Ok(picture) = Picture::new(mesh, &value.sharding, &value.ty.shape) else { continue };
         let (hlo, ty) = (to_hlo_sharding(mesh, &value.sharding), value.ty.to_string());
         writeln!(
@@ -189,8 +196,8 @@ fn table(page: &mut String, mesh: &Mesh, values: &[ShardedValue], used: &[String
          <th>line</th></tr>\n",
     );
     for value in values {
-        let text = value.sharding.text(mesh);
-        let number = used.iter().position(|other| *other == text).expect("its sharding is used");
+        let (text, own) = (value.sharding.text(mesh), divided(mesh, value));
+        let number = used.iter().position(|other| *other == own).expect("its division is used");
         let block = pallas_ir::Type::new(value.ty.dtype, value.sharding.local(&value.ty.shape));
         writeln!(
             page,
