@@ -6,7 +6,7 @@ use pallas_rt::prelude::*;
 
 /// How attention is computed; `Options::default()` is plain softmax attention. What is left out costs nothing.
 ///
-/// The formulas are those of [`crate::attention_scores`]. All options go together.
+/// The formulas are those of [`crate::attention_scores`]. All options go together, but for [`Options::offsets`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'a> {
     /// Factor of the scores; `None`: `1 / sqrt(head dimension)`.
@@ -17,6 +17,14 @@ pub struct Options<'a> {
     pub window: Window,
     /// i32 array `[batch]`: how many keys of each batch element are live; the others are never looked at. `None`: all.
     pub lengths: Option<&'a Array>,
+    /// i32 array `[2]`: the positions of the first query and of the first key in a longer sequence, of which both are
+    /// parts; [`Causal::FromStart`] and windows are by these positions. `None`: both begin at 0.
+    ///
+    /// The results for all parts of the keys are merged by the log-sum-exp (`Σ exp(lse_n - lse) out_n`), as in ring attention
+    /// (Liu et al. 2023); gradients with the merged result and log-sum-exp are summed. Not with [`Causal::FromEnd`] or dropout,
+    /// which are by the numbers of all queries and keys; sinks belong to one
+    /// part alone, lengths and segments are those of the parts.
+    pub offsets: Option<&'a Array>,
     /// i32 arrays `[batch, queries]` and `[batch, keys]`: a query sees keys of its own segment only.
     ///
     /// Numbers below 0 are padding: it sees nothing and nobody sees it. Where the others ascend, blocks of other segments are
@@ -61,6 +69,8 @@ pub struct Dropout {
 pub struct Operands {
     /// See [`Options::lengths`].
     pub lengths: Array,
+    /// See [`Options::offsets`].
+    pub offsets: Array,
     /// See [`Options::bias`].
     pub bias: Array,
     /// See [`Options::segments`].
@@ -116,6 +126,10 @@ impl Options<'_> {
             Some(lengths) => fits("lengths", lengths, DType::I32, &[batch])?,
             None => q.client().array(&vec![i32::try_from(keys).unwrap_or(i32::MAX); batch], &[batch])?,
         };
+        let offsets = match self.offsets {
+            Some(offsets) => fits("offsets", offsets, DType::I32, &[2])?,
+            None => lengths.clone(),
+        };
         let segments = match self.segments {
             Some([own, theirs]) => [
                 fits("segments of queries", own, DType::I32, &[batch, queries])?,
@@ -137,6 +151,7 @@ impl Options<'_> {
         let seed = self.dropout.map_or(0, |dropout| dropout.seed);
         Ok(Operands {
             lengths,
+            offsets,
             bias,
             segments,
             sinks,
@@ -149,18 +164,22 @@ impl Options<'_> {
     /// What kernels are traced with.
     ///
     /// # Errors
-    /// A soft-cap that is not positive, a rate outside of [0, 1).
+    /// A soft-cap that is not positive, a rate outside of [0, 1); offsets with what they do not go together with.
     #[track_caller]
     fn rules(&self, target: &Target) -> Result<Rules> {
         let soft_cap = soft_cap(self.soft_cap)?;
         if let Some(Dropout { rate, .. }) = self.dropout.filter(|dropout| !(0.0..1.0).contains(&dropout.rate)) {
             return wrong(format!("the rate of `dropout` is {rate}, expected 0 to below 1"));
         }
+        if self.offsets.is_some() && (self.causal == Causal::FromEnd || self.dropout.is_some()) {
+            return wrong("`offsets` with `Causal::FromEnd` or `dropout`, which are by all queries and keys".into());
+        }
         let near = |side: Option<usize>| side.filter(|n| *n < FAR).map(|n| n as i32);
         Ok(Rules {
             left: near(self.window.left),
             right: if self.causal == Causal::No { near(self.window.right) } else { Some(0) },
             from_end: self.causal == Causal::FromEnd,
+            offsets: self.offsets.is_some(),
             segments: self.segments.is_some(),
             bias: self.bias.is_some(),
             sinks: self.sinks.is_some(),

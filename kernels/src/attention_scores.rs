@@ -7,7 +7,8 @@
 //! soft-cap    s = cap · tanh(s / cap)                                  Gemma 2 (Gemma Team 2024)
 //! bias        s = s + bias_pj                                          T5 (Raffel et al. 2020), ALiBi (Press et al. 2022)
 //! live        j < length                                               padded batches
-//!             p - left <= j <= p + right                               causal: right = 0; windows: Longformer (Beltagy et al. 2020)
+//!             p - left <= j <= p + right                               causal: right = 0; windows: Longformer (Beltagy et al. 2020);
+//!                                                                      with offsets, of parts of a sequence: Liu et al. 2023
 //!             segment_p = segment_j, not below 0                       packed sequences, padding
 //! sinks       P = exp(s) / (exp(sink) + Σ_live exp(s))                 gpt-oss (2025), after Xiao et al. 2024
 //! dropout     P' = P / (1 - rate), or 0 with probability `rate`        Srivastava et al. 2014
@@ -43,6 +44,8 @@ pub struct Rules {
     pub right: Option<i32>,
     /// Whether the last query stands at the last live key; else the first one at the first.
     pub from_end: bool,
+    /// Whether the positions of the first query and of the first key are given.
+    pub offsets: bool,
     /// Whether a query sees keys of its own segment only.
     pub segments: bool,
     /// Whether something is added to the scores.
@@ -63,18 +66,23 @@ impl Rules {
     pub fn first_position(self, queries: Scalar<i32>, length: Scalar<i32>) -> Scalar<i32> {
         if self.from_end { length - queries } else { scalar(0) }
     }
-    /// Of batch element b the i-th block along the queries and the j-th along the keys.
+    /// Of batch element b the i-th block along the queries and the j-th along the keys. `lengths` are the live keys of each
+    /// batch element, `offsets` the positions of the first query and of the first key, read by this rule only.
     pub fn block(
         self,
         size: [usize; 2],
         [b, i, j]: [Scalar<i32>; 3],
         [queries, keys]: [Scalar<i32>; 2],
-        lengths: Prefetch<i32>,
+        [lengths, offsets]: [Prefetch<i32>; 2],
         segments: Segments,
     ) -> Block {
         let (row, key) = (i * size[0], j * size[1]);
         let length = minimum(lengths.at(b), keys);
-        let position = row + self.first_position(queries, length);
+        let first = match self.offsets {
+            true => offsets.at(0) - offsets.at(1),
+            false => self.first_position(queries, length),
+        };
+        let position = row + first;
         let span = |of: Prefetch<i32>, n: Scalar<i32>| [0, 1, 2].map(|end| of.at((b, n, end)));
         let spans = self.segments.then(|| [span(segments.spans[0], i), span(segments.spans[1], j)]);
         let segments = self.segments.then_some(segments.numbers);

@@ -86,6 +86,7 @@ pub fn flash_attention_blocks<E: Floating, const BQ: usize, const BK: usize>(
     #[block([B, G, L, D] => [_, _, BK, D], |b, h, _, j| (b, h / (H / G), j, 0), fill = 0.0)] k: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, h, _, j| (b, h / (H / G), j, 0), fill = 0.0)] v: In<E>,
     #[prefetch([B])] lengths: Prefetch<i32>,
+    #[prefetch([OE])] offsets: Prefetch<i32>,
     #[block([BB, BH, BS, BL] => [_, _, BQ, BK], |b, h, i, j| (b % BB, h % BH, i, j), fill = 0.0)] bias: In<E>,
     #[block([B, QS] => [_, BQ], |b, _, i, _| (b, i), fill = 0.0)] query_segments: In<i32>,
     #[block([B, KS] => [_, BK], |b, _, _, j| (b, j), fill = 0.0)] key_segments: In<i32>,
@@ -120,7 +121,7 @@ pub fn flash_attention_blocks<E: Floating, const BQ: usize, const BK: usize>(
     }
     let at = [program_id(0), program_id(2), program_id(3)];
     let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
-    let block = rules.block([BQ, BK], at, [S, L], lengths, segments);
+    let block = rules.block([BQ, BK], at, [S, L], [lengths, offsets], segments);
     if block.is_live() {
         let narrow = narrow.then_some((queries, scale.cast::<E::Acc>()));
         let bias = block.bias(bias);
@@ -298,10 +299,10 @@ pub fn flash_attention_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
         let unseen = Options { lengths: Some(&none), bias: None, segments: None, ..*options };
         return flash_attention_in_blocks::<E, BQ, BK>(q, &one(k)?, &one(v)?, &unseen);
     }
-    let Operands { lengths, bias, segments: [own, theirs], sinks, scale, seed: [high, low], rules } = operands;
+    let Operands { lengths, offsets, bias, segments: [own, theirs], sinks, scale, seed: [high, low], rules } = operands;
     let [queries, keys] = &operands.spans([BQ, BK])?;
     let narrow = is_narrow(q.client().target(), E::DTYPE);
     flash_attention_blocks::<E, BQ, BK>(
-        q, k, v, lengths, bias, own, theirs, queries, keys, sinks, *scale, *high, *low, *rules, narrow,
+        q, k, v, lengths, offsets, bias, own, theirs, queries, keys, sinks, *scale, *high, *low, *rules, narrow,
     )
 }

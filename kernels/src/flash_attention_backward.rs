@@ -31,6 +31,7 @@ pub fn flash_attention_dq<E: Floating, const BQ: usize, const BK: usize>(
     #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), fill = f32::INFINITY)] lse: In<E::Acc>,
     #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), fill = 0.0)] delta: In<E::Acc>,
     #[prefetch([B])] lengths: Prefetch<i32>,
+    #[prefetch([OE])] offsets: Prefetch<i32>,
     #[block([BB, BH, BS, BL] => [_, _, BQ, BK], |b, h, i, j| (b % BB, h % BH, i, j), fill = 0.0)] bias: In<E>,
     #[block([B, QS] => [_, BQ], |b, _, i, _| (b, i), fill = 0.0)] query_segments: In<i32>,
     #[block([B, KS] => [_, BK], |b, _, _, j| (b, j), fill = 0.0)] key_segments: In<i32>,
@@ -48,7 +49,7 @@ pub fn flash_attention_dq<E: Floating, const BQ: usize, const BK: usize>(
     }
     let at = [program_id(0), program_id(2), program_id(3)];
     let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
-    let block = rules.block([BQ, BK], at, [S, L], lengths, segments);
+    let block = rules.block([BQ, BK], at, [S, L], [lengths, offsets], segments);
     if block.is_live() {
         let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let kept = block.kept([seed_high, seed_low], program_id(0) * H + program_id(1));
@@ -78,6 +79,7 @@ pub fn flash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
     #[block([B, H, S] => [_, _, BQ], |b, g, _, h, i| (b, g * (H / G) + h, i), fill = f32::INFINITY)] lse: In<E::Acc>,
     #[block([B, H, S] => [_, _, BQ], |b, g, _, h, i| (b, g * (H / G) + h, i), fill = 0.0)] delta: In<E::Acc>,
     #[prefetch([B])] lengths: Prefetch<i32>,
+    #[prefetch([OE])] offsets: Prefetch<i32>,
     #[block([BB, BH, BS, BL] => [_, _, BQ, BK], |b, g, j, h, i| (b % BB, (g * (H / G) + h) % BH, i, j), fill = 0.0)]
     bias: In<E>,
     #[block([B, QS] => [_, BQ], |b, _, _, _, i| (b, i), fill = 0.0)] query_segments: In<i32>,
@@ -100,7 +102,7 @@ pub fn flash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
     }
     let at = [program_id(0), program_id(4), program_id(2)];
     let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
-    let block = rules.block([BQ, BK], at, [S, L], lengths, segments);
+    let block = rules.block([BQ, BK], at, [S, L], [lengths, offsets], segments);
     if block.is_live() {
         let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let head = program_id(1) * (H / G) + program_id(3);
@@ -197,15 +199,15 @@ pub fn gradients_in_blocks<E: Floating, const OWN: usize, const PAST: usize>(
     options: &Options<'_>,
 ) -> Result<(Array, Array, Array)> {
     let operands = &options.operands(q, k)?;
-    let Operands { lengths, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } = operands;
+    let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } = operands;
     let delta = &flash_attention_delta::<E, OWN>(out, dout)?;
     let [queries, keys] = &operands.spans([OWN, PAST])?;
     let dq = flash_attention_dq::<E, OWN, PAST>(
-        q, k, v, dout, lse, delta, lengths, bias, own, theirs, queries, keys, *scale, *high, *low, *rules,
+        q, k, v, dout, lse, delta, lengths, offsets, bias, own, theirs, queries, keys, *scale, *high, *low, *rules,
     )?;
     let [queries, keys] = &operands.spans([PAST, OWN])?;
     let (dk, dv) = flash_attention_dkv::<E, PAST, OWN>(
-        q, k, v, dout, lse, delta, lengths, bias, own, theirs, queries, keys, *scale, *high, *low, *rules,
+        q, k, v, dout, lse, delta, lengths, offsets, bias, own, theirs, queries, keys, *scale, *high, *low, *rules,
     )?;
     Ok((dq, dk, dv))
 }

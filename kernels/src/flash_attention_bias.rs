@@ -27,6 +27,7 @@ pub fn flash_attention_dbias<E: Floating, const BQ: usize, const BK: usize>(
     >,
     #[block([B, H, S] => [_, _, BQ], |x, y, i, _, b, h| (x + b * BB, y + h * BH, i), fill = 0.0)] delta: In<E::Acc>,
     #[prefetch([B])] lengths: Prefetch<i32>,
+    #[prefetch([OE])] offsets: Prefetch<i32>,
     #[block([BB, BH, S, L] => [_, _, BQ, BK], |x, y, i, j, _, _| (x, y, i, j), fill = 0.0)] bias: In<E>,
     #[block([B, QS] => [_, BQ], |x, _, i, _, b, _| (x + b * BB, i), fill = 0.0)] query_segments: In<i32>,
     #[block([B, KS] => [_, BK], |x, _, _, j, b, _| (x + b * BB, j), fill = 0.0)] key_segments: In<i32>,
@@ -45,7 +46,7 @@ pub fn flash_attention_dbias<E: Floating, const BQ: usize, const BK: usize>(
     }
     let (b, h) = (program_id(0) + program_id(4) * BB, program_id(1) + program_id(5) * BH);
     let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
-    let block = rules.block([BQ, BK], [b, program_id(2), program_id(3)], [S, L], lengths, segments);
+    let block = rules.block([BQ, BK], [b, program_id(2), program_id(3)], [S, L], [lengths, offsets], segments);
     if block.is_live() {
         let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let options = [block.bias(bias), block.kept([seed_high, seed_low], b * H + h)];
@@ -133,14 +134,14 @@ pub fn bias_gradient_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     options: &Options<'_>,
 ) -> Result<Array> {
     let operands = &options.operands(q, k)?;
-    let Operands { lengths, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } = operands;
+    let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } = operands;
     let [queries, keys] = &operands.spans([BQ, BK])?;
     if !rules.bias {
         return wrong("there is no `bias` in the options to have a gradient".into());
     }
     let delta = &flash_attention_delta::<E, BQ>(out, dout)?;
     flash_attention_dbias::<E, BQ, BK>(
-        q, k, v, dout, lse, delta, lengths, bias, own, theirs, queries, keys, *scale, *high, *low, *rules,
+        q, k, v, dout, lse, delta, lengths, offsets, bias, own, theirs, queries, keys, *scale, *high, *low, *rules,
     )
 }
 

@@ -29,6 +29,7 @@ pub fn flash_attention_resident<E: Floating, const BQ: usize, const BK: usize>(
     #[block([B, H, S] => [_, _, BQ], |b, g, h, _, i| (b, g * (H / G) + h, i), fill = f32::INFINITY)] lse: In<E::Acc>,
     #[block([B, H, S] => [_, _, BQ], |b, g, h, _, i| (b, g * (H / G) + h, i), fill = 0.0)] delta: In<E::Acc>,
     #[prefetch([B])] lengths: Prefetch<i32>,
+    #[prefetch([OE])] offsets: Prefetch<i32>,
     #[block([BB, BH, BS, BL] => [_, _, BQ, BK], |b, g, h, j, i| (b % BB, (g * (H / G) + h) % BH, i, j), fill = 0.0)]
     bias: In<E>,
     #[block([B, QS] => [_, BQ], |b, _, _, _, i| (b, i), fill = 0.0)] query_segments: In<i32>,
@@ -58,7 +59,7 @@ pub fn flash_attention_resident<E: Floating, const BQ: usize, const BK: usize>(
     }
     let at = [program_id(0), program_id(4), program_id(3)];
     let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
-    let block = rules.block([BQ, BK], at, [S, L], lengths, segments);
+    let block = rules.block([BQ, BK], at, [S, L], [lengths, offsets], segments);
     if block.is_live() {
         let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let head = program_id(1) * (H / G) + program_id(2);
@@ -116,12 +117,13 @@ pub fn resident_gradients<E: Floating, const BQ: usize, const BK: usize>(
     options: &Options<'_>,
 ) -> Result<(Array, Array, Array)> {
     let operands = &options.operands(q, k)?;
-    let Operands { lengths, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } = operands;
+    let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } = operands;
     let [queries, keys] = &operands.spans([BQ, BK])?;
     let ([.., s, _], [.., l, _]) = (axes("q", q)?, axes("k", k)?);
     let (r, c) = (s.max(1).next_multiple_of(BQ), l.max(1).next_multiple_of(BK));
     let delta = &flash_attention_delta::<E, BQ>(out, dout)?;
     flash_attention_resident::<E, BQ, BK>(
-        q, k, v, dout, lse, delta, lengths, bias, own, theirs, queries, keys, *scale, *high, *low, *rules, r, c,
+        q, k, v, dout, lse, delta, lengths, offsets, bias, own, theirs, queries, keys, *scale, *high, *low, *rules, r,
+        c,
     )
 }

@@ -169,6 +169,7 @@ impl<'a> Run<'a> {
             causal: self.scene.causal,
             window: self.scene.window,
             lengths: self.lengths.as_ref(),
+            offsets: None,
             segments: self.segments.as_ref().map(|s| s.each_ref()),
             bias: self.scene.bias.map(|_| bias),
             soft_cap: self.scene.soft_cap.map(|cap| cap as f32),

@@ -7,6 +7,7 @@ mod attention;
 mod attention_backward;
 mod attention_dropout;
 mod attention_loads;
+mod attention_offsets;
 mod attention_options;
 mod attention_reference;
 mod cross_entropy;
