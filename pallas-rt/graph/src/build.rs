@@ -90,8 +90,15 @@ impl Graph {
         self.push(StructuralOp::from(op), &[v])
     }
 
-    /// Appends the equations of another graph, with these variables as its parameters; returns its results.
+    /// Appends the equations of another graph, with these variables as its parameters; returns its results. Its sharding
+    /// groups stay apart from those that are there.
     pub fn inline(&mut self, other: &Graph, args: &[Var]) -> Vec<Var> {
+        self.inline_apart(other, args, 0)
+    }
+
+    /// As [`inline`](Graph::inline); its sharding groups have numbers from `least` on.
+    pub(crate) fn inline_apart(&mut self, other: &Graph, args: &[Var], least: u32) -> Vec<Var> {
+        let first = if other.groups() == 0 { 0 } else { self.groups().max(least) };
         let mut names: Vec<Option<Var>> = vec![None; other.types.len()];
         other.params.iter().zip(args).for_each(|(p, &a)| names[p.index()] = Some(a));
         let at = self.at;
@@ -100,7 +107,7 @@ impl Graph {
             self.at = e.loc;
             let results: Vec<Var> = e.results.iter().map(|&r| self.var(other.ty(r).clone())).collect();
             e.results.iter().zip(&results).for_each(|(old, &new)| names[old.index()] = Some(new));
-            self.equations.push(Equation { op: e.op.clone(), args, results, loc: e.loc });
+            self.equations.push(Equation { op: e.op.in_groups_from(first), args, results, loc: e.loc });
         }
         self.at = at;
         other.results.iter().map(|r| names[r.index()].expect("a result is defined")).collect()

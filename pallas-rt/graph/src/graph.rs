@@ -112,7 +112,26 @@ impl Default for Graph {
     }
 }
 
+impl Op {
+    /// The same where the sharding groups of its graph begin with this number.
+    pub(crate) fn in_groups_from(&self, first: u32) -> Op {
+        match self {
+            Op::Annotation(annotation) => annotation.in_groups_from(first).into(),
+            _ => self.clone(),
+        }
+    }
+}
+
 impl Graph {
+    /// Number of its sharding groups: one more than the greatest number of one.
+    pub fn groups(&self) -> u32 {
+        let group = |e: &Equation| match e.op {
+            Op::Annotation(Annotation::Group(group)) => group + 1,
+            _ => 0,
+        };
+        self.equations.iter().map(group).max().unwrap_or(0)
+    }
+
     /// The type of a variable.
     pub fn ty(&self, v: Var) -> &Type {
         &self.types[v.index()]

@@ -8,7 +8,8 @@ use std::sync::Arc;
 pub enum Annotation {
     /// `jax.lax.with_sharding_constraint`: the value has this sharding.
     Constraint(Placed),
-    /// The values of a group have one sharding, whichever it is.
+    /// The values of a group have one sharding, whichever it is. Numbers are those of a graph alone: graphs that it calls,
+    /// also bodies of loops, have groups of their own.
     Group(u32),
     /// Shardings go through it in these directions alone.
     Barrier(Flow),
@@ -46,6 +47,15 @@ impl Flow {
 }
 
 impl Annotation {
+    /// The same where the groups of its graph begin with this number.
+    #[must_use]
+    pub(crate) fn in_groups_from(&self, first: u32) -> Annotation {
+        match self {
+            Annotation::Group(group) => Annotation::Group(first + group),
+            Annotation::Constraint(_) | Annotation::Barrier(_) => self.clone(),
+        }
+    }
+
     /// JAX's name of the operation, and its parameters.
     pub(crate) fn jaxpr(&self) -> (String, Vec<String>) {
         match self {

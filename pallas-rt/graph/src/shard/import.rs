@@ -6,6 +6,7 @@
 //! - `groups`: the members of a group begin with one sharding.
 //!
 //! Uses have an order, since propagation visits them in order: the newest one last. Replacing all uses reverses them.
+use super::provenance::Origin;
 use super::view::{Definition, Kind, Node, NodeId, Program, Val};
 use crate::graph::Op;
 use crate::mesh::Sharding;
@@ -33,8 +34,12 @@ pub(super) struct Flow {
     pub cell: Vec<Val>,
     /// By that value, its sharding.
     pub shardings: Vec<Option<Sharding>>,
+    /// By that value, the annotation that it begins with.
+    pub origins: Vec<Option<Origin>>,
     /// By result of the program.
     pub results: Vec<Option<Sharding>>,
+    /// By result of the program, true if its sharding is declared.
+    pub declared_results: Vec<bool>,
     /// The edge of each result of a node that has some.
     pub edges: HashMap<(NodeId, usize), NodeId>,
     /// Values of one sharding.
@@ -49,19 +54,23 @@ pub(super) fn import(mut program: Program, params: &[Option<Sharding>], results:
         uses: uses(&program),
         cell: (0..values as u32).map(Val).collect(),
         shardings: vec![None; values],
+        origins: vec![None; values],
         results: results.to_vec(),
+        declared_results: results.iter().map(Option::is_some).collect(),
         edges: HashMap::new(),
         groups: vec![],
         program,
     };
     flow.add_edges();
-    for (&p, sharding) in flow.program.body.params.iter().zip(params) {
+    for (i, (&p, sharding)) in flow.program.body.params.iter().zip(params).enumerate() {
         flow.shardings[p.index()].clone_from(sharding);
+        flow.origins[p.index()] = sharding.as_ref().map(|_| Origin::Param(i));
     }
     for node in flow.program.preorder() {
         let Node { kind, results, .. } = &flow.program.nodes[node];
         if let Kind::Constraint(sharding) = kind {
             flow.shardings[results[0].index()] = Some(sharding.clone());
+            flow.origins[results[0].index()] = Some(Origin::Constraint(node));
         }
     }
     flow.constraints();
@@ -275,6 +284,7 @@ impl Flow {
         self.uses.push(vec![]);
         self.cell.push(result);
         self.shardings.push(None);
+        self.origins.push(None);
         (node, result)
     }
 
@@ -342,6 +352,7 @@ impl Flow {
             let is_of_edge = definer.is_some_and(|node| self.program.nodes[node].kind == Kind::Edge);
             if self.cell[x.index()] == x && !is_of_edge {
                 self.shardings[x.index()] = Some(sharding);
+                self.origins[x.index()] = Some(Origin::Constraint(id));
                 continue;
             }
             // A value of a loop keeps the loop's sharding; all others read what the constraint makes of it.
@@ -420,12 +431,15 @@ impl Flow {
 
     fn begin_with_one(&mut self, group: &mut [Val]) {
         let says = |s: &&Sharding| s.dims.iter().any(|dim| !dim.open || !dim.axes.is_empty());
-        let said: Vec<Sharding> = group.iter().filter_map(|&v| self.sharding(v)).filter(says).cloned().collect();
-        let Some(first) = said.first() else { return };
-        if said.iter().all(|s| s == first) {
+        let said: Vec<(Sharding, Option<Origin>)> = (group.iter().map(|v| self.cell[v.index()].index()))
+            .filter_map(|cell| Some((self.shardings[cell].as_ref().filter(says)?.clone(), self.origins[cell])))
+            .collect();
+        let Some((first, origin)) = said.first() else { return };
+        if said.iter().all(|(s, _)| s == first) {
             for v in group.iter() {
-                let cell = self.cell[v.index()];
-                self.shardings[cell.index()] = Some(first.clone());
+                let cell = self.cell[v.index()].index();
+                self.shardings[cell] = Some(first.clone());
+                self.origins[cell] = self.origins[cell].or(*origin);
             }
             return;
         }

@@ -9,7 +9,7 @@
 //! - [`view`]: a graph in the form of StableHLO, with bodies of loops that read values from outside;
 //! - [`import`]: constants for each use, edges of loops, constraints and groups, before propagation;
 //! - [`split`]: the sharding of an array as shardings of factors; [`strategy`]: one step of an operation;
-//!   [`propagate()`]: all steps, in the order of Shardy;
+//!   [`propagate()`]: all steps, in the order of Shardy; [`provenance`]: the reasons of its decisions;
 //! - `agree`: one division of each factor of an operation; [`reshard`]: from one sharding to another; `local`: operations on
 //!   blocks; [`partition()`]: the graph that every device runs.
 //!
@@ -21,6 +21,7 @@ mod kernel;
 mod local;
 pub mod partition;
 pub mod propagate;
+pub mod provenance;
 pub mod reshard;
 pub mod rule;
 pub mod split;
@@ -29,5 +30,6 @@ pub mod view;
 
 pub use crate::simplify::inlined;
 pub use partition::{Partitioned, Refused, partition};
-pub use propagate::{Cause, Propagation, propagate, rules};
+pub use propagate::{Propagation, propagate, rules};
+pub use provenance::{Cause, Chain, Origin, Reason, Slot, Stop, Via};
 pub use rule::{Factor, Role, Rule};

@@ -10,6 +10,7 @@
 //! puts the node that defines it on the stack, then those that read it, the newest use first. A node that waits already
 //! does not move.
 use super::import::{Flow, Use, import, is_elementwise, sliced};
+use super::provenance::{self, Cause, Causes, Slot, Via};
 use super::rule::{Asked, Role, Rule, rule};
 use super::split::Split;
 use super::strategy::{Direction, aggressive};
@@ -18,38 +19,23 @@ use crate::dynamic::Dynamic;
 use crate::graph::Op;
 use crate::mesh::{self, DimSharding, Sharding};
 use pallas_ir::StructuralOp;
-use std::collections::HashMap;
 use std::rc::Rc;
 
 /// The number of stages of operation priority.
 const STAGES: usize = 5;
 
-/// The node that gave a value an axis, and from where.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cause {
-    /// The node.
-    pub node: NodeId,
-    /// The value, of the node's operands and results, that had the axis.
-    pub from: Val,
-    /// The stage of operation priority, 0 to 4.
-    pub stage: usize,
-    /// The user's priority of the round.
-    pub round: u32,
-}
-
 /// A program with a sharding for each value that has one.
 pub struct Propagation {
-    flow: Flow,
+    pub(super) flow: Flow,
     /// The declared shardings of the parameters and of the results.
     declared: [Vec<Option<Sharding>>; 2],
     rules: Vec<Option<Rc<Rule>>>,
-    is_elementwise: Vec<bool>,
+    pub(super) is_elementwise: Vec<bool>,
     /// The nodes in preorder.
-    order: Vec<NodeId>,
+    pub(super) order: Vec<NodeId>,
     stack: Vec<NodeId>,
     is_waiting: Vec<bool>,
-    /// By cell and axis.
-    causes: HashMap<(Val, u8), Cause>,
+    pub(super) causes: Causes,
     stage: usize,
     round: u32,
 }
@@ -68,7 +54,7 @@ pub fn propagate(program: Program, params: &[Option<Sharding>], results: &[Optio
         order,
         stack: vec![],
         is_waiting: vec![false; nodes],
-        causes: HashMap::new(),
+        causes: Causes::default(),
         stage: 0,
         round: 0,
         flow,
@@ -86,14 +72,6 @@ pub fn rules(program: &Program) -> Vec<Option<Rule>> {
         rule(&Asked { kind: &node.kind, operands: &node.operands, types, sliced })
     };
     program.nodes.iter().map(rule_of).collect()
-}
-
-/// An array that takes part in a step.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Slot {
-    Value(Val),
-    /// The sharding stated for a result of the program.
-    Result(usize),
 }
 
 impl Propagation {
@@ -137,20 +115,6 @@ impl Propagation {
     /// The rule of a node.
     pub fn rule(&self, node: NodeId) -> Option<&Rule> {
         self.rules[node].as_deref()
-    }
-
-    /// From a value back to an annotation: the steps by which it got an axis, the last one first.
-    pub fn causes(&self, v: Val, axis: u8) -> Vec<Cause> {
-        let mut found = vec![];
-        let mut cell = self.flow.cell[v.index()];
-        // Each step is younger than the one before, so that none comes twice.
-        while let Some(&cause) = self.causes.get(&(cell, axis))
-            && found.len() < self.flow.program.types.len()
-        {
-            found.push(cause);
-            cell = self.flow.cell[cause.from.index()];
-        }
-        found
     }
 
     /// One round for each priority. What has a later one is held back as replicated axes until its round.
@@ -217,29 +181,31 @@ impl Propagation {
         for i in 0..self.flow.results.len() {
             let v = self.flow.program.body.results[i];
             let rule = Rule::identity(&self.flow.program.ty(v).shape, 1);
-            self.step(&[Slot::Value(v), Slot::Result(i)], &rule, &|_| Direction::Both, None);
+            self.step(&[Slot::Value(v), Slot::Result(i)], &rule, &|_| Direction::Both, Via::Return(i));
         }
     }
 
     fn visit(&mut self, id: NodeId) {
+        let Some((slots, rule)) = self.around(id) else { return };
+        let directions: Vec<Direction> =
+            rule.factors.iter().map(|factor| self.direction(id, factor.role, factor.is_blocked)).collect();
+        self.step(&slots, &rule, &|f| directions[f], Via::Node(id));
+    }
+
+    /// The arrays between which shardings go through a node, and how their dimensions correspond.
+    pub(super) fn around(&self, id: NodeId) -> Option<(Vec<Slot>, Rc<Rule>)> {
         let node = &self.flow.program.nodes[id];
-        let (slots, rule): (Vec<Slot>, Rc<Rule>) = match node.kind {
+        match node.kind {
             Kind::Edge => {
                 let sources = self.sources(node.operands[0]);
                 let rule = Rule::identity(&self.flow.program.ty(node.results[0]).shape, sources.len());
                 let all = sources.into_iter().chain([node.results[0]]);
-                (all.map(Slot::Value).collect(), Rc::new(rule))
+                Some((all.map(Slot::Value).collect(), Rc::new(rule)))
             }
-            _ => match &self.rules[id] {
-                Some(rule) => {
-                    (node.operands.iter().chain(&node.results).map(|&v| Slot::Value(v)).collect(), rule.clone())
-                }
-                None => return,
-            },
-        };
-        let directions: Vec<Direction> =
-            rule.factors.iter().map(|factor| self.direction(id, factor.role, factor.is_blocked)).collect();
-        self.step(&slots, &rule, &|f| directions[f], Some(id));
+            _ => self.rules[id]
+                .clone()
+                .map(|rule| (node.operands.iter().chain(&node.results).map(|&v| Slot::Value(v)).collect(), rule)),
+        }
     }
 
     /// The values that a result of a loop, branch or barrier may come from.
@@ -254,7 +220,7 @@ impl Propagation {
     }
 
     /// The direction in which shardings go through a node in the present stage, along a factor.
-    fn direction(&self, id: NodeId, role: Role, is_blocked: bool) -> Direction {
+    pub(super) fn direction(&self, id: NodeId, role: Role, is_blocked: bool) -> Direction {
         let node = &self.flow.program.nodes[id];
         if is_blocked {
             return Direction::None;
@@ -307,21 +273,26 @@ impl Propagation {
         self.flow.uses[v.index()].len()
     }
 
+    /// The sharding of an array as it is now.
+    pub(super) fn state(&self, slot: Slot) -> Option<&Sharding> {
+        match slot {
+            Slot::Value(v) => self.sharding(v),
+            Slot::Result(i) => self.flow.results[i].as_ref(),
+        }
+    }
+
     /// One step between arrays whose dimensions have the factors of a rule.
-    fn step(&mut self, slots: &[Slot], rule: &Rule, direction: &dyn Fn(usize) -> Direction, at: Option<NodeId>) {
-        let old: Vec<Option<Sharding>> = slots
-            .iter()
-            .map(|slot| match *slot {
-                Slot::Value(v) => self.sharding(v).cloned(),
-                Slot::Result(i) => self.flow.results[i].clone(),
-            })
-            .collect();
+    fn step(&mut self, slots: &[Slot], rule: &Rule, direction: &dyn Fn(usize) -> Direction, via: Via) {
+        let old: Vec<Option<Sharding>> = slots.iter().map(|&slot| self.state(slot).cloned()).collect();
         if old.iter().all(Option::is_none) {
             return;
         }
-        let mut splits: Vec<Split> = (old.iter().zip(&rule.tensors))
-            .map(|(sharding, dims)| Split::of(dims, sharding.as_ref(), &rule.factors, false))
-            .collect();
+        let split = || -> Vec<Split> {
+            let all = old.iter().zip(&rule.tensors);
+            all.map(|(sharding, dims)| Split::of(dims, sharding.as_ref(), &rule.factors, false)).collect()
+        };
+        let mut splits = split();
+        let at = if let Via::Node(node) = via { Some(node) } else { None };
         let is_elementwise = at.is_some_and(|node| self.is_elementwise[node]);
         let is_updated = aggressive(&mut splits, rule, direction, is_elementwise);
         for i in (0..slots.len()).filter(|&i| is_updated[i]) {
@@ -329,8 +300,8 @@ impl Propagation {
             if old[i].as_ref().map_or(new.mentions_no_axis(), |old| *old == new) {
                 continue;
             }
-            if let Some(node) = at {
-                self.record(node, slots, &old, i, &new);
+            for (axis, j) in provenance::sources(&split(), &splits[i], i, old[i].as_ref(), &new) {
+                self.record(slots[i], axis, via, slots[j]);
             }
             match slots[i] {
                 Slot::Value(v) => self.set(v, new, at),
@@ -339,22 +310,10 @@ impl Propagation {
         }
     }
 
-    /// Remembers where the new axes of an array come from.
-    fn record(&mut self, node: NodeId, slots: &[Slot], old: &[Option<Sharding>], i: usize, new: &Sharding) {
-        let Slot::Value(v) = slots[i] else { return };
-        let axes = |s: &Sharding| -> Vec<mesh::Axis> { s.dims.iter().flat_map(|dim| dim.axes.clone()).collect() };
-        let had = old[i].as_ref().map(axes).unwrap_or_default();
-        let cell = self.flow.cell[v.index()];
-        for axis in axes(new).into_iter().filter(|axis| had.iter().all(|own| own.id != axis.id)) {
-            let source = (0..slots.len()).filter(|&j| j != i).find_map(|j| match (slots[j], &old[j]) {
-                (Slot::Value(from), Some(s)) if axes(s).iter().any(|own| own.overlaps(axis)) => Some(from),
-                _ => None,
-            });
-            if let Some(from) = source {
-                let cause = Cause { node, from, stage: self.stage, round: self.round };
-                self.causes.entry((cell, axis.id)).or_insert(cause);
-            }
-        }
+    /// Remembers where a new axis of an array comes from.
+    fn record(&mut self, to: Slot, axis: u8, via: Via, from: Slot) {
+        let to = if let Slot::Value(v) = to { Slot::Value(self.flow.cell[v.index()]) } else { to };
+        self.causes.add(to, axis, Cause { via, from, stage: self.stage, round: self.round });
     }
 
     fn set(&mut self, v: Val, sharding: Sharding, at: Option<NodeId>) {
@@ -362,6 +321,13 @@ impl Propagation {
         let of = |member: &Val| self.flow.cell[member.index()];
         let group = self.flow.groups.iter().find(|group| group.iter().any(|member| of(member) == cell));
         let others: Vec<Val> = group.map_or(vec![], |group| group.iter().map(of).filter(|&c| c != cell).collect());
+        for &other in &others {
+            let had: Vec<u8> =
+                self.sharding(other).into_iter().flat_map(provenance::axes).map(|axis| axis.id).collect();
+            for axis in provenance::axes(&sharding).filter(|axis| !had.contains(&axis.id)) {
+                self.record(Slot::Value(other), axis.id, Via::Group, Slot::Value(cell));
+            }
+        }
         for cell in [cell].into_iter().chain(others) {
             self.flow.shardings[cell.index()] = Some(sharding.clone());
             self.changed(cell, at);

@@ -96,7 +96,7 @@ fn order(splits: &[Split], factors: &[Factor], agreed: &[Vec<Axis>], is_elementw
 
 /// The longest list of axes that the arrays with a factor agree on. Only a list of the side that shardings come from may
 /// add axes to it.
-fn agreed(splits: &[Split], operands: usize, factor: usize, direction: Direction) -> Vec<Axis> {
+pub(super) fn agreed(splits: &[Split], operands: usize, factor: usize, direction: Direction) -> Vec<Axis> {
     let (before, after) = splits.split_at(operands);
     let (first, second) = match direction {
         Direction::None => return vec![],
@@ -156,7 +156,7 @@ fn across(axis: Axis, split: &Split, factor: usize) -> Option<Axis> {
 }
 
 /// The first part of an axis that may divide a factor of an array, which axes of size `before` divide already.
-fn within(axis: Axis, split: &Split, part: &Part, before: usize, factor: usize) -> Option<Axis> {
+pub(super) fn within(axis: Axis, split: &Split, part: &Part, before: usize, factor: usize) -> Option<Axis> {
     let axis = axis.prefix_without_all(&split.replicated)?.prefix_without_all(&split.unreduced)?;
     if part.axes.iter().any(|own| own.contains(axis)) {
         return Some(axis);

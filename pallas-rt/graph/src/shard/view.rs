@@ -121,7 +121,8 @@ pub struct Program {
 impl Program {
     /// The form of a graph without calls of functions.
     pub fn of(graph: &Graph) -> Program {
-        let mut build = Build { program: Program::default(), open: vec![(None, vec![])], label: 0, labels: 0 };
+        let mut build =
+            Build { program: Program::default(), open: vec![(None, vec![])], label: 0, labels: 0, first: 0, groups: 0 };
         let params: Vec<Val> = (graph.params.iter().enumerate())
             .map(|(i, &p)| build.program.value(graph.ty(p).clone(), Definition::Param(i)))
             .collect();
@@ -214,6 +215,9 @@ struct Build {
     /// Number of the present equation, and of those so far.
     label: usize,
     labels: usize,
+    /// The number of the present graph's first group, and the number of groups so far.
+    first: u32,
+    groups: u32,
 }
 
 impl Build {
@@ -222,7 +226,8 @@ impl Build {
         let mut vars: Vec<Option<Val>> = vec![None; graph.types.len()];
         graph.params.iter().zip(args).for_each(|(p, &x)| vars[p.index()] = Some(x));
         let of = |vars: &[Option<Val>], v: Var| vars[v.index()].expect("defined before its use");
-        let outer = self.label;
+        let outer = (self.label, self.first);
+        (self.first, self.groups) = (self.groups, self.groups + graph.groups());
         for e in &graph.equations {
             let args: Vec<Val> = e.args.iter().map(|&v| of(&vars, v)).collect();
             let gives: Vec<Type> = e.results.iter().map(|&v| graph.ty(v).clone()).collect();
@@ -230,7 +235,7 @@ impl Build {
             let made = self.equation(&e.op, args, gives, e.loc);
             e.results.iter().zip(made).for_each(|(r, x)| vars[r.index()] = Some(x));
         }
-        self.label = outer;
+        (self.label, self.first) = outer;
         (graph.results.iter().map(|&r| of(&vars, r)).collect(), vars)
     }
 
@@ -244,7 +249,7 @@ impl Build {
                 return args;
             }
             Op::Annotation(Annotation::Group(group)) => {
-                self.push(Kind::Group(*group), args.clone(), vec![], loc);
+                self.push(Kind::Group(self.first + group), args.clone(), vec![], loc);
                 return args;
             }
             Op::Annotation(Annotation::Constraint(placed)) => Kind::Constraint(placed.sharding.normal(&placed.mesh)),

@@ -30,13 +30,14 @@ pub(crate) fn expanded(graph: &Graph, of: &dyn Fn(&Call) -> Option<&Graph>) -> G
     }
     let mut to = Graph { equations: vec![], ..graph.clone() };
     let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
+    let groups = graph.groups();
     for e in &graph.equations {
         let mut e = e.clone();
         e.args.iter_mut().for_each(|a| *a = same[a.index()]);
         let body = if let Op::Call(call) = &e.op { of(call) } else { None };
         match body {
             Some(body) => {
-                let made = to.inline(&expanded(body, of), &e.args);
+                let made = to.inline_apart(&expanded(body, of), &e.args, groups);
                 e.results.iter().zip(made).for_each(|(r, v)| same[r.index()] = v);
             }
             None => to.equations.push(e),

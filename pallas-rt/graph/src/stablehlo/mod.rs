@@ -135,6 +135,8 @@ struct Printer {
     known: HashMap<Graph, usize>,
     /// Number of equations so far.
     labels: usize,
+    /// Number of sharding groups so far.
+    groups: u32,
 }
 
 impl Printer {
@@ -153,11 +155,13 @@ impl Printer {
         let mut values: Vec<Option<Value>> = vec![None; graph.types.len()];
         graph.params.iter().zip(args).for_each(|(p, x)| values[p.index()] = Some(x.clone()));
         let outer = self.w.label;
+        let first = self.groups;
+        self.groups += graph.groups();
         for e in &graph.equations {
             (self.w.label, self.labels) = (self.labels, self.labels + 1);
             let args: Vec<Value> = e.args.iter().map(|v| values[v.index()].clone().expect("defined")).collect();
             let gives: Vec<Type> = e.results.iter().map(|&v| graph.ty(v).clone()).collect();
-            let made = self.equation(&e.op, &args, &gives);
+            let made = self.equation(&e.op.in_groups_from(first), &args, &gives);
             e.results.iter().zip(made).for_each(|(r, x)| values[r.index()] = Some(x));
         }
         self.w.label = outer;

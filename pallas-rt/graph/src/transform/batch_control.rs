@@ -224,6 +224,15 @@ fn while_all(
     Ok(made.into_iter().zip(carried.iter().copied()).collect())
 }
 
+/// Appends the equations of a graph; as a call if it has sharding groups, since equations that follow may have the numbers
+/// that are free now.
+fn called(to: &mut Graph, graph: &Graph, args: &[Var]) -> Vec<Var> {
+    match graph.groups() {
+        0 => to.inline(graph, args),
+        _ => to.fitting_all(Call::Closed(graph.clone()), args),
+    }
+}
+
 /// A `while` whose condition differs between elements. It carries the condition of each one as well.
 ///
 /// ```text
@@ -243,7 +252,7 @@ fn while_any(
     let (step, _) = batched_at_least(&call.body, &[&has[c..fixed], &all].concat(), size, &all)?;
 
     let mut args = widened(to, args, has, &[&has[..fixed], &all].concat(), size);
-    let goes_on = to.inline(&test, &[&args[..c], &args[fixed..]].concat())[0];
+    let goes_on = called(to, &test, &[&args[..c], &args[fixed..]].concat())[0];
     args.push(goes_on);
     let types: Vec<Type> = args.iter().map(|&v| to.ty(v).clone()).collect();
 
@@ -279,7 +288,7 @@ fn case_of_each(
     for (i, branch) in case.branches.iter().enumerate().rev() {
         let all = vec![true; branch.results.len()];
         let (branch, _) = batched_at_least(branch, &has[1..], size, &all)?;
-        let made = to.inline(&branch, &args[1..]);
+        let made = called(to, &branch, &args[1..]);
         found = Some(match found {
             // The last branch is that of all higher numbers.
             None => made,

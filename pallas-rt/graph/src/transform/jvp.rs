@@ -86,26 +86,29 @@ fn tangents(graph: &Graph, on: &[bool], apart: bool) -> Result<WithTangents, Ref
     };
     let of_params = graph.params.iter().zip(on).map(param).collect();
     let mut to = RefCell::new(to);
+    // Those of tangents follow those of values.
+    let groups = graph.groups();
     for e in &graph.equations {
         let given: Vec<Option<Var>> = e.args.iter().map(|a| found[a.index()]).collect();
         to.get_mut().at = e.loc;
         let is_known = given.iter().all(Option::is_none);
         if let (Op::Call(call), false) = (&e.op, is_known) {
-            let made = through_call(to.get_mut(), e, call, &given, apart)?;
+            let made = through_call(to.get_mut(), e, call, &given, apart, 2 * groups)?;
             e.results.iter().zip(made).for_each(|(r, tangent)| found[r.index()] = tangent);
             continue;
         }
         to.get_mut().equations.push(e.clone());
         if !is_known && graph.ty(e.result()).dtype.is_float() {
-            found[e.result().index()] = through(&mut to, e, &given);
+            found[e.result().index()] = through(&mut to, e, &given, groups);
         }
     }
     let of_results = graph.results.iter().map(|r| found[r.index()]).collect();
     Ok(WithTangents { graph: to.into_inner(), of_params, of_results })
 }
 
-/// The tangent of an equation's result, from those of its operands; `None` for zero.
-fn through(to: &mut RefCell<Graph>, e: &Equation, given: &[Option<Var>]) -> Option<Var> {
+/// The tangent of an equation's result, from those of its operands; `None` for zero. Sharding groups of tangents have
+/// numbers from `groups` on.
+fn through(to: &mut RefCell<Graph>, e: &Equation, given: &[Option<Var>], groups: u32) -> Option<Var> {
     match &e.op {
         Op::Literal(_) | Op::StopGradient => None,
         Op::Barrier => given[0].map(|tangent| to.get_mut().fitting(Op::Barrier, &[tangent])),
@@ -128,7 +131,7 @@ fn through(to: &mut RefCell<Graph>, e: &Equation, given: &[Option<Var>]) -> Opti
             // Both the window and the update are linear in the arrays.
             Some(to.fitting(op.clone(), &args))
         }
-        Op::Annotation(_) => given[0].map(|tangent| to.get_mut().fitting(e.op.clone(), &[tangent])),
+        Op::Annotation(_) => given[0].map(|tangent| to.get_mut().fitting(e.op.in_groups_from(groups), &[tangent])),
         Op::Collective(_) => unreachable!("{}", super::AFTER),
         Op::Call(_) => unreachable!("calls have a rule of their own"),
     }
@@ -153,13 +156,14 @@ fn grouped(values: &[Var], tangents: &[Option<Var>], ends: &[usize]) -> Vec<Var>
 }
 
 /// Appends a call that computes tangents as well, in place of the call or behind it if `apart` is true; returns the
-/// tangents of its results.
+/// tangents of its results. What it inlines has sharding groups from number `groups` on.
 fn through_call(
     to: &mut Graph,
     e: &Equation,
     call: &Call,
     given: &[Option<Var>],
     apart: bool,
+    groups: u32,
 ) -> Result<Vec<Option<Var>>, Refused> {
     let on: Vec<bool> = given.iter().map(Option::is_some).collect();
     let more = |flags: &[bool]| flags.iter().filter(|on| **on).count();
@@ -262,7 +266,7 @@ fn through_call(
             }
             to.equations.push(e.clone());
             // The rule computes the results too; `common` lets both share them.
-            let mut tangents = to.inline(&custom.rule, &args).split_off(e.results.len()).into_iter();
+            let mut tangents = to.inline_apart(&custom.rule, &args, groups).split_off(e.results.len()).into_iter();
             let found = e.results.iter().map(|&r| if is_float(r, to) { tangents.next() } else { None });
             return Ok(found.collect());
         }

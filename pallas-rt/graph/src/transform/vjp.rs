@@ -44,7 +44,8 @@ pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Refused
     assert_eq!(wrt.len(), graph.params.len(), "one entry for each parameter");
     let graph = &expanded(graph, &|call| if let Call::Closed(graph) = call { Some(graph) } else { None });
     let active = active(graph, wrt);
-    let mut back = Back { to: RefCell::new(graph.clone()), cotangents: vec![None; graph.types.len()] };
+    let cotangents = vec![None; graph.types.len()];
+    let mut back = Back { to: RefCell::new(graph.clone()), cotangents, groups: graph.groups() };
     for (&r, &of) in graph.results.iter().zip(of) {
         if of && graph.ty(r).dtype.is_float() {
             let cotangent = back.to.get_mut().param(graph.ty(r).clone());
@@ -65,7 +66,7 @@ pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Refused
         };
         e.args.iter().zip(found).for_each(|(&arg, found)| found.into_iter().for_each(|c| back.add(arg, c)));
     }
-    let Back { to, cotangents } = back;
+    let Back { to, cotangents, .. } = back;
     let mut to = to.into_inner();
     for (&p, _) in graph.params.iter().zip(wrt).filter(|(_, on)| **on) {
         let ty = to.ty(p).clone();
@@ -84,6 +85,8 @@ struct Back {
     to: RefCell<Graph>,
     /// By variable, the sum of the cotangents found so far.
     cotangents: Vec<Option<Var>>,
+    /// Number of sharding groups of the values; those of cotangents follow.
+    groups: u32,
 }
 
 impl Back {
@@ -104,7 +107,7 @@ impl Back {
             Op::Literal(_) | Op::StopGradient => vec![None; e.args.len()],
             Op::Barrier => vec![Some(cotangent)],
             // As the value, so its cotangent.
-            Op::Annotation(_) => vec![Some(self.to.get_mut().fitting(e.op.clone(), &[cotangent]))],
+            Op::Annotation(_) => vec![Some(self.to.get_mut().fitting(e.op.in_groups_from(self.groups), &[cotangent]))],
             Op::Collective(_) => unreachable!("{}", super::AFTER),
             Op::Scalar(op) => {
                 let value = |v: Var| value(&self.to, v);

@@ -7,6 +7,7 @@ mod blocks;
 mod draw;
 mod large;
 mod oracle;
+mod provenance;
 mod reshards;
 
 use draw::{Config, Dice, Drawn, draw};
