@@ -53,7 +53,7 @@ where
     outline: Outline,
     structures: Vec<Structure>,
     /// The paths of the leaves of the arguments.
-    paths: Vec<String>,
+    pub(super) paths: Vec<String>,
     types: Vec<Type>,
     pub(super) client: Client,
     pub(super) graph: Graph,

@@ -77,6 +77,10 @@ pub use linear::{Jvp, LinearMap, jvp, linearize, vjp};
 pub use lower::{Lowered, eval_shape, lower};
 pub use misses::{Miss, MissReason, jit_misses};
 pub use planning::{AxisTraffic, MeshComparison, PlannedExchange, StepPlan};
-pub use sharded::{CollectiveUse, ShardedValue, Shardings, partitioned, with_sharding_constraint};
+pub use sharded::{
+    CollectiveBudget, CollectiveCount, CollectiveUse, Obstacle, Provenance, ProvenanceStep, ShardedValue, Shardings,
+    WhyNot, clear_sharding, mark_sharding, partitioned, propagation_barrier, shard_alike, shard_as,
+    with_sharding_constraint,
+};
 pub(crate) use trace::{apply, is_tracing, make};
 pub use vmap::{vmap, vmap_axes};

@@ -1,13 +1,29 @@
 //! Functions on a mesh: what their values are declared to be, and what partitioning made of them.
+//!
+//! - `alike`: values that have one sharding, and barriers;
+//! - `mark`: declarations for trees, by patterns of paths;
+//! - `provenance`: why a value is divided, and why not;
+//! - `budget`: exchanges counted by kind and axis.
+mod alike;
+mod budget;
+mod mark;
+mod provenance;
+
+pub use alike::{propagation_barrier, shard_alike, shard_as};
+pub use budget::{CollectiveBudget, CollectiveCount};
+pub use mark::{clear_sharding, mark_sharding};
+pub use provenance::{Obstacle, Provenance, ProvenanceStep, WhyNot};
+
 use super::function::{Function, Given};
 use super::lower::Lowered;
 use super::trace::{apply, type_of};
 use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::sharding::{Mesh, NamedSharding, Sharding, device_put};
+use crate::sharding::{Declaration, Mesh, NamedSharding, Placement, Sharding, placed};
 use crate::tree::Tree;
+use pallas_graph::call::Call;
 use pallas_graph::mesh::{Annotation, Exchange, Placed};
-use pallas_graph::shard::view::{Definition, Kind, Program as View};
+use pallas_graph::shard::view::{Kind, Program as View, Val};
 use pallas_graph::shard::{Partitioned, Propagation, partition, propagate};
 use pallas_graph::{Graph, Op};
 use pallas_ir::{At, Diag, Loc, Type};
@@ -34,16 +50,17 @@ use std::sync::Arc;
 #[track_caller]
 pub fn with_sharding_constraint(x: &Array, sharding: &NamedSharding) -> Array {
     let at = Loc::caller();
-    let own = match sharding.of(&type_of(x), at) {
-        Ok(own) => own,
-        Err(error) => return Array::bad(error, x.client().clone(), x.dtype(), x.shape()),
+    let made = match x.is_traced() {
+        true => with_constraint(x, sharding, at),
+        false => placed(x, sharding, Declaration { at, pattern: None }),
     };
-    if !x.is_traced() {
-        return device_put(x, sharding)
-            .unwrap_or_else(|error| Array::bad(error, x.client().clone(), x.dtype(), x.shape()));
-    }
-    let placed = Placed { mesh: sharding.mesh().clone(), sharding: own };
-    apply(&[x], at, |graph, vars| graph.push(Annotation::Constraint(placed), vars))
+    made.unwrap_or_else(|error| Array::bad(error, x.client().clone(), x.dtype(), x.shape()))
+}
+
+/// A traced array with a constraint that a line states.
+fn with_constraint(x: &Array, sharding: &NamedSharding, at: Loc) -> Result<Array> {
+    let placed = Placed { mesh: sharding.mesh().clone(), sharding: sharding.of(&type_of(x), at)? };
+    Ok(apply(&[x], at, |graph, vars| graph.push(Annotation::Constraint(placed), vars)))
 }
 
 /// The declared division of the parameters of a graph.
@@ -53,6 +70,8 @@ pub(super) struct Declared {
     pub mesh: Option<Arc<Mesh>>,
     /// By parameter.
     pub shardings: Vec<Option<Sharding>>,
+    /// By parameter, the statement that declares it.
+    pub statements: Vec<Option<Declaration>>,
 }
 
 impl Declared {
@@ -63,8 +82,9 @@ impl Declared {
     pub(super) fn of<'a>(graph: &Graph, args: impl Iterator<Item = &'a Array> + Clone) -> Result<Declared> {
         let mut all: Vec<(&Arc<Mesh>, Loc)> = vec![];
         meshes(graph, &mut all);
-        let placed = args.clone().filter_map(Array::placement).filter(|placement| placement.is_declared);
-        all.extend(placed.map(|placement| (&placement.mesh, Loc::NONE)));
+        let placed = args.clone().filter_map(Array::placement).filter(|placement| placement.declared.is_some());
+        let line = |placement: &Placement| placement.declared.as_ref().map_or(Loc::NONE, |declared| declared.at);
+        all.extend(placed.map(|placement| (&placement.mesh, line(placement))));
         let first = all.first().map(|(mesh, _)| *mesh);
         if let Some((other, at)) = all.iter().find(|(mesh, _)| Some(*mesh) != first) {
             let found = format!("values on the meshes {} and {other}", all[0].0);
@@ -72,7 +92,8 @@ impl Declared {
         }
         Ok(Declared {
             mesh: first.cloned(),
-            shardings: args.map(|x| declared(x).map(|placed| placed.sharding)).collect(),
+            shardings: args.clone().map(|x| declared(x).map(|placed| placed.sharding)).collect(),
+            statements: args.map(|x| x.placement().and_then(|placement| placement.declared.clone())).collect(),
         })
     }
 }
@@ -90,7 +111,7 @@ fn meshes<'g>(graph: &'g Graph, all: &mut Vec<(&'g Arc<Mesh>, Loc)>) {
 
 /// The declared sharding of an argument in normal form. A result that a function placed has none.
 pub(super) fn declared(x: &Array) -> Option<Placed> {
-    let placement = x.placement().filter(|placement| placement.is_declared)?;
+    let placement = x.placement().filter(|placement| placement.declared.is_some())?;
     Some(Placed { mesh: placement.mesh.clone(), sharding: placement.sharding.normal(&placement.mesh) })
 }
 
@@ -104,6 +125,19 @@ pub struct Shardings {
     mesh: Arc<Mesh>,
     found: Propagation,
     program: Partitioned,
+    /// The paths of the leaves of the arguments. Captured arrays follow them among the parameters.
+    paths: Vec<String>,
+    /// By parameter, the statement that declares it.
+    statements: Vec<Option<Declaration>>,
+    values: Vec<Listed>,
+}
+
+/// A value in the list of all.
+struct Listed {
+    value: Val,
+    name: String,
+    path: Option<String>,
+    at: Loc,
 }
 
 /// A value of a partitioned function.
@@ -111,6 +145,8 @@ pub struct Shardings {
 pub struct ShardedValue {
     /// The operation that makes it, or `argument`.
     pub name: String,
+    /// The path of an argument: `0.layers[1].weight`, or `captured 0` for an array that the function captures.
+    pub path: Option<String>,
     /// The type of the whole array.
     pub ty: Type,
     /// Its sharding.
@@ -126,8 +162,10 @@ pub struct CollectiveUse {
     pub name: &'static str,
     /// The names of the axes along which devices exchange.
     pub axes: Vec<String>,
-    /// Bytes that each device sends.
+    /// Bytes that each device sends, each time.
     pub bytes: usize,
+    /// Number of times for each call: those in a scan have its number of steps. `None` in a `while`.
+    pub times: Option<usize>,
     /// Why devices exchange: `parts of a sum`, or `another division`.
     pub cause: &'static str,
     /// The user's line of the operation that needs it.
@@ -141,7 +179,7 @@ pub struct CollectiveUse {
 pub fn partitioned<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<Shardings>> {
     F::boxed(move |given: Given<'_, Args>| {
         let lowered: Lowered<Args, F> = Lowered::of(&f, &given, Loc::NONE)?;
-        let Declared { mesh, shardings } = &lowered.declared;
+        let Declared { mesh, shardings, statements } = &lowered.declared;
         let Some(mesh) = mesh.clone() else {
             let help = "`device_put` an argument, or use `with_sharding_constraint`";
             let diag = Diag::new("mesh", At::Op, "a function of which nothing is divided".into(), help);
@@ -149,7 +187,9 @@ pub fn partitioned<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Re
         };
         let found = propagated(&pallas_graph::shard::inlined(&lowered.graph), shardings);
         let program = partition(&found, &mesh).map_err(|refused| Error::operation(refused.at, refused.diag))?;
-        Ok(Shardings { mesh, found, program })
+        let (paths, statements) = (lowered.paths.clone(), statements.clone());
+        let values = listed(found.program(), &paths);
+        Ok(Shardings { mesh, found, program, paths, statements, values })
     })
 }
 
@@ -161,27 +201,13 @@ impl Shardings {
 
     /// The sharding of every array, in the order of the function's text: arguments, then the results of operations.
     pub fn values(&self) -> Vec<ShardedValue> {
-        let program = self.found.program();
-        let of = |v, name: String, at| {
-            let ty = program.ty(v).clone();
-            let sharding = self.found.sharding(v).cloned().unwrap_or(Sharding::replicated(ty.shape.len()));
-            ShardedValue { name, ty, sharding, at }
-        };
-        let params = program.body.params.iter().map(|&p| of(p, "argument".into(), Loc::NONE));
-        let nodes = program.preorder().into_iter().filter_map(|id| {
-            let node = &program.nodes[id];
-            let name = match &node.kind {
-                Kind::Op(op) => op.to_string().split([' ', '(']).next().unwrap_or_default().to_string(),
-                Kind::Constraint(_) => "sharding_constraint".into(),
-                Kind::While(_) => "while".into(),
-                Kind::Case => "case".into(),
-                Kind::Constant | Kind::Group(_) | Kind::Barrier(_) | Kind::Edge => return None,
-            };
-            let &v = node.results.first().filter(|&&v| !program.ty(v).shape.is_empty())?;
-            debug_assert!(matches!(program.definitions[v.index()], Definition::Result(..)));
-            Some(of(v, name, node.loc))
-        });
-        params.chain(nodes).collect()
+        self.values.iter().map(|listed| self.value(listed)).collect()
+    }
+
+    fn value(&self, Listed { value, name, path, at }: &Listed) -> ShardedValue {
+        let ty = self.found.program().ty(*value).clone();
+        let sharding = self.found.sharding(*value).cloned().unwrap_or(Sharding::replicated(ty.shape.len()));
+        ShardedValue { name: name.clone(), path: path.clone(), ty, sharding, at: *at }
     }
 
     /// The shardings of the results.
@@ -191,26 +217,8 @@ impl Shardings {
 
     /// The exchanges of one call, those of loops and branches once.
     pub fn collectives(&self) -> Vec<CollectiveUse> {
-        fn add(graph: &Graph, all: &mut Vec<CollectiveUse>) {
-            for e in &graph.equations {
-                match &e.op {
-                    Op::Collective(op) if op.communicates() => all.push(CollectiveUse {
-                        name: op.name(),
-                        axes: op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)).to_string()).collect(),
-                        bytes: op.bytes_sent(graph.ty(e.args[0])),
-                        cause: match op.kind {
-                            Exchange::AllReduce(_) | Exchange::ReduceScatter(_) => "parts of a sum",
-                            _ => "another division",
-                        },
-                        at: e.loc,
-                    }),
-                    Op::Call(call) => call.graphs().into_iter().for_each(|graph| add(graph, all)),
-                    _ => {}
-                }
-            }
-        }
         let mut all = vec![];
-        add(&pallas_graph::simplify::simplify(&self.program.graph), &mut all);
+        exchanges(&pallas_graph::simplify::simplify(&self.program.graph), Some(1), &mut all);
         all
     }
 
@@ -223,4 +231,59 @@ impl Shardings {
     pub fn to_local_text(&self) -> String {
         self.program.graph.to_string()
     }
+}
+
+/// Appends the exchanges of a graph that runs so many times for each call.
+fn exchanges(graph: &Graph, times: Option<usize>, all: &mut Vec<CollectiveUse>) {
+    for e in &graph.equations {
+        match &e.op {
+            Op::Collective(op) if op.communicates() => all.push(CollectiveUse {
+                name: op.name(),
+                axes: op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)).to_string()).collect(),
+                bytes: op.bytes_sent(graph.ty(e.args[0])),
+                times,
+                cause: match op.kind {
+                    Exchange::AllReduce(_) | Exchange::ReduceScatter(_) => "parts of a sum",
+                    _ => "another division",
+                },
+                at: e.loc,
+            }),
+            Op::Call(call) => {
+                let times = match &**call {
+                    Call::Scan(scan) => times.map(|n| n * scan.length),
+                    Call::While(_) => None,
+                    _ => times,
+                };
+                call.graphs().into_iter().for_each(|graph| exchanges(graph, times, all));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The values of a program that users see: arguments, and results of operations with at least one dimension.
+fn listed(program: &View, paths: &[String]) -> Vec<Listed> {
+    let params = program.body.params.iter().enumerate().map(|(i, &value)| {
+        let path = paths.get(i).cloned().unwrap_or_else(|| format!("captured {}", i - paths.len()));
+        Listed { value, name: "argument".into(), path: Some(path), at: Loc::NONE }
+    });
+    let nodes = program.preorder().into_iter().flat_map(|id| {
+        let node = &program.nodes[id];
+        let name = operation(&node.kind);
+        let arrays = node.results.iter().filter(|&&v| name.is_some() && !program.ty(v).shape.is_empty());
+        let of = |&value: &Val| Listed { value, name: name.clone().unwrap_or_default(), path: None, at: node.loc };
+        arrays.map(of).collect::<Vec<_>>()
+    });
+    params.chain(nodes).collect()
+}
+
+/// The name of an operation; `None` for what the user did not write.
+fn operation(kind: &Kind) -> Option<String> {
+    Some(match kind {
+        Kind::Op(op) => op.to_string().split([' ', '(']).next().unwrap_or_default().to_string(),
+        Kind::Constraint(_) => "sharding_constraint".into(),
+        Kind::While(_) => "while".into(),
+        Kind::Case => "case".into(),
+        Kind::Constant | Kind::Group(_) | Kind::Barrier(_) | Kind::Edge => return None,
+    })
 }

@@ -4,7 +4,8 @@ use super::program::Program;
 use crate::array::{Array, Traced, What};
 use crate::device::{Client, Lru};
 use crate::error::{Error, Result};
-use pallas_graph::{Graph, Var};
+use pallas_graph::mesh::{Annotation, Placed};
+use pallas_graph::{Graph, Op, Var};
 use pallas_ir::{DType, Diag, Loc, Type};
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -169,6 +170,26 @@ static SINGLES: LazyLock<Lru<(Client, Graph), Arc<Program>>> = LazyLock::new(|| 
 /// Appends the equations of an operation to a graph, for these operands.
 pub(crate) trait Equations: FnOnce(&mut Graph, &[Var]) -> Result<Var, Diag> {}
 impl<F: FnOnce(&mut Graph, &[Var]) -> Result<Var, Diag>> Equations for F {}
+
+/// The constraint that makes a traced array, with its line, and the array before it.
+pub(super) fn constraint_of(x: &Array) -> Option<(Placed, Loc, Array)> {
+    let What::Traced(traced) = x.what() else { return None };
+    TRACES.with_borrow(|traces| {
+        let Trace { id, graph, client, .. } = traces.iter().find(|trace| trace.id == traced.trace)?;
+        let equation = graph.equations.iter().rev().find(|e| e.results == [Var(traced.value)])?;
+        match &equation.op {
+            Op::Annotation(Annotation::Constraint(placed)) => {
+                Some((placed.clone(), equation.loc, array(graph, equation.args[0], *id, client)))
+            }
+            _ => None,
+        }
+    })
+}
+
+/// Number of sharding groups in the innermost graph.
+pub(super) fn groups() -> u32 {
+    TRACES.with_borrow(|traces| traces.last().map_or(0, |trace| trace.graph.groups()))
+}
 
 /// Returns true inside of a function that is being traced.
 pub(crate) fn is_tracing() -> bool {

@@ -3,7 +3,7 @@ use crate::array::Blocks;
 use crate::device::{Buffer, Client};
 use crate::error::Result;
 use pallas_graph::mesh::{Mesh, Sharding};
-use pallas_ir::Type;
+use pallas_ir::{Loc, Type};
 use std::any::Any;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,8 +16,17 @@ pub(crate) struct Placement {
     pub sharding: Sharding,
     /// The type of the whole array.
     pub ty: Type,
-    /// True if the user says so; otherwise a function placed it, which is no declaration.
-    pub is_declared: bool,
+    /// The user's statement; `None` if a function placed it, which is no declaration.
+    pub declared: Option<Declaration>,
+}
+
+/// A statement of the user that an array is divided.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Declaration {
+    /// The line that says so.
+    pub at: Loc,
+    /// The pattern of a policy that the array's path has matched.
+    pub pattern: Option<Arc<str>>,
 }
 
 impl Placement {

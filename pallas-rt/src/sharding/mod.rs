@@ -3,6 +3,7 @@
 //! - [`Mesh`]: devices along named axes; [`P`]: the axes that divide each dimension; [`NamedSharding`]: both together;
 //! - `blocks`: the blocks of an array, cut and put together;
 //! - `place`: arrays on meshes, and what is said about them;
+//! - [`ShardingPolicy`]: specs by patterns of paths in a tree; `text`: specs as text;
 //! - `hlo`: shardings in XLA's text; `picture`: which devices hold each block, `show`: as text, `draw`: as SVG, whose elements
 //!   `svg` writes;
 //! - `topology`: the time of an exchange on a machine.
@@ -14,18 +15,22 @@ mod draw;
 mod hlo;
 mod picture;
 mod place;
+mod policy;
 mod show;
 mod spec;
 pub(crate) mod svg;
 #[cfg(test)]
 pub(crate) mod tests;
+mod text;
 mod topology;
 
-pub(crate) use blocks::{Placement, cut};
+pub(crate) use blocks::{Declaration, Placement, cut};
 pub use hlo::to_hlo_sharding;
-pub use pallas_graph::mesh::{DimSharding, Mesh, Sharding};
+pub use pallas_graph::mesh::{DimSharding, Flow, Mesh, Sharding};
 pub use picture::Picture;
+pub(crate) use place::placed;
 pub use place::{Shard, device_put, make_array_from_callback};
+pub use policy::{PolicyRule, ShardingPolicy};
 pub use show::{TextStyle, visualize_array_sharding, visualize_sharding, wants_color};
 pub use spec::{
     AxisEntry, AxisSpec, DimSpec, Entry, NamedSharding, P, PartitionSpec, Spec, UNCONSTRAINED, dim, sub_axis,

@@ -1,5 +1,5 @@
 //! Arrays on meshes.
-use super::blocks::{Placement, cut, index, place};
+use super::blocks::{Declaration, Placement, cut, index, place};
 use super::spec::NamedSharding;
 use crate::array::{Array, What};
 use crate::device::Buffer;
@@ -30,12 +30,17 @@ use std::sync::Arc;
 /// ```
 #[track_caller]
 pub fn device_put(x: &Array, sharding: &NamedSharding) -> Result<Array> {
-    let at = Loc::caller();
+    placed(x, sharding, Declaration { at: Loc::caller(), pattern: None })
+}
+
+/// As [`device_put`], with the statement that is made.
+pub(crate) fn placed(x: &Array, sharding: &NamedSharding, declaration: Declaration) -> Result<Array> {
+    let at = declaration.at;
     let ty = Type::new(x.dtype(), x.shape());
     let own = sharding.even(&ty.shape, &ty, at)?;
     let mesh = sharding.mesh();
     let blocks = cut(x.client(), mesh, &own, &ty, x.buffer()?)?;
-    let placement = Placement { mesh: mesh.clone(), sharding: own, ty: ty.clone(), is_declared: true };
+    let placement = Placement { mesh: mesh.clone(), sharding: own, ty: ty.clone(), declared: Some(declaration) };
     Ok(Array::divided(ty.dtype, &ty.shape, placement.blocks(blocks)))
 }
 
@@ -101,7 +106,7 @@ fn from_callback(shape: &[usize], sharding: &NamedSharding, make: MakeBlock<'_>,
     }
     let buffers = made.iter().map(|(_, block)| shared(block)).collect::<Result<Vec<_>>>()?;
     let ty = Type::new(expected.dtype, shape);
-    let placement = Placement { mesh: mesh.clone(), sharding: own, ty, is_declared: true };
+    let placement = Placement { mesh: mesh.clone(), sharding: own, ty, declared: Some(Declaration { at, pattern: None }) };
     let blocks = placement.blocks(by_position.into_iter().map(|number| buffers[number].clone()).collect());
     Ok(Array::divided(expected.dtype, shape, blocks))
 }
@@ -139,6 +144,14 @@ impl Array {
         match self.what() {
             What::Divided(blocks) => Some(Placement::of(blocks)),
             What::Here(_) | What::Traced(_) | What::Bad(_) => None,
+        }
+    }
+
+    /// The blocks of an array that is divided; none of another one.
+    pub(crate) fn blocks(&self) -> &[Arc<Buffer>] {
+        match self.what() {
+            What::Divided(blocks) => &blocks.blocks,
+            What::Here(_) | What::Traced(_) | What::Bad(_) => &[],
         }
     }
 

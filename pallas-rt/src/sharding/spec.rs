@@ -10,13 +10,13 @@ use std::sync::Arc;
 /// An axis of a mesh, or a part of one, as users write it: its name, its number in the mesh, or a [`sub_axis`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AxisSpec {
-    which: Which,
+    pub(super) which: Which,
     /// Number of coordinates in front, and of the part itself; `None` for the whole axis.
-    part: Option<(u32, u32)>,
+    pub(super) part: Option<(u32, u32)>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Which {
+pub(super) enum Which {
     Name(String),
     Number(usize),
 }
@@ -102,11 +102,11 @@ impl fmt::Display for AxisSpec {
 /// The axes of one dimension, and how far they bind propagation; see [`dim`] and [`UNCONSTRAINED`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DimSpec {
-    axes: Vec<AxisSpec>,
+    pub(super) axes: Vec<AxisSpec>,
     /// True if propagation may divide it further.
-    is_open: bool,
+    pub(super) is_open: bool,
     /// The round of propagation in which it counts.
-    priority: Option<u32>,
+    pub(super) priority: Option<u32>,
 }
 
 /// The entry of a dimension that propagation may divide; `PartitionSpec.UNCONSTRAINED` of JAX. Unlike JAX's it is also for
@@ -261,7 +261,7 @@ tuples! { A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D
 /// The axes that divide each dimension of an array; dimensions behind the last entry are not divided.
 /// `jax.sharding.PartitionSpec`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PartitionSpec(Vec<DimSpec>);
+pub struct PartitionSpec(pub(super) Vec<DimSpec>);
 
 /// A [`PartitionSpec`], as JAX writes it: `P(("data", None))`, `P("data")`, `P(())`, and `P((("data", "model"), None))` or
 /// `P((["data", "model"], None))` for a dimension that two axes divide. PyTorch/XLA's numbers of mesh axes are entries as
@@ -408,12 +408,6 @@ impl NamedSharding {
 
 impl fmt::Display for NamedSharding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let dim = |spec: &DimSpec| {
-            let names = spec.axes.iter().map(AxisSpec::to_string).chain(spec.is_open.then(|| "?".into()));
-            let priority = spec.priority.map_or(String::new(), |round| format!("p{round}"));
-            format!("{{{}}}{priority}", names.collect::<Vec<_>>().join(", "))
-        };
-        let dims: Vec<String> = self.spec.0.iter().map(dim).collect();
-        write!(f, "[{}]", dims.join(", "))
+        self.spec.fmt(f)
     }
 }

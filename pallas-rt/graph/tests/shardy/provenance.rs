@@ -1,10 +1,15 @@
 //! The reasons of propagation, on random programs. They need no oracle.
 use super::draw::{Config, Drawn};
-use super::programs;
-use pallas_graph::mesh::Sharding;
+use super::oracle::{ask, python};
+use super::{parsed, programs};
+use pallas_graph::Graph;
+use pallas_graph::call::{Call, Scan};
+use pallas_graph::mesh::{Annotation, Mesh, Sharding};
 use pallas_graph::shard::view::{Kind, Program, Val};
-use pallas_graph::shard::{Origin, Propagation, Reason, Slot, Via, propagate};
+use pallas_graph::shard::{Origin, Propagation, Reason, Slot, Via, inlined, propagate};
+use pallas_ir::{DType, ScalarOp, Type};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The sharding that an annotation declares.
 fn declared(drawn: &Drawn, found: &Propagation, origin: Origin) -> Sharding {
@@ -89,5 +94,50 @@ fn every_axis_has_a_reason() {
     assert!(lengths.keys().any(|n| *n > 3) && rounds > 0, "{lengths:?}");
     for name in ["missing", "whole", "barrier", "closed", "replicated", "taken", "conflict", "result"] {
         assert!(reasons.get(name).is_some_and(|n| *n > 0), "{name} never occurs: {reasons:?}");
+    }
+}
+
+/// A body with a group of two values, called twice and in a loop: the pairs keep apart, in the program and in its text.
+#[test]
+fn groups_of_called_graphs_are_apart() {
+    let mesh = Arc::new(Mesh::new(&[("x", 2), ("y", 4)]).expect("a mesh"));
+    let ty = Type::new(DType::F32, [8, 8]);
+    let member = |graph: &mut Graph, group: u32, v| graph.push(Annotation::Group(group), &[v]).expect("the identity");
+    let tanh = |graph: &mut Graph, v| graph.push(ScalarOp::Tanh, &[v]).expect("an operand");
+    let mut body = Graph::default();
+    let params = [body.param(ty.clone()), body.param(ty.clone())];
+    let made = params.map(|v| tanh(&mut body, v));
+    body.results = made.iter().map(|&v| member(&mut body, 0, v)).collect();
+    let mut graph = Graph::default();
+    let [a, b, c, d] = [(); 4].map(|()| graph.param(ty.clone()));
+    let first = graph.push_all(Call::Closed(body.clone()), &[a, b]).expect("operands");
+    let second = graph.push_all(Call::Closed(body.clone()), &[c, d]).expect("operands");
+    let scan = Scan { body, captured: 0, carried: 2, length: 3, reverse: false };
+    let [e, f] = [(); 2].map(|()| graph.param(ty.clone()));
+    let third = graph.push_all(Call::Scan(scan), &[e, f]).expect("operands");
+    let own = [graph.param(ty.clone()), graph.param(ty.clone())].map(|v| tanh(&mut graph, v));
+    for v in own {
+        member(&mut graph, 0, v);
+    }
+    graph.results = [&first[..], &second, &third, &own].concat();
+    let open = |dim: usize, axis: usize| {
+        let mut sharding = Sharding::open(2);
+        sharding.dims[dim].axes.push(mesh.axis(axis));
+        Some(sharding)
+    };
+    let params = vec![open(0, 0), None, open(1, 1), None, open(0, 1), None, open(1, 0), None];
+    let graph = inlined(&graph);
+    let drawn = Drawn { results: vec![None; graph.results.len()], graph, mesh: mesh.clone(), params };
+    let found = propagate(Program::of(&drawn.graph), &drawn.params, &drawn.results);
+    let pairs: Vec<Vec<Vec<usize>>> = (0..4)
+        .map(|pair| [2 * pair, 2 * pair + 1].map(|i| found.result(i).expect("it is divided").parts()).to_vec())
+        .collect();
+    let alike = |parts: [usize; 2]| vec![parts.to_vec(); 2];
+    assert_eq!(pairs, [alike([2, 1]), alike([1, 4]), alike([4, 1]), alike([1, 2])], "{}", drawn.text());
+    let Some(python) = python() else { return };
+    let module = ask(&python, "propagate", &[drawn.text()]).remove(0);
+    assert_eq!(module.failure, None);
+    for (i, text) in module.results.iter().enumerate() {
+        assert_eq!(parsed(text, &mesh).as_ref(), found.result(i), "result {i}\n{}", drawn.text());
     }
 }

@@ -323,7 +323,7 @@ impl Program {
                 Place::Temporary(_) => unreachable!("a result outlives the call"),
             };
             let (mesh, sharding) = (mesh.clone(), sharding.clone());
-            let placement = Placement { mesh, sharding, ty: ty.clone(), is_declared: false };
+            let placement = Placement { mesh, sharding, ty: ty.clone(), declared: None };
             Array::divided(ty.dtype, &ty.shape, placement.blocks(devices.clone().map(of).collect()))
         };
         Ok(self.results.iter().zip(results).map(result).collect())

@@ -1,0 +1,90 @@
+//! Values of a traced function that have one sharding, and barriers for shardings.
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::jit::trace::{apply, groups};
+use crate::tree::{self, Tree};
+use pallas_graph::mesh::{Annotation, Flow};
+use pallas_ir::{At, Diag, Loc};
+
+/// Two trees of which each pair of leaves has one sharding in a traced function, whichever propagation finds for one of
+/// them; outside of one, the trees as they are. `jax.experimental.shard_alike.shard_alike`.
+///
+/// # Errors
+/// Trees of different structures; leaves of different shapes.
+///
+/// ```
+/// use pallas_rt::prelude::*;
+/// use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
+/// use pallas_rt::{jit, shard_alike};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
+/// let x = device_put(&Array::full(&[4], 1.0f32)?, &NamedSharding::new(&mesh, P("data")))?;
+/// // Nothing is computed from `x` and `y` together, but both are divided.
+/// let f = jit(|x: &Array, y: &Array| -> Result<(Array, Array)> { shard_alike(&(x + 1.0), &(y + 1.0)) });
+/// let (_, y) = f(&x, &Array::full(&[4], 2.0f32)?)?;
+/// assert_eq!(y.sharding().expect("it is divided").parts(), [2]);
+/// # Ok::<(), Error>(())
+/// ```
+#[track_caller]
+pub fn shard_alike<T: Tree>(x: &T, y: &T) -> Result<(T, T)> {
+    let at = Loc::caller();
+    let mut ys = vec![];
+    let xs = tree::map2(x, y, |x, y| {
+        let mut pair = alike(&[x, y], at)?;
+        ys.extend(pair.pop());
+        Ok(pair.remove(0))
+    })?;
+    Ok((xs, tree::rebuild(y, ys)?))
+}
+
+/// Arrays that have one sharding in a traced function; as [`shard_alike`], for any number of arrays.
+///
+/// # Errors
+/// Arrays of different shapes.
+#[track_caller]
+pub fn shard_as(arrays: &[&Array]) -> Result<Vec<Array>> {
+    alike(arrays, Loc::caller())
+}
+
+fn alike(arrays: &[&Array], at: Loc) -> Result<Vec<Array>> {
+    arrays.iter().try_for_each(|x| x.check().map(drop))?;
+    if let Some((first, other)) =
+        arrays.first().and_then(|x| Some((x, arrays.iter().find(|y| y.shape() != x.shape())?)))
+    {
+        let found = format!("arrays of the shapes {:?} and {:?}", first.shape(), other.shape());
+        let diag = Diag::new("shard-alike", At::Op, found, "arrays with one sharding have one shape");
+        return Err(Error::operation(at, diag));
+    }
+    if !arrays.iter().any(|x| x.is_traced()) {
+        return Ok(arrays.iter().map(|&x| x.clone()).collect());
+    }
+    let group = groups();
+    let member = |x: &Array| match x.is_traced() {
+        true => apply(&[x], at, |graph, v| graph.push(Annotation::Group(group), v)),
+        // An array from outside becomes one of the function.
+        false => crate::jit::trace::make(&[x], at, |graph, v| graph.push(Annotation::Group(group), v)),
+    };
+    Ok(arrays.iter().map(|x| member(x)).collect())
+}
+
+/// The array, through which shardings propagate in some directions alone: [`Flow::Forward`] from what makes it to what
+/// reads it. Shardy's `propagation_barrier`. Outside of a traced function it is the array itself.
+///
+/// ```
+/// use pallas_rt::prelude::*;
+/// use pallas_rt::sharding::{Flow, Mesh, NamedSharding, P, device_put};
+/// use pallas_rt::{jit, propagation_barrier};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
+/// let x = device_put(&Array::full(&[4], 1.0f32)?, &NamedSharding::new(&mesh, P("data")))?;
+/// let y = jit(|x: &Array| propagation_barrier(x, Flow::None) + 1.0)(&x)?;
+/// assert_eq!(y.sharding().expect("it is on the mesh").parts(), [1]);
+/// # Ok::<(), Error>(())
+/// ```
+#[track_caller]
+pub fn propagation_barrier(x: &Array, flow: Flow) -> Array {
+    if !x.is_traced() {
+        return x.clone();
+    }
+    apply(&[x], Loc::caller(), |graph, v| graph.push(Annotation::Barrier(flow), v))
+}

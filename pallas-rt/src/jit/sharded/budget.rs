@@ -1,0 +1,218 @@
+//! Exchanges counted by kind and axis, to be compared with what a program is allowed.
+use super::{CollectiveUse, Shardings};
+use crate::error::{Error, Result};
+use crate::sharding::Mesh;
+use pallas_ir::{At, Diag, Loc};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The exchanges of a function by kind and axis; see [`Shardings::budget`].
+///
+/// An exchange over several axes counts for each of them. Those of a loop or branch are in the text once and count once;
+/// bytes are those of a call, with each step of a scan.
+#[derive(Clone, Debug)]
+pub struct CollectiveBudget {
+    mesh: Arc<Mesh>,
+    all: Vec<CollectiveUse>,
+}
+
+/// The exchanges of one kind over one axis. It is compared with a number, and shows what it has counted; one over an axis
+/// that the mesh does not have is equal to no number.
+#[derive(Clone)]
+pub struct CollectiveCount {
+    /// The kind, or `exchanges` for all kinds, and the axis.
+    asked: String,
+    /// The exchanges.
+    pub found: Vec<CollectiveUse>,
+    /// The reason why nothing is counted.
+    wrong: Option<String>,
+}
+
+impl Shardings {
+    /// The exchanges by kind and axis, to be compared with what is allowed.
+    ///
+    /// ```
+    /// use pallas_rt::prelude::*;
+    /// use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
+    /// use pallas_rt::partitioned;
+    /// use std::sync::Arc;
+    /// let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 4)]).expect("a mesh"));
+    /// let put = |shape, spec| device_put(&Array::full(shape, 1.0f32)?, &NamedSharding::new(&mesh, spec));
+    /// let (x, w) = (put(&[8, 16], P(("data", "model")))?, put(&[16, 8], P("model"))?);
+    /// let budget = partitioned(|x: &Array, w: &Array| x.matmul(w))(&x, &w)?.budget();
+    /// assert_eq!(budget.all_reduce("model"), 1);
+    /// assert_eq!(budget.exchanges("data"), 0);
+    /// // 4 x 8 sums of four bytes among four devices.
+    /// assert_eq!(budget.bytes("model")?, 2 * 3 * 4 * 8);
+    /// let text = budget.expect(&[("all_reduce", "model", 0)]).expect_err("there is one").to_string();
+    /// assert!(text.contains("1 all_reduce over `model` instead of 0"));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn budget(&self) -> CollectiveBudget {
+        CollectiveBudget { mesh: self.mesh.clone(), all: self.collectives() }
+    }
+}
+
+impl CollectiveBudget {
+    /// The all-reduces over an axis.
+    pub fn all_reduce(&self, axis: &str) -> CollectiveCount {
+        self.count("all_reduce", axis)
+    }
+
+    /// The all-gathers over an axis.
+    pub fn all_gather(&self, axis: &str) -> CollectiveCount {
+        self.count("all_gather", axis)
+    }
+
+    /// The reduce-scatters over an axis.
+    pub fn reduce_scatter(&self, axis: &str) -> CollectiveCount {
+        self.count("reduce_scatter", axis)
+    }
+
+    /// The all-to-alls over an axis.
+    pub fn all_to_all(&self, axis: &str) -> CollectiveCount {
+        self.count("all_to_all", axis)
+    }
+
+    /// The collective permutes over an axis.
+    pub fn collective_permute(&self, axis: &str) -> CollectiveCount {
+        self.count("collective_permute", axis)
+    }
+
+    /// The exchanges of every kind over an axis.
+    pub fn exchanges(&self, axis: &str) -> CollectiveCount {
+        self.counted("exchanges", axis, |_| true)
+    }
+
+    /// The exchanges of a kind, as [`CollectiveUse::name`] has it, over an axis.
+    pub fn count(&self, kind: &str, axis: &str) -> CollectiveCount {
+        self.counted(kind, axis, |one| one.name == kind)
+    }
+
+    fn counted(&self, kind: &str, axis: &str, is_asked: impl Fn(&CollectiveUse) -> bool) -> CollectiveCount {
+        let wrong = self.mesh.find(axis).err().map(|diag| diag.message);
+        let is_found = |one: &&CollectiveUse| is_asked(one) && one.axes.iter().any(|own| own == axis);
+        CollectiveCount {
+            asked: format!("{kind} over `{axis}`"),
+            found: self.all.iter().filter(is_found).cloned().collect(),
+            wrong,
+        }
+    }
+
+    /// Bytes that each device sends over an axis for each call. What a `while` exchanges counts as one of its steps.
+    ///
+    /// # Errors
+    /// An axis that the mesh does not have.
+    pub fn bytes(&self, axis: &str) -> Result<usize> {
+        let count = self.exchanges(axis);
+        match count.wrong {
+            None => Ok(count.found.iter().map(|one| one.bytes * one.times.unwrap_or(1)).sum()),
+            Some(wrong) => Err(wrong_budget(wrong, "name an axis of the mesh")),
+        }
+    }
+
+    /// Number of exchanges and bytes of a call by kind and axes; the axes of one exchange are joined by commas.
+    pub fn table(&self) -> BTreeMap<(&'static str, String), (usize, usize)> {
+        let mut table = BTreeMap::new();
+        for one in &self.all {
+            let row: &mut (usize, usize) = table.entry((one.name, one.axes.join(","))).or_default();
+            row.0 += 1;
+            row.1 += one.bytes * one.times.unwrap_or(1);
+        }
+        table
+    }
+
+    /// Checks that these are the numbers of exchanges by kind and axis, and that there are no others.
+    ///
+    /// # Errors
+    /// Another number; an exchange that no entry allows; an axis that the mesh does not have. The message lists the
+    /// exchanges with the line that needs each.
+    pub fn expect(&self, allowed: &[(&str, &str, usize)]) -> Result<()> {
+        let mut wrong = vec![];
+        for &(kind, axis, number) in allowed {
+            let count = self.count(kind, axis);
+            match &count.wrong {
+                Some(message) => wrong.push(message.clone()),
+                None if count == number => {}
+                None => {
+                    wrong.push(format!("{} {} instead of {number}{}", count.len(), count.asked, lines(&count.found)))
+                }
+            }
+        }
+        let is_allowed = |one: &&CollectiveUse| {
+            one.axes.iter().all(|axis| allowed.iter().any(|(kind, own, _)| *kind == one.name && own == axis))
+        };
+        let others: Vec<CollectiveUse> = self.all.iter().filter(|one| !is_allowed(one)).cloned().collect();
+        if !others.is_empty() {
+            wrong.push(format!("{} that nothing allows{}", others.len(), lines(&others)));
+        }
+        match wrong.is_empty() {
+            true => Ok(()),
+            false => Err(wrong_budget(wrong.join("\n"), "`Shardings::why` names the annotation behind a division")),
+        }
+    }
+}
+
+fn wrong_budget(found: String, help: &str) -> Error {
+    Error::operation(Loc::NONE, Diag::new("budget", At::Op, found, help))
+}
+
+impl CollectiveCount {
+    /// Number of exchanges.
+    pub fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    /// Returns true if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+}
+
+impl PartialEq<usize> for CollectiveCount {
+    fn eq(&self, other: &usize) -> bool {
+        self.wrong.is_none() && self.len() == *other
+    }
+}
+
+impl PartialOrd<usize> for CollectiveCount {
+    fn partial_cmp(&self, other: &usize) -> Option<Ordering> {
+        if self.wrong.is_none() { self.len().partial_cmp(other) } else { None }
+    }
+}
+
+/// `1 all_reduce over `model`:` and a line for each.
+impl fmt::Display for CollectiveCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.wrong {
+            Some(wrong) => write!(f, "no number of {}: {wrong}", self.asked),
+            None => write!(f, "{} {}{}", self.len(), self.asked, lines(&self.found)),
+        }
+    }
+}
+
+impl fmt::Debug for CollectiveCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+fn lines(all: &[CollectiveUse]) -> String {
+    all.iter().map(|one| format!("\n  {one}")).collect()
+}
+
+/// `all_reduce over model: 96 bytes, parts of a sum, at model.rs:3:9`.
+impl fmt::Display for CollectiveUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} over {}: {} bytes", self.name, self.axes.join(", "), self.bytes)?;
+        match self.times {
+            Some(1) => {}
+            Some(n) => write!(f, " in each of {n} steps")?,
+            None => f.write_str(" in each step")?,
+        }
+        write!(f, ", {}", self.cause)?;
+        if self.at == Loc::NONE { Ok(()) } else { write!(f, ", at {}", self.at) }
+    }
+}

@@ -1,0 +1,123 @@
+//! Declarations for whole trees, by patterns of paths.
+use super::{declared, with_constraint};
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::jit::trace::{constraint_of, type_of};
+use crate::sharding::{Declaration, Mesh, NamedSharding, Placement, ShardingPolicy, placed};
+use crate::tree::{self, Tree};
+use pallas_graph::mesh::Placed;
+use pallas_ir::{At, Diag, Loc};
+use std::sync::Arc;
+
+/// The tree, with arrays that are declared to be divided: by one [`P`](crate::sharding::P) all of them, by a
+/// [`ShardingPolicy`] each by the first pattern that matches its path; arrays that no pattern matches stay as they are.
+/// Outside of traced functions arrays are divided at once, as by [`device_put`](crate::sharding::device_put); a traced
+/// array gets a constraint. PyTorch/XLA's `mark_sharding`.
+///
+/// An array that is declared to be divided in this way already stays as it is; `P(())` declares that it is replicated,
+/// which is not the same as no declaration.
+///
+/// # Errors
+/// An array with another declaration, which [`clear_sharding`] takes back; an axis that the mesh does not have, an axis
+/// twice, more entries than dimensions, a dimension that its axes do not divide. The message has the array's path.
+///
+/// ```
+/// use pallas_rt::prelude::*;
+/// use pallas_rt::sharding::{Mesh, P, ShardingPolicy};
+/// use pallas_rt::{clear_sharding, mark_sharding};
+/// use std::sync::Arc;
+/// #[derive(Clone, Tree)]
+/// struct Layer {
+///     weight: Array,
+///     bias: Array,
+/// }
+/// let mesh = Arc::new(Mesh::new(&[("model", 4)]).expect("a mesh"));
+/// let layer = || -> Result<Layer> { Ok(Layer { weight: Array::full(&[8, 8], 1.0f32)?, bias: Array::full(&[8], 0.0f32)? }) };
+/// let policy = ShardingPolicy::new().rule("[*].weight", P((None, "model"))).rule("[*].bias", P(()));
+/// let layers = mark_sharding(&vec![layer()?, layer()?], &mesh, &policy)?;
+/// assert_eq!(layers[1].weight.sharding().expect("it is divided").parts(), [1, 4]);
+/// let layers = mark_sharding(&layers, &mesh, &policy)?;
+/// let other = ShardingPolicy::new().rule("[*].weight", P("model"));
+/// let error = mark_sharding(&layers, &mesh, &other).expect_err("another spec").to_string();
+/// assert!(error.contains("`[0].weight`") && error.contains("clear_sharding"));
+/// mark_sharding(&clear_sharding(&layers)?, &mesh, &other)?;
+/// # Ok::<(), Error>(())
+/// ```
+#[track_caller]
+pub fn mark_sharding<T: Tree>(tree: &T, mesh: &Arc<Mesh>, how: impl Into<ShardingPolicy>) -> Result<T> {
+    let at = Loc::caller();
+    let policy = how.into();
+    let mut paths = tree::paths(tree).into_iter();
+    tree::map(tree, |x| {
+        let path = paths.next().expect("a path for each leaf");
+        let Some(rule) = policy.matching(&path).map(|rule| &policy.rules()[rule]) else { return Ok(x.clone()) };
+        let Some(spec) = &rule.spec else { return Ok(x.clone()) };
+        let sharding = NamedSharding::new(mesh, spec.clone());
+        let declaration = Declaration { at, pattern: Some(rule.pattern.as_str().into()) };
+        marked(x, &sharding, declaration).map_err(|error| named(error, &path, &rule.pattern))
+    })
+}
+
+/// The tree without declarations: arrays stay where they are, but propagation may divide them in another way; a traced
+/// array is the one before its constraint. PyTorch/XLA's `clear_sharding`.
+///
+/// # Errors
+/// The error that an array holds.
+pub fn clear_sharding<T: Tree>(tree: &T) -> Result<T> {
+    tree::map(tree, |x| {
+        x.check()?;
+        if let Some((_, _, before)) = constraint_of(x) {
+            return Ok(before);
+        }
+        Ok(match x.placement() {
+            Some(placement) if placement.declared.is_some() => {
+                let placement = Placement { declared: None, ..placement.clone() };
+                Array::divided(x.dtype(), x.shape(), placement.blocks(x.blocks().to_vec()))
+            }
+            _ => x.clone(),
+        })
+    })
+}
+
+fn marked(x: &Array, sharding: &NamedSharding, declaration: Declaration) -> Result<Array> {
+    x.check()?;
+    let at = declaration.at;
+    let mesh = sharding.mesh();
+    let new = Placed { mesh: mesh.clone(), sharding: sharding.of(&type_of(x), at)?.normal(mesh) };
+    let earlier = match constraint_of(x) {
+        Some((placed, line, _)) => {
+            let sharding = placed.sharding.normal(&placed.mesh);
+            Some((Placed { sharding, ..placed }, line))
+        }
+        None => {
+            let line = |x: &Array| x.placement().and_then(|p| p.declared.as_ref()).map_or(Loc::NONE, |d| d.at);
+            declared(x).map(|placed| (placed, line(x)))
+        }
+    };
+    match earlier {
+        Some((old, _)) if old == new => Ok(x.clone()),
+        Some((old, line)) => {
+            let text = |placed: &Placed| format!("{} on {}", placed.sharding.text(&placed.mesh), placed.mesh);
+            let found = format!("{} is declared as {} at {line}, and here as {}", type_of(x), text(&old), text(&new));
+            Err(Error::operation(
+                at,
+                Diag::new("sharding", At::Op, found, "take the first one back by `clear_sharding`"),
+            ))
+        }
+        None if x.is_traced() => with_constraint(x, sharding, at),
+        None => placed(x, sharding, declaration),
+    }
+}
+
+/// The error with the path of the array.
+fn named(error: Error, path: &str, pattern: &str) -> Error {
+    match error {
+        Error::Operation(operation) => {
+            let mut diag = operation.diag;
+            let by = if pattern == "**" { String::new() } else { format!(" by pattern `{pattern}`") };
+            diag.message = format!("array `{path}`{by}: {}", diag.message);
+            Error::operation(operation.called, diag)
+        }
+        error => error,
+    }
+}

@@ -1,0 +1,309 @@
+//! Why a value is divided by an axis, and why it is not.
+use super::{Shardings, operation};
+use crate::error::{Error, Result};
+use pallas_graph::mesh::{Axis, Flow, names};
+use pallas_graph::shard::view::{Definition, Kind, Val};
+use pallas_graph::shard::{Origin, Reason, Slot, Stop, Via};
+use pallas_ir::{At, Diag, Loc};
+use std::fmt;
+
+/// The way of an axis from an annotation to a value; see [`Shardings::why`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Provenance {
+    /// The value.
+    pub value: String,
+    /// The name of the axis.
+    pub axis: String,
+    /// The dimension of the value that it divides.
+    pub dim: usize,
+    /// The steps, the last one first; none if the value itself is annotated.
+    pub steps: Vec<ProvenanceStep>,
+    /// The annotation: what it is about, and its sharding.
+    pub annotation: String,
+    /// The line of the annotation.
+    pub at: Loc,
+}
+
+/// A step by which a value got an axis.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct ProvenanceStep {
+    /// The operation through which it came.
+    pub operation: String,
+    /// The line of the operation.
+    pub at: Loc,
+    /// The value that had the axis before.
+    pub from: String,
+    /// The user's priority of the round of propagation.
+    pub round: u32,
+    /// The stage of operation priority in that round, 0 to 4.
+    pub stage: usize,
+}
+
+/// The places where an axis stops on its way to a value; see [`Shardings::why_not`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct WhyNot {
+    /// The value.
+    pub value: String,
+    /// The name of the axis.
+    pub axis: String,
+    /// The dimension of the value that it divides, if it divides one.
+    pub dim: Option<usize>,
+    /// The obstacles next to the value, or, if the axis divides none of its neighbours, those that are nearest to it.
+    pub obstacles: Vec<Obstacle>,
+}
+
+/// A place where an axis stops.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Obstacle {
+    /// The value that the axis divides.
+    pub from: String,
+    /// Its neighbour.
+    pub to: String,
+    /// The operation between them.
+    pub operation: String,
+    /// The line of the operation.
+    pub at: Loc,
+    /// The obstacle, in words.
+    pub reason: String,
+}
+
+impl Shardings {
+    /// The values with a place: the path of an argument, such as `0.layers[1].weight`, or a line of the source, such as
+    /// `model.rs:31` or `model.rs:31:9`. They are positions in [`values`](Shardings::values).
+    pub fn find(&self, place: &str) -> Vec<usize> {
+        let is_line = |at: Loc| {
+            let [short, long] = [format!("{}:{}", at.file, at.line), at.to_string()];
+            let ends =
+                |text: &str| text.strip_suffix(place).is_some_and(|front| front.is_empty() || front.ends_with('/'));
+            at != Loc::NONE && (ends(&short) || ends(&long))
+        };
+        let all = self.values.iter().enumerate();
+        all.filter(|(_, v)| v.path.as_deref() == Some(place) || is_line(v.at)).map(|(i, _)| i).collect()
+    }
+
+    /// The way of an axis to a value, given by its position in [`values`](Shardings::values): the operations back to an
+    /// annotation, each with the round and the stage of propagation in which it decided.
+    ///
+    /// # Errors
+    /// No such value or axis; an axis that does not divide the value.
+    ///
+    /// ```
+    /// use pallas_rt::prelude::*;
+    /// use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
+    /// use pallas_rt::partitioned;
+    /// use std::sync::Arc;
+    /// let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 4)]).expect("a mesh"));
+    /// let x = Array::full(&[8, 8], 1.0f32)?;
+    /// let x = device_put(&x, &NamedSharding::new(&mesh, P("data")))?;
+    /// let found = partitioned(|x: &Array| x.tanh().sum(1))(&x)?;
+    /// let sum = found.values().len() - 1;
+    /// let why = found.why(sum, "data")?;
+    /// assert_eq!((why.dim, why.steps.len()), (0, 2));
+    /// assert!(why.annotation.starts_with("argument `0`"));
+    /// let text = found.why_not(sum, "model")?.to_string();
+    /// assert!(text.contains("nothing that is connected with it is divided by `model`"));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn why(&self, value: usize, axis: &str) -> Result<Provenance> {
+        let (v, axis) = self.asked(value, axis)?;
+        let Some(dim) = self.dim(v, axis) else {
+            let found = format!("{} is not divided by `{}`", self.described(v), self.name(axis));
+            return Err(wrong(found, "`why_not` names the obstacle"));
+        };
+        let chain = self.found.chain(v, axis.id);
+        let steps = chain.causes.iter().map(|cause| {
+            let (operation, at) = self.link(cause.via);
+            ProvenanceStep { operation, at, from: self.slot(cause.from), round: cause.round, stage: cause.stage }
+        });
+        let (annotation, at) = self.annotation(chain.origin);
+        Ok(Provenance { value: self.described(v), axis: self.name(axis), dim, steps: steps.collect(), annotation, at })
+    }
+
+    /// The places where an axis stops on its way to a value, given by its position in [`values`](Shardings::values). If
+    /// the axis divides the value, those where it would divide another dimension.
+    ///
+    /// # Errors
+    /// No such value or axis.
+    pub fn why_not(&self, value: usize, axis: &str) -> Result<WhyNot> {
+        let (v, axis) = self.asked(value, axis)?;
+        let obstacle = |stop: Stop| {
+            let (operation, at) = self.link(stop.via);
+            let (from, to) = (self.slot(stop.from), self.slot(stop.to));
+            Obstacle { from, to, operation, at, reason: self.reason(&stop, axis) }
+        };
+        let obstacles = self.found.stops(v, axis).into_iter().map(obstacle).collect();
+        Ok(WhyNot { value: self.described(v), axis: self.name(axis), dim: self.dim(v, axis), obstacles })
+    }
+
+    fn asked(&self, value: usize, axis: &str) -> Result<(Val, Axis)> {
+        let Some(listed) = self.values.get(value) else {
+            let found = format!("value {value} of a function with {}", self.values.len());
+            return Err(wrong(found, "`values()` has all values, `find` their positions"));
+        };
+        let axis = self.mesh.find(axis).map_err(|diag| Error::operation(Loc::NONE, diag))?;
+        Ok((listed.value, axis))
+    }
+
+    fn name(&self, axis: Axis) -> String {
+        self.mesh.name(usize::from(axis.id)).into()
+    }
+
+    /// The dimension of a value that an axis divides.
+    fn dim(&self, v: Val, axis: Axis) -> Option<usize> {
+        let dims = &self.found.sharding(v)?.dims;
+        dims.iter().position(|dim| dim.axes.iter().any(|own| own.overlaps(axis)))
+    }
+
+    /// A value in words.
+    pub(super) fn described(&self, v: Val) -> String {
+        let program = self.found.program();
+        let ty = program.ty(v);
+        match program.definitions[v.index()] {
+            Definition::Param(i) => format!("argument `{}` {ty}", self.path(i)),
+            Definition::Result(node, _) => {
+                let (name, at) = self.link(Via::Node(node));
+                if at == Loc::NONE { format!("{name} {ty}") } else { format!("{name} {ty} at {at}") }
+            }
+            Definition::Argument(node, _, i) => {
+                let (name, at) = self.link(Via::Node(node));
+                format!("value {i} that {name} carries, {ty}, at {at}")
+            }
+        }
+    }
+
+    /// The path of a parameter.
+    pub(super) fn path(&self, i: usize) -> String {
+        self.paths.get(i).cloned().unwrap_or_else(|| format!("captured {}", i - self.paths.len()))
+    }
+
+    fn slot(&self, slot: Slot) -> String {
+        match slot {
+            Slot::Value(v) => self.described(v),
+            Slot::Result(i) => format!("result {i} of the function"),
+        }
+    }
+
+    /// The name and the line of what links two values.
+    fn link(&self, via: Via) -> (String, Loc) {
+        match via {
+            Via::Node(id) => {
+                let node = &self.found.program().nodes[id];
+                let name = operation(&node.kind).unwrap_or_else(|| {
+                    String::from(match node.kind {
+                        Kind::Constant => "zeros",
+                        Kind::Barrier(_) => "propagation_barrier",
+                        Kind::Group(_) => "shard_alike",
+                        _ => "the loop or branch",
+                    })
+                });
+                (name, node.loc)
+            }
+            Via::Group => ("shard_alike".into(), Loc::NONE),
+            Via::Return(i) => (format!("the return of result {i}"), Loc::NONE),
+        }
+    }
+
+    /// An annotation in words, with its line.
+    fn annotation(&self, origin: Option<Origin>) -> (String, Loc) {
+        match origin {
+            Some(Origin::Param(i)) => {
+                let statement = self.statements.get(i).cloned().flatten();
+                let pattern = statement.as_ref().and_then(|s| s.pattern.as_ref());
+                let pattern = pattern.map_or(String::new(), |pattern| format!(" by pattern `{pattern}`"));
+                (format!("argument `{}`, declared{pattern}", self.path(i)), statement.map_or(Loc::NONE, |s| s.at))
+            }
+            Some(Origin::Result(i)) => (format!("result {i}, declared"), Loc::NONE),
+            Some(Origin::Constraint(id)) => {
+                let node = &self.found.program().nodes[id];
+                let Kind::Constraint(sharding) = &node.kind else { return ("an annotation".into(), node.loc) };
+                (format!("with_sharding_constraint {}", sharding.text(&self.mesh)), node.loc)
+            }
+            None => ("no annotation".into(), Loc::NONE),
+        }
+    }
+
+    fn reason(&self, stop: &Stop, axis: Axis) -> String {
+        let said = |origin: Option<Origin>| match self.annotation(origin) {
+            (text, Loc::NONE) => text,
+            (text, at) => format!("{text} at {at}"),
+        };
+        let name = self.name(axis);
+        match &stop.reason {
+            Reason::Missing { dim } => {
+                format!(
+                    "`{name}` divides dimension {dim} of {}, and the other has no such dimension",
+                    self.slot(stop.from)
+                )
+            }
+            Reason::Whole { dim } => format!("the operation needs all of dimension {dim} on each device"),
+            Reason::Barrier(flow) => match flow {
+                Flow::Forward => "a barrier that shardings pass forwards only".into(),
+                Flow::Backward => "a barrier that shardings pass backwards only".into(),
+                Flow::None => "a barrier that no sharding passes".into(),
+            },
+            Reason::Closed { dim, origin } => format!("dimension {dim} is closed by {}", said(*origin)),
+            Reason::Replicated { origin } => format!("it is not to be divided by `{name}`: {}", said(*origin)),
+            Reason::Taken { dim } => {
+                let Slot::Value(v) = stop.to else { return format!("`{name}` divides dimension {dim} already") };
+                let chain = self.found.chain(v, axis.id);
+                let decided = chain
+                    .causes
+                    .first()
+                    .map_or(String::new(), |cause| format!(", since round {}, stage {}", cause.round, cause.stage));
+                format!("`{name}` divides dimension {dim} already{decided}: {}", said(chain.origin))
+            }
+            Reason::Conflict { with, axes } => {
+                format!("{} divides the same dimension by {}", self.slot(*with), names(axes, &self.mesh))
+            }
+            Reason::Extent { extent } => format!("`{name}` does not divide {extent} positions evenly"),
+            Reason::Result => "an operand is divided no further than the result of the operation".into(),
+            Reason::Behind { dim } => {
+                format!(
+                    "blocks of dimension {dim} would not be adjacent elements: its slower part is not divided completely"
+                )
+            }
+        }
+    }
+}
+
+fn wrong(found: String, help: &str) -> Error {
+    Error::operation(Loc::NONE, Diag::new("sharding", At::Op, found, help))
+}
+
+fn at(line: Loc) -> String {
+    if line == Loc::NONE { String::new() } else { format!(" at {line}") }
+}
+
+/// The value, a line for each step, and the annotation.
+impl fmt::Display for Provenance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: `{}` divides dimension {}", self.value, self.axis, self.dim)?;
+        for step in &self.steps {
+            let ProvenanceStep { operation, from, round, stage, .. } = step;
+            writeln!(f, "  from {from}, through {operation}{} (round {round}, stage {stage})", at(step.at))?;
+        }
+        write!(f, "  {}{}", self.annotation, at(self.at))
+    }
+}
+
+/// The value, and a line for each obstacle.
+impl fmt::Display for WhyNot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WhyNot { value, axis, dim, obstacles } = self;
+        match dim {
+            Some(dim) => write!(f, "{value}: `{axis}` divides dimension {dim}")?,
+            None => write!(f, "{value}: not divided by `{axis}`")?,
+        }
+        if obstacles.is_empty() && dim.is_none() {
+            return write!(f, "\n  nothing that is connected with it is divided by `{axis}`");
+        }
+        for Obstacle { from, to, operation, at: line, reason } in obstacles {
+            write!(f, "\n  between {from} and {to}, at {operation}{}: {reason}", at(*line))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,339 @@
+//! Shardings by the paths of a tree's leaves: how a model is divided, as data of its user.
+use super::spec::{AxisSpec, DimSpec, PartitionSpec, Which};
+use crate::error::{Error, Result};
+use pallas_ir::{At, Diag, Loc};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// A list of patterns of paths, each with the spec of the arrays that it matches; the first pattern that matches a path
+/// decides. A policy is data: it is built in Rust, or read from text or JSON.
+///
+/// A pattern has the form of a path of a [`Tree`](crate::tree::Tree): `layers[0].mlp.weight`, `params["bias"]`. In it `*`
+/// stands for any characters of one step, so that `layers[*].w*` matches the index of every layer and every field that
+/// begins with `w`; `**` stands for any number of steps. The empty path of a tree that is one array matches `**` and the
+/// empty pattern.
+///
+/// ```
+/// use pallas_rt::sharding::{P, ShardingPolicy};
+/// let text = r#"
+/// # Columns of the first matrix, rows of the second one.
+/// layers[*].mlp.up = [{}, {"model"}]
+/// layers[*].mlp.down = [{"model"}, {}]
+/// layers[*].norm = replicated
+/// ** = inferred
+/// "#;
+/// let policy: ShardingPolicy = text.parse()?;
+/// assert_eq!(policy.of("layers[3].mlp.up"), Some(&P((None, "model"))));
+/// assert_eq!(policy.of("embedding"), None);
+/// assert_eq!(ShardingPolicy::from_json(&policy.to_json())?, policy);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ShardingPolicy {
+    rules: Vec<PolicyRule>,
+}
+
+/// A pattern with the spec of what it matches.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PolicyRule {
+    /// The pattern.
+    pub pattern: String,
+    /// The spec; `None` leaves the arrays to propagation.
+    pub spec: Option<PartitionSpec>,
+}
+
+impl ShardingPolicy {
+    /// A policy without patterns.
+    pub fn new() -> ShardingPolicy {
+        ShardingPolicy::default()
+    }
+
+    /// The same policy with one more pattern, which counts where none before it matches.
+    #[must_use]
+    pub fn rule(mut self, pattern: &str, spec: PartitionSpec) -> ShardingPolicy {
+        self.rules.push(PolicyRule { pattern: pattern.into(), spec: Some(spec) });
+        self
+    }
+
+    /// The same policy with a pattern of arrays that are left to propagation on purpose.
+    #[must_use]
+    pub fn inferred(mut self, pattern: &str) -> ShardingPolicy {
+        self.rules.push(PolicyRule { pattern: pattern.into(), spec: None });
+        self
+    }
+
+    /// The patterns, in order.
+    pub fn rules(&self) -> &[PolicyRule] {
+        &self.rules
+    }
+
+    /// The spec of a path; `None` if nothing is said about it, or it is left to propagation.
+    pub fn of(&self, path: &str) -> Option<&PartitionSpec> {
+        self.matching(path).and_then(|rule| self.rules[rule].spec.as_ref())
+    }
+
+    /// The number of the rule that decides about a path.
+    pub fn matching(&self, path: &str) -> Option<usize> {
+        self.rules.iter().position(|rule| matches(&rule.pattern, path))
+    }
+
+    /// Reads [`to_json`](ShardingPolicy::to_json) back: a list of objects with `pattern` and `spec`. A spec is `null` for
+    /// arrays that are left to propagation, else a list with an entry for each dimension: `null`, the name of an axis, a
+    /// list of names, or `{"axes": [..], "open": true, "priority": 1}`.
+    ///
+    /// # Errors
+    /// Text that is no such list.
+    pub fn from_json(text: &str) -> Result<ShardingPolicy> {
+        let rules: Vec<RuleData> =
+            serde_json::from_str(text).map_err(|error| wrong(format!("a policy that is no list of rules: {error}")))?;
+        let rules = rules.into_iter().map(|RuleData { pattern, spec }| PolicyRule {
+            pattern,
+            spec: match spec {
+                SpecData::Inferred(()) => None,
+                SpecData::Dims(dims) => Some(PartitionSpec(dims.into_iter().map(DimData::spec).collect())),
+            },
+        });
+        Ok(ShardingPolicy { rules: rules.collect() })
+    }
+
+    /// The policy as JSON.
+    pub fn to_json(&self) -> String {
+        let data = |rule: &PolicyRule| RuleData {
+            pattern: rule.pattern.clone(),
+            spec: match &rule.spec {
+                None => SpecData::Inferred(()),
+                Some(spec) => SpecData::Dims(spec.0.iter().map(DimData::of).collect()),
+            },
+        };
+        let rules: Vec<RuleData> = self.rules.iter().map(data).collect();
+        serde_json::to_string_pretty(&rules).expect("strings and numbers")
+    }
+}
+
+/// The spec of every array.
+impl From<PartitionSpec> for ShardingPolicy {
+    fn from(spec: PartitionSpec) -> ShardingPolicy {
+        ShardingPolicy::new().rule("**", spec)
+    }
+}
+
+impl From<&ShardingPolicy> for ShardingPolicy {
+    fn from(policy: &ShardingPolicy) -> ShardingPolicy {
+        policy.clone()
+    }
+}
+
+/// A line for each rule: `layers[*].up = [{}, {"model"}]`.
+impl fmt::Display for ShardingPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rules.iter().try_for_each(|PolicyRule { pattern, spec }| match spec {
+            Some(spec) => writeln!(f, "{pattern} = {spec}"),
+            None => writeln!(f, "{pattern} = inferred"),
+        })
+    }
+}
+
+impl FromStr for ShardingPolicy {
+    type Err = Error;
+    /// Reads the text of a policy; lines that begin with `#` are comments.
+    fn from_str(text: &str) -> Result<ShardingPolicy> {
+        let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.trim()));
+        let rules = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).map(|(number, line)| {
+            let (pattern, spec) = line
+                .rsplit_once('=')
+                .ok_or_else(|| wrong(format!("line {number} of a policy, `{line}`, has no `=`")))?;
+            let spec = match spec.trim() {
+                "inferred" => None,
+                text => Some(text.parse().map_err(|found| wrong(format!("line {number} of a policy: {found}")))?),
+            };
+            Ok(PolicyRule { pattern: pattern.trim().into(), spec })
+        });
+        Ok(ShardingPolicy { rules: rules.collect::<Result<_>>()? })
+    }
+}
+
+fn wrong(found: String) -> Error {
+    let help = "a rule is `layers[*].weight = [{\"data\"}, {}]`, `.. = replicated` or `.. = inferred`";
+    Error::operation(Loc::NONE, Diag::new("policy", At::Op, found, help))
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleData {
+    pattern: String,
+    spec: SpecData,
+}
+
+/// `null` or a list; a rule without either is a mistake.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum SpecData {
+    Inferred(()),
+    Dims(Vec<DimData>),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum DimData {
+    None(()),
+    Axis(String),
+    Axes(Vec<String>),
+    Full(FullData),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FullData {
+    #[serde(default)]
+    axes: Vec<String>,
+    #[serde(default)]
+    open: bool,
+    #[serde(default)]
+    priority: Option<u32>,
+}
+
+impl DimData {
+    fn of(dim: &DimSpec) -> DimData {
+        match (&dim.axes[..], dim.is_open, dim.priority) {
+            ([], false, None) => DimData::None(()),
+            ([axis], false, None) => DimData::Axis(text(axis)),
+            (axes, false, None) => DimData::Axes(axes.iter().map(text).collect()),
+            (axes, open, priority) => {
+                DimData::Full(FullData { axes: axes.iter().map(text).collect(), open, priority })
+            }
+        }
+    }
+
+    fn spec(self) -> DimSpec {
+        let (axes, is_open, priority) = match self {
+            DimData::None(()) => (vec![], false, None),
+            DimData::Axis(axis) => (vec![axis], false, None),
+            DimData::Axes(axes) => (axes, false, None),
+            DimData::Full(FullData { axes, open, priority }) => (axes, open, priority),
+        };
+        DimSpec { axes: axes.iter().map(|text| axis(text)).collect(), is_open, priority }
+    }
+}
+
+/// An axis in JSON: its bare name, or the text of a part or a number.
+fn text(axis: &AxisSpec) -> String {
+    match &axis.which {
+        Which::Name(name) if axis.part.is_none() => name.clone(),
+        Which::Name(_) | Which::Number(_) => axis.to_string(),
+    }
+}
+
+fn axis(text: &str) -> AxisSpec {
+    text.parse().unwrap_or_else(|()| AxisSpec { which: Which::Name(text.into()), part: None })
+}
+
+/// The steps of a path or pattern: `layers`, `[0]`, `weight`. Keys in quotes may hold any characters.
+fn steps(path: &str) -> Vec<&str> {
+    let (mut all, mut left) = (vec![], path);
+    while !left.is_empty() {
+        left = left.strip_prefix('.').unwrap_or(left);
+        let end = match left.strip_prefix("[\"") {
+            Some(key) => {
+                let mut is_escaped = false;
+                let end = key.char_indices().find(|&(_, c)| {
+                    let ends = c == '"' && !is_escaped;
+                    is_escaped = c == '\\' && !is_escaped;
+                    ends
+                });
+                // With the bracket in front, and both characters at the end.
+                end.map_or(left.len(), |(i, _)| (2 + i + 2).min(left.len()))
+            }
+            None if left.starts_with('[') => left.find(']').map_or(left.len(), |i| i + 1),
+            None => left.find(['.', '[']).unwrap_or(left.len()),
+        };
+        // Two dots in a row leave an empty step, which is no step of a path.
+        let (step, rest) = left.split_at(end);
+        all.push(step);
+        left = rest;
+    }
+    all
+}
+
+/// Returns true if a pattern matches a path.
+fn matches(pattern: &str, path: &str) -> bool {
+    fn all(pattern: &[&str], path: &[&str]) -> bool {
+        match (pattern, path) {
+            ([], []) => true,
+            (["**", rest @ ..], _) => all(rest, path) || matches!(path, [_, path @ ..] if all(pattern, path)),
+            ([first, pattern @ ..], [step, path @ ..]) => one(first, step) && all(pattern, path),
+            _ => false,
+        }
+    }
+    all(&steps(pattern), &steps(path))
+}
+
+/// Matches one step; `*` stands for any characters.
+fn one(pattern: &str, step: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut left) = step.strip_prefix(first) else { return false };
+    let rest: Vec<&str> = parts.collect();
+    let Some((last, middle)) = rest.split_last() else { return left.is_empty() };
+    for part in middle {
+        match left.find(part) {
+            Some(at) => left = &left[at + part.len()..],
+            None => return false,
+        }
+    }
+    left.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_steps_of_paths() {
+        for (pattern, path, matches) in [
+            ("layers[*].mlp.weight", "layers[12].mlp.weight", true),
+            ("layers[*].mlp.weight", "layers[12].mlp.weight.extra", false),
+            ("layers[*].mlp", "layers[1][2].mlp", false),
+            ("layers[1*].w*", "layers[10].weight", true),
+            ("layers[1*].w*", "layers[2].weight", false),
+            ("*", "a.b", false),
+            ("**", "a.b[0]", true),
+            ("**", "", true),
+            ("", "", true),
+            ("**.bias", "bias", true),
+            ("**.bias", "a[0].bias", true),
+            ("a.**.bias", "a.bias", true),
+            ("a.**.bias", "b.bias", false),
+            ("params[*].k", r#"params["a.b]"].k"#, true),
+            (r#"params["a\"b"]"#, r#"params["a\"b"]"#, true),
+            ("0.*", "0.1", true),
+            ("a*b*c", "aXbYbZc", true),
+            ("a*b", "ab", true),
+            ("ab*b", "ab", false),
+            ("a..b", "a.b", false),
+            ("layers[", "layers[0]", false),
+        ] {
+            assert_eq!(super::matches(pattern, path), matches, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn policies_are_read_back() {
+        let text = "a[*] = [{\"x\", \"y\":(1)2, ?}p2, {}, {?}]\nb = [{\"y\":(2)4}, {0}]\nc = []\n** = inferred\n";
+        let policy: ShardingPolicy = text.parse().expect("a policy");
+        assert_eq!(policy.to_string(), text);
+        assert_eq!(ShardingPolicy::from_json(&policy.to_json()).expect("JSON"), policy);
+        let lists = r#"[{"pattern": "a", "spec": [null, "x", ["y", "z"]]}, {"pattern": "b", "spec": null}]"#;
+        assert_eq!(
+            ShardingPolicy::from_json(lists).expect("JSON").to_string(),
+            "a = [{}, {\"x\"}, {\"y\", \"z\"}]\nb = inferred\n"
+        );
+        for wrong in ["a [{}]", "a = {}", "a = [{\"x]", "a = [{}p]", "a = [{}] more", "a = [{x}]"] {
+            let text = wrong.parse::<ShardingPolicy>().expect_err(wrong).to_string();
+            assert!(text.contains("line 1 of a policy"), "{text}");
+        }
+        for wrong in ["{}", r#"[{"pattern": "a"}]"#, r#"[{"pattern": "a", "spec": [{"axis": "x"}]}]"#] {
+            assert!(ShardingPolicy::from_json(wrong).is_err(), "{wrong}");
+        }
+    }
+}
