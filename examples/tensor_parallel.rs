@@ -18,7 +18,7 @@ const WIDTH: usize = 128;
 const HIDDEN: usize = 512;
 
 /// The operands: a batch, and both matrices.
-fn operands() -> [Array; 3] {
+pub fn operands() -> [Array; 3] {
     let [x, w1, w2] = random::split(random::key(0));
     let scaled = |key, shape: [usize; 2]| random::normal(key, &shape, DType::F32) * (shape[0] as f32).powf(-0.5);
     [random::normal(x, &[BATCH, WIDTH], DType::F32), scaled(w1, [WIDTH, HIDDEN]), scaled(w2, [HIDDEN, WIDTH])]
@@ -28,17 +28,22 @@ fn plain(x: &Array, w1: &Array, w2: &Array) -> Array {
     x.matmul(w1).gelu().matmul(w2)
 }
 
-/// Runs it; returns false if the exchanges, the division of the result or its numbers are not as they should be.
-pub fn run() -> Result<bool> {
-    let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 4)]).expect("axes with names of their own"));
-    let named = |spec| NamedSharding::new(&mesh, spec);
+/// The perceptron with its three annotations.
+pub fn divided(mesh: &Arc<Mesh>) -> impl Fn(&Array, &Array, &Array) -> Array + Clone + use<> {
+    let named = |spec| NamedSharding::new(mesh, spec);
     let (rows, columns, inner) = (named(P(("data", None))), named(P((None, "model"))), named(P(("model", None))));
-    let divided = move |x: &Array, w1: &Array, w2: &Array| {
+    move |x: &Array, w1: &Array, w2: &Array| {
         let x = with_sharding_constraint(x, &rows);
         let w1 = with_sharding_constraint(w1, &columns);
         let w2 = with_sharding_constraint(w2, &inner);
         plain(&x, &w1, &w2)
-    };
+    }
+}
+
+/// Runs it; returns false if the exchanges, the division of the result or its numbers are not as they should be.
+pub fn run() -> Result<bool> {
+    let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 4)]).expect("axes with names of their own"));
+    let divided = divided(&mesh);
     let [x, w1, w2] = operands();
     println!("mesh {mesh}: {} virtual devices", mesh.devices());
 

@@ -7,6 +7,9 @@ use pallas_rt::Client;
 mod add;
 #[path = "../../examples/attention_zoo.rs"]
 mod attention_zoo;
+#[cfg(feature = "graph")]
+#[path = "../../examples/audit.rs"]
+mod audit;
 #[path = "../../examples/decode.rs"]
 mod decode;
 #[cfg(feature = "graph")]
@@ -28,8 +31,14 @@ mod newton;
 #[cfg(feature = "graph")]
 #[path = "../../examples/per_example_gradients.rs"]
 mod per_example_gradients;
+#[cfg(feature = "graph")]
+#[path = "../../examples/priority.rs"]
+mod priority;
 #[path = "../../examples/ragged_softmax.rs"]
 mod ragged_softmax;
+#[cfg(feature = "graph")]
+#[path = "../../examples/retrace.rs"]
+mod retrace;
 #[cfg(feature = "graph")]
 #[path = "../../examples/rnn_scan.rs"]
 mod rnn_scan;
@@ -108,6 +117,15 @@ fn a_perceptron_runs_on_eight_devices() {
 #[test]
 fn a_transformer_is_planned_on_several_meshes() {
     assert!(mesh_shapes::run(None).unwrap_or_else(|e| panic!("{e}")));
+}
+
+/// Who decides about divisions, what an audit finds, and when functions are traced.
+#[cfg(feature = "graph")]
+#[test]
+fn annotations_are_what_they_seem() {
+    for run in [audit::run, priority::run, retrace::run] {
+        assert!(run().unwrap_or_else(|e| panic!("{e}")));
+    }
 }
 
 /// A call launches what its plan says, which the example checks, and the times of each launch are in its file.

@@ -78,9 +78,10 @@ pub use lower::{Lowered, eval_shape, lower};
 pub use misses::{Miss, MissReason, jit_misses};
 pub use planning::{AxisTraffic, MeshComparison, PlannedExchange, StepPlan};
 pub use sharded::{
-    CollectiveBudget, CollectiveCount, CollectiveUse, Obstacle, Provenance, ProvenanceStep, ShardedValue, Shardings,
-    WhyNot, clear_sharding, mark_sharding, partitioned, propagation_barrier, shard_alike, shard_as,
-    with_sharding_constraint,
+    Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, CollectiveBudget,
+    CollectiveCount, CollectiveUse, ExchangeTotal, Finding, FindingKind, Obstacle, PatternUse, Provenance,
+    ProvenanceStep, Severity, ShardedValue, Shardings, Source, WhyNot, audit, clear_sharding, mark_sharding,
+    partitioned, propagation_barrier, shard_alike, shard_as, with_sharding_constraint,
 };
 pub(crate) use trace::{apply, is_tracing, make};
 pub use vmap::{vmap, vmap_axes};

@@ -3,13 +3,19 @@
 //! - `alike`: values that have one sharding, and barriers;
 //! - `mark`: declarations for trees, by patterns of paths;
 //! - `provenance`: why a value is divided, and why not;
+//! - `audit`: what is declared against what is intended and what was found;
 //! - `budget`: exchanges counted by kind and axis.
 mod alike;
+mod audit;
 mod budget;
 mod mark;
 mod provenance;
 
 pub use alike::{propagation_barrier, shard_alike, shard_as};
+pub use audit::{
+    Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, ExchangeTotal, Finding,
+    FindingKind, PatternUse, Severity, Source, audit,
+};
 pub use budget::{CollectiveBudget, CollectiveCount};
 pub use mark::{clear_sharding, mark_sharding};
 pub use provenance::{Obstacle, Provenance, ProvenanceStep, WhyNot};
@@ -179,21 +185,29 @@ pub struct CollectiveUse {
 pub fn partitioned<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<Shardings>> {
     F::boxed(move |given: Given<'_, Args>| {
         let lowered: Lowered<Args, F> = Lowered::of(&f, &given, Loc::NONE)?;
-        let Declared { mesh, shardings, statements } = &lowered.declared;
-        let Some(mesh) = mesh.clone() else {
+        let flat = pallas_graph::shard::inlined(&lowered.graph);
+        Shardings::of(&flat, &lowered.declared, &lowered.paths)?.ok_or_else(|| {
             let help = "`device_put` an argument, or use `with_sharding_constraint`";
             let diag = Diag::new("mesh", At::Op, "a function of which nothing is divided".into(), help);
-            return Err(Error::operation(Loc::NONE, diag));
-        };
-        let found = propagated(&pallas_graph::shard::inlined(&lowered.graph), shardings);
-        let program = partition(&found, &mesh).map_err(|refused| Error::operation(refused.at, refused.diag))?;
-        let (paths, statements) = (lowered.paths.clone(), statements.clone());
-        let values = listed(found.program(), &paths);
-        Ok(Shardings { mesh, found, program, paths, statements, values })
+            Error::operation(Loc::NONE, diag)
+        })
     })
 }
 
 impl Shardings {
+    /// Partitions a graph without calls of functions; `None` if nothing names a mesh.
+    ///
+    /// # Errors
+    /// A kernel that cannot be divided as declared.
+    fn of(flat: &Graph, declared: &Declared, paths: &[String]) -> Result<Option<Shardings>> {
+        let Some(mesh) = declared.mesh.clone() else { return Ok(None) };
+        let found = propagated(flat, &declared.shardings);
+        let program = partition(&found, &mesh).map_err(|refused| Error::operation(refused.at, refused.diag))?;
+        let (paths, statements) = (paths.to_vec(), declared.statements.clone());
+        let values = listed(found.program(), &paths);
+        Ok(Some(Shardings { mesh, found, program, paths, statements, values }))
+    }
+
     /// The mesh.
     pub fn mesh(&self) -> &Arc<Mesh> {
         &self.mesh

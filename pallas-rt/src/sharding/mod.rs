@@ -30,6 +30,7 @@ pub use pallas_graph::mesh::{DimSharding, Flow, Mesh, Sharding};
 pub use picture::Picture;
 pub(crate) use place::placed;
 pub use place::{Shard, device_put, make_array_from_callback};
+pub(crate) use policy::matches;
 pub use policy::{PolicyRule, ShardingPolicy};
 pub use show::{TextStyle, visualize_array_sharding, visualize_sharding, wants_color};
 pub use spec::{

@@ -106,7 +106,8 @@ fn from_callback(shape: &[usize], sharding: &NamedSharding, make: MakeBlock<'_>,
     }
     let buffers = made.iter().map(|(_, block)| shared(block)).collect::<Result<Vec<_>>>()?;
     let ty = Type::new(expected.dtype, shape);
-    let placement = Placement { mesh: mesh.clone(), sharding: own, ty, declared: Some(Declaration { at, pattern: None }) };
+    let placement =
+        Placement { mesh: mesh.clone(), sharding: own, ty, declared: Some(Declaration { at, pattern: None }) };
     let blocks = placement.blocks(by_position.into_iter().map(|number| buffers[number].clone()).collect());
     Ok(Array::divided(expected.dtype, shape, blocks))
 }

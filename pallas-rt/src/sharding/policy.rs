@@ -199,9 +199,7 @@ impl DimData {
             ([], false, None) => DimData::None(()),
             ([axis], false, None) => DimData::Axis(text(axis)),
             (axes, false, None) => DimData::Axes(axes.iter().map(text).collect()),
-            (axes, open, priority) => {
-                DimData::Full(FullData { axes: axes.iter().map(text).collect(), open, priority })
-            }
+            (axes, open, priority) => DimData::Full(FullData { axes: axes.iter().map(text).collect(), open, priority }),
         }
     }
 
@@ -256,7 +254,7 @@ fn steps(path: &str) -> Vec<&str> {
 }
 
 /// Returns true if a pattern matches a path.
-fn matches(pattern: &str, path: &str) -> bool {
+pub(crate) fn matches(pattern: &str, path: &str) -> bool {
     fn all(pattern: &[&str], path: &[&str]) -> bool {
         match (pattern, path) {
             ([], []) => true,

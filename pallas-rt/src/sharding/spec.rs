@@ -288,7 +288,12 @@ impl PartitionSpec {
     ///
     /// # Errors
     /// More entries than dimensions, an axis that the mesh does not have, an axis twice.
-    fn on(&self, mesh: &Mesh, shape: &[usize], array: &dyn fmt::Display) -> std::result::Result<Sharding, Diag> {
+    pub(crate) fn on(
+        &self,
+        mesh: &Mesh,
+        shape: &[usize],
+        array: &dyn fmt::Display,
+    ) -> std::result::Result<Sharding, Diag> {
         let mut dims = vec![];
         for spec in &self.0 {
             let axes = spec.axes.iter().map(|axis| axis.on(mesh)).collect::<std::result::Result<_, _>>()?;

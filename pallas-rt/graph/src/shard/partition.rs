@@ -20,7 +20,7 @@ use crate::call::Call;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{self, Axis, size};
 use crate::mesh::{Collective, Exchange, Mesh, Sharding};
-use pallas_ir::{Literal, ScalarOp, StructuralOp, Type};
+use pallas_ir::{Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -35,6 +35,21 @@ pub struct Partitioned {
     pub params: Vec<Sharding>,
     /// The shardings of the results.
     pub results: Vec<Sharding>,
+    /// The values that devices exchange so that something can read them.
+    pub reshards: Vec<Reshard>,
+}
+
+/// An exchange of a value, after which it is divided in another way.
+#[derive(Clone, Debug)]
+pub struct Reshard {
+    /// The value of the program.
+    pub value: Val,
+    /// The sharding before.
+    pub from: Sharding,
+    /// The sharding after.
+    pub to: Sharding,
+    /// The line of the operation that reads it.
+    pub at: Loc,
 }
 
 /// Partitions what propagation found for a mesh.
@@ -43,7 +58,8 @@ pub struct Partitioned {
 /// The first kernel that an operand or a result is declared to be divided for along a dimension that it cannot divide.
 pub fn partition(found: &Propagation, mesh: &Arc<Mesh>) -> Result<Partitioned, Refused> {
     let program = found.program();
-    let mut to = Partition { found, program, mesh, scopes: vec![], known: HashMap::new(), refused: None };
+    let mut to =
+        Partition { found, program, mesh, scopes: vec![], known: HashMap::new(), refused: None, reshards: vec![] };
     let params: Vec<Sharding> = (program.body.params.iter())
         .map(|&p| {
             let shape = &program.ty(p).shape;
@@ -67,7 +83,7 @@ pub fn partition(found: &Propagation, mesh: &Arc<Mesh>) -> Result<Partitioned, R
     graph.results = vars;
     match to.refused {
         Some(refused) => Err(refused),
-        None => Ok(Partitioned { graph, mesh: mesh.clone(), params, results }),
+        None => Ok(Partitioned { graph, mesh: mesh.clone(), params, results, reshards: to.reshards }),
     }
 }
 
@@ -117,6 +133,7 @@ struct Partition<'a> {
     known: HashMap<(usize, Op, Vec<Val>, Sharding), Val>,
     /// The first mistake.
     refused: Option<Refused>,
+    reshards: Vec<Reshard>,
 }
 
 impl Partition<'_> {
@@ -207,6 +224,10 @@ impl Partition<'_> {
         let mut block = self.block(v);
         let shape = self.program.ty(v).shape.clone();
         let mut steps = reshard::reshard(&shape, &block.sharding, wanted);
+        if steps.iter().any(|(step, _)| !matches!(step, Step::AllSlice(_))) {
+            let (from, to, at) = (block.sharding.clone(), wanted.clone(), self.graph().at);
+            self.reshards.push(Reshard { value: v, from, to, at });
+        }
         if let Some((axes, op)) = block.partial.clone() {
             // Parts that are combined and then divided along the same axes.
             let scatters = match steps.first() {

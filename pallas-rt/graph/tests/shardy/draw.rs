@@ -1,6 +1,6 @@
 //! Random graphs with random annotations.
 #[path = "draw/operations.rs"]
-mod operations;
+pub(crate) mod operations;
 
 use pallas_graph::mesh::{Annotation, DimSharding, Flow, Mesh, Placed, Sharding, size};
 use pallas_graph::{Graph, Op, Var};

@@ -1,13 +1,14 @@
 //! The reasons of propagation, on random programs. They need no oracle.
+use super::draw::operations::rows;
 use super::draw::{Config, Drawn};
 use super::oracle::{ask, python};
 use super::{parsed, programs};
 use pallas_graph::Graph;
 use pallas_graph::call::{Call, Scan};
-use pallas_graph::mesh::{Annotation, Mesh, Sharding};
+use pallas_graph::mesh::{Annotation, DimSharding, Mesh, Sharding};
 use pallas_graph::shard::view::{Kind, Program, Val};
 use pallas_graph::shard::{Origin, Propagation, Reason, Slot, Via, inlined, propagate};
-use pallas_ir::{DType, ScalarOp, Type};
+use pallas_ir::{DType, ScalarOp, StructuralOp, Type};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -139,5 +140,41 @@ fn groups_of_called_graphs_are_apart() {
     assert_eq!(module.failure, None);
     for (i, text) in module.results.iter().enumerate() {
         assert_eq!(parsed(text, &mesh).as_ref(), found.result(i), "result {i}\n{}", drawn.text());
+    }
+}
+
+/// Weights divided by features and indices divided by examples want one axis for two dimensions of what is looked up. The
+/// stronger priority has it, as in Shardy, which also says who has it without one.
+#[test]
+fn priorities_of_a_lookup_are_those_of_shardy() {
+    let mesh = Arc::new(Mesh::new(&[("model", 4)]).expect("a mesh"));
+    let drawn = |weights: Option<u32>, indices: Option<u32>| {
+        let mut graph = Graph::default();
+        let table = graph.param(Type::new(DType::F32, [64, 32]));
+        let ids = graph.param(Type::new(DType::I32, [16, 8]));
+        let rows = graph.push(StructuralOp::from(rows(2, 2, &[64, 32])), &[table, ids]).expect("operands");
+        graph.results = vec![graph.push(ScalarOp::Tanh, &[rows]).expect("an operand")];
+        let declared = |dim: usize, priority| {
+            let mut sharding = Sharding::replicated(2);
+            sharding.dims[dim] = DimSharding { axes: vec![mesh.axis(0)], open: false, priority };
+            Some(sharding)
+        };
+        let params = vec![declared(1, weights), declared(0, indices)];
+        Drawn { results: vec![None], graph, mesh: mesh.clone(), params }
+    };
+    let cases = [(None, None), (Some(1), None), (None, Some(1)), (Some(2), Some(1)), (Some(1), Some(2))];
+    let all: Vec<Drawn> = cases.into_iter().map(|(weights, indices)| drawn(weights, indices)).collect();
+    let own: Vec<Option<Sharding>> = (all.iter())
+        .map(|drawn| propagate(Program::of(&drawn.graph), &drawn.params, &drawn.results).result(0).cloned())
+        .collect();
+    let parts = |s: &Option<Sharding>| s.as_ref().expect("it is divided").parts();
+    let [examples, features] = [vec![4, 1, 1], vec![1, 1, 4]];
+    let with: Vec<Vec<usize>> = own[1..].iter().map(parts).collect();
+    assert_eq!(with, [examples.clone(), features.clone(), examples, features]);
+    let Some(python) = python() else { return };
+    let texts: Vec<String> = all.iter().map(Drawn::text).collect();
+    for (i, module) in ask(&python, "propagate", &texts).iter().enumerate() {
+        assert_eq!(module.failure, None);
+        assert_eq!(parsed(&module.results[0], &mesh), own[i], "{}", texts[i]);
     }
 }

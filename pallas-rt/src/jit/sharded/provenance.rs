@@ -158,6 +158,17 @@ impl Shardings {
         dims.iter().position(|dim| dim.axes.iter().any(|own| own.overlaps(axis)))
     }
 
+    /// The line of the annotation from which a value has an axis.
+    pub(super) fn origin_line(&self, v: Val, axis: u8) -> Loc {
+        self.annotation(self.found.chain(v, axis).origin).1
+    }
+
+    /// The reads of a value for which devices exchange it: the sharding, and the line.
+    pub(super) fn reshards(&self, v: Val) -> Vec<String> {
+        let own = self.program.reshards.iter().filter(|one| one.value == v);
+        own.map(|one| format!("as {}{}", one.to.text(&self.mesh), at(one.at))).collect()
+    }
+
     /// A value in words.
     pub(super) fn described(&self, v: Val) -> String {
         let program = self.found.program();

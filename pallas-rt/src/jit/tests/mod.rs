@@ -7,6 +7,7 @@
 //! part at a time, `planning` costs on meshes and pages about them; `random` has laws of random graphs,
 //! `transformed` those of their derivatives and batches.
 mod ahead;
+mod audit;
 mod bounded;
 mod cache;
 mod control;

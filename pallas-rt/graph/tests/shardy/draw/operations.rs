@@ -269,7 +269,7 @@ impl Drawing<'_> {
 }
 
 /// A gather of rows of an array by indices of some axes.
-fn rows(rank: usize, index_rank: usize, shape: &[usize]) -> Gather {
+pub(crate) fn rows(rank: usize, index_rank: usize, shape: &[usize]) -> Gather {
     let sizes = [&[1], &shape[1..]].concat();
     Gather {
         offset_dims: (index_rank..index_rank + rank - 1).collect(),

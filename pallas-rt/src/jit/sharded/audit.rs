@@ -1,0 +1,354 @@
+//! The audit of a function on a mesh: what is declared about its arguments and values, against what was intended and what
+//! partitioning made of it.
+//!
+//! - `gather`: what is declared, and what was found; `findings`: what is wrong about that;
+//! - `compare`: two audits; `show`: an audit as text.
+mod compare;
+mod findings;
+mod gather;
+mod show;
+
+pub use compare::AuditDifference;
+
+use super::super::function::{Function, Given};
+use super::super::lower::Lowered;
+use crate::error::{Error, Result};
+use crate::sharding::{Mesh, PartitionSpec, ShardingPolicy};
+use crate::tree::Tree;
+use pallas_ir::{At, Diag, Loc};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What an [`audit`] compares a function with.
+#[derive(Clone, Debug)]
+pub struct AuditOptions {
+    policy: ShardingPolicy,
+    mesh: Option<Arc<Mesh>>,
+    owned: Vec<String>,
+    small: usize,
+    is_before: bool,
+}
+
+impl Default for AuditOptions {
+    fn default() -> AuditOptions {
+        let owned = vec!["**".to_string()];
+        AuditOptions { policy: ShardingPolicy::new(), mesh: None, owned, small: 64 * 1024, is_before: false }
+    }
+}
+
+impl AuditOptions {
+    /// No policy and no launch configuration; all arguments are owned, and 64 KiB is small.
+    pub fn new() -> AuditOptions {
+        AuditOptions::default()
+    }
+
+    /// What is intended: specs by the paths of arguments, which begin with the argument's number (`0.layers[*].up`), and by
+    /// the names of constraints. That of a constraint is its value's name by [`checkpoint_name`](crate::checkpoint_name()),
+    /// else `constraint[k]` in the order of the function's text; equal names are numbered, `hidden[0]`, `hidden[1]`.
+    #[must_use]
+    pub fn policy(mut self, policy: impl Into<ShardingPolicy>) -> AuditOptions {
+        self.policy = policy.into();
+        self
+    }
+
+    /// The mesh of the launch configuration.
+    #[must_use]
+    pub fn mesh(mut self, mesh: &Arc<Mesh>) -> AuditOptions {
+        self.mesh = Some(mesh.clone());
+        self
+    }
+
+    /// The arguments that are parameters of a model, by patterns of paths: an owned array about which nothing is said is
+    /// reported, a batch of data is not.
+    #[must_use]
+    pub fn owned(mut self, patterns: &[&str]) -> AuditOptions {
+        self.owned = patterns.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// The size in bytes up to which an array is small: it is reported if propagation alone divides it.
+    #[must_use]
+    pub fn small(mut self, bytes: usize) -> AuditOptions {
+        self.small = bytes;
+        self
+    }
+
+    /// Audits the function before compilation: what is declared alone, without propagation.
+    #[must_use]
+    pub fn before_compilation(mut self) -> AuditOptions {
+        self.is_before = true;
+        self
+    }
+}
+
+/// The origin of an array's sharding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// A declaration.
+    Explicit,
+    /// A declaration that nothing divides it.
+    ExplicitlyReplicated,
+    /// Propagation.
+    Inferred,
+    /// Nothing: it is replicated since nobody says anything about it.
+    Silent,
+}
+
+/// An argument of an audited function.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct AuditedParameter {
+    /// Its path, which begins with the number of the argument.
+    pub path: String,
+    /// Its element type and shape.
+    pub ty: String,
+    /// Bytes of the whole array.
+    pub bytes: usize,
+    /// True if it is a parameter of the model.
+    pub is_owned: bool,
+    /// The declared sharding with priorities, as Shardy writes it.
+    pub declared: Option<String>,
+    /// The pattern of the policy that declared it.
+    pub declared_by: Option<String>,
+    /// The sharding that the policy of the audit intends.
+    pub intended: Option<String>,
+    /// The pattern of the audit's policy that matches it.
+    pub pattern: Option<String>,
+    /// The sharding of the compiled function; `None` before compilation.
+    pub found: Option<String>,
+    /// The origin of its sharding.
+    pub source: Source,
+    /// The line of the declaration; for an inferred one, that of the annotation that it follows from.
+    pub line: Option<String>,
+}
+
+/// A constraint on a value of an audited function.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct AuditedConstraint {
+    /// Its name.
+    pub name: String,
+    /// The element type and shape of the value.
+    pub ty: String,
+    /// The sharding, as Shardy writes it.
+    pub declared: String,
+    /// The sharding that the policy of the audit intends.
+    pub intended: Option<String>,
+    /// The pattern of the audit's policy that matches its name.
+    pub pattern: Option<String>,
+    /// The sharding of the value in the compiled function; `None` before compilation.
+    pub found: Option<String>,
+    /// The line of the constraint.
+    pub line: String,
+    /// True if it binds readers of the value that came before it as well.
+    pub is_moved: bool,
+    /// The reads of the value for which devices exchange it: the other sharding, and the line.
+    pub reshards: Vec<String>,
+}
+
+/// A pattern of the policy, with what it matched.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PatternUse {
+    /// The pattern.
+    pub pattern: String,
+    /// Its spec, or `inferred`.
+    pub spec: String,
+    /// The paths and names about which it decides.
+    pub matched: Vec<String>,
+}
+
+/// The weight of a finding.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// It may be meant so.
+    Note,
+    /// It is likely to cost time or memory.
+    Warning,
+    /// The function is not what was intended; [`Audit::check`] fails.
+    Error,
+}
+
+/// The kind of a finding.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FindingKind {
+    /// What the policy intends is not declared, or declared otherwise.
+    Unapplied,
+    /// A pattern of the policy matches nothing.
+    Unmatched,
+    /// A spec of the policy that the array cannot have.
+    WrongSpec,
+    /// An owned array that is replicated because nothing is declared.
+    Undeclared,
+    /// An array that is to be replicated is divided.
+    DividedThoughReplicated,
+    /// The compiled function divides an array in another way than declared.
+    PlacedOtherwise,
+    /// A small array that propagation alone divides.
+    SmallInferred,
+    /// The mesh is not that of the launch configuration.
+    Mesh,
+    /// A constraint that binds other readers as well.
+    Moved,
+    /// A constrained value that is resharded where it is read.
+    Resharded,
+}
+
+/// Something that an audit found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// Its weight.
+    pub severity: Severity,
+    /// Its kind.
+    pub kind: FindingKind,
+    /// The path, name, pattern or axis that it is about.
+    pub subject: String,
+    /// The finding in words, with what to do.
+    pub message: String,
+    /// The line that it is about.
+    pub line: Option<String>,
+}
+
+/// The exchanges of one kind over the same axes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ExchangeTotal {
+    /// The kind, as [`CollectiveUse::name`](crate::CollectiveUse::name) has it.
+    pub kind: String,
+    /// The axes, joined by commas.
+    pub axes: String,
+    /// Number of exchanges.
+    pub count: usize,
+    /// Bytes that each device sends for each call.
+    pub bytes: usize,
+}
+
+/// A mesh in an audit.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct AuditedMesh {
+    /// The axes with their sizes, the slowest first.
+    pub axes: Vec<(String, usize)>,
+    /// The devices in row-major order of their positions.
+    pub devices: Vec<usize>,
+}
+
+/// The report on a function: everything that is declared about its arguments and values, what the compiled function does,
+/// and what is wrong about it. It prints as text; [`to_json`](Audit::to_json) is for machines.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Audit {
+    /// True after compilation, when it has shardings that were found.
+    pub is_compiled: bool,
+    /// The mesh that arguments and constraints name.
+    pub mesh: Option<AuditedMesh>,
+    /// The client that the function is compiled for.
+    pub client: String,
+    /// The arguments.
+    pub parameters: Vec<AuditedParameter>,
+    /// The constraints on values.
+    pub constraints: Vec<AuditedConstraint>,
+    /// The patterns of the policy.
+    pub patterns: Vec<PatternUse>,
+    /// The exchanges of the compiled function.
+    pub exchanges: Vec<ExchangeTotal>,
+    /// Everything that is wrong, the heaviest first.
+    pub findings: Vec<Finding>,
+}
+
+/// Traces a function and reports how its arguments and values are divided, against a policy, the launch configuration and
+/// what partitioning makes of it.
+///
+/// # Errors
+/// The call returns the function's own error, the first mistake in what its result depends on, and that of a kernel which
+/// cannot be divided as declared; what the audit finds is no error of the call, see [`Audit::check`].
+///
+/// ```
+/// use pallas_rt::prelude::*;
+/// use pallas_rt::sharding::{Mesh, P, ShardingPolicy};
+/// use pallas_rt::{AuditOptions, audit, mark_sharding};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 4)]).expect("a mesh"));
+/// let (x, w) = (Array::full(&[8, 16], 1.0f32)?, Array::full(&[16, 32], 1.0f32)?);
+/// let x = mark_sharding(&x, &mesh, P("data"))?;
+/// let policy = ShardingPolicy::new().rule("0", P("data")).rule("1", P((None, "model")));
+/// let audit = audit(|x: &Array, w: &Array| x.matmul(w), AuditOptions::new().policy(&policy).mesh(&mesh));
+/// // Nobody has marked `w`.
+/// let error = audit(&x, &w)?.check().expect_err("it is not applied").to_string();
+/// assert!(error.contains("`1`: the policy intends [{}, {\"model\"}], nothing is declared"));
+/// audit(&x, &mark_sharding(&w, &mesh, P((None, "model")))?)?.check()?;
+/// # Ok::<(), Error>(())
+/// ```
+pub fn audit<Args: Tree + 'static, F: Function<Args>>(f: F, options: AuditOptions) -> F::Boxed<Result<Audit>> {
+    F::boxed(move |given: Given<'_, Args>| {
+        let lowered: Lowered<Args, F> = Lowered::of(&f, &given, Loc::NONE)?;
+        Audit::of(&lowered.graph, &lowered.declared, &lowered.paths, &lowered.client.why(), &options)
+    })
+}
+
+impl Audit {
+    /// Returns an error that lists the findings of the weight `Error`, if there are some.
+    ///
+    /// # Errors
+    /// There are some.
+    pub fn check(&self) -> Result<()> {
+        self.check_from(Severity::Error)
+    }
+
+    /// As [`check`](Audit::check), for findings of this weight or a heavier one.
+    ///
+    /// # Errors
+    /// There are some.
+    pub fn check_from(&self, least: Severity) -> Result<()> {
+        let found: Vec<String> = self.findings.iter().filter(|f| f.severity >= least).map(Finding::to_string).collect();
+        if found.is_empty() {
+            return Ok(());
+        }
+        let help = "declare what is intended, or change the policy";
+        Err(Error::operation(Loc::NONE, Diag::new("audit", At::Op, found.join("\n"), help)))
+    }
+
+    /// The findings of a kind.
+    pub fn of_kind(&self, kind: FindingKind) -> Vec<&Finding> {
+        self.findings.iter().filter(|f| f.kind == kind).collect()
+    }
+
+    /// Everything that the function declares as a policy, with a rule for each argument and constraint: audited against it
+    /// later, the function fails if a declaration has become weaker.
+    ///
+    /// # Errors
+    /// A declaration that a policy cannot state: parts of axes, or axes that are to divide nothing.
+    pub fn declared(&self) -> Result<ShardingPolicy> {
+        let of_params = self.parameters.iter().filter_map(|p| Some((&p.path, p.declared.as_ref()?)));
+        let of_constraints = self.constraints.iter().map(|c| (&c.name, &c.declared));
+        of_params.chain(of_constraints).try_fold(ShardingPolicy::new(), |policy, (path, text)| {
+            let spec: PartitionSpec = text.parse().map_err(|message| {
+                Error::operation(
+                    Loc::NONE,
+                    Diag::new("audit", At::Op, format!("`{path}`: {message}"), "use whole axes"),
+                )
+            })?;
+            Ok(policy.rule(path, spec))
+        })
+    }
+
+    /// The audit as JSON.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("strings and numbers")
+    }
+
+    /// Reads [`to_json`](Audit::to_json) back.
+    ///
+    /// # Errors
+    /// Text that is no audit.
+    pub fn from_json(text: &str) -> Result<Audit> {
+        serde_json::from_str(text).map_err(|error| {
+            let found = format!("text that is no audit: {error}");
+            Error::operation(Loc::NONE, Diag::new("audit", At::Op, found, "read what `to_json` wrote"))
+        })
+    }
+}

@@ -1,0 +1,72 @@
+//! Two audits: a function that trains against one that evaluates, or a function against its approved audit.
+use super::Audit;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A difference between two audits.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct AuditDifference {
+    /// What differs: `axes`, `device order`, `client`, or the path of a parameter.
+    pub subject: String,
+    /// The first audit's.
+    pub first: String,
+    /// The second audit's.
+    pub second: String,
+}
+
+impl fmt::Display for AuditDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}, and {}", self.subject, self.first, self.second)
+    }
+}
+
+impl Audit {
+    /// The differences to another function: mesh, device order, client, and the type, declaration and sharding of each owned
+    /// array that both have, by its path without the number of the argument. Arrays that one of them alone has are no
+    /// difference.
+    ///
+    /// ```
+    /// use pallas_rt::prelude::*;
+    /// use pallas_rt::sharding::{Mesh, P};
+    /// use pallas_rt::{AuditOptions, audit, mark_sharding};
+    /// use std::sync::Arc;
+    /// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
+    /// let put = |spec| mark_sharding(&Array::full(&[4], 1.0f32)?, &mesh, spec);
+    /// let train = audit(|w: &Array| w * 2.0, AuditOptions::new())(&put(P("data"))?)?;
+    /// let eval = audit(|w: &Array| w * 3.0, AuditOptions::new())(&put(P(()))?)?;
+    /// assert!(train.compare(&train).is_empty());
+    /// assert_eq!(train.compare(&eval).len(), 1);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn compare(&self, other: &Audit) -> Vec<AuditDifference> {
+        let mut all = vec![];
+        let mut add = |subject: &str, first: String, second: String| {
+            if first != second {
+                all.push(AuditDifference { subject: subject.into(), first, second });
+            }
+        };
+        let axes = |a: &Audit| a.mesh.as_ref().map_or("no mesh".into(), |mesh| format!("{:?}", mesh.axes));
+        let devices = |a: &Audit| a.mesh.as_ref().map_or("no mesh".into(), |mesh| format!("{:?}", mesh.devices));
+        add("axes", axes(self), axes(other));
+        add("device order", devices(self), devices(other));
+        add("client", self.client.clone(), other.client.clone());
+        for p in self.parameters.iter().filter(|p| p.is_owned) {
+            let is_same =
+                |q: &&super::AuditedParameter| q.is_owned && without_number(&q.path) == without_number(&p.path);
+            let Some(q) = other.parameters.iter().find(is_same) else { continue };
+            let text = |p: &super::AuditedParameter| {
+                let declared = p.declared.as_deref().unwrap_or("undeclared");
+                let found = p.found.as_deref().map_or(String::new(), |found| format!(", divided as {found}"));
+                format!("{} {declared}{found}", p.ty)
+            };
+            add(&format!("`{}`", p.path), text(p), text(q));
+        }
+        all
+    }
+}
+
+/// A path without the number of the argument in front.
+fn without_number(path: &str) -> &str {
+    path.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start_matches('.')
+}

@@ -1,0 +1,155 @@
+//! What an audit finds wrong.
+use super::super::{Declared, Shardings};
+use super::{Audit, AuditOptions, AuditedMesh, Finding, FindingKind, Severity, Source};
+use crate::sharding::{PartitionSpec, Sharding};
+use pallas_graph::Graph;
+use std::collections::BTreeMap;
+
+/// Small arrays for each of which the function is partitioned again, to find what they cost; of others the cost is unknown.
+const MOST_COMPARED: usize = 16;
+
+impl Audit {
+    pub(super) fn find(&mut self, options: &AuditOptions) {
+        self.mesh_findings(options);
+        self.policy_findings();
+        self.parameter_findings();
+        self.constraint_findings();
+    }
+
+    fn add(&mut self, severity: Severity, kind: FindingKind, subject: &str, message: String, line: Option<String>) {
+        self.findings.push(Finding { severity, kind, subject: subject.into(), message, line });
+    }
+
+    fn mesh_findings(&mut self, options: &AuditOptions) {
+        let Some(launch) = options.mesh.as_ref().map(|mesh| AuditedMesh::of(mesh)) else { return };
+        let own = self.mesh.clone();
+        let mut wrong = |subject: &str, message| self.add(Severity::Error, FindingKind::Mesh, subject, message, None);
+        let Some(own) = own else {
+            return wrong("mesh", "nothing in the function names a mesh, the launch configuration has one".into());
+        };
+        if own.axes != launch.axes {
+            wrong(
+                "axes",
+                format!("the function has the axes {:?}, the launch configuration {:?}", own.axes, launch.axes),
+            );
+        } else if own.devices != launch.devices {
+            let message =
+                format!("the devices are {:?}, in the launch configuration {:?}", own.devices, launch.devices);
+            wrong("device order", message);
+        }
+    }
+
+    fn policy_findings(&mut self) {
+        for pattern in self.patterns.clone() {
+            // A last `**` is there for what nothing else matches.
+            let is_rest = pattern.pattern == "**";
+            if pattern.matched.is_empty() && !is_rest {
+                let message =
+                    format!("`{}` matches no argument and no constraint, or patterns before it do", pattern.pattern);
+                self.add(Severity::Error, FindingKind::Unmatched, &pattern.pattern, message, None);
+            }
+        }
+        let params =
+            self.parameters.iter().map(|p| (&p.path, p.intended.as_ref(), p.declared.as_ref(), p.line.as_ref()));
+        let constraints =
+            self.constraints.iter().map(|c| (&c.name, c.intended.as_ref(), Some(&c.declared), Some(&c.line)));
+        let mut wrong: Vec<(String, String, Option<String>)> = vec![];
+        for (path, intended, declared, line) in params.chain(constraints) {
+            let Some(intended) = intended.filter(|intended| declared != Some(*intended)) else { continue };
+            let is = declared.map_or("nothing is declared".into(), |text| format!("declared is {text}"));
+            let line = declared.and(line).cloned();
+            wrong.push((path.clone(), format!("the policy intends {intended}, {is}"), line));
+        }
+        for (path, message, line) in wrong {
+            self.add(Severity::Error, FindingKind::Unapplied, &path, message, line);
+        }
+    }
+
+    fn parameter_findings(&mut self) {
+        for p in self.parameters.clone() {
+            let is_left_to_propagation = p.pattern.is_some() && p.intended.is_none();
+            if p.is_owned && p.source == Source::Silent && p.declared.is_none() && !is_left_to_propagation {
+                let message = format!(
+                    "{} is whole on every device, since nothing is declared; `P(())` declares that it is replicated",
+                    p.ty
+                );
+                self.add(Severity::Warning, FindingKind::Undeclared, &p.path, message, None);
+            }
+            let Some(found) = &p.found else { continue };
+            let axes = |text: &str| text.parse::<PartitionSpec>().ok().map(|spec| spec.axes());
+            let is_whole = |text: &String| axes(text).is_some_and(|axes| axes.iter().all(Vec::is_empty));
+            let is_bound = |text: &String| is_whole(text) && !text.contains('?');
+            let wanted = p.intended.as_ref().or(p.declared.as_ref());
+            if wanted.is_some_and(is_bound) && !is_whole(found) {
+                let message = format!("it is to be replicated, and divided as {found}");
+                self.add(Severity::Error, FindingKind::DividedThoughReplicated, &p.path, message, p.line.clone());
+            } else if let Some(declared) = &p.declared
+                && let Some(said) = axes(declared)
+                // Parts of axes are no spec, and were not declared.
+                && axes(found).is_none_or(|is| said.iter().zip(&is).any(|(said, is)| !is.starts_with(said)))
+            {
+                let message = format!("declared is {declared}, and it is divided as {found}");
+                self.add(Severity::Error, FindingKind::PlacedOtherwise, &p.path, message, p.line.clone());
+            }
+        }
+    }
+
+    fn constraint_findings(&mut self) {
+        for c in self.constraints.clone() {
+            if c.is_moved {
+                let message = "it binds all readers of the value, also those that do not read the constrained one";
+                self.add(Severity::Note, FindingKind::Moved, &c.name, message.into(), Some(c.line.clone()));
+            }
+            if !c.reshards.is_empty() {
+                let message = format!("{} is exchanged again where it is read: {}", c.declared, c.reshards.join("; "));
+                self.add(Severity::Warning, FindingKind::Resharded, &c.name, message, Some(c.line.clone()));
+            }
+        }
+    }
+
+    /// Small arrays that propagation alone divides, with what the function exchanges more than if they were replicated.
+    pub(super) fn small_inferred(
+        &mut self,
+        graph: &Graph,
+        declared: &Declared,
+        paths: &[String],
+        options: &AuditOptions,
+    ) {
+        let is_small = |p: &super::AuditedParameter| {
+            p.is_owned && p.source == Source::Inferred && p.bytes <= options.small && p.pattern.is_none()
+        };
+        let small: Vec<usize> = (0..self.parameters.len()).filter(|&i| is_small(&self.parameters[i])).collect();
+        for (k, i) in small.into_iter().enumerate() {
+            let p = self.parameters[i].clone();
+            let mut cost = String::from("not compared with a replicated one");
+            if k < MOST_COMPARED {
+                let mut other = declared.clone();
+                other.shardings[i] = Some(Sharding::replicated(graph.ty(graph.params[i]).shape.len()));
+                let without = Shardings::of(graph, &other, paths).ok().flatten().map(|found| found.budget().table());
+                cost = self.costs(&without.unwrap_or_default());
+            }
+            let found = p.found.clone().unwrap_or_default();
+            let message = format!("{} of {} bytes is divided as {found} by propagation alone: {cost}", p.ty, p.bytes);
+            self.add(Severity::Warning, FindingKind::SmallInferred, &p.path, message, p.line.clone());
+        }
+    }
+
+    /// The exchanges of the function that it would not have, or have less of, with another table.
+    fn costs(&self, without: &BTreeMap<(&'static str, String), (usize, usize)>) -> String {
+        let mut rows: BTreeMap<(String, String), [(usize, usize); 2]> = BTreeMap::new();
+        for one in &self.exchanges {
+            rows.entry((one.kind.clone(), one.axes.clone())).or_default()[0] = (one.count, one.bytes);
+        }
+        for ((kind, axes), &row) in without {
+            rows.entry((kind.to_string(), axes.clone())).or_default()[1] = row;
+        }
+        let differs = rows.into_iter().filter(|(_, [with, without])| with != without);
+        let texts: Vec<String> = differs
+            .map(|((kind, axes), [with, without])| {
+                let (n, m) = (with.0, without.0);
+                format!("{n} {kind} over {axes} of {} bytes, {m} of {} if it is replicated", with.1, without.1)
+            })
+            .collect();
+        if texts.is_empty() { "the same exchanges as if it were replicated".into() } else { texts.join(", ") }
+    }
+}

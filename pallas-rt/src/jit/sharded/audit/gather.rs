@@ -1,0 +1,268 @@
+//! What a function declares, and what was found about it.
+use super::super::{Declared, Shardings};
+use super::{Audit, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, ExchangeTotal, PatternUse, Source};
+use crate::error::Result;
+use crate::sharding::{Mesh, Sharding, ShardingPolicy, matches};
+use pallas_graph::call::Call;
+use pallas_graph::mesh::Annotation;
+use pallas_graph::shard::inlined;
+use pallas_graph::shard::view::{Kind, NodeId, Program as View, Val};
+use pallas_graph::{Graph, Op};
+use pallas_ir::{Loc, Type};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A declaration in normal form.
+struct Statement {
+    sharding: Sharding,
+    at: Loc,
+    pattern: Option<String>,
+}
+
+/// A function before it is partitioned.
+struct Traced<'a> {
+    view: View,
+    declared: &'a Declared,
+    mesh: Option<Arc<Mesh>>,
+    /// By parameter, what is declared about it.
+    params: Vec<Option<Statement>>,
+    /// The constraints on values, with their names.
+    constraints: Vec<(NodeId, String)>,
+}
+
+impl Audit {
+    /// The audit of a graph whose parameters are declared to be divided in this way.
+    ///
+    /// # Errors
+    /// A kernel that cannot be divided as declared.
+    pub(in crate::jit) fn of(
+        graph: &Graph,
+        declared: &Declared,
+        paths: &[String],
+        client: &str,
+        options: &AuditOptions,
+    ) -> Result<Audit> {
+        let flat = inlined(graph);
+        let traced = Traced::of(graph, &flat, declared, options);
+        let found = if options.is_before { None } else { Shardings::of(&flat, declared, paths)? };
+        let table = found.as_ref().map(|found| found.budget().table()).unwrap_or_default();
+        let mut audit = Audit {
+            is_compiled: found.is_some(),
+            mesh: declared.mesh.as_ref().map(|mesh| AuditedMesh::of(mesh)),
+            client: client.into(),
+            parameters: traced.parameters(paths, found.as_ref(), options),
+            constraints: traced.constraints(found.as_ref(), options),
+            patterns: vec![],
+            exchanges: table
+                .into_iter()
+                .map(|((kind, axes), (count, bytes))| ExchangeTotal { kind: kind.into(), axes, count, bytes })
+                .collect(),
+            findings: vec![],
+        };
+        audit.patterns = audit.uses(&options.policy);
+        audit.find(options);
+        audit.small_inferred(&flat, declared, paths, options);
+        audit.findings.sort_by_key(|f| (std::cmp::Reverse(f.severity), f.kind));
+        Ok(audit)
+    }
+
+    /// The patterns of a policy with what they matched.
+    fn uses(&self, policy: &ShardingPolicy) -> Vec<PatternUse> {
+        let params = self.parameters.iter().map(|p| &p.path);
+        let names: Vec<&String> = params.chain(self.constraints.iter().map(|c| &c.name)).collect();
+        let of = |(i, rule): (usize, &crate::sharding::PolicyRule)| PatternUse {
+            pattern: rule.pattern.clone(),
+            spec: rule.spec.as_ref().map_or("inferred".into(), ToString::to_string),
+            matched: names.iter().filter(|n| policy.matching(n) == Some(i)).map(|n| (*n).clone()).collect(),
+        };
+        policy.rules().iter().enumerate().map(of).collect()
+    }
+}
+
+impl AuditedMesh {
+    pub(super) fn of(mesh: &Mesh) -> AuditedMesh {
+        AuditedMesh {
+            axes: (0..mesh.rank()).map(|axis| (mesh.name(axis).into(), mesh.size(axis))).collect(),
+            devices: (0..mesh.devices()).map(|position| mesh.device(position)).collect(),
+        }
+    }
+}
+
+/// The text of a line; none for what no line of the user's says.
+pub(super) fn line(at: Loc) -> Option<String> {
+    (at != Loc::NONE).then(|| at.to_string())
+}
+
+impl<'a> Traced<'a> {
+    fn of(graph: &Graph, flat: &Graph, declared: &'a Declared, options: &AuditOptions) -> Traced<'a> {
+        let view = View::of(flat);
+        let mut on: HashMap<Val, Vec<NodeId>> = HashMap::new();
+        let all: Vec<NodeId> = view.preorder().into_iter().filter(|&id| sharding(&view, id).is_some()).collect();
+        all.iter().for_each(|&id| on.entry(view.nodes[id].operands[0]).or_default().push(id));
+        let mut of_params = vec![];
+        let params = view.body.params.iter().enumerate().map(|(i, p)| {
+            if let (Some(sharding), Some(mesh)) = (&declared.shardings[i], &declared.mesh) {
+                let statement = declared.statements[i].as_ref();
+                let at = statement.map_or(Loc::NONE, |s| s.at);
+                let pattern = statement.and_then(|s| s.pattern.as_ref()).map(ToString::to_string);
+                return Some(Statement { sharding: sharding.normal(mesh), at, pattern });
+            }
+            // Constraints that say the same about a parameter are its declaration.
+            let own = on.get(p)?;
+            let first = sharding(&view, own[0])?;
+            if own.iter().any(|&id| sharding(&view, id) != Some(first)) {
+                return None;
+            }
+            of_params.extend(own);
+            Some(Statement { sharding: first.clone(), at: view.nodes[own[0]].loc, pattern: None })
+        });
+        let params = params.collect();
+        let names = named(graph);
+        let left = all.into_iter().filter(|id| !of_params.contains(id));
+        let constraints = numbered(left.map(|id| (id, names.get(&view.nodes[id].loc).cloned())).collect());
+        let mesh = declared.mesh.clone().or_else(|| options.mesh.clone());
+        Traced { view, declared, mesh, params, constraints }
+    }
+
+    fn text(&self, sharding: &Sharding) -> String {
+        self.mesh.as_ref().map_or(String::new(), |mesh| sharding.text(mesh))
+    }
+
+    /// The text of the sharding that a policy intends for a path, in normal form, and the pattern.
+    fn intended(&self, policy: &ShardingPolicy, path: &str, ty: &Type) -> (Option<String>, Option<String>) {
+        let Some(rule) = policy.matching(path).map(|rule| &policy.rules()[rule]) else { return (None, None) };
+        let text = rule.spec.as_ref().map(|spec| {
+            let normal = self.mesh.as_ref().and_then(|mesh| Some(spec.on(mesh, &ty.shape, ty).ok()?.normal(mesh)));
+            normal.map_or_else(|| spec.to_string(), |sharding| self.text(&sharding))
+        });
+        (text, Some(rule.pattern.clone()))
+    }
+
+    fn parameters(&self, paths: &[String], found: Option<&Shardings>, options: &AuditOptions) -> Vec<AuditedParameter> {
+        let of = |(i, &p): (usize, &Val)| {
+            let path = paths.get(i).cloned().unwrap_or_else(|| format!("captured {}", i - paths.len()));
+            let ty = self.view.ty(p);
+            let statement = self.params[i].as_ref();
+            let placed = found.map(|found| &found.program.params[i]);
+            let is_divided = placed.is_some_and(|s| !s.is_replicated());
+            let says_nothing = |s: &Sharding| s.dims.iter().all(|dim| dim.open && dim.axes.is_empty());
+            let source = match statement.map(|s| &s.sharding).filter(|s| !says_nothing(s)) {
+                Some(s) if s.is_replicated() && s.dims.iter().all(|dim| !dim.open) => Source::ExplicitlyReplicated,
+                Some(_) => Source::Explicit,
+                None if is_divided => Source::Inferred,
+                None => Source::Silent,
+            };
+            let inferred = || {
+                let axis = placed?.dims.iter().flat_map(|dim| &dim.axes).next()?;
+                line(found?.origin_line(p, axis.id))
+            };
+            let (intended, pattern) = self.intended(&options.policy, &path, ty);
+            AuditedParameter {
+                is_owned: options.owned.iter().any(|pattern| matches(pattern, &path)),
+                ty: ty.to_string(),
+                bytes: ty.bytes(),
+                declared: statement.map(|s| self.text(&s.sharding)),
+                declared_by: statement.and_then(|s| s.pattern.clone()),
+                intended,
+                pattern,
+                found: placed.map(|s| self.text(s)),
+                source,
+                line: statement.and_then(|s| line(s.at)).or_else(inferred),
+                path,
+            }
+        };
+        debug_assert_eq!(self.declared.shardings.len(), self.view.body.params.len());
+        self.view.body.params.iter().enumerate().map(of).collect()
+    }
+
+    fn constraints(&self, found: Option<&Shardings>, options: &AuditOptions) -> Vec<AuditedConstraint> {
+        let of = |(id, name): &(NodeId, String)| {
+            let node = &self.view.nodes[*id];
+            let (x, result) = (node.operands[0], node.results[0]);
+            let ty = self.view.ty(result);
+            let (intended, pattern) = self.intended(&options.policy, name, ty);
+            // Nodes have the same numbers after propagation, and may read other values.
+            let takes_over = |found: &Shardings| {
+                let after = &found.found.program().nodes;
+                let reads = |old: &[Val], new: &[Val]| old.iter().zip(new).any(|(a, b)| *a == x && *b == result);
+                let others = self.view.nodes.iter().zip(after).enumerate().filter(|(other, _)| other != id);
+                others.into_iter().any(|(_, (old, new))| {
+                    let mut regions = old.regions.iter().zip(&new.regions);
+                    reads(&old.operands, &new.operands) || regions.any(|(a, b)| reads(&a.results, &b.results))
+                })
+            };
+            AuditedConstraint {
+                name: name.clone(),
+                ty: ty.to_string(),
+                declared: sharding(&self.view, *id).map_or(String::new(), |s| self.text(s)),
+                intended,
+                pattern,
+                found: found.and_then(|found| found.found.sharding(result)).map(|s| self.text(&closed(s))),
+                line: node.loc.to_string(),
+                is_moved: found.is_some_and(takes_over),
+                reshards: found.map(|found| found.reshards(result)).unwrap_or_default(),
+            }
+        };
+        self.constraints.iter().map(of).collect()
+    }
+}
+
+/// A sharding without what propagation might have added.
+fn closed(sharding: &Sharding) -> Sharding {
+    Sharding { replicated: vec![], ..Sharding::closed(sharding.axes()) }
+}
+
+fn sharding(view: &View, id: NodeId) -> Option<&Sharding> {
+    if let Kind::Constraint(sharding) = &view.nodes[id].kind { Some(sharding) } else { None }
+}
+
+/// The names of values that have a constraint, by the constraint's line.
+fn named(graph: &Graph) -> HashMap<Loc, String> {
+    let mut all = HashMap::new();
+    let definitions = graph.definitions();
+    let constraint = |v: pallas_graph::Var| {
+        let e = &graph.equations[definitions[v.index()]?];
+        matches!(e.op, Op::Annotation(Annotation::Constraint(_))).then_some(e.loc)
+    };
+    for e in &graph.equations {
+        match &e.op {
+            Op::Call(call) => {
+                if let Call::Named(named) = &**call
+                    && let Some(at) = constraint(e.args[0])
+                {
+                    all.insert(at, named.name.clone());
+                }
+                call.graphs().into_iter().for_each(|graph| all.extend(named(graph)));
+            }
+            Op::Annotation(Annotation::Constraint(_)) => {
+                let definer = definitions[e.args[0].index()].map(|i| &graph.equations[i].op);
+                if let Some(Op::Call(call)) = definer
+                    && let Call::Named(named) = &**call
+                {
+                    all.insert(e.loc, named.name.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Constraints with a name each: their own, numbered where several have it, else their number among all.
+fn numbered(all: Vec<(NodeId, Option<String>)>) -> Vec<(NodeId, String)> {
+    let mut counts: HashMap<&String, [usize; 2]> = HashMap::new();
+    all.iter().filter_map(|(_, name)| name.as_ref()).for_each(|name| counts.entry(name).or_default()[1] += 1);
+    let name = |k: usize, name: &'_ Option<String>, counts: &mut HashMap<&String, [usize; 2]>| match name {
+        None => format!("constraint[{k}]"),
+        Some(name) => match counts.get_mut(name) {
+            Some([seen, count]) if *count > 1 => {
+                *seen += 1;
+                format!("{name}[{}]", *seen - 1)
+            }
+            _ => name.clone(),
+        },
+    };
+    let named: Vec<String> = all.iter().enumerate().map(|(k, (_, own))| name(k, own, &mut counts)).collect();
+    drop(counts);
+    all.into_iter().zip(named).map(|((id, _), name)| (id, name)).collect()
+}
