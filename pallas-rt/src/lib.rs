@@ -50,10 +50,10 @@ pub use jit::{
     MemoryAnalysis, MeshComparison, Miss, MissReason, Obstacle, Outcome as Traceable, PatternUse, PlannedExchange,
     Policy, Provenance, ProvenanceStep, Scan, Severity, ShardedValue, Shardings, Source, StepPlan, WhyNot,
     associative_scan, audit, checkpoint, checkpoint_name, checkpoint_with, clear_sharding, cond, custom_jvp,
-    custom_vjp, disable_jit, eval_shape, fori_loop, grad, grad_by, hessian, hessian_by, jacfwd, jacfwd_by, jacrev,
-    jacrev_by, jit, jit_bounded, jit_donating, jit_misses, jvp, linearize, lower, make_jaxpr, mark_sharding,
-    partitioned, propagation_barrier, scan, shard_alike, shard_as, switch, value_and_grad, value_and_grad_aux,
-    value_and_grad_by, vjp, vmap, vmap_axes, while_loop, with_sharding_constraint,
+    custom_vjp, disable_jit, eval_shape, fori_loop, grad, grad_by, hessian, hessian_by, in_out_shardings, jacfwd,
+    jacfwd_by, jacrev, jacrev_by, jit, jit_bounded, jit_donating, jit_misses, jvp, linearize, lower, make_jaxpr,
+    mark_sharding, partitioned, propagation_barrier, scan, shard_alike, shard_as, switch, value_and_grad,
+    value_and_grad_aux, value_and_grad_by, vjp, vmap, vmap_axes, while_loop, with_sharding_constraint,
 };
 pub use lang::threefry;
 pub use launch::tune::{Candidate, Outcome, Tuning};

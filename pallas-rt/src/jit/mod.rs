@@ -80,8 +80,8 @@ pub use planning::{AxisTraffic, MeshComparison, PlannedExchange, StepPlan};
 pub use sharded::{
     Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, CollectiveBudget,
     CollectiveCount, CollectiveUse, ExchangeTotal, Finding, FindingKind, Obstacle, PatternUse, Provenance,
-    ProvenanceStep, Severity, ShardedValue, Shardings, Source, WhyNot, audit, clear_sharding, mark_sharding,
-    partitioned, propagation_barrier, shard_alike, shard_as, with_sharding_constraint,
+    ProvenanceStep, Severity, ShardedValue, Shardings, Source, WhyNot, audit, clear_sharding, in_out_shardings,
+    mark_sharding, partitioned, propagation_barrier, shard_alike, shard_as, with_sharding_constraint,
 };
 pub(crate) use trace::{apply, is_tracing, make};
 pub use vmap::{vmap, vmap_axes};

@@ -17,7 +17,7 @@ pub use audit::{
     FindingKind, PatternUse, Severity, Source, audit,
 };
 pub use budget::{CollectiveBudget, CollectiveCount};
-pub use mark::{clear_sharding, mark_sharding};
+pub use mark::{clear_sharding, in_out_shardings, mark_sharding};
 pub use provenance::{Obstacle, Provenance, ProvenanceStep, WhyNot};
 
 use super::function::{Function, Given};

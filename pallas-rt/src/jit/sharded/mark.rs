@@ -2,6 +2,7 @@
 use super::{declared, with_constraint};
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::jit::function::{Function, Given};
 use crate::jit::trace::{constraint_of, type_of};
 use crate::sharding::{Declaration, Mesh, NamedSharding, Placement, ShardingPolicy, placed};
 use crate::tree::{self, Tree};
@@ -45,8 +46,44 @@ use std::sync::Arc;
 /// ```
 #[track_caller]
 pub fn mark_sharding<T: Tree>(tree: &T, mesh: &Arc<Mesh>, how: impl Into<ShardingPolicy>) -> Result<T> {
-    let at = Loc::caller();
-    let policy = how.into();
+    marked_tree(tree, mesh, &how.into(), Loc::caller())
+}
+
+/// The function with declared shardings of its arguments and results, each by a [`P`](crate::sharding::P) for all arrays or a
+/// [`ShardingPolicy`] of their paths, which for arguments begin with the argument's number; `in_shardings` and
+/// `out_shardings` of `jax.jit`. The result is a function for [`jit`](crate::jit()), [`partitioned`](crate::partitioned())
+/// and the like; there an argument that is declared otherwise is exchanged at each call.
+///
+/// # Errors
+/// The function's own; those of [`mark_sharding`].
+///
+/// ```
+/// use pallas_rt::prelude::*;
+/// use pallas_rt::sharding::{Mesh, P, ShardingPolicy};
+/// use pallas_rt::{in_out_shardings, jit};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 4)]).expect("a mesh"));
+/// let inputs = ShardingPolicy::new().rule("0", P("data")).rule("1", P((None, "model")));
+/// let f = jit(in_out_shardings(|x: &Array, w: &Array| x.matmul(w), &mesh, inputs, P("data")));
+/// let y = f(&Array::full(&[4, 8], 1.0f32)?, &Array::full(&[8, 8], 1.0f32)?)?;
+/// assert_eq!(y.sharding().expect("it is divided").parts(), [2, 1]);
+/// # Ok::<(), Error>(())
+/// ```
+#[track_caller]
+pub fn in_out_shardings<Args: Tree + 'static, F: Function<Args>>(
+    f: F,
+    mesh: &Arc<Mesh>,
+    inputs: impl Into<ShardingPolicy>,
+    outputs: impl Into<ShardingPolicy>,
+) -> F::Boxed<Result<F::Out>> {
+    let (at, mesh, inputs, outputs) = (Loc::caller(), mesh.clone(), inputs.into(), outputs.into());
+    F::boxed(move |given: Given<'_, Args>| {
+        let args = marked_tree(&(given.tuple)(), &mesh, &inputs, at)?;
+        marked_tree(&f.call(&args)?, &mesh, &outputs, at)
+    })
+}
+
+fn marked_tree<T: Tree>(tree: &T, mesh: &Arc<Mesh>, policy: &ShardingPolicy, at: Loc) -> Result<T> {
     let mut paths = tree::paths(tree).into_iter();
     tree::map(tree, |x| {
         let path = paths.next().expect("a path for each leaf");

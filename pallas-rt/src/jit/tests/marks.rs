@@ -2,7 +2,7 @@
 use super::numbers;
 use crate::prelude::*;
 use crate::sharding::{Mesh, NamedSharding, P, ShardingPolicy, device_put, dim};
-use crate::{clear_sharding, jit, lower, mark_sharding, partitioned, with_sharding_constraint};
+use crate::{clear_sharding, in_out_shardings, jit, lower, mark_sharding, partitioned, with_sharding_constraint};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -120,4 +120,25 @@ fn traced_arrays_are_marked_and_cleared() {
         move |x: &Array| with_sharding_constraint(x, &named)
     })(&x);
     assert_eq!(shardings.expect("it is traced").results()[0].parts(), [2, 1]);
+}
+
+/// `in_shardings` and `out_shardings` of `jax.jit`.
+#[test]
+fn arguments_and_results_of_functions_are_declared() {
+    let mesh = mesh();
+    let ins: ShardingPolicy =
+        "0.up = [{}, {\"model\"}]\n0.norm = replicated\n1 = [{\"data\"}]".parse().expect("a policy");
+    let f = in_out_shardings(|layer: &Layer, x: &Array| x.matmul(&layer.up), &mesh, ins, P(("data", None)));
+    let x = Client::cpu().full(&[4, 8], 1.0f32).expect("it fits");
+    let found = partitioned(f)(&layer(1.0), &x).expect("it is traced");
+    let parts = |place: &str| found.values()[found.find(place)[0]].sharding.parts();
+    assert_eq!((parts("0.up"), parts("0.norm"), parts("1")), (vec![1, 4], vec![1], vec![2, 1]));
+    assert_eq!(found.results()[0].parts(), [2, 1]);
+    assert_eq!(found.budget().all_gather("model"), 1);
+    let f = jit(in_out_shardings(|x: &Array| x * 2.0, &mesh, P("data"), ShardingPolicy::new()));
+    let y = f(&x).expect("it runs");
+    assert_eq!((numbers(&y), y.sharding().expect("it is divided").parts()), (vec![2.0; 32], vec![2, 1]));
+    let f = jit(in_out_shardings(|x: &Array| x * 2.0, &mesh, P((None, None, "data")), ShardingPolicy::new()));
+    let text = f(&x).expect_err("three entries").to_string();
+    assert!(text.contains("array `0`: a spec of 3 entries"), "{text}");
 }
