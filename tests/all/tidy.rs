@@ -25,6 +25,7 @@ const LAYERS: &[&str] = &[
     "jit",
     "launch",
     "ops",
+    "spmd",
     "random",
     "guide",
 ];

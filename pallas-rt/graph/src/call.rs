@@ -2,6 +2,7 @@
 //!
 //! The operands of a called graph are its parameters, so it mentions no variable of its caller.
 use crate::graph::{Graph, Op};
+use crate::mesh::{Mesh, Sharding};
 use pallas_ir::{At, DType, Diag, Kernel, Literal, StructuralOp, Type};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -29,6 +30,29 @@ pub enum Call {
     Named(Named),
     /// Shows a value at each call. Its result, an i32 scalar that nothing reads and no step writes, stands for the effect.
     Print(Print),
+    /// A graph that every device of a mesh runs on its blocks of arrays.
+    ShardMap(ShardMap),
+}
+
+/// `jax.shard_map`: a graph on the blocks that the devices of a mesh have of the operands. Collectives in the graph are those
+/// of the mesh.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ShardMap {
+    /// The mesh.
+    pub mesh: Arc<Mesh>,
+    /// By operand, how it is divided: evenly.
+    pub takes: Vec<Sharding>,
+    /// By result, how it is divided.
+    pub gives: Vec<Sharding>,
+    /// The graph, which takes and gives blocks.
+    pub body: Graph,
+}
+
+impl ShardMap {
+    /// The type of the whole array of which a device has this block.
+    pub(crate) fn whole(block: &Type, sharding: &Sharding) -> Type {
+        Type::new(block.dtype, block.shape.iter().zip(sharding.parts()).map(|(n, parts)| n * parts).collect::<Vec<_>>())
+    }
 }
 
 /// `jax.debug.print`: shows its operand.
@@ -259,6 +283,7 @@ impl Call {
             Call::CustomJvp(_) => "custom_jvp",
             Call::Named(_) => "name",
             Call::Print(_) => "debug_print",
+            Call::ShardMap(_) => "shard_map",
         }
     }
 
@@ -274,6 +299,7 @@ impl Call {
             Call::Checkpoint(checkpoint) => vec![&checkpoint.graph],
             Call::CustomJvp(custom) => vec![&custom.primal, &custom.rule],
             Call::Named(named) => vec![&named.graph],
+            Call::ShardMap(map) => vec![&map.body],
         }
     }
 
@@ -302,6 +328,7 @@ impl Call {
             }
             Call::Named(named) => Call::Named(named.clone()),
             Call::Print(print) => Call::Print(print.clone()),
+            Call::ShardMap(map) => Call::ShardMap(ShardMap { body: f(&map.body), ..map.clone() }),
         }
     }
 
@@ -394,6 +421,20 @@ impl Call {
                 [x] if x.shape.starts_with(&print.batches) => Ok(vec![Type::scalar(DType::I32)]),
                 _ => Err(wrong(format!("operands {args:?} in batches of {:?}", print.batches))),
             },
+            Call::ShardMap(map) => {
+                if (map.takes.len(), map.gives.len()) != (args.len(), map.body.results.len()) {
+                    return Err(wrong(format!("{} operands for {} shardings", args.len(), map.takes.len())));
+                }
+                let blocks = map.body.takes();
+                let fits = |((block, sharding), x): ((&Type, &Sharding), &&Type)| {
+                    sharding.dims.len() == block.shape.len() && ShardMap::whole(block, sharding) == **x
+                };
+                if blocks.len() != args.len() || !blocks.iter().zip(&map.takes).zip(args).all(fits) {
+                    return Err(wrong(format!("a body of {blocks:?} is called with {args:?}")));
+                }
+                let gives = map.body.gives().into_iter().zip(&map.gives);
+                Ok(gives.map(|(block, sharding)| ShardMap::whole(&block, sharding)).collect())
+            }
             Call::CustomJvp(custom) => {
                 takes(&custom.primal, &owned(args))?;
                 let floats = |types: &[Type]| types.iter().filter(|ty| ty.dtype.is_float()).cloned().collect();

@@ -99,6 +99,7 @@ impl Printer {
                 Call::Custom(_) | Call::Closed(_) | Call::Checkpoint(_) | Call::CustomJvp(_) | Call::Named(_) => {
                     unreachable!("`simplify` expands {}", call.name())
                 }
+                Call::ShardMap(_) => unreachable!("only functions without a mesh are saved"),
             },
         }
     }

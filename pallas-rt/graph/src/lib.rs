@@ -27,6 +27,7 @@ pub mod file;
 pub mod fuse;
 pub mod graph;
 mod jaxpr;
+pub mod manual;
 pub mod mesh;
 pub mod shard;
 pub mod simplify;

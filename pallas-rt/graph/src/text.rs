@@ -1,7 +1,12 @@
 //! Graphs as text.
-use crate::call::{Call, Scan, While};
+use crate::call::{Call, Scan, ShardMap, While};
 use crate::graph::{Equation, Graph, Op, Var};
+use crate::mesh::{Mesh, Sharding};
 use std::fmt;
+
+fn shardings(all: &[Sharding], mesh: &Mesh) -> String {
+    all.iter().map(|sharding| sharding.text(mesh)).collect::<Vec<_>>().join("; ")
+}
 
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -28,6 +33,9 @@ impl fmt::Display for Op {
                     Call::CustomJvp(custom) => format!(" captured({})", custom.captured),
                     Call::Print(print) => format!(" {:?} batches{:?}", print.label, print.batches),
                     Call::Named(named) => return write!(f, "name {:?}", named.name),
+                    Call::ShardMap(ShardMap { mesh, takes, gives, .. }) => {
+                        format!(" mesh{mesh} takes({}) gives({})", shardings(takes, mesh), shardings(gives, mesh))
+                    }
                     Call::Case(_) | Call::Closed(_) | Call::Checkpoint(_) => String::new(),
                 };
                 write!(f, "{}{sizes}", call.name())?;
@@ -61,6 +69,12 @@ impl Call {
             Call::Kernel(call) => vec![format!("name={}", call.kernel.name)],
             Call::Print(print) => vec![format!("fmt={}", print.label)],
             Call::Named(named) => vec![format!("name={}", named.name)],
+            Call::ShardMap(ShardMap { mesh, takes, gives, body }) => vec![
+                format!("in_specs=({})", shardings(takes, mesh)),
+                format!("jaxpr={}", text(body)),
+                format!("mesh={mesh}"),
+                format!("out_specs=({})", shardings(gives, mesh)),
+            ],
             Call::Case(_) | Call::Custom(_) | Call::Closed(_) | Call::Checkpoint(_) | Call::CustomJvp(_) => {
                 let graphs = self.graphs().into_iter().enumerate();
                 graphs.map(|(i, graph)| format!("jaxpr{i}={}", text(graph))).collect()

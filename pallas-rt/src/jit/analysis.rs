@@ -49,6 +49,8 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     pub fn memory_analysis(&self) -> MemoryAnalysis {
         let (graph, plan) = planned(&self.graph, &[], &self.client);
         MemoryAnalysis::of(&graph, plan)
+                // On each device.
+                Call::ShardMap(map) => count(&map.body, 1, is_scaled, &mut cost),
     }
 }
 
@@ -202,6 +204,8 @@ fn count(graph: &Graph, times: u64, is_scaled: bool, total: &mut Cost) {
                 Call::Closed(graph) => count(graph, 1, is_scaled, &mut cost),
                 Call::Checkpoint(checkpoint) => count(&checkpoint.graph, 1, is_scaled, &mut cost),
                 Call::CustomJvp(custom) => count(&custom.primal, 1, is_scaled, &mut cost),
+                // On each device.
+                Call::ShardMap(map) => count(&map.body, 1, is_scaled, &mut cost),
                 Call::Named(_) | Call::Print(_) => {}
             },
         }

@@ -55,7 +55,7 @@ pub fn checkpoint_with<Args: Tree + 'static, F: Function<Args>>(policy: Policy, 
             return f.call(&tuple);
         }
         let client = client_of(&args)?;
-        let TracedFunction { returned, graph, captured } = traced(&f, &tuple, &args, &client)?;
+        let TracedFunction { returned, graph, captured, .. } = traced(&f, &tuple, &args, &client)?;
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
         let call = Call::Checkpoint(Checkpoint { graph, policy: policy.clone() });
         let results = apply_all(&all, at, &client, |to, v| to.push_all(call, v))?;

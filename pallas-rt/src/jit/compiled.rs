@@ -1,11 +1,12 @@
 //! `jit`: a function that is traced and compiled once for each kind of arguments.
+use super::axes;
 use super::disabled::is_disabled;
 use super::function::{Function, Given};
 use super::hint;
 use super::misses::{self, Miss, MissReason};
 use super::program::Program;
 use super::sharded::{Declared, declared};
-use super::trace::{TracedFunction, trace, type_of};
+use super::trace::{Taken, TracedFunction, trace, type_of};
 use crate::array::Array;
 use crate::device::{Client, JIT_CALLS, JIT_COMPILES, JIT_TRACES};
 use crate::error::Result;
@@ -61,17 +62,24 @@ pub(super) struct Entry<Out> {
 #[track_caller]
 pub fn jit<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<F::Out>> {
     let cache = Cache::new(Loc::caller(), false);
-    F::boxed(move |given: Given<'_, Args>| {
-        let (args, structures) = (given.flat)();
-        if args.iter().any(Array::is_traced) || is_disabled() {
-            return f.call(&(given.tuple)());
-        }
-        let entry = cache.entry(&f, given.tuple, &args, structures)?;
-        let all: Vec<&Array> = args.iter().chain(&entry.captured).collect();
-        let described = || (name(&f), format!("{} steps", entry.program.kernels()));
-        let results = timeline::span(timeline::Kind::Call, described, || entry.program.run(&all))?;
-        tree::rebuild(&entry.out, results)
-    })
+    F::boxed(move |given: Given<'_, Args>| call(&cache, &f, &given))
+}
+
+/// Calls a function in its compiled form, or as a part of the function that is being traced.
+pub(super) fn call<Args: Tree + 'static, F: Function<Args>>(
+    cache: &Cache<F::Out>,
+    f: &F,
+    given: &Given<'_, Args>,
+) -> Result<F::Out> {
+    let (args, structures) = (given.flat)();
+    if args.iter().any(Array::is_traced) || is_disabled() || axes::are_bound() {
+        return f.call(&(given.tuple)());
+    }
+    let entry = cache.entry(f, given.tuple, &args, structures)?;
+    let all: Vec<&Array> = args.iter().chain(&entry.captured).collect();
+    let described = || (name(f), format!("{} steps", entry.program.kernels()));
+    let results = timeline::span(timeline::Kind::Call, described, || entry.program.run(&all))?;
+    tree::rebuild(&entry.out, results)
 }
 
 /// What a miss says besides the differences to other arguments.
@@ -163,7 +171,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         };
         reasons.extend(extra.reason);
         let begun = Instant::now();
-        let TracedFunction { returned: out, graph, captured } = traced(f, tuple, args, &client)?;
+        let TracedFunction { returned: out, graph, captured, .. } = traced(f, tuple, args, &client)?;
         captured.iter().try_for_each(|x| x.check_client(&client, || "a captured array".into()))?;
         let trace = begun.elapsed();
         JIT_COMPILES.fetch_add(1, Relaxed);
@@ -200,22 +208,22 @@ pub(super) fn traced<Args: Tree + 'static, F: Function<Args>>(
     args: &[Array],
     client: &Client,
 ) -> Result<TracedFunction<F::Out>> {
-    traced_as(f, tuple, &args.iter().map(type_of).collect::<Vec<Type>>(), client)
+    traced_as(f, tuple, &args.iter().map(Taken::like).collect::<Vec<Taken>>(), client)
 }
 
-/// Traces a function of trees like `tuple`, whose leaves have these types.
+/// Traces a function of trees like `tuple`, whose leaves are these.
 pub(super) fn traced_as<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     tuple: &Args,
-    types: &[Type],
+    takes: &[Taken],
     client: &Client,
 ) -> Result<TracedFunction<F::Out>> {
     JIT_TRACES.fetch_add(1, Relaxed);
     timeline::span(
         timeline::Kind::Trace,
-        || (name(f), types.iter().map(Type::to_string).collect::<Vec<_>>().join(", ")),
+        || (name(f), takes.iter().map(|taken| taken.ty.to_string()).collect::<Vec<_>>().join(", ")),
         || {
-            trace(client, types, |params| {
+            trace(client, takes, |params| {
                 let out = f.call(&tree::rebuild(tuple, params.iter().cloned())?)?;
                 let results = tree::leaves(&out);
                 Ok((out, results))

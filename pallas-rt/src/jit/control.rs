@@ -1,7 +1,8 @@
 //! Loops and branches as operations: their bodies are traced once, so the size of a program does not depend on the number of
 //! steps.
+use super::axes;
 use super::function::Outcome;
-use super::trace::{TracedFunction, apply_all, trace, type_of};
+use super::trace::{Taken, TracedFunction, apply_all, states, trace, type_of};
 use crate::array::Array;
 use crate::device::Client;
 use crate::error::{Error, Result};
@@ -93,8 +94,8 @@ impl Scan {
         let Some(length) = length else {
             return refused("a scan without arrays".into(), "give the number of steps: `Scan::new().length(n)`");
         };
-        let element = |x: &Array| Type::new(x.dtype(), &x.shape()[1..]);
-        let takes: Vec<Type> = carried.iter().map(type_of).chain(arrays.iter().map(element)).collect();
+        let element = |x: &Array| Taken::of(Type::new(x.dtype(), &x.shape()[1..]), x);
+        let takes: Vec<Taken> = carried.iter().map(Taken::like).chain(arrays.iter().map(element)).collect();
         let traced = trace(&client, &takes, |params| {
             let (c, x) = params.split_at(carried.len());
             let x = tree::rebuild(xs, x.iter().cloned())?;
@@ -102,7 +103,7 @@ impl Scan {
             let results = [carries(init, &c, at)?, tree::leaves(&y)].concat();
             Ok((y, results))
         })?;
-        let TracedFunction { returned: y, graph, captured } = traced;
+        let TracedFunction { returned: y, graph, captured, .. } = traced;
         let body = captured_first(graph, takes.len());
         let args: Vec<&Array> = captured.iter().chain(&carried).chain(&arrays).collect();
         let call = call::Scan { body, captured: captured.len(), carried: carried.len(), length, reverse: self.reverse };
@@ -208,7 +209,7 @@ where
     let at = Loc::caller();
     let carried = tree::leaves(init);
     let client = client_of(carried.iter())?;
-    let takes: Vec<Type> = carried.iter().map(type_of).collect();
+    let takes: Vec<Taken> = carried.iter().map(Taken::like).collect();
     let given = |params: &[Array]| tree::rebuild(init, params.iter().cloned());
     let condition = trace(&client, &takes, |params| {
         let goes_on = condition(&given(params)?).tree()?;
@@ -305,7 +306,7 @@ fn branches<A: Tree, T: Tree>(number: &Array, args: &A, all: Vec<Branch<'_, A, T
     }
     let operands = tree::leaves(args);
     let client = client_of([number].into_iter().chain(&operands))?;
-    let takes: Vec<Type> = operands.iter().map(type_of).collect();
+    let takes: Vec<Taken> = operands.iter().map(Taken::like).collect();
     let one = |branch: Branch<'_, A, T>| {
         trace(&client, &takes, |params| {
             let out = branch(&tree::rebuild(args, params.iter().cloned())?)?;
@@ -328,11 +329,18 @@ fn branches<A: Tree, T: Tree>(number: &Array, args: &A, all: Vec<Branch<'_, A, T
             let message = format!("`{path}` is {} in branch 0 and {} in branch {i}", a[leaf], b[leaf]);
             return Err(refused(message, "all branches return arrays of equal types"));
         }
+        if let Some(leaf) = (0..a.len()).find(|&leaf| first.states[leaf] != other.states[leaf]) {
+            let path = &tree::paths(&first.returned)[leaf];
+            let text = |states: &Option<_>| states.as_deref().map_or(String::new(), axes::text);
+            let (a, b) = (text(&first.states[leaf]), text(&other.states[leaf]));
+            let message = format!("`{path}` is {a} in branch 0 and {b} in branch {i}");
+            return Err(refused(message, "`pvary` the one that devices have alike over the axis"));
+        }
     }
     let takes = takes.len();
     let (outs, parts): (Vec<T>, Vec<Part>) = traced
         .into_iter()
-        .map(|TracedFunction { returned, graph, captured }| (returned, Part { graph, own: takes, captured }))
+        .map(|TracedFunction { returned, graph, captured, .. }| (returned, Part { graph, own: takes, captured }))
         .unzip();
     let (graphs, captured) = sharing(parts);
     let args: Vec<&Array> = [number].into_iter().chain(&captured).chain(&operands).collect();
@@ -394,6 +402,12 @@ fn carries<C: Tree>(before: &C, after: &C, at: Loc) -> Result<Vec<Array>> {
         if type_of(old) != type_of(new) {
             let message = format!("a step takes `{path}` of {} and returns {}", type_of(old), type_of(new));
             return refused(message, "it returns the type it takes: cast or reshape one of them");
+        }
+        if let (Some(old), Some(new)) = (states(old).or_else(axes::invariant), states(new))
+            && old != new
+        {
+            let message = format!("a step takes `{path}`, {}, and returns it {}", axes::text(&old), axes::text(&new));
+            return refused(message, "start with a value like the one it returns: `pvary` of it over the axis");
         }
     }
     Ok(leaves)

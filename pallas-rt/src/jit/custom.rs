@@ -3,12 +3,13 @@ use super::compiled::{client_of, traced};
 use super::control::{Part, sharing};
 use super::function::{Function, Given, Outcome};
 use super::linear::like;
-use super::trace::{Open, TracedFunction, apply_all, trace, type_of};
+use super::trace::{Open, Taken, TracedFunction, apply_all, trace, type_of};
 use crate::array::Array;
 use crate::device::Client;
 use crate::error::Result;
 use crate::tree::{self, Tree};
 use pallas_graph::call::{Call, Custom};
+use pallas_graph::mesh::States;
 use pallas_ir::{Loc, Type};
 
 /// A function with a stated reverse-mode derivative; `jax.custom_vjp`.
@@ -61,10 +62,11 @@ where
         let primal = traced(&f, &tuple, &args, &client)?;
         let with_residuals = traced(&forward, &tuple, &args, &client)?;
         let (out, residuals) = with_residuals.returned.clone();
+        let takes = takes(&primal, &with_residuals);
+        let kept = takes.len() - primal.graph.results.len();
         let (primal, with_residuals) = (part(primal, args.len()), part(with_residuals, args.len()));
         let types: Vec<Type> = args.iter().map(type_of).collect();
         let function = Stating { client: client.clone(), args, primal, forward: with_residuals };
-        let (takes, kept) = function.takes();
         let derivative = trace(&client, &takes, |params| {
             let (of_residuals, of_results) = params.split_at(kept);
             let residuals = tree::rebuild(&residuals, of_residuals.iter().cloned())?;
@@ -75,6 +77,18 @@ where
         let results = function.call(derivative, false, at)?;
         tree::rebuild(&out, results)
     })
+}
+
+/// The arrays that the derivative takes: the residuals, then a cotangent of each result.
+fn takes<P, F>(primal: &TracedFunction<P>, forward: &TracedFunction<F>) -> Vec<Taken> {
+    let of = |states: &[Option<States>], types: Vec<Type>| -> Vec<Taken> {
+        types.into_iter().zip(states).map(|(ty, states)| Taken { ty, states: states.clone() }).collect()
+    };
+    let results = primal.graph.results.len();
+    let mut all = of(&forward.states, forward.graph.gives());
+    all.drain(..results.min(all.len()));
+    all.extend(of(&primal.states, primal.graph.gives()));
+    all
 }
 
 /// A function with a stated derivative, as far as it is traced.
@@ -88,19 +102,11 @@ struct Stating {
 }
 
 impl Stating {
-    /// The types that the derivative takes: the residuals, whose number is also returned, then a cotangent of each result.
-    fn takes(&self) -> (Vec<Type>, usize) {
-        let gives = self.primal.graph.gives();
-        let kept = self.forward.graph.gives().split_off(gives.len().min(self.forward.graph.results.len()));
-        let count = kept.len();
-        (kept.into_iter().chain(gives).collect(), count)
-    }
-
     /// Appends the call; returns its results. `has_tangents`: forward mode differentiates the function.
     fn call(self, backward: TracedFunction<()>, has_tangents: bool, at: Loc) -> Result<Vec<Array>> {
-        let (takes, _) = self.takes();
         let Stating { client, args, primal, forward } = self;
-        let (graphs, captured) = sharing(vec![primal, forward, part(backward, takes.len())]);
+        let takes = forward.graph.results.len();
+        let (graphs, captured) = sharing(vec![primal, forward, part(backward, takes)]);
         let [primal, forward, backward] = graphs.try_into().expect("three functions");
         let custom = Custom { captured: captured.len(), has_tangents, primal, forward, backward };
         let all: Vec<&Array> = captured.iter().chain(&args).collect();
@@ -129,7 +135,7 @@ impl Stated {
     /// Begins the call; returns the arguments in it.
     pub(crate) fn begin(args: Vec<Array>) -> Result<(Stated, Vec<Array>)> {
         let client = client_of(&args)?;
-        let (open, inside) = Open::begin(&client, &args.iter().map(type_of).collect::<Vec<_>>());
+        let (open, inside) = Open::begin(&client, &args.iter().map(Taken::like).collect::<Vec<_>>());
         Ok((Stated { open, client, args }, inside))
     }
 
@@ -142,11 +148,16 @@ impl Stated {
     ) -> Result<(StatedBackward, Vec<Array>, Vec<Array>)> {
         let Stated { open, client, args } = self;
         let both = open.end(&[results, residuals].concat())?;
-        let mut graph = both.graph.clone();
-        graph.results.truncate(results.len());
-        let primal = Part { graph, own: args.len(), captured: both.captured.clone() };
-        let function = Stating { forward: part(both, args.len()), client, args, primal };
-        let (takes, kept) = function.takes();
+        let mut primal = TracedFunction {
+            returned: (),
+            graph: both.graph.clone(),
+            captured: both.captured.clone(),
+            states: both.states.clone(),
+        };
+        primal.graph.results.truncate(results.len());
+        let (takes, kept) = (takes(&primal, &both), residuals.len());
+        let (primal, forward) = (part(primal, args.len()), part(both, args.len()));
+        let function = Stating { forward, client, args, primal };
         let (open, mut residuals) = Open::begin(&function.client, &takes);
         let cotangents = residuals.split_off(kept);
         Ok((StatedBackward { open, function }, residuals, cotangents))

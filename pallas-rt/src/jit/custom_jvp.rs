@@ -3,9 +3,9 @@ use super::compiled::{client_of, traced};
 use super::control::{Part, sharing};
 use super::function::{Function, Given, Outcome};
 use super::linear::like;
-use super::trace::{append, apply_all, trace, type_of};
+use super::trace::{Taken, append, apply_all, trace, type_of};
 use crate::array::Array;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::tree::{self, Tree};
 use pallas_graph::call::{Call, CustomJvp};
 use pallas_ir::{Literal, Loc, Type};
@@ -52,8 +52,8 @@ where
         let primal = traced(&f, &tuple, &args, &client)?;
         let (out, gives) = (primal.returned, primal.graph.gives());
         let types: Vec<Type> = args.iter().map(type_of).collect();
-        let floats = types.iter().filter(|ty| ty.dtype.is_float()).cloned();
-        let takes: Vec<Type> = types.iter().cloned().chain(floats).collect();
+        let floats = args.iter().filter(|x| x.dtype().is_float());
+        let takes: Vec<Taken> = args.iter().chain(floats).map(Taken::like).collect();
         let both = trace(&client, &takes, |params| {
             let (primals, tangents) = params.split_at(types.len());
             let mut tangents = tangents.iter().cloned();
@@ -84,5 +84,5 @@ where
 /// Zeros in the innermost function that is being traced.
 fn zeros(ty: &Type, at: Loc) -> Result<Array> {
     let made = append(at, |graph| Ok(vec![graph.splat(Literal::new(ty.dtype, 0.0), &ty.shape)]));
-    Ok(made.map_err(|diag| Error::operation(at, diag))?.remove(0))
+    Ok(made?.remove(0))
 }

@@ -5,7 +5,8 @@ use crate::array::Array;
 use crate::device::{Client, JIT_COMPILES};
 use crate::error::{Error, Result};
 use crate::tree::{self, Tree};
-use pallas_graph::{Graph, file};
+use pallas_graph::call::Call;
+use pallas_graph::{Graph, Op, file};
 use pallas_ir::Type;
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -47,9 +48,18 @@ fn wrong(message: impl Into<String>) -> Error {
     Error::File { path: "an exported function".into(), message: message.into() }
 }
 
+/// Returns true for a graph with a `shard_map`.
+fn maps(graph: &Graph) -> bool {
+    let found = |call: &Call| matches!(call, Call::ShardMap(_)) || call.graphs().into_iter().any(maps);
+    graph.equations.iter().any(|e| matches!(&e.op, Op::Call(call) if found(call)))
+}
+
 impl Exported {
     /// A function whose last parameters stand for captured arrays.
     pub(super) fn new(graph: &Graph, inputs: &[String], outputs: Vec<String>, captured: &[Array]) -> Result<Exported> {
+        if maps(graph) {
+            return Err(wrong("a function with a `shard_map`, which runs on its mesh alone, is not saved"));
+        }
         let bytes = |x: &Array| Ok((type_of(x), x.to_bytes()?));
         Ok(Exported {
             inputs: inputs.iter().cloned().zip(graph.takes()).collect(),

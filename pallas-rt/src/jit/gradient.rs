@@ -117,7 +117,7 @@ pub(super) fn gradient<Args: Tree + 'static, F: Function<Args>, P: Tree>(
         return Err(of(message, "gradients are by floating-point arrays: pass others in another argument"));
     }
     let client = client_of(&args)?;
-    let TracedFunction { returned, graph, captured } = traced(f, tuple, &args, &client)?;
+    let TracedFunction { returned, graph, captured, .. } = traced(f, tuple, &args, &client)?;
     let result = graph.gives().remove(0);
     if !result.shape.is_empty() || !result.dtype.is_float() {
         let message = format!("the gradient of a function that returns {result}");

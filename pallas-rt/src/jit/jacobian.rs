@@ -190,7 +190,7 @@ where
         return wrong(message, "derivatives are by floating-point arrays: pass others in another argument");
     }
     let client = client_of(&args)?;
-    let TracedFunction { returned, graph, captured } = traced(f, tuple, &args, &client)?;
+    let TracedFunction { returned, graph, captured, .. } = traced(f, tuple, &args, &client)?;
     if let Some((ty, path)) = graph.gives().iter().zip(tree::paths(&returned)).find(|(ty, _)| !ty.dtype.is_float()) {
         let of = if path.is_empty() { String::new() } else { format!(" `{path}`") };
         return wrong(format!("`{name}` of a result{of} of {ty}"), "return floating-point arrays alone");

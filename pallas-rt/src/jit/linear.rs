@@ -46,7 +46,7 @@ where
         differentiable(primals, &args, at, "jvp")?;
         let tangents = like(primals, tangents, &types(&args), "tangent", at)?;
         let client = client_of(&args)?;
-        let TracedFunction { returned, graph, captured } = traced(&f, primals, &args, &client)?;
+        let TracedFunction { returned, graph, captured, .. } = traced(&f, primals, &args, &client)?;
         let forward = transform::jvp(&graph, &first(&graph, args.len())).map_err(refused)?;
         let all: Vec<&Array> = args.iter().chain(&captured).chain(&tangents).collect();
         let gives = graph.gives();
@@ -90,7 +90,7 @@ where
         let args = tree::leaves(&tuple);
         differentiable(&tuple, &args, at, "linearize")?;
         let client = client_of(&args)?;
-        let TracedFunction { returned, graph, captured } = traced(&f, &tuple, &args, &client)?;
+        let TracedFunction { returned, graph, captured, .. } = traced(&f, &tuple, &args, &client)?;
         let parts = transform::linearize(&graph, &first(&graph, args.len())).map_err(refused)?;
         let (gives, takes) = (graph.gives(), types(&args));
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
@@ -137,7 +137,7 @@ where
         let args = tree::leaves(&tuple);
         differentiable(&tuple, &args, at, "vjp")?;
         let client = client_of(&args)?;
-        let TracedFunction { returned, graph, captured } = traced(&f, &tuple, &args, &client)?;
+        let TracedFunction { returned, graph, captured, .. } = traced(&f, &tuple, &args, &client)?;
         let backward = transform::vjp(&graph, &first(&graph, args.len())).map_err(refused)?;
         let gives = graph.gives();
         let parts = transform::split(&backward, graph.params.len(), gives.len());

@@ -12,6 +12,7 @@ use crate::tree::{self, Outline, Structure, Tree};
 use pallas_graph::Graph;
 use pallas_graph::transform::without_kernels;
 use pallas_ir::{At, Diag, Loc, Type};
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -97,9 +98,10 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         let (args, structures) = (given.flat)();
         args.iter().try_for_each(|x| x.check().map(drop))?;
         let client = client_of(&args)?;
-        let TracedFunction { returned: out, graph, captured } = traced(f, &tuple, &args, &client)?;
+        let TracedFunction { returned: out, graph, captured, .. } = traced(f, &tuple, &args, &client)?;
         captured.iter().try_for_each(|x| x.check_client(&client, || "a captured array".into()))?;
         let declared = Declared::of(&graph, args.iter().chain(&captured))?;
+        declared.of_device(&graph)?;
         Ok(Lowered {
             at,
             outline: Outline::of(&tuple),
@@ -115,6 +117,11 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         })
     }
 
+    /// The graph that a device runs.
+    pub(super) fn of_device(&self) -> Cow<'_, Graph> {
+        self.declared.of_device(&self.graph).expect("it was found as the function was lowered")
+    }
+
     /// The function as text, in the style of JAX; see [`make_jaxpr`](super::make_jaxpr).
     pub fn to_jaxpr(&self) -> String {
         self.graph.to_jaxpr(self.captured.len())
@@ -122,9 +129,9 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
 
     /// The text of what runs on its client, after simplification: a line for each launch, loop and branch with the memory
     /// that it reads and writes, and below them the kernels. `PALLAS_DUMP=FOLDER` writes it for every function that is
-    /// compiled.
+    /// compiled. For a function on a mesh it is what each device runs.
     pub fn to_plan(&self) -> String {
-        planned(&self.graph, &[], &self.client).1.to_string()
+        planned(&self.of_device(), &[], &self.client).1.to_string()
     }
 
     /// The function as a StableHLO module, text that XLA compiles; see [`Graph::to_stablehlo`], and the list of operations in

@@ -18,13 +18,15 @@
 //! - `kernel`: kernels as operations; `custom`, `custom_jvp`: functions with a derivative of their own; `checkpoint`:
 //!   functions whose values are computed again;
 //! - `sharded`: functions on a mesh; `planning`: their cost on one that need not be there; `page`: all of that as HTML;
+//! - `shard_map` and `pmap`: functions of the blocks on each device; `axes`: the axes that are bound in them;
 //! - `inspect`: functions as text; `analysis`: their cost and memory; `print`: arrays that are shown at each call;
 //! - `program`: a plan with its memory, ready to run.
 //!
-//! Only `trace` and `disabled` read thread-locals.
+//! Only `trace`, `axes` and `disabled` read thread-locals.
 mod analysis;
 mod argnums;
 mod associative;
+pub(crate) mod axes;
 mod bounded;
 mod checkpoint;
 mod compiled;
@@ -45,8 +47,10 @@ mod lower;
 mod misses;
 mod page;
 mod planning;
+mod pmap;
 mod print;
 mod program;
+mod shard_map;
 mod sharded;
 #[cfg(test)]
 mod tests;
@@ -77,11 +81,13 @@ pub use linear::{Jvp, LinearMap, jvp, linearize, vjp};
 pub use lower::{Lowered, eval_shape, lower};
 pub use misses::{Miss, MissReason, jit_misses};
 pub use planning::{AxisTraffic, MeshComparison, PlannedExchange, StepPlan};
+pub use pmap::pmap;
+pub use shard_map::shard_map;
 pub use sharded::{
     Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, CollectiveBudget,
     CollectiveCount, CollectiveUse, ExchangeTotal, Finding, FindingKind, Obstacle, PatternUse, Provenance,
     ProvenanceStep, Severity, ShardedValue, Shardings, Source, WhyNot, audit, clear_sharding, in_out_shardings,
     mark_sharding, partitioned, propagation_barrier, shard_alike, shard_as, with_sharding_constraint,
 };
-pub(crate) use trace::{apply, is_tracing, make};
+pub(crate) use trace::{apply, is_tracing, make, states};
 pub use vmap::{vmap, vmap_axes};

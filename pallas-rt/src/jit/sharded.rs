@@ -33,6 +33,7 @@ use pallas_graph::shard::view::{Kind, Program as View, Val};
 use pallas_graph::shard::{Partitioned, Propagation, partition, propagate};
 use pallas_graph::{Graph, Op};
 use pallas_ir::{At, Diag, Loc, Type};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The array, of which a traced function says how it is divided among the devices of a mesh; outside of one, an array that
@@ -81,13 +82,22 @@ pub(super) struct Declared {
 }
 
 impl Declared {
+    /// The declarations of a graph alone.
+    ///
+    /// # Errors
+    /// As [`of`](Declared::of).
+    pub(super) fn of_graph(graph: &Graph) -> Result<Declared> {
+        let declared = Declared::of(graph, std::iter::empty())?;
+        Ok(Declared { shardings: vec![None; graph.params.len()], ..declared })
+    }
+
     /// The declarations of a graph's annotations, and of the arrays that are its parameters.
     ///
     /// # Errors
     /// Several meshes.
     pub(super) fn of<'a>(graph: &Graph, args: impl Iterator<Item = &'a Array> + Clone) -> Result<Declared> {
         let mut all: Vec<(&Arc<Mesh>, Loc)> = vec![];
-        meshes(graph, &mut all);
+        meshes(graph, &mut all)?;
         let placed = args.clone().filter_map(Array::placement).filter(|placement| placement.declared.is_some());
         let line = |placement: &Placement| placement.declared.as_ref().map_or(Loc::NONE, |declared| declared.at);
         all.extend(placed.map(|placement| (&placement.mesh, line(placement))));
@@ -104,15 +114,44 @@ impl Declared {
     }
 }
 
-/// The meshes that annotations name, with their lines.
-fn meshes<'g>(graph: &'g Graph, all: &mut Vec<(&'g Arc<Mesh>, Loc)>) {
+impl Declared {
+    /// The graph that a device runs: on its blocks, if there is a mesh.
+    ///
+    /// # Errors
+    /// An operation that blocks do not admit.
+    pub(super) fn of_device<'g>(&self, graph: &'g Graph) -> Result<Cow<'g, Graph>> {
+        match &self.mesh {
+            Some(mesh) => {
+                let found = propagated(&pallas_graph::shard::inlined(graph), &self.shardings);
+                let made = partition(&found, mesh).map_err(|refused| Error::operation(refused.at, refused.diag))?;
+                Ok(Cow::Owned(made.graph))
+            }
+            None => Ok(Cow::Borrowed(graph)),
+        }
+    }
+}
+
+/// The meshes that annotations and calls of `shard_map` name, with their lines.
+///
+/// # Errors
+/// A collective outside of a `shard_map`.
+fn meshes<'g>(graph: &'g Graph, all: &mut Vec<(&'g Arc<Mesh>, Loc)>) -> Result<()> {
     for e in &graph.equations {
         match &e.op {
             Op::Annotation(Annotation::Constraint(placed)) => all.push((&placed.mesh, e.loc)),
-            Op::Call(call) => call.graphs().into_iter().for_each(|graph| meshes(graph, all)),
+            Op::Collective(op) => {
+                let found = format!("`{}` in a function that is compiled apart from its `shard_map`", op.name());
+                let help = "call the function without `jit` there: the whole `shard_map` is compiled";
+                return Err(Error::operation(e.loc, Diag::new("shard_map", At::Op, found, help)));
+            }
+            Op::Call(call) => match &**call {
+                Call::ShardMap(map) => all.push((&map.mesh, e.loc)),
+                call => call.graphs().into_iter().try_for_each(|graph| meshes(graph, all))?,
+            },
             _ => {}
         }
     }
+    Ok(())
 }
 
 /// The declared sharding of an argument in normal form. A result that a function placed has none.

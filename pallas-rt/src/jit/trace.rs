@@ -1,10 +1,14 @@
 //! The graphs that are being traced on this thread, and operations on arrays: appended to a graph where an operand is
 //! traced, else run at once.
+use super::axes;
+use super::gradient::refused;
 use super::program::Program;
+use super::sharded::Declared;
 use crate::array::{Array, Traced, What};
 use crate::device::{Client, Lru};
 use crate::error::{Error, Result};
-use pallas_graph::mesh::{Annotation, Placed};
+use pallas_graph::manual::Typing;
+use pallas_graph::mesh::{Annotation, Placed, States};
 use pallas_graph::{Graph, Op, Var};
 use pallas_ir::{DType, Diag, Loc, Type};
 use std::cell::RefCell;
@@ -19,6 +23,39 @@ struct Trace {
     client: Client,
     /// Arrays from outside that the function mentions, with the parameters that stand for them.
     captured: Vec<(Array, Var)>,
+    /// Inside of a `shard_map`, which values devices have alike.
+    typing: Option<Typing>,
+}
+
+/// A parameter of a function that is traced.
+#[derive(Clone, Debug)]
+pub(super) struct Taken {
+    pub ty: Type,
+    /// Inside of a `shard_map`, what devices have; `None` for equal values.
+    pub states: Option<States>,
+}
+
+impl Taken {
+    /// As an array.
+    pub(super) fn like(x: &Array) -> Taken {
+        Taken::of(type_of(x), x)
+    }
+
+    /// Of a type, in the states of an array.
+    pub(super) fn of(ty: Type, like: &Array) -> Taken {
+        Taken { ty, states: states(like) }
+    }
+}
+
+/// The states of an array along the axes of the mesh of the innermost `shard_map`; `None` outside of one.
+pub(crate) fn states(x: &Array) -> Option<States> {
+    TRACES.with_borrow(|traces| states_in(traces, x))
+}
+
+fn states_in(traces: &[Trace], x: &Array) -> Option<States> {
+    let What::Traced(traced) = x.what() else { return None };
+    let trace = traces.iter().find(|trace| trace.id == traced.trace)?;
+    trace.typing.as_ref().map(|typing| typing.states(Var(traced.value)))
 }
 
 thread_local! {
@@ -34,6 +71,8 @@ pub(super) struct TracedFunction<R> {
     /// Its graph. Captured arrays are its last parameters.
     pub graph: Graph,
     pub captured: Vec<Array>,
+    /// By result, its states; `None` outside of a `shard_map`.
+    pub states: Vec<Option<States>>,
 }
 
 /// A trace that has begun. It is closed also if the function returns an error or panics, with all that began inside of it.
@@ -53,13 +92,19 @@ impl Drop for Open {
 }
 
 impl Open {
-    /// Begins to trace a function of arrays of these types; returns these arrays too.
-    pub(super) fn begin(client: &Client, takes: &[Type]) -> (Open, Vec<Array>) {
+    /// Begins to trace a function of these arrays; returns them too.
+    pub(super) fn begin(client: &Client, takes: &[Taken]) -> (Open, Vec<Array>) {
         let id = NEXT.fetch_add(1, Relaxed);
         let mut graph = Graph::default();
-        let params: Vec<Var> = takes.iter().map(|ty| graph.param(ty.clone())).collect();
+        let params: Vec<Var> = takes.iter().map(|taken| graph.param(taken.ty.clone())).collect();
+        let mut typing = axes::manual().map(|mesh| Typing::new(&mesh));
+        if let Some(typing) = &mut typing {
+            for (&p, taken) in params.iter().zip(takes) {
+                taken.states.iter().for_each(|states| typing.define(p, states.clone()));
+            }
+        }
         let params: Vec<Array> = params.into_iter().map(|v| array(&graph, v, id, client)).collect();
-        let trace = Trace { id, graph, client: client.clone(), captured: vec![] };
+        let trace = Trace { id, graph, client: client.clone(), captured: vec![], typing };
         TRACES.with_borrow_mut(|traces| traces.push(trace));
         (Open { id, _not_send: PhantomData }, params)
     }
@@ -77,23 +122,24 @@ impl Open {
         let results = results.iter().map(|x| inside(x, Loc::NONE)).collect::<Result<Vec<Var>>>()?;
         let done = TRACES.with_borrow_mut(|traces| traces.pop()).expect("it is open");
         let captured = done.captured.into_iter().map(|(array, _)| array).collect();
-        Ok(TracedFunction { returned: (), graph: Graph { results, ..done.graph }, captured })
+        let states = results.iter().map(|&r| done.typing.as_ref().map(|typing| typing.states(r))).collect();
+        Ok(TracedFunction { returned: (), graph: Graph { results, ..done.graph }, captured, states })
     }
 }
 
-/// Traces a function of arrays of these types; it returns its results and something else.
+/// Traces a function of these arrays; it returns its results and something else.
 ///
 /// # Errors
 /// The function's error, or the first mistake in what its results depend on.
 pub(super) fn trace<R>(
     client: &Client,
-    takes: &[Type],
+    takes: &[Taken],
     f: impl FnOnce(&[Array]) -> Result<(R, Vec<Array>)>,
 ) -> Result<TracedFunction<R>> {
     let (open, params) = Open::begin(client, takes);
     let (returned, results) = f(&params)?;
-    let TracedFunction { returned: (), graph, captured } = open.end(&results)?;
-    Ok(TracedFunction { returned, graph, captured })
+    let TracedFunction { returned: (), graph, captured, states } = open.end(&results)?;
+    Ok(TracedFunction { returned, graph, captured, states })
 }
 
 fn array(graph: &Graph, v: Var, trace: u32, client: &Client) -> Array {
@@ -130,6 +176,7 @@ fn inside(x: &Array, at: Loc) -> Result<Var> {
             );
             return Err(Error::Traced { message });
         }
+        let states = states_in(traces, x);
         let top = traces.last_mut().expect("a function is being traced");
         if let What::Traced(traced) = x.what()
             && traced.trace == top.id
@@ -140,6 +187,9 @@ fn inside(x: &Array, at: Loc) -> Result<Var> {
             return Ok(*v);
         }
         let v = top.graph.param(type_of(x));
+        if let (Some(typing), Some(states)) = (&mut top.typing, states) {
+            typing.define(v, states);
+        }
         top.captured.push((x.clone(), v));
         Ok(v)
     })
@@ -155,11 +205,19 @@ fn is_same(a: &Array, b: &Array) -> bool {
 }
 
 /// Appends equations to the innermost graph, and returns arrays for their results.
-pub(super) fn append(at: Loc, f: impl FnOnce(&mut Graph) -> Result<Vec<Var>, Diag>) -> Result<Vec<Array>, Diag> {
+///
+/// # Errors
+/// A mistake; inside of a `shard_map`, values of devices that do not go together.
+pub(super) fn append(at: Loc, f: impl FnOnce(&mut Graph) -> Result<Vec<Var>, Diag>) -> Result<Vec<Array>> {
     TRACES.with_borrow_mut(|traces| {
-        let Trace { id, graph, client, .. } = traces.last_mut().expect("a function is being traced");
+        let Trace { id, graph, client, typing, .. } = traces.last_mut().expect("a function is being traced");
         graph.at = at;
-        let made = f(graph)?;
+        let first = graph.equations.len();
+        let made = f(graph).map_err(|diag| Error::operation(at, diag))?;
+        if let Some(typing) = typing {
+            let made = graph.equations.split_off(first);
+            made.into_iter().try_for_each(|e| typing.equation(graph, e)).map_err(refused)?;
+        }
         Ok(made.into_iter().map(|v| array(graph, v, *id, client)).collect())
     })
 }
@@ -240,7 +298,7 @@ fn append_to_innermost(
     equations: impl FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag>,
 ) -> Result<Vec<Array>> {
     let vars = args.iter().map(|x| inside(x, at)).collect::<Result<Vec<Var>>>()?;
-    append(at, |graph| equations(graph, &vars)).map_err(|diag| Error::operation(at, diag))
+    append(at, |graph| equations(graph, &vars))
 }
 
 /// As [`apply`], with several results.
@@ -265,7 +323,7 @@ pub(super) fn apply_all(
     let program = match SINGLES.get(&key) {
         Some(program) => program,
         None => {
-            let program = Arc::new(Program::new(&key.1, client)?);
+            let program = Arc::new(Program::declared(&key.1, &[], &Declared::of_graph(&key.1)?, client)?);
             SINGLES.insert(key, program)
         }
     };

@@ -2,14 +2,14 @@
 use super::compiled::{client_of, traced_as};
 use super::function::{Function, Given};
 use super::gradient::refused;
-use super::trace::{TracedFunction, apply_all, type_of};
+use super::trace::{Taken, TracedFunction, apply_all, type_of};
 use crate::array::{Array, axis_of};
 use crate::error::{Error, Result};
 use crate::tree::{self, Tree};
 use pallas_graph::transform::batched;
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Broadcast, Transpose};
-use pallas_ir::{At, Diag, Dim, Loc, StructuralOp, Type};
+use pallas_ir::{At, Diag, Dim, Loc, StructuralOp};
 
 /// A function of one example, called for a batch at once: arguments have the axis of the batch first, and so have
 /// results.
@@ -113,11 +113,11 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     let one = |(x, axis): (&Array, &Option<usize>)| {
         let mut ty = type_of(x);
         axis.map(|axis| ty.shape.remove(axis));
-        ty
+        Taken::of(ty, x)
     };
-    let types: Vec<Type> = args.iter().zip(&axes).map(one).collect();
+    let takes: Vec<Taken> = args.iter().zip(&axes).map(one).collect();
     let client = client_of(&args)?;
-    let TracedFunction { returned, graph, captured } = traced_as(f, &tuple, &types, &client)?;
+    let TracedFunction { returned, graph, captured, .. } = traced_as(f, &tuple, &takes, &client)?;
     let which: Vec<bool> = (0..graph.params.len()).map(|i| axes.get(i).is_some_and(Option::is_some)).collect();
     let (graph, has) = batched(&graph, &which, size).map_err(refused)?;
 

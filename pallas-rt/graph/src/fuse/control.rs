@@ -75,6 +75,7 @@ pub(super) fn lower(graph: &Graph, e: &Equation, call: &Call, sizes: &Sizes) -> 
         Call::Custom(_) | Call::Closed(_) | Call::Checkpoint(_) | Call::CustomJvp(_) | Call::Named(_) => {
             unreachable!("`simplify` expands {}", call.name())
         }
+        Call::ShardMap(_) => unreachable!("partitioning expands a `shard_map`"),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Every device has an operand of the same type. Those that differ along the collective's axes alone form a *group*; in it
 //! a device has a number, its coordinate along these axes. Parts for or from the members of a group lie along a first axis,
 //! so what is exchanged is always whole pieces of memory.
-use super::{Axis, Mesh, names, size};
+use super::{Axis, Mesh, State, names, size};
 use pallas_ir::{At, DType, Diag, ScalarOp, Type};
 use std::fmt;
 use std::sync::Arc;
@@ -34,6 +34,14 @@ pub enum Exchange {
     Permute(Vec<Option<usize>>),
     /// `-> i32[]`: the entry that has the device's number.
     Table(Vec<i32>),
+    /// `T[..] -> T[..]`: the operand, as a value in another state. It stands in a [`ShardMap`](crate::call::ShardMap) alone, where
+    /// derivatives need it; devices do nothing for it.
+    Cast {
+        /// The state of the operand.
+        from: State,
+        /// The state of the result.
+        to: State,
+    },
 }
 
 impl Collective {
@@ -51,12 +59,13 @@ impl Collective {
             Exchange::ReduceScatter(_) => "reduce_scatter",
             Exchange::Permute(_) => "collective_permute",
             Exchange::Table(_) => "device_table",
+            Exchange::Cast { .. } => "pcast",
         }
     }
 
     /// Returns true if devices exchange something.
     pub fn communicates(&self) -> bool {
-        !matches!(self.kind, Exchange::Table(_))
+        !matches!(self.kind, Exchange::Table(_) | Exchange::Cast { .. })
     }
 
     /// The type of the result.
@@ -80,7 +89,7 @@ impl Collective {
             Exchange::AllGather => Ok(Type::new(x.dtype, [&[k], &x.shape[..]].concat())),
             Exchange::AllToAll if parts() => Ok((*x).clone()),
             Exchange::ReduceScatter(_) if parts() => Ok(Type::new(x.dtype, &x.shape[1..])),
-            Exchange::AllReduce(_) => Ok((*x).clone()),
+            Exchange::AllReduce(_) | Exchange::Cast { .. } => Ok((*x).clone()),
             Exchange::Permute(sources) if sources.len() == k && sources.iter().flatten().all(|&s| s < k) => {
                 Ok((*x).clone())
             }
@@ -101,7 +110,7 @@ impl Collective {
             // A reduce-scatter and an all-gather.
             Exchange::AllReduce(_) => 2 * bytes.div_ceil(k) * (k - 1),
             Exchange::Permute(_) => bytes,
-            Exchange::Table(_) => 0,
+            Exchange::Table(_) | Exchange::Cast { .. } => 0,
         }
     }
 }
@@ -116,6 +125,7 @@ impl fmt::Display for Collective {
                 write!(f, " from({})", all.collect::<Vec<_>>().join(", "))?;
             }
             Exchange::Table(table) => write!(f, " {table:?}")?,
+            Exchange::Cast { from, to } => write!(f, " {} to {}", from.name(), to.name())?,
             Exchange::AllGather | Exchange::AllToAll => {}
         }
         write!(f, " axes({})", names(&self.axes, &self.mesh))

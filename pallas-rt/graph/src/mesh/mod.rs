@@ -3,16 +3,18 @@
 //! - [`Mesh`]: devices along named axes; [`Axis`]: an axis, or a part of one;
 //! - [`Sharding`]: the division of one array;
 //! - [`Annotation`]: what a graph says about the sharding of a value;
-//! - [`Collective`]: what devices exchange.
+//! - [`Collective`]: what devices exchange; [`State`]: whether they have equal values inside of a `shard_map`.
 mod annotation;
 pub(crate) mod axis;
 mod collective;
 mod sharding;
+mod state;
 
 pub use annotation::{Annotation, Flow, Placed};
 pub use axis::{Axis, difference, size};
 pub use collective::{Collective, Exchange};
 pub use sharding::{DimSharding, Sharding, names};
+pub use state::{State, States, invariant};
 
 use pallas_ir::{At, Diag};
 use std::fmt;

@@ -305,6 +305,18 @@ impl Build {
             Call::CustomJvp(custom) => self.graph(&custom.primal, &args).0,
             Call::Checkpoint(checkpoint) => self.graph(&checkpoint.graph, &args).0,
             Call::Named(named) => self.graph(&named.graph, &args).0,
+            Call::ShardMap(map) => {
+                let constrained = |b: &mut Build, x: Val, sharding: &Sharding| {
+                    let kind = Kind::Constraint(sharding.normal(&map.mesh));
+                    let ty = b.program.ty(x).clone();
+                    let node = b.push(kind, vec![x], vec![ty], loc);
+                    b.program.nodes[node].results[0]
+                };
+                let args = args.iter().zip(&map.takes).map(|(&x, s)| constrained(self, x, s)).collect();
+                let node = self.push(Kind::Op(call.clone().into()), args, gives, loc);
+                let results = self.program.nodes[node].results.clone();
+                results.iter().zip(&map.gives).map(|(&x, s)| constrained(self, x, s)).collect()
+            }
             Call::Kernel(_) | Call::Print(_) => {
                 let node = self.push(Kind::Op(call.clone().into()), args, gives, loc);
                 self.program.nodes[node].results.clone()

@@ -57,6 +57,7 @@ fn results(call: &Call, on: &[bool]) -> Vec<bool> {
         Call::CustomJvp(custom) => vec![on.contains(&true); custom.primal.results.len()],
         Call::Closed(graph) => of_graph(graph, on),
         Call::Checkpoint(checkpoint) => of_graph(&checkpoint.graph, on),
+        Call::ShardMap(map) => of_graph(&map.body, on),
         Call::Named(_) => on.to_vec(),
         Call::Print(_) => vec![false],
     }

@@ -1,6 +1,6 @@
 //! Many operands at once: a function of one element of an axis becomes a function of the whole axis.
 use super::rule::{made, structural};
-use super::{Refused, batch_control, within_limits};
+use super::{Refused, batch_control, collective, within_limits};
 use crate::build::dims;
 use crate::call::{Call, Scan};
 use crate::dynamic::Dynamic;
@@ -123,7 +123,7 @@ impl Batched {
                 result.expect("it has an operand")
             }
             Op::Annotation(annotation) => self.to.get_mut().fitting(annotation.batched(), &args),
-            Op::Collective(_) => unreachable!("{}", super::AFTER),
+            Op::Collective(op) => collective::batched(self.to.get_mut(), op, args[0]),
             Op::Dynamic(op) if has[op.arrays()..].contains(&true) => {
                 each(self.to.get_mut(), &op.clone().into(), &args, &has, size)[0]
             }

@@ -3,6 +3,7 @@ use super::Refused;
 use super::active::fixpoint;
 use super::batch::{batched_at_least, stretched};
 use super::batch_kernel::kernel;
+use super::manual;
 use crate::build::dims;
 use crate::call::{Call, Case, Checkpoint, Custom, CustomJvp, Named, Print, Scan, While};
 use crate::graph::{Graph, Op, Var};
@@ -70,6 +71,11 @@ pub(super) fn through(
         Call::Checkpoint(Checkpoint { graph, policy }) => {
             let (graph, flags) = batched_at_least(graph, has, size, &depends(graph, has))?;
             let made = to.fitting_all(Call::Checkpoint(Checkpoint { graph, policy: policy.clone() }), args);
+            Ok(made.into_iter().zip(flags).collect())
+        }
+        Call::ShardMap(map) => {
+            let (map, flags) = manual::batched(map, has, size)?;
+            let made = to.fitting_all(Call::ShardMap(map), args);
             Ok(made.into_iter().zip(flags).collect())
         }
         Call::Print(print) => {
@@ -154,6 +160,7 @@ fn of_call(call: &Call, has: &[bool]) -> Vec<bool> {
         Call::Checkpoint(checkpoint) => depends(&checkpoint.graph, has),
         Call::Named(_) => has.to_vec(),
         Call::Print(_) => vec![false],
+        Call::ShardMap(map) => depends(&map.body, has),
     }
 }
 

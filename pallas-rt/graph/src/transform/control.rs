@@ -3,6 +3,7 @@ use super::Refused;
 use super::active::carried;
 use super::checkpoint;
 use super::jvp::no_tangents;
+use super::manual;
 use super::vjp::{vjp, vjp_of};
 use crate::call::{Call, Case, Custom, CustomJvp, Scan};
 use crate::graph::{Equation, Graph, Op, Var};
@@ -39,6 +40,7 @@ pub(super) fn through(
         Call::CustomJvp(custom) => through_custom_jvp(to, e, custom, on, cotangents),
         Call::Named(_) => Ok(cotangents.to_vec()),
         Call::Print(_) => Ok(vec![None]),
+        Call::ShardMap(map) => manual::through(to, at, e, map, on, cotangents),
         Call::Closed(_) => unreachable!("closed calls are expanded before"),
     }
 }

@@ -3,7 +3,7 @@ use super::active::carried;
 use super::jvp_kernel::{self, Tangents};
 use super::rule::{made, structural, value};
 use super::split::split;
-use super::{Refused, within_limits};
+use super::{Refused, collective, manual, within_limits};
 use crate::call::{Call, Case, Scan, While};
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::simplify::expanded;
@@ -97,6 +97,9 @@ fn tangents(graph: &Graph, on: &[bool], apart: bool) -> Result<WithTangents, Ref
             e.results.iter().zip(made).for_each(|(r, tangent)| found[r.index()] = tangent);
             continue;
         }
+        if let (Op::Collective(op), false) = (&e.op, is_known) {
+            collective::linear(op, e.loc)?;
+        }
         to.get_mut().equations.push(e.clone());
         if !is_known && graph.ty(e.result()).dtype.is_float() {
             found[e.result().index()] = through(&mut to, e, &given, groups);
@@ -132,7 +135,7 @@ fn through(to: &mut RefCell<Graph>, e: &Equation, given: &[Option<Var>], groups:
             Some(to.fitting(op.clone(), &args))
         }
         Op::Annotation(_) => given[0].map(|tangent| to.get_mut().fitting(e.op.in_groups_from(groups), &[tangent])),
-        Op::Collective(_) => unreachable!("{}", super::AFTER),
+        Op::Collective(_) => given[0].map(|tangent| to.get_mut().fitting(e.op.clone(), &[tangent])),
         Op::Call(_) => unreachable!("calls have a rule of their own"),
     }
 }
@@ -246,6 +249,14 @@ fn through_call(
             let message = "forward mode of a function that states its reverse-mode gradient".to_string();
             let help = "use reverse mode: `grad`, `vjp`, `jacrev`";
             return Err(Refused { at: e.loc, diag: Diag::new("custom-tangent", At::Op, message, help) });
+        }
+        Call::ShardMap(map) => {
+            let WithTangents { mut graph, of_results, .. } = tangents(&map.body, &on, false)?;
+            graph.results = grouped(&graph.results, &of_results, &[e.results.len()]);
+            let found = outputs(to, &of_results);
+            let some = |of: &[Option<Var>]| of.iter().map(Option::is_some).collect::<Vec<_>>();
+            let call = manual::with_tangents(map, graph, &on, &some(&of_results))?;
+            (Call::ShardMap(call), grouped(&e.args, given, &[e.args.len()]), vec![e.results.len()], found)
         }
         Call::Named(_) => {
             to.equations.push(e.clone());

@@ -6,6 +6,7 @@
 //!   `batch_kernel` that of kernels;
 //! - `vjp`: reverse mode; `control` has the rules of loops and branches, `checkpoint` that of values that
 //!   are computed again;
+//! - `collective`: what devices exchange, and `manual`: the bodies of `shard_map`, in all three;
 //! - `plain`: plain operations in place of kernels;
 //! - `split`: what a linear function stores, and the linear function.
 mod active;
@@ -13,9 +14,11 @@ mod batch;
 mod batch_control;
 mod batch_kernel;
 mod checkpoint;
+mod collective;
 mod control;
 mod jvp;
 mod jvp_kernel;
+mod manual;
 mod plain;
 mod rule;
 mod split;
@@ -39,9 +42,6 @@ pub struct Refused {
     /// The mistake, and the way out.
     pub diag: Diag,
 }
-
-/// The reason why a transformation meets no collective.
-const AFTER: &str = "collectives are made of graphs that no transformation follows";
 
 /// Refuses a graph with arrays that no kernel takes: the axes or the size of what a rule appends may exceed the limits.
 fn within_limits(graph: &Graph) -> Result<(), Refused> {

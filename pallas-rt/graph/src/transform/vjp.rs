@@ -1,7 +1,7 @@
 //! Reverse mode.
 use super::active::active;
 use super::rule::{made, structural, value};
-use super::{Refused, control, within_limits};
+use super::{Refused, collective, control, within_limits};
 use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
@@ -59,6 +59,9 @@ pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Refused
             continue;
         }
         back.to.get_mut().at = e.loc;
+        if let Op::Collective(op) = &e.op {
+            collective::linear(op, e.loc)?;
+        }
         let found = match (&e.op, cotangents[..].first().copied().flatten()) {
             (Op::Call(call), _) => control::through(back.to.get_mut(), at, e, call, &on, &cotangents)?,
             (_, Some(cotangent)) => back.through(e, &on, cotangent),
@@ -108,7 +111,7 @@ impl Back {
             Op::Barrier => vec![Some(cotangent)],
             // As the value, so its cotangent.
             Op::Annotation(_) => vec![Some(self.to.get_mut().fitting(e.op.in_groups_from(self.groups), &[cotangent]))],
-            Op::Collective(_) => unreachable!("{}", super::AFTER),
+            Op::Collective(op) => vec![collective::transposed(self.to.get_mut(), op, cotangent)],
             Op::Scalar(op) => {
                 let value = |v: Var| value(&self.to, v);
                 let args: Vec<E<'_>> = e.args.iter().map(|&v| value(v)).collect();

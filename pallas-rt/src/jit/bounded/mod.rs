@@ -7,7 +7,7 @@ use super::function::{Function, Given};
 use super::misses::{self, Miss, MissReason};
 use super::program::Program;
 use super::sharded::{Declared, declared};
-use super::trace::{TracedFunction, type_of};
+use super::trace::{Taken, TracedFunction, type_of};
 use crate::array::Array;
 use crate::device::{Client, JIT_CALLS, JIT_COMPILES};
 use crate::error::{Error, Result};
@@ -454,7 +454,8 @@ impl<Out: Tree + Send + Sync + 'static> Kind<Out> {
     ) -> Result<TracedFunction<Out>> {
         let mut types = self.types.clone();
         self.places.iter().for_each(|&(leaf, axis, size)| types[leaf].shape[axis] = lengths[size]);
-        traced_as(f, tuple, &types, &self.client)
+        let takes: Vec<Taken> = types.into_iter().map(|ty| Taken { ty, states: None }).collect();
+        traced_as(f, tuple, &takes, &self.client)
     }
 
     /// The results for the bounds.

@@ -2,7 +2,7 @@
 //! and the time grows with the number of operations.
 #![allow(clippy::print_stdout, reason = "the time of each stage")]
 use super::super::program::Program;
-use super::super::trace::{trace, type_of};
+use super::super::trace::{Taken, trace};
 use super::{array, numbers};
 use crate::prelude::*;
 use crate::tree;
@@ -39,7 +39,7 @@ fn timed<R>(f: impl FnOnce() -> R) -> (R, Duration) {
 }
 
 fn graph_of(f: impl Fn(&Array) -> Array, x: &Array) -> Graph {
-    let traced = trace(x.client(), &[type_of(x)], |x| Ok(((), vec![f(&x[0])])));
+    let traced = trace(x.client(), &[Taken::like(x)], |x| Ok(((), vec![f(&x[0])])));
     traced.unwrap_or_else(|e| panic!("{e}")).graph
 }
 

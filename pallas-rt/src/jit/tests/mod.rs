@@ -28,6 +28,7 @@ mod prints;
 mod random;
 mod reductions;
 mod scans;
+mod shard_map;
 mod sharded;
 mod sharded_kernels;
 mod stablehlo;

@@ -1,0 +1,292 @@
+//! Bodies of `shard_map`: graphs that every device runs on its blocks.
+//!
+//! A value has a [`State`] along each axis of the mesh. [`Typing`] finds the states of a graph's values in the order of its
+//! equations, and makes them explicit: where an invariant value meets a varying one, it inserts a [`Cast`](Exchange::Cast) in
+//! front. The transpose of that cast is the sum over devices, so derivatives of a typed graph need no other rule than those of
+//! its equations.
+//!
+//! ```text
+//! { lambda %0 %1 .                        %2 = mul %0 %1  in %2 }        %0 invariant, %1 varying along "data"
+//! { lambda %0 %1 . %3 = pcast "data" %0   %2 = mul %3 %1  in %2 }
+//! ```
+//!
+//! The states are those of `jax.typeof(x).manual_axis_type`, as measured from JAX 0.12.0.1. Two differences: an operation that is
+//! not linear in parts of a sum is refused also where JAX admits it (a concatenation of parts with whole values), and so is a
+//! collective in a loop or branch whose condition differs between the devices that would meet in it.
+mod calls;
+mod join;
+
+use crate::graph::{Equation, Graph, Op, Var};
+use crate::mesh::{Axis, Collective, Exchange, Mesh, Sharding, State, States, invariant};
+use crate::transform::Refused;
+use pallas_ir::{At, Diag, ScalarOp};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The states of a graph's values, as far as it is written.
+#[derive(Clone, Debug)]
+pub struct Typing {
+    mesh: Arc<Mesh>,
+    /// By variable.
+    states: Vec<Option<States>>,
+    /// Variables that depend on literals alone.
+    constants: Vec<bool>,
+    /// The same values in other states.
+    casts: HashMap<(Var, States), Var>,
+}
+
+/// The states of the blocks of an array that is divided in this way.
+pub fn states_of(sharding: &Sharding, mesh: &Mesh) -> States {
+    let mut states = invariant(mesh);
+    sharding.dims.iter().flat_map(|dim| &dim.axes).for_each(|axis| states[usize::from(axis.id)] = State::Varying);
+    states
+}
+
+/// The graph with explicit casts, and the states of its results, if its parameters are in these states.
+///
+/// # Errors
+/// An operation that the states of its operands do not admit.
+pub fn typed(graph: &Graph, mesh: &Arc<Mesh>, params: &[States]) -> Result<(Graph, Vec<States>), Refused> {
+    let mut typing = Typing::new(mesh);
+    graph.params.iter().zip(params).for_each(|(&p, states)| typing.define(p, states.clone()));
+    let mut to = Graph { equations: vec![], ..graph.clone() };
+    for e in &graph.equations {
+        typing.equation(&mut to, e.clone())?;
+    }
+    let results = to.results.iter().map(|&r| typing.states(r)).collect();
+    Ok((to, results))
+}
+
+/// Casts the results of a typed graph, which are in the states `found`, to others.
+///
+/// # Errors
+/// The number of a result that no cast puts into its state, and the axis.
+pub fn finished(
+    graph: &mut Graph,
+    mesh: &Arc<Mesh>,
+    found: &[States],
+    wanted: &[States],
+) -> Result<(), (usize, usize)> {
+    let mut typing = Typing::new(mesh);
+    for (i, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+        let v = graph.results[i];
+        typing.define(v, found.clone());
+        graph.results[i] = typing.cast(graph, v, wanted).map_err(|axis| (i, axis))?;
+    }
+    Ok(())
+}
+
+/// The graph as devices run it: casts are no operations.
+#[must_use]
+pub fn without_casts(graph: &Graph) -> Graph {
+    let mut to = Graph { equations: vec![], ..graph.clone() };
+    let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
+    for e in &graph.equations {
+        let mut e = e.clone();
+        e.args.iter_mut().for_each(|a| *a = same[a.index()]);
+        match &e.op {
+            Op::Collective(Collective { kind: Exchange::Cast { .. }, .. }) => same[e.result().index()] = e.args[0],
+            Op::Call(call) => {
+                e.op = call.map(without_casts).into();
+                to.equations.push(e);
+            }
+            _ => to.equations.push(e),
+        }
+    }
+    to.results.iter_mut().for_each(|r| *r = same[r.index()]);
+    to
+}
+
+/// The states of one value that is read in place of both; the axis of states that do not go together.
+pub(crate) fn common(a: &[State], b: &[State]) -> Result<States, usize> {
+    let one = |(axis, (&a, &b)): (usize, (&State, &State))| match (a, b) {
+        (a, b) if a == b => Ok(a),
+        (State::Invariant | State::Reduced | State::Varying, State::Varying)
+        | (State::Varying, State::Invariant | State::Reduced) => Ok(State::Varying),
+        _ => Err(axis),
+    };
+    a.iter().zip(b).enumerate().map(one).collect()
+}
+
+impl Typing {
+    /// The states of no value.
+    pub fn new(mesh: &Arc<Mesh>) -> Typing {
+        Typing { mesh: mesh.clone(), states: vec![], constants: vec![], casts: HashMap::new() }
+    }
+
+    /// The mesh.
+    pub fn mesh(&self) -> &Arc<Mesh> {
+        &self.mesh
+    }
+
+    /// States the states of a variable.
+    pub fn define(&mut self, v: Var, states: States) {
+        self.define_as(v, states, false);
+    }
+
+    fn define_as(&mut self, v: Var, states: States, is_constant: bool) {
+        if self.states.len() <= v.index() {
+            self.states.resize(v.index() + 1, None);
+            self.constants.resize(v.index() + 1, false);
+        }
+        (self.states[v.index()], self.constants[v.index()]) = (Some(states), is_constant);
+    }
+
+    /// The states of a variable.
+    pub fn states(&self, v: Var) -> States {
+        self.states.get(v.index()).cloned().flatten().unwrap_or_else(|| invariant(&self.mesh))
+    }
+
+    fn is_constant(&self, v: Var) -> bool {
+        self.constants.get(v.index()).copied().unwrap_or(false)
+    }
+
+    /// The same value in other states, by an equation if they differ.
+    ///
+    /// # Errors
+    /// The axis along which no cast leads from one to the other.
+    fn cast(&mut self, to: &mut Graph, v: Var, wanted: &[State]) -> Result<Var, usize> {
+        let own = self.states(v);
+        if own == wanted {
+            return Ok(v);
+        }
+        let is_constant = self.is_constant(v);
+        let admits = |from: State, to: State| match (from, to) {
+            (from, to) if from == to => true,
+            (State::Invariant | State::Reduced, State::Varying) => true,
+            // Nobody asks for the cotangent of a constant.
+            (State::Invariant, State::Reduced) => is_constant,
+            _ => false,
+        };
+        if let Some(axis) = (0..own.len()).find(|&axis| !admits(own[axis], wanted[axis])) {
+            return Err(axis);
+        }
+        if let Some(&known) = self.casts.get(&(v, wanted.to_vec())) {
+            return Ok(known);
+        }
+        let mut made = v;
+        for (from, state) in
+            [(State::Invariant, State::Varying), (State::Reduced, State::Varying), (State::Invariant, State::Reduced)]
+        {
+            let axes: Vec<Axis> = (0..own.len())
+                .filter(|&axis| own[axis] == from && wanted[axis] == state)
+                .map(|axis| self.mesh.axis(axis))
+                .collect();
+            if !axes.is_empty() {
+                made = self.push_cast(to, made, axes, from, state);
+            }
+        }
+        self.casts.insert((v, wanted.to_vec()), made);
+        self.define_as(made, wanted.to_vec(), is_constant);
+        Ok(made)
+    }
+
+    fn push_cast(&mut self, to: &mut Graph, v: Var, axes: Vec<Axis>, from: State, state: State) -> Var {
+        let kind = Exchange::Cast { from, to: state };
+        to.fitting(Collective { kind, mesh: self.mesh.clone(), axes }, &[v])
+    }
+
+    /// Appends an equation, with casts of its operands in front.
+    ///
+    /// # Errors
+    /// States of operands that the operation does not admit.
+    pub fn equation(&mut self, to: &mut Graph, mut e: Equation) -> Result<(), Refused> {
+        let at = std::mem::replace(&mut to.at, e.loc);
+        let loc = e.loc;
+        let refused = |diag: Diag| Refused { at: loc, diag };
+        let result = match e.op.clone() {
+            Op::Literal(_) => {
+                self.define_as(e.result(), invariant(&self.mesh), true);
+                Ok(())
+            }
+            Op::Collective(op) if op.mesh == self.mesh => self.collective(to, &mut e, &op).map_err(refused),
+            Op::Call(call) => self.call(to, &mut e, &call),
+            Op::Annotation(annotation) => {
+                let found = format!("`{}` inside of `shard_map`", annotation.jaxpr().0);
+                Err(refused(wrong(found, "a body works on blocks: constrain operands or results of the `shard_map`")))
+            }
+            Op::StopGradient | Op::Barrier | Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) | Op::Collective(_) => {
+                self.join(to, &mut e).map_err(refused)
+            }
+        };
+        to.at = at;
+        result?;
+        to.equations.push(e);
+        Ok(())
+    }
+
+    /// A collective of the mesh.
+    fn collective(&mut self, to: &mut Graph, e: &mut Equation, op: &Collective) -> Result<(), Diag> {
+        let ids: Vec<usize> = op.axes.iter().map(|axis| usize::from(axis.id)).collect();
+        let mut states = e.args.first().map_or_else(|| invariant(&self.mesh), |&x| self.states(x));
+        let refused = |axis: usize, state: State, help: &str| {
+            let found = format!("`{}` of {} values over axis `{}`", op.name(), text(state), self.mesh.name(axis));
+            Err(wrong(found, help))
+        };
+        let gives = match &op.kind {
+            Exchange::Cast { from, to: state } => {
+                for &axis in &ids {
+                    // Generated equations cast cotangents that are alike on all devices.
+                    match (states[axis], from) {
+                        (own, from) if own == *from => {}
+                        (State::Invariant, State::Varying) => states[axis] = State::Varying,
+                        (own, from) => {
+                            let help = format!("it is for {} values", text(*from));
+                            return refused(axis, own, &help);
+                        }
+                    }
+                }
+                *state
+            }
+            Exchange::Table(_) => State::Varying,
+            Exchange::AllGather | Exchange::AllToAll | Exchange::Permute(_) => {
+                for &axis in &ids {
+                    match states[axis] {
+                        State::Invariant | State::Varying => states[axis] = State::Varying,
+                        own => return refused(axis, own, "reduce parts of a sum first: `psum`"),
+                    }
+                }
+                State::Varying
+            }
+            Exchange::AllReduce(monoid) | Exchange::ReduceScatter(monoid) => {
+                let mut parts = vec![];
+                for &axis in &ids {
+                    match states[axis] {
+                        State::Invariant | State::Varying => states[axis] = State::Varying,
+                        State::Unreduced if *monoid == ScalarOp::Add => parts.push(self.mesh.axis(axis)),
+                        own => return refused(axis, own, "only a sum combines parts of a sum"),
+                    }
+                }
+                if !parts.is_empty() {
+                    let x = self.push_cast(to, e.args[0], parts.clone(), State::Unreduced, State::Varying);
+                    parts.iter().for_each(|axis| states[usize::from(axis.id)] = State::Varying);
+                    self.define(x, states.clone());
+                    e.args[0] = x;
+                }
+                if matches!(op.kind, Exchange::AllReduce(_)) { State::Invariant } else { State::Varying }
+            }
+        };
+        if let Some(x) = e.args.first_mut() {
+            *x = self.cast(to, *x, &states).map_err(|axis| {
+                wrong(format!("an operand over axis `{}`", self.mesh.name(axis)), "see the operation's states")
+            })?;
+        }
+        ids.iter().for_each(|&axis| states[axis] = gives);
+        self.define(e.result(), states);
+        Ok(())
+    }
+}
+
+/// The words for values in a state.
+pub(crate) fn text(state: State) -> &'static str {
+    match state {
+        State::Invariant => "equal",
+        State::Varying => "varying",
+        State::Unreduced => "unreduced",
+        State::Reduced => "reduced",
+    }
+}
+
+fn wrong(message: String, help: impl Into<String>) -> Diag {
+    Diag::new("shard_map", At::Op, message, help)
+}

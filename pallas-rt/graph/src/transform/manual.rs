@@ -1,0 +1,181 @@
+//! Bodies of `shard_map`: derivatives, and many operands at once.
+//!
+//! Blocks of values of the body that a derivative needs leave it along a new first axis, which the devices divide along which
+//! they differ:
+//!
+//! ```text
+//! shard_map (x..) -> (y..)                     the call
+//! shard_map (x..) -> (y.., residuals..)        forwards, in its place
+//! shard_map (residuals.., dy..) -> (dx..)      backwards
+//! ```
+use super::Refused;
+use super::batch::batched_at_least;
+use super::control::{is_float, or_zeros};
+use super::split::split;
+use super::vjp::vjp_of;
+use crate::build::dims;
+use crate::call::{Call, ShardMap};
+use crate::graph::{Equation, Graph, Var};
+use crate::manual::{finished, states_of, typed};
+use crate::mesh::{Axis, Collective, DimSharding, Exchange, Sharding, State, States};
+use pallas_ir::structural::Reshape;
+use pallas_ir::{At, Diag, Loc, StructuralOp, Type};
+
+/// A call with this body, whose casts are made explicit.
+fn call(map: &ShardMap, body: &Graph, takes: Vec<Sharding>, gives: Vec<Sharding>) -> Result<ShardMap, Refused> {
+    let of = |all: &[Sharding]| all.iter().map(|sharding| states_of(sharding, &map.mesh)).collect::<Vec<_>>();
+    let (mut body, found) = typed(body, &map.mesh, &of(&takes))?;
+    finished(&mut body, &map.mesh, &found, &of(&gives)).map_err(|(i, axis)| {
+        let found = found[i][axis].name();
+        let message = format!("a derivative in `shard_map` is {found} over axis `{}`", map.mesh.name(axis));
+        let help =
+            "derivatives that `custom_vjp` and `custom_jvp` state have the states of what they are derivatives of";
+        Refused { at: Loc::NONE, diag: Diag::new("shard_map", At::Op, message, help) }
+    })?;
+    Ok(ShardMap { mesh: map.mesh.clone(), takes, gives, body })
+}
+
+/// The call with a body that has tangents after the operands and results that have some.
+pub(super) fn with_tangents(map: &ShardMap, body: Graph, on: &[bool], of: &[bool]) -> Result<ShardMap, Refused> {
+    let more = |all: &[Sharding], which: &[bool]| {
+        let tangents = all.iter().zip(which).filter(|(_, on)| **on).map(|(sharding, _)| sharding.clone());
+        all.iter().cloned().chain(tangents).collect()
+    };
+    call(map, &body, more(&map.takes, on), more(&map.gives, of))
+}
+
+/// The call for many operands at once, and for each result true if it has the axis.
+pub(super) fn batched(map: &ShardMap, has: &[bool], size: usize) -> Result<(ShardMap, Vec<bool>), Refused> {
+    let (body, flags) = batched_at_least(&map.body, has, size, &vec![false; map.gives.len()])?;
+    let wider = |all: &[Sharding], has: &[bool]| {
+        let one = |(sharding, has): (&Sharding, &bool)| match has {
+            true => Sharding { dims: [&[DimSharding::default()], &sharding.dims[..]].concat(), ..sharding.clone() },
+            false => sharding.clone(),
+        };
+        all.iter().zip(has).map(one).collect::<Vec<_>>()
+    };
+    Ok((call(map, &body, wider(&map.takes, has), wider(&map.gives, &flags))?, flags))
+}
+
+/// The cotangents of the operands of the call, which is equation `at` and gives residuals as well from now on.
+pub(super) fn through(
+    to: &mut Graph,
+    at: usize,
+    e: &Equation,
+    map: &ShardMap,
+    on: &[bool],
+    cotangents: &[Option<Var>],
+) -> Result<Vec<Option<Var>>, Refused> {
+    let of: Vec<bool> =
+        e.results.iter().zip(cotangents).map(|(&r, found)| found.is_some() && is_float(to.ty(r))).collect();
+    let both = vjp_of(&map.body, on, &of)?;
+    let (known, n) = (map.body.params.len(), map.gives.len());
+    let (mut first, mut second) = split(&both, known, n);
+    let stored = first.results.split_off(n);
+    let kept = second.params.len() - of.iter().filter(|of| **of).count();
+    debug_assert_eq!(stored.len(), kept);
+
+    // The states of what leaves the first body.
+    let of_params: Vec<States> = map.takes.iter().map(|sharding| states_of(sharding, &map.mesh)).collect();
+    let given: Vec<Option<usize>> = stored.iter().map(|v| first.params.iter().position(|p| p == v)).collect();
+    let residuals: Vec<Var> = stored.iter().zip(&given).filter(|(_, given)| given.is_none()).map(|(v, _)| *v).collect();
+    let (_, found) = typed(&Graph { results: residuals.clone(), ..first.clone() }, &map.mesh, &of_params)?;
+    let shardings: Vec<Sharding> = residuals.iter().zip(&found).map(|(&v, s)| boxed(first.ty(v), s, map)).collect();
+    for (&v, states) in residuals.iter().zip(&found) {
+        let plain = recast(&mut first, v, states, map, |state| (state, outside(state)));
+        let shape = [&[1], &first.ty(v).shape[..]].concat();
+        let boxed = reshaped(&mut first, plain, &shape);
+        first.results.push(boxed);
+    }
+    let changed = call(map, &first, map.takes.clone(), [&map.gives[..], &shardings].concat())?;
+    let outside: Vec<Var> = (shardings.iter().zip(changed.body.gives().split_off(n)))
+        .map(|(sharding, block)| to.var(ShardMap::whole(&block, sharding)))
+        .collect();
+    let equation = &mut to.equations[at];
+    equation.op = Call::ShardMap(changed).into();
+    equation.results.extend(&outside);
+
+    // The second body takes operands of the call as they are, and residuals out of their first axis.
+    let mut params = vec![];
+    let (mut args, mut takes) = (vec![], vec![]);
+    let mut front = Graph { equations: vec![], ..second.clone() };
+    let mut next = residuals.iter().enumerate();
+    for (&p, given) in second.params[..kept].iter().zip(&given) {
+        match given {
+            Some(i) => {
+                params.push(p);
+                args.push(e.args[*i]);
+                takes.push(map.takes[*i].clone());
+            }
+            None => {
+                let (i, _) = next.next().expect("one for each value that is no operand");
+                let block = second.ty(p).clone();
+                let outer = front.var(Type::new(block.dtype, [&[1], &block.shape[..]].concat()));
+                params.push(outer);
+                unboxed(&mut front, outer, p, &found[i], map);
+                args.push(outside[i]);
+                takes.push(shardings[i].clone());
+            }
+        }
+    }
+    params.extend(&second.params[kept..]);
+    front.equations.append(&mut second.equations);
+    let second = Graph { params, ..front };
+    for ((&r, cotangent), sharding) in
+        e.results.iter().zip(cotangents).zip(&map.gives).filter(|((_, c), _)| c.is_some())
+    {
+        let ty = to.ty(r).clone();
+        if is_float(&ty) {
+            args.push(or_zeros(to, *cotangent, &ty));
+            takes.push(sharding.clone());
+        }
+    }
+    let gives = map.takes.iter().zip(on).filter(|(_, on)| **on).map(|(sharding, _)| sharding.clone()).collect();
+    let back = call(map, &second, takes, gives)?;
+    let mut made = to.fitting_all(Call::ShardMap(back), &args).into_iter();
+    Ok(on.iter().map(|&on| if on { made.next() } else { None }).collect())
+}
+
+/// The division of residuals along a first axis: by the axes along which devices differ.
+fn boxed(block: &Type, states: &[State], map: &ShardMap) -> Sharding {
+    let differs = |state: State| matches!(state, State::Varying | State::Unreduced);
+    let axes: Vec<Axis> = (0..states.len()).filter(|&i| differs(states[i])).map(|i| map.mesh.axis(i)).collect();
+    let mut sharding = Sharding::replicated(block.shape.len() + 1);
+    sharding.dims[0].axes = axes;
+    sharding
+}
+
+/// Defines a variable as the only element of a first axis, in the states that it has inside.
+fn unboxed(to: &mut Graph, x: Var, v: Var, states: &[State], map: &ShardMap) {
+    let shape = to.ty(x).shape[1..].to_vec();
+    let x = reshaped(to, x, &shape);
+    recast(to, x, states, map, |state| (outside(state), state));
+    to.equations.last_mut().expect("it was just appended").results = vec![v];
+}
+
+/// The state in which a residual leaves a body.
+fn outside(state: State) -> State {
+    match state {
+        State::Unreduced => State::Varying,
+        State::Reduced => State::Invariant,
+        state => state,
+    }
+}
+
+/// A value in other states, where the state outside of a body is not that inside; `of` has both.
+fn recast(to: &mut Graph, v: Var, states: &[State], map: &ShardMap, of: impl Fn(State) -> (State, State)) -> Var {
+    let mut v = v;
+    for state in [State::Unreduced, State::Reduced] {
+        let axes: Vec<Axis> = (0..states.len()).filter(|&i| states[i] == state).map(|i| map.mesh.axis(i)).collect();
+        if !axes.is_empty() {
+            let (from, to_state) = of(state);
+            let kind = Exchange::Cast { from, to: to_state };
+            v = to.fitting(Collective { kind, mesh: map.mesh.clone(), axes }, &[v]);
+        }
+    }
+    v
+}
+
+fn reshaped(to: &mut Graph, v: Var, shape: &[usize]) -> Var {
+    to.fitting(StructuralOp::from(Reshape { to: dims(shape) }), &[v])
+}

@@ -1,0 +1,132 @@
+//! Functions that every device calls on its element of the arguments' first axis.
+use super::compiled::{self, Cache, client_of};
+use super::function::{Function, Given};
+use super::shard_map::{Body, wrong};
+use super::trace::{Taken, type_of};
+use crate::error::Result;
+use crate::sharding::{DimSharding, Mesh, Sharding};
+use crate::tree::{self, Tree};
+use pallas_graph::manual::states_of;
+use pallas_graph::{Graph, Var};
+use pallas_ir::structural::Reshape;
+use pallas_ir::{Dim, Loc, StructuralOp, Type};
+use std::sync::Arc;
+
+/// A function of one element, which every device of a mesh calls on its own element of the arguments' first axis;
+/// `jax.pmap`. The results of all devices lie along a first axis. The function is compiled, as by [`jit`](super::jit()).
+///
+/// The first axis is as long as the mesh has devices, in the order of their positions. Arrays that the function captures
+/// are the same on every device. Its collectives ([`spmd`](crate::spmd)) name axes of the mesh. [`shard_map`] divides arrays
+/// in other ways.
+///
+/// [`shard_map`]: super::shard_map()
+///
+/// # Errors
+/// The call returns an error if the first axis of an argument is not as long as the mesh has devices, and the errors of
+/// [`jit`](super::jit()).
+///
+/// ```
+/// use pallas_rt::sharding::Mesh;
+/// use pallas_rt::{Array, pmap, spmd};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("i", 2)])?);
+/// let normal = pmap(|x: &Array| x / spmd::psum(x, "i"), &mesh);
+/// assert_eq!(normal(&Array::from_slice(&[1.0f32, 3.0], &[2])?)?.to_vec::<f32>()?, [0.25, 0.75]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn pmap<Args, F>(f: F, mesh: &Arc<Mesh>) -> F::Boxed<Result<F::Out>>
+where
+    Args: Tree + 'static,
+    F: Function<Args>,
+{
+    let at = Loc::caller();
+    let cache = Cache::new(at, false);
+    let own = mesh.clone();
+    let each: Each<Args, F> = Each(F::boxed(move |given: Given<'_, Args>| call(&f, &given, &own, at)));
+    F::boxed(move |given: Given<'_, Args>| compiled::call(&cache, &each, &given))
+}
+
+/// The function of all elements.
+struct Each<Args: Tree + 'static, F: Function<Args>>(F::Boxed<Result<F::Out>>);
+
+impl<Args: Tree + 'static, F: Function<Args>> Function<Args> for Each<Args, F> {
+    type Out = F::Out;
+    type Boxed<R: 'static> = F::Boxed<R>;
+    type Donating<R: 'static> = F::Donating<R>;
+    fn call(&self, args: &Args) -> Result<F::Out> {
+        F::call_boxed(&self.0, args)
+    }
+    fn boxed<R: 'static>(f: impl Fn(Given<'_, Args>) -> R + Send + Sync + 'static) -> F::Boxed<R> {
+        F::boxed(f)
+    }
+    fn donating<P, R: 'static>(
+        prepare: impl Fn(Given<'_, Args>) -> P + Send + Sync + 'static,
+        run: impl Fn(P) -> R + Send + Sync + 'static,
+    ) -> F::Donating<R> {
+        F::donating(prepare, run)
+    }
+    fn call_boxed<R: 'static>(boxed: &F::Boxed<R>, args: &Args) -> R {
+        F::call_boxed(boxed, args)
+    }
+}
+
+fn call<Args: Tree + 'static, F: Function<Args>>(
+    f: &F,
+    given: &Given<'_, Args>,
+    mesh: &Arc<Mesh>,
+    at: Loc,
+) -> Result<F::Out> {
+    let tuple = (given.tuple)();
+    let (args, _) = (given.flat)();
+    args.iter().try_for_each(|x| x.check().map(drop))?;
+    let n = mesh.devices();
+    let along_first = |rank: usize| {
+        let mut sharding = Sharding::replicated(rank);
+        sharding.dims[0] = DimSharding::closed(mesh.axes());
+        sharding
+    };
+    let (mut takes, mut inside) = (vec![], vec![]);
+    for (x, path) in args.iter().zip(tree::paths(&tuple)) {
+        let ty = type_of(x);
+        if ty.shape.first() != Some(&n) {
+            let message = format!("argument `{path}` of {ty} on {n} devices");
+            return Err(wrong(at, message, "its first axis has an element for each device of the mesh"));
+        }
+        let sharding = along_first(ty.shape.len());
+        let element = Type::new(ty.dtype, &ty.shape[1..]);
+        inside.push(Taken { ty: element, states: Some(states_of(&sharding, mesh)) });
+        takes.push(sharding);
+    }
+    let client = client_of(&args)?;
+    let mut body = Body::trace(f, &tuple, &inside, mesh, &client, at)?;
+    body.graph = of_blocks(&body.graph, args.len());
+    let gives = body.graph.gives().iter().map(|ty| along_first(ty.shape.len())).collect();
+    body.call(takes, gives, &args, mesh, at)
+}
+
+/// The function of blocks of one element: the first parameters, and all results, have a first axis more.
+fn of_blocks(graph: &Graph, args: usize) -> Graph {
+    let mut to = Graph::default();
+    let reshaped = |to: &mut Graph, v: Var, shape: &[usize]| {
+        let op = Reshape { to: shape.iter().map(|&n| Dim::from(n)).collect() };
+        to.push(StructuralOp::from(op), &[v]).expect("as many elements")
+    };
+    let params: Vec<Var> = (graph.takes().into_iter().enumerate())
+        .map(|(i, ty)| match i < args {
+            true => {
+                let block = to.param(Type::new(ty.dtype, [&[1], &ty.shape[..]].concat()));
+                reshaped(&mut to, block, &ty.shape)
+            }
+            false => to.param(ty),
+        })
+        .collect();
+    let made = to.inline(graph, &params);
+    to.results = (made.into_iter())
+        .map(|v| {
+            let shape = [&[1], &to.ty(v).shape[..]].concat();
+            reshaped(&mut to, v, &shape)
+        })
+        .collect();
+    to
+}

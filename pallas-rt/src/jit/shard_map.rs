@@ -1,0 +1,216 @@
+//! Functions of blocks, which every device of a mesh runs.
+use super::axes;
+use super::compiled::{client_of, traced_as};
+use super::function::{Function, Given};
+use super::trace::{Taken, TracedFunction, apply_all, type_of};
+use crate::array::Array;
+use crate::device::Client;
+use crate::error::{Error, Result};
+use crate::sharding::{Mesh, PartitionSpec, Sharding};
+use crate::tree::{self, Tree};
+use pallas_graph::Graph;
+use pallas_graph::call::{Call, ShardMap};
+use pallas_graph::manual::{finished, states_of};
+use pallas_graph::mesh::{State, States};
+use pallas_ir::{At, Diag, Loc, Type};
+use std::sync::Arc;
+
+/// A function that every device of a mesh calls on its blocks of the arguments; `jax.shard_map`.
+///
+/// `in_specs` says how the arguments are divided: one spec for all of them, one for each argument, or one for each array of
+/// theirs. `out_specs` says how the blocks that the function returns are put together: one spec for all, or one for each
+/// array. In the function, arrays have the shapes of blocks, and devices exchange what the collectives of
+/// [`spmd`](crate::spmd) name; arrays that it captures are whole on every device.
+///
+/// A value is *invariant* along an axis if the devices along it have equal values, and *varying* otherwise. A result that
+/// varies along an axis has to name it in its spec. The gradient of an argument that is invariant along an axis is the sum
+/// over the devices along it. A function called outside of [`jit`](super::jit()) is traced at each call.
+///
+/// # Errors
+/// The call returns an error for specs that do not fit (another number, an axis that the mesh does not have, more entries
+/// than dimensions, a dimension that its axes do not divide evenly, an open dimension or one with a priority), for a
+/// result that varies along an axis that its spec does not name, for a collective in a loop or branch whose condition
+/// varies along its axis, for a `shard_map` inside of another one, and the errors of [`jit`](super::jit()).
+///
+/// ```
+/// use pallas_rt::sharding::{Mesh, P};
+/// use pallas_rt::spmd::psum;
+/// use pallas_rt::{Array, jit, shard_map};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("data", 2)])?);
+/// // Each device has one half of x; the mean needs both.
+/// let centred = |x: &Array| x - psum(&x.sum(..), "data") / 4.0;
+/// let f = jit(shard_map(centred, &mesh, [P("data")], [P("data")]));
+/// let y = f(&Array::from_slice(&[1.0f32, 2.0, 3.0, 6.0], &[4])?)?;
+/// assert_eq!(y.to_vec::<f32>()?, [-2.0, -1.0, 0.0, 3.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn shard_map<Args, F>(
+    f: F,
+    mesh: &Arc<Mesh>,
+    in_specs: impl AsRef<[PartitionSpec]>,
+    out_specs: impl AsRef<[PartitionSpec]>,
+) -> F::Boxed<Result<F::Out>>
+where
+    Args: Tree + 'static,
+    F: Function<Args>,
+{
+    let at = Loc::caller();
+    let (mesh, takes, gives) = (mesh.clone(), in_specs.as_ref().to_vec(), out_specs.as_ref().to_vec());
+    F::boxed(move |given: Given<'_, Args>| call(&f, &given, &mesh, &takes, &gives, at))
+}
+
+pub(super) fn wrong(at: Loc, message: String, help: &str) -> Error {
+    Error::operation(at, Diag::new("shard_map", At::Op, message, help))
+}
+
+fn call<Args: Tree + 'static, F: Function<Args>>(
+    f: &F,
+    given: &Given<'_, Args>,
+    mesh: &Arc<Mesh>,
+    in_specs: &[PartitionSpec],
+    out_specs: &[PartitionSpec],
+    at: Loc,
+) -> Result<F::Out> {
+    let tuple = (given.tuple)();
+    let (args, structures) = (given.flat)();
+    args.iter().try_for_each(|x| x.check().map(drop))?;
+    let leaves: Vec<usize> = structures.iter().map(tree::Structure::leaves).collect();
+    let specs: Vec<&PartitionSpec> = match in_specs {
+        [spec] => vec![spec; args.len()],
+        specs if specs.len() == leaves.len() => {
+            specs.iter().zip(&leaves).flat_map(|(spec, &n)| std::iter::repeat_n(spec, n)).collect()
+        }
+        specs if specs.len() == args.len() => specs.iter().collect(),
+        specs => {
+            let message = format!("{} specs for {} arguments of {} arrays", specs.len(), leaves.len(), args.len());
+            return Err(wrong(at, message, "one for all, one for each argument, or one for each of their arrays"));
+        }
+    };
+    let paths = tree::paths(&tuple);
+    let (mut takes, mut inside) = (vec![], vec![]);
+    for ((x, spec), path) in args.iter().zip(specs).zip(&paths) {
+        let ty = type_of(x);
+        let sharding = divided(spec, mesh, &ty, at)?;
+        let uneven = ty.shape.iter().zip(sharding.parts()).position(|(&n, parts)| !n.is_multiple_of(parts));
+        if let Some(dim) = uneven {
+            let (n, parts) = (ty.shape[dim], sharding.parts()[dim]);
+            let message = format!("dimension {dim} of argument `{path}` of {ty} in {parts} blocks");
+            return Err(wrong(at, message, &format!("pad it: {n} is no multiple of {parts}")));
+        }
+        let block = Type::new(ty.dtype, sharding.local(&ty.shape));
+        inside.push(Taken { ty: block, states: Some(states_of(&sharding, mesh)) });
+        takes.push(sharding);
+    }
+
+    let client = client_of(&args)?;
+    let body = Body::trace(f, &tuple, &inside, mesh, &client, at)?;
+    let gives = results(&body, mesh, out_specs, at)?;
+    body.call(takes, gives, &args, mesh, at)
+}
+
+/// A body that was traced.
+pub(super) struct Body<Out> {
+    out: Out,
+    pub graph: Graph,
+    captured: Vec<Array>,
+    /// By result.
+    states: Vec<States>,
+    client: Client,
+}
+
+impl<Out: Tree + Send + Sync + 'static> Body<Out> {
+    /// Traces a function of blocks like these.
+    ///
+    /// # Errors
+    /// The function's error; the first mistake in what its results depend on; a call inside of another body.
+    pub(super) fn trace<Args: Tree + 'static, F: Function<Args, Out = Out>>(
+        f: &F,
+        tuple: &Args,
+        inside: &[Taken],
+        mesh: &Arc<Mesh>,
+        client: &Client,
+        at: Loc,
+    ) -> Result<Body<Out>> {
+        if axes::are_bound() {
+            let help = "call one of them with the arrays that the other one returns";
+            return Err(wrong(at, "a `shard_map` inside of another one".into(), help));
+        }
+        let binding = axes::bind(mesh);
+        let TracedFunction { returned: out, graph, captured, states } = traced_as(f, tuple, inside, client)?;
+        drop(binding);
+        let states = states.into_iter().flatten().collect();
+        Ok(Body { out, graph, captured, states, client: client.clone() })
+    }
+
+    /// Calls it on each device.
+    ///
+    /// # Errors
+    /// A result in a state that its sharding does not have; errors of the device.
+    pub(super) fn call(
+        mut self,
+        mut takes: Vec<Sharding>,
+        gives: Vec<Sharding>,
+        args: &[Array],
+        mesh: &Arc<Mesh>,
+        at: Loc,
+    ) -> Result<Out> {
+        let named: Vec<States> = gives.iter().map(|sharding| states_of(sharding, mesh)).collect();
+        finished(&mut self.graph, mesh, &self.states, &named).map_err(|(i, axis)| {
+            let message = format!("result {i} is {} over axis `{}`", self.states[i][axis].name(), mesh.name(axis));
+            wrong(at, message, "combine it: `psum`")
+        })?;
+        takes.extend(self.captured.iter().map(|x| Sharding::replicated(x.shape().len())));
+        let map = ShardMap { mesh: mesh.clone(), takes, gives, body: self.graph };
+        let all: Vec<&Array> = args.iter().chain(&self.captured).collect();
+        let outs = apply_all(&all, at, &self.client, |graph, v| graph.push_all(Call::ShardMap(map), v))?;
+        tree::rebuild(&self.out, outs)
+    }
+}
+
+/// The sharding that a spec states for an array.
+fn divided(spec: &PartitionSpec, mesh: &Mesh, ty: &Type, at: Loc) -> Result<Sharding> {
+    let sharding = spec.on(mesh, ty).map_err(|diag| Error::operation(at, diag))?;
+    match sharding.dims.iter().any(|dim| dim.open || dim.priority.is_some()) {
+        true => {
+            Err(wrong(at, "an open dimension or a priority in a spec".into(), "blocks are divided as the spec says"))
+        }
+        false => Ok(sharding),
+    }
+}
+
+/// The shardings of the results.
+fn results<T: Tree + Send + Sync + 'static>(
+    body: &Body<T>,
+    mesh: &Mesh,
+    specs: &[PartitionSpec],
+    at: Loc,
+) -> Result<Vec<Sharding>> {
+    let (blocks, states) = (body.graph.gives(), &body.states);
+    let n = blocks.len();
+    let specs: Vec<&PartitionSpec> = match specs {
+        [spec] => vec![spec; n],
+        specs if specs.len() == n => specs.iter().collect(),
+        specs => {
+            let message = format!("{} specs for a result of {n} arrays", specs.len());
+            return Err(wrong(at, message, "one for all of them, or one for each"));
+        }
+    };
+    let paths = tree::paths(&body.out);
+    let one = |i: usize| {
+        let sharding = divided(specs[i], mesh, &blocks[i], at)?;
+        let named = states_of(&sharding, mesh);
+        let of = if paths[i].is_empty() { String::new() } else { format!(" `{}`", paths[i]) };
+        let axis = (0..mesh.rank()).find(|&axis| states[i][axis] != State::Invariant && states[i][axis] != named[axis]);
+        let Some(axis) = axis else { return Ok(sharding) };
+        let (name, state) = (mesh.name(axis), states[i][axis]);
+        let message = format!("the result{of} is {} over axis `{name}`, which its spec does not say", state.name());
+        let help = match state {
+            State::Varying => format!("name `{name}` in its spec, or combine the values: `psum`, `pmean`, `pmax`"),
+            _ => format!("combine the values over `{name}` first: `psum`"),
+        };
+        Err(wrong(at, message, &help))
+    };
+    (0..n).map(one).collect()
+}

@@ -1,0 +1,470 @@
+//! Collectives: what the devices of a mesh exchange inside of [`shard_map`](crate::shard_map).
+//!
+//! Each function names one axis of the mesh or several of them, `"data"` or `["data", "model"]`; the devices that differ
+//! along these axes alone are a *group*, in which a device has its number, [`axis_index`], the last axis fastest. The
+//! functions are those of `jax.lax`, with the same results and gradients.
+//!
+//! | function | the result on each device |
+//! |---|---|
+//! | [`psum`] [`pmean`] [`pmax`] [`pmin`] | the blocks of the group combined |
+//! | [`all_gather`] | the blocks of the group together |
+//! | [`psum_scatter`] | its part of the combined blocks |
+//! | [`all_to_all`] | its part of the block of each |
+//! | [`ppermute`] [`pshuffle`] | the block of another device |
+//! | [`axis_index`] [`axis_size`] | its number, and how many there are |
+//! | [`pvary`] [`pcast`] | the block, of which another [`State`] is known |
+//!
+//! Inside of `shard_map` a value is in one [`State`] along each axis. A mistake makes a poisoned array, as for operations of
+//! [`ops`](crate::ops).
+use crate::array::{Array, axis_of};
+use crate::error::{Error, Result};
+use crate::jit::axes::{BoundAxes, find};
+use crate::jit::{is_tracing, make, states};
+use pallas_graph::mesh::{Collective, Exchange, size};
+use pallas_graph::{Graph, Var};
+use pallas_ir::structural::{Cast, Reshape, Transpose};
+use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp};
+
+pub use pallas_graph::mesh::State;
+
+/// Names of axes: `"data"`, or `["data", "model"]`.
+pub trait AxisNames {
+    /// The names, that of the slowest axis first.
+    fn names(&self) -> Vec<&str>;
+}
+
+impl AxisNames for &str {
+    fn names(&self) -> Vec<&str> {
+        vec![self]
+    }
+}
+
+impl<const N: usize> AxisNames for [&str; N] {
+    fn names(&self) -> Vec<&str> {
+        self.to_vec()
+    }
+}
+
+impl AxisNames for &[&str] {
+    fn names(&self) -> Vec<&str> {
+        self.to_vec()
+    }
+}
+
+fn wrong(name: &'static str, message: String, help: &str) -> Diag {
+    Diag::new(name, At::Op, message, help)
+}
+
+/// States of the operand of a collective along its axes.
+#[derive(Clone, Copy)]
+struct Admits {
+    of: &'static [State],
+    /// True if they may differ.
+    mixed: bool,
+    /// The state along one of the axes at least.
+    needs: Option<State>,
+}
+
+/// Appends a collective over bound axes, where the states of the operand admit it.
+fn over(
+    name: &'static str,
+    x: &Array,
+    axes: &impl AxisNames,
+    at: Loc,
+    admits: Admits,
+    build: impl FnOnce(&mut Graph, Var, &BoundAxes) -> Result<Var, Diag>,
+) -> Array {
+    let checked = || {
+        x.check()?;
+        let bound = find(&axes.names(), at)?;
+        let own = states(x).unwrap_or_else(|| pallas_graph::mesh::invariant(&bound.mesh));
+        let own: Vec<State> = bound.axes.iter().map(|axis| own[usize::from(axis.id)]).collect();
+        let refused = |message: String, help: &str| Err(Error::operation(at, wrong(name, message, help)));
+        let Admits { of, mixed, needs } = admits;
+        let is_wrong = |state: &State| !of.contains(state) || needs.is_some_and(|needed| !own.contains(&needed));
+        if let Some(i) = own.iter().position(is_wrong) {
+            let axis = bound.mesh.name(usize::from(bound.axes[i].id));
+            let message = format!("`{name}` of a value that is {} over axis `{axis}`", own[i].name());
+            let names: Vec<&str> = needs.map_or(of.to_vec(), |needed| vec![needed]).iter().map(|s| s.name()).collect();
+            let help = match names.is_empty() {
+                true => "reduce it: `psum`, `pmax`, or `all_gather_invariant`".to_string(),
+                false => format!("it takes values that are {}", names.join(" or ")),
+            };
+            return refused(message, &help);
+        }
+        if let Some(i) = own.iter().position(|&state| state != own[0]).filter(|_| !mixed) {
+            let axis = |i: usize| bound.mesh.name(usize::from(bound.axes[i].id));
+            let (a, b) = (own[0].name(), own[i].name());
+            let message = format!("`{name}` of a value that is {a} over axis `{}` and {b} over `{}`", axis(0), axis(i));
+            return refused(message, "`pvary` it over one of them first, or call it for one axis after the other");
+        }
+        Ok(bound)
+    };
+    match checked() {
+        Ok(bound) => make(&[x], at, |graph, v| build(graph, v[0], &bound)),
+        Err(error) => Array::bad(error, x.client().clone(), x.dtype(), x.shape()),
+    }
+}
+
+impl BoundAxes {
+    fn members(&self) -> usize {
+        size(&self.axes)
+    }
+
+    fn push(&self, graph: &mut Graph, kind: Exchange, args: &[Var]) -> Result<Var, Diag> {
+        graph.push(Collective { kind, mesh: self.mesh.clone(), axes: self.axes.clone() }, args)
+    }
+}
+
+/// Operands of sums.
+const SUMS: Admits = Admits { of: &[State::Invariant, State::Varying, State::Unreduced], mixed: false, needs: None };
+/// Operands of other reductions.
+const FOLDS: Admits = Admits { of: &[State::Invariant, State::Varying], mixed: false, needs: None };
+/// Blocks that are passed on.
+const MOVES: Admits = Admits { of: &[State::Invariant, State::Varying], mixed: true, needs: None };
+
+/// The sum of the blocks of all devices along axes; `lax.psum`. Bools count as 0 and 1, in i32.
+///
+/// ```
+/// use pallas_rt::sharding::{Mesh, P};
+/// use pallas_rt::{Array, shard_map, spmd};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("data", 2)])?);
+/// let total = shard_map(|x: &Array| spmd::psum(x, "data"), &mesh, [P("data")], [P(())]);
+/// assert_eq!(total(&Array::from_slice(&[1.0f32, 2.0], &[2])?)?.to_vec::<f32>()?, [3.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+#[must_use]
+pub fn psum(x: &Array, axes: impl AxisNames) -> Array {
+    over("psum", x, &axes, Loc::caller(), SUMS, |graph, v, bound| {
+        let v = match graph.ty(v).dtype {
+            DType::Bool => graph.push(StructuralOp::from(Cast { to: DType::I32 }), &[v])?,
+            _ => v,
+        };
+        bound.push(graph, Exchange::AllReduce(ScalarOp::Add), &[v])
+    })
+}
+
+/// The mean of the blocks of all devices along axes, of floats; `lax.pmean`.
+#[track_caller]
+#[must_use]
+pub fn pmean(x: &Array, axes: impl AxisNames) -> Array {
+    over("pmean", x, &axes, Loc::caller(), SUMS, |graph, v, bound| {
+        let ty = graph.ty(v).clone();
+        if !ty.dtype.is_float() {
+            return Err(wrong("pmean", format!("the mean of {ty}"), "cast it to floats: `x.cast(DType::F32)`"));
+        }
+        let sum = bound.push(graph, Exchange::AllReduce(ScalarOp::Add), &[v])?;
+        let count = graph.splat(Literal::new(ty.dtype, bound.members() as f64), &ty.shape);
+        graph.push(ScalarOp::Div, &[sum, count])
+    })
+}
+
+fn extreme(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, op: ScalarOp) -> Array {
+    over(name, x, axes, at, FOLDS, |graph, v, bound| {
+        let ty = graph.ty(v).clone();
+        match ty.dtype {
+            DType::Bool => Err(wrong(name, format!("`{name}` of {ty}"), "cast it to integers: `x.cast(DType::I32)`")),
+            _ => bound.push(graph, Exchange::AllReduce(op), &[v]),
+        }
+    })
+}
+
+/// The greatest elements of the blocks of all devices along axes; `lax.pmax`. It has no derivative.
+#[track_caller]
+#[must_use]
+pub fn pmax(x: &Array, axes: impl AxisNames) -> Array {
+    extreme("pmax", x, &axes, Loc::caller(), ScalarOp::Maximum)
+}
+
+/// The least elements of the blocks of all devices along axes; `lax.pmin`. It has no derivative.
+#[track_caller]
+#[must_use]
+pub fn pmin(x: &Array, axes: impl AxisNames) -> Array {
+    extreme("pmin", x, &axes, Loc::caller(), ScalarOp::Minimum)
+}
+
+/// The blocks of all devices along axes, along a new dimension; `lax.all_gather`.
+#[track_caller]
+#[must_use]
+pub fn all_gather(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
+    over("all_gather", x, &axes, Loc::caller(), MOVES, |graph, v, bound| gathered(graph, v, bound, dim, false))
+}
+
+/// The blocks of all devices along axes, one after the other along a dimension; `lax.all_gather(.., tiled=True)`.
+///
+/// ```
+/// use pallas_rt::sharding::{Mesh, P};
+/// use pallas_rt::{Array, shard_map, spmd};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("data", 2)])?);
+/// let whole = |x: &Array| spmd::all_gather_tiled(x, "data", 0);
+/// let f = shard_map(whole, &mesh, [P("data")], [P("data")]);
+/// assert_eq!(f(&Array::from_slice(&[1, 2], &[2])?)?.to_vec::<i32>()?, [1, 2, 1, 2]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+#[must_use]
+pub fn all_gather_tiled(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
+    over("all_gather", x, &axes, Loc::caller(), MOVES, |graph, v, bound| gathered(graph, v, bound, dim, true))
+}
+
+/// As [`all_gather_tiled`], with a result that is known to be equal on all devices along the axes;
+/// `lax.all_gather(.., tiled=True, to="invarying")`.
+#[track_caller]
+#[must_use]
+pub fn all_gather_invariant(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
+    over("all_gather", x, &axes, Loc::caller(), MOVES, |graph, v, bound| {
+        let all = gathered(graph, v, bound, dim, true)?;
+        bound.push(graph, Exchange::Cast { from: State::Varying, to: State::Invariant }, &[all])
+    })
+}
+
+/// As [`all_gather_tiled`] of a varying value, with a result whose cotangents are parts of a sum;
+/// `lax.all_gather(.., tiled=True, to="reduced")`. Its gradient is scattered, and summed only there.
+#[track_caller]
+#[must_use]
+pub fn all_gather_reduced(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
+    let admits = Admits { needs: Some(State::Varying), ..MOVES };
+    over("all_gather", x, &axes, Loc::caller(), admits, |graph, v, bound| {
+        let all = gathered(graph, v, bound, dim, true)?;
+        bound.push(graph, Exchange::Cast { from: State::Varying, to: State::Reduced }, &[all])
+    })
+}
+
+fn gathered(graph: &mut Graph, v: Var, bound: &BoundAxes, dim: isize, tiled: bool) -> Result<Var, Diag> {
+    let rank = graph.ty(v).shape.len();
+    let dim = axis_of(dim, rank + usize::from(!tiled))?;
+    let all = bound.push(graph, Exchange::AllGather, &[v])?;
+    let placed = moved(graph, all, 0, dim)?;
+    if tiled { merged(graph, placed, dim) } else { Ok(placed) }
+}
+
+/// The sum of the blocks of all devices along axes, of which each device keeps one element of a dimension, which is as long
+/// as the group and dropped; `lax.psum_scatter`.
+#[track_caller]
+#[must_use]
+pub fn psum_scatter(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
+    over("psum_scatter", x, &axes, Loc::caller(), SUMS, |graph, v, bound| {
+        let dim = axis_of(dim, graph.ty(v).shape.len())?;
+        whole(graph, v, dim, bound, "psum_scatter")?;
+        let parts = moved(graph, v, dim, 0)?;
+        bound.push(graph, Exchange::ReduceScatter(ScalarOp::Add), &[parts])
+    })
+}
+
+/// The sum of the blocks of all devices along axes, of which each device keeps its part of a dimension;
+/// `lax.psum_scatter(.., tiled=True)`.
+///
+/// ```
+/// use pallas_rt::sharding::{Mesh, P};
+/// use pallas_rt::{Array, shard_map, spmd};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("data", 2)])?);
+/// let f = shard_map(|x: &Array| spmd::psum_scatter_tiled(x, "data", 0), &mesh, [P("data")], [P("data")]);
+/// assert_eq!(f(&Array::from_slice(&[1, 2, 3, 4], &[4])?)?.to_vec::<i32>()?, [4, 6]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+#[must_use]
+pub fn psum_scatter_tiled(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
+    over("psum_scatter", x, &axes, Loc::caller(), SUMS, |graph, v, bound| {
+        let dim = axis_of(dim, graph.ty(v).shape.len())?;
+        let parts = parted(graph, v, dim, bound, "psum_scatter")?;
+        bound.push(graph, Exchange::ReduceScatter(ScalarOp::Add), &[parts])
+    })
+}
+
+/// Of the block of each device along axes the element that belongs to this one: the dimension `split`, as long as the
+/// group, is dropped, and the elements of all lie along a new dimension `concat`; `lax.all_to_all`.
+#[track_caller]
+#[must_use]
+pub fn all_to_all(x: &Array, axes: impl AxisNames, split: isize, concat: isize) -> Array {
+    over("all_to_all", x, &axes, Loc::caller(), MOVES, |graph, v, bound| {
+        let rank = graph.ty(v).shape.len();
+        let (split, concat) = (axis_of(split, rank)?, axis_of(concat, rank)?);
+        whole(graph, v, split, bound, "all_to_all")?;
+        let parts = moved(graph, v, split, 0)?;
+        let parts = bound.push(graph, Exchange::AllToAll, &[parts])?;
+        moved(graph, parts, 0, concat)
+    })
+}
+
+/// Of the block of each device along axes the part of the dimension `split` that belongs to this one, one after the other
+/// along the dimension `concat`; `lax.all_to_all(.., tiled=True)`.
+///
+/// ```
+/// use pallas_rt::sharding::{Mesh, P};
+/// use pallas_rt::{Array, shard_map, spmd};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("data", 2)])?);
+/// // From rows to columns.
+/// let f = |x: &Array| spmd::all_to_all_tiled(x, "data", 1, 0);
+/// let f = shard_map(f, &mesh, [P("data")], [P((None, "data"))]);
+/// assert_eq!(f(&Array::from_slice(&[1, 2, 3, 4], &[2, 2])?)?.to_vec::<i32>()?, [1, 2, 3, 4]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+#[must_use]
+pub fn all_to_all_tiled(x: &Array, axes: impl AxisNames, split: isize, concat: isize) -> Array {
+    over("all_to_all", x, &axes, Loc::caller(), MOVES, |graph, v, bound| {
+        let rank = graph.ty(v).shape.len();
+        let (split, concat) = (axis_of(split, rank)?, axis_of(concat, rank)?);
+        let parts = parted(graph, v, split, bound, "all_to_all")?;
+        let parts = bound.push(graph, Exchange::AllToAll, &[parts])?;
+        let placed = moved(graph, parts, 0, concat)?;
+        merged(graph, placed, concat)
+    })
+}
+
+/// The block of the device from which `pairs` of numbers (source, target) send to this one; zeros where none does;
+/// `lax.ppermute`. No device sends or receives twice.
+///
+/// ```
+/// use pallas_rt::sharding::{Mesh, P};
+/// use pallas_rt::{Array, shard_map, spmd};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("ring", 3)])?);
+/// let shift = |x: &Array| spmd::ppermute(x, "ring", &[(0, 1), (1, 2)]);
+/// let f = shard_map(shift, &mesh, [P("ring")], [P("ring")]);
+/// assert_eq!(f(&Array::from_slice(&[1, 2, 3], &[3])?)?.to_vec::<i32>()?, [0, 1, 2]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+#[must_use]
+pub fn ppermute(x: &Array, axes: impl AxisNames, pairs: &[(usize, usize)]) -> Array {
+    over("ppermute", x, &axes, Loc::caller(), MOVES, |graph, v, bound| permuted(graph, v, bound, pairs))
+}
+
+fn permuted(graph: &mut Graph, v: Var, bound: &BoundAxes, pairs: &[(usize, usize)]) -> Result<Var, Diag> {
+    let n = bound.members();
+    let mut sources = vec![None; n];
+    let mut sends = vec![false; n];
+    for &(from, to) in pairs {
+        if from >= n || to >= n {
+            let message = format!("device {from} sends to {to} in a group of {n}");
+            return Err(wrong("ppermute", message, "devices count from 0"));
+        }
+        if std::mem::replace(&mut sends[from], true) || sources[to].replace(from).is_some() {
+            let message = format!("{pairs:?} has a source or a target twice");
+            return Err(wrong("ppermute", message, "each device sends and receives one block at most"));
+        }
+    }
+    bound.push(graph, Exchange::Permute(sources), &[v])
+}
+
+/// The block of the device `sources[i]`, on device `i`; `lax.pshuffle`. `sources` is a permutation of all numbers.
+#[track_caller]
+#[must_use]
+pub fn pshuffle(x: &Array, axes: impl AxisNames, sources: &[usize]) -> Array {
+    over("pshuffle", x, &axes, Loc::caller(), MOVES, |graph, v, bound| {
+        if sources.len() != bound.members() {
+            let message = format!("{} sources in a group of {}", sources.len(), bound.members());
+            return Err(wrong("pshuffle", message, "one for each device"));
+        }
+        let pairs: Vec<(usize, usize)> = sources.iter().enumerate().map(|(to, &from)| (from, to)).collect();
+        permuted(graph, v, bound, &pairs)
+    })
+}
+
+/// The number of the device in its group, an i32 scalar; `lax.axis_index`.
+///
+/// # Errors
+/// The result holds: an axis that is not bound.
+#[track_caller]
+#[must_use]
+pub fn axis_index(axes: impl AxisNames) -> Array {
+    let at = Loc::caller();
+    match find(&axes.names(), at) {
+        Ok(bound) if is_tracing() => {
+            make(&[], at, |graph, _| bound.push(graph, Exchange::Table((0..bound.members() as i32).collect()), &[]))
+        }
+        Ok(_) => unreachable!("axes are bound where a function is traced"),
+        Err(error) => Array::bad(error, crate::device::Client::cpu(), DType::I32, &[]),
+    }
+}
+
+/// The number of devices in a group; `lax.axis_size`.
+///
+/// # Errors
+/// An axis that is not bound.
+#[track_caller]
+pub fn axis_size(axes: impl AxisNames) -> Result<usize> {
+    Ok(find(&axes.names(), Loc::caller())?.members())
+}
+
+/// The block, of a value that is equal on all devices along axes, as one that varies; `lax.pvary`. The gradient of the
+/// value is the sum over the devices. Operations of an equal and a varying value do this themselves.
+#[track_caller]
+#[must_use]
+pub fn pvary(x: &Array, axes: impl AxisNames) -> Array {
+    cast("pvary", x, &axes, Loc::caller(), State::Varying)
+}
+
+/// The block in another state along axes; `lax.pcast`: from invariant or reduced to varying, from varying to unreduced, from
+/// invariant to reduced.
+#[track_caller]
+#[must_use]
+pub fn pcast(x: &Array, axes: impl AxisNames, to: State) -> Array {
+    cast("pcast", x, &axes, Loc::caller(), to)
+}
+
+fn cast(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, to: State) -> Array {
+    let of: &'static [State] = match to {
+        State::Varying => &[State::Invariant, State::Reduced],
+        State::Unreduced => &[State::Varying],
+        State::Reduced => &[State::Invariant],
+        State::Invariant => &[],
+    };
+    let own = states(x);
+    over(name, x, axes, at, Admits { of, mixed: false, needs: None }, |graph, v, bound| {
+        let first = usize::from(bound.axes[0].id);
+        let from = own.map_or(State::Invariant, |own| own[first]);
+        bound.push(graph, Exchange::Cast { from, to }, &[v])
+    })
+}
+
+/// Refuses a dimension that is not as long as the group.
+fn whole(graph: &Graph, v: Var, dim: usize, bound: &BoundAxes, name: &'static str) -> Result<(), Diag> {
+    let (ty, n) = (graph.ty(v), bound.members());
+    if ty.shape[dim] == n {
+        return Ok(());
+    }
+    let message = format!("dimension {dim} of {ty} among {n} devices");
+    Err(wrong(name, message, "it has an element for each device; for parts of several elements there is a tiled form"))
+}
+
+/// The parts of a dimension along a new first one.
+fn parted(graph: &mut Graph, v: Var, dim: usize, bound: &BoundAxes, name: &'static str) -> Result<Var, Diag> {
+    let (ty, n) = (graph.ty(v).clone(), bound.members());
+    if !ty.shape[dim].is_multiple_of(n) {
+        let message = format!("dimension {dim} of {ty} in {n} parts");
+        return Err(wrong(name, message, "its length is a multiple of the number of devices"));
+    }
+    let mut shape = ty.shape;
+    shape.splice(dim..=dim, [n, shape[dim] / n]);
+    let split = reshaped(graph, v, &shape)?;
+    moved(graph, split, dim, 0)
+}
+
+/// A dimension in another place.
+fn moved(graph: &mut Graph, v: Var, from: usize, to: usize) -> Result<Var, Diag> {
+    if from == to {
+        return Ok(v);
+    }
+    let mut axes: Vec<usize> = (0..graph.ty(v).shape.len()).filter(|&axis| axis != from).collect();
+    axes.insert(to, from);
+    graph.push(StructuralOp::from(Transpose { axes }), &[v])
+}
+
+/// A dimension and the next one as one.
+fn merged(graph: &mut Graph, v: Var, dim: usize) -> Result<Var, Diag> {
+    let mut shape = graph.ty(v).shape.clone();
+    shape.splice(dim..dim + 2, [shape[dim] * shape[dim + 1]]);
+    reshaped(graph, v, &shape)
+}
+
+fn reshaped(graph: &mut Graph, v: Var, shape: &[usize]) -> Result<Var, Diag> {
+    graph.push(StructuralOp::from(Reshape { to: shape.iter().map(|&n| Dim::from(n)).collect() }), &[v])
+}
