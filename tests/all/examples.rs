@@ -37,6 +37,9 @@ mod priority;
 #[path = "../../examples/ragged_softmax.rs"]
 mod ragged_softmax;
 #[cfg(feature = "graph")]
+#[path = "../../examples/recipes/main.rs"]
+mod recipes;
+#[cfg(feature = "graph")]
 #[path = "../../examples/retrace.rs"]
 mod retrace;
 #[cfg(feature = "graph")]

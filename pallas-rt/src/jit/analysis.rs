@@ -47,10 +47,8 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn memory_analysis(&self) -> MemoryAnalysis {
-        let (graph, plan) = planned(&self.graph, &[], &self.client);
+        let (graph, plan) = planned(&self.of_device(), &[], &self.client);
         MemoryAnalysis::of(&graph, plan)
-                // On each device.
-                Call::ShardMap(map) => count(&map.body, 1, is_scaled, &mut cost),
     }
 }
 

@@ -6,7 +6,7 @@ use super::trace::{Taken, TracedFunction, apply_all, type_of};
 use crate::array::Array;
 use crate::device::Client;
 use crate::error::{Error, Result};
-use crate::sharding::{Mesh, PartitionSpec, Sharding};
+use crate::sharding::{Mesh, NamedSharding, PartitionSpec, Sharding};
 use crate::tree::{self, Tree};
 use pallas_graph::Graph;
 use pallas_graph::call::{Call, ShardMap};
@@ -170,8 +170,8 @@ impl<Out: Tree + Send + Sync + 'static> Body<Out> {
 }
 
 /// The sharding that a spec states for an array.
-fn divided(spec: &PartitionSpec, mesh: &Mesh, ty: &Type, at: Loc) -> Result<Sharding> {
-    let sharding = spec.on(mesh, ty).map_err(|diag| Error::operation(at, diag))?;
+fn divided(spec: &PartitionSpec, mesh: &Arc<Mesh>, ty: &Type, at: Loc) -> Result<Sharding> {
+    let sharding = NamedSharding::new(mesh, spec.clone()).of(ty, at)?;
     match sharding.dims.iter().any(|dim| dim.open || dim.priority.is_some()) {
         true => {
             Err(wrong(at, "an open dimension or a priority in a spec".into(), "blocks are divided as the spec says"))
@@ -183,7 +183,7 @@ fn divided(spec: &PartitionSpec, mesh: &Mesh, ty: &Type, at: Loc) -> Result<Shar
 /// The shardings of the results.
 fn results<T: Tree + Send + Sync + 'static>(
     body: &Body<T>,
-    mesh: &Mesh,
+    mesh: &Arc<Mesh>,
     specs: &[PartitionSpec],
     at: Loc,
 ) -> Result<Vec<Sharding>> {

@@ -267,7 +267,7 @@ impl Topology {
             Exchange::AllReduce(_) => 2.0 * gathered(&ways, operand.bytes().div_ceil(k) as f64),
             Exchange::AllToAll => ways.iter().map(|way| way.all_to_all(bytes / way.k as f64)).sum(),
             Exchange::Permute(sources) => self.permuted(op, sources, bytes),
-            Exchange::Table(_) => 0.0,
+            Exchange::Table(_) | Exchange::Cast { .. } => 0.0,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Kernels on meshes of virtual devices, against the same kernels on one device: divided along their parallel grid axes,
 //! in whole blocks, for lengths and blocks that fit the devices and others.
 use super::super::program::Program;
-use super::super::trace::trace;
+use super::super::trace::{Taken, trace};
 use super::numbers;
 use super::sharded::{Dice, difference, mesh, operand};
 use crate::sharding::{Mesh, NamedSharding, P, Sharding, device_put};
@@ -72,7 +72,8 @@ fn constrained(
     shardings: &[Option<Sharding>],
     f: impl Fn(&[Array]) -> Result<Vec<Array>>,
 ) -> Graph {
-    let inner = trace(&Client::cpu(), takes, |params| Ok(((), f(params)?))).expect("it is traced").graph;
+    let taken: Vec<Taken> = takes.iter().map(|ty| Taken { ty: ty.clone(), states: None }).collect();
+    let inner = trace(&Client::cpu(), &taken, |params| Ok(((), f(params)?))).expect("it is traced").graph;
     let mut graph = Graph::default();
     let args: Vec<_> = (takes.iter().zip(shardings))
         .map(|(ty, sharding)| {
