@@ -98,6 +98,9 @@ fn combine(op: ScalarOp, dtype: DType, to: &mut [u8], from: &[u8]) {
                 ScalarOp::Mul => each!($T, <$T>::wrapping_mul),
                 ScalarOp::Minimum => each!($T, Ord::min),
                 ScalarOp::Maximum => each!($T, Ord::max),
+                ScalarOp::BitAnd => each!($T, |x, y| x & y),
+                ScalarOp::BitOr => each!($T, |x, y| x | y),
+                ScalarOp::BitXor => each!($T, |x, y| x ^ y),
                 _ => unreachable!("{op} combines no integers"),
             }
         };

@@ -1,61 +1,91 @@
 //! Operations on blocks.
-use super::rule::Rule;
+//!
+//! - `halo`: the rows that devices need of each other's blocks, in rounds; `window`: operations that move elements;
+//! - `lookup`: operations that address a divided operand by data.
+mod halo;
+mod lookup;
+mod window;
+
+use super::rule::{Role, Rule};
+use crate::build::dims;
 use crate::dynamic::Dynamic;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{Axis, size};
 use crate::mesh::{Collective, Exchange, Mesh, Sharding};
-use pallas_ir::structural::{Broadcast, Iota, Pad, Reshape, Slice, Transpose};
+use pallas_ir::structural::{Broadcast, Iota, Pad, Reshape, Scatter, Slice, Transpose};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
 
 /// An operation whose operands and result are divided compatibly.
 pub(super) struct Divided<'a> {
-    pub op: &'a Op,
+    pub op: Op,
     /// The blocks of the operands.
     pub args: Vec<Var>,
     /// The type of each whole operand, and its sharding.
     pub operands: Vec<(&'a Type, Sharding)>,
+    /// The same of the result.
+    pub result: (&'a Type, Sharding),
     /// The type of the result's block.
     pub gives: Type,
+    /// Axes along which devices have parts of the result, which are combined afterwards.
+    pub parts: Vec<Axis>,
 }
 
 /// The monoid by which parts of an operation's result are combined.
-pub(super) fn monoid(op: &Op) -> ScalarOp {
+pub(super) fn monoid(op: &Op, dtype: DType) -> ScalarOp {
     match op {
         Op::Structural(StructuralOp::Reduce(reduce)) => reduce.op,
+        Op::Structural(StructuralOp::Scatter(Scatter { op: Some(op), .. })) => *op,
+        // Rows that another device has are zeros.
+        _ if dtype == DType::Bool => ScalarOp::BitOr,
         _ => ScalarOp::Add,
     }
 }
 
-/// Returns true if devices can have parts of an operation's result, which are combined afterwards.
-pub(super) fn adds_up(op: &Op) -> bool {
+/// Returns true if an operation on blocks of a factor is the operation itself, with what `operation` does around it. The
+/// factor has these axes; `types` are those of the operands and of the result.
+pub(super) fn divides(op: &Op, rule: &Rule, types: &[&Type], factor: usize, axes: &[Axis]) -> bool {
+    let has = |tensor: usize| rule.tensors[tensor].iter().position(|dim| dim.contains(&factor));
+    let role = rule.factors[factor].role;
+    let result = types.len() - 1;
+    if types.iter().any(|ty| ty.shape.contains(&0)) {
+        return role == Role::Pass && !matches!(op, Op::Structural(op) if is_moving(op));
+    }
     match op {
-        Op::Structural(StructuralOp::Dot(_) | StructuralOp::Reduce(_)) => true,
-        Op::Structural(StructuralOp::Conv(conv)) => conv.groups == 1 && conv.batch_groups == 1,
-        _ => false,
+        Op::Dynamic(Dynamic::Update) => role == Role::Pass || has(result).is_some(),
+        Op::Structural(op) => match op {
+            StructuralOp::Dot(_) | StructuralOp::Reduce(_) => matches!(role, Role::Pass | Role::Reduce),
+            StructuralOp::Gather(_) | StructuralOp::TakeAlong(_) => matches!(role, Role::Pass | Role::Reduce),
+            StructuralOp::Scatter(scatter) => match role {
+                Role::Pass => true,
+                Role::Reduce => scatter.op.is_some(),
+                Role::Permute | Role::Replicate => false,
+            },
+            StructuralOp::Conv(conv) => {
+                let is_group = rule.tensors.iter().flatten().any(|dim| dim.len() > 1 && dim.contains(&factor));
+                let is_alone = conv.groups == 1 && conv.batch_groups == 1;
+                match role {
+                    Role::Pass => is_alone && !is_group,
+                    Role::Reduce => is_alone && has(0) == Some(conv.lhs[1]),
+                    Role::Permute => moves(op, types, has(result), axes),
+                    Role::Replicate => false,
+                }
+            }
+            _ if is_moving(op) && role != Role::Replicate => moves(op, types, has(result), axes),
+            _ => role == Role::Pass,
+        },
+        _ => role == Role::Pass,
     }
 }
 
-/// Returns true if an operation on blocks of a pass-through factor is the same operation.
-pub(super) fn divides(op: &Op, rule: &Rule, factor: usize) -> bool {
-    match op {
-        // Positions in the divided dimension are those of the whole array.
-        Op::Structural(StructuralOp::Scatter(_)) => rule.tensors[2].iter().flatten().any(|&f| f == factor),
-        Op::Structural(StructuralOp::Conv(conv)) => {
-            let is_group = rule.tensors.iter().flatten().any(|dim| dim.len() > 1 && dim.contains(&factor));
-            conv.groups == 1 && conv.batch_groups == 1 && !is_group
-        }
-        // A shift by sizes alone: elements move along it.
-        Op::Structural(StructuralOp::Pad(pad)) => {
-            let is_moved = |dim: usize| [&pad.low[dim], &pad.high[dim]].iter().any(|n| n.as_number() != Some(0));
-            (0..pad.low.len()).all(|dim| !rule.tensors[0][dim].contains(&factor) || !is_moved(dim))
-        }
-        Op::Structural(StructuralOp::Slice(slice)) => {
-            let is_moved = |dim: usize| slice.start[dim] != 0 || slice.stride[dim] != 1;
-            (0..slice.start.len()).all(|dim| !rule.tensors[0][dim].contains(&factor) || !is_moved(dim))
-        }
-        _ => true,
-    }
+fn moves(op: &StructuralOp, types: &[&Type], dim: Option<usize>, axes: &[Axis]) -> bool {
+    dim.is_some_and(|dim| window::moves(op, dim, types[types.len() - 1].shape[dim], size(axes)))
+}
+
+/// Returns true for operations that may move elements along a dimension that they keep.
+fn is_moving(op: &StructuralOp) -> bool {
+    use StructuralOp::{Concat, Conv, Pad, ReduceWindow, Reverse, Roll, Slice};
+    matches!(op, Slice(_) | Pad(_) | Reverse(_) | Roll(_) | Concat(_) | Conv(_) | ReduceWindow(_))
 }
 
 /// The coordinate of the device along axes of a mesh, an i32 scalar.
@@ -68,9 +98,49 @@ pub(super) fn coordinate(graph: &mut Graph, mesh: &Arc<Mesh>, axes: &[Axis]) -> 
 /// Appends an operation on blocks; returns its result.
 pub(super) fn operation(graph: &mut Graph, mesh: &Arc<Mesh>, mut work: Divided<'_>) -> Var {
     mask(graph, mesh, &mut work);
-    let Divided { op, args, gives, .. } = work;
-    let shape: Vec<Dim> = gives.dims();
-    let op: Op = match op {
+    let mut is_own = None;
+    match &work.op {
+        Op::Structural(StructuralOp::Gather(gather)) => {
+            let windows = gather.windows(work.operands[1].0.shape.len());
+            is_own = lookup::own_rows(graph, mesh, &mut work, &windows);
+        }
+        Op::Structural(StructuralOp::TakeAlong(take)) => {
+            let windows = take.gather(work.operands[0].0.shape.len()).windows(work.operands[1].0.shape.len());
+            is_own = lookup::own_rows(graph, mesh, &mut work, &windows);
+        }
+        Op::Structural(StructuralOp::Scatter(scatter)) => {
+            let [x, index, updates] = [0, 1, 2].map(|i| work.operands[i].0);
+            let windows = scatter.windows(x.shape.len(), index.shape.len(), &updates.dims());
+            let op = scatter.op;
+            lookup::scatter(graph, mesh, &mut work, &windows, op);
+        }
+        Op::Dynamic(Dynamic::Update) => {
+            if let Some(made) = lookup::update(graph, mesh, &work) {
+                return made;
+            }
+        }
+        Op::Structural(op) if is_moving(op) => {
+            if let Some(made) = window::exchange(graph, mesh, &mut work) {
+                return made;
+            }
+        }
+        _ => {}
+    }
+    let op = on_blocks(graph, &work);
+    let made = graph.fitting(op, &work.args);
+    match is_own {
+        Some(is_own) => {
+            let zero = graph.splat(Literal::new(work.gives.dtype, 0.0), &work.gives.shape);
+            graph.fitting(ScalarOp::Select, &[is_own, made, zero])
+        }
+        None => made,
+    }
+}
+
+/// The operation with the extents of blocks among its attributes.
+fn on_blocks(graph: &Graph, work: &Divided<'_>) -> Op {
+    let shape: Vec<Dim> = work.gives.dims();
+    match &work.op {
         Op::Structural(StructuralOp::Broadcast(broadcast)) => {
             StructuralOp::from(Broadcast { to: shape, dims: broadcast.dims.clone() }).into()
         }
@@ -78,8 +148,8 @@ pub(super) fn operation(graph: &mut Graph, mesh: &Arc<Mesh>, mut work: Divided<'
         Op::Structural(StructuralOp::Slice(slice)) => StructuralOp::from(Slice { size: shape, ..slice.clone() }).into(),
         Op::Structural(StructuralOp::Gather(gather)) => {
             let mut gather = gather.clone();
-            let x = graph.ty(args[0]).shape.clone();
-            let windows = gather.windows(graph.ty(args[1]).shape.len());
+            let x = graph.ty(work.args[0]).shape.clone();
+            let windows = gather.windows(graph.ty(work.args[1]).shape.len());
             // A window that was as long as the operand is as long as the block.
             for (dim, (size, whole)) in gather.slice_sizes.iter_mut().zip(&work.operands[0].0.shape).enumerate() {
                 if size.as_number() == Some(*whole as i64) && windows.axes[dim].axis.is_some() && *whole != 1 {
@@ -88,15 +158,30 @@ pub(super) fn operation(graph: &mut Graph, mesh: &Arc<Mesh>, mut work: Divided<'
             }
             StructuralOp::from(gather).into()
         }
-        Op::Dynamic(Dynamic::Slice { .. }) => Dynamic::Slice { size: gives.shape.clone() }.into(),
+        Op::Dynamic(Dynamic::Slice { .. }) => Dynamic::Slice { size: work.gives.shape.clone() }.into(),
         other => other.clone(),
-    };
-    graph.fitting(op, &args)
+    }
+}
+
+/// A block with another number of elements along a dimension, which these axes divide: `[extent, count]` are the whole array's
+/// and the new one.
+pub(super) fn regrouped(
+    graph: &mut Graph,
+    mesh: &Arc<Mesh>,
+    block: Var,
+    dim: usize,
+    axes: &[Axis],
+    [extent, count]: [usize; 2],
+) -> Var {
+    if graph.ty(block).shape[dim] == count {
+        return block;
+    }
+    window::regrouped(graph, mesh, block, dim, axes, [extent, count])
 }
 
 /// Replaces what lies beyond the array in the last blocks of operands, where it would be added up.
 fn mask(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Divided<'_>) {
-    let folded: Vec<(usize, usize)> = match work.op {
+    let folded: Vec<(usize, usize)> = match &work.op {
         Op::Structural(StructuralOp::Dot(dot)) => dot.contract.iter().flat_map(|&(i, j)| [(0, i), (1, j)]).collect(),
         Op::Structural(StructuralOp::Reduce(reduce)) => reduce.axes.iter().map(|&axis| (0, axis)).collect(),
         Op::Structural(StructuralOp::Conv(conv)) => vec![(0, conv.lhs[1]), (1, conv.rhs[1])],
@@ -108,10 +193,32 @@ fn mask(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Divided<'_>) {
         if ty.shape[dim].is_multiple_of(size(axes)) {
             continue;
         }
-        let neutral = monoid(work.op).neutral(ty.dtype).expect("it combines parts");
+        let neutral = monoid(&work.op, ty.dtype).neutral(ty.dtype).expect("it combines parts");
         let coordinate = coordinate(graph, mesh, axes);
         work.args[operand] = until(graph, work.args[operand], dim, coordinate, ty.shape[dim], neutral);
     }
+}
+
+/// An i32 scalar.
+fn number(graph: &mut Graph, n: i64) -> Var {
+    graph.literal(Literal::int(DType::I32, n))
+}
+
+/// An array of this shape whose dimensions `at` are those of `x`.
+fn spread(graph: &mut Graph, x: Var, shape: &[usize], at: &[usize]) -> Var {
+    if graph.ty(x).shape == shape {
+        return x;
+    }
+    graph.fitting(StructuralOp::from(Broadcast { to: dims(shape), dims: at.to_vec() }), &[x])
+}
+
+/// Returns true for each number of an array that is in a range.
+fn between(graph: &mut Graph, x: Var, first: i64, end: i64) -> Var {
+    let shape = graph.ty(x).shape.clone();
+    let [first, end] = [first, end].map(|n| graph.splat(Literal::int(DType::I32, n), &shape));
+    let is_behind = graph.fitting(ScalarOp::Ge, &[x, first]);
+    let is_before = graph.fitting(ScalarOp::Lt, &[x, end]);
+    graph.fitting(ScalarOp::BitAnd, &[is_behind, is_before])
 }
 
 /// A block, with a number in place of the elements at positions from `end` on along a dimension.
@@ -181,13 +288,15 @@ pub(super) fn parted(graph: &mut Graph, x: Var, cuts: &[(usize, usize)]) -> Var 
     reshaped(graph, x, &[&[members], &own[..]].concat())
 }
 
-/// The part of a block that belongs to the device, of this shape: along each dimension the one at its coordinate.
+/// The part of a block that belongs to the device, of this shape: along each dimension the one at its coordinate. `padding`
+/// is where it extends beyond the block.
 pub(super) fn sliced(
     graph: &mut Graph,
     x: Var,
     coordinates: &[Option<Var>],
     shape: &[usize],
     lists: &[Vec<Axis>],
+    padding: f64,
 ) -> Var {
     let own = graph.ty(x).shape.clone();
     // The last parts may extend beyond the block.
@@ -195,9 +304,9 @@ pub(super) fn sliced(
         (0..own.len()).map(|dim| (shape[dim] * size(&lists[dim])).saturating_sub(own[dim])).collect();
     let mut x = x;
     if missing.iter().any(|&n| n > 0) {
-        let zero = graph.literal(Literal::new(graph.ty(x).dtype, 0.0));
+        let padding = graph.literal(Literal::new(graph.ty(x).dtype, padding));
         let op = Pad { low: dims(&vec![0; own.len()]), high: dims(&missing) };
-        x = graph.fitting(StructuralOp::from(op), &[x, zero]);
+        x = graph.fitting(StructuralOp::from(op), &[x, padding]);
     }
     let starts: Vec<Var> = (coordinates.iter().zip(shape))
         .map(|(coordinate, &n)| match coordinate {
@@ -216,8 +325,4 @@ fn reshaped(graph: &mut Graph, x: Var, shape: &[usize]) -> Var {
         return x;
     }
     graph.fitting(StructuralOp::from(Reshape { to: dims(shape) }), &[x])
-}
-
-fn dims(shape: &[usize]) -> Vec<Dim> {
-    shape.iter().map(|&n| Dim::from(n)).collect()
 }

@@ -29,7 +29,7 @@ mod strategy;
 pub mod view;
 
 pub use crate::simplify::inlined;
-pub use partition::{Partitioned, Refused, Reshard, partition};
+pub use partition::{Partitioned, Refused, Reshard, partition, partition_with};
 pub use propagate::{Propagation, propagate, rules};
 pub use provenance::{Cause, Chain, Origin, Reason, Slot, Stop, Via};
 pub use rule::{Factor, Role, Rule};

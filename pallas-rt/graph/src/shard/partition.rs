@@ -59,9 +59,26 @@ pub struct Reshard {
 /// # Errors
 /// The first kernel that an operand or a result is declared to be divided for along a dimension that it cannot divide.
 pub fn partition(found: &Propagation, mesh: &Arc<Mesh>) -> Result<Partitioned, Refused> {
+    partition_with(found, mesh, 0.0)
+}
+
+/// As [`partition`], with this number where a dimension that is divided unevenly extends beyond the array. Results do not
+/// depend on it, which tests show with numbers that would be noticed.
+///
+/// # Errors
+/// As [`partition`].
+pub fn partition_with(found: &Propagation, mesh: &Arc<Mesh>, padding: f64) -> Result<Partitioned, Refused> {
     let program = found.program();
-    let mut to =
-        Partition { found, program, mesh, scopes: vec![], known: HashMap::new(), refused: None, reshards: vec![] };
+    let mut to = Partition {
+        found,
+        program,
+        mesh,
+        padding,
+        scopes: vec![],
+        known: HashMap::new(),
+        refused: None,
+        reshards: vec![],
+    };
     let params: Vec<Sharding> = (program.body.params.iter())
         .map(|&p| {
             let shape = &program.ty(p).shape;
@@ -114,6 +131,16 @@ struct Block {
     sharding: Sharding,
     /// Devices along these axes have parts, which are to be combined.
     partial: Option<(Vec<Axis>, ScalarOp)>,
+    /// The sharding that the value is said to have. It is moved to that where several operations read it; a single one
+    /// may need it divided in another way, for which the way may be shorter.
+    said: Option<Sharding>,
+}
+
+impl Block {
+    /// The sharding that operations agree with.
+    fn known(&self) -> &Sharding {
+        self.said.as_ref().unwrap_or(&self.sharding)
+    }
 }
 
 /// A graph under construction, and the values that are in it.
@@ -129,6 +156,7 @@ struct Partition<'a> {
     found: &'a Propagation,
     program: &'a Program,
     mesh: &'a Arc<Mesh>,
+    padding: f64,
     /// Innermost last.
     scopes: Vec<Scope>,
     /// Constants that were made, by operation, operands and sharding.
@@ -156,11 +184,11 @@ impl Partition<'_> {
     fn param(&mut self, v: Val, sharding: Sharding) {
         let ty = self.block_type(v, &sharding);
         let var = self.graph().param(ty);
-        self.blocks().insert(v, Block { var, sharding, partial: None });
+        self.blocks().insert(v, Block { var, sharding, partial: None, said: None });
     }
 
     fn define(&mut self, v: Val, var: Var, sharding: Sharding) {
-        self.blocks().insert(v, Block { var, sharding, partial: None });
+        self.blocks().insert(v, Block { var, sharding, partial: None, said: None });
     }
 
     /// The sharding that propagation found, which is not changed any more.
@@ -179,9 +207,9 @@ impl Partition<'_> {
             return block.clone();
         }
         // Parts of a sum are combined before a body reads it.
-        let outer = self.block_in(v, depth - 1);
+        self.block_in(v, depth - 1);
         let inner: Vec<Scope> = self.scopes.drain(depth..).collect();
-        let outer = self.combined(v, outer);
+        let outer = self.settled(v);
         self.scopes.extend(inner);
         let ty = self.block_type(v, &outer.sharding);
         let scope = &mut self.scopes[depth];
@@ -200,6 +228,15 @@ impl Partition<'_> {
         block
     }
 
+    /// The value in the sharding that it is said to have, without parts of a sum.
+    fn settled(&mut self, v: Val) -> Block {
+        let block = self.block(v);
+        let Some(said) = block.said.clone() else { return self.combined(v, block) };
+        let var = self.divided_once(v, &said);
+        self.define(v, var, said);
+        self.block(v)
+    }
+
     fn exchange(&mut self, kind: Exchange, axes: &[Axis], args: &[Var]) -> Var {
         let op = Collective { kind, mesh: self.mesh.clone(), axes: axes.to_vec() };
         self.graph().fitting(op, args)
@@ -213,10 +250,9 @@ impl Partition<'_> {
 
     /// The block of a value under a sharding.
     fn divided(&mut self, v: Val, wanted: &Sharding) -> Var {
-        let block = self.block(v);
-        // Other readers need all parts combined as well.
-        if block.partial.is_some() && self.found.count_uses(v) > 1 {
-            self.combined(v, block);
+        // Other readers need it in this form as well.
+        if self.found.count_uses(v) > 1 {
+            self.settled(v);
         }
         self.divided_once(v, wanted)
     }
@@ -231,27 +267,30 @@ impl Partition<'_> {
             self.reshards.push(Reshard { value: v, from, to, at });
         }
         if let Some((axes, op)) = block.partial.clone() {
-            // Parts that are combined and then divided along the same axes.
-            let scatters = match steps.first() {
-                Some((Step::AllSlice(lists), _)) => {
-                    let mut all = lists.concat();
-                    axis::merge(&mut all);
-                    let evenly = |(&n, list): (&usize, &Vec<Axis>)| n.is_multiple_of(size(list));
-                    all == axes && block.sharding.local(&shape).iter().zip(lists).all(evenly)
+            let evenly = |(&n, list): (&usize, &Vec<Axis>)| n.is_multiple_of(size(list));
+            let scattered = match steps.first() {
+                Some((Step::AllSlice(lists), _)) if block.sharding.local(&shape).iter().zip(lists).all(evenly) => {
+                    scattered(lists, &axes)
                 }
-                _ => false,
+                _ => None,
             };
-            if scatters {
-                let (step, after) = steps.remove(0);
-                let Step::AllSlice(lists) = step else { unreachable!("it was matched") };
-                let var = self.reduce_scatter(block.var, &lists, op);
-                block = Block { var, sharding: after, partial: None };
+            if let Some([first, rest]) = scattered {
+                let var = self.reduce_scatter(block.var, &first, op);
+                let mut sharding = block.sharding.clone();
+                sharding.dims.iter_mut().zip(&first).for_each(|(dim, axes)| {
+                    axes.iter().for_each(|&axis| axis::push(&mut dim.axes, axis));
+                });
+                block = Block { var, sharding, partial: None, said: None };
+                match rest.iter().all(Vec::is_empty) {
+                    true => drop(steps.remove(0)),
+                    false => steps[0].0 = Step::AllSlice(rest),
+                }
             } else {
                 block = self.combined(v, block);
             }
         }
         for (step, after) in steps {
-            block = Block { var: self.step(&step, &block, &after, &shape), sharding: after, partial: None };
+            block = Block { var: self.step(&step, &block, &after, &shape), sharding: after, partial: None, said: None };
         }
         block.var
     }
@@ -268,7 +307,8 @@ impl Partition<'_> {
             Step::AllSlice(lists) => {
                 let coordinates: Vec<Option<Var>> =
                     lists.iter().map(|list| (!list.is_empty()).then(|| self.coordinate(list))).collect();
-                local::sliced(self.graph(), block.var, &coordinates, &local, lists)
+                let padding = self.padding;
+                local::sliced(self.graph(), block.var, &coordinates, &local, lists, padding)
             }
             Step::AllToAll { axes, from, to } => {
                 let parts = local::parted(self.graph(), block.var, &[(*to, size(axes))]);
@@ -311,9 +351,10 @@ impl Partition<'_> {
                 self.blocks().insert(node.results[0], block);
             }
             Kind::Constraint(_) | Kind::Barrier(_) => {
-                let wanted = self.wanted(node.results[0]);
-                let var = self.divided(node.operands[0], &wanted);
-                self.define(node.results[0], var, wanted);
+                let operand = node.operands[0];
+                let block =
+                    if self.found.count_uses(operand) > 1 { self.settled(operand) } else { self.block(operand) };
+                self.say(node.results[0], block);
             }
             Kind::While(None) => self.while_loop(node),
             Kind::While(Some(number)) => self.scan(node, *number),
@@ -332,28 +373,33 @@ impl Partition<'_> {
             return;
         }
         let all: Vec<Val> = node.operands.iter().chain(&node.results).copied().collect();
-        let mut shardings: Vec<Sharding> = node.operands.iter().map(|&v| self.block(v).sharding).collect();
-        shardings.push(wanted.clone());
+        let mut shardings: Vec<Sharding> = node.operands.iter().map(|&v| self.block(v).known().clone()).collect();
+        shardings.push(wanted);
         let axes = self.factor_axes(&all, &shardings, rule, op);
         let divided = |t: usize| agreed(rule, t, &shardings[t], &axes);
         let args: Vec<Var> = node.operands.iter().enumerate().map(|(t, &v)| self.divided(v, &divided(t))).collect();
         let own = divided(node.operands.len());
         let operands = node.operands.iter().enumerate().map(|(t, &v)| (self.program.ty(v), divided(t))).collect();
         let gives = self.block_type(node.results[0], &own);
-        let work = Divided { op, args, operands, gives };
-        let mesh = self.mesh;
-        let var = local::operation(self.graph(), mesh, work);
         let mut parts: Vec<Axis> = (rule.factors.iter().zip(&axes))
             .filter(|(factor, _)| factor.role == Role::Reduce)
             .flat_map(|(_, axes)| axes.clone())
             .collect();
         axis::merge(&mut parts);
-        let partial = (!parts.is_empty()).then(|| (parts, local::monoid(op)));
-        self.blocks().insert(node.results[0], Block { var, sharding: own.clone(), partial });
-        if own != wanted {
-            let var = self.divided_once(node.results[0], &wanted);
-            self.define(node.results[0], var, wanted);
-        }
+        let result = (self.program.ty(node.results[0]), own.clone());
+        let combine = local::monoid(op, gives.dtype);
+        let work = Divided { op: op.clone(), args, operands, result, gives, parts: parts.clone() };
+        let mesh = self.mesh;
+        let var = local::operation(self.graph(), mesh, work);
+        let partial = (!parts.is_empty()).then_some((parts, combine));
+        self.say(node.results[0], Block { var, sharding: own, partial, said: None });
+    }
+
+    /// Defines a value by a block, and says that it has the sharding that propagation found.
+    fn say(&mut self, v: Val, block: Block) {
+        let wanted = self.wanted(v);
+        let said = (block.sharding != wanted).then_some(wanted);
+        self.blocks().insert(v, Block { said, ..block });
     }
 
     /// The axes of each factor that the local operation can have.
@@ -368,7 +414,8 @@ impl Partition<'_> {
             true => agree_reshape(&splits, rule),
             false => agree(&splits, rule, &elements, self.mesh),
         };
-        restrict(&mut axes, rule, op);
+        let types: Vec<&Type> = all.iter().map(|&v| self.program.ty(v)).collect();
+        restrict(&mut axes, rule, op, &types);
         axes
     }
 
@@ -412,10 +459,7 @@ impl Partition<'_> {
             }
             // A value stays as it is divided.
             Op::Barrier => {
-                let Block { var, sharding, .. } = {
-                    let block = self.block(node.operands[0]);
-                    self.combined(node.operands[0], block)
-                };
+                let Block { var, sharding, .. } = self.settled(node.operands[0]);
                 let var = self.graph().fitting(Op::Barrier, &[var]);
                 self.define(node.results[0], var, sharding);
             }
@@ -446,6 +490,19 @@ impl Partition<'_> {
     }
 }
 
+/// The axes of a slice along which parts of a sum are scattered, and those by which they are sliced afterwards: sums are
+/// combined along all of the first ones, which are in front.
+fn scattered(lists: &[Vec<Axis>], summed: &[Axis]) -> Option<[Vec<Vec<Axis>>; 2]> {
+    let split = lists.iter().map(|list| {
+        let count = list.iter().take_while(|axis| summed.contains(axis)).count();
+        (list[..count].to_vec(), list[count..].to_vec())
+    });
+    let (first, rest): (Vec<Vec<Axis>>, Vec<Vec<Axis>>) = split.unzip();
+    let mut all = first.concat();
+    axis::merge(&mut all);
+    (all == summed).then_some([first, rest])
+}
+
 /// The sharding of an array, of which these axes divide each factor.
 fn agreed(rule: &Rule, t: usize, sharding: &Sharding, axes: &[Vec<Axis>]) -> Sharding {
     let mut split = Split::of(&rule.tensors[t], Some(sharding), &rule.factors, true);
@@ -456,18 +513,19 @@ fn agreed(rule: &Rule, t: usize, sharding: &Sharding, axes: &[Vec<Axis>]) -> Sha
     split.join(&rule.tensors[t], &rule.factors).without_choices()
 }
 
-/// Keeps the axes that the operation on blocks can have. Blocks of factors that share a dimension have equal sizes; elements
-/// do not move between blocks; what is not added up is not divided where it is folded.
-fn restrict(axes: &mut [Vec<Axis>], rule: &Rule, op: &Op) {
+/// Keeps the axes that the operation on blocks can have. Blocks of factors that share a dimension have equal sizes, but for
+/// windows, which see the elements that they need; what is not added up is not divided where it is folded.
+fn restrict(axes: &mut [Vec<Axis>], rule: &Rule, op: &Op, types: &[&Type]) {
     for (f, factor) in rule.factors.iter().enumerate() {
-        let is_uneven = !factor.size.is_multiple_of(size(&axes[f]));
+        let is_uneven = factor.role != Role::Permute && !factor.size.is_multiple_of(size(&axes[f]));
         let shares_dim = rule.tensors.iter().flatten().any(|dim| dim.len() > 1 && dim.contains(&f));
-        let is_kept = match factor.role {
-            Role::Pass => local::divides(op, rule, f),
-            Role::Reduce => local::adds_up(op),
-            Role::Permute | Role::Replicate => false,
-        };
-        if !is_kept || is_uneven && shares_dim {
+        // A dimension that no other one belongs to has a factor of size 1.
+        let is_alone = factor.size == 1
+            && types
+                .iter()
+                .zip(&rule.tensors)
+                .any(|(ty, dims)| ty.shape.iter().zip(dims).any(|(&n, dim)| n > 1 && dim.contains(&f)));
+        if !local::divides(op, rule, types, f, &axes[f]) || is_uneven && shares_dim || is_alone {
             axes[f].clear();
         }
     }

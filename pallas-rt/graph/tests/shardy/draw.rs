@@ -50,6 +50,8 @@ pub(crate) struct Config {
     pub(crate) groups: bool,
     /// Convolutions, scatters, windows, cumulative sums.
     pub(crate) windows: bool,
+    /// Without slices, pads, reversals, concatenations and updates of windows, which move elements.
+    pub(crate) still: bool,
     pub(crate) operations: usize,
 }
 
@@ -253,6 +255,9 @@ impl Drawing<'_> {
             kind += 3;
         }
         let needs_axis = !matches!(kind, 0..=4 | 15);
+        if self.config.still && matches!(kind, 16..=18 | 20) {
+            return None;
+        }
         if needs_axis && rank == 0 {
             return None;
         }

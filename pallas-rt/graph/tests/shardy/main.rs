@@ -4,9 +4,11 @@
 //! the number of random programs of each kind.
 #![allow(missing_docs, reason = "a test")]
 mod blocks;
+mod collectives;
 mod draw;
 mod large;
 mod oracle;
+mod permutes;
 mod provenance;
 mod reshards;
 

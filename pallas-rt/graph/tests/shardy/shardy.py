@@ -8,6 +8,7 @@
     insert       reshards and all-reduces that make operations compatible
     reshards     the collectives of each `sdy.reshard`
     collectives  all collectives of the partitioned program
+    xla          the number of each collective in what XLA compiles for the devices of the mesh, in place of the rank
 
     MODULE k
     ARG i sharding / RESULT i sharding
@@ -21,7 +22,11 @@ import re
 import sys
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=64")
+import numpy
+from jax._src import xla_bridge
 from jax._src.interpreters import mlir
+from jaxlib import xla_client
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import sdy, stablehlo  # noqa: F401
 
@@ -50,6 +55,8 @@ def location(op):
 
 def show(op):
     shown = [f"{name}={op.attributes[name]}" for name in SHOWN if name in op.attributes]
+    if op.name.startswith("sdy.") and len(op.results) == 1:
+        shown.append(f"type={op.results[0].type}")
     rank = -1
     if len(op.results) > 0 and isinstance(op.results[0].type, ir.RankedTensorType):
         rank = op.results[0].type.rank
@@ -65,11 +72,34 @@ def walk(op):
                     walk(inner.operation)
 
 
+COLLECTIVES = ["all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter"]
+
+
+def compile(text):
+    """Prints the number of each collective in what XLA makes of a module."""
+    axes = re.search(r"sdy.mesh @mesh = <\[(.*?)\]", text).group(1)
+    count = int(numpy.prod([int(n) for n in re.findall(r"=(\d+)", axes)], dtype=int))
+    backend = xla_bridge.get_backend("cpu")
+    options = xla_client.CompileOptions()
+    options.num_partitions = count
+    build = options.executable_build_options
+    build.num_partitions, build.use_spmd_partitioning, build.use_shardy_partitioner = count, True, True
+    options.device_assignment = xla_client.DeviceAssignment.create(numpy.arange(count).reshape(1, count))
+    devices = xla_client.DeviceList(tuple(backend.local_devices()[:count]))
+    program = backend.compile_and_load(ir.Module.parse(text), executable_devices=devices, compile_options=options)
+    text = program.hlo_modules()[0].to_string()
+    for name in COLLECTIVES:
+        print("OP -", name, len(re.findall(rf" {name}(-start)?\(", text)), "| none")
+
+
 def run(mode, text):
     messages = []
     with mlir.make_ir_context() as context:
         context.attach_diagnostic_handler(lambda d: messages.append(str(d.message)) or True)
         try:
+            if mode == "xla":
+                compile(text)
+                return
             module = ir.Module.parse(text)
             passmanager.PassManager.parse(f"builtin.module({PASSES[mode]})").run(module.operation)
         except Exception as error:

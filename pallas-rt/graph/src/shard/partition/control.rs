@@ -31,13 +31,7 @@ impl Partition<'_> {
 
     /// The blocks of values from outside.
     fn outside(&mut self, captured: &[Val]) -> Vec<Var> {
-        captured
-            .iter()
-            .map(|&v| {
-                let block = self.block(v);
-                self.combined(v, block).var
-            })
-            .collect()
+        captured.iter().map(|&v| self.settled(v).var).collect()
     }
 
     pub(super) fn while_loop(&mut self, node: &Node) {

@@ -43,7 +43,7 @@ impl Partition<'_> {
         let found = self.found;
         let rule = found.rule(id).expect("a kernel has a rule");
         let all: Vec<Val> = node.operands.iter().chain(&node.results).copied().collect();
-        let mut shardings: Vec<Sharding> = node.operands.iter().map(|&v| self.block(v).sharding).collect();
+        let mut shardings: Vec<Sharding> = node.operands.iter().map(|&v| self.block(v).known().clone()).collect();
         shardings.extend(node.results.iter().map(|&v| self.wanted(v)));
         let axes = self.factor_axes(&all, &shardings, rule, op);
         let own: Vec<Sharding> = (0..all.len()).map(|t| super::agreed(rule, t, &shardings[t], &axes)).collect();
@@ -78,12 +78,7 @@ impl Partition<'_> {
                 let whole = shares[i].tiled.size;
                 var = self.regrouped(var, &Regroup { dim, axes: &of_shares[i], whole, to });
             }
-            self.blocks().insert(v, Block { var, sharding: own[t].clone(), partial: None });
-            let wanted = self.wanted(v);
-            if own[t] != wanted {
-                let var = self.divided_once(v, &wanted);
-                self.define(v, var, wanted);
-            }
+            self.say(v, Block { var, sharding: own[t].clone(), partial: None, said: None });
         }
     }
 
@@ -106,24 +101,8 @@ impl Partition<'_> {
     /// A block with another number of elements along a dimension than the even division gives, or again that many.
     fn regrouped(&mut self, var: Var, regroup: &Regroup<'_>) -> Var {
         let &Regroup { dim, axes, whole, to } = regroup;
-        let own = self.graph().ty(var).shape.clone();
-        if own[dim] == to {
-            return var;
-        }
-        let with = |n: usize| {
-            let mut shape = own.clone();
-            shape[dim] = n;
-            shape
-        };
-        let parts = self.exchange(Exchange::AllGather, axes, &[var]);
-        let mut counts = vec![1; own.len()];
-        counts[dim] = size(axes);
-        let joined = blocks::joined(self.graph(), parts, &counts, &with(whole));
-        let mut lists = vec![vec![]; own.len()];
-        lists[dim] = axes.to_vec();
-        let coordinates: Vec<Option<Var>> =
-            lists.iter().map(|list| (!list.is_empty()).then(|| self.coordinate(list))).collect();
-        blocks::sliced(self.graph(), joined, &coordinates, &with(to), &lists)
+        let mesh = self.mesh;
+        blocks::regrouped(self.graph(), mesh, var, dim, axes, [whole, to])
     }
 
     /// The mistake of a declaration that divides an array along a dimension that the kernel cannot divide. What propagation

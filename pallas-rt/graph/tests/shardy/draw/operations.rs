@@ -119,7 +119,7 @@ impl Drawing<'_> {
 
     /// A gather of rows, or a window at a position that is data.
     pub(super) fn addressed(&mut self, x: Var, shape: &[usize]) -> Option<Var> {
-        let (rank, kind) = (shape.len(), self.dice.below(3));
+        let (rank, kind) = (shape.len(), if self.config.still { 0 } else { self.dice.below(3) });
         if kind == 0 {
             let n = *self.dice.pick(&[4, 8, 16]);
             let index = if self.dice.chance(50) { vec![n] } else { vec![4, n] };

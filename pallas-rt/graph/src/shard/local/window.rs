@@ -1,0 +1,423 @@
+//! Operations that move elements along a divided dimension: slices, pads, reversals, concatenations, convolutions and folds
+//! of windows.
+//!
+//! ```text
+//! block, rows of other blocks --concatenate--> rows that the device has --gather by position--> rows of the result, or what
+//!                                                                                               its windows see
+//! ```
+//!
+//! Where the rows come from is read off the operation's access form, one dimension after the other. What is left of the
+//! operation concerns other dimensions, or windows that see all of their elements.
+use super::halo::{Plan, Read, Round, plan};
+use super::{Divided, between, coordinate, iota, joined, number, spread};
+use crate::build::dims;
+use crate::dynamic::Dynamic;
+use crate::graph::{Graph, Op, Var};
+use crate::mesh::axis::{Axis, size};
+use crate::mesh::{Collective, Exchange, Mesh};
+use pallas_ir::structural::{Access, Concat, Gather, Piece, WindowDim};
+use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
+use std::sync::Arc;
+
+/// Returns true if blocks can be had of what an operation moves along a dimension of its result, which has this extent and
+/// is in so many parts.
+pub(in crate::shard) fn moves(op: &StructuralOp, dim: usize, extent: usize, parts: usize) -> bool {
+    match op {
+        StructuralOp::Slice(_) | StructuralOp::Pad(_) | StructuralOp::Reverse(_) => true,
+        StructuralOp::Roll(_) | StructuralOp::Concat(_) => true,
+        // The windows of all devices begin alike between two elements.
+        StructuralOp::Conv(_) | StructuralOp::ReduceWindow(_) => windowed(op, dim)
+            .is_some_and(|(window, _)| extent.div_ceil(parts) as i64 * window.stride % window.dilation == 0),
+        _ => false,
+    }
+}
+
+/// The window that moves over a dimension of the result, and the dimension of operand 0 that it moves over.
+fn windowed(op: &StructuralOp, dim: usize) -> Option<(WindowDim, usize)> {
+    match op {
+        StructuralOp::ReduceWindow(op) => Some((op.windows[dim], dim)),
+        StructuralOp::Conv(op) => {
+            let i = op.out[2..].iter().position(|&out| out == dim)?;
+            Some((op.windows[i], op.lhs[2 + i]))
+        }
+        _ => None,
+    }
+}
+
+/// Brings each device the rows that it needs along divided dimensions, and makes the operation one on these. Returns the
+/// result if nothing is left to do.
+pub(super) fn exchange(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Divided<'_>) -> Option<Var> {
+    let Op::Structural(op) = &work.op else { return None };
+    let shapes: Vec<Vec<Dim>> = work.operands.iter().map(|(ty, _)| ty.dims()).collect();
+    let shapes: Vec<&[Dim]> = shapes.iter().map(|dims| &dims[..]).collect();
+    let (mut left, access) = (op.clone(), op.access(&shapes));
+    let mut is_moved = false;
+    for dim in 0..work.gives.shape.len() {
+        let (extent, axes) = (work.result.0.shape[dim], work.result.1.dims[dim].axes.clone());
+        if size(&axes) == 1 {
+            continue;
+        }
+        let count = work.gives.shape[dim];
+        if let Some((window, from)) = windowed(&left, dim) {
+            if let Some(seen) = seen(&left, work, dim, window, from) {
+                let fill = Some(graph.literal(seen.fill));
+                let extent = work.operands[0].0.shape[from];
+                let sources = [Source { block: work.args[0], extent, reads: vec![seen.read] }];
+                let rows = Rows { dim: from, count: seen.count, sources: &sources, fill };
+                work.args[0] = rows.read(graph, mesh, &axes);
+                see(&mut left, dim, seen.window);
+            }
+        } else if let Access::Map(pieces) = &access {
+            if let Some(sources) = moved(pieces, work, dim, extent) {
+                let fill = pieces.iter().find(|piece| piece.index.is_empty()).map(|piece| work.args[piece.operand]);
+                work.args[0] = Rows { dim, count, sources: &sources, fill }.read(graph, mesh, &axes);
+                is_moved = true;
+            }
+            if is_still(&mut left, dim) {
+                return Some(work.args[0]);
+            }
+        }
+    }
+    let is_done = is_moved && graph.ty(work.args[0]).shape == work.gives.shape && is_identity(&left);
+    work.op = left.into();
+    is_done.then(|| work.args[0])
+}
+
+/// The elements of the device with coordinate `t` from `count * t` on, as many as that: those beyond the extent are arbitrary.
+pub(super) fn regrouped(
+    graph: &mut Graph,
+    mesh: &Arc<Mesh>,
+    block: Var,
+    dim: usize,
+    axes: &[Axis],
+    [extent, count]: [usize; 2],
+) -> Var {
+    let read = Read { offset: 0, step: count as i64, stride: 1, within: 0..extent as i64 };
+    let sources = [Source { block, extent, reads: vec![read] }];
+    Rows { dim, count, sources: &sources, fill: None }.read(graph, mesh, axes)
+}
+
+/// Takes the movement along a dimension from an operation; returns true if that was all it did.
+fn is_still(op: &mut StructuralOp, dim: usize) -> bool {
+    match op {
+        StructuralOp::Slice(slice) => (slice.start[dim], slice.stride[dim]) = (0, 1),
+        StructuralOp::Pad(pad) => (pad.low[dim], pad.high[dim]) = (0i64.into(), 0i64.into()),
+        StructuralOp::Reverse(reverse) => reverse.axes.retain(|&axis| axis != dim),
+        StructuralOp::Roll(roll) => return roll.axis == dim,
+        StructuralOp::Concat(concat) => return concat.axis == dim,
+        _ => {}
+    }
+    false
+}
+
+/// Returns true for a slice, pad or reversal that moves nothing; a slice may take elements away.
+fn is_identity(op: &StructuralOp) -> bool {
+    match op {
+        StructuralOp::Slice(slice) => slice.start.iter().all(|&n| n == 0) && slice.stride.iter().all(|&n| n == 1),
+        StructuralOp::Pad(pad) => pad.low.iter().chain(&pad.high).all(|n| n.as_number() == Some(0)),
+        StructuralOp::Reverse(reverse) => reverse.axes.is_empty(),
+        _ => false,
+    }
+}
+
+/// The operands of an operation that moves elements along a dimension of its result, as far as devices read them; `None` if
+/// every element stays in its place.
+fn moved(pieces: &[Piece], work: &Divided<'_>, dim: usize, extent: usize) -> Option<Vec<Source>> {
+    let mut sources: Vec<Source> = vec![];
+    for piece in pieces {
+        let Some(index) = piece.index.iter().find(|index| index.axis == Some(dim)) else { continue };
+        let number = |n: &Dim| n.as_number().expect("an access form has sizes of numbers");
+        let bound = piece.bounds.iter().find(|bound| bound.0 == dim);
+        let (low, high) = bound.map_or((0, extent as i64), |(_, low, high)| (number(low), number(high)));
+        let (stride, offset) = (number(&index.stride), number(&index.offset));
+        let [first, last] = [low, high - 1].map(|i| offset + stride * i);
+        let within = if low < high { first.min(last)..first.max(last) + 1 } else { 0..0 };
+        let read = Read { offset, step: stride * work.gives.shape[dim] as i64, stride, within };
+        let block = work.args[piece.operand];
+        match sources.iter_mut().find(|source| source.block == block) {
+            Some(source) => source.reads.push(read),
+            None => {
+                let extent = work.operands[piece.operand].0.shape[dim];
+                sources.push(Source { block, extent, reads: vec![read] });
+            }
+        }
+    }
+    let stays = |source: &Source| {
+        source.extent == extent && source.reads.iter().all(|read| read.offset == 0 && read.stride == 1)
+    };
+    (!sources.iter().all(stays)).then_some(sources)
+}
+
+/// The elements that the windows of each device see along a dimension.
+struct Seen {
+    read: Read,
+    count: usize,
+    /// The window over them.
+    window: WindowDim,
+    /// What is seen beyond the array.
+    fill: Literal,
+}
+
+/// What windows see along a dimension; `None` if each is an element that stays in its place.
+fn seen(op: &StructuralOp, work: &Divided<'_>, dim: usize, window: WindowDim, from: usize) -> Option<Seen> {
+    let ty = work.operands[0].0;
+    let (extent, places, count) = (ty.shape[from], work.result.0.shape[dim], work.gives.shape[dim]);
+    let (size, fill) = match op {
+        StructuralOp::ReduceWindow(op) => (op.size[dim], op.op.neutral(ty.dtype).expect("a monoid")),
+        StructuralOp::Conv(op) => {
+            let i = op.out[2..].iter().position(|&out| out == dim).expect("a place");
+            (work.operands[1].0.shape[op.rhs[2 + i]] as i64, Literal::new(ty.dtype, 0.0))
+        }
+        _ => return None,
+    };
+    if size == 1 && (WindowDim { spacing: 1, ..window }) == WindowDim::PLAIN {
+        return None;
+    }
+    // Elements lie `apart` on the grid of positions; the first one that a device sees is `begin` in front of its first window.
+    let (apart, reach) = (window.dilation, (size - 1) * window.spacing);
+    let begin = (-window.low).rem_euclid(apart);
+    let end = begin + (count as i64 - 1) * window.stride + reach;
+    let seen = end / apart + 1;
+    let last = ((places as i64 - 1) * window.stride - window.low + reach).div_euclid(apart);
+    let read = Read {
+        offset: (-window.low - begin) / apart,
+        step: count as i64 * window.stride / apart,
+        stride: 1,
+        within: 0..(last + 1).clamp(0, extent as i64),
+    };
+    let window = WindowDim { low: -begin, high: end - (seen - 1) * apart, ..window };
+    Some(Seen { read, count: seen as usize, window, fill })
+}
+
+/// Gives an operation another window over a dimension of its result.
+fn see(op: &mut StructuralOp, dim: usize, window: WindowDim) {
+    match op {
+        StructuralOp::ReduceWindow(op) => op.windows[dim] = window,
+        StructuralOp::Conv(op) => {
+            let i = op.out[2..].iter().position(|&out| out == dim).expect("a place");
+            op.windows[i] = window;
+        }
+        _ => {}
+    }
+}
+
+/// An operand that devices read rows of.
+struct Source {
+    block: Var,
+    /// The extent of the whole operand along the dimension.
+    extent: usize,
+    reads: Vec<Read>,
+}
+
+/// Rows along a dimension that each device reads from its own blocks and from those of others.
+struct Rows<'a> {
+    dim: usize,
+    /// Number of rows.
+    count: usize,
+    sources: &'a [Source],
+    /// A scalar for rows that nothing is read for.
+    fill: Option<Var>,
+}
+
+/// Rows of a source that a device has.
+struct Held {
+    /// The element that is the first one, a scalar; `None`: element 0.
+    first: Option<Var>,
+    count: usize,
+    /// The number of rows in front of it, of those that the device has.
+    at: usize,
+}
+
+impl Rows<'_> {
+    /// Exchanges rows among the devices along some axes; returns the rows of each device.
+    fn read(&self, graph: &mut Graph, mesh: &Arc<Mesh>, axes: &[Axis]) -> Var {
+        let device = coordinate(graph, mesh, axes);
+        let (mut parts, mut held, mut is_own) = (vec![], vec![], true);
+        for source in self.sources {
+            let block = graph.ty(source.block).shape[self.dim];
+            let plan = plan(&source.reads, self.count, source.extent, block, size(axes));
+            is_own &= plan == Plan::Rounds { keeps_own: true, rounds: vec![] };
+            held.push(self.collect(graph, mesh, axes, source.block, device, &plan, &mut parts));
+        }
+        let shape = match self.sources {
+            [source, ..] => [&graph.ty(source.block).shape[..]].concat(),
+            [] => unreachable!("an operation has operands"),
+        };
+        let in_place = |read: &Read| (read.offset, read.step, read.stride) == (0, shape[self.dim] as i64, 1);
+        let positions = self.positions(graph, device);
+        let rows = match &parts[..] {
+            [] => {
+                let shape: Vec<usize> = replaced(&shape, self.dim, self.count);
+                let fill = self.fill.expect("rows that are not read are filled");
+                return spread(graph, fill, &shape, &[]);
+            }
+            [own] if is_own && self.count == shape[self.dim] && self.sources[0].reads.iter().all(in_place) => *own,
+            _ => {
+                let index = self.index(graph, &positions, &held);
+                let all = match &parts[..] {
+                    [one] => *one,
+                    _ => graph.fitting(StructuralOp::from(Concat { axis: self.dim }), &parts),
+                };
+                take(graph, all, index, self.dim)
+            }
+        };
+        match self.fill {
+            Some(fill) => {
+                let is_read = positions.iter().flatten().map(|(_, is_read)| *is_read).collect::<Vec<_>>();
+                let is_read = is_read.into_iter().reduce(|a, b| graph.fitting(ScalarOp::BitOr, &[a, b]));
+                let shape = graph.ty(rows).shape.clone();
+                let fill = spread(graph, fill, &shape, &[]);
+                match is_read {
+                    Some(is_read) => {
+                        let is_read = spread(graph, is_read, &shape, &[self.dim]);
+                        graph.fitting(ScalarOp::Select, &[is_read, rows, fill])
+                    }
+                    None => fill,
+                }
+            }
+            None => rows,
+        }
+    }
+
+    /// By source and by its read: the element that each row is, and whether the row is read.
+    fn positions(&self, graph: &mut Graph, device: Var) -> Vec<Vec<(Var, Var)>> {
+        let ty = Type::new(DType::I32, [self.count]);
+        let own = iota(graph, 0, &ty, None);
+        let mut of = |read: &Read| {
+            let scaled = |graph: &mut Graph, x: Var, by: i64| {
+                let shape = graph.ty(x).shape.clone();
+                let by = graph.splat(Literal::int(DType::I32, by), &shape);
+                graph.fitting(ScalarOp::Mul, &[x, by])
+            };
+            let rows = if read.stride == 1 { own } else { scaled(graph, own, read.stride) };
+            let step = scaled(graph, device, read.step);
+            let offset = number(graph, read.offset);
+            let first = graph.fitting(ScalarOp::Add, &[step, offset]);
+            let first = spread(graph, first, &[self.count], &[]);
+            let element = graph.fitting(ScalarOp::Add, &[rows, first]);
+            let is_read = between(graph, element, read.within.start, read.within.end);
+            (element, is_read)
+        };
+        self.sources.iter().map(|source| source.reads.iter().map(&mut of).collect()).collect()
+    }
+
+    /// Exchanges rows of one source, and appends what each device then has to `parts`.
+    #[allow(clippy::too_many_arguments, reason = "the state of one exchange")]
+    fn collect(
+        &self,
+        graph: &mut Graph,
+        mesh: &Arc<Mesh>,
+        axes: &[Axis],
+        block: Var,
+        device: Var,
+        plan: &Plan,
+        parts: &mut Vec<Var>,
+    ) -> Vec<Held> {
+        let shape = graph.ty(block).shape.clone();
+        let (dim, own) = (self.dim, shape[self.dim]);
+        let mut at: usize = parts.iter().map(|&part| graph.ty(part).shape[dim]).sum();
+        let exchange = |graph: &mut Graph, kind: Exchange, args: &[Var]| {
+            graph.fitting(Collective { kind, mesh: mesh.clone(), axes: axes.to_vec() }, args)
+        };
+        let mut held = vec![];
+        let mut add = |part: Var, count: usize, first: Option<Var>| {
+            parts.push(part);
+            held.push(Held { first, count, at });
+            at += count;
+        };
+        match plan {
+            Plan::Gather => {
+                let all = exchange(graph, Exchange::AllGather, &[block]);
+                let (mut counts, devices) = (vec![1; shape.len()], size(axes));
+                counts[dim] = devices;
+                let all = joined(graph, all, &counts, &replaced(&shape, dim, own * devices));
+                add(all, own * devices, None);
+            }
+            Plan::Rounds { keeps_own, rounds } => {
+                if *keeps_own {
+                    let extent = number(graph, own as i64);
+                    let first = graph.fitting(ScalarOp::Mul, &[device, extent]);
+                    add(block, own, Some(first));
+                }
+                for Round { sources, rows, sent, received } in rounds {
+                    let table = |graph: &mut Graph, all: &[usize]| {
+                        exchange(graph, Exchange::Table(all.iter().map(|&n| n as i32).collect()), &[])
+                    };
+                    let mut payload = block;
+                    if *rows < own {
+                        let zero = number(graph, 0);
+                        let mut starts = vec![zero; shape.len()];
+                        starts[dim] = table(graph, sent);
+                        let size = replaced(&shape, dim, *rows);
+                        payload = graph.fitting(Dynamic::Slice { size }, &[&[block], &starts[..]].concat());
+                    }
+                    let first = table(graph, received);
+                    let received = exchange(graph, Exchange::Permute(sources.clone()), &[payload]);
+                    add(received, *rows, Some(first));
+                }
+            }
+        }
+        held
+    }
+
+    /// For each row, its position among the rows that the device has; anywhere if nothing is read for it.
+    fn index(&self, graph: &mut Graph, positions: &[Vec<(Var, Var)>], held: &[Vec<Held>]) -> Var {
+        let mut index: Option<Var> = None;
+        for (positions, held) in positions.iter().zip(held) {
+            for &(element, is_read) in positions {
+                let Some(own) = self.index_in(graph, element, held) else { continue };
+                index = Some(match index {
+                    Some(other) => graph.fitting(ScalarOp::Select, &[is_read, own, other]),
+                    None => own,
+                });
+            }
+        }
+        index.expect("some rows are there")
+    }
+
+    /// The position of each element among the rows of its source that the device has.
+    fn index_in(&self, graph: &mut Graph, element: Var, held: &[Held]) -> Option<Var> {
+        let mut index: Option<Var> = None;
+        for Held { first, count, at } in held {
+            let from_first = match first {
+                Some(first) => {
+                    let first = spread(graph, *first, &[self.count], &[]);
+                    graph.fitting(ScalarOp::Sub, &[element, first])
+                }
+                None => element,
+            };
+            let shift = graph.splat(Literal::int(DType::I32, *at as i64), &[self.count]);
+            let own = graph.fitting(ScalarOp::Add, &[from_first, shift]);
+            index = Some(match index {
+                Some(other) => {
+                    let is_here = between(graph, from_first, 0, *count as i64);
+                    graph.fitting(ScalarOp::Select, &[is_here, own, other])
+                }
+                None => own,
+            });
+        }
+        index
+    }
+}
+
+/// The rows of an array at these positions along a dimension.
+fn take(graph: &mut Graph, x: Var, index: Var, dim: usize) -> Var {
+    let shape = graph.ty(x).shape.clone();
+    let op = Gather {
+        offset_dims: (0..shape.len()).filter(|&other| other != dim).collect(),
+        collapsed_slice_dims: vec![dim],
+        operand_batching_dims: vec![],
+        start_indices_batching_dims: vec![],
+        start_index_map: vec![dim],
+        index_vector_dim: 1,
+        slice_sizes: dims(&replaced(&shape, dim, 1)),
+    };
+    graph.fitting(StructuralOp::from(op), &[x, index])
+}
+
+/// A shape with another extent along a dimension.
+fn replaced(shape: &[usize], dim: usize, extent: usize) -> Vec<usize> {
+    let mut shape = shape.to_vec();
+    shape[dim] = extent;
+    shape
+}
