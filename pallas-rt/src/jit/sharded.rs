@@ -168,6 +168,8 @@ pub(super) fn propagated(graph: &Graph, declared: &[Option<Sharding>]) -> Propag
 /// A function as it runs on a mesh; see [`partitioned`].
 pub struct Shardings {
     mesh: Arc<Mesh>,
+    graph: Graph,
+    declared: Vec<Option<Sharding>>,
     found: Propagation,
     program: Partitioned,
     /// The paths of the leaves of the arguments. Captured arrays follow them among the parameters.
@@ -244,7 +246,8 @@ impl Shardings {
         let program = partition(&found, &mesh).map_err(|refused| Error::operation(refused.at, refused.diag))?;
         let (paths, statements) = (paths.to_vec(), declared.statements.clone());
         let values = listed(found.program(), &paths);
-        Ok(Some(Shardings { mesh, found, program, paths, statements, values }))
+        let (graph, declared) = (flat.clone(), declared.shardings.clone());
+        Ok(Some(Shardings { mesh, graph, declared, found, program, paths, statements, values }))
     }
 
     /// The mesh.
@@ -278,6 +281,25 @@ impl Shardings {
     /// The graph that every device runs on its blocks.
     pub(super) fn local(&self) -> &Graph {
         &self.program.graph
+    }
+
+    /// The function on whole arrays, as a module of StableHLO and Shardy with what was declared: the shardings of arguments
+    /// and of constraints, with the priority of each dimension. XLA's own partitioner reads it.
+    ///
+    /// ```
+    /// use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put, dim};
+    /// use pallas_rt::{Array, partitioned};
+    /// use std::sync::Arc;
+    /// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
+    /// let x = Array::from_slice(&[1.0f32, 2.0], &[2])?;
+    /// let x = device_put(&x, &NamedSharding::new(&mesh, P(dim("data").priority(1))))?;
+    /// let text = partitioned(|x: &Array| x.exp())(&x)?.to_shardy_text();
+    /// assert!(text.contains("tensor<2xf32> {sdy.sharding = #sdy.sharding<@mesh, [{\"data\"}p1]>}"), "{text}");
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    pub fn to_shardy_text(&self) -> String {
+        let results = vec![None; self.graph.results.len()];
+        self.graph.to_shardy("main", &self.mesh, &self.declared, &results)
     }
 
     /// The graph that every device runs on its blocks, as text.
