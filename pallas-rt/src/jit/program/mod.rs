@@ -192,16 +192,24 @@ impl Program {
         }
         let graph = inlined(graph);
         let found = propagated(&graph, declared);
-        let partitioned = partition(&found, mesh).map_err(|refused| Error::operation(refused.at, refused.diag))?;
-        let Partitioned { graph: local, params, results, .. } = partitioned;
+        let made = partition(&found, mesh).map_err(|refused| Error::operation(refused.at, refused.diag))?;
+        Program::of_partitioned(&graph, made, client)
+    }
+
+    /// Compiles what partitioning made of a graph.
+    ///
+    /// # Errors
+    /// As [`new`](Program::new).
+    pub(super) fn of_partitioned(graph: &Graph, made: Partitioned, client: &Client) -> Result<Program> {
+        let Partitioned { graph: local, mesh, params, results } = made;
         debug_assert_eq!(pallas_graph::verify(&local), Ok(()));
         let (simplified, plan) = planned(&local, &[], client);
         if let Some(folder) = &*DUMPS {
-            dump(folder, [("traced", &graph), ("local", &simplified)], &plan);
+            dump(folder, [("traced", graph), ("local", &simplified)], &plan);
         }
         let bytes = local.params.iter().map(|&p| local.ty(p).bytes()).collect();
         let results = graph.gives().into_iter().zip(results).collect();
-        let division = Division { mesh: mesh.clone(), params, results };
+        let division = Division { mesh, params, results };
         Program::of_plan(plan, bytes, Some(division), client)
     }
 
