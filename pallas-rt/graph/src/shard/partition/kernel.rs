@@ -8,7 +8,7 @@ use crate::call::{Call, KernelCall};
 use crate::graph::{Op, Var};
 use crate::mesh::Sharding;
 use crate::mesh::axis::{Axis, size};
-use crate::mesh::{Exchange, names};
+use crate::mesh::names;
 use crate::shard::kernel::{Share, Tiling, local};
 use crate::shard::local as blocks;
 use crate::shard::rule::Rule;
