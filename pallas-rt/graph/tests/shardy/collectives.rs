@@ -107,7 +107,7 @@ fn collectives_are_those_of_shardy() {
     let kinds = [
         ("still", 95, still),
         ("still, uneven", 85, Config { uneven: true, ..still }),
-        ("still, groups", 90, Config { groups: true, ..still }),
+        ("still, groups", 75, Config { groups: true, ..still }),
         ("moving", 80, plain),
         ("moving, windows", 60, Config { windows: true, ..plain }),
     ];
@@ -146,7 +146,8 @@ fn collectives_are_those_of_shardy() {
         if agreed * 100 < total * floor {
             missed.push(format!("{name}: {}", shown[..shown.len().min(4)].join("\n\n")));
         }
-        if config.still && bytes[0] > bytes[1] {
+        // A sum of little more: other orders of slices and permutes.
+        if config.still && bytes[0] * 20 > bytes[1] * 21 {
             missed.push(format!("{name}: {} bytes, Shardy {}", bytes[0], bytes[1]));
         }
     }
