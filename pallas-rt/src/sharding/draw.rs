@@ -129,7 +129,10 @@ impl Picture {
                     let tip = format!("{}: devices {text}", self.elements_text(all));
                     let fill = format!("fill=\"{}\" stroke=\"#334\" stroke-width=\"0.8\"", color(all));
                     svg.rect([x, y, wide, high], &fill, &tip);
-                    let text = shortened(&text, fits(wide - 4.0, FONT));
+                    // Where there is no space for the number of devices, it is in the tooltip alone.
+                    let most = fits(wide - 4.0, FONT);
+                    let short = text.split(" (").next().unwrap_or_default();
+                    let text = if text.len() > most { shortened(short, most) } else { text };
                     svg.text([x + wide / 2.0, y + high / 2.0 + 4.0], Anchor::Middle, "pointer-events=\"none\"", &text);
                 } else {
                     svg.text([x + wide / 2.0, y + high / 2.0 + 4.0], Anchor::Middle, "fill=\"#555\"", "…");

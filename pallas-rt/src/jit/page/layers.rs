@@ -87,17 +87,20 @@ pub(super) fn placed(boxes: &[Sized], edges: &[(usize, usize)]) -> Drawing {
     let (mut tops, mut top) = (vec![], 0.0);
     for row in &rows {
         tops.push(top);
-        top += row.iter().map(|&i| items[i].height).fold(0.0, f64::max) + BETWEEN;
+        let height = row.iter().map(|&i| items[i].height).fold(0.0, f64::max);
+        // Edges go straight down between the boxes of a layer.
+        row.iter().filter(|&&i| i >= boxes.len()).for_each(|&i| items[i].height = height);
+        top += height + BETWEEN;
     }
     items.iter_mut().for_each(|item| item.x -= left);
-    let point = |i: usize, is_bottom: bool| {
-        let item = &items[i];
-        [item.x, tops[item.layer] + if is_bottom { item.height } else { 0.0 }]
+    let ends = |i: usize| {
+        let Item { x, layer, height, .. } = items[i];
+        [[x, tops[layer]], [x, tops[layer] + height]]
     };
     let way = |chain: &Vec<usize>| {
-        let (last, front) = chain.split_last().expect("an edge has two ends");
-        let points = front.iter().map(|&i| point(i, true)).chain([point(*last, false)]);
-        points.collect()
+        let points: Vec<[f64; 2]> = chain.iter().flat_map(|&i| ends(i)).collect();
+        // From the bottom of the first box to the top of the last one.
+        points[1..points.len() - 1].to_vec()
     };
     Drawing {
         corners: items[..boxes.len()].iter().map(|item| [item.x - item.width / 2.0, tops[item.layer]]).collect(),
