@@ -11,7 +11,7 @@ use crate::sharding::{Mesh, Picture, Sharding, to_hlo_sharding};
 use graph::{Context, Drawn, draw};
 use pallas_graph::{Graph, simplify};
 use pallas_ir::Loc;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 
 /// The look of the page.
@@ -26,12 +26,13 @@ th { background: #f4f4f8; } td.number, th.number { text-align: right; white-spac
 tr:target, section:target { background: #fff3d6; }
 .graph { overflow-x: auto; border: 1px solid #dde; padding: 4px; } .graph svg { display: block; margin: 0 auto; }
 .pictures { display: flex; flex-wrap: wrap; gap: 18px; } .pictures section { border: 1px solid #dde; padding: 8px 12px; overflow-x: auto; max-width: 100%; }
+pre { font: 12px/1.4 ui-monospace, Menlo, Consolas, monospace; white-space: pre-wrap; margin: 4px 0; } summary { color: #667; cursor: pointer; }
 p.note { color: #556; }
 ";
 
 impl Shardings {
     /// One page of HTML, which needs no script and no other file: the exchanges with their bytes, causes and lines, the graph that
-    /// every device runs, a picture of each sharding, and all values. The shardings in the graph are those of whole arrays.
+    /// every device runs, a picture of each sharding, and all values with the ways of their axes from annotations. The shardings in the graph are those of whole arrays.
     ///
     /// ```
     /// use pallas_rt::prelude::*;
@@ -65,8 +66,15 @@ impl Shardings {
         exchanges(&mut page, &collectives);
         self.graphs(&mut page, &values);
         shardings(&mut page, mesh, &values, &used);
-        table(&mut page, mesh, &values, &used);
+        table(&mut page, mesh, &values, &used, |i, value| self.reasons(i, value));
         page + "</body></html>\n"
+    }
+
+    /// The ways of a value's axes from annotations.
+    fn reasons(&self, i: usize, value: &ShardedValue) -> Vec<String> {
+        let axes = value.sharding.axes().concat();
+        let names: BTreeSet<&str> = axes.iter().map(|axis| self.mesh().name(usize::from(axis.id))).collect();
+        names.into_iter().filter_map(|axis| self.why(i, axis).ok()).map(|why| why.to_string()).collect()
     }
 
     /// The graph, then those that it calls.
@@ -81,9 +89,8 @@ impl Shardings {
                 *entry = None;
             }
         }
-        let arguments = values.iter().filter(|value| value.name == "argument").enumerate();
-        let arguments: Vec<(String, String)> =
-            arguments.map(|(i, value)| (format!("argument {i}"), short(value))).collect();
+        let arguments = values.iter().filter(|value| value.name == "argument");
+        let arguments: Vec<(String, String)> = arguments.map(|value| (title(value), short(value))).collect();
         page.push_str(
             "<h2 id=\"graph\">The graph that every device runs</h2>\n<p class=\"note\">Types are those of a device's \
              blocks, shardings those of the whole arrays. Round boxes are exchanges. Elementwise operations that follow each \
@@ -143,9 +150,10 @@ fn exchanges(page: &mut String, all: &[CollectiveUse]) {
     let mut totals: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for exchange in all {
         let own = totals.entry(exchange.axes.join(", ")).or_default();
-        *own = (own.0 + 1, own.1 + exchange.bytes);
+        let times = exchange.times.unwrap_or(1);
+        *own = (own.0 + times, own.1 + times * exchange.bytes);
     }
-    page.push_str("<p>Bytes are those that each device sends, of loops and branches once.</p>\n<table>");
+    page.push_str("<p>Bytes are those that each device sends. Scans do all their steps, loops of unknown length one, and branches all of them.</p>\n<table>");
     page.push_str("<tr><th>axes</th><th class=\"number\">exchanges</th><th class=\"number\">bytes</th></tr>\n");
     for (axes, (count, bytes)) in totals {
         let (axes, bytes) = (escaped(&axes), bytes_text(bytes));
@@ -154,15 +162,16 @@ fn exchanges(page: &mut String, all: &[CollectiveUse]) {
     }
     page.push_str(
         "</table>\n<h3>All of them</h3>\n<table><tr><th class=\"number\"></th><th>exchange</th><th>axes</th>\
-         <th class=\"number\">bytes</th><th>cause</th><th>line</th></tr>\n",
+         <th class=\"number\">times</th><th class=\"number\">bytes each time</th><th>cause</th><th>line</th></tr>\n",
     );
     for (number, exchange) in all.iter().enumerate() {
-        let CollectiveUse { name, axes, bytes, cause, at, .. } = exchange;
+        let CollectiveUse { name, axes, bytes, cause, at, times, .. } = exchange;
+        let times = times.map_or("?".into(), |n| n.to_string());
         let (axes, bytes, at) = (escaped(&axes.join(", ")), bytes_text(*bytes), line(*at));
         writeln!(
             page,
             "<tr id=\"exchange-{number}\"><td class=\"number\">{number}</td><td class=\"code\">{name}</td><td>{axes}</td>\
-             <td class=\"number\">{bytes}</td><td>{cause}</td><td class=\"code\">{at}</td></tr>"
+             <td class=\"number\">{times}</td><td class=\"number\">{bytes}</td><td>{cause}</td><td class=\"code\">{at}</td></tr>"
         )
         .expect("a string");
     }
@@ -189,21 +198,32 @@ fn shardings(page: &mut String, mesh: &Mesh, values: &[ShardedValue], used: &[St
     page.push_str("</div>\n");
 }
 
-/// All values with their shardings.
-fn table(page: &mut String, mesh: &Mesh, values: &[ShardedValue], used: &[String]) {
+/// All values with their shardings; `reasons` has those of a value in words.
+fn table(
+    page: &mut String,
+    mesh: &Mesh,
+    values: &[ShardedValue],
+    used: &[String],
+    reasons: impl Fn(usize, &ShardedValue) -> Vec<String>,
+) {
     page.push_str(
-        "<h2 id=\"values\">Values</h2>\n<table><tr><th>value</th><th>array</th><th>sharding</th><th>block</th>\
-         <th>line</th></tr>\n",
+        "<h2 id=\"values\">Values</h2>\n<table><tr><th>value</th><th>array</th><th>sharding, and where it comes from</th>\
+         <th>block</th><th>line</th></tr>\n",
     );
-    for value in values {
+    for (i, value) in values.iter().enumerate() {
         let (text, own) = (value.sharding.text(mesh), divided(mesh, value));
         let number = used.iter().position(|other| *other == own).expect("its division is used");
         let block = pallas_ir::Type::new(value.ty.dtype, value.sharding.local(&value.ty.shape));
+        let reasons = reasons(i, value);
+        let why = match reasons.is_empty() {
+            true => String::new(),
+            false => format!("<details><summary>why</summary><pre>{}</pre></details>", escaped(&reasons.join("\n\n"))),
+        };
         writeln!(
             page,
-            "<tr><td>{}</td><td class=\"code\">{}</td><td class=\"code\"><a href=\"#sharding-{number}\">{}</a></td>\
+            "<tr><td>{}</td><td class=\"code\">{}</td><td class=\"code\"><a href=\"#sharding-{number}\">{}</a>{why}</td>\
              <td class=\"code\">{block}</td><td class=\"code\">{}</td></tr>",
-            escaped(&value.name),
+            escaped(&title(value)),
             value.ty,
             escaped(&text),
             line(value.at),
@@ -211,4 +231,9 @@ fn table(page: &mut String, mesh: &Mesh, values: &[ShardedValue], used: &[String
         .expect("a string");
     }
     page.push_str("</table>\n");
+}
+
+/// The operation that makes a value, or the path of an argument.
+fn title(value: &ShardedValue) -> String {
+    value.path.as_ref().map_or(value.name.clone(), |path| format!("{} {path}", value.name))
 }

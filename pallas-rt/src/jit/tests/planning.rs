@@ -257,6 +257,8 @@ fn links_of_a_page_lead_somewhere() {
         assert_eq!(ids.iter().filter(|id| **id == link).count(), 1, "{link}");
     }
     assert!(page.contains("planning.rs:") && page.contains("along data"), "lines and axes");
+    let why = "`model` divides dimension 1\n  with_sharding_constraint [{}, {&quot;model&quot;}] at ";
+    assert!(page.contains(why), "provenance");
     // A function without exchanges.
     let rows = NamedSharding::new(&mesh, P("data"));
     let page =
