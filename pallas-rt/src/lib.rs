@@ -9,10 +9,12 @@ extern crate self as pallas_rt;
 
 mod array;
 #[cfg(feature = "graph")]
-mod collective;
+pub mod collective;
 mod cpu;
 mod device;
 mod disk;
+#[cfg(feature = "graph")]
+pub mod distributed;
 mod error;
 pub mod exec;
 pub mod guide;
@@ -32,6 +34,7 @@ pub mod random;
 pub mod sharding;
 #[cfg(feature = "graph")]
 pub mod spmd;
+pub mod startup;
 mod target;
 pub mod timeline;
 pub mod tree;
@@ -41,7 +44,7 @@ mod wgsl;
 pub use array::Array;
 pub use device::{Buffer, CacheLimits, Client, Counters, Device, DeviceKind, MemoryStats, counters, set_cache_limits};
 pub use disk::{DiskCache, disk_cache, set_disk_cache};
-pub use error::{Error, KernelError, OperationError, Result};
+pub use error::{CollectiveError, Error, KernelError, OperationError, Result};
 pub use exec::Cost;
 pub use interp::{Loads, loads};
 #[cfg(feature = "graph")]

@@ -40,6 +40,8 @@ pub enum Kind {
     Call,
     /// A kernel runs; on a GPU, its launch is prepared.
     Launch,
+    /// Devices of a mesh exchange arrays.
+    Exchange,
 }
 
 impl Kind {
@@ -49,6 +51,7 @@ impl Kind {
             Kind::Compile => "compile",
             Kind::Call => "call",
             Kind::Launch => "launch",
+            Kind::Exchange => "exchange",
         }
     }
 }
@@ -165,6 +168,31 @@ pub(crate) fn span<R>(kind: Kind, describe: impl FnOnce() -> (String, String), r
         lock(spans).push(span.clone());
     }
     result
+}
+
+/// Nanoseconds that threads spent in [`compiling`].
+static COMPILING: AtomicU64 = AtomicU64::new(0);
+
+/// Runs a function that compiles something, and counts its time; one that is called by another is not counted twice.
+pub(crate) fn compiling<R>(run: impl FnOnce() -> R) -> R {
+    thread_local! {
+        static INSIDE: Cell<bool> = const { Cell::new(false) };
+    }
+    /// Ends the outermost call, also if it panics.
+    struct Outermost(Instant);
+    impl Drop for Outermost {
+        fn drop(&mut self) {
+            INSIDE.set(false);
+            COMPILING.fetch_add(self.0.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+    let _outermost = (!INSIDE.replace(true)).then(|| Outermost(Instant::now()));
+    run()
+}
+
+/// The time that threads spent compiling so far.
+pub(crate) fn compile_time() -> Duration {
+    Duration::from_nanos(COMPILING.load(Ordering::Relaxed))
 }
 
 /// The number of this thread.

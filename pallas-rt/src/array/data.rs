@@ -3,7 +3,9 @@ use super::blocks::Blocks;
 use super::host;
 use crate::device::{Buffer, Client, Device, memory};
 use crate::error::{Error, Result};
+use crate::startup;
 use pallas_ir::{DType, Elem, Loc};
+use std::panic::Location;
 use std::sync::Arc;
 
 /// An n-dimensional array on a device, row-major and contiguous. Its element type is known at run time.
@@ -71,7 +73,9 @@ impl Client {
     /// # Errors
     /// [`Error::Length`] if `elements` are not as many as `shape` holds; [`Error::Memory`]; [`Error::Unsupported`] for
     /// 64-bit elements on a GPU.
+    #[track_caller]
     pub fn array<T: Elem>(&self, elements: &[T], shape: &[usize]) -> Result<Array> {
+        startup::first_use("an array", Location::caller())?;
         self.check_dtype(T::DTYPE)?;
         let bytes = host::to_bytes(elements, shape)?;
         Ok(Array::new(T::DTYPE, shape, Buffer::holding(self, bytes)?))
@@ -81,7 +85,9 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::array`], and [`Error::Value`] for a `bool` that is neither 0 nor 1.
+    #[track_caller]
     pub fn array_from_bytes(&self, dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Array> {
+        startup::first_use("an array", Location::caller())?;
         self.check_dtype(dtype)?;
         host::check_length(shape, host::byte_count(dtype, shape)?, bytes.len(), "bytes")?;
         host::check_values(dtype, bytes)?;
@@ -103,7 +109,9 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Overflow`], [`Error::Memory`], [`Error::Unsupported`].
+    #[track_caller]
     pub fn zeros(&self, dtype: DType, shape: &[usize]) -> Result<Array> {
+        startup::first_use("an array", Location::caller())?;
         self.check_dtype(dtype)?;
         Ok(Array::new(dtype, shape, Buffer::allocate(self, host::byte_count(dtype, shape)?, true)?))
     }
@@ -112,7 +120,9 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::zeros`].
+    #[track_caller]
     pub fn full<T: Elem>(&self, shape: &[usize], value: T) -> Result<Array> {
+        startup::first_use("an array", Location::caller())?;
         self.check_dtype(T::DTYPE)?;
         let count = host::byte_count(T::DTYPE, shape)? / T::DTYPE.bytes();
         // Booked first, so that a shape beyond the memory limit is refused before the host makes its copy.
@@ -125,7 +135,9 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::zeros`].
+    #[track_caller]
     pub fn empty(&self, dtype: DType, shape: &[usize]) -> Result<Array> {
+        startup::first_use("an array", Location::caller())?;
         self.check_dtype(dtype)?;
         Ok(Array::new(dtype, shape, Buffer::allocate(self, host::byte_count(dtype, shape)?, false)?))
     }
@@ -137,6 +149,7 @@ impl Array {
     ///
     /// # Errors
     /// Those of [`Client::from_env`] and [`Client::array`].
+    #[track_caller]
     pub fn from_slice<T: Elem>(elements: &[T], shape: &[usize]) -> Result<Array> {
         Client::from_env()?.array(elements, shape)
     }
@@ -145,6 +158,7 @@ impl Array {
     ///
     /// # Errors
     /// Those of [`Array::from_slice`].
+    #[track_caller]
     pub fn from_vec<T: Elem>(elements: Vec<T>, shape: &[usize]) -> Result<Array> {
         Array::from_slice(&elements, shape)
     }
@@ -153,6 +167,7 @@ impl Array {
     ///
     /// # Errors
     /// Those of [`Client::from_env`] and [`Client::array_from_bytes`].
+    #[track_caller]
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Array> {
         Client::from_env()?.array_from_bytes(dtype, shape, bytes)
     }
@@ -161,6 +176,7 @@ impl Array {
     ///
     /// # Errors
     /// Those of [`Client::from_env`] and [`Client::zeros`].
+    #[track_caller]
     pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Array> {
         Client::from_env()?.zeros(dtype, shape)
     }
@@ -169,6 +185,7 @@ impl Array {
     ///
     /// # Errors
     /// Those of [`Client::from_env`] and [`Client::full`].
+    #[track_caller]
     pub fn full<T: Elem>(shape: &[usize], value: T) -> Result<Array> {
         Client::from_env()?.full(shape, value)
     }

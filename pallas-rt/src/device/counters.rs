@@ -1,6 +1,7 @@
 //! Counters of traces, compilations and launches in this process.
-use crate::disk;
+use crate::{disk, timeline};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// Counts of events in this process, as [`counters`] returns them. Entries on disk save passes and shaders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -14,6 +15,8 @@ pub struct Counters {
     pub shaders: u64,
     /// Entries read from disk and used.
     pub disk_hits: u64,
+    /// Entries looked for on disk and not found there, or not used.
+    pub disk_misses: u64,
     /// Entries written to disk.
     pub disk_writes: u64,
     /// Entries deleted from disk: incomplete, invalid, or beyond the limit.
@@ -30,6 +33,9 @@ pub struct Counters {
     pub jit_calls: u64,
     /// Compiled kernels and pipelines evicted from their cache because of its [limits](crate::CacheLimits).
     pub cache_evictions: u64,
+    /// Time that threads spent compiling: passes, plans, shaders and partitioning. It is no part of the time of runs;
+    /// entries on disk save it.
+    pub compile_time: Duration,
 }
 
 pub(crate) static TRACES: AtomicU64 = AtomicU64::new(0);
@@ -64,6 +70,7 @@ pub fn counters() -> Counters {
         passes: PASSES.load(Relaxed),
         shaders: SHADERS.load(Relaxed),
         disk_hits: disk::HITS.load(Relaxed),
+        disk_misses: disk::MISSES.load(Relaxed),
         disk_writes: disk::WRITES.load(Relaxed),
         disk_removed: disk::REMOVED.load(Relaxed),
         launches: LAUNCHES.load(Relaxed),
@@ -72,5 +79,6 @@ pub fn counters() -> Counters {
         jit_compiles: JIT_COMPILES.load(Relaxed),
         jit_calls: JIT_CALLS.load(Relaxed),
         cache_evictions: EVICTIONS.load(Relaxed),
+        compile_time: timeline::compile_time(),
     }
 }

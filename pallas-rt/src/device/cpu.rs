@@ -28,7 +28,8 @@ impl Native {
 
     pub(super) fn executable(&self) -> &Arc<cpu::Executable> {
         self.executable.get_or_init(|| {
-            Arc::new(cpu::Executable::compile(self.source.traced.clone(), self.source.lowered().clone()))
+            let compile = || cpu::Executable::compile(self.source.traced.clone(), self.source.lowered().clone());
+            Arc::new(timeline::compiling(compile))
         })
     }
 }

@@ -3,7 +3,7 @@
 //! The CPU's plan is not stored: computing it from the lowered form takes less time than reading it.
 use super::counters::PASSES;
 use crate::disk::{self, Key};
-use crate::passes;
+use crate::{passes, timeline};
 use pallas_ir::{Kernel, Loc, Operand, RegionId, Semantics};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ impl Source {
             let key = self.identity().then("lowered", &[]);
             Arc::new(disk::load(&key, |stored| read(stored, &self.traced)).unwrap_or_else(|| {
                 PASSES.fetch_add(passes::PIPELINE.len() as u64, Ordering::Relaxed);
-                let lowered = passes::run(&self.traced);
+                let lowered = timeline::compiling(|| passes::run(&self.traced));
                 disk::save(&key, || stored(&self.traced, &lowered));
                 lowered
             }))

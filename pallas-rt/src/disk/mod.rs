@@ -15,10 +15,10 @@ mod store;
 
 pub(crate) use key::Key;
 pub use policy::{DiskCache, disk_cache, set_disk_cache};
-pub(crate) use policy::{settle, store};
+pub(crate) use policy::{chosen, decide, store};
 #[cfg(test)]
 pub(crate) use store::Store;
-pub(crate) use store::{HITS, REMOVED, WRITES};
+pub(crate) use store::{HITS, MISSES, REMOVED, WRITES};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

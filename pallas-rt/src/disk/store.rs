@@ -23,16 +23,34 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 /// Entries used within this time count as used now: a use need not write to the disk.
 const FRESH: Duration = Duration::from_secs(24 * 3600);
 
-/// Entries that this process used, wrote and deleted.
+/// Entries that this process did not find, used, wrote and deleted.
+pub(crate) static MISSES: AtomicU64 = AtomicU64::new(0);
 pub(crate) static HITS: AtomicU64 = AtomicU64::new(0);
 pub(crate) static WRITES: AtomicU64 = AtomicU64::new(0);
 pub(crate) static REMOVED: AtomicU64 = AtomicU64::new(0);
+
+/// The file that a single writer holds locked.
+const WRITER: &str = "writer";
+
+/// The processes that write the entries of a folder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Writers {
+    /// Any number, at once.
+    All,
+    /// The first that opens it.
+    One,
+    /// Not this one.
+    Others,
+}
 
 /// The entries in a folder.
 #[derive(Debug)]
 pub(crate) struct Store {
     folder: PathBuf,
     limit: u64,
+    writers: Writers,
+    /// `Some` after the first attempt to write as a single writer: the locked file, if this process is the one.
+    writer: OnceLock<Option<File>>,
     /// `Some` after the first use.
     secret: OnceLock<Secret>,
     /// Bytes that may still be written before the folder is measured again.
@@ -40,8 +58,40 @@ pub(crate) struct Store {
 }
 
 impl Store {
+    #[cfg(test)]
     pub(crate) fn new(folder: PathBuf, limit: u64) -> Store {
-        Store { folder, limit, secret: OnceLock::new(), unmeasured: AtomicU64::new(0) }
+        Store::written_by(Writers::All, folder, limit)
+    }
+
+    /// The entries in a folder that these processes write.
+    pub(crate) fn written_by(writers: Writers, folder: PathBuf, limit: u64) -> Store {
+        let (writer, secret) = (OnceLock::new(), OnceLock::new());
+        Store { folder, limit, writers, writer, secret, unmeasured: AtomicU64::new(0) }
+    }
+
+    /// Returns true if this process may change the folder. A second process that wants to be its single writer is told once
+    /// that it is not.
+    fn may_write(&self) -> bool {
+        match self.writers {
+            Writers::All => true,
+            Writers::Others => false,
+            Writers::One => self.writer.get_or_init(|| self.lock()).is_some(),
+        }
+    }
+
+    /// The file of the single writer, locked until the process ends; `None` if another process holds it.
+    fn lock(&self) -> Option<File> {
+        let path = self.folder.join(WRITER);
+        let _ = own::make_folder(&self.folder);
+        let made = own::create(&path).ok();
+        let file = made.or_else(|| own::open(&path, File::options().write(true)))?;
+        match file.try_lock() {
+            Ok(()) => Some(file),
+            Err(_) => {
+                eprintln!("pallas: another process writes the cache {}: this one only reads it", self.folder.display());
+                None
+            }
+        }
     }
 
     fn path(&self, key: &Key) -> PathBuf {
@@ -79,11 +129,16 @@ impl Store {
 
     /// Returns an entry as a value, if it exists and `read` accepts it. An entry that is not accepted is deleted.
     pub(crate) fn load<T: DeserializeOwned, R>(&self, key: &Key, read: impl FnOnce(T) -> Option<R>) -> Option<R> {
-        let bytes = self.read(key)?;
-        let value = serde_json::from_slice(&bytes).ok().and_then(read);
-        match &value {
-            Some(_) => self.hit(key),
-            None => self.remove(key),
+        let bytes = self.read(key);
+        let value = bytes.as_ref().and_then(|bytes| serde_json::from_slice(bytes).ok()).and_then(read);
+        match (&value, bytes) {
+            (Some(_), _) => self.hit(key),
+            (None, bytes) => {
+                MISSES.fetch_add(1, Relaxed);
+                if bytes.is_some() {
+                    self.remove(key);
+                }
+            }
         }
         value
     }
@@ -93,6 +148,7 @@ impl Store {
         HITS.fetch_add(1, Relaxed);
         let path = self.path(key);
         if age(&path).is_some_and(|age| age > FRESH)
+            && self.may_write()
             && let Some(file) = own::open(&path, File::options().append(true))
         {
             let _ = file.set_modified(SystemTime::now());
@@ -101,7 +157,7 @@ impl Store {
 
     /// Deletes an entry that is of no use.
     pub(crate) fn remove(&self, key: &Key) {
-        if fs::remove_file(self.path(key)).is_ok() {
+        if self.may_write() && fs::remove_file(self.path(key)).is_ok() {
             REMOVED.fetch_add(1, Relaxed);
         }
     }
@@ -109,7 +165,7 @@ impl Store {
     /// Writes an entry, or replaces it, as one step.
     pub(crate) fn write(&self, key: &Key, body: &[u8]) {
         let size = body.len() as u64;
-        if size > self.limit || self.try_write(key, body).is_err() {
+        if size > self.limit || !self.may_write() || self.try_write(key, body).is_err() {
             return;
         }
         WRITES.fetch_add(1, Relaxed);
@@ -250,6 +306,32 @@ mod tests {
             }
         });
         assert_eq!(folder.files(), 1, "nothing is left over");
+    }
+
+    /// Locks are those of open files, so that two stores of one process are as two processes.
+    #[test]
+    fn a_second_writer_only_reads() {
+        let folder = Folder::new("single");
+        let single = || Store::written_by(Writers::One, folder.0.clone(), 1 << 20);
+        let (first, second) = (single(), single());
+        first.write(&key("a"), b"first");
+        second.write(&key("a"), b"second");
+        second.write(&key("b"), b"second");
+        assert_eq!(second.read(&key("a")).as_deref(), Some(&b"first"[..]), "what the first one warmed");
+        assert_eq!(first.read(&key("b")), None);
+        second.remove(&key("a"));
+        let path = first.path(&key("a"));
+        fs::write(&path, b"torn").expect("the folder is ours");
+        assert_eq!(second.read(&key("a")), None, "a torn entry is ignored");
+        assert!(path.exists(), "and stays, since readers never write");
+        assert_eq!(first.read(&key("a")), None);
+        assert!(!path.exists(), "the writer deletes it");
+        drop((first, second));
+        single().write(&key("b"), b"third");
+        assert_eq!(single().read(&key("b")).as_deref(), Some(&b"third"[..]), "the first one has ended");
+        let reader = Store::written_by(Writers::Others, folder.0.clone(), 1 << 20);
+        reader.write(&key("c"), b"reader");
+        assert_eq!((reader.read(&key("b")).is_some(), reader.read(&key("c"))), (true, None));
     }
 
     #[test]

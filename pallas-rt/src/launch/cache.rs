@@ -6,7 +6,7 @@ use super::key::{FixedKey, Key};
 use super::spec::{Site, Spec};
 use crate::device::{CACHE_HITS, Lru, TRACES};
 use crate::exec::Compiled;
-use crate::{Result, disk};
+use crate::{Result, startup};
 use pallas_ir::{Kernel, Loc};
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -95,7 +95,7 @@ pub(super) fn compiled(site: &Site<'_>, call: &Call, trace: impl Fn() -> Result<
         CACHE_HITS.fetch_add(1, Relaxed);
         return Ok(found);
     }
-    disk::settle(|| format!("kernel `{}` ({})", call.name, call.at))?;
+    startup::first_use_by(|| format!("kernel `{}` ({})", call.name, call.at))?;
     TRACES.fetch_add(1, Relaxed);
     let kernel = trace()?;
     // Where values can't be compared, equal traces are equal kernels.
