@@ -3,12 +3,17 @@
 //!
 //! `cargo run --release --example tensor_parallel`
 //!
+//! In a job of four processes, with two of the eight devices each (`--allow-run-as-root` for root):
+//!
+//! `cargo build --release --example tensor_parallel --features mpi`
+//! `mpirun --oversubscribe -n 4 target/release/examples/tensor_parallel`
+//!
 //! Three arrays are annotated; propagation decides about all others, and the partitioner inserts one exchange. Eight virtual
 //! devices share the processor. The exit code is 1 unless there is exactly one all-reduce over `model`, the result is
 //! divided by `data` alone, and it is that of one device.
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, visualize_sharding};
-use pallas_rt::{jit, partitioned, random, with_sharding_constraint};
+use pallas_rt::{Shardings, distributed, jit, partitioned, random, with_sharding_constraint};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -28,6 +33,26 @@ fn plain(x: &Array, w1: &Array, w2: &Array) -> Array {
     x.matmul(w1).gelu().matmul(w2)
 }
 
+/// Shows the sharding of every value, and the exchanges.
+fn show(mesh: &Mesh, shardings: &Shardings) {
+    println!("mesh {mesh}: {} virtual devices", mesh.devices());
+    let mut seen = BTreeSet::new();
+    for value in shardings.values() {
+        let text = value.sharding.text(mesh);
+        let place = if value.name == "argument" { String::new() } else { format!(" at {}", value.at) };
+        println!("\n{} {}: {text}{place}", value.name, value.ty);
+        if seen.insert(text) {
+            print!("{}", visualize_sharding(mesh, &value.sharding));
+        }
+    }
+    println!();
+    for exchange in shardings.collectives() {
+        let axes = exchange.axes.join(", ");
+        let (name, bytes, cause) = (exchange.name, exchange.bytes, exchange.cause);
+        println!("{name} over {axes}: {bytes} bytes from each device: {cause} at {}", exchange.at);
+    }
+}
+
 /// The perceptron with its three annotations.
 pub fn divided(mesh: &Arc<Mesh>) -> impl Fn(&Array, &Array, &Array) -> Array + Clone + use<> {
     let named = |spec| NamedSharding::new(mesh, spec);
@@ -40,42 +65,36 @@ pub fn divided(mesh: &Arc<Mesh>) -> impl Fn(&Array, &Array, &Array) -> Array + C
     }
 }
 
-/// Runs it; returns false if the exchanges, the division of the result or its numbers are not as they should be.
-pub fn run() -> Result<bool> {
+/// Runs it; returns false if the exchanges, the division of the result or its numbers are not as they should be. One process
+/// of a job shows what it finds.
+pub fn run(shows: bool) -> Result<bool> {
     let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 4)]).expect("axes with names of their own"));
     let divided = divided(&mesh);
     let [x, w1, w2] = operands();
-    println!("mesh {mesh}: {} virtual devices", mesh.devices());
-
     let shardings = partitioned(divided.clone())(&x, &w1, &w2)?;
-    let mut seen = BTreeSet::new();
-    for value in shardings.values() {
-        let text = value.sharding.text(&mesh);
-        let place = if value.name == "argument" { String::new() } else { format!(" at {}", value.at) };
-        println!("\n{} {}: {text}{place}", value.name, value.ty);
-        if seen.insert(text) {
-            print!("{}", visualize_sharding(&mesh, &value.sharding));
-        }
+    if shows {
+        show(&mesh, &shardings);
     }
-    println!();
-    let collectives = shardings.collectives();
-    for exchange in &collectives {
-        let axes = exchange.axes.join(", ");
-        let (name, bytes, cause) = (exchange.name, exchange.bytes, exchange.cause);
-        println!("{name} over {axes}: {bytes} bytes from each device: {cause} at {}", exchange.at);
-    }
-
     let (found, whole) = (jit(divided)(&x, &w1, &w2)?, jit(plain)(&x, &w1, &w2)?);
     let (a, b) = (found.to_vec::<f32>()?, whole.to_vec::<f32>()?);
     let worst = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    println!("greatest difference to one device: {worst:e}");
+    if shows {
+        println!("greatest difference to one device: {worst:e}");
+    }
 
-    let is_one = matches!(&collectives[..], [one] if one.name == "all_reduce" && one.axes == ["model"]);
+    let is_one = matches!(&shardings.collectives()[..], [one] if one.name == "all_reduce" && one.axes == ["model"]);
     Ok(is_one && shardings.results()[0].text(&mesh) == "[{\"data\"}, {}]" && worst < 1e-5)
 }
 
 fn main() -> ExitCode {
-    match run() {
+    let job = match distributed::initialize() {
+        Ok(job) => job,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match run(job.rank() == 0) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
             eprintln!(

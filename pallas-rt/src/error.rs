@@ -209,6 +209,9 @@ pub enum Error {
         /// The value on that device.
         found: i32,
     },
+    /// Devices of a mesh that do not take part in the same exchange.
+    #[error(transparent)]
+    Collective(Box<CollectiveError>),
     /// Trees of different structures, or leaves that are not as many as a tree's.
     #[error("{message}")]
     Tree {
@@ -242,6 +245,36 @@ impl fmt::Display for OperationError {
 }
 
 impl std::error::Error for OperationError {}
+
+/// An exchange in which a device of its group does not take part.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CollectiveError {
+    /// The line of the exchange; [`Loc::NONE`] if no line is to blame.
+    pub at: Loc,
+    /// The exchange: its name, axes, type and number.
+    pub exchange: String,
+    /// The device or rank that reports it.
+    pub by: String,
+    /// The device or rank that does not take part.
+    pub peer: String,
+    /// What it did instead.
+    pub found: String,
+}
+
+impl fmt::Display for CollectiveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.at != Loc::NONE {
+            write!(f, "{}: ", self.at)?;
+        }
+        let CollectiveError { exchange, by, peer, found, .. } = self;
+        write!(
+            f,
+            "{exchange} on {by}: {peer} {found}; help: all devices take part in the same exchanges in the same order"
+        )
+    }
+}
+
+impl std::error::Error for CollectiveError {}
 
 /// A mistake in a kernel, or in a call of one, with its place.
 #[derive(Clone, Debug, PartialEq)]
@@ -323,6 +356,7 @@ impl Error {
             Error::Traced { .. } => "traced",
             Error::Tree { .. } => "tree",
             Error::Varies { .. } => "varies",
+            Error::Collective(_) => "collective",
             Error::File { .. } => "file",
         }
     }

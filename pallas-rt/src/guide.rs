@@ -26,6 +26,8 @@
 //! | `sharding` | functions on a mesh of devices: what users declare, what propagates, what is exchanged |
 //! | `pictures` | shardings as tables, SVG and pages |
 //! | `planning` | exchanges, memory and time on meshes that are not there |
+//! | `startup` | what a process is started with, the cache on disk, compile time |
+//! | `distributed` | several processes and machines, programs that differ from device to device, metrics |
 //! | `stablehlo` | the operations of StableHLO: what is printed as each, and what is excluded |
 //!
 //! `random` has a page on random numbers.
@@ -59,5 +61,7 @@ pages! {
     sharding: "Functions on a mesh of devices.",
     pictures: "Pictures of shardings.",
     planning: "Planning for many devices.",
+    startup: "Startup and cache.",
+    distributed: "Several machines.",
     stablehlo: "Operations of StableHLO.",
 }

@@ -112,7 +112,7 @@ fn examples_of_functions_compute_what_jax_computes() {
 #[cfg(feature = "graph")]
 #[test]
 fn a_perceptron_runs_on_eight_devices() {
-    assert!(tensor_parallel::run().unwrap_or_else(|e| panic!("{e}")));
+    assert!(tensor_parallel::run(true).unwrap_or_else(|e| panic!("{e}")));
 }
 
 /// The exchanges of a block on meshes of 64 devices, and its numbers on eight.

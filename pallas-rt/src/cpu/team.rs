@@ -44,6 +44,19 @@ impl Threads for Pool {
     }
 }
 
+/// The calling thread alone.
+pub(crate) struct Alone;
+
+impl Threads for Alone {
+    fn least_work(&self) -> usize {
+        usize::MAX
+    }
+
+    fn share(&self, _: usize, work: Work<'_>) {
+        work(0);
+    }
+}
+
 /// Bytes of the parts in which threads share a long copy.
 const PART: usize = 1 << 18;
 

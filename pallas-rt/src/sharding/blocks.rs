@@ -1,11 +1,13 @@
 //! The blocks of an array, cut and put together.
+use super::receipt::Receipt;
 use crate::array::Blocks;
+use crate::collective::{Collectives, processes};
 use crate::device::{Buffer, Client};
-use crate::error::Result;
-use pallas_graph::mesh::{Mesh, Sharding};
-use pallas_ir::{Loc, Type};
+use crate::error::{Error, Result};
+use pallas_graph::mesh::{Mesh, Sharding, names};
+use pallas_ir::{At, Diag, Loc, Type};
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,6 +20,8 @@ pub(crate) struct Placement {
     pub ty: Type,
     /// The user's statement; `None` if a function placed it, which is no declaration.
     pub declared: Option<Declaration>,
+    /// The last exchanges that it depends on.
+    pub receipts: Arc<[Receipt]>,
 }
 
 /// A statement of the user that an array is divided.
@@ -30,7 +34,7 @@ pub(crate) struct Declaration {
 }
 
 impl Placement {
-    /// The blocks by position, at which the array is divided in this way.
+    /// The blocks of this process' devices by position, at which the array is divided in this way.
     pub(crate) fn blocks(self, blocks: Vec<Arc<Buffer>>) -> Arc<Blocks> {
         Arc::new(Blocks::new(blocks, Box::new(self), joined))
     }
@@ -55,11 +59,22 @@ pub(super) fn index(mesh: &Mesh, sharding: &Sharding, shape: &[usize], position:
     (0..shape.len()).map(along).collect()
 }
 
-/// The block of each position from the elements of the whole array; equal blocks are one buffer. What lies beyond the array
-/// is zero.
+/// The positions of this process' devices, in ascending order.
+///
+/// # Errors
+/// A mesh that cannot be divided among the processes.
+pub(crate) fn positions(mesh: &Arc<Mesh>) -> Result<Vec<usize>> {
+    match processes() {
+        Some(all) => Ok(all.party(mesh)?.positions().to_vec()),
+        None => Ok((0..mesh.devices()).collect()),
+    }
+}
+
+/// The block of each position of this process from the elements of the whole array; equal blocks are one buffer. What lies
+/// beyond the array is zero.
 pub(crate) fn cut(
     client: &Client,
-    mesh: &Mesh,
+    mesh: &Arc<Mesh>,
     sharding: &Sharding,
     ty: &Type,
     whole: &Buffer,
@@ -67,39 +82,61 @@ pub(crate) fn cut(
     let contents = whole.contents()?;
     let (bytes, local) = (ty.dtype.bytes(), sharding.local(&ty.shape));
     let mut known: HashMap<Vec<usize>, Arc<Buffer>> = HashMap::new();
-    (0..mesh.devices())
-        .map(|position| {
-            let place = place(mesh, sharding, position);
-            if let Some(block) = known.get(&place) {
-                return Ok(block.clone());
-            }
-            let mut block = vec![0; local.iter().product::<usize>() * bytes];
-            rows(&ty.shape, &local, &place, bytes, |whole, own, n| {
-                block[own..own + n].copy_from_slice(&contents[whole..whole + n]);
-            });
-            let block = Arc::new(Buffer::holding(client, &block)?);
-            known.insert(place, block.clone());
-            Ok(block)
-        })
-        .collect()
+    let block = |position: usize| {
+        let place = place(mesh, sharding, position);
+        if let Some(block) = known.get(&place) {
+            return Ok(block.clone());
+        }
+        let mut block = vec![0; local.iter().product::<usize>() * bytes];
+        rows(&ty.shape, &local, &place, bytes, |whole, own, n| {
+            block[own..own + n].copy_from_slice(&contents[whole..whole + n]);
+        });
+        let block = Arc::new(Buffer::holding(client, &block)?);
+        known.insert(place, block.clone());
+        Ok(block)
+    };
+    positions(mesh)?.into_iter().map(block).collect()
 }
 
-/// The whole array.
+/// The whole array. In a job the processes send each other the blocks that they have, so that all of them must ask for it.
 fn joined(blocks: &Blocks) -> Result<Buffer> {
     let Placement { mesh, sharding, ty, .. } = Placement::of(blocks);
+    if !sharding.unreduced.is_empty() {
+        let found = format!("an array whose devices have parts of a sum along {}", names(&sharding.unreduced, mesh));
+        return Err(Error::operation(Loc::NONE, Diag::new("read", At::Op, found, "reduce it over these axes first")));
+    }
     let (bytes, local) = (ty.dtype.bytes(), sharding.local(&ty.shape));
     let mut whole = vec![0; ty.bytes()];
-    let mut seen: Vec<Vec<usize>> = vec![];
-    for (position, block) in blocks.blocks.iter().enumerate() {
-        let place = place(mesh, sharding, position);
-        if seen.contains(&place) {
-            continue;
-        }
-        let contents = block.contents()?;
-        rows(&ty.shape, &local, &place, bytes, |at, own, n| {
+    // The first position that has a block gives it.
+    let mut seen: HashSet<Vec<usize>> = HashSet::new();
+    let places = (0..mesh.devices()).map(|position| (position, place(mesh, sharding, position)));
+    let givers: Vec<(usize, Vec<usize>)> = places.filter(|(_, place)| seen.insert(place.clone())).collect();
+    let own: HashMap<usize, &Arc<Buffer>> = positions(mesh)?.into_iter().zip(&blocks.blocks).collect();
+    let mut put = |place: &[usize], contents: &[u8]| {
+        rows(&ty.shape, &local, place, bytes, |at, own, n| {
             whole[at..at + n].copy_from_slice(&contents[own..own + n]);
         });
-        seen.push(place);
+    };
+    match processes() {
+        None => {
+            for (position, place) in &givers {
+                put(place, &own[position].contents()?);
+            }
+        }
+        Some(all) => {
+            let party = all.party(mesh)?;
+            let given = givers.iter().filter_map(|(position, _)| own.get(position));
+            let given = given.map(|block| block.contents()).collect::<Result<Vec<_>>>()?.concat();
+            let about = format!("{} on {mesh}", sharding.text(mesh));
+            let found = all.all_gather(&format!("read of {ty}"), about, Loc::NONE, given)?;
+            let size = local.iter().product::<usize>() * bytes;
+            let mut taken = vec![0; found.len()];
+            for (position, place) in &givers {
+                let rank = party.ranks()[*position];
+                put(place, &found[rank][taken[rank]..][..size]);
+                taken[rank] += size;
+            }
+        }
     }
     Buffer::holding(blocks.blocks[0].client(), &whole)
 }

@@ -2,7 +2,7 @@
 //!
 //! - [`Mesh`]: devices along named axes; [`P`]: the axes that divide each dimension; [`NamedSharding`]: both together;
 //! - `blocks`: the blocks of an array, cut and put together;
-//! - `place`: arrays on meshes, and what is said about them;
+//! - `place`: arrays on meshes, and what is said about them; `receipt`: the exchanges that reduced a value;
 //! - [`ShardingPolicy`]: specs by patterns of paths in a tree; `text`: specs as text;
 //! - `hlo`: shardings in XLA's text; `picture`: which devices hold each block, `show`: as text, `draw`: as SVG, whose elements
 //!   `svg` writes;
@@ -16,6 +16,7 @@ mod hlo;
 mod picture;
 mod place;
 mod policy;
+mod receipt;
 mod show;
 mod spec;
 pub(crate) mod svg;
@@ -24,7 +25,7 @@ pub(crate) mod tests;
 mod text;
 mod topology;
 
-pub(crate) use blocks::{Declaration, Placement, cut};
+pub(crate) use blocks::{Declaration, Placement, cut, positions};
 pub use hlo::to_hlo_sharding;
 pub use pallas_graph::mesh::{DimSharding, Flow, Mesh, Sharding};
 pub use picture::Picture;
@@ -32,6 +33,7 @@ pub(crate) use place::placed;
 pub use place::{Shard, device_put, make_array_from_callback};
 pub(crate) use policy::matches;
 pub use policy::{PolicyRule, ShardingPolicy};
+pub use receipt::Receipt;
 pub use show::{TextStyle, visualize_array_sharding, visualize_sharding, wants_color};
 pub use spec::{
     AxisEntry, AxisSpec, DimSpec, Entry, NamedSharding, P, PartitionSpec, Spec, UNCONSTRAINED, dim, sub_axis,

@@ -1,9 +1,10 @@
 //! Arrays on meshes.
-use super::blocks::{Declaration, Placement, cut, index, place};
+use super::blocks::{Declaration, Placement, cut, index, place, positions};
 use super::spec::NamedSharding;
 use crate::array::{Array, What};
 use crate::device::Buffer;
 use crate::error::{Error, Result};
+use crate::startup;
 use pallas_graph::mesh::Sharding;
 use pallas_ir::{At, Diag, Loc, Type};
 use std::collections::HashMap;
@@ -34,13 +35,21 @@ pub fn device_put(x: &Array, sharding: &NamedSharding) -> Result<Array> {
 }
 
 /// As [`device_put`], with the statement that is made.
+#[track_caller]
 pub(crate) fn placed(x: &Array, sharding: &NamedSharding, declaration: Declaration) -> Result<Array> {
     let at = declaration.at;
     let ty = Type::new(x.dtype(), x.shape());
+    startup::require_spmd(std::panic::Location::caller(), sharding.mesh().devices())?;
     let own = sharding.even(&ty.shape, &ty, at)?;
     let mesh = sharding.mesh();
     let blocks = cut(x.client(), mesh, &own, &ty, x.buffer()?)?;
-    let placement = Placement { mesh: mesh.clone(), sharding: own, ty: ty.clone(), declared: Some(declaration) };
+    let placement = Placement {
+        mesh: mesh.clone(),
+        sharding: own,
+        ty: ty.clone(),
+        declared: Some(declaration),
+        receipts: [].into(),
+    };
     Ok(Array::divided(ty.dtype, &ty.shape, placement.blocks(blocks)))
 }
 
@@ -70,6 +79,7 @@ pub fn make_array_from_callback(
     sharding: &NamedSharding,
     mut block: impl FnMut(&[Range<usize>]) -> Result<Array>,
 ) -> Result<Array> {
+    startup::require_spmd(std::panic::Location::caller(), sharding.mesh().devices())?;
     from_callback(shape, sharding, &mut block, Loc::caller())
 }
 
@@ -82,7 +92,7 @@ fn from_callback(shape: &[usize], sharding: &NamedSharding, make: MakeBlock<'_>,
     let mut made: Vec<(Vec<Range<usize>>, Array)> = vec![];
     let mut known: HashMap<Vec<usize>, usize> = HashMap::new();
     let mut by_position = vec![];
-    for position in 0..mesh.devices() {
+    for position in positions(mesh)? {
         let next = made.len();
         let number = *known.entry(place(mesh, &own, position)).or_insert(next);
         if number == next {
@@ -106,8 +116,13 @@ fn from_callback(shape: &[usize], sharding: &NamedSharding, make: MakeBlock<'_>,
     }
     let buffers = made.iter().map(|(_, block)| shared(block)).collect::<Result<Vec<_>>>()?;
     let ty = Type::new(expected.dtype, shape);
-    let placement =
-        Placement { mesh: mesh.clone(), sharding: own, ty, declared: Some(Declaration { at, pattern: None }) };
+    let placement = Placement {
+        mesh: mesh.clone(),
+        sharding: own,
+        ty,
+        declared: Some(Declaration { at, pattern: None }),
+        receipts: [].into(),
+    };
     let blocks = placement.blocks(by_position.into_iter().map(|number| buffers[number].clone()).collect());
     Ok(Array::divided(expected.dtype, shape, blocks))
 }
@@ -161,7 +176,8 @@ impl Array {
         self.placement().map(|placement| &placement.sharding)
     }
 
-    /// The block of each device, in the order of the positions in the mesh; the array itself if it is in one place.
+    /// The block of each device of this process, in the order of the positions in the mesh; the array itself if it is in one
+    /// place.
     ///
     /// # Errors
     /// A traced array; the error of a poisoned one.
@@ -185,16 +201,21 @@ impl Array {
         };
         let local = sharding.local(self.shape());
         let mut seen: HashMap<Vec<usize>, usize> = HashMap::new();
-        let shard = |(position, block): (usize, &Arc<Buffer>)| {
+        let mut own = positions(mesh)?.into_iter().zip(&blocks.blocks).peekable();
+        let mut shards = vec![];
+        // Blocks of other processes count as replicas, too.
+        for position in 0..mesh.devices() {
             let count = seen.entry(place(mesh, sharding, position)).or_default();
             *count += 1;
-            Shard {
-                device: mesh.device(position),
-                index: index(mesh, sharding, self.shape(), position),
-                replica_id: *count - 1,
-                data: Array::sharing(self.dtype(), &local, block.clone()),
+            if let Some((_, block)) = own.next_if(|(own, _)| *own == position) {
+                shards.push(Shard {
+                    device: mesh.device(position),
+                    index: index(mesh, sharding, self.shape(), position),
+                    replica_id: *count - 1,
+                    data: Array::sharing(self.dtype(), &local, block.clone()),
+                });
             }
-        };
-        Ok(blocks.blocks.iter().enumerate().map(shard).collect())
+        }
+        Ok(shards)
     }
 }

@@ -72,7 +72,7 @@ impl Collective {
     ///
     /// # Errors
     /// Another number of operands, or operands without an axis for the members.
-    pub(crate) fn infer(&self, args: &[&Type]) -> Result<Type, Diag> {
+    pub fn infer(&self, args: &[&Type]) -> Result<Type, Diag> {
         let wrong = |message: String, help: &str| Err(Diag::new(self.name(), At::Op, message, help));
         let k = self.members();
         if let (Exchange::Table(table), []) = (&self.kind, args) {

@@ -1,20 +1,26 @@
 //! A plan with its kernels and its memory, ready to run.
 #[allow(unsafe_code, reason = "vouches for the memory of runs")]
 mod native;
+mod processes;
 mod steps;
 
 use super::sharded::{Declared, propagated};
 use crate::array::{Array, What};
+use crate::device::sequence::Devices;
 use crate::device::{Buffer, Client, DeviceKind, Lru};
 use crate::error::{Error, Result};
 use crate::exec::Compiled;
-use crate::sharding::{Mesh, Placement, Sharding, cut};
+use crate::sharding::{Mesh, Placement, Receipt, Sharding, cut, positions};
+use crate::startup::{self, Engine as Engines};
 use crate::target::Profile;
+use crate::timeline;
 use native::Native;
 use pallas_graph::fuse::{self, Place, Plan, Sizes, plan};
 use pallas_graph::shard::{Partitioned, inlined, partition};
 use pallas_graph::{Graph, simplify};
 use pallas_ir::{Kernel, Type};
+use processes::{devices, in_turn, receipts};
+use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
@@ -41,9 +47,12 @@ pub(super) struct Program {
 /// The division of the arrays of a program on a mesh.
 struct Division {
     mesh: Arc<Mesh>,
+    engine: Engines,
+    /// The positions of this process' devices.
+    positions: Vec<usize>,
     params: Vec<Sharding>,
-    /// The types of the whole results, and their shardings.
-    results: Vec<(Type, Sharding)>,
+    /// The types of the whole results, their shardings, and the last exchanges that they depend on.
+    results: Vec<(Type, Sharding, Arc<[Receipt]>)>,
 }
 
 /// What runs a plan.
@@ -151,12 +160,14 @@ impl Program {
     /// As [`new`](Program::new), for [`run_donating`](Program::run_donating): results may take over the memory of the
     /// parameters for which `is_donated` is true.
     pub(super) fn donating(graph: &Graph, is_donated: &[bool], client: &Client) -> Result<Program> {
-        let (simplified, plan) = planned(graph, is_donated, client);
-        if let Some(folder) = &*DUMPS {
-            dump(folder, [("traced", graph), ("simplified", &simplified)], &plan);
-        }
-        let params = graph.params.iter().map(|&p| graph.ty(p).bytes()).collect();
-        Program::of_plan(plan, params, None, client)
+        timeline::compiling(|| {
+            let (simplified, plan) = planned(graph, is_donated, client);
+            if let Some(folder) = &*DUMPS {
+                dump(folder, [("traced", graph), ("simplified", &simplified)], &plan);
+            }
+            let params = graph.params.iter().map(|&p| graph.ty(p).bytes()).collect();
+            Program::of_plan(plan, params, None, client)
+        })
     }
 
     /// Compiles a graph whose parameters are declared to be divided in this way; if nothing is divided, results may take over
@@ -176,11 +187,25 @@ impl Program {
         }
     }
 
-    /// Compiles a graph for the virtual devices of a mesh, whose parameters are declared to have these shardings.
+    /// Compiles a graph for the devices of a mesh, whose parameters are declared to have these shardings.
     ///
     /// # Errors
-    /// As [`new`](Program::new); a client that is not a CPU's; a declaration that divides what a kernel cannot divide.
+    /// As [`new`](Program::new); a client that is not a CPU's; a declaration that divides what a kernel cannot divide; SPMD is
+    /// off; processes of a job that compile other programs.
+    #[track_caller]
     pub(super) fn for_mesh(
+        graph: &Graph,
+        mesh: &Arc<Mesh>,
+        declared: &[Option<Sharding>],
+        client: &Client,
+    ) -> Result<Program> {
+        startup::require_spmd(Location::caller(), mesh.devices())?;
+        Program::on_engine(startup::engine(), graph, mesh, declared, client)
+    }
+
+    /// As [`for_mesh`](Program::for_mesh), on this engine.
+    pub(super) fn on_engine(
+        engine: Engines,
         graph: &Graph,
         mesh: &Arc<Mesh>,
         declared: &[Option<Sharding>],
@@ -190,17 +215,24 @@ impl Program {
             let (what, device) = ("meshes".into(), client.device().to_string());
             return Err(Error::Unsupported { what, device, help: "run functions on meshes on `Client::cpu()`" });
         }
-        let graph = inlined(graph);
-        let found = propagated(&graph, declared);
-        let made = partition(&found, mesh).map_err(|refused| Error::operation(refused.at, refused.diag))?;
-        Program::of_partitioned(&graph, made, client)
+        timeline::compiling(|| {
+            let graph = inlined(graph);
+            let found = propagated(&graph, declared);
+            let made = partition(&found, mesh).map_err(|refused| Error::operation(refused.at, refused.diag))?;
+            Program::of_partitioned(engine, &graph, made, client)
+        })
     }
 
     /// Compiles what partitioning made of a graph.
     ///
     /// # Errors
     /// As [`new`](Program::new).
-    pub(super) fn of_partitioned(graph: &Graph, made: Partitioned, client: &Client) -> Result<Program> {
+    pub(super) fn of_partitioned(
+        engine: Engines,
+        graph: &Graph,
+        made: Partitioned,
+        client: &Client,
+    ) -> Result<Program> {
         let Partitioned { graph: local, mesh, params, results } = made;
         debug_assert_eq!(pallas_graph::verify(&local), Ok(()));
         let (simplified, plan) = planned(&local, &[], client);
@@ -208,14 +240,20 @@ impl Program {
             dump(folder, [("traced", graph), ("local", &simplified)], &plan);
         }
         let bytes = local.params.iter().map(|&p| local.ty(p).bytes()).collect();
-        let results = graph.gives().into_iter().zip(results).collect();
-        let division = Division { mesh, params, results };
-        Program::of_plan(plan, bytes, Some(division), client)
+        let positions = positions(&mesh)?;
+        let receipts = receipts(&simplified, positions[0], engine);
+        let results = graph.gives().into_iter().zip(results).zip(receipts);
+        let results = results.map(|((ty, sharding), receipts)| (ty, sharding, receipts)).collect();
+        let division = Division { mesh: mesh.clone(), engine, positions, params, results };
+        in_turn(&simplified, &mesh, || Program::of_plan(plan, bytes, Some(division), client))
     }
 
     /// The program of a plan for parameters of so many bytes.
     fn of_plan(plan: Plan, params: Vec<usize>, division: Option<Division>, client: &Client) -> Result<Program> {
-        let devices = division.as_ref().map_or(1, |division| division.mesh.devices());
+        let devices = match &division {
+            Some(division) => devices(&division.mesh, division.engine)?,
+            None => Devices::One,
+        };
         let (steps, arena) = (plan.steps.len(), plan.arena);
         let bytes = 512 * launches(&plan) + arena as u64;
         let writes = |step: &fuse::Step, i| step.outputs.contains(&Place::Param(i));
@@ -315,23 +353,24 @@ impl Program {
 
     /// Runs it on the blocks of arrays; those that are divided in another way are cut anew.
     fn run_on_mesh(&self, division: &Division, args: &[&Array]) -> Result<Vec<Array>> {
-        let Division { mesh, params, results } = division;
+        let Division { mesh, params, results, positions, .. } = division;
         let blocks = args.iter().zip(params).map(|(x, sharding)| self.blocks(mesh, x, sharding));
         let blocks = blocks.collect::<Result<Vec<Vec<Arc<Buffer>>>>>()?;
-        let devices = 0..mesh.devices();
+        // The devices of this process.
+        let devices = 0..positions.len();
         let mut all: Vec<Param<'_>> =
             devices.clone().flat_map(|d| blocks.iter().map(move |own| Param::Shared(&own[d]))).collect();
         let fresh = devices.clone().flat_map(|_| &self.fresh).map(|&bytes| self.allocate(bytes));
         let fresh = self.execute(&mut all, fresh.collect::<Result<_>>()?)?;
         let fresh: Vec<Arc<Buffer>> = fresh.into_iter().map(|buffer| Arc::new(buffer.expect(HELD))).collect();
-        let result = |((place, _), (ty, sharding)): (&(Place, Type), &(Type, Sharding))| {
+        let result = |((place, _), (ty, sharding, receipts)): (&(Place, Type), &(Type, Sharding, Arc<[Receipt]>))| {
             let of = |device: usize| match *place {
                 Place::Param(i) => blocks[i][device].clone(),
                 Place::Fresh(i) => fresh[device * self.fresh.len() + i].clone(),
                 Place::Temporary(_) => unreachable!("a result outlives the call"),
             };
-            let (mesh, sharding) = (mesh.clone(), sharding.clone());
-            let placement = Placement { mesh, sharding, ty: ty.clone(), declared: None };
+            let (mesh, sharding, receipts) = (mesh.clone(), sharding.clone(), receipts.clone());
+            let placement = Placement { mesh, sharding, ty: ty.clone(), declared: None, receipts };
             Array::divided(ty.dtype, &ty.shape, placement.blocks(devices.clone().map(of).collect()))
         };
         Ok(self.results.iter().zip(results).map(result).collect())

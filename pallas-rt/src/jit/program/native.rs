@@ -1,8 +1,8 @@
 //! A plan as one sequence of the CPU's launches.
 use super::super::print::show;
 use super::{HELD, Param, compiled};
-use crate::collective::Lockstep;
-use crate::device::sequence::{Access, Action, Builder, Sequence, Slot, Turning};
+use crate::collective::Meeting;
+use crate::device::sequence::{Access, Action, Builder, Devices, Sequence, Slot, Turning};
 use crate::device::{Buffer, Client};
 use crate::error::Result;
 use pallas_graph::fuse::{ALIGNMENT, Place, Plan, Step, Work, moved};
@@ -18,17 +18,18 @@ pub(super) struct Native {
 }
 
 impl Native {
-    /// Compiles a plan for parameters of so many bytes, and so many devices in lockstep.
+    /// Compiles a plan for parameters of so many bytes, and these devices.
     ///
     /// # Errors
     /// Sizes that no launch can have.
-    pub(super) fn new(plan: Plan, params: Vec<usize>, devices: usize, client: &Client) -> Result<Native> {
+    pub(super) fn new(plan: Plan, params: Vec<usize>, devices: Devices, client: &Client) -> Result<Native> {
+        let count = devices.count();
         let (arena, fresh) = (plan.arena, plan.fresh.clone());
         let mut lower = Lower { builder: Builder::default(), client };
         let [own, results] = [&params, &fresh].map(|all| lower.memory(all));
         let actions = lower.actions(plan, &own, &results, 0)?;
         let sequence = Arc::new(lower.builder.finish(actions, arena, devices));
-        Ok(Native { sequence, devices, params, fresh })
+        Ok(Native { sequence, devices: count, params, fresh })
     }
 
     /// Runs it on the parameters of one device after those of another, and likewise the memory of results. The memory of
@@ -68,6 +69,9 @@ impl Native {
 
 /// A slot, and the bytes of its memory.
 type Held = (Slot, usize);
+
+/// An exchange that has begun: the place of its results, and the action that waits for them.
+type Begun = (Place, Action);
 
 struct Lower<'c> {
     builder: Builder,
@@ -113,7 +117,15 @@ impl Lower<'_> {
         let temporary = plan.temporary.iter().map(|r| (self.builder.home(base + r.offset), r.bytes)).collect();
         let slots = Slots { params, fresh, temporary };
         let mut actions = vec![];
+        let mut begun: Vec<Begun> = vec![];
         for Step { work, copies, inputs, outputs, apart: _, scratch } in plan.steps {
+            let touches = |place: Place| {
+                copies.iter().any(|&(from, to)| from == place || to == place)
+                    || inputs.contains(&place)
+                    || outputs.contains(&place)
+            };
+            actions.extend(begun.extract_if(.., |(place, _)| touches(*place)).map(|(_, finish)| finish));
+            let into = outputs.first().copied();
             for (from, to) in copies {
                 let ((from, bytes), (to, _)) = (slots.at(from), slots.at(to));
                 actions.push(Action::Copy { from, to, bytes });
@@ -139,13 +151,11 @@ impl Lower<'_> {
                     let branches = branches.into_iter().map(branch).collect::<Result<_>>()?;
                     actions.push(Action::Case { index: inputs[0].0, branches });
                 }
-                Work::Exchange { op, ty, .. } => {
-                    let lockstep = Lockstep::new(&op, &ty);
-                    let exchange = Box::new(move |inputs: &[&[u8]], outputs: &mut [&mut [u8]]| {
-                        lockstep.run(inputs, outputs);
-                    });
-                    let (to, bytes) = outputs[0];
-                    actions.push(Action::Exchange { from: inputs.first().copied(), to, bytes, exchange });
+                Work::Exchange { op, ty, at } => {
+                    let meeting = Arc::new(Meeting::new(&op, &ty, at));
+                    let ((to, bytes), number) = (outputs[0], self.builder.exchange());
+                    actions.push(Action::Start { from: inputs.first().copied(), to, bytes, meeting, number });
+                    begun.push((into.expect("an exchange has a result"), Action::Finish { to, bytes, number }));
                 }
                 Work::Print { print, ty, at } => {
                     let show = Box::new(move |bytes: &[u8]| show(&print, &ty, bytes, at));
@@ -153,6 +163,7 @@ impl Lower<'_> {
                 }
             }
         }
+        actions.extend(begun.into_iter().map(|(_, finish)| finish));
         Ok(actions)
     }
 

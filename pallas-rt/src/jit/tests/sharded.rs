@@ -5,6 +5,7 @@ use super::numbers;
 use crate::prelude::*;
 use crate::sharding::tests::draw::{self, Config, Drawn};
 use crate::sharding::{Mesh, NamedSharding, P, PartitionSpec, Sharding, UNCONSTRAINED, device_put, dim};
+use crate::startup::Engine;
 use crate::{
     Arg, BoundedSize, grad_by, jit, jit_bounded, jit_donating, jit_misses, lower, partitioned, random, value_and_grad,
     vmap, with_sharding_constraint,
@@ -76,7 +77,7 @@ fn with_garbage(graph: &Graph, mesh: &Arc<Mesh>, params: &[Option<Sharding>]) ->
     let found = propagate(View::of(&graph), params, &vec![None; graph.results.len()]);
     let padding = if graph.equations.len().is_multiple_of(2) { 7e7 } else { f64::NAN };
     let made = partition_with(&found, mesh, padding).expect("no kernel");
-    Program::of_partitioned(&graph, made, &Client::cpu()).expect("it compiles")
+    Program::of_partitioned(Engine::Lockstep, &graph, made, &Client::cpu()).expect("it compiles")
 }
 
 /// Runs a random program on one device and on its mesh; returns the greatest difference.
@@ -86,6 +87,19 @@ fn run(drawn: &Drawn, dice: &mut Dice) -> f32 {
     let args: Vec<&Array> = args.iter().collect();
     let one = Program::new(&drawn.graph, &cpu).expect("it compiles").run(&args).expect("it runs");
     let all = with_garbage(&drawn.graph, &drawn.mesh, &drawn.params).run(&args).expect("it runs");
+    // A thread for each device gives the same bits.
+    if dice.below(2) == 0 {
+        let [lockstep, threads] = [Engine::Lockstep, Engine::Threads].map(|engine| {
+            let program = Program::on_engine(engine, &drawn.graph, &drawn.mesh, &drawn.params, &cpu);
+            program.expect("it compiles").run(&args).expect("it runs")
+        });
+        for (a, b) in lockstep.iter().zip(&threads) {
+            let blocks = |x: &Array| -> Vec<Vec<u8>> {
+                x.addressable_shards().expect("it has blocks").iter().map(|x| x.to_bytes().expect("read")).collect()
+            };
+            assert_eq!(blocks(a), blocks(b), "{}", drawn.text());
+        }
+    }
     one.iter().zip(&all).map(|(a, b)| difference(&numbers(a), b, &drawn.mesh)).fold(0.0, f32::max)
 }
 
@@ -102,7 +116,8 @@ fn random_programs_on_meshes_are_those_on_one_device() {
         ("uneven", Config { uneven: true, ..plain }),
         ("control", Config { control: true, ..plain }),
         ("windows", Config { windows: true, ..plain }),
-        ("all", Config { uneven: true, control: true, windows: true, groups: true, ..plain }),
+        ("kernels", Config { kernels: true, uneven: true, ..plain }),
+        ("all", Config { kernels: true, uneven: true, control: true, windows: true, groups: true, ..plain }),
     ];
     let mut shown: Vec<String> = vec![];
     let mut found: BTreeMap<&str, usize> = BTreeMap::new();

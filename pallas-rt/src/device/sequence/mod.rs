@@ -1,21 +1,27 @@
 //! Many launches of the CPU as one: they run one after another, with loops and branches between them, in the memory of a
 //! table of slots. A call takes one place in the queue, and needs no memory but its results'.
 //!
-//! A sequence may run for several virtual devices in lockstep: each has a table of its own, and every action is done for one
-//! after the other. So an exchange among them has all operands when it begins, and nothing can wait for ever.
+//! A sequence may run for several devices of a mesh, each of which has a table of its own. In lockstep every action is done
+//! for one after the other, and long launches of all are shared by the threads. On other engines (`collective`) the devices
+//! of each party are in lockstep, and parties exchange arrays.
+//!
+//! - here: what a sequence is made of, and its memory; `running`: a run.
+mod running;
+
 use super::buffer::Buffer;
 use super::client::Client;
 use super::counters::LAUNCHES;
-use super::cpu::{self, Native};
+use super::cpu::Native;
 use super::host::Host;
 use super::ledger::Ledger;
 use super::memory::{ALIGNMENT, Block};
 use super::queue::Uses;
-use super::runtime::{ByOperand, Executable, Geometry, described};
-use crate::cpu::team::{self, Pool, Threads};
-use crate::error::{Error, Result};
-use crate::timeline;
+use super::runtime::{ByOperand, Executable, Geometry};
+use crate::collective::{Collectives, Lockstep, Meeting, on_threads};
+use crate::cpu::team::{self, Alone, Pool, Threads};
+use crate::error::Result;
 use pallas_ir::{Kernel, Literal};
+use running::Running;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,8 +34,26 @@ pub(crate) struct Slot(usize);
 /// Shows the contents of memory.
 type Show = Box<dyn Fn(&[u8]) -> Result<()> + Send + Sync>;
 
-/// Fills the outputs of all devices from the inputs of all devices.
-type Exchange = Box<dyn Fn(&[&[u8]], &mut [&mut [u8]]) + Send + Sync>;
+/// The devices that run a sequence.
+pub(crate) enum Devices {
+    /// One, which exchanges nothing.
+    One,
+    /// All of a mesh in lockstep, or on threads of their own; the meeting compares what decides about a step.
+    Here { count: usize, are_threads: bool, agreement: Arc<Meeting> },
+    /// Some of a mesh, which exchange arrays with those of other processes.
+    Some { party: Arc<dyn Collectives>, agreement: Arc<Meeting> },
+}
+
+impl Devices {
+    /// Number of devices in this process.
+    pub(crate) fn count(&self) -> usize {
+        match self {
+            Devices::One => 1,
+            Devices::Here { count, .. } => *count,
+            Devices::Some { party, .. } => party.positions().len(),
+        }
+    }
+}
 
 /// What a sequence does with the memory of slots.
 pub(crate) enum Action {
@@ -45,8 +69,10 @@ pub(crate) enum Action {
     While { condition: Vec<Action>, holds: Slot, turning: Turning, body: Vec<Action> },
     /// Runs the branch of this number, an i32; the last one if there is none.
     Case { index: Slot, branches: Vec<Vec<Action>> },
-    /// Calls a function with the contents of two slots on each device. The first one may be missing.
-    Exchange { from: Option<(Slot, usize)>, to: Slot, bytes: usize, exchange: Exchange },
+    /// Begins an exchange of the contents of a slot, which may be missing; `number` is its own in the sequence.
+    Start { from: Option<(Slot, usize)>, to: Slot, bytes: usize, meeting: Arc<Meeting>, number: usize },
+    /// Waits for the exchange of this number, whose results are in the slot then.
+    Finish { to: Slot, bytes: usize, number: usize },
     /// Calls a function with the contents of a slot.
     Show { from: Slot, bytes: usize, show: Show },
 }
@@ -74,6 +100,7 @@ pub(crate) struct Turning {
 #[derive(Default)]
 pub(crate) struct Builder {
     slots: usize,
+    exchanges: usize,
     /// Slots in the arena, each with its offset.
     homes: Vec<(Slot, usize)>,
 }
@@ -81,8 +108,9 @@ pub(crate) struct Builder {
 /// See the module.
 pub(crate) struct Sequence {
     actions: Vec<Action>,
-    /// Number of devices that run it in lockstep.
-    devices: usize,
+    devices: Devices,
+    /// Number of its exchanges.
+    exchanges: usize,
     /// Slots, and bytes of the arena, of each device.
     slots: usize,
     homes: Vec<(Slot, usize)>,
@@ -127,6 +155,8 @@ struct Frame {
 struct Start(*mut u8);
 // SAFETY: an address; the queue defines who may use the memory, and when.
 unsafe impl Send for Start {}
+// SAFETY: as above.
+unsafe impl Sync for Start {}
 
 impl Builder {
     /// A slot without memory of its own.
@@ -140,6 +170,12 @@ impl Builder {
         let slot = self.slot();
         self.homes.push((slot, offset));
         slot
+    }
+
+    /// The number of another exchange.
+    pub(crate) fn exchange(&mut self) -> usize {
+        self.exchanges += 1;
+        self.exchanges - 1
     }
 
     /// Launches a kernel with a geometry that has programs. The executable is one of the CPU's.
@@ -157,16 +193,18 @@ impl Builder {
         Action::Launch(Box::new(Launching { kernel, executable, geometry: geometry.clone(), params, operands }))
     }
 
-    /// The sequence of these actions for so many devices. The first slots are, in order, the memory that each run is given
+    /// The sequence of these actions for these devices. The first slots are, in order, the memory that each run is given
     /// for a device.
-    pub(crate) fn finish(self, actions: Vec<Action>, arena: usize, devices: usize) -> Sequence {
-        let Builder { slots, homes } = self;
-        let mut all = Sums::default();
-        all.add(&actions, devices);
-        let Sums { work, launches, shared, tiles, shows } = all;
+    pub(crate) fn finish(self, actions: Vec<Action>, arena: usize, devices: Devices) -> Sequence {
+        let Builder { slots, exchanges, homes } = self;
+        let count = devices.count();
+        let mut all = Sums { devices: count, ..Sums::default() };
+        all.add(&actions, count);
+        let Sums { work, launches, shared, tiles, shows, .. } = all;
         Sequence {
             actions,
             devices,
+            exchanges,
             slots,
             homes,
             arena,
@@ -184,6 +222,8 @@ impl Builder {
 /// Sums over actions.
 #[derive(Default)]
 struct Sums {
+    /// Number of devices in this process.
+    devices: usize,
     work: usize,
     launches: u64,
     /// Launches that several threads can share.
@@ -200,16 +240,20 @@ impl Sums {
                     let (executable, grid) = (&launch.executable, &launch.geometry.parallel);
                     self.work = self.work.saturating_add(executable.work(grid).saturating_mul(times));
                     self.launches += times as u64;
-                    let is_shared = grid.iter().product::<i64>() > 1 && executable.work(grid) >= team::SHARED_WORK;
+                    let (programs, own) = (grid.iter().product::<i64>() as usize, executable.work(grid));
+                    let is_shared = programs.saturating_mul(self.devices) > 1
+                        && own.saturating_mul(self.devices) >= team::SHARED_WORK;
                     self.shared += u64::from(is_shared) * if times == 0 { 2 } else { times as u64 };
-                    let tiles = (executable.threads(grid) as u64).saturating_mul(executable.bytes_a_program() as u64);
+                    let threads = executable.threads(grid).max(rayon_threads().min(self.devices));
+                    let tiles = (threads as u64).saturating_mul(executable.bytes_a_program() as u64);
                     self.tiles = self.tiles.max(tiles);
                 }
                 Action::Copy { bytes, .. } => self.work = self.work.saturating_add((bytes / 16).saturating_mul(times)),
                 Action::Fill { .. } => {}
-                Action::Exchange { bytes, .. } => {
+                Action::Start { bytes, .. } => {
                     self.work = self.work.saturating_add((bytes / 8).saturating_mul(times));
                 }
+                Action::Finish { .. } => {}
                 Action::For { length, body, .. } => self.add(body, times.saturating_mul(*length)),
                 Action::While { condition, body, .. } => {
                     self.add(condition, 0);
@@ -218,7 +262,7 @@ impl Sums {
                 }
                 Action::Case { branches, .. } => {
                     let work = |branch: &Vec<Action>| {
-                        let mut own = Sums::default();
+                        let mut own = Sums { devices: self.devices, ..Sums::default() };
                         own.add(branch, times);
                         own.work
                     };
@@ -250,7 +294,9 @@ impl Sequence {
         let writes = || memory.iter().filter(|(_, access)| *access != Access::Read).map(|(buffer, _)| uses(buffer));
         let is_little = self.work < crate::cpu::INLINE_WORK && !memory.iter().any(|(b, _)| uses(b).is_busy());
         let ledger = client.runtime().ledger();
-        if rayon::current_thread_index().is_some() || self.shows || is_little {
+        // Other processes have the same exchanges in the same order: that of the calls.
+        let is_shared = matches!(self.devices, Devices::Some { .. });
+        if rayon::current_thread_index().is_some() || self.shows || is_little || is_shared {
             memory.iter().for_each(|(buffer, _)| uses(buffer).wait_for_all());
             reads().try_for_each(Uses::wait_for_writes)?;
             writes().for_each(Uses::forget_outcome);
@@ -285,11 +331,12 @@ impl Sequence {
 
     fn frame(&self, client: &Client) -> Result<Frame> {
         let own = self.arena.next_multiple_of(ALIGNMENT);
-        let all = own * self.devices;
+        let devices = self.devices.count();
+        let all = own * devices;
         let mut arena = (all > 0).then(|| Buffer::allocate(client, all, false)).transpose()?;
         // Waits for launches of the memory's previous owner.
         let start = arena.as_mut().map_or(std::ptr::null_mut(), Buffer::as_mut_ptr);
-        let mut table = vec![Start(std::ptr::null_mut()); self.slots * self.devices];
+        let mut table = vec![Start(std::ptr::null_mut()); self.slots * devices];
         for (device, table) in table.chunks_mut(self.slots.max(1)).enumerate() {
             for &(slot, offset) in &self.homes {
                 table[slot.0] = Start(start.wrapping_add(device * own + offset));
@@ -303,17 +350,37 @@ impl Sequence {
     /// # Safety
     /// As for [`run`](Sequence::run), of the memory that begins at `first`; nobody else uses it meanwhile.
     unsafe fn execute(&self, frame: &mut Frame, first: &[Start], ledger: &Ledger, on: &dyn Threads) -> Result<()> {
-        let given = first.len() / self.devices;
+        let count = self.devices.count();
+        let given = first.len() / count;
         for (table, first) in frame.table.chunks_mut(self.slots.max(1)).zip(first.chunks(given.max(1))) {
             table[..given].copy_from_slice(first);
         }
-        let (slots, devices) = (self.slots, self.devices);
-        let mut running = Running { table: &mut frame.table, slots, devices, ledger, on, counts: false, launches: 0 };
-        // SAFETY: the caller's; the arena is this frame's.
-        let done = unsafe { running.all(&self.actions) };
-        LAUNCHES.fetch_add(running.launches, Relaxed);
-        done
+        let run = |table: &mut [Start], party: &dyn Collectives, on: &dyn Threads| {
+            let mut running = Running::new(self, table, party, ledger, on);
+            // SAFETY: the caller's; the arena is this frame's.
+            let done = unsafe { running.all(&self.actions) };
+            LAUNCHES.fetch_add(running.launches(), Relaxed);
+            done
+        };
+        match &self.devices {
+            Devices::One => run(&mut frame.table, &Lockstep::new(1), on),
+            Devices::Here { count, are_threads: false, .. } => run(&mut frame.table, &Lockstep::new(*count), on),
+            Devices::Some { party, .. } => run(&mut frame.table, &**party, on),
+            Devices::Here { count, are_threads: true, .. } => {
+                let tables: Vec<_> = frame.table.chunks_mut(self.slots.max(1)).map(Mutex::new).collect();
+                let each = on_threads(*count, &|party| {
+                    let mut table = lock(&tables[party.positions()[0]]);
+                    run(&mut table, party, &Alone)
+                })?;
+                each.into_iter().collect()
+            }
+        }
     }
+}
+
+/// Number of threads that share launches.
+fn rayon_threads() -> usize {
+    rayon::current_num_threads()
 }
 
 fn uses(buffer: &Buffer) -> &Uses {
@@ -323,171 +390,4 @@ fn uses(buffer: &Buffer) -> &Uses {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A run that panicked leaves its frame in order: the next one sets all slots that it reads.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A run.
-struct Running<'a> {
-    table: &'a mut [Start],
-    /// Slots of each device.
-    slots: usize,
-    devices: usize,
-    ledger: &'a Ledger,
-    on: &'a dyn Threads,
-    /// True in loops and branches whose launches were not counted before.
-    counts: bool,
-    launches: u64,
-}
-
-impl Running<'_> {
-    /// # Safety
-    /// The slots have memory for the actions, which nobody else uses.
-    unsafe fn all(&mut self, actions: &[Action]) -> Result<()> {
-        for action in actions {
-            // SAFETY: the caller's.
-            unsafe { self.one(action)? };
-        }
-        Ok(())
-    }
-
-    /// # Safety
-    /// As for [`all`](Running::all).
-    unsafe fn one(&mut self, action: &Action) -> Result<()> {
-        // SAFETY: the caller's: slots that are written share no memory with others of the same action.
-        unsafe {
-            match action {
-                Action::Launch(launch) => {
-                    let Launching { kernel, executable, geometry, params, operands } = &**launch;
-                    for device in 0..self.devices {
-                        self.launches += u64::from(self.counts);
-                        let start =
-                            |i: usize| operands[i].map_or(std::ptr::null_mut(), |slot| self.start(device, slot));
-                        let run = || cpu::execute(executable, geometry, params, self.ledger, self.on, start);
-                        timeline::span(timeline::Kind::Launch, || described(kernel, geometry), run)?;
-                    }
-                }
-                Action::Copy { from, to, bytes } => {
-                    for device in 0..self.devices {
-                        team::copy(self.on, self.start(device, *from), self.start(device, *to), *bytes);
-                    }
-                }
-                Action::Fill { to, bytes } => {
-                    for device in 0..self.devices {
-                        self.start(device, *to).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-                    }
-                }
-                Action::Exchange { from, to, bytes, exchange } => {
-                    let inputs: Vec<&[u8]> = from.map_or(vec![], |(slot, bytes)| {
-                        (0..self.devices).map(|d| std::slice::from_raw_parts(self.start(d, slot), bytes)).collect()
-                    });
-                    let mut outputs: Vec<&mut [u8]> = (0..self.devices)
-                        .map(|device| std::slice::from_raw_parts_mut(self.start(device, *to), *bytes))
-                        .collect();
-                    exchange(&inputs, &mut outputs);
-                }
-                Action::For { length, counter, turning, body } => {
-                    self.enter(turning);
-                    for step in 0..*length {
-                        for device in 0..self.devices {
-                            self.start(device, *counter).cast::<i32>().write(step as i32);
-                        }
-                        self.all(body)?;
-                        self.turn(turning);
-                    }
-                    self.leave(turning);
-                }
-                Action::While { condition, holds, turning, body } => {
-                    self.enter(turning);
-                    let counts = std::mem::replace(&mut self.counts, true);
-                    loop {
-                        self.all(condition)?;
-                        let holds = self.same("the condition of a loop", |running, device| {
-                            i32::from(running.start(device, *holds).read())
-                        })?;
-                        if holds == 0 {
-                            break;
-                        }
-                        self.all(body)?;
-                        self.turn(turning);
-                    }
-                    self.counts = counts;
-                    self.leave(turning);
-                }
-                Action::Case { index, branches } => {
-                    let last = branches.len() - 1;
-                    let index = self.same("the number of a branch", |running, device| {
-                        running.start(device, *index).cast::<i32>().read().clamp(0, last as i32)
-                    })?;
-                    let counts = std::mem::replace(&mut self.counts, true);
-                    self.all(&branches[index as usize])?;
-                    self.counts = counts;
-                }
-                Action::Show { from, bytes, show } => {
-                    show(std::slice::from_raw_parts(self.start(0, *from), *bytes))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// A number that all devices have.
-    ///
-    /// # Errors
-    /// Devices have different ones.
-    fn same(&self, what: &'static str, of: impl Fn(&Self, usize) -> i32) -> Result<i32> {
-        let first = of(self, 0);
-        match (1..self.devices).find(|&device| of(self, device) != first) {
-            Some(device) => Err(Error::Varies { what, device, expected: first, found: of(self, device) }),
-            None => Ok(first),
-        }
-    }
-
-    fn start(&self, device: usize, slot: Slot) -> *mut u8 {
-        self.table[device * self.slots + slot.0].0
-    }
-
-    fn tables(&mut self) -> std::slice::ChunksMut<'_, Start> {
-        self.table.chunks_mut(self.slots.max(1))
-    }
-
-    fn enter(&mut self, turning: &Turning) {
-        for table in self.tables() {
-            for &(from, to) in &turning.enter {
-                table[to.0] = table[from.0];
-            }
-        }
-    }
-
-    fn turn(&mut self, turning: &Turning) {
-        for table in self.tables() {
-            let moved: SmallVec<[Start; 16]> = turning.turn.iter().map(|(from, _)| table[from.0]).collect();
-            turning.turn.iter().zip(moved).for_each(|(&(_, to), start)| table[to.0] = start);
-        }
-    }
-
-    /// # Safety
-    /// The slots have memory of these bytes, in which nothing lies but what belongs into one of them.
-    unsafe fn leave(&mut self, turning: &Turning) {
-        let all = &turning.leave;
-        for table in self.tables() {
-            for (i, &(outer, inner, bytes)) in all.iter().enumerate() {
-                let (to, from) = (table[outer.0].0, table[inner.0].0);
-                if to == from {
-                    continue;
-                }
-                // What lies there belongs to a later slot, or to none.
-                let in_the_way = all[i + 1..].iter().find(|(_, other, _)| table[other.0].0 == to);
-                // SAFETY: the caller's: two places of one loop lie apart.
-                unsafe {
-                    match in_the_way {
-                        Some(&(_, other, _)) => {
-                            std::ptr::swap_nonoverlapping(to, from, bytes);
-                            table[other.0] = Start(from);
-                        }
-                        None => from.copy_to_nonoverlapping(to, bytes),
-                    }
-                }
-                table[inner.0] = Start(to);
-            }
-        }
-    }
 }

@@ -1,0 +1,311 @@
+//! The thread that makes all calls of MPI.
+use super::super::processes::{Envelope, Farewell, Reply};
+use super::super::ticket::Ticket;
+use super::Request;
+use crate::timeline;
+use mpi::environment::Universe;
+use mpi::point_to_point::MatchedReceiveVec;
+use mpi::request;
+use mpi::topology::{Color, SimpleCommunicator};
+use mpi::traits::{Communicator, Destination, Source};
+use serde::{Deserialize, Serialize};
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
+
+/// Tags of messages: a ticket with bytes, and a notice.
+const DATA: i32 = 1;
+const NOTICE: i32 = 2;
+/// How long a process that has failed waits for the errors of others before it ends the job, and for the one that it blames,
+/// which may be lost.
+const GRACE: Duration = Duration::from_millis(500);
+const GRACE_FOR_BLAMED: Duration = Duration::from_millis(150);
+
+/// What a process tells all others.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum Notice {
+    /// It takes part in no more exchanges; by rank, the number of messages that it sent.
+    Finished { sent: Vec<u64> },
+    /// It panicked.
+    Panicked,
+    /// It gave up: where it was, the rank that it blames, and why.
+    Failed { at: Ticket, blames: usize, found: String },
+    /// Its program has its error.
+    Left,
+}
+
+/// A process of the job.
+pub(super) struct Courier {
+    universe: Universe,
+    /// The communicators, with the ranks of their members among all processes. The first one has all.
+    communicators: Vec<(SimpleCommunicator, Vec<usize>)>,
+    rank: usize,
+    deadline: Duration,
+    /// By rank, numbers of messages, and the last notice.
+    sent: Vec<u64>,
+    received: Vec<u64>,
+    notices: Vec<Option<Notice>>,
+    /// By rank, true if it has its error.
+    left: Vec<bool>,
+}
+
+/// A peer that does not take part, and what it did instead.
+type Blame = (usize, String);
+
+impl Courier {
+    pub(super) fn join(deadline: Duration) -> Option<Courier> {
+        // This thread alone calls MPI, which has to know that there are others.
+        let (universe, _) = mpi::initialize_with_threading(mpi::Threading::Funneled)?;
+        let world = universe.world();
+        let (rank, ranks) = (world.rank() as usize, world.size() as usize);
+        let communicators = vec![(world, (0..ranks).collect())];
+        let (sent, received) = (vec![0; ranks], vec![0; ranks]);
+        let (notices, left) = (vec![None; ranks], vec![false; ranks]);
+        Some(Courier { universe, communicators, rank, deadline, sent, received, notices, left })
+    }
+
+    pub(super) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    pub(super) fn ranks(&self) -> usize {
+        self.sent.len()
+    }
+
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let own = self.rank;
+        (0..self.ranks()).filter(move |&rank| rank != own)
+    }
+
+    /// Does what the program asks until it ends.
+    pub(super) fn serve(mut self, requests: &Receiver<Request>) {
+        while let Ok(request) = requests.recv() {
+            match request {
+                Request::Exchange(envelope, reply) => {
+                    let describe = || (envelope.ticket.kind.clone(), envelope.ticket.to_string());
+                    let all = timeline::span(timeline::Kind::Exchange, describe, || {
+                        self.exchange(&envelope, &reply, requests)
+                    });
+                    // A program that dropped the exchange does not want the messages.
+                    let _ = reply.send(Ok(all));
+                }
+                Request::Connect(classes, reply) => {
+                    let _ = reply.send(classes.into_iter().map(|classes| self.connect(&classes)).collect());
+                }
+                Request::End(farewell, reply) => {
+                    match self.end(&farewell) {
+                        Ok(()) => {
+                            // MPI ends before the program goes on, so that the process cannot end first.
+                            self.communicators.clear();
+                            drop(self.universe);
+                            let _ = reply.send(Ok(()));
+                        }
+                        Err(blame) => {
+                            let _ = reply.send(Err(blame.clone()));
+                            self.after_failure(&blame, requests);
+                        }
+                    }
+                    return;
+                }
+                Request::Abort => self.abort(None),
+            }
+        }
+    }
+
+    fn connect(&mut self, classes: &[Vec<usize>]) -> usize {
+        let own = classes.iter().find(|class| class.contains(&self.rank)).expect("classes have all ranks");
+        let color = Color::with_value(own[0] as i32);
+        let new = self.communicators[0].0.split_by_color(color).expect("every process has a color");
+        self.communicators.push((new, own.clone()));
+        self.communicators.len() - 1
+    }
+
+    /// Sends and receives the messages of an exchange; after a failure it does not return.
+    fn exchange(&mut self, envelope: &Envelope, reply: &Sender<Reply>, requests: &Receiver<Request>) -> Vec<Vec<u8>> {
+        let Envelope { communicator, peers, ticket, payloads } = envelope;
+        let header = serde_json::to_vec(ticket).expect("plain data");
+        let message = |payload: &Vec<u8>| [&(header.len() as u32).to_le_bytes()[..], &header, payload].concat();
+        let messages: Vec<Vec<u8>> = payloads.iter().map(message).collect();
+        let begun = Instant::now();
+        request::scope(|scope| {
+            let mut found: Vec<Option<Vec<u8>>> = vec![None; peers.len()];
+            let mut failure: Option<Blame> = None;
+            if messages.iter().any(|message| i32::try_from(message.len()).is_err()) {
+                failure = Some((self.rank, "has a message of more than 2 GiB, which MPI does not send".into()));
+            }
+            let mut sending = vec![];
+            if failure.is_none() {
+                for (&peer, message) in peers.iter().zip(&messages) {
+                    self.sent[peer] += 1;
+                    let (communicator, ranks) = &self.communicators[*communicator];
+                    let to = communicator.process_at_rank(place(ranks, peer));
+                    sending.push(to.immediate_send_with_tag(scope, &message[..], DATA));
+                }
+            }
+            let mut rounds = 0;
+            while failure.is_none() {
+                for (&peer, slot) in peers.iter().zip(&mut found).filter(|(_, slot)| slot.is_none()) {
+                    match self.receive(*communicator, peer) {
+                        Some((theirs, payload)) => match theirs.and_then(|theirs| ticket.difference(&theirs)) {
+                            Some(difference) => failure = Some((peer, difference)),
+                            None => *slot = Some(payload),
+                        },
+                        None => {}
+                    }
+                }
+                sending = sending.into_iter().filter_map(|sending| sending.test().err()).collect();
+                if failure.is_some() {
+                    break;
+                }
+                if sending.is_empty() && found.iter().all(Option::is_some) {
+                    return found.into_iter().flatten().collect();
+                }
+                let missing = peers.iter().zip(&found).filter(|(_, slot)| slot.is_none()).map(|(&peer, _)| peer);
+                let missing: Vec<usize> = missing.collect();
+                failure = self.told(&missing, Some(ticket));
+                if failure.is_none() && begun.elapsed() > self.deadline {
+                    failure = Some(match missing.first() {
+                        Some(&peer) => (peer, self.whereabouts(peer, ticket)),
+                        None => (peers[0], format!("has not taken a message within {:?}", self.deadline)),
+                    });
+                }
+                pause(&mut rounds);
+            }
+            let blame = failure.expect("the loop ends with one");
+            let _ = reply.send(Err(blame.clone()));
+            self.notify(&Notice::Failed { at: ticket.clone(), blames: blame.0, found: blame.1.clone() });
+            // Messages may never be taken, and their memory must stay until the end of the process.
+            self.after_failure(&blame, requests)
+        })
+    }
+
+    /// The next message of a peer on a communicator: its ticket, if it can be read, and its bytes.
+    fn receive(&mut self, communicator: usize, peer: usize) -> Option<(Option<Ticket>, Vec<u8>)> {
+        let (communicator, ranks) = &self.communicators[communicator];
+        let from = communicator.process_at_rank(place(ranks, peer));
+        let (mut message, _) = from.immediate_matched_probe_with_tag(DATA)?.matched_receive_vec::<u8>();
+        self.received[peer] += 1;
+        let header = message.first_chunk::<4>().map_or(0, |length| u32::from_le_bytes(*length) as usize);
+        let ticket = message.get(4..4 + header).and_then(|text| serde_json::from_slice(text).ok());
+        message.drain(..(4 + header).min(message.len()));
+        Some((ticket, message))
+    }
+
+    /// What a peer does that has not come to an exchange, as far as its messages say.
+    fn whereabouts(&mut self, peer: usize, ticket: &Ticket) -> String {
+        let within = format!("has not come within {:?}", self.deadline);
+        let has_peer = |(_, ranks): &&(SimpleCommunicator, Vec<usize>)| ranks.contains(&peer);
+        let known = self.communicators.iter().enumerate().filter(|(_, known)| has_peer(known)).map(|(i, _)| i);
+        let known: Vec<usize> = known.collect();
+        let elsewhere = known.into_iter().find_map(|communicator| self.receive(communicator, peer)?.0);
+        match elsewhere.and_then(|theirs| ticket.difference(&theirs)) {
+            Some(difference) => format!("{within}: it {difference}"),
+            None => within,
+        }
+    }
+
+    /// Reads notices; returns the failure that follows from them for one that waits for these peers, with this ticket.
+    fn told(&mut self, missing: &[usize], ticket: Option<&Ticket>) -> Option<Blame> {
+        loop {
+            let probed = self.communicators[0].0.any_process().immediate_matched_probe_with_tag(NOTICE);
+            let Some(found) = probed else { break };
+            let (bytes, status) = found.matched_receive_vec::<u8>();
+            let from = status.source_rank() as usize;
+            match serde_json::from_slice(&bytes) {
+                Ok(Notice::Left) => self.left[from] = true,
+                Ok(notice) => self.notices[from] = Some(notice),
+                Err(_) => {}
+            }
+        }
+        let all = self.notices.iter().enumerate();
+        let mut blames = all.filter_map(|(from, notice)| match notice.as_ref()? {
+            Notice::Failed { at, blames, found } => {
+                // A peer that is elsewhere is to blame, whomever it blames.
+                let elsewhere = || ticket.filter(|_| missing.contains(&from))?.difference(at);
+                match elsewhere() {
+                    Some(difference) => Some((from, difference)),
+                    None if *blames == self.rank => Some((from, format!("waits in {at}"))),
+                    None => Some((*blames, found.clone())),
+                }
+            }
+            Notice::Panicked => Some((from, "panicked".to_string())),
+            Notice::Finished { sent } => {
+                // Its last messages may still be on their way.
+                let is_over = missing.contains(&from) && self.received[from] >= sent[self.rank];
+                is_over.then(|| (from, "has finished, and takes part in no more exchanges".to_string()))
+            }
+            Notice::Left => None,
+        });
+        blames.next()
+    }
+
+    fn notify(&self, notice: &Notice) {
+        let text = serde_json::to_vec(notice).expect("plain data");
+        for rank in self.others() {
+            self.communicators[0].0.process_at_rank(rank as i32).send_with_tag(&text[..], NOTICE);
+        }
+    }
+
+    /// Says that this process ends, and waits until all others say so.
+    fn end(&mut self, farewell: &Farewell) -> Result<(), Blame> {
+        self.notify(&match farewell {
+            Farewell::Finished => Notice::Finished { sent: self.sent.clone() },
+            Farewell::Panicked => Notice::Panicked,
+        });
+        if *farewell == Farewell::Panicked {
+            return Err((self.rank, "panicked".into()));
+        }
+        let (begun, mut rounds) = (Instant::now(), 0);
+        loop {
+            if let Some(blame) = self.told(&[], None) {
+                return Err(blame);
+            }
+            let Some(missing) = self.others().find(|&rank| self.notices[rank].is_none()) else { return Ok(()) };
+            if begun.elapsed() > self.deadline {
+                return Err((missing, format!("has not ended within {:?}", self.deadline)));
+            }
+            pause(&mut rounds);
+        }
+    }
+
+    /// Answers everything with the failure until the program ends the job.
+    fn after_failure(&mut self, blame: &Blame, requests: &Receiver<Request>) -> ! {
+        loop {
+            match requests.recv() {
+                Ok(Request::Exchange(_, reply)) => {
+                    let _ = reply.send(Err(blame.clone()));
+                }
+                // Nothing is exchanged on them.
+                Ok(Request::Connect(classes, reply)) => {
+                    let _ = reply.send(vec![0; classes.len()]);
+                }
+                Ok(Request::End(_, reply)) => {
+                    let _ = reply.send(Err(blame.clone()));
+                }
+                Ok(Request::Abort) | Err(_) => self.abort(Some(blame.0)),
+            }
+        }
+    }
+
+    /// Ends the job, after the programs of the others had time for their errors.
+    fn abort(&mut self, blamed: Option<usize>) -> ! {
+        self.notify(&Notice::Left);
+        let (begun, mut rounds) = (Instant::now(), 0);
+        let grace = |rank| if blamed == Some(rank) { GRACE_FOR_BLAMED } else { GRACE };
+        while self.others().any(|rank| !self.left[rank] && begun.elapsed() < grace(rank)) {
+            self.told(&[], None);
+            pause(&mut rounds);
+        }
+        self.communicators[0].0.abort(1)
+    }
+}
+
+/// The place of a rank in a communicator.
+fn place(ranks: &[usize], rank: usize) -> i32 {
+    ranks.binary_search(&rank).expect("a member of the communicator") as i32
+}
+
+/// Lets others run, the longer it has waited.
+fn pause(rounds: &mut u32) {
+    *rounds += 1;
+    if *rounds < 500 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
+}

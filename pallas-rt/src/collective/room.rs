@@ -1,0 +1,269 @@
+//! The place where devices on threads of one process meet.
+//!
+//! A device *waits* in an exchange until all of its group have come. If every device waits or has ended, nobody will come
+//! any more: that is counted, so no timer is needed, and no slow device is taken for a lost one. The first failure ends all
+//! exchanges: each device that waits, or comes later, gets an error that names a peer.
+use super::ticket::Ticket;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The end of a device's program.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum End {
+    /// It returned.
+    Finished,
+    /// It returned an error.
+    Failed(String),
+    /// It panicked.
+    Panicked(String),
+}
+
+/// A group, and the number of its meetings before.
+type Table = (Vec<usize>, u64);
+
+/// The operands of a group, in the order of its numbers.
+pub(super) type Operands = Vec<Arc<[u8]>>;
+
+/// An exchange in which at least one device has arrived.
+struct Gathering {
+    ticket: Ticket,
+    /// By number in the group.
+    here: Vec<Option<Arc<[u8]>>>,
+    /// Members that have not taken the operands yet.
+    left: usize,
+}
+
+#[derive(Default)]
+struct State {
+    tables: HashMap<Table, Gathering>,
+    /// By device, its last ticket, and the group.
+    last: BTreeMap<usize, (Ticket, Vec<usize>)>,
+    /// Devices that wait, with their tables.
+    waiting: BTreeMap<usize, Table>,
+    ended: BTreeMap<usize, End>,
+    failure: Option<Failure>,
+}
+
+/// The first failure: what every device was doing then.
+#[derive(Clone, Debug)]
+struct Failure {
+    last: BTreeMap<usize, (Ticket, Vec<usize>)>,
+    waiting: Vec<usize>,
+    ended: BTreeMap<usize, End>,
+    cause: Cause,
+}
+
+/// What ended all exchanges.
+#[derive(Clone, Copy, Debug)]
+enum Cause {
+    /// A device ended that others waited for, or ended badly.
+    Ended(usize),
+    /// Two devices met with different tickets.
+    Differ(usize, usize),
+    /// Nobody comes any more; others wait for this device in the end.
+    Stuck(usize),
+}
+
+/// See the module.
+pub(super) struct Room {
+    devices: usize,
+    state: Mutex<State>,
+    bell: Condvar,
+}
+
+/// A peer that does not take part, and what it did instead.
+pub(super) type Blame = (usize, String);
+
+impl Room {
+    pub(super) fn new(devices: usize) -> Room {
+        Room { devices, state: Mutex::default(), bell: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A device brings its operand to the meeting of a group; `number` is its own there, `round` that of the meeting.
+    pub(super) fn arrive(
+        &self,
+        (device, number): (usize, usize),
+        (group, round): (&[usize], u64),
+        ticket: &Ticket,
+        operand: Arc<[u8]>,
+    ) -> Result<(), Blame> {
+        let mut state = self.lock();
+        state.last.insert(device, (ticket.clone(), group.to_vec()));
+        if state.failure.is_none() {
+            let fresh = || Gathering { ticket: ticket.clone(), here: vec![None; group.len()], left: group.len() };
+            let table = state.tables.entry((group.to_vec(), round)).or_insert_with(fresh);
+            if table.ticket.difference(ticket).is_some() {
+                let first = table.here.iter().position(Option::is_some).expect("a table has a first device");
+                self.fail(&mut state, Cause::Differ(group[first], device));
+            } else {
+                table.here[number] = Some(operand);
+                if table.here.iter().all(Option::is_some) {
+                    group.iter().for_each(|member| {
+                        state.waiting.remove(member);
+                    });
+                    self.bell.notify_all();
+                }
+            }
+        }
+        state.failure.as_ref().map_or(Ok(()), |failure| Err(failure.blame(device, group, ticket)))
+    }
+
+    /// Waits until all of a group have come, and takes their operands.
+    pub(super) fn wait(
+        &self,
+        device: usize,
+        (group, round): (&[usize], u64),
+        ticket: &Ticket,
+    ) -> Result<Operands, Blame> {
+        let key = (group.to_vec(), round);
+        let mut state = self.lock();
+        loop {
+            let table = state.tables.get_mut(&key).expect("the device has arrived");
+            // All came before the failure of any.
+            if table.here.iter().all(Option::is_some) {
+                let all = table.here.iter().flatten().cloned().collect();
+                table.left -= 1;
+                if table.left == 0 {
+                    state.tables.remove(&key);
+                }
+                return Ok(all);
+            }
+            let table = &state.tables[&key];
+            if let Some(failure) = &state.failure {
+                return Err(failure.blame(device, group, ticket));
+            }
+            let missing = group.iter().zip(&table.here).filter(|(_, here)| here.is_none()).map(|(&member, _)| member);
+            let missing: Vec<usize> = missing.collect();
+            let gone = missing.iter().copied().find(|member| state.ended.contains_key(member));
+            state.waiting.insert(device, key.clone());
+            if let Some(device) = gone {
+                self.fail(&mut state, Cause::Ended(device));
+            } else if state.waiting.len() + state.ended.len() == self.devices {
+                let cause = Cause::Stuck(state.last_of_chain(missing[0]));
+                self.fail(&mut state, cause);
+            } else {
+                state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    /// A device takes part in no more exchanges.
+    pub(super) fn end(&self, device: usize, end: End) {
+        let mut state = self.lock();
+        let fails = end != End::Finished;
+        state.ended.insert(device, end);
+        let expected = |(group, round): &Table| {
+            let table = state.tables.get(&(group.clone(), *round));
+            let at = group.iter().position(|&member| member == device);
+            at.zip(table).is_some_and(|(at, table)| table.here[at].is_none())
+        };
+        let is_expected = state.waiting.values().any(expected);
+        if state.failure.is_none() && (fails || is_expected) {
+            self.fail(&mut state, Cause::Ended(device));
+        } else if state.waiting.len() + state.ended.len() == self.devices
+            && let Some(&first) = state.waiting.keys().next()
+        {
+            let cause = Cause::Stuck(state.last_of_chain(first));
+            self.fail(&mut state, cause);
+        }
+    }
+
+    /// The error of a device that has ended well, if others have failed.
+    pub(super) fn blame(&self, device: usize) -> Option<Blame> {
+        let state = self.lock();
+        let failure = state.failure.as_ref()?;
+        let culprit = failure.culprit(device);
+        // Others waited for a device that is to blame itself.
+        let waits = || failure.waiting.iter().copied().find(|&other| other != device);
+        Some(failure.of(if culprit == device { waits().unwrap_or(device) } else { culprit }))
+    }
+
+    fn fail(&self, state: &mut State, cause: Cause) {
+        if state.failure.is_none() {
+            let (last, ended) = (state.last.clone(), state.ended.clone());
+            let waiting = state.waiting.keys().copied().collect();
+            state.failure = Some(Failure { last, waiting, ended, cause });
+        }
+        self.bell.notify_all();
+    }
+}
+
+impl State {
+    /// The device for which `first` waits in the end: one that has ended, or one of a circle.
+    fn last_of_chain(&self, first: usize) -> usize {
+        let (mut at, mut seen) = (first, vec![]);
+        while !seen.contains(&at) {
+            seen.push(at);
+            let Some(key) = self.waiting.get(&at) else { return at };
+            let Some(table) = self.tables.get(key) else { return at };
+            let missing = key.0.iter().zip(&table.here).find(|(_, here)| here.is_none());
+            at = missing.map_or(at, |(&member, _)| member);
+        }
+        at
+    }
+}
+
+impl Failure {
+    /// The device to blame in general: for one that two differ about, the other one.
+    fn culprit(&self, device: usize) -> usize {
+        match self.cause {
+            Cause::Ended(culprit) | Cause::Stuck(culprit) => culprit,
+            Cause::Differ(first, second) => {
+                if second == device {
+                    first
+                } else {
+                    second
+                }
+            }
+        }
+    }
+
+    /// The peer to name to a device at an exchange.
+    fn blame(&self, device: usize, group: &[usize], ticket: &Ticket) -> Blame {
+        let differs = |peer: usize| self.last.get(&peer).and_then(|(other, _)| ticket.difference(other));
+        let peers = || group.iter().copied().filter(|&peer| peer != device);
+        // One of its group that takes part in no more, or is elsewhere.
+        let found = match self.cause {
+            Cause::Differ(first, second) => {
+                [first, second].into_iter().find(|&peer| peer != device && differs(peer).is_some())
+            }
+            Cause::Ended(_) | Cause::Stuck(_) => peers().find(|peer| self.ended.contains_key(peer)),
+        };
+        // One that is behind may only be slow; one that is as far must have left this exchange out.
+        let is_elsewhere = |&peer: &usize| {
+            let is_as_far = self.last.get(&peer).is_some_and(|(other, _)| other.step >= ticket.step);
+            is_as_far && self.waiting.contains(&peer) && differs(peer).is_some()
+        };
+        let elsewhere = || match self.cause {
+            Cause::Ended(_) | Cause::Stuck(_) => peers().find(is_elsewhere),
+            Cause::Differ(..) => None,
+        };
+        let peer = found.or_else(elsewhere).unwrap_or_else(|| self.culprit(device));
+        if peer == device {
+            // Others wait for this device elsewhere, or have failed.
+            let other = self.waiting.iter().copied().find(|&other| other != device);
+            return self.of(other.or_else(|| peers().next()).unwrap_or(device));
+        }
+        match differs(peer) {
+            Some(difference) if !self.ended.contains_key(&peer) => (peer, difference),
+            _ => self.of(peer),
+        }
+    }
+
+    /// What a device was doing.
+    fn of(&self, peer: usize) -> Blame {
+        let found = match (self.ended.get(&peer), self.last.get(&peer)) {
+            (Some(End::Finished), _) => "has finished, and takes part in no more exchanges".to_string(),
+            (Some(End::Failed(message)), _) => format!("has failed: {message}"),
+            (Some(End::Panicked(message)), _) => format!("panicked: {message}"),
+            (None, Some((ticket, _))) if self.waiting.contains(&peer) => format!("waits in {ticket}"),
+            (None, Some((ticket, _))) => format!("was last at {ticket}"),
+            (None, None) => "has come to no exchange".to_string(),
+        };
+        (peer, found)
+    }
+}

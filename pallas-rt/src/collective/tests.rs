@@ -1,0 +1,268 @@
+//! Random exchanges on all engines, against lockstep.
+use super::processes::{Envelope, Farewell, Processes, Reply, Wire};
+use super::ticket::Ticket;
+use super::{Collectives, Exchange, Lockstep, Meeting, on_threads};
+use pallas_graph::mesh::{Collective, Mesh};
+use pallas_ir::{DType, Loc, ScalarOp, Type};
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// A generator of numbers (Marsaglia's xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) as usize % n
+    }
+
+    fn shuffled(&mut self, n: usize) -> Vec<usize> {
+        let mut all: Vec<usize> = (0..n).collect();
+        (1..n).for_each(|i| all.swap(i, self.below(i + 1)));
+        all
+    }
+}
+
+/// An exchange, and the operands of all devices.
+struct Drawn {
+    meeting: Arc<Meeting>,
+    operands: Vec<Vec<u8>>,
+}
+
+const TYPES: [DType; 7] = [DType::F32, DType::F64, DType::F16, DType::Bf16, DType::I8, DType::I64, DType::U16];
+
+/// A mesh whose devices are in any order.
+fn mesh(dice: &mut Dice) -> Arc<Mesh> {
+    let axes: &[&[(&str, usize)]] = &[
+        &[("x", 4)],
+        &[("x", 2), ("y", 4)],
+        &[("x", 3), ("y", 1), ("z", 4)],
+        &[("x", 2), ("y", 2), ("z", 2)],
+        &[("x", 8)],
+        &[("x", 4), ("y", 3)],
+    ];
+    let axes = axes[dice.below(axes.len())];
+    let count = axes.iter().map(|(_, size)| size).product();
+    let devices = if dice.below(2) == 0 { (0..count).collect() } else { dice.shuffled(count) };
+    Arc::new(Mesh::with_devices(axes, devices).expect("a mesh"))
+}
+
+fn draw(dice: &mut Dice, mesh: &Arc<Mesh>) -> Drawn {
+    let order = dice.shuffled(mesh.rank());
+    let axes: Vec<_> = order[..1 + dice.below(mesh.rank())].iter().map(|&axis| mesh.axis(axis)).collect();
+    let members: usize = axes.iter().map(|axis| axis.size as usize).product();
+    let op = [ScalarOp::Add, ScalarOp::Mul, ScalarOp::Minimum, ScalarOp::Maximum][dice.below(4)];
+    let kind = match dice.below(6) {
+        0 => Exchange::AllGather,
+        1 => Exchange::AllToAll,
+        2 => Exchange::AllReduce(op),
+        3 => Exchange::ReduceScatter(op),
+        4 => {
+            let sources = dice.shuffled(members).into_iter();
+            Exchange::Permute(sources.map(|source| (dice.below(4) > 0).then_some(source)).collect())
+        }
+        _ => Exchange::Table((0..members as i32).map(|i| i * 7 - 3).collect()),
+    };
+    // No elements, one, and some.
+    let inner = [0, 1, 5][dice.below(3)];
+    let shape = match kind {
+        Exchange::AllToAll | Exchange::ReduceScatter(_) => vec![members, inner],
+        _ => vec![inner],
+    };
+    let ty = Type::new(TYPES[dice.below(TYPES.len())], shape);
+    let is_table = matches!(kind, Exchange::Table(_));
+    let op = Collective { kind, mesh: mesh.clone(), axes };
+    let gives = op.infer(&[&ty][..usize::from(!is_table)]).expect("it fits");
+    let bytes = if is_table { 0 } else { ty.bytes() };
+    let operands = (0..mesh.devices()).map(|_| (0..bytes).map(|_| dice.below(256) as u8).collect()).collect();
+    Drawn { meeting: Arc::new(Meeting::new(&op, &gives, Loc::NONE)), operands }
+}
+
+/// The results of some devices of a party.
+fn exchange(party: &dyn Collectives, drawn: &[Drawn]) -> crate::Result<Vec<Vec<Vec<u8>>>> {
+    let mut all = vec![];
+    let mut begun = vec![];
+    let finish = |(started, bytes): (super::Started, usize)| {
+        let mut results = vec![vec![7; bytes]; party.positions().len()];
+        let mut each: Vec<&mut [u8]> = results.iter_mut().map(|result| &mut result[..]).collect();
+        party.finish(started, &mut each).map(|()| results)
+    };
+    for (step, Drawn { meeting, operands }) in drawn.iter().enumerate() {
+        let own: Vec<&[u8]> = party.positions().iter().map(|&position| &operands[position][..]).collect();
+        begun.push((party.start(meeting, step as u64, &own)?, meeting.gives().bytes()));
+        // Two at a time are under way.
+        if begun.len() == 2 {
+            all.push(finish(begun.remove(0))?);
+        }
+    }
+    for last in begun {
+        all.push(finish(last)?);
+    }
+    Ok(all)
+}
+
+/// By exchange and position.
+fn lockstep(mesh: &Mesh, drawn: &[Drawn]) -> Vec<Vec<Vec<u8>>> {
+    exchange(&Lockstep::new(mesh.devices()), drawn).expect("nothing can fail")
+}
+
+/// Messages among threads, each of which is a process.
+struct Channels {
+    rank: usize,
+    to: Vec<Sender<(usize, Ticket, Vec<u8>)>>,
+    from: Mutex<(Receiver<(usize, Ticket, Vec<u8>)>, HashMap<usize, Vec<(Ticket, Vec<u8>)>>)>,
+}
+
+impl Wire for Channels {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+    fn ranks(&self) -> usize {
+        self.to.len()
+    }
+    fn exchange(&self, Envelope { peers, ticket, payloads, .. }: Envelope) -> Receiver<Reply> {
+        for (&peer, payload) in peers.iter().zip(payloads) {
+            self.to[peer].send((self.rank, ticket.clone(), payload)).expect("the peer is there");
+        }
+        let (reply, replies) = channel();
+        let mut from = self.from.lock().expect("no test panics with it");
+        let mut all = vec![];
+        for peer in peers {
+            while from.1.get(&peer).is_none_or(Vec::is_empty) {
+                let (rank, ticket, payload) = from.0.recv().expect("the peer sends");
+                from.1.entry(rank).or_default().push((ticket, payload));
+            }
+            let (theirs, payload) = from.1.get_mut(&peer).expect("it has come").remove(0);
+            if let Some(difference) = ticket.difference(&theirs) {
+                reply.send(Err((peer, difference))).expect("the program waits");
+                return replies;
+            }
+            all.push(payload);
+        }
+        reply.send(Ok(all)).expect("the program waits");
+        replies
+    }
+    fn connect(&self, classes: Vec<Vec<Vec<usize>>>) -> Vec<usize> {
+        for classes in &classes {
+            let mut all = classes.concat();
+            all.sort_unstable();
+            assert!(all.iter().copied().eq(0..self.ranks()), "classes divide the ranks: {classes:?}");
+        }
+        (1..=classes.len()).collect()
+    }
+    fn end(&self, _: Farewell) -> Result<(), (usize, String)> {
+        Ok(())
+    }
+    fn abort(&self) -> ! {
+        unreachable!("no test does")
+    }
+}
+
+/// Calls a function on each of so many processes.
+fn on_processes<T: Send>(count: usize, run: impl Fn(Arc<Processes>) -> T + Sync) -> Vec<T> {
+    let (to, from): (Vec<_>, Vec<_>) = (0..count).map(|_| channel()).unzip();
+    let all = thread::scope(|scope| {
+        let start = |(rank, from)| {
+            let (to, run) = (to.clone(), &run);
+            let wire = Channels { rank, to, from: Mutex::new((from, HashMap::new())) };
+            scope.spawn(move || run(Arc::new(Processes::new(Box::new(wire)))))
+        };
+        let threads: Vec<_> = from.into_iter().enumerate().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it returns")).collect()
+    });
+    all
+}
+
+#[test]
+fn all_engines_give_the_same_bits() {
+    let mut dice = Dice(11);
+    for _ in 0..120 {
+        let mesh = mesh(&mut dice);
+        let drawn: Vec<Drawn> = (0..8).map(|_| draw(&mut dice, &mesh)).collect();
+        let expected = lockstep(&mesh, &drawn);
+        let threads = on_threads(mesh.devices(), &|party| exchange(party, &drawn)).expect("threads");
+        for (position, results) in threads.into_iter().enumerate() {
+            let results = results.expect("all take part");
+            for ((found, expected), drawn) in results.iter().zip(&expected).zip(&drawn) {
+                assert_eq!(found[0], expected[position], "threads, device {position} of {mesh}: {:?}", drawn.meeting);
+            }
+        }
+        let divisors: Vec<usize> = (1..=4).filter(|count| mesh.devices().is_multiple_of(*count)).collect();
+        let count = divisors[dice.below(divisors.len())];
+        let found = on_processes(count, |all| {
+            let party = all.party(&mesh).expect("a mesh for them");
+            (party.positions().to_vec(), exchange(&*party, &drawn).expect("all take part"))
+        });
+        let mut positions: Vec<usize> = found.iter().flat_map(|(positions, _)| positions.clone()).collect();
+        positions.sort_unstable();
+        assert!(positions.iter().copied().eq(0..mesh.devices()), "each device is in one process");
+        for (positions, results) in found {
+            for ((found, expected), drawn) in results.iter().zip(&expected).zip(&drawn) {
+                for (found, &position) in found.iter().zip(&positions) {
+                    let meeting = &drawn.meeting;
+                    assert_eq!(
+                        *found, expected[position],
+                        "{count} processes, device {position} of {mesh}: {meeting:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// A device leaves out one of many equal exchanges, or does another in its place: all devices have an error, and those that
+/// meet it name it. The devices of other groups go on until they need one that has failed.
+#[test]
+fn a_device_that_differs_is_an_error_on_all_devices() {
+    let mut dice = Dice(5);
+    for round in 0..60 {
+        let mesh = Arc::new(Mesh::new(&[("x", 2), ("y", 3)]).expect("a mesh"));
+        let drawn: Vec<Drawn> = (0..6).map(|_| draw(&mut dice, &mesh)).collect();
+        let (odd, at) = (dice.below(6), dice.below(6));
+        if !drawn[at].meeting.communicates() || drawn[at].meeting.group(0).len() < 2 {
+            continue;
+        }
+        let found = on_threads(6, &|party| {
+            let is_odd = party.positions() == [odd];
+            for (step, Drawn { meeting, operands }) in drawn.iter().enumerate() {
+                if is_odd && step == at {
+                    match round % 3 {
+                        0 => continue,
+                        1 => return Ok(()),
+                        _ => panic!("on purpose"),
+                    }
+                }
+                let mut result = vec![0; meeting.gives().bytes()];
+                party.exchange(meeting, step as u64, &[&operands[party.positions()[0]]], &mut [&mut result])?;
+            }
+            Ok(())
+        })
+        .expect("threads");
+        let errors: Vec<String> = found.into_iter().map(|result| result.expect_err("no number").to_string()).collect();
+        let named = format!("device {odd} ");
+        let naming = errors.iter().filter(|error| error.contains(&named)).count();
+        assert!(naming >= drawn[at].meeting.group(odd).len() - 1, "device {odd} at {at}: {errors:#?}");
+    }
+}
+
+#[test]
+fn processes_compare_what_they_run() {
+    let found = on_processes(3, |all| {
+        let program = if all.rank() == 1 { "other" } else { "one" };
+        all.agree("program", &[("mesh", "m".into()), ("program", program.into())]).map_err(|error| error.to_string())
+    });
+    for (rank, found) in found.into_iter().enumerate() {
+        let error = found.expect_err("they differ");
+        let peer =
+            if rank == 1 { "rank 0 has another program: one, here it is other" } else { "rank 1 has another program" };
+        assert!(error.contains(peer) && error.contains(&format!("on rank {rank}")), "{error}");
+    }
+    let mesh = Arc::new(Mesh::new(&[("x", 4)]).expect("a mesh"));
+    for found in on_processes(3, |all| all.party(&mesh).map(|_| ()).map_err(|error| error.to_string())) {
+        assert!(found.expect_err("4 devices on 3").contains("a mesh of 4 devices on 3 processes"));
+    }
+}

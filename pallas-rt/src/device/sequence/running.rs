@@ -1,0 +1,276 @@
+//! A run of a sequence.
+use super::{Action, Devices, Launching, Sequence, Slot, Start, Turning, lock, rayon_threads};
+use crate::collective::{Collectives, Meeting, Started};
+use crate::cpu::team::{self, Alone, Threads};
+use crate::device::cpu;
+use crate::device::ledger::Ledger;
+use crate::device::runtime::described;
+use crate::error::{Error, Result};
+use crate::timeline;
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+/// A run for the devices of one party.
+pub(super) struct Running<'a> {
+    table: &'a mut [Start],
+    /// Slots of each device.
+    slots: usize,
+    devices: usize,
+    party: &'a dyn Collectives,
+    /// Compares what decides about a step with other parties.
+    agreement: Option<&'a Arc<Meeting>>,
+    /// Exchanges that have begun, by number.
+    started: Vec<Option<Started>>,
+    ledger: &'a Ledger,
+    on: &'a dyn Threads,
+    /// True in loops and branches whose launches were not counted before.
+    counts: bool,
+    launches: u64,
+}
+
+impl<'a> Running<'a> {
+    /// A run of a sequence with the tables of a party's devices.
+    pub(super) fn new(
+        sequence: &'a Sequence,
+        table: &'a mut [Start],
+        party: &'a dyn Collectives,
+        ledger: &'a Ledger,
+        on: &'a dyn Threads,
+    ) -> Running<'a> {
+        let agreement = match &sequence.devices {
+            Devices::Here { are_threads: true, agreement, .. } | Devices::Some { agreement, .. } => Some(agreement),
+            Devices::One | Devices::Here { are_threads: false, .. } => None,
+        };
+        let started = (0..sequence.exchanges).map(|_| None).collect();
+        let (slots, devices) = (sequence.slots, party.positions().len());
+        Running { table, slots, devices, party, agreement, started, ledger, on, counts: false, launches: 0 }
+    }
+
+    /// Launches that were not counted before.
+    pub(super) fn launches(&self) -> u64 {
+        self.launches
+    }
+
+    /// Runs a kernel on each device: long launches of several devices at once, or each with all threads.
+    ///
+    /// # Safety
+    /// As for [`all`](Running::all).
+    unsafe fn launch(&mut self, launch: &Launching) -> Result<()> {
+        let Launching { kernel, executable, geometry, params, operands } = launch;
+        self.launches += if self.counts { self.devices as u64 } else { 0 };
+        let (table, slots, devices, ledger) = (&*self.table, self.slots, self.devices, self.ledger);
+        let one = |device: usize, on: &dyn Threads| {
+            let start = |i: usize| operands[i].map_or(std::ptr::null_mut(), |slot| table[device * slots + slot.0].0);
+            // SAFETY: the caller's.
+            let run = || unsafe { cpu::execute(executable, geometry, params, ledger, on, start) };
+            timeline::span(timeline::Kind::Launch, || described(kernel, geometry), run)
+        };
+        let threads = rayon_threads().min(self.devices);
+        let work = executable.work(&geometry.parallel).saturating_mul(self.devices);
+        // Shares of whole devices are equal, or nearly so.
+        let is_even = self.devices.is_multiple_of(threads) || self.devices >= 4 * threads;
+        if threads < 2 || !is_even || work < self.on.least_work() {
+            return (0..self.devices).try_for_each(|device| one(device, self.on));
+        }
+        let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
+        self.on.share(threads, &|_| {
+            let taken = std::iter::from_fn(|| Some(next.fetch_add(1, Relaxed)).filter(|&device| device < devices));
+            for device in taken {
+                if let Err(error) = one(device, &Alone) {
+                    // That of the first device counts, as in turn.
+                    let mut failed = lock(&failed);
+                    if failed.as_ref().is_none_or(|(first, _)| device < *first) {
+                        *failed = Some((device, error));
+                    }
+                }
+            }
+        });
+        lock(&failed).take().map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// # Safety
+    /// The slots have memory for the actions, which nobody else uses.
+    pub(super) unsafe fn all(&mut self, actions: &[Action]) -> Result<()> {
+        for action in actions {
+            // SAFETY: the caller's.
+            unsafe { self.one(action)? };
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for [`all`](Running::all).
+    unsafe fn one(&mut self, action: &Action) -> Result<()> {
+        // SAFETY: the caller's: slots that are written share no memory with others of the same action.
+        unsafe {
+            match action {
+                Action::Launch(launch) => self.launch(launch)?,
+                Action::Copy { from, to, bytes } => {
+                    for device in 0..self.devices {
+                        team::copy(self.on, self.start(device, *from), self.start(device, *to), *bytes);
+                    }
+                }
+                Action::Fill { to, bytes } => {
+                    for device in 0..self.devices {
+                        self.start(device, *to).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+                    }
+                }
+                Action::Start { from, to, bytes, meeting, number } => {
+                    let operands: Vec<&[u8]> = match from {
+                        Some((slot, bytes)) => self.contents(*slot, *bytes),
+                        None => vec![&[]; self.devices],
+                    };
+                    let step = self.party.next_step();
+                    if self.party.overlaps() {
+                        self.started[*number] = Some(self.party.start(meeting, step, &operands)?);
+                    } else {
+                        self.party.exchange(meeting, step, &operands, &mut self.contents_mut(*to, *bytes))?;
+                    }
+                }
+                Action::Finish { to, bytes, number } => {
+                    if let Some(started) = self.started[*number].take() {
+                        self.party.finish(started, &mut self.contents_mut(*to, *bytes))?;
+                    }
+                }
+                Action::For { length, counter, turning, body } => {
+                    self.enter(turning);
+                    for step in 0..*length {
+                        for device in 0..self.devices {
+                            self.start(device, *counter).cast::<i32>().write(step as i32);
+                        }
+                        self.all(body)?;
+                        self.turn(turning);
+                    }
+                    self.leave(turning);
+                }
+                Action::While { condition, holds, turning, body } => {
+                    self.enter(turning);
+                    let counts = std::mem::replace(&mut self.counts, true);
+                    loop {
+                        self.all(condition)?;
+                        let holds = self.same("the condition of a loop", |running, device| {
+                            i32::from(running.start(device, *holds).read())
+                        })?;
+                        if holds == 0 {
+                            break;
+                        }
+                        self.all(body)?;
+                        self.turn(turning);
+                    }
+                    self.counts = counts;
+                    self.leave(turning);
+                }
+                Action::Case { index, branches } => {
+                    let last = branches.len() - 1;
+                    let index = self.same("the number of a branch", |running, device| {
+                        running.start(device, *index).cast::<i32>().read().clamp(0, last as i32)
+                    })?;
+                    let counts = std::mem::replace(&mut self.counts, true);
+                    self.all(&branches[index as usize])?;
+                    self.counts = counts;
+                }
+                Action::Show { from, bytes, show } => {
+                    if self.party.positions()[0] == 0 {
+                        show(std::slice::from_raw_parts(self.start(0, *from), *bytes))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The contents of a slot on each device.
+    ///
+    /// # Safety
+    /// The slots have this memory, which nobody writes meanwhile.
+    unsafe fn contents<'m>(&self, slot: Slot, bytes: usize) -> Vec<&'m [u8]> {
+        // SAFETY: the caller's.
+        let one = |device| unsafe { std::slice::from_raw_parts(self.start(device, slot).cast_const(), bytes) };
+        (0..self.devices).map(one).collect()
+    }
+
+    /// The contents of a slot on each device, for writing.
+    ///
+    /// # Safety
+    /// The slots have this memory, which nobody else uses meanwhile.
+    unsafe fn contents_mut<'m>(&self, slot: Slot, bytes: usize) -> Vec<&'m mut [u8]> {
+        // SAFETY: the caller's.
+        let one = |device| unsafe { std::slice::from_raw_parts_mut(self.start(device, slot), bytes) };
+        (0..self.devices).map(one).collect()
+    }
+
+    /// A number that all devices have.
+    ///
+    /// # Errors
+    /// Devices have different ones.
+    fn same(&self, what: &'static str, of: impl Fn(&Self, usize) -> i32) -> Result<i32> {
+        let own: Vec<i32> = (0..self.devices).map(|device| of(self, device)).collect();
+        let all = match self.agreement {
+            None => own,
+            Some(agreement) => {
+                let own: Vec<[u8; 4]> = own.into_iter().map(i32::to_ne_bytes).collect();
+                let own: Vec<&[u8]> = own.iter().map(|number| &number[..]).collect();
+                let mut found = vec![vec![0; agreement.gives().bytes()]; self.devices];
+                let mut each: Vec<&mut [u8]> = found.iter_mut().map(|all| &mut all[..]).collect();
+                self.party.exchange(agreement, self.party.next_step(), &own, &mut each)?;
+                let numbers = found[0].as_chunks::<4>().0;
+                numbers.iter().map(|&number| i32::from_ne_bytes(number)).collect()
+            }
+        };
+        match all.iter().position(|&number| number != all[0]) {
+            Some(device) => Err(Error::Varies { what, device, expected: all[0], found: all[device] }),
+            None => Ok(all[0]),
+        }
+    }
+
+    fn start(&self, device: usize, slot: Slot) -> *mut u8 {
+        self.table[device * self.slots + slot.0].0
+    }
+
+    fn tables(&mut self) -> std::slice::ChunksMut<'_, Start> {
+        self.table.chunks_mut(self.slots.max(1))
+    }
+
+    fn enter(&mut self, turning: &Turning) {
+        for table in self.tables() {
+            for &(from, to) in &turning.enter {
+                table[to.0] = table[from.0];
+            }
+        }
+    }
+
+    fn turn(&mut self, turning: &Turning) {
+        for table in self.tables() {
+            let moved: SmallVec<[Start; 16]> = turning.turn.iter().map(|(from, _)| table[from.0]).collect();
+            turning.turn.iter().zip(moved).for_each(|(&(_, to), start)| table[to.0] = start);
+        }
+    }
+
+    /// # Safety
+    /// The slots have memory of these bytes, in which nothing lies but what belongs into one of them.
+    unsafe fn leave(&mut self, turning: &Turning) {
+        let all = &turning.leave;
+        for table in self.tables() {
+            for (i, &(outer, inner, bytes)) in all.iter().enumerate() {
+                let (to, from) = (table[outer.0].0, table[inner.0].0);
+                if to == from {
+                    continue;
+                }
+                // What lies there belongs to a later slot, or to none.
+                let in_the_way = all[i + 1..].iter().find(|(_, other, _)| table[other.0].0 == to);
+                // SAFETY: the caller's: two places of one loop lie apart.
+                unsafe {
+                    match in_the_way {
+                        Some(&(_, other, _)) => {
+                            std::ptr::swap_nonoverlapping(to, from, bytes);
+                            table[other.0] = Start(from);
+                        }
+                        None => from.copy_to_nonoverlapping(to, bytes),
+                    }
+                }
+                table[inner.0] = Start(to);
+            }
+        }
+    }
+}

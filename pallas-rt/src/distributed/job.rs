@@ -1,0 +1,98 @@
+//! The processes of a job.
+use crate::collective::{Farewell, processes};
+use crate::error::{Error, Result};
+use crate::startup::{self, StartupConfig};
+use std::io::Write;
+use std::panic::Location;
+
+/// Variables that launchers of MPI jobs set to the number of processes.
+const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"];
+
+/// This process' part in a job, from [`initialize`] until it is dropped: then the process waits for the others to end, and
+/// after an error it prints that and ends the job.
+#[must_use = "the job ends when it is dropped"]
+#[derive(Debug)]
+pub struct Distributed {
+    rank: usize,
+    processes: usize,
+}
+
+/// Joins the job that started this process, before the first array is made: `mpirun` with the cargo feature `mpi`. A process
+/// that is in no job is the only one. `jax.distributed.initialize`.
+///
+/// # Errors
+/// [`Error::Settled`] if something has been used before, such as an array: it names that and its line.
+/// [`Error::Unsupported`] in a job, without the feature `mpi`. [`Error::Driver`] if MPI is initialised already.
+///
+/// ```
+/// let job = pallas_rt::distributed::initialize()?;
+/// assert_eq!((job.rank(), job.processes()), (0, 1));
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn initialize() -> Result<Distributed> {
+    let at = Location::caller();
+    let size = SIZES.iter().find_map(|name| std::env::var(name).ok()?.parse::<usize>().ok());
+    match size {
+        None | Some(0 | 1) => {
+            startup::first_use("`distributed::initialize`", at)?;
+            Ok(Distributed { rank: 0, processes: 1 })
+        }
+        Some(processes) => join(processes, at),
+    }
+}
+
+#[cfg(not(feature = "mpi"))]
+fn join(processes: usize, _: &Location<'_>) -> Result<Distributed> {
+    let what = format!("MPI, which a job of {processes} processes needs");
+    Err(Error::Unsupported { what, device: "this build".into(), help: "build with `--features mpi`" })
+}
+
+#[cfg(feature = "mpi")]
+fn join(_: usize, at: &Location<'_>) -> Result<Distributed> {
+    use crate::collective::{Mpi, join};
+    if let Some(by) = startup::fixed_by() {
+        return Err(Error::Settled { what: "that there is one process", by: format!("the first use: {by}") });
+    }
+    let config = StartupConfig::from_env()?;
+    let wire = Box::new(Mpi::join(config.deadline)?);
+    let (rank, processes) = (crate::collective::Wire::rank(&*wire), crate::collective::Wire::ranks(&*wire));
+    // One process writes compiled kernels, which the others read.
+    let cache = if rank == 0 { config.cache } else { config.cache.read_only() };
+    let config = StartupConfig { engine: startup::Engine::Mpi, processes, cache, ..config };
+    startup::fix_exactly(config, format!("`distributed::initialize` at {at}"))?;
+    if !join(wire) {
+        let message = "this process is in a job already".into();
+        return Err(Error::Driver { action: "join the job".into(), device: "MPI".into(), message });
+    }
+    Ok(Distributed { rank, processes })
+}
+
+impl Distributed {
+    /// The number of this process, from 0.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Number of processes.
+    pub fn processes(&self) -> usize {
+        self.processes
+    }
+
+    /// The configuration of all processes.
+    pub fn config(&self) -> &'static StartupConfig {
+        startup::startup_config().expect("joining a job fixes it")
+    }
+}
+
+impl Drop for Distributed {
+    fn drop(&mut self) {
+        let Some(all) = processes() else { return };
+        let farewell = if std::thread::panicking() { Farewell::Panicked } else { Farewell::Finished };
+        if let Err(error) = all.end(farewell) {
+            // In one piece, so that lines of processes do not mix.
+            let _ = std::io::stderr().write_all(format!("{error}\n").as_bytes());
+            all.abort();
+        }
+    }
+}

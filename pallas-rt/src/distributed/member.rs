@@ -1,0 +1,207 @@
+//! Programs that differ from device to device, and their own exchanges.
+use crate::array::Array;
+use crate::collective::{Collectives, Exchange, Meeting, Started, on_threads, processes};
+use crate::device::{Buffer, Client};
+use crate::error::{Error, Result};
+use crate::sharding::Mesh;
+use crate::startup;
+use pallas_graph::mesh::Collective;
+use pallas_ir::{At, DType, Diag, Loc, ScalarOp, Type};
+use std::sync::Arc;
+
+/// One party of a mesh: the devices that one thread or one process runs. It exchanges arrays with the others by calls, where
+/// functions of [`jit`](crate::jit()) do it by what the partitioner inserts.
+pub struct Member<'p> {
+    mesh: Arc<Mesh>,
+    party: Party<'p>,
+}
+
+enum Party<'p> {
+    Thread(&'p dyn Collectives),
+    Process(Arc<dyn Collectives>),
+}
+
+/// An exchange that has begun: see [`Member::start`].
+pub struct Begun {
+    started: Started,
+    ty: Type,
+    client: Client,
+}
+
+/// Calls `program` for each device of a mesh, each on a lasting thread of its own, and returns the results in the order of
+/// the positions. No device waits for ever: where one is at another exchange than its group, returns before or panics, every
+/// result is an error, and names it.
+///
+/// # Errors
+/// This is the thread of a device; the system starts no more threads; SPMD is off.
+///
+/// ```
+/// use pallas_rt::collective::Exchange;
+/// use pallas_rt::distributed::run;
+/// use pallas_rt::ir::ScalarOp;
+/// use pallas_rt::sharding::Mesh;
+/// use pallas_rt::{Array, Client};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("data", 4)]).expect("a mesh"));
+/// let sums = run(&mesh, |device| {
+///     let own = Client::cpu().full(&[2], device.positions()[0] as f32)?;
+///     Ok(device.exchange(0, Exchange::AllReduce(ScalarOp::Add), &["data"], &[own])?.remove(0))
+/// })?;
+/// assert_eq!(sums[3].clone()?.to_vec::<f32>()?, [6.0, 6.0]);
+/// // A device that leaves the exchange out is named to all others.
+/// let sums = run(&mesh, |device| {
+///     if device.positions() == [2] {
+///         return Ok(());
+///     }
+///     let own = Client::cpu().full(&[2], 1.0f32)?;
+///     device.exchange(0, Exchange::AllReduce(ScalarOp::Add), &["data"], &[own]).map(|_| ())
+/// })?;
+/// assert!(sums[0].clone().unwrap_err().to_string().contains("device 2 has finished"));
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn run<T: Send>(mesh: &Arc<Mesh>, program: impl Fn(&Member<'_>) -> Result<T> + Sync) -> Result<Vec<Result<T>>> {
+    startup::require_spmd(std::panic::Location::caller(), mesh.devices())?;
+    on_threads(mesh.devices(), &|party| program(&Member { mesh: mesh.clone(), party: Party::Thread(party) }))
+}
+
+impl Member<'static> {
+    /// The devices of this process on a mesh of a job's processes. All processes ask for it at the same time when it is used
+    /// first.
+    ///
+    /// # Errors
+    /// A process in no job; devices that cannot be divided evenly among the processes; a process that uses another mesh.
+    pub fn of_job(mesh: &Arc<Mesh>) -> Result<Member<'static>> {
+        let Some(all) = processes() else {
+            let what = "job of several processes".to_string();
+            let help = "call `distributed::initialize` in processes of `mpirun`, or `distributed::run` in one";
+            return Err(Error::Unsupported { what, device: "this process".into(), help });
+        };
+        Ok(Member { mesh: mesh.clone(), party: Party::Process(all.party(mesh)?) })
+    }
+}
+
+impl Member<'_> {
+    fn party(&self) -> &dyn Collectives {
+        match &self.party {
+            Party::Thread(party) => *party,
+            Party::Process(party) => &**party,
+        }
+    }
+
+    /// The mesh.
+    pub fn mesh(&self) -> &Arc<Mesh> {
+        &self.mesh
+    }
+
+    /// The positions of the party's devices, in ascending order.
+    pub fn positions(&self) -> &[usize] {
+        self.party().positions()
+    }
+
+    /// Exchanges arrays, one of each device in the order of [`positions`](Member::positions), among the devices that differ
+    /// along these axes alone. `step` is the number of the exchange in the program, by which equal ones are told apart.
+    ///
+    /// # Errors
+    /// An axis that the mesh does not have; other arrays than one for each device, of one type that the exchange takes;
+    /// [`Error::Collective`] if a device of a group is at another exchange or has ended.
+    #[track_caller]
+    pub fn exchange(&self, step: u64, kind: Exchange, axes: &[&str], operands: &[Array]) -> Result<Vec<Array>> {
+        self.finish(self.start(step, kind, axes, operands)?)
+    }
+
+    /// Begins an [`exchange`](Member::exchange), which goes on while the program computes.
+    ///
+    /// # Errors
+    /// As for [`exchange`](Member::exchange).
+    #[track_caller]
+    pub fn start(&self, step: u64, kind: Exchange, axes: &[&str], operands: &[Array]) -> Result<Begun> {
+        self.start_at(Loc::caller(), step, kind, axes, None, operands)
+    }
+
+    /// As [`start`](Member::start), for arrays whose dimensions lie in memory in the order of `layout`, the slowest first.
+    ///
+    /// # Errors
+    /// As for [`exchange`](Member::exchange); a device whose layout is another one.
+    #[track_caller]
+    pub fn start_with_layout(
+        &self,
+        step: u64,
+        kind: Exchange,
+        axes: &[&str],
+        layout: &[usize],
+        operands: &[Array],
+    ) -> Result<Begun> {
+        self.start_at(Loc::caller(), step, kind, axes, Some(layout), operands)
+    }
+
+    fn start_at(
+        &self,
+        at: Loc,
+        step: u64,
+        kind: Exchange,
+        axes: &[&str],
+        layout: Option<&[usize]>,
+        operands: &[Array],
+    ) -> Result<Begun> {
+        let wrong = |diag| Error::operation(at, diag);
+        let axes = axes.iter().map(|name| self.mesh.find(name)).collect::<std::result::Result<Vec<_>, _>>();
+        let op = Collective { kind, mesh: self.mesh.clone(), axes: axes.map_err(wrong)? };
+        check(&op, operands.first().map_or(DType::I32, Array::dtype)).map_err(wrong)?;
+        let count = self.positions().len();
+        let first = operands.first().map(|x| Type::new(x.dtype(), x.shape()));
+        let alike = |x: &Array| first.as_ref().is_some_and(|ty| x.dtype() == ty.dtype && x.shape() == &ty.shape[..]);
+        let is_table = matches!(op.kind, Exchange::Table(_));
+        if is_table && !operands.is_empty() || !is_table && (operands.len() != count || !operands.iter().all(alike)) {
+            let found = format!("{} arrays for {count} devices", operands.len());
+            return Err(wrong(Diag::new("exchange", At::Op, found, "an array of each device, all of one type")));
+        }
+        let given: Vec<&Type> = first.iter().collect();
+        let ty = op.infer(&given).map_err(wrong)?;
+        let meeting = Meeting::new(&op, &ty, at);
+        let meeting = match layout {
+            Some(layout) => meeting.with_layout(layout.to_vec()),
+            None => meeting,
+        };
+        let client = operands.first().map_or_else(Client::cpu, |x| x.client().clone());
+        let bytes = operands.iter().map(|x| Ok(x.buffer()?.contents()?)).collect::<Result<Vec<_>>>()?;
+        let bytes: Vec<&[u8]> =
+            if is_table { vec![&[]; count] } else { bytes.iter().map(|bytes| &bytes[..]).collect() };
+        let started = self.party().start(&Arc::new(meeting), step, &bytes)?;
+        Ok(Begun { started, ty, client })
+    }
+
+    /// Waits for an exchange.
+    ///
+    /// # Errors
+    /// As for [`exchange`](Member::exchange).
+    pub fn finish(&self, begun: Begun) -> Result<Vec<Array>> {
+        let Begun { started, ty, client } = begun;
+        let mut results = vec![vec![0; ty.bytes()]; self.positions().len()];
+        let mut each: Vec<&mut [u8]> = results.iter_mut().map(|result| &mut result[..]).collect();
+        self.party().finish(started, &mut each)?;
+        let array =
+            |bytes: &Vec<u8>| Ok(Array::sharing(ty.dtype, &ty.shape, Arc::new(Buffer::holding(&client, bytes)?)));
+        results.iter().map(array).collect()
+    }
+}
+
+/// Checks that an exchange names each axis once, and combines elements by an operation that devices can do in any number.
+///
+/// # Errors
+/// It does not.
+pub(super) fn check(op: &Collective, dtype: DType) -> std::result::Result<(), Diag> {
+    if let Some((_, axis)) = op.axes.iter().enumerate().find(|(i, axis)| op.axes[..*i].contains(axis)) {
+        let found = format!("axis `{}` twice", op.mesh.name(usize::from(axis.id)));
+        return Err(Diag::new(op.name(), At::Op, found, "name each axis once"));
+    }
+    let (Exchange::AllReduce(combined) | Exchange::ReduceScatter(combined)) = &op.kind else { return Ok(()) };
+    match (combined, dtype) {
+        (ScalarOp::Minimum | ScalarOp::Maximum, _) => Ok(()),
+        (ScalarOp::Add | ScalarOp::Mul, dtype) if dtype != DType::Bool => Ok(()),
+        _ => {
+            let found = format!("elements of {dtype} combined by {combined}");
+            Err(Diag::new(op.name(), At::Op, found, "add, mul, minimum or maximum; for bool the last two"))
+        }
+    }
+}

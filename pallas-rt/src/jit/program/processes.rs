@@ -1,0 +1,144 @@
+//! Programs on meshes: the devices that this process runs, and what the processes of a job agree about.
+use crate::collective::{Meeting, processes};
+use crate::device::sequence::Devices;
+use crate::disk::{DiskCache, disk_cache};
+use crate::error::{Error, Result};
+use crate::sharding::{Mesh, Receipt};
+use crate::startup::{self, Engine, StartupConfig};
+use pallas_graph::mesh::{Collective, Exchange};
+use pallas_graph::{Graph, Op, Var};
+use pallas_ir::{DType, Loc, Type};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// The devices of a mesh as this process runs them.
+pub(super) fn devices(mesh: &Arc<Mesh>, engine: Engine) -> Result<Devices> {
+    let op = Collective { kind: Exchange::AllGather, mesh: mesh.clone(), axes: mesh.axes() };
+    let gives = Type::new(DType::I32, [mesh.devices()]);
+    let agreement = Arc::new(Meeting::new(&op, &gives, Loc::NONE).named("decision"));
+    Ok(match processes() {
+        Some(all) => Devices::Some { party: all.party(mesh)?, agreement },
+        None => Devices::Here { count: mesh.devices(), are_threads: engine == Engine::Threads, agreement },
+    })
+}
+
+/// Compiles a program, which must be that of every process of the job; all compare it with what they were started with
+/// before. The first process compiles first if it writes what it compiles, so that the others find that.
+///
+/// # Errors
+/// A process has another program, mesh, configuration or build. Errors of `compile`.
+pub(super) fn in_turn<T>(graph: &Graph, mesh: &Mesh, compile: impl FnOnce() -> Result<T>) -> Result<T> {
+    let Some(all) = processes() else { return compile() };
+    let config = startup::startup_config().expect("joining a job fixes it");
+    // The folder that one process writes and the others read is the same; files of timelines and texts may differ.
+    let StartupConfig { cache: _, flags, versions, .. } = config;
+    let flags = flags.iter().filter(|(name, _)| !["PALLAS_TIMELINE", "PALLAS_DUMP"].contains(&&name[..]));
+    let flags = flags.map(|(name, value)| format!("{name}={value}\n")).collect::<String>();
+    let others = StartupConfig { cache: DiskCache::Off, flags: Default::default(), ..config.clone() };
+    let values = [
+        ("program", hash(&graph.to_string())),
+        ("mesh", mesh.to_string()),
+        ("configuration", format!("{others}\n{flags}").replace('\n', "; ")),
+        ("build", versions.join(" ")),
+    ];
+    all.agree("program", &values)?;
+    if disk_cache().is_none_or(|cache| cache == DiskCache::Off) {
+        return compile();
+    }
+    let tell = |outcome: &str| all.all_gather("compilation", String::new(), Loc::NONE, outcome.as_bytes().to_vec());
+    if all.rank() == 0 {
+        let done = compile();
+        tell(&done.as_ref().err().map_or(String::new(), ToString::to_string))?;
+        return done;
+    }
+    let first = String::from_utf8_lossy(&tell("")?[0]).into_owned();
+    match &first[..] {
+        "" => compile(),
+        _ => Err(Error::Value { message: format!("rank 0 could not compile the program: {first}") }),
+    }
+}
+
+fn hash(text: &str) -> String {
+    Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// By result of a graph of blocks, the last exchanges that reduced what it depends on, as receipts of a device's groups.
+pub(super) fn receipts(graph: &Graph, position: usize, engine: Engine) -> Vec<Arc<[Receipt]>> {
+    let made: HashMap<Var, usize> =
+        graph.equations.iter().enumerate().flat_map(|(i, e)| e.results.iter().map(move |&v| (v, i))).collect();
+    let of = |&result: &Var| {
+        let (mut seen, mut left, mut found) = (BTreeSet::new(), vec![result], BTreeSet::new());
+        while let Some(v) = left.pop() {
+            let Some(&i) = made.get(&v).filter(|&&i| seen.insert(i)) else { continue };
+            let e = &graph.equations[i];
+            match &e.op {
+                Op::Collective(Collective { kind: Exchange::AllReduce(_) | Exchange::ReduceScatter(_), .. }) => {
+                    found.insert(i);
+                }
+                _ => left.extend(&e.args),
+            }
+        }
+        let receipt = |i: usize| {
+            let e = &graph.equations[i];
+            let Op::Collective(op) = &e.op else { unreachable!("only exchanges are found") };
+            Receipt::of(op, position, engine, e.loc)
+        };
+        found.into_iter().map(receipt).collect()
+    };
+    graph.results.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Division, Program, planned};
+    use crate::device::Client;
+    use crate::error::Error;
+    use crate::sharding::{Mesh, Sharding};
+    use crate::startup::Engine;
+    use pallas_graph::Graph;
+    use pallas_graph::call::{Call, Case};
+    use pallas_graph::mesh::{Collective, Exchange};
+    use pallas_ir::{DType, ScalarOp, Type};
+    use std::sync::Arc;
+
+    /// A branch whose number each device has from a table.
+    fn chosen(numbers: &[i32], engine: Engine) -> Result<f32, Error> {
+        let mesh = Arc::new(Mesh::new(&[("x", numbers.len())]).expect("a mesh"));
+        let scalar = Type::scalar(DType::F32);
+        let branch = |op: ScalarOp| {
+            let mut graph = Graph::default();
+            let x = graph.param(scalar.clone());
+            let y = graph.push(op, &[x, x]).expect("it fits");
+            graph.results.push(y);
+            graph
+        };
+        let mut graph = Graph::default();
+        let x = graph.param(scalar.clone());
+        let table = Exchange::Table(numbers.to_vec());
+        let table = Collective { kind: table, mesh: mesh.clone(), axes: mesh.axes() };
+        let number = graph.push(table, &[]).expect("it fits");
+        let case = Case { branches: vec![branch(ScalarOp::Add), branch(ScalarOp::Mul), branch(ScalarOp::Sub)] };
+        let y = graph.push(Call::Case(case), &[number, x]).expect("it fits");
+        graph.results.push(y);
+        let cpu = Client::cpu();
+        let positions = (0..numbers.len()).collect();
+        let whole = || Sharding::replicated(0);
+        let results = vec![(scalar, whole(), [].into())];
+        let division = Division { mesh, engine, positions, params: vec![whole()], results };
+        let program = Program::of_plan(planned(&graph, &[], &cpu).1, vec![4], Some(division), &cpu)?;
+        let result = program.run(&[&cpu.full(&[], 3.0f32)?])?;
+        result[0].to_vec::<f32>().map(|numbers| numbers[0])
+    }
+
+    #[test]
+    fn a_decision_that_differs_is_an_error_on_every_engine() {
+        for engine in [Engine::Lockstep, Engine::Threads] {
+            assert_eq!(chosen(&[1, 1, 1], engine), Ok(9.0));
+            // Numbers beyond the last branch mean that.
+            assert_eq!(chosen(&[2, 7, 2], engine), Ok(0.0));
+            let error = chosen(&[1, 1, 0, 1], engine).expect_err("device 2 goes another way");
+            assert_eq!(error, Error::Varies { what: "the number of a branch", device: 2, expected: 1, found: 0 });
+        }
+    }
+}

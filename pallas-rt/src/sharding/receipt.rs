@@ -1,0 +1,50 @@
+//! What proves that a value has been reduced.
+use super::Mesh;
+use crate::startup::Engine;
+use pallas_graph::mesh::Collective;
+use pallas_ir::Loc;
+use std::fmt;
+use std::sync::Arc;
+
+/// An exchange that made a value what it is for all devices of a group.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Receipt {
+    /// The operation and its axes, as in `all_reduce add axes("data")`.
+    pub collective: String,
+    /// The mesh.
+    pub mesh: Arc<Mesh>,
+    /// The names of the axes along which devices took part.
+    pub axes: Vec<String>,
+    /// The positions of one group: that of this process' first device.
+    pub group: Vec<usize>,
+    /// Number of devices in each group.
+    pub participants: usize,
+    /// What exchanged.
+    pub engine: Engine,
+    /// The user's line; empty if no line is known.
+    pub at: String,
+}
+
+impl Receipt {
+    /// The receipt of an exchange in which the device at a position takes part.
+    pub(crate) fn of(op: &Collective, position: usize, engine: Engine, at: Loc) -> Receipt {
+        let names = op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)).to_string());
+        Receipt {
+            collective: op.to_string(),
+            mesh: op.mesh.clone(),
+            axes: names.collect(),
+            group: op.mesh.group(position, &op.axes),
+            participants: op.members(),
+            engine,
+            at: if at == Loc::NONE { String::new() } else { at.to_string() },
+        }
+    }
+}
+
+impl fmt::Display for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Receipt { collective, mesh, group, participants, engine, at, .. } = self;
+        write!(f, "{collective} on {mesh}, {participants} devices, here {group:?}, {engine:?}")?;
+        if at.is_empty() { Ok(()) } else { write!(f, ", {at}") }
+    }
+}
