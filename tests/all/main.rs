@@ -18,6 +18,8 @@ mod runtime;
 mod safetensors;
 mod shaders;
 mod special_values;
+#[cfg(feature = "graph")]
+mod startup;
 mod steps;
 mod structure;
 mod support;

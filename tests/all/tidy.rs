@@ -9,7 +9,9 @@ use syn::visit::{self, Visit};
 const LAYERS: &[&str] = &[
     "error",
     "timeline",
+    "collective",
     "disk",
+    "startup",
     "interp",
     "passes",
     "cpu",
@@ -19,7 +21,6 @@ const LAYERS: &[&str] = &[
     "array",
     "tree",
     "exec",
-    "collective",
     "sharding",
     "lang",
     "jit",
@@ -27,6 +28,7 @@ const LAYERS: &[&str] = &[
     "ops",
     "spmd",
     "random",
+    "distributed",
     "guide",
 ];
 /// Imports that close a cycle between folders of pallas-rt, or go against the order of [`LAYERS`], each with its
