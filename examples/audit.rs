@@ -131,8 +131,8 @@ pub fn run() -> Result<bool> {
     answer("Who decided that the inner activations are divided by `model`?", why.to_string(), is_by_policy);
 
     let why_not = shardings.why_not(position("sharding_constraint"), "model")?.to_string();
-    let is_closed = why_not.contains("is closed by with_sharding_constraint");
-    answer("Why are those between layers not?", why_not, is_closed);
+    let is_summed = why_not.contains("`model` divides dimension 0 of argument `0.layers[1].down`");
+    answer("Why are those between layers not?", why_not, is_summed);
 
     let budget = shardings.budget();
     let allowed = budget.expect(&[("all_reduce", "model", LAYERS)]);

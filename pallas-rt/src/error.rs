@@ -239,7 +239,10 @@ pub struct OperationError {
 
 impl fmt::Display for OperationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.called, self.diag.message)?;
+        if self.called != Loc::NONE {
+            write!(f, "{}: ", self.called)?;
+        }
+        f.write_str(&self.diag.message)?;
         if self.diag.help.is_empty() { Ok(()) } else { write!(f, "; help: {}", self.diag.help) }
     }
 }
