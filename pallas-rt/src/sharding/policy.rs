@@ -17,7 +17,7 @@ use std::str::FromStr;
 /// ```
 /// use pallas_rt::sharding::{P, ShardingPolicy};
 /// let text = r#"
-/// # Columns of the first matrix, rows of the second one.
+/// ## Columns of the first matrix, rows of the second one.
 /// layers[*].mlp.up = [{}, {"model"}]
 /// layers[*].mlp.down = [{"model"}, {}]
 /// layers[*].norm = replicated

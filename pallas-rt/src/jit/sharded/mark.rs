@@ -39,7 +39,7 @@ use std::sync::Arc;
 /// assert_eq!(layers[1].weight.sharding().expect("it is divided").parts(), [1, 4]);
 /// let layers = mark_sharding(&layers, &mesh, &policy)?;
 /// let other = ShardingPolicy::new().rule("[*].weight", P("model"));
-/// let error = mark_sharding(&layers, &mesh, &other).expect_err("another spec").to_string();
+/// let error = mark_sharding(&layers, &mesh, &other).err().expect("another spec").to_string();
 /// assert!(error.contains("`[0].weight`") && error.contains("clear_sharding"));
 /// mark_sharding(&clear_sharding(&layers)?, &mesh, &other)?;
 /// # Ok::<(), Error>(())
