@@ -42,9 +42,37 @@ pub(super) fn monoid(op: &Op, dtype: DType) -> ScalarOp {
     }
 }
 
+/// Keeps the axes that the operation on blocks can have. Blocks of factors that share a dimension have equal sizes, but for
+/// windows, which see the elements that they need; what is not added up is not divided where it is folded.
+pub(super) fn restrict(axes: &mut [Vec<Axis>], rule: &Rule, op: &Op, types: &[&Type]) {
+    for (f, factor) in rule.factors.iter().enumerate() {
+        let is_uneven = factor.role != Role::Permute && !factor.size.is_multiple_of(size(&axes[f]));
+        let shares_dim = rule.tensors.iter().flatten().any(|dim| dim.len() > 1 && dim.contains(&f));
+        // A dimension that no other one belongs to has a factor of size 1.
+        let is_alone = factor.size == 1
+            && types
+                .iter()
+                .zip(&rule.tensors)
+                .any(|(ty, dims)| ty.shape.iter().zip(dims).any(|(&n, dim)| n > 1 && dim.contains(&f)));
+        if !divides(op, rule, types, f, &axes[f]) || is_uneven && shares_dim || is_alone {
+            axes[f].clear();
+        }
+    }
+    // Behind a factor that is not divided completely, blocks would not be adjacent elements.
+    loop {
+        let dims = rule.tensors.iter().flatten().flat_map(|dim| dim.windows(2));
+        let mut is_split =
+            dims.filter(|pair| size(&axes[pair[0]]) != rule.factors[pair[0]].size && !axes[pair[1]].is_empty());
+        let Some(pair) = is_split.next() else { return };
+        let behind = pair[1];
+        drop(is_split);
+        axes[behind].clear();
+    }
+}
+
 /// Returns true if an operation on blocks of a factor is the operation itself, with what `operation` does around it. The
 /// factor has these axes; `types` are those of the operands and of the result.
-pub(super) fn divides(op: &Op, rule: &Rule, types: &[&Type], factor: usize, axes: &[Axis]) -> bool {
+fn divides(op: &Op, rule: &Rule, types: &[&Type], factor: usize, axes: &[Axis]) -> bool {
     let has = |tensor: usize| rule.tensors[tensor].iter().position(|dim| dim.contains(&factor));
     let role = rule.factors[factor].role;
     let result = types.len() - 1;

@@ -270,7 +270,7 @@ impl Partition<'_> {
             let evenly = |(&n, list): (&usize, &Vec<Axis>)| n.is_multiple_of(size(list));
             let scattered = match steps.first() {
                 Some((Step::AllSlice(lists), _)) if block.sharding.local(&shape).iter().zip(lists).all(evenly) => {
-                    scattered(lists, &axes)
+                    reshard::scattered(lists, &axes)
                 }
                 _ => None,
             };
@@ -415,7 +415,7 @@ impl Partition<'_> {
             false => agree(&splits, rule, &elements, self.mesh),
         };
         let types: Vec<&Type> = all.iter().map(|&v| self.program.ty(v)).collect();
-        restrict(&mut axes, rule, op, &types);
+        local::restrict(&mut axes, rule, op, &types);
         axes
     }
 
@@ -490,19 +490,6 @@ impl Partition<'_> {
     }
 }
 
-/// The axes of a slice along which parts of a sum are scattered, and those by which they are sliced afterwards: sums are
-/// combined along all of the first ones, which are in front.
-fn scattered(lists: &[Vec<Axis>], summed: &[Axis]) -> Option<[Vec<Vec<Axis>>; 2]> {
-    let split = lists.iter().map(|list| {
-        let count = list.iter().take_while(|axis| summed.contains(axis)).count();
-        (list[..count].to_vec(), list[count..].to_vec())
-    });
-    let (first, rest): (Vec<Vec<Axis>>, Vec<Vec<Axis>>) = split.unzip();
-    let mut all = first.concat();
-    axis::merge(&mut all);
-    (all == summed).then_some([first, rest])
-}
-
 /// The sharding of an array, of which these axes divide each factor.
 fn agreed(rule: &Rule, t: usize, sharding: &Sharding, axes: &[Vec<Axis>]) -> Sharding {
     let mut split = Split::of(&rule.tensors[t], Some(sharding), &rule.factors, true);
@@ -511,32 +498,4 @@ fn agreed(rule: &Rule, t: usize, sharding: &Sharding, axes: &[Vec<Axis>]) -> Sha
         part.overflow.clear();
     }
     split.join(&rule.tensors[t], &rule.factors).without_choices()
-}
-
-/// Keeps the axes that the operation on blocks can have. Blocks of factors that share a dimension have equal sizes, but for
-/// windows, which see the elements that they need; what is not added up is not divided where it is folded.
-fn restrict(axes: &mut [Vec<Axis>], rule: &Rule, op: &Op, types: &[&Type]) {
-    for (f, factor) in rule.factors.iter().enumerate() {
-        let is_uneven = factor.role != Role::Permute && !factor.size.is_multiple_of(size(&axes[f]));
-        let shares_dim = rule.tensors.iter().flatten().any(|dim| dim.len() > 1 && dim.contains(&f));
-        // A dimension that no other one belongs to has a factor of size 1.
-        let is_alone = factor.size == 1
-            && types
-                .iter()
-                .zip(&rule.tensors)
-                .any(|(ty, dims)| ty.shape.iter().zip(dims).any(|(&n, dim)| n > 1 && dim.contains(&f)));
-        if !local::divides(op, rule, types, f, &axes[f]) || is_uneven && shares_dim || is_alone {
-            axes[f].clear();
-        }
-    }
-    // Behind a factor that is not divided completely, blocks would not be adjacent elements.
-    loop {
-        let dims = rule.tensors.iter().flatten().flat_map(|dim| dim.windows(2));
-        let mut is_split =
-            dims.filter(|pair| size(&axes[pair[0]]) != rule.factors[pair[0]].size && !axes[pair[1]].is_empty());
-        let Some(pair) = is_split.next() else { return };
-        let behind = pair[1];
-        drop(is_split);
-        axes[behind].clear();
-    }
 }

@@ -12,7 +12,7 @@
 //! blocks of a dimension may extend beyond the array.
 mod moves;
 
-use crate::mesh::axis::{push, size};
+use crate::mesh::axis::{merge, push, size};
 use crate::mesh::{Axis, Mesh, Sharding, names};
 use moves::Difference;
 
@@ -102,6 +102,19 @@ pub fn reshard(shape: &[usize], from: &Sharding, to: &Sharding) -> Steps {
     };
     let found = found.filter(|steps| all_steps(&old, steps, is_executable));
     found.unwrap_or_else(|| gather_and_slice(&old, &new, &from.unreduced, |dim| old[dim] == new[dim]))
+}
+
+/// The axes of a slice along which parts of a sum are scattered, and those by which they are sliced afterwards: sums are
+/// combined along all of the first ones, which are in front.
+pub(super) fn scattered(lists: &[Vec<Axis>], summed: &[Axis]) -> Option<[Vec<Vec<Axis>>; 2]> {
+    let split = lists.iter().map(|list| {
+        let count = list.iter().take_while(|axis| summed.contains(axis)).count();
+        (list[..count].to_vec(), list[count..].to_vec())
+    });
+    let (first, rest): (Vec<Vec<Axis>>, Vec<Vec<Axis>>) = split.unzip();
+    let mut all = first.concat();
+    merge(&mut all);
+    (all == summed).then_some([first, rest])
 }
 
 /// By position, the position whose block a device receives in a [`Step::Permute`]. Every device sends its block to one
