@@ -1,7 +1,7 @@
 //! A mixture of experts with a fixed capacity, as in GShard (Lepikhin et al., 2020): tokens are divided among devices, and so
 //! are experts. Products with one-hot masks dispatch tokens to their experts and combine what these return; in between the
 //! array is divided by experts in place of tokens, which is an all-to-all.
-use crate::report::{agree, are, counted, normal};
+use super::report::{agree, are, counted, normal};
 use pallas_rt::ops::einsum;
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, NamedSharding, P};

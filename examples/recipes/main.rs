@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | `data_parallel` | the batch | a sum for each gradient |
 //! | `fsdp` | the batch, and each weight (ZeRO-3) | each weight is gathered where it is read, each gradient scattered |
-//! | `three_axes` | the batch, weights by rows, and layers by columns | both of the above, and a sum for each layer |
+//! | `three_axes` | the batch, weights by rows, and layers by columns | weights are gathered, gradients summed, and a sum for both layers |
 //! | `sequence` | the positions of attention, with heads in between (Ulysses) | all-to-alls |
 //! | `experts` | the experts of a mixture, with a fixed capacity | all-to-alls |
 //! | `pipeline` | the layers, with micro-batches (GPipe) | permutes |
@@ -24,8 +24,11 @@ mod sequence;
 use pallas_rt::prelude::*;
 use std::process::ExitCode;
 
-/// By name, a recipe; it returns false if it is not as it should be.
-pub const RECIPES: &[(&str, fn() -> Result<bool>)] = &[
+/// A recipe; it returns false if it is not as it should be.
+type Recipe = fn() -> Result<bool>;
+
+/// All recipes by name.
+pub const RECIPES: &[(&str, Recipe)] = &[
     ("data_parallel", fsdp::data_parallel),
     ("fsdp", fsdp::fully_sharded),
     ("three_axes", fsdp::three_axes),

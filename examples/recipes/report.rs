@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// The number of exchanges by kind and axes, those of loops once: `all_reduce data`.
 pub fn counted(shardings: &Shardings) -> BTreeMap<String, usize> {
     let mut all: BTreeMap<String, (usize, usize)> = BTreeMap::new();
-    for CollectiveUse { name, axes, bytes, cause, at } in shardings.collectives() {
+    for CollectiveUse { name, axes, bytes, cause, at, .. } in shardings.collectives() {
         println!("  {name} over {}: {bytes} bytes, {cause}, {at}", axes.join(", "));
         let entry = all.entry(format!("{name} {}", axes.join(","))).or_default();
         *entry = (entry.0 + 1, entry.1 + bytes);

@@ -1,7 +1,7 @@
 //! Attention over positions that are divided among devices, as in DeepSpeed-Ulysses (Jacobs et al., 2023): in front of it
 //! devices exchange positions for heads, and behind it heads for positions. In between each has whole sequences of some
 //! heads, on which the shipped kernel runs.
-use crate::report::{agree, are, counted, normal};
+use super::report::{agree, are, counted, normal};
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention};
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, P};
@@ -11,6 +11,9 @@ use std::sync::Arc;
 
 const HEADS: usize = 4;
 const POSITIONS: usize = 40;
+
+/// A function of queries, keys and values.
+type Attention = Box<dyn Fn(&Array, &Array, &Array) -> Result<Array> + Send + Sync>;
 
 fn attention(q: &Array, k: &Array, v: &Array) -> Result<Array> {
     flash_attention(q, k, v, &Options { causal: Causal::FromStart, ..Options::default() })
@@ -30,7 +33,7 @@ pub fn run() -> Result<bool> {
     let [q, k, v] = [1, 2, 3].map(|seed| normal(seed, &[2, HEADS, POSITIONS, 16], 1.0));
     let found = counted(&partitioned(divided())(&q, &k, &v)?);
 
-    let loss = |f: Box<dyn Fn(&Array, &Array, &Array) -> Result<Array> + Send + Sync>| {
+    let loss = |f: Attention| {
         let loss = move |qkv: &(Array, Array, Array)| f(&qkv.0, &qkv.1, &qkv.2).map(|y| (&y * &y).sum(..));
         jit(value_and_grad(loss))
     };

@@ -108,6 +108,15 @@ fn examples_of_functions_compute_what_jax_computes() {
     }
 }
 
+/// Each recipe has the exchanges that it says, and the numbers of one device.
+#[cfg(feature = "graph")]
+#[test]
+fn recipes_exchange_what_they_say() {
+    for (name, run) in recipes::RECIPES {
+        assert!(run().unwrap_or_else(|e| panic!("{name}: {e}")), "{name}");
+    }
+}
+
 /// One exchange, and the numbers of one device.
 #[cfg(feature = "graph")]
 #[test]

@@ -95,6 +95,7 @@ mod emulated {
             ("k", &k),
             ("v", &v),
             ("lengths", &o.lengths),
+            ("offsets", &o.offsets),
             ("bias", &o.bias),
             ("query_segments", &o.segments[0]),
             ("key_segments", &o.segments[1]),

@@ -29,6 +29,7 @@ pub mod graph;
 mod jaxpr;
 pub mod manual;
 pub mod mesh;
+mod refused;
 pub mod shard;
 pub mod simplify;
 mod stablehlo;

@@ -36,7 +36,9 @@ impl Meeting {
         let kind = match &op.kind {
             Exchange::AllReduce(combined) | Exchange::ReduceScatter(combined) => format!("{} {combined}", op.name()),
             Exchange::Permute(sources) => format!("{} {sources:?}", op.name()),
-            Exchange::AllGather | Exchange::AllToAll | Exchange::Table(_) => op.name().to_string(),
+            Exchange::AllGather | Exchange::AllToAll | Exchange::Table(_) | Exchange::Cast { .. } => {
+                op.name().to_string()
+            }
         };
         let ticket = Ticket {
             step: 0,
@@ -123,6 +125,7 @@ impl Meeting {
         let members = self.groups[0].len();
         let bytes = result.len();
         match &self.kind {
+            Exchange::Cast { .. } => unreachable!("devices do nothing for it"),
             Exchange::Table(table) => result.copy_from_slice(&table[number].to_ne_bytes()),
             Exchange::AllGather => {
                 for (k, part) in result.chunks_exact_mut((bytes / members).max(1)).enumerate() {

@@ -225,14 +225,14 @@ impl Party {
         let group = meeting.group(from);
         let own = bytes / group.len();
         let there = || group.iter().enumerate().filter(|(_, to)| self.ranks[**to] == rank).map(|(number, _)| number);
-        let whole = |is_needed: bool| if is_needed { vec![0..bytes] } else { vec![] };
+        let whole = |is_needed: bool| is_needed.then_some(0..bytes).into_iter().collect();
         match meeting.kind() {
             Exchange::AllGather | Exchange::AllReduce(_) => whole(there().next().is_some()),
             Exchange::AllToAll | Exchange::ReduceScatter(_) => {
                 there().map(|number| number * own..(number + 1) * own).collect()
             }
             Exchange::Permute(sources) => whole(there().any(|number| sources[number] == Some(meeting.number(from)))),
-            Exchange::Table(_) => vec![],
+            Exchange::Table(_) | Exchange::Cast { .. } => vec![],
         }
     }
 

@@ -110,11 +110,17 @@ fn lockstep(mesh: &Mesh, drawn: &[Drawn]) -> Vec<Vec<Vec<u8>>> {
     exchange(&Lockstep::new(mesh.devices()), drawn).expect("nothing can fail")
 }
 
+/// A message: who sends it, the ticket, and the bytes.
+type Message = (usize, Ticket, Vec<u8>);
+
+/// What has come, and by sender what nobody has asked for yet.
+type Inbox = (Receiver<Message>, HashMap<usize, Vec<(Ticket, Vec<u8>)>>);
+
 /// Messages among threads, each of which is a process.
 struct Channels {
     rank: usize,
-    to: Vec<Sender<(usize, Ticket, Vec<u8>)>>,
-    from: Mutex<(Receiver<(usize, Ticket, Vec<u8>)>, HashMap<usize, Vec<(Ticket, Vec<u8>)>>)>,
+    to: Vec<Sender<Message>>,
+    from: Mutex<Inbox>,
 }
 
 impl Wire for Channels {
@@ -165,7 +171,7 @@ impl Wire for Channels {
 /// Calls a function on each of so many processes.
 fn on_processes<T: Send>(count: usize, run: impl Fn(Arc<Processes>) -> T + Sync) -> Vec<T> {
     let (to, from): (Vec<_>, Vec<_>) = (0..count).map(|_| channel()).unzip();
-    let all = thread::scope(|scope| {
+    thread::scope(|scope| {
         let start = |(rank, from)| {
             let (to, run) = (to.clone(), &run);
             let wire = Channels { rank, to, from: Mutex::new((from, HashMap::new())) };
@@ -173,8 +179,7 @@ fn on_processes<T: Send>(count: usize, run: impl Fn(Arc<Processes>) -> T + Sync)
         };
         let threads: Vec<_> = from.into_iter().enumerate().map(start).collect();
         threads.into_iter().map(|thread| thread.join().expect("it returns")).collect()
-    });
-    all
+    })
 }
 
 #[test]

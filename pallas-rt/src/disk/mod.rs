@@ -15,7 +15,7 @@ mod store;
 
 pub(crate) use key::Key;
 pub use policy::{DiskCache, disk_cache, set_disk_cache};
-pub(crate) use policy::{chosen, decide, store};
+pub(crate) use policy::{agree, chosen, decide, store};
 #[cfg(test)]
 pub(crate) use store::Store;
 pub(crate) use store::{HITS, MISSES, REMOVED, WRITES};

@@ -157,6 +157,11 @@ pub(crate) fn decide(cache: &DiskCache, by: &str) -> Result<()> {
                        choose a folder of this user's own, or `chmod go-w` it";
         return Err(Error::File { path: folder.display().to_string(), message: message.into() });
     }
+    agree(cache, by)
+}
+
+/// As [`decide`], for what the environment says: a folder that cannot be used is no reason to fail.
+pub(crate) fn agree(cache: &DiskCache, by: &str) -> Result<()> {
     let now = settled(cache.clone(), by.to_string());
     if now.cache == *cache {
         return Ok(());

@@ -54,7 +54,7 @@ pub fn self_check(mesh: &Arc<Mesh>) -> Result<SelfCheck> {
         let numbers = device_put(&numbers, &NamedSharding::new(mesh, P(name)))?;
         let sum = jit(|x: &Array| x.sum(..))(&numbers)?;
         let expected = (0..devices).map(|i| i64::from(number(i))).sum();
-        let found = sum.addressable_shards()?.iter().map(sums).collect::<Result<Vec<i64>>>()?;
+        let found = sum.addressable_shards()?.iter().map(|shard| sums(&shard.data)).collect::<Result<Vec<i64>>>()?;
         compare(name, expected, &found)?;
         axes.push((name.to_string(), devices, expected));
     }

@@ -164,7 +164,7 @@ impl Member<'_> {
             None => meeting,
         };
         let client = operands.first().map_or_else(Client::cpu, |x| x.client().clone());
-        let bytes = operands.iter().map(|x| Ok(x.buffer()?.contents()?)).collect::<Result<Vec<_>>>()?;
+        let bytes = operands.iter().map(|x| x.buffer()?.contents()).collect::<Result<Vec<_>>>()?;
         let bytes: Vec<&[u8]> =
             if is_table { vec![&[]; count] } else { bytes.iter().map(|bytes| &bytes[..]).collect() };
         let started = self.party().start(&Arc::new(meeting), step, &bytes)?;

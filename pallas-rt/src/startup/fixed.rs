@@ -19,9 +19,12 @@ fn refused(fixed: &Fixed) -> Error {
     Error::Settled { what: WHAT, by: format!("the first use: {}", fixed.by) }
 }
 
+/// Decides where the cache is.
+type Decide = fn(&disk::DiskCache, &str) -> Result<()>;
+
 /// Fixes the configuration, unless it is; returns the one that is fixed.
-fn fix(config: StartupConfig, by: String) -> Result<&'static Fixed> {
-    disk::decide(&config.cache, &by)?;
+fn fix(config: StartupConfig, by: String, decide: Decide) -> Result<&'static Fixed> {
+    decide(&config.cache, &by)?;
     Ok(FIXED.get_or_init(|| Fixed { config, by }))
 }
 
@@ -42,14 +45,14 @@ pub(crate) fn fix_exactly(config: StartupConfig, by: String) -> Result<()> {
     if let Some(fixed) = FIXED.get() {
         return if fixed.config == config { Ok(()) } else { Err(refused(fixed)) };
     }
-    let fixed = fix(config.clone(), by)?;
+    let fixed = fix(config.clone(), by, disk::decide)?;
     if fixed.config == config { Ok(()) } else { Err(refused(fixed)) }
 }
 
 /// Fixes what the environment says, unless the configuration is fixed; `what` is in use at this line.
 pub(crate) fn first_use(what: &str, at: &Location<'_>) -> Result<()> {
     if FIXED.get().is_none() {
-        fix(StartupConfig::from_env()?, format!("{what} at {at}"))?;
+        fix(StartupConfig::from_env()?, format!("{what} at {at}"), disk::agree)?;
     }
     Ok(())
 }
@@ -57,7 +60,7 @@ pub(crate) fn first_use(what: &str, at: &Location<'_>) -> Result<()> {
 /// As [`first_use`], with a description of the use.
 pub(crate) fn first_use_by(by: impl FnOnce() -> String) -> Result<()> {
     if FIXED.get().is_none() {
-        fix(StartupConfig::from_env()?, by())?;
+        fix(StartupConfig::from_env()?, by(), disk::agree)?;
     }
     Ok(())
 }
@@ -95,7 +98,7 @@ pub fn startup_config() -> Option<&'static StartupConfig> {
 pub fn enable_spmd() -> Result<()> {
     let at = Location::caller();
     if FIXED.get().is_none() {
-        fix(StartupConfig { spmd: true, ..StartupConfig::from_env()? }, format!("`enable_spmd` at {at}"))?;
+        fix(StartupConfig { spmd: true, ..StartupConfig::from_env()? }, format!("`enable_spmd` at {at}"), disk::agree)?;
     }
     require_spmd(at, usize::MAX)
 }

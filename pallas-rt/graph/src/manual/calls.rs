@@ -3,7 +3,7 @@ use super::{Typing, common, finished, text, typed, wrong};
 use crate::call::{Call, Case, Checkpoint, Custom, CustomJvp, Named, Scan, ShardMap, While};
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::{Mesh, State, States, invariant};
-use crate::transform::Refused;
+use crate::refused::Refused;
 use pallas_ir::{Diag, Loc};
 
 /// A call of typed graphs.

@@ -18,7 +18,7 @@ mod join;
 
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::{Axis, Collective, Exchange, Mesh, Sharding, State, States, invariant};
-use crate::transform::Refused;
+use crate::refused::Refused;
 use pallas_ir::{At, Diag, ScalarOp};
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -18,10 +18,8 @@ use super::split::Split;
 use super::view::{Kind, Node, NodeId, Program, Region, Val};
 use crate::call::Call;
 use crate::graph::{Graph, Op, Var};
-use crate::manual::without_casts;
 use crate::mesh::axis::{self, Axis, size};
 use crate::mesh::{Collective, Exchange, Mesh, Sharding};
-use crate::simplify::inlined;
 use pallas_ir::{Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -463,17 +461,7 @@ impl Partition<'_> {
                 let var = self.graph().fitting(Op::Barrier, &[var]);
                 self.define(node.results[0], var, sharding);
             }
-            Op::Call(call) if let Call::ShardMap(map) = &**call => {
-                let takes = node.operands.iter().zip(&map.takes);
-                let args: Vec<Var> = takes.map(|(&v, sharding)| self.divided(v, &sharding.normal(self.mesh))).collect();
-                let made = self.graph().inline(&inlined(&without_casts(&map.body)), &args);
-                for ((&v, var), gives) in node.results.iter().zip(made).zip(&map.gives) {
-                    self.define(v, var, gives.normal(self.mesh));
-                    let wanted = self.wanted(v);
-                    let var = self.divided(v, &wanted);
-                    self.define(v, var, wanted);
-                }
-            }
+            Op::Call(call) if let Call::ShardMap(map) = &**call => self.shard_map(node, map),
             _ => {
                 let whole = |p: &Self, v: Val| Sharding::replicated(p.program.rank(v));
                 let args: Vec<Var> = node.operands.iter().map(|&v| self.divided(v, &whole(self, v))).collect();

@@ -24,6 +24,7 @@ mod rule;
 mod split;
 mod vjp;
 
+pub use crate::refused::Refused;
 pub use batch::batched;
 pub use jvp::{jvp, linearize};
 pub use plain::without_kernels;
@@ -32,16 +33,6 @@ pub use vjp::{vjp, vjp_of};
 
 use crate::build;
 use crate::graph::Graph;
-use pallas_ir::{Diag, Loc};
-
-/// A transformation that an equation does not admit.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Refused {
-    /// The user's line of the equation.
-    pub at: Loc,
-    /// The mistake, and the way out.
-    pub diag: Diag,
-}
 
 /// Refuses a graph with arrays that no kernel takes: the axes or the size of what a rule appends may exceed the limits.
 fn within_limits(graph: &Graph) -> Result<(), Refused> {

@@ -146,8 +146,10 @@ fn collectives_are_those_of_shardy() {
         if agreed * 100 < total * floor {
             missed.push(format!("{name}: {}", shown[..shown.len().min(4)].join("\n\n")));
         }
-        // A sum of little more: other orders of slices and permutes.
-        if config.still && bytes[0] * 20 > bytes[1] * 21 {
+        // A sum of little more: other orders of slices and permutes. Groups and barriers count as readers of a value, so that
+        // more values are moved where Shardy moves none.
+        let more = if config.groups { 20 } else { 5 };
+        if config.still && bytes[0] * 100 > bytes[1] * (100 + more) {
             missed.push(format!("{name}: {} bytes, Shardy {}", bytes[0], bytes[1]));
         }
     }

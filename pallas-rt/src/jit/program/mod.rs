@@ -51,9 +51,11 @@ struct Division {
     /// The positions of this process' devices.
     positions: Vec<usize>,
     params: Vec<Sharding>,
-    /// The types of the whole results, their shardings, and the last exchanges that they depend on.
-    results: Vec<(Type, Sharding, Arc<[Receipt]>)>,
+    results: Vec<Whole>,
 }
+
+/// The type of a whole result, its sharding, and the last exchanges that it depends on.
+type Whole = (Type, Sharding, Arc<[Receipt]>);
 
 /// What runs a plan.
 enum Engine {
@@ -233,7 +235,7 @@ impl Program {
         made: Partitioned,
         client: &Client,
     ) -> Result<Program> {
-        let Partitioned { graph: local, mesh, params, results } = made;
+        let Partitioned { graph: local, mesh, params, results, .. } = made;
         debug_assert_eq!(pallas_graph::verify(&local), Ok(()));
         let (simplified, plan) = planned(&local, &[], client);
         if let Some(folder) = &*DUMPS {
@@ -363,7 +365,7 @@ impl Program {
         let fresh = devices.clone().flat_map(|_| &self.fresh).map(|&bytes| self.allocate(bytes));
         let fresh = self.execute(&mut all, fresh.collect::<Result<_>>()?)?;
         let fresh: Vec<Arc<Buffer>> = fresh.into_iter().map(|buffer| Arc::new(buffer.expect(HELD))).collect();
-        let result = |((place, _), (ty, sharding, receipts)): (&(Place, Type), &(Type, Sharding, Arc<[Receipt]>))| {
+        let result = |((place, _), (ty, sharding, receipts)): (&(Place, Type), &Whole)| {
             let of = |device: usize| match *place {
                 Place::Param(i) => blocks[i][device].clone(),
                 Place::Fresh(i) => fresh[device * self.fresh.len() + i].clone(),

@@ -1,0 +1,11 @@
+//! Mistakes that transformations find.
+use pallas_ir::{Diag, Loc};
+
+/// A transformation that an equation does not admit.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Refused {
+    /// The user's line of the equation.
+    pub at: Loc,
+    /// The mistake, and the way out.
+    pub diag: Diag,
+}
