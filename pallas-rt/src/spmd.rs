@@ -129,7 +129,7 @@ const MOVES: Admits = Admits { of: &[State::Invariant, State::Varying], mixed: t
 /// use pallas_rt::sharding::{Mesh, P};
 /// use pallas_rt::{Array, shard_map, spmd};
 /// use std::sync::Arc;
-/// let mesh = Arc::new(Mesh::new(&[("data", 2)])?);
+/// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
 /// let total = shard_map(|x: &Array| spmd::psum(x, "data"), &mesh, [P("data")], [P(())]);
 /// assert_eq!(total(&Array::from_slice(&[1.0f32, 2.0], &[2])?)?.to_vec::<f32>()?, [3.0]);
 /// # Ok::<(), pallas_rt::Error>(())
@@ -198,7 +198,7 @@ pub fn all_gather(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
 /// use pallas_rt::sharding::{Mesh, P};
 /// use pallas_rt::{Array, shard_map, spmd};
 /// use std::sync::Arc;
-/// let mesh = Arc::new(Mesh::new(&[("data", 2)])?);
+/// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
 /// let whole = |x: &Array| spmd::all_gather_tiled(x, "data", 0);
 /// let f = shard_map(whole, &mesh, [P("data")], [P("data")]);
 /// assert_eq!(f(&Array::from_slice(&[1, 2], &[2])?)?.to_vec::<i32>()?, [1, 2, 1, 2]);
@@ -261,7 +261,7 @@ pub fn psum_scatter(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
 /// use pallas_rt::sharding::{Mesh, P};
 /// use pallas_rt::{Array, shard_map, spmd};
 /// use std::sync::Arc;
-/// let mesh = Arc::new(Mesh::new(&[("data", 2)])?);
+/// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
 /// let f = shard_map(|x: &Array| spmd::psum_scatter_tiled(x, "data", 0), &mesh, [P("data")], [P("data")]);
 /// assert_eq!(f(&Array::from_slice(&[1, 2, 3, 4], &[4])?)?.to_vec::<i32>()?, [4, 6]);
 /// # Ok::<(), pallas_rt::Error>(())
@@ -298,7 +298,7 @@ pub fn all_to_all(x: &Array, axes: impl AxisNames, split: isize, concat: isize) 
 /// use pallas_rt::sharding::{Mesh, P};
 /// use pallas_rt::{Array, shard_map, spmd};
 /// use std::sync::Arc;
-/// let mesh = Arc::new(Mesh::new(&[("data", 2)])?);
+/// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
 /// // From rows to columns.
 /// let f = |x: &Array| spmd::all_to_all_tiled(x, "data", 1, 0);
 /// let f = shard_map(f, &mesh, [P("data")], [P((None, "data"))]);
@@ -325,7 +325,7 @@ pub fn all_to_all_tiled(x: &Array, axes: impl AxisNames, split: isize, concat: i
 /// use pallas_rt::sharding::{Mesh, P};
 /// use pallas_rt::{Array, shard_map, spmd};
 /// use std::sync::Arc;
-/// let mesh = Arc::new(Mesh::new(&[("ring", 3)])?);
+/// let mesh = Arc::new(Mesh::new(&[("ring", 3)]).expect("a mesh"));
 /// let shift = |x: &Array| spmd::ppermute(x, "ring", &[(0, 1), (1, 2)]);
 /// let f = shard_map(shift, &mesh, [P("ring")], [P("ring")]);
 /// assert_eq!(f(&Array::from_slice(&[1, 2, 3], &[3])?)?.to_vec::<i32>()?, [0, 1, 2]);

@@ -35,7 +35,7 @@ pub enum DiskCache {
         limit: u64,
     },
     /// In such a folder, which this process only reads.
-    ReadOnly {
+    Reader {
         /// The folder.
         folder: PathBuf,
         /// The largest entry that is read, in bytes.
@@ -51,7 +51,7 @@ impl fmt::Display for DiskCache {
             DiskCache::SingleWriter { folder, limit } => {
                 write!(f, "{}, {}, a single writer", folder.display(), Bytes(*limit))
             }
-            DiskCache::ReadOnly { folder, .. } => write!(f, "{}, read only", folder.display()),
+            DiskCache::Reader { folder, .. } => write!(f, "{}, read only", folder.display()),
         }
     }
 }
@@ -80,7 +80,7 @@ impl DiskCache {
         match std::env::var(POLICY).as_deref() {
             Err(_) | Ok("" | "shared") => Ok(DiskCache::At { folder, limit }),
             Ok("single_writer") => Ok(DiskCache::SingleWriter { folder, limit }),
-            Ok("read_only") => Ok(DiskCache::ReadOnly { folder, limit }),
+            Ok("read_only") => Ok(DiskCache::Reader { folder, limit }),
             Ok(value) => {
                 let allowed = "shared, single_writer, read_only";
                 Err(Error::Environment { variable: POLICY, value: value.into(), allowed })
@@ -95,7 +95,7 @@ impl DiskCache {
             DiskCache::Off => DiskCache::Off,
             DiskCache::At { folder, limit }
             | DiskCache::SingleWriter { folder, limit }
-            | DiskCache::ReadOnly { folder, limit } => DiskCache::ReadOnly { folder, limit },
+            | DiskCache::Reader { folder, limit } => DiskCache::Reader { folder, limit },
         }
     }
 
@@ -104,7 +104,7 @@ impl DiskCache {
             DiskCache::Off => return None,
             DiskCache::At { folder, limit } => (folder, limit, Writers::All),
             DiskCache::SingleWriter { folder, limit } => (folder, limit, Writers::One),
-            DiskCache::ReadOnly { folder, limit } => (folder, limit, Writers::Others),
+            DiskCache::Reader { folder, limit } => (folder, limit, Writers::Others),
         };
         Some(Store::written_by(writers, folder.clone(), *limit))
     }
@@ -114,7 +114,7 @@ impl DiskCache {
             DiskCache::Off => None,
             DiskCache::At { folder, .. }
             | DiskCache::SingleWriter { folder, .. }
-            | DiskCache::ReadOnly { folder, .. } => Some(folder),
+            | DiskCache::Reader { folder, .. } => Some(folder),
         }
     }
 }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// use pallas_rt::sharding::Mesh;
 /// use pallas_rt::{Array, pmap, spmd};
 /// use std::sync::Arc;
-/// let mesh = Arc::new(Mesh::new(&[("i", 2)])?);
+/// let mesh = Arc::new(Mesh::new(&[("i", 2)]).expect("a mesh"));
 /// let normal = pmap(|x: &Array| x / spmd::psum(x, "i"), &mesh);
 /// assert_eq!(normal(&Array::from_slice(&[1.0f32, 3.0], &[2])?)?.to_vec::<f32>()?, [0.25, 0.75]);
 /// # Ok::<(), pallas_rt::Error>(())

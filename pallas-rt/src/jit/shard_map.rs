@@ -37,7 +37,7 @@ use std::sync::Arc;
 /// use pallas_rt::spmd::psum;
 /// use pallas_rt::{Array, jit, shard_map};
 /// use std::sync::Arc;
-/// let mesh = Arc::new(Mesh::new(&[("data", 2)])?);
+/// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
 /// // Each device has one half of x; the mean needs both.
 /// let centred = |x: &Array| x - psum(&x.sum(..), "data") / 4.0;
 /// let f = jit(shard_map(centred, &mesh, [P("data")], [P("data")]));
