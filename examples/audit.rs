@@ -34,7 +34,7 @@ pub struct Model {
     head: Array,
 }
 
-/// How the model is divided. Nobody has thought of `bias` and `head`.
+/// The team's policy. It forgets `bias` and `head`, so that the audit finds them.
 pub const POLICY: &str = r#"
 # Megatron: columns of the first matrix, rows of the second one.
 **.up = [{}, {"model"}]

@@ -1,4 +1,4 @@
-//! When a function on a mesh is compiled again, and when it is not.
+//! Compilations of a function on a mesh: one for equal declarations, another one for each real change.
 //!
 //! `cargo run --release --example retrace`
 //!

@@ -23,7 +23,7 @@ fn plain(w: &Array, x: &Array) -> Array {
     (0..LAYERS).fold(x.clone(), |x, i| layer(&w.at(i as i64).get(), &x))
 }
 
-/// What each device does: it has one layer, and all micro-batches.
+/// The function of each device, which has one layer and all micro-batches.
 fn piped(w: &Array, x: &Array) -> Result<Array> {
     let stages = axis_size("stage")?;
     let w = w.at(0).get();

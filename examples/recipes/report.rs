@@ -1,4 +1,4 @@
-//! What a recipe shows: its exchanges, and its difference to one device.
+//! The report of a recipe: its exchanges, and its difference to one device.
 use pallas_rt::prelude::*;
 use pallas_rt::{CollectiveUse, Shardings};
 use std::collections::BTreeMap;

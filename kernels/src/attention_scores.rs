@@ -44,7 +44,7 @@ pub struct Rules {
     pub right: Option<i32>,
     /// Whether the last query stands at the last live key; else the first one at the first.
     pub from_end: bool,
-    /// Whether the positions of the first query and of the first key are given.
+    /// True if the positions of the first query and of the first key are given.
     pub offsets: bool,
     /// Whether a query sees keys of its own segment only.
     pub segments: bool,

@@ -260,7 +260,7 @@ pub struct CollectiveError {
     pub by: String,
     /// The device or rank that does not take part.
     pub peer: String,
-    /// What it did instead.
+    /// The peer's own action, or its failure.
     pub found: String,
 }
 

@@ -241,6 +241,15 @@ fn gathered(graph: &mut Graph, v: Var, bound: &BoundAxes, dim: isize, tiled: boo
     if tiled { merged(graph, placed, dim) } else { Ok(placed) }
 }
 
+/// Refuses a sum of truth values, which has no place in their type.
+fn summable(graph: &Graph, v: Var) -> Result<(), Diag> {
+    let ty = graph.ty(v);
+    if ty.dtype == DType::Bool {
+        return Err(wrong("psum_scatter", format!("the sum of {ty}"), "cast it to integers: `x.cast(DType::I32)`"));
+    }
+    Ok(())
+}
+
 /// The sum of the blocks of all devices along axes, of which each device keeps one element of a dimension, which is as long
 /// as the group and dropped; `lax.psum_scatter`.
 #[track_caller]
@@ -248,6 +257,7 @@ fn gathered(graph: &mut Graph, v: Var, bound: &BoundAxes, dim: isize, tiled: boo
 pub fn psum_scatter(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
     over("psum_scatter", x, &axes, Loc::caller(), SUMS, |graph, v, bound| {
         let dim = axis_of(dim, graph.ty(v).shape.len())?;
+        summable(graph, v)?;
         whole(graph, v, dim, bound, "psum_scatter")?;
         let parts = moved(graph, v, dim, 0)?;
         bound.push(graph, Exchange::ReduceScatter(ScalarOp::Add), &[parts])
@@ -271,6 +281,7 @@ pub fn psum_scatter(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
 pub fn psum_scatter_tiled(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
     over("psum_scatter", x, &axes, Loc::caller(), SUMS, |graph, v, bound| {
         let dim = axis_of(dim, graph.ty(v).shape.len())?;
+        summable(graph, v)?;
         let parts = parted(graph, v, dim, bound, "psum_scatter")?;
         bound.push(graph, Exchange::ReduceScatter(ScalarOp::Add), &[parts])
     })

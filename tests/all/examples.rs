@@ -131,7 +131,7 @@ fn a_transformer_is_planned_on_several_meshes() {
     assert!(mesh_shapes::run(None).unwrap_or_else(|e| panic!("{e}")));
 }
 
-/// Who decides about divisions, what an audit finds, and when functions are traced.
+/// The examples about decisions, audits and traces hold their own answers.
 #[cfg(feature = "graph")]
 #[test]
 fn annotations_are_what_they_seem() {

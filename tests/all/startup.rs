@@ -1,4 +1,4 @@
-//! What a process is started with, which cannot change: each case in a process of its own.
+//! The startup configuration of a process, which cannot change: each case in a process of its own.
 use crate::support::again;
 use pallas_rt::distributed::self_check;
 use pallas_rt::prelude::*;

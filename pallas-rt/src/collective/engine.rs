@@ -49,7 +49,7 @@ pub trait Collectives: Send + Sync {
 pub struct Started {
     pub(super) meeting: Arc<Meeting>,
     pub(super) step: u64,
-    /// What the engine knows about it.
+    /// The engine's own state.
     pub(super) state: Box<dyn Any + Send>,
 }
 

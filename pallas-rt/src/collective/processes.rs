@@ -18,7 +18,7 @@ pub(crate) struct Envelope {
     pub communicator: usize,
     /// The ranks, in ascending order.
     pub peers: Vec<usize>,
-    /// What all of them must be at.
+    /// The exchange that all of them must be at.
     pub ticket: Ticket,
     /// The message to each peer.
     pub payloads: Vec<Vec<u8>>,

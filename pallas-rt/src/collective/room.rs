@@ -53,7 +53,7 @@ struct Failure {
     cause: Cause,
 }
 
-/// What ended all exchanges.
+/// The failure that ended all exchanges.
 #[derive(Clone, Copy, Debug)]
 enum Cause {
     /// A device ended that others waited for, or ended badly.
@@ -254,7 +254,7 @@ impl Failure {
         }
     }
 
-    /// What a device was doing.
+    /// The state of a device, in words.
     fn of(&self, peer: usize) -> Blame {
         let found = match (self.ended.get(&peer), self.last.get(&peer)) {
             (Some(End::Finished), _) => "has finished, and takes part in no more exchanges".to_string(),

@@ -113,7 +113,7 @@ fn lockstep(mesh: &Mesh, drawn: &[Drawn]) -> Vec<Vec<Vec<u8>>> {
 /// A message: who sends it, the ticket, and the bytes.
 type Message = (usize, Ticket, Vec<u8>);
 
-/// What has come, and by sender what nobody has asked for yet.
+/// The messages that come, and by sender those that nobody has asked for yet.
 type Inbox = (Receiver<Message>, HashMap<usize, Vec<(Ticket, Vec<u8>)>>);
 
 /// Messages among threads, each of which is a process.

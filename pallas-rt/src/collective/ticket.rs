@@ -1,8 +1,8 @@
-//! What the members of a group must agree about before they exchange anything.
+//! Tickets, about which the members of a group must agree before they exchange anything.
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a device is about to exchange. The tickets of a group are equal but for their lines.
+/// The exchange that a device is about to begin. The tickets of a group are equal but for their lines.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Ticket {
     /// The number of the exchange among those of its program. It tells equal exchanges apart, so that a device that leaves

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
-/// What a thread does for one run.
+/// The work of a thread in one run.
 type Job = Box<dyn FnOnce() + Send>;
 
 /// The threads, by device.

@@ -169,7 +169,7 @@ pub(crate) fn agree(cache: &DiskCache, by: &str) -> Result<()> {
     Err(Error::Settled { what: "where compiled kernels are kept on disk", by: now.by.clone() })
 }
 
-/// What is decided, or else what the environment says.
+/// The cache that is decided, or else that of the environment.
 pub(crate) fn chosen() -> Result<DiskCache> {
     disk_cache().map_or_else(DiskCache::from_env, Ok)
 }

@@ -17,7 +17,7 @@ pub struct Metric {
     pub value: f64,
     /// The last exchanges that it depends on; none in one process without a mesh.
     pub receipts: Vec<Receipt>,
-    /// What the process was started with.
+    /// The startup configuration of the process.
     pub config: &'static StartupConfig,
 }
 

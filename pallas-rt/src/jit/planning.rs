@@ -1,4 +1,4 @@
-//! What a function costs on a mesh, without its devices: exchanges, memory and time.
+//! The cost of a function on a mesh, without its devices: exchanges, memory and time.
 //!
 //! The numbers are those of the graph that every device runs. Exchanges and their bytes are counted in it; memory is that of
 //! its plan; times follow from a [`Topology`].
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// What one call of a function costs on a mesh that need not be there; see [`Shardings::plan`]. It prints as a table.
+/// The cost of one call of a function on a mesh that need not be there; see [`Shardings::plan`]. It prints as a table.
 #[derive(Clone, Debug)]
 pub struct StepPlan {
     /// The mesh.
@@ -69,7 +69,7 @@ pub struct AxisTraffic {
 }
 
 impl Shardings {
-    /// What one call costs on a machine, of which no device is needed: bytes of exchanges, memory of each device, and the time of
+    /// The cost of one call on a machine, of which no device is needed: bytes of exchanges, memory of each device, and the time of
     /// a step. The mesh may have thousands of devices; arguments may be shapes alone
     /// ([`Client::shape_dtype`](crate::Client::shape_dtype)).
     ///

@@ -1,4 +1,4 @@
-//! What proves that a value has been reduced.
+//! Receipts of exchanges, which prove that a value has been reduced.
 use super::Mesh;
 use crate::startup::Engine;
 use pallas_graph::mesh::Collective;
@@ -19,7 +19,7 @@ pub struct Receipt {
     pub group: Vec<usize>,
     /// Number of devices in each group.
     pub participants: usize,
-    /// What exchanged.
+    /// The engine that exchanged.
     pub engine: Engine,
     /// The user's line; empty if no line is known.
     pub at: String,

@@ -46,7 +46,7 @@ pub(crate) fn color(number: usize) -> String {
     format!("hsl({:.0}, 60%, 82%)", (number as f64 * 137.508 + 205.0) % 360.0)
 }
 
-/// Where a text is relative to its position.
+/// The side of its position on which a text stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Anchor {
     Start,

@@ -80,7 +80,7 @@ pub(crate) fn fixed_by() -> Option<&'static str> {
     FIXED.get().map(|fixed| &fixed.by[..])
 }
 
-/// How devices run. Before the first use it is what nothing has chosen yet: the default.
+/// The engine of the process. Before the first use it is the default, which nothing has chosen yet.
 pub(crate) fn engine() -> Engine {
     FIXED.get().map_or(Engine::default(), |fixed| fixed.config.engine)
 }

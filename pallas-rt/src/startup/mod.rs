@@ -1,4 +1,4 @@
-//! What a process is started with: one value, which is fixed at the first use.
+//! The startup configuration of a process: one value, which is fixed at the first use.
 //!
 //! - here: the value, from the program or from the environment; `fixed`: the first use, after which it cannot change.
 mod fixed;
@@ -21,7 +21,7 @@ const DEVICES: &str = "PALLAS_DEVICES";
 const DEADLINE: &str = "PALLAS_DEADLINE_MS";
 const BACKEND: &str = "PALLAS_DEVICE";
 
-/// How the devices of a mesh run.
+/// The engine on which the devices of a mesh run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub enum Engine {
@@ -34,7 +34,7 @@ pub enum Engine {
     Mpi,
 }
 
-/// What a process is started with. It is fixed by [`apply`](StartupConfig::apply), or as the environment says when the first
+/// The startup configuration of a process. It is fixed by [`apply`](StartupConfig::apply), or as the environment says when the first
 /// array is made or the first kernel is compiled; afterwards it does not change.
 ///
 /// ```
@@ -51,7 +51,7 @@ pub enum Engine {
 pub struct StartupConfig {
     /// The device of arrays for which none is named, as in `PALLAS_DEVICE`; `best` if it is not set.
     pub backend: String,
-    /// How the devices of a mesh run: `PALLAS_ENGINE` is `lockstep` or `threads`.
+    /// The engine on which the devices of a mesh run: `PALLAS_ENGINE` is `lockstep` or `threads`.
     pub engine: Engine,
     /// Number of processes among which devices are divided: 1, or that of an MPI job.
     pub processes: usize,
@@ -59,9 +59,9 @@ pub struct StartupConfig {
     pub devices: Option<usize>,
     /// True if arrays may be divided among devices: `PALLAS_SPMD` is `1`, the default, or `0`.
     pub spmd: bool,
-    /// Where compiled kernels are kept, and who writes them.
+    /// The place of compiled kernels, and the processes that write them.
     pub cache: DiskCache,
-    /// How long a process waits in an exchange for the others before it gives them up, `PALLAS_DEADLINE_MS`; one minute if
+    /// Time for which a process waits in an exchange for the others before it gives them up, `PALLAS_DEADLINE_MS`; one minute if
     /// it is not set. Devices in one process need no such limit.
     pub deadline: Duration,
     /// Other variables `PALLAS_*` of the environment.

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a process waits for the others.
+/// Time for which a process waits for the others.
 const DEADLINE: Duration = Duration::from_millis(1500);
 /// After this time a job hangs.
 const HANGS: Duration = Duration::from_secs(60);
@@ -21,7 +21,7 @@ const HANGS: Duration = Duration::from_secs(60);
 /// A job that has ended.
 struct Ended {
     succeeded: bool,
-    /// What its processes and `mpirun` wrote.
+    /// The output of its processes and of `mpirun`.
     text: String,
 }
 

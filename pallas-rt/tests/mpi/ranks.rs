@@ -1,4 +1,4 @@
-//! What the processes of a job do.
+//! The programs of the processes of a job.
 use super::{tensor_parallel, train};
 use pallas_rt::collective::Exchange;
 use pallas_rt::distributed::{Distributed, Local, Member, initialize, metric, self_check};

@@ -1,4 +1,4 @@
-//! What the blocks and the grid of a kernel say about its division among devices.
+//! The division of a kernel among devices, as its blocks and its grid allow it.
 //!
 //! ```text
 //! kernel scores {
@@ -33,7 +33,7 @@ pub(super) struct Tiled {
     pub programs: usize,
 }
 
-/// How the programs of a kernel divide its operands and results.
+/// The division of operands and results by the programs of a kernel.
 #[derive(Clone, Debug)]
 pub(super) struct Tiling {
     /// The inputs and prefetches, then the outputs.
@@ -91,7 +91,7 @@ fn cuts(kernel: &Kernel, id: OperandId, grid: &[usize], sizes: &[i64]) -> Vec<Re
     indices.into_iter().zip(&operand.block).map(cut).collect()
 }
 
-/// What is known of all operands and results.
+/// All operands and results, with what is known of them.
 struct All<'a> {
     kernel: &'a Kernel,
     operands: &'a [OperandId],

@@ -1,4 +1,4 @@
-//! What devices exchange inside of a `shard_map`: derivatives, and many operands at once.
+//! Derivatives and batches of the collectives inside of a `shard_map`.
 use super::Refused;
 use crate::graph::{Graph, Var};
 use crate::mesh::{Collective, Exchange, State};

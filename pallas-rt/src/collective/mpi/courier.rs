@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 /// Tags of messages: a ticket with bytes, and a notice.
 const DATA: i32 = 1;
 const NOTICE: i32 = 2;
-/// How long a process that has failed waits for the errors of others before it ends the job, and for the one that it blames,
+/// Time for which a process that has failed waits for the errors of others before it ends the job, and for the one that it blames,
 /// which may be lost.
 const GRACE: Duration = Duration::from_millis(500);
 const GRACE_FOR_BLAMED: Duration = Duration::from_millis(150);
 
-/// What a process tells all others.
+/// A notice of a process to all others.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum Notice {
     /// It takes part in no more exchanges; by rank, the number of messages that it sent.
@@ -190,7 +190,7 @@ impl Courier {
         Some((ticket, message))
     }
 
-    /// What a peer does that has not come to an exchange, as far as its messages say.
+    /// The state of a peer that has not come to an exchange, as far as its messages say.
     fn whereabouts(&mut self, peer: usize, ticket: &Ticket) -> String {
         let within = format!("has not come within {:?}", self.deadline);
         let has_peer = |(_, ranks): &&(SimpleCommunicator, Vec<usize>)| ranks.contains(&peer);

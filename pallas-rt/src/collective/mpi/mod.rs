@@ -12,7 +12,7 @@ use courier::Courier;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// What the program asks of the courier.
+/// A request of the program to the courier.
 enum Request {
     Exchange(Envelope, Sender<Reply>),
     Connect(Vec<Vec<Vec<usize>>>, Sender<Vec<usize>>),

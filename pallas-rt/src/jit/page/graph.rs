@@ -36,7 +36,7 @@ enum Kind {
     Exchange(usize),
 }
 
-/// What the page knows about the graph.
+/// The facts that the page shows about the graph.
 pub(super) struct Context<'a> {
     /// The names of the parameters, and the shardings of the whole arrays; none for a graph that is called.
     pub arguments: &'a [(String, String)],

@@ -19,7 +19,7 @@ use pallas_ir::{At, Diag, Loc};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What an [`audit`] compares a function with.
+/// The intentions that an [`audit`] compares a function with.
 #[derive(Clone, Debug)]
 pub struct AuditOptions {
     policy: ShardingPolicy,
@@ -42,7 +42,7 @@ impl AuditOptions {
         AuditOptions::default()
     }
 
-    /// What is intended: specs by the paths of arguments, which begin with the argument's number (`0.layers[*].up`), and by
+    /// The intended specs: by the paths of arguments, which begin with the argument's number (`0.layers[*].up`), and by
     /// the names of constraints. That of a constraint is its value's name by [`checkpoint_name`](crate::checkpoint_name()),
     /// else `constraint[k]` in the order of the function's text; equal names are numbered, `hidden[0]`, `hidden[1]`.
     #[must_use]
@@ -175,7 +175,7 @@ pub enum Severity {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
-    /// What the policy intends is not declared, or declared otherwise.
+    /// The intention of the policy is not declared, or declared otherwise.
     Unapplied,
     /// A pattern of the policy matches nothing.
     Unmatched,

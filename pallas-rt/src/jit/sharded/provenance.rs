@@ -1,4 +1,4 @@
-//! Why a value is divided by an axis, and why it is not.
+//! The reasons why a value is divided by an axis, and why it is not.
 use super::{Shardings, operation};
 use crate::error::{Error, Result};
 use pallas_graph::mesh::{Axis, Flow, names};

@@ -93,7 +93,7 @@ fn declaring<Args: Tree + 'static, F: Function<Args>>(f: F, args: &Args) -> Decl
     Declaring { graph: lowered.graph.clone(), declared: lowered.declared.clone(), paths: lowered.paths.clone() }
 }
 
-/// What a program declares is a policy that it keeps; with any weaker declaration it does not.
+/// The declarations of a program, taken as a policy, are kept by it; with any weaker declaration they are not.
 fn check(name: &str, program: &Declaring, compiles: bool) -> usize {
     let before = AuditOptions::new().before_compilation();
     let policy = program.audit(&before).declared().unwrap_or_else(|e| panic!("{name}: {e}"));

@@ -1,4 +1,4 @@
-//! Who decides about a value: provenance, budgets, groups and barriers of functions on meshes.
+//! Provenance, budgets, groups and barriers of functions on meshes.
 use super::numbers;
 use crate::prelude::*;
 use crate::sharding::{Flow, Mesh, NamedSharding, P, UNCONSTRAINED, device_put, dim};

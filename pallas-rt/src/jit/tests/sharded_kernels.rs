@@ -105,7 +105,7 @@ fn rows(mesh: &Mesh, rank: usize) -> Option<Sharding> {
     Some(Sharding::closed(axes))
 }
 
-/// What lies beyond an array is infinite there.
+/// The function in front makes the elements beyond an array infinite.
 fn reciprocal(x: &Array) -> Array {
     1.0 / (x + 2.0)
 }

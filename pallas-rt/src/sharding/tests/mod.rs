@@ -111,7 +111,7 @@ fn python() -> Option<String> {
     std::env::var("PALLAS_JAX").ok()
 }
 
-/// What JAX answers to each question.
+/// The answers of JAX to each question.
 fn ask(python: &str, questions: impl Iterator<Item = Value>) -> Vec<Value> {
     let questions: Vec<String> = questions.map(|question| question.to_string()).collect();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/sharding/tests/sharding.py");

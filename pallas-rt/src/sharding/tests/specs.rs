@@ -60,7 +60,7 @@ fn specs_are_those_of_jax() {
     assert!(seen.len() == 5 && seen.values().all(|&n| n > 40), "{seen:?}");
 }
 
-/// What a callback may return is what JAX's may.
+/// A callback may return what JAX's may.
 #[test]
 fn callbacks_make_blocks() {
     let order = vec![3, 1, 2, 0, 7, 5, 6, 4];

@@ -308,7 +308,7 @@ impl<'a> Rewrite<'a> {
         limits
     }
 
-    /// What is loaded, with fill in place of the elements beyond the array.
+    /// A loaded tile, with fill in place of the elements beyond the array.
     fn limited(&mut self, old: &Kernel, id: InstId, from: OperandId, limits: Vec<Limit>) -> Vec<InstId> {
         let result = old.inst(id).results[0];
         let rank = old.ty(result).shape.len();

@@ -6,7 +6,7 @@
 //!                                                                                               its windows see
 //! ```
 //!
-//! Where the rows come from is read off the operation's access form, one dimension after the other. What is left of the
+//! The access form of the operation says which rows each dimension reads, one dimension after the other. What is left of the
 //! operation concerns other dimensions, or windows that see all of their elements.
 use super::halo::{Plan, Read, Round, plan};
 use super::{Divided, between, coordinate, iota, joined, number, spread};
@@ -154,11 +154,11 @@ struct Seen {
     count: usize,
     /// The window over them.
     window: WindowDim,
-    /// What is seen beyond the array.
+    /// The value of elements beyond the array.
     fill: Literal,
 }
 
-/// What windows see along a dimension; `None` if each is an element that stays in its place.
+/// The rows that windows read along a dimension; `None` if each is an element that stays in its place.
 fn seen(op: &StructuralOp, work: &Divided<'_>, dim: usize, window: WindowDim, from: usize) -> Option<Seen> {
     let ty = work.operands[0].0;
     let (extent, places, count) = (ty.shape[from], work.result.0.shape[dim], work.gives.shape[dim]);

@@ -16,10 +16,10 @@ use crate::shard::view::{Node, NodeId, Val};
 use pallas_ir::structural::{Concat, Reshape};
 use pallas_ir::{At, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp};
 
-/// What cannot be partitioned as it is declared.
+/// A declaration that the partitioner cannot follow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refused {
-    /// What was found, and what to write instead.
+    /// The mistake, and the remedy.
     pub diag: Diag,
     /// The user's line.
     pub at: Loc,

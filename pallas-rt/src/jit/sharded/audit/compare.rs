@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AuditDifference {
-    /// What differs: `axes`, `device order`, `client`, or the path of a parameter.
+    /// The name of the difference: `axes`, `device order`, `client`, or the path of a parameter.
     pub subject: String,
     /// The first audit's.
     pub first: String,

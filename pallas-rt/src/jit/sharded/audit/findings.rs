@@ -1,4 +1,4 @@
-//! What an audit finds wrong.
+//! The findings of an audit.
 use super::super::{Declared, Shardings};
 use super::{Audit, AuditOptions, AuditedMesh, Finding, FindingKind, Severity, Source};
 use crate::sharding::{PartitionSpec, Sharding};

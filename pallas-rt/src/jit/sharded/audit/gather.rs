@@ -1,4 +1,4 @@
-//! What a function declares, and what was found about it.
+//! The declarations of a function, and the facts that are held against them.
 use super::super::{Declared, Shardings};
 use super::{Audit, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, ExchangeTotal, PatternUse, Source};
 use crate::error::Result;

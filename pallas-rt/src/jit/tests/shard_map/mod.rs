@@ -184,6 +184,8 @@ fn mistakes_are_named() {
     assert!(parts.contains("varying"), "{parts}");
     let long = of(|x| spmd::all_to_all_tiled(&x.index((.., between(0, 3))), "data", 1, 0), P("data"), P("data"));
     assert!(long.contains("dimension 1 of f32[2,3] in 2 parts"), "{long}");
+    let truth = of(|x| spmd::psum_scatter_tiled(&x.gt(1.0), "data", 0), P("data"), P("data"));
+    assert!(truth.contains("the sum of bool[2,4]"), "{truth}");
     let open = of(|x| x.clone(), P((crate::sharding::UNCONSTRAINED, None)), P("data"));
     assert!(open.contains("open dimension"), "{open}");
     let outside = psum(&x, "data").check().expect_err("no axis is bound").to_string();

@@ -35,7 +35,7 @@ fn letters(x: &Array) -> String {
     }
 }
 
-/// What a body says of its argument, which is invariant.
+/// The answer of a body about its argument, which is invariant.
 fn in_body(f: impl Fn(&Array) -> String + Send + Sync + 'static) -> String {
     let said = Arc::new(Mutex::new(String::new()));
     let own = said.clone();
