@@ -21,6 +21,7 @@ pub use mark::{clear_sharding, in_out_shardings, mark_sharding};
 pub use provenance::{Obstacle, Provenance, ProvenanceStep, WhyNot};
 
 use super::function::{Function, Given};
+use super::gradient::refused;
 use super::lower::Lowered;
 use super::trace::{apply, type_of};
 use crate::array::Array;
@@ -122,9 +123,8 @@ impl Declared {
     pub(super) fn of_device<'g>(&self, graph: &'g Graph) -> Result<Cow<'g, Graph>> {
         match &self.mesh {
             Some(mesh) => {
-                let found = propagated(&pallas_graph::shard::inlined(graph), &self.shardings);
-                let made = partition(&found, mesh).map_err(|refused| Error::operation(refused.at, refused.diag))?;
-                Ok(Cow::Owned(made.graph))
+                let flat = pallas_graph::shard::inlined(graph);
+                Ok(Cow::Owned(divided(&flat, mesh, &self.shardings)?.1.graph))
             }
             None => Ok(Cow::Borrowed(graph)),
         }
@@ -160,9 +160,18 @@ pub(super) fn declared(x: &Array) -> Option<Placed> {
     Some(Placed { mesh: placement.mesh.clone(), sharding: placement.sharding.normal(&placement.mesh) })
 }
 
-/// The shardings of all values of a graph.
-pub(super) fn propagated(graph: &Graph, declared: &[Option<Sharding>]) -> Propagation {
-    propagate(View::of(graph), declared, &vec![None; graph.results.len()])
+/// The shardings of a graph without calls of functions, and what partitioning makes of it.
+///
+/// # Errors
+/// A declaration that an operation cannot follow.
+pub(super) fn divided(
+    flat: &Graph,
+    mesh: &Arc<Mesh>,
+    declared: &[Option<Sharding>],
+) -> Result<(Propagation, Partitioned)> {
+    let found = propagate(View::of(flat), declared, &vec![None; flat.results.len()]);
+    let made = partition(&found, mesh).map_err(refused)?;
+    Ok((found, made))
 }
 
 /// A function as it runs on a mesh; see [`partitioned`].
@@ -242,8 +251,7 @@ impl Shardings {
     /// A kernel that cannot be divided as declared.
     fn of(flat: &Graph, declared: &Declared, paths: &[String]) -> Result<Option<Shardings>> {
         let Some(mesh) = declared.mesh.clone() else { return Ok(None) };
-        let found = propagated(flat, &declared.shardings);
-        let program = partition(&found, &mesh).map_err(|refused| Error::operation(refused.at, refused.diag))?;
+        let (found, program) = divided(flat, &mesh, &declared.shardings)?;
         let (paths, statements) = (paths.to_vec(), declared.statements.clone());
         let values = listed(found.program(), &paths);
         let (graph, declared) = (flat.clone(), declared.shardings.clone());

@@ -28,8 +28,9 @@ pub mod split;
 mod strategy;
 pub mod view;
 
+pub use crate::refused::Refused;
 pub use crate::simplify::inlined;
-pub use partition::{Partitioned, Refused, Reshard, partition, partition_with};
+pub use partition::{Partitioned, Reshard, partition, partition_with};
 pub use propagate::{Propagation, propagate, rules};
 pub use provenance::{Cause, Chain, Origin, Reason, Slot, Stop, Via};
 pub use rule::{Factor, Role, Rule};

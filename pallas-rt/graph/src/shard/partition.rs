@@ -7,8 +7,6 @@
 mod control;
 mod kernel;
 
-pub use kernel::Refused;
-
 use super::agree::{agree, agree_reshape};
 use super::local::{self, Divided};
 use super::propagate::Propagation;
@@ -20,6 +18,7 @@ use crate::call::Call;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{self, Axis, size};
 use crate::mesh::{Collective, Exchange, Mesh, Sharding};
+use crate::refused::Refused;
 use pallas_ir::{Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ mod native;
 mod processes;
 mod steps;
 
-use super::sharded::{Declared, propagated};
+use super::sharded::{Declared, divided};
 use crate::array::{Array, What};
 use crate::device::sequence::Devices;
 use crate::device::{Buffer, Client, DeviceKind, Lru};
@@ -16,7 +16,7 @@ use crate::target::Profile;
 use crate::timeline;
 use native::Native;
 use pallas_graph::fuse::{self, Place, Plan, Sizes, plan};
-use pallas_graph::shard::{Partitioned, inlined, partition};
+use pallas_graph::shard::{Partitioned, inlined};
 use pallas_graph::{Graph, simplify};
 use pallas_ir::{Kernel, Type};
 use processes::{devices, in_turn, receipts};
@@ -219,8 +219,7 @@ impl Program {
         }
         timeline::compiling(|| {
             let graph = inlined(graph);
-            let found = propagated(&graph, declared);
-            let made = partition(&found, mesh).map_err(|refused| Error::operation(refused.at, refused.diag))?;
+            let (_, made) = divided(&graph, mesh, declared)?;
             Program::of_partitioned(engine, &graph, made, client)
         })
     }

@@ -2,7 +2,7 @@
 //! formulas; and pages about functions.
 use super::super::planning::StepPlan;
 use super::super::program::{Program, planned};
-use super::super::sharded::propagated;
+use super::super::sharded::divided;
 use crate::prelude::*;
 use crate::sharding::tests::draw::{Config, Dice, draw};
 use crate::sharding::tests::markup::check_markup;
@@ -10,7 +10,7 @@ use crate::sharding::{Link, Mesh, NamedSharding, P, PartitionSpec, Topology};
 use crate::{Arg, Shardings};
 use crate::{MeshComparison, cond, grad_by, partitioned, scan, while_loop, with_sharding_constraint};
 use pallas_graph::fuse::{Plan, Work};
-use pallas_graph::shard::{Partitioned, inlined, partition};
+use pallas_graph::shard::{Partitioned, inlined};
 use pallas_ir::Type;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,8 +65,8 @@ fn random_programs_send_what_is_planned() {
         for _ in 0..40 {
             let drawn = draw(&mut dice, &config);
             let graph = inlined(&drawn.graph);
-            let partitioned = partition(&propagated(&graph, &drawn.params), &drawn.mesh);
-            let Partitioned { graph: local, .. } = partitioned.expect("it has no kernels");
+            let (_, partitioned) = divided(&graph, &drawn.mesh, &drawn.params).expect("it has no kernels");
+            let Partitioned { graph: local, .. } = partitioned;
             let found = StepPlan::of(&local, &drawn.mesh, &rings(&drawn.mesh));
             let mut counted = BTreeMap::new();
             let (simplified, plan) = planned(&local, &[], &Client::cpu());

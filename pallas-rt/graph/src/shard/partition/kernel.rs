@@ -9,21 +9,13 @@ use crate::graph::{Op, Var};
 use crate::mesh::Sharding;
 use crate::mesh::axis::{Axis, size};
 use crate::mesh::names;
+use crate::refused::Refused;
 use crate::shard::kernel::{Share, Tiling, local};
 use crate::shard::local as blocks;
 use crate::shard::rule::Rule;
 use crate::shard::view::{Node, NodeId, Val};
 use pallas_ir::structural::{Concat, Reshape};
-use pallas_ir::{At, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp};
-
-/// A declaration that the partitioner cannot follow.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refused {
-    /// The mistake, and the remedy.
-    pub diag: Diag,
-    /// The user's line.
-    pub at: Loc,
-}
+use pallas_ir::{At, Diag, Dim, Literal, ScalarOp, StructuralOp};
 
 /// The parts of a dimension, and the elements of each.
 struct Regroup<'a> {
