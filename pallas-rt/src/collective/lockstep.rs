@@ -2,12 +2,14 @@
 use super::engine::{Collectives, Started};
 use super::meeting::Meeting;
 use crate::error::Result;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The only party. Nothing can wait in it, so that an exchange is done when it starts.
 pub(crate) struct Lockstep {
-    positions: Vec<usize>,
+    /// Each run has a party of its own; that of a few devices allocates nothing.
+    positions: SmallVec<[usize; 8]>,
     steps: AtomicU64,
 }
 

@@ -240,7 +240,7 @@ fn warm_calls_allocate_no_more_for_long_programs() {
 }
 
 /// Most allocations of a call with three trees of four arrays: lists of the arguments, and the result.
-const WARM: usize = 17;
+const WARM: usize = 16;
 
 /// A program on a lost device is refused, and a client that is made anew runs it.
 #[cfg(feature = "gpu")]
