@@ -248,7 +248,7 @@ impl Partition<'_> {
     /// The block of a value under a sharding.
     fn divided(&mut self, v: Val, wanted: &Sharding) -> Var {
         // Other readers need it in this form as well.
-        if self.found.count_uses(v) > 1 {
+        if self.found.count_readers(v) > 1 {
             self.settled(v);
         }
         self.divided_once(v, wanted)
@@ -348,10 +348,15 @@ impl Partition<'_> {
                 self.blocks().insert(node.results[0], block);
             }
             Kind::Constraint(_) | Kind::Barrier(_) => {
-                let operand = node.operands[0];
-                let block =
-                    if self.found.count_uses(operand) > 1 { self.settled(operand) } else { self.block(operand) };
-                self.say(node.results[0], block);
+                let (operand, result) = (node.operands[0], node.results[0]);
+                let is_shared = self.found.count_readers(operand) > 1;
+                let block = if is_shared { self.settled(operand) } else { self.block(operand) };
+                // Shardings have propagated, so that a barrier is its operand.
+                if let Kind::Barrier(_) = node.kind {
+                    self.blocks().insert(result, block);
+                } else {
+                    self.say(result, block);
+                }
             }
             Kind::While(None) => self.while_loop(node),
             Kind::While(Some(number)) => self.scan(node, *number),

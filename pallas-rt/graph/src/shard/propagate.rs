@@ -273,6 +273,19 @@ impl Propagation {
         self.flow.uses[v.index()].len()
     }
 
+    /// Number of places that read a value in the partitioned program, which has no groups and barriers.
+    pub(super) fn count_readers(&self, v: Val) -> usize {
+        let count = |place: &Use| match *place {
+            Use::Operand(node, _) => match &self.flow.program.nodes[node].kind {
+                Kind::Group(_) => 0,
+                Kind::Barrier(_) => self.count_readers(self.flow.program.nodes[node].results[0]),
+                _ => 1,
+            },
+            Use::Yield(..) | Use::Result(_) => 1,
+        };
+        self.flow.uses[v.index()].iter().map(count).sum()
+    }
+
     /// The sharding of an array as it is now.
     pub(super) fn state(&self, slot: Slot) -> Option<&Sharding> {
         match slot {
