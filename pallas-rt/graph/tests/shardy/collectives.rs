@@ -141,7 +141,7 @@ fn collectives_are_those_of_shardy() {
             count[0], bytes[0], count[1], bytes[1]
         );
         if std::env::var_os("PALLAS_SHOW").is_some() {
-            shown[..shown.len().min(6)].iter().for_each(|text| println!("{text}\n"));
+            shown[..shown.len().min(40)].iter().for_each(|text| println!("{text}\n"));
         }
         if agreed * 100 < total * floor {
             missed.push(format!("{name}: {}", shown[..shown.len().min(4)].join("\n\n")));
@@ -173,6 +173,7 @@ fn programs_are_partitioned_alike_each_time() {
         priorities: true,
         control: true,
         groups: true,
+        barriers: true,
         windows: true,
         operations: 20,
         ..Config::default()

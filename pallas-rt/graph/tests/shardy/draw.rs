@@ -46,8 +46,8 @@ pub(crate) struct Config {
     pub(crate) priorities: bool,
     /// Loops and branches.
     pub(crate) control: bool,
-    /// Groups and barriers.
     pub(crate) groups: bool,
+    pub(crate) barriers: bool,
     /// Convolutions, scatters, windows, cumulative sums.
     pub(crate) windows: bool,
     /// Without slices, pads, reversals, concatenations and updates of windows, which move elements.
@@ -187,7 +187,7 @@ impl Drawing<'_> {
                 continue;
             }
             self.live.push(v);
-            if self.config.groups && self.dice.chance(15) {
+            if self.config.barriers && self.dice.chance(15) {
                 let flow = *self.dice.pick(&[Flow::Forward, Flow::Backward, Flow::None]);
                 let v = self.drawn.graph.push(Annotation::Barrier(flow), &[v]).expect("the identity");
                 self.live.push(v);

@@ -90,7 +90,7 @@ fn propagation_is_that_of_shardy() {
         ("priorities", Config { open: true, priorities: true, ..plain }),
         ("uneven", Config { uneven: true, open: true, priorities: true, ..plain }),
         ("control", Config { control: true, open: true, priorities: true, ..plain }),
-        ("groups", Config { groups: true, open: true, control: true, priorities: true, ..plain }),
+        ("groups", Config { groups: true, barriers: true, open: true, control: true, priorities: true, ..plain }),
         ("windows", Config { windows: true, open: true, ..plain }),
     ];
     let (mut agreed, mut total, mut values, mut failures, mut shown) = (0, 0, 0, 0, vec![]);

@@ -60,7 +60,8 @@ fn name(reason: &Reason) -> &'static str {
 /// an axis, the reason lies between an array that has it and one that has not.
 #[test]
 fn every_axis_has_a_reason() {
-    let config = Config { open: true, priorities: true, control: true, groups: true, ..Config::default() };
+    let config =
+        Config { open: true, priorities: true, control: true, groups: true, barriers: true, ..Config::default() };
     let kinds = [config, Config { uneven: true, windows: true, ..config }];
     let (mut lengths, mut reasons): (BTreeMap<usize, usize>, BTreeMap<&str, usize>) = Default::default();
     let mut rounds = 0;
