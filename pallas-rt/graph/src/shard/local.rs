@@ -348,7 +348,7 @@ pub(super) fn sliced(
     graph.fitting(Dynamic::Slice { size: shape.to_vec() }, &[&[x], &starts[..]].concat())
 }
 
-fn reshaped(graph: &mut Graph, x: Var, shape: &[usize]) -> Var {
+pub(super) fn reshaped(graph: &mut Graph, x: Var, shape: &[usize]) -> Var {
     if graph.ty(x).shape == shape {
         return x;
     }

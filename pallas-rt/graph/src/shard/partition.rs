@@ -257,7 +257,7 @@ impl Partition<'_> {
     /// The same for a value that nothing else reads as it is.
     fn divided_once(&mut self, v: Val, wanted: &Sharding) -> Var {
         let mut block = self.block(v);
-        let shape = self.program.ty(v).shape.clone();
+        let mut shape = self.program.ty(v).shape.clone();
         let mut steps = reshard::reshard(&shape, &block.sharding, wanted);
         if steps.iter().any(|(step, _)| !matches!(step, Step::AllSlice(_))) {
             let (from, to, at) = (block.sharding.clone(), wanted.clone(), self.graph().at);
@@ -287,6 +287,9 @@ impl Partition<'_> {
             }
         }
         for (step, after) in steps {
+            if let Step::Reshape(parts) = &step {
+                shape.clone_from(parts);
+            }
             block = Block { var: self.step(&step, &block, &after, &shape), sharding: after, partial: None, said: None };
         }
         block.var
@@ -318,6 +321,7 @@ impl Partition<'_> {
                 let sources = reshard::sources(self.mesh, &block.sharding, after).into_iter().map(Some).collect();
                 self.exchange(Exchange::Permute(sources), &self.mesh.axes(), &[block.var])
             }
+            Step::Reshape(_) => local::reshaped(self.graph(), block.var, &local),
         }
     }
 

@@ -6,11 +6,12 @@
 //!
 //! [`sequence`] finds the collectives of Shardy's pass `sdy-reshard-to-collectives`, with the moves in `moves`. Some of its
 //! steps change the padding of dimensions that axes divide unevenly, which blocks alone do not allow; those of [`reshard`]
-//! do not, and devices execute these.
+//! do not, and devices execute these. `parts` replaces permutes by less.
 //!
 //! Shapes here are those of whole arrays. The block of a device is the one that [`Sharding::local`] describes, so the last
 //! blocks of a dimension may extend beyond the array.
 mod moves;
+mod parts;
 
 use crate::mesh::axis::{merge, push, size};
 use crate::mesh::{Axis, Mesh, Sharding, names};
@@ -37,6 +38,8 @@ pub enum Step {
     /// Other axes divide the dimensions, into as many blocks as before. Each device receives the block of one device, as
     /// [`sources`] tells.
     Permute,
+    /// The array has this shape from now on. Each device reshapes its block, whose elements stay where they are.
+    Reshape(Vec<usize>),
 }
 
 /// Steps, each with the sharding after it.
@@ -54,6 +57,7 @@ impl Step {
             Step::AllSlice(axes) => format!("all_slice {}", by_dimension(axes)),
             Step::AllToAll { axes, from, to } => format!("all_to_all {{{}}}: {from}->{to}", names(axes, mesh)),
             Step::Permute => "collective_permute".into(),
+            Step::Reshape(shape) => format!("reshape {shape:?}"),
         }
     }
 }
@@ -91,8 +95,8 @@ pub fn sequence(shape: &[usize], from: &Sharding, to: &Sharding) -> Steps {
 }
 
 /// The steps that devices execute. They are those of [`sequence`], without its detours for padding, if blocks before and
-/// after each step consist of each other, as they do where all axes divide dimensions evenly. Otherwise all dimensions in
-/// which the shardings differ are gathered, then sliced.
+/// after each step consist of each other, as they do where all axes divide dimensions evenly; a permute is replaced where
+/// other steps move less. Otherwise all dimensions in which the shardings differ are gathered, then sliced.
 pub fn reshard(shape: &[usize], from: &Sharding, to: &Sharding) -> Steps {
     let (old, new) = (axes(from), axes(to));
     let not_blocked = vec![false; shape.len()];
@@ -101,6 +105,7 @@ pub fn reshard(shape: &[usize], from: &Sharding, to: &Sharding) -> Steps {
         is_valid(step, before, after) && is_nested(step, shape, before, after)
     };
     let found = found.filter(|steps| all_steps(&old, steps, is_executable));
+    let found = found.map(|steps| parts::without_permute(shape, from, &steps).unwrap_or(steps));
     found.unwrap_or_else(|| gather_and_slice(&old, &new, &from.unreduced, |dim| old[dim] == new[dim]))
 }
 

@@ -381,7 +381,7 @@ fn remove_last(axes: &mut Vec<Axis>, last: &[Axis]) {
 }
 
 /// Divides axes so that each of them is equal to one of `others`, a part of one, or does not overlap any.
-fn aligned(axes: &[Axis], others: &[Axis]) -> Vec<Axis> {
+pub(super) fn aligned(axes: &[Axis], others: &[Axis]) -> Vec<Axis> {
     let mut parts = vec![];
     for &axis in axes {
         let mut rest = Some(axis);

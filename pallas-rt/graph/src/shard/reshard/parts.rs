@@ -1,0 +1,126 @@
+//! Steps without a permute of whole blocks, where axes of one dimension change their order only because some of them leave it.
+//!
+//! ```text
+//! "x"=2, "y"=2, [8, 4]:  [{"y", "x"}, {}] -> [{"x"}, {"y"}]
+//! reshape [2, 2, 2, 4]   [{"y"}, {"x"}, {}, {}]
+//! all_to_all {"y"}: 0->3 [{}, {"x"}, {}, {"y"}]
+//! all_to_all {"x"}: 1->0 [{"x"}, {}, {}, {"y"}]
+//! reshape [8, 4]         [{"x"}, {"y"}]
+//! ```
+//!
+//! Each axis has a part of the dimension, and those that remain move to the parts in front. That is Shardy's pass
+//! `sdy-optimize-collectives`, which takes such steps also where they move more than the permute did.
+use super::moves::aligned;
+use super::{Step, Steps, axes, closed};
+use crate::mesh::Sharding;
+use crate::mesh::axis::{Axis, push, size};
+
+/// The same change of sharding without the permute among the steps, or `None` where that is impossible or moves more.
+pub(super) fn without_permute(shape: &[usize], from: &Sharding, steps: &Steps) -> Option<Steps> {
+    let at = steps.iter().position(|(step, _)| *step == Step::Permute)?;
+    let count = steps[at + 1..].iter().take_while(|(step, _)| matches!(step, Step::AllToAll { .. })).count();
+    let end = at + 1 + count;
+    let before = if at == 0 { axes(from) } else { steps[at - 1].1.axes() };
+    let permuted = steps[at].1.axes();
+    let mut changed = (0..shape.len()).filter(|&dim| before[dim] != permuted[dim]);
+    let (dim, None) = (changed.next()?, changed.next()) else { return None };
+
+    let mut moving = Parts::new(shape, dim, &before, &permuted[dim], &from.unreduced)?;
+    for (step, _) in &steps[at + 1..end] {
+        let Step::AllToAll { axes, from, to } = step else { return None };
+        moving.forward(axes, *from, *to)?;
+    }
+    moving.close_gaps(&steps[end - 1].1.dims[dim].axes)?;
+    let mut all = steps[..at].to_vec();
+    all.extend(moving.steps);
+    all.push((Step::Reshape(shape.to_vec()), steps[end - 1].1.clone()));
+    all.extend_from_slice(&steps[end..]);
+    Some(all)
+}
+
+/// An array of which each axis of one dimension divides a dimension of its own.
+struct Parts<'a> {
+    dim: usize,
+    /// The axes of the dimension, by part.
+    parts: Vec<Axis>,
+    shape: Vec<usize>,
+    /// By dimension, the axes that divide it now.
+    current: Vec<Vec<Axis>>,
+    unreduced: &'a [Axis],
+    steps: Steps,
+}
+
+impl<'a> Parts<'a> {
+    fn new(
+        shape: &[usize],
+        dim: usize,
+        before: &[Vec<Axis>],
+        permuted: &[Axis],
+        unreduced: &'a [Axis],
+    ) -> Option<Self> {
+        let parts = aligned(&before[dim], permuted);
+        let [front @ .., _] = &parts[..] else { return None };
+        if !shape[dim].is_multiple_of(size(&parts)) {
+            return None;
+        }
+        let extents = front.iter().map(|axis| axis.size as usize).chain([shape[dim] / size(front)]);
+        let shape: Vec<usize> =
+            shape[..dim].iter().copied().chain(extents).chain(shape[dim + 1..].iter().copied()).collect();
+        let mut current = before.to_vec();
+        current.splice(dim..=dim, parts.iter().map(|&axis| vec![axis]));
+        let steps = vec![(Step::Reshape(shape.clone()), closed(&current, unreduced))];
+        Some(Parts { dim, parts, shape, current, unreduced, steps })
+    }
+
+    /// The step of the array in parts that is a step of the whole array.
+    fn forward(&mut self, axes: &[Axis], from: usize, to: usize) -> Option<()> {
+        let &[axis] = axes else { return None };
+        let place = |dim: usize| match dim.cmp(&self.dim) {
+            std::cmp::Ordering::Less => Some(dim),
+            std::cmp::Ordering::Greater => Some(dim + self.parts.len() - 1),
+            std::cmp::Ordering::Equal => None,
+        };
+        let to = place(to)?;
+        let from = match place(from) {
+            Some(from) => from,
+            None => self.dim + self.parts.iter().position(|&part| part == axis)?,
+        };
+        self.all_to_all(axis, from, to)
+    }
+
+    fn all_to_all(&mut self, axis: Axis, from: usize, to: usize) -> Option<()> {
+        let last = self.current[from].pop()?;
+        if last != axis {
+            return None;
+        }
+        push(&mut self.current[to], axis);
+        self.steps.push((Step::AllToAll { axes: vec![axis], from, to }, closed(&self.current, self.unreduced)));
+        Some(())
+    }
+
+    /// Moves the axes that divide the dimension at the end to its first parts, in order.
+    fn close_gaps(&mut self, end: &[Axis]) -> Option<()> {
+        let end = aligned(end, &self.parts);
+        let extents = &self.shape[self.dim..][..self.parts.len()];
+        // The blocks of the dimension are then those of its parts.
+        let fits = |(i, axis): (usize, &Axis)| match extents.get(i) {
+            Some(&extent) if i + 1 == end.len() => extent.is_multiple_of(axis.size as usize),
+            extent => extent == Some(&(axis.size as usize)),
+        };
+        if !end.iter().enumerate().all(fits) {
+            return None;
+        }
+        let mut moved = 0.0;
+        while let Some((to, axis)) = (end.iter().enumerate())
+            .find(|&(to, _)| self.current[self.dim + to].is_empty())
+            .map(|(to, &axis)| (self.dim + to, axis))
+        {
+            let from = self.dim + self.parts.iter().position(|&part| part == axis)?;
+            self.all_to_all(axis, from, to)?;
+            // The permute would have moved whole blocks.
+            moved += 1.0 - 1.0 / f64::from(axis.size);
+        }
+        let is_ordered = end.iter().enumerate().all(|(i, &axis)| self.current[self.dim + i] == [axis]);
+        (is_ordered && moved <= 1.0).then_some(())
+    }
+}
