@@ -316,6 +316,18 @@ pub(super) fn parted(graph: &mut Graph, x: Var, cuts: &[(usize, usize)]) -> Var 
     reshaped(graph, x, &[&[members], &own[..]].concat())
 }
 
+/// A block with `padding` behind it where this shape is larger.
+pub(super) fn extended(graph: &mut Graph, x: Var, shape: &[usize], padding: f64) -> Var {
+    let ty = graph.ty(x).clone();
+    let missing: Vec<usize> = shape.iter().zip(&ty.shape).map(|(n, own)| n.saturating_sub(*own)).collect();
+    if missing.iter().all(|&n| n == 0) {
+        return x;
+    }
+    let padding = graph.literal(Literal::new(ty.dtype, padding));
+    let op = Pad { low: dims(&vec![0; missing.len()]), high: dims(&missing) };
+    graph.fitting(StructuralOp::from(op), &[x, padding])
+}
+
 /// The part of a block that belongs to the device, of this shape: along each dimension the one at its coordinate. `padding`
 /// is where it extends beyond the block.
 pub(super) fn sliced(
@@ -326,16 +338,9 @@ pub(super) fn sliced(
     lists: &[Vec<Axis>],
     padding: f64,
 ) -> Var {
-    let own = graph.ty(x).shape.clone();
     // The last parts may extend beyond the block.
-    let missing: Vec<usize> =
-        (0..own.len()).map(|dim| (shape[dim] * size(&lists[dim])).saturating_sub(own[dim])).collect();
-    let mut x = x;
-    if missing.iter().any(|&n| n > 0) {
-        let padding = graph.literal(Literal::new(graph.ty(x).dtype, padding));
-        let op = Pad { low: dims(&vec![0; own.len()]), high: dims(&missing) };
-        x = graph.fitting(StructuralOp::from(op), &[x, padding]);
-    }
+    let whole: Vec<usize> = shape.iter().zip(lists).map(|(n, list)| n * size(list)).collect();
+    let x = extended(graph, x, &whole, padding);
     let starts: Vec<Var> = (coordinates.iter().zip(shape))
         .map(|(coordinate, &n)| match coordinate {
             Some(coordinate) => {

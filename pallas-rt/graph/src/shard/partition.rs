@@ -264,19 +264,15 @@ impl Partition<'_> {
             self.reshards.push(Reshard { value: v, from, to, at });
         }
         if let Some((axes, op)) = block.partial.clone() {
-            let evenly = |(&n, list): (&usize, &Vec<Axis>)| n.is_multiple_of(size(list));
             let scattered = match steps.first() {
-                Some((Step::AllSlice(lists), _)) if block.sharding.local(&shape).iter().zip(lists).all(evenly) => {
-                    reshard::scattered(lists, &axes)
-                }
+                Some((Step::AllSlice(lists), _)) => reshard::scattered(&shape, &block.sharding, lists, &axes),
                 _ => None,
             };
-            if let Some([first, rest]) = scattered {
-                let var = self.reduce_scatter(block.var, &first, op);
-                let mut sharding = block.sharding.clone();
-                sharding.dims.iter_mut().zip(&first).for_each(|(dim, axes)| {
-                    axes.iter().for_each(|&axis| axis::push(&mut dim.axes, axis));
-                });
+            if let Some(([first, rest], sharding)) = scattered {
+                let counts = sharding.local(&shape).into_iter().zip(&first).map(|(n, axes)| n * size(axes));
+                let (whole, padding): (Vec<usize>, _) = (counts.collect(), self.padding);
+                let var = local::extended(self.graph(), block.var, &whole, padding);
+                let var = self.reduce_scatter(var, &first, op);
                 block = Block { var, sharding, partial: None, said: None };
                 match rest.iter().all(Vec::is_empty) {
                     true => drop(steps.remove(0)),
@@ -311,7 +307,11 @@ impl Partition<'_> {
                 local::sliced(self.graph(), block.var, &coordinates, &local, lists, padding)
             }
             Step::AllToAll { axes, from, to } => {
-                let parts = local::parted(self.graph(), block.var, &[(*to, size(axes))]);
+                let mut whole = block.sharding.local(shape);
+                whole[*to] = local[*to] * size(axes);
+                let padding = self.padding;
+                let block = local::extended(self.graph(), block.var, &whole, padding);
+                let parts = local::parted(self.graph(), block, &[(*to, size(axes))]);
                 let parts = self.exchange(Exchange::AllToAll, axes, &[parts]);
                 let mut counts = vec![1; local.len()];
                 counts[*from] = size(axes);

@@ -83,35 +83,46 @@ impl Step {
 /// ```
 pub fn sequence(shape: &[usize], from: &Sharding, to: &Sharding) -> Steps {
     let (old, new) = (axes(from), axes(to));
-    // Measured: where padding differs Shardy makes a dimension whole in between, unless it is whole before or after.
-    let is_blocked = |dim: usize| {
-        let (before, after) = (size(&old[dim]), size(&new[dim]));
-        before > 1 && after > 1 && padded(shape[dim], before) != padded(shape[dim], after)
-    };
-    let is_blocked = (0..shape.len()).map(is_blocked).collect();
+    let is_blocked = repadded(shape, &old, &new);
     let found = Difference::new(shape, &old, &new, is_blocked, &from.unreduced).steps();
     let found = found.filter(|steps| all_steps(&old, steps, is_valid));
     found.unwrap_or_else(|| gather_and_slice(&old, &new, &from.unreduced, |_| false))
 }
 
-/// The steps that devices execute. They are those of [`sequence`], without its detours for padding, if blocks before and
-/// after each step consist of each other, as they do where all axes divide dimensions evenly; a permute is replaced where
-/// other steps move less. Otherwise all dimensions in which the shardings differ are gathered, then sliced.
+/// By dimension, true if its padding differs and it is not whole before or after. Measured: Shardy makes it whole in between.
+fn repadded(shape: &[usize], old: &[Vec<Axis>], new: &[Vec<Axis>]) -> Vec<bool> {
+    let is_repadded = |dim: usize| {
+        let (before, after) = (size(&old[dim]), size(&new[dim]));
+        before > 1 && after > 1 && padded(shape[dim], before) != padded(shape[dim], after)
+    };
+    (0..shape.len()).map(is_repadded).collect()
+}
+
+/// The steps that devices execute. They are those of [`sequence`], without its detours for padding where none are needed, if
+/// blocks before and after each step consist of each other, as they do where all axes divide dimensions evenly; a permute is
+/// replaced where other steps move less. Otherwise all dimensions in which the shardings differ are gathered, then sliced.
 pub fn reshard(shape: &[usize], from: &Sharding, to: &Sharding) -> Steps {
     let (old, new) = (axes(from), axes(to));
-    let not_blocked = vec![false; shape.len()];
-    let found = Difference::new(shape, &old, &new, not_blocked, &from.unreduced).steps();
     let is_executable = |step: &Step, before: &[Vec<Axis>], after: &[Vec<Axis>]| {
         is_valid(step, before, after) && is_nested(step, shape, before, after)
     };
-    let found = found.filter(|steps| all_steps(&old, steps, is_executable));
+    // Dimensions that are whole in between change their padding.
+    let found = [vec![false; shape.len()], repadded(shape, &old, &new)].into_iter().find_map(|is_blocked| {
+        let steps = Difference::new(shape, &old, &new, is_blocked, &from.unreduced).steps();
+        steps.filter(|steps| all_steps(&old, steps, is_executable))
+    });
     let found = found.map(|steps| parts::without_permute(shape, from, &steps).unwrap_or(steps));
     found.unwrap_or_else(|| gather_and_slice(&old, &new, &from.unreduced, |dim| old[dim] == new[dim]))
 }
 
-/// The axes of a slice along which parts of a sum are scattered, and those by which they are sliced afterwards: sums are
-/// combined along all of the first ones, which are in front.
-pub(super) fn scattered(lists: &[Vec<Axis>], summed: &[Axis]) -> Option<[Vec<Vec<Axis>>; 2]> {
+/// The axes of a slice along which parts of a sum are scattered, with the sharding after that, and those by which they are
+/// sliced afterwards: sums are combined along all of the first ones, which are in front.
+pub(super) fn scattered(
+    shape: &[usize],
+    from: &Sharding,
+    lists: &[Vec<Axis>],
+    summed: &[Axis],
+) -> Option<([Vec<Vec<Axis>>; 2], Sharding)> {
     let split = lists.iter().map(|list| {
         let count = list.iter().take_while(|axis| summed.contains(axis)).count();
         (list[..count].to_vec(), list[count..].to_vec())
@@ -119,7 +130,17 @@ pub(super) fn scattered(lists: &[Vec<Axis>], summed: &[Axis]) -> Option<[Vec<Vec
     let (first, rest): (Vec<Vec<Axis>>, Vec<Vec<Axis>>) = split.unzip();
     let mut all = first.concat();
     merge(&mut all);
-    (all == summed).then_some([first, rest])
+    let extend = |axes: &[Vec<Axis>], lists: &[Vec<Axis>]| -> Vec<Vec<Axis>> {
+        let mut axes = axes.to_vec();
+        axes.iter_mut().zip(lists).for_each(|(axes, list)| list.iter().for_each(|&axis| push(axes, axis)));
+        axes
+    };
+    let before = axes(from);
+    let between = extend(&before, &first);
+    let after = extend(&between, &rest);
+    let step = Step::AllSlice(vec![]);
+    let is_executable = is_nested(&step, shape, &before, &between) && is_nested(&step, shape, &between, &after);
+    (all == summed && is_executable).then(|| ([first, rest], closed(&between, &from.unreduced)))
 }
 
 /// By position, the position whose block a device receives in a [`Step::Permute`]. Every device sends its block to one
@@ -198,12 +219,12 @@ fn is_valid(step: &Step, before: &[Vec<Axis>], after: &[Vec<Axis>]) -> bool {
 }
 
 /// Returns true if the blocks before and after a step consist of each other. Then all dimensions are padded alike, except
-/// that a gather can remove the padding of a dimension that becomes whole, and a slice can add it to one that was.
+/// that a dimension that becomes whole can lose its padding, and one that was whole can get some, in all steps but a permute.
 fn is_nested(step: &Step, shape: &[usize], before: &[Vec<Axis>], after: &[Vec<Axis>]) -> bool {
-    let one_dimension = matches!(step, Step::AllGather(_) | Step::AllSlice(_));
+    let is_permute = matches!(step, Step::Permute);
     (0..shape.len()).all(|dim| {
         let (before, after) = (size(&before[dim]), size(&after[dim]));
-        padded(shape[dim], before) == padded(shape[dim], after) || one_dimension && before.min(after) == 1
+        padded(shape[dim], before) == padded(shape[dim], after) || !is_permute && before.min(after) == 1
     })
 }
 

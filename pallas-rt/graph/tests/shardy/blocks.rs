@@ -121,8 +121,12 @@ fn check(mesh: &Mesh, shape: &[usize], step: &Step, before: &Sharding, after: &S
         let is_right = match step {
             Step::AllGather(axes) => extends(before, after, dim, &axes[dim]) && (is_nested || new == 1),
             Step::AllSlice(axes) => extends(after, before, dim, &axes[dim]) && (is_nested || old == 1),
-            Step::AllToAll { axes, from, .. } if *from == dim => extends(before, after, dim, axes) && is_nested,
-            Step::AllToAll { axes, to, .. } if *to == dim => extends(after, before, dim, axes) && is_nested,
+            Step::AllToAll { axes, from, .. } if *from == dim => {
+                extends(before, after, dim, axes) && (is_nested || new == 1)
+            }
+            Step::AllToAll { axes, to, .. } if *to == dim => {
+                extends(after, before, dim, axes) && (is_nested || old == 1)
+            }
             Step::AllToAll { .. } => before.normal(mesh).dims[dim].axes == after.normal(mesh).dims[dim].axes,
             Step::Permute => old == new,
             Step::Reshape(_) => unreachable!("it moves nothing"),

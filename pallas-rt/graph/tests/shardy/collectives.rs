@@ -102,17 +102,19 @@ fn collectives_are_those_of_shardy() {
     let Some(python) = python() else { return };
     let plain = Config { open: true, priorities: true, operations: 14, ..Config::default() };
     let still = Config { still: true, ..plain };
-    // Where operations move elements themselves, Shardy's program does not show what they exchange, so that those of a
-    // program cannot be told apart with certainty: fewer agree.
+    // Percent of the programs that agree, and percent of bytes that may be more. Those of "uneven" differ where Shardy's steps
+    // change the padding of a dimension, which blocks do not allow. Where operations move elements themselves, Shardy's
+    // program does not show what they exchange: a sum over windows or a convolution along a divided dimension is there as it
+    // was, and bytes are not compared.
     let kinds = [
-        ("still", 95, still),
-        ("still, uneven", 85, Config { uneven: true, ..still }),
-        ("still, groups", 75, Config { groups: true, ..still }),
-        ("moving", 80, plain),
-        ("moving, windows", 60, Config { windows: true, ..plain }),
+        ("still", 97, Some(0.1), still),
+        ("still, uneven", 95, Some(4.0), Config { uneven: true, ..still }),
+        ("still, groups", 97, Some(0.1), Config { groups: true, ..still }),
+        ("moving", 95, None, plain),
+        ("moving, windows", 70, None, Config { windows: true, ..plain }),
     ];
     let mut missed = vec![];
-    for (i, (name, floor, config)) in kinds.into_iter().enumerate() {
+    for (i, (name, floor, more, config)) in kinds.into_iter().enumerate() {
         let all = programs(500 + i as u64, config);
         let found = ask(&python, "collectives", &all.iter().map(Drawn::text).collect::<Vec<_>>());
         let (mut agreed, mut total, mut failures, mut shown) = (0, 0, 0, vec![]);
@@ -141,15 +143,12 @@ fn collectives_are_those_of_shardy() {
             count[0], bytes[0], count[1], bytes[1]
         );
         if std::env::var_os("PALLAS_SHOW").is_some() {
-            shown[..shown.len().min(40)].iter().for_each(|text| println!("{text}\n"));
+            shown.iter().for_each(|text| println!("{text}\n"));
         }
         if agreed * 100 < total * floor {
             missed.push(format!("{name}: {}", shown[..shown.len().min(4)].join("\n\n")));
         }
-        // A sum of little more: other orders of slices and permutes. Groups and barriers count as readers of a value, so that
-        // more values are moved where Shardy moves none.
-        let more = if config.groups { 20 } else { 5 };
-        if config.still && bytes[0] * 100 > bytes[1] * (100 + more) {
+        if more.is_some_and(|more| bytes[0] as f64 > bytes[1] as f64 * (1.0 + more / 100.0)) {
             missed.push(format!("{name}: {} bytes, Shardy {}", bytes[0], bytes[1]));
         }
     }
