@@ -438,8 +438,11 @@ impl Flow {
         if said.iter().all(|(s, _)| s == first) {
             for v in group.iter() {
                 let cell = self.cell[v.index()].index();
+                // An annotation that leaves all dimensions open gives a member nothing.
+                if !self.shardings[cell].as_ref().is_some_and(|s| says(&s)) {
+                    self.origins[cell] = *origin;
+                }
                 self.shardings[cell] = Some(first.clone());
-                self.origins[cell] = self.origins[cell].or(*origin);
             }
             return;
         }

@@ -73,7 +73,12 @@ fn every_axis_has_a_reason() {
                     if mentions(found.sharding(v), axis.id) {
                         let chain = found.chain(v, axis.id);
                         let origin = chain.origin.unwrap_or_else(|| panic!("{v:?} {axis:?}\n{}", drawn.text()));
-                        assert!(mentions(Some(&declared(&drawn, &found, origin)), axis.id), "{}", drawn.text());
+                        assert!(
+                            mentions(Some(&declared(&drawn, &found, origin)), axis.id),
+                            "{v:?} {axis:?}: {chain:?} {:?}\n{}",
+                            found.sharding(v),
+                            drawn.text()
+                        );
                         let order: Vec<_> = chain.causes.iter().map(|c| (c.round, c.stage)).collect();
                         assert!(order.is_sorted_by(|a, b| a >= b), "{order:?}\n{}", drawn.text());
                         assert!(chain.causes.iter().all(|c| mentions(state(&found, c.from), axis.id)));
