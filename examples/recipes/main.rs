@@ -12,6 +12,7 @@
 //! | `experts` | the experts of a mixture, with a fixed capacity | all-to-alls |
 //! | `pipeline` | the layers, with micro-batches (GPipe) | permutes |
 //! | `ring` | an all-reduce by hand | permutes |
+//! | `ring_attention` | the positions of attention, with keys that go around | permutes |
 //! | `overlapped` | a product whose operand or result is exchanged block by block | permutes |
 mod experts;
 mod fsdp;
@@ -19,6 +20,7 @@ mod overlapped;
 mod pipeline;
 mod report;
 mod ring;
+mod ring_attention;
 mod sequence;
 
 use pallas_rt::prelude::*;
@@ -36,6 +38,7 @@ pub const RECIPES: &[(&str, Recipe)] = &[
     ("experts", experts::run),
     ("pipeline", pipeline::run),
     ("ring", ring::run),
+    ("ring_attention", ring_attention::run),
     ("overlapped", overlapped::run),
 ];
 

@@ -120,7 +120,7 @@ fn random_programs_on_meshes_are_those_on_one_device() {
         ("uneven", Config { uneven: true, ..plain }),
         ("control", Config { control: true, ..plain }),
         ("windows", Config { windows: true, ..plain }),
-        ("all", Config { uneven: true, control: true, windows: true, groups: true, ..plain }),
+        ("all", Config { uneven: true, control: true, windows: true, groups: true, barriers: true, ..plain }),
     ];
     let mut shown: Vec<String> = vec![];
     let mut found: BTreeMap<&str, usize> = BTreeMap::new();
