@@ -248,6 +248,9 @@ def main():
     arguments.add_argument("--memory", action="store_true", help="compare bytes of temporaries with XLA's instead")
     arguments.add_argument("--table", action="store_true", help="print a Markdown table as well")
     given = arguments.parse_args()
+    if "fsdp" in given.only:
+        # Its case is there with this alone, since it would divide the threads of others.
+        os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
     ours, peers = Ours("cpu"), installed(Xla) + installed(Torch)
     graphs = {name: case for peer in peers[:1] if peer.name == "XLA" for name, case in peer.cases().items()}
     if given.memory:

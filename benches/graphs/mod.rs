@@ -3,8 +3,10 @@ use crate::Arrays;
 use pallas_kernels::flash_attention::{Options, flash_attention};
 use pallas_rt::ir::DType;
 use pallas_rt::prelude::*;
-use pallas_rt::{Client, grad, jit, jit_donating, ops, scan, tree, value_and_grad};
+use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
+use pallas_rt::{Client, grad, jit, jit_donating, ops, scan, tree, value_and_grad, with_sharding_constraint};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Runs a program once.
 pub type Program = Box<dyn FnMut() -> Result<Vec<Array>>>;
@@ -12,9 +14,10 @@ pub type Program = Box<dyn FnMut() -> Result<Vec<Array>>>;
 pub type Make = fn(Arrays) -> Result<Program>;
 
 /// Every case by the first word of its name.
-pub const CASES: [(&str, Make); 30] = [
+pub const CASES: [(&str, Make); 31] = [
     ("mlp_step", |x| mlp_step(x, DType::F32)),
     ("mlp_step_bf16", |x| mlp_step(x, DType::Bf16)),
+    ("fsdp_step", fsdp_step),
     ("chain_donated", chain_donated),
     ("chain_dropped", chain_dropped),
     ("chain_kept", chain_kept),
@@ -119,6 +122,32 @@ fn mlp_step(mut arrays: Arrays, dtype: DType) -> Result<Program> {
     });
     Ok(Box::new(move || {
         let (next, value) = step(state.take().expect("a call returns the next"), &x, &labels)?;
+        state = Some(next);
+        Ok(vec![value])
+    }))
+}
+
+/// A step of gradient descent for a perceptron of four layers on eight devices, which have the weights and the batch in
+/// parts (ZeRO-3).
+fn fsdp_step(mut arrays: Arrays) -> Result<Program> {
+    let mesh = Arc::new(Mesh::new(&[("data", 8)]).expect("a name"));
+    let rows = NamedSharding::new(&mesh, P("data"));
+    let mut put = |name: String| device_put(&arrays.remove(&name).expect("an input"), &rows);
+    let (x, y) = (put("x".into())?, put("y".into())?);
+    let layers: Vec<(Array, Array)> =
+        (0..4).map(|i| Ok((put(format!("up{i}"))?, put(format!("down{i}"))?))).collect::<Result<_>>()?;
+    let mut state = Some(layers);
+    let loss = move |layers: &Vec<(Array, Array)>, x: &Array, y: &Array| {
+        let divided = |x: Array| with_sharding_constraint(&x, &rows);
+        let of = |x: Array, (up, down): &(Array, Array)| divided(divided(x.matmul(up)).tanh().matmul(down));
+        (layers.iter().fold(x.clone(), of) - y).square().mean(..)
+    };
+    let step = jit_donating(move |layers: &Vec<(Array, Array)>, x: &Array, y: &Array| {
+        let (value, gradient) = value_and_grad(loss.clone())(layers, x, y)?;
+        Ok((tree::map2(layers, &gradient, |w, g| Ok(w - g * 0.1))?, value))
+    });
+    Ok(Box::new(move || {
+        let (next, value) = step(state.take().expect("a call returns the next"), &x, &y)?;
         state = Some(next);
         Ok(vec![value])
     }))

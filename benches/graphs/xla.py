@@ -23,6 +23,13 @@ def cases():
     found["mlp_step/256x784-512-512-10"] = mlp, lambda **x: mlp_step(x, jnp.float32)
     found["mlp_step_bf16/256x784-512-512-10"] = mlp, lambda **x: mlp_step(x, jnp.bfloat16)
 
+    if jax.device_count() >= 8:
+        batch, width, hidden = 64, 128, 512
+        fsdp = {name: numbers(batch, width) for name in "xy"}
+        for i in range(4):
+            fsdp |= {f"up{i}": numbers(width, hidden, scale=width**-0.5), f"down{i}": numbers(hidden, width, scale=hidden**-0.5)}
+        found["fsdp_step/64x128x512x4"] = fsdp, lambda **x: fsdp_step(x)
+
     # The donated one feeds its result back: with y below 0 it would shrink to subnormal numbers, which XLA flushes to 0 and
     # we compute, at a multiple of the time of others.
     chain = {"x": numbers(1 << 24), "y": abs(numbers(1 << 24)) + np.float32(0.1)}
@@ -117,6 +124,32 @@ def mlp_step(arrays, dtype):
     def call():
         nonlocal state
         state, value = compiled(state, x, labels)
+        return [value]
+
+    return call
+
+
+def fsdp_step(arrays):
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+    arrays = {name: jax.device_put(x, rows) for name, x in arrays.items()}
+    divided = lambda x: jax.lax.with_sharding_constraint(x, rows)
+
+    def loss(layers, x, y):
+        for up, down in layers:
+            x = divided(jnp.tanh(divided(x @ up)) @ down)
+        return ((x - y) ** 2).mean()
+
+    def step(layers, x, y):
+        value, gradient = jax.value_and_grad(loss)(layers, x, y)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, layers, gradient), value
+
+    compiled = jax.jit(step, donate_argnums=0, out_shardings=(rows, None))
+    layers = [(arrays[f"up{i}"], arrays[f"down{i}"]) for i in range(4)]
+
+    def call():
+        nonlocal layers
+        layers, value = compiled(layers, arrays["x"], arrays["y"])
         return [value]
 
     return call

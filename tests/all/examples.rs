@@ -54,6 +54,9 @@ mod state_space;
 #[path = "../../examples/tensor_parallel.rs"]
 mod tensor_parallel;
 #[cfg(feature = "graph")]
+#[path = "../../examples/train_and_evaluate.rs"]
+mod train_and_evaluate;
+#[cfg(feature = "graph")]
 #[path = "../../examples/train_digits/model.rs"]
 mod train_digits;
 #[path = "../../examples/wrong_kernel.rs"]
@@ -115,6 +118,13 @@ fn recipes_exchange_what_they_say() {
     for (name, run) in recipes::RECIPES {
         assert!(run().unwrap_or_else(|e| panic!("{name}: {e}")), "{name}");
     }
+}
+
+/// Metrics with receipts, one trace each, and equal declarations.
+#[cfg(feature = "graph")]
+#[test]
+fn digits_are_learned_on_eight_devices() {
+    assert!(train_and_evaluate::run(2, 0.8).unwrap_or_else(|e| panic!("{e}")));
 }
 
 /// One exchange, and the numbers of one device.

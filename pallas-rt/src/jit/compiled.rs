@@ -5,7 +5,7 @@ use super::function::{Function, Given};
 use super::hint;
 use super::misses::{self, Miss, MissReason};
 use super::program::Program;
-use super::sharded::{Declared, declared};
+use super::sharded::{Declared, declared, is_declared_as};
 use super::trace::{Taken, TracedFunction, trace, type_of};
 use crate::array::Array;
 use crate::device::{Client, JIT_CALLS, JIT_COMPILES, JIT_TRACES};
@@ -138,7 +138,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
             e.structures == structures
                 && e.types.len() == args.len()
                 && e.types.iter().zip(args).all(same)
-                && e.declared.iter().zip(args).all(|(own, x)| *own == declared(x))
+                && e.declared.iter().zip(args).all(|(own, x)| is_declared_as(x, own.as_ref()))
         };
         let known = self.entries.read().unwrap_or_else(PoisonError::into_inner).iter().rev().find(fits).cloned();
         match known {

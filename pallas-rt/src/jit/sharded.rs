@@ -35,6 +35,7 @@ use pallas_graph::shard::{Partitioned, Propagation, partition, propagate};
 use pallas_graph::{Graph, Op};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The array, of which a traced function says how it is divided among the devices of a mesh; outside of one, an array that
@@ -160,6 +161,18 @@ pub(super) fn declared(x: &Array) -> Option<Placed> {
     Some(Placed { mesh: placement.mesh.clone(), sharding: placement.sharding.normal(&placement.mesh) })
 }
 
+/// True if an argument is declared in this way, or is a result that a function placed so: parameters that a step of training
+/// replaces keep what was declared of the first ones.
+pub(super) fn is_declared_as(x: &Array, own: Option<&Placed>) -> bool {
+    let Some(placement) = x.placement() else { return own.is_none() };
+    let is_declared = placement.declared.is_some();
+    match own {
+        None => !is_declared,
+        Some(_) if !is_declared && placement.is_cleared => false,
+        Some(own) => own.mesh == placement.mesh && own.sharding == placement.sharding.normal(&placement.mesh),
+    }
+}
+
 /// The shardings of a graph without calls of functions, and what partitioning makes of it.
 ///
 /// # Errors
@@ -222,7 +235,8 @@ pub struct CollectiveUse {
     pub bytes: usize,
     /// Number of times for each call: those in a scan have its number of steps. `None` in a `while`.
     pub times: Option<usize>,
-    /// Why devices exchange: `parts of a sum`, or `another division`.
+    /// Why devices exchange: `the function says so` in a [`shard_map`](super::shard_map), `parts of a sum`, `rows of
+    /// neighbours` that an operation moves over the edge of a block, or `another division`.
     pub cause: &'static str,
     /// The user's line of the operation that needs it.
     pub at: Loc,
@@ -283,6 +297,12 @@ impl Shardings {
     pub fn collectives(&self) -> Vec<CollectiveUse> {
         let mut all = vec![];
         exchanges(&pallas_graph::simplify::simplify(&self.program.graph), Some(1), &mut all);
+        let mut written = vec![];
+        exchanges(&self.graph, Some(1), &mut written);
+        let written: HashSet<(&str, Loc)> = written.iter().map(|exchange| (exchange.name, exchange.at)).collect();
+        for exchange in all.iter_mut().filter(|exchange| written.contains(&(exchange.name, exchange.at))) {
+            exchange.cause = "the function says so";
+        }
         all
     }
 
@@ -325,8 +345,10 @@ fn exchanges(graph: &Graph, times: Option<usize>, all: &mut Vec<CollectiveUse>) 
                 axes: op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)).to_string()).collect(),
                 bytes: op.bytes_sent(graph.ty(e.args[0])),
                 times,
-                cause: match op.kind {
+                cause: match &op.kind {
                     Exchange::AllReduce(_) | Exchange::ReduceScatter(_) => "parts of a sum",
+                    // All devices receive a block where an array is divided in another way.
+                    Exchange::Permute(sources) if sources.contains(&None) => "rows of neighbours",
                     _ => "another division",
                 },
                 at: e.loc,

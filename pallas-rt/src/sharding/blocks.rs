@@ -20,6 +20,8 @@ pub(crate) struct Placement {
     pub ty: Type,
     /// The user's statement; `None` if a function placed it, which is no declaration.
     pub declared: Option<Declaration>,
+    /// True if the user took the statement back.
+    pub is_cleared: bool,
     /// The last exchanges that it depends on.
     pub receipts: Arc<[Receipt]>,
 }

@@ -48,6 +48,7 @@ pub(crate) fn placed(x: &Array, sharding: &NamedSharding, declaration: Declarati
         sharding: own,
         ty: ty.clone(),
         declared: Some(declaration),
+        is_cleared: false,
         receipts: [].into(),
     };
     Ok(Array::divided(ty.dtype, &ty.shape, placement.blocks(blocks)))
@@ -121,6 +122,7 @@ fn from_callback(shape: &[usize], sharding: &NamedSharding, make: MakeBlock<'_>,
         sharding: own,
         ty,
         declared: Some(Declaration { at, pattern: None }),
+        is_cleared: false,
         receipts: [].into(),
     };
     let blocks = placement.blocks(by_position.into_iter().map(|number| buffers[number].clone()).collect());

@@ -19,7 +19,7 @@ use pallas_graph::fuse::{self, Place, Plan, Sizes, plan};
 use pallas_graph::shard::{Partitioned, inlined};
 use pallas_graph::{Graph, simplify};
 use pallas_ir::{Kernel, Type};
-use processes::{devices, in_turn, receipts};
+use processes::{devices, in_turn, receipts, with_those_of};
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -55,7 +55,7 @@ struct Division {
 }
 
 /// The type of a whole result, its sharding, and the last exchanges that it depends on.
-type Whole = (Type, Sharding, Arc<[Receipt]>);
+type Whole = (Type, Sharding, (Arc<[Receipt]>, Vec<usize>));
 
 /// What runs a plan.
 enum Engine {
@@ -370,8 +370,9 @@ impl Program {
                 Place::Fresh(i) => fresh[device * self.fresh.len() + i].clone(),
                 Place::Temporary(_) => unreachable!("a result outlives the call"),
             };
-            let (mesh, sharding, receipts) = (mesh.clone(), sharding.clone(), receipts.clone());
-            let placement = Placement { mesh, sharding, ty: ty.clone(), declared: None, receipts };
+            let (mesh, sharding) = (mesh.clone(), sharding.clone());
+            let receipts = with_those_of(receipts, args);
+            let placement = Placement { mesh, sharding, ty: ty.clone(), declared: None, is_cleared: false, receipts };
             Array::divided(ty.dtype, &ty.shape, placement.blocks(devices.clone().map(of).collect()))
         };
         Ok(self.results.iter().zip(results).map(result).collect())

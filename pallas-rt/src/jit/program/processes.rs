@@ -1,4 +1,5 @@
 //! Programs on meshes: the devices that this process runs, and what the processes of a job agree about.
+use crate::array::Array;
 use crate::collective::{Meeting, processes};
 use crate::device::sequence::Devices;
 use crate::disk::{DiskCache, disk_cache};
@@ -63,13 +64,17 @@ fn hash(text: &str) -> String {
     Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// By result of a graph of blocks, the last exchanges that reduced what it depends on, as receipts of a device's groups.
-pub(super) fn receipts(graph: &Graph, position: usize, engine: Engine) -> Vec<Arc<[Receipt]>> {
+/// By result of a graph of blocks, the last exchanges that reduced what it depends on, as receipts of a device's groups, and
+/// the parameters that it reads without one.
+pub(super) fn receipts(graph: &Graph, position: usize, engine: Engine) -> Vec<(Arc<[Receipt]>, Vec<usize>)> {
     let made: HashMap<Var, usize> =
         graph.equations.iter().enumerate().flat_map(|(i, e)| e.results.iter().map(move |&v| (v, i))).collect();
+    let params: HashMap<Var, usize> = graph.params.iter().enumerate().map(|(i, &p)| (p, i)).collect();
     let of = |&result: &Var| {
         let (mut seen, mut left, mut found) = (BTreeSet::new(), vec![result], BTreeSet::new());
+        let mut reads = BTreeSet::new();
         while let Some(v) = left.pop() {
+            reads.extend(params.get(&v));
             let Some(&i) = made.get(&v).filter(|&&i| seen.insert(i)) else { continue };
             let e = &graph.equations[i];
             match &e.op {
@@ -84,9 +89,25 @@ pub(super) fn receipts(graph: &Graph, position: usize, engine: Engine) -> Vec<Ar
             let Op::Collective(op) = &e.op else { unreachable!("only exchanges are found") };
             Receipt::of(op, position, engine, e.loc)
         };
-        found.into_iter().map(receipt).collect()
+        (found.into_iter().map(receipt).collect(), reads.into_iter().collect())
     };
     graph.results.iter().map(of).collect()
+}
+
+/// The receipts of a result: its own, or else those of the arguments that it is computed from.
+pub(super) fn with_those_of((own, reads): &(Arc<[Receipt]>, Vec<usize>), args: &[&Array]) -> Arc<[Receipt]> {
+    if !own.is_empty() {
+        return own.clone();
+    }
+    let mut all: Vec<Receipt> = vec![];
+    for placement in reads.iter().filter_map(|&i| args[i].placement()) {
+        for receipt in placement.receipts.iter() {
+            if !all.contains(receipt) {
+                all.push(receipt.clone());
+            }
+        }
+    }
+    all.into()
 }
 
 #[cfg(test)]
@@ -124,7 +145,7 @@ mod tests {
         let cpu = Client::cpu();
         let positions = (0..numbers.len()).collect();
         let whole = || Sharding::replicated(0);
-        let results = vec![(scalar, whole(), [].into())];
+        let results = vec![(scalar, whole(), ([].into(), vec![]))];
         let division = Division { mesh, engine, positions, params: vec![whole()], results };
         let program = Program::of_plan(planned(&graph, &[], &cpu).1, vec![4], Some(division), &cpu)?;
         let result = program.run(&[&cpu.full(&[], 3.0f32)?])?;

@@ -109,8 +109,8 @@ pub fn clear_sharding<T: Tree>(tree: &T) -> Result<T> {
             return Ok(before);
         }
         Ok(match x.placement() {
-            Some(placement) if placement.declared.is_some() => {
-                let placement = Placement { declared: None, ..placement.clone() };
+            Some(placement) if !placement.is_cleared => {
+                let placement = Placement { declared: None, is_cleared: true, ..placement.clone() };
                 Array::divided(x.dtype(), x.shape(), placement.blocks(x.blocks().to_vec()))
             }
             _ => x.clone(),

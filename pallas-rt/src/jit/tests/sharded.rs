@@ -7,8 +7,8 @@ use crate::sharding::tests::draw::{self, Config, Drawn};
 use crate::sharding::{Mesh, NamedSharding, P, PartitionSpec, Sharding, UNCONSTRAINED, device_put, dim};
 use crate::startup::Engine;
 use crate::{
-    Arg, BoundedSize, grad_by, jit, jit_bounded, jit_donating, jit_misses, lower, partitioned, random, value_and_grad,
-    vmap, with_sharding_constraint,
+    Arg, BoundedSize, clear_sharding, grad, grad_by, jit, jit_bounded, jit_donating, jit_misses, lower, partitioned,
+    random, value_and_grad, vmap, with_sharding_constraint,
 };
 use pallas_graph::Graph;
 use pallas_graph::shard::view::Program as View;
@@ -296,6 +296,31 @@ fn what_a_function_placed_is_no_declaration() {
     let other = device_put(&w, &NamedSharding::new(&renamed, P("columns"))).expect("it is placed");
     step(&x, &other).expect("it runs");
     assert_eq!(traces.load(Relaxed), 3);
+}
+
+/// Weights that a step replaces stay as the first ones were declared, with one trace; cleared ones do not.
+#[test]
+fn replaced_weights_keep_the_declaration() {
+    let mesh = mesh(&[("data", 4)]);
+    let rows = NamedSharding::new(&mesh, P("data"));
+    let put = |x: f32| device_put(&Client::cpu().full(&[8, 8], x).expect("it fits"), &rows).expect("it is placed");
+    let traces = Arc::new(AtomicUsize::new(0));
+    let own = traces.clone();
+    let step = jit(move |w: &Array, x: &Array| {
+        own.fetch_add(1, Relaxed);
+        grad(|w: &Array, x: &Array| x.matmul(w).square().mean(..))(w, x).map(|g| w - g * 0.01)
+    });
+    let (mut w, x) = (put(0.5), put(1.0));
+    for _ in 0..50 {
+        w = step(&w, &x).expect("it runs");
+        assert_eq!(w.sharding().expect("it is on the mesh").parts(), [4, 1]);
+    }
+    assert_eq!(traces.load(Relaxed), 1);
+    step(&clear_sharding(&w).expect("it is cleared"), &x).expect("it runs");
+    assert_eq!(traces.load(Relaxed), 2);
+    // Its sharding is another one.
+    step(&jit(|w: &Array| w.transpose(&[1, 0]))(&w).expect("it runs"), &x).expect("it runs");
+    assert_eq!(traces.load(Relaxed), 2, "no declaration is compiled already");
 }
 
 /// Propagation divides an open dimension, and leaves a closed one alone.

@@ -66,7 +66,10 @@ impl Audit {
     }
 }
 
-/// A path without the number of the argument in front.
+/// A path without the number of the argument in front; the number of an argument that is one array.
 fn without_number(path: &str) -> &str {
-    path.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start_matches('.')
+    match path.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start_matches('.') {
+        "" => path,
+        rest => rest,
+    }
 }
