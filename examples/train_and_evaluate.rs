@@ -131,6 +131,7 @@ pub fn run(epochs: usize, goal: f64) -> Result<bool> {
         of_test.fetch_add(1, Relaxed);
         evaluate(state, x, labels)
     });
+    let mean = jit(|losses: &Vec<Array>| stack(losses, 0).mean(..));
     let mut reported: Vec<(&str, Metric)> = vec![];
     for epoch in 1..=epochs {
         let mut order: Vec<usize> = (0..digits.train.labels.len()).collect();
@@ -142,7 +143,7 @@ pub fn run(epochs: usize, goal: f64) -> Result<bool> {
             state = next;
             losses.push(loss);
         }
-        let loss = metric(&stack(&losses, 0).mean(..))?;
+        let loss = metric(&mean(&losses)?)?;
         // Each process has its own clock, and computes its part of each batch.
         let own = (losses.len() * BATCH) as f64 / job.processes() as f64 / begun.elapsed().as_secs_f64();
         let images = Local::of_process(own)?.reduce(ScalarOp::Add, &["process"])?.metric()?;

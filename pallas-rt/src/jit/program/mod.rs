@@ -16,7 +16,7 @@ use crate::target::Profile;
 use crate::timeline;
 use native::Native;
 use pallas_graph::fuse::{self, Place, Plan, Sizes, plan};
-use pallas_graph::shard::{Partitioned, inlined};
+use pallas_graph::shard::{Partitioned, inlined, united};
 use pallas_graph::{Graph, simplify};
 use pallas_ir::{Kernel, Type};
 use processes::{devices, in_turn, receipts, with_those_of};
@@ -50,6 +50,8 @@ struct Division {
     engine: Engines,
     /// The positions of this process' devices.
     positions: Vec<usize>,
+    /// True if the program is that of all devices, whose parameters and results follow each other; else each runs it.
+    is_united: bool,
     params: Vec<Sharding>,
     results: Vec<Whole>,
 }
@@ -142,6 +144,11 @@ fn sizes(client: &Client) -> Sizes {
     }
 }
 
+/// Bytes of a graph's parameters.
+fn sizes_of_params(graph: &Graph) -> Vec<usize> {
+    graph.params.iter().map(|&p| graph.ty(p).bytes()).collect()
+}
+
 /// The simplified form of a graph, and its plan for a client.
 pub(super) fn planned(graph: &Graph, is_donated: &[bool], client: &Client) -> (Graph, Plan) {
     let simplified = simplify::simplify(graph);
@@ -167,8 +174,7 @@ impl Program {
             if let Some(folder) = &*DUMPS {
                 dump(folder, [("traced", graph), ("simplified", &simplified)], &plan);
             }
-            let params = graph.params.iter().map(|&p| graph.ty(p).bytes()).collect();
-            Program::of_plan(plan, params, None, client)
+            Program::of_plan(plan, sizes_of_params(graph), None, client)
         })
     }
 
@@ -192,7 +198,7 @@ impl Program {
     /// Compiles a graph for the devices of a mesh, whose parameters are declared to have these shardings.
     ///
     /// # Errors
-    /// As [`new`](Program::new); a client that is not a CPU's; a declaration that divides what a kernel cannot divide; SPMD is
+    /// As [`new`](Program::new); in a job of several processes, a client that is not a CPU's; a declaration that divides what a kernel cannot divide; SPMD is
     /// off; processes of a job that compile other programs.
     #[track_caller]
     pub(super) fn for_mesh(
@@ -213,9 +219,9 @@ impl Program {
         declared: &[Option<Sharding>],
         client: &Client,
     ) -> Result<Program> {
-        if client.kind() != DeviceKind::Cpu {
-            let (what, device) = ("meshes".into(), client.device().to_string());
-            return Err(Error::Unsupported { what, device, help: "run functions on meshes on `Client::cpu()`" });
+        if client.kind() != DeviceKind::Cpu && crate::collective::processes().is_some() {
+            let (what, device) = ("meshes over several processes".into(), client.device().to_string());
+            return Err(Error::Unsupported { what, device, help: "run functions on such meshes on `Client::cpu()`" });
         }
         timeline::compiling(|| {
             let graph = inlined(graph);
@@ -236,16 +242,24 @@ impl Program {
     ) -> Result<Program> {
         let Partitioned { graph: local, mesh, params, results, .. } = made;
         debug_assert_eq!(pallas_graph::verify(&local), Ok(()));
-        let (simplified, plan) = planned(&local, &[], client);
+        // The threads of a CPU are devices; another client runs what all of them do as one program.
+        let is_united = client.kind() != DeviceKind::Cpu;
+        let (simplified, plan, bytes) = if is_united {
+            let simplified = simplify::simplify(&local);
+            let all = united(&simplified, &mesh);
+            (simplified, planned(&all, &[], client).1, sizes_of_params(&all))
+        } else {
+            let (simplified, plan) = planned(&local, &[], client);
+            (simplified, plan, sizes_of_params(&local))
+        };
         if let Some(folder) = &*DUMPS {
             dump(folder, [("traced", graph), ("local", &simplified)], &plan);
         }
-        let bytes = local.params.iter().map(|&p| local.ty(p).bytes()).collect();
         let positions = positions(&mesh)?;
         let receipts = receipts(&simplified, positions[0], engine);
         let results = graph.gives().into_iter().zip(results).zip(receipts);
         let results = results.map(|((ty, sharding), receipts)| (ty, sharding, receipts)).collect();
-        let division = Division { mesh: mesh.clone(), engine, positions, params, results };
+        let division = Division { mesh: mesh.clone(), engine, positions, is_united, params, results };
         in_turn(&simplified, &mesh, || Program::of_plan(plan, bytes, Some(division), client))
     }
 
@@ -361,21 +375,27 @@ impl Program {
         let devices = 0..positions.len();
         let mut all: Vec<Param<'_>> =
             devices.clone().flat_map(|d| blocks.iter().map(move |own| Param::Shared(&own[d]))).collect();
-        let fresh = devices.clone().flat_map(|_| &self.fresh).map(|&bytes| self.allocate(bytes));
+        let copies = if division.is_united { 1 } else { devices.len() };
+        let fresh = (0..copies).flat_map(|_| &self.fresh).map(|&bytes| self.allocate(bytes));
         let fresh = self.execute(&mut all, fresh.collect::<Result<_>>()?)?;
         let fresh: Vec<Arc<Buffer>> = fresh.into_iter().map(|buffer| Arc::new(buffer.expect(HELD))).collect();
-        let result = |((place, _), (ty, sharding, receipts)): (&(Place, Type), &Whole)| {
-            let of = |device: usize| match *place {
-                Place::Param(i) => blocks[i][device].clone(),
-                Place::Fresh(i) => fresh[device * self.fresh.len() + i].clone(),
-                Place::Temporary(_) => unreachable!("a result outlives the call"),
+        let result = |(r, (ty, sharding, receipts)): (usize, &Whole)| {
+            let of = |device: usize| {
+                let (own, first) =
+                    if division.is_united { (device * results.len() + r, 0) } else { (r, device * self.fresh.len()) };
+                match self.results[own].0 {
+                    Place::Param(i) if division.is_united => blocks[i % params.len()][i / params.len()].clone(),
+                    Place::Param(i) => blocks[i][device].clone(),
+                    Place::Fresh(i) => fresh[first + i].clone(),
+                    Place::Temporary(_) => unreachable!("a result outlives the call"),
+                }
             };
             let (mesh, sharding) = (mesh.clone(), sharding.clone());
             let receipts = with_those_of(receipts, args);
             let placement = Placement { mesh, sharding, ty: ty.clone(), declared: None, is_cleared: false, receipts };
             Array::divided(ty.dtype, &ty.shape, placement.blocks(devices.clone().map(of).collect()))
         };
-        Ok(self.results.iter().zip(results).map(result).collect())
+        Ok(results.iter().enumerate().map(result).collect())
     }
 
     /// The blocks of an array under a sharding.

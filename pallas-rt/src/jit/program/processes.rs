@@ -146,7 +146,7 @@ mod tests {
         let positions = (0..numbers.len()).collect();
         let whole = || Sharding::replicated(0);
         let results = vec![(scalar, whole(), ([].into(), vec![]))];
-        let division = Division { mesh, engine, positions, params: vec![whole()], results };
+        let division = Division { mesh, engine, positions, is_united: false, params: vec![whole()], results };
         let program = Program::of_plan(planned(&graph, &[], &cpu).1, vec![4], Some(division), &cpu)?;
         let result = program.run(&[&cpu.full(&[], 3.0f32)?])?;
         result[0].to_vec::<f32>().map(|numbers| numbers[0])

@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, reason = "how many programs agree")]
 use super::super::program::Program;
 use super::numbers;
+use crate::lang::random::gpu;
 use crate::prelude::*;
 use crate::sharding::tests::draw::{self, Config, Drawn};
 use crate::sharding::{Mesh, NamedSharding, P, PartitionSpec, Sharding, UNCONSTRAINED, device_put, dim};
@@ -141,6 +142,34 @@ fn random_programs_on_meshes_are_those_on_one_device() {
     let agreed: usize = found.values().sum();
     println!("agreement: {agreed} of {total} programs {found:?}");
     assert!(shown.is_empty(), "{}", shown[..shown.len().min(2)].join("\n"));
+}
+
+/// Clients without threads for virtual devices run what all of them do as one program.
+#[test]
+fn random_programs_on_meshes_of_other_clients() {
+    let config = Config { uneven: true, open: true, control: true, windows: true, operations: 8, ..Config::default() };
+    let clients: Vec<Client> = [Client::interpreter()].into_iter().chain(gpu()).collect();
+    for (i, client) in clients.iter().enumerate() {
+        let mut dice = Dice(950 + i as u64);
+        let mut exchanges = 0;
+        for _ in 0..count().div_ceil(5) {
+            let drawn = draw::draw(&mut dice, &config);
+            let args: Vec<Array> = drawn.graph.takes().iter().map(|ty| operand(&mut dice, ty)).collect();
+            let on = |client: &Client| -> Vec<Array> {
+                let args: Vec<Array> = args.iter().map(|x| x.to_device(client).expect("it is copied")).collect();
+                let program = Program::for_mesh(&drawn.graph, &drawn.mesh, &drawn.params, client).expect("it compiles");
+                program.run(&args.iter().collect::<Vec<_>>()).expect("it runs")
+            };
+            let (whole, found) = (on(&Client::cpu()), on(client));
+            for (a, b) in whole.iter().zip(&found) {
+                assert_eq!(a.sharding(), b.sharding());
+                exchanges += usize::from(b.placement().is_some_and(|placement| !placement.receipts.is_empty()));
+                let worst = difference(&numbers(a), b, &drawn.mesh);
+                assert!(worst < 2e-4, "{client:?}: {worst}\n{}", drawn.text());
+            }
+        }
+        assert!(exchanges > 0);
+    }
 }
 
 /// Two products, of which the first is divided by columns and the second by rows.
