@@ -76,7 +76,7 @@ fn with_garbage(graph: &Graph, mesh: &Arc<Mesh>, params: &[Option<Sharding>]) ->
     let graph = inlined(graph);
     let found = propagate(View::of(&graph), params, &vec![None; graph.results.len()]);
     let padding = if graph.equations.len().is_multiple_of(2) { 7e7 } else { f64::NAN };
-    let made = partition_with(&found, mesh, padding).expect("no kernel");
+    let made = partition_with(&found, mesh, padding).expect("no declaration is a kernel's");
     Program::of_partitioned(Engine::Lockstep, &graph, made, &Client::cpu()).expect("it compiles")
 }
 
@@ -120,7 +120,8 @@ fn random_programs_on_meshes_are_those_on_one_device() {
         ("uneven", Config { uneven: true, ..plain }),
         ("control", Config { control: true, ..plain }),
         ("windows", Config { windows: true, ..plain }),
-        ("all", Config { uneven: true, control: true, windows: true, groups: true, ..plain }),
+        ("kernels", Config { kernels: true, uneven: true, ..plain }),
+        ("all", Config { kernels: true, uneven: true, control: true, windows: true, groups: true, ..plain }),
     ];
     let mut shown: Vec<String> = vec![];
     let mut found: BTreeMap<&str, usize> = BTreeMap::new();
