@@ -1,6 +1,7 @@
 //! Functions on meshes of virtual devices, against the same functions on one device.
 #![allow(clippy::print_stdout, reason = "how many programs agree")]
 use super::super::program::Program;
+use super::super::sharded::divided;
 use super::numbers;
 use crate::prelude::*;
 use crate::sharding::tests::draw::{self, Config, Drawn};
@@ -125,12 +126,16 @@ fn random_programs_on_meshes_are_those_on_one_device() {
     ];
     let mut shown: Vec<String> = vec![];
     let mut found: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut total = 0;
+    let (mut total, mut shards) = (0, 0);
     for (i, (name, config)) in kinds.into_iter().enumerate() {
         let mut dice = Dice(900 + i as u64);
         for k in 0..count() {
             let drawn = draw::draw(&mut dice, &config);
             total += 1;
+            if config.kernels {
+                let (_, made) = divided(&inlined(&drawn.graph), &drawn.mesh, &drawn.params).expect("it is partitioned");
+                shards += made.graph.to_string().matches("_shard sizes").count();
+            }
             let worst = run(&drawn, &mut dice);
             if worst > 2e-4 {
                 shown.push(format!("{name} {k}: {worst}\n{}", drawn.text()));
@@ -140,7 +145,8 @@ fn random_programs_on_meshes_are_those_on_one_device() {
         }
     }
     let agreed: usize = found.values().sum();
-    println!("agreement: {agreed} of {total} programs {found:?}");
+    println!("agreement: {agreed} of {total} programs {found:?}, {shards} kernels on shards");
+    assert!(shards >= count() / 2, "{shards} kernels on shards");
     assert!(shown.is_empty(), "{}", shown[..shown.len().min(2)].join("\n"));
 }
 
