@@ -23,12 +23,12 @@ use std::fmt::Write;
 use std::path::Path;
 
 /// A case: its name, its arguments and the function of them.
-type Case = (&'static str, Vec<Array>, fn(&Vec<Array>) -> Result<Vec<Array>>);
+pub(super) type Case = (&'static str, Vec<Array>, fn(&Vec<Array>) -> Result<Vec<Array>>);
 
 /// The greatest difference to the kernel, of numbers of about 1: sums are added up in another order.
 const TOLERANCE: f64 = 1e-5;
 
-fn array(shape: &[usize], seed: usize) -> Array {
+pub(super) fn array(shape: &[usize], seed: usize) -> Array {
     let numbers: Vec<f32> = values(shape.iter().product(), seed).into_iter().map(|x| x as f32).collect();
     Client::cpu().array(&numbers, shape).expect("it fits")
 }
@@ -39,7 +39,7 @@ fn ids(n: usize, below: usize) -> Array {
 }
 
 /// Lengths are no multiples of blocks.
-fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<Case> {
     let x = || array(&[37, 70], 1);
     let attention = || {
         let [q, k, v] = [([1, 2, 70, 16], 1), ([1, 1, 150, 16], 2), ([1, 1, 150, 16], 3)];

@@ -22,6 +22,8 @@ mod matmul;
 mod naive;
 mod norm;
 mod norm_backward;
+#[cfg(feature = "graph")]
+mod on_meshes;
 mod paged_attention;
 mod quantized_matmul;
 mod refused;

@@ -10,20 +10,23 @@
 //! ([i, j], [k, j])->([i, j]) {i=S, j=D, k=L} need_replication={j, k}
 //! ```
 //!
-//! Devices divide the programs of a parallel grid axis if one dimension of each result has a block of each of them. Arrays
-//! that have a block of that size for each program are divided alike, in whole blocks; all others are whole on every device,
-//! which finds its blocks by the global program ids.
+//! Devices divide the programs of a parallel grid axis if one dimension of each result has a block for each of them, and those
+//! of a sequential grid axis if the kernel is proven to be a plain sum over them: devices then have parts of the results, which
+//! are combined after the kernel. Arrays that have a block of that size for each program are divided alike, in whole blocks; all
+//! others are whole on every device, which finds its blocks by the global program ids.
 mod index;
 mod local;
+mod sum;
 
 pub(super) use local::{Share, local};
 
 use crate::call::KernelCall;
 use index::{Index, block_indices};
-use pallas_ir::{BlockDim, Kernel, Operand, OperandId, OperandKind, Semantics};
+use pallas_ir::{BlockDim, Kernel, Op, Operand, OperandId, OperandKind, Semantics};
+use sum::{Sum, plain_sum};
 
 /// A grid axis whose programs devices can divide.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Tiled {
     /// Elements of the dimensions that it tiles.
     pub size: usize,
@@ -31,6 +34,8 @@ pub(super) struct Tiled {
     pub block: usize,
     /// Number of programs.
     pub programs: usize,
+    /// The sum over the programs that the kernel computes, if the axis is sequential: devices have parts of the results.
+    pub sum: Option<Sum>,
 }
 
 /// The division of operands and results by the programs of a kernel.
@@ -43,6 +48,8 @@ pub(super) struct Tiling {
     pub dims: Vec<Vec<Result<usize, String>>>,
     /// By grid axis.
     pub axes: Vec<Option<Tiled>>,
+    /// By operand and result, false for one that no program reads: it stands for an option that a kernel does without.
+    pub is_read: Vec<bool>,
 }
 
 impl Tiling {
@@ -61,8 +68,24 @@ impl Tiling {
         let all = All { kernel, operands: &operands, takes: call.takes.len(), shapes, grid, found };
         let axes: Vec<Result<Tiled, String>> = (0..kernel.grid.len()).map(|axis| all.axis(axis)).collect();
         let dims = (0..operands.len()).map(|t| all.dims(t, &axes)).collect();
-        Tiling { dims, axes: axes.into_iter().map(Result::ok).collect(), operands }
+        let is_read = operands.iter().map(|&id| is_result(kernel.operand(id)) || reads(kernel, id)).collect();
+        Tiling { dims, axes: axes.into_iter().map(Result::ok).collect(), operands, is_read }
     }
+}
+
+/// Returns true if a program reads an operand, or a result has its memory.
+fn reads(kernel: &Kernel, operand: OperandId) -> bool {
+    let mut found = kernel.memory_of(operand) != operand;
+    let maps = kernel.operands.iter().filter_map(|operand| operand.map);
+    for region in maps.chain([kernel.body]) {
+        kernel.walk(region, &mut |_, inst| {
+            found |= match inst.op {
+                Op::Load { from: id, .. } | Op::Valid { of: id, .. } | Op::Prefetch(id) => id == operand,
+                _ => false,
+            }
+        });
+    }
+    found
 }
 
 /// A dimension with one block for each program along a grid axis.
@@ -123,6 +146,9 @@ impl All<'_> {
         if self.grid.contains(&0) {
             return Err("no program runs".into());
         }
+        if self.kernel.grid[axis].semantics == Semantics::Arbitrary {
+            return self.summed(axis);
+        }
         let mut common: Option<(usize, [usize; 2])> = None;
         for t in self.takes..self.operands.len() {
             let name = self.name(t);
@@ -144,14 +170,40 @@ impl All<'_> {
             self.check_alias(t, axis, dim)?;
         }
         let Some((_, [size, block])) = common else { return Err("the kernel has no result".into()) };
-        if self.kernel.grid[axis].semantics == Semantics::Arbitrary {
-            return Err(format!("programs along grid axis {axis} run in order"));
+        covered(axis, programs, [size, block])?;
+        Ok(Tiled { size, block, programs, sum: None })
+    }
+
+    /// The division of the terms of a sum.
+    fn summed(&self, axis: usize) -> Result<Tiled, String> {
+        let Some(sum) = plain_sum(self.kernel, axis) else {
+            return Err(format!(
+                "programs along grid axis {axis} run in order, and are not proven to compute a plain sum"
+            ));
+        };
+        // What a result has from an input would be added up as well.
+        if let Some(t) = (self.takes..self.operands.len()).find(|&t| !self.is_written(t, axis)) {
+            return Err(format!("programs along other axes than {axis} do not write all blocks of `{}`", self.name(t)));
         }
-        if block == 0 || size.div_ceil(block) != programs {
-            let blocks = size.div_ceil(block.max(1));
-            return Err(format!("{programs} programs along grid axis {axis} have {blocks} blocks"));
-        }
-        Ok(Tiled { size, block, programs })
+        let cut = (0..self.takes).find_map(|t| Some(self.cut_by(t, axis).first()?.1));
+        let Some([size, block]) = cut else {
+            return Err(format!("no operand has its blocks along grid axis {axis}"));
+        };
+        covered(axis, self.grid[axis], [size, block])?;
+        Ok(Tiled { size, block, programs: self.grid[axis], sum: Some(sum) })
+    }
+
+    /// Returns true if each block of a result belongs to programs along other axes than this one, and is one of its own.
+    fn is_written(&self, t: usize, axis: usize) -> bool {
+        let operand = self.kernel.operand(self.operands[t]);
+        let is_covered = |dim: usize| {
+            let (size, block) = (self.shapes[t][dim], operand.block[dim]);
+            match self.found[t][dim] {
+                Ok(cut) => cut.axis != axis && covered(cut.axis, self.grid[cut.axis], [size, cut.block]).is_ok(),
+                Err(_) => !matches!(block, BlockDim::Element { .. }) && size <= block.size(),
+            }
+        };
+        matches!(operand.kind, OperandKind::Output { alias: None, .. }) && (0..operand.block.len()).all(is_covered)
     }
 
     /// A result that takes over an input has its blocks where that has them.
@@ -177,7 +229,7 @@ impl All<'_> {
             let tiled = axes[axis].clone()?;
             if (self.shapes[t][dim], block) != (tiled.size, tiled.block) {
                 return Err(format!(
-                    "it has blocks of {block} of {} along grid axis {axis}, the results have blocks of {} of {}",
+                    "it has blocks of {block} of {} along grid axis {axis}, others have blocks of {} of {}",
                     self.shapes[t][dim], tiled.block, tiled.size
                 ));
             }
@@ -188,5 +240,14 @@ impl All<'_> {
             Ok(axis)
         };
         self.found[t].iter().enumerate().map(dim).collect()
+    }
+}
+
+/// Checks that a program has each block of a dimension.
+fn covered(axis: usize, programs: usize, [size, block]: [usize; 2]) -> Result<(), String> {
+    let blocks = size.div_ceil(block.max(1));
+    match block > 0 && blocks == programs {
+        true => Ok(()),
+        false => Err(format!("{programs} programs along grid axis {axis} have {blocks} blocks")),
     }
 }

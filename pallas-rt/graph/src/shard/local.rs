@@ -8,6 +8,7 @@ mod window;
 
 use super::rule::{Role, Rule};
 use crate::build::dims;
+use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{Axis, size};
@@ -102,6 +103,8 @@ fn divides(op: &Op, rule: &Rule, types: &[&Type], factor: usize, axes: &[Axis]) 
             _ if is_moving(op) && role != Role::Replicate => moves(op, types, has(result), axes),
             _ => role == Role::Pass,
         },
+        // The rule has sums where they are proven.
+        Op::Call(call) if matches!(**call, Call::Kernel(_)) => matches!(role, Role::Pass | Role::Reduce),
         _ => role == Role::Pass,
     }
 }

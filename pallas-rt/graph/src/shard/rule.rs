@@ -12,7 +12,7 @@ mod kernel;
 mod nest;
 
 use super::view::{Kind, Val};
-use crate::call::Call;
+use crate::call::{Call, KernelCall};
 use crate::dynamic::Dynamic;
 use crate::graph::Op;
 use pallas_ir::structural::{Access, Index, Piece, Windows};
@@ -79,7 +79,7 @@ pub(super) fn rule(asked: &Asked<'_>) -> Option<Rule> {
         Kind::Constant | Kind::While(_) | Kind::Case | Kind::Group(_) => return None,
         Kind::Op(op) => match op {
             Op::Call(call) => match &**call {
-                Call::Kernel(call) => build.kernel(call),
+                Call::Kernel(call) => return Some(Rule::of_kernel(call)),
                 _ => return None,
             },
             Op::Literal(_) | Op::Annotation(_) | Op::Collective(_) => return None,
@@ -94,6 +94,14 @@ pub(super) fn rule(asked: &Asked<'_>) -> Option<Rule> {
 }
 
 impl Rule {
+    /// The rule of a kernel, read off its blocks and its grid.
+    pub fn of_kernel(call: &KernelCall) -> Rule {
+        let shapes: Vec<&[usize]> = call.takes.iter().chain(&call.gives).map(|ty| &ty.shape[..]).collect();
+        let mut build = Build::new(&shapes, call.takes.len());
+        build.kernel(call);
+        build.finish()
+    }
+
     /// The rule of arrays of one shape that are divided alike.
     pub(super) fn identity(shape: &[usize], operands: usize) -> Rule {
         let shapes = vec![shape; operands + 1];

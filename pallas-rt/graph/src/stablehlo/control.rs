@@ -3,6 +3,7 @@ use super::operation::{Detail, Line, Region, Value};
 use super::{Printer, position};
 use crate::call::{Call, Case, KernelCall, Scan, While};
 use crate::graph::Graph;
+use crate::shard::Rule;
 use pallas_ir::{DType, Literal, Type};
 
 impl Printer {
@@ -13,7 +14,7 @@ impl Printer {
             Call::Case(case) => self.case(case, args, gives),
             Call::Kernel(call) => self.kernel(call, args, gives),
             Call::ShardMap(map) => {
-                let detail = Detail::Kernel { name: "shard_map".into(), config: map.body.to_string() };
+                let detail = Detail::Kernel { name: "shard_map".into(), config: map.body.to_string(), rule: None };
                 self.w.operation("custom_call", &args.iter().collect::<Vec<_>>(), vec![], detail, gives)
             }
             Call::Closed(graph) => self.called(graph, args, gives),
@@ -121,10 +122,11 @@ impl Printer {
         self.w.operation("case", &[&index], branches, Detail::None, gives)
     }
 
-    /// A kernel, with its text, its sizes and its parameters as the configuration.
+    /// A kernel, with its text, its sizes and its parameters as the configuration, and its sharding rule for Shardy.
     fn kernel(&mut self, call: &KernelCall, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let config = format!("sizes{:?} params{:?}\n{}", call.sizes, call.params, call.kernel);
-        let detail = Detail::Kernel { name: call.kernel.name.clone(), config };
+        let rule = self.w.with_shardings.then(|| Rule::of_kernel(call).text(0));
+        let detail = Detail::Kernel { name: call.kernel.name.clone(), config, rule };
         self.w.operation("custom_call", &args.iter().collect::<Vec<_>>(), vec![], detail, gives)
     }
 }

@@ -302,7 +302,7 @@ fn attributes(op: &Operation) -> Vec<String> {
         Detail::Windows(op) => window(&op.size, &op.windows).into_iter().collect(),
         Detail::Sort(axis) => vec![format!("dimensions={{{axis}}}, is_stable=true")],
         Detail::Call(name) => vec![format!("to_apply=%{name}")],
-        Detail::Kernel { name, config } => vec![
+        Detail::Kernel { name, config, .. } => vec![
             format!("custom_call_target=\"pallas.{}\"", escaped(name)),
             "api_version=API_VERSION_STATUS_RETURNING".into(),
             format!("backend_config=\"{}\"", escaped(config)),

@@ -176,11 +176,15 @@ fn attributes(op: &Operation) -> Vec<String> {
         Detail::Flow(number) => {
             vec![format!("allowed_direction = {number} : i32")]
         }
-        Detail::Kernel { name, config } => vec![
-            "api_version = 2 : i32".to_string(),
-            format!("backend_config = \"{}\"", escaped(config)),
-            format!("call_target_name = \"pallas.{}\"", escaped(name)),
-        ],
+        Detail::Kernel { name, config, rule } => {
+            let mut all = vec![
+                "api_version = 2 : i32".to_string(),
+                format!("backend_config = \"{}\"", escaped(config)),
+                format!("call_target_name = \"pallas.{}\"", escaped(name)),
+            ];
+            all.extend(rule.iter().map(|rule| format!("sdy.sharding_rule = #sdy.op_sharding_rule<{rule}, custom>")));
+            all
+        }
     }
 }
 

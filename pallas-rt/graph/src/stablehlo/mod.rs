@@ -184,7 +184,7 @@ impl Printer {
             Op::Annotation(annotation) => w.annotation(annotation, &args[0]),
             Op::Collective(op) => {
                 let all: Vec<&Value> = args.iter().collect();
-                let detail = Detail::Kernel { name: op.name().into(), config: op.to_string() };
+                let detail = Detail::Kernel { name: op.name().into(), config: op.to_string(), rule: None };
                 w.op("custom_call", &all, detail, gives[0].clone())
             }
             Op::Call(call) => return self.call(call, args, gives),

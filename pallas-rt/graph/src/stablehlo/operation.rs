@@ -98,6 +98,8 @@ pub(super) enum Detail {
     Kernel {
         name: String,
         config: String,
+        /// Shardy's text of its sharding rule.
+        rule: Option<String>,
     },
 }
 

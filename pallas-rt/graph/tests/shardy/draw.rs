@@ -1,4 +1,6 @@
 //! Random graphs with random annotations.
+#[path = "draw/kernels.rs"]
+mod kernels;
 #[path = "draw/operations.rs"]
 pub(crate) mod operations;
 
@@ -52,6 +54,8 @@ pub(crate) struct Config {
     pub(crate) windows: bool,
     /// Without slices, pads, reversals, concatenations and updates of windows, which move elements.
     pub(crate) still: bool,
+    /// Kernels in blocks.
+    pub(crate) kernels: bool,
     pub(crate) operations: usize,
 }
 
@@ -249,10 +253,16 @@ impl Drawing<'_> {
     fn operation(&mut self, x: Var) -> Option<Var> {
         let shape = self.shape(x);
         let rank = shape.len();
-        let kinds = 22 + 3 * usize::from(self.config.control) + 4 * usize::from(self.config.windows);
+        let kinds = 22
+            + 3 * usize::from(self.config.control)
+            + 4 * usize::from(self.config.windows)
+            + 5 * usize::from(self.config.kernels);
         let mut kind = self.dice.below(kinds);
         if kind >= 22 && !self.config.control {
             kind += 3;
+        }
+        if kind >= 25 && !self.config.windows {
+            kind += 4;
         }
         let needs_axis = !matches!(kind, 0..=4 | 15);
         if self.config.still && matches!(kind, 16..=18 | 20) {
@@ -336,6 +346,8 @@ impl Drawing<'_> {
                 let axis = self.dice.below(rank);
                 self.structural(Cumulative { op: ScalarOp::Add, axis, reverse: false }, &[x])
             }
+            29..=31 => self.blocks(x, &shape),
+            32 | 33 => return self.rows(x, &shape),
             _ => return None,
         })
     }

@@ -74,7 +74,9 @@ fn theirs(module: &Module, mesh: &Mesh) -> HashMap<String, Option<Sharding>> {
         let Some(label) = op.label.filter(|_| !is_left_out && op.rank > 0) else { continue };
         let kind = if op.name == "sdy.data_flow_edge" { "edge" } else { "value" };
         let number = seen.entry((kind, label)).or_insert(0);
-        all.insert(format!("{kind} {label} {number}"), parsed(&op.attributes[0], mesh));
+        // A kernel's own rule is among its attributes.
+        let text = op.attributes.iter().find(|text| !text.starts_with("sdy.sharding_rule="));
+        all.insert(format!("{kind} {label} {number}"), text.and_then(|text| parsed(text, mesh)));
         *number += 1;
     }
     all
@@ -92,6 +94,7 @@ fn propagation_is_that_of_shardy() {
         ("control", Config { control: true, open: true, priorities: true, ..plain }),
         ("groups", Config { groups: true, barriers: true, open: true, control: true, priorities: true, ..plain }),
         ("windows", Config { windows: true, open: true, ..plain }),
+        ("kernels", Config { kernels: true, open: true, priorities: true, uneven: true, ..plain }),
     ];
     let (mut agreed, mut total, mut values, mut failures, mut shown) = (0, 0, 0, 0, vec![]);
     for (i, (name, config)) in kinds.into_iter().enumerate() {

@@ -62,7 +62,7 @@ fn name(reason: &Reason) -> &'static str {
 fn every_axis_has_a_reason() {
     let config =
         Config { open: true, priorities: true, control: true, groups: true, barriers: true, ..Config::default() };
-    let kinds = [config, Config { uneven: true, windows: true, ..config }];
+    let kinds = [config, Config { uneven: true, windows: true, kernels: true, ..config }];
     let (mut lengths, mut reasons): (BTreeMap<usize, usize>, BTreeMap<&str, usize>) = Default::default();
     let mut rounds = 0;
     for (i, kind) in kinds.into_iter().enumerate() {

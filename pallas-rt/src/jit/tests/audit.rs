@@ -124,7 +124,9 @@ fn a_weaker_declaration_fails_the_audit() {
     assert!(count > 40, "{count} weaker declarations");
     let mut drawn = 0;
     let plain = Config { priorities: true, operations: 8, ..Config::default() };
-    for (i, config) in [plain, Config { uneven: true, control: true, groups: true, ..plain }].into_iter().enumerate() {
+    for (i, config) in
+        [plain, Config { uneven: true, control: true, groups: true, kernels: true, ..plain }].into_iter().enumerate()
+    {
         let mut dice = Dice(40 + i as u64);
         for k in 0..40 {
             let program = draw::draw(&mut dice, &config);

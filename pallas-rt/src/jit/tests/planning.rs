@@ -58,14 +58,14 @@ fn sent(plan: &Plan, times: usize, all: &mut BTreeMap<Vec<String>, usize>) {
 #[test]
 fn random_programs_send_what_is_planned() {
     let plain = Config { open: true, operations: 12, ..Config::default() };
-    let kinds = [plain, Config { uneven: true, control: true, windows: true, groups: true, ..plain }];
+    let kinds = [plain, Config { uneven: true, control: true, windows: true, groups: true, kernels: true, ..plain }];
     let mut exchanges = 0;
     for (i, config) in kinds.into_iter().enumerate() {
         let mut dice = Dice(70 + i as u64);
         for _ in 0..40 {
             let drawn = draw(&mut dice, &config);
             let graph = inlined(&drawn.graph);
-            let (_, partitioned) = divided(&graph, &drawn.mesh, &drawn.params).expect("it has no kernels");
+            let (_, partitioned) = divided(&graph, &drawn.mesh, &drawn.params).expect("no declaration is a kernel's");
             let Partitioned { graph: local, .. } = partitioned;
             let found = StepPlan::of(&local, &drawn.mesh, &rings(&drawn.mesh));
             let mut counted = BTreeMap::new();

@@ -1,6 +1,7 @@
 //! Functions on meshes of virtual devices, against the same functions on one device.
 #![allow(clippy::print_stdout, reason = "how many programs agree")]
 use super::super::program::Program;
+use super::super::sharded::divided;
 use super::numbers;
 use crate::lang::random::gpu;
 use crate::prelude::*;
@@ -77,7 +78,7 @@ fn with_garbage(graph: &Graph, mesh: &Arc<Mesh>, params: &[Option<Sharding>]) ->
     let graph = inlined(graph);
     let found = propagate(View::of(&graph), params, &vec![None; graph.results.len()]);
     let padding = if graph.equations.len().is_multiple_of(2) { 7e7 } else { f64::NAN };
-    let made = partition_with(&found, mesh, padding).expect("no kernel");
+    let made = partition_with(&found, mesh, padding).expect("no declaration is a kernel's");
     Program::of_partitioned(Engine::Lockstep, &graph, made, &Client::cpu()).expect("it compiles")
 }
 
@@ -121,16 +122,24 @@ fn random_programs_on_meshes_are_those_on_one_device() {
         ("uneven", Config { uneven: true, ..plain }),
         ("control", Config { control: true, ..plain }),
         ("windows", Config { windows: true, ..plain }),
-        ("all", Config { uneven: true, control: true, windows: true, groups: true, barriers: true, ..plain }),
+        ("kernels", Config { kernels: true, uneven: true, ..plain }),
+        (
+            "all",
+            Config { kernels: true, uneven: true, control: true, windows: true, groups: true, barriers: true, ..plain },
+        ),
     ];
     let mut shown: Vec<String> = vec![];
     let mut found: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut total = 0;
+    let (mut total, mut shards) = (0, 0);
     for (i, (name, config)) in kinds.into_iter().enumerate() {
         let mut dice = Dice(900 + i as u64);
         for k in 0..count() {
             let drawn = draw::draw(&mut dice, &config);
             total += 1;
+            if config.kernels {
+                let (_, made) = divided(&inlined(&drawn.graph), &drawn.mesh, &drawn.params).expect("it is partitioned");
+                shards += made.graph.to_string().matches("_shard sizes").count();
+            }
             let worst = run(&drawn, &mut dice);
             if worst > 2e-4 {
                 shown.push(format!("{name} {k}: {worst}\n{}", drawn.text()));
@@ -140,14 +149,23 @@ fn random_programs_on_meshes_are_those_on_one_device() {
         }
     }
     let agreed: usize = found.values().sum();
-    println!("agreement: {agreed} of {total} programs {found:?}");
+    println!("agreement: {agreed} of {total} programs {found:?}, {shards} kernels on shards");
+    assert!(shards >= count() / 2, "{shards} kernels on shards");
     assert!(shown.is_empty(), "{}", shown[..shown.len().min(2)].join("\n"));
 }
 
 /// Clients without threads for virtual devices run what all of them do as one program.
 #[test]
 fn random_programs_on_meshes_of_other_clients() {
-    let config = Config { uneven: true, open: true, control: true, windows: true, operations: 8, ..Config::default() };
+    let config = Config {
+        uneven: true,
+        open: true,
+        control: true,
+        windows: true,
+        kernels: true,
+        operations: 8,
+        ..Config::default()
+    };
     let clients: Vec<Client> = [Client::interpreter()].into_iter().chain(gpu()).collect();
     for (i, client) in clients.iter().enumerate() {
         let mut dice = Dice(950 + i as u64);

@@ -20,7 +20,7 @@ pub(super) fn block_indices(kernel: &Kernel, map: RegionId, grid: &[usize], size
     let region = kernel.region(map);
     let mut known: HashMap<Value, Index> = HashMap::new();
     for (axis, &p) in region.params.iter().enumerate() {
-        known.insert(p, if grid[axis] == 1 { Index::Number(0) } else { Index::Id(axis) });
+        known.insert(p, Index::Id(axis));
     }
     for &id in &region.insts {
         let inst = kernel.inst(id);
@@ -65,8 +65,12 @@ fn binary(op: ScalarOp, a: Index, b: Index, grid: &[usize]) -> Index {
         (ScalarOp::Minimum, Number(a), Number(b)) => Number(a.min(b)),
         (ScalarOp::Maximum, Number(a), Number(b)) => Number(a.max(b)),
         (ScalarOp::Add, Id(axis), Number(0)) | (ScalarOp::Add, Number(0), Id(axis)) => Id(axis),
+        // The only id along an axis is 0.
+        (ScalarOp::Add, Id(axis), Id(other)) if grid[other] == 1 => Id(axis),
+        (ScalarOp::Add, Id(other), Id(axis)) if grid[other] == 1 => Id(axis),
         (ScalarOp::Sub, Id(axis), Number(0)) => Id(axis),
         (ScalarOp::Mul, Id(axis), Number(1)) | (ScalarOp::Mul, Number(1), Id(axis)) => Id(axis),
+        (ScalarOp::Mul, Id(axis), Number(_)) | (ScalarOp::Mul, Number(_), Id(axis)) if grid[axis] == 1 => Number(0),
         (ScalarOp::Mul, Id(_), Number(0)) | (ScalarOp::Mul, Number(0), Id(_)) => Number(0),
         (ScalarOp::Div, Id(axis), Number(1)) => Id(axis),
         (ScalarOp::Div, Id(axis), Number(n)) if is_below(axis, n) => Number(0),

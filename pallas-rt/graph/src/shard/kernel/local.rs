@@ -10,8 +10,9 @@
 //! ```
 //!
 //! Sizes, program ids and numbers of programs stay those of the whole arrays, and elements beyond these are what they were:
-//! fill when they are read, and invalid. Programs beyond the last one do nothing. The dimensions of arrays that are whole on
-//! each device have blocks at the global ids; those that are divided count from the first block of the device.
+//! fill when they are read, and invalid. Programs beyond the last one do nothing. A sum over a sequential axis begins and
+//! ends with the device's own steps. Dimensions that are whole on each device have blocks at the global ids; those that are
+//! divided count from the first block of the device.
 use super::{Tiled, Tiling};
 use crate::call::KernelCall;
 use pallas_ir::structural::Iota;
@@ -22,7 +23,7 @@ use pallas_ir::{
 use std::sync::Arc;
 
 /// A grid axis that devices divide.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::shard) struct Share {
     /// The grid axis.
     pub axis: usize,
@@ -54,7 +55,8 @@ impl Share {
     }
 }
 
-/// The call on blocks. It has one operand more, the last one: by share, the number of the device's first program.
+/// The call on blocks. It has one operand more, the last one: by share, the number of the device's first program. Operands
+/// that no program reads have one element.
 pub(in crate::shard) fn local(call: &KernelCall, tiling: &Tiling, shares: &[Share]) -> KernelCall {
     let share_of = |dim: &Result<usize, String>| {
         let axis = dim.as_ref().ok()?;
@@ -65,12 +67,16 @@ pub(in crate::shard) fn local(call: &KernelCall, tiling: &Tiling, shares: &[Shar
         Type::new(ty.dtype, own.collect::<Vec<_>>())
     };
     let (takes, gives) = tiling.dims.split_at(call.takes.len());
+    let takes = call.takes.iter().zip(takes).zip(&tiling.is_read).map(|(taken, is_read)| match is_read {
+        true => block_type(taken),
+        false => Type::new(taken.0.dtype, vec![1; taken.1.len()]),
+    });
     let offsets = Type::new(DType::I32, [shares.len()]);
     KernelCall {
         kernel: Arc::new(Rewrite::new(&call.kernel, tiling, shares).finish()),
         sizes: call.sizes.clone(),
         params: call.params.clone(),
-        takes: call.takes.iter().zip(takes).map(block_type).chain([offsets]).collect(),
+        takes: takes.chain([offsets]).collect(),
         gives: call.gives.iter().zip(gives).map(block_type).collect(),
     }
 }
@@ -83,6 +89,8 @@ struct Position {
     first: Value,
     /// Elements from the first one of the block to the end of the array, if a block may extend beyond it.
     left: Option<Value>,
+    /// The first and the last of the device's own ids, for sums.
+    ends: Option<[Value; 2]>,
 }
 
 struct Rewrite<'a> {
@@ -114,6 +122,7 @@ impl<'a> Rewrite<'a> {
 
     fn finish(mut self) -> Kernel {
         let old = self.b.kernel().clone();
+        self.b.kernel_mut().name.push_str("_shard");
         for share in self.shares {
             self.b.kernel_mut().grid[share.axis].extent = Dim::from(share.programs());
         }
@@ -159,6 +168,9 @@ impl<'a> Rewrite<'a> {
             if let Some(share) = self.shares.iter().find(|share| Some(share.axis) == *axis) {
                 self.b.kernel_mut().operands[id.index()].dims[dim] = Dim::from(share.elements());
             }
+        }
+        if !self.tiling.is_read[t] {
+            self.b.kernel_mut().operands[id.index()].dims.fill(Dim::from(1usize));
         }
         let Some(map) = old.operand(id).map else { return };
         // A divided dimension has the block of the device's own id, others that of the global one.
@@ -209,9 +221,12 @@ impl<'a> Rewrite<'a> {
         for region in regions(old, old.body) {
             self.region(old, region, &positions);
         }
+        for (share, position) in self.shares.iter().zip(&positions) {
+            self.tests(share, position);
+        }
         let body = old.body.index();
         let own = std::mem::take(&mut self.b.kernel_mut().regions[body].insts);
-        if self.shares.iter().any(Share::is_idle) {
+        if self.shares.iter().any(|share| share.is_idle() && share.tiled.sum.is_none()) {
             let regions = &mut self.b.kernel_mut().regions;
             let [then, other] = [own, vec![]].map(|insts| {
                 regions.push(pallas_ir::Region { insts, ..Default::default() });
@@ -237,7 +252,9 @@ impl<'a> Rewrite<'a> {
                 let size = self.b.int(share.tiled.size as i64, Loc::NONE);
                 self.scalar(ScalarOp::Sub, &[size, start])
             });
-            Position { own, first, left }
+            let ends = share.tiled.sum.as_ref().map(|_| [0, share.programs() as i64 - 1]);
+            let ends = ends.map(|ends| ends.map(|id| self.b.int(id, Loc::NONE)));
+            Position { own, first, left, ends }
         };
         shares.iter().enumerate().map(of).collect()
     }
@@ -246,7 +263,8 @@ impl<'a> Rewrite<'a> {
     fn guard(&mut self, positions: &[Position], then: RegionId, other: RegionId) {
         let zero = self.b.int(0, Loc::NONE);
         let mut all: Option<Value> = None;
-        let idle = self.shares.iter().zip(positions).filter(|(share, _)| share.is_idle());
+        let idle = self.shares.iter().zip(positions);
+        let idle = idle.filter(|(share, _)| share.is_idle() && share.tiled.sum.is_none());
         for left in idle.filter_map(|(_, position)| position.left) {
             let has_block = self.scalar(ScalarOp::Lt, &[zero, left]);
             all = Some(all.map_or(has_block, |all| self.scalar(ScalarOp::BitAnd, &[all, has_block])));
@@ -255,11 +273,44 @@ impl<'a> Rewrite<'a> {
         self.b.emit_if(condition, then, other, Loc::NONE).expect("sides without results");
     }
 
+    /// The first and the last step of a sum are those of the device.
+    fn tests(&mut self, share: &Share, position: &Position) {
+        let (Some(sum), Some(ends)) = (&share.tiled.sum, position.ends) else { return };
+        for (test, end) in [Some(sum.first), sum.last].into_iter().zip(ends) {
+            if let Some(test) = test {
+                self.b.kernel_mut().insts[test.index()].args = vec![position.own, end];
+            }
+        }
+    }
+
+    /// The neutral element in place of terms of steps that no device has.
+    fn term(&mut self, old: &Kernel, add: InstId, positions: &[Position]) -> Vec<InstId> {
+        let shares = self.shares;
+        let idle = shares.iter().zip(positions).filter(|(share, _)| share.is_idle());
+        let Some((sum, arg, left)) = idle.into_iter().find_map(|(share, position)| {
+            let sum = share.tiled.sum.as_ref()?;
+            let (_, arg) = sum.terms.iter().find(|(id, _)| *id == add)?;
+            Some((sum, *arg, position.left?))
+        }) else {
+            return vec![];
+        };
+        let term = old.inst(add).args[arg];
+        let neutral = sum.op.neutral(old.ty(term).dtype).expect("a monoid");
+        let (list, term) = self.list(|r| {
+            let (zero, neutral) = (r.b.int(0, Loc::NONE), r.b.constant(neutral, Loc::NONE));
+            let is_there = r.scalar(ScalarOp::Lt, &[zero, left]);
+            r.scalar(ScalarOp::Select, &[is_there, term, neutral])
+        });
+        self.b.kernel_mut().insts[add.index()].args[arg] = term;
+        list
+    }
+
     /// Instructions of a region that ask for ids, or touch a block that may extend beyond its array.
     fn region(&mut self, old: &Kernel, region: RegionId, positions: &[Position]) {
         let mut list = vec![];
         for &id in &old.region(region).insts {
             let inst = old.inst(id);
+            list.extend(self.term(old, id, positions));
             list.push(id);
             match &inst.op {
                 Op::ProgramId(axis) => {

@@ -7,7 +7,7 @@ use super::{Block, Partition};
 use crate::call::{Call, KernelCall};
 use crate::graph::{Op, Var};
 use crate::mesh::Sharding;
-use crate::mesh::axis::{Axis, size};
+use crate::mesh::axis::{self, Axis, size};
 use crate::mesh::names;
 use crate::refused::Refused;
 use crate::shard::kernel::{Share, Tiling, local};
@@ -37,6 +37,11 @@ impl Partition<'_> {
         let all: Vec<Val> = node.operands.iter().chain(&node.results).copied().collect();
         let mut shardings: Vec<Sharding> = node.operands.iter().map(|&v| self.block(v).known().clone()).collect();
         shardings.extend(node.results.iter().map(|&v| self.wanted(v)));
+        for (sharding, is_read) in shardings.iter_mut().zip(&tiling.is_read) {
+            if !is_read {
+                *sharding = Sharding::replicated(sharding.dims.len());
+            }
+        }
         let axes = self.factor_axes(&all, &shardings, rule, op);
         let own: Vec<Sharding> = (0..all.len()).map(|t| super::agreed(rule, t, &shardings[t], &axes)).collect();
         let (shares, of_shares) = shares(&tiling, rule, &axes);
@@ -50,6 +55,10 @@ impl Partition<'_> {
         };
         let mut args: Vec<Var> = vec![];
         for (t, &v) in node.operands.iter().enumerate() {
+            if !tiling.is_read[t] {
+                args.push(self.unread(v, shares.is_empty()));
+                continue;
+            }
             let mut var = self.divided(v, &own[t]);
             for (dim, i, to) in regroups(t, &Share::elements) {
                 let whole = shares[i].tiled.size;
@@ -64,13 +73,35 @@ impl Partition<'_> {
             local(call, &tiling, &shares)
         };
         let made = self.graph().fitting_all(Call::Kernel(call), &args);
+        let mut summed: Vec<Axis> = vec![];
+        let mut monoid = None;
+        for (share, axes) in shares.iter().zip(&of_shares) {
+            if let Some(sum) = &share.tiled.sum {
+                summed.extend(axes);
+                monoid = Some(sum.op);
+            }
+        }
+        axis::merge(&mut summed);
+        let partial = monoid.map(|op| (summed, op));
         for (i, (&v, mut var)) in node.results.iter().zip(made).enumerate() {
             let t = node.operands.len() + i;
             for (dim, i, to) in regroups(t, &|share| share.tiled.size.div_ceil(share.parts)) {
                 let whole = shares[i].tiled.size;
                 var = self.regrouped(var, &Regroup { dim, axes: &of_shares[i], whole, to });
             }
-            self.say(v, Block { var, sharding: own[t].clone(), partial: None, said: None });
+            self.say(v, Block { var, sharding: own[t].clone(), partial: partial.clone(), said: None });
+        }
+    }
+
+    /// An array in place of an operand that no program reads, made without an exchange: it has the type of the whole operand,
+    /// or one element.
+    fn unread(&mut self, v: Val, is_whole: bool) -> Var {
+        let ty = self.program.ty(v).clone();
+        let block = self.block(v);
+        match is_whole {
+            true if *self.graph().ty(block.var) == ty => block.var,
+            true => self.graph().splat(Literal::new(ty.dtype, 0.0), &ty.shape),
+            false => self.graph().splat(Literal::new(ty.dtype, 0.0), &vec![1; ty.shape.len()]),
         }
     }
 
@@ -101,7 +132,8 @@ impl Partition<'_> {
     /// alone divides is gathered instead.
     fn refusal(&self, node: &Node, call: &KernelCall, tiling: &Tiling) -> Option<Refused> {
         for (t, &v) in node.operands.iter().chain(&node.results).enumerate() {
-            let Some(declared) = self.found.declared(v, t >= node.operands.len()) else { continue };
+            let declared = self.found.declared(v, t >= node.operands.len()).filter(|_| tiling.is_read[t]);
+            let Some(declared) = declared else { continue };
             for (dim, cut) in tiling.dims[t].iter().enumerate() {
                 let (Err(reason), axes) = (cut, &declared.dims[dim].axes) else { continue };
                 if size(axes) == 1 || self.program.ty(v).shape[dim] == 1 {
@@ -113,7 +145,7 @@ impl Partition<'_> {
                     "kernel `{}` cannot be divided along dimension {dim} of `{name}`, which is declared to be divided \
                      by {}: {reason}",
                     kernel.name,
-                    names(axes, self.mesh),
+                    names(axes, self.mesh)
                 );
                 let side = if t < node.operands.len() { "in front of" } else { "behind" };
                 let help =
@@ -128,7 +160,7 @@ impl Partition<'_> {
 /// The grid axes that devices divide, and by which axes of the mesh.
 fn shares(tiling: &Tiling, rule: &Rule, axes: &[Vec<Axis>]) -> (Vec<Share>, Vec<Vec<Axis>>) {
     let own = |axis: usize| {
-        let tiled = tiling.axes[axis]?;
+        let tiled = tiling.axes[axis].clone()?;
         let place = tiling.dims.iter().zip(&rule.tensors).find_map(|(dims, factors)| {
             let dim = dims.iter().position(|own| own.as_ref().ok() == Some(&axis))?;
             Some(factors[dim][0])

@@ -13,9 +13,10 @@ impl Build<'_> {
         let size_of = |(t, dim): Place| -> Option<&Dim> {
             let size = &call.kernel.operand(tiling.operands[t]).dims[dim];
             // Numbers may be equal by chance.
-            (tiling.dims[t][dim].is_err() && !size.names().is_empty()).then_some(size)
+            (tiling.is_read[t] && tiling.dims[t][dim].is_err() && !size.names().is_empty()).then_some(size)
         };
-        let axis_of = |(t, dim): Place| tiling.dims[t][dim].as_ref().ok();
+        // An operand that no program reads may be divided in any way.
+        let axis_of = |(t, dim): Place| tiling.dims[t][dim].as_ref().ok().filter(|_| tiling.is_read[t]);
         let mut seen: Vec<Place> = vec![];
         for &place in &places {
             if seen.contains(&place) {
@@ -26,10 +27,15 @@ impl Build<'_> {
                 (axis, size) => axis_of(*other) == axis && size_of(*other) == size,
             };
             let alike: Vec<Place> = places.iter().copied().filter(is_alike).collect();
-            let tiled = axis_of(place).and_then(|&axis| tiling.axes[axis]);
+            let tiled = axis_of(place).and_then(|&axis| tiling.axes[axis].as_ref());
             let size = self.shapes[place.0][place.1];
             let before = self.rule.factors.len();
-            self.add(size, if tiled.is_some() || size == 1 { Role::Pass } else { Role::Replicate }, &alike);
+            let role = match tiled {
+                Some(tiled) if tiled.sum.is_some() => Role::Reduce,
+                None if tiling.is_read[place.0] => Role::Replicate,
+                _ => Role::Pass,
+            };
+            self.add(size, role, &alike);
             if let (Some(tiled), Some(factor)) = (tiled, self.rule.factors.get_mut(before)) {
                 factor.multiple = tiled.block;
             }

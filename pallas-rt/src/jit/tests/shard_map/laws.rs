@@ -2,10 +2,10 @@
 use super::super::numbers;
 use super::super::sharded::Dice;
 use super::mesh;
-use crate::prelude::*;
 use crate::sharding::{Mesh, P};
 use crate::spmd::{self, State};
-use crate::{grad, jit, jvp, scan, shard_map, vjp, vmap_axes};
+use crate::{custom_jvp, grad, jit, jvp, ops, scan, shard_map, vjp, vmap_axes};
+use pallas_rt::prelude::*;
 use std::sync::Arc;
 
 const AXES: [&str; 2] = ["x", "y"];
@@ -26,6 +26,27 @@ fn state(x: &Array, axes: &[&str]) -> Option<State> {
     own.iter().all(|&state| state == own[0]).then(|| own[0])
 }
 
+/// sin(0.7·x + the number of the program), in blocks of rows of which the last one may extend beyond the array.
+#[kernel(grid = (cdiv(M, B)))]
+fn waves<const B: usize>(
+    #[block([M, N] => [B, N], |i| (i, 0))] x: In<f32>,
+    #[block([M, N] => [B, N], |i| (i, 0))] out: Out<f32>,
+) {
+    out.store((x.load() * 0.7 + program_id(0).cast::<f32>()).sin());
+}
+
+/// [`waves`] of a block of four rows, with its derivative: a kernel has no reverse mode of its own.
+fn of_kernel(x: &Array) -> Result<Array> {
+    let f = custom_jvp(
+        |x: &Array| waves::<3>(x),
+        |(x,): &(Array,), (dx,): &(Array,)| {
+            let program = (ops::arange(0, 4, 1, DType::F32) / 3.0).floor().reshape(&[4, 1])?;
+            Ok::<_, Error>((waves::<3>(x)?, (x * 0.7 + program).cos() * 0.7 * dx))
+        },
+    );
+    f(x)
+}
+
 /// A smooth function of two blocks of shape [n, n] that exchanges; n is a multiple of the number of devices.
 fn body(seed: u64, x: &Array, w: &Array) -> Result<Array> {
     let mut dice = Dice(seed);
@@ -37,7 +58,7 @@ fn body(seed: u64, x: &Array, w: &Array) -> Result<Array> {
         let n: usize = spmd::axis_size(axes)?;
         let is_uniform = state(&a, axes).is_some();
         let scale = 1.0 / n as f32;
-        let made = match dice.below(14) {
+        let made = match dice.below(15) {
             0 => a + b,
             1 => a * b,
             2 => (a * 0.7).sin(),
@@ -76,6 +97,7 @@ fn body(seed: u64, x: &Array, w: &Array) -> Result<Array> {
                     false => start,
                 }
             }
+            14 => of_kernel(&a)?,
             _ => a.tanh(),
         };
         all.push(made);

@@ -1,0 +1,215 @@
+//! Kernels that compute a plain sum, maximum or minimum over a sequential grid axis.
+//!
+//! ```text
+//! if program_id(k) == 0 { store @acc neutral }
+//! store @acc (add (load @acc) term)                      the term reads no accumulator, and nothing else reads the sum
+//! if program_id(k) == num_programs(k) - 1 { store @out (load @acc) }
+//! ```
+//!
+//! Parts of such steps may be computed by different devices, and combined. Nothing else is believed to be a sum: an online
+//! softmax scales what it has summed, and a bias in the last step would be added once for each part.
+use pallas_ir::{
+    Inst, InstId, Kernel, Literal, Op, OperandId, OperandKind, RegionId, ScalarOp, Semantics, StructuralOp,
+};
+use pallas_ir::{Value, View};
+use std::collections::HashMap;
+
+/// The places of a sum over a grid axis in the body of a kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::shard) struct Sum {
+    /// The monoid: `add`, `maximum` or `minimum`.
+    pub op: ScalarOp,
+    /// The test for the first step.
+    pub first: InstId,
+    /// The test for the last step, if there is one.
+    pub last: Option<InstId>,
+    /// The operations that add terms, which are their arguments of these positions.
+    pub terms: Vec<(InstId, usize)>,
+}
+
+/// The sum over a sequential axis that is all that a kernel computes; `None` if that is not proven.
+pub(super) fn plain_sum(kernel: &Kernel, axis: usize) -> Option<Sum> {
+    let is_sequential = |axis: &pallas_ir::Axis| axis.semantics == Semantics::Arbitrary;
+    if kernel.grid.iter().filter(|axis| is_sequential(axis)).count() != 1 {
+        return None;
+    }
+    Proof::new(kernel, axis).all()
+}
+
+struct Proof<'k> {
+    kernel: &'k Kernel,
+    axis: usize,
+    /// The definition of each value.
+    made_by: HashMap<Value, InstId>,
+    /// Number of places that read a value.
+    uses: HashMap<Value, usize>,
+}
+
+impl<'k> Proof<'k> {
+    fn new(kernel: &'k Kernel, axis: usize) -> Proof<'k> {
+        let (mut made_by, mut uses) = (HashMap::new(), HashMap::new());
+        kernel.walk(kernel.body, &mut |id, inst| {
+            made_by.extend(inst.results.iter().map(|&v| (v, id)));
+            let yields = inst.regions.iter().flat_map(|&region| &kernel.region(region).yields);
+            inst.args.iter().chain(yields).for_each(|&v| *uses.entry(v).or_insert(0) += 1);
+        });
+        Proof { kernel, axis, made_by, uses }
+    }
+
+    fn maker(&self, v: Value) -> Option<(InstId, &'k Inst)> {
+        self.made_by.get(&v).map(|&id| (id, self.kernel.inst(id)))
+    }
+
+    fn all(&self) -> Option<Sum> {
+        let kernel = self.kernel;
+        let (mut first, mut last) = (None, None);
+        let (mut before, mut behind, mut steps) = (vec![], vec![], vec![]);
+        // What the steps read is loaded after the first test, and what the last one stores in its own region.
+        let (mut of_steps, mut of_last): (&[InstId], &[InstId]) = (&[], &[]);
+        let body = &kernel.region(kernel.body).insts;
+        for (at, &id) in body.iter().enumerate() {
+            let inst = kernel.inst(id);
+            match inst.op {
+                Op::If if self.stores(inst) > 0 => {
+                    let (test, is_first) = self.test(inst.args[0])?;
+                    let (place, stores) = if is_first { (&mut first, &mut before) } else { (&mut last, &mut behind) };
+                    let region = &kernel.region(inst.regions[0]).insts[..];
+                    match is_first {
+                        true => of_steps = &body[at..],
+                        false => of_last = region,
+                    }
+                    let is_new = place.replace(test).is_none() && (!is_first || steps.is_empty());
+                    stores.extend(
+                        region.iter().map(|&id| kernel.inst(id)).filter(|inst| matches!(inst.op, Op::Store { .. })),
+                    );
+                    if !is_new || stores.len() != self.stores(inst) {
+                        return None;
+                    }
+                }
+                // Steps follow the first test, and the last one follows them.
+                Op::Store { .. } if last.is_none() && first.is_some() => steps.push(inst),
+                Op::Store { .. } => return None,
+                _ if self.stores(inst) > 0 => return None,
+                _ => {}
+            }
+        }
+        let mut sums: Vec<(OperandId, ScalarOp, Value)> = vec![];
+        let mut terms = vec![];
+        for inst in steps {
+            let (to, value) = whole_store(kernel, inst)?;
+            let (add, made) = self.maker(value)?;
+            let Op::Scalar(op @ (ScalarOp::Add | ScalarOp::Maximum | ScalarOp::Minimum)) = made.op else { return None };
+            let is_own = |v: Value| self.loads(v, of_steps) == Some(to) && self.uses[&v] == 1;
+            let own = made.args.iter().position(|&v| is_own(v)).filter(|_| self.uses[&value] == 1)?;
+            if sums.iter().any(|sum| sum.0 == to || sum.1 != op) || kernel.ty(made.args[1 - own]) != kernel.ty(value) {
+                return None;
+            }
+            sums.push((to, op, made.args[own]));
+            terms.push((add, 1 - own));
+        }
+        let op = sums.first()?.1;
+        let begins = |of: OperandId| {
+            let mut own = before.iter().filter_map(|inst| whole_store(kernel, inst)).filter(|(to, _)| *to == of);
+            let neutral = op.neutral(kernel.operand(of).dtype);
+            own.next().is_some_and(|(_, value)| self.number(value) == neutral) && own.next().is_none()
+        };
+        if before.len() != sums.len() || !sums.iter().all(|sum| begins(sum.0)) {
+            return None;
+        }
+        let mut read: Vec<Value> = sums.iter().map(|sum| sum.2).collect();
+        let mut given: Vec<OperandId> = vec![];
+        for inst in behind {
+            let (to, value) = whole_store(kernel, inst)?;
+            let value = self.without_casts(value);
+            let from = self.loads(value, of_last)?;
+            if kernel.operand(from).dtype != kernel.operand(to).dtype || !sums.iter().any(|sum| sum.0 == from) {
+                return None;
+            }
+            read.push(value);
+            given.push(to);
+        }
+        let is_output = |id: &OperandId| matches!(kernel.operand(*id).kind, OperandKind::Output { .. });
+        let sums_of = |id: &OperandId| sums.iter().any(|sum| sum.0 == *id);
+        let outputs = kernel.arrays().map(|(id, _)| id).filter(is_output);
+        let is_all = outputs.into_iter().all(|id| given.contains(&id) != sums_of(&id));
+        let reads_others = self.made_by.iter().any(|(v, &id)| match kernel.inst(id).op {
+            Op::Load { from, .. } => kernel.operand(from).kind != OperandKind::Input && !read.contains(v),
+            _ => false,
+        });
+        (is_all && !reads_others && given.iter().all(is_output)).then_some(Sum { op, first: first?, last, terms })
+    }
+
+    /// Stores in the regions of an instruction.
+    fn stores(&self, inst: &Inst) -> usize {
+        let mut count = 0;
+        let mut add = |_: InstId, inst: &Inst| count += usize::from(matches!(inst.op, Op::Store { .. }));
+        inst.regions.iter().for_each(|&region: &RegionId| self.kernel.walk(region, &mut add));
+        count
+    }
+
+    /// The comparison by which a condition holds in the first step, then true, or in the last one.
+    fn test(&self, condition: Value) -> Option<(InstId, bool)> {
+        let (id, inst) = self.maker(condition)?;
+        if inst.op != Op::Scalar(ScalarOp::Eq) || self.uses[&condition] != 1 {
+            return None;
+        }
+        let is_id = |v: Value| self.maker(v).is_some_and(|(_, inst)| inst.op == Op::ProgramId(self.axis));
+        let other = *inst.args.iter().find(|&&v| !is_id(v))?;
+        if !inst.args.iter().any(|&v| is_id(v)) {
+            return None;
+        }
+        let is = |v: Value, n: i64| self.number(v).is_some_and(|x| x == Literal::int(x.dtype, n));
+        if is(other, 0) {
+            return Some((id, true));
+        }
+        let (_, last) = self.maker(other)?;
+        let counts = |v: Value| self.maker(v).is_some_and(|(_, inst)| inst.op == Op::NumPrograms(self.axis));
+        (last.op == Op::Scalar(ScalarOp::Sub) && counts(last.args[0]) && is(last.args[1], 1)).then_some((id, false))
+    }
+
+    /// The number that a value is everywhere.
+    fn number(&self, v: Value) -> Option<Literal> {
+        match self.maker(v)?.1 {
+            Inst { op: Op::Const(x), .. } => Some(*x),
+            Inst { op: Op::Structural(StructuralOp::Broadcast(_) | StructuralOp::Reshape(_)), args, .. } => {
+                self.number(args[0])
+            }
+            _ => None,
+        }
+    }
+
+    /// The operand of which a value is the whole block, if one of these instructions loads it.
+    fn loads(&self, v: Value, among: &[InstId]) -> Option<OperandId> {
+        let (id, inst) = self.maker(v)?;
+        match &inst.op {
+            Op::Load { from, view, masked: false } if is_whole(self.kernel, *from, view) => {
+                among.contains(&id).then_some(*from)
+            }
+            _ => None,
+        }
+    }
+
+    /// The value before casts to the type that it has.
+    fn without_casts(&self, v: Value) -> Value {
+        match self.maker(v) {
+            Some((_, Inst { op: Op::Structural(StructuralOp::Cast(cast)), args, .. }))
+                if cast.to == self.kernel.ty(args[0]).dtype =>
+            {
+                self.without_casts(args[0])
+            }
+            _ => v,
+        }
+    }
+}
+
+/// The operand whose whole block a store writes, and the value.
+fn whole_store(kernel: &Kernel, inst: &Inst) -> Option<(OperandId, Value)> {
+    match &inst.op {
+        Op::Store { to, view, masked: false } if is_whole(kernel, *to, view) => Some((*to, inst.args[0])),
+        _ => None,
+    }
+}
+
+fn is_whole(kernel: &Kernel, of: OperandId, view: &View) -> bool {
+    *view == View::whole(&kernel.operand(of).block_shape())
+}

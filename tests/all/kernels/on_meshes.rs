@@ -1,0 +1,291 @@
+//! Shipped kernels on meshes of virtual devices, against the same calls on one device: each operand divided along each of
+//! its dimensions, and lengths and blocks of all kinds on two to seven devices. Gradients, too.
+mod cases;
+
+use super::inlined::{self, array};
+use pallas_kernels::attention_scores::Causal;
+use pallas_kernels::flash_attention::{Options, flash_attention, flash_attention_in_blocks};
+use pallas_kernels::flash_attention_backward::gradients_in_blocks;
+use pallas_kernels::flash_attention_resident::resident_gradients;
+use pallas_kernels::matmul::{matmul_blocks, matmul_nt_blocks};
+use pallas_kernels::norm::{layer_norm, layer_norm_whole_rows, rms_norm_whole_rows};
+use pallas_kernels::softmax::softmax_whole_rows;
+use pallas_rt::prelude::*;
+use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
+use pallas_rt::{grad, jit, partitioned};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Kernels that no division of an operand reaches, which run whole on each device: data decide which blocks of `parts` a
+/// program combines, and the results of `norm_backward_parts` have unlike blocks.
+const NEVER_DIVIDED: [&str; 2] = ["combine_splits", "norm_backward_parts"];
+
+/// Differences that other orders of sums may make, of numbers of about 1.
+const TOLERANCE: f32 = 2e-5;
+
+fn numbers(x: &Array) -> Vec<f32> {
+    x.to_vec().unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The array on a mesh of so many devices, padded along a dimension to a length that they divide.
+fn divided(x: &Array, dim: usize, devices: usize) -> Array {
+    let mesh = Arc::new(Mesh::new(&[("x", devices)]).expect("a mesh"));
+    let missing = x.shape()[dim].next_multiple_of(devices) - x.shape()[dim];
+    let widths: Vec<(usize, usize)> = (0..x.shape().len()).map(|d| (0, if d == dim { missing } else { 0 })).collect();
+    let spec = match dim {
+        0 => P("x"),
+        1 => P((None, "x")),
+        2 => P((None, None, "x")),
+        _ => P((None, None, None, "x")),
+    };
+    device_put(&x.pad(&widths, 1), &NamedSharding::new(&mesh, spec)).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The results of a function, and the kernels of which each device runs a part.
+type Outcome = (Vec<Array>, BTreeSet<String>);
+
+/// Calls a function with one of its arguments divided along a dimension. What is declared for a kernel that cannot follow is
+/// refused; an operation in front of the kernel is the remedy.
+fn on_mesh<F>(f: F, args: &[Array], which: usize, dim: usize, devices: usize) -> Result<Outcome>
+where
+    F: Fn(&Vec<Array>) -> Result<Vec<Array>> + Clone + Send + Sync + 'static,
+{
+    match declared(f.clone(), args, which, dim, devices) {
+        Err(error) if error.code() == "sharded-kernel" => {
+            let behind = move |x: &Vec<Array>| {
+                let mut x = x.clone();
+                x[which] = &x[which] * 1.0;
+                f(&x)
+            };
+            declared(behind, args, which, dim, devices)
+        }
+        found => found,
+    }
+}
+
+/// As [`on_mesh`], without the remedy.
+fn declared<F>(f: F, args: &[Array], which: usize, dim: usize, devices: usize) -> Result<Outcome>
+where
+    F: Fn(&Vec<Array>) -> Result<Vec<Array>> + Clone + Send + Sync + 'static,
+{
+    let mut own = args.to_vec();
+    let n = own[which].shape()[dim];
+    own[which] = divided(&own[which], dim, devices);
+    // The function gets arrays of the lengths that it should, so that blocks of devices are not of equal lengths.
+    let cut = move |x: &Vec<Array>| {
+        let mut x = x.clone();
+        if x[which].shape()[dim] != n {
+            x[which] = x[which].split([n], dim as isize).swap_remove(0);
+        }
+        f(&x)
+    };
+    let text = partitioned(cut.clone())(&own)?.to_local_text();
+    let kernels = text.lines().filter_map(|line| line.split_once("kernel ")?.1.split_once("_shard "));
+    let kernels = kernels.map(|(name, _)| name.to_string()).collect();
+    Ok((jit(cut)(&own)?, kernels))
+}
+
+#[track_caller]
+fn close(what: &str, found: &[Array], want: &[Array]) {
+    assert_eq!(found.len(), want.len(), "{what}");
+    for (found, want) in found.iter().zip(want) {
+        assert_eq!(found.shape(), want.shape(), "{what}");
+        let (found, want) = (numbers(found), numbers(want));
+        let is_close = |(x, y): (&f32, &f32)| x == y || (x - y).abs() <= TOLERANCE * (1.0 + y.abs());
+        let wrong = found.iter().zip(&want).position(|pair| !is_close(pair));
+        assert_eq!(wrong.map(|i| (i, found[i], want[i])), None, "{what}");
+    }
+}
+
+/// The names of all kernels of the crate, sorted.
+fn shipped() -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/src");
+    let mut names = BTreeSet::new();
+    for entry in std::fs::read_dir(folder).expect("the crate's sources") {
+        let text = std::fs::read_to_string(entry.expect("a file").path()).expect("text");
+        let mut lines = text.lines();
+        while lines.any(|line| line.starts_with("#[kernel")) {
+            let name = lines.find_map(|line| line.split_once("fn ")).expect("a function").1;
+            names.insert(name.split(['<', '(']).next().expect("its name").to_string());
+        }
+    }
+    names
+}
+
+#[test]
+fn shipped_kernels_with_each_dimension_divided() {
+    let mut seen: BTreeSet<String> = BTreeSet::new();
+    for (name, args, f) in inlined::cases().into_iter().chain(cases::more()) {
+        let want = f(&args).unwrap_or_else(|e| panic!("{name}: {e}"));
+        for which in 0..args.len() {
+            for dim in 0..args[which].shape().len() {
+                for devices in [2, 3] {
+                    let what = format!("{name}, dimension {dim} of operand {which} on {devices} devices");
+                    let found = on_mesh(f, &args, which, dim, devices).unwrap_or_else(|e| panic!("{what}: {e}"));
+                    close(&what, &found.0, &want);
+                    seen.extend(found.1);
+                }
+            }
+        }
+    }
+    let never: Vec<String> = shipped().into_iter().filter(|name| !seen.contains(name)).collect();
+    assert_eq!(never, NEVER_DIVIDED, "divided are {seen:?}");
+}
+
+/// A kernel in blocks of a size, the operand and the dimension of its length, and that one's block.
+struct Blocked {
+    name: &'static str,
+    args: fn(usize) -> Vec<Array>,
+    which: usize,
+    dim: usize,
+    f: fn(&Vec<Array>) -> Result<Vec<Array>>,
+    kernel: &'static str,
+}
+
+const LENGTHS: [usize; 6] = [1, 5, 8, 13, 24, 33];
+
+fn rows(n: usize) -> Vec<Array> {
+    vec![array(&[n, 6], 1), array(&[1, 6], 2), array(&[1, 6], 3)]
+}
+
+/// Keys as long as queries: a causal mask depends on both positions.
+fn causal<const BQ: usize, const BK: usize>(x: &[Array]) -> Result<Vec<Array>> {
+    let options = Options { causal: Causal::FromStart, ..Options::default() };
+    let (out, lse) = flash_attention_in_blocks::<f32, BQ, BK>(&x[0], &x[1], &x[2], &options)?;
+    let (operands, dout) = ([&x[0], &x[1], &x[2]], &x[0]);
+    let (dq, dk, dv) = gradients_in_blocks::<f32, BQ, BK>(operands, [&out, &lse], dout, &options)?;
+    let (_, resident, _) = resident_gradients::<f32, BQ, BK>(operands, [&out, &lse], dout, &options)?;
+    Ok(vec![out, dq, dk, dv, resident])
+}
+
+fn product<const TRANSPOSED: bool>(x: &[Array], blocks: [usize; 3]) -> Result<Vec<Array>> {
+    let [m, n, k] = blocks;
+    let same = |x: Tile<f32>| x;
+    Ok(vec![match TRANSPOSED {
+        false => matmul_blocks::<f32, f32>(&x[0], &x[1], same, m, n, k)?,
+        true => matmul_nt_blocks::<f32, f32>(&x[0], &x[1], same, m, n, k)?,
+    }])
+}
+
+fn blocked() -> Vec<Blocked> {
+    let case = |name, args, which, dim, f, kernel| Blocked { name, args, which, dim, f, kernel };
+    vec![
+        case("softmax 1", rows, 0, 0, |x| Ok(vec![softmax_whole_rows::<f32, 1>(&x[0], false)?]), "softmax_whole_rows"),
+        case("softmax 8", rows, 0, 0, |x| Ok(vec![softmax_whole_rows::<f32, 8>(&x[0], false)?]), "softmax_whole_rows"),
+        case(
+            "layer norm 4",
+            rows,
+            0,
+            0,
+            |x| Ok(vec![layer_norm_whole_rows::<f32, 4>(&x[0], &x[1], &x[2], 1e-5)?]),
+            "layer_norm_whole_rows",
+        ),
+        case(
+            "rms norm 16",
+            rows,
+            0,
+            0,
+            |x| Ok(vec![rms_norm_whole_rows::<f32, 16>(&x[0], &x[1], 1e-5)?]),
+            "rms_norm_whole_rows",
+        ),
+        case(
+            "product, rows",
+            |n| vec![array(&[1, n, 7], 1), array(&[1, 7, 9], 2)],
+            0,
+            1,
+            |x| product::<false>(x, [4, 4, 4]),
+            "matmul_blocks",
+        ),
+        case(
+            "product, columns",
+            |n| vec![array(&[1, 9, 7], 1), array(&[1, n, 7], 2)],
+            1,
+            1,
+            |x| product::<true>(x, [2, 8, 4]),
+            "matmul_nt_blocks",
+        ),
+        case(
+            "product, batches",
+            |n| vec![array(&[n, 3, 7], 1), array(&[n, 7, 2], 2)],
+            1,
+            0,
+            |x| product::<false>(x, [2, 8, 4]),
+            "matmul_blocks",
+        ),
+        case("causal attention 4", heads_alike, 0, 2, |x| causal::<4, 4>(x), "flash_attention_blocks"),
+        case("causal attention 8", heads_alike, 0, 2, |x| causal::<8, 4>(x), "flash_attention_dq"),
+        case("keys of causal attention", heads_alike, 1, 2, |x| causal::<4, 8>(x), "flash_attention_dkv"),
+    ]
+}
+
+fn heads_alike(n: usize) -> Vec<Array> {
+    [1, 2, 3].map(|seed| array(&[1, 2, n, 4], seed)).to_vec()
+}
+
+#[test]
+fn lengths_blocks_and_devices_of_all_kinds() {
+    for Blocked { name, args, which, dim, f, kernel } in blocked() {
+        for n in LENGTHS {
+            let args = args(n);
+            let want = f(&args).unwrap_or_else(|e| panic!("{name}: {e}"));
+            for devices in [2, 3, 4, 7] {
+                let what = format!("{name}: {n} on {devices} devices");
+                let (found, kernels) = on_mesh(f, &args, which, dim, devices).unwrap_or_else(|e| panic!("{what}: {e}"));
+                assert!(n == 1 || kernels.contains(kernel), "{what}: divided are {kernels:?}");
+                close(&what, &found, &want);
+            }
+        }
+    }
+}
+
+/// Queries and keys of one sequence are divided by rows, heads or batch elements; kernels of gradients are divided like those
+/// of values.
+#[test]
+fn gradients_of_attention_on_meshes() {
+    let f = |x: &Vec<Array>| {
+        let options = Options { causal: Causal::FromStart, ..Options::default() };
+        let loss = move |x: &Vec<Array>| {
+            let out = flash_attention(&x[0], &x[1], &x[2], &options)?;
+            let normal = layer_norm(&out, &x[3], &x[3], 1e-5)?;
+            Ok::<_, Error>((normal * &x[0]).sum(..))
+        };
+        grad(loss)(x)
+    };
+    let mut args: Vec<Array> = [1, 2, 3].map(|seed| array(&[4, 4, 19, 8], seed)).to_vec();
+    args.push(array(&[8], 4));
+    let want = f(&args).expect("it runs");
+    for dim in 0..3 {
+        for devices in [2, 4] {
+            let (found, kernels) = on_mesh(f, &args, 0, dim, devices).unwrap_or_else(|e| panic!("{dim}: {e}"));
+            close(&format!("gradients by dimension {dim} on {devices} devices"), &found, &want);
+            assert!(kernels.contains("flash_attention_blocks"), "dimension {dim}: {kernels:?}");
+        }
+    }
+}
+
+/// Attention without a bias, segments and sinks has other arrays in their place, which no device gathers.
+#[test]
+fn attention_by_batch_elements_or_heads_needs_no_exchange() {
+    let attention = |x: &Vec<Array>| {
+        let options = Options { causal: Causal::FromStart, ..Options::default() };
+        flash_attention(&x[0], &x[1], &x[2], &options)
+    };
+    let loss = move |x: &Vec<Array>| attention(x).map(|out| out.square().sum(..));
+    let want = attention(&queries_and_keys()).expect("it runs");
+    for dim in 0..2 {
+        for devices in [2, 4] {
+            let args: Vec<Array> = queries_and_keys().iter().map(|x| divided(x, dim, devices)).collect();
+            let found = partitioned(attention)(&args).expect("it is traced");
+            assert!(found.collectives().is_empty(), "dimension {dim}: {:?}", found.collectives());
+            close("attention", &[jit(attention)(&args).expect("it runs")], std::slice::from_ref(&want));
+            let found = partitioned(grad(loss))(&args).expect("it is traced");
+            assert!(found.collectives().is_empty(), "gradients, dimension {dim}: {:?}", found.collectives());
+        }
+    }
+}
+
+/// Four batch elements of four heads.
+fn queries_and_keys() -> Vec<Array> {
+    [([4, 4, 19, 8], 1), ([4, 4, 23, 8], 2), ([4, 4, 23, 8], 3)].map(|(shape, seed)| array(&shape, seed)).to_vec()
+}
