@@ -30,8 +30,8 @@ use std::sync::Arc;
 /// The call returns an error for specs that do not fit (another number, an axis that the mesh does not have, more entries
 /// than dimensions, a dimension that its axes do not divide evenly, an open dimension or one with a priority), for a
 /// result that varies along an axis that its spec does not name, for a collective in a loop or branch whose condition
-/// varies along its axis, for any loop or branch whose condition differs between devices (when it runs: devices take their steps
-/// together, so use `select`), for a `shard_map` inside of another one, and the errors of [`jit`](super::jit()).
+/// varies along its axis, or along another one (that when it runs), for a `shard_map` inside of another one, and the errors
+/// of [`jit`](super::jit()). In a loop or branch without collectives each device goes its own way.
 ///
 /// ```
 /// use pallas_rt::sharding::{Mesh, P};

@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, reason = "how many states agree")]
 mod laws;
 mod states;
+mod values;
 
 use super::numbers;
 use crate::ops::between;
