@@ -1,4 +1,5 @@
-//! Collectives: what the devices of a mesh exchange inside of [`shard_map`](crate::shard_map).
+//! Collectives: what the devices of a mesh exchange inside of [`shard_map`](crate::shard_map), and the examples of a batch
+//! inside of [`vmap_named`](crate::vmap_named).
 //!
 //! Each function names one axis of the mesh or several of them, `"data"` or `["data", "model"]`; the devices that differ
 //! along these axes alone are a *group*, in which a device has its number, [`axis_index`], the last axis fastest. The
@@ -18,9 +19,9 @@
 //! [`ops`](crate::ops).
 use crate::array::{Array, axis_of};
 use crate::error::{Error, Result};
-use crate::jit::axes::{BoundAxes, find};
+use crate::jit::axes::{BoundAxes, Run, find};
 use crate::jit::{is_tracing, make, states};
-use pallas_graph::mesh::{Collective, Exchange, size};
+use pallas_graph::mesh::{Axis, Collective, Exchange, size};
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Cast, Reshape, Transpose};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp};
@@ -77,14 +78,17 @@ fn over(
     let checked = || {
         x.check()?;
         let bound = find(&axes.names(), at)?;
-        let own = states(x).unwrap_or_else(|| pallas_graph::mesh::invariant(&bound.mesh));
-        let own: Vec<State> = bound.axes.iter().map(|axis| own[usize::from(axis.id)]).collect();
+        // Examples of a batch have no states.
+        let axes = bound.manual();
+        let own = states(x);
+        let own = |(_, axis): &(_, Axis)| own.as_ref().map_or(State::Invariant, |own| own[usize::from(axis.id)]);
+        let own: Vec<State> = axes.iter().map(own).collect();
+        let axis = |i: usize| axes[i].0.name(usize::from(axes[i].1.id));
         let refused = |message: String, help: &str| Err(Error::operation(at, wrong(name, message, help)));
         let Admits { of, mixed, needs } = admits;
         let is_wrong = |state: &State| !of.contains(state) || needs.is_some_and(|needed| !own.contains(&needed));
         if let Some(i) = own.iter().position(is_wrong) {
-            let axis = bound.mesh.name(usize::from(bound.axes[i].id));
-            let message = format!("`{name}` of a value that is {} over axis `{axis}`", own[i].name());
+            let message = format!("`{name}` of a value that is {} over axis `{}`", own[i].name(), axis(i));
             let names: Vec<&str> = needs.map_or(of.to_vec(), |needed| vec![needed]).iter().map(|s| s.name()).collect();
             let help = match names.is_empty() {
                 true => "reduce it: `psum`, `pmax`, or `all_gather_invariant`".to_string(),
@@ -93,7 +97,6 @@ fn over(
             return refused(message, &help);
         }
         if let Some(i) = own.iter().position(|&state| state != own[0]).filter(|_| !mixed) {
-            let axis = |i: usize| bound.mesh.name(usize::from(bound.axes[i].id));
             let (a, b) = (own[0].name(), own[i].name());
             let message = format!("`{name}` of a value that is {a} over axis `{}` and {b} over `{}`", axis(0), axis(i));
             return refused(message, "`pvary` it over one of them first, or call it for one axis after the other");
@@ -108,12 +111,83 @@ fn over(
 
 impl BoundAxes {
     fn members(&self) -> usize {
+        self.runs.iter().map(Run::members).product()
+    }
+
+    /// Appends a collective over all axes: over those of each mesh, or of a batch, in turn.
+    fn push(&self, graph: &mut Graph, kind: Exchange, args: &[Var]) -> Result<Var, Diag> {
+        let [first, rest @ ..] = &self.runs[..] else { unreachable!("at least one axis is named") };
+        match (&kind, args) {
+            (_, _) if rest.is_empty() => first.push(graph, kind, args),
+            (Exchange::AllReduce(_), &[x]) => {
+                self.runs.iter().try_fold(x, |x, run| run.push(graph, kind.clone(), &[x]))
+            }
+            (Exchange::Cast { .. }, _) => {
+                let mixed = self.runs.iter().find(|run| run.mesh.is_batch()).unwrap_or(first);
+                mixed.push(graph, kind, args)
+            }
+            (Exchange::AllGather, &[x]) => {
+                let n = self.runs.len();
+                let all = self.runs.iter().rev().try_fold(x, |x, run| run.push(graph, kind.clone(), &[x]))?;
+                (1..n).try_fold(all, |all, _| merged(graph, all, 0))
+            }
+            (Exchange::ReduceScatter(_), &[x]) => {
+                let parts = self.divided(graph, x)?;
+                self.runs.iter().try_fold(parts, |x, run| run.push(graph, kind.clone(), &[x]))
+            }
+            (Exchange::AllToAll, &[x]) => {
+                let mut parts = self.divided(graph, x)?;
+                for (dim, run) in self.runs.iter().enumerate() {
+                    let own = moved(graph, parts, dim, 0)?;
+                    let own = run.push(graph, kind.clone(), &[own])?;
+                    parts = moved(graph, own, 0, dim)?;
+                }
+                (1..self.runs.len()).try_fold(parts, |parts, _| merged(graph, parts, 0))
+            }
+            (Exchange::Table(_), []) => {
+                let own = |graph: &mut Graph, run: &Run| run.push(graph, numbers(run.members()), &[]);
+                let mut number = own(graph, first)?;
+                for run in rest {
+                    let count = graph.splat(Literal::int(DType::I32, run.members() as i64), &[]);
+                    number = graph.push(ScalarOp::Mul, &[number, count])?;
+                    let inner = own(graph, run)?;
+                    number = graph.push(ScalarOp::Add, &[number, inner])?;
+                }
+                Ok(number)
+            }
+            (Exchange::Permute(_) | Exchange::AllReduce(_), _)
+            | (Exchange::AllGather | Exchange::ReduceScatter(_) | Exchange::AllToAll | Exchange::Table(_), _) => {
+                let message = "a permutation over axes of a batch and of others at once".to_string();
+                Err(wrong("ppermute", message, "call it for one axis after the other"))
+            }
+        }
+    }
+
+    /// The first dimension, as long as the group, as one for each run of axes.
+    fn divided(&self, graph: &mut Graph, v: Var) -> Result<Var, Diag> {
+        let shape = graph.ty(v).shape.clone();
+        let runs: Vec<usize> = self.runs.iter().map(Run::members).collect();
+        reshaped(graph, v, &[&runs, &shape[1..]].concat())
+    }
+}
+
+impl Run {
+    fn members(&self) -> usize {
         size(&self.axes)
     }
 
     fn push(&self, graph: &mut Graph, kind: Exchange, args: &[Var]) -> Result<Var, Diag> {
+        if let (Exchange::Cast { to, .. }, true) = (&kind, self.mesh.is_batch()) {
+            let message = format!("a value that is {} over axis `{}` of a batch", to.name(), self.mesh.name(0));
+            return Err(wrong("pcast", message, "devices have states; examples of a batch have none"));
+        }
         graph.push(Collective { kind, mesh: self.mesh.clone(), axes: self.axes.clone() }, args)
     }
+}
+
+/// The numbers of the members of a group.
+fn numbers(members: usize) -> Exchange {
+    Exchange::Table((0..members as i32).collect())
 }
 
 /// Operands of sums.
@@ -388,9 +462,7 @@ pub fn pshuffle(x: &Array, axes: impl AxisNames, sources: &[usize]) -> Array {
 pub fn axis_index(axes: impl AxisNames) -> Array {
     let at = Loc::caller();
     match find(&axes.names(), at) {
-        Ok(bound) if is_tracing() => {
-            make(&[], at, |graph, _| bound.push(graph, Exchange::Table((0..bound.members() as i32).collect()), &[]))
-        }
+        Ok(bound) if is_tracing() => make(&[], at, |graph, _| bound.push(graph, numbers(bound.members()), &[])),
         Ok(_) => unreachable!("axes are bound where a function is traced"),
         Err(error) => Array::bad(error, crate::device::Client::cpu(), DType::I32, &[]),
     }
@@ -430,8 +502,8 @@ fn cast(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, to: State
     };
     let own = states(x);
     over(name, x, axes, at, Admits { of, mixed: false, needs: None }, |graph, v, bound| {
-        let first = usize::from(bound.axes[0].id);
-        let from = own.map_or(State::Invariant, |own| own[first]);
+        let first = bound.manual().first().map(|(_, axis)| usize::from(axis.id));
+        let from = own.zip(first).map_or(State::Invariant, |(own, first)| own[first]);
         bound.push(graph, Exchange::Cast { from, to }, &[v])
     })
 }

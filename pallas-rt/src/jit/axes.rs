@@ -1,4 +1,5 @@
-//! The names of axes that are bound in a function: the axes of the mesh in a body of `shard_map`.
+//! The names of axes that are bound in a function: the axes of the mesh in a body of `shard_map`, the axis of the batch in a
+//! function of `vmap`.
 use crate::error::{Error, Result};
 use pallas_graph::mesh::{self, Axis, Mesh, State, States};
 use pallas_ir::{At, Diag, Loc};
@@ -6,15 +7,9 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Axes that a function binds.
-#[derive(Clone)]
-struct Scope {
-    mesh: Arc<Mesh>,
-}
-
 thread_local! {
-    /// Innermost last.
-    static SCOPES: RefCell<Vec<Scope>> = const { RefCell::new(vec![]) };
+    /// By function that binds axes, their mesh; the innermost function is the last one.
+    static SCOPES: RefCell<Vec<Arc<Mesh>>> = const { RefCell::new(vec![]) };
 }
 
 /// Axes stay bound until it is dropped.
@@ -30,17 +25,30 @@ impl Drop for Binding {
     }
 }
 
-/// Binds the axes of the mesh of a `shard_map`.
-pub(super) fn bind(mesh: &Arc<Mesh>) -> Binding {
+/// Binds the axes of the mesh of a `shard_map`, or the axis of a batch.
+///
+/// # Errors
+/// A name that a `shard_map` around binds for a batch, or a `vmap` around for a mesh.
+pub(super) fn bind(mesh: &Arc<Mesh>, at: Loc) -> Result<Binding> {
     SCOPES.with_borrow_mut(|scopes| {
-        scopes.push(Scope { mesh: mesh.clone() });
-        Binding { depth: scopes.len() - 1, _not_send: PhantomData }
+        for axis in 0..mesh.rank() {
+            let name = mesh.name(axis);
+            let of_other_kind = |scope: &&Arc<Mesh>| scope.is_batch() != mesh.is_batch() && scope.find(name).is_ok();
+            if let Some(scope) = scopes.iter().find(of_other_kind) {
+                let [what, other] = if scope.is_batch() { ["shard_map", "vmap"] } else { ["vmap", "shard_map"] };
+                let found = format!("`{what}` over axis `{name}`, which a `{other}` around it binds");
+                let diag = Diag::new("axis-name", At::Op, found, "give the axis of the `vmap` another name");
+                return Err(Error::operation(at, diag));
+            }
+        }
+        scopes.push(mesh.clone());
+        Ok(Binding { depth: scopes.len() - 1, _not_send: PhantomData })
     })
 }
 
 /// The mesh of the innermost `shard_map`.
 pub(super) fn manual() -> Option<Arc<Mesh>> {
-    SCOPES.with_borrow(|scopes| scopes.last().map(|scope| scope.mesh.clone()))
+    SCOPES.with_borrow(|scopes| scopes.iter().rfind(|scope| !scope.is_batch()).cloned())
 }
 
 /// Returns true inside of a function that binds axes.
@@ -48,15 +56,28 @@ pub(super) fn are_bound() -> bool {
     SCOPES.with_borrow(|scopes| !scopes.is_empty())
 }
 
-/// The states of a value that is made outside; `None` where no axis is bound.
+/// The states of a value that is made outside; `None` outside of a `shard_map`.
 pub(super) fn invariant() -> Option<States> {
     manual().map(|mesh| mesh::invariant(&mesh))
 }
 
-/// Axes that are bound.
-pub(crate) struct BoundAxes {
+/// Axes that are bound, in the order of a collective: those of one mesh that follow each other.
+pub(crate) struct Run {
     pub mesh: Arc<Mesh>,
     pub axes: Vec<Axis>,
+}
+
+/// Axes that are bound.
+pub(crate) struct BoundAxes {
+    pub runs: Vec<Run>,
+}
+
+impl BoundAxes {
+    /// The axes of the mesh of a `shard_map`.
+    pub(crate) fn manual(&self) -> Vec<(&Mesh, Axis)> {
+        let runs = self.runs.iter().filter(|run| !run.mesh.is_batch());
+        runs.flat_map(|run| run.axes.iter().map(|&axis| (&*run.mesh, axis))).collect()
+    }
 }
 
 /// The axes with these names.
@@ -64,22 +85,34 @@ pub(crate) struct BoundAxes {
 /// # Errors
 /// A name that nothing binds; a name twice; no name.
 pub(crate) fn find(names: &[&str], at: Loc) -> Result<BoundAxes> {
-    let wrong = |found: String, help: &str| Error::operation(at, Diag::new("axis-name", At::Op, found, help));
-    let Some(mesh) = manual() else {
-        let found = format!("axis {}, which nothing binds", quoted(names));
-        return Err(wrong(found, "collectives are for functions that `shard_map` calls on each device of a mesh"));
-    };
-    let mut axes: Vec<Axis> = vec![];
-    for name in names {
-        let axis = mesh.find(name).map_err(|diag| Error::operation(at, diag))?;
-        if axes.contains(&axis) {
-            return Err(wrong(format!("axis `{name}` twice"), "name each axis once"));
+    let wrong = |found: String, help: &str| Err(Error::operation(at, Diag::new("axis-name", At::Op, found, help)));
+    let scopes = SCOPES.with_borrow(Vec::clone);
+    let mut runs: Vec<Run> = vec![];
+    for (i, name) in names.iter().enumerate() {
+        if names[..i].contains(name) {
+            return wrong(format!("axis `{name}` twice"), "name each axis once");
         }
-        axes.push(axis);
+        let found = scopes.iter().rev().find_map(|mesh| Some((mesh, mesh.find(name).ok()?)));
+        let Some((mesh, axis)) = found else {
+            let known = scopes.iter().flat_map(|mesh| (0..mesh.rank()).map(|axis| mesh.name(axis)));
+            let known: Vec<&str> = known.collect();
+            let help = match known.is_empty() {
+                true => "collectives are for functions that `shard_map` calls on each device of a mesh, or a `vmap` with the \
+                         name of an axis"
+                    .to_string(),
+                false => format!("bound here: {}", quoted(&known)),
+            };
+            return wrong(format!("axis `{name}`, which nothing binds"), &help);
+        };
+        match runs.last_mut() {
+            Some(run) if Arc::ptr_eq(&run.mesh, mesh) => run.axes.push(axis),
+            _ => runs.push(Run { mesh: mesh.clone(), axes: vec![axis] }),
+        }
     }
-    match axes.is_empty() {
-        true => Err(wrong("a collective over no axis".into(), "name at least one axis")),
-        false => Ok(BoundAxes { mesh, axes }),
+    if runs.is_empty() {
+        wrong("a collective over no axis".into(), "name at least one axis")
+    } else {
+        Ok(BoundAxes { runs })
     }
 }
 

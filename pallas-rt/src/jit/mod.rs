@@ -90,4 +90,4 @@ pub use sharded::{
     mark_sharding, partitioned, propagation_barrier, shard_alike, shard_as, with_sharding_constraint,
 };
 pub(crate) use trace::{apply, is_tracing, make, states};
-pub use vmap::{vmap, vmap_axes};
+pub use vmap::{vmap, vmap_axes, vmap_axes_named, vmap_named};

@@ -134,11 +134,11 @@ impl<Out: Tree + Send + Sync + 'static> Body<Out> {
         client: &Client,
         at: Loc,
     ) -> Result<Body<Out>> {
-        if axes::are_bound() {
+        if axes::manual().is_some() {
             let help = "call one of them with the arrays that the other one returns";
             return Err(wrong(at, "a `shard_map` inside of another one".into(), help));
         }
-        let binding = axes::bind(mesh);
+        let binding = axes::bind(mesh, at)?;
         let TracedFunction { returned: out, graph, captured, states } = traced_as(f, tuple, inside, client)?;
         drop(binding);
         let states = states.into_iter().flatten().collect();

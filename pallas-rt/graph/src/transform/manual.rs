@@ -9,7 +9,7 @@
 //! shard_map (residuals.., dy..) -> (dx..)      backwards
 //! ```
 use super::Refused;
-use super::batch::batched_at_least;
+use super::batch::{BatchAxis, batched_at_least};
 use super::control::{is_float, or_zeros};
 use super::split::split;
 use super::vjp::vjp_of;
@@ -45,8 +45,8 @@ pub(super) fn with_tangents(map: &ShardMap, body: Graph, on: &[bool], of: &[bool
 }
 
 /// The call for many operands at once, and for each result true if it has the axis.
-pub(super) fn batched(map: &ShardMap, has: &[bool], size: usize) -> Result<(ShardMap, Vec<bool>), Refused> {
-    let (body, flags) = batched_at_least(&map.body, has, size, &vec![false; map.gives.len()])?;
+pub(super) fn batched(map: &ShardMap, has: &[bool], axis: BatchAxis<'_>) -> Result<(ShardMap, Vec<bool>), Refused> {
+    let (body, flags) = batched_at_least(&map.body, has, axis, &vec![false; map.gives.len()])?;
     let wider = |all: &[Sharding], has: &[bool]| {
         let one = |(sharding, has): (&Sharding, &bool)| match has {
             true => Sharding { dims: [&[DimSharding::default()], &sharding.dims[..]].concat(), ..sharding.clone() },

@@ -1,5 +1,6 @@
 //! Functions that every device of a mesh calls on its blocks.
 #![allow(clippy::print_stdout, reason = "how many states agree")]
+mod batches;
 mod laws;
 mod states;
 mod values;
