@@ -7,9 +7,28 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+/// Axes that a function binds: some of a mesh, or the axis of a batch.
+#[derive(Clone)]
+struct Scope {
+    mesh: Arc<Mesh>,
+    /// By axis of the mesh, true if it is bound.
+    binds: Vec<bool>,
+}
+
+impl Scope {
+    /// The bound axis with a name.
+    fn find(&self, name: &str) -> Option<Axis> {
+        self.mesh.find(name).ok().filter(|axis| self.binds[usize::from(axis.id)])
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        (0..self.mesh.rank()).filter(|&axis| self.binds[axis]).map(|axis| self.mesh.name(axis))
+    }
+}
+
 thread_local! {
-    /// By function that binds axes, their mesh; the innermost function is the last one.
-    static SCOPES: RefCell<Vec<Arc<Mesh>>> = const { RefCell::new(vec![]) };
+    /// The innermost function is the last one.
+    static SCOPES: RefCell<Vec<Scope>> = const { RefCell::new(vec![]) };
 }
 
 /// Axes stay bound until it is dropped.
@@ -25,30 +44,37 @@ impl Drop for Binding {
     }
 }
 
-/// Binds the axes of the mesh of a `shard_map`, or the axis of a batch.
+/// Binds axes of the mesh of a `shard_map`, or the axis of a batch.
 ///
 /// # Errors
 /// A name that a `shard_map` around binds for a batch, or a `vmap` around for a mesh.
-pub(super) fn bind(mesh: &Arc<Mesh>, at: Loc) -> Result<Binding> {
+pub(super) fn bind(mesh: &Arc<Mesh>, binds: &[bool], at: Loc) -> Result<Binding> {
     SCOPES.with_borrow_mut(|scopes| {
-        for axis in 0..mesh.rank() {
-            let name = mesh.name(axis);
-            let of_other_kind = |scope: &&Arc<Mesh>| scope.is_batch() != mesh.is_batch() && scope.find(name).is_ok();
-            if let Some(scope) = scopes.iter().find(of_other_kind) {
-                let [what, other] = if scope.is_batch() { ["shard_map", "vmap"] } else { ["vmap", "shard_map"] };
+        let scope = Scope { mesh: mesh.clone(), binds: binds.to_vec() };
+        for name in scope.names() {
+            let is_batch = |scope: &Scope| scope.mesh.is_batch();
+            let of_other_kind = |other: &&Scope| is_batch(other) != mesh.is_batch() && other.find(name).is_some();
+            if let Some(other) = scopes.iter().find(of_other_kind) {
+                let [what, other] = if is_batch(other) { ["shard_map", "vmap"] } else { ["vmap", "shard_map"] };
                 let found = format!("`{what}` over axis `{name}`, which a `{other}` around it binds");
                 let diag = Diag::new("axis-name", At::Op, found, "give the axis of the `vmap` another name");
                 return Err(Error::operation(at, diag));
             }
         }
-        scopes.push(mesh.clone());
+        scopes.push(scope);
         Ok(Binding { depth: scopes.len() - 1, _not_send: PhantomData })
     })
 }
 
-/// The mesh of the innermost `shard_map`.
-pub(super) fn manual() -> Option<Arc<Mesh>> {
-    SCOPES.with_borrow(|scopes| scopes.iter().rfind(|scope| !scope.is_batch()).cloned())
+/// The mesh of the innermost `shard_map`, and by axis true if that or one around it is manual along it.
+pub(crate) fn manual() -> Option<(Arc<Mesh>, Vec<bool>)> {
+    SCOPES.with_borrow(|scopes| {
+        let of_mesh = || scopes.iter().filter(|scope| !scope.mesh.is_batch());
+        let mesh = of_mesh().last()?.mesh.clone();
+        let binds = |axis: usize| of_mesh().any(|scope| scope.binds[axis]);
+        let all = (0..mesh.rank()).map(binds).collect();
+        Some((mesh, all))
+    })
 }
 
 /// Returns true inside of a function that binds axes.
@@ -58,7 +84,7 @@ pub(super) fn are_bound() -> bool {
 
 /// The states of a value that is made outside; `None` outside of a `shard_map`.
 pub(super) fn invariant() -> Option<States> {
-    manual().map(|mesh| mesh::invariant(&mesh))
+    manual().map(|(mesh, _)| mesh::invariant(&mesh))
 }
 
 /// Axes that are bound, in the order of a collective: those of one mesh that follow each other.
@@ -92,10 +118,16 @@ pub(crate) fn find(names: &[&str], at: Loc) -> Result<BoundAxes> {
         if names[..i].contains(name) {
             return wrong(format!("axis `{name}` twice"), "name each axis once");
         }
-        let found = scopes.iter().rev().find_map(|mesh| Some((mesh, mesh.find(name).ok()?)));
+        let found = scopes.iter().rev().find_map(|scope| Some((&scope.mesh, scope.find(name)?)));
         let Some((mesh, axis)) = found else {
-            let known = scopes.iter().flat_map(|mesh| (0..mesh.rank()).map(|axis| mesh.name(axis)));
-            let known: Vec<&str> = known.collect();
+            if scopes.iter().any(|scope| scope.mesh.find(name).is_ok()) {
+                let found = format!("axis `{name}`, along which the body is not manual");
+                return wrong(
+                    found,
+                    "name it among the axes of `shard_map_axes`, or leave what is along it to the compiler",
+                );
+            }
+            let known: Vec<&str> = scopes.iter().flat_map(Scope::names).collect();
             let help = match known.is_empty() {
                 true => "collectives are for functions that `shard_map` calls on each device of a mesh, or a `vmap` with the \
                          name of an axis"
@@ -105,7 +137,7 @@ pub(crate) fn find(names: &[&str], at: Loc) -> Result<BoundAxes> {
             return wrong(format!("axis `{name}`, which nothing binds"), &help);
         };
         match runs.last_mut() {
-            Some(run) if Arc::ptr_eq(&run.mesh, mesh) => run.axes.push(axis),
+            Some(run) if run.mesh == *mesh => run.axes.push(axis),
             _ => runs.push(Run { mesh: mesh.clone(), axes: vec![axis] }),
         }
     }
@@ -122,7 +154,7 @@ fn quoted(names: &[&str]) -> String {
 
 /// The axes along which a value is not equal on all devices, in words.
 pub(super) fn text(states: &[State]) -> String {
-    let Some(mesh) = manual() else { return "equal on all devices".into() };
+    let Some((mesh, _)) = manual() else { return "equal on all devices".into() };
     let other = |(axis, state): (usize, &State)| match state {
         State::Invariant => None,
         state => Some(format!("{} over `{}`", state.name(), mesh.name(axis))),

@@ -7,6 +7,7 @@ use crate::array::Array;
 use crate::device::Client;
 use crate::error::{Error, Result};
 use crate::sharding::{Mesh, NamedSharding, PartitionSpec, Sharding};
+use crate::spmd::AxisNames;
 use crate::tree::{self, Tree};
 use pallas_graph::Graph;
 use pallas_graph::call::{Call, ShardMap};
@@ -59,7 +60,100 @@ where
 {
     let at = Loc::caller();
     let (mesh, takes, gives) = (mesh.clone(), in_specs.as_ref().to_vec(), out_specs.as_ref().to_vec());
-    F::boxed(move |given: Given<'_, Args>| call(&f, &given, &mesh, &takes, &gives, at))
+    F::boxed(move |given: Given<'_, Args>| call(&f, &given, &Manual::new(&mesh, None, at)?, &takes, &gives, at))
+}
+
+/// As [`shard_map`], manual along some axes of the mesh alone; `jax.shard_map(.., axis_names=..)`.
+///
+/// Along the other axes, which are *automatic*, the body is a function like any other: arrays are whole, the compiler divides
+/// them as it finds from the arguments' shardings, from those of what reads the results, and from constraints
+/// ([`with_sharding_constraint`](super::with_sharding_constraint) by automatic axes) in the body, and it inserts the exchanges.
+/// Specs and collectives name manual axes alone.
+///
+/// # Errors
+/// The call returns the errors of [`shard_map`], and one for an axis that the mesh does not have, for no axis, and for a spec
+/// or a collective that names an automatic axis. A loop or branch whose condition differs along a manual axis is an error when
+/// it runs if the compiler inserted exchanges in it.
+///
+/// ```
+/// use pallas_rt::sharding::{Mesh, P};
+/// use pallas_rt::spmd::psum;
+/// use pallas_rt::{Array, jit, shard_map_axes};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 2)]).expect("a mesh"));
+/// // The sum over devices is ours; the compiler divides the product along `model`.
+/// let layer = |x: &Array, w: &Array| psum(&x.matmul(w), "data");
+/// let f = jit(shard_map_axes(layer, &mesh, "data", [P("data"), P(())], [P(())]));
+/// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+/// let w = Array::from_slice(&[1.0f32, 0.0, 0.0, 1.0], &[2, 2])?;
+/// assert_eq!(f(&x, &w)?.to_vec::<f32>()?, [4.0, 6.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn shard_map_axes<Args, F>(
+    f: F,
+    mesh: &Arc<Mesh>,
+    axes: impl AxisNames,
+    in_specs: impl AsRef<[PartitionSpec]>,
+    out_specs: impl AsRef<[PartitionSpec]>,
+) -> F::Boxed<Result<F::Out>>
+where
+    Args: Tree + 'static,
+    F: Function<Args>,
+{
+    let at = Loc::caller();
+    let (mesh, takes, gives) = (mesh.clone(), in_specs.as_ref().to_vec(), out_specs.as_ref().to_vec());
+    let names: Vec<String> = axes.names().into_iter().map(String::from).collect();
+    F::boxed(move |given: Given<'_, Args>| call(&f, &given, &Manual::new(&mesh, Some(&names), at)?, &takes, &gives, at))
+}
+
+/// A mesh, and the axes along which a body is manual.
+pub(super) struct Manual {
+    pub mesh: Arc<Mesh>,
+    /// By axis.
+    pub axes: Vec<bool>,
+}
+
+impl Manual {
+    /// The axes with these names, or all.
+    ///
+    /// # Errors
+    /// No axis; one that the mesh does not have; a call inside of another body.
+    pub(super) fn new(mesh: &Arc<Mesh>, names: Option<&[String]>, at: Loc) -> Result<Manual> {
+        if axes::manual().is_some() {
+            let help = "call one of them with the arrays that the other one returns";
+            return Err(wrong(at, "a `shard_map` inside of another one".into(), help));
+        }
+        let mut axes = vec![names.is_none(); mesh.rank()];
+        for name in names.unwrap_or_default() {
+            let axis = mesh.find(name).map_err(|diag| Error::operation(at, diag))?;
+            axes[usize::from(axis.id)] = true;
+        }
+        match axes.contains(&true) {
+            true => Ok(Manual { mesh: mesh.clone(), axes }),
+            false => Err(wrong(at, "a `shard_map` that is manual along no axis".into(), "name one axis at least")),
+        }
+    }
+
+    /// The sharding that a spec states for an array.
+    fn divided(&self, spec: &PartitionSpec, ty: &Type, at: Loc) -> Result<Sharding> {
+        let sharding = NamedSharding::new(&self.mesh, spec.clone()).of(ty, at)?;
+        if sharding.dims.iter().any(|dim| dim.open || dim.priority.is_some()) {
+            let message = "an open dimension or a priority in a spec".into();
+            return Err(wrong(at, message, "blocks are divided as the spec says"));
+        }
+        let all = sharding.dims.iter().flat_map(|dim| &dim.axes).chain(&sharding.replicated).chain(&sharding.unreduced);
+        let automatic = all.map(|axis| usize::from(axis.id)).find(|&axis| !self.axes[axis]);
+        if let Some(axis) = automatic {
+            let name = self.mesh.name(axis);
+            let message = format!("a spec names axis `{name}`, along which the body is not manual");
+            let help = format!(
+                "name `{name}` among the axes of `shard_map_axes`, or divide the array outside: `with_sharding_constraint`"
+            );
+            return Err(wrong(at, message, &help));
+        }
+        Ok(sharding)
+    }
 }
 
 pub(super) fn wrong(at: Loc, message: String, help: &str) -> Error {
@@ -69,11 +163,12 @@ pub(super) fn wrong(at: Loc, message: String, help: &str) -> Error {
 fn call<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     given: &Given<'_, Args>,
-    mesh: &Arc<Mesh>,
+    manual: &Manual,
     in_specs: &[PartitionSpec],
     out_specs: &[PartitionSpec],
     at: Loc,
 ) -> Result<F::Out> {
+    let mesh = &manual.mesh;
     let tuple = (given.tuple)();
     let (args, structures) = (given.flat)();
     args.iter().try_for_each(|x| x.check().map(drop))?;
@@ -93,7 +188,7 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     let (mut takes, mut inside) = (vec![], vec![]);
     for ((x, spec), path) in args.iter().zip(specs).zip(&paths) {
         let ty = type_of(x);
-        let sharding = divided(spec, mesh, &ty, at)?;
+        let sharding = manual.divided(spec, &ty, at)?;
         let uneven = ty.shape.iter().zip(sharding.parts()).position(|(&n, parts)| !n.is_multiple_of(parts));
         if let Some(dim) = uneven {
             let (n, parts) = (ty.shape[dim], sharding.parts()[dim]);
@@ -106,9 +201,9 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     }
 
     let client = client_of(&args)?;
-    let body = Body::trace(f, &tuple, &inside, mesh, &client, at)?;
-    let gives = results(&body, mesh, out_specs, at)?;
-    body.call(takes, gives, &args, mesh, at)
+    let body = Body::trace(f, &tuple, &inside, manual, &client, at)?;
+    let gives = results(&body, manual, out_specs, at)?;
+    body.call(takes, gives, &args, manual, at)
 }
 
 /// A body that was traced.
@@ -125,20 +220,16 @@ impl<Out: Tree + Send + Sync + 'static> Body<Out> {
     /// Traces a function of blocks like these.
     ///
     /// # Errors
-    /// The function's error; the first mistake in what its results depend on; a call inside of another body.
+    /// The function's error; the first mistake in what its results depend on.
     pub(super) fn trace<Args: Tree + 'static, F: Function<Args, Out = Out>>(
         f: &F,
         tuple: &Args,
         inside: &[Taken],
-        mesh: &Arc<Mesh>,
+        manual: &Manual,
         client: &Client,
         at: Loc,
     ) -> Result<Body<Out>> {
-        if axes::manual().is_some() {
-            let help = "call one of them with the arrays that the other one returns";
-            return Err(wrong(at, "a `shard_map` inside of another one".into(), help));
-        }
-        let binding = axes::bind(mesh, at)?;
+        let binding = axes::bind(&manual.mesh, &manual.axes, at)?;
         let TracedFunction { returned: out, graph, captured, states } = traced_as(f, tuple, inside, client)?;
         drop(binding);
         let states = states.into_iter().flatten().collect();
@@ -154,7 +245,7 @@ impl<Out: Tree + Send + Sync + 'static> Body<Out> {
         mut takes: Vec<Sharding>,
         gives: Vec<Sharding>,
         args: &[Array],
-        mesh: &Arc<Mesh>,
+        Manual { mesh, axes }: &Manual,
         at: Loc,
     ) -> Result<Out> {
         let named: Vec<States> = gives.iter().map(|sharding| states_of(sharding, mesh)).collect();
@@ -163,32 +254,21 @@ impl<Out: Tree + Send + Sync + 'static> Body<Out> {
             wrong(at, message, "combine it: `psum`")
         })?;
         takes.extend(self.captured.iter().map(|x| Sharding::replicated(x.shape().len())));
-        let map = ShardMap { mesh: mesh.clone(), takes, gives, body: self.graph };
+        let map = ShardMap { mesh: mesh.clone(), manual: axes.clone(), takes, gives, body: self.graph };
         let all: Vec<&Array> = args.iter().chain(&self.captured).collect();
         let outs = apply_all(&all, at, &self.client, |graph, v| graph.push_all(Call::ShardMap(map), v))?;
         tree::rebuild(&self.out, outs)
     }
 }
 
-/// The sharding that a spec states for an array.
-fn divided(spec: &PartitionSpec, mesh: &Arc<Mesh>, ty: &Type, at: Loc) -> Result<Sharding> {
-    let sharding = NamedSharding::new(mesh, spec.clone()).of(ty, at)?;
-    match sharding.dims.iter().any(|dim| dim.open || dim.priority.is_some()) {
-        true => {
-            Err(wrong(at, "an open dimension or a priority in a spec".into(), "blocks are divided as the spec says"))
-        }
-        false => Ok(sharding),
-    }
-}
-
 /// The shardings of the results.
 fn results<T: Tree + Send + Sync + 'static>(
     body: &Body<T>,
-    mesh: &Arc<Mesh>,
+    manual: &Manual,
     specs: &[PartitionSpec],
     at: Loc,
 ) -> Result<Vec<Sharding>> {
-    let (blocks, states) = (body.graph.gives(), &body.states);
+    let (mesh, blocks, states) = (&manual.mesh, body.graph.gives(), &body.states);
     let n = blocks.len();
     let specs: Vec<&PartitionSpec> = match specs {
         [spec] => vec![spec; n],
@@ -200,7 +280,7 @@ fn results<T: Tree + Send + Sync + 'static>(
     };
     let paths = tree::paths(&body.out);
     let one = |i: usize| {
-        let sharding = divided(specs[i], mesh, &blocks[i], at)?;
+        let sharding = manual.divided(specs[i], &blocks[i], at)?;
         let named = states_of(&sharding, mesh);
         let of = if paths[i].is_empty() { String::new() } else { format!(" `{}`", paths[i]) };
         let axis = (0..mesh.rank()).find(|&axis| states[i][axis] != State::Invariant && states[i][axis] != named[axis]);

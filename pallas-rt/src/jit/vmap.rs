@@ -185,7 +185,7 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     let client = client_of(&args)?;
     let named = name.map(|name| Mesh::of_batch(name, size)).transpose().map_err(|diag| Error::operation(at, diag))?;
     let named = named.map(Arc::new);
-    let binding = named.as_ref().map(|mesh| axes::bind(mesh, at)).transpose()?;
+    let binding = named.as_ref().map(|mesh| axes::bind(mesh, &[true], at)).transpose()?;
     let TracedFunction { returned, graph, captured, .. } = traced_as(f, &tuple, &takes, &client)?;
     drop(binding);
     let which: Vec<bool> = (0..graph.params.len()).map(|i| along.get(i).is_some_and(Option::is_some)).collect();

@@ -39,7 +39,7 @@ impl Typing {
             }
             Call::ShardMap(ShardMap { .. }) => {
                 let help = "call one of them with the arrays that the other one returns";
-                return Err(refused(e.loc, "a `shard_map` inside of another one over all axes".into(), help));
+                return Err(refused(e.loc, "a `shard_map` inside of another one".into(), help));
             }
         };
         for (x, wanted) in e.args.iter_mut().zip(&made.takes) {
@@ -55,7 +55,7 @@ impl Typing {
     }
 
     fn typed(&self, graph: &Graph, params: &[States]) -> Result<(Graph, Vec<States>), Refused> {
-        typed(graph, self.mesh(), params)
+        typed(graph, self.mesh(), &self.manual, params)
     }
 
     /// A graph whose results, which are in the states `found`, are cast to others.

@@ -73,8 +73,7 @@ pub(super) fn batched(to: &mut Graph, op: &Collective, x: Var) -> Var {
         let axes: Vec<usize> = [1, 0].into_iter().chain(2..to.ty(x).shape.len()).collect();
         to.fitting(StructuralOp::from(Transpose { axes }), &[x])
     };
-    let takes_parts = matches!(op.kind, Exchange::AllToAll | Exchange::ReduceScatter(_));
-    let gives_parts = matches!(op.kind, Exchange::AllToAll | Exchange::AllGather);
+    let (takes_parts, gives_parts) = op.parts();
     let x = if takes_parts { parts_first(to, x) } else { x };
     let made = to.fitting(op.clone(), &[x]);
     if gives_parts { parts_first(to, made) } else { made }

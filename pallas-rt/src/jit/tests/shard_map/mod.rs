@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, reason = "how many states agree")]
 mod batches;
 mod laws;
+mod partial;
 mod states;
 mod values;
 

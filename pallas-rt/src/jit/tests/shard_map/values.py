@@ -8,7 +8,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import jax
 import jax.numpy as jnp
 from jax import lax, shard_map
-from jax.sharding import AxisType, PartitionSpec as P
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 mesh = jax.make_mesh((2, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 BOTH = P(("x", "y"))
@@ -88,3 +88,43 @@ block = lambda v: jax.vmap(lambda v: lax.psum(lax.psum(v, "x"), "i"), axis_name=
 say("in_a_body", jax.jit(shard_map(block, mesh=mesh, in_specs=P("x"), out_specs=P(), check_vma=False))(eight))
 body = shard_map(lambda v: v * lax.psum(lax.psum(v, "x"), "i"), mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
 say("around_a_body", jax.vmap(body, axis_name="i")(jnp.arange(12.0).reshape(3, 4)))
+
+# Bodies that are manual along one axis. The other one divides arguments.
+
+put = lambda v, *spec: jax.device_put(v, NamedSharding(mesh, P(*spec)))
+square = jnp.arange(16.0).reshape(4, 4) / 7.0
+weights = jnp.cos(jnp.arange(24.0)).reshape(4, 6)
+
+
+def layer(v, w):
+    h = jnp.tanh(v @ w)
+    return lax.psum(h.T @ h, "x") + lax.pmean(h.sum(), "x")
+
+
+def moved(v, w):
+    g = lax.all_gather(v, "x", axis=1)
+    s = lax.psum_scatter(v @ w, "x", scatter_dimension=0, tiled=True)
+    p = lax.ppermute(v, "x", [(0, 1), (1, 0)]) * (1.0 + lax.axis_index("x"))
+    return lax.psum(g.sum(axis=(0, 1)), "x"), s, p[::-1] + jnp.roll(v, 1, axis=1)
+
+
+def steps(v, w):
+    def step(c, row):
+        c = jnp.tanh(c @ w[:, :4]) + lax.psum(row, "x")
+        return c, c.sum()
+
+    return lax.scan(step, v, jnp.stack([v, v * 2.0, v - 1.0]))
+
+
+PARTIAL = {
+    "partial_layer": (layer, P()),
+    "partial_moved": (moved, (P(), P("x"), P("x"))),
+}
+for name, (f, out) in PARTIAL.items():
+    g = jax.jit(shard_map(f, mesh=mesh, axis_names={"x"}, in_specs=(P("x"), P()), out_specs=out))
+    say(name, g(put(square, None, "y"), put(weights, None, "y")))
+g = shard_map(lambda v, w: steps(v, w)[0], mesh=mesh, axis_names={"x"}, in_specs=(P("x"), P()), out_specs=P("x"))
+say("partial_steps", jax.jit(g)(put(square, None, "y"), put(weights, "y")))
+f = shard_map(layer, mesh=mesh, axis_names={"x"}, in_specs=(P("x"), P()), out_specs=P())
+loss = lambda v, w: (f(v, w) ** 2).sum() / 100.0
+say("partial_gradient", jax.jit(jax.grad(loss, argnums=(0, 1)))(put(square, "x", "y"), put(weights, "y")))
