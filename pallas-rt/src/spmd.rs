@@ -30,31 +30,8 @@ use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp};
 
 use runs::numbers;
 
+pub use crate::jit::axes::AxisNames;
 pub use pallas_graph::mesh::State;
-
-/// Names of axes: `"data"`, or `["data", "model"]`.
-pub trait AxisNames {
-    /// The names, that of the slowest axis first.
-    fn names(&self) -> Vec<&str>;
-}
-
-impl AxisNames for &str {
-    fn names(&self) -> Vec<&str> {
-        vec![self]
-    }
-}
-
-impl<const N: usize> AxisNames for [&str; N] {
-    fn names(&self) -> Vec<&str> {
-        self.to_vec()
-    }
-}
-
-impl AxisNames for &[&str] {
-    fn names(&self) -> Vec<&str> {
-        self.to_vec()
-    }
-}
 
 fn wrong(name: &'static str, message: String, help: &str) -> Diag {
     Diag::new(name, At::Op, message, help)

@@ -7,6 +7,30 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+/// Names of axes: `"data"`, or `["data", "model"]`.
+pub trait AxisNames {
+    /// The names, that of the slowest axis first.
+    fn names(&self) -> Vec<&str>;
+}
+
+impl AxisNames for &str {
+    fn names(&self) -> Vec<&str> {
+        vec![self]
+    }
+}
+
+impl<const N: usize> AxisNames for [&str; N] {
+    fn names(&self) -> Vec<&str> {
+        self.to_vec()
+    }
+}
+
+impl AxisNames for &[&str] {
+    fn names(&self) -> Vec<&str> {
+        self.to_vec()
+    }
+}
+
 /// Axes that a function binds: some of a mesh, or the axis of a batch.
 #[derive(Clone)]
 struct Scope {

@@ -1,4 +1,5 @@
 //! Functions that every device calls on its element of the arguments' first axis.
+use super::axes;
 use super::compiled::{self, Cache, client_of};
 use super::function::{Function, Given};
 use super::shard_map::{Body, Manual, wrong};
@@ -80,6 +81,10 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     let tuple = (given.tuple)();
     let (args, _) = (given.flat)();
     args.iter().try_for_each(|x| x.check().map(drop))?;
+    if axes::manual().is_some() {
+        let help = "call a `shard_map` there, along axes that the outer one leaves";
+        return Err(wrong(at, "a `pmap` inside of a `shard_map`".into(), help));
+    }
     let manual = Manual::new(mesh, None, at)?;
     let n = mesh.devices();
     let along_first = |rank: usize| {

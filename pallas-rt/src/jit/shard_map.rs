@@ -1,18 +1,17 @@
 //! Functions of blocks, which every device of a mesh runs.
-use super::axes;
+use super::axes::{self, AxisNames};
 use super::compiled::{client_of, traced_as};
 use super::function::{Function, Given};
-use super::trace::{Taken, TracedFunction, apply_all, type_of};
+use super::trace::{Taken, TracedFunction, apply_all, states as array_states, type_of};
 use crate::array::Array;
 use crate::device::Client;
 use crate::error::{Error, Result};
 use crate::sharding::{Mesh, NamedSharding, PartitionSpec, Sharding};
-use crate::spmd::AxisNames;
 use crate::tree::{self, Tree};
 use pallas_graph::Graph;
 use pallas_graph::call::{Call, ShardMap};
 use pallas_graph::manual::{finished, states_of};
-use pallas_graph::mesh::{State, States};
+use pallas_graph::mesh::{State, States, invariant};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::sync::Arc;
 
@@ -31,7 +30,7 @@ use std::sync::Arc;
 /// The call returns an error for specs that do not fit (another number, an axis that the mesh does not have, more entries
 /// than dimensions, a dimension that its axes do not divide evenly, an open dimension or one with a priority), for a
 /// result that varies along an axis that its spec does not name, for a collective in a loop or branch whose condition
-/// varies along its axis, or along another one (that when it runs), for a `shard_map` inside of another one, and the errors
+/// varies along its axis, or along another one (that when it runs), inside of another body on another mesh or one that is manual along all axes, and the errors
 /// of [`jit`](super::jit()). In a loop or branch without collectives each device goes its own way.
 ///
 /// ```
@@ -70,9 +69,12 @@ where
 /// ([`with_sharding_constraint`](super::with_sharding_constraint) by automatic axes) in the body, and it inserts the exchanges.
 /// Specs and collectives name manual axes alone.
 ///
+/// A body may call a `shard_map` on the same mesh along axes that no body around is manual along; a [`shard_map`] without
+/// names is manual along all of them. Collectives in there name axes of both.
+///
 /// # Errors
-/// The call returns the errors of [`shard_map`], and one for an axis that the mesh does not have, for no axis, and for a spec
-/// or a collective that names an automatic axis. A loop or branch whose condition differs along a manual axis is an error when
+/// The call returns the errors of [`shard_map`], and one for an axis that the mesh does not have, for no axis, for one along
+/// which a body around is manual already, and for a spec or a collective that names an automatic axis. A loop or branch whose condition differs along a manual axis is an error when
 /// it runs if the compiler inserted exchanges in it.
 ///
 /// ```
@@ -112,27 +114,57 @@ pub(super) struct Manual {
     pub mesh: Arc<Mesh>,
     /// By axis.
     pub axes: Vec<bool>,
+    /// The axes along which bodies around it are manual.
+    around: Vec<bool>,
 }
 
 impl Manual {
-    /// The axes with these names, or all.
+    /// The axes with these names, or all along which no body around is manual.
     ///
     /// # Errors
-    /// No axis; one that the mesh does not have; a call inside of another body.
+    /// No axis; one that the mesh does not have; a call inside of a body on another mesh, or one that is manual along the
+    /// axis already.
     pub(super) fn new(mesh: &Arc<Mesh>, names: Option<&[String]>, at: Loc) -> Result<Manual> {
-        if axes::manual().is_some() {
-            let help = "call one of them with the arrays that the other one returns";
-            return Err(wrong(at, "a `shard_map` inside of another one".into(), help));
-        }
-        let mut axes = vec![names.is_none(); mesh.rank()];
+        let around = match axes::manual() {
+            None => vec![false; mesh.rank()],
+            Some((other, around)) if other == *mesh => around,
+            Some((other, _)) => {
+                let message = format!("a `shard_map` on {mesh} inside of one on {other}");
+                return Err(wrong(
+                    at,
+                    message,
+                    "both are on one mesh: the inner one along axes that the outer one leaves",
+                ));
+            }
+        };
+        let mut axes: Vec<bool> = around.iter().map(|&taken| names.is_none() && !taken).collect();
         for name in names.unwrap_or_default() {
-            let axis = mesh.find(name).map_err(|diag| Error::operation(at, diag))?;
-            axes[usize::from(axis.id)] = true;
+            let axis = usize::from(mesh.find(name).map_err(|diag| Error::operation(at, diag))?.id);
+            if around[axis] {
+                let message = format!("a `shard_map` along axis `{name}` inside of one that is manual along it");
+                return Err(wrong(at, message, "arrays are blocks along that axis already: name other axes"));
+            }
+            axes[axis] = true;
         }
-        match axes.contains(&true) {
-            true => Ok(Manual { mesh: mesh.clone(), axes }),
-            false => Err(wrong(at, "a `shard_map` that is manual along no axis".into(), "name one axis at least")),
+        if axes.contains(&true) {
+            return Ok(Manual { mesh: mesh.clone(), axes, around });
         }
+        Err(match around.contains(&true) {
+            true => {
+                let message = "a `shard_map` inside of one that is manual along all axes".into();
+                wrong(at, message, "make the outer one manual along some axes alone: `shard_map_axes`")
+            }
+            false => wrong(at, "a `shard_map` that is manual along no axis".into(), "name one axis at least"),
+        })
+    }
+
+    /// The states of a block of an array that is divided in this way: along axes of bodies around it, those of the array.
+    fn states_of(&self, sharding: &Sharding, array: Option<States>) -> States {
+        let mut states = states_of(sharding, &self.mesh);
+        let array = array.unwrap_or_else(|| invariant(&self.mesh));
+        let around = (0..states.len()).filter(|&axis| self.around[axis]);
+        around.for_each(|axis| states[axis] = array[axis]);
+        states
     }
 
     /// The sharding that a spec states for an array.
@@ -147,9 +179,13 @@ impl Manual {
         if let Some(axis) = automatic {
             let name = self.mesh.name(axis);
             let message = format!("a spec names axis `{name}`, along which the body is not manual");
-            let help = format!(
-                "name `{name}` among the axes of `shard_map_axes`, or divide the array outside: `with_sharding_constraint`"
-            );
+            let help = match self.around[axis] {
+                true => format!("a `shard_map` around it is: arrays are blocks along `{name}` already"),
+                false => format!(
+                    "name `{name}` among the axes of `shard_map_axes`, or divide the array outside: \
+                     `with_sharding_constraint`"
+                ),
+            };
             return Err(wrong(at, message, &help));
         }
         Ok(sharding)
@@ -168,7 +204,6 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     out_specs: &[PartitionSpec],
     at: Loc,
 ) -> Result<F::Out> {
-    let mesh = &manual.mesh;
     let tuple = (given.tuple)();
     let (args, structures) = (given.flat)();
     args.iter().try_for_each(|x| x.check().map(drop))?;
@@ -196,7 +231,7 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
             return Err(wrong(at, message, &format!("pad it: {n} is no multiple of {parts}")));
         }
         let block = Type::new(ty.dtype, sharding.local(&ty.shape));
-        inside.push(Taken { ty: block, states: Some(states_of(&sharding, mesh)) });
+        inside.push(Taken { ty: block, states: Some(manual.states_of(&sharding, array_states(x))) });
         takes.push(sharding);
     }
 
@@ -245,10 +280,12 @@ impl<Out: Tree + Send + Sync + 'static> Body<Out> {
         mut takes: Vec<Sharding>,
         gives: Vec<Sharding>,
         args: &[Array],
-        Manual { mesh, axes }: &Manual,
+        manual: &Manual,
         at: Loc,
     ) -> Result<Out> {
-        let named: Vec<States> = gives.iter().map(|sharding| states_of(sharding, mesh)).collect();
+        let Manual { mesh, axes, .. } = manual;
+        let given = gives.iter().zip(&self.states);
+        let named: Vec<States> = given.map(|(sharding, own)| manual.states_of(sharding, Some(own.clone()))).collect();
         finished(&mut self.graph, mesh, &self.states, &named).map_err(|(i, axis)| {
             let message = format!("result {i} is {} over axis `{}`", self.states[i][axis].name(), mesh.name(axis));
             wrong(at, message, "combine it: `psum`")
@@ -281,7 +318,7 @@ fn results<T: Tree + Send + Sync + 'static>(
     let paths = tree::paths(&body.out);
     let one = |i: usize| {
         let sharding = manual.divided(specs[i], &blocks[i], at)?;
-        let named = states_of(&sharding, mesh);
+        let named = manual.states_of(&sharding, Some(states[i].clone()));
         let of = if paths[i].is_empty() { String::new() } else { format!(" `{}`", paths[i]) };
         let axis = (0..mesh.rank()).find(|&axis| states[i][axis] != State::Invariant && states[i][axis] != named[axis]);
         let Some(axis) = axis else { return Ok(sharding) };

@@ -128,3 +128,47 @@ say("partial_steps", jax.jit(g)(put(square, None, "y"), put(weights, "y")))
 f = shard_map(layer, mesh=mesh, axis_names={"x"}, in_specs=(P("x"), P()), out_specs=P())
 loss = lambda v, w: (f(v, w) ** 2).sum() / 100.0
 say("partial_gradient", jax.jit(jax.grad(loss, argnums=(0, 1)))(put(square, "x", "y"), put(weights, "y")))
+
+# Bodies in bodies: the outer one is manual along x, the inner one along y.
+inside = lambda f, takes, gives: shard_map(f, axis_names={"y"}, in_specs=takes, out_specs=gives)
+outside = lambda f, takes, gives: jax.jit(shard_map(f, mesh=mesh, axis_names={"x"}, in_specs=takes, out_specs=gives))
+
+
+def mixed(v):
+    def inner(w):
+        number = lax.axis_index("x") * 10 + lax.axis_index("y")
+        return w * lax.psum(w, "x") + lax.psum(w * w, "y").sum() + number
+
+    return inside(inner, P(None, "y"), P(None, "y"))(v * 2.0) + lax.psum(v, "x")
+
+
+def reduced(v, w):
+    def inner(v, w):
+        h = jnp.tanh(v @ w)
+        return lax.psum(h.T @ h, "y") + lax.pmean(lax.psum(h.sum(), "x"), "y")
+
+    return lax.psum(inside(inner, (P("y"), P()), P())(v, w), "x")
+
+
+def captured(v, w):
+    total = lax.psum(v.sum(), "x")
+    # JAX does not slice what a body captures.
+    inner = lambda w, total, first: w * total + first * lax.axis_index("y")
+    return inside(inner, (P("y"), P(), P()), P("y"))(w, total, v[0, 0])
+
+
+say("nested_mixed", outside(mixed, P("x"), P("x"))(square))
+say("nested_reduced", outside(reduced, (P("x"), P()), P())(square, weights))
+say("nested_captured", outside(captured, (P("x"), P()), P("x"))(square, weights))
+
+
+# JAX does not lower the gradient of a body in a body; this is the same function in one.
+def at_once(v, w):
+    h = jnp.tanh(v @ w)
+    return lax.psum(lax.psum(h.T @ h, "y") + lax.pmean(lax.psum(h.sum(), "x"), "y"), "x")
+
+
+g = shard_map(at_once, mesh=mesh, in_specs=(BOTH, P()), out_specs=P())
+say("nested_value", g(square, weights))
+loss = lambda v, w: (g(v, w) ** 2).sum() / 100.0
+say("nested_gradient", jax.jit(jax.grad(loss, argnums=(0, 1)))(square, weights))
