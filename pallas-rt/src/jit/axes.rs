@@ -94,7 +94,7 @@ pub(super) fn bind(mesh: &Arc<Mesh>, binds: &[bool], at: Loc) -> Result<Binding>
 pub(crate) fn manual() -> Option<(Arc<Mesh>, Vec<bool>)> {
     SCOPES.with_borrow(|scopes| {
         let of_mesh = || scopes.iter().filter(|scope| !scope.mesh.is_batch());
-        let mesh = of_mesh().last()?.mesh.clone();
+        let mesh = of_mesh().next_back()?.mesh.clone();
         let binds = |axis: usize| of_mesh().any(|scope| scope.binds[axis]);
         let all = (0..mesh.rank()).map(binds).collect();
         Some((mesh, all))

@@ -29,9 +29,10 @@ use std::sync::Arc;
 /// # Errors
 /// The call returns an error for specs that do not fit (another number, an axis that the mesh does not have, more entries
 /// than dimensions, a dimension that its axes do not divide evenly, an open dimension or one with a priority), for a
-/// result that varies along an axis that its spec does not name, for a collective in a loop or branch whose condition
-/// varies along its axis, or along another one (that when it runs), inside of another body on another mesh or one that is manual along all axes, and the errors
-/// of [`jit`](super::jit()). In a loop or branch without collectives each device goes its own way.
+/// result that varies along an axis that its spec does not name, and for a collective in a loop or branch whose condition
+/// varies along its axis; if the condition varies along another axis, for different steps when it runs. In a loop or branch
+/// without collectives each device goes its own way. Inside of a body, the call returns an error if that is on another mesh
+/// or manual along all axes. It returns the errors of [`jit`](super::jit()) too.
 ///
 /// ```
 /// use pallas_rt::sharding::{Mesh, P};

@@ -9,6 +9,7 @@ use crate::shard::propagate::{Propagation, propagate};
 use crate::shard::submesh::Submesh;
 use crate::shard::view::{Node, Program};
 use crate::simplify::inlined;
+use pallas_ir::Literal;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -43,8 +44,16 @@ impl Partition<'_> {
     /// The body of a `shard_map` stands in place of the call: it works on blocks.
     pub(super) fn shard_map(&mut self, node: &Node, map: &ShardMap) {
         if map.is_partial() {
-            let made = self.partial(node, map);
-            self.refused = self.refused.take().or(made.err());
+            if let Err(refused) = self.partial(node, map) {
+                self.refused.get_or_insert(refused);
+                // What follows needs values, which nobody runs.
+                for (&v, manual) in node.results.iter().zip(&map.gives) {
+                    let sharding = manual.normal(self.mesh);
+                    let ty = self.block_type(v, &sharding);
+                    let zeros = self.graph().splat(Literal::new(ty.dtype, 0.0), &ty.shape);
+                    self.define(v, zeros, sharding);
+                }
+            }
             return;
         }
         let takes = node.operands.iter().zip(&map.takes);
@@ -70,7 +79,9 @@ impl Partition<'_> {
             .map(|((&v, manual), ty)| auto.within(manual, &self.wanted(v), &ty.shape))
             .collect();
         let some = |all: Vec<Sharding>| all.into_iter().map(Some).collect::<Vec<_>>();
-        let (_, made) = divide(&body, &auto.mesh, &some(own), &some(wanted))?;
+        // Nobody declared what was found outside: a kernel that cannot follow it is no mistake.
+        let (_, made) = divide(&body, &auto.mesh, &some(own), &some(wanted))
+            .or_else(|_| divide(&body, &auto.mesh, &vec![None; takes.len()], &vec![None; gives.len()]))?;
         let operands = node.operands.iter().zip(&map.takes).zip(&made.params);
         let args: Vec<Var> = operands.map(|((&v, manual), own)| self.divided(v, &auto.around(manual, own))).collect();
         let vars = self.graph().inline(&auto.outer_graph(&made.graph), &args);

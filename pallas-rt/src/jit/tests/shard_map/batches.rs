@@ -79,7 +79,7 @@ fn body(seed: u64, x: &Array) -> Result<Array> {
         let axes: &[&str] = [&["x", "y"][..], &["y", "x"], &["x"], &["y"]][dice.below(4)];
         let n = spmd::axis_size(axes)?;
         let scale = 1.0 / n as f32;
-        let made = match dice.below(12) {
+        let made = match dice.below(13) {
             0 => a * b,
             1 => (a * 0.7).sin(),
             2 => a.matmul(&b) * 0.3,
@@ -90,6 +90,10 @@ fn body(seed: u64, x: &Array) -> Result<Array> {
             7 => spmd::all_to_all_tiled(&a, axes, 0, 1).reshape(a.shape())?,
             8 => spmd::ppermute(&a, axes[0], &[(0, 1)]) + b,
             9 => spmd::all_to_all(&a.index(crate::ops::between(0, n as i64)), axes, 0, 1).sum(..) * a * 0.1,
+            11 => {
+                let is_first = spmd::axis_index(axes).lt(1);
+                cond(&is_first, &a, |a: &Array| a.sin(), |a: &Array| a * 0.5)?
+            }
             10 => a * (spmd::axis_index(axes).cast(DType::F32) * 0.1 + 0.5),
             _ => {
                 let axis = axes[0];

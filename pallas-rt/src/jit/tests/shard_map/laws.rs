@@ -5,7 +5,7 @@ use super::mesh;
 use crate::prelude::*;
 use crate::sharding::{Mesh, P};
 use crate::spmd::{self, State};
-use crate::{grad, jit, jvp, scan, shard_map, vjp, vmap_axes};
+use crate::{cond, grad, jit, jvp, scan, shard_map, vjp, vmap_axes};
 use std::sync::Arc;
 
 const AXES: [&str; 2] = ["x", "y"];
@@ -40,7 +40,7 @@ pub(super) fn body(seed: u64, x: &Array, w: &Array, of: &[&'static str]) -> Resu
         let n: usize = spmd::axis_size(axes)?;
         let is_uniform = state(&a, axes).is_some();
         let scale = 1.0 / n as f32;
-        let made = match dice.below(14) {
+        let made = match dice.below(15) {
             0 => a + b,
             1 => a * b,
             2 => (a * 0.7).sin(),
@@ -78,6 +78,11 @@ pub(super) fn body(seed: u64, x: &Array, w: &Array, of: &[&'static str]) -> Resu
                     true => scan(&start, &b, step)?.0,
                     false => start,
                 }
+            }
+            14 => {
+                // Each device takes its own branch.
+                let is_first = spmd::axis_index(axes).lt(1);
+                cond(&is_first, &a, |a: &Array| a.sin(), |a: &Array| a * 0.5)?
             }
             _ => a.tanh(),
         };

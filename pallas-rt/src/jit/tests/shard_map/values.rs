@@ -24,7 +24,7 @@ fn nested(x: &Array) -> Result<Array> {
         let count = pvary(&Client::cpu().full(&[], 0i32)?, ["x", "y"]);
         let quarters = while_loop(
             &(count, x),
-            |(i, _): &(Array, Array)| i.le(&spmd::axis_index("y")),
+            |(i, _): &(Array, Array)| i.le(spmd::axis_index("y")),
             |(i, x): &(Array, Array)| (i + 1, x + 0.25),
         )?;
         Ok::<_, Error>(quarters.1)
