@@ -51,8 +51,7 @@ impl BoundAxes {
                 }
                 Ok(number)
             }
-            (Exchange::Permute(_) | Exchange::AllReduce(_), _)
-            | (Exchange::AllGather | Exchange::ReduceScatter(_) | Exchange::AllToAll | Exchange::Table(_), _) => {
+            _ => {
                 let message = "a permutation over axes of a batch and of others at once".to_string();
                 Err(wrong("ppermute", message, "call it for one axis after the other"))
             }
