@@ -194,10 +194,10 @@ pub enum Error {
         /// What was tried, and what to do instead.
         message: String,
     },
-    /// A loop or a branch in which devices of a mesh go different ways.
+    /// A loop or a branch with exchanges, in which devices of a mesh go different ways.
     #[error(
-        "{what} is {expected} on device 0 and {found} on device {device}; help: all devices take the same steps: reduce what \
-         decides over the mesh first"
+        "{what} is {expected} on device 0 and {found} on device {device}; help: all devices take the steps that exchange: reduce \
+         what decides over the mesh first"
     )]
     Varies {
         /// The value that decides.

@@ -1,4 +1,5 @@
-//! Collectives: what the devices of a mesh exchange inside of [`shard_map`](crate::shard_map).
+//! Collectives: what the devices of a mesh exchange inside of [`shard_map`](crate::shard_map), and the examples of a batch
+//! inside of [`vmap_named`](crate::vmap_named).
 //!
 //! Each function names one axis of the mesh or several of them, `"data"` or `["data", "model"]`; the devices that differ
 //! along these axes alone are a *group*, in which a device has its number, [`axis_index`], the last axis fastest. The
@@ -16,40 +17,21 @@
 //!
 //! Inside of `shard_map` a value is in one [`State`] along each axis. A mistake makes a poisoned array, as for operations of
 //! [`ops`](crate::ops).
+mod runs;
+
 use crate::array::{Array, axis_of};
 use crate::error::{Error, Result};
 use crate::jit::axes::{BoundAxes, find};
 use crate::jit::{is_tracing, make, states};
-use pallas_graph::mesh::{Collective, Exchange, size};
+use pallas_graph::mesh::{Axis, Exchange};
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Cast, Reshape, Transpose};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp};
 
+use runs::numbers;
+
+pub use crate::jit::axes::AxisNames;
 pub use pallas_graph::mesh::State;
-
-/// Names of axes: `"data"`, or `["data", "model"]`.
-pub trait AxisNames {
-    /// The names, that of the slowest axis first.
-    fn names(&self) -> Vec<&str>;
-}
-
-impl AxisNames for &str {
-    fn names(&self) -> Vec<&str> {
-        vec![self]
-    }
-}
-
-impl<const N: usize> AxisNames for [&str; N] {
-    fn names(&self) -> Vec<&str> {
-        self.to_vec()
-    }
-}
-
-impl AxisNames for &[&str] {
-    fn names(&self) -> Vec<&str> {
-        self.to_vec()
-    }
-}
 
 fn wrong(name: &'static str, message: String, help: &str) -> Diag {
     Diag::new(name, At::Op, message, help)
@@ -77,14 +59,17 @@ fn over(
     let checked = || {
         x.check()?;
         let bound = find(&axes.names(), at)?;
-        let own = states(x).unwrap_or_else(|| pallas_graph::mesh::invariant(&bound.mesh));
-        let own: Vec<State> = bound.axes.iter().map(|axis| own[usize::from(axis.id)]).collect();
+        // Examples of a batch have no states.
+        let axes = bound.manual();
+        let own = states(x);
+        let own = |(_, axis): &(_, Axis)| own.as_ref().map_or(State::Invariant, |own| own[usize::from(axis.id)]);
+        let own: Vec<State> = axes.iter().map(own).collect();
+        let axis = |i: usize| axes[i].0.name(usize::from(axes[i].1.id));
         let refused = |message: String, help: &str| Err(Error::operation(at, wrong(name, message, help)));
         let Admits { of, mixed, needs } = admits;
         let is_wrong = |state: &State| !of.contains(state) || needs.is_some_and(|needed| !own.contains(&needed));
         if let Some(i) = own.iter().position(is_wrong) {
-            let axis = bound.mesh.name(usize::from(bound.axes[i].id));
-            let message = format!("`{name}` of a value that is {} over axis `{axis}`", own[i].name());
+            let message = format!("`{name}` of a value that is {} over axis `{}`", own[i].name(), axis(i));
             let names: Vec<&str> = needs.map_or(of.to_vec(), |needed| vec![needed]).iter().map(|s| s.name()).collect();
             let help = match names.is_empty() {
                 true => "reduce it: `psum`, `pmax`, or `all_gather_invariant`".to_string(),
@@ -93,7 +78,6 @@ fn over(
             return refused(message, &help);
         }
         if let Some(i) = own.iter().position(|&state| state != own[0]).filter(|_| !mixed) {
-            let axis = |i: usize| bound.mesh.name(usize::from(bound.axes[i].id));
             let (a, b) = (own[0].name(), own[i].name());
             let message = format!("`{name}` of a value that is {a} over axis `{}` and {b} over `{}`", axis(0), axis(i));
             return refused(message, "`pvary` it over one of them first, or call it for one axis after the other");
@@ -103,16 +87,6 @@ fn over(
     match checked() {
         Ok(bound) => make(&[x], at, |graph, v| build(graph, v[0], &bound)),
         Err(error) => Array::bad(error, x.client().clone(), x.dtype(), x.shape()),
-    }
-}
-
-impl BoundAxes {
-    fn members(&self) -> usize {
-        size(&self.axes)
-    }
-
-    fn push(&self, graph: &mut Graph, kind: Exchange, args: &[Var]) -> Result<Var, Diag> {
-        graph.push(Collective { kind, mesh: self.mesh.clone(), axes: self.axes.clone() }, args)
     }
 }
 
@@ -388,9 +362,7 @@ pub fn pshuffle(x: &Array, axes: impl AxisNames, sources: &[usize]) -> Array {
 pub fn axis_index(axes: impl AxisNames) -> Array {
     let at = Loc::caller();
     match find(&axes.names(), at) {
-        Ok(bound) if is_tracing() => {
-            make(&[], at, |graph, _| bound.push(graph, Exchange::Table((0..bound.members() as i32).collect()), &[]))
-        }
+        Ok(bound) if is_tracing() => make(&[], at, |graph, _| bound.push(graph, numbers(bound.members()), &[])),
         Ok(_) => unreachable!("axes are bound where a function is traced"),
         Err(error) => Array::bad(error, crate::device::Client::cpu(), DType::I32, &[]),
     }
@@ -430,8 +402,8 @@ fn cast(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, to: State
     };
     let own = states(x);
     over(name, x, axes, at, Admits { of, mixed: false, needs: None }, |graph, v, bound| {
-        let first = usize::from(bound.axes[0].id);
-        let from = own.map_or(State::Invariant, |own| own[first]);
+        let first = bound.manual().first().map(|(_, axis)| usize::from(axis.id));
+        let from = own.zip(first).map_or(State::Invariant, |(own, first)| own[first]);
         bound.push(graph, Exchange::Cast { from, to }, &[v])
     })
 }

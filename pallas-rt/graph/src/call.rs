@@ -35,11 +35,13 @@ pub enum Call {
 }
 
 /// `jax.shard_map`: a graph on the blocks that the devices of a mesh have of the operands. Collectives in the graph are those
-/// of the mesh.
+/// of the mesh. Along axes that are not manual the body is a graph like any other: the partitioner divides it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ShardMap {
     /// The mesh.
     pub mesh: Arc<Mesh>,
+    /// By axis of the mesh, true if it is manual. The shardings name manual axes alone.
+    pub manual: Vec<bool>,
     /// By operand, how it is divided: evenly.
     pub takes: Vec<Sharding>,
     /// By result, how it is divided.
@@ -49,6 +51,11 @@ pub struct ShardMap {
 }
 
 impl ShardMap {
+    /// Returns true if some axes are left to the partitioner.
+    pub fn is_partial(&self) -> bool {
+        self.manual.contains(&false)
+    }
+
     /// The type of the whole array of which a device has this block.
     pub(crate) fn whole(block: &Type, sharding: &Sharding) -> Type {
         Type::new(block.dtype, block.shape.iter().zip(sharding.parts()).map(|(n, parts)| n * parts).collect::<Vec<_>>())
@@ -330,6 +337,18 @@ impl Call {
             Call::Print(print) => Call::Print(print.clone()),
             Call::ShardMap(map) => Call::ShardMap(ShardMap { body: f(&map.body), ..map.clone() }),
         }
+    }
+
+    /// As [`map`](Call::map), where a graph may have none.
+    ///
+    /// # Errors
+    /// The first error of `f`.
+    pub(crate) fn try_map<E>(&self, f: impl Fn(&Graph) -> Result<Graph, E>) -> Result<Call, E> {
+        let mut made: Vec<Graph> = self.graphs().into_iter().map(f).collect::<Result<_, E>>()?;
+        made.reverse();
+        let made = std::cell::RefCell::new(made);
+        // A value with a name is the identity, and has no graph to change.
+        Ok(self.map(|_| made.borrow_mut().pop().expect("one for each graph")))
     }
 
     /// The types of the results.

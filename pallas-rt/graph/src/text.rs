@@ -33,8 +33,10 @@ impl fmt::Display for Op {
                     Call::CustomJvp(custom) => format!(" captured({})", custom.captured),
                     Call::Print(print) => format!(" {:?} batches{:?}", print.label, print.batches),
                     Call::Named(named) => return write!(f, "name {:?}", named.name),
-                    Call::ShardMap(ShardMap { mesh, takes, gives, .. }) => {
-                        format!(" mesh{mesh} takes({}) gives({})", shardings(takes, mesh), shardings(gives, mesh))
+                    Call::ShardMap(map @ ShardMap { mesh, takes, gives, .. }) => {
+                        let manual = if map.is_partial() { format!(" manual({})", manual(map)) } else { String::new() };
+                        let (takes, gives) = (shardings(takes, mesh), shardings(gives, mesh));
+                        format!(" mesh{mesh}{manual} takes({takes}) gives({gives})")
                     }
                     Call::Case(_) | Call::Closed(_) | Call::Checkpoint(_) => String::new(),
                 };
@@ -69,7 +71,8 @@ impl Call {
             Call::Kernel(call) => vec![format!("name={}", call.kernel.name)],
             Call::Print(print) => vec![format!("fmt={}", print.label)],
             Call::Named(named) => vec![format!("name={}", named.name)],
-            Call::ShardMap(ShardMap { mesh, takes, gives, body }) => vec![
+            Call::ShardMap(map @ ShardMap { mesh, takes, gives, body, .. }) => vec![
+                format!("axis_names={{{}}}", manual(map)),
                 format!("in_specs=({})", shardings(takes, mesh)),
                 format!("jaxpr={}", text(body)),
                 format!("mesh={mesh}"),
@@ -94,4 +97,10 @@ impl fmt::Display for Graph {
         }
         write!(f, "  in {} }}", list(&self.results, &Var::to_string))
     }
+}
+
+/// The names of the manual axes.
+fn manual(map: &ShardMap) -> String {
+    let names = (0..map.mesh.rank()).filter(|&axis| map.manual[axis]).map(|axis| map.mesh.name(axis));
+    names.collect::<Vec<_>>().join(", ")
 }

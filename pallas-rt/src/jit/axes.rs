@@ -1,4 +1,5 @@
-//! The names of axes that are bound in a function: the axes of the mesh in a body of `shard_map`.
+//! The names of axes that are bound in a function: the axes of the mesh in a body of `shard_map`, the axis of the batch in a
+//! function of `vmap`.
 use crate::error::{Error, Result};
 use pallas_graph::mesh::{self, Axis, Mesh, State, States};
 use pallas_ir::{At, Diag, Loc};
@@ -6,14 +7,51 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Axes that a function binds.
+/// Names of axes: `"data"`, or `["data", "model"]`.
+pub trait AxisNames {
+    /// The names, that of the slowest axis first.
+    fn names(&self) -> Vec<&str>;
+}
+
+impl AxisNames for &str {
+    fn names(&self) -> Vec<&str> {
+        vec![self]
+    }
+}
+
+impl<const N: usize> AxisNames for [&str; N] {
+    fn names(&self) -> Vec<&str> {
+        self.to_vec()
+    }
+}
+
+impl AxisNames for &[&str] {
+    fn names(&self) -> Vec<&str> {
+        self.to_vec()
+    }
+}
+
+/// Axes that a function binds: some of a mesh, or the axis of a batch.
 #[derive(Clone)]
 struct Scope {
     mesh: Arc<Mesh>,
+    /// By axis of the mesh, true if it is bound.
+    binds: Vec<bool>,
+}
+
+impl Scope {
+    /// The bound axis with a name.
+    fn find(&self, name: &str) -> Option<Axis> {
+        self.mesh.find(name).ok().filter(|axis| self.binds[usize::from(axis.id)])
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        (0..self.mesh.rank()).filter(|&axis| self.binds[axis]).map(|axis| self.mesh.name(axis))
+    }
 }
 
 thread_local! {
-    /// Innermost last.
+    /// The innermost function is the last one.
     static SCOPES: RefCell<Vec<Scope>> = const { RefCell::new(vec![]) };
 }
 
@@ -30,17 +68,37 @@ impl Drop for Binding {
     }
 }
 
-/// Binds the axes of the mesh of a `shard_map`.
-pub(super) fn bind(mesh: &Arc<Mesh>) -> Binding {
+/// Binds axes of the mesh of a `shard_map`, or the axis of a batch.
+///
+/// # Errors
+/// A name that a `shard_map` around binds for a batch, or a `vmap` around for a mesh.
+pub(super) fn bind(mesh: &Arc<Mesh>, binds: &[bool], at: Loc) -> Result<Binding> {
     SCOPES.with_borrow_mut(|scopes| {
-        scopes.push(Scope { mesh: mesh.clone() });
-        Binding { depth: scopes.len() - 1, _not_send: PhantomData }
+        let scope = Scope { mesh: mesh.clone(), binds: binds.to_vec() };
+        for name in scope.names() {
+            let is_batch = |scope: &Scope| scope.mesh.is_batch();
+            let of_other_kind = |other: &&Scope| is_batch(other) != mesh.is_batch() && other.find(name).is_some();
+            if let Some(other) = scopes.iter().find(of_other_kind) {
+                let [what, other] = if is_batch(other) { ["shard_map", "vmap"] } else { ["vmap", "shard_map"] };
+                let found = format!("`{what}` over axis `{name}`, which a `{other}` around it binds");
+                let diag = Diag::new("axis-name", At::Op, found, "give the axis of the `vmap` another name");
+                return Err(Error::operation(at, diag));
+            }
+        }
+        scopes.push(scope);
+        Ok(Binding { depth: scopes.len() - 1, _not_send: PhantomData })
     })
 }
 
-/// The mesh of the innermost `shard_map`.
-pub(super) fn manual() -> Option<Arc<Mesh>> {
-    SCOPES.with_borrow(|scopes| scopes.last().map(|scope| scope.mesh.clone()))
+/// The mesh of the innermost `shard_map`, and by axis true if that or one around it is manual along it.
+pub(crate) fn manual() -> Option<(Arc<Mesh>, Vec<bool>)> {
+    SCOPES.with_borrow(|scopes| {
+        let of_mesh = || scopes.iter().filter(|scope| !scope.mesh.is_batch());
+        let mesh = of_mesh().next_back()?.mesh.clone();
+        let binds = |axis: usize| of_mesh().any(|scope| scope.binds[axis]);
+        let all = (0..mesh.rank()).map(binds).collect();
+        Some((mesh, all))
+    })
 }
 
 /// Returns true inside of a function that binds axes.
@@ -48,15 +106,28 @@ pub(super) fn are_bound() -> bool {
     SCOPES.with_borrow(|scopes| !scopes.is_empty())
 }
 
-/// The states of a value that is made outside; `None` where no axis is bound.
+/// The states of a value that is made outside; `None` outside of a `shard_map`.
 pub(super) fn invariant() -> Option<States> {
-    manual().map(|mesh| mesh::invariant(&mesh))
+    manual().map(|(mesh, _)| mesh::invariant(&mesh))
+}
+
+/// Axes that are bound, in the order of a collective: those of one mesh that follow each other.
+pub(crate) struct Run {
+    pub mesh: Arc<Mesh>,
+    pub axes: Vec<Axis>,
 }
 
 /// Axes that are bound.
 pub(crate) struct BoundAxes {
-    pub mesh: Arc<Mesh>,
-    pub axes: Vec<Axis>,
+    pub runs: Vec<Run>,
+}
+
+impl BoundAxes {
+    /// The axes of the mesh of a `shard_map`.
+    pub(crate) fn manual(&self) -> Vec<(&Mesh, Axis)> {
+        let runs = self.runs.iter().filter(|run| !run.mesh.is_batch());
+        runs.flat_map(|run| run.axes.iter().map(|&axis| (&*run.mesh, axis))).collect()
+    }
 }
 
 /// The axes with these names.
@@ -64,22 +135,40 @@ pub(crate) struct BoundAxes {
 /// # Errors
 /// A name that nothing binds; a name twice; no name.
 pub(crate) fn find(names: &[&str], at: Loc) -> Result<BoundAxes> {
-    let wrong = |found: String, help: &str| Error::operation(at, Diag::new("axis-name", At::Op, found, help));
-    let Some(mesh) = manual() else {
-        let found = format!("axis {}, which nothing binds", quoted(names));
-        return Err(wrong(found, "collectives are for functions that `shard_map` calls on each device of a mesh"));
-    };
-    let mut axes: Vec<Axis> = vec![];
-    for name in names {
-        let axis = mesh.find(name).map_err(|diag| Error::operation(at, diag))?;
-        if axes.contains(&axis) {
-            return Err(wrong(format!("axis `{name}` twice"), "name each axis once"));
+    let wrong = |found: String, help: &str| Err(Error::operation(at, Diag::new("axis-name", At::Op, found, help)));
+    let scopes = SCOPES.with_borrow(Vec::clone);
+    let mut runs: Vec<Run> = vec![];
+    for (i, name) in names.iter().enumerate() {
+        if names[..i].contains(name) {
+            return wrong(format!("axis `{name}` twice"), "name each axis once");
         }
-        axes.push(axis);
+        let found = scopes.iter().rev().find_map(|scope| Some((&scope.mesh, scope.find(name)?)));
+        let Some((mesh, axis)) = found else {
+            if scopes.iter().any(|scope| scope.mesh.find(name).is_ok()) {
+                let found = format!("axis `{name}`, along which the body is not manual");
+                return wrong(
+                    found,
+                    "name it among the axes of `shard_map_axes`, or leave what is along it to the compiler",
+                );
+            }
+            let known: Vec<&str> = scopes.iter().flat_map(Scope::names).collect();
+            let help = match known.is_empty() {
+                true => "collectives are for functions that `shard_map` calls on each device of a mesh, or a `vmap` with the \
+                         name of an axis"
+                    .to_string(),
+                false => format!("bound here: {}", quoted(&known)),
+            };
+            return wrong(format!("axis `{name}`, which nothing binds"), &help);
+        };
+        match runs.last_mut() {
+            Some(run) if run.mesh == *mesh => run.axes.push(axis),
+            _ => runs.push(Run { mesh: mesh.clone(), axes: vec![axis] }),
+        }
     }
-    match axes.is_empty() {
-        true => Err(wrong("a collective over no axis".into(), "name at least one axis")),
-        false => Ok(BoundAxes { mesh, axes }),
+    if runs.is_empty() {
+        wrong("a collective over no axis".into(), "name at least one axis")
+    } else {
+        Ok(BoundAxes { runs })
     }
 }
 
@@ -89,7 +178,7 @@ fn quoted(names: &[&str]) -> String {
 
 /// The axes along which a value is not equal on all devices, in words.
 pub(super) fn text(states: &[State]) -> String {
-    let Some(mesh) = manual() else { return "equal on all devices".into() };
+    let Some((mesh, _)) = manual() else { return "equal on all devices".into() };
     let other = |(axis, state): (usize, &State)| match state {
         State::Invariant => None,
         state => Some(format!("{} over `{}`", state.name(), mesh.name(axis))),

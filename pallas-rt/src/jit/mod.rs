@@ -82,7 +82,7 @@ pub use lower::{Lowered, eval_shape, lower};
 pub use misses::{Miss, MissReason, jit_misses};
 pub use planning::{AxisTraffic, MeshComparison, PlannedExchange, StepPlan};
 pub use pmap::pmap;
-pub use shard_map::shard_map;
+pub use shard_map::{shard_map, shard_map_axes};
 pub use sharded::{
     Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, CollectiveBudget,
     CollectiveCount, CollectiveUse, ExchangeTotal, Finding, FindingKind, Obstacle, PatternUse, Provenance,
@@ -90,4 +90,4 @@ pub use sharded::{
     mark_sharding, partitioned, propagation_barrier, shard_alike, shard_as, with_sharding_constraint,
 };
 pub(crate) use trace::{apply, is_tracing, make, states};
-pub use vmap::{vmap, vmap_axes};
+pub use vmap::{vmap, vmap_axes, vmap_axes_named, vmap_named};

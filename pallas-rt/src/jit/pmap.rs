@@ -1,7 +1,8 @@
 //! Functions that every device calls on its element of the arguments' first axis.
+use super::axes;
 use super::compiled::{self, Cache, client_of};
 use super::function::{Function, Given};
-use super::shard_map::{Body, wrong};
+use super::shard_map::{Body, Manual, wrong};
 use super::trace::{Taken, type_of};
 use crate::error::Result;
 use crate::sharding::{DimSharding, Mesh, Sharding};
@@ -80,6 +81,11 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     let tuple = (given.tuple)();
     let (args, _) = (given.flat)();
     args.iter().try_for_each(|x| x.check().map(drop))?;
+    if axes::manual().is_some() {
+        let help = "call a `shard_map` there, along axes that the outer one leaves";
+        return Err(wrong(at, "a `pmap` inside of a `shard_map`".into(), help));
+    }
+    let manual = Manual::new(mesh, None, at)?;
     let n = mesh.devices();
     let along_first = |rank: usize| {
         let mut sharding = Sharding::replicated(rank);
@@ -99,10 +105,10 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
         takes.push(sharding);
     }
     let client = client_of(&args)?;
-    let mut body = Body::trace(f, &tuple, &inside, mesh, &client, at)?;
+    let mut body = Body::trace(f, &tuple, &inside, &manual, &client, at)?;
     body.graph = of_blocks(&body.graph, args.len());
     let gives = body.graph.gives().iter().map(|ty| along_first(ty.shape.len())).collect();
-    body.call(takes, gives, &args, mesh, at)
+    body.call(takes, gives, &args, &manual, at)
 }
 
 /// The function of blocks of one element: the first parameters, and all results, have a first axis more.

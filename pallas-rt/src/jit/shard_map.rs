@@ -1,8 +1,8 @@
 //! Functions of blocks, which every device of a mesh runs.
-use super::axes;
+use super::axes::{self, AxisNames};
 use super::compiled::{client_of, traced_as};
 use super::function::{Function, Given};
-use super::trace::{Taken, TracedFunction, apply_all, type_of};
+use super::trace::{Taken, TracedFunction, apply_all, states as array_states, type_of};
 use crate::array::Array;
 use crate::device::Client;
 use crate::error::{Error, Result};
@@ -11,7 +11,7 @@ use crate::tree::{self, Tree};
 use pallas_graph::Graph;
 use pallas_graph::call::{Call, ShardMap};
 use pallas_graph::manual::{finished, states_of};
-use pallas_graph::mesh::{State, States};
+use pallas_graph::mesh::{State, States, invariant};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::sync::Arc;
 
@@ -29,9 +29,10 @@ use std::sync::Arc;
 /// # Errors
 /// The call returns an error for specs that do not fit (another number, an axis that the mesh does not have, more entries
 /// than dimensions, a dimension that its axes do not divide evenly, an open dimension or one with a priority), for a
-/// result that varies along an axis that its spec does not name, for a collective in a loop or branch whose condition
-/// varies along its axis, for any loop or branch whose condition differs between devices (when it runs: devices take their steps
-/// together, so use `select`), for a `shard_map` inside of another one, and the errors of [`jit`](super::jit()).
+/// result that varies along an axis that its spec does not name, and for a collective in a loop or branch whose condition
+/// varies along its axis; if the condition varies along another axis, for different steps when it runs. In a loop or branch
+/// without collectives each device goes its own way. Inside of a body, the call returns an error if that is on another mesh
+/// or manual along all axes. It returns the errors of [`jit`](super::jit()) too.
 ///
 /// ```
 /// use pallas_rt::sharding::{Mesh, P};
@@ -59,7 +60,137 @@ where
 {
     let at = Loc::caller();
     let (mesh, takes, gives) = (mesh.clone(), in_specs.as_ref().to_vec(), out_specs.as_ref().to_vec());
-    F::boxed(move |given: Given<'_, Args>| call(&f, &given, &mesh, &takes, &gives, at))
+    F::boxed(move |given: Given<'_, Args>| call(&f, &given, &Manual::new(&mesh, None, at)?, &takes, &gives, at))
+}
+
+/// As [`shard_map`], manual along some axes of the mesh alone; `jax.shard_map(.., axis_names=..)`.
+///
+/// Along the other axes, which are *automatic*, the body is a function like any other: arrays are whole, the compiler divides
+/// them as it finds from the arguments' shardings, from those of what reads the results, and from constraints
+/// ([`with_sharding_constraint`](super::with_sharding_constraint) by automatic axes) in the body, and it inserts the exchanges.
+/// Specs and collectives name manual axes alone.
+///
+/// A body may call a `shard_map` on the same mesh along axes that no body around is manual along; a [`shard_map`] without
+/// names is manual along all of them. Collectives in there name axes of both.
+///
+/// # Errors
+/// The call returns the errors of [`shard_map`], and one for an axis that the mesh does not have, for no axis, for one along
+/// which a body around is manual already, and for a spec or a collective that names an automatic axis. A loop or branch whose condition differs along a manual axis is an error when
+/// it runs if the compiler inserted exchanges in it.
+///
+/// ```
+/// use pallas_rt::sharding::{Mesh, P};
+/// use pallas_rt::spmd::psum;
+/// use pallas_rt::{Array, jit, shard_map_axes};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 2)]).expect("a mesh"));
+/// // The sum over devices is ours; the compiler divides the product along `model`.
+/// let layer = |x: &Array, w: &Array| psum(&x.matmul(w), "data");
+/// let f = jit(shard_map_axes(layer, &mesh, "data", [P("data"), P(())], [P(())]));
+/// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+/// let w = Array::from_slice(&[1.0f32, 0.0, 0.0, 1.0], &[2, 2])?;
+/// assert_eq!(f(&x, &w)?.to_vec::<f32>()?, [4.0, 6.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn shard_map_axes<Args, F>(
+    f: F,
+    mesh: &Arc<Mesh>,
+    axes: impl AxisNames,
+    in_specs: impl AsRef<[PartitionSpec]>,
+    out_specs: impl AsRef<[PartitionSpec]>,
+) -> F::Boxed<Result<F::Out>>
+where
+    Args: Tree + 'static,
+    F: Function<Args>,
+{
+    let at = Loc::caller();
+    let (mesh, takes, gives) = (mesh.clone(), in_specs.as_ref().to_vec(), out_specs.as_ref().to_vec());
+    let names: Vec<String> = axes.names().into_iter().map(String::from).collect();
+    F::boxed(move |given: Given<'_, Args>| call(&f, &given, &Manual::new(&mesh, Some(&names), at)?, &takes, &gives, at))
+}
+
+/// A mesh, and the axes along which a body is manual.
+pub(super) struct Manual {
+    pub mesh: Arc<Mesh>,
+    /// By axis.
+    pub axes: Vec<bool>,
+    /// The axes along which bodies around it are manual.
+    around: Vec<bool>,
+}
+
+impl Manual {
+    /// The axes with these names, or all along which no body around is manual.
+    ///
+    /// # Errors
+    /// No axis; one that the mesh does not have; a call inside of a body on another mesh, or one that is manual along the
+    /// axis already.
+    pub(super) fn new(mesh: &Arc<Mesh>, names: Option<&[String]>, at: Loc) -> Result<Manual> {
+        let around = match axes::manual() {
+            None => vec![false; mesh.rank()],
+            Some((other, around)) if other == *mesh => around,
+            Some((other, _)) => {
+                let message = format!("a `shard_map` on {mesh} inside of one on {other}");
+                return Err(wrong(
+                    at,
+                    message,
+                    "both are on one mesh: the inner one along axes that the outer one leaves",
+                ));
+            }
+        };
+        let mut axes: Vec<bool> = around.iter().map(|&taken| names.is_none() && !taken).collect();
+        for name in names.unwrap_or_default() {
+            let axis = usize::from(mesh.find(name).map_err(|diag| Error::operation(at, diag))?.id);
+            if around[axis] {
+                let message = format!("a `shard_map` along axis `{name}` inside of one that is manual along it");
+                return Err(wrong(at, message, "arrays are blocks along that axis already: name other axes"));
+            }
+            axes[axis] = true;
+        }
+        if axes.contains(&true) {
+            return Ok(Manual { mesh: mesh.clone(), axes, around });
+        }
+        Err(match around.contains(&true) {
+            true => {
+                let message = "a `shard_map` inside of one that is manual along all axes".into();
+                wrong(at, message, "make the outer one manual along some axes alone: `shard_map_axes`")
+            }
+            false => wrong(at, "a `shard_map` that is manual along no axis".into(), "name one axis at least"),
+        })
+    }
+
+    /// The states of a block of an array that is divided in this way: along axes of bodies around it, those of the array.
+    fn states_of(&self, sharding: &Sharding, array: Option<States>) -> States {
+        let mut states = states_of(sharding, &self.mesh);
+        let array = array.unwrap_or_else(|| invariant(&self.mesh));
+        let around = (0..states.len()).filter(|&axis| self.around[axis]);
+        around.for_each(|axis| states[axis] = array[axis]);
+        states
+    }
+
+    /// The sharding that a spec states for an array.
+    fn divided(&self, spec: &PartitionSpec, ty: &Type, at: Loc) -> Result<Sharding> {
+        let sharding = NamedSharding::new(&self.mesh, spec.clone()).of(ty, at)?;
+        if sharding.dims.iter().any(|dim| dim.open || dim.priority.is_some()) {
+            let message = "an open dimension or a priority in a spec".into();
+            return Err(wrong(at, message, "blocks are divided as the spec says"));
+        }
+        let all = sharding.dims.iter().flat_map(|dim| &dim.axes).chain(&sharding.replicated).chain(&sharding.unreduced);
+        let automatic = all.map(|axis| usize::from(axis.id)).find(|&axis| !self.axes[axis]);
+        if let Some(axis) = automatic {
+            let name = self.mesh.name(axis);
+            let message = format!("a spec names axis `{name}`, along which the body is not manual");
+            let help = match self.around[axis] {
+                true => format!("a `shard_map` around it is: arrays are blocks along `{name}` already"),
+                false => format!(
+                    "name `{name}` among the axes of `shard_map_axes`, or divide the array outside: \
+                     `with_sharding_constraint`"
+                ),
+            };
+            return Err(wrong(at, message, &help));
+        }
+        Ok(sharding)
+    }
 }
 
 pub(super) fn wrong(at: Loc, message: String, help: &str) -> Error {
@@ -69,7 +200,7 @@ pub(super) fn wrong(at: Loc, message: String, help: &str) -> Error {
 fn call<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     given: &Given<'_, Args>,
-    mesh: &Arc<Mesh>,
+    manual: &Manual,
     in_specs: &[PartitionSpec],
     out_specs: &[PartitionSpec],
     at: Loc,
@@ -93,7 +224,7 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     let (mut takes, mut inside) = (vec![], vec![]);
     for ((x, spec), path) in args.iter().zip(specs).zip(&paths) {
         let ty = type_of(x);
-        let sharding = divided(spec, mesh, &ty, at)?;
+        let sharding = manual.divided(spec, &ty, at)?;
         let uneven = ty.shape.iter().zip(sharding.parts()).position(|(&n, parts)| !n.is_multiple_of(parts));
         if let Some(dim) = uneven {
             let (n, parts) = (ty.shape[dim], sharding.parts()[dim]);
@@ -101,14 +232,14 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
             return Err(wrong(at, message, &format!("pad it: {n} is no multiple of {parts}")));
         }
         let block = Type::new(ty.dtype, sharding.local(&ty.shape));
-        inside.push(Taken { ty: block, states: Some(states_of(&sharding, mesh)) });
+        inside.push(Taken { ty: block, states: Some(manual.states_of(&sharding, array_states(x))) });
         takes.push(sharding);
     }
 
     let client = client_of(&args)?;
-    let body = Body::trace(f, &tuple, &inside, mesh, &client, at)?;
-    let gives = results(&body, mesh, out_specs, at)?;
-    body.call(takes, gives, &args, mesh, at)
+    let body = Body::trace(f, &tuple, &inside, manual, &client, at)?;
+    let gives = results(&body, manual, out_specs, at)?;
+    body.call(takes, gives, &args, manual, at)
 }
 
 /// A body that was traced.
@@ -125,20 +256,16 @@ impl<Out: Tree + Send + Sync + 'static> Body<Out> {
     /// Traces a function of blocks like these.
     ///
     /// # Errors
-    /// The function's error; the first mistake in what its results depend on; a call inside of another body.
+    /// The function's error; the first mistake in what its results depend on.
     pub(super) fn trace<Args: Tree + 'static, F: Function<Args, Out = Out>>(
         f: &F,
         tuple: &Args,
         inside: &[Taken],
-        mesh: &Arc<Mesh>,
+        manual: &Manual,
         client: &Client,
         at: Loc,
     ) -> Result<Body<Out>> {
-        if axes::are_bound() {
-            let help = "call one of them with the arrays that the other one returns";
-            return Err(wrong(at, "a `shard_map` inside of another one".into(), help));
-        }
-        let binding = axes::bind(mesh);
+        let binding = axes::bind(&manual.mesh, &manual.axes, at)?;
         let TracedFunction { returned: out, graph, captured, states } = traced_as(f, tuple, inside, client)?;
         drop(binding);
         let states = states.into_iter().flatten().collect();
@@ -154,41 +281,32 @@ impl<Out: Tree + Send + Sync + 'static> Body<Out> {
         mut takes: Vec<Sharding>,
         gives: Vec<Sharding>,
         args: &[Array],
-        mesh: &Arc<Mesh>,
+        manual: &Manual,
         at: Loc,
     ) -> Result<Out> {
-        let named: Vec<States> = gives.iter().map(|sharding| states_of(sharding, mesh)).collect();
+        let Manual { mesh, axes, .. } = manual;
+        let given = gives.iter().zip(&self.states);
+        let named: Vec<States> = given.map(|(sharding, own)| manual.states_of(sharding, Some(own.clone()))).collect();
         finished(&mut self.graph, mesh, &self.states, &named).map_err(|(i, axis)| {
             let message = format!("result {i} is {} over axis `{}`", self.states[i][axis].name(), mesh.name(axis));
             wrong(at, message, "combine it: `psum`")
         })?;
         takes.extend(self.captured.iter().map(|x| Sharding::replicated(x.shape().len())));
-        let map = ShardMap { mesh: mesh.clone(), takes, gives, body: self.graph };
+        let map = ShardMap { mesh: mesh.clone(), manual: axes.clone(), takes, gives, body: self.graph };
         let all: Vec<&Array> = args.iter().chain(&self.captured).collect();
         let outs = apply_all(&all, at, &self.client, |graph, v| graph.push_all(Call::ShardMap(map), v))?;
         tree::rebuild(&self.out, outs)
     }
 }
 
-/// The sharding that a spec states for an array.
-fn divided(spec: &PartitionSpec, mesh: &Arc<Mesh>, ty: &Type, at: Loc) -> Result<Sharding> {
-    let sharding = NamedSharding::new(mesh, spec.clone()).of(ty, at)?;
-    match sharding.dims.iter().any(|dim| dim.open || dim.priority.is_some()) {
-        true => {
-            Err(wrong(at, "an open dimension or a priority in a spec".into(), "blocks are divided as the spec says"))
-        }
-        false => Ok(sharding),
-    }
-}
-
 /// The shardings of the results.
 fn results<T: Tree + Send + Sync + 'static>(
     body: &Body<T>,
-    mesh: &Arc<Mesh>,
+    manual: &Manual,
     specs: &[PartitionSpec],
     at: Loc,
 ) -> Result<Vec<Sharding>> {
-    let (blocks, states) = (body.graph.gives(), &body.states);
+    let (mesh, blocks, states) = (&manual.mesh, body.graph.gives(), &body.states);
     let n = blocks.len();
     let specs: Vec<&PartitionSpec> = match specs {
         [spec] => vec![spec; n],
@@ -200,8 +318,8 @@ fn results<T: Tree + Send + Sync + 'static>(
     };
     let paths = tree::paths(&body.out);
     let one = |i: usize| {
-        let sharding = divided(specs[i], mesh, &blocks[i], at)?;
-        let named = states_of(&sharding, mesh);
+        let sharding = manual.divided(specs[i], &blocks[i], at)?;
+        let named = manual.states_of(&sharding, Some(states[i].clone()));
         let of = if paths[i].is_empty() { String::new() } else { format!(" `{}`", paths[i]) };
         let axis = (0..mesh.rank()).find(|&axis| states[i][axis] != State::Invariant && states[i][axis] != named[axis]);
         let Some(axis) = axis else { return Ok(sharding) };

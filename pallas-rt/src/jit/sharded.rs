@@ -31,7 +31,7 @@ use crate::tree::Tree;
 use pallas_graph::call::Call;
 use pallas_graph::mesh::{Annotation, Exchange, Placed};
 use pallas_graph::shard::view::{Kind, Program as View, Val};
-use pallas_graph::shard::{Partitioned, Propagation, partition, propagate};
+use pallas_graph::shard::{Partitioned, Propagation, divide};
 use pallas_graph::{Graph, Op};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::borrow::Cow;
@@ -182,9 +182,7 @@ pub(super) fn divided(
     mesh: &Arc<Mesh>,
     declared: &[Option<Sharding>],
 ) -> Result<(Propagation, Partitioned)> {
-    let found = propagate(View::of(flat), declared, &vec![None; flat.results.len()]);
-    let made = partition(&found, mesh).map_err(refused)?;
-    Ok((found, made))
+    divide(flat, mesh, declared, &vec![None; flat.results.len()]).map_err(refused)
 }
 
 /// A function as it runs on a mesh; see [`partitioned`].

@@ -97,7 +97,7 @@ impl Open {
         let id = NEXT.fetch_add(1, Relaxed);
         let mut graph = Graph::default();
         let params: Vec<Var> = takes.iter().map(|taken| graph.param(taken.ty.clone())).collect();
-        let mut typing = axes::manual().map(|mesh| Typing::new(&mesh));
+        let mut typing = axes::manual().map(|(mesh, manual)| Typing::new(&mesh, &manual));
         if let Some(typing) = &mut typing {
             for (&p, taken) in params.iter().zip(takes) {
                 taken.states.iter().for_each(|states| typing.define(p, states.clone()));

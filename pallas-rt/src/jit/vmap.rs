@@ -1,4 +1,5 @@
 //! One call for many arguments: a function of one example becomes a function of a batch.
+use super::axes;
 use super::compiled::{client_of, traced_as};
 use super::function::{Function, Given};
 use super::gradient::refused;
@@ -6,10 +7,12 @@ use super::trace::{Taken, TracedFunction, apply_all, type_of};
 use crate::array::{Array, axis_of};
 use crate::error::{Error, Result};
 use crate::tree::{self, Tree};
-use pallas_graph::transform::batched;
+use pallas_graph::mesh::Mesh;
+use pallas_graph::transform::{batched, batched_along};
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Broadcast, Transpose};
 use pallas_ir::{At, Diag, Dim, Loc, StructuralOp};
+use std::sync::Arc;
 
 /// A function of one example, called for a batch at once: arguments have the axis of the batch first, and so have
 /// results.
@@ -41,7 +44,69 @@ where
     F: Function<Args>,
 {
     let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| call(&f, &given, None, &[Some(0)], at))
+    F::boxed(move |given: Given<'_, Args>| call(&f, &given, None, &[Some(0)], None, at))
+}
+
+/// As [`vmap`], with a name for the axis of the batch, over which collectives ([`spmd`](crate::spmd)) in the function combine
+/// the examples; `jax.vmap(f, axis_name=..)`.
+///
+/// `psum` of a value adds those of all examples, `axis_index` is the number of the example, `all_gather` and `all_to_all`
+/// rearrange the batch. Collectives over several axes may name axes of `vmap`s and of a [`shard_map`](super::shard_map)
+/// together. [`vmap_axes_named`] chooses the axes of arguments and results.
+///
+/// # Errors
+/// The call returns the errors of [`vmap`], and one for a name that nothing binds, for a name that is an axis of the mesh of a
+/// `shard_map` around, for a batch without examples, for a collective in a loop or branch whose condition differs between the
+/// examples, and for `pvary` and `pcast`: examples have no states.
+///
+/// ```
+/// use pallas_rt::spmd::psum;
+/// use pallas_rt::{Array, vmap_named};
+/// let share = vmap_named(|x: &Array| x / psum(x, "batch"), "batch");
+/// let x = Array::from_slice(&[1.0f32, 3.0, 4.0], &[3])?;
+/// assert_eq!(share(&x)?.to_vec::<f32>()?, [0.125, 0.375, 0.5]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn vmap_named<Args, F>(f: F, axis: impl Into<String>) -> F::Boxed<Result<F::Out>>
+where
+    Args: Tree + 'static,
+    F: Function<Args>,
+{
+    let at = Loc::caller();
+    let axis = axis.into();
+    F::boxed(move |given: Given<'_, Args>| call(&f, &given, None, &[Some(0)], Some(&axis), at))
+}
+
+/// As [`vmap_axes`], with a name for the axis of the batch, as [`vmap_named`].
+///
+/// # Errors
+/// The call returns the errors of both.
+///
+/// ```
+/// use pallas_rt::spmd::pmax;
+/// use pallas_rt::{Array, vmap_axes_named};
+/// // The same for all examples, so it needs no axis.
+/// let greatest = vmap_axes_named(|x: &Array| pmax(x, "column"), "column", [Some(1)], [None]);
+/// let x = Array::from_slice(&[1.0f32, 3.0, 4.0, 2.0], &[2, 2])?;
+/// assert_eq!(greatest(&x)?.to_vec::<f32>()?, [3.0, 4.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn vmap_axes_named<Args, F>(
+    f: F,
+    axis: impl Into<String>,
+    in_axes: impl AsRef<[Option<isize>]>,
+    out_axes: impl AsRef<[Option<isize>]>,
+) -> F::Boxed<Result<F::Out>>
+where
+    Args: Tree + 'static,
+    F: Function<Args>,
+{
+    let at = Loc::caller();
+    let axis = axis.into();
+    let (in_axes, out_axes) = (in_axes.as_ref().to_vec(), out_axes.as_ref().to_vec());
+    F::boxed(move |given: Given<'_, Args>| call(&f, &given, Some(&in_axes), &out_axes, Some(&axis), at))
 }
 
 /// As [`vmap`], with the axis of the batch for each argument and result; negative ones count from the end.
@@ -78,19 +143,20 @@ where
 {
     let at = Loc::caller();
     let (in_axes, out_axes) = (in_axes.as_ref().to_vec(), out_axes.as_ref().to_vec());
-    F::boxed(move |given: Given<'_, Args>| call(&f, &given, Some(&in_axes), &out_axes, at))
+    F::boxed(move |given: Given<'_, Args>| call(&f, &given, Some(&in_axes), &out_axes, None, at))
 }
 
 fn wrong(at: Loc, message: String, help: &str) -> Error {
     Error::operation(at, Diag::new("vmap", At::Op, message, help))
 }
 
-/// Calls a function for a batch; without `in_axes` all are 0.
+/// Calls a function for a batch, whose axis may have a name; without `in_axes` all are 0.
 fn call<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     given: &Given<'_, Args>,
     in_axes: Option<&[Option<isize>]>,
     out_axes: &[Option<isize>],
+    name: Option<&str>,
     at: Loc,
 ) -> Result<F::Out> {
     let tuple = (given.tuple)();
@@ -108,24 +174,32 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     }
     let of_leaves: Vec<Option<isize>> =
         structures.iter().zip(in_axes).flat_map(|(s, &axis)| std::iter::repeat_n(axis, s.leaves())).collect();
-    let (axes, size) = batch(&args, &tree::paths(&tuple), &of_leaves, at)?;
+    let (along, size) = batch(&args, &tree::paths(&tuple), &of_leaves, at)?;
 
     let one = |(x, axis): (&Array, &Option<usize>)| {
         let mut ty = type_of(x);
         axis.map(|axis| ty.shape.remove(axis));
         Taken::of(ty, x)
     };
-    let takes: Vec<Taken> = args.iter().zip(&axes).map(one).collect();
+    let takes: Vec<Taken> = args.iter().zip(&along).map(one).collect();
     let client = client_of(&args)?;
+    let named = name.map(|name| Mesh::of_batch(name, size)).transpose().map_err(|diag| Error::operation(at, diag))?;
+    let named = named.map(Arc::new);
+    let binding = named.as_ref().map(|mesh| axes::bind(mesh, &[true], at)).transpose()?;
     let TracedFunction { returned, graph, captured, .. } = traced_as(f, &tuple, &takes, &client)?;
-    let which: Vec<bool> = (0..graph.params.len()).map(|i| axes.get(i).is_some_and(Option::is_some)).collect();
-    let (graph, has) = batched(&graph, &which, size).map_err(refused)?;
+    drop(binding);
+    let which: Vec<bool> = (0..graph.params.len()).map(|i| along.get(i).is_some_and(Option::is_some)).collect();
+    let (graph, has) = match &named {
+        Some(mesh) => batched_along(&graph, &which, mesh),
+        None => batched(&graph, &which, size),
+    }
+    .map_err(refused)?;
 
     let places = results(&returned, &graph, &has, out_axes, at)?;
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
     let outs = apply_all(&all, at, &client, |to, vars| {
         let mut vars = vars.to_vec();
-        for (v, axis) in vars.iter_mut().zip(&axes) {
+        for (v, axis) in vars.iter_mut().zip(&along) {
             if let Some(axis) = *axis {
                 let rank = to.ty(*v).shape.len();
                 *v = moved(to, *v, std::iter::once(axis).chain((0..rank).filter(|&a| a != axis)).collect())?;

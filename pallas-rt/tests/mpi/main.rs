@@ -132,6 +132,13 @@ fn self_checks_reads_and_metrics_span_all_processes() {
     }
 }
 
+#[test]
+fn devices_take_their_own_steps() {
+    if is_installed() {
+        results("apart");
+    }
+}
+
 /// A process that differs, and what every process of its group says about it.
 #[track_caller]
 fn fault(case: &str, expected: &str) {

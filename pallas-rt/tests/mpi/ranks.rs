@@ -4,7 +4,7 @@ use pallas_rt::collective::Exchange;
 use pallas_rt::distributed::{Distributed, Local, Member, initialize, metric, self_check};
 use pallas_rt::ir::ScalarOp;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
-use pallas_rt::{Array, Client, Error, Result, counters, jit};
+use pallas_rt::{Array, Client, Error, Result, counters, jit, shard_map, spmd, while_loop};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +52,7 @@ fn run(case: &str, job: &Distributed) -> Result<String> {
         }),
         "train" => train::on_mesh().map(|numbers| train::text(&numbers)),
         "whole" => whole(job),
+        "apart" => apart(),
         "program" => {
             let x = device_put(&array(&[8]), &NamedSharding::new(&mesh(), P("model")))?;
             let scale = if job.rank() == 2 { 3.0 } else { 2.0 };
@@ -127,6 +128,19 @@ fn faults(case: &str, job: &Distributed) -> Result<String> {
         }
     }
     Ok("a number".into())
+}
+
+/// Loops of which each device has its own number of steps, between exchanges.
+fn apart() -> Result<String> {
+    let f = |x: &Array| {
+        let doubled = while_loop(x, |x: &Array| x.sum(..).lt(40.0), |x: &Array| x * 2.0)?;
+        Ok::<_, Error>(&doubled + spmd::psum(&doubled, "data"))
+    };
+    let both = || [P((["data", "model"],))];
+    let x = Client::cpu().array(&[1.0f32, 3.0, 5.0, 7.0, 9.0, 11.0, 50.0, 30.0], &[8])?;
+    let y = jit(shard_map(f, &mesh(), both(), both()))(&x)?.to_vec::<f32>()?;
+    assert_eq!(y, [200.0, 140.0, 130.0, 172.0, 208.0, 136.0, 140.0, 176.0]);
+    Ok("its own steps".into())
 }
 
 /// Self-check, reads of divided arrays, and metrics.

@@ -37,9 +37,14 @@ impl Typing {
                 let (takes, gives) = self.joined(e).map_err(|diag| Refused { at: e.loc, diag })?;
                 Made { call: call.clone(), takes, gives: vec![gives; e.results.len()] }
             }
-            Call::ShardMap(ShardMap { .. }) => {
-                let help = "call one of them with the arrays that the other one returns";
-                return Err(refused(e.loc, "a `shard_map` inside of another one over all axes".into(), help));
+            // Along its own axes the body is typed already.
+            Call::ShardMap(map) if map.mesh == *self.mesh() => {
+                let (body, gives) = self.typed(&map.body, &own)?;
+                Made { call: Call::ShardMap(ShardMap { body, ..map.clone() }), takes: own, gives }
+            }
+            Call::ShardMap(_) => {
+                let help = "a body is manual along axes of one mesh";
+                return Err(refused(e.loc, "a `shard_map` inside of one on another mesh".into(), help));
             }
         };
         for (x, wanted) in e.args.iter_mut().zip(&made.takes) {
@@ -55,7 +60,7 @@ impl Typing {
     }
 
     fn typed(&self, graph: &Graph, params: &[States]) -> Result<(Graph, Vec<States>), Refused> {
-        typed(graph, self.mesh(), params)
+        typed(graph, self.mesh(), &self.manual, params)
     }
 
     /// A graph whose results, which are in the states `found`, are cast to others.

@@ -17,7 +17,7 @@ mod calls;
 mod join;
 
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::mesh::{Axis, Collective, Exchange, Mesh, Sharding, State, States, invariant};
+use crate::mesh::{Annotation, Axis, Collective, Exchange, Mesh, Placed, Sharding, State, States, invariant};
 use crate::refused::Refused;
 use pallas_ir::{At, Diag, ScalarOp};
 use std::collections::HashMap;
@@ -27,6 +27,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Typing {
     mesh: Arc<Mesh>,
+    /// By axis, true if it is manual. Along other axes every value is invariant, and their collectives belong to another body.
+    manual: Vec<bool>,
     /// By variable.
     states: Vec<Option<States>>,
     /// Variables that depend on literals alone.
@@ -42,12 +44,17 @@ pub fn states_of(sharding: &Sharding, mesh: &Mesh) -> States {
     states
 }
 
-/// The graph with explicit casts, and the states of its results, if its parameters are in these states.
+/// The graph with explicit casts along manual axes, and the states of its results, if its parameters are in these states.
 ///
 /// # Errors
 /// An operation that the states of its operands do not admit.
-pub fn typed(graph: &Graph, mesh: &Arc<Mesh>, params: &[States]) -> Result<(Graph, Vec<States>), Refused> {
-    let mut typing = Typing::new(mesh);
+pub fn typed(
+    graph: &Graph,
+    mesh: &Arc<Mesh>,
+    manual: &[bool],
+    params: &[States],
+) -> Result<(Graph, Vec<States>), Refused> {
+    let mut typing = Typing::new(mesh, manual);
     graph.params.iter().zip(params).for_each(|(&p, states)| typing.define(p, states.clone()));
     let mut to = Graph { equations: vec![], ..graph.clone() };
     for e in &graph.equations {
@@ -67,7 +74,7 @@ pub fn finished(
     found: &[States],
     wanted: &[States],
 ) -> Result<(), (usize, usize)> {
-    let mut typing = Typing::new(mesh);
+    let mut typing = Typing::new(mesh, &vec![true; mesh.rank()]);
     for (i, (found, wanted)) in found.iter().zip(wanted).enumerate() {
         let v = graph.results[i];
         typing.define(v, found.clone());
@@ -109,9 +116,9 @@ pub(crate) fn common(a: &[State], b: &[State]) -> Result<States, usize> {
 }
 
 impl Typing {
-    /// The states of no value.
-    pub fn new(mesh: &Arc<Mesh>) -> Typing {
-        Typing { mesh: mesh.clone(), states: vec![], constants: vec![], casts: HashMap::new() }
+    /// The states of no value, in bodies that are manual along these axes.
+    pub fn new(mesh: &Arc<Mesh>, manual: &[bool]) -> Typing {
+        Typing { mesh: mesh.clone(), manual: manual.to_vec(), states: vec![], constants: vec![], casts: HashMap::new() }
     }
 
     /// The mesh.
@@ -199,11 +206,18 @@ impl Typing {
                 self.define_as(e.result(), invariant(&self.mesh), true);
                 Ok(())
             }
-            Op::Collective(op) if op.mesh == self.mesh => self.collective(to, &mut e, &op).map_err(refused),
+            Op::Collective(op) if self.is_of(&op) => self.collective(to, &mut e, &op).map_err(refused),
             Op::Call(call) => self.call(to, &mut e, &call),
+            Op::Annotation(Annotation::Constraint(placed)) if self.is_automatic(&placed) => {
+                let states = self.states(e.args[0]);
+                self.define(e.result(), states);
+                Ok(())
+            }
             Op::Annotation(annotation) => {
                 let found = format!("`{}` inside of `shard_map`", annotation.jaxpr().0);
-                Err(refused(wrong(found, "a body works on blocks: constrain operands or results of the `shard_map`")))
+                let help = "a body works on blocks: constrain operands or results of the `shard_map`, or name axes that it leaves \
+                            automatic";
+                Err(refused(wrong(found, help)))
             }
             Op::StopGradient | Op::Barrier | Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) | Op::Collective(_) => {
                 self.join(to, &mut e).map_err(refused)
@@ -215,9 +229,22 @@ impl Typing {
         Ok(())
     }
 
+    /// Returns true for a collective over manual axes.
+    fn is_of(&self, op: &Collective) -> bool {
+        op.mesh == self.mesh && op.axes.iter().any(|axis| self.manual[usize::from(axis.id)])
+    }
+
+    /// Returns true for a sharding by other axes than the manual ones.
+    fn is_automatic(&self, placed: &Placed) -> bool {
+        let Sharding { dims, replicated, unreduced } = &placed.sharding;
+        let mut all = dims.iter().flat_map(|dim| &dim.axes).chain(replicated).chain(unreduced);
+        placed.mesh == self.mesh && self.manual.contains(&false) && all.all(|axis| !self.manual[usize::from(axis.id)])
+    }
+
     /// A collective of the mesh.
     fn collective(&mut self, to: &mut Graph, e: &mut Equation, op: &Collective) -> Result<(), Diag> {
-        let ids: Vec<usize> = op.axes.iter().map(|axis| usize::from(axis.id)).collect();
+        let ids = op.axes.iter().map(|axis| usize::from(axis.id));
+        let ids: Vec<usize> = ids.filter(|&axis| self.manual[axis]).collect();
         let mut states = e.args.first().map_or_else(|| invariant(&self.mesh), |&x| self.states(x));
         let refused = |axis: usize, state: State, help: &str| {
             let found = format!("`{}` of {} values over axis `{}`", op.name(), text(state), self.mesh.name(axis));

@@ -63,6 +63,18 @@ impl Collective {
         }
     }
 
+    /// Returns true if the operand has a first axis of parts for the members, and if the result has one of parts from them.
+    pub(crate) fn parts(&self) -> (bool, bool) {
+        match self.kind {
+            Exchange::AllToAll => (true, true),
+            Exchange::ReduceScatter(_) => (true, false),
+            Exchange::AllGather => (false, true),
+            Exchange::AllReduce(_) | Exchange::Permute(_) | Exchange::Table(_) | Exchange::Cast { .. } => {
+                (false, false)
+            }
+        }
+    }
+
     /// Returns true if devices exchange something.
     pub fn communicates(&self) -> bool {
         !matches!(self.kind, Exchange::Table(_) | Exchange::Cast { .. })

@@ -29,6 +29,8 @@ pub struct Mesh {
     sizes: Vec<usize>,
     /// By position, the device.
     devices: Vec<usize>,
+    /// True for the axis of a batch, along which examples lie in place of devices.
+    is_batch: bool,
 }
 
 /// Axes of a mesh: [`Axis`] has their number in a byte.
@@ -82,7 +84,30 @@ impl Mesh {
             return Err(wrong(format!("device {} is at two positions", pair[0]), "each device is at one position"));
         }
         let (names, sizes) = axes.iter().map(|(name, size)| ((*name).to_string(), *size)).unzip();
-        Ok(Mesh { names, sizes, devices })
+        Ok(Mesh { names, sizes, devices, is_batch: false })
+    }
+
+    /// The axis of a batch, as the only one of a mesh: its examples take part in collectives like devices, until
+    /// [`batched_along`](crate::transform::batched_along) puts operations on the whole batch in their place.
+    ///
+    /// # Errors
+    /// No example; more than 2^31 - 1.
+    ///
+    /// ```
+    /// use pallas_graph::mesh::Mesh;
+    /// assert!(Mesh::of_batch("i", 3)?.is_batch());
+    /// # Ok::<(), pallas_ir::Diag>(())
+    /// ```
+    pub fn of_batch(name: &str, size: usize) -> Result<Mesh, Diag> {
+        if size == 0 {
+            return Err(wrong(format!("axis `{name}` of a batch without examples"), "collectives need one at least"));
+        }
+        Ok(Mesh { is_batch: true, ..Mesh::new(&[(name, size)])? })
+    }
+
+    /// Returns true for the axis of a batch.
+    pub fn is_batch(&self) -> bool {
+        self.is_batch
     }
 
     /// Number of axes.

@@ -10,7 +10,7 @@
 use super::rule::{Role, Rule, gcd};
 use super::split::Split;
 use crate::mesh::axis::{Axis, is_strict_prefix, overlap, prefix, push, size};
-use crate::mesh::{Mesh, axis};
+use crate::mesh::{Mesh, Sharding, axis};
 use std::cmp::Ordering;
 
 /// The axes of each factor. `elements` is the number of elements of each array.
@@ -234,4 +234,14 @@ fn spread(split: &Split, axes: &[Axis], side: usize, rule: &Rule) -> Split {
         }
     }
     to
+}
+
+/// The sharding of an array, of which these axes divide each factor.
+pub(super) fn sharding_of(rule: &Rule, t: usize, sharding: &Sharding, axes: &[Vec<Axis>]) -> Sharding {
+    let mut split = Split::of(&rule.tensors[t], Some(sharding), &rule.factors, true);
+    for (f, part) in &mut split.parts {
+        part.axes.clone_from(&axes[*f]);
+        part.overflow.clear();
+    }
+    split.join(&rule.tensors[t], &rule.factors).without_choices()
 }

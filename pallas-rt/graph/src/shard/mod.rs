@@ -11,7 +11,8 @@
 //! - [`split`]: the sharding of an array as shardings of factors; [`strategy`]: one step of an operation;
 //!   [`propagate()`]: all steps, in the order of Shardy; [`provenance`]: the reasons of its decisions;
 //! - `agree`: one division of each factor of an operation; [`reshard`]: from one sharding to another; `local`: operations on
-//!   blocks; [`partition()`]: the graph that every device runs; [`united()`]: one graph for all devices.
+//!   blocks; [`partition()`]: the graph that every device runs; `submesh`: bodies of `shard_map` that leave axes automatic;
+//!   [`united()`]: one graph for all devices. [`divide`] does all of this but the last.
 //!
 //! The behaviour is Shardy's (<https://github.com/openxla/shardy>), as measured from the version that JAX 0.12.0.1 contains;
 //! where its published source differs, the measurement decides.
@@ -26,12 +27,13 @@ pub mod reshard;
 pub mod rule;
 pub mod split;
 mod strategy;
+mod submesh;
 mod united;
 pub mod view;
 
 pub use crate::refused::Refused;
 pub use crate::simplify::inlined;
-pub use partition::{Partitioned, Reshard, partition, partition_with};
+pub use partition::{Partitioned, Reshard, divide, partition, partition_with};
 pub use propagate::{Propagation, propagate, rules};
 pub use provenance::{Cause, Chain, Origin, Reason, Slot, Stop, Via};
 pub use rule::{Factor, Role, Rule};

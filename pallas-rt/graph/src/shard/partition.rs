@@ -6,8 +6,11 @@
 //! devices have parts are reduced over the devices, and results are resharded to what propagation found.
 mod control;
 mod kernel;
+mod maps;
 
-use super::agree::{agree, agree_reshape};
+pub use maps::divide;
+
+use super::agree::{agree, agree_reshape, sharding_of};
 use super::local::{self, Divided};
 use super::propagate::Propagation;
 use super::reshard::{self, Step};
@@ -36,6 +39,8 @@ pub struct Partitioned {
     pub results: Vec<Sharding>,
     /// The values that devices exchange so that something can read them.
     pub reshards: Vec<Reshard>,
+    /// By [`label`](Node::label) of a call of `shard_map` with automatic axes, the shardings of its results.
+    pub results_of_maps: HashMap<usize, Vec<Sharding>>,
 }
 
 /// An exchange of a value, after which it is divided in another way.
@@ -75,6 +80,7 @@ pub fn partition_with(found: &Propagation, mesh: &Arc<Mesh>, padding: f64) -> Re
         known: HashMap::new(),
         refused: None,
         reshards: vec![],
+        results_of_maps: HashMap::new(),
     };
     let params: Vec<Sharding> = (program.body.params.iter())
         .map(|&p| {
@@ -99,7 +105,14 @@ pub fn partition_with(found: &Propagation, mesh: &Arc<Mesh>, padding: f64) -> Re
     graph.results = vars;
     match to.refused {
         Some(refused) => Err(refused),
-        None => Ok(Partitioned { graph, mesh: mesh.clone(), params, results, reshards: to.reshards }),
+        None => Ok(Partitioned {
+            graph,
+            mesh: mesh.clone(),
+            params,
+            results,
+            reshards: to.reshards,
+            results_of_maps: to.results_of_maps,
+        }),
     }
 }
 
@@ -161,6 +174,7 @@ struct Partition<'a> {
     /// The first mistake.
     refused: Option<Refused>,
     reshards: Vec<Reshard>,
+    results_of_maps: HashMap<usize, Vec<Sharding>>,
 }
 
 impl Partition<'_> {
@@ -382,7 +396,7 @@ impl Partition<'_> {
         let mut shardings: Vec<Sharding> = node.operands.iter().map(|&v| self.block(v).known().clone()).collect();
         shardings.push(wanted);
         let axes = self.factor_axes(&all, &shardings, rule, op);
-        let divided = |t: usize| agreed(rule, t, &shardings[t], &axes);
+        let divided = |t: usize| sharding_of(rule, t, &shardings[t], &axes);
         let args: Vec<Var> = node.operands.iter().enumerate().map(|(t, &v)| self.divided(v, &divided(t))).collect();
         let own = divided(node.operands.len());
         let operands = node.operands.iter().enumerate().map(|(t, &v)| (self.program.ty(v), divided(t))).collect();
@@ -484,14 +498,4 @@ impl Partition<'_> {
             }
         }
     }
-}
-
-/// The sharding of an array, of which these axes divide each factor.
-fn agreed(rule: &Rule, t: usize, sharding: &Sharding, axes: &[Vec<Axis>]) -> Sharding {
-    let mut split = Split::of(&rule.tensors[t], Some(sharding), &rule.factors, true);
-    for (f, part) in &mut split.parts {
-        part.axes.clone_from(&axes[*f]);
-        part.overflow.clear();
-    }
-    split.join(&rule.tensors[t], &rule.factors).without_choices()
 }

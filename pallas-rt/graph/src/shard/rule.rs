@@ -8,6 +8,7 @@
 //! Dimensions that share a factor can be divided by the same axes without communication, or with the communication that
 //! the factor's [`Role`] names. A rule is the projection of an operation's access form, by sizes alone: a shift that keeps
 //! an extent is a pass-through although elements move, as in Shardy. [`partition`](super) looks at the access form again.
+mod collective;
 mod kernel;
 mod nest;
 
@@ -82,6 +83,7 @@ pub(super) fn rule(asked: &Asked<'_>) -> Option<Rule> {
                 Call::Kernel(call) => return Some(Rule::of_kernel(call)),
                 _ => return None,
             },
+            Op::Collective(op) if asked.operands.len() == 1 => build.collective(op),
             Op::Literal(_) | Op::Annotation(_) | Op::Collective(_) => return None,
             Op::Scalar(_) | Op::StopGradient => build.elementwise(),
             Op::Barrier => return None,

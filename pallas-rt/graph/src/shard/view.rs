@@ -9,6 +9,7 @@ use crate::graph::{Graph, Op, Var};
 use crate::mesh::{Annotation, Flow, Sharding};
 use pallas_ir::structural::Reshape;
 use pallas_ir::{DType, Literal, Loc, ScalarOp, StructuralOp, Type};
+use std::collections::HashMap;
 
 /// A value of a [`Program`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -121,8 +122,14 @@ pub struct Program {
 impl Program {
     /// The form of a graph without calls of functions.
     pub fn of(graph: &Graph) -> Program {
-        let mut build =
-            Build { program: Program::default(), open: vec![(None, vec![])], label: 0, labels: 0, first: 0, groups: 0 };
+        Program::with_results(graph, &HashMap::new())
+    }
+
+    /// As [`of`](Program::of), with shardings that are known of the results of calls of `shard_map` with automatic axes, by
+    /// [`label`](Node::label).
+    pub fn with_results(graph: &Graph, known: &HashMap<usize, Vec<Sharding>>) -> Program {
+        let open = vec![(None, vec![])];
+        let mut build = Build { program: Program::default(), open, label: 0, labels: 0, first: 0, groups: 0, known };
         let params: Vec<Val> = (graph.params.iter().enumerate())
             .map(|(i, &p)| build.program.value(graph.ty(p).clone(), Definition::Param(i)))
             .collect();
@@ -208,7 +215,7 @@ impl Program {
     }
 }
 
-struct Build {
+struct Build<'a> {
     program: Program,
     /// Lists of nodes under construction, and where they belong; innermost last.
     open: Vec<(Parent, Vec<NodeId>)>,
@@ -218,9 +225,10 @@ struct Build {
     /// The number of the present graph's first group, and the number of groups so far.
     first: u32,
     groups: u32,
+    known: &'a HashMap<usize, Vec<Sharding>>,
 }
 
-impl Build {
+impl Build<'_> {
     /// Appends the equations of a graph for these operands; returns its results, and its variables.
     fn graph(&mut self, graph: &Graph, args: &[Val]) -> (Vec<Val>, Vec<Option<Val>>) {
         let mut vars: Vec<Option<Val>> = vec![None; graph.types.len()];
@@ -283,7 +291,7 @@ impl Build {
     }
 
     /// A region of a node with parameters of these types.
-    fn region(&mut self, node: NodeId, takes: &[Type], write: impl FnOnce(&mut Build, &[Val]) -> Vec<Val>) {
+    fn region(&mut self, node: NodeId, takes: &[Type], write: impl FnOnce(&mut Self, &[Val]) -> Vec<Val>) {
         let number = self.program.nodes[node].regions.len();
         let params: Vec<Val> = (takes.iter().enumerate())
             .map(|(i, ty)| self.program.value(ty.clone(), Definition::Argument(node, number, i)))
@@ -306,8 +314,11 @@ impl Build {
             Call::Checkpoint(checkpoint) => self.graph(&checkpoint.graph, &args).0,
             Call::Named(named) => self.graph(&named.graph, &args).0,
             Call::ShardMap(map) => {
-                let constrained = |b: &mut Build, x: Val, sharding: &Sharding| {
-                    let kind = Kind::Constraint(sharding.normal(&map.mesh));
+                let constrained = |b: &mut Self, x: Val, sharding: &Sharding| {
+                    let mut sharding = sharding.normal(&map.mesh);
+                    // Automatic axes may divide blocks further.
+                    sharding.dims.iter_mut().for_each(|dim| dim.open |= map.is_partial());
+                    let kind = Kind::Constraint(sharding);
                     let ty = b.program.ty(x).clone();
                     let node = b.push(kind, vec![x], vec![ty], loc);
                     b.program.nodes[node].results[0]
@@ -315,7 +326,8 @@ impl Build {
                 let args = args.iter().zip(&map.takes).map(|(&x, s)| constrained(self, x, s)).collect();
                 let node = self.push(Kind::Op(call.clone().into()), args, gives, loc);
                 let results = self.program.nodes[node].results.clone();
-                results.iter().zip(&map.gives).map(|(&x, s)| constrained(self, x, s)).collect()
+                let gives = self.known.get(&self.label).unwrap_or(&map.gives);
+                results.iter().zip(gives).map(|(&x, s)| constrained(self, x, s)).collect()
             }
             Call::Kernel(_) | Call::Print(_) => {
                 let node = self.push(Kind::Op(call.clone().into()), args, gives, loc);

@@ -5,6 +5,7 @@ use crate::build::dims;
 use crate::call::{Call, Scan};
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
+use crate::mesh::{Collective, Mesh};
 use pallas_ir::structural::{self as ops, Broadcast};
 use pallas_ir::{DType, Dim, Literal, StructuralOp, Type};
 use std::cell::RefCell;
@@ -26,21 +27,63 @@ use std::cell::RefCell;
 /// # Panics
 /// If `which` has not one entry for each parameter.
 pub fn batched(graph: &Graph, which: &[bool], size: usize) -> Result<(Graph, Vec<bool>), Refused> {
-    batched_at_least(graph, which, size, &vec![false; graph.results.len()])
+    batched_at_least(graph, which, BatchAxis { size, named: None }, &vec![false; graph.results.len()])
+}
+
+/// As [`batched`], along an axis with a name ([`Mesh::of_batch`]): collectives over it become operations on the whole batch.
+///
+/// # Errors
+/// As for [`batched`]; a collective over the axis in a loop or branch whose condition differs between the elements.
+///
+/// # Panics
+/// If `which` has not one entry for each parameter.
+pub fn batched_along(graph: &Graph, which: &[bool], axis: &Mesh) -> Result<(Graph, Vec<bool>), Refused> {
+    let axis = BatchAxis { size: axis.devices(), named: Some(axis) };
+    batched_at_least(graph, which, axis, &vec![false; graph.results.len()])
+}
+
+/// The axis that a graph gets.
+#[derive(Clone, Copy)]
+pub(super) struct BatchAxis<'a> {
+    /// Its extent.
+    pub size: usize,
+    /// Its name, as a mesh.
+    pub named: Option<&'a Mesh>,
+}
+
+impl BatchAxis<'_> {
+    /// Returns true for a collective over the axis.
+    pub(super) fn is_of(&self, op: &Collective) -> bool {
+        self.named.is_some_and(|mesh| *op.mesh == *mesh)
+    }
+
+    /// Returns true if an operation depends on the axis by its name, also in a graph that it calls.
+    pub(super) fn is_in(&self, op: &Op) -> bool {
+        match op {
+            Op::Collective(op) => self.is_of(op),
+            Op::Call(call) if self.named.is_some() => call.graphs().into_iter().any(|graph| self.is_in_graph(graph)),
+            _ => false,
+        }
+    }
+
+    /// Returns true if a graph depends on the axis by its name.
+    pub(super) fn is_in_graph(&self, graph: &Graph) -> bool {
+        graph.equations.iter().any(|e| self.is_in(&e.op))
+    }
 }
 
 /// As [`batched`]; results for which `all` is true have the axis in any case.
 pub(super) fn batched_at_least(
     graph: &Graph,
     which: &[bool],
-    size: usize,
+    axis: BatchAxis<'_>,
     all: &[bool],
 ) -> Result<(Graph, Vec<bool>), Refused> {
     assert_eq!(which.len(), graph.params.len(), "one entry for each parameter");
     let none = vec![None; graph.types.len()];
-    let mut batch = Batched { to: RefCell::default(), size, made: none, has: vec![false; graph.types.len()] };
+    let mut batch = Batched { to: RefCell::default(), axis, made: none, has: vec![false; graph.types.len()] };
     for (&p, &has) in graph.params.iter().zip(which) {
-        let ty = if has { wider(graph.ty(p), size) } else { graph.ty(p).clone() };
+        let ty = if has { wider(graph.ty(p), axis.size) } else { graph.ty(p).clone() };
         let v = batch.to.get_mut().param(ty);
         batch.define(p, v, has);
     }
@@ -51,7 +94,7 @@ pub(super) fn batched_at_least(
     for (&r, &all) in graph.results.iter().zip(all) {
         let (v, own) = (batch.var(r), batch.has[r.index()]);
         let to = batch.to.get_mut();
-        let v = if all && !own { stretched(to, v, size) } else { v };
+        let v = if all && !own { stretched(to, v, axis.size) } else { v };
         to.results.push(v);
         has.push(all || own);
     }
@@ -76,17 +119,16 @@ pub(super) fn stretched(to: &mut Graph, v: Var, size: usize) -> Var {
 }
 
 /// A graph that is made from another one.
-struct Batched {
+struct Batched<'a> {
     to: RefCell<Graph>,
-    /// Extent of the axis.
-    size: usize,
+    axis: BatchAxis<'a>,
     /// By variable of the old graph, that of the new one.
     made: Vec<Option<Var>>,
     /// By variable of the old graph, true if it has the axis.
     has: Vec<bool>,
 }
 
-impl Batched {
+impl Batched<'_> {
     fn var(&self, old: Var) -> Var {
         self.made[old.index()].expect("defined before its use")
     }
@@ -99,9 +141,9 @@ impl Batched {
     fn equation(&mut self, graph: &Graph, e: &Equation) -> Result<(), Refused> {
         let mut args: Vec<Var> = e.args.iter().map(|&a| self.var(a)).collect();
         let has: Vec<bool> = e.args.iter().map(|a| self.has[a.index()]).collect();
-        let size = self.size;
+        let (axis, size) = (self.axis, self.axis.size);
         self.to.get_mut().at = e.loc;
-        if !has.contains(&true) {
+        if !has.contains(&true) && !axis.is_in(&e.op) {
             let to = self.to.get_mut();
             let results: Vec<Var> = e.results.iter().map(|&r| to.var(graph.ty(r).clone())).collect();
             to.equations.push(Equation { op: e.op.clone(), args, results: results.clone(), loc: e.loc });
@@ -123,6 +165,12 @@ impl Batched {
                 result.expect("it has an operand")
             }
             Op::Annotation(annotation) => self.to.get_mut().fitting(annotation.batched(), &args),
+            Op::Collective(op) if axis.is_of(op) => {
+                let operand = args.first().map(|&x| (x, has[0]));
+                let (result, has) = collective::along(self.to.get_mut(), op, operand, size);
+                self.define(e.result(), result, has);
+                return Ok(());
+            }
             Op::Collective(op) => collective::batched(self.to.get_mut(), op, args[0]),
             Op::Dynamic(op) if has[op.arrays()..].contains(&true) => {
                 each(self.to.get_mut(), &op.clone().into(), &args, &has, size)[0]
@@ -139,7 +187,7 @@ impl Batched {
                 to.fitting(op, &args)
             }
             Op::Call(call) => {
-                let made = batch_control::through(self.to.get_mut(), call, &args, &has, size)?;
+                let made = batch_control::through(self.to.get_mut(), call, &args, &has, axis)?;
                 e.results.iter().zip(made).for_each(|(&r, (v, has))| self.define(r, v, has));
                 return Ok(());
             }

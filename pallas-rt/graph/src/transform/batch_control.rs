@@ -1,14 +1,14 @@
 //! Loops and branches of many operands at once.
 use super::Refused;
 use super::active::fixpoint;
-use super::batch::{batched_at_least, stretched};
+use super::batch::{BatchAxis, batched_at_least, stretched};
 use super::batch_kernel::kernel;
-use super::manual;
+use super::{collective, manual};
 use crate::build::dims;
 use crate::call::{Call, Case, Checkpoint, Custom, CustomJvp, Named, Print, Scan, While};
-use crate::graph::{Graph, Op, Var};
+use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Reduce, Transpose};
-use pallas_ir::{DType, Literal, Operand, OperandId, OperandKind, ScalarOp, StructuralOp, Type};
+use pallas_ir::{At, DType, Diag, Literal, Loc, Operand, OperandId, OperandKind, ScalarOp, StructuralOp, Type};
 
 /// The results of a call whose operands have the axis if `has` is true, and for each true if it has it.
 pub(super) fn through(
@@ -16,21 +16,21 @@ pub(super) fn through(
     call: &Call,
     args: &[Var],
     has: &[bool],
-    size: usize,
+    axis: BatchAxis<'_>,
 ) -> Result<Vec<(Var, bool)>, Refused> {
     match call {
-        Call::Scan(scan) => through_scan(to, scan, args, has, size),
+        Call::Scan(scan) => through_scan(to, scan, args, has, axis),
         Call::While(call) => {
-            let carried = while_carried(call, has);
-            match varies(call, has, &carried) {
-                true => while_any(to, call, args, has, size),
-                false => while_all(to, call, args, has, &carried, size),
+            let carried = while_carried(call, has, axis);
+            match varies(call, has, &carried, axis) {
+                true => while_any(to, call, args, has, axis),
+                false => while_all(to, call, args, has, &carried, axis),
             }
         }
-        Call::Case(case) if has[0] => case_of_each(to, case, args, has, size),
+        Call::Case(case) if has[0] => case_of_each(to, case, args, has, axis),
         Call::Case(case) => {
-            let flags = of_call(call, has);
-            let branch = |branch: &Graph| Ok(batched_at_least(branch, &has[1..], size, &flags)?.0);
+            let flags = of_call(call, has, axis);
+            let branch = |branch: &Graph| Ok(batched_at_least(branch, &has[1..], axis, &flags)?.0);
             let branches = case.branches.iter().map(branch).collect::<Result<_, Refused>>()?;
             let made = to.fitting_all(Call::Case(Case { branches }), args);
             Ok(made.into_iter().zip(flags).collect())
@@ -44,12 +44,12 @@ pub(super) fn through(
                 let position = operands[..alias.index()].iter().filter(read).count();
                 wanted[position] = true;
             }
-            let args = widened(to, args, has, &wanted, size);
-            let made = to.fitting_all(Call::Kernel(kernel(call, &wanted, size)), &args);
+            let args = widened(to, args, has, &wanted, axis.size);
+            let made = to.fitting_all(Call::Kernel(kernel(call, &wanted, axis.size)), &args);
             Ok(made.into_iter().map(|v| (v, true)).collect())
         }
         Call::Custom(custom) => {
-            let made = to.fitting_all(Call::Custom(batched_custom(custom, has, size)?), args);
+            let made = to.fitting_all(Call::Custom(batched_custom(custom, has, axis)?), args);
             Ok(made.into_iter().map(|v| (v, true)).collect())
         }
         Call::CustomJvp(custom) => {
@@ -58,28 +58,28 @@ pub(super) fn through(
             let tangents =
                 arguments.iter().zip(&has[custom.captured..]).filter(|(v, _)| is_float(v)).map(|(_, has)| *has);
             let takes: Vec<bool> = has.iter().copied().chain(tangents).collect();
-            let (primal, _) = batched_at_least(&custom.primal, has, size, &all)?;
-            let (rule, _) = batched_at_least(&custom.rule, &takes, size, &vec![true; custom.rule.results.len()])?;
+            let (primal, _) = batched_at_least(&custom.primal, has, axis, &all)?;
+            let (rule, _) = batched_at_least(&custom.rule, &takes, axis, &vec![true; custom.rule.results.len()])?;
             let made = to.fitting_all(Call::CustomJvp(CustomJvp { primal, rule, ..*custom }), args);
             Ok(made.into_iter().map(|v| (v, true)).collect())
         }
         Call::Closed(graph) => {
-            let (graph, flags) = batched_at_least(graph, has, size, &depends(graph, has))?;
+            let (graph, flags) = batched_at_least(graph, has, axis, &depends(graph, has, axis))?;
             let made = to.fitting_all(Call::Closed(graph), args);
             Ok(made.into_iter().zip(flags).collect())
         }
         Call::Checkpoint(Checkpoint { graph, policy }) => {
-            let (graph, flags) = batched_at_least(graph, has, size, &depends(graph, has))?;
+            let (graph, flags) = batched_at_least(graph, has, axis, &depends(graph, has, axis))?;
             let made = to.fitting_all(Call::Checkpoint(Checkpoint { graph, policy: policy.clone() }), args);
             Ok(made.into_iter().zip(flags).collect())
         }
         Call::ShardMap(map) => {
-            let (map, flags) = manual::batched(map, has, size)?;
+            let (map, flags) = manual::batched(map, has, axis)?;
             let made = to.fitting_all(Call::ShardMap(map), args);
             Ok(made.into_iter().zip(flags).collect())
         }
         Call::Print(print) => {
-            let batches = [&[size], &print.batches[..]].concat();
+            let batches = [&[axis.size], &print.batches[..]].concat();
             let made = to.fitting_all(Call::Print(Print { batches, ..print.clone() }), args);
             Ok(vec![(made[0], false)])
         }
@@ -98,15 +98,15 @@ fn alias_of(operand: &Operand) -> Option<OperandId> {
 
 /// A function with a stated derivative, whose results all have the axis. The cotangent of an argument without the axis is
 /// the sum over it.
-fn batched_custom(custom: &Custom, has: &[bool], size: usize) -> Result<Custom, Refused> {
+fn batched_custom(custom: &Custom, has: &[bool], axis: BatchAxis<'_>) -> Result<Custom, Refused> {
     let results = custom.primal.results.len();
     let all = vec![true; results];
-    let (primal, _) = batched_at_least(&custom.primal, has, size, &all)?;
+    let (primal, _) = batched_at_least(&custom.primal, has, axis, &all)?;
     let residuals = custom.forward.results.len() - results;
-    let (forward, gives) = batched_at_least(&custom.forward, has, size, &[&all[..], &vec![false; residuals]].concat())?;
+    let (forward, gives) = batched_at_least(&custom.forward, has, axis, &[&all[..], &vec![false; residuals]].concat())?;
     let takes = [&has[..custom.captured], &gives[results..], &all].concat();
     let arguments = &has[custom.captured..];
-    let (mut backward, _) = batched_at_least(&custom.backward, &takes, size, &vec![true; arguments.len()])?;
+    let (mut backward, _) = batched_at_least(&custom.backward, &takes, axis, &vec![true; arguments.len()])?;
     for (i, _) in arguments.iter().enumerate().filter(|(_, has)| !**has) {
         let cotangent = backward.results[i];
         let ty = Type::new(backward.ty(cotangent).dtype, &backward.ty(cotangent).shape[1..]);
@@ -119,14 +119,15 @@ fn batched_custom(custom: &Custom, has: &[bool], size: usize) -> Result<Custom, 
     Ok(Custom { primal, forward, backward, ..custom.clone() })
 }
 
-/// The results of a graph that depend on parameters for which `on` is true.
-fn depends(graph: &Graph, on: &[bool]) -> Vec<bool> {
+/// The results of a graph that differ between elements if the parameters do for which `on` is true.
+fn depends(graph: &Graph, on: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
     let mut depends = vec![false; graph.types.len()];
     graph.params.iter().zip(on).for_each(|(p, &on)| depends[p.index()] = on);
     for e in &graph.equations {
         let args: Vec<bool> = e.args.iter().map(|a| depends[a.index()]).collect();
         let found = match &e.op {
-            Op::Call(call) if args.contains(&true) => of_call(call, &args),
+            Op::Call(call) if args.contains(&true) || axis.is_in(&e.op) => of_call(call, &args, axis),
+            Op::Collective(op) if axis.is_of(op) => vec![collective::differs_along(op, args.contains(&true))],
             _ => {
                 vec![args.contains(&true); e.results.len()]
             }
@@ -137,47 +138,73 @@ fn depends(graph: &Graph, on: &[bool]) -> Vec<bool> {
 }
 
 /// The results of a call that have the axis if these operands have it.
-fn of_call(call: &Call, has: &[bool]) -> Vec<bool> {
+fn of_call(call: &Call, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
     match call {
         Call::Scan(scan) => {
-            let on = scan_flags(scan, has);
-            let mut found = depends(&scan.body, &on);
+            let on = scan_flags(scan, has, axis);
+            let mut found = depends(&scan.body, &on, axis);
             found[..scan.carried].copy_from_slice(&on[scan.captured..scan.captured + scan.carried]);
             found
         }
         Call::While(call) => {
-            let carried = while_carried(call, has);
-            if varies(call, has, &carried) { vec![true; carried.len()] } else { carried }
+            let carried = while_carried(call, has, axis);
+            if varies(call, has, &carried, axis) { vec![true; carried.len()] } else { carried }
         }
         Call::Case(case) => {
-            let each: Vec<Vec<bool>> = case.branches.iter().map(|branch| depends(branch, &has[1..])).collect();
+            let each: Vec<Vec<bool>> = case.branches.iter().map(|branch| depends(branch, &has[1..], axis)).collect();
             (0..each[0].len()).map(|i| has[0] || each.iter().any(|flags| flags[i])).collect()
         }
         Call::Kernel(call) => vec![true; call.gives.len()],
         Call::Custom(custom) => vec![true; custom.primal.results.len()],
         Call::CustomJvp(custom) => vec![true; custom.primal.results.len()],
-        Call::Closed(graph) => depends(graph, has),
-        Call::Checkpoint(checkpoint) => depends(&checkpoint.graph, has),
+        Call::Closed(graph) => depends(graph, has, axis),
+        Call::Checkpoint(checkpoint) => depends(&checkpoint.graph, has, axis),
         Call::Named(_) => has.to_vec(),
         Call::Print(_) => vec![false],
-        Call::ShardMap(map) => depends(&map.body, has),
+        Call::ShardMap(map) => depends(&map.body, has, axis),
     }
 }
 
 /// The parameters of a scan's body that have the axis: a carried value has it in all steps if it has it in one.
-fn scan_flags(scan: &Scan, has: &[bool]) -> Vec<bool> {
-    fixpoint(has, scan.captured, scan.carried, |on| depends(&scan.body, on))
+fn scan_flags(scan: &Scan, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+    fixpoint(has, scan.captured, scan.carried, |on| depends(&scan.body, on, axis))
 }
 
 /// The carried values of a `while` that have the axis if its condition does not.
-fn while_carried(call: &While, has: &[bool]) -> Vec<bool> {
+fn while_carried(call: &While, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
     let (first, n) = (call.body_captured, call.body.results.len());
-    fixpoint(&has[call.condition_captured..], first, n, |on| depends(&call.body, on))[first..].to_vec()
+    fixpoint(&has[call.condition_captured..], first, n, |on| depends(&call.body, on, axis))[first..].to_vec()
 }
 
 /// Returns true if the condition of a `while` differs between elements.
-fn varies(call: &While, has: &[bool], carried: &[bool]) -> bool {
-    depends(&call.condition, &[&has[..call.condition_captured], carried].concat())[0]
+fn varies(call: &While, has: &[bool], carried: &[bool], axis: BatchAxis<'_>) -> bool {
+    depends(&call.condition, &[&has[..call.condition_captured], carried].concat(), axis)[0]
+}
+
+/// Refuses a collective over the axis where a condition differs between the elements: not all of them take part in it.
+fn agrees<'g>(
+    what: &str,
+    graphs: impl IntoIterator<Item = &'g Graph>,
+    axis: BatchAxis<'_>,
+    at: Loc,
+) -> Result<(), Refused> {
+    let Some(mesh) = axis.named.filter(|_| graphs.into_iter().any(|graph| communicates(graph, axis))) else {
+        return Ok(());
+    };
+    let name = mesh.name(0);
+    let message = format!("a collective over axis `{name}` in {what} whose condition differs along it");
+    let help = format!("decide alike for all examples: reduce the condition over `{name}`, with `pmax` or `psum`");
+    Err(Refused { at, diag: Diag::new("vmap", At::Op, message, help) })
+}
+
+/// Returns true if the elements of the axis exchange something in a graph.
+fn communicates(graph: &Graph, axis: BatchAxis<'_>) -> bool {
+    let of = |e: &Equation| match &e.op {
+        Op::Collective(op) => axis.is_of(op) && op.communicates(),
+        Op::Call(call) => call.graphs().into_iter().any(|graph| communicates(graph, axis)),
+        _ => false,
+    };
+    graph.equations.iter().any(of)
 }
 
 /// The variables, repeated along the axis where `wanted` is true and `has` is not.
@@ -198,14 +225,14 @@ fn through_scan(
     scan: &Scan,
     args: &[Var],
     has: &[bool],
-    size: usize,
+    axis: BatchAxis<'_>,
 ) -> Result<Vec<(Var, bool)>, Refused> {
-    let flags = scan_flags(scan, has);
+    let flags = scan_flags(scan, has, axis);
     let fixed = scan.captured + scan.carried;
     let mut all = vec![false; scan.body.results.len()];
     all[..scan.carried].copy_from_slice(&flags[scan.captured..fixed]);
-    let (body, gives) = batched_at_least(&scan.body, &flags, size, &all)?;
-    let mut args = widened(to, args, has, &flags, size);
+    let (body, gives) = batched_at_least(&scan.body, &flags, axis, &all)?;
+    let mut args = widened(to, args, has, &flags, axis.size);
     args.iter_mut().zip(has).skip(fixed).filter(|(_, has)| **has).for_each(|(v, _)| *v = swapped(to, *v));
     let made = to.fitting_all(Call::Scan(Scan { body, ..*scan }), &args);
     let is_stack = |i: usize| i >= scan.carried;
@@ -220,13 +247,13 @@ fn while_all(
     args: &[Var],
     has: &[bool],
     carried: &[bool],
-    size: usize,
+    axis: BatchAxis<'_>,
 ) -> Result<Vec<(Var, bool)>, Refused> {
     let (before, fixed) = has.split_at(call.condition_captured);
     let fixed = &fixed[..call.body_captured];
-    let (condition, _) = batched_at_least(&call.condition, &[before, carried].concat(), size, &[false])?;
-    let (body, _) = batched_at_least(&call.body, &[fixed, carried].concat(), size, carried)?;
-    let args = widened(to, args, has, &[before, fixed, carried].concat(), size);
+    let (condition, _) = batched_at_least(&call.condition, &[before, carried].concat(), axis, &[false])?;
+    let (body, _) = batched_at_least(&call.body, &[fixed, carried].concat(), axis, carried)?;
+    let args = widened(to, args, has, &[before, fixed, carried].concat(), axis.size);
     let made = to.fitting_all(Call::While(While { condition, body, ..*call }), &args);
     Ok(made.into_iter().zip(carried.iter().copied()).collect())
 }
@@ -251,14 +278,15 @@ fn while_any(
     call: &While,
     args: &[Var],
     has: &[bool],
-    size: usize,
+    axis: BatchAxis<'_>,
 ) -> Result<Vec<(Var, bool)>, Refused> {
+    agrees("a loop", [&call.condition, &call.body], axis, to.at)?;
     let (c, fixed) = (call.condition_captured, call.condition_captured + call.body_captured);
     let all = vec![true; call.body.results.len()];
-    let (test, _) = batched_at_least(&call.condition, &[&has[..c], &all].concat(), size, &[true])?;
-    let (step, _) = batched_at_least(&call.body, &[&has[c..fixed], &all].concat(), size, &all)?;
+    let (test, _) = batched_at_least(&call.condition, &[&has[..c], &all].concat(), axis, &[true])?;
+    let (step, _) = batched_at_least(&call.body, &[&has[c..fixed], &all].concat(), axis, &all)?;
 
-    let mut args = widened(to, args, has, &[&has[..fixed], &all].concat(), size);
+    let mut args = widened(to, args, has, &[&has[..fixed], &all].concat(), axis.size);
     let goes_on = called(to, &test, &[&args[..c], &args[fixed..]].concat())[0];
     args.push(goes_on);
     let types: Vec<Type> = args.iter().map(|&v| to.ty(v).clone()).collect();
@@ -289,18 +317,19 @@ fn case_of_each(
     case: &Case,
     args: &[Var],
     has: &[bool],
-    size: usize,
+    axis: BatchAxis<'_>,
 ) -> Result<Vec<(Var, bool)>, Refused> {
+    agrees("branches", &case.branches, axis, to.at)?;
     let mut found: Option<Vec<Var>> = None;
     for (i, branch) in case.branches.iter().enumerate().rev() {
         let all = vec![true; branch.results.len()];
-        let (branch, _) = batched_at_least(branch, &has[1..], size, &all)?;
+        let (branch, _) = batched_at_least(branch, &has[1..], axis, &all)?;
         let made = called(to, &branch, &args[1..]);
         found = Some(match found {
             // The last branch is that of all higher numbers.
             None => made,
             Some(others) => {
-                let number = to.splat(Literal::int(DType::I32, i as i64), &[size]);
+                let number = to.splat(Literal::int(DType::I32, i as i64), &[axis.size]);
                 let is_own = to.fitting(ScalarOp::Le, &[args[0], number]);
                 made.into_iter().zip(others).map(|(own, other)| choose(to, is_own, own, other)).collect()
             }

@@ -1,8 +1,10 @@
-//! Derivatives and batches of the collectives inside of a `shard_map`.
+//! Derivatives and batches of the collectives inside of a `shard_map` or a `vmap`.
 use super::Refused;
+use super::batch::stretched;
+use crate::build::dims;
 use crate::graph::{Graph, Var};
 use crate::mesh::{Collective, Exchange, State};
-use pallas_ir::structural::Transpose;
+use pallas_ir::structural::{Concat, Iota, Reduce, Slice, Transpose};
 use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp, StructuralOp};
 
 /// Refuses a collective that has no derivative.
@@ -33,6 +35,8 @@ pub(super) fn transposed(to: &mut Graph, op: &Collective, cotangent: Var) -> Opt
         Exchange::AllGather => Exchange::ReduceScatter(ScalarOp::Add),
         Exchange::ReduceScatter(_) => Exchange::AllGather,
         Exchange::AllToAll => Exchange::AllToAll,
+        // Examples of a batch have no states: each has the sum of the cotangents of all.
+        Exchange::AllReduce(_) if op.mesh.is_batch() => op.kind.clone(),
         // Its operand varies, and its result is the same everywhere.
         Exchange::AllReduce(_) => Exchange::Cast { from: State::Invariant, to: State::Varying },
         Exchange::Permute(sources) => {
@@ -69,9 +73,90 @@ pub(super) fn batched(to: &mut Graph, op: &Collective, x: Var) -> Var {
         let axes: Vec<usize> = [1, 0].into_iter().chain(2..to.ty(x).shape.len()).collect();
         to.fitting(StructuralOp::from(Transpose { axes }), &[x])
     };
-    let takes_parts = matches!(op.kind, Exchange::AllToAll | Exchange::ReduceScatter(_));
-    let gives_parts = matches!(op.kind, Exchange::AllToAll | Exchange::AllGather);
+    let (takes_parts, gives_parts) = op.parts();
     let x = if takes_parts { parts_first(to, x) } else { x };
     let made = to.fitting(op.clone(), &[x]);
     if gives_parts { parts_first(to, made) } else { made }
+}
+
+/// Returns true if the result of a collective over the axis of a batch differs between its elements.
+pub(super) fn differs_along(op: &Collective, operand_differs: bool) -> bool {
+    match &op.kind {
+        Exchange::AllGather | Exchange::AllReduce(_) => false,
+        Exchange::AllToAll | Exchange::ReduceScatter(_) | Exchange::Table(_) => true,
+        Exchange::Permute(sources) => operand_differs || sources.contains(&None),
+        Exchange::Cast { .. } => operand_differs,
+    }
+}
+
+/// The result of a collective over the axis of a batch of `size` elements, as an operation on all of them, and true if it has
+/// that axis. The operand comes with true if it has it.
+pub(super) fn along(to: &mut Graph, op: &Collective, operand: Option<(Var, bool)>, size: usize) -> (Var, bool) {
+    let differs = differs_along(op, operand.is_some_and(|(_, has)| has));
+    let Some((x, has)) = operand else { return (numbers(to, op), differs) };
+    let of_all = |to: &mut Graph| if has { x } else { stretched(to, x, size) };
+    let reduced = |to: &mut Graph, monoid: ScalarOp| match (has, monoid) {
+        (true, _) => to.fitting(StructuralOp::from(Reduce::dropping(monoid, vec![0])), &[x]),
+        (false, ScalarOp::Add) => {
+            let ty = to.ty(x).clone();
+            let count = to.splat(Literal::new(ty.dtype, size as f64), &ty.shape);
+            to.fitting(ScalarOp::Mul, &[x, count])
+        }
+        (false, _) => {
+            let all = stretched(to, x, size);
+            to.fitting(StructuralOp::from(Reduce::dropping(monoid, vec![0])), &[all])
+        }
+    };
+    let result = match &op.kind {
+        // The parts of the result are the elements of the operand.
+        Exchange::AllGather => of_all(to),
+        Exchange::AllToAll => {
+            let all = of_all(to);
+            let axes = [1, 0].into_iter().chain(2..to.ty(all).shape.len()).collect();
+            to.fitting(StructuralOp::from(Transpose { axes }), &[all])
+        }
+        // The parts of the sum are the elements of the result.
+        Exchange::AllReduce(monoid) | Exchange::ReduceScatter(monoid) => reduced(to, *monoid),
+        Exchange::Permute(sources) if differs => {
+            let all = of_all(to);
+            permuted(to, all, sources)
+        }
+        Exchange::Permute(_) | Exchange::Cast { .. } => x,
+        Exchange::Table(_) => unreachable!("a table has no operand"),
+    };
+    (result, differs)
+}
+
+/// The entries of a table.
+fn numbers(to: &mut Graph, op: &Collective) -> Var {
+    let Exchange::Table(table) = &op.kind else { unreachable!("only a table has no operand") };
+    if table.iter().copied().eq(0..table.len() as i32) {
+        let iota = Iota { shape: dims(&[table.len()]), axis: 0, dtype: DType::I32 };
+        return to.fitting(StructuralOp::from(iota), &[]);
+    }
+    let each: Vec<Var> = table.iter().map(|&n| to.splat(Literal::int(DType::I32, i64::from(n)), &[1])).collect();
+    to.fitting(StructuralOp::from(Concat { axis: 0 }), &each)
+}
+
+/// For each number the element of the first axis at its source; zeros where there is none.
+fn permuted(to: &mut Graph, x: Var, sources: &[Option<usize>]) -> Var {
+    let ty = to.ty(x).clone();
+    let mut parts = vec![];
+    // Sources that follow each other are one part.
+    for run in sources.chunk_by(|a, b| a.map(|a| a + 1) == *b) {
+        let size = [&[run.len()], &ty.shape[1..]].concat();
+        parts.push(match run[0] {
+            None => to.splat(Literal::new(ty.dtype, 0.0), &size),
+            Some(first) => {
+                let mut start = vec![0; size.len()];
+                start[0] = first as i64;
+                let stride = vec![1; size.len()];
+                to.fitting(StructuralOp::from(Slice { start, size: dims(&size), stride }), &[x])
+            }
+        });
+    }
+    match parts[..] {
+        [one] => one,
+        _ => to.fitting(StructuralOp::from(Concat { axis: 0 }), &parts),
+    }
 }

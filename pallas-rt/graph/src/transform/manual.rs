@@ -9,7 +9,7 @@
 //! shard_map (residuals.., dy..) -> (dx..)      backwards
 //! ```
 use super::Refused;
-use super::batch::batched_at_least;
+use super::batch::{BatchAxis, batched_at_least};
 use super::control::{is_float, or_zeros};
 use super::split::split;
 use super::vjp::vjp_of;
@@ -24,7 +24,7 @@ use pallas_ir::{At, Diag, Loc, StructuralOp, Type};
 /// A call with this body, whose casts are made explicit.
 fn call(map: &ShardMap, body: &Graph, takes: Vec<Sharding>, gives: Vec<Sharding>) -> Result<ShardMap, Refused> {
     let of = |all: &[Sharding]| all.iter().map(|sharding| states_of(sharding, &map.mesh)).collect::<Vec<_>>();
-    let (mut body, found) = typed(body, &map.mesh, &of(&takes))?;
+    let (mut body, found) = typed(body, &map.mesh, &map.manual, &of(&takes))?;
     finished(&mut body, &map.mesh, &found, &of(&gives)).map_err(|(i, axis)| {
         let found = found[i][axis].name();
         let message = format!("a derivative in `shard_map` is {found} over axis `{}`", map.mesh.name(axis));
@@ -32,7 +32,7 @@ fn call(map: &ShardMap, body: &Graph, takes: Vec<Sharding>, gives: Vec<Sharding>
             "derivatives that `custom_vjp` and `custom_jvp` state have the states of what they are derivatives of";
         Refused { at: Loc::NONE, diag: Diag::new("shard_map", At::Op, message, help) }
     })?;
-    Ok(ShardMap { mesh: map.mesh.clone(), takes, gives, body })
+    Ok(ShardMap { mesh: map.mesh.clone(), manual: map.manual.clone(), takes, gives, body })
 }
 
 /// The call with a body that has tangents after the operands and results that have some.
@@ -45,8 +45,8 @@ pub(super) fn with_tangents(map: &ShardMap, body: Graph, on: &[bool], of: &[bool
 }
 
 /// The call for many operands at once, and for each result true if it has the axis.
-pub(super) fn batched(map: &ShardMap, has: &[bool], size: usize) -> Result<(ShardMap, Vec<bool>), Refused> {
-    let (body, flags) = batched_at_least(&map.body, has, size, &vec![false; map.gives.len()])?;
+pub(super) fn batched(map: &ShardMap, has: &[bool], axis: BatchAxis<'_>) -> Result<(ShardMap, Vec<bool>), Refused> {
+    let (body, flags) = batched_at_least(&map.body, has, axis, &vec![false; map.gives.len()])?;
     let wider = |all: &[Sharding], has: &[bool]| {
         let one = |(sharding, has): (&Sharding, &bool)| match has {
             true => Sharding { dims: [&[DimSharding::default()], &sharding.dims[..]].concat(), ..sharding.clone() },
@@ -79,7 +79,7 @@ pub(super) fn through(
     let of_params: Vec<States> = map.takes.iter().map(|sharding| states_of(sharding, &map.mesh)).collect();
     let given: Vec<Option<usize>> = stored.iter().map(|v| first.params.iter().position(|p| p == v)).collect();
     let residuals: Vec<Var> = stored.iter().zip(&given).filter(|(_, given)| given.is_none()).map(|(v, _)| *v).collect();
-    let (_, found) = typed(&Graph { results: residuals.clone(), ..first.clone() }, &map.mesh, &of_params)?;
+    let (_, found) = typed(&Graph { results: residuals.clone(), ..first.clone() }, &map.mesh, &map.manual, &of_params)?;
     let shardings: Vec<Sharding> = residuals.iter().zip(&found).map(|(&v, s)| boxed(first.ty(v), s, map)).collect();
     for (&v, states) in residuals.iter().zip(&found) {
         let plain = recast(&mut first, v, states, map, |state| (state, outside(state)));

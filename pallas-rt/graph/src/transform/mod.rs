@@ -25,7 +25,7 @@ mod split;
 mod vjp;
 
 pub use crate::refused::Refused;
-pub use batch::batched;
+pub use batch::{batched, batched_along};
 pub use jvp::{jvp, linearize};
 pub use plain::without_kernels;
 pub use split::split;

@@ -3,7 +3,8 @@
 //!
 //! A sequence may run for several devices of a mesh, each of which has a table of its own. In lockstep every action is done
 //! for one after the other, and long launches of all are shared by the threads. On other engines (`collective`) the devices
-//! of each party are in lockstep, and parties exchange arrays.
+//! of each party are in lockstep, and parties exchange arrays. In a loop or branch without exchanges each device goes its own
+//! way: those that are done, or in another branch, take no part in its actions.
 //!
 //! - here: what a sequence is made of, and its memory; `running`: a run.
 mod running;
@@ -65,16 +66,44 @@ pub(crate) enum Action {
     Fill { to: Slot, bytes: Box<[u8]> },
     /// Runs the body so many times, with the number of the step in `counter`.
     For { length: usize, counter: Slot, turning: Turning, body: Vec<Action> },
-    /// Runs the body as long as the condition leaves true, a byte that is not zero, in `holds`.
-    While { condition: Vec<Action>, holds: Slot, turning: Turning, body: Vec<Action> },
-    /// Runs the branch of this number, an i32; the last one if there is none.
-    Case { index: Slot, branches: Vec<Vec<Action>> },
+    /// Runs the body as long as the condition leaves true, a byte that is not zero, in `holds`. If it exchanges nothing, each
+    /// device has a number of steps of its own.
+    While { condition: Vec<Action>, holds: Slot, turning: Turning, body: Vec<Action>, exchanges: bool },
+    /// Runs the branch of this number, an i32; the last one if there is none. If no branch exchanges anything, each device
+    /// has its own number.
+    Case { index: Slot, branches: Vec<Vec<Action>>, exchanges: bool },
     /// Begins an exchange of the contents of a slot, which may be missing; `number` is its own in the sequence.
     Start { from: Option<(Slot, usize)>, to: Slot, bytes: usize, meeting: Arc<Meeting>, number: usize },
     /// Waits for the exchange of this number, whose results are in the slot then.
     Finish { to: Slot, bytes: usize, number: usize },
     /// Calls a function with the contents of a slot.
     Show { from: Slot, bytes: usize, show: Show },
+}
+
+impl Action {
+    /// Runs the body as long as the condition leaves true in `holds`.
+    pub(crate) fn conditional(condition: Vec<Action>, holds: Slot, turning: Turning, body: Vec<Action>) -> Action {
+        let exchanges = condition.iter().chain(&body).any(Action::exchanges);
+        Action::While { condition, holds, turning, body, exchanges }
+    }
+
+    /// Runs the branch of the number in `index`.
+    pub(crate) fn branches(index: Slot, branches: Vec<Vec<Action>>) -> Action {
+        let exchanges = branches.iter().flatten().any(Action::exchanges);
+        Action::Case { index, branches, exchanges }
+    }
+
+    /// Returns true if devices have to take it together.
+    fn exchanges(&self) -> bool {
+        match self {
+            Action::Start { meeting, .. } => meeting.communicates(),
+            Action::For { body, .. } => body.iter().any(Action::exchanges),
+            Action::While { exchanges, .. } | Action::Case { exchanges, .. } => *exchanges,
+            // What it waits for began in the same list.
+            Action::Finish { .. } => false,
+            Action::Launch(_) | Action::Copy { .. } | Action::Fill { .. } | Action::Show { .. } => false,
+        }
+    }
 }
 
 /// A kernel on its slots.

@@ -11,12 +11,17 @@ use smallvec::SmallVec;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
+/// Numbers of devices.
+type Active = SmallVec<[usize; 8]>;
+
 /// A run for the devices of one party.
 pub(super) struct Running<'a> {
     table: &'a mut [Start],
     /// Slots of each device.
     slots: usize,
     devices: usize,
+    /// The devices that take the next action, in ascending order: all of them, but in a loop or branch without exchanges.
+    active: Active,
     party: &'a dyn Collectives,
     /// Compares what decides about a step with other parties.
     agreement: Option<&'a Arc<Meeting>>,
@@ -44,7 +49,8 @@ impl<'a> Running<'a> {
         };
         let started = (0..sequence.exchanges).map(|_| None).collect();
         let (slots, devices) = (sequence.slots, party.positions().len());
-        Running { table, slots, devices, party, agreement, started, ledger, on, counts: false, launches: 0 }
+        let active = (0..devices).collect();
+        Running { table, slots, devices, active, party, agreement, started, ledger, on, counts: false, launches: 0 }
     }
 
     /// Launches that were not counted before.
@@ -58,24 +64,25 @@ impl<'a> Running<'a> {
     /// As for [`all`](Running::all).
     unsafe fn launch(&mut self, launch: &Launching) -> Result<()> {
         let Launching { kernel, executable, geometry, params, operands } = launch;
-        self.launches += if self.counts { self.devices as u64 } else { 0 };
-        let (table, slots, devices, ledger) = (&*self.table, self.slots, self.devices, self.ledger);
+        let active = &self.active[..];
+        self.launches += if self.counts { active.len() as u64 } else { 0 };
+        let (table, slots, ledger) = (&*self.table, self.slots, self.ledger);
         let one = |device: usize, on: &dyn Threads| {
             let start = |i: usize| operands[i].map_or(std::ptr::null_mut(), |slot| table[device * slots + slot.0].0);
             // SAFETY: the caller's.
             let run = || unsafe { cpu::execute(executable, geometry, params, ledger, on, start) };
             timeline::span(timeline::Kind::Launch, || described(kernel, geometry), run)
         };
-        let threads = rayon_threads().min(self.devices);
-        let work = executable.work(&geometry.parallel).saturating_mul(self.devices);
+        let threads = rayon_threads().min(active.len());
+        let work = executable.work(&geometry.parallel).saturating_mul(active.len());
         // Shares of whole devices are equal, or nearly so.
-        let is_even = self.devices.is_multiple_of(threads) || self.devices >= 4 * threads;
+        let is_even = active.len().is_multiple_of(threads) || active.len() >= 4 * threads;
         if threads < 2 || !is_even || work < self.on.least_work() {
-            return (0..self.devices).try_for_each(|device| one(device, self.on));
+            return active.iter().try_for_each(|&device| one(device, self.on));
         }
         let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
         self.on.share(threads, &|_| {
-            let taken = std::iter::from_fn(|| Some(next.fetch_add(1, Relaxed)).filter(|&device| device < devices));
+            let taken = std::iter::from_fn(|| active.get(next.fetch_add(1, Relaxed)).copied());
             for device in taken {
                 if let Err(error) = one(device, &Alone) {
                     // That of the first device counts, as in turn.
@@ -107,16 +114,26 @@ impl<'a> Running<'a> {
             match action {
                 Action::Launch(launch) => self.launch(launch)?,
                 Action::Copy { from, to, bytes } => {
-                    for device in 0..self.devices {
+                    for &device in &self.active {
                         team::copy(self.on, self.start(device, *from), self.start(device, *to), *bytes);
                     }
                 }
                 Action::Fill { to, bytes } => {
-                    for device in 0..self.devices {
+                    for &device in &self.active {
                         self.start(device, *to).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
                     }
                 }
+                Action::Start { from, to, bytes, meeting, .. } if !meeting.communicates() => {
+                    for &device in &self.active {
+                        let own = from.map_or(&[][..], |(slot, bytes)| {
+                            std::slice::from_raw_parts(self.start(device, slot).cast_const(), bytes)
+                        });
+                        let result = std::slice::from_raw_parts_mut(self.start(device, *to), *bytes);
+                        meeting.fill(meeting.number(self.party.positions()[device]), |_| own, result);
+                    }
+                }
                 Action::Start { from, to, bytes, meeting, number } => {
+                    assert_eq!(self.active.len(), self.devices, "all devices exchange");
                     let operands: Vec<&[u8]> = match from {
                         Some((slot, bytes)) => self.contents(*slot, *bytes),
                         None => vec![&[]; self.devices],
@@ -136,7 +153,7 @@ impl<'a> Running<'a> {
                 Action::For { length, counter, turning, body } => {
                     self.enter(turning);
                     for step in 0..*length {
-                        for device in 0..self.devices {
+                        for &device in &self.active {
                             self.start(device, *counter).cast::<i32>().write(step as i32);
                         }
                         self.all(body)?;
@@ -144,7 +161,25 @@ impl<'a> Running<'a> {
                     }
                     self.leave(turning);
                 }
-                Action::While { condition, holds, turning, body } => {
+                Action::While { condition, holds, turning, body, exchanges: false } => {
+                    self.enter(turning);
+                    let counts = std::mem::replace(&mut self.counts, true);
+                    let all = self.active.clone();
+                    loop {
+                        self.all(condition)?;
+                        let mut active = std::mem::take(&mut self.active);
+                        active.retain(|device| self.start(*device, *holds).read() != 0);
+                        self.active = active;
+                        if self.active.is_empty() {
+                            break;
+                        }
+                        self.all(body)?;
+                        self.turn(turning);
+                    }
+                    (self.active, self.counts) = (all, counts);
+                    self.leave(turning);
+                }
+                Action::While { condition, holds, turning, body, exchanges: true } => {
                     self.enter(turning);
                     let counts = std::mem::replace(&mut self.counts, true);
                     loop {
@@ -161,7 +196,23 @@ impl<'a> Running<'a> {
                     self.counts = counts;
                     self.leave(turning);
                 }
-                Action::Case { index, branches } => {
+                Action::Case { index, branches, exchanges: false } => {
+                    let last = branches.len() as i32 - 1;
+                    let all = self.active.clone();
+                    // Before any branch runs, which may overwrite the number.
+                    let number = |&device: &usize| self.start(device, *index).cast::<i32>().read().clamp(0, last);
+                    let numbers: SmallVec<[i32; 8]> = all.iter().map(number).collect();
+                    let counts = std::mem::replace(&mut self.counts, true);
+                    for (number, branch) in (0..).zip(branches) {
+                        let own = all.iter().zip(&numbers).filter(|(_, own)| **own == number);
+                        self.active = own.map(|(&device, _)| device).collect();
+                        if !self.active.is_empty() {
+                            self.all(branch)?;
+                        }
+                    }
+                    (self.active, self.counts) = (all, counts);
+                }
+                Action::Case { index, branches, exchanges: true } => {
                     let last = branches.len() - 1;
                     let index = self.same("the number of a branch", |running, device| {
                         running.start(device, *index).cast::<i32>().read().clamp(0, last as i32)
@@ -171,7 +222,7 @@ impl<'a> Running<'a> {
                     self.counts = counts;
                 }
                 Action::Show { from, bytes, show } => {
-                    if self.party.positions()[0] == 0 {
+                    if self.party.positions()[0] == 0 && self.active[0] == 0 {
                         show(std::slice::from_raw_parts(self.start(0, *from), *bytes))?;
                     }
                 }
@@ -231,8 +282,11 @@ impl<'a> Running<'a> {
         self.table[device * self.slots + slot.0].0
     }
 
-    fn tables(&mut self) -> std::slice::ChunksMut<'_, Start> {
-        self.table.chunks_mut(self.slots.max(1))
+    /// The tables of the devices that take the next action.
+    fn tables(&mut self) -> impl Iterator<Item = &mut [Start]> {
+        let active = &self.active;
+        let all = self.table.chunks_mut(self.slots.max(1)).enumerate();
+        all.filter(|(device, _)| active.contains(device)).map(|(_, table)| table)
     }
 
     fn enter(&mut self, turning: &Turning) {

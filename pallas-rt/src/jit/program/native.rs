@@ -149,7 +149,7 @@ impl Lower<'_> {
                 Work::Case { branches } => {
                     let branch = |plan| self.branch(plan, &inputs[1..], &outputs, free.0);
                     let branches = branches.into_iter().map(branch).collect::<Result<_>>()?;
-                    actions.push(Action::Case { index: inputs[0].0, branches });
+                    actions.push(Action::branches(inputs[0].0, branches));
                 }
                 Work::Exchange { op, ty, at } => {
                     let meeting = Arc::new(Meeting::new(&op, &ty, at));
@@ -197,7 +197,7 @@ impl Lower<'_> {
         let holds = slots.at(condition.results[0].0).0;
         let condition = self.actions(condition, &params, &fresh, free.0)?;
         let (body, turning) = turn.finish(self, free.0)?;
-        Ok(Action::While { condition, holds, turning, body })
+        Ok(Action::conditional(condition, holds, turning, body))
     }
 
     /// A branch whose results are the outputs.

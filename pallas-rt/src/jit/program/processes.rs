@@ -115,7 +115,7 @@ mod tests {
     use super::super::{Division, Program, planned};
     use crate::device::Client;
     use crate::error::Error;
-    use crate::sharding::{Mesh, Sharding};
+    use crate::sharding::{DimSharding, Mesh, Sharding};
     use crate::startup::Engine;
     use pallas_graph::Graph;
     use pallas_graph::call::{Call, Case};
@@ -123,42 +123,54 @@ mod tests {
     use pallas_ir::{DType, ScalarOp, Type};
     use std::sync::Arc;
 
-    /// A branch whose number each device has from a table.
-    fn chosen(numbers: &[i32], engine: Engine) -> Result<f32, Error> {
+    /// Each device's result of a branch whose number it has from a table: of 3, the sum of two, the product or the
+    /// difference; branches that exchange add the sum of all devices' to it.
+    fn chosen(numbers: &[i32], exchanges: bool, engine: Engine) -> Result<Vec<f32>, Error> {
         let mesh = Arc::new(Mesh::new(&[("x", numbers.len())]).expect("a mesh"));
-        let scalar = Type::scalar(DType::F32);
+        let block = Type::new(DType::F32, [1]);
+        let collective = |kind| Collective { kind, mesh: mesh.clone(), axes: mesh.axes() };
         let branch = |op: ScalarOp| {
             let mut graph = Graph::default();
-            let x = graph.param(scalar.clone());
-            let y = graph.push(op, &[x, x]).expect("it fits");
+            let x = graph.param(block.clone());
+            let mut y = graph.push(op, &[x, x]).expect("it fits");
+            if exchanges {
+                let sum = graph.push(collective(Exchange::AllReduce(ScalarOp::Add)), &[y]).expect("it fits");
+                y = graph.push(ScalarOp::Add, &[y, sum]).expect("it fits");
+            }
             graph.results.push(y);
             graph
         };
         let mut graph = Graph::default();
-        let x = graph.param(scalar.clone());
-        let table = Exchange::Table(numbers.to_vec());
-        let table = Collective { kind: table, mesh: mesh.clone(), axes: mesh.axes() };
-        let number = graph.push(table, &[]).expect("it fits");
+        let x = graph.param(block.clone());
+        let number = graph.push(collective(Exchange::Table(numbers.to_vec())), &[]).expect("it fits");
         let case = Case { branches: vec![branch(ScalarOp::Add), branch(ScalarOp::Mul), branch(ScalarOp::Sub)] };
         let y = graph.push(Call::Case(case), &[number, x]).expect("it fits");
         graph.results.push(y);
         let cpu = Client::cpu();
         let positions = (0..numbers.len()).collect();
-        let whole = || Sharding::replicated(0);
-        let results = vec![(scalar, whole(), ([].into(), vec![]))];
-        let division = Division { mesh, engine, positions, is_united: false, params: vec![whole()], results };
+        let along = || Sharding { dims: vec![DimSharding::closed(mesh.axes())], ..Sharding::replicated(1) };
+        let whole = Type::new(DType::F32, [numbers.len()]);
+        let results = vec![(whole, along(), ([].into(), vec![]))];
+        let division =
+            Division { mesh: mesh.clone(), engine, positions, is_united: false, params: vec![along()], results };
         let program = Program::of_plan(planned(&graph, &[], &cpu).1, vec![4], Some(division), &cpu)?;
-        let result = program.run(&[&cpu.full(&[], 3.0f32)?])?;
-        result[0].to_vec::<f32>().map(|numbers| numbers[0])
+        program.run(&[&cpu.full(&[numbers.len()], 3.0f32)?])?[0].to_vec::<f32>()
     }
 
     #[test]
-    fn a_decision_that_differs_is_an_error_on_every_engine() {
+    fn each_device_takes_its_own_branch() {
         for engine in [Engine::Lockstep, Engine::Threads] {
-            assert_eq!(chosen(&[1, 1, 1], engine), Ok(9.0));
+            assert_eq!(chosen(&[1, 1, 0, 1], false, engine), Ok(vec![9.0, 9.0, 6.0, 9.0]));
             // Numbers beyond the last branch mean that.
-            assert_eq!(chosen(&[2, 7, 2], engine), Ok(0.0));
-            let error = chosen(&[1, 1, 0, 1], engine).expect_err("device 2 goes another way");
+            assert_eq!(chosen(&[2, 7, -3, 1], false, engine), Ok(vec![0.0, 0.0, 6.0, 9.0]));
+        }
+    }
+
+    #[test]
+    fn a_decision_about_exchanges_that_differs_is_an_error_on_every_engine() {
+        for engine in [Engine::Lockstep, Engine::Threads] {
+            assert_eq!(chosen(&[1, 1, 1], true, engine), Ok(vec![36.0; 3]));
+            let error = chosen(&[1, 1, 0, 1], true, engine).expect_err("device 2 goes another way");
             assert_eq!(error, Error::Varies { what: "the number of a branch", device: 2, expected: 1, found: 0 });
         }
     }

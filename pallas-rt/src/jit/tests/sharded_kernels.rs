@@ -7,7 +7,7 @@ use super::numbers;
 use super::sharded::{Dice, difference, mesh, operand};
 use crate::sharding::{Mesh, NamedSharding, P, Sharding, device_put};
 use crate::startup::Engine;
-use crate::{jit, ops, partitioned, with_sharding_constraint};
+use crate::{jit, ops, partitioned, shard_map_axes, with_sharding_constraint};
 use pallas_graph::call::Call;
 use pallas_graph::mesh::{Annotation, Placed};
 use pallas_graph::{Graph, Op};
@@ -426,4 +426,40 @@ fn declarations_that_a_kernel_cannot_follow_are_refused() {
         assert_eq!(numbers(&found), want);
         assert_eq!(found.sharding().expect("it is divided").parts(), [2, 1]);
     }
+}
+
+/// In a body that leaves axes automatic a kernel is divided along them. It may have to be whole, unless the body declares
+/// otherwise.
+#[test]
+fn kernels_in_partial_bodies() {
+    let mesh = Arc::new(Mesh::new(&[("x", 2), ("y", 2)]).expect("a mesh"));
+    let x = operand(&mut Dice(3), &Type::new(DType::F32, [16, 4]));
+    let is_close = |y: &Array, expected: &[f32]| {
+        numbers(y).iter().zip(expected).all(|(a, b)| (a - b).abs() <= 1e-4 * b.abs().max(1.0))
+    };
+    let f = |x: &Array| causal::<4>(x, x).map(|(out, _)| out * 2.0);
+    let specs = || ([P("x")], [P("x")]);
+    let halves = [0, 8].map(|i| x.index(crate::ops::between(i, i + 8)));
+    let expected: Vec<f32> = halves.iter().flat_map(|x| numbers(&f(x).expect("it runs"))).collect();
+    for spec in [P(()), P("x"), P((["x", "y"],)), P(("x", "y")), P((None, "y"))] {
+        let x = device_put(&x, &NamedSharding::new(&mesh, spec)).expect("it is placed");
+        let y = jit(shard_map_axes(f, &mesh, "x", specs().0, specs().1))(&x).expect("it runs");
+        assert!(is_close(&y, &expected));
+    }
+    let each = |x: &Array| positions::<4>(x);
+    let row = x.reshape(&[64]).expect("it fits");
+    let expected: Vec<f32> = [0, 32]
+        .iter()
+        .flat_map(|&i| numbers(&each(&row.index(crate::ops::between(i, i + 32))).expect("it runs")))
+        .collect();
+    let divided = device_put(&row, &NamedSharding::new(&mesh, P((["x", "y"],)))).expect("it is placed");
+    let y = jit(shard_map_axes(each, &mesh, "x", specs().0, specs().1))(&divided).expect("it runs");
+    assert!(is_close(&y, &expected));
+    let own = mesh.clone();
+    let declared = move |x: &Array| {
+        let x = with_sharding_constraint(x, &NamedSharding::new(&own, P((None, "y"))));
+        causal::<4>(&x, &x).map(|(out, _)| out + 1.0)
+    };
+    let error = jit(shard_map_axes(declared, &mesh, "x", specs().0, specs().1))(&x).expect_err("a mistake").to_string();
+    assert!(error.contains("kernel `causal` cannot be divided"), "{error}");
 }

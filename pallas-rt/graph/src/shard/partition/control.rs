@@ -3,12 +3,10 @@
 //! A body reads blocks of values from outside as parameters that are captured. What a loop carries has one sharding, that of
 //! its results: initial values, and what the body gives, are resharded to it.
 use super::{Partition, Scope};
-use crate::call::{Call, Case, Scan, ShardMap, While};
+use crate::call::{Call, Case, Scan, While};
 use crate::graph::{Graph, Var};
-use crate::manual::without_casts;
 use crate::mesh::{DimSharding, Sharding};
 use crate::shard::view::{Kind, Loop, Node, Region, Val};
-use crate::simplify::inlined;
 use pallas_ir::{DType, Literal, Type};
 
 impl Partition<'_> {
@@ -110,19 +108,6 @@ impl Partition<'_> {
         let updates = &region.results[1 + view.scan.carried..];
         let stacked = updates.iter().map(|&update| operand(operand(update, 1), 0)).collect();
         [arrays, view.elements.clone(), stacked]
-    }
-
-    /// The body of a `shard_map` stands in place of the call: it works on blocks.
-    pub(super) fn shard_map(&mut self, node: &Node, map: &ShardMap) {
-        let takes = node.operands.iter().zip(&map.takes);
-        let args: Vec<Var> = takes.map(|(&v, sharding)| self.divided(v, &sharding.normal(self.mesh))).collect();
-        let made = self.graph().inline(&inlined(&without_casts(&map.body)), &args);
-        for ((&v, var), gives) in node.results.iter().zip(made).zip(&map.gives) {
-            self.define(v, var, gives.normal(self.mesh));
-            let wanted = self.wanted(v);
-            let var = self.divided(v, &wanted);
-            self.define(v, var, wanted);
-        }
     }
 
     pub(super) fn case(&mut self, node: &Node) {

@@ -43,7 +43,7 @@ impl Partition<'_> {
             }
         }
         let axes = self.factor_axes(&all, &shardings, rule, op);
-        let own: Vec<Sharding> = (0..all.len()).map(|t| super::agreed(rule, t, &shardings[t], &axes)).collect();
+        let own: Vec<Sharding> = (0..all.len()).map(|t| super::sharding_of(rule, t, &shardings[t], &axes)).collect();
         let (shares, of_shares) = shares(&tiling, rule, &axes);
         let regroups = |t: usize, to: &dyn Fn(&Share) -> usize| -> Vec<(usize, usize, usize)> {
             let dims = tiling.dims[t].iter().enumerate();

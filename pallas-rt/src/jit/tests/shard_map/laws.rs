@@ -4,25 +4,28 @@ use super::super::sharded::Dice;
 use super::mesh;
 use crate::sharding::{Mesh, P};
 use crate::spmd::{self, State};
-use crate::{custom_jvp, grad, jit, jvp, ops, scan, shard_map, vjp, vmap_axes};
+use crate::{cond, custom_jvp, grad, jit, jvp, ops, scan, shard_map, vjp, vmap_axes};
 use pallas_rt::prelude::*;
 use std::sync::Arc;
 
 const AXES: [&str; 2] = ["x", "y"];
 
-/// One or both axes.
-fn some_axes(dice: &mut Dice) -> Vec<&'static str> {
-    match dice.below(4) {
+/// One or both axes of those that there are.
+fn some_axes(dice: &mut Dice, all: &[&'static str]) -> Vec<&'static str> {
+    let drawn = match dice.below(4) {
         0 => vec!["x", "y"],
         1 => vec!["y", "x"],
         n => vec![AXES[n % 2]],
-    }
+    };
+    let kept: Vec<&str> = drawn.into_iter().filter(|axis| all.contains(axis)).collect();
+    if kept.is_empty() { all.to_vec() } else { kept }
 }
 
 /// The state of a value along axes, if it is the same along all of them.
 fn state(x: &Array, axes: &[&str]) -> Option<State> {
     let all = crate::jit::states(x)?;
-    let own: Vec<State> = axes.iter().map(|axis| all[usize::from(*axis == "y")]).collect();
+    let (mesh, _) = crate::jit::axes::manual()?;
+    let own: Vec<State> = axes.iter().map(|axis| all[usize::from(mesh.find(axis).expect("an axis").id)]).collect();
     own.iter().all(|&state| state == own[0]).then(|| own[0])
 }
 
@@ -35,30 +38,31 @@ fn waves<const B: usize>(
     out.store((x.load() * 0.7 + program_id(0).cast::<f32>()).sin());
 }
 
-/// [`waves`] of a block of four rows, with its derivative: a kernel has no reverse mode of its own.
+/// [`waves`] with its derivative: a kernel has no reverse mode of its own.
 fn of_kernel(x: &Array) -> Result<Array> {
     let f = custom_jvp(
         |x: &Array| waves::<3>(x),
         |(x,): &(Array,), (dx,): &(Array,)| {
-            let program = (ops::arange(0, 4, 1, DType::F32) / 3.0).floor().reshape(&[4, 1])?;
+            let rows = x.shape()[0];
+            let program = (ops::arange(0.0, rows as f64, 1.0, DType::F32) / 3.0).floor().reshape(&[rows, 1])?;
             Ok::<_, Error>((waves::<3>(x)?, (x * 0.7 + program).cos() * 0.7 * dx))
         },
     );
     f(x)
 }
 
-/// A smooth function of two blocks of shape [n, n] that exchanges; n is a multiple of the number of devices.
-fn body(seed: u64, x: &Array, w: &Array) -> Result<Array> {
+/// A smooth function of two blocks of shape [n, n] that exchanges along some axes; n is a multiple of the number of devices.
+pub(super) fn body(seed: u64, x: &Array, w: &Array, of: &[&'static str]) -> Result<Array> {
     let mut dice = Dice(seed);
     let mut all = vec![x.clone(), w.clone()];
     for _ in 0..4 + dice.below(8) {
         let a = all[all.len() - 1 - dice.below(all.len().min(3))].clone();
         let b = all[dice.below(all.len())].clone();
-        let axes = &some_axes(&mut dice)[..];
+        let axes = &some_axes(&mut dice, of)[..];
         let n: usize = spmd::axis_size(axes)?;
         let is_uniform = state(&a, axes).is_some();
         let scale = 1.0 / n as f32;
-        let made = match dice.below(15) {
+        let made = match dice.below(16) {
             0 => a + b,
             1 => a * b,
             2 => (a * 0.7).sin(),
@@ -97,14 +101,19 @@ fn body(seed: u64, x: &Array, w: &Array) -> Result<Array> {
                     false => start,
                 }
             }
-            14 => of_kernel(&a)?,
+            14 => {
+                // Each device takes its own branch.
+                let is_first = spmd::axis_index(axes).lt(1);
+                cond(&is_first, &a, |a: &Array| a.sin(), |a: &Array| a * 0.5)?
+            }
+            15 => of_kernel(&a)?,
             _ => a.tanh(),
         };
         all.push(made);
     }
     // Whatever varies is combined.
     let mut last = all.swap_remove(all.len() - 1) + x.sum(..) * 0.1;
-    for axis in AXES {
+    for &axis in of {
         if state(&last, &[axis]) == Some(State::Varying) {
             last = spmd::psum(&last, axis);
         }
@@ -119,7 +128,7 @@ fn drawn(seed: u64, mesh: &Arc<Mesh>, specs: usize) -> impl Fn(&Array, &Array) -
         2 => (P((None, "x")), P("x")),
         _ => (P((["y", "x"],)), P("y")),
     };
-    shard_map(move |x: &Array, w: &Array| body(seed, x, w), mesh, [x, w], [P(())])
+    shard_map(move |x: &Array, w: &Array| body(seed, x, w, &AXES), mesh, [x, w], [P(())])
 }
 
 fn dot(a: &Array, b: &Array) -> f64 {

@@ -1,7 +1,11 @@
 //! Functions that every device of a mesh calls on its blocks.
 #![allow(clippy::print_stdout, reason = "how many states agree")]
+mod batches;
 mod laws;
+mod nested;
+mod partial;
 mod states;
+mod values;
 
 use super::numbers;
 use crate::ops::between;
@@ -197,7 +201,7 @@ fn mistakes_are_named() {
     let inner = mesh.clone();
     let nested = move |x: &Array| shard_map(|x: &Array| x.clone(), &inner, [P(())], [P(())])(x);
     let nested = message(shard_map(nested, &mesh, [P(())], [P(())])(&x));
-    assert!(nested.contains("inside of another one"), "{nested}");
+    assert!(nested.contains("inside of one that is manual along all axes"), "{nested}");
     let carried = |x: &Array| {
         let zero = x.sum(..) * 0.0;
         let start = psum(&zero, "data");

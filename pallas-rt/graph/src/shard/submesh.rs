@@ -1,0 +1,124 @@
+//! Bodies of `shard_map` that are manual along some axes of a mesh: the others divide the body like any other graph.
+//!
+//! The body is partitioned for the mesh of its automatic axes alone. So nothing that the partitioner does can mix devices that
+//! differ along manual axes: along these, values of a body differ without a sharding that says so. In the end each exchange
+//! over automatic axes is one of the whole mesh, in the groups of equal coordinates along the manual axes.
+use crate::call::{Call, ShardMap};
+use crate::graph::{Graph, Op};
+use crate::mesh::{Annotation, Axis, Collective, DimSharding, Mesh, Placed, Sharding};
+use crate::refused::Refused;
+use pallas_ir::{At, Diag};
+use std::sync::Arc;
+
+/// The automatic axes of a mesh.
+pub(super) struct Submesh {
+    whole: Arc<Mesh>,
+    /// The mesh of these axes.
+    pub(super) mesh: Arc<Mesh>,
+    /// By axis of it, the axis of the whole mesh.
+    ids: Vec<u8>,
+}
+
+impl Submesh {
+    /// The axes that a body leaves automatic.
+    pub(super) fn of(whole: &Arc<Mesh>, manual: &[bool]) -> Submesh {
+        let ids: Vec<u8> = (0..whole.rank()).filter(|&axis| !manual[axis]).map(|axis| axis as u8).collect();
+        let axes: Vec<(&str, usize)> =
+            ids.iter().map(|&id| (whole.name(usize::from(id)), whole.size(usize::from(id)))).collect();
+        let mesh = Mesh::new(&axes).expect("a part of a mesh is one");
+        Submesh { whole: whole.clone(), mesh: Arc::new(mesh), ids }
+    }
+
+    /// The axis of the whole mesh as one of these.
+    fn inner(&self, axis: Axis) -> Option<Axis> {
+        let id = self.ids.iter().position(|&id| id == axis.id)?;
+        Some(Axis { id: id as u8, ..axis })
+    }
+
+    fn outer(&self, axis: Axis) -> Axis {
+        Axis { id: self.ids[usize::from(axis.id)], ..axis }
+    }
+
+    /// A sharding of blocks by axes of the whole mesh; `None` if it names others than these.
+    pub(super) fn inner_sharding(&self, sharding: &Sharding) -> Option<Sharding> {
+        let all = |axes: &[Axis]| axes.iter().map(|&axis| self.inner(axis)).collect::<Option<Vec<Axis>>>();
+        let dims = sharding.dims.iter().map(|dim| Some(DimSharding { axes: all(&dim.axes)?, ..dim.clone() }));
+        Some(Sharding {
+            dims: dims.collect::<Option<_>>()?,
+            replicated: all(&sharding.replicated)?,
+            unreduced: all(&sharding.unreduced)?,
+        })
+    }
+
+    /// The sharding of the array of whose manual blocks this is the sharding.
+    pub(super) fn around(&self, manual: &Sharding, own: &Sharding) -> Sharding {
+        let both = |(manual, own): (&DimSharding, &DimSharding)| {
+            DimSharding::closed(manual.axes.iter().copied().chain(own.axes.iter().map(|&a| self.outer(a))).collect())
+        };
+        Sharding { dims: manual.dims.iter().zip(&own.dims).map(both).collect(), ..Sharding::default() }
+            .normal(&self.whole)
+    }
+
+    /// What a sharding of an array says about its manual blocks: the axes after the manual ones. Nothing if its dimensions do
+    /// not begin with those, or where the axes do not divide the blocks evenly.
+    pub(super) fn within(&self, manual: &Sharding, sharding: &Sharding, block: &[usize]) -> Sharding {
+        let manual = manual.normal(&self.whole);
+        let mut own = Sharding::open(block.len());
+        for (((own, manual), dim), n) in own.dims.iter_mut().zip(&manual.dims).zip(&sharding.dims).zip(block) {
+            let rest = dim.axes.strip_prefix(&manual.axes[..]).unwrap_or_default();
+            let rest: Option<Vec<Axis>> = rest.iter().map(|&axis| self.inner(axis)).collect();
+            own.axes = rest.filter(|axes| n.is_multiple_of(crate::mesh::size(axes))).unwrap_or_default();
+        }
+        own
+    }
+
+    /// A body with what it says about automatic axes in terms of their mesh.
+    pub(super) fn inner_graph(&self, graph: &Graph) -> Result<Graph, Refused> {
+        let mut to = graph.clone();
+        for e in &mut to.equations {
+            let refused = || {
+                let message =
+                    format!("`{}` of an axis that is manual", e.op.to_string().split(' ').next().unwrap_or(""));
+                let help = "in a body, shardings name the axes that it leaves automatic";
+                Refused { at: e.loc, diag: Diag::new("shard_map", At::Op, message, help) }
+            };
+            let op = match &e.op {
+                Op::Annotation(Annotation::Constraint(placed)) if placed.mesh == self.whole => {
+                    let sharding = self.inner_sharding(&placed.sharding).ok_or_else(refused)?;
+                    Op::Annotation(Annotation::Constraint(Placed { mesh: self.mesh.clone(), sharding }))
+                }
+                Op::Call(call) => match &**call {
+                    Call::ShardMap(map) if map.mesh == self.whole => {
+                        let all =
+                            |all: &[Sharding]| all.iter().map(|s| self.inner_sharding(s)).collect::<Option<Vec<_>>>();
+                        let takes = all(&map.takes).ok_or_else(refused)?;
+                        let gives = all(&map.gives).ok_or_else(refused)?;
+                        let manual = self.ids.iter().map(|&id| map.manual[usize::from(id)]).collect();
+                        let body = self.inner_graph(&map.body)?;
+                        Call::ShardMap(ShardMap { mesh: self.mesh.clone(), manual, takes, gives, body }).into()
+                    }
+                    call => call.try_map(|graph| self.inner_graph(graph))?.into(),
+                },
+                _ => continue,
+            };
+            e.op = op;
+        }
+        Ok(to)
+    }
+
+    /// A graph of blocks whose exchanges over automatic axes are those of the whole mesh.
+    pub(super) fn outer_graph(&self, graph: &Graph) -> Graph {
+        let mut to = graph.clone();
+        for e in &mut to.equations {
+            match &e.op {
+                Op::Collective(op) if op.mesh == self.mesh => {
+                    let axes = op.axes.iter().map(|&axis| self.outer(axis)).collect();
+                    e.op = Collective { kind: op.kind.clone(), mesh: self.whole.clone(), axes }.into();
+                }
+                Op::Call(call) => e.op = call.map(|graph| self.outer_graph(graph)).into(),
+                _ => {}
+            }
+        }
+        to
+    }
+}

@@ -1,0 +1,86 @@
+//! Collectives over axes of several meshes and batches: one for the axes of each.
+use super::{merged, moved, reshaped, wrong};
+use crate::jit::axes::{BoundAxes, Run};
+use pallas_graph::mesh::{Collective, Exchange, size};
+use pallas_graph::{Graph, Var};
+use pallas_ir::{DType, Diag, Literal, ScalarOp};
+
+impl BoundAxes {
+    pub(super) fn members(&self) -> usize {
+        self.runs.iter().map(Run::members).product()
+    }
+
+    /// Appends a collective over all axes: over those of each mesh, or of a batch, in turn.
+    pub(super) fn push(&self, graph: &mut Graph, kind: Exchange, args: &[Var]) -> Result<Var, Diag> {
+        let [first, rest @ ..] = &self.runs[..] else { unreachable!("at least one axis is named") };
+        match (&kind, args) {
+            (_, _) if rest.is_empty() => first.push(graph, kind, args),
+            (Exchange::AllReduce(_), &[x]) => {
+                self.runs.iter().try_fold(x, |x, run| run.push(graph, kind.clone(), &[x]))
+            }
+            (Exchange::Cast { .. }, _) => {
+                let mixed = self.runs.iter().find(|run| run.mesh.is_batch()).unwrap_or(first);
+                mixed.push(graph, kind, args)
+            }
+            (Exchange::AllGather, &[x]) => {
+                let n = self.runs.len();
+                let all = self.runs.iter().rev().try_fold(x, |x, run| run.push(graph, kind.clone(), &[x]))?;
+                (1..n).try_fold(all, |all, _| merged(graph, all, 0))
+            }
+            (Exchange::ReduceScatter(_), &[x]) => {
+                let parts = self.divided(graph, x)?;
+                self.runs.iter().try_fold(parts, |x, run| run.push(graph, kind.clone(), &[x]))
+            }
+            (Exchange::AllToAll, &[x]) => {
+                let mut parts = self.divided(graph, x)?;
+                for (dim, run) in self.runs.iter().enumerate() {
+                    let own = moved(graph, parts, dim, 0)?;
+                    let own = run.push(graph, kind.clone(), &[own])?;
+                    parts = moved(graph, own, 0, dim)?;
+                }
+                (1..self.runs.len()).try_fold(parts, |parts, _| merged(graph, parts, 0))
+            }
+            (Exchange::Table(_), []) => {
+                let own = |graph: &mut Graph, run: &Run| run.push(graph, numbers(run.members()), &[]);
+                let mut number = own(graph, first)?;
+                for run in rest {
+                    let count = graph.splat(Literal::int(DType::I32, run.members() as i64), &[]);
+                    number = graph.push(ScalarOp::Mul, &[number, count])?;
+                    let inner = own(graph, run)?;
+                    number = graph.push(ScalarOp::Add, &[number, inner])?;
+                }
+                Ok(number)
+            }
+            _ => {
+                let message = "a permutation over axes of a batch and of others at once".to_string();
+                Err(wrong("ppermute", message, "call it for one axis after the other"))
+            }
+        }
+    }
+
+    /// The first dimension, as long as the group, as one for each run of axes.
+    fn divided(&self, graph: &mut Graph, v: Var) -> Result<Var, Diag> {
+        let shape = graph.ty(v).shape.clone();
+        let runs: Vec<usize> = self.runs.iter().map(Run::members).collect();
+        reshaped(graph, v, &[&runs, &shape[1..]].concat())
+    }
+}
+
+impl Run {
+    pub(super) fn members(&self) -> usize {
+        size(&self.axes)
+    }
+
+    pub(super) fn push(&self, graph: &mut Graph, kind: Exchange, args: &[Var]) -> Result<Var, Diag> {
+        if let (Exchange::Cast { to, .. }, true) = (&kind, self.mesh.is_batch()) {
+            let message = format!("a value that is {} over axis `{}` of a batch", to.name(), self.mesh.name(0));
+            return Err(wrong("pcast", message, "devices have states; examples of a batch have none"));
+        }
+        graph.push(Collective { kind, mesh: self.mesh.clone(), axes: self.axes.clone() }, args)
+    }
+}
+
+/// The numbers of the members of a group.
+pub(super) fn numbers(members: usize) -> Exchange {
+    Exchange::Table((0..members as i32).collect())
+}
