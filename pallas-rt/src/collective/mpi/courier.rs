@@ -27,8 +27,8 @@ enum Notice {
     Finished { sent: Vec<u64> },
     /// It panicked.
     Panicked,
-    /// It gave up: where it was, the rank that it blames, and why.
-    Failed { at: Ticket, blames: usize, found: String },
+    /// It gave up: where it was, the rank that it blames, and why; by rank, the number of messages that it sent.
+    Failed { at: Ticket, blames: usize, found: String, sent: Vec<u64> },
     /// Its program has its error.
     Left,
 }
@@ -172,7 +172,8 @@ impl Courier {
             }
             let blame = failure.expect("the loop ends with one");
             let _ = reply.send(Err(blame.clone()));
-            self.notify(&Notice::Failed { at: ticket.clone(), blames: blame.0, found: blame.1.clone() });
+            let (at, sent) = (ticket.clone(), self.sent.clone());
+            self.notify(&Notice::Failed { at, blames: blame.0, found: blame.1.clone(), sent });
             // Messages may never be taken, and their memory must stay until the end of the process.
             self.after_failure(&blame, requests)
         })
@@ -218,9 +219,10 @@ impl Courier {
         }
         let all = self.notices.iter().enumerate();
         let mut blames = all.filter_map(|(from, notice)| match notice.as_ref()? {
-            Notice::Failed { at, blames, found } => {
-                // A peer that is elsewhere is to blame, whomever it blames.
-                let elsewhere = || ticket.filter(|_| missing.contains(&from))?.difference(at);
+            Notice::Failed { at, blames, found, sent } => {
+                // A peer that is elsewhere is to blame, whomever it blames; not one whose messages are still on their way.
+                let has_come = self.received[from] >= sent[self.rank];
+                let elsewhere = || ticket.filter(|_| has_come && missing.contains(&from))?.difference(at);
                 match elsewhere() {
                     Some(difference) => Some((from, difference)),
                     None if *blames == self.rank => Some((from, format!("waits in {at}"))),

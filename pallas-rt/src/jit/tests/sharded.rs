@@ -9,8 +9,8 @@ use crate::sharding::tests::draw::{self, Config, Drawn};
 use crate::sharding::{Mesh, NamedSharding, P, PartitionSpec, Sharding, UNCONSTRAINED, device_put, dim};
 use crate::startup::Engine;
 use crate::{
-    Arg, BoundedSize, clear_sharding, grad, grad_by, jit, jit_bounded, jit_donating, jit_misses, lower, partitioned,
-    random, value_and_grad, vmap, with_sharding_constraint,
+    Arg, BoundedSize, grad_by, jit, jit_bounded, jit_donating, lower, partitioned, random, value_and_grad, vmap,
+    with_sharding_constraint,
 };
 use pallas_graph::Graph;
 use pallas_graph::shard::view::Program as View;
@@ -18,9 +18,9 @@ use pallas_graph::shard::{inlined, partition_with, propagate};
 use pallas_ir::Type;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 mod laws;
+mod retraces;
 
 pub(super) use draw::Dice;
 
@@ -308,66 +308,6 @@ fn shardy_reads_the_text_of_a_function() {
         lines.lines().find_map(|line| line.strip_prefix("RESULT 0 ")).unwrap_or_else(|| panic!("{lines}\n{text}"));
     let own = format!("#sdy.sharding<@mesh, {}>", found.results()[0].text(&mesh));
     assert_eq!(result, own, "{text}");
-}
-
-/// Declared arguments say what is divided, and results that come back do not compile the function again.
-#[test]
-fn what_a_function_placed_is_no_declaration() {
-    let mesh = mesh(&[("batch", 1), ("model", 2)]);
-    let w = Client::cpu().full(&[4, 4], 0.25f32).expect("it fits");
-    let w = device_put(&w, &NamedSharding::new(&mesh, P((None, "model")))).expect("it is placed");
-    // Counters of the process count the traces of other tests, too.
-    let traces = Arc::new(AtomicUsize::new(0));
-    let own = traces.clone();
-    let step = jit(move |x: &Array, w: &Array| {
-        own.fetch_add(1, Relaxed);
-        x.matmul(w).tanh()
-    });
-    let mut x = Client::cpu().full(&[2, 4], 0.5f32).expect("it fits");
-    for _ in 0..50 {
-        x = step(&x, &w).expect("it runs");
-    }
-    assert_eq!(traces.load(Relaxed), 1);
-    // Another declaration compiles once more; spelled differently it does not.
-    let same = device_put(&w, &NamedSharding::new(&mesh, P(("batch", ["model"])))).expect("it is placed");
-    step(&x, &same).expect("it runs");
-    let other = device_put(&w, &NamedSharding::new(&mesh, P("model"))).expect("it is placed");
-    assert_eq!(traces.load(Relaxed), 1);
-    step(&x, &other).expect("it runs");
-    assert_eq!(traces.load(Relaxed), 2);
-    let reasons: Vec<String> = jit_misses().iter().flat_map(|miss| &miss.reasons).map(ToString::to_string).collect();
-    let reason = r#"argument `1`: sharding [{}, {"model"}] on <["batch"=1, "model"=2]> -> [{"model"}, {}] on "#;
-    assert!(reasons.iter().any(|text| text.starts_with(reason)), "{reasons:?}");
-    // Axes of other names are another mesh.
-    let renamed = Arc::new(Mesh::new(&[("rows", 1), ("columns", 2)]).expect("a mesh"));
-    let other = device_put(&w, &NamedSharding::new(&renamed, P("columns"))).expect("it is placed");
-    step(&x, &other).expect("it runs");
-    assert_eq!(traces.load(Relaxed), 3);
-}
-
-/// Weights that a step replaces stay as the first ones were declared, with one trace; cleared ones do not.
-#[test]
-fn replaced_weights_keep_the_declaration() {
-    let mesh = mesh(&[("data", 4)]);
-    let rows = NamedSharding::new(&mesh, P("data"));
-    let put = |x: f32| device_put(&Client::cpu().full(&[8, 8], x).expect("it fits"), &rows).expect("it is placed");
-    let traces = Arc::new(AtomicUsize::new(0));
-    let own = traces.clone();
-    let step = jit(move |w: &Array, x: &Array| {
-        own.fetch_add(1, Relaxed);
-        grad(|w: &Array, x: &Array| x.matmul(w).square().mean(..))(w, x).map(|g| w - g * 0.01)
-    });
-    let (mut w, x) = (put(0.5), put(1.0));
-    for _ in 0..50 {
-        w = step(&w, &x).expect("it runs");
-        assert_eq!(w.sharding().expect("it is on the mesh").parts(), [4, 1]);
-    }
-    assert_eq!(traces.load(Relaxed), 1);
-    step(&clear_sharding(&w).expect("it is cleared"), &x).expect("it runs");
-    assert_eq!(traces.load(Relaxed), 2);
-    // Its sharding is another one.
-    step(&jit(|w: &Array| w.transpose(&[1, 0]))(&w).expect("it runs"), &x).expect("it runs");
-    assert_eq!(traces.load(Relaxed), 2, "no declaration is compiled already");
 }
 
 /// Propagation divides an open dimension, and leaves a closed one alone.

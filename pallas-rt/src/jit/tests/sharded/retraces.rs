@@ -1,0 +1,189 @@
+//! What compiles a function on a mesh again, and what does not.
+use super::{Dice, mesh};
+use crate::prelude::*;
+use crate::sharding::{Mesh, NamedSharding, P, PartitionSpec, ShardingPolicy, device_put, dim};
+use crate::{clear_sharding, grad, in_out_shardings, jit, jit_donating, jit_misses, mark_sharding};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+const STEPS: usize = 50;
+
+/// A step with inputs, weights and a bias.
+type Step = Box<dyn Fn(Array, &Array, &Array) -> Result<Array>>;
+
+/// Declared arguments say what is divided, and results that come back do not compile the function again.
+#[test]
+fn what_a_function_placed_is_no_declaration() {
+    let mesh = mesh(&[("batch", 1), ("model", 2)]);
+    let w = Client::cpu().full(&[4, 4], 0.25f32).expect("it fits");
+    let w = device_put(&w, &NamedSharding::new(&mesh, P((None, "model")))).expect("it is placed");
+    // Counters of the process count the traces of other tests, too.
+    let traces = Arc::new(AtomicUsize::new(0));
+    let own = traces.clone();
+    let step = jit(move |x: &Array, w: &Array| {
+        own.fetch_add(1, Relaxed);
+        x.matmul(w).tanh()
+    });
+    let mut x = Client::cpu().full(&[2, 4], 0.5f32).expect("it fits");
+    for _ in 0..50 {
+        x = step(&x, &w).expect("it runs");
+    }
+    assert_eq!(traces.load(Relaxed), 1);
+    // Another declaration compiles once more; spelled differently it does not.
+    let same = device_put(&w, &NamedSharding::new(&mesh, P(("batch", ["model"])))).expect("it is placed");
+    step(&x, &same).expect("it runs");
+    let other = device_put(&w, &NamedSharding::new(&mesh, P("model"))).expect("it is placed");
+    assert_eq!(traces.load(Relaxed), 1);
+    step(&x, &other).expect("it runs");
+    assert_eq!(traces.load(Relaxed), 2);
+    let reasons: Vec<String> = jit_misses().iter().flat_map(|miss| &miss.reasons).map(ToString::to_string).collect();
+    let reason = r#"argument `1`: sharding [{}, {"model"}] on <["batch"=1, "model"=2]> -> [{"model"}, {}] on "#;
+    assert!(reasons.iter().any(|text| text.starts_with(reason)), "{reasons:?}");
+    // Axes of other names are another mesh.
+    let renamed = Arc::new(Mesh::new(&[("rows", 1), ("columns", 2)]).expect("a mesh"));
+    let other = device_put(&w, &NamedSharding::new(&renamed, P("columns"))).expect("it is placed");
+    step(&x, &other).expect("it runs");
+    assert_eq!(traces.load(Relaxed), 3);
+}
+
+/// Weights that a step replaces stay as the first ones were declared, with one trace; cleared ones do not.
+#[test]
+fn replaced_weights_keep_the_declaration() {
+    let mesh = mesh(&[("data", 4)]);
+    let rows = NamedSharding::new(&mesh, P("data"));
+    let put = |x: f32| device_put(&Client::cpu().full(&[8, 8], x).expect("it fits"), &rows).expect("it is placed");
+    let traces = Arc::new(AtomicUsize::new(0));
+    let own = traces.clone();
+    let step = jit(move |w: &Array, x: &Array| {
+        own.fetch_add(1, Relaxed);
+        grad(|w: &Array, x: &Array| x.matmul(w).square().mean(..))(w, x).map(|g| w - g * 0.01)
+    });
+    let (mut w, x) = (put(0.5), put(1.0));
+    for _ in 0..50 {
+        w = step(&w, &x).expect("it runs");
+        assert_eq!(w.sharding().expect("it is on the mesh").parts(), [4, 1]);
+    }
+    assert_eq!(traces.load(Relaxed), 1);
+    step(&clear_sharding(&w).expect("it is cleared"), &x).expect("it runs");
+    assert_eq!(traces.load(Relaxed), 2);
+    // Its sharding is another one.
+    step(&jit(|w: &Array| w.transpose(&[1, 0]))(&w).expect("it runs"), &x).expect("it runs");
+    assert_eq!(traces.load(Relaxed), 2, "no declaration is compiled already");
+}
+
+/// The spellings of one division of a matrix by columns on a mesh of 1 x 2, and of none.
+fn spelled(dice: &mut Dice, is_divided: bool) -> PartitionSpec {
+    match (is_divided, dice.below(4)) {
+        (true, 0) => P((None, "model")),
+        (true, 1) => P(("batch", "model")),
+        (true, 2) => P((None, ["model"])),
+        (true, _) => P((["batch"], ["model"])),
+        (false, 0) => P(()),
+        (false, 1) => P((None,)),
+        (false, 2) => P("batch"),
+        (false, _) => P((None, None)),
+    }
+}
+
+/// Fifty steps with weights that are declared in ever other words, and with inputs that are fresh, results of the last step,
+/// clones, read before, or cleared: one trace.
+#[test]
+fn equal_declarations_are_one_trace() {
+    let mesh = mesh(&[("batch", 1), ("model", 2)]);
+    let full = |x: f32| Client::cpu().full(&[4, 4], x).expect("it fits");
+    for seed in 0..8 {
+        let mut dice = Dice(seed);
+        let traces = Arc::new(AtomicUsize::new(0));
+        let own = traces.clone();
+        let body = move |x: &Array, w: &Array, b: &Array| {
+            own.fetch_add(1, Relaxed);
+            (x.matmul(w) + b).tanh()
+        };
+        // Results that are declared by the function itself, that take over memory, or neither.
+        let inputs = ShardingPolicy::new().rule("1", P((None, "model"))).rule("2", P(()));
+        let step: Step = match seed % 3 {
+            0 => {
+                let step = jit(body);
+                Box::new(move |x, w, b| step(&x, w, b))
+            }
+            1 => jit_donating(body),
+            _ => {
+                let step = jit(in_out_shardings(body, &mesh, inputs, P(())));
+                Box::new(move |x, w, b| step(&x, w, b))
+            }
+        };
+        let mut x = full(0.5);
+        let (mut w, mut b) = (full(0.25), full(0.125));
+        for _ in 0..STEPS {
+            // In any order, and again where nothing has changed.
+            let mark = |x: &Array, spec: PartitionSpec| mark_sharding(x, &mesh, spec).expect("it is an equal one");
+            match dice.below(4) {
+                0 => (w, b) = (mark(&w, spelled(&mut dice, true)), mark(&b, spelled(&mut dice, false))),
+                1 => {
+                    b = mark(&b, spelled(&mut dice, false));
+                    w = mark(&w, spelled(&mut dice, true));
+                }
+                2 => {
+                    let put = |x: f32, spec| device_put(&full(x), &NamedSharding::new(&mesh, spec)).expect("it fits");
+                    (w, b) = (put(0.25, spelled(&mut dice, true)), put(0.125, spelled(&mut dice, false)));
+                }
+                _ => {
+                    let clear = |x: &Array| clear_sharding(x).expect("it is cleared");
+                    (w, b) = (mark(&clear(&w), spelled(&mut dice, true)), mark(&clear(&b), spelled(&mut dice, false)));
+                }
+            }
+            let given = match dice.below(4) {
+                0 => full(0.5),
+                1 => {
+                    x.to_vec::<f32>().expect("it is read");
+                    x.clone()
+                }
+                2 => clear_sharding(&x).expect("it is cleared"),
+                _ => x.clone(),
+            };
+            x = step(given, &w, &b).expect("it runs");
+        }
+        assert_eq!(traces.load(Relaxed), 1, "seed {seed}");
+    }
+}
+
+/// Each real change is one more trace, with its reason, and none when it comes again.
+#[test]
+fn each_change_is_one_trace_with_a_reason() {
+    let mesh = mesh(&[("batch", 1), ("model", 2)]);
+    let other = Arc::new(Mesh::new(&[("rows", 1), ("model", 2)]).expect("a mesh"));
+    let full = || Client::cpu().full(&[4, 4], 0.25f32).expect("it fits");
+    let on = |mesh: &Arc<Mesh>, spec: PartitionSpec| mark_sharding(&full(), mesh, spec).expect("it is marked");
+    let traces = Arc::new(AtomicUsize::new(0));
+    let own = traces.clone();
+    let step = jit(move |x: &Array, w: &Array| {
+        own.fetch_add(1, Relaxed);
+        x.matmul(w)
+    });
+    let columns = || on(&mesh, P((None, "model")));
+    let changes = [
+        (full(), columns(), "", ""),
+        (full(), on(&mesh, P("model")), "1", r#"[{"model"}, {}]"#),
+        (full(), full(), "1", "none"),
+        (on(&mesh, P(())), columns(), "0", "[{}, {}]"),
+        (full(), on(&mesh, P((None, dim("model").priority(1)))), "1", r#"{"model"}p1]"#),
+        (full(), on(&mesh, P((None, dim("model").open()))), "1", r#"{"model", ?}]"#),
+        (full(), on(&other, P((None, "model"))), "1", r#"<["rows"=1, "model"=2]>"#),
+    ];
+    for (i, (x, w, leaf, reason)) in changes.iter().enumerate() {
+        for _ in 0..3 {
+            step(x, w).expect("it runs");
+        }
+        assert_eq!(traces.load(Relaxed), i + 1, "change {i}");
+        // Other tests compile functions too.
+        let own = jit_misses().into_iter().filter(|miss| miss.at.file.ends_with("retraces.rs"));
+        let reasons: Vec<String> = own.flat_map(|miss| miss.reasons).map(|reason| reason.to_string()).collect();
+        let start = format!("argument `{leaf}`: sharding ");
+        let is_told = |text: &String| text.starts_with(&start) && text.contains(reason);
+        assert!(leaf.is_empty() || reasons.iter().any(is_told), "change {i}: {reasons:?}");
+    }
+    for (x, w, ..) in &changes {
+        step(x, w).expect("it runs");
+    }
+    assert_eq!(traces.load(Relaxed), changes.len());
+}
