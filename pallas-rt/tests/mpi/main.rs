@@ -139,7 +139,7 @@ fn devices_take_their_own_steps() {
     }
 }
 
-/// A process that differs, and what every process of its group says about it.
+/// A process that differs, and what every process of its group says about it: one of the texts between `or`s.
 #[track_caller]
 fn fault(case: &str, expected: &str) {
     if !is_installed() {
@@ -154,7 +154,7 @@ fn fault(case: &str, expected: &str) {
         let by = format!("on rank {rank}: rank 2 ");
         let line = text.lines().find(|line| line.contains(&by));
         let line = line.unwrap_or_else(|| panic!("rank {rank} does not name rank 2: {text}"));
-        assert!(line.contains(expected), "{line}");
+        assert!(expected.split(" or ").any(|expected| line.contains(expected)), "{line}");
         assert!(line.contains("ranks.rs:"), "the line of the exchange: {line}");
     }
     assert!(!text.contains("has a number"), "{text}");
@@ -172,7 +172,8 @@ fn another_kind() {
 
 #[test]
 fn other_axes() {
-    fault("axes", "has not come within 1.5s");
+    // Whoever comes to its deadline first tells the others where it is.
+    fault("axes", "has not come within 1.5s or is at an exchange of another axes");
 }
 
 #[test]

@@ -144,12 +144,10 @@ impl Courier {
             let mut rounds = 0;
             while failure.is_none() {
                 for (&peer, slot) in peers.iter().zip(&mut found).filter(|(_, slot)| slot.is_none()) {
-                    match self.receive(*communicator, peer) {
-                        Some((theirs, payload)) => match theirs.and_then(|theirs| ticket.difference(&theirs)) {
-                            Some(difference) => failure = Some((peer, difference)),
-                            None => *slot = Some(payload),
-                        },
-                        None => {}
+                    let Some((theirs, payload)) = self.receive(*communicator, peer) else { continue };
+                    match theirs.and_then(|theirs| ticket.difference(&theirs)) {
+                        Some(difference) => failure = Some((peer, difference)),
+                        None => *slot = Some(payload),
                     }
                 }
                 sending = sending.into_iter().filter_map(|sending| sending.test().err()).collect();
@@ -219,10 +217,11 @@ impl Courier {
         }
         let all = self.notices.iter().enumerate();
         let mut blames = all.filter_map(|(from, notice)| match notice.as_ref()? {
-            Notice::Failed { at, blames, found, sent } => {
-                // A peer that is elsewhere is to blame, whomever it blames; not one whose messages are still on their way.
-                let has_come = self.received[from] >= sent[self.rank];
-                let elsewhere = || ticket.filter(|_| has_come && missing.contains(&from))?.difference(at);
+            // Its last messages are still on their way, and say where it is.
+            Notice::Failed { sent, .. } if missing.contains(&from) && self.received[from] < sent[self.rank] => None,
+            Notice::Failed { at, blames, found, .. } => {
+                // A peer that is elsewhere is to blame, whomever it blames.
+                let elsewhere = || ticket.filter(|_| missing.contains(&from))?.difference(at);
                 match elsewhere() {
                     Some(difference) => Some((from, difference)),
                     None if *blames == self.rank => Some((from, format!("waits in {at}"))),
