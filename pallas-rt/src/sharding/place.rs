@@ -5,7 +5,7 @@ use crate::array::{Array, What};
 use crate::device::Buffer;
 use crate::error::{Error, Result};
 use crate::startup;
-use pallas_graph::mesh::Sharding;
+use pallas_graph::mesh::{Sharding, size};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -51,6 +51,23 @@ pub(crate) fn placed(x: &Array, sharding: &NamedSharding, declaration: Declarati
         is_cleared: false,
         receipts: [].into(),
     };
+    Ok(Array::divided(ty.dtype, &ty.shape, placement.blocks(blocks)))
+}
+
+/// An array with the division of another one, along the dimensions that axes divide evenly, which is no declaration.
+///
+/// # Errors
+/// Memory; device errors.
+pub(crate) fn placed_like(x: &Array, like: &Placement) -> Result<Array> {
+    let ty = Type::new(x.dtype(), x.shape());
+    let mut sharding = like.sharding.clone();
+    for (dim, &n) in sharding.dims.iter_mut().zip(&ty.shape) {
+        if !n.is_multiple_of(size(&dim.axes)) {
+            dim.axes.clear();
+        }
+    }
+    let blocks = cut(x.client(), &like.mesh, &sharding, &ty, x.buffer()?)?;
+    let placement = Placement { sharding, ty: ty.clone(), declared: None, is_cleared: false, ..like.clone() };
     Ok(Array::divided(ty.dtype, &ty.shape, placement.blocks(blocks)))
 }
 

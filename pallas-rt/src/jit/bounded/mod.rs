@@ -6,14 +6,16 @@ use super::disabled::is_disabled;
 use super::function::{Function, Given};
 use super::misses::{self, Miss, MissReason};
 use super::program::Program;
-use super::sharded::{Declared, declared};
+use super::sharded::{Declared, declared, is_declared_as};
 use super::trace::{Taken, TracedFunction, type_of};
 use crate::array::Array;
 use crate::device::{Client, JIT_CALLS, JIT_COMPILES};
 use crate::error::{Error, Result};
+use crate::sharding::placed_like;
 use crate::timeline;
 use crate::tree::{self, Structure, Tree};
 use pallas_graph::bounded::{Family, Unlike};
+use pallas_graph::mesh::Placed;
 use pallas_ir::{At, Diag, Literal, Loc, Type};
 use resize::{padding, resized};
 use std::collections::HashMap;
@@ -68,12 +70,14 @@ impl BoundedSize {
 /// `#[kernel]` on it), is compiled for each length on its own; [`jit_misses`](super::jit_misses) says where the traces
 /// differ, and after a few lengths a hint is printed. Numbers computed in Rust from a length may differ.
 ///
+/// On a mesh arrays are divided as long as the bound; a result is divided in the same way along the dimensions that the axes
+/// divide evenly for its own length.
+///
 /// Calls inside of other traced functions are traced with them, for their own shapes.
 ///
 /// # Errors
 /// The call returns an error for a length over the bound, for arrays that have one size and differ in their lengths, for a
-/// path that the arguments do not have, for arrays that are declared to be divided among devices; and the errors of
-/// [`jit`](super::jit).
+/// path that the arguments do not have; and the errors of [`jit`](super::jit).
 ///
 /// ```
 /// use pallas_rt::{Array, BoundedSize, counters, jit_bounded};
@@ -126,6 +130,8 @@ struct Kind<Out> {
     client: Client,
     /// (leaf, axis, number of the size)
     places: Vec<(usize, usize, usize)>,
+    /// By leaf, its declared sharding.
+    declared: Vec<Option<Placed>>,
     about: misses::Compiled,
     ready: OnceLock<Ready>,
     lengths: RwLock<HashMap<Vec<usize>, Arc<Length<Out>>>>,
@@ -169,9 +175,6 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         if args.iter().any(Array::is_traced) || is_disabled() {
             return f.call(&(given.tuple)());
         }
-        if args.iter().any(|x| declared(x).is_some()) {
-            return Err(self.on_mesh());
-        }
         let known = kind.lengths.read().unwrap_or_else(PoisonError::into_inner).get(&lengths).cloned();
         let length = match known {
             Some(length) => length,
@@ -183,7 +186,14 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
                 let ready = kind.ready.get().expect("a member has a family");
                 let described = || (name(f), format!("{} steps", ready.program.kernels()));
                 let results = timeline::span(timeline::Kind::Call, described, || kind.run(ready, &args, scalars))?;
-                let cut = |(x, ty): (Array, &Type)| resized(&x, &ty.shape, Literal::new(ty.dtype, 0.0));
+                let cut = |(x, ty): (Array, &Type)| {
+                    let y = resized(&x, &ty.shape, Literal::new(ty.dtype, 0.0))?;
+                    // It was put together to be cut.
+                    match x.placement().filter(|_| y.placement().is_none()) {
+                        Some(placement) => placed_like(&y, placement),
+                        None => Ok(y),
+                    }
+                };
                 tree::rebuild(out, results.into_iter().zip(gives).map(cut).collect::<Result<Vec<_>>>()?)
             }
             Length::Alone(why) => {
@@ -199,11 +209,6 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
 
     fn wrong(&self, message: String, help: &str) -> Error {
         Error::operation(self.at, Diag::new("jit_bounded", At::Op, message, help))
-    }
-
-    fn on_mesh(&self) -> Error {
-        let help = "use `jit`, which compiles for each length, or declare no shardings";
-        self.wrong("an array that is divided among the devices of a mesh".into(), help)
     }
 
     /// The kind of arguments.
@@ -253,7 +258,8 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         let about = misses::Compiled::of_types(tuple, types.clone(), &client);
         let structures = structures.to_vec();
         let (ready, lengths) = (OnceLock::new(), RwLock::default());
-        let kind = Arc::new(Kind { structures, types, client, places, about, ready, lengths });
+        let declared = args.iter().map(declared).collect();
+        let kind = Arc::new(Kind { structures, types, client, places, declared, about, ready, lengths });
         if !args.iter().any(Array::is_traced) {
             let mut all = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
             if all.len() == MOST_KINDS {
@@ -292,7 +298,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
     /// What the function does for these lengths.
     ///
     /// # Errors
-    /// The function's own error for them; annotations or captured arrays on a mesh.
+    /// The function's own error for them; a declaration that an operation cannot follow.
     fn learn<Args: Tree + 'static>(
         &self,
         f: &impl Function<Args, Out = Out>,
@@ -302,9 +308,6 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
     ) -> Result<Arc<Length<Out>>> {
         let begun = Instant::now();
         let own = kind.trace(f, tuple, lengths)?;
-        if Declared::of(&own.graph, own.captured.iter())?.mesh.is_some() {
-            return Err(self.on_mesh());
-        }
         let trace = begun.elapsed();
         let why = match kind.ready.get() {
             Some(_) => None,
@@ -313,7 +316,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
             }
             None => match self.family(f, tuple, kind, lengths, &own)? {
                 Ok((family, captured)) => {
-                    self.compile(kind, family, captured, trace)?;
+                    self.compile(kind, family, captured, &tree::leaves(tuple), trace)?;
                     None
                 }
                 Err(why) => Some(why),
@@ -388,14 +391,24 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
     }
 
     /// Compiles a family.
-    fn compile(&self, kind: &Arc<Kind<Out>>, family: Family, captured: Vec<Array>, trace: Duration) -> Result<()> {
+    fn compile(
+        &self,
+        kind: &Arc<Kind<Out>>,
+        family: Family,
+        captured: Vec<Array>,
+        args: &[Array],
+        trace: Duration,
+    ) -> Result<()> {
         captured.iter().try_for_each(|x| x.check_client(&kind.client, || "a captured array".into()))?;
         let begun = Instant::now();
         JIT_COMPILES.fetch_add(1, Relaxed);
         let described =
             || (format!("jit_bounded at {}", self.at), format!("{} equations", family.graph().equations.len()));
-        let program =
-            timeline::span(timeline::Kind::Compile, described, || Program::new(family.graph(), &kind.client))?;
+        let program = timeline::span(timeline::Kind::Compile, described, || {
+            let mut divided = Declared::of(family.graph(), args.iter().chain(&captured))?;
+            divided.shardings.resize(family.graph().params.len(), None);
+            Program::declared(family.graph(), &[], &divided, &kind.client)
+        })?;
         let (compile, temporary_bytes) = (begun.elapsed(), program.temporary_bytes());
         let reasons = {
             let all = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
@@ -443,6 +456,7 @@ impl<Out: Tree + Send + Sync + 'static> Kind<Out> {
         self.structures == structures
             && self.types.len() == args.len()
             && self.types.iter().zip(args).enumerate().all(fits)
+            && self.declared.iter().zip(args).all(|(own, x)| is_declared_as(x, own.as_ref()))
     }
 
     /// Traces the function for these lengths.

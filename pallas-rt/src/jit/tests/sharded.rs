@@ -9,8 +9,8 @@ use crate::sharding::tests::draw::{self, Config, Drawn};
 use crate::sharding::{Mesh, NamedSharding, P, PartitionSpec, Sharding, UNCONSTRAINED, device_put, dim};
 use crate::startup::Engine;
 use crate::{
-    Arg, BoundedSize, grad_by, jit, jit_bounded, jit_donating, lower, partitioned, random, value_and_grad, vmap,
-    with_sharding_constraint,
+    Arg, BoundedSize, grad_by, jit, jit_bounded, jit_donating, jit_misses, lower, partitioned, random, value_and_grad,
+    vmap, with_sharding_constraint,
 };
 use pallas_graph::Graph;
 use pallas_graph::shard::view::Program as View;
@@ -352,27 +352,42 @@ fn priorities_decide_between_declarations() {
     assert_eq!(parts(7, 3), [1, 4]);
 }
 
-/// Compilation for all lengths does not divide arrays: it says so.
+/// One compilation for all lengths on a mesh: arguments, values and captured arrays are divided as long as the bound.
 #[test]
-fn bounded_functions_refuse_meshes() {
-    let mesh = mesh(&[("data", 2)]);
-    let rows = NamedSharding::new(&mesh, P("data"));
-    let size = || [BoundedSize::new("n", 8).axis("0", 0)];
-    let x = Client::cpu().full(&[4], 1.0f32).expect("it fits");
-    let (captured, named) = (device_put(&x, &rows).expect("it is placed"), rows.clone());
-    let errors = [
-        jit_bounded(size(), |x: &Array| x * 2.0)(&device_put(&x, &rows).expect("it is placed")),
-        jit_bounded(size(), move |x: &Array| with_sharding_constraint(x, &named) * 2.0)(&x),
-        jit_bounded(size(), move |x: &Array| x.sum(..) + &captured)(&x),
-    ];
-    for found in errors {
-        let text = found.expect_err("a mesh").to_string();
-        assert!(text.contains("divided among the devices of a mesh") && text.contains("sharded.rs"), "{text}");
+fn bounded_functions_on_meshes() {
+    let mesh = mesh(&[("data", 2), ("model", 2)]);
+    let put = |x: &Array, spec: PartitionSpec| device_put(x, &NamedSharding::new(&mesh, spec)).expect("it is placed");
+    let counted = |n: usize| -> Array {
+        let all: Vec<f32> = (0..n * 4).map(|i| i as f32 * 0.125 - 1.0).collect();
+        Client::cpu().array(&all, &[n, 4]).expect("it fits")
+    };
+    let (w, rows) = (counted(4), NamedSharding::new(&mesh, P("data")));
+    let divided = put(&w, P((None, "model")));
+    let f = |w: Array, rows: Option<NamedSharding>| {
+        move |x: &Array| {
+            let y = x.matmul(&w).tanh();
+            let y = rows.as_ref().map_or(y.clone(), |rows| with_sharding_constraint(&y, rows));
+            (&y * 2.0, y.sum(0), y.softmax(0))
+        }
+    };
+    let size = [BoundedSize::new("n", 8).axis("0", 0)];
+    let plain = jit(f(w, None));
+    let bounded = jit_bounded(size, f(divided, Some(rows)));
+    let line = line!() - 1;
+    for n in [8, 2, 6, 4, 2, 8] {
+        let x = counted(n);
+        let (found, expected) = (bounded(&put(&x, P("data"))).expect("it runs"), plain(&x).expect("it runs"));
+        assert_eq!(found.0.sharding().expect("it is on the mesh").parts(), [2, 1], "n = {n}");
+        for (a, b) in [(found.0, expected.0), (found.1, expected.1), (found.2, expected.2)] {
+            assert_eq!(a.shape(), b.shape());
+            let worst = numbers(&a).iter().zip(&numbers(&b)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(worst < 1e-5, "n = {n}: {worst}");
+        }
     }
-    // A call with arrays in one place before does not let one on a mesh through.
-    let f = jit_bounded(size(), |x: &Array| x * 2.0);
-    assert_eq!(numbers(&f(&x).expect("it runs")), [2.0; 4]);
-    assert!(f(&device_put(&x, &rows).expect("it is placed")).is_err());
+    // On one line of its own.
+    let misses = jit_misses();
+    let own = misses.iter().filter(|miss| miss.at.file.ends_with("tests/sharded.rs") && miss.at.line == line);
+    assert_eq!(own.count(), 1);
 }
 
 #[test]
