@@ -291,7 +291,13 @@ pub(super) fn joined(graph: &mut Graph, parts: Var, counts: &[usize], shape: &[u
     let x = if order.is_sorted() { x } else { graph.fitting(StructuralOp::from(Transpose { axes: order }), &[x]) };
     let whole: Vec<usize> = block.iter().zip(counts).map(|(n, k)| n * k).collect();
     let x = reshaped(graph, x, &whole);
-    if whole == shape {
+    cropped(graph, x, shape)
+}
+
+/// A block without what lies beyond this shape.
+pub(super) fn cropped(graph: &mut Graph, x: Var, shape: &[usize]) -> Var {
+    let rank = shape.len();
+    if graph.ty(x).shape == shape {
         return x;
     }
     let op = Slice { start: vec![0; rank], size: dims(shape), stride: vec![1; rank] };

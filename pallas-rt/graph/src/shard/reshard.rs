@@ -40,6 +40,9 @@ pub enum Step {
     Permute,
     /// The array has this shape from now on. Each device reshapes its block, whose elements stay where they are.
     Reshape(Vec<usize>),
+    /// The array has this shape from now on. Dimensions that each device has whole get something behind them, or lose it; the
+    /// blocks of others extend as far.
+    Resize(Vec<usize>),
 }
 
 /// Steps, each with the sharding after it.
@@ -58,6 +61,7 @@ impl Step {
             Step::AllToAll { axes, from, to } => format!("all_to_all {{{}}}: {from}->{to}", names(axes, mesh)),
             Step::Permute => "collective_permute".into(),
             Step::Reshape(shape) => format!("reshape {shape:?}"),
+            Step::Resize(shape) => format!("resize {shape:?}"),
         }
     }
 }
@@ -98,21 +102,41 @@ fn repadded(shape: &[usize], old: &[Vec<Axis>], new: &[Vec<Axis>]) -> Vec<bool> 
     (0..shape.len()).map(is_repadded).collect()
 }
 
-/// The steps that devices execute. They are those of [`sequence`], without its detours for padding where none are needed, if
-/// blocks before and after each step consist of each other, as they do where all axes divide dimensions evenly; a permute is
-/// replaced where other steps move less. Otherwise all dimensions in which the shardings differ are gathered, then sliced.
+/// The steps that devices execute. They are those of [`sequence`] for an array that is as long as the blocks of its first or
+/// last division, if all axes in between divide it evenly; a permute is replaced where other steps move less. Where both
+/// divisions pad a dimension in different ways it is whole in between; if that is no way either, all dimensions in which the
+/// shardings differ are gathered, then sliced.
 pub fn reshard(shape: &[usize], from: &Sharding, to: &Sharding) -> Steps {
     let (old, new) = (axes(from), axes(to));
+    let is_blocked = repadded(shape, &old, &new);
+    if !is_blocked.contains(&true)
+        && let Some(steps) = on_blocks(shape, from, &old, &new)
+    {
+        return steps;
+    }
     let is_executable = |step: &Step, before: &[Vec<Axis>], after: &[Vec<Axis>]| {
         is_valid(step, before, after) && is_nested(step, shape, before, after)
     };
-    // Dimensions that are whole in between change their padding.
-    let found = [vec![false; shape.len()], repadded(shape, &old, &new)].into_iter().find_map(|is_blocked| {
-        let steps = Difference::new(shape, &old, &new, is_blocked, &from.unreduced).steps();
-        steps.filter(|steps| all_steps(&old, steps, is_executable))
-    });
-    let found = found.map(|steps| parts::without_permute(shape, from, &steps).unwrap_or(steps));
+    let found = Difference::new(shape, &old, &new, is_blocked, &from.unreduced).steps();
+    let found = found.filter(|steps| all_steps(&old, steps, is_executable));
     found.unwrap_or_else(|| gather_and_slice(&old, &new, &from.unreduced, |dim| old[dim] == new[dim]))
+}
+
+/// The steps for an array that is as long as the blocks of the first or the last sharding, which do not differ in that.
+fn on_blocks(shape: &[usize], from: &Sharding, old: &[Vec<Axis>], new: &[Vec<Axis>]) -> Option<Steps> {
+    let extent = |dim: usize| padded(shape[dim], size(&old[dim]).max(size(&new[dim])));
+    let extents: Vec<usize> = (0..shape.len()).map(extent).collect();
+    let steps = Difference::new(&extents, old, new, vec![false; shape.len()], &from.unreduced).steps()?;
+    let is_executable = |step: &Step, before: &[Vec<Axis>], after: &[Vec<Axis>]| {
+        is_valid(step, before, after) && extents.iter().zip(after).all(|(n, axes)| n.is_multiple_of(size(axes)))
+    };
+    let steps = Some(steps).filter(|steps| all_steps(old, steps, is_executable))?;
+    let mut steps = parts::without_permute(&extents, from, &steps).unwrap_or(steps);
+    if extents != shape && !steps.is_empty() {
+        steps.insert(0, (Step::Resize(extents), closed(old, &from.unreduced)));
+        steps.push((Step::Resize(shape.to_vec()), closed(new, &from.unreduced)));
+    }
+    Some(steps)
 }
 
 /// The axes of a slice along which parts of a sum are scattered, with the sharding after that, and those by which they are

@@ -81,6 +81,10 @@ fn execute(
                 Step::AllGather(axes) => mesh.group(device, &axes.concat()),
                 Step::AllToAll { axes, .. } => mesh.group(device, axes),
                 Step::AllSlice(_) => vec![device],
+                Step::Resize(shape) => {
+                    let element = |at: &[usize]| blocks[device].at(at).unwrap_or(PADDING);
+                    return Block::new(mesh, device, shape, after, element);
+                }
                 Step::Reshape(shape) => {
                     let elements = blocks[device].elements.clone();
                     let block = Block { elements, ..Block::new(mesh, device, shape, after, |_| 0) };
@@ -111,7 +115,7 @@ fn check(mesh: &Mesh, shape: &[usize], step: &Step, before: &Sharding, after: &S
         let part = |device| mesh.index(device, more);
         (0..mesh.devices()).all(|device| index(device, all, dim) == index(device, few, dim) * size(more) + part(device))
     };
-    if let Step::Reshape(_) = step {
+    if let Step::Reshape(_) | Step::Resize(_) = step {
         return;
     }
     for dim in 0..shape.len() {
@@ -129,7 +133,7 @@ fn check(mesh: &Mesh, shape: &[usize], step: &Step, before: &Sharding, after: &S
             }
             Step::AllToAll { .. } => before.normal(mesh).dims[dim].axes == after.normal(mesh).dims[dim].axes,
             Step::Permute => old == new,
-            Step::Reshape(_) => unreachable!("it moves nothing"),
+            Step::Reshape(_) | Step::Resize(_) => unreachable!("it moves nothing"),
         };
         assert!(
             is_right,
@@ -166,7 +170,7 @@ fn sharding(dice: &mut Dice, mesh: &Mesh, rank: usize) -> Sharding {
 #[test]
 fn reshards_bring_each_device_its_block() {
     let mut dice = Dice(17);
-    let (mut steps, mut direct, mut total) = ([0; 5], 0, 0);
+    let (mut steps, mut direct, mut total) = ([0; 6], 0, 0);
     while total < 3000 {
         let names = &["x", "y", "z"][..2 + dice.below(2)];
         let axes: Vec<(&str, usize)> = names.iter().map(|name| (*name, *dice.pick(&[2, 2, 3, 4, 6, 8]))).collect();
@@ -188,8 +192,8 @@ fn reshards_bring_each_device_its_block() {
         for (step, after) in &found {
             check(&mesh, &shape_now, step, &before, after);
             now = execute(&mesh, &shape_now, &now, step, &before, after);
-            if let Step::Reshape(parts) = step {
-                shape_now.clone_from(parts);
+            if let Step::Reshape(next) | Step::Resize(next) = step {
+                shape_now.clone_from(next);
             }
             before = after.clone();
             steps[match step {
@@ -198,12 +202,15 @@ fn reshards_bring_each_device_its_block() {
                 Step::AllToAll { .. } => 2,
                 Step::Permute => 3,
                 Step::Reshape(_) => 4,
+                Step::Resize(_) => 5,
             }] += 1;
         }
         assert_eq!(before.normal(&mesh), to.normal(&mesh));
         assert!(now == blocks(&to), "{shape:?} {} -> {}: {found:?}", from.text(&mesh), to.text(&mesh));
     }
-    println!("{total} reshards, {direct} as Shardy; gathers, slices, all-to-alls, permutes, reshapes: {steps:?}");
+    println!(
+        "{total} reshards, {direct} as Shardy; gathers, slices, all-to-alls, permutes, reshapes, paddings: {steps:?}"
+    );
     assert!(steps.iter().all(|&count| count >= 20), "{steps:?}");
 }
 

@@ -15,7 +15,7 @@
 //! divided count from the first block of the device.
 use super::{Tiled, Tiling};
 use crate::call::KernelCall;
-use pallas_ir::structural::Iota;
+use pallas_ir::structural::{Broadcast, Iota};
 use pallas_ir::{
     BlockDim, Builder, DType, Dim, InstId, Kernel, Literal, Loc, Op, Operand, OperandId, OperandKind, RegionId,
     ScalarOp, StructuralOp, Type, Value, View,
@@ -227,8 +227,9 @@ impl<'a> Rewrite<'a> {
         let body = old.body.index();
         let own = std::mem::take(&mut self.b.kernel_mut().regions[body].insts);
         if self.shares.iter().any(|share| share.is_idle() && share.tiled.sum.is_none()) {
+            let (idle, ()) = self.list(|r| r.idle(old));
             let regions = &mut self.b.kernel_mut().regions;
-            let [then, other] = [own, vec![]].map(|insts| {
+            let [then, other] = [own, idle].map(|insts| {
                 regions.push(pallas_ir::Region { insts, ..Default::default() });
                 RegionId(regions.len() as u32 - 1)
             });
@@ -238,6 +239,21 @@ impl<'a> Rewrite<'a> {
             start.extend(own);
         }
         self.b.kernel_mut().regions[body].insts = start;
+    }
+
+    /// The body for programs beyond the last block: something stands in the blocks of results, too.
+    fn idle(&mut self, old: &Kernel) {
+        for (i, operand) in old.operands.iter().enumerate() {
+            let OperandKind::Output { empty, .. } = operand.kind else { continue };
+            let shape = operand.block_shape();
+            let mut value = self.b.constant(empty, Loc::NONE);
+            if !shape.is_empty() {
+                let to = shape.iter().copied().map(Dim::from).collect();
+                value = self.emit(Op::Structural(Broadcast::to(to).into()), &[value]);
+            }
+            let store = Op::Store { to: OperandId(i as u32), view: View::whole(&shape), masked: false };
+            self.b.effect(store, &[value], Loc::NONE).expect("a block of its type");
+        }
     }
 
     fn positions(&mut self) -> Vec<Position> {

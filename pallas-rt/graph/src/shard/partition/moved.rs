@@ -23,16 +23,26 @@ impl Partition<'_> {
         let mut block = self.block(v);
         let mut shape = self.program.ty(v).shape.clone();
         let mut steps = reshard::reshard(&shape, &block.sharding, wanted);
-        if steps.iter().any(|(step, _)| !matches!(step, Step::AllSlice(_))) {
+        let is_own = |step: &Step| matches!(step, Step::AllSlice(_) | Step::Reshape(_) | Step::Resize(_));
+        if steps.iter().any(|(step, _)| !is_own(step)) {
             let (from, to, at) = (block.sharding.clone(), wanted.clone(), self.graph().at);
             self.reshards.push(Reshard { value: v, from, to, at });
         }
         if let Some((axes, op)) = block.partial.clone() {
-            let scattered = match steps.first() {
-                Some((Step::AllSlice(lists), _)) => reshard::scattered(&shape, &block.sharding, lists, &axes),
+            let (slice, extents) = match steps.first() {
+                Some((Step::Resize(extents), _)) => (steps.get(1), extents.clone()),
+                first => (first, shape.clone()),
+            };
+            let scattered = match slice {
+                Some((Step::AllSlice(lists), _)) => reshard::scattered(&extents, &block.sharding, lists, &axes),
                 _ => None,
             };
             if let Some(([first, rest], sharding)) = scattered {
+                if let Some((Step::Resize(_), _)) = steps.first() {
+                    let (step, after) = steps.remove(0);
+                    block.var = self.step(&step, &block, &after, &extents);
+                    shape = extents;
+                }
                 let counts = sharding.local(&shape).into_iter().zip(&first).map(|(n, axes)| n * size(axes));
                 let (whole, padding): (Vec<usize>, _) = (counts.collect(), self.padding);
                 let var = local::extended(self.graph(), block.var, &whole, padding);
@@ -47,8 +57,8 @@ impl Partition<'_> {
             }
         }
         for (step, after) in steps {
-            if let Step::Reshape(parts) = &step {
-                shape.clone_from(parts);
+            if let Step::Reshape(next) | Step::Resize(next) = &step {
+                shape.clone_from(next);
             }
             block = Block { var: self.step(&step, &block, &after, &shape), sharding: after, partial: None, said: None };
         }
@@ -86,6 +96,11 @@ impl Partition<'_> {
                 self.exchange(Exchange::Permute(sources), &self.mesh.axes(), &[block.var])
             }
             Step::Reshape(_) => local::reshaped(self.graph(), block.var, &local),
+            Step::Resize(_) => {
+                let padding = self.padding;
+                let var = local::extended(self.graph(), block.var, &local, padding);
+                local::cropped(self.graph(), var, &local)
+            }
         }
     }
 
