@@ -6,6 +6,7 @@
 mod blocks;
 mod collectives;
 mod draw;
+mod inserts;
 mod large;
 mod oracle;
 mod permutes;

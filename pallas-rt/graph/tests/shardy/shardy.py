@@ -38,7 +38,8 @@ EXPORT = "sdy-export-pipeline{enable-insert-explicit-collectives=true inline-mes
 PASSES = {
     "rules": "func.func(sdy-populate-op-sharding-rules)",
     "propagate": IMPORT + ",sdy-user-priority-propagate",
-    "insert": "sdy-propagation-pipeline,func.func(sdy-insert-explicit-reshards{enable-full-version=true})",
+    "insert": "sdy-propagation-pipeline,func.func(sdy-insert-explicit-reshards{enable-full-version=true}),"
+    "canonicalize{enable-patterns=sdy-reshard}",
     "reshards": "func.func(sdy-reshard-to-collectives)",
     "collectives": "sdy-propagation-pipeline," + EXPORT,
 }
@@ -53,8 +54,23 @@ def location(op):
     return found[0] if found else "-"
 
 
+def sharding(value):
+    """The text of a value's sharding, `none` without one."""
+    if isinstance(value.owner, ir.Block):
+        function, number = value.owner.owner, ir.BlockArgument(value).arg_number
+        all = function.attributes["arg_attrs"] if "arg_attrs" in function.attributes else None
+        own = ir.DictAttr(all[number]) if all is not None else {}
+        return str(own["sdy.sharding"]) if "sdy.sharding" in own else "none"
+    op = value.owner
+    found = [str(op.attributes[name]) for name in ("sdy.sharding", "sharding", "out_sharding") if name in op.attributes]
+    each = re.findall(r"<@mesh, [^>]*>", found[0]) if found else []
+    return each[ir.OpResult(value).result_number] if each else "none"
+
+
 def show(op):
     shown = [f"{name}={op.attributes[name]}" for name in SHOWN if name in op.attributes]
+    if op.name == "sdy.reshard":
+        shown.append(f"from={sharding(op.operands[0])}")
     if op.name.startswith("sdy.") and len(op.results) == 1:
         shown.append(f"type={op.results[0].type}")
     rank = -1
