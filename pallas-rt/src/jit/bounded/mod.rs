@@ -1,23 +1,23 @@
 //! `jit_bounded`: one compilation for all sizes up to a bound.
+mod kind;
 mod resize;
 
-use super::compiled::{Cache, Extra, client_of, name, traced_as};
+use super::compiled::{Cache, Extra, client_of, name};
 use super::disabled::is_disabled;
 use super::function::{Function, Given};
 use super::misses::{self, Miss, MissReason};
 use super::program::Program;
-use super::sharded::{Declared, declared, is_declared_as};
-use super::trace::{Taken, TracedFunction, type_of};
+use super::sharded::{Declared, declared};
+use super::trace::{TracedFunction, type_of};
 use crate::array::Array;
 use crate::device::{Client, JIT_CALLS, JIT_COMPILES};
 use crate::error::{Error, Result};
-use crate::sharding::placed_like;
 use crate::timeline;
 use crate::tree::{self, Structure, Tree};
+use kind::cut;
 use pallas_graph::bounded::{Family, Unlike};
 use pallas_graph::mesh::Placed;
 use pallas_ir::{At, Diag, Literal, Loc, Type};
-use resize::{padding, resized};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -186,14 +186,6 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
                 let ready = kind.ready.get().expect("a member has a family");
                 let described = || (name(f), format!("{} steps", ready.program.kernels()));
                 let results = timeline::span(timeline::Kind::Call, described, || kind.run(ready, &args, scalars))?;
-                let cut = |(x, ty): (Array, &Type)| {
-                    let y = resized(&x, &ty.shape, Literal::new(ty.dtype, 0.0))?;
-                    // It was put together to be cut.
-                    match x.placement().filter(|_| y.placement().is_none()) {
-                        Some(placement) => placed_like(&y, placement),
-                        None => Ok(y),
-                    }
-                };
                 tree::rebuild(out, results.into_iter().zip(gives).map(cut).collect::<Result<Vec<_>>>()?)
             }
             Length::Alone(why) => {
@@ -439,45 +431,6 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
             )
         });
         Extra { reason: Some(reason), hint }
-    }
-}
-
-impl<Out: Tree + Send + Sync + 'static> Kind<Out> {
-    /// Returns true for arguments of this kind, whatever their lengths are.
-    fn fits(&self, structures: &[Structure], args: &[Array]) -> bool {
-        let is_bounded = |leaf: usize, axis: usize| self.places.iter().any(|(l, a, _)| (*l, *a) == (leaf, axis));
-        let fits = |(leaf, (ty, x)): (usize, (&Type, &Array))| {
-            let shape = x.shape();
-            ty.dtype == x.dtype()
-                && *x.client() == self.client
-                && ty.shape.len() == shape.len()
-                && (0..shape.len()).all(|axis| ty.shape[axis] == shape[axis] || is_bounded(leaf, axis))
-        };
-        self.structures == structures
-            && self.types.len() == args.len()
-            && self.types.iter().zip(args).enumerate().all(fits)
-            && self.declared.iter().zip(args).all(|(own, x)| is_declared_as(x, own.as_ref()))
-    }
-
-    /// Traces the function for these lengths.
-    fn trace<Args: Tree + 'static>(
-        &self,
-        f: &impl Function<Args, Out = Out>,
-        tuple: &Args,
-        lengths: &[usize],
-    ) -> Result<TracedFunction<Out>> {
-        let mut types = self.types.clone();
-        self.places.iter().for_each(|&(leaf, axis, size)| types[leaf].shape[axis] = lengths[size]);
-        let takes: Vec<Taken> = types.into_iter().map(|ty| Taken { ty, states: None }).collect();
-        traced_as(f, tuple, &takes, &self.client)
-    }
-
-    /// The results for the bounds.
-    fn run(&self, ready: &Ready, args: &[Array], scalars: &[Array]) -> Result<Vec<Array>> {
-        let padded = |(x, ty): (&Array, &Type)| resized(x, &ty.shape, padding(ty));
-        let args = args.iter().zip(&self.types).map(padded).collect::<Result<Vec<Array>>>()?;
-        let all: Vec<&Array> = args.iter().chain(&ready.captured).chain(scalars).collect();
-        ready.program.run(&all)
     }
 }
 

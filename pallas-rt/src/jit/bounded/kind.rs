@@ -1,0 +1,60 @@
+//! Arguments of a kind: which ones it has, the function's trace for them, and a run as long as the bounds.
+use super::resize::{padding, resized};
+use super::{Kind, Ready};
+use crate::array::Array;
+use crate::error::Result;
+use crate::jit::compiled::traced_as;
+use crate::jit::function::Function;
+use crate::jit::sharded::is_declared_as;
+use crate::jit::trace::{Taken, TracedFunction};
+use crate::sharding::placed_like;
+use crate::tree::{Structure, Tree};
+use pallas_ir::{Literal, Type};
+
+impl<Out: Tree + Send + Sync + 'static> Kind<Out> {
+    /// Returns true for arguments of this kind, whatever their lengths are.
+    pub(super) fn fits(&self, structures: &[Structure], args: &[Array]) -> bool {
+        let is_bounded = |leaf: usize, axis: usize| self.places.iter().any(|(l, a, _)| (*l, *a) == (leaf, axis));
+        let fits = |(leaf, (ty, x)): (usize, (&Type, &Array))| {
+            let shape = x.shape();
+            ty.dtype == x.dtype()
+                && *x.client() == self.client
+                && ty.shape.len() == shape.len()
+                && (0..shape.len()).all(|axis| ty.shape[axis] == shape[axis] || is_bounded(leaf, axis))
+        };
+        self.structures == structures
+            && self.types.len() == args.len()
+            && self.types.iter().zip(args).enumerate().all(fits)
+            && self.declared.iter().zip(args).all(|(own, x)| is_declared_as(x, own.as_ref()))
+    }
+
+    /// Traces the function for these lengths.
+    pub(super) fn trace<Args: Tree + 'static>(
+        &self,
+        f: &impl Function<Args, Out = Out>,
+        tuple: &Args,
+        lengths: &[usize],
+    ) -> Result<TracedFunction<Out>> {
+        let mut types = self.types.clone();
+        self.places.iter().for_each(|&(leaf, axis, size)| types[leaf].shape[axis] = lengths[size]);
+        let takes: Vec<Taken> = types.into_iter().map(|ty| Taken { ty, states: None }).collect();
+        traced_as(f, tuple, &takes, &self.client)
+    }
+
+    /// The results for the bounds.
+    pub(super) fn run(&self, ready: &Ready, args: &[Array], scalars: &[Array]) -> Result<Vec<Array>> {
+        let padded = |(x, ty): (&Array, &Type)| resized(x, &ty.shape, padding(ty));
+        let args = args.iter().zip(&self.types).map(padded).collect::<Result<Vec<Array>>>()?;
+        let all: Vec<&Array> = args.iter().chain(&ready.captured).chain(scalars).collect();
+        ready.program.run(&all)
+    }
+}
+
+/// A result for the bounds as one of this type. It is divided as before, if it had to be put together to be cut.
+pub(super) fn cut((x, ty): (Array, &Type)) -> Result<Array> {
+    let y = resized(&x, &ty.shape, Literal::new(ty.dtype, 0.0))?;
+    match x.placement().filter(|_| y.placement().is_none()) {
+        Some(placement) => placed_like(&y, placement),
+        None => Ok(y),
+    }
+}
