@@ -50,8 +50,6 @@ struct Division {
     engine: Engines,
     /// The positions of this process' devices.
     positions: Vec<usize>,
-    /// True if the program is that of all devices, whose parameters and results follow each other; else each runs it.
-    is_united: bool,
     params: Vec<Sharding>,
     results: Vec<Whole>,
 }
@@ -259,7 +257,7 @@ impl Program {
         let receipts = receipts(&simplified, positions[0], engine);
         let results = graph.gives().into_iter().zip(results).zip(receipts);
         let results = results.map(|((ty, sharding), receipts)| (ty, sharding, receipts)).collect();
-        let division = Division { mesh: mesh.clone(), engine, positions, is_united, params, results };
+        let division = Division { mesh: mesh.clone(), engine, positions, params, results };
         in_turn(&simplified, &mesh, || Program::of_plan(plan, bytes, Some(division), client))
     }
 
@@ -375,16 +373,18 @@ impl Program {
         let devices = 0..positions.len();
         let mut all: Vec<Param<'_>> =
             devices.clone().flat_map(|d| blocks.iter().map(move |own| Param::Shared(&own[d]))).collect();
-        let copies = if division.is_united { 1 } else { devices.len() };
+        // These run what all devices do, whose parameters and results follow each other; else each device runs the program.
+        let is_united = matches!(self.engine, Engine::Steps(_));
+        let copies = if is_united { 1 } else { devices.len() };
         let fresh = (0..copies).flat_map(|_| &self.fresh).map(|&bytes| self.allocate(bytes));
         let fresh = self.execute(&mut all, fresh.collect::<Result<_>>()?)?;
         let fresh: Vec<Arc<Buffer>> = fresh.into_iter().map(|buffer| Arc::new(buffer.expect(HELD))).collect();
         let result = |(r, (ty, sharding, receipts)): (usize, &Whole)| {
             let of = |device: usize| {
                 let (own, first) =
-                    if division.is_united { (device * results.len() + r, 0) } else { (r, device * self.fresh.len()) };
+                    if is_united { (device * results.len() + r, 0) } else { (r, device * self.fresh.len()) };
                 match self.results[own].0 {
-                    Place::Param(i) if division.is_united => blocks[i % params.len()][i / params.len()].clone(),
+                    Place::Param(i) if is_united => blocks[i % params.len()][i / params.len()].clone(),
                     Place::Param(i) => blocks[i][device].clone(),
                     Place::Fresh(i) => fresh[first + i].clone(),
                     Place::Temporary(_) => unreachable!("a result outlives the call"),

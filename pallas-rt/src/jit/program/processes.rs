@@ -151,8 +151,7 @@ mod tests {
         let along = || Sharding { dims: vec![DimSharding::closed(mesh.axes())], ..Sharding::replicated(1) };
         let whole = Type::new(DType::F32, [numbers.len()]);
         let results = vec![(whole, along(), ([].into(), vec![]))];
-        let division =
-            Division { mesh: mesh.clone(), engine, positions, is_united: false, params: vec![along()], results };
+        let division = Division { mesh: mesh.clone(), engine, positions, params: vec![along()], results };
         let program = Program::of_plan(planned(&graph, &[], &cpu).1, vec![4], Some(division), &cpu)?;
         program.run(&[&cpu.full(&[numbers.len()], 3.0f32)?])?[0].to_vec::<f32>()
     }
