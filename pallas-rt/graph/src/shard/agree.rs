@@ -85,7 +85,7 @@ struct Candidate {
     axes: Vec<Axis>,
     /// Elements of the arrays that have it.
     elements: usize,
-    /// Number of blocks that it would add.
+    /// Number of blocks that it would add to those that its factor has.
     parts: usize,
 }
 
@@ -139,7 +139,8 @@ fn by_elements(splits: &[Split], rule: &Rule, elements: &[usize], mesh: &Mesh) -
                 true => is_strict_prefix(&axes, &c.axes),
                 false => !shorten(&mut c.axes, &axes) || c.axes != taken[c.factor],
             };
-            c.parts = size(&c.axes) / size(&taken[c.factor]);
+            // Measured: what the factor has already counts again when another factor is taken.
+            c.parts = size(&c.axes) / if c.factor == factor { size(&axes) } else { 1 };
             fits
         });
     }
@@ -165,16 +166,36 @@ fn move_to_batch(mut left: Vec<Axis>, factor: usize, axes: &mut [Vec<Axis>], rul
     }
 }
 
-/// The axes of each factor of a reshape, some of whose axes do not fit a factor and overflow into the next one: those of
-/// the side in more blocks are distributed among the factors of both.
+/// The axes of each factor of a reshape, some of whose axes do not fit a factor and overflow into the next one. If both
+/// sides have equal lists with these, that is it; else those of the side in more blocks are distributed among the factors of
+/// both.
 pub(super) fn agree_reshape(splits: &[Split], rule: &Rule) -> Vec<Vec<Axis>> {
+    let all_of = |side: usize, f: usize| {
+        splits[side].get(f).map(|part| {
+            let mut all = part.axes.clone();
+            part.overflow.iter().for_each(|&axis| push(&mut all, axis));
+            all
+        })
+    };
+    let lists: Vec<[Option<Vec<Axis>>; 2]> =
+        (0..rule.factors.len()).map(|f| [0, 1].map(|side| all_of(side, f))).collect();
+    let is_equal = |[a, b]: &[Option<Vec<Axis>>; 2]| match (a, b) {
+        (Some(a), Some(b)) => a == b,
+        (a, b) => a.iter().chain(b).all(Vec::is_empty),
+    };
+    if lists.iter().all(is_equal) {
+        return lists.into_iter().map(|[a, b]| a.or(b).unwrap_or_default()).collect();
+    }
     let better = usize::from(splits[0].blocks() < splits[1].blocks());
-    let of = |f: usize| splits[better].get(f).map(|part| [&part.axes[..], &part.overflow].concat());
-    let all: Vec<Axis> = (0..rule.factors.len()).filter_map(of).flatten().collect();
+    let all: Vec<Axis> = lists.iter().filter_map(|list| list[better].as_ref()).flatten().copied().collect();
     let sides: Vec<Split> = (0..2)
         .map(|side| {
-            let spread = spread(&splits[side], &all, side, rule);
-            let joined = spread.join(&rule.tensors[side], &rule.factors);
+            let (spread, left) = spread(&splits[side], &all, side, rule);
+            let mut joined = spread.join(&rule.tensors[side], &rule.factors);
+            // Measured: what fits nowhere divides the last dimension.
+            if let Some(dim) = joined.dims.last_mut() {
+                left.into_iter().for_each(|axis| push(&mut dim.axes, axis));
+            }
             Split::of(&rule.tensors[side], Some(&joined), &rule.factors, true)
         })
         .collect();
@@ -201,8 +222,8 @@ pub(super) fn agree_reshape(splits: &[Split], rule: &Rule) -> Vec<Vec<Axis>> {
         .collect()
 }
 
-/// Distributes axes among the factors of an array, in order.
-fn spread(split: &Split, axes: &[Axis], side: usize, rule: &Rule) -> Split {
+/// Distributes axes among the factors of an array, in order; returns those as well that are left when one fits nowhere.
+fn spread(split: &Split, axes: &[Axis], side: usize, rule: &Rule) -> (Split, Vec<Axis>) {
     let mut to = split.clone();
     let order: Vec<usize> = rule.tensors[side].iter().flatten().copied().filter(|&f| split.get(f).is_some()).collect();
     let mut room: Vec<usize> = order.iter().map(|&f| rule.factors[f].size).collect();
@@ -229,11 +250,13 @@ fn spread(split: &Split, axes: &[Axis], side: usize, rule: &Rule) -> Split {
                 axis = axis.without_first(common);
             }
             if !is_used {
+                left.push(axis);
                 break 'axes;
             }
         }
     }
-    to
+    left.reverse();
+    (to, left)
 }
 
 /// The sharding of an array, of which these axes divide each factor.

@@ -1,7 +1,9 @@
 //! Operations on blocks.
 //!
+//! - `flat`: reshapes of dimensions that are divided unevenly;
 //! - `halo`: the rows that devices need of each other's blocks, in rounds; `window`: operations that move elements;
 //! - `lookup`: operations that address a divided operand by data.
+mod flat;
 mod halo;
 mod lookup;
 mod window;
@@ -46,8 +48,9 @@ pub(super) fn monoid(op: &Op, dtype: DType) -> ScalarOp {
 /// Keeps the axes that the operation on blocks can have. Blocks of factors that share a dimension have equal sizes, but for
 /// windows, which see the elements that they need; what is not added up is not divided where it is folded.
 pub(super) fn restrict(axes: &mut [Vec<Axis>], rule: &Rule, op: &Op, types: &[&Type]) {
+    let is_reshape = matches!(op, Op::Structural(StructuralOp::Reshape(_)));
     for (f, factor) in rule.factors.iter().enumerate() {
-        let is_uneven = factor.role != Role::Permute && !factor.size.is_multiple_of(size(&axes[f]));
+        let is_uneven = !is_reshape && factor.role != Role::Permute && !factor.size.is_multiple_of(size(&axes[f]));
         let shares_dim = rule.tensors.iter().flatten().any(|dim| dim.len() > 1 && dim.contains(&f));
         // A dimension that no other one belongs to has a factor of size 1.
         let is_alone = factor.size == 1
@@ -59,7 +62,15 @@ pub(super) fn restrict(axes: &mut [Vec<Axis>], rule: &Rule, op: &Op, types: &[&T
             axes[f].clear();
         }
     }
-    // Behind a factor that is not divided completely, blocks would not be adjacent elements.
+    clear_behind(axes, rule);
+    if is_reshape {
+        flat::restrict(axes, rule, types);
+        clear_behind(axes, rule);
+    }
+}
+
+/// Behind a factor that is not divided completely, blocks would not be adjacent elements.
+fn clear_behind(axes: &mut [Vec<Axis>], rule: &Rule) {
     loop {
         let dims = rule.tensors.iter().flatten().flat_map(|dim| dim.windows(2));
         let mut is_split =
@@ -100,6 +111,7 @@ fn divides(op: &Op, rule: &Rule, types: &[&Type], factor: usize, axes: &[Axis]) 
                     Role::Replicate => false,
                 }
             }
+            StructuralOp::Reshape(_) => matches!(role, Role::Pass | Role::Permute),
             _ if is_moving(op) && role != Role::Replicate => moves(op, types, has(result), axes),
             _ => role == Role::Pass,
         },
@@ -150,6 +162,7 @@ pub(super) fn operation(graph: &mut Graph, mesh: &Arc<Mesh>, mut work: Divided<'
                 return made;
             }
         }
+        Op::Structural(StructuralOp::Reshape(_)) => return flat::reshape(graph, mesh, &work),
         Op::Structural(op) if is_moving(op) => {
             if let Some(made) = window::exchange(graph, mesh, &mut work) {
                 return made;
@@ -175,7 +188,6 @@ fn on_blocks(graph: &Graph, work: &Divided<'_>) -> Op {
         Op::Structural(StructuralOp::Broadcast(broadcast)) => {
             StructuralOp::from(Broadcast { to: shape, dims: broadcast.dims.clone() }).into()
         }
-        Op::Structural(StructuralOp::Reshape(_)) => StructuralOp::from(Reshape { to: shape }).into(),
         Op::Structural(StructuralOp::Slice(slice)) => StructuralOp::from(Slice { size: shape, ..slice.clone() }).into(),
         Op::Structural(StructuralOp::Gather(gather)) => {
             let mut gather = gather.clone();
@@ -360,6 +372,40 @@ pub(super) fn sliced(
         })
         .collect();
     graph.fitting(Dynamic::Slice { size: shape.to_vec() }, &[&[x], &starts[..]].concat())
+}
+
+/// A dimension, or each part of one, is cut into parts.
+pub(super) struct Cut {
+    pub parts: usize,
+    /// The number of the part that is kept, an i32 scalar; `None`: all are.
+    pub kept: Option<Var>,
+}
+
+/// What is kept of a block whose dimensions are cut into parts, these into parts again, and so on.
+pub(super) fn cut(graph: &mut Graph, x: Var, cuts: &[Vec<Cut>]) -> Var {
+    if cuts.iter().flatten().all(|cut| cut.kept.is_none()) {
+        return x;
+    }
+    let zero = graph.literal(Literal::int(DType::I32, 0));
+    let shape = graph.ty(x).shape.clone();
+    let (mut split, mut taken, mut starts, mut whole) = (vec![], vec![], vec![], vec![]);
+    for (&n, cuts) in shape.iter().zip(cuts) {
+        let (mut left, mut kept) = (n, n);
+        for cut in cuts {
+            left /= cut.parts;
+            split.push(cut.parts);
+            taken.push(if cut.kept.is_some() { 1 } else { cut.parts });
+            starts.push(cut.kept.unwrap_or(zero));
+            kept /= if cut.kept.is_some() { cut.parts } else { 1 };
+        }
+        split.push(left);
+        taken.push(left);
+        starts.push(zero);
+        whole.push(kept);
+    }
+    let x = reshaped(graph, x, &split);
+    let x = graph.fitting(Dynamic::Slice { size: taken }, &[&[x], &starts[..]].concat());
+    reshaped(graph, x, &whole)
 }
 
 pub(super) fn reshaped(graph: &mut Graph, x: Var, shape: &[usize]) -> Var {

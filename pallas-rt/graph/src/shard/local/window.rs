@@ -92,8 +92,22 @@ pub(super) fn regrouped(
     axes: &[Axis],
     [extent, count]: [usize; 2],
 ) -> Var {
-    let read = Read { offset: 0, step: count as i64, stride: 1, within: 0..extent as i64 };
-    let sources = [Source { block, extent, reads: vec![read] }];
+    let own = Read { offset: 0, step: count as i64, stride: 1, within: 0..extent as i64 };
+    read(graph, mesh, block, dim, axes, count, vec![own])
+}
+
+/// As many rows of the blocks of all devices, which follow each other; those that are not read are arbitrary.
+pub(super) fn read(
+    graph: &mut Graph,
+    mesh: &Arc<Mesh>,
+    block: Var,
+    dim: usize,
+    axes: &[Axis],
+    count: usize,
+    reads: Vec<Read>,
+) -> Var {
+    let extent = graph.ty(block).shape[dim] * size(axes);
+    let sources = [Source { block, extent, reads }];
     Rows { dim, count, sources: &sources, fill: None }.read(graph, mesh, axes)
 }
 

@@ -1,0 +1,157 @@
+//! Reshapes whose blocks do not consist of the operand's blocks, because dimensions that are split or merged are divided
+//! unevenly.
+//!
+//! ```text
+//! [5, 8] in 3 blocks of 2 rows:     elements 0-15, 16-31, 32-39
+//! [40] in 3 blocks of 14 elements:  elements 0-13, 14-27, 28-39: devices 1 and 2 receive some of a neighbour
+//! ```
+//!
+//! Dimensions belong together whose elements are the same before and after. If blocks have one position of the first of
+//! them, some of the next, and all of the others, each block is a row of consecutive elements. Devices then exchange those
+//! that they lack, as they do for a slice.
+use super::halo::Read;
+use super::{Divided, reshaped, window};
+use crate::graph::{Graph, Var};
+use crate::mesh::Mesh;
+use crate::mesh::axis::{Axis, push, size};
+use crate::shard::rule::{Role, Rule};
+use pallas_ir::Type;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The most runs of elements that are looked up one by one: beyond it, an operand is gathered.
+const MOST_RUNS: usize = 32;
+
+/// Dimensions of the operand and of the result that have equally many elements: the fewest that do.
+type Group = [Range<usize>; 2];
+
+/// The groups of a reshape, in order. A dimension of extent 1 belongs to the group around it, or is one on its own.
+fn groups(from: &[usize], to: &[usize]) -> Vec<Group> {
+    let (mut groups, mut i, mut j) = (vec![], 0, 0);
+    while i < from.len() || j < to.len() {
+        let first = [i, j];
+        if from.get(i) == Some(&1) {
+            i += 1;
+        } else if to.get(j) == Some(&1) {
+            j += 1;
+        } else {
+            let mut counts = [from[i], to[j]];
+            (i, j) = (i + 1, j + 1);
+            while counts[0] != counts[1] {
+                match counts[0] < counts[1] {
+                    true => (counts[0], i) = (counts[0] * from[i], i + 1),
+                    false => (counts[1], j) = (counts[1] * to[j], j + 1),
+                }
+            }
+        }
+        groups.push([first[0]..i, first[1]..j]);
+    }
+    groups
+}
+
+/// The dimensions of one side of a group as one, whose blocks are rows of consecutive elements.
+#[derive(PartialEq, Debug)]
+struct Row {
+    axes: Vec<Axis>,
+    /// Number of elements in a block.
+    block: usize,
+    /// Elements follow each other in runs of this length, each of which begins in a block of its own.
+    run: usize,
+    /// By run, the position of its first element if all blocks follow each other.
+    begins: Vec<usize>,
+}
+
+impl Row {
+    /// `None` if blocks are no such rows. `axes` are those of each dimension.
+    fn of(shape: &[usize], axes: &[Vec<Axis>]) -> Option<Row> {
+        let blocks: Vec<usize> = shape.iter().zip(axes).map(|(n, axes)| n.div_ceil(size(axes))).collect();
+        let last = axes.iter().rposition(|axes| !axes.is_empty()).unwrap_or(0);
+        let leads = shape.iter().product::<usize>() / shape[last..].iter().product::<usize>();
+        if blocks[..last].iter().any(|&n| n != 1) || leads > MOST_RUNS {
+            return None;
+        }
+        let block = blocks[last..].iter().product();
+        let mut begins = vec![0];
+        for (&n, axes) in shape[..last].iter().zip(axes) {
+            let next = |begin: usize| (0..n).map(move |i| begin * size(axes) + i);
+            begins = begins.into_iter().flat_map(next).collect();
+        }
+        begins.iter_mut().for_each(|begin| *begin *= size(&axes[last]) * block);
+        let mut all = vec![];
+        axes.iter().flatten().for_each(|&axis| push(&mut all, axis));
+        Some(Row { axes: all, block, run: shape[last..].iter().product(), begins })
+    }
+
+    fn position(&self, element: usize) -> usize {
+        self.begins[element / self.run] + element % self.run
+    }
+
+    /// What devices read to have the elements of another row.
+    fn reads(&self, to: &Row) -> Vec<Read> {
+        let (count, mut element, mut reads) = (self.run * self.begins.len(), 0, Vec::<Read>::new());
+        while element < count {
+            let end = [self.run, to.run].map(|run| (element / run + 1) * run).into_iter().min().expect("two");
+            let [from, at] = [self.position(element), to.position(element)].map(|n| n as i64);
+            let within = from..from + (end - element) as i64;
+            match reads.last_mut().filter(|read| read.offset == from - at && read.within.end == from) {
+                Some(read) => read.within.end = within.end,
+                None => reads.push(Read { offset: from - at, step: to.block as i64, stride: 1, within }),
+            }
+            element = end;
+        }
+        reads
+    }
+}
+
+/// Clears axes of the factors of a reshape with which blocks neither consist of each other nor are rows.
+pub(super) fn restrict(axes: &mut [Vec<Axis>], rule: &Rule, types: &[&Type]) {
+    for [from, to] in groups(&types[0].shape, &types[1].shape) {
+        let sides = [(0, from), (1, to)].map(|(t, dims)| (&rule.tensors[t][dims.clone()], &types[t].shape[dims]));
+        let rows = sides.map(|(dims, shape)| {
+            let join = |dim: &Vec<usize>| {
+                let mut all = vec![];
+                dim.iter().flat_map(|&f| &axes[f]).for_each(|&axis| push(&mut all, axis));
+                all
+            };
+            (!shape.is_empty()).then(|| Row::of(shape, &dims.iter().map(join).collect::<Vec<_>>())).flatten()
+        });
+        if matches!(&rows, [Some(from), Some(to)] if from.axes == to.axes) {
+            continue;
+        }
+        for &f in sides.into_iter().flat_map(|(dims, _)| dims).flatten() {
+            let factor = &rule.factors[f];
+            if factor.role == Role::Permute || !factor.size.is_multiple_of(size(&axes[f])) {
+                axes[f].clear();
+            }
+        }
+    }
+}
+
+/// The block of a reshape.
+pub(super) fn reshape(graph: &mut Graph, mesh: &Arc<Mesh>, work: &Divided<'_>) -> Var {
+    let sides = [(work.operands[0].0, &work.operands[0].1), (work.result.0, &work.result.1)];
+    let groups = groups(&sides[0].0.shape, &sides[1].0.shape);
+    let block = graph.ty(work.args[0]).shape.clone();
+    let mut counts: Vec<usize> = groups.iter().map(|[from, _]| block[from.clone()].iter().product()).collect();
+    let mut x = work.args[0];
+    for (dim, group) in groups.into_iter().enumerate() {
+        if group.iter().any(Range::is_empty) {
+            continue;
+        }
+        let [from, to] = [0, 1].map(|side| {
+            let ((ty, sharding), dims) = (sides[side], group[side].clone());
+            Row::of(&ty.shape[dims.clone()], &sharding.axes()[dims])
+        });
+        if let (Some(from), Some(to)) = (from, to)
+            && from.axes == to.axes
+        {
+            let reads = from.reads(&to);
+            if from.block != to.block || reads.iter().any(|read| read.offset != 0) {
+                x = reshaped(graph, x, &counts);
+                x = window::read(graph, mesh, x, dim, &from.axes, to.block, reads);
+                counts[dim] = to.block;
+            }
+        }
+    }
+    reshaped(graph, x, &work.gives.shape)
+}
