@@ -33,7 +33,7 @@ pub mod view;
 
 pub use crate::refused::Refused;
 pub use crate::simplify::inlined;
-pub use partition::{Partitioned, Reshard, divide, partition, partition_with};
+pub use partition::{Options, Partitioned, Reshard, divide, partition, partition_with};
 pub use propagate::{Propagation, propagate, rules};
 pub use provenance::{Cause, Chain, Origin, Reason, Slot, Stop, Via};
 pub use rule::{Factor, Role, Rule};

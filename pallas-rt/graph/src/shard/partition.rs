@@ -56,26 +56,42 @@ pub struct Reshard {
     pub at: Loc,
 }
 
+/// Choices of the partitioner on which no result depends.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The number where a dimension that is divided unevenly extends beyond the array: tests take one that would be noticed.
+    pub padding: f64,
+    /// Number of bytes that a device sends in the time in which a collective starts. Where two collectives send that much
+    /// less than one, they take its place.
+    pub worth_a_collective: usize,
+}
+
+impl Default for Options {
+    /// Zeros, and 64 KiB: some microseconds at the speed of a link.
+    fn default() -> Options {
+        Options { padding: 0.0, worth_a_collective: 1 << 16 }
+    }
+}
+
 /// Partitions what propagation found for a mesh.
 ///
 /// # Errors
 /// The first kernel that an operand or a result is declared to be divided for along a dimension that it cannot divide.
 pub fn partition(found: &Propagation, mesh: &Arc<Mesh>) -> Result<Partitioned, Refused> {
-    partition_with(found, mesh, 0.0)
+    partition_with(found, mesh, Options::default())
 }
 
-/// As [`partition`], with this number where a dimension that is divided unevenly extends beyond the array. Results do not
-/// depend on it, which tests show with numbers that would be noticed.
+/// As [`partition`], with these options.
 ///
 /// # Errors
 /// As [`partition`].
-pub fn partition_with(found: &Propagation, mesh: &Arc<Mesh>, padding: f64) -> Result<Partitioned, Refused> {
+pub fn partition_with(found: &Propagation, mesh: &Arc<Mesh>, options: Options) -> Result<Partitioned, Refused> {
     let program = found.program();
     let mut to = Partition {
         found,
         program,
         mesh,
-        padding,
+        options,
         scopes: vec![],
         known: HashMap::new(),
         refused: None,
@@ -166,7 +182,7 @@ struct Partition<'a> {
     found: &'a Propagation,
     program: &'a Program,
     mesh: &'a Arc<Mesh>,
-    padding: f64,
+    options: Options,
     /// Innermost last.
     scopes: Vec<Scope>,
     /// Constants that were made, by operation, operands and sharding.

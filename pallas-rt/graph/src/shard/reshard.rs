@@ -13,7 +13,7 @@
 mod moves;
 mod parts;
 
-use crate::mesh::axis::{merge, push, size};
+use crate::mesh::axis::{push, size};
 use crate::mesh::{Axis, Mesh, Sharding, names};
 use moves::Difference;
 
@@ -103,9 +103,9 @@ fn repadded(shape: &[usize], old: &[Vec<Axis>], new: &[Vec<Axis>]) -> Vec<bool> 
 }
 
 /// The steps that devices execute. They are those of [`sequence`] for an array that is as long as the blocks of its first or
-/// last division, if all axes in between divide it evenly; a permute is replaced where other steps move less. Where both
-/// divisions pad a dimension in different ways it is whole in between; if that is no way either, all dimensions in which the
-/// shardings differ are gathered, then sliced.
+/// last division, if all axes in between divide it evenly. A permute that moves nothing is left out, and one is replaced where
+/// other steps move less. Where both divisions pad a dimension in different ways it is whole in between, or from the beginning;
+/// if that is no way either, all dimensions in which the shardings differ are gathered, then sliced.
 pub fn reshard(shape: &[usize], from: &Sharding, to: &Sharding) -> Steps {
     let (old, new) = (axes(from), axes(to));
     let is_blocked = repadded(shape, &old, &new);
@@ -117,54 +117,112 @@ pub fn reshard(shape: &[usize], from: &Sharding, to: &Sharding) -> Steps {
     let is_executable = |step: &Step, before: &[Vec<Axis>], after: &[Vec<Axis>]| {
         is_valid(step, before, after) && is_nested(step, shape, before, after)
     };
-    let found = Difference::new(shape, &old, &new, is_blocked, &from.unreduced).steps();
-    let found = found.filter(|steps| all_steps(&old, steps, is_executable));
-    found.unwrap_or_else(|| gather_and_slice(&old, &new, &from.unreduced, |dim| old[dim] == new[dim]))
+    let found = Difference::new(shape, &old, &new, is_blocked.clone(), &from.unreduced).steps();
+    let found = found.filter(|steps| all_steps(&old, steps, is_executable)).map(|steps| without_idle(&old, steps));
+    found
+        .or_else(|| gather_blocked(shape, from, &old, &new, &is_blocked))
+        .unwrap_or_else(|| gather_and_slice(&old, &new, &from.unreduced, |dim| old[dim] == new[dim]))
+}
+
+/// Gathers the dimensions that have to be whole in between, then takes the steps from there.
+fn gather_blocked(
+    shape: &[usize],
+    from: &Sharding,
+    old: &[Vec<Axis>],
+    new: &[Vec<Axis>],
+    is_blocked: &[bool],
+) -> Option<Steps> {
+    let take = |is_taken: bool| -> Vec<Vec<Axis>> {
+        let own = |(axes, &is_blocked): (&Vec<Axis>, &bool)| if is_blocked == is_taken { axes.clone() } else { vec![] };
+        old.iter().zip(is_blocked).map(own).collect()
+    };
+    let (gathered, kept) = (take(true), take(false));
+    let mut steps = on_blocks(shape, from, &kept, new).filter(|_| is_blocked.contains(&true))?;
+    steps.insert(0, (Step::AllGather(gathered), closed(&kept, &from.unreduced)));
+    Some(steps)
+}
+
+/// The steps but for permutes after which every block is where it was.
+fn without_idle(old: &[Vec<Axis>], steps: Steps) -> Steps {
+    let mut before = old.to_vec();
+    let changes = |(step, after): &(Step, Sharding)| {
+        let before = std::mem::replace(&mut before, after.axes());
+        *step != Step::Permute || before != after.axes()
+    };
+    let kept: Vec<bool> = steps.iter().map(changes).collect();
+    steps.into_iter().zip(kept).filter_map(|(step, is_kept)| is_kept.then_some(step)).collect()
 }
 
 /// The steps for an array that is as long as the blocks of the first or the last sharding, which do not differ in that.
 fn on_blocks(shape: &[usize], from: &Sharding, old: &[Vec<Axis>], new: &[Vec<Axis>]) -> Option<Steps> {
     let extent = |dim: usize| padded(shape[dim], size(&old[dim]).max(size(&new[dim])));
     let extents: Vec<usize> = (0..shape.len()).map(extent).collect();
-    let steps = Difference::new(&extents, old, new, vec![false; shape.len()], &from.unreduced).steps()?;
+    let difference = || Difference::new(&extents, old, new, vec![false; shape.len()], &from.unreduced);
     let is_executable = |step: &Step, before: &[Vec<Axis>], after: &[Vec<Axis>]| {
         is_valid(step, before, after) && extents.iter().zip(after).all(|(n, axes)| n.is_multiple_of(size(axes)))
     };
-    let steps = Some(steps).filter(|steps| all_steps(old, steps, is_executable))?;
-    let mut steps = parts::without_permute(&extents, from, &steps).unwrap_or(steps);
-    if extents != shape && !steps.is_empty() {
-        steps.insert(0, (Step::Resize(extents), closed(old, &from.unreduced)));
-        steps.push((Step::Resize(shape.to_vec()), closed(new, &from.unreduced)));
+    let found = |steps: Option<Steps>| {
+        let steps = steps.filter(|steps| all_steps(old, steps, is_executable))?;
+        Some(without_idle(old, steps))
+    };
+    let mut steps = found(difference().steps())?;
+    let moved = |steps: &Steps| elements_moved(&extents, old, steps);
+    if steps.iter().any(|(step, _)| *step == Step::Permute)
+        && let Some(others) = found(difference().steps_slicing_last())
+        && moved(&others) < moved(&steps)
+    {
+        steps = others;
     }
-    Some(steps)
+    if let Some(mut steps) = parts::without_permute(&extents, from, &steps) {
+        if extents != shape {
+            steps.insert(0, (Step::Resize(extents), closed(old, &from.unreduced)));
+            steps.push((Step::Resize(shape.to_vec()), closed(new, &from.unreduced)));
+        }
+        return Some(steps);
+    }
+    Some(resized(shape, &extents, from, old, steps))
 }
 
-/// The axes of a slice along which parts of a sum are scattered, with the sharding after that, and those by which they are
-/// sliced afterwards: sums are combined along all of the first ones, which are in front.
-pub(super) fn scattered(
-    shape: &[usize],
-    from: &Sharding,
-    lists: &[Vec<Axis>],
-    summed: &[Axis],
-) -> Option<([Vec<Vec<Axis>>; 2], Sharding)> {
-    let split = lists.iter().map(|list| {
-        let count = list.iter().take_while(|axis| summed.contains(axis)).count();
-        (list[..count].to_vec(), list[count..].to_vec())
+/// Number of elements that each device sends.
+fn elements_moved(shape: &[usize], old: &[Vec<Axis>], steps: &Steps) -> usize {
+    let before = std::iter::once(old.to_vec()).chain(steps.iter().map(|(_, after)| after.axes()));
+    let sent = before.zip(steps).map(|(before, (step, _))| {
+        let block: usize = shape.iter().zip(&before).map(|(n, axes)| n / size(axes)).product();
+        match step {
+            Step::AllGather(lists) => block * (lists.iter().map(|axes| size(axes)).product::<usize>() - 1),
+            Step::AllToAll { axes, .. } => block / size(axes) * (size(axes) - 1),
+            Step::Permute => block,
+            Step::AllSlice(_) | Step::Reshape(_) | Step::Resize(_) => 0,
+        }
     });
-    let (first, rest): (Vec<Vec<Axis>>, Vec<Vec<Axis>>) = split.unzip();
-    let mut all = first.concat();
-    merge(&mut all);
-    let extend = |axes: &[Vec<Axis>], lists: &[Vec<Axis>]| -> Vec<Vec<Axis>> {
-        let mut axes = axes.to_vec();
-        axes.iter_mut().zip(lists).for_each(|(axes, list)| list.iter().for_each(|&axis| push(axes, axis)));
-        axes
+    sent.sum()
+}
+
+/// The steps for an array of which a dimension has another extent while it is divided.
+fn resized(shape: &[usize], extents: &[usize], from: &Sharding, old: &[Vec<Axis>], steps: Steps) -> Steps {
+    let (mut before, mut current, mut all) = (closed(old, &from.unreduced), shape.to_vec(), vec![]);
+    let mut resize = |wanted: Vec<usize>, sharding: &Sharding, all: &mut Steps| {
+        if wanted != current {
+            all.push((Step::Resize(wanted.clone()), sharding.clone()));
+            current = wanted;
+        }
     };
-    let before = axes(from);
-    let between = extend(&before, &first);
-    let after = extend(&between, &rest);
-    let step = Step::AllSlice(vec![]);
-    let is_executable = is_nested(&step, shape, &before, &between) && is_nested(&step, shape, &between, &after);
-    (all == summed && is_executable).then(|| ([first, rest], closed(&between, &from.unreduced)))
+    for (step, after) in steps {
+        let is_divided = |dim: usize| !before.dims[dim].axes.is_empty() || !after.dims[dim].axes.is_empty();
+        let wanted = (0..shape.len()).map(|dim| if is_divided(dim) { extents[dim] } else { shape[dim] }).collect();
+        resize(wanted, &before, &mut all);
+        all.push((step, after.clone()));
+        before = after;
+    }
+    resize(shape.to_vec(), &before, &mut all);
+    all
+}
+
+/// The axes of a slice, by dimension, and those of a sum, divided so that those of both are equal or do not overlap.
+pub(super) fn slice_of_sum(lists: &[Vec<Axis>], summed: &[Axis]) -> (Vec<Vec<Axis>>, Vec<Axis>) {
+    let lists: Vec<Vec<Axis>> = lists.iter().map(|list| moves::aligned(list, summed)).collect();
+    let summed = moves::aligned(summed, &lists.concat());
+    (lists, summed)
 }
 
 /// By position, the position whose block a device receives in a [`Step::Permute`]. Every device sends its block to one

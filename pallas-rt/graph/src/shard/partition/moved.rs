@@ -1,7 +1,7 @@
 //! Values under another sharding: the steps of a reshard on blocks.
 use super::{Block, Partition, Reshard};
 use crate::graph::Var;
-use crate::mesh::axis::{Axis, size};
+use crate::mesh::axis::{self, Axis, size};
 use crate::mesh::{Exchange, Sharding};
 use crate::shard::local;
 use crate::shard::reshard::{self, Step};
@@ -29,31 +29,21 @@ impl Partition<'_> {
             self.reshards.push(Reshard { value: v, from, to, at });
         }
         if let Some((axes, op)) = block.partial.clone() {
-            let (slice, extents) = match steps.first() {
-                Some((Step::Resize(extents), _)) => (steps.get(1), extents.clone()),
-                first => (first, shape.clone()),
-            };
-            let scattered = match slice {
-                Some((Step::AllSlice(lists), _)) => reshard::scattered(&extents, &block.sharding, lists, &axes),
-                _ => None,
-            };
-            if let Some(([first, rest], sharding)) = scattered {
-                if let Some((Step::Resize(_), _)) = steps.first() {
-                    let (step, after) = steps.remove(0);
-                    block.var = self.step(&step, &block, &after, &extents);
-                    shape = extents;
+            let at = steps.iter().position(|(step, _)| !matches!(step, Step::Resize(_)));
+            match at.map(|at| &steps[at]) {
+                Some((Step::AllSlice(lists), sharding)) => {
+                    let (lists, sharding) = (lists.clone(), sharding.clone());
+                    for (step, after) in steps.drain(..=at.expect("it is there")) {
+                        if let Step::Resize(next) = &step {
+                            shape.clone_from(next);
+                            block.var = self.step(&step, &block, &after, &shape);
+                        }
+                    }
+                    let local = sharding.local(&shape);
+                    let var = self.slice_of_sum(block.var, &lists, &local, &axes, op);
+                    block = Block { var, sharding, partial: None, said: None };
                 }
-                let counts = sharding.local(&shape).into_iter().zip(&first).map(|(n, axes)| n * size(axes));
-                let (whole, padding): (Vec<usize>, _) = (counts.collect(), self.padding);
-                let var = local::extended(self.graph(), block.var, &whole, padding);
-                let var = self.reduce_scatter(var, &first, op);
-                block = Block { var, sharding, partial: None, said: None };
-                match rest.iter().all(Vec::is_empty) {
-                    true => drop(steps.remove(0)),
-                    false => steps[0].0 = Step::AllSlice(rest),
-                }
-            } else {
-                block = self.combined(v, block);
+                _ => block = self.combined(v, block),
             }
         }
         for (step, after) in steps {
@@ -77,13 +67,13 @@ impl Partition<'_> {
             Step::AllSlice(lists) => {
                 let coordinates: Vec<Option<Var>> =
                     lists.iter().map(|list| (!list.is_empty()).then(|| self.coordinate(list))).collect();
-                let padding = self.padding;
+                let padding = self.options.padding;
                 local::sliced(self.graph(), block.var, &coordinates, &local, lists, padding)
             }
             Step::AllToAll { axes, from, to } => {
                 let mut whole = block.sharding.local(shape);
                 whole[*to] = local[*to] * size(axes);
-                let padding = self.padding;
+                let padding = self.options.padding;
                 let block = local::extended(self.graph(), block.var, &whole, padding);
                 let parts = local::parted(self.graph(), block, &[(*to, size(axes))]);
                 let parts = self.exchange(Exchange::AllToAll, axes, &[parts]);
@@ -97,11 +87,57 @@ impl Partition<'_> {
             }
             Step::Reshape(_) => local::reshaped(self.graph(), block.var, &local),
             Step::Resize(_) => {
-                let padding = self.padding;
+                let padding = self.options.padding;
                 let var = local::extended(self.graph(), block.var, &local, padding);
                 local::cropped(self.graph(), var, &local)
             }
         }
+    }
+
+    /// The part of a sum that belongs to the device, of this shape: what no device keeps of a sum is not added up. Each first
+    /// takes its part along axes of the slice that are none of the sum; parts of sums are scattered along axes of both, and
+    /// added up along those that are left.
+    fn slice_of_sum(&mut self, block: Var, lists: &[Vec<Axis>], local: &[usize], summed: &[Axis], op: ScalarOp) -> Var {
+        let (lists, mut left) = reshard::slice_of_sum(lists, summed);
+        let whole: Vec<usize> = local.iter().zip(&lists).map(|(n, list)| n * size(list)).collect();
+        let padding = self.options.padding;
+        let var = local::extended(self.graph(), block, &whole, padding);
+        let var = self.own_part(var, &lists, |axis| !left.contains(&axis));
+        let scattered: Vec<Vec<Axis>> =
+            lists.iter().map(|list| list.iter().copied().filter(|axis| left.contains(axis)).collect()).collect();
+        let all = scattered.concat();
+        left.retain(|axis| !all.contains(axis));
+        // The bytes that each device sends to add up along all axes at once, and to scatter first.
+        let bytes = self.graph().ty(var).bytes();
+        let sent = |bytes: usize, parts: usize| bytes / parts * (parts - 1);
+        let at_once = 2 * sent(bytes, size(&all) * size(&left));
+        let in_two = sent(bytes, size(&all)) + 2 * sent(bytes / size(&all), size(&left));
+        if all.is_empty() || !left.is_empty() && at_once < in_two + self.options.worth_a_collective {
+            // If nobody has taken a part, what is behind the array is added afterwards.
+            let is_whole = scattered == lists;
+            let mut var = self.exchange(Exchange::AllReduce(op), summed, &[if is_whole { block } else { var }]);
+            if is_whole {
+                var = local::extended(self.graph(), var, &whole, padding);
+            }
+            return self.own_part(var, &scattered, |_| true);
+        }
+        let var = self.reduce_scatter(var, &scattered, op);
+        axis::merge(&mut left);
+        match left[..] {
+            [] => var,
+            _ => self.exchange(Exchange::AllReduce(op), &left, &[var]),
+        }
+    }
+
+    /// What a device keeps of a block whose dimensions are cut into parts by axes, one after the other: all parts, or its own
+    /// along some of them.
+    fn own_part(&mut self, block: Var, lists: &[Vec<Axis>], is_own: impl Fn(Axis) -> bool) -> Var {
+        let mut cut = |axis: &Axis| {
+            let kept = is_own(*axis).then(|| self.coordinate(&[*axis]));
+            local::Cut { parts: axis.len(), kept }
+        };
+        let cuts: Vec<Vec<local::Cut>> = lists.iter().map(|list| list.iter().map(&mut cut).collect()).collect();
+        local::cut(self.graph(), block, &cuts)
     }
 
     fn reduce_scatter(&mut self, var: Var, lists: &[Vec<Axis>], op: ScalarOp) -> Var {

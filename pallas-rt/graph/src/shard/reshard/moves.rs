@@ -64,12 +64,23 @@ impl<'a> Difference<'a> {
     }
 
     /// The steps after which there is no difference, or `None` if these moves do not lead there.
-    pub(super) fn steps(mut self) -> Option<Steps> {
+    pub(super) fn steps(self) -> Option<Steps> {
+        self.in_rounds(true)
+    }
+
+    /// The same, but every round slices last, so that axes which arrive are in front.
+    pub(super) fn steps_slicing_last(self) -> Option<Steps> {
+        self.in_rounds(false)
+    }
+
+    fn in_rounds(mut self, is_sliced_first: bool) -> Option<Steps> {
         for _ in 0..MOST_ROUNDS {
             if self.is_empty() {
                 break;
             }
-            self.slice();
+            if is_sliced_first {
+                self.slice();
+            }
             if !self.is_blocked.contains(&true) && self.needs_permute() {
                 self.permute();
             }
@@ -77,6 +88,9 @@ impl<'a> Difference<'a> {
             self.all_to_alls(true);
             self.all_to_alls(false);
             self.gather();
+            if !is_sliced_first {
+                self.slice();
+            }
         }
         (self.is_empty() && self.current == self.end).then_some(self.steps)
     }

@@ -8,7 +8,7 @@ use crate::sharding::Mesh;
 use pallas_graph::mesh::{Annotation, Placed};
 use pallas_graph::{Dynamic, Graph, Op, Var};
 use pallas_ir::structural::{
-    Cast, Concat, Conv, Gather, Pad, ReduceWindow, Reverse, Roll, Slice, TakeAlong, WindowDim,
+    Cast, Concat, Conv, Gather, Pad, Reduce, ReduceWindow, Reshape, Reverse, Roll, Slice, TakeAlong, WindowDim,
 };
 use pallas_ir::{Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::collections::BTreeMap;
@@ -226,4 +226,48 @@ fn elements_move_between_blocks_as_in_arrays() {
     println!("{found:?}");
     assert!(wrong.is_empty(), "{} differ: {}", wrong.len(), wrong[..wrong.len().min(3)].join("\n"));
     assert!(found.len() >= 10 && found.values().all(|&ran| ran > 0), "{found:?}");
+}
+
+/// Factors in order, some neighbours of which are one dimension.
+fn joined(dice: &mut Dice, factors: &[usize]) -> Vec<usize> {
+    let mut shape = vec![factors[0]];
+    for &n in &factors[1..] {
+        match dice.chance(50) {
+            true => *shape.last_mut().expect("it has one") *= n,
+            false => shape.push(n),
+        }
+    }
+    if dice.chance(20) {
+        shape.insert(dice.below(shape.len() + 1), 1);
+    }
+    shape
+}
+
+/// Dimensions that are split, merged and shifted, and sums, both with drawn divisions before and after.
+#[test]
+fn reshapes_and_sums_of_blocks_are_those_of_arrays() {
+    let (mut dice, mut found, mut wrong) = (Dice(73), BTreeMap::<&str, usize>::new(), vec![]);
+    for k in 0..40 * count() {
+        let factors: Vec<usize> = (0..2 + dice.below(3)).map(|_| 2 + dice.below(5)).collect();
+        let shape = joined(&mut dice, &factors);
+        let (name, op) = if k % 2 == 0 {
+            // 4 x 5 is 5 x 4 as well.
+            let other = dice.chance(30).then(|| factors.iter().rev().copied().collect());
+            let to = joined(&mut dice, &other.unwrap_or(factors));
+            ("reshape", StructuralOp::from(Reshape { to: dims(&to) }))
+        } else {
+            let axes = (0..shape.len()).filter(|_| dice.chance(40)).collect();
+            let op = *dice.pick(&[ScalarOp::Add, ScalarOp::Maximum]);
+            ("sum", StructuralOp::from(Reduce { axes, op, keep: false }))
+        };
+        let mesh = dice.pick(&meshes()).clone();
+        let case = Case { op: op.into(), types: vec![Type::new(DType::F32, shape)] };
+        match check(&case, &mesh, &mut dice) {
+            Ok(ran) => *found.entry(name).or_default() += ran,
+            Err(text) => wrong.push(text),
+        }
+    }
+    println!("{found:?}");
+    assert!(wrong.is_empty(), "{} differ: {}", wrong.len(), wrong[..wrong.len().min(3)].join("\n"));
+    assert!(found.values().all(|&ran| ran >= 15 * count()), "{found:?}");
 }
