@@ -328,6 +328,22 @@ impl Shardings {
         self.graph.to_shardy("main", &self.mesh, &self.declared, &results)
     }
 
+    /// The program that every device runs on its blocks, as a module of StableHLO for XLA, which takes devices for partitions.
+    ///
+    /// ```
+    /// use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
+    /// use pallas_rt::{Array, partitioned};
+    /// use std::sync::Arc;
+    /// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
+    /// let x = device_put(&Array::full(&[4], 1.0f32)?, &NamedSharding::new(&mesh, P("data")))?;
+    /// let text = partitioned(|x: &Array| x.sum(..))(&x)?.to_local_stablehlo();
+    /// assert!(text.contains("\"stablehlo.all_reduce\""), "{text}");
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    pub fn to_local_stablehlo(&self) -> String {
+        self.program.graph.to_stablehlo("main")
+    }
+
     /// The graph that every device runs on its blocks, as text.
     pub fn to_local_text(&self) -> String {
         self.program.graph.to_string()

@@ -13,10 +13,7 @@ impl Printer {
             Call::While(call) => self.while_loop(call, args, gives),
             Call::Case(case) => self.case(case, args, gives),
             Call::Kernel(call) => self.kernel(call, args, gives),
-            Call::ShardMap(map) => {
-                let detail = Detail::Kernel { name: "shard_map".into(), config: map.body.to_string(), rule: None };
-                self.w.operation("custom_call", &args.iter().collect::<Vec<_>>(), vec![], detail, gives)
-            }
+            Call::ShardMap(map) => self.shard_map(map, args, gives),
             Call::Closed(graph) => self.called(graph, args, gives),
             Call::Custom(custom) => self.called(&custom.primal, args, gives),
             Call::CustomJvp(custom) => self.called(&custom.primal, args, gives),

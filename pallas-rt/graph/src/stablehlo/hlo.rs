@@ -103,6 +103,9 @@ impl Hlo {
             ("case", _) => self.branches(op, all),
             ("constant", Detail::Constant(x)) => self.constant(op, *x, all),
             ("broadcast_in_dim", Detail::Axes(axes)) => self.broadcast(op, axes, all),
+            ("constant", Detail::Numbers(row)) => {
+                give(op, &format!("constant({})", list(row)), all);
+            }
             // HLO has no pads of no axis.
             ("pad", Detail::Pad { low, .. }) if low.is_empty() => {
                 give(op, &format!("copy({})", name(args[0])), all);
@@ -272,6 +275,20 @@ fn attributes(op: &Operation) -> Vec<String> {
         Detail::None | Detail::Constant(_) => vec![],
         // HLO is written without annotations.
         Detail::Sharding(_) | Detail::Group(_) | Detail::Flow(_) => vec![],
+        Detail::Numbers(_) => vec![],
+        // Bodies on blocks are texts with shardings alone.
+        Detail::Manual { .. } => vec![],
+        Detail::Groups { groups, dimension, channel } => {
+            let groups: Vec<String> = groups.iter().map(|group| list(group)).collect();
+            let mut all = vec![format!("channel_id={channel}, replica_groups={}", list(&groups))];
+            all.extend(dimension.map(|dimension| format!("dimensions={{{dimension}}}")));
+            all.extend((op.name != "all_to_all").then(|| "use_global_device_ids=true".into()));
+            all
+        }
+        Detail::Pairs { pairs, channel } => {
+            let pairs: Vec<String> = pairs.iter().map(|pair| list(pair)).collect();
+            vec![format!("channel_id={channel}, source_target_pairs={}", list(&pairs))]
+        }
         Detail::Axis(axis) if op.name == "iota" => vec![format!("iota_dimension={axis}")],
         Detail::Axis(axis) => vec![format!("dimensions={{{axis}}}")],
         Detail::Axes(axes) => vec![format!("dimensions={}", list(axes))],

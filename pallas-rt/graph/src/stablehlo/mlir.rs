@@ -136,6 +136,7 @@ fn attributes(op: &Operation) -> Vec<String> {
     match &op.detail {
         Detail::None => vec![],
         Detail::Constant(x) => vec![format!("value = dense<{}> : {}", number(*x), tensor(&op.results[0].ty))],
+        Detail::Numbers(all) => vec![format!("value = dense<{all:?}> : {}", tensor(&op.results[0].ty))],
         Detail::Axis(axis) => vec![integer(if op.name == "iota" { "iota_dimension" } else { "dimension" }, *axis)],
         Detail::Axes(axes) => vec![list(
             match op.name {
@@ -176,6 +177,18 @@ fn attributes(op: &Operation) -> Vec<String> {
         Detail::Flow(number) => {
             vec![format!("allowed_direction = {number} : i32")]
         }
+        Detail::Groups { groups, dimension, channel } => exchange(op.name, groups, *dimension, *channel),
+        Detail::Pairs { pairs, channel } => {
+            vec![handle(*channel), format!("source_target_pairs = dense<{pairs:?}> : tensor<{}x2xi64>", pairs.len())]
+        }
+        Detail::Manual { takes, gives, axes } => {
+            let all = |all: &[String]| all.iter().map(|text| format!("<@mesh, {text}>")).collect::<Vec<_>>().join(", ");
+            vec![
+                format!("in_shardings = #sdy.sharding_per_value<[{}]>", all(takes)),
+                format!("manual_axes = #sdy<manual_axes{{{axes}}}>"),
+                format!("out_shardings = #sdy.sharding_per_value<[{}]>", all(gives)),
+            ]
+        }
         Detail::Kernel { name, config, rule } => {
             let mut all = vec![
                 "api_version = 2 : i32".to_string(),
@@ -186,6 +199,30 @@ fn attributes(op: &Operation) -> Vec<String> {
             all
         }
     }
+}
+
+fn handle(channel: usize) -> String {
+    format!("channel_handle = #stablehlo.channel_handle<handle = {channel}, type = 1>")
+}
+
+fn exchange(name: &str, groups: &[Vec<usize>], dimension: Option<usize>, channel: usize) -> Vec<String> {
+    let (count, members) = (groups.len(), groups[0].len());
+    let mut all = vec![handle(channel), format!("replica_groups = dense<{groups:?}> : tensor<{count}x{members}xi64>")];
+    if let Some(dimension) = dimension {
+        match name {
+            "all_gather" => all.push(integer("all_gather_dim", dimension)),
+            "reduce_scatter" => all.push(integer("scatter_dimension", dimension)),
+            _ => all.extend([
+                integer("concat_dimension", dimension),
+                integer("split_count", members),
+                integer("split_dimension", dimension),
+            ]),
+        }
+    }
+    if name != "all_to_all" {
+        all.push("use_global_device_ids".into());
+    }
+    all
 }
 
 fn dot(op: &Dot) -> String {

@@ -2,9 +2,10 @@
 //!
 //! Each equation becomes the StableHLO operation of the same form, or a few of them: [`scalar`] has the elementwise
 //! operations, [`structural`], [`folds`] and [`indexed`] those that move and fold elements, [`control`] loops, branches and
-//! kernels. They are data ([`operation`]), made by [`writer`]; [`mlir`] prints them as StableHLO, [`hlo`] as HLO. The page
+//! kernels, [`collective`] exchanges. They are data ([`operation`]), made by [`writer`]; [`mlir`] prints them as StableHLO, [`hlo`] as HLO. The page
 //! `guide::stablehlo` of pallas-rt lists StableHLO's operations, each printed or excluded with a reason.
 #![warn(clippy::wildcard_enum_match_arm)]
+mod collective;
 mod control;
 mod folds;
 mod hlo;
@@ -32,6 +33,8 @@ impl Graph {
     /// - A kernel is one `custom_call` of the target `pallas.` and its name, whose `backend_config` has its sizes and its
     ///   text. XLA compiles such a module where a target of this name is registered; elsewhere after
     ///   [`without_kernels`](crate::transform::without_kernels).
+    /// - Exchanges of a program that each device of a mesh runs are collectives of XLA's partitions, whose numbers are those of
+    ///   the devices.
     /// - `debug_print` is a comment. `stop_gradient` and the names of values leave nothing.
     /// - `erf` and `erfc` are operations of CHLO, which StableHLO comes with.
     ///
@@ -59,7 +62,7 @@ impl Graph {
 
     /// The graph as a module of StableHLO and Shardy: [`to_stablehlo`](Graph::to_stablehlo) with annotations as operations,
     /// and the shardings of parameters and results on a mesh. Functions stand where they are called. Every operation has
-    /// the number of its equation as its location: `loc("v3")`.
+    /// the number of its equation as its location: `loc("v3")`. A body of `shard_map` is a `sdy.manual_computation`.
     ///
     /// ```
     /// use pallas_graph::Graph;
@@ -182,11 +185,7 @@ impl Printer {
             Op::Structural(op) => structural::structural(w, op, args, &gives[0]),
             Op::Dynamic(op) => dynamic(w, op, args, &gives[0]),
             Op::Annotation(annotation) => w.annotation(annotation, &args[0]),
-            Op::Collective(op) => {
-                let all: Vec<&Value> = args.iter().collect();
-                let detail = Detail::Kernel { name: op.name().into(), config: op.to_string(), rule: None };
-                w.op("custom_call", &all, detail, gives[0].clone())
-            }
+            Op::Collective(op) => collective::collective(w, op, args, &gives[0]),
             Op::Call(call) => return self.call(call, args, gives),
         }]
     }

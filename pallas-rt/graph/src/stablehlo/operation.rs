@@ -59,6 +59,8 @@ pub(super) enum Detail {
     None,
     /// The number of all elements.
     Constant(Literal),
+    /// The elements of a row of `i32`.
+    Numbers(Vec<i32>),
     /// The axis of `concatenate` and `iota`.
     Axis(usize),
     /// Axes of the result by axis of the operand, permuted, reversed or reduced ones.
@@ -94,6 +96,24 @@ pub(super) enum Detail {
     Group(u32),
     /// The directions of a barrier.
     Flow(u8),
+    /// The devices of each group of an exchange, by their numbers in it.
+    Groups {
+        groups: Vec<Vec<usize>>,
+        /// That along which parts lie.
+        dimension: Option<usize>,
+        channel: usize,
+    },
+    /// The sender and the receiver of each block.
+    Pairs {
+        pairs: Vec<[usize; 2]>,
+        channel: usize,
+    },
+    /// Shardy's texts of how operands and results of a body on blocks are divided, and its axes.
+    Manual {
+        takes: Vec<String>,
+        gives: Vec<String>,
+        axes: String,
+    },
     /// A kernel's name, and its text with sizes and parameters.
     Kernel {
         name: String,

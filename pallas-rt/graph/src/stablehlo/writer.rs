@@ -9,6 +9,8 @@ pub(super) struct Writer {
     lines: Vec<Line>,
     /// Number of values so far; no number occurs twice.
     next: usize,
+    /// Number of exchanges so far.
+    channels: usize,
     /// True if only operations that HLO has too are made, which lacks those of CHLO.
     pub without_chlo: bool,
     /// True if annotations are operations of Shardy; otherwise they leave nothing.
@@ -31,6 +33,12 @@ impl Writer {
     fn fresh(&mut self) -> usize {
         self.next += 1;
         self.next - 1
+    }
+
+    /// A channel that no other exchange has; they count from 1.
+    pub(super) fn channel(&mut self) -> usize {
+        self.channels += 1;
+        self.channels
     }
 
     /// New values of these types, which a function or a region takes.

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 mod laws;
 mod retraces;
+mod texts;
 
 pub(super) use draw::Dice;
 

@@ -5,6 +5,7 @@ use crate::lang::random as kernels;
 use crate::prelude::*;
 use crate::{Lowered, lower};
 use pallas_graph::call::{Call, Case, Scan, While};
+use pallas_graph::mesh::{Collective, Exchange, Mesh};
 use pallas_graph::transform::vjp;
 use pallas_graph::{Dynamic, Graph, Op, Var};
 use pallas_ir::scalar::Ty;
@@ -12,6 +13,7 @@ use pallas_ir::{Literal, ScalarOp, StructuralOp, Type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Every operation, in graphs of their own.
 fn every_operation() -> Vec<(String, Graph)> {
@@ -57,6 +59,29 @@ fn step() -> Graph {
     let sum = step.push(ScalarOp::Add, &[x, y]).expect("floats");
     step.results = vec![sum, x];
     step
+}
+
+/// Every exchange of two devices.
+fn every_exchange() -> Graph {
+    let mesh = Arc::new(Mesh::new(&[("x", 2)]).expect("a mesh"));
+    let mut graph = Graph::default();
+    let x = graph.param(Type::new(DType::F32, [2, 3]));
+    let kinds = [
+        Exchange::AllGather,
+        Exchange::AllToAll,
+        Exchange::AllReduce(ScalarOp::Add),
+        Exchange::ReduceScatter(ScalarOp::Add),
+        Exchange::Permute(vec![Some(1), None]),
+    ];
+    for kind in kinds {
+        let op = Collective { kind, mesh: mesh.clone(), axes: mesh.axes() };
+        let y = graph.push(op, &[x]).expect("it has parts");
+        graph.results.push(y);
+    }
+    let op = Collective { kind: Exchange::Table(vec![3, 5]), mesh: mesh.clone(), axes: mesh.axes() };
+    let own = graph.push(op, &[]).expect("an entry for each device");
+    graph.results.push(own);
+    graph
 }
 
 fn calls() -> Vec<(String, Graph)> {
@@ -194,6 +219,7 @@ fn the_list_of_operations_is_what_is_printed() {
     assert_eq!(listed.len(), 110, "operations of StableHLO, `return`, and two of CHLO");
     let mut found = BTreeMap::new();
     every_operation().iter().for_each(|(_, graph)| names(&graph.to_stablehlo("f"), &mut found));
+    names(&every_exchange().to_stablehlo("f"), &mut found);
     // Kernels, which alone become this operation, are not among the samples.
     found.insert("custom_call".into(), 1);
     let found: BTreeSet<String> = found.into_keys().collect();
@@ -209,7 +235,7 @@ fn is_left_out(name: &str, graph: &Graph) -> bool {
 
 /// Returns true if a graph, or one that it calls, divides integers by no constant: XLA takes `x / x` for 1, also where `x` is
 /// 0.
-fn divides_integers(graph: &Graph) -> bool {
+pub(super) fn divides_integers(graph: &Graph) -> bool {
     let definitions = graph.definitions();
     let is_literal = |v: Var| definitions[v.index()].is_some_and(|i| matches!(graph.equations[i].op, Op::Literal(_)));
     graph.equations.iter().any(|e| match &e.op {
@@ -219,20 +245,60 @@ fn divides_integers(graph: &Graph) -> bool {
     })
 }
 
-/// Writes a case for `stablehlo.py`: both texts of a graph.
-fn write(folder: &Path, name: &str, graph: &Graph, args: &[Array], results: &[Array], tolerance: f64) {
-    let (mut lines, mut bytes) = (String::new(), vec![]);
-    for (x, end) in args.iter().map(|x| (x, None)).chain(results.iter().map(|x| (x, Some(tolerance)))) {
-        let shape: Vec<String> = x.shape().iter().map(usize::to_string).collect();
-        let (kind, end) = end.map_or(("in", String::new()), |tolerance| ("out", format!(" {tolerance:e}")));
-        writeln!(lines, "{kind} {} {}{end}", x.dtype(), shape.join(",")).expect("a string");
-        bytes.extend(x.to_bytes().expect("it ran"));
+/// An array of a case for `stablehlo.py`.
+pub(super) struct Numbers {
+    pub(super) dtype: DType,
+    pub(super) shape: Vec<usize>,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Numbers {
+    pub(super) fn of(x: &Array) -> Numbers {
+        Numbers { dtype: x.dtype(), shape: x.shape().to_vec(), bytes: x.to_bytes().expect("it ran") }
     }
+}
+
+/// Writes the arrays of a case for `stablehlo.py`, behind a line about its devices.
+pub(super) fn write_numbers(
+    folder: &Path,
+    name: &str,
+    devices: &str,
+    takes: &[Numbers],
+    gives: &[Numbers],
+    tolerance: f64,
+) {
+    let (mut lines, mut bytes) = (format!("{devices}\n"), vec![]);
+    for (x, end) in takes.iter().map(|x| (x, None)).chain(gives.iter().map(|x| (x, Some(tolerance)))) {
+        let shape: Vec<String> = x.shape.iter().map(usize::to_string).collect();
+        let (kind, end) = end.map_or(("in", String::new()), |tolerance| ("out", format!(" {tolerance:e}")));
+        writeln!(lines, "{kind} {} {}{end}", x.dtype, shape.join(",")).expect("a string");
+        bytes.extend(&x.bytes);
+    }
+    std::fs::write(folder.join(format!("{name}.txt")), lines).expect("the folder can be written");
+    std::fs::write(folder.join(format!("{name}.bin")), bytes).expect("the folder can be written");
+}
+
+/// Runs the cases of a folder by real XLA and removes it; returns the number of texts that agree.
+///
+/// # Panics
+/// Not all of `written` agree.
+pub(super) fn check(python: &str, folder: &Path, written: usize) -> usize {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/jit/tests/stablehlo.py");
+    let output = std::process::Command::new(python).arg(script).arg(folder).output().expect("it runs");
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let agreement = format!("agreement: {written} of {written}");
+    assert_eq!(text.lines().last(), Some(&agreement[..]), "in {}:\n{text}{errors}", folder.display());
+    std::fs::remove_dir_all(folder).expect("the folder can be removed");
+    written
+}
+
+/// Writes a case: both texts of a graph.
+fn write(folder: &Path, name: &str, graph: &Graph, args: &[Array], results: &[Array], tolerance: f64) {
+    let [takes, gives] = [args, results].map(|all| all.iter().map(Numbers::of).collect::<Vec<_>>());
+    write_numbers(folder, name, "devices 1 blocks", &takes, &gives, tolerance);
     let file = |end: &str| folder.join(format!("{name}.{end}"));
     std::fs::write(file("mlir"), graph.to_stablehlo("case")).expect("the folder can be written");
     std::fs::write(file("hlo"), graph.to_hlo("case")).expect("the folder can be written");
-    std::fs::write(file("txt"), lines).expect("the folder can be written");
-    std::fs::write(file("bin"), bytes).expect("the folder can be written");
 }
 
 /// Real XLA's results, if `PALLAS_JAX` is a Python with JAX: of every operation, of random graphs and of their gradients, and
@@ -287,11 +353,5 @@ fn xla_computes_the_same() {
             written += 2;
         }
     }
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/jit/tests/stablehlo.py");
-    let output = std::process::Command::new(python).arg(script).arg(&folder).output().expect("Python starts");
-    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    println!("{histogram:?}\n{text}");
-    let agreement = format!("agreement: {written} of {written}");
-    assert_eq!(text.lines().last(), Some(&agreement[..]), "in {}:\n{errors}", folder.display());
-    std::fs::remove_dir_all(&folder).expect("a folder");
+    println!("{histogram:?}\nagreement: {0} of {0}", check(&python, &folder, written));
 }

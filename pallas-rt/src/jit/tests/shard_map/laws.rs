@@ -131,6 +131,20 @@ fn drawn(seed: u64, mesh: &Arc<Mesh>, specs: usize) -> impl Fn(&Array, &Array) -
     shard_map(move |x: &Array, w: &Array| body(seed, x, w, &AXES), mesh, [x, w], [P(())])
 }
 
+/// A random body on the blocks of a mesh, with operands.
+pub(crate) fn drawn_with_operands(
+    seed: u64,
+    mesh: &Arc<Mesh>,
+) -> (impl Fn(&Array, &Array) -> Result<Array> + use<>, [Array; 2]) {
+    let mut dice = Dice(seed * 77 + 5);
+    let specs = dice.below(4);
+    let operands = whole(specs).map(|shape| {
+        let numbers: Vec<f32> = (0..shape.iter().product()).map(|_| dice.below(2001) as f32 / 1000.0 - 1.0).collect();
+        Client::cpu().array(&numbers, &shape).expect("it fits")
+    });
+    (drawn(seed, mesh, specs), operands)
+}
+
 fn dot(a: &Array, b: &Array) -> f64 {
     numbers(a).iter().zip(numbers(b)).map(|(a, b)| f64::from(*a) * f64::from(b)).sum()
 }

@@ -1,7 +1,7 @@
 //! Functions that every device of a mesh calls on its blocks.
 #![allow(clippy::print_stdout, reason = "how many states agree")]
 mod batches;
-mod laws;
+pub(super) mod laws;
 mod nested;
 mod partial;
 mod states;
