@@ -155,6 +155,10 @@ impl DimSpec {
 }
 
 /// One entry of a [`P`]: an axis, an array or a tuple of axes, or none.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no entry of a `P`",
+    note = "an entry is the name or number of an axis, a tuple or array of them, `None`, `UNCONSTRAINED` or `dim(..)`"
+)]
 pub trait Entry {
     /// The axes, the slowest first.
     fn dim(self) -> DimSpec;
@@ -189,6 +193,10 @@ fn closed(axes: impl IntoIterator<Item = AxisSpec>) -> DimSpec {
 }
 
 /// A list of entries: one entry, or a tuple of them.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no list of entries of a `P`",
+    note = "an entry for each dimension: `P((\"data\", None))`, and `P(((\"data\", \"model\"), None))` for two axes of one"
+)]
 pub trait Spec {
     /// The entries.
     fn dims(self) -> Vec<DimSpec>;
@@ -210,6 +218,12 @@ impl Spec for Vec<DimSpec> {
 impl Spec for DimSpec {
     fn dims(self) -> Vec<DimSpec> {
         vec![self]
+    }
+}
+
+impl Spec for Option<&str> {
+    fn dims(self) -> Vec<DimSpec> {
+        vec![self.dim()]
     }
 }
 
@@ -273,6 +287,7 @@ pub struct PartitionSpec(pub(super) Vec<DimSpec>);
 /// let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 4)])?);
 /// let rows = NamedSharding::new(&mesh, P(("data", None)));
 /// assert_eq!(rows.to_string(), "[{\"data\"}, {}]");
+/// assert_eq!(NamedSharding::new(&mesh, P(None)).to_string(), "[{}]");
 /// assert_eq!(rows, NamedSharding::new(&mesh, P((0, None))));
 /// let both = NamedSharding::new(&mesh, P((("data", "model"), None)));
 /// assert_eq!(both, NamedSharding::new(&mesh, P(((0, 1), None))));

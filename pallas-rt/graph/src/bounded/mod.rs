@@ -65,6 +65,8 @@ struct Table {
     extents: Vec<Extent>,
     /// The values of a literal in the samples.
     literals: Vec<Vec<Literal>>,
+    /// By literal, the lines that have it.
+    lines: Vec<Vec<Loc>>,
     extent_numbers: HashMap<Extent, usize>,
     literal_numbers: HashMap<Vec<Literal>, usize>,
 }
@@ -126,10 +128,17 @@ impl Table {
         Ok(())
     }
 
-    fn add_literal(&mut self, samples: Vec<Literal>) {
-        if samples.iter().any(|x| *x != samples[0]) && !self.literal_numbers.contains_key(&samples) {
-            self.literal_numbers.insert(samples.clone(), self.literals.len());
+    fn add_literal(&mut self, at: Loc, samples: Vec<Literal>) {
+        if samples.iter().all(|x| *x == samples[0]) {
+            return;
+        }
+        let number = *self.literal_numbers.entry(samples.clone()).or_insert(self.literals.len());
+        if number == self.literals.len() {
             self.literals.push(samples);
+            self.lines.push(vec![]);
+        }
+        if !self.lines[number].contains(&at) {
+            self.lines[number].push(at);
         }
     }
 
@@ -191,7 +200,7 @@ impl Family {
                     table.add_extent(e.loc, &numbers, &sizes)?;
                 }
                 if let Some(values) = literals(graphs, i) {
-                    table.add_literal(values);
+                    table.add_literal(e.loc, values);
                 }
             }
             Ok(())
@@ -205,6 +214,12 @@ impl Family {
     /// [`scalars`](Family::scalars).
     pub fn graph(&self) -> &Graph {
         &self.masked
+    }
+
+    /// The numbers that depend on the sizes, with the lines that compute with them: the value for the bounds, then the one for
+    /// each size that is smaller.
+    pub fn numbers(&self) -> impl Iterator<Item = (&[Loc], &[Literal])> {
+        self.table.lines.iter().zip(&self.table.literals).map(|(lines, values)| (&lines[..], &values[..]))
     }
 
     /// The values of the parameters for these sizes, of which `graph` is the graph.

@@ -10,6 +10,7 @@ mod show;
 
 pub use compare::AuditDifference;
 
+use super::super::bounded::{BoundedSize, reads_of_lengths};
 use super::super::function::{Function, Given};
 use super::super::lower::Lowered;
 use crate::error::{Error, Result};
@@ -26,13 +27,15 @@ pub struct AuditOptions {
     mesh: Option<Arc<Mesh>>,
     owned: Vec<String>,
     small: usize,
+    sizes: Vec<BoundedSize>,
     is_before: bool,
 }
 
 impl Default for AuditOptions {
     fn default() -> AuditOptions {
         let owned = vec!["**".to_string()];
-        AuditOptions { policy: ShardingPolicy::new(), mesh: None, owned, small: 64 * 1024, is_before: false }
+        let (policy, small) = (ShardingPolicy::new(), 64 * 1024);
+        AuditOptions { policy, mesh: None, owned, small, sizes: vec![], is_before: false }
     }
 }
 
@@ -70,6 +73,14 @@ impl AuditOptions {
     #[must_use]
     pub fn small(mut self, bytes: usize) -> AuditOptions {
         self.small = bytes;
+        self
+    }
+
+    /// The sizes that differ between calls, as [`jit_bounded`](crate::jit_bounded) takes them: the audit lists where the
+    /// function reads their true lengths on the host.
+    #[must_use]
+    pub fn bounded(mut self, sizes: impl Into<Vec<BoundedSize>>) -> AuditOptions {
+        self.sizes = sizes.into();
         self
     }
 
@@ -195,6 +206,9 @@ pub enum FindingKind {
     Moved,
     /// A constrained value that is resharded where it is read.
     Resharded,
+    /// Something that depends on a true length, which the function reads on the host: a number is passed by each call; what
+    /// is not the same for all lengths is compiled for each.
+    LengthRead,
 }
 
 /// Something that an audit found.
@@ -286,7 +300,13 @@ pub struct Audit {
 pub fn audit<Args: Tree + 'static, F: Function<Args>>(f: F, options: AuditOptions) -> F::Boxed<Result<Audit>> {
     F::boxed(move |given: Given<'_, Args>| {
         let lowered: Lowered<Args, F> = Lowered::of(&f, &given, Loc::NONE)?;
-        Audit::of(&lowered.graph, &lowered.declared, &lowered.paths, &lowered.client.why(), &options)
+        let reads = match options.sizes[..] {
+            [] => vec![],
+            _ => reads_of_lengths(Loc::NONE, &options.sizes, &f, &given)?,
+        };
+        let mut audit = Audit::of(&lowered.graph, &lowered.declared, &lowered.paths, &lowered.client.why(), &options)?;
+        audit.length_findings(reads);
+        Ok(audit)
     })
 }
 

@@ -4,8 +4,8 @@ use crate::prelude::*;
 use crate::sharding::tests::draw::{self, Config, Dice};
 use crate::sharding::{Mesh, NamedSharding, P, ShardingPolicy, device_put};
 use crate::{
-    Audit, AuditOptions, FindingKind, Function, Severity, Source, audit, checkpoint_name, jit, lower, mark_sharding,
-    with_sharding_constraint,
+    Audit, AuditOptions, BoundedSize, FindingKind, Function, Severity, Source, audit, checkpoint_name, jit, lower,
+    mark_sharding, with_sharding_constraint,
 };
 use pallas_graph::mesh::{Annotation, Placed, Sharding};
 use pallas_graph::{Graph, Op};
@@ -239,4 +239,31 @@ fn moved_constraints_are_noted() {
     };
     let found = audit(f, AuditOptions::new())(&ones(&[8, 8])).expect("it is traced");
     assert_eq!(subjects(&found, FindingKind::Moved), ["constraint[0]"], "{found}");
+}
+
+#[test]
+fn host_reads_of_true_lengths_are_listed() {
+    let options = || AuditOptions::new().bounded([BoundedSize::new("rows", 16).axis("0", 0)]);
+    let x = ones(&[5, 4]);
+    let reads = |audit: &Audit| -> Vec<(Severity, String, Option<String>)> {
+        let of = |f: &crate::Finding| (f.severity, f.message.clone(), f.line.clone());
+        audit.of_kind(FindingKind::LengthRead).into_iter().map(of).collect()
+    };
+    // Folds of any length need no number of it.
+    let found = audit(|x: &Array| x.sum(0).sin(), options())(&x).expect("it is traced");
+    assert_eq!(reads(&found), []);
+    let line = line!() + 1;
+    let found = audit(|x: &Array| x.sum(..) / x.shape()[0] as f32, options())(&x).expect("it is traced");
+    let [(Severity::Note, message, Some(at))] = &reads(&found)[..] else { panic!("{found}") };
+    assert!(message.contains("the number 16.0 for rows = 16 follows from rows"), "{message}");
+    assert!(at.contains(&format!("audit.rs:{line}:")), "{at}");
+    // A loop in Rust has other operations for another length.
+    let each = |x: &Array| (1..x.shape()[0] as i64).fold(x.at(0).get(), |sum, i| (sum + x.at(i).get()).sin());
+    let found = audit(each, options())(&x).expect("it is traced");
+    let [(Severity::Warning, message, _)] = &reads(&found)[..] else { panic!("{found}") };
+    assert!(message.ends_with("it is compiled for each length on its own"), "{message}");
+    assert_eq!(Audit::from_json(&found.to_json()).expect("it is one"), found);
+    // The bound is one of the call too.
+    let long = audit(|x: &Array| x.sum(0), options())(&ones(&[17, 4])).expect_err("it is too long").to_string();
+    assert!(long.contains("size `rows` is 17, at most 16"), "{long}");
 }

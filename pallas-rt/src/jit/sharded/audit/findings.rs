@@ -1,8 +1,10 @@
 //! The findings of an audit.
 use super::super::{Declared, Shardings};
 use super::{Audit, AuditOptions, AuditedMesh, Finding, FindingKind, Severity, Source};
+use crate::jit::bounded::LengthRead;
 use crate::sharding::{PartitionSpec, Sharding};
 use pallas_graph::Graph;
+use pallas_ir::Loc;
 use std::collections::BTreeMap;
 
 /// Small arrays for each of which the function is partitioned again, to find what they cost; of others the cost is unknown.
@@ -92,6 +94,19 @@ impl Audit {
                 self.add(Severity::Error, FindingKind::PlacedOtherwise, &p.path, message, p.line.clone());
             }
         }
+    }
+
+    /// The places that depend on true lengths.
+    pub(super) fn length_findings(&mut self, reads: Vec<LengthRead>) {
+        for LengthRead { at, what, is_alone } in reads {
+            let (severity, message) = match is_alone {
+                true => (Severity::Warning, format!("{what}: it is compiled for each length on its own")),
+                false => (Severity::Note, format!("{what}, which is read on the host: each call passes it")),
+            };
+            let line = (at != Loc::NONE).then(|| at.to_string());
+            self.add(severity, FindingKind::LengthRead, "length", message, line);
+        }
+        self.findings.sort_by_key(|f| (std::cmp::Reverse(f.severity), f.kind));
     }
 
     fn constraint_findings(&mut self) {
