@@ -194,17 +194,17 @@ pub enum Error {
         /// What was tried, and what to do instead.
         message: String,
     },
-    /// A loop or a branch with exchanges, in which devices of a mesh go different ways.
+    /// A loop or a branch in which devices of a mesh that exchange arrays go different ways.
     #[error(
-        "{what} is {expected} on device 0 and {found} on device {device}; help: all devices take the steps that exchange: reduce \
-         what decides over the mesh first"
+        "{what} is {found} on device {device} and {expected} on one that it exchanges with; help: devices take steps in which \
+         they exchange together: reduce what decides over the axes of the exchange first"
     )]
     Varies {
         /// The value that decides.
         what: &'static str,
-        /// The first device that has another value.
+        /// The first device that has another value than those that it exchanges with.
         device: usize,
-        /// The value on device 0.
+        /// The value on the first one of these.
         expected: i32,
         /// The value on that device.
         found: i32,

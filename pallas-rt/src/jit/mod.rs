@@ -17,7 +17,7 @@
 //! - `argnums`: derivatives by chosen arguments;
 //! - `kernel`: kernels as operations; `custom`, `custom_jvp`: functions with a derivative of their own; `checkpoint`:
 //!   functions whose values are computed again;
-//! - `sharded`: functions on a mesh; `planning`: their cost on one that need not be there; `page`: all of that as HTML;
+//! - `sharded`: functions on a mesh; `audit`: what they declare against what is intended and what was found; `planning`: their cost on one that need not be there; `page`: all of that as HTML;
 //! - `shard_map` and `pmap`: functions of the blocks on each device; `axes`: the axes that are bound in them;
 //! - `inspect`: functions as text; `analysis`: their cost and memory; `print`: arrays that are shown at each call;
 //! - `program`: a plan with its memory, ready to run.
@@ -26,6 +26,7 @@
 mod analysis;
 mod argnums;
 mod associative;
+mod audit;
 pub(crate) mod axes;
 mod bounded;
 mod checkpoint;
@@ -60,6 +61,10 @@ mod vmap;
 pub use analysis::MemoryAnalysis;
 pub use argnums::{Arg, Argnums, grad_by, value_and_grad_by};
 pub use associative::{AssociativeScan, associative_scan};
+pub use audit::{
+    Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, ExchangeTotal, Finding,
+    FindingKind, PatternUse, Severity, Source, audit,
+};
 pub use bounded::{BoundedSize, jit_bounded};
 pub use checkpoint::{Policy, checkpoint, checkpoint_name, checkpoint_with};
 pub use compiled::jit;
@@ -84,10 +89,9 @@ pub use planning::{AxisTraffic, MeshComparison, PlannedExchange, StepPlan};
 pub use pmap::pmap;
 pub use shard_map::{shard_map, shard_map_axes};
 pub use sharded::{
-    Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, CollectiveBudget,
-    CollectiveCount, CollectiveUse, ExchangeTotal, Finding, FindingKind, Obstacle, PatternUse, Provenance,
-    ProvenanceStep, Severity, ShardedValue, Shardings, Source, WhyNot, audit, clear_sharding, in_out_shardings,
-    mark_sharding, partitioned, propagation_barrier, shard_alike, shard_as, with_sharding_constraint,
+    CollectiveBudget, CollectiveCount, CollectiveUse, Obstacle, Provenance, ProvenanceStep, ShardedValue, Shardings,
+    WhyNot, clear_sharding, in_out_shardings, mark_sharding, partitioned, propagation_barrier, shard_alike, shard_as,
+    with_sharding_constraint,
 };
 pub(crate) use trace::{apply, is_tracing, make, states};
 pub use vmap::{vmap, vmap_axes, vmap_axes_named, vmap_named};

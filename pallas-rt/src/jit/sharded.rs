@@ -3,19 +3,13 @@
 //! - `alike`: values that have one sharding, and barriers;
 //! - `mark`: declarations for trees, by patterns of paths;
 //! - `provenance`: why a value is divided, and why not;
-//! - `audit`: what is declared against what is intended and what was found;
 //! - `budget`: exchanges counted by kind and axis.
 mod alike;
-mod audit;
 mod budget;
 mod mark;
 mod provenance;
 
 pub use alike::{propagation_barrier, shard_alike, shard_as};
-pub use audit::{
-    Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, ExchangeTotal, Finding,
-    FindingKind, PatternUse, Severity, Source, audit,
-};
 pub use budget::{CollectiveBudget, CollectiveCount};
 pub use mark::{clear_sharding, in_out_shardings, mark_sharding};
 pub use provenance::{Obstacle, Provenance, ProvenanceStep, WhyNot};
@@ -190,8 +184,8 @@ pub struct Shardings {
     mesh: Arc<Mesh>,
     graph: Graph,
     declared: Vec<Option<Sharding>>,
-    found: Propagation,
-    program: Partitioned,
+    pub(super) found: Propagation,
+    pub(super) program: Partitioned,
     /// The paths of the leaves of the arguments. Captured arrays follow them among the parameters.
     paths: Vec<String>,
     /// By parameter, the statement that declares it.
@@ -261,7 +255,7 @@ impl Shardings {
     ///
     /// # Errors
     /// A kernel that cannot be divided as declared.
-    fn of(flat: &Graph, declared: &Declared, paths: &[String]) -> Result<Option<Shardings>> {
+    pub(super) fn of(flat: &Graph, declared: &Declared, paths: &[String]) -> Result<Option<Shardings>> {
         let Some(mesh) = declared.mesh.clone() else { return Ok(None) };
         let (found, program) = divided(flat, &mesh, &declared.shardings)?;
         let (paths, statements) = (paths.to_vec(), declared.statements.clone());

@@ -139,6 +139,13 @@ fn devices_take_their_own_steps() {
     }
 }
 
+#[test]
+fn bodies_leave_axes_to_the_compiler() {
+    if is_installed() {
+        results("partial");
+    }
+}
+
 /// A process that differs, and what every process of its group says about it: one of the texts between `or`s.
 #[track_caller]
 fn fault(case: &str, expected: &str) {

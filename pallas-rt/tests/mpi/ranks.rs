@@ -4,7 +4,7 @@ use pallas_rt::collective::Exchange;
 use pallas_rt::distributed::{Distributed, Local, Member, initialize, metric, self_check};
 use pallas_rt::ir::ScalarOp;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
-use pallas_rt::{Array, Client, Error, Result, counters, jit, shard_map, spmd, while_loop};
+use pallas_rt::{Array, Client, Error, Result, counters, jit, shard_map, shard_map_axes, spmd, while_loop};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +53,7 @@ fn run(case: &str, job: &Distributed) -> Result<String> {
         "train" => train::on_mesh().map(|numbers| train::text(&numbers)),
         "whole" => whole(job),
         "apart" => apart(),
+        "partial" => partial(),
         "program" => {
             let x = device_put(&array(&[8]), &NamedSharding::new(&mesh(), P("model")))?;
             let scale = if job.rank() == 2 { 3.0 } else { 2.0 };
@@ -140,7 +141,33 @@ fn apart() -> Result<String> {
     let x = Client::cpu().array(&[1.0f32, 3.0, 5.0, 7.0, 9.0, 11.0, 50.0, 30.0], &[8])?;
     let y = jit(shard_map(f, &mesh(), both(), both()))(&x)?.to_vec::<f32>()?;
     assert_eq!(y, [200.0, 140.0, 130.0, 172.0, 208.0, 136.0, 140.0, 176.0]);
+    // A row of devices exchanges in its steps; the other row takes none. The sum of a row doubles in each.
+    let rows = |x: &Array| {
+        let is_less = |x: &Array| spmd::psum(x, "model").sum(..).lt(100.0);
+        while_loop(x, is_less, |x: &Array| x + spmd::psum(x, "model") * 0.25)
+    };
+    let x = Client::cpu().array(&[1.0f32, 2.0, 3.0, 4.0, 10.0, 20.0, 30.0, 40.0], &[8])?;
+    let y = jit(shard_map(rows, &mesh(), both(), both()))(&x)?.to_vec::<f32>()?;
+    assert_eq!(y, [38.5, 39.5, 40.5, 41.5, 10.0, 20.0, 30.0, 40.0]);
     Ok("its own steps".into())
+}
+
+/// A body that is manual along one axis, which the compiler divides along the other one, and a body in a body.
+fn partial() -> Result<String> {
+    let numbers: Vec<f32> = (0..32).map(|i| (i % 7) as f32).collect();
+    let x = device_put(&Client::cpu().array(&numbers, &[4, 8])?, &NamedSharding::new(&mesh(), P(("data", "model"))))?;
+    let gram = |x: &Array| spmd::psum(&x.matmul(&x.transpose(&[1, 0])), "data");
+    let found = jit(shard_map_axes(gram, &mesh(), "data", [P("data")], [P(())]))(&x)?.to_vec::<f32>()?;
+    let product = |i: usize, j: usize| (0..8).map(|k| numbers[8 * i + k] * numbers[8 * j + k]).sum::<f32>();
+    let expected = [[0, 0], [0, 1], [1, 0], [1, 1]].map(|[i, j]| product(i, j) + product(i + 2, j + 2));
+    assert_eq!(found, expected);
+    let nested = |x: &Array| {
+        let inner = |x: &Array| spmd::psum(&x.sum(..), ["data", "model"]);
+        shard_map_axes(inner, &mesh(), "model", [P((None, "model"))], [P(())])(x)
+    };
+    let found = jit(shard_map_axes(nested, &mesh(), "data", [P("data")], [P(())]))(&x)?.to_vec::<f32>()?;
+    assert_eq!(found, [numbers.iter().sum::<f32>()]);
+    Ok("its part".into())
 }
 
 /// Self-check, reads of divided arrays, and metrics.

@@ -3,8 +3,9 @@
 //!
 //! A sequence may run for several devices of a mesh, each of which has a table of its own. In lockstep every action is done
 //! for one after the other, and long launches of all are shared by the threads. On other engines (`collective`) the devices
-//! of each party are in lockstep, and parties exchange arrays. In a loop or branch without exchanges each device goes its own
-//! way: those that are done, or in another branch, take no part in its actions.
+//! of each party are in lockstep, and parties exchange arrays. In a loop or branch each device goes its own way: those that are
+//! done, or in another branch, take no part in its actions. If it has exchanges, all parties learn what decides and take each
+//! step that a device somewhere takes, in which the devices of a group take part together.
 //!
 //! - here: what a sequence is made of, and its memory; `running`: a run.
 mod running;
@@ -66,11 +67,11 @@ pub(crate) enum Action {
     Fill { to: Slot, bytes: Box<[u8]> },
     /// Runs the body so many times, with the number of the step in `counter`.
     For { length: usize, counter: Slot, turning: Turning, body: Vec<Action> },
-    /// Runs the body as long as the condition leaves true, a byte that is not zero, in `holds`. If it exchanges nothing, each
-    /// device has a number of steps of its own.
+    /// Runs the body as long as the condition leaves true, a byte that is not zero, in `holds`. Each device
+    /// has a number of steps of its own; if it exchanges something, those of a group have the same one.
     While { condition: Vec<Action>, holds: Slot, turning: Turning, body: Vec<Action>, exchanges: bool },
-    /// Runs the branch of this number, an i32; the last one if there is none. If no branch exchanges anything, each device
-    /// has its own number.
+    /// Runs the branch of this number, an i32; the last one if there is none. Each device has its own number; if
+    /// a branch exchanges something, those of a group have the same one.
     Case { index: Slot, branches: Vec<Vec<Action>>, exchanges: bool },
     /// Begins an exchange of the contents of a slot, which may be missing; `number` is its own in the sequence.
     Start { from: Option<(Slot, usize)>, to: Slot, bytes: usize, meeting: Arc<Meeting>, number: usize },

@@ -14,14 +14,24 @@ use std::sync::{Arc, Mutex};
 /// Numbers of devices.
 type Active = SmallVec<[usize; 8]>;
 
+/// A step of a loop or branch with exchanges.
+struct Decision {
+    /// What decides about it.
+    what: &'static str,
+    /// By position in the mesh, the number that decides, and whether the device takes the step.
+    of: Vec<(i32, bool)>,
+}
+
 /// A run for the devices of one party.
 pub(super) struct Running<'a> {
     table: &'a mut [Start],
     /// Slots of each device.
     slots: usize,
     devices: usize,
-    /// The devices that take the next action, in ascending order: all of them, but in a loop or branch without exchanges.
+    /// The devices of the party that take the next action, in ascending order: all of them, but in a loop or branch.
     active: Active,
+    /// The innermost loop or branch with exchanges. All parties take the steps that some device takes.
+    decision: Option<Decision>,
     party: &'a dyn Collectives,
     /// Compares what decides about a step with other parties.
     agreement: Option<&'a Arc<Meeting>>,
@@ -50,7 +60,8 @@ impl<'a> Running<'a> {
         let started = (0..sequence.exchanges).map(|_| None).collect();
         let (slots, devices) = (sequence.slots, party.positions().len());
         let active = (0..devices).collect();
-        Running { table, slots, devices, active, party, agreement, started, ledger, on, counts: false, launches: 0 }
+        let (decision, counts, launches) = (None, false, 0);
+        Running { table, slots, devices, active, decision, party, agreement, started, ledger, on, counts, launches }
     }
 
     /// Launches that were not counted before.
@@ -73,6 +84,9 @@ impl<'a> Running<'a> {
             let run = || unsafe { cpu::execute(executable, geometry, params, ledger, on, start) };
             timeline::span(timeline::Kind::Launch, || described(kernel, geometry), run)
         };
+        if active.is_empty() {
+            return Ok(());
+        }
         let threads = rayon_threads().min(active.len());
         let work = executable.work(&geometry.parallel).saturating_mul(active.len());
         // Shares of whole devices are equal, or nearly so.
@@ -133,7 +147,7 @@ impl<'a> Running<'a> {
                     }
                 }
                 Action::Start { from, to, bytes, meeting, number } => {
-                    assert_eq!(self.active.len(), self.devices, "all devices exchange");
+                    self.whole_groups(meeting)?;
                     let operands: Vec<&[u8]> = match from {
                         Some((slot, bytes)) => self.contents(*slot, *bytes),
                         None => vec![&[]; self.devices],
@@ -142,12 +156,15 @@ impl<'a> Running<'a> {
                     if self.party.overlaps() {
                         self.started[*number] = Some(self.party.start(meeting, step, &operands)?);
                     } else {
-                        self.party.exchange(meeting, step, &operands, &mut self.contents_mut(*to, *bytes))?;
+                        let mut unused = self.for_others(*bytes);
+                        let mut results = self.contents_mut(*to, *bytes, &mut unused);
+                        self.party.exchange(meeting, step, &operands, &mut results)?;
                     }
                 }
                 Action::Finish { to, bytes, number } => {
                     if let Some(started) = self.started[*number].take() {
-                        self.party.finish(started, &mut self.contents_mut(*to, *bytes))?;
+                        let mut unused = self.for_others(*bytes);
+                        self.party.finish(started, &mut self.contents_mut(*to, *bytes, &mut unused))?;
                     }
                 }
                 Action::For { length, counter, turning, body } => {
@@ -182,18 +199,21 @@ impl<'a> Running<'a> {
                 Action::While { condition, holds, turning, body, exchanges: true } => {
                     self.enter(turning);
                     let counts = std::mem::replace(&mut self.counts, true);
+                    let (all, outer) = (self.active.clone(), self.decision.take());
+                    let mut takes = self.takes(outer.as_ref());
                     loop {
                         self.all(condition)?;
-                        let holds = self.same("the condition of a loop", |running, device| {
-                            i32::from(running.start(device, *holds).read())
-                        })?;
-                        if holds == 0 {
+                        let numbers =
+                            self.numbers(|running, device| i32::from(running.start(device, *holds).read()))?;
+                        takes.iter_mut().zip(&numbers).for_each(|(takes, number)| *takes &= *number != 0);
+                        if !takes.contains(&true) {
                             break;
                         }
+                        self.decide("the condition of a loop", &all, &numbers, &takes);
                         self.all(body)?;
                         self.turn(turning);
                     }
-                    self.counts = counts;
+                    (self.active, self.decision, self.counts) = (all, outer, counts);
                     self.leave(turning);
                 }
                 Action::Case { index, branches, exchanges: false } => {
@@ -213,16 +233,24 @@ impl<'a> Running<'a> {
                     (self.active, self.counts) = (all, counts);
                 }
                 Action::Case { index, branches, exchanges: true } => {
-                    let last = branches.len() - 1;
-                    let index = self.same("the number of a branch", |running, device| {
-                        running.start(device, *index).cast::<i32>().read().clamp(0, last as i32)
-                    })?;
+                    let last = branches.len() as i32 - 1;
+                    let numbers = self
+                        .numbers(|running, device| running.start(device, *index).cast::<i32>().read().clamp(0, last))?;
                     let counts = std::mem::replace(&mut self.counts, true);
-                    self.all(&branches[index as usize])?;
-                    self.counts = counts;
+                    let (all, outer) = (self.active.clone(), self.decision.take());
+                    let takes = self.takes(outer.as_ref());
+                    for (number, branch) in (0..).zip(branches) {
+                        let own: Vec<bool> =
+                            takes.iter().zip(&numbers).map(|(takes, n)| *takes && *n == number).collect();
+                        if own.contains(&true) {
+                            self.decide("the number of a branch", &all, &numbers, &own);
+                            self.all(branch)?;
+                        }
+                    }
+                    (self.active, self.decision, self.counts) = (all, outer, counts);
                 }
                 Action::Show { from, bytes, show } => {
-                    if self.party.positions()[0] == 0 && self.active[0] == 0 {
+                    if self.party.positions()[0] == 0 && self.active.first() == Some(&0) {
                         show(std::slice::from_raw_parts(self.start(0, *from), *bytes))?;
                     }
                 }
@@ -241,41 +269,70 @@ impl<'a> Running<'a> {
         (0..self.devices).map(one).collect()
     }
 
-    /// The contents of a slot on each device, for writing.
+    /// Memory for the results of the devices that take no part in the next action: theirs may hold what they still need.
+    fn for_others(&self, bytes: usize) -> Vec<Vec<u8>> {
+        (0..self.devices - self.active.len()).map(|_| vec![0; bytes]).collect()
+    }
+
+    /// The contents of a slot on each device that takes part, for writing, and `unused` for the others.
     ///
     /// # Safety
     /// The slots have this memory, which nobody else uses meanwhile.
-    unsafe fn contents_mut<'m>(&self, slot: Slot, bytes: usize) -> Vec<&'m mut [u8]> {
-        // SAFETY: the caller's.
-        let one = |device| unsafe { std::slice::from_raw_parts_mut(self.start(device, slot), bytes) };
-        (0..self.devices).map(one).collect()
+    unsafe fn contents_mut<'m>(&self, slot: Slot, bytes: usize, unused: &'m mut [Vec<u8>]) -> Vec<&'m mut [u8]> {
+        let mut unused = unused.iter_mut();
+        let mut one = |device: usize| match self.active.contains(&device) {
+            // SAFETY: the caller's.
+            true => unsafe { std::slice::from_raw_parts_mut(self.start(device, slot), bytes) },
+            false => unused.next().expect("one for each").as_mut_slice(),
+        };
+        (0..self.devices).map(&mut one).collect()
     }
 
-    /// A number that all devices have.
+    /// By position, the number that a device has.
     ///
     /// # Errors
-    /// Devices have different ones.
-    fn same(&self, what: &'static str, of: impl Fn(&Self, usize) -> i32) -> Result<i32> {
-        if self.devices == 1 && self.agreement.is_none() {
-            return Ok(of(self, 0));
-        }
+    /// Another party takes part in no more exchanges.
+    fn numbers(&self, of: impl Fn(&Self, usize) -> i32) -> Result<Vec<i32>> {
         let own: Vec<i32> = (0..self.devices).map(|device| of(self, device)).collect();
-        let all = match self.agreement {
-            None => own,
-            Some(agreement) => {
-                let own: Vec<[u8; 4]> = own.into_iter().map(i32::to_ne_bytes).collect();
-                let own: Vec<&[u8]> = own.iter().map(|number| &number[..]).collect();
-                let mut found = vec![vec![0; agreement.gives().bytes()]; self.devices];
-                let mut each: Vec<&mut [u8]> = found.iter_mut().map(|all| &mut all[..]).collect();
-                self.party.exchange(agreement, self.party.next_step(), &own, &mut each)?;
-                let numbers = found[0].as_chunks::<4>().0;
-                numbers.iter().map(|&number| i32::from_ne_bytes(number)).collect()
-            }
-        };
-        match all.iter().position(|&number| number != all[0]) {
-            Some(device) => Err(Error::Varies { what, device, expected: all[0], found: all[device] }),
-            None => Ok(all[0]),
+        let Some(agreement) = self.agreement else { return Ok(own) };
+        let own: Vec<[u8; 4]> = own.into_iter().map(i32::to_ne_bytes).collect();
+        let own: Vec<&[u8]> = own.iter().map(|number| &number[..]).collect();
+        let mut found = vec![vec![0; agreement.gives().bytes()]; self.devices];
+        let mut each: Vec<&mut [u8]> = found.iter_mut().map(|all| &mut all[..]).collect();
+        self.party.exchange(agreement, self.party.next_step(), &own, &mut each)?;
+        Ok(found[0].as_chunks::<4>().0.iter().map(|&number| i32::from_ne_bytes(number)).collect())
+    }
+
+    /// By position, whether a device takes the step in which the present action is.
+    fn takes(&self, outer: Option<&Decision>) -> Vec<bool> {
+        match (outer, self.agreement) {
+            (Some(outer), _) => outer.of.iter().map(|(_, takes)| *takes).collect(),
+            (None, None) => vec![true; self.devices],
+            (None, Some(agreement)) => vec![true; agreement.group(0).len()],
         }
+    }
+
+    /// Lets those devices of `all` take the next step that do so.
+    fn decide(&mut self, what: &'static str, all: &Active, numbers: &[i32], takes: &[bool]) {
+        let positions = self.party.positions();
+        self.active = all.iter().copied().filter(|&device| takes[positions[device]]).collect();
+        let of = numbers.iter().copied().zip(takes.iter().copied()).collect();
+        self.decision = Some(Decision { what, of });
+    }
+
+    /// Checks that of the groups of an exchange all devices take the step or none. All parties know what others do.
+    ///
+    /// # Errors
+    /// Some do and some do not.
+    fn whole_groups(&self, meeting: &Meeting) -> Result<()> {
+        let Some(Decision { what, of }) = &self.decision else { return Ok(()) };
+        for first in (0..of.len()).filter(|&position| meeting.number(position) == 0) {
+            let differs = |&&device: &&usize| of[device].1 != of[first].1;
+            if let Some(&device) = meeting.group(first).iter().find(differs) {
+                return Err(Error::Varies { what, device, expected: of[first].0, found: of[device].0 });
+            }
+        }
+        Ok(())
     }
 
     fn start(&self, device: usize, slot: Slot) -> *mut u8 {

@@ -1,6 +1,9 @@
 //! `jit_bounded`: one compilation for all sizes up to a bound.
 mod kind;
+mod reads;
 mod resize;
+
+pub(super) use reads::{LengthRead, reads_of_lengths};
 
 use super::compiled::{Cache, Extra, client_of, name};
 use super::disabled::is_disabled;
@@ -150,47 +153,6 @@ enum Length<Out> {
     },
     /// It is compiled on its own, for this reason.
     Alone(Unlike),
-}
-
-/// Something in a function that depends on true lengths, which it reads on the host.
-pub(super) struct LengthRead {
-    /// The line; none if no operation has it.
-    pub at: Loc,
-    /// What depends on them.
-    pub what: String,
-    /// True if the function is compiled for each length on its own because of it.
-    pub is_alone: bool,
-}
-
-/// The places where a function reads the true lengths of its arguments, found by traces as those of [`jit_bounded`].
-///
-/// # Errors
-/// Those of a call of a function of [`jit_bounded`].
-pub(super) fn reads_of_lengths<Args: Tree + 'static, F: Function<Args>>(
-    at: Loc,
-    sizes: &[BoundedSize],
-    f: &F,
-    given: &Given<'_, Args>,
-) -> Result<Vec<LengthRead>> {
-    let bounded: Bounded<F::Out> = Bounded::new(at, sizes.to_vec());
-    let ((args, structures), tuple) = ((given.flat)(), (given.tuple)());
-    let kind = bounded.kind(&tuple, &args, &structures)?;
-    let lengths = bounded.lengths(&kind, &args, || tree::paths(&tuple))?;
-    let own = kind.trace(f, &tuple, &lengths)?;
-    let alone = |why: Unlike| LengthRead { at: why.at, what: why.what, is_alone: true };
-    let family = match bounded.family(f, &tuple, &kind, &lengths, &own)? {
-        Ok((family, _)) => family,
-        Err(why) => return Ok(vec![alone(why)]),
-    };
-    let bounds: Vec<usize> = sizes.iter().map(|size| size.most).collect();
-    let mut found: Vec<LengthRead> = family.scalars(&lengths, &own.graph).err().map(alone).into_iter().collect();
-    for (lines, values) in family.numbers() {
-        let differs = (1..values.len()).filter(|&k| values[k] != values[0]).map(|k| &sizes[k - 1].name[..]);
-        let of = differs.collect::<Vec<_>>().join(", ");
-        let what = format!("the number {} for {} follows from {of}", values[0], bounded.describe(&bounds));
-        found.extend(lines.iter().map(|&at| LengthRead { at, what: what.clone(), is_alone: false }));
-    }
-    Ok(found)
 }
 
 impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {

@@ -159,12 +159,12 @@ impl Shardings {
     }
 
     /// The line of the annotation from which a value has an axis.
-    pub(super) fn origin_line(&self, v: Val, axis: u8) -> Loc {
+    pub(in crate::jit) fn origin_line(&self, v: Val, axis: u8) -> Loc {
         self.annotation(self.found.chain(v, axis).origin).1
     }
 
     /// The reads of a value for which devices exchange it: the sharding, and the line.
-    pub(super) fn reshards(&self, v: Val) -> Vec<String> {
+    pub(in crate::jit) fn reshards(&self, v: Val) -> Vec<String> {
         let own = self.program.reshards.iter().filter(|one| one.value == v);
         own.map(|one| format!("as {}{}", one.to.text(&self.mesh), at(one.at))).collect()
     }

@@ -62,7 +62,7 @@ pub(super) fn body(seed: u64, x: &Array, w: &Array, of: &[&'static str]) -> Resu
         let n: usize = spmd::axis_size(axes)?;
         let is_uniform = state(&a, axes).is_some();
         let scale = 1.0 / n as f32;
-        let made = match dice.below(16) {
+        let made = match dice.below(18) {
             0 => a + b,
             1 => a * b,
             2 => (a * 0.7).sin(),
@@ -107,6 +107,36 @@ pub(super) fn body(seed: u64, x: &Array, w: &Array, of: &[&'static str]) -> Resu
                 cond(&is_first, &a, |a: &Array| a.sin(), |a: &Array| a * 0.5)?
             }
             15 => of_kernel(&a)?,
+            16 if of.len() == 2 => {
+                // Devices of one number along an axis exchange along the other one, those of another number do not.
+                let (own, other) = if dice.chance(50) { (of[0], of[1]) } else { (of[1], of[0]) };
+                let a = match state(&a, &[other]) {
+                    Some(State::Invariant) => spmd::pvary(&a, other),
+                    Some(State::Varying) => a,
+                    _ => continue,
+                };
+                let together = move |a: &Array| spmd::pvary(&(spmd::psum(a, other) * 0.3), other);
+                cond(&spmd::axis_index(own).lt(1), &a, together, |a: &Array| a.sin())?
+            }
+            17 if of.len() == 2 => {
+                // Each row of devices takes its own number of steps, in which it exchanges.
+                let (own, other) = if dice.chance(50) { (of[0], of[1]) } else { (of[1], of[0]) };
+                let a = match state(&a, &["x", "y"]) {
+                    Some(State::Invariant) => spmd::pvary(&a, ["x", "y"]),
+                    Some(State::Varying) => a,
+                    _ => continue,
+                };
+                let number = spmd::axis_index(own) + 1;
+                let step = |i: i32| {
+                    let last = number.clone();
+                    move |a: &Array| {
+                        let more = last.gt(i);
+                        let together = move |a: &Array| spmd::pvary(&(spmd::psum(a, other) * 0.3), other);
+                        cond(&more, a, together, |a: &Array| a.clone())
+                    }
+                };
+                step(1)(&step(0)(&a)?)?
+            }
             _ => a.tanh(),
         };
         all.push(made);

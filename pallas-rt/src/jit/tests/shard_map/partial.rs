@@ -145,7 +145,7 @@ fn mistakes_are_named() {
     assert!(unknown.contains("`rows` is no axis of the mesh"), "{unknown}");
 }
 
-/// A loop whose number of steps differs along the manual axis runs, unless the compiler needs exchanges in it.
+/// A loop whose number of steps differs along the manual axis runs, also if the compiler needs exchanges in it.
 #[test]
 fn loops_of_each_device() {
     let mesh = two();
@@ -155,8 +155,7 @@ fn loops_of_each_device() {
     let expected: Vec<f32> = (0..16).map(|i| i as f32 * if i < 8 { 4.0 } else { 2.0 }).collect();
     assert_eq!(numbers(&run(&x).expect("it runs")), expected);
     // The condition sums over `y`.
-    let error = run(&put(&x, &mesh, P(("x", "y")))).and_then(|y| y.to_vec::<f32>());
-    assert!(matches!(error, Err(Error::Varies { what: "the condition of a loop", .. })), "{error:?}");
+    assert_eq!(numbers(&run(&put(&x, &mesh, P(("x", "y")))).expect("it runs")), expected);
 }
 
 /// A random body that is manual along one axis computes the same on a mesh of that axis alone, whatever divides its operands

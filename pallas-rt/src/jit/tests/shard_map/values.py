@@ -43,8 +43,35 @@ def exchanged(v):
     return lax.psum(own_branch(v), "x") + lax.ppermute(v, "y", [(0, 1), (1, 0)])
 
 
+# Those of devices that exchange arrays in their steps: the condition is the same for those that do. XLA's permutes wait for
+# all devices, so the other one's block is here what it adds to a sum.
+def others(v):
+    return lax.psum(v, "y") - v
+
+
+def rows_steps(v):
+    return lax.while_loop(lambda c: lax.psum(c, "y").sum() < 60.0, lambda c: c + others(c) * 0.5 + 1.0, v)
+
+
+def rows_branch(v):
+    branches = [lambda v: lax.pmax(v, "y") * v, lambda v: v - lax.psum(v, "y")]
+    return lax.switch(lax.axis_index("x"), branches, v)
+
+
+def rows_nested(v):
+    def step(c):
+        count, v = c
+        v = lax.cond(count % 2 == 0, lambda v: v + lax.psum(v, "y") * 0.125, lambda v: rows_branch(v) * 0.5 + 3.0, v)
+        v = lax.fori_loop(0, count + 1, lambda _, v: v + others(v) * lax.axis_index("y") * 0.25, v)
+        return count + 1, v
+
+    number = lax.axis_index("x")
+    return lax.while_loop(lambda c: c[0] < 2 + 2 * lax.axis_index("x"), step, (number, v))[1] + lax.psum(v, "x")
+
+
 eight = jnp.arange(8.0)
-for name, f in {"own_steps": own_steps, "own_branch": own_branch, "nested": nested, "exchanged": exchanged}.items():
+BLOCKS = [own_steps, own_branch, nested, exchanged, rows_steps, rows_branch, rows_nested]
+for name, f in ((f.__name__, f) for f in BLOCKS):
     say(name, jax.jit(shard_map(f, mesh=mesh, in_specs=BOTH, out_specs=BOTH))(eight))
 
 # Batches whose axes have names.

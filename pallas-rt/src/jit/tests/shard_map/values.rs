@@ -37,6 +37,40 @@ fn exchanged(x: &Array) -> Result<Array> {
     Ok(psum(&own_branch(&x)?, "x") + spmd::ppermute(&x, "y", &[(0, 1), (1, 0)]))
 }
 
+/// A loop of devices that exchange their blocks, which others do not.
+fn rows_steps(x: &Array) -> Result<Array> {
+    let is_less = |x: &Array| psum(x, "y").sum(..).lt(60.0);
+    while_loop(x, is_less, |x: &Array| x + spmd::ppermute(x, "y", &[(0, 1), (1, 0)]) * 0.5 + 1.0)
+}
+
+fn rows_branch(x: &Array) -> Result<Array> {
+    let branches: [fn(&Array) -> Array; 2] = [|x| spmd::pmax(x, "y") * x, |x| x - psum(x, "y")];
+    switch(&spmd::axis_index("x"), x, branches)
+}
+
+fn rows_nested(x: &Array) -> Result<Array> {
+    let step = |(count, x): &(Array, Array)| {
+        let x = cond(
+            &(count % 2).eq(0),
+            x,
+            |x: &Array| Ok::<_, Error>(x + psum(x, "y") * 0.125),
+            |x: &Array| Ok(rows_branch(x)? * 0.5 + 3.0),
+        )?;
+        let start = (pvary(&Client::cpu().full(&[], 0i32)?, "x"), x);
+        let last = count.clone();
+        let moved = while_loop(
+            &start,
+            move |(i, _): &(Array, Array)| i.le(&last),
+            |(i, x): &(Array, Array)| (i + 1, x + spmd::ppermute(x, "y", &[(0, 1)]) * 0.25),
+        )?;
+        Ok::<_, Error>((count + 1, moved.1))
+    };
+    let number = spmd::axis_index("x");
+    let last = &number * 2 + 2;
+    let moved = while_loop(&(number, x.clone()), move |(i, _): &(Array, Array)| i.lt(&last), step)?;
+    Ok(moved.1 + psum(x, "x"))
+}
+
 /// Functions of one example, by name, on a batch of three.
 fn batch(name: &str) -> Option<Result<Vec<f32>>> {
     let nine = counting(&[3, 3]);
@@ -138,6 +172,9 @@ fn ours(name: &str) -> Vec<f32> {
         "own_branch" => blocks(own_branch),
         "nested" => blocks(nested),
         "exchanged" => blocks(exchanged),
+        "rows_steps" => blocks(rows_steps),
+        "rows_branch" => blocks(rows_branch),
+        "rows_nested" => blocks(rows_nested),
         name => batch(name).unwrap_or_else(|| panic!("{name} in values.py")),
     };
     found.unwrap_or_else(|error| panic!("{name}: {error}"))

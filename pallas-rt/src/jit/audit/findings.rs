@@ -1,7 +1,7 @@
 //! The findings of an audit.
-use super::super::{Declared, Shardings};
+use super::super::bounded::LengthRead;
+use super::super::sharded::{Declared, Shardings};
 use super::{Audit, AuditOptions, AuditedMesh, Finding, FindingKind, Severity, Source};
-use crate::jit::bounded::LengthRead;
 use crate::sharding::{PartitionSpec, Sharding};
 use pallas_graph::Graph;
 use pallas_ir::Loc;

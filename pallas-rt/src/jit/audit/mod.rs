@@ -10,9 +10,9 @@ mod show;
 
 pub use compare::AuditDifference;
 
-use super::super::bounded::{BoundedSize, reads_of_lengths};
-use super::super::function::{Function, Given};
-use super::super::lower::Lowered;
+use super::bounded::{BoundedSize, reads_of_lengths};
+use super::function::{Function, Given};
+use super::lower::Lowered;
 use crate::error::{Error, Result};
 use crate::sharding::{Mesh, PartitionSpec, ShardingPolicy};
 use crate::tree::Tree;

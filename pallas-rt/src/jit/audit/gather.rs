@@ -1,5 +1,5 @@
 //! The declarations of a function, and the facts that are held against them.
-use super::super::{Declared, Shardings};
+use super::super::sharded::{Declared, Shardings};
 use super::{Audit, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, ExchangeTotal, PatternUse, Source};
 use crate::error::Result;
 use crate::sharding::{Mesh, Sharding, ShardingPolicy, matches};
