@@ -63,8 +63,10 @@ pub(super) fn import(mut program: Program, params: &[Option<Sharding>], results:
     };
     flow.add_edges();
     for (i, (&p, sharding)) in flow.program.body.params.iter().zip(params).enumerate() {
-        flow.shardings[p.index()].clone_from(sharding);
-        flow.origins[p.index()] = sharding.as_ref().map(|_| Origin::Param(i));
+        // Open dimensions alone say nothing.
+        let sharding = sharding.as_ref().filter(|s| s.dims.is_empty() || **s != Sharding::open(s.dims.len()));
+        flow.shardings[p.index()] = sharding.cloned();
+        flow.origins[p.index()] = sharding.map(|_| Origin::Param(i));
     }
     for node in flow.program.preorder() {
         let Node { kind, results, .. } = &flow.program.nodes[node];

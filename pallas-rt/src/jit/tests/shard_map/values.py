@@ -58,6 +58,14 @@ def rows_branch(v):
     return lax.switch(lax.axis_index("x"), branches, v)
 
 
+# What is read first and never again may give its memory to what is exchanged.
+def rows_reused(v):
+    apart = lambda v: lax.pcast(v, "y", to="varying")
+    branches = [lambda v: jnp.cos(apart(lax.psum(jnp.sin(v), "y"))), lambda v: v * apart(lax.psum(jnp.cos(v) + v, "y"))]
+    v = lax.switch(lax.axis_index("x"), branches, v)
+    return lax.while_loop(lambda c: lax.psum(c, "y").sum() < 9.0, lambda c: apart(lax.psum(jnp.sin(c), "y")) * 0.5 + 2.0, v)
+
+
 def rows_nested(v):
     def step(c):
         count, v = c
@@ -70,7 +78,7 @@ def rows_nested(v):
 
 
 eight = jnp.arange(8.0)
-BLOCKS = [own_steps, own_branch, nested, exchanged, rows_steps, rows_branch, rows_nested]
+BLOCKS = [own_steps, own_branch, nested, exchanged, rows_steps, rows_branch, rows_reused, rows_nested]
 for name, f in ((f.__name__, f) for f in BLOCKS):
     say(name, jax.jit(shard_map(f, mesh=mesh, in_specs=BOTH, out_specs=BOTH))(eight))
 

@@ -48,6 +48,14 @@ fn rows_branch(x: &Array) -> Result<Array> {
     switch(&spmd::axis_index("x"), x, branches)
 }
 
+fn rows_reused(x: &Array) -> Result<Array> {
+    let branches: [fn(&Array) -> Array; 2] =
+        [|x| pvary(&psum(&x.sin(), "y"), "y").cos(), |x| x * pvary(&psum(&(x.cos() + x), "y"), "y")];
+    let x = switch(&spmd::axis_index("x"), x, branches)?;
+    let is_less = |x: &Array| psum(x, "y").sum(..).lt(9.0);
+    while_loop(&x, is_less, |x: &Array| pvary(&psum(&x.sin(), "y"), "y") * 0.5 + 2.0)
+}
+
 fn rows_nested(x: &Array) -> Result<Array> {
     let step = |(count, x): &(Array, Array)| {
         let x = cond(
@@ -175,6 +183,7 @@ fn ours(name: &str) -> Vec<f32> {
         "rows_steps" => blocks(rows_steps),
         "rows_branch" => blocks(rows_branch),
         "rows_nested" => blocks(rows_nested),
+        "rows_reused" => blocks(rows_reused),
         name => batch(name).unwrap_or_else(|| panic!("{name} in values.py")),
     };
     found.unwrap_or_else(|error| panic!("{name}: {error}"))
