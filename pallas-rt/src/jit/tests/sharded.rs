@@ -9,8 +9,8 @@ use crate::sharding::tests::draw::{self, Config, Drawn};
 use crate::sharding::{Mesh, NamedSharding, P, PartitionSpec, Sharding, UNCONSTRAINED, device_put, dim};
 use crate::startup::Engine;
 use crate::{
-    Arg, BoundedSize, grad_by, jit, jit_bounded, jit_donating, jit_misses, lower, partitioned, random, value_and_grad,
-    vmap, with_sharding_constraint,
+    Arg, BoundedSize, grad, grad_by, jit, jit_bounded, jit_donating, jit_misses, lower, partitioned, random,
+    value_and_grad, vmap, with_sharding_constraint,
 };
 use pallas_graph::Graph;
 use pallas_graph::shard::view::Program as View;
@@ -225,6 +225,31 @@ fn a_perceptron_needs_one_exchange() {
     let whole = jit(|x: &Array, w1: &Array, w2: &Array| x.matmul(w1).relu().matmul(w2))(&x, &w1, &w2).expect("it runs");
     assert!(difference(&numbers(&whole), &y, &mesh) < 1e-5);
     assert_eq!(y.sharding().expect("it is divided").parts(), [2, 1]);
+}
+
+/// Weights over one axis of two that divide the batch: a gradient is scattered along that one, and the parts are added up
+/// along the other, where arrays are large enough for two exchanges.
+#[test]
+fn gradients_of_large_weights_are_scattered_first() {
+    let mesh = mesh(&[("data", 2), ("fsdp", 4)]);
+    let step = |w: &Array, x: &Array| {
+        let g = grad(|w: &Array, x: &Array| x.matmul(w).square().mean(..))(w, x)?;
+        Ok::<_, Error>(w - g * 0.5)
+    };
+    for (n, expected) in [(16, [0, 1, 0]), (256, [1, 0, 1])] {
+        let drawn = |seed, shape: [usize; 2]| random::normal(random::key(seed), &shape, DType::F32);
+        let (w, x) = (drawn(1, [n, n]), drawn(2, [16, n]));
+        let put = |x: &Array, spec| device_put(x, &NamedSharding::new(&mesh, spec)).expect("it is divided");
+        let (own, batch) = (put(&w, P("fsdp")), put(&x, P((["data", "fsdp"],))));
+        let found = partitioned(step)(&own, &batch).expect("it is traced");
+        let count = |name: &str, axes: &[&str]| {
+            found.collectives().iter().filter(|one| one.name == name && one.axes == axes).count()
+        };
+        let all = [("reduce_scatter", &["fsdp"][..]), ("all_reduce", &["data", "fsdp"]), ("all_reduce", &["data"])];
+        assert_eq!(all.map(|(name, axes)| count(name, axes)), expected, "{n}: {:?}", found.collectives());
+        let (one, all) = (jit(step)(&w, &x).expect("it runs"), jit(step)(&own, &batch).expect("it runs"));
+        assert!(difference(&numbers(&one), &all, &mesh) < 1e-5);
+    }
 }
 
 #[test]
