@@ -97,7 +97,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// Writes a case for `stablehlo.py` of pallas-rt.
 fn write(folder: &Path, name: &str, texts: [String; 2], args: &[Array], results: &[Array]) {
-    let (mut lines, mut bytes) = (String::new(), vec![]);
+    let (mut lines, mut bytes) = (String::from("devices 1 blocks\n"), vec![]);
     let all = args.iter().map(|x| (x, None)).chain(results.iter().map(|x| (x, Some(TOLERANCE))));
     for (x, tolerance) in all {
         let shape: Vec<String> = x.shape().iter().map(usize::to_string).collect();
