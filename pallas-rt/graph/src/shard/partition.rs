@@ -264,8 +264,12 @@ impl Partition<'_> {
         self.block(v)
     }
 
+    fn collective(&self, kind: Exchange, axes: &[Axis]) -> Collective {
+        Collective { kind, mesh: self.mesh.clone(), axes: axes.to_vec() }
+    }
+
     fn exchange(&mut self, kind: Exchange, axes: &[Axis], args: &[Var]) -> Var {
-        let op = Collective { kind, mesh: self.mesh.clone(), axes: axes.to_vec() };
+        let op = self.collective(kind, axes);
         self.graph().fitting(op, args)
     }
 

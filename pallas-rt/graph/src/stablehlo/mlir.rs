@@ -179,7 +179,9 @@ fn attributes(op: &Operation) -> Vec<String> {
         }
         Detail::Groups { groups, dimension, channel } => exchange(op.name, groups, *dimension, *channel),
         Detail::Pairs { pairs, channel } => {
-            vec![handle(*channel), format!("source_target_pairs = dense<{pairs:?}> : tensor<{}x2xi64>", pairs.len())]
+            // MLIR infers a rank of 1 from an empty list.
+            let all = if pairs.is_empty() { String::new() } else { format!("{pairs:?}") };
+            vec![handle(*channel), format!("source_target_pairs = dense<{all}> : tensor<{}x2xi64>", pairs.len())]
         }
         Detail::Manual { takes, gives, axes } => {
             let all = |all: &[String]| all.iter().map(|text| format!("<@mesh, {text}>")).collect::<Vec<_>>().join(", ");

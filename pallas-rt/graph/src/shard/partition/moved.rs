@@ -6,7 +6,7 @@ use crate::mesh::{Exchange, Sharding};
 use crate::shard::local;
 use crate::shard::reshard::{self, Step};
 use crate::shard::view::Val;
-use pallas_ir::ScalarOp;
+use pallas_ir::{ScalarOp, Type};
 
 impl Partition<'_> {
     /// The block of a value under a sharding.
@@ -108,10 +108,11 @@ impl Partition<'_> {
         let all = scattered.concat();
         left.retain(|axis| !all.contains(axis));
         // The bytes that each device sends to add up along all axes at once, and to scatter first.
-        let bytes = self.graph().ty(var).bytes();
-        let sent = |bytes: usize, parts: usize| bytes / parts * (parts - 1);
-        let at_once = 2 * sent(bytes, size(&all) * size(&left));
-        let in_two = sent(bytes, size(&all)) + 2 * sent(bytes / size(&all), size(&left));
+        let ty = self.graph().ty(var).clone();
+        let part = Type::new(ty.dtype, [ty.shape.iter().product::<usize>() / size(&all)]);
+        let sent = |kind, axes: &[Axis], ty: &Type| self.collective(kind, axes).bytes_sent(ty);
+        let at_once = sent(Exchange::AllReduce(op), summed, &ty);
+        let in_two = sent(Exchange::ReduceScatter(op), &all, &ty) + sent(Exchange::AllReduce(op), &left, &part);
         if all.is_empty() || !left.is_empty() && at_once < in_two + self.options.worth_a_collective {
             // If nobody has taken a part, what is behind the array is added afterwards.
             let is_whole = scattered == lists;

@@ -6,9 +6,9 @@ use crate::jit::sharded::divided;
 use crate::jit::tests::shard_map::laws;
 use crate::jit::tests::stablehlo::{Numbers, check, divides_integers, write_numbers};
 use crate::prelude::*;
-use crate::sharding::{Mesh, Placement, placed_like};
+use crate::sharding::{Mesh, NamedSharding, P, Placement, device_put, placed_like};
 use crate::startup::Engine;
-use crate::{jit, partitioned};
+use crate::{jit, partitioned, shard_map, shard_map_axes, spmd};
 use pallas_graph::shard::inlined;
 use pallas_ir::Type;
 use std::path::Path;
@@ -22,6 +22,11 @@ fn blocks(x: &Array, mesh: &Mesh) -> Numbers {
     let shape = [&[shards.len()], shards[0].data.shape()].concat();
     let bytes = shards.iter().flat_map(|shard| shard.data.to_bytes().expect("it ran")).collect();
     Numbers { dtype: x.dtype(), shape, bytes }
+}
+
+fn arange(shape: &[usize]) -> Array {
+    let numbers: Vec<f32> = (0..shape.iter().product()).map(|i| i as f32 / 8.0).collect();
+    Client::cpu().array(&numbers, shape).expect("it fits")
 }
 
 fn folder(name: &str) -> std::path::PathBuf {
@@ -126,6 +131,25 @@ fn xla_runs_random_bodies() {
         write(&folder, &name, "mlir", &text);
         written += 1;
     }
+    // A permute that moves nothing, and a body that leaves an axis to the partitioner.
+    let x = device_put(&arange(&[4, 8]), &NamedSharding::new(&mesh, P(("x", "y")))).expect("it is divided");
+    let nothing = shard_map(|x: &Array| x + spmd::ppermute(x, "x", &[]), &mesh, [P("x")], [P("x")]);
+    let products = |x: &Array| spmd::psum(&x.matmul(&x.transpose(&[1, 0])), "x");
+    let products = shard_map_axes(products, &mesh, "x", [P("x")], [P(())]);
+    let f = Arc::new(move |x: &Array| Ok::<_, Error>((nothing(x)?, products(x)?)));
+    let text = partitioned({
+        let f = f.clone();
+        move |x: &Array| f(x)
+    })(&x)
+    .expect("it is partitioned")
+    .to_shardy_text();
+    let (same, y) = jit(move |x: &Array| f(x))(&x).expect("it runs");
+    let on_host =
+        |x: &Array| Numbers::of(&Client::cpu().array(&x.to_vec::<f32>().expect("floats"), x.shape()).expect("it fits"));
+    let gives = [on_host(&same), on_host(&y)];
+    write_numbers(&folder, "corners", "devices 4 whole", &[on_host(&x)], &gives, 1e-4);
+    write(&folder, "corners", "mlir", &text);
+    written += 1;
     println!("agreement: {0} of {0} bodies", check(&python, &folder, written));
     assert!(written >= count() / 2, "{written} bodies");
 }
