@@ -2,7 +2,7 @@
 //! are dropped early.
 use super::tune::{Candidate, Candidates, Outcome, sizes};
 use crate::{Client, Error, Result};
-use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// Runs of a candidate before it may drop out.
@@ -16,17 +16,21 @@ const CLOSE: f64 = 1.15;
 /// Rounds among those that are close.
 const ROUNDS: usize = 8;
 
-/// Replaces each `Untimed` by a time or a reason; returns the reasons as errors. A bar on standard error shows how far it
-/// is, where that is a terminal.
+/// Replaces each `Untimed` by a time or a reason; returns the reasons as errors. A line on standard error shows how far
+/// it is, where that is a terminal.
 pub(super) fn time(
     candidates: &Candidates<'_>,
     client: &Client,
     each: &mut [Candidate],
     run: &dyn Fn(usize) -> Result<()>,
 ) -> Result<Vec<Error>> {
-    let style = ProgressStyle::with_template("tuning {prefix} {bar:20} {pos}/{len} {msg}");
-    let bar = ProgressBar::new(each.len() as u64).with_style(style.expect("the template is right"));
-    bar.set_prefix(candidates.name);
+    let show = |line: &str| {
+        let mut err = std::io::stderr();
+        if err.is_terminal() {
+            // Back to the first column, and what the longer line before has left is cleared. A failure to show is none to time.
+            let _ = write!(err, "\r{line}\x1b[K").and_then(|()| err.flush());
+        }
+    };
     let once = |i: usize| {
         let start = Instant::now();
         run(i)?;
@@ -51,9 +55,9 @@ pub(super) fn time(
         }
         if let Some(best) = best {
             let found = sizes(candidates.names, each[best].values);
-            bar.set_message(format!("{found}: {:.3} ms", times[best].as_secs_f64() * 1e3));
+            let (name, of, ms) = (candidates.name, each.len(), times[best].as_secs_f64() * 1e3);
+            show(&format!("tuning {name} {}/{of} {found}: {ms:.3} ms", i + 1));
         }
-        bar.inc(1);
     }
     if let Some(best) = best {
         let limit = times[best].mul_f64(CLOSE);
@@ -64,7 +68,7 @@ pub(super) fn time(
             }
         }
     }
-    bar.finish_and_clear();
+    show("");
     for (candidate, time) in each.iter_mut().zip(times).filter(|(_, time)| *time < Duration::MAX) {
         candidate.outcome = Outcome::Time(time);
     }
