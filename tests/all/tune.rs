@@ -210,6 +210,24 @@ fn winners_are_remembered_and_stale_ones_are_not() {
     std::fs::remove_dir_all(&folder).expect("ours");
 }
 
+#[test]
+fn the_environment_asks_for_new_measurements() {
+    let folder = folder("again");
+    let with = |value: &str| said(&process(&folder, "2.0").env("PALLAS_TUNE", value).output().expect("it starts"));
+    assert_eq!(with("on"), "the fastest, timed by this process");
+    let [entry] = &winners(&folder)[..] else { panic!("one winner") };
+    // As if it had been timed on a busy machine.
+    let whole = std::fs::read_to_string(entry).expect("it is there");
+    let body = whole.split_once('\n').expect("a tag").1.replace("\"nanos\":", "\"nanos\":9");
+    let busy = format!("{}\n{body}", tag(&folder, entry, &body));
+    std::fs::write(entry, &busy).expect("ours");
+    assert_eq!(with("on"), "the fastest, timed earlier");
+    assert_eq!(with("again"), "the fastest, timed by this process");
+    assert_ne!(std::fs::read_to_string(entry).expect("it is there"), busy, "the new winner is kept");
+    assert_eq!(with("on"), "the fastest, timed earlier");
+    std::fs::remove_dir_all(&folder).expect("ours");
+}
+
 /// A tuned call with as much memory over as it is told, or with enough.
 #[test]
 #[ignore = "only where another test starts it"]

@@ -240,7 +240,7 @@ fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> R
     let mut tuning = Tuning { names: candidates.names, candidates: each, chosen, why: NOT_YET };
     let untimed = match client.kind() == DeviceKind::Interpreter {
         true => Some(INTERPRETED),
-        false => switched_off()?.then_some(OFF),
+        false => (measure()? == Measure::Off).then_some(OFF),
     };
     if let Some(why) = untimed {
         for i in (0..count).filter(|&i| traced[i].is_ok()) {
@@ -264,7 +264,8 @@ fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> R
         let runs = matches!(stored.found.get(stored.chosen), Some((Outcome::Time(_), _)));
         (runs && stored.found.len() == count).then_some(stored)
     };
-    if let Some(Stored { chosen, found, .. }) = disk::load(&key, whole) {
+    let again = measure()? == Measure::Again;
+    if let Some(Stored { chosen, found, .. }) = (!again).then(|| disk::load(&key, whole)).flatten() {
         for (candidate, (outcome, room)) in tuning.candidates.iter_mut().zip(found) {
             (candidate.outcome, candidate.room) = (outcome, room);
         }
@@ -289,13 +290,25 @@ fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> R
     Ok(Tuning { chosen, why: TIMED, ..tuning })
 }
 
-/// Returns true if the environment disables decisions by measurement.
-fn switched_off() -> Result<bool> {
+/// Which measurements decide.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Measure {
+    /// Those on disk, else new ones.
+    On,
+    /// None.
+    Off,
+    /// New ones of this process, which replace those on disk.
+    Again,
+}
+
+/// What the environment says of measurements.
+fn measure() -> Result<Measure> {
     const VARIABLE: &str = "PALLAS_TUNE";
     match std::env::var(VARIABLE).as_deref() {
-        Err(_) | Ok("on") => Ok(false),
-        Ok("off") => Ok(true),
-        Ok(other) => Err(Error::Environment { variable: VARIABLE, value: other.into(), allowed: "on, off" }),
+        Err(_) | Ok("on") => Ok(Measure::On),
+        Ok("off") => Ok(Measure::Off),
+        Ok("again") => Ok(Measure::Again),
+        Ok(other) => Err(Error::Environment { variable: VARIABLE, value: other.into(), allowed: "on, off, again" }),
     }
 }
 
