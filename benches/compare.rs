@@ -13,18 +13,16 @@
 mod data;
 mod graphs;
 mod peak;
+mod results;
 
 use graphs::Program;
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention, flash_attention_with_lse};
 use pallas_kernels::flash_attention_backward::flash_attention_backward;
 use pallas_kernels::{matmul::matmul, norm::layer_norm, softmax::softmax};
-use pallas_rt::ir::DType;
 use pallas_rt::jit_misses;
 use pallas_rt::prelude::*;
-use safetensors::{Dtype, tensor::TensorView};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
-use std::path::Path;
 use std::time::Instant;
 
 type Arrays = BTreeMap<String, Array>;
@@ -80,7 +78,7 @@ impl Server {
             (["case", name, inputs, outputs], _) => {
                 let arrays = data::load(&self.client, inputs)?;
                 let mut program = program(name.split('/').next().unwrap_or_default(), arrays)?;
-                write(outputs, &program()?)?;
+                results::write(outputs, &program()?)?;
                 self.program = Some(program);
                 Ok("done".into())
             }
@@ -118,24 +116,6 @@ fn once(program: &mut Program) -> Result<u128> {
         array.block_until_ready()?;
     }
     Ok(start.elapsed().as_nanos())
-}
-
-/// Writes arrays as `0`, `1`, .. in a safetensors file.
-fn write(file: &str, arrays: &[Array]) -> Result<()> {
-    let refused = |message: String| Error::File { path: file.into(), message };
-    let bytes: Vec<Vec<u8>> = arrays.iter().map(Array::to_bytes).collect::<Result<_>>()?;
-    let views = arrays.iter().zip(&bytes).enumerate().map(|(i, (array, bytes))| {
-        let dtype = match array.dtype() {
-            DType::F32 => Dtype::F32,
-            DType::F16 => Dtype::F16,
-            DType::Bf16 => Dtype::BF16,
-            other => return Err(refused(format!("no case returns {other}"))),
-        };
-        let view = TensorView::new(dtype, array.shape().to_vec(), bytes).map_err(|e| refused(e.to_string()))?;
-        Ok((i.to_string(), view))
-    });
-    let views: Vec<_> = views.collect::<Result<_>>()?;
-    safetensors::serialize_to_file(views, None, Path::new(file)).map_err(|e| refused(e.to_string()))
 }
 
 fn main() {
