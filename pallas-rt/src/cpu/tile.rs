@@ -2,6 +2,7 @@
 
 pub(super) use pallas_ir::MAX_RANK;
 
+use super::gemm;
 use super::strips::compiled;
 
 /// The memory of a tile's elements: element `i` is `Σ i·stride` elements after the first.
@@ -71,6 +72,12 @@ impl Tile {
     pub(super) fn axes(&self, order: &[usize]) -> Tile {
         let mut strides = [0; MAX_RANK];
         strides.iter_mut().zip(order).for_each(|(stride, &axis)| *stride = self.strides[axis]);
+        Tile { start: self.start, strides }
+    }
+    /// The tile whose axes, in this order, are this one's: the reverse of [`axes`](Tile::axes).
+    pub(super) fn placed(&self, order: &[usize]) -> Tile {
+        let mut strides = [0; MAX_RANK];
+        order.iter().zip(self.strides).for_each(|(&axis, stride)| strides[axis] = stride);
         Tile { start: self.start, strides }
     }
     /// Moves the first element.
@@ -239,6 +246,80 @@ impl Drop for Settled {
     }
 }
 
+/// Rows and columns of a matrix that are transposed at a time.
+const SQUARE: usize = 8;
+
+/// `to[i·to_row + j] = from[j·from_row + i]` for `i` below `rows` and `j` below `columns`.
+///
+/// # Safety
+/// Both hold these elements and do not overlap.
+#[inline(always)]
+unsafe fn transpose<T: Copy>(from: *const T, from_row: isize, to: *mut T, to_row: isize, rows: usize, columns: usize) {
+    for (i, j) in (0..rows).step_by(SQUARE).flat_map(|i| (0..columns).step_by(SQUARE).map(move |j| (i, j))) {
+        let (high, wide) = (SQUARE.min(rows - i), SQUARE.min(columns - j));
+        // SAFETY: the caller's; a square lies inside of the matrix.
+        unsafe {
+            let (from, to) = (from.offset(j as isize * from_row).add(i), to.offset(i as isize * to_row).add(j));
+            if (high, wide) == (SQUARE, SQUARE) {
+                let lines: [[T; SQUARE]; SQUARE] =
+                    std::array::from_fn(|j| from.offset(j as isize * from_row).cast::<[T; SQUARE]>().read_unaligned());
+                (0..SQUARE).for_each(|i| {
+                    let line: [T; SQUARE] = std::array::from_fn(|j| lines[j][i]);
+                    to.offset(i as isize * to_row).cast::<[T; SQUARE]>().write_unaligned(line);
+                });
+                continue;
+            }
+            for (i, j) in (0..high as isize).flat_map(|i| (0..wide as isize).map(move |j| (i, j))) {
+                to.offset(i * to_row + j).write(from.offset(j * from_row + i).read());
+            }
+        }
+    }
+}
+compiled! {
+    fastest_transpose<T: Copy>() -> unsafe fn(*const T, isize, *mut T, isize, usize, usize)
+        = transpose(from: *const T, from_row: isize, to: *mut T, to_row: isize, rows: usize, columns: usize)
+}
+
+/// Copies matrices whose rows are columns of the other tile; false if these tiles are none.
+///
+/// # Safety
+/// As [`copy`]; the tiles do not overlap.
+unsafe fn copy_transposed(from: &Tile, to: &Tile, nest: &Nest<2>, bytes: usize) -> bool {
+    let adjacent = |tile: usize| (0..nest.rank).find(|&axis| nest.strides[tile][axis] == 1);
+    let (Some(i), Some(j)) = (adjacent(0), adjacent(1)) else { return false };
+    let (rows, columns) = (nest.shape[i], nest.shape[j]);
+    if i == j || rows < SQUARE || columns < SQUARE {
+        return false;
+    }
+    let mut others = Nest { shape: nest.shape, strides: nest.strides, rank: nest.rank };
+    (others.shape[i], others.shape[j]) = (1, 1);
+    let [from_row, to_row] = [nest.strides[0][j], nest.strides[1][i]];
+    others.each(|[f, t]| {
+        macro_rules! of {
+            ($T:ty) => {{
+                // SAFETY: the caller's.
+                unsafe {
+                    let (from, to) = (from.start.cast::<$T>().offset(f), to.start.cast::<$T>().offset(t));
+                    fastest_transpose::<$T>()(from, from_row, to, to_row, rows, columns)
+                }
+            }};
+        }
+        match bytes {
+            1 => of!(u8),
+            2 => of!(u16),
+            // SAFETY: the caller's; the stride of columns that are adjacent is positive, or there is one row.
+            4 if to_row > 0
+                && unsafe {
+                    let (from, to) = (from.start.cast::<u32>().offset(f), to.start.cast::<u32>().offset(t));
+                    gemm::transpose(from, from_row, to, to_row as usize, [rows, columns])
+                } => {}
+            4 => of!(u32),
+            _ => of!(u64),
+        }
+    });
+    true
+}
+
 /// Copies a tile.
 ///
 /// # Safety
@@ -248,6 +329,10 @@ pub(super) unsafe fn copy(from: &Tile, to: &Tile, shape: &[usize], bytes: usize)
         return;
     }
     let nest = Nest::new(shape, [from, to]);
+    // SAFETY: the caller's; tiles in different places do not overlap.
+    if unsafe { copy_transposed(from, to, &nest, bytes) } {
+        return;
+    }
     nest.rows(|[f, t]| {
         let (f, t) = (f * bytes as isize, t * bytes as isize);
         // SAFETY: the caller's; rows of the nest are rows of the tiles.
@@ -308,4 +393,42 @@ pub(super) fn reshaped(tile: &Tile, from: &[usize], to: &[usize]) -> Option<Tile
         step *= to[axis] as isize;
     }
     Some(Tile { start: tile.start, strides })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Copies between all orders of axes in memory are those of single elements.
+    #[test]
+    fn a_copy_has_each_element_in_its_place() {
+        fn check<T: Copy + PartialEq + std::fmt::Debug>(shape: [usize; 3], number: impl Fn(usize) -> T) {
+            let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+            let total: usize = shape.iter().product();
+            let tile = |memory: &mut Vec<T>, order: [usize; 3]| {
+                let mut tile = Tile { start: memory.as_mut_ptr().cast(), strides: [0; MAX_RANK] };
+                order.iter().rev().fold(1, |step, &axis| {
+                    tile.strides[axis] = step;
+                    step * shape[axis] as isize
+                });
+                tile
+            };
+            for (a, b) in orders.into_iter().flat_map(|a| orders.map(|b| (a, b))) {
+                let mut from: Vec<T> = (0..total).map(&number).collect();
+                let mut to = vec![number(0); total];
+                let (own, other) = (tile(&mut from, a), tile(&mut to, b));
+                // SAFETY: both hold the shape and lie apart.
+                unsafe { copy(&own, &other, &shape, size_of::<T>()) };
+                Nest::new(&shape, [&own, &other]).each(|[f, t]| {
+                    assert_eq!(from[f as usize], to[t as usize], "{shape:?} from {a:?} to {b:?}");
+                });
+            }
+        }
+        for shape in [[1, 1, 1], [3, 8, 17], [8, 16, 8], [9, 1, 40], [17, 13, 2], [0, 9, 9], [31, 3, 24]] {
+            check(shape, |i| i as u8);
+            check(shape, |i| i as u16);
+            check(shape, |i| i as u32);
+            check(shape, |i| i as u64);
+        }
+    }
 }

@@ -288,6 +288,28 @@ unsafe fn pack<T: Number>(from: Matrix<T>, k: usize, width: usize, nr: usize, to
     }
 }
 
+/// `to[i·to_row + j] = from[j·from_row + i]` for `i` below `rows` and `j` below `columns`, of elements of four bytes; false,
+/// and nothing is done, on machines without a kernel for it.
+///
+/// # Safety
+/// Both hold these elements, aligned, and do not overlap.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "other processors have none"))]
+pub(crate) unsafe fn transpose(
+    from: *const u32,
+    from_row: isize,
+    to: *mut u32,
+    to_row: usize,
+    [rows, columns]: [usize; 2],
+) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if super::strips::has_avx2() {
+        // SAFETY: the caller's; only bits are moved.
+        unsafe { x86::pack_transposed(from.cast(), from_row, rows, columns, to_row, to.cast()) };
+        return true;
+    }
+    false
+}
+
 impl<T> Matrix<T> {
     /// The matrix from element (i, j) on.
     ///

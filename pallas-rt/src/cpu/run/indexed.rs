@@ -60,9 +60,29 @@ impl Walk {
                 None => {}
             }
         }
+        walk.widen();
         let is_row = walk.in_operand.is_contiguous(&walk.window) && walk.in_moved.is_contiguous(&walk.window);
         walk.row = is_row.then(|| walk.window.iter().product());
         walk
+    }
+
+    /// Makes last positions along which the indices are the same, as in `take_along_axis` with one index a row, axes of the
+    /// window.
+    fn widen(&mut self) {
+        let same = |walk: &Walk, last: usize| walk.index.strides[last] == 0 && walk.positions[last] > 0;
+        while let Some(last) = self.positions.len().checked_sub(1).filter(|&last| same(self, last)) {
+            let at = self.window.len();
+            if at == MAX_RANK {
+                return;
+            }
+            self.window.push(self.positions[last]);
+            self.in_operand.strides[at] = self.operand.strides[last];
+            self.in_moved.strides[at] = self.moved.strides[last];
+            for tile in [&mut self.index, &mut self.moved, &mut self.operand] {
+                tile.strides[last] = 0;
+            }
+            self.positions.truncate(last);
+        }
     }
 
     /// Calls `f` with the places of each window in the operand and in the windows' array, in elements, and `ahead` with the place

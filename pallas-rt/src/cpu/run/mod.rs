@@ -1,12 +1,13 @@
 //! Runs programs of a plan.
 //!
 //! [`memory`] loads and stores; [`chain`] elementwise loops, [`native`] the same in machine code; [`shape`] reductions and moved elements; [`indexed`]
-//! windows at positions given by data; [`product`] contractions; [`sort`] sorted lines. This file holds a thread's state and
+//! windows at positions given by data; [`product`] contractions; [`nest`] convolutions and windows, in the order in memory that [`layout`] finds; [`sort`] sorted lines. This file holds a thread's state and
 //! control flow.
 mod chain;
 #[cfg(guarded)]
 pub(super) mod guard;
 mod indexed;
+mod layout;
 mod memory;
 mod native;
 mod nest;

@@ -14,11 +14,16 @@ use super::super::gemm::{self, Extents, Kernel, Matrix, Number, Packing, Target}
 use super::super::plan::step::Nested;
 use super::super::strips::{compiled, slice, slice_mut};
 use super::super::tile::{self, Tile};
-use super::{Run, Stop, room};
+use super::{Run, Stop, layout, room};
 use pallas_ir::DType;
 use pallas_ir::structural::{Nest, Position, Role};
 use std::cmp::Reverse;
 use std::ops::Range;
+
+/// Elements of an axis of rows or columns of a product that are as good as more, and of its inner axis: sums are kept in
+/// registers for so many elements, and elements that lie far apart take longer to read than that is worth.
+const LONG: usize = 32;
+const DEEP: usize = 16;
 
 /// Bounds of a position: `0 <= Σ stride · axis + offset < extent`.
 #[derive(Debug)]
@@ -73,14 +78,14 @@ impl Linear {
     fn axes(&self) -> Range<usize> {
         0..self.extents.len()
     }
-    /// The axis among these that loops run over best: long, and with near elements in an array.
-    fn best(&self, array: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
+    /// The axis among these that loops run over best: long, up to `enough`, and with near elements in an array.
+    fn best(&self, array: usize, enough: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
         let long = self.axes().filter(|&axis| self.extents[axis] > 1 && fits(axis));
-        long.max_by_key(|&axis| (self.extents[axis].min(32), Reverse(self.strides[array][axis].abs())))
+        long.max_by_key(|&axis| (self.extents[axis].min(enough), Reverse(self.strides[array][axis].abs())))
     }
     /// The axis along which the result's elements are adjacent.
     fn row(&self, fits: impl Fn(usize) -> bool) -> Option<usize> {
-        self.best(2, |axis| self.is_parallel[axis] && self.strides[2][axis] == 1 && fits(axis))
+        self.best(2, LONG, |axis| self.is_parallel[axis] && self.strides[2][axis] == 1 && fits(axis))
     }
     fn is_checked(&self, axis: usize) -> bool {
         self.checks.iter().any(|check| check.strides[axis] != 0)
@@ -202,13 +207,13 @@ impl Matrices {
         }
         let sides = if columns.is_some_and(|axis| only(0, 1, axis)) { [1, 0] } else { [0, 1] };
         let [a, b] = sides;
-        let rows = nest.best(a, |axis| nest.is_parallel[axis] && only(a, b, axis));
+        let rows = nest.best(a, LONG, |axis| nest.is_parallel[axis] && only(a, b, axis));
         let is_inner = |axis: usize| !nest.is_parallel[axis] && nest.moves[0][axis] && nest.moves[1][axis];
-        let inner = nest.best(a, is_inner);
+        let inner = nest.best(a, DEEP, is_inner);
         let next = inner.filter(|&axis| !nest.is_checked(axis)).and_then(|first| {
             let n = nest.extents[first] as isize;
             let continues = |axis: usize| [0, 1].iter().all(|&i| nest.strides[i][axis] == nest.strides[i][first] * n);
-            nest.best(a, |axis| axis != first && is_inner(axis) && continues(axis))
+            nest.best(a, DEEP, |axis| axis != first && is_inner(axis) && continues(axis))
         });
         let is_checked = |axis: &usize| nest.is_checked(*axis);
         let checked = [rows, columns].map(|axis| axis.filter(is_checked));
@@ -346,6 +351,20 @@ impl Run<'_> {
         };
         let (zero, shape) = (0u64, self.shape(to));
         let shapes = [self.shape(nested.args[0]), self.shape(nested.args[1])];
+        let copied = layout::copied(nested, [&tiles[0], &tiles[1], &tile], [shapes[0], shapes[1], shape]);
+        for (i, order) in copied[..2].iter().enumerate() {
+            if let Some(order) = order {
+                tiles[i] = self.ordered(i, &tiles[i], shapes[i], order, bytes)?.placed(order);
+            }
+        }
+        let tile = match &copied[2] {
+            Some(order) => {
+                let sizes: Vec<usize> = order.iter().map(|&axis| shape[axis]).collect();
+                let own = Tile::contiguous(room(&mut self.buffers.operands[2], total * bytes)?, &sizes);
+                own.placed(order)
+            }
+            None => tile,
+        };
         let nests: Vec<Linear> = nested
             .nests
             .iter()
@@ -391,16 +410,26 @@ impl Run<'_> {
                 }
             });
         }
+        let mut done = tile;
         if is_rounded {
             let dtype = self.ty(to).dtype;
+            // A result that is still to be copied is rounded in place of an operand.
+            done.start = match copied[2] {
+                Some(_) => room(&mut self.buffers.operands[0], total * dtype.bytes())?,
+                None => out.start,
+            };
             // SAFETY: both hold the result, which is no array's memory; the buffer is no slot.
             unsafe {
                 convert::cast(compute, dtype)(
                     &[slice(compute, tile.start, total)],
-                    slice_mut(dtype, out.start, total),
+                    slice_mut(dtype, done.start, total),
                     total,
                 )
             };
+        }
+        if copied[2].is_some() {
+            // SAFETY: both hold the result; the buffer is no slot.
+            unsafe { tile::copy(&done, &out, shape, self.bytes(to)) };
         }
         Ok(())
     }

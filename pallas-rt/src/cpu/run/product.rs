@@ -239,8 +239,6 @@ impl Run<'_> {
         let start = room(&mut self.buffers.wide[buffer], total * to.bytes())?;
         // SAFETY: both buffers hold every element.
         unsafe { convert::cast(dtype, to)(&[slice(dtype, copy.start, total)], slice_mut(to, start, total), total) };
-        let mut wide = Tile { start, strides: [0; MAX_RANK] };
-        order.iter().zip(copy.strides).for_each(|(&axis, stride)| wide.strides[axis] = stride);
-        Ok(wide)
+        Ok(Tile { start, ..copy.placed(&order) })
     }
 }
