@@ -61,7 +61,8 @@ pub(super) fn blocks(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes:
     }
 }
 
-/// Columns in a few equal parts; rows so that every program has about as much to do; 1 along all other axes.
+/// Columns in a few equal parts; rows so that every program has about as much to do; along all other axes 1, or as many
+/// small matrices as make a program worth its steps ([`batches`]).
 fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize], sizes: &Sizes) -> Vec<usize> {
     let e = &graph.equations[product];
     let (shape, cuts) = (&graph.ty(e.result()).shape, &cluster.cuts[&e.result()]);
@@ -109,5 +110,47 @@ fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize
         }
         blocks[k as usize] = extent.div_ceil(parts.clamp(1, extent.max(1))).next_multiple_of(4).min(extent).max(1);
     }
+    if sizes.panel.is_none() {
+        let a_matrix = |axis: usize| [rows, columns].contains(&Some(Grid(axis as u8)));
+        let operands = cut::operands(graph, e, cuts).expect("a member has cuts");
+        let values = e.args.iter().copied().zip(operands).chain([(e.result(), cuts.clone())]);
+        let elements = values.map(|(v, cuts)| in_block(&graph.ty(v).shape, &cuts, &blocks)).max().unwrap_or(1);
+        let is_small = shape.iter().product::<usize>() * summed < sizes.small;
+        batches(&mut blocks, extents, a_matrix, elements, is_small, sizes);
+    }
     blocks
+}
+
+/// Programs for each that runs at the same time, if there are enough: they end at about the same time then.
+const EACH: usize = 4;
+
+/// Gives blocks of 1, but for the axes of a matrix, several positions: as many as the tile of a program without a product
+/// holds beside `elements` of one position, and as leave enough programs unless the product is small.
+fn batches(
+    blocks: &mut [usize],
+    extents: &[usize],
+    a_matrix: impl Fn(usize) -> bool,
+    elements: usize,
+    is_small: bool,
+    sizes: &Sizes,
+) {
+    let programs: usize = extents.iter().zip(&*blocks).map(|(extent, block)| extent.div_ceil(*block)).product();
+    let enough = if is_small { 1 } else { EACH * sizes.programs };
+    let mut left = (sizes.tile / elements.max(1)).min(programs / enough);
+    for axis in (0..extents.len()).rev().filter(|&axis| !a_matrix(axis)) {
+        let most = left.clamp(1, extents[axis].max(1));
+        // No program has an end of the array inside of its block, unless that makes blocks much smaller.
+        let even = (most.div_ceil(2)..=most).rev().find(|n| extents[axis].is_multiple_of(*n));
+        blocks[axis] = even.unwrap_or(extents[axis].div_ceil(extents[axis].div_ceil(most).max(1)).max(1));
+        left /= blocks[axis];
+    }
+}
+
+/// Elements of a value in a program with these blocks.
+fn in_block(shape: &[usize], cuts: &[Cut], blocks: &[usize]) -> usize {
+    let along = |(cut, &extent): (&Cut, &usize)| {
+        let times = cut.axis().map_or(1, |axis| blocks[axis as usize]);
+        cut.least(extent).saturating_mul(times).min(extent)
+    };
+    cuts.iter().zip(shape).map(along).product()
 }
