@@ -130,6 +130,15 @@ mod x86 {
         }
     }
 
+    /// Bytes after which lines fall on the same set of the first level cache again.
+    const PERIOD: usize = 4096;
+
+    /// True if rows at this distance in bytes share few sets of the first level cache.
+    fn crowds(distance: usize) -> bool {
+        let common = 1 << distance.trailing_zeros().min(PERIOD.trailing_zeros());
+        distance > FAR && common >= FAR
+    }
+
     /// An element of B, as f32: exact.
     trait Weight: Copy {
         fn wide(self) -> f32;
@@ -360,8 +369,7 @@ mod x86 {
             ) {
                 let (a, b, Target { start: c, row: ldc, .. }) = (Matrix { col: 1, ..a }, b.cast::<W>(), c);
                 let by_columns = b.col != 1;
-                let far = b.row.unsigned_abs() * size_of::<W>() > FAR;
-                let depth = if far { FAR_DEPTH } else { DEPTH };
+                let depth = if crowds(b.row.unsigned_abs() * size_of::<W>()) { FAR_DEPTH } else { DEPTH };
                 // SAFETY: the caller's: parts lie inside of the extents.
                 unsafe {
                     let blocks = if by_columns { n.div_ceil(COLUMNS) } else { k.div_ceil(depth) };
