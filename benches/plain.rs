@@ -8,8 +8,8 @@ use pallas_kernels::cross_entropy::{
 use pallas_kernels::decode_attention::{self, decode_attention};
 use pallas_kernels::embedding::{embedding, embedding_backward};
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention, flash_attention_with_lse};
-use pallas_kernels::flash_attention_backward::flash_attention_backward;
-use pallas_kernels::flash_attention_bias::{bias_gradient, sinks_gradient};
+use pallas_kernels::flash_attention_backward::{flash_attention_backward, flash_attention_backward_with_bias};
+use pallas_kernels::flash_attention_bias::sinks_gradient;
 use pallas_kernels::gated::{Gate, gated, gated_backward};
 use pallas_kernels::matmul::matmul;
 use pallas_kernels::norm::{layer_norm, rms_norm};
@@ -25,6 +25,9 @@ use pallas_rt::ir::DType;
 use pallas_rt::{Array, Client, Result, grad, jit, keep, ops};
 use std::process::ExitCode;
 use std::time::Instant;
+
+#[path = "plain/small.rs"]
+mod small;
 
 type Call = Box<dyn Fn(&[Array]) -> Result<Vec<Array>>>;
 
@@ -94,7 +97,7 @@ fn main() -> ExitCode {
     let sizes = Sizes { client: Client::cpu(), small };
     println!("{:32}{:>12}{:>12}{:>18}", "function", "kernel ms", "plain ms", "plain / kernel");
     let mut good = true;
-    for family in [rows, products, losses, attention, caches] {
+    for family in [rows, products, losses, attention, caches, small::small, small::layouts] {
         for case in family(&sizes).unwrap_or_else(|e| panic!("{e}")) {
             if asked.is_empty() || asked.iter().any(|part| case.name.contains(&part[..])) {
                 let runs = if small { 1 } else { 15 };
@@ -400,8 +403,7 @@ fn attention(sizes: &Sizes) -> Result<Vec<Case>> {
                 let options = Options { bias: Some(&x[3]), sinks: Some(&x[4]), ..Options::default() };
                 let (out, lse) = flash_attention_with_lse(&x[0], &x[1], &x[2], &options)?;
                 let (operands, results) = ([&x[0], &x[1], &x[2]], [&out, &lse]);
-                let (dq, dk, dv) = flash_attention_backward(operands, results, &x[5], &options)?;
-                let by_bias = bias_gradient(operands, results, &x[5], &options)?;
+                let (dq, dk, dv, by_bias) = flash_attention_backward_with_bias(operands, results, &x[5], &options)?;
                 Ok(vec![dq, dk, dv, by_bias, sinks_gradient(results, &x[5], &x[4])?])
             },
             gradients(5, |x| attended(x, Some(&x[3]), Some(&x[4]))),

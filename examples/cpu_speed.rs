@@ -56,7 +56,7 @@ fn main() -> Result<()> {
     macro_rules! attention {
         ($($block:literal),*) => {$(
             let what = format!("flash attention {heads}x{positions}x{width}, blocks {}x{}", $block, $block);
-            let call = || flash_attention_in_blocks::<f32, $block, $block>(&q, &k, &v, &options);
+            let call = || flash_attention_in_blocks::<f32>(&q, &k, &v, &options, [$block, $block]);
             report(&what, flops, best(&what, call)?);
         )*};
     }
@@ -90,8 +90,8 @@ fn main() -> Result<()> {
         let what = format!("attention 2048, forward and backward, {mask}");
         // Two products forward, five backward, of four times as many scores.
         report(&what, part * 3.5 * 4.0 * flops, best(&what, both)?);
-        let one = || resident_gradients::<f32, 128, 128>(operands, results, &out, &options);
-        let two = || gradients_in_blocks::<f32, 128, 128>(operands, results, &out, &options);
+        let one = || resident_gradients::<f32>(operands, results, &out, &options, [128, 128]);
+        let two = || gradients_in_blocks::<f32>(operands, results, &out, &options, [[128; 2]; 2]);
         compare(&format!("attention 2048, backward, {mask}"), ["in one pass", "in two"], one, two)?;
     }
 

@@ -52,7 +52,8 @@ fn run() -> Result<bool, Error> {
     let flops = 4.0 * (heads * positions * live * head_dim) as f64;
     let error = greatest_error(&first.to_vec::<f32>()?, &expected.to_vec::<f32>()?);
     println!("device      {}", client.why());
-    let (queries, keys) = block_sizes(client.target(), q.dtype(), [batch, heads, positions, head_dim], &options);
+    let shape = [batch, heads, positions, head_dim];
+    let [queries, keys] = block_sizes(client.target(), q.dtype(), shape, positions, &options);
     println!(
         "q, k, v     [{batch}, {heads}, {positions}, {head_dim}] f32, blocks of {queries} queries and {keys} keys"
     );

@@ -258,10 +258,11 @@ impl Block {
 
 /// Inner products `δ` of the rows of a result and of the gradient by it.
 #[kernel(grid = (B, H, cdiv(S, BQ)))]
-pub fn flash_attention_delta<E: Floating, const BQ: usize>(
+pub fn flash_attention_delta<E: Floating>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i| (b, h, i, 0))] out: In<E>,
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i| (b, h, i, 0))] dout: In<E>,
     #[block([B, H, S] => [_, _, BQ], |b, h, i| (b, h, i))] delta: Out<E::Acc>,
+    #[dim] BQ: usize,
 ) {
     delta.store((out.load().cast::<E::Acc>() * dout.load().cast::<E::Acc>()).sum(1).reshape([BQ]));
 }

@@ -32,8 +32,12 @@ pub(crate) enum Choice {
     CrossEntropyDx,
     /// Rows, classes and depth of its gradient with respect to w.
     CrossEntropyDw,
+    /// Elements of a gated linear unit.
+    Gated,
     /// Elements of a row of an embedding.
     Embedding,
+    /// Rows of a block of an embedding.
+    EmbeddingRows,
     /// Positions of the rotary embedding.
     Rotary,
     /// Rows of softmax, norms and losses of logits.
@@ -93,11 +97,19 @@ impl Need {
     }
 }
 
-/// Returns the tuned block sizes unless their scratch is too large, else the first of `candidates` whose need is within
-/// the target's budget, else the last.
+/// The extent of an axis that is not divided, or not known: its blocks are as large as listed.
+pub(crate) const ANY: usize = usize::MAX;
+
+/// Elements of a block of rows that a core keeps in its inner caches.
+const CACHED: usize = 1 << 14;
+
+/// Block sizes for an axis of each of these extents: the tuned ones unless their scratch is too large, else the first of
+/// `candidates` whose need is within the target's budget, else the last. Where the number of cores is known, no block is
+/// larger than its axis: see [`fitted`].
 pub(crate) fn choose<const N: usize>(
     choice: Choice,
     target: &Target,
+    extents: [usize; N],
     candidates: impl IntoIterator<Item = ([usize; N], Need)>,
 ) -> [usize; N] {
     let mut tuned = tuned(choice, target.profile);
@@ -107,10 +119,36 @@ pub(crate) fn choose<const N: usize>(
         first = first.or(need.is_within(target).then_some(blocks));
         last = Some(blocks);
     }
-    match tuned {
+    let mut blocks: [usize; N] = match tuned {
         Some(row) => row.try_into().expect("a tuned row has an extent for each of the kernel's"),
         None => first.or(last).expect("a kernel lists block sizes"),
+    };
+    if target.cores.is_some() {
+        blocks.iter_mut().zip(extents).for_each(|(block, extent)| *block = fitted(extent, *block));
     }
+    blocks
+}
+
+/// The size of the equal blocks that an axis is divided into, as few as there are of at most `most` elements: a whole axis,
+/// or a multiple of 16 elements, so that lengths that differ by little have the same kernel.
+///
+/// A program computes all of its block, also what is outside of the array.
+pub(crate) fn fitted(extent: usize, most: usize) -> usize {
+    match extent.div_ceil(most) {
+        0 | 1 => extent.max(1),
+        parts => extent.div_ceil(parts).next_multiple_of(16).min(most),
+    }
+}
+
+/// Blocks of a long axis of rows, so that there are some for each core and for each device of a mesh.
+const LEAST_BLOCKS: usize = 8;
+
+/// A power of two of rows of `n` elements that fit the inner caches of a core together, if that leaves enough blocks of them:
+/// a program then takes longer than its steps. Else `least`.
+pub(crate) fn many_rows(target: &Target, rows: usize, n: usize, least: usize) -> usize {
+    let enough = target.budget().programs.max(LEAST_BLOCKS);
+    let most = (CACHED / n.max(1)).min(rows / enough).max(1);
+    (1 << most.ilog2()).max(least)
 }
 
 #[cfg(test)]
@@ -123,21 +161,44 @@ mod tests {
         let check = |target: &Target, expected| {
             let need = |words: usize| Need { live_elements: 100 * words, ..Need::staged_words(words) };
             let candidates = [[64, 10_000], [32, 5000], [16, 100]].map(|[keys, words]| ([keys], need(words)));
-            assert_eq!(choose(Choice::PagedQueries, target, candidates), [expected], "{target:?}");
+            assert_eq!(choose(Choice::PagedQueries, target, [100], candidates), [expected], "{target:?}");
         };
         check(&gpu(16), 16);
         check(&gpu(0), 16);
         check(pallas_rt::Client::cpu().target(), 64);
         let staged = |target: &Target| {
-            choose(Choice::DecodeAttention, target, [64, 8].map(|keys| ([keys], Need::staged_words(100 * keys))))
+            choose(Choice::DecodeAttention, target, [100], [64, 8].map(|keys| ([keys], Need::staged_words(100 * keys))))
         };
         assert_eq!([staged(&gpu(16)), staged(&gpu(32))], [[8], [64]]);
         assert_eq!(staged(&Target { profile: Profile::SimtCpu, ..gpu(16) }), [32], "a tuned row");
         let scratch = |kib: u64| {
             let need = |keys: usize| Need { scratch_bytes: keys << 10, ..Need::NOTHING };
             let target = Target { profile: Profile::SimtCpu, ..gpu(kib) };
-            choose(Choice::DecodeAttention, &target, [64, 32, 8].map(|keys| ([keys], need(keys))))
+            choose(Choice::DecodeAttention, &target, [100], [64, 32, 8].map(|keys| ([keys], need(keys))))
         };
         assert_eq!([scratch(16), scratch(32)], [[8], [32]], "a tuned row, where there is room for its scratch");
+    }
+
+    #[test]
+    fn blocks_follow_the_problem_where_the_number_of_cores_is_known() {
+        let cpu = pallas_rt::Client::cpu();
+        for (extent, most, expected) in [
+            (0, 128, 1),
+            (1, 128, 1),
+            (17, 128, 17),
+            (128, 128, 128),
+            (129, 128, 80),
+            (300, 128, 112),
+            (1024, 128, 128),
+            (9, 8, 8),
+        ] {
+            assert_eq!(fitted(extent, most), expected, "{extent} in blocks of at most {most}");
+            let sizes = |target: &Target| choose(Choice::Rows, target, [extent], [([most], Need::NOTHING)]);
+            assert_eq!([sizes(cpu.target()), sizes(&Target::webgpu())], [[expected], [most]]);
+        }
+        assert_eq!(choose(Choice::Rows, cpu.target(), [ANY], [([128], Need::NOTHING)]), [128]);
+        // Many short rows, but eight blocks of them; long ones as few as ever.
+        let rows = |rows, n| many_rows(&Target { cores: Some(2), ..*cpu.target() }, rows, n, 32);
+        assert_eq!([rows(4096, 64), rows(512, 64), rows(100, 64), rows(4096, 1024)], [256, 64, 32, 32]);
     }
 }

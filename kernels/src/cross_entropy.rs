@@ -13,9 +13,10 @@
 //! backward, where stored logits would take 4; memory is n + V rows of d elements instead of n·V. Everything but the
 //! operands is f32.
 use crate::blocks::{Choice, Need, choose};
+use crate::cross_entropy_rows::{Row, State, Terms};
 use crate::dispatch::{floats, integers, with_gradient};
-use crate::element::{Floating, Wide};
-use crate::rows::{in_rows, rows};
+use crate::element::Floating;
+use crate::rows::{blocks_of_rows, rows};
 use crate::wrong::wrong;
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
@@ -36,95 +37,9 @@ impl Default for Options {
     }
 }
 
-/// A row's statistics while blocks of its logits pass.
-#[derive(Clone, Copy)]
-struct State<A> {
-    max: Scratch<A>,
-    sum: Scratch<A>,
-    /// The label's logit, and the sum of all.
-    target: Scratch<A>,
-    total: Scratch<A>,
-}
-
-impl<A: Wide> State<A> {
-    fn begin(self) {
-        self.max.fill(f32::NEG_INFINITY);
-        self.sum.fill(0.0);
-        self.target.fill(0.0);
-        self.total.fill(0.0);
-    }
-    /// Takes in logits of classes `class ..`; those from `classes` on are none.
-    fn visit<const BV: usize>(self, z: Tile<A>, labels: Tile<i32>, class: Scalar<i32>, classes: Scalar<i32>) {
-        let class = iota::<i32>([1, BV], 1) + class;
-        let inside = class.lt(classes);
-        self.target.store(self.target.load() + select(class.eq(labels), z, 0.0).sum(1));
-        self.total.store(self.total.load() + select(inside, z, 0.0).sum(1));
-        let z = select(inside, z, f32::NEG_INFINITY);
-        let m = maximum(self.max.load(), z.max(1));
-        // Until a logit is finite the sum stays 0.
-        let base = select(m.eq(f32::NEG_INFINITY), 0.0, m);
-        self.sum.store(self.sum.load() * (self.max.load() - base).exp() + (z - base).exp().sum(1));
-        self.max.store(m);
-    }
-    /// Loss and log-sum-exp.
-    fn finish(self, labels: Tile<i32>, classes: Scalar<i32>, terms: Terms<A>) -> (Tile<A>, Tile<A>) {
-        let lse = self.max.load() + self.sum.load().log();
-        let mut loss = lse - self.target.load() * terms.certain() + lse * lse * terms.z_loss;
-        if terms.smooth {
-            // Only then: the mean over a class that is never chosen is -inf.
-            loss -= self.total.load() * (terms.smoothing / classes.cast::<A>());
-        }
-        (select(labels.eq(terms.ignore), 0.0, loss), lse)
-    }
-}
-
-/// [`Options`] inside of a kernel.
-#[derive(Clone, Copy)]
-struct Terms<A> {
-    ignore: Scalar<i32>,
-    smoothing: Scalar<A>,
-    smooth: bool,
-    z_loss: Scalar<A>,
-}
-
-impl<A: Wide> Terms<A> {
-    fn new(ignore: Scalar<i32>, [smoothing, z_loss]: [Scalar<f32>; 2], smooth: bool) -> Self {
-        Terms { ignore, smoothing: smoothing.cast::<A>(), smooth, z_loss: z_loss.cast::<A>() }
-    }
-    /// The part of the target that its label has for certain.
-    fn certain(self) -> Scalar<A> {
-        -self.smoothing + 1.0
-    }
-}
-
-/// A block of rows' values: a column each.
-#[derive(Clone, Copy)]
-struct Row<A> {
-    labels: Tile<i32>,
-    lse: Tile<A>,
-    dloss: Tile<A>,
-}
-
-impl<A: Wide> Row<A> {
-    /// Gradient by the logits of classes `class ..`.
-    fn gradient<const BV: usize>(
-        self,
-        z: Tile<A>,
-        class: Scalar<i32>,
-        classes: Scalar<i32>,
-        terms: Terms<A>,
-    ) -> Tile<A> {
-        let class = iota::<i32>([1, BV], 1) + class;
-        let share = terms.smoothing / classes.cast::<A>();
-        let target = select(class.eq(self.labels), terms.certain() + share, share);
-        let g = (z - self.lse).exp() * (self.lse * (terms.z_loss * 2.0) + 1.0) - target;
-        select(class.lt(classes) & self.labels.ne(terms.ignore), g * self.dloss, 0.0)
-    }
-}
-
-/// Loss and log-sum-exp of each row. `DP` is d rounded up to blocks of `BD`.
+/// Loss and log-sum-exp of each row. `DP` is d rounded up to blocks of `depth`.
 #[kernel(grid = (cdiv(N, BN), cdiv(V, BV)), semantics = (parallel, arbitrary))]
-pub fn cross_entropy_blocks<E: Floating, const BN: usize, const BV: usize, const BD: usize>(
+pub fn cross_entropy_blocks<E: Floating>(
     #[block([N, D] => [BN, DP], |i, _| (i, 0), fill = 0.0)] x: In<E>,
     #[block([V, D] => [BV, DP], |_, j| (j, 0), fill = 0.0)] w: In<E>,
     #[block([N, 1] => [BN, 1], |i, _| (i, 0), fill = 0)] labels: In<i32>,
@@ -138,18 +53,25 @@ pub fn cross_entropy_blocks<E: Floating, const BN: usize, const BV: usize, const
     smoothing: f32,
     z_loss: f32,
     #[fixed] smooth: bool,
+    #[fixed] depth: usize,
     #[dim] DP: usize,
+    #[dim] BN: usize,
+    #[dim] BV: usize,
 ) {
     let state = State { max, sum, target, total };
     if program_id(1) == 0 {
         state.begin();
     }
     let mut z = zeros::<E::Acc>([BN, BV]);
-    for c in 0..scalar(DP / BD) {
-        let at = ds(c * BD, BD);
-        z += dot(x.at((.., at)).load().cast::<E::Acc>(), w.at((.., at)).load().cast::<E::Acc>().t());
+    if depth == DP {
+        z = dot(x.load().cast::<E::Acc>(), w.load().cast::<E::Acc>().t());
+    } else {
+        for c in 0..scalar(DP / depth) {
+            let at = ds(c * depth, depth);
+            z += dot(x.at((.., at)).load().cast::<E::Acc>(), w.at((.., at)).load().cast::<E::Acc>().t());
+        }
     }
-    state.visit::<BV>(z, labels.load(), program_id(1) * BV, V);
+    state.visit(z, labels.load(), program_id(1) * BV, V, smooth);
     if program_id(1) == num_programs(1) - 1 {
         let (a, b) = state.finish(labels.load(), V, Terms::new(ignore, [smoothing, z_loss], smooth));
         loss.store(a);
@@ -159,7 +81,7 @@ pub fn cross_entropy_blocks<E: Floating, const BN: usize, const BV: usize, const
 
 /// The gradient by x: rows of it stay with a program, blocks of the vocabulary pass. `DP` as in [`cross_entropy_blocks`].
 #[kernel(grid = (cdiv(N, BN), cdiv(V, BV)), semantics = (parallel, arbitrary))]
-pub fn cross_entropy_dx<E: Floating, const BN: usize, const BV: usize, const BD: usize>(
+pub fn cross_entropy_dx<E: Floating>(
     #[block([N, D] => [BN, DP], |i, _| (i, 0), fill = 0.0)] x: In<E>,
     #[block([V, D] => [BV, DP], |_, j| (j, 0), fill = 0.0)] w: In<E>,
     #[block([N, 1] => [BN, 1], |i, _| (i, 0), fill = 0)] labels: In<i32>,
@@ -169,27 +91,38 @@ pub fn cross_entropy_dx<E: Floating, const BN: usize, const BV: usize, const BD:
     ignore: i32,
     smoothing: f32,
     z_loss: f32,
+    #[fixed] depth: usize,
     #[dim] DP: usize,
+    #[dim] BN: usize,
+    #[dim] BV: usize,
 ) {
     if program_id(1) == 0 {
         dx.fill(0.0);
     }
     let mut z = zeros::<E::Acc>([BN, BV]);
-    for c in 0..scalar(DP / BD) {
-        let at = ds(c * BD, BD);
-        z += dot(x.at((.., at)).load().cast::<E::Acc>(), w.at((.., at)).load().cast::<E::Acc>().t());
+    if depth == DP {
+        z = dot(x.load().cast::<E::Acc>(), w.load().cast::<E::Acc>().t());
+    } else {
+        for c in 0..scalar(DP / depth) {
+            let at = ds(c * depth, depth);
+            z += dot(x.at((.., at)).load().cast::<E::Acc>(), w.at((.., at)).load().cast::<E::Acc>().t());
+        }
     }
     let row = Row { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
-    let g = row.gradient::<BV>(z, program_id(1) * BV, V, Terms::new(ignore, [smoothing, z_loss], true));
-    for c in 0..scalar(DP / BD) {
-        let at = ds(c * BD, BD);
-        dx.at((.., at)).store(dx.at((.., at)).load() + dot(g, w.at((.., at)).load().cast::<E::Acc>()));
+    let g = row.gradient(z, program_id(1) * BV, V, Terms::new(ignore, [smoothing, z_loss], true));
+    if depth == DP {
+        dx.store(dx.load() + dot(g, w.load().cast::<E::Acc>()));
+    } else {
+        for c in 0..scalar(DP / depth) {
+            let at = ds(c * depth, depth);
+            dx.at((.., at)).store(dx.at((.., at)).load() + dot(g, w.at((.., at)).load().cast::<E::Acc>()));
+        }
     }
 }
 
 /// The gradient by w: classes of it stay with a program, blocks of rows pass. `DP` as in [`cross_entropy_blocks`].
 #[kernel(grid = (cdiv(V, BV), cdiv(N, BN)), semantics = (parallel, arbitrary))]
-pub fn cross_entropy_dw<E: Floating, const BN: usize, const BV: usize, const BD: usize>(
+pub fn cross_entropy_dw<E: Floating>(
     #[block([N, D] => [BN, DP], |_, i| (i, 0), fill = 0.0)] x: In<E>,
     #[block([V, D] => [BV, DP], |j, _| (j, 0), fill = 0.0)] w: In<E>,
     #[block([N, 1] => [BN, 1], |_, i| (i, 0), fill = 0)] labels: In<i32>,
@@ -199,27 +132,38 @@ pub fn cross_entropy_dw<E: Floating, const BN: usize, const BV: usize, const BD:
     ignore: i32,
     smoothing: f32,
     z_loss: f32,
+    #[fixed] depth: usize,
     #[dim] DP: usize,
+    #[dim] BN: usize,
+    #[dim] BV: usize,
 ) {
     if program_id(1) == 0 {
         dw.fill(0.0);
     }
     let mut z = zeros::<E::Acc>([BN, BV]);
-    for c in 0..scalar(DP / BD) {
-        let at = ds(c * BD, BD);
-        z += dot(x.at((.., at)).load().cast::<E::Acc>(), w.at((.., at)).load().cast::<E::Acc>().t());
+    if depth == DP {
+        z = dot(x.load().cast::<E::Acc>(), w.load().cast::<E::Acc>().t());
+    } else {
+        for c in 0..scalar(DP / depth) {
+            let at = ds(c * depth, depth);
+            z += dot(x.at((.., at)).load().cast::<E::Acc>(), w.at((.., at)).load().cast::<E::Acc>().t());
+        }
     }
     let row = Row { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
-    let g = row.gradient::<BV>(z, program_id(0) * BV, V, Terms::new(ignore, [smoothing, z_loss], true));
-    for c in 0..scalar(DP / BD) {
-        let at = ds(c * BD, BD);
-        dw.at((.., at)).store(dw.at((.., at)).load() + dot(g.t(), x.at((.., at)).load().cast::<E::Acc>()));
+    let g = row.gradient(z, program_id(0) * BV, V, Terms::new(ignore, [smoothing, z_loss], true));
+    if depth == DP {
+        dw.store(dw.load() + dot(g.t(), x.load().cast::<E::Acc>()));
+    } else {
+        for c in 0..scalar(DP / depth) {
+            let at = ds(c * depth, depth);
+            dw.at((.., at)).store(dw.at((.., at)).load() + dot(g.t(), x.at((.., at)).load().cast::<E::Acc>()));
+        }
     }
 }
 
 /// Loss and log-sum-exp of each row of given logits.
 #[kernel(grid = (cdiv(N, BN), cdiv(V, BV)), semantics = (parallel, arbitrary))]
-pub fn cross_entropy_of_logits_blocks<E: Floating, const BN: usize, const BV: usize>(
+pub fn cross_entropy_of_logits_blocks<E: Floating>(
     #[block([N, V] => [BN, BV], |i, j| (i, j), fill = 0.0)] z: In<E>,
     #[block([N, 1] => [BN, 1], |i, _| (i, 0), fill = 0)] labels: In<i32>,
     #[block([N, 1] => [BN, 1], |i, _| (i, 0))] loss: Out<E::Acc>,
@@ -232,12 +176,14 @@ pub fn cross_entropy_of_logits_blocks<E: Floating, const BN: usize, const BV: us
     smoothing: f32,
     z_loss: f32,
     #[fixed] smooth: bool,
+    #[dim] BN: usize,
+    #[dim] BV: usize,
 ) {
     let state = State { max, sum, target, total };
     if program_id(1) == 0 {
         state.begin();
     }
-    state.visit::<BV>(z.load().cast::<E::Acc>(), labels.load(), program_id(1) * BV, V);
+    state.visit(z.load().cast::<E::Acc>(), labels.load(), program_id(1) * BV, V, smooth);
     if program_id(1) == num_programs(1) - 1 {
         let (a, b) = state.finish(labels.load(), V, Terms::new(ignore, [smoothing, z_loss], smooth));
         loss.store(a);
@@ -247,7 +193,7 @@ pub fn cross_entropy_of_logits_blocks<E: Floating, const BN: usize, const BV: us
 
 /// The gradient by given logits.
 #[kernel(grid = (cdiv(N, BN), cdiv(V, BV)))]
-pub fn cross_entropy_of_logits_dz<E: Floating, const BN: usize, const BV: usize>(
+pub fn cross_entropy_of_logits_dz<E: Floating>(
     #[block([N, V] => [BN, BV], |i, j| (i, j))] z: In<E>,
     #[block([N, 1] => [BN, 1], |i, _| (i, 0))] labels: In<i32>,
     #[block([N, 1] => [BN, 1], |i, _| (i, 0))] lse: In<E::Acc>,
@@ -256,17 +202,21 @@ pub fn cross_entropy_of_logits_dz<E: Floating, const BN: usize, const BV: usize>
     ignore: i32,
     smoothing: f32,
     z_loss: f32,
+    #[dim] BN: usize,
+    #[dim] BV: usize,
 ) {
     let row = Row { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
     let terms = Terms::new(ignore, [smoothing, z_loss], true);
-    dz.store(row.gradient::<BV>(z.load().cast::<E::Acc>(), program_id(1) * BV, V, terms).cast::<E>());
+    dz.store(row.gradient(z.load().cast::<E::Acc>(), program_id(1) * BV, V, terms).cast::<E>());
 }
 
 /// Sums of f32 as the operands' type.
 #[kernel(grid = (cdiv(N, BN), cdiv(D, BD)))]
-fn rounded<E: Floating, const BN: usize, const BD: usize>(
+fn rounded<E: Floating>(
     #[block([N, D] => [BN, BD], |i, j| (i, j))] x: In<E::Acc>,
     #[block([N, D] => [BN, BD], |i, j| (i, j))] out: Out<E>,
+    #[dim] BN: usize,
+    #[dim] BD: usize,
 ) {
     out.store(x.load().cast::<E>());
 }
@@ -276,7 +226,7 @@ fn rounded<E: Floating, const BN: usize, const BD: usize>(
 fn narrow(dtype: DType, sums: Array) -> Result<Array> {
     match dtype {
         DType::F32 => Ok(sums),
-        other => floats!("cross_entropy", other, E => rounded::<E, 8, 1024>(&sums)),
+        other => floats!("cross_entropy", other, E => rounded::<E>(&sums, 8, 1024)),
     }
 }
 
@@ -345,30 +295,19 @@ fn operands(x: &Array, w: &Array) -> Result<Array> {
     Ok(flat)
 }
 
-/// Rows, classes and depth of a block for rows of `d` elements.
-fn block_sizes(choice: Choice, x: &Array, d: usize) -> [usize; 3] {
+/// Rows, classes and depth of a block, and the depth of whole blocks.
+fn block_sizes(choice: Choice, x: &Array, w: &Array) -> [usize; 4] {
     // Blocks of x and of w, and the logits of a block, which are multiplied with one of them.
     let need = |[n, v, d]: [usize; 3]| Need::staged_words((n + v) * d + n * v);
-    let all = [[128, 128, if d.is_multiple_of(256) { 256 } else { 64 }], [32, 64, 16]];
-    choose(choice, x.client().target(), all.map(|blocks| (blocks, need(blocks))))
+    let (n, target) = (x.shape()[0], x.client().target());
+    let (classes, d) = (w.shape()[0], w.shape()[1]);
+    let deep = if d.is_multiple_of(256) { 256 } else { 64 };
+    // The columns of x and w are in a core's caches, however long its rows are.
+    let on_cores = target.cores.map(|_| [256, 128, d]);
+    let all = on_cores.into_iter().chain([[128, 128, deep], [32, 64, 16]]);
+    let [bn, bv, bd] = choose(choice, target, [n, classes, d], all.map(|blocks| (blocks, need(blocks))));
+    [bn, bv, bd, d.next_multiple_of(bd)]
 }
-/// Calls a kernel with the block sizes chosen for it, which may be its own, `[$BN, $BV, $BD]`. Its last argument, `DP`, is
-/// the length of a row rounded up to whole blocks.
-macro_rules! blocks {
-    ($choice:ident, $kernel:ident, [$BN:literal, $BV:literal, $BD:literal], $E:ty, ($x:expr, $w:expr, $($argument:expr),*)) => {{
-        let d = $w.shape()[1];
-        let blocks = block_sizes(Choice::$choice, $x, d);
-        let depth = d.next_multiple_of(blocks[2]);
-        match blocks {
-            [32, 64, 16] => $kernel::<$E, 32, 64, 16>($x, $w, $($argument,)* depth),
-            [128, 128, 64] => $kernel::<$E, 128, 128, 64>($x, $w, $($argument,)* depth),
-            [128, 128, 256] => $kernel::<$E, 128, 128, 256>($x, $w, $($argument,)* depth),
-            [$BN, $BV, $BD] => $kernel::<$E, $BN, $BV, $BD>($x, $w, $($argument,)* depth),
-            other => unreachable!("no kernel was compiled for blocks of {other:?}"),
-        }
-    }};
-}
-
 /// Loss and log-sum-exp, f32 `[..]`, of logits `x wᵀ` for `x [.., d]`, `w [vocabulary, d]` (both f32, f16 or bf16) and i32
 /// labels `[..]`. An ignored row has loss 0.
 ///
@@ -401,8 +340,11 @@ pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) ->
     let (call, [x, w]) = Differentiable::begin([x, w])?;
     let flat = operands(&x, &w)?;
     let Options { ignore, smoothing, z_loss } = *options;
-    let (loss, lse) = floats!("cross_entropy", x.dtype(), E => blocks!(
-        CrossEntropy, cross_entropy_blocks, [8, 64, 32], E, (&flat, &w, &column, ignore, smoothing, z_loss, smoothing != 0.0)))?;
+    let (loss, lse) = floats!("cross_entropy", x.dtype(), E => {
+        let [bn, bv, bd, depth] = block_sizes(Choice::CrossEntropy, &flat, &w);
+        let smooth = smoothing != 0.0;
+        cross_entropy_blocks::<E>(&flat, &w, &column, ignore, smoothing, z_loss, smooth, bd, depth, bn, bv)
+    })?;
     let (loss, lse) = (loss.reshape(labels.shape())?, lse.reshape(labels.shape())?);
     let [loss, lse] = with_gradient!(call, [loss, lse.clone()], &[&x, &w, &lse], |[x, w, lse], [dloss, _]| {
         <[Array; 2]>::from(cross_entropy_backward(x, w, labels, lse, &dloss, options)?)
@@ -430,10 +372,12 @@ pub fn cross_entropy_backward(
     let (lse, dloss) = (column("lse", lse, n)?, column("dloss", dloss, n)?);
     let Options { ignore, smoothing, z_loss } = *options;
     let (dx, dw) = floats!("cross_entropy_backward", x.dtype(), E => {
-        let dx = blocks!(
-            CrossEntropyDx, cross_entropy_dx, [16, 32, 32], E, (&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss))?;
+        let [bn, bv, bd, depth] = block_sizes(Choice::CrossEntropyDx, &flat, w);
+        let dx = cross_entropy_dx::<E>(
+            &flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, bd, depth, bn, bv)?;
         let dx = narrow(x.dtype(), dx)?;
-        blocks!(CrossEntropyDw, cross_entropy_dw, [64, 8, 32], E, (&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss))
+        let [bn, bv, bd, depth] = block_sizes(Choice::CrossEntropyDw, &flat, w);
+        cross_entropy_dw::<E>(&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, bd, depth, bn, bv)
             .map(|dw| (dx, dw))
     })?;
     Ok((dx.reshape(x.shape())?, narrow(x.dtype(), dw)?))
@@ -462,9 +406,10 @@ pub fn cross_entropy_of_logits(z: &Array, labels: &Array, options: &Options) -> 
     let (call, [z]) = Differentiable::begin([z])?;
     let flat = rows(&z)?;
     let Options { ignore, smoothing, z_loss } = *options;
-    let (loss, lse) = floats!("cross_entropy_of_logits", z.dtype(), E => in_rows!(&z, 1024, 8, BR => {
-        cross_entropy_of_logits_blocks::<E, BR, 1024>(&flat, &column, ignore, smoothing, z_loss, smoothing != 0.0)
-    }))?;
+    let (loss, lse) = floats!("cross_entropy_of_logits", z.dtype(), E => {
+        let [bn, bv] = blocks_of_rows(&flat, 8, Some(1024));
+        cross_entropy_of_logits_blocks::<E>(&flat, &column, ignore, smoothing, z_loss, smoothing != 0.0, bn, bv)
+    })?;
     let (loss, lse) = (loss.reshape(labels.shape())?, lse.reshape(labels.shape())?);
     let [loss, lse] = with_gradient!(call, [loss, lse.clone()], &[&z, &lse], |[z, lse], [dloss, _]| {
         [cross_entropy_of_logits_backward(z, labels, lse, &dloss, options)?]
@@ -489,9 +434,9 @@ pub fn cross_entropy_of_logits_backward(
     let labels = labels_column(labels, n, flat.shape()[1], options)?;
     let (lse, dloss) = (column("lse", lse, n)?, column("dloss", dloss, n)?);
     let Options { ignore, smoothing, z_loss } = *options;
-    let dz = floats!("cross_entropy_of_logits", z.dtype(), E =>
-    in_rows!(z, 1024, 8, BR => {
-        cross_entropy_of_logits_dz::<E, BR, 1024>(&flat, &labels, &lse, &dloss, ignore, smoothing, z_loss)
-    }))?;
+    let dz = floats!("cross_entropy_of_logits", z.dtype(), E => {
+        let [bn, bv] = blocks_of_rows(&flat, 8, Some(1024));
+        cross_entropy_of_logits_dz::<E>(&flat, &labels, &lse, &dloss, ignore, smoothing, z_loss, bn, bv)
+    })?;
     dz.reshape(z.shape())
 }

@@ -46,7 +46,7 @@ const MOST_QUERIES: usize = 64;
 /// Row r is query `r % queries` of its sequence. The live keys of a batch element are split evenly, by blocks. Of `rules`
 /// the soft-cap counts.
 #[kernel(grid = (B, G, P, M, N), semantics = (parallel, parallel, parallel, parallel, arbitrary))]
-pub fn decode_attention_splits<E: Float, const BK: usize>(
+pub fn decode_attention_splits<E: Float>(
     #[block([B, G, M, R, D] => [_, _, _, R, D], |b, g, _, m, _| (b, g, m, 0, 0))] q: In<E>,
     #[block(
         [B, G, L, D] => [_, _, BK, D],
@@ -73,6 +73,7 @@ pub fn decode_attention_splits<E: Float, const BK: usize>(
     #[fixed] rules: Rules,
     #[dim] P: usize,
     #[dim] N: usize,
+    #[dim] BK: usize,
 ) {
     let rows = Online { max, sum, acc };
     let step = program_id(4);
@@ -138,17 +139,17 @@ pub fn combine_splits<E: Float>(
     }
 }
 
-/// Number of keys in a block that [`decode_attention`] chooses for programs with `rows` rows of queries.
-pub fn block_size(target: &Target, rows: usize, head_dim: usize) -> usize {
+/// Number of keys in a block, of so many, that [`decode_attention`] chooses for programs with `rows` rows of queries.
+pub fn block_size(target: &Target, rows: usize, keys: usize, head_dim: usize) -> usize {
     // Queries, keys, values and probabilities share workgroup memory; an eighth more lies between their rows.
     let need = |keys: usize| {
         let words = (2 * keys + rows) * head_dim + rows * keys;
         Need::staged_words(words + words / 8)
     };
     // On the CPU, with this many keys per step the overhead of a step does not matter.
-    let keys = target.cores.map(|_| 256).into_iter().chain([32, 16, 8]);
-    let [keys] = choose(Choice::DecodeAttention, target, keys.map(|keys| ([keys], need(keys))));
-    keys
+    let candidates = target.cores.map(|_| 256).into_iter().chain([32, 16, 8]);
+    let [block] = choose(Choice::DecodeAttention, target, [keys], candidates.map(|keys| ([keys], need(keys))));
+    block
 }
 
 /// Attention of queries `[batch, heads, queries, d]`, at most 64 of them, over keys and values `[batch, key heads, keys, d]`;
@@ -190,7 +191,7 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
     // Rows of one block: the queries of as many heads of a group as make no more than 64.
     let apart = (1..=group).find(|m| group.is_multiple_of(*m) && group / m * queries <= MOST_QUERIES).unwrap_or(1);
     let rows = group / apart * queries;
-    let block = block_size(client.target(), rows, d);
+    let block = block_size(client.target(), rows, keys, d);
     let blocks = keys.div_ceil(block);
     let programs = batch * key_heads * apart;
     // A split has work for some blocks, or it isn't worth its launch.
@@ -210,16 +211,8 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
         rows.flatten().collect::<Vec<_>>()
     };
     let (out, lse) = floats!("decode_attention", q.dtype(), E => {
-        macro_rules! call {
-            ($($BK:literal)*) => {
-                match block {
-                    $($BK => decode_attention_splits::<E, $BK>(
-                        &stacked, k, v, &lengths, scale, queries as i32, options.causal, rules, splits, steps),)*
-                    other => unreachable!("no kernel was compiled for blocks of {other}"),
-                }
-            };
-        }
-        let (out, lse) = call!(8 16 32 256)?;
+        let (out, lse) = decode_attention_splits::<E>(
+            &stacked, k, v, &lengths, scale, queries as i32, options.causal, rules, splits, steps, block)?;
         if splits == 1 && q.dtype() == DType::F32 {
             Ok((out, lse))
         } else {

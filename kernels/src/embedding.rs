@@ -7,7 +7,7 @@
 //! the positions of each number are gathered on the host (a counting sort, O(positions + vocabulary)); one program then
 //! sums a row's gradients in ascending order of position, in f32: no atomics, the same result every time. It costs one read
 //! of `dout` and one write of `dtable`, as rows that nobody looked up are zeros.
-use crate::blocks::{Choice, Need, choose};
+use crate::blocks::{Choice, Need, choose, many_rows};
 use crate::dispatch::{floats, integers, with_gradient};
 use crate::element::Floating;
 use crate::rows::rows;
@@ -43,11 +43,74 @@ pub fn embedding_backward_blocks<E: Floating, const BD: usize>(
     dtable.store(sum.cast::<E>());
 }
 
+/// Copies blocks of rows, for processors whose programs read the whole table. Numbers that are no rows give zeros.
+#[kernel(grid = (cdiv(N, BN)))]
+pub fn embedding_rows<E: Floating>(
+    #[block([N] => [BN], |t| (t,), fill = 0)] ids: In<i32>,
+    #[block([V, D] => [V, D], |_| (0, 0))] table: In<E>,
+    #[block([N, D] => [BN, D], |t| (t, 0))] out: Out<E>,
+    #[dim] BN: usize,
+) {
+    let (ids, table) = (ids.load(), table.load());
+    let index = ids.expand(1).broadcast([BN, D]);
+    if ids.min(0).item().ge(0) & ids.max(0).item().lt(V as i32) {
+        out.store(table.take_along_axis(index, 0));
+    } else {
+        let inside = (ids.ge(0) & ids.lt(V as i32)).expand(1);
+        out.store(select(inside, table.take_along_axis(index, 0), 0.0));
+    }
+}
+
+/// Sums rows of `dout` into blocks of rows of the gradient: `order` has pairs of a position and its number, sorted by number,
+/// of which `starts[i] .. starts[i + 1]` are those of block i. `NP` is at least N.
+#[kernel(grid = (cdiv(V, BV), cdiv(D, BD)))]
+pub fn embedding_backward_rows<E: Floating>(
+    #[prefetch([S])] starts: Prefetch<i32>,
+    #[prefetch([T, 2])] order: Prefetch<i32>,
+    #[block([N, D] => [NP, BD], |_, j| (0, j))] dout: In<E>,
+    #[block([V, D] => [BV, BD], |v, j| (v, j))] dtable: Out<E>,
+    #[scratch([BV, BD])] sums: Scratch<E::Acc>,
+    #[dim] V: usize,
+    #[dim] BV: usize,
+    #[dim] NP: usize,
+    #[dim] BD: usize,
+) {
+    let block = program_id(0);
+    if E::DTYPE == <E::Acc as Elem>::DTYPE {
+        // The sums need no memory of their own.
+        dtable.fill(0.0);
+        for t in starts.at(block)..starts.at(block + 1) {
+            let sum = dtable.at((order.at((t, 1)) - block * BV, ..));
+            sum.store(sum.load() + dout.at((order.at((t, 0)), ..)).load());
+        }
+    } else {
+        sums.fill(0.0);
+        for t in starts.at(block)..starts.at(block + 1) {
+            let sum = sums.at((order.at((t, 1)) - block * BV, ..));
+            sum.store(sum.load() + dout.at((order.at((t, 0)), ..)).load().cast::<E::Acc>());
+        }
+        dtable.store(sums.load().cast::<E>());
+    }
+}
+
+/// True if programs take several rows: where the number of cores is known, and there is something to copy.
+fn by_rows(table: &Array) -> bool {
+    table.client().target().cores.is_some() && !table.is_empty()
+}
+
+/// Rows of a block, of so many that are as long as those of `x`.
+fn rows_of_block(x: &Array, rows: usize) -> usize {
+    let target = x.client().target();
+    let each = many_rows(target, rows, x.shape().last().copied().unwrap_or(1), 1);
+    let [rows] = choose(Choice::EmbeddingRows, target, [rows], [([each], Need::NOTHING)]);
+    rows
+}
+
 /// Elements of a block of a row.
 fn width(x: &Array) -> usize {
     // One element per thread where 64 fit the registers, so that a few rows are many programs.
     let candidates = [1024, 256].map(|width| ([width], Need::live_elements(64 * width)));
-    let [width] = choose(Choice::Embedding, x.client().target(), candidates);
+    let [width] = choose(Choice::Embedding, x.client().target(), [x.shape().last().copied().unwrap_or(1)], candidates);
     width
 }
 
@@ -106,6 +169,7 @@ pub fn embedding(table: &Array, ids: &Array) -> Result<Array> {
 fn looked_up(table: &Array, ids: &Array) -> Result<Array> {
     let flat = ids.reshape(&[ids.len()])?;
     let out = floats!("embedding", table.dtype(), E => match width(table) {
+        _ if by_rows(table) => embedding_rows::<E>(&flat, table, rows_of_block(table, ids.len())),
         256 => embedding_blocks::<E, 256>(&flat, table),
         _ => embedding_blocks::<E, 1024>(&flat, table),
     })?;
@@ -130,8 +194,13 @@ pub fn embedding_backward(dout: &Array, ids: &Array, vocabulary: usize, padding:
         );
     }
     let ids = checked(ids, vocabulary)?;
+    let client = dout.client();
+    let room = n.next_power_of_two();
+    // A program has a block of rows on the CPU, a row elsewhere.
+    let is_by_rows = client.target().cores.is_some() && vocabulary * d > 0;
+    let block = if is_by_rows { rows_of_block(&flat, vocabulary) } else { 1 };
+    // starts[i] counts the numbers below those of block i; each position then goes where its number's next one is due.
     let kept = |id: &i32| Some(*id) != padding;
-    // starts[v] counts the numbers below v; each position then goes where its number's next one is due.
     let mut starts = vec![0i32; vocabulary + 1];
     ids.iter().filter(|id| kept(id)).for_each(|&id| starts[id as usize + 1] += 1);
     (0..vocabulary).for_each(|v| starts[v + 1] += starts[v]);
@@ -140,9 +209,15 @@ pub fn embedding_backward(dout: &Array, ids: &Array, vocabulary: usize, padding:
         order[next[id as usize] as usize] = at as i32;
         next[id as usize] += 1;
     }
-    let client = dout.client();
+    if is_by_rows {
+        let pairs: Vec<i32> = order.iter().flat_map(|&at| [at, ids.get(at as usize).copied().unwrap_or(0)]).collect();
+        let starts: Vec<i32> = (0..=vocabulary.div_ceil(block)).map(|i| starts[(i * block).min(vocabulary)]).collect();
+        let (starts, pairs) = (client.array(&starts, &[starts.len()])?, client.array(&pairs, &[order.len(), 2])?);
+        return floats!("embedding_backward", dout.dtype(), E => {
+            embedding_backward_rows::<E>(&starts, &pairs, &flat, vocabulary, block, room, width(dout))
+        });
+    }
     let (starts, order) = (client.array(&starts, &[vocabulary + 1])?, client.array(&order, &[order.len()])?);
-    let room = n.next_power_of_two();
     floats!("embedding_backward", dout.dtype(), E => match width(dout) {
         256 => embedding_backward_blocks::<E, 256>(&starts, &order, &flat, vocabulary, room),
         _ => embedding_backward_blocks::<E, 1024>(&starts, &order, &flat, vocabulary, room),

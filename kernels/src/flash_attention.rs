@@ -18,8 +18,9 @@ use crate::attention_scores::{Block, Rules, Segments};
 use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
-use crate::flash_attention_backward::flash_attention_backward;
-use crate::flash_attention_bias::{bias_gradient, sinks_gradient};
+use crate::flash_attention_backward::{flash_attention_backward, flash_attention_backward_with_bias};
+use crate::flash_attention_bias::sinks_gradient;
+use crate::flash_attention_whole::{flash_attention_whole, rules as whole_rules};
 use crate::online::Online;
 use pallas_rt::prelude::*;
 use pallas_rt::{Differentiable, Target};
@@ -81,7 +82,7 @@ impl<E: Floating> Factors<E> {
 /// products are of queries, keys and values as they are, and of probabilities rounded to their type: what cooperative
 /// matrices of f16 multiply. Else all factors are `E::Acc`.
 #[kernel(grid = (B, H, cdiv(S, BQ), cdiv(L, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
-pub fn flash_attention_blocks<E: Floating, const BQ: usize, const BK: usize>(
+pub fn flash_attention_blocks<E: Floating>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] q: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, h, _, j| (b, h / (H / G), j, 0), fill = 0.0)] k: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, h, _, j| (b, h / (H / G), j, 0), fill = 0.0)] v: In<E>,
@@ -105,6 +106,8 @@ pub fn flash_attention_blocks<E: Floating, const BQ: usize, const BK: usize>(
     seed_low: u32,
     #[fixed] rules: Rules,
     #[fixed] narrow: bool,
+    #[dim] BQ: usize,
+    #[dim] BK: usize,
 ) {
     let rows = Online { max, sum, acc };
     if program_id(3) == 0 {
@@ -144,13 +147,14 @@ pub fn flash_attention_blocks<E: Floating, const BQ: usize, const BK: usize>(
     }
 }
 
-/// Queries and keys of a block that [`flash_attention`] chooses for queries `[batch, heads, queries, d]`.
+/// Queries and keys of a block that [`flash_attention`] chooses for queries `[batch, heads, queries, d]` and a number of keys.
 pub fn block_sizes(
     target: &Target,
     dtype: DType,
     [batch, heads, queries, d]: [usize; 4],
+    keys: usize,
     options: &Options<'_>,
-) -> (usize, usize) {
+) -> [usize; 2] {
     // Keys are packed once for all queries of a block. Of keys that only some rows see, wide blocks multiply more in vain.
     let all_seen = options.causal == Causal::No && options.window == Window::default();
     let whole = 2 * queries.div_ceil(256) == queries.div_ceil(128);
@@ -186,7 +190,7 @@ pub fn block_sizes(
         (!leaves).then(|| staged([16, 8])),
         (!leaves).then(|| staged([8, 8])),
     ];
-    choose(Choice::Attention, target, candidates.into_iter().flatten()).into()
+    choose(Choice::Attention, target, [queries, keys], candidates.into_iter().flatten())
 }
 
 /// Whether a device multiplies f16 by cooperative matrices: products are those of [`flash_attention_blocks`]' `narrow`.
@@ -237,11 +241,12 @@ fn differentiable<const N: usize>(args: [&Array; N], options: &Options<'_>) -> R
         with_gradient!(call, [out.clone()], &[&args[..], &[&out, &lse]].concat(), |[args @ .., out, lse], [dout]| {
             let args: Vec<&Array> = args.iter().collect();
             let (operands, options) = arguments(&args, &options);
-            let (dq, dk, dv) = flash_attention_backward(operands, [out, lse], &dout, &options)?;
-            let mut all = vec![dq, dk, dv];
-            if options.bias.is_some() {
-                all.push(bias_gradient(operands, [out, lse], &dout, &options)?);
-            }
+            let mut all = match options.bias {
+                Some(_) => flash_attention_backward_with_bias(operands, [out, lse], &dout, &options)
+                    .map(<[_; 4]>::from)?
+                    .to_vec(),
+                None => flash_attention_backward(operands, [out, lse], &dout, &options).map(<[_; 3]>::from)?.to_vec(),
+            };
             if let Some(sinks) = options.sinks {
                 all.push(sinks_gradient([out, lse], &dout, sinks)?);
             }
@@ -267,28 +272,28 @@ fn arguments<'a>(args: &[&'a Array], options: &Options<'a>) -> ([&'a Array; 3], 
 /// As [`flash_attention`].
 #[track_caller]
 pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Array, Array)> {
-    let shape = axes("q", q)?;
-    macro_rules! call {
-        ($E:ident $($BQ:literal $BK:literal),*) => {
-            match block_sizes(q.client().target(), q.dtype(), shape, options) {
-                $(($BQ, $BK) => flash_attention_in_blocks::<$E, $BQ, $BK>(q, k, v, options),)*
-                other => unreachable!("no kernel was compiled for blocks of {other:?}"),
-            }
-        };
+    let (shape, [_, _, keys, _]) = (axes("q", q)?, axes("k", k)?);
+    let target = q.client().target();
+    let blocks = block_sizes(target, q.dtype(), shape, keys, options);
+    let operands = options.operands(q, k)?;
+    if let Some(rules) = whole_rules(target, [keys, shape[3]], options, &operands) {
+        let (scale, rows) = (operands.scale, blocks[0]);
+        return floats!("flash_attention", q.dtype(), E => flash_attention_whole::<E>(q, k, v, scale, rules, rows));
     }
-    floats!("flash_attention", q.dtype(), E => call!(E 64 32, 32 32, 64 16, 64 8, 32 16, 32 8, 16 8, 8 8, 8 64, 16 128, 64 128, 128 128, 256 128))
+    floats!("flash_attention", q.dtype(), E => flash_attention_in_blocks::<E>(q, k, v, options, blocks))
 }
 
-/// [`flash_attention_with_lse`] of elements `E` in blocks of `BQ` queries and `BK` keys.
+/// [`flash_attention_with_lse`] of elements `E` in blocks of so many queries and keys.
 ///
 /// # Errors
 /// As [`flash_attention`].
 #[track_caller]
-pub fn flash_attention_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
+pub fn flash_attention_in_blocks<E: Floating>(
     q: &Array,
     k: &Array,
     v: &Array,
     options: &Options<'_>,
+    blocks: [usize; 2],
 ) -> Result<(Array, Array)> {
     let operands = &options.operands(q, k)?;
     let ([_, _, keys, _], [_, _, values, _]) = (axes("k", k)?, axes("v", v)?);
@@ -297,12 +302,13 @@ pub fn flash_attention_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
         let one = |x: &Array| x.client().zeros(x.dtype(), &[x.shape()[0], x.shape()[1], 1, x.shape()[3]]);
         let none = q.client().zeros(DType::I32, &[q.shape()[0]])?;
         let unseen = Options { lengths: Some(&none), bias: None, segments: None, ..*options };
-        return flash_attention_in_blocks::<E, BQ, BK>(q, &one(k)?, &one(v)?, &unseen);
+        return flash_attention_in_blocks::<E>(q, &one(k)?, &one(v)?, &unseen, blocks);
     }
     let Operands { lengths, offsets, bias, segments: [own, theirs], sinks, scale, seed: [high, low], rules } = operands;
-    let [queries, keys] = &operands.spans([BQ, BK])?;
+    let [queries, keys] = &operands.spans(blocks)?;
     let narrow = is_narrow(q.client().target(), E::DTYPE);
-    flash_attention_blocks::<E, BQ, BK>(
-        q, k, v, lengths, offsets, bias, own, theirs, queries, keys, sinks, *scale, *high, *low, *rules, narrow,
+    let [bq, bk] = blocks;
+    flash_attention_blocks::<E>(
+        q, k, v, lengths, offsets, bias, own, theirs, queries, keys, sinks, *scale, *high, *low, *rules, narrow, bq, bk,
     )
 }

@@ -12,18 +12,20 @@
 //! the queries of all heads of a group do: seven products. On the CPU, [`crate::flash_attention_resident`] has them in one
 //! pass of five. Either way every element is summed by one program in one order, so gradients are the same every time.
 //! Everything but the operands is f32. Blocks of keys that no row of a block of queries sees are skipped.
-use crate::attention_options::{Operands, Options, axes};
+use crate::attention_options::{Operands, Options, axes, scale};
 use crate::attention_scores::{Back, Inputs, Rules, Segments, flash_attention_delta};
 use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::floats;
 use crate::element::Floating;
-use crate::flash_attention_resident::{is_worth_it, resident_gradients};
+use crate::flash_attention_bias::bias_gradient;
+use crate::flash_attention_resident::{is_worth_it, resident_gradients, resident_gradients_with_bias};
+use crate::flash_attention_whole::{KEYS, flash_attention_whole_gradients, rules as whole_rules};
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
 /// The gradient by queries: one tile of it per program; keys and values stream past.
 #[kernel(grid = (B, H, cdiv(S, BQ), cdiv(L, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
-pub fn flash_attention_dq<E: Floating, const BQ: usize, const BK: usize>(
+pub fn flash_attention_dq<E: Floating>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] q: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, h, _, j| (b, h / (H / G), j, 0), fill = 0.0)] k: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, h, _, j| (b, h / (H / G), j, 0), fill = 0.0)] v: In<E>,
@@ -43,6 +45,8 @@ pub fn flash_attention_dq<E: Floating, const BQ: usize, const BK: usize>(
     seed_high: u32,
     seed_low: u32,
     #[fixed] rules: Rules,
+    #[dim] BQ: usize,
+    #[dim] BK: usize,
 ) {
     if program_id(3) == 0 {
         acc.fill(0.0);
@@ -71,7 +75,7 @@ pub fn flash_attention_dq<E: Floating, const BQ: usize, const BK: usize>(
     grid = (B, G, cdiv(L, BK), cdiv(H, G), cdiv(S, BQ)),
     semantics = (parallel, parallel, parallel, arbitrary, arbitrary)
 )]
-pub fn flash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
+pub fn flash_attention_dkv<E: Floating>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, g, _, h, i| (b, g * (H / G) + h, i, 0), fill = 0.0)] q: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, g, j, _, _| (b, g, j, 0), fill = 0.0)] k: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, g, j, _, _| (b, g, j, 0), fill = 0.0)] v: In<E>,
@@ -94,6 +98,8 @@ pub fn flash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
     seed_high: u32,
     seed_low: u32,
     #[fixed] rules: Rules,
+    #[dim] BQ: usize,
+    #[dim] BK: usize,
 ) {
     let step = program_id(3) * num_programs(4) + program_id(4);
     if step == 0 {
@@ -124,9 +130,9 @@ pub fn flash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
     }
 }
 
-/// Number of rows whose gradients a program of [`flash_attention_backward`] accumulates, and number of rows that it
-/// processes at a time.
-pub fn block_sizes(target: &Target, head_dim: usize) -> (usize, usize) {
+/// Number of rows whose gradients a program of [`flash_attention_backward`] accumulates, of so many, and number of rows
+/// that it processes at a time, of so many.
+pub fn block_sizes(target: &Target, rows: [usize; 2], head_dim: usize) -> [usize; 2] {
     // Two tiles of operands each, probabilities and the gradient by scores share workgroup memory; an eighth more lies
     // between their rows.
     let need = |own: usize, past: usize| {
@@ -137,7 +143,7 @@ pub fn block_sizes(target: &Target, head_dim: usize) -> (usize, usize) {
     // For a CPU: accumulators of more than 64 KiB do not fit the inner caches.
     let widest = if head_dim <= 128 { [128, 128] } else { [64, 64] };
     let all = [widest, [32, 32], [32, 16], [16, 16], [16, 8], [8, 8], [8, 4]];
-    choose(Choice::AttentionGradients, target, all.map(|[own, past]| ([own, past], need(own, past)))).into()
+    choose(Choice::AttentionGradients, target, rows, all.map(|[own, past]| ([own, past], need(own, past))))
 }
 
 /// Gradients by q, k and v of [`crate::flash_attention::flash_attention`] with the same options, from its result, its
@@ -169,45 +175,77 @@ pub fn flash_attention_backward(
     options: &Options<'_>,
 ) -> Result<(Array, Array, Array)> {
     let [q, k, _] = operands;
-    let [.., d] = axes("q", q)?;
+    let ([_, heads, s, d], [_, key_heads, l, _]) = (axes("q", q)?, axes("k", k)?);
     let target = q.client().target();
-    let resident = is_worth_it(target, axes("q", q)?, axes("k", k)?);
-    macro_rules! call {
-        ($E:ident $($OWN:literal $PAST:literal),*) => {
-            match block_sizes(target, d) {
-                $(($OWN, $PAST) if resident => {
-                    resident_gradients::<$E, $OWN, $PAST>(operands, results, dout, options)
-                })*
-                $(($OWN, $PAST) => gradients_in_blocks::<$E, $OWN, $PAST>(operands, results, dout, options),)*
-                other => unreachable!("no kernel was compiled for blocks of {other:?}"),
-            }
-        };
+    let whole = whole_rules(target, [l, d], options, &options.operands(q, k)?);
+    if let Some(rules) = whole.filter(|_| heads == key_heads && (1..=KEYS).contains(&s)) {
+        let ([q, k, v], [out, lse], scale) = (operands, results, scale(options.scale, d)?);
+        return floats!("flash_attention_backward", q.dtype(), E => {
+            flash_attention_whole_gradients::<E>(q, k, v, out, lse, dout, scale, rules)
+        });
     }
-    floats!("flash_attention_backward", q.dtype(), E => call!(E 8 4, 8 8, 16 8, 16 16, 32 16, 32 32, 64 64, 128 128))
+    let of_queries = block_sizes(target, [s, l], d);
+    if is_worth_it(target, axes("q", q)?, axes("k", k)?) {
+        return floats!("flash_attention_backward", q.dtype(), E =>
+            resident_gradients::<E>(operands, results, dout, options, of_queries));
+    }
+    let [keys, queries] = block_sizes(target, [l, s], d);
+    floats!("flash_attention_backward", q.dtype(), E =>
+        gradients_in_blocks::<E>(operands, results, dout, options, [of_queries, [queries, keys]]))
 }
 
-/// [`flash_attention_backward`] of elements `E`, as two kernels: a program gathers the gradients of `OWN` rows,
-/// `PAST` rows stream past it at a time.
+/// [`flash_attention_backward`] with the gradient by [`Options::bias`], of its shape, as
+/// [`crate::flash_attention_bias::bias_gradient`] has it.
+///
+/// On the CPU a bias that each head has for itself takes no products of its own.
+///
+/// # Errors
+/// As there, and without a bias in the options.
+#[track_caller]
+pub fn flash_attention_backward_with_bias(
+    operands: [&Array; 3],
+    results: [&Array; 2],
+    dout: &Array,
+    options: &Options<'_>,
+) -> Result<(Array, Array, Array, Array)> {
+    let [q, k, _] = operands;
+    let ([batch, heads, s, d], [_, _, l, _]) = (axes("q", q)?, axes("k", k)?);
+    let target = q.client().target();
+    let is_own = options.bias.is_some_and(|bias| bias.shape() == [batch, heads, s, l]);
+    if is_own && is_worth_it(target, axes("q", q)?, axes("k", k)?) {
+        let blocks = block_sizes(target, [s, l], d);
+        return floats!("flash_attention_backward", q.dtype(), E =>
+            resident_gradients_with_bias::<E>(operands, results, dout, options, blocks));
+    }
+    let (dq, dk, dv) = flash_attention_backward(operands, results, dout, options)?;
+    Ok((dq, dk, dv, bias_gradient(operands, results, dout, options)?))
+}
+
+/// [`flash_attention_backward`] of elements `E`, as two kernels, in blocks of so many queries and keys: of the one for dq,
+/// and of the one for dk and dv.
 ///
 /// # Errors
 /// As [`flash_attention_backward`].
 #[track_caller]
-pub fn gradients_in_blocks<E: Floating, const OWN: usize, const PAST: usize>(
+pub fn gradients_in_blocks<E: Floating>(
     [q, k, v]: [&Array; 3],
     [out, lse]: [&Array; 2],
     dout: &Array,
     options: &Options<'_>,
+    [of_queries, of_keys]: [[usize; 2]; 2],
 ) -> Result<(Array, Array, Array)> {
     let operands = &options.operands(q, k)?;
     let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } = operands;
-    let delta = &flash_attention_delta::<E, OWN>(out, dout)?;
-    let [queries, keys] = &operands.spans([OWN, PAST])?;
-    let dq = flash_attention_dq::<E, OWN, PAST>(
-        q, k, v, dout, lse, delta, lengths, offsets, bias, own, theirs, queries, keys, *scale, *high, *low, *rules,
+    let delta = &flash_attention_delta::<E>(out, dout, of_queries[0])?;
+    let ([queries, keys], [bq, bk]) = (&operands.spans(of_queries)?, of_queries);
+    let dq = flash_attention_dq::<E>(
+        q, k, v, dout, lse, delta, lengths, offsets, bias, own, theirs, queries, keys, *scale, *high, *low, *rules, bq,
+        bk,
     )?;
-    let [queries, keys] = &operands.spans([PAST, OWN])?;
-    let (dk, dv) = flash_attention_dkv::<E, PAST, OWN>(
-        q, k, v, dout, lse, delta, lengths, offsets, bias, own, theirs, queries, keys, *scale, *high, *low, *rules,
+    let ([queries, keys], [bq, bk]) = (&operands.spans(of_keys)?, of_keys);
+    let (dk, dv) = flash_attention_dkv::<E>(
+        q, k, v, dout, lse, delta, lengths, offsets, bias, own, theirs, queries, keys, *scale, *high, *low, *rules, bq,
+        bk,
     )?;
     Ok((dq, dk, dv))
 }

@@ -2,7 +2,7 @@
 //!
 //! The bias's is the gradient by scores itself, summed over the batch elements and heads that share it: a matrix as large as
 //! the bias, so it is computed only when asked for, by a kernel of its own (two products).
-use crate::attention_options::{Operands, Options};
+use crate::attention_options::{Operands, Options, axes};
 use crate::attention_scores::{Inputs, Rules, Segments, flash_attention_delta};
 use crate::dispatch::floats;
 use crate::element::Floating;
@@ -15,7 +15,7 @@ use pallas_rt::prelude::*;
     grid = (BB, BH, cdiv(S, BQ), cdiv(L, BK), cdiv(B, BB), cdiv(H, BH)),
     semantics = (parallel, parallel, parallel, parallel, arbitrary, arbitrary)
 )]
-pub fn flash_attention_dbias<E: Floating, const BQ: usize, const BK: usize>(
+pub fn flash_attention_dbias<E: Floating>(
     #[block([B, H, S, D] => [_, _, BQ, D], |x, y, i, _, b, h| (x + b * BB, y + h * BH, i, 0), fill = 0.0)] q: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |x, y, _, j, b, h| (x + b * BB, (y + h * BH) / (H / G), j, 0), fill = 0.0)]
     k: In<E>,
@@ -39,6 +39,8 @@ pub fn flash_attention_dbias<E: Floating, const BQ: usize, const BK: usize>(
     seed_high: u32,
     seed_low: u32,
     #[fixed] rules: Rules,
+    #[dim] BQ: usize,
+    #[dim] BK: usize,
 ) {
     let step = program_id(4) * num_programs(5) + program_id(5);
     if step == 0 {
@@ -110,38 +112,34 @@ pub fn bias_gradient(
     dout: &Array,
     options: &Options<'_>,
 ) -> Result<Array> {
-    let [q, ..] = operands;
-    macro_rules! call {
-        ($E:ident $($BQ:literal $BK:literal),*) => {
-            match block_sizes(q.client().target(), q.shape().last().copied().unwrap_or(0)) {
-                $(($BQ, $BK) => bias_gradient_in_blocks::<$E, $BQ, $BK>(operands, results, dout, options),)*
-                other => unreachable!("no kernel was compiled for blocks of {other:?}"),
-            }
-        };
-    }
-    floats!("bias_gradient", q.dtype(), E => call!(E 8 4, 8 8, 16 8, 16 16, 32 16, 32 32, 64 64, 128 128))
+    let [q, k, _] = operands;
+    let ([.., s, d], [_, _, l, _]) = (axes("q", q)?, axes("k", k)?);
+    let blocks = block_sizes(q.client().target(), [s, l], d);
+    floats!("bias_gradient", q.dtype(), E => bias_gradient_in_blocks::<E>(operands, results, dout, options, blocks))
 }
 
-/// [`bias_gradient`] of elements `E`, in blocks of `BQ` queries and `BK` keys.
+/// [`bias_gradient`] of elements `E`, in blocks of so many queries and keys.
 ///
 /// # Errors
 /// As [`bias_gradient`].
 #[track_caller]
-pub fn bias_gradient_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
+pub fn bias_gradient_in_blocks<E: Floating>(
     [q, k, v]: [&Array; 3],
     [out, lse]: [&Array; 2],
     dout: &Array,
     options: &Options<'_>,
+    [bq, bk]: [usize; 2],
 ) -> Result<Array> {
     let operands = &options.operands(q, k)?;
     let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } = operands;
-    let [queries, keys] = &operands.spans([BQ, BK])?;
+    let [queries, keys] = &operands.spans([bq, bk])?;
     if !rules.bias {
         return wrong("there is no `bias` in the options to have a gradient".into());
     }
-    let delta = &flash_attention_delta::<E, BQ>(out, dout)?;
-    flash_attention_dbias::<E, BQ, BK>(
-        q, k, v, dout, lse, delta, lengths, offsets, bias, own, theirs, queries, keys, *scale, *high, *low, *rules,
+    let delta = &flash_attention_delta::<E>(out, dout, bq)?;
+    flash_attention_dbias::<E>(
+        q, k, v, dout, lse, delta, lengths, offsets, bias, own, theirs, queries, keys, *scale, *high, *low, *rules, bq,
+        bk,
     )
 }
 
@@ -176,6 +174,6 @@ pub fn sinks_gradient([out, lse]: [&Array; 2], dout: &Array, sinks: &Array) -> R
 /// As [`sinks_gradient`].
 #[track_caller]
 pub fn sinks_gradient_in<E: Floating>([out, lse]: [&Array; 2], dout: &Array, sinks: &Array) -> Result<Array> {
-    let delta = &flash_attention_delta::<E, ROWS>(out, dout)?;
+    let delta = &flash_attention_delta::<E>(out, dout, ROWS)?;
     flash_attention_dsinks::<E, ROWS>(lse, delta, sinks)
 }

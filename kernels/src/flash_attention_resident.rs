@@ -21,7 +21,7 @@ use pallas_rt::prelude::*;
     grid = (B, G, cdiv(H, G), cdiv(L, BK), cdiv(S, BQ)),
     semantics = (parallel, parallel, arbitrary, arbitrary, arbitrary)
 )]
-pub fn flash_attention_resident<E: Floating, const BQ: usize, const BK: usize>(
+pub fn flash_attention_resident<E: Floating>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, g, h, _, i| (b, g * (H / G) + h, i, 0), fill = 0.0)] q: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, g, _, j, _| (b, g, j, 0), fill = 0.0)] k: In<E>,
     #[block([B, G, L, D] => [_, _, BK, D], |b, g, _, j, _| (b, g, j, 0), fill = 0.0)] v: In<E>,
@@ -46,6 +46,8 @@ pub fn flash_attention_resident<E: Floating, const BQ: usize, const BK: usize>(
     seed_high: u32,
     seed_low: u32,
     #[fixed] rules: Rules,
+    #[dim] BQ: usize,
+    #[dim] BK: usize,
     #[dim] R: usize,
     #[dim] C: usize,
 ) {
@@ -88,6 +90,87 @@ pub fn flash_attention_resident<E: Floating, const BQ: usize, const BK: usize>(
     }
 }
 
+/// As [`flash_attention_resident`], with the gradient by a bias that each head of queries has for itself: the gradient by its
+/// scores, of which each step writes a block.
+#[kernel(
+    grid = (B, G, cdiv(H, G), cdiv(L, BK), cdiv(S, BQ)),
+    semantics = (parallel, parallel, arbitrary, arbitrary, arbitrary)
+)]
+pub fn flash_attention_resident_bias<E: Floating>(
+    #[block([B, H, S, D] => [_, _, BQ, D], |b, g, h, _, i| (b, g * (H / G) + h, i, 0), fill = 0.0)] q: In<E>,
+    #[block([B, G, L, D] => [_, _, BK, D], |b, g, _, j, _| (b, g, j, 0), fill = 0.0)] k: In<E>,
+    #[block([B, G, L, D] => [_, _, BK, D], |b, g, _, j, _| (b, g, j, 0), fill = 0.0)] v: In<E>,
+    #[block([B, H, S, D] => [_, _, BQ, D], |b, g, h, _, i| (b, g * (H / G) + h, i, 0), fill = 0.0)] dout: In<E>,
+    #[block([B, H, S] => [_, _, BQ], |b, g, h, _, i| (b, g * (H / G) + h, i), fill = f32::INFINITY)] lse: In<E::Acc>,
+    #[block([B, H, S] => [_, _, BQ], |b, g, h, _, i| (b, g * (H / G) + h, i), fill = 0.0)] delta: In<E::Acc>,
+    #[prefetch([B])] lengths: Prefetch<i32>,
+    #[prefetch([OE])] offsets: Prefetch<i32>,
+    #[block([BB, BH, BS, BL] => [_, _, BQ, BK], |b, g, h, j, i| (b % BB, (g * (H / G) + h) % BH, i, j), fill = 0.0)]
+    bias: In<E>,
+    #[block([B, QS] => [_, BQ], |b, _, _, _, i| (b, i), fill = 0.0)] query_segments: In<i32>,
+    #[block([B, KS] => [_, BK], |b, _, _, j, _| (b, j), fill = 0.0)] key_segments: In<i32>,
+    #[prefetch([B, QT, QE])] query_spans: Prefetch<i32>,
+    #[prefetch([B, KT, KE])] key_spans: Prefetch<i32>,
+    #[block([B, H, S, D] => [_, _, R, D], |b, g, h, _, _| (b, g * (H / G) + h, 0, 0))] dq: Out<E>,
+    #[block([B, G, L, D] => [_, _, C, D], |b, g, _, _, _| (b, g, 0, 0))] dk: Out<E>,
+    #[block([B, G, L, D] => [_, _, C, D], |b, g, _, _, _| (b, g, 0, 0))] dv: Out<E>,
+    #[block([B, H, S, L] => [_, _, BQ, BK], |b, g, h, j, i| (b, g * (H / G) + h, i, j))] dbias: Out<E>,
+    #[scratch([R, D])] queries: Scratch<E::Acc>,
+    #[scratch([C, D])] keys: Scratch<E::Acc>,
+    #[scratch([C, D])] values: Scratch<E::Acc>,
+    scale: f32,
+    seed_high: u32,
+    seed_low: u32,
+    #[fixed] rules: Rules,
+    #[dim] BQ: usize,
+    #[dim] BK: usize,
+    #[dim] R: usize,
+    #[dim] C: usize,
+) {
+    let step = program_id(3) * num_programs(4) + program_id(4);
+    if step == 0 {
+        queries.fill(0.0);
+        if program_id(2) == 0 {
+            keys.fill(0.0);
+            values.fill(0.0);
+        }
+    }
+    let at = [program_id(0), program_id(4), program_id(3)];
+    let segments = Segments { numbers: [query_segments, key_segments], spans: [query_spans, key_spans] };
+    let block = rules.block([BQ, BK], at, [S, L], [lengths, offsets], segments);
+    if block.is_live() {
+        let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
+        let head = program_id(1) * (H / G) + program_id(2);
+        let options = [block.bias(bias), block.kept([seed_high, seed_low], program_id(0) * H + head)];
+        let (own, theirs) = ((ds(block.row, BQ), ..), (ds(block.key, BK), ..));
+        let (dq, dk, dv) = (queries.at(own), keys.at(theirs), values.at(theirs));
+        if block.is_whole() {
+            let back = inputs.back(options, None, &|x| x);
+            dv.store(dv.load() + back.dv());
+            dk.store(dk.load() + back.dk());
+            dq.store(dq.load() + back.dq());
+            dbias.store(back.by_scores.cast::<E>());
+        } else {
+            let clean = |[q, k, dout]: [_; 3]| [block.asking(q), block.seen(k), block.asking(dout)];
+            let back = inputs.back(options, Some(block.live()), &clean);
+            dv.store(dv.load() + back.dv());
+            dk.store(dk.load() + back.dk());
+            dq.store(dq.load() + back.dq());
+            dbias.store(back.by_scores.cast::<E>());
+        }
+    }
+    if !block.is_live() {
+        dbias.fill(0.0);
+    }
+    if step == num_programs(3) * num_programs(4) - 1 {
+        dq.store((queries.load() * scale.cast::<E::Acc>()).cast::<E>());
+        if program_id(2) == num_programs(2) - 1 {
+            dk.store((keys.load() * scale.cast::<E::Acc>()).cast::<E>());
+            dv.store(values.load().cast::<E>());
+        }
+    }
+}
+
 /// Most bytes of sums that a program keeps.
 const RESIDENT: usize = 64 << 20;
 
@@ -104,26 +187,51 @@ pub(crate) fn is_worth_it(
     5 * rounds * cores <= 7 * programs && (queries + 2 * keys).saturating_mul(d * size_of::<f32>()) <= RESIDENT
 }
 
-/// [`crate::flash_attention_backward::flash_attention_backward`] of elements `E`, in one pass with blocks of
-/// `BQ` queries and `BK` keys.
+/// [`crate::flash_attention_backward::flash_attention_backward`] of elements `E`, in one pass with blocks
+/// of so many queries and keys.
 ///
 /// # Errors
 /// As there.
 #[track_caller]
-pub fn resident_gradients<E: Floating, const BQ: usize, const BK: usize>(
+pub fn resident_gradients<E: Floating>(
     [q, k, v]: [&Array; 3],
     [out, lse]: [&Array; 2],
     dout: &Array,
     options: &Options<'_>,
+    [bq, bk]: [usize; 2],
 ) -> Result<(Array, Array, Array)> {
     let operands = &options.operands(q, k)?;
     let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } = operands;
-    let [queries, keys] = &operands.spans([BQ, BK])?;
+    let [queries, keys] = &operands.spans([bq, bk])?;
     let ([.., s, _], [.., l, _]) = (axes("q", q)?, axes("k", k)?);
-    let (r, c) = (s.max(1).next_multiple_of(BQ), l.max(1).next_multiple_of(BK));
-    let delta = &flash_attention_delta::<E, BQ>(out, dout)?;
-    flash_attention_resident::<E, BQ, BK>(
-        q, k, v, dout, lse, delta, lengths, offsets, bias, own, theirs, queries, keys, *scale, *high, *low, *rules, r,
-        c,
+    let (r, c) = (s.max(1).next_multiple_of(bq), l.max(1).next_multiple_of(bk));
+    let delta = &flash_attention_delta::<E>(out, dout, bq)?;
+    flash_attention_resident::<E>(
+        q, k, v, dout, lse, delta, lengths, offsets, bias, own, theirs, queries, keys, *scale, *high, *low, *rules, bq,
+        bk, r, c,
+    )
+}
+
+/// [`resident_gradients`] with the gradient by the bias of [`Options::bias`], of which each head of queries has its own.
+///
+/// # Errors
+/// As there.
+#[track_caller]
+pub fn resident_gradients_with_bias<E: Floating>(
+    [q, k, v]: [&Array; 3],
+    [out, lse]: [&Array; 2],
+    dout: &Array,
+    options: &Options<'_>,
+    [bq, bk]: [usize; 2],
+) -> Result<(Array, Array, Array, Array)> {
+    let operands = &options.operands(q, k)?;
+    let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } = operands;
+    let [queries, keys] = &operands.spans([bq, bk])?;
+    let ([.., s, _], [.., l, _]) = (axes("q", q)?, axes("k", k)?);
+    let (r, c) = (s.max(1).next_multiple_of(bq), l.max(1).next_multiple_of(bk));
+    let delta = &flash_attention_delta::<E>(out, dout, bq)?;
+    flash_attention_resident_bias::<E>(
+        q, k, v, dout, lse, delta, lengths, offsets, bias, own, theirs, queries, keys, *scale, *high, *low, *rules, bq,
+        bk, r, c,
     )
 }

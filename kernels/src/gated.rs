@@ -5,6 +5,7 @@
 //! geglu  = gelu(g)·u    gelu(g) = g·Φ(g)    gelu'(g) = Φ(g) + g·φ(g)
 //! ```
 //! (Shazeer 2020; Hendrycks & Gimpel 2016.) Φ and φ are the normal distribution and its density; no approximation.
+use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::{floats, with_gradient};
 use crate::element::{Floating, Wide};
 use crate::wrong::wrong;
@@ -37,11 +38,12 @@ fn activation<A: Wide>(g: Tile<A>, gelu: bool) -> (Tile<A>, Tile<A>) {
 
 /// `act(gate) · up` of a block.
 #[kernel(grid = (cdiv(N, BN)))]
-pub fn gated_blocks<E: Floating, const BN: usize>(
+pub fn gated_blocks<E: Floating>(
     #[block([N] => [BN], |i| (i,))] gate: In<E>,
     #[block([N] => [BN], |i| (i,))] up: In<E>,
     #[block([N] => [BN], |i| (i,))] out: Out<E>,
     #[fixed] gelu: bool,
+    #[dim] BN: usize,
 ) {
     let (y, _) = activation(gate.load().cast::<E::Acc>(), gelu);
     out.store((y * up.load().cast::<E::Acc>()).cast::<E>());
@@ -49,13 +51,14 @@ pub fn gated_blocks<E: Floating, const BN: usize>(
 
 /// Gradients by gate and up of a block.
 #[kernel(grid = (cdiv(N, BN)))]
-pub fn gated_backward_blocks<E: Floating, const BN: usize>(
+pub fn gated_backward_blocks<E: Floating>(
     #[block([N] => [BN], |i| (i,))] gate: In<E>,
     #[block([N] => [BN], |i| (i,))] up: In<E>,
     #[block([N] => [BN], |i| (i,))] dy: In<E>,
     #[block([N] => [BN], |i| (i,))] dgate: Out<E>,
     #[block([N] => [BN], |i| (i,))] dup: Out<E>,
     #[fixed] gelu: bool,
+    #[dim] BN: usize,
 ) {
     let (y, slope) = activation(gate.load().cast::<E::Acc>(), gelu);
     let dy = dy.load().cast::<E::Acc>();
@@ -63,8 +66,14 @@ pub fn gated_backward_blocks<E: Floating, const BN: usize>(
     dup.store((dy * y).cast::<E>());
 }
 
-/// Elements of a block.
-const BLOCK: usize = 2048;
+/// Elements of a block of `x`.
+fn block(x: &Array) -> usize {
+    let target = x.client().target();
+    // Gate, up, the gradient, and two results.
+    let candidates = target.cores.map(|_| 1 << 13).into_iter().chain([2048]);
+    let [block] = choose(Choice::Gated, target, [x.len()], candidates.map(|n| ([n], Need::NOTHING)));
+    block
+}
 
 #[track_caller]
 fn flat(x: &Array) -> Result<Array> {
@@ -98,7 +107,7 @@ pub fn gated(gate: &Array, up: &Array, by: Gate) -> Result<Array> {
     alike(&[("gate", gate), ("up", up)])?;
     let (call, [gate, up]) = Differentiable::begin([gate, up])?;
     let gelu = by == Gate::Gelu;
-    let out = floats!("gated", gate.dtype(), E => gated_blocks::<E, BLOCK>(&flat(&gate)?, &flat(&up)?, gelu))?;
+    let out = floats!("gated", gate.dtype(), E => gated_blocks::<E>(&flat(&gate)?, &flat(&up)?, gelu, block(&gate)))?;
     let [out] = with_gradient!(call, [out.reshape(gate.shape())?], &[&gate, &up], |[gate, up], [dy]| {
         <[Array; 2]>::from(gated_backward(gate, up, &dy, by)?)
     });
@@ -123,7 +132,7 @@ pub fn gated_backward(gate: &Array, up: &Array, dy: &Array, by: Gate) -> Result<
     alike(&[("gate", gate), ("up", up), ("dy", dy)])?;
     let gelu = by == Gate::Gelu;
     let (dgate, dup) = floats!("gated_backward", gate.dtype(), E => {
-        gated_backward_blocks::<E, BLOCK>(&flat(gate)?, &flat(up)?, &flat(dy)?, gelu)
+        gated_backward_blocks::<E>(&flat(gate)?, &flat(up)?, &flat(dy)?, gelu, block(gate))
     })?;
     Ok((dgate.reshape(gate.shape())?, dup.reshape(gate.shape())?))
 }

@@ -5,7 +5,7 @@
 //! ```
 //! Sums are held in f32 for 16-bit floats and in i32 for 8- and 16-bit integers; C is of any type. Each program computes
 //! one block of C; blocks of A and B stream past it (Goto & van de Geijn 2008).
-use crate::blocks::{Choice, Need, choose};
+use crate::blocks::{Choice, Need, choose, fitted};
 use crate::dispatch::{floats, with_gradient};
 use pallas_rt::prelude::*;
 use pallas_rt::{Differentiable, Target};
@@ -126,7 +126,8 @@ fn on_cores(cores: usize, [g, m, n, k]: [usize; 4], b_transposed: bool) -> [usiz
         return few_rows(cores, [g, m, n], b_transposed);
     }
     // The work of the busiest core: blocks are multiplied whole, also those that overhang the edge.
-    let cost = |&[bm, bn, bk]: &[usize; 3]| {
+    let cost = |most: &[usize; 3]| {
+        let [bm, bn, bk] = [fitted(m, most[0]), fitted(n, most[1]), fitted(k, most[2])];
         let programs = g as f64 * (m.div_ceil(bm) * n.div_ceil(bn)) as f64;
         let step = bm * bn * bk + TOUCH * (bm * bk + bk * bn + bm * bn);
         (programs / cores as f64).ceil() * k.div_ceil(bk) as f64 * step as f64
@@ -137,7 +138,7 @@ fn on_cores(cores: usize, [g, m, n, k]: [usize; 4], b_transposed: bool) -> [usiz
 
 /// The blocks for `g` products `[m, k]·[k, n]` of elements of this type.
 fn blocks(target: &Target, dtype: DType, extents: [usize; 4], b_transposed: bool) -> [usize; 3] {
-    let [_, _, n, _] = extents;
+    let [_, m, n, k] = extents;
     let matrices = dtype == DType::F16 && target.matrices.is_some_and(|m| m.half.is_some());
     let candidates = [
         target.cores.map(|cores| (on_cores(cores, extents, b_transposed), Need::NOTHING)),
@@ -145,7 +146,12 @@ fn blocks(target: &Target, dtype: DType, extents: [usize; 4], b_transposed: bool
         matrices.then_some(([64, 64, 32], Need { staged_bytes: 32 << 10, ..Need::NOTHING })),
         matrices.then_some(([32, 32, 32], Need::NOTHING)),
     ];
-    choose(Choice::Matmul, target, candidates.into_iter().flatten().chain([(threads_blocks(n), Need::NOTHING)]))
+    choose(
+        Choice::Matmul,
+        target,
+        [m, n, k],
+        candidates.into_iter().flatten().chain([(threads_blocks(n), Need::NOTHING)]),
+    )
 }
 
 /// The blocks for threads that hold eight by eight accumulators in registers each. Where rows of C are not whole

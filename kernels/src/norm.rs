@@ -9,18 +9,19 @@
 use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
 use crate::norm_backward::{layer_norm_backward, rms_norm_backward};
-use crate::rows::{check_epsilon, in_rows, parameter, rows};
+use crate::rows::{blocks_of_rows, check_epsilon, parameter, rows};
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
 /// Layer norm of whole rows that fit a block.
 #[kernel(grid = (cdiv(R, BR)))]
-pub fn layer_norm_whole_rows<E: Floating, const BR: usize>(
+pub fn layer_norm_whole_rows<E: Floating>(
     #[block([R, C] => [BR, C], |i| (i, 0), fill = 0.0)] x: In<E>,
     #[block([1, C] => [1, C], |_| (0, 0))] gamma: In<E>,
     #[block([1, C] => [1, C], |_| (0, 0))] beta: In<E>,
     #[block([R, C] => [BR, C], |i| (i, 0))] out: Out<E>,
     epsilon: f32,
+    #[dim] BR: usize,
 ) {
     let x = x.load().cast::<E::Acc>();
     let scale = 1.0 / C as f64;
@@ -33,11 +34,12 @@ pub fn layer_norm_whole_rows<E: Floating, const BR: usize>(
 
 /// RMS norm of whole rows that fit a block.
 #[kernel(grid = (cdiv(R, BR)))]
-pub fn rms_norm_whole_rows<E: Floating, const BR: usize>(
+pub fn rms_norm_whole_rows<E: Floating>(
     #[block([R, C] => [BR, C], |i| (i, 0), fill = 0.0)] x: In<E>,
     #[block([1, C] => [1, C], |_| (0, 0))] gamma: In<E>,
     #[block([R, C] => [BR, C], |i| (i, 0))] out: Out<E>,
     epsilon: f32,
+    #[dim] BR: usize,
 ) {
     let x = x.load().cast::<E::Acc>();
     let mean = (x * x).sum(1) * (1.0 / C as f64);
@@ -46,12 +48,14 @@ pub fn rms_norm_whole_rows<E: Floating, const BR: usize>(
 
 /// Mean over each row of `(x - centre)^power`, in blocks of columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)), semantics = (parallel, arbitrary))]
-pub fn row_moment<E: Floating, const BR: usize, const BC: usize>(
+pub fn row_moment<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] x: In<E>,
     #[block([R, 1] => [BR, 1], |i, _| (i, 0), fill = 0.0)] centre: In<E::Acc>,
     #[block([R, 1] => [BR, 1], |i, _| (i, 0))] out: Out<E::Acc>,
     #[scratch([BR, 1])] sum: Scratch<E::Acc>,
     #[fixed] power: i32,
+    #[dim] BR: usize,
+    #[dim] BC: usize,
 ) {
     if program_id(1) == 0 {
         sum.fill(0.0);
@@ -66,7 +70,7 @@ pub fn row_moment<E: Floating, const BR: usize, const BC: usize>(
 
 /// `(x - mean) / sqrt(variance + ε) · γ + β` from given statistics, in blocks of columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)))]
-pub fn normalise<E: Floating, const BR: usize, const BC: usize>(
+pub fn normalise<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j))] x: In<E>,
     #[block([R, 1] => [BR, 1], |i, _| (i, 0))] mean: In<E::Acc>,
     #[block([R, 1] => [BR, 1], |i, _| (i, 0))] variance: In<E::Acc>,
@@ -74,6 +78,8 @@ pub fn normalise<E: Floating, const BR: usize, const BC: usize>(
     #[block([1, C] => [1, BC], |_, j| (0, j))] beta: In<E>,
     #[block([R, C] => [BR, BC], |i, j| (i, j))] out: Out<E>,
     epsilon: f32,
+    #[dim] BR: usize,
+    #[dim] BC: usize,
 ) {
     let centred = x.load().cast::<E::Acc>() - mean.load();
     let y = centred * (variance.load() + epsilon.cast::<E::Acc>()).rsqrt() * gamma.load().cast::<E::Acc>()
@@ -110,14 +116,14 @@ pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Resul
     let flat = rows(&x)?;
     let (gamma, beta) = (parameter("gamma", &scale, n)?, parameter("beta", &shift, n)?);
     let out = floats!("layer_norm", x.dtype(), E => if n <= WHOLE_ROW {
-        in_rows!(&x, n, 32, BR => layer_norm_whole_rows::<E, BR>(&flat, &gamma, &beta, epsilon))
+        let [br, _] = blocks_of_rows(&flat, 32, None);
+        layer_norm_whole_rows::<E>(&flat, &gamma, &beta, epsilon, br)
     } else {
+        let [br, bc] = blocks_of_rows(&flat, 8, Some(BLOCK));
         let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
-        in_rows!(&x, BLOCK, 8, BR => {
-            let mean = row_moment::<E, BR, BLOCK>(&flat, &zero, 1)?;
-            let variance = row_moment::<E, BR, BLOCK>(&flat, &mean, 2)?;
-            normalise::<E, BR, BLOCK>(&flat, &mean, &variance, &gamma, &beta, epsilon)
-        })
+        let mean = row_moment::<E>(&flat, &zero, 1, br, bc)?;
+        let variance = row_moment::<E>(&flat, &mean, 2, br, bc)?;
+        normalise::<E>(&flat, &mean, &variance, &gamma, &beta, epsilon, br, bc)
     })?;
     let [out] = with_gradient!(call, [out.reshape(x.shape())?], &[&x, &scale], |[x, scale], [dy]| {
         let (dx, dgamma, dbeta) = layer_norm_backward(x, scale, &dy, epsilon)?;
@@ -146,14 +152,14 @@ pub fn rms_norm(x: &Array, gamma: &Array, epsilon: f32) -> Result<Array> {
     let (call, [x, scale]) = Differentiable::begin([x, gamma])?;
     let (flat, gamma) = (rows(&x)?, parameter("gamma", &scale, n)?);
     let out = floats!("rms_norm", x.dtype(), E => if n <= WHOLE_ROW {
-        in_rows!(&x, n, 32, BR => rms_norm_whole_rows::<E, BR>(&flat, &gamma, epsilon))
+        let [br, _] = blocks_of_rows(&flat, 32, None);
+        rms_norm_whole_rows::<E>(&flat, &gamma, epsilon, br)
     } else {
+        let [br, bc] = blocks_of_rows(&flat, 8, Some(BLOCK));
         let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
         let beta = x.client().zeros(x.dtype(), &[1, n])?;
-        in_rows!(&x, BLOCK, 8, BR => {
-            let square = row_moment::<E, BR, BLOCK>(&flat, &zero, 2)?;
-            normalise::<E, BR, BLOCK>(&flat, &zero, &square, &gamma, &beta, epsilon)
-        })
+        let square = row_moment::<E>(&flat, &zero, 2, br, bc)?;
+        normalise::<E>(&flat, &zero, &square, &gamma, &beta, epsilon, br, bc)
     })?;
     let [out] = with_gradient!(call, [out.reshape(x.shape())?], &[&x, &scale], |[x, scale], [dy]| {
         let (dx, dgamma) = rms_norm_backward(x, scale, &dy, epsilon)?;

@@ -13,7 +13,7 @@ use crate::dispatch::floats;
 use crate::element::{Floating, Wide};
 use crate::norm::row_moment;
 use crate::online::busy;
-use crate::rows::{check_epsilon, in_rows, parameter, rows};
+use crate::rows::{blocks_of_rows, check_epsilon, parameter, rows};
 use pallas_rt::prelude::*;
 
 /// What is found of whole rows.
@@ -46,7 +46,7 @@ fn back<A: Wide>(
 
 /// The gradient by x and the statistics of whole rows that fit a block; without `centre` that of RMS norm.
 #[kernel(grid = (cdiv(R, BR)))]
-pub fn norm_backward_whole_rows<E: Floating, const BR: usize>(
+pub fn norm_backward_whole_rows<E: Floating>(
     #[block([R, C] => [BR, C], |i| (i, 0), fill = 0.0)] x: In<E>,
     #[block([1, C] => [1, C], |_| (0, 0))] gamma: In<E>,
     #[block([R, C] => [BR, C], |i| (i, 0), fill = 0.0)] dy: In<E>,
@@ -55,6 +55,7 @@ pub fn norm_backward_whole_rows<E: Floating, const BR: usize>(
     #[block([R, 1] => [BR, 1], |i| (i, 0))] variance: Out<E::Acc>,
     epsilon: f32,
     #[fixed] centre: bool,
+    #[dim] BR: usize,
 ) {
     let g = dy.load().cast::<E::Acc>() * gamma.load().cast::<E::Acc>();
     let found = back(x.load().cast::<E::Acc>(), g, epsilon.cast::<E::Acc>(), centre, |variance| variance);
@@ -66,7 +67,7 @@ pub fn norm_backward_whole_rows<E: Floating, const BR: usize>(
 /// All gradients of whole rows that fit a block, read once; those of the parameters are sums over the rows of each of `P`
 /// parts, which have `S` blocks.
 #[kernel(grid = (P, S), semantics = (parallel, arbitrary))]
-pub fn norm_backward_parts<E: Floating, const BR: usize>(
+pub fn norm_backward_parts<E: Floating>(
     #[block([R, C] => [BR, C], |p, s| (p * S + s, 0), fill = 0.0)] x: In<E>,
     #[block([1, C] => [1, C], |_, _| (0, 0))] gamma: In<E>,
     #[block([R, C] => [BR, C], |p, s| (p * S + s, 0), fill = 0.0)] dy: In<E>,
@@ -79,6 +80,7 @@ pub fn norm_backward_parts<E: Floating, const BR: usize>(
     #[fixed] centre: bool,
     #[dim] P: usize,
     #[dim] S: usize,
+    #[dim] BR: usize,
 ) {
     if program_id(1) == 0 {
         gammas.fill(0.0);
@@ -108,12 +110,13 @@ pub fn norm_backward_parts<E: Floating, const BR: usize>(
 
 /// Sums over parts, of which there are at most `NP`.
 #[kernel(grid = (cdiv(C, BC)))]
-pub fn norm_backward_sums<E: Floating, const BC: usize>(
+pub fn norm_backward_sums<E: Floating>(
     #[block([P, C] => [NP, BC], |j| (0, j), fill = 0.0)] dgammas: In<E::Acc>,
     #[block([P, C] => [NP, BC], |j| (0, j), fill = 0.0)] dbetas: In<E::Acc>,
     #[block([1, C] => [1, BC], |j| (0, j))] dgamma: Out<E>,
     #[block([1, C] => [1, BC], |j| (0, j))] dbeta: Out<E>,
     #[dim] NP: usize,
+    #[dim] BC: usize,
 ) {
     dgamma.store(dgammas.load().sum(0).cast::<E>());
     dbeta.store(dbetas.load().sum(0).cast::<E>());
@@ -121,7 +124,7 @@ pub fn norm_backward_sums<E: Floating, const BC: usize>(
 
 /// `mean g` and `mean(g·x̂)` of each row, over blocks of its columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)), semantics = (parallel, arbitrary))]
-pub fn norm_backward_means<E: Floating, const BR: usize, const BC: usize>(
+pub fn norm_backward_means<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] x: In<E>,
     #[block([1, C] => [1, BC], |_, j| (0, j), fill = 0.0)] gamma: In<E>,
     #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] dy: In<E>,
@@ -132,6 +135,8 @@ pub fn norm_backward_means<E: Floating, const BR: usize, const BC: usize>(
     #[scratch([BR, 1])] sum: Scratch<E::Acc>,
     #[scratch([BR, 1])] product: Scratch<E::Acc>,
     epsilon: f32,
+    #[dim] BR: usize,
+    #[dim] BC: usize,
 ) {
     if program_id(1) == 0 {
         sum.fill(0.0);
@@ -149,7 +154,7 @@ pub fn norm_backward_means<E: Floating, const BR: usize, const BC: usize>(
 
 /// The gradient by x from the rows' statistics, in blocks of columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)))]
-pub fn norm_backward_apply<E: Floating, const BR: usize, const BC: usize>(
+pub fn norm_backward_apply<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j))] x: In<E>,
     #[block([1, C] => [1, BC], |_, j| (0, j))] gamma: In<E>,
     #[block([R, C] => [BR, BC], |i, j| (i, j))] dy: In<E>,
@@ -159,6 +164,8 @@ pub fn norm_backward_apply<E: Floating, const BR: usize, const BC: usize>(
     #[block([R, 1] => [BR, 1], |i, _| (i, 0))] along: In<E::Acc>,
     #[block([R, C] => [BR, BC], |i, j| (i, j))] dx: Out<E>,
     epsilon: f32,
+    #[dim] BR: usize,
+    #[dim] BC: usize,
 ) {
     let r = (variance.load() + epsilon.cast::<E::Acc>()).rsqrt();
     let hat = (x.load().cast::<E::Acc>() - mean.load()) * r;
@@ -168,7 +175,7 @@ pub fn norm_backward_apply<E: Floating, const BR: usize, const BC: usize>(
 
 /// Gradients of scale and shift: sums over rows, block by block.
 #[kernel(grid = (cdiv(C, BC), cdiv(R, BR)), semantics = (parallel, arbitrary))]
-pub fn norm_backward_parameters<E: Floating, const BR: usize, const BC: usize>(
+pub fn norm_backward_parameters<E: Floating>(
     #[block([R, C] => [BR, BC], |j, i| (i, j), fill = 0.0)] x: In<E>,
     #[block([R, C] => [BR, BC], |j, i| (i, j), fill = 0.0)] dy: In<E>,
     #[block([R, 1] => [BR, 1], |_, i| (i, 0), fill = 0.0)] mean: In<E::Acc>,
@@ -178,6 +185,8 @@ pub fn norm_backward_parameters<E: Floating, const BR: usize, const BC: usize>(
     #[scratch([1, BC])] gammas: Scratch<E::Acc>,
     #[scratch([1, BC])] betas: Scratch<E::Acc>,
     epsilon: f32,
+    #[dim] BR: usize,
+    #[dim] BC: usize,
 ) {
     if program_id(1) == 0 {
         gammas.fill(0.0);
@@ -211,27 +220,29 @@ fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> R
     floats!("norm_backward", x.dtype(), E => {
         // Where the number of cores is known, there are enough parts to occupy all of them.
         if n <= WHOLE_ROW && x.client().target().cores.is_some() {
-            let parts = busy(x.client());
-            let steps = flat.shape()[0].div_ceil(parts * ROWS);
+            let [br, _] = blocks_of_rows(&flat, ROWS, None);
+            let parts = busy(x.client()).min(flat.shape()[0].div_ceil(br)).max(1);
+            let steps = flat.shape()[0].div_ceil(parts * br);
             let (dx, dgammas, dbetas) =
-                norm_backward_parts::<E, ROWS>(&flat, &gamma, &dy, epsilon, centre, parts, steps)?;
-            return gradients(x, dx, norm_backward_sums::<E, 256>(&dgammas, &dbetas, parts)?);
+                norm_backward_parts::<E>(&flat, &gamma, &dy, epsilon, centre, parts, steps, br)?;
+            return gradients(x, dx, norm_backward_sums::<E>(&dgammas, &dbetas, parts, 256)?);
         }
         let (dx, mean, variance) = if n <= WHOLE_ROW {
-            in_rows!(x, n, 8, BR => norm_backward_whole_rows::<E, BR>(&flat, &gamma, &dy, epsilon, centre))?
+            let [br, _] = blocks_of_rows(&flat, 8, None);
+            norm_backward_whole_rows::<E>(&flat, &gamma, &dy, epsilon, centre, br)?
         } else {
+            let [br, bc] = blocks_of_rows(&flat, 8, Some(BLOCK));
             let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
-            in_rows!(x, BLOCK, 8, BR => {
-                let mean = if centre { row_moment::<E, BR, BLOCK>(&flat, &zero, 1)? } else { zero.clone() };
-                let variance = row_moment::<E, BR, BLOCK>(&flat, &mean, 2)?;
-                let (level, along) = norm_backward_means::<E, BR, BLOCK>(&flat, &gamma, &dy, &mean, &variance, epsilon)?;
-                let level = if centre { level } else { zero };
-                let dx =
-                    norm_backward_apply::<E, BR, BLOCK>(&flat, &gamma, &dy, &mean, &variance, &level, &along, epsilon)?;
-                (dx, mean, variance)
-            })
+            let mean = if centre { row_moment::<E>(&flat, &zero, 1, br, bc)? } else { zero.clone() };
+            let variance = row_moment::<E>(&flat, &mean, 2, br, bc)?;
+            let (level, along) =
+                norm_backward_means::<E>(&flat, &gamma, &dy, &mean, &variance, epsilon, br, bc)?;
+            let level = if centre { level } else { zero };
+            let dx =
+                norm_backward_apply::<E>(&flat, &gamma, &dy, &mean, &variance, &level, &along, epsilon, br, bc)?;
+            (dx, mean, variance)
         };
-        gradients(x, dx, norm_backward_parameters::<E, 32, 256>(&flat, &dy, &mean, &variance, epsilon)?)
+        gradients(x, dx, norm_backward_parameters::<E>(&flat, &dy, &mean, &variance, epsilon, 32, 256)?)
     })
 }
 

@@ -29,7 +29,7 @@
 //! Take [`crate::decode_attention`] where all requests have contiguous caches.
 use crate::attention_options::{scale, soft_cap};
 use crate::attention_scores::Rules;
-use crate::blocks::{Choice, choose};
+use crate::blocks::{ANY, Choice, choose};
 use crate::decode_attention::combine_splits;
 use crate::dispatch::{floats, integers};
 use crate::online::{Online, table};
@@ -245,7 +245,7 @@ fn pages_of_step(target: &Target, [block, group, page, d]: [usize; 4]) -> [usize
     let several = target.cores.map(|_| (128 / page.max(1)).max(1)).map(|pages| ([pages, 1], need(pages * page)));
     let pieces = [1, 2, 4].into_iter().filter(|pieces| page.is_multiple_of(*pieces));
     let pieces = pieces.map(|pieces| ([1, pieces], need(page / pieces)));
-    choose(Choice::PagedKeys, target, several.into_iter().chain(pieces))
+    choose(Choice::PagedKeys, target, [ANY; 2], several.into_iter().chain(pieces))
 }
 
 impl Batch {

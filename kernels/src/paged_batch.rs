@@ -1,5 +1,5 @@
 //! What a step over a cache in pages attends to, checked and cut into items: see [`crate::paged_attention`].
-use crate::blocks::{Choice, Need, choose};
+use crate::blocks::{ANY, Choice, Need, choose};
 use crate::decode_attention::group;
 use crate::online::{busy, table};
 use crate::paged_cache::PagedCache;
@@ -70,7 +70,8 @@ pub(crate) const COLUMNS: usize = 8;
 pub fn block_size(target: &Target, group: usize, page: usize, d: usize) -> usize {
     let most = if group <= 8 { 16 } else { 4 };
     let candidates = [16, 4, 1].into_iter().filter(|block| *block <= most);
-    let [block] = choose(Choice::PagedQueries, target, candidates.map(|block| ([block], need(block * group, page, d))));
+    let [block] =
+        choose(Choice::PagedQueries, target, [ANY], candidates.map(|block| ([block], need(block * group, page, d))));
     block
 }
 

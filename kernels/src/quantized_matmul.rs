@@ -5,7 +5,7 @@
 //! ```
 //! (LLM.int8, Dettmers et al. 2022; groups and zero points as in GPTQ and AWQ.) With one group to a step of k the product is
 //! taken over plain q, and scale and zero are applied to its sums, `scale·(x q - zero·Σ x)`: no work per weight but its
-//! conversion. Sums are f32.
+//! conversion. For a few rows a step has several groups, each a product of its own. Sums are f32.
 //!
 //! | bits | values | scales | zero points |
 //! |---|---|---|---|
@@ -13,7 +13,7 @@
 //! | 4 | u8 `[ceil(k / 2), n]`: byte `(p, j)` has row `2p` in its low half, `2p + 1` in its high half | f32 `[groups, n]` | u8 `[groups, n]` |
 //!
 //! Groups are runs of rows, a power of two from 16 on, or all rows: then there is one scale a column.
-use crate::blocks::{Choice, Need, choose};
+use crate::blocks::{ANY, Choice, Need, choose, fitted};
 use crate::dispatch::floats;
 use crate::matmul::threads_blocks;
 use crate::rows::rows;
@@ -62,10 +62,16 @@ pub fn matmul_int8_blocks<E: Float>(
     if program_id(2) == 0 {
         acc.fill(0.0);
     }
-    let (x, q) = (x.load().cast::<f32>(), values.load().cast::<f32>());
     if GB == 1 {
-        acc.store(acc.load() + dot(x, q) * scales.load());
+        acc.store(acc.load() + dot(x.load().cast::<f32>(), values.load().cast::<f32>()) * scales.load());
+    } else if BM <= FEW {
+        let x = x.load().cast::<f32>().reshape([BM, GB, BK / GB]);
+        let q = values.load().reshape([GB, BK / GB, BN]).cast::<f32>();
+        acc.store(
+            acc.load() + (dot_general(x, q, &[(2, 1)], &[(1, 0)]) * scales.load().expand(1)).sum(0).reshape([BM, BN]),
+        );
     } else {
+        let (x, q) = (x.load().cast::<f32>(), values.load().cast::<f32>());
         let w = q.reshape([GB, BK / GB, BN]) * scales.load().expand(1);
         acc.store(acc.load() + dot(x, w.reshape([BK, BN])));
     }
@@ -100,13 +106,22 @@ pub fn matmul_int4_blocks<E: Float>(
     let (even, odd) =
         (x.at((.., strided(0, HB, 2))).load().cast::<f32>(), x.at((.., strided(1, HB, 2))).load().cast::<f32>());
     let bytes = values.load();
-    // High halves stay where they are, 16 times as large, and odd columns of x make up for it.
-    let (low, high) = ((bytes & 15).cast::<f32>(), (bytes & 240).cast::<f32>());
     let (scale, zero, sixteenth) = (scales.load(), zero_points.load().cast::<f32>(), odd * 0.0625);
+    // High halves stay where they are, 16 times as large, and odd columns of x make up for it.
     if GB == 1 {
+        let (low, high) = ((bytes & 15).cast::<f32>(), (bytes & 240).cast::<f32>());
         let sums = even.sum(1) + odd.sum(1);
         acc.store(acc.load() + (dot(even, low) + dot(sixteenth, high) - sums * zero) * scale);
+    } else if BM <= FEW {
+        let [even, odd, sixteenth] = [even, odd, sixteenth].map(|x| x.reshape([BM, GB, HB / GB]));
+        let bytes = bytes.reshape([GB, HB / GB, BN]);
+        let (low, high) = ((bytes & 15).cast::<f32>(), (bytes & 240).cast::<f32>());
+        let product = |x, q| dot_general(x, q, &[(2, 1)], &[(1, 0)]);
+        let sums = (even.sum(2) + odd.sum(2)).reshape([BM, GB]).t().reshape([GB, BM, 1]);
+        let all = product(even, low) + product(sixteenth, high) - sums * zero.expand(1);
+        acc.store(acc.load() + (all * scale.expand(1)).sum(0).reshape([BM, BN]));
     } else {
+        let (low, high) = ((bytes & 15).cast::<f32>(), (bytes & 240).cast::<f32>());
         let (low, high) = (low.reshape([GB, HB / GB, BN]), high.reshape([GB, HB / GB, BN]));
         let low = ((low - zero.expand(1)) * scale.expand(1)).reshape([HB, BN]);
         let high = ((high - zero.expand(1) * 16.0) * scale.expand(1)).reshape([HB, BN]);
@@ -117,14 +132,29 @@ pub fn matmul_int4_blocks<E: Float>(
     }
 }
 
-/// The blocks for `m` rows and `n` columns on a number of cores, where `group` rows of weights share a scale.
-fn on_cores(cores: usize, [m, n, group]: [usize; 3]) -> [usize; 3] {
+/// Rows up to which reading the weights takes longer than multiplying.
+const FEW: usize = 16;
+/// Weights of a step for a few rows: they are read from the second level cache again.
+const STEP: usize = 1 << 18;
+
+/// The blocks for products `[m, k]·[k, n]` on a number of cores, where `group` rows of weights share a scale.
+fn on_cores(cores: usize, [m, n, k, group]: [usize; 4]) -> [usize; 3] {
     match m {
-        // A few rows, as when decoding: hardly more work than reading the weights, which stay bytes where a block has one
-        // scale a column.
-        ..=16 => {
+        // A few rows, as when decoding: hardly more work than reading the weights, which stay bytes.
+        ..=FEW => {
             let width = [1024, 512, 256].into_iter().find(|bn| n.div_ceil(*bn) >= 2 * cores);
-            [m.max(1), width.unwrap_or(128), group.next_power_of_two().clamp(64, 256)]
+            let width = fitted(n, width.unwrap_or(128));
+            let deep = STEP / width;
+            let group = group.max(2).next_multiple_of(2);
+            let depth = match deep / group {
+                // Part of a group, which is a power of two, or all rows.
+                0 => 1 << deep.ilog2(),
+                most => {
+                    let groups = k.div_ceil(group).max(1);
+                    group * groups.div_ceil(groups.div_ceil(most))
+                }
+            };
+            [m.max(1), width, depth]
         }
         17..=256 => [128, 128, 256],
         // Weights are unpacked once for each block of rows.
@@ -132,11 +162,11 @@ fn on_cores(cores: usize, [m, n, group]: [usize; 3]) -> [usize; 3] {
     }
 }
 
-/// The blocks for `m` rows and `n` columns, where `group` rows of weights share a scale.
-fn blocks(target: &Target, extents: [usize; 3]) -> [usize; 3] {
-    let [_, n, _] = extents;
+/// The blocks for products `[m, k]·[k, n]`, where `group` rows of weights share a scale.
+fn blocks(target: &Target, extents: [usize; 4]) -> [usize; 3] {
+    let [m, n, ..] = extents;
     let blocks = target.cores.map_or(threads_blocks(n), |cores| on_cores(cores, extents));
-    choose(Choice::QuantizedMatmul, target, [(blocks, Need::NOTHING)])
+    choose(Choice::QuantizedMatmul, target, [m, n, ANY], [(blocks, Need::NOTHING)])
 }
 
 /// Refuses rows of a group that no block of k is made of.
@@ -242,7 +272,7 @@ pub fn quantized_matmul(x: &Array, w: &Quantized) -> Result<Array> {
             w.scales.shape()
         ));
     }
-    let [bm, bn, bk] = blocks(x.client().target(), [m, n, w.group.unwrap_or(k)]);
+    let [bm, bn, bk] = blocks(x.client().target(), [m, n, k, w.group.unwrap_or(k)]);
     // Groups are powers of two, as blocks are: one of them is a multiple of the other.
     let (gb, p) = match w.group {
         None => (1, k.div_ceil(bk).max(1)),

@@ -1,5 +1,5 @@
 //! Arrays as matrices of rows.
-use crate::blocks::{Choice, Need, choose};
+use crate::blocks::{Choice, Need, choose, many_rows};
 use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 
@@ -36,36 +36,19 @@ pub(crate) fn check_epsilon(epsilon: f32) -> Result<()> {
     wrong(format!("`epsilon` is {epsilon}, expected a finite number of at least 0"))
 }
 
-/// Number of rows of `n` elements in a block: at most `most`, and few enough that all tiles fit registers.
-pub(crate) fn rows_of_block(x: &Array, n: usize, most: usize) -> usize {
+/// Rows and columns of a block of `x`, a matrix of `rows` rows of `n` elements: at most `most` rows, and few enough that all
+/// tiles fit registers; whole rows, or `columns` elements of each.
+///
+/// On the CPU a block has more rows than that if they are short, as long as there is one for each core.
+pub(crate) fn blocks_of_rows(x: &Array, most: usize, columns: Option<usize>) -> [usize; 2] {
     // The input rows, the computed rows, a gradient or a parameter, and the result.
     const TILES: usize = 4;
+    let (target, n) = (x.client().target(), x.shape().last().copied().unwrap_or(1));
+    let rows = x.len() / n.max(1);
+    let wide = columns.unwrap_or(n);
+    let short = target.cores.map(|_| many_rows(target, rows, wide, most));
     let smaller = [16, 4, 1].into_iter().filter(|rows| *rows < most);
-    let candidates = [most].into_iter().chain(smaller).map(|rows| ([rows], Need::live_elements(TILES * rows * n)));
-    let [rows] = choose(Choice::Rows, x.client().target(), candidates);
-    rows
+    let candidates = short.into_iter().chain([most]).chain(smaller);
+    let candidates = candidates.map(|rows| ([rows, wide], Need::live_elements(TILES * rows * wide)));
+    choose(Choice::Rows, target, [rows, n], candidates)
 }
-/// Evaluates an expression with `$BR` the rows of a block that [`rows_of_block`] chooses.
-macro_rules! in_rows {
-    ($x:expr, $n:expr, $most:literal, $BR:ident => $call:expr) => {
-        match $crate::rows::rows_of_block($x, $n, $most) {
-            1 => {
-                const $BR: usize = 1;
-                $call
-            }
-            4 => {
-                const $BR: usize = 4;
-                $call
-            }
-            16 => {
-                const $BR: usize = 16;
-                $call
-            }
-            _ => {
-                const $BR: usize = $most;
-                $call
-            }
-        }
-    };
-}
-pub(crate) use in_rows;

@@ -8,19 +8,21 @@
 //! second one writes. A row without finite maximum gives NaN, as IEEE arithmetic does.
 use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
-use crate::rows::{in_rows, rows};
+use crate::rows::{blocks_of_rows, rows};
 use crate::softmax_backward::{log_softmax_backward, softmax_backward};
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
 /// Maximum and sum of exponentials of each row, over blocks of its columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)), semantics = (parallel, arbitrary))]
-pub fn softmax_statistics<E: Floating, const BR: usize, const BC: usize>(
+pub fn softmax_statistics<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j), fill = f32::NEG_INFINITY)] x: In<E>,
     #[block([R, 1] => [BR, 1], |i, _| (i, 0))] max: Out<E::Acc>,
     #[block([R, 1] => [BR, 1], |i, _| (i, 0))] sum: Out<E::Acc>,
     #[scratch([BR, 1])] running_max: Scratch<E::Acc>,
     #[scratch([BR, 1])] running_sum: Scratch<E::Acc>,
+    #[dim] BR: usize,
+    #[dim] BC: usize,
 ) {
     if program_id(1) == 0 {
         running_max.fill(f32::NEG_INFINITY);
@@ -40,12 +42,14 @@ pub fn softmax_statistics<E: Floating, const BR: usize, const BC: usize>(
 
 /// Softmax of each row from its statistics.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)))]
-pub fn softmax_apply<E: Floating, const BR: usize, const BC: usize>(
+pub fn softmax_apply<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j))] x: In<E>,
     #[block([R, 1] => [BR, 1], |i, _| (i, 0))] max: In<E::Acc>,
     #[block([R, 1] => [BR, 1], |i, _| (i, 0))] sum: In<E::Acc>,
     #[block([R, C] => [BR, BC], |i, j| (i, j))] out: Out<E>,
     #[fixed] log: bool,
+    #[dim] BR: usize,
+    #[dim] BC: usize,
 ) {
     let shifted = x.load().cast::<E::Acc>() - max.load();
     let y = if log { shifted - sum.load().log() } else { shifted.exp() * sum.load().recip() };
@@ -54,10 +58,11 @@ pub fn softmax_apply<E: Floating, const BR: usize, const BC: usize>(
 
 /// Softmax of whole rows that fit a block.
 #[kernel(grid = (cdiv(R, BR)))]
-pub fn softmax_whole_rows<E: Floating, const BR: usize>(
+pub fn softmax_whole_rows<E: Floating>(
     #[block([R, C] => [BR, C], |i| (i, 0))] x: In<E>,
     #[block([R, C] => [BR, C], |i| (i, 0))] out: Out<E>,
     #[fixed] log: bool,
+    #[dim] BR: usize,
 ) {
     let x = x.load().cast::<E::Acc>();
     let shifted = x - x.max(1);
@@ -76,12 +81,12 @@ const BLOCK: usize = 1024;
 fn either(x: &Array, log: bool) -> Result<Array> {
     let flat = rows(x)?;
     let out = floats!("softmax", x.dtype(), E => if flat.shape()[1] <= WHOLE_ROW {
-        in_rows!(&flat, flat.shape()[1], 32, BR => softmax_whole_rows::<E, BR>(&flat, log))
+        let [br, _] = blocks_of_rows(&flat, 32, None);
+        softmax_whole_rows::<E>(&flat, log, br)
     } else {
-        in_rows!(x, BLOCK, 8, BR => {
-            let (max, sum) = softmax_statistics::<E, BR, BLOCK>(&flat)?;
-            softmax_apply::<E, BR, BLOCK>(&flat, &max, &sum, log)
-        })
+        let [br, bc] = blocks_of_rows(&flat, 8, Some(BLOCK));
+        let (max, sum) = softmax_statistics::<E>(&flat, br, bc)?;
+        softmax_apply::<E>(&flat, &max, &sum, log, br, bc)
     })?;
     out.reshape(x.shape())
 }

@@ -8,7 +8,7 @@
 //! sum, one that writes.
 use crate::dispatch::floats;
 use crate::element::{Floating, Wide};
-use crate::rows::{in_rows, rows};
+use crate::rows::{blocks_of_rows, rows};
 use pallas_rt::prelude::*;
 
 /// What is summed over a row.
@@ -23,11 +23,12 @@ fn gradient<A: Wide>(y: Tile<A>, dy: Tile<A>, sum: Tile<A>, log: bool) -> Tile<A
 
 /// The gradient of whole rows that fit a block.
 #[kernel(grid = (cdiv(R, BR)))]
-pub fn softmax_backward_whole_rows<E: Floating, const BR: usize>(
+pub fn softmax_backward_whole_rows<E: Floating>(
     #[block([R, C] => [BR, C], |i| (i, 0))] y: In<E>,
     #[block([R, C] => [BR, C], |i| (i, 0))] dy: In<E>,
     #[block([R, C] => [BR, C], |i| (i, 0))] dx: Out<E>,
     #[fixed] log: bool,
+    #[dim] BR: usize,
 ) {
     let (y, dy) = (y.load().cast::<E::Acc>(), dy.load().cast::<E::Acc>());
     dx.store(gradient(y, dy, summand(y, dy, log).sum(1), log).cast::<E>());
@@ -35,12 +36,14 @@ pub fn softmax_backward_whole_rows<E: Floating, const BR: usize>(
 
 /// The sum of each row, over blocks of its columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)), semantics = (parallel, arbitrary))]
-pub fn softmax_backward_sums<E: Floating, const BR: usize, const BC: usize>(
+pub fn softmax_backward_sums<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] y: In<E>,
     #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] dy: In<E>,
     #[block([R, 1] => [BR, 1], |i, _| (i, 0))] out: Out<E::Acc>,
     #[scratch([BR, 1])] sum: Scratch<E::Acc>,
     #[fixed] log: bool,
+    #[dim] BR: usize,
+    #[dim] BC: usize,
 ) {
     if program_id(1) == 0 {
         sum.fill(0.0);
@@ -53,12 +56,14 @@ pub fn softmax_backward_sums<E: Floating, const BR: usize, const BC: usize>(
 
 /// The gradient from the rows' sums, in blocks of columns.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)))]
-pub fn softmax_backward_apply<E: Floating, const BR: usize, const BC: usize>(
+pub fn softmax_backward_apply<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j))] y: In<E>,
     #[block([R, C] => [BR, BC], |i, j| (i, j))] dy: In<E>,
     #[block([R, 1] => [BR, 1], |i, _| (i, 0))] sum: In<E::Acc>,
     #[block([R, C] => [BR, BC], |i, j| (i, j))] dx: Out<E>,
     #[fixed] log: bool,
+    #[dim] BR: usize,
+    #[dim] BC: usize,
 ) {
     dx.store(gradient(y.load().cast::<E::Acc>(), dy.load().cast::<E::Acc>(), sum.load(), log).cast::<E>());
 }
@@ -72,12 +77,12 @@ const BLOCK: usize = 1024;
 fn either(y: &Array, dy: &Array, log: bool) -> Result<Array> {
     let (y2, dy2) = (rows(y)?, rows(dy)?);
     let dx = floats!("softmax_backward", y.dtype(), E => if y2.shape()[1] <= WHOLE_ROW {
-        in_rows!(&y2, y2.shape()[1], 8, BR => softmax_backward_whole_rows::<E, BR>(&y2, &dy2, log))
+        let [br, _] = blocks_of_rows(&y2, 8, None);
+        softmax_backward_whole_rows::<E>(&y2, &dy2, log, br)
     } else {
-        in_rows!(y, BLOCK, 8, BR => {
-            let sum = softmax_backward_sums::<E, BR, BLOCK>(&y2, &dy2, log)?;
-            softmax_backward_apply::<E, BR, BLOCK>(&y2, &dy2, &sum, log)
-        })
+        let [br, bc] = blocks_of_rows(&y2, 8, Some(BLOCK));
+        let sum = softmax_backward_sums::<E>(&y2, &dy2, log, br, bc)?;
+        softmax_backward_apply::<E>(&y2, &dy2, &sum, log, br, bc)
     })?;
     dx.reshape(y.shape())
 }

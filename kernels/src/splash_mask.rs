@@ -9,7 +9,7 @@
 //! ```
 use crate::attention_options::soft_cap;
 use crate::attention_scores::Rules;
-use crate::blocks::{Choice, Need, choose};
+use crate::blocks::{ANY, Choice, Need, choose};
 use crate::flash_attention_backward;
 use crate::online::table;
 use crate::wrong::wrong;
@@ -372,8 +372,8 @@ impl Lists {
 
 /// Queries and keys of a block that [`MaskInfo::new`] chooses: the blocks of the gradients for heads of 64.
 pub fn block_sizes(target: &Target) -> [usize; 2] {
-    let (own, past) = flash_attention_backward::block_sizes(target, 64);
-    choose(Choice::SplashMask, target, [([own, past], Need::NOTHING)])
+    let blocks = flash_attention_backward::block_sizes(target, [ANY; 2], 64);
+    choose(Choice::SplashMask, target, [ANY; 2], [(blocks, Need::NOTHING)])
 }
 
 impl MaskInfo {

@@ -140,8 +140,8 @@ fn narrow_attention<E: Floating, const BQ: usize, const BK: usize>(
 ) -> Result<(Array, Array)> {
     let Operands { lengths, offsets, bias, segments: [own, theirs], sinks, scale, rules, .. } = o;
     let [queries, keys] = &o.spans([BQ, BK])?;
-    flash_attention_blocks::<E, BQ, BK>(
-        q, k, v, lengths, offsets, bias, own, theirs, queries, keys, sinks, *scale, 0, 0, *rules, true,
+    flash_attention_blocks::<E>(
+        q, k, v, lengths, offsets, bias, own, theirs, queries, keys, sinks, *scale, 0, 0, *rules, true, BQ, BK,
     )
 }
 

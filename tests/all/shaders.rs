@@ -190,9 +190,9 @@ fn gradients_of_rows(see: See<'_>, dtype: DType) {
     // What a GPU takes for short rows.
     let (x, gamma) = (zeros(dtype, &[3, 9]), zeros(dtype, &[1, 9]));
     call(see, || match dtype {
-        DType::F16 => norm_backward::norm_backward_whole_rows::<f16, 4>(&x, &gamma, &x, 1e-5, true),
-        DType::Bf16 => norm_backward::norm_backward_whole_rows::<bf16, 4>(&x, &gamma, &x, 1e-5, true),
-        _ => norm_backward::norm_backward_whole_rows::<f32, 4>(&x, &gamma, &x, 1e-5, true),
+        DType::F16 => norm_backward::norm_backward_whole_rows::<f16>(&x, &gamma, &x, 1e-5, true, 4),
+        DType::Bf16 => norm_backward::norm_backward_whole_rows::<bf16>(&x, &gamma, &x, 1e-5, true, 4),
+        _ => norm_backward::norm_backward_whole_rows::<f32>(&x, &gamma, &x, 1e-5, true, 4),
     });
     let x = zeros(dtype, &[2, 5, 8]);
     call(see, || gated_backward(&x, &x, &x, Gate::Silu));
@@ -217,17 +217,17 @@ fn tables(see: See<'_>, dtype: DType) {
 /// Attention without options, and causal.
 fn attention(see: See<'_>, dtype: DType) {
     plain_and_causal(dtype, |[q, k, _], options| {
-        typed!(dtype, E => call(see, || flash_attention_in_blocks::<E, 16, 16>(q, k, k, options)));
+        typed!(dtype, E => call(see, || flash_attention_in_blocks::<E>(q, k, k, options, [16, 16])));
     });
 }
 fn gradients_of_attention(see: See<'_>, dtype: DType) {
     plain_and_causal(dtype, |[q, k, lse], options| {
-        typed!(dtype, E => call(see, || gradients_in_blocks::<E, 16, 16>([q, k, k], [q, lse], q, options)));
+        typed!(dtype, E => call(see, || gradients_in_blocks::<E>([q, k, k], [q, lse], q, options, [[16; 2]; 2])));
     });
 }
 fn gradients_in_one_pass(see: See<'_>, dtype: DType) {
     plain_and_causal(dtype, |[q, k, lse], options| {
-        typed!(dtype, E => call(see, || resident_gradients::<E, 16, 16>([q, k, k], [q, lse], q, options)));
+        typed!(dtype, E => call(see, || resident_gradients::<E>([q, k, k], [q, lse], q, options, [16, 16])));
     });
 }
 fn plain_and_causal(dtype: DType, f: impl Fn([&Array; 3], &Options<'_>)) {
@@ -239,14 +239,14 @@ fn plain_and_causal(dtype: DType, f: impl Fn([&Array; 3], &Options<'_>)) {
 
 fn attention_with_every_option(see: See<'_>, dtype: DType) {
     with_every_option(dtype, |[q, k, v], _, every| {
-        typed!(dtype, E => call(see, || flash_attention_in_blocks::<E, 16, 16>(q, k, v, every)));
+        typed!(dtype, E => call(see, || flash_attention_in_blocks::<E>(q, k, v, every, [16, 16])));
     });
 }
 
 fn gradients_with_every_option(see: See<'_>, dtype: DType) {
     with_every_option(dtype, |operands, lse, every| {
         let (q, results) = (operands[0], [operands[0], lse]);
-        typed!(dtype, E => call(see, || gradients_in_blocks::<E, 16, 16>(operands, results, q, every)));
+        typed!(dtype, E => call(see, || gradients_in_blocks::<E>(operands, results, q, every, [[16; 2]; 2])));
         call(see, || sinks_gradient(results, q, every.sinks.expect("there are")));
     });
 }
@@ -255,7 +255,7 @@ fn gradients_of_a_bias(see: See<'_>, dtype: DType) {
     with_every_option(dtype, |operands, lse, every| {
         let (q, results) = (operands[0], [operands[0], lse]);
         let options = Options { dropout: None, ..*every };
-        typed!(dtype, E => call(see, || bias_gradient_in_blocks::<E, 16, 16>(operands, results, q, &options)));
+        typed!(dtype, E => call(see, || bias_gradient_in_blocks::<E>(operands, results, q, &options, [16, 16])));
     });
 }
 

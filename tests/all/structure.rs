@@ -103,21 +103,21 @@ fn row_kernels_on_a_gpu_stay_in_registers() {
         let column = self::zeros(DType::F32, &[8, 1]);
         let (x, row, long, part) = (zeros(&[8, 1024]), zeros(&[1, 1024]), zeros(&[8, 4096]), zeros(&[1, 4096]));
         let all = [
-            placed(16, || softmax::softmax_whole_rows::<E, 4>(&x, false)),
-            placed(16, || softmax::softmax_whole_rows::<E, 1>(&long, true)),
-            placed(16, || softmax::softmax_statistics::<E, 4, 1024>(&long)),
-            placed(16, || softmax::softmax_apply::<E, 4, 1024>(&long, &column, &column, false)),
-            placed(16, || norm::layer_norm_whole_rows::<E, 4>(&x, &row, &row, 1e-5)),
-            placed(16, || norm::rms_norm_whole_rows::<E, 4>(&x, &row, 1e-5)),
-            placed(16, || norm::row_moment::<E, 4, 1024>(&long, &column, 1)),
-            placed(16, || norm::normalise::<E, 4, 1024>(&long, &column, &column, &part, &part, 1e-5)),
-            placed(16, || softmax_backward::softmax_backward_whole_rows::<E, 4>(&x, &x, false)),
-            placed(16, || softmax_backward::softmax_backward_sums::<E, 4, 1024>(&long, &long, false)),
-            placed(16, || norm_backward::norm_backward_whole_rows::<E, 4>(&x, &row, &x, 1e-5, true)),
+            placed(16, || softmax::softmax_whole_rows::<E>(&x, false, 4)),
+            placed(16, || softmax::softmax_whole_rows::<E>(&long, true, 1)),
+            placed(16, || softmax::softmax_statistics::<E>(&long, 4, 1024)),
+            placed(16, || softmax::softmax_apply::<E>(&long, &column, &column, false, 4, 1024)),
+            placed(16, || norm::layer_norm_whole_rows::<E>(&x, &row, &row, 1e-5, 4)),
+            placed(16, || norm::rms_norm_whole_rows::<E>(&x, &row, 1e-5, 4)),
+            placed(16, || norm::row_moment::<E>(&long, &column, 1, 4, 1024)),
+            placed(16, || norm::normalise::<E>(&long, &column, &column, &part, &part, 1e-5, 4, 1024)),
+            placed(16, || softmax_backward::softmax_backward_whole_rows::<E>(&x, &x, false, 4)),
+            placed(16, || softmax_backward::softmax_backward_sums::<E>(&long, &long, false, 4, 1024)),
+            placed(16, || norm_backward::norm_backward_whole_rows::<E>(&x, &row, &x, 1e-5, true, 4)),
             placed(16, || {
-                norm_backward::norm_backward_means::<E, 4, 1024>(&long, &part, &long, &column, &column, 1e-5)
+                norm_backward::norm_backward_means::<E>(&long, &part, &long, &column, &column, 1e-5, 4, 1024)
             }),
-            placed(16, || norm_backward::norm_backward_parameters::<E, 32, 256>(&long, &long, &column, &column, 1e-5)),
+            placed(16, || norm_backward::norm_backward_parameters::<E>(&long, &long, &column, &column, 1e-5, 32, 256)),
         ];
         for placement in all.iter().flatten() {
             assert!(placement.tiles.iter().all(|t| !t.home.contains("global")), "{placement}");
@@ -132,18 +132,18 @@ fn losses_on_a_gpu_wait_for_no_bank() {
     let (x, w, column) = (zeros(DType::F32, &[64, 256]), zeros(DType::F32, &[500, 256]), zeros(DType::F32, &[64, 1]));
     let (logits, labels) = (zeros(DType::F32, &[64, 5000]), zeros(DType::I32, &[64, 1]));
     placed(16, || {
-        cross_entropy::cross_entropy_of_logits_blocks::<f32, 4, 1024>(&logits, &labels, -100, 0.1, 0.0, true)
+        cross_entropy::cross_entropy_of_logits_blocks::<f32>(&logits, &labels, -100, 0.1, 0.0, true, 4, 1024)
     });
     placed(16, || {
-        cross_entropy::cross_entropy_of_logits_dz::<f32, 4, 1024>(&logits, &labels, &column, &column, -100, 0.1, 0.0)
+        cross_entropy::cross_entropy_of_logits_dz::<f32>(&logits, &labels, &column, &column, -100, 0.1, 0.0, 4, 1024)
     });
-    placed(16, || cross_entropy::cross_entropy_blocks::<f32, 32, 64, 16>(&x, &w, &labels, -100, 0.1, 0.0, true, 256));
+    placed(16, || cross_entropy::cross_entropy_blocks::<f32>(&x, &w, &labels, -100, 0.1, 0.0, true, 16, 256, 32, 64));
     let sums = [
         placed(16, || {
-            cross_entropy::cross_entropy_dx::<f32, 32, 64, 16>(&x, &w, &labels, &column, &column, -100, 0.1, 0.0, 256)
+            cross_entropy::cross_entropy_dx::<f32>(&x, &w, &labels, &column, &column, -100, 0.1, 0.0, 16, 256, 32, 64)
         }),
         placed(16, || {
-            cross_entropy::cross_entropy_dw::<f32, 32, 64, 16>(&x, &w, &labels, &column, &column, -100, 0.1, 0.0, 256)
+            cross_entropy::cross_entropy_dw::<f32>(&x, &w, &labels, &column, &column, -100, 0.1, 0.0, 16, 256, 32, 64)
         }),
     ];
     // Sums in arrays: each thread adds to its own elements, whichever block it is; others filled them.
@@ -203,9 +203,9 @@ fn flash_attention_on_a_gpu_keeps_its_tiles_in_registers() {
     fn check<const BQ: usize, const BK: usize>(kib: u64, head: usize) {
         let x = zeros(DType::F32, &[1, 1, 256, head]);
         let options = Options { causal: Causal::FromStart, ..Options::default() };
-        let chosen = flash_attention::block_sizes(&gpu_target(kib), DType::F32, [1, 1, 256, head], &options);
-        assert_eq!(chosen, (BQ, BK));
-        let call = || flash_attention_in_blocks::<f32, BQ, BK>(&x, &x, &x, &options);
+        let chosen = flash_attention::block_sizes(&gpu_target(kib), DType::F32, [1, 1, 256, head], 256, &options);
+        assert_eq!(chosen, [BQ, BK]);
+        let call = || flash_attention_in_blocks::<f32>(&x, &x, &x, &options, [BQ, BK]);
         for placement in placed(kib, call) {
             assert!(placement.step.barriers <= 3.0, "{placement}");
             let own = |t: &&PlacedTile| ["dot", "reduce", "exp", "carried"].iter().any(|n| t.name.contains(n));
@@ -228,11 +228,11 @@ fn flash_attention_on_a_gpu_keeps_its_tiles_in_registers() {
 fn gradients_of_flash_attention_on_a_gpu_share_workgroup_memory() {
     fn check<const OWN: usize, const PAST: usize>(kib: u64, head: usize) {
         let cpu = Client::cpu();
-        assert_eq!(block_sizes(&gpu_target(kib), head), (OWN, PAST));
+        assert_eq!(block_sizes(&gpu_target(kib), [64; 2], head), [OWN, PAST]);
         let x = cpu.zeros(DType::F32, &[1, 1, 64, head]).expect("it fits");
         let lse = cpu.zeros(DType::F32, &[1, 1, 64]).expect("it fits");
         let options = Options { causal: Causal::FromStart, ..Options::default() };
-        let call = || gradients_in_blocks::<f32, OWN, PAST>([&x; 3], [&x, &lse], &x, &options);
+        let call = || gradients_in_blocks::<f32>([&x; 3], [&x, &lse], &x, &options, [[OWN, PAST], [PAST, OWN]]);
         for placement in placed(kib, call) {
             assert!(placement.step.barriers <= 4.0, "{placement}");
             assert!(placement.tiles.iter().all(|t| !t.home.contains("global")), "{placement}");

@@ -1,5 +1,5 @@
 //! Flash attention: lengths around its blocks, masks, groups of heads, head dimensions, data that is no number.
-use super::{B, FLOATS, around, runs, typed};
+use super::{B, FLOATS, around, drawn, runs, typed};
 use crate::support::{array, clients, close, doubles, values};
 use pallas_kernels::flash_attention::{
     Causal, Options, flash_attention, flash_attention_in_blocks, flash_attention_with_lse,
@@ -79,7 +79,7 @@ impl Case<'_> {
     pub(super) fn check(&self, client: &Client, dtype: DType, [q, k, v]: &[Array; 3]) {
         let lengths = self.lengths(client);
         let options = self.options(&lengths);
-        let found = typed!(dtype, E => flash_attention_in_blocks::<E, B, B>(q, k, v, &options));
+        let found = typed!(dtype, E => flash_attention_in_blocks::<E>(q, k, v, &options, [B, B]));
         self.compare(found, [q, k, v], dtype);
     }
     fn compare(&self, found: Result<(Array, Array)>, [q, k, v]: [&Array; 3], dtype: DType) {
@@ -147,6 +147,15 @@ fn head_dimensions_through_the_function_that_chooses_blocks() {
             let options = Options { causal: case.causal, ..Options::default() };
             case.compare(flash_attention_with_lse(q, k, v, &options), [q, k, v], dtype);
         }
+    }
+    for (i, [s, l, d]) in drawn(40, 12).enumerate() {
+        let (causal, key_heads, dtype) = (MASKS[i % 3], [1, 2, 4][i / 3 % 3], FLOATS[i % 2 + i / 2 % 2]);
+        let sizes = [2, 4, key_heads, s, l, d];
+        let case = Case { sizes, lengths: &[l, l / 2], causal, scale: 1.0 / (d as f64).sqrt() };
+        let operands = case.operands(&cpu, dtype);
+        let ([q, k, v], lengths) = (operands.each_ref(), case.lengths(&cpu));
+        let options = Options { causal, lengths: Some(&lengths), ..Options::default() };
+        case.compare(flash_attention_with_lse(q, k, v, &options), [q, k, v], dtype);
     }
     for client in clients() {
         let case = Case { sizes: [1, 2, 2, 9, 37, 40], lengths: &[20], causal: Causal::No, scale: 0.3 };

@@ -44,7 +44,7 @@ fn transposed(x: &[f64]) -> Vec<f64> {
 fn forward<const BQ: usize, const BK: usize>(client: &Client, dropout: Dropout) {
     let [q, k, v] = operands(client);
     let options = Options { dropout: Some(dropout), ..Options::default() };
-    let (out, _) = flash_attention_in_blocks::<f32, BQ, BK>(&q, &k, &v, &options).expect("it runs");
+    let (out, _) = flash_attention_in_blocks::<f32>(&q, &k, &v, &options, [BQ, BK]).expect("it runs");
     same(&out, &want(dropout), &format!("{dropout:?} forward in blocks of {BQ}x{BK} on {}", client.device()));
 }
 
@@ -52,8 +52,12 @@ fn backward<const BQ: usize, const BK: usize>(client: &Client, dropout: Dropout,
     let [q, k, unit] = operands(client);
     let options = Options { dropout: Some(dropout), ..Options::default() };
     let lse = client.full(&[BATCH, HEADS, N], (N as f32).ln()).expect("it fits");
-    let gradients = if one_pass { resident_gradients::<f32, BQ, BK> } else { gradients_in_blocks::<f32, BQ, BK> };
-    let (_, _, dv) = gradients([&q, &k, &unit], [&unit, &lse], &unit, &options).expect("it runs");
+    let (operands, results) = ([&q, &k, &unit], [&unit, &lse]);
+    let found = match one_pass {
+        true => resident_gradients::<f32>(operands, results, &unit, &options, [BQ, BK]),
+        false => gradients_in_blocks::<f32>(operands, results, &unit, &options, [[BQ, BK], [BK, BQ]]),
+    };
+    let (_, _, dv) = found.expect("it runs");
     let what = format!("{dropout:?} backward in blocks of {BQ}x{BK}, one pass {one_pass}, on {}", client.device());
     same(&dv, &transposed(&want(dropout)), &what);
 }
@@ -111,7 +115,7 @@ fn drops_as_many_as_it_should() {
         let unit: Vec<f32> = (0..n * n).map(|at| if at / n == at % n { 1.0 } else { 0.0 }).collect();
         let unit = cpu.array(&unit, &[1, 1, n, n]).expect("it fits");
         let options = Options { dropout: Some(Dropout { rate, seed: SEED }), ..Options::default() };
-        let (out, _) = flash_attention_in_blocks::<f32, 32, 32>(&q, &q, &unit, &options).expect("it runs");
+        let (out, _) = flash_attention_in_blocks::<f32>(&q, &q, &unit, &options, [32, 32]).expect("it runs");
         let (share, rate) =
             (doubles(&out).iter().filter(|&&x| x == 0.0).count() as f64 / (n * n) as f64, f64::from(rate));
         // Four standard deviations.

@@ -71,11 +71,11 @@ fn check(scene: &Scene) -> f64 {
     };
     let [of_queries, of_keys] = live(scene);
     let (found, loaded) = loads(|| {
-        let (out, lse) = flash_attention_in_blocks::<f32, B, B>(&q, &k, &v, &options)?;
+        let (out, lse) = flash_attention_in_blocks::<f32>(&q, &k, &v, &options, [B, B])?;
         let (operands, results) = ([&q, &k, &v], [&out, &lse]);
-        gradients_in_blocks::<f32, B, B>(operands, results, &out, &options)?;
-        resident_gradients::<f32, B, B>(operands, results, &out, &options)?;
-        bias_gradient_in_blocks::<f32, B, B>(operands, results, &out, &options)
+        gradients_in_blocks::<f32>(operands, results, &out, &options, [[B; 2]; 2])?;
+        resident_gradients::<f32>(operands, results, &out, &options, [B, B])?;
+        bias_gradient_in_blocks::<f32>(operands, results, &out, &options, [B, B])
     });
     found.expect("it runs");
     let expect = |kernel: &str, operands: &[(&str, u64)]| {
@@ -154,7 +154,7 @@ fn of_no_numbers_of_whole_segments() {
     let count = |parts: &[usize]| {
         let numbers = client.array(&packed(parts)[..4 * B], &[1, 4 * B]).expect("it fits");
         let options = Options { segments: Some([&numbers, &numbers]), ..Options::default() };
-        let (found, loaded) = loads(|| flash_attention_in_blocks::<f32, B, B>(&x, &x, &x, &options));
+        let (found, loaded) = loads(|| flash_attention_in_blocks::<f32>(&x, &x, &x, &options, [B, B]));
         found.expect("it runs");
         let of = |operand: &str| loaded.get(&("flash_attention_blocks".into(), operand.into())).copied().unwrap_or(0);
         // Those of keys say besides which values are padding.
@@ -174,12 +174,12 @@ fn of_other_blocks_give_the_same_gradients() {
     let (q, k, v) = (make(1), make(2), make(3));
     let numbers = client.array(&packed(&[5, 9, 6]), &[BATCH, 20]).expect("it fits");
     let options = Options { segments: Some([&numbers, &numbers]), ..Options::default() };
-    let (out, lse) = flash_attention_in_blocks::<f32, B, B>(&q, &k, &v, &options).expect("it runs");
+    let (out, lse) = flash_attention_in_blocks::<f32>(&q, &k, &v, &options, [B, B]).expect("it runs");
     let (operands, results) = ([&q, &k, &v], [&out, &lse]);
-    let want = gradients_in_blocks::<f32, 20, 20>(operands, results, &out, &options).expect("it runs");
+    let want = gradients_in_blocks::<f32>(operands, results, &out, &options, [[20; 2]; 2]).expect("it runs");
     for found in [
-        gradients_in_blocks::<f32, 8, 3>(operands, results, &out, &options),
-        gradients_in_blocks::<f32, 3, 8>(operands, results, &out, &options),
+        gradients_in_blocks::<f32>(operands, results, &out, &options, [[8, 3], [3, 8]]),
+        gradients_in_blocks::<f32>(operands, results, &out, &options, [[3, 8], [8, 3]]),
     ] {
         let found = found.expect("it runs");
         for (found, want) in [(found.0, &want.0), (found.1, &want.1), (found.2, &want.2)] {

@@ -81,7 +81,7 @@ fn check(client: &Client, scene: &Scene) {
         };
         let [queries, keys, values, _] = &all;
         let (own, own_lse) =
-            flash_attention_in_blocks::<f32, B, B>(queries, keys, values, &options).unwrap_or_else(|e| panic!("{e}"));
+            flash_attention_in_blocks::<f32>(queries, keys, values, &options, [B, B]).unwrap_or_else(|e| panic!("{e}"));
         let (own, own_lse) = (numbers(&own), numbers(&own_lse));
         // The weight of these keys in the softmax over all.
         let (whole, _) = part(&lse, &of_rows, 2, &q);
@@ -99,10 +99,11 @@ fn check(client: &Client, scene: &Scene) {
         let results = [of_whole(&out, &shapes[0]), of_whole(&lse, &of_rows)];
         let (results, by) = (results.each_ref(), of_whole(&dout, &shapes[0]));
         let triple = [queries, keys, values];
-        let two = gradients_in_blocks::<f32, B, B>(triple, results, &by, &options).unwrap_or_else(|e| panic!("{e}"));
-        let one = resident_gradients::<f32, B, B>(triple, results, &by, &options).unwrap_or_else(|e| panic!("{e}"));
+        let two =
+            gradients_in_blocks::<f32>(triple, results, &by, &options, [[B; 2]; 2]).unwrap_or_else(|e| panic!("{e}"));
+        let one = resident_gradients::<f32>(triple, results, &by, &options, [B, B]).unwrap_or_else(|e| panic!("{e}"));
         let bias =
-            bias_gradient_in_blocks::<f32, B, B>(triple, results, &by, &options).unwrap_or_else(|e| panic!("{e}"));
+            bias_gradient_in_blocks::<f32>(triple, results, &by, &options, [B, B]).unwrap_or_else(|e| panic!("{e}"));
         for (sums, (dq, dk, dv)) in found.iter_mut().zip([two, one]) {
             add(&mut sums[0], &shapes[0], 2, &q, &numbers(&dq));
             add(&mut sums[1], &shapes[1], 2, &k, &numbers(&dk));
@@ -157,7 +158,7 @@ fn offsets_that_mean_nothing_are_refused() {
     let [two, three] = [2, 3].map(|n| client.zeros(DType::I32, &[n]).expect("it fits"));
     let options = |offsets| Options { offsets: Some(offsets), ..Options::default() };
     let error = |options: &Options<'_>| {
-        flash_attention_in_blocks::<f32, B, B>(&x, &x, &x, options).expect_err("a mistake").to_string()
+        flash_attention_in_blocks::<f32>(&x, &x, &x, options, [B, B]).expect_err("a mistake").to_string()
     };
     assert!(error(&options(&three)).contains("`offsets` has shape [3], expected [2]"));
     assert!(error(&options(&x)).contains("`offsets` holds f32, expected i32"));

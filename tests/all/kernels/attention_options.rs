@@ -187,22 +187,25 @@ impl<'a> Run<'a> {
     }
     fn forward<E: Floating>(&self) {
         let [q, k, v, ..] = &self.operands;
-        let (out, lse) = self.failed(flash_attention_in_blocks::<E, B, B>(q, k, v, &self.options()));
+        let (out, lse) = self.failed(flash_attention_in_blocks::<E>(q, k, v, &self.options(), [B, B]));
         self.compare("out", &out, &self.want.0, K[0]);
         self.compare("log-sum-exp", &lse, &self.want.1, K[0]);
     }
     fn backward<E: Floating>(&self, one_pass: bool) {
         let [q, k, v, _, sinks] = &self.operands;
         let ([out, lse], options) = (&self.results, self.options());
-        let gradients = if one_pass { resident_gradients::<E, B, B> } else { gradients_in_blocks::<E, B, B> };
-        let (dq, dk, dv) = self.failed(gradients([q, k, v], [out, lse], &self.dout, &options));
+        let (operands, dout) = ([q, k, v], &self.dout);
+        let (dq, dk, dv) = self.failed(match one_pass {
+            true => resident_gradients::<E>(operands, [out, lse], dout, &options, [B, B]),
+            false => gradients_in_blocks::<E>(operands, [out, lse], dout, &options, [[B; 2]; 2]),
+        });
         for (name, (found, want)) in ["dq", "dk", "dv"].iter().zip([dq, dk, dv].iter().zip(&self.gradients)) {
             self.compare(name, found, want, K[1]);
         }
         if one_pass {
             return;
         }
-        let dbias = bias_gradient_in_blocks::<E, B, B>([q, k, v], [out, lse], &self.dout, &options);
+        let dbias = bias_gradient_in_blocks::<E>([q, k, v], [out, lse], &self.dout, &options, [B, B]);
         match dbias {
             Ok(dbias) => self.compare("dbias", &dbias, &self.gradients[3], K[1]),
             Err(e) => assert!(self.scene.bias.is_none() && e.to_string().contains("no `bias`"), "{e}"),
@@ -272,15 +275,15 @@ fn gradients_are_slopes_of_the_forward_kernel() -> Result<()> {
         let (scene, _) = scene(&row, 5, 6);
         let run = Run::new(&scene, &Client::interpreter(), DType::F64);
         let forward =
-            |x: &[Array; 5]| flash_attention_in_blocks::<f64, B, B>(&x[0], &x[1], &x[2], &run.options_with(x));
+            |x: &[Array; 5]| flash_attention_in_blocks::<f64>(&x[0], &x[1], &x[2], &run.options_with(x), [B, B]);
         let (out, lse) = &forward(&run.operands)?;
         let [q, k, v, _, sinks] = &run.operands;
         let (options, dout) = (run.options(), &run.dout);
-        let one = resident_gradients::<f64, B, B>([q, k, v], [out, lse], dout, &options)?;
-        let two = gradients_in_blocks::<f64, B, B>([q, k, v], [out, lse], dout, &options)?;
+        let one = resident_gradients::<f64>([q, k, v], [out, lse], dout, &options, [B, B])?;
+        let two = gradients_in_blocks::<f64>([q, k, v], [out, lse], dout, &options, [[B; 2]; 2])?;
         let mut gradients = [vec![one.0, two.0], vec![one.1, two.1], vec![one.2, two.2], vec![], vec![]];
         if scene.bias.is_some() {
-            gradients[3].push(bias_gradient_in_blocks::<f64, B, B>([q, k, v], [out, lse], dout, &options)?);
+            gradients[3].push(bias_gradient_in_blocks::<f64>([q, k, v], [out, lse], dout, &options, [B, B])?);
         }
         if scene.sinks {
             gradients[4].push(sinks_gradient_in::<f64>([out, lse], dout, sinks)?);
@@ -351,7 +354,7 @@ fn whole_blocks_have_a_branch_where_it_is_worth_one() {
     for client in clients() {
         let x = client.zeros(DType::F32, &[1, 1, 8, 4]).expect("it fits");
         let o = Options { causal: Causal::FromStart, ..Options::default() };
-        let found = explain(|| flash_attention_in_blocks::<f32, B, B>(&x, &x, &x, &o)).expect("it is explained");
+        let found = explain(|| flash_attention_in_blocks::<f32>(&x, &x, &x, &o, [B, B])).expect("it is explained");
         let products = found.kernels[0].lowered.to_string().matches(" = dot ").count();
         let both_run = client.target().budget().lockstep;
         assert_eq!(products, if both_run { 2 } else { 4 }, "{}", found.kernels[0].lowered);
@@ -368,7 +371,7 @@ fn sinks_without_keys() {
         let numbers = |n: usize| client.zeros(DType::I32, &[1, n]).expect("it fits");
         let check = |keys: usize, options: &Options<'_>| {
             let k = float(&[1, 1, keys, 4]);
-            let (out, lse) = flash_attention_in_blocks::<f32, B, B>(&q, &k, &k, options).expect("it runs");
+            let (out, lse) = flash_attention_in_blocks::<f32>(&q, &k, &k, options, [B, B]).expect("it runs");
             assert_eq!(doubles(&out), [0.0; 24], "{keys} keys on {client:?}");
             assert_eq!(doubles(&lse), [2.0, 2.0, 2.0, -1.0, -1.0, -1.0], "{keys} keys on {client:?}");
             let dsinks = sinks_gradient_in::<f32>([&out, &lse], &q, &sinks).expect("it runs");
@@ -388,9 +391,9 @@ fn options_that_do_not_fit_are_refused() {
     let zeros = |dtype, shape: &[usize]| cpu.zeros(dtype, shape).expect("it fits");
     let (q, k) = (zeros(DType::F32, &[2, 4, 5, 8]), zeros(DType::F32, &[2, 2, 7, 8]));
     let fails = |options: Options<'_>, says: &str| {
-        let forward = flash_attention_in_blocks::<f32, B, B>(&q, &k, &k, &options).map(|_| ());
+        let forward = flash_attention_in_blocks::<f32>(&q, &k, &k, &options, [B, B]).map(|_| ());
         let (out, lse) = (&q, &zeros(DType::F32, &[2, 4, 5]));
-        let backward = gradients_in_blocks::<f32, B, B>([&q, &k, &k], [out, lse], &q, &options).map(|_| ());
+        let backward = gradients_in_blocks::<f32>([&q, &k, &k], [out, lse], &q, &options, [[B; 2]; 2]).map(|_| ());
         for result in [forward, backward] {
             let error = result.expect_err("it is refused").to_string();
             assert!(error.contains(says), "{error}\n expected: {says}");

@@ -1,6 +1,6 @@
 //! Cross-entropy with and without logits in memory: extents around the blocks, every option; the reference against finite
 //! differences; labels that are none.
-use super::{B, FLOATS, around, runs, typed};
+use super::{B, FLOATS, around, drawn, runs, typed};
 use crate::support::{array, clients, close, doubles, values};
 use pallas_kernels::cross_entropy::{
     Options, cross_entropy, cross_entropy_backward, cross_entropy_blocks, cross_entropy_dw, cross_entropy_dx,
@@ -109,17 +109,17 @@ fn every_extent_around_its_blocks() {
                 let labels = client.array(&labels, &[n, 1]).expect("it fits");
                 let depth = d.next_multiple_of(B);
                 let what = |name: &str| format!("{name} {nvd:?} {dtype} {options:?}");
-                let (loss, lse) = typed!(dtype, E => cross_entropy_blocks::<E, B, B, B>(
-                    &x, &w, &labels, ignore, smoothing, z_loss, smoothing != 0.0, depth))
+                let (loss, lse) = typed!(dtype, E => cross_entropy_blocks::<E>(
+                    &x, &w, &labels, ignore, smoothing, z_loss, smoothing != 0.0, B, depth, B, B))
                 .expect("it runs");
                 close(&loss, &want.loss, v + d, K, &what("loss"));
                 close(&lse, &want.lse, v + d, K, &what("lse"));
-                let dx = typed!(dtype, E => cross_entropy_dx::<E, B, B, B>(
-                    &x, &w, &labels, &lse, &dloss, ignore, smoothing, z_loss, depth))
+                let dx = typed!(dtype, E => cross_entropy_dx::<E>(
+                    &x, &w, &labels, &lse, &dloss, ignore, smoothing, z_loss, B, depth, B, B))
                 .expect("it runs");
                 close(&dx, &want.dx, v + d, K, &what("dx"));
-                let dw = typed!(dtype, E => cross_entropy_dw::<E, B, B, B>(
-                    &x, &w, &labels, &lse, &dloss, ignore, smoothing, z_loss, depth))
+                let dw = typed!(dtype, E => cross_entropy_dw::<E>(
+                    &x, &w, &labels, &lse, &dloss, ignore, smoothing, z_loss, B, depth, B, B))
                 .expect("it runs");
                 close(&dw, &want.dw, n + d, K, &what("dw"));
             }
@@ -139,12 +139,12 @@ fn given_logits() {
                 let unit: Vec<f64> = (0..v * v).map(|e| if e / v == e % v { 1.0 } else { 0.0 }).collect();
                 let want = reference(&doubles(&z), &unit, &labels, &doubles(&dloss), [n, v, v], options);
                 let labels = client.array(&labels, &[n, 1]).expect("it fits");
-                let (loss, lse) = typed!(dtype, E => cross_entropy_of_logits_blocks::<E, B, B>(
-                    &z, &labels, ignore, smoothing, z_loss, smoothing != 0.0))
+                let (loss, lse) = typed!(dtype, E => cross_entropy_of_logits_blocks::<E>(
+                    &z, &labels, ignore, smoothing, z_loss, smoothing != 0.0, B, B))
                 .expect("it runs");
                 close(&loss, &want.loss, v, K, &format!("loss {n}x{v} {dtype} {options:?}"));
-                let dz = typed!(dtype, E => cross_entropy_of_logits_dz::<E, B, B>(
-                    &z, &labels, &lse, &dloss, ignore, smoothing, z_loss))
+                let dz = typed!(dtype, E => cross_entropy_of_logits_dz::<E>(
+                    &z, &labels, &lse, &dloss, ignore, smoothing, z_loss, B, B))
                 .expect("it runs");
                 close(&dz, &want.dz, v, K, &format!("dz {n}x{v} {dtype} {options:?}"));
             }
@@ -155,8 +155,9 @@ fn given_logits() {
 #[test]
 fn the_functions_that_choose_blocks() {
     let cpu = Client::cpu();
-    for (nvd, dtype) in [[130, 300, 40], [3, 129, 256], [1, 1, 1]].into_iter().flat_map(|s| FLOATS.map(|t| (s, t))) {
-        let options = &OPTIONS[3];
+    let shapes = [[130, 300, 40], [3, 129, 256], [1, 1, 1], [2, 3, 600]].into_iter().chain(drawn(30, 5));
+    for (i, (nvd, dtype)) in shapes.flat_map(|shape| FLOATS.map(|t| (shape, t))).enumerate() {
+        let options = &OPTIONS[(i / 3 + 3) % 4];
         let [n, v, _] = nvd;
         let (x, w, labels, dloss) = operands(&cpu, dtype, nvd, options.ignore);
         let want = reference(&doubles(&x), &doubles(&w), &labels, &doubles(&dloss), nvd, options);

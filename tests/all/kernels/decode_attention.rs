@@ -1,6 +1,6 @@
 //! Decode attention: numbers of queries, keys and splits around each other, groups of heads, lengths, what is refused.
 use super::naive::attend;
-use super::{B, FLOATS, typed};
+use super::{B, FLOATS, drawn, typed};
 use crate::support::{array, clients, close, doubles, values};
 use pallas_kernels::attention_scores::Rules;
 use pallas_kernels::decode_attention::{
@@ -60,8 +60,8 @@ impl Case<'_> {
         let rules = Rules { soft_cap: self.soft_cap.map(f32::to_bits), ..Rules::default() };
         let found = typed!(dtype, E => (|| {
             let q = &q.reshape(&[b, g, 1, rows, d])?;
-            let (out, lse) = decode_attention_splits::<E, B>(
-                q, k, v, &self.lengths(client), 0.5, s as i32, self.causal, rules, splits, steps)?;
+            let (out, lse) = decode_attention_splits::<E>(
+                q, k, v, &self.lengths(client), 0.5, s as i32, self.causal, rules, splits, steps, B)?;
             let parts: Vec<i32> = (0..b * g).flat_map(|at| [at * splits, 1, splits].map(|x| x as i32)).collect();
             let parts = client.array(&parts, &[b * g, 3])?;
             let (out, lse) = combine_splits::<E>(
@@ -101,12 +101,14 @@ fn several_queries_continue_the_cache() {
 fn through_the_function_that_chooses_splits() {
     for client in [Client::cpu(), Client::interpreter()] {
         let large = client.kind() == DeviceKind::Cpu;
-        let sizes: &[[usize; 6]] = if large {
-            &[[1, 8, 2, 1, 3001, 64], [2, 6, 1, 5, 700, 40], [1, 3, 3, 64, 300, 16], [1, 7, 1, 33, 520, 8]]
+        let sizes: Vec<[usize; 6]> = if large {
+            let small = drawn(40, 11).map(|[g, l, d]| [2, 2 * (g % 4 + 1), g % 4 + 1, g % 6 + 1, l, d]);
+            let large = [[1, 8, 2, 1, 3001, 64], [2, 6, 1, 5, 700, 40], [1, 3, 3, 64, 300, 16], [1, 7, 1, 33, 520, 8]];
+            large.into_iter().chain(small).collect()
         } else {
-            &[[2, 4, 2, 3, 300, 3]]
+            vec![[2, 4, 2, 3, 300, 3]]
         };
-        for (&sizes, dtype) in sizes.iter().zip(FLOATS.into_iter().cycle()) {
+        for (sizes, dtype) in sizes.into_iter().zip(FLOATS.into_iter().cycle()) {
             let l = sizes[4];
             for (splits, causal) in [(None, false), (Some(3), true)] {
                 let case = Case { sizes, lengths: &[l, l / 3][..sizes[0]], causal, soft_cap: None };

@@ -1,7 +1,8 @@
 //! Embedding and its gradient: extents around the block, the same bits every time, numbers out of range.
-use super::{B, FLOATS, around, runs, typed};
+use super::{B, FLOATS, around, drawn, runs, typed};
 use crate::support::{array, clients, close, doubles, values};
 use pallas_kernels::embedding::{embedding, embedding_backward, embedding_backward_blocks, embedding_blocks};
+use pallas_rt::DeviceKind;
 use pallas_rt::prelude::*;
 
 /// The k of the tolerance.
@@ -53,16 +54,22 @@ fn every_extent_around_its_blocks() {
 #[test]
 fn the_functions_that_choose_blocks() {
     for (client, dtype) in [Client::interpreter(), Client::cpu()].iter().flat_map(|c| FLOATS.map(|t| (c, t))) {
-        let (n, v, d) = (30, 11, 1030);
-        let ids = numbers(n, v);
-        let at = client.array(&ids, &[5, 6]).expect("it fits");
-        let table = array(client, dtype, &[v, d], &values(v * d, 1));
-        let out = embedding(&table, &at).expect("it runs");
-        assert_eq!(out.shape(), [5, 6, d]);
-        for padding in [None, Some(0), Some(-1)] {
-            let dtable = embedding_backward(&out, &at, v, padding).expect("it runs");
-            assert_eq!(dtable.dtype(), dtype);
-            close(&dtable, &sums(&doubles(&out), &ids, [v, d], padding), n, K, &format!("{dtype} {padding:?}"));
+        let is_cpu = client.kind() == DeviceKind::Cpu;
+        for [n, v, d] in [[5, 11, 1030]].into_iter().chain(drawn(if is_cpu { 40 } else { 4 }, 8)) {
+            let ids = numbers(6 * n, v);
+            let at = client.array(&ids, &[n, 6]).expect("it fits");
+            let table = array(client, dtype, &[v, d], &values(v * d, 1));
+            let out = embedding(&table, &at).expect("it runs");
+            assert_eq!(out.shape(), [n, 6, d]);
+            let rows = doubles(&table);
+            let want: Vec<f64> = ids.iter().flat_map(|&id| &rows[id as usize * d..][..d]).copied().collect();
+            assert_eq!(doubles(&out), want, "{n} {v} {d} {dtype}");
+            for padding in [None, Some(0), Some(-1)] {
+                let dtable = embedding_backward(&out, &at, v, padding).expect("it runs");
+                assert_eq!(dtable.dtype(), dtype);
+                let what = format!("{n} {v} {d} {dtype} {padding:?}");
+                close(&dtable, &sums(&doubles(&out), &ids, [v, d], padding), 6 * n, K, &what);
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Gated units and their gradients: lengths around the block; the reference against finite differences.
-use super::{B, FLOATS, around, runs, typed};
+use super::{B, FLOATS, around, drawn, runs, typed};
 use crate::support::{array, clients, close, doubles, values};
 use pallas_kernels::gated::{Gate, gated, gated_backward, gated_backward_blocks, gated_blocks};
 use pallas_rt::prelude::*;
@@ -52,8 +52,8 @@ fn every_length_around_its_block() {
             for (&dtype, by) in runs(&client, size).iter().flat_map(|t| GATES.map(|g| (t, g))) {
                 let gelu = by == Gate::Gelu;
                 check(&client, dtype, n, by, |[gate, up, dy]| {
-                    let y = typed!(dtype, E => gated_blocks::<E, B>(gate, up, gelu))?;
-                    let (dgate, dup) = typed!(dtype, E => gated_backward_blocks::<E, B>(gate, up, dy, gelu))?;
+                    let y = typed!(dtype, E => gated_blocks::<E>(gate, up, gelu, B))?;
+                    let (dgate, dup) = typed!(dtype, E => gated_backward_blocks::<E>(gate, up, dy, gelu, B))?;
                     Ok([y, dgate, dup])
                 });
             }
@@ -93,8 +93,11 @@ fn the_slope_of_gelu_far_below_zero() {
 #[test]
 fn the_functions_that_choose_blocks() {
     let cpu = Client::cpu();
-    for (dtype, by) in FLOATS.into_iter().flat_map(|t| GATES.map(|g| (t, g))) {
-        check(&cpu, dtype, 5000, by, |[gate, up, dy]| {
+    let lengths = [[5000], [20_000]].into_iter().chain(drawn(20, 6));
+    for ([n], (dtype, by)) in
+        lengths.flat_map(|n| FLOATS.into_iter().flat_map(|t| GATES.map(|g| (t, g))).map(move |x| (n, x)))
+    {
+        check(&cpu, dtype, n, by, |[gate, up, dy]| {
             let (dgate, dup) = gated_backward(gate, up, dy, by)?;
             Ok([gated(gate, up, by)?, dgate, dup])
         });

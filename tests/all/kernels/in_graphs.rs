@@ -176,7 +176,7 @@ fn shipped_losses_are_differentiable_in_traced_functions() {
     close("ids", &traced(&table, &ids()).expect("it runs"), &embedding(&table, &ids()).expect("it runs"));
     let by_table = jit(grad(|table: &Array, ids: &Array| embedding(table, ids).map(|y| y.sum(..))));
     let error = by_table(&table, &ids()).expect_err("it needs the numbers on the host").to_string();
-    assert!(error.contains("the gradient of kernel `embedding_blocks`") && error.contains("in_graphs.rs"), "{error}");
+    assert!(error.contains("the gradient of kernel `embedding_rows`") && error.contains("in_graphs.rs"), "{error}");
 }
 
 /// Attention by plain operations, of arrays of any float type: queries, keys, values, then a bias and sinks if there are any.

@@ -1,5 +1,5 @@
 //! Matrix products: sizes around the blocks in every layout, epilogues, batches, data that is no number.
-use super::{B, FLOATS, around, runs, typed};
+use super::{B, FLOATS, around, drawn, runs, typed};
 use crate::support::{array, clients, close, doubles, values};
 use pallas_kernels::matmul::{
     Layout, matmul, matmul_blocks, matmul_int8, matmul_nt_blocks, matmul_tn_blocks, matmul_tt_blocks, matmul_with,
@@ -95,9 +95,8 @@ fn numbers_that_are_none_stay_in_their_row_and_column() {
 #[test]
 fn the_function_that_chooses_blocks() {
     let cpu = Client::cpu();
-    for (mkn, dtype) in
-        [[1, 300, 1], [129, 257, 130], [3, 1, 200], [500, 70, 520]].into_iter().flat_map(|s| FLOATS.map(|t| (s, t)))
-    {
+    let shapes = [[1, 300, 1], [129, 257, 130], [3, 1, 200], [500, 70, 520]].into_iter().chain(drawn(40, 9));
+    for (mkn, dtype) in shapes.flat_map(|s| FLOATS.map(|t| (s, t))) {
         let [m, k, n] = mkn;
         let (x, y) = (
             array(&cpu, dtype, &[2, m, k], &values(2 * m * k, 1)),

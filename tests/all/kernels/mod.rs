@@ -65,6 +65,26 @@ fn around<const N: usize>(base: [usize; N]) -> impl Iterator<Item = ([usize; N],
     })
 }
 
+/// Extents of calls that choose their blocks: 1 to 17, primes, and what lies beside a whole block.
+const EXTENTS: [usize; 28] =
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 19, 23, 31, 37, 47, 61, 64, 65, 97, 128, 131];
+
+/// Some [`EXTENTS`] for each of so many calls, one of which is often 1.
+fn drawn<const N: usize>(calls: u64, seed: u64) -> impl Iterator<Item = [usize; N]> {
+    (0..calls).map(move |call| {
+        let mut state = (seed << 32 | call) ^ 0x9e37_79b9_7f4a_7c15;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize
+        };
+        let mut extents = [0; N].map(|_| EXTENTS[next() % EXTENTS.len()]);
+        if let Some(extent) = extents.get_mut(next() % (2 * N)) {
+            *extent = 1;
+        }
+        extents
+    })
+}
+
 /// A call with `$E` the element type of `$dtype`.
 macro_rules! typed {
     ($dtype:expr, $E:ident => $call:expr) => {

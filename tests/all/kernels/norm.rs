@@ -1,5 +1,5 @@
 //! Layer norm and RMS norm: rows and columns around the blocks, whole and swept, data that is no number.
-use super::{B, FLOATS, around, runs, typed};
+use super::{B, FLOATS, around, drawn, runs, typed};
 use crate::support::{array, clients, close, doubles, values};
 use pallas_kernels::norm::{layer_norm, layer_norm_whole_rows, normalise, rms_norm, rms_norm_whole_rows, row_moment};
 use pallas_rt::prelude::*;
@@ -28,18 +28,18 @@ fn check(client: &Client, dtype: DType, [r, n]: [usize; 2], x: &[f64], what: &st
     let (xs, gs, bs) = (doubles(&x), doubles(&gamma), doubles(&beta));
     let want = [reference(&xs, &gs, Some(&bs)), reference(&xs, &gs, None)];
     let whole = typed!(dtype, E => {
-        layer_norm_whole_rows::<E, B>(&x, &gamma, &beta, EPSILON)
-            .and_then(|l| rms_norm_whole_rows::<E, B>(&x, &gamma, EPSILON).map(|r| [l, r]))
+        layer_norm_whole_rows::<E>(&x, &gamma, &beta, EPSILON, B)
+            .and_then(|l| rms_norm_whole_rows::<E>(&x, &gamma, EPSILON, B).map(|r| [l, r]))
     });
     let zeros = |dtype, shape: [usize; 2]| client.zeros(dtype, &shape);
     let swept = typed!(dtype, E => (|| {
         let (zero, no_shift) = (zeros(DType::F32, [r, 1])?, zeros(dtype, [1, n])?);
-        let mean = row_moment::<E, B, B>(&x, &zero, 1)?;
-        let variance = row_moment::<E, B, B>(&x, &mean, 2)?;
-        let square = row_moment::<E, B, B>(&x, &zero, 2)?;
+        let mean = row_moment::<E>(&x, &zero, 1, B, B)?;
+        let variance = row_moment::<E>(&x, &mean, 2, B, B)?;
+        let square = row_moment::<E>(&x, &zero, 2, B, B)?;
         Ok::<_, Error>([
-            normalise::<E, B, B>(&x, &mean, &variance, &gamma, &beta, EPSILON)?,
-            normalise::<E, B, B>(&x, &zero, &square, &gamma, &no_shift, EPSILON)?,
+            normalise::<E>(&x, &mean, &variance, &gamma, &beta, EPSILON, B, B)?,
+            normalise::<E>(&x, &zero, &square, &gamma, &no_shift, EPSILON, B, B)?,
         ])
     })());
     for (form, found) in [("whole", whole), ("swept", swept)] {
@@ -72,8 +72,9 @@ fn rows_with_infinities_and_nan() {
 #[test]
 fn the_functions_that_choose_blocks() {
     let cpu = Client::cpu();
-    for (n, dtype) in [1, 33, 1025, 5000].into_iter().flat_map(|n| FLOATS.map(|t| (n, t))) {
-        let x = array(&cpu, dtype, &[3, 1, n], &values(3 * n, n));
+    let shapes = [1, 33, 1025, 5000].map(|n| [3, n]).into_iter().chain(drawn(40, 1));
+    for ([r, n], dtype) in shapes.flat_map(|shape| FLOATS.map(|t| (shape, t))) {
+        let x = array(&cpu, dtype, &[r, 1, n], &values(r * n, n));
         let (gamma, beta) = (array(&cpu, dtype, &[n], &values(n, 7)), array(&cpu, dtype, &[n], &values(n, 8)));
         let (xs, gs, bs) = (doubles(&x), doubles(&gamma), doubles(&beta));
         let out = layer_norm(&x, &gamma, &beta, EPSILON).expect("it runs");

@@ -1,7 +1,7 @@
 //! Gradients of layer norm and RMS norm: rows and columns around the blocks, whole and swept; the reference against finite
 //! differences.
 use super::norm::EPSILON;
-use super::{B, FLOATS, around, runs, typed};
+use super::{B, FLOATS, around, drawn, runs, typed};
 use crate::support::{array, clients, close, doubles, values};
 use pallas_kernels::norm::row_moment;
 use pallas_kernels::norm_backward::{
@@ -81,18 +81,18 @@ fn every_extent_around_its_blocks() {
                 let want = reference(&doubles(&x), &doubles(&gamma), &doubles(&dy), centre);
                 let what = format!("{shape:?} {dtype}, centre {centre}");
                 let whole = typed!(dtype, E => (|| {
-                    let (dx, mean, variance) = norm_backward_whole_rows::<E, B>(&x, &gamma, &dy, EPSILON, centre)?;
-                    let (dgamma, dbeta) = norm_backward_parameters::<E, B, B>(&x, &dy, &mean, &variance, EPSILON)?;
+                    let (dx, mean, variance) = norm_backward_whole_rows::<E>(&x, &gamma, &dy, EPSILON, centre, B)?;
+                    let (dgamma, dbeta) = norm_backward_parameters::<E>(&x, &dy, &mean, &variance, EPSILON, B, B)?;
                     Ok::<_, Error>([dx, dgamma, dbeta])
                 })());
                 compare(whole.expect("it runs").each_ref(), &want, shape, &what);
                 let swept = typed!(dtype, E => (|| {
                     let zero = client.zeros(DType::F32, &[shape[0], 1])?;
-                    let mean = if centre { row_moment::<E, B, B>(&x, &zero, 1)? } else { zero.clone() };
-                    let variance = row_moment::<E, B, B>(&x, &mean, 2)?;
-                    let (level, along) = norm_backward_means::<E, B, B>(&x, &gamma, &dy, &mean, &variance, EPSILON)?;
+                    let mean = if centre { row_moment::<E>(&x, &zero, 1, B, B)? } else { zero.clone() };
+                    let variance = row_moment::<E>(&x, &mean, 2, B, B)?;
+                    let (level, along) = norm_backward_means::<E>(&x, &gamma, &dy, &mean, &variance, EPSILON, B, B)?;
                     let level = if centre { level } else { zero };
-                    norm_backward_apply::<E, B, B>(&x, &gamma, &dy, &mean, &variance, &level, &along, EPSILON)
+                    norm_backward_apply::<E>(&x, &gamma, &dy, &mean, &variance, &level, &along, EPSILON, B, B)
                 })());
                 close(&swept.expect("it runs"), &want[0], shape[1], K, &format!("swept, {what}"));
             }
@@ -129,8 +129,9 @@ fn the_functions_that_choose_blocks() {
         let (dx, dgamma) = rms_norm_backward(&x, &flat, &dy, EPSILON).expect("it runs");
         compare([&dx, &dgamma, &dbeta], &want(false), shape, &format!("RMS norm {what}"));
     };
-    for (n, dtype) in [1, 33, 1025, 5000].into_iter().flat_map(|n| FLOATS.map(|t| (n, t))) {
-        some(&Client::cpu(), [3, n], dtype);
+    let shapes = [1, 33, 1025, 5000].map(|n| [3, n]).into_iter().chain(drawn(40, 4));
+    for (shape, dtype) in shapes.flat_map(|shape| FLOATS.map(|t| (shape, t))) {
+        some(&Client::cpu(), shape, dtype);
     }
     // Rows that fill some parts, all of them, and more than a step of each.
     for client in clients() {

@@ -1,5 +1,5 @@
 //! Quantised matrix products against sums of the dequantised weights in doubles, and how far quantising is off.
-use super::{B, FLOATS, around, runs, typed};
+use super::{B, FLOATS, around, drawn, runs, typed};
 use crate::support::{array, clients, close, doubles, values};
 use pallas_kernels::quantized_matmul::{
     Bits, Quantized, matmul_int4_blocks, matmul_int8_blocks, quantize, quantized_matmul,
@@ -77,7 +77,9 @@ fn every_extent_around_its_blocks() {
 fn quantised_and_multiplied() {
     let cpu = Client::cpu();
     for (group, dtype) in [None, Some(16), Some(128), Some(512)].into_iter().flat_map(|g| FLOATS.map(|t| (g, t))) {
-        for (bits, [m, k, n]) in [(Bits::Eight, [3, 300, 140]), (Bits::Four, [130, 515, 70]), (Bits::Four, [1, 1, 1])] {
+        let shapes = [[3, 300, 140], [130, 515, 70], [1, 1, 1], [1, 1300, 300], [8, 700, 33]].into_iter();
+        let all = shapes.chain(drawn(16, 10)).flat_map(|s| [(Bits::Eight, s), (Bits::Four, s)]);
+        for (bits, [m, k, n]) in all {
             let w = array(&cpu, dtype, &[k, n], &values(k * n, 1));
             let q = quantize(&w, bits, group).expect("it is a matrix");
             let rows = group.unwrap_or(k);

@@ -150,12 +150,12 @@ fn errors_of_attention_name_the_line_of_the_call() {
     at_this_line!(plain.operands(x, k), heads);
     at_this_line!(flash_attention(row, x, x, plain), "`q` has shape [3]");
     at_this_line!(flash_attention_with_lse(x, row, x, plain), "`k` has shape [3]");
-    at_this_line!(flash_attention_in_blocks::<f32, 8, 8>(x, x, row, plain), "`v` has shape [3]");
+    at_this_line!(flash_attention_in_blocks::<f32>(x, x, row, plain, [8, 8]), "`v` has shape [3]");
     at_this_line!(flash_attention_backward(qkv, results, x, plain), heads);
-    at_this_line!(flash_attention_backward::gradients_in_blocks::<f32, 8, 8>(qkv, results, x, plain), heads);
-    at_this_line!(resident_gradients::<f32, 8, 8>(qkv, results, x, plain), heads);
+    at_this_line!(flash_attention_backward::gradients_in_blocks::<f32>(qkv, results, x, plain, [[8; 2]; 2]), heads);
+    at_this_line!(resident_gradients::<f32>(qkv, results, x, plain, [8, 8]), heads);
     at_this_line!(bias_gradient([x; 3], results, x, plain), "there is no `bias`");
-    at_this_line!(bias_gradient_in_blocks::<f32, 8, 8>([x; 3], results, x, plain), "there is no `bias`");
+    at_this_line!(bias_gradient_in_blocks::<f32>([x; 3], results, x, plain, [8, 8]), "there is no `bias`");
     at_this_line!(sinks_gradient([&zeros(DType::I32, &[2]), lse], x, row), "`sinks_gradient` takes f32");
     let soft_cap = flash_attention::Options { soft_cap: Some(0.0), ..*plain };
     at_this_line!(flash_attention(x, x, x, &soft_cap), "`soft_cap` is 0");

@@ -1,5 +1,5 @@
 //! Rotary embedding: positions and heads around the block, both layouts, and back.
-use super::{B, FLOATS, around, runs, typed};
+use super::{B, FLOATS, around, drawn, runs, typed};
 use crate::support::{array, clients, close, doubles, values};
 use pallas_kernels::rotary::{Pairs, rotary, rotary_backward, rotary_blocks, tables};
 use pallas_rt::prelude::*;
@@ -36,12 +36,26 @@ fn every_extent_around_its_blocks() {
                 for inverse in [false, true] {
                     let near = pairs == Pairs::Neighbours;
                     let out =
-                        typed!(dtype, E => rotary_blocks::<E, B>(&x, &cos, &sin, near, inverse)).expect("it runs");
+                        typed!(dtype, E => rotary_blocks::<E>(&x, &cos, &sin, near, inverse, 1, B)).expect("it runs");
                     let want = reference(&x64, &cos64, &sin64, [s, d], pairs, inverse);
                     close(&out, &want, 2, K, &format!("{n}x{s}x{d} {dtype} {pairs:?}, inverse {inverse}"));
                 }
             }
         }
+    }
+}
+
+#[test]
+fn the_function_that_chooses_blocks() {
+    let cpu = Client::cpu();
+    for ([n, s, half], pairs) in drawn(60, 7).flat_map(|s| [(s, Pairs::Halves), (s, Pairs::Neighbours)]) {
+        let (d, dtype) = (2 * half, FLOATS[(n + s) % 3]);
+        let (cos, sin) = tables(&cpu, 3, s, d, 100.0).expect("it fits");
+        let x = array(&cpu, dtype, &[n, s, d], &values(n * s * d, 1));
+        let want = |inverse| reference(&doubles(&x), &doubles(&cos), &doubles(&sin), [s, d], pairs, inverse);
+        let what = format!("{n}x{s}x{d} {dtype} {pairs:?}");
+        close(&rotary(&x, &cos, &sin, pairs).expect("it runs"), &want(false), 2, K, &what);
+        close(&rotary_backward(&x, &cos, &sin, pairs).expect("it runs"), &want(true), 2, K, &what);
     }
 }
 

@@ -79,16 +79,16 @@ pub(super) fn check<const N: usize>(
 fn of_softmax_and_its_logarithm() -> Result<()> {
     let (x, dy) = (operand(&[5, 6], 1), operand(&[5, 6], 2));
     for log in [false, true] {
-        let whole = |[x]: &[Array; 1]| softmax_whole_rows::<f64, B>(x, log);
+        let whole = |[x]: &[Array; 1]| softmax_whole_rows::<f64>(x, log, B);
         let swept = |[x]: &[Array; 1]| {
-            let (max, sum) = softmax_statistics::<f64, B, B>(x)?;
-            softmax_apply::<f64, B, B>(x, &max, &sum, log)
+            let (max, sum) = softmax_statistics::<f64>(x, B, B)?;
+            softmax_apply::<f64>(x, &max, &sum, log, B, B)
         };
         let x = [x.clone()];
         let y = whole(&x)?;
-        let dx = softmax_backward_whole_rows::<f64, B>(&y, &dy, log)?;
-        let sums = softmax_backward_sums::<f64, B, B>(&y, &dy, log)?;
-        let dx_swept = softmax_backward_apply::<f64, B, B>(&y, &dy, &sums, log)?;
+        let dx = softmax_backward_whole_rows::<f64>(&y, &dy, log, B)?;
+        let sums = softmax_backward_sums::<f64>(&y, &dy, log, B, B)?;
+        let dx_swept = softmax_backward_apply::<f64>(&y, &dy, &sums, log, B, B)?;
         check(&format!("whole, log {log}"), &x, 0, &dy, whole, &[&dx, &dx_swept]);
         check(&format!("swept, log {log}"), &x, 0, &dy, swept, &[&dx]);
     }
@@ -108,21 +108,21 @@ fn of_norms() -> Result<()> {
             array(out.client(), DType::F64, &shape, &rows)
         };
         let whole = |[x, gamma, beta]: &[Array; 3]| match centre {
-            true => layer_norm_whole_rows::<f64, B>(x, gamma, beta, EPSILON),
-            false => rms_norm_whole_rows::<f64, B>(x, gamma, EPSILON).map(|out| shifted(out, beta)),
+            true => layer_norm_whole_rows::<f64>(x, gamma, beta, EPSILON, B),
+            false => rms_norm_whole_rows::<f64>(x, gamma, EPSILON, B).map(|out| shifted(out, beta)),
         };
-        let mean_of = |x: &Array| if centre { row_moment::<f64, B, B>(x, &zero, 1) } else { Ok(zero.clone()) };
+        let mean_of = |x: &Array| if centre { row_moment::<f64>(x, &zero, 1, B, B) } else { Ok(zero.clone()) };
         let swept = |[x, gamma, beta]: &[Array; 3]| {
             let mean = mean_of(x)?;
-            normalise::<f64, B, B>(x, &mean, &row_moment::<f64, B, B>(x, &mean, 2)?, gamma, beta, EPSILON)
+            normalise::<f64>(x, &mean, &row_moment::<f64>(x, &mean, 2, B, B)?, gamma, beta, EPSILON, B, B)
         };
-        let (dx, mean, variance) = norm_backward_whole_rows::<f64, B>(&x[0], &x[1], &dy, EPSILON, centre)?;
-        let (dgamma, dbeta) = norm_backward_parameters::<f64, B, B>(&x[0], &dy, &mean, &variance, EPSILON)?;
+        let (dx, mean, variance) = norm_backward_whole_rows::<f64>(&x[0], &x[1], &dy, EPSILON, centre, B)?;
+        let (dgamma, dbeta) = norm_backward_parameters::<f64>(&x[0], &dy, &mean, &variance, EPSILON, B, B)?;
         let mean = mean_of(&x[0])?;
-        let variance = row_moment::<f64, B, B>(&x[0], &mean, 2)?;
-        let (level, along) = norm_backward_means::<f64, B, B>(&x[0], &x[1], &dy, &mean, &variance, EPSILON)?;
+        let variance = row_moment::<f64>(&x[0], &mean, 2, B, B)?;
+        let (level, along) = norm_backward_means::<f64>(&x[0], &x[1], &dy, &mean, &variance, EPSILON, B, B)?;
         let level = if centre { level } else { zero.clone() };
-        let dx_swept = norm_backward_apply::<f64, B, B>(&x[0], &x[1], &dy, &mean, &variance, &level, &along, EPSILON)?;
+        let dx_swept = norm_backward_apply::<f64>(&x[0], &x[1], &dy, &mean, &variance, &level, &along, EPSILON, B, B)?;
         for (which, gradients) in [&[&dx, &dx_swept][..], &[&dgamma], &[&dbeta]].into_iter().enumerate() {
             check(&format!("whole, centre {centre}"), &x, which, &dy, whole, gradients);
             check(&format!("swept, centre {centre}"), &x, which, &dy, swept, gradients);
@@ -136,14 +136,14 @@ fn of_rotary_embedding_and_gated_units() -> Result<()> {
     let (x, dy) = ([operand(&[2, 6, 6], 1)], operand(&[2, 6, 6], 2));
     let (cos, sin) = tables(x[0].client(), 3, 6, 6, 100.0)?;
     for neighbours in [false, true] {
-        let forward = |[x]: &[Array; 1]| rotary_blocks::<f64, B>(x, &cos, &sin, neighbours, false);
-        let dx = rotary_blocks::<f64, B>(&dy, &cos, &sin, neighbours, true)?;
+        let forward = |[x]: &[Array; 1]| rotary_blocks::<f64>(x, &cos, &sin, neighbours, false, 1, B);
+        let dx = rotary_blocks::<f64>(&dy, &cos, &sin, neighbours, true, 1, B)?;
         check(&format!("rotary, neighbours {neighbours}"), &x, 0, &dy, forward, &[&dx]);
     }
     let (x, dy) = ([operand(&[9], 1), operand(&[9], 2)], operand(&[9], 3));
     for gelu in [false, true] {
-        let forward = |[gate, up]: &[Array; 2]| gated_blocks::<f64, B>(gate, up, gelu);
-        let (dgate, dup) = gated_backward_blocks::<f64, B>(&x[0], &x[1], &dy, gelu)?;
+        let forward = |[gate, up]: &[Array; 2]| gated_blocks::<f64>(gate, up, gelu, B);
+        let (dgate, dup) = gated_backward_blocks::<f64>(&x[0], &x[1], &dy, gelu, B)?;
         check(&format!("gated, gelu {gelu}"), &x, 0, &dy, forward, &[&dgate]);
         check(&format!("gated, gelu {gelu}"), &x, 1, &dy, forward, &[&dup]);
     }
@@ -161,20 +161,20 @@ fn of_cross_entropy() -> Result<()> {
         let smooth = smoothing != 0.0;
         let what = format!("{options:?}");
         let fused = |x: &Array, w: &Array| {
-            cross_entropy_blocks::<f64, B, B, B>(x, w, &labels, ignore, smoothing, z_loss, smooth, depth)
+            cross_entropy_blocks::<f64>(x, w, &labels, ignore, smoothing, z_loss, smooth, B, depth, B, B)
         };
         let (_, lse) = fused(&x[0], &x[1])?;
         let dx =
-            cross_entropy_dx::<f64, B, B, B>(&x[0], &x[1], &labels, &lse, &dloss, ignore, smoothing, z_loss, depth)?;
+            cross_entropy_dx::<f64>(&x[0], &x[1], &labels, &lse, &dloss, ignore, smoothing, z_loss, B, depth, B, B)?;
         let dw =
-            cross_entropy_dw::<f64, B, B, B>(&x[0], &x[1], &labels, &lse, &dloss, ignore, smoothing, z_loss, depth)?;
+            cross_entropy_dw::<f64>(&x[0], &x[1], &labels, &lse, &dloss, ignore, smoothing, z_loss, B, depth, B, B)?;
         let loss = |[x, w]: &[Array; 2]| fused(x, w).map(|(loss, _)| loss);
         check(&what, &x, 0, &dloss, loss, &[&dx]);
         check(&what, &x, 1, &dloss, loss, &[&dw]);
         let given =
-            |z: &Array| cross_entropy_of_logits_blocks::<f64, B, B>(z, &labels, ignore, smoothing, z_loss, smooth);
+            |z: &Array| cross_entropy_of_logits_blocks::<f64>(z, &labels, ignore, smoothing, z_loss, smooth, B, B);
         let (_, lse) = given(&z[0])?;
-        let dz = cross_entropy_of_logits_dz::<f64, B, B>(&z[0], &labels, &lse, &dloss, ignore, smoothing, z_loss)?;
+        let dz = cross_entropy_of_logits_dz::<f64>(&z[0], &labels, &lse, &dloss, ignore, smoothing, z_loss, B, B)?;
         check(&format!("of logits, {what}"), &z, 0, &dloss, |[z]| given(z).map(|(loss, _)| loss), &[&dz]);
     }
     Ok(())

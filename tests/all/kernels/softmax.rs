@@ -1,5 +1,5 @@
 //! Softmax and log-softmax: rows and columns around the blocks, whole and swept, data that is no number.
-use super::{B, FLOATS, around, runs, typed};
+use super::{B, FLOATS, around, drawn, runs, typed};
 use crate::support::{array, clients, close, doubles, values};
 use pallas_kernels::softmax::{log_softmax, softmax, softmax_apply, softmax_statistics, softmax_whole_rows};
 use pallas_rt::prelude::*;
@@ -23,10 +23,10 @@ fn check(x: &Array, dtype: DType, n: usize, what: &str) {
     let exact = doubles(x);
     for (log, k) in [(false, K), (true, K_LOG)] {
         let want = reference(&exact, n, log);
-        let whole = typed!(dtype, E => softmax_whole_rows::<E, B>(x, log)).expect("it runs");
+        let whole = typed!(dtype, E => softmax_whole_rows::<E>(x, log, B)).expect("it runs");
         close(&whole, &want, n, k, &format!("{what} {dtype}, log {log}"));
         let swept = typed!(dtype, E => {
-            softmax_statistics::<E, B, B>(x).and_then(|(max, sum)| softmax_apply::<E, B, B>(x, &max, &sum, log))
+            softmax_statistics::<E>(x, B, B).and_then(|(max, sum)| softmax_apply::<E>(x, &max, &sum, log, B, B))
         });
         close(&swept.expect("it runs"), &want, n, k, &format!("swept {what} {dtype}, log {log}"));
     }
@@ -71,8 +71,9 @@ fn wrong_inputs() {
 #[test]
 fn the_functions_that_choose_blocks() {
     let cpu = Client::cpu();
-    for (n, dtype) in [1, 33, 1025, 5000].into_iter().flat_map(|n| FLOATS.map(|t| (n, t))) {
-        let x = array(&cpu, dtype, &[3, 1, n], &values(3 * n, n));
+    let shapes = [1, 33, 1025, 5000].map(|n| [3, n]).into_iter().chain(drawn(40, 2));
+    for ([r, n], dtype) in shapes.flat_map(|shape| FLOATS.map(|t| (shape, t))) {
+        let x = array(&cpu, dtype, &[r, 1, n], &values(r * n, n));
         close(&softmax(&x).expect("it runs"), &reference(&doubles(&x), n, false), n, K, &format!("{n} {dtype}"));
         close(&log_softmax(&x).expect("it runs"), &reference(&doubles(&x), n, true), n, K_LOG, &format!("{n} {dtype}"));
     }

@@ -1,5 +1,5 @@
 //! Gradients of softmax and log-softmax: rows and columns around the blocks, whole and swept.
-use super::{B, FLOATS, around, runs, typed};
+use super::{B, FLOATS, around, drawn, runs, typed};
 use crate::support::{array, clients, close, doubles, values};
 use pallas_kernels::softmax_backward::{
     log_softmax_backward, softmax_backward, softmax_backward_apply, softmax_backward_sums, softmax_backward_whole_rows,
@@ -35,10 +35,10 @@ fn every_extent_around_its_blocks() {
             for (&dtype, log) in runs(&client, size).iter().flat_map(|t| [(t, false), (t, true)]) {
                 let (y, dy) = operands(&client, dtype, &[r, n], log);
                 let want = reference(&doubles(&y), &doubles(&dy), n, log);
-                let whole = typed!(dtype, E => softmax_backward_whole_rows::<E, B>(&y, &dy, log)).expect("it runs");
+                let whole = typed!(dtype, E => softmax_backward_whole_rows::<E>(&y, &dy, log, B)).expect("it runs");
                 close(&whole, &want, n, K, &format!("{r}x{n} {dtype}, log {log}"));
-                let swept = typed!(dtype, E => softmax_backward_sums::<E, B, B>(&y, &dy, log)
-                    .and_then(|sum| softmax_backward_apply::<E, B, B>(&y, &dy, &sum, log)));
+                let swept = typed!(dtype, E => softmax_backward_sums::<E>(&y, &dy, log, B, B)
+                    .and_then(|sum| softmax_backward_apply::<E>(&y, &dy, &sum, log, B, B)));
                 close(&swept.expect("it runs"), &want, n, K, &format!("swept {r}x{n} {dtype}, log {log}"));
             }
         }
@@ -62,11 +62,12 @@ fn wrong_inputs() {
 #[test]
 fn the_functions_that_choose_blocks() {
     let cpu = Client::cpu();
-    for (n, dtype) in [1, 33, 1025, 5000].into_iter().flat_map(|n| FLOATS.map(|t| (n, t))) {
+    let shapes = [1, 33, 1025, 5000].map(|n| [2, n]).into_iter().chain(drawn(40, 3));
+    for ([r, n], dtype) in shapes.flat_map(|shape| FLOATS.map(|t| (shape, t))) {
         for (log, function) in
             [(false, softmax_backward as fn(&Array, &Array) -> Result<Array>), (true, log_softmax_backward)]
         {
-            let (y, dy) = operands(&cpu, dtype, &[2, 1, n], log);
+            let (y, dy) = operands(&cpu, dtype, &[r, 1, n], log);
             let sums: Vec<(f64, f64)> = doubles(&y).into_iter().zip(doubles(&dy)).collect();
             // The closed form: the definition takes n² steps.
             let row = |row: &[(f64, f64)]| -> Vec<f64> {

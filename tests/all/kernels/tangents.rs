@@ -117,42 +117,42 @@ fn two<T>((a, b): (T, T)) -> Vec<T> {
 #[test]
 fn of_rows() {
     let f64 = DType::F64;
-    check("softmax", f64, &[Floats(&[5, 6])], |x| Ok(vec![softmax_whole_rows::<f64, B>(&x[0], false)?]));
+    check("softmax", f64, &[Floats(&[5, 6])], |x| Ok(vec![softmax_whole_rows::<f64>(&x[0], false, B)?]));
     check("log softmax", f64, &[Floats(&[5, 6])], |x| {
-        let (max, sum) = softmax_statistics::<f64, B, B>(&x[0])?;
-        Ok(vec![softmax_apply::<f64, B, B>(&x[0], &max, &sum, true)?])
+        let (max, sum) = softmax_statistics::<f64>(&x[0], B, B)?;
+        Ok(vec![softmax_apply::<f64>(&x[0], &max, &sum, true, B, B)?])
     });
     check("softmax backward", f64, &[Floats(&[5, 6]), Floats(&[5, 6])], |x| {
-        let sums = softmax_backward_sums::<f64, B, B>(&x[0], &x[1], false)?;
+        let sums = softmax_backward_sums::<f64>(&x[0], &x[1], false, B, B)?;
         Ok(vec![
-            softmax_backward_whole_rows::<f64, B>(&x[0], &x[1], true)?,
-            softmax_backward_apply::<f64, B, B>(&x[0], &x[1], &sums, false)?,
+            softmax_backward_whole_rows::<f64>(&x[0], &x[1], true, B)?,
+            softmax_backward_apply::<f64>(&x[0], &x[1], &sums, false, B, B)?,
         ])
     });
     let norm = [Floats(&[5, 6]), Floats(&[1, 6]), Floats(&[1, 6])];
     check("norms of whole rows", f64, &norm, |x| {
         Ok(vec![
-            layer_norm_whole_rows::<f64, B>(&x[0], &x[1], &x[2], EPSILON)?,
-            rms_norm_whole_rows::<f64, B>(&x[0], &x[1], EPSILON)?,
+            layer_norm_whole_rows::<f64>(&x[0], &x[1], &x[2], EPSILON, B)?,
+            rms_norm_whole_rows::<f64>(&x[0], &x[1], EPSILON, B)?,
         ])
     });
     check("norms in blocks", f64, &norm, |x| {
-        let mean = row_moment::<f64, B, B>(&x[0], &x[0].client().zeros(DType::F64, &[5, 1])?, 1)?;
-        let variance = row_moment::<f64, B, B>(&x[0], &mean, 2)?;
-        Ok(vec![normalise::<f64, B, B>(&x[0], &mean, &variance, &x[1], &x[2], EPSILON)?])
+        let mean = row_moment::<f64>(&x[0], &x[0].client().zeros(DType::F64, &[5, 1])?, 1, B, B)?;
+        let variance = row_moment::<f64>(&x[0], &mean, 2, B, B)?;
+        Ok(vec![normalise::<f64>(&x[0], &mean, &variance, &x[1], &x[2], EPSILON, B, B)?])
     });
     let back = [Floats(&[5, 6]), Floats(&[1, 6]), Floats(&[5, 6])];
     check("gradients of norms of whole rows", f64, &back, |x| {
-        let (dx, dgammas, dbetas) = norm_backward_parts::<f64, B>(&x[0], &x[1], &x[2], EPSILON, true, 1, 2)?;
-        let (dgamma, dbeta) = norm_backward_sums::<f64, B>(&dgammas, &dbetas, 1)?;
-        let whole = norm_backward_whole_rows::<f64, B>(&x[0], &x[1], &x[2], EPSILON, false)?;
+        let (dx, dgammas, dbetas) = norm_backward_parts::<f64>(&x[0], &x[1], &x[2], EPSILON, true, 1, 2, B)?;
+        let (dgamma, dbeta) = norm_backward_sums::<f64>(&dgammas, &dbetas, 1, B)?;
+        let whole = norm_backward_whole_rows::<f64>(&x[0], &x[1], &x[2], EPSILON, false, B)?;
         Ok(vec![dx, dgamma, dbeta, whole.0, whole.2])
     });
     check("gradients of norms in blocks", f64, &back, |x| {
-        let (_, mean, variance) = norm_backward_whole_rows::<f64, B>(&x[0], &x[1], &x[2], EPSILON, true)?;
-        let (level, along) = norm_backward_means::<f64, B, B>(&x[0], &x[1], &x[2], &mean, &variance, EPSILON)?;
-        let dx = norm_backward_apply::<f64, B, B>(&x[0], &x[1], &x[2], &mean, &variance, &level, &along, EPSILON)?;
-        let (dgamma, dbeta) = norm_backward_parameters::<f64, B, B>(&x[0], &x[2], &mean, &variance, EPSILON)?;
+        let (_, mean, variance) = norm_backward_whole_rows::<f64>(&x[0], &x[1], &x[2], EPSILON, true, B)?;
+        let (level, along) = norm_backward_means::<f64>(&x[0], &x[1], &x[2], &mean, &variance, EPSILON, B, B)?;
+        let dx = norm_backward_apply::<f64>(&x[0], &x[1], &x[2], &mean, &variance, &level, &along, EPSILON, B, B)?;
+        let (dgamma, dbeta) = norm_backward_parameters::<f64>(&x[0], &x[2], &mean, &variance, EPSILON, B, B)?;
         Ok(vec![dx, dgamma, dbeta])
     });
 }
@@ -161,20 +161,20 @@ fn of_rows() {
 fn of_gates_rotations_and_products() {
     let f64 = DType::F64;
     check("gates", f64, &[Floats(&[9]), Floats(&[9])], |x| {
-        Ok(vec![gated_blocks::<f64, B>(&x[0], &x[1], true)?, gated_blocks::<f64, B>(&x[0], &x[1], false)?])
+        Ok(vec![gated_blocks::<f64>(&x[0], &x[1], true, B)?, gated_blocks::<f64>(&x[0], &x[1], false, B)?])
     });
     check("gradients of gates", f64, &[Floats(&[9]), Floats(&[9]), Floats(&[9])], |x| {
         Ok([true, false]
             .into_iter()
-            .map(|gelu| gated_backward_blocks::<f64, B>(&x[0], &x[1], &x[2], gelu).map(two))
+            .map(|gelu| gated_backward_blocks::<f64>(&x[0], &x[1], &x[2], gelu, B).map(two))
             .collect::<Result<Vec<_>>>()?
             .concat())
     });
     check("rotary", f64, &[Floats(&[2, 6, 6])], |x| {
         let (cos, sin) = tables(x[0].client(), 3, 6, 6, 100.0)?;
         Ok(vec![
-            rotary_blocks::<f64, B>(&x[0], &cos, &sin, true, false)?,
-            rotary_blocks::<f64, B>(&x[0], &cos, &sin, false, true)?,
+            rotary_blocks::<f64>(&x[0], &cos, &sin, true, false, 1, B)?,
+            rotary_blocks::<f64>(&x[0], &cos, &sin, false, true, 1, B)?,
         ])
     });
     check("products", f64, &[Floats(&[2, 5, 7]), Floats(&[2, 7, 6])], |x| {
@@ -208,14 +208,14 @@ fn of_losses_and_embeddings() {
     let labels = || Whole(vec![0, 3, 2, 5, 3], &[5, 1]);
     let by_features = [Floats(&[5, 7]), Floats(&[6, 7]), labels(), Floats(&[5, 1])];
     check("cross-entropy", DType::F64, &by_features, |x| {
-        let (loss, lse) = cross_entropy_blocks::<f64, B, B, B>(&x[0], &x[1], &x[2], 2, 0.1, 0.01, true, 8)?;
-        let dx = cross_entropy_dx::<f64, B, B, B>(&x[0], &x[1], &x[2], &lse, &x[3], 2, 0.1, 0.01, 8)?;
-        let dw = cross_entropy_dw::<f64, B, B, B>(&x[0], &x[1], &x[2], &lse, &x[3], 2, 0.1, 0.01, 8)?;
+        let (loss, lse) = cross_entropy_blocks::<f64>(&x[0], &x[1], &x[2], 2, 0.1, 0.01, true, B, 8, B, B)?;
+        let dx = cross_entropy_dx::<f64>(&x[0], &x[1], &x[2], &lse, &x[3], 2, 0.1, 0.01, B, 8, B, B)?;
+        let dw = cross_entropy_dw::<f64>(&x[0], &x[1], &x[2], &lse, &x[3], 2, 0.1, 0.01, B, 8, B, B)?;
         Ok(vec![loss, lse, dx, dw])
     });
     check("cross-entropy of logits", DType::F64, &[Floats(&[5, 6]), labels(), Floats(&[5, 1])], |x| {
-        let (loss, lse) = cross_entropy_of_logits_blocks::<f64, B, B>(&x[0], &x[1], 2, 0.0, 0.01, false)?;
-        let dz = cross_entropy_of_logits_dz::<f64, B, B>(&x[0], &x[1], &lse, &x[2], 2, 0.0, 0.01)?;
+        let (loss, lse) = cross_entropy_of_logits_blocks::<f64>(&x[0], &x[1], 2, 0.0, 0.01, false, B, B)?;
+        let dz = cross_entropy_of_logits_dz::<f64>(&x[0], &x[1], &lse, &x[2], 2, 0.0, 0.01, B, B)?;
         Ok(vec![loss, dz])
     });
     check("log-sum-exp", DType::F32, &[Floats(&[5])], |x| Ok(vec![cross_entropy_lse(&x[0])?]));
@@ -247,21 +247,21 @@ fn of_attention() {
         shapes.map(Floats).to_vec()
     };
     check("flash attention", DType::F64, &operands(), |x| {
-        flash_attention_in_blocks::<f64, B, B>(&x[0], &x[1], &x[2], &options(x)).map(two)
+        flash_attention_in_blocks::<f64>(&x[0], &x[1], &x[2], &options(x), [B, B]).map(two)
     });
     check("plain flash attention", DType::F64, &operands()[..3], |x| {
-        flash_attention_in_blocks::<f64, B, B>(&x[0], &x[1], &x[2], &Options::default()).map(two)
+        flash_attention_in_blocks::<f64>(&x[0], &x[1], &x[2], &Options::default(), [B, B]).map(two)
     });
     let mut back = operands();
     back.push(Floats(&[1, 2, 6, 3]));
     check("gradients of flash attention", DType::F64, &back, |x| {
         let (operands, options) = ([&x[0], &x[1], &x[2]], options(x));
-        let (out, lse) = flash_attention_in_blocks::<f64, B, B>(&x[0], &x[1], &x[2], &options)?;
-        let mut all = three(gradients_in_blocks::<f64, B, B>(operands, [&out, &lse], &x[5], &options)?);
-        all.extend(three(resident_gradients::<f64, B, B>(operands, [&out, &lse], &x[5], &options)?));
-        all.push(bias_gradient_in_blocks::<f64, B, B>(operands, [&out, &lse], &x[5], &options)?);
+        let (out, lse) = flash_attention_in_blocks::<f64>(&x[0], &x[1], &x[2], &options, [B, B])?;
+        let mut all = three(gradients_in_blocks::<f64>(operands, [&out, &lse], &x[5], &options, [[B; 2]; 2])?);
+        all.extend(three(resident_gradients::<f64>(operands, [&out, &lse], &x[5], &options, [B, B])?));
+        all.push(bias_gradient_in_blocks::<f64>(operands, [&out, &lse], &x[5], &options, [B, B])?);
         all.push(sinks_gradient_in::<f64>([&out, &lse], &x[5], &x[4])?);
-        all.push(flash_attention_delta::<f64, B>(&out, &x[5])?);
+        all.push(flash_attention_delta::<f64>(&out, &x[5], B)?);
         Ok(all)
     });
     let splash = [Floats(&[1, 2, 9, 3]), Floats(&[1, 1, 11, 3]), Floats(&[1, 1, 11, 3]), Floats(&[1, 2, 9, 3])];

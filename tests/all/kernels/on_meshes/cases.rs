@@ -3,9 +3,11 @@ use super::super::inlined::{Case, array};
 use pallas_kernels::attention_scores::{Causal, segment_spans};
 use pallas_kernels::cross_entropy::{self, cross_entropy, cross_entropy_backward, cross_entropy_of_logits_backward};
 use pallas_kernels::decode_attention::{self, decode_attention};
+use pallas_kernels::embedding::{embedding_backward_blocks, embedding_blocks};
 use pallas_kernels::flash_attention::{Options, flash_attention, flash_attention_with_lse};
+use pallas_kernels::flash_attention_backward::flash_attention_backward;
 use pallas_kernels::flash_attention_bias::{bias_gradient, sinks_gradient};
-use pallas_kernels::flash_attention_resident::resident_gradients;
+use pallas_kernels::flash_attention_resident::{resident_gradients, resident_gradients_with_bias};
 use pallas_kernels::gated::{Gate, gated, gated_backward};
 use pallas_kernels::matmul::{matmul_nt_blocks, matmul_tn_blocks, matmul_tt_blocks};
 use pallas_kernels::norm::layer_norm;
@@ -125,7 +127,7 @@ pub(super) fn more() -> Vec<Case> {
             Ok([vec![y], <[Array; 3]>::from(layer_norm_backward(&x[0], &x[1], &x[2], 1e-5)?).into()].concat())
         }),
         ("norm-backward-of-whole-rows", vec![array(&[9, 6], 1), array(&[1, 6], 2), array(&[9, 6], 3)], |x| {
-            Ok(<[Array; 3]>::from(norm_backward_whole_rows::<f32, 2>(&x[0], &x[1], &x[2], 1e-5, true)?).into())
+            Ok(<[Array; 3]>::from(norm_backward_whole_rows::<f32>(&x[0], &x[1], &x[2], 1e-5, true, 2)?).into())
         }),
         ("cross-entropy-of-classes", vec![array(&[11, 6], 1), array(&[37, 6], 2)], |x| losses(x)),
         ("cross-entropy-of-logits-backward", vec![array(&[11, 37], 1), array(&[11], 2)], |x| {
@@ -137,7 +139,7 @@ pub(super) fn more() -> Vec<Case> {
             Ok(vec![matmul_nt_blocks::<f32, f32>(&x[0], &x[1], |x: Tile<f32>| x, 4, 4, 2)?])
         }),
         ("sums-of-parameters", [1, 2].map(|seed| array(&[4, 300], seed)).to_vec(), |x| {
-            let (dgamma, dbeta) = norm_backward_sums::<f32, 64>(&x[0], &x[1], 4)?;
+            let (dgamma, dbeta) = norm_backward_sums::<f32>(&x[0], &x[1], 4, 64)?;
             Ok(vec![dgamma, dbeta])
         }),
         ("segment-spans", vec![array(&[5, 21], 1)], |x| {
@@ -148,7 +150,30 @@ pub(super) fn more() -> Vec<Case> {
             let options = Options { causal: Causal::FromStart, ..Options::default() };
             let (out, lse) = flash_attention_with_lse(&x[0], &x[1], &x[2], &options)?;
             let operands = [&x[0], &x[1], &x[2]];
-            Ok(<[Array; 3]>::from(resident_gradients::<f32, 4, 4>(operands, [&out, &lse], &x[0], &options)?).into())
+            Ok(<[Array; 3]>::from(resident_gradients::<f32>(operands, [&out, &lse], &x[0], &options, [4, 4])?).into())
+        }),
+        (
+            "gradients-with-bias",
+            vec![array(&[4, 2, 11, 4], 1), array(&[4, 2, 11, 4], 2), array(&[4, 2, 11, 11], 3)],
+            |x| {
+                let options = Options { bias: Some(&x[2]), ..Options::default() };
+                let (out, lse) = flash_attention_with_lse(&x[0], &x[1], &x[1], &options)?;
+                let (operands, results) = ([&x[0], &x[1], &x[1]], [&out, &lse]);
+                let all = resident_gradients_with_bias::<f32>(operands, results, &x[0], &options, [4, 4])?;
+                Ok(<[Array; 4]>::from(all).into())
+            },
+        ),
+        ("gradients-of-whole-heads", [1, 2, 3].map(|seed| array(&[4, 2, 11, 4], seed)).to_vec(), |x| {
+            let options = Options { causal: Causal::FromStart, ..Options::default() };
+            let (out, lse) = flash_attention_with_lse(&x[0], &x[1], &x[2], &options)?;
+            let operands = [&x[0], &x[1], &x[2]];
+            Ok(<[Array; 3]>::from(flash_attention_backward(operands, [&out, &lse], &x[0], &options)?).into())
+        }),
+        ("embedding-by-rows", vec![array(&[11, 70], 1), array(&[5, 70], 2)], |x| {
+            let (ids, starts, order) = (integers(&[3, 10, 0, 3, 7], &[5]), [0, 2, 2, 5], [4, 1, 0, 2, 3]);
+            let (starts, order) = (integers(&starts, &[4]), integers(&order, &[5]));
+            let by_table = embedding_backward_blocks::<f32, 32>(&starts, &order, &x[1], 3, 8)?;
+            Ok(vec![embedding_blocks::<f32, 32>(&ids, &x[0])?, by_table])
         }),
     ]
 }

@@ -1,0 +1,128 @@
+//! The same for arrays of sizes that nothing was tuned for: few positions, short rows, few classes.
+use crate::{Case, Sizes, attended, gradients, loss_of, one, rms, turned};
+use pallas_kernels::cross_entropy::{self, cross_entropy};
+use pallas_kernels::decode_attention::{self, decode_attention};
+use pallas_kernels::flash_attention::{Options, flash_attention};
+use pallas_kernels::norm::rms_norm;
+use pallas_kernels::rotary::{Pairs, rotary, tables};
+use pallas_rt::ir::DType;
+use pallas_rt::{Array, Result, grad, jit, ops};
+
+/// Both functions under `jit`, as they are part of a model.
+fn case(
+    name: &'static str,
+    arguments: Vec<Array>,
+    kernel: impl Fn(&[Array]) -> Result<Vec<Array>> + Send + Sync + 'static,
+    plain: impl Fn(&[Array]) -> Result<Vec<Array>> + Send + Sync + 'static,
+) -> Case {
+    let kernel = jit(move |x: &Vec<Array>| kernel(x));
+    crate::case(name, arguments, move |x| kernel(&x.to_vec()), plain)
+}
+
+/// Heads, positions and elements of attention `[batch, heads, positions, d]`.
+const ATTENTION: [(&str, &str, [usize; 4]); 8] = [
+    ("attention 48x4x17x16", "its gradients 48x4x17x16", [48, 4, 17, 16]),
+    ("attention 32x12x64x32", "its gradients 32x12x64x32", [32, 12, 64, 32]),
+    ("attention 8x8x1x64", "its gradients 8x8x1x64", [8, 8, 1, 64]),
+    ("attention 8x8x3x64", "its gradients 8x8x3x64", [8, 8, 3, 64]),
+    ("attention 8x8x8x64", "its gradients 8x8x8x64", [8, 8, 8, 64]),
+    ("attention 8x8x33x64", "its gradients 8x8x33x64", [8, 8, 33, 64]),
+    ("attention 8x8x100x64", "its gradients 8x8x100x64", [8, 8, 100, 64]),
+    ("attention 8x8x128x64", "its gradients 8x8x128x64", [8, 8, 128, 64]),
+];
+
+fn attend(x: &[Array]) -> Array {
+    flash_attention(&x[0], &x[1], &x[2], &Options::default()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+pub(crate) fn small(sizes: &Sizes) -> Result<Vec<Case>> {
+    let mut cases = vec![];
+    for (forward, backward, shape) in ATTENTION {
+        let q = sizes.floats(&shape)?;
+        let x = vec![q.clone(), q.roll(1, 1), q.roll(1, 0), q.roll(3, 3)];
+        cases.push(case(forward, x[..3].to_vec(), one(attend), one(|x| attended(x, None, None))));
+        cases.push(case(backward, x, gradients(3, attend), gradients(3, |x| attended(x, None, None))));
+    }
+    for (name, shape) in [("rotary 32x1x64", [32, 1, 64]), ("rotary 64x17x16", [64, 17, 16])] {
+        let (cos, sin) = tables(&sizes.client, 5, shape[1], shape[2], 10_000.0)?;
+        let (own, other) = (cos.clone(), sin.clone());
+        cases.push(case(
+            name,
+            vec![sizes.floats(&shape)?],
+            move |x| Ok(vec![rotary(&x[0], &own, &other, Pairs::Halves)?]),
+            one(move |x| turned(&x[0], &cos, &sin)),
+        ));
+    }
+    for (name, [n, d]) in
+        [("rms norm 2048x192", [2048, 192]), ("rms norm 1x576", [1, 576]), ("rms norm 816x64", [816, 64])]
+    {
+        let x = vec![sizes.floats(&[n, d])?, sizes.floats(&[d])?];
+        cases.push(case(name, x, |x| Ok(vec![rms_norm(&x[0], &x[1], 1e-5)?]), one(rms)));
+    }
+    for (name, [n, d, classes]) in
+        [("cross-entropy 2048x192x84", [2048, 192, 84]), ("cross-entropy 48x64x10", [48, 64, 10])]
+    {
+        let x = vec![sizes.floats(&[n, d])?, sizes.floats(&[classes, d])?, sizes.whole(n, classes)?];
+        let loss = |x: &[Array]| Ok(vec![cross_entropy(&x[0], &x[1], &x[2], &cross_entropy::Options::default())?.0]);
+        cases.push(case(name, x, loss, one(|x| loss_of(&x[0].matmul(&x[1].t()), &x[2]))));
+    }
+    for (name, [heads, key_heads, keys, d]) in
+        [("decoding 12x64 of 192", [12, 12, 192, 64]), ("decoding 9x64 of 512", [9, 3, 512, 64])]
+    {
+        let (q, k) = (sizes.floats(&[1, heads, 1, d])?, sizes.floats(&[1, key_heads, keys, d])?);
+        let v = k.roll(1, 2);
+        let decode =
+            |x: &[Array]| Ok(vec![decode_attention(&x[0], &x[1], &x[2], &decode_attention::Options::default())?]);
+        cases.push(case(name, vec![q, k, v], decode, one(|x| attended(x, None, None))));
+    }
+    Ok(cases)
+}
+
+/// A convolution of images `NCHW` against the same of `NHWC`, and its gradients.
+pub(crate) fn layouts(sizes: &Sizes) -> Result<Vec<Case>> {
+    let mut cases = vec![];
+    let names = [
+        ["NCHW 32x64x28x28 -> 64", "its gradient by images 28x28", "its gradient by the window 28x28"],
+        ["NCHW 48x32x8x8 -> 64", "its gradient by images 8x8", "its gradient by the window 8x8"],
+    ];
+    for ([forward, by_images, by_window], [b, c, n, out]) in names.into_iter().zip([[32, 64, 28, 64], [48, 32, 8, 64]])
+    {
+        let (x, w) = (sizes.floats(&[b, c, n, n])?, sizes.floats(&[out, c, 3, 3])?);
+        let (near, window) = (x.transpose(&[0, 2, 3, 1]), w.transpose(&[2, 3, 1, 0]));
+        let all = vec![x, w, near.cast(DType::F32), window.cast(DType::F32)];
+        all.iter().try_for_each(Array::block_until_ready)?;
+        let first = |x: &[Array]| ops::conv(&x[0], &x[1], &[1, 1], ops::Padding::Same);
+        let last = |x: &[Array]| {
+            let dimension_numbers = ["NHWC", "HWIO", "NHWC"];
+            let options = ops::Convolution {
+                window_strides: &[1, 1],
+                padding: ops::Padding::Same,
+                dimension_numbers,
+                ..Default::default()
+            };
+            ops::conv_general_dilated(&x[2], &x[3], &options)
+        };
+        cases.push(case(forward, all.clone(), one(move |x| first(x).max([2, 3])), one(move |x| last(x).max([1, 2]))));
+        let of = move |x: &[Array], at: usize, y: fn(&[Array]) -> Array| {
+            let (all, own) = (x.to_vec(), x[at].clone());
+            grad(move |own: &Array| {
+                let mut all = all.clone();
+                all[at] = own.clone();
+                y(&all).square().sum(..)
+            })(&own)
+        };
+        cases.push(case(
+            by_images,
+            all.clone(),
+            move |x| Ok(vec![of(x, 0, first)?.max([2, 3])]),
+            move |x| Ok(vec![of(x, 2, last)?.max([1, 2])]),
+        ));
+        cases.push(case(
+            by_window,
+            all,
+            move |x| Ok(vec![of(x, 1, first)?]),
+            move |x| Ok(vec![of(x, 3, last)?.transpose(&[3, 2, 0, 1])]),
+        ));
+    }
+    Ok(cases)
+}

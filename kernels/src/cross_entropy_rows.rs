@@ -1,0 +1,86 @@
+//! What kernels of the cross-entropy compute of rows while blocks of their logits pass; the formulas are those of
+//! [`crate::cross_entropy`].
+use crate::element::Wide;
+use pallas_rt::prelude::*;
+
+/// A row's statistics while blocks of its logits pass.
+#[derive(Clone, Copy)]
+pub(crate) struct State<A> {
+    pub(crate) max: Scratch<A>,
+    pub(crate) sum: Scratch<A>,
+    /// The label's logit, and the sum of all.
+    pub(crate) target: Scratch<A>,
+    pub(crate) total: Scratch<A>,
+}
+
+impl<A: Wide> State<A> {
+    pub(crate) fn begin(self) {
+        self.max.fill(f32::NEG_INFINITY);
+        self.sum.fill(0.0);
+        self.target.fill(0.0);
+        self.total.fill(0.0);
+    }
+    /// Takes in logits of classes `class ..`; those from `classes` on are none.
+    pub(crate) fn visit(self, z: Tile<A>, labels: Tile<i32>, class: Scalar<i32>, classes: Scalar<i32>, smooth: bool) {
+        let class = iota::<i32>([1, z.shape()[1]], 1) + class;
+        let inside = class.lt(classes);
+        self.target.store(self.target.load() + select(class.eq(labels), z, 0.0).sum(1));
+        if smooth {
+            self.total.store(self.total.load() + select(inside, z, 0.0).sum(1));
+        }
+        let z = select(inside, z, f32::NEG_INFINITY);
+        let m = maximum(self.max.load(), z.max(1));
+        // Until a logit is finite the sum stays 0.
+        let base = select(m.eq(f32::NEG_INFINITY), 0.0, m);
+        self.sum.store(self.sum.load() * (self.max.load() - base).exp() + (z - base).exp().sum(1));
+        self.max.store(m);
+    }
+    /// Loss and log-sum-exp.
+    pub(crate) fn finish(self, labels: Tile<i32>, classes: Scalar<i32>, terms: Terms<A>) -> (Tile<A>, Tile<A>) {
+        let lse = self.max.load() + self.sum.load().log();
+        let mut loss = lse - self.target.load() * terms.certain() + lse * lse * terms.z_loss;
+        if terms.smooth {
+            // Only then: the mean over a class that is never chosen is -inf.
+            loss -= self.total.load() * (terms.smoothing / classes.cast::<A>());
+        }
+        (select(labels.eq(terms.ignore), 0.0, loss), lse)
+    }
+}
+
+/// [`Options`] inside of a kernel.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<A> {
+    pub(crate) ignore: Scalar<i32>,
+    pub(crate) smoothing: Scalar<A>,
+    pub(crate) smooth: bool,
+    pub(crate) z_loss: Scalar<A>,
+}
+
+impl<A: Wide> Terms<A> {
+    pub(crate) fn new(ignore: Scalar<i32>, [smoothing, z_loss]: [Scalar<f32>; 2], smooth: bool) -> Self {
+        Terms { ignore, smoothing: smoothing.cast::<A>(), smooth, z_loss: z_loss.cast::<A>() }
+    }
+    /// The part of the target that its label has for certain.
+    pub(crate) fn certain(self) -> Scalar<A> {
+        -self.smoothing + 1.0
+    }
+}
+
+/// A block of rows' values: a column each.
+#[derive(Clone, Copy)]
+pub(crate) struct Row<A> {
+    pub(crate) labels: Tile<i32>,
+    pub(crate) lse: Tile<A>,
+    pub(crate) dloss: Tile<A>,
+}
+
+impl<A: Wide> Row<A> {
+    /// Gradient by the logits of classes `class ..`.
+    pub(crate) fn gradient(self, z: Tile<A>, class: Scalar<i32>, classes: Scalar<i32>, terms: Terms<A>) -> Tile<A> {
+        let class = iota::<i32>([1, z.shape()[1]], 1) + class;
+        let share = terms.smoothing / classes.cast::<A>();
+        let target = select(class.eq(self.labels), terms.certain() + share, share);
+        let g = (z - self.lse).exp() * (self.lse * (terms.z_loss * 2.0) + 1.0) - target;
+        select(class.lt(classes) & self.labels.ne(terms.ignore), g * self.dloss, 0.0)
+    }
+}

@@ -1,0 +1,126 @@
+//! Attention over keys that are one block, and its gradients where the queries are one, too: nothing streams past, so that a
+//! program of a few positions takes a few steps.
+//!
+//! ```text
+//! P = softmax(s)      out = P v
+//! dv = Pᵀ dout        ds = P ∘ (dout vᵀ - Σ out ∘ dout)        dq = ds k · scale        dk = dsᵀ q · scale
+//! ```
+//! Scores are those of [`crate::attention_scores`], with causal masks, windows and a soft-cap.
+use crate::attention_options::{Operands, Options};
+use crate::attention_scores::{Block, Rules};
+use crate::element::{Floating, Wide};
+use pallas_rt::Target;
+use pallas_rt::prelude::*;
+
+/// Most keys of a block, of which programs take all at once, and most elements of them: they stay in a core's second level
+/// cache.
+pub(crate) const KEYS: usize = 128;
+const ELEMENTS: usize = 1 << 14;
+
+/// The rules of a call whose keys are one block and whose options are neither arrays nor random. `None` where anything else
+/// holds, or where the number of cores is unknown (GPUs).
+pub(crate) fn rules(
+    target: &Target,
+    [keys, d]: [usize; 2],
+    options: &Options<'_>,
+    operands: &Operands,
+) -> Option<Rules> {
+    let is_small = (1..=KEYS).contains(&keys) && keys * d <= ELEMENTS;
+    let Rules { offsets, segments, bias, sinks, dropout, .. } = operands.rules;
+    let is_plain = options.lengths.is_none() && !offsets && !segments && !bias && !sinks && dropout.is_none();
+    (target.cores.is_some() && is_small && is_plain).then_some(operands.rules)
+}
+
+/// The block of `size` scores from a row of `queries` on, over all keys.
+fn block(rules: Rules, size: [usize; 2], row: Scalar<i32>, queries: Scalar<i32>) -> Block {
+    let length = scalar(size[1] as i32);
+    Block {
+        rules,
+        size,
+        row,
+        position: if rules.from_end { row + (length - queries) } else { row },
+        queries,
+        key: scalar(0),
+        length,
+        segments: None,
+        spans: None,
+    }
+}
+
+/// True if some queries do not see some keys.
+fn is_masked(rules: Rules) -> bool {
+    rules.left.is_some() || rules.right.is_some()
+}
+
+/// Scores from products of queries and keys, -inf where a query does not see a key, and the slope of a soft-cap.
+fn scores<A: Wide>(products: Tile<A>, block: Block) -> (Tile<A>, Option<Tile<A>>) {
+    let (scores, slope) = block.rules.scores(products, None);
+    match is_masked(block.rules) {
+        true => (select(block.live(), scores, f32::NEG_INFINITY), slope),
+        false => (scores, slope),
+    }
+}
+
+/// Keys or values with 0 where no query looks.
+fn seen<A: Wide>(rows: Tile<A>, block: Block) -> Tile<A> {
+    if is_masked(block.rules) { block.seen(rows) } else { rows }
+}
+
+/// Results and log-sum-exps of a block of queries. Heads of queries share heads of keys in groups.
+#[kernel(grid = (B, H, cdiv(S, BQ)))]
+pub fn flash_attention_whole<E: Floating>(
+    #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i| (b, h, i, 0), fill = 0.0)] q: In<E>,
+    #[block([B, G, L, D] => [_, _, L, D], |b, h, _| (b, h / (H / G), 0, 0))] k: In<E>,
+    #[block([B, G, L, D] => [_, _, L, D], |b, h, _| (b, h / (H / G), 0, 0))] v: In<E>,
+    #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i| (b, h, i, 0))] out: Out<E>,
+    #[block([B, H, S] => [_, _, BQ], |b, h, i| (b, h, i))] lse: Out<E::Acc>,
+    scale: f32,
+    #[fixed] rules: Rules,
+    #[dim] BQ: usize,
+) {
+    let block = block(rules, [BQ, L], program_id(2) * BQ, S);
+    let products = dot(q.load().cast::<E::Acc>(), k.load().cast::<E::Acc>().t()) * scale.cast::<E::Acc>();
+    let (scores, _) = scores(products, block);
+    let m = scores.max(1);
+    // A row without live key has weights of 0.
+    let m = select(m.eq(f32::NEG_INFINITY), 0.0, m);
+    let p = (scores - m).exp();
+    let total = p.sum(1);
+    let dead = total.eq(0.0);
+    let v = seen(v.load().cast::<E::Acc>(), block);
+    out.store(select(dead, 0.0, dot(p, v) / total).cast::<E>());
+    lse.store(select(dead, f32::NEG_INFINITY, m + total.log()).reshape([BQ]));
+}
+
+/// The gradients by queries, keys and values of a head, of which each has keys of its own.
+#[kernel(grid = (B, H))]
+pub fn flash_attention_whole_gradients<E: Floating>(
+    #[block([B, H, S, D] => [_, _, S, D], |b, h| (b, h, 0, 0))] q: In<E>,
+    #[block([B, H, L, D] => [_, _, L, D], |b, h| (b, h, 0, 0))] k: In<E>,
+    #[block([B, H, L, D] => [_, _, L, D], |b, h| (b, h, 0, 0))] v: In<E>,
+    #[block([B, H, S, D] => [_, _, S, D], |b, h| (b, h, 0, 0))] out: In<E>,
+    #[block([B, H, S] => [_, _, S], |b, h| (b, h, 0))] lse: In<E::Acc>,
+    #[block([B, H, S, D] => [_, _, S, D], |b, h| (b, h, 0, 0))] dout: In<E>,
+    #[block([B, H, S, D] => [_, _, S, D], |b, h| (b, h, 0, 0))] dq: Out<E>,
+    #[block([B, H, L, D] => [_, _, L, D], |b, h| (b, h, 0, 0))] dk: Out<E>,
+    #[block([B, H, L, D] => [_, _, L, D], |b, h| (b, h, 0, 0))] dv: Out<E>,
+    scale: f32,
+    #[fixed] rules: Rules,
+) {
+    let block = block(rules, [S, L], scalar(0), scalar(S as i32));
+    let [q, k, v, dout] = [q, k, v, dout].map(|x| x.load().cast::<E::Acc>());
+    let (k, scale) = (seen(k, block), scale.cast::<E::Acc>());
+    let (scores, slope) = scores(dot(q, k.t()) * scale, block);
+    let lse = lse.load().expand(1);
+    // A row without finite score has no gradient.
+    let p = (scores - select(lse.eq(f32::NEG_INFINITY), f32::INFINITY, lse)).exp();
+    dv.store(dot(p.t(), dout).cast::<E>());
+    let delta = (out.load().cast::<E::Acc>() * dout).sum(1);
+    let by_scores = p * (dot(dout, seen(v, block).t()) - delta);
+    let mut by_products = rules.through(by_scores, slope) * scale;
+    if is_masked(rules) {
+        by_products = select(block.live(), by_products, 0.0);
+    }
+    dq.store(dot(by_products, k).cast::<E>());
+    dk.store(dot(by_products.t(), q).cast::<E>());
+}
