@@ -29,7 +29,7 @@ pub use engine::{Collectives, Started};
 pub(crate) use lockstep::Lockstep;
 pub use meeting::Meeting;
 pub use pallas_graph::mesh::Exchange;
-pub(crate) use processes::{Farewell, processes};
+pub(crate) use processes::{Farewell, Processes, processes};
 pub(crate) use threads::on_threads;
 pub use ticket::Ticket;
 #[cfg(feature = "mpi")]

@@ -119,7 +119,7 @@ impl Processes {
             kind: kind.into(),
             axes: about,
             shape: vec![],
-            dtype: "u8".into(),
+            dtype: String::new(),
             layout: vec![],
             line: if at == Loc::NONE { String::new() } else { at.to_string() },
         };

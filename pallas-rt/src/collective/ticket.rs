@@ -52,7 +52,15 @@ impl Ticket {
 impl fmt::Display for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ticket { step, kind, axes, shape, dtype, layout, line } = self;
-        write!(f, "{kind} over {axes} to {dtype}{shape:?}, step {step}")?;
+        write!(f, "{kind}")?;
+        // Messages between processes concern no axes and no array.
+        if !axes.is_empty() {
+            write!(f, " over {axes}")?;
+        }
+        if !dtype.is_empty() {
+            write!(f, " to {dtype}{shape:?}")?;
+        }
+        write!(f, ", step {step}")?;
         if !layout.iter().copied().eq(0..shape.len()) {
             write!(f, ", layout {layout:?}")?;
         }

@@ -2,7 +2,7 @@
 //!
 //! - [`Mesh`]: devices along named axes; [`P`]: the axes that divide each dimension; [`NamedSharding`]: both together;
 //! - `blocks`: the blocks of an array, cut and put together;
-//! - `place`: arrays on meshes, and what is said about them; `receipt`: the exchanges that reduced a value;
+//! - `place`: arrays on meshes, and what is said about them; `alike`: elements that processes must have alike; `receipt`: the exchanges that reduced a value;
 //! - [`ShardingPolicy`]: specs by patterns of paths in a tree; `text`: specs as text;
 //! - `hlo`: shardings in XLA's text; `picture`: which devices hold each block, `show`: as text, `draw`: as SVG, whose elements
 //!   `svg` writes;
@@ -10,6 +10,7 @@
 //!
 //! A function of `jit` whose arguments are declared to be divided, or that says how its values are, runs on the mesh: see
 //! [`with_sharding_constraint`](crate::with_sharding_constraint).
+mod alike;
 mod blocks;
 mod draw;
 mod hlo;
@@ -25,6 +26,8 @@ pub(crate) mod tests;
 mod text;
 mod topology;
 
+#[cfg(test)]
+pub(crate) use alike::check_alike;
 pub(crate) use blocks::{Declaration, Placement, cut, positions};
 pub use hlo::to_hlo_sharding;
 pub use pallas_graph::mesh::{DimSharding, Flow, Mesh, Sharding};

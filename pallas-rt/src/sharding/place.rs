@@ -1,7 +1,9 @@
 //! Arrays on meshes.
+use super::alike::{check_alike, hash};
 use super::blocks::{Declaration, Placement, cut, index, place, positions};
 use super::spec::NamedSharding;
 use crate::array::{Array, What};
+use crate::collective::processes;
 use crate::device::Buffer;
 use crate::error::{Error, Result};
 use crate::startup;
@@ -12,11 +14,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// An array with the same elements, divided among the devices of a mesh, which is declared: functions of `jit` divide their
-/// argument like it. `jax.device_put`.
+/// argument like it. `jax.device_put`. All processes of a job give the same elements, which are compared by a hash.
 ///
 /// # Errors
 /// An axis that the mesh does not have, an axis twice, more entries than dimensions, a dimension that its axes do not
-/// divide; a traced array; memory.
+/// divide; a traced array; memory; processes that have different elements.
 ///
 /// ```
 /// use pallas_rt::Array;
@@ -42,7 +44,12 @@ pub(crate) fn placed(x: &Array, sharding: &NamedSharding, declaration: Declarati
     startup::require_spmd(std::panic::Location::caller(), sharding.mesh().devices())?;
     let own = sharding.even(&ty.shape, &ty, at)?;
     let mesh = sharding.mesh();
-    let blocks = cut(x.client(), mesh, &own, &ty, x.buffer()?)?;
+    let whole = x.buffer()?;
+    // What is on a mesh is the same for all of them already.
+    if let (Some(all), None) = (processes(), x.placement()) {
+        check_alike(all, &ty, mesh.to_string(), &[(0, hash(&whole.contents()?))], at)?;
+    }
+    let blocks = cut(x.client(), mesh, &own, &ty, whole)?;
     let placement = Placement {
         mesh: mesh.clone(),
         sharding: own,
@@ -77,7 +84,7 @@ pub(crate) fn placed_like(x: &Array, like: &Placement) -> Result<Array> {
 /// `jax.make_array_from_callback`.
 ///
 /// # Errors
-/// As for [`device_put`]; the function's own error; a block of another shape or element type, on another client, or traced.
+/// As for [`device_put`]; processes whose functions give one block different elements; the function's own error; a block of another shape or element type, on another client, or traced.
 ///
 /// ```
 /// use pallas_rt::Array;
@@ -134,6 +141,19 @@ fn from_callback(shape: &[usize], sharding: &NamedSharding, make: MakeBlock<'_>,
     }
     let buffers = made.iter().map(|(_, block)| shared(block)).collect::<Result<Vec<_>>>()?;
     let ty = Type::new(expected.dtype, shape);
+    if let Some(all) = processes() {
+        // The first element of a block tells it from all others.
+        let number = |index: &[Range<usize>]| {
+            let digit = |number: u64, (range, &n): (&Range<usize>, &usize)| {
+                number.wrapping_mul(n as u64 + 1).wrapping_add(range.start as u64)
+            };
+            index.iter().zip(shape).fold(0, digit)
+        };
+        let parts =
+            made.iter().zip(&buffers).map(|((index, _), buffer)| Ok((number(index), hash(&buffer.contents()?))));
+        let about = format!("{} on {mesh}", own.text(mesh));
+        check_alike(all, &ty, about, &parts.collect::<Result<Vec<_>>>()?, at)?;
+    }
     let placement = Placement {
         mesh: mesh.clone(),
         sharding: own,
