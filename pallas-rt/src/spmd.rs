@@ -137,22 +137,21 @@ pub fn pmean(x: &Array, axes: impl AxisNames) -> Array {
 
 fn extreme(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, op: ScalarOp) -> Array {
     over(name, x, axes, at, FOLDS, |graph, v, bound| {
-        let ty = graph.ty(v).clone();
-        match ty.dtype {
-            DType::Bool => Err(wrong(name, format!("`{name}` of {ty}"), "cast it to integers: `x.cast(DType::I32)`")),
-            _ => bound.push(graph, Exchange::AllReduce(op), &[v]),
-        }
+        let op = op.monoid_of(graph.ty(v).dtype);
+        bound.push(graph, Exchange::AllReduce(op), &[v])
     })
 }
 
-/// The greatest elements of the blocks of all devices along axes; `lax.pmax`. It has no derivative.
+/// The greatest elements of the blocks of all devices along axes; `lax.pmax`. Of bools, whether one is true. It has no
+/// derivative.
 #[track_caller]
 #[must_use]
 pub fn pmax(x: &Array, axes: impl AxisNames) -> Array {
     extreme("pmax", x, &axes, Loc::caller(), ScalarOp::Maximum)
 }
 
-/// The least elements of the blocks of all devices along axes; `lax.pmin`. It has no derivative.
+/// The least elements of the blocks of all devices along axes; `lax.pmin`. Of bools, whether all are true. It has no
+/// derivative.
 #[track_caller]
 #[must_use]
 pub fn pmin(x: &Array, axes: impl AxisNames) -> Array {

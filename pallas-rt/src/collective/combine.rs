@@ -1,65 +1,65 @@
-//! Sums, products and extremes of arrays, element by element.
+//! Arrays combined element by element by a monoid of the operation table.
 use half::{bf16, f16};
-use pallas_ir::{DType, ScalarOp};
+use pallas_ir::scalar::{Lane, VisitMonoid};
+use pallas_ir::{DType, Elem, ScalarOp, Slice, SliceMut};
 
-/// `to[i] = to[i] op from[i]`, for arrays of an element type.
+/// Number of elements that are copied out of the bytes at a time, because bytes need not be aligned.
+const STRIP: usize = 256;
+
+/// `to[i] = to[i] op from[i]` for elements of one type.
+struct Strip<'a> {
+    to: SliceMut<'a>,
+    from: Slice<'a>,
+}
+
+impl VisitMonoid for Strip<'_> {
+    type Out = ();
+    fn visit<O: Lane<(T, T), Out = T>, T: Elem>(self) {
+        for (to, &from) in T::of_mut(self.to).iter_mut().zip(T::of(self.from)) {
+            *to = O::fast((*to, from));
+        }
+    }
+}
+
+/// `to[i] = to[i] op from[i]`, for arrays of an element type that the operation is a monoid of.
 pub(super) fn combine(op: ScalarOp, dtype: DType, to: &mut [u8], from: &[u8]) {
-    macro_rules! each {
-        ($T:ty, $f:expr) => {{
-            let f: fn($T, $T) -> $T = $f;
-            let size = size_of::<$T>();
-            for (to, from) in to.chunks_exact_mut(size).zip(from.chunks_exact(size)) {
-                let [x, y]: [$T; 2] = [bytemuck::pod_read_unaligned(to), bytemuck::pod_read_unaligned(from)];
-                to.copy_from_slice(bytemuck::bytes_of(&f(x, y)));
+    let strip = |to: SliceMut<'_>, from: Slice<'_>| {
+        op.visit_monoid(dtype, Strip { to, from }).expect("an exchange's type admits monoids only");
+    };
+    macro_rules! strips {
+        ($kind:ident $T:ty) => {{
+            let (mut x, mut y) = ([<$T>::default(); STRIP], [<$T>::default(); STRIP]);
+            let size = STRIP * size_of::<$T>();
+            for (to, from) in to.chunks_mut(size).zip(from.chunks(size)) {
+                let n = to.len() / size_of::<$T>();
+                bytemuck::cast_slice_mut(&mut x[..n]).copy_from_slice(to);
+                bytemuck::cast_slice_mut(&mut y[..n]).copy_from_slice(from);
+                strip(SliceMut::$kind(&mut x[..n]), Slice::$kind(&y[..n]));
+                to.copy_from_slice(bytemuck::cast_slice(&x[..n]));
             }
         }};
     }
-    macro_rules! ints {
-        ($T:ty) => {
-            match op {
-                ScalarOp::Add => each!($T, <$T>::wrapping_add),
-                ScalarOp::Mul => each!($T, <$T>::wrapping_mul),
-                ScalarOp::Minimum => each!($T, Ord::min),
-                ScalarOp::Maximum => each!($T, Ord::max),
-                _ => unreachable!("{op} combines no integers"),
-            }
-        };
-    }
-    macro_rules! floats {
-        ($T:ty) => {
-            match op {
-                ScalarOp::Add => each!($T, |x, y| x + y),
-                ScalarOp::Mul => each!($T, |x, y| x * y),
-                ScalarOp::Minimum => each!($T, least),
-                ScalarOp::Maximum => each!($T, greatest),
-                _ => unreachable!("{op} combines no floats"),
-            }
-        };
-    }
     match dtype {
-        DType::F32 => floats!(f32),
-        DType::F64 => floats!(f64),
-        DType::F16 => floats!(f16),
-        DType::Bf16 => floats!(bf16),
-        DType::I8 => ints!(i8),
-        DType::I16 => ints!(i16),
-        DType::I32 => ints!(i32),
-        DType::I64 => ints!(i64),
-        DType::U8 | DType::Bool => ints!(u8),
-        DType::U16 => ints!(u16),
-        DType::U32 => ints!(u32),
-        DType::U64 => ints!(u64),
+        DType::F32 => strips!(F32 f32),
+        DType::F64 => strips!(F64 f64),
+        DType::F16 => strips!(F16 f16),
+        DType::Bf16 => strips!(Bf16 bf16),
+        DType::I8 => strips!(I8 i8),
+        DType::I16 => strips!(I16 i16),
+        DType::I32 => strips!(I32 i32),
+        DType::I64 => strips!(I64 i64),
+        DType::U8 => strips!(U8 u8),
+        DType::U16 => strips!(U16 u16),
+        DType::U32 => strips!(U32 u32),
+        DType::U64 => strips!(U64 u64),
+        DType::Bool => {
+            // Bytes of arrays are not trusted to be 0 or 1.
+            for (to, from) in to.chunks_mut(STRIP).zip(from.chunks(STRIP)) {
+                let truths = |bytes: &[u8]| bytes.iter().map(|&byte| byte != 0).collect::<Vec<bool>>();
+                let (mut x, y) = (truths(to), truths(from));
+                strip(SliceMut::Bool(&mut x), Slice::Bool(&y));
+                to.iter_mut().zip(x).for_each(|(to, x)| *to = x.into());
+            }
+        }
     }
-}
-
-/// The smaller number; a NaN wins, and -0 is below +0.
-fn least<T: Copy + Into<f64>>(x: T, y: T) -> T {
-    let (a, b): (f64, f64) = (x.into(), y.into());
-    if a.is_nan() || !b.is_nan() && a.total_cmp(&b).is_le() { x } else { y }
-}
-
-/// The larger number; a NaN wins, and +0 is above -0.
-fn greatest<T: Copy + Into<f64>>(x: T, y: T) -> T {
-    let (a, b): (f64, f64) = (x.into(), y.into());
-    if a.is_nan() || !b.is_nan() && a.total_cmp(&b).is_ge() { x } else { y }
 }

@@ -33,7 +33,10 @@ struct Drawn {
     operands: Vec<Vec<u8>>,
 }
 
-const TYPES: [DType; 7] = [DType::F32, DType::F64, DType::F16, DType::Bf16, DType::I8, DType::I64, DType::U16];
+/// The operations that combine elements of a type.
+fn monoids(dtype: DType) -> Vec<ScalarOp> {
+    ScalarOp::ALL.iter().copied().filter(|op| op.is_monoid(dtype)).collect()
+}
 
 /// A mesh whose devices are in any order.
 fn mesh(dice: &mut Dice) -> Arc<Mesh> {
@@ -55,30 +58,39 @@ fn draw(dice: &mut Dice, mesh: &Arc<Mesh>) -> Drawn {
     let order = dice.shuffled(mesh.rank());
     let axes: Vec<_> = order[..1 + dice.below(mesh.rank())].iter().map(|&axis| mesh.axis(axis)).collect();
     let members: usize = axes.iter().map(|axis| axis.size as usize).product();
-    let op = [ScalarOp::Add, ScalarOp::Mul, ScalarOp::Minimum, ScalarOp::Maximum][dice.below(4)];
+    let dtype = DType::ALL[dice.below(DType::ALL.len())];
+    let all = monoids(dtype);
+    let op = all[dice.below(all.len())];
     let kind = match dice.below(6) {
         0 => Exchange::AllGather,
         1 => Exchange::AllToAll,
         2 => Exchange::AllReduce(op),
         3 => Exchange::ReduceScatter(op),
-        4 => {
-            let sources = dice.shuffled(members).into_iter();
-            Exchange::Permute(sources.map(|source| (dice.below(4) > 0).then_some(source)).collect())
-        }
+        4 => permute(dice, members),
         _ => Exchange::Table((0..members as i32).map(|i| i * 7 - 3).collect()),
     };
     // No elements, one, and some.
     let inner = [0, 1, 5][dice.below(3)];
-    let shape = match kind {
-        Exchange::AllToAll | Exchange::ReduceScatter(_) => vec![members, inner],
+    drawn(dice, Collective { kind, mesh: mesh.clone(), axes }, dtype, inner)
+}
+
+fn permute(dice: &mut Dice, members: usize) -> Exchange {
+    let sources = dice.shuffled(members).into_iter();
+    Exchange::Permute(sources.map(|source| (dice.below(4) > 0).then_some(source)).collect())
+}
+
+/// An exchange with drawn operands, whose parts have `inner` elements.
+fn drawn(dice: &mut Dice, op: Collective, dtype: DType, inner: usize) -> Drawn {
+    let shape = match op.kind {
+        Exchange::AllToAll | Exchange::ReduceScatter(_) => vec![op.members(), inner],
         _ => vec![inner],
     };
-    let ty = Type::new(TYPES[dice.below(TYPES.len())], shape);
-    let is_table = matches!(kind, Exchange::Table(_));
-    let op = Collective { kind, mesh: mesh.clone(), axes };
+    let ty = Type::new(dtype, shape);
+    let is_table = matches!(op.kind, Exchange::Table(_));
     let gives = op.infer(&[&ty][..usize::from(!is_table)]).expect("it fits");
     let bytes = if is_table { 0 } else { ty.bytes() };
-    let operands = (0..mesh.devices()).map(|_| (0..bytes).map(|_| dice.below(256) as u8).collect()).collect();
+    let values = if dtype == DType::Bool { 2 } else { 256 };
+    let operands = (0..op.mesh.devices()).map(|_| (0..bytes).map(|_| dice.below(values) as u8).collect()).collect();
     Drawn { meeting: Arc::new(Meeting::new(&op, &gives, Loc::NONE)), operands }
 }
 
@@ -182,38 +194,65 @@ fn on_processes<T: Send>(count: usize, run: impl Fn(Arc<Processes>) -> T + Sync)
     })
 }
 
+/// Compares the results of threads and of a drawn number of processes with those of lockstep.
+fn check_engines(dice: &mut Dice, mesh: &Arc<Mesh>, drawn: &[Drawn]) {
+    let expected = lockstep(mesh, drawn);
+    let threads = on_threads(mesh.devices(), &|party| exchange(party, drawn)).expect("threads");
+    for (position, results) in threads.into_iter().enumerate() {
+        let results = results.expect("all take part");
+        for ((found, expected), drawn) in results.iter().zip(&expected).zip(drawn) {
+            assert_eq!(found[0], expected[position], "threads, device {position} of {mesh}: {:?}", drawn.meeting);
+        }
+    }
+    let divisors: Vec<usize> = (1..=4).filter(|count| mesh.devices().is_multiple_of(*count)).collect();
+    let count = divisors[dice.below(divisors.len())];
+    let found = on_processes(count, |all| {
+        let party = all.party(mesh).expect("a mesh for them");
+        (party.positions().to_vec(), exchange(&*party, drawn).expect("all take part"))
+    });
+    let mut positions: Vec<usize> = found.iter().flat_map(|(positions, _)| positions.clone()).collect();
+    positions.sort_unstable();
+    assert!(positions.iter().copied().eq(0..mesh.devices()), "each device is in one process");
+    for (positions, results) in found {
+        for ((found, expected), drawn) in results.iter().zip(&expected).zip(drawn) {
+            for (found, &position) in found.iter().zip(&positions) {
+                let meeting = &drawn.meeting;
+                assert_eq!(*found, expected[position], "{count} processes, device {position} of {mesh}: {meeting:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn all_engines_give_the_same_bits() {
     let mut dice = Dice(11);
     for _ in 0..120 {
         let mesh = mesh(&mut dice);
         let drawn: Vec<Drawn> = (0..8).map(|_| draw(&mut dice, &mesh)).collect();
-        let expected = lockstep(&mesh, &drawn);
-        let threads = on_threads(mesh.devices(), &|party| exchange(party, &drawn)).expect("threads");
-        for (position, results) in threads.into_iter().enumerate() {
-            let results = results.expect("all take part");
-            for ((found, expected), drawn) in results.iter().zip(&expected).zip(&drawn) {
-                assert_eq!(found[0], expected[position], "threads, device {position} of {mesh}: {:?}", drawn.meeting);
-            }
+        check_engines(&mut dice, &mesh, &drawn);
+    }
+}
+
+/// Every exchange of every element type by every monoid, more elements than a strip among them; what combines no elements
+/// of a type is refused with the operations that do.
+#[test]
+fn every_exchange_of_every_type() {
+    let mut dice = Dice(13);
+    let mesh = Arc::new(Mesh::with_devices(&[("x", 2), ("y", 3)], dice.shuffled(6)).expect("a mesh"));
+    for &dtype in DType::ALL {
+        let mut kinds = vec![Exchange::AllGather, Exchange::AllToAll, permute(&mut dice, 6)];
+        for op in monoids(dtype) {
+            kinds.extend([Exchange::AllReduce(op), Exchange::ReduceScatter(op)]);
         }
-        let divisors: Vec<usize> = (1..=4).filter(|count| mesh.devices().is_multiple_of(*count)).collect();
-        let count = divisors[dice.below(divisors.len())];
-        let found = on_processes(count, |all| {
-            let party = all.party(&mesh).expect("a mesh for them");
-            (party.positions().to_vec(), exchange(&*party, &drawn).expect("all take part"))
-        });
-        let mut positions: Vec<usize> = found.iter().flat_map(|(positions, _)| positions.clone()).collect();
-        positions.sort_unstable();
-        assert!(positions.iter().copied().eq(0..mesh.devices()), "each device is in one process");
-        for (positions, results) in found {
-            for ((found, expected), drawn) in results.iter().zip(&expected).zip(&drawn) {
-                for (found, &position) in found.iter().zip(&positions) {
-                    let meeting = &drawn.meeting;
-                    assert_eq!(
-                        *found, expected[position],
-                        "{count} processes, device {position} of {mesh}: {meeting:?}"
-                    );
-                }
+        let of = |kind| Collective { kind, mesh: mesh.clone(), axes: mesh.axes() };
+        let sizes = [3, 300];
+        let all: Vec<Drawn> =
+            kinds.into_iter().enumerate().map(|(i, kind)| drawn(&mut dice, of(kind), dtype, sizes[i % 2])).collect();
+        check_engines(&mut dice, &mesh, &all);
+        for &op in ScalarOp::ALL.iter().filter(|op| !op.is_monoid(dtype)) {
+            for kind in [Exchange::AllReduce(op), Exchange::ReduceScatter(op)] {
+                let diag = of(kind).infer(&[&Type::new(dtype, [6, 2])]).expect_err("it combines nothing");
+                assert!(diag.to_string().contains(&format!("elements of {dtype} combined by `{op}`")), "{diag}");
             }
         }
     }
@@ -254,6 +293,29 @@ fn a_device_that_differs_is_an_error_on_all_devices() {
     }
 }
 
+/// A replicated array, and one whose parts several processes have: where these differ, every process names the two.
+#[test]
+fn processes_compare_arrays() {
+    let check = |parts: &(dyn Fn(usize) -> Vec<(u64, u64)> + Sync)| {
+        on_processes(3, |all| {
+            let ty = Type::new(DType::F32, [2]);
+            let own = parts(all.rank());
+            crate::sharding::check_alike(&all, &ty, "here".into(), &own, Loc::NONE).map_err(|error| error.to_string())
+        })
+    };
+    assert!(check(&|_| vec![(0, 7)]).into_iter().all(|found| found == Ok(())));
+    // Each has a part of its own, and one with its neighbour.
+    let apart = |rank: usize| vec![(rank as u64, rank as u64), (rank as u64 + 1, rank as u64 + 1)];
+    assert!(check(&apart).into_iter().all(|found| found == Ok(())));
+    for found in check(&|rank| vec![(0, u64::from(rank == 2))]) {
+        let error = found.expect_err("rank 2 differs");
+        assert!(error.contains("an array of f32[2] of which ranks 0 and 2 have different elements"), "{error}");
+    }
+    for found in check(&|rank| vec![(rank as u64, 5), (rank as u64 + 1, 5 + u64::from(rank == 1))]) {
+        assert!(found.expect_err("a part of two").contains("ranks 1 and 2"));
+    }
+}
+
 #[test]
 fn processes_compare_what_they_run() {
     let found = on_processes(3, |all| {
@@ -265,6 +327,7 @@ fn processes_compare_what_they_run() {
         let peer =
             if rank == 1 { "rank 0 has another program: one, here it is other" } else { "rank 1 has another program" };
         assert!(error.contains(peer) && error.contains(&format!("on rank {rank}")), "{error}");
+        assert!(!error.contains("over  ") && !error.contains("u8[]"), "names nothing: {error}");
     }
     let mesh = Arc::new(Mesh::new(&[("x", 4)]).expect("a mesh"));
     for found in on_processes(3, |all| all.party(&mesh).map(|_| ()).map_err(|error| error.to_string())) {

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::sharding::Mesh;
 use crate::startup;
 use pallas_graph::mesh::Collective;
-use pallas_ir::{At, DType, Diag, Loc, ScalarOp, Type};
+use pallas_ir::{At, Diag, Loc, Type};
 use std::sync::Arc;
 
 /// One party of a mesh: the devices that one thread or one process runs. It exchanges arrays with the others by calls, where
@@ -146,8 +146,13 @@ impl Member<'_> {
     ) -> Result<Begun> {
         let wrong = |diag| Error::operation(at, diag);
         let axes = axes.iter().map(|name| self.mesh.find(name)).collect::<std::result::Result<Vec<_>, _>>();
+        let kind = match (kind, operands.first().map(Array::dtype)) {
+            (Exchange::AllReduce(op), Some(dtype)) => Exchange::AllReduce(op.monoid_of(dtype)),
+            (Exchange::ReduceScatter(op), Some(dtype)) => Exchange::ReduceScatter(op.monoid_of(dtype)),
+            (kind, _) => kind,
+        };
         let op = Collective { kind, mesh: self.mesh.clone(), axes: axes.map_err(wrong)? };
-        check(&op, operands.first().map_or(DType::I32, Array::dtype)).map_err(wrong)?;
+        check(&op).map_err(wrong)?;
         let count = self.positions().len();
         let first = operands.first().map(|x| Type::new(x.dtype(), x.shape()));
         let alike = |x: &Array| first.as_ref().is_some_and(|ty| x.dtype() == ty.dtype && x.shape() == &ty.shape[..]);
@@ -186,22 +191,14 @@ impl Member<'_> {
     }
 }
 
-/// Checks that an exchange names each axis once, and combines elements by an operation that devices can do in any number.
+/// Checks that an exchange names each axis once.
 ///
 /// # Errors
 /// It does not.
-pub(super) fn check(op: &Collective, dtype: DType) -> std::result::Result<(), Diag> {
-    if let Some((_, axis)) = op.axes.iter().enumerate().find(|(i, axis)| op.axes[..*i].contains(axis)) {
-        let found = format!("axis `{}` twice", op.mesh.name(usize::from(axis.id)));
-        return Err(Diag::new(op.name(), At::Op, found, "name each axis once"));
-    }
-    let (Exchange::AllReduce(combined) | Exchange::ReduceScatter(combined)) = &op.kind else { return Ok(()) };
-    match (combined, dtype) {
-        (ScalarOp::Minimum | ScalarOp::Maximum, _) => Ok(()),
-        (ScalarOp::Add | ScalarOp::Mul, dtype) if dtype != DType::Bool => Ok(()),
-        _ => {
-            let found = format!("elements of {dtype} combined by {combined}");
-            Err(Diag::new(op.name(), At::Op, found, "add, mul, minimum or maximum; for bool the last two"))
-        }
-    }
+pub(super) fn check(op: &Collective) -> std::result::Result<(), Diag> {
+    let Some((_, axis)) = op.axes.iter().enumerate().find(|(i, axis)| op.axes[..*i].contains(axis)) else {
+        return Ok(());
+    };
+    let found = format!("axis `{}` twice", op.mesh.name(usize::from(axis.id)));
+    Err(Diag::new(op.name(), At::Op, found, "name each axis once"))
 }

@@ -122,8 +122,9 @@ impl Local {
         let axes = axes.iter().map(|name| self.mesh.find(name)).collect::<std::result::Result<Vec<_>, _>>();
         let axes = axes.map_err(|diag| Error::operation(at, diag))?;
         let op = Collective { kind: Exchange::AllReduce(op), mesh: self.mesh.clone(), axes: axes.clone() };
-        super::member::check(&op, DType::F64).map_err(|diag| Error::operation(at, diag))?;
-        let meeting = Arc::new(Meeting::new(&op, &Type::scalar(DType::F64), at));
+        let ty = Type::scalar(DType::F64);
+        let gives = super::member::check(&op).and_then(|()| op.infer(&[&ty]));
+        let meeting = Arc::new(Meeting::new(&op, &gives.map_err(|diag| Error::operation(at, diag))?, at));
         let party: Arc<dyn Collectives> = match processes() {
             Some(all) => all.party(&self.mesh)?,
             None => Arc::new(Lockstep::new(self.positions.len())),

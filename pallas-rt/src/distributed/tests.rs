@@ -137,9 +137,9 @@ fn mistakes_in_a_call_are_errors() {
     exchange(add(), &["rows"], &[array(&[2])], "`rows` is no axis");
     exchange(add(), &["data", "data"], &[array(&[2])], "axis `data` twice");
     exchange(add(), &["data"], &[], "0 arrays for 1 devices");
-    exchange(Exchange::AllReduce(ScalarOp::Sub), &["data"], &[array(&[2])], "combined by sub");
+    exchange(Exchange::AllReduce(ScalarOp::Sub), &["data"], &[array(&[2])], "combined by `sub`");
     let truths = Client::cpu().full(&[2], true).expect("it fits");
-    exchange(add(), &["data"], &[truths], "elements of bool combined by add");
+    exchange(add(), &["data"], &[truths], "elements of bool combined by `add`");
     exchange(Exchange::AllToAll, &["model"], &[array(&[2])], "the first axis has a part for each device");
     exchange(Exchange::Permute(vec![Some(0)]), &["model"], &[array(&[2])], "sources for 4 devices");
     // The program of a device cannot wait for all devices.

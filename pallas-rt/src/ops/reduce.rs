@@ -12,11 +12,7 @@ use pallas_ir::{DType, Diag, Loc, ScalarOp, StructuralOp};
 /// Appends a reduction. Truth values have the order false, true.
 pub(super) fn reduce(graph: &mut Graph, op: ScalarOp, v: Var, axes: &Axes) -> Result<Var, Diag> {
     let ty = graph.ty(v);
-    let op = match op {
-        ScalarOp::Maximum if ty.dtype == DType::Bool => ScalarOp::BitOr,
-        ScalarOp::Minimum if ty.dtype == DType::Bool => ScalarOp::BitAnd,
-        op => op,
-    };
+    let op = op.monoid_of(ty.dtype);
     graph.push(StructuralOp::from(Reduce { op, axes: axes.of(ty.shape.len())?, keep: axes.kept() }), &[v])
 }
 

@@ -83,7 +83,7 @@ impl Collective {
     /// The type of the result.
     ///
     /// # Errors
-    /// Another number of operands, or operands without an axis for the members.
+    /// Another number of operands, operands without an axis for the members, or elements that the operation does not combine.
     pub fn infer(&self, args: &[&Type]) -> Result<Type, Diag> {
         let wrong = |message: String, help: &str| Err(Diag::new(self.name(), At::Op, message, help));
         let k = self.members();
@@ -97,6 +97,13 @@ impl Collective {
             return wrong(format!("{} operands", args.len()), "one array, or none for a table");
         };
         let parts = || x.shape.first() == Some(&k);
+        if let Exchange::AllReduce(by) | Exchange::ReduceScatter(by) = &self.kind
+            && !by.is_monoid(x.dtype)
+        {
+            let all = ScalarOp::ALL.iter().filter(|op| op.is_monoid(x.dtype)).map(|op| format!("`{op}`"));
+            let help = format!("elements of {} are combined by {}", x.dtype, all.collect::<Vec<_>>().join(", "));
+            return wrong(format!("elements of {} combined by `{by}`", x.dtype), &help);
+        }
         match &self.kind {
             Exchange::AllGather => Ok(Type::new(x.dtype, [&[k], &x.shape[..]].concat())),
             Exchange::AllToAll if parts() => Ok((*x).clone()),

@@ -202,6 +202,19 @@ impl ScalarOp {
             Neutral::Ones => Literal::ones(dtype),
         })
     }
+    /// Returns true if the row is a monoid of the elements of a type, so that any number of them can be combined.
+    pub fn is_monoid(self, dtype: DType) -> bool {
+        self.row().fold.is_some() && self.infer(&[dtype; 2]) == Ok(dtype)
+    }
+    /// The row for elements of a type: the greater of two truth values is their `or`, and the lesser their `and`.
+    #[must_use]
+    pub fn monoid_of(self, dtype: DType) -> ScalarOp {
+        match (self, dtype) {
+            (ScalarOp::Maximum, DType::Bool) => ScalarOp::BitOr,
+            (ScalarOp::Minimum, DType::Bool) => ScalarOp::BitAnd,
+            _ => self,
+        }
+    }
     /// The result's type for operands of these types, or why there is none.
     pub fn infer(self, given: &[DType]) -> Result<DType, String> {
         let row = self.row();

@@ -19,7 +19,9 @@ use pallas_ir::Type;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+mod exchanges;
 mod laws;
+mod monoids;
 mod retraces;
 mod texts;
 
@@ -469,4 +471,17 @@ fn results_that_are_arguments() {
     for y in program.run(&[&x]).expect("it runs") {
         assert_eq!(numbers(&y), [1.0, 2.0, 3.0, 4.0]);
     }
+}
+
+/// Outside of functions a constraint divides as `device_put` does, with its mistakes.
+#[test]
+fn constraints_at_once_are_those_of_device_put() {
+    let mesh = mesh(&[("data", 4)]);
+    let x = Client::cpu().full(&[6, 2], 1.0f32).expect("it fits");
+    let named = NamedSharding::new(&mesh, P("data"));
+    let found = with_sharding_constraint(&x, &named).to_vec::<f32>().expect_err("6 rows in 4 parts").to_string();
+    let put = device_put(&x, &named).expect_err("6 rows in 4 parts").to_string();
+    let message = "dimension 0 of an array of f32[6,2] in 4 parts";
+    assert!(found.contains(message) && put.contains(message), "{found}\n{put}");
+    assert!(found.contains(file!()), "{found}");
 }
