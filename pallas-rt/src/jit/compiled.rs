@@ -5,11 +5,12 @@ use super::function::{Function, Given};
 use super::hint;
 use super::misses::{self, Miss, MissReason};
 use super::program::Program;
-use super::sharded::{Declared, declared, is_declared_as};
+use super::sharded::{Declared, declared, is_declared_as, kept};
 use super::trace::{Taken, TracedFunction, trace, type_of};
 use crate::array::Array;
 use crate::device::{Client, JIT_CALLS, JIT_COMPILES, JIT_TRACES};
 use crate::error::Result;
+use crate::sharding::Declaration;
 use crate::timeline;
 use crate::tree::{self, Structure, Tree};
 use pallas_graph::mesh::Placed;
@@ -28,6 +29,8 @@ pub(super) struct Entry<Out> {
     types: Vec<Type>,
     /// By leaf, its declared sharding.
     declared: Vec<Option<Placed>>,
+    /// By leaf, the statement that declares it.
+    statements: Vec<Option<Declaration>>,
     client: Client,
     pub program: Program,
     /// Arrays that the function mentions; they are the last parameters.
@@ -140,7 +143,11 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
                 && e.types.iter().zip(args).all(same)
                 && e.declared.iter().zip(args).all(|(own, x)| is_declared_as(x, own.as_ref()))
         };
-        let known = self.entries.read().unwrap_or_else(PoisonError::into_inner).iter().rev().find(fits).cloned();
+        // Of several, the one with the most declarations: a result fits one without any, too.
+        let known = {
+            let all = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+            all.iter().filter(fits).max_by_key(|e| e.declared.iter().flatten().count()).cloned()
+        };
         match known {
             Some(entry) => Ok(entry),
             None => {
@@ -164,6 +171,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         extra: Extra,
     ) -> Result<Entry<Out>> {
         let client = client_of(args)?;
+        let args = &self.with_kept_declarations(args, &structures)[..];
         let about = misses::Compiled::of(tuple, args, &client);
         let mut reasons = {
             let all = self.entries.read().unwrap_or_else(PoisonError::into_inner);
@@ -187,7 +195,23 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         let temporary_bytes = program.temporary_bytes();
         misses::record(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint });
         let (types, declared) = (args.iter().map(type_of).collect(), args.iter().map(declared).collect());
-        Ok(Entry { structures, types, declared, client, program, captured, out, about })
+        let mut statements = divided.statements;
+        statements.truncate(args.len());
+        Ok(Entry { structures, types, declared, statements, client, program, captured, out, about })
+    }
+
+    /// The arguments, each with the declaration that the one in its place had at the most similar call: one leaf that comes
+    /// back divided otherwise takes nothing from the others.
+    fn with_kept_declarations(&self, args: &[Array], structures: &[Structure]) -> Vec<Array> {
+        let all = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let alike = |e: &&Arc<Entry<Out>>| {
+            let same = |(own, x): &(&Option<Placed>, &Array)| own.is_some() && is_declared_as(x, own.as_ref());
+            e.declared.iter().zip(args).filter(same).count()
+        };
+        let similar = all.iter().filter(|e| e.structures == structures).max_by_key(alike);
+        let Some(similar) = similar else { return args.to_vec() };
+        let own = similar.declared.iter().zip(&similar.statements);
+        args.iter().zip(own).map(|(x, (own, statement))| kept(x, own.as_ref(), statement.as_ref())).collect()
     }
 }
 

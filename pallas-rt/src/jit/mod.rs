@@ -88,6 +88,7 @@ pub use misses::{Miss, MissReason, jit_misses};
 pub use planning::{AxisTraffic, MeshComparison, PlannedExchange, StepPlan};
 pub use pmap::pmap;
 pub use shard_map::{shard_map, shard_map_axes};
+pub(crate) use sharded::division;
 pub use sharded::{
     CollectiveBudget, CollectiveCount, CollectiveUse, Obstacle, Provenance, ProvenanceStep, ShardedValue, Shardings,
     WhyNot, clear_sharding, in_out_shardings, mark_sharding, partitioned, propagation_barrier, shard_alike, shard_as,

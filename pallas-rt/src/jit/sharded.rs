@@ -77,7 +77,27 @@ pub(super) struct Declared {
     pub statements: Vec<Option<Declaration>>,
 }
 
+/// The mesh of the operands of an operation that runs at once, and by operand its division.
+pub(super) type Followed = (Arc<Mesh>, Vec<Option<Sharding>>);
+
+/// The division that an operation follows if it runs at once; `None` if no operand is on a mesh, or if they are on several.
+pub(super) fn followed(args: &[&Array]) -> Option<Followed> {
+    let mesh = &args.iter().find_map(|x| x.placement())?.mesh;
+    let is_elsewhere = |placement: &Placement| placement.mesh != *mesh;
+    if args.iter().filter_map(|x| x.placement()).any(is_elsewhere) {
+        return None;
+    }
+    let shardings = args.iter().map(|x| x.placement().map(|placement| placement.sharding.normal(mesh)));
+    Some((mesh.clone(), shardings.collect()))
+}
+
 impl Declared {
+    /// The division of operands, wherever they have it from: the result of an operation that runs at once lies as they do.
+    pub(super) fn following((mesh, shardings): &Followed) -> Declared {
+        let statements = vec![None; shardings.len()];
+        Declared { mesh: Some(mesh.clone()), shardings: shardings.clone(), statements }
+    }
+
     /// The declarations of a graph alone.
     ///
     /// # Errors
@@ -155,6 +175,12 @@ pub(super) fn declared(x: &Array) -> Option<Placed> {
     Some(Placed { mesh: placement.mesh.clone(), sharding: placement.sharding.normal(&placement.mesh) })
 }
 
+/// The division of an array, declared or not; `None` if it is in one place.
+pub(crate) fn division(x: &Array) -> Option<Placed> {
+    let placement = x.placement()?;
+    Some(Placed { mesh: placement.mesh.clone(), sharding: placement.sharding.clone() })
+}
+
 /// True if an argument is declared in this way, or is a result that a function placed so: parameters that a step of training
 /// replaces keep what was declared of the first ones.
 pub(super) fn is_declared_as(x: &Array, own: Option<&Placed>) -> bool {
@@ -163,8 +189,29 @@ pub(super) fn is_declared_as(x: &Array, own: Option<&Placed>) -> bool {
     match own {
         None => !is_declared,
         Some(_) if !is_declared && placement.is_cleared => false,
-        Some(own) => own.mesh == placement.mesh && own.sharding == placement.sharding.normal(&placement.mesh),
+        Some(own) if is_declared => {
+            own.mesh == placement.mesh && own.sharding == placement.sharding.normal(&placement.mesh)
+        }
+        Some(own) => lies_as(placement, own),
     }
+}
+
+/// True if an array is divided as a declaration says, whose dimensions may be open or have priorities.
+fn lies_as(placement: &Placement, own: &Placed) -> bool {
+    let axes = |sharding: &Sharding| sharding.dims.iter().map(|dim| dim.axes.clone()).collect::<Vec<_>>();
+    own.mesh == placement.mesh && axes(&own.sharding) == axes(&placement.sharding.normal(&placement.mesh))
+}
+
+/// The argument as it is declared where a function is compiled anew: a result that takes the place of a declared argument
+/// keeps the declaration. If it is divided otherwise, that is declared, at the line of the first declaration.
+pub(super) fn kept(x: &Array, own: Option<&Placed>, statement: Option<&Declaration>) -> Array {
+    let (Some(placement), Some(own), Some(statement)) = (x.placement(), own, statement) else { return x.clone() };
+    if placement.declared.is_some() || placement.is_cleared || placement.mesh != own.mesh {
+        return x.clone();
+    }
+    let sharding = if lies_as(placement, own) { own.sharding.clone() } else { placement.sharding.clone() };
+    let placement = Placement { sharding, declared: Some(statement.clone()), ..placement.clone() };
+    Array::divided(x.dtype(), x.shape(), placement.blocks(x.blocks().to_vec()))
 }
 
 /// The shardings of a graph without calls of functions, and what partitioning makes of it.

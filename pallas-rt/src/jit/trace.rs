@@ -3,7 +3,7 @@
 use super::axes;
 use super::gradient::refused;
 use super::program::Program;
-use super::sharded::Declared;
+use super::sharded::{Declared, Followed, followed};
 use crate::array::{Array, Traced, What};
 use crate::device::{Client, Lru};
 use crate::error::{Error, Result};
@@ -222,8 +222,9 @@ pub(super) fn append(at: Loc, f: impl FnOnce(&mut Graph) -> Result<Vec<Var>, Dia
     })
 }
 
-/// Programs of single operations, by the client and the graph.
-static SINGLES: LazyLock<Lru<(Client, Graph), Arc<Program>>> = LazyLock::new(|| Lru::new(|program| program.bytes()));
+/// Programs of single operations, by the client, the graph and the division of the operands.
+static SINGLES: LazyLock<Lru<(Client, Graph, Option<Followed>), Arc<Program>>> =
+    LazyLock::new(|| Lru::new(|program| program.bytes()));
 
 /// Appends the equations of an operation to a graph, for these operands.
 pub(crate) trait Equations: FnOnce(&mut Graph, &[Var]) -> Result<Var, Diag> {}
@@ -319,11 +320,15 @@ pub(super) fn apply_all(
     let mut graph = Graph::default();
     let params: Vec<Var> = args.iter().map(|x| graph.param(type_of(x))).collect();
     graph.results = equations(&mut graph, &params).map_err(|diag| Error::operation(at, diag))?;
-    let key = (client.clone(), graph);
+    let key = (client.clone(), graph, followed(args));
     let program = match SINGLES.get(&key) {
         Some(program) => program,
         None => {
-            let program = Arc::new(Program::declared(&key.1, &[], &Declared::of_graph(&key.1)?, client)?);
+            let declared = match &key.2 {
+                Some(followed) => Declared::following(followed),
+                None => Declared::of_graph(&key.1)?,
+            };
+            let program = Arc::new(Program::declared(&key.1, &[], &declared, client)?);
             SINGLES.insert(key, program)
         }
     };

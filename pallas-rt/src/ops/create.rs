@@ -4,7 +4,8 @@ use super::elementwise::{Meets, Operand, broadcast_shapes, cast, meet, on_operan
 use super::formula::{Kind, evaluate};
 use super::shape::reshape;
 use crate::array::Array;
-use crate::jit::apply;
+use crate::jit::{apply, division};
+use pallas_graph::mesh::Annotation;
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::Iota;
 use pallas_ir::{At, DType, Diag, Dim, Loc, ScalarOp, StructuralOp};
@@ -242,14 +243,31 @@ pub fn broadcast_shape(shapes: &[&[usize]]) -> crate::Result<Vec<usize>> {
 }
 
 impl Array {
-    /// The same number everywhere, in the array's shape and element type.
+    /// The same number everywhere, in the array's shape and element type. Of an array that is divided among the devices of
+    /// a mesh, it is divided as well; in a traced function its readers decide, and `shard_alike` ties it to the array.
+    ///
+    /// ```
+    /// use pallas_rt::Array;
+    /// use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
+    /// use std::sync::Arc;
+    /// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
+    /// let w = device_put(&Array::full(&[4, 8], 1.0f32)?, &NamedSharding::new(&mesh, P("data")))?;
+    /// assert_eq!(w.zeros_like().sharding().expect("it is divided").parts(), [2, 1]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn full_like(&self, value: impl Into<Operand>) -> Array {
+        let division = division(self);
         on_operands(&[self.into(), value.into()], Loc::caller(), |graph, operands| {
             let v = operands[0].var().expect("the first operand is an array");
             let ty = graph.ty(v).clone();
-            placed(graph, 1, operands[1], ty.dtype, &ty.shape)
+            let all = placed(graph, 1, operands[1], ty.dtype, &ty.shape)?;
+            // Nothing that the elements are computed from is divided.
+            match division {
+                Some(placed) => graph.push(Annotation::Constraint(placed), &[all]),
+                None => Ok(all),
+            }
         })
     }
 

@@ -2,7 +2,9 @@
 use super::{Dice, mesh};
 use crate::prelude::*;
 use crate::sharding::{Mesh, NamedSharding, P, PartitionSpec, ShardingPolicy, device_put, dim};
-use crate::{clear_sharding, grad, in_out_shardings, jit, jit_donating, jit_misses, mark_sharding};
+use crate::{
+    clear_sharding, grad, in_out_shardings, jit, jit_donating, jit_misses, mark_sharding, with_sharding_constraint,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -69,6 +71,82 @@ fn replaced_weights_keep_the_declaration() {
     // Its sharding is another one.
     step(&jit(|w: &Array| w.transpose(&[1, 0]))(&w).expect("it runs"), &x).expect("it runs");
     assert_eq!(traces.load(Relaxed), 2, "no declaration is compiled already");
+}
+
+/// A leaf that comes back divided otherwise than its argument was declared takes the declaration from no other leaf: each
+/// leaf stays divided at least as it was, whichever leaves the function moves, also when another argument changes its shape.
+#[test]
+fn declarations_survive_leaf_by_leaf() {
+    const LEAVES: usize = 4;
+    let mesh = mesh(&[("data", 4), ("model", 2)]);
+    let specs = || [P("data"), P((None, "data")), P(()), P(("model", "data")), P((["data", "model"],))];
+    let bytes = |x: &Array| {
+        let shards = x.addressable_shards().expect("it has blocks");
+        assert!(x.sharding().is_some(), "it is on the mesh");
+        shards[0].shape().iter().product::<usize>()
+    };
+    for seed in 0..24 {
+        let mut dice = Dice(300 + seed);
+        let put = |dice: &mut Dice| {
+            let sharding = NamedSharding::new(&mesh, dice.pick(&specs()).clone());
+            device_put(&Client::cpu().full(&[8, 8], 0.25f32).expect("it fits"), &sharding).expect("it is placed")
+        };
+        // Leaves that the step moves, and where to.
+        let moved: Vec<Option<PartitionSpec>> =
+            (0..LEAVES).map(|_| dice.chance(40).then(|| dice.pick(&specs()).clone())).collect();
+        let traces = Arc::new(AtomicUsize::new(0));
+        let (own, targets, on) = (traces.clone(), moved.clone(), mesh.clone());
+        let step = jit(move |p: &Vec<Array>, x: &Array| {
+            own.fetch_add(1, Relaxed);
+            let loss =
+                |p: &Vec<Array>, x: &Array| p.iter().fold(x.clone(), |x, w| x.matmul(w).tanh()).square().mean(..);
+            let g = grad(loss)(p, x)?;
+            let each = p.iter().zip(&g).zip(&targets).map(|((w, g), target)| match target {
+                Some(spec) => with_sharding_constraint(&(w - g * 0.1), &NamedSharding::new(&on, spec.clone())),
+                None => w - g * 0.1,
+            });
+            Ok::<_, Error>(each.collect::<Vec<Array>>())
+        });
+        let mut p: Vec<Array> = (0..LEAVES).map(|_| put(&mut dice)).collect();
+        let (first, mut x) = (p.clone(), put(&mut dice));
+        for i in 0..6 {
+            p = step(&p, &x).expect("it runs");
+            for (k, (leaf, before)) in p.iter().zip(&first).enumerate() {
+                let (own, before) = (bytes(leaf), bytes(before));
+                assert!(moved[k].is_some() || own <= before, "seed {seed}, step {i}, leaf {k}: {own}, before {before}");
+            }
+            if i == 3 {
+                // The last batch is smaller.
+                let rows = Client::cpu().full(&[4, 8], 1.0f32).expect("it fits");
+                x = device_put(&rows, &NamedSharding::new(&mesh, P("data"))).expect("it is placed");
+            }
+        }
+        assert!(traces.load(Relaxed) <= 4, "seed {seed}: {} traces", traces.load(Relaxed));
+    }
+}
+
+/// What runs at once lies as its operands do: zeros for the moments of an optimizer, and sums with numbers.
+#[test]
+fn operations_at_once_follow_their_operands() {
+    let mesh = mesh(&[("data", 4)]);
+    let w = Client::cpu().full(&[8, 8], 0.25f32).expect("it fits");
+    let w = device_put(&w, &NamedSharding::new(&mesh, P("data"))).expect("it is placed");
+    let b = Client::cpu().full(&[8], 2.0f32).expect("it fits");
+    let parts = |x: &Array| x.sharding().expect("it is on the mesh").parts().to_vec();
+    for (like, value) in [(w.zeros_like(), 0.0), (w.ones_like(), 1.0), (w.full_like(3.0), 3.0)] {
+        assert_eq!((parts(&like), like.to_vec::<f32>().expect("it is read")), (vec![4, 1], vec![value; 64]));
+    }
+    for (result, expected) in
+        [(&w * 0.0, [4, 1]), (&w + &b, [4, 1]), (w.t(), [1, 4]), (w.matmul(&w.t()), [4, 1]), (w.exp(), [4, 1])]
+    {
+        assert_eq!(parts(&result), expected);
+    }
+    assert_eq!(w.sum(0).to_vec::<f32>().expect("it is read"), [2.0; 8]);
+    // Arrays on two meshes, and arrays on none.
+    let other = super::mesh(&[("rows", 2)]);
+    let v = device_put(&b, &NamedSharding::new(&other, P("rows"))).expect("it is placed");
+    assert_eq!((&w + &v).to_vec::<f32>().expect("it is read"), [2.25; 64]);
+    assert!((&b + 1.0).sharding().is_none());
 }
 
 /// The spellings of one division of a matrix by columns on a mesh of 1 x 2, and of none.
