@@ -15,7 +15,7 @@ use crate::dynamic::Dynamic;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{Axis, size};
 use crate::mesh::{Collective, Exchange, Mesh, Sharding};
-use pallas_ir::structural::{Broadcast, Iota, Pad, Reshape, Scatter, Slice, Transpose};
+use pallas_ir::structural::{Broadcast, Conv, Iota, Pad, Reshape, Scatter, Slice, Transpose};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
 
@@ -104,8 +104,15 @@ fn divides(op: &Op, rule: &Rule, types: &[&Type], factor: usize, axes: &[Axis]) 
             StructuralOp::Conv(conv) => {
                 let is_group = rule.tensors.iter().flatten().any(|dim| dim.len() > 1 && dim.contains(&factor));
                 let is_alone = conv.groups == 1 && conv.batch_groups == 1;
+                // Examples need no others, and groups of features no other groups.
+                let is_batch = conv.batch_groups == 1 && has(0) == Some(conv.lhs[0]);
+                let are_groups = conv.batch_groups == 1
+                    && conv.groups > 1
+                    && rule.tensors[0][conv.lhs[1]].first() == Some(&factor)
+                    && rule.factors[factor].size == conv.groups
+                    && conv.groups.is_multiple_of(size(axes));
                 match role {
-                    Role::Pass => is_alone && !is_group,
+                    Role::Pass => is_alone && !is_group || is_batch || are_groups,
                     Role::Reduce => is_alone && has(0) == Some(conv.lhs[1]),
                     Role::Permute => moves(op, types, has(result), axes),
                     Role::Replicate => false,
@@ -201,6 +208,11 @@ fn on_blocks(graph: &Graph, work: &Divided<'_>) -> Op {
             }
             StructuralOp::from(gather).into()
         }
+        Op::Structural(StructuralOp::Conv(conv)) if conv.groups > 1 => {
+            let features = graph.ty(work.args[0]).shape[conv.lhs[1]];
+            let groups = conv.groups * features / work.operands[0].0.shape[conv.lhs[1]];
+            StructuralOp::from(Conv { groups, ..conv.clone() }).into()
+        }
         Op::Dynamic(Dynamic::Slice { .. }) => Dynamic::Slice { size: work.gives.shape.clone() }.into(),
         other => other.clone(),
     }
@@ -220,6 +232,24 @@ pub(super) fn regrouped(
         return block;
     }
     window::regrouped(graph, mesh, block, dim, axes, [extent, count])
+}
+
+/// Rows that devices read of an array along a dimension.
+pub(super) struct Met {
+    pub dim: usize,
+    /// Elements of the whole array along it.
+    pub extent: usize,
+    /// Number of rows of each device.
+    pub count: usize,
+    /// The first row of the first device.
+    pub offset: i64,
+    /// Distance between the first rows of neighbours.
+    pub step: i64,
+}
+
+/// The rows that each device reads; zeros in place of those that the array does not have.
+pub(super) fn met(graph: &mut Graph, mesh: &Arc<Mesh>, block: Var, axes: &[Axis], met: &Met) -> Var {
+    window::rows_or_zeros(graph, mesh, block, axes, met)
 }
 
 /// Replaces what lies beyond the array in the last blocks of operands, where it would be added up.
@@ -265,7 +295,7 @@ fn between(graph: &mut Graph, x: Var, first: i64, end: i64) -> Var {
 }
 
 /// A block, with a number in place of the elements at positions from `end` on along a dimension.
-fn until(graph: &mut Graph, x: Var, dim: usize, coordinate: Var, end: usize, with: Literal) -> Var {
+pub(super) fn until(graph: &mut Graph, x: Var, dim: usize, coordinate: Var, end: usize, with: Literal) -> Var {
     let shape = graph.ty(x).shape.clone();
     let ty = Type::new(DType::I32, &shape[..]);
     let position = iota(graph, dim, &ty, Some(coordinate));

@@ -5,9 +5,11 @@
 //! made compatible one by one: `agree` decides how their factors are divided, operands are resharded to that, sums of which
 //! devices have parts are reduced over the devices, and results are resharded to what propagation found.
 mod control;
+mod convolved;
 mod kernel;
 mod maps;
 mod moved;
+mod selected;
 
 pub use maps::divide;
 
@@ -315,6 +317,9 @@ impl Partition<'_> {
 
     fn operation(&mut self, id: NodeId, node: &Node) {
         let (Kind::Op(op), Some(rule)) = (&node.kind, self.found.rule(id)) else { return self.without_rule(node) };
+        if self.selected(node, op) || self.convolved(node, op) {
+            return;
+        }
         let wanted = self.wanted(node.results[0]);
         if let Some(known) = self.equal_constant(node, op, &wanted) {
             let block = self.block(known);

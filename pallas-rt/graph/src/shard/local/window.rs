@@ -9,7 +9,7 @@
 //! The access form of the operation says which rows each dimension reads, one dimension after the other. What is left of the
 //! operation concerns other dimensions, or windows that see all of their elements.
 use super::halo::{Plan, Read, Round, plan};
-use super::{Divided, between, coordinate, iota, joined, number, spread};
+use super::{Divided, Met, between, coordinate, iota, joined, number, spread};
 use crate::build::dims;
 use crate::dynamic::Dynamic;
 use crate::graph::{Graph, Op, Var};
@@ -109,6 +109,14 @@ pub(super) fn read(
     let extent = graph.ty(block).shape[dim] * size(axes);
     let sources = [Source { block, extent, reads }];
     Rows { dim, count, sources: &sources, fill: None }.read(graph, mesh, axes)
+}
+
+/// The rows that each device reads, with zeros beyond the array.
+pub(super) fn rows_or_zeros(graph: &mut Graph, mesh: &Arc<Mesh>, block: Var, axes: &[Axis], met: &Met) -> Var {
+    let &Met { dim, extent, count, offset, step } = met;
+    let reads = vec![Read { offset, step, stride: 1, within: 0..extent as i64 }];
+    let fill = Some(graph.literal(Literal::new(graph.ty(block).dtype, 0.0)));
+    Rows { dim, count, sources: &[Source { block, extent, reads }], fill }.read(graph, mesh, axes)
 }
 
 /// Takes the movement along a dimension from an operation; returns true if that was all it did.

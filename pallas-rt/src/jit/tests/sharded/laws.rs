@@ -8,7 +8,8 @@ use crate::sharding::Mesh;
 use pallas_graph::mesh::{Annotation, Placed};
 use pallas_graph::{Dynamic, Graph, Op, Var};
 use pallas_ir::structural::{
-    Cast, Concat, Conv, Gather, Pad, Reduce, ReduceWindow, Reshape, Reverse, Roll, Slice, TakeAlong, WindowDim,
+    ArgReduce, ArgTopK, Cast, Concat, Conv, Gather, Pad, Reduce, ReduceWindow, Reshape, Reverse, Roll, Slice,
+    TakeAlong, WindowDim,
 };
 use pallas_ir::{Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::collections::BTreeMap;
@@ -115,7 +116,7 @@ fn drawn(dice: &mut Dice) -> Case {
         dilation: *dice.pick(&[1, 1, 2, 3]),
         spacing: 1 + dice.below(2) as i64,
     };
-    match dice.below(10) {
+    match dice.below(11) {
         0 => {
             let stride: Vec<usize> = shape.iter().map(|_| 1 + dice.below(3)).collect();
             let start: Vec<usize> = shape.iter().map(|&n| dice.below(n)).collect();
@@ -152,7 +153,8 @@ fn drawn(dice: &mut Dice) -> Case {
         6 => {
             // Batch, features and one or two places, in a drawn order.
             let spatial = 1 + dice.below(2);
-            let extents: Vec<usize> = (0..spatial + 2).map(|_| 1 + dice.below(9)).collect();
+            let groups = *dice.pick(&[1, 1, 2, 4, 6]);
+            let mut extents: Vec<usize> = (0..spatial + 2).map(|_| 1 + dice.below(9)).collect();
             let order = |dice: &mut Dice| dice.shuffled(spatial + 2);
             let (lhs, rhs, out) = (order(dice), order(dice), order(dice));
             let place = |order: &[usize], sizes: &[usize]| {
@@ -160,11 +162,15 @@ fn drawn(dice: &mut Dice) -> Case {
                 order.iter().zip(sizes).for_each(|(&axis, &size)| shape[axis] = size);
                 shape
             };
-            let kernel: Vec<usize> =
-                [1 + dice.below(5), extents[1]].into_iter().chain((0..spatial).map(|_| 1 + dice.below(4))).collect();
+            // Windows as long as the operand are those of gradients by weights.
+            let window_size = |dice: &mut Dice, n: usize| if dice.chance(30) { n } else { 1 + dice.below(4) };
+            let sizes: Vec<usize> = extents[2..].iter().map(|&n| window_size(dice, n)).collect();
+            let own = if groups == 1 { extents[1] } else { 1 + dice.below(2) };
+            extents[1] = own * groups;
+            let kernel: Vec<usize> = [groups * (1 + dice.below(5)), own].into_iter().chain(sizes).collect();
             let types = vec![f32(&place(&lhs, &extents)), f32(&place(&rhs, &kernel))];
             let windows = (0..spatial).map(|_| window(dice)).collect();
-            let op = Conv { windows, groups: 1, batch_groups: 1, lhs, rhs, out, acc: DType::F32 };
+            let op = Conv { windows, groups, batch_groups: 1, lhs, rhs, out, acc: DType::F32 };
             Case { op: StructuralOp::from(op).into(), types }
         }
         7 => {
@@ -176,6 +182,14 @@ fn drawn(dice: &mut Dice) -> Case {
             types.extend((0..rank).map(|_| i32(&[])));
             let op = if is_update { Dynamic::Update } else { Dynamic::Slice { size: part } };
             Case { op: op.into(), types }
+        }
+        9 => {
+            let k = 1 + dice.below(n.min(3));
+            let op = match dice.below(3) {
+                0 => ArgTopK { k: k.into(), axis }.into(),
+                number => StructuralOp::from(ArgReduce { max: number == 1, axis, keep: dice.chance(50) }),
+            };
+            Case { op: op.into(), types: vec![f32(&shape)] }
         }
         8 if rank > 1 => {
             let types = vec![f32(&shape), i32(&with(1 + dice.below(9)))];

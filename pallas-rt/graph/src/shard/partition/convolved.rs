@@ -1,0 +1,89 @@
+//! Convolutions whose second operand is divided along places, as the gradient by a convolution's weights has it.
+//!
+//! ```text
+//! dw[k] = Σ_i x[stride · i + k - low] · dy[i]      devices divide i: each reads the rows of x that its own rows of dy meet,
+//!                                                  and has a part of dw
+//! ```
+use super::{Block, Partition};
+use crate::graph::Op;
+use crate::mesh::Sharding;
+use crate::mesh::axis::{self, Axis, size};
+use crate::shard::local;
+use crate::shard::view::Node;
+use pallas_ir::structural::{Conv, WindowDim};
+use pallas_ir::{Literal, ScalarOp, StructuralOp};
+
+impl Partition<'_> {
+    /// Defines the result of a convolution both of whose operands are divided alike along places, by parts of its sums; returns
+    /// false if it is no such one.
+    pub(super) fn convolved(&mut self, node: &Node, op: &Op) -> bool {
+        let Op::Structural(StructuralOp::Conv(conv)) = op else { return false };
+        if conv.groups != 1 || conv.batch_groups != 1 {
+            return false;
+        }
+        let (x, dy) = (node.operands[0], node.operands[1]);
+        let [of_x, of_dy] = [x, dy].map(|v| self.block(v).known().clone());
+        let [x_type, dy_type, result] = [x, dy, node.results[0]].map(|v| self.program.ty(v).clone());
+        if [&x_type, &dy_type, &result].iter().any(|ty| ty.shape.contains(&0)) {
+            return false;
+        }
+        let is_summed = |i: &usize| {
+            let axes = &of_dy.dims[conv.rhs[2 + i]].axes;
+            size(axes) > 1 && of_x.dims[conv.lhs[2 + i]].axes == *axes && conv.windows[*i].dilation == 1
+        };
+        let places: Vec<usize> = (0..conv.windows.len()).filter(is_summed).collect();
+        if places.is_empty() {
+            return false;
+        }
+        let along = |i: usize| of_dy.dims[conv.rhs[2 + i]].axes.clone();
+        let mut parts: Vec<Axis> = places.iter().flat_map(|&i| along(i)).collect();
+        // Features that both have are added up as well, and those of one operand stay divided.
+        let [own, other] = [&of_x.dims[conv.lhs[1]].axes, &of_dy.dims[conv.rhs[1]].axes];
+        let is_even = x_type.shape[conv.lhs[1]].is_multiple_of(size(own));
+        let contracted = if own == other && is_even { own.clone() } else { vec![] };
+        parts.extend(contracted.clone());
+        let free = |axes: &[Axis], taken: &[Axis]| {
+            let is_free = axes.iter().all(|axis| taken.iter().all(|other| other.id != axis.id));
+            if is_free { axes.to_vec() } else { vec![] }
+        };
+        let examples = free(&of_x.dims[conv.lhs[0]].axes, &parts);
+        let features = free(&of_dy.dims[conv.rhs[0]].axes, &[&parts[..], &examples].concat());
+        let sharding = |dims: &[usize], first: &[Axis], second: &[Axis]| {
+            let mut sharding = Sharding::replicated(dims.len());
+            sharding.dims[dims[0]].axes = first.to_vec();
+            sharding.dims[dims[1]].axes = second.to_vec();
+            sharding
+        };
+        let (mut x_wanted, mut dy_wanted) =
+            (sharding(&conv.lhs, &examples, &contracted), sharding(&conv.rhs, &features, &contracted));
+        for &i in &places {
+            x_wanted.dims[conv.lhs[2 + i]].axes = along(i);
+            dy_wanted.dims[conv.rhs[2 + i]].axes = along(i);
+        }
+        let (mut x, mut dy) = (self.divided(x, &x_wanted), self.divided(dy, &dy_wanted));
+        let mut windows = conv.windows.clone();
+        for &i in &places {
+            let (axes, mesh) = (along(i), self.mesh);
+            let (from, to) = (conv.lhs[2 + i], conv.rhs[2 + i]);
+            let (extent, rows, taps) = (x_type.shape[from], dy_type.shape[to], result.shape[conv.out[2 + i]]);
+            let block = self.graph().ty(dy).shape[to];
+            let WindowDim { stride, low, spacing, .. } = windows[i];
+            if !rows.is_multiple_of(size(&axes)) {
+                let coordinate = self.coordinate(&axes);
+                let zero = Literal::new(dy_type.dtype, 0.0);
+                dy = local::until(self.graph(), dy, to, coordinate, rows, zero);
+            }
+            let seen = stride * (taps as i64 - 1) + spacing * (block as i64 - 1) + 1;
+            let read =
+                local::Met { dim: from, extent, count: seen as usize, offset: -low, step: spacing * block as i64 };
+            x = local::met(self.graph(), mesh, x, &axes, &read);
+            windows[i] = WindowDim { low: 0, high: 0, ..windows[i] };
+        }
+        let made = self.graph().fitting(StructuralOp::from(Conv { windows, ..conv.clone() }), &[x, dy]);
+        axis::merge(&mut parts);
+        let sharding = sharding(&conv.out, &examples, &features);
+        let partial = Some((parts, ScalarOp::Add));
+        self.say(node.results[0], Block { var: made, sharding, partial, said: None });
+        true
+    }
+}

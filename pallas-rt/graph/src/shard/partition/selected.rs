@@ -1,0 +1,108 @@
+//! Positions of the largest or smallest elements along a divided dimension.
+//!
+//! ```text
+//! x: f32[rows, 8000 of 4 devices]   arg_top_k(x) k(2):  each device finds its own two; all see the eight elements with their
+//!                                   positions, and find the two among them
+//! ```
+//!
+//! Equal elements keep their order, because devices lie in the order of their positions, so the first of ties is the same.
+use super::{Block, Partition};
+use crate::build::dims;
+use crate::graph::{Op, Var};
+use crate::mesh::Exchange;
+use crate::mesh::axis::size;
+use crate::shard::local;
+use crate::shard::view::Node;
+use pallas_ir::structural::{ArgReduce, ArgTopK, Reshape, TakeAlong};
+use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
+
+/// The positions that an operation selects along an axis.
+struct Selection {
+    axis: usize,
+    /// Number of them.
+    count: usize,
+    /// The result has the axis.
+    keep: bool,
+    /// The same operation, of which the result has the axis.
+    op: StructuralOp,
+    /// An element that is selected after all others, if there is one.
+    last: Option<Literal>,
+}
+
+impl Selection {
+    fn of(op: &Op, dtype: DType) -> Option<Selection> {
+        match op {
+            Op::Structural(StructuralOp::ArgReduce(arg)) => Some(Selection {
+                axis: arg.axis,
+                count: 1,
+                keep: arg.keep,
+                op: ArgReduce { keep: true, ..arg.clone() }.into(),
+                last: Some(if arg.max { Literal::lowest(dtype) } else { Literal::highest(dtype) }),
+            }),
+            // NaNs are below all numbers here if their sign is negative.
+            Op::Structural(StructuralOp::ArgTopK(top)) => Some(Selection {
+                axis: top.axis,
+                count: top.k.as_number().and_then(|k| usize::try_from(k).ok())?,
+                keep: true,
+                op: ArgTopK { axis: top.axis, k: top.k.clone() }.into(),
+                last: None,
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl Partition<'_> {
+    /// Defines the result of an operation that selects positions along a dimension which is divided; returns false if it is
+    /// no such one, or if devices would send no less than their elements.
+    pub(super) fn selected(&mut self, node: &Node, op: &Op) -> bool {
+        let Some(&x) = node.operands.first() else { return false };
+        let ty = self.program.ty(x).clone();
+        let Some(Selection { axis, count, keep, op, last }) = Selection::of(op, ty.dtype) else { return false };
+        if size(&self.block(x).known().dims[axis].axes) == 1 {
+            return false;
+        }
+        let Block { var, sharding, .. } = self.settled(x);
+        let axes = sharding.dims[axis].axes.clone();
+        let (n, parts, own) = (ty.shape[axis], size(&axes), self.graph().ty(var).shape[axis]);
+        let is_even = own * parts == n;
+        if parts == 1 || count > own || count * parts >= n || !is_even && last.is_none() {
+            return false;
+        }
+        let coordinate = self.coordinate(&axes);
+        let var = match last {
+            Some(last) if !is_even => local::until(self.graph(), var, axis, coordinate, n, last),
+            _ => var,
+        };
+        // Each device's own, with positions in the whole array.
+        let positions = self.graph().fitting(op.clone(), &[var]);
+        let elements = self.graph().fitting(StructuralOp::from(TakeAlong { axis }), &[var, positions]);
+        let shape = self.graph().ty(positions).shape.clone();
+        let graph = self.graph();
+        let block = graph.literal(Literal::int(DType::I32, own as i64));
+        let first = graph.fitting(ScalarOp::Mul, &[coordinate, block]);
+        let first = graph.broadcast(first, &shape).expect("a scalar stretches");
+        let positions = graph.fitting(ScalarOp::Add, &[positions, first]);
+        // Those of all devices one after the other.
+        let mut all = shape.clone();
+        all[axis] = count * parts;
+        let counts: Vec<usize> = (0..all.len()).map(|dim| if dim == axis { parts } else { 1 }).collect();
+        let [elements, positions] = [elements, positions].map(|own: Var| {
+            let gathered = self.exchange(Exchange::AllGather, &axes, &[own]);
+            local::joined(self.graph(), gathered, &counts, &all)
+        });
+        let graph = self.graph();
+        let among = graph.fitting(op, &[elements]);
+        let mut found = graph.fitting(StructuralOp::from(TakeAlong { axis }), &[positions, among]);
+        let mut result = sharding;
+        result.dims[axis].axes.clear();
+        if !keep {
+            result.dims.remove(axis);
+            let mut without = graph.ty(found).shape.clone();
+            without.remove(axis);
+            found = graph.fitting(StructuralOp::from(Reshape { to: dims(&without) }), &[found]);
+        }
+        self.say(node.results[0], Block { var: found, sharding: result, partial: None, said: None });
+        true
+    }
+}
