@@ -64,7 +64,7 @@ pub fn operands(mesh: &Arc<Mesh>) -> Result<(Model, Array)> {
     let model = Model { layers, head: Array::full(&[WIDTH], 1.0f32)? };
     let policy: ShardingPolicy = POLICY.parse()?;
     let batch = mark_sharding(&Array::full(&[BATCH, WIDTH], 1.0f32)?, mesh, P(("data", None)))?;
-    Ok((mark_sharding(&model, mesh, &policy)?, batch))
+    Ok((mark_sharding(&model, mesh, policy.for_tree(&model))?, batch))
 }
 
 /// The predictions for a batch. Each layer ends with a constraint that has a name.

@@ -365,6 +365,14 @@ impl Error {
     }
 }
 
+/// The mistake as an error at the line of the `?` that returns it.
+impl From<Diag> for Error {
+    #[track_caller]
+    fn from(diag: Diag) -> Error {
+        Error::operation(Loc::caller(), diag)
+    }
+}
+
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

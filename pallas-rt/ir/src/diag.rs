@@ -37,6 +37,8 @@ impl fmt::Display for Diag {
     }
 }
 
+impl std::error::Error for Diag {}
+
 /// `[BQ, D]`
 pub fn shape(dims: &[crate::Dim]) -> String {
     format!("[{}]", dims.iter().map(|d| d.to_string()).collect::<Vec<_>>().join(", "))

@@ -78,6 +78,19 @@ impl ShardingPolicy {
         self.rules.iter().position(|rule| matches(&rule.pattern, path))
     }
 
+    /// The rules whose patterns match one of these paths.
+    pub(crate) fn matched(&self, paths: &[String]) -> ShardingPolicy {
+        let is_matched = |rule: &&PolicyRule| paths.iter().any(|path| matches(&rule.pattern, path));
+        ShardingPolicy { rules: self.rules.iter().filter(is_matched).cloned().collect() }
+    }
+
+    /// A pattern that matches none of these paths, though its rule says something.
+    pub(crate) fn unmatched<'p>(&'p self, paths: &[String]) -> Option<&'p str> {
+        let stated = self.rules.iter().filter(|rule| rule.spec.is_some()).map(|rule| &rule.pattern[..]);
+        // One spec for all arrays may meet none.
+        stated.filter(|&pattern| pattern != "**").find(|pattern| !paths.iter().any(|path| matches(pattern, path)))
+    }
+
     /// Reads [`to_json`](ShardingPolicy::to_json) back: a list of objects with `pattern` and `spec`. A spec is `null` for
     /// arrays that are left to propagation, else a list with an entry for each dimension: `null`, the name of an axis, a
     /// list of names, or `{"axes": [..], "open": true, "priority": 1}`.

@@ -83,6 +83,22 @@ impl Typing {
         wrong(message, "`psum` combines the values of devices; `pcast` changes what is known of a value")
     }
 
+    /// The remedy for a cotangent in another state than its argument.
+    fn of_cotangent(&self, i: usize, axis: usize, found: State, wanted: State) -> String {
+        let axis = self.mesh().name(axis);
+        match (found, wanted) {
+            (State::Varying, State::Invariant) => format!(
+                "argument {i} is alike on all devices, so its cotangent is the sum of theirs: `psum(.., \"{axis}\")` of it in \
+                 the stated derivative; or `pvary(.., \"{axis}\")` of argument {i} before the call, so that the function's own \
+                 derivative adds them up"
+            ),
+            _ => format!(
+                "the cotangent of argument {i} is in the state of the argument over axis `{axis}`: `psum` combines the values \
+                 of devices; `pcast` changes what is known of a value"
+            ),
+        }
+    }
+
     /// The states of values that are carried from step to step, from those before and after a step.
     fn carried(&self, before: &mut [States], after: &[States], what: &str, at: Loc) -> Result<bool, Refused> {
         let mut changed = false;
@@ -176,8 +192,15 @@ impl Typing {
         let forward = self.cast_results(forward, &found, &all, "custom_vjp", at)?;
         let of_backward = [&takes[..custom.captured], &found[n..], &gives].concat();
         let (backward, found) = self.typed(&custom.backward, &of_backward)?;
-        let what = "the cotangent that `custom_vjp` states";
-        let backward = self.cast_results(backward, &found, &takes[custom.captured..], what, at)?;
+        let mut backward = backward;
+        let wanted = &takes[custom.captured..];
+        if let Err((i, axis)) = finished(&mut backward, self.mesh(), &found, wanted) {
+            let (is, own) = (found[i][axis], wanted[i][axis]);
+            let mut diag =
+                self.unlike(&format!("the cotangent that `custom_vjp` states for argument {i}"), axis, is, own);
+            diag.help = self.of_cotangent(i, axis, is, own);
+            return Err(Refused { at, diag });
+        }
         let call = Call::Custom(Custom { primal, forward, backward, ..custom.clone() });
         Ok(Made { call, takes, gives })
     }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// which is not the same as no declaration.
 ///
 /// # Errors
-/// An array with another declaration, which [`clear_sharding`] takes back; an axis that the mesh does not have, an axis
+/// A pattern that matches no array; an array with another declaration, which [`clear_sharding`] takes back; an axis that the mesh does not have, an axis
 /// twice, more entries than dimensions, a dimension that its axes do not divide. The message has the array's path.
 ///
 /// ```
@@ -47,6 +47,23 @@ use std::sync::Arc;
 #[track_caller]
 pub fn mark_sharding<T: Tree>(tree: &T, mesh: &Arc<Mesh>, how: impl Into<ShardingPolicy>) -> Result<T> {
     marked_tree(tree, mesh, &how.into(), Loc::caller())
+}
+
+impl ShardingPolicy {
+    /// The rules that match an array of a tree: for a policy that has rules for other trees, for arguments or for names too.
+    ///
+    /// ```
+    /// use pallas_rt::Array;
+    /// use pallas_rt::sharding::{P, ShardingPolicy};
+    /// let policy = ShardingPolicy::new().rule("[*]", P("data")).rule("hidden[*]", P("data"));
+    /// let all = policy.for_tree(&vec![Array::full(&[4], 1.0f32)?]);
+    /// assert_eq!(all.rules().iter().map(|rule| &rule.pattern[..]).collect::<Vec<_>>(), ["[*]"]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    #[must_use]
+    pub fn for_tree<T: Tree>(&self, tree: &T) -> ShardingPolicy {
+        self.matched(&tree::paths(tree))
+    }
 }
 
 /// The function with declared shardings of its arguments and results, each by a [`P`](crate::sharding::P) for all arrays or a
@@ -84,7 +101,15 @@ pub fn in_out_shardings<Args: Tree + 'static, F: Function<Args>>(
 }
 
 fn marked_tree<T: Tree>(tree: &T, mesh: &Arc<Mesh>, policy: &ShardingPolicy, at: Loc) -> Result<T> {
-    let mut paths = tree::paths(tree).into_iter();
+    let paths = tree::paths(tree);
+    if let Some(pattern) = policy.unmatched(&paths) {
+        let shown = paths.iter().take(4).map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
+        let rest = if paths.len() > 4 { format!(" and {} more", paths.len() - 4) } else { String::new() };
+        let found = format!("pattern `{pattern}` of the policy matches no array");
+        let help = format!("the paths are {shown}{rest}; `policy.for_tree(&tree)` leaves out rules for other trees");
+        return Err(Error::operation(at, Diag::new("sharding", At::Op, found, help)));
+    }
+    let mut paths = paths.into_iter();
     tree::map(tree, |x| {
         let path = paths.next().expect("a path for each leaf");
         let Some(rule) = policy.matching(&path).map(|rule| &policy.rules()[rule]) else { return Ok(x.clone()) };

@@ -3,7 +3,7 @@ use super::{Shardings, operation};
 use crate::error::{Error, Result};
 use pallas_graph::mesh::{Axis, Flow, names};
 use pallas_graph::shard::view::{Definition, Kind, Val};
-use pallas_graph::shard::{Origin, Reason, Slot, Stop, Via};
+use pallas_graph::shard::{Origin, Reason, Reshard, Slot, Stop, Via};
 use pallas_ir::{At, Diag, Loc};
 use std::fmt;
 
@@ -165,8 +165,20 @@ impl Shardings {
 
     /// The reads of a value for which devices exchange it: the sharding, and the line.
     pub(in crate::jit) fn reshards(&self, v: Val) -> Vec<String> {
-        let own = self.program.reshards.iter().filter(|one| one.value == v);
+        let own = self.program.reshards.iter().filter(|one| self.exchanged(one) == v);
         own.map(|one| format!("as {}{}", one.to.text(&self.mesh), at(one.at))).collect()
+    }
+
+    /// The value that an exchange moves: what brings one into the sharding of its constraint moves the value in front of that.
+    fn exchanged(&self, one: &Reshard) -> Val {
+        let (program, mut v) = (self.found.program(), one.value);
+        while let Definition::Result(id, _) = program.definitions[v.index()]
+            && let Kind::Constraint(sharding) = &program.nodes[id].kind
+            && sharding.axes() == one.to.axes()
+        {
+            v = program.nodes[id].operands[0];
+        }
+        v
     }
 
     /// A value in words.

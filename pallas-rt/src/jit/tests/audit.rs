@@ -227,6 +227,28 @@ fn arrays_that_are_to_be_replicated_are_not_divided() {
     assert_eq!(y.sharding().expect("it is on the mesh").parts(), [1, 1]);
 }
 
+/// Of two pins in a row, the exchange between them is that of the first one's value; what brings the value into the first one
+/// is none of it.
+#[test]
+fn exchanges_are_those_of_the_pin_in_front() {
+    let mesh = mesh();
+    let [rows, columns] = [P(("data", None)), P((None, "model"))].map(|spec| NamedSharding::new(&mesh, spec));
+    let f = move |x: &Array| {
+        let first = with_sharding_constraint(&x.exp(), &rows);
+        with_sharding_constraint(&first, &columns) * 2.0
+    };
+    let found = audit(f, AuditOptions::new())(&ones(&[8, 8])).expect("it is traced");
+    let [first, second] = &found.constraints[..] else { panic!("{found}") };
+    assert!(second.reshards.is_empty(), "{second:?}");
+    assert!(first.reshards.iter().all(|text| text.starts_with("as [{}, {\"model\"}]")), "{first:?}");
+    // What is exchanged on the way into a pin is not exchanged behind it.
+    let w = device_put(&ones(&[8, 8]), &NamedSharding::new(&mesh, P((None, "data")))).expect("it is placed");
+    let rows = NamedSharding::new(&mesh, P("data"));
+    let into = move |w: &Array| with_sharding_constraint(&w.matmul(w), &rows) * 2.0;
+    let found = audit(into, AuditOptions::new())(&w).expect("it is traced");
+    assert!(found.constraints[0].reshards.is_empty(), "{found}");
+}
+
 /// A constraint on a value that a loop carries takes over its other readers.
 #[test]
 fn moved_constraints_are_noted() {

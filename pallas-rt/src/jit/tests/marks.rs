@@ -74,6 +74,20 @@ fn a_policy_marks_what_its_patterns_match() {
     assert_eq!(of_first(&clear_sharding(&marked.layers[0].norm).expect("it has no mistake")), [2]);
 }
 
+/// A misspelled pattern declares nothing: it is an error with the paths that there are, unless the policy is for more.
+#[test]
+fn a_pattern_that_matches_nothing_is_an_error() {
+    let mesh = mesh();
+    let wrong = policy().rule("layers[*].dwon", P("model"));
+    let text = mark_sharding(&model(), &mesh, &wrong).err().expect("no such field").to_string();
+    assert!(text.contains("pattern `layers[*].dwon` of the policy matches no array"), "{text}");
+    assert!(text.contains("`embed[\"tokens\"]`") && text.contains("marks.rs"), "{text}");
+    mark_sharding(&model(), &mesh, wrong.for_tree(&model())).expect("other rules match");
+    let f = in_out_shardings(|x: &Array| x * 2.0, &mesh, ShardingPolicy::new().rule("1", P("data")), P(()));
+    let text = jit(f)(&Client::cpu().full(&[8], 1.0f32).expect("it fits")).expect_err("one argument").to_string();
+    assert!(text.contains("pattern `1` of the policy matches no array"), "{text}");
+}
+
 #[test]
 fn marking_again_needs_the_same_spec() {
     let mesh = mesh();

@@ -216,3 +216,17 @@ fn devices_in_any_order() {
     let other = device_put(&x, &NamedSharding::new(&other, P("data"))).expect("it is placed");
     assert!(error(jit(f)(&placed, &other)).contains("a function runs on one mesh"));
 }
+
+/// A mistake in a mesh goes through `?` as an error of the crate, at that line, and as any other.
+#[test]
+fn mistakes_in_meshes_are_errors() {
+    fn own() -> crate::Result<Mesh> {
+        Ok(Mesh::new(&[("data", 0)])?)
+    }
+    fn boxed() -> Result<Mesh, Box<dyn std::error::Error>> {
+        Ok(Mesh::new(&[("data", 2), ("data", 4)])?)
+    }
+    let found = own().expect_err("no devices").to_string();
+    assert!(found.starts_with(&format!("{}:", file!())), "{found}");
+    assert!(boxed().expect_err("a name twice").to_string().contains("data"));
+}

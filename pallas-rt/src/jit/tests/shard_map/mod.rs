@@ -276,6 +276,7 @@ fn stated_derivatives_are_checked() {
     assert_eq!(numbers(&build(true)(&w, &x).expect("it runs")), [6.]);
     let wrong = message(build(false)(&w, &x));
     assert!(wrong.contains("varying over axis `data`") && wrong.contains("psum"), "{wrong}");
+    assert!(wrong.contains("for argument 0") && wrong.contains("`pvary(.., \"data\")` of argument 0"), "{wrong}");
 }
 
 /// A batch of calls is one call of blocks that are larger.
