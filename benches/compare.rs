@@ -12,6 +12,7 @@
 #[expect(dead_code, reason = "examples take arrays out one by one")]
 mod data;
 mod graphs;
+#[expect(dead_code, reason = "limits by element type and size are for kernels.rs")]
 mod peak;
 mod results;
 
@@ -118,10 +119,42 @@ fn once(program: &mut Program) -> Result<u128> {
     Ok(start.elapsed().as_nanos())
 }
 
+/// Prints the times of kernels of `compare.py` without a peer.
+fn alone() -> Result<()> {
+    let client = Client::cpu();
+    let make = |names: &[&str], shape: &[usize]| -> Result<Arrays> {
+        let n: usize = shape.iter().product();
+        let x: Vec<f32> = (0..n).map(|i| (i.wrapping_mul(2_654_435_761) % 1009) as f32 / 1009.0 - 0.5).collect();
+        names.iter().map(|name| Ok((name.to_string(), client.array(&x, shape)?))).collect()
+    };
+    let mut rows = make(&["x"], &[1024, 1024])?;
+    rows.extend(make(&["gamma", "beta"], &[1024])?);
+    let heads = [1, 8, 512, 64];
+    let cases = [
+        ("matmul", "512", make(&["a", "b"], &[512, 512])?),
+        ("softmax", "1024x1024", rows.clone()),
+        ("layer_norm", "1024x1024", rows),
+        ("attention_full", "8x512x64", make(&["q", "k", "v"], &heads)?),
+        ("attention_causal", "8x512x64", make(&["q", "k", "v"], &heads)?),
+        ("attention_gradients_full", "8x512x64", make(&["q", "k", "v", "dout"], &heads)?),
+        ("attention_gradients_causal", "8x512x64", make(&["q", "k", "v", "dout"], &heads)?),
+        ("add", "16x16", make(&["x", "y"], &[16, 16])?),
+    ];
+    println!("{:28}{:>12}{:>12}", "kernel on the CPU", "", "ms");
+    for (name, shape, arrays) in cases {
+        let mut program = program(name, arrays)?;
+        let times: Result<Vec<u128>> = (0..15).map(|_| once(&mut program)).collect();
+        let least = times?.into_iter().min().expect("fifteen calls");
+        println!("{name:28}{shape:>12}{:>12.4}", least as f64 / 1e6);
+    }
+    Ok(())
+}
+
 fn main() {
     // `cargo bench` runs every target; this one only speaks with its script.
     let Some(device) = std::env::args().skip_while(|a| a != "--serve").nth(1) else {
-        println!("compare: run `python3 benches/compare.py`");
+        alone().unwrap_or_else(|e| panic!("{e}"));
+        println!("\n`python3 benches/compare.py` times them and functions of arrays in turn with XLA and torch");
         return;
     };
     let client = match device.as_str() {

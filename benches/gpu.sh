@@ -14,7 +14,7 @@ cargo run --quiet --release --example devices | tee target/gpu-devices.txt
 failed=
 cargo test --test all 2>&1 | tee target/gpu-tests.txt || failed=1
 cargo bench --bench kernels | tee target/gpu-kernels.txt
-cargo bench --bench adapter -- "$@" | tee target/gpu-adapter.jsonl
+cargo bench --bench adapter -- --json "$@" | tee target/gpu-adapter.jsonl
 plain=
 if grep -q 'cooperative matrices' target/gpu-devices.txt; then
   plain=target/gpu-kernels-plain.txt
@@ -23,7 +23,7 @@ fi
 
 # The lines of a run as rows of a table.
 rows() {
-  sed -nE 's/^ +(.*) on ([^:]+(:[0-9]+)?): ([0-9.]+) ms, ([0-9.]+) GFLOP\/s \(([0-9]+) %[^)]*\), ([0-9.]+) GB\/s \(([0-9]+) %\)$/| \1 | \2 | \4 | \5 | \6 | \7 | \8 |/p' "$1"
+  sed -nE 's/^ +(.*) on ([^:]+(:[0-9]+)?): ([0-9.]+) ms, ([0-9.]+) GFLOP\/s( \(([0-9]+) %[^)]*\))?, ([0-9.]+) GB\/s \(([0-9]+) %[^)]*\)$/| \1 | \2 | \4 | \5 | \7 | \8 | \9 |/p' "$1"
 }
 {
   if [ -n "$failed" ]; then
@@ -32,7 +32,7 @@ rows() {
     printf '\n'
   fi
   sed 's/^/    /' target/gpu-devices.txt
-  printf '\n| kernel | device | ms | GFLOP/s | of the peak, %% | GB/s | of the copy, %% |\n|---|---|---|---|---|---|---|\n'
+  printf '\n| kernel | device | ms | GFLOP/s | of the peak, %% | GB/s | of the memory, %% |\n|---|---|---|---|---|---|---|\n'
   rows target/gpu-kernels.txt
   if [ -n "$plain" ]; then
     rows $plain | sed 's/^| /| without matrices: /'

@@ -10,22 +10,29 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 use pallas_rt::{Client, DeviceKind, Result};
 use peak::Peak;
 use std::cell::Cell;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-fn main() {
+fn main() -> ExitCode {
     let mut criterion = Criterion::default()
         .sample_size(10)
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(1))
         .configure_from_args();
+    let mut impossible = vec![];
     for client in clients() {
         let peak = peak::measure(&client);
         println!("\n{}", client.device());
         println!("    measured peaks: {:.0} GFLOP/s, {:.1} GB/s\n", peak.flops / 1e9, peak.bytes / 1e9);
-        let mut bench = Bench { criterion: &mut criterion, client: &client, peak };
+        let mut bench = Bench { criterion: &mut criterion, client: &client, peak, impossible: vec![] };
         bench.all().unwrap_or_else(|e| panic!("{e}"));
+        impossible.append(&mut bench.impossible);
     }
     criterion.final_summary();
+    for line in &impossible {
+        eprintln!("above the machine's limit, so it is measured wrongly: {line}");
+    }
+    if impossible.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The CPU, and the adapters. A software adapter is no GPU, unless one is asked for and there is no other.
@@ -37,10 +44,15 @@ fn clients() -> Vec<Client> {
     [Client::cpu()].into_iter().chain(gpus.filter_map(|d| Client::gpu(d.index).ok())).collect()
 }
 
+/// How far a figure may be above a limit that was measured at another moment.
+const NOISE: f64 = 1.2;
+
 struct Bench<'a> {
     criterion: &'a mut Criterion,
     client: &'a Client,
     peak: Peak,
+    /// Lines of cases that are faster than the device.
+    impossible: Vec<String>,
 }
 
 impl Bench<'_> {
@@ -87,16 +99,23 @@ impl Bench<'_> {
         if !seconds.is_finite() {
             return Ok(None);
         }
-        let (flops, bytes) = (flops / seconds, bytes as f64 / seconds);
-        println!(
-            "    {name} {shape} on {}: {:.3} ms, {:.1} GFLOP/s ({:.0} % of the peak), {:.1} GB/s ({:.0} %)\n",
+        let dtype = case.inputs[0].dtype();
+        let (limit, memory) = (self.peak.flops_of(dtype), self.peak.bytes_of(bytes));
+        let (flops, rate) = (flops / seconds, bytes as f64 / seconds);
+        let share = limit.map_or(String::new(), |limit| format!(" ({:.0} % of {dtype}'s peak)", 100.0 * flops / limit));
+        let line = format!(
+            "{name} {shape} on {}: {:.3} ms, {:.1} GFLOP/s{share}, {:.1} GB/s ({:.0} % of what {} KiB have)",
             self.client.device().id(),
             seconds * 1e3,
             flops / 1e9,
-            100.0 * flops / self.peak.flops,
-            bytes / 1e9,
-            100.0 * bytes / self.peak.bytes,
+            rate / 1e9,
+            100.0 * rate / memory,
+            bytes >> 10,
         );
+        println!("    {line}\n");
+        if limit.is_some_and(|limit| flops > NOISE * limit) || rate > NOISE * memory {
+            self.impossible.push(line);
+        }
         Ok(Some(seconds))
     }
 }

@@ -1,14 +1,15 @@
 //! The shipped kernels on the present adapter against WGSL written by hand for the same wgpu device, and against CubeK.
 //!
-//! `cargo bench --bench adapter [-- part of a case's name] [--cubek] [--runs 15]` prints one JSON line a case and peer:
-//! `ratio` is the peer's wall time over ours, `cpu_ratio` that of the processors' time, which is what counts on a software
-//! adapter; `first_ratio` compares the first results, compilation included, caches empty. More than 1 is ahead.
+//! `cargo bench --bench adapter [-- part of a case's name] [--cubek] [--runs=15] [--json]` prints a line a case
+//! and peer: the peer's wall time over ours, that of the processors' time, which is what counts on a software adapter, and
+//! that of the first results, compilation included, caches empty. More than 1 is ahead. `--json` prints JSON lines.
 //! `--cubek` builds the crate `benches/cubek`, which takes ten minutes, and runs it at the other end of a pipe;
 //! `--cubek=PATH` takes a program that was built before.
 mod clock;
 mod cubek;
 mod hand;
 #[path = "../peak/mod.rs"]
+#[expect(dead_code, reason = "limits by element type and size are for kernels.rs")]
 mod peak;
 
 use clock::Took;
@@ -125,10 +126,11 @@ impl Peer for Ours {
 fn main() -> Result<()> {
     clock::without_caches();
     let arguments = std::env::args().skip(1).filter(|a| a != "--bench");
-    let (mut part, mut runs, mut cubek) = (String::new(), 15, None);
+    let (mut part, mut runs, mut cubek, mut json) = (String::new(), 15, None, false);
     for argument in arguments {
         match argument.split_once('=').unwrap_or((&argument, "")) {
             ("--runs", n) => runs = n.parse().unwrap_or(runs),
+            ("--json", _) => json = true,
             ("--cubek", path) => cubek = Some(path.to_string()),
             _ => part = argument,
         }
@@ -138,8 +140,11 @@ fn main() -> Result<()> {
         return Ok(());
     };
     let client = Client::gpu(device.index)?;
-    let peak::Peak { flops, bytes } = peak::measure(&client);
+    let peak::Peak { flops, bytes, .. } = peak::measure(&client);
     eprintln!("measured peaks: {:.0} GFLOP/s, {:.1} GB/s", flops / 1e9, bytes / 1e9);
+    if !json {
+        println!("{:28}{:>12}{:>9}  {:14}{:>8}{:>8}{:>8}", "case", "ms", "of peak", "peer", "wall", "cpu", "first");
+    }
     let cubek = cubek.and_then(|path| cubek::program(&path).inspect_err(|e| eprintln!("CubeK is left out: {e}")).ok());
     for case in Case::ALL.into_iter().filter(|c| c.name().contains(&part)) {
         let mut peers: Vec<Box<dyn Peer>> = vec![];
@@ -147,7 +152,7 @@ fn main() -> Result<()> {
         if let Some(program) = &cubek {
             peers.push(Box::new(CubeK::start(program, case).map_err(|e| message(&e))?));
         }
-        compare(&client, case, &mut peers, runs, flops)?;
+        compare(&client, case, &mut peers, Report { runs, flops, json })?;
     }
     Ok(())
 }
@@ -156,8 +161,17 @@ fn message(e: &dyn std::fmt::Display) -> Error {
     Error::Value { message: e.to_string() }
 }
 
+/// What is measured and printed of each case.
+#[derive(Clone, Copy)]
+struct Report {
+    runs: usize,
+    /// The adapter's peak.
+    flops: f64,
+    json: bool,
+}
+
 /// Runs a case and its peers in turn, and prints their lines.
-fn compare(client: &Client, case: Case, peers: &mut [Box<dyn Peer>], runs: usize, flops: f64) -> Result<()> {
+fn compare(client: &Client, case: Case, peers: &mut [Box<dyn Peer>], report: Report) -> Result<()> {
     let mut ours = Ours::new(client, case)?;
     let first = ours.first()?;
     let expected = ours.result()?;
@@ -172,14 +186,22 @@ fn compare(client: &Client, case: Case, peers: &mut [Box<dyn Peer>], runs: usize
     }
     let mut best = Took::MOST;
     let mut best_of = vec![Took::MOST; peers.len()];
-    for _ in 0..runs {
+    for _ in 0..report.runs {
         best = best.least(ours.run()?);
         for (best, peer) in best_of.iter_mut().zip(peers.iter_mut()) {
             *best = best.least(peer.run()?);
         }
     }
     let (name, device) = (case.name(), client.device());
-    let share = case.flops() / (best.wall * 1e-3) / flops;
+    let share = case.flops() / (best.wall * 1e-3) / report.flops;
+    if !report.json {
+        println!("{name:28}{:>12.3}{:>8.1}%", best.wall, 100.0 * share);
+        for ((peer, took), cold) in peers.iter().zip(&best_of).zip(&first_of) {
+            let ratios = [took.wall / best.wall, took.cpu / best.cpu, cold.wall / first.wall];
+            println!("{:51}{:14}{:>8.2}{:>8.2}{:>8.2}", "", peer.name(), ratios[0], ratios[1], ratios[2]);
+        }
+        return Ok(());
+    }
     println!(
         "{{\"case\": \"{name}\", \"device\": \"{}\", {}, {}, \"share_of_peak\": {share:.3}}}",
         device.name,

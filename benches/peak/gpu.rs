@@ -1,5 +1,4 @@
 //! A wgpu device: a shader of multiply-adds in registers, and a copy between buffers.
-use super::Peak;
 use pallas_rt::wgpu;
 use std::time::Instant;
 
@@ -22,8 +21,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 /// Operations of an invocation: turns, chains, lanes, two a multiply-add.
 const FLOPS: f64 = 1000.0 * 16.0 * 4.0 * 2.0;
 
-/// Both limits; `software` adapters get less to do.
-pub fn measure(device: &wgpu::Device, queue: &wgpu::Queue, software: bool) -> Peak {
+/// Floating point operations and bytes a second; `software` adapters get less to do.
+pub fn measure(device: &wgpu::Device, queue: &wgpu::Queue, software: bool) -> (f64, f64) {
     let (groups, bytes) = if software { (64, 16 << 20) } else { (16_384, 256 << 20) };
     let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
     let buffer =
@@ -56,7 +55,7 @@ pub fn measure(device: &wgpu::Device, queue: &wgpu::Queue, software: bool) -> Pe
     });
     let (from, to) = (buffer(bytes), buffer(bytes));
     let copy = seconds(device, queue, |encoder| encoder.copy_buffer_to_buffer(&from, 0, &to, 0, bytes));
-    Peak { flops: f64::from(groups) * 64.0 * FLOPS / compute, bytes: 2.0 * bytes as f64 / copy }
+    (f64::from(groups) * 64.0 * FLOPS / compute, 2.0 * bytes as f64 / copy)
 }
 
 /// Seconds of the fastest of five runs of what is recorded, each run several times over to hide the start.
