@@ -30,6 +30,8 @@ pub mod ops;
 mod passes;
 #[cfg(feature = "graph")]
 pub mod random;
+#[allow(unsafe_code, reason = "slices of raw memory")]
+mod raw;
 #[cfg(feature = "graph")]
 pub mod sharding;
 #[cfg(feature = "graph")]

@@ -7,6 +7,7 @@ use syn::visit::{self, Visit};
 
 /// Modules of pallas-rt, lowest first: each imports only those before it.
 const LAYERS: &[&str] = &[
+    "raw",
     "error",
     "timeline",
     "collective",
@@ -449,4 +450,26 @@ fn nothing_public_takes_an_address() {
     }
     assert_eq!(public_parts("pub fn a(\n    x: *mut u8,\n) -> u8 {").filter(|part| part.contains("*mut")).count(), 1);
     assert_eq!(public_parts("pub fn a() -> *mut u8 {").filter(|part| part.contains("*mut")).count(), 0);
+}
+
+#[test]
+fn slices_of_raw_memory_are_made_in_one_place() {
+    let own = "pallas-rt/src/raw.rs";
+    for path in sources().into_iter().filter(|path| name(path).contains("/src/")) {
+        let made = text(&path).contains("from_raw_parts");
+        assert_eq!(made, name(&path) == own, "{}: `raw::slice` takes length 0 of a null address too", name(&path));
+    }
+}
+
+/// In the build that CI tests a slice of a null address, or a sum that wraps around, ends the process.
+#[test]
+fn tests_are_built_with_all_checks() {
+    let manifest = text(&root().join("Cargo.toml"));
+    for unchecked in ["debug-assertions = false", "overflow-checks = false"] {
+        assert!(!manifest.contains(unchecked), "{unchecked}");
+    }
+    if cfg!(debug_assertions) {
+        let sum = || std::hint::black_box(i32::MAX) + std::hint::black_box(1);
+        assert!(std::panic::catch_unwind(sum).is_err(), "sums are not checked");
+    }
 }

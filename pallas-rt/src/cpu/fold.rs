@@ -1,5 +1,6 @@
 //! Reductions of rows, monomorphised per monoid and element type.
 use super::strips::{compiled, typed};
+use crate::raw;
 use pallas_ir::scalar::VisitMonoid;
 use pallas_ir::{DType, Elem, Lane, ScalarOp};
 
@@ -65,7 +66,7 @@ unsafe fn rows<O: Lane<(T, T), Out = T>, T: Elem>(
     for r in 0..rows {
         // SAFETY: the caller's: row r is readable, out has room.
         unsafe {
-            let x = std::slice::from_raw_parts(x.offset(r as isize * row_bytes).cast::<T>(), n);
+            let x = raw::slice(x.offset(r as isize * row_bytes).cast::<T>(), n);
             *out.cast::<T>().add(r) = if n >= 128 { row::<O, T, 64>(start, x) } else { row::<O, T, 16>(start, x) };
         }
     }
@@ -74,8 +75,7 @@ unsafe fn rows<O: Lane<(T, T), Out = T>, T: Elem>(
 #[inline(always)]
 unsafe fn into<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, n: usize, out: *mut u8) {
     // SAFETY: the caller's.
-    let (x, out) =
-        unsafe { (std::slice::from_raw_parts(x.cast::<T>(), n), std::slice::from_raw_parts_mut(out.cast::<T>(), n)) };
+    let (x, out) = unsafe { (raw::slice(x.cast::<T>(), n), raw::slice_mut(out.cast::<T>(), n)) };
     for (y, &x) in out.iter_mut().zip(x) {
         *y = O::fast((*y, x));
     }

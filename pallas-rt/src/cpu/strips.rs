@@ -1,4 +1,5 @@
 //! Elementwise loops, monomorphised per operation and element type and compiled for this machine's vectors.
+use crate::raw;
 use pallas_ir::{Args, DType, Elem, Lane, ScalarOp, Slice, SliceMut, Visit};
 
 /// Elements of a strip: the operands and results of a chain stay in the first level cache.
@@ -89,7 +90,7 @@ macro_rules! cut {
 /// `p` points at `n` initialised elements of `dtype`, aligned, that nobody writes during `'a`.
 pub(super) unsafe fn slice<'a>(dtype: DType, p: *const u8, n: usize) -> Slice<'a> {
     // SAFETY: the caller's.
-    unsafe { cut!(dtype, Slice, std::slice::from_raw_parts, p, n) }
+    unsafe { cut!(dtype, Slice, raw::slice, p, n) }
 }
 
 /// `n` elements at `p` as a strip to be written.
@@ -98,5 +99,5 @@ pub(super) unsafe fn slice<'a>(dtype: DType, p: *const u8, n: usize) -> Slice<'a
 /// `p` points at `n` elements of `dtype`, aligned, that nobody else touches during `'a`.
 pub(super) unsafe fn slice_mut<'a>(dtype: DType, p: *mut u8, n: usize) -> SliceMut<'a> {
     // SAFETY: the caller's.
-    unsafe { cut!(dtype, SliceMut, std::slice::from_raw_parts_mut, p, n) }
+    unsafe { cut!(dtype, SliceMut, raw::slice_mut, p, n) }
 }

@@ -2,6 +2,7 @@
 use super::queue::Uses;
 use super::reuse::Reusable;
 use crate::error::Result;
+use crate::raw;
 use memmap2::MmapMut;
 use pallas_ir::Elem;
 use std::alloc::Layout;
@@ -63,7 +64,7 @@ impl Block {
         assert!(len <= self.size, "{len} of {} bytes", self.size);
         self.uses.wait_for_writes()?;
         // SAFETY: the block owns `size` initialised bytes and is borrowed, and no launch writes them.
-        Ok(unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len) })
+        Ok(unsafe { raw::slice(self.start.as_ptr(), len) })
     }
 
     /// The first `len` bytes for writing. Waits for the launches that use them.
@@ -81,7 +82,7 @@ impl Block {
         self.uses.wait_for_all();
         self.uses.forget_outcome();
         // SAFETY: as in `bytes`; the borrow is unique, and no launch uses the memory.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), len) }
+        unsafe { raw::slice_mut(self.start.as_ptr(), len) }
     }
 }
 
@@ -121,7 +122,7 @@ pub(crate) fn physical_bytes() -> u64 {
 /// The bytes of elements, as they lie in memory.
 pub(crate) fn bytes_of<T: Elem>(elements: &[T]) -> &[u8] {
     // SAFETY: element types are numbers and `bool`: no padding, no pointers, and `u8` has no alignment.
-    unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
+    unsafe { raw::slice(elements.as_ptr().cast(), size_of_val(elements)) }
 }
 
 /// Elements from their bytes, which may be unaligned. A `bool` is true where its byte is not zero: a device may have

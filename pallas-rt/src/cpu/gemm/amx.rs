@@ -3,6 +3,7 @@
 //! Intel, "Architectures Software Developer's Manual", volume 1, chapter 18. A program asks Linux for these registers before
 //! it uses them.
 use super::{Kernel, Matrix, Target};
+use crate::raw;
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::sync::OnceLock;
@@ -132,7 +133,7 @@ unsafe fn bf16(rows: usize, words: usize, a: Matrix<f32>, b: Matrix<f32>, c: Tar
             return;
         }
         for (i, sums) in sums.chunks_exact(BLOCK).take(rows).enumerate() {
-            let row = std::slice::from_raw_parts_mut(c.start.offset(i as isize * c.row), BLOCK);
+            let row = raw::slice_mut(c.start.offset(i as isize * c.row), BLOCK);
             if c.add {
                 row.iter_mut().zip(sums).for_each(|(c, &sum)| *c += sum);
             } else {

@@ -43,6 +43,7 @@ mod x86;
 
 pub(crate) use micro::{Number, fastest};
 
+use crate::raw;
 use std::sync::OnceLock;
 
 /// A matrix in memory: element (i, j) lies at `start + i * row + j * col`, counted in elements.
@@ -242,8 +243,8 @@ unsafe fn columns<T: Number>(
             run(rows, k, a(i), b, Target { start: sums, row: nr as isize, add: false });
             let Target { start, row, add } = c;
             for r in 0..rows {
-                let to = std::slice::from_raw_parts_mut(start.offset(r as isize * row), width);
-                let from = std::slice::from_raw_parts(sums.add(r * nr), width);
+                let to = raw::slice_mut(start.offset(r as isize * row), width);
+                let from = raw::slice(sums.add(r * nr), width);
                 if add {
                     to.iter_mut().zip(from).for_each(|(c, &s)| *c = T::add(*c, s));
                 } else {
@@ -269,7 +270,7 @@ unsafe fn pack<T: Number>(from: Matrix<T>, k: usize, width: usize, nr: usize, to
     // SAFETY: the caller's.
     unsafe {
         if width < nr {
-            std::slice::from_raw_parts_mut(to, k * nr).fill(T::default());
+            raw::slice_mut(to, k * nr).fill(T::default());
         }
         if from.col == 1 {
             for p in 0..k {
@@ -346,7 +347,7 @@ impl<T: Number> Target<T> {
     pub(crate) unsafe fn begin(self, m: usize, n: usize) {
         for i in (0..m).filter(|_| !self.add) {
             // SAFETY: the caller's.
-            unsafe { std::slice::from_raw_parts_mut(self.at(i, 0).start, n).fill(T::default()) };
+            unsafe { raw::slice_mut(self.at(i, 0).start, n).fill(T::default()) };
         }
     }
 }

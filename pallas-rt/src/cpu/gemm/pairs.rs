@@ -4,9 +4,10 @@
 //!
 //! Both sides are packed into buffers of words: A by rows, or by pairs of columns if it lies so; B as panels, a row of
 //! words for each pair of its rows.
-#[cfg(target_arch = "x86_64")]
 use super::super::strips::has_avx2;
 use super::{Extents, Kernel, Matrix, Number, Packing, Target, columns, pack, reserve};
+#[cfg(target_arch = "x86_64")]
+use crate::raw;
 use half::bf16;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
@@ -155,11 +156,11 @@ unsafe fn pack_rows<E: Paired>(a: Matrix<E>, rows: usize, k: usize, words: usize
     // SAFETY: the caller's.
     unsafe {
         for i in 0..rows {
-            let to = std::slice::from_raw_parts_mut(to.add(i * words), words);
+            let to = raw::slice_mut(to.add(i * words), words);
             let row = a.at(i, 0);
             let at = |p: usize| *row.start.offset(p as isize * row.col);
             if row.col == 1 {
-                let row = std::slice::from_raw_parts(row.start, k);
+                let row = raw::slice(row.start, k);
                 to.iter_mut().zip(row.chunks_exact(2)).for_each(|(w, x)| *w = E::pair(x[0], x[1]));
             } else {
                 (0..k / 2).for_each(|p| to[p] = E::pair(at(2 * p), at(2 * p + 1)));
@@ -179,12 +180,12 @@ unsafe fn pack_rows<E: Paired>(a: Matrix<E>, rows: usize, k: usize, words: usize
 unsafe fn pack_panel<E: Paired>(b: Matrix<E>, k: usize, words: usize, width: usize, nr: usize, to: *mut E::Sum) {
     // SAFETY: the caller's.
     unsafe {
-        let panel = std::slice::from_raw_parts_mut(to, words * nr);
+        let panel = raw::slice_mut(to, words * nr);
         let begun = if width < nr { 0 } else { k.div_ceil(2) * nr };
         panel[begun..].fill(E::Sum::default());
         let panel = &mut panel[..k.div_ceil(2) * nr];
         if b.col == 1 {
-            let row = |p: usize| std::slice::from_raw_parts(b.at(p, 0).start, width);
+            let row = |p: usize| raw::slice(b.at(p, 0).start, width);
             for (p, words) in panel.chunks_exact_mut(nr).enumerate() {
                 if 2 * p + 1 < k {
                     let pairs = row(2 * p).iter().zip(row(2 * p + 1));

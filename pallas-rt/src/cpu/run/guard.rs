@@ -1,6 +1,7 @@
 //! Guarded memory for `tests/sanitize.sh` (`--cfg guarded`): every operand and every tile ends at an inaccessible page.
 //! Sanitizers do not instrument machine code; here it faults at the first byte past the end.
 use super::super::{Launch, Memory};
+use crate::raw;
 use pallas_ir::{Kernel, OperandKind};
 use std::collections::HashMap;
 
@@ -35,7 +36,7 @@ impl Drop for Guarded {
     fn drop(&mut self) {
         // SAFETY: the mapping is owned by this value; the bytes before the elements are part of it.
         unsafe {
-            let before = std::slice::from_raw_parts(self.mapping, self.start.offset_from_unsigned(self.mapping));
+            let before = raw::slice(self.mapping, self.start.offset_from_unsigned(self.mapping));
             let touched = before.iter().rposition(|byte| *byte != BEFORE);
             libc::munmap(self.mapping.cast(), self.length + PAGE);
             assert!(touched.is_none() || std::thread::panicking(), "a byte before an operand or a tile was written");

@@ -3,6 +3,7 @@ use super::super::Memory;
 use super::super::plan::step::Place;
 use super::super::tile::{self, MAX_RANK, Tile};
 use super::{Run, truth};
+use crate::raw;
 use pallas_ir::{DType, Literal, OperandId, Value};
 
 /// A view placed on an operand's memory. Positions are checked here, once per access.
@@ -80,7 +81,7 @@ impl Run<'_> {
             let (source, target, size) = placed.clipped(out, bytes);
             tile::copy(&source, &target, &size[..placed.rank], bytes);
             if self.ty(to).dtype == DType::Bool {
-                let truths = std::slice::from_raw_parts_mut(out.start, self.ty(to).elements());
+                let truths = raw::slice_mut(out.start, self.ty(to).elements());
                 truths.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
             }
         }

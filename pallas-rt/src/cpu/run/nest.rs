@@ -15,6 +15,7 @@ use super::super::plan::step::Nested;
 use super::super::strips::{compiled, slice, slice_mut};
 use super::super::tile::{self, Tile};
 use super::{Run, Stop, layout, room};
+use crate::raw;
 use pallas_ir::DType;
 use pallas_ir::structural::{Nest, Position, Role};
 use std::cmp::Reverse;
@@ -165,12 +166,12 @@ unsafe fn steps<T: Number>(c: *mut T, cs: isize, a: *const T, from: isize, b: *c
     // SAFETY: the caller's.
     unsafe {
         if [cs, from, by] == [1; 3] {
-            let (a, b) = (std::slice::from_raw_parts(a, n), std::slice::from_raw_parts(b, n));
-            let c = std::slice::from_raw_parts_mut(c, n);
+            let (a, b) = (raw::slice(a, n), raw::slice(b, n));
+            let c = raw::slice_mut(c, n);
             return c.iter_mut().zip(a.iter().zip(b)).for_each(|(c, (&a, &b))| *c = T::step(*c, a, b));
         }
         if [cs, from, by] == [1, 1, 0] {
-            let (a, b, c) = (std::slice::from_raw_parts(a, n), *b, std::slice::from_raw_parts_mut(c, n));
+            let (a, b, c) = (raw::slice(a, n), *b, raw::slice_mut(c, n));
             return c.iter_mut().zip(a).for_each(|(c, &a)| *c = T::step(*c, a, b));
         }
         for i in 0..n as isize {

@@ -2,6 +2,7 @@
 use super::super::sort::{self, Bits, Rule};
 use super::super::tile::{self, Nest, Tile};
 use super::{Aligned, Buffers, Run, Stop, room};
+use crate::raw;
 use pallas_ir::Value;
 use pallas_ir::structural::Order;
 
@@ -39,7 +40,7 @@ fn elements<T>(buffer: &mut Vec<Aligned>, n: usize) -> Result<&mut [T], Stop> {
     let start = room(buffer, n * size_of::<T>())?;
     // SAFETY: the buffer is initialised and has room for the elements, which are unsigned integers; it is borrowed as
     // long as they are.
-    Ok(unsafe { std::slice::from_raw_parts_mut(start.cast::<T>(), n) })
+    Ok(unsafe { raw::slice_mut(start.cast::<T>(), n) })
 }
 
 impl sort::Visit for Lines<'_> {
@@ -61,7 +62,7 @@ impl sort::Visit for Lines<'_> {
                 // SAFETY: a line of the tile has `n` elements at the axis' stride, and nothing writes them meanwhile.
                 let x = unsafe {
                     if is_straight {
-                        std::slice::from_raw_parts(from.cast::<U>(), n)
+                        raw::slice(from.cast::<U>(), n)
                     } else {
                         let element = |i: usize| from.offset(i as isize * step).cast::<U>().read();
                         line.iter_mut().enumerate().for_each(|(i, to)| *to = element(i));
@@ -83,7 +84,7 @@ impl sort::Visit for Lines<'_> {
             each(&mut |x, to| {
                 if is_adjacent {
                     // SAFETY: the result's line has `k` adjacent elements that overlap no operand.
-                    let to = unsafe { std::slice::from_raw_parts_mut(to.cast::<u32>(), k) };
+                    let to = unsafe { raw::slice_mut(to.cast::<u32>(), k) };
                     return sort::positions(rule, x, to, [&mut *a, &mut *b], halvings);
                 }
                 sort::positions(rule, x, found, [&mut *a, &mut *b], halvings);
@@ -97,7 +98,7 @@ impl sort::Visit for Lines<'_> {
         each(&mut |x, to| {
             if is_direct {
                 // SAFETY: as above.
-                let to = unsafe { std::slice::from_raw_parts_mut(to.cast::<U>(), n) };
+                let to = unsafe { raw::slice_mut(to.cast::<U>(), n) };
                 return sort::values(rule, x, to, buffer, halvings);
             }
             sort::values(rule, x, found, buffer, halvings);

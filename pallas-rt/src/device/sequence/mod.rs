@@ -364,8 +364,9 @@ impl Sequence {
         let devices = self.devices.count();
         let all = own * devices;
         let mut arena = (all > 0).then(|| Buffer::allocate(client, all, false)).transpose()?;
-        // Waits for launches of the memory's previous owner.
-        let start = arena.as_mut().map_or(std::ptr::null_mut(), Buffer::as_mut_ptr);
+        // Waits for launches of the memory's previous owner. Values in an empty arena have an address as well, an aligned one.
+        let none = std::ptr::without_provenance_mut(ALIGNMENT);
+        let start = arena.as_mut().map_or(none, Buffer::as_mut_ptr);
         let mut table = vec![Start(std::ptr::null_mut()); self.slots * devices];
         for (device, table) in table.chunks_mut(self.slots.max(1)).enumerate() {
             for &(slot, offset) in &self.homes {

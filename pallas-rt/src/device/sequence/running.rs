@@ -6,6 +6,7 @@ use crate::device::cpu;
 use crate::device::ledger::Ledger;
 use crate::device::runtime::described;
 use crate::error::{Error, Result};
+use crate::raw;
 use crate::timeline;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -139,10 +140,9 @@ impl<'a> Running<'a> {
                 }
                 Action::Start { from, to, bytes, meeting, .. } if !meeting.communicates() => {
                     for &device in &self.active {
-                        let own = from.map_or(&[][..], |(slot, bytes)| {
-                            std::slice::from_raw_parts(self.start(device, slot).cast_const(), bytes)
-                        });
-                        let result = std::slice::from_raw_parts_mut(self.start(device, *to), *bytes);
+                        let own = from
+                            .map_or(&[][..], |(slot, bytes)| raw::slice(self.start(device, slot).cast_const(), bytes));
+                        let result = raw::slice_mut(self.start(device, *to), *bytes);
                         meeting.fill(meeting.number(self.party.positions()[device]), |_| own, result);
                     }
                 }
@@ -251,7 +251,7 @@ impl<'a> Running<'a> {
                 }
                 Action::Show { from, bytes, show } => {
                     if self.party.positions()[0] == 0 && self.active.first() == Some(&0) {
-                        show(std::slice::from_raw_parts(self.start(0, *from), *bytes))?;
+                        show(raw::slice(self.start(0, *from), *bytes))?;
                     }
                 }
             }
@@ -265,7 +265,7 @@ impl<'a> Running<'a> {
     /// The slots have this memory, which nobody writes meanwhile.
     unsafe fn contents<'m>(&self, slot: Slot, bytes: usize) -> Vec<&'m [u8]> {
         // SAFETY: the caller's.
-        let one = |device| unsafe { std::slice::from_raw_parts(self.start(device, slot).cast_const(), bytes) };
+        let one = |device| unsafe { raw::slice(self.start(device, slot).cast_const(), bytes) };
         (0..self.devices).map(one).collect()
     }
 
@@ -282,7 +282,7 @@ impl<'a> Running<'a> {
         let mut unused = unused.iter_mut();
         let mut one = |device: usize| match self.active.contains(&device) {
             // SAFETY: the caller's.
-            true => unsafe { std::slice::from_raw_parts_mut(self.start(device, slot), bytes) },
+            true => unsafe { raw::slice_mut(self.start(device, slot), bytes) },
             false => unused.next().expect("one for each").as_mut_slice(),
         };
         (0..self.devices).map(&mut one).collect()
