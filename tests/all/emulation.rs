@@ -106,7 +106,9 @@ pub fn run(
     let mut words = vec![0, programs as u32, programs as u32, 0];
     assert_eq!(words.len(), HEADER_WORDS);
     words.extend(kernel.grid[..k.grid.len()].iter().map(|&n| n as u32));
+    words.extend(kernel.grid[k.grid.len()..].iter().map(|&n| n as u32));
     words.extend(k.dims.iter().map(|d| d.size.unwrap_or_else(|| dim(k, &d.name, &shape)) as u32));
+    assert!(shader.extents.is_empty(), "arrays have sizes that are dimensions");
     let param = |name: &str| params.iter().find(|(n, _)| *n == name).map_or(0, |(_, bits)| *bits);
     words.extend(k.operands.iter().map(|o| param(&o.name)));
     words.extend(&shader.constants);

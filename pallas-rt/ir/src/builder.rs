@@ -1,7 +1,7 @@
 //! Appends instructions to a kernel, region by region; every type comes from [`infer`].
 use crate::diag::{self, At, Diag};
 use crate::kernel::{DimDecl, DimId, Inst, InstId, Kernel, Loc, Op, Operand, OperandId, Region, RegionId, Type, Value};
-use crate::{DType, Dim, Literal, ScalarOp, infer};
+use crate::{DType, Literal, ScalarOp, infer};
 
 /// A kernel under construction, with a stack of open regions.
 ///
@@ -211,41 +211,13 @@ impl Builder {
         results
     }
 
-    /// A size as a run-time i32: dimension names become [`Op::Extent`], numbers constants.
-    pub fn extent(&mut self, dim: &Dim, loc: Loc) -> Value {
-        struct Lower<'a>(&'a mut Builder, Loc);
-        impl crate::dim::Fold for Lower<'_> {
-            type Out = Value;
-            fn number(&mut self, n: i64) -> Value {
-                self.0.int(n, self.1)
-            }
-            fn name(&mut self, name: &str) -> Value {
-                let dim = self.0.dim(name, None);
-                match self.0.kernel.dims[dim.index()].size {
-                    Some(n) => self.0.int(n, self.1),
-                    None => self.0.emit(Op::Extent(dim), &[], self.1).expect("an extent has a type"),
-                }
-            }
-            fn add(&mut self, a: Value, b: Value) -> Value {
-                self.0.scalar(ScalarOp::Add, &[a, b], self.1)
-            }
-            fn mul(&mut self, a: Value, b: Value) -> Value {
-                self.0.scalar(ScalarOp::Mul, &[a, b], self.1)
-            }
-            fn cdiv(&mut self, a: Value, b: Value) -> Value {
-                let one = self.0.int(1, self.1);
-                let last = self.0.scalar(ScalarOp::Sub, &[b, one], self.1);
-                let sum = self.0.scalar(ScalarOp::Add, &[a, last], self.1);
-                self.0.scalar(ScalarOp::Div, &[sum, b], self.1)
-            }
-            fn min(&mut self, a: Value, b: Value) -> Value {
-                self.0.scalar(ScalarOp::Minimum, &[a, b], self.1)
-            }
-            fn max(&mut self, a: Value, b: Value) -> Value {
-                self.0.scalar(ScalarOp::Maximum, &[a, b], self.1)
-            }
+    /// The size of a dimension as a run-time i32: a constant where it is known while tracing.
+    pub fn extent(&mut self, name: &str, loc: Loc) -> Value {
+        let dim = self.dim(name, None);
+        match self.kernel.dims[dim.index()].size {
+            Some(n) => self.int(n, loc),
+            None => self.emit(Op::Extent(dim), &[], loc).expect("an extent has a type"),
         }
-        dim.fold(&mut Lower(self, loc))
     }
 
     /// Closes the body.

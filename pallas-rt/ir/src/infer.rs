@@ -32,7 +32,9 @@ impl Type {
 /// A [`Diag`] at the operation or at the argument to blame.
 pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, Diag> {
     let fixed = match op {
-        Op::Const(_) | Op::ProgramId(_) | Op::NumPrograms(_) | Op::Extent(_) | Op::Param(_) => Some(0),
+        Op::Const(_) | Op::ProgramId(_) | Op::NumPrograms(_) | Op::NumSteps(_) | Op::Extent(_) | Op::Param(_) => {
+            Some(0)
+        }
         Op::DebugPrint(_) | Op::DebugAssert(_) => Some(1),
         _ => None,
     };
@@ -53,6 +55,12 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
         Op::ProgramId(axis) | Op::NumPrograms(axis) => {
             if *axis >= kernel.grid.len() {
                 return Err(diag::grid_axis(*axis, kernel.grid.len()));
+            }
+            Type::scalar(DType::I32)
+        }
+        Op::NumSteps(axis) => {
+            if *axis >= kernel.steps.len() {
+                return Err(diag::grid_axis(*axis, kernel.steps.len()));
             }
             Type::scalar(DType::I32)
         }

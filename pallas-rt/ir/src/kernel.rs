@@ -1,9 +1,10 @@
 //! The tile IR: what a kernel is after tracing and between passes.
 //!
 //! ```text
-//! Kernel  = "kernel" name "{" DimDecl* Axis* Operand* Region "}"
+//! Kernel  = "kernel" name "{" DimDecl* Axis* Steps* Operand* Region "}"
 //! DimDecl = "dim" name ("=" integer)?                       a size bound when the kernel is called; "=": static
 //! Axis    = "grid" Dim ("parallel" | "arbitrary")           program ids count 0.. along each axis
+//! Steps   = "steps" Dim                                     lowered form: turns of the loop of a sequential axis
 //! Operand = kind name ":" dtype "[" Dim,* "]" Block? Map?   kind = "in" | "out" | "prefetch" | "scratch" | "param"
 //! Block   = "block" "[" ("_" | n | "element" n low high),* "]"
 //! Map     = Region from program ids to one i32 per dimension: block indices, or element offsets where "element"
@@ -318,6 +319,8 @@ pub enum Op {
     ProgramId(usize),
     /// i32 extent of a grid axis.
     NumPrograms(usize),
+    /// i32 extent of a sequential axis of the traced grid, in lowered form, whose grid has none.
+    NumSteps(usize),
     /// i32 size of a dimension.
     Extent(DimId),
     /// The value of a parameter operand.
@@ -402,6 +405,9 @@ pub struct Kernel {
     pub dims: Vec<DimDecl>,
     /// Slowest axis first.
     pub grid: Vec<Axis>,
+    /// In lowered form the extents of the sequential axes, outermost first. The launch computes them, not the kernel: sizes
+    /// that fit an i32 can have terms that do not.
+    pub steps: Vec<Dim>,
     /// By [`OperandId`], in the order of the function's parameters.
     pub operands: Vec<Operand>,
     /// By [`Value`].

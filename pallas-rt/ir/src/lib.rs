@@ -11,6 +11,7 @@ pub mod dtype;
 #[macro_use]
 pub mod scalar;
 pub mod emit;
+mod evaluate;
 mod infer;
 pub mod kernel;
 mod literal;
@@ -27,6 +28,7 @@ pub use diag::{At, Diag};
 pub use dim::{Dim, Facts};
 pub use dtype::{Bf16, DType, Elem, F16, Slice, SliceMut};
 pub use emit::{E, Emit};
+pub use evaluate::SizeError;
 pub use infer::infer;
 pub use kernel::{
     Axis, BlockDim, DimDecl, DimId, Frame, Inst, InstId, Kernel, Loc, MAX_DEPTH, MAX_RANK, Op, Operand, OperandId,

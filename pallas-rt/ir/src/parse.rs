@@ -105,6 +105,10 @@ impl Parser {
             };
             self.kernel.grid.push(Axis { extent, semantics });
         }
+        while c.eat("steps") {
+            let extent = dim(c)?;
+            self.kernel.steps.push(extent);
+        }
         while !["alias", "map", "body"].iter().any(|&end| c.peek(end)) {
             self.operand(c)?;
         }
@@ -255,6 +259,7 @@ impl Parser {
             },
             "program_id" => Op::ProgramId(axis(c)?),
             "num_programs" => Op::NumPrograms(axis(c)?),
+            "num_steps" => Op::NumSteps(axis(c)?),
             "extent" => {
                 let name = c.word("a dimension's name")?;
                 match self.kernel.dims.iter().position(|d| d.name == name) {
@@ -290,6 +295,7 @@ pub(crate) fn region_count(op: &Op) -> usize {
         | Op::Structural(_)
         | Op::ProgramId(_)
         | Op::NumPrograms(_)
+        | Op::NumSteps(_)
         | Op::Extent(_)
         | Op::Param(_)
         | Op::Prefetch(_)

@@ -1,7 +1,7 @@
 //! The text form of a kernel: one line per instruction, read back by [`crate::parse`].
 //!
 //! ```text
-//! Kernel  = "kernel" name "{" ("dim" name ("=" n)?)* ("grid" Dim Semantics)* Operand*
+//! Kernel  = "kernel" name "{" ("dim" name ("=" n)?)* ("grid" Dim Semantics)* ("steps" Dim)* Operand*
 //!           ("alias" @name @name)* ("map" @name Region)* "body" Region "}"
 //! Operand = kind name ":" dtype "[" Dim,* "]" ("block" "[" Block,* "]")? ("fill" literal)? ("buffered" n)?
 //!           ("empty" literal)?
@@ -9,7 +9,8 @@
 //! Region  = ("(" Result,* ")")? "{" Inst* ("yield" Value,*)? "}"
 //! Inst    = (Result,* "=")? Op Value,* (Region ("else"? Region)?)?
 //! Result  = Value ":" Type
-//! Op      = "const" literal | scalar | structural attribute(..)* | "program_id" "axis" "(" n ")" | "extent" name
+//! Op      = "const" literal | scalar | structural attribute(..)* | "program_id" "axis" "(" n ")"
+//!         | "num_programs" "axis" "(" n ")" | "num_steps" "axis" "(" n ")" | "extent" name
 //!         | "param" @name | "prefetch" @name | "load" @name View "mask"? | "store" @name View "mask"?
 //!         | "valid" @name View "axis" "(" n ")" | "if" | "for" "reverse"? | "while" | "debug_print" string ..
 //! View    = ("block" | "array") "[" Axis,* "]"
@@ -48,6 +49,9 @@ impl Display for Kernel {
         }
         for axis in &self.grid {
             writeln!(f, "  grid {} {}", axis.extent, axis.semantics)?;
+        }
+        for extent in &self.steps {
+            writeln!(f, "  steps {extent}")?;
         }
         for operand in &self.operands {
             self.print_operand(operand, f)?;
@@ -187,6 +191,7 @@ impl Kernel {
             Op::Structural(op) => op.to_string(),
             Op::ProgramId(axis) => format!("program_id axis({axis})"),
             Op::NumPrograms(axis) => format!("num_programs axis({axis})"),
+            Op::NumSteps(axis) => format!("num_steps axis({axis})"),
             Op::Extent(dim) => format!("extent {}", self.dims[dim.index()].name),
             Op::Param(operand) => format!("param {}", name(operand)),
             Op::Prefetch(operand) => format!("prefetch {}", name(operand)),

@@ -35,7 +35,8 @@ impl std::error::Error for Violation {}
 /// - every id refers to an existing entity, and each instruction has a line;
 /// - a tile, and an operand, has at most [`MAX_RANK`] axes; a tile has less than 2^31 elements;
 /// - dimensions and operands have unique names; a size that is known is 0 to 2^31 - 1;
-/// - sizes of operands and of the grid are known, and mention only the kernel's dimensions;
+/// - sizes of operands, of the grid and of `steps` are known, and mention only the kernel's dimensions;
+/// - a kernel with a sequential axis has no `steps`, which stand for these in lowered form;
 /// - an array operand has one block dimension per array dimension, a parameter none, and scratch is one whole block;
 /// - the sizes of a block, and its number of elements, are below 2^31 (a prefetch has no block);
 /// - constants, `fill` and `empty` have no bits beyond the width of their type; a bool is 0 or 1;
@@ -131,7 +132,8 @@ impl<'a> Checker<'a> {
                 Op::Extent(dim) => dim.index() < k.dims.len(),
                 Op::Load { from: id, .. } | Op::Store { to: id, .. } | Op::Valid { of: id, .. } => operand(id),
                 Op::Param(id) | Op::Prefetch(id) => operand(id),
-                Op::Const(_) | Op::Scalar(_) | Op::Structural(_) | Op::ProgramId(_) | Op::NumPrograms(_) => true,
+                Op::Const(_) | Op::Scalar(_) | Op::Structural(_) => true,
+                Op::ProgramId(_) | Op::NumPrograms(_) | Op::NumSteps(_) => true,
                 Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => true,
             };
             own && values(&inst.args)
@@ -170,6 +172,12 @@ impl<'a> Checker<'a> {
         let known = |dim: &Dim| *dim != Dim::UNKNOWN && dim.names().iter().all(|n| names.contains(&n[..]));
         if let Some(axis) = self.kernel.grid.iter().position(|axis| !known(&axis.extent)) {
             return self.fail(format!("grid axis {axis}"), Loc::NONE, "has an extent of unknown dimensions");
+        }
+        if !self.kernel.steps.iter().all(known) {
+            return self.fail("the steps", Loc::NONE, "have an extent of unknown dimensions");
+        }
+        if !self.kernel.steps.is_empty() && self.kernel.grid.iter().any(|a| a.semantics == Semantics::Arbitrary) {
+            return self.fail("the steps", Loc::NONE, "stand beside a sequential axis");
         }
         let (mut operands, mut taken) = (HashSet::new(), HashSet::new());
         for operand in &self.kernel.operands {
@@ -418,10 +426,9 @@ impl<'a> Checker<'a> {
             Op::Param(id) => (id, *kind(id) == OperandKind::Param, None),
             Op::Prefetch(id) => (id, *kind(id) == OperandKind::Prefetch, None),
             Op::Const(x) if !x.is_canonical() => return Some("has bits that its type has not".into()),
-            Op::Const(_) | Op::Scalar(_) | Op::Structural(_) | Op::ProgramId(_) | Op::NumPrograms(_) => return None,
-            Op::Extent(_) | Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => {
-                return None;
-            }
+            Op::Const(_) | Op::Scalar(_) | Op::Structural(_) => return None,
+            Op::ProgramId(_) | Op::NumPrograms(_) | Op::NumSteps(_) | Op::Extent(_) => return None,
+            Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => return None,
         };
         if !allowed {
             return Some(format!("{id} is of a kind it does not access"));

@@ -16,7 +16,8 @@ use super::{Launch, Stop, run};
 use crate::interp::{Datum, Fault, eval};
 use crate::passes::lower;
 use pallas_ir::{
-    BlockDim, DType, Frame, Inst, Kernel, Literal, Loc, Op, OperandId, OperandKind, RegionId, Semantics, Value, View,
+    Axis, BlockDim, DType, Frame, Inst, Kernel, Literal, Loc, Op, OperandId, OperandKind, RegionId, Semantics, Value,
+    View,
 };
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,8 +32,6 @@ pub(super) struct Apart {
     kernel: Arc<Kernel>,
     /// For each parallel axis, true if the spec proves that its programs touch different elements.
     proven: Vec<bool>,
-    /// Parallel axes and the block sizes that their indices are multiplied by.
-    sizes: Vec<(usize, i64)>,
     /// Memory for which the spec proves nothing.
     open: Vec<Shared>,
     /// The last launch whose maps read no tables, by sizes, and true if its programs touched different elements.
@@ -71,17 +70,8 @@ impl Apart {
         let parallel = |axis: &usize| kernel.grid[*axis].semantics == Semantics::Parallel;
         let axes: Vec<usize> = (0..kernel.grid.len()).filter(parallel).collect();
         let proven: Vec<bool> = axes.iter().map(|&a| all.iter().all(|s| s.own[a])).collect();
-        let mut sizes = vec![];
-        for (at, &axis) in axes.iter().enumerate() {
-            for access in all.iter().filter(|s| s.own[axis]).flat_map(|s| &s.accesses) {
-                let entry = own_entry(&kernel, access.operand, axis).map(|k| kernel.operand(access.operand).block[k]);
-                sizes.extend(entry.map(|block| (at, block.size() as i64)).filter(|s| s.1 > 1));
-            }
-        }
-        sizes.sort_unstable();
-        sizes.dedup();
         let open = all.into_iter().filter(|s| !axes.iter().all(|&a| s.own[a])).collect();
-        Apart { proven, sizes, open, last: Mutex::default(), kernel }
+        Apart { proven, open, last: Mutex::default(), kernel }
     }
 
     /// Returns, for each parallel axis of the launch, whether programs that differ in it may run at the same time;
@@ -90,12 +80,17 @@ impl Apart {
     /// # Errors
     /// Two programs certainly touch one element that one of them stores to.
     pub(super) fn axes(&self, launch: &Launch<'_>) -> Result<Option<Vec<bool>>, Stop> {
-        // Positions are i32: where they would wrap around, different indices may address the same block.
-        let wraps = |&(axis, size): &(usize, i64)| launch.grid[axis] > i64::from(i32::MAX) / size;
-        if self.sizes.iter().any(wraps) {
-            return Ok(Some(vec![false; self.proven.len()]));
-        }
         if self.open.is_empty() || self.apart(launch)? { Ok(None) } else { Ok(Some(self.proven.clone())) }
+    }
+
+    /// The launch's extents of the traced grid, which has its axes in another order than the lowered form.
+    fn grid(&self, launch: &Launch<'_>) -> Vec<i64> {
+        let (mut parallel, mut steps) = (launch.grid.iter(), launch.steps.iter());
+        let of = |axis: &Axis| match axis.semantics {
+            Semantics::Parallel => parallel.next(),
+            Semantics::Arbitrary => steps.next(),
+        };
+        self.kernel.grid.iter().map(of).map(|n| *n.expect("a launch has an extent for each axis")).collect()
     }
 
     /// Returns true if all programs touch different elements of all memory for which the spec proves nothing.
@@ -110,9 +105,7 @@ impl Apart {
         if let Some((_, apart)) = last.as_ref().filter(|(sizes, _)| !by_data && *sizes == key()) {
             return Ok(*apart);
         }
-        let names: Vec<(&str, i64)> =
-            self.kernel.dims.iter().zip(launch.sizes).map(|(d, &n)| (d.name.as_str(), n)).collect();
-        let grid = lower::grid_extents(&self.kernel, &names);
+        let grid = self.grid(launch);
         let mut apart = true;
         for shared in &self.open {
             apart &= match self.touched(shared, &grid, launch) {
@@ -226,8 +219,8 @@ impl Apart {
             let inner = if block.kept() || access.view.frame == Frame::Array { axes.next() } else { None };
             ranges.push(match inner {
                 _ if access.view.frame == Frame::Array => whole,
-                // Positions wrap around in machine arithmetic here, unless they come from data, which `lower` clamps.
-                _ if i32::try_from(first).is_err() && !lower::by_data(&self.kernel, access.operand) => return None,
+                // Such a block is outside of the array: `lower` clamps its position, or the launch is refused.
+                _ if i32::try_from(first).is_err() => (0, 0),
                 Some(axis) if axis.dynamic => whole,
                 Some(axis) if axis.size == 0 => (0, 0),
                 Some(axis) => {
@@ -262,6 +255,7 @@ impl Apart {
                 Op::Structural(op) => computed(&|args| eval::structural(op, args, ty()).ok())?,
                 Op::ProgramId(axis) => int(ids[*axis]),
                 Op::NumPrograms(axis) => int(grid[*axis]),
+                Op::NumSteps(_) => return None,
                 Op::Extent(dim) => int(launch.sizes[dim.index()]),
                 Op::Param(o) => launch.params[o.index()]?,
                 Op::Prefetch(o) => {

@@ -64,7 +64,7 @@ pub(crate) struct Executable {
     last: Mutex<Option<Arc<Prepared>>>,
 }
 
-/// State shared by launches with equal sizes and grid, in which the memory of tiles and scalars is already resolved. A
+/// State shared by launches with equal sizes and grid (and so with equal steps), in which the memory of tiles and scalars is already resolved. A
 /// launch that runs on the caller's thread alone allocates nothing.
 struct Prepared {
     sizes: Box<[i64]>,
@@ -114,13 +114,15 @@ impl Order {
     }
 }
 
-/// A launch: sizes by `DimId`, extents of the (parallel) grid, memory and parameters by `OperandId`.
+/// A launch: sizes by `DimId`, extents of the (parallel) grid and of sequential axes, memory and parameters by `OperandId`.
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
     /// Size of each dimension.
     pub(crate) sizes: &'a [i64],
     /// Programs along each axis.
     pub(crate) grid: &'a [i64],
+    /// Steps along each sequential axis of the traced grid.
+    pub(crate) steps: &'a [i64],
     /// Memory of inputs, prefetches and outputs.
     pub(crate) memory: &'a [Memory<'a>],
     /// Values of parameters.

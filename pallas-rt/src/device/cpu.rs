@@ -119,7 +119,8 @@ pub(super) unsafe fn execute(
 ) -> Result<()> {
     let shapes = geometry.shapes.iter().enumerate();
     let memory: ByOperand<_> = shapes.map(|(i, shape)| cpu::Memory { ptr: start(i), shape }).collect();
-    let launch = cpu::Launch { sizes: &geometry.sizes, grid: &geometry.parallel, memory: &memory, params };
+    let (sizes, grid, steps) = (&geometry.sizes, &geometry.parallel, &geometry.sequential);
+    let launch = cpu::Launch { sizes, grid, steps, memory: &memory, params };
     let stopped = |stop| match stop {
         cpu::Stop::Fault(fault) => Error::from(fault),
         cpu::Stop::Memory(bytes) => ledger.refused(bytes as u64, "out of memory for tiles".into()),

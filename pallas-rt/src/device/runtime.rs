@@ -126,7 +126,9 @@ impl Geometry {
         semantics: impl Iterator<Item = Semantics> + Clone,
         shapes: Vec<Vec<usize>>,
     ) -> Result<Geometry, Diag> {
-        let programs = grid.iter().try_fold(1i64, |product, &n| product.checked_mul(n));
+        // An empty grid has no program, however long its other axes are.
+        let empty = grid.contains(&0);
+        let programs = grid.iter().filter(|_| !empty).try_fold(1i64, |product, &n| product.checked_mul(n));
         if programs.is_none_or(|n| n > i64::from(i32::MAX)) {
             let message = format!("a grid of {grid:?} has more than 2^31 - 1 programs");
             return Err(Diag::new("grid", At::Op, message, "use larger blocks, or several launches"));

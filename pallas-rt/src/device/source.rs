@@ -55,16 +55,19 @@ struct Lowered {
 }
 
 /// Returns a stored kernel if a backend may run it in place of `traced`: it is in lowered form, and has the same
-/// operands, dimensions and parallel axes.
+/// operands, dimensions, parallel axes and steps.
 fn read(stored: Lowered, traced: &Kernel) -> Option<Kernel> {
     let mut kernel: Kernel = stored.text.parse().ok()?;
     pallas_ir::verify_lowered(&kernel).ok()?;
     let alike = |(a, b): (&Operand, &Operand)| *a == Operand { map: None, ..b.clone() };
     let parallel = traced.grid.iter().filter(|axis| axis.semantics == Semantics::Parallel);
+    let sequential = traced.grid.iter().filter(|axis| axis.semantics == Semantics::Arbitrary).map(|axis| &axis.extent);
+    let steps = sequential.chain(&traced.steps);
     let same = kernel.operands.len() == traced.operands.len()
         && kernel.operands.iter().zip(&traced.operands).all(alike)
         && kernel.dims == traced.dims
-        && kernel.grid.iter().eq(parallel);
+        && kernel.grid.iter().eq(parallel)
+        && kernel.steps.iter().eq(steps);
     let order = order(&kernel);
     if !same || order.len() != stored.lines.len() {
         return None;
@@ -140,6 +143,7 @@ mod tests {
         check("block [8]", "block [16]");
         check("out out: f32[N]", "out out: f32[N + 1]");
         check("  in x", "  grid 2 parallel\n  in x");
+        check("  steps cdiv(N, 8)\n", "  steps cdiv(N, 4)\n");
         check("in x", "in y");
         // Well formed, but with a block that no array has.
         check("array[", "block[");

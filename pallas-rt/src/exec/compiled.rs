@@ -4,6 +4,7 @@ use super::run::{self, Call};
 use crate::array::Array;
 use crate::device::{Client, DeviceKind, Executable, Geometry, Source, inputs};
 use crate::error::{Error, Result};
+use crate::passes::positions;
 use pallas_ir::{At, Diag, Dim, Kernel, Literal, Loc, Operand, OperandId, OperandKind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -200,9 +201,9 @@ impl Compiled {
         }
         let names: Vec<(&str, i64)> = kernel.dims.iter().map(|d| d.name.as_str()).zip(sizes.iter().copied()).collect();
         let number = |dim: &Dim| {
-            let n = dim.bind(&names).as_number();
-            n.filter(|n| (0..=i64::from(i32::MAX)).contains(n)).ok_or_else(|| {
-                let found = n.map_or("no number".into(), |n| n.to_string());
+            let n = dim.evaluate(&names);
+            n.as_ref().ok().copied().filter(|n| (0..=i64::from(i32::MAX)).contains(n)).ok_or_else(|| {
+                let found = n.map_or_else(|e| format!("no number: {e}"), |n| n.to_string());
                 self.refused("dimension", format!("the extent {dim} is {found}"), "extents are 0 to 2^31 - 1")
             })
         };
@@ -221,8 +222,23 @@ impl Compiled {
         }
         let grid = kernel.grid.iter().map(|axis| number(&axis.extent)).collect::<Result<Vec<_>>>()?;
         let semantics = kernel.grid.iter().map(|axis| axis.semantics);
+        let steps = kernel.steps.iter().map(number).collect::<Result<Vec<_>>>()?;
         let geometry = Geometry::new(sizes.to_vec(), grid, semantics, shapes);
+        // A kernel that is given in lowered form has loops for its sequential axes already.
+        let geometry = geometry.map(|mut geometry| {
+            geometry.sequential.extend(steps);
+            geometry
+        });
+        let geometry = geometry.and_then(|geometry| self.check_positions(&geometry).map(|()| geometry));
         geometry.map_err(|diag| Error::kernel(&kernel.name, Loc::NONE, "", diag))
+    }
+
+    /// Checks that blocks begin at positions of 32 bits: once for each new geometry, since backends rely on it.
+    ///
+    /// # Errors
+    /// The index map of an operand gives others.
+    pub(crate) fn check_positions(&self, geometry: &Geometry) -> Result<(), Diag> {
+        positions::check(self.traced(), &geometry.sizes, &geometry.grid)
     }
 
     /// Checks the array for an operand. Refuses a missing one, one of another element type or shape, and one on another

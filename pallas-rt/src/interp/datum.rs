@@ -150,13 +150,16 @@ pub struct Datum {
     pub data: Data,
     /// One per element where any is poison; `None`: none is.
     pub poison: Option<Vec<bool>>,
+    /// True if it depends on the contents of memory or on a parameter. Otherwise it is a position: program ids, sizes and
+    /// constants alone decide it.
+    pub loaded: bool,
 }
 
 impl Datum {
     /// A value without poison.
     pub fn new(ty: Type, data: Data) -> Datum {
         debug_assert_eq!(ty.elements(), data.len());
-        Datum { ty, data, poison: None }
+        Datum { ty, data, poison: None, loaded: false }
     }
     /// A scalar.
     pub fn scalar(x: Literal) -> Datum {
@@ -167,7 +170,7 @@ impl Datum {
     /// Poison everywhere.
     pub fn poisoned(ty: Type) -> Datum {
         let n = ty.elements();
-        Datum { data: Data::zeros(ty.dtype, n), poison: Some(vec![true; n]), ty }
+        Datum { data: Data::zeros(ty.dtype, n), poison: Some(vec![true; n]), ty, loaded: false }
     }
     /// The same with these poison bits.
     pub fn with_poison(mut self, poison: Vec<bool>) -> Datum {

@@ -29,6 +29,25 @@ pub(crate) fn scalar(op: ScalarOp, args: &[&Datum], ty: Type) -> Datum {
     Datum::new(ty, data).with_poison(poison)
 }
 
+/// The first element of an i32 sum, difference, product or negation that has no i32, with its number.
+pub(super) fn overflow(op: ScalarOp, args: &[&Datum], ty: &Type) -> Option<(usize, i64)> {
+    let exact: fn(i64, i64) -> i64 = match op {
+        ScalarOp::Add => |a, b| a + b,
+        ScalarOp::Sub => |a, b| a - b,
+        ScalarOp::Mul => |a, b| a * b,
+        ScalarOp::Neg => |a, _| -a,
+        _ => return None,
+    };
+    let Type { dtype: DType::I32, shape } = ty else { return None };
+    let args: Vec<Datum> = args.iter().map(|a| stretch(a, shape)).collect();
+    let number = |i: usize| {
+        let of = |a: &Datum| a.data.get(i).as_i64();
+        exact(of(&args[0]), args.get(1).map_or(0, of))
+    };
+    let defined = |i: &usize| !args.iter().any(|a| a.is_poison(*i));
+    (0..ty.elements()).filter(defined).map(|i| (i, number(i))).find(|(_, n)| i32::try_from(*n).is_err())
+}
+
 struct Reference<'a> {
     strips: &'a [Slice<'a>],
     n: usize,
@@ -118,10 +137,10 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result
             }
             Datum::new(ty, data)
         }
-        Access::Cast => Datum { data: args[0].data.cast(ty.dtype), ty, poison: args[0].poison.clone() },
+        Access::Cast => Datum { data: args[0].data.cast(ty.dtype), ty, ..args[0].clone() },
         Access::Bitcast => {
             let data = Data::from_bytes(ty.dtype, &args[0].data.to_bytes());
-            Datum { data, ty, poison: args[0].poison.clone() }
+            Datum { data, ty, ..args[0].clone() }
         }
         Access::Powi(exponent) => powi(args[0], exponent),
     })

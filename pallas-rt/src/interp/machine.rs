@@ -5,7 +5,7 @@
 use super::datum::{Data, Datum, flatten, positions, unflatten};
 use super::fault::Fault;
 use super::loads;
-use pallas_ir::{BlockDim, Frame, Kernel, Literal, Loc, OperandId, OperandKind, Semantics, Type, View};
+use pallas_ir::{BlockDim, Dim, Frame, Kernel, Literal, Loc, OperandId, OperandKind, Semantics, Type, View};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
@@ -36,6 +36,8 @@ pub(super) struct Memory {
 pub struct Machine {
     pub(super) kernel: Arc<Kernel>,
     pub(super) grid: Vec<i64>,
+    /// Extents of the sequential axes, of a kernel in lowered form.
+    pub(super) steps: Vec<i64>,
     /// Extents of the dimensions, by `DimId`.
     pub(super) sizes: Vec<i64>,
     params: Vec<Option<Literal>>,
@@ -102,7 +104,10 @@ impl Machine {
         }
         let blocks = vec![None; kernel.operands.len()];
         let program = vec![0; grid.len()];
-        Machine { kernel, program, grid, sizes, params, memory, lane: 0, lanes: vec![], blocks, log: vec![] }
+        let names: Vec<(&str, i64)> = kernel.dims.iter().map(|d| &d.name[..]).zip(sizes.iter().copied()).collect();
+        let number = |n: &Dim| n.evaluate(&names).expect("a launch's sizes were evaluated when it was bound");
+        let steps = kernel.steps.iter().map(number).collect();
+        Machine { kernel, program, grid, steps, sizes, params, memory, lane: 0, lanes: vec![], blocks, log: vec![] }
     }
 
     /// The kernel that runs.

@@ -141,7 +141,20 @@ pub fn step(
 ) -> Result<Option<Datum>, Fault> {
     let int = |x: i64| Datum::scalar(Literal::int(DType::I32, x));
     let typed = || ty.clone().expect("the operation has a result");
-    Ok(Some(match op {
+    let loaded = args.iter().any(|a| a.loaded) || matches!(op, Op::Param(_) | Op::Prefetch(_) | Op::Load { .. });
+    if let (Op::Scalar(op), false) = (op, loaded)
+        && let Some((i, n)) = eval::overflow(*op, args, &typed())
+    {
+        let at = if args.iter().all(|a| a.ty.is_scalar()) {
+            String::new()
+        } else {
+            format!(" at {:?}", super::datum::unflatten(i, &typed().shape))
+        };
+        let message = format!("a position{at} is {n}, which no i32 is: it wraps around");
+        let help = "positions end at 2^31 - 1; for numbers that shall wrap around, `.cast::<u32>()` first";
+        return Err(machine.fault("position", loc, message, help));
+    }
+    let result: Datum = match op {
         Op::Const(x) => Datum::scalar(*x),
         Op::Scalar(op) => eval::scalar(*op, args, typed()),
         Op::Structural(op) => {
@@ -151,6 +164,7 @@ pub fn step(
         }
         Op::ProgramId(axis) => int(machine.program[*axis]),
         Op::NumPrograms(axis) => int(machine.grid[*axis]),
+        Op::NumSteps(axis) => int(machine.steps[*axis]),
         Op::Extent(dim) => int(machine.sizes[dim.index()]),
         Op::Param(o) => Datum::scalar(machine.param(*o)),
         Op::Prefetch(o) => machine.prefetch(*o, args, loc)?,
@@ -177,7 +191,8 @@ pub fn step(
             return Ok(None);
         }
         Op::If | Op::For { .. } | Op::While => unreachable!("regions are walked by their owner"),
-    }))
+    };
+    Ok(Some(Datum { loaded, ..result }))
 }
 
 /// A value as `debug_print` shows it.

@@ -33,6 +33,8 @@ mod repeat;
 #[cfg(test)]
 mod rows;
 #[cfg(test)]
+mod sizes;
+#[cfg(test)]
 mod slices;
 pub mod stage;
 pub mod threefry;

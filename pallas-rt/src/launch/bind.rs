@@ -3,7 +3,7 @@ use super::spec::{Argument, BlockDim, Kind, Operand, Site, Spec};
 use crate::device::{Geometry, inputs};
 use crate::exec::Arrays;
 use crate::{Array, Error, Result};
-use pallas_ir::{At, DType, Diag, Dim, Kernel, Literal, MAX_RANK};
+use pallas_ir::{At, DType, Diag, Dim, Kernel, Literal, MAX_RANK, SizeError};
 use std::collections::BTreeMap;
 
 /// A dimension's size and the operand that bound it.
@@ -166,8 +166,13 @@ struct Values<'a>(Vec<(&'a str, i64)>);
 impl Values<'_> {
     /// Returns a dimension of `what` as a number.
     fn number(&self, dim: &Dim, what: &str) -> Result<i64, Diag> {
-        if let Some(n) = dim.bind(&self.0).as_number() {
-            return Ok(n);
+        match dim.evaluate(&self.0) {
+            Ok(n) => return Ok(n),
+            Err(SizeError::Unbound(_)) => {}
+            Err(e) => {
+                let message = format!("{what} has the size {dim}, which can't be computed: {e}");
+                return fault("size", message, "sizes are computed in 64 bits; a divisor is at least 1");
+            }
         }
         let unbound = |name: &String| !self.0.iter().any(|(bound, _)| bound == name);
         let unbound: Vec<String> = dim.names().into_iter().filter(unbound).collect();

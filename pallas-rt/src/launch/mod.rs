@@ -115,6 +115,8 @@ fn of_arrays(
             let sizes = Arc::new(bind::bind(site, &spec, &arguments)?);
             let call = cache::Call::new(site, &spec, &sizes, instance);
             let compiled = cache::compiled(site, &call, || trace::trace(site, &spec, &sizes, maps, body))?;
+            let positions = compiled.check_positions(&sizes.geometry);
+            positions.map_err(|diag| Error::kernel(site.name, site.at, "", diag))?;
             warm::remember(site, instance, &sizes, &compiled);
             (sizes, compiled)
         }

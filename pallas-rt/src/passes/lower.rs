@@ -2,16 +2,17 @@
 //!
 //! ```text
 //! load x block[0.., 0..]            ->  load x array[origin + 0.., ..]       origin = index map of this program · block size
-//! grid B parallel, S arbitrary      ->  grid B parallel; for s in 0..S { body }
+//! grid B parallel, S arbitrary      ->  grid B parallel, steps S; for s in 0..S { body }
 //! program_id(1), num_programs(1)    ->  s, S
 //! reduce axes(1) keep(false) x      ->  reshape (reduce axes(1) x)           for every operation that drops axes
 //! ```
 //!
 //! Index maps disappear. Scratch stays memory that a parallel program keeps over its loop.
 #![warn(clippy::wildcard_enum_match_arm)]
+use super::positions;
 use super::rewrite::Rewrite;
 use pallas_ir::{
-    BlockDim, DType, Dim, Frame, Inst, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, Semantics, Type, Value,
+    BlockDim, DType, Frame, Inst, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, Semantics, Type, Value,
     View, ViewAxis, structural::Reshape,
 };
 
@@ -20,6 +21,9 @@ pub(crate) fn lower(kernel: &Kernel) -> Kernel {
     let mut rewrite = Rewrite::of(kernel);
     let declared = rewrite.out.kernel_mut();
     declared.operands.iter_mut().for_each(|o| o.map = None);
+    let sequential = kernel.grid.iter().filter(|axis| axis.semantics == Semantics::Arbitrary);
+    // A kernel that is lowered again has no sequential axis, and keeps its own.
+    declared.steps.extend(sequential.map(|axis| axis.extent.clone()));
     declared.grid.retain(|axis| axis.semantics == Semantics::Parallel);
     let mut lower = Lower { old: kernel, ids: vec![], counts: vec![], origins: vec![None; kernel.operands.len()] };
     lower.axes(&mut rewrite, 0);
@@ -39,7 +43,7 @@ impl Lower<'_> {
     /// Opens a loop for each sequential axis from `axis` on, then lowers the body.
     fn axes(&mut self, r: &mut Rewrite<'_>, axis: usize) {
         let Some(declared) = self.old.grid.get(axis) else { return self.body(r) };
-        let count = r.out.extent(&declared.extent, Loc::NONE);
+        let count = self.count(r, axis);
         self.counts.push(count);
         if declared.semantics == Semantics::Parallel {
             let parallel = self.old.grid[..axis].iter().filter(|a| a.semantics == Semantics::Parallel).count();
@@ -53,6 +57,25 @@ impl Lower<'_> {
         self.axes(r, axis + 1);
         let body = r.out.end(&[]);
         r.out.emit_for([zero, count, one], false, &[], body, Loc::NONE).expect("bounds are i32");
+    }
+
+    /// The number of programs along an axis. A number or a dimension is known to passes as such; what else there is, the
+    /// launch computes, in arithmetic that is wide enough for its terms.
+    fn count(&self, r: &mut Rewrite<'_>, axis: usize) -> Value {
+        let extent = &self.old.grid[axis].extent;
+        if let Some(n) = extent.as_number() {
+            return r.out.int(n, Loc::NONE);
+        }
+        if let Some(name) = extent.as_name() {
+            return r.out.extent(&name, Loc::NONE);
+        }
+        let semantics = self.old.grid[axis].semantics;
+        let before = self.old.grid[..axis].iter().filter(|a| a.semantics == semantics).count();
+        let op = match semantics {
+            Semantics::Parallel => Op::NumPrograms(before),
+            Semantics::Arbitrary => Op::NumSteps(before),
+        };
+        r.out.emit(op, &[], Loc::NONE).expect("the axis exists")
     }
 
     fn body(&mut self, r: &mut Rewrite<'_>) {
@@ -69,32 +92,32 @@ impl Lower<'_> {
         let params = self.old.region(map).params.clone();
         params.iter().zip(&self.ids).for_each(|(&p, &v)| r.set(p, v));
         let index = r.region(map, &mut |r, inst, loc| self.inst(r, inst, loc));
-        // An index from data may have any value. Where its position would wrap around it is clamped, to a position that is
-        // still outside of the array.
-        let clamped = by_data(self.old, id);
-        let clamp = |r: &mut Rewrite<'_>, i: Value, op: ScalarOp, bound: i64| {
+        // An index from data, or by a division, may have any value. Where its position would wrap around it is clamped, to a
+        // position that is still outside of the array.
+        let known = positions::known(self.old, id);
+        let clamp = |r: &mut Rewrite<'_>, i: Value, clamped: bool, op: ScalarOp, bound: i64| {
             if !clamped {
                 return i;
             }
             let bound = r.out.int(bound, Loc::NONE);
             r.out.scalar(op, &[i, bound], Loc::NONE)
         };
-        let place = |(i, &block): (Value, &BlockDim)| match block {
+        let place = |((i, &block), known): ((Value, &BlockDim), bool)| match block {
             BlockDim::Squeezed => i,
             BlockDim::Blocked(n) => {
                 let most = i64::from(i32::MAX) / (n as i64).max(1);
-                let i = clamp(r, i, ScalarOp::Minimum, most);
-                let i = clamp(r, i, ScalarOp::Maximum, -most);
+                let i = clamp(r, i, !known, ScalarOp::Minimum, most);
+                let i = clamp(r, i, !known, ScalarOp::Maximum, -most);
                 let n = r.out.int(n as i64, Loc::NONE);
                 r.out.scalar(ScalarOp::Mul, &[i, n], Loc::NONE)
             }
             BlockDim::Element { low, .. } => {
-                let i = clamp(r, i, ScalarOp::Maximum, i64::from(i32::MIN) + low as i64);
+                let i = clamp(r, i, !known, ScalarOp::Maximum, i64::from(i32::MIN) + low as i64);
                 let low = r.out.int(low as i64, Loc::NONE);
                 r.out.scalar(ScalarOp::Sub, &[i, low], Loc::NONE)
             }
         };
-        Some(index.into_iter().zip(&operand.block).map(place).collect())
+        Some(index.into_iter().zip(&operand.block).zip(known).map(place).collect())
     }
 
     /// Replaces an instruction if necessary; returns true if it did.
@@ -118,7 +141,9 @@ impl Lower<'_> {
                 r.append(Op::Structural(Reshape { to }.into()), vec![kept], inst, loc);
                 return true;
             }
-            Op::Const(_) | Op::Scalar(_) | Op::Extent(_) | Op::Param(_) | Op::Prefetch(_) => return false,
+            Op::Const(_) | Op::Scalar(_) | Op::NumSteps(_) | Op::Extent(_) | Op::Param(_) | Op::Prefetch(_) => {
+                return false;
+            }
             Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => return false,
         };
         // The view is in lowered form already.
@@ -173,16 +198,6 @@ pub(crate) fn by_data(kernel: &Kernel, operand: OperandId) -> bool {
         kernel.walk(map, &mut |_, inst| found |= matches!(inst.op, Op::Prefetch(_) | Op::Param(_)));
     }
     found
-}
-
-/// The grid's extents for these dimension sizes, in order.
-pub(crate) fn grid_extents(kernel: &Kernel, sizes: &[(&str, i64)]) -> Vec<i64> {
-    kernel.grid.iter().map(|a| number(&a.extent, sizes)).collect()
-}
-
-/// A size whose names are all bound.
-pub(crate) fn number(dim: &Dim, sizes: &[(&str, i64)]) -> i64 {
-    dim.bind(sizes).as_number().expect("every name of a size is bound before a launch")
 }
 
 /// The value loads see outside of an array on the backends.

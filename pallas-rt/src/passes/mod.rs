@@ -7,12 +7,14 @@
 //! - [`delay`] moves reductions of sums after their loop;
 //! - [`prefetch`] moves loads a step ahead;
 //! - [`resume`] splits sequential axes into ranges, for several dispatches;
+//! - [`positions`] knows where index maps put blocks;
 //! - [`rewrite`] copies a kernel, [`variables`] lists the variables of control flow, for all passes.
 mod axis;
 pub(crate) mod delay;
 pub(crate) mod liveness;
 pub(crate) mod lower;
 pub(crate) mod peel;
+pub(crate) mod positions;
 pub(crate) mod prefetch;
 pub(crate) mod promote;
 pub(crate) mod resume;

@@ -40,7 +40,8 @@ pub(crate) fn pure(op: &Op) -> bool {
     match op {
         Op::Store { .. } | Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => false,
         Op::Const(_) | Op::Scalar(_) | Op::Structural(_) | Op::Load { .. } | Op::Valid { .. } => true,
-        Op::ProgramId(_) | Op::NumPrograms(_) | Op::Extent(_) | Op::Param(_) | Op::Prefetch(_) => true,
+        Op::ProgramId(_) | Op::NumPrograms(_) | Op::NumSteps(_) | Op::Extent(_) => true,
+        Op::Param(_) | Op::Prefetch(_) => true,
     }
 }
 

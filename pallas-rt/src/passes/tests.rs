@@ -73,245 +73,223 @@ fn one_kernel_goes_through_all_passes() {
     body(
         &lowered,
         expect![[r#"
-          body {
-            %0: i32[] = extent R
-            %1: i32[] = const 4
-            %2: i32[] = const 1
-            %3: i32[] = sub %1, %2
-            %4: i32[] = add %0, %3
-            %5: i32[] = div %4, %1
-            %6: i32[] = program_id axis(0)
-            %7: i32[] = extent C
-            %8: i32[] = const 8
-            %9: i32[] = const 1
-            %10: i32[] = sub %8, %9
-            %11: i32[] = add %7, %10
-            %12: i32[] = div %11, %8
-            %13: i32[] = const 0
-            %14: i32[] = const 1
-            for %13, %12, %14 (%15: i32[]) {
-              %16: i32[] = const 4
-              %17: i32[] = mul %6, %16
-              %18: i32[] = const 8
-              %19: i32[] = mul %15, %18
-              %20: i32[] = const 0
-              %21: i32[] = const 4
-              %22: i32[] = mul %6, %21
-              %23: i32[] = const 1
-              %24: i32[] = mul %20, %23
-              %25: i32[] = const 0
-              %26: bool[] = eq %15, %25
-              if %26 {
-                %27: f32[] = const 0.0
-                %28: f32[4,1] = broadcast to(4, 1) %27
-                store @acc array[0:4, 0:1] %28
-              } else {
-              }
-              %29: f32[4,1] = load @acc array[0:4, 0:1]
-              %30: f32[] = const 0.5
-              %31: f32[4,1] = broadcast to(4, 1) %30
-              %32: f32[4,1] = mul %29, %31
-              %33: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %17, %19
-              %34: f32[4,1] = reduce op(add) axes(1) %33
-              %35: f32[4,1] = add %32, %34
-              store @acc array[0:4, 0:1] %35
-              %36: i32[] = const 1
-              %37: i32[] = sub %12, %36
-              %38: bool[] = eq %15, %37
-              if %38 {
-                %39: f32[4,1] = load @acc array[0:4, 0:1]
-                store @y array[dyn + 0:4, dyn + 0:1] %39, %22, %24
-              } else {
+              body {
+                %0: i32[] = num_programs axis(0)
+                %1: i32[] = program_id axis(0)
+                %2: i32[] = num_steps axis(0)
+                %3: i32[] = const 0
+                %4: i32[] = const 1
+                for %3, %2, %4 (%5: i32[]) {
+                  %6: i32[] = const 4
+                  %7: i32[] = mul %1, %6
+                  %8: i32[] = const 8
+                  %9: i32[] = mul %5, %8
+                  %10: i32[] = const 0
+                  %11: i32[] = const 4
+                  %12: i32[] = mul %1, %11
+                  %13: i32[] = const 1
+                  %14: i32[] = mul %10, %13
+                  %15: i32[] = const 0
+                  %16: bool[] = eq %5, %15
+                  if %16 {
+                    %17: f32[] = const 0.0
+                    %18: f32[4,1] = broadcast to(4, 1) %17
+                    store @acc array[0:4, 0:1] %18
+                  } else {
+                  }
+                  %19: f32[4,1] = load @acc array[0:4, 0:1]
+                  %20: f32[] = const 0.5
+                  %21: f32[4,1] = broadcast to(4, 1) %20
+                  %22: f32[4,1] = mul %19, %21
+                  %23: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %7, %9
+                  %24: f32[4,1] = reduce op(add) axes(1) %23
+                  %25: f32[4,1] = add %22, %24
+                  store @acc array[0:4, 0:1] %25
+                  %26: i32[] = const 1
+                  %27: i32[] = sub %2, %26
+                  %28: bool[] = eq %5, %27
+                  if %28 {
+                    %29: f32[4,1] = load @acc array[0:4, 0:1]
+                    store @y array[dyn + 0:4, dyn + 0:1] %29, %12, %14
+                  } else {
+                  }
+                }
               }
             }
-          }
-        }
-    "#]],
+        "#]],
     );
     let simple = simplify::simplify(&lowered);
     body(
         &simple,
         expect![[r#"
-          body {
-            %0: i32[] = const 4
-            %1: i32[] = const 1
-            %2: i32[] = program_id axis(0)
-            %3: i32[] = extent C
-            %4: i32[] = const 8
-            %5: i32[] = const 7
-            %6: i32[] = add %3, %5
-            %7: i32[] = div %6, %4
-            %8: i32[] = const 0
-            for %8, %7, %1 (%9: i32[]) {
-              %10: i32[] = mul %2, %0
-              %11: i32[] = mul %9, %4
-              %12: bool[] = eq %9, %8
-              if %12 {
-                %13: f32[] = const 0.0
-                %14: f32[4,1] = broadcast to(4, 1) %13
-                store @acc array[0:4, 0:1] %14
-              } else {
-              }
-              %15: f32[4,1] = load @acc array[0:4, 0:1]
-              %16: f32[] = const 0.5
-              %17: f32[4,1] = broadcast to(4, 1) %16
-              %18: f32[4,1] = mul %15, %17
-              %19: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %10, %11
-              %20: f32[4,1] = reduce op(add) axes(1) %19
-              %21: f32[4,1] = add %18, %20
-              store @acc array[0:4, 0:1] %21
-              %22: i32[] = sub %7, %1
-              %23: bool[] = eq %9, %22
-              if %23 {
-                %24: f32[4,1] = load @acc array[0:4, 0:1]
-                store @y array[dyn + 0:4, dyn + 0:1] %24, %10, %8
-              } else {
+              body {
+                %0: i32[] = program_id axis(0)
+                %1: i32[] = num_steps axis(0)
+                %2: i32[] = const 0
+                %3: i32[] = const 1
+                for %2, %1, %3 (%4: i32[]) {
+                  %5: i32[] = const 4
+                  %6: i32[] = mul %0, %5
+                  %7: i32[] = const 8
+                  %8: i32[] = mul %4, %7
+                  %9: bool[] = eq %4, %2
+                  if %9 {
+                    %10: f32[] = const 0.0
+                    %11: f32[4,1] = broadcast to(4, 1) %10
+                    store @acc array[0:4, 0:1] %11
+                  } else {
+                  }
+                  %12: f32[4,1] = load @acc array[0:4, 0:1]
+                  %13: f32[] = const 0.5
+                  %14: f32[4,1] = broadcast to(4, 1) %13
+                  %15: f32[4,1] = mul %12, %14
+                  %16: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %6, %8
+                  %17: f32[4,1] = reduce op(add) axes(1) %16
+                  %18: f32[4,1] = add %15, %17
+                  store @acc array[0:4, 0:1] %18
+                  %19: i32[] = sub %1, %3
+                  %20: bool[] = eq %4, %19
+                  if %20 {
+                    %21: f32[4,1] = load @acc array[0:4, 0:1]
+                    store @y array[dyn + 0:4, dyn + 0:1] %21, %6, %2
+                  } else {
+                  }
+                }
               }
             }
-          }
-        }
-    "#]],
+        "#]],
     );
     let peeled = simplify::simplify(&peel(&simple, 1));
     body(
         &peeled,
         expect![[r#"
-          body {
-            %0: i32[] = const 4
-            %1: i32[] = const 1
-            %2: i32[] = program_id axis(0)
-            %3: i32[] = extent C
-            %4: i32[] = const 8
-            %5: i32[] = const 7
-            %6: i32[] = add %3, %5
-            %7: i32[] = div %6, %4
-            %8: i32[] = const 0
-            %9: f32[] = const 0.0
-            %10: f32[4,1] = broadcast to(4, 1) %9
-            store @acc array[0:4, 0:1] %10
-            for %8, %7, %1 (%11: i32[]) {
-              %12: i32[] = mul %2, %0
-              %13: i32[] = mul %11, %4
-              %14: f32[4,1] = load @acc array[0:4, 0:1]
-              %15: f32[] = const 0.5
-              %16: f32[4,1] = broadcast to(4, 1) %15
-              %17: f32[4,1] = mul %14, %16
-              %18: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %12, %13
-              %19: f32[4,1] = reduce op(add) axes(1) %18
-              %20: f32[4,1] = add %17, %19
-              store @acc array[0:4, 0:1] %20
+              body {
+                %0: i32[] = program_id axis(0)
+                %1: i32[] = num_steps axis(0)
+                %2: i32[] = const 0
+                %3: i32[] = const 1
+                %4: f32[] = const 0.0
+                %5: f32[4,1] = broadcast to(4, 1) %4
+                store @acc array[0:4, 0:1] %5
+                for %2, %1, %3 (%6: i32[]) {
+                  %7: i32[] = const 4
+                  %8: i32[] = mul %0, %7
+                  %9: i32[] = const 8
+                  %10: i32[] = mul %6, %9
+                  %11: f32[4,1] = load @acc array[0:4, 0:1]
+                  %12: f32[] = const 0.5
+                  %13: f32[4,1] = broadcast to(4, 1) %12
+                  %14: f32[4,1] = mul %11, %13
+                  %15: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %8, %10
+                  %16: f32[4,1] = reduce op(add) axes(1) %15
+                  %17: f32[4,1] = add %14, %16
+                  store @acc array[0:4, 0:1] %17
+                }
+                %18: i32[] = const 4
+                %19: i32[] = mul %0, %18
+                %20: f32[4,1] = load @acc array[0:4, 0:1]
+                store @y array[dyn + 0:4, dyn + 0:1] %20, %19, %2
+              }
             }
-            %21: i32[] = mul %2, %0
-            %22: f32[4,1] = load @acc array[0:4, 0:1]
-            store @y array[dyn + 0:4, dyn + 0:1] %22, %21, %8
-          }
-        }
-    "#]],
+        "#]],
     );
     let promoted = promote(&peeled, &[]).kernel;
     body(
         &promoted,
         expect![[r#"
-          body {
-            %0: f32[] = const 0.0
-            %1: f32[4,1] = broadcast to(4, 1) %0
-            %2: i32[] = const 4
-            %3: i32[] = const 1
-            %4: i32[] = program_id axis(0)
-            %5: i32[] = extent C
-            %6: i32[] = const 8
-            %7: i32[] = const 7
-            %8: i32[] = add %5, %7
-            %9: i32[] = div %8, %6
-            %10: i32[] = const 0
-            %11: f32[] = const 0.0
-            %12: f32[4,1] = broadcast to(4, 1) %11
-            %23 acc: f32[4,1] = for %10, %9, %3, %12 (%13: i32[], %14 acc: f32[4,1]) {
-              %15: i32[] = mul %4, %2
-              %16: i32[] = mul %13, %6
-              %17: f32[] = const 0.5
-              %18: f32[4,1] = broadcast to(4, 1) %17
-              %19: f32[4,1] = mul %14, %18
-              %20: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %15, %16
-              %21: f32[4,1] = reduce op(add) axes(1) %20
-              %22: f32[4,1] = add %19, %21
-              yield %22
+              body {
+                %0: f32[] = const 0.0
+                %1: f32[4,1] = broadcast to(4, 1) %0
+                %2: i32[] = program_id axis(0)
+                %3: i32[] = num_steps axis(0)
+                %4: i32[] = const 0
+                %5: i32[] = const 1
+                %6: f32[] = const 0.0
+                %7: f32[4,1] = broadcast to(4, 1) %6
+                %20 acc: f32[4,1] = for %4, %3, %5, %7 (%8: i32[], %9 acc: f32[4,1]) {
+                  %10: i32[] = const 4
+                  %11: i32[] = mul %2, %10
+                  %12: i32[] = const 8
+                  %13: i32[] = mul %8, %12
+                  %14: f32[] = const 0.5
+                  %15: f32[4,1] = broadcast to(4, 1) %14
+                  %16: f32[4,1] = mul %9, %15
+                  %17: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %11, %13
+                  %18: f32[4,1] = reduce op(add) axes(1) %17
+                  %19: f32[4,1] = add %16, %18
+                  yield %19
+                }
+                %21: i32[] = const 4
+                %22: i32[] = mul %2, %21
+                store @y array[dyn + 0:4, dyn + 0:1] %20, %22, %4
+              }
             }
-            %24: i32[] = mul %4, %2
-            store @y array[dyn + 0:4, dyn + 0:1] %23, %24, %10
-          }
-        }
-    "#]],
+        "#]],
     );
     let delayed = delay::<()>(&promoted, &mut vec![]);
     body(
         &delayed,
         expect![[r#"
-          body {
-            %0: f32[] = const 0.0
-            %1: i32[] = const 4
-            %2: i32[] = const 1
-            %3: i32[] = program_id axis(0)
-            %4: i32[] = extent C
-            %5: i32[] = const 8
-            %6: i32[] = const 7
-            %7: i32[] = add %4, %6
-            %8: i32[] = div %7, %5
-            %9: i32[] = const 0
-            %10: f32[4,8] = broadcast to(4, 8) %0
-            %20 acc: f32[4,8] = for %9, %8, %2, %10 (%11: i32[], %12 acc: f32[4,8]) {
-              %13: i32[] = mul %3, %1
-              %14: i32[] = mul %11, %5
-              %15: f32[] = const 0.5
-              %16: f32[4,1] = broadcast to(4, 1) %15
-              %17: f32[4,8] = mul %12, %16
-              %18: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %13, %14
-              %19: f32[4,8] = add %17, %18
-              yield %19
+              body {
+                %0: f32[] = const 0.0
+                %1: i32[] = program_id axis(0)
+                %2: i32[] = num_steps axis(0)
+                %3: i32[] = const 0
+                %4: i32[] = const 1
+                %5: f32[4,8] = broadcast to(4, 8) %0
+                %17 acc: f32[4,8] = for %3, %2, %4, %5 (%6: i32[], %7 acc: f32[4,8]) {
+                  %8: i32[] = const 4
+                  %9: i32[] = mul %1, %8
+                  %10: i32[] = const 8
+                  %11: i32[] = mul %6, %10
+                  %12: f32[] = const 0.5
+                  %13: f32[4,1] = broadcast to(4, 1) %12
+                  %14: f32[4,8] = mul %7, %13
+                  %15: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %9, %11
+                  %16: f32[4,8] = add %14, %15
+                  yield %16
+                }
+                %18: i32[] = const 4
+                %19: i32[] = mul %1, %18
+                %20: f32[4,1] = reduce op(add) axes(1) %17
+                store @y array[dyn + 0:4, dyn + 0:1] %20, %19, %3
+              }
             }
-            %21: i32[] = mul %3, %1
-            %22: f32[4,1] = reduce op(add) axes(1) %20
-            store @y array[dyn + 0:4, dyn + 0:1] %22, %21, %9
-          }
-        }
-    "#]],
+        "#]],
     );
     let (ahead, loads) = fetched(&delayed);
     assert_eq!(loads, 1);
     body(
         &ahead,
         expect![[r#"
-          body {
-            %0: f32[] = const 0.0
-            %1: i32[] = const 4
-            %2: i32[] = const 1
-            %3: i32[] = program_id axis(0)
-            %4: i32[] = extent C
-            %5: i32[] = const 8
-            %6: i32[] = const 7
-            %7: i32[] = add %4, %6
-            %8: i32[] = div %7, %5
-            %9: i32[] = const 0
-            %10: f32[4,8] = broadcast to(4, 8) %0
-            %11: i32[] = mul %3, %1
-            %12: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %11, %9
-            %13: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %11, %5
-            %26 acc: f32[4,8], %27: f32[4,8], %28: f32[4,8] = for %9, %8, %2, %10, %12, %13 (%14: i32[], %15 acc: f32[4,8], %16: f32[4,8], %17: f32[4,8]) {
-              %18: i32[] = add %14, %2
-              %19: i32[] = add %18, %2
-              %20: i32[] = mul %19, %5
-              %21: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %11, %20
-              %22: f32[] = const 0.5
-              %23: f32[4,1] = broadcast to(4, 1) %22
-              %24: f32[4,8] = mul %15, %23
-              %25: f32[4,8] = add %24, %16
-              yield %25, %17, %21
+              body {
+                %0: f32[] = const 0.0
+                %1: i32[] = program_id axis(0)
+                %2: i32[] = num_steps axis(0)
+                %3: i32[] = const 0
+                %4: i32[] = const 1
+                %5: f32[4,8] = broadcast to(4, 8) %0
+                %6: i32[] = const 4
+                %7: i32[] = mul %1, %6
+                %8: i32[] = const 8
+                %9: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %7, %3
+                %10: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %7, %8
+                %23 acc: f32[4,8], %24: f32[4,8], %25: f32[4,8] = for %3, %2, %4, %5, %9, %10 (%11: i32[], %12 acc: f32[4,8], %13: f32[4,8], %14: f32[4,8]) {
+                  %15: i32[] = add %11, %4
+                  %16: i32[] = add %15, %4
+                  %17: i32[] = mul %16, %8
+                  %18: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %7, %17
+                  %19: f32[] = const 0.5
+                  %20: f32[4,1] = broadcast to(4, 1) %19
+                  %21: f32[4,8] = mul %12, %20
+                  %22: f32[4,8] = add %21, %13
+                  yield %22, %14, %18
+                }
+                %26: f32[4,1] = reduce op(add) axes(1) %23
+                store @y array[dyn + 0:4, dyn + 0:1] %26, %7, %3
+              }
             }
-            %29: f32[4,1] = reduce op(add) axes(1) %26
-            store @y array[dyn + 0:4, dyn + 0:1] %29, %11, %9
-          }
-        }
-    "#]],
+        "#]],
     );
 }
 
@@ -320,48 +298,45 @@ fn a_step_range_is_a_parameter_where_dispatches_share_the_steps() {
     body(
         &resume(&simplify::simplify(&lower(&parse(SUMS))), 1),
         expect![[r#"
-          body {
-            %0: i32[] = const 4
-            %1: i32[] = const 1
-            %2: i32[] = program_id axis(0)
-            %3: i32[] = extent C
-            %4: i32[] = const 8
-            %5: i32[] = const 7
-            %6: i32[] = add %3, %5
-            %7: i32[] = div %6, %4
-            %8: i32[] = const 0
-            %9: i32[] = param @from0
-            %10: i32[] = param @to0
-            %11: i32[] = minimum %7, %10
-            for %9, %11, %1 (%12: i32[]) {
-              %13: i32[] = mul %2, %0
-              %14: i32[] = mul %12, %4
-              %15: bool[] = eq %12, %8
-              if %15 {
-                %16: f32[] = const 0.0
-                %17: f32[4,1] = broadcast to(4, 1) %16
-                store @acc array[0:4, 0:1] %17
-              } else {
-              }
-              %18: f32[4,1] = load @acc array[0:4, 0:1]
-              %19: f32[] = const 0.5
-              %20: f32[4,1] = broadcast to(4, 1) %19
-              %21: f32[4,1] = mul %18, %20
-              %22: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %13, %14
-              %23: f32[4,1] = reduce op(add) axes(1) %22
-              %24: f32[4,1] = add %21, %23
-              store @acc array[0:4, 0:1] %24
-              %25: i32[] = sub %7, %1
-              %26: bool[] = eq %12, %25
-              if %26 {
-                %27: f32[4,1] = load @acc array[0:4, 0:1]
-                store @y array[dyn + 0:4, dyn + 0:1] %27, %13, %8
-              } else {
+              body {
+                %0: i32[] = program_id axis(0)
+                %1: i32[] = num_steps axis(0)
+                %2: i32[] = const 0
+                %3: i32[] = const 1
+                %4: i32[] = param @from0
+                %5: i32[] = param @to0
+                %6: i32[] = minimum %1, %5
+                for %4, %6, %3 (%7: i32[]) {
+                  %8: i32[] = const 4
+                  %9: i32[] = mul %0, %8
+                  %10: i32[] = const 8
+                  %11: i32[] = mul %7, %10
+                  %12: bool[] = eq %7, %2
+                  if %12 {
+                    %13: f32[] = const 0.0
+                    %14: f32[4,1] = broadcast to(4, 1) %13
+                    store @acc array[0:4, 0:1] %14
+                  } else {
+                  }
+                  %15: f32[4,1] = load @acc array[0:4, 0:1]
+                  %16: f32[] = const 0.5
+                  %17: f32[4,1] = broadcast to(4, 1) %16
+                  %18: f32[4,1] = mul %15, %17
+                  %19: f32[4,8] = load @x array[dyn + 0:4, dyn + 0:8] %9, %11
+                  %20: f32[4,1] = reduce op(add) axes(1) %19
+                  %21: f32[4,1] = add %18, %20
+                  store @acc array[0:4, 0:1] %21
+                  %22: i32[] = sub %1, %3
+                  %23: bool[] = eq %7, %22
+                  if %23 {
+                    %24: f32[4,1] = load @acc array[0:4, 0:1]
+                    store @y array[dyn + 0:4, dyn + 0:1] %24, %9, %2
+                  } else {
+                  }
+                }
               }
             }
-          }
-        }
-    "#]],
+        "#]],
     );
 }
 

@@ -31,6 +31,8 @@ pub struct Shader {
     pub text: String,
     /// Arrays in the order of their bindings, and whether they are written.
     pub bindings: Vec<(OperandId, bool)>,
+    /// Sizes of arrays that the uniform has beside the dimensions, each by an array and an axis.
+    pub extents: Vec<(OperandId, usize)>,
     /// Words appended to the uniform: bits of constants that WGSL has no literal for.
     pub constants: Vec<u32>,
     /// Words of scratch one program uses.
@@ -180,6 +182,7 @@ fn written(placed: Placed, target: &Target) -> Shader {
     Shader {
         text: emit::module(&kernel, &plan, &emitted, sizes, error_flag),
         bindings: emit::arrays(&kernel),
+        extents: emit::extents(&kernel),
         constants: emitted.constants,
         scratch_words: sizes.scratch,
         workgroup_bytes: sizes.workgroup_bytes(),

@@ -19,7 +19,7 @@ use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Dot};
 use pallas_ir::{
-    BlockDim, DType, Dim, Literal, Loc, Op as TileOp, Operand, OperandKind, ScalarOp, StructuralOp, Value, View,
+    BlockDim, DType, Literal, Loc, Op as TileOp, Operand, OperandKind, ScalarOp, StructuralOp, Value, View,
 };
 use std::collections::BTreeSet;
 
@@ -171,7 +171,7 @@ impl Lower<'_> {
         for (axis, &cut) in cuts.iter().enumerate() {
             if self.is_ragged(&cut) {
                 let k = usize::from(cut.axis().expect("it is divided"));
-                let end = self.b.extent(&Dim::name(&self.names[k]), Loc::NONE);
+                let end = self.b.extent(&self.names[k], Loc::NONE);
                 let zero = self.b.constant(Literal::new(dtype, 0.0), Loc::NONE);
                 value = self.until(end, [value, zero], (&block, axis, cut), Loc::NONE);
             }

@@ -219,7 +219,7 @@ mod tests {
             let Work::Kernel { kernel, sizes, .. } = work else { panic!("{work:?}") };
             let names: Vec<String> = (0..sizes.len()).map(|k| format!("n{k}")).collect();
             let values: Vec<(&str, i64)> = names.iter().map(String::as_str).zip(sizes.iter().copied()).collect();
-            let count = |dim: pallas_ir::Dim| dim.bind(&values).as_number().expect("the extents are known");
+            let count = |dim: pallas_ir::Dim| dim.evaluate(&values).expect("the extents are known");
             kernel.grid.iter().map(|axis| count(axis.extent.clone())).product()
         };
         plan.steps.iter().map(|step| of(&step.work)).collect()

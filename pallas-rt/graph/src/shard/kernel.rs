@@ -61,7 +61,7 @@ impl Tiling {
         operands.sort_by_key(|&id| is_result(kernel.operand(id)));
         let shapes: Vec<&[usize]> = call.takes.iter().chain(&call.gives).map(|ty| &ty.shape[..]).collect();
         let sizes: Vec<(&str, i64)> = kernel.dims.iter().map(|d| &d.name[..]).zip(call.sizes.iter().copied()).collect();
-        let programs = |axis: &pallas_ir::Axis| axis.extent.bind(&sizes).as_number().map_or(0, |n| n.max(0) as usize);
+        let programs = |axis: &pallas_ir::Axis| axis.extent.evaluate(&sizes).map_or(0, |n| n.max(0) as usize);
         let grid: Vec<usize> = kernel.grid.iter().map(programs).collect();
         let found: Vec<Vec<Result<Cut, String>>> =
             operands.iter().map(|&id| cuts(kernel, id, &grid, &call.sizes)).collect();

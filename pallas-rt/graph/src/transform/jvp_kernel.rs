@@ -139,6 +139,7 @@ impl Active<'_> {
                 TileOp::Const(_)
                 | TileOp::ProgramId(_)
                 | TileOp::NumPrograms(_)
+                | TileOp::NumSteps(_)
                 | TileOp::Extent(_)
                 | TileOp::Param(_)
                 | TileOp::Valid { .. }

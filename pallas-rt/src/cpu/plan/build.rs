@@ -118,6 +118,7 @@ impl<'k> Build<'k> {
                 self.fixed.push((inst.results[0], Fixed::Constant(*x)));
             }
             Op::NumPrograms(axis) => self.fixed.push((inst.results[0], Fixed::Programs(*axis))),
+            Op::NumSteps(axis) => self.fixed.push((inst.results[0], Fixed::Steps(*axis))),
             Op::Extent(dim) => self.fixed.push((inst.results[0], Fixed::Extent(*dim))),
             Op::Param(o) => self.params.push((inst.results[0], *o)),
             Op::ProgramId(axis) => self.push(Step::Program { axis: *axis, to: inst.results[0] }),

@@ -183,6 +183,7 @@ pub(crate) struct Nested {
 pub(crate) enum Fixed {
     Constant(Literal),
     Programs(usize),
+    Steps(usize),
     Extent(DimId),
 }
 

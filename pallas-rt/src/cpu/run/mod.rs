@@ -179,6 +179,7 @@ impl State {
             self.cells[v.index()] = match *fixed {
                 Fixed::Constant(x) => truth(x).bits,
                 Fixed::Programs(axis) => int(launch.grid[axis]),
+                Fixed::Steps(axis) => int(launch.steps[axis]),
                 Fixed::Extent(dim) => int(launch.sizes[dim.index()]),
             };
         }

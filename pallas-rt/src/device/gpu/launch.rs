@@ -215,8 +215,10 @@ fn dispatches(
     let known: Vec<u32> = geometry
         .parallel
         .iter()
+        .chain(&geometry.sequential)
         .chain(&geometry.sizes)
         .map(|&n| n as u32)
+        .chain(shader.extents.iter().map(|&(id, axis)| geometry.shapes[id as usize][axis as usize] as u32))
         .chain(params.iter().map(|p| p.map_or(0, |x| x.bits as u32)))
         .collect();
     let parts = (0..total.div_ceil(chunk.max(1))).map(|i| (i * chunk, chunk.min(total - i * chunk)));

@@ -9,6 +9,8 @@ pub(super) struct Program {
     pub(super) text: String,
     /// Arrays in the order of their bindings, each with true if it is written.
     pub(super) bindings: Vec<(u32, bool)>,
+    /// Sizes of arrays that the uniform has, each by an array and an axis.
+    pub(super) extents: Vec<(u32, u32)>,
     pub(super) constants: Vec<u32>,
     pub(super) scratch_words: usize,
     pub(super) threads: u32,
@@ -22,7 +24,10 @@ impl Program {
     /// axes. The text itself is not checked.
     pub(super) fn serves(&self, kernel: &Kernel, sequential: usize) -> bool {
         let arrays: Vec<u32> = kernel.arrays().map(|(id, _)| id.0).collect();
-        let bound = self.bindings.iter().all(|(id, _)| arrays.contains(id));
+        let sized = |&(id, axis): &(u32, u32)| {
+            arrays.contains(&id) && (axis as usize) < kernel.operands[id as usize].dims.len()
+        };
+        let bound = self.extents.iter().all(sized) && self.bindings.iter().all(|(id, _)| arrays.contains(id));
         bound && self.iterations.axes.len() == sequential && self.threads > 0 && self.scratch_words < 1 << 31
     }
 }
@@ -32,6 +37,7 @@ impl From<Shader> for Program {
         Program {
             text: shader.text,
             bindings: shader.bindings.iter().map(|&(id, written)| (id.0, written)).collect(),
+            extents: shader.extents.iter().map(|&(id, axis)| (id.0, axis as u32)).collect(),
             constants: shader.constants,
             scratch_words: shader.scratch_words,
             threads: shader.threads,

@@ -33,7 +33,7 @@ use element::At;
 use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Op, OperandId, RegionId, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) use module::{arrays, fours, module};
+pub(super) use module::{arrays, extents, fours, module};
 
 /// A kernel's body as nodes, before barriers.
 pub(super) struct Emitted {
@@ -360,6 +360,10 @@ impl Emit<'_> {
                 let n = module::word(module::grid_word(*axis));
                 self.define(inst.results[0], &format!("i32({n})"));
             }
+            Op::NumSteps(axis) => {
+                let n = module::word(module::steps_word(self.k, *axis));
+                self.define(inst.results[0], &format!("i32({n})"));
+            }
             Op::Extent(dim) => {
                 let n = module::dim(self.k, dim.index());
                 self.define(inst.results[0], &n);
@@ -443,6 +447,7 @@ fn describe(op: &Op) -> String {
         Op::For { .. } => "for".into(),
         Op::While => "while".into(),
         Op::Const(_) | Op::DebugPrint(_) | Op::DebugAssert(_) => String::new(),
-        Op::ProgramId(_) | Op::NumPrograms(_) | Op::Extent(_) | Op::Param(_) | Op::Prefetch(_) => String::new(),
+        Op::ProgramId(_) | Op::NumPrograms(_) | Op::NumSteps(_) | Op::Extent(_) => String::new(),
+        Op::Param(_) | Op::Prefetch(_) => String::new(),
     }
 }

@@ -11,7 +11,7 @@ use super::words;
 use pallas_ir::{Dim, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 use std::fmt::Write;
 
-// ---- words of the uniform: header, grid, dimensions, parameters, constants
+// ---- words of the uniform: header, grid, steps, dimensions, extents of arrays, parameters, constants
 
 pub(super) fn word(i: usize) -> String {
     format!("word({i}u)")
@@ -19,14 +19,20 @@ pub(super) fn word(i: usize) -> String {
 pub(super) fn grid_word(axis: usize) -> usize {
     HEADER_WORDS + axis
 }
+pub(super) fn steps_word(k: &Kernel, axis: usize) -> usize {
+    grid_word(k.grid.len()) + axis
+}
 pub(super) fn dim_word(k: &Kernel, dim: usize) -> usize {
-    grid_word(k.grid.len()) + dim
+    steps_word(k, k.steps.len()) + dim
+}
+fn extent_word(k: &Kernel, i: usize) -> usize {
+    dim_word(k, k.dims.len()) + i
 }
 pub(super) fn param_word(k: &Kernel, operand: OperandId) -> usize {
-    dim_word(k, k.dims.len()) + operand.index()
+    extent_word(k, extents(k).len()) + operand.index()
 }
 pub(super) fn constant_word(k: &Kernel, i: usize) -> usize {
-    dim_word(k, k.dims.len()) + k.operands.len() + i
+    extent_word(k, extents(k).len()) + k.operands.len() + i
 }
 
 // ---- dimensions
@@ -51,7 +57,30 @@ pub(super) fn size(k: &Kernel, of: OperandId, axis: usize) -> Option<i64> {
 }
 /// An array's size along an axis, as text.
 pub(super) fn extent(k: &Kernel, of: OperandId, axis: usize) -> String {
-    bound(k, of, axis).fold(&mut Text(k))
+    let size = bound(k, of, axis);
+    if let Some(n) = size.as_number() {
+        return format!("i32({n})");
+    }
+    if let Some(name) = size.as_name() {
+        return dim(k, k.dims.iter().position(|d| d.name == name).expect("dimensions are declared"));
+    }
+    let known = extents(k).iter().position(|&(id, a)| bound(k, id, a) == size);
+    format!("extent_{}", known.expect("the list has every such size"))
+}
+/// Sizes of arrays that are neither numbers nor dimensions, each by the first array and axis that has it. The launch computes
+/// them: their terms may need more than an i32.
+pub(in crate::wgsl) fn extents(k: &Kernel) -> Vec<(OperandId, usize)> {
+    let mut found: Vec<(Dim, (OperandId, usize))> = vec![];
+    for (id, operand) in k.arrays() {
+        for axis in 0..operand.dims.len() {
+            let size = bound(k, id, axis);
+            let simple = size.as_number().is_some() || size.as_name().is_some();
+            if !simple && found.iter().all(|(known, _)| *known != size) {
+                found.push((size, (id, axis)));
+            }
+        }
+    }
+    found.into_iter().map(|(_, place)| place).collect()
 }
 /// The distance between neighbours along an axis of an array; None: 1.
 pub(super) fn stride(k: &Kernel, of: OperandId, axis: usize) -> Option<String> {
@@ -120,32 +149,6 @@ pub(in crate::wgsl) fn fours(k: &Kernel, of: OperandId, multiples: u64) -> bool 
         let rows = o.dims.len().checked_sub(1).map(|last| bound(k, id, last));
         o.dtype.bytes() <= FOUR && rows.is_some_and(|n| n.fold(&mut Multiple(k, multiples)))
     })
-}
-
-struct Text<'k>(&'k Kernel);
-impl pallas_ir::dim::Fold for Text<'_> {
-    type Out = String;
-    fn number(&mut self, n: i64) -> String {
-        format!("i32({n})")
-    }
-    fn name(&mut self, name: &str) -> String {
-        dim(self.0, self.0.dims.iter().position(|d| d.name == name).expect("dimensions are declared"))
-    }
-    fn add(&mut self, a: String, b: String) -> String {
-        format!("({a} + {b})")
-    }
-    fn mul(&mut self, a: String, b: String) -> String {
-        format!("({a} * {b})")
-    }
-    fn cdiv(&mut self, a: String, b: String) -> String {
-        format!("(({a} + {b} - 1) / {b})")
-    }
-    fn min(&mut self, a: String, b: String) -> String {
-        format!("min({a}, {b})")
-    }
-    fn max(&mut self, a: String, b: String) -> String {
-        format!("max({a}, {b})")
-    }
 }
 
 // ---- arrays
@@ -245,6 +248,9 @@ pub(in crate::wgsl) fn module(k: &Kernel, plan: &Plan, body: &Emitted, sizes: Si
     put(format!("        let column = thread % {columns}u;"));
     for i in (0..k.dims.len()).filter(|&i| k.dims[i].size.is_none()) {
         put(format!("        let {} = i32({});", dim(k, i), word(dim_word(k, i))));
+    }
+    for i in 0..extents(k).len() {
+        put(format!("        let extent_{i} = i32({});", word(extent_word(k, i))));
     }
     let mut rest = "program".to_string();
     for axis in (0..k.grid.len()).rev() {

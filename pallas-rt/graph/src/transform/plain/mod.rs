@@ -110,7 +110,7 @@ fn plain(call: &KernelCall) -> Result<Graph, Diag> {
 fn sizes(call: &KernelCall) -> Sizes {
     let kernel = &*call.kernel;
     let names: Vec<(&str, i64)> = kernel.dims.iter().map(|d| &*d.name).zip(call.sizes.iter().copied()).collect();
-    let number = |n: &Dim| n.bind(&names).as_number().expect("a call has sizes for all names");
+    let number = |n: &Dim| n.evaluate(&names).expect("a call's sizes were evaluated when it was bound");
     let grid: Vec<i64> = kernel.grid.iter().map(|axis| number(&axis.extent)).collect();
     let shape = |dims: &[Dim]| dims.iter().map(|n| number(n) as usize).collect();
     let shapes = kernel.operands.iter().map(|operand| shape(&operand.dims)).collect();
@@ -293,6 +293,7 @@ impl Plain<'_> {
             TileOp::Const(_) | TileOp::Param(_) | TileOp::Extent(_) | TileOp::NumPrograms(_) => {
                 unreachable!("its value is known")
             }
+            TileOp::NumSteps(_) => unreachable!("a call has a traced kernel"),
             TileOp::Scalar(op) => {
                 let shape = &kernel.ty(inst.results[0]).shape;
                 let args = args.iter().map(|&v| self.graph().broadcast(v, shape)).collect::<Result<Vec<_>, _>>()?;

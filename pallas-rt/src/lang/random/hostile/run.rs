@@ -4,7 +4,7 @@ use super::Dice;
 use crate::cpu;
 use crate::interp::{Argument, Data, Machine, walk};
 use pallas_ir::{
-    BlockDim, DType, Inst, InstId, Kernel, Literal, Loc, Op, OperandKind, RegionId, ScalarOp, StructuralOp, Type,
+    BlockDim, DType, Dim, Inst, InstId, Kernel, Literal, Loc, Op, OperandKind, RegionId, ScalarOp, StructuralOp, Type,
     Value, verify, verify_lowered,
 };
 use std::path::PathBuf;
@@ -50,6 +50,7 @@ pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
     let sizes: Vec<i64> = kernel.dims.iter().map(|d| d.size.unwrap_or(1 + dice.below(7) as i64)).collect();
     let Some(shapes) = shapes(kernel, &sizes) else { return Ran::Large };
     let (Some(grid), Some(parallel)) = (grid(kernel, &sizes), grid(&lowered, &sizes)) else { return Ran::Large };
+    let Some(steps) = extents(&lowered, lowered.steps.iter(), &sizes) else { return Ran::Large };
     if !is_small(kernel) || !is_small(&lowered) || executable.bytes_a_program() > 1 << 24 {
         return Ran::Large;
     }
@@ -74,7 +75,7 @@ pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
     let start = |i: usize| guarded[lowered.memory_of(pallas_ir::OperandId(i as u32)).index()].start;
     let memory: Vec<cpu::Memory<'_>> =
         shapes.iter().enumerate().map(|(i, shape)| cpu::Memory { ptr: start(i), shape }).collect();
-    let launch = cpu::Launch { sizes: &sizes, grid: &parallel, memory: &memory, params: &params };
+    let launch = cpu::Launch { sizes: &sizes, grid: &parallel, steps: &steps, memory: &memory, params: &params };
     let executable = cpu::Executable::compile(Arc::new(kernel.clone()), Arc::new(bounded(&lowered)));
     // SAFETY: every operand has memory of its shape, for this launch alone; bools are 0 or 1.
     let _ = unsafe { executable.run(&launch, &crate::cpu::team::Pool) };
@@ -84,7 +85,7 @@ pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
 /// Extents of all operands, if a launch would accept them.
 fn shapes(kernel: &Kernel, sizes: &[i64]) -> Option<Vec<Vec<usize>>> {
     let named: Vec<(&str, i64)> = kernel.dims.iter().map(|d| &d.name[..]).zip(sizes.iter().copied()).collect();
-    let extent = |dim: &pallas_ir::Dim| usize::try_from(dim.bind(&named).as_number()?).ok();
+    let extent = |dim: &Dim| usize::try_from(dim.evaluate(&named).ok()?).ok();
     let small = |shape: &Vec<usize>| {
         shape.iter().try_fold(1, |n: usize, &m| n.checked_mul(m.max(1))).is_some_and(|n| n <= ELEMENTS)
     };
@@ -106,9 +107,12 @@ fn shapes(kernel: &Kernel, sizes: &[i64]) -> Option<Vec<Vec<usize>>> {
 
 /// At most two programs along each axis.
 fn grid(kernel: &Kernel, sizes: &[i64]) -> Option<Vec<i64>> {
+    extents(kernel, kernel.grid.iter().map(|axis| &axis.extent), sizes)
+}
+fn extents<'d>(kernel: &Kernel, of: impl Iterator<Item = &'d Dim>, sizes: &[i64]) -> Option<Vec<i64>> {
     let named: Vec<(&str, i64)> = kernel.dims.iter().map(|d| &d.name[..]).zip(sizes.iter().copied()).collect();
-    let extent = |axis: &pallas_ir::Axis| axis.extent.bind(&named).as_number().filter(|n| *n >= 0).map(|n| n.min(2));
-    kernel.grid.iter().map(extent).collect::<Option<Vec<_>>>().filter(|grid| grid.len() <= 6)
+    let extent = |n: &Dim| n.evaluate(&named).ok().filter(|n| *n >= 0).map(|n| n.min(2));
+    of.map(extent).collect::<Option<Vec<_>>>().filter(|grid| grid.len() <= 6)
 }
 
 fn contents(dtype: DType, shape: &[usize], dice: &mut Dice) -> Vec<u8> {

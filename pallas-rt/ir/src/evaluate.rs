@@ -1,0 +1,111 @@
+//! Sizes as numbers, in checked arithmetic.
+use crate::Dim;
+use crate::dim::Fold;
+use std::fmt;
+
+/// A size that is no number, or none that fits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SizeError {
+    /// It mentions a name without a value.
+    Unbound(String),
+    /// One of its terms, or their sum, is beyond 2^63.
+    Overflow,
+    /// It divides by this number, which is not positive.
+    Divisor(i64),
+}
+
+impl fmt::Display for SizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SizeError::Unbound(name) => write!(f, "`{name}` has no value"),
+            SizeError::Overflow => f.write_str("it passes 2^63 on the way"),
+            SizeError::Divisor(n) => write!(f, "it divides by {n}"),
+        }
+    }
+}
+
+/// Sizes as numbers. Every term, and the sum of their absolute values, is held against i64, so that the polynomial with some
+/// names bound, whose coefficients are products of these, has the same value.
+struct Evaluated<'a>(&'a [(&'a str, i64)]);
+
+/// A value, and the sum of the absolute values of its terms.
+type Term = Result<(i64, i64), SizeError>;
+
+impl Evaluated<'_> {
+    fn both(a: Term, b: Term, f: impl Fn(i64, i64) -> Option<i64>) -> Term {
+        let ((a, most_a), (b, most_b)) = (a?, b?);
+        f(a, b).zip(f(most_a, most_b)).ok_or(SizeError::Overflow)
+    }
+    fn atom(n: i64) -> Term {
+        Ok((n, n.checked_abs().ok_or(SizeError::Overflow)?))
+    }
+}
+
+impl Fold for Evaluated<'_> {
+    type Out = Term;
+    fn number(&mut self, n: i64) -> Term {
+        Self::atom(n)
+    }
+    fn name(&mut self, name: &str) -> Term {
+        let known = self.0.iter().find(|(n, _)| *n == name);
+        known.map_or_else(|| Err(SizeError::Unbound(name.into())), |(_, n)| Self::atom(*n))
+    }
+    fn add(&mut self, a: Term, b: Term) -> Term {
+        Self::both(a, b, i64::checked_add)
+    }
+    fn mul(&mut self, a: Term, b: Term) -> Term {
+        Self::both(a, b, i64::checked_mul)
+    }
+    fn cdiv(&mut self, a: Term, b: Term) -> Term {
+        let ((a, _), (b, _)) = (a?, b?);
+        if b < 1 {
+            return Err(SizeError::Divisor(b));
+        }
+        Self::atom(a.div_euclid(b) + i64::from(a.rem_euclid(b) != 0))
+    }
+    fn min(&mut self, a: Term, b: Term) -> Term {
+        Self::atom(a?.0.min(b?.0))
+    }
+    fn max(&mut self, a: Term, b: Term) -> Term {
+        Self::atom(a?.0.max(b?.0))
+    }
+}
+
+impl Dim {
+    /// The number that the size is for these values of its names, computed once, at the launch: what runs reads the result.
+    ///
+    /// # Errors
+    /// A name without a value, a term beyond i64, a divisor below 1.
+    pub fn evaluate(&self, values: &[(&str, i64)]) -> Result<i64, SizeError> {
+        if *self == Dim::UNKNOWN {
+            return Err(SizeError::Unbound("?".into()));
+        }
+        self.fold(&mut Evaluated(values)).map(|(n, _)| n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_are_computed_in_64_bits_or_not_at_all() {
+        let check = |size: &str, expected: Result<i64, SizeError>| {
+            let size: Dim = size.parse().expect("a size");
+            assert_eq!(size.evaluate(&[("N", 65_536), ("M", 3), ("Z", 0)]), expected, "{size}");
+        };
+        check("cdiv(N * N, 1048576)", Ok(4096));
+        check("4104 - cdiv(N * N, 1048576)", Ok(8));
+        check("cdiv(M - 10, 4)", Ok(-1));
+        check("cdiv(Z - 4, 4)", Ok(-1));
+        check("min(N, M) + max(Z, M)", Ok(6));
+        check("N * N * N", Ok(1 << 48));
+        check("N * N * N * N", Err(SizeError::Overflow));
+        // The difference fits, its terms do not.
+        check("N * N * N * N - N * N * N * N * M", Err(SizeError::Overflow));
+        check("cdiv(N, M - 3)", Err(SizeError::Divisor(0)));
+        check("cdiv(N, Z - 1)", Err(SizeError::Divisor(-1)));
+        check("N + other", Err(SizeError::Unbound("other".into())));
+        check("?", Err(SizeError::Unbound("?".into())));
+    }
+}
