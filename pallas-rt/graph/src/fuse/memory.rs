@@ -124,20 +124,19 @@ pub(super) fn places(
 }
 
 impl Plan {
-    /// Numbers the regions so that those in the same place are one.
+    /// Numbers the regions so that those in the same place are one. Empty ones all lie at the arena's start, but values that
+    /// are needed at once do not share a buffer on devices that have one for each number.
     fn share(&mut self, regions: &[Region]) {
         let mut numbers: BTreeMap<Region, usize> = BTreeMap::new();
-        let renamed: Vec<usize> = regions
-            .iter()
-            .map(|&region| {
-                let next = numbers.len();
-                let number = *numbers.entry(region).or_insert(next);
-                if number == self.temporary.len() {
-                    self.temporary.push(region);
-                }
-                number
-            })
-            .collect();
+        let mut renamed = vec![];
+        for &region in regions {
+            let next = self.temporary.len();
+            let number = if region.bytes == 0 { next } else { *numbers.entry(region).or_insert(next) };
+            if number == next {
+                self.temporary.push(region);
+            }
+            renamed.push(number);
+        }
         for step in &mut self.steps {
             let copies = step.copies.iter_mut().flat_map(|(from, to)| [from, to]);
             copies.chain(&mut step.inputs).chain(&mut step.outputs).for_each(|place| rename(place, &renamed));
@@ -273,6 +272,15 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn regions_in_one_place_have_one_number_and_empty_ones_their_own() {
+        let region = |offset, bytes| Region { offset, bytes };
+        let mut plan =
+            Plan { steps: vec![], fresh: vec![], temporary: vec![], arena: 128, held: vec![], results: vec![] };
+        plan.share(&[region(0, 0), region(0, 8), region(64, 8), region(0, 0), region(0, 8)]);
+        assert_eq!(plan.temporary, [region(0, 0), region(0, 8), region(64, 8), region(0, 0)]);
+    }
 
     #[test]
     fn regions_of_one_step_lie_apart_and_fill_the_gaps() {

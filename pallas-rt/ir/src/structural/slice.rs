@@ -109,7 +109,8 @@ impl Structural for Slice {
             let merged =
                 padded.apply(pad, &[padded, padded.number(0.0)]).shaped(&[front, &[&n * &stride], back].concat());
             // The zeros behind the last element are not the operand's.
-            shape[axis] = &(&(&n - &Dim::from(1i64)) * &stride) + &Dim::from(1i64);
+            let reached = &(&(&n - &Dim::from(1i64)) * &stride) + &Dim::from(1i64);
+            shape[axis] = reached.max(&Dim::from(0i64));
             let cut = Slice { start: vec![0; shape.len()], size: shape.clone(), stride: vec![1; shape.len()] };
             x = merged.apply(cut, &[merged]);
         }

@@ -13,6 +13,7 @@ mod cache;
 mod control;
 mod decided;
 mod derivatives;
+mod empties;
 mod forward;
 mod hostile;
 mod jaxpr;

@@ -80,7 +80,8 @@ impl Draw for Offer<'_> {
 impl Pool {
     fn new(seed: u64, float: DType, smooth: bool) -> Pool {
         let mut dice = Dice(seed);
-        let shape = vec![1 + dice.below(7), 1 + dice.below(9)];
+        // One extent in twelve is 0: arrays without elements, and loops without steps.
+        let shape: Vec<usize> = [7, 9].map(|most| if dice.below(12) == 0 { 0 } else { 1 + dice.below(most) }).into();
         let mut pool = Pool {
             dice,
             graph: Graph::default(),
@@ -164,7 +165,7 @@ impl Pool {
         let Type { dtype, shape } = self.graph.ty(x.0).clone();
         let mut args = vec![x];
         let op = if self.dice.below(2) == 0 {
-            Dynamic::Slice { size: shape.iter().map(|&n| 1 + self.dice.below(n)).collect() }
+            Dynamic::Slice { size: shape.iter().map(|&n| n.min(1 + self.dice.below(n))).collect() }
         } else {
             let is_smaller = |size: &[usize]| size.len() == shape.len() && size.iter().zip(&shape).all(|(a, b)| a <= b);
             let Some(window) = self.any(&|ty| ty.dtype == dtype && is_smaller(&ty.shape)) else { return };
