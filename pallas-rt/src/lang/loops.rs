@@ -58,3 +58,29 @@ fn a_step_that_is_not_positive_is_refused() {
         assert_eq!(run(&client, [0, 0, 1]), Ok(1), "{client:?} goes on");
     }
 }
+
+/// Sorts again and again.
+#[kernel(grid = (1))]
+fn sorts(
+    #[block([N] => [N], |_| (0,))] x: In<f32>,
+    #[block([N] => [N], |_| (0,))] out: Out<f32>,
+    #[fixed] times: usize,
+) {
+    let mut y = x.load();
+    #[unroll]
+    for i in 0..times {
+        y = y.sort(0) * (1.0 + i as f32);
+    }
+    out.store(y);
+}
+
+#[test]
+fn a_shader_that_its_driver_stops_reads_its_own_memory() {
+    for client in gpus() {
+        let x = client.array(&(0..1024).map(|i| (i as f32 * 0.3).sin()).collect::<Vec<_>>(), &[1024]).expect("it fits");
+        for times in [1, 10] {
+            let code = sorts(&x, times).and_then(|y| y.to_vec::<f32>()).map(|_| ()).map_err(|e| e.code());
+            assert!(code == Ok(()) || times > 1 && code == Err("loop-limit"), "{times}: {code:?} on {client:?}");
+        }
+    }
+}

@@ -39,6 +39,11 @@ impl Sorting {
     fn before(&self) -> &'static str {
         if self.order == Order::Ascending { "<" } else { ">" }
     }
+    /// A position that was kept in memory. Where a driver stops long loops, nothing may have been written there: no such
+    /// number reaches beyond the line.
+    fn kept(&self, position: &str) -> String {
+        format!("min(u32({position}), {}u)", self.shape[self.axis] - 1)
+    }
     /// A position of `x` with another coordinate along the axis.
     fn along(&self, at: &At, coordinate: &str) -> At {
         let mut coords = at.coords.clone();
@@ -71,7 +76,7 @@ impl Emit<'_> {
                 return position;
             }
             let k = e.fresh("k");
-            e.line(format!("let {k} = u32({position});"));
+            e.line(format!("let {k} = {};", sorting.kept(&position)));
             e.element(x, &sorting.along(at, &k))
         });
     }
@@ -152,7 +157,7 @@ impl Emit<'_> {
             .map(|stem| e.fresh(stem));
             let position = e.get(DType::I32, from, &at);
             e.line(format!("let {k} = {};", at.coords[axis].text));
-            e.line(format!("let {mine} = u32({position});"));
+            e.line(format!("let {mine} = {};", sorting.kept(&position)));
             let key = e.key(sorting, &sorting.along(&at, &mine));
             e.line(format!("let {own} = {key};"));
             e.line(format!("let {first} = {k} / {}u * {}u;", 2 * run, 2 * run));
@@ -167,7 +172,7 @@ impl Emit<'_> {
                 e.scope(|e| {
                     e.line(format!("let {middle} = ({low} + {high}) / 2u;"));
                     let position = e.get(DType::I32, from, &sorting.along(&at, &middle));
-                    e.line(format!("let {at_other} = u32({position});"));
+                    e.line(format!("let {at_other} = {};", sorting.kept(&position)));
                     let key = e.key(sorting, &sorting.along(&at, &at_other));
                     let before = sorting.before();
                     e.line(format!("let {other} = {key};"));
