@@ -11,19 +11,22 @@
 //!          | "call" kernel "sizes" n* "params" (dtype number)*
 //! ```
 //!
-//! Kernels and graphs are numbered in their own order, and mentioned after they stand there, so that none contains itself.
+//! Kernels and graphs are numbered in their own order, and mentioned after they stand there, so that none contains itself. A
+//! graph is mentioned once, so that what a text stands for is no larger than the text.
 //! Lines of the user's are not in it, nor what [`simplify()`](crate::simplify::simplify) expands.
 use crate::call::{Call, Case, KernelCall, Print, Scan, While};
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::simplify::simplify;
-use crate::verify;
+use crate::verify::verify_equations;
 use pallas_ir::{DType, Kernel, Literal, OperandKind, ScalarOp, StructuralOp, Type};
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
 /// Variables of one graph in a text at most.
 const MOST: usize = 1 << 22;
+/// Most graphs inside of each other: passes walk over them recursively.
+const DEEPEST: usize = 256;
 
 /// A graph, simplified, as text that [`parse`] reads.
 pub fn print(graph: &Graph) -> String {
@@ -114,13 +117,17 @@ pub fn parse(text: &str) -> Result<Graph, String> {
     while let Some((at, line)) = parser.lines.next() {
         parser.item(line).map_err(|message| format!("line {}: {message}", at + 1))?;
     }
-    parser.graphs.pop().ok_or_else(|| "it has no graph".into())
+    match parser.graphs.pop() {
+        Some(Some((graph, _))) => Ok(graph),
+        Some(None) | None => Err("it has no graph".into()),
+    }
 }
 
 struct Parser<'a> {
     lines: std::iter::Enumerate<std::str::Lines<'a>>,
     kernels: Vec<Arc<Kernel>>,
-    graphs: Vec<Graph>,
+    /// Graphs that no call has yet, each with the number of graphs inside of each other.
+    graphs: Vec<Option<(Graph, usize)>>,
 }
 
 /// The words of a line.
@@ -166,9 +173,14 @@ pub fn type_of(text: &str) -> Option<Type> {
 impl Parser<'_> {
     fn item(&mut self, line: &str) -> Result<(), String> {
         if line == "graph" {
-            let graph = self.graph()?;
-            verify(&graph)?;
-            self.graphs.push(graph);
+            let mut depth = 1;
+            let graph = self.graph(&mut depth)?;
+            if depth > DEEPEST {
+                return Err(format!("more than {DEEPEST} graphs stand inside of each other"));
+            }
+            // Those that it calls were verified where they stand.
+            verify_equations(&graph)?;
+            self.graphs.push(Some((graph, depth)));
             return Ok(());
         }
         let count = line.strip_prefix("kernel ").and_then(|n| n.parse::<usize>().ok());
@@ -185,7 +197,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn graph(&mut self) -> Result<Graph, String> {
+    /// The graph of the next lines. `depth` grows with that of the graphs that it calls.
+    fn graph(&mut self, depth: &mut usize) -> Result<Graph, String> {
         let mut types: Vec<Option<Type>> = vec![];
         let mut define = |(v, ty): (Var, Type)| {
             if v.index() >= MOST {
@@ -221,7 +234,7 @@ impl Parser<'_> {
                     }
                     let args = Words(args.split_whitespace()).rest("a variable").map_err(place)?;
                     let args: Vec<Var> = args.into_iter().map(Var).collect();
-                    let op = self.op(op.trim()).map_err(place)?;
+                    let op = self.op(op.trim(), depth).map_err(place)?;
                     graph.equations.push(Equation { op, args, results, loc: graph.at });
                 }
                 "result" if is_begun => {
@@ -236,11 +249,15 @@ impl Parser<'_> {
         }
     }
 
-    fn graph_of(&self, number: usize) -> Result<Graph, String> {
-        self.graphs.get(number).cloned().ok_or_else(|| format!("there is no graph {number} above"))
+    /// The graph of a number, for the call that mentions it.
+    fn graph_of(&mut self, number: usize, depth: &mut usize) -> Result<Graph, String> {
+        let found = self.graphs.get_mut(number).ok_or_else(|| format!("there is no graph {number} above"))?;
+        let (graph, own) = found.take().ok_or_else(|| format!("graph {number} is mentioned twice"))?;
+        *depth = (own + 1).max(*depth);
+        Ok(graph)
     }
 
-    fn op(&self, text: &str) -> Result<Op, String> {
+    fn op(&mut self, text: &str, depth: &mut usize) -> Result<Op, String> {
         let (name, rest) = text.split_once(' ').unwrap_or((text, ""));
         let mut words = Words(rest.split_whitespace());
         let op: Op = match name {
@@ -253,7 +270,7 @@ impl Parser<'_> {
             "dynamic_update_slice" => Dynamic::Update.into(),
             "sharding_constraint" | "sharding_group" | "propagation_barrier" => Op::Annotation(text.parse()?),
             "scan" => {
-                let body = self.graph_of(words.value("a graph")?)?;
+                let body = self.graph_of(words.value("a graph")?, depth)?;
                 let [captured, carried, length] = [(); 3].map(|()| words.value("a number"));
                 let reverse = match words.word("a direction")? {
                     "forward" => false,
@@ -263,7 +280,7 @@ impl Parser<'_> {
                 Call::Scan(Scan { body, captured: captured?, carried: carried?, length: length?, reverse }).into()
             }
             "while" => {
-                let [condition, body] = [(); 2].map(|()| self.graph_of(words.value("a graph")?));
+                let [condition, body] = [(); 2].map(|()| self.graph_of(words.value("a graph")?, depth));
                 let [condition_captured, body_captured] = [(); 2].map(|()| words.value("a number"));
                 Call::While(While {
                     condition: condition?,
@@ -275,7 +292,7 @@ impl Parser<'_> {
             }
             "case" => {
                 let numbers: Vec<usize> = words.rest("a graph")?;
-                let branches = numbers.into_iter().map(|n| self.graph_of(n)).collect::<Result<_, _>>()?;
+                let branches = numbers.into_iter().map(|n| self.graph_of(n, depth)).collect::<Result<_, _>>()?;
                 Call::Case(Case { branches }).into()
             }
             "debug_print" => {
@@ -325,8 +342,8 @@ impl Parser<'_> {
             let operand = &kernel.operands[i];
             let names: Vec<(&str, i64)> = kernel.dims.iter().map(|d| &*d.name).zip(sizes.iter().copied()).collect();
             let extent = |dim: &pallas_ir::Dim| {
-                let n = dim.bind(&names).as_number();
-                n.and_then(|n| usize::try_from(n).ok()).ok_or_else(|| format!("`{}` has no shape", operand.name))
+                let n = dim.evaluate(&names).map_err(|e| format!("`{}` has no shape: {e}", operand.name))?;
+                usize::try_from(n).map_err(|_| format!("`{}` has no shape", operand.name))
             };
             Ok(Type::new(operand.dtype, operand.dims.iter().map(extent).collect::<Result<Vec<_>, _>>()?))
         };
@@ -336,5 +353,30 @@ impl Parser<'_> {
         let takes = of(|kind| matches!(kind, OperandKind::Input | OperandKind::Prefetch))?;
         let gives = of(|kind| matches!(kind, OperandKind::Output { .. }))?;
         Ok(KernelCall { kernel, sizes, params, takes, gives })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DEEPEST, parse};
+
+    /// Graphs of which each branches between so many of the one above.
+    fn branches(levels: usize, mentions: usize) -> String {
+        let mut text = "graph\nparam 0 f32[2]\nlet 1 f32[2] = scalar sin of 0\nresult 1\n".to_string();
+        for level in 0..levels {
+            let above = vec![level.to_string(); mentions].join(" ");
+            text += "graph\nparam 0 f32[2]\nlet 2 i32[] = literal i32 0 of\n";
+            text += &format!("let 1 f32[2] = case {above} of 2 0\nresult 1\n");
+        }
+        text
+    }
+
+    #[test]
+    fn a_text_stands_for_no_more_than_it_has() {
+        assert!(parse(&branches(DEEPEST - 1, 1)).is_ok());
+        for (levels, mentions, expected) in [(DEEPEST, 1, "inside of each other"), (60, 2, "mentioned twice")] {
+            let refused = parse(&branches(levels, mentions)).expect_err(expected);
+            assert!(refused.contains(expected), "{refused}");
+        }
     }
 }

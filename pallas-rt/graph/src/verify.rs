@@ -8,6 +8,18 @@ use pallas_ir::Type;
 /// # Errors
 /// The first rule that is broken, with its equation.
 pub fn verify(graph: &Graph) -> Result<(), String> {
+    verify_equations(graph)?;
+    for Equation { op, results, loc, .. } in &graph.equations {
+        if let Op::Call(call) = op {
+            let said = |message: String| format!("{loc}: {results:?} = {op}: {message}");
+            call.graphs().into_iter().try_for_each(verify).map_err(said)?;
+        }
+    }
+    Ok(())
+}
+
+/// As [`verify()`], for a graph that calls none but verified ones.
+pub(crate) fn verify_equations(graph: &Graph) -> Result<(), String> {
     let mut defined = vec![false; graph.types.len()];
     let define = |defined: &mut Vec<bool>, v: Var| match defined.get_mut(v.index()) {
         None => Err(format!("{v} has no type")),
@@ -31,9 +43,6 @@ pub fn verify(graph: &Graph) -> Result<(), String> {
         let declared: Vec<Type> = results.iter().map(|&r| graph.ty(r).clone()).collect();
         if declared != gives {
             return Err(said(format!("gives {gives:?}, declared as {declared:?}")));
-        }
-        if let Op::Call(call) = op {
-            call.graphs().into_iter().try_for_each(verify).map_err(said)?;
         }
     }
     graph.results.iter().try_for_each(|&r| used(&defined, r))
