@@ -34,9 +34,10 @@ impl Axis {
         self.size == 0
     }
 
-    /// `pre` of the part behind this one.
+    /// `pre` of the part behind this one. For a part that no axis has, which [`Sharding::verify`](super::Sharding::verify)
+    /// refuses, it may be 2^32 - 1.
     pub fn next(self) -> u32 {
-        self.pre * self.size
+        self.pre.saturating_mul(self.size)
     }
 
     /// The first part of this one, of this size.

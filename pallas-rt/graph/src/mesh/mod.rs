@@ -27,7 +27,9 @@ use std::fmt;
 pub struct Mesh {
     names: Vec<String>,
     sizes: Vec<usize>,
-    /// By position, the device.
+    /// Number of devices.
+    count: usize,
+    /// By position, the device; empty if each has the number of its position.
     devices: Vec<usize>,
     /// True for the axis of a batch, along which examples lie in place of devices.
     is_batch: bool,
@@ -35,12 +37,14 @@ pub struct Mesh {
 
 /// Axes of a mesh: [`Axis`] has their number in a byte.
 const MOST_AXES: usize = 64;
+/// Most devices of a mesh: what is planned for them has lists of all.
+const MOST_DEVICES: usize = 1 << 20;
 
 impl Mesh {
     /// The devices from 0 on, in row-major order.
     ///
     /// # Errors
-    /// An axis of size 0, a name twice, more than 64 axes, more than 2^31 - 1 devices.
+    /// An axis of size 0, a name twice, more than 64 axes, more than 2^20 devices.
     ///
     /// ```
     /// use pallas_graph::mesh::Mesh;
@@ -50,18 +54,11 @@ impl Mesh {
     /// # Ok::<(), pallas_ir::Diag>(())
     /// ```
     pub fn new(axes: &[(&str, usize)]) -> Result<Mesh, Diag> {
-        let count = axes.iter().try_fold(1usize, |n, (_, size)| n.checked_mul(*size)).filter(|&n| n < 1 << 31);
-        let Some(count) = count else {
-            return Err(wrong(format!("a mesh of {axes:?} has more than 2^31 - 1 devices"), "divide fewer ways"));
-        };
-        Mesh::with_devices(axes, (0..count).collect())
+        Mesh::in_order(axes, MOST_DEVICES)
     }
 
-    /// These devices, in row-major order of their positions.
-    ///
-    /// # Errors
-    /// As for [`new`](Mesh::new); another number of devices than the axes have positions; a device twice.
-    pub fn with_devices(axes: &[(&str, usize)], devices: Vec<usize>) -> Result<Mesh, Diag> {
+    /// At most so many devices, each with the number of its position.
+    fn in_order(axes: &[(&str, usize)], most: usize) -> Result<Mesh, Diag> {
         if axes.len() > MOST_AXES {
             return Err(wrong(format!("a mesh of {} axes", axes.len()), "a mesh has at most 64 axes"));
         }
@@ -73,8 +70,21 @@ impl Mesh {
                 return Err(wrong(format!("axis `{name}` occurs twice"), "each axis has a name of its own"));
             }
         }
-        let positions: usize = axes.iter().map(|(_, size)| size).product();
-        if positions != devices.len() {
+        let count = axes.iter().try_fold(1usize, |n, (_, size)| n.checked_mul(*size));
+        let Some(count) = count.filter(|&n| n <= most) else {
+            return Err(wrong(format!("a mesh of {axes:?} has more than {most} devices"), "divide fewer ways"));
+        };
+        let (names, sizes) = axes.iter().map(|(name, size)| ((*name).to_string(), *size)).unzip();
+        Ok(Mesh { names, sizes, count, devices: vec![], is_batch: false })
+    }
+
+    /// These devices, in row-major order of their positions.
+    ///
+    /// # Errors
+    /// As for [`new`](Mesh::new); another number of devices than the axes have positions; a device twice.
+    pub fn with_devices(axes: &[(&str, usize)], devices: Vec<usize>) -> Result<Mesh, Diag> {
+        let mesh = Mesh::new(axes)?;
+        if mesh.count != devices.len() {
             let found = format!("{} devices for a mesh of {axes:?}", devices.len());
             return Err(wrong(found, "one device for each position: the product of the sizes"));
         }
@@ -83,8 +93,8 @@ impl Mesh {
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(wrong(format!("device {} is at two positions", pair[0]), "each device is at one position"));
         }
-        let (names, sizes) = axes.iter().map(|(name, size)| ((*name).to_string(), *size)).unzip();
-        Ok(Mesh { names, sizes, devices, is_batch: false })
+        let is_in_order = devices.iter().copied().eq(0..mesh.count);
+        Ok(if is_in_order { mesh } else { Mesh { devices, ..mesh } })
     }
 
     /// The axis of a batch, as the only one of a mesh: its examples take part in collectives like devices, until
@@ -102,7 +112,7 @@ impl Mesh {
         if size == 0 {
             return Err(wrong(format!("axis `{name}` of a batch without examples"), "collectives need one at least"));
         }
-        Ok(Mesh { is_batch: true, ..Mesh::new(&[(name, size)])? })
+        Ok(Mesh { is_batch: true, ..Mesh::in_order(&[(name, size)], i32::MAX as usize)? })
     }
 
     /// Returns true for the axis of a batch.
@@ -117,12 +127,12 @@ impl Mesh {
 
     /// Number of devices.
     pub fn devices(&self) -> usize {
-        self.devices.len()
+        self.count
     }
 
     /// The device at a position.
     pub fn device(&self, position: usize) -> usize {
-        self.devices[position]
+        if self.devices.is_empty() { position } else { self.devices[position] }
     }
 
     /// The name of an axis.
@@ -185,7 +195,7 @@ impl fmt::Display for Mesh {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let axes = self.names.iter().zip(&self.sizes).map(|(name, size)| format!("\"{name}\"={size}"));
         write!(f, "<[{}]", axes.collect::<Vec<_>>().join(", "))?;
-        if !self.devices.iter().copied().eq(0..self.devices.len()) {
+        if !self.devices.is_empty() {
             write!(f, ", device_ids={:?}", self.devices)?;
         }
         f.write_str(">")
@@ -216,4 +226,29 @@ impl std::str::FromStr for Mesh {
 
 fn wrong(found: String, help: &str) -> Diag {
     Diag::new("mesh", At::Op, found, help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_no_machine_has_are_refused() {
+        let refused = |mesh: Result<Mesh, Diag>| mesh.expect_err("too many devices").message;
+        assert!(refused(Mesh::new(&[("a", i32::MAX as usize)])).contains("1048576"));
+        // The product of the sizes is 0 in 64 bits.
+        assert!(refused(Mesh::with_devices(&[("a", 1 << 32), ("b", 1 << 32)], vec![])).contains("1048576"));
+        assert_eq!(Mesh::with_devices(&[("a", 2)], vec![0, 1]), Mesh::new(&[("a", 2)]));
+        assert_eq!(Mesh::of_batch("i", i32::MAX as usize).map(|mesh| mesh.devices()), Ok(i32::MAX as usize));
+    }
+
+    #[test]
+    fn parts_of_axes_whose_sizes_pass_32_bits_are_refused() {
+        let mesh = Mesh::new(&[("model", 4)]).expect("a mesh");
+        for (pre, size) in [(2_147_483_649, 2), (u32::MAX, u32::MAX), (1 << 31, 1 << 31)] {
+            let mut sharding = Sharding::open(1);
+            sharding.dims[0].axes.push(Axis { id: 0, pre, size });
+            assert!(sharding.verify_for(&mesh, 1, &"f32[8]").is_err(), "({pre}){size}");
+        }
+    }
 }

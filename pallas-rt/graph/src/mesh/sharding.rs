@@ -140,7 +140,11 @@ impl Sharding {
                 );
             }
             let whole = mesh.size(usize::from(axis.id));
-            if axis.size == 0 || axis.pre == 0 || !whole.is_multiple_of(axis.next() as usize) {
+            if axis.size == 0
+                || axis.pre == 0
+                || u64::from(axis.next()) > whole as u64
+                || !whole.is_multiple_of(axis.next() as usize)
+            {
                 let found =
                     format!("a part of size {} behind {} of axis `{}` of size {whole}", axis.size, axis.pre, name());
                 return wrong(found, "the sizes of an axis' parts multiply to its own");
