@@ -5,7 +5,7 @@ use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::{Annotation, Collective};
 use pallas_ir::emit::{Id, Term};
 use pallas_ir::structural::Broadcast;
-use pallas_ir::{At, Diag, Dim, Emit, Facts, Literal, MAX_RANK, ScalarOp, StructuralOp, Type};
+use pallas_ir::{At, Diag, Dim, Emit, Facts, Literal, Loc, MAX_RANK, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
 
 impl Graph {
@@ -25,7 +25,7 @@ impl Graph {
     /// Appends an equation.
     ///
     /// # Errors
-    /// Operands that do not fit the operation; more than 8 axes or 2^31 - 1 elements.
+    /// Operands that do not fit the operation; more than 8 axes, 2^31 - 1 elements along one, or 2^48 bytes.
     pub fn push(&mut self, op: impl Into<Op>, args: &[Var]) -> Result<Var, Diag> {
         let results = self.push_all(op, args)?;
         Ok(results[0])
@@ -150,15 +150,47 @@ impl From<Call> for Op {
     }
 }
 
-/// Refuses arrays that no kernel takes.
+/// Most bytes of an array: sums of them do not overflow.
+const MOST_BYTES: usize = 1 << 48;
+
+/// Refuses arrays that no graph has. A graph may be divided among devices, or planned for others: [`check_runs`] holds what
+/// one of them runs against the limits of kernels.
 pub(crate) fn within_limits(ty: &Type) -> Result<(), Diag> {
     if ty.shape.len() > MAX_RANK {
         let message = format!("an array of {ty} has {} axes", ty.shape.len());
         return Err(Diag::new("rank", At::Op, message, format!("at most {MAX_RANK}: merge some by `reshape`")));
     }
-    if !ty.is_indexable() {
-        let message = format!("an array of {ty} has more than 2^31 - 1 elements");
+    if let Some(axis) = ty.shape.iter().position(|&n| n > i32::MAX as usize) {
+        let message = format!("axis {axis} of an array of {ty} has more than 2^31 - 1 elements");
+        return Err(Diag::new("size", At::Op, message, "divide it into several axes"));
+    }
+    let bytes = ty.shape.iter().try_fold(ty.dtype.bytes(), |bytes, &n| bytes.checked_mul(n.max(1)));
+    if bytes.is_none_or(|bytes| bytes > MOST_BYTES) {
+        let message = format!("an array of {ty} has more than 2^48 bytes");
         return Err(Diag::new("size", At::Op, message, "divide it into several arrays"));
+    }
+    Ok(())
+}
+
+/// Checks that kernels take all arrays of a graph that a device is to run: positions in them are i32.
+///
+/// # Errors
+/// The first array that is larger, with the line that makes it.
+pub fn check_runs(graph: &Graph) -> Result<(), (Loc, Diag)> {
+    let fits = |v: &Var, at: Loc| {
+        let ty = graph.ty(*v);
+        if ty.is_indexable() {
+            return Ok(());
+        }
+        let message = format!("an array of {ty} has more than 2^31 - 1 elements");
+        Err((at, Diag::new("size", At::Op, message, "divide it among devices, or into several arrays")))
+    };
+    graph.params.iter().try_for_each(|v| fits(v, Loc::NONE))?;
+    for e in &graph.equations {
+        e.results.iter().try_for_each(|v| fits(v, e.loc))?;
+        if let Op::Call(call) = &e.op {
+            call.graphs().into_iter().try_for_each(check_runs)?;
+        }
     }
     Ok(())
 }

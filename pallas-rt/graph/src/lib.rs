@@ -38,6 +38,7 @@ pub mod transform;
 mod unroll;
 mod verify;
 
+pub use build::check_runs;
 pub use dynamic::Dynamic;
 pub use graph::{Equation, Graph, Op, Var};
 pub use verify::verify;

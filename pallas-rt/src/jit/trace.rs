@@ -9,7 +9,7 @@ use crate::device::{Client, Lru};
 use crate::error::{Error, Result};
 use pallas_graph::manual::Typing;
 use pallas_graph::mesh::{Annotation, Placed, States};
-use pallas_graph::{Graph, Op, Var};
+use pallas_graph::{Graph, Op, Var, check_runs};
 use pallas_ir::{DType, Diag, Loc, Type};
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -324,6 +324,7 @@ pub(super) fn apply_all(
     let program = match SINGLES.get(&key) {
         Some(program) => program,
         None => {
+            check_runs(&key.1).map_err(|(_, diag)| Error::operation(at, diag))?;
             let declared = match &key.2 {
                 Some(followed) => Declared::following(followed),
                 None => Declared::of_graph(&key.1)?,

@@ -17,7 +17,7 @@ use crate::timeline;
 use native::Native;
 use pallas_graph::fuse::{self, Place, Plan, Sizes, plan};
 use pallas_graph::shard::{Partitioned, inlined, united};
-use pallas_graph::{Graph, simplify};
+use pallas_graph::{Graph, check_runs, simplify};
 use pallas_ir::{Kernel, Type};
 use processes::{devices, in_turn, receipts, with_those_of};
 use std::panic::Location;
@@ -155,6 +155,11 @@ pub(super) fn planned(graph: &Graph, is_donated: &[bool], client: &Client) -> (G
     (simplified, plan)
 }
 
+/// Refuses a graph with an array that no kernel takes.
+fn check(graph: &Graph) -> Result<()> {
+    check_runs(graph).map_err(|(at, diag)| Error::operation(at, diag))
+}
+
 impl Program {
     /// Compiles a graph.
     ///
@@ -167,6 +172,7 @@ impl Program {
     /// As [`new`](Program::new), for [`run_donating`](Program::run_donating): results may take over the memory of the
     /// parameters for which `is_donated` is true.
     pub(super) fn donating(graph: &Graph, is_donated: &[bool], client: &Client) -> Result<Program> {
+        check(graph)?;
         timeline::compiling(|| {
             let (simplified, plan) = planned(graph, is_donated, client);
             if let Some(folder) = &*DUMPS {
@@ -242,9 +248,11 @@ impl Program {
         debug_assert_eq!(pallas_graph::verify(&local), Ok(()));
         // The threads of a CPU are devices; another client runs what all of them do as one program.
         let is_united = client.kind() != DeviceKind::Cpu;
+        check(&local)?;
         let (simplified, plan, bytes) = if is_united {
             let simplified = simplify::simplify(&local);
             let all = united(&simplified, &mesh);
+            check(&all)?;
             (simplified, planned(&all, &[], client).1, sizes_of_params(&all))
         } else {
             let (simplified, plan) = planned(&local, &[], client);

@@ -171,6 +171,24 @@ fn arrays_that_no_kernel_takes_are_refused() {
     assert!(wide.to_vec::<f32>().expect_err("2^40 elements").to_string().contains("more than 2^31 - 1 elements"));
 }
 
+/// Arrays that no device has are divided: the limit of kernels belongs to what a device runs.
+#[test]
+fn arrays_that_no_kernel_takes_are_planned_for_many_devices() {
+    use crate::sharding::{Link, Mesh, NamedSharding, P, Topology};
+    let mesh = std::sync::Arc::new(Mesh::new(&[("data", 256)]).expect("a mesh"));
+    let rows = NamedSharding::new(&mesh, P("data"));
+    let f = move |x: &Array| (crate::with_sharding_constraint(x, &rows) * 2.0).sum(1);
+    let x = Client::cpu().shape_dtype(DType::Bf16, &[1 << 20, 1 << 16]).expect("a shape");
+    let machine = Topology::new(200e12, 800e9).link("data", Link::switch(12e9, 5e-6));
+    let parts = crate::partitioned(f.clone())(&x).unwrap_or_else(|e| panic!("{e}"));
+    parts.plan(&machine).unwrap_or_else(|e| panic!("{e}"));
+    // A block is 2^28 elements of two bytes.
+    assert_eq!(parts.memory_analysis().argument_bytes, 1 << 29);
+    let refused = crate::lower(|x: &Array| x.sum(1))(&x).and_then(|f| f.compile().map(drop));
+    let refused = refused.expect_err("one device").to_string();
+    assert!(refused.contains("more than 2^31 - 1 elements"), "{refused}");
+}
+
 /// Reductions of all of a long array, and of its longer axis.
 #[test]
 fn long_axes_are_summed() {
